@@ -13,7 +13,7 @@ from benchmarks.harness import Contest, Row, compare_once, show
 from fxad.core.builder import Builder
 from fxad.ir import Aval, Jaxpr, Var
 from fxad.lower import lower_jaxpr
-from fxad.lowering.mlir import check
+from fxad.lowering import mlir
 from fxad.primitives.control.call import Call
 from fxad.primitives.elementwise import ADD, MUL, SIN
 
@@ -40,7 +40,7 @@ def lowering(step: Step, verify: bool = False) -> Callable[[], Contest]:
         jaxpr = ours(step)
         jaxpr._memo.clear()
         if verify:
-            return lambda: check(lower_jaxpr(jaxpr).source())
+            return lambda: mlir.verify(lower_jaxpr(jaxpr).source())
         return lambda: lower_jaxpr(jaxpr)
 
     return prepare

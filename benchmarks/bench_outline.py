@@ -14,7 +14,7 @@ from benchmarks.bench_units import first, ours_of, waited
 from benchmarks.harness import Row, show
 from benchmarks.models.deep import transformer
 from benchmarks.models.face import OURS, Model
-from fxad.ir import Jaxpr, distinct
+from fxad.ir import Jaxpr, distinct_jaxprs
 from fxad.testing.transform_laws import to_compile
 from fxad.transforms import outline, outline_before_ad
 
@@ -70,7 +70,7 @@ def seconds(transform: Callable[[Jaxpr], Jaxpr], jaxpr: Jaxpr) -> float:
     """What it takes to transform a program, best of a few turns; memos are dropped before each."""
     best = np.inf
     for _ in range(TURNS):
-        for body in distinct(jaxpr):
+        for body in distinct_jaxprs(jaxpr):
             body._memo.clear()
         start = time.perf_counter()
         transform(jaxpr)

@@ -31,6 +31,7 @@ from fxad.transforms import jvp
 from fxad.transforms.inversion.rules import INVERSE_RULES
 from fxad.transforms.inversion.rules.contract import Determined, Part, Refused
 from fxad.transforms.inversion.rules.refused import REASONS
+from fxad.transforms.mask.rules import MASK_RULES
 
 OUT = Path(__file__).parent / "rule-matrix.md"
 
@@ -61,6 +62,8 @@ by asking each primitive at parameters and types that are drawn, as for the laws
 - **inverse**: the operands that the result and the other operands determine, one by one with a comma, together with a
   *+*; *part of* those of which a result determines some elements, so that several may make it whole; *log-det* where
   log|det| of the Jacobian is known. *(some)*: for some types or parameters. *none*: the reason why not.
+- **mask**: what the rule of `mask` does with the padding of operands: *lane by lane* is the same equation over padded
+  arrays. *none*: the reason why not.
 - **bodies**: the parameters that are programs; every transformation goes into them.
 - **rule**: the derivative in a formula, and what else is to be known.
 """
@@ -294,8 +297,15 @@ def rule(cls: type[Primitive], found: Sequence[Asked]) -> str:
 def row(cls: type[Primitive]) -> str:
     """The line of one primitive."""
     found = asked(cls)
-    cells = [derivative(cls, found), linearity(cls, found), inverse(cls, found), body_fields(cls), rule(cls, found)]
+    cells = [derivative(cls, found), linearity(cls, found), inverse(cls, found), masked(cls)]
+    cells += [body_fields(cls), rule(cls, found)]
     return f"{stated(cls)} {' | '.join(cells)} |"
+
+
+def masked(cls: type[Primitive]) -> str:
+    """The cell of mask."""
+    known = MASK_RULES.rows.get(cls)
+    return "none: it has no rule" if known is None else known.says
 
 
 def stated(cls: type[Primitive]) -> str:
@@ -320,7 +330,7 @@ def rule_matrix() -> str:
         classes = list(group)
         doc = (sys.modules[module].__doc__ or "").strip().splitlines()[0]
         parts.append(f"## {module.removeprefix('fxad.primitives.')}\n\n{doc}\n")
-        columns = ["primitive", "parameters", *QUESTIONS, "inverse", "bodies", "rule"]
+        columns = ["primitive", "parameters", *QUESTIONS, "inverse", "mask", "bodies", "rule"]
         parts.append(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
         parts[-1] += "".join(f"\n{row(cls)}" for cls in classes) + "\n"
     parts.append(f"{len(ALL)} primitives.\n")

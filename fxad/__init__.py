@@ -24,7 +24,7 @@ from fxad.api.jit import jit as jit
 from fxad.api.reference import diff as diff
 from fxad.api.reference import interpret as interpret
 from fxad.api.vmap import vmap as vmap
-from fxad.core.lazy_exports import later
+from fxad.core.lazy_exports import lazy_exports
 from fxad.core.typecheck import typecheck as typecheck
 from fxad.execution.executable import Executable as Executable
 from fxad.execution.executable import Lowered as Lowered
@@ -71,6 +71,11 @@ if TYPE_CHECKING:
     from fxad.api.inverse import inverse as inverse
     from fxad.api.inverse import invertible as invertible
     from fxad.api.inverse import reconstruction_error as reconstruction_error
+    from fxad.api.mask import bucketed as bucketed
+    from fxad.api.mask import mask as mask
+    from fxad.api.mask import padded_size as padded_size
+    from fxad.api.mask import ragged_batches as ragged_batches
+    from fxad.api.mask import shapecheck as shapecheck
     from fxad.api.memory import Partial as Partial
     from fxad.api.memory import partial_eval as partial_eval
     from fxad.api.memory import residuals as residuals
@@ -82,6 +87,7 @@ if TYPE_CHECKING:
     from fxad.api.rewrite import remat as remat
     from fxad.api.rewrite import reroll as reroll
     from fxad.api.rewrite import simplify as simplify
+    from fxad.api.rewrite import specialize as specialize
     from fxad.api.shard_map import pmap as pmap
     from fxad.api.shard_map import shard_map as shard_map
     from fxad.api.symbolic import CustomVJPPrimal as CustomVJPPrimal
@@ -98,7 +104,7 @@ if TYPE_CHECKING:
     from fxad.storage.programs import save as save
     from fxad.transforms.memory import policies as policies
 else:
-    __getattr__, __dir__ = later(
+    __getattr__, __dir__ = lazy_exports(
         __name__,
         {
             "fxad.api.shard_map": "pmap shard_map",
@@ -107,10 +113,11 @@ else:
             "fxad.api.directional": "Linearized jvp linearize transpose vjp",
             "fxad.api.exported": "Exported load_exported",
             "fxad.api.inverse": "custom_inverse custom_ivjp inverse invertible reconstruction_error",
+            "fxad.api.mask": "bucketed mask padded_size ragged_batches shapecheck",
             "fxad.api.memory": "Partial partial_eval residuals",
             "fxad.api.explain_nan": "NanExplanation explain_nan",
             "fxad.api.device_put": "device_put",
-            "fxad.api.rewrite": "apply_passes cse dce inline outline remat reroll simplify",
+            "fxad.api.rewrite": "apply_passes cse dce inline outline remat reroll simplify specialize",
             "fxad.api.symbolic": "CustomVJPPrimal SymbolicZero",
             "fxad.storage.programs": "load save",
             "fxad.lax": "checkpoint_name stop_gradient",

@@ -66,7 +66,7 @@ def _public_name(frame: FrameType) -> str:
     return ""
 
 
-def said(e: BaseException) -> str:
+def exception_text(e: BaseException) -> str:
     """The class and the message of an exception, also if its `__str__` raises."""
     try:
         return f"{type(e).__name__}: {e}"
@@ -148,6 +148,10 @@ class FxadError(Exception):
 
 class ShapeError(FxadError, ValueError):
     """Shapes, ranks or axes do not fit."""
+
+
+class SizeError(FxadError, TypeError):
+    """A named size is used where a number is needed, or its assumptions do not decide a comparison."""
 
 
 class DTypeError(FxadError, TypeError):

@@ -26,18 +26,18 @@ from fxad.core.atoms import Shape as Shape
 from fxad.core.atoms import Tangent as Tangent
 from fxad.core.atoms import Var as Var
 from fxad.core.atoms import Zero as Zero
+from fxad.core.atoms import as_lin as as_lin
 from fxad.core.atoms import as_shape as as_shape
-from fxad.core.atoms import bound as bound
-from fxad.core.atoms import lin as lin
-from fxad.core.declaration import Abstract, bare
+from fxad.core.atoms import result_vars as result_vars
+from fxad.core.declaration import Abstract, has_no_jaxpr
 from fxad.core.declaration import primitive as primitive
 from fxad.core.hlo import Hlo as Hlo
 from fxad.core.hlo import HloValue as HloValue
 from fxad.core.hlo import Region as Region
 from fxad.core.layout import Layout as Layout
-from fxad.core.source_info import Place as Place
 from fxad.core.source_info import Source as Source
-from fxad.core.source_info import place as place
+from fxad.core.source_info import SourceLocation as SourceLocation
+from fxad.core.source_info import source_location as source_location
 from fxad.core.weak import WeakTable
 from fxad.dtypes import DType
 
@@ -57,7 +57,7 @@ class Eqn:
     source: Source = field(default=None, compare=False, repr=False)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return Eqn, (self.prim, self.ins, self.outs, place(self.source))
+        return Eqn, (self.prim, self.ins, self.outs, source_location(self.source))
 
     def __copy__(self) -> Eqn:
         return self
@@ -67,7 +67,7 @@ class Eqn:
 
     def __str__(self) -> str:
         """The equation as in program text, with bodies by their names."""
-        return printing.equation(self, printing.labels(bodies(self.prim)))
+        return printing.equation(self, printing.labels(jaxprs_in_params(self.prim)))
 
 
 _new: Final = object.__new__
@@ -77,7 +77,7 @@ _set_outs: Final = Eqn.__dict__["outs"].__set__
 _set_source: Final = Eqn.__dict__["source"].__set__
 
 
-def equation(prim: Primitive, ins: tuple[Atom, ...], outs: tuple[Var, ...], source: Source) -> Eqn:
+def new_eqn(prim: Primitive, ins: tuple[Atom, ...], outs: tuple[Var, ...], source: Source) -> Eqn:
     """`Eqn(prim, ins, outs, source)` in 0.25 us instead of 0.5. Every pass calls it for every equation."""
     eqn = _new(Eqn)
     _set_prim(eqn, prim)
@@ -159,6 +159,14 @@ class Jaxpr:
         return tuple([a.aval for a in self.outs])
 
     @property
+    def symbolic(self) -> bool:
+        """Returns True if the type of an operand has a dimension that is not a number."""
+        found = self._memo.get("symbolic")
+        if found is None:
+            found = self._memo["symbolic"] = any([v.aval.symbolic for v in self.ins])
+        return cast(bool, found)
+
+    @property
     def effects(self) -> frozenset[str]:
         """Effects of all equations; empty for a pure program."""
         if "effects" not in self._memo:
@@ -169,7 +177,9 @@ class Jaxpr:
                 else []
             )
             # bodies first: the effects of an equation are those of its bodies, which recursion would compute in turn
-            for jaxpr in lacking(self, "effects") if any(["effects" not in b._memo for b in inner]) else (self,):
+            for jaxpr in (
+                jaxprs_without_memo(self, "effects") if any(["effects" not in b._memo for b in inner]) else (self,)
+            ):
                 jaxpr._memo["effects"] = frozenset().union(*[e.prim.effects for e in jaxpr.eqns])
         return cast(frozenset[str], self._memo["effects"])
 
@@ -177,14 +187,14 @@ class Jaxpr:
     def free_axes(self) -> FreeAxes:
         """The named axes, with their sizes, over which collectives of the program run and which no map in it binds."""
         if "free axes" not in self._memo:
-            for jaxpr in lacking(self, "free axes"):
+            for jaxpr in jaxprs_without_memo(self, "free axes"):
                 found = [e.prim.free_axes for e in jaxpr.eqns]
                 jaxpr._memo["free axes"] = frozenset().union(*found)
         return cast(FreeAxes, self._memo["free axes"])
 
     def __reduce__(self) -> tuple[object, ...]:
         # bodies first, in one list: pickle recurses, and must not recur into nested bodies
-        return _rebuilt, (tuple([_record(jaxpr) for jaxpr in distinct(self)]),)
+        return _rebuilt, (tuple([_record(jaxpr) for jaxpr in distinct_jaxprs(self)]),)
 
     def __copy__(self) -> Jaxpr:
         return self
@@ -199,15 +209,15 @@ class Jaxpr:
         Law: equal for equal programs in every process, Python version and machine; computed once per program.
         """
         if "digest" not in self._memo:
-            for jaxpr in lacking(self, "digest"):
-                known: dict[object, str] = {body: f"@{body._memo['digest']}" for body in carried(jaxpr)}
+            for jaxpr in jaxprs_without_memo(self, "digest"):
+                known: dict[object, str] = {body: f"@{body._memo['digest']}" for body in subjaxprs(jaxpr)}
                 text = printing.function(jaxpr, "fxad 1 ", known)
                 jaxpr._memo["digest"] = hashlib.sha256(text.encode()).hexdigest()
         return cast(str, self._memo["digest"])
 
     def __str__(self) -> str:
         """The program as text, exact; `fxad.text.parse` reads it back."""
-        return printing.program(distinct(self))
+        return printing.program(distinct_jaxprs(self))
 
     def __repr__(self) -> str:
         signature = f"({', '.join(map(str, self.in_avals))}) -> ({', '.join(map(str, self.out_avals))})"
@@ -232,7 +242,9 @@ class _Record:
 
 
 # The pickled form of an equation with bodies: class and parameters of its primitive, operands, results, source.
-_Carrier: TypeAlias = tuple[type["Primitive"], tuple[object, ...], tuple[Atom, ...], tuple[Var, ...], "Place | None"]
+_Carrier: TypeAlias = tuple[
+    type["Primitive"], tuple[object, ...], tuple[Atom, ...], tuple[Var, ...], SourceLocation | None
+]
 _Written: TypeAlias = Eqn | _Carrier
 
 
@@ -240,14 +252,18 @@ def _record(jaxpr: Jaxpr) -> _Record:
     """The record of a program whose bodies have records already."""
     found = jaxpr._memo.get("record")
     if found is None:
-        eqns = tuple([_written(e) if bodies(e.prim) else e for e in jaxpr.eqns]) if carried(jaxpr) else jaxpr.eqns
+        eqns = (
+            tuple([_written(e) if jaxprs_in_params(e.prim) else e for e in jaxpr.eqns])
+            if subjaxprs(jaxpr)
+            else jaxpr.eqns
+        )
         found = jaxpr._memo.setdefault("record", _Record(jaxpr.ins, eqns, jaxpr.outs, jaxpr.name, None))
     return cast(_Record, found)
 
 
 def _written(eqn: Eqn) -> _Carrier:
     values = tuple([_replaced(value, _record_in) for _, value in params(eqn.prim)])
-    return type(eqn.prim), values, eqn.ins, eqn.outs, place(eqn.source)
+    return type(eqn.prim), values, eqn.ins, eqn.outs, source_location(eqn.source)
 
 
 def _rebuilt(records: tuple[_Record, ...]) -> Jaxpr:
@@ -260,7 +276,11 @@ def _rebuilt(records: tuple[_Record, ...]) -> Jaxpr:
 
 
 def _read(
-    kind: type[Primitive], values: tuple[object, ...], ins: tuple[Atom, ...], outs: tuple[Var, ...], at: Place | None
+    kind: type[Primitive],
+    values: tuple[object, ...],
+    ins: tuple[Atom, ...],
+    outs: tuple[Var, ...],
+    at: SourceLocation | None,
 ) -> Eqn:
     made = kind(*[_replaced(value, _program_of) for value in values])
     return Eqn(made, ins, outs, at)
@@ -278,7 +298,7 @@ def _program_of(value: object) -> object:
     return value.jaxpr if isinstance(value, _Record) else value
 
 
-def bodies(prim: Primitive) -> tuple[Jaxpr, ...]:
+def jaxprs_in_params(prim: Primitive) -> tuple[Jaxpr, ...]:
     """The programs among the parameters of a primitive, in the order of its fields."""
     out: list[Jaxpr] = []
     stack: list[Param] = [value for _, value in reversed(params(prim))]
@@ -291,19 +311,19 @@ def bodies(prim: Primitive) -> tuple[Jaxpr, ...]:
     return tuple(out)
 
 
-def distinct(jaxpr: Jaxpr) -> tuple[Jaxpr, ...]:
+def distinct_jaxprs(jaxpr: Jaxpr) -> tuple[Jaxpr, ...]:
     """The distinct programs nested in `jaxpr`, each after its own bodies; `jaxpr` itself is last.
 
     Cost: linear in the distinct equations, for any depth of nesting and any sharing of bodies.
     """
-    return lacking(jaxpr, None)
+    return jaxprs_without_memo(jaxpr, None)
 
 
-def lacking(jaxpr: Jaxpr, key: Hashable) -> tuple[Jaxpr, ...]:
-    """The programs of `distinct(jaxpr)` whose memo has no entry for `key` (None: all), and `jaxpr` itself, last. If a
-    program has the entry, its bodies are assumed to have it too."""
+def jaxprs_without_memo(jaxpr: Jaxpr, key: Hashable) -> tuple[Jaxpr, ...]:
+    """The programs of `distinct_jaxprs(jaxpr)` whose memo has no entry for `key` (None: all), and `jaxpr` itself, last.
+    If a program has the entry, its bodies are assumed to have it too."""
     done: dict[Jaxpr, None] = {}
-    stack: list[tuple[Jaxpr, Iterator[Jaxpr]]] = [(jaxpr, iter(carried(jaxpr)))]
+    stack: list[tuple[Jaxpr, Iterator[Jaxpr]]] = [(jaxpr, iter(subjaxprs(jaxpr)))]
     while stack:
         top, rest = stack[-1]
         inner = next((b for b in rest if b not in done and key not in b._memo), None)
@@ -311,16 +331,16 @@ def lacking(jaxpr: Jaxpr, key: Hashable) -> tuple[Jaxpr, ...]:
             done[top] = None
             stack.pop()
         else:
-            stack.append((inner, iter(carried(inner))))
+            stack.append((inner, iter(subjaxprs(inner))))
     return tuple(done)
 
 
-def carried(jaxpr: Jaxpr) -> tuple[Jaxpr, ...]:
-    """The distinct bodies in the equations. The result is memoised: every pass begins with `distinct`."""
+def subjaxprs(jaxpr: Jaxpr) -> tuple[Jaxpr, ...]:
+    """The distinct bodies in the equations. The result is memoised: every pass begins with `distinct_jaxprs`."""
     if "carried" not in jaxpr._memo:
         names = {kind: [n for n, _ in params(p)] for kind, p in {type(e.prim): e.prim for e in jaxpr.eqns}.items()}
-        carriers = [e.prim for e in jaxpr.eqns if not bare(e.prim, names[type(e.prim)])]
-        jaxpr._memo["carried"] = tuple(dict.fromkeys([body for prim in carriers for body in bodies(prim)]))
+        carriers = [e.prim for e in jaxpr.eqns if not has_no_jaxpr(e.prim, names[type(e.prim)])]
+        jaxpr._memo["carried"] = tuple(dict.fromkeys([body for prim in carriers for body in jaxprs_in_params(prim)]))
     return cast(tuple[Jaxpr, ...], jaxpr._memo["carried"])
 
 
@@ -393,8 +413,8 @@ class JvpCtx(Batching, Protocol):
         """Linearize a body with respect to the operands marked in `nonzero`. For `split` contexts."""
 
     def recur_fused(self, body: Jaxpr, nonzero: tuple[bool, ...]) -> tuple[Jaxpr, tuple[bool, ...]]:
-        """Forward mode of a body. For contexts that are not `split`. The new body takes the operands, then the tangents
-        of those marked. It returns the results, then the tangents of those that the returned mask marks."""
+        """Forward mode of a body. The new body takes the operands, then the tangents of those marked. It returns the
+        results, then the tangents of those that the returned mask marks."""
 
 
 @final

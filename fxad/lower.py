@@ -24,10 +24,10 @@ from fxad import dtypes, lowering
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
 from fxad.errors import ParameterError
-from fxad.ir import Atom, Aval, HloValue, Jaxpr, Lit, Primitive, Region, Var, Zero, place
-from fxad.lowering.mlir_text import dense, tensor
-from fxad.lowering.ordering import DONE, calls_host, prepared
-from fxad.lowering.places import Places
+from fxad.ir import Atom, Aval, HloValue, Jaxpr, Lit, Primitive, Region, Var, Zero, source_location
+from fxad.lowering.locations import Locations
+from fxad.lowering.mlir_text import dense_attribute, tensor_type
+from fxad.lowering.ordered_effects import DONE, calls_host, with_host_calls_ordered
 from fxad.primitives.check import Called
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.shard_map import Mesh, ShardMap, Spec, devices_needed, has_maps
@@ -101,7 +101,7 @@ def lower_jaxpr(jaxpr: Jaxpr) -> LoweredModule:
     Cost: 1 us an equation.
     """
     module = _Module(devices_needed(jaxpr))
-    parts = [module.function(prepared(jaxpr), ())]
+    parts = [module.function(with_host_calls_ordered(jaxpr), ())]
     for sub, mesh in module.queue:  # grows while it is walked: a call appends the function it needs
         name = f"private {module.names[sub, mesh]}"
         parts.append(_header(name, sub.in_avals, sub.out_avals, {}))
@@ -118,7 +118,7 @@ def lower_jaxpr(jaxpr: Jaxpr) -> LoweredModule:
 
 def first_line(jaxpr: Jaxpr) -> str:
     """The first user line that traced an equation; empty if none is known."""
-    return next((str(p) for e in jaxpr.eqns if (p := place(e.source))), "")
+    return next((str(p) for e in jaxpr.eqns if (p := source_location(e.source))), "")
 
 
 def aliases(ins: Sequence[Aval], outs: Sequence[Aval], donate: Sequence[int]) -> dict[int, int]:
@@ -146,14 +146,14 @@ def _header(
     placement: Placement | None = None,
 ) -> str:
     attrs = [[f"tf.aliasing_output = {alias[k]} : i32"] if k in alias else [] for k in range(len(ins))]
-    results = [tensor(a) for a in outs]
+    results = [tensor_type(a) for a in outs]
     if placement is not None:
         for k, (where, a) in enumerate(zip(placement.ins, ins, strict=True)):
             attrs[k].append(f"sdy.sharding = {placement.attribute(where, a)}")
         for k, (where, a) in enumerate(zip(placement.outs, outs, strict=False)):
             results[k] += f" {{sdy.sharding = {placement.attribute(where, a)}}}"
     given = [f" {{{', '.join(of_arg)}}}" if of_arg else "" for of_arg in attrs]
-    args = [f"%arg{k}: {tensor(a)}{given[k]}" for k, a in enumerate(ins)]
+    args = [f"%arg{k}: {tensor_type(a)}{given[k]}" for k, a in enumerate(ins)]
     return f"func.func {name}({', '.join(args)}) -> ({', '.join(results)}) {{\n"
 
 
@@ -217,7 +217,7 @@ class _Types(dict[Aval, str]):
     """A cache of MLIR types by Aval."""
 
     def __missing__(self, aval: Aval) -> str:
-        text = self[aval] = tensor(aval)
+        text = self[aval] = tensor_type(aval)
         return text
 
 
@@ -236,7 +236,7 @@ class _Module:
         self.names: dict[tuple[Jaxpr, Mesh], str] = {}
         self.queue: list[tuple[Jaxpr, Mesh]] = []
         self.types = _Types()
-        self.places = Places()
+        self.places = Locations()
 
     def name(self, sub: Jaxpr, mesh: Mesh) -> str:
         """The symbol of a sub-program's function, numbered by first use."""
@@ -334,7 +334,7 @@ class _Function:
         """A splat constant, once per block; see `fxad.ir.Hlo`."""
         known = self._constants.get(lit)
         if known is None:
-            (known,) = self._append(f'"stablehlo.constant"() {{value = {dense(lit)}}}', "", (lit.aval,))
+            (known,) = self._append(f'"stablehlo.constant"() {{value = {dense_attribute(lit)}}}', "", (lit.aval,))
             self._constants[lit] = known
         return known
 
@@ -405,7 +405,7 @@ class _Function:
 
     def host(self, call: Primitive) -> int:
         """The index of a host call; see `fxad.ir.Hlo`."""
-        where = place(self._module.places.source(self._loc))
+        where = source_location(self._module.places.source(self._loc))
         self._module.host.append((cast(Called, call), str(where or "")))
         return len(self._module.host) - 1
 

@@ -22,7 +22,7 @@ from typing import Final, TypeAlias, final
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
 from fxad.errors import ArgumentError, ParameterError, described
-from fxad.ir import Aval, Jaxpr, distinct
+from fxad.ir import Aval, Jaxpr, distinct_jaxprs
 from fxad.primitives.control.shard_map import has_maps
 from fxad.transforms.inversion.chains import merge_invertible
 from fxad.transforms.inversion.second_order import drop_derivative_rules
@@ -184,7 +184,7 @@ class Stage:
     @property
     def equations(self) -> int:
         """Equations of the program and of its bodies, each distinct body once."""
-        return sum([len(body.eqns) for body in distinct(self.program)])
+        return sum([len(body.eqns) for body in distinct_jaxprs(self.program)])
 
     @property
     def bytes(self) -> int:

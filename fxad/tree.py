@@ -35,7 +35,7 @@ def flatten(tree: object) -> tuple[list[Any], Structure]:
     return leaves, structure
 
 
-def follow(structure: Structure, tree: object) -> list[Any] | None:
+def flatten_up_to(structure: Structure, tree: object) -> list[Any] | None:
     """The subtrees of `tree` at the leaves of `structure`; None if the tree does not match."""
     try:
         return structure.flatten_up_to(tree)  # type: ignore[arg-type]
@@ -199,7 +199,7 @@ class Node(NamedTuple):
     keys: Sequence[Any]
 
 
-def opened(structure: Structure) -> Node:
+def outermost_node(structure: Structure) -> Node:
     """The outermost container of a structure that is not a leaf."""
     outer = structure.one_level()
     assert outer is not None
@@ -207,7 +207,7 @@ def opened(structure: Structure) -> Node:
     return Node(node.metadata, node.entries)
 
 
-def maker(cls: type[Any]) -> Callable[[Any, Sequence[object]], Any] | None:
+def unflattener(cls: type[Any]) -> Callable[[Any, Sequence[object]], Any] | None:
     """The function that makes an instance of a registered class from its data and children; None for other classes."""
     if issubclass(cls, PRecord) and not _registered(cls):
         register(cls, _flatten_map, _make_record(cls))

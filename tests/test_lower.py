@@ -26,14 +26,14 @@ from fxad.ir import (
     JvpCtx,
     Lit,
     NDArray,
-    Place,
     Primitive,
+    SourceLocation,
     Tangent,
-    place,
     primitive,
+    source_location,
 )
 from fxad.lower import lower_jaxpr
-from fxad.lowering.mlir_text import dense, quoted, tensor
+from fxad.lowering.mlir_text import dense_attribute, string_literal, tensor_type
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.remat import Remat
 from fxad.primitives.elementwise import ADD, LT, MUL, SIN, TANH
@@ -169,11 +169,11 @@ def test_places_reach_the_module_and_not_the_text() -> None:
     code = test_places_reach_the_module_and_not_the_text.__code__
     b.source = (code, 0)
     x = b.one(SIN, x)
-    b.source = Place('a "quoted"\\path.py', 7, "layer.<locals>.λ")
+    b.source = SourceLocation('a "quoted"\\path.py', 7, "layer.<locals>.λ")
     x = b.one(TANH, x)
     b.source = None
     lowered = lower_jaxpr(b.build([b.one(SIN, x)], "attend"))
-    at = place((code, 0))
+    at = source_location((code, 0))
     assert at is not None
     assert f'#L0 = loc("attend/sin"("{at.function}"("{at.file}":{at.line}:0)))' in lowered.locations
     assert '#L1 = loc("attend/tanh"("layer.<locals>.λ"("a \\22quoted\\22\\5Cpath.py":7:0)))' in lowered.locations
@@ -191,14 +191,14 @@ def test_many_places_of_one_function_agree_with_place() -> None:
         x = b.one(SIN, x)
     lines = lower_jaxpr(b.build([x])).locations.splitlines()
     for row, k in zip(lines, reversed(offsets), strict=False):
-        at = place((code, k))
+        at = source_location((code, k))
         assert at is not None
         assert f":{at.line}:0" in row
 
 
 @pytest.mark.parametrize("dtype", dtypes.ALL, ids=str)
 def test_types(dtype: dtypes.DType) -> None:
-    assert lower_jaxpr(_identity(Aval((2, 0, 3), dtype))).text().count(tensor(Aval((2, 0, 3), dtype))) == 3
+    assert lower_jaxpr(_identity(Aval((2, 0, 3), dtype))).text().count(tensor_type(Aval((2, 0, 3), dtype))) == 3
 
 
 def _identity(aval: Aval) -> Jaxpr:
@@ -220,11 +220,11 @@ def _identity(aval: Aval) -> Jaxpr:
     ],
 )
 def test_constants_are_exact(lit: Lit, text: str) -> None:
-    assert dense(lit) == text
+    assert dense_attribute(lit) == text
 
 
 def test_quoted() -> None:
-    assert quoted('a"b\\c\nd é λ \udcff') == '"a\\22b\\5Cc\\0Ad é λ \\ED\\B3\\BF"'
+    assert string_literal('a"b\\c\nd é λ \udcff') == '"a\\22b\\5Cc\\0Ad é λ \\ED\\B3\\BF"'
 
 
 def test_one_constant_per_literal() -> None:

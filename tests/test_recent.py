@@ -7,12 +7,12 @@ from threading import Thread
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fxad.core.lru import Recent
+from fxad.core.lru import LRUCache
 
 
 @given(st.integers(1, 8), st.lists(st.integers(0, 20)))
 def test_the_keys_used_last_are_held(limit: int, keys: list[int]) -> None:
-    table: Recent[int, str] = Recent(limit)
+    table: LRUCache[int, str] = LRUCache(limit)
     for key in keys:
         found = table.get(key)
         assert found in (None, str(key))
@@ -24,14 +24,14 @@ def test_the_keys_used_last_are_held(limit: int, keys: list[int]) -> None:
 
 
 def test_cleared() -> None:
-    table: Recent[str, int] = Recent(3)
+    table: LRUCache[str, int] = LRUCache(3)
     table.put("a", 1)
     table.clear()
     assert (len(table), table.get("a")) == (0, None)
 
 
 def test_many_threads() -> None:
-    table: Recent[int, int] = Recent(16)
+    table: LRUCache[int, int] = LRUCache(16)
     wrong: list[tuple[int, int]] = []
 
     def work(start: int) -> None:

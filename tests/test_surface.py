@@ -67,7 +67,7 @@ FACES = ("lax", "nn", "numpy", "random")
 LATER = ("custom_inverse", "custom_ivjp", "inverse", "invertible", "jvp", "load", "residuals", "save")
 ROOT = Path(fx.__file__).parent
 # packages that import their files when something of them is asked for
-LAZY = sorted([p.parent for p in ROOT.rglob("__init__.py") if "later(" in p.read_text(encoding="utf-8")])
+LAZY = sorted([p.parent for p in ROOT.rglob("__init__.py") if "lazy_exports(" in p.read_text(encoding="utf-8")])
 
 
 def fresh(code: str) -> str:

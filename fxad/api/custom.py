@@ -19,8 +19,8 @@ from fxad.api.custom_inverses import GivenInverse, places_of
 from fxad.api.custom_rules import MisfitError, added_tangents, static_places
 from fxad.api.lift import check_function
 from fxad.errors import ArgumentError, FxadError, ParameterError, described
-from fxad.tracing.program import name_of
-from fxad.tracing.tracer import active
+from fxad.tracing.program import function_name
+from fxad.tracing.tracer import active_trace
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -65,12 +65,12 @@ class CustomFunction(Generic[P, R]):
     ) -> None:
         self.fun = fun
         self._promised = promised  # the decorators that it was made by, each of which announces a rule
-        self.nondiff_argnums: tuple[int, ...] = static_places(name_of(fun), nondiff_argnums)
+        self.nondiff_argnums: tuple[int, ...] = static_places(function_name(fun), nondiff_argnums)
         self._given = Rules()
         update_wrapper(self, fun, updated=())
 
     def __repr__(self) -> str:
-        return f"<{name_of(self.fun)} with rules for {', '.join(self.rules) or 'nothing'}>"
+        return f"<{function_name(self.fun)} with rules for {', '.join(self.rules) or 'nothing'}>"
 
     @property
     def rules(self) -> tuple[str, ...]:
@@ -102,7 +102,7 @@ class CustomFunction(Generic[P, R]):
         """The kinds of rules that are told what vanishes. Raises: ParameterError for what is not a bool."""
         if not isinstance(symbolic, bool):
             raise ParameterError(
-                f"{what} of {name_of(self.fun)}: symbolic_zeros is {described(symbolic)}, not a bool: {symbolic!r:.60}",
+                f"{what} of {function_name(self.fun)}: symbolic_zeros is {described(symbolic)}, not a bool: {symbolic!r:.60}",
                 remedy="symbolic_zeros=True tells the rule what vanishes, False gives it zeros",
             )
         return self._given.zeros | {kind} if symbolic else self._given.zeros - {kind}
@@ -113,7 +113,7 @@ class CustomFunction(Generic[P, R]):
         None for an argument whose tangent has no effect.
         """
         if self.nondiff_argnums:
-            raise ArgumentError(f"defjvps of {name_of(self.fun)}: not with nondiff_argnums", remedy="use defjvp")
+            raise ArgumentError(f"defjvps of {function_name(self.fun)}: not with nondiff_argnums", remedy="use defjvp")
         for jvp in jvps:
             if jvp is not None:
                 check_function("defjvps", jvp)
@@ -124,7 +124,7 @@ class CustomFunction(Generic[P, R]):
             if len(jvps) != len(primals):
                 raise MisfitError(
                     ArgumentError(
-                        f"defjvps of {name_of(self.fun)}: has {len(jvps)} rules for {len(primals)} arguments",
+                        f"defjvps of {function_name(self.fun)}: has {len(jvps)} rules for {len(primals)} arguments",
                         remedy="give one for each argument, None where its tangent has no effect",
                     )
                 )
@@ -183,12 +183,12 @@ class CustomFunction(Generic[P, R]):
         for size in args:
             if not isinstance(size, int) or isinstance(size, bool) or size < 0:
                 raise ParameterError(
-                    f"def_vmap of {name_of(self.fun)}: {size!r} is not an axis size",
+                    f"def_vmap of {function_name(self.fun)}: {size!r} is not an axis size",
                     remedy="an axis size is an int >= 0: f.def_vmap(32, 128)(rule); f.def_vmap(rule) is for any size",
                 )
         if not args:
             raise ParameterError(
-                f"def_vmap of {name_of(self.fun)}: no axis size is given",
+                f"def_vmap of {function_name(self.fun)}: no axis size is given",
                 remedy="f.def_vmap(rule) for any size, f.def_vmap(32, 128)(rule) for these",
             )
 
@@ -229,7 +229,7 @@ class CustomFunction(Generic[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         self._check_given()
-        if active() is None or not self.rules:
+        if active_trace() is None or not self.rules:
             return self.fun(*args, **kwargs)
         call = Call(self, self.fun, self.nondiff_argnums, self._given, self._positional(args, kwargs))
         return cast("R", call.run())
@@ -238,7 +238,7 @@ class CustomFunction(Generic[P, R]):
         """Raises: ArgumentError where a decorator announced a rule that was not given: it would be derived silently."""
         for decorator in self._promised:
             if _KEPT_BY[decorator].isdisjoint(self.rules):
-                name, has = name_of(self.fun), ", ".join(self.rules) or "nothing"
+                name, has = function_name(self.fun), ", ".join(self.rules) or "nothing"
                 raise ArgumentError(
                     f"{decorator} of {name}: it is called before its rule is given; it has rules for {has}",
                     remedy=f"{_HOW_TO_GIVE[decorator].format(name)} first, or call {name} without {decorator}: "
@@ -260,7 +260,7 @@ class CustomFunction(Generic[P, R]):
 
     def _positional(self, args: tuple[object, ...], kwargs: dict[str, object]) -> tuple[object, ...]:
         """The arguments of a call in the order of the signature, defaults filled in."""
-        name = name_of(self.fun)
+        name = function_name(self.fun)
         try:
             signature = inspect.signature(self.fun)
         except (TypeError, ValueError):
@@ -291,7 +291,7 @@ def made(what: str, fun: Any, nondiff_argnums: Sequence[int]) -> Any:
         if nondiff_argnums and tuple(sorted(set(nondiff_argnums))) != fun.nondiff_argnums:
             raise ArgumentError(
                 f"{what}: nondiff_argnums {tuple(nondiff_argnums)} differs from {fun.nondiff_argnums}, "
-                f"which {name_of(fun.fun)} has already",
+                f"which {function_name(fun.fun)} has already",
                 remedy="all rules of a function see the same arguments: give nondiff_argnums once",
             )
         fun.promise(what)

@@ -56,7 +56,7 @@ from fxad.tracing.context import (
     traced_again,
     watching,
 )
-from fxad.tracing.program import argument_path, name_of
+from fxad.tracing.program import argument_path, function_name
 from fxad.tracing.tracer import Tracer, bind
 from fxad.tree import Structure
 
@@ -167,7 +167,7 @@ class Call:
         self.fun = fun
         self.rules = rules
         self.args = args
-        self.name = name_of(fun)
+        self.name = function_name(fun)
         self.static = static_arguments(self.name, places, len(args))
         dynamic = tuple([a for k, a in enumerate(args) if k not in self.static])
         self.leaves, self.in_tree = tree.flatten(dynamic)

@@ -19,11 +19,11 @@ from fxad.api.custom_rules import (
 )
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
-from fxad.core.liveness import dce, prune
+from fxad.core.dce import dce, prune
 from fxad.errors import ArgumentError, NotInvertibleError, TreeError
 from fxad.ir import Jaxpr, Zero
 from fxad.primitives.control.bodies import select_by_mask
-from fxad.tracing.program import name_of, parameter_names
+from fxad.tracing.program import function_name, parameter_names
 from fxad.transforms.ad.linear_rule import cotangent_maps
 from fxad.transforms.reorder import reorder_ins
 
@@ -50,7 +50,7 @@ def places_of(what: str, fun: object, keep: int | str | Sequence[int | str]) -> 
     for k in keep if isinstance(keep, list | tuple) else (keep,):
         if not (k in names if isinstance(k, str) else isinstance(k, int) and not isinstance(k, bool) and k >= 0):
             raise ArgumentError(
-                f"{what} of {name_of(fun)}: keep has {k!r}, which is no argument of it",
+                f"{what} of {function_name(fun)}: keep has {k!r}, which is no argument of it",
                 remedy="name arguments, or number them from 0",
             )
         out.append(names.index(k) if isinstance(k, str) else k)
@@ -67,7 +67,7 @@ def inverse_rule(
     Raises: TreeError, ShapeError, DTypeError for what does not fit the function, naming the path and both types;
             ArgumentError for a position to keep that the call does not have.
     """
-    what, n = f"{given.role} of {sig.name}: {name_of(given.rule)}", len(sig.out_avals)
+    what, n = f"{given.role} of {sig.name}: {function_name(given.rule)}", len(sig.out_avals)
     parts = sig.in_tree.children()
     for k in given.keep:
         if k not in places:
@@ -145,7 +145,7 @@ def inverse_bodies(
         return InverseBodies((ordered,), held, ())
     n_free, n_known = len(marks) - sum(marks), n_out + sum(held)
     needed = prune(ordered, tuple([k < n_free for k in range(len(ordered.outs))]))[1]
-    what = f"defivjp of {sig.name}: {name_of(given.rule)}"
+    what = f"defivjp of {sig.name}: {function_name(given.rule)}"
     if any(needed[n_known:]):
         raise NotInvertibleError(
             f"{what}: what it reconstructs depends on the cotangents",

@@ -23,9 +23,9 @@ from fxad.lax.creation import splat
 from fxad.numpy.binary import add
 from fxad.numpy.shapes import broadcast_to
 from fxad.primitives.control.bodies import select_by_mask
-from fxad.runtime import Exporter
+from fxad.runtime import SupportsDLPack
 from fxad.tracing.array import Array, ArrayLike, aval_of, is_scalar
-from fxad.tracing.program import counted, name_of
+from fxad.tracing.program import count_text, function_name
 from fxad.transforms.ad.linear_rule import cotangent_maps, split_tangents
 from fxad.transforms.reorder import reorder_ins
 from fxad.tree import Structure
@@ -75,7 +75,7 @@ def with_none(
 
 def traced(what: str, fn: Callable[..., object], flat: Callable[..., object], avals: Sequence[Aval]) -> Body:
     """Trace `flat`, a function of leaves, under the name of `fn`."""
-    flat.__name__ = name_of(fn)
+    flat.__name__ = function_name(fn)
     return traced_body(what, flat, tree.structure((0,) * len(avals)), avals)
 
 
@@ -89,8 +89,8 @@ def check_takes(role: str, name: str, fn: Callable[..., object], given: Sequence
         signature.bind(*given)
     except TypeError as e:
         raise ArgumentError(
-            f"{role} of {name}: {name_of(fn)}: {e}",
-            remedy=f"it is called with ({', '.join(given)}), its signature is {name_of(fn)}{signature}",
+            f"{role} of {name}: {function_name(fn)}: {e}",
+            remedy=f"it is called with ({', '.join(given)}), its signature is {function_name(fn)}{signature}",
         ) from None
 
 
@@ -138,7 +138,7 @@ def tangent_rule(
 
     Raises: TreeError, ShapeError, DTypeError for what does not fit the function, naming the path and both types.
     """
-    what, n = f"defjvp of {sig.name}: {name_of(fn)}", len(sig.in_avals)
+    what, n = f"defjvp of {sig.name}: {function_name(fn)}", len(sig.in_avals)
 
     def flat(*leaves: object) -> object:
         primals = tree.unflatten(sig.in_tree, leaves[:n])
@@ -172,11 +172,11 @@ def added_tangents(fun: object, out: object, parts: Sequence[tuple[object, objec
     moving = [a.inexact for a in avals]
     total: list[object] = [None] * len(avals)
     for rule, value in parts:
-        what = f"defjvps of {name_of(fun)}: {name_of(rule)}"
+        what = f"defjvps of {function_name(fun)}: {function_name(rule)}"
         found = directions(what, "tangent", structure, avals, paths, value, "the results")
         types = [a if is_scalar(x) else aval_of(x) for x, a in zip(found, inexact(avals), strict=True)]
         check_types(what, "as tangent of", select_by_mask(paths, moving), inexact(avals), types)
-        for k, x in enumerate(tree.follow(structure, value) or ()):
+        for k, x in enumerate(tree.flatten_up_to(structure, value) or ()):
             if moving[k] and x is not None and not isinstance(x, SymbolicZero):
                 total[k] = x if total[k] is None else add(cast("ArrayLike", total[k]), x)
     return tree.unflatten(structure, total)
@@ -200,7 +200,7 @@ def cotangent_rule(
     `wrapped` the function is given them as `CustomVJPPrimal`.
     Raises: TreeError, ShapeError, DTypeError for what does not fit the function, naming the path and both types.
     """
-    what, back = f"defvjp of {sig.name}: {name_of(fwd)}", f"defvjp of {sig.name}: {name_of(bwd)}"
+    what, back = f"defvjp of {sig.name}: {function_name(fwd)}", f"defvjp of {sig.name}: {function_name(bwd)}"
     res_tree: Structure | None = None
     held: list[object] = []
 
@@ -243,7 +243,7 @@ def _held(what: str, stored: Sequence[object], res_tree: Structure) -> list[obje
     """
     out: list[object] = []
     for x, path in zip(stored, tree.paths(res_tree, "residual"), strict=True):
-        if not is_scalar(x) and isinstance(x, Array | np.ndarray | np.generic | Exporter):
+        if not is_scalar(x) and isinstance(x, Array | np.ndarray | np.generic | SupportsDLPack):
             out.append(_ARRAY)
             continue
         try:
@@ -285,7 +285,7 @@ def cotangents(what: str, sig: Signature, bars: object) -> list[object]:
     if not isinstance(bars, tuple | list) or len(bars) != len(parts):
         raise TreeError(
             f"{what} returns {tree.shape_text(tree.structure(bars))}, {sig.name} has "
-            f"{counted(len(parts), 'argument')} that its rule is about",
+            f"{count_text(len(parts), 'argument')} that its rule is about",
             remedy="return a tuple with a cotangent for each argument, None where it has none",
         )
     out: list[object] = []
@@ -307,7 +307,7 @@ def stacked_rule(
 
     Raises: TreeError, ShapeError, DTypeError for what does not fit the function, naming the path and both types.
     """
-    what = f"def_vmap of {sig.name}: {name_of(fn)}"
+    what = f"def_vmap of {sig.name}: {function_name(fn)}"
 
     def flat(*leaves: object) -> object:
         mapped = tree.unflatten(sig.in_tree, [True] * len(leaves))
@@ -366,7 +366,7 @@ def directions(
     """
     if value is None or (isinstance(value, SymbolicZero) and structure.type is not None):
         return [splat(Zero(a).instantiate()) for a in avals if a.inexact]
-    leaves = tree.follow(structure, value)
+    leaves = tree.flatten_up_to(structure, value)
     if leaves is None or any([x is not None and tree.structure(x).num_nodes != 1 for x in leaves]):
         found, want = tree.structure(value), tangent_tree(structure, avals)
         raise TreeError(
@@ -421,7 +421,7 @@ def static_arguments(name: str, places: Sequence[int], n: int) -> list[int]:
     """Which of the n arguments of a call the rules are not about. Raises: ArgumentError for one that it does not have."""
     if places and places[-1] >= n:
         raise ArgumentError(
-            f"{name}: nondiff_argnums has {places[-1]}, and it is called with {counted(n, 'argument')}",
+            f"{name}: nondiff_argnums has {places[-1]}, and it is called with {count_text(n, 'argument')}",
             remedy="number the arguments from 0",
         )
     return list(places)

@@ -10,7 +10,7 @@ from fxad.lax.placement import committed_to
 from fxad.runtime import Device, resharded
 from fxad.sharding import NamedSharding, Sharding, SingleDeviceSharding, local, on_devices
 from fxad.tracing import placement
-from fxad.tracing.array import Array, asarray, wrapped
+from fxad.tracing.array import Array, asarray, wrap_buffer
 
 T = TypeVar("T")
 
@@ -57,4 +57,4 @@ def _placed(array: Array, target: Device | Sharding, path: str) -> Array:
     if not isinstance(target, NamedSharding):
         return committed_to(array, target)
     local("device_put", tuple(target.mesh.shape.items()), target.spec, array.aval, path)
-    return wrapped(array.aval, resharded(array._buffer, on_devices(target)))
+    return wrap_buffer(array.aval, resharded(array._buffer, on_devices(target)))

@@ -26,11 +26,10 @@ from fxad.api.lift import (
 )
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
-from fxad.errors import ArgumentError, DTypeError, NotLinearError, described
+from fxad.errors import ArgumentError, DTypeError, described
 from fxad.ir import Atom, Aval, Jaxpr, Zero
-from fxad.primitives.linearity import is_linear
-from fxad.tracing.program import Program, name_of, trace
-from fxad.tracing.static_args import Argnames, Argnums, statics_of
+from fxad.tracing.program import Program, function_name, trace
+from fxad.tracing.static_args import Argnames, Argnums, static_arguments
 from fxad.transforms.reorder import reorder_ins
 from fxad.tree import Structure
 
@@ -98,7 +97,7 @@ def jvp(
         made: Any = _jvp(f)
     else:
         check_function("jvp", f)
-        statics = statics_of(f"jvp of {name_of(f)}", f, static_argnums, static_argnames)
+        statics = static_arguments(f"jvp of {function_name(f)}", f, static_argnums, static_argnames)
 
         def made(primals: Primals, tangents: Primals, **kwargs: Any) -> Any:
             primals, tangents = _tuple("primals", primals), _tuple("tangents", tangents)
@@ -207,7 +206,7 @@ def linearize(
             )
         return _linearize(f, argnums)
     check_function("linearize", f)
-    statics = statics_of(f"linearize of {name_of(f)}", f, static_argnums, static_argnames)
+    statics = static_arguments(f"linearize of {function_name(f)}", f, static_argnums, static_argnames)
     g, primals, kwargs = bind_static_arguments("linearize", f, statics, primals, kwargs, argnums)
     program = trace_for_transform(g, primals, kwargs)
     split = _linearize(program, argnums)
@@ -217,7 +216,7 @@ def linearize(
     def f_jvp(*tangents: Any) -> Any:
         return bound(tuple(tangents))
 
-    f_jvp.__name__ = f"linearize_{name_of(f)}"
+    f_jvp.__name__ = f"linearize_{function_name(f)}"
     return out, f_jvp
 
 
@@ -312,7 +311,7 @@ def vjp(
             )
         return _vjp_program(f)
     check_function("vjp", f)
-    statics = statics_of(f"vjp of {name_of(f)}", f, static_argnums, static_argnames)
+    statics = static_arguments(f"vjp of {function_name(f)}", f, static_argnums, static_argnames)
     g, primals, kwargs = bind_static_arguments("vjp", f, statics, primals, kwargs)
     program = trace_for_transform(g, primals, kwargs)
     aux_leaves = 0
@@ -410,11 +409,11 @@ def transpose(f: Any, *examples: Any, argnums: Argnums | None = None) -> Any:
     check_function("transpose", f)
     if not examples:
         raise ArgumentError(
-            f"transpose: {name_of(f)} is a function whose argument types are not known",
+            f"transpose: {function_name(f)} is a function whose argument types are not known",
             remedy="give examples of its arguments: transpose(f, *examples)",
         )
     g, examples, _ = bind_static_arguments(
-        "transpose", f, statics_of(f"transpose of {name_of(f)}", f), examples, {}, argnums
+        "transpose", f, static_arguments(f"transpose of {function_name(f)}", f), examples, {}, argnums
     )
     return _transpose(trace(g, *examples), argnums)
 
@@ -433,12 +432,6 @@ def _transpose(program: Program[Any, Any], argnums: Argnums | None) -> Program[A
             )
     mask = mask_of(program, chosen)
     jaxpr = transforms.dce(program.jaxpr)  # an unused result may be nonlinear
-    if not is_linear(jaxpr, mask):
-        transforms.transpose(jaxpr, mask)  # its error names the equation, if there is one
-        raise NotLinearError(
-            f"transpose: {program.name} is not linear in the chosen arguments",
-            remedy="choose others: argnums=..., or linearize the program first",
-        )
     adjoint = transforms.transpose(jaxpr, mask)
     # operands: cotangents, then bound and other arguments -> bound, cotangents, other arguments
     n_ct, n_bound = len(program.out_avals), len(program.bound)

@@ -11,7 +11,7 @@ import numpy as np
 from fxad.core.dataclasses import dataclass
 from fxad.core.layout import Count, Elements, InParallel, Layout, OneOf, Role, Slice, Times, Unknown, UpTo
 from fxad.errors import ArgumentError, FxadError
-from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Lit, NDArray, Place, place
+from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Lit, NDArray, SourceLocation, source_location
 from fxad.tracing.program import Program, flatten_arguments
 from fxad.transforms.locate import describe, way_into
 
@@ -29,7 +29,7 @@ class Made:
 
     what: str
     equation: str
-    where: Place | None
+    where: SourceLocation | None
     inside: tuple[str, ...]
     operands: tuple[NDArray, ...]
     result: NDArray
@@ -179,7 +179,9 @@ class _Walker:
                 if _any(has, out):
                     marks = has(_comparable(out))
                     at = tuple([int(k) for k in np.argwhere(marks)[0]])
-                    made = Made(what, describe(eqn), place(eqn.source), inside, tuple(ins), out, at, int(marks.sum()))
+                    made = Made(
+                        what, describe(eqn), source_location(eqn.source), inside, tuple(ins), out, at, int(marks.sum())
+                    )
                     if what == "inf":
                         self.inf = made
                     else:
@@ -191,7 +193,7 @@ def _results(eqn: Eqn, ins: list[NDArray]) -> list[NDArray]:
     try:
         return [np.asarray(x) for x in eqn.prim.impl(*ins)]
     except FxadError as e:  # from a check or a host function
-        raise e.located(equation=describe(eqn), where=str(place(eqn.source) or ""))
+        raise e.located(equation=describe(eqn), where=str(source_location(eqn.source) or ""))
 
 
 def _steps(layout: Layout, ins: Sequence[NDArray]) -> Iterable[int]:

@@ -10,9 +10,9 @@ from fxad.errors import ArgumentError, ParameterError, described
 from fxad.execution.executable import Executable, lower
 from fxad.ir import Aval, Primitive
 from fxad.runtime import MemoryStats
-from fxad.storage.decoding import decoded
+from fxad.storage.decoding import decode
 from fxad.storage.exported import ALIASES, KIND, VERSION
-from fxad.storage.sections import broken, unpacked
+from fxad.storage.file_format import raise_damaged, unpack
 from fxad.text import PRIMITIVES
 from fxad.xla.executable import CompileOptions
 
@@ -65,14 +65,14 @@ def load_exported(
     """
     if not isinstance(data, bytes | bytearray | memoryview):
         raise ArgumentError(f"load_exported: {described(data)} is not bytes", remedy="read the file in binary mode")
-    _, sections = unpacked(_WHAT, bytes(data), KIND, VERSION)
-    program, head = decoded(_WHAT, sections, trusted, primitives)
+    _, sections = unpack(_WHAT, bytes(data), KIND, VERSION)
+    program, head = decode(_WHAT, sections, trusted, primitives)
     platforms, donate = head.get("platforms"), head.get("donate")
     at, first, n = sections[0].start, len(program.bound), len(program.jaxpr.ins)
     if not isinstance(platforms, list) or not all([isinstance(p, str) for p in platforms]):
-        broken(_WHAT, at, f"section program: platforms is {platforms!r:.60}")
+        raise_damaged(_WHAT, at, f"section program: platforms is {platforms!r:.60}")
     if not isinstance(donate, list) or not all([type(k) is int and first <= k < n for k in donate]):
-        broken(_WHAT, at, f"section program: donate is {donate!r:.60}, the operands are {first} to {n - 1}")
+        raise_damaged(_WHAT, at, f"section program: donate is {donate!r:.60}, the operands are {first} to {n - 1}")
     device = runtime.default_device()
     if ALIASES.get(device.platform, device.platform) not in platforms:
         raise ParameterError(

@@ -14,8 +14,8 @@ from fxad.api.lift import bind_static_arguments, check_function, lift, positiona
 from fxad.api.rewrite import Rewrite
 from fxad.errors import ArgumentError
 from fxad.tracing.array import binder
-from fxad.tracing.program import Program, counted, name_of, trace
-from fxad.tracing.static_args import Argnames, Argnums, statics_of
+from fxad.tracing.program import Program, count_text, function_name, trace
+from fxad.tracing.static_args import Argnames, Argnums, static_arguments
 from fxad.transforms.inversion.inverse import inverse as inverse_of
 from fxad.transforms.inversion.invertible import invertible as invertible_of
 from fxad.transforms.reorder import reorder_ins
@@ -50,7 +50,7 @@ def chosen_arguments(what: str, role: str, program: Program[Any, Any], given: Na
             )
         elif not -n <= k < n:
             raise ArgumentError(
-                f"{what}: {role} has {k}, and {program.name} was given {counted(n, 'positional argument')}",
+                f"{what}: {role} has {k}, and {program.name} was given {count_text(n, 'positional argument')}",
                 remedy="number them from 0; what is given by keyword is chosen by name",
             )
         else:
@@ -108,7 +108,7 @@ def inverse(f: Program[..., Any] | Callable[..., Any], argnums: Names = 0, *, lo
         program, held, kwargs = _trace_from_results(f, argnums, results, held, kwargs)
         return _inverse(program, argnums, log_det)(results, *held, **kwargs)
 
-    inverted.__name__ = f"inverse_{name_of(f)}"
+    inverted.__name__ = f"inverse_{function_name(f)}"
     return inverted
 
 
@@ -123,16 +123,16 @@ def _trace_from_results(
     several = isinstance(argnums, Sequence) and not isinstance(argnums, str)
     given: list[Any] = [argnums] if isinstance(argnums, int | str) else list(argnums)
     parts = list(results) if several and isinstance(results, tuple | list) else [results]
-    remedy = f"trace it on examples first: inverse(trace({name_of(f)}, *examples), ...)"
+    remedy = f"trace it on examples first: inverse(trace({function_name(f)}, *examples), ...)"
     if len(parts) != len(given) or not all([isinstance(k, int) and 0 <= k <= len(held) + len(given) for k in given]):
         raise ArgumentError(
-            f"inverse: the types of arguments {argnums!r} of {name_of(f)} cannot be told from its results",
+            f"inverse: the types of arguments {argnums!r} of {function_name(f)} cannot be told from its results",
             remedy=remedy,
         )
     like = dict(zip(given, parts, strict=True))
     rest = iter(held)
     args = [like[k] if k in like else next(rest) for k in range(len(held) + len(given))]
-    statics = statics_of(f"inverse of {name_of(f)}", f)
+    statics = static_arguments(f"inverse of {function_name(f)}", f)
     g, put, kwargs = bind_static_arguments(
         "inverse", f, statics, tuple(args), kwargs, [k for k in given if isinstance(k, int)]
     )
@@ -141,7 +141,8 @@ def _trace_from_results(
     have = [x.aval for x in trace(lambda *a: a, *leaves).jaxpr.ins]
     if found != program.out_tree or have != list(program.out_avals):
         raise ArgumentError(
-            f"inverse: {name_of(f)} gives results of other types than it takes as arguments {argnums!r}", remedy=remedy
+            f"inverse: {function_name(f)} gives results of other types than it takes as arguments {argnums!r}",
+            remedy=remedy,
         )
     return program, tuple([a for k, a in enumerate(put) if k not in like]), kwargs
 
@@ -254,7 +255,7 @@ def reconstruction_error(
     Raises: as `invertible`.
     """
     if not isinstance(f, Program):
-        statics = statics_of(f"reconstruction_error of {name_of(f)}", f)
+        statics = static_arguments(f"reconstruction_error of {function_name(f)}", f)
         f, args, kwargs = bind_static_arguments("reconstruction_error", f, statics, args, kwargs)
     program = f if isinstance(f, Program) else trace(f, *args, **kwargs)
     kept = leaf_mask(program, chosen_arguments("reconstruction_error", "keep", program, keep))

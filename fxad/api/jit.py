@@ -14,19 +14,26 @@ from fxad import tree
 from fxad.api.lift import check_function, check_no_statics
 from fxad.api.recompilation import recompilation_reason
 from fxad.core.dataclasses import dataclass
-from fxad.core.lru import Recent
+from fxad.core.lru import LRUCache
 from fxad.errors import ParameterError
-from fxad.execution.calls import Calls, type_of_arrays, usual
-from fxad.execution.donation import Donate, Donation, asked, donation
+from fxad.execution.dispatch import Dispatcher, avals_of_arrays, fast_path
+from fxad.execution.donation import Donate, Donation, donates_any, parse_donation
 from fxad.execution.executable import Executable, Lowered, Units, check_choice, lower
 from fxad.ir import Aval
 from fxad.passes import Passes, check_passes
 from fxad.tracing import placement
 from fxad.tracing.array import Array
 from fxad.tracing.context import Surroundings, Watch, ask, surroundings, told, watching
-from fxad.tracing.program import Program, name_of, parameter_names, trace_tree, types_of
-from fxad.tracing.static_args import Argnames, Argnums, Statics, carry, parameters, statics_of
-from fxad.tracing.tracer import Tracer, active, binding
+from fxad.tracing.program import Program, function_name, parameter_names, trace_tree, types_of
+from fxad.tracing.static_args import (
+    Argnames,
+    Argnums,
+    StaticArguments,
+    attach_declaration,
+    parameters,
+    static_arguments,
+)
+from fxad.tracing.tracer import Tracer, active_trace, current_binder
 from fxad.tree import Structure
 
 P = ParamSpec("P")
@@ -63,12 +70,12 @@ class _Compiled(Generic[P, R]):
         self.programs: dict[tuple[Structure, tuple[Aval, ...], Surroundings | None], Program[P, R]] = {}
         self.executables: dict[tuple[Structure, tuple[Aval, ...]], Executable[P, R]] = {}
         # positional arrays only, keyed by their types
-        self._simple: dict[tuple[Aval, ...] | None, Calls] = {}
+        self._simple: dict[tuple[Aval, ...] | None, Dispatcher] = {}
         self._missed = 0
 
     def types(self, leaves: Sequence[object], in_tree: Structure) -> tuple[Aval, ...]:
         """Return the types of the leaves of a call. Raises: ArgumentError, DTypeError naming the path."""
-        return types_of(f"jit of {name_of(self.fn)}", self.fn, leaves, in_tree)
+        return types_of(f"jit of {function_name(self.fn)}", self.fn, leaves, in_tree)
 
     def program(self, in_tree: Structure, avals: tuple[Aval, ...]) -> Program[P, R]:
         """Return the program for arguments of these types, traced once (unless it closes over tracers)."""
@@ -81,7 +88,7 @@ class _Compiled(Generic[P, R]):
             watched = Watch()
             try:
                 with watching(watched):
-                    known = trace_tree(self.fn, in_tree, avals, name_of(self.fn), parameter_names(self.fn))
+                    known = trace_tree(self.fn, in_tree, avals, function_name(self.fn), parameter_names(self.fn))
             finally:
                 told(watched)
             if not watched.inside and not any(isinstance(b, Tracer) for b in known.bound):
@@ -97,15 +104,15 @@ class _Compiled(Generic[P, R]):
 
     def general(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The slow path of a call: inside a trace, for new types, or for other types than those of the last call."""
-        if binding() is not None and active() is not None:
+        if current_binder() is not None and active_trace() is not None:
             leaves, in_tree = tree.flatten((args, kwargs))
             return self.program(in_tree, self.types(leaves, in_tree)).call_flat(leaves)
-        known = self._simple.get(type_of_arrays(args)) if not kwargs else None
+        known = self._simple.get(avals_of_arrays(args)) if not kwargs else None
         if known is not None:
             self._missed_by_one(known)
             return known.launch(args)
         leaves, in_tree = tree.flatten((args, kwargs))
-        found = type_of_arrays(leaves)
+        found = avals_of_arrays(leaves)
         types = self.types(leaves, in_tree) if found is None else found
         executable = self.executables.get((in_tree, types))
         if executable is None:
@@ -118,7 +125,7 @@ class _Compiled(Generic[P, R]):
             self._simple[found] = known
         return known.run(leaves, found)
 
-    def _missed_by_one(self, known: Calls) -> None:
+    def _missed_by_one(self, known: Dispatcher) -> None:
         """Count a miss of the fast call and redirect it to this program. It is redirected only at each power of two, so
         alternating types do not redirect it at each call."""
         self._missed += 1
@@ -133,15 +140,15 @@ class _Compiled(Generic[P, R]):
                 program.name,
                 recompilation_reason(program, [e.program for e in self.executables.values()]),
             )
-        where = placement.home([x._buffer for x in (*program.bound, *leaves) if type(x) is Array])
+        where = placement.committed_device([x._buffer for x in (*program.bound, *leaves) if type(x) is Array])
         made = self.executables[in_tree, types] = self.how.lowered(program).compile(device=where)
         return made
 
-    def _turn_to(self, calls: Calls) -> None:
+    def _turn_to(self, calls: Dispatcher) -> None:
         """Redirect the fast call of the function to one of its programs."""
         owner = self._owner()
         if owner is not None:
-            owner._call_with(usual(calls, self.general))
+            owner._call_with(fast_path(calls, self.general))
 
 
 @final
@@ -166,7 +173,7 @@ class Jitted(Generic[P, R]):
         self._compiled = compiled
         self._call_with(lambda *args, **kwargs: general(args, kwargs))
         functools.update_wrapper(self, fn)
-        carry(self, None, lambda numbers, names: StaticJitted(fn, numbers, names, how))
+        attach_declaration(self, None, lambda numbers, names: StaticJitted(fn, numbers, names, how))
 
     def _call_with(self, call: Callable[..., R]) -> None:
         object.__setattr__(self, "__call__", call)
@@ -194,7 +201,7 @@ class Jitted(Generic[P, R]):
         return Jitted(functools.partial(self.fn, instance), how)  # type: ignore[arg-type]
 
     def __repr__(self) -> str:
-        return f"<jit {name_of(self.fn)}>"
+        return f"<jit {function_name(self.fn)}>"
 
 
 @final
@@ -214,12 +221,12 @@ class StaticJitted(Generic[P, R]):
         how: _How,
     ) -> None:
         self.fn = fn
-        self._statics = Statics(f"jit of {name_of(fn)}", fn, argnums, argnames)
+        self._statics = StaticArguments(f"jit of {function_name(fn)}", fn, argnums, argnames)
         self._how = how
         self._others = replace(how, donation=how.donation and self._without_statics(how.donation))
-        self._jitted: Recent[Hashable, Jitted[..., R]] = Recent(512)
+        self._jitted: LRUCache[Hashable, Jitted[..., R]] = LRUCache(512)
         functools.update_wrapper(self, fn)
-        carry(self, self._statics, lambda numbers, names: StaticJitted(fn, numbers, names, how))
+        attach_declaration(self, self._statics, lambda numbers, names: StaticJitted(fn, numbers, names, how))
 
     def _without_statics(self, given_up: Donation) -> Donation:
         """Return the donation in terms of the remaining arguments. Raises: ParameterError for a static argument."""
@@ -243,7 +250,7 @@ class StaticJitted(Generic[P, R]):
             known = Jitted(self._statics.bound(fixed), self._others)
             if len(self._jitted) and _log.isEnabledFor(logging.INFO):
                 what = self._statics.described(fixed), len(self._jitted)
-                _log.info("jit of %s: %s is new to a function known for %d others", name_of(self.fn), *what)
+                _log.info("jit of %s: %s is new to a function known for %d others", function_name(self.fn), *what)
             self._jitted.put(key, known)
         return known, left, named
 
@@ -272,7 +279,7 @@ class StaticJitted(Generic[P, R]):
         return StaticJitted(partial(self.fn, instance), numbers, sorted(self._statics.names), how)
 
     def __repr__(self) -> str:
-        return f"<jit {name_of(self.fn)}>"
+        return f"<jit {function_name(self.fn)}>"
 
 
 _LEAF: Final = tree.structure(0)
@@ -359,8 +366,12 @@ def jit(
         check_no_statics("jit", f, static_argnums, static_argnames)
         return lower(f, units, passes).compile(donate=donate)
     check_function("jit", f)
-    how = _How(donation(f"jit of {name_of(f)}", donate, *parameters(f)) if asked(donate) else None, units, passes)
-    statics = statics_of(f"jit of {name_of(f)}", f, static_argnums, static_argnames)
+    how = _How(
+        parse_donation(f"jit of {function_name(f)}", donate, *parameters(f)) if donates_any(donate) else None,
+        units,
+        passes,
+    )
+    statics = static_arguments(f"jit of {function_name(f)}", f, static_argnums, static_argnames)
     return Jitted(f, how) if statics is None else StaticJitted(f, static_argnums, static_argnames, how)
 
 

@@ -12,8 +12,8 @@ from fxad.errors import ArgumentError, NotDifferentiableError, described
 from fxad.ir import Aval, Jaxpr
 from fxad.passes import BEFORE_DIFFERENTIATION, run_passes
 from fxad.tracing.context import differentiated
-from fxad.tracing.program import Program, counted, name_of, trace
-from fxad.tracing.static_args import Argnames, Argnums, Statics, carry, statics_of
+from fxad.tracing.program import Program, count_text, function_name, trace
+from fxad.tracing.static_args import Argnames, Argnums, StaticArguments, attach_declaration, static_arguments
 from fxad.tree import Structure
 
 
@@ -34,7 +34,7 @@ def lift(
         check_no_statics(what, f, static_argnums, static_argnames)
         return transform(f)
     check_function(what, f)
-    statics = statics_of(f"{what} of {name_of(f)}", f, static_argnums, static_argnames)
+    statics = static_arguments(f"{what} of {function_name(f)}", f, static_argnums, static_argnames)
 
     @wraps(f, updated=())
     def transformed(*args: Any, **kwargs: Any) -> Any:
@@ -42,8 +42,8 @@ def lift(
         program = trace_for_transform(g, args, kwargs, orders) if orders else trace(g, *args, **kwargs)
         return transform(program)(*args, **kwargs)
 
-    transformed.__name__ = f"{what}_{name_of(f)}"
-    carry(
+    transformed.__name__ = f"{what}_{function_name(f)}"
+    attach_declaration(
         transformed,
         statics,
         lambda numbers, names: lift(what, f, transform, orders, argnums, tuple(numbers), tuple(names)),
@@ -54,7 +54,7 @@ def lift(
 def bind_static_arguments(
     what: str,
     f: Any,
-    statics: Statics | None,
+    statics: StaticArguments | None,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     argnums: Argnums | None = None,
@@ -116,7 +116,7 @@ def normalise(what: str, program: Program[Any, Any], argnums: Argnums) -> tuple[
         if not -n <= k < n:
             raise ArgumentError(
                 f"{what}: argnums {argnums!r} does not fit {program.name}, which was given"
-                f" {counted(n, 'positional argument')}",
+                f" {count_text(n, 'positional argument')}",
                 remedy="pass what is to be chosen by position: keyword arguments have no number",
             )
     out = tuple([k % n for k in given])

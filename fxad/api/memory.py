@@ -9,7 +9,7 @@ from fxad import transforms, tree
 from fxad.api.lift import args_tree, leaf_ranges, mask_of, normalise, positional, tuple_structure
 from fxad.core.dataclasses import dataclass
 from fxad.errors import ArgumentError, NotDifferentiableError
-from fxad.tracing.program import Program, counted
+from fxad.tracing.program import Program, count_text
 from fxad.tracing.static_args import Argnums
 from fxad.transforms.inversion.second_order import without_derivative
 from fxad.transforms.memory.partial_eval import Halves, Passed
@@ -104,7 +104,7 @@ def partial_eval(program: Program[..., Any], known: Sequence[bool]) -> Partial:
         )
     if len(known) != n:
         raise ArgumentError(
-            f"partial_eval: known has {len(known)} entries, {program.name} takes {counted(n, 'positional argument')}",
+            f"partial_eval: known has {len(known)} entries, {program.name} takes {count_text(n, 'positional argument')}",
             remedy="one bool for each positional argument; keyword arguments are not known",
         )
     others = [not k for k in known]

@@ -14,6 +14,7 @@ from fxad.tracing.program import Program
 from fxad.tracing.static_args import Argnames, Argnums
 from fxad.transforms.memory.policies import Policy, check_policy, nothing
 from fxad.transforms.memory.residuals import Residuals
+from fxad.transforms.specialize import checked_sizes, names
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -114,6 +115,21 @@ def simplify(f: Callable[P, R]) -> Callable[P, R]: ...
 def simplify(f: Any) -> Any:
     """The same function with constants folded and identities removed; never changes a floating result."""
     return lift("simplify", f, lambda p: p.replace(transforms.simplify(p.jaxpr)))
+
+
+def specialize(program: Program[P, R], **sizes: int) -> Program[P, R]:
+    """The program of symbolic shape with named sizes replaced by ints: `specialize(program, n=32)`.
+
+    Law:    the same object as the program that is traced at those sizes, where the function uses its sizes in shapes
+            and as values; no Python code of the function runs.
+    Cost:   one pass over the program, once.
+    Raises: ArgumentError for a name that the program does not have; ShapeError for a size below its assumption.
+    """
+    if not isinstance(program, Program):
+        raise ArgumentError(f"specialize: takes a Program, got {described(program)}", remedy="trace the function first")
+    values = checked_sizes("specialize", names(program.jaxpr), dict(sizes))
+    out: Program[P, R] = program.replace(transforms.specialize(program.jaxpr, values))
+    return out
 
 
 @overload

@@ -10,16 +10,16 @@ from fxad import tree
 from fxad.api.lift import bind_static_arguments, check_function, check_no_statics
 from fxad.api.vmap import Axes, is_axis, mapped_axes, mapped_size, normal_axis, without_axis
 from fxad.core.builder import Builder
-from fxad.core.liveness import over
+from fxad.core.dce import rebind_operands
 from fxad.errors import ArgumentError, ShapeError
-from fxad.ir import Aval, Jaxpr, place
+from fxad.ir import Aval, Jaxpr, source_location
 from fxad.primitives.control.shard_map import Mesh as MeshAxes
 from fxad.primitives.control.shard_map import ShardMap, Spec, names_in
 from fxad.primitives.shape import ExpandDims, Squeeze
 from fxad.sharding import Mesh, PartitionSpec, axes_of, local
 from fxad.tracing.context import in_scope, mapped_over, new_axis
-from fxad.tracing.program import Program, argument_path, name_of, parameter_names, trace_tree, types_of
-from fxad.tracing.static_args import Argnames, Argnums, statics_of
+from fxad.tracing.program import Program, argument_path, function_name, parameter_names, trace_tree, types_of
+from fxad.tracing.static_args import Argnames, Argnums, static_arguments
 from fxad.transforms.vmap import vmap_named
 from fxad.tree import Structure
 
@@ -48,7 +48,7 @@ def shard_map(f: Any, mesh: Mesh | Mapping[str, int], in_specs: Specs, out_specs
     Raises: ShapeError for sizes that do not divide, and for a result that differs along an axis that its spec does not
             name; AxisNameError for unknown names, and for collectives that only some devices reach.
     """
-    name = name_of(f) if not isinstance(f, Program) else f.name
+    name = function_name(f) if not isinstance(f, Program) else f.name
     what = f"shard_map of {name}"
     axes = axes_of(what, mesh)
     if isinstance(f, Program):
@@ -114,7 +114,7 @@ def _bound(
     check_results(what, body, mesh, specs, outs, paths)
     consts = [k for k, s in enumerate(specs) if not s]
     parts = [k for k, s in enumerate(specs) if s]
-    made = over(body, range(len(specs)), (0, 1), (consts, parts))
+    made = rebind_operands(body, range(len(specs)), (0, 1), (consts, parts))
     prim = ShardMap(made, mesh, len(consts), tuple([specs[k] for k in parts]), tuple(outs))
     b = Builder()
     operands = [b.input(prim.whole(s, a)) for s, a in zip(specs, body.in_avals, strict=True)]
@@ -138,7 +138,7 @@ def check_results(
                 made = next((e.source for e in reversed(body.eqns) if body.outs[k] in e.outs), None)
                 raise ShapeError(
                     f"{what}: {paths[k]} differs along axis {name!r}, which its spec does not name",
-                    where=str(place(made) or ""),
+                    where=str(source_location(made) or ""),
                     remedy=f"combine it, with psum or all_gather over {name!r}, or name the axis in the spec",
                 )
 
@@ -193,9 +193,9 @@ def pmap(
         ]
         return _pmapped(what, f, ((_name(axis_name), axis_size),), dims, out_axes)
     check_function("pmap", f)
-    name, names = name_of(f), parameter_names(f)
+    name, names = function_name(f), parameter_names(f)
     what = f"pmap of {name}"
-    statics = statics_of(what, f, static_argnums, static_argnames)
+    statics = static_arguments(what, f, static_argnums, static_argnames)
 
     @wraps(f, updated=())
     def mapped(*args: Any, **kwargs: Any) -> Any:

@@ -11,8 +11,16 @@ from fxad.api.lift import bind_static_arguments, check_function, check_no_static
 from fxad.errors import ArgumentError, AxisError, AxisNameError, ParameterError, ShapeError
 from fxad.ir import Aval
 from fxad.tracing.context import MappedAxis, mapped_over, new_axis
-from fxad.tracing.program import Program, argument_path, counted, name_of, parameter_names, trace_tree, types_of
-from fxad.tracing.static_args import Argnames, Argnums, carry, statics_of
+from fxad.tracing.program import (
+    Program,
+    argument_path,
+    count_text,
+    function_name,
+    parameter_names,
+    trace_tree,
+    types_of,
+)
+from fxad.tracing.static_args import Argnames, Argnums, attach_declaration, static_arguments
 from fxad.transforms.vmap import vmap_named
 from fxad.tree import Structure
 
@@ -73,8 +81,8 @@ def vmap(
             )
         return _vmap(f, in_axes, out_axes, axis_size, axis_name)
     check_function("vmap", f)
-    name, names = name_of(f), parameter_names(f)
-    statics = statics_of(f"vmap of {name}", f, static_argnums, static_argnames)
+    name, names = function_name(f), parameter_names(f)
+    statics = static_arguments(f"vmap of {name}", f, static_argnums, static_argnames)
 
     @wraps(f, updated=())
     def mapped(*args: Any, **kwargs: Any) -> Any:
@@ -109,7 +117,7 @@ def vmap(
         )
         return made
 
-    carry(mapped, statics, declare)
+    attach_declaration(mapped, statics, declare)
     return mapped
 
 
@@ -128,7 +136,7 @@ def mapped_axes(in_axes: Axes, in_tree: Structure, what: str) -> list[int | None
     prefix = tuple(in_axes) if isinstance(in_axes, list) else in_axes
     if isinstance(prefix, tuple) and len(prefix) != args.num_children:
         raise ArgumentError(
-            f"{what} has {counted(len(prefix), 'entry', 'entries')} for {counted(args.num_children, 'positional argument')}",
+            f"{what} has {count_text(len(prefix), 'entry', 'entries')} for {count_text(args.num_children, 'positional argument')}",
             remedy="give one entry per positional argument, or one int for all; keyword arguments are mapped over axis 0",
         )
     return [*tree.broadcast_prefix(prefix, args, what, is_axis), *[0] * kwargs.num_leaves]
@@ -139,7 +147,7 @@ def normal_axis(dim: int | None, ndim: int, what: str, remedy: str = _IN) -> int
     if dim is None:
         return None
     if not -ndim <= dim < ndim:
-        axes = counted(ndim, "axis", "axes")
+        axes = count_text(ndim, "axis", "axes")
         raise AxisError(f"{what}: axis {dim} does not exist in an array with {axes}", remedy=remedy)
     return dim % ndim
 

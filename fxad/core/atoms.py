@@ -19,21 +19,24 @@ import numpy.typing as npt
 
 from fxad import dtypes
 from fxad.core import scalar_text as scalars
+from fxad.core import sizes
+from fxad.core.sizes import Size
 from fxad.core.weak import WeakTable
 from fxad.dtypes import DType
-from fxad.errors import ArgumentError, DTypeError, ShapeError, TypecheckError
+from fxad.errors import ArgumentError, DTypeError, ShapeError, SizeError, TypecheckError
 
-Shape: TypeAlias = tuple[int, ...]
+Shape: TypeAlias = tuple[int, ...]  # of ints, and of `Size`s in a program of symbolic shape
 NDArray: TypeAlias = npt.NDArray[np.generic]
 
 _set: Final = object.__setattr__
+_DIMS: Final = frozenset({int, Size})
 
 
 # ----------------------------------------------------------------------------------------------------------- types
 
 
 _avals: Final[WeakTable[tuple[Shape, DType], Aval]] = WeakTable()
-_lits: Final[WeakTable[tuple[bytes, Aval], Lit]] = WeakTable()
+_lits: Final[WeakTable[tuple[bytes | Size, Aval], Lit]] = WeakTable()
 
 
 @final
@@ -47,19 +50,21 @@ class Aval:
 
     shape: Shape
     dtype: DType
-    nbytes: int  # of the dense array
+    nbytes: int  # of the dense array; a symbolic shape counts with each name at `NOMINAL`
     _vars: dict[int, tuple[Var]] = field(repr=False)  # by index; as the `outs` tuple of an equation with one result
     _kin: dict[DType, Aval] = field(repr=False)  # the same shape with other dtypes
 
     def __new__(cls, shape: Iterable[int], dtype: object) -> Aval:
         # 1 == True == 1.0: only a shape of plain ints may be looked up by equality
-        if type(shape) is tuple and isinstance(dtype, np.dtype) and all([type(n) is int for n in shape]):
+        if type(shape) is tuple and isinstance(dtype, np.dtype) and _DIMS.issuperset(map(type, shape)):
             known = _avals.get((shape, dtype))
             if known is not None:
                 return known
         shape = as_shape(shape)
         dtype = dtypes.as_dtype(dtype)
-        if prod([d or 1 for d in shape]) * dtype.itemsize >= 1 << 63:  # XLA aborts the process on such a shape
+        symbolic = Size in map(type, shape)
+        # XLA aborts the process on such a shape
+        if not symbolic and prod([d or 1 for d in shape]) * dtype.itemsize >= 1 << 63:
             raise ShapeError(
                 f"shape: {list(shape)} of {dtype.name} has 2**63 bytes or more",
                 remedy="give smaller sizes: no device holds such an array, not even for a moment",
@@ -67,7 +72,7 @@ class Aval:
         self = object.__new__(cls)
         _set(self, "shape", shape)
         _set(self, "dtype", dtype)
-        _set(self, "nbytes", prod(shape) * dtype.itemsize)
+        _set(self, "nbytes", prod(map(_nominal, shape) if symbolic else shape) * dtype.itemsize)
         _set(self, "_vars", {})
         _set(self, "_kin", {})
         return _avals.put((shape, dtype), self)
@@ -84,6 +89,11 @@ class Aval:
         for d in self.shape:
             n *= d
         return n
+
+    @property
+    def symbolic(self) -> bool:
+        """Returns True if a dimension is not a number."""
+        return Size in map(type, self.shape)
 
     @property
     def inexact(self) -> bool:
@@ -103,7 +113,7 @@ class Aval:
         return known
 
     def __str__(self) -> str:
-        return f"{dtypes.short(self.dtype)}[{','.join(map(str, self.shape))}]"
+        return f"{dtypes.short(self.dtype)}[{','.join(map(sizes.exact, self.shape))}]"
 
     __repr__ = __str__
 
@@ -117,14 +127,24 @@ class Aval:
 def as_shape(shape: Iterable[int]) -> Shape:
     """A user's shape as a tuple of plain ints >= 0. Raises: ShapeError."""
     try:
-        out = tuple(d.__index__() for d in shape)
+        out = tuple([d if type(d) is Size else d.__index__() for d in shape])
     except (AttributeError, TypeError):
         raise ShapeError(f"shape: {shape!r} is not a sequence of integers") from None
-    if any(d < 0 for d in out):
+    if any([type(d) is int and d < 0 for d in out]):
         raise ShapeError(f"shape: {out} has a negative size")
-    if any(d >= 1 << 63 for d in out):
+    if any([type(d) is int and d >= 1 << 63 for d in out]):
         raise ShapeError("shape: a size is 2**63 or more")
+    for d in out:
+        if type(d) is Size and not sizes.least(d, 0) and sizes.least(-d, 1):
+            raise ShapeError(f"shape: {out} has a negative size")
     return out
+
+
+NOMINAL: Final = 256  # the value of a named size in estimates of memory and work
+
+
+def _nominal(size: int) -> int:
+    return max(sizes.evaluated(size, lambda _: NOMINAL), 1)
 
 
 # ----------------------------------------------------------------------------------------------------------- atoms
@@ -165,7 +185,7 @@ class Var:
         return self
 
 
-def bound(n: int, avals: tuple[Aval, ...]) -> tuple[Var, ...]:
+def result_vars(n: int, avals: tuple[Aval, ...]) -> tuple[Var, ...]:
     """The variables of an equation's results, numbered from `n`. One result: a cached tuple, so the hot path of every
     pass allocates nothing here."""
     if len(avals) == 1:
@@ -190,10 +210,12 @@ class Lit:
     """A constant: the bits of one element, filling the whole of `aval`.
 
     Compared by bits: `0.0` and `-0.0` differ, a nan equals itself, `1` and `True` differ. `bits` is little-endian.
+    A literal whose value is a `Size` (`Lit.sized`) has it as `size`, and the text of the size as `bits`.
     """
 
     bits: bytes
     aval: Aval
+    size: Size | None
 
     def __new__(cls, bits: bytes, aval: Aval) -> Lit:
         known = _lits.get((bits, aval))
@@ -206,7 +228,22 @@ class Lit:
         self = object.__new__(cls)
         _set(self, "bits", bits)
         _set(self, "aval", aval)
+        _set(self, "size", None)
         return _lits.put((bits, aval), self)
+
+    @staticmethod
+    def sized(size: Size, aval: Aval) -> Lit:
+        """The literal whose value is a size, converted to `aval.dtype` as an int is. `specialize` makes it a number."""
+        known = _lits.get((size, aval))
+        if known is not None:
+            return known
+        if aval.dtype not in dtypes.NUMERIC:
+            raise DTypeError(f"literal: the size {size} is not a value of {aval}")
+        self = object.__new__(Lit)
+        _set(self, "bits", size.text.encode())
+        _set(self, "aval", aval)
+        _set(self, "size", size)
+        return _lits.put((size, aval), self)
 
     @staticmethod
     def of(value: object, aval: Aval) -> Lit:
@@ -225,6 +262,8 @@ class Lit:
             size = aval.dtype.itemsize
             return Lit((value & (1 << 8 * size) - 1).to_bytes(size, "little"), aval)
         if type(value) not in _REAL:
+            if isinstance(value, Size):
+                return Lit.sized(value, aval)
             if not isinstance(value, _SCALARS) or np.ndim(value) != 0:
                 raise ArgumentError(f"literal: {value!r} of {type(value).__name__} is not a scalar")
             if np.iscomplexobj(value) and not dtypes.is_complex(aval.dtype):
@@ -237,23 +276,30 @@ class Lit:
 
     @property
     def value(self) -> np.generic:
-        """The element as a NumPy scalar."""
+        """The element as a NumPy scalar. Raises: SizeError for a literal whose value is a size."""
+        if self.size is not None:
+            raise SizeError(
+                f"literal: {self!r} has no value while the program is of symbolic shape",
+                remedy="specialize the program, or mask it",
+            )
         return cast(np.generic, np.frombuffer(self.bits, self.aval.dtype)[0])
 
     @property
     def array(self) -> NDArray:
         """The constant as a read-only NumPy array, which takes one element of memory for any shape."""
-        return np.broadcast_to(np.frombuffer(self.bits, self.aval.dtype)[0], self.aval.shape)
+        return np.broadcast_to(self.value, self.aval.shape)
 
     def with_aval(self, shape: Iterable[int]) -> Lit:
         """The same element filling another shape."""
-        return Lit(self.bits, self.aval.with_shape(shape))
+        aval = self.aval.with_shape(shape)
+        return Lit(self.bits, aval) if self.size is None else Lit.sized(self.size, aval)
 
     def __repr__(self) -> str:
-        return f"{scalars.show(self.bits, self.aval.dtype)}:{self.aval}"
+        shown = scalars.show(self.bits, self.aval.dtype) if self.size is None else f"{{{self.size.text}}}"
+        return f"{shown}:{self.aval}"
 
     def __reduce__(self) -> tuple[object, ...]:
-        return Lit, (self.bits, self.aval)
+        return (Lit, (self.bits, self.aval)) if self.size is None else (Lit.sized, (self.size, self.aval))
 
     def __deepcopy__(self, memo: object) -> Lit:
         return self
@@ -293,7 +339,7 @@ _new: Final = object.__new__
 _set_var: Final = Lin.__dict__["var"].__set__
 
 
-def lin(var: Var) -> Lin:
+def as_lin(var: Var) -> Lin:
     """`Lin(var)`, in a third of the time."""
     made = _new(Lin)
     _set_var(made, var)

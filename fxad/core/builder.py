@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Self, TypeAlias
 
 from fxad.errors import FxadError
-from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Primitive, Source, Var, bound, equation, place
+from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Primitive, Source, Var, new_eqn, result_vars, source_location
 
 # See `Builder.opened`.
 Opens: TypeAlias = Callable[[Eqn, tuple[Atom, ...], bool], tuple[Jaxpr, bool] | None]
@@ -62,10 +62,10 @@ class Builder:
                 avals = self._types[key] = prim.abstract_eval(*[a.aval for a in args])
             except FxadError as e:
                 equation_text = f"{prim.name} {' '.join(map(repr, args))}"
-                raise e.located(equation=equation_text, where=str(place(self.source) or ""))
-        outs = bound(self.n, avals)
+                raise e.located(equation=equation_text, where=str(source_location(self.source) or ""))
+        outs = result_vars(self.n, avals)
         self.n += len(outs)
-        self.eqns.append(equation(prim, args, outs, self.source))
+        self.eqns.append(new_eqn(prim, args, outs, self.source))
         return outs
 
     def one(self, prim: Primitive, *args: Atom) -> Var:
@@ -74,9 +74,9 @@ class Builder:
 
     def copy(self, eqn: Eqn, ins: tuple[Atom, ...], prim: Primitive | None = None) -> tuple[Var, ...]:
         """Add `eqn` over other operands, as `prim` if given. The results keep their types: no type rule runs."""
-        outs = bound(self.n, tuple([v.aval for v in eqn.outs]))
+        outs = result_vars(self.n, tuple([v.aval for v in eqn.outs]))
         self.n += len(outs)
-        self.eqns.append(equation(prim or eqn.prim, ins, outs, eqn.source))
+        self.eqns.append(new_eqn(prim or eqn.prim, ins, outs, eqn.source))
         return outs
 
     def extend(self, eqns: Iterable[Eqn], env: dict[Atom, Atom], rule: Rule | None = None) -> None:
@@ -98,7 +98,7 @@ class Builder:
         """Add the equations of `jaxpr` over `args`. Returns the atoms of its results. `rule`: see `rewrite`."""
         env: dict[Atom, Atom] = dict(zip(jaxpr.ins, args, strict=True))
         self.extend(jaxpr.eqns, env, rule)
-        return renamed(jaxpr.outs, env)
+        return substitute(jaxpr.outs, env)
 
     def opened(self, jaxpr: Jaxpr, args: Sequence[Atom], opens: Opens, add: Add | None = None) -> tuple[Atom, ...]:
         """`inline` that also inlines calls, at any depth.
@@ -139,8 +139,8 @@ class Builder:
             ins = eqn.ins
             ins = (get(ins[0], ins[0]), get(ins[1], ins[1])) if len(ins) == 2 else tuple([get(a, a) for a in ins])
             own = eqn.outs
-            outs = bound(n, (own[0].aval,) if len(own) == 1 else tuple([v.aval for v in own]))
-            add(equation(eqn.prim, ins, outs, source))
+            outs = result_vars(n, (own[0].aval,) if len(own) == 1 else tuple([v.aval for v in own]))
+            add(new_eqn(eqn.prim, ins, outs, source))
             if len(own) == 1:
                 env[own[0]] = outs[0]
                 n += 1
@@ -169,10 +169,10 @@ def rewrite(jaxpr: Jaxpr, rule: Rule) -> Jaxpr:
     b = Builder.like(jaxpr)
     env: dict[Atom, Atom] = {}
     b.extend(jaxpr.eqns, env, rule)  # not `inline`: bodies may be nested deeply, and each Python call uses stack
-    return b.build(renamed(jaxpr.outs, env), jaxpr.name)
+    return b.build(substitute(jaxpr.outs, env), jaxpr.name)
 
 
-def renamed(atoms: Iterable[Atom], env: Mapping[Atom, Atom]) -> tuple[Atom, ...]:
+def substitute(atoms: Iterable[Atom], env: Mapping[Atom, Atom]) -> tuple[Atom, ...]:
     """Atoms, replaced as in `env`."""
     return tuple([env.get(a, a) for a in atoms])
 

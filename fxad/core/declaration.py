@@ -17,6 +17,7 @@ from typing import ClassVar, Final, Protocol, TypeAlias, TypeVar, dataclass_tran
 import numpy as np
 
 from fxad.core.dataclasses import dataclass
+from fxad.core.sizes import Size
 from fxad.errors import ArgumentError, described
 
 T = TypeVar("T")
@@ -78,24 +79,24 @@ def _checked() -> Callable[[_Made], None]:
     def check(self: _Made) -> None:
         if not known:  # annotations may name classes that are defined later in their module
             hints = typing.get_type_hints(type(self))
-            known.extend([(f.name, hints[f.name], tester(hints[f.name])) for f in fields(self)])
+            known.extend([(f.name, hints[f.name], type_test(hints[f.name])) for f in fields(self)])
         for name, hint, admits in known:
             value = getattr(self, name)
             if not admits(value):
-                made = plain(hint, value)
+                made = to_plain_value(hint, value)
                 if not admits(made):
                     raise ArgumentError(
-                        f"{self.name}: {name} must be {spelled(hint)}, got {described(value)}: {value!r:.60}"
+                        f"{self.name}: {name} must be {annotation_text(hint)}, got {described(value)}: {value!r:.60}"
                     )
                 object.__setattr__(self, name, made)
 
     return check
 
 
-_BARE: Final = frozenset({int, bool, str, type(None)})
+_BARE: Final = frozenset({int, Size, bool, str, type(None)})
 
 
-def bare(made: object, names: Iterable[str]) -> bool:
+def has_no_jaxpr(made: object, names: Iterable[str]) -> bool:
     """Returns True if all the parameters are plain values or flat tuples of them. Then no parameter holds a program.
 
     Cost: 0.5 us for a primitive of several parameters.
@@ -108,7 +109,7 @@ def bare(made: object, names: Iterable[str]) -> bool:
     return True
 
 
-def tester(hint: object) -> Test:
+def type_test(hint: object) -> Test:
     """A function that tells if an annotation of a parameter admits a value. The check is exact: True is not an int.
 
     Raises: ArgumentError for an annotation that is not made of the kinds of `fxad.ir.Param`.
@@ -117,7 +118,7 @@ def tester(hint: object) -> Test:
     if hint is np.dtype or origin is np.dtype:
         return lambda value: isinstance(value, np.dtype)
     if origin in (typing.Union, types.UnionType):
-        first, *rest = [tester(arg) for arg in args]
+        first, *rest = [type_test(arg) for arg in args]
         if len(rest) == 1:  # the common case: `X | None`
             (second,) = rest
             return lambda value: first(value) or second(value)
@@ -126,9 +127,11 @@ def tester(hint: object) -> Test:
         return lambda value: any([type(value) is type(arg) and value == arg for arg in args])
     if origin is tuple:
         return _tuple_tester(args)
+    if hint is int:  # a dimension of symbolic shape too
+        return lambda value: type(value) is int or type(value) is Size
     if isinstance(hint, type) and hint not in _NOT_PARAMETERS:
         return lambda value: type(value) is hint
-    raise ArgumentError(f"{spelled(hint)} is not a type of parameters", remedy="use what fxad.ir.Param names")
+    raise ArgumentError(f"{annotation_text(hint)} is not a type of parameters", remedy="use what fxad.ir.Param names")
 
 
 # Floats: equality is not identity of bits (0.0, -0.0, nan). Lists and the like are mutable.
@@ -138,25 +141,29 @@ _NOT_PARAMETERS: Final = frozenset({float, complex, list, dict, set, frozenset, 
 def _tuple_tester(args: tuple[object, ...]) -> Test:
     if len(args) == 2 and args[1] is Ellipsis:
         if isinstance(args[0], type):  # sizes and axes: faster than one test per item
-            only = frozenset({args[0]})
+            only = frozenset({int, Size} if args[0] is int else {args[0]})
             return lambda value: type(value) is tuple and only.issuperset(map(type, value))
-        item = tester(args[0])
+        item = type_test(args[0])
         return lambda value: type(value) is tuple and all([item(v) for v in value])
-    items = [tester(arg) for arg in args]
+    items = [type_test(arg) for arg in args]
     return lambda value: (
         type(value) is tuple and len(value) == len(items) and all([i(v) for i, v in zip(items, value, strict=True)])
     )
 
 
-def plain(hint: object, value: object) -> object:
+def to_plain_value(hint: object, value: object) -> object:
     """Convert a value to the plain type of an annotation: NumPy's ints and bools to Python's, lists to tuples."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
-        made = [plain(arg, value) for arg in args]
-        return next((m for m, arg in zip(made, args, strict=True) if tester(arg)(m)), value)
+        made = [to_plain_value(arg, value) for arg in args]
+        return next((m for m, arg in zip(made, args, strict=True) if type_test(arg)(m)), value)
     if origin is tuple and isinstance(value, tuple | list):
         hints = [args[0]] * len(value) if len(args) == 2 and args[1] is Ellipsis else args
-        return tuple([plain(h, v) for h, v in zip(hints, value, strict=False)]) if len(hints) == len(value) else value
+        return (
+            tuple([to_plain_value(h, v) for h, v in zip(hints, value, strict=False)])
+            if len(hints) == len(value)
+            else value
+        )
     if hint is int and isinstance(value, int | np.integer) and not isinstance(value, bool):
         return int(value)
     if hint is bool and isinstance(value, np.bool_):
@@ -166,6 +173,6 @@ def plain(hint: object, value: object) -> object:
     return value
 
 
-def spelled(hint: object) -> str:
+def annotation_text(hint: object) -> str:
     """The text of an annotation in a message."""
     return hint.__name__ if isinstance(hint, type) and not typing.get_args(hint) else str(hint).replace("typing.", "")

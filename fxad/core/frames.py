@@ -47,7 +47,7 @@ class _Collections:
         return started if getattr(self._begun, "start", None) is started else None
 
 
-collection: Final = _Collections()
+running_collection: Final = _Collections()
 
 
 # ------------------------------------------------------------------------------------------------------------ frames
@@ -65,7 +65,7 @@ _CALL_NOTHING: Final = frozenset(
 _FINALIZE: Final = weakref.finalize.__call__.__code__
 
 
-def came_between(frame: FrameType) -> bool:
+def is_asynchronous(frame: FrameType) -> bool:
     """Returns True for a frame of a finaliser or of a signal handler, or one on top of a frame that called nothing."""
     code, under = frame.f_code, frame.f_back
     if code.co_name == "__del__" or code is _FINALIZE:
@@ -88,7 +88,7 @@ def _handles(frame: FrameType, code: CodeType, under: FrameType) -> bool:
 
 
 @final
-class Reach:
+class CalledFrames:
     """The frames that a running function called, directly or indirectly, without asynchronous ones.
 
     Cost: one comparison for the frame that was looked up last.
@@ -99,7 +99,7 @@ class Reach:
     def __init__(self, base: FrameType) -> None:
         self.base: FrameType | None = base
         self.thread = threading.get_ident()
-        self._collection = collection()
+        self._collection = running_collection()
         self._met: dict[FrameType, None] = {}  # known members, each called by the one before, perhaps indirectly
         self.last: FrameType | None = None  # the member that was found last
 
@@ -112,12 +112,12 @@ class Reach:
         """Returns True if the function called a frame of this thread, directly or indirectly."""
         if frame is self.last:
             return True
-        if self.base is None or self.thread != threading.get_ident() or collection() is not self._collection:
+        if self.base is None or self.thread != threading.get_ident() or running_collection() is not self._collection:
             return False
         passed: list[FrameType] = []
         at: FrameType | None = frame
         while at is not None and at is not self.base and at not in self._met:
-            if came_between(at):
+            if is_asynchronous(at):
                 return False
             if not at.f_code.co_flags & CO_GENERATOR:  # another caller may resume a generator, so it is not cached
                 passed.append(at)
@@ -142,7 +142,7 @@ class _Setting(Generic[T]):
 
     def __init__(self, value: T, base: FrameType, outer: _Setting[T] | None) -> None:
         self.value, self.outer = value, outer
-        self.reach = Reach(base)
+        self.reach = CalledFrames(base)
 
 
 @final
@@ -204,4 +204,4 @@ class _Block(Generic[T]):
         self._scoped.leave(self._token)
 
 
-__all__ = ["Reach", "Scoped", "came_between", "collection"]
+__all__ = ["CalledFrames", "Scoped", "is_asynchronous", "running_collection"]

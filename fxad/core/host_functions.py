@@ -13,7 +13,7 @@ from itertools import count
 from typing import Final, TypeAlias, cast, final
 
 from fxad.core.atoms import NDArray
-from fxad.errors import ExecutionError, FxadError, said
+from fxad.errors import ExecutionError, FxadError, exception_text
 
 # Takes the operands and returns the results, one entry each.
 HostFunction: TypeAlias = Callable[..., Sequence[object]]
@@ -54,7 +54,7 @@ class HostFunctions:
             raise
         except Exception as e:
             raise ExecutionError(
-                f"host_call: {label} raised {said(e)}",
+                f"host_call: {label} raised {exception_text(e)}",
                 remedy="correct the function: what it raised is the cause of this error, with its own lines",
             ) from e
 

@@ -12,15 +12,15 @@ from typing import TypeAlias
 import numpy as np
 
 from fxad.core.memo import by_value
-from fxad.core.stack import nested
+from fxad.core.stack import with_enough_stack
 from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError, TypecheckError
-from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, NDArray, Var, place
+from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, NDArray, Var, source_location
 
 # Called after every equation with its number, itself and its results.
 Observe: TypeAlias = Callable[[int, Eqn, tuple[NDArray, ...]], None]
 
 
-@nested
+@with_enough_stack
 def run(jaxpr: Jaxpr, args: Sequence[NDArray], observe: Observe | None = None) -> tuple[NDArray, ...]:
     """Results of `jaxpr` for `args`, equation by equation.
 
@@ -61,7 +61,7 @@ def _apply(i: int, eqn: Eqn, args: list[NDArray]) -> tuple[NDArray, ...]:
     try:
         outs = tuple([_read_only(x) for x in eqn.prim.impl(*args)])
     except FxadError as e:
-        raise e.located(equation=where, where=str(place(eqn.source) or ""))
+        raise e.located(equation=where, where=str(source_location(eqn.source) or ""))
     if [(x.shape, x.dtype) for x in outs] != [(v.aval.shape, v.aval.dtype) for v in eqn.outs]:
         gave, says = ", ".join(map(_typed, outs)), ", ".join([str(v.aval) for v in eqn.outs])
         raise TypecheckError(f"interpret: {where} gave {gave or 'nothing'}, its type rule says {says or 'nothing'}")

@@ -12,7 +12,7 @@ from importlib import import_module
 from types import ModuleType
 
 
-def later(
+def lazy_exports(
     package: str, homes: Mapping[str, str], modules: str = ""
 ) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
     """`__getattr__` and `__dir__` of a package. `homes` maps a file to the names that it exports; `map=map_` exports
@@ -56,4 +56,4 @@ class _Package(ModuleType):
             super().__setattr__(name, value)
 
 
-_TOOLS = frozenset({"TYPE_CHECKING", "Final", "later"})
+_TOOLS = frozenset({"TYPE_CHECKING", "Final", "lazy_exports"})

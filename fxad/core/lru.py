@@ -10,7 +10,7 @@ V = TypeVar("V")
 
 
 @final
-class Recent(Generic[K, V]):
+class LRUCache(Generic[K, V]):
     """Values by key. It holds at least the `limit` most recently used keys, and at most twice as many.
 
     There are two generations. An entry found in the old generation moves to the young one. A full young generation

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Concatenate, Final, ParamSpec, TypeVar, cast
 
-from fxad.core.stack import elsewhere, nearly_full
+from fxad.core.stack import nearly_full, run_on_new_stack
 from fxad.ir import Jaxpr
 
 P = ParamSpec("P")
@@ -38,7 +38,7 @@ def by_value(fn: Callable[Concatenate[Jaxpr, P], R]) -> Callable[Concatenate[Jax
         else:
             return cast(R, jaxpr) if found is _ITSELF else found
         if nearly_full():
-            deeper: R = elsewhere(lambda: memoised(jaxpr, *args, **kwargs))
+            deeper: R = run_on_new_stack(lambda: memoised(jaxpr, *args, **kwargs))
             return deeper
         made = fn(jaxpr, *args, **kwargs)
         if made is jaxpr:

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from fxad import dtypes
+from fxad.core.sizes import Size
 from fxad.errors import DTypeError, TypecheckError
 
 if TYPE_CHECKING:
@@ -95,10 +96,12 @@ def operation(prim: Primitive, known: Labels) -> str:
 
 
 def parameter(value: Param, known: Labels) -> str:
-    """A parameter: `3`, `true`, `"text"`, `none`, `f32`, `f32[3]`, `2.0:f32[]`, `@body`, `(0, 1)`."""
+    """A parameter: `3`, `true`, `"text"`, `none`, `f32`, `f32[3]`, `2.0:f32[]`, `{2*n}`, `@body`, `(0, 1)`."""
     match value:
         case None:
             return "none"
+        case Size():
+            return f"{{{value.text}}}"
         case bool():
             return "true" if value else "false"
         case int():

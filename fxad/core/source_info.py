@@ -10,7 +10,7 @@ from fxad.core.dataclasses import dataclass
 
 @final
 @dataclass(frozen=True, slots=True)
-class Place:
+class SourceLocation:
     """A line of the user's program."""
 
     file: str
@@ -21,13 +21,13 @@ class Place:
         return f"{self.file}:{self.line} in {self.function}"
 
 
-# Tracing records a code object and an instruction offset, which is cheap. `place` resolves them to a line.
-Source: TypeAlias = tuple[CodeType, int] | Place | None
+# Tracing records a code object and an instruction offset, which is cheap. `source_location` resolves them to a line.
+Source: TypeAlias = tuple[CodeType, int] | SourceLocation | None
 
 
-def place(source: Source) -> Place | None:
+def source_location(source: Source) -> SourceLocation | None:
     """The line of the user's program at which an equation was traced."""
-    if source is None or isinstance(source, Place):
+    if source is None or isinstance(source, SourceLocation):
         return source
     code, offset = source
     line = code.co_firstlineno
@@ -35,4 +35,4 @@ def place(source: Source) -> Place | None:
         if start <= offset < end:
             line = at or line
             break
-    return Place(code.co_filename, line, code.co_qualname)
+    return SourceLocation(code.co_filename, line, code.co_qualname)

@@ -77,7 +77,7 @@ class _Outcome(Generic[R]):
         self.error: BaseException | None = None
 
 
-def elsewhere(call: Callable[[], R]) -> R:
+def run_on_new_stack(call: Callable[[], R]) -> R:
     """`call()` on a stack of its own.
 
     Raises: what `call` raises; DepthError when the system gives no further thread.
@@ -118,13 +118,13 @@ def elsewhere(call: Callable[[], R]) -> R:
     return outcome.results[0]
 
 
-def nested(fn: Callable[P, R]) -> Callable[P, R]:
+def with_enough_stack(fn: Callable[P, R]) -> Callable[P, R]:
     """Decorates a function that recurs into bodies nested at any depth. `memo.by_value` does the same."""
 
     @wraps(fn)
     def checked(*args: P.args, **kwargs: P.kwargs) -> R:
         if nearly_full():
-            deeper: R = elsewhere(lambda: checked(*args, **kwargs))
+            deeper: R = run_on_new_stack(lambda: checked(*args, **kwargs))
             return deeper
         return fn(*args, **kwargs)
 

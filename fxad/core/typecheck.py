@@ -7,8 +7,9 @@ from typing import Final
 import numpy as np
 
 from fxad import dtypes
+from fxad.core.sizes import Size
 from fxad.errors import TypecheckError
-from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Var, lacking, params, place
+from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Var, jaxprs_without_memo, params, source_location
 
 
 def typecheck(jaxpr: Jaxpr) -> None:
@@ -19,7 +20,7 @@ def typecheck(jaxpr: Jaxpr) -> None:
     Cost: each distinct body is checked once, ever.
     """
     if "well typed" not in jaxpr._memo:
-        for function in lacking(jaxpr, "well typed"):
+        for function in jaxprs_without_memo(jaxpr, "well typed"):
             _check(function)
             function._memo["well typed"] = True
 
@@ -65,11 +66,11 @@ def _storable(value: object) -> bool:
     return type(value) in _STORABLE or (isinstance(value, np.dtype) and value in dtypes.ALL)
 
 
-_STORABLE: Final = frozenset({type(None), bool, int, str, Aval, Lit, Jaxpr})
+_STORABLE: Final = frozenset({type(None), bool, int, Size, str, Aval, Lit, Jaxpr})
 
 
 def _bad(jaxpr: Jaxpr, i: int, eqn: Eqn, problem: str) -> TypecheckError:
-    where = place(eqn.source)
+    where = source_location(eqn.source)
     return TypecheckError(
         f"typecheck: {jaxpr.name}: equation {i} ({eqn.prim.name}): {problem}",
         equation=f"{', '.join(map(repr, eqn.outs))} = {eqn.prim.name} {' '.join(map(repr, eqn.ins))}",

@@ -1,7 +1,8 @@
 """Donation: the results of a call reuse the memory of donated arguments.
 
-`Donation` describes which arguments of a function the user donates. `Donating` wraps the execution of a program. Before
-the execution, it rejects a call that uses an array that is already donated. After it, it deletes the donated buffers.
+`Donation` describes which arguments of a function the user donates. `DonatingStart` wraps the execution of a program.
+Before the execution, it rejects a call that uses an array that is already donated. After it, it deletes the donated
+buffers.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Donate: TypeAlias = (
 )
 
 
-def asked(donate: Donate) -> bool:
+def donates_any(donate: Donate) -> bool:
     """Returns False for None and for an empty collection. Other falsy values (0, an empty name, a NumPy 0) are
     attempts to name an argument."""
     empty = isinstance(donate, Sequence | Mapping) and not isinstance(donate, str) and not donate
@@ -37,7 +38,7 @@ def asked(donate: Donate) -> bool:
 @dataclass(frozen=True, slots=True)
 class Donation:
     """The donated arguments of a function: names, or positions of arguments without a name. Each has a tree prefix of
-    bools, which marks the donated leaves. `donation` makes one."""
+    bools, which marks the donated leaves. `parse_donation` makes one."""
 
     what: str
     entries: tuple[tuple[int | str, object], ...]
@@ -74,7 +75,7 @@ def _is_bool(x: object) -> bool:
     return isinstance(x, bool)
 
 
-def donation(what: str, donate: Donate, placed: Sequence[str], known: Collection[str] | None) -> Donation:
+def parse_donation(what: str, donate: Donate, placed: Sequence[str], known: Collection[str] | None) -> Donation:
     """The donation that `donate` describes, for a function with positional parameters `placed`. `known` are all its
     parameters (None: it takes others too). `what` is the name of the caller in messages.
 
@@ -126,11 +127,11 @@ def _resolved(what: str, where: int | str, placed: Sequence[str], known: Collect
     return placed[where] if where < n else where
 
 
-def of_program(program: Program[..., object], donate: Donate) -> tuple[int, ...]:
+def donated_operands(program: Program[..., object], donate: Donate) -> tuple[int, ...]:
     """The operands of a program's jaxpr that `donate` describes."""
     placed, keywords = program.in_tree.children()
     names = [program.names[k] if k < len(program.names) else f"args[{k}]" for k in range(placed.num_children)]
-    given = donation(f"compile of {program.name}", donate, names, [*names, *keywords.entries()])
+    given = parse_donation(f"compile of {program.name}", donate, names, [*names, *keywords.entries()])
     return tuple([len(program.bound) + k for k in given.leaves(program)])
 
 
@@ -138,7 +139,7 @@ def of_program(program: Program[..., object], donate: Donate) -> tuple[int, ...]
 
 
 @final
-class Donating:
+class DonatingStart:
     """The execution of a program that donates operands: their buffers are deleted after the call.
 
     Rule:   a donated operand is deleted even if no result can reuse its memory, so that calls behave alike. If two
@@ -150,25 +151,25 @@ class Donating:
 
     def __init__(self, start: Start, operands: tuple[int, ...], name: str, path: Callable[[int], str]) -> None:
         self._start, self._operands, self._name, self._path = start, operands, name, path
-        self._to = runtime.Donated(name, None)
+        self._to = runtime.DonationRecord(name, None)
 
     def __call__(self, buffers: Sequence[runtime.Buffer]) -> Results:
         if len(set(map(id, buffers))) != len(buffers):
             self._check(buffers)
         to, where = self._to, user_source(2)
         if to.source != where:  # a training loop calls from one line, so the object is reused
-            to = self._to = runtime.Donated(self._name, where)
+            to = self._to = runtime.DonationRecord(self._name, where)
         call = to, get_ident()
         try:
             for k in self._operands:
-                if not runtime.take(buffers[k], call) and not buffers[k].is_deleted():
-                    raise runtime.Refused(runtime.GONE)  # a call in another thread has taken it
+                if not runtime.take_for_donation(buffers[k], call) and not buffers[k].is_deleted():
+                    raise runtime.XlaRuntimeError(runtime.OPERAND_DELETED)  # a call in another thread has taken it
             results = self._start(buffers)
             for k in self._operands:
                 runtime.delete(buffers[k])  # XLA does not delete buffers that no result reuses or that NumPy views
         except BaseException:  # in a linked run, earlier steps may have consumed their operands already
             for k in self._operands:
-                runtime.release(buffers[k], call)
+                runtime.undo_donation(buffers[k], call)
             raise
         return results
 

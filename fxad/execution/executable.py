@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Generic, Literal, NoReturn, ParamSpec, Self, T
 
 from fxad import runtime
 from fxad.core.dataclasses import dataclass
-from fxad.errors import ArgumentError, ParameterError
-from fxad.execution.calls import Calls, usual
-from fxad.execution.donation import Donate, asked, check_operands, of_program
+from fxad.errors import ArgumentError, ParameterError, SizeError
+from fxad.execution.dispatch import Dispatcher, fast_path
+from fxad.execution.donation import Donate, check_operands, donated_operands, donates_any
 from fxad.ir import Aval, Jaxpr
 from fxad.lower import LoweredModule, lower_jaxpr
 from fxad.passes import Passes, Stages, check_passes, plan_of, run_passes, stages_of
@@ -84,7 +84,7 @@ class Lowered(Generic[P, R_co]):
                 ParameterError if `donate` names an unknown argument; DonationWarning for memory that no result can
                 reuse; ArgumentError if `device` is not a device.
         """
-        given = of_program(self.program, donate) if asked(donate) else self.donate
+        given = donated_operands(self.program, donate) if donates_any(donate) else self.donate
         if given and options.donate:
             raise ParameterError(
                 f"compile of {self.program.name}: donate is given twice, by name and as operands of the options",
@@ -94,9 +94,9 @@ class Lowered(Generic[P, R_co]):
         check_operands(self.program, operands)
         if device is not None:
             check_device(f"compile of {self.program.name}", device)
-        load = partial(load_linked, self.program.jaxpr, self.choice, self.passes, replace(options, donate=operands))
+        load = partial(load_plan, self.program.jaxpr, self.choice, self.passes, replace(options, donate=operands))
         loaded = load(device or runtime.default_device())
-        return Executable(self.program, Calls(self.program, loaded, load, operands))
+        return Executable(self.program, Dispatcher(self.program, loaded, load, operands))
 
     def export(self, *, platforms: str | Sequence[str] | None = None) -> bytes:
         """The whole program as bytes. `fx.load_exported` loads them in any process.
@@ -129,10 +129,16 @@ def lower(program: Program[P, R], units: Units = "auto", passes: Passes | None =
             f"lower: takes a Program, got {program!r}", remedy="trace the function first: lower(trace(f, *examples))"
         )
     check_passes("lower", passes)
-    return Lowered(program, choice=choice_of(run_passes(program.jaxpr, passes or ()), units), passes=passes)
+    if program.jaxpr.symbolic:
+        types = ", ".join([str(a) for a in program.in_avals if a.symbolic])
+        raise SizeError(
+            f"lower: {program.name} is of symbolic shape: it takes {types}",
+            remedy="specialize the program, or mask it, before it is lowered",
+        )
+    return Lowered(program, choice=units_choice(run_passes(program.jaxpr, passes or ()), units), passes=passes)
 
 
-def choice_of(jaxpr: Jaxpr, units: Units) -> Choice:
+def units_choice(jaxpr: Jaxpr, units: Units) -> Choice:
     """The choice of units as a value. Raises: ParameterError for an unknown word."""
     check_choice("lower", units)
     return chosen(jaxpr, units) if callable(units) else units
@@ -147,13 +153,13 @@ def check_choice(what: str, units: object) -> None:
         )
 
 
-def load_linked(
+def load_plan(
     jaxpr: Jaxpr, choice: Choice, passes: Passes | None, options: CompileOptions, device: runtime.Device
 ) -> runtime.Runnable:
     """The executable of a program on a device. The active cache supplies its units."""
     plan = plan_of(jaxpr, choice, options.donate, passes)
     if len(plan.steps) > 1 or passes:
-        runtime.cache_in_force().hold_planned(jaxpr)
+        runtime.active_cache().hold_planned(jaxpr)
     return runtime.link(plan, device, options)
 
 
@@ -174,10 +180,10 @@ class Executable(Generic[P, R_co]):
 
         def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
 
-    def __init__(self, program: Program[P, R_co], calls: Calls) -> None:
+    def __init__(self, program: Program[P, R_co], calls: Dispatcher) -> None:
         self.program = program
         self._calls = calls
-        object.__setattr__(self, "__call__", usual(calls, calls.general))
+        object.__setattr__(self, "__call__", fast_path(calls, calls.general))
 
     @property
     def in_avals(self) -> tuple[Aval, ...]:

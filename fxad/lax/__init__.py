@@ -6,7 +6,7 @@ scalar takes the dtype and shape of the array operand. `fxad.numpy` has NumPy's 
 
 from typing import TYPE_CHECKING
 
-from fxad.core.lazy_exports import later
+from fxad.core.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from fxad.lax import linalg
@@ -234,7 +234,7 @@ if TYPE_CHECKING:
         select_and_scatter_add,
     )
 else:
-    __getattr__, __dir__ = later(
+    __getattr__, __dir__ = lazy_exports(
         __name__,
         {
             "fxad.lax.binary": (

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
 from fxad import dtypes
+from fxad.core.sizes import maximum
 from fxad.errors import ParameterError, ShapeError
 from fxad.ir import Shape
 from fxad.lax.shapes import rev
@@ -89,7 +90,7 @@ def padtype_to_pads(
     if not len(shape) == len(window) == len(strides):
         raise ShapeError(f"conv: sizes {shape}, window {window} and strides {strides} are not of one number of axes")
     for n, w, s in zip(shape, window, strides, strict=True):
-        total = max(0, (-(-n // s) - 1) * s + w - n) if kind != "VALID" else 0
+        total = maximum(0, (-(-n // s) - 1) * s + w - n) if kind != "VALID" else 0
         low = total - total // 2 if kind == "SAME_LOWER" else total // 2
         pairs.append((low, total - low))
     return pairs

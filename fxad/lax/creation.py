@@ -13,12 +13,12 @@ from fxad.lax.placement import place_like_operands
 from fxad.operations import elementwise, promotion, shapes
 from fxad.primitives.shape import Iota
 from fxad.tracing.array import Array, ArrayLike, asarray, aval_of, binder, is_scalar
-from fxad.tracing.tracer import Tracer, active
+from fxad.tracing.tracer import Tracer, active_trace
 
 
 def splat(lit: Lit) -> Array:
     """Return the array of a literal: in a traced function the literal itself, otherwise a value."""
-    trace = active()
+    trace = active_trace()
     return Tracer(trace, lit) if trace is not None else asarray(np.array(lit.array))
 
 

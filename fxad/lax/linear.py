@@ -12,7 +12,7 @@ from fxad.lax.control.bodies import Body, common_operands, traced_body
 from fxad.primitives.control.effects import without_checks, without_effects
 from fxad.primitives.linear_call import LinearCall
 from fxad.tracing.array import aval_of
-from fxad.tracing.program import name_of
+from fxad.tracing.program import function_name
 from fxad.tracing.tracer import bind
 from fxad.transforms.ad.linear_rule import check_equations, cotangent_maps
 from fxad.transforms.ad.transpose_by_basis import by_units
@@ -74,7 +74,7 @@ def linear_call(
         (jaxpr,), captured = common_operands((body,))
         forward = _linear_first(jaxpr, len(captured) + len(residuals))
         prim = LinearCall(
-            forward, _transposed(forward, len(linear), f"{what}: fun {name_of(fun)}", as_whole), len(linear)
+            forward, _transposed(forward, len(linear), f"{what}: fun {function_name(fun)}", as_whole), len(linear)
         )
         return cast("R", tree.unflatten(body.out_tree, bind(prim, *linear, *captured, *residuals)))
     back = traced_body(f"{what}: fun_transpose", fun_transpose, _pair(residual_tree, body.out_tree), [*known, *outs])
@@ -92,7 +92,7 @@ def linear_call(
                 f"{what}: {back.name} returns {have} as cotangent of {path}, which is {want}",
                 remedy="a cotangent has the type of its argument; nothing is converted silently",
             )
-    called = () if as_whole else (f"fun {name_of(fun)}", f"fun_transpose {name_of(fun_transpose)}")
+    called = () if as_whole else (f"fun {function_name(fun)}", f"fun_transpose {function_name(fun_transpose)}")
     return cast("R", tree.unflatten(body.out_tree, _bound(body, back, residuals, linear, called)))
 
 

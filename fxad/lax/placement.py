@@ -7,8 +7,8 @@ from typing import TypeVar
 
 from fxad import tree
 from fxad.runtime import Device, commitments, is_sharded, transfer
-from fxad.tracing.array import Array, wrapped
-from fxad.tracing.placement import numbered, target
+from fxad.tracing.array import Array, wrap_buffer
+from fxad.tracing.placement import operand_label, target_device
 from fxad.tracing.tracer import Tracer
 
 T = TypeVar("T")
@@ -18,7 +18,7 @@ def committed_to(x: Array, device: Device) -> Array:
     """Return the array on a device, committed to it; the array itself if it already is."""
     if isinstance(x, Tracer) or (x.committed and x.device is device and not is_sharded(x._buffer)):
         return x.to_device(device)
-    return wrapped(x.aval, transfer(x._buffer, device))
+    return wrap_buffer(x.aval, transfer(x._buffer, device))
 
 
 def place_like_operands(what: str, given: Iterable[object], made: T) -> T:
@@ -32,7 +32,7 @@ def place_like_operands(what: str, given: Iterable[object], made: T) -> T:
     held = [(k, x._buffer) for k, x in enumerate(given) if isinstance(x, Array) and not isinstance(x, Tracer)]
     if True not in [b._committed for _, b in held]:
         return made
-    device = target(what, [b for _, b in held], lambda j: numbered(held[j][0]))
+    device = target_device(what, [b for _, b in held], lambda j: operand_label(held[j][0]))
     leaves, structure = tree.flatten(made)
     out: T = tree.unflatten(structure, [x if isinstance(x, Tracer) else committed_to(x, device) for x in leaves])
     return out

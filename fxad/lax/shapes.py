@@ -8,7 +8,8 @@ from typing import Final, TypeVar
 import numpy as np
 
 from fxad.core.builder import Builder
-from fxad.core.lru import Recent
+from fxad.core.lru import LRUCache
+from fxad.core.sizes import dimension
 from fxad.errors import ArgumentError, ParameterError
 from fxad.ir import Aval, Jaxpr, as_shape
 from fxad.operations import indexing, shapes
@@ -114,7 +115,7 @@ def slice_in_dim(
 
 
 _PLACES: Final = frozenset({int, type(None)})
-_slices: Final[Recent[Hashable, Slice]] = Recent(1024)
+_slices: Final[LRUCache[Hashable, Slice]] = LRUCache(1024)
 
 
 def _bound(i: int, n: int) -> int:
@@ -149,7 +150,7 @@ def _position(op: str, k: int, i: object) -> int:
     if type(i) is int:
         return i
     try:
-        return i.__index__()  # type: ignore[attr-defined,no-any-return]
+        return dimension(i)
     except (AttributeError, TypeError):
         raise ArgumentError(f"{op}: start index {k} must be an integer, got {type(i).__qualname__}") from None
 
@@ -192,7 +193,7 @@ def _along(op: str, operand: ArrayLike, start: ArrayLike, size: int, axis: int, 
 
 
 _LOOKED_UP: Final = frozenset({Aval, int})
-_windows: Final[Recent[Hashable, Jaxpr]] = Recent(1024)
+_windows: Final[LRUCache[Hashable, Jaxpr]] = LRUCache(1024)
 
 
 def _window_along(op: str, operand: ArrayLike, start: ArrayLike, size: int, axis: int, drop: bool) -> Array:

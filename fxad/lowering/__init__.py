@@ -6,11 +6,11 @@ not need them.
 
 from typing import TYPE_CHECKING
 
-from fxad.core.lazy_exports import later
+from fxad.core.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from fxad.lowering import mlir
 else:
-    __getattr__, __dir__ = later(__name__, {}, modules="mlir")
+    __getattr__, __dir__ = lazy_exports(__name__, {}, modules="mlir")
 
 __all__ = ["mlir"]

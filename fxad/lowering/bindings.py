@@ -1,6 +1,6 @@
 """jaxlib's MLIR bindings. They take 7 ms to import, so only code that parses modules imports them.
 
-`import fxad` has loaded jaxlib itself before, without log output (`fxad.lowering.door`).
+`import fxad` has loaded jaxlib itself before, without log output (`fxad.lowering.jaxlib`).
 """
 
 from __future__ import annotations

@@ -59,11 +59,11 @@ def pretty(source: str) -> str:
     return _parser(source, str)
 
 
-def parsed(source: str, use: Callable[[ir.Module], R]) -> R:
+def with_module(source: str, use: Callable[[ir.Module], R]) -> R:
     """The result of `use` on the module. Raises: CompileError when it is not valid."""
     return _parser(source, use)
 
 
-def check(source: str) -> None:
+def verify(source: str) -> None:
     """Parse and verify. Raises: CompileError when the module is not valid."""
     _parser(source, bool)

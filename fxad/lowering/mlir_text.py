@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import Final
 
 from fxad import dtypes
+from fxad.errors import SizeError
 from fxad.ir import Aval, Lit
 
 ELEMENT: Final = MappingProxyType(
@@ -34,12 +35,17 @@ ELEMENT: Final = MappingProxyType(
 )
 
 
-def tensor(aval: Aval) -> str:
-    """The type as MLIR text: `f32[3,4]` is `tensor<3x4xf32>`."""
+def tensor_type(aval: Aval) -> str:
+    """The type as MLIR text: `f32[3,4]` is `tensor<3x4xf32>`. Raises: SizeError for a symbolic shape."""
+    if aval.symbolic:
+        raise SizeError(
+            f"lower: a value of type {aval} has no fixed size",
+            remedy="specialize the program, or mask it, before it is lowered",
+        )
     return f"tensor<{''.join([f'{n}x' for n in aval.shape])}{ELEMENT[aval.dtype]}>"
 
 
-def element(lit: Lit) -> str:
+def element_text(lit: Lit) -> str:
     """The element of a literal as MLIR text, exact to the bit: floats are written as their bits in hexadecimal."""
     dtype = lit.aval.dtype
     if dtype is dtypes.bool_:
@@ -56,12 +62,12 @@ def _hex(bits: bytes) -> str:
     return "0x" + bits[::-1].hex().upper()
 
 
-def dense(lit: Lit) -> str:
+def dense_attribute(lit: Lit) -> str:
     """The whole constant as an MLIR attribute: `dense<0x3F800000> : tensor<3xf32>`."""
-    return f"dense<{element(lit)}> : {tensor(lit.aval)}"
+    return f"dense<{element_text(lit)}> : {tensor_type(lit.aval)}"
 
 
-def quoted(text: str) -> str:
+def string_literal(text: str) -> str:
     """A string literal of MLIR."""
     return '"' + "".join([c if c.isprintable() and c not in '"\\' else _escaped(c) for c in text]) + '"'
 

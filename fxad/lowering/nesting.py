@@ -10,7 +10,7 @@ from typing import Final
 
 from fxad.core.layout import Once, Slice
 from fxad.errors import CompileError
-from fxad.ir import HigherOrder, Jaxpr, distinct, place
+from fxad.ir import HigherOrder, Jaxpr, distinct_jaxprs, source_location
 
 # In calls, with a margin for other versions of jaxlib.
 _LIMIT: Final = 150
@@ -22,7 +22,7 @@ def check_nesting(jaxpr: Jaxpr, what: str = "compile") -> None:
     equation of the nest, or if it is too large with calls inlined. `what` is the caller, for messages."""
     deep: dict[Jaxpr, tuple[int, int]] = {}  # stack, in units of one call, and depth of nesting
     size: dict[Jaxpr, int] = {}  # equations, with bodies inlined
-    for body in distinct(jaxpr):
+    for body in distinct_jaxprs(jaxpr):
         inner = [b for eqn in body.eqns if isinstance(eqn.prim, HigherOrder) for b in _compiled(eqn.prim)]
         size[body] = len(body.eqns) + sum([size[b] for b in inner])
         below = [_below(eqn.prim, deep) for eqn in body.eqns if isinstance(eqn.prim, HigherOrder)]
@@ -41,7 +41,7 @@ def check_nesting(jaxpr: Jaxpr, what: str = "compile") -> None:
         f"{what}: bodies are nested {levels} deep in {jaxpr.name}, and XLA has stack for"
         f" {_LIMIT * levels // stack} of this kind",
         remedy="fxad.inline opens calls; let segments, branches and loops follow each other, or loop over one body",
-    ).located(equation=f"{eqn.prim.name} of {len(eqn.ins)} operands", where=str(place(eqn.source) or ""))
+    ).located(equation=f"{eqn.prim.name} of {len(eqn.ins)} operands", where=str(source_location(eqn.source) or ""))
 
 
 def _below(prim: HigherOrder, deep: dict[Jaxpr, tuple[int, int]]) -> tuple[int, int]:

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from fxad.core.lazy_exports import later
+from fxad.core.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from fxad.nn import initializers
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from fxad.nn.normalisations import log_softmax, logsumexp, one_hot, softmax, standardize
     from fxad.nn.pooling import avg_pool, max_pool, min_pool, pool
 else:
-    __getattr__, __dir__ = later(
+    __getattr__, __dir__ = lazy_exports(
         __name__,
         {
             "fxad.nn.activations": (

@@ -57,7 +57,7 @@ from fxad.dtypes import (
     float8_e5m2fnuz, float16, float32, float64, int8, int16, int32, int64, uint8, uint16, uint32, uint64,
 )
 from fxad.operations.conversions import API_VERSIONS
-from fxad.core.lazy_exports import later
+from fxad.core.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from fxad.numpy import fft, linalg
@@ -134,7 +134,7 @@ if TYPE_CHECKING:
         sin, sinh, sqrt, square, tan, tanh, trunc,
     )
 else:
-    __getattr__, __dir__ = later(
+    __getattr__, __dir__ = lazy_exports(
         __name__,
         {
             "fxad.numpy.assembling": (

@@ -7,21 +7,29 @@ from typing import Final
 
 import numpy as np
 
-from fxad.core.lru import Recent
+from fxad.core.lru import LRUCache
 from fxad.ir import Atom, Primitive
 from fxad.lax import full
 from fxad.lax.placement import committed_to
-from fxad.runtime import Device, LoadedProgram, Refused, collect, commitments, due, refused
-from fxad.tracing.array import EAGER, Array, ArrayLike, _binder, applied, aval_of, binder
+from fxad.runtime import (
+    Device,
+    LoadedProgram,
+    XlaRuntimeError,
+    collect_garbage,
+    collection_due,
+    commitments,
+    execution_error,
+)
+from fxad.tracing.array import EAGER, Array, ArrayLike, _binder, apply_operation, aval_of, binder
 from fxad.tracing.array import asarray as put
 from fxad.tracing.placement import check_device
-from fxad.tracing.tracer import Tracer, active
+from fxad.tracing.tracer import Tracer, active_trace
 
 _OPERANDS: Final = (Array, np.ndarray, np.generic, bool, int, float, complex)
 
 
 # Programs of one array and one primitive. That is named by its `id`, and held: its hash would be a frame of Python.
-_alone: Final[Recent[Hashable, tuple[LoadedProgram, Hashable]]] = Recent(512)
+_alone: Final[LRUCache[Hashable, tuple[LoadedProgram, Hashable]]] = LRUCache(512)
 
 
 def apply_op(name: str, op: Callable[..., tuple[Atom, ...]], args: tuple[object, ...], *static: Hashable) -> Array:
@@ -31,19 +39,19 @@ def apply_op(name: str, op: Callable[..., tuple[Atom, ...]], args: tuple[object,
         if known is None or commitments.any:
             return _run_and_remember(op, x, static)
         loaded, buffers = known[0], [x._buffer]
-        if next(due):
-            collect()
+        if next(collection_due):
+            collect_garbage()
         try:
             (out,) = loaded.start(buffers).consume_with_handlers(loaded.handlers)
-        except Refused as e:
-            raise refused(e, buffers, loaded.origin) from e
+        except XlaRuntimeError as e:
+            raise execution_error(e, buffers, loaded.origin) from e
         made = Array()
         made._aval, made._buffer = loaded.out_avals[0], out
         return made
     for a in args:
         if type(a) is not Array and not isinstance(a, _OPERANDS):
             _raise_argument_error(name, args)
-    return applied(op, args, static)
+    return apply_operation(op, args, static)
 
 
 def _run_and_remember(op: Callable[..., tuple[Atom, ...]], x: Array, static: tuple[Hashable, ...]) -> Array:
@@ -80,7 +88,7 @@ def as_array(name: str, x: ArrayLike, k: int = 0) -> Array:
     if isinstance(x, bool | int | float | complex):
         return full((), x)
     aval_of(x, f"{name}: argument {k}")
-    trace = active()
+    trace = active_trace()
     return put(x) if trace is None else Tracer(trace, trace.lift(name, k, x))
 
 

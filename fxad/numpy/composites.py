@@ -12,9 +12,9 @@ from typing import Final, cast
 
 import numpy as np
 
-from fxad.core.lru import Recent
+from fxad.core.lru import LRUCache
 from fxad.dtypes import DType
-from fxad.ir import Aval, Jaxpr, equation
+from fxad.ir import Aval, Jaxpr, new_eqn
 from fxad.lax import full
 from fxad.numpy.apply import as_array
 from fxad.operations import promotion
@@ -25,7 +25,7 @@ from fxad.tracing.tracer import trace_flat
 Composite = Callable[..., Array]
 _ARRAYS: Final = (Array, np.ndarray, np.generic)
 _SHORT: Final = 4
-_programs: Final[Recent[Hashable, Jaxpr]] = Recent(2048)
+_programs: Final[LRUCache[Hashable, Jaxpr]] = LRUCache(2048)
 
 
 def jit_composite(fn: Composite, *args: object) -> Array:
@@ -66,7 +66,7 @@ def _trace_composite(
     program, captured = trace_flat(applied, avals, name)
     assert not captured, f"{name} closes over an array"
     # where it was used first is not where it is used next
-    return Jaxpr(program.ins, tuple([equation(e.prim, e.ins, e.outs, None) for e in program.eqns]), program.outs, name)
+    return Jaxpr(program.ins, tuple([new_eqn(e.prim, e.ins, e.outs, None) for e in program.eqns]), program.outs, name)
 
 
 def promote_arguments(name: str, *args: object, first: int = 0, dtype: DType | None = None) -> tuple[Array, ...]:

@@ -10,13 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from fxad import dtypes, lax
+from fxad.core.sizes import Size, maximum
 from fxad.errors import ArgumentError, DTypeError, ParameterError, described
 from fxad.lax.placement import place_like_operands
 from fxad.numpy.apply import apply_op, as_array, to_device
 from fxad.operations import elementwise, promotion, shapes
 from fxad.operations.axes import to_int
 from fxad.primitives.elementwise import FLOOR
-from fxad.runtime import Device, Exporter
+from fxad.runtime import Device, SupportsDLPack
 from fxad.tracing.array import Array, ArrayLike, aval_of, binder
 
 Number: TypeAlias = "int | float | np.generic"
@@ -108,10 +109,13 @@ def arange(
         raise ParameterError("arange: step is 0")
     whole = isinstance(a, int) and isinstance(b, int) and isinstance(d, int)
     given = dtypes.as_dtype(dtype) if dtype is not None else dtypes.int32 if whole else dtypes.float32
-    size = max(0, -((a - b) // d) if whole else math.ceil((b - a) / d))
+    if isinstance(a, int) and isinstance(b, int) and isinstance(d, int):
+        size = maximum(0, -((a - b) // d))
+    else:
+        size = max(0, math.ceil((b - a) / d))
     # counted in a dtype in which the positions are exact
     counts = given in dtypes.INTEGER if whole else given in dtypes.FLOATING and given.itemsize >= 4
-    x = lax.iota(given if counts else dtypes.int32 if whole else dtypes.float32, int(size))
+    x = lax.iota(given if counts else dtypes.int32 if whole else dtypes.float32, size)
     x = x if d == 1 else x * d
     x = x if a == 0 else x + a
     return to_device("arange", x.astype(given) if x.dtype is not given else x, device)
@@ -123,6 +127,8 @@ def _static(name: str, k: int, value: object) -> int | float:
             f"{name}: argument {k} must be a number, got {type(value).__qualname__}",
             remedy="sizes are static: they cannot depend on the values of arrays",
         )
+    if type(value) is Size:
+        return value
     return int(value) if isinstance(value, int | np.integer) else float(value)
 
 
@@ -151,10 +157,10 @@ def linspace(
         inner = promotion.promote_dtypes("linspace", a.dtype, b.dtype)
         inner = inner if inner in dtypes.INEXACT else dtypes.float32
     a, b = a.astype(inner), b.astype(inner)
-    steps = max(num - 1 if endpoint else num, 1)
+    steps = maximum(num - 1 if endpoint else num, 1)
     k = lax.reshape(lax.iota(inner, num), (num, *[1] * max(a.ndim, b.ndim)))
     x = a + k * ((b - a) / steps)
-    if endpoint and num > 1:  # the last value is `stop` exactly
+    if endpoint and (type(num) is Size or num > 1):  # the last value is `stop` exactly
         x = apply_op("linspace", elementwise.where, (b, x, k == num - 1))
     if axis:
         x = apply_op("linspace", shapes.moveaxis, (x,), 0, axis)
@@ -249,7 +255,7 @@ def from_dlpack(x: object, /, *, device: Device | None = None, copy: bool | None
 
     Raises: ArgumentError for what does not offer it; BufferError where `copy=False`: others could write to the memory.
     """
-    if not isinstance(x, Exporter):
+    if not isinstance(x, SupportsDLPack):
         raise ArgumentError(f"from_dlpack: {described(x)} has no __dlpack__", remedy="use asarray")
     if copy is False and not isinstance(x, Array):
         raise BufferError(f"from_dlpack: {described(x)} is copied, because others could write to its memory")

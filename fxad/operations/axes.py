@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from operator import index
 from typing import Final, SupportsIndex, TypeVar
 
+from fxad.core.sizes import Size
 from fxad.errors import ArgumentError, AxisError, described
 
 T = TypeVar("T")
@@ -19,7 +20,7 @@ COUNTED: Final = "axes are counted from 0, or from -1 backwards"
 def to_int(op: str, what: str, value: SupportsIndex) -> int:
     """Return a size or a count as an int. Raises: ArgumentError for a value without `__index__`."""
     try:
-        return index(value)
+        return value if type(value) is Size else index(value)
     except TypeError:
         raise ArgumentError(f"{op}: {what} must be an integer, got {described(value)}: {value!r:.60}") from None
 

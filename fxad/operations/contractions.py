@@ -13,6 +13,7 @@ from typing import TypeAlias, cast
 
 from fxad import dtypes
 from fxad.core.dataclasses import dataclass
+from fxad.core.sizes import maximum, minimum
 from fxad.dtypes import DType
 from fxad.errors import ShapeError
 from fxad.ir import Atom, Emit, Lit
@@ -248,7 +249,7 @@ def diagonal(emit: Emit, x: Atom, offset: int, axis1: int, axis2: int) -> Result
     rest = [k for k in range(x.aval.ndim) if k not in (a, b)]
     x = emit_transpose(emit, x, (*rest, a, b))
     n, m = x.aval.shape[-2:]
-    size = max(0, min(n + min(offset, 0), m - max(offset, 0)))
+    size = maximum(0, minimum(n + min(offset, 0), m - max(offset, 0)))
     if not size:
         return (Lit(bytes(x.aval.dtype.itemsize), x.aval.with_shape((*x.aval.shape[:-2], 0))),)
     last = x.aval.ndim - 1

@@ -17,7 +17,9 @@ import numpy.typing as npt
 
 from fxad import dtypes
 from fxad.core.dataclasses import dataclass
-from fxad.core.lru import Recent
+from fxad.core.lru import LRUCache
+from fxad.core.sizes import Size, maximum, minimum
+from fxad.core.sizes import least as at_least
 from fxad.dtypes import DType
 from fxad.errors import ArgumentError, AxisError, DTypeError, TracerError
 from fxad.ir import Aval, NDArray, Primitive, Shape
@@ -65,7 +67,8 @@ _INSIDE: Final = "static indices run from -{n} to {n} - 1; where an index is a t
 _NAME_OF_NONE: Final = "None"
 _FIRST: Final = Squeeze((0,))
 # plans of static indices are cached
-_plans: Final[Recent[Hashable, tuple[Plan, tuple[object, ...]]]] = Recent(2048)
+_plans: Final[LRUCache[Hashable, tuple[Plan, tuple[object, ...]]]] = LRUCache(2048)
+_PLAIN: Final = frozenset({int, Size, slice})
 _HINT: Final = "an index is made of ints, slices, None, ..., integer arrays and boolean masks"
 
 
@@ -152,7 +155,7 @@ def promise_unique_indices(p: Plan, operands: tuple[object, ...]) -> Plan:
 
 def _normal_entries(given: object) -> tuple[_Entry, ...]:
     """Return one entry of an index in normal form; a mask becomes an array for each of its axes."""
-    if given is None or given is Ellipsis or type(given) is int or type(given) is slice:
+    if given is None or given is Ellipsis or type(given) in _PLAIN:
         return (cast("_Entry", given),)
     if isinstance(given, bool | np.bool_):
         return (_Flag(int(given)),)
@@ -255,7 +258,7 @@ class _Layout:
 
     def add(self, e: _Entry) -> None:
         """Take the next entry of the index."""
-        if type(e) is int:
+        if type(e) is int or type(e) is Size:
             self._point(e)
         elif type(e) is slice:
             self._slice(e)
@@ -283,13 +286,16 @@ class _Layout:
             raise AxisError(
                 f"getitem: index {i} is out of range for axis {self.axis} with size {n}", remedy=_INSIDE.format(n=n)
             )
-        i %= n
+        i = i + n if i < 0 else i
         self.points.append(self.axis)
         self.result.append(None)
         self._window(i, i + 1, 1, 1)
 
     def _slice(self, s: slice) -> None:
         n = self.shape[self.axis]
+        if Size in (type(n), type(s.start), type(s.stop)):
+            self._symbolic_slice(n, s)
+            return
         try:
             start, stop, step = s.indices(n)
         except TracerError as e:
@@ -310,6 +316,25 @@ class _Layout:
             start, step = start + (m - 1) * step, -step
         self.result.append((m,))
         self._window(start, start + (m - 1) * step + 1 if m else 0, step if m > 1 else 1, m)
+
+    def _symbolic_slice(self, n: int, s: slice) -> None:
+        """A slice of an axis of symbolic size, or with symbolic bounds."""
+        step = 1 if s.step is None else s.step.__index__()
+        if step == 0:
+            raise ArgumentError(f"getitem: {s} of axis {self.axis}: slice step cannot be zero")
+        first, last = (0, n) if step > 0 else (-1, n - 1)
+        start, stop = [
+            default if b is None else _clamped(b, n, first, last)
+            for b, default in ((s.start, first if step > 0 else last), (s.stop, last if step > 0 else first))
+        ]
+        count = stop - start if step > 0 else start - stop
+        m = maximum(0, (count + abs(step) - 1) // abs(step))
+        if step < 0:
+            self.reversed.append(self.axis)
+            start, step = start + (m - 1) * step, -step
+        self.result.append((m,))
+        limit = start + (m - 1) * step + 1 if step == 1 or at_least(m, 1) else maximum(start, stop)
+        self._window(start, limit, step, m)
 
     def _array(self, e: _Array) -> None:
         n = self.shape[self.axis]
@@ -373,7 +398,7 @@ class _Layout:
         for a in dynamic:
             self.sizes[a] = 1
         stay = [a for a in range(len(self.sizes)) if a not in gone]
-        axes = tuple([k for k, a in enumerate(stay) if a in self.reversed and self.sizes[a] > 1])
+        axes = tuple([k for k, a in enumerate(stay) if a in self.reversed and _several(self.sizes[a])])
         revs = (Rev(axes),) if axes else ()
         new = tuple([k for k, n in enumerate(result) if n == _NEW])
         sizes = tuple(self.sizes)
@@ -404,11 +429,22 @@ class _Layout:
             indices_sorted=once,
             unique_indices=once,
         )
-        axes = tuple([a for a in self.reversed if self.sizes[a] > 1])
+        axes = tuple([a for a in self.reversed if _several(self.sizes[a])])
         vectors = IndexVectors(tuple([self.shape[a] for a in picked]))
         new = tuple([k for k, n in enumerate(result) if n == _NEW])
         before = (*self._slices(), *((Rev(axes),) if axes else ()))
         return Plan(shape, before, gather, vectors, _replace_axes((), new, shape))
+
+
+def _clamped(bound: object, n: int, first: int, last: int) -> int:
+    """A bound of a slice of an axis of size `n`, counted from the front, between `first` and `last`."""
+    b = bound if type(bound) is Size else bound.__index__()  # type: ignore[attr-defined]
+    return minimum(maximum(b + n if b < 0 else b, first), last)
+
+
+def _several(n: int) -> bool:
+    """Returns True if an axis may have more than one element."""
+    return type(n) is Size or n > 1
 
 
 def _static_normalize_index(e: _Array, value: NDArray, axis: int, n: int) -> _Array:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final, TypeAlias
 
 from fxad import dtypes
+from fxad.core.sizes import maximum
 from fxad.errors import ShapeError
 from fxad.ir import Atom, Aval, Emit, Shape
 from fxad.operations.promotion import broadcast, common_shape, convert, promote_dtypes
@@ -107,7 +108,7 @@ def _solve_shared_matrix(emit: Emit, a: Atom, b: Atom) -> Atom:
     """Solve a batch of right-hand sides for one matrix: one factorisation, with all right-hand sides as columns."""
     from_batch = (b.aval.ndim - 2, *range(b.aval.ndim - 2), b.aval.ndim - 1)
     wide = emit.one(Transpose(from_batch), b)
-    flat = emit.one(Reshape((b.aval.shape[-2], b.aval.size // max(1, b.aval.shape[-2]))), wide)
+    flat = emit.one(Reshape((b.aval.shape[-2], b.aval.size // maximum(1, b.aval.shape[-2]))), wide)
     x = emit.one(Reshape(wide.aval.shape), emit.one(Solve(False), a, *lu_factors(emit, a), flat))
     back = (*range(1, b.aval.ndim - 1), 0, b.aval.ndim - 1)
     return emit.one(Transpose(back), x)
@@ -241,7 +242,7 @@ def det(emit: Emit, a: Atom) -> Results:
     """The determinant: of up to 3 by 3 matrices a polynomial, else by the LU decomposition."""
     a = promote_for_lapack("det", emit, a)
     _, n = square_shape("det", a)
-    if 0 < n <= _SMALL:
+    if type(n) is int and 0 < n <= _SMALL:
         return (_det_polynomial(emit, a, n),)
     return emit(DET, a, *lu_factors(emit, a))
 

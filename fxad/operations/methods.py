@@ -12,6 +12,7 @@ from typing import Self, TypeAlias
 import numpy as np
 
 from fxad import dtypes
+from fxad.core.sizes import dimension
 from fxad.errors import ArgumentError
 from fxad.ir import Aval, NDArray, Shape
 from fxad.operations import contractions, elementwise, masked_reductions, reductions, shapes
@@ -284,6 +285,6 @@ def sizes_argument(shape: tuple[int | Sequence[int], ...]) -> Shape:
     """Return sizes or axes given one by one or as one sequence; -1 is allowed. Raises: ArgumentError."""
     given = shape[0] if len(shape) == 1 and isinstance(shape[0], Sequence) else shape
     try:
-        return tuple([n.__index__() for n in given])  # type: ignore[union-attr]
+        return tuple([dimension(n) for n in given])
     except (AttributeError, TypeError):
         raise ArgumentError(f"shape: {given!r} is not made of integers") from None

@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 
 from fxad import dtypes
+from fxad.core.sizes import Size
 from fxad.dtypes import DType
 from fxad.errors import DTypeError, ShapeError
 from fxad.ir import Atom, Aval, Emit, Lit, Shape
@@ -40,6 +41,8 @@ def scalar_dtype(value: Scalar, dtype: DType | None = None) -> DType:
     """Return the dtype of a Python scalar: that of the array operand, or its own. Raises: DTypeError (an int)."""
     own = _KIND[type(value)] if type(value) in _KIND else _KIND[python_type(value)]
     found = dtype if dtype is not None and own <= dtype_kind(dtype) else _ALONE[own]
+    if type(value) is Size:
+        return found  # its value is not known here: it wraps where it does not fit
     if own == 1 and found in dtypes.INTEGER:
         least, most = dtypes.RANGES[found]
         if not least <= int(value.real) <= most:
@@ -107,6 +110,10 @@ def convert(emit: Emit, x: Atom, dtype: DType) -> Atom:
     if x.aval.dtype is dtype:
         return x
     if isinstance(x, Lit):
+        if x.size is not None:  # a size of 32 bits or more is exact before the conversion
+            if x.aval.dtype.itemsize < 4:
+                return emit.one(ConvertElementType(dtype), x)
+            return Lit.sized(x.size, x.aval.with_dtype(dtype))
         # fold only between formats for which NumPy and XLA round in the same way
         return Lit.of(x.value, x.aval.with_dtype(dtype))
     return emit.one(ConvertElementType(dtype), x)

@@ -13,6 +13,7 @@ from math import prod as product
 from typing import Final
 
 from fxad import dtypes
+from fxad.core.sizes import Size, maximum
 from fxad.dtypes import DType
 from fxad.errors import DTypeError, ShapeError
 from fxad.ir import Atom, Emit, Lit, Primitive
@@ -122,8 +123,14 @@ def mean(emit: Emit, x: Atom, axis: Axes, keepdims: bool, dtype: DType | None) -
 def _mean(emit: Emit, x: Atom, axes: tuple[int, ...], less: float = 0) -> Atom:
     """Sum over axes, divided by the number of elements minus `less`; nan if that is not positive."""
     total = reduce_axes(emit, x, ReduceSum, axes)
-    count = product([x.aval.shape[a] for a in axes]) - less
-    return emit.one(DIV, total, Lit.of(count if count > 0 else nan, total.aval))
+    count = product([x.aval.shape[a] for a in axes])
+    if type(count) is Size:
+        if float(less).is_integer():  # 0 / 0 is nan
+            return emit.one(DIV, total, Lit.of(maximum(count - int(less), 0), total.aval))
+        n = Lit.of(count, total.aval)
+        return emit.one(DIV, total, emit.one(SUB, n, Lit.of(less, n.aval)))
+    left = count - less
+    return emit.one(DIV, total, Lit.of(left if left > 0 else nan, total.aval))
 
 
 def var(emit: Emit, x: Atom, axis: Axes, keepdims: bool, dtype: DType | None, correction: float) -> Results:

@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING
 
-from fxad.core.lazy_exports import later
+from fxad.core.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from fxad.primitives.manifest import ALL as ALL
 else:
-    __getattr__, __dir__ = later(__name__, {"fxad.primitives.manifest": "ALL"})
+    __getattr__, __dir__ = lazy_exports(__name__, {"fxad.primitives.manifest": "ALL"})

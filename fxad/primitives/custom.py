@@ -14,8 +14,8 @@ from itertools import islice
 from typing import ClassVar, Final, final
 
 from fxad.core.builder import Builder
+from fxad.core.dce import prune, remove_dead_eqns
 from fxad.core.layout import Layout
-from fxad.core.liveness import prune, sweep
 from fxad.errors import NotDifferentiableError, ParameterError
 from fxad.ir import (
     Atom,
@@ -495,7 +495,7 @@ def _map_of_operands(half: LinearizedBody, captured: int, reached: Sequence[bool
     dots = b.inputs(half.linear.in_avals[:n_dots])
     known = b.inline(primal, (*first, *b.inputs(primal.in_avals[captured:])))
     outs = b.inline(instantiate_linear_outs(half, reached), (*dots, *known[len(known) - half.n_res :]))
-    return sweep(b.build(outs, half.linear.name))
+    return remove_dead_eqns(b.build(outs, half.linear.name))
 
 
 def _reordered(jaxpr: Jaxpr, order: Sequence[int]) -> Jaxpr:

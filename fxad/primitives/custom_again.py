@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from fxad.core.builder import Builder, rewrite
-from fxad.core.liveness import prune
+from fxad.core.dce import prune
 from fxad.core.memo import by_value
-from fxad.core.stack import nested
+from fxad.core.stack import with_enough_stack
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Primitive
 from fxad.primitives.control.bodies import with_operands
 from fxad.primitives.control.call import Applied
@@ -97,7 +97,7 @@ def knowing(rule: Jaxpr, reads: tuple[tuple[bool, ...], ...]) -> Jaxpr:
     return _rewritten(rule, 0, met)
 
 
-@nested
+@with_enough_stack
 def _rewritten(jaxpr: Jaxpr, depth: int, met: Callable[[Ruled, int], Jaxpr | Ruled]) -> Jaxpr:
     """The program with `met(call, depth)` for each call again of a function around it: a call of the same type, or a
     program. `depth` are the levels of rules passed on the way in."""

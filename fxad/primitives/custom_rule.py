@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import final
 
 from fxad.core.dataclasses import dataclass
-from fxad.core.liveness import narrow, sweep
+from fxad.core.dce import drop_unread_operands, remove_dead_eqns
 from fxad.ir import Atom, Aval, BatchCtx, Jaxpr, JvpCtx, Lin, Primitive, Prune, Tangent
 from fxad.primitives.control.bodies import mask_or, select_by_mask, spread_tangents, with_operands, with_outs
 from fxad.primitives.control.call import Call, call_primal
@@ -77,10 +77,10 @@ class Given:
             push = with_outs(push, select_by_mask(push.outs, given))
             pulls = [with_zero_operands(pull, given)[0] for pull in pulls]
         counts = [sum(self.moving), sum(given)]
-        maps, left = drop_unused_residuals([sweep(j) for j in (push, *pulls)], counts[: 1 + len(pulls)])
+        maps, left = drop_unused_residuals([remove_dead_eqns(j) for j in (push, *pulls)], counts[: 1 + len(pulls)])
         whole = with_outs(forward, (*select_by_mask(forward.outs[:n], used), *select_by_mask(forward.outs[n:], left)))
         slim, mask = prune(whole, (True,) * len(whole.outs))
-        dots = iter(narrow(maps[0])[1])
+        dots = iter(drop_unread_operands(maps[0])[1])
         reads = mask_or(mask, [m and next(dots) for m in self.moving])
         return (with_operands(slim, mask, forward.in_avals, (True,) * len(mask)), *maps), reads
 
@@ -131,7 +131,7 @@ class Given:
         counts = [len(lins), sum(reached)]
         slim, needed = drop_unused_residuals(maps, counts[: len(maps)])
         n = len(self.outs)
-        forward = sweep(with_outs(forward, (*forward.outs[:n], *select_by_mask(forward.outs[n:], needed))))
+        forward = remove_dead_eqns(with_outs(forward, (*forward.outs[:n], *select_by_mask(forward.outs[n:], needed))))
         outs, residuals = call_primal(ctx, taken(forward), n, primals)
         slim = [taken(j) for j in slim]
         linear: Primitive = Call(slim[0]) if len(slim) == 1 else LinearCall(slim[0], slim[1], len(lins))
@@ -144,8 +144,8 @@ def without_operands(rule: tuple[Jaxpr, ...], needed: tuple[bool, ...], moving: 
     """The programs of a rule without operands that it does not read; `moving`: which of the moving ones are left."""
     for k, jaxpr in enumerate(rule):
         if k == 2:
-            yield sweep(with_outs(jaxpr, select_by_mask(jaxpr.outs, moving)))
+            yield remove_dead_eqns(with_outs(jaxpr, select_by_mask(jaxpr.outs, moving)))
         else:
-            slim, mask = narrow(jaxpr)
+            slim, mask = drop_unread_operands(jaxpr)
             wants = needed if k == 0 else (*moving, *[True] * (len(mask) - len(moving)))
             yield with_operands(slim, mask, jaxpr.in_avals, wants)

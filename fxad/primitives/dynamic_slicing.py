@@ -8,6 +8,7 @@ from typing import ClassVar, Final, final
 import numpy as np
 
 from fxad import dtypes
+from fxad.core.sizes import may_fit, minimum
 from fxad.errors import ArgumentError, DTypeError, ShapeError
 from fxad.ir import (
     Atom,
@@ -50,7 +51,7 @@ def _check_starts(name: str, x: Aval, starts: tuple[Aval, ...], sizes: Shape) ->
         if s is not starts[0]:
             raise DTypeError(f"{name}: dtypes of start indices differ: index 0 {starts[0]}, index {k} {s}")
     for a, (n, m) in enumerate(zip(x.shape, sizes, strict=True)):
-        if not 0 <= m <= n:
+        if not may_fit(m, n):
             raise ShapeError(f"{name}: a window of size {m} does not lie in axis {a} of {x}, of size {n}")
 
 
@@ -132,7 +133,7 @@ class DynamicSlice(Linear):
             operand_batching_dims=() if dim is None else (dim,),
             start_indices_batching_dims=() if dim is None else (0,),
             start_index_map=axes,
-            slice_sizes=self.sizes if dim is None else insert_entry(self.sizes, dim, min(1, x.aval.shape[dim])),
+            slice_sizes=self.sizes if dim is None else insert_entry(self.sizes, dim, minimum(1, x.aval.shape[dim])),
             mode="clip",
             indices_sorted=False,
             unique_indices=False,

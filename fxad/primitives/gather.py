@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from fxad import dtypes
 from fxad.core.builder import Builder
+from fxad.core.sizes import may_fit, minimum
 from fxad.dtypes import DType
 from fxad.errors import DTypeError, ShapeError
 from fxad.ir import (
@@ -99,7 +100,7 @@ class Gather(Linear):
         check_ranks("gather", x, slice_sizes=self.slice_sizes)
         axes = windows.axes(x.ndim)
         for a, (m, n) in enumerate(zip(self.slice_sizes, x.shape, strict=True)):
-            if not 0 <= m <= n:
+            if not may_fit(m, n):
                 raise ShapeError(f"gather: a window of size {m} does not lie in axis {a} of {x}, of size {n}")
             if m > 1 and a not in axes:
                 raise ShapeError(f"gather: axis {a} is collapsed or batched, its window has size {m}, not 1")
@@ -161,7 +162,7 @@ class Gather(Linear):
         sizes = self.slice_sizes
         if dim is not None:
             n = x.aval.shape[dim]
-            sizes = insert_entry(sizes, dim, min(1, n) if stacked else n)
+            sizes = insert_entry(sizes, dim, minimum(1, n) if stacked else n)
         if index_dim is not None:
             indices = move_axis(ctx, indices, index_dim, 0)
         return ctx(self._with(windows, sizes, self.mode, stacked=stacked), x, indices), (at,)
@@ -232,7 +233,7 @@ class ScatterFamily(Primitive):
     def sizes(self, x: Shape, updates: Shape) -> Shape:
         """The size of the window on each axis of x."""
         window = dict(zip(self.windows.axes(len(x)), [updates[a] for a in self.update_window_dims], strict=True))
-        return tuple([window.get(a, min(1, n)) for a, n in enumerate(x)])
+        return tuple([window.get(a, minimum(1, n)) for a, n in enumerate(x)])
 
     @final
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
@@ -253,7 +254,7 @@ class ScatterFamily(Primitive):
         if updates.shape != want:
             raise ShapeError(f"{self.name}: shapes differ: updates {updates}, indices {indices} ask for {want}")
         for a, (m, n) in enumerate(zip(sizes, x.shape, strict=True)):
-            if m > n:
+            if not may_fit(m, n):
                 raise ShapeError(f"{self.name}: a window of size {m} does not lie in axis {a} of {x}, of size {n}")
         return (x,)
 

@@ -17,7 +17,7 @@ from fxad.errors import (
     ParameterError,
     ShapeError,
     described,
-    said,
+    exception_text,
 )
 from fxad.ir import (
     Atom,
@@ -150,7 +150,7 @@ class HostCall(Primitive):
                 out = np.asarray(x)
             except Exception as e:
                 raise ExecutionError(
-                    f"host_call: {self.label} gave {described(x)}, which makes no array: {said(e)}",
+                    f"host_call: {self.label} gave {described(x)}, which makes no array: {exception_text(e)}",
                     remedy="return arrays or numbers: what was raised is the cause of this error, with its own lines",
                 ) from e
             if isinstance(x, bool | int | float | complex) and _has(aval.dtype, x):

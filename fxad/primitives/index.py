@@ -12,6 +12,7 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.core.builder import Builder
+from fxad.core.sizes import Size, may_fit, minimum
 from fxad.dtypes import DType
 from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError
 from fxad.ir import (
@@ -60,7 +61,7 @@ INT32_MAX: Final = 2**31 - 1
 
 def index_dtype(sizes: Sequence[int]) -> DType:
     """Return the dtype of indices into axes of these sizes: int32 if it can hold them all."""
-    return dtypes.int32 if max(sizes, default=0) <= INT32_MAX else dtypes.int64
+    return dtypes.int32 if max([n for n in sizes if type(n) is int], default=0) <= INT32_MAX else dtypes.int64
 
 
 def _may_not_fit(given: DType, dtype: DType) -> bool:
@@ -71,6 +72,9 @@ def _may_not_fit(given: DType, dtype: DType) -> bool:
 def normalize_index(emit: Emit, i: Atom, size: int, dtype: DType) -> Atom:
     """Return indices into an axis of `size`, counted from its front, in `dtype`. An index out of range stays out of
     range."""
+    if isinstance(i, Lit) and (i.size is not None or type(size) is Size):
+        place = int(i.value) if i.size is None else i.size
+        return Lit.of(place if place >= 0 else place + size, i.aval.with_dtype(dtype))
     if isinstance(i, Lit):
         return Lit.of(int(normalize_index_numpy(np.asarray(i.value), size, dtype)), i.aval.with_dtype(dtype))
     signed = i.aval.dtype not in dtypes.UNSIGNED
@@ -191,7 +195,7 @@ class Index(Linear):
         if not len(x.shape) == len(self.starts) == len(sizes) == len(self.strides):
             check_ranks("index", x, starts=self.starts, sizes=sizes, strides=self.strides)
         for a, (start, m, stride, n) in enumerate(zip(self.starts, sizes, self.strides, x.shape, strict=True)):
-            if m < 0 or start < 0 or start + ((m - 1) * stride + 1 if m else 0) > n:
+            if not (may_fit(0, m) and may_fit(0, start) and may_fit(start + ((m - 1) * stride + 1 if m else 0), n)):
                 raise ShapeError(f"index: {m} elements from {start} on do not lie in axis {a} of {x}, of size {n}")
             if stride < 1:
                 raise ParameterError(f"index: stride {stride} of axis {a} is not positive", remedy="use rev as well")
@@ -256,7 +260,7 @@ class Index(Linear):
             operand_batching_dims=() if dim is None else (dim,),
             start_indices_batching_dims=() if dim is None else (0,),
             start_index_map=prim.dynamic,
-            slice_sizes=prim.sizes if dim is None else insert_entry(self.sizes, dim, min(1, ctx.size)),
+            slice_sizes=prim.sizes if dim is None else insert_entry(self.sizes, dim, minimum(1, ctx.size)),
             mode="clip",
             indices_sorted=False,
             unique_indices=False,

@@ -1,4 +1,4 @@
-"""`linear_call`: a linear map given together with its adjoint; and what rules of derivatives do to linear maps."""
+"""`linear_call`: a linear map, usually with its adjoint; and operations of derivative rules on linear maps."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ from collections.abc import Sequence
 from typing import ClassVar, TypeAlias, final
 
 from fxad.core.builder import Builder
-from fxad.core.layout import Layout
-from fxad.core.liveness import narrow, sweep
-from fxad.errors import ParameterError
+from fxad.core.dce import drop_unread_operands, remove_dead_eqns
+from fxad.core.layout import Body, Constant, Group, Layout, Value
+from fxad.core.memo import by_value
+from fxad.errors import NotDifferentiableError, ParameterError
 from fxad.ir import (
     Atom,
     Aval,
     BatchCtx,
     Cotangent,
+    HigherOrder,
     Hole,
     Jaxpr,
     JvpCtx,
@@ -42,14 +44,15 @@ class LinearCall(Applied, Linear):
     """`body` applied to the operands, of which it is linear in the first `n_linear`; `adjoint` is its transpose there.
 
     Type: (linear operands, then others) -> results of `body`, where
-          `adjoint`: (cotangents of the results, then the others) -> cotangents of the linear operands.
+          `adjoint`: (cotangents of the results, then the others) -> cotangents of the linear operands; None for the
+          tangents of a loop without a bound, which is not transposed.
     Rule: transposed, the two change places. With respect to the other operands, the derivative is that of `body`.
           Effects happen where the operands are values, and not once more where they are tangents.
     """
 
     name: ClassVar[str] = "linear_call"
     body: Jaxpr
-    adjoint: Jaxpr
+    adjoint: Jaxpr | None
     n_linear: int
 
     @property
@@ -58,19 +61,25 @@ class LinearCall(Applied, Linear):
 
     @property
     def bodies(self) -> tuple[Jaxpr, ...]:
-        return self.body, self.adjoint
+        return (self.body,) if self.adjoint is None else (self.body, self.adjoint)
 
     @property
     def linear_bodies(self) -> tuple[int, ...]:
-        """Of how many of its first operands each body is a linear map."""
-        return self.n_linear, len(self.body.outs)
+        """For each body, the number of its first operands in which it is linear."""
+        return (self.n_linear, len(self.body.outs))[: len(self.bodies)]
 
     @property
     def layout(self) -> Layout:
-        return layout_with_rules(self.bodies, 0, linear=self.linear_bodies)
+        if self.adjoint is not None:
+            return layout_with_rules(self.bodies, 0, linear=self.linear_bodies)
+        known = Group(Constant(), len(self.body.ins) - self.n_linear)
+        results = Group(Value(), len(self.body.outs))
+        body = Body(self.body, (0, 1), (0,), linear=self.n_linear)
+        return Layout((Group(Constant(), self.n_linear, fixed=True), known), (results,), (body,))
 
     def with_bodies(self, bodies: tuple[Jaxpr, ...]) -> LinearCall:
-        return LinearCall(bodies[0], bodies[1], self.n_linear)
+        body, *adjoint = bodies
+        return LinearCall(body, adjoint[0] if adjoint else None, self.n_linear)
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         n, outs = self.n_linear, self.body.out_avals
@@ -80,7 +89,8 @@ class LinearCall(Applied, Linear):
                 remedy="at least one operand is linear, and linear ones come first",
             )
         linear, known = self.body.in_avals[:n], self.body.in_avals[n:]
-        check_body_type(self.name, "adjoint", self.adjoint, (*outs, *known), linear)
+        if self.adjoint is not None:
+            check_body_type(self.name, "adjoint", self.adjoint, (*outs, *known), linear)
         for what, found in (("linear operand", linear), ("result", outs)):
             for k, aval in enumerate(found):
                 if not aval.inexact:
@@ -96,7 +106,7 @@ class LinearCall(Applied, Linear):
     ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
         linear, known = dims[: self.n_linear], dims[self.n_linear :]
         body, out_dims = ctx.recur(self.body, dims)
-        adjoint = batch_adjoint(ctx, self.adjoint, out_dims, known, linear)
+        adjoint = None if self.adjoint is None else batch_adjoint(ctx, self.adjoint, out_dims, known, linear)
         return ctx(LinearCall(body, adjoint, self.n_linear), *args), out_dims
 
     def jvp(
@@ -117,16 +127,33 @@ class LinearCall(Applied, Linear):
     def transpose(
         self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
     ) -> tuple[Cotangent | None, ...]:
+        if self.adjoint is None:
+            raise NotDifferentiableError(
+                "while: reverse mode goes backward through the steps, and the number of steps has no bound that is "
+                "known before the loop runs",
+                remedy="give while_loop max_steps, or fori_loop bounds that are Python ints, or use scan "
+                "or forward mode (jvp, jacfwd, linearize)",
+            )
         given = [ct.instantiate() if isinstance(ct, Zero) else ct for ct in cts]
         known = [a for a in args if not isinstance(a, Hole)]
         bars = ctx(LinearCall(self.adjoint, self.body, len(given)), *given, *known)
         return (*bars, *[None] * len(known))
 
 
+@by_value
+def has_adjoint(jaxpr: Jaxpr) -> bool:
+    """Return True if no `linear_call` in the program, or in one of its bodies, lacks an adjoint."""
+    return all([
+        (not isinstance(e.prim, LinearCall) or e.prim.adjoint is not None) and all(map(has_adjoint, e.prim.bodies))
+        for e in jaxpr.eqns
+        if isinstance(e.prim, HigherOrder)
+    ])  # fmt: skip
+
+
 def drop_unused_residuals(maps: Sequence[Jaxpr], counts: Sequence[int]) -> tuple[list[Jaxpr], tuple[bool, ...]]:
     """Linear maps over the same residuals without those that none of them reads; and which residuals are left. `counts`
     are the numbers of their linear operands."""
-    slim = [narrow(m) for m in maps]
+    slim = [drop_unread_operands(m) for m in maps]
     masks = [mask[n:] for (_, mask), n in zip(slim, counts, strict=True)]
     needed = tuple([any(ms) for ms in zip(*masks, strict=True)])
     return [
@@ -160,7 +187,7 @@ def batch_adjoint(ctx: BatchCtx, pull: Jaxpr, cts: Dims, known: Dims, wants: Dim
     else:
         for k in sums:
             outs[k] = _sum_stack(b, outs[k], 0)
-    return sweep(b.build(outs, jaxpr.name))
+    return remove_dead_eqns(b.build(outs, jaxpr.name))
 
 
 def _batch_some_cotangents(

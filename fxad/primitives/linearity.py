@@ -7,7 +7,7 @@ from itertools import chain, combinations
 from typing import Final
 
 from fxad.core.builder import Builder
-from fxad.core.liveness import sweep
+from fxad.core.dce import remove_dead_eqns
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Eqn, Jaxpr, Linear, Lit, Zero
 
@@ -84,5 +84,5 @@ def with_zero_operands(jaxpr: Jaxpr, live: tuple[bool, ...]) -> tuple[Jaxpr, tup
         if not reached.isdisjoint(eqn.ins):
             reached.update(eqn.outs)
         env.update(zip(eqn.outs, b.copy(eqn, tuple([env.get(a, a) for a in eqn.ins])), strict=True))
-    slim = sweep(b.build([env.get(a, a) for a in jaxpr.outs], jaxpr.name))
+    slim = remove_dead_eqns(b.build([env.get(a, a) for a in jaxpr.outs], jaxpr.name))
     return slim, tuple([not is_zero(a) for a in slim.outs])

@@ -11,8 +11,9 @@ import ml_dtypes
 import numpy as np
 
 from fxad import dtypes
+from fxad.core.sizes import Size
 from fxad.dtypes import DType
-from fxad.errors import DTypeError
+from fxad.errors import DTypeError, SizeError
 from fxad.ir import (
     Atom,
     Aval,
@@ -224,6 +225,11 @@ def product_tangent(ctx: JvpCtx, axes: tuple[int, ...], x: Atom, t: Tangent, y: 
     remaining elements."""
     perm = Transpose((*axes, *[a for a in range(x.aval.ndim) if a not in axes]))
     n = prod([x.aval.shape[a] for a in axes])
+    if type(n) is Size:
+        raise SizeError(
+            f"reduce_prod: the derivative halves the {n} elements again and again, and {n} is not a number",
+            remedy="specialize the program before it is differentiated, or use exp(sum(log(x))) where x > 0",
+        )
     flat = Reshape((n, *y.shape))
     x, t = ctx.one(flat, ctx.one(perm, x)), ctx.lin_one(flat, ctx.lin_one(perm, t))
     if not n:

@@ -11,6 +11,8 @@ from typing import ClassVar, Final, final
 import numpy as np
 
 from fxad import dtypes
+from fxad.core.sizes import least as at_least
+from fxad.core.sizes import maximum
 from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError
 from fxad.ir import (
     Atom,
@@ -71,7 +73,7 @@ class Slice(Rearrange):
                 raise ShapeError(f"slice: {start}:{limit} does not lie in axis {a} of {x}, of size {n}")
             if stride < 1:
                 raise ParameterError(f"slice: stride {stride} of axis {a} is not positive", remedy="use rev as well")
-            shape.append(-((start - limit) // stride))
+            shape.append((limit - start + stride - 1) // stride)
         return (Aval(tuple(shape), x.dtype),)
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
@@ -140,7 +142,7 @@ class Pad(Linear):
         for a, (low, high, interior, n) in enumerate(zip(self.low, self.high, self.interior, x.shape, strict=True)):
             if interior < 0:
                 raise ParameterError(f"pad: interior {interior} of axis {a} is negative")
-            m = low + n + max(n - 1, 0) * interior + high
+            m = low + n + maximum(n - 1, 0) * interior + high
             if m < 0:
                 raise ShapeError(f"pad: low {low} and high {high} drop more than axis {a} of {x} has")
             shape.append(m)
@@ -222,11 +224,11 @@ class Pad(Linear):
     def _taken(self, emit: Emit, ct: Atom, x: Aval) -> Atom:
         """Return the elements of `ct` at the places of the elements of `x`; zero for dropped elements."""
         low, high = self.low, self.high
-        if min(low, default=0) < 0 or min(high, default=0) < 0:
+        if any([not at_least(n, 0) for n in (*low, *high)]):
             zero = Lit(bytes(x.dtype.itemsize), x.with_shape(()))
-            grow = Pad(tuple([max(-n, 0) for n in low]), tuple([max(-n, 0) for n in high]), (0,) * len(low))
-            ct, low = emit.one(grow, ct, zero), tuple([max(n, 0) for n in low])
-        limits = [lo + n + max(n - 1, 0) * i for lo, n, i in zip(low, x.shape, self.interior, strict=True)]
+            grow = Pad(tuple([maximum(-n, 0) for n in low]), tuple([maximum(-n, 0) for n in high]), (0,) * len(low))
+            ct, low = emit.one(grow, ct, zero), tuple([maximum(n, 0) for n in low])
+        limits = [lo + n + maximum(n - 1, 0) * i for lo, n, i in zip(low, x.shape, self.interior, strict=True)]
         return emit.one(Slice(low, tuple(limits), tuple([i + 1 for i in self.interior])), ct)
 
 

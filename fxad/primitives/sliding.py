@@ -13,6 +13,7 @@ from typing import TypeAlias, final
 import numpy as np
 
 from fxad.core.dataclasses import dataclass
+from fxad.core.sizes import Size, maximum, may_fit
 from fxad.errors import ParameterError, ShapeError
 from fxad.ir import Aval, NDArray, Shape
 from fxad.primitives.mlir_attributes import i64_array
@@ -25,18 +26,22 @@ Padding: TypeAlias = tuple[tuple[int, int], ...]
 
 def dilated_size(n: int, dilation: int) -> int:
     """Return the size of `n` elements after dilation."""
+    if type(n) is Size:
+        return n if dilation == 1 else maximum((n - 1) * dilation + 1, 0)
     return (n - 1) * dilation + 1 if n else 0
 
 
 def window_count(n: int, window: int, stride: int, pads: tuple[int, int], base: int, dilation: int) -> int:
     """Return the number of window positions along an axis of `n` elements."""
     room = pads[0] + dilated_size(n, base) + pads[1] - dilated_size(window, dilation)
+    if type(room) is Size:
+        return maximum(room // stride + 1, 0)
     return room // stride + 1 if room >= 0 else 0
 
 
 def check_padding(name: str, axis: int, n: int, pads: tuple[int, int], base: int) -> None:
     """Check that padding drops no more elements than the axis has. Raises: ShapeError."""
-    if pads[0] + dilated_size(n, base) + pads[1] < 0:
+    if not may_fit(0, pads[0] + dilated_size(n, base) + pads[1]):
         raise ShapeError(
             f"{name}: padding {pads} drops more than axis {axis} has: {n} elements"
             + (f" spread out to {dilated_size(n, base)}" if base > 1 else "")

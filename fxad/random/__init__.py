@@ -18,7 +18,7 @@ dtype of floating results is the one asked for, else that of the parameters that
 
 from typing import TYPE_CHECKING
 
-from fxad.core.lazy_exports import later
+from fxad.core.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from fxad.random.binomials import binomial, multinomial
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from fxad.random.uniforms import bernoulli, bits, rademacher, randint, uniform
     from fxad.random.vectors import multivariate_normal, orthogonal
 else:
-    __getattr__, __dir__ = later(
+    __getattr__, __dir__ = lazy_exports(
         __name__,
         {
             "fxad.random.binomials": "binomial multinomial",

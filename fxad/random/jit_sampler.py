@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import Final
 
-from fxad.core.lru import Recent
+from fxad.core.lru import LRUCache
 from fxad.ir import Jaxpr
 from fxad.tracing.array import Array, aval_of, binder
 from fxad.tracing.tracer import trace_flat
 
 Sampler = Callable[..., Array]
-_programs: Final[Recent[Hashable, Jaxpr]] = Recent(1024)
+_programs: Final[LRUCache[Hashable, Jaxpr]] = LRUCache(1024)
 
 
 def jit_sampler(sampler: Sampler, operands: Sequence[object], *static: Hashable) -> Array:

@@ -13,6 +13,7 @@ import secrets
 import stat
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from types import MappingProxyType
 from typing import Any, Final, TypeVar, overload
 
 import numpy as np
@@ -24,7 +25,7 @@ from fxad import dtypes, tree
 from fxad.core.atomic_file import FOLLOWING, UNFINISHED, sync_directory
 from fxad.errors import ArgumentError, DTypeError, FileFormatError, FxadError, ShapeError, described
 from fxad.storage.programs import absolute_path
-from fxad.storage.tree_structure import Json, describe, rebuild
+from fxad.storage.tree_structure import Json, structure_from_json, structure_to_json
 from fxad.tracing.array import Array, asarray
 from fxad.tracing.tracer import Tracer
 from fxad.tree import Structure
@@ -35,12 +36,14 @@ _METADATA: Final = "fxad"
 _VERSION: Final = 1
 _AS_BYTES: Final = frozenset({dtypes.complex128, dtypes.float8_e4m3b11fnuz})
 # Dtypes of the format that NumPy has no name for: the library cannot make arrays of them.
-_FLOAT8: Final[Mapping[str, dtypes.DType]] = {
-    "F8_E4M3": dtypes.float8_e4m3fn,
-    "F8_E5M2": dtypes.float8_e5m2,
-    "F8_E4M3FNUZ": dtypes.float8_e4m3fnuz,
-    "F8_E5M2FNUZ": dtypes.float8_e5m2fnuz,
-}
+_FLOAT8: Final[Mapping[str, dtypes.DType]] = MappingProxyType(
+    {
+        "F8_E4M3": dtypes.float8_e4m3fn,
+        "F8_E5M2": dtypes.float8_e5m2,
+        "F8_E4M3FNUZ": dtypes.float8_e4m3fnuz,
+        "F8_E5M2FNUZ": dtypes.float8_e5m2fnuz,
+    }
+)
 _WROTE: Final = "name a file of the safetensors format, as fxad.tree.save writes it"
 _LIKE: Final = "give `like=` a tree of the structure that was saved, or a part of it"
 
@@ -69,7 +72,7 @@ def save(path: str | os.PathLike[str], values: object) -> None:
             stored[name] = np.ascontiguousarray(array).reshape(array.shape)
     head = {
         "version": _VERSION,
-        "tree": describe(shape, "tree.save"),
+        "tree": structure_to_json(shape, "tree.save"),
         "names": names,
         "dtypes": as_bytes,
     }
@@ -162,7 +165,7 @@ def _tree(what: str, file: _File, like: object, trusted: bool) -> Any:
         return tree.unflatten(shape, _leaves(file, _names(shape), flat))
     if file.head is None:
         return {name: file.read(name) for name in sorted(file.names)}
-    structure, names = rebuild(file.head["tree"], what, trusted), file.head["names"]
+    structure, names = structure_from_json(file.head["tree"], what, trusted), file.head["names"]
     if len(names) != structure.num_leaves:
         raise FileFormatError(
             f"{what}: the tree has {structure.num_leaves} leaves and {len(names)} names", remedy=_WROTE
@@ -255,15 +258,17 @@ def _sync(path: str) -> None:
         os.fsync(file.fileno())
 
 
-_STORED: Final[Mapping[str, dtypes.DType]] = {
-    "BOOL": dtypes.bool_,
-    "BF16": dtypes.bfloat16,
-    "C64": dtypes.complex64,
-    **{
-        f"{kind}{bits}": np.dtype(f"{word}{bits}")
-        for kind, word in (("I", "int"), ("U", "uint"))
-        for bits in (8, 16, 32, 64)
-    },
-    **{f"F{bits}": np.dtype(f"float{bits}") for bits in (16, 32, 64)},
-    **_FLOAT8,
-}
+_STORED: Final[Mapping[str, dtypes.DType]] = MappingProxyType(
+    {
+        "BOOL": dtypes.bool_,
+        "BF16": dtypes.bfloat16,
+        "C64": dtypes.complex64,
+        **{
+            f"{kind}{bits}": np.dtype(f"{word}{bits}")
+            for kind, word in (("I", "int"), ("U", "uint"))
+            for bits in (8, 16, 32, 64)
+        },
+        **{f"F{bits}": np.dtype(f"float{bits}") for bits in (16, 32, 64)},
+        **_FLOAT8,
+    }
+)

@@ -16,15 +16,15 @@ import numpy as np
 from fxad import dtypes, tree
 from fxad.errors import FileFormatError, ParseError
 from fxad.ir import Aval, Jaxpr, Primitive
-from fxad.storage.encoding import ARRAY, host_call, label
-from fxad.storage.sections import AGAIN, Section, broken
-from fxad.storage.tree_structure import rebuild
+from fxad.storage.encoding import ARRAY, find_host_call, host_function_label
+from fxad.storage.file_format import SAVE_AGAIN, Section, raise_damaged
+from fxad.storage.tree_structure import structure_from_json
 from fxad.text import parse
 from fxad.tracing.array import asarray
 from fxad.tracing.program import Program
 
 
-def decoded(
+def decode(
     what: str, sections: Sequence[Section], trusted: bool, primitives: Mapping[str, type[Primitive]]
 ) -> tuple[Program[..., Any], dict[str, Any]]:
     """The program of sections, and its description. `what` names the operation and the bytes, for messages.
@@ -34,21 +34,25 @@ def decoded(
     names = [s.name for s in sections]
     if names[:2] != ["program", "text"] or names[2:] != [ARRAY] * len(names[2:]):
         shown = ", ".join(names)[:_SHOWN] or "none"
-        raise FileFormatError(f"{what} is damaged: its sections are {shown}", remedy=AGAIN)
+        raise FileFormatError(f"{what} is damaged: its sections are {shown}", remedy=SAVE_AGAIN)
     head, jaxpr = _head(what, sections[0]), _program(what, sections[1], primitives)
     at = sections[0].start
     if jaxpr.digest != head["digest"]:
-        broken(what, sections[1].start, "the text is that of another program than its digest names")
-    found = host_call(jaxpr)
+        raise_damaged(what, sections[1].start, "the text is that of another program than its digest names")
+    found = find_host_call(jaxpr)
     if found is not None:
-        broken(what, sections[1].start, f"the text calls {label(*found)!r:.60}, a Python function of some process")
+        raise_damaged(
+            what,
+            sections[1].start,
+            f"the text calls {host_function_label(*found)!r:.60}, a Python function of some process",
+        )
     kinds, stored = head["arrays"], sections[2:]
     if len(kinds) != len(stored) or len(kinds) > len(jaxpr.ins):
-        broken(what, at, f"{len(kinds)} arrays are named, there are {len(stored)}")
+        raise_damaged(what, at, f"{len(kinds)} arrays are named, there are {len(stored)}")
     bound = tuple([_array(what, s, a, k) for s, a, k in zip(stored, jaxpr.in_avals, kinds, strict=False)])
-    ins, outs = (rebuild(head[part], f"{what}: {part}", trusted) for part in ("arguments", "results"))
+    ins, outs = (structure_from_json(head[part], f"{what}: {part}", trusted) for part in ("arguments", "results"))
     if ins.num_leaves != len(jaxpr.ins) - len(bound) or outs.num_leaves != len(jaxpr.outs) or not _of_call(ins):
-        broken(what, at, "the trees do not fit the program")
+        raise_damaged(what, at, "the trees do not fit the program")
     return Program(jaxpr, ins, outs, bound, tuple(head["names"]), head["name"]), head
 
 
@@ -61,18 +65,18 @@ def _head(what: str, section: Section) -> dict[str, Any]:
     try:
         head = json.loads(section.content, object_pairs_hook=_once)
     except (ValueError, RecursionError) as e:
-        broken(what, section.start, f"section {section.name} is not JSON: {e}")
+        raise_damaged(what, section.start, f"section {section.name} is not JSON: {e}")
     if not isinstance(head, dict) or {"arguments", "results"} - head.keys():
-        broken(what, section.start, f"section {section.name} does not describe a program")
+        raise_damaged(what, section.start, f"section {section.name} does not describe a program")
     for name, kind in _FIELDS.items():
         if not isinstance(head.get(name), kind):
-            broken(what, section.start, f"section {section.name}: {name} is {head.get(name)!r:.60}")
+            raise_damaged(what, section.start, f"section {section.name}: {name} is {head.get(name)!r:.60}")
     for name in head["names"]:
         if not isinstance(name, str):
-            broken(what, section.start, f"section {section.name}: names has {name!r:.60}")
+            raise_damaged(what, section.start, f"section {section.name}: names has {name!r:.60}")
     for kind in head["arrays"]:
         if kind not in _KINDS:
-            broken(what, section.start, f"section {section.name}: arrays has {kind!r:.60}")
+            raise_damaged(what, section.start, f"section {section.name}: arrays has {kind!r:.60}")
     return head
 
 
@@ -91,23 +95,23 @@ def _program(what: str, section: Section, primitives: Mapping[str, type[Primitiv
             f"{what}: {e.message.removeprefix('parse: ')}", equation=e.equation, remedy=e.remedy
         ) from None
     except UnicodeDecodeError as e:
-        broken(what, section.start + e.start, "the text is not UTF-8")
+        raise_damaged(what, section.start + e.start, "the text is not UTF-8")
 
 
 def _array(what: str, section: Section, aval: Aval, kind: str) -> object:
     if len(section.content) != aval.nbytes:
-        broken(what, section.start, f"an array {aval} has {aval.nbytes} bytes, here are {len(section.content)}")
+        raise_damaged(what, section.start, f"an array {aval} has {aval.nbytes} bytes, here are {len(section.content)}")
     if aval.dtype == dtypes.bool_ and section.content.strip(b"\0\1"):
-        broken(what, section.start, f"an array {aval} has bytes that are neither 0 nor 1")
+        raise_damaged(what, section.start, f"an array {aval} has bytes that are neither 0 nor 1")
     try:
         value = np.frombuffer(section.content, aval.dtype).reshape(aval.shape)
         return value.copy() if kind == "numpy" else asarray(value)
     except ValueError as e:
-        broken(what, section.start, f"an array {aval} cannot be made: {e}")
+        raise_damaged(what, section.start, f"an array {aval} cannot be made: {e}")
 
 
 def _of_call(structure: tree.Structure) -> bool:
     """Returns True if a structure is that of positional arguments and keywords."""
     if structure.type is not tuple or [c.type for c in structure.children()] != [tuple, dict]:
         return False
-    return all([isinstance(key, str) for key in tree.opened(structure.children()[1]).keys])
+    return all([isinstance(key, str) for key in tree.outermost_node(structure.children()[1]).keys])

@@ -13,10 +13,10 @@ import numpy as np
 
 from fxad.core import printing
 from fxad.errors import ArgumentError
-from fxad.ir import Jaxpr, NDArray, distinct
+from fxad.ir import Jaxpr, NDArray, distinct_jaxprs
 from fxad.primitives.host_call import HostCall
-from fxad.storage.sections import Section
-from fxad.storage.tree_structure import Json, describe
+from fxad.storage.file_format import Section
+from fxad.storage.tree_structure import Json, structure_to_json
 from fxad.tracing.array import Array, asarray
 from fxad.tracing.program import Program
 from fxad.tracing.tracer import Tracer
@@ -24,45 +24,46 @@ from fxad.tracing.tracer import Tracer
 ARRAY: Final = "array"
 
 
-def encoded(what: str, program: Program[..., Any], more: Mapping[str, Json]) -> list[Section]:
+def encode(what: str, program: Program[..., Any], more: Mapping[str, Json]) -> list[Section]:
     """The sections of a program; `more` stands in the description beside what is of every program.
 
     Raises: ArgumentError for a program that closes over tracers or calls Python functions, and for trees that no file
             can hold.
     """
-    found = host_call(program.jaxpr)
+    found = find_host_call(program.jaxpr)
     if found is not None:
         body, k = found
         raise ArgumentError(
-            f"{what}: {program.name} calls the Python function {label(body, k)}, which a file cannot hold",
+            f"{what}: {program.name} calls the Python function {host_function_label(body, k)}, which a file cannot"
+            " hold",
             remedy="save the parts around it",
         ).located(equation=str(body.eqns[k]))
     values = [_value(what, program, b) for b in program.bound]
     head: dict[str, Json] = {
         "name": program.name,
         "names": list(program.names),
-        "arguments": describe(program.in_tree, what),
-        "results": describe(program.out_tree, what),
+        "arguments": structure_to_json(program.in_tree, what),
+        "results": structure_to_json(program.out_tree, what),
         "digest": program.jaxpr.digest,
         "arrays": [_kind(b) for b in program.bound],
         **more,
     }
     arrays = [Section(ARRAY, np.ascontiguousarray(v).tobytes()) for v in values]
     lines = ",\n".join([f" {json.dumps(key)}: {json.dumps(value)}" for key, value in head.items()])
-    text = Section("text", printing.program(distinct(program.jaxpr)).encode())
+    text = Section("text", printing.program(distinct_jaxprs(program.jaxpr)).encode())
     return [Section("program", f"{{\n{lines}\n}}".encode()), text, *arrays]
 
 
-def host_call(jaxpr: Jaxpr) -> tuple[Jaxpr, int] | None:
+def find_host_call(jaxpr: Jaxpr) -> tuple[Jaxpr, int] | None:
     """The body and the number of an equation that calls a Python function."""
-    for body in distinct(jaxpr):
+    for body in distinct_jaxprs(jaxpr):
         for k, eqn in enumerate(body.eqns):
             if isinstance(eqn.prim, HostCall):
                 return body, k
     return None
 
 
-def label(body: Jaxpr, k: int) -> str:
+def host_function_label(body: Jaxpr, k: int) -> str:
     """The name of the Python function that an equation calls."""
     prim = body.eqns[k].prim
     return prim.label if isinstance(prim, HostCall) else prim.name

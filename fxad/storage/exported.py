@@ -15,8 +15,8 @@ from fxad import runtime
 from fxad.errors import ArgumentError, ParameterError, described
 from fxad.lower import lower_jaxpr
 from fxad.lowering.nesting import check_nesting
-from fxad.storage.encoding import encoded
-from fxad.storage.sections import packed
+from fxad.storage.encoding import encode
+from fxad.storage.file_format import pack
 from fxad.tracing.program import Program
 
 KIND: Final = "fxad exported program"
@@ -43,10 +43,10 @@ def export(
     if module.host:
         what, remedy = module.host[0][0].refusal
         raise ArgumentError(f"export: {program.name} calls {what}", remedy=remedy)
-    names = sorted(runtime.called(module.source(donate)))
+    names = sorted(runtime.custom_call_targets(module.source(donate)))
     chosen = _platforms(program.name, names, platforms)
-    sections = encoded("export", program, {"platforms": list(chosen), "donate": list(donate)})
-    return b"".join(packed(KIND, VERSION, sections))
+    sections = encode("export", program, {"platforms": list(chosen), "donate": list(donate)})
+    return b"".join(pack(KIND, VERSION, sections))
 
 
 def _platforms(name: str, calls: Sequence[str], asked: str | Sequence[str] | None) -> tuple[str, ...]:

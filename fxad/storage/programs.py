@@ -15,9 +15,9 @@ from typing import Any, Final, ParamSpec, Protocol, TypeVar, runtime_checkable
 from fxad.core.atomic_file import FOLLOWING, write_whole
 from fxad.errors import ArgumentError, FileFormatError, described
 from fxad.ir import Primitive
-from fxad.storage.decoding import decoded
-from fxad.storage.encoding import encoded
-from fxad.storage.sections import begins, packed, unpacked
+from fxad.storage.decoding import decode
+from fxad.storage.encoding import encode
+from fxad.storage.file_format import has_header, pack, unpack
 from fxad.text import PRIMITIVES
 from fxad.tracing.program import Program
 
@@ -52,7 +52,7 @@ def save(program: Program[P, R] | Compiled[P, R], path: str | os.PathLike[str]) 
             remedy="trace the function first: save(trace(f, *examples), path); for arrays, fxad.tree.save(path, tree)",
         )
     where = absolute_path("save", path)
-    write_whole(where, packed(KIND, VERSION, encoded("save", given, {})), 0o666)
+    write_whole(where, pack(KIND, VERSION, encode("save", given, {})), 0o666)
 
 
 def load(
@@ -73,8 +73,8 @@ def load(
     """
     where = absolute_path("load", path)
     what = f"load: {where}"
-    _, sections = unpacked(what, _read(what, where), KIND, VERSION)
-    return decoded(what, sections, trusted, primitives)[0]
+    _, sections = unpack(what, _read(what, where), KIND, VERSION)
+    return decode(what, sections, trusted, primitives)[0]
 
 
 def absolute_path(operation: str, path: object) -> str:
@@ -97,7 +97,7 @@ def _read(what: str, path: str) -> bytes:
         raise FileFormatError(f"{what} is not a regular file", remedy=_WROTE)
     with open(descriptor, "rb") as file:
         found = file.read(len(KIND) + 1)
-        if not begins(found, KIND):  # a large file of another kind is not read
+        if not has_header(found, KIND):  # a large file of another kind is not read
             return found
         try:
             return found + file.read()

@@ -33,7 +33,7 @@ _FACTORIES: Final = MappingProxyType({f.__name__: f for f in (list, dict, tuple,
 # ------------------------------------------------------------------------------------------------------- describing
 
 
-def describe(structure: Structure, what: str = "save") -> Json:
+def structure_to_json(structure: Structure, what: str = "save") -> Json:
     """A structure in JSON. `what` is the caller, for messages.
 
     Raises: ArgumentError for a class that another process could not find, or static data that no file can hold.
@@ -43,11 +43,11 @@ def describe(structure: Structure, what: str = "save") -> Json:
         return _LEAF
     if kind is type(None):
         return None
-    children: list[Json] = [describe(c, what) for c in structure.children()]
+    children: list[Json] = [structure_to_json(c, what) for c in structure.children()]
     for word, cls in _SEQUENCES.items():
         if kind is cls:
             return {word: children}
-    node = tree.opened(structure)
+    node = tree.outermost_node(structure)
     data, entries = node.data, node.keys
     for word, cls in _MAPPINGS.items():
         if kind is cls:
@@ -114,10 +114,10 @@ def _value(value: object, part: str, what: str) -> Json:
 # ------------------------------------------------------------------------------------------------------- rebuilding
 
 
-def rebuild(described: Json, what: str, imports: bool) -> Structure:
+def structure_from_json(described: Json, what: str, imports: bool) -> Structure:
     """The structure of a description. `what` names the operation and the file; `imports`: modules may be imported.
 
-    Law:    `rebuild(describe(s)) == s`.
+    Law:    `structure_from_json(describe(s)) == s`.
     Raises: FileFormatError for what describes no structure, and for a class that is not there, is no pytree, or has
             changed.
     """
@@ -216,13 +216,13 @@ def _instance(d: dict[str, Json], reader: _Reader) -> object:
         raise reader.fail(f"{d!r:.60} describes no pytree")
     cls, name = reader.pytree(d["class"]), d["class"]
     entries = tuple([_read(e, reader) for e in _list(d.get("entries"), reader)])
-    make = tree.maker(cls)
+    make = tree.unflattener(cls)
     if make is None:
         raise reader.fail(f"the class {name} is not a pytree here", "register it with fxad.tree, as when it was saved")
     data = _read(d.get("data"), reader)
     try:
         made = make(data, children)
-        found = tuple(tree.opened(tree.structure(made)).keys)
+        found = tuple(tree.outermost_node(tree.structure(made)).keys)
     except Exception as e:  # the user's code
         raise reader.fail(f"the class {name} does not take what was saved: {type(e).__name__}: {e}", _AS_IT_WAS) from e
     if found != entries:

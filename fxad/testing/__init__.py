@@ -51,6 +51,7 @@ from fxad.testing.derivative_laws import (
     check_program_transpose,
     check_remat,
     check_second_order,
+    check_tangents_transpose,
     check_vjp,
 )
 from fxad.testing.implicit_laws import check_implicit
@@ -133,6 +134,7 @@ __all__ = [
     "check_second_order",
     "check_simplify",
     "check_stack",
+    "check_tangents_transpose",
     "check_text",
     "check_transform",
     "check_transpose",

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from fxad import dtypes
 from fxad.core.interpreter import run
 from fxad.dtypes import DType
-from fxad.ir import Aval, Jaxpr, NDArray, distinct
+from fxad.ir import Aval, Jaxpr, NDArray, distinct_jaxprs
 from fxad.passes import plan_of
 from fxad.runtime import devices, link, to_buffer, to_numpy
 from fxad.units.plan import Choice
@@ -121,7 +121,7 @@ def slack(jaxpr: Jaxpr, args: Values) -> float:
 
     look(args)
     run(jaxpr, args, lambda _i, _eqn, outs: look(outs))
-    for body in distinct(jaxpr):
+    for body in distinct_jaxprs(jaxpr):
         coarsest = max([coarsest, *[tolerance(v.aval.dtype) for e in body.eqns for v in e.outs if v.aval.inexact]])
     return coarsest * top
 

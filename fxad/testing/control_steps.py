@@ -135,9 +135,9 @@ def loop(g: Growth, _: Atom) -> None:
     b = Builder()
     limit, count, *_rest = b.inputs([_STEP, _STEP, *step.in_avals[n_consts:]])
     more = b.build([b.one(ew.LT, count, limit)], "more")
-    # without `max_steps` there is no reverse mode: only where nothing has a derivative
-    whole = not any([a.inexact for a in step.in_avals[n_consts:]])
-    most = None if whole and g.draw(st.booleans()) else g.draw(st.sampled_from([2, 3, 1]))
+    # without `max_steps` there is no reverse mode
+    free = g.unbounded or not any([a.inexact for a in step.in_avals[n_consts:]])
+    most = None if free and g.draw(st.booleans()) else g.draw(st.sampled_from([2, 3, 1]))
     limit_now = g.emit(UNKNOWN, ew.CLAMP, Lit.of(0, _STEP), g.like(_STEP), Lit.of(3, _STEP))
     operands = [fitting(g, a) for a in step.in_avals]
     start = Lit.of(0, _STEP)

@@ -16,7 +16,7 @@ from fxad.lax.linear import linear_call
 from fxad.testing.compare import differ, directions, pairing_error
 from fxad.tracing.array import aval_of
 from fxad.tracing.context import MappedAxis, mapped_over
-from fxad.tracing.program import Program, name_of, trace
+from fxad.tracing.program import Program, function_name, trace
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -52,7 +52,7 @@ def check_rule(function: CustomFunction[P, R], *args: object, seed: int = 0, rto
     ruled, plain = [_found(program, dynamic, function.rules, sizes, seed) for program in programs]
     for what, want in plain.items():
         if problem := differ([ruled[what]], [want], slack=rtol):
-            raise AssertionError(f"{name_of(function.fun)}: {what} differs from what is derived: {problem}")
+            raise AssertionError(f"{function_name(function.fun)}: {what} differs from what is derived: {problem}")
 
 
 def _found(
@@ -111,4 +111,6 @@ def check_adjoint(
     bars = run(transforms.transpose(program.jaxpr, mask), [*ys, *bound])
     tolerance = 1e-8 if all([x.dtype.itemsize in (8, 16) for x in xs]) else 1e-3
     if problem := pairing_error(ys, run(program.jaxpr, [*bound, *xs]), bars, xs, tolerance):
-        raise AssertionError(f"linear_call: {name_of(fun_transpose)} is not the adjoint of {name_of(fun)}: {problem}")
+        raise AssertionError(
+            f"linear_call: {function_name(fun_transpose)} is not the adjoint of {function_name(fun)}: {problem}"
+        )

@@ -9,7 +9,8 @@ import numpy as np
 from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.core.interpreter import run
-from fxad.ir import Atom, Aval, Jaxpr, NDArray, distinct
+from fxad.ir import Atom, Aval, Jaxpr, NDArray, distinct_jaxprs
+from fxad.primitives.control.while_ import While
 from fxad.primitives.custom import CustomCall
 from fxad.primitives.elementwise import ADD, REAL, SIN, ConvertElementType
 from fxad.primitives.linearity import is_linear
@@ -29,7 +30,7 @@ from fxad.testing.compare import (
 )
 from fxad.testing.programs import Case
 from fxad.testing.transform_laws import check_transform
-from fxad.transforms import grad, jacfwd, jacrev, jvp, linearize, remat, transpose, vjp, vjp_fused
+from fxad.transforms import dce, grad, jacfwd, jacrev, jvp, linearize, remat, transpose, vjp, vjp_fused
 
 _TANGENT_DTYPES: Final = frozenset({dtypes.float64, dtypes.complex128})
 
@@ -91,7 +92,7 @@ def check_linearize(case: Case) -> None:
 
 def _has_both_rules(program: Jaxpr) -> bool:
     """Whether a function has a rule for tangents and another for cotangents: one may know of a zero, the other not."""
-    every = [eqn.prim for body in distinct(program) for eqn in body.eqns]
+    every = [eqn.prim for body in distinct_jaxprs(program) for eqn in body.eqns]
     return any([isinstance(prim, CustomCall) and bool(prim.jvp_rule and prim.vjp_rule) for prim in every])
 
 
@@ -118,6 +119,30 @@ def check_program_transpose(case: Case) -> None:
     again = check_transform(lambda f: transpose(f, back), adjoint)
     if problem := differ(run(again, [*dots, *residuals]), outs, slack=room):
         fail(f"transposing twice changed the meaning: {problem}", split.linear, [*dots, *residuals], again)
+
+
+def check_tangents_transpose(case: Case) -> None:
+    """The tangents of forward mode are linear in those of the operands, and transpose. One equation, such as a call, a
+    branch or a loop, may compute values and tangents together."""
+    program, args, mask = case.program, case.args, wrt(case)
+    if _counts(program):
+        return
+    forward, _ = jvp(program, mask)
+    n, dots = len(program.outs), dots_of(case)
+    tangents = dce(Jaxpr(forward.ins, forward.eqns, forward.outs[n:]))
+    marked = (*[False] * len(args), *[True] * len(dots))
+    adjoint = check_transform(lambda f: transpose(f, marked), tangents)
+    outs = run(tangents, [*args, *dots])
+    cts = directions(tangents.out_avals, case.seed + 2)
+    room = slack(tangents, [*args, *dots]) + slack(adjoint, [*cts, *args])
+    if problem := pairing_error(cts, outs, run(adjoint, [*cts, *args]), dots, room):
+        fail(f"not the adjoint of the tangents: {problem}", tangents, [*args, *dots], adjoint)
+
+
+def _counts(program: Jaxpr) -> bool:
+    """Returns True for a loop with a predicate over a floating carry: its values and tangents are not separated."""
+    loops = [eqn.prim for body in distinct_jaxprs(program) for eqn in body.eqns if isinstance(eqn.prim, While)]
+    return any([a.inexact for loop in loops for a in loop.carry])
 
 
 def check_vjp(case: Case) -> None:

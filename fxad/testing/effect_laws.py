@@ -10,7 +10,7 @@ from typing import Final, TypeAlias, final
 import numpy as np
 
 from fxad import dtypes
-from fxad.core.builder import Builder, renamed
+from fxad.core.builder import Builder, substitute
 from fxad.core.host_functions import HOST
 from fxad.core.interpreter import run
 from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, NDArray, Primitive, Var
@@ -68,7 +68,7 @@ def _told(program: Jaxpr, number: Lit, rng: np.random.Generator) -> Jaxpr:
         b.extend([Eqn(_inside(eqn.prim, number, rng), eqn.ins, eqn.outs)], env)
         if rng.random() < 0.5:
             env.update(_tell(b, env, eqn, number, rng))
-    return b.build(renamed(program.outs, env), program.name)
+    return b.build(substitute(program.outs, env), program.name)
 
 
 def _inside(prim: Primitive, number: Lit, rng: np.random.Generator) -> Primitive:

@@ -55,9 +55,10 @@ _SIZES: Final = (2, 3, 1)
 class Growth:
     """A program while it grows."""
 
-    def __init__(self, draw: st.DrawFn, differentiable: bool, bodies: list[Jaxpr]) -> None:
+    def __init__(self, draw: st.DrawFn, differentiable: bool, bodies: list[Jaxpr], unbounded: bool = False) -> None:
         self.draw = draw
         self.smooth = differentiable
+        self.unbounded = unbounded
         self.dtypes = _SMOOTH if differentiable else _ALL
         self.bodies = bodies
         self.builder = Builder()

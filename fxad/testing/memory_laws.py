@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fxad.core.interpreter import run
 from fxad.core.typecheck import typecheck
-from fxad.ir import Eqn, Jaxpr, bodies
+from fxad.ir import Eqn, Jaxpr, jaxprs_in_params
 from fxad.primitives.control.cond import Cond
 from fxad.primitives.control.remat import Remat
 from fxad.primitives.control.scan import Scan
@@ -95,7 +95,7 @@ def work(jaxpr: Jaxpr, times: int = 1) -> Counter[str]:
     for eqn in jaxpr.eqns:
         inner = times * (max(eqn.prim.length, 1) if isinstance(eqn.prim, Scan) else 1)
         out[eqn.prim.name] += times
-        for body in bodies(eqn.prim)[: 1 if isinstance(eqn.prim, Cond | CustomCall | LinearCall) else None]:
+        for body in jaxprs_in_params(eqn.prim)[: 1 if isinstance(eqn.prim, Cond | CustomCall | LinearCall) else None]:
             out.update(work(body, inner))
     return out
 

@@ -55,20 +55,19 @@ def programs(
     depth: int = 2,
     size: int = 10,
     scalar: bool = False,
+    unbounded: bool = False,
     steps: Sequence[Step] = STEPS,
 ) -> Jaxpr:
     """Well-typed programs of up to about `size` equations with bodies nested to `depth`.
 
     differentiable: floats are float64 and complex128, functions smooth almost everywhere and well conditioned.
     scalar:         the first result is a real floating scalar, so that the program has a gradient.
+    unbounded:      loops over floats may have no bound, so that the program has forward mode only.
     steps:          how it may grow; steps of your own grow programs with primitives of your own.
     """
-    bodies = (
-        draw(st.lists(programs(differentiable=differentiable, depth=depth - 1, size=4, steps=steps), max_size=2))
-        if depth
-        else []
-    )
-    g = Growth(draw, differentiable, bodies)
+    inner = programs(differentiable=differentiable, depth=depth - 1, size=4, unbounded=unbounded, steps=steps)
+    bodies = draw(st.lists(inner, max_size=2)) if depth else []
+    g = Growth(draw, differentiable, bodies, unbounded)
     for _ in range(draw(st.integers(1, 3))):
         dtype = g.dtypes[0] if draw(st.integers(0, 2)) == 0 else draw(st.sampled_from(g.dtypes))
         g.input(Aval(g.shape(), dtype))
@@ -103,10 +102,13 @@ def cases(
     depth: int = 2,
     size: int = 10,
     scalar: bool = False,
+    unbounded: bool = False,
     steps: Sequence[Step] = STEPS,
 ) -> Case:
     """Programs of `programs`, with operands in the bounds they were grown for."""
-    program = draw(programs(differentiable=differentiable, depth=depth, size=size, scalar=scalar, steps=steps))
+    program = draw(
+        programs(differentiable=differentiable, depth=depth, size=size, scalar=scalar, unbounded=unbounded, steps=steps)
+    )
     seed = draw(SEEDS)
     return Case(program, operands(program, seed, zeros=not differentiable), seed, differentiable)
 

@@ -8,9 +8,9 @@ from typing import Final
 from hypothesis import strategies as st
 
 from fxad import dtypes
-from fxad.core.builder import Builder, renamed
-from fxad.core.liveness import sweep
-from fxad.ir import Atom, Jaxpr, Var, distinct
+from fxad.core.builder import Builder, substitute
+from fxad.core.dce import remove_dead_eqns
+from fxad.ir import Atom, Jaxpr, Var, distinct_jaxprs
 from fxad.primitives import elementwise as ew
 from fxad.testing.programs import Case, operands, programs
 from fxad.testing.values import SEEDS, literals
@@ -29,7 +29,7 @@ def repeated(draw: st.DrawFn, *, differentiable: bool = False, depth: int = 1, s
     b = Builder()
     ways = [draw(st.sampled_from(("carried", "own", "carried", "shared", "literal"))) for _ in body.ins]
     # signs of vectors jump where one of their entries passes 0: applied again and again, a difference crosses that
-    signs = differentiable and any([e.prim.name in SIGNS for f in distinct(body) for e in f.eqns])
+    signs = differentiable and any([e.prim.name in SIGNS for f in distinct_jaxprs(body) for e in f.eqns])
     shared = {k: b.input(v.aval) for k, v in enumerate(body.ins) if ways[k] == "shared"}
     stray, lacking = draw(st.booleans()), draw(st.booleans())
     outs: list[Atom] = []
@@ -45,7 +45,7 @@ def repeated(draw: st.DrawFn, *, differentiable: bool = False, depth: int = 1, s
                 args.append(draw(literals(v.aval)))
             else:
                 args.append(b.input(v.aval))
-        part = sweep(Jaxpr(body.ins, body.eqns, body.outs[:-1])) if lacking and time == 0 else body
+        part = remove_dead_eqns(Jaxpr(body.ins, body.eqns, body.outs[:-1])) if lacking and time == 0 else body
         outs += [_bounded(b, a) for a in _applied(draw, b, part, args, stray)]
     return b.build(outs, "f")
 
@@ -68,8 +68,8 @@ def _applied(draw: st.DrawFn, b: Builder, body: Jaxpr, args: Sequence[Atom], str
     """The equations of the body, with others in between when `stray`."""
     env: dict[Atom, Atom] = dict(zip(body.ins, args, strict=True))
     for eqn in body.eqns:
-        env.update(zip(eqn.outs, b.copy(eqn, renamed(eqn.ins, env)), strict=True))
+        env.update(zip(eqn.outs, b.copy(eqn, substitute(eqn.ins, env)), strict=True))
         last = env[eqn.outs[-1]] if eqn.outs else None
         if stray and last is not None and last.aval.inexact and draw(st.integers(0, 5)) == 5:
             b.one(ew.NEG, last)
-    return renamed(body.outs, env)
+    return substitute(body.outs, env)

@@ -16,7 +16,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from fxad.core.interpreter import run
-from fxad.ir import Jaxpr, distinct
+from fxad.ir import Jaxpr, distinct_jaxprs
 from fxad.primitives.custom import CustomCall
 from fxad.testing import batching_laws, derivative_laws
 from fxad.testing import transform_laws as laws
@@ -77,7 +77,7 @@ def _linear(case: Case) -> Case | None:
 
 
 def _states(program: Jaxpr) -> bool:
-    every = [eqn.prim for body in distinct(program) for eqn in body.eqns]
+    every = [eqn.prim for body in distinct_jaxprs(program) for eqn in body.eqns]
     return any([isinstance(prim, CustomCall) and len(prim.jvp_rule) == 1 for prim in every])
 
 

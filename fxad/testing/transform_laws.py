@@ -15,12 +15,12 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import TypeAlias
 
 from fxad.core.builder import Builder
+from fxad.core.dce import remove_dead_eqns
 from fxad.core.interpreter import run
-from fxad.core.liveness import sweep
 from fxad.core.typecheck import typecheck
-from fxad.ir import Atom, Jaxpr, Lit, distinct, params
+from fxad.ir import Atom, Jaxpr, Lit, distinct_jaxprs, params
 from fxad.primitives.control.call import Call
-from fxad.runtime import cache_in_force
+from fxad.runtime import active_cache
 from fxad.testing.compare import (
     differ,
     fail,
@@ -48,12 +48,12 @@ def check_transform(transform: Transform, jaxpr: Jaxpr) -> Jaxpr:
         fail("the transformation changed its argument", jaxpr)
     if transform(jaxpr) is not out:
         fail("the same program gave another object", jaxpr, (), out)
-    for body in distinct(jaxpr):
+    for body in distinct_jaxprs(jaxpr):
         body._memo.clear()
     if transform(jaxpr) is not out:
         fail("computed anew, the same program gave another object", jaxpr, (), out)
     # of your own, too
-    kinds = {e.prim.name: type(e.prim) for body in distinct(out) for e in body.eqns}
+    kinds = {e.prim.name: type(e.prim) for body in distinct_jaxprs(out) for e in body.eqns}
     if parse(to_text(out), {**kinds, **PRIMITIVES}) is not out:
         fail("parse(to_text(T(f))) is not T(f)", jaxpr, (), out)
     return out
@@ -73,7 +73,7 @@ def check_rewrite(transform: Transform, case: Case, *, shrinks: bool = True) -> 
 def total(jaxpr: Jaxpr) -> int:
     """Equations, with those of bodies as often as they run."""
     counts: dict[Jaxpr, int] = {}
-    for body in distinct(jaxpr):
+    for body in distinct_jaxprs(jaxpr):
         counts[body] = sum([1 + sum([counts[b] for b in _bodies(e.prim)]) for e in body.eqns])
     return counts[jaxpr]
 
@@ -84,7 +84,7 @@ def _bodies(prim: object) -> Sequence[Jaxpr]:
 
 def to_compile(jaxpr: Jaxpr) -> float:
     """Equations to compile when each body that is called is compiled once."""
-    called = {e.prim.body for body in distinct(jaxpr) for e in body.eqns if isinstance(e.prim, Call)}
+    called = {e.prim.body for body in distinct_jaxprs(jaxpr) for e in body.eqns if isinstance(e.prim, Call)}
     return sum([equations(e) for body in {jaxpr, *called} for e in body.eqns])
 
 
@@ -97,9 +97,9 @@ def check_lower(case: Case) -> None:
     have, want = xla(program, args), run(program, args)
     if problem := differ(have, want, slack=slack(program, args)):
         fail(f"XLA differs from the interpreter: {problem}", program, args)
-    before = cache_in_force().stats().compilations
+    before = active_cache().stats().compilations
     xla(Jaxpr(program.ins, program.eqns, program.outs, "another name"), args)
-    if cache_in_force().stats().compilations != before:
+    if active_cache().stats().compilations != before:
         fail("an equal program was compiled again", program)
 
 
@@ -128,7 +128,7 @@ def check_inline(case: Case) -> None:
     """inline: see `check_rewrite`; no call is left."""
     check_rewrite(inline, case)
     out = inline(case.program)
-    if any([isinstance(e.prim, Call) for f in distinct(out) for e in f.eqns]):
+    if any([isinstance(e.prim, Call) for f in distinct_jaxprs(out) for e in f.eqns]):
         fail("a call is left", case.program, (), out)
 
 
@@ -139,7 +139,7 @@ def check_outline(case: Case, min_cost: float = 0.0, waste: float = 0.02) -> Non
     out = outline(case.program, min_cost, waste)
     if to_compile(out) > to_compile(case.program):
         fail(f"{to_compile(out)} equations to compile, there were {to_compile(case.program)}", case.program, (), out)
-    if dataflow(sweep(inline(out))) != dataflow(sweep(inline(case.program))):
+    if dataflow(remove_dead_eqns(inline(out))) != dataflow(remove_dead_eqns(inline(case.program))):
         fail("inlined, it is another program", case.program, (), out)
 
 
@@ -148,7 +148,7 @@ def check_outline_before_ad(case: Case, lasts: float = 0.0) -> None:
     out = check_transform(lambda f: outline_before_ad(f, 0, lasts), case.program)
     if problem := differ(run(out, case.args), run(case.program, case.args), exact=True):
         fail(f"the results changed: {problem}", case.program, case.args, out)
-    if dataflow(sweep(inline(out))) != dataflow(sweep(inline(case.program))):
+    if dataflow(remove_dead_eqns(inline(out))) != dataflow(remove_dead_eqns(inline(case.program))):
         fail("inlined, it is another program", case.program, (), out)
 
 
@@ -181,4 +181,4 @@ def _flowing(value: object) -> Hashable:
     """A parameter, its bodies by their dataflow."""
     if isinstance(value, tuple):
         return tuple([_flowing(v) for v in value])
-    return hash(dataflow(sweep(value))) if isinstance(value, Jaxpr) else value
+    return hash(dataflow(remove_dead_eqns(value))) if isinstance(value, Jaxpr) else value

@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 
 from fxad import runtime
-from fxad.core.builder import Builder, renamed
+from fxad.core.builder import Builder, substitute
 from fxad.core.interpreter import run
 from fxad.ir import Atom, Eqn, Jaxpr, Lit, NDArray, Var
 from fxad.passes import plan_of
@@ -38,9 +38,9 @@ def in_stretches(program: Jaxpr, seed: int, segments: float = 0.2) -> Jaxpr:
         if rng.random() < 0.3:
             body = in_stretches(body, seed + 1, segments)
         prim = Remat(body, bool(rng.random() < 0.5)) if rng.random() < segments else Call(body)
-        outs = b(prim, *renamed(ins, env))
+        outs = b(prim, *substitute(ins, env))
         env.update(zip([v for e in stretch for v in e.outs], outs, strict=True))
-    return b.build(renamed(program.outs, env), program.name)
+    return b.build(substitute(program.outs, env), program.name)
 
 
 def _body(stretch: tuple[Eqn, ...], *, literals: bool) -> tuple[Jaxpr, list[Atom]]:

@@ -14,7 +14,8 @@ from typing import Final
 _STRING: Final = r'"(?:[^"\\\n]|\\.)*"'
 _NAMED: Final = (
     ("newline", r"\n"),
-    ("type", r"[a-z][a-z0-9]*\[[0-9,]*\]"),
+    ("type", r"[a-z][a-z0-9]*\[[A-Za-z0-9_,+*^()>-]*\]"),
+    ("size", r"\{[A-Za-z0-9_,+*^()>-]+\}"),
     ("variable", r"%\w+"),
     ("label", rf"@(?:[A-Za-z_]\w*|{_STRING})(?:\#[0-9]+)?"),
     ("string", _STRING),
@@ -38,12 +39,12 @@ def tokens(text: str) -> list[str]:
     return [*_TOKEN.findall(text), ""]
 
 
-def kind(token: str) -> str:
-    """`newline`, `type`, `variable`, `label`, `string`, `number`, `word`, `mark`, `end`; `bad` for what is none."""
+def token_kind(token: str) -> str:
+    """`newline`, `type`, `size`, `variable`, `label`, `string`, `number`, `word`, `mark`, `end`; `bad` for others."""
     match = _KIND.fullmatch(token)
     return "end" if not token else "bad" if match is None else match.lastgroup or "bad"
 
 
-def place(text: str, at: int) -> int:
+def token_offset(text: str, at: int) -> int:
     """Where the token number `at` stands in a text."""
     return next((m.start(1) for m in islice(_TOKEN.finditer(text), at, None)), len(text))

@@ -12,7 +12,7 @@ from typing import Final, final
 from weakref import WeakKeyDictionary
 
 from fxad.core.dataclasses import dataclass
-from fxad.core.declaration import tester
+from fxad.core.declaration import type_test
 from fxad.ir import Primitive
 
 
@@ -28,7 +28,7 @@ class Field:
 
     def takes(self, value: object) -> bool:
         """Whether a value is of the field's type; exactly: True is not an int."""
-        return tester(self.hint)(value)
+        return type_test(self.hint)(value)
 
 
 # What is known of a class follows from the class, so it is kept as long as the class is.

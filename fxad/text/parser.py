@@ -18,18 +18,19 @@ from typing import Final, NoReturn, TypeVar, final
 from fxad import dtypes
 from fxad.core import printing
 from fxad.core import scalar_text as scalars
+from fxad.core.sizes import Reader, read
 from fxad.errors import FxadError, ParseError
-from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Param, Primitive, Var, distinct, place
+from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Param, Primitive, Var, distinct_jaxprs, source_location
 from fxad.primitives import ALL
-from fxad.text.lexer import kind, tokens
-from fxad.text.lexer import place as place_of
+from fxad.text.lexer import token_kind, tokens
+from fxad.text.lexer import token_offset as place_of
 from fxad.text.parameters import Field, fields_of
 
 T = TypeVar("T")
 
 PRIMITIVES: Final[Mapping[str, type[Primitive]]] = MappingProxyType({p.name: p for p in ALL})
 
-_TYPE: Final = re.compile(r"([a-z0-9]+)\[((?:[0-9]+(?:,[0-9]+)*)?)\]")
+_TYPE: Final = re.compile(r"([a-z0-9]+)\[(?:((?:[0-9]+(?:,[0-9]+)*)?)|(.*[A-Za-z].*))\]")
 _INT: Final = re.compile(r"-?(?:0x[0-9a-f]+|[0-9]{1,20})")
 _WORDS: Final = MappingProxyType({"none": None, "true": True, "false": False})
 _NESTING: Final = 100  # of tuples in a parameter
@@ -41,11 +42,11 @@ def to_text(jaxpr: Jaxpr, *, source: bool = False) -> str:
 
     Law: `parse(to_text(j)) is j`.
     """
-    return printing.program(distinct(jaxpr), _comment if source else None)
+    return printing.program(distinct_jaxprs(jaxpr), _comment if source else None)
 
 
 def _comment(eqn: Eqn) -> str:
-    where = place(eqn.source)
+    where = source_location(eqn.source)
     return str(where) if where else ""
 
 
@@ -117,7 +118,7 @@ class _Parser:
     def one(self, wanted: str, what: str) -> str:
         """Step over a token of a kind; returns it."""
         token = self.tokens[self.at]
-        if kind(token) != wanted:
+        if token_kind(token) != wanted:
             self.expected(what)
         self.at += 1
         return token
@@ -249,9 +250,16 @@ class _Parser:
             sizes = match[2].split(",") if match[2] else []
             if any([len(size) > 19 for size in sizes]):
                 self.fail(f"{_short(token)} has a size that is too large", self.at - 1)
-            shape = tuple(map(int, sizes))
+            shape = tuple(map(int, sizes)) if match[3] is None else self.symbolic(match[3])
             known = self.types[token] = self.checked(self.at - 1, Aval, shape, dtypes.BY_SHORT[match[1]])
         return known
+
+    def symbolic(self, text: str) -> tuple[int, ...]:
+        """`n,2*m+1`: sizes of a type, of which some are named."""
+        shape = self.checked(self.at - 1, Reader(text).shape)
+        if None in shape:
+            self.fail(f"{_short(text)} has a size '_' that is not given", self.at - 1)
+        return tuple([n for n in shape if n is not None])
 
     def atoms(self, env: Mapping[str, Var]) -> list[Atom]:
         """Values separated by commas, up to the end of the line, which is stepped over."""
@@ -261,7 +269,7 @@ class _Parser:
                 self.expected("',' or the end of the line")
             token = self.tokens[self.at]
             var = env.get(token)
-            if var is None and token[:1] == "%" and kind(token) == "variable":
+            if var is None and token[:1] == "%" and token_kind(token) == "variable":
                 self.fail(f"{_short(token)} is not bound")
             out.append(self.literal() if var is None else var)
             self.at += var is not None
@@ -284,6 +292,10 @@ class _Parser:
         known = self.literals.get(key)
         if known is None:
             paired = dtypes.is_complex(aval.dtype)
+            if token_kind(parts[0]) == "size":
+                size = self.checked(at, read, parts[0][1:-1])
+                known = self.literals[key] = self.checked(at, Lit.of, size, aval)
+                return known
             bits = [scalars.read(part, dtypes.real_part(aval.dtype)) for part in parts]
             if len(parts) != 1 + paired or None in bits:
                 shown = f"complex({', '.join(parts)})" if len(parts) == 2 else parts[0]
@@ -293,7 +305,7 @@ class _Parser:
 
     def element(self) -> str:
         token = self.tokens[self.at]
-        if kind(token) not in ("number", "word"):
+        if token_kind(token) not in ("number", "word", "size"):
             self.expected("a value as in '%0' or '1.0:f32[]'")
         self.at += 1
         return token
@@ -360,16 +372,16 @@ class _Parser:
             return self.literal()
         if token == "(":
             return self.items(depth + 1)
-        if kind(token) == "type":
+        if token_kind(token) == "type":
             return self.aval()
-        if kind(token) == "label" and token not in self.functions:
+        if token_kind(token) == "label" and token not in self.functions:
             self.fail(f"there is no function {_short(token)} before this line")
         return self.simple()
 
     def simple(self) -> Param:
         """A parameter that is one token."""
         token = self.tokens[self.at]
-        of_kind = kind(token)
+        of_kind = token_kind(token)
         self.at += 1
         if of_kind == "label":
             return self.functions[token]
@@ -377,6 +389,8 @@ class _Parser:
             return int(token, 16 if "x" in token else 10)
         if of_kind == "string":
             return self.quoted(token)
+        if of_kind == "size":
+            return self.checked(self.at - 1, read, token[1:-1])
         if token in _WORDS:
             return _WORDS[token]
         if token not in dtypes.BY_SHORT:

@@ -15,7 +15,8 @@ import numpy as np
 
 from fxad import dtypes, runtime
 from fxad.core.builder import Builder
-from fxad.core.lru import Recent
+from fxad.core.lru import LRUCache
+from fxad.core.sizes import Size
 from fxad.errors import ArgumentError, DTypeError, LeakedTracerError, ParameterError, described
 from fxad.ir import Atom, Aval, Jaxpr, NDArray, Primitive
 from fxad.operations import index_plan, indexing, promotion
@@ -24,7 +25,7 @@ from fxad.operations.aval_attributes import Typed
 from fxad.operations.conversions import Conversions
 from fxad.operations.methods import Methods
 from fxad.operations.operators import ArrayLike, Operation
-from fxad.runtime import collect, commitments, due
+from fxad.runtime import collect_garbage, collection_due, commitments
 from fxad.sharding import Shard, Sharding, sharding_of
 from fxad.tracing import placement
 
@@ -96,17 +97,15 @@ class Array(Typed, Conversions, Methods, Updatable):
             return (Shard(self.device, (slice(None),) * self.ndim, self),)
         found = runtime.shards(self._buffer)
         return tuple([
-            Shard(d, at, wrapped(Aval(part.aval.shape, part.aval.dtype), part)) for d, at, part in found
+            Shard(d, at, wrap_buffer(Aval(part.aval.shape, part.aval.dtype), part)) for d, at, part in found
         ])  # fmt: skip
 
     def to_device(self, device: runtime.Device, /, *, stream: None = None) -> Array:
         """The value on another device; the array itself when it is there. `stream` is the standard's, and None."""
         placement.check_device("to_device", device, stream)
-        return (
-            self
-            if self.device is device and not runtime.is_sharded(self._buffer)
-            else wrapped(self._aval, runtime.transfer(self._buffer, device))
-        )
+        if self.device is device and not runtime.is_sharded(self._buffer):
+            return self
+        return wrap_buffer(self._aval, runtime.transfer(self._buffer, device))
 
     # ---------------------------------------------------------------------------------------------------- values
 
@@ -121,7 +120,7 @@ class Array(Typed, Conversions, Methods, Updatable):
         return value.copy() if copy else value
 
     def __repr__(self) -> str:
-        fate = runtime.fate(self._buffer)  # debuggers and messages show arrays that are gone, too
+        fate = runtime.missing_value_reason(self._buffer)  # debuggers and messages show arrays that are gone, too
         return f"<Array {self._aval}, {fate}>" if fate else super().__repr__()
 
     def leaked(self, what: str, here: str) -> LeakedTracerError:
@@ -156,7 +155,7 @@ class Array(Typed, Conversions, Methods, Updatable):
         """A copy in separate memory, which can be donated on its own. Inside a trace, it is the array itself."""
         self.present("copy: argument 0")
         staged = type(self) is not Array or binder().staging()
-        return self if staged else cast("Self", wrapped(self._aval, runtime.twin(self._buffer)))
+        return self if staged else cast("Self", wrap_buffer(self._aval, runtime.copy_buffer(self._buffer)))
 
     __copy__ = copy
 
@@ -168,14 +167,14 @@ class Array(Typed, Conversions, Methods, Updatable):
         return bool(hit.any()) if isinstance(hit, Array) else False
 
     def _apply(self, op: Operation, args: tuple[object, ...], static: tuple[Hashable, ...]) -> Self:
-        return cast("Self", applied(op, (self, *args), static))
+        return cast("Self", apply_operation(op, (self, *args), static))
 
     def _binary(self, op: Operation, x: ArrayLike, y: ArrayLike, *static: Hashable) -> Self:
         if type(x) is not type(y) and not (isinstance(y, _OPERANDS) and isinstance(x, _OPERANDS)):
             return cast("Self", NotImplemented)
         if type(x) is Array is type(y) and _binder.get() is None:
             return cast("Self", EAGER.run(op, (x, y), static)[0])
-        return cast("Self", applied(op, (x, y), static))
+        return cast("Self", apply_operation(op, (x, y), static))
 
     def __getitem__(self, index: object) -> Self:
         here = _binder.get()
@@ -200,30 +199,37 @@ def asarray(value: object, dtype: object = None) -> Array:
     if isinstance(value, Array):
         value.present("asarray: argument 0")
         return value if dtype is None else value.astype(dtype)
+    if type(value) is Size:
+        size = apply_operation(_size_literal, (value,), ())
+        return size if dtype is None else size.astype(dtype)
     if dtype is None:
-        return put(value, aval_of(value))
+        return device_array(value, aval_of(value))
     aval = aval_of(value).with_dtype(dtype)
-    return put(np.asarray(value).astype(aval.dtype), aval)
+    return device_array(np.asarray(value).astype(aval.dtype), aval)
 
 
-def wrapped(aval: Aval, buffer: runtime.Buffer) -> Array:
+def _size_literal(_emit: object, x: Atom) -> tuple[Atom, ...]:
+    return (x,)
+
+
+def wrap_buffer(aval: Aval, buffer: runtime.Buffer) -> Array:
     """A buffer as an Array of its type."""
     made = Array()
     made._aval, made._buffer = aval, buffer
     return made
 
 
-def arrays(avals: Sequence[Aval], buffers: Sequence[runtime.Buffer]) -> list[Array]:
+def wrap_buffers(avals: Sequence[Aval], buffers: Sequence[runtime.Buffer]) -> list[Array]:
     """The buffers as Arrays of these types."""
-    return [wrapped(a, b) for a, b in zip(avals, buffers, strict=True)]
+    return [wrap_buffer(a, b) for a, b in zip(avals, buffers, strict=True)]
 
 
-def put(value: object, aval: Aval) -> Array:
+def device_array(value: object, aval: Aval) -> Array:
     """A value of exactly the type `aval`, on the default device and free to move."""
-    return wrapped(aval, runtime.to_buffer(value, aval))
+    return wrap_buffer(aval, runtime.to_buffer(value, aval))
 
 
-def load(
+def load_executable(
     jaxpr: Jaxpr, options: runtime.CompileOptions = DEFAULT_OPTIONS, device: runtime.Device | None = None
 ) -> runtime.LoadedProgram:
     """The executable of a program on a device (None: the default one), from the cache in force."""
@@ -247,7 +253,7 @@ def aval_of(value: object, what: str = "value") -> Aval:
             raise DTypeError(f"{what}: {value.dtype!r} is not a dtype of fxad", remedy=e.remedy) from None
     if isinstance(value, bool | int | float | complex):
         return Aval((), promotion.scalar_dtype(value))
-    if isinstance(value, runtime.Exporter):
+    if isinstance(value, runtime.SupportsDLPack):
         return runtime.dlpack_aval(value)
     raise ArgumentError(
         f"{what}: {described(value)} is not an array: {value!r:.60}",
@@ -264,10 +270,10 @@ class Eager:
     __slots__ = ("_plans", "_programs", "_scalars")
 
     def __init__(self, limit: int = 4096) -> None:
-        self._programs: Recent[Hashable, runtime.LoadedProgram] = Recent(limit)
+        self._programs: LRUCache[Hashable, runtime.LoadedProgram] = LRUCache(limit)
         # by what the scalar is: `x + 1` in a loop moves its 1 to the device once
-        self._scalars: Recent[Hashable, Array] = Recent(limit)
-        self._plans: Recent[Hashable, tuple[index_plan.Plan, tuple[int, ...]]] = Recent(limit)
+        self._scalars: LRUCache[Hashable, Array] = LRUCache(limit)
+        self._plans: LRUCache[Hashable, tuple[index_plan.Plan, tuple[int, ...]]] = LRUCache(limit)
 
     def bind(self, prim: Primitive, args: tuple[object, ...]) -> tuple[Array, ...]:
         arrays = [self._operand(prim.name, k, a) for k, a in enumerate(args)]
@@ -281,11 +287,13 @@ class Eager:
 
     def call(self, jaxpr: Jaxpr, args: Sequence[object]) -> tuple[Array, ...]:
         buffers = [self._operand(jaxpr.name, k, a)._buffer for k, a in enumerate(args)]
-        if commitments.any and True in map(placement.committed, buffers):
-            loaded = load(jaxpr, device=placement.target(jaxpr.name, buffers, placement.numbered))
-            return tuple(arrays(loaded.out_avals, placement.run(loaded, buffers)))
-        loaded = load(jaxpr)
-        return tuple(arrays(loaded.out_avals, loaded.execute(buffers)))
+        if commitments.any and True in map(placement.is_committed, buffers):
+            loaded = load_executable(
+                jaxpr, device=placement.target_device(jaxpr.name, buffers, placement.operand_label)
+            )
+            return tuple(wrap_buffers(loaded.out_avals, placement.run_committed(loaded, buffers)))
+        loaded = load_executable(jaxpr)
+        return tuple(wrap_buffers(loaded.out_avals, loaded.execute(buffers)))
 
     def staging(self) -> bool:
         return False
@@ -325,18 +333,18 @@ class Eager:
             loaded = self._programs.peek(key) or self._programs.get(key)
         except TypeError:  # an array or a list as a parameter: the operation judges it
             loaded = key = None
-        if next(due):
-            collect()
-        if commitments.any and True in map(placement.committed, buffers):
-            device = placement.target(operation_name(op, static), buffers, placement.numbered)
+        if next(collection_due):
+            collect_garbage()
+        if commitments.any and True in map(placement.is_committed, buffers):
+            device = placement.target_device(operation_name(op, static), buffers, placement.operand_label)
             loaded = self._on(device, op, avals, static, key)
-            out = placement.run(loaded, buffers)
+            out = placement.run_committed(loaded, buffers)
         else:
             if loaded is None:
                 loaded = self._load(op, avals, static, key)
             out = runtime.launch(loaded, buffers, loaded.handlers)
         if len(out) != 1:
-            return tuple(arrays(loaded.out_avals, out))
+            return tuple(wrap_buffers(loaded.out_avals, out))
         made = Array()
         made._aval, made._buffer = loaded.out_avals[0], out[0]
         return (made,)
@@ -364,7 +372,7 @@ class Eager:
         device: runtime.Device | None = None,
     ) -> runtime.LoadedProgram:
         b = Builder()
-        loaded = load(b.build(op(b, *b.inputs(avals), *static), "eager"), device=device)
+        loaded = load_executable(b.build(op(b, *b.inputs(avals), *static), "eager"), device=device)
         if key is not None:
             self._programs.put(key, loaded)
         return loaded
@@ -411,7 +419,7 @@ class Eager:
         if isinstance(value, Array):  # a tracer, and no trace in charge
             raise value.leaked(what, "no function is being traced here")
         aval = aval_of(value, what)
-        return put(value, aval)
+        return device_array(value, aval)
 
 
 # Values of these types may be equal and mean different things, or hold values that do: 0.0 and -0.0, (1,) and (True,).
@@ -426,7 +434,7 @@ def _exact(static: Hashable) -> Hashable:
     return kind, repr(static) if kind in _LOOSE else static
 
 
-def applied(op: Operation, args: tuple[object, ...], static: tuple[Hashable, ...]) -> Array:
+def apply_operation(op: Operation, args: tuple[object, ...], static: tuple[Hashable, ...]) -> Array:
     """`binder().apply(op, args, static)[0]`, with the shortest way for arrays outside of a trace."""
     here = _binder.get()
     if here is not None:
@@ -439,7 +447,7 @@ def applied(op: Operation, args: tuple[object, ...], static: tuple[Hashable, ...
 
 def _scalar_array(value: promotion.Scalar, like: dtypes.DType | None) -> Array:
     aval = Aval((), promotion.scalar_dtype(value, like))
-    return put(np.asarray(value, aval.dtype), aval)
+    return device_array(np.asarray(value, aval.dtype), aval)
 
 
 def is_scalar(value: object) -> bool:
@@ -467,14 +475,14 @@ __all__ = [
     "EAGER",
     "Eager",
     "Operation",
-    "applied",
-    "arrays",
+    "apply_operation",
+    "wrap_buffers",
     "asarray",
     "aval_of",
     "binder",
     "is_scalar",
-    "load",
+    "load_executable",
     "operation_name",
-    "put",
-    "wrapped",
+    "device_array",
+    "wrap_buffer",
 ]

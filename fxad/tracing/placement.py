@@ -17,10 +17,10 @@ from fxad.runtime import Results, Start
 from fxad.units.blocks import called
 
 # Every call evaluates `True in map(committed, buffers)`, which takes 0.05 us an operand.
-committed: Final = attrgetter("_committed")
+is_committed: Final = attrgetter("_committed")
 
 
-def target(what: str, buffers: Sequence[runtime.Buffer], path: Callable[[int], str]) -> runtime.Device:
+def target_device(what: str, buffers: Sequence[runtime.Buffer], path: Callable[[int], str]) -> runtime.Device:
     """The device of the committed operands; the default one when there are none.
 
     `what` is the program and `path(k)` operand k in the user's words, for messages.
@@ -40,17 +40,17 @@ def target(what: str, buffers: Sequence[runtime.Buffer], path: Callable[[int], s
     return first[1] if first else runtime.default_device()
 
 
-def home(buffers: Sequence[runtime.Buffer]) -> runtime.Device | None:
+def committed_device(buffers: Sequence[runtime.Buffer]) -> runtime.Device | None:
     """The device of the first committed operand; None if none is committed."""
     return next((runtime.device_of(b) for b in buffers if b._committed), None)
 
 
-def numbered(k: int) -> str:
+def operand_label(k: int) -> str:
     """An operand where nothing better is known."""
     return f"operand {k}"
 
 
-def brought(buffers: Sequence[runtime.Buffer], device: runtime.Device) -> list[runtime.Buffer]:
+def moved_to(buffers: Sequence[runtime.Buffer], device: runtime.Device) -> list[runtime.Buffer]:
     """The buffers on a device. Buffers on other devices are copied."""
     return [
         b if runtime.device_of(b) is device and not runtime.is_sharded(b) else runtime.transfer(b, device)
@@ -58,9 +58,9 @@ def brought(buffers: Sequence[runtime.Buffer], device: runtime.Device) -> list[r
     ]
 
 
-def run(loaded: runtime.LoadedProgram, buffers: Sequence[runtime.Buffer]) -> list[runtime.Buffer]:
+def run_committed(loaded: runtime.LoadedProgram, buffers: Sequence[runtime.Buffer]) -> list[runtime.Buffer]:
     """The results of a program, committed to its device. Raises: ExecutionError when XLA refuses the call."""
-    here = buffers if len(loaded.devices) > 1 else brought(buffers, loaded.device)
+    here = buffers if len(loaded.devices) > 1 else moved_to(buffers, loaded.device)
     return runtime.launch(loaded, here, loaded.committed)
 
 
@@ -76,7 +76,7 @@ def check_device(op: str, device: object, stream: object = None) -> None:
 
 
 @final
-class Elsewhere:
+class OnOtherDevice:
     """The execution of a program on a device that its operands name: those that are free to move are brought there.
 
     What the program closes over (`bound`) is brought once. `handlers` commit the results.
@@ -86,18 +86,18 @@ class Elsewhere:
 
     def __init__(self, loaded: runtime.Runnable, bound: Sequence[runtime.Buffer]) -> None:
         self.device, self.handlers = loaded.device, loaded.committed
-        self._bound, self._start = brought(bound, loaded.device), loaded.start
+        self._bound, self._start = moved_to(bound, loaded.device), loaded.start
         # a program on several devices divides its operands itself
         several = isinstance(loaded, runtime.LoadedProgram) and len(loaded.devices) > 1
         self.start: Start = loaded.start if several else self._bring
 
     def _bring(self, buffers: Sequence[runtime.Buffer]) -> Results:
-        rest = brought(buffers[len(self._bound) :], self.device)
+        rest = moved_to(buffers[len(self._bound) :], self.device)
         return self._start([*self._bound, *rest])
 
 
 @final
-class Passing:
+class Forwarding:
     """The execution of a program whose results are operands. It runs, copies and moves nothing."""
 
     __slots__ = ("_operands",)
@@ -108,7 +108,7 @@ class Passing:
     def __call__(self, buffers: Sequence[runtime.Buffer]) -> Results:
         for b in buffers:
             if b.is_deleted():
-                raise runtime.Refused(runtime.GONE)
+                raise runtime.XlaRuntimeError(runtime.OPERAND_DELETED)
         return _Made([buffers[k] for k in self._operands])
 
 
@@ -125,7 +125,7 @@ class _Made:
         return self._arrays
 
 
-def passed(jaxpr: Jaxpr, bound: int) -> tuple[int, ...] | None:
+def forwarded_operands(jaxpr: Jaxpr, bound: int) -> tuple[int, ...] | None:
     """The operands that are the results of a trivial program, all of them arguments and no two the same; None for
     another program. `bound` leading operands are what it closes over, which it does not hand out."""
     if jaxpr.effects:

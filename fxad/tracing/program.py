@@ -15,14 +15,16 @@ from typing import Any, Final, Generic, ParamSpec, Protocol, TypeAlias, TypeVar,
 import numpy as np
 
 from fxad import dtypes, tree
+from fxad.core import sizes
 from fxad.core.dataclasses import dataclass
 from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError, TreeError, described
 from fxad.ir import Aval, Jaxpr
 from fxad.operations import promotion
 from fxad.tracing.array import Array, aval_of, binder
 from fxad.tracing.context import MappedAxis, mapped_over, new_axis
-from fxad.tracing.static_args import Argnames, statics_of
-from fxad.tracing.tracer import raised_in, trace_flat
+from fxad.tracing.static_args import Argnames, static_arguments
+from fxad.tracing.tracer import line_of_traceback, trace_flat
+from fxad.transforms.specialize import specialize
 from fxad.tree import Structure
 
 P = ParamSpec("P")
@@ -33,13 +35,16 @@ R_co = TypeVar("R_co", covariant=True)
 @final
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """The type of an argument where there is no example: `Spec((32, 64), "float32")`."""
+    """The type of an argument where there is no example: `Spec((32, 64), "float32")`, `Spec("(n, 64)")`.
+
+    A text names sizes: the program is traced for every size. `n>=1` states an assumption.
+    """
 
     shape: tuple[int, ...]
     dtype: dtypes.DType
 
-    def __init__(self, shape: Iterable[int], dtype: object = "float32") -> None:
-        aval = Aval(shape, dtype)
+    def __init__(self, shape: Iterable[int] | str, dtype: object = "float32") -> None:
+        aval = Aval(symbolic_shape(shape) if isinstance(shape, str) else shape, dtype)
         object.__setattr__(self, "shape", aval.shape)
         object.__setattr__(self, "dtype", aval.dtype)
 
@@ -47,6 +52,14 @@ class Spec:
     def aval(self) -> Aval:
         """The type in the IR."""
         return Aval(self.shape, self.dtype)
+
+
+def symbolic_shape(text: str) -> tuple[int, ...]:
+    """The shape of a text without `_`. Raises: ArgumentError."""
+    shape = sizes.Reader(text, {}).shape()
+    if None in shape:
+        raise ArgumentError(f"shape: {text!r} has a size '_', and there is no example", remedy="give the number")
+    return tuple([n for n in shape if n is not None])
 
 
 class Traced(Protocol[P, R_co]):
@@ -128,8 +141,22 @@ class Program(Generic[P, R_co]):
         return self._run(fit_leaves(self, leaves))
 
     def _run(self, leaves: Sequence[object]) -> R_co:
-        outs = binder().call(self.jaxpr, [*self.bound, *leaves])
+        jaxpr = self.jaxpr
+        if jaxpr.symbolic:
+            jaxpr = sized(self, leaves)
+        outs = binder().call(jaxpr, [*self.bound, *leaves])
         return cast(R_co, self.out_tree.unflatten(outs))
+
+
+def sized(program: Program[Any, Any], leaves: Sequence[object]) -> Jaxpr:
+    """The program of symbolic shape, for the sizes of its arguments. Raises: ShapeError."""
+    what = f"{program.name}"
+    places = [
+        (size, n, f"size {axis} of argument {path}")
+        for x, aval, path in zip(leaves, program.in_avals, program.paths, strict=True)
+        for axis, (size, n) in enumerate(zip(aval.shape, aval_of(x).shape, strict=True))
+    ]
+    return specialize(program.jaxpr, tuple(sorted(sizes.solved(what, places).items())))
 
 
 def argument_path(accessor: Any, names: tuple[str, ...]) -> str:
@@ -152,7 +179,7 @@ def parameter_names(fn: object) -> tuple[str, ...]:
     return tuple([p.name for p in found if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)])
 
 
-def name_of(fn: object) -> str:
+def function_name(fn: object) -> str:
     """The function's name, as in `loss`; the class's for a callable object."""
     inner = getattr(fn, "func", fn)  # functools.partial
     return str(getattr(inner, "__name__", type(inner).__name__))
@@ -189,8 +216,8 @@ def trace(
     """
     if not callable(f):
         raise ArgumentError(f"trace: {described(f)} is not a function: {f!r:.60}", remedy="trace(f, *examples)")
-    name = name_of(f)
-    statics = statics_of(f"trace of {name}", f, (), static_argnames)
+    name = function_name(f)
+    statics = static_arguments(f"trace of {name}", f, (), static_argnames)
     if statics is not None:
         _, fixed, args, kwargs = statics.split(args, kwargs)
         f = statics.bound(fixed)
@@ -220,12 +247,21 @@ def _axes_of(what: str, axis_env: object) -> list[MappedAxis]:
 def types_of(what: str, f: object, leaves: Sequence[object], in_tree: Structure) -> tuple[Aval, ...]:
     """Types of the leaves of a call, examples or `Spec`s. Raises: ArgumentError, DTypeError naming the path."""
     try:
-        return tuple([spec_of(x, "") for x in leaves])
+        return assumed([spec_of(x, "") for x in leaves])
     except FxadError:  # the paths are for the message only
         names = parameter_names(f)
         for x, a in zip(leaves, in_tree.accessors(), strict=True):
             spec_of(x, f"{what}: argument {argument_path(a, names)}")
         raise
+
+
+def assumed(avals: Sequence[Aval]) -> tuple[Aval, ...]:
+    """Types in which a size that is named several times has the strongest of its assumptions everywhere."""
+    names = [name for a in avals if a.symbolic for n in a.shape for name in sizes.names_of(n)]
+    if len({n.name for n in names}) == len(set(names)):
+        return tuple(avals)
+    strongest = {n.name: sizes.named(n.name, n.least) for n in sorted(names, key=lambda n: n.least)}
+    return tuple([Aval([sizes.substituted(n, strongest) for n in a.shape], a.dtype) for a in avals])
 
 
 def trace_tree(
@@ -250,7 +286,7 @@ def trace_leaves(
         try:
             results = f(*args, **kwargs)
         except TypeError as e:
-            if not (isinstance(e, FxadError) or raised_in(e.__traceback__)):  # not from inside `f`
+            if not (isinstance(e, FxadError) or line_of_traceback(e.__traceback__)):  # not from inside `f`
                 _check_signature(f, f"{role} {name}", args, kwargs)
             raise
         leaves, out_tree = tree.flatten(results)
@@ -271,7 +307,7 @@ def _check_signature(f: Callable[..., Any], what: str, args: Sequence[object], k
     try:
         signature.bind(*args, **kwargs)
     except TypeError as e:
-        raise ArgumentError(f"{what}: {e}", remedy=f"its signature is {name_of(f)}{signature}") from None
+        raise ArgumentError(f"{what}: {e}", remedy=f"its signature is {function_name(f)}{signature}") from None
 
 
 _RESULTS: Final = (Array, np.ndarray, np.generic, bool, int, float, complex)
@@ -304,12 +340,12 @@ def flatten_arguments(program: Program[Any, Any], args: tuple[object, ...], kwar
 def fit_leaves(program: Program[Any, Any], leaves: Sequence[object]) -> list[Any]:
     """Argument leaves, checked against the program's types; Python scalars converted to them."""
     return [
-        x if isinstance(x, Array) and x.aval is a else fit(program, k, x, a)
+        x if isinstance(x, Array) and x.aval is a else fit_leaf(program, k, x, a)
         for k, (x, a) in enumerate(zip(leaves, program.in_avals, strict=True))
     ]
 
 
-def fit(program: Program[Any, Any], k: int, value: object, aval: Aval) -> object:
+def fit_leaf(program: Program[Any, Any], k: int, value: object, aval: Aval) -> object:
     """A leaf that is not an Array of exactly the type: a scalar is converted, anything else must have the type.
 
     Cost: paths are for messages only: those of all leaves are as many as there are leaves, each time.
@@ -325,7 +361,7 @@ def fit(program: Program[Any, Any], k: int, value: object, aval: Aval) -> object
         found = aval_of(value)
     except FxadError:
         found = aval_of(value, _argument(program, k))
-    if found is aval:
+    if found is aval or (aval.symbolic and _may_be(found, aval)):
         return value
     path = _argument(program, k)
     role = _ROLES.get(program.paths[k].partition("[")[0], "")
@@ -340,6 +376,16 @@ def fit(program: Program[Any, Any], k: int, value: object, aval: Aval) -> object
     )
 
 
+def _may_be(found: Aval, aval: Aval) -> bool:
+    """Returns True if a type may be `aval` for some values of its sizes."""
+    same = zip(found.shape, aval.shape, strict=False)
+    return (
+        found.dtype is aval.dtype
+        and found.ndim == aval.ndim
+        and all([type(n) is sizes.Size or m == n for m, n in same])
+    )
+
+
 def _argument(program: Program[Any, Any], k: int) -> str:
     return f"{program.name}: argument {program.paths[k]}"
 
@@ -350,7 +396,7 @@ def tree_error(program: Program[Any, Any], found: Structure, n_args: int, kwargs
     given, given_keywords = found.children()
     remedy = "trace again for other arguments, or use jit, which does so by itself"
     if positional.num_children != n_args:
-        wanted = counted(positional.num_children, "positional argument")
+        wanted = count_text(positional.num_children, "positional argument")
         return ArgumentError(f"{program.name}: takes {wanted}, {n_args} were given", remedy=remedy)
     known = keywords.entries()
     if sorted(known) != sorted(kwargs):
@@ -377,7 +423,7 @@ _ROLES: Final = MappingProxyType(
 )
 
 
-def counted(n: int, one: str, many: str = "") -> str:
+def count_text(n: int, one: str, many: str = "") -> str:
     """`1 argument`, `2 arguments`."""
     return f"{n} {one if n == 1 else many or one + 's'}"
 

@@ -37,9 +37,9 @@ class Declaration:
     of: Callable[[], object]
 
 
-def carry(
+def attach_declaration(
     made: Callable[..., Any],
-    statics: Statics | None,
+    statics: StaticArguments | None,
     declare: Callable[[Sequence[int], Sequence[str]], Callable[..., Any]],
 ) -> None:
     """Let what a transformation made carry its static arguments."""
@@ -73,17 +73,19 @@ def _without(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
     return Declaration(frozenset([k - n for k in numbers if k >= n]), names - bound, declare, inner.of)
 
 
-def statics_of(what: str, fn: Callable[..., Any], argnums: Argnums = (), argnames: Argnames = ()) -> Statics | None:
+def static_arguments(
+    what: str, fn: Callable[..., Any], argnums: Argnums = (), argnames: Argnames = ()
+) -> StaticArguments | None:
     """The static arguments of a function, those that it declares itself included; None where there are none."""
     if argnums in ((), []) and argnames in ((), []):
         declared = _declaration(fn)
         if declared is None or not (declared.numbers or declared.names):
             return None
-    return Statics(what, fn, argnums, argnames)
+    return StaticArguments(what, fn, argnums, argnames)
 
 
 @final
-class Statics:
+class StaticArguments:
     """The static arguments of a function, given by number, by name, or either way where its signature says both.
 
     Those that the function declares itself are among them.

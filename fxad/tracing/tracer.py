@@ -21,9 +21,9 @@ import optree
 
 from fxad import dtypes
 from fxad.core.builder import Builder
-from fxad.core.frames import Reach
+from fxad.core.frames import CalledFrames
 from fxad.errors import PACKAGE, FxadError, LeakedTracerError, TracerError, is_rule
-from fxad.ir import Atom, Aval, Jaxpr, Lit, NDArray, Primitive, Source, Var, bound, equation, place
+from fxad.ir import Atom, Aval, Jaxpr, Lit, NDArray, Primitive, Source, Var, new_eqn, result_vars, source_location
 from fxad.operations import promotion
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.remat import whole_segment
@@ -108,7 +108,7 @@ class Tracer(Array):
     @property
     def reachable(self) -> bool:
         """Whether the value may be used in the trace of this context: it is of that, or of one around it."""
-        trace = active()
+        trace = active_trace()
         while trace is not None and trace is not self._trace:
             trace = trace.outer
         return trace is not None
@@ -122,7 +122,7 @@ class Tracer(Array):
         function = self._trace.name
         for eqn in reversed(self._trace.builder.eqns):
             if self._var in eqn.outs:
-                at = place(eqn.source)
+                at = source_location(eqn.source)
                 return f"made at {at}" if at else f"made in {function}"
         return f"an argument of {function}" if self._var in self._trace.builder.ins else f"of {function}"
 
@@ -134,7 +134,7 @@ class Tracer(Array):
         )
 
     def present(self, what: str) -> None:
-        here = active()
+        here = active_trace()
         outer = here
         while outer is not None and outer is not self._trace:
             outer = outer.outer
@@ -204,7 +204,7 @@ class Trace:
     def __init__(self, name: str, outer: Trace | None, base: FrameType) -> None:
         self.name = name
         self.outer = outer
-        self.reach = Reach(base)  # the code that adds to the program: what the function that traces has called
+        self.reach = CalledFrames(base)  # the code that adds to the program: what the function that traces has called
         self.builder = Builder()
         # id -> (what the function closed over, its operand); holding the object keeps the id its own
         self.captured: dict[int, tuple[object, Var]] = {}
@@ -232,7 +232,7 @@ class Trace:
         return (code, frame.f_lasti) if frame is self.reach.last or frame in self.reach else AWAY
 
     def staging(self) -> bool:
-        return active() is not None
+        return active_trace() is not None
 
     def bind(self, prim: Primitive, args: tuple[object, ...]) -> tuple[Array, ...]:
         # the hot path of tracing: spelled out for one and two operands, and rather than calling the builder
@@ -261,9 +261,9 @@ class Trace:
                 avals = prim.abstract_eval(*[a.aval for a in atoms])
         except FxadError as e:
             raise self._located(e, prim.name, atoms, source)
-        outs = bound(b.n, avals)
+        outs = result_vars(b.n, avals)
         b.n += len(outs)
-        b.eqns.append(equation(prim, atoms, outs, source))
+        b.eqns.append(new_eqn(prim, atoms, outs, source))
         return (Tracer(self, outs[0]),) if len(outs) == 1 else tuple([Tracer(self, v) for v in outs])
 
     def apply(self, op: Operation, args: tuple[object, ...], static: tuple[Hashable, ...]) -> tuple[Array, ...]:
@@ -319,7 +319,7 @@ class Trace:
                 f"{op}: {self.name} is being traced by another thread, whose context this one has",
                 remedy="compute in the thread that traces, or start this one with an empty context",
             )
-        return active() or EAGER
+        return active_trace() or EAGER
 
     def lift(self, op: str, k: int, value: object, role: str = "argument") -> Atom:
         """The atom for anything used in this trace: scalars are literals, arrays and outer tracers are captured."""
@@ -352,7 +352,7 @@ class Trace:
             raise value.leaked(what, f"it is used in {self.name}")
 
     def _located(self, e: FxadError, op: str, atoms: Sequence[Atom], source: Source) -> FxadError:
-        where = place(source)
+        where = source_location(source)
         return e.located(equation=f"{op} {' '.join(map(repr, atoms))}", where=str(where) if where else "")
 
     # ------------------------------------------------------------------------------------------------ the end
@@ -373,10 +373,10 @@ class Trace:
 _SCALARS: Final = frozenset({bool, int, float, complex})
 
 
-binding: Final = _binder.get  # the binder of a trace, for who cannot wait for a Python function
+current_binder: Final = _binder.get  # the binder of a trace, for who cannot wait for a Python function
 
 
-def active() -> Trace | None:
+def active_trace() -> Trace | None:
     """The trace that the code which asks adds to, if there is one."""
     found = _binder.get()
     while isinstance(found, Trace) and found.source() is AWAY:
@@ -386,7 +386,7 @@ def active() -> Trace | None:
     return found if isinstance(found, Trace) else None
 
 
-def raised_in(traceback: TracebackType | None) -> str:
+def line_of_traceback(traceback: TracebackType | None) -> str:
     """The user's line in a traceback: the innermost that is not fxad's own; empty when there is none."""
     source: Source = None
     called = False  # by fxad
@@ -399,7 +399,7 @@ def raised_in(traceback: TracebackType | None) -> str:
             source = code, traceback.tb_lasti
         called = own
         traceback = traceback.tb_next
-    where = place(source)
+    where = source_location(source)
     return str(where) if where else ""
 
 
@@ -412,7 +412,7 @@ def trace_flat(
     Cost:   one run of `fn` on tracers.
     Raises: what `fn` raises; ArgumentError when it returns something that is not an array.
     """
-    trace = Trace(name, active(), sys._getframe())
+    trace = Trace(name, active_trace(), sys._getframe())
     before = _binder.set(trace)
     try:
         args: list[Array] = [Tracer(trace, trace.builder.input(a)) for a in avals]
@@ -420,7 +420,7 @@ def trace_flat(
         outs = [trace.lift(name, k, r, "result") for k, r in enumerate(results)]
         return trace.finish(outs, len(avals))
     except FxadError as e:  # one that no equation raised: an argument, an axis, an index
-        raise e.located(where=raised_in(e.__traceback__))
+        raise e.located(where=line_of_traceback(e.__traceback__))
     finally:  # an exception may come before its end: the trace is in force only while this function runs
         trace.reach.end()
         _binder.reset(before)
@@ -438,9 +438,9 @@ def bind(prim: Primitive, *args: object) -> tuple[Array, ...]:
 __all__ = [
     "Trace",
     "Tracer",
-    "active",
+    "active_trace",
     "bind",
-    "raised_in",
+    "line_of_traceback",
     "trace_flat",
     "user_source",
 ]

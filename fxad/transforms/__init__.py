@@ -5,7 +5,7 @@
 
 from typing import TYPE_CHECKING
 
-from fxad.core.lazy_exports import later
+from fxad.core.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from fxad.transforms.ad.jacobian import jacfwd as jacfwd
@@ -32,9 +32,10 @@ if TYPE_CHECKING:
     from fxad.transforms.outlining.outline import outline as outline
     from fxad.transforms.outlining.outline_before_ad import outline_before_ad as outline_before_ad
     from fxad.transforms.outlining.reroll import reroll as reroll
+    from fxad.transforms.specialize import specialize as specialize
     from fxad.transforms.vmap import vmap as vmap
 else:
-    __getattr__, __dir__ = later(
+    __getattr__, __dir__ = lazy_exports(
         __name__,
         {
             "fxad.transforms.inversion.merge_invertible": "merge_chains",
@@ -54,6 +55,7 @@ else:
             "fxad.transforms.cleanup.simplify": "simplify",
             "fxad.transforms.ad.transpose": "transpose",
             "fxad.transforms.ad.vjp": "Vjp grad value_and_grad vjp vjp_fused",
+            "fxad.transforms.specialize": "specialize",
             "fxad.transforms.vmap": "vmap",
         },
     )

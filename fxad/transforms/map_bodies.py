@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from fxad.core.builder import Builder, rewrite
-from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, carried
+from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, subjaxprs
 from fxad.primitives.linearity import is_linear
 
 
@@ -16,7 +16,7 @@ def inside(jaxpr: Jaxpr, transform: Callable[[Jaxpr], Jaxpr]) -> Jaxpr:
     nonlinear equations, because these cannot be transposed. For example, in a chain of products the same operand may be
     a known factor in one step and a tangent in another.
     """
-    made = {body: transform(body) for body in carried(jaxpr)}
+    made = {body: transform(body) for body in subjaxprs(jaxpr)}
     if all([after is body for body, after in made.items()]):
         return jaxpr
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fxad.core.builder import Builder
 from fxad.core.memo import by_value
 from fxad.errors import AxisNameError, FxadError, ShapeError
-from fxad.ir import Atom, Aval, Eqn, FreeAxes, Jaxpr, place
+from fxad.ir import Atom, Aval, Eqn, FreeAxes, Jaxpr, source_location
 from fxad.primitives.shape import broadcast_to_axis
 from fxad.transforms.locate import describe
 
@@ -103,7 +103,7 @@ def vmap(
             if axis is not None:
                 _check_bound(b.eqns[start:], axis, eqn)
         except FxadError as e:
-            raise e.located(equation=describe(eqn), where=str(place(eqn.source) or ""))
+            raise e.located(equation=describe(eqn), where=str(source_location(eqn.source) or ""))
         for v, out, d in zip(eqn.outs, outs, at, strict=True):
             env[v] = out
             if d is not None:

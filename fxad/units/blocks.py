@@ -32,7 +32,7 @@ from typing import Final, TypeAlias
 
 from fxad.core.memo import by_value
 from fxad.errors import ParameterError
-from fxad.ir import Eqn, Jaxpr, distinct
+from fxad.ir import Eqn, Jaxpr, distinct_jaxprs
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.remat import Remat
 from fxad.units.kernels import milliseconds, takes
@@ -62,7 +62,7 @@ def called(eqn: Eqn) -> Jaxpr | None:
 def uses(jaxpr: Jaxpr, units: Container[Jaxpr] = ()) -> dict[Jaxpr, int]:
     """The number of calls of each body, directly or through other calls, but not from within `units`. Innermost bodies
     come first."""
-    count = dict.fromkeys(distinct(jaxpr), 0)
+    count = dict.fromkeys(distinct_jaxprs(jaxpr), 0)
     count[jaxpr] = 1
     for caller in reversed(count):  # callers before callees
         for eqn in caller.eqns if count[caller] and (caller is jaxpr or caller not in units) else ():

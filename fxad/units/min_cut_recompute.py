@@ -27,7 +27,7 @@ from typing import Final, TypeAlias, final
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
-from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Var, distinct
+from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Var, distinct_jaxprs
 from fxad.primitives.elementwise.arithmetic import Add, Div, Max, Min, Mul, Neg, Sub
 from fxad.primitives.elementwise.complex_parts import Complex, Conj, Imag, Real
 from fxad.primitives.elementwise.convert import ConvertElementType, StopGradient
@@ -250,7 +250,7 @@ def _later(a: Sequence[int], b: Sequence[int] | None) -> Sequence[int]:
 def plain(jaxpr: Jaxpr) -> Jaxpr:
     """The program with calls inlined, except recomputations, and without `name` equations, which are not used after
     differentiation."""
-    inlined = inline_calls(jaxpr, frozenset(distinct(jaxpr)), recomputations=False)[0]
+    inlined = inline_calls(jaxpr, frozenset(distinct_jaxprs(jaxpr)), recomputations=False)[0]
     b = Builder.like(inlined)
     env: dict[Atom, Atom] = {}
     for eqn in inlined.eqns:

@@ -24,7 +24,7 @@ from typing import Final, final
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
-from fxad.ir import Atom, Eqn, Jaxpr, Lit, Source, Var, distinct
+from fxad.ir import Atom, Eqn, Jaxpr, Lit, Source, Var, distinct_jaxprs
 from fxad.primitives.control.remat import Remat
 from fxad.units.blocks import called, uses
 
@@ -75,7 +75,7 @@ def partition(jaxpr: Jaxpr, units: tuple[Jaxpr, ...], donate: tuple[int, ...] = 
 def inline_callers(jaxpr: Jaxpr, units: frozenset[Jaxpr]) -> tuple[Jaxpr, frozenset[int]]:
     """Inline every call that contains a unit and is not one itself; see `inline_calls`."""
     holding: set[Jaxpr] = set()
-    for body in distinct(jaxpr):
+    for body in distinct_jaxprs(jaxpr):
         if body not in units and any([b in units or b in holding for b in map(called, body.eqns)]):
             holding.add(body)
     return inline_calls(jaxpr, holding)
@@ -130,7 +130,9 @@ def is_recomputation(eqn: Eqn) -> bool:
 
 def recomputes(jaxpr: Jaxpr) -> bool:
     """Returns True if a program contains a recomputation, which saves memory."""
-    return any([is_recomputation(eqn) for body in distinct(jaxpr) for eqn in body.eqns if type(eqn.prim) is Remat])
+    return any(
+        [is_recomputation(eqn) for body in distinct_jaxprs(jaxpr) for eqn in body.eqns if type(eqn.prim) is Remat]
+    )
 
 
 @final

@@ -13,7 +13,7 @@ from operator import add
 from typing import Literal, TypeAlias, final
 
 from fxad.core.dataclasses import dataclass
-from fxad.ir import Atom, Aval, Jaxpr, Lit, Source, place
+from fxad.ir import Atom, Aval, Jaxpr, Lit, Source, source_location
 from fxad.lower import aliases
 from fxad.units.blocks import check_steps
 from fxad.units.pieces import Piece, Pieces, partition
@@ -112,7 +112,7 @@ class Plan:
         steps = [("step", "unit", "frees", "live bytes", "at" if places else "")]
         for k, s in enumerate(self.steps):
             what = f"{s.unit} {self.units[s.unit].body.name}"
-            at = str(place(s.source) or "") if places else ""
+            at = str(source_location(s.source) or "") if places else ""
             steps.append((str(k), what, str(len(s.frees)), f"{s.live_bytes:,}", at))
         return f"{head}{_columns(rows)}\n{_columns(steps)}"
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TypeAlias, final
 
 from fxad.core.builder import Builder
-from fxad.core.liveness import dce
+from fxad.core.dce import dce
 from fxad.ir import Atom, Jaxpr, Var
 from fxad.transforms.cleanup.cse import cse
 from fxad.units.min_cut_recompute import Crossing, Formula, Port

@@ -12,7 +12,7 @@ from typing import Final, final
 
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
-from fxad.ir import HigherOrder, Jaxpr, Primitive, distinct
+from fxad.ir import HigherOrder, Jaxpr, Primitive, distinct_jaxprs
 from fxad.primitives.elementwise.family import Binary, Compare, Unary
 from fxad.primitives.elementwise.select import Clamp, SelectN
 from fxad.primitives.marks import Mark
@@ -41,7 +41,7 @@ class Weight:
 
 def weigh(jaxpr: Jaxpr) -> Weight:
     """`weight` without deep recursion: it computes the weights of nested bodies first, innermost first."""
-    for body in distinct(jaxpr):
+    for body in distinct_jaxprs(jaxpr):
         weight(body)
     return weight(jaxpr)
 

@@ -19,12 +19,12 @@ from typing_extensions import CapsuleType
 from fxad import dtypes
 from fxad.errors import ArgumentError, DTypeError, ExecutionError, ShapeError
 from fxad.ir import Aval, NDArray
-from fxad.lowering.door import _jax
-from fxad.xla.client import Device, default_device, forked, known_device
+from fxad.lowering.jaxlib import _jax
+from fxad.xla.client import Device, default_device, device_of_raw, in_forked_child
 from fxad.xla.compat import ArrayType, OneDevice, reason
 from fxad.xla.dlpack import copy_out, header
-from fxad.xla.failures import failed, pinned, stand_in
-from fxad.xla.garbage import Shared, collect, due
+from fxad.xla.failures import pinned, placeholder, value_error
+from fxad.xla.garbage import CollectsGarbage, collect_garbage, collection_due
 from fxad.xla.sharded import ManyDevices, assembled, divided, gathered, is_sharded
 
 Buffer: TypeAlias = _jax.ArrayImpl
@@ -62,7 +62,7 @@ _CUDA: Final = 2
 
 
 @runtime_checkable
-class Exporter(Protocol):
+class SupportsDLPack(Protocol):
     """Anything that offers its memory through DLPack."""
 
     def __dlpack__(self) -> CapsuleType:
@@ -85,7 +85,7 @@ def to_buffer(value: object, aval: Aval, device: Device | None = None) -> Buffer
     if not isinstance(value, np.ndarray):
         if isinstance(value, bool | int | float | complex | np.generic):
             value = _scalar(value, aval)
-        elif isinstance(value, Exporter):
+        elif isinstance(value, SupportsDLPack):
             capsule = value.__dlpack__()
             if value.__dlpack_device__()[0] not in _HOST:
                 return _import(capsule, aval, device)
@@ -100,7 +100,7 @@ def to_buffer(value: object, aval: Aval, device: Device | None = None) -> Buffer
     if not _immutable(array) or array.ctypes.data % _ALIGNED:
         return _host_put(array, aval, device.sharding, _COPY, stays)
     buffer = _host_put(array, aval, device.sharding, _SHARE, stays)
-    buffer.__dict__[_SHARED] = Shared()
+    buffer.__dict__[_SHARED] = CollectsGarbage()
     return buffer
 
 
@@ -114,7 +114,7 @@ def _host_put(
         buffer = _put(ArrayType(aval), where, [array], [where._device], committed, False, semantics, True)
     except _jax.JaxRuntimeError as e:
         raise ExecutionError(f"to_buffer: {aval} to {where._device}: {reason(e)}", remedy=_ROOM) from e
-    collect()  # the array, where it was copied
+    collect_garbage()  # the array, where it was copied
     return buffer
 
 
@@ -122,7 +122,7 @@ _SHARED: Final = "fxad_shared"  # in the dictionary of a buffer
 _ROOM: Final = "free memory of the device, or choose another device"
 
 
-def held_on(array: NDArray, aval: Aval, device: Device) -> Buffer:
+def constant_buffer(array: NDArray, aval: Aval, device: Device) -> Buffer:
     """A constant of a program as an uncommitted buffer on its device."""
     return _host_put(array, aval, device.sharding, _COPY, committed=False)
 
@@ -177,8 +177,8 @@ def to_numpy(buffer: Buffer) -> NDArray:
     float8), else a copy. Raises: ExecutionError if its computation failed, or if it was deleted.
     """
     commitments.enter()
-    if next(due):
-        collect()
+    if next(collection_due):
+        collect_garbage()
     try:
         buffer.block_until_ready()
         if is_sharded(buffer):
@@ -189,7 +189,7 @@ def to_numpy(buffer: Buffer) -> NDArray:
             return np.asarray(pinned(buffer, _view))  # of what has no view, `asarray` makes an array of objects
         return copy_out(pinned(buffer, _jax.buffer_to_dlpack_managed_tensor))
     except (_jax.JaxRuntimeError, BufferError) as e:
-        raise failed("to_numpy", e, buffer) from e
+        raise value_error("to_numpy", e, buffer) from e
 
 
 _to_host: Final = methodcaller("_single_device_array_to_np_array_did_copy")
@@ -224,7 +224,7 @@ def to_dlpack(
     if copy is False and (old or dtype in _NO_PROTOCOL or dl_device not in (None, here)):
         raise BufferError(f"an immutable {dtype.name} array is not exported so without a copy: leave out copy=False")
     if here[0] not in _HOST and dl_device in (None, here):
-        return _jax.buffer_to_dlpack_managed_tensor(twin(buffer), stream)
+        return _jax.buffer_to_dlpack_managed_tensor(copy_buffer(buffer), stream)
     array = to_numpy(buffer)
     if dtype in _NO_PROTOCOL:
         # a consumer may write to it; nobody but the capsule holds this copy
@@ -235,7 +235,7 @@ def to_dlpack(
     return cast(_Versioned, array).__dlpack__(max_version=max_version, copy=None)
 
 
-def twin(buffer: Buffer) -> Buffer:
+def copy_buffer(buffer: Buffer) -> Buffer:
     """A copy on the same device, committed if the buffer is. It does not wait. In a forked child, where nothing is
     donated, it returns the buffer itself.
 
@@ -243,18 +243,18 @@ def twin(buffer: Buffer) -> Buffer:
     """
     if buffer.is_deleted():
         block(buffer, "copy")
-    if forked():
+    if in_forked_child():
         return buffer
     if is_sharded(buffer):
         return assembled(
             Aval(buffer.aval.shape, buffer.aval.dtype),
             cast(ManyDevices, buffer._sharding),
-            [twin(part) for part in buffer._arrays],
+            [copy_buffer(part) for part in buffer._arrays],
         )
     try:
         return _moved(buffer, cast(OneDevice, buffer._sharding), _jax.ArrayCopySemantics.ALWAYS_COPY)
     except _jax.JaxRuntimeError as e:
-        raise failed("copy", e, buffer) from e
+        raise value_error("copy", e, buffer) from e
 
 
 def _moved(buffer: Buffer, where: OneDevice, semantics: _jax.ArrayCopySemantics) -> Buffer:
@@ -271,7 +271,7 @@ def dlpack_device(buffer: Buffer) -> tuple[int, int]:
 
 def device_of(buffer: Buffer) -> Device:
     """The device of the value, also after its deletion."""
-    return known_device(_place(buffer))
+    return device_of_raw(_place(buffer))
 
 
 def _place(buffer: Buffer) -> _jax.Device:
@@ -283,7 +283,7 @@ def _platform(buffer: Buffer) -> str:
     return _place(buffer).platform
 
 
-def dlpack_aval(value: Exporter) -> Aval:
+def dlpack_aval(value: SupportsDLPack) -> Aval:
     """The type of an object with DLPack support. Raises: DTypeError for a dtype fxad does not have."""
     h = header(value.__dlpack__())
     return Aval(h.shape, h.dtype)
@@ -300,7 +300,7 @@ def transfer(buffer: Buffer, device: Device) -> Buffer:
     try:
         there = _moved(buffer, device.sharding, _jax.ArrayCopySemantics.REUSE_INPUT)
     except _jax.JaxRuntimeError as e:
-        raise failed("transfer", e, buffer) from e
+        raise value_error("transfer", e, buffer) from e
     return there._rewrap_with_aval_and_sharding(there.aval, there._sharding)  # committed, as it was put there by name
 
 
@@ -316,24 +316,24 @@ def resharded(buffer: Buffer, where: ManyDevices) -> Buffer:
 def block(buffer: Buffer, what: str = "block") -> None:
     """Wait until the value is there, for `what`. Raises: ExecutionError when computing it failed, or it was deleted."""
     commitments.enter()
-    if next(due):
-        collect()
+    if next(collection_due):
+        collect_garbage()
     try:
         buffer.block_until_ready()
     except _jax.JaxRuntimeError as e:
-        raise failed(what, e, buffer) from e
+        raise value_error(what, e, buffer) from e
 
 
 def is_ready(buffer: Buffer) -> bool:
     """Returns True if the value is available without waiting. Raises: ExecutionError if it was deleted."""
     if buffer.is_deleted():
         block(buffer, "is_ready")
-    if next(due):
-        collect()
+    if next(collection_due):
+        collect_garbage()
     try:
         return buffer.is_ready()
     except _jax.JaxRuntimeError as e:
-        raise failed("is_ready", e, buffer) from e
+        raise value_error("is_ready", e, buffer) from e
 
 
 def is_deleted(buffer: Buffer) -> bool:
@@ -352,7 +352,7 @@ def delete(buffer: Buffer) -> None:
         buffer.clone().delete()
 
 
-def remains(buffer: Buffer) -> Buffer:
+def donated_placeholder(buffer: Buffer) -> Buffer:
     """A placeholder without memory for a donated buffer.
 
     jaxlib refuses a call with the placeholder. XLA would refuse a call with the buffer too, but also write to stderr.
@@ -365,4 +365,4 @@ def remains(buffer: Buffer) -> Buffer:
         made.delete()
         return made
 
-    return stand_in(buffer, make)
+    return placeholder(buffer, make)

@@ -28,12 +28,12 @@ from fxad.core.single_flight import FLIGHTS
 from fxad.errors import CacheError, CacheWarning, ParameterError, warn
 from fxad.ir import Jaxpr
 from fxad.xla.client import Device, default_device
-from fxad.xla.disk_tier import DiskTier, Made
+from fxad.xla.disk_tier import CachedExecutable, DiskTier
 from fxad.xla.executable import DEFAULT, CompileOptions, LoadedProgram
-from fxad.xla.explanation import Carrier, Explanation, Key, explained, program_of, with_units
-from fxad.xla.in_flight import begin
+from fxad.xla.explanation import Explanation, HasJaxpr, Key, explain_miss, explain_miss_of_units, to_jaxpr
+from fxad.xla.in_flight import begin_compilation
 from fxad.xla.serialized import footprint, serialized
-from fxad.xla.sources import compiled, size
+from fxad.xla.sources import compile_uncached, size_text
 
 _Slot: TypeAlias = tuple[Jaxpr, Key]
 Path: TypeAlias = str | PathLike[str]
@@ -49,7 +49,7 @@ _log: Final = logging.getLogger("fxad")
 
 
 @final
-class Other(Enum):
+class SpecialDirectory(Enum):
     """Directories without a path: the current one (SAME), and that of the environment variable FXAD_CACHE_DIR."""
 
     SAME = 0
@@ -172,21 +172,21 @@ class _Settings:
 
     __slots__ = ("_dir", "_opened", "_tier", "disk_bytes", "max_bytes")
 
-    def __init__(self, max_bytes: int, dir: Path | None | Other, disk_bytes: int) -> None:
+    def __init__(self, max_bytes: int, dir: Path | None | SpecialDirectory, disk_bytes: int) -> None:
         self.max_bytes, self.disk_bytes = _budget("max_bytes", max_bytes), _budget("disk_bytes", disk_bytes)
         self._dir = dir
-        self._tier = None if dir is None or isinstance(dir, Other) else DiskTier(dir, self.disk_bytes)
+        self._tier = None if dir is None or isinstance(dir, SpecialDirectory) else DiskTier(dir, self.disk_bytes)
         # the directory of the environment variable, once it has been read
         self._opened: dict[None, tuple[Path | None, DiskTier | None]] = {}
 
     @property
-    def dir(self) -> Path | None | Other:
+    def dir(self) -> Path | None | SpecialDirectory:
         """The directory."""
         return self._opened[None][0] if None in self._opened else self._dir
 
     def disk(self) -> DiskTier | None:
         """The disk tier. The environment variable is read at first use. An unusable directory there is a warning."""
-        if self._dir is not Other.ENVIRONMENT:
+        if self._dir is not SpecialDirectory.ENVIRONMENT:
             return self._tier
         if None not in self._opened:
             named, problem = os.environ.get(_VARIABLE) or None, ""
@@ -216,7 +216,9 @@ class Cache:
 
     __slots__ = ("_contents", "_settings")
 
-    def __init__(self, max_bytes: int = MEMORY, dir: Path | None | Other = None, disk_bytes: int = DISK) -> None:
+    def __init__(
+        self, max_bytes: int = MEMORY, dir: Path | None | SpecialDirectory = None, disk_bytes: int = DISK
+    ) -> None:
         self._settings = _Settings(max_bytes, dir, disk_bytes)
         self._contents = _Contents()
 
@@ -229,7 +231,11 @@ class Cache:
             tier.directory.clear()
 
     def configure(
-        self, *, dir: Path | None | Other = Other.SAME, max_bytes: int | None = None, disk_bytes: int | None = None
+        self,
+        *,
+        dir: Path | None | SpecialDirectory = SpecialDirectory.SAME,
+        max_bytes: int | None = None,
+        disk_bytes: int | None = None,
     ) -> None:
         """Change the directory and the budgets. Omitted settings keep their values; `dir=None` means no directory.
 
@@ -238,7 +244,7 @@ class Cache:
         now = self._settings
         self._settings = _Settings(
             now.max_bytes if max_bytes is None else max_bytes,
-            now.dir if dir is Other.SAME else dir,
+            now.dir if dir is SpecialDirectory.SAME else dir,
             now.disk_bytes if disk_bytes is None else disk_bytes,
         )
         self._contents.evict(self._settings.max_bytes)
@@ -264,7 +270,7 @@ class Cache:
 
     def _make(self, slot: _Slot, entry: _Entry) -> LoadedProgram:
         source, (options, device) = slot
-        begin(f"compile of {source.name}", device)
+        begin_compilation(f"compile of {source.name}", device)
         tier = self._settings.disk()
         found = tier.find(source, device, options) if tier is not None else None
         written = False
@@ -288,28 +294,28 @@ class Cache:
         contents.hold(slot, entry, made.program, self._settings.max_bytes)
         return made.program
 
-    def _compiled(self, slot: _Slot, tier: DiskTier | None) -> tuple[Made, bool]:
+    def _compiled(self, slot: _Slot, tier: DiskTier | None) -> tuple[CachedExecutable, bool]:
         """Compile a program and store it on disk. Returns the executable, and True if it was stored."""
         source, (options, device) = slot
         start = time.perf_counter()
-        made = compiled(source, options, device)
+        made = compile_uncached(source, options, device)
         seconds = time.perf_counter() - start
         _log.info(
             "compiled %s for %s in %.1f ms: %s, %s temporary bytes%s%s",
-            *(source.name, device, 1e3 * seconds, size(source), f"{made.program.origin.memory.temp_bytes:,}"),
+            *(source.name, device, 1e3 * seconds, size_text(source), f"{made.program.origin.memory.temp_bytes:,}"),
             "" if options == DEFAULT else f", with {options}",
             self._unlike(slot) if _log.isEnabledFor(logging.INFO) else "",
         )
         payload = serialized(made.program)
         written = tier is not None and tier.keep(source, device, options, made, payload, seconds)
-        return Made(made.program, seconds, footprint(made.program, made.text, payload)), written
+        return CachedExecutable(made.program, seconds, footprint(made.program, made.text, payload)), written
 
     def _unlike(self, slot: _Slot) -> str:
         """The difference of a program from the most similar held one of the same name, for the log."""
         source, key = slot
         slots = reversed(self._contents.slots())
         held = [(p, k) for (p, k), _ in slots if p.name == source.name]
-        difference = explained(source, key, held).difference
+        difference = explain_miss(source, key, held).difference
         return f"; the nearest of that name differs at {difference}" if difference is not None else ""
 
     def hold_planned(self, jaxpr: Jaxpr) -> None:
@@ -354,10 +360,10 @@ class Cache:
     def explain(self) -> str: ...
     @overload
     def explain(
-        self, program: Jaxpr | Carrier, options: CompileOptions = DEFAULT, device: Device | None = None
+        self, program: Jaxpr | HasJaxpr, options: CompileOptions = DEFAULT, device: Device | None = None
     ) -> Explanation: ...
     def explain(
-        self, program: Jaxpr | Carrier | None = None, options: CompileOptions = DEFAULT, device: Device | None = None
+        self, program: Jaxpr | HasJaxpr | None = None, options: CompileOptions = DEFAULT, device: Device | None = None
     ) -> str | Explanation:
         """Explain a cache miss: the most similar held program, and the first difference. If the program runs as units,
         explain its largest unit that is not held.
@@ -373,7 +379,7 @@ class Cache:
             return "\n".join([_line(slot, entry) for slot, entry in sorted(held, key=lambda row: -row[1].seconds)])
         key = options, device or default_device()
         programs = [(source, k) for (source, k), _ in reversed(held)]
-        return with_units(program_of(program), key, programs)
+        return explain_miss_of_units(to_jaxpr(program), key, programs)
 
 
 def _budget(name: str, value: object) -> int:
@@ -388,11 +394,11 @@ def _line(slot: _Slot, entry: _Entry) -> str:
     return f"{1e3 * entry.seconds:9.1f} ms {entry.hits:6d} hits {entry.bytes:10d} bytes  {device}  {source!r}{how}"
 
 
-cache: Final = Cache(dir=Other.ENVIRONMENT)
+cache: Final = Cache(dir=SpecialDirectory.ENVIRONMENT)
 _in_force: Final[ContextVar[Cache]] = ContextVar("fxad_cache", default=cache)
 
 
-def cache_in_force() -> Cache:
+def active_cache() -> Cache:
     """The active cache: that of the enclosing `with` block, else the process's own."""
     return _in_force.get()
 

@@ -19,7 +19,7 @@ from weakref import proxy
 from fxad.core.dataclasses import dataclass
 from fxad.core.single_flight import FLIGHTS
 from fxad.errors import ExecutionError, ParameterError
-from fxad.lowering.door import _jax, xla_client
+from fxad.lowering.jaxlib import _jax, xla_client
 from fxad.xla.compat import OneDevice, reason
 
 # Packages that contain XLA for CUDA as a PJRT plugin, newest first.
@@ -63,7 +63,7 @@ class _Clients:
         self._forked = bool(self._devices)
         self.default = None
         if self._forked:  # the destructor of a client waits for its threads, which would hang in a child
-            never_let_go(self)
+            keep_alive_at_exit(self)
 
     def check_process(self, what: str) -> None:
         if self._forked:
@@ -161,7 +161,7 @@ def _cuda_client() -> _jax.Client:
     )
 
 
-def tell_forked(one: object) -> None:
+def register_after_fork(one: object) -> None:
     """Call the method `after_fork` of an object in every forked child.
 
     Python never frees a registered function, nor anything that it refers to, such as the globals of its module. So only
@@ -172,14 +172,14 @@ def tell_forked(one: object) -> None:
         os.register_at_fork(after_in_child=partial(methodcaller("after_fork"), proxy(one)))
 
 
-def never_let_go(one: _Clients) -> None:
+def keep_alive_at_exit(one: _Clients) -> None:
     """Keep clients alive beyond interpreter exit."""
     os.register_at_fork(after_in_child=one.after_fork)
 
 
 _clients: Final = _Clients()
-tell_forked(_clients)
-tell_forked(FLIGHTS)
+register_after_fork(_clients)
+register_after_fork(FLIGHTS)
 
 
 def devices(platform: str | None = None) -> tuple[Device, ...]:
@@ -190,17 +190,17 @@ def devices(platform: str | None = None) -> tuple[Device, ...]:
     return _clients.devices(platform or os.environ.get("FXAD_PLATFORM") or "cpu")
 
 
-def check_process(what: str) -> None:
+def check_not_forked(what: str) -> None:
     """Check that this process was not forked from one with clients, where `what` would hang. Raises: ExecutionError."""
     _clients.check_process(what)
 
 
-def forked() -> bool:
+def in_forked_child() -> bool:
     """Returns True if this process was forked from one with clients, so that it cannot compute."""
     return _clients._forked
 
 
-def known_device(raw: _jax.Device) -> Device:
+def device_of_raw(raw: _jax.Device) -> Device:
     """The device of a jaxlib device."""
     return _clients.known(raw)
 
@@ -215,6 +215,6 @@ def set_cpu_devices(count: int) -> None:
     _clients.set_cpu_devices(count)
 
 
-def settle() -> None:
+def wait_for_live_arrays() -> None:
     """Wait for the computations whose results are live."""
     _clients.settle()

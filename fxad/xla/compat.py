@@ -13,7 +13,7 @@ from typing import Final, final
 import numpy as np
 
 from fxad.ir import Aval, NDArray, Shape
-from fxad.lowering.door import _jax, xla_client
+from fxad.lowering.jaxlib import _jax, xla_client
 
 
 @final

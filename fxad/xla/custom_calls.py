@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Final, final
 
 from fxad.errors import CompileError
-from fxad.lowering.door import _lapack, xla_client
+from fxad.lowering.jaxlib import _lapack, xla_client
 
 _TARGET: Final = re.compile(r'call_target_name = "([^"]*)"')
 _TYPED: Final = 1  # XLA's typed FFI
@@ -80,17 +80,17 @@ def _lapack_name(target: str) -> str:
 _targets: Final = _Targets()
 
 
-def called(source: str) -> frozenset[str]:
+def custom_call_targets(source: str) -> frozenset[str]:
     """The functions that a module calls by name."""
     return frozenset(_TARGET.findall(source)) if "stablehlo.custom_call" in source else frozenset()
 
 
-def in_every_process(targets: Iterable[str]) -> bool:
+def are_portable(targets: Iterable[str]) -> bool:
     """Returns True if these functions are the same in every process: library functions are, user callbacks are not."""
     return all([t.startswith("fxad_") and t.split("_")[1] in _LAPACK for t in targets])
 
 
-def provide(targets: Iterable[str], platform: str) -> None:
+def register_targets(targets: Iterable[str], platform: str) -> None:
     """Register functions with XLA before it compiles a call. Raises: CompileError if the platform lacks one."""
     ours = {t for t in targets if t.startswith("fxad_")}
     if ours:

@@ -10,14 +10,14 @@ from fxad.core.dataclasses import dataclass
 from fxad.errors import CompileError, ParameterError
 from fxad.ir import Aval
 from fxad.lower import LoweredModule
-from fxad.lowering.door import _jax
+from fxad.lowering.jaxlib import _jax
 from fxad.xla import custom_calls, host_calls
 from fxad.xla.buffers import Buffer, commitments, resharded
 from fxad.xla.client import Device
 from fxad.xla.compat import compile_options, partitioned_options, reason, result_handler
-from fxad.xla.failures import MemoryStats, Origin, Refused, ResultHandler, refused
-from fxad.xla.garbage import collect, due
-from fxad.xla.host_calls import Results, Start, Waiting
+from fxad.xla.failures import MemoryStats, Origin, ResultHandler, XlaRuntimeError, execution_error
+from fxad.xla.garbage import collect_garbage, collection_due
+from fxad.xla.host_calls import Results, Start, SynchronousStart
 from fxad.xla.sharded import ManyDevices, devices_for, shardings
 
 
@@ -92,7 +92,7 @@ class CostStats:
     transcendentals: float
 
 
-class Described(Protocol):
+class ProgramDescription(Protocol):
     """The description of a compiled program: its types, the user's function, and its first line."""
 
     @property
@@ -127,15 +127,15 @@ class Launchable(Protocol):
 def launch(program: Launchable, buffers: Sequence[Buffer], handlers: Sequence[ResultHandler]) -> list[Buffer]:
     """Start a compiled program, and make its results with the handlers, which commit them to the device or not.
 
-    The usual calls (`fxad.execution.calls`, `fxad.numpy.apply`) inline this code, to save a Python frame.
+    The usual dispatch (`fxad.execution.dispatch`, `fxad.numpy.apply`) inline this code, to save a Python frame.
     Raises: ExecutionError when XLA refuses the call.
     """
-    if next(due):
-        collect()
+    if next(collection_due):
+        collect_garbage()
     try:
         return program.start(buffers).consume_with_handlers(handlers)
-    except Refused as e:
-        raise refused(e, buffers, program.origin) from e
+    except XlaRuntimeError as e:
+        raise execution_error(e, buffers, program.origin) from e
 
 
 @final
@@ -181,9 +181,9 @@ class LoadedProgram:
     def __init__(
         self,
         raw: _jax.LoadedExecutable,
-        program: Described,
+        program: ProgramDescription,
         device: Device,
-        waiting: Waiting | None = None,
+        waiting: SynchronousStart | None = None,
         placed: Placed | None = None,
     ) -> None:
         self.raw = raw
@@ -220,7 +220,7 @@ class LoadedProgram:
 def compile_module(lowered: LoweredModule, options: CompileOptions, device: Device) -> LoadedProgram:
     """Compile for a device, without a cache; `Cache` has one. Raises: CompileError."""
     source = lowered.source(options.donate)
-    custom_calls.provide(custom_calls.called(source), device.platform)
+    custom_calls.register_targets(custom_calls.custom_call_targets(source), device.platform)
     placed = None
     if lowered.placement is not None:
         on = devices_for(lowered.placement.devices, device.platform, lowered.name)
@@ -237,7 +237,7 @@ def compile_module(lowered: LoweredModule, options: CompileOptions, device: Devi
             raw = device.client.compile_and_load(source, [d.raw for d in placed.devices], given)
             return LoadedProgram(raw, lowered, placed.devices[0], placed=placed)
         if lowered.waits:
-            raw, start = host_calls.compiled(source, lowered.host, device, given)
+            raw, start = host_calls.compile_with_callbacks(source, lowered.host, device, given)
             return LoadedProgram(raw, lowered, device, start)
         raw = device.client.compile_and_load(source, device.raw_list, given)
     except _jax.JaxRuntimeError as e:

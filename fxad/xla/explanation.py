@@ -12,7 +12,7 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.diff import Difference, diff
 from fxad.core.memo import by_value
 from fxad.errors import ArgumentError, described
-from fxad.ir import Jaxpr, distinct
+from fxad.ir import Jaxpr, distinct_jaxprs
 from fxad.passes import plan_of
 from fxad.xla.client import Device
 from fxad.xla.executable import CompileOptions
@@ -22,7 +22,7 @@ Key: TypeAlias = tuple[CompileOptions, Device]
 
 
 @runtime_checkable
-class Carrier(Protocol):
+class HasJaxpr(Protocol):
     """The interface of `fxad.Program`, which this layer must not import."""
 
     @property
@@ -30,11 +30,11 @@ class Carrier(Protocol):
         """The program."""
 
 
-def program_of(value: object) -> Jaxpr:
+def to_jaxpr(value: object) -> Jaxpr:
     """The program of a `Program`, or itself. Raises: ArgumentError."""
     if isinstance(value, Jaxpr):
         return value
-    if isinstance(value, Carrier) and isinstance(value.jaxpr, Jaxpr):
+    if isinstance(value, HasJaxpr) and isinstance(value.jaxpr, Jaxpr):
         return value.jaxpr
     raise ArgumentError(
         f"cache.explain: {described(value)} is not a program: {value!r:.60}", remedy="trace the function first"
@@ -62,21 +62,21 @@ class Explanation:
         return "\n".join(lines)
 
 
-def with_units(jaxpr: Jaxpr, key: Key, held: Sequence[tuple[Jaxpr, Key]]) -> Explanation:
+def explain_miss_of_units(jaxpr: Jaxpr, key: Key, held: Sequence[tuple[Jaxpr, Key]]) -> Explanation:
     """The explanation of a program, or of its largest missing unit. The program may be held as a whole or as units."""
-    found = explained(jaxpr, key, held)
+    found = explain_miss(jaxpr, key, held)
     options, device = key
     plan = plan_of(jaxpr, "auto", options.donate)
     if found.held or found.nearest is jaxpr or len(plan.steps) == 1:
         return found
     for unit in sorted(plan.units, key=lambda u: -u.equations):
-        part = explained(unit.body, (replace(options, donate=unit.donate), device), held)
+        part = explain_miss(unit.body, (replace(options, donate=unit.donate), device), held)
         if not part.held:
             return part
     return Explanation(jaxpr, True, None, None)
 
 
-def explained(jaxpr: Jaxpr, key: Key, held: Sequence[tuple[Jaxpr, Key]]) -> Explanation:
+def explain_miss(jaxpr: Jaxpr, key: Key, held: Sequence[tuple[Jaxpr, Key]]) -> Explanation:
     """The explanation of a program, given the held ones, most recently used first.
 
     The nearest is the program itself under another key, else the one that shares the most equations with it.
@@ -112,7 +112,7 @@ def _likeness(mine: Mapping[Hashable, int], other: Jaxpr) -> float:
 def _features(jaxpr: Jaxpr) -> Mapping[Hashable, int]:
     """Features of a program for the similarity: its types, and counts of operations and of operations with types."""
     found: Counter[Hashable] = Counter([jaxpr.in_avals, jaxpr.out_avals])
-    for body in distinct(jaxpr):
+    for body in distinct_jaxprs(jaxpr):
         for eqn in body.eqns:
             avals = tuple([x.aval for x in eqn.ins])
             found[eqn.prim.name] += 1

@@ -15,13 +15,13 @@ from weakref import ref
 
 from fxad.core.dataclasses import dataclass
 from fxad.errors import ExecutionError
-from fxad.ir import Source, place
-from fxad.lowering.door import _jax
+from fxad.ir import Source, source_location
+from fxad.lowering.jaxlib import _jax
 from fxad.xla.compat import ArrayType, reason
 
 T = TypeVar("T")
 
-Refused: Final = _jax.JaxRuntimeError
+XlaRuntimeError: Final = _jax.JaxRuntimeError
 ResultHandler: TypeAlias = _jax.ResultHandler
 
 _DONATED: Final = "fxad_donated"  # in the dictionary of a buffer
@@ -53,7 +53,7 @@ class Origin:
 
 
 @final
-class Donated:
+class DonationRecord:
     """The program that a buffer was donated to, and the user's line of the call. `left` are placeholders for such
     buffers."""
 
@@ -64,14 +64,14 @@ class Donated:
         self.left: dict[tuple[_jax.Sharding, bool], _jax.ArrayImpl] = {}
 
     def __str__(self) -> str:
-        at = place(self.source)
+        at = source_location(self.source)
         return f"donated to {self.program} at {at}" if at else f"donated to {self.program}"
 
 
-Taking: TypeAlias = tuple[Donated, int]  # a new tuple for each call; the second is its thread
+DonatingCall: TypeAlias = tuple[DonationRecord, int]  # a new tuple for each call; the second is its thread
 
 
-def take(buffer: _jax.ArrayImpl, call: Taking) -> bool:
+def take_for_donation(buffer: _jax.ArrayImpl, call: DonatingCall) -> bool:
     """Take a buffer for donation. Returns True if no other call has taken it. The buffer keeps a record of the call.
 
     If several threads do this concurrently, one gets True: a dictionary's `setdefault` is atomic. The call waits until
@@ -105,23 +105,24 @@ def pinned(buffer: _jax.ArrayImpl, look: Callable[[_jax.ArrayImpl], T]) -> T:
     pins: dict[ref[_Pin], int] = buffer.__dict__.setdefault(_PINS, {})
     pins[at] = get_ident()
     try:
-        call: Taking | None = buffer.__dict__.get(_DONATED)  # read after pinning, since `take` records the call first
+        # read after pinning, since `take_for_donation` records the call first
+        call: DonatingCall | None = buffer.__dict__.get(_DONATED)
         if call is not None and call[1] != get_ident():  # the donating call itself may copy it to another device
-            raise Refused(GONE)
+            raise XlaRuntimeError(OPERAND_DELETED)
         return look(buffer)
     finally:
         del pins[at]
 
 
-def release(buffer: _jax.ArrayImpl, call: Taking) -> None:
-    """Undo `take`, if this call has taken the buffer and its memory still exists."""
+def undo_donation(buffer: _jax.ArrayImpl, call: DonatingCall) -> None:
+    """Undo `take_for_donation`, if this call has taken the buffer and its memory still exists."""
     if buffer.__dict__.get(_DONATED) is call and not buffer.is_deleted():
         del buffer.__dict__[_DONATED]
 
 
-def stand_in(buffer: _jax.ArrayImpl, make: Callable[[], _jax.ArrayImpl]) -> _jax.ArrayImpl:
+def placeholder(buffer: _jax.ArrayImpl, make: Callable[[], _jax.ArrayImpl]) -> _jax.ArrayImpl:
     """The placeholder of a donated buffer, made once for each line, device and commitment."""
-    call: Taking = buffer.__dict__[_DONATED]
+    call: DonatingCall = buffer.__dict__[_DONATED]
     key = buffer._sharding, buffer._committed
     made = call[0].left.get(key)
     if made is None:
@@ -130,23 +131,23 @@ def stand_in(buffer: _jax.ArrayImpl, make: Callable[[], _jax.ArrayImpl]) -> _jax
     return made
 
 
-def donated(buffer: _jax.ArrayImpl) -> Donated | None:
+def donation_record(buffer: _jax.ArrayImpl) -> DonationRecord | None:
     """The program that a buffer was donated to; None if it was not donated."""
-    call: Taking | None = buffer.__dict__.get(_DONATED)
+    call: DonatingCall | None = buffer.__dict__.get(_DONATED)
     return None if call is None else call[0]
 
 
-def fate(buffer: _jax.ArrayImpl) -> str | None:
+def missing_value_reason(buffer: _jax.ArrayImpl) -> str | None:
     """The reason, as text, why a buffer has no value; None if it has one."""
-    to = donated(buffer)
+    to = donation_record(buffer)
     if to is not None:
         return str(to)
     return "deleted" if buffer.is_deleted() else None
 
 
-def failed(what: str, e: Exception, buffer: _jax.ArrayImpl) -> ExecutionError:
+def value_error(what: str, e: Exception, buffer: _jax.ArrayImpl) -> ExecutionError:
     """The error for a buffer without a value: donated, deleted, or its computation failed."""
-    to = donated(buffer)
+    to = donation_record(buffer)
     if to is not None:
         return ExecutionError(f"{what}: the array was {to}; its memory is used again", remedy=_INSTEAD)
     if buffer.is_deleted():
@@ -170,11 +171,11 @@ class StepRefused(_jax.JaxRuntimeError):
 
 
 # XLA's messages for a deleted operand. A call refused for another reason may have consumed donated operands.
-GONE: Final = "an operand is deleted"
-_GONE: Final = re.compile(rf"{GONE}|to have 1 shards, got: \[|has been deleted|deleted or donated")
+OPERAND_DELETED: Final = "an operand is deleted"
+_GONE: Final = re.compile(rf"{OPERAND_DELETED}|to have 1 shards, got: \[|has been deleted|deleted or donated")
 
 
-def refused(
+def execution_error(
     e: Exception, buffers: Sequence[_jax.ArrayImpl], origin: Origin, path: Callable[[int], str] | None = None
 ) -> ExecutionError:
     """The error for a call that XLA refused. `path` gives the name of an operand in messages."""
@@ -182,7 +183,7 @@ def refused(
     found = None
     if _GONE.search(str(e)):
         read = range(len(buffers)) if step is None else step.reads
-        found = next((_is_gone(k, buffers[k], origin, path) for k in read if fate(buffers[k])), None)
+        found = next((_is_gone(k, buffers[k], origin, path) for k in read if missing_value_reason(buffers[k])), None)
     found = found or _explained(origin.name if path else "execute", e, origin)
     if step is not None:
         found.where = step.where
@@ -191,7 +192,7 @@ def refused(
 
 
 def _is_gone(k: int, b: _jax.ArrayImpl, origin: Origin, path: Callable[[int], str] | None) -> ExecutionError:
-    what, to = f"{origin.name}: {path(k)}" if path else f"execute: operand {k}", donated(b)
+    what, to = f"{origin.name}: {path(k)}" if path else f"execute: operand {k}", donation_record(b)
     if to is not None:
         return ExecutionError(f"{what} was {to}", remedy=_INSTEAD)
     return ExecutionError(f"{what} is deleted", remedy=_KEEP)

@@ -16,18 +16,19 @@ from __future__ import annotations
 from itertools import cycle
 from typing import Final
 
-from fxad.lowering.door import _jax
+from fxad.lowering.jaxlib import _jax
 
 _EVERY: Final = 64
 
-due: Final = cycle([False] * (_EVERY - 1) + [True])  # one for all threads: its `next` is one step of the interpreter
-collect: Final = _jax.collect_garbage
+# One iterator for all threads: its `next` is one step of the interpreter.
+collection_due: Final = cycle([False] * (_EVERY - 1) + [True])
+collect_garbage: Final = _jax.collect_garbage
 
 
-class Shared:
+class CollectsGarbage:
     """Stored in the dictionary of a buffer that shares memory with a NumPy array: frees the array with the buffer."""
 
     __slots__ = ()
 
     def __del__(self) -> None:
-        collect()
+        collect_garbage()

@@ -15,12 +15,12 @@ from typing import Final, Protocol, TypeAlias, final
 from fxad import lowering
 from fxad.errors import CompileError, FxadError
 from fxad.ir import NDArray
-from fxad.lowering.door import _jax
-from fxad.lowering.ordering import DONE
+from fxad.lowering.jaxlib import _jax
+from fxad.lowering.ordered_effects import DONE
 from fxad.primitives.check import Called
 from fxad.xla.client import Device
 from fxad.xla.compat import result_handler
-from fxad.xla.in_flight import executing, on_host
+from fxad.xla.in_flight import call_host_function, execute_with_host_calls
 
 
 class Results(Protocol):
@@ -38,7 +38,7 @@ class _Raised(Exception):  # noqa: N818  not an error of its own: a number that 
 
 
 @final
-class Failures:
+class HostErrors:
     """The exceptions of the host functions of an executable, by numbers that XLA's messages contain. Thread-safe."""
 
     __slots__ = ("_count", "_raised")
@@ -72,12 +72,12 @@ class _Callback:
 
     __slots__ = ("_call", "_failures", "_where")
 
-    def __init__(self, call: Called, where: str, failures: Failures) -> None:
+    def __init__(self, call: Called, where: str, failures: HostErrors) -> None:
         self._call, self._where, self._failures = call, where, failures
 
     def __call__(self, *args: NDArray) -> tuple[NDArray, ...]:
         try:
-            return on_host(self._call.impl, *args)
+            return call_host_function(self._call.impl, *args)
         except FxadError as e:
             raise self._failures.add(e.located(where=self._where)) from e
         except BaseException as e:  # such as KeyboardInterrupt: no failure of the function
@@ -85,18 +85,18 @@ class _Callback:
 
 
 @final
-class Waiting:
+class SynchronousStart:
     """The execution of a program that calls the host. Raises: ExecutionError with what a host function raised."""
 
     __slots__ = ("_done", "_failures", "_start")
 
-    def __init__(self, start: Start, failures: Failures, device: Device) -> None:
+    def __init__(self, start: Start, failures: HostErrors, device: Device) -> None:
         self._start, self._failures = start, failures
         self._done = result_handler(DONE, device.sharding, False, None)
 
     def __call__(self, buffers: Sequence[_jax.ArrayImpl]) -> Results:
         try:  # a small program runs here, in the call
-            return _Results(executing(self._start, buffers), self._done, self._failures)
+            return _Results(execute_with_host_calls(self._start, buffers), self._done, self._failures)
         except _jax.JaxRuntimeError as e:
             self._failures.explain(e)
             raise
@@ -106,29 +106,29 @@ class Waiting:
 class _Results:
     __slots__ = ("_done", "_failures", "_results")
 
-    def __init__(self, results: Results, done: _jax.ResultHandler, failures: Failures) -> None:
+    def __init__(self, results: Results, done: _jax.ResultHandler, failures: HostErrors) -> None:
         self._results, self._done, self._failures = results, done, failures
 
     def consume_with_handlers(self, handlers: Sequence[_jax.ResultHandler], /) -> list[_jax.ArrayImpl]:
-        *arrays, done = executing(self._results.consume_with_handlers, [*handlers, self._done])
+        *arrays, done = execute_with_host_calls(self._results.consume_with_handlers, [*handlers, self._done])
         try:
-            executing(done.block_until_ready)
+            execute_with_host_calls(done.block_until_ready)
         except _jax.JaxRuntimeError as e:
             self._failures.explain(e)
             raise
         return arrays
 
 
-def compiled(
+def compile_with_callbacks(
     source: str, calls: Sequence[tuple[Called, str]], device: Device, options: _jax.CompileOptions
-) -> tuple[_jax.LoadedExecutable, Waiting]:
+) -> tuple[_jax.LoadedExecutable, SynchronousStart]:
     """Compile a module that calls the host. Raises: CompileError off the CPU; what XLA raises."""
     if calls and device.platform != "cpu":
         what, remedy = calls[0][0].refusal
         raise CompileError(f"compile: a program on {device.platform} cannot call {what}", remedy=remedy)
-    failures = Failures()
+    failures = HostErrors()
     callbacks = [_Callback(call, where, failures) for call, where in calls]
     devices = _jax.DeviceList((device.raw,))
     load = device.client.compile_and_load
-    raw = lowering.mlir.parsed(source, lambda module: load(module, devices, options, callbacks))
-    return raw, Waiting(raw.execute_sharded, failures, device)
+    raw = lowering.mlir.with_module(source, lambda module: load(module, devices, options, callbacks))
+    return raw, SynchronousStart(raw.execute_sharded, failures, device)

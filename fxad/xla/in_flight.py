@@ -28,9 +28,9 @@ import numpy as np
 
 from fxad.core.single_flight import FLIGHTS, SingleFlight
 from fxad.ir import Aval
-from fxad.lowering.door import _jax
+from fxad.lowering.jaxlib import _jax
 from fxad.xla.buffers import Commitments, commitments
-from fxad.xla.client import Device, check_process, settle, tell_forked
+from fxad.xla.client import Device, check_not_forked, register_after_fork, wait_for_live_arrays
 from fxad.xla.compat import compile_options, result_handler
 
 P = ParamSpec("P")
@@ -64,7 +64,7 @@ class _Work:
 
     def begin(self, what: str, device: Device) -> None:
         """Called before a compilation in a call of `FLIGHTS`. Raises: ExecutionError in a forked child."""
-        check_process(what)
+        check_not_forked(what)
         self._devices.add(device)
         self.stay()
 
@@ -95,7 +95,7 @@ class _Work:
         self._end_host_functions()
         commitments.__class__ = _Closed
         self._leave()
-        settle()
+        wait_for_live_arrays()
         self._leave()
         for device in self._devices.copy():
             if device.platform == "cpu":  # an accelerator does not run code of this process
@@ -167,8 +167,8 @@ class _Closed(Commitments):
 
 
 atexit.register(_work.end)
-tell_forked(_work)
+register_after_fork(_work)
 
-begin: Final = _work.begin
-executing: Final = _work.executing
-on_host: Final = _work.on_host
+begin_compilation: Final = _work.begin
+execute_with_host_calls: Final = _work.executing
+call_host_function: Final = _work.on_host

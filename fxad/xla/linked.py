@@ -13,11 +13,11 @@ from typing import Final, TypeAlias, cast, final
 import numpy as np
 
 from fxad.errors import CompileError
-from fxad.ir import Aval, place
+from fxad.ir import Aval, source_location
 from fxad.lower import aliases
 from fxad.units.plan import Plan, Step
-from fxad.xla.buffers import Buffer, delete, held_on
-from fxad.xla.cache import cache_in_force
+from fxad.xla.buffers import Buffer, constant_buffer, delete
+from fxad.xla.cache import active_cache
 from fxad.xla.client import Device
 from fxad.xla.compat import result_handler
 from fxad.xla.executable import (
@@ -29,8 +29,8 @@ from fxad.xla.executable import (
 )
 from fxad.xla.executable import cost as cost_of_unit
 from fxad.xla.executable import memory as memory_of_unit
-from fxad.xla.failures import GONE, MemoryStats, Origin, Refused, ResultHandler, StepRefused
-from fxad.xla.garbage import collect, due
+from fxad.xla.failures import OPERAND_DELETED, MemoryStats, Origin, ResultHandler, StepRefused, XlaRuntimeError
+from fxad.xla.garbage import collect_garbage, collection_due
 from fxad.xla.host_calls import Start
 from fxad.xla.progress import progress
 
@@ -78,7 +78,7 @@ class LinkedProgram:
         # each step has its own handlers; the identity of these lists tells if results are committed
         self.handlers: list[ResultHandler] = []
         self.committed: list[ResultHandler] = []
-        self._constants = [held_on(np.array(c.array), c.aval, device) for c in plan.constants]
+        self._constants = [constant_buffer(np.array(c.array), c.aval, device) for c in plan.constants]
         self._outs = _pick(plan.outs)
         lines = {s.unit: line for s in reversed(plan.steps) if (line := _where(s))}  # the first step of each unit
         whole = memory(self)
@@ -109,14 +109,14 @@ class LinkedProgram:
         try:
             for calls, donated in self._parts:
                 for start, handlers, pick, dead in calls:
-                    if next(due):
-                        collect()
+                    if next(collection_due):
+                        collect_garbage()
                     extend(start(pick(slots)).consume_with_handlers(handlers))
                     for k in dead:
                         slots[k] = None
                 for k in donated:
                     delete(buffers[k])
-        except Refused as e:
+        except XlaRuntimeError as e:
             raise self._refused(e, self._running(len(buffers), len(slots)), len(buffers)) from e
         return _Done(list(self._outs(slots)), self.committed)
 
@@ -135,7 +135,7 @@ class LinkedProgram:
         gone = {k for k, b in enumerate(buffers) if b.is_deleted()}
         step = next((s for s in self.plan.steps if not gone.isdisjoint(s.ins)), None) if gone else None
         if step is not None:
-            raise self._refused(Refused(GONE), step, len(buffers))
+            raise self._refused(XlaRuntimeError(OPERAND_DELETED), step, len(buffers))
 
     def _running(self, operands: int, made: int) -> Step:
         """The step that was running when `made` slots existed."""
@@ -170,7 +170,7 @@ def _unit_text(plan: Plan, k: int) -> str:
 
 
 def _where(step: Step) -> str:
-    return str(place(step.source) or "")
+    return str(source_location(step.source) or "")
 
 
 # XLA uses about two cores to compile one program.
@@ -183,7 +183,7 @@ def link(plan: Plan, device: Device, options: CompileOptions = DEFAULT) -> Runna
     Raises: CompileError naming the unit and the user's line.
     """
     if len(plan.steps) == 1:
-        return cache_in_force()(plan.units[0].body, device, replace(options, donate=plan.units[0].donate))
+        return active_cache()(plan.units[0].body, device, replace(options, donate=plan.units[0].donate))
     programs: list[LoadedProgram | None] = [None] * len(plan.units)
     for k, program in progress(_compiled(plan, device, options), len(plan.units), f"compiling {plan.name}"):
         programs[k] = program
@@ -196,7 +196,7 @@ def _compiled(plan: Plan, device: Device, options: CompileOptions) -> Iterator[t
     def compile_unit(k: int) -> tuple[int, LoadedProgram]:
         unit = plan.units[k]
         try:
-            return k, cache_in_force()(unit.body, device, replace(options, donate=unit.donate))
+            return k, active_cache()(unit.body, device, replace(options, donate=unit.donate))
         except CompileError as e:
             step = next(s for s in plan.steps if s.unit == k)
             raise e.located(equation=_unit_text(plan, k), where=_where(step))

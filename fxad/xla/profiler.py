@@ -13,7 +13,7 @@ from typing import Final, final
 
 from fxad.core.weak import WeakTable
 from fxad.errors import ArgumentError, ExecutionError, ParameterError, described
-from fxad.lowering.door import _jax, _profiler
+from fxad.lowering.jaxlib import _jax, _profiler
 from fxad.xla.compat import reason
 
 

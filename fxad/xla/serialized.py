@@ -10,8 +10,8 @@ from typing import Final, final
 
 from fxad.core.atomic_file import checksum
 from fxad.core.memo import by_value
-from fxad.ir import Jaxpr, distinct
-from fxad.lowering.door import _jax, jaxlib_version
+from fxad.ir import Jaxpr, distinct_jaxprs
+from fxad.lowering.jaxlib import _jax, jaxlib_version
 from fxad.primitives.check import Check
 from fxad.primitives.control.shard_map import ShardMap
 from fxad.primitives.host_call import HostCall
@@ -20,7 +20,7 @@ from fxad.xla.client import Device
 from fxad.xla.compat import compile_options, reason
 from fxad.xla.disk import Stored
 from fxad.xla.executable import CompileOptions, LoadedProgram
-from fxad.xla.sources import Compiled, described
+from fxad.xla.sources import Compilation, describe_program
 
 # Memory of an executable on the CPU, as measured (jaxlib 0.10.2, resident bytes over 200 small
 # and 20 large programs): 80 to 170 kB however small, and 2 to 3 times its serialized bytes.
@@ -52,7 +52,7 @@ def footprint(program: LoadedProgram, text: int, payload: bytes) -> int:
 # ------------------------------------------------------------------------------------------------------------- keys
 
 
-def storable(source: Jaxpr) -> bool:
+def is_storable(source: Jaxpr) -> bool:
     """Returns True if the digest of a program determines its executable."""
     return _ours(source)
 
@@ -61,13 +61,13 @@ def storable(source: Jaxpr) -> bool:
 def _ours(jaxpr: Jaxpr) -> bool:
     """False for programs with calls of the host, which belong to this process, and for programs with primitives from
     outside fxad, since a change of their lowering cannot be detected."""
-    kinds = {type(eqn.prim) for body in distinct(jaxpr) for eqn in body.eqns}
+    kinds = {type(eqn.prim) for body in distinct_jaxprs(jaxpr) for eqn in body.eqns}
     ours = all([kind.__module__.startswith("fxad.") for kind in kinds])
     return ours and not jaxpr.effects and kinds.isdisjoint((HostCall, Check, ShardMap))
 
 
 @final
-class Surroundings:
+class CompilerConfiguration:
     """The compiler configuration as text: versions, device and flags. Read from the system once."""
 
     __slots__ = ("_known",)
@@ -122,25 +122,25 @@ def key_of(source: Jaxpr, options: CompileOptions, surroundings: str) -> str:
 # ------------------------------------------------------------------------------------------------- there and back
 
 
-def stored(made: Compiled, payload: bytes, seconds: float) -> Stored | None:
+def to_disk_entry(made: Compilation, payload: bytes, seconds: float) -> Stored | None:
     """An executable as an entry; None if it calls functions of this process or cannot be serialized."""
     targets = list(made.targets)
-    if not payload or not custom_calls.in_every_process(targets):
+    if not payload or not custom_calls.are_portable(targets):
         return None
     return Stored({"seconds": seconds, "targets": targets, "text": made.text}, payload)
 
 
-def restored(payload: bytes, targets: list[str], source: Jaxpr, device: Device) -> LoadedProgram:
+def from_disk_entry(payload: bytes, targets: list[str], source: Jaxpr, device: Device) -> LoadedProgram:
     """The executable of an entry.
 
     Raises: UnreadableError when XLA refuses it; CompileError for a function that this jaxlib does not have.
     """
-    custom_calls.provide(targets, device.platform)
+    custom_calls.register_targets(targets, device.platform)
     try:
         raw = device.client.deserialize_executable(payload, device.raw_list, compile_options(device.id))
     except _jax.JaxRuntimeError as e:
         raise UnreadableError(reason(e)) from e
-    return LoadedProgram(raw, described(source), device)
+    return LoadedProgram(raw, describe_program(source), device)
 
 
 class UnreadableError(Exception):

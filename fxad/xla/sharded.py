@@ -12,7 +12,7 @@ import numpy as np
 from fxad.errors import ParameterError
 from fxad.ir import Aval, NDArray, Shape
 from fxad.lower import Placement
-from fxad.lowering.door import _jax, xla_client
+from fxad.lowering.jaxlib import _jax, xla_client
 from fxad.primitives.control.shard_map import Mesh, Spec, local_shape, window
 from fxad.xla.client import Device, devices
 from fxad.xla.compat import make_array, on_device, put_part, tiled

@@ -10,12 +10,12 @@ from fxad.lower import first_line, lower_jaxpr
 from fxad.lowering.nesting import check_nesting
 from fxad.xla import custom_calls
 from fxad.xla.client import Device
-from fxad.xla.executable import CompileOptions, Described, LoadedProgram, compile_module
+from fxad.xla.executable import CompileOptions, LoadedProgram, ProgramDescription, compile_module
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Compiled:
+class Compilation:
     """The result of a compilation: an executable, the functions it calls by name, and the length of its text."""
 
     program: LoadedProgram
@@ -23,13 +23,13 @@ class Compiled:
     text: int
 
 
-def compiled(source: Jaxpr, options: CompileOptions, device: Device) -> Compiled:
+def compile_uncached(source: Jaxpr, options: CompileOptions, device: Device) -> Compilation:
     """Compile, without a cache. Raises: CompileError."""
     check_nesting(source)
     lowered = lower_jaxpr(source)
     program = compile_module(lowered, options, device)
     text = len(lowered.body) + len(lowered.locations)
-    return Compiled(program, tuple(sorted(custom_calls.called(lowered.body))), text)
+    return Compilation(program, tuple(sorted(custom_calls.custom_call_targets(lowered.body))), text)
 
 
 @final
@@ -43,11 +43,11 @@ class _Program:
     where: str
 
 
-def described(source: Jaxpr) -> Described:
+def describe_program(source: Jaxpr) -> ProgramDescription:
     """The description, for messages, of a program that was not compiled here."""
     return _Program(source.in_avals, source.out_avals, source.name, first_line(source))
 
 
-def size(source: Jaxpr) -> str:
+def size_text(source: Jaxpr) -> str:
     """The size of a program as text."""
     return f"{len(source.eqns)} equations"

@@ -10,7 +10,7 @@ import pytest
 
 from fxad import trace
 from fxad.errors import FxadError
-from fxad.tracing.tracer import active
+from fxad.tracing.tracer import active_trace
 
 X = np.arange(3, dtype=np.float32)
 
@@ -30,6 +30,6 @@ def refused(fn: Callable[[], object], error: type[FxadError], message: str) -> F
 
 def clean() -> None:
     """The next trace in this thread works, and nothing of the last one is left."""
-    assert active() is None
+    assert active_trace() is None
     assert gc.isenabled()
     assert np.asarray(trace(lambda x: x + 1, X)(X)).tolist() == [1, 2, 3]

@@ -14,7 +14,7 @@ import pytest
 
 import fxad as fx
 import fxad.numpy as fnp
-from fxad.tracing.tracer import active, binding
+from fxad.tracing.tracer import active_trace, current_binder
 
 X = np.arange(3, dtype=np.float32)
 TABLE = fx.asarray(X)
@@ -23,7 +23,7 @@ ran: list[list[float]] = []
 
 def compute(*_: object) -> None:
     """Operations of all kinds on values."""
-    assert active() is None
+    assert active_trace() is None
     y = (TABLE + 1.0) * fnp.ones(3) + fx.jit(lambda x: x * 2.0)(TABLE)
     ran.append((y + fx.grad(lambda x: (x * x).sum())(TABLE) + fx.vmap(lambda v: v * 0.0)(TABLE)).tolist())
 
@@ -264,4 +264,4 @@ def test_every_kind_of_call_is_a_call() -> None:
 def test_nothing_is_installed_that_runs_python_in_a_collection() -> None:
     """There the interrupt of a long collection would be raised, and lost."""
     assert not [f for f in gc.callbacks if getattr(f, "__module__", "") and "fxad" in str(f.__module__)]
-    assert binding() is None
+    assert current_binder() is None

@@ -22,7 +22,7 @@ from fxad.errors import (
     ShapeError,
     TreeError,
 )
-from fxad.ir import distinct
+from fxad.ir import distinct_jaxprs
 from fxad.primitives.control.cond import Cond
 from fxad.primitives.control.while_ import While
 from tests.laws.budget import share
@@ -221,7 +221,7 @@ def test_reverse_mode_stores_rows_and_constants_once() -> None:
 
     program = fx.trace(f, fnp.ones(8), fnp.ones(8))
     grads = fx.grad(program, argnums=(0, 1))
-    (loop,) = [e.prim for j in distinct(grads.jaxpr) for e in j.eqns if isinstance(e.prim, While)]
+    (loop,) = [e.prim for j in distinct_jaxprs(grads.jaxpr) for e in j.eqns if isinstance(e.prim, While)]
     # the derivative of sin, and sin itself; exp(w) is computed once, outside
     assert sorted(map(str, loop.rows)) == ["f32[8]", "f32[8]"]
     assert "exp" not in [e.prim.name for e in loop.body.eqns]
@@ -313,7 +313,7 @@ def test_remat_inside_and_around() -> None:
 
     x = np.arange(3.0) / 3
     program = fx.grad(fx.trace(f, x))
-    (loop,) = [e.prim for j in distinct(program.jaxpr) for e in j.eqns if isinstance(e.prim, While)]
+    (loop,) = [e.prim for j in distinct_jaxprs(program.jaxpr) for e in j.eqns if isinstance(e.prim, While)]
     assert sorted(map(str, loop.rows)) == ["f64[3]"]  # the carry alone
     want = fx.grad(plain)(x)
     close(program(x), want, rtol=1e-12)

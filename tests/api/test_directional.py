@@ -10,7 +10,7 @@ import pytest
 
 import fxad as fx
 import fxad.numpy as fnp
-from fxad import tree
+from fxad import lax, tree
 from fxad.errors import ArgumentError, DTypeError, FxadError, NotLinearError, ShapeError, TreeError
 from tests.api.refusals import X, refused
 
@@ -246,3 +246,119 @@ def test_a_function_is_not_transposed_without_examples() -> None:
 def test_a_function_is_transposed_on_examples() -> None:
     adjoint = fx.transpose(lambda x: x * 3, fx.Spec((3,)))
     close(adjoint(X), (3 * X,))
+
+
+# ------------------------------------------------------------------------- programs that compute tangents and values
+
+Y = np.float32(0.4)
+
+
+def wave(v: Any) -> Any:
+    return lax.scan(lambda c, _: (fnp.sin(c), c * c), v, None, length=3)
+
+
+def counting(v: Any) -> Any:
+    return lax.scan(lambda c, _: ((fnp.sin(c[0]), c[1] + 1), c[0] * c[1].astype(np.float32)), (v, 0), None, length=3)[1]
+
+
+PUSHED: dict[str, Callable[[Any], Any]] = {
+    "jit": lambda v: fnp.sin(fx.jit(fnp.sin)(v)),
+    "jit in jit": lambda v: fx.jit(lambda v: fx.jit(fnp.sin)(v) * v)(v),
+    "cond": lambda v: fnp.sin(lax.cond(v > 0, fnp.sin, fnp.cos, v)),
+    "scan": lambda v: fnp.sin(wave(v)[0]),
+    "rows of scan": lambda v: wave(v)[1],
+    "scan with a counter": lambda v: fnp.sum(counting(v)),
+    "remat": lambda v: fnp.sin(fx.remat(fnp.sin)(v)),
+    "all": fx.jit(lambda v: lax.cond(v > 0, lambda v: wave(v)[0], fnp.sin, v) * v),
+    "gradient": fx.grad(lambda v: fnp.sin(fx.jit(fnp.sin)(v))),
+}
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+@pytest.mark.parametrize("name", PUSHED)
+def test_tangents_that_are_computed_beside_values_transpose(name: str, mapped: bool) -> None:
+    """transpose(lambda t: jvp(f, (x,), (t,))[1]) is the vjp, where one equation gives values and tangents."""
+    f = PUSHED[name]
+
+    def push(t: Any) -> Any:
+        return fx.jvp(f, (Y,), (t,))[1]
+
+    value, pull = fx.vjp(f, Y)
+    ct = np.cos(np.arange(np.asarray(value).size, dtype=np.float32).reshape(np.shape(value)) + 1)
+    (want,) = pull(ct)
+    if mapped:
+        adjoint = fx.transpose(fx.vmap(push), fx.Spec((2,)))
+        close(adjoint(np.stack([ct, 2 * ct])), (np.stack([want, 2 * np.asarray(want)]),))
+    else:
+        close(fx.transpose(push, Y)(ct), (want,))
+
+
+def beside(t: Any) -> Any:
+    twice, square = fx.jit(lambda t: (t * 2, fnp.square(Y)))(t)
+    return twice * square
+
+
+@pytest.mark.parametrize(
+    ("linear", "want"),
+    [
+        (beside, 2 * Y * Y),
+        (lambda t: fnp.where(Y > 0, t, lax.convert_element_type(0, np.float32)), 1),
+        (lambda t: fnp.where(Y > 0, t, lax.convert_element_type(fnp.zeros((), np.int32), np.float32)), 1),
+        (lambda t: t + t.astype(np.int32).astype(np.float32), 1),
+        (lambda t: t * lax.while_loop(lambda c: c < 3, lambda c: c + Y, fnp.asarray(Y)), 3.2),
+    ],
+    ids=["a value beside", "a zero converted", "an array of zeros converted", "a conversion to integers", "a loop"],
+)
+def test_linear_programs_with_other_values(linear: Callable[[Any], Any], want: float) -> None:
+    close(fx.transpose(linear, Y)(np.float32(1)), (np.float32(want),))
+
+
+def test_a_constant_beside_a_linear_result_is_affine() -> None:
+    with pytest.raises(NotLinearError) as e:
+        fx.transpose(lambda t: fx.jit(lambda t: (t * 2, fnp.sin(Y)))(t), Y)
+    assert e.value.message == "transpose: result %0:f32[] of <lambda> is constant, so the program is affine"
+
+
+# --------------------------------------------------------------------------------------------- loops without a bound
+
+
+def turning(x: Any) -> Any:
+    return lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, fnp.sin(c[1]) * x), (0, x))[1]
+
+
+AROUND: dict[str, Callable[[Any], Any]] = {
+    "alone": turning,
+    "jit": fx.jit(turning),
+    "remat": fx.remat(turning),
+    "cond": lambda x: lax.cond(x > 0, turning, fnp.sin, x),
+    "scan": lambda x: lax.scan(lambda c, _: (turning(c), c), x, None, length=2),
+    "vmap": lambda x: fx.vmap(turning)(fnp.stack([x, 2 * x])),
+    "jvp": lambda x: fx.jvp(turning, (x,), (x,)),
+    "linearize": lambda x: fx.linearize(turning, x)[1](x),
+    "a loop": lambda x: lax.while_loop(lambda c: c < 0.1, lambda c: turning(c) + 0.1, x),
+}
+
+
+@pytest.mark.parametrize("name", AROUND)
+def test_a_loop_without_a_bound_is_linearized(name: str) -> None:
+    f, x, t = AROUND[name], np.float64(0.7), np.float64(-1.5)
+    out, dots = fx.jvp(f, (x,), (t,))
+    value, push = fx.linearize(f, x)
+    close((value, push(t)), (out, dots))
+    split = fx.linearize(fx.trace(f, x))
+    _, residuals = split.primal(x)
+    close(split.linear((t,), residuals), dots)
+    again = fx.jvp(
+        lambda x: fx.linearize(f, x)[1](t), (x,), (t,)
+    )  # the linear program has a derivative in its residuals
+    close(again, fx.jvp(lambda x: fx.jvp(f, (x,), (t,))[1], (x,), (t,)))
+
+
+def test_a_loop_without_a_bound_that_a_cotangent_does_not_reach() -> None:
+    def unread(x: Any) -> Any:
+        return lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, c[1] * x, c[2] + 2), (0, x, fnp.ones(())))[2] * x
+
+    close(fx.grad(unread)(Y), np.float32(7))
+    close(fx.jacfwd(fx.grad(lambda x: turning(fnp.asarray(Y)) * x * x))(Y), 2 * turning(Y))
+    close(fx.jacfwd(fx.grad(lambda x, y: turning(y) * x * x), 1)(Y, Y), 2 * Y * fx.jacfwd(turning)(Y))
+    close(fx.grad(lambda x: fx.jvp(lambda y: turning(y) * x, (Y,), (Y,))[1])(Y), Y * fx.jacfwd(turning)(Y))

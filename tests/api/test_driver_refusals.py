@@ -30,7 +30,7 @@ from fxad.ir import Aval
 from fxad.lower import lower_jaxpr
 from fxad.primitives.host_call import NUMBER, HostCall
 from fxad.storage.exported import KIND, VERSION
-from fxad.storage.sections import Section, packed, unpacked
+from fxad.storage.file_format import Section, pack, unpack
 from fxad.xla import buffers, client, custom_calls, host_calls
 from fxad.xla.cache import Cache
 from fxad.xla.dlpack import _pointer, _Tensor, copy_out
@@ -61,9 +61,9 @@ SHOW = HostCall("show", (F4,), "pure")
 
 
 def changed(**entries: Any) -> bytes:
-    _, sections = unpacked("test", DATA, KIND, VERSION)
+    _, sections = unpack("test", DATA, KIND, VERSION)
     head = {**json.loads(sections[0].content), **entries}
-    return b"".join(packed(KIND, VERSION, [Section("program", json.dumps(head).encode()), *sections[1:]]))
+    return b"".join(pack(KIND, VERSION, [Section("program", json.dumps(head).encode()), *sections[1:]]))
 
 
 def wide() -> object:
@@ -140,10 +140,10 @@ COMPILING: list[Case] = [
     (lambda: fx.trace(closing_over, X), ArgumentError,
      "compile: <lambda> closes over Tracer<f32[4]> of an enclosing trace",
      "call the program inside that trace instead, and compile the outer one"),
-    (lambda: custom_calls.provide({"fxad_potrf_f32"}, "abacus"), CompileError,
+    (lambda: custom_calls.register_targets({"fxad_potrf_f32"}, "abacus"), CompileError,
      "compile: fxad_potrf_f32 has no implementation on abacus",
      "run this part of the program on the CPU: fx.devices('cpu')"),
-    (lambda: host_calls.compiled("", [(SHOW, "")], ELSEWHERE, driver.CompileOptions()), CompileError,
+    (lambda: host_calls.compile_with_callbacks("", [(SHOW, "")], ELSEWHERE, driver.CompileOptions()), CompileError,
      "compile: a program on abacus cannot call show, a function of this process",
      "leave it out of what does not run here, on a CPU"),
 ]  # fmt: skip
@@ -248,7 +248,7 @@ def test_a_function_that_this_jaxlib_does_not_have(monkeypatch: pytest.MonkeyPat
 
 def test_a_client_that_cannot_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(**_: object) -> object:
-        raise runtime.Refused("UNAVAILABLE: no threads")
+        raise runtime.XlaRuntimeError("UNAVAILABLE: no threads")
 
     monkeypatch.setattr("fxad.xla.client.xla_client.make_cpu_client", fails)
     with pytest.raises(ExecutionError) as e:
@@ -298,7 +298,7 @@ def test_memory_that_a_device_does_not_have(monkeypatch: pytest.MonkeyPatch) -> 
     """Arrays of the size of the machine would be needed; XLA's answer is put in its place."""
 
     def full(*_: object) -> object:
-        raise runtime.Refused("RESOURCE_EXHAUSTED: no memory")
+        raise runtime.XlaRuntimeError("RESOURCE_EXHAUSTED: no memory")
 
     monkeypatch.setattr("fxad.xla.buffers._put", full)
     monkeypatch.setattr("fxad.xla.buffers._jax.dlpack_managed_tensor_to_buffer", full)

@@ -18,7 +18,7 @@ from fxad import lax
 from fxad.errors import ArgumentError, FileFormatError, ParameterError
 from fxad.runtime import CacheStats
 from fxad.storage.exported import KIND, VERSION
-from fxad.storage.sections import Section, packed, unpacked
+from fxad.storage.file_format import Section, pack, unpack
 
 pytestmark = pytest.mark.smoke
 
@@ -171,9 +171,9 @@ def test_the_cache_lists_what_was_exported_and_compares_programs_with_programs()
 
 def changed(data: bytes, **entries: Any) -> bytes:
     """The bytes with other entries in their description, and checksums that fit."""
-    version, sections = unpacked("test", data, KIND, VERSION)
+    version, sections = unpack("test", data, KIND, VERSION)
     head = {**json.loads(sections[0].content), **entries}
-    return b"".join(packed(KIND, version, [Section("program", json.dumps(head).encode()), *sections[1:]]))
+    return b"".join(pack(KIND, version, [Section("program", json.dumps(head).encode()), *sections[1:]]))
 
 
 DAMAGED = "load_exported: the program is damaged: byte 102: "

@@ -25,7 +25,7 @@ import fxad.numpy as fnp
 from fxad.core.single_flight import FLIGHTS
 from fxad.errors import ExecutionError
 from fxad.tracing.context import surroundings
-from fxad.tracing.tracer import active, binding
+from fxad.tracing.tracer import active_trace, current_binder
 
 X = np.arange(3, dtype=np.float32)
 _fresh = itertools.count(1)
@@ -86,7 +86,7 @@ def scaled() -> Any:
 
 
 def check() -> None:
-    assert binding() is None or active() is None
+    assert current_binder() is None or active_trace() is None
     assert surroundings() == ((), 0)
     assert gc.isenabled()
     assert FLIGHTS.threads() == set()

@@ -10,7 +10,7 @@ import pytest
 import fxad as fx
 import fxad.nn
 import fxad.numpy as fnp
-from fxad.ir import Jaxpr, Lit, distinct
+from fxad.ir import Jaxpr, Lit, distinct_jaxprs
 from fxad.passes import plan_of
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.scan import Scan
@@ -40,7 +40,7 @@ def bodies(program: fx.Program[..., Any]) -> dict[Jaxpr, int]:
 
 def written(program: fx.Program[..., Any]) -> int:
     """Equations, those of each body once."""
-    return sum([len(body.eqns) for body in distinct(program.jaxpr)])
+    return sum([len(body.eqns) for body in distinct_jaxprs(program.jaxpr)])
 
 
 def chain(scales: Any, x: Any) -> Any:
@@ -322,6 +322,6 @@ def test_bodies_are_searched(where: Any) -> None:
     """All kinds have the same body for the layers in them."""
     given = [fx.Spec((WIDTH, WIDTH), "float32")] * 6, fx.Spec((4, WIDTH), "float32")
     program = fx.outline(fx.trace(where, *given))
-    called = [e.prim.body for body in distinct(program.jaxpr) for e in body.eqns if isinstance(e.prim, Call)]
+    called = [e.prim.body for body in distinct_jaxprs(program.jaxpr) for e in body.eqns if isinstance(e.prim, Call)]
     (alone,) = bodies(fx.outline(fx.trace(layered, *given)))
     assert called.count(alone) == 6

@@ -14,7 +14,7 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad.core.interpreter import run
-from fxad.ir import Jaxpr, distinct
+from fxad.ir import Jaxpr, distinct_jaxprs
 from fxad.testing.compare import differ
 from fxad.testing.transform_laws import to_compile
 from fxad.transforms import outline
@@ -239,6 +239,6 @@ def test_equal_bodies_in_a_loop_and_outside_are_one() -> None:
         return fx.lax.scan(lambda x, _: (deep(x, ws), None), x, None, length=3)[0]
 
     made = same(fx.trace(f, SQUARE, ws), [SQUARE] * 5)
-    called = {body for body in distinct(made.jaxpr) if body.name == "deep" and len(body.eqns) > 4}
+    called = {body for body in distinct_jaxprs(made.jaxpr) if body.name == "deep" and len(body.eqns) > 4}
     assert len(called) == 1
     assert to_compile(made.jaxpr) < 12

@@ -12,7 +12,7 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax, transforms
-from fxad.ir import Jaxpr, distinct
+from fxad.ir import Jaxpr, distinct_jaxprs
 from fxad.primitives.control.call import Call
 from fxad.transforms.outlining.merge_bodies import merge_bodies
 
@@ -32,7 +32,7 @@ def called(jaxpr: Jaxpr) -> list[Jaxpr]:
 
 def code(jaxpr: Jaxpr) -> int:
     """Equations that are no calls, of all distinct programs in there."""
-    return sum([not isinstance(e.prim, Call) for body in distinct(jaxpr) for e in body.eqns])
+    return sum([not isinstance(e.prim, Call) for body in distinct_jaxprs(jaxpr) for e in body.eqns])
 
 
 def derivatives() -> dict[str, Callable[[Any], Callable[..., Any]]]:

@@ -12,7 +12,7 @@ import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax
 from fxad.errors import ArgumentError
-from fxad.ir import Jaxpr, distinct
+from fxad.ir import Jaxpr, distinct_jaxprs
 from fxad.testing.memory_laws import work
 
 RNG = np.random.default_rng(0)
@@ -41,7 +41,7 @@ def parts(results: Any) -> list[Any]:
 
 def ops(program: Any) -> set[str]:
     jaxpr: Jaxpr = program.jaxpr
-    return {e.prim.name for j in distinct(jaxpr) for e in j.eqns} & {"exp", "sin", "cos", "tanh"}
+    return {e.prim.name for j in distinct_jaxprs(jaxpr) for e in j.eqns} & {"exp", "sin", "cos", "tanh"}
 
 
 def test_a_scan_in_two() -> None:

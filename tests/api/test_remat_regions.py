@@ -10,7 +10,7 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax, policies
-from fxad.ir import distinct
+from fxad.ir import distinct_jaxprs
 from fxad.testing.memory_laws import work
 from tests.api.test_remat_policies import W, X, block, gradient, stored
 
@@ -86,7 +86,7 @@ def test_a_loop_with_a_bound_keeps_rows(policy: policies.Policy, again: tuple[in
 def test_a_loop_without_a_bound_has_nothing_to_keep() -> None:
     """It has no reverse mode; under forward mode, and where nothing is differentiated, a policy changes nothing."""
     f = stepping(policies.everything, None)
-    kept = [e.outs[0] for j in distinct(fx.trace(f, X).jaxpr) for e in j.eqns if e.prim.name == "keep"]
+    kept = [e.outs[0] for j in distinct_jaxprs(fx.trace(f, X).jaxpr) for e in j.eqns if e.prim.name == "keep"]
     assert len(kept) == 2 + 1, "the results of the loop and of the sum: nothing of a step"
     np.testing.assert_array_equal(fx.jvp(f, (X,), (W,))[1], fx.jvp(stepping(policies.nothing, None), (X,), (W,))[1])
     with pytest.raises(fx.errors.NotDifferentiableError, match="no bound"):

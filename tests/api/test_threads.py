@@ -19,7 +19,7 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad.errors import ExecutionError, LeakedTracerError
-from fxad.tracing.tracer import active
+from fxad.tracing.tracer import active_trace
 
 X = np.arange(3, dtype=np.float32)
 
@@ -85,7 +85,7 @@ def test_a_context_outlives_the_trace_it_was_copied_in() -> None:
         return x * 2.0
 
     program = fx.trace(f, X)
-    assert kept[0].run(active) is None
+    assert kept[0].run(active_trace) is None
     assert kept[0].run(lambda: (fx.asarray(X) * 3.0).tolist()) == [0, 3, 6]
     assert kept[0].run(lambda: fnp.sum(fx.asarray(X)).tolist()) == 3
     assert kept[0].run(lambda: fx.jit(lambda x: x + 1.0)(X).tolist()) == [1, 2, 3]

@@ -164,7 +164,7 @@ def key(**options: Any) -> str:
 
 
 def test_the_key_is_the_digest_and_what_compiles() -> None:
-    text = serialized.key_of(small().jaxpr, fx.CompileOptions(), serialized.Surroundings().of(CPU))
+    text = serialized.key_of(small().jaxpr, fx.CompileOptions(), serialized.CompilerConfiguration().of(CPU))
     lines = [line.split(" ")[0] for line in text.splitlines()]
     assert lines == ["program", "options", "lowering", "jaxlib", "platform", "device", "processor", "XLA_FLAGS"]
     assert small().jaxpr.digest in text
@@ -177,11 +177,11 @@ def test_the_key_is_the_digest_and_what_compiles() -> None:
 @pytest.mark.parametrize("what", ["lowering", "jaxlib", "platform", "device", "processor", "XLA_FLAGS"])
 def test_what_others_compiled_is_not_found(home: Path, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another jaxlib, processor, or fxad over the same directory: each has its own entries, both are kept."""
-    real = serialized.Surroundings().of(CPU)
+    real = serialized.CompilerConfiguration().of(CPU)
     assert counts(ran(home)) == (1, 0, 1)
     other = re.sub(rf"^{what} .*$", f"{what} another", real, flags=re.MULTILINE)
     assert other != real
-    monkeypatch.setattr(serialized.Surroundings, "of", lambda self, device: other)
+    monkeypatch.setattr(serialized.CompilerConfiguration, "of", lambda self, device: other)
     assert counts(ran(home)) == (1, 0, 1)
     assert counts(ran(home)) == (0, 1, 0)
     monkeypatch.undo()
@@ -491,7 +491,7 @@ def test_foreign_entries_are_misses(home: Path) -> None:
 def test_an_entry_of_other_facts_is_never_an_error(home: Path, fact: str, value: object) -> None:
     ran(home)
     d = Directory(home, 10**7)
-    key = serialized.key_of(small().jaxpr, fx.CompileOptions(), serialized.Surroundings().of(CPU))
+    key = serialized.key_of(small().jaxpr, fx.CompileOptions(), serialized.CompilerConfiguration().of(CPU))
     entry = d.read(key)
     assert entry is not None
     d.write(key, Stored({**entry.facts, fact: value}, entry.payload))
@@ -502,7 +502,7 @@ def test_an_entry_of_other_facts_is_never_an_error(home: Path, fact: str, value:
 
 def test_an_entry_that_xla_refuses_is_compiled_again(home: Path) -> None:
     ran(home)
-    text = serialized.key_of(small().jaxpr, fx.CompileOptions(), serialized.Surroundings().of(CPU))
+    text = serialized.key_of(small().jaxpr, fx.CompileOptions(), serialized.CompilerConfiguration().of(CPU))
     d = Directory(home, 10**6)
     for facts in ({}, {"seconds": 1, "targets": [], "text": 3}, {"seconds": "x", "targets": 3, "text": []}):
         d.write(text, Stored(facts, b"no executable"))
@@ -583,9 +583,9 @@ def test_threads_share_a_directory(home: Path) -> None:
 
 
 def test_what_calls_back_into_this_process_is_not_stored(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert custom_calls.in_every_process(["fxad_getrf_f64", "fxad_potrf_f32"])
+    assert custom_calls.are_portable(["fxad_getrf_f64", "fxad_potrf_f32"])
     for targets in (["fxad_callback_3"], ["xla_ffi_python_cpu_callback"], ["fxad_getrf_f64", "mine"], ["fxad"]):
-        assert not custom_calls.in_every_process(targets)
+        assert not custom_calls.are_portable(targets)
     monkeypatch.setattr(custom_calls, "called", lambda source: frozenset({"xla_ffi_python_cpu_callback"}))
     assert counts(ran(home)) == (1, 0, 0)
     assert entries(home) == []
@@ -599,7 +599,7 @@ def test_what_xla_cannot_write_is_not_stored(home: Path, monkeypatch: pytest.Mon
 def test_primitives_from_outside_are_not_stored(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(small().jaxpr.eqns[0].prim), "__module__", "somebody.elses")
     program = fx.trace(lambda x: fnp.sin(x) * 2.25, X)
-    assert not serialized.storable(program.jaxpr)
+    assert not serialized.is_storable(program.jaxpr)
     assert counts(ran(home, program)) == (1, 0, 0)
 
 

@@ -171,20 +171,20 @@ def test_a_private_cache_is_in_force_in_its_block() -> None:
     outside = fx.cache.stats()
     with fx.cache.private() as mine:
         program(X)
-        assert runtime.cache_in_force() is mine
+        assert runtime.active_cache() is mine
         with fx.cache.private() as inner:
             program(X)
         assert (mine.stats().misses, inner.stats().misses) == (1, 1)
         program(X)
         assert mine.stats().hits == 1
-    assert runtime.cache_in_force() is fx.cache
+    assert runtime.active_cache() is fx.cache
     assert fx.cache.stats() == outside
 
 
 def test_an_error_leaves_the_block() -> None:
     with pytest.raises(KeyError), fx.cache.private():
         raise KeyError
-    assert runtime.cache_in_force() is fx.cache
+    assert runtime.active_cache() is fx.cache
 
 
 def test_a_cache_is_used_again() -> None:
@@ -212,7 +212,7 @@ def test_threads_have_the_cache_of_their_context() -> None:
                     return theirs.stats().misses
 
             assert list(await asyncio.gather(own(), own())) == [1, 1]
-            assert runtime.cache_in_force() is mine
+            assert runtime.active_cache() is mine
 
         asyncio.run(tasks())
         assert (mine.stats().misses, mine.stats().hits) == (1, 3)

@@ -323,7 +323,7 @@ def test_a_rule_is_specialised_to_what_vanishes() -> None:
     def ops(argnums: Any, out: int) -> set[str]:
         program = fx.trace(lambda x, y, z: fnp.sum(f(x, y, z)[out]), X, X, X)
         jaxprs = fx.grad(program, argnums=argnums).jaxpr
-        return {e.prim.name for j in fx.ir.distinct(jaxprs) for e in j.eqns} & {"sin", "cos", "tanh", "cosh"}
+        return {e.prim.name for j in fx.ir.distinct_jaxprs(jaxprs) for e in j.eqns} & {"sin", "cos", "tanh", "cosh"}
 
     assert ops(0, 0) == {"cos"}
     assert ops(1, 0) == {"sin"}

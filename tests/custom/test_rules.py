@@ -14,7 +14,7 @@ import fxad.numpy as fnp
 from fxad import lax, random
 from fxad.core.builder import Builder
 from fxad.core.interpreter import run
-from fxad.ir import Aval, Jaxpr, Lit, distinct
+from fxad.ir import Aval, Jaxpr, Lit, distinct_jaxprs
 from fxad.primitives.control.call import Call
 from fxad.primitives.custom import CustomCall
 from fxad.primitives.elementwise import ADD, MUL
@@ -28,7 +28,7 @@ Y = np.array([1.5, 0.4, -0.7])
 
 
 def names(jaxpr: Jaxpr) -> set[str]:
-    return {e.prim.name for body in distinct(jaxpr) for e in body.eqns}
+    return {e.prim.name for body in distinct_jaxprs(jaxpr) for e in body.eqns}
 
 
 def log1pexp() -> fx.CustomFunction[[Any], Any]:

@@ -160,11 +160,11 @@ def test_halves_say_what_to_do() -> None:
 
 
 def test_platforms_without_a_function() -> None:
-    called = custom_calls.called('stablehlo.custom_call ... call_target_name = "fxad_getrf_f64"')
+    called = custom_calls.custom_call_targets('stablehlo.custom_call ... call_target_name = "fxad_getrf_f64"')
     with pytest.raises(CompileError) as e:
-        custom_calls.provide(called, "tpu")
+        custom_calls.register_targets(called, "tpu")
     assert e.value.message == "compile: fxad_getrf_f64 has no implementation on tpu"
-    custom_calls.provide(["somebody_elses"], "tpu")
+    custom_calls.register_targets(["somebody_elses"], "tpu")
 
 
 _BESIDE = """

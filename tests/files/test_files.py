@@ -21,8 +21,8 @@ import fxad as fx
 import fxad.numpy as fnp
 from fxad import dtypes, tree
 from fxad.errors import ArgumentError, FileFormatError
-from fxad.storage.sections import Section, packed
-from fxad.storage.tree_structure import describe, rebuild
+from fxad.storage.file_format import Section, pack
+from fxad.storage.tree_structure import structure_from_json, structure_to_json
 from fxad.testing import programs
 from fxad.tracing.program import Program
 from tests.cache.processes import process
@@ -154,8 +154,8 @@ TREES: list[Any] = [
 @pytest.mark.parametrize("example", TREES, ids=[f"{k}-{type(t).__name__}" for k, t in enumerate(TREES)])
 def test_trees(example: Any) -> None:
     structure = tree.structure(example)
-    described = describe(structure)
-    assert rebuild(json.loads(json.dumps(described)), "f", imports=False) == structure
+    described = structure_to_json(structure)
+    assert structure_from_json(json.loads(json.dumps(described)), "f", imports=False) == structure
 
 
 def test_trees_of_arguments_and_results(tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_static_data_that_no_file_can_hold(tmp_path: Path) -> None:
 
 
 def rebuilt(described: Any, imports: bool = False) -> Any:
-    return refused(FileFormatError, lambda: rebuild(described, "load: f", imports))
+    return refused(FileFormatError, lambda: structure_from_json(described, "load: f", imports))
 
 
 def test_classes_are_looked_up_and_not_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,7 +209,7 @@ def test_classes_are_looked_up_and_not_imported(tmp_path: Path, monkeypatch: pyt
     assert e.message == "load: f: the class never_imported:Pair of a pytree is in a module that is not imported"
     assert e.remedy == "import never_imported first, or let load import it: load(path, trusted=True)"
     assert "never_imported" not in sys.modules
-    assert rebuild(described, "load: f", imports=True).num_leaves == 1
+    assert structure_from_json(described, "load: f", imports=True).num_leaves == 1
     assert "never_imported" in sys.modules
     described["namedtuple"] = "no_such_module:Pair"
     remedy = "install what has the module, and put it on sys.path"
@@ -451,7 +451,7 @@ def written(path: Path, change: Callable[[dict[str, Any]], None], text: bytes = 
     change(head)
     body = text or whole[whole.index(b"main ") :][:-1]
     sections = [Section("program", json.dumps(head).encode()), Section("text", body)]
-    path.write_bytes(b"".join(packed("fxad program", 1, sections + [Section("array", bytes(4))] * arrays)))
+    path.write_bytes(b"".join(pack("fxad program", 1, sections + [Section("array", bytes(4))] * arrays)))
     e = refused(FileFormatError, lambda: fx.load(path))
     return re.sub(r"byte \d+", "byte N", str(e.message).removeprefix(f"load: {path}"))
 

@@ -30,8 +30,8 @@ from fxad.core.atomic_file import checksum
 from fxad.errors import ArgumentError, CacheWarning, FileFormatError, FxadError
 from fxad.storage import exported
 from fxad.storage import programs as files
-from fxad.storage.sections import Section, packed, unpacked
-from fxad.storage.tree_structure import rebuild
+from fxad.storage.file_format import Section, pack, unpack
+from fxad.storage.tree_structure import structure_from_json
 from fxad.text import parse, to_text
 from fxad.xla.disk import MAGIC, Directory, Stored
 from tests.files.classes import Layer, Pair
@@ -129,7 +129,7 @@ def sections_of(random: Random, data: bytes, kind: str) -> bytes:
     """Sections with one of them mutated, repeated or left out, and checksums that fit; or the bytes as they come."""
     if random.random() < 0.2:
         return bytes_of(random, data)
-    version, sections = unpacked("test", data, kind, 1)
+    version, sections = unpack("test", data, kind, 1)
     k = random.choice((0, 0, 0, *range(len(sections))))
     chosen = sections[k]
     choice = random.random()
@@ -148,7 +148,7 @@ def sections_of(random: Random, data: bytes, kind: str) -> bytes:
             else:
                 head = {**json.loads(sections[0].content), "digest": jaxpr.digest}
                 sections[0] = Section("program", json.dumps(head).encode())
-    return b"".join(packed(kind, version, sections))
+    return b"".join(pack(kind, version, sections))
 
 
 # --------------------------------------------------------------------------------------------------------------- laws
@@ -323,10 +323,10 @@ def test_a_large_entry_of_the_cache_is_a_miss(tmp_path: Path, begin: bytes) -> N
 
 def described(**entries: Any) -> str:
     """The message for an exported program with another description."""
-    version, sections = unpacked("test", fx.lower(fx.trace(lambda x: x + HELD, X)).export(), exported.KIND, 1)
+    version, sections = unpack("test", fx.lower(fx.trace(lambda x: x + HELD, X)).export(), exported.KIND, 1)
     head = {**json.loads(sections[0].content), **entries}
     content = json.dumps(head).encode()
-    data = b"".join(packed(exported.KIND, version, [Section("program", content), *sections[1:]]))
+    data = b"".join(pack(exported.KIND, version, [Section("program", content), *sections[1:]]))
     with pytest.raises(FileFormatError) as e:
         fx.load_exported(data)
     assert e.value.remedy
@@ -381,7 +381,7 @@ def test_a_tree_that_is_nested_too_deeply() -> None:
     for _ in range(5000):
         nest = {"list": [nest]}
     with pytest.raises(FileFormatError, match=r"^load: f: the tree is nested too deeply\n"):
-        rebuild(nest, "load: f", imports=False)
+        structure_from_json(nest, "load: f", imports=False)
 
 
 def test_a_text_that_calls_the_host_is_not_loaded() -> None:
@@ -393,4 +393,4 @@ def test_a_text_that_calls_the_host_is_not_loaded() -> None:
     head |= {"platforms": ["cpu"], "donate": []}
     sections = [Section("program", json.dumps(head).encode()), Section("text", text)]
     with pytest.raises(FileFormatError, match=r"the text calls '<lambda>', a Python function of some process"):
-        fx.load_exported(b"".join(packed(exported.KIND, 1, sections)))
+        fx.load_exported(b"".join(pack(exported.KIND, 1, sections)))

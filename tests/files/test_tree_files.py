@@ -199,9 +199,9 @@ GOOD: dict[str, Any] = {"version": 1, "tree": {"dict": [["x", "*"]]}, "names": [
     "change",
     [
         {"version": 2}, {"version": 0}, {"version": None}, {"version": True}, {"names": []}, {"names": ["y"]},
-        {"names": "x"}, {"names": [3]}, {"names": None}, {"tree": "*"}, {"tree": {"class": "os:system"}}, {"tree": 3},
-        {"tree": None},        {"dtypes": {"x": "complex128"}}, {"dtypes": {"x": "float32"}}, {"dtypes": {"x": "nonsense"}}, {"dtypes": []},
-        {"dtypes": {"x": 3}},
+        {"names": "x"}, {"names": [3]}, {"names": None}, {"tree": "*"}, {"tree": {"class": "os:system"}},
+        {"tree": 3}, {"tree": None}, {"dtypes": {"x": "complex128"}}, {"dtypes": {"x": "float32"}},
+        {"dtypes": {"x": "nonsense"}}, {"dtypes": []}, {"dtypes": {"x": 3}},
     ],
     ids=str,
 )  # fmt: skip

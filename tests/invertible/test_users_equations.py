@@ -14,7 +14,7 @@ import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax
 from fxad.errors import FxadError, NotDifferentiableError, NotInvertibleError
-from fxad.ir import Eqn, HigherOrder, Jaxpr, place
+from fxad.ir import Eqn, HigherOrder, Jaxpr, source_location
 from fxad.testing.inverse_state import Held, Move
 from fxad.testing.inverse_steps import through
 from fxad.testing.inversions import moves
@@ -39,7 +39,7 @@ def the_equation(program: Jaxpr, e: FxadError) -> Eqn:
     """The one that an error names. It is there, and was written where the error says."""
     found = [eqn for body in at(program, e.inside) for eqn in body.eqns if describe(eqn) == e.equation]
     assert found, f"no {e.equation} inside {e.inside} of\n{program}"
-    assert e.where in {str(place(eqn.source) or "") for eqn in found}
+    assert e.where in {str(source_location(eqn.source) or "") for eqn in found}
     assert re.search(rf"(^|: ){found[0].prim.name}( is not inverted|: .* has no derivative)", e.message)
     return found[0]
 

@@ -60,6 +60,6 @@ def test_a_program_that_computes_is_known_by_its_first_result(monkeypatch: pytes
         return operand(jaxpr, a)
 
     monkeypatch.setattr(placement, "_operand", counting)
-    assert placement.passed(computes, 0) is None
+    assert placement.forwarded_operands(computes, 0) is None
     assert len(looked) == 1
-    assert placement.passed(hands_on, 0) == (0,)
+    assert placement.forwarded_operands(hands_on, 0) == (0,)

@@ -21,7 +21,7 @@ from fxad import dtypes, ir
 from fxad.core import atoms
 from fxad.core.builder import Builder
 from fxad.errors import ArgumentError, DTypeError, ShapeError, TypecheckError
-from fxad.ir import Aval, Eqn, Jaxpr, Linear, Lit, Place, Primitive, Source, Var, params, place
+from fxad.ir import Aval, Eqn, Jaxpr, Linear, Lit, Primitive, Source, SourceLocation, Var, params, source_location
 from fxad.primitives.control.call import Call
 from fxad.primitives.elementwise import ADD, MUL, SIN
 from fxad.primitives.shape import ReduceSum
@@ -163,7 +163,7 @@ class TestJaxpr:
 
     def test_source_is_not_identity(self) -> None:
         programs = []
-        sources: list[Source] = [None, (chain.__code__, 0), Place("model.py", 42, "attend")]
+        sources: list[Source] = [None, (chain.__code__, 0), SourceLocation("model.py", 42, "attend")]
         for source in sources:
             b = Builder()
             x = b.input(F3)
@@ -249,7 +249,7 @@ class TestCopies:
         eqn = Eqn(SIN, (Var(-1, F3),), (Var(0, F3),), (code, 0))
         again = pickle.loads(pickle.dumps(eqn))
         assert again == eqn
-        assert again.source == place((code, 0))
+        assert again.source == source_location((code, 0))
 
     @given(programs())
     def test_pickle_of_any_program(self, j: Jaxpr) -> None:

@@ -11,7 +11,7 @@ import pytest
 from fxad.core.builder import Builder
 from fxad.core.interpreter import run
 from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError, TypecheckError
-from fxad.ir import Aval, Eqn, Jaxpr, Lit, NDArray, Place, Primitive, primitive
+from fxad.ir import Aval, Eqn, Jaxpr, Lit, NDArray, Primitive, SourceLocation, primitive
 from fxad.primitives.control.call import Call
 from fxad.primitives.elementwise import ADD, DIV, MUL
 from fxad.text import parse
@@ -32,7 +32,7 @@ class Same(Inert):
 
 def applied(prim: Primitive, aval: Aval = F3) -> Jaxpr:
     b = Builder()
-    b.source = Place("model.py", 42, "attend")
+    b.source = SourceLocation("model.py", 42, "attend")
     return b.build(b(prim, b.input(aval)), "f")
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from fxad.core.builder import Builder
 from fxad.core.memo import by_value
-from fxad.core.stack import elsewhere, nearly_full, nested
+from fxad.core.stack import nearly_full, run_on_new_stack, with_enough_stack
 from fxad.errors import DepthError, ShapeError
 from fxad.ir import Aval, Jaxpr
 from fxad.primitives.control.call import Call
@@ -81,7 +81,7 @@ def test_what_is_not_deep_stays_in_its_thread() -> None:
 def test_a_thread_is_used_where_the_callers_have_filled_the_stack() -> None:
     threads: list[int] = []
 
-    @nested
+    @with_enough_stack
     def work() -> bool:
         threads.append(threading.get_ident())
         return nearly_full()
@@ -164,7 +164,7 @@ def test_an_error_names_the_line_that_called() -> None:
         return fail(inner(jaxpr))
 
     def user() -> int:
-        return elsewhere(lambda: elsewhere(broken))
+        return run_on_new_stack(lambda: run_on_new_stack(broken))
 
     with pytest.raises(ShapeError) as caught:
         user()

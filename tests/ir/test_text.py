@@ -20,7 +20,7 @@ from fxad.core.builder import Builder
 from fxad.core.typecheck import typecheck
 from fxad.dtypes import DType
 from fxad.errors import ParseError, TypecheckError
-from fxad.ir import Aval, Jaxpr, Lit, Place, primitive
+from fxad.ir import Aval, Jaxpr, Lit, SourceLocation, primitive
 from fxad.primitives.control.call import Call
 from fxad.primitives.elementwise import ADD, MUL, SIN
 from fxad.text import parse, to_text
@@ -99,7 +99,7 @@ class TestPrinting:
     def test_source_lines_are_comments(self) -> None:
         b = Builder()
         x = b.input(F3)
-        b.source = Place("model.py", 42, "attend")
+        b.source = SourceLocation("model.py", 42, "attend")
         j = b.build([b.one(SIN, x)])
         assert "  %0: f32[3] = sin %arg0  # model.py:42 in attend\n" in to_text(j, source=True)
         assert "#" not in to_text(j)

@@ -8,7 +8,7 @@ from hypothesis import given
 from fxad.core.builder import Builder
 from fxad.core.typecheck import typecheck
 from fxad.errors import TypecheckError
-from fxad.ir import Aval, Eqn, Jaxpr, Lit, Place, Var
+from fxad.ir import Aval, Eqn, Jaxpr, Lit, SourceLocation, Var
 from fxad.primitives.control.call import Call
 from fxad.primitives.elementwise import ADD, SIN
 from tests.ir.strategies import forged, programs
@@ -103,7 +103,7 @@ def test_a_fault_in_a_body_names_the_body() -> None:
 
 
 def test_message_in_full() -> None:
-    eqn = Eqn(ADD, (X, R1), (R0,), Place("model.py", 42, "attend"))
+    eqn = Eqn(ADD, (X, R1), (R0,), SourceLocation("model.py", 42, "attend"))
     with pytest.raises(TypecheckError) as e:
         typecheck(Jaxpr((X, Var(-2, F4)), (eqn,), (), "g"))
     assert str(e.value) == (

@@ -20,7 +20,7 @@ import fxad.numpy as fnp
 from fxad import lax, transforms
 from fxad.core.typecheck import typecheck
 from fxad.errors import CompileError, NotDifferentiableError, NotInvertibleError, ParameterError
-from fxad.ir import Jaxpr, distinct
+from fxad.ir import Jaxpr, distinct_jaxprs
 from fxad.text import parse
 
 X: Final = np.float32(0.3)
@@ -174,7 +174,7 @@ def test_every_kind_of_body_is_pickled() -> None:
     inner = fx.trace(fnp.sin, fnp.ones(2, dtype="float32"))
     for p in (fx.trace(f, fnp.ones(2, dtype="float32")), *[nest(level, 3) for level in LEVELS.values()]):
         assert pickle.loads(pickle.dumps(p.jaxpr)) is p.jaxpr
-        for body in distinct(p.jaxpr):
+        for body in distinct_jaxprs(p.jaxpr):
             for eqn, read in zip(body.eqns, pickle.loads(pickle.dumps(body.eqns)), strict=True):
                 assert read == eqn
                 assert read.source == pickle.loads(pickle.dumps(eqn)).source
@@ -194,13 +194,13 @@ SHARED: Final[dict[str, Callable[[Any], Any]]] = {
 def test_a_transformation_of_2_40_calls_looks_at_40_functions(name: str) -> None:
     out = SHARED[name](doubling(40))
     typecheck(out.jaxpr)
-    assert sum([len(body.eqns) for body in distinct(out.jaxpr)]) < 600
+    assert sum([len(body.eqns) for body in distinct_jaxprs(out.jaxpr)]) < 600
 
 
 def test_reverse_mode_of_2_40_calls_that_store_nothing() -> None:
     p = doubling(40, lambda x: -x)
     for made in (fx.grad, fx.value_and_grad, fx.jacrev, fx.hessian, lambda p: fx.grad(fx.remat(p))):
-        assert sum([len(body.eqns) for body in distinct(made(p).jaxpr)]) < 600
+        assert sum([len(body.eqns) for body in distinct_jaxprs(made(p).jaxpr)]) < 600
     assert len(fx.vjp(p).jaxpr.outs) == 2
 
 
@@ -263,7 +263,7 @@ def test_2_40_calls_with_known_operands_and_others_are_not_opened(monkeypatch: p
 
 def test_units_that_are_called_2_40_times_are_refused() -> None:
     p = doubling(40)
-    first = distinct(p.jaxpr)[0]
+    first = distinct_jaxprs(p.jaxpr)[0]
     with pytest.raises(ParameterError) as caught:
         fx.lower(p, units=lambda body: body is first).compile()
     assert caught.value.message == (
@@ -377,7 +377,7 @@ def test_what_is_not_inverted_in_2_40_calls_is_named() -> None:
 
 
 def bodies(p: Program) -> list[Jaxpr]:
-    return [*distinct(p.jaxpr)]
+    return [*distinct_jaxprs(p.jaxpr)]
 
 
 def test_transforms_of_jaxprs_too() -> None:
@@ -385,4 +385,4 @@ def test_transforms_of_jaxprs_too() -> None:
     p = chain(700)
     both = transforms.linearize(p.jaxpr, (True,))
     assert len(bodies(p)) == 700
-    assert len(distinct(both.primal)) == len(distinct(both.linear)) == 700
+    assert len(distinct_jaxprs(both.primal)) == len(distinct_jaxprs(both.linear)) == 700

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from fxad.testing import STEPS, Case, cases, check_stack, stacks
+from fxad.testing.control_steps import loop
+from fxad.testing.steps import STEPS as GROWTH
 from tests.laws.budget import share
 
 
@@ -18,6 +21,18 @@ def test_stacks(case: Case, stack: tuple[str, ...]) -> None:
 @given(cases(differentiable=True, size=4, depth=1), stacks(3))
 def test_stacks_in_xla(case: Case, stack: tuple[str, ...]) -> None:
     check_stack(stack, case, compiled=True)
+
+
+FORWARD = ("jvp", "vmap", "linearize", "call", "dce", "cse", "simplify", "inline", "outline")
+
+
+@given(
+    cases(differentiable=True, size=5, depth=1, unbounded=True, steps=(*GROWTH, loop, loop)),
+    st.lists(st.sampled_from(FORWARD), min_size=2, max_size=3).map(tuple),
+)
+def test_stacks_of_forward_mode(case: Case, stack: tuple[str, ...]) -> None:
+    """Loops may have no bound."""
+    check_stack(stack, case)
 
 
 @pytest.mark.law

@@ -9,6 +9,8 @@ from hypothesis import given
 
 from fxad import testing
 from fxad.testing import Case, cases, check_lower, check_remat
+from fxad.testing.control_steps import loop
+from fxad.testing.steps import STEPS
 from tests.laws.budget import share
 
 ANY = (
@@ -25,12 +27,14 @@ ANY = (
     testing.check_program_jvp,
     testing.check_linearize,
     testing.check_program_transpose,
+    testing.check_tangents_transpose,
     testing.check_vjp,
 )
 DIFFERENTIABLE = (
     testing.check_program_jvp,
     testing.check_linearize,
     testing.check_program_transpose,
+    testing.check_tangents_transpose,
     testing.check_vjp,
     testing.check_grad,
     testing.check_jacobian,
@@ -55,6 +59,26 @@ def test_any_program(check: Callable[[Case], None]) -> None:
 @pytest.mark.parametrize("check", DIFFERENTIABLE, ids=lambda check: check.__name__)
 def test_differentiable_programs(check: Callable[[Case], None]) -> None:
     @given(cases(differentiable=True))
+    def law(case: Case) -> None:
+        check(case)
+
+    law()
+
+
+FORWARD = (
+    testing.check_program_jvp,
+    testing.check_linearize,
+    testing.check_vmap,
+    testing.check_vmap_nested,
+)
+
+
+@pytest.mark.law
+@pytest.mark.parametrize("check", FORWARD, ids=lambda check: check.__name__)
+def test_programs_with_forward_mode_only(check: Callable[[Case], None]) -> None:
+    """Loops may have no bound: forward mode, its linear program, and batches of them."""
+
+    @given(cases(differentiable=True, unbounded=True, steps=(*STEPS, loop, loop)))
     def law(case: Case) -> None:
         check(case)
 

@@ -9,7 +9,8 @@ from fxad.core.builder import Builder
 from fxad.core.interpreter import run
 from fxad.errors import DTypeError, FxadError, ParameterError
 from fxad.ir import Aval, Jaxpr, Lit
-from fxad.primitives.control.scan import COUNT, Scan
+from fxad.primitives.control.loop_steps import COUNT
+from fxad.primitives.control.scan import Scan
 from fxad.primitives.elementwise import MUL, SIN
 from fxad.text import parse, to_text
 from fxad.transforms import dce, simplify

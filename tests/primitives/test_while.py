@@ -13,7 +13,9 @@ from fxad.ir import Atom, Aval, Jaxpr, Lit, Zero
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.control.while_ import While
 from fxad.primitives.elementwise import ADD, COS, EXP, GT, LT, MUL, SIN, SQRT, SUB
+from fxad.primitives.host_call import ORDERED, HostCall
 from fxad.primitives.shape import ReduceSum
+from fxad.testing.effect_laws import Log
 from fxad.text import parse, to_text
 from fxad.transforms import cse, dce, simplify, vjp
 from fxad.transforms.ad.jvp import jvp
@@ -187,22 +189,58 @@ def test_the_derivative_of_steps_for_nothing_is_not_seen() -> None:
 # ---------------------------------------------------------------------------------------------------- differentiation
 
 
-def test_without_a_bound_there_is_forward_mode_only() -> None:
+def test_without_a_bound_there_is_no_reverse_mode() -> None:
     p = program(While(until(V), waves(), 1, 1, None), I, V, I, V)
     w, x, dot = floats(3) + 1, floats(3), floats(3) + 2
     forward, nonzero = jvp(p, (False, False, False, True))
     assert nonzero == (False, True)
     up, down = expected(3, w, x + 1e-6 * dot), expected(3, w, x - 1e-6 * dot)
     same(run(forward, (at(3), w, at(0), x, dot))[2:], ((up - down) / 2e-6,), 1e-8)
+    split = linearize(p, (False, False, False, True))
+    assert split.out_nonzero == (False, True)
+    assert split.primal.eqns == p.eqns  # the residuals are operands: no value of a step is stored
+    *_, x_out, limit, w_again, start, x_again = run(split.primal, (at(3), w, at(0), x))
+    same((x_out,), (expected(3, w, x),))
+    residuals = (limit, w_again, start, x_again)
+    same(run(split.linear, (dot, *residuals)), ((up - down) / 2e-6,), 1e-8)
     with pytest.raises(NotDifferentiableError) as caught:
-        linearize(p, (False, False, False, True))
+        vjp(p, (False, False, False, True))
     assert caught.value.message == (
-        "while: reverse mode goes backward through the steps, and how many steps waves takes has no bound that is "
-        "known before it runs"
+        "while: reverse mode goes backward through the steps, and the number of steps has no bound that is "
+        "known before the loop runs"
     )
     assert caught.value.remedy == (
-        "give while_loop max_steps, or fori_loop bounds that are Python ints, or use scan or forward mode (jvp, jacfwd)"
+        "give while_loop max_steps, or fori_loop bounds that are Python ints, or use scan or forward mode "
+        "(jvp, jacfwd, linearize)"
     )
+
+
+def test_a_loop_without_a_bound_whose_cotangents_are_zero_is_no_obstacle() -> None:
+    """Reverse mode of a result that does not read the loop."""
+    b = Builder()
+    limit, w, start, x = b.inputs((I, V, I, V))
+    b(While(until(V), waves(), 1, 1, None), limit, w, start, x)
+    p = b.build((b.one(MUL, x, w),))
+    both = vjp(p, (False, True, False, True))
+    weights, values, ct = floats(3) + 1, floats(3), floats(3) + 2
+    value, *residuals = run(both.forward, (at(3), weights, at(0), values))
+    same((value, *run(both.backward, (ct, *residuals))), (values * weights, ct * values, ct * weights))
+
+
+def test_the_linear_program_of_a_loop_without_a_bound_has_no_effects() -> None:
+    """It runs the loop once more, and says nothing."""
+    log = Log()
+    b = Builder()
+    w, step, x = b.inputs((V, I, V))
+    b(HostCall("log", (I,), ORDERED), Lit.of(log.number, Aval((), "uint64")), Lit.of(0, I), step)
+    body = b.build(b.inline(waves(), (w, step, x)), "waves")
+    p = program(While(until(V), body, 1, 1, None), I, V, I, V)
+    split = linearize(p, (False, True, False, True))
+    args = (at(2), floats(3), at(0), floats(3))
+    assert len(log.of(run, p, args)[0]) == 2
+    entries, outs = log.of(run, split.primal, args)
+    assert len(entries) == 2
+    assert log.of(run, split.linear, (floats(3), floats(3), *outs[2:]))[0] == []
 
 
 def test_a_loop_that_no_tangent_reaches_is_left_alone() -> None:

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from fxad.core.lazy_exports import later
+from fxad.core.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from fxad.lax.control.associative import associative_scan as associative_scan
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fxad.lax.control.scanning import map_ as map_
     from fxad.lax.control.scanning import scan as scan
 else:
-    __getattr__, __dir__ = later(
+    __getattr__, __dir__ = lazy_exports(
         __name__,
         {
             "fxad.lax.control.associative": "associative_scan",

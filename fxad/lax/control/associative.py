@@ -6,11 +6,12 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 from fxad import tree
-from fxad.errors import ArgumentError, DTypeError, ShapeError, TreeError, described
+from fxad.core.sizes import Size
+from fxad.errors import ArgumentError, DTypeError, ShapeError, SizeError, TreeError, described
 from fxad.lax.shapes import concatenate, expand_dims, reshape, rev, slice_in_dim
 from fxad.operations.axes import normalize_axis_index
 from fxad.tracing.array import Array, aval_of, is_scalar
-from fxad.tracing.program import name_of
+from fxad.tracing.program import function_name
 
 T = TypeVar("T")
 
@@ -54,14 +55,20 @@ def associative_scan(fn: Callable[[T, T], T], elems: object, reverse: bool = Fal
         found, made = tree.flatten(fn(tree.unflatten(structure, a), tree.unflatten(structure, b)))
         if made != structure:
             raise TreeError(
-                f"associative_scan: fn {name_of(fn)} returns {tree.shape_text(made)}, "
+                f"associative_scan: fn {function_name(fn)} returns {tree.shape_text(made)}, "
                 f"elems is {tree.shape_text(structure)}",
                 remedy="return from fn what it was given, with new values",
             )
         for path, have, want in zip(paths, found, a, strict=True):
-            _check(f"associative_scan: {path} of {name_of(fn)}", have, want)
+            _check(f"associative_scan: {path} of {function_name(fn)}", have, want)
         return found
 
+    if leaves and type(avals[0].shape[axes[0]]) is Size:
+        raise SizeError(
+            f"associative_scan: the size {avals[0].shape[axes[0]]} of axis {axes[0]} is not a number, and determines "
+            "the number of stages",
+            remedy="use cumsum and its like, or scan, or specialize the program first",
+        )
     if not leaves or avals[0].shape[axes[0]] < 2:
         return cast("T", elems)
     given = [rev(x, (k,)) if reverse else x for x, k in zip(leaves, axes, strict=True)]

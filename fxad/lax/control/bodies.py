@@ -20,7 +20,7 @@ from fxad.ir import Aval, Jaxpr, Lit
 from fxad.lax.creation import splat
 from fxad.operations import promotion
 from fxad.tracing.array import aval_of, is_scalar
-from fxad.tracing.program import name_of, trace_leaves
+from fxad.tracing.program import function_name, trace_leaves
 from fxad.tree import Structure
 
 
@@ -61,9 +61,9 @@ def traced_body(what: str, fn: Callable[..., object], in_tree: Structure, avals:
             f"{what} is {described(fn)}, not a function: {fn!r:.60}", remedy="pass a function, not what it returns"
         )
     whole = tree.structure((in_tree.unflatten(range(in_tree.num_leaves)), {}))
-    jaxpr, captured, out_tree, leaves = trace_leaves(fn, whole, avals, name_of(fn), what)
+    jaxpr, captured, out_tree, leaves = trace_leaves(fn, whole, avals, function_name(fn), what)
     numbers = tuple([cast("promotion.Scalar", x) if is_scalar(x) else None for x in leaves])
-    return Body(jaxpr, captured, out_tree, numbers, name_of(fn))
+    return Body(jaxpr, captured, out_tree, numbers, function_name(fn))
 
 
 def common_operands(bodies: Sequence[Body]) -> tuple[tuple[Jaxpr, ...], tuple[object, ...]]:

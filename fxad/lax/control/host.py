@@ -10,7 +10,7 @@ import string
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
-from typing import Any, Final, TypeVar, final
+from typing import Any, Final, TypeVar, final, overload
 
 import numpy as np
 
@@ -22,17 +22,34 @@ from fxad.lax.placement import place_like_operands
 from fxad.primitives.host_call import IO, ORDERED, PURE, HostCall
 from fxad.tracing.array import Array, asarray, aval_of, binder
 from fxad.tracing.context import same_again
-from fxad.tracing.program import name_of
-from fxad.tracing.tracer import active
+from fxad.tracing.program import Spec, function_name
+from fxad.tracing.tracer import active_trace
 
+K = TypeVar("K")
 R = TypeVar("R")
 
 _METHODS: Final = {"sequential": False, "broadcast_all": True}.get
 
 
+# A `Spec` stands for an Array, also in the usual containers. Any other tree, such as one of examples, has the type of
+# the results.
+# fmt: off
+@overload
+def pure_callback(f: Callable[..., object], result_types: Spec, /, *args: object, vmap_method: str = "sequential", **kwargs: object) -> Array: ...
+@overload
+def pure_callback(f: Callable[..., object], result_types: tuple[Spec, Spec], /, *args: object, vmap_method: str = "sequential", **kwargs: object) -> tuple[Array, Array]: ...
+@overload
+def pure_callback(f: Callable[..., object], result_types: tuple[Spec, ...], /, *args: object, vmap_method: str = "sequential", **kwargs: object) -> tuple[Array, ...]: ...
+@overload
+def pure_callback(f: Callable[..., object], result_types: list[Spec], /, *args: object, vmap_method: str = "sequential", **kwargs: object) -> list[Array]: ...
+@overload
+def pure_callback(f: Callable[..., object], result_types: dict[K, Spec], /, *args: object, vmap_method: str = "sequential", **kwargs: object) -> dict[K, Array]: ...
+@overload
+def pure_callback(f: Callable[..., object], result_types: R, /, *args: object, vmap_method: str = "sequential", **kwargs: object) -> R: ...
+# fmt: on
 def pure_callback(
-    f: Callable[..., object], result_types: R, /, *args: object, vmap_method: str = "sequential", **kwargs: object
-) -> R:
+    f: Callable[..., object], result_types: Any, /, *args: object, vmap_method: str = "sequential", **kwargs: object
+) -> Any:
     """The results of a Python function of NumPy arrays, inside a program. For computations that only the host can do.
 
     `result_types` is a tree of `Spec`s (or anything with `shape` and `dtype`): the types of the results of `f`. Under
@@ -53,9 +70,24 @@ def pure_callback(
     return _bind_host_call("pure_callback", f, result_types, args, kwargs, PURE, whole)
 
 
+# As for `pure_callback`.
+# fmt: off
+@overload
+def io_callback(f: Callable[..., object], result_types: Spec, /, *args: object, ordered: bool = False, **kwargs: object) -> Array: ...
+@overload
+def io_callback(f: Callable[..., object], result_types: tuple[Spec, Spec], /, *args: object, ordered: bool = False, **kwargs: object) -> tuple[Array, Array]: ...
+@overload
+def io_callback(f: Callable[..., object], result_types: tuple[Spec, ...], /, *args: object, ordered: bool = False, **kwargs: object) -> tuple[Array, ...]: ...
+@overload
+def io_callback(f: Callable[..., object], result_types: list[Spec], /, *args: object, ordered: bool = False, **kwargs: object) -> list[Array]: ...
+@overload
+def io_callback(f: Callable[..., object], result_types: dict[K, Spec], /, *args: object, ordered: bool = False, **kwargs: object) -> dict[K, Array]: ...
+@overload
+def io_callback(f: Callable[..., object], result_types: R, /, *args: object, ordered: bool = False, **kwargs: object) -> R: ...
+# fmt: on
 def io_callback(
-    f: Callable[..., object], result_types: R, /, *args: object, ordered: bool = False, **kwargs: object
-) -> R:
+    f: Callable[..., object], result_types: Any, /, *args: object, ordered: bool = False, **kwargs: object
+) -> Any:
     """The results of a Python function with side effects: it is called each time that this equation runs.
 
     `result_types` is as in `pure_callback`, or None for no results. Calls with `ordered` happen in program order, also
@@ -78,7 +110,7 @@ def debug_callback(f: Callable[..., object], /, *args: object, ordered: bool = F
     def told(*args: object, **kwargs: object) -> None:
         f(*args, **kwargs)
 
-    told.__name__ = name_of(f)
+    told.__name__ = function_name(f)
     _bind_host_call("debug_callback", told, None, args, kwargs, ORDERED if ordered else IO, False)
 
 
@@ -175,7 +207,7 @@ def _bind_host_call(
         if shape != out_tree:
             difference = tree.difference(out_tree, shape)
             raise ArgumentError(
-                f"{what}: {name_of(f)} gave another tree than it was declared to give: {difference}",
+                f"{what}: {function_name(f)} gave another tree than it was declared to give: {difference}",
                 remedy="correct the result types, or what the function returns",
             )
         return given
@@ -188,9 +220,9 @@ def _bind_host_call(
 
     # a rule that is traced again must call the same function object
     holder = same_again((what, getattr(f, "__code__", f), results, in_tree, out_tree), held)
-    prim = HostCall(name_of(f), results, effect, whole=whole)
+    prim = HostCall(function_name(f), results, effect, whole=whole)
     outs: Sequence[Array]
-    if active() is None:
+    if active_trace() is None:
         made = [asarray(x) for x in prim.impl(np.asarray(holder), *[np.asarray(asarray(x)) for x in leaves])]
         outs = place_like_operands(what, leaves, made)
     else:

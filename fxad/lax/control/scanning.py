@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast, overload
 
 import numpy as np
 
 from fxad import tree
 from fxad.core.builder import Builder
+from fxad.core.sizes import Size, dimension, maximum, minimum
 from fxad.dtypes import int32, int64, is_integer
 from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError, described
 from fxad.ir import Aval, Jaxpr, Lit
@@ -21,15 +22,29 @@ from fxad.primitives.control.scan import Scan
 from fxad.primitives.control.while_ import While
 from fxad.primitives.elementwise import ADD, LT
 from fxad.tracing.array import Array, ArrayLike, aval_of
-from fxad.tracing.program import name_of
+from fxad.tracing.program import function_name
 from fxad.tracing.tracer import bind
 from fxad.transforms import vmap
 from fxad.tree import Structure
 
 C = TypeVar("C")
+X = TypeVar("X")
 Y = TypeVar("Y")
 
 
+# What may become an Array in the carry.
+_HostValue: TypeAlias = "complex | np.ndarray[Any, Any] | np.generic | tuple[object, ...] | list[Any] | dict[Any, Any]"
+
+
+# A slice has the type of `xs`. The last overload is for an `init` with numbers or NumPy arrays, which become Arrays.
+# fmt: off
+@overload
+def scan(f: Callable[[C, None], tuple[C, Y]], init: C, xs: None = None, length: int | None = None, reverse: bool = False, unroll: int | bool = 1) -> tuple[C, Y]: ...
+@overload
+def scan(f: Callable[[C, X], tuple[C, Y]], init: C, xs: X, length: int | None = None, reverse: bool = False, unroll: int | bool = 1) -> tuple[C, Y]: ...
+@overload
+def scan(f: Callable[[C, Any], tuple[C, Y]], init: _HostValue, xs: object = None, length: int | None = None, reverse: bool = False, unroll: int | bool = 1) -> tuple[C, Y]: ...
+# fmt: on
 def scan(
     f: Callable[[C, Any], tuple[C, Y]],
     init: object,
@@ -135,7 +150,7 @@ def static_int(what: str, name: str, value: object, least: int) -> int:
             f"{what}: {name} is {described(value)}, not an int: {value!r:.60}",
             remedy=f"{name} is static: a Python int",
         )
-    n: int = value.__index__()
+    n = dimension(value)
     if n < least:
         raise ParameterError(f"{what}: {name} is {n}, less than {least}", remedy=f"give an int from {least} on")
     return n
@@ -144,7 +159,7 @@ def static_int(what: str, name: str, value: object, least: int) -> int:
 def _unrolled(what: str, unroll: int | bool, length: int) -> int:
     if isinstance(unroll, bool):
         return max(length, 1) if unroll else 1
-    return min(static_int(what, "unroll", unroll, 1), max(length, 1))
+    return minimum(static_int(what, "unroll", unroll, 1), maximum(length, 1))
 
 
 # --------------------------------------------------------------------------------------------------------- fori_loop
@@ -179,12 +194,12 @@ def fori_loop(
     def step(val: C, i: Any) -> C:
         return body_fun(i, val)
 
-    step.__name__ = name_of(body_fun)
+    step.__name__ = function_name(body_fun)
     one = tree.structure((0,))
     loop = traced_loop("fori_loop", step if callable(body_fun) else body_fun, init_val, one, (index,))
     if len(static) == 2:
-        first, last = int(cast("int", lower)), int(cast("int", upper))
-        outs = _static_fori(loop, first, max(last - first, 0), index, 1 if unroll is None else unroll)
+        first, last = dimension(lower), dimension(upper)
+        outs = _static_fori(loop, first, maximum(last - first, 0), index, 1 if unroll is None else unroll)
     elif unroll is not None and unroll is not False and unroll != 1:
         raise ParameterError(
             f"fori_loop: unroll is {unroll!r}, but the bounds are arrays",
@@ -212,12 +227,12 @@ def _index_type(bounds: dict[str, ArrayLike]) -> Aval:
         raise DTypeError(
             f"fori_loop: lower is {found[0]}, upper is {found[1]}", remedy="convert one bound to the dtype of the other"
         )
-    given = [int(cast("int", v)) for k, v in bounds.items() if k not in arrays]
+    given = [dimension(v) for k, v in bounds.items() if k not in arrays]
     if found:
         for value in given:
             promotion.scalar_dtype(value, found[0].dtype)  # raises if it does not fit
         return found[0]
-    return Aval((), int32 if all([-(1 << 31) <= v < 1 << 31 for v in given]) else int64)
+    return Aval((), int32 if all([type(v) is Size or -(1 << 31) <= v < 1 << 31 for v in given]) else int64)
 
 
 def _counting_body(loop: Loop, index: Aval) -> Jaxpr:

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from fxad.core.lazy_exports import later
+from fxad.core.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from fxad.lax.implicit.convergence import Breakdown as Breakdown
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fxad.lax.implicit.roots import custom_root as custom_root
     from fxad.lax.implicit.systems import custom_linear_solve as custom_linear_solve
 else:
-    __getattr__, __dir__ = later(
+    __getattr__, __dir__ = lazy_exports(
         __name__,
         {
             "fxad.lax.implicit.krylov": "bicgstab cg gmres",

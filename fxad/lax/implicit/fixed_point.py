@@ -16,7 +16,7 @@ from fxad.lax.implicit.krylov import attainable_tolerance, tolerance
 from fxad.lax.implicit.maps import LinearMap, Unknown, rotate_operands, trace_function, unknown_of
 from fxad.lax.implicit.vectors import norm, select_value, vector_space_of
 from fxad.tracing.array import Array, ArrayLike
-from fxad.tracing.program import name_of
+from fxad.tracing.program import function_name
 
 
 def fixed_point_iteration(
@@ -41,7 +41,7 @@ def fixed_point_iteration(
     space = vector_space_of(what, like.direction)
     real = dtypes.real_part(space.dtype) if space.dtype.kind == "c" else space.dtype
     rel, least = tolerance(what, "tol", tol, real), tolerance(what, "atol", atol, real)
-    step = LinearMap(name_of(f), rotate_operands(body.jaxpr, len(body.captured)), body.captured, like)
+    step = LinearMap(function_name(f), rotate_operands(body.jaxpr, len(body.captured)), body.captured, like)
 
     def moving(x: Any) -> Array:
         parts = [leaf for leaf, moves in zip(tree.leaves(x), like.moving, strict=True) if moves]

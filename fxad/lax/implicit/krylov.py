@@ -31,7 +31,7 @@ from fxad.lax.implicit.restarts import solve_with_restarts
 from fxad.lax.implicit.systems import linear_solve
 from fxad.lax.implicit.vectors import Map, Space, epsilon, norm, select_value, vector_space_of
 from fxad.tracing.array import Array, ArrayLike, asarray, aval_of, is_scalar
-from fxad.tracing.program import name_of
+from fxad.tracing.program import function_name
 
 Operator: TypeAlias = "Callable[[Any], Any] | ArrayLike"
 
@@ -218,7 +218,9 @@ class _Setup:
         # the guess is for this right-hand side; the systems of derivatives start from 0
         matrix = trace_linear_map(self.what, "A", self.matvec, self.like, "b")
         n = len(matrix.captured)
-        apply = LinearMap(f"A {name_of(self.matvec)}", rotate_operands(matrix.jaxpr, n), matrix.captured, self.like)
+        apply = LinearMap(
+            f"A {function_name(self.matvec)}", rotate_operands(matrix.jaxpr, n), matrix.captured, self.like
+        )
 
         def residual(x: Any) -> Any:
             return tree.map(sub, apply(x), self.b)
@@ -226,9 +228,9 @@ class _Setup:
         def tangent_solve(g: Callable[[Any], Any], y: Any) -> Any:
             return linear_solve(self.what, "A", g, y, solve, transposed, symmetric, True)[0]
 
-        residual.__name__ = name_of(self.matvec)
+        residual.__name__ = function_name(self.matvec)
         guess, equation = tree.leaves(self.x0), trace_function(self.what, "A", residual, self.like, "b")
-        problem = Problem(self.what, self.like, guess, equation, name_of(self.matvec))
+        problem = Problem(self.what, self.like, guess, equation, function_name(self.matvec))
         found = problem.solved(run, lambda x0: run(m, x0, apply, self.b), tangent_solve, True)
         return cast("tuple[Any, Convergence]", found)
 
@@ -252,7 +254,7 @@ def _setup(what: str, A: Operator, b: Any, x0: Any, tol: ArrayLike, atol: ArrayL
         inverse = _matvec_function(what, "M", M, like)
         body = trace_linear_map(what, "M", inverse, like, "b")
         n = len(body.captured)
-        precondition = LinearMap(f"M {name_of(inverse)}", rotate_operands(body.jaxpr, n), body.captured, like)
+        precondition = LinearMap(f"M {function_name(inverse)}", rotate_operands(body.jaxpr, n), body.captured, like)
     rel, least = tolerance(what, "tol", tol, real), tolerance(what, "atol", atol, real)
     matvec, whole = _matvec_function(what, "A", A, like), tree.unflatten(like.structure, leaves)
     return _Setup(what, matvec, whole, x0, like, space, rel, least, precondition)

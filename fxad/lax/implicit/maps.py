@@ -19,7 +19,7 @@ from fxad.primitives.control.call import Call
 from fxad.primitives.elementwise import CONJ
 from fxad.primitives.linearity import is_linear
 from fxad.tracing.array import aval_of, is_scalar
-from fxad.tracing.program import name_of
+from fxad.tracing.program import function_name
 from fxad.tracing.tracer import bind
 from fxad.transforms import dce, transpose
 from fxad.transforms.ad.linear_rule import linear_form
@@ -111,7 +111,7 @@ def check_same_tree(what: str, fn: str, found: Structure, like: Unknown, name: s
 def trace_function(what: str, role: str, fn: Callable[..., object], like: Unknown, name: str) -> Body:
     """Trace a function from the unknown to its own type. Raises: TreeError, ShapeError, DTypeError."""
     body = traced_body(f"{what}: {role}", fn, like.argument, like.avals)
-    called = f"{role} {name_of(fn)}"
+    called = f"{role} {function_name(fn)}"
     check_same_tree(what, called, body.out_tree, like, name)
     return check_result_type(what, called, body, like, name)
 
@@ -150,9 +150,9 @@ def trace_solver(
     def run(value: object) -> object:
         return solve(value)
 
-    run.__name__ = name_of(fn)
+    run.__name__ = function_name(fn)
     body = traced_body(f"{what}: {role}", run if callable(fn) else fn, like.argument, like.avals)
-    called = f"{role} {name_of(fn)}"
+    called = f"{role} {function_name(fn)}"
     found, aux_tree = body.out_tree, None
     if aux:
         if found.type is not tuple or found.num_children != 2:
@@ -224,7 +224,9 @@ def trace_linear_map(what: str, role: str, fn: Callable[..., object], like: Unkn
     """
     body = trace_function(what, role, fn, like, name)
     n = len(body.captured)
-    form = linear_form(rotate_operands(body.jaxpr, n), len(like.avals), f"{what}: {role} {name_of(fn)}", "its argument")
+    form = linear_form(
+        rotate_operands(body.jaxpr, n), len(like.avals), f"{what}: {role} {function_name(fn)}", "its argument"
+    )
     return replace(body, jaxpr=rotate_operands(form, len(like.avals)))
 
 

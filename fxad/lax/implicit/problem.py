@@ -24,7 +24,7 @@ from fxad.lax.implicit.maps import (
 )
 from fxad.primitives.control.bodies import instantiate_linear_outs, instantiate_outs, with_operands, with_outs
 from fxad.primitives.implicit import Root
-from fxad.tracing.program import name_of
+from fxad.tracing.program import function_name
 from fxad.tracing.tracer import bind
 from fxad.transforms import dce, jvp, linearize
 
@@ -93,14 +93,14 @@ class Problem:
         like, avals = self.like.direction, at.jaxpr.out_avals
         m = len(like.avals)
         called: list[LinearMap] = []
-        called_as = f"tangent_solve {name_of(tangent_solve)}"
+        called_as = f"tangent_solve {function_name(tangent_solve)}"
 
         def traced(linear: Jaxpr, name: str) -> Body:
             def run(y: object, known: Sequence[object]) -> object:
                 called.append(LinearMap(name, linear, known, like))
                 return tangent_solve(called[-1], y)
 
-            run.__name__ = name_of(tangent_solve)
+            run.__name__ = function_name(tangent_solve)
             args = tree.structure((like.structure.unflatten(range(m)), (0,) * len(avals)))
             fn = run if callable(tangent_solve) else tangent_solve
             body = traced_body(f"{self.what}: tangent_solve", fn, args, (*like.avals, *avals))

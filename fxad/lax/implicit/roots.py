@@ -19,7 +19,7 @@ from fxad.lax.implicit.maps import trace_function, unknown_of
 from fxad.lax.implicit.problem import Problem
 from fxad.primitives.control.bodies import select_by_mask, with_outs
 from fxad.primitives.elementwise import MUL, NE, SELECT_N, SUB
-from fxad.tracing.program import name_of
+from fxad.tracing.program import function_name
 from fxad.transforms import grad
 
 
@@ -54,7 +54,7 @@ def custom_root(
     like, guess = unknown_of(what, "initial_guess", initial_guess)
     residual = trace_function(what, "f", f, like, "initial_guess")
     equation = replace(residual, jaxpr=with_outs(residual.jaxpr, select_by_mask(residual.jaxpr.outs, like.moving)))
-    problem = Problem(what, like, guess, equation, name_of(f))
+    problem = Problem(what, like, guess, equation, function_name(f))
     return problem.solved(solve, lambda x: solve(f, x), tangent_solve, has_aux)
 
 
@@ -85,7 +85,7 @@ def custom_fixed_point(
     left = [(x, b.one(SUB, x, y)) for x, y, moves in pairs if moves]
     checked = solve is None and not has_aux
     equation = replace(step, jaxpr=b.build([_nan_at_nan(b, x, r) if checked else r for x, r in left], step.name))
-    problem = Problem(what, like, guess, equation, name_of(f))
+    problem = Problem(what, like, guess, equation, function_name(f))
     given = solve or partial(solve_by_iteration, has_aux=has_aux)
     return problem.solved(given, lambda x: given(f, x), tangent_solve or solve_by_gmres, has_aux)
 
@@ -124,18 +124,20 @@ def custom_minimize(
     objective = traced_body(f"{what}: f", f, like.argument, like.avals)
     if objective.out_tree.type is not None:
         raise TreeError(
-            f"{what}: f {name_of(f)} returns {tree.shape_text(objective.out_tree)}, not a scalar",
+            f"{what}: f {function_name(f)} returns {tree.shape_text(objective.out_tree)}, not a scalar",
             remedy="return the value alone",
         )
     (aval,) = objective.jaxpr.out_avals
     if aval.shape != ():
-        raise ShapeError(f"{what}: f {name_of(f)} returns {aval}, not a scalar", remedy="reduce the result (sum, mean)")
+        raise ShapeError(
+            f"{what}: f {function_name(f)} returns {aval}, not a scalar", remedy="reduce the result (sum, mean)"
+        )
     if aval.dtype.kind == "c" or not aval.inexact:
         raise DTypeError(
-            f"{what}: f {name_of(f)} returns {aval}, not a real floating scalar",
+            f"{what}: f {function_name(f)} returns {aval}, not a real floating scalar",
             remedy="return a real number: convert an integer with astype, take abs or the real part of a complex one",
         )
     mask = (*[False] * len(objective.captured), *like.moving)
     stationary = replace(objective, jaxpr=grad(objective.jaxpr, mask))
-    problem = Problem(what, like, guess, stationary, name_of(f))
+    problem = Problem(what, like, guess, stationary, function_name(f))
     return problem.solved(solve, lambda x: solve(f, x), tangent_solve or solve_by_cg, has_aux)

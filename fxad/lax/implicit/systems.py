@@ -19,7 +19,7 @@ from fxad.lax.implicit.maps import (
     unknown_of,
 )
 from fxad.primitives.implicit import LinearSolve
-from fxad.tracing.program import name_of
+from fxad.tracing.program import function_name
 from fxad.tracing.tracer import bind
 
 
@@ -71,7 +71,7 @@ def linear_solve(
             raise DTypeError(f"{what}: {path} is {aval}, which no solution has", remedy="convert it: astype('float32')")
     matrix = trace_linear_map(what, role, matvec, like, "b")
     captured = matrix.captured
-    apply = LinearMap(f"{role} {name_of(matvec)}", rotate_operands(matrix.jaxpr, len(captured)), captured, like)
+    apply = LinearMap(f"{role} {function_name(matvec)}", rotate_operands(matrix.jaxpr, len(captured)), captured, like)
     forward = trace_solver(what, "solve", solve, lambda value: solve(apply, value), like, "b", has_aux)
     adjoint = _adjoint(what, apply, matrix, forward.solution, transpose_solve, symmetric, has_aux, like)
     jaxprs, operands = common_operands([matrix, forward.body, *adjoint])

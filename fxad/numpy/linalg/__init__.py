@@ -6,7 +6,7 @@ float16 and bfloat16 are refused: compute in float32. Where a decomposition fail
 
 from typing import TYPE_CHECKING
 
-from fxad.core.lazy_exports import later
+from fxad.core.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from fxad.numpy.linalg.decompositions import (
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from fxad.numpy.products import matmul, outer, tensordot, vecdot
     from fxad.numpy.shapes import matrix_transpose
 else:
-    __getattr__, __dir__ = later(
+    __getattr__, __dir__ = lazy_exports(
         __name__,
         {
             "fxad.numpy.linalg.decompositions": (

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import ClassVar, Final, final
 
-from fxad.core.builder import renamed
+from fxad.core.builder import substitute
 from fxad.core.interpreter import run
 from fxad.core.layout import Body, Constant, Group, Layout, Never, Once, Value
 from fxad.errors import ArgumentError
@@ -157,7 +157,7 @@ def call_primal(ctx: JvpCtx, body: Jaxpr, n_out: int, primals: tuple[Atom, ...])
     outs = ctx(Call(Jaxpr(body.ins, body.eqns, (*results, *extra), body.name)), *primals)
     env: dict[Atom, Atom] = dict(zip((*results, *extra), outs, strict=True))
     env.update(zip(body.ins, primals, strict=True))
-    return outs[:n_out], list(renamed(residuals, env))
+    return outs[:n_out], list(substitute(residuals, env))
 
 
 def layout_of_call(body: Jaxpr, runs: Once = ONCE, *, segment: bool = False) -> Layout:

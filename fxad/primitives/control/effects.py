@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from fxad.core.builder import Builder, renamed, rewrite
+from fxad.core.builder import Builder, rewrite, substitute
+from fxad.core.dce import rebind_operands
 from fxad.core.layout import Constant
-from fxad.core.liveness import over
 from fxad.core.memo import by_value
 from fxad.dtypes import bool_
 from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Primitive
@@ -38,7 +38,7 @@ def without_effects(jaxpr: Jaxpr) -> Jaxpr:
     b = Builder.like(jaxpr)
     env: dict[Atom, Atom] = {}
     b.extend(reversed(kept), env)
-    return b.build(renamed(jaxpr.outs, env), jaxpr.name)
+    return b.build(substitute(jaxpr.outs, env), jaxpr.name)
 
 
 @by_value
@@ -133,6 +133,6 @@ def guard_checks_in_bodies(prim: HigherOrder) -> tuple[Primitive, int] | None:
             if guard is None:
                 return None
             jaxpr, takes = guard, (_NEW, *takes)
-        bodies.append(over(jaxpr, takes, body.operands, operands, types={_NEW: LIVE}))
+        bodies.append(rebind_operands(jaxpr, takes, body.operands, operands, types={_NEW: LIVE}))
     sizes = tuple([g.size for g in layout.results])
     return prim.rebuild(tuple(bodies), tuple(map(len, operands)), sizes), layout.operands_of(group).start

@@ -12,9 +12,9 @@ from types import MappingProxyType
 from typing import Final, TypeAlias, TypeVar, final
 
 from fxad import dtypes
-from fxad.core.builder import Builder, renamed
+from fxad.core.builder import Builder, substitute
 from fxad.core.dataclasses import dataclass
-from fxad.core.liveness import narrow, sweep
+from fxad.core.dce import drop_unread_operands, remove_dead_eqns
 from fxad.core.memo import by_value
 from fxad.dtypes import DType
 from fxad.ir import Atom, Aval, Emit, Eqn, Jaxpr, LinearizedBody, Lit, Primitive, Var, Zero
@@ -418,7 +418,7 @@ def _without_known(steps: Steps, known: dict[Atom, Atom], outs: tuple[Atom, ...]
     b = Builder()
     env: dict[Atom, Atom] = {v: b.input(v.aval) for v in (*consts, *further, *carry, *xs)}
     b.extend(rest, env)
-    made = b.build(renamed(outs, env), body.name)
+    made = b.build(substitute(outs, env), body.name)
     return Steps(made, steps.n_consts + len(further), steps.n_carry), tuple([known[v] for v in further])
 
 
@@ -473,8 +473,8 @@ def split_counters(steps: Steps, mask: Marks) -> SplitCounters:
     consts, carry, xs = steps.split(range(len(body.ins)))
     apart = [k for k in carry if not mask[k]]
     outs = [*[body.outs[k - at] for k in apart], *[body.ins[k] for k in apart]]
-    alone = sweep(with_outs(body, outs))
-    needed = narrow(alone)[1]
+    alone = remove_dead_eqns(with_outs(body, outs))
+    needed = drop_unread_operands(alone)[1]
     of_consts, of_xs = [k for k in consts if needed[k]], [k for k in xs if needed[k]]
     ins = (*of_consts, *apart, *of_xs)
     known = Steps(rearrange_operands(alone, ins, alone.outs), len(of_consts), len(apart))

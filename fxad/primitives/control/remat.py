@@ -19,9 +19,9 @@ from collections.abc import Sequence
 from typing import ClassVar, cast, final
 
 from fxad.core.builder import Builder, rewrite
+from fxad.core.dce import dce, drop_unread_operands, remove_dead_eqns
 from fxad.core.interpreter import run
 from fxad.core.layout import Layout, Once
-from fxad.core.liveness import dce, narrow, sweep
 from fxad.core.memo import by_value
 from fxad.ir import (
     Atom,
@@ -227,8 +227,8 @@ def recompute(split: LinearizedBody, own: tuple[Atom, ...], n_out: int) -> tuple
     unused operands; and a mask of the operands that are used."""
     n_dots = len(split.linear.ins) - split.n_res
     # do not simplify the linear half: if a carry became a constant, its cotangents would be summed in another order
-    linear = sweep(Jaxpr(split.linear.ins, split.linear.eqns, own, split.linear.name))
-    read = narrow(linear)[1][n_dots:]
+    linear = remove_dead_eqns(Jaxpr(split.linear.ins, split.linear.eqns, own, split.linear.name))
+    read = drop_unread_operands(linear)[1][n_dots:]
     _, resuming = split_at_saved(split.primal)
     wanted = [a for a, r in zip(resuming.outs[n_out:], read, strict=True) if r]
     resuming = dce(Jaxpr(resuming.ins, resuming.eqns, tuple(wanted), resuming.name))
@@ -236,4 +236,4 @@ def recompute(split: LinearizedBody, own: tuple[Atom, ...], n_out: int) -> tuple
     dots = b.inputs([v.aval for v in linear.ins[:n_dots]])
     found = iter(b.inline(resuming, b.inputs(resuming.in_avals)))
     residuals = [next(found) if r else v for v, r in zip(linear.ins[n_dots:], read, strict=True)]
-    return narrow(b.build(b.inline(linear, [*dots, *residuals]), f"again_{split.primal.name}"))
+    return drop_unread_operands(b.build(b.inline(linear, [*dots, *residuals]), f"again_{split.primal.name}"))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fxad import dtypes
-from fxad.core.builder import Builder, renamed
+from fxad.core.builder import Builder, substitute
+from fxad.core.dce import rebind_operands
 from fxad.core.layout import Carry, Constant, Layout, Once, OneOf, Role, Slice, Unknown
-from fxad.core.liveness import over
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Aval, HigherOrder, Jaxpr, Lit, Primitive, Var
 from fxad.primitives.control.bodies import assign_slots, shared_slots, with_slot_operands, with_slot_results
@@ -58,7 +58,7 @@ def split_at_saved(jaxpr: Jaxpr, level: int = 0) -> tuple[Jaxpr, Jaxpr]:
     before = unmarked_values(jaxpr.eqns)
     for eqn in jaxpr.eqns:
         halves = split_bodies_at_saved(eqn.prim, level) if isinstance(eqn.prim, HigherOrder) else None
-        a, b = renamed(eqn.ins, first), renamed(eqn.ins, second)
+        a, b = substitute(eqn.ins, first), substitute(eqn.ins, second)
         if halves is None and eqn.prim.effects:
             outs = saving.copy(eqn, a)
             saved.extend([(True, v) for v in outs])
@@ -87,8 +87,8 @@ def split_at_saved(jaxpr: Jaxpr, level: int = 0) -> tuple[Jaxpr, Jaxpr]:
         return jaxpr, jaxpr
     values = [v if new else first[v] for new, v in saved]
     return (
-        saving.build([*renamed(jaxpr.outs, first), *values], jaxpr.name),
-        resuming.build(renamed(jaxpr.outs, second), jaxpr.name),
+        saving.build([*substitute(jaxpr.outs, first), *values], jaxpr.name),
+        resuming.build(substitute(jaxpr.outs, second), jaxpr.name),
     )
 
 
@@ -187,7 +187,9 @@ def _resumed_by_count(prim: HigherOrder, layout: Layout, at: int, resuming: Jaxp
     groups[constants] += stacks
     groups[carry].insert(0, step)
     types.update(_whole_operand_types(layout))
-    bodies = [over(b.jaxpr, layout.takes(k), b.operands, groups, types=types) for k, b in enumerate(layout.bodies)]
+    bodies = [
+        rebind_operands(b.jaxpr, layout.takes(k), b.operands, groups, types=types) for k, b in enumerate(layout.bodies)
+    ]
     b = Builder()
     ins: dict[int, Atom] = {p: b.input(types[p]) for g in body.operands for p in groups[g]}
     saved = [_read_row(b, ins[k], ins[step]) for k in stacks]

@@ -12,6 +12,7 @@ from fxad.core.builder import Builder
 from fxad.core.interpreter import run
 from fxad.core.layout import Body, Carry, Constant, Count, Group, Layout, Slice, Times, UpTo
 from fxad.core.memo import by_value
+from fxad.core.sizes import Size
 from fxad.errors import ArgumentError, ParameterError, ShapeError
 from fxad.ir import (
     Atom,
@@ -289,7 +290,7 @@ class Scan(HigherOrder, Linear):
         tangents: tuple[Tangent, ...],
         nonzero: tuple[bool, ...],
     ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
-        apart = self.upto or self.length > self.unroll
+        apart = self.upto or type(self.length) is Size or self.length > self.unroll
         outside = LoopContext(ctx, primals, self.length, self.reverse, apart, self.upto)
         both = linearize_steps(outside, self.steps, ctx.recur, nonzero)
         consts, carry, xs = self.steps.split(primals)

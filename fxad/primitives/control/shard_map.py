@@ -9,9 +9,9 @@ from typing import ClassVar, TypeAlias, final
 import numpy as np
 
 from fxad.core.builder import Builder
+from fxad.core.dce import rebind_operands
 from fxad.core.interpreter import run
 from fxad.core.layout import Body, Constant, Group, InParallel, Layout, Part, Slice, Value
-from fxad.core.liveness import over
 from fxad.core.lockstep import mapped
 from fxad.core.memo import by_value
 from fxad.errors import ArgumentError, AxisNameError, ShapeError
@@ -250,7 +250,7 @@ class ShardMap(HigherOrder, Linear):
         consts = [p for p in takes if specs[p] == ()]
         parts = [p for p in takes if specs[p]]
         stacks = [p for p in takes if specs[p] is None]
-        made = over(body, takes, (0, 1, 2), (consts, parts, stacks))
+        made = rebind_operands(body, takes, (0, 1, 2), (consts, parts, stacks))
         ins = tuple([s for p in parts if (s := specs[p]) is not None])
         results = tuple([s for s in outs if s is not None])
         return ShardMap(made, self.mesh, len(consts), ins, results), [*consts, *parts, *stacks]

@@ -12,7 +12,7 @@ from fxad.core.builder import Builder
 from fxad.core.interpreter import run
 from fxad.core.layout import PREDICATE, Body, Carry, Constant, Group, Layout, Slice, Unknown
 from fxad.core.memo import by_value
-from fxad.errors import ArgumentError, DTypeError, FxadError, NotDifferentiableError, ParameterError, ShapeError
+from fxad.errors import ArgumentError, DTypeError, FxadError, ParameterError, ShapeError
 from fxad.ir import (
     Atom,
     Aval,
@@ -28,7 +28,7 @@ from fxad.ir import (
     Region,
     Tangent,
     Zero,
-    distinct,
+    distinct_jaxprs,
     primitive,
 )
 from fxad.primitives.argmax import ArgMax
@@ -36,7 +36,7 @@ from fxad.primitives.check import has_check
 from fxad.primitives.collectives import check_uniform
 from fxad.primitives.control.bodies import mask_or, select_by_mask, spread_tangents, with_operands
 from fxad.primitives.control.call import Call
-from fxad.primitives.control.effects import guard_checks
+from fxad.primitives.control.effects import guard_checks, without_checks, without_effects
 from fxad.primitives.control.loop_steps import (
     COUNT,
     LoopContext,
@@ -44,12 +44,14 @@ from fxad.primitives.control.loop_steps import (
     Steps,
     fuse_tangents,
     linearize_steps,
+    rearrange_operands,
     stack_type,
     unchanged_carries,
 )
 from fxad.primitives.control.scan import Scan, scan_over_examples
 from fxad.primitives.dynamic_slicing import DynamicSlice, DynamicUpdateSlice
 from fxad.primitives.elementwise import ADD, AND, LT, SELECT_N, STOP_GRADIENT
+from fxad.primitives.linear_call import LinearCall
 from fxad.primitives.operand_checks import MATCH_BODIES, TRACE_AGAIN
 from fxad.primitives.reduce import ReduceOr
 from fxad.primitives.shape import ExpandDims, broadcast_to_axis, emit_broadcast
@@ -69,8 +71,9 @@ class While(HigherOrder):
           bool; `body`: (its constants, carry) -> (carry, rows). With `max_steps` a step may return rows besides the
           carry. Each is stacked along an axis of size `max_steps`; rows of steps that do not run are zero.
     Rule: batched, each example stops when its own predicate is false; its carry then stays unchanged bit for bit.
-          Forward mode adds tangents to the carry. Reverse mode needs `max_steps`: the residuals of each step are rows,
-          and the linear half is a `scan` over the rows of the steps that ran.
+          Forward mode adds tangents to the carry. After linearization with `max_steps`, the residuals of each step are
+          rows, and the linear half is a `scan` over the rows of the steps that ran. Without `max_steps`, the linear
+          half runs the loop of forward mode, from the operands. It has no transpose, so there is no reverse mode.
     Source: stablehlo.while
     """
 
@@ -245,7 +248,11 @@ class While(HigherOrder):
         if guard is not None:
             body, _ = ctx.recur(guard, (0, *_dims((*of_body, *carry))), _dims((*carry, *rows)))
         endless = any(
-            [isinstance(e.prim, HigherOrder) and e.prim.layout.depends for j in distinct(self.body) for e in j.eqns]
+            [
+                isinstance(e.prim, HigherOrder) and e.prim.layout.depends
+                for j in distinct_jaxprs(self.body)
+                for e in j.eqns
+            ]
         )
         mapped = (*of_body, *carry)
         step = batched_step(
@@ -281,6 +288,8 @@ class While(HigherOrder):
         reached = self._reached(ctx, *groups)
         if not any(reached):
             return ctx(self, *primals), spread_tangents((), reached, outs)
+        if ctx.split and self.max_steps is None:
+            return ctx(self, *primals), self._rerun(ctx, primals, tangents)
         return (self._split if ctx.split else self._fused)(ctx, primals, tangents, (*groups[0], *groups[1]))
 
     def _jvp_of_moving(
@@ -299,9 +308,10 @@ class While(HigherOrder):
     def _reached(self, ctx: JvpCtx, consts: Marks, carry: Marks) -> Marks:
         """Return a mask of the results that have a tangent after any number of steps."""
         rows: Marks = (False,) * len(self.rows)
+        split = ctx.split and self.max_steps is not None
         while any((*consts, *carry)):
             nonzero = (*consts, *carry)
-            found = ctx.recur(self.body, nonzero).out_nonzero if ctx.split else ctx.recur_fused(self.body, nonzero)[1]
+            found = ctx.recur(self.body, nonzero).out_nonzero if split else ctx.recur_fused(self.body, nonzero)[1]
             wider, rows = mask_or(carry, found[: len(carry)]), found[len(carry) :]
             if wider == carry:
                 break
@@ -330,6 +340,19 @@ class While(HigherOrder):
         found = [Lin(v) for v in (*outs[n : n + n_dots], *outs[rows:])]
         return results, spread_tangents(found, both.outs, [v.aval for v in results])
 
+    def _rerun(self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]) -> tuple[Tangent, ...]:
+        """Return the tangents of a loop without a bound: the residuals are its operands, and the linear program runs
+        the loop of forward mode. The number of steps is not known, so the values of the steps are not stored."""
+        b = Builder()
+        alone = without_checks(without_effects(b.build(b(self, *b.inputs([a.aval for a in primals])), self.body.name)))
+        of_cond, *moved = self.parts([isinstance(t, Lin) for t in tangents])
+        forward, reached = ctx.recur_fused(alone, (*[False] * len(of_cond), *moved[0], *moved[1]))
+        n, dots = len(primals), self.parts(tangents)
+        lins = [t for t in (*dots[1], *dots[2]) if isinstance(t, Lin)]
+        order = (*range(n, len(forward.ins)), *range(n))
+        again = rearrange_operands(forward, order, forward.outs[len(alone.outs) :])
+        return spread_tangents(ctx.lin(LinearCall(again, None, len(lins)), *lins, *primals), reached, alone.out_avals)
+
     def _over_more(self, steps: Steps) -> Jaxpr:
         """Return the predicate over this carry followed by further values."""
         avals = (*self.cond.in_avals[: self.n_cond], *steps.split(steps.body.in_avals)[1])
@@ -339,13 +362,7 @@ class While(HigherOrder):
     def _split(
         self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...], nonzero: Marks
     ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
-        if self.max_steps is None:
-            raise NotDifferentiableError(
-                f"while: reverse mode goes backward through the steps, and how many steps {self.body.name} takes has "
-                "no bound that is known before it runs",
-                remedy="give while_loop max_steps, or fori_loop bounds that are Python ints, or use scan "
-                "or forward mode (jvp, jacfwd)",
-            )
+        assert self.max_steps is not None, "the values of the steps are stacked"
         of_cond, of_body, carry = self.parts(primals)
         _, const_dots, carry_dots = self.parts(tangents)
         around = LoopContext(ctx, (*of_body, *carry), self.max_steps, False, self.max_steps > 0)

@@ -82,7 +82,9 @@ class ConvertElementType(Unary, Linear):
         self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
     ) -> tuple[Cotangent | None, ...]:
         (ct,), (x,) = cts, args
-        return (Zero(x.aval) if isinstance(ct, Zero) else ctx.one(ConvertElementType(x.aval.dtype), ct),)
+        if isinstance(ct, Zero) or not x.aval.inexact:  # an integer has no cotangent
+            return (Zero(x.aval),)
+        return (ctx.one(ConvertElementType(x.aval.dtype), ct),)
 
 
 def _saturated(x: NDArray, to: DType) -> NDArray:

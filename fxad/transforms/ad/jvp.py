@@ -24,8 +24,8 @@ from fxad.ir import (
     Tangent,
     Var,
     Zero,
-    lin,
-    place,
+    as_lin,
+    source_location,
 )
 from fxad.primitives.elementwise import ADD
 from fxad.transforms.locate import describe
@@ -44,7 +44,7 @@ class FusedCtx(Builder):
     def lin(self, prim: Primitive, *operands: Lin | Zero | Var | Lit) -> tuple[Tangent, ...]:
         if Lin not in map(type, operands):
             return zeros(prim, operands)
-        return tuple([lin(v) for v in self(prim, *[known(a) for a in operands])])
+        return tuple([as_lin(v) for v in self(prim, *[known(a) for a in operands])])
 
     def lin_one(self, prim: Primitive, *operands: Lin | Zero | Var | Lit) -> Tangent:
         return self.lin(prim, *operands)[0]
@@ -108,7 +108,7 @@ def walk(jaxpr: Jaxpr, ctx: Jvp, linear: Builder, tangents: dict[Atom, Lin]) -> 
         try:
             outs, dots = eqn.prim.jvp(ctx, primals, given)
         except FxadError as e:
-            raise e.located(equation=describe(eqn), where=str(place(eqn.source) or ""))
+            raise e.located(equation=describe(eqn), where=str(source_location(eqn.source) or ""))
         if len(eqn.outs) == 1:  # the common case; this loop is the hot path of differentiation
             env[eqn.outs[0]] = outs[0]
             if type(dots[0]) is Lin:
@@ -144,7 +144,7 @@ def jvp(jaxpr: Jaxpr, nonzero: tuple[bool, ...]) -> tuple[Jaxpr, tuple[bool, ...
     """
     check_differentiable(jaxpr, nonzero, "jvp")
     b = FusedCtx.like(jaxpr)
-    tangents: dict[Atom, Lin] = {v: lin(b.input(v.aval)) for v, nz in zip(jaxpr.ins, nonzero, strict=True) if nz}
+    tangents: dict[Atom, Lin] = {v: as_lin(b.input(v.aval)) for v, nz in zip(jaxpr.ins, nonzero, strict=True) if nz}
     outs = walk(jaxpr, b, b, tangents)
     dots = [tangents.get(a) for a in jaxpr.outs]
     out = b.build([*outs, *[t.var for t in dots if t]], f"jvp_{jaxpr.name}")

@@ -7,15 +7,16 @@ from collections.abc import Container, Sequence
 from typing import Final
 
 from fxad.core.builder import Builder
-from fxad.core.liveness import narrow, sweep
+from fxad.core.dce import drop_unread_operands, remove_dead_eqns
 from fxad.core.memo import by_value
 from fxad.errors import NotDifferentiableError, NotLinearError
-from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Linear, LinearizedBody, Lit, Primitive, Zero, place
+from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Linear, LinearizedBody, Lit, Primitive, Zero, source_location
 from fxad.primitives.control.bodies import with_outs
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.effects import without_checks, without_effects
 from fxad.primitives.custom import CustomCall
 from fxad.primitives.host_call import HostCall
+from fxad.primitives.linear_call import has_adjoint
 from fxad.primitives.linearity import is_linear, is_zero
 from fxad.transforms.ad.jvp import jvp
 from fxad.transforms.ad.linearize import linearize
@@ -38,17 +39,19 @@ def split_tangents(rule: Jaxpr, n_out: int, n_dots: int, what: str) -> tuple[Jax
     n_in = len(rule.ins) - n_dots
     mask = (False,) * n_in + (True,) * n_dots
     for k, out in enumerate(rule.outs[:n_out]):
-        if any(narrow(dce(without_effects(with_outs(rule, [out]))))[1][n_in:]):
+        if any(drop_unread_operands(dce(without_effects(with_outs(rule, [out]))))[1][n_in:]):
             raise NotLinearError(
                 f"{what}: result {k} depends on the tangents",
                 remedy="return (results, tangents of the results), in this order",
             )
     form = dce(rule)
+    split: LinearizedBody | None = None
     try:
         split = _split(form, mask, n_out, f"{what} is not linear in the tangents")
     except (NotLinearError, NotDifferentiableError):
         if not opaque(form, mask):
             raise
+    if split is None or not has_adjoint(split.linear):
         forward, part = apart(form, n_out, n_dots)
         return forward, cotangent_maps(part, n_dots, what, "the tangents")[1]
     push = Builder()
@@ -160,8 +163,8 @@ def _split(rule: Jaxpr, mask: tuple[bool, ...], n_out: int, problem: str) -> Lin
         raise _not_linear(problem, found, _AS_WHOLE)
     split = linearize(flat, mask)
     outs = (*split.primal.outs[:n_out], *split.primal.outs[len(flat.outs) :])
-    primal = sweep(Jaxpr(split.primal.ins, split.primal.eqns, outs, split.primal.name))
-    if any([read and m for read, m in zip(narrow(dce(primal))[1], mask, strict=True)]):
+    primal = remove_dead_eqns(Jaxpr(split.primal.ins, split.primal.eqns, outs, split.primal.name))
+    if any([read and m for read, m in zip(drop_unread_operands(dce(primal))[1], mask, strict=True)]):
         raise NotLinearError(
             problem,
             remedy="a body here is not linear in its direction: leave out what is not, or use lax.linear_call with "
@@ -182,7 +185,7 @@ _AS_WHOLE: Final = (
 
 def _not_linear(problem: str, found: Eqn | int, remedy: str) -> NotLinearError:
     if isinstance(found, Eqn):
-        where = str(place(found.source) or "")
+        where = str(source_location(found.source) or "")
         return NotLinearError(problem, equation=describe(found), where=where, remedy=remedy)
     return NotLinearError(
         f"{problem}: result {found} is constant in them and not zero",

@@ -11,9 +11,9 @@ from typing import Final
 from fxad.core.builder import Builder
 from fxad.core.memo import by_value
 from fxad.errors import NotDifferentiableError
-from fxad.ir import Atom, Jaxpr, Lin, LinearizedBody, Lit, Primitive, Tangent, Var, Zero, lin
+from fxad.ir import Atom, Jaxpr, Lin, LinearizedBody, Lit, Primitive, Tangent, Var, Zero, as_lin
 from fxad.primitives.elementwise import ADD
-from fxad.transforms.ad.jvp import check_differentiable, walk, zeros
+from fxad.transforms.ad.jvp import check_differentiable, jvp, walk, zeros
 from fxad.transforms.vmap import Dim, over_stack
 
 # The largest number of residuals. Nested calls can multiply their number.
@@ -40,12 +40,12 @@ class SplitCtx(Builder):
     def lin(self, prim: Primitive, *operands: Lin | Zero | Var | Lit) -> tuple[Tangent, ...]:
         if Lin not in map(type, operands):
             return zeros(prim, operands)
-        return tuple([lin(v) for v in self.linear(prim, *self._operands(operands))])
+        return tuple([as_lin(v) for v in self.linear(prim, *self._operands(operands))])
 
     def lin_one(self, prim: Primitive, *operands: Lin | Zero | Var | Lit) -> Tangent:
         if Lin not in map(type, operands):
             return zeros(prim, operands)[0]
-        return lin(self.linear(prim, *self._operands(operands))[0])
+        return as_lin(self.linear(prim, *self._operands(operands))[0])
 
     def _operands(self, operands: tuple[Lin | Zero | Var | Lit, ...]) -> list[Atom]:
         ins: list[Atom] = []
@@ -80,7 +80,7 @@ class SplitCtx(Builder):
         return found
 
     def recur_fused(self, body: Jaxpr, nonzero: tuple[bool, ...]) -> tuple[Jaxpr, tuple[bool, ...]]:
-        raise AssertionError("linearize asks for recur")
+        return jvp(body, nonzero)
 
     def batched(self, body: Jaxpr, size: int, in_dims: tuple[Dim, ...], out_dims: tuple[Dim, ...]) -> Jaxpr:
         return over_stack(body, size, in_dims, out_dims)
@@ -101,7 +101,9 @@ def linearize(jaxpr: Jaxpr, nonzero: tuple[bool, ...]) -> LinearizedBody:
     check_differentiable(jaxpr, nonzero, "linearize")
     ctx = SplitCtx.like(jaxpr)
     linear = ctx.linear
-    tangents: dict[Atom, Lin] = {v: lin(linear.input(v.aval)) for v, nz in zip(jaxpr.ins, nonzero, strict=True) if nz}
+    tangents: dict[Atom, Lin] = {
+        v: as_lin(linear.input(v.aval)) for v, nz in zip(jaxpr.ins, nonzero, strict=True) if nz
+    }
     outs = walk(jaxpr, ctx, linear, tangents)
     dots = [tangents.get(a) for a in jaxpr.outs]
     return LinearizedBody(

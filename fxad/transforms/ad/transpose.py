@@ -1,17 +1,34 @@
-"""Transposition: the adjoint of a linear program, by one backward walk."""
+"""Transposition: the adjoint of a linear program, by one backward walk.
+
+One equation may compute linear values and others, as the call of a `jit` under `jvp` does. `separated` splits it first.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Protocol, cast
 
-from fxad.core.builder import Builder, renamed
+from fxad.core.builder import Builder, substitute
 from fxad.core.memo import by_value
 from fxad.errors import FxadError, NotLinearError
-from fxad.ir import Atom, Cotangent, Eqn, HigherOrder, Hole, Jaxpr, Linear, Primitive, Var, Zero, place
+from fxad.ir import (
+    Atom,
+    Cotangent,
+    Eqn,
+    HigherOrder,
+    Hole,
+    Jaxpr,
+    Linear,
+    Lit,
+    Primitive,
+    Var,
+    Zero,
+    source_location,
+)
 from fxad.primitives.elementwise import ADD
-from fxad.primitives.linearity import linear_with_zeros
+from fxad.primitives.linearity import is_linear, is_zero, linear_with_zeros
 from fxad.transforms.locate import describe
+from fxad.transforms.memory.partial_eval import partial_eval
 
 
 class BackwardCtx(Builder):
@@ -33,7 +50,7 @@ def _linear_places(eqn: Eqn, linear: set[Atom]) -> tuple[bool, ...]:
         places = linear_with_zeros(prim, eqn, mask)
         if places is not None:
             return places if isinstance(prim, HigherOrder) else mask
-    where = place(eqn.source)
+    where = source_location(eqn.source)
     raise NotLinearError(
         f"transpose: {prim.name} is not linear in operands {[k for k, a in enumerate(eqn.ins) if a in linear]}",
         equation=describe(eqn),
@@ -58,7 +75,7 @@ def backward(
     tape: list[Eqn] = []
     for eqn in jaxpr.eqns:
         if reached.isdisjoint(eqn.ins):
-            env.update(zip(eqn.outs, ctx.copy(eqn, renamed(eqn.ins, env)), strict=True))
+            env.update(zip(eqn.outs, ctx.copy(eqn, substitute(eqn.ins, env)), strict=True))
         else:
             tape.append(eqn)
             reached.update(eqn.outs)
@@ -88,7 +105,6 @@ class Known(Protocol):
 def backward_eqn(ctx: BackwardCtx, eqn: Eqn, reached: set[Atom], env: Known, bars: dict[Atom, Atom]) -> None:
     """Emits the adjoint of one equation. Removes the cotangents of its results from `bars` and adds those of its
     operands."""
-    mask = _linear_places(eqn, reached)
     cts: tuple[Cotangent, ...]
     if len(eqn.outs) == 1:  # the common case
         ct = bars.pop(eqn.outs[0], None)
@@ -100,6 +116,7 @@ def backward_eqn(ctx: BackwardCtx, eqn: Eqn, reached: set[Atom], env: Known, bar
         if given.count(None) == len(given):
             return
         cts = tuple([Zero(v.aval) if ct is None else ct for ct, v in zip(given, eqn.outs, strict=True)])
+    mask = _linear_places(eqn, reached)
     args = tuple([Hole(a.aval) if lin else env.get(a, a) for a, lin in zip(eqn.ins, mask, strict=True)])
     ctx.source = eqn.source
     prim = cast(Linear, eqn.prim)
@@ -108,7 +125,7 @@ def backward_eqn(ctx: BackwardCtx, eqn: Eqn, reached: set[Atom], env: Known, bar
     try:
         found = prim.transpose(ctx, cts, args)
     except FxadError as e:
-        raise e.located(equation=describe(eqn), where=str(place(eqn.source) or ""))
+        raise e.located(equation=describe(eqn), where=str(source_location(eqn.source) or ""))
     for a, bar in zip(eqn.ins, found, strict=True):
         if bar is not None and isinstance(a, Var):
             accumulate(ctx, bars, a, bar)
@@ -156,14 +173,78 @@ def transpose(jaxpr: Jaxpr, linear: tuple[bool, ...]) -> Jaxpr:
     (cotangents of all results, then the operands not marked) -> cotangents of the marked operands.
 
     Law:    <y_bar, A x_dot> = <A^T y_bar, x_dot>; transposing twice gives a program of the same meaning.
-    Rule:   complex numbers are not conjugated: A^T, not A^H.
+    Rule:   complex numbers are not conjugated: A^T, not A^H. An integer has no cotangent, so a conversion to integers
+            gives none to its operand.
     Raises: NotLinearError that names the equation.
     """
+    form = separated(jaxpr, linear)
     b = BackwardCtx()
     cts = b.inputs(jaxpr.out_avals)
     known = b.inputs([v.aval for v, lin in zip(jaxpr.ins, linear, strict=True) if not lin])
-    bars = backward(b, jaxpr, linear, known, cts)
+    bars = backward(b, form, linear, known, cts)
     return b.build([ct.instantiate() if isinstance(ct, Zero) else ct for ct in bars], f"transpose_{jaxpr.name}")
+
+
+@by_value
+def separated(jaxpr: Jaxpr, linear: tuple[bool, ...]) -> Jaxpr:
+    """Returns the same program with other equations: values that do not depend on the marked operands are computed
+    apart from those that do, also in bodies. Zeros among them are literals where an equation is only linear with a zero
+    in that place. The program itself if it is linear as it stands."""
+    if is_linear(jaxpr, linear):
+        return jaxpr
+    halves = partial_eval(jaxpr, tuple([not lin for lin in linear]))
+    b = Builder.like(jaxpr)
+    values = b.inline(halves.known, [v for v, lin in zip(jaxpr.ins, linear, strict=True) if not lin])
+    zeros = _zeros(b.eqns)
+    moving = [v for v, lin in zip(jaxpr.ins, linear, strict=True) if lin]
+    reached: set[Atom] = set(moving)
+
+    def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom]:
+        prim, here = eqn.prim, tuple([a in reached for a in ins])
+        if any(here) and not (isinstance(prim, Linear) and prim.linear_in(here)):
+            ins = tuple([_literal(a, zeros) for a in ins])
+            prim = _separated_bodies(prim, ins, here)
+        outs = b.copy(eqn, ins, prim)
+        reached.update(outs if any(here) else ())
+        return outs
+
+    n = sum(halves.out_known)
+    known, rest = (
+        iter([_literal(a, zeros) for a in values[:n]]),
+        iter(b.inline(halves.unknown, (*values[n:], *moving), rule)),
+    )
+    return b.build([next(known) if k else next(rest) for k in halves.out_known], jaxpr.name)
+
+
+def _zeros(eqns: Sequence[Eqn]) -> set[Atom]:
+    """Returns the results of equations that are linear in their zero operands: tangents that vanish. An equation with
+    bodies may compute values and tangents together; if an operand is zero, all its results may be tangents that vanish.
+    """
+    zeros: set[Atom] = set()
+    for eqn in eqns:
+        none = tuple([a in zeros or is_zero(a) for a in eqn.ins])
+        whole = tuple([z or (isinstance(a, Lit) and not any(a.bits)) for z, a in zip(none, eqn.ins, strict=True)])
+        prim, vanish = eqn.prim, False
+        if isinstance(prim, HigherOrder):
+            vanish = any(none)
+        elif isinstance(prim, Linear):
+            vanish = any([any(mask) and prim.linear_in(mask) for mask in (none, whole)])
+        zeros.update([v for v in eqn.outs if v.aval.inexact] if vanish else ())
+    return zeros
+
+
+def _literal(a: Atom, zeros: Container[Atom]) -> Atom:
+    return Zero(a.aval).instantiate() if a in zeros else a
+
+
+def _separated_bodies(prim: Primitive, ins: tuple[Atom, ...], here: tuple[bool, ...]) -> Primitive:
+    if not isinstance(prim, HigherOrder) or prim.layout.has_rules:
+        return prim
+    layout = prim.layout
+    # a carry of zeros is linear in every step
+    starts = {k for k in layout.carries if is_zero(ins[k])}
+    marks = [tuple([here[p] or p in starts for p in layout.takes(k)]) for k in range(len(layout.bodies))]
+    return prim.with_bodies(tuple([separated(body, mask) for body, mask in zip(prim.bodies, marks, strict=True)]))
 
 
 def instantiate(bars: list[Cotangent]) -> list[Atom]:

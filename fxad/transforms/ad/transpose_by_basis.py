@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fxad import dtypes
-from fxad.core.builder import Builder, renamed, rewrite
+from fxad.core.builder import Builder, rewrite, substitute
 from fxad.core.memo import by_value
 from fxad.dtypes import DType
 from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Var, Zero
@@ -152,7 +152,7 @@ def apart(rule: Jaxpr, n_out: int, n_dots: int) -> tuple[Jaxpr, Jaxpr]:
     ins = (*dots, *residuals)
     env: dict[Atom, Atom] = dict(zip(ins, b.inputs([v.aval for v in ins]), strict=True))
     b.extend(later, env)
-    push = b.build(renamed(outs, env), f"push_{rule.name}")
+    push = b.build(substitute(outs, env), f"push_{rule.name}")
     return _forward(flat, later, (*flat.outs[:n_out], *residuals), n_dots), push
 
 

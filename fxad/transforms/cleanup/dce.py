@@ -2,5 +2,5 @@
 
 from __future__ import annotations
 
-from fxad.core.liveness import dce as dce
-from fxad.core.liveness import prune as prune
+from fxad.core.dce import dce as dce
+from fxad.core.dce import prune as prune

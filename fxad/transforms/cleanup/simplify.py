@@ -13,8 +13,8 @@ from typing import Final, TypeAlias
 
 from fxad import dtypes
 from fxad.core.builder import Builder, rewrite
+from fxad.core.dce import remove_dead_eqns
 from fxad.core.layout import PREDICATE, BranchIndex, InParallel, Layout, OneOf, Times, Unknown, UpTo
-from fxad.core.liveness import sweep
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, Primitive, Var
 from fxad.primitives.control.call import Call
@@ -65,7 +65,7 @@ def simplify(jaxpr: Jaxpr) -> Jaxpr:
             return _control(b, eqn.prim, eqn, ins)
         return (_emit(b, defs, eqn, ins),) if len(eqn.outs) == 1 else None
 
-    return sweep(rewrite(jaxpr, rule))
+    return remove_dead_eqns(rewrite(jaxpr, rule))
 
 
 def _emit(b: Builder, defs: _Defs, eqn: Eqn, ins: tuple[Atom, ...]) -> Atom:
@@ -111,7 +111,11 @@ def _chosen(layout: Layout, branches: Sequence[int], ins: tuple[Atom, ...]) -> i
     if len({layout.bodies[k].jaxpr for k in branches}) == 1:
         return branches[0]
     which = next(a for a, role in zip(ins, layout.operand_roles, strict=True) if isinstance(role, BranchIndex))
-    return branches[min(max(int(which.value), 0), len(branches) - 1)] if isinstance(which, Lit) else None
+    return (
+        branches[min(max(int(which.value), 0), len(branches) - 1)]
+        if isinstance(which, Lit) and which.size is None
+        else None
+    )
 
 
 def _no_runs(layout: Layout) -> bool:
@@ -163,8 +167,10 @@ def _fold(eqn: Eqn) -> Lit | None:
         return None
     out = eqn.outs[0].aval
     lits = [a for a in eqn.ins if isinstance(a, Lit)]
+    if any([a.size is not None for a in lits]) and not isinstance(eqn.prim, _MOVES):
+        return None
     if isinstance(eqn.prim, _MOVES):
-        return Lit(lits[0].bits, out)
+        return lits[0].with_aval(out.shape)
     if not isinstance(eqn.prim, Unary | Binary | Compare | SelectN) or not _is_exact(eqn.prim, lits, out):
         return None
     (value,) = eqn.prim.impl(*[a.with_aval(()).array for a in lits])

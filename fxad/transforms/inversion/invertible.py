@@ -17,12 +17,12 @@ from functools import partial
 from typing import Final, TypeVar, final
 
 from fxad import dtypes
-from fxad.core.builder import Builder, renamed
+from fxad.core.builder import Builder, substitute
 from fxad.core.dataclasses import dataclass
-from fxad.core.liveness import dce
+from fxad.core.dce import dce
 from fxad.core.memo import by_value
 from fxad.errors import FxadError, NotDifferentiableError, NotInvertibleError
-from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lin, Lit, Tangent, Var, Zero, lin, place
+from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lin, Lit, Tangent, Var, Zero, as_lin, source_location
 from fxad.primitives.check import has_check
 from fxad.primitives.control.bodies import select_by_mask, with_operands
 from fxad.primitives.custom import CustomCall
@@ -306,12 +306,12 @@ class _Split(SplitCtx):
         result, the results are those of a copy of the equation, which can be run backwards."""
         self.apart = apart
         self.tangents: dict[Atom, Lin] = {
-            v: lin(self.linear.input(v.aval)) for v, m in zip(jaxpr.ins, wrt, strict=True) if m
+            v: as_lin(self.linear.input(v.aval)) for v, m in zip(jaxpr.ins, wrt, strict=True) if m
         }
         self.steps: list[tuple[int, Fused, Eqn, tuple[Tangent, ...], tuple[Tangent, ...]]] = []
         env: dict[Atom, Atom] = {v: v for v in jaxpr.ins}
         for eqn in jaxpr.eqns:
-            ins = renamed(eqn.ins, env)
+            ins = substitute(eqn.ins, env)
             found = [self.tangents.get(a) for a in eqn.ins]
             self.source = self.linear.source = eqn.source
             outs: tuple[Atom, ...]
@@ -323,7 +323,7 @@ class _Split(SplitCtx):
                 self.tangents.update({v: t for v, t in zip(eqn.outs, dots, strict=True) if isinstance(t, Lin)})
             env.update(zip(eqn.outs, outs, strict=True))
         self.env = env
-        return renamed(jaxpr.outs, env)
+        return substitute(jaxpr.outs, env)
 
     def _linearized(
         self, eqn: Eqn, ins: tuple[Atom, ...], tangents: tuple[Tangent, ...], step: Fused | None
@@ -334,13 +334,13 @@ class _Split(SplitCtx):
             try:
                 outs, moved = eqn.prim.jvp(self, ins, tangents)
             except FxadError as e:
-                raise e.located(equation=describe(eqn), where=str(place(eqn.source) or ""))
+                raise e.located(equation=describe(eqn), where=str(source_location(eqn.source) or ""))
             # a custom derivative may use another program than the function; the function itself is run backwards
             itself = isinstance(eqn.prim, CustomCall) or eqn.outs[0] in self.apart
             return (self.copy(eqn, ins) if itself else outs), moved
         outs = self.copy(eqn, ins)
         dots: tuple[Tangent, ...] = tuple(
-            [lin(self.linear.input(v.aval)) if v.aval.inexact else Zero(v.aval) for v in outs]
+            [as_lin(self.linear.input(v.aval)) if v.aval.inexact else Zero(v.aval) for v in outs]
         )
         self.steps.append((len(self.linear.eqns), step, self.eqns[-1], tangents, dots))
         return outs, dots

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import field
 from typing import Final, final
 
-from fxad.core.builder import Builder, renamed, rewrite
+from fxad.core.builder import Builder, rewrite, substitute
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Var
@@ -166,12 +166,12 @@ def _merged(jaxpr: Jaxpr, groups: list[_Group]) -> Jaxpr:
             b.extend(eqns, env)
         else:
             operands, results, lean = _one(jaxpr, nodes[n])
-            env.update(zip(results, b.inline(lean, renamed(operands, env)), strict=True))
+            env.update(zip(results, b.inline(lean, substitute(operands, env)), strict=True))
         for m in after[n]:
             missing[m] -= 1
             if not missing[m]:
                 heapq.heappush(ready, m)
-    return b.build(renamed(jaxpr.outs, env), jaxpr.name)
+    return b.build(substitute(jaxpr.outs, env), jaxpr.name)
 
 
 def _one(jaxpr: Jaxpr, members: Sequence[int]) -> tuple[list[Atom], list[Var], Jaxpr]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final, final
 
-from fxad.core.builder import Builder, renamed, rewrite
+from fxad.core.builder import Builder, rewrite, substitute
 from fxad.core.dataclasses import dataclass
-from fxad.core.liveness import dce
-from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Primitive, Var, place
+from fxad.core.dce import dce
+from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Primitive, Var, source_location
 from fxad.primitives.barrier import OPTIMIZATION_BARRIER
 from fxad.primitives.check import Check, has_check
 from fxad.primitives.control.call import Call
@@ -106,14 +106,14 @@ def traced_back(jaxpr: Jaxpr) -> tuple[Jaxpr, dict[Atom, Origin]]:
         return b.inline(eqn.prim.body, ins, lambda _, e, operands: add(e, operands, Origin(e, (way,))))
 
     b.extend(kept, env, rule)
-    return b.build(renamed(jaxpr.outs, env), jaxpr.name), origins
+    return b.build(substitute(jaxpr.outs, env), jaxpr.name), origins
 
 
 def origin_of(jaxpr: Jaxpr, name: str, equation: str, where: str) -> Origin | None:
     """Finds the equation of a program, and the bodies that contain it, for a message about another form of the program.
     Prefers the equation with the same description, then the first one with this primitive at this line. Returns None if
     there is none."""
-    met = [o for o in _every(jaxpr) if o.eqn.prim.name == name and str(place(o.eqn.source) or "") == where]
+    met = [o for o in _every(jaxpr) if o.eqn.prim.name == name and str(source_location(o.eqn.source) or "") == where]
     return next((o for o in met if describe(o.eqn) == equation), met[0] if met else None)
 
 

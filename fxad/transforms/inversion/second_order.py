@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from fxad.core.builder import Builder, rewrite
-from fxad.core.liveness import dce, prune
+from fxad.core.dce import dce, prune
 from fxad.core.memo import by_value
 from fxad.errors import NotDifferentiableError
-from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, LinearizedBody, Primitive, Zero, distinct
+from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, LinearizedBody, Primitive, Zero, distinct_jaxprs
 from fxad.primitives.control.bodies import instantiate_linear_outs, select_by_mask, with_operands
 from fxad.primitives.control.effects import without_effects
 from fxad.primitives.custom import CustomCall
@@ -179,7 +179,7 @@ def drop_derivative_rules(jaxpr: Jaxpr, turned: bool = False) -> Jaxpr:
 
     Rule: an equation whose value needs fewer operands than its rules has no rules any more.
     """
-    if not any([_shadowed(e) for body in distinct(jaxpr) for e in body.eqns]):
+    if not any([_shadowed(e) for body in distinct_jaxprs(jaxpr) for e in body.eqns]):
         return jaxpr
 
     def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom]:

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, final
 
-from fxad.core.builder import Builder, renamed
+from fxad.core.builder import Builder, substitute
 from fxad.core.memo import by_value
 from fxad.errors import FxadError
-from fxad.ir import Atom, Eqn, HigherOrder, Hole, Jaxpr, Lit, Var, place
+from fxad.ir import Atom, Eqn, HigherOrder, Hole, Jaxpr, Lit, Var, source_location
 from fxad.primitives.control.bodies import select_by_mask
 from fxad.primitives.elementwise.family import Binary, Unary
 from fxad.primitives.shape import BroadcastInDim, emit_reshape
@@ -182,7 +182,7 @@ class _Search:
             there = tuple([v if v in self.ways or v in outs else Hole(v.aval) for v in eqn.outs])
             found = rule.solve(scratch, eqn.prim, args, there)
         except FxadError as e:
-            raise e.located(equation=describe(eqn), where=str(place(eqn.source) or ""))
+            raise e.located(equation=describe(eqn), where=str(source_location(eqn.source) or ""))
         if scratch.measured and not isinstance(found, Refused):
             self._measure(scratch, eqn, rule, found)
         return found
@@ -391,7 +391,7 @@ class Demand:
     def _emit(self, way: Eqn | Step) -> None:
         env = self.env
         if isinstance(way, Eqn):
-            for v, made in zip(way.outs, self.b.copy(way, renamed(way.ins, env)), strict=True):
+            for v, made in zip(way.outs, self.b.copy(way, substitute(way.ins, env)), strict=True):
                 env.setdefault(v, made)
             return
         local: dict[Atom, Atom] = {}

@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING
 
-from fxad.core.lazy_exports import later
+from fxad.core.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from fxad.transforms.memory import policies as policies
 else:
-    __getattr__, __dir__ = later(__name__, {}, "policies")
+    __getattr__, __dir__ = lazy_exports(__name__, {}, "policies")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import final
 
-from fxad.core.builder import Builder, renamed
+from fxad.core.builder import Builder, substitute
 from fxad.core.dataclasses import dataclass
-from fxad.core.liveness import dce
+from fxad.core.dce import dce
 from fxad.core.memo import by_value
 from fxad.errors import ParameterError
-from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Place, place
+from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, SourceLocation, source_location
 from fxad.primitives.control.call import Call
 from fxad.primitives.marks import Name
 from fxad.transforms.cleanup.inline import MOST
@@ -25,7 +25,7 @@ class Passed:
 
     name: str
     aval: Aval
-    where: Place | None
+    where: SourceLocation | None
 
 
 @final
@@ -67,7 +67,7 @@ def partial_eval(jaxpr: Jaxpr, known: tuple[bool, ...]) -> Halves:
     second = _part(flat, [not k for k in known], tuple(read), rest)
     results = [a for a, k in zip(flat.outs, out_known, strict=True) if k]
     return Halves(
-        dce(first[0].build(renamed((*results, *read), first[1]), f"known_{jaxpr.name}")),
+        dce(first[0].build(substitute((*results, *read), first[1]), f"known_{jaxpr.name}")),
         second[0].build([second[1][a] for a in late], f"unknown_{jaxpr.name}"),
         _passed(flat, tuple(read)),
         out_known,
@@ -86,9 +86,10 @@ def _opened(jaxpr: Jaxpr, known: Sequence[bool]) -> tuple[Jaxpr, list[bool]]:
         return [isinstance(a, Lit) or a in made for a in ins]
 
     def opens(eqn: Eqn, ins: tuple[Atom, ...], mark: bool) -> tuple[Jaxpr, bool] | None:
-        if not isinstance(eqn.prim, Call) or not any(known := have(ins)) or all(known):
+        if not isinstance(eqn.prim, Call) or all(given := have(ins)):
             return None
-        return eqn.prim.body, mark
+        opened = any(given) or any(partial_eval(eqn.prim.body, tuple(given)).out_known)
+        return (eqn.prim.body, mark) if opened else None
 
     def add(eqn: Eqn, ins: tuple[Atom, ...], _mark: bool) -> Sequence[Atom]:
         nonlocal waiting
@@ -158,5 +159,5 @@ def _passed(jaxpr: Jaxpr, values: Sequence[Atom]) -> tuple[Passed, ...]:
         else:
             eqn = made[a]
             label = eqn.prim.label if isinstance(eqn.prim, Name) else f"{eqn.prim.name} %{places[a]}"
-            out.append(Passed(label, a.aval, place(eqn.source)))
+            out.append(Passed(label, a.aval, source_location(eqn.source)))
     return tuple(out)

@@ -19,7 +19,7 @@ import numpy as np
 
 from fxad.core.dataclasses import dataclass
 from fxad.errors import ArgumentError, described
-from fxad.ir import Eqn, place
+from fxad.ir import Eqn, source_location
 from fxad.primitives.dot import DotGeneral
 from fxad.primitives.marks import Name
 from fxad.transforms.locate import describe
@@ -75,7 +75,7 @@ def decided(policy: Policy, eqn: Eqn) -> bool:
 def _answer(policy: Policy, answer: object, eqn: Eqn) -> bool:
     if isinstance(answer, bool | np.bool_):
         return bool(answer)
-    where = place(eqn.source)
+    where = source_location(eqn.source)
     raise ArgumentError(
         f"remat: the policy {policy} answers {described(answer)}, not a bool: {answer!r:.60}",
         remedy="return True for what is stored and False for the rest; without a return a function gives None",

@@ -9,11 +9,11 @@ from typing import SupportsIndex, final, overload
 
 from fxad.core.builder import Builder, rewrite
 from fxad.core.dataclasses import dataclass
+from fxad.core.dce import dce, drop_unread_operands
 from fxad.core.layout import Layout
-from fxad.core.liveness import dce, narrow
 from fxad.core.memo import by_value
 from fxad.errors import ArgumentError, described
-from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Place, Primitive, Var, place
+from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Primitive, SourceLocation, Var, source_location
 from fxad.primitives.control.remat import Remat
 from fxad.primitives.marks import Keep, Mark, Name, unmarked_values
 from fxad.transforms.ad.linearize import linearize
@@ -34,7 +34,7 @@ class Residual:
 
     aval: Aval
     made_by: str
-    where: Place | None
+    where: SourceLocation | None
     read_by: str
     decided_by: str
     values: tuple[Var, ...]
@@ -154,7 +154,7 @@ def residuals(jaxpr: Jaxpr, wrt: tuple[bool, ...]) -> Residuals:
     n_all, n_dots = n + len(values), sum(wrt)
     tangents = split.linear.outs[: sum(split.out_nonzero[:n])]
     linear = dce(Jaxpr(split.linear.ins, split.linear.eqns, tangents, body.name))
-    needed = narrow(drop_derivative_rules(linear, True))[1][n_dots:]
+    needed = drop_unread_operands(drop_derivative_rules(linear, True))[1][n_dots:]
     before = unmarked_values(primal.eqns)
     home: dict[Atom, Var] = {}
     for a, v in zip(primal.outs[n:n_all], values, strict=True):
@@ -168,7 +168,9 @@ def residuals(jaxpr: Jaxpr, wrt: tuple[bool, ...]) -> Residuals:
             if root in made:
                 eqn, by = _maker(made[root], root)
                 origin = _values(root, home, made)
-                rows[root] = Residual(a.aval, _named(eqn.prim), place(eqn.source), reader, by or "no policy", origin)
+                rows[root] = Residual(
+                    a.aval, _named(eqn.prim), source_location(eqn.source), reader, by or "no policy", origin
+                )
             else:
                 what = f"argument {primal.ins.index(root)}"
                 rows[root] = Residual(a.aval, what, None, reader, "argument", (), is_argument=True)

@@ -7,8 +7,8 @@ from typing import TypeAlias, final
 
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
+from fxad.core.dce import rebind_operands
 from fxad.core.layout import BranchIndex, Carry, Constant, Count, Layout, OneOf, Slice
-from fxad.core.liveness import over
 from fxad.ir import Atom, HigherOrder, Jaxpr, Primitive, Var
 from fxad.primitives.control.bodies import assign_slots, shared_slots, with_outs, with_slot_operands, with_slot_results
 from fxad.primitives.control.loop_steps import rearrange_operands
@@ -32,17 +32,18 @@ class Body:
         return self.known.outs[sum(self.out_known) :]
 
     def without(self, out_known: Marks) -> Body:
-        """Returns the two parts with fewer known results. The removed ones become residuals, which `unknown`
-        returns."""
+        """Returns the two parts with fewer known results. `unknown` returns the removed ones: literals as they are, the
+        others as further residuals."""
         if out_known == self.out_known:
             return self
         given = dict(zip([k for k, known in enumerate(self.out_known) if known], self.known.outs, strict=False))
-        later = [k for k in given if not out_known[k]]
+        removed = {k: a for k, a in given.items() if not out_known[k]}
+        later = [k for k, a in removed.items() if isinstance(a, Var)]
         outs = [given[k] for k, known in enumerate(out_known) if known]
         first = with_outs(self.known, (*outs, *self.residuals, *[given[k] for k in later]))
         n, b = len(self.residuals), Builder()
         held = b.inputs(self.unknown.in_avals[:n])
-        late = dict(zip(later, b.inputs([given[k].aval for k in later]), strict=True))
+        late = {**removed, **dict(zip(later, b.inputs([given[k].aval for k in later]), strict=True))}
         rest = iter(b.inline(self.unknown, (*held, *b.inputs(self.unknown.in_avals[n:]))))
         results = [late[k] if k in late else next(rest) for k, known in enumerate(out_known) if not known]
         return Body(first, b.build(results, self.unknown.name), out_known)
@@ -76,18 +77,21 @@ def apart(prim: Primitive, have: Marks, halve: Halve) -> Apart | None:
     Not split are a loop that ends by a predicate, a branch on an unknown index, a function with custom rules, and an
     equation with an effect.
     """
-    if prim.effects or not any(have) or all(have) or not isinstance(prim, HigherOrder):
+    if prim.effects or all(have) or not isinstance(prim, HigherOrder):
         return None
     layout = prim.layout
     decides = [h for h, role in zip(have, layout.operand_roles, strict=True) if isinstance(role, BranchIndex | Count)]
     if not layout.transparent or not all(decides) or layout.depends:
         return None
-    if layout.once is not None:
-        return _once(prim, layout, have, halve)
     runs = [layout.bodies[k].runs for k in layout.running]
-    if all([isinstance(r, OneOf) for r in runs]):
-        return _branches(prim, layout, have, halve)
-    return _loop(prim, layout, have, halve) if len(runs) == 1 else None
+    if layout.once is not None:
+        found = _once(prim, layout, have, halve)
+    elif all([isinstance(r, OneOf) for r in runs]):
+        found = _branches(prim, layout, have, halve)
+    else:
+        found = _loop(prim, layout, have, halve) if len(runs) == 1 else None
+    # without a known operand, only known results are worth an equation of their own
+    return found if found is None or any(have) or any(found.out_known) else None
 
 
 def _places(marks: Sequence[bool], wanted: bool) -> list[int]:
@@ -182,9 +186,9 @@ def _loop(prim: HigherOrder, layout: Layout, have: Marks, halve: Halve) -> Apart
     for g, group in enumerate(layout.operands):
         decides = isinstance(group.role, Count)
         of_unknown[g] += [p for p in layout.operands_of(g) if not marks[p] or decides]
-    first = over(body.known, mine, parts.operands, of_known)
+    first = rebind_operands(body.known, mine, parts.operands, of_known)
     first = with_outs(first, (*first.outs[: sum(body.out_known)], *_outs_of(first, body, stacked)))
-    second = over(body.unknown, (*handed, *others), parts.operands, of_unknown)
+    second = rebind_operands(body.unknown, (*handed, *others), parts.operands, of_unknown)
     sizes = [[known[q] for q in layout.results_of(g)] for g in range(last_result + 1)]
     n_known, n_unknown = [m.count(True) for m in sizes], [m.count(False) for m in sizes]
     n_known[-1] += len(stacked)

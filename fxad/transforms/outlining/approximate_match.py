@@ -13,7 +13,7 @@ from difflib import SequenceMatcher
 from typing import Final, final
 
 from fxad.core.dataclasses import dataclass
-from fxad.ir import Atom, Eqn, HigherOrder, Lit, Primitive, Var, distinct
+from fxad.ir import Atom, Eqn, HigherOrder, Lit, Primitive, Var, distinct_jaxprs
 from fxad.primitives.check import Check
 from fxad.primitives.host_call import HostCall
 from fxad.transforms.outlining.parametrise import VARIED, Applied
@@ -155,7 +155,7 @@ def harmful(prim: Primitive) -> bool:
     """Returns True if an operation may fail or may not terminate on arbitrary operands."""
     if not isinstance(prim, HigherOrder):
         return isinstance(prim, Check | HostCall)
-    inner = {e.prim for body in prim.bodies for f in distinct(body) for e in f.eqns}
+    inner = {e.prim for body in prim.bodies for f in distinct_jaxprs(body) for e in f.eqns}
     carriers = [p for p in (prim, *inner) if isinstance(p, HigherOrder)]
     return any([isinstance(p, Check | HostCall) for p in inner]) or any([p.layout.depends for p in carriers])
 

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final, final
 
-from fxad.core.builder import Builder, renamed, rewrite
+from fxad.core.builder import Builder, rewrite, substitute
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Eqn, Jaxpr, Lit
@@ -113,7 +113,7 @@ def _called(jaxpr: Jaxpr, instead: Mapping[Jaxpr, _Part]) -> Jaxpr:
             return None
         body = eqn.prim.body
         given: dict[Atom, Atom] = dict(zip(body.ins, ins, strict=True))
-        outs = b(Call(part.whole), *renamed(part.operands, given))
+        outs = b(Call(part.whole), *substitute(part.operands, given))
         return [given.get(own, own) if k is None else outs[k] for k, own in zip(part.results, body.outs, strict=True)]
 
     return rewrite(jaxpr, rule)

@@ -10,7 +10,7 @@ from typing import Final, final
 import numpy as np
 import numpy.typing as npt
 
-from fxad.core.builder import Builder, renamed
+from fxad.core.builder import Builder, substitute
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Jaxpr, Var
@@ -117,7 +117,7 @@ def _rewritten(jaxpr: Jaxpr, uses: Iterable[_Use]) -> Jaxpr:
         copy(range(done, use.start))
         copy([at for at in range(use.start, use.stop) if at not in made and at not in use.late])
         b.source = jaxpr.eqns[min(made)].source
-        outs = b(Call(use.shared.body), *renamed(use.operands, env))
+        outs = b(Call(use.shared.body), *substitute(use.operands, env))
         owners = use.shared.owners
         for code, value in zip(use.shared.results, outs, strict=True):
             slot, k = owners[code]
@@ -126,7 +126,7 @@ def _rewritten(jaxpr: Jaxpr, uses: Iterable[_Use]) -> Jaxpr:
         copy(use.late)
         done = use.stop
     copy(range(done, len(jaxpr.eqns)))
-    return b.build(renamed(jaxpr.outs, env), jaxpr.name)
+    return b.build(substitute(jaxpr.outs, env), jaxpr.name)
 
 
 # ------------------------------------------------------------------------------------------------------------- search

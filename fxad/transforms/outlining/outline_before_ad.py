@@ -11,7 +11,7 @@ from typing import Final
 
 from fxad.core.builder import Builder
 from fxad.core.memo import by_value
-from fxad.ir import Atom, HigherOrder, Jaxpr, distinct
+from fxad.ir import Atom, HigherOrder, Jaxpr, distinct_jaxprs
 from fxad.primitives.control.call import Call
 from fxad.transforms.outlining.effort import time_of
 from fxad.transforms.outlining.outline import outline
@@ -31,8 +31,8 @@ def outline_before_ad(jaxpr: Jaxpr, long: int = LONG, lasts: float = LASTS) -> J
     """
     if len(jaxpr.eqns) < long or time_of(jaxpr) < 2 * lasts:
         return jaxpr
-    found, before = outline(jaxpr), set(distinct(jaxpr))
-    new = [body for body in distinct(found) if body not in before and body is not found]
+    found, before = outline(jaxpr), set(distinct_jaxprs(jaxpr))
+    new = [body for body in distinct_jaxprs(found) if body not in before and body is not found]
     if not any([time_of(e.prim.body) >= lasts for e in found.eqns if isinstance(e.prim, Call) and e.prim.body in new]):
         return jaxpr
     return _opened(found, {body for body in new if time_of(body) < lasts}, before)
@@ -41,7 +41,7 @@ def outline_before_ad(jaxpr: Jaxpr, long: int = LONG, lasts: float = LASTS) -> J
 def _opened(jaxpr: Jaxpr, short: set[Jaxpr], before: set[Jaxpr]) -> Jaxpr:
     """Inlines the calls of the bodies in `short`, at any depth. Calls of bodies in `before` are kept."""
     done: dict[Jaxpr, Jaxpr] = {}
-    for body in distinct(jaxpr) if short else ():  # innermost first
+    for body in distinct_jaxprs(jaxpr) if short else ():  # innermost first
         b = Builder.like(body)
         env: dict[Atom, Atom] = {}
         for eqn in body.eqns:

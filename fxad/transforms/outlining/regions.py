@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
-from fxad.ir import Atom, Eqn, Jaxpr, Lit, Place, Primitive, Source, Var
+from fxad.ir import Atom, Eqn, Jaxpr, Lit, Primitive, Source, SourceLocation, Var
 from fxad.transforms.outlining.parametrise import VARIED
 from fxad.transforms.outlining.repeats import Ints
 
@@ -169,4 +169,4 @@ def _name(eqns: Sequence[Eqn]) -> str:
 def _function(source: Source) -> str:
     if source is None:
         return ""
-    return (source.function if isinstance(source, Place) else source[0].co_qualname).rpartition(".")[2]
+    return (source.function if isinstance(source, SourceLocation) else source[0].co_qualname).rpartition(".")[2]

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import Final, TypeAlias, final
 
 from fxad import dtypes
-from fxad.core.builder import Builder, renamed
+from fxad.core.builder import Builder, substitute
 from fxad.core.dataclasses import dataclass
-from fxad.core.liveness import sweep
+from fxad.core.dce import remove_dead_eqns
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Aval, Emit, Eqn, Jaxpr, Lit, Var
 from fxad.primitives.control.call import Call
@@ -140,13 +140,13 @@ def _rolled(jaxpr: Jaxpr, chain: _Chain) -> Jaxpr:
     copy([at for at in range(last) if at not in inside and at not in later])
     made = {v: eqn for eqn in b.eqns for v in eqn.outs}
     b.source = jaxpr.eqns[first].source
-    columns = [renamed(column, env) for column in zip(*[jaxpr.eqns[at].ins for at in chain.calls], strict=True)]
+    columns = [substitute(column, env) for column in zip(*[jaxpr.eqns[at].ins for at in chain.calls], strict=True)]
     results = _scanned(b, chain, columns, made, _used(jaxpr, chain))
     for (k, r), value in results.items():
         env[jaxpr.eqns[chain.calls[k]].outs[r]] = value
     copy(chain.later)
     copy(range(last + 1, len(jaxpr.eqns)))
-    return sweep(b.build(renamed(jaxpr.outs, env), jaxpr.name))
+    return remove_dead_eqns(b.build(substitute(jaxpr.outs, env), jaxpr.name))
 
 
 def _used(jaxpr: Jaxpr, chain: _Chain) -> list[tuple[int, int]]:

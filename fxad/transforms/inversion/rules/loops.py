@@ -12,7 +12,7 @@ from typing import final
 
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
-from fxad.core.liveness import remove_unused
+from fxad.core.dce import remove_unused
 from fxad.ir import Atom, Aval, Eqn, Hole, Jaxpr, Var, Zero
 from fxad.primitives.control.bodies import mask_or, select_by_mask
 from fxad.primitives.control.loop_steps import Marks, Steps, unchanged_carries

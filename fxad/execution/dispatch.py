@@ -1,8 +1,8 @@
 """Calls of a compiled program: match the arguments, pass their buffers to XLA, wrap the results.
 
 XLA takes 4 us for a call of a small program, so each 0.1 us in Python counts. Each program has a closure for the usual
-call, with arrays of exactly its types. The closure holds all values that the call reads. `Calls` handles every other
-call. See docs/adr/0036-a-function-for-each-call.md.
+call, with arrays of exactly its types. The closure holds all values that the call reads. `Dispatcher` handles every
+other call. See docs/adr/0036-a-function-for-each-call.md.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import Any, Final, TypeAlias, final
 
 from fxad import runtime, tree
 from fxad.errors import ArgumentError, ExecutionError
-from fxad.execution.donation import Donating
+from fxad.execution.donation import DonatingStart
 from fxad.ir import Aval
-from fxad.runtime import Results, Start, collect, commitments, due, remains
-from fxad.tracing.array import Array, arrays, aval_of, put
-from fxad.tracing.placement import Elsewhere, Passing, committed, passed, target
-from fxad.tracing.program import Program, fit, tree_error
-from fxad.tracing.tracer import Tracer, active, binding
+from fxad.runtime import Results, Start, collect_garbage, collection_due, commitments, donated_placeholder
+from fxad.tracing.array import Array, aval_of, device_array, wrap_buffers
+from fxad.tracing.placement import Forwarding, OnOtherDevice, forwarded_operands, is_committed, target_device
+from fxad.tracing.program import Program, fit_leaf, tree_error
+from fxad.tracing.tracer import Tracer, active_trace, current_binder
 
-Otherwise: TypeAlias = Callable[[tuple[Any, ...], dict[str, Any]], Any]
+SlowPath: TypeAlias = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 
 _LEAF: Final = tree.structure(0)
 _first: Final = itemgetter(0)
@@ -32,7 +32,7 @@ aval_of_array: Final = attrgetter("_aval")
 
 
 @final
-class Calls:
+class Dispatcher:
     """A program and its executables: one for the default device, and one for each device that holds operands of a call.
 
     It precomputes all that a call needs: the types and the tree of the arguments, the closed-over arrays, the function
@@ -55,16 +55,16 @@ class Calls:
         self.loaded, self.load, self.donate = loaded, load, donate
         self.given_up = tuple([k - len(program.bound) for k in donate])  # the same, as indices of argument leaves
         self.path = partial(operand_path, program)
-        self.passed = passed(program.jaxpr, len(program.bound)) if not donate else None
+        self.passed = forwarded_operands(program.jaxpr, len(program.bound)) if not donate else None
         self.start: Start = self._free
         self.handlers = self.loaded.handlers
         self.settled = self.loaded.device is runtime.default_device() or self.passed is not None
         if self.settled:
             self._start_with(self.loaded)
-        self._there: dict[runtime.Device, Elsewhere] = {}  # devices on which it has run
+        self._there: dict[runtime.Device, OnOtherDevice] = {}  # devices on which it has run
         self.avals = program.in_avals
         self.out_avals = program.out_avals
-        self.bound = [(b if isinstance(b, Array) else put(b, aval_of(b)))._buffer for b in _values(program)]
+        self.bound = [(b if isinstance(b, Array) else device_array(b, aval_of(b)))._buffer for b in _values(program)]
         self.flat = program.in_tree == tree.structure((tuple([0] * len(self.avals)), {}))
         self.finish = _finish(program.out_tree)
 
@@ -73,18 +73,18 @@ class Calls:
         leaves, found = tree.flatten((args, kwargs))
         if found != self.program.in_tree:
             raise tree_error(self.program, found, len(args), kwargs)
-        return self.run(leaves, type_of_arrays(leaves))
+        return self.run(leaves, avals_of_arrays(leaves))
 
     def match(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any] | None:
         """The leaves of a call, if its tree is that of the program and the leaves are Arrays of its types; else None.
 
         Flattening up to a known structure is 7 times as fast as computing the structure (100 leaves in a dict: 3 us).
         """
-        leaves = tree.follow(self.program.in_tree, (args, kwargs))
-        return leaves if leaves is not None and type_of_arrays(leaves) == self.avals else None
+        leaves = tree.flatten_up_to(self.program.in_tree, (args, kwargs))
+        return leaves if leaves is not None and avals_of_arrays(leaves) == self.avals else None
 
     def run(self, leaves: Sequence[Any], avals: tuple[Aval, ...] | None) -> Any:
-        """Call with the argument leaves; `avals` are their types, known when all are Arrays (`type_of_arrays`)."""
+        """Call with the argument leaves; `avals` are their types, known when all are Arrays (`avals_of_arrays`)."""
         if avals != self.avals:
             leaves = [self._convert(k, x, a) for k, (x, a) in enumerate(zip(leaves, self.avals, strict=True))]
         return self.launch(leaves)
@@ -99,16 +99,16 @@ class Calls:
     def launch_buffers(self, buffers: list[runtime.Buffer]) -> Any:
         """Call with the buffers of closed-over arrays, then of arguments of exactly the program's types, on any
         device."""
-        if next(due):
-            collect()
+        if next(collection_due):
+            collect_garbage()
         try:
-            if commitments.any and True in map(committed, buffers):
+            if commitments.any and True in map(is_committed, buffers):
                 outs = self._placed(buffers)
             else:  # read `handlers` after `start` has returned: it may change them
                 outs = self.start(buffers).consume_with_handlers(self.handlers)
-        except runtime.Refused as e:
+        except runtime.XlaRuntimeError as e:
             raise self.refused(e, buffers) from e
-        return self.finish(arrays(self.out_avals, outs))
+        return self.finish(wrap_buffers(self.out_avals, outs))
 
     def _free(self, buffers: Sequence[runtime.Buffer]) -> Results:
         """The first execution on uncommitted data, of a program that was not compiled for the default device."""
@@ -118,27 +118,27 @@ class Calls:
     def _start_with(self, loaded: runtime.Runnable) -> None:
         """Set the executable for the default device."""
         self.handlers = loaded.handlers
-        self.start = Passing(self.passed) if self.passed is not None else self._around(loaded.start)
+        self.start = Forwarding(self.passed) if self.passed is not None else self._around(loaded.start)
 
     def _around(self, start: Start) -> Start:
-        return Donating(start, self.donate, self.program.name, self.path) if self.donate else start
+        return DonatingStart(start, self.donate, self.program.name, self.path) if self.donate else start
 
     def _placed(self, buffers: list[runtime.Buffer]) -> list[runtime.Buffer]:
         """Run on the device of the committed operands. The results are committed to it."""
         if self.passed is not None:
             return self.start(buffers).consume_with_handlers(self.handlers)
-        device = target(self.program.name, buffers, self.path)
+        device = target_device(self.program.name, buffers, self.path)
         there = self._there.get(device)
         if there is None:
             loaded = self.loaded if device is self.loaded.device else self.load(device)
-            there = Elsewhere(loaded, self.bound)
+            there = OnOtherDevice(loaded, self.bound)
             there.start = self._around(there.start)
             self._there[device] = there
         return there.start(buffers).consume_with_handlers(there.handlers)
 
     def _convert(self, k: int, value: object, aval: Aval) -> Array:
         if isinstance(value, Tracer):
-            if active() is None:
+            if active_trace() is None:
                 raise value.leaked(
                     f"{self.program.name}: argument {self.program.paths[k]}", "a compiled program wants values"
                 )
@@ -146,19 +146,19 @@ class Calls:
                 f"{self.program.name}: argument {self.program.paths[k]} is {value!r}; a compiled program is not traced",
                 remedy="call the Program, or the function, inside a trace; compile the outer program",
             )
-        leaf = fit(self.program, k, value, aval)
-        return leaf if isinstance(leaf, Array) else put(leaf, aval)
+        leaf = fit_leaf(self.program, k, value, aval)
+        return leaf if isinstance(leaf, Array) else device_array(leaf, aval)
 
     def refused(self, e: Exception, buffers: Sequence[runtime.Buffer]) -> ExecutionError:
         """The error for a call that XLA refused."""
-        return runtime.refused(e, buffers, replace(self.loaded.origin, name=self.program.name), self.path)
+        return runtime.execution_error(e, buffers, replace(self.loaded.origin, name=self.program.name), self.path)
 
 
 def _leave(leaves: Sequence[Array], given_up: Sequence[int]) -> None:
     """Replace the buffers of donated arrays by placeholders, which keep the device and whether it is committed."""
-    left = remains(leaves[given_up[0]]._buffer)
+    left = donated_placeholder(leaves[given_up[0]]._buffer)
     for k in given_up:
-        leaves[k]._buffer = remains(leaves[k]._buffer) if commitments.any else left
+        leaves[k]._buffer = donated_placeholder(leaves[k]._buffer) if commitments.any else left
 
 
 def _finish(out_tree: tree.Structure) -> Callable[[list[Array]], Any]:
@@ -174,7 +174,7 @@ def operand_path(program: Program[Any, Any], operand: int) -> str:
     return f"argument {program.paths[k]}" if k >= 0 else f"closed-over array {operand}"
 
 
-def type_of_arrays(leaves: Sequence[Any]) -> tuple[Aval, ...] | None:
+def avals_of_arrays(leaves: Sequence[Any]) -> tuple[Aval, ...] | None:
     """The types of the leaves if all are Arrays with a value, else None."""
     try:
         return tuple(map(aval_of_array, leaves))
@@ -195,7 +195,7 @@ def _values(program: Program[Any, Any]) -> tuple[object, ...]:
 # -------------------------------------------------------------------------------------------------- the usual call
 
 
-def usual(calls: Calls, otherwise: Otherwise) -> Callable[..., Any]:
+def fast_path(calls: Dispatcher, otherwise: SlowPath) -> Callable[..., Any]:
     """A function for the usual call: outside traces, with arrays of exactly the types of the program.
 
     `otherwise` handles every other call. Types are compared by identity: equal avals are one object.
@@ -210,18 +210,18 @@ def usual(calls: Calls, otherwise: Otherwise) -> Callable[..., Any]:
     return _of_many(calls, otherwise)
 
 
-def _elsewhere(calls: Calls, otherwise: Otherwise) -> Callable[..., Any]:
+def _elsewhere(calls: Dispatcher, otherwise: SlowPath) -> Callable[..., Any]:
     """Any argument and result trees, for a program that does not run on the default device."""
     match, launch = calls.match, calls.launch
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        leaves = match(args, kwargs) if binding() is None else None
+        leaves = match(args, kwargs) if current_binder() is None else None
         return otherwise(args, kwargs) if leaves is None else launch(leaves)
 
     return call
 
 
-def _of_one(calls: Calls, otherwise: Otherwise) -> Callable[..., Any]:
+def _of_one(calls: Dispatcher, otherwise: SlowPath) -> Callable[..., Any]:
     """One array in, one out: one Python frame, and no attribute lookup on the program."""
     (a,), (out_aval,), start, handlers, refused = (
         calls.avals,
@@ -236,7 +236,7 @@ def _of_one(calls: Calls, otherwise: Otherwise) -> Callable[..., Any]:
         buffers = None
         try:
             (x,) = args
-            if x._aval is a and not kwargs and binding() is None:
+            if x._aval is a and not kwargs and current_binder() is None:
                 buffers = [x._buffer]
         except (AttributeError, ValueError):
             pass
@@ -244,11 +244,11 @@ def _of_one(calls: Calls, otherwise: Otherwise) -> Callable[..., Any]:
             return otherwise(args, kwargs)
         if commitments.any:
             return placed(buffers)
-        if next(due):
-            collect()
+        if next(collection_due):
+            collect_garbage()
         try:
             (out,) = start(buffers).consume_with_handlers(handlers)
-        except runtime.Refused as e:
+        except runtime.XlaRuntimeError as e:
             raise refused(e, buffers) from e
         made = Array()
         made._aval, made._buffer = out_aval, out
@@ -257,7 +257,7 @@ def _of_one(calls: Calls, otherwise: Otherwise) -> Callable[..., Any]:
     return call
 
 
-def _of_two(calls: Calls, otherwise: Otherwise) -> Callable[..., Any]:
+def _of_two(calls: Dispatcher, otherwise: SlowPath) -> Callable[..., Any]:
     """Two arrays in, one out."""
     (a, b), (out_aval,), start, handlers = calls.avals, calls.out_avals, calls.start, calls.handlers
     placed, refused = calls.launch_buffers, calls.refused
@@ -266,7 +266,7 @@ def _of_two(calls: Calls, otherwise: Otherwise) -> Callable[..., Any]:
         buffers = None
         try:
             x, y = args
-            if x._aval is a and y._aval is b and not kwargs and binding() is None:
+            if x._aval is a and y._aval is b and not kwargs and current_binder() is None:
                 buffers = [x._buffer, y._buffer]
         except (AttributeError, ValueError):
             pass
@@ -274,11 +274,11 @@ def _of_two(calls: Calls, otherwise: Otherwise) -> Callable[..., Any]:
             return otherwise(args, kwargs)
         if commitments.any:
             return placed(buffers)
-        if next(due):
-            collect()
+        if next(collection_due):
+            collect_garbage()
         try:
             (out,) = start(buffers).consume_with_handlers(handlers)
-        except runtime.Refused as e:
+        except runtime.XlaRuntimeError as e:
             raise refused(e, buffers) from e
         made = Array()
         made._aval, made._buffer = out_aval, out
@@ -287,7 +287,7 @@ def _of_two(calls: Calls, otherwise: Otherwise) -> Callable[..., Any]:
     return call
 
 
-def _of_many(calls: Calls, otherwise: Otherwise) -> Callable[..., Any]:
+def _of_many(calls: Dispatcher, otherwise: SlowPath) -> Callable[..., Any]:
     """Any argument and result trees. Loops are written out, because a comprehension costs a frame."""
     avals, bound, start, handlers, out_avals = calls.avals, calls.bound, calls.start, calls.handlers, calls.out_avals
     follow, flat, n = calls.program.in_tree.flatten_up_to, calls.flat, len(avals)
@@ -302,18 +302,18 @@ def _of_many(calls: Calls, otherwise: Otherwise) -> Callable[..., Any]:
                 if x._aval is not avals[k]:
                     break
                 buffers.append(x._buffer)
-            fits = len(buffers) == operands and binding() is None
+            fits = len(buffers) == operands and current_binder() is None
         except (AttributeError, TypeError, ValueError):
             pass
         if not fits:
             return otherwise(args, kwargs)
         if commitments.any:
             return calls.launch(leaves)
-        if next(due):
-            collect()
+        if next(collection_due):
+            collect_garbage()
         try:
             outs: list[Any] = start(buffers).consume_with_handlers(handlers)
-        except runtime.Refused as e:
+        except runtime.XlaRuntimeError as e:
             raise refused(e, buffers) from e
         if given_up:
             _leave(leaves, given_up)

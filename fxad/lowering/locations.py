@@ -9,12 +9,12 @@ from __future__ import annotations
 from types import CodeType
 from typing import final
 
-from fxad.ir import Place, Source
-from fxad.lowering.mlir_text import quoted
+from fxad.ir import Source, SourceLocation
+from fxad.lowering.mlir_text import string_literal
 
 
 @final
-class Places:
+class Locations:
     """The locations of one module under construction."""
 
     __slots__ = ("_alias", "_rows")
@@ -47,14 +47,14 @@ class Places:
         places = _resolve([source for _, source in self._rows])
         lines = []
         for k, ((name, _), at) in enumerate(zip(self._rows, places, strict=True)):
-            inner = "" if at is None else f"({quoted(at.function)}({quoted(at.file)}:{at.line}:0))"
-            lines.append(f"#L{k} = loc({quoted(name)}{inner})\n")
+            inner = "" if at is None else f"({string_literal(at.function)}({string_literal(at.file)}:{at.line}:0))"
+            lines.append(f"#L{k} = loc({string_literal(name)}{inner})\n")
         return "".join(lines)
 
 
-def _resolve(sources: list[Source]) -> list[Place | None]:
-    """`fxad.ir.place` of many sources: one sweep over each line table instead of one per source."""
-    out: list[Place | None] = [s if isinstance(s, Place) else None for s in sources]
+def _resolve(sources: list[Source]) -> list[SourceLocation | None]:
+    """`fxad.ir.source_location` of many sources: one sweep over each line table instead of one per source."""
+    out: list[SourceLocation | None] = [s if isinstance(s, SourceLocation) else None for s in sources]
     by_code: dict[int, tuple[CodeType, list[tuple[int, int]]]] = {}
     for k, source in enumerate(sources):
         if type(source) is tuple:
@@ -65,6 +65,6 @@ def _resolve(sources: list[Source]) -> list[Place | None]:
         offset, k = next(lines)
         for _, end, line in code.co_lines():
             while offset < end:
-                out[k] = Place(code.co_filename, line or code.co_firstlineno, code.co_qualname)
+                out[k] = SourceLocation(code.co_filename, line or code.co_firstlineno, code.co_qualname)
                 offset, k = next(lines, (1 << 62, -1))
     return out

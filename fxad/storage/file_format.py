@@ -32,7 +32,7 @@ class Section:
     start: int = 0
 
 
-def packed(kind: str, version: int, sections: Sequence[Section]) -> list[bytes]:
+def pack(kind: str, version: int, sections: Sequence[Section]) -> list[bytes]:
     """The bytes of sections, in parts."""
     parts = [f"{kind} {version}\n".encode()]
     for s in sections:
@@ -40,19 +40,19 @@ def packed(kind: str, version: int, sections: Sequence[Section]) -> list[bytes]:
     return parts
 
 
-def begins(found: bytes, kind: str) -> bool:
+def has_header(found: bytes, kind: str) -> bool:
     """Returns True if bytes begin with the header of a kind."""
     return found.startswith(f"{kind} ".encode())
 
 
-def unpacked(what: str, found: bytes, kind: str, newest: int) -> tuple[int, list[Section]]:
+def unpack(what: str, found: bytes, kind: str, newest: int) -> tuple[int, list[Section]]:
     """The version and the sections of bytes. `what` names the operation and the bytes, for messages.
 
     Raises: FileFormatError for what is not of the kind, is of a version after `newest`, or is damaged, with the place.
     """
     end = found.find(b"\n", 0, _LONGEST)
     number = found[len(kind) + 1 : max(end, 0)].decode("ascii", "replace")
-    if not begins(found, kind) or not number.isdecimal() or number.startswith("0"):
+    if not has_header(found, kind) or not number.isdecimal() or number.startswith("0"):
         raise FileFormatError(
             f"{what} is not what fxad wrote: it does not begin with {kind!r} and a version",
             remedy=_WRITTEN,
@@ -75,22 +75,22 @@ def _section(what: str, found: bytes, at: int) -> Section:
     end = found.find(b"\n", at, at + _LONGEST)
     words = found[at : max(end, at)].decode("ascii", "replace").split(" ")
     if len(words) != 3 or not words[1].isdecimal() or len(words[1]) > 18:
-        broken(what, at, "the heading of a section is malformed")
+        raise_damaged(what, at, "the heading of a section is malformed")
     name, start, size = words[0], end + 1, int(words[1])
     if start + size >= len(found):
-        broken(what, start, f"section {name} has {size} bytes, the file ends after {max(len(found) - start, 0)}")
+        raise_damaged(what, start, f"section {name} has {size} bytes, the file ends after {max(len(found) - start, 0)}")
     content = found[start : start + size]
     if checksum([content]).hex() != words[2]:
-        broken(what, start, f"section {name} does not have the checksum of its heading")
+        raise_damaged(what, start, f"section {name} does not have the checksum of its heading")
     if found[start + size : start + size + 1] != b"\n":
-        broken(what, start + size, f"section {name} is not ended by a line break")
+        raise_damaged(what, start + size, f"section {name} is not ended by a line break")
     return Section(name, content, start)
 
 
-def broken(what: str, at: int, problem: str) -> NoReturn:
+def raise_damaged(what: str, at: int, problem: str) -> NoReturn:
     """Raises: FileFormatError."""
-    raise FileFormatError(f"{what} is damaged: byte {at}: {problem}", remedy=AGAIN)
+    raise FileFormatError(f"{what} is damaged: byte {at}: {problem}", remedy=SAVE_AGAIN)
 
 
-AGAIN: Final = "take another copy of the file, or save the program again"
+SAVE_AGAIN: Final = "take another copy of the file, or save the program again"
 _WRITTEN: Final = "load reads what fxad.save wrote, load_exported what export wrote"

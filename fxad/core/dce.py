@@ -6,18 +6,18 @@ from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from types import MappingProxyType
 
-from fxad.core.builder import Builder, renamed
+from fxad.core.builder import Builder, substitute
 from fxad.core.layout import Carry, Constant, Layout, Once
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit
 
 
-def whole(eqn: Eqn, _used: tuple[bool, ...]) -> Eqn:
+def keep_all_results(eqn: Eqn, _used: tuple[bool, ...]) -> Eqn:
     """Keep an equation as it is, whichever of its results are used."""
     return eqn
 
 
-def sweep(jaxpr: Jaxpr, less: Callable[[Eqn, tuple[bool, ...]], Eqn] = whole) -> Jaxpr:
+def remove_dead_eqns(jaxpr: Jaxpr, less: Callable[[Eqn, tuple[bool, ...]], Eqn] = keep_all_results) -> Jaxpr:
     """The program without dead equations; the program itself if none is dead.
 
     `less(eqn, used)` may replace a live equation by one that has only the results marked in `used`.
@@ -35,10 +35,10 @@ def sweep(jaxpr: Jaxpr, less: Callable[[Eqn, tuple[bool, ...]], Eqn] = whole) ->
     b = Builder.like(jaxpr)
     env: dict[Atom, Atom] = {}
     b.extend(kept, env)
-    return b.build(renamed(jaxpr.outs, env), jaxpr.name)
+    return b.build(substitute(jaxpr.outs, env), jaxpr.name)
 
 
-def narrow(jaxpr: Jaxpr) -> tuple[Jaxpr, tuple[bool, ...]]:
+def drop_unread_operands(jaxpr: Jaxpr) -> tuple[Jaxpr, tuple[bool, ...]]:
     """The program without unread operands, and a mask of the operands that remain."""
     read: set[Atom] = set(jaxpr.outs)
     for eqn in jaxpr.eqns:
@@ -60,7 +60,7 @@ def dce(jaxpr: Jaxpr) -> Jaxpr:
     Law:  same value; idempotent; never more equations; effects stay, in order.
     Cost: one pass back, one forward; the program itself when nothing is dead.
     """
-    return sweep(jaxpr, _without_unused)
+    return remove_dead_eqns(jaxpr, _without_unused)
 
 
 @by_value
@@ -70,7 +70,7 @@ def prune(jaxpr: Jaxpr, used: tuple[bool, ...]) -> tuple[Jaxpr, tuple[bool, ...]
     Returns the program and a mask of the operands that remain.
     """
     outs = tuple([a for a, u in zip(jaxpr.outs, used, strict=True) if u])
-    return narrow(dce(Jaxpr(jaxpr.ins, jaxpr.eqns, outs, jaxpr.name)))
+    return drop_unread_operands(dce(Jaxpr(jaxpr.ins, jaxpr.eqns, outs, jaxpr.name)))
 
 
 def _without_unused(eqn: Eqn, used: tuple[bool, ...]) -> Eqn:
@@ -141,7 +141,9 @@ def _over_kept(
     jaxpr, mask = pruned
     takes, types = layout.takes(body), layout.bodies[body].jaxpr.in_avals
     read = [p for p, r in zip(takes, mask, strict=True) if r]
-    return over(jaxpr, read, layout.bodies[body].operands, groups, fixed, dict(zip(takes, types, strict=True)))
+    return rebind_operands(
+        jaxpr, read, layout.bodies[body].operands, groups, fixed, dict(zip(takes, types, strict=True))
+    )
 
 
 def _idle(layout: Layout, carries: Mapping[int, int], keep: Sequence[bool]) -> set[int]:
@@ -187,7 +189,7 @@ def _kept_operands(
     return groups, fixed
 
 
-def over(
+def rebind_operands(
     jaxpr: Jaxpr,
     takes: Sequence[int],
     operands: Sequence[int],

@@ -12,11 +12,11 @@ from typing import Final, TypeAlias
 
 from fxad import dtypes
 from fxad.core.builder import Builder
+from fxad.core.dce import rebind_operands
 from fxad.core.layout import PREDICATE, Carry, Constant, InParallel, Layout, Once, OneOf, Role, Value
-from fxad.core.liveness import over
 from fxad.core.memo import by_value
 from fxad.errors import CompileError
-from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, Primitive, Var, distinct, place
+from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, Primitive, Var, distinct_jaxprs, source_location
 from fxad.primitives.check import Called
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.while_ import While
@@ -33,18 +33,18 @@ DONE: Final = Aval((), dtypes.uint8)
 
 def calls_host(jaxpr: Jaxpr) -> bool:
     """Returns True if the program may call the host: for values, for effects, or for a failed check."""
-    return any([isinstance(eqn.prim, Called) for body in distinct(jaxpr) for eqn in body.eqns])
+    return any([isinstance(eqn.prim, Called) for body in distinct_jaxprs(jaxpr) for eqn in body.eqns])
 
 
-def prepared(jaxpr: Jaxpr) -> Jaxpr:
+def with_host_calls_ordered(jaxpr: Jaxpr) -> Jaxpr:
     """The program as it is lowered: ordered calls in a chain, `DONE` as the last result where the host is called."""
     if not calls_host(jaxpr):
         return jaxpr
-    ordered = in_order(jaxpr)
+    ordered = thread_tokens(jaxpr)
     return Jaxpr(ordered.ins, ordered.eqns, (*ordered.outs, Lit.of(0, DONE)), jaxpr.name)
 
 
-def in_order(jaxpr: Jaxpr) -> Jaxpr:
+def thread_tokens(jaxpr: Jaxpr) -> Jaxpr:
     """The program with its ordered calls in a chain; the same operands and results."""
     if ORDERED not in jaxpr.effects:
         return jaxpr
@@ -82,7 +82,7 @@ def _through(b: Builder, eqn: Eqn, ins: tuple[Atom, ...], token: Atom) -> tuple[
         raise CompileError(
             f"compile: an ordered call of the host inside {prim.name} has no place in an order",
             remedy="leave out `ordered`, or call the host outside of it",
-            where=str(place(eqn.source) or ""),
+            where=str(source_location(eqn.source) or ""),
         )
     new, at, after = found
     outs = b(new, *ins[:at], token, *ins[at:])
@@ -118,7 +118,7 @@ def _with_token(prim: HigherOrder) -> _Ordered | None:
             first = body.results[: body.results.index(result)]
             jaxpr = _moved(_threaded(jaxpr), sum([1 if g == PREDICATE else layout.results[g].size for g in first]))
             takes = (_TOKEN, *takes)
-        bodies.append(over(jaxpr, takes, body.operands, operands, types={_TOKEN: TOKEN}))
+        bodies.append(rebind_operands(jaxpr, takes, body.operands, operands, types={_TOKEN: TOKEN}))
     sizes = tuple([g.size + (k == result) for k, g in enumerate(layout.results)])
     new = prim.rebuild(tuple(bodies), tuple(map(len, operands)), sizes)
     return new, layout.operands_of(group).start, layout.results_of(result).start

@@ -1,0 +1,508 @@
+"""`mask`: one program for every length. `shapecheck`: the checks of its shapes. `bucketed`: calls with any lengths."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import wraps
+from math import ceil
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias, TypeVar
+
+import numpy as np
+
+from fxad import tree
+from fxad.api.jit import jit
+from fxad.api.lift import args_tree, check_function
+from fxad.core.sizes import Name, Size, named, names_of, read_shapes, solved, substituted
+from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError, TreeError, described
+from fxad.ir import Aval
+from fxad.lax.control.checking import error_if
+from fxad.tracing.array import Array, asarray, aval_of, binder
+from fxad.tracing.program import (
+    Program,
+    argument_path,
+    assumed,
+    count_text,
+    function_name,
+    parameter_names,
+    spec_of,
+    trace_tree,
+)
+from fxad.transforms.mask.contract import Padding
+from fxad.transforms.mask.mask import mask as mask_jaxpr
+from fxad.transforms.specialize import names
+from fxad.tree import Structure
+
+T = TypeVar("T")
+Shapes: TypeAlias = Any  # a tree prefix of shapes: texts as "(n, _)", tuples of ints, sizes and None, or None
+_Shape: TypeAlias = tuple[int | None, ...] | None  # None: the whole shape, or a dimension, is that of the array
+
+
+def mask(
+    f: Any,
+    in_shapes: Shapes = None,
+    out_shapes: Shapes = None,
+    *,
+    padding: Mapping[str, int] | None = None,
+    check: bool = False,
+) -> Any:
+    """The function on padded arrays, for every length up to the padding: `mask(f, in_shapes)(*padded, sizes={"n": n})`.
+
+    `in_shapes` is a tree prefix of the tuple of positional arguments: texts as `"(n, 2*m+1, _)"`, where `_` is the size
+    that the array has, or None for an array without named sizes. `n>=1` states an assumption. `out_shapes` is compared
+    with the shapes of the results, if it is given. A size is an int, or an i32[] array: under `vmap`, an array of sizes
+    makes a ragged batch. With `check` the sizes are compared with the padding when the program runs.
+
+    A `Program` of symbolic shape has its shapes already: `mask(program, padding={"n": 32})` is a program on padded
+    arrays and `sizes`; without `padding` it is a function.
+
+    Type:   padded arrays, `sizes` -> padded results, whose padding is zero.
+    Law:    the valid part of the results equals `f` on the arrays without padding, whatever the padding holds; so do
+            gradients, and the cotangent of padding is zero. Exact where the operations are.
+    Cost:   one program for all lengths; the work is that of the padded shapes.
+    Raises: ShapeError for shapes that do not fit, with both places; SizeError for an operation without a rule;
+            ArgumentError for missing or unknown sizes.
+    """
+    if isinstance(f, Program):
+        if in_shapes is not None:
+            raise ArgumentError(
+                f"mask: {f.name} is a Program, whose shapes are known",
+                remedy="leave out in_shapes, or pass the function",
+            )
+        _check_results(f, out_shapes)
+        if padding is not None:
+            return _masked(f, _padding_of(f, padding))
+        return _applied(f, lambda _args, _kwargs: (f, {}), check)
+    check_function("mask", f)
+    if in_shapes is None or padding is not None:
+        raise ArgumentError(
+            f"mask: the shapes of {function_name(f)} are not known",
+            remedy="mask(f, in_shapes=...) for a function; padding=... is for a Program",
+        )
+
+    def program_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Program[Any, Any], Mapping[str, str]]:
+        program, said = _traced("mask", f, in_shapes, args, kwargs)
+        _check_results(program, out_shapes)
+        return program, said
+
+    return _applied(f, program_of, check)
+
+
+def shapecheck(f: Callable[..., object], in_shapes: Shapes, out_shapes: Shapes = None) -> Any:
+    """The shapes of the results of `f` for arguments of symbolic shape, as texts; compared with `out_shapes` if given.
+
+    `in_shapes` has one entry for each leaf of the positional arguments: a text, whose dtype is float32, or a `Spec`.
+
+    >>> import fxad as fx
+    >>> fx.shapecheck(lambda x, y: (x @ y, x[1:]), ("(n>=1, m)", "(m, 3)"))
+    ('(n, 3)', '(n - 1, m)')
+
+    Raises: ShapeError, SizeError, and what `f` raises.
+    """
+    check_function("shapecheck", f)
+    args = tuple(in_shapes) if isinstance(in_shapes, list | tuple) else (in_shapes,)
+    leaves, in_tree = tree.flatten((args, {}))
+    texts = [x for x in leaves if isinstance(x, str)]
+    shapes = iter(read_shapes(texts))
+    avals: list[Aval] = []
+    for x in leaves:
+        if isinstance(x, str):
+            shape = next(shapes)
+            if None in shape:
+                raise ArgumentError(
+                    f"shapecheck: {x!r} has a size '_', and there is no array", remedy="give the number"
+                )
+            avals.append(Aval([n for n in shape if n is not None], "float32"))
+        else:
+            avals.append(spec_of(x, "shapecheck: in_shapes"))
+    program = trace_tree(f, in_tree, assumed(avals), function_name(f), parameter_names(f))
+    _check_results(program, out_shapes)
+    return program.out_tree.unflatten([_text(a.shape) for a in program.out_avals])
+
+
+def _text(shape: Sequence[int]) -> str:
+    return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
+
+
+# ------------------------------------------------------------------------------------------------------------- shapes
+
+
+def _is_shape(x: object) -> bool:
+    return (
+        x is None
+        or isinstance(x, str)
+        or (
+            isinstance(x, tuple)
+            and all([n is None or (isinstance(n, int) and not isinstance(n, bool)) for n in x])
+            and any([n is not None for n in x])
+        )
+    )
+
+
+def _read(shapes: Sequence[object]) -> list[_Shape]:
+    """Shapes as tuples; the texts share their assumptions."""
+    texts = iter(read_shapes([s for s in shapes if isinstance(s, str)]))
+    return [next(texts) if isinstance(s, str) else s for s in shapes]  # type: ignore[misc]
+
+
+def _traced(
+    what: str, f: Callable[..., Any], in_shapes: Shapes, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Program[Any, Any], Mapping[str, str]]:
+    """The program of symbolic shape for padded arguments, and the user's names of sizes that it has by other names."""
+    name, parameters = function_name(f), parameter_names(f)
+    leaves, in_tree = tree.flatten((args, kwargs))
+    positional, keywords = in_tree.children()
+    prefix = tuple(in_shapes) if isinstance(in_shapes, list) else in_shapes
+    if isinstance(prefix, str) or (
+        isinstance(prefix, tuple) and _is_shape(prefix) and not _entries(prefix, positional)
+    ):
+        prefix = (prefix,) * positional.num_children
+    if isinstance(prefix, tuple) and len(prefix) != positional.num_children:
+        raise ArgumentError(
+            f"{what} of {name}: in_shapes has {count_text(len(prefix), 'entry', 'entries')} for "
+            f"{count_text(positional.num_children, 'positional argument')}",
+            remedy="give one entry per positional argument; None for an array without named sizes",
+        )
+    entries = tree.broadcast_prefix(prefix, positional, f"{what} of {name}: in_shapes", _is_shape)
+    shapes = [*_read(entries), *[None] * keywords.num_leaves]
+    taken = {n.name for x in leaves for size in aval_of(x).shape for n in names_of(size)}
+    renamed = {n: _fresh(n, taken) for s in shapes for n in _names(s) if n.name in taken}
+    avals: list[Aval] = []
+    for x, shape, accessor in zip(leaves, shapes, in_tree.accessors(), strict=True):
+        aval = aval_of(x)
+        path = argument_path(accessor, parameters)
+        if shape is not None and len(shape) != aval.ndim:
+            raise ShapeError(
+                f"{what} of {name}: in_shapes says {_shown(shape)} for argument {path}, which is {aval}",
+                remedy=_FITTING,
+            )
+        dims: list[int] = []
+        for k, (n, have) in enumerate(zip(shape or [None] * aval.ndim, aval.shape, strict=True)):
+            if type(n) is int and n != have:
+                raise ShapeError(
+                    f"{what} of {name}: in_shapes says {n} for size {k} of argument {path}, which is {have}",
+                    remedy=_FITTING,
+                )
+            dims.append(have if n is None else substituted(n, {a.name: b for a, b in renamed.items()}))
+        avals.append(Aval(dims, aval.dtype))
+    said = {names_of(new)[0].name: old.name for old, new in renamed.items()}
+    return trace_tree(f, in_tree, assumed(avals), name, parameters), said
+
+
+def _entries(prefix: tuple[object, ...], positional: Structure) -> bool:
+    """Returns True if a tuple has an entry for each positional argument, rather than the sizes of one shape."""
+    return len(prefix) == positional.num_children and all([n is None or isinstance(n, str | tuple) for n in prefix])
+
+
+def _names(shape: _Shape) -> tuple[Name, ...]:
+    return tuple([name for n in shape or () for name in names_of(n)])
+
+
+def _fresh(name: Name, taken: set[str]) -> int:
+    """The size under a name that the enclosing program does not use."""
+    k = 1
+    while f"{name.name}_{k}" in taken:
+        k += 1
+    return named(f"{name.name}_{k}", name.least)
+
+
+def _shown(shape: Sequence[int | None]) -> str:
+    return f"({', '.join(['_' if n is None else str(n) for n in shape])}{',' if len(shape) == 1 else ''})"
+
+
+def _check_results(program: Program[Any, Any], out_shapes: Shapes) -> None:
+    """Raises: ShapeError for a result of another shape than `out_shapes` says, with its path."""
+    if out_shapes is None:
+        return
+    entries = tree.broadcast_prefix(out_shapes, program.out_tree, f"mask of {program.name}: out_shapes", _is_shape)
+    known = {n.name: named(n.name, n.least) for n in names(program.jaxpr)}
+    for k, (shape, aval) in enumerate(zip(_read(entries), program.out_avals, strict=True)):
+        if shape is None:
+            continue
+        want = [None if n is None else substituted(n, known) for n in shape]
+        same = len(want) == aval.ndim and all([n is None or n == m for n, m in zip(want, aval.shape, strict=True)])
+        if not same:
+            path = program.out_tree.accessors()[k].codify("")
+            raise ShapeError(
+                f"mask of {program.name}: Output shapes should be {_shown(want)} but are {_text(aval.shape)}"
+                + (f", at result{path}" if path else ""),
+                remedy="correct out_shapes, or leave it out",
+            )
+
+
+# -------------------------------------------------------------------------------------------------------------- calls
+
+
+def _applied(
+    f: Any,
+    program_of: Callable[[tuple[Any, ...], dict[str, Any]], tuple[Program[Any, Any], Mapping[str, str]]],
+    check: bool,
+) -> Callable[..., Any]:
+    name = f.name if isinstance(f, Program) else function_name(f)
+
+    def masked(*args: Any, sizes: Mapping[str, object], **kwargs: Any) -> Any:
+        program, said = program_of(args, kwargs)
+        leaves, in_tree = tree.flatten((args, kwargs))
+        if in_tree != program.in_tree:
+            raise TreeError(
+                f"mask of {name}: the arguments are {tree.shape_text(in_tree)}, the program takes "
+                f"{tree.shape_text(program.in_tree)}",
+                remedy="a masked program takes the arguments of the program, padded, and sizes",
+            )
+        arrays = [x if isinstance(x, Array) else asarray(x) for x in leaves]
+        padding = _bounds(program, [x.aval for x in arrays])
+        given = _sizes(f"mask of {name}", program, padding, said, sizes)
+        if check:
+            given = [_checked(name, n, bound, x) for x, (n, bound) in zip(given, padding, strict=True)]
+        outs = binder().call(mask_jaxpr(program.jaxpr, padding), [*program.bound, *arrays, *given])
+        return program.out_tree.unflatten(outs)
+
+    if not isinstance(f, Program):
+        masked = wraps(f, updated=())(masked)
+    masked.__name__ = f"mask_{name}"
+    return masked
+
+
+def _bounds(program: Program[Any, Any], found: Sequence[Aval]) -> Padding:
+    """The largest values of the sizes, which the padded arguments have. Raises: ShapeError, DTypeError."""
+    what = f"mask of {program.name}"
+    places: list[tuple[int, int, str]] = []
+    for aval, want, path in zip(found, program.in_avals, program.paths, strict=True):
+        if aval.dtype is not want.dtype:
+            raise DTypeError(
+                f"{what}: argument {path} has dtype {aval.dtype.name}, not {want.dtype.name}",
+                remedy="convert it with astype; nothing is converted silently",
+            )
+        if aval.ndim != want.ndim or any(
+            [type(n) is int and n != m for n, m in zip(want.shape, aval.shape, strict=True)]
+        ):
+            raise ShapeError(
+                f"{what}: argument {path} is {aval}, its shape should be {_text(want.shape)}", remedy=_FITTING
+            )
+        places += [
+            (n, m, f"size {k} of argument {path}")
+            for k, (n, m) in enumerate(zip(want.shape, aval.shape, strict=True))
+            if type(n) is Size and n != m
+        ]
+    return tuple(sorted(solved(what, places).items()))
+
+
+def _padding_of(program: Program[Any, Any], padding: Mapping[str, int]) -> Padding:
+    known = {n.name for n in names(program.jaxpr)}
+    for name, bound in padding.items():
+        if name not in known:
+            raise ArgumentError(
+                f"mask: {name} is not a size of {program.name}, which has {', '.join(sorted(known)) or 'none'}",
+                remedy="give the sizes that its shapes name",
+            )
+        if not isinstance(bound, int) or isinstance(bound, bool):
+            raise ArgumentError(
+                f"mask: the padding of {name} is {bound!r:.60}, not an int", remedy="give the largest size, as an int"
+            )
+    return tuple(sorted(padding.items()))
+
+
+def _masked(program: Program[Any, Any], padding: Padding) -> Program[Any, Any]:
+    """The program on padded arrays, with the sizes as a further keyword argument."""
+    jaxpr = mask_jaxpr(program.jaxpr, padding)
+    args, kwargs = program.in_tree.children()
+    keys = [*kwargs.entries(), "sizes"]
+    if "sizes" in kwargs.entries() or max(keys) != "sizes":
+        raise ArgumentError(
+            f"mask: {program.name} takes keyword arguments beside which there is no room for sizes",
+            remedy="pass arguments by position",
+        )
+    sizes = tree.structure({name: 0 for name, _ in padding})
+    parts = [*kwargs.children(), sizes]
+    unflat = [s.unflatten(range(s.num_leaves)) for s in parts]
+    together = args_tree(args, tree.structure(dict(zip(keys, unflat, strict=True))))
+    out: Program[Any, Any] = program.replace(jaxpr, in_tree=together, name=f"mask_{program.name}")
+    return out
+
+
+def _sizes(
+    what: str, program: Program[Any, Any], padding: Padding, said: Mapping[str, str], given: object
+) -> list[Array]:
+    """The operands for the sizes. Raises: ArgumentError, ShapeError, DTypeError."""
+    if not isinstance(given, Mapping):
+        raise ArgumentError(
+            f"{what}: sizes is {described(given)}, not a mapping of names to sizes: {given!r:.60}",
+            remedy='sizes={"n": n}',
+        )
+    own = {n.name: n.least for n in names(program.jaxpr)}
+    written = {said.get(name, name): name for name, _ in padding}
+    for name in given:
+        if name not in written:
+            raise ArgumentError(
+                f"{what}: {name} is not a size of its shapes, which have {', '.join(written) or 'none'}",
+                remedy="give each size that in_shapes names, and no other",
+            )
+    out: list[Array] = []
+    for word, name in written.items():
+        if word not in given:
+            raise ArgumentError(f"{what}: the size {word} is missing", remedy=f'sizes={{"{word}": ...}}')
+        value, bound, least = given[word], dict(padding)[name], own.get(name, 0)
+        if isinstance(value, bool) or (not isinstance(value, int | Array | np.ndarray | np.generic)):
+            raise ArgumentError(
+                f"{what}: the size {word} is {described(value)}, not an integer: {value!r:.60}", remedy=_MAPPED
+            )
+        if not isinstance(value, Array) and type(value) is not Size:
+            number = np.asarray(value)
+            if number.dtype.kind not in "iu" or number.ndim:
+                raise ArgumentError(f"{what}: the size {word} is {value!r:.60}, not an integer", remedy=_MAPPED)
+            if type(bound) is int and not least <= int(number) <= bound:
+                raise ShapeError(
+                    f"{what}: the size {word} is {int(number)}, the padded arguments hold {least} to {bound}",
+                    remedy="pad the arguments to the largest size",
+                )
+            value = number.astype(np.int32)
+        array = value if isinstance(value, Array) else asarray(value)
+        if array.aval.shape or array.aval.dtype.kind not in "iu":
+            raise ShapeError(f"{what}: the size {word} is {array.aval}, not a single integer", remedy=_MAPPED)
+        out.append(array if array.aval.dtype == np.int32 else array.astype("int32"))
+    return out
+
+
+_FITTING: Final = "one size for each axis; _ is the size that the array has"
+_MAPPED: Final = "sizes of a batch are mapped: vmap(lambda x, n: masked(x, sizes={'n': n}))(xs, lengths)"
+
+
+def _checked(name: str, size: str, bound: int, value: Array) -> Array:
+    return error_if(
+        value,
+        (value < 0) | (value > bound),
+        f"mask of {name}: the size {size} is {{}}, the padding holds {bound}",
+        value,
+    )
+
+
+# ------------------------------------------------------------------------------------------------------------ buckets
+
+
+def padded_size(n: int, least: int = 8, growth: float = 2.0) -> int:
+    """The smallest of the sizes `least`, `least * growth`, `least * growth**2`, ... (rounded up) that holds n.
+
+    Law: at most `max(least, growth * n)`, up to rounding; O(log n) different values.
+    """
+    size = float(least)
+    while ceil(size) < n:
+        size *= growth
+    return ceil(size)
+
+
+def bucketed(
+    f: Callable[..., T], in_shapes: Shapes, out_shapes: Shapes = None, *, least: int = 8, growth: float = 2.0
+) -> Callable[..., T]:
+    """The function, compiled for padded arguments: calls with any lengths take O(log n) compilations.
+
+    A call pads its arguments to sizes `least * growth**k` in host memory, runs `jit(mask(f))`, and cuts the results.
+
+    Law:    equals `f`.
+    Cost:   each size is at most `growth` times the true one (or `least`): so the work along an axis of symbolic size
+            grows by less than `growth`, at sizes drawn evenly by about (1 + growth) / 2. Arguments and results are
+            copied through host memory.
+    Raises: as `mask`.
+    """
+    check_function("bucketed", f)
+    if least < 1 or not growth > 1:
+        raise ParameterError(
+            f"bucketed: least is {least} and growth {growth}", remedy="least is at least 1, growth more than 1"
+        )
+    run = jit(mask(f, in_shapes, out_shapes))
+    cache: dict[object, tuple[Program[Any, Any], Mapping[str, int]]] = {}
+
+    @wraps(f, updated=())
+    def call(*args: Any, **kwargs: Any) -> Any:
+        leaves, in_tree = tree.flatten((args, kwargs))
+        arrays = [np.asarray(x) for x in leaves]
+        key = in_tree, tuple([(x.shape, x.dtype) for x in arrays])
+        known = cache.get(key)
+        if known is None:
+            program, _ = _traced("bucketed", f, in_shapes, *tree.unflatten(in_tree, arrays))
+            places = [
+                (n, m, f"size {k} of argument {path}")
+                for x, want, path in zip(arrays, program.in_avals, program.paths, strict=True)
+                for k, (n, m) in enumerate(zip(want.shape, x.shape, strict=True))
+            ]
+            known = cache[key] = program, MappingProxyType(solved(f"bucketed {function_name(f)}", places))
+        program, sizes = known
+        room = {n: padded_size(m, least, growth) for n, m in sizes.items()}
+        padded = [
+            _padded(x, tuple([substituted(n, room) for n in want.shape]))
+            for x, want in zip(arrays, program.in_avals, strict=True)
+        ]
+        given, keywords = tree.unflatten(in_tree, padded)
+        outs, out_tree = tree.flatten(run(*given, sizes={n: np.int32(m) for n, m in sizes.items()}, **keywords))
+        cut = [
+            asarray(np.asarray(y)[tuple([slice(substituted(n, sizes)) for n in want.shape])]) if want.symbolic else y
+            for y, want in zip(outs, program.out_avals, strict=True)
+        ]
+        return tree.unflatten(out_tree, cut)
+
+    return call
+
+
+def _padded(x: np.ndarray[Any, Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    if x.shape == shape:
+        return x
+    out = np.zeros(shape, x.dtype)
+    out[tuple([slice(n) for n in x.shape])] = x
+    return out
+
+
+def ragged_batches(
+    examples: Iterable[T],
+    batch_size: int,
+    *,
+    length: Callable[[T], int] | None = None,
+    least: int = 8,
+    growth: float = 2.0,
+    drop_last: bool = False,
+) -> Iterator[tuple[T, np.ndarray[Any, Any]]]:
+    """Batches of examples of similar length: trees of arrays stacked and padded with zeros, and the lengths, i32.
+
+    The first axis of each array with the example's length is padded, to one of the sizes of `padded_size`; other arrays
+    are stacked. An example waits for others of its padded size; what is left at the end makes smaller batches, unless
+    `drop_last`. `length` gives the length of an example; by default it is the first size of its first array.
+
+    Cost: O(log n) different shapes.
+    """
+    if batch_size < 1:
+        raise ParameterError(f"ragged_batches: batch_size is {batch_size}", remedy="give a number from 1 on")
+    waiting: dict[tuple[int, Structure], list[tuple[int, list[np.ndarray[Any, Any]]]]] = {}
+    for example in examples:
+        leaves, structure = tree.flatten(example)
+        arrays = [np.asarray(x) for x in leaves]
+        n = _length(arrays, example, length)
+        key = padded_size(n, least, growth), structure
+        group = waiting.setdefault(key, [])
+        group.append((n, arrays))
+        if len(group) == batch_size:
+            yield _batch(waiting.pop(key), *key)
+    if not drop_last:
+        for key, group in waiting.items():
+            yield _batch(group, *key)
+
+
+def _length(arrays: Sequence[np.ndarray[Any, Any]], example: T, length: Callable[[T], int] | None) -> int:
+    if length is not None:
+        return int(length(example))
+    first = next((x for x in arrays if x.ndim), None)
+    if first is None:
+        raise ArgumentError("ragged_batches: an example has no array with axes", remedy="give length=")
+    return int(first.shape[0])
+
+
+def _batch(
+    group: Sequence[tuple[int, list[np.ndarray[Any, Any]]]], room: int, structure: Structure
+) -> tuple[Any, np.ndarray[Any, Any]]:
+    columns = zip(*[arrays for _, arrays in group], strict=True)
+    lengths = [n for n, _ in group]
+    stacked = []
+    for column in columns:
+        ragged = all([x.ndim and x.shape[0] == n for x, n in zip(column, lengths, strict=True)])
+        stacked.append(np.stack([_padded(x, (room, *x.shape[1:])) if ragged else x for x in column]))
+    return structure.unflatten(stacked), np.asarray(lengths, np.int32)
+
+
+__all__ = ["bucketed", "mask", "padded_size", "ragged_batches", "shapecheck"]

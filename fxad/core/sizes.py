@@ -1,0 +1,821 @@
+"""Sizes: polynomials with integer coefficients in named sizes, the dimensions of programs of symbolic shape.
+
+A dimension is an int or a `Size`. A polynomial without names is an int, so a `Size` is never equal to an int. Division,
+remainder, maximum and minimum that are not exact are atoms of the polynomial. Decision: docs/adr/0049.
+
+For a type checker and for `isinstance` a `Size` is an int: code about shapes has one form. It is not a subclass of int,
+so no C code reads a number from it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, NoReturn, Self, TypeAlias, final
+
+from fxad.core.dataclasses import dataclass
+from fxad.core.weak import WeakTable
+from fxad.errors import ArgumentError, ShapeError, SizeError, described
+
+_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+_set: Final = object.__setattr__
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A named size that is at least `least`."""
+
+    name: str
+    least: int = 0
+
+    @property
+    def text(self) -> str:
+        """The name, with the assumption if it is not the default: `n`, `(n>0)`."""
+        return f"({self.name}>{self.least - 1})" if self.least else self.name
+
+    @property
+    def shown(self) -> str:
+        """The name."""
+        return self.name
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """A function of two sizes that is not a polynomial: `//`, `max` or `min`."""
+
+    function: str
+    a: int
+    b: int
+
+    @property
+    def text(self) -> str:
+        """The function with exact operands: `div(n,2)`."""
+        return f"{_WORD[self.function]}({exact(self.a)},{exact(self.b)})"
+
+    @property
+    def shown(self) -> str:
+        """The function for messages: `(n + 1)//2`."""
+        if self.function == "//":
+            return f"{_wrapped(self.a)}//{_wrapped(self.b)}"
+        return f"{self.function}({self.a}, {self.b})"
+
+
+_WORD: Final[Mapping[str, str]] = MappingProxyType({"//": "div", "max": "max", "min": "min"})
+
+Part: TypeAlias = Name | Applied
+Monomial: TypeAlias = tuple[tuple[Part, int], ...]  # atoms with their powers, in the order of their text
+Terms: TypeAlias = dict[Monomial, int]
+
+
+def _wrapped(size: int) -> str:
+    text = str(size)
+    return f"({text})" if " " in text or text[0] == "-" else text
+
+
+if TYPE_CHECKING:
+
+    class Size(int):
+        """A dimension that is not a number: a polynomial in named sizes."""
+
+        terms: tuple[tuple[Monomial, int], ...]
+        text: str
+
+        def __new__(cls, terms: tuple[tuple[Monomial, int], ...]) -> Self: ...
+
+        @property
+        def names(self) -> tuple[Name, ...]: ...
+
+else:
+
+    @final
+    class Size:
+        """A dimension that is not a number: a polynomial in named sizes.
+
+        Law:    equal polynomials are one object; a size equals no int; `==` compares expressions and never raises.
+        Raises: SizeError for an order that the assumptions do not decide, and wherever Python needs the number.
+        """
+
+        __slots__ = ("__weakref__", "terms", "text")
+
+        def __new__(cls, terms):
+            """The size of ordered terms, of which one is not constant."""
+            text = _joined(terms, "text", "*", "+")
+            known = _sizes.get(text)
+            if known is not None:
+                return known
+            self = object.__new__(cls)
+            _set(self, "terms", terms)
+            _set(self, "text", text)
+            return _sizes.put(text, self)
+
+        def __setattr__(self, name, value):
+            raise AttributeError(f"cannot assign to {name!r}: a size is a value")
+
+        def __delattr__(self, name):
+            raise AttributeError(f"cannot delete {name!r}: a size is a value")
+
+        def __reduce__(self):
+            return read, (self.text,)
+
+        def __copy__(self):
+            return self
+
+        def __deepcopy__(self, memo):
+            return self
+
+        @property
+        def names(self):
+            """The named sizes in the expression, in order."""
+            found = {}
+            for mono, _ in self.terms:
+                for part, _ in mono:
+                    inner = (part,) if isinstance(part, Name) else (*names_of(part.a), *names_of(part.b))
+                    found.update(dict.fromkeys(inner))
+            return tuple(sorted(found, key=lambda n: n.name))
+
+        def __str__(self):
+            return _joined(self.terms, "shown", "*", " + ").replace("+ -", "- ")
+
+        __repr__ = __str__
+
+        def __format__(self, spec):
+            return format(str(self), spec)
+
+        @property
+        def __class__(self):
+            return int  # for isinstance, as for a type checker; `type(n) is Size` tells
+
+        def __bool__(self):
+            return True
+
+        # ------------------------------------------------------------------------------------------- arithmetic
+
+        def __add__(self, other):
+            if not _is_size(other):
+                return _other(self, "+", other)
+            terms = dict(self.terms)
+            for mono, c in _terms(other).items():
+                terms[mono] = terms.get(mono, 0) + c
+            return _size(terms)
+
+        __radd__ = __add__
+
+        def __neg__(self):
+            return self * -1
+
+        def __pos__(self):
+            return self
+
+        def __sub__(self, other):
+            return self + other * -1 if _is_size(other) else _other(self, "-", other)
+
+        def __rsub__(self, other):
+            return self * -1 + other if _is_size(other) else _other(self, "-", other)
+
+        def __mul__(self, other):
+            if not _is_size(other):
+                return _other(self, "*", other)
+            terms = {}
+            theirs = _terms(other)
+            for mono, c in self.terms:
+                for m, d in theirs.items():
+                    product = _product(mono, m)
+                    terms[product] = terms.get(product, 0) + c * d
+            return _size(terms)
+
+        __rmul__ = __mul__
+
+        def __pow__(self, other):
+            if type(other) is not int or other < 0:
+                return _other(self, "**", other)
+            out = 1
+            for _ in range(other):
+                out = out * self
+            return out
+
+        def __floordiv__(self, other):
+            return _quotient(self, other) if _is_size(other) else _other(self, "//", other)
+
+        def __rfloordiv__(self, other):
+            return _quotient(other, self) if _is_size(other) else _other(self, "//", other)
+
+        def __mod__(self, other):
+            return self - self // other * other if _is_size(other) else _other(self, "%", other)
+
+        def __rmod__(self, other):
+            return other - other // self * self if _is_size(other) else _other(self, "%", other)
+
+        def __divmod__(self, other):
+            return self // other, self % other
+
+        def __rdivmod__(self, other):
+            return other // self, other % self
+
+        def __truediv__(self, other):
+            return _other(self, "/", other)
+
+        __rtruediv__ = __rpow__ = __truediv__
+
+        def bit_length(self):
+            """The bits of the largest size."""
+            return 31
+
+        def __abs__(self):
+            return self if self >= 0 else -self
+
+        # ------------------------------------------------------------------------------------------- comparison
+
+        def __ge__(self, other):
+            return _decided(self, ">=", other, 0)
+
+        def __gt__(self, other):
+            return _decided(self, ">", other, 1)
+
+        def __le__(self, other):
+            return not _decided(self, "<=", other, 1)
+
+        def __lt__(self, other):
+            return not _decided(self, "<", other, 0)
+
+        # --------------------------------------------------------------------------------------------- no number
+
+        def __index__(self):
+            raise SizeError(
+                f"size: {self} has no value while the program is of symbolic shape",
+                remedy="use it in shapes and arithmetic; specialize the program, or mask it, to give it a value",
+            )
+
+        __int__ = __float__ = __complex__ = __index__
+
+
+_MOST: Final = 2**31 - 1  # no dimension is larger
+_sizes: Final[WeakTable[str, Size]] = WeakTable()
+Dim: TypeAlias = int | Size
+
+
+def _joined(terms: Iterable[tuple[Monomial, int]], how: str, times: str, plus: str) -> str:
+    out = []
+    for mono, c in terms:
+        factors = []
+        for part, power in mono:
+            factor = getattr(part, how)
+            if "//" in factor and (len(mono) > 1 or power > 1 or abs(c) != 1):
+                factor = f"({factor})"
+            factors.append(f"{factor}^{power}" if power > 1 else factor)
+        if not factors or abs(c) != 1:
+            factors.insert(0, str(abs(c)))
+        out.append(("-" if c < 0 else "") + times.join(factors))
+    return plus.join(out) if how == "shown" else plus.join(out).replace("+-", "-")
+
+
+def _is_size(value: object) -> bool:
+    return type(value) is int or type(value) is Size
+
+
+def _terms(size: int) -> Terms:
+    if type(size) is Size:
+        return dict(size.terms)
+    return {(): size} if size else {}
+
+
+def _size(terms: Terms) -> int:
+    """The size of terms in any order: an int if it is constant."""
+    kept = [(m, c) for m, c in terms.items() if c]
+    if not kept:
+        return 0
+    if len(kept) == 1 and not kept[0][0]:
+        return kept[0][1]
+    return Size(tuple(sorted(kept, key=_rank)))
+
+
+def _order(part: Part) -> tuple[bool, str]:
+    return isinstance(part, Applied), part.text
+
+
+def _rank(term: tuple[Monomial, int]) -> tuple[int, tuple[tuple[tuple[bool, str], int], ...]]:
+    """The order of terms: by degree from the highest, then names before functions, then by text."""
+    mono, _ = term
+    return -sum([power for _, power in mono]), tuple([(_order(part), power) for part, power in mono])
+
+
+def _product(a: Monomial, b: Monomial) -> Monomial:
+    powers = dict(a)
+    for part, power in b:
+        powers[part] = powers.get(part, 0) + power
+    return tuple(sorted(powers.items(), key=lambda item: _order(item[0])))
+
+
+def _part(part: Part) -> int:
+    return Size(((((part, 1),), 1),))
+
+
+def named(name: str, least: int = 0) -> int:
+    """The size with a name that is at least `least`. Raises: ArgumentError for a name that is not an identifier."""
+    if not _NAME.fullmatch(name) or name in _RESERVED:
+        raise ArgumentError(
+            f"size: {name!r} is not a name of a size", remedy="begin with a letter; div, max, min and dtypes are taken"
+        )
+    return _part(Name(name, least))
+
+
+_RESERVED: Final = frozenset({"div", "max", "min", "none", "true", "false", "complex"})
+
+
+def _quotient(a: int, b: int) -> int:
+    """a // b: exact where the polynomial is divisible, else an atom."""
+    if type(b) is int:
+        if b == 0:
+            raise ZeroDivisionError(f"{a} // 0")
+        if b == 1:
+            return a
+        whole: Terms = {m: c // b for m, c in _terms(a).items() if c % b == 0}
+        rest: Terms = {m: c for m, c in _terms(a).items() if c % b}
+        if rest and whole:
+            return _size(whole) + _quotient(_size(rest), b)
+        if not rest:
+            return _size(whole)
+        if rest.keys() == {()}:
+            return _size(whole) + rest[()] // b
+    else:
+        if a == 0 or (least(a, 0) and least(b - a, 1)):
+            return 0
+        if least(-a, 1) and least(a + b, 0):
+            return -1
+        exact_quotient = _divided(a, b)
+        if exact_quotient is not None:
+            return exact_quotient
+    return _part(Applied("//", a, b))
+
+
+def _divided(a: int, b: int) -> int | None:
+    """The polynomial a / b if it has integer coefficients and no remainder."""
+    out: int = 0
+    left = a
+    (lead, lead_c), *_ = sorted(_terms(b).items(), key=_rank)
+    for _ in range(len(_terms(a)) * 4 + 4):
+        terms = sorted(_terms(left).items(), key=_rank)
+        if not terms:
+            return out
+        mono, c = terms[0]
+        powers = dict(mono)
+        for part, power in lead:
+            powers[part] = powers.get(part, 0) - power
+        if c % lead_c or any([p < 0 for p in powers.values()]):
+            return None
+        q = _size(
+            {tuple([(part, p) for part, p in sorted(powers.items(), key=lambda i: _order(i[0])) if p]): c // lead_c}
+        )
+        out, left = out + q, left - q * b
+    return None
+
+
+def maximum(a: int, b: int) -> int:
+    """The larger of two sizes; an atom if the assumptions do not decide."""
+    if type(a) is int and type(b) is int:
+        return max(a, b)
+    if least(a - b, 0):
+        return a
+    if least(b - a, 0):
+        return b
+    return _part(Applied("max", *sorted((a, b), key=exact)))
+
+
+def minimum(a: int, b: int) -> int:
+    """The smaller of two sizes; an atom if the assumptions do not decide."""
+    if type(a) is int and type(b) is int:
+        return min(a, b)
+    if least(a - b, 0):
+        return b
+    if least(b - a, 0):
+        return a
+    return _part(Applied("min", *sorted((a, b), key=exact)))
+
+
+def _other(a: int, sign: str, b: object) -> object:
+    if type(b) in (float, complex, bool) or (sign in ("/", "**") and isinstance(b, int | Size)):
+        raise SizeError(
+            f"size: {a} {sign} {b} is not a size",
+            remedy="convert the size to an array first, with fxad.numpy.asarray, and compute with that",
+        )
+    if isinstance(b, int) or (hasattr(b, "__index__") and not hasattr(b, "shape")):
+        raise SizeError(f"size: {a} {sign} {described(b)} is not a size", remedy="use ints and sizes")
+    return NotImplemented
+
+
+# ---------------------------------------------------------------------------------------------------------- assumptions
+
+
+def lower(size: int) -> int | None:
+    """A number that the size is never below, as far as the assumptions tell."""
+    if type(size) is int:
+        return size
+    return _lower(_terms(size), 4)
+
+
+def _lower(terms: Terms, depth: int) -> int | None:
+    if depth == 0:
+        return None
+    direct = _shifted(terms)
+    if direct is not None:
+        return direct
+    # a term with a negative coefficient: replace its atom by something that is at least as large
+    for mono, c in terms.items():
+        if c < 0 and len(mono) == 1 and mono[0][1] == 1 and isinstance(mono[0][0], Applied):
+            part = mono[0][0]
+            others = {m: d for m, d in terms.items() if m != mono}
+            bounds: list[int] = []
+            if part.function == "//" and type(part.b) is int and part.b > 0 and c % part.b == 0:
+                bounds = [part.a * (c // part.b)]
+            elif part.function == "//" and least(part.a, 0) and least(part.b, 1):
+                bounds = [part.a * c]
+            elif part.function == "min":
+                bounds = [part.a * c, part.b * c]
+            elif part.function == "max" and least(part.a, 0) and least(part.b, 0):
+                bounds = [(part.a + part.b) * c]
+            below = [_lower(_terms(_size(others) + bound), depth - 1) for bound in bounds]
+            if any([found is not None for found in below]):
+                return max([found for found in below if found is not None])
+    return None
+
+
+def _shifted(terms: Terms) -> int | None:
+    """The constant term after each atom is replaced by its least value plus an atom >= 0. None if a coefficient is then
+    negative."""
+    total: dict[tuple[tuple[str, int], ...], int] = {}
+    for mono, c in terms.items():
+        expanded: dict[tuple[tuple[str, int], ...], int] = {(): c}
+        for part, power in mono:
+            low = part.least if isinstance(part, Name) else _lower_of(part)
+            if low is None:
+                return None
+            for _ in range(power):
+                more: dict[tuple[tuple[str, int], ...], int] = {}
+                for m, d in expanded.items():
+                    more[m] = more.get(m, 0) + d * low
+                    powers = dict(m)
+                    powers[part.text] = powers.get(part.text, 0) + 1
+                    key = tuple(sorted(powers.items()))
+                    more[key] = more.get(key, 0) + d
+                expanded = more
+        for m, d in expanded.items():
+            total[m] = total.get(m, 0) + d
+    return total.pop((), 0) if all([c >= 0 for m, c in total.items() if m]) else None
+
+
+def _lower_of(part: Applied) -> int | None:
+    a, b = lower(part.a), lower(part.b)
+    if part.function == "max":
+        known = [x for x in (a, b) if x is not None]
+        return max(known) if known else None
+    if part.function == "min":
+        return None if a is None or b is None else min(a, b)
+    if b is None or b <= 0 or a is None:
+        return None
+    if type(part.b) is int:
+        return a // part.b
+    return 0 if a >= 0 else None
+
+
+def least(size: int, bound: int) -> bool:
+    """Returns True if the assumptions tell that a size is at least `bound`."""
+    found = lower(size)
+    return found is not None and found >= bound
+
+
+def may_fit(m: int, n: int) -> bool:
+    """Returns True unless it is known that m is negative or larger than n."""
+    if type(m) is int and type(n) is int:
+        return 0 <= m <= n
+    return not least(-m, 1) and not least(m - n, 1)
+
+
+def _decided(a: int, sign: str, b: object, margin: int) -> bool:
+    """Whether a - b >= margin. Raises: SizeError if the assumptions do not decide it."""
+    if not _is_size(b):
+        if isinstance(b, float):  # an infinity, as in a comparison with a bound
+            if b == float("inf"):
+                return False
+            if b == float("-inf"):
+                return True
+        raise SizeError(f"size: {a} {sign} {b!r} cannot be decided", remedy="compare sizes with ints and sizes")
+    difference: int = a - b  # type: ignore[operator]
+    if type(b) is int and b >= _MOST:
+        return False
+    if least(difference, margin):
+        return True
+    if least(-difference, 1 - margin):
+        return False
+    names = {n.name: n for n in names_of(difference)}
+    first = next(iter(names.values()))
+    raise SizeError(
+        f"size: {a} {sign} {b} is not decided by {_assumed(names.values())}",
+        remedy=f"state an assumption where the size is named, as in '{first.name}>={first.least + 1}', or use "
+        "fxad.numpy on the value of the size",
+    )
+
+
+def _assumed(names: Iterable[Name]) -> str:
+    return ", ".join([f"{n.name} >= {n.least}" for n in names])
+
+
+# ------------------------------------------------------------------------------------------------------------- values
+
+
+def dimension(value: object) -> int:
+    """A user's dimension: a size as it is, anything else as an int. Raises: AttributeError, TypeError."""
+    return value if type(value) is Size else value.__index__()  # type: ignore[attr-defined]
+
+
+def is_symbolic(shape: Iterable[object]) -> bool:
+    """Returns True if some dimension is not a number."""
+    return any([type(n) is Size for n in shape])
+
+
+def names_of(size: object) -> tuple[Name, ...]:
+    """The named sizes in a dimension."""
+    return size.names if isinstance(size, Size) else ()
+
+
+def exact(size: int) -> str:
+    """The text of a dimension, with assumptions; `read` reads it."""
+    return size.text if isinstance(size, Size) else str(size)
+
+
+def substituted(size: int, values: Mapping[str, int]) -> int:
+    """A dimension with the named sizes replaced by ints or sizes. Names without a value stay."""
+    return evaluated(size, lambda n: values[n.name] if n.name in values else _part(n), _APPLY)
+
+
+_APPLY: Final[Mapping[str, Callable[[int, int], int]]] = MappingProxyType(
+    {"//": lambda a, b: a // b, "max": maximum, "min": minimum}
+)
+
+
+def evaluated(size: int, value: Callable[[Name], int], apply: Mapping[str, Callable[[int, int], int]] = _APPLY) -> int:
+    """A polynomial evaluated over values of its names."""
+    if not isinstance(size, Size):
+        return size
+    total: int = 0
+    for mono, c in size.terms:
+        term: int = c
+        for part, power in mono:
+            if isinstance(part, Name):
+                factor = value(part)
+            else:
+                a, b = evaluated(part.a, value, apply), evaluated(part.b, value, apply)
+                factor = apply[part.function](a, b)
+            term = term * (factor**power if power > 1 else factor)
+        total = total + term
+    return total
+
+
+def most(size: int, bounds: Mapping[str, int]) -> int:
+    """An upper bound of a dimension whose names are at most `bounds`: the size of its padding.
+
+    Law: `most(n, {"n": k}) == k`; exact where the size grows with every name.
+    """
+    if not isinstance(size, Size):
+        return size
+    return maximum(_extreme(size, bounds, 1), 0)
+
+
+def _extreme(size: int, bounds: Mapping[str, int], sign: int) -> int:
+    """An upper (sign 1) or a lower (sign -1) bound, by intervals of terms."""
+    if not isinstance(size, Size):
+        return size
+    total: int = 0
+    for mono, c in size.terms:
+        upper = (c > 0) == (sign > 0)
+        term: int = c
+        for part, power in mono:
+            if isinstance(part, Name):
+                factor = bounds[part.name] if upper else part.least
+                if part.name not in bounds:
+                    factor = _part(part)
+            else:
+                a, b = (
+                    _extreme(part.a, bounds, 1 if upper else -1),
+                    _extreme(part.b, bounds, (1 if upper else -1) * (-1 if part.function == "//" else 1)),
+                )
+                factor = _APPLY[part.function](a, maximum(b, 1) if part.function == "//" else b)
+            term = term * (factor**power if power > 1 else factor)
+        total = total + term
+    return total
+
+
+Place: TypeAlias = tuple[int, int, str]  # a dimension, what it is found to be, and where
+
+
+def solved(what: str, places: Iterable[Place]) -> dict[str, int]:
+    """The values of named sizes that give dimensions the sizes that were found. Values may be sizes of another program.
+
+    Raises: ShapeError that names two places for a name with two values, a dimension that differs, or a name that no
+            dimension determines.
+    """
+    values: dict[str, int] = {}
+    origin: dict[str, str] = {}
+    left = [place for place in places if type(place[0]) is Size]
+    while left:
+        later: list[Place] = []
+        for size, found, where in left:
+            name = _unknown(size, values)
+            if name is None:
+                have = substituted(size, values)
+                if have != found:
+                    known = ", ".join([f"{n.name} = {values[n.name]} by {origin[n.name]}" for n in names_of(size)])
+                    raise ShapeError(f"{what}: {where} is {found}, but {size} is {have}: {known}", remedy=_AGREEING)
+                continue
+            value = _inverse(size, name, found, values)
+            if value is None:
+                later.append((size, found, where))
+                continue
+            if value is False or (type(value) is int and not least(value, name.least)):
+                raise ShapeError(
+                    f"{what}: {where} is {found}, which is not {size} for any {name.name} >= {name.least}",
+                    remedy=_AGREEING,
+                )
+            values[name.name], origin[name.name] = value, where
+        if len(later) == len(left):
+            size, found, where = later[0]
+            raise ShapeError(
+                f"{what}: {where} is {found}, which does not determine the sizes in {size}",
+                remedy="give each named size alone in some shape, as in 'n'",
+            )
+        left = later
+    return values
+
+
+_AGREEING: Final = "a name stands for one number: give arrays, or padding, whose sizes agree"
+
+
+def _unknown(size: int, values: Mapping[str, int]) -> Name | None:
+    """The first name without a value."""
+    return next((n for n in names_of(size) if n.name not in values), None)
+
+
+def _inverse(size: int, name: Name, found: int, values: Mapping[str, int]) -> int | None:
+    """The value of a name for which a size is `found`: None if that is not clear, False if there is none."""
+    known = substituted(size, values)
+    terms = _terms(known)
+    alone: Monomial = ((name, 1),)
+    rest = _size({m: c for m, c in terms.items() if m != alone})
+    if alone not in terms or any([n.name == name.name for n in names_of(rest)]) or _unknown(rest, values):
+        return None
+    difference = found - rest
+    quotient = difference // terms[alone]
+    return quotient if quotient * terms[alone] == difference else False
+
+
+# ------------------------------------------------------------------------------------------------------- the language
+
+
+_TOKENS: Final = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*|[0-9]+|>=|//|\*\*|[-+*^(),>%]|.)")
+
+
+@final
+class Reader:
+    """Reads the language of shapes: `(n, 2*m+1, _)`.
+
+    A scope holds the assumptions of one set of shapes: a name that is stated once as `n>=1` is so in all of them.
+    Without a scope each mention of a name states its own assumption, as in exact text.
+    """
+
+    __slots__ = ("at", "scope", "text", "tokens")
+
+    def __init__(self, text: str, scope: dict[str, int] | None = None) -> None:
+        self.text = text
+        self.tokens = _TOKENS.findall(text.strip()) + [""]
+        self.at = 0
+        self.scope = scope
+
+    def fail(self, problem: str) -> NoReturn:
+        raise ArgumentError(
+            f"shape: {self.text!r}: {problem}",
+            remedy="write sizes as polynomials, separated by commas: '(n, 2*m+1, 3)', 'n>=1', '_' for a fixed size",
+        )
+
+    def accept(self, token: str) -> bool:
+        there: bool = self.tokens[self.at] == token
+        self.at += there
+        return there
+
+    def take(self, token: str) -> None:
+        if not self.accept(token):
+            got = self.tokens[self.at]
+            self.fail(f"expected {token!r}, got {repr(got) if got else 'the end'}")
+
+    def shape(self) -> tuple[int | None, ...]:
+        """A whole text: `(n, _)`, `n, 3`, `n`, ``. None stands for `_`."""
+        if not self.tokens[0]:
+            return ()
+        closing = self.accept("(") if self.tokens[0] == "(" and self._outer() else False
+        out: list[int | None] = []
+        end = ")" if closing else ""
+        while self.tokens[self.at] != end:
+            out.append(None if self.accept("_") else self.sum())
+            if not self.accept(","):
+                break
+        if closing:
+            self.take(")")
+        if self.tokens[self.at]:
+            self.fail(f"{self.tokens[self.at]!r} is not part of a size")
+        return tuple(out)
+
+    def _outer(self) -> bool:
+        """Whether the first parenthesis ends with the text."""
+        depth = 0
+        for k, token in enumerate(self.tokens):
+            depth += (token == "(") - (token == ")")
+            if depth == 0:
+                return self.tokens[k + 1 :] == [""]
+        return False
+
+    def whole(self) -> int:
+        """A whole text that is one size."""
+        out = self.sum()
+        if self.tokens[self.at]:
+            self.fail(f"{self.tokens[self.at]!r} is not part of a size")
+        return out
+
+    def sum(self) -> int:
+        out = -self.product() if self.accept("-") else self.product()
+        while self.tokens[self.at] in ("+", "-"):
+            out = out + self.product() if self.accept("+") else self._minus(out)
+        return out
+
+    def _minus(self, out: int) -> int:
+        self.take("-")
+        return out - self.product()
+
+    def product(self) -> int:
+        out = self.power()
+        while self.tokens[self.at] in ("*", "//", "%"):
+            token = self.tokens[self.at]
+            self.at += 1
+            by = self.power()
+            if token != "*" and by == 0:
+                self.fail("division by 0")
+            out = out * by if token == "*" else out // by if token == "//" else out % by
+        return out
+
+    def power(self) -> int:
+        out = self.atom()
+        if self.accept("^") or self.accept("**"):
+            token = self.tokens[self.at]
+            if not token.isdigit() or int(token) > 64:
+                self.fail("a power is a small number")
+            self.at += 1
+            out = out ** int(token)
+        return out
+
+    def atom(self) -> int:
+        token = self.tokens[self.at]
+        if self.accept("("):
+            out = self.sum()
+            self.take(")")
+            return out
+        if token.isdigit():
+            if len(token) > 19:
+                self.fail("a size is too large")
+            self.at += 1
+            return int(token)
+        if token in ("div", "max", "min"):
+            self.at += 1
+            self.take("(")
+            a = self.sum()
+            self.take(",")
+            b = self.sum()
+            self.take(")")
+            if token == "div" and b == 0:
+                self.fail("division by 0")
+            return a // b if token == "div" else maximum(a, b) if token == "max" else minimum(a, b)
+        if not _NAME.fullmatch(token) or token in _RESERVED:
+            self.fail(f"expected a size, got {repr(token) if token else 'the end'}")
+        self.at += 1
+        low = self.scope.get(token, 0) if self.scope is not None else 0
+        more = self.tokens[self.at]
+        if more in (">", ">="):
+            number = self.tokens[self.at + 1]
+            if not number.isdigit() or len(number) > 18:
+                self.fail(f"{token} {more} is followed by a number")
+            self.at += 2
+            low = max(low, int(number) + (more == ">"))
+            if self.scope is not None:
+                self.scope[token] = low
+        return named(token, low)
+
+
+def read(text: str) -> int:
+    """The size of an exact text. Raises: ArgumentError."""
+    return Reader(text).whole()
+
+
+def read_shapes(texts: Sequence[str]) -> list[tuple[int | None, ...]]:
+    """The shapes of texts that share their assumptions."""
+    scope: dict[str, int] = {}
+    for text in texts:
+        Reader(text, scope).shape()
+    return [Reader(text, scope).shape() for text in texts]

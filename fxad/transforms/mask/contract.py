@@ -1,0 +1,289 @@
+"""The interface of mask rules: a rule writes one equation of symbolic shape over padded arrays.
+
+A value of shape (n, 3) becomes an array of the padded shape, and its elements beyond n are the padding. Padding may
+hold anything, nan included. A rule must give results whose valid elements depend on valid elements only, in the
+derivatives of every order too. Therefore:
+
+- A lane is an index along an axis of symbolic size. A primitive whose results in a lane depend on the operands in that
+  lane only is applied as it is (`lanewise`).
+- Where lanes meet (a sum over them, a product of matrices), a rule fills the padding of the operands with the neutral
+  element, by a select and not by a product, because 0 * nan is nan. The transposed program then drops the cotangents of
+  padding.
+- Where a value goes to several lanes (a broadcast), or a lane of padding reads a valid element (a slice), a rule clears
+  the padding of a result: the transposed program then adds zeros for these lanes.
+
+Decision: docs/adr/0050.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
+from typing import Final, Protocol, TypeAlias, TypeVar, final
+
+from fxad import dtypes
+from fxad.core.builder import Builder
+from fxad.core.dataclasses import dataclass
+from fxad.core.sizes import Name, Size, most, named, names_of, substituted
+from fxad.errors import SizeError
+from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Primitive, Shape
+from fxad.primitives.elementwise import ADD, AND, DIV, GE, LT, MAX, MIN, MUL, SELECT_N, SUB, ConvertElementType
+from fxad.primitives.shape import Iota, emit_broadcast
+
+P = TypeVar("P", bound=Primitive)
+Q = TypeVar("Q", bound=Primitive, contravariant=True)
+Padding: TypeAlias = tuple[tuple[str, int], ...]  # names of sizes and their largest values, in order
+Avals: TypeAlias = tuple[Aval, ...]
+Atoms: TypeAlias = tuple[Atom, ...]
+
+INT: Final = Aval((), dtypes.int32)
+
+
+def _int(value: int) -> Lit:
+    return Lit.of(value, INT)
+
+
+@final
+class MaskCtx(Builder):
+    """The context of mask rules: the builder of the padded program.
+
+    `padding` gives the largest value of each size that is masked. Other sizes stay symbolic.
+    """
+
+    __slots__ = ("_body", "_clean", "_counts", "_filled", "_lines", "bounds", "padding", "sizes")
+
+    def __init__(self, padding: Padding, body: Callable[[Jaxpr, Padding], Jaxpr]) -> None:
+        super().__init__()
+        self.padding = padding
+        self.bounds = dict(padding)
+        self.sizes: dict[str, Atom] = {}
+        self._body = body
+        self._counts: dict[int, Atom] = {}
+        self._lines: dict[tuple[Shape, tuple[tuple[int, int], ...]], Atom] = {}
+        self._filled: dict[tuple[Atom, Atom, tuple[tuple[int, int], ...]], Atom] = {}
+        self._clean: dict[Atom, frozenset[int]] = {}
+
+    # ------------------------------------------------------------------------------------------------------- shapes
+
+    def masked(self, size: int) -> bool:
+        """Returns True if a dimension depends on a size that is masked."""
+        return any([n.name in self.bounds for n in names_of(size)])
+
+    def room(self, size: int) -> int:
+        """The padded dimension: at least as large as every value of `size`."""
+        return most(size, self.bounds) if self.masked(size) else size
+
+    def padded(self, shape: Shape) -> Shape:
+        """The padded shape."""
+        return tuple([self.room(n) for n in shape])
+
+    def type(self, aval: Aval) -> Aval:
+        """The padded type."""
+        return aval if not aval.symbolic else Aval(self.padded(aval.shape), aval.dtype)
+
+    def ragged(self, shape: Shape) -> tuple[int, ...]:
+        """The axes of masked size."""
+        return tuple([a for a, n in enumerate(shape) if type(n) is Size and self.masked(n)])
+
+    # ------------------------------------------------------------------------------------------------------- values
+
+    def count(self, size: int) -> Atom:
+        """The value of a dimension: i32[]."""
+        known = self._counts.get(size)
+        if known is None:
+            known = self._counts[size] = self._counted(size)
+        return known
+
+    def _counted(self, size: int) -> Atom:
+        if not isinstance(size, Size) or not self.masked(size):
+            return _int(size)
+        total: Atom | None = None
+        for mono, c in size.terms:
+            term: Atom | None = None if c == 1 and mono else _int(c)
+            for part, power in mono:
+                if isinstance(part, Name):
+                    factor = self.sizes[part.name] if part.name in self.bounds else _int(named(part.name, part.least))
+                else:
+                    factor = self._applied(part.function, self.count(part.a), self.count(part.b))
+                for _ in range(power):
+                    term = factor if term is None else self.one(MUL, term, factor)
+            assert term is not None
+            total = term if total is None else self.one(ADD, total, term)
+        assert total is not None
+        return total
+
+    def _applied(self, function: str, a: Atom, b: Atom) -> Atom:
+        if function == "max":
+            return self.one(MAX, a, b)
+        if function == "min":
+            return self.one(MIN, a, b)
+        quotient = self.one(DIV, a, b)  # towards zero; // rounds down
+        below = self.one(LT, self.one(SUB, a, self.one(MUL, quotient, b)), _int(0))
+        return self.one(SUB, quotient, self.one(ConvertElementType(dtypes.int32), below))
+
+    def literal(self, a: Lit) -> Atom:
+        """A literal over padded arrays."""
+        shape = self.padded(a.aval.shape)
+        if a.size is None or not self.masked(a.size):
+            return a if shape == a.aval.shape else a.with_aval(shape)
+        value = self.count(a.size)
+        if a.aval.dtype is not dtypes.int32:
+            value = self.one(ConvertElementType(a.aval.dtype), value)
+        return emit_broadcast(self, value, shape, ())
+
+    # ------------------------------------------------------------------------------------------------------ padding
+
+    def line(self, shape: Shape, axis: int) -> Atom:
+        """0, 1, 2, ... along an axis of a shape, which is padded: i32."""
+        return self.one(Iota(shape, dtypes.int32, axis))
+
+    def below(self, shape: Shape, axis: int, count: Atom) -> Atom:
+        """True at the indices less than `count` along an axis of a padded shape: bool."""
+        n = shape[axis]
+        row = self.one(LT, self.line((n,), 0), emit_broadcast(self, count, (n,), ()))
+        return row if len(shape) == 1 else emit_broadcast(self, row, shape, (axis,))
+
+    def inside(self, shape: Shape, axes: Sequence[int] | None = None) -> Atom | None:
+        """True at the valid elements of an array, along `axes` (default: all). None if there is no padding."""
+        ragged = [a for a in self.ragged(shape) if axes is None or a in axes]
+        if not ragged:
+            return None
+        padded = self.padded(shape)
+        key = padded, tuple([(a, shape[a]) for a in ragged])
+        found = self._lines.get(key)
+        if found is None:
+            for a in ragged:
+                row = self.below(padded, a, self.count(shape[a]))
+                found = row if found is None else self.one(AND, found, row)
+            assert found is not None
+            self._lines[key] = found
+        return found
+
+    def filled(self, x: Atom, shape: Shape, value: object, axes: Sequence[int] | None = None) -> Atom:
+        """`x`, of the symbolic `shape`, with the padding along `axes` replaced by a value: a number, or a 0-d atom."""
+        ragged = tuple([(a, shape[a]) for a in self.ragged(shape) if axes is None or a in axes])
+        if not ragged:
+            return x
+        fill = value if isinstance(value, Atom) else Lit.of(value, Aval((), x.aval.dtype))
+        zero = isinstance(fill, Lit) and fill.size is None and not any(fill.bits)
+        over = frozenset([a for a, _ in ragged])
+        if zero and over <= self._clean.get(x, frozenset()):
+            return x
+        if isinstance(x, Lit) and isinstance(fill, Lit) and x.with_aval(()) is fill:
+            return x
+        known = self._filled.get((x, fill, ragged))
+        if known is None:
+            inside = self.inside(shape, [a for a, _ in ragged])
+            assert inside is not None
+            known = self.one(SELECT_N, inside, emit_broadcast(self, fill, x.aval.shape, ()), x)
+            self._filled[x, fill, ragged] = known
+            if zero:
+                self._clean[known] = over | self._clean.get(x, frozenset())
+        return known
+
+    def cleared(self, x: Atom, shape: Shape, axes: Sequence[int] | None = None) -> Atom:
+        """`x` with zeros in the padding along `axes`, if it can have a tangent: cotangents there are then zero."""
+        return self.filled(x, shape, 0, axes) if x.aval.inexact else x
+
+    def neutral(self, x: Atom, shape: Shape, axes: Sequence[int] | None = None) -> Atom:
+        """`x` with zeros in the padding along `axes`, of any dtype."""
+        return self.filled(x, shape, 0, axes)
+
+    # -------------------------------------------------------------------------------------------------------- bodies
+
+    def recur(self, body: Jaxpr) -> Jaxpr:
+        """A body over padded arrays. It takes its operands, then the sizes: `size_operands`."""
+        return self._body(body, self.padding)
+
+    @property
+    def size_operands(self) -> Atoms:
+        """The sizes, in order: i32[]."""
+        return tuple([self.sizes[name] for name, _ in self.padding])
+
+    def plain(self, value: object) -> int:
+        """A parameter that has to be a number. Raises: SizeError."""
+        if type(value) is Size and self.masked(value):
+            raise SizeError(f"{value} is not a number")
+        assert isinstance(value, int)
+        return value
+
+    def substituted(self, size: int, values: Mapping[str, int]) -> int:
+        """A dimension at other values of the sizes."""
+        return substituted(size, values)
+
+
+class Write(Protocol[Q]):
+    """Emits an equation over padded arrays. `ins` and `outs` are the symbolic types. The results have the padded types;
+    their padding may hold anything."""
+
+    def __call__(self, ctx: MaskCtx, prim: Q, args: Atoms, ins: Avals, outs: Avals, /) -> Sequence[Atom]: ...
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class MaskRule:
+    """A row of the table, made by `row` or `refused`. `says` describes the rule in the rule matrix."""
+
+    kind: type[Primitive]
+    write: Write[Primitive]
+    says: str
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class MaskRules:
+    """An immutable table of rules; two tables are different values."""
+
+    rows: Mapping[type[Primitive], MaskRule] = field(repr=False)
+
+
+def row(kind: type[P], write: Write[P], says: str) -> MaskRule:
+    """The rule of the primitives of one class."""
+
+    def writing(ctx: MaskCtx, prim: Primitive, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+        assert isinstance(prim, kind)
+        return write(ctx, prim, args, ins, outs)
+
+    return MaskRule(kind, writing, says)
+
+
+def refused(kind: type[Primitive], reason: str) -> MaskRule:
+    """The row of a primitive that cannot be masked. `reason` completes the sentence "fft is not masked: ..."."""
+
+    def refusing(ctx: MaskCtx, prim: Primitive, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+        raise not_masked(prim, reason)
+
+    return MaskRule(kind, refusing, f"none: {reason}")
+
+
+def not_masked(prim: Primitive, reason: str) -> SizeError:
+    """The error for an equation that has no padded form."""
+    return SizeError(
+        f"mask: {prim.name} is not masked: {reason}",
+        remedy="mask the functions around it, or specialize the program to each size",
+    )
+
+
+def lanewise(ctx: MaskCtx, prim: Primitive, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+    """The same equation over padded arrays: each lane of the results depends on that lane of the operands only."""
+    return ctx(prim, *args)
+
+
+def touched(ctx: MaskCtx, eqn: Eqn) -> bool:
+    """Returns True if a type or a literal of an equation has a masked size."""
+    return any([ctx.ragged(a.aval.shape) for a in (*eqn.ins, *eqn.outs) if a.aval.symbolic])
+
+
+__all__ = [
+    "GE",
+    "Atoms",
+    "Avals",
+    "MaskCtx",
+    "MaskRule",
+    "MaskRules",
+    "Padding",
+    "lanewise",
+    "not_masked",
+    "refused",
+    "row",
+]

@@ -1,0 +1,98 @@
+"""The transformation: a program of symbolic shape becomes a program on padded arrays and the true sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fxad import dtypes
+from fxad.core.memo import by_value
+from fxad.core.sizes import Size, names_of
+from fxad.errors import FxadError, SizeError
+from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, Param, jaxprs_in_params, params, source_location
+from fxad.transforms.locate import describe
+from fxad.transforms.mask.contract import MaskCtx, MaskRules, Padding, not_masked
+from fxad.transforms.mask.rules import MASK_RULES
+from fxad.transforms.specialize import names
+
+
+@by_value
+def mask(jaxpr: Jaxpr, padding: Padding, rules: MaskRules = MASK_RULES) -> Jaxpr:
+    """The program on padded arrays, then the sizes in `padding`, as i32[], in order. Sizes that have no padding stay
+    symbolic.
+
+    Law:    the valid elements of the results are those of the program at these sizes, whatever the padding holds; the
+            padding of results is zero, and so are the cotangents of the padding of operands.
+    Cost:   one pass; about one select for each equation that combines elements along an axis of masked size.
+    Raises: SizeError for an equation that has no padded form, with its line.
+    """
+    b = _context(padding, rules)
+    args = b.inputs([b.type(v.aval) for v in jaxpr.ins])
+    b.sizes.update(zip([name for name, _ in padding], b.inputs([_INT] * len(padding)), strict=True))
+    clear = [b.cleared(x, v.aval.shape) for x, v in zip(args, jaxpr.ins, strict=True)]
+    outs = _walk(b, jaxpr, clear, rules)
+    return b.build([b.neutral(x, a.aval.shape) for x, a in zip(outs, jaxpr.outs, strict=True)], f"mask_{jaxpr.name}")
+
+
+_INT = Aval((), dtypes.int32)
+
+
+@by_value
+def masked_body(jaxpr: Jaxpr, padding: Padding, rules: MaskRules) -> Jaxpr:
+    """`mask` for a body: the padding of its operands and results holds anything."""
+    b = _context(padding, rules)
+    args = b.inputs([b.type(v.aval) for v in jaxpr.ins])
+    b.sizes.update(zip([name for name, _ in padding], b.inputs([_INT] * len(padding)), strict=True))
+    return b.build(_walk(b, jaxpr, args, rules), jaxpr.name)
+
+
+def _context(padding: Padding, rules: MaskRules) -> MaskCtx:
+    return MaskCtx(padding, lambda body, sizes: masked_body(body, sizes, rules))
+
+
+def _walk(b: MaskCtx, jaxpr: Jaxpr, args: Sequence[Atom], rules: MaskRules) -> list[Atom]:
+    env: dict[Atom, Atom] = dict(zip(jaxpr.ins, args, strict=True))
+
+    def atom(a: Atom) -> Atom:
+        return b.literal(a) if isinstance(a, Lit) else env[a]
+
+    for eqn in jaxpr.eqns:
+        b.source = eqn.source
+        ins = tuple([atom(a) for a in eqn.ins])
+        if not _ragged(b, eqn):
+            env.update(zip(eqn.outs, b.copy(eqn, ins), strict=True))
+            continue
+        row = rules.rows.get(type(eqn.prim))
+        try:
+            if row is None:
+                raise not_masked(eqn.prim, "it has no rule")
+            types = tuple([a.aval for a in eqn.ins]), tuple([v.aval for v in eqn.outs])
+            outs = tuple(row.write(b, eqn.prim, ins, *types))
+        except FxadError as e:
+            raise e.located(equation=describe(eqn), where=str(source_location(eqn.source) or ""))
+        for v, out in zip(eqn.outs, outs, strict=True):
+            if out.aval is not b.type(v.aval):
+                raise SizeError(
+                    f"mask: the rule of {eqn.prim.name} gives {out.aval} for {v.aval}, not {b.type(v.aval)}",
+                    equation=describe(eqn),
+                    where=str(source_location(eqn.source) or ""),
+                )
+            env[v] = out
+    return [atom(a) for a in jaxpr.outs]
+
+
+def _ragged(b: MaskCtx, eqn: Eqn) -> bool:
+    """Returns True if an equation depends on a masked size."""
+    if any([a.aval.symbolic and b.ragged(a.aval.shape) for a in (*eqn.ins, *eqn.outs)]):
+        return True
+    if isinstance(eqn.prim, HigherOrder):
+        return any([n.name in b.bounds for body in jaxprs_in_params(eqn.prim) for n in names(body)]) or _named(b, eqn)
+    return _named(b, eqn)
+
+
+def _named(b: MaskCtx, eqn: Eqn) -> bool:
+    def named(value: Param) -> bool:
+        if type(value) is Size:
+            return any([n.name in b.bounds for n in names_of(value)])
+        return type(value) is tuple and any([named(v) for v in value])
+
+    return any([named(value) for _, value in params(eqn.prim)])

@@ -1,0 +1,20 @@
+"""Mask rules, one family per file. `MASK_RULES` is the table that `mask` uses."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Final
+
+from fxad.transforms.mask.contract import MaskRules
+from fxad.transforms.mask.rules.control import CONTROL
+from fxad.transforms.mask.rules.lanes import LANEWISE
+from fxad.transforms.mask.rules.products import PRODUCTS
+from fxad.transforms.mask.rules.reductions import REDUCTIONS
+from fxad.transforms.mask.rules.refused import REFUSED
+from fxad.transforms.mask.rules.structure import STRUCTURE
+
+_ALL: Final = (*LANEWISE, *REDUCTIONS, *PRODUCTS, *STRUCTURE, *CONTROL, *REFUSED)
+
+MASK_RULES: Final = MaskRules(MappingProxyType({rule.kind: rule for rule in _ALL}))
+
+__all__ = ["MASK_RULES"]

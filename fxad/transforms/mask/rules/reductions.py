@@ -1,0 +1,73 @@
+"""Reductions and cumulative operations: the padding holds the neutral element."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from fxad.ir import Atom
+from fxad.primitives.argmax import ArgMax, ArgMin
+from fxad.primitives.cumulative import CumLogSumExp, CumMax, CumMin, CumProd, CumSum, Cumulative
+from fxad.primitives.linear_recurrence import LinearRecurrence
+from fxad.primitives.reduce import (
+    ReduceAnd,
+    ReduceMax,
+    ReduceMin,
+    ReduceOr,
+    ReduceProd,
+    ReduceXor,
+    Reduction,
+    extreme_value,
+)
+from fxad.primitives.shape import ReduceSum
+from fxad.primitives.softmax import Softmax
+from fxad.transforms.mask.contract import Atoms, Avals, MaskCtx, MaskRule, row
+
+
+def _sum(ctx: MaskCtx, prim: ReduceSum, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+    return ctx(prim, ctx.neutral(args[0], ins[0].shape, prim.axes))
+
+
+def _reduction(ctx: MaskCtx, prim: Reduction, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+    return ctx(prim, ctx.filled(args[0], ins[0].shape, prim.start(ins[0].dtype), prim.axes))
+
+
+def _argmax(ctx: MaskCtx, prim: ArgMax, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+    return ctx(prim, ctx.filled(args[0], ins[0].shape, extreme_value(ins[0].dtype, -1), (prim.axis,)))
+
+
+def _argmin(ctx: MaskCtx, prim: ArgMin, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+    return ctx(prim, ctx.filled(args[0], ins[0].shape, extreme_value(ins[0].dtype, 1), (prim.axis,)))
+
+
+def _cumulative(ctx: MaskCtx, prim: Cumulative, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+    (x,) = ins
+    y = ctx.one(prim, ctx.filled(args[0], x.shape, prim.unit(x.dtype), (prim.axis,)))
+    return (ctx.cleared(y, x.shape, (prim.axis,)),)
+
+
+def _recurrence(ctx: MaskCtx, prim: LinearRecurrence, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+    a, b = [ctx.neutral(x, t.shape, (prim.axis,)) for x, t in zip(args, ins, strict=True)]
+    return (ctx.cleared(ctx.one(prim, a, b), outs[0].shape, (prim.axis,)),)
+
+
+def _softmax(ctx: MaskCtx, prim: Softmax, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+    x = ctx.filled(args[0], ins[0].shape, extreme_value(ins[0].dtype, -1), prim.axes)
+    return (ctx.cleared(ctx.one(prim, x), outs[0].shape, prim.axes),)
+
+
+REDUCTIONS: Final[tuple[MaskRule, ...]] = (
+    row(ReduceSum, _sum, "padding is 0"),
+    *[
+        row(kind, _reduction, "padding is the neutral element")
+        for kind in (ReduceMax, ReduceMin, ReduceProd, ReduceAnd, ReduceOr, ReduceXor)
+    ],
+    row(ArgMax, _argmax, "padding is the least value"),
+    row(ArgMin, _argmin, "padding is the greatest value"),
+    *[
+        row(kind, _cumulative, "padding is the neutral element")
+        for kind in (CumSum, CumProd, CumMax, CumMin, CumLogSumExp)
+    ],
+    row(LinearRecurrence, _recurrence, "padding is 0"),
+    row(Softmax, _softmax, "padding is -inf"),
+)

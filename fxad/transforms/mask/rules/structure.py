@@ -1,0 +1,207 @@
+"""Primitives that move and copy elements: valid elements come first along each axis, before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Final
+
+from fxad.core.sizes import Size, lower, maximum
+from fxad.ir import Atom, Aval, Lit, Shape
+from fxad.primitives.dynamic_slicing import DYNAMIC_UPDATE_SLICE, DynamicSlice
+from fxad.primitives.elementwise import ADD, DIV, MAX, MIN, MUL, REM, SUB
+from fxad.primitives.gather import Gather
+from fxad.primitives.shape import BroadcastInDim, ExpandDims, Iota, Reshape, Rev, emit_broadcast, emit_reshape
+from fxad.primitives.slicing import Concatenate, Pad, Slice
+from fxad.transforms.mask.contract import INT, Atoms, Avals, MaskCtx, MaskRule, row
+
+
+def zero_of(x: Aval) -> Lit:
+    """A 0-d zero of a type's dtype."""
+    return Lit(bytes(x.dtype.itemsize), x.with_shape(()))
+
+
+def _int(value: int) -> Lit:
+    return Lit.of(value, INT)
+
+
+def padded_to(ctx: MaskCtx, x: Atom, axis: int, size: int) -> Atom:
+    """`x` with an axis extended by zeros to at least `size`."""
+    more = maximum(size - x.aval.shape[axis], 0)
+    if more == 0:
+        return x
+    none = (0,) * x.aval.ndim
+    high = tuple([more if a == axis else 0 for a in range(x.aval.ndim)])
+    return ctx.one(Pad(none, high, none), x, zero_of(x.aval))
+
+
+def taken_from(ctx: MaskCtx, x: Atom, axis: int, start: Atom, size: int) -> Atom:
+    """`size` elements of `x` from `start`, an i32[], on along an axis, which must hold them."""
+    shape = x.aval.shape
+    starts = [start if a == axis else _int(0) for a in range(len(shape))]
+    return ctx.one(DynamicSlice(tuple([size if a == axis else n for a, n in enumerate(shape)])), x, *starts)
+
+
+# ------------------------------------------------------------------------------------------------------------ copies
+
+
+def _broadcast(ctx: MaskCtx, prim: BroadcastInDim, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+    (x,), shape = args, outs[0].shape
+    out = emit_broadcast(ctx, x, ctx.padded(shape), prim.dims)
+    kept = [d for d, n in zip(prim.dims, ins[0].shape, strict=True) if n == shape[d]]
+    return (ctx.cleared(out, shape, [a for a in range(len(shape)) if a not in kept]),)
+
+
+def _iota(ctx: MaskCtx, prim: Iota, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+    return ctx(Iota(ctx.padded(prim.shape), prim.dtype, prim.axis))
+
+
+# ------------------------------------------------------------------------------------------------------------ moves
+
+
+def _slice(ctx: MaskCtx, prim: Slice, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+    (x,), (y,) = args, outs
+    starts, limits, strides = [0] * y.ndim, list(x.aval.shape), [1] * y.ndim
+    for a, (start, stride) in enumerate(zip(prim.starts, prim.strides, strict=True)):
+        m = ctx.room(y.shape[a])
+        if not ctx.masked(start) and not ctx.ragged((ins[0].shape[a], y.shape[a])):
+            starts[a], limits[a], strides[a] = start, prim.limits[a], stride
+            continue
+        window = maximum((m - 1) * stride + 1, 0) if type(m) is Size or m else 0
+        x = padded_to(ctx, x, a, ctx.room(start) + window)
+        if ctx.masked(start):
+            x, start = taken_from(ctx, x, a, ctx.count(start), window), 0
+        starts[a], limits[a], strides[a] = start, start + window, stride
+    shape = x.aval.shape
+    whole = (starts, limits, strides) == ([0] * y.ndim, list(shape), [1] * y.ndim)
+    out = x if whole else ctx.one(Slice(tuple(starts), tuple(limits), tuple(strides)), x)
+    return (ctx.cleared(out, y.shape),)
+
+
+def _pad(ctx: MaskCtx, prim: Pad, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+    (x, value), (y,) = args, outs
+    x = ctx.filled(x, ins[0].shape, value)
+    low: list[int] = []
+    high: list[int] = []
+    shift: list[Atom | None] = []
+    for a, (lo, hi, interior) in enumerate(zip(prim.low, prim.high, prim.interior, strict=True)):
+        n, m = x.aval.shape[a], ctx.room(y.shape[a])
+        wide = n + maximum(n - 1, 0) * interior
+        if ctx.masked(lo):
+            most, below = maximum(ctx.room(lo), 0), lower(lo)
+            least = below if below is not None else -wide
+            low.append(most)
+            high.append(maximum(m - least - wide, 0))
+            shift.append(ctx.one(SUB, _int(most), ctx.count(lo)))
+        elif ctx.ragged((ins[0].shape[a], y.shape[a])):
+            low.append(lo)
+            high.append(m - lo - wide)
+            shift.append(None)
+        else:
+            low.append(lo)
+            high.append(hi)
+            shift.append(None)
+    out: Atom = ctx.one(Pad(tuple(low), tuple(high), prim.interior), x, value)
+    for a, start in enumerate(shift):
+        if start is not None:
+            out = taken_from(ctx, out, a, start, ctx.room(y.shape[a]))
+    return (ctx.cleared(out, y.shape),)
+
+
+def _concatenate(ctx: MaskCtx, prim: Concatenate, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+    axis, y = prim.axis, outs[0]
+    if not any([ctx.masked(x.shape[axis]) for x in ins]):
+        return ctx(prim, *args)
+    shape = ctx.padded(y.shape)
+    out: Atom = zero_of(y).with_aval(shape)
+    start: int = 0
+    for x, aval in zip(args, ins, strict=True):  # each operand overwrites the padding of the one before
+        at = ctx.count(start)
+        out = ctx.one(DYNAMIC_UPDATE_SLICE, out, x, *[at if a == axis else _int(0) for a in range(y.ndim)])
+        start = start + aval.shape[axis]
+    return (out,)
+
+
+def _rev(ctx: MaskCtx, prim: Rev, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+    x: Atom = ctx.one(prim, args[0])
+    shape = ins[0].shape
+    for a in ctx.ragged(shape):
+        if a in prim.axes:  # the valid elements are the last ones
+            room = x.aval.shape[a]
+            away = ctx.one(SUB, _int(room), ctx.count(shape[a]))
+            x = taken_from(ctx, padded_to(ctx, x, a, 2 * room), a, away, room)
+    return (x,)
+
+
+def _reshape(ctx: MaskCtx, prim: Reshape, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+    (x,), old, new = args, ins[0].shape, outs[0].shape
+    if isinstance(x, Lit) or _in_place(ctx, old, new):
+        return (emit_reshape(ctx, x, ctx.padded(new)),)
+    return (_regrouped(ctx, x, old, new),)
+
+
+def _in_place(ctx: MaskCtx, old: Shape, new: Shape) -> bool:
+    """Returns True if the valid elements of a padded array stay in front along each axis when it is reshaped."""
+    i = j = 0
+    while i < len(old) or j < len(new):
+        a, b = _group(old, new, i, j)
+        # in a group, only the outermost axis that is not 1 may have padding
+        for sizes in (old[i:a], new[j:b]):
+            if any([ctx.masked(n) for n in [m for m in sizes if m != 1][1:]]):
+                return False
+        if prod(ctx.padded(old[i:a])) != prod(ctx.padded(new[j:b])):
+            return False
+        i, j = a, b
+    return True
+
+
+def _group(old: Shape, new: Shape, i: int, j: int) -> tuple[int, int]:
+    """The ends of the smallest groups of axes, from `i` and `j` on, that hold equally many elements."""
+    ends = [(a, b) for a in range(i, len(old) + 1) for b in range(j, len(new) + 1) if a + b > i + j]
+    return next((a, b) for a, b in sorted(ends, key=sum) if prod(old[i:a]) == prod(new[j:b]))
+
+
+def _regrouped(ctx: MaskCtx, x: Atom, old: Shape, new: Shape) -> Atom:
+    """A reshape in which the places of elements depend on the sizes: each result element reads its place."""
+    shape = ctx.padded(new)
+    flat: Atom = _int(0).with_aval(shape)
+    for a in range(len(new)):  # the number of each element in row-major order, at the true sizes
+        stride = emit_broadcast(ctx, ctx.count(prod(new[a + 1 :])), shape, ())
+        flat = ctx.one(ADD, flat, ctx.one(MUL, ctx.line(shape, a), stride))
+    one = _int(1).with_aval(shape)
+    place: Atom = _int(0).with_aval(shape)
+    room = x.aval.shape
+    for a in range(len(old)):
+        size = ctx.one(MAX, emit_broadcast(ctx, ctx.count(old[a]), shape, ()), one)
+        stride = ctx.one(MAX, emit_broadcast(ctx, ctx.count(prod(old[a + 1 :])), shape, ()), one)
+        at = ctx.one(REM, ctx.one(DIV, flat, stride), size)
+        place = ctx.one(ADD, place, ctx.one(MUL, at, _int(prod(room[a + 1 :])).with_aval(shape)))
+    total = prod(room)
+    line = padded_to(ctx, emit_reshape(ctx, x, (total,)), 0, 1)
+    place = ctx.one(MAX, ctx.one(MIN, place, _int(maximum(total - 1, 0)).with_aval(shape)), _int(0).with_aval(shape))
+    gather = Gather(
+        offset_dims=(),
+        collapsed_slice_dims=(0,),
+        operand_batching_dims=(),
+        start_indices_batching_dims=(),
+        start_index_map=(0,),
+        slice_sizes=(1,),
+        mode="clip",
+        indices_sorted=False,
+        unique_indices=False,
+    )
+    out = ctx.one(gather, line, ctx.one(ExpandDims((len(shape),)), place))
+    return ctx.cleared(out, new)
+
+
+STRUCTURE: Final[tuple[MaskRule, ...]] = (
+    row(BroadcastInDim, _broadcast, "lane by lane; padding is cleared in the result"),
+    row(Iota, _iota, "of the padded shape"),
+    row(Slice, _slice, "the bounds are those of the true size"),
+    row(Pad, _pad, "padding is the value"),
+    row(Concatenate, _concatenate, "each operand overwrites the padding before it"),
+    row(Rev, _rev, "shifted by the padding"),
+    row(Reshape, _reshape, "in place where only outermost axes have padding, else by the places of elements"),
+)
+
+__all__ = ["STRUCTURE", "padded_to", "taken_from", "zero_of"]

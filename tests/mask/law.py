@@ -1,0 +1,130 @@
+"""The law of mask, by the NumPy interpreter: valid results equal those of the program of that size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+import fxad as fx
+import fxad.numpy as fnp
+from fxad.core.interpreter import run
+from fxad.core.sizes import substituted
+from fxad.ir import Aval, Jaxpr, NDArray
+from fxad.primitives.reduce import extreme_value
+from fxad.transforms import grad as grad_jaxpr
+from fxad.transforms import specialize
+from fxad.transforms.mask.mask import mask
+from fxad.transforms.specialize import names
+
+Values = dict[str, int]
+BAD: tuple[float, ...] = (np.nan, np.inf, -np.inf, -0.0, 1e30)
+
+
+def shape_at(aval: Aval, values: Values) -> tuple[int, ...]:
+    return tuple([substituted(n, values) for n in aval.shape])
+
+
+def part(x: NDArray, shape: Sequence[int]) -> NDArray:
+    return x[tuple([slice(n) for n in shape])]
+
+
+def padded(x: NDArray, shape: Sequence[int], bad: float) -> NDArray:
+    """`x` in the corner of an array whose other elements are the worst of its dtype."""
+    kind = x.dtype.kind
+    worst = extreme_value(x.dtype, 1 if bad > 0 else -1).value if kind in "iu" else bad
+    out = np.full(shape, worst, x.dtype)
+    out[tuple([slice(n) for n in x.shape])] = x
+    return out
+
+
+def close(have: NDArray, want: NDArray, rtol: float, where: str) -> None:
+    wide = np.complex128 if want.dtype.kind == "c" else np.float64
+    np.testing.assert_allclose(have.astype(wide), want.astype(wide), rtol=rtol, atol=1e-5 * (rtol > 0), err_msg=where)
+
+
+def check(
+    program: Jaxpr,
+    padding: Values,
+    values: Values,
+    make: Callable[[int, tuple[int, ...], Any], NDArray],
+    bad: float = np.nan,
+    rtol: float = 2e-4,
+) -> None:
+    """The masked program at `values`, whose padding holds `bad`, against the program of that size."""
+    own = sorted({n.name for n in names(program)})
+    pad = tuple([(n, padding[n]) for n in own])
+    at = {n: values[n] for n in own}
+    masked = mask(program, pad)
+    fx.typecheck(masked)
+    args = [make(k, shape_at(a, at), a.dtype) for k, a in enumerate(program.in_avals)]
+    given = [padded(x, v.shape, bad) for x, v in zip(args, masked.in_avals, strict=False)]
+    want = run(specialize(program, tuple(at.items())), args)
+    have = run(masked, [*given, *[np.asarray(at[n], np.int32) for n in own]])
+    for k, (w, h, a) in enumerate(zip(want, have, program.out_avals, strict=True)):
+        valid = part(h, shape_at(a, at))
+        assert valid.shape == w.shape
+        if a.inexact:
+            np.testing.assert_allclose(
+                np.array(valid, w.dtype),
+                np.array(w),
+                rtol=rtol,
+                atol=1e-5,
+                err_msg=f"result {k} at {at}, padding {bad}",
+            )
+        else:
+            np.testing.assert_array_equal(valid, w, err_msg=f"result {k} at {at}, padding {bad}")
+        rest = np.array(h)
+        rest[tuple([slice(n) for n in w.shape])] = 0
+        assert not rest.any(), f"the padding of result {k} at {at} is not zero: {rest}"
+
+
+def loss(program: Jaxpr) -> Jaxpr | None:
+    """The weighted sum of the floating results; None if there are none."""
+
+    def summed(*args: Any) -> Any:
+        outs = fx.tree.leaves(_program(program)(*args))
+        real = [x for x in outs if x.dtype.kind == "f"]
+        return sum([fnp.sum(fnp.sin(x) * (1.5 + k)) for k, x in enumerate(real)]) if real else None
+
+    if not any([a.dtype.kind == "f" for a in program.out_avals]):
+        return None
+    return fx.trace(summed, *[fx.Spec(a.shape, a.dtype) for a in program.in_avals]).jaxpr
+
+
+def _program(jaxpr: Jaxpr) -> fx.Program[..., Any]:
+    ins = fx.tree.structure((tuple(range(len(jaxpr.ins))), {}))
+    return fx.Program(jaxpr, ins, fx.tree.structure(tuple(range(len(jaxpr.outs)))))
+
+
+def check_gradients(
+    program: Jaxpr,
+    padding: Values,
+    values: Values,
+    make: Callable[[int, tuple[int, ...], Any], NDArray],
+    bad: float = np.nan,
+) -> None:
+    """mask(grad(f)) and grad(mask(f)) against the gradient at that size; the cotangent of padding is zero."""
+    summed = loss(program)
+    wrt = tuple([a.dtype.kind == "f" for a in program.in_avals])
+    if summed is None or not any(wrt):
+        return
+    gradient = grad_jaxpr(summed, wrt)
+    check(gradient, padding, values, make, bad, rtol=1e-3)
+    own = sorted({n.name for n in names(summed)})
+    at = {n: values[n] for n in own}
+    masked = mask(summed, tuple([(n, padding[n]) for n in own]))
+    backward = grad_jaxpr(masked, (*wrt, *[False] * len(own)))
+    args = [make(k, shape_at(a, at), a.dtype) for k, a in enumerate(summed.in_avals)]
+    given = [padded(x, v.shape, bad) for x, v in zip(args, masked.in_avals, strict=False)]
+    want = run(specialize(gradient, tuple(at.items())), args)
+    have = run(backward, [*given, *[np.asarray(at[n], np.int32) for n in own]])
+    for k, (w, h) in enumerate(zip(want, have, strict=True)):
+        close(part(h, w.shape), w, 1e-3, f"gradient {k} at {at}")
+        rest = np.array(h)
+        rest[tuple([slice(n) for n in w.shape])] = 0
+        assert not rest.any(), f"the cotangent of the padding of operand {k} at {at} is not zero: {rest}"
+
+
+__all__ = ["BAD", "check", "check_gradients", "loss", "padded", "part"]

@@ -1,0 +1,266 @@
+"""What mask and its companions say about bad input: the whole message, and the remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+import fxad as fx
+import fxad.numpy as fnp
+from fxad import lax
+from fxad.errors import (
+    ArgumentError,
+    CheckError,
+    DTypeError,
+    FxadError,
+    ParameterError,
+    ShapeError,
+    SizeError,
+    TreeError,
+)
+from fxad.lower import lower_jaxpr
+
+X = np.ones((4, 3), "float32")
+V = np.ones(4, "float32")
+FITTING = "one size for each axis; _ is the size that the array has"
+AGREEING = "a name stands for one number: give arrays, or padding, whose sizes agree"
+MAPPED = "sizes of a batch are mapped: vmap(lambda x, n: masked(x, sizes={'n': n}))(xs, lengths)"
+NAMED = "give each size that in_shapes names, and no other"
+
+
+def f(x: Any) -> Any:
+    return x * 2
+
+
+def g(x: Any, y: Any) -> Any:
+    return x + y
+
+
+def program() -> fx.Program[..., Any]:
+    return fx.trace(f, fx.Spec("(n, 3)"))
+
+
+def keyed(x: Any, *, zoom: Any) -> Any:
+    return x * zoom
+
+
+CASES: list[tuple[Callable[[], object], type[FxadError], str, str]] = [
+    (
+        lambda: fx.mask(program(), ("n",)),
+        ArgumentError,
+        "mask: f is a Program, whose shapes are known",
+        "leave out in_shapes, or pass the function",
+    ),
+    (
+        lambda: fx.mask(f),
+        ArgumentError,
+        "mask: the shapes of f are not known",
+        "mask(f, in_shapes=...) for a function; padding=... is for a Program",
+    ),
+    (
+        lambda: fx.mask(program(), padding={"k": 3}),
+        ArgumentError,
+        "mask: k is not a size of f, which has n",
+        "give the sizes that its shapes name",
+    ),
+    (
+        lambda: fx.mask(program(), padding={"n": cast("int", 2.5)}),
+        ArgumentError,
+        "mask: the padding of n is 2.5, not an int",
+        "give the largest size, as an int",
+    ),
+    (
+        lambda: fx.mask(fx.trace(keyed, fx.Spec("n"), zoom=2.0), padding={"n": 3}),
+        ArgumentError,
+        "mask: keyed takes keyword arguments beside which there is no room for sizes",
+        "pass arguments by position",
+    ),
+    (
+        lambda: fx.mask(program())(V, sizes={"n": 2}),
+        ShapeError,
+        "mask of f: argument x is f32[4], its shape should be (n, 3)",
+        FITTING,
+    ),
+    (
+        lambda: fx.mask(program())(X.astype("int32"), sizes={"n": 2}),
+        DTypeError,
+        "mask of f: argument x has dtype int32, not float32",
+        "convert it with astype; nothing is converted silently",
+    ),
+    (
+        lambda: fx.mask(program())(X, X, sizes={"n": 2}),
+        TreeError,
+        "mask of f: the arguments are ((*, *), {}), the program takes ((*,), {})",
+        "a masked program takes the arguments of the program, padded, and sizes",
+    ),
+    (
+        lambda: fx.mask(g, ("n",))(V, V, sizes={"n": 2}),
+        ArgumentError,
+        "mask of g: in_shapes has 1 entry for 2 positional arguments",
+        "give one entry per positional argument; None for an array without named sizes",
+    ),
+    (
+        lambda: fx.mask(f, ("n",))(X, sizes={"n": 2}),
+        ShapeError,
+        "mask of f: in_shapes says (n,) for argument x, which is f32[4,3]",
+        FITTING,
+    ),
+    (
+        lambda: fx.mask(f, ("(n, 2)",))(X, sizes={"n": 2}),
+        ShapeError,
+        "mask of f: in_shapes says 2 for size 1 of argument x, which is 3",
+        FITTING,
+    ),
+    (
+        lambda: fx.mask(g, ("n", "n"))(V, np.ones(5, "float32"), sizes={"n": 2}),
+        ShapeError,
+        "mask of g: size 0 of argument y is 5, but n is 4: n = 4 by size 0 of argument x",
+        AGREEING,
+    ),
+    (
+        lambda: fx.mask(f, ("2*n+1",))(V, sizes={"n": 1}),
+        ShapeError,
+        "mask of f: size 0 of argument x is 4, which is not 2*n + 1 for any n >= 0",
+        AGREEING,
+    ),
+    (
+        lambda: fx.mask(f, ("n",))(V, sizes=cast("Any", 3)),
+        ArgumentError,
+        "mask of f: sizes is an int, not a mapping of names to sizes: 3",
+        'sizes={"n": n}',
+    ),
+    (lambda: fx.mask(f, ("n",))(V, sizes={}), ArgumentError, "mask of f: the size n is missing", 'sizes={"n": ...}'),
+    (
+        lambda: fx.mask(f, ("n",))(V, sizes={"n": 2, "m": 1}),
+        ArgumentError,
+        "mask of f: m is not a size of its shapes, which have n",
+        NAMED,
+    ),
+    (
+        lambda: fx.mask(f, ("n",))(V, sizes={"n": 5}),
+        ShapeError,
+        "mask of f: the size n is 5, the padded arguments hold 0 to 4",
+        "pad the arguments to the largest size",
+    ),
+    (
+        lambda: fx.mask(f, ("n>=2",))(V, sizes={"n": 1}),
+        ShapeError,
+        "mask of f: the size n is 1, the padded arguments hold 2 to 4",
+        "pad the arguments to the largest size",
+    ),
+    (
+        lambda: fx.mask(f, ("n",))(V, sizes={"n": 2.5}),
+        ArgumentError,
+        "mask of f: the size n is a float, not an integer: 2.5",
+        MAPPED,
+    ),
+    (
+        lambda: fx.mask(f, ("n",))(V, sizes={"n": np.float32(2)}),
+        ArgumentError,
+        "mask of f: the size n is np.float32(2.0), not an integer",
+        MAPPED,
+    ),
+    (
+        lambda: fx.mask(f, ("n",))(V, sizes={"n": fnp.asarray([1, 2])}),
+        ShapeError,
+        "mask of f: the size n is i32[2], not a single integer",
+        MAPPED,
+    ),
+    (
+        lambda: fx.mask(lambda x: {"y": x[1:]}, ("n>=1",), {"y": "n"})(V, sizes={"n": 2}),
+        ShapeError,
+        "mask of <lambda>: Output shapes should be (n,) but are (n - 1,), at result['y']",
+        "correct out_shapes, or leave it out",
+    ),
+    (
+        lambda: fx.shapecheck(lambda x: x, ("n",), "n - 1"),
+        ShapeError,
+        "mask of <lambda>: Output shapes should be (n - 1,) but are (n,)",
+        "correct out_shapes, or leave it out",
+    ),
+    (
+        lambda: fx.shapecheck(f, ("(n, _)",)),
+        ArgumentError,
+        "shapecheck: '(n, _)' has a size '_', and there is no array",
+        "give the number",
+    ),
+    (
+        lambda: fx.mask(lambda x: fnp.fft.fft(x), ("n>=1",))(V, sizes={"n": 2}),
+        SizeError,
+        "mask: fft is not masked: ",
+        "mask the functions around it, or specialize the program to each size",
+    ),
+    (
+        lambda: fx.mask(lambda x: lax.associative_scan(fnp.add, x), ("n",))(V, sizes={"n": 2}),
+        SizeError,
+        "associative_scan: the size n of axis 0 is not a number, and determines the number of stages",
+        "use cumsum and its like, or scan, or specialize the program first",
+    ),
+    (
+        lambda: lower_jaxpr(program().jaxpr),
+        SizeError,
+        "lower: a value of type f32[n,3] has no fixed size",
+        "specialize the program, or mask it, before it is lowered",
+    ),
+    (
+        lambda: fx.bucketed(f, ("n",), least=0),
+        ParameterError,
+        "bucketed: least is 0 and growth 2.0",
+        "least is at least 1, growth more than 1",
+    ),
+    (
+        lambda: list(fx.ragged_batches([V], 0)),
+        ParameterError,
+        "ragged_batches: batch_size is 0",
+        "give a number from 1 on",
+    ),
+    (
+        lambda: list(fx.ragged_batches([1.0], 2)),
+        ArgumentError,
+        "ragged_batches: an example has no array with axes",
+        "give length=",
+    ),
+    (
+        lambda: fx.specialize(program(), n=-1),
+        ShapeError,
+        "specialize: n is -1, the program assumes n >= 0",
+        "trace it with a weaker assumption, if it has a meaning there",
+    ),
+    (
+        lambda: fx.specialize(cast("Any", f), n=1),
+        ArgumentError,
+        "specialize: takes a Program, got a function",
+        "trace the function first",
+    ),
+    (
+        lambda: fx.specialize(program(), n=cast("int", "3")),
+        ArgumentError,
+        "specialize: n is '3', not an int",
+        "give a number of elements",
+    ),
+]
+
+
+@pytest.mark.parametrize(("use", "error", "message", "remedy"), CASES, ids=[c[2][:60] for c in CASES])
+def test_message(use: Callable[[], object], error: type[FxadError], message: str, remedy: str) -> None:
+    with pytest.raises(error) as caught:
+        use()
+    assert caught.value.message == message or (message.endswith(": ") and caught.value.message.startswith(message))
+    assert caught.value.remedy == remedy
+
+
+def test_sizes_are_checked_when_the_program_runs() -> None:
+    masked = fx.jit(lambda x, n: fx.mask(f, ("n",), check=True)(x, sizes={"n": n}))
+    assert masked(V, fnp.asarray(3)).shape == (4,)
+    with pytest.raises(CheckError, match=r"mask of f: the size n is 7, the padding holds 4"):
+        masked(V, fnp.asarray(7))
+
+
+def test_the_users_line_is_named() -> None:
+    with pytest.raises(SizeError) as caught:
+        fx.mask(lambda x: fnp.fft.fft(x), ("n>=1",))(V, sizes={"n": 2})
+    assert "test_bad_input.py" in caught.value.where
+    assert "fft" in caught.value.equation

@@ -1,0 +1,178 @@
+"""mask under and around the other transformations, compiled: ragged batches, loops, nesting, one program for all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fxad as fx
+import fxad.numpy as fnp
+from fxad import lax, nn
+
+RNG = np.random.default_rng(0)
+W = RNG.normal(size=(3, 3)).astype("float32") * 0.5
+LENGTHS = np.array([5, 2, 0, 4], np.int32)
+XS = RNG.normal(size=(4, 5, 3)).astype("float32")
+for row, k in zip(XS, LENGTHS, strict=True):
+    row[k:] = np.nan
+
+
+def rnn(w: Any, x: Any) -> Any:
+    return lax.scan(lambda c, a: (fnp.tanh(w @ c + a), None), fnp.zeros(3), x)[0].sum()
+
+
+def attention(w: Any, x: Any) -> Any:
+    scores = nn.softmax((x @ w) @ x.T, axis=-1)
+    return (scores @ x).sum() / (x.shape[0] + 1)
+
+
+def batched(f: Any) -> Any:
+    masked = fx.mask(f, (None, "(n, _)"))
+
+    def one(w: Any, x: Any, n: Any) -> Any:
+        return masked(w, x, sizes={"n": n})
+
+    return fx.vmap(one, in_axes=(None, 0, 0))
+
+
+def example_by_example(f: Any, w: Any) -> Any:
+    return fnp.stack([f(w, x[:n]) for x, n in zip(XS, LENGTHS, strict=True)])
+
+
+@pytest.mark.parametrize("f", [rnn, attention])
+def test_a_ragged_batch_equals_its_examples(f: Any) -> None:
+    run = fx.jit(batched(f))
+    np.testing.assert_allclose(run(W, XS, LENGTHS), example_by_example(f, W), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("f", [rnn, attention])
+def test_gradients_of_a_ragged_batch(f: Any) -> None:
+    def total(w: Any, xs: Any) -> Any:
+        return batched(f)(w, xs, LENGTHS).sum()
+
+    run = fx.jit(fx.grad(total, argnums=(0, 1)))
+    have_w, have_x = run(W, XS)
+    want = fx.grad(lambda w: example_by_example(f, w).sum())(W)
+    np.testing.assert_allclose(have_w, want, rtol=1e-3, atol=1e-4)
+    for k, n in enumerate(LENGTHS):
+        assert not np.asarray(have_x)[k, n:].any()
+        if n:
+            one = fx.grad(lambda x: f(W, x))(XS[k, :n])
+            np.testing.assert_allclose(np.asarray(have_x)[k, :n], one, rtol=1e-3, atol=1e-4)
+
+
+def test_per_example_gradients_of_a_ragged_batch() -> None:
+    masked = fx.mask(attention, (None, "(n, _)"))
+    each = fx.vmap(fx.grad(lambda w, x, n: masked(w, x, sizes={"n": n})), in_axes=(None, 0, 0))
+    have = np.asarray(fx.jit(each)(W, XS, LENGTHS))
+    for k, n in enumerate(LENGTHS):
+        np.testing.assert_allclose(have[k], fx.grad(attention)(W, XS[k, :n]), rtol=1e-3, atol=1e-4)
+
+
+def test_second_derivatives() -> None:
+    masked = fx.mask(attention, (None, "(n, _)"))
+    have = fx.hessian(lambda w: masked(w, XS[0], sizes={"n": 3}))(W)
+    np.testing.assert_allclose(have, fx.hessian(lambda w: attention(w, XS[0, :3]))(W), rtol=1e-3, atol=1e-4)
+
+
+def test_in_a_loop_and_under_remat() -> None:
+    masked = fx.mask(attention, (None, "(n, _)"))
+
+    def total(w: Any) -> Any:
+        def step(c: Any, given: Any) -> Any:
+            x, n = given
+            return c + fx.remat(lambda u: masked(u, x, sizes={"n": n}))(w), None
+
+        return lax.scan(step, 0.0, (fnp.asarray(XS), fnp.asarray(LENGTHS)))[0]
+
+    have = fx.jit(fx.grad(total))(W)
+    want = fx.grad(lambda w: example_by_example(attention, w).sum())(W)
+    np.testing.assert_allclose(have, want, rtol=1e-3, atol=1e-4)
+
+
+def test_one_compilation_for_every_length() -> None:
+    run = fx.jit(lambda x, n: fx.mask(lambda a: fnp.log(a * a).sum() + a.mean(), ("n",))(x, sizes={"n": n}))
+    x = np.full(9, np.nan, "float32")
+    x[:7] = np.arange(1, 8)
+    run(x, np.int32(1))
+    before = fx.cache.stats().misses
+    for n in range(1, 8):
+        valid = np.arange(1, n + 1).astype("float32")
+        np.testing.assert_allclose(run(x, np.int32(n)), np.log(valid * valid).sum() + valid.mean(), rtol=1e-5)
+    assert fx.cache.stats().misses == before
+
+
+def test_nested() -> None:
+    def outer(x: Any, y: Any) -> Any:
+        inner = fx.mask(lambda a: a.sum() / a.shape[0], ("n",))
+        head = inner(x, sizes={"n": x.shape[0] // 2})
+        return head + fx.mask(lambda a, b: a @ b, ("n", "n"))(x, x, sizes={"n": 1}) + y.sum()
+
+    x, y = np.array([3, 1, 4, 1, 5, np.nan], "float32"), np.array([2, 7, np.nan], "float32")
+    have = fx.mask(outer, ("n", "m"))(x, y, sizes={"n": 5, "m": 2})
+    np.testing.assert_allclose(have, (3 + 1) / 2 + 9 + 9)
+
+
+def test_trees_keep_their_structure() -> None:
+    def f(batch: Any, scale: Any) -> Any:
+        return {"mean": batch["x"].mean(0) * scale, "rows": [batch["x"][1:], batch["y"].sum()]}
+
+    masked = fx.mask(f, ({"x": "(n>=1, _)", "y": "m"}, None), {"mean": None, "rows": ["(n - 1, _)", ""]})
+    x = np.arange(12, dtype="float32").reshape(4, 3)
+    out = masked({"x": x, "y": np.array([1, np.nan], "float32")}, 2.0, sizes={"n": 3, "m": 1})
+    np.testing.assert_allclose(out["mean"], x[:3].mean(0) * 2)
+    np.testing.assert_allclose(out["rows"][0], np.concatenate([x[1:3], np.zeros((1, 3))]))
+    np.testing.assert_allclose(out["rows"][1], 1)
+
+
+def test_a_masked_program_is_a_program(tmp_path: Path) -> None:
+    program = fx.trace(lambda x: (x[1:], x.sum()), fx.Spec("(n>=1, 3)"))
+    masked = fx.mask(program, padding={"n": 4})
+    assert masked.in_avals == (fx.Spec((4, 3)).aval, fx.Spec((), "int32").aval)
+    assert masked is not program
+    x = XS[0, :4]
+    rest, total = masked(x, sizes={"n": 3})
+    np.testing.assert_allclose(rest, np.concatenate([x[1:3], np.zeros((1, 3))]), rtol=1e-6)
+    np.testing.assert_allclose(total, x[:3].sum(), rtol=1e-5)
+    fx.save(masked, tmp_path / "masked")
+    np.testing.assert_allclose(fx.load(tmp_path / "masked")(x, sizes={"n": 2})[1], x[:2].sum(), rtol=1e-5)
+    assert fx.mask(program, padding={"n": 4}).jaxpr is masked.jaxpr
+
+
+def test_grad_before_and_after() -> None:
+    program = fx.trace(lambda x: fnp.log(x * x + 1).sum(), fx.Spec("n"))
+    x = np.array([1, 2, np.nan], "float32")
+    first = fx.mask(fx.grad(program), padding={"n": 3})(x, sizes={"n": 2})
+    then = fx.grad(lambda v: fx.mask(program)(v, sizes={"n": 2}))(x)
+    np.testing.assert_allclose(first, np.array([1, 4 / 5, 0]), rtol=1e-6)
+    np.testing.assert_allclose(then, first, rtol=1e-6)
+
+
+@pytest.mark.parametrize("growth", [2.0, 1.3])
+def test_bucketed_takes_any_length(growth: float) -> None:
+    run = fx.bucketed(lambda w, x: ((x @ w)[1:], x.sum()), (None, "(n>=1, _)"), growth=growth)
+    room = {fx.padded_size(n, growth=growth) for n in range(1, 60)}
+    assert len(room) <= np.log(60 / 8) / np.log(growth) + 3
+    for n in (1, 7, 8, 9, 13, 16):
+        x = RNG.normal(size=(n, 3)).astype("float32")
+        rest, total = run(W, x)
+        assert rest.shape == (n - 1, 3)
+        np.testing.assert_allclose(rest, (x @ W)[1:], rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(total, x.sum(), rtol=1e-4, atol=1e-5)
+
+
+def test_ragged_batches_hold_every_example_once() -> None:
+    examples: list[Any] = [{"x": np.full((n, 2), n, "float32"), "label": np.int32(n)} for n in (3, 9, 8, 2, 17, 5, 10)]
+    seen = []
+    for batch, lengths in fx.ragged_batches(examples, 2):
+        assert batch["x"].shape[0] == len(lengths) <= 2
+        for x, n, label in zip(batch["x"], lengths, batch["label"], strict=True):
+            assert n == label
+            assert (x[:n] == n).all()
+            assert not x[n:].any()
+            seen.append(int(n))
+    assert sorted(seen) == [2, 3, 5, 8, 9, 10, 17]
+    assert all([len(lengths) == 2 for _, lengths in fx.ragged_batches(examples, 2, drop_last=True)])

@@ -1,0 +1,141 @@
+"""mask: the law on one operation each, on generated programs, and under the other transformations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+import fxad as fx
+import fxad.numpy as fnp
+from fxad import lax, nn, random
+from fxad.core.sizes import Reader
+from fxad.ir import NDArray
+from fxad.transforms.specialize import names
+from tests.mask.law import BAD, check, check_gradients
+from tests.mask.test_symbolic import CASES
+
+Function = Callable[..., Any]
+
+MORE: dict[str, tuple[Function, tuple[str, ...]]] = {
+    "min": (lambda x: x.min(0), ("(n>0, 3)",)),
+    "prod": (lambda x: x.prod(0), ("(n, 3)",)),
+    "any": (lambda x: (x > 0).any(0), ("(n, 3)",)),
+    "all": (lambda x: (x > -9).all(), ("(n, 3)",)),
+    "integers": (lambda x: x.astype("int32").max(0), ("(n>0, 3)",)),
+    "argmin": (lambda x: fnp.argmin(x, axis=0), ("(n>0, 3)",)),
+    "reverse cumsum": (lambda x: lax.cumsum(x, axis=0, reverse=True), ("(n, 3)",)),
+    "cummax": (lambda x: lax.cummax(x, axis=0), ("(n, 3)",)),
+    "cumlogsumexp": (lambda x: lax.cumlogsumexp(x, axis=0), ("(n, 3)",)),
+    "logsumexp": (lambda x: nn.logsumexp(x, axis=0), ("(n>0, 3)",)),
+    "log": (lambda x, y: fnp.log(x * x + 1) * fnp.sum(y), ("(n, 3)", "(m,)")),
+    "divide": (lambda x, y: (x / (y * y + 1)).sum(), ("(n, 3)", "3")),
+    "outer": (lambda x, y: x[:, None] * y, ("n", "m")),
+    "gram": (lambda x: x @ x.T, ("(n, 3)",)),
+    "flat columns": (lambda x: x.reshape(-1), ("(3, n)",)),
+    "flat both": (lambda x: x.reshape(-1), ("(n, m)",)),
+    "unflat": (lambda x: x.reshape((3, -1)), ("3*n",)),
+    "unflat columns": (lambda x: x.reshape((-1, 3)), ("3*n",)),
+    "concatenate three": (lambda x, y: fnp.concatenate([x, y, x]), ("n", "m")),
+    "middle": (lambda x: x[x.shape[0] // 2 :], ("n",)),
+    "window": (lambda x, y: x[y.shape[0] : y.shape[0] + x.shape[0] // 2], ("2*n", "n")),
+    "negative steps": (lambda x: x[::-2], ("n>0",)),
+    "interior": (lambda x: lax.pad(x, fnp.asarray(2.0, "float32"), [(1, 2, 1)]), ("n",)),
+    "cut": (lambda x: lax.pad(x, fnp.asarray(2.0, "float32"), [(-1, -1, 0)]), ("n+2",)),
+    "pad by a size": (lambda x, y: lax.pad(x, fnp.asarray(2.0, "float32"), [(y.shape[0], 1, 0)]), ("n", "m")),
+    "product of sizes": (lambda x: fnp.ones((x.shape[0], x.shape[1])).sum() * x.size, ("(n, m)",)),
+    "attention": (lambda q, k: nn.softmax(q @ k.T, axis=-1) @ k, ("(n, 3)", "(m>0, 3)")),
+    "while": (lambda x: lax.while_loop(lambda c: c.sum() < 3, lambda c: c + 1, x * x), ("n>0",)),
+    "scan of a constant": (
+        lambda x, w: lax.scan(lambda c, a: (fnp.tanh(w @ c + fnp.log(a * a)), c.sum()), fnp.ones(3), x)[0],
+        ("(n, 3)", "(3, 3)"),
+    ),
+    "reverse scan of a constant": (
+        lambda x, w: lax.scan(lambda c, a: (fnp.tanh(w @ c + a), c.sum()), fnp.ones(3), x, reverse=True),
+        ("(n, 3)", "(3, 3)"),
+    ),
+    "scan over rows": (lambda x: lax.scan(lambda c, a: (c + a, c.sum()), x[0] * 0, x)[1], ("(3, n)",)),
+    "call": (lambda x: fx.jit(lambda a: fnp.tanh(a).sum())(x), ("n",)),
+    "remat of a loop": (lambda x: fx.remat(lambda a: lax.scan(lambda c, b: (c * b, c), 1.0, a))(x), ("n",)),
+    "draws": (lambda x: x * random.normal(random.key(3), x.shape), ("(n, 3)",)),
+    "draws of columns": (lambda x: x * random.uniform(random.key(3), x.shape), ("(3, n)",)),
+}
+
+PADDING = {"n": 6, "m": 5}
+SIZES = ({"n": 6, "m": 5}, {"n": 0, "m": 0}, {"n": 1, "m": 3}, {"n": 4, "m": 2})
+LATER = {"cummax", "scan over rows", "sort", "argsort", "first", "last", "cholesky", "solve", "top_k"}
+LATER |= {"same", "valid", "roll", "trace"}
+
+
+def operand(k: int, shape: tuple[int, ...], dtype: Any) -> NDArray:
+    return np.random.default_rng(k).normal(size=shape).astype(dtype)
+
+
+def traced(f: Function, shapes: tuple[str, ...]) -> fx.Program[..., Any]:
+    scope: dict[str, int] = {}
+    read = [Reader(s, scope).shape() for s in shapes]
+    return fx.trace(f, *[fx.Spec([n for n in shape if n is not None]) for shape in read])
+
+
+@pytest.mark.parametrize("name", [k for k in (*CASES, *MORE) if k not in LATER])
+def test_valid_results_and_gradients(name: str) -> None:
+    f, shapes = (CASES | MORE)[name]
+    program = traced(f, shapes)
+    least = {n.name: n.least for n in names(program.jaxpr)}
+    for k, values in enumerate(SIZES):
+        at = {n: max(v, least.get(n, 0)) for n, v in values.items()}
+        check(program.jaxpr, PADDING, at, operand, BAD[k % len(BAD)])
+        if name not in ("prod", "while"):
+            check_gradients(program.jaxpr, PADDING, at, operand, BAD[(k + 1) % len(BAD)])
+
+
+def test_exact_where_the_operations_are() -> None:
+    program = traced(lambda x, y: (fnp.exp(x)[1:] - y, x.T, x.max(0)), ("(n>0, 3)", "3"))
+    for bad in BAD:
+        check(program.jaxpr, PADDING, {"n": 4}, operand, bad, rtol=0.0)
+
+
+# ------------------------------------------------------------------------------------------------- generated programs
+
+STEPS: tuple[tuple[str, Function], ...] = (
+    ("sin", lambda x, y: fnp.sin(x)),
+    ("log", lambda x, y: fnp.log(x * x + 0.5)),
+    ("sqrt", lambda x, y: fnp.sqrt(fnp.abs(x))),
+    ("times sum", lambda x, y: x * y.sum()),
+    ("less mean", lambda x, y: x - y.mean()),
+    ("by size", lambda x, y: x / (y.shape[0] + 1)),
+    ("gram", lambda x, y: (x @ y.T) @ y if x.ndim == y.ndim == 2 else x * y.sum()),
+    ("softmax", lambda x, y: nn.softmax(x, axis=0)),
+    ("columns", lambda x, y: nn.softmax(x, axis=-1)),
+    ("cumsum", lambda x, y: fnp.cumsum(x, axis=0) * 0.3),
+    ("reverse", lambda x, y: x[::-1]),
+    ("double", lambda x, y: fnp.concatenate([x, y]) if x.ndim == y.ndim else x),
+    ("half", lambda x, y: x[: x.shape[0] // 2]),
+    ("pad", lambda x, y: fnp.pad(x, ((1, 0),) + ((0, 0),) * (x.ndim - 1))),
+    ("flat", lambda x, y: x.reshape((-1, 3)).sum(1, keepdims=True) + x.reshape((-1, 3))),
+    ("scan", lambda x, y: lax.scan(lambda c, a: (fnp.tanh(c + a), c * a), x.sum(0) * 0, x)[1]),
+    ("carry", lambda x, y: x + lax.scan(lambda c, a: (fnp.tanh(c * a), a), x.sum(0), y)[0].sum()),
+    ("remat", lambda x, y: fx.remat(lambda a: fnp.tanh(a * a.sum()))(x)),
+    ("branch", lambda x, y: lax.cond(y.sum() > 0, lambda a: a * 2, lambda a: a - a.mean(0), x)),
+    ("each", lambda x, y: fx.vmap(lambda r: r * r.sum())(x)),
+)
+PROGRAMS = st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=5)
+
+
+@given(steps=PROGRAMS, n=st.integers(0, 5), m=st.integers(0, 4), bad=st.sampled_from(BAD))
+@settings(max_examples=40, deadline=None)
+def test_generated_programs(steps: list[tuple[tuple[str, Function], int, int]], n: int, m: int, bad: float) -> None:
+    def f(x: Any, y: Any) -> Any:
+        values = [x, y, x]
+        for k, ((_, step), i, j) in enumerate(steps):
+            values[k % 3] = step(values[i], values[j])
+        return tuple(values)
+
+    program = traced(f, ("(n, 3)", "(m, 3)"))
+    padding, at = {"n": 5, "m": 4}, {"n": n, "m": m}
+    check(program.jaxpr, padding, at, operand, bad)
+    check_gradients(program.jaxpr, padding, at, operand, bad)

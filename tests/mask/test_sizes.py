@@ -1,0 +1,195 @@
+"""Sizes: integer polynomials in named sizes, their normal form, their order, their language."""
+
+from __future__ import annotations
+
+import copy
+import operator
+import pickle
+from collections.abc import Callable
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given, settings
+
+from fxad.core import sizes
+from fxad.core.sizes import Size, exact, least, maximum, minimum, named, read, substituted
+from fxad.errors import ArgumentError, ShapeError, SizeError
+from fxad.ir import Aval, Lit
+
+N, M, K = named("n"), named("m", 1), named("k")
+LEAVES = st.one_of(st.integers(-4, 5), st.sampled_from([N, M, K]))
+
+
+def _grown(inner: st.SearchStrategy[int]) -> st.SearchStrategy[int]:
+    pairs = st.tuples(inner, inner)
+    return st.one_of(
+        pairs.map(lambda p: p[0] + p[1]),
+        pairs.map(lambda p: p[0] - p[1]),
+        pairs.map(lambda p: p[0] * p[1]),
+        pairs.map(lambda p: maximum(*p)),
+        pairs.map(lambda p: minimum(*p)),
+        st.tuples(inner, st.integers(1, 4)).map(lambda p: p[0] // p[1]),
+        st.tuples(inner, st.integers(1, 4)).map(lambda p: p[0] % p[1]),
+    )
+
+
+SIZES = st.recursive(LEAVES, _grown, max_leaves=6)
+VALUES = st.fixed_dictionaries({"n": st.integers(0, 9), "m": st.integers(1, 9), "k": st.integers(0, 9)})
+
+
+@given(a=SIZES, b=SIZES, values=VALUES)
+@settings(max_examples=300, deadline=None)
+def test_arithmetic_is_that_of_the_values(a: int, b: int, values: dict[str, int]) -> None:
+    x, y = substituted(a, values), substituted(b, values)
+    assert substituted(a + b, values) == x + y
+    assert substituted(a - b, values) == x - y
+    assert substituted(a * b, values) == x * y
+    assert substituted(maximum(a, b), values) == max(x, y)
+    assert substituted(minimum(a, b), values) == min(x, y)
+    assert substituted(a // 3, values) == x // 3
+    if y > 0 and type(b) is Size:
+        assert substituted(a // b, values) == x // y
+
+
+@given(a=SIZES, b=SIZES, values=VALUES)
+@settings(max_examples=300, deadline=None)
+def test_a_decided_order_is_that_of_the_values(a: int, b: int, values: dict[str, int]) -> None:
+    x, y = substituted(a, values), substituted(b, values)
+    low = sizes.lower(a)
+    assert low is None or low <= x
+    orders = ((operator.ge, x >= y), (operator.lt, x < y), (operator.gt, x > y), (operator.le, x <= y))
+    for order, holds in orders:
+        try:
+            found = order(a, b)
+        except SizeError:
+            continue
+        assert found == holds
+
+
+@given(a=SIZES)
+@settings(max_examples=200, deadline=None)
+def test_text_and_copies_give_the_same_object(a: int) -> None:
+    assert read(exact(a)) is a or read(exact(a)) == a
+    if type(a) is Size:
+        assert pickle.loads(pickle.dumps(a)) is a
+        assert copy.deepcopy(a) is a
+        assert a - a == 0
+        assert a + 0 is a
+        assert a * 1 is a
+
+
+@given(a=SIZES, padded=VALUES, data=st.data())
+@settings(max_examples=200, deadline=None)
+def test_the_padding_holds_every_size_up_to_it(a: int, padded: dict[str, int], data: st.DataObject) -> None:
+    values = {
+        name: data.draw(st.integers(named_least, padded[name])) for name, named_least in (("n", 0), ("m", 1), ("k", 0))
+    }
+    assert sizes.most(a, padded) >= substituted(a, values)
+
+
+def test_normal_form() -> None:
+    assert (N + M) * 2 - M is 2 * N + M
+    assert (2 * N + 4) // 2 is N + 2
+    assert (N * M) // M is N
+    assert (N * N - 1) // (N - 1) is N + 1
+    assert (3 * N) % 3 == 0
+    assert (-1) % M is M - 1
+    assert maximum(N, 0) is N
+    assert type(N - N) is int
+    assert N != 0
+    assert N != 3
+    assert hash(N) == hash(named("n"))
+    assert str(2 * N * M - (N // 2) * 3 + 1) == "2*m*n - 3*(n//2) + 1"
+    assert str(Aval((N, 3), "float32")) == "f32[n,3]"
+    assert str(Aval((M - 1,), "int8")) == "i8[(m>0)-1]"
+    assert repr(Lit.of(N + 1, Aval((N,), "float32"))) == "{n+1}:f32[n]"
+
+
+def test_assumptions_decide() -> None:
+    assert N >= 0
+    assert M >= 1
+    assert M > 0
+    assert not M < 1
+    assert N + M > N
+    assert N - N // 2 * 2 >= 0
+    assert N < 2**31
+    assert least(N * M, 0)
+    assert not least(N * M, 1)
+
+
+@pytest.mark.parametrize(
+    ("use", "message"),
+    [
+        (
+            lambda: N > 0,
+            "size: n > 0 is not decided by n >= 0",
+        ),
+        (
+            lambda: range(N),
+            "size: n has no value while the program is of symbolic shape",
+        ),
+        (
+            lambda: N * 0.5,
+            "size: n * 0.5 is not a size",
+        ),
+        (
+            lambda: N / 2,
+            "size: n / 2 is not a size",
+        ),
+    ],
+)
+def test_refusals(use: Callable[[], object], message: str) -> None:
+    with pytest.raises(SizeError) as caught:
+        use()
+    assert caught.value.message == message
+    assert caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("text", "shape"),
+    [
+        ("(n, m)", (N, named("m"))),
+        ("n", (N,)),
+        ("", ()),
+        ("()", ()),
+        ("(2*n+1, _)", (2 * N + 1, None)),
+        ("n, 3", (N, 3)),
+        ("(n,)", (N,)),
+        ("(n*(n - 1)//2)", (N * (N - 1) // 2,)),
+        ("n^2", (N * N,)),
+        ("(m>=1, m)", (M, M)),
+        ("m>0", (M,)),
+        ("max(n, 3)", (maximum(N, 3),)),
+        ("-n + 7", (7 - N,)),
+    ],
+)
+def test_language(text: str, shape: tuple[int | None, ...]) -> None:
+    assert sizes.Reader(text, {}).shape() == shape
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("(n, m", "expected ')', got ','"),
+        ("n m", "'m' is not part of a size"),
+        ("n +", "expected a size, got the end"),
+        ("(n, $)", "expected a size, got '$'"),
+        ("n//0", "division by 0"),
+        ("n >= m", "n >= is followed by a number"),
+        ("9" * 20, "a size is too large"),
+    ],
+)
+def test_malformed(text: str, problem: str) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        sizes.Reader(text, {}).shape()
+    assert caught.value.message == f"shape: {text!r}: {problem}"
+
+
+def test_sizes_that_shapes_determine() -> None:
+    assert sizes.solved("f", [(2 * N + 1, 7, "x"), (N * M, 12, "y")]) == {"n": 3, "m": 4}
+    with pytest.raises(ShapeError, match=r"f: y is 4, but n is 3: n = 3 by x"):
+        sizes.solved("f", [(N, 3, "x"), (N, 4, "y")])
+    with pytest.raises(ShapeError, match=r"f: x is 4, which is not 2\*n for any n >= 0|f: x is 5"):
+        sizes.solved("f", [(2 * N, 5, "x")])
+    with pytest.raises(ShapeError, match=r"does not determine the sizes in m\*n"):
+        sizes.solved("f", [(N * M, 12, "x")])
