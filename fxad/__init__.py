@@ -125,5 +125,5 @@ else:
             "fxad.lax.control.host": "debug_callback debug_print io_callback pure_callback",
             "fxad.transforms.memory": "policies",
         },
-        "lax nn numpy optim random text",
+        "lax nn numpy optim random sharding text",
     )

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from math import prod
-from typing import Any, Final, TypeAlias, final
+from typing import Final, TypeAlias, final
 
 import numpy as np
-import numpy.typing as npt
 
 from fxad import runtime
 from fxad.core.dataclasses import dataclass
@@ -57,7 +56,7 @@ class Mesh:
 
     __slots__ = ("axis_names", "devices")
 
-    def __init__(self, devices: npt.ArrayLike | Sequence[Any], axis_names: Iterable[str] | str) -> None:
+    def __init__(self, devices: object, axis_names: Iterable[str] | str) -> None:
         names = (axis_names,) if isinstance(axis_names, str) else tuple(axis_names)
         array = np.array(devices, dtype=object)
         if array.ndim != len(names):
