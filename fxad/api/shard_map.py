@@ -8,7 +8,7 @@ from typing import Any, Final, ParamSpec, TypeVar, overload
 
 from fxad import tree
 from fxad.api.lift import bind_static_arguments, check_function, check_no_statics
-from fxad.api.vmap import Axes, is_axis, mapped_axes, mapped_size, normal_axis, without_axis
+from fxad.api.vmap import Axes, flatten_axes, infer_size, is_axis, normalize_dim, without_axis
 from fxad.core.builder import Builder
 from fxad.core.dce import rebind_operands
 from fxad.errors import ArgumentError, ShapeError
@@ -186,9 +186,9 @@ def pmap(
                 f"pmap: {f.name} is a Program over one example, so the number of examples must be given",
                 remedy="pmap(program, axis_size=n)",
             )
-        axes = mapped_axes(in_axes, f.in_tree, f"{what}: in_axes")
+        axes = flatten_axes(in_axes, f.in_tree, f"{what}: in_axes")
         dims = [
-            normal_axis(d, a.ndim + 1, f"{what}: argument {p}")
+            normalize_dim(d, a.ndim + 1, f"{what}: argument {p}")
             for d, a, p in zip(axes, f.in_avals, f.paths, strict=True)
         ]
         return _pmapped(what, f, ((_name(axis_name), axis_size),), dims, out_axes)
@@ -203,9 +203,9 @@ def pmap(
         leaves, in_tree = tree.flatten((args, kwargs))
         avals = types_of(what, f, leaves, in_tree)
         paths = [argument_path(a, names) for a in in_tree.accessors()]
-        axes = mapped_axes(in_axes, in_tree, f"{what}: in_axes")
-        dims = [normal_axis(d, a.ndim, f"{what}: argument {p}") for d, a, p in zip(axes, avals, paths, strict=True)]
-        size = mapped_size(what, axis_size, avals, dims, paths)
+        axes = flatten_axes(in_axes, in_tree, f"{what}: in_axes")
+        dims = [normalize_dim(d, a.ndim, f"{what}: argument {p}") for d, a, p in zip(axes, avals, paths, strict=True)]
+        size = infer_size(what, axis_size, avals, dims, paths)
         single = [a if d is None else without_axis(a, d) for a, d in zip(avals, dims, strict=True)]
         axis = new_axis(what, _name(axis_name), size, stacked=False)
         with mapped_over(axis):
@@ -231,7 +231,7 @@ def _pmapped(
     axes = tree.broadcast_prefix(out_axes, program.out_tree, f"{what}: out_axes", is_axis)
     paths = tree.paths(program.out_tree, "result")
     out_dims = [
-        normal_axis(d, a.ndim + 1, f"{what}: {p}") for d, a, p in zip(axes, program.out_avals, paths, strict=True)
+        normalize_dim(d, a.ndim + 1, f"{what}: {p}") for d, a, p in zip(axes, program.out_avals, paths, strict=True)
     ]
     body, n = program.jaxpr, len(program.bound)
     b = Builder()
