@@ -1,14 +1,12 @@
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from jaxlib._jax import Client as Client
 from jaxlib._jax import DeviceAssignment as DeviceAssignment
 from typing_extensions import CapsuleType
 
-class _OpShardingType: ...
-
 class OpSharding:
     class Type:
-        REPLICATED: _OpShardingType
+        REPLICATED: OpSharding.Type
 
 class HloSharding:
     @staticmethod
@@ -16,7 +14,7 @@ class HloSharding:
         dims: Sequence[int],
         reshape_dims: Sequence[int] = ...,
         transpose_perm: Sequence[int] = ...,
-        subgroup_types: Sequence[_OpShardingType] = ...,
+        subgroup_types: Sequence[OpSharding.Type] = ...,
     ) -> HloSharding: ...
     @staticmethod
     def replicate() -> HloSharding: ...
