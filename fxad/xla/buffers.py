@@ -25,7 +25,7 @@ from fxad.xla.compat import ArrayType, OneDevice, reason
 from fxad.xla.dlpack import copy_out, header
 from fxad.xla.failures import pinned, placeholder, value_error
 from fxad.xla.garbage import CollectsGarbage, collect_garbage, collection_due
-from fxad.xla.sharded import ManyDevices, assembled, divided, gathered, is_sharded
+from fxad.xla.sharded import ManyDevices, assembled, divided, gathered, is_sharded, shards
 
 Buffer: TypeAlias = _jax.ArrayImpl
 Scalar: TypeAlias = bool | int | float | complex
@@ -249,7 +249,7 @@ def copy_buffer(buffer: Buffer) -> Buffer:
         return assembled(
             Aval(buffer.aval.shape, buffer.aval.dtype),
             cast(ManyDevices, buffer._sharding),
-            [copy_buffer(part) for part in buffer._arrays],
+            [copy_buffer(part) for _, _, part in shards(buffer)],
         )
     try:
         return _moved(buffer, cast(OneDevice, buffer._sharding), _jax.ArrayCopySemantics.ALWAYS_COPY)

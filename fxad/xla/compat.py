@@ -92,9 +92,9 @@ def make_array(aval: Aval, sharding: _jax.Sharding, parts: Sequence[_jax.ArrayIm
     return _jax.ArrayImpl(ArrayType(aval), sharding, list(parts), True, True)
 
 
-def on_device(part: _jax.ArrayImpl, where: OneDevice) -> _jax.ArrayImpl:
-    """A part of an array as an array of its own."""
-    return part._rewrap_with_aval_and_sharding(ArrayType(Aval(part.aval.shape, part.aval.dtype)), where)
+def on_device(part: _jax.ArrayImpl, aval: Aval, where: OneDevice) -> _jax.ArrayImpl:
+    """A part of an array as an array of its own. From 0.11 on, parts have no type."""
+    return part._rewrap_with_aval_and_sharding(ArrayType(aval), where)
 
 
 def put_part(part: NDArray, where: OneDevice) -> _jax.ArrayImpl:

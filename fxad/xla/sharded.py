@@ -113,9 +113,10 @@ def divided(value: NDArray, aval: Aval, where: ManyDevices) -> _jax.ArrayImpl:
 
 def shards(buffer: _jax.ArrayImpl) -> list[tuple[Device, tuple[slice, ...], _jax.ArrayImpl]]:
     """The device, the place and the buffer of each part."""
-    where = cast(ManyDevices, buffer._sharding)
+    where, shape = cast(ManyDevices, buffer._sharding), buffer.aval.shape
+    aval = Aval(local_shape(where.mesh, where.spec, shape), buffer.aval.dtype)
     return [
-        (device, at, on_device(part, device.sharding))
+        (device, at, on_device(part, aval, device.sharding))
         for device, at, part in zip(where.devices, where.windows(buffer.aval.shape), buffer._arrays, strict=True)
     ]
 
