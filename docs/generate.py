@@ -39,7 +39,7 @@ OUT = Path(__file__).parent / "rule-matrix.md"
 QUESTIONS = {
     "type": ("out_dtype", "abstract_eval"),
     "meaning": ("compute", "impl"),
-    "lowering": ("hlo_name", "direction", "lower"),
+    "lowering": ("hlo_name", "direction", "exchange", "lower"),
     "batching": ("batch_at", "batch"),
     "derivative": ("tangent", "jvp"),
     "transpose": ("transpose_to", "transpose"),

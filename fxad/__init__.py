@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from fxad import numpy as numpy
     from fxad import optim as optim
     from fxad import random as random
+    from fxad import sharding as sharding
     from fxad import text as text
     from fxad.api.custom import CustomFunction as CustomFunction
     from fxad.api.custom import custom_jvp as custom_jvp
@@ -87,6 +88,8 @@ if TYPE_CHECKING:
     from fxad.api.rewrite import reroll as reroll
     from fxad.api.rewrite import simplify as simplify
     from fxad.api.rewrite import specialize as specialize
+    from fxad.api.shard_map import pmap as pmap
+    from fxad.api.shard_map import shard_map as shard_map
     from fxad.api.symbolic import CustomVJPPrimal as CustomVJPPrimal
     from fxad.api.symbolic import SymbolicZero as SymbolicZero
     from fxad.lax import checkpoint_name as checkpoint_name
@@ -96,6 +99,7 @@ if TYPE_CHECKING:
     from fxad.lax.control.host import debug_print as debug_print
     from fxad.lax.control.host import io_callback as io_callback
     from fxad.lax.control.host import pure_callback as pure_callback
+    from fxad.sharding import make_mesh as make_mesh
     from fxad.storage.programs import load as load
     from fxad.storage.programs import save as save
     from fxad.transforms.memory import policies as policies
@@ -103,6 +107,8 @@ else:
     __getattr__, __dir__ = lazy_exports(
         __name__,
         {
+            "fxad.api.shard_map": "pmap shard_map",
+            "fxad.sharding": "make_mesh",
             "fxad.api.custom": "CustomFunction custom_jvp custom_vjp custom_vmap",
             "fxad.api.directional": "Linearized jvp linearize transpose vjp",
             "fxad.api.exported": "Exported load_exported",
@@ -119,5 +125,5 @@ else:
             "fxad.lax.control.host": "debug_callback debug_print io_callback pure_callback",
             "fxad.transforms.memory": "policies",
         },
-        "lax nn numpy optim random text",
+        "lax nn numpy optim random sharding text",
     )

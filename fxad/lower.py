@@ -12,10 +12,12 @@ lines are in the locations, which XLA keeps as metadata.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from functools import partial
+from math import prod
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias, cast, final
 
@@ -23,18 +25,36 @@ from fxad import dtypes, lowering
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
 from fxad.errors import ParameterError
-from fxad.ir import Aval, HloValue, Jaxpr, Lit, Primitive, Region, Var, Zero, source_location
+from fxad.ir import Atom, Aval, HloValue, Jaxpr, Lit, Primitive, Region, Var, Zero, source_location
 from fxad.lowering.locations import Locations
 from fxad.lowering.mlir_text import dense_attribute, tensor_type
 from fxad.lowering.ordered_effects import DONE, calls_host, with_host_calls_ordered
 from fxad.primitives.check import Called
+from fxad.primitives.control.call import Call
+from fxad.primitives.control.shard_map import Mesh, ShardMap, Spec, devices_needed, has_maps
 
-# The axes of the devices that run a function, with their sizes, the first one slowest.
-Mesh: TypeAlias = tuple[tuple[str, int], ...]
+_Division: TypeAlias = "tuple[Mesh, Spec] | None"
 # A value while a function is written: its SSA name and its type, as text.
 _Value: TypeAlias = tuple[str, str]
 
 _NO_ATTRS: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """How a program runs on several devices: for each operand and result its mesh, whose axes cover all `devices`, and
+    the axes that divide it."""
+
+    devices: int
+    meshes: tuple[Mesh, ...]
+    ins: tuple[tuple[int, Spec], ...]
+    outs: tuple[tuple[int, Spec], ...]
+
+    def attribute(self, where: tuple[int, Spec], aval: Aval) -> str:
+        """The attribute of an operand or a result."""
+        mesh, spec = where
+        return f"#sdy.sharding<@mesh{mesh}, {_divided(spec, aval)}>"
 
 
 @final
@@ -45,7 +65,8 @@ class LoweredModule:
     `body` is the text after the header of `@main`: its operations and the other functions. `locations` defines the
     source locations of operations; it is not part of `text()`. `name` and `where` are the user's function and its first
     traced line, for messages. `host` are the calls of the host, with the user's lines. If `waits` is True, the program
-    calls the host, and the module has one more result, `DONE`, which is the last.
+    calls the host, and the module has one more result, `DONE`, which is the last. `placement` says how operands and
+    results are divided among devices; None for a program that runs on one device.
     """
 
     in_avals: tuple[Aval, ...]
@@ -56,6 +77,7 @@ class LoweredModule:
     waits: bool = False
     name: str = field(default="main", compare=False)
     where: str = field(default="", compare=False)
+    placement: Placement | None = None
 
     def source(self, donate: tuple[int, ...] = ()) -> str:
         """The module text for XLA, with locations. Results overwrite operands in `donate` (see `aliases`).
@@ -63,7 +85,8 @@ class LoweredModule:
         Raises: ParameterError if an operand in `donate` does not exist.
         """
         outs = (*self.out_avals, DONE) if self.waits else self.out_avals
-        header = _header("public @main", self.in_avals, outs, aliases(self.in_avals, self.out_avals, donate))
+        alias = aliases(self.in_avals, self.out_avals, donate)
+        header = _header("public @main", self.in_avals, outs, alias, self.placement)
         return f"{header}{self.body}{self.locations}"
 
     def plain(self) -> str:
@@ -86,15 +109,20 @@ def lower_jaxpr(jaxpr: Jaxpr) -> LoweredModule:
     Law: a pure function of the program's value, except for the locations, which contain names and source lines.
     Cost: 1 us an equation.
     """
-    module = _Module()
-    parts = [module.function(with_host_calls_ordered(jaxpr))]
-    for sub in module.queue:  # grows while it is walked: a call appends the function it needs
-        name = f"private {module.names[sub]}"
+    module = _Module(devices_needed(jaxpr))
+    parts = [module.function(with_host_calls_ordered(jaxpr), ())]
+    for sub, mesh in module.queue:  # grows while it is walked: a call appends the function it needs
+        name = f"private {module.names[sub, mesh]}"
         parts.append(_header(name, sub.in_avals, sub.out_avals, {}))
-        parts.append(module.function(sub))
+        parts.append(module.function(sub, mesh))
+    placement = module.placement(jaxpr)
+    parts += [
+        f"sdy.mesh @mesh{k} = {_mesh_text(mesh)}\n" for k, mesh in enumerate(placement.meshes if placement else ())
+    ]
     body, locations = "".join(parts), module.places.definitions()
     ins, outs, host = jaxpr.in_avals, jaxpr.out_avals, tuple(module.host)
-    return LoweredModule(ins, outs, body, locations, host, calls_host(jaxpr), jaxpr.name, first_line(jaxpr))
+    waits = calls_host(jaxpr)
+    return LoweredModule(ins, outs, body, locations, host, waits, jaxpr.name, first_line(jaxpr), placement)
 
 
 def first_line(jaxpr: Jaxpr) -> str:
@@ -119,10 +147,78 @@ def aliases(ins: Sequence[Aval], outs: Sequence[Aval], donate: Sequence[int]) ->
     return {k: left[ins[k]].pop(0) for k in sorted(set(donate)) if left.get(ins[k])}
 
 
-def _header(name: str, ins: tuple[Aval, ...], outs: tuple[Aval, ...], alias: Mapping[int, int]) -> str:
-    into = {k: f" {{tf.aliasing_output = {j} : i32}}" for k, j in alias.items()}
-    args = [f"%arg{k}: {tensor_type(a)}{into.get(k, '')}" for k, a in enumerate(ins)]
-    return f"func.func {name}({', '.join(args)}) -> ({', '.join(map(tensor_type, outs))}) {{\n"
+def _header(
+    name: str,
+    ins: tuple[Aval, ...],
+    outs: tuple[Aval, ...],
+    alias: Mapping[int, int],
+    placement: Placement | None = None,
+) -> str:
+    attrs = [[f"tf.aliasing_output = {alias[k]} : i32"] if k in alias else [] for k in range(len(ins))]
+    results = [tensor_type(a) for a in outs]
+    if placement is not None:
+        for k, (where, a) in enumerate(zip(placement.ins, ins, strict=True)):
+            attrs[k].append(f"sdy.sharding = {placement.attribute(where, a)}")
+        for k, (where, a) in enumerate(zip(placement.outs, outs, strict=False)):
+            results[k] += f" {{sdy.sharding = {placement.attribute(where, a)}}}"
+    given = [f" {{{', '.join(of_arg)}}}" if of_arg else "" for of_arg in attrs]
+    args = [f"%arg{k}: {tensor_type(a)}{given[k]}" for k, a in enumerate(ins)]
+    return f"func.func {name}({', '.join(args)}) -> ({', '.join(results)}) {{\n"
+
+
+# ------------------------------------------------------------------------------------------------- several devices
+
+
+def _divided(spec: Spec, aval: Aval) -> str:
+    """The axes that divide each axis of an array, as MLIR text."""
+    groups = [*spec, *[()] * (aval.ndim - len(spec))]
+    return f"[{', '.join([_names(group) for group in groups])}]"
+
+
+def _names(names: Sequence[str]) -> str:
+    return f"{{{', '.join(map(json.dumps, names))}}}"
+
+
+def _mesh_text(mesh: Mesh) -> str:
+    return f"<[{', '.join([f'{json.dumps(name)}={size}' for name, size in mesh])}]>"
+
+
+def _covering(mesh: Mesh, devices: int) -> Mesh:
+    """A mesh with a further, fastest axis, along which devices compute the same, so that it has all devices."""
+    rest = devices // prod([size for _, size in mesh])
+    return mesh if rest == 1 else (*mesh, (_filler(mesh), rest))
+
+
+def _filler(mesh: Mesh) -> str:
+    name = _FILLER
+    while name in dict(mesh):
+        name += _FILLER
+    return name
+
+
+_FILLER: Final = "*"  # begins the name of the axis along which devices compute the same
+
+
+@by_value
+def _divisions(jaxpr: Jaxpr) -> tuple[tuple[_Division, ...], tuple[_Division, ...]]:
+    """For each operand and result, how the map over devices that takes or computes it divides it; None if none does."""
+    ins: dict[Atom, _Division] = {}
+    outs: dict[Atom, _Division] = {}
+    for eqn in jaxpr.eqns:
+        prim = eqn.prim
+        taken: tuple[_Division, ...] = ()
+        given: tuple[_Division, ...] = ()
+        if isinstance(prim, ShardMap):
+            stacked: Spec = (prim.names,)
+            taken = tuple([(prim.mesh, stacked if s is None else s) for s in prim.in_specs])
+            given = tuple([(prim.mesh, stacked if s is None else s) for s in prim.out_specs])
+        elif isinstance(prim, Call):
+            taken, given = _divisions(prim.body)
+        for a, t in zip(eqn.ins, taken, strict=False):
+            if t is not None:
+                ins.setdefault(a, t)
+        outs.update(zip(eqn.outs, given, strict=False))
+    return tuple([ins.get(v) for v in jaxpr.ins]), tuple([outs.get(a) for a in jaxpr.outs])
 
 
 @final
@@ -138,27 +234,45 @@ class _Types(dict[Aval, str]):
 class _Module:
     """The shared state of the functions of one module: names of sub-programs, types, locations."""
 
-    __slots__ = ("channels", "host", "names", "places", "queue", "types")
+    __slots__ = ("channels", "devices", "host", "meshes", "names", "places", "queue", "types")
 
-    def __init__(self) -> None:
+    def __init__(self, devices: int) -> None:
         self.host: list[tuple[Called, str]] = []
         self.channels = 0
-        self.names: dict[Jaxpr, str] = {}
-        self.queue: list[Jaxpr] = []
+        self.devices = devices
+        self.meshes: dict[Mesh, int] = {}
+        # a function with collectives is written for each mesh of the devices that run it
+        self.names: dict[tuple[Jaxpr, Mesh], str] = {}
+        self.queue: list[tuple[Jaxpr, Mesh]] = []
         self.types = _Types()
         self.places = Locations()
 
-    def name(self, sub: Jaxpr) -> str:
+    def name(self, sub: Jaxpr, mesh: Mesh) -> str:
         """The symbol of a sub-program's function, numbered by first use."""
-        symbol = self.names.get(sub)
+        key = (sub, mesh if mesh and (sub.free_axes or has_maps(sub)) else ())
+        symbol = self.names.get(key)
         if symbol is None:
-            symbol = self.names[sub] = f"@f{len(self.queue)}"
-            self.queue.append(sub)
+            symbol = self.names[key] = f"@f{len(self.queue)}"
+            self.queue.append(key)
         return symbol
 
-    def function(self, jaxpr: Jaxpr) -> str:
+    def mesh(self, mesh: Mesh) -> int:
+        """The number of a mesh that covers all devices."""
+        return self.meshes.setdefault(mesh, len(self.meshes))
+
+    def placement(self, jaxpr: Jaxpr) -> Placement | None:
+        """How the operands and results of the whole program are divided; None if it runs on one device."""
+        if not self.meshes:
+            return None
+        ins, outs = [
+            tuple([(0, ()) if d is None else (self.mesh(_covering(d[0], self.devices)), d[1]) for d in side])
+            for side in _divisions(jaxpr)
+        ]
+        return Placement(self.devices, tuple(self.meshes), ins, outs)
+
+    def function(self, jaxpr: Jaxpr, mesh: Mesh) -> str:
         """The operations of a program, up to the end of its function."""
-        writer = _Function(self, jaxpr.name)
+        writer = _Function(self, jaxpr.name, mesh)
         types = self.types
         args = [(f"%arg{k}", types[v.aval]) for k, v in enumerate(jaxpr.ins)]
         writer.block(jaxpr, args, "func.return")
@@ -233,9 +347,60 @@ class _Function:
             self._constants[lit] = value
         return value
 
-    def call(self, body: Jaxpr, operands: Sequence[HloValue]) -> tuple[HloValue, ...]:
+    def call(self, body: Jaxpr, operands: Sequence[HloValue], mesh: Mesh = ()) -> tuple[HloValue, ...]:
         """Call the function of a sub-program; see `fxad.ir.Hlo`."""
-        return self.op("func.call", operands, body.out_avals, {"callee": self._module.name(body)})
+        inside = self._mesh
+        if mesh:  # further axes take the place of the one along which devices compute the same
+            known = tuple([axis for axis in inside if not axis[0].startswith(_FILLER)])
+            inside = _covering((*known, *mesh), self._module.devices)
+        return self.op("func.call", operands, body.out_avals, {"callee": self._module.name(body, inside)})
+
+    def on_devices(
+        self,
+        body: Jaxpr,
+        mesh: Mesh,
+        in_specs: Sequence[Spec],
+        out_specs: Sequence[Spec],
+        operands: Sequence[HloValue],
+        outs: Sequence[Aval],
+    ) -> tuple[HloValue, ...]:
+        """Call the function of a body on each device; see `fxad.ir.Hlo`."""
+        module = self._module
+        whole = _covering(mesh, module.devices)
+        at, name = module.mesh(whole), module.name(body, whole)
+        zero = Zero(Aval((), dtypes.int32)).instantiate()
+        # XLA needs an operand that it divides, and divides none without elements
+        takes = [k for k, a in enumerate(body.in_avals) if a.size]
+        gives = [k for k, a in enumerate(outs) if a.size]
+        values = [operands[k] for k in takes] or [self.constant(zero)]
+        local = [body.in_avals[k] for k in takes] or [zero.aval]
+        specs = [in_specs[k] for k in takes] or [()]
+        divided = [
+            ", ".join([f"<@mesh{at}, {_divided(s, a)}>" for s, a in zip(of, types, strict=True)])
+            for of, types in ((specs, local), ([out_specs[k] for k in gives], [outs[k] for k in gives]))
+        ]
+        attrs = {
+            "in_shardings": f"#sdy.sharding_per_value<[{divided[0]}]>",
+            "out_shardings": f"#sdy.sharding_per_value<[{divided[1]}]>",
+            "manual_axes": f"#sdy<manual_axes{_names([axis for axis, _ in whole])}>",
+        }
+
+        def region() -> None:
+            args = dict(zip(takes, self._block_args(local), strict=False))
+            every = [args[k] if k in args else self._zeros_of(a) for k, a in enumerate(body.in_avals)]
+            found = self.op("func.call", every, body.out_avals, {"callee": name})
+            self.op("sdy.return", [found[k] for k in gives], ())
+
+        given = cast(Sequence[_Value], values)
+        head = f'"sdy.manual_computation"({", ".join([v[0] for v in given])}){self._regions([region])}'
+        head += f" {{{', '.join([f'{k} = {v}' for k, v in attrs.items()])}}}"
+        found = dict(
+            zip(gives, self._append(head, ", ".join([v[1] for v in given]), [outs[k] for k in gives]), strict=True)
+        )
+        return tuple([found[k] if k in found else self._zeros_of(a) for k, a in enumerate(outs)])
+
+    def _zeros_of(self, aval: Aval) -> HloValue:
+        return self.constant(Zero(aval).instantiate())
 
     @property
     def mesh(self) -> tuple[tuple[str, int], ...]:

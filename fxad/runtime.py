@@ -16,6 +16,7 @@ from fxad.xla.buffers import (
     donated_placeholder,
     is_deleted,
     is_ready,
+    resharded,
     to_buffer,
     to_dlpack,
     to_numpy,
@@ -48,6 +49,7 @@ from fxad.xla.garbage import collect_garbage, collection_due
 from fxad.xla.host_calls import Results, Start
 from fxad.xla.linked import LinkedProgram, Runnable, cost, link, memory
 from fxad.xla.profiler import profile
+from fxad.xla.sharded import ManyDevices, is_sharded, shards
 
 __all__ = [
     "Buffer",
@@ -62,6 +64,7 @@ __all__ = [
     "OPERAND_DELETED",
     "LinkedProgram",
     "LoadedProgram",
+    "ManyDevices",
     "MemoryStats",
     "Origin",
     "XlaRuntimeError",
@@ -88,12 +91,15 @@ __all__ = [
     "missing_value_reason",
     "is_deleted",
     "is_ready",
+    "is_sharded",
     "launch",
     "link",
     "memory",
     "execution_error",
     "undo_donation",
     "donated_placeholder",
+    "resharded",
+    "shards",
     "profile",
     "set_cpu_devices",
     "take_for_donation",

@@ -99,13 +99,13 @@ def vmap(
                 return again(*held[2])
         avals = types_of(f"vmap of {name}", f, leaves, in_tree)
         paths = [argument_path(a, names) for a in in_tree.accessors()]
-        axes = _flatten_axes(in_axes, in_tree, f"vmap of {name}: in_axes")
+        axes = flatten_axes(in_axes, in_tree, f"vmap of {name}: in_axes")
         dims = [
-            _normalize_dim(d, a.ndim, f"vmap of {name}: argument {p}", _IN)
+            normalize_dim(d, a.ndim, f"vmap of {name}: argument {p}", _IN)
             for d, a, p in zip(axes, avals, paths, strict=True)
         ]
-        size = _infer_size(name, axis_size, avals, dims, paths)
-        single = [a if d is None else _without_axis(a, d) for a, d in zip(avals, dims, strict=True)]
+        size = infer_size(f"vmap of {name}", axis_size, avals, dims, paths)
+        single = [a if d is None else without_axis(a, d) for a, d in zip(avals, dims, strict=True)]
         axis = new_axis(f"vmap of {name}", axis_name, size)
         with mapped_over(axis):
             program = trace_tree(g, in_tree, single, name, names)
@@ -134,7 +134,8 @@ _IN: Final = "in_axes says where an argument carries the axis; None there is for
 _OUT: Final = "out_axes says where a result shall carry the axis, which it has besides its own"
 
 
-def _is_axis(x: object) -> bool:
+def is_axis(x: object) -> bool:
+    """Returns True for an int, or what converts to one, or None."""
     if x is None or type(x) is int:
         return True
     if isinstance(x, bool | np.bool_):
@@ -146,10 +147,10 @@ def _is_axis(x: object) -> bool:
     return True
 
 
-def _check_kinds(what: str, axes: Axes) -> None:
+def check_kinds(what: str, axes: Axes) -> None:
     """Check that entries are axes. Raises: ArgumentError."""
     for entry in tree.leaves(axes):
-        if not _is_axis(entry):
+        if not is_axis(entry):
             is_whole = entry is axes
             raise ArgumentError(
                 f"{what}{'' if is_whole else ' has an entry that'} is {described(entry)}: {entry!r:.60}",
@@ -157,8 +158,9 @@ def _check_kinds(what: str, axes: Axes) -> None:
             )
 
 
-def _flatten_axes(in_axes: Axes, in_tree: Structure, what: str) -> list[int | None]:
-    _check_kinds(what, in_axes)
+def flatten_axes(in_axes: Axes, in_tree: Structure, what: str) -> list[int | None]:
+    """The mapped axis of each argument leaf. Raises: ArgumentError, TreeError."""
+    check_kinds(what, in_axes)
     args, kwargs = in_tree.children()
     prefix = tuple(in_axes) if isinstance(in_axes, list) else in_axes
     if isinstance(prefix, tuple) and len(prefix) != args.num_children:
@@ -166,7 +168,7 @@ def _flatten_axes(in_axes: Axes, in_tree: Structure, what: str) -> list[int | No
             f"{what} has {count_text(len(prefix), 'entry', 'entries')} for {count_text(args.num_children, 'positional argument')}",
             remedy="give one entry per positional argument, or one int for all; keyword arguments are mapped over axis 0",
         )
-    return [*tree.broadcast_prefix(prefix, args, what, _is_axis), *[0] * kwargs.num_leaves]
+    return [*tree.broadcast_prefix(prefix, args, what, is_axis), *[0] * kwargs.num_leaves]
 
 
 def _is_function(x: object) -> bool:
@@ -178,7 +180,7 @@ def _holding(
 ) -> tuple[Callable[..., Any], list[int | None], list[object]] | None:
     """The function of the leaves that are arrays, their axes, and these leaves: functions that are not mapped are given
     to `g` as they are. None if there is no such function."""
-    axes = _flatten_axes(in_axes, in_tree, what)
+    axes = flatten_axes(in_axes, in_tree, what)
     taken = [d is not None or not _is_function(x) for d, x in zip(axes, leaves, strict=True)]
     if all(taken) or any([t and _is_function(x) for t, x in zip(taken, leaves, strict=True)]):
         return None  # a function that is mapped is an error, which names its path
@@ -197,7 +199,8 @@ def _holding(
     )
 
 
-def _normalize_dim(dim: int | None, ndim: int, what: str, remedy: str) -> int | None:
+def normalize_dim(dim: int | None, ndim: int, what: str, remedy: str = _IN) -> int | None:
+    """An axis counted from the front. Raises: AxisError."""
     if dim is None:
         return None
     dim = index(dim)
@@ -207,41 +210,41 @@ def _normalize_dim(dim: int | None, ndim: int, what: str, remedy: str) -> int | 
     return dim % ndim
 
 
-def _number(name: str, size: int) -> int:
-    if size is None or not _is_axis(size) or index(size) < 0:
-        raise ParameterError(
-            f"vmap of {name}: axis_size is {size!r}, not a number of examples", remedy="give an int >= 0"
-        )
+def _number(what: str, size: int) -> int:
+    if size is None or not is_axis(size) or index(size) < 0:
+        raise ParameterError(f"{what}: axis_size is {size!r}, not a number of examples", remedy="give an int >= 0")
     return index(size)
 
 
-def _without_axis(aval: Aval, dim: int) -> Aval:
+def without_axis(aval: Aval, dim: int) -> Aval:
+    """The type of a slice."""
     return aval.with_shape((*aval.shape[:dim], *aval.shape[dim + 1 :]))
 
 
-def _infer_size(
-    name: str, given: int | None, avals: Sequence[Aval], dims: Sequence[int | None], paths: Sequence[str]
+def infer_size(
+    what: str, given: int | None, avals: Sequence[Aval], dims: Sequence[int | None], paths: Sequence[str]
 ) -> int:
-    found = {} if given is None else {_number(name, given): ["axis_size"]}
+    """The number of examples. Raises: ShapeError, ArgumentError, ParameterError."""
+    found = {} if given is None else {_number(what, given): ["axis_size"]}
     for a, d, p in zip(avals, dims, paths, strict=True):
         if d is not None:
             found.setdefault(a.shape[d], []).append(f"axis {d} of {p}, {a}")
     if not found:
-        raise ArgumentError(f"vmap of {name}: no argument is mapped", remedy="give in_axes an int, or pass axis_size")
+        raise ArgumentError(f"{what}: no argument is mapped", remedy="give in_axes an int, or pass axis_size")
     if len(found) > 1:
         sizes = "; ".join([f"{size}: {', '.join(whose)}" for size, whose in found.items()])
-        raise ShapeError(f"vmap of {name}: sizes of the mapped axis differ: {sizes}", remedy=_IN)
+        raise ShapeError(f"{what}: sizes of the mapped axis differ: {sizes}", remedy=_IN)
     (size,) = found
     return size
 
 
 def _vmap(program: Program[Any, Any], in_axes: Axes, out_axes: Axes, size: int, name: str | None) -> Program[Any, Any]:
     what = f"vmap of {program.name}: in_axes"
-    axes = _flatten_axes(in_axes, program.in_tree, what)
-    size = _number(program.name, size)
+    axes = flatten_axes(in_axes, program.in_tree, what)
+    size = _number(f"vmap of {program.name}", size)
     # in_axes are axes of the stacked argument, which has the mapped axis too
     dims = [
-        _normalize_dim(d, a.ndim + 1, f"vmap of {program.name}: argument {p}", _IN)
+        normalize_dim(d, a.ndim + 1, f"vmap of {program.name}: argument {p}", _IN)
         for d, a, p in zip(axes, program.in_avals, program.paths, strict=True)
     ]
     axis = MappedAxis(size, name) if name is None else new_axis(f"vmap of {program.name}", name, size)
@@ -258,12 +261,12 @@ def _vmap_program(
     program: Program[Any, Any], dims: Sequence[int | None], out_axes: Axes, axis: MappedAxis
 ) -> Program[Any, Any]:
     what = f"vmap of {program.name}"
-    _check_kinds(f"{what}: out_axes", out_axes)
-    axes = tree.broadcast_prefix(out_axes, program.out_tree, f"{what}: out_axes", _is_axis)
+    check_kinds(f"{what}: out_axes", out_axes)
+    axes = tree.broadcast_prefix(out_axes, program.out_tree, f"{what}: out_axes", is_axis)
     paths = tree.paths(program.out_tree, "result")
     out_dims = tuple(
         [
-            _normalize_dim(d, a.ndim + 1, f"{what}: {p}", _OUT)
+            normalize_dim(d, a.ndim + 1, f"{what}: {p}", _OUT)
             for d, a, p in zip(axes, program.out_avals, paths, strict=True)
         ]
     )

@@ -58,8 +58,22 @@ class Hlo(Protocol):
     def host(self, call: Primitive) -> int:
         """The index of a host call among the callbacks of the module."""
 
-    def call(self, body: Jaxpr, operands: Sequence[HloValue]) -> tuple[HloValue, ...]:
-        """Call the function of a body. The function is emitted once per distinct body."""
+    def call(
+        self, body: Jaxpr, operands: Sequence[HloValue], mesh: tuple[tuple[str, int], ...] = ...
+    ) -> tuple[HloValue, ...]:
+        """Call the function of a body. The function is emitted once per distinct body. `mesh` are named axes that the
+        body binds, of the devices that run this function."""
+
+    def on_devices(
+        self,
+        body: Jaxpr,
+        mesh: tuple[tuple[str, int], ...],
+        in_specs: Sequence[tuple[tuple[str, ...], ...]],
+        out_specs: Sequence[tuple[tuple[str, ...], ...]],
+        operands: Sequence[HloValue],
+        outs: Sequence[Aval],
+    ) -> tuple[HloValue, ...]:
+        """Call the function of a body on each device of a mesh, with its parts of the operands."""
 
     def opaque_call(self, body: Jaxpr, operands: Sequence[HloValue]) -> tuple[HloValue, ...]:
         """`call`, in a form that stops the compiler from merging the body with equal operations outside. Used for

@@ -46,6 +46,16 @@ class Slice:
 
 @final
 @dataclass(frozen=True, slots=True)
+class Part:
+    """Each run reads or returns one part of the array. `mesh` are the named axes of the runs with their sizes, the
+    first one slowest. `spec` names, for each axis of the array, the axes of the mesh that divide it."""
+
+    mesh: tuple[tuple[str, int], ...]
+    spec: tuple[tuple[str, ...], ...]
+
+
+@final
+@dataclass(frozen=True, slots=True)
 class Value:
     """The run returns the whole result."""
 
@@ -68,7 +78,7 @@ class Elements:
     """A run reads elements of the operands, or results of other runs, in an unspecified order, as in a reduction."""
 
 
-Role: TypeAlias = Constant | Carry | Slice | Value | BranchIndex | Count | Elements
+Role: TypeAlias = Constant | Carry | Slice | Part | Value | BranchIndex | Count | Elements
 
 # In `Body.results`, in place of a group: the body returns a scalar bool, True for a further run. The equation has no
 # such result.

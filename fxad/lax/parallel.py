@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import TypeAlias, TypeVar
 
+import numpy as np
+
 from fxad import tree
 from fxad.errors import AxisNameError, ShapeError
 from fxad.ir import Atom, Emit, Primitive
@@ -32,7 +34,7 @@ from fxad.primitives.collectives import (
     flat_index,
 )
 from fxad.primitives.shape import ExpandDims, Squeeze, Transpose
-from fxad.tracing.array import Array, ArrayLike, aval_of, binder, is_scalar
+from fxad.tracing.array import Array, ArrayLike, aval_of, binder
 from fxad.tracing.context import size_of_axis
 
 T = TypeVar("T")
@@ -70,8 +72,8 @@ def psum(x: T, axis_name: AxisName, *, axis_index_groups: AxisGroups = None) -> 
     width = prim.width
 
     def one(leaf: object) -> object:
-        if is_scalar(leaf):
-            return leaf * width  # type: ignore[operator]
+        if isinstance(leaf, int | float | complex) and not isinstance(leaf, np.generic):
+            return leaf * width
         return binder().bind(prim, (leaf,))[0]
 
     return tree.map(one, x)

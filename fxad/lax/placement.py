@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from fxad import tree
-from fxad.runtime import Device, commitments, transfer
+from fxad.runtime import Device, commitments, is_sharded, transfer
 from fxad.tracing.array import Array, wrap_buffer
 from fxad.tracing.placement import operand_label, target_device
 from fxad.tracing.tracer import Tracer
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 def committed_to(x: Array, device: Device) -> Array:
     """Return the array on a device, committed to it; the array itself if it already is."""
-    if isinstance(x, Tracer) or (x.committed and x.device is device):
+    if isinstance(x, Tracer) or (x.committed and x.device is device and not is_sharded(x._buffer)):
         return x.to_device(device)
     return wrap_buffer(x.aval, transfer(x._buffer, device))
 

@@ -105,6 +105,21 @@ class Collective(Primitive):
         """The result for index `at`, of the operands of all indices."""
 
     @final
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        if outs[0].size:
+            return self.exchange(hlo, args, ins, outs)
+        rows_of(hlo, self.name, self.names, self.sizes)  # checks the axes; XLA refuses collectives of nothing
+        return [hlo.constant(Zero(outs[0]).instantiate())]
+
+    @abstractmethod
+    def exchange(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        """Add the StableHLO operation, for a result that is not empty."""
+
+    @final
     def batch(
         self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
     ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
@@ -373,7 +388,7 @@ class Reducing(Grouped):
         return np.asarray(self.ufunc.reduce(np.stack(xs).astype(wide), 0)).astype(xs[0].dtype)
 
     @final
-    def lower(
+    def exchange(
         self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
     ) -> Sequence[HloValue]:
         return hlo.op("stablehlo.all_reduce", args, outs, _communicating(hlo, self), (self.applies,))
@@ -521,7 +536,7 @@ class AllGather(Grouped, Adjoint):
     def combine(self, xs: list[NDArray], at: int) -> object:
         return np.concatenate(xs, self.dim)
 
-    def lower(
+    def exchange(
         self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
     ) -> Sequence[HloValue]:
         return hlo.op(
@@ -575,7 +590,7 @@ class PsumScatter(Grouped, Adjoint):
         total = np.add.reduce(np.stack(xs).astype(wide), 0).astype(xs[0].dtype)
         return np.split(total, len(xs), self.dim)[at]
 
-    def lower(
+    def exchange(
         self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
     ) -> Sequence[HloValue]:
         attrs = {"scatter_dimension": i64_attribute(self.dim), **_communicating(hlo, self)}
@@ -629,7 +644,7 @@ class AllToAll(Grouped, Adjoint):
     def combine(self, xs: list[NDArray], at: int) -> object:
         return np.concatenate([np.split(x, len(xs), self.split)[at] for x in xs], self.concat)
 
-    def lower(
+    def exchange(
         self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
     ) -> Sequence[HloValue]:
         attrs = {
@@ -725,7 +740,7 @@ class Ppermute(Collective, Adjoint):
         source = self._sources()[at]
         return xs[source] if source >= 0 else np.zeros_like(xs[at])
 
-    def lower(
+    def exchange(
         self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
     ) -> Sequence[HloValue]:
         rows = rows_of(hlo, self.name, self.names, self.sizes)

@@ -13,6 +13,7 @@ from fxad.primitives.control.call import Call
 from fxad.primitives.control.cond import Cond
 from fxad.primitives.control.remat import Remat
 from fxad.primitives.control.scan import Scan
+from fxad.primitives.control.shard_map import ShardMap
 from fxad.primitives.control.while_ import While
 from fxad.primitives.conv import CONV
 from fxad.primitives.cumulative import CUMULATIVE
@@ -76,6 +77,7 @@ ALL: Final[tuple[type[Primitive], ...]] = (
     Scan,
     Cond,
     While,
+    ShardMap,
     *CUSTOM,
     *IMPLICIT,
     *CHECKING,

@@ -32,6 +32,7 @@ from fxad.testing import (
     draw_random,
     draw_scan,
     draw_shapes,
+    draw_shard_map,
     draw_sort,
     draw_special,
 )
@@ -92,6 +93,7 @@ _OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType(
         **draw_host.OWN,
         **draw_random.OWN,
         **draw_scan.OWN,
+        **draw_shard_map.OWN,
         Call: _draw_call,
         Remat: _draw_remat,
         Name: _name,

@@ -27,7 +27,7 @@ from fxad.primitives.collectives import (
 from fxad.testing.applications import ANY, Spec, Specs, dtype_of
 from fxad.testing.values import ORDINARY, shapes
 
-AXES: Final[tuple[tuple[str, int], ...]] = (("i", 4), ("j", 3))
+AXES: Final[tuple[tuple[str, int], ...]] = (("i", 4), ("j", 2))
 
 
 def axes(draw: st.DrawFn) -> tuple[Names, Sizes, Groups]:

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fxad.core.builder import Builder
 from fxad.core.interpreter import run
 from fxad.core.lockstep import mapped
 from fxad.core.typecheck import typecheck
 from fxad.errors import AxisNameError
 from fxad.ir import Jaxpr, NDArray
-from fxad.testing.compare import differ, fail, random_tangents, to_widest_dtype, tolerance
+from fxad.primitives.control.shard_map import ShardMap
+from fxad.testing.compare import differ, fail, random_tangents, to_widest_dtype, tolerance, xla
 from fxad.testing.derivative_laws import differentiable_mask
 from fxad.testing.draw_collectives import AXES
 from fxad.testing.programs import Case
@@ -76,6 +78,47 @@ def check_collective_gradients(case: Case) -> bool:
     have, want = run(inner, [*args, *cts]), run(outer, [*args, *cts])
     if problem := differ(have, want, slack=_room(program, want)):
         fail(f"vmap of vjp differs from vjp of vmap: {problem}", program, (), inner)
+    return True
+
+
+def on_devices(program: Jaxpr) -> Jaxpr:
+    """A program over stacks of operands of all indices, along one axis, which devices run."""
+    prim = ShardMap(program, AXES, 0, (), ())
+    b = Builder()
+    return b.build(b(prim, *[b.input(prim.whole(None, a)) for a in program.in_avals]), program.name)
+
+
+def flat(values: Values) -> list[NDArray]:
+    """Stacks along one axis, of stacks along each of the axes."""
+    count = int(np.prod([n for _, n in AXES]))
+    return [x.reshape((count, *x.shape[len(AXES) :])) for x in values]
+
+
+def check_devices(case: Case, *, compiled: bool = False) -> bool:
+    """Devices = vmap, for values and gradients. Returns False for a program that vmap refuses.
+
+    `compiled` needs as many devices as the axes have indices.
+    """
+    program, mask, args = case.program, differentiable_mask(case), stacked_operands(case)
+    try:
+        batched = over_axes(program)
+    except AxisNameError:
+        return False
+    execute = xla if compiled else run
+    divided = on_devices(program)
+    typecheck(divided)
+    want = run(batched, args)
+    room = _room(program, want)
+    if problem := differ(execute(divided, flat(args)), flat(want), slack=room):
+        fail(f"devices differ from vmap: {problem}", program, (), divided)
+    if case.smooth and any(mask):
+        mapped_back, divided_back = vjp_fused(batched, mask), vjp_fused(divided, mask)
+        typecheck(divided_back)
+        cts = random_tangents([a for a in batched.out_avals if a.inexact], case.seed)
+        bars = run(mapped_back, [*args, *cts])
+        have = execute(divided_back, flat([*args, *cts]))
+        if problem := differ(have, flat(bars), slack=_room(program, bars)):
+            fail(f"gradients on devices differ from those of vmap: {problem}", program, (), divided_back)
     return True
 
 

@@ -27,6 +27,7 @@ from fxad.operations.conversions import Conversions
 from fxad.operations.methods import Methods
 from fxad.operations.operators import ArrayLike, Operation
 from fxad.runtime import collect_garbage, collection_due, commitments
+from fxad.sharding import Shard, Sharding, sharding_of
 from fxad.tracing import placement
 
 DEFAULT_OPTIONS: Final = runtime.CompileOptions()
@@ -85,10 +86,27 @@ class Array(Typed, Conversions, Methods, Updatable):
         """True if the array was put on its device, or computed from such an array. It then never moves implicitly."""
         return self._buffer._committed
 
+    @property
+    def sharding(self) -> Sharding:
+        """How the value is divided among devices."""
+        return sharding_of(self._buffer)
+
+    @property
+    def addressable_shards(self) -> tuple[Shard, ...]:
+        """The parts of the value on the devices of this process, each with its device and its place."""
+        if not runtime.is_sharded(self._buffer):
+            return (Shard(self.device, (slice(None),) * self.ndim, self),)
+        found = runtime.shards(self._buffer)
+        return tuple([
+            Shard(d, at, wrap_buffer(Aval(part.aval.shape, part.aval.dtype), part)) for d, at, part in found
+        ])  # fmt: skip
+
     def to_device(self, device: runtime.Device, /, *, stream: None = None) -> Array:
         """The value on another device; the array itself if it is there. `stream` must be None (array API standard)."""
         placement.check_device("to_device", device, stream)
-        return self if self.device is device else wrap_buffer(self._aval, runtime.transfer(self._buffer, device))
+        if self.device is device and not runtime.is_sharded(self._buffer):
+            return self
+        return wrap_buffer(self._aval, runtime.transfer(self._buffer, device))
 
     # ---------------------------------------------------------------------------------------------------- values
 

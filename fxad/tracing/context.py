@@ -65,6 +65,11 @@ def new_axis(what: str, name: object, size: int, *, stacked: bool = True) -> Map
     return MappedAxis(size, str.__str__(name), stacked)
 
 
+def in_scope() -> int:
+    """The number of axes of maps around."""
+    return len(_axes.get())
+
+
 def size_of_axis(what: str, name: object) -> int:
     """The size of a named axis in scope. Records that the trace depends on it.
 

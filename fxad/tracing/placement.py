@@ -52,12 +52,16 @@ def operand_label(k: int) -> str:
 
 def moved_to(buffers: Sequence[runtime.Buffer], device: runtime.Device) -> list[runtime.Buffer]:
     """The buffers on a device. Buffers on other devices are copied."""
-    return [b if runtime.device_of(b) is device else runtime.transfer(b, device) for b in buffers]
+    return [
+        b if runtime.device_of(b) is device and not runtime.is_sharded(b) else runtime.transfer(b, device)
+        for b in buffers
+    ]
 
 
 def run_committed(loaded: runtime.LoadedProgram, buffers: Sequence[runtime.Buffer]) -> list[runtime.Buffer]:
     """The results of a program, committed to its device. Raises: ExecutionError when XLA refuses the call."""
-    return runtime.launch(loaded, moved_to(buffers, loaded.device), loaded.committed)
+    here = buffers if len(loaded.devices) > 1 else moved_to(buffers, loaded.device)
+    return runtime.launch(loaded, here, loaded.committed)
 
 
 def check_device(op: str, device: object, stream: object = None) -> None:
@@ -83,7 +87,9 @@ class OnOtherDevice:
     def __init__(self, loaded: runtime.Runnable, bound: Sequence[runtime.Buffer]) -> None:
         self.device, self.handlers = loaded.device, loaded.committed
         self._bound, self._start = moved_to(bound, loaded.device), loaded.start
-        self.start: Start = self._bring
+        # a program on several devices divides its operands itself
+        several = isinstance(loaded, runtime.LoadedProgram) and len(loaded.devices) > 1
+        self.start: Start = loaded.start if several else self._bring
 
     def _bring(self, buffers: Sequence[runtime.Buffer]) -> Results:
         rest = moved_to(buffers[len(self._bound) :], self.device)

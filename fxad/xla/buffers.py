@@ -25,6 +25,7 @@ from fxad.xla.compat import ArrayType, OneDevice, reason
 from fxad.xla.dlpack import copy_out, header
 from fxad.xla.failures import pinned, placeholder, value_error
 from fxad.xla.garbage import CollectsGarbage, collect_garbage, collection_due
+from fxad.xla.sharded import ManyDevices, assembled, divided, gathered, is_sharded, shards
 
 Buffer: TypeAlias = _jax.ArrayImpl
 Scalar: TypeAlias = bool | int | float | complex
@@ -180,6 +181,8 @@ def to_numpy(buffer: Buffer) -> NDArray:
         collect_garbage()
     try:
         buffer.block_until_ready()
+        if is_sharded(buffer):
+            return gathered(buffer)
         if not cast(OneDevice, buffer._sharding).on_host:
             return cast(NDArray, pinned(buffer, _to_host)[0])
         if buffer.aval.dtype not in _NO_PROTOCOL:
@@ -242,6 +245,12 @@ def copy_buffer(buffer: Buffer) -> Buffer:
         block(buffer, "copy")
     if in_forked_child():
         return buffer
+    if is_sharded(buffer):
+        return assembled(
+            Aval(buffer.aval.shape, buffer.aval.dtype),
+            cast(ManyDevices, buffer._sharding),
+            [copy_buffer(part) for _, _, part in shards(buffer)],
+        )
     try:
         return _moved(buffer, cast(OneDevice, buffer._sharding), _jax.ArrayCopySemantics.ALWAYS_COPY)
     except _jax.JaxRuntimeError as e:
@@ -282,7 +291,7 @@ def dlpack_aval(value: SupportsDLPack) -> Aval:
 
 def transfer(buffer: Buffer, device: Device) -> Buffer:
     """The value on another device. Does not wait between accelerators of one platform; else it copies via the host."""
-    if device.platform == "cpu" or _platform(buffer) != device.raw.platform:
+    if device.platform == "cpu" or is_sharded(buffer) or _platform(buffer) != device.raw.platform:
         array = to_numpy(buffer)
         return to_buffer(array, Aval(array.shape, array.dtype), device)
     commitments.any = True
@@ -294,6 +303,15 @@ def transfer(buffer: Buffer, device: Device) -> Buffer:
         raise value_error("transfer", e, buffer) from e
     # committed, because the user chose the device
     return there._rewrap_with_aval_and_sharding(there.aval, there._sharding)
+
+
+def resharded(buffer: Buffer, where: ManyDevices) -> Buffer:
+    """The value with a part on each of several devices; goes through the host unless it is divided so already."""
+    if buffer._sharding == where:
+        return buffer
+    array = to_numpy(buffer)
+    commitments.any = True
+    return divided(array, Aval(array.shape, array.dtype), where)
 
 
 def block(buffer: Buffer, what: str = "block") -> None:
@@ -346,7 +364,8 @@ def donated_placeholder(buffer: Buffer) -> Buffer:
 
     def make() -> Buffer:
         empty = np.zeros((), np.bool_)
-        deleted = _host_put(empty, Aval((), dtypes.bool_), cast(OneDevice, buffer._sharding), _COPY, buffer._committed)
+        where = device_of(buffer).sharding
+        deleted = _host_put(empty, Aval((), dtypes.bool_), where, _COPY, buffer._committed)
         deleted.delete()
         return deleted
 

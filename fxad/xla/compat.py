@@ -6,12 +6,13 @@ All other parts of jaxlib that fxad uses are the same in these versions; tests/t
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from functools import partial
 from typing import Final, final
 
 import numpy as np
 
-from fxad.ir import Aval, Shape
+from fxad.ir import Aval, NDArray, Shape
 from fxad.lowering.jaxlib import _jax, xla_client
 
 
@@ -69,13 +70,54 @@ _make_handler: Final = (
 )
 
 
-def result_handler(aval: Aval, sharding: OneDevice, committed: bool, origin: object) -> _jax.ResultHandler:
+def result_handler(aval: Aval, sharding: _jax.Sharding, committed: bool, origin: object) -> _jax.ResultHandler:
     """The handler that makes an array of a result of an execution. `origin` is the program, for messages.
 
     `disassemble_into_single_device_arrays` gets the type of the array from jax: it imports jax if that is installed,
     and takes 60 us if not.
     """
     return _make_handler(ArrayType(aval, origin), sharding, committed)
+
+
+def tiled(parts: Sequence[int], copies: int, mesh: Sequence[int], order: Sequence[int]) -> xla_client.HloSharding:
+    """The division of an array into parts, each on `copies` devices, in the form of XLA. The devices are those of a
+    mesh, with its axes in an order."""
+    more = [] if copies == 1 else [xla_client.OpSharding.Type.REPLICATED]
+    dims = [*parts, *([copies] if more else [])]
+    return xla_client.HloSharding.iota_tile(dims, list(mesh), list(order), more)
+
+
+def make_array(aval: Aval, sharding: _jax.Sharding, parts: Sequence[_jax.ArrayImpl]) -> _jax.ArrayImpl:
+    """An array on several devices, of its parts."""
+    return _jax.ArrayImpl(ArrayType(aval), sharding, list(parts), True, True)
+
+
+def on_device(part: _jax.ArrayImpl, aval: Aval, where: OneDevice) -> _jax.ArrayImpl:
+    """A part of an array as an array of its own. From 0.11 on, parts have no type."""
+    return part._rewrap_with_aval_and_sharding(ArrayType(aval), where)
+
+
+def put_part(part: NDArray, where: OneDevice) -> _jax.ArrayImpl:
+    """A part of an array on its device.
+
+    One call for all parts would read the sharding of the array: it fails if some devices have the same part.
+    """
+    copy = _jax.HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL
+    aval = ArrayType(Aval(part.shape, part.dtype))
+    # the last argument keeps 64-bit dtypes, whatever jax has set for the process
+    return _jax.batched_device_put(aval, where, [part], [where._device], True, False, copy, True)
+
+
+def partitioned_options(devices: Sequence[int]) -> _jax.CompileOptions:
+    """Options for a program on several devices, which Shardy and XLA's partitioner divide."""
+    options = _jax.CompileOptions()
+    build = options.executable_build_options
+    options.num_partitions = build.num_partitions = len(devices)
+    options.num_replicas = build.num_replicas = 1
+    build.use_spmd_partitioning = build.use_shardy_partitioner = True
+    assignment = xla_client.DeviceAssignment.create(np.array([list(devices)]))
+    options.device_assignment = build.device_assignment = assignment
+    return options
 
 
 def compile_options(device: int) -> _jax.CompileOptions:

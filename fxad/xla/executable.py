@@ -12,12 +12,13 @@ from fxad.ir import Aval
 from fxad.lower import LoweredModule
 from fxad.lowering.jaxlib import _jax
 from fxad.xla import custom_calls, host_calls
-from fxad.xla.buffers import Buffer
+from fxad.xla.buffers import Buffer, commitments, resharded
 from fxad.xla.client import Device
-from fxad.xla.compat import compile_options, reason, result_handler
+from fxad.xla.compat import compile_options, partitioned_options, reason, result_handler
 from fxad.xla.failures import MemoryStats, Origin, ResultHandler, XlaRuntimeError, execution_error
 from fxad.xla.garbage import collect_garbage, collection_due
-from fxad.xla.host_calls import Start, SynchronousStart
+from fxad.xla.host_calls import Results, Start, SynchronousStart
+from fxad.xla.sharded import ManyDevices, devices_for, shardings
 
 
 @final
@@ -138,6 +139,34 @@ def launch(program: Launchable, buffers: Sequence[Buffer], handlers: Sequence[Re
 
 
 @final
+@dataclass(frozen=True, slots=True, eq=False)
+class Placed:
+    """The devices of a program, and how its operands and results are divided among them."""
+
+    devices: tuple[Device, ...]
+    ins: list[ManyDevices]
+    outs: list[ManyDevices]
+
+
+@final
+class Spread:
+    """The execution of a program on several devices: each device gets its parts of the operands.
+
+    Cost: an operand that is divided as the program wants it is not copied; another one goes through the host.
+    """
+
+    __slots__ = ("_ins", "_start")
+
+    def __init__(self, start: Start, ins: list[ManyDevices]) -> None:
+        self._start, self._ins = start, ins
+
+    def __call__(self, buffers: Sequence[Buffer]) -> Results:
+        return self._start([
+            b if b._sharding == where else resharded(b, where) for b, where in zip(buffers, self._ins, strict=True)
+        ])  # fmt: skip
+
+
+@final
 class LoadedProgram:
     """A compiled program on one device. It refers to machine code, not to a `Jaxpr`, and to no constant. Thread-safe.
 
@@ -145,7 +174,9 @@ class LoadedProgram:
     `committed` makes arrays that stay on the device (see `fxad.tracing.placement`).
     """
 
-    __slots__ = ("__weakref__", "committed", "device", "handlers", "in_avals", "origin", "out_avals", "raw", "start")
+    __slots__ = (
+        "__weakref__", "committed", "device", "devices", "handlers", "in_avals", "origin", "out_avals", "raw", "start",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -153,6 +184,7 @@ class LoadedProgram:
         program: ProgramDescription,
         device: Device,
         waiting: SynchronousStart | None = None,
+        placed: Placed | None = None,
     ) -> None:
         self.raw = raw
         self.in_avals: tuple[Aval, ...] = program.in_avals
@@ -160,6 +192,15 @@ class LoadedProgram:
         self.device = device
         self.start: Start = waiting or raw.execute_sharded
         self.origin = Origin(program.name, program.where, memory(self))
+        self.devices: tuple[Device, ...] = (device,) if placed is None else placed.devices
+        if placed is not None:
+            commitments.any = True  # its results are
+            self.start = Spread(raw.execute_sharded, placed.ins)
+            self.handlers = self.committed = [
+                result_handler(a, where, True, self.origin)
+                for a, where in zip(program.out_avals, placed.outs, strict=True)
+            ]
+            return
         self.handlers = [result_handler(a, device.sharding, False, self.origin) for a in program.out_avals]
         self.committed = [result_handler(a, device.sharding, True, self.origin) for a in program.out_avals]
 
@@ -180,8 +221,21 @@ def compile_module(lowered: LoweredModule, options: CompileOptions, device: Devi
     """Compile for a device, without a cache. Raises: CompileError."""
     source = lowered.source(options.donate)
     custom_calls.register_targets(custom_calls.custom_call_targets(source), device.platform)
-    xla_options = _given(options, device)
+    placed = None
+    if lowered.placement is not None:
+        on = devices_for(lowered.placement.devices, device.platform, lowered.name)
+        placed = Placed(on, *shardings(lowered.placement, on))
+        if lowered.waits:
+            raise CompileError(
+                f"compile of {lowered.name}: it runs on several devices and calls the host",
+                remedy="call the host outside of shard_map and pmap, in a program of its own",
+                where=lowered.where,
+            )
+    xla_options = _given(options, device, placed)
     try:
+        if placed is not None:
+            raw = device.client.compile_and_load(source, [d.raw for d in placed.devices], given)
+            return LoadedProgram(raw, lowered, placed.devices[0], placed=placed)
         if lowered.waits:
             raw, start = host_calls.compile_with_callbacks(source, lowered.host, device, xla_options)
             return LoadedProgram(raw, lowered, device, start)
@@ -191,9 +245,9 @@ def compile_module(lowered: LoweredModule, options: CompileOptions, device: Devi
     return LoadedProgram(raw, lowered, device)
 
 
-def _given(options: CompileOptions, device: Device) -> _jax.CompileOptions:
+def _given(options: CompileOptions, device: Device, placed: Placed | None) -> _jax.CompileOptions:
     """The options in XLA's form. The module itself contains the donation."""
-    xla_options = compile_options(device.id)
+    xla_options = compile_options(device.id) if placed is None else partitioned_options([d.id for d in placed.devices])
     if options.optimization_level is not None:
         xla_options.executable_build_options.optimization_level = options.optimization_level
     if options.flags:

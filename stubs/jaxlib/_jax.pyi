@@ -23,7 +23,8 @@ class Device:
 class DeviceList:
     def __init__(self, devices: tuple[Device, ...], /) -> None: ...
 
-class Sharding: ...
+class Sharding:
+    def __init__(self) -> None: ...
 
 class SingleDeviceSharding(Sharding):
     def __init__(self, device: Device, memory_kind: str | None = None) -> None: ...
@@ -42,6 +43,16 @@ class _ArrayType(Protocol):
     def weak_type(self) -> bool: ...
 
 class ArrayImpl:
+    def __init__(
+        self,
+        aval: _ArrayType,
+        sharding: Sharding,
+        arrays: list[ArrayImpl],
+        committed: bool,
+        _skip_checks: bool = False,
+    ) -> None: ...
+    @property
+    def _arrays(self) -> list[ArrayImpl]: ...
     @property
     def aval(self) -> _ArrayType: ...
     def block_until_ready(self) -> object: ...
@@ -90,10 +101,17 @@ class DeviceAssignment:
 
 class ExecutableBuildOptions:
     optimization_level: int
+    num_partitions: int
+    num_replicas: int
+    use_spmd_partitioning: bool
+    use_shardy_partitioner: bool
+    device_assignment: DeviceAssignment | None
 
 class CompileOptions:
     def __init__(self) -> None: ...
     device_assignment: DeviceAssignment | None
+    num_partitions: int
+    num_replicas: int
     env_option_overrides: list[tuple[str, str | bool | int | float]]
     @property
     def executable_build_options(self) -> ExecutableBuildOptions: ...

@@ -1,10 +1,21 @@
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from jaxlib._jax import Client as Client
 from jaxlib._jax import DeviceAssignment as DeviceAssignment
 from typing_extensions import CapsuleType
 
+class OpSharding:
+    class Type:
+        REPLICATED: OpSharding.Type
+
 class HloSharding:
+    @staticmethod
+    def iota_tile(
+        dims: Sequence[int],
+        reshape_dims: Sequence[int] = ...,
+        transpose_perm: Sequence[int] = ...,
+        subgroup_types: Sequence[OpSharding.Type] = ...,
+    ) -> HloSharding: ...
     @staticmethod
     def replicate() -> HloSharding: ...
 

@@ -1,0 +1,454 @@
+"""`shard_map`: a program for each index of named axes, on parts of arrays. Devices run the indices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import lcm, prod
+from typing import ClassVar, TypeAlias, final
+
+import numpy as np
+
+from fxad.core.builder import Builder
+from fxad.core.dce import rebind_operands
+from fxad.core.interpreter import run
+from fxad.core.layout import Body, Constant, Group, InParallel, Layout, Part, Slice, Value
+from fxad.core.lockstep import mapped
+from fxad.core.memo import by_value
+from fxad.errors import ArgumentError, AxisNameError, ShapeError
+from fxad.ir import (
+    Atom,
+    Aval,
+    BatchCtx,
+    Cotangent,
+    FreeAxes,
+    HigherOrder,
+    Hlo,
+    HloValue,
+    Hole,
+    Jaxpr,
+    JvpCtx,
+    Lin,
+    Linear,
+    Lit,
+    NDArray,
+    Shape,
+    Tangent,
+    TransposeCtx,
+    Zero,
+    primitive,
+)
+from fxad.primitives.collectives import INDEX, AllGather, Psum, flat_index
+from fxad.primitives.control.bodies import with_outs
+from fxad.primitives.dynamic_slicing import DynamicSlice
+from fxad.primitives.elementwise import MUL
+from fxad.primitives.linearity import is_linear
+from fxad.primitives.operand_checks import MATCH_BODIES, type_mismatch
+from fxad.primitives.shape import emit_reshape, move_axis
+
+Mesh: TypeAlias = tuple[tuple[str, int], ...]
+# For each axis of an array, the named axes that divide it, the slowest first. Axes at the end may be left out.
+Spec: TypeAlias = tuple[tuple[str, ...], ...]
+Dims: TypeAlias = tuple[int | None, ...]
+
+
+def names_in(spec: Spec) -> tuple[str, ...]:
+    """The named axes that divide an array."""
+    return tuple([name for names in spec for name in names])
+
+
+def parts_of(mesh: Mesh, spec: Spec) -> tuple[int, ...]:
+    """The number of parts of each axis in a spec."""
+    sizes = dict(mesh)
+    return tuple([prod([sizes[name] for name in names]) for names in spec])
+
+
+def local_shape(mesh: Mesh, spec: Spec, shape: Shape) -> Shape:
+    """The shape of one part."""
+    parts = (*parts_of(mesh, spec), *[1] * (len(shape) - len(spec)))
+    return tuple([n // k for n, k in zip(shape, parts, strict=True)])
+
+
+def global_shape(mesh: Mesh, spec: Spec, shape: Shape) -> Shape:
+    """The shape of the array of which `shape` is the shape of a part."""
+    parts = (*parts_of(mesh, spec), *[1] * (len(shape) - len(spec)))
+    return tuple([n * k for n, k in zip(shape, parts, strict=True)])
+
+
+def window(mesh: Mesh, spec: Spec, shape: Shape, index: tuple[int, ...]) -> tuple[slice, ...]:
+    """The part of an array for an index of the mesh."""
+    at, sizes = dict(zip([name for name, _ in mesh], index, strict=True)), dict(mesh)
+    out = []
+    for names, n in zip(spec, local_shape(mesh, spec, shape), strict=False):
+        k = 0
+        for name in names:
+            k = k * sizes[name] + at[name]
+        out.append(slice(k * n, (k + 1) * n))
+    return tuple(out)
+
+
+@final
+@primitive
+class ShardMap(HigherOrder, Linear):
+    """`body` for each index of the axes of `mesh`, on its parts of the operands; the results are put together.
+
+    Type: operands: `n_consts` whole arrays; arrays divided as `ins` says; arrays with one slice along axis 0 for each
+          index. Results: divided as `outs` says, or the same for all indices if that is `()`; then stacks of slices
+          along axis 0. `body`: (parts of the operands) -> (parts of the results).
+    Rule: the cotangent of an operand is summed over the axes that do not divide it. The cotangent of a result is
+          divided by the number of indices that have the same part.
+    Source: sdy.manual_computation
+    """
+
+    name: ClassVar[str] = "shard_map"
+    body: Jaxpr
+    mesh: Mesh
+    n_consts: int
+    ins: tuple[Spec, ...]
+    outs: tuple[Spec, ...]
+
+    @property
+    def count(self) -> int:
+        """The number of indices."""
+        return prod([n for _, n in self.mesh])
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The axes."""
+        return tuple([name for name, _ in self.mesh])
+
+    @property
+    def bodies(self) -> tuple[Jaxpr, ...]:
+        return (self.body,)
+
+    @property
+    def free_axes(self) -> FreeAxes:
+        return self.body.free_axes - frozenset(self.mesh)
+
+    @property
+    def in_specs(self) -> tuple[Spec | None, ...]:
+        """How each operand is divided; None for a stack."""
+        known = (*[()] * self.n_consts, *self.ins)
+        return (*known, *[None] * (len(self.body.ins) - len(known)))
+
+    @property
+    def out_specs(self) -> tuple[Spec | None, ...]:
+        """How each result is divided; None for a stack."""
+        return (*self.outs, *[None] * (len(self.body.outs) - len(self.outs)))
+
+    def _parts(self, spec: Spec) -> Part:
+        return Part(self.mesh, spec)
+
+    @property
+    def layout(self) -> Layout:
+        stacks, more = len(self.body.ins) - self.n_consts - len(self.ins), len(self.body.outs) - len(self.outs)
+        operands = (Group(Constant(), self.n_consts), *[Group(self._parts(s), 1) for s in self.ins])
+        results = [Group(self._parts(s) if s else Value(), 1) for s in self.outs]
+        body = Body(
+            self.body,
+            tuple(range(len(operands) + 1)),
+            tuple(range(len(results) + 1)),
+            InParallel(self.count),
+            stores=True,
+        )
+        return Layout((*operands, Group(Slice(), stacks)), (*results, Group(Slice(), more)), (body,))
+
+    def with_bodies(self, bodies: tuple[Jaxpr, ...]) -> ShardMap:
+        return ShardMap(bodies[0], self.mesh, self.n_consts, self.ins, self.outs)
+
+    def rebuild(self, bodies: tuple[Jaxpr, ...], operands: tuple[int, ...], results: tuple[int, ...]) -> ShardMap:
+        ins = tuple([s for s, n in zip(self.ins, operands[1:], strict=False) for _ in range(n)])
+        outs = tuple([s for s, n in zip(self.outs, results, strict=False) for _ in range(n)])
+        return ShardMap(bodies[0], self.mesh, operands[0], ins, outs)
+
+    def whole(self, spec: Spec | None, aval: Aval) -> Aval:
+        """The type of an array, of which each index has a part of type `aval`."""
+        shape = (self.count, *aval.shape) if spec is None else global_shape(self.mesh, spec, aval.shape)
+        return aval.with_shape(shape)
+
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        check_mesh(self.mesh)
+        if len(avals) != len(self.body.ins):
+            raise ArgumentError(
+                f"shard_map: {self.body.name} takes {len(self.body.ins)} operands, got {len(avals)}",
+                remedy=MATCH_BODIES,
+            )
+        sizes = dict(self.mesh)
+        for name, size in self.body.free_axes:
+            if sizes.get(name, size) != size:
+                raise AxisNameError(
+                    f"shard_map: axis {name!r} has size {sizes[name]}, {self.body.name} was traced with {size}",
+                    remedy="trace the program again for this size",
+                )
+        specs = [*zip(self.in_specs, self.body.ins, strict=True), *zip(self.out_specs, self.body.outs, strict=True)]
+        for spec, v in specs:
+            if spec is not None:
+                check_spec("shard_map", self.mesh, spec, v.aval)
+        for k, (have, v, spec) in enumerate(zip(avals, self.body.ins, self.in_specs, strict=True)):
+            want = self.whole(spec, v.aval)
+            if have is not want:
+                message = f"shard_map: operand {k} is {have}, {self.body.name} takes parts {v.aval} of {want}"
+                raise type_mismatch(message, have, want)
+        return tuple([self.whole(s, a) for s, a in zip(self.out_specs, self.body.out_avals, strict=True)])
+
+    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
+        sizes = [n for _, n in self.mesh]
+        outs = [
+            np.zeros(self.whole(s, a).shape, a.dtype) for s, a in zip(self.out_specs, self.body.out_avals, strict=True)
+        ]
+
+        def one(index: tuple[int, ...]) -> None:
+            flat = int(np.ravel_multi_index(index, sizes)) if sizes else 0
+            mine = [
+                a[flat] if s is None else a[window(self.mesh, s, a.shape, index)]
+                for a, s in zip(args, self.in_specs, strict=True)
+            ]
+            for out, s, x in zip(outs, self.out_specs, run(self.body, mine), strict=True):
+                out[flat if s is None else window(self.mesh, s, out.shape, index)] = x
+
+        mapped(self.names, sizes, one)
+        return tuple(outs)
+
+    # ----------------------------------------------------------------------------------------------------- lowering
+
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        stacked: Spec = (self.names,)
+        in_specs = [stacked if s is None else s for s in self.in_specs]
+        out_specs = [stacked if s is None else s for s in self.out_specs]
+        if not hlo.mesh:
+            return hlo.on_devices(_squeezed(self), self.mesh, in_specs, out_specs, args, outs)
+        # devices run this program already: each takes its parts, and the results are gathered
+        return hlo.call(_within(self), args, self.mesh)
+
+    # ----------------------------------------------------------------------------------------------------- batching
+
+    def batch(self, ctx: BatchCtx, args: tuple[Atom, ...], dims: Dims) -> tuple[tuple[Atom, ...], Dims]:
+        if ctx.axis in self.names:
+            raise AxisNameError(
+                f"vmap: axis name {ctx.axis!r} is also an axis of shard_map in the program",
+                remedy="give each of nested maps its own name",
+            )
+        # the mapped axis is the last one, which no spec divides
+        args = tuple([
+            a if d is None else move_axis(ctx, a, d, a.aval.ndim - 1) for a, d in zip(args, dims, strict=True)
+        ])  # fmt: skip
+        rows: Dims = tuple([None if d is None else v.aval.ndim for d, v in zip(dims, self.body.ins, strict=True)])
+        found = ctx.recur(self.body, rows)[1]
+        wants = tuple([None if d is None else a.ndim for d, a in zip(found, self.body.out_avals, strict=True)])
+        body, _ = ctx.recur(self.body, rows, wants)
+        outs = ctx(self.with_bodies((body,)), *args)
+        at = [None if d is None else d + (s is None) for d, s in zip(wants, self.out_specs, strict=True)]
+        return outs, tuple(at)
+
+    # ---------------------------------------------------------------------------------------------- differentiation
+
+    def _over(
+        self, body: Jaxpr, takes: Sequence[int], specs: dict[int, Spec | None], outs: Sequence[Spec | None]
+    ) -> tuple[ShardMap, list[int]]:
+        """The map of another body, whose operands have these numbers and specs, and the order of its operands."""
+        consts = [p for p in takes if specs[p] == ()]
+        parts = [p for p in takes if specs[p]]
+        stacks = [p for p in takes if specs[p] is None]
+        made = rebind_operands(body, takes, (0, 1, 2), (consts, parts, stacks))
+        ins = tuple([s for p in parts if (s := specs[p]) is not None])
+        results = tuple([s for s in outs if s is not None])
+        return ShardMap(made, self.mesh, len(consts), ins, results), [*consts, *parts, *stacks]
+
+    def _sorted(self, body: Jaxpr, outs: Sequence[Spec | None]) -> tuple[Jaxpr, list[int]]:
+        """The body with the stacks last among its results, and the order of the results."""
+        order = [k for k, s in enumerate(outs) if s is not None] + [k for k, s in enumerate(outs) if s is None]
+        return with_outs(body, [body.outs[k] for k in order]), order
+
+    def jvp(
+        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        n, n_out = len(primals), len(self.body.outs)
+        nonzero = tuple([isinstance(t, Lin) for t in tangents])
+        specs: dict[int, Spec | None] = dict(enumerate(self.in_specs))
+        specs.update({n + p: specs[p] for p in range(n) if nonzero[p]})
+        dots = {n + p: t for p, t in enumerate(tangents) if isinstance(t, Lin)}
+        moved: tuple[Tangent, ...]
+        if ctx.split:
+            split = ctx.recur(self.body, nonzero)
+            reached = split.out_nonzero
+            known: dict[Atom, int] = {v: p for p, v in enumerate(split.primal.ins)}
+            residuals = split.primal.outs[n_out:]
+            stored = [a for a in dict.fromkeys(residuals) if a not in known and not isinstance(a, Lit)]
+            primal = with_outs(split.primal, (*split.primal.outs[:n_out], *stored))
+            found = ctx(self.with_bodies((primal,)), *primals)
+            outs: tuple[Atom, ...] = found[:n_out]
+            known.update({a: 2 * n + k for k, a in enumerate(stored)})
+            specs.update(dict.fromkeys(range(2 * n, 2 * n + len(stored))))
+            given: dict[int, Lin | Zero | Atom] = {**dict(enumerate(primals)), **dots}
+            given.update(enumerate(found[n_out:], 2 * n))
+            linear = _reading(split.linear, len(dots), residuals, known)
+            takes = [*dots, *dict.fromkeys([known[a] for a in residuals if a in known])]
+            out_specs = [s for s, r in zip(self.out_specs, reached, strict=True) if r]
+            linear, order = self._sorted(linear, out_specs)
+            prim, operands = self._over(linear, takes, specs, [out_specs[k] for k in order])
+            results = ctx.lin(prim, *[given[p] for p in operands]) if any(reached) else ()
+            moved = tuple([results[order.index(k)] for k in range(len(order))]) if results else ()
+        else:
+            fused, reached = ctx.recur_fused(self.body, nonzero)
+            out_specs = [*self.out_specs, *[s for s, r in zip(self.out_specs, reached, strict=True) if r]]
+            fused, order = self._sorted(fused, out_specs)
+            prim, operands = self._over(fused, (*range(n), *dots), specs, [out_specs[k] for k in order])
+            values: dict[int, Atom] = {**dict(enumerate(primals)), **{p: t.var for p, t in dots.items()}}
+            both = ctx(prim, *[values[p] for p in operands])
+            placed = [both[order.index(k)] for k in range(len(order))]
+            outs, moved = tuple(placed[:n_out]), tuple([Lin(v) for v in placed[n_out:]])
+        every = iter(moved)
+        return outs, tuple([next(every) if r else Zero(v.aval) for r, v in zip(reached, outs, strict=True)])
+
+    def linear_in(self, mask: tuple[bool, ...]) -> bool:
+        return is_linear(self.body, mask)
+
+    def transpose(
+        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
+    ) -> tuple[Cotangent | None, ...]:
+        n = len(args)
+        mask = tuple([isinstance(a, Hole) for a in args])
+        live = [not isinstance(ct, Zero) for ct in cts]
+        adjoint = ctx.recur(with_outs(self.body, [a for a, m in zip(self.body.outs, live, strict=True) if m]), mask)
+        values: dict[int, Atom] = {p: a for p, a in enumerate(args) if not isinstance(a, Hole)}
+        specs: dict[int, Spec | None] = {p: self.in_specs[p] for p in values}
+        given = {n + q: ct for q, ct in enumerate(cts) if not isinstance(ct, Zero)}
+        specs.update({p: self.out_specs[p - n] for p in given})
+        holes = [p for p, m in enumerate(mask) if m]
+        b = Builder()
+        bars_in = [self._shared(b, b.input(a), specs[p]) for a, p in zip(adjoint.in_avals, given, strict=False)]
+        found = b.inline(adjoint, [*bars_in, *b.inputs(adjoint.in_avals[len(given) :])])
+        sums = [self._summed(b, a, self.in_specs[p]) for a, p in zip(found, holes, strict=True)]
+        out_specs = [self.in_specs[p] for p in holes]
+        back, order = self._sorted(b.build(sums, adjoint.name), out_specs)
+        prim, operands = self._over(back, (*given, *values), specs, [out_specs[k] for k in order])
+        every = {**values, **given}
+        outs = ctx(prim, *[every[p] for p in operands])
+        bars: dict[int, Atom] = {holes[k]: out for k, out in zip(order, outs, strict=True)}
+        return tuple([bars.get(p) for p in range(n)])
+
+    def _shared(self, b: Builder, ct: Atom, spec: Spec | None) -> Atom:
+        """The share of one index in the cotangent of a result that several indices have."""
+        among = self.count if spec is not None else 1
+        for name in names_in(spec or ()):
+            among //= dict(self.mesh)[name]
+        return ct if among == 1 else b.one(MUL, ct, Lit.of(1 / among, ct.aval))
+
+    def _summed(self, b: Builder, bar: Atom, spec: Spec | None) -> Atom:
+        """The cotangent of an operand: summed over the axes along which all indices have the same part."""
+        rest = [] if spec is None else [(a, n) for a, n in self.mesh if a not in names_in(spec)]
+        if not rest or (isinstance(bar, Lit) and not any(bar.bits)):
+            return bar
+        return b.one(Psum(tuple([a for a, _ in rest]), tuple([n for _, n in rest])), bar)
+
+
+def _reading(linear: Jaxpr, n: int, residuals: Sequence[Atom], known: dict[Atom, int]) -> Jaxpr:
+    """The linear half of a body, which takes each residual that is no literal once."""
+    b = Builder()
+    dots = b.inputs(linear.in_avals[:n])
+    first = [a for a in dict.fromkeys(residuals) if a in known]
+    taken: dict[Atom, Atom] = dict(zip(first, b.inputs([a.aval for a in first]), strict=True))
+    return b.build(b.inline(linear, [*dots, *[taken.get(a, a) for a in residuals]]), linear.name)
+
+
+@by_value
+def _squeezed_body(body: Jaxpr, stacks_in: tuple[bool, ...], stacks_out: tuple[bool, ...]) -> Jaxpr:
+    b = Builder()
+    ins = [
+        emit_reshape(b, b.input(a.with_shape((1, *a.shape)) if s else a), a.shape)
+        for a, s in zip(body.in_avals, stacks_in, strict=True)
+    ]
+    outs = b.inline(body, ins)
+    return b.build(
+        [emit_reshape(b, v, (1, *v.aval.shape)) if s else v for v, s in zip(outs, stacks_out, strict=True)], body.name
+    )
+
+
+def _squeezed(prim: ShardMap) -> Jaxpr:
+    """The body with an axis of size 1 in front of each slice of a stack."""
+    return _squeezed_body(
+        prim.body, tuple([s is None for s in prim.in_specs]), tuple([s is None for s in prim.out_specs])
+    )
+
+
+def _within(prim: ShardMap) -> Jaxpr:
+    """The map for devices that have whole operands: they take their parts, and gather the results."""
+    return _taking_parts(prim.body, prim.mesh, prim.in_specs, prim.out_specs)
+
+
+@by_value
+def _taking_parts(
+    body: Jaxpr, mesh: Mesh, in_specs: tuple[Spec | None, ...], out_specs: tuple[Spec | None, ...]
+) -> Jaxpr:
+    b, sizes = Builder(), dict(mesh)
+    names, counts = tuple([a for a, _ in mesh]), tuple([n for _, n in mesh])
+    args: list[Atom] = []
+    for a, spec in zip(body.in_avals, in_specs, strict=True):
+        shape = (prod(counts), *a.shape) if spec is None else global_shape(mesh, spec, a.shape)
+        x: Atom = b.input(a.with_shape(shape))
+        part = (1, *a.shape) if spec is None else a.shape
+        for axis, over_axes in enumerate((names,) if spec is None else spec):
+            if over_axes:
+                at = flat_index(b, over_axes, tuple([sizes[name] for name in over_axes]))
+                starts: list[Atom] = [Lit.of(0, INDEX)] * x.aval.ndim
+                starts[axis] = b.one(MUL, at, Lit.of(part[axis], INDEX))
+                window_shape = (*x.aval.shape[:axis], part[axis], *x.aval.shape[axis + 1 :])
+                x = b.one(DynamicSlice(window_shape), x, *starts)
+        args.append(emit_reshape(b, x, a.shape))
+    outs: list[Atom] = []
+    for y, spec in zip(b.inline(body, args), out_specs, strict=True):
+        if spec is None:
+            y = emit_reshape(b, y, (1, *y.aval.shape))
+        for axis, over_axes in enumerate((names,) if spec is None else spec):
+            if over_axes:
+                y = b.one(AllGather(over_axes, tuple([sizes[name] for name in over_axes]), axis), y)
+        outs.append(y)
+    return b.build(outs, body.name)
+
+
+@by_value
+def has_maps(jaxpr: Jaxpr) -> bool:
+    """Returns True if the program has a map over devices, in a body too."""
+    return any([
+        isinstance(e.prim, ShardMap) or (isinstance(e.prim, HigherOrder) and any(map(has_maps, e.prim.bodies)))
+        for e in jaxpr.eqns
+    ])  # fmt: skip
+
+
+@by_value
+def devices_needed(jaxpr: Jaxpr) -> int:
+    """The number of devices that run a program: 1 without maps over devices."""
+    found = 1
+    for eqn in jaxpr.eqns:
+        prim = eqn.prim
+        if isinstance(prim, ShardMap):
+            found = lcm(found, prim.count * devices_needed(prim.body))
+        elif isinstance(prim, HigherOrder):
+            found = lcm(found, *[devices_needed(body) for body in prim.bodies])
+    return found
+
+
+def check_mesh(mesh: Mesh) -> None:
+    """Check the axes of a mesh. Raises: AxisNameError, ShapeError."""
+    names = [name for name, _ in mesh]
+    if len(set(names)) != len(names) or "" in names:
+        raise AxisNameError(f"shard_map: mesh {mesh} names an axis twice", remedy="name each axis once")
+    if any([n < 1 for _, n in mesh]):
+        raise ShapeError(f"shard_map: mesh {mesh} has an axis without devices", remedy="give sizes from 1 on")
+
+
+def check_spec(op: str, mesh: Mesh, spec: Spec, aval: Aval) -> None:
+    """Check that a spec fits a mesh and an array of its rank. Raises: AxisNameError, ShapeError."""
+    names = names_in(spec)
+    unknown = [name for name in names if name not in dict(mesh)]
+    if unknown or len(set(names)) != len(names):
+        problem = f"has no axis {unknown[0]!r}" if unknown else "is used twice for one axis"
+        raise AxisNameError(
+            f"{op}: spec {spec}: mesh {dict(mesh)} {problem}", remedy="name axes of the mesh, each at most once"
+        )
+    if len(spec) > aval.ndim:
+        raise ShapeError(
+            f"{op}: spec {spec} has {len(spec)} entries for the {aval.ndim} axes of {aval}",
+            remedy="give at most one entry for each axis",
+        )

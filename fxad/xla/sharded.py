@@ -1,0 +1,147 @@
+"""Arrays whose parts are on several devices, and programs that run on several devices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from math import prod
+from typing import cast, final
+
+import numpy as np
+
+from fxad.errors import ParameterError
+from fxad.ir import Aval, NDArray, Shape
+from fxad.lower import Placement
+from fxad.lowering.jaxlib import _jax, xla_client
+from fxad.primitives.control.shard_map import Mesh, Spec, local_shape, window
+from fxad.xla.client import Device, devices
+from fxad.xla.compat import make_array, on_device, put_part, tiled
+
+
+@final
+class ManyDevices(_jax.Sharding):
+    """The devices of the parts of an array: `devices[k]` has the part of index k of `mesh`, the first axis slowest."""
+
+    def __init__(self, on: tuple[Device, ...], mesh: Mesh, spec: Spec) -> None:
+        super().__init__()
+        self.devices, self.mesh, self.spec = on, mesh, spec
+        self.on_host = on[0].platform == "cpu"
+        self._raw = tuple([d.raw for d in on])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ManyDevices) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def _key(self) -> tuple[object, ...]:
+        return self.devices, self.mesh, self.spec
+
+    def windows(self, shape: Shape) -> list[tuple[slice, ...]]:
+        """The part of each device."""
+        return [window(self.mesh, self.spec, shape, at) for at in product(*[range(n) for _, n in self.mesh])]
+
+    # what jaxlib reads of a sharding
+
+    @property
+    def _device(self) -> _jax.Device:
+        return self._raw[0]
+
+    @property
+    def _device_assignment(self) -> tuple[_jax.Device, ...]:
+        return self._raw
+
+    @property
+    def device_set(self) -> set[_jax.Device]:
+        return set(self._raw)
+
+    @property
+    def _internal_device_list(self) -> _jax.DeviceList:
+        return _jax.DeviceList(self._raw)
+
+    @property
+    def memory_kind(self) -> str | None:
+        return None
+
+    @property
+    def is_fully_addressable(self) -> bool:
+        return True
+
+    @property
+    def is_fully_replicated(self) -> bool:
+        return not any(self.spec)
+
+    def _to_xla_hlo_sharding(self, num_dimensions: int) -> xla_client.HloSharding:
+        names, sizes = [name for name, _ in self.mesh], [n for _, n in self.mesh]
+        divide = [names.index(name) for group in self.spec for name in group]
+        if prod([sizes[k] for k in divide]) == 1:
+            return xla_client.HloSharding.replicate()
+        rest = [k for k in range(len(names)) if k not in divide]
+        parts = [prod([sizes[names.index(name)] for name in group]) for group in self.spec]
+        parts += [1] * (num_dimensions - len(parts))
+        return tiled(parts, prod([sizes[k] for k in rest]), sizes, [*divide, *rest])
+
+
+def is_sharded(buffer: _jax.ArrayImpl) -> bool:
+    """Returns True if the parts of a buffer are on several devices."""
+    return type(buffer._sharding) is ManyDevices
+
+
+def gathered(buffer: _jax.ArrayImpl) -> NDArray:
+    """The whole value of a sharded buffer, read-only."""
+    where, shape = cast(ManyDevices, buffer._sharding), buffer.aval.shape
+    out = np.empty(shape, buffer.aval.dtype)
+    done = set[str]()
+    # XLA does not divide an array without elements
+    for at, part in zip(where.windows(shape), buffer._arrays, strict=True) if out.size else ():
+        if str(at) not in done:
+            done.add(str(at))
+            out[at] = part._single_device_array_to_np_array_did_copy()[0]
+    out.flags.writeable = False
+    return out
+
+
+def divided(value: NDArray, aval: Aval, where: ManyDevices) -> _jax.ArrayImpl:
+    """A NumPy array as a buffer with a part on each device."""
+    shape = local_shape(where.mesh, where.spec, aval.shape)
+    parts = [
+        put_part(np.ascontiguousarray(value[at]).reshape(shape), device.sharding)
+        for at, device in zip(where.windows(aval.shape), where.devices, strict=True)
+    ]
+    return make_array(aval, where, parts)
+
+
+def shards(buffer: _jax.ArrayImpl) -> list[tuple[Device, tuple[slice, ...], _jax.ArrayImpl]]:
+    """The device, the place and the buffer of each part."""
+    where, shape = cast(ManyDevices, buffer._sharding), buffer.aval.shape
+    aval = Aval(local_shape(where.mesh, where.spec, shape), buffer.aval.dtype)
+    return [
+        (device, at, on_device(part, aval, device.sharding))
+        for device, at, part in zip(where.devices, where.windows(buffer.aval.shape), buffer._arrays, strict=True)
+    ]
+
+
+def assembled(aval: Aval, where: ManyDevices, parts: Sequence[_jax.ArrayImpl]) -> _jax.ArrayImpl:
+    """The buffer of parts that are on their devices."""
+    return make_array(aval, where, parts)
+
+
+def devices_for(count: int, platform: str, name: str) -> tuple[Device, ...]:
+    """The first devices of a platform. Raises: ParameterError if there are fewer."""
+    there = devices(platform)
+    if len(there) < count:
+        raise ParameterError(
+            f"compile of {name}: it runs on {count} devices, there {'is' if len(there) == 1 else 'are'} {len(there)} of"
+            f" platform {platform}",
+            remedy=f"call fx.set_cpu_devices({count}) or set FXAD_CPU_DEVICES={count} before the first program runs",
+        )
+    return there[:count]
+
+
+def shardings(placement: Placement, on: tuple[Device, ...]) -> tuple[list[ManyDevices], list[ManyDevices]]:
+    """The shardings of the operands and of the results."""
+    ins, outs = [
+        [ManyDevices(on, placement.meshes[mesh], spec) for mesh, spec in side]
+        for side in (placement.ins, placement.outs)
+    ]
+    return ins, outs

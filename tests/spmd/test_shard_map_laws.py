@@ -1,0 +1,41 @@
+"""Maps over devices, interpreted: equal to vmap, on generated programs with collectives; and on 8 devices, in a process
+of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+
+from fxad.testing import Case, cases
+from fxad.testing.collective_steps import COLLECTIVE_STEPS
+from fxad.testing.spmd_laws import check_devices
+from tests.laws.budget import share
+
+HERE = Path(__file__).parent
+
+
+@share(2)
+@given(cases(steps=COLLECTIVE_STEPS, size=6))
+def test_generated_programs(case: Case) -> None:
+    check_devices(case)
+
+
+@share(2)
+@given(cases(differentiable=True, steps=COLLECTIVE_STEPS, size=6))
+def test_gradients_of_generated_programs(case: Case) -> None:
+    check_devices(case)
+
+
+@pytest.mark.smoke
+def test_on_eight_devices() -> None:
+    env = {**os.environ, "FXAD_CPU_DEVICES": "8", "FXAD_PLATFORM": "cpu"}
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(HERE / "on_devices.py")],
+        env=env, capture_output=True, text=True, check=False, timeout=900, cwd=HERE.parent.parent,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
