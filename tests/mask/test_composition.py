@@ -176,3 +176,20 @@ def test_ragged_batches_hold_every_example_once() -> None:
             seen.append(int(n))
     assert sorted(seen) == [2, 3, 5, 8, 9, 10, 17]
     assert all([len(lengths) == 2 for _, lengths in fx.ragged_batches(examples, 2, drop_last=True)])
+
+
+def test_custom_rules() -> None:
+    @fx.custom_vjp
+    def clipped(x: Any) -> Any:
+        return x * x
+
+    clipped.defvjp(lambda x: (x * x, x), lambda x, ct: (3 * x * ct,))
+    program = fx.trace(lambda x: clipped(x).sum(), fx.Spec("n"))
+    x = np.array([0.25, 3, np.nan], "float32")
+    np.testing.assert_allclose(fx.mask(program)(x, sizes={"n": 2}), 9.0625)
+    first = fx.mask(fx.grad(program))(x, sizes={"n": 2})
+    np.testing.assert_allclose(first, np.array([0.75, 9, 0]))
+    with pytest.raises(fx.errors.NotDifferentiableError) as caught:
+        fx.grad(lambda v: fx.mask(program)(v, sizes={"n": 2}))(x)
+    assert "the derivative rule of clipped is about arrays without padding" in caught.value.message
+    assert caught.value.remedy == "differentiate first: mask(grad(f)), not grad(mask(f))"

@@ -63,7 +63,7 @@ MORE: dict[str, tuple[Function, tuple[str, ...]]] = {
     "scan over rows": (lambda x: lax.scan(lambda c, a: (c + a, c.sum()), x[0] * 0, x)[1], ("(3, n)",)),
     "call": (lambda x: fx.jit(lambda a: fnp.tanh(a).sum())(x), ("n",)),
     "remat of a loop": (lambda x: fx.remat(lambda a: lax.scan(lambda c, b: (c * b, c), 1.0, a))(x), ("n",)),
-    "strided": (lambda x, w: lax.conv(x, w, (2,), [(1, 1)]), ("(1, 2, n+2)", "(4, 2, 3)")),
+    "strided": (lambda x, w: lax.conv_general_dilated(x, w, (2,), [(1, 1)]), ("(1, 2, n+2)", "(4, 2, 3)")),
     "channels": (lambda x, w: lax.conv(x, w, (1,), "VALID"), ("(1, n, 6)", "(4, n, 3)")),
     "examples": (lambda x, w: lax.conv(x, w, (1,), "VALID"), ("(n, 2, 6)", "(4, 2, 3)")),
     "two axes": (lambda x, w: lax.conv(x, w, (1, 1), "SAME"), ("(1, 1, n+1, m+1)", "(2, 1, 3, 2)")),

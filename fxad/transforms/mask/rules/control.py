@@ -15,6 +15,7 @@ from fxad.primitives.control.loop_steps import Steps
 from fxad.primitives.control.remat import Remat
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.control.while_ import While
+from fxad.primitives.custom import CustomCall
 from fxad.primitives.elementwise import MIN
 from fxad.transforms.mask.contract import Atoms, Avals, MaskCtx, MaskRule, not_masked, row
 
@@ -66,6 +67,23 @@ def _scan(ctx: MaskCtx, prim: Scan, args: Atoms, ins: Avals, outs: Avals) -> Seq
     return ctx(made, count, *consts, *extra, *carry, *xs)
 
 
+def _custom(ctx: MaskCtx, prim: CustomCall, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+    """The value of a function with rules. Its derivative rules are about arrays without padding, so a derivative of the
+    masked call is refused; the derivative taken first has used them."""
+    if prim.again >= 0:
+        raise not_masked(prim, f"it is a call of {prim.body.name} in its own rule")
+    body, operands = ctx.recur(prim.body), (*args, *ctx.size_operands)
+    if not prim.has_derivative:
+        return ctx(Call(body), *operands)
+    about = tuple([a.aval.inexact for a in operands])
+    reason = f"the derivative rule of {prim.body.name} is about arrays without padding"
+    refused = tuple([(kind, about, reason, "differentiate first: mask(grad(f)), not grad(mask(f))") for kind in _KINDS])
+    return ctx(CustomCall(body, 0, (), (), (), refused), *operands)
+
+
+_KINDS: Final = ("jvp", "vjp")
+
+
 def _check(ctx: MaskCtx, prim: Check, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     pred = ctx.filled(args[0], ins[0].shape, False)
     made = Check(prim.message, prim.equation, prim.where, prim.n_fields, ctx.padded(prim.sizes), prim.told)
@@ -77,5 +95,6 @@ _THROUGH: Final = "through its bodies"
 CONTROL: Final[tuple[MaskRule, ...]] = (
     *[row(kind, _bodies, _THROUGH) for kind in (Call, Remat, Cond, While)],
     row(Scan, _scan, "through its body; up to the true length"),
+    row(CustomCall, _custom, "through its body; a derivative taken before mask uses its rules"),
     row(Check, _check, "padding passes the check"),
 )

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import Final
 
 from fxad.ir import Atom
-from fxad.primitives.custom import CustomCall
 from fxad.primitives.fft import Fft
 from fxad.primitives.fold import Reduce, ReduceWindow
 from fxad.primitives.host_call import HostCall
@@ -40,7 +39,6 @@ REFUSED: Final[tuple[MaskRule, ...]] = (
     refused(SelectAndScatterAdd, _SELECTS),
     refused(Reduce, "it is not known which value the operation ignores"),
     refused(ReduceWindow, "it is not known which value the operation ignores"),
-    refused(CustomCall, _RULES),
     refused(LinearCall, _RULES),
     refused(LinearSolve, "the iterations of a solver look at the whole of its operands"),
     refused(Root, "the iterations of a solver look at the whole of its operands"),
