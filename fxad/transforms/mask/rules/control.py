@@ -17,6 +17,7 @@ from fxad.primitives.control.scan import Scan
 from fxad.primitives.control.while_ import While
 from fxad.primitives.custom import CustomCall
 from fxad.primitives.elementwise import MIN
+from fxad.primitives.linear_call import LinearCall
 from fxad.transforms.mask.contract import Atoms, Avals, MaskCtx, MaskRule, not_masked, row
 
 
@@ -81,6 +82,12 @@ def _custom(ctx: MaskCtx, prim: CustomCall, args: Atoms, ins: Avals, outs: Avals
     return ctx(CustomCall(body, 0, (), (), (), refused), *operands)
 
 
+def _linear(ctx: MaskCtx, prim: LinearCall, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+    adjoint = None if prim.adjoint is None else ctx.recur(prim.adjoint)
+    made = LinearCall(ctx.recur(prim.body), adjoint, prim.n_linear)
+    return ctx(made, *args, *ctx.size_operands)
+
+
 _KINDS: Final = ("jvp", "vjp")
 
 
@@ -96,5 +103,6 @@ CONTROL: Final[tuple[MaskRule, ...]] = (
     *[row(kind, _bodies, _THROUGH) for kind in (Call, Remat, Cond, While)],
     row(Scan, _scan, "through its body; up to the true length"),
     row(CustomCall, _custom, "through its body; a derivative taken before mask uses its rules"),
+    row(LinearCall, _linear, _THROUGH),
     row(Check, _check, "padding passes the check"),
 )

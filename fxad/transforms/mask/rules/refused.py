@@ -13,7 +13,6 @@ from fxad.primitives.fft import Fft
 from fxad.primitives.fold import Reduce, ReduceWindow
 from fxad.primitives.host_call import HostCall
 from fxad.primitives.implicit import LinearSolve, Root
-from fxad.primitives.linear_call import LinearCall
 from fxad.primitives.select_and_scatter import SelectAndGatherAdd, SelectAndScatterAdd
 from fxad.transforms.mask.contract import Atoms, Avals, MaskCtx, MaskRule, not_masked, refused, row
 
@@ -28,9 +27,6 @@ def _fft(ctx: MaskCtx, prim: Fft, args: Atoms, ins: Avals, outs: Avals) -> Seque
     return ctx(prim, *[ctx.neutral(x, aval.shape) for x, aval in zip(args, ins, strict=True)])
 
 
-_RULES: Final = (
-    "its rules are programs of their own shapes; differentiate first: mask(grad(f)) instead of grad(mask(f))"
-)
 _SELECTS: Final = "which element a window selects is known at its true size only; differentiate after specialize"
 
 REFUSED: Final[tuple[MaskRule, ...]] = (
@@ -39,7 +35,6 @@ REFUSED: Final[tuple[MaskRule, ...]] = (
     refused(SelectAndScatterAdd, _SELECTS),
     refused(Reduce, "it is not known which value the operation ignores"),
     refused(ReduceWindow, "it is not known which value the operation ignores"),
-    refused(LinearCall, _RULES),
     refused(LinearSolve, "the iterations of a solver look at the whole of its operands"),
     refused(Root, "the iterations of a solver look at the whole of its operands"),
     refused(HostCall, "what the host computes is not known"),
