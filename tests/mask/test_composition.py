@@ -193,3 +193,31 @@ def test_custom_rules() -> None:
         fx.grad(lambda v: fx.mask(program)(v, sizes={"n": 2}))(x)
     assert "the derivative rule of clipped is about arrays without padding" in caught.value.message
     assert caught.value.remedy == "differentiate first: mask(grad(f)), not grad(mask(f))"
+
+
+def test_jit_traces_once_for_every_size() -> None:
+    traced = []
+
+    def f(x: Any, w: Any) -> Any:
+        traced.append(x.shape)
+        return (x @ w).mean(0) * x.shape[0]
+
+    run = fx.jit(f, symbolic=("(n, _)", None))
+    for n in (2, 5, 3, 5):
+        x = RNG.normal(size=(n, 3)).astype("float32")
+        np.testing.assert_allclose(run(x, W), (x @ W).mean(0) * n, rtol=1e-4, atol=1e-5)
+    assert len(traced) == 1
+    with pytest.raises(
+        fx.errors.ArgumentError, match="jit: symbolic goes with a function and no other option"
+    ) as caught:
+        fx.jit(f, symbolic="n", static_argnames="w")  # type: ignore[call-overload]
+    assert caught.value.remedy == "trace(f, Spec('(n, 3)')) gives a program for every size, which takes the others"
+
+
+def test_one_exported_artifact_runs_at_every_size() -> None:
+    program = fx.trace(lambda x: fnp.log(x * x + 1).sum() / x.shape[0], fx.Spec("n>=1"))
+    exported = fx.load_exported(fx.lower(fx.mask(program, padding={"n": 6})).export())
+    x = np.array([1, 2, 3, np.nan, np.inf, np.nan], "float32")
+    for n in (1, 2, 3):
+        want = np.log(x[:n] ** 2 + 1).sum() / n
+        np.testing.assert_allclose(exported(x, sizes={"n": np.int32(n)}), want, rtol=1e-5)
