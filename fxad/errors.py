@@ -166,6 +166,10 @@ class AxisError(FxadError, ValueError, IndexError):
     """An axis or a static index is out of range (like `numpy.exceptions.AxisError`)."""
 
 
+class AxisNameError(FxadError, NameError):
+    """A named axis is not in scope, is bound twice, or has another size."""
+
+
 class TreeError(FxadError, ValueError):
     """Two pytrees differ, or a tree prefix does not fit."""
 

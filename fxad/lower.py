@@ -28,6 +28,8 @@ from fxad.lowering.mlir_text import dense_attribute, tensor_type
 from fxad.lowering.ordered_effects import DONE, calls_host, with_host_calls_ordered
 from fxad.primitives.check import Called
 
+# The axes of the devices that run a function, with their sizes, the first one slowest.
+Mesh: TypeAlias = tuple[tuple[str, int], ...]
 # A value while a function is written: its SSA name and its type, as text.
 _Value: TypeAlias = tuple[str, str]
 
@@ -127,10 +129,11 @@ class _Types(dict[Aval, str]):
 class _Module:
     """The shared state of the functions of one module: names of sub-programs, types, locations."""
 
-    __slots__ = ("host", "names", "places", "queue", "types")
+    __slots__ = ("channels", "host", "names", "places", "queue", "types")
 
     def __init__(self) -> None:
         self.host: list[tuple[Called, str]] = []
+        self.channels = 0
         self.names: dict[Jaxpr, str] = {}
         self.queue: list[Jaxpr] = []
         self.types = _Types()
@@ -158,9 +161,10 @@ class _Module:
 class _Function:
     """Writes one function: the `Hlo` of the lowering rules."""
 
-    __slots__ = ("_constants", "_loc", "_module", "_n", "_name", "_types", "lines")
+    __slots__ = ("_constants", "_loc", "_mesh", "_module", "_n", "_name", "_types", "lines")
 
-    def __init__(self, module: _Module, name: str) -> None:
+    def __init__(self, module: _Module, name: str, mesh: Mesh = ()) -> None:
+        self._mesh = mesh
         self.lines: list[str] = []
         self._module = module
         self._types = module.types
@@ -223,6 +227,16 @@ class _Function:
     def call(self, body: Jaxpr, operands: Sequence[HloValue]) -> tuple[HloValue, ...]:
         """Call the function of a sub-program; see `fxad.ir.Hlo`."""
         return self.op("func.call", operands, body.out_avals, {"callee": self._module.name(body)})
+
+    @property
+    def mesh(self) -> tuple[tuple[str, int], ...]:
+        """The axes of the devices that run this function; see `fxad.ir.Hlo`."""
+        return self._mesh
+
+    def channel(self) -> int:
+        """A number for one collective; see `fxad.ir.Hlo`."""
+        self._module.channels += 1
+        return self._module.channels
 
     def host(self, call: Primitive) -> int:
         """The index of a host call; see `fxad.ir.Hlo`."""

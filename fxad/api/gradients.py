@@ -99,7 +99,8 @@ def _grad(program: Program[Any, Any], argnums: Argnums, has_aux: bool) -> Progra
     return out
 
 
-# `argnums` of a literal int, or a pair of them, is resolved by overloads; anything else gives Any.
+# `argnums` of a literal int, or a pair of them, is resolved by overloads; anything else gives Any. The overload of
+# `Program[P, Array]` is for a program whose parameters mypy does not know: `Program[..., Array]`.
 # fmt: off
 @overload
 def grad(f: Traced[Concatenate[A, P], Array], argnums: Literal[0] = 0, has_aux: Literal[False] = False) -> Program[Concatenate[A, P], A]: ...
@@ -111,6 +112,8 @@ def grad(f: Traced[Concatenate[A, B, C, P], Array], argnums: Literal[2], has_aux
 def grad(f: Traced[Concatenate[A, B, P], Array], argnums: tuple[Literal[0], Literal[1]], has_aux: Literal[False] = False) -> Program[Concatenate[A, B, P], tuple[A, B]]: ...
 @overload
 def grad(f: Traced[Concatenate[A, P], tuple[Array, X]], argnums: Literal[0] = 0, *, has_aux: Literal[True]) -> Program[Concatenate[A, P], tuple[A, X]]: ...
+@overload
+def grad(f: Program[P, Array], argnums: Literal[0] = 0, has_aux: Literal[False] = False) -> Program[P, Any]: ...
 @overload
 def grad(f: Program[P, Any], argnums: Argnums, has_aux: bool = False) -> Program[P, Any]: ...
 @overload
@@ -167,6 +170,8 @@ def value_and_grad(f: Traced[Concatenate[A, B, P], Array], argnums: tuple[Litera
 @overload
 def value_and_grad(f: Traced[Concatenate[A, P], tuple[Array, X]], argnums: Literal[0] = 0, *, has_aux: Literal[True]) -> Program[Concatenate[A, P], tuple[tuple[Array, X], A]]: ...
 @overload
+def value_and_grad(f: Program[P, Array], argnums: Literal[0] = 0, has_aux: Literal[False] = False) -> Program[P, tuple[Array, Any]]: ...
+@overload
 def value_and_grad(f: Program[P, Any], argnums: Argnums, has_aux: bool = False) -> Program[P, Any]: ...
 @overload
 def value_and_grad(f: Callable[Concatenate[A, P], Array], argnums: Literal[0] = 0, has_aux: Literal[False] = False) -> Callable[Concatenate[A, P], tuple[Array, A]]: ...
@@ -221,11 +226,11 @@ def _jacobian(what: str, program: Program[Any, Any], argnums: Argnums, has_aux: 
     jaxpr = make(program.jaxpr, wrt.mask, n_out)
     order = [n_all + i * n_wrt + k for i in range(n_out) for k in wrt.order]
     block = wrt.tree.unflatten(range(n_wrt))
-    found = tree.structure(out.unflatten([block] * n_out))
+    jacobian_tree = tree.structure(out.unflatten([block] * n_out))
     jaxpr = select_outs(jaxpr, [*order, *range(n_out, n_all)])
-    return program.replace(  # type: ignore[no-any-return]
+    return program.replace(  # type: ignore[no-any-return]  # the type of a Jacobian depends on trees
         transforms.dce(jaxpr),
-        out_tree=found if aux is None else tuple_structure(found, aux),
+        out_tree=jacobian_tree if aux is None else tuple_structure(jacobian_tree, aux),
         name=f"{what}_{program.name}",
     )
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, Final, ParamSpec, TypeVar, overload
 
-from fxad import transforms, tree
+from fxad import tree
 from fxad.api.lift import bind_static_arguments, check_function, check_no_statics
-from fxad.errors import ArgumentError, AxisError, ParameterError, ShapeError
+from fxad.errors import ArgumentError, AxisError, AxisNameError, ParameterError, ShapeError
 from fxad.ir import Aval
-from fxad.tracing.context import mapped_over
+from fxad.tracing.context import MappedAxis, mapped_over, new_axis
 from fxad.tracing.program import (
     Program,
     argument_path,
@@ -21,6 +21,7 @@ from fxad.tracing.program import (
     types_of,
 )
 from fxad.tracing.static_args import Argnames, Argnums, attach_declaration, static_arguments
+from fxad.transforms.vmap import vmap_named
 from fxad.tree import Structure
 
 P = ParamSpec("P")
@@ -30,7 +31,9 @@ Axes = Any  # an int, None, or a tree prefix of them
 
 
 @overload
-def vmap(f: Program[P, R], in_axes: Axes = 0, out_axes: Axes = 0, *, axis_size: int) -> Program[P, R]: ...
+def vmap(
+    f: Program[P, R], in_axes: Axes = 0, out_axes: Axes = 0, *, axis_size: int, axis_name: str | None = None
+) -> Program[P, R]: ...
 @overload
 def vmap(
     f: Callable[P, R],
@@ -38,6 +41,7 @@ def vmap(
     out_axes: Axes = 0,
     *,
     axis_size: int | None = None,
+    axis_name: str | None = None,
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
 ) -> Callable[P, R]: ...
@@ -47,6 +51,7 @@ def vmap(
     out_axes: Axes = 0,
     *,
     axis_size: int | None = None,
+    axis_name: str | None = None,
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
 ) -> Any:
@@ -57,12 +62,15 @@ def vmap(
     is a prefix of the results; None requires a result that does not vary. `axis_size` is the number of examples. A
     program needs it; for a callable it is read from the arguments.
 
+    `axis_name` names the axis for collectives in `f`, such as `lax.psum(x, "i")`. They become operations on the stack.
+
     Static arguments, by number or by name, are hashable values, given to `f` as they are, besides those that `f` declares
     itself. They have entries in `in_axes`, None or an int, which mean nothing.
 
     Law:    equals the stack of results for each index; identity, composition; commutes with jvp and grad.
     Cost:   no loop: each equation once, over the stack.
-    Raises: AxisError, ShapeError, TreeError, ArgumentError naming the argument's path.
+    Raises: AxisError, ShapeError, TreeError, ArgumentError naming the argument's path; AxisNameError for a name in use,
+            and for collectives that some examples only reach.
     """
     if isinstance(f, Program):
         check_no_statics("vmap", f, static_argnums, static_argnames)
@@ -71,7 +79,7 @@ def vmap(
                 f"vmap: {f.name} is a Program over one example, so the number of examples must be given",
                 remedy="vmap(program, axis_size=n)",
             )
-        return _vmap(f, in_axes, out_axes, axis_size)
+        return _vmap(f, in_axes, out_axes, axis_size, axis_name)
     check_function("vmap", f)
     name, names = function_name(f), parameter_names(f)
     statics = static_arguments(f"vmap of {name}", f, static_argnums, static_argnames)
@@ -82,22 +90,30 @@ def vmap(
         leaves, in_tree = tree.flatten((args, kwargs))
         avals = types_of(f"vmap of {name}", f, leaves, in_tree)
         paths = [argument_path(a, names) for a in in_tree.accessors()]
-        axes = _axes(in_axes, in_tree, f"vmap of {name}: in_axes")
+        axes = _flatten_axes(in_axes, in_tree, f"vmap of {name}: in_axes")
         dims = [
-            _normal(d, a.ndim, f"vmap of {name}: argument {p}", _IN) for d, a, p in zip(axes, avals, paths, strict=True)
+            _normalize_dim(d, a.ndim, f"vmap of {name}: argument {p}", _IN)
+            for d, a, p in zip(axes, avals, paths, strict=True)
         ]
-        size = _size(name, axis_size, avals, dims, paths)
-        single = [a if d is None else _without(a, d) for a, d in zip(avals, dims, strict=True)]
-        with mapped_over(size):
+        size = _infer_size(name, axis_size, avals, dims, paths)
+        single = [a if d is None else _without_axis(a, d) for a, d in zip(avals, dims, strict=True)]
+        axis = new_axis(f"vmap of {name}", axis_name, size)
+        with mapped_over(axis):
             program = trace_tree(g, in_tree, single, name, names)
-        return _mapped(program, dims, out_axes, size)(*args, **kwargs)
+        return _vmap_program(program, dims, out_axes, axis)(*args, **kwargs)
 
     mapped.__name__ = f"vmap_{name}"
 
     def declare(numbers: Sequence[int], names: Sequence[str]) -> Callable[..., Any]:
         again: Any = vmap
         made: Callable[..., Any] = again(
-            f, in_axes, out_axes, axis_size=axis_size, static_argnums=numbers, static_argnames=names
+            f,
+            in_axes,
+            out_axes,
+            axis_size=axis_size,
+            axis_name=axis_name,
+            static_argnums=numbers,
+            static_argnames=names,
         )
         return made
 
@@ -113,7 +129,7 @@ def _is_axis(x: object) -> bool:
     return x is None or (isinstance(x, int) and not isinstance(x, bool))
 
 
-def _axes(in_axes: Axes, in_tree: Structure, what: str) -> list[int | None]:
+def _flatten_axes(in_axes: Axes, in_tree: Structure, what: str) -> list[int | None]:
     args, kwargs = in_tree.children()
     prefix = tuple(in_axes) if isinstance(in_axes, list) else in_axes
     if isinstance(prefix, tuple) and len(prefix) != args.num_children:
@@ -124,7 +140,7 @@ def _axes(in_axes: Axes, in_tree: Structure, what: str) -> list[int | None]:
     return [*tree.broadcast_prefix(prefix, args, what, _is_axis), *[0] * kwargs.num_leaves]
 
 
-def _normal(dim: int | None, ndim: int, what: str, remedy: str) -> int | None:
+def _normalize_dim(dim: int | None, ndim: int, what: str, remedy: str) -> int | None:
     if dim is None:
         return None
     if not -ndim <= dim < ndim:
@@ -140,11 +156,13 @@ def _check_size(name: str, size: int) -> None:
         )
 
 
-def _without(aval: Aval, dim: int) -> Aval:
+def _without_axis(aval: Aval, dim: int) -> Aval:
     return aval.with_shape((*aval.shape[:dim], *aval.shape[dim + 1 :]))
 
 
-def _size(name: str, given: int | None, avals: Sequence[Aval], dims: Sequence[int | None], paths: Sequence[str]) -> int:
+def _infer_size(
+    name: str, given: int | None, avals: Sequence[Aval], dims: Sequence[int | None], paths: Sequence[str]
+) -> int:
     size, first = given, "axis_size"
     if size is not None:
         _check_size(name, size)
@@ -164,34 +182,46 @@ def _size(name: str, given: int | None, avals: Sequence[Aval], dims: Sequence[in
     return size
 
 
-def _vmap(program: Program[Any, Any], in_axes: Axes, out_axes: Axes, size: int) -> Program[Any, Any]:
+def _vmap(program: Program[Any, Any], in_axes: Axes, out_axes: Axes, size: int, name: str | None) -> Program[Any, Any]:
     what = f"vmap of {program.name}: in_axes"
-    axes = _axes(in_axes, program.in_tree, what)
+    axes = _flatten_axes(in_axes, program.in_tree, what)
     _check_size(program.name, size)
     # in_axes are axes of the stacked argument, which has the mapped axis too
     dims = [
-        _normal(d, a.ndim + 1, f"vmap of {program.name}: argument {p}", _IN)
+        _normalize_dim(d, a.ndim + 1, f"vmap of {program.name}: argument {p}", _IN)
         for d, a, p in zip(axes, program.in_avals, program.paths, strict=True)
     ]
-    return _mapped(program, dims, out_axes, size)
+    axis = MappedAxis(size, name) if name is None else new_axis(f"vmap of {program.name}", name, size)
+    known = dict(program.jaxpr.free_axes).get(name or "", size)
+    if known != size:
+        raise AxisNameError(
+            f"vmap of {program.name}: axis_size is {size}, the program was traced with axis {name!r} of size {known}",
+            remedy=f"trace it with axis_env={{{name!r}: {size}}}, or map over {known} examples",
+        )
+    return _vmap_program(program, dims, out_axes, axis)
 
 
-def _mapped(program: Program[Any, Any], dims: Sequence[int | None], out_axes: Axes, size: int) -> Program[Any, Any]:
+def _vmap_program(
+    program: Program[Any, Any], dims: Sequence[int | None], out_axes: Axes, axis: MappedAxis
+) -> Program[Any, Any]:
     what = f"vmap of {program.name}"
     axes = tree.broadcast_prefix(out_axes, program.out_tree, f"{what}: out_axes", _is_axis)
     paths = tree.paths(program.out_tree, "result")
     out_dims = tuple(
-        [_normal(d, a.ndim + 1, f"{what}: {p}", _OUT) for d, a, p in zip(axes, program.out_avals, paths, strict=True)]
+        [
+            _normalize_dim(d, a.ndim + 1, f"{what}: {p}", _OUT)
+            for d, a, p in zip(axes, program.out_avals, paths, strict=True)
+        ]
     )
     in_dims = (*[None] * len(program.bound), *dims)
     if None in out_dims:
-        _, found = transforms.vmap(program.jaxpr, size, in_dims)
-        for p, wanted, d in zip(paths, out_dims, found, strict=True):
+        _, result_dims = vmap_named(program.jaxpr, axis.size, axis.name, in_dims)
+        for p, wanted, d in zip(paths, out_dims, result_dims, strict=True):
             if wanted is None and d is not None:
                 raise ShapeError(
                     f"{what}: {p} varies with the mapped arguments, but its out_axes is None",
                     remedy="give the axis at which its values are to be stacked",
                 )
-    jaxpr, _ = transforms.vmap(program.jaxpr, size, in_dims, out_dims)
+    jaxpr, _ = vmap_named(program.jaxpr, axis.size, axis.name, in_dims, out_dims)
     out: Program[Any, Any] = program.replace(jaxpr, name=f"vmap_{program.name}")
     return out

@@ -48,6 +48,13 @@ class Hlo(Protocol):
     def constant(self, lit: Lit) -> HloValue:
         """A splat constant; one operation per distinct literal in a function."""
 
+    @property
+    def mesh(self) -> tuple[tuple[str, int], ...]:
+        """The axes of the devices that run this function, with their sizes, the first one slowest."""
+
+    def channel(self) -> int:
+        """A number for one collective; each collective of a module has another."""
+
     def host(self, call: Primitive) -> int:
         """The index of a host call among the callbacks of the module."""
 

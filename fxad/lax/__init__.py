@@ -151,6 +151,19 @@ if TYPE_CHECKING:
         scatter_sub,
     )
     from fxad.lax.linear import linear_call
+    from fxad.lax.parallel import (
+        all_gather,
+        all_to_all,
+        axis_index,
+        axis_size,
+        pmax,
+        pmean,
+        pmin,
+        ppermute,
+        pshuffle,
+        psum,
+        psum_scatter,
+    )
     from fxad.lax.reductions import (
         argmax,
         argmin,
@@ -254,6 +267,9 @@ else:
                 "scatter_max scatter_min scatter_mul scatter_sub"
             ),
             "fxad.lax.linear": "linear_call",
+            "fxad.lax.parallel": (
+                "all_gather all_to_all axis_index axis_size pmax pmean pmin ppermute pshuffle psum psum_scatter"
+            ),
             "fxad.lax.reductions": (
                 "argmax argmin batch_matmul dot dot_general reduce_and reduce_max reduce_min reduce_or "
                 "reduce_prod reduce_sum reduce_xor"
@@ -277,22 +293,23 @@ else:
 
 __all__ = [
     "Breakdown", "ConvDimensionNumbers", "Convergence", "FftType", "GatherDimensionNumbers",
-    "ScatterDimensionNumbers", "abs", "acos", "acosh", "add", "argmax", "argmin", "asin", "asinh",
-    "associative_scan", "atan", "atan2", "atanh", "batch_matmul", "bessel_i0e", "bessel_i1e", "betainc",
-    "betaln", "bicgstab", "bitcast_convert_type", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor",
-    "broadcast", "broadcast_in_dim", "broadcasted_iota", "cbrt", "ceil", "cg", "checkpoint_name",
-    "checkpointed_scan", "clamp", "clz", "complex", "concatenate", "cond", "conj", "conv",
-    "conv_dimension_numbers", "conv_general_dilated", "conv_general_dilated_patches", "conv_transpose",
-    "conv_with_general_padding", "convert_element_type", "cos", "cosh", "cumlogsumexp", "cummax", "cummin",
-    "cumprod", "cumsum", "custom_fixed_point", "custom_linear_solve", "custom_minimize", "custom_root",
-    "digamma", "div", "dot", "dot_general", "dynamic_index_in_dim", "dynamic_slice", "dynamic_slice_in_dim",
-    "dynamic_update_index_in_dim", "dynamic_update_slice", "dynamic_update_slice_in_dim", "entr", "eq", "erf",
-    "erf_inv", "erfc", "exp", "exp2", "expand_dims", "expit", "expm1", "fft", "fixed_point_iteration",
-    "floor", "fori_loop", "full", "full_like", "gather", "ge", "gmres", "gt", "i0", "i1", "igamma",
-    "igamma_grad_a", "igammac", "imag", "index_in_dim", "integer_pow", "iota", "is_finite", "le", "lgamma",
-    "linalg", "linear_call", "linear_recurrence", "log", "log1p", "log_ndtr", "logistic", "logit", "lt",
-    "map", "max", "min", "mul", "multigammaln", "ndtr", "ndtri", "ne", "neg", "nextafter",
-    "optimization_barrier", "pad", "padtype_to_pads", "polygamma", "population_count", "pow",
+    "ScatterDimensionNumbers", "abs", "acos", "acosh", "add", "all_gather", "all_to_all", "argmax", "argmin",
+    "asin", "asinh", "associative_scan", "atan", "atan2", "atanh", "axis_index", "axis_size", "batch_matmul",
+    "bessel_i0e", "bessel_i1e", "betainc", "betaln", "bicgstab", "bitcast_convert_type", "bitwise_and",
+    "bitwise_not", "bitwise_or", "bitwise_xor", "broadcast", "broadcast_in_dim", "broadcasted_iota", "cbrt",
+    "ceil", "cg", "checkpoint_name", "checkpointed_scan", "clamp", "clz", "complex", "concatenate", "cond",
+    "conj", "conv", "conv_dimension_numbers", "conv_general_dilated", "conv_general_dilated_patches",
+    "conv_transpose", "conv_with_general_padding", "convert_element_type", "cos", "cosh", "cumlogsumexp",
+    "cummax", "cummin", "cumprod", "cumsum", "custom_fixed_point", "custom_linear_solve", "custom_minimize",
+    "custom_root", "digamma", "div", "dot", "dot_general", "dynamic_index_in_dim", "dynamic_slice",
+    "dynamic_slice_in_dim", "dynamic_update_index_in_dim", "dynamic_update_slice",
+    "dynamic_update_slice_in_dim", "entr", "eq", "erf", "erf_inv", "erfc", "exp", "exp2", "expand_dims",
+    "expit", "expm1", "fft", "fixed_point_iteration", "floor", "fori_loop", "full", "full_like", "gather",
+    "ge", "gmres", "gt", "i0", "i1", "igamma", "igamma_grad_a", "igammac", "imag", "index_in_dim",
+    "integer_pow", "iota", "is_finite", "le", "lgamma", "linalg", "linear_call", "linear_recurrence", "log",
+    "log1p", "log_ndtr", "logistic", "logit", "lt", "map", "max", "min", "mul", "multigammaln", "ndtr",
+    "ndtri", "ne", "neg", "nextafter", "optimization_barrier", "pad", "padtype_to_pads", "pmax", "pmean",
+    "pmin", "polygamma", "population_count", "pow", "ppermute", "pshuffle", "psum", "psum_scatter",
     "random_gamma_grad", "real", "reciprocal", "reduce", "reduce_and", "reduce_max", "reduce_min",
     "reduce_or", "reduce_precision", "reduce_prod", "reduce_sum", "reduce_window", "reduce_xor",
     "regularized_incomplete_beta", "rem", "reshape", "rev", "round", "rsqrt", "scan", "scatter",

@@ -22,6 +22,7 @@ from fxad.ir import (
     Aval,
     BatchCtx,
     Cotangent,
+    Dims,
     Eqn,
     Hole,
     Jaxpr,
@@ -50,7 +51,7 @@ from fxad.primitives.control.call import Call, check_operands, layout_with_rules
 from fxad.primitives.control.effects import without_checks, without_effects
 from fxad.primitives.custom_again import Batched, Reads, Ruled, Stacks, free_levels, knowing, unfolded
 from fxad.primitives.custom_rule import Given, without_operands
-from fxad.primitives.linear_call import Dims, LinearCall, batch_adjoint, check_body_type
+from fxad.primitives.linear_call import LinearCall, batch_adjoint, check_body_type
 from fxad.primitives.linearity import is_linear, is_zero
 from fxad.primitives.shape import broadcast_to_axis
 

@@ -10,10 +10,9 @@ from fxad.core.builder import Builder, rewrite
 from fxad.core.dce import prune
 from fxad.core.memo import by_value
 from fxad.core.stack import with_enough_stack
-from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Primitive
+from fxad.ir import Atom, Dims, Eqn, HigherOrder, Jaxpr, Primitive
 from fxad.primitives.control.bodies import with_operands
 from fxad.primitives.control.call import Applied
-from fxad.primitives.linear_call import Dims
 
 # What became of a call, one time after the other: it was batched, (size, in_dims, out_dims); or it lost what is dead,
 # (-1, operands, results), where None stands for one that is gone.

@@ -8,6 +8,7 @@ from fxad.ir import Primitive
 from fxad.primitives.argmax import ARGMAX
 from fxad.primitives.barrier import BARRIER
 from fxad.primitives.check import CHECKING
+from fxad.primitives.collectives import COLLECTIVES
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.cond import Cond
 from fxad.primitives.control.remat import Remat
@@ -79,4 +80,5 @@ ALL: Final[tuple[type[Primitive], ...]] = (
     *IMPLICIT,
     *CHECKING,
     *HOST_CALLS,
+    *COLLECTIVES,
 )

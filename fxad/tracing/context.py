@@ -1,8 +1,9 @@
-"""The transformations around a function while it is traced: sizes of mapped axes, and the order of differentiation.
+"""The transformations around a function while it is traced: mapped axes, and the order of differentiation.
 
 Shapes are static, so a function that depends on the batch size (a custom batching rule) is traced for the sizes of the
-enclosing mapped axes. A rule that calls functions with rules is traced to the depth of the enclosing derivatives. A
-cache of traces uses `watching` to find out if a trace depends on these transformations.
+enclosing mapped axes, and a collective needs the size of its axis. A rule that calls functions with rules is traced to
+the depth of the enclosing derivatives. A cache of traces uses `watching` to find out if a trace depends on these
+transformations.
 """
 
 from __future__ import annotations
@@ -13,29 +14,77 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias, TypeVar, cast, final
 
 from fxad.core.frames import Scoped
+from fxad.errors import ArgumentError, AxisNameError, described
 
 T = TypeVar("T")
 
-Surroundings: TypeAlias = tuple[tuple[int, ...], int]
+
+@final
+@dataclass(frozen=True, slots=True)
+class MappedAxis:
+    """An axis of a map around a trace. `name` is that of collectives, or None; `stacked`: `vmap` makes it an axis of
+    arrays, as opposed to an axis of devices."""
+
+    size: int
+    name: str | None = None
+    stacked: bool = True
+
+
+Surroundings: TypeAlias = tuple[tuple[MappedAxis, ...], int]
 
 
 @final
 @dataclass(slots=True)
 class Watch:
-    """`asked`: the trace read the sizes or the order. `inside`: the trace belongs to an enclosing rule."""
+    """`asked`: the trace read the axes or the order. `inside`: the trace belongs to an enclosing rule."""
 
     asked: bool = False
     inside: bool = False
 
 
-_sizes: Final[Scoped[tuple[int, ...]]] = Scoped("fxad_mapped_sizes", ())
+_axes: Final[Scoped[tuple[MappedAxis, ...]]] = Scoped("fxad_mapped_axes", ())
 _orders: Final = Scoped("fxad_orders", 0)
 _watch: Final[Scoped[Watch | None]] = Scoped("fxad_watch", None)
 
 
-def mapped_over(size: int) -> AbstractContextManager[None]:
-    """A block whose traces are mapped over an axis of this size."""
-    return _sizes((*_sizes.get(), size))
+def mapped_over(*axes: MappedAxis) -> AbstractContextManager[None]:
+    """A block whose traces are mapped over these axes, besides those around it."""
+    return _axes((*_axes.get(), *axes))
+
+
+def new_axis(what: str, name: object, size: int, *, stacked: bool = True) -> MappedAxis:
+    """The axis of a map. Raises: ArgumentError for a name that is not a string, AxisNameError for one in use."""
+    if name is None:
+        return MappedAxis(size, None, stacked)
+    if not isinstance(name, str) or not name:
+        raise ArgumentError(f"{what}: axis_name is {described(name)}: {name!r:.60}", remedy="name the axis by a string")
+    if name in [axis.name for axis in _axes.get()]:
+        raise AxisNameError(
+            f"{what}: axis name {name!r} is in use by a map around it", remedy="give each of nested maps its own name"
+        )
+    return MappedAxis(size, str.__str__(name), stacked)
+
+
+def size_of_axis(what: str, name: object) -> int:
+    """The size of a named axis in scope. Records that the trace depends on it.
+
+    Raises: AxisNameError for an axis that no map around binds, ArgumentError for a name that is not a string.
+    """
+    if not isinstance(name, str):
+        raise ArgumentError(
+            f"{what}: an axis name is a string, got {described(name)}: {name!r:.60}",
+            remedy="give a name, or a tuple of names",
+        )
+    ask()
+    known = {axis.name: axis.size for axis in _axes.get() if axis.name is not None}
+    if name not in known:
+        bound = ", ".join(map(repr, known)) or "none"
+        raise AxisNameError(
+            f"{what}: no map around binds axis {name!r}; axes in scope: {bound}",
+            remedy=f"name the axis of a map: vmap(f, axis_name={name!r}), or give its size to trace: "
+            f"trace(f, x, axis_env={{{name!r}: 8}})",
+        )
+    return known[name]
 
 
 def differentiated(times: int = 1) -> AbstractContextManager[None]:
@@ -44,8 +93,8 @@ def differentiated(times: int = 1) -> AbstractContextManager[None]:
 
 
 def surroundings() -> Surroundings:
-    """The sizes of all enclosing mapped axes, outermost first, and the order of differentiation."""
-    return _sizes.get(), _orders.get()
+    """The enclosing mapped axes, outermost first, and the order of differentiation."""
+    return _axes.get(), _orders.get()
 
 
 def ask() -> None:
@@ -56,9 +105,9 @@ def ask() -> None:
 
 
 def ask_sizes() -> tuple[int, ...]:
-    """The sizes of all enclosing mapped axes. Records that the trace depends on them."""
+    """The sizes of all enclosing axes of `vmap`. Records that the trace depends on them."""
     ask()
-    return _sizes.get()
+    return tuple([axis.size for axis in _axes.get() if axis.stacked])
 
 
 def ask_orders() -> int:

@@ -7,10 +7,10 @@ The types keep the user's signature: `trace(f, ...)` of `f: (Params, Array) -> A
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import field
 from types import MappingProxyType
-from typing import Any, Final, Generic, ParamSpec, Protocol, TypeVar, cast, final, overload
+from typing import Any, Final, Generic, ParamSpec, Protocol, TypeAlias, TypeVar, cast, final, overload
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError, TreeEr
 from fxad.ir import Aval, Jaxpr
 from fxad.operations import promotion
 from fxad.tracing.array import Array, aval_of, binder
+from fxad.tracing.context import MappedAxis, mapped_over, new_axis
 from fxad.tracing.static_args import Argnames, static_arguments
 from fxad.tracing.tracer import line_of_traceback, trace_flat
 from fxad.transforms.specialize import specialize
@@ -189,16 +190,25 @@ def spec_of(value: object, what: str) -> Aval:
     return value.aval if isinstance(value, Spec) else aval_of(value, what)
 
 
+AxisEnv: TypeAlias = Mapping[str, int]  # names and sizes of axes
+_NO_AXES: Final[AxisEnv] = MappingProxyType({})
+
+
 @overload
-def trace(f: Callable[..., R], /, *args: object, static_argnames: Argnames, **kwargs: object) -> Program[..., R]: ...
+def trace(
+    f: Callable[..., R], /, *args: object, static_argnames: Argnames, axis_env: AxisEnv = ..., **kwargs: object
+) -> Program[..., R]: ...
 @overload
-def trace(f: Callable[P, R], /, *args: object, **kwargs: object) -> Program[P, R]: ...
-def trace(f: Callable[..., Any], /, *args: object, static_argnames: Any = (), **kwargs: object) -> Any:
+def trace(f: Callable[P, R], /, *args: object, axis_env: AxisEnv = ..., **kwargs: object) -> Program[P, R]: ...
+def trace(
+    f: Callable[..., Any], /, *args: object, static_argnames: Any = (), axis_env: AxisEnv = _NO_AXES, **kwargs: object
+) -> Any:
     """Trace a function into a program, from example values or `Spec`s; pytrees of either.
 
     Arrays that `f` closes over become bound operands; Python scalars in it are literals. The arguments named in
     `static_argnames` are given to `f` as they are, hashable values: the program is made for them, and takes the others;
-    so are those that `f` declares itself, as `jit(g, static_argnums=0)`.
+    so are those that `f` declares itself, as `jit(g, static_argnums=0)`. `axis_env` gives the sizes of named axes, as
+    in `{"i": 8}`: collectives in `f` may name them, and a later map of the program binds them.
 
     Law:    equal functions on equal types give equal jaxprs: `trace(f, x).jaxpr is trace(f, y).jaxpr`.
     Cost:   one run of `f` on tracers.
@@ -214,7 +224,24 @@ def trace(f: Callable[..., Any], /, *args: object, static_argnames: Any = (), **
     names = parameter_names(f)
     leaves, in_tree = tree.flatten((args, kwargs))
     avals = types_of(f"trace of {name}", f, leaves, in_tree)
-    return trace_tree(f, in_tree, avals, name, names)
+    if not axis_env:
+        return trace_tree(f, in_tree, avals, name, names)
+    with mapped_over(*_axes_of(f"trace of {name}", axis_env)):
+        return trace_tree(f, in_tree, avals, name, names)
+
+
+def _axes_of(what: str, axis_env: object) -> list[MappedAxis]:
+    """The axes of an `axis_env`. Raises: ArgumentError, AxisNameError."""
+    if not isinstance(axis_env, Mapping):
+        raise ArgumentError(
+            f"{what}: axis_env is {described(axis_env)}: {axis_env!r:.60}", remedy='give a dict, as in {"i": 8}'
+        )
+    for name, size in axis_env.items():
+        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+            raise ArgumentError(
+                f"{what}: axis_env[{name!r}] is {size!r:.60}, not a size", remedy="give each axis an int from 1 on"
+            )
+    return [new_axis(what, name, size) for name, size in axis_env.items()]
 
 
 def types_of(what: str, f: object, leaves: Sequence[object], in_tree: Structure) -> tuple[Aval, ...]:

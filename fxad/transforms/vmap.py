@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fxad.core.builder import Builder
 from fxad.core.memo import by_value
-from fxad.errors import FxadError, ShapeError
-from fxad.ir import Atom, Aval, Jaxpr, source_location
+from fxad.errors import AxisNameError, FxadError, ShapeError
+from fxad.ir import Atom, Aval, Eqn, FreeAxes, Jaxpr, source_location
 from fxad.primitives.shape import broadcast_to_axis
 from fxad.transforms.locate import describe
 
@@ -15,40 +17,72 @@ Dim = int | None
 class BatchedCtx(Builder):
     """The `BatchCtx`: the builder of the batched program. It batches bodies by value."""
 
-    __slots__ = ("_size",)
+    __slots__ = ("_axis", "_size")
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, axis: str | None = None) -> None:
         super().__init__()
         self._size = size
+        self._axis = axis
 
     @property
     def size(self) -> int:
         return self._size
 
+    @property
+    def axis(self) -> str | None:
+        return self._axis
+
     def recur(
         self, body: Jaxpr, in_dims: tuple[Dim, ...], out_dims: tuple[Dim, ...] | None = None
     ) -> tuple[Jaxpr, tuple[Dim, ...]]:
-        return vmap(body, self._size, in_dims, out_dims)
+        return vmap_named(body, self._size, self._axis, in_dims, out_dims)
 
     def batched(self, body: Jaxpr, size: int, in_dims: tuple[Dim, ...], out_dims: tuple[Dim, ...]) -> Jaxpr:
         return over_stack(body, size, in_dims, out_dims)
 
 
+def vmap_named(
+    jaxpr: Jaxpr,
+    size: int,
+    axis: str | None,
+    in_dims: tuple[Dim, ...],
+    out_dims: tuple[Dim, ...] | None = None,
+) -> tuple[Jaxpr, tuple[Dim, ...]]:
+    """`vmap` over an axis that may have a name: collectives over it become operations on the stack.
+
+    Law:    the program does not contain the name.
+    Raises: AxisNameError for another size, and for bodies with collectives over the axis that run for some indices
+            only.
+    """
+    if axis is None or not mentions(jaxpr.free_axes, axis):
+        return vmap(jaxpr, size, in_dims, out_dims)
+    return vmap(jaxpr, size, in_dims, out_dims, axis)
+
+
+def mentions(axes: FreeAxes, name: str) -> bool:
+    """Returns True if a named axis is among free ones."""
+    return any([name == free for free, _ in axes])
+
+
 @by_value
 def vmap(
-    jaxpr: Jaxpr, size: int, in_dims: tuple[Dim, ...], out_dims: tuple[Dim, ...] | None = None
+    jaxpr: Jaxpr,
+    size: int,
+    in_dims: tuple[Dim, ...],
+    out_dims: tuple[Dim, ...] | None = None,
+    axis: str | None = None,
 ) -> tuple[Jaxpr, tuple[Dim, ...]]:
     """Maps a program over a new axis of length `size`. Returns the program and the batch axis of each result.
 
     `in_dims[i]` is the batch axis of operand i; None means that the operand is not mapped. `out_dims` gives the batch
     axis of each result. Without `out_dims` the batching rules choose the axis, and a result that depends on no mapped
-    operand has none.
+    operand has none. `axis` names the axis for collectives of the program; use `vmap_named` for it.
 
     Law:    equals the stack of the results for each index; vmap of vmap commutes up to the order of axes.
     Cost:   one pass; an equation that depends on no mapped operand is not batched.
     Raises: ShapeError when `out_dims` is None for a result that depends on a mapped operand.
     """
-    b = BatchedCtx(size)
+    b = BatchedCtx(size, axis)
     dims: dict[Atom, int] = {}
     env: dict[Atom, Atom] = {}
     for v, d in zip(jaxpr.ins, in_dims, strict=True):
@@ -59,12 +93,15 @@ def vmap(
     for eqn in jaxpr.eqns:
         args = tuple([get(a, a) for a in eqn.ins])
         where = tuple([dim(a) for a in eqn.ins])
-        if where.count(None) == len(where):
+        if where.count(None) == len(where) and (axis is None or not mentions(eqn.prim.free_axes, axis)):
             env.update(zip(eqn.outs, b.copy(eqn, args), strict=True))
             continue
         b.source = eqn.source
+        start = len(b.eqns)
         try:
             outs, at = eqn.prim.batch(b, args, where)
+            if axis is not None:
+                _check_bound(b.eqns[start:], axis, eqn)
         except FxadError as e:
             raise e.located(equation=describe(eqn), where=str(source_location(eqn.source) or ""))
         for v, out, d in zip(eqn.outs, outs, at, strict=True):
@@ -79,6 +116,16 @@ def vmap(
         )
         found = out_dims
     return b.build(outs, f"vmap_{jaxpr.name}"), found
+
+
+def _check_bound(eqns: Sequence[Eqn], axis: str, was: Eqn) -> None:
+    """Checks that a batching rule left no collective over the axis. Raises: AxisNameError."""
+    if any([mentions(e.prim.free_axes, axis) for e in eqns]):
+        raise AxisNameError(
+            f"vmap: {was.prim.name} applies its bodies to one example after the other, and they have collectives over"
+            f" axis {axis!r}, which need all examples at once",
+            remedy="move the collective out of the body, or make what the body depends on the same for all examples",
+        )
 
 
 def _stacked(aval: Aval, size: int, dim: int) -> Aval:

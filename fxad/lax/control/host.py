@@ -10,7 +10,7 @@ import string
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
-from typing import Any, Final, TypeVar, final
+from typing import Any, Final, TypeVar, final, overload
 
 import numpy as np
 
@@ -22,17 +22,34 @@ from fxad.lax.placement import place_like_operands
 from fxad.primitives.host_call import IO, ORDERED, PURE, HostCall
 from fxad.tracing.array import Array, asarray, aval_of, binder
 from fxad.tracing.context import same_again
-from fxad.tracing.program import function_name
+from fxad.tracing.program import Spec, function_name
 from fxad.tracing.tracer import active_trace
 
+K = TypeVar("K")
 R = TypeVar("R")
 
 _METHODS: Final = {"sequential": False, "broadcast_all": True}.get
 
 
+# A `Spec` stands for an Array, also in the usual containers. Any other tree, such as one of examples, has the type of
+# the results.
+# fmt: off
+@overload
+def pure_callback(f: Callable[..., object], result_types: Spec, /, *args: object, vmap_method: str = "sequential", **kwargs: object) -> Array: ...
+@overload
+def pure_callback(f: Callable[..., object], result_types: tuple[Spec, Spec], /, *args: object, vmap_method: str = "sequential", **kwargs: object) -> tuple[Array, Array]: ...
+@overload
+def pure_callback(f: Callable[..., object], result_types: tuple[Spec, ...], /, *args: object, vmap_method: str = "sequential", **kwargs: object) -> tuple[Array, ...]: ...
+@overload
+def pure_callback(f: Callable[..., object], result_types: list[Spec], /, *args: object, vmap_method: str = "sequential", **kwargs: object) -> list[Array]: ...
+@overload
+def pure_callback(f: Callable[..., object], result_types: dict[K, Spec], /, *args: object, vmap_method: str = "sequential", **kwargs: object) -> dict[K, Array]: ...
+@overload
+def pure_callback(f: Callable[..., object], result_types: R, /, *args: object, vmap_method: str = "sequential", **kwargs: object) -> R: ...
+# fmt: on
 def pure_callback(
-    f: Callable[..., object], result_types: R, /, *args: object, vmap_method: str = "sequential", **kwargs: object
-) -> R:
+    f: Callable[..., object], result_types: Any, /, *args: object, vmap_method: str = "sequential", **kwargs: object
+) -> Any:
     """The results of a Python function of NumPy arrays, inside a program. For computations that only the host can do.
 
     `result_types` is a tree of `Spec`s (or anything with `shape` and `dtype`): the types of the results of `f`. Under
@@ -53,9 +70,24 @@ def pure_callback(
     return _bind_host_call("pure_callback", f, result_types, args, kwargs, PURE, whole)
 
 
+# As for `pure_callback`.
+# fmt: off
+@overload
+def io_callback(f: Callable[..., object], result_types: Spec, /, *args: object, ordered: bool = False, **kwargs: object) -> Array: ...
+@overload
+def io_callback(f: Callable[..., object], result_types: tuple[Spec, Spec], /, *args: object, ordered: bool = False, **kwargs: object) -> tuple[Array, Array]: ...
+@overload
+def io_callback(f: Callable[..., object], result_types: tuple[Spec, ...], /, *args: object, ordered: bool = False, **kwargs: object) -> tuple[Array, ...]: ...
+@overload
+def io_callback(f: Callable[..., object], result_types: list[Spec], /, *args: object, ordered: bool = False, **kwargs: object) -> list[Array]: ...
+@overload
+def io_callback(f: Callable[..., object], result_types: dict[K, Spec], /, *args: object, ordered: bool = False, **kwargs: object) -> dict[K, Array]: ...
+@overload
+def io_callback(f: Callable[..., object], result_types: R, /, *args: object, ordered: bool = False, **kwargs: object) -> R: ...
+# fmt: on
 def io_callback(
-    f: Callable[..., object], result_types: R, /, *args: object, ordered: bool = False, **kwargs: object
-) -> R:
+    f: Callable[..., object], result_types: Any, /, *args: object, ordered: bool = False, **kwargs: object
+) -> Any:
     """The results of a Python function with side effects: it is called each time that this equation runs.
 
     `result_types` is as in `pure_callback`, or None for no results. Calls with `ordered` happen in program order, also
@@ -129,9 +161,9 @@ def try_format(what: str, fmt: str, args: tuple[object, ...], kwargs: dict[str, 
         aval = aval_of(x, what)
         return np.broadcast_to(np.zeros((), aval.dtype), aval.shape)  # takes no memory for any shape
 
-    given, named = tree.map(blank, (args, kwargs))
+    positional, named = tree.map(blank, (args, kwargs))
     try:
-        format_values(fmt, given, named)
+        format_values(fmt, positional, named)
     except (AttributeError, LookupError, TypeError, ValueError) as e:
         raise ArgumentError(
             f"{what}: {fmt!r:.60} does not format these values: {e}",
@@ -153,8 +185,8 @@ def check_format(what: str, fmt: object, n: int, kwargs: dict[str, object]) -> N
     wanted = max([names.count(""), *[int(k) + 1 for k in names if k.isdecimal()]])
     missing = sorted({k for k in names if k and not k.isdecimal()} ^ {*kwargs})
     if wanted != n or missing:
-        given = f"{wanted} values, {n} were given" if wanted != n else f"other names: {', '.join(missing)}"
-        raise ArgumentError(f"{what}: {fmt!r:.60} takes {given}", remedy="each value has a field, {} or {name}")
+        difference = f"{wanted} values, {n} were given" if wanted != n else f"other names: {', '.join(missing)}"
+        raise ArgumentError(f"{what}: {fmt!r:.60} takes {difference}", remedy="each value has a field, {} or {name}")
 
 
 def _bind_host_call(
@@ -191,8 +223,8 @@ def _bind_host_call(
     prim = HostCall(function_name(f), results, effect, whole=whole)
     outs: Sequence[Array]
     if active_trace() is None:
-        made = [asarray(x) for x in prim.impl(np.asarray(holder), *[np.asarray(asarray(x)) for x in leaves])]
-        outs = place_like_operands(what, leaves, made)
+        outputs = [asarray(x) for x in prim.impl(np.asarray(holder), *[np.asarray(asarray(x)) for x in leaves])]
+        outs = place_like_operands(what, leaves, outputs)
     else:
         outs = binder().bind(prim, (holder, *leaves))
     out: R = tree.unflatten(out_tree, outs)

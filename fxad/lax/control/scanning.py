@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast, overload
 
 import numpy as np
 
@@ -28,9 +28,23 @@ from fxad.transforms import vmap
 from fxad.tree import Structure
 
 C = TypeVar("C")
+X = TypeVar("X")
 Y = TypeVar("Y")
 
 
+# What may become an Array in the carry.
+_HostValue: TypeAlias = "complex | np.ndarray[Any, Any] | np.generic | tuple[object, ...] | list[Any] | dict[Any, Any]"
+
+
+# A slice has the type of `xs`. The last overload is for an `init` with numbers or NumPy arrays, which become Arrays.
+# fmt: off
+@overload
+def scan(f: Callable[[C, None], tuple[C, Y]], init: C, xs: None = None, length: int | None = None, reverse: bool = False, unroll: int | bool = 1) -> tuple[C, Y]: ...
+@overload
+def scan(f: Callable[[C, X], tuple[C, Y]], init: C, xs: X, length: int | None = None, reverse: bool = False, unroll: int | bool = 1) -> tuple[C, Y]: ...
+@overload
+def scan(f: Callable[[C, Any], tuple[C, Y]], init: _HostValue, xs: object = None, length: int | None = None, reverse: bool = False, unroll: int | bool = 1) -> tuple[C, Y]: ...
+# fmt: on
 def scan(
     f: Callable[[C, Any], tuple[C, Y]],
     init: object,
@@ -208,17 +222,18 @@ def _index_type(bounds: dict[str, ArrayLike]) -> Aval:
             )
         if not is_integer(a.dtype):
             raise DTypeError(f"fori_loop: {name} is {a}, not an integer", remedy="convert it with astype('int32')")
-    found = list(arrays.values())
-    if len(found) == 2 and found[0] is not found[1]:
+    array_avals = list(arrays.values())
+    if len(array_avals) == 2 and array_avals[0] is not array_avals[1]:
         raise DTypeError(
-            f"fori_loop: lower is {found[0]}, upper is {found[1]}", remedy="convert one bound to the dtype of the other"
+            f"fori_loop: lower is {array_avals[0]}, upper is {array_avals[1]}",
+            remedy="convert one bound to the dtype of the other",
         )
-    given = [dimension(v) for k, v in bounds.items() if k not in arrays]
-    if found:
-        for value in given:
-            promotion.scalar_dtype(value, found[0].dtype)  # raises if it does not fit
-        return found[0]
-    return Aval((), int32 if all([type(v) is Size or -(1 << 31) <= v < 1 << 31 for v in given]) else int64)
+    static_bounds = [dimension(v) for k, v in bounds.items() if k not in arrays]
+    if array_avals:
+        for value in static_bounds:
+            promotion.scalar_dtype(value, array_avals[0].dtype)  # raises if it does not fit
+        return array_avals[0]
+    return Aval((), int32 if all([type(v) is Size or -(1 << 31) <= v < 1 << 31 for v in static_bounds]) else int64)
 
 
 def _counting_body(loop: Loop, index: Aval) -> Jaxpr:

@@ -31,3 +31,26 @@ reveal_type(lax.while_loop(lambda c: c[1] < 9, lambda c: (c[0], c[1] + 1), (x, s
 reveal_type(lax.cond(True, step, step, state))  # R: State
 reveal_type(lax.cond(x[0] > 0, fnp.sin, fnp.cos, x, batched="loop"))  # R: Array
 reveal_type(lax.switch(2, [fnp.sin, fnp.cos], x))  # R: Array
+
+
+def counted(s: State, _: None) -> tuple[State, fx.Array]:
+    return step(s), s.x
+
+
+def add(total: fx.Array, x: fx.Array) -> tuple[fx.Array, fx.Array]:
+    return total + x, total
+
+
+reveal_type(lax.scan(counted, state, length=3))  # R: tuple[State, Array]
+reveal_type(lax.scan(counted, state, None, 3))  # R: tuple[State, Array]
+reveal_type(lax.scan(lambda c, _: (fnp.sin(c), c), x, xs=None, length=3))  # R: tuple[Array, Array]
+reveal_type(lax.scan(lambda c, v: (c + v, None), x, x))  # R: tuple[Array, None]
+reveal_type(lax.scan(add, 0.0, x))  # R: tuple[Array, Array]
+
+vector = fx.Spec((3,))
+reveal_type(fx.pure_callback(abs, vector, x))  # R: Array
+reveal_type(fx.pure_callback(abs, (vector, vector), x))  # R: tuple[Array, Array]
+reveal_type(fx.pure_callback(abs, {"a": vector}, x))  # R: dict[str, Array]
+reveal_type(fx.pure_callback(abs, state, x))  # R: State
+reveal_type(fx.io_callback(abs, vector, x, ordered=True))  # R: Array
+reveal_type(fx.io_callback(abs, None, x))  # R: None

@@ -43,3 +43,14 @@ reveal_type(fx.value_and_grad(program))  # R: Program[[Params, data: Data], tupl
 reveal_type(fx.value_and_grad(program)(params, data))  # R: tuple[Array, Params]
 reveal_type(fx.dce(program))  # R: Program[[params: Params, data: Data], Array]
 reveal_type(fx.vmap(program, in_axes=(None, 0), axis_size=4)(params, data))  # R: Array
+
+
+def energy(x: fx.Array) -> fx.Array:
+    return fnp.sum(x**2)
+
+
+# The gradient of a program, of known or of unknown parameters, is a program of any parameters.
+slope: fx.Program[..., fx.Array] = fx.grad(fx.trace(energy, data.y))
+unknown: fx.Program[..., fx.Array] = fx.trace(energy, data.y)
+slope = fx.grad(unknown)
+both: fx.Program[..., tuple[fx.Array, fx.Array]] = fx.value_and_grad(unknown)

@@ -8,6 +8,7 @@ from typing import Final
 
 from fxad.ir import Primitive
 from fxad.primitives.argmax import ArgMax, ArgMin
+from fxad.primitives.collectives import AllGather, AllToAll, AxisIndex, Pmax, Pmin, Ppermute, Psum, PsumScatter
 from fxad.primitives.conv import ConvGeneralDilated
 from fxad.primitives.cumulative import CumMax, CumMin
 from fxad.primitives.elementwise import (
@@ -80,7 +81,7 @@ CHOSEN: Final = "it forgets the operand that is not chosen"
 BITS: Final = "bits are lost"
 ORDER: Final = "the order that the elements had is lost"
 WINDOWS: Final = "it makes one element of several"
-
+OTHERS: Final = "its result depends on the values of other indices"
 REASONS: Final[Mapping[type[Primitive], str]] = MappingProxyType(
     {
         **dict.fromkeys((Abs, Square, Cosh), SIGNS),
@@ -110,6 +111,8 @@ REASONS: Final[Mapping[type[Primitive], str]] = MappingProxyType(
         Threefry2x32: "a cipher is made not to be undone",
         Iota: "it has no operand",
         HostCall: "what the host computes is not known",
+        **dict.fromkeys((Psum, Pmax, Pmin, AllGather, PsumScatter, AllToAll, Ppermute), OTHERS),
+        AxisIndex: "it has no operand",
     }
 )
 

@@ -1,0 +1,225 @@
+"""Collectives: what the examples of a mapped axis, or the devices of a mesh, exchange.
+
+A map binds the name of an axis: `vmap(f, axis_name="i")`, `pmap` or `shard_map`. In `f`, an array is the value of one
+index of the axis, and `psum(x, "i")` is the sum of the values of all indices. Several axes are named by a tuple, the
+first one slowest. `axis_index_groups` divides the indices of one axis into groups of one size, which communicate among
+themselves only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import TypeAlias, TypeVar
+
+from fxad import tree
+from fxad.errors import AxisNameError, ShapeError
+from fxad.ir import Atom, Emit, Primitive
+from fxad.operations.axes import normalize_axis_index, to_ints, to_tuple
+from fxad.primitives.collectives import (
+    AllGather,
+    AllToAll,
+    AxisIndex,
+    Groups,
+    Names,
+    Pmax,
+    Pmin,
+    Ppermute,
+    Psum,
+    PsumScatter,
+    Sizes,
+    flat_index,
+)
+from fxad.primitives.shape import ExpandDims, Squeeze, Transpose
+from fxad.tracing.array import Array, ArrayLike, aval_of, binder, is_scalar
+from fxad.tracing.context import size_of_axis
+
+T = TypeVar("T")
+AxisName: TypeAlias = str | Sequence[str]
+AxisGroups: TypeAlias = Sequence[Sequence[int]] | None
+
+
+def _axes(op: str, axis_name: AxisName) -> tuple[Names, Sizes]:
+    """The axes with their sizes. Raises: AxisNameError, ArgumentError."""
+    names = (axis_name,) if isinstance(axis_name, str) else to_tuple(op, "axis_name", axis_name)
+    sizes = tuple([size_of_axis(op, name) for name in names])
+    if len(set(names)) != len(names):
+        raise AxisNameError(f"{op}: axis_name {names} names an axis twice", remedy="name each axis once")
+    return names, sizes
+
+
+def _groups(op: str, groups: AxisGroups) -> Groups:
+    if groups is None:
+        return ()
+    return tuple([to_ints(op, "axis_index_groups", g) for g in to_tuple(op, "axis_index_groups", groups)])
+
+
+def _each(prim: Primitive, x: T) -> T:
+    """The primitive applied to each leaf of a pytree."""
+    return tree.map(lambda leaf: binder().bind(prim, (leaf,))[0], x)
+
+
+def psum(x: T, axis_name: AxisName, *, axis_index_groups: AxisGroups = None) -> T:
+    """The sum over the indices of named axes, of each leaf of a pytree. The psum of a Python number is one."""
+    names, sizes = _axes("psum", axis_name)
+    groups = _groups("psum", axis_index_groups)
+    if not names:
+        return x
+    prim = Psum(names, sizes, groups)
+    width = prim.width
+
+    def one(leaf: object) -> object:
+        if is_scalar(leaf):
+            return leaf * width  # type: ignore[operator]
+        return binder().bind(prim, (leaf,))[0]
+
+    return tree.map(one, x)
+
+
+def pmean(x: T, axis_name: AxisName, *, axis_index_groups: AxisGroups = None) -> T:
+    """The mean over the indices of named axes, of each leaf of a pytree."""
+    names, sizes = _axes("pmean", axis_name)
+    width = Psum(names, sizes, _groups("pmean", axis_index_groups)).width if names else 1
+    total = psum(x, axis_name, axis_index_groups=axis_index_groups)
+    return tree.map(lambda leaf: leaf / width, total)
+
+
+def pmax(x: T, axis_name: AxisName, *, axis_index_groups: AxisGroups = None) -> T:
+    """The greatest value over the indices of named axes, of each leaf of a pytree."""
+    names, sizes = _axes("pmax", axis_name)
+    return _each(Pmax(names, sizes, _groups("pmax", axis_index_groups)), x) if names else x
+
+
+def pmin(x: T, axis_name: AxisName, *, axis_index_groups: AxisGroups = None) -> T:
+    """The least value over the indices of named axes, of each leaf of a pytree."""
+    names, sizes = _axes("pmin", axis_name)
+    return _each(Pmin(names, sizes, _groups("pmin", axis_index_groups)), x) if names else x
+
+
+def _leafwise(x: T, fn: Callable[[ArrayLike], Array]) -> T:
+    return tree.map(fn, x)
+
+
+def all_gather(
+    x: T, axis_name: AxisName, *, axis_index_groups: AxisGroups = None, axis: int = 0, tiled: bool = False
+) -> T:
+    """The values of all indices of named axes, of each leaf: stacked along a new `axis`, or concatenated along an
+    existing one if `tiled`."""
+    names, sizes = _axes("all_gather", axis_name)
+    groups = _groups("all_gather", axis_index_groups)
+
+    def one(leaf: ArrayLike) -> Array:
+        ndim = aval_of(leaf, "all_gather: x").ndim
+        at = normalize_axis_index("all_gather", axis, ndim + (not tiled))
+        (y,) = (leaf,) if tiled else binder().bind(ExpandDims((at,)), (leaf,))
+        return binder().bind(AllGather(names, sizes, at, groups), (y,))[0]
+
+    return _leafwise(x, one)
+
+
+def psum_scatter(
+    x: T,
+    axis_name: AxisName,
+    *,
+    scatter_dimension: int = 0,
+    axis_index_groups: AxisGroups = None,
+    tiled: bool = False,
+) -> T:
+    """The sum over the indices of named axes, for each leaf. Each index has one part of it along `scatter_dimension`.
+
+    The dimension is as long as there are indices, and removed, unless `tiled`: then it is a multiple of that.
+    """
+    names, sizes = _axes("psum_scatter", axis_name)
+    groups = _groups("psum_scatter", axis_index_groups)
+
+    def one(leaf: ArrayLike) -> Array:
+        aval = aval_of(leaf, "psum_scatter: x")
+        at = normalize_axis_index("psum_scatter", scatter_dimension, aval.ndim)
+        prim = PsumScatter(names, sizes, at, groups)
+        if not tiled:
+            _check_exact("psum_scatter", "scatter_dimension", at, aval.shape, prim.width)
+        (y,) = binder().bind(prim, (leaf,))
+        return y if tiled else binder().bind(Squeeze((at,)), (y,))[0]
+
+    return _leafwise(x, one)
+
+
+def all_to_all(
+    x: T,
+    axis_name: AxisName,
+    split_axis: int,
+    concat_axis: int,
+    *,
+    axis_index_groups: AxisGroups = None,
+    tiled: bool = False,
+) -> T:
+    """Part k along `split_axis` of the values of all indices goes to index k, which has them in order along
+    `concat_axis`, for each leaf.
+
+    `split_axis` is as long as there are indices; it is removed, and `concat_axis` is new. If `tiled`, it is a multiple
+    of that, and the parts are concatenated along an existing axis.
+    """
+    names, sizes = _axes("all_to_all", axis_name)
+    groups = _groups("all_to_all", axis_index_groups)
+
+    def one(leaf: ArrayLike) -> Array:
+        aval = aval_of(leaf, "all_to_all: x")
+        split = normalize_axis_index("all_to_all", split_axis, aval.ndim)
+        concat = normalize_axis_index("all_to_all", concat_axis, aval.ndim)
+        if tiled:
+            return binder().bind(AllToAll(names, sizes, split, concat, groups), (leaf,))[0]
+        prim = AllToAll(names, sizes, split, split, groups)
+        _check_exact("all_to_all", "split_axis", split, aval.shape, prim.width)
+        (y,) = binder().bind(prim, (leaf,))
+        order = [a for a in range(aval.ndim) if a != split]
+        order.insert(concat, split)
+        return y if split == concat else binder().bind(Transpose(tuple(order)), (y,))[0]
+
+    return _leafwise(x, one)
+
+
+def _check_exact(op: str, what: str, at: int, shape: tuple[int, ...], count: int) -> None:
+    if shape[at] != count:
+        raise ShapeError(
+            f"{op}: {what} {at} of shape {shape} has size {shape[at]}, there are {count} indices",
+            remedy="give an axis of that size, or tiled=True for a multiple of it",
+        )
+
+
+def ppermute(x: T, axis_name: AxisName, perm: Sequence[tuple[int, int]]) -> T:
+    """Each index has the value of another one, for each leaf: `perm` lists pairs `(source, target)`. An index that is
+    no target has zeros."""
+    names, sizes = _axes("ppermute", axis_name)
+    pairs = [to_ints("ppermute", "perm", p) for p in to_tuple("ppermute", "perm", perm)]
+    return _each(Ppermute(names, sizes, tuple([(s, d) for s, d in pairs])), x)
+
+
+def pshuffle(x: T, axis_name: AxisName, perm: Sequence[int]) -> T:
+    """Index k has the value of index `perm[k]`, for each leaf."""
+    names, sizes = _axes("pshuffle", axis_name)
+    sources = to_ints("pshuffle", "perm", perm)
+    if sorted(sources) != list(range(prod(sizes))):
+        raise ShapeError(
+            f"pshuffle: perm {sources} is not a permutation of the {prod(sizes)} indices of"
+            f" {', '.join(map(repr, names))}",
+            remedy="name each index once, or use ppermute",
+        )
+    return _each(Ppermute(names, sizes, tuple([(s, d) for d, s in enumerate(sources)])), x)
+
+
+def axis_index(axis_name: AxisName) -> Array:
+    """The index along named axes, the first one slowest, as an int32."""
+    names, sizes = _axes("axis_index", axis_name)
+    if len(names) == 1:
+        return binder().bind(AxisIndex(names[0], sizes[0]), ())[0]
+    (out,) = binder().apply(_flat_index, (), (names, sizes))
+    return out
+
+
+def axis_size(axis_name: AxisName) -> int:
+    """The number of indices along named axes."""
+    return prod(_axes("axis_size", axis_name)[1])
+
+
+def _flat_index(emit: Emit, names: Names, sizes: Sizes) -> tuple[Atom]:
+    return (flat_index(emit, names, sizes),)

@@ -1,0 +1,861 @@
+"""Collectives: operations over the indices of named axes, which `vmap`, `pmap` or `shard_map` binds.
+
+A program is a function of one index. A collective says what the indices exchange. `names` are the axes, the first one
+slowest, and `sizes` their sizes: so the type of an equation does not depend on the map around it, and a program whose
+axes no map binds yet is a value like any other. `groups` divides the indices of one axis; without groups, all indices
+along the axes are one group.
+
+All collectives but the extrema are linear. Each is a linear map of the stack of the values of all indices, and its
+transpose is the adjoint of that map.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from math import prod
+from typing import ClassVar, Final, TypeAlias, final
+
+import numpy as np
+
+from fxad import dtypes
+from fxad.core.lockstep import exchanged, index_of
+from fxad.errors import AxisNameError, DTypeError, ParameterError, ShapeError
+from fxad.ir import (
+    Atom,
+    Aval,
+    BatchCtx,
+    Cotangent,
+    Emit,
+    FreeAxes,
+    Hlo,
+    HloValue,
+    Hole,
+    JvpCtx,
+    Linear,
+    Lit,
+    NDArray,
+    Primitive,
+    Tangent,
+    TransposeCtx,
+    Zero,
+    primitive,
+)
+from fxad.primitives.dynamic_slicing import DynamicSlice
+from fxad.primitives.elementwise import ADD, DIV, EQ, MUL, ConvertElementType
+from fxad.primitives.mlir_attributes import i64_attribute, int_list
+from fxad.primitives.operand_checks import check_axis, check_count
+from fxad.primitives.reduce import ORDERED, ReduceMax, ReduceMin
+from fxad.primitives.shape import (
+    Iota,
+    ReduceSum,
+    Transpose,
+    axes_after_insert,
+    broadcast_to_axis,
+    emit_reshape,
+    move_axis,
+)
+from fxad.primitives.slicing import Concatenate, emit_slice
+
+Names: TypeAlias = tuple[str, ...]
+Sizes: TypeAlias = tuple[int, ...]
+Groups: TypeAlias = tuple[tuple[int, ...], ...]
+Batched: TypeAlias = tuple[Atom, int | None]
+
+INDEX: Final = Aval((), dtypes.int32)
+
+# ---------------------------------------------------------------------------------------------------------- families
+
+
+class Collective(Primitive):
+    """An operation of one operand over named axes."""
+
+    __slots__ = ()
+
+    names: Names
+    sizes: Sizes
+
+    @property
+    def free_axes(self) -> FreeAxes:
+        return frozenset(zip(self.names, self.sizes, strict=True))
+
+    @property
+    def count(self) -> int:
+        """The number of indices along the axes."""
+        return prod(self.sizes)
+
+    @final
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        (x,) = check_count(self, avals, 1)
+        check_axes(self.name, self.names, self.sizes)
+        return (self.result(x),)
+
+    @abstractmethod
+    def result(self, x: Aval) -> Aval:
+        """The type of the result."""
+
+    @final
+    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
+        (x,) = args
+        at = index_of(self.names, self.sizes)
+        return (np.asarray(self.compute(exchanged(self.names, self.sizes, x), at)),)
+
+    @abstractmethod
+    def compute(self, xs: list[NDArray], at: int) -> object:
+        """The result for index `at`, of the operands of all indices."""
+
+    @final
+    def batch(
+        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+        (x,), (dim,) = args, dims
+        out, at = self.mapped(ctx, x, dim) if ctx.axis in self.names else self.past(ctx, x, dim)
+        return (out,), (at,)
+
+    def past(self, ctx: BatchCtx, x: Atom, dim: int | None) -> Batched:
+        """The result for a stack along an axis that the collective does not run over."""
+        return (ctx.one(self, x), None) if dim is None else (self.beside(ctx, x, dim), dim)
+
+    @abstractmethod
+    def beside(self, emit: Emit, x: Atom, dim: int) -> Atom:
+        """The result for an operand with a further axis at `dim`, where the result has it too."""
+
+    @final
+    def mapped(self, ctx: BatchCtx, x: Atom, dim: int | None) -> Batched:
+        """The result for a stack of the values of all indices along one of the axes."""
+        k = self.names.index(str(ctx.axis))
+        if self.sizes[k] != ctx.size:
+            raise AxisNameError(
+                f"{self.name}: axis {ctx.axis!r} has size {ctx.size}, it was traced with {self.sizes[k]}",
+                remedy="trace the program again for this size",
+            )
+        return self.over(ctx, x, dim, k)
+
+    @abstractmethod
+    def over(self, ctx: BatchCtx, x: Atom, dim: int | None, k: int) -> Batched:
+        """The result for a stack of the values of all indices along axis number `k`."""
+
+
+class Grouped(Collective):
+    """A collective whose indices may be divided into groups of one size."""
+
+    __slots__ = ()
+
+    groups: Groups
+
+    @property
+    def width(self) -> int:
+        """The number of indices in a group."""
+        return len(self.groups[0]) if self.groups else self.count
+
+    @final
+    def result(self, x: Aval) -> Aval:
+        check_groups(self.name, self.names, self.sizes, self.groups)
+        return self.shape_of(x)
+
+    @abstractmethod
+    def shape_of(self, x: Aval) -> Aval:
+        """The type of the result."""
+
+    @final
+    def compute(self, xs: list[NDArray], at: int) -> object:
+        group = next((g for g in self.groups if at in g), range(len(xs)))
+        return self.combine([xs[k] for k in group], list(group).index(at))
+
+    @abstractmethod
+    def combine(self, xs: list[NDArray], at: int) -> object:
+        """The result for index `at` of a group, of the operands of the group."""
+
+    @final
+    def over(self, ctx: BatchCtx, x: Atom, dim: int | None, k: int) -> Batched:
+        if not self.groups:
+            return self.whole(ctx, x, dim, k)
+        # (groups, members, ...) -> (groups, members, ...)
+        n, (order, back) = len(self.groups), orders(self.groups)
+        rows = taken(ctx, broadcast_to_axis(ctx, x, dim, ctx.size, 0), order)
+        done = self.in_groups(ctx, emit_reshape(ctx, rows, (n, self.width, *rows.aval.shape[1:])))
+        return taken(ctx, emit_reshape(ctx, done, (ctx.size, *done.aval.shape[2:])), back), 0
+
+    @abstractmethod
+    def whole(self, ctx: BatchCtx, x: Atom, dim: int | None, k: int) -> Batched:
+        """`over` without groups."""
+
+    @abstractmethod
+    def in_groups(self, emit: Emit, x: Atom) -> Atom:
+        """The results for (groups, members, ...), in the same form."""
+
+    def outer(self, k: int) -> tuple[Names, Sizes]:
+        """The axes before number `k`, which are slower."""
+        return self.names[:k], self.sizes[:k]
+
+    def inner(self, k: int) -> tuple[Names, Sizes]:
+        """The axes after number `k`, which are faster."""
+        return self.names[k + 1 :], self.sizes[k + 1 :]
+
+
+class Adjoint(Linear):
+    """A collective that is linear in its operand."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def adjoint(self) -> Primitive:
+        """The collective that is the transpose."""
+
+    @final
+    def jvp(
+        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        return ctx(self, *primals), ctx.lin(self, *tangents)
+
+    @final
+    def linear_in(self, mask: tuple[bool, ...]) -> bool:
+        return mask == (True,)
+
+    @final
+    def transpose(
+        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
+    ) -> tuple[Cotangent | None, ...]:
+        (ct,), (x,) = cts, args
+        if not isinstance(x, Hole):
+            return (None,)
+        return (Zero(x.aval) if isinstance(ct, Zero) else ctx.one(self.adjoint(), ct),)
+
+
+# ------------------------------------------------------------------------------------------------------------ checks
+
+
+def check_axes(op: str, names: Names, sizes: Sizes) -> None:
+    """Check the axes of a collective. Raises: ParameterError, AxisNameError."""
+    if len(names) != len(sizes) or not names or min(sizes) < 1:
+        raise ParameterError(
+            f"{op}: axes {names} of sizes {sizes} are not axes", remedy="give each axis a name and a size of 1 or more"
+        )
+    if len(set(names)) != len(names):
+        raise AxisNameError(f"{op}: axes {names} name an axis twice", remedy="name each axis once")
+
+
+def check_groups(op: str, names: Names, sizes: Sizes, groups: Groups) -> None:
+    """Check groups of indices. Raises: ParameterError."""
+    if not groups:
+        return
+    if len(names) != 1:
+        raise ParameterError(f"{op}: groups divide one axis, got {names}", remedy="name one axis, or leave out groups")
+    if sorted([k for g in groups for k in g]) != list(range(*sizes)) or len({len(g) for g in groups}) != 1:
+        raise ParameterError(
+            f"{op}: groups {groups} do not divide axis {names[0]!r} of size {sizes[0]}",
+            remedy="name each index in one group, and give all groups one size",
+        )
+
+
+# --------------------------------------------------------------------------------------------------- stacks of values
+
+
+def orders(groups: Groups) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The indices group by group, and the inverse of that permutation."""
+    order = tuple([k for g in groups for k in g])
+    return order, tuple(sorted(range(len(order)), key=order.__getitem__))
+
+
+def taken(emit: Emit, x: Atom, order: Sequence[int]) -> Atom:
+    """`x[order]` along axis 0, with zeros for -1; one slice for each run of consecutive indices."""
+    if tuple(order) == tuple(range(x.aval.shape[0])):
+        return x
+    runs: list[list[int]] = []
+    for k in order:
+        last = runs[-1][-1] if runs else None
+        if last is not None and (last == k - 1 if min(last, k) >= 0 else last == k):
+            runs[-1].append(k)
+        else:
+            runs.append([k])
+    parts = [
+        emit_slice(emit, x, 0, run[0], run[-1] + 1)
+        if run[0] >= 0
+        else Zero(x.aval.with_shape((len(run), *x.aval.shape[1:]))).instantiate()
+        for run in runs
+    ]
+    return parts[0] if len(parts) == 1 else emit.one(Concatenate(0), *parts)
+
+
+def _merged(emit: Emit, x: Atom, axis: int) -> Atom:
+    """Axes `axis` and `axis + 1` as one."""
+    shape = x.aval.shape
+    return emit_reshape(emit, x, (*shape[:axis], shape[axis] * shape[axis + 1], *shape[axis + 2 :]))
+
+
+def _parted(emit: Emit, x: Atom, axis: int, n: int) -> Atom:
+    """Axis `axis` as two, the first of size `n`."""
+    shape = x.aval.shape
+    return emit_reshape(emit, x, (*shape[:axis], n, shape[axis] // n, *shape[axis + 1 :]))
+
+
+def _swapped(emit: Emit, x: Atom, a: int, b: int) -> Atom:
+    """Two axes exchanged."""
+    a, b = min(a, b), max(a, b)
+    return x if a == b else move_axis(emit, move_axis(emit, x, a, b), b - 1, a)
+
+
+def _sum_of_equal(emit: Emit, x: Atom, n: int) -> Atom:
+    """The sum of `n` values that are `x`."""
+    if x.aval.inexact or n < 128:
+        return emit.one(MUL, x, Lit.of(n, x.aval))
+    return emit.one(ReduceSum((0,)), broadcast_to_axis(emit, x, None, n, 0))
+
+
+# ---------------------------------------------------------------------------------------------------------- lowering
+
+
+def rows_of(hlo: Hlo, op: str, names: Names, sizes: Sizes, groups: Groups = ()) -> list[list[int]]:
+    """The numbers of the devices that communicate with one another, a list for each group.
+
+    Raises: AxisNameError for an axis that the devices do not have.
+    """
+    mesh = dict(hlo.mesh)
+    for name, size in zip(names, sizes, strict=True):
+        if mesh.get(name) != size:
+            raise AxisNameError(
+                f"{op}: axis {name!r} of size {size} is not bound",
+                remedy=f"map over it: vmap(program, axis_name={name!r}, axis_size={size}), pmap or shard_map",
+            )
+    every, order = list(mesh), [*[a for a in mesh if a not in names], *names]
+    ids = np.arange(prod(mesh.values())).reshape(tuple(mesh.values())).transpose([every.index(a) for a in order])
+    rows: list[list[int]] = ids.reshape(-1, prod(sizes)).tolist()
+    return [[row[k] for k in g] for row in rows for g in groups or (range(len(row)),)]
+
+
+def _table(rows: Sequence[Sequence[int]]) -> str:
+    text = ", ".join([int_list(row) for row in rows])
+    return f"dense<[{text}]> : tensor<{len(rows)}x{len(rows[0]) if rows else 2}xi64>"
+
+
+def _channel(hlo: Hlo) -> str:
+    return f"#stablehlo.channel_handle<handle = {hlo.channel()}, type = 1>"
+
+
+def _communicating(hlo: Hlo, prim: Grouped) -> dict[str, str]:
+    rows = rows_of(hlo, prim.name, prim.names, prim.sizes, prim.groups)
+    return {"replica_groups": _table(rows), "channel_handle": _channel(hlo), "use_global_device_ids": "unit"}
+
+
+# -------------------------------------------------------------------------------------------------------- reductions
+
+
+class Reducing(Grouped):
+    """A reduction over the indices of a group; each index has the result."""
+
+    __slots__ = ()
+
+    takes: ClassVar[frozenset[dtypes.DType]]
+    applies: ClassVar[str]  # the operation in StableHLO
+    ufunc: ClassVar[np.ufunc]
+
+    @abstractmethod
+    def along(self, axis: int) -> Primitive:
+        """The reduction of one axis of an array."""
+
+    @abstractmethod
+    def across(self, names: Names, sizes: Sizes) -> Primitive:
+        """The same collective over other axes, without groups."""
+
+    @abstractmethod
+    def of_equal(self, emit: Emit, x: Atom, n: int) -> Atom:
+        """The result for `n` equal values."""
+
+    @final
+    def shape_of(self, x: Aval) -> Aval:
+        if x.dtype not in self.takes:
+            raise DTypeError(f"{self.name}: is not defined for {x}")
+        return x
+
+    @final
+    def combine(self, xs: list[NDArray], at: int) -> object:
+        wide = dtypes.accumulated(xs[0].dtype)
+        return np.asarray(self.ufunc.reduce(np.stack(xs).astype(wide), 0)).astype(xs[0].dtype)
+
+    @final
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        return hlo.op("stablehlo.all_reduce", args, outs, _communicating(hlo, self), (self.applies,))
+
+    @final
+    def beside(self, emit: Emit, x: Atom, dim: int) -> Atom:
+        return emit.one(self, x)
+
+    @final
+    def whole(self, ctx: BatchCtx, x: Atom, dim: int | None, k: int) -> Batched:
+        x = self.of_equal(ctx, x, ctx.size) if dim is None else ctx.one(self.along(dim), x)
+        names, sizes = (*self.names[:k], *self.names[k + 1 :]), (*self.sizes[:k], *self.sizes[k + 1 :])
+        return ctx.one(self.across(names, sizes), x) if names else x, None
+
+    @final
+    def in_groups(self, emit: Emit, x: Atom) -> Atom:
+        return broadcast_to_axis(emit, emit.one(self.along(1), x), None, x.aval.shape[1], 1)
+
+
+@final
+@primitive
+class Psum(Reducing, Adjoint):
+    """The sum of the values of the indices of a group.
+
+    Type: x of any dtype but bool; the dtype is kept.
+    Rule: its own transpose.
+    Source: stablehlo.all_reduce with stablehlo.add
+    """
+
+    name: ClassVar[str] = "psum"
+    takes: ClassVar[frozenset[dtypes.DType]] = dtypes.NUMERIC
+    applies: ClassVar[str] = "stablehlo.add"
+    ufunc: ClassVar[np.ufunc] = np.add
+    names: Names
+    sizes: Sizes
+    groups: Groups = ()
+
+    def along(self, axis: int) -> Primitive:
+        return ReduceSum((axis,))
+
+    def across(self, names: Names, sizes: Sizes) -> Psum:
+        return Psum(names, sizes)
+
+    def of_equal(self, emit: Emit, x: Atom, n: int) -> Atom:
+        return _sum_of_equal(emit, x, n)
+
+    def adjoint(self) -> Psum:
+        return self
+
+
+class Extremum(Reducing):
+    """The greatest or least of the values of the indices of a group."""
+
+    __slots__ = ()
+
+    takes: ClassVar[frozenset[dtypes.DType]] = ORDERED
+
+    @final
+    def of_equal(self, emit: Emit, x: Atom, n: int) -> Atom:
+        return x
+
+    @final
+    def jvp(
+        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        (x,), (t,) = primals, tangents
+        y = ctx.one(self, x)
+        total = Psum(self.names, self.sizes, self.groups)
+        hit = ctx.one(ConvertElementType(x.aval.dtype), ctx.one(EQ, x, y))
+        share = ctx.one(DIV, hit, ctx.one(total, hit))
+        return (y,), (ctx.lin_one(total, ctx.lin_one(MUL, t, share)),)
+
+
+@final
+@primitive
+class Pmax(Extremum):
+    """The greatest of the values of the indices of a group; nan if one is nan.
+
+    Type: x integer, float or bool; the dtype is kept.
+    Rule: the tangent is the mean of the tangents of the values equal to the maximum.
+    Source: stablehlo.all_reduce with stablehlo.maximum
+    """
+
+    name: ClassVar[str] = "pmax"
+    applies: ClassVar[str] = "stablehlo.maximum"
+    ufunc: ClassVar[np.ufunc] = np.maximum
+    names: Names
+    sizes: Sizes
+    groups: Groups = ()
+
+    def along(self, axis: int) -> Primitive:
+        return ReduceMax((axis,))
+
+    def across(self, names: Names, sizes: Sizes) -> Pmax:
+        return Pmax(names, sizes)
+
+
+@final
+@primitive
+class Pmin(Extremum):
+    """The least of the values of the indices of a group; nan if one is nan.
+
+    Type: x integer, float or bool; the dtype is kept.
+    Rule: the tangent is the mean of the tangents of the values equal to the minimum.
+    Source: stablehlo.all_reduce with stablehlo.minimum
+    """
+
+    name: ClassVar[str] = "pmin"
+    applies: ClassVar[str] = "stablehlo.minimum"
+    ufunc: ClassVar[np.ufunc] = np.minimum
+    names: Names
+    sizes: Sizes
+    groups: Groups = ()
+
+    def along(self, axis: int) -> Primitive:
+        return ReduceMin((axis,))
+
+    def across(self, names: Names, sizes: Sizes) -> Pmin:
+        return Pmin(names, sizes)
+
+
+# ------------------------------------------------------------------------------------------------ parts of an array
+
+
+@final
+@primitive
+class AllGather(Grouped, Adjoint):
+    """The values of the indices of a group, one after the other along axis `dim`.
+
+    Type: x of any dtype; axis `dim` of the result is as many times as long as the group has indices.
+    Rule: transpose is psum_scatter.
+    Source: stablehlo.all_gather
+    """
+
+    name: ClassVar[str] = "all_gather"
+    names: Names
+    sizes: Sizes
+    dim: int
+    groups: Groups = ()
+
+    def shape_of(self, x: Aval) -> Aval:
+        check_axis(self.name, self.dim, x.ndim)
+        return _resized(x, self.dim, x.shape[self.dim] * self.width)
+
+    def combine(self, xs: list[NDArray], at: int) -> object:
+        return np.concatenate(xs, self.dim)
+
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        return hlo.op(
+            "stablehlo.all_gather", args, outs, {"all_gather_dim": i64_attribute(self.dim), **_communicating(hlo, self)}
+        )
+
+    def beside(self, emit: Emit, x: Atom, dim: int) -> Atom:
+        return emit.one(AllGather(self.names, self.sizes, self.dim + (dim <= self.dim), self.groups), x)
+
+    def whole(self, ctx: BatchCtx, x: Atom, dim: int | None, k: int) -> Batched:
+        # the fastest axis first, so that the slower ones are outside
+        names, sizes = self.inner(k)
+        if names:
+            x, dim = AllGather(names, sizes, self.dim).past(ctx, x, dim)
+        x = _merged(ctx, broadcast_to_axis(ctx, x, dim, ctx.size, self.dim), self.dim)
+        names, sizes = self.outer(k)
+        return ctx.one(AllGather(names, sizes, self.dim), x) if names else x, None
+
+    def in_groups(self, emit: Emit, x: Atom) -> Atom:
+        n = x.aval.shape[1]
+        joined = _merged(emit, move_axis(emit, x, 1, 1 + self.dim), 1 + self.dim)
+        return broadcast_to_axis(emit, joined, None, n, 1)
+
+    def adjoint(self) -> PsumScatter:
+        return PsumScatter(self.names, self.sizes, self.dim, self.groups)
+
+
+@final
+@primitive
+class PsumScatter(Grouped, Adjoint):
+    """The sum of the values of the indices of a group, of which each index has one part of axis `dim`, in order.
+
+    Type: x of any dtype but bool; the size of axis `dim` is a multiple of the number of indices in a group.
+    Rule: transpose is all_gather.
+    Source: stablehlo.reduce_scatter with stablehlo.add
+    """
+
+    name: ClassVar[str] = "psum_scatter"
+    names: Names
+    sizes: Sizes
+    dim: int
+    groups: Groups = ()
+
+    def shape_of(self, x: Aval) -> Aval:
+        if x.dtype not in dtypes.NUMERIC:
+            raise DTypeError(f"psum_scatter: is not defined for {x}")
+        return _resized(x, self.dim, _part(self.name, x, self.dim, self))
+
+    def combine(self, xs: list[NDArray], at: int) -> object:
+        wide = dtypes.accumulated(xs[0].dtype)
+        total = np.add.reduce(np.stack(xs).astype(wide), 0).astype(xs[0].dtype)
+        return np.split(total, len(xs), self.dim)[at]
+
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        attrs = {"scatter_dimension": i64_attribute(self.dim), **_communicating(hlo, self)}
+        return hlo.op("stablehlo.reduce_scatter", args, outs, attrs, ("stablehlo.add",))
+
+    def beside(self, emit: Emit, x: Atom, dim: int) -> Atom:
+        return emit.one(PsumScatter(self.names, self.sizes, self.dim + (dim <= self.dim), self.groups), x)
+
+    def whole(self, ctx: BatchCtx, x: Atom, dim: int | None, k: int) -> Batched:
+        # the slowest axis first: it has the largest parts
+        names, sizes = self.outer(k)
+        if names:
+            x, dim = PsumScatter(names, sizes, self.dim).past(ctx, x, dim)
+        x = _sum_of_equal(ctx, x, ctx.size) if dim is None else ctx.one(ReduceSum((dim,)), x)
+        x = _parted(ctx, x, self.dim, ctx.size)
+        names, sizes = self.inner(k)
+        return PsumScatter(names, sizes, self.dim).past(ctx, x, self.dim) if names else (x, self.dim)
+
+    def in_groups(self, emit: Emit, x: Atom) -> Atom:
+        parts = _parted(emit, emit.one(ReduceSum((1,)), x), 1 + self.dim, x.aval.shape[1])
+        return move_axis(emit, parts, 1 + self.dim, 1)
+
+    def adjoint(self) -> AllGather:
+        return AllGather(self.names, self.sizes, self.dim, self.groups)
+
+
+@final
+@primitive
+class AllToAll(Grouped, Adjoint):
+    """Index k of a group has part k along axis `split` of the values of all indices of the group, in order along
+    `concat`.
+
+    Type: x of any dtype; the size of axis `split` is a multiple of the number of indices in a group.
+    Rule: transpose is all_to_all with `split` and `concat` exchanged.
+    Source: stablehlo.all_to_all
+    """
+
+    name: ClassVar[str] = "all_to_all"
+    names: Names
+    sizes: Sizes
+    split: int
+    concat: int
+    groups: Groups = ()
+
+    def shape_of(self, x: Aval) -> Aval:
+        part = _part(self.name, x, self.split, self)
+        check_axis(self.name, self.concat, x.ndim)
+        out = _resized(x, self.split, part)
+        return _resized(out, self.concat, out.shape[self.concat] * self.width)
+
+    def combine(self, xs: list[NDArray], at: int) -> object:
+        return np.concatenate([np.split(x, len(xs), self.split)[at] for x in xs], self.concat)
+
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        attrs = {
+            "split_dimension": i64_attribute(self.split),
+            "concat_dimension": i64_attribute(self.concat),
+            "split_count": i64_attribute(self.width),
+            **_communicating(hlo, self),
+        }
+        del attrs["use_global_device_ids"]  # the operation has no such attribute: the channel says it
+        return hlo.op("stablehlo.all_to_all", args, outs, attrs)
+
+    def beside(self, emit: Emit, x: Atom, dim: int) -> Atom:
+        split, concat = axes_after_insert((self.split, self.concat), dim)
+        return emit.one(AllToAll(self.names, self.sizes, split, concat, self.groups), x)
+
+    def whole(self, ctx: BatchCtx, x: Atom, dim: int | None, k: int) -> Batched:
+        x = broadcast_to_axis(ctx, x, dim, ctx.size, 0)
+        # the parts as axes of their own, one for each named axis; then each axis exchanges in place
+        at = 1 + self.split
+        shape = x.aval.shape
+        x = emit_reshape(ctx, x, (*shape[:at], *self.sizes, shape[at] // self.count, *shape[at + 1 :]))
+        for j, (name, size) in enumerate(zip(self.names, self.sizes, strict=True)):
+            where = at + j
+            x = _swapped(ctx, x, 0, where) if j == k else ctx.one(AllToAll((name,), (size,), where, where), x)
+        return self._joined(ctx, x, 1, len(self.sizes)), 0
+
+    def _joined(self, emit: Emit, x: Atom, lead: int, n: int) -> Atom:
+        """The `n` axes of sources, which stand before axis `split`, merged into axis `concat`, which they precede.
+
+        `lead` axes stand before those of the operand.
+        """
+        ndim = x.aval.ndim - lead - n
+        parts = range(lead + self.split, lead + self.split + n)
+        own = [a for a in range(lead, x.aval.ndim) if a not in parts]
+        order = [*range(lead)]
+        for a in range(ndim):
+            order += [*parts, own[a]] if a == self.concat else [own[a]]
+        if order != sorted(order):
+            x = emit.one(Transpose(tuple(order)), x)
+        at, shape = lead + self.concat, x.aval.shape
+        return emit_reshape(emit, x, (*shape[:at], prod(shape[at : at + n + 1]), *shape[at + n + 1 :]))
+
+    def in_groups(self, emit: Emit, x: Atom) -> Atom:
+        n, at = x.aval.shape[1], 2 + self.split
+        x = _swapped(emit, _parted(emit, x, at, n), 1, at)
+        return self._joined(emit, x, 2, 1)
+
+    def adjoint(self) -> AllToAll:
+        return AllToAll(self.names, self.sizes, self.concat, self.split, self.groups)
+
+
+def _resized(x: Aval, dim: int, size: int) -> Aval:
+    return x.with_shape((*x.shape[:dim], size, *x.shape[dim + 1 :]))
+
+
+def _part(op: str, x: Aval, dim: int, prim: Grouped) -> int:
+    """The size of a part of axis `dim`. Raises: AxisError, ShapeError."""
+    check_axis(op, dim, x.ndim)
+    if x.shape[dim] % prim.width:
+        raise ShapeError(
+            f"{op}: axis {dim} of {x} has size {x.shape[dim]}, which {prim.width} indices of"
+            f" {', '.join(map(repr, prim.names))} do not divide",
+            remedy="pad the axis, or choose another one",
+        )
+    return x.shape[dim] // prim.width
+
+
+@final
+@primitive
+class Ppermute(Collective, Adjoint):
+    """Index `d` has the value of index `s`, for each pair `(s, d)` of `perm`; zeros if no pair has it as second entry.
+
+    Type: x of any dtype; no two pairs have the same first, or the same second entry.
+    Rule: transpose is ppermute with the pairs reversed.
+    Source: stablehlo.collective_permute
+    """
+
+    name: ClassVar[str] = "ppermute"
+    names: Names
+    sizes: Sizes
+    perm: tuple[tuple[int, int], ...]
+
+    def result(self, x: Aval) -> Aval:
+        check_perm(self.name, self.perm, self.count)
+        return x
+
+    def _sources(self) -> list[int]:
+        """For each index, the index whose value it has; -1 for zeros."""
+        sources = {d: s for s, d in self.perm}
+        return [sources.get(k, -1) for k in range(self.count)]
+
+    def compute(self, xs: list[NDArray], at: int) -> object:
+        source = self._sources()[at]
+        return xs[source] if source >= 0 else np.zeros_like(xs[at])
+
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        rows = rows_of(hlo, self.name, self.names, self.sizes)
+        pairs = [[row[s], row[d]] for row in rows for s, d in self.perm]
+        if not pairs:
+            return [hlo.constant(Zero(outs[0]).instantiate())]
+        attrs = {"source_target_pairs": _table(pairs), "channel_handle": _channel(hlo)}
+        return hlo.op("stablehlo.collective_permute", args, outs, attrs)
+
+    def beside(self, emit: Emit, x: Atom, dim: int) -> Atom:
+        return emit.one(self, x)
+
+    def over(self, ctx: BatchCtx, x: Atom, dim: int | None, k: int) -> Batched:
+        sources = self._sources()
+        x = broadcast_to_axis(ctx, x, dim, ctx.size, 0)
+        if len(self.names) == 1:
+            return taken(ctx, x, sources), 0
+        return self._through_table(ctx, x, k), 0
+
+    def _through_table(self, ctx: BatchCtx, x: Atom, k: int) -> Atom:
+        """The result for a stack along axis 0 of the values of all indices along axis number `k`, of several."""
+        sources = self._sources()
+        # the values of all indices; then those of the sources of this index
+        rest = [j for j in range(len(self.names)) if j != k]
+        names, sizes = tuple([self.names[j] for j in rest]), tuple([self.sizes[j] for j in rest])
+        gathered = ctx.one(AllGather(names, sizes, 0), broadcast_to_axis(ctx, x, None, 1, 0))
+        table = emit_reshape(ctx, gathered, (self.count, *x.aval.shape[1:]))
+        # by (the others, the mapped axis), as the table is
+        order = [*rest, k]
+        places = np.arange(self.count).reshape(self.sizes).transpose(order).ravel().tolist()
+        where = {place: row for row, place in enumerate(places)}
+        rows = taken(ctx, table, [where.get(sources[place], -1) for place in places])
+        rows = emit_reshape(ctx, rows, (prod(sizes), *x.aval.shape))
+        start = [Lit.of(0, INDEX)] * rows.aval.ndim
+        sliced_at = [flat_index(ctx, names, sizes), *start[1:]]
+        mine = ctx.one(DynamicSlice((1, *x.aval.shape)), rows, *sliced_at)
+        return emit_reshape(ctx, mine, x.aval.shape)
+
+    def adjoint(self) -> Ppermute:
+        return Ppermute(self.names, self.sizes, tuple([(d, s) for s, d in self.perm]))
+
+
+def check_perm(op: str, perm: tuple[tuple[int, int], ...], count: int) -> None:
+    """Check the pairs of a permutation of `count` indices. Raises: ParameterError."""
+    for side, ends in (("source", [s for s, _ in perm]), ("target", [d for _, d in perm])):
+        wrong = [k for k in ends if not 0 <= k < count or ends.count(k) > 1]
+        if wrong:
+            raise ParameterError(
+                f"{op}: {side} {wrong[0]} of perm {perm} is used twice or is not below {count}",
+                remedy="give pairs (source, target) of indices, each source and each target once",
+            )
+
+
+@final
+@primitive
+class AxisIndex(Primitive):
+    """The index along a named axis. No operands.
+
+    Type: i32[].
+    Source: stablehlo.partition_id
+    """
+
+    name: ClassVar[str] = "axis_index"
+    axis: str
+    size: int
+
+    @property
+    def free_axes(self) -> FreeAxes:
+        return frozenset({(self.axis, self.size)})
+
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        check_count(self, avals, 0)
+        check_axes(self.name, (self.axis,), (self.size,))
+        return (INDEX,)
+
+    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
+        return (np.asarray(index_of((self.axis,), (self.size,)), np.int32),)
+
+    def lower(
+        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
+    ) -> Sequence[HloValue]:
+        rows_of(hlo, self.name, (self.axis,), (self.size,))  # checks the axis
+        names = [name for name, _ in hlo.mesh]
+        stride = prod([size for _, size in hlo.mesh[names.index(self.axis) + 1 :]])
+        id_ = INDEX.with_dtype(dtypes.uint32)
+        value = hlo.op("stablehlo.partition_id", (), (id_,))
+        if stride > 1:
+            value = hlo.op("stablehlo.divide", (*value, hlo.constant(Lit.of(stride, id_))), (id_,))
+        value = hlo.op("stablehlo.remainder", (*value, hlo.constant(Lit.of(self.size, id_))), (id_,))
+        return hlo.op("stablehlo.convert", value, outs)
+
+    def batch(
+        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+        if ctx.axis != self.axis:
+            return ctx(self), (None,)
+        if ctx.size != self.size:
+            raise AxisNameError(
+                f"axis_index: axis {self.axis!r} has size {ctx.size}, it was traced with {self.size}",
+                remedy="trace the program again for this size",
+            )
+        return ctx(Iota((self.size,), INDEX.dtype, 0)), (0,)
+
+    def jvp(
+        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        return ctx(self), (Zero(INDEX),)
+
+
+def flat_index(emit: Emit, names: Names, sizes: Sizes) -> Atom:
+    """The index along several axes, the first one slowest."""
+    at: Atom = Lit.of(0, INDEX)
+    for k, (name, size) in enumerate(zip(names, sizes, strict=True)):
+        one: Atom = emit.one(AxisIndex(name, size))
+        at = one if k == 0 else emit.one(ADD, emit.one(MUL, at, Lit.of(size, INDEX)), one)
+    return at
+
+
+def check_uniform(ctx: BatchCtx, prim: Primitive) -> None:
+    """Check that an equation whose bodies run for some indices of an axis only has no collectives over that axis.
+
+    Raises: AxisNameError.
+    """
+    if ctx.axis is not None and ctx.axis in [name for name, _ in prim.free_axes]:
+        raise AxisNameError(
+            f"{prim.name}: its bodies have collectives over axis {ctx.axis!r}, and the indices of that axis"
+            " do not agree on whether they run",
+            remedy="make the predicate the same for all indices, with pmax or pmin over the axis, or move the"
+            " collective out",
+        )
+
+
+COLLECTIVES: Final = (Psum, Pmax, Pmin, AllGather, PsumScatter, AllToAll, Ppermute, AxisIndex)

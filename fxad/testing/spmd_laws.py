@@ -1,0 +1,87 @@
+"""The laws of maps over named axes, at one program with collectives and operands for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fxad.core.interpreter import run
+from fxad.core.lockstep import mapped
+from fxad.core.typecheck import typecheck
+from fxad.errors import AxisNameError
+from fxad.ir import Jaxpr, NDArray
+from fxad.testing.compare import differ, fail, random_tangents, to_widest_dtype, tolerance
+from fxad.testing.derivative_laws import differentiable_mask
+from fxad.testing.draw_collectives import AXES
+from fxad.testing.programs import Case
+from fxad.transforms import vjp_fused
+from fxad.transforms.vmap import vmap_named
+
+Values = Sequence[NDArray]
+
+
+def stacked_operands(case: Case) -> list[NDArray]:
+    """Other operands for each index of the axes."""
+    sizes = [n for _, n in AXES]
+    rows = [[np.roll(a.ravel(), k).reshape(a.shape) for a in case.args] for k in range(int(np.prod(sizes)))]
+    return [
+        np.stack([row[p] for row in rows]).reshape((*sizes, *a.shape)) if rows else a for p, a in enumerate(case.args)
+    ]
+
+
+def over_axes(program: Jaxpr) -> Jaxpr:
+    """A program mapped over the axes, along the leading axes of all operands and results. Raises: AxisNameError."""
+    for name, size in reversed(AXES):
+        program, _ = vmap_named(program, size, name, (0,) * len(program.ins), (0,) * len(program.outs))
+    return program
+
+
+def in_lockstep(program: Jaxpr, args: Values) -> list[NDArray]:
+    """The results for all indices, of runs that exchange values."""
+    names, sizes = [n for n, _ in AXES], [n for _, n in AXES]
+    rows = mapped(names, sizes, lambda index: run(program, [a[index] for a in args]))
+    return [np.stack([row[k] for row in rows]).reshape((*sizes, *a.shape)) for k, a in enumerate(program.out_avals)]
+
+
+def check_collectives(case: Case) -> bool:
+    """vmap = runs in lockstep; no axis is left. Returns False for a program that vmap refuses."""
+    program, args = case.program, stacked_operands(case)
+    try:
+        batched = over_axes(program)
+    except AxisNameError:
+        return False
+    typecheck(batched)
+    if batched.free_axes:
+        fail("vmap left a collective", program, (), batched)
+    want = in_lockstep(program, args)
+    if problem := differ(run(batched, args), want, slack=_room(program, want)):
+        fail(f"vmap over named axes differs from the runs: {problem}", program, args[:0], batched)
+    return True
+
+
+def check_collective_gradients(case: Case) -> bool:
+    """vmap(vjp f) = vjp(vmap f). Returns False for a program that vmap refuses."""
+    program, mask, args = case.program, differentiable_mask(case), stacked_operands(case)
+    if not any(mask):
+        return False
+    backward = vjp_fused(program, mask)
+    typecheck(backward)
+    try:
+        batched, inner = over_axes(program), over_axes(backward)
+    except AxisNameError:
+        return False
+    outer = vjp_fused(batched, mask)
+    cts = random_tangents([a for a in batched.out_avals if a.inexact], case.seed)
+    have, want = run(inner, [*args, *cts]), run(outer, [*args, *cts])
+    if problem := differ(have, want, slack=_room(program, want)):
+        fail(f"vmap of vjp differs from vjp of vmap: {problem}", program, (), inner)
+    return True
+
+
+def _room(program: Jaxpr, values: Values) -> float:
+    coarsest = max([tolerance(v.aval.dtype) for e in program.eqns for v in e.outs if v.aval.inexact], default=1e-9)
+    tops = [
+        float(np.max(np.abs(to_widest_dtype(x)), initial=0.0, where=np.isfinite(to_widest_dtype(x)))) for x in values
+    ]
+    return 10 * coarsest * max([1.0, *tops])

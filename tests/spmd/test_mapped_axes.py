@@ -1,0 +1,243 @@
+"""Collectives under `vmap(axis_name=)`: against NumPy, in control flow, under transformations; and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import fxad as fx
+import fxad.numpy as fnp
+from fxad import lax
+from fxad.core.interpreter import run
+from fxad.core.lockstep import mapped as lockstep
+from fxad.errors import ArgumentError, AxisNameError, ExecutionError, FxadError, ParameterError, ShapeError
+from fxad.text import parse
+
+X = np.arange(1.0, 9.0, dtype=np.float32).reshape(4, 2)
+N = 4
+
+
+def mapped(f: Callable[..., object], *args: object, **how: object) -> object:
+    return fx.vmap(f, axis_name="i", **how)(*args)
+
+
+# ------------------------------------------------------------------------------------------------------------- values
+
+
+@pytest.mark.parametrize(
+    ("f", "want"),
+    [
+        (lambda v: lax.psum(v, "i"), np.broadcast_to(X.sum(0), X.shape)),
+        (lambda v: lax.pmean(v, "i"), np.broadcast_to(X.mean(0), X.shape)),
+        (lambda v: lax.pmax(v, "i"), np.broadcast_to(X.max(0), X.shape)),
+        (lambda v: lax.pmin(v, "i"), np.broadcast_to(X.min(0), X.shape)),
+        (lambda v: lax.psum(v, "i", axis_index_groups=[[0, 2], [3, 1]]), np.stack([X[0] + X[2], X[1] + X[3]] * 2)),
+        (lambda v: lax.pmean(v, "i", axis_index_groups=[[0, 1], [2, 3]]),
+         np.repeat([X[:2].mean(0), X[2:].mean(0)], 2, 0)),
+        (lambda v: lax.all_gather(v, "i"), np.broadcast_to(X, (4, 4, 2))),
+        (lambda v: lax.all_gather(v, "i", axis=1), np.broadcast_to(X.T, (4, 2, 4))),
+        (lambda v: lax.all_gather(v, "i", tiled=True), np.broadcast_to(X.ravel(), (4, 8))),
+        (lambda v: lax.psum_scatter(fnp.stack([v] * 4), "i"), np.broadcast_to(X.sum(0), X.shape)),
+        (lambda v: lax.psum_scatter(fnp.tile(v, 2), "i", tiled=True), np.tile(X.sum(0), 2)[:, None]),
+        (lambda v: lax.all_to_all(fnp.arange(4) + 10 * lax.axis_index("i"), "i", 0, 0),
+         np.add.outer(range(4), range(0, 40, 10))),
+        (lambda v: lax.ppermute(v, "i", [(0, 1), (1, 2), (3, 0)]), np.stack([X[3], X[0], X[1], 0 * X[0]])),
+        (lambda v: lax.pshuffle(v, "i", [3, 1, 0, 2]), X[[3, 1, 0, 2]]),
+        (lambda v: lax.axis_index("i"), np.arange(4, dtype=np.int32)),
+        (lambda v: v * lax.axis_size("i"), 4 * X),
+        (lambda v: v * lax.psum(1, "i"), 4 * X),
+        (lambda v: lax.psum({"a": v, "b": (v[0],)}, "i")["b"][0], np.broadcast_to(X[:, 0].sum(), (4,))),
+        (lambda v: lax.psum(v, ()), X),
+    ],
+)  # fmt: skip
+def test_values(f: Callable[..., object], want: np.ndarray) -> None:
+    np.testing.assert_allclose(np.asarray(mapped(f, X)), want, rtol=1e-6)
+
+
+def test_two_axes() -> None:
+    y = np.arange(6.0, dtype=np.float32).reshape(2, 3)
+
+    def f(v: fx.Array) -> object:
+        every = lax.all_gather(v, ("j", "i"))
+        return lax.psum(v, ("i", "j")), lax.axis_index(("j", "i")), every, lax.psum(v, "j"), lax.axis_size(("i", "j"))
+
+    total, index, every, rows, size = fx.vmap(fx.vmap(f, axis_name="j"), axis_name="i")(y)
+    assert np.all(np.asarray(total) == y.sum())
+    np.testing.assert_array_equal(np.asarray(index), np.arange(6).reshape(3, 2).T)
+    np.testing.assert_array_equal(np.asarray(every)[1, 2], y.T.ravel())
+    np.testing.assert_array_equal(np.asarray(rows), np.broadcast_to(y.sum(1, keepdims=True), (2, 3)))
+    assert np.all(np.asarray(size) == 6)
+
+
+def test_results_that_are_the_same_for_all_need_no_axis() -> None:
+    total, most = mapped(lambda v: (lax.psum(v, "i"), lax.pmax(v[0], "i")), X, out_axes=None)
+    np.testing.assert_array_equal(np.asarray(total), X.sum(0))
+    assert float(most) == X[:, 0].max()
+
+
+def test_what_no_example_changes_is_summed_once_for_each() -> None:
+    assert float(mapped(lambda v: lax.psum(np.float32(3), "i"), X, out_axes=None)) == 12
+    many = fx.vmap(lambda v: lax.psum(fnp.ones((), "int8"), "i"), axis_name="i", out_axes=None)(np.zeros(300))
+    assert int(many) == np.int64(300).astype(np.int8)
+
+
+# ------------------------------------------------------------------------------------------- control flow, calls, rules
+
+
+def normalised(v: fx.Array) -> fx.Array:
+    return v / fnp.sqrt(lax.psum(fnp.sum(v * v), "i"))
+
+
+WANT = X / np.sqrt((X * X).sum())
+
+
+@fx.custom_jvp
+def ruled(v: fx.Array) -> fx.Array:
+    return normalised(v)
+
+
+@ruled.defjvp
+def _ruled_jvp(primals: tuple[fx.Array], tangents: tuple[fx.Array]) -> tuple[fx.Array, fx.Array]:
+    (v,), (t,) = primals, tangents
+    return ruled(v), 2 * lax.psum(t, "i")
+
+
+def in_scan(v: fx.Array) -> fx.Array:
+    return lax.scan(lambda c, _: (normalised(c), None), v, None, length=2)[0]
+
+
+def in_while(v: fx.Array) -> fx.Array:
+    return lax.while_loop(lambda c: lax.pmax(fnp.max(c), "i") > 1, normalised, v)
+
+
+def in_cond(v: fx.Array) -> fx.Array:
+    return lax.cond(lax.psum(v[0], "i") > 0, normalised, lambda u: u, v)
+
+
+@pytest.mark.parametrize(
+    "f", [normalised, in_scan, in_while, in_cond, fx.jit(normalised), fx.remat(normalised), ruled],
+    ids=["plain", "scan", "while", "cond", "jit", "remat", "custom_jvp"],
+)  # fmt: skip
+def test_bodies(f: Callable[..., object]) -> None:
+    np.testing.assert_allclose(np.asarray(mapped(f, X)), WANT, rtol=1e-5)
+    np.testing.assert_allclose(np.asarray(fx.jit(fx.vmap(f, axis_name="i"))(X)), WANT, rtol=1e-5)
+
+
+@pytest.mark.parametrize("f", [normalised, in_scan, in_cond, fx.jit(normalised), fx.remat(normalised)])
+def test_gradient_of_the_map_and_map_of_the_gradient(f: Callable[..., fx.Array]) -> None:
+    """A gradient inside the map is of the sum of the results of all indices."""
+    weights = np.cos(X)
+    outside = fx.grad(lambda x: fnp.sum(fx.vmap(f, axis_name="i")(x) * weights))(X)
+    inside = fx.vmap(fx.grad(lambda v, w: fnp.sum(f(v) * w)), axis_name="i")(X, weights)
+    np.testing.assert_allclose(np.asarray(inside), np.asarray(outside), rtol=1e-4, atol=1e-5)
+
+
+def test_a_rule_with_a_collective() -> None:
+    _, t = mapped(lambda v: fx.jvp(ruled, (v,), (v,)), X)
+    np.testing.assert_allclose(np.asarray(t), np.broadcast_to(2 * X.sum(0), X.shape), rtol=1e-6)
+
+
+def test_jit_is_traced_again_for_another_size() -> None:
+    f = fx.jit(lambda v: v + lax.axis_size("i"))
+    assert float(fx.vmap(f, axis_name="i")(X)[0, 0]) == 5
+    assert float(fx.vmap(f, axis_name="i")(X[:2])[0, 0]) == 3
+
+
+# ------------------------------------------------------------------------------------------------- programs as values
+
+
+def test_program_with_a_free_axis() -> None:
+    program = fx.trace(normalised, X[0], axis_env={"i": N})
+    assert program.jaxpr.free_axes == {("i", 4)}
+    assert fx.trace(normalised, X[1], axis_env={"i": N}).jaxpr is program.jaxpr
+    assert fx.trace(normalised, X[1], axis_env={"i": 3}).jaxpr is not program.jaxpr
+    whole = fx.vmap(program, axis_size=4, axis_name="i")
+    assert not whole.jaxpr.free_axes
+    assert whole.jaxpr is fx.trace(fx.vmap(normalised, axis_name="i"), X).jaxpr.eqns[0].prim.bodies[0]
+    np.testing.assert_allclose(np.asarray(whole(X)), WANT, rtol=1e-6)
+    assert parse(program.text()) is program.jaxpr
+
+
+def test_a_program_is_called_in_a_map() -> None:
+    program = fx.trace(normalised, X[0], axis_env={"i": N})
+    np.testing.assert_allclose(np.asarray(mapped(lambda v: program(v), X)), WANT, rtol=1e-6)
+
+
+# -------------------------------------------------------------------------------------------------------- bad input
+
+
+UNIFORM = "make the predicate the same for all indices, with pmax or pmin over the axis, or move the collective out"
+PROGRAM = fx.trace(normalised, X[0], axis_env={"i": N})
+REFUSED = [
+    (lambda: lax.psum(X, "k"), AxisNameError,
+     "psum: no map around binds axis 'k'; axes in scope: none",
+     "name the axis of a map: vmap(f, axis_name='k'), or give its size to trace: trace(f, x, axis_env={'k': 8})"),
+    (lambda: mapped(lambda v: lax.axis_index("k"), X), AxisNameError,
+     "axis_index: no map around binds axis 'k'; axes in scope: 'i'",
+     "name the axis of a map: vmap(f, axis_name='k'), or give its size to trace: trace(f, x, axis_env={'k': 8})"),
+    (lambda: mapped(fx.vmap(lambda v: v, axis_name="i"), X), AxisNameError,
+     "vmap of <lambda>: axis name 'i' is in use by a map around it", "give each of nested maps its own name"),
+    (lambda: mapped(lambda v: lax.psum(v, ("i", "i")), X), AxisNameError,
+     "psum: axis_name ('i', 'i') names an axis twice", "name each axis once"),
+    (lambda: fx.vmap(PROGRAM, axis_size=3, axis_name="i"), AxisNameError,
+     "vmap of normalised: axis_size is 3, the program was traced with axis 'i' of size 4",
+     "trace it with axis_env={'i': 3}, or map over 4 examples"),
+    (lambda: mapped(lambda v: PROGRAM(v), X[:2]), AxisNameError,
+     "psum: axis 'i' has size 2, it was traced with 4", "trace the program again for this size"),
+    (lambda: PROGRAM(X[0]), AxisNameError,
+     "psum: axis 'i' of size 4 is not bound",
+     "map over it: vmap(program, axis_name='i', axis_size=4), pmap or shard_map"),
+    (lambda: fx.interpret(PROGRAM, X[0]), AxisNameError,
+     "interpret: axis 'i' of size 4 is not bound", "map over it: vmap(program, axis_name='i', axis_size=4)"),
+    (lambda: mapped(lambda v: lax.cond(v[0] > 2, normalised, lambda u: u, v), X), AxisNameError,
+     "cond: its bodies have collectives over axis 'i', and the indices of that axis do not agree on whether they run",
+     UNIFORM),
+    (lambda: mapped(lambda v: lax.while_loop(lambda c: c[0] > 1, normalised, v), X), AxisNameError,
+     "while: its bodies have collectives over axis 'i', and the indices of that axis do not agree on whether they run",
+     UNIFORM),
+    (lambda: mapped(lambda v: v, X, out_axes=None), ShapeError,
+     "vmap of <lambda>: result varies with the mapped arguments, but its out_axes is None",
+     "give the axis at which its values are to be stacked"),
+    (lambda: fx.vmap(lambda v: v, axis_name=3)(X), ArgumentError,
+     "vmap of <lambda>: axis_name is an int: 3", "name the axis by a string"),
+    (lambda: lax.psum(X, 3), ArgumentError, "psum: axis_name must be a sequence, got an int: 3", ""),
+    (lambda: lax.psum(X, (3,)), ArgumentError,
+     "psum: an axis name is a string, got an int: 3", "give a name, or a tuple of names"),
+    (lambda: fx.trace(normalised, X[0], axis_env=["i"]), ArgumentError,
+     "trace of normalised: axis_env is a list: ['i']", 'give a dict, as in {"i": 8}'),
+    (lambda: fx.trace(normalised, X[0], axis_env={"i": 0}), ArgumentError,
+     "trace of normalised: axis_env['i'] is 0, not a size", "give each axis an int from 1 on"),
+    (lambda: mapped(lambda v: lax.ppermute(v, "i", [(0, 1), (2, 1)]), X), ParameterError,
+     "ppermute: target 1 of perm ((0, 1), (2, 1)) is used twice or is not below 4",
+     "give pairs (source, target) of indices, each source and each target once"),
+    (lambda: mapped(lambda v: lax.pshuffle(v, "i", [0, 1, 2, 2]), X), ShapeError,
+     "pshuffle: perm (0, 1, 2, 2) is not a permutation of the 4 indices of 'i'",
+     "name each index once, or use ppermute"),
+    (lambda: mapped(lambda v: lax.psum(v, "i", axis_index_groups=[[0, 1], [2]]), X), ParameterError,
+     "psum: groups ((0, 1), (2,)) do not divide axis 'i' of size 4",
+     "name each index in one group, and give all groups one size"),
+    (lambda: mapped(lambda v: lax.all_to_all(v, "i", 0, 0), X), ShapeError,
+     "all_to_all: split_axis 0 of shape (2,) has size 2, there are 4 indices",
+     "give an axis of that size, or tiled=True for a multiple of it"),
+    (lambda: mapped(lambda v: lax.psum_scatter(v, "i", tiled=True), X), ShapeError,
+     "psum_scatter: axis 0 of f32[2] has size 2, which 4 indices of 'i' do not divide",
+     "pad the axis, or choose another one"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "kind", "message", "remedy"), REFUSED, ids=[m[:50] for _, _, m, _ in REFUSED])
+def test_refused(call: Callable[[], object], kind: type[FxadError], message: str, remedy: str) -> None:
+    with pytest.raises(kind) as e:
+        call()
+    assert (e.value.message, e.value.remedy) == (message, remedy)
+    np.testing.assert_allclose(np.asarray(mapped(normalised, X)), WANT, rtol=1e-6)  # the next trace works
+
+
+def test_runs_that_do_not_agree_are_an_error() -> None:
+    """The interpreter runs all indices at once, and finds those that wait for ever."""
+    program = fx.trace(lambda v: lax.cond(v[0] > 2, normalised, lambda u: u, v), X[0], axis_env={"i": N})
+    with pytest.raises(ExecutionError) as e:
+        lockstep(("i",), (N,), lambda index: run(program.jaxpr, [X[index]]))
+    assert e.value.message == "interpret: the runs of a map wait for different collectives"
