@@ -6,7 +6,7 @@ python benchmarks/mask.py
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,7 @@ def by_hand(w: Any, x: Any, n: Any) -> Any:
     return fnp.where(inside[:, None], nn.softmax(scores, axis=-1) @ x, 0.0).sum(0).mean()
 
 
-def fastest(runs: dict[str, Callable[..., Any]], *args: Any) -> dict[str, float]:
+def fastest(runs: Mapping[str, Callable[..., Any]], *args: Any) -> dict[str, float]:
     """The fastest of several calls of each function, in turn, in ms."""
     best = dict.fromkeys(runs, float("inf"))
     for _ in range(REPEATS):
