@@ -190,3 +190,16 @@ def test_an_equilibrium_layer_learns() -> None:
     assert figures["accuracy"] > 0.9, "100 steps give 94 %, the full run 97 %"
     assert figures["off"] < 1e-2, "of the gradient, from that through thirty steps"
     assert figures["implicit"] < figures["unrolled"] / 2, "temporary bytes"
+
+
+def test_sentences_of_every_length_share_a_few_compilations(capsys: pytest.CaptureFixture[str]) -> None:
+    figures = load("sentences").main(["--steps", "20"])
+    assert figures["difference"] < 1e-5, "the gradient of a ragged batch is that of its sentences"
+    assert figures["compilations"] <= 3, "8, 16, 32"
+    assert "19 lengths" in capsys.readouterr().out
+
+
+def test_point_clouds_of_every_size_share_one_compilation() -> None:
+    figures = load("point_clouds").main(["--steps", "20"])
+    assert figures["difference"] < 1e-5
+    assert figures["last"] < figures["first"]

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, Protocol, Type
 from fxad import tree
 from fxad.api.lift import check_function, check_no_statics
 from fxad.api.recompilation import recompilation_reason
+from fxad.api.shapes import Shapes, symbolic_types
 from fxad.core.dataclasses import dataclass
 from fxad.core.lru import LRUCache
-from fxad.errors import ParameterError
+from fxad.errors import ArgumentError, ParameterError
 from fxad.execution.dispatch import Dispatcher, avals_of_arrays, fast_path
 from fxad.execution.donation import Donate, Donation, donates_any, parse_donation
 from fxad.execution.executable import Executable, Lowered, Units, check_choice, lower
@@ -313,6 +314,8 @@ def jit(
     passes: Passes | None = ...,
 ) -> StaticJitted[P, R]: ...
 @overload
+def jit(f: Callable[P, R], *, symbolic: Shapes) -> Callable[P, R]: ...
+@overload
 def jit(*, donate: Donate, units: Units = ..., passes: Passes | None = ...) -> _Decorator: ...
 @overload
 def jit(*, units: Units, passes: Passes | None = ...) -> _Decorator: ...
@@ -335,6 +338,7 @@ def jit(
     donate: Donate = (),
     units: Units = "auto",
     passes: Passes | None = None,
+    symbolic: Shapes = None,
 ) -> Any:
     """Compile a function when it is called, or a `Program` at once.
 
@@ -344,6 +348,9 @@ def jit(
     names to tree prefixes of bools, as in `donate={"state": (True, False)}`. Without a function it is a decorator:
     `@jit(static_argnames="n", donate="state")`. What repeats in it is compiled once: `units` and `passes`
     are those of `lower`.
+
+    `symbolic` names sizes of the arguments, as the `in_shapes` of `mask`: the function is traced once for every size, and
+    compiled for each. It goes with no other option.
 
     Rule:   the function must be pure: it runs once per types of arguments, and reads the values that it closes over at
             that time. Inside a trace there is no donation: the outer program decides.
@@ -362,6 +369,14 @@ def jit(
         return functools.partial(jit, **options)
     check_choice("jit", units)
     check_passes("jit", passes)
+    if symbolic is not None:
+        if isinstance(f, Program) or static_argnums or static_argnames or donates_any(donate) or passes is not None:
+            raise ArgumentError(
+                "jit: symbolic goes with a function and no other option",
+                remedy="trace(f, Spec('(n, 3)')) gives a program for every size, which takes the others",
+            )
+        check_function("jit", f)
+        return _for_every_size(f, symbolic)
     if isinstance(f, Program):
         check_no_statics("jit", f, static_argnums, static_argnames)
         return lower(f, units, passes).compile(donate=donate)
@@ -373,6 +388,23 @@ def jit(
     )
     statics = static_arguments(f"jit of {function_name(f)}", f, static_argnums, static_argnames)
     return Jitted(f, how) if statics is None else StaticJitted(f, static_argnums, static_argnames, how)
+
+
+def _for_every_size(f: Callable[..., Any], shapes: Shapes) -> Callable[..., Any]:
+    """The function, traced once for every size."""
+    known: LRUCache[object, Program[Any, Any]] = LRUCache(256)
+
+    @functools.wraps(f, updated=())
+    def call(*args: Any, **kwargs: Any) -> Any:
+        leaves, in_tree = tree.flatten((args, kwargs))
+        avals, _ = symbolic_types("jit", f, shapes, leaves, in_tree)
+        program = known.get((in_tree, avals))
+        if program is None:
+            program = trace_tree(f, in_tree, avals, function_name(f), parameter_names(f))
+            known.put((in_tree, avals), program)
+        return program(*args, **kwargs)
+
+    return call
 
 
 __all__ = ["Jitted", "StaticJitted", "jit"]

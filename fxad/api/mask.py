@@ -6,23 +6,22 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import wraps
 from math import ceil
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
 from fxad import tree
 from fxad.api.jit import jit
 from fxad.api.lift import args_tree, check_function
-from fxad.core.sizes import Name, Size, named, names_of, read_shapes, solved, substituted
+from fxad.api.shapes import FITTING, Shapes, is_shape, read_prefix, shown_shape, trace_symbolic
+from fxad.core.sizes import Size, named, read_shapes, solved, substituted
 from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError, TreeError, described
 from fxad.ir import Aval
 from fxad.lax.control.checking import error_if
-from fxad.tracing.array import Array, asarray, aval_of, binder
+from fxad.tracing.array import Array, asarray, binder
 from fxad.tracing.program import (
     Program,
-    argument_path,
     assumed,
-    count_text,
     function_name,
     parameter_names,
     spec_of,
@@ -34,8 +33,6 @@ from fxad.transforms.specialize import names
 from fxad.tree import Structure
 
 T = TypeVar("T")
-Shapes: TypeAlias = Any  # a tree prefix of shapes: texts as "(n, _)", tuples of ints, sizes and None, or None
-_Shape: TypeAlias = tuple[int | None, ...] | None  # None: the whole shape, or a dimension, is that of the array
 
 
 def mask(
@@ -81,7 +78,7 @@ def mask(
         )
 
     def program_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Program[Any, Any], Mapping[str, str]]:
-        program, said = _traced("mask", f, in_shapes, args, kwargs)
+        program, said = trace_symbolic("mask", f, in_shapes, args, kwargs)
         _check_results(program, out_shapes)
         return program, said
 
@@ -124,99 +121,13 @@ def _text(shape: Sequence[int]) -> str:
     return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
 
 
-# ------------------------------------------------------------------------------------------------------------- shapes
-
-
-def _is_shape(x: object) -> bool:
-    return (
-        x is None
-        or isinstance(x, str)
-        or (
-            isinstance(x, tuple)
-            and all([n is None or (isinstance(n, int) and not isinstance(n, bool)) for n in x])
-            and any([n is not None for n in x])
-        )
-    )
-
-
-def _read(shapes: Sequence[object]) -> list[_Shape]:
-    """Shapes as tuples; the texts share their assumptions."""
-    texts = iter(read_shapes([s for s in shapes if isinstance(s, str)]))
-    return [next(texts) if isinstance(s, str) else s for s in shapes]  # type: ignore[misc]
-
-
-def _traced(
-    what: str, f: Callable[..., Any], in_shapes: Shapes, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[Program[Any, Any], Mapping[str, str]]:
-    """The program of symbolic shape for padded arguments, and the user's names of sizes that it has by other names."""
-    name, parameters = function_name(f), parameter_names(f)
-    leaves, in_tree = tree.flatten((args, kwargs))
-    positional, keywords = in_tree.children()
-    prefix = tuple(in_shapes) if isinstance(in_shapes, list) else in_shapes
-    if isinstance(prefix, str) or (
-        isinstance(prefix, tuple) and _is_shape(prefix) and not _entries(prefix, positional)
-    ):
-        prefix = (prefix,) * positional.num_children
-    if isinstance(prefix, tuple) and len(prefix) != positional.num_children:
-        raise ArgumentError(
-            f"{what} of {name}: in_shapes has {count_text(len(prefix), 'entry', 'entries')} for "
-            f"{count_text(positional.num_children, 'positional argument')}",
-            remedy="give one entry per positional argument; None for an array without named sizes",
-        )
-    entries = tree.broadcast_prefix(prefix, positional, f"{what} of {name}: in_shapes", _is_shape)
-    shapes = [*_read(entries), *[None] * keywords.num_leaves]
-    taken = {n.name for x in leaves for size in aval_of(x).shape for n in names_of(size)}
-    renamed = {n: _fresh(n, taken) for s in shapes for n in _names(s) if n.name in taken}
-    avals: list[Aval] = []
-    for x, shape, accessor in zip(leaves, shapes, in_tree.accessors(), strict=True):
-        aval = aval_of(x)
-        path = argument_path(accessor, parameters)
-        if shape is not None and len(shape) != aval.ndim:
-            raise ShapeError(
-                f"{what} of {name}: in_shapes says {_shown(shape)} for argument {path}, which is {aval}",
-                remedy=_FITTING,
-            )
-        dims: list[int] = []
-        for k, (n, have) in enumerate(zip(shape or [None] * aval.ndim, aval.shape, strict=True)):
-            if type(n) is int and n != have:
-                raise ShapeError(
-                    f"{what} of {name}: in_shapes says {n} for size {k} of argument {path}, which is {have}",
-                    remedy=_FITTING,
-                )
-            dims.append(have if n is None else substituted(n, {a.name: b for a, b in renamed.items()}))
-        avals.append(Aval(dims, aval.dtype))
-    said = {names_of(new)[0].name: old.name for old, new in renamed.items()}
-    return trace_tree(f, in_tree, assumed(avals), name, parameters), said
-
-
-def _entries(prefix: tuple[object, ...], positional: Structure) -> bool:
-    """Returns True if a tuple has an entry for each positional argument, rather than the sizes of one shape."""
-    return len(prefix) == positional.num_children and all([n is None or isinstance(n, str | tuple) for n in prefix])
-
-
-def _names(shape: _Shape) -> tuple[Name, ...]:
-    return tuple([name for n in shape or () for name in names_of(n)])
-
-
-def _fresh(name: Name, taken: set[str]) -> int:
-    """The size under a name that the enclosing program does not use."""
-    k = 1
-    while f"{name.name}_{k}" in taken:
-        k += 1
-    return named(f"{name.name}_{k}", name.least)
-
-
-def _shown(shape: Sequence[int | None]) -> str:
-    return f"({', '.join(['_' if n is None else str(n) for n in shape])}{',' if len(shape) == 1 else ''})"
-
-
 def _check_results(program: Program[Any, Any], out_shapes: Shapes) -> None:
     """Raises: ShapeError for a result of another shape than `out_shapes` says, with its path."""
     if out_shapes is None:
         return
-    entries = tree.broadcast_prefix(out_shapes, program.out_tree, f"mask of {program.name}: out_shapes", _is_shape)
+    entries = tree.broadcast_prefix(out_shapes, program.out_tree, f"mask of {program.name}: out_shapes", is_shape)
     known = {n.name: named(n.name, n.least) for n in names(program.jaxpr)}
-    for k, (shape, aval) in enumerate(zip(_read(entries), program.out_avals, strict=True)):
+    for k, (shape, aval) in enumerate(zip(read_prefix(entries), program.out_avals, strict=True)):
         if shape is None:
             continue
         want = [None if n is None else substituted(n, known) for n in shape]
@@ -224,7 +135,7 @@ def _check_results(program: Program[Any, Any], out_shapes: Shapes) -> None:
         if not same:
             path = program.out_tree.accessors()[k].codify("")
             raise ShapeError(
-                f"mask of {program.name}: Output shapes should be {_shown(want)} but are {_text(aval.shape)}"
+                f"mask of {program.name}: Output shapes should be {shown_shape(want)} but are {_text(aval.shape)}"
                 + (f", at result{path}" if path else ""),
                 remedy="correct out_shapes, or leave it out",
             )
@@ -277,7 +188,7 @@ def _bounds(program: Program[Any, Any], found: Sequence[Aval]) -> Padding:
             [type(n) is int and n != m for n, m in zip(want.shape, aval.shape, strict=True)]
         ):
             raise ShapeError(
-                f"{what}: argument {path} is {aval}, its shape should be {_text(want.shape)}", remedy=_FITTING
+                f"{what}: argument {path} is {aval}, its shape should be {_text(want.shape)}", remedy=FITTING
             )
         places += [
             (n, m, f"size {k} of argument {path}")
@@ -363,7 +274,6 @@ def _sizes(
     return out
 
 
-_FITTING: Final = "one size for each axis; _ is the size that the array has"
 _MAPPED: Final = "sizes of a batch are mapped: vmap(lambda x, n: masked(x, sizes={'n': n}))(xs, lengths)"
 
 
@@ -418,7 +328,7 @@ def bucketed(
         key = in_tree, tuple([(x.shape, x.dtype) for x in arrays])
         known = cache.get(key)
         if known is None:
-            program, _ = _traced("bucketed", f, in_shapes, *tree.unflatten(in_tree, arrays))
+            program, _ = trace_symbolic("bucketed", f, in_shapes, *tree.unflatten(in_tree, arrays))
             places = [
                 (n, m, f"size {k} of argument {path}")
                 for x, want, path in zip(arrays, program.in_avals, program.paths, strict=True)

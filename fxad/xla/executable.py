@@ -234,7 +234,7 @@ def compile_module(lowered: LoweredModule, options: CompileOptions, device: Devi
     xla_options = _given(options, device, placed)
     try:
         if placed is not None:
-            raw = device.client.compile_and_load(source, [d.raw for d in placed.devices], given)
+            raw = device.client.compile_and_load(source, [d.raw for d in placed.devices], xla_options)
             return LoadedProgram(raw, lowered, placed.devices[0], placed=placed)
         if lowered.waits:
             raw, start = host_calls.compile_with_callbacks(source, lowered.host, device, xla_options)

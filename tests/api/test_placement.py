@@ -262,7 +262,7 @@ def test_device_put() -> None:
     with pytest.raises(
         ArgumentError, match=r"^device_put: a str is not a device: 'cpu:0'\n(.*\n)*  remedy .* fxad.devices"
     ):
-        fx.device_put(X, "cpu:0")  # type: ignore[arg-type]
+        fx.device_put(X, "cpu:0")
 
 
 def test_on_a_gpu() -> None:

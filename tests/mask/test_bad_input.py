@@ -206,6 +206,12 @@ CASES: list[tuple[Callable[[], object], type[FxadError], str, str]] = [
         "specialize the program, or mask it, before it is lowered",
     ),
     (
+        lambda: fx.jit(program(), symbolic="n"),
+        ArgumentError,
+        "jit: symbolic goes with a function and no other option",
+        "trace(f, Spec('(n, 3)')) gives a program for every size, which takes the others",
+    ),
+    (
         lambda: fx.bucketed(f, ("n",), least=0),
         ParameterError,
         "bucketed: least is 0 and growth 2.0",

@@ -176,3 +176,48 @@ def test_ragged_batches_hold_every_example_once() -> None:
             seen.append(int(n))
     assert sorted(seen) == [2, 3, 5, 8, 9, 10, 17]
     assert all([len(lengths) == 2 for _, lengths in fx.ragged_batches(examples, 2, drop_last=True)])
+
+
+def test_custom_rules() -> None:
+    @fx.custom_vjp
+    def clipped(x: Any) -> Any:
+        return x * x
+
+    clipped.defvjp(lambda x: (x * x, x), lambda x, ct: (3 * x * ct,))
+    program = fx.trace(lambda x: clipped(x).sum(), fx.Spec("n"))
+    x = np.array([0.25, 3, np.nan], "float32")
+    np.testing.assert_allclose(fx.mask(program)(x, sizes={"n": 2}), 9.0625)
+    first = fx.mask(fx.grad(program))(x, sizes={"n": 2})
+    np.testing.assert_allclose(first, np.array([0.75, 9, 0]))
+    with pytest.raises(fx.errors.NotDifferentiableError) as caught:
+        fx.grad(lambda v: fx.mask(program)(v, sizes={"n": 2}))(x)
+    assert "the derivative rule of clipped is about arrays without padding" in caught.value.message
+    assert caught.value.remedy == "differentiate first: mask(grad(f)), not grad(mask(f))"
+
+
+def test_jit_traces_once_for_every_size() -> None:
+    traced = []
+
+    def f(x: Any, w: Any) -> Any:
+        traced.append(x.shape)
+        return (x @ w).mean(0) * x.shape[0]
+
+    run = fx.jit(f, symbolic=("(n, _)", None))
+    for n in (2, 5, 3, 5):
+        x = RNG.normal(size=(n, 3)).astype("float32")
+        np.testing.assert_allclose(run(x, W), (x @ W).mean(0) * n, rtol=1e-4, atol=1e-5)
+    assert len(traced) == 1
+    with pytest.raises(
+        fx.errors.ArgumentError, match="jit: symbolic goes with a function and no other option"
+    ) as caught:
+        fx.jit(f, symbolic="n", static_argnames="w")  # type: ignore[call-overload]
+    assert caught.value.remedy == "trace(f, Spec('(n, 3)')) gives a program for every size, which takes the others"
+
+
+def test_one_exported_artifact_runs_at_every_size() -> None:
+    program = fx.trace(lambda x: fnp.log(x * x + 1).sum() / x.shape[0], fx.Spec("n>=1"))
+    exported = fx.load_exported(fx.lower(fx.mask(program, padding={"n": 6})).export())
+    x = np.array([1, 2, 3, np.nan, np.inf, np.nan], "float32")
+    for n in (1, 2, 3):
+        want = np.log(x[:n] ** 2 + 1).sum() / n
+        np.testing.assert_allclose(exported(x, sizes={"n": np.int32(n)}), want, rtol=1e-5)

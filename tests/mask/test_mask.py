@@ -15,6 +15,8 @@ import fxad.numpy as fnp
 from fxad import lax, nn, random
 from fxad.core.sizes import Reader
 from fxad.ir import NDArray
+from fxad.primitives import ALL
+from fxad.transforms.mask.rules import MASK_RULES
 from fxad.transforms.specialize import names
 from tests.mask.law import BAD, check, check_gradients
 from tests.mask.test_symbolic import CASES
@@ -61,14 +63,21 @@ MORE: dict[str, tuple[Function, tuple[str, ...]]] = {
     "scan over rows": (lambda x: lax.scan(lambda c, a: (c + a, c.sum()), x[0] * 0, x)[1], ("(3, n)",)),
     "call": (lambda x: fx.jit(lambda a: fnp.tanh(a).sum())(x), ("n",)),
     "remat of a loop": (lambda x: fx.remat(lambda a: lax.scan(lambda c, b: (c * b, c), 1.0, a))(x), ("n",)),
+    "strided": (lambda x, w: lax.conv_general_dilated(x, w, (2,), [(1, 1)]), ("(1, 2, n+2)", "(4, 2, 3)")),
+    "channels": (lambda x, w: lax.conv(x, w, (1,), "VALID"), ("(1, n, 6)", "(4, n, 3)")),
+    "examples": (lambda x, w: lax.conv(x, w, (1,), "VALID"), ("(n, 2, 6)", "(4, 2, 3)")),
+    "two axes": (lambda x, w: lax.conv(x, w, (1, 1), "SAME"), ("(1, 1, n+1, m+1)", "(2, 1, 3, 2)")),
+    "sums of windows": (
+        lambda x: lax.reduce_window(x, 0.0, lax.add, (3,), (1,), "SAME"),
+        ("n>0",),
+    ),
     "draws": (lambda x: x * random.normal(random.key(3), x.shape), ("(n, 3)",)),
     "draws of columns": (lambda x: x * random.uniform(random.key(3), x.shape), ("(3, n)",)),
 }
 
 PADDING = {"n": 6, "m": 5}
 SIZES = ({"n": 6, "m": 5}, {"n": 0, "m": 0}, {"n": 1, "m": 3}, {"n": 4, "m": 2})
-LATER = {"cummax", "scan over rows", "sort", "argsort", "first", "last", "cholesky", "solve", "top_k"}
-LATER |= {"same", "valid", "roll", "trace"}
+LATER = {"cholesky", "solve"}  # matrices of their own, below
 
 
 def operand(k: int, shape: tuple[int, ...], dtype: Any) -> NDArray:
@@ -97,6 +106,81 @@ def test_exact_where_the_operations_are() -> None:
     program = traced(lambda x, y: (fnp.exp(x)[1:] - y, x.T, x.max(0)), ("(n>0, 3)", "3"))
     for bad in BAD:
         check(program.jaxpr, PADDING, {"n": 4}, operand, bad, rtol=0.0)
+
+
+MATRICES: dict[str, tuple[Function, tuple[str, ...]]] = {
+    "cholesky": (lambda a: fnp.linalg.cholesky(a @ a.T + fnp.eye(a.shape[0])), ("(n, n)",)),
+    "solve": (lambda a, b: fnp.linalg.solve(a + 3 * fnp.eye(a.shape[0]), b), ("(n, n)", "(n, 2)")),
+    "det": (lambda a: fnp.linalg.det(a + 3 * fnp.eye(a.shape[0])), ("(n, n)",)),
+    "slogdet": (lambda a: fnp.linalg.slogdet(a + 3 * fnp.eye(a.shape[0]))[1], ("(n, n)",)),
+    "inverse": (lambda a: fnp.linalg.inv(a + 3 * fnp.eye(a.shape[0])), ("(n, n)",)),
+    "many matrices": (lambda a: fnp.linalg.cholesky(a @ fnp.swapaxes(a, 1, 2) + fnp.eye(3)), ("(n, 3, 3)",)),
+    "eigenvalues of many": (lambda a: fnp.linalg.eigvalsh(a + fnp.swapaxes(a, 1, 2)), ("(n, 3, 3)",)),
+    "transforms of many": (lambda a: abs(fnp.fft.fft(a, axis=1)), ("(n, 4)",)),
+}
+
+
+@pytest.mark.parametrize("name", MATRICES)
+def test_matrices(name: str) -> None:
+    f, shapes = MATRICES[name]
+    program = traced(f, shapes)
+    for k, values in enumerate(SIZES):
+        at = {n: max(v, 1) for n, v in values.items()}
+        check(program.jaxpr, PADDING, at, operand, BAD[k % len(BAD)], rtol=1e-3)
+        if name not in ("eigenvalues of many", "transforms of many"):
+            check_gradients(program.jaxpr, PADDING, at, operand, BAD[(k + 1) % len(BAD)])
+
+
+def test_every_primitive_has_a_rule_or_a_reason() -> None:
+    assert [p.name for p in ALL if p not in MASK_RULES.rows] == []
+
+
+PLACES: dict[str, tuple[Function, tuple[tuple[str, str], ...]]] = {
+    "one": (lambda x, i: x[i], (("(n>0, 3)", "float32"), ("", "int32"))),
+    "two": (lambda x, i: x[i, i], (("(n>0, m>0)", "float32"), ("", "int32"))),
+    "many": (lambda x, i: x[i], (("(n>0, 3)", "float32"), ("m", "int32"))),
+    "bytes": (lambda x, i: x[i], (("(n>0, 3)", "float32"), ("m", "int8"))),
+    "unsigned": (lambda x, i: x[i], (("(n>0, 3)", "float32"), ("m", "uint32"))),
+    "rows and columns": (lambda x, i: x[i, -1] + x[0, i], (("(n>0, n)", "float32"), ("m", "int32"))),
+    "along": (lambda x, i: fnp.take_along_axis(x, i, 0), (("(n>0, 3)", "float32"), ("(m, 3)", "int32"))),
+    "filled": (lambda x, i: x.at[i].get(mode="fill", fill_value=0), (("(n>0, 3)", "float32"), ("m", "int32"))),
+    "set": (lambda x, i: x.at[i].set(2.0), (("(n>0, 3)", "float32"), ("", "int32"))),
+    "add": (lambda x, i, u: x.at[i].add(u), (("(n>0, 3)", "float32"), ("m", "int32"), ("(m, 3)", "float32"))),
+    "multiply": (lambda x, i: x.at[i].multiply(2.0), (("(n>0, 3)", "float32"), ("m", "int32"))),
+    "max": (lambda x, i, u: x.at[i].max(u), (("(n>0, 3)", "float32"), ("m", "int32"), ("(m, 3)", "float32"))),
+    "window": (lambda x, i: lax.dynamic_slice_in_dim(x, i, 2, 0), (("(n+2, 3)", "float32"), ("", "int32"))),
+    "wide window": (
+        lambda x, i: lax.dynamic_slice_in_dim(x, i, x.shape[0] // 2, 0),
+        (("(n, 3)", "float32"), ("", "int32")),
+    ),
+    "update": (
+        lambda x, u, i: lax.dynamic_update_slice_in_dim(x, u, i, 0),
+        (("(n + m, 3)", "float32"), ("(m, 3)", "float32"), ("", "int32")),
+    ),
+    "one hot": (lambda x, i: nn.one_hot(i, 4) @ x, (("(4, 3)", "float32"), ("m", "int32"))),
+    "embedding": (lambda x, i: x[i].sum(0), (("(4, 3)", "float32"), ("m", "int32"))),
+}
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_places(name: str) -> None:
+    f, types = PLACES[name]
+    scope: dict[str, int] = {}
+    specs = [fx.Spec([n for n in Reader(s, scope).shape() if n is not None], dtype) for s, dtype in types]
+    program = fx.trace(f, *specs)
+    least = {n.name: n.least for n in names(program.jaxpr)}
+
+    def place(k: int, shape: tuple[int, ...], dtype: Any) -> NDArray:
+        if dtype.kind not in "iu":
+            return operand(k, shape, dtype)
+        low = 0 if dtype.kind == "u" else -7
+        return np.asarray(np.random.default_rng(k).integers(low, 8, size=shape).astype(dtype))
+
+    for k, values in enumerate(SIZES):
+        at = {n: max(v, least.get(n, 0)) for n, v in values.items()}
+        check(program.jaxpr, PADDING, at, place, BAD[k % len(BAD)])
+        if name not in ("multiply", "max"):
+            check_gradients(program.jaxpr, PADDING, at, place, BAD[(k + 1) % len(BAD)])
 
 
 # ------------------------------------------------------------------------------------------------- generated programs

@@ -57,7 +57,7 @@ def test_its_values_are_those_without_donation_and_without_units() -> None:
     x = np.ones((16, D), "f")
     found = []
     for options in ({}, {"donate": "state"}, {"donate": "state", "units": "none"}):
-        run = fx.jit(step, **options)  # type: ignore[call-overload]
+        run = fx.jit(step, **options)
         state, value = fx.device_put(start(LAYERS[0])), None
         for _ in range(3):
             before, (state, value) = state, run(state, x)

@@ -7,13 +7,28 @@ from typing import Final
 
 from fxad.transforms.mask.contract import MaskRules
 from fxad.transforms.mask.rules.control import CONTROL
+from fxad.transforms.mask.rules.indexing import INDEXING
 from fxad.transforms.mask.rules.lanes import LANEWISE
+from fxad.transforms.mask.rules.linalg import LINALG
 from fxad.transforms.mask.rules.products import PRODUCTS
 from fxad.transforms.mask.rules.reductions import REDUCTIONS
 from fxad.transforms.mask.rules.refused import REFUSED
+from fxad.transforms.mask.rules.sorting import SORTING
 from fxad.transforms.mask.rules.structure import STRUCTURE
+from fxad.transforms.mask.rules.windows import WINDOWS
 
-_ALL: Final = (*LANEWISE, *REDUCTIONS, *PRODUCTS, *STRUCTURE, *CONTROL, *REFUSED)
+_ALL: Final = (
+    *LANEWISE,
+    *REDUCTIONS,
+    *PRODUCTS,
+    *STRUCTURE,
+    *INDEXING,
+    *SORTING,
+    *WINDOWS,
+    *LINALG,
+    *CONTROL,
+    *REFUSED,
+)
 
 MASK_RULES: Final = MaskRules(MappingProxyType({rule.kind: rule for rule in _ALL}))
 

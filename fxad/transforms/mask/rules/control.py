@@ -15,7 +15,10 @@ from fxad.primitives.control.loop_steps import Steps
 from fxad.primitives.control.remat import Remat
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.control.while_ import While
+from fxad.primitives.custom import CustomCall
+from fxad.primitives.custom_rules import Function, Refusal, Rules
 from fxad.primitives.elementwise import MIN
+from fxad.primitives.linear_call import LinearCall
 from fxad.transforms.mask.contract import Atoms, Avals, MaskCtx, MaskRule, not_masked, row
 
 
@@ -66,6 +69,27 @@ def _scan(ctx: MaskCtx, prim: Scan, args: Atoms, ins: Avals, outs: Avals) -> Seq
     return ctx(made, count, *consts, *extra, *carry, *xs)
 
 
+def _custom(ctx: MaskCtx, prim: CustomCall, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+    """The value of a function with rules. Its derivative rules are about arrays without padding, so a derivative of the
+    masked call is refused; the derivative taken first has used them."""
+    function = prim.function
+    body, operands = ctx.recur(function.body), (*args, *ctx.size_operands)
+    if not function.rules.has_derivative:
+        return ctx(Call(body), *operands)
+    refusal = Refusal(
+        tuple([a.aval.inexact for a in operands]),
+        f"the derivative rule of {function.body.name} is about arrays without padding",
+        "differentiate first: mask(grad(f)), not grad(mask(f))",
+    )
+    return ctx(CustomCall(Function(body, 0, Rules(jvp=(refusal,), vjp=(refusal,)))), *operands)
+
+
+def _linear(ctx: MaskCtx, prim: LinearCall, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+    adjoint = None if prim.adjoint is None else ctx.recur(prim.adjoint)
+    made = LinearCall(ctx.recur(prim.body), adjoint, prim.n_linear)
+    return ctx(made, *args, *ctx.size_operands)
+
+
 def _check(ctx: MaskCtx, prim: Check, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     pred = ctx.filled(args[0], ins[0].shape, False)
     made = Check(prim.message, prim.equation, prim.where, prim.n_fields, ctx.padded(prim.sizes), prim.told)
@@ -77,5 +101,7 @@ _THROUGH: Final = "through its bodies"
 CONTROL: Final[tuple[MaskRule, ...]] = (
     *[row(kind, _bodies, _THROUGH) for kind in (Call, Remat, Cond, While)],
     row(Scan, _scan, "through its body; up to the true length"),
+    row(CustomCall, _custom, "through its body; a derivative taken before mask uses its rules"),
+    row(LinearCall, _linear, _THROUGH),
     row(Check, _check, "padding passes the check"),
 )

@@ -15,8 +15,8 @@ def _dot(ctx: MaskCtx, prim: DotGeneral, args: Atoms, ins: Avals, outs: Avals) -
     (lhs, rhs), (left, right) = args, ins
     lhs_free = free_axes(left.ndim, prim.lhs_batch, prim.lhs_contract)
     rhs_free = free_axes(right.ndim, prim.rhs_batch, prim.rhs_contract)
-    lhs = ctx.cleared(ctx.neutral(lhs, left.shape, prim.lhs_contract), left.shape, (*lhs_free, *prim.lhs_contract))
-    rhs = ctx.cleared(ctx.neutral(rhs, right.shape, prim.rhs_contract), right.shape, (*rhs_free, *prim.rhs_contract))
+    lhs = ctx.neutral(lhs, left.shape, (*(lhs_free if left.inexact else ()), *prim.lhs_contract))
+    rhs = ctx.neutral(rhs, right.shape, (*(rhs_free if right.inexact else ()), *prim.rhs_contract))
     n = len(prim.lhs_batch)
     return (ctx.cleared(ctx.one(prim, lhs, rhs), outs[0].shape, range(n, outs[0].ndim)),)
 

@@ -53,7 +53,7 @@ def _recurrence(ctx: MaskCtx, prim: LinearRecurrence, args: Atoms, ins: Avals, o
 
 def _softmax(ctx: MaskCtx, prim: Softmax, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     x = ctx.filled(args[0], ins[0].shape, extreme_value(ins[0].dtype, -1), prim.axes)
-    return (ctx.cleared(ctx.one(prim, x), outs[0].shape, prim.axes),)
+    return (ctx.cleared(ctx.one(prim, x), outs[0].shape),)
 
 
 REDUCTIONS: Final[tuple[MaskRule, ...]] = (

@@ -1,9 +1,43 @@
-"""Primitives that cannot be masked, and the reasons. A reason completes the sentence "fft is not masked: ..."."""
+"""Primitives that are masked along some axes only, or not at all, and the reasons.
+
+A reason completes the sentence "fft is not masked: ...".
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
-from fxad.transforms.mask.contract import MaskRule
+from fxad.ir import Atom
+from fxad.primitives.collectives import COLLECTIVES
+from fxad.primitives.fft import Fft
+from fxad.primitives.fold import Reduce, ReduceWindow
+from fxad.primitives.host_call import HostCall
+from fxad.primitives.implicit import LinearSolve, Root
+from fxad.primitives.select_and_scatter import SelectAndGatherAdd, SelectAndScatterAdd
+from fxad.transforms.mask.contract import Atoms, Avals, MaskCtx, MaskRule, not_masked, refused, row
 
-REFUSED: Final[tuple[MaskRule, ...]] = ()
+
+def _fft(ctx: MaskCtx, prim: Fft, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+    k = len(prim.lengths)
+    for aval in (*ins, *outs):
+        if ctx.ragged(aval.shape[aval.ndim - k :]):
+            raise not_masked(
+                prim, f"a transform along an axis of {ins[0]} depends on the whole of it, padding included"
+            )
+    return ctx(prim, *[ctx.neutral(x, aval.shape) for x, aval in zip(args, ins, strict=True)])
+
+
+_SELECTS: Final = "which element a window selects is known at its true size only; differentiate after specialize"
+
+REFUSED: Final[tuple[MaskRule, ...]] = (
+    row(Fft, _fft, "lane by lane along other axes; none for axes that are transformed"),
+    refused(SelectAndGatherAdd, _SELECTS),
+    refused(SelectAndScatterAdd, _SELECTS),
+    refused(Reduce, "it is not known which value the operation ignores"),
+    refused(ReduceWindow, "it is not known which value the operation ignores"),
+    refused(LinearSolve, "the iterations of a solver look at the whole of its operands"),
+    refused(Root, "the iterations of a solver look at the whole of its operands"),
+    *[refused(kind, "each device may have a size of its own") for kind in COLLECTIVES],
+    refused(HostCall, "what the host computes is not known"),
+)

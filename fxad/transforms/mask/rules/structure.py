@@ -59,7 +59,8 @@ def _iota(ctx: MaskCtx, prim: Iota, args: Atoms, ins: Avals, outs: Avals) -> Seq
 # ------------------------------------------------------------------------------------------------------------ moves
 
 
-def _slice(ctx: MaskCtx, prim: Slice, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+def slice_rule(ctx: MaskCtx, prim: Slice, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+    """The rule of `slice`."""
     (x,), (y,) = args, outs
     starts, limits, strides = [0] * y.ndim, list(x.aval.shape), [1] * y.ndim
     for a, (start, stride) in enumerate(zip(prim.starts, prim.strides, strict=True)):
@@ -197,11 +198,11 @@ def _regrouped(ctx: MaskCtx, x: Atom, old: Shape, new: Shape) -> Atom:
 STRUCTURE: Final[tuple[MaskRule, ...]] = (
     row(BroadcastInDim, _broadcast, "lane by lane; padding is cleared in the result"),
     row(Iota, _iota, "of the padded shape"),
-    row(Slice, _slice, "the bounds are those of the true size"),
+    row(Slice, slice_rule, "the bounds are those of the true size"),
     row(Pad, _pad, "padding is the value"),
     row(Concatenate, _concatenate, "each operand overwrites the padding before it"),
     row(Rev, _rev, "shifted by the padding"),
     row(Reshape, _reshape, "in place where only outermost axes have padding, else by the places of elements"),
 )
 
-__all__ = ["STRUCTURE", "padded_to", "taken_from", "zero_of"]
+__all__ = ["STRUCTURE", "padded_to", "slice_rule", "taken_from", "zero_of"]

@@ -1,0 +1,120 @@
+"""Shapes with named sizes, as users write them: tree prefixes, and the types of arguments that they give."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+from fxad import tree
+from fxad.core.sizes import Name, named, names_of, read_shapes, substituted
+from fxad.errors import ArgumentError, ShapeError
+from fxad.ir import Aval
+from fxad.tracing.array import aval_of
+from fxad.tracing.program import (
+    Program,
+    argument_path,
+    assumed,
+    count_text,
+    function_name,
+    parameter_names,
+    trace_tree,
+)
+from fxad.tree import Structure
+
+Shapes: TypeAlias = Any  # a tree prefix of shapes: texts as "(n, _)", tuples of ints, sizes and None, or None
+_Shape: TypeAlias = tuple[int | None, ...] | None  # None: the whole shape, or a dimension, is that of the array
+FITTING: Final = "one size for each axis; _ is the size that the array has"
+
+
+def is_shape(x: object) -> bool:
+    """Returns True for one shape: a leaf of a tree prefix."""
+    return (
+        x is None
+        or isinstance(x, str)
+        or (
+            isinstance(x, tuple)
+            and all([n is None or (isinstance(n, int) and not isinstance(n, bool)) for n in x])
+            and any([n is not None for n in x])
+        )
+    )
+
+
+def read_prefix(shapes: Sequence[object]) -> list[_Shape]:
+    """Shapes as tuples; the texts share their assumptions."""
+    texts = iter(read_shapes([s for s in shapes if isinstance(s, str)]))
+    return [next(texts) if isinstance(s, str) else s for s in shapes]  # type: ignore[misc]
+
+
+def trace_symbolic(
+    what: str, f: Callable[..., Any], in_shapes: Shapes, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Program[Any, Any], Mapping[str, str]]:
+    """The program of symbolic shape for arguments, and the user's names of sizes that it has by other names.
+
+    Raises: ShapeError, TreeError, ArgumentError for shapes that do not fit the arguments.
+    """
+    leaves, in_tree = tree.flatten((args, kwargs))
+    avals, said = symbolic_types(what, f, in_shapes, leaves, in_tree)
+    return trace_tree(f, in_tree, avals, function_name(f), parameter_names(f)), said
+
+
+def symbolic_types(
+    what: str, f: Callable[..., Any], in_shapes: Shapes, leaves: Sequence[object], in_tree: Structure
+) -> tuple[tuple[Aval, ...], Mapping[str, str]]:
+    """The types of arguments with the sizes that `in_shapes` names, and the user's names of those that were taken."""
+    name, parameters = function_name(f), parameter_names(f)
+    positional, keywords = in_tree.children()
+    prefix = tuple(in_shapes) if isinstance(in_shapes, list) else in_shapes
+    if isinstance(prefix, str) or (isinstance(prefix, tuple) and is_shape(prefix) and not _entries(prefix, positional)):
+        prefix = (prefix,) * positional.num_children
+    if isinstance(prefix, tuple) and len(prefix) != positional.num_children:
+        raise ArgumentError(
+            f"{what} of {name}: in_shapes has {count_text(len(prefix), 'entry', 'entries')} for "
+            f"{count_text(positional.num_children, 'positional argument')}",
+            remedy="give one entry per positional argument; None for an array without named sizes",
+        )
+    entries = tree.broadcast_prefix(prefix, positional, f"{what} of {name}: in_shapes", is_shape)
+    shapes = [*read_prefix(entries), *[None] * keywords.num_leaves]
+    taken = {n.name for x in leaves for size in aval_of(x).shape for n in names_of(size)}
+    renamed = {n: _fresh(n, taken) for s in shapes for n in _names(s) if n.name in taken}
+    avals: list[Aval] = []
+    for x, shape, accessor in zip(leaves, shapes, in_tree.accessors(), strict=True):
+        aval = aval_of(x)
+        path = argument_path(accessor, parameters)
+        if shape is not None and len(shape) != aval.ndim:
+            raise ShapeError(
+                f"{what} of {name}: in_shapes says {shown_shape(shape)} for argument {path}, which is {aval}",
+                remedy=FITTING,
+            )
+        dims: list[int] = []
+        for k, (n, have) in enumerate(zip(shape or [None] * aval.ndim, aval.shape, strict=True)):
+            if type(n) is int and n != have:
+                raise ShapeError(
+                    f"{what} of {name}: in_shapes says {n} for size {k} of argument {path}, which is {have}",
+                    remedy=FITTING,
+                )
+            dims.append(have if n is None else substituted(n, {a.name: b for a, b in renamed.items()}))
+        avals.append(Aval(dims, aval.dtype))
+    said = {names_of(new)[0].name: old.name for old, new in renamed.items()}
+    return assumed(avals), said
+
+
+def _entries(prefix: tuple[object, ...], positional: Structure) -> bool:
+    """Returns True if a tuple has an entry for each positional argument, rather than the sizes of one shape."""
+    return len(prefix) == positional.num_children and all([n is None or isinstance(n, str | tuple) for n in prefix])
+
+
+def _names(shape: _Shape) -> tuple[Name, ...]:
+    return tuple([name for n in shape or () for name in names_of(n)])
+
+
+def _fresh(name: Name, taken: set[str]) -> int:
+    """The size under a name that the enclosing program does not use."""
+    k = 1
+    while f"{name.name}_{k}" in taken:
+        k += 1
+    return named(f"{name.name}_{k}", name.least)
+
+
+def shown_shape(shape: Sequence[int | None]) -> str:
+    """A shape in a message: `(n, _)`."""
+    return f"({', '.join(['_' if n is None else str(n) for n in shape])}{',' if len(shape) == 1 else ''})"

@@ -1,0 +1,253 @@
+"""Indexing: places are counted, clamped and dropped at the true sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from fxad import dtypes
+from fxad.ir import Atom, Aval, Lit
+from fxad.primitives.dynamic_slicing import DYNAMIC_UPDATE_SLICE, DynamicSlice, DynamicUpdateSlice
+from fxad.primitives.elementwise import ADD, AND, GE, LE, LT, MAX, MIN, SELECT_N, SUB, ConvertElementType
+from fxad.primitives.gather import Gather, ScatterAdd, ScatterFamily
+from fxad.primitives.index import Index, IndexVectors
+from fxad.primitives.scatter import Scatter
+from fxad.primitives.scatter_combine import ScatterMax, ScatterMin, ScatterMul
+from fxad.primitives.shape import ExpandDims, Squeeze, emit_broadcast
+from fxad.primitives.slicing import Concatenate, Slice
+from fxad.transforms.mask.contract import INT, Atoms, Avals, MaskCtx, MaskRule, not_masked, row
+from fxad.transforms.mask.rules.structure import padded_to, slice_rule
+
+
+def _wide(ctx: MaskCtx, i: Atom) -> Atom:
+    """Indices in a dtype that holds every size."""
+    return i if i.aval.dtype.itemsize >= 4 else ctx.one(ConvertElementType(dtypes.int32), i)
+
+
+def _number(ctx: MaskCtx, value: Atom, like: Aval) -> Atom:
+    """An i32[] as an array of the type `like`."""
+    if isinstance(value, Lit) and value.size is None:
+        return Lit.of(int(value.value), like)
+    if like.dtype is not dtypes.int32:
+        value = ctx.one(ConvertElementType(like.dtype), value)
+    return emit_broadcast(ctx, value, like.shape, ())
+
+
+def _last(ctx: MaskCtx, size: int, window: int) -> Atom:
+    """The last place of a window along an axis: i32[], at least 0."""
+    return ctx.one(MAX, ctx.count(size - window), Lit.of(0, INT))
+
+
+def _clamped(ctx: MaskCtx, i: Atom, last: Atom) -> Atom:
+    """Indices between 0 and `last`."""
+    i = ctx.one(MIN, i, _number(ctx, last, i.aval))
+    return i if i.aval.dtype in dtypes.UNSIGNED else ctx.one(MAX, i, Lit.of(0, i.aval))
+
+
+def _from_front(ctx: MaskCtx, i: Atom, size: int) -> Atom:
+    """Indices into an axis, negative ones counted from its true end: i32. Those out of range stay so."""
+    i, count = _wide(ctx, i), ctx.count(size)
+    if i.aval.dtype is not dtypes.int32:
+        i = ctx.one(MIN, i, _number(ctx, count, i.aval))
+        if i.aval.dtype not in dtypes.UNSIGNED:
+            below = ctx.one(SUB, Lit.of(-1, INT), count)
+            i = ctx.one(MAX, i, _number(ctx, below, i.aval))
+        i = ctx.one(ConvertElementType(dtypes.int32), i)
+    back = ctx.one(ADD, i, _number(ctx, count, i.aval))
+    return ctx.one(SELECT_N, ctx.one(LT, i, Lit.of(0, i.aval)), i, back)
+
+
+# ------------------------------------------------------------------------------------------------------------ windows
+
+
+def _dynamic_slice(ctx: MaskCtx, prim: DynamicSlice, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+    x, *starts = args
+    at: list[Atom] = []
+    for a, (n, m, start) in enumerate(zip(ins[0].shape, prim.sizes, starts, strict=True)):
+        if ctx.masked(n) or ctx.masked(m):
+            start = _clamped(ctx, _wide(ctx, start), _last(ctx, n, m))
+            if ctx.masked(m):
+                x = padded_to(ctx, x, a, ctx.room(n) + ctx.room(m))
+        at.append(start)
+    widest = max([i.aval.dtype for i in at], key=lambda d: d.itemsize)
+    at = [i if i.aval.dtype is widest else ctx.one(ConvertElementType(widest), i) for i in at]
+    out = ctx.one(DynamicSlice(ctx.padded(prim.sizes)), x, *at)
+    return (ctx.cleared(out, outs[0].shape),)
+
+
+def _dynamic_update_slice(
+    ctx: MaskCtx, prim: DynamicUpdateSlice, args: Atoms, ins: Avals, outs: Avals
+) -> Sequence[Atom]:
+    x, update, *starts = args
+    shape, sizes = ins[0].shape, ins[1].shape
+    at: list[Atom] = []
+    out = x
+    written: Atom | None = None
+    for a, (n, m, start) in enumerate(zip(shape, sizes, starts, strict=True)):
+        if ctx.masked(n) or ctx.masked(m):
+            start = _clamped(ctx, _wide(ctx, start), _last(ctx, n, m))
+            if ctx.masked(m):  # the padding of the update must not be written
+                out = padded_to(ctx, out, a, ctx.room(n) + ctx.room(m))
+                first = start if start.aval is INT else ctx.one(ConvertElementType(dtypes.int32), start)
+                line = ctx.line(x.aval.shape, a)
+                low = ctx.one(GE, line, _number(ctx, first, line.aval))
+                end = ctx.one(ADD, first, ctx.count(m))
+                inside = ctx.one(AND, low, ctx.one(LT, line, _number(ctx, end, line.aval)))
+                written = inside if written is None else ctx.one(AND, written, inside)
+        at.append(start)
+    widest = max([i.aval.dtype for i in at], key=lambda d: d.itemsize)
+    at = [i if i.aval.dtype is widest else ctx.one(ConvertElementType(widest), i) for i in at]
+    out = ctx.one(DYNAMIC_UPDATE_SLICE, out, update, *at)
+    if written is None:
+        return (out,)
+    zeros = (0,) * x.aval.ndim
+    if out.aval is not x.aval:
+        out = ctx.one(Slice(zeros, x.aval.shape, (1,) * x.aval.ndim), out)
+    return (ctx.one(SELECT_N, written, x, out),)
+
+
+def _index(ctx: MaskCtx, prim: Index, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+    x, *places = args
+    full = ins[0]
+    windows = zip(prim.starts, prim.sizes, prim.strides, strict=True)
+    limits = [start + (m - 1) * stride + 1 for start, m, stride in windows]
+    fixed = [n if a in prim.dynamic else m for a, (n, m) in enumerate(zip(full.shape, prim.sizes, strict=True))]
+    part = Slice(
+        prim.starts,
+        tuple([n if a in prim.dynamic else limits[a] for a, n in enumerate(full.shape)]),
+        prim.strides,
+    )
+    middle = full.with_shape(fixed)
+    if middle is not full:
+        (x,) = slice_rule(ctx, part, (x,), (full,), (middle,))
+    whole = full.with_shape(prim.sizes)
+    if prim.dynamic:
+        at: list[Atom] = [Lit.of(0, INT)] * full.ndim
+        for a, i in zip(prim.dynamic, places, strict=True):
+            at[a] = _from_front(ctx, i, full.shape[a])
+        dynamic = DynamicSlice(prim.sizes)
+        (x,) = _dynamic_slice(ctx, dynamic, (x, *at), (middle, *[INT] * full.ndim), (whole,))
+    return (ctx.one(Squeeze(prim.dropped), x) if prim.dropped else x,)
+
+
+def _index_vectors(ctx: MaskCtx, prim: IndexVectors, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+    shape, dtype = ctx.padded(outs[0].shape[:-1]), outs[0].dtype
+    columns: list[Atom] = []
+    for i, n in zip(args, prim.sizes, strict=True):
+        column = _from_front(ctx, i, n)
+        if dtype is not dtypes.int32:
+            column = ctx.one(ConvertElementType(dtype), column)
+        lead = len(shape) - column.aval.ndim
+        column = emit_broadcast(ctx, column, shape, tuple(range(lead, len(shape))))
+        columns.append(ctx.one(ExpandDims((len(shape),)), column))
+    return (columns[0] if len(columns) == 1 else ctx.one(Concatenate(len(shape)), *columns),)
+
+
+# ------------------------------------------------------------------------------------------------- gather and scatter
+
+
+def _columns(ctx: MaskCtx, indices: Atom) -> list[Atom]:
+    """The entries of index vectors, one by one, with a last axis of size 1."""
+    shape = indices.aval.shape
+    if shape[-1] == 1:
+        return [indices]
+    first = (0,) * (len(shape) - 1)
+    return [
+        ctx.one(Slice((*first, k), (*shape[:-1], k + 1), (1,) * len(shape)), indices) for k in range(int(shape[-1]))
+    ]
+
+
+def _joined(ctx: MaskCtx, columns: Sequence[Atom]) -> Atom:
+    return columns[0] if len(columns) == 1 else ctx.one(Concatenate(columns[0].aval.ndim - 1), *columns)
+
+
+def _within(ctx: MaskCtx, columns: Sequence[Atom], lasts: Sequence[Atom]) -> Atom:
+    """True for index vectors that lie inside, with a last axis of size 1."""
+    found: Atom | None = None
+    for i, last in zip(columns, lasts, strict=True):
+        inside: Atom = ctx.one(LE, i, _number(ctx, last, i.aval))
+        if i.aval.dtype not in dtypes.UNSIGNED:
+            inside = ctx.one(AND, inside, ctx.one(GE, i, Lit.of(0, i.aval)))
+        found = inside if found is None else ctx.one(AND, found, inside)
+    assert found is not None
+    return found
+
+
+def _left_out(ctx: MaskCtx, columns: Sequence[Atom], keep: Atom) -> list[Atom]:
+    """Index vectors, with a place out of range for those that are not kept."""
+    signed = [ctx.one(ConvertElementType(dtypes.int64), i) if i.aval.dtype in dtypes.UNSIGNED else i for i in columns]
+    return [ctx.one(SELECT_N, keep, Lit.of(-1, i.aval), i) for i in signed]
+
+
+def _gather(ctx: MaskCtx, prim: Gather, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+    x, indices = args
+    full = ins[0].shape
+    if prim.start_index_map:
+        columns = _columns(ctx, _wide(ctx, indices))
+        lasts = [_last(ctx, full[a], prim.slice_sizes[a]) for a in prim.start_index_map]
+        if prim.mode == "drop":
+            within = _within(ctx, columns, lasts)
+            columns = _left_out(ctx, columns, within)
+        else:
+            columns = [_clamped(ctx, i, last) for i, last in zip(columns, lasts, strict=True)]
+        indices = _joined(ctx, columns)
+        for a in prim.start_index_map:
+            if ctx.masked(prim.slice_sizes[a]):
+                x = padded_to(ctx, x, a, ctx.room(full[a]) + ctx.room(prim.slice_sizes[a]))
+    for a, n in enumerate(x.aval.shape):
+        x = padded_to(ctx, x, a, 1) if n == 0 else x
+    made = Gather(
+        prim.offset_dims,
+        prim.collapsed_slice_dims,
+        prim.operand_batching_dims,
+        prim.start_indices_batching_dims,
+        prim.start_index_map,
+        ctx.padded(prim.slice_sizes),
+        "drop" if prim.mode == "drop" else "clip",
+        False,
+        False,
+    )
+    return (ctx.cleared(ctx.one(made, x, indices), outs[0].shape),)
+
+
+def _scatter(ctx: MaskCtx, prim: ScatterFamily, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+    x, indices, updates = args
+    full, windows = ins[0].shape, prim.windows
+    sizes = prim.sizes(full, ins[2].shape)
+    partial = [a for a in windows.axes(len(full)) if ctx.masked(sizes[a]) and sizes[a] is not full[a]]
+    if partial:
+        a = partial[0]
+        raise not_masked(prim, f"its windows have the size {sizes[a]} along axis {a}, of {full[a]}")
+    ragged = ctx.inside(ins[1].shape[:-1])
+    if not windows.index_map:
+        if ragged is not None:
+            raise not_masked(prim, "it has no indices, so that no update can be left out")
+        return ctx(prim, *args)
+    columns = _columns(ctx, _wide(ctx, indices))
+    lasts = [_last(ctx, full[a], sizes[a]) for a in windows.index_map]
+    if prim.mode == "clip":
+        columns = [_clamped(ctx, i, last) for i, last in zip(columns, lasts, strict=True)]
+        keep = None
+    else:
+        keep = _within(ctx, columns, lasts)
+    if ragged is not None:
+        given = ctx.one(ExpandDims((ragged.aval.ndim,)), ragged)
+        keep = given if keep is None else ctx.one(AND, keep, given)
+    if keep is not None:
+        columns = _left_out(ctx, columns, keep)
+    made = prim.remade(windows, "drop", False, False)
+    return ctx(made, x, _joined(ctx, columns), updates)
+
+
+_SCATTERS: Final[tuple[type[ScatterFamily], ...]] = (Scatter, ScatterAdd, ScatterMul, ScatterMin, ScatterMax)
+
+INDEXING: Final[tuple[MaskRule, ...]] = (
+    row(DynamicSlice, _dynamic_slice, "starts are clamped at the true size"),
+    row(DynamicUpdateSlice, _dynamic_update_slice, "starts are clamped at the true size; padding is not written"),
+    row(Index, _index, "places count from the true end"),
+    row(IndexVectors, _index_vectors, "places count from the true end"),
+    row(Gather, _gather, "places are clamped or dropped at the true size"),
+    *[row(kind, _scatter, "places are clamped or dropped at the true size; padding is dropped") for kind in _SCATTERS],
+)
+
+__all__ = ["INDEXING"]
