@@ -15,7 +15,7 @@ from benchmarks.harness import Row, show
 from benchmarks.models.deep import transformer
 from benchmarks.models.face import OURS, Model
 from fxad.ir import Jaxpr, distinct_jaxprs
-from fxad.testing.transform_laws import to_compile
+from fxad.testing.transform_laws import eqns_to_compile
 from fxad.transforms import outline, outline_before_ad
 
 TURNS = 3
@@ -86,7 +86,7 @@ def each(jaxpr: Jaxpr) -> float:
 def found(name: str, make: Callable[[], Jaxpr], budget: float) -> Row:
     """Both columns are fxad's: distinct equations beside those that are written."""
     jaxpr = make()
-    return Row(f"distinct equations: {name}", to_compile(outline(jaxpr)), to_compile(jaxpr), budget, unit="")
+    return Row(f"distinct equations: {name}", eqns_to_compile(outline(jaxpr)), eqns_to_compile(jaxpr), budget, unit="")
 
 
 def part(model: Model) -> Row:

@@ -79,7 +79,7 @@ _set_outs: Final = Eqn.__dict__["outs"].__set__
 _set_source: Final = Eqn.__dict__["source"].__set__
 
 
-def new_eqn(prim: Primitive, ins: tuple[Atom, ...], outs: tuple[Var, ...], source: Source) -> Eqn:
+def new_eqn(prim: Primitive, ins: Atoms, outs: tuple[Var, ...], source: Source) -> Eqn:
     """`Eqn(prim, ins, outs, source)` in 0.25 us instead of 0.5. Every pass calls it for every equation."""
     eqn = _new(Eqn)
     _set_prim(eqn, prim)
@@ -95,7 +95,7 @@ class _Alike(list[weakref.ref["Jaxpr"]]):
 
     __slots__ = ("__weakref__",)
 
-    def find(self, ins: tuple[Var, ...], eqns: tuple[Eqn, ...], outs: tuple[Atom, ...]) -> Jaxpr | None:
+    def find(self, ins: tuple[Var, ...], eqns: tuple[Eqn, ...], outs: Atoms) -> Jaxpr | None:
         """The first live program with these parts, or None."""
         for ref in tuple(self):
             known = ref()
@@ -126,7 +126,7 @@ class Jaxpr:
     _memo: dict[Hashable, Any]  # results of memoised transforms; they have the lifetime of the program
     _alike: _Alike
 
-    def __new__(cls, ins: tuple[Var, ...], eqns: tuple[Eqn, ...], outs: tuple[Atom, ...], name: str = "main") -> Jaxpr:
+    def __new__(cls, ins: tuple[Var, ...], eqns: tuple[Eqn, ...], outs: Atoms, name: str = "main") -> Jaxpr:
         h = hash((ins, outs, tuple([(e.prim, e.ins) for e in eqns])))
         alike = _jaxprs.get(h)
         known = None if alike is None else alike.find(ins, eqns, outs)
@@ -234,7 +234,7 @@ class _Record:
     __slots__ = ("eqns", "ins", "jaxpr", "name", "outs")
 
     def __init__(
-        self, ins: tuple[Var, ...], eqns: tuple[_Written, ...], outs: tuple[Atom, ...], name: str, jaxpr: Jaxpr | None
+        self, ins: tuple[Var, ...], eqns: tuple[_Written, ...], outs: Atoms, name: str, jaxpr: Jaxpr | None
     ) -> None:
         self.ins, self.eqns, self.outs, self.name = ins, eqns, outs, name
         self.jaxpr = jaxpr  # set by unpickling
@@ -280,7 +280,7 @@ def _rebuilt(records: tuple[_Record, ...]) -> Jaxpr:
 def _read(
     kind: type[Primitive],
     values: tuple[object, ...],
-    ins: tuple[Atom, ...],
+    ins: Atoms,
     outs: tuple[Var, ...],
     at: SourceLocation | None,
 ) -> Eqn:
@@ -376,9 +376,7 @@ class Emit(Protocol):
 class Batching(Emit, Protocol):
     """The interface to `vmap` for rules that batch a body."""
 
-    def batched(
-        self, body: Jaxpr, size: int, in_dims: tuple[int | None, ...], out_dims: tuple[int | None, ...]
-    ) -> Jaxpr:
+    def batched(self, body: Jaxpr, size: int, in_dims: Dims, out_dims: Dims) -> Jaxpr:
         """`vmap` of a body, available in the rules of every transformation."""
 
 
@@ -393,9 +391,7 @@ class BatchCtx(Batching, Protocol):
     def axis(self) -> str | None:
         """Name of the mapped axis, if collectives of the program run over it; else None."""
 
-    def recur(
-        self, body: Jaxpr, in_dims: tuple[int | None, ...], out_dims: tuple[int | None, ...] | None = None
-    ) -> tuple[Jaxpr, tuple[int | None, ...]]:
+    def recur(self, body: Jaxpr, in_dims: Dims, out_dims: Dims | None = None) -> tuple[Jaxpr, Dims]:
         """Batch a body. Returns the batched body and the batch axis of each result (None: not batched)."""
 
 
@@ -407,7 +403,7 @@ class JvpCtx(Batching, Protocol):
     become residuals. So mypy rejects a tangent in a non-linear equation.
     """
 
-    def lin(self, prim: Primitive, *operands: Lin | Zero | Var | Lit) -> tuple[Tangent, ...]:
+    def lin(self, prim: Primitive, *operands: Lin | Zero | Var | Lit) -> Tangents:
         """Add an equation to the linear program. If all linear operands are `Zero`, the results are `Zero` and no
         equation is added."""
 
@@ -456,6 +452,16 @@ FreeAxes: TypeAlias = frozenset[tuple[str, int]]
 _NO_AXES: Final[FreeAxes] = frozenset()
 
 
+# The types in the signatures of rules. A tuple has one entry per operand or result.
+Atoms: TypeAlias = tuple[Atom, ...]
+Avals: TypeAlias = Sequence[Aval]
+Tangents: TypeAlias = tuple[Tangent, ...]
+Cotangents: TypeAlias = tuple[Cotangent, ...]
+Operands: TypeAlias = tuple[Atom | Hole, ...]  # of a transposed equation: a `Hole` is a linear operand
+Dims: TypeAlias = tuple[int | None, ...]  # batch axes; None: not batched
+HloValues: TypeAlias = Sequence[HloValue]
+
+
 class Primitive(metaclass=Abstract):
     """An operation of the language. A leaf is `@final @primitive`, with its static parameters as typed fields.
 
@@ -497,22 +503,16 @@ class Primitive(metaclass=Abstract):
         shapes of `abstract_eval`. The operands may be read-only, and must not be modified."""
 
     @abstractmethod
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         """Add StableHLO operations that compute the results."""
 
     @abstractmethod
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         """Results for a batch of operands. `dims[i]` is the batch axis of `args[i]` (None: not batched); at least one
         operand is batched. Returns the results and their batch axes."""
 
     @abstractmethod
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         """Results and their tangents. The tangents of operands of integer or bool type are `Zero`, and those of such
         results must be. At least one tangent is not `Zero`. Raises: NotDifferentiableError with the reason."""
 
@@ -527,9 +527,7 @@ class Linear(Primitive):
         """Returns True if the equation is linear in the marked operands taken together, with the others held fixed."""
 
     @abstractmethod
-    def transpose(
-        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
-    ) -> tuple[Cotangent | None, ...]:
+    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         """Cotangents of the operands that are a `Hole`; None for the others. At least one of `cts` is not `Zero`.
         A cotangent has exactly the type of its operand."""
 

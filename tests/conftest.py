@@ -14,7 +14,7 @@ import fxad.random.jit_sampler
 import fxad.tracing.array
 from fxad.ir import Jaxpr
 from fxad.testing import compare
-from fxad.testing.unit_laws import arbitrary
+from fxad.testing.unit_laws import arbitrary_units
 from fxad.units.plan import Choice
 
 COMMON = settings(
@@ -41,7 +41,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def _any_units(jaxpr: Jaxpr) -> Choice:
-    return arbitrary(jaxpr, int(jaxpr.digest[:4], 16))
+    return arbitrary_units(jaxpr, int(jaxpr.digest[:4], 16))
 
 
 def _auto(_: Jaxpr) -> Choice:

@@ -127,11 +127,11 @@ def _jvp(program: Program[Any, Any]) -> Program[Any, Any]:
     n_bound, n_in = len(program.bound), len(program.jaxpr.ins)
     first, last = range(n_bound + n_args), range(n_bound + n_args, n_in)
     fused = reorder_ins(fused, (*first, *range(n_in, len(fused.ins)), *last))
-    found = iter(fused.outs[len(program.out_avals) :])
+    tangents_out = iter(fused.outs[len(program.out_avals) :])
     dots: list[Atom] = []
     for aval, nz in zip(program.out_avals, out_nonzero, strict=True):
         if aval.inexact:
-            dots.append(next(found) if nz else Zero(aval).instantiate())
+            dots.append(next(tangents_out) if nz else Zero(aval).instantiate())
     jaxpr = Jaxpr(fused.ins, fused.eqns, (*fused.outs[: len(program.out_avals)], *dots), fused.name)
     return Program(
         jaxpr,
@@ -228,9 +228,9 @@ def _linearize(program: Program[Any, Any], argnums: Argnums | None) -> Linearize
     trees, ranges, avals = positional(program), leaf_ranges(program), program.in_avals
     numbers = range(len(trees)) if argnums is None else sorted(normalise("linearize", program, argnums))
     tangents = tuple_structure(*[tangent_tree(trees[i], [avals[k] for k in ranges[i]]) for i in numbers])
-    found = iter(split.linear.outs)
+    tangents_out = iter(split.linear.outs)
     dots = [
-        next(found) if nz else Zero(a).instantiate()
+        next(tangents_out) if nz else Zero(a).instantiate()
         for a, nz in zip(program.out_avals, split.out_nonzero, strict=True)
         if a.inexact
     ]

@@ -39,7 +39,7 @@ class Made:
     def __str__(self) -> str:
         """Format it over several lines, as in an error."""
         of = f"{self.count} of {self.result.size} elements" if self.result.ndim else "its result"
-        written = any([_any(np.isnan, x) for x in self.operands]) and self.what == "nan"
+        written = any([_contains(np.isnan, x) for x in self.operands]) and self.what == "nan"
         how = "from one that is written in the program" if written else "and no operand has one"
         lines = [f"{self.what} was made in {of}, {how}", f"  equation      {self.equation}"]
         if self.where:
@@ -111,7 +111,7 @@ class _Walker:
             if self._done():
                 return []
             if outs is None:
-                outs = _results(eqn, ins)
+                outs = _run_equation(eqn, ins)
                 self._judge(eqn, ins, outs, inside)
                 if self._done():
                     return []
@@ -143,20 +143,20 @@ class _Walker:
         for k in _steps(layout, ins):
             for body in layout.running:
                 takes, gives = layout.takes(body), layout.gives(body)
-                args = [_slice(state[p], roles[p], k) for p in takes]
+                args = [_slice_of_step(state[p], roles[p], k) for p in takes]
                 what = "predicate" if all([q is None for q in gives]) else "step"
-                found = self.run(layout.bodies[body].jaxpr, args, (*inside, f"{what} {k} of {eqn.prim.name}"))
+                step_outs = self.run(layout.bodies[body].jaxpr, args, (*inside, f"{what} {k} of {eqn.prim.name}"))
                 if self._done():
                     return []
                 more = True
-                for q, x in zip(gives, found, strict=True):
+                for q, x in zip(gives, step_outs, strict=True):
                     if q is None:
                         more = bool(x)
                     elif isinstance(role := outs_roles[q], Slice):
                         outs[q][(slice(None),) * role.axis + (k,)] = x
                 for p, q in carries.items():
                     if q in gives:
-                        state[p] = found[gives.index(q)]
+                        state[p] = step_outs[gives.index(q)]
                 if not more:
                     break
             else:
@@ -168,28 +168,32 @@ class _Walker:
 
     def _judge(self, eqn: Eqn, ins: list[NDArray], outs: list[NDArray], inside: tuple[str, ...]) -> None:
         for what, has in (("inf", np.isinf), ("nan", np.isnan)):
-            if what == "inf" and (self.inf or any([_any(np.isnan, x) for x in ins])):
+            if what == "inf" and (self.inf or any([_contains(np.isnan, x) for x in ins])):
                 continue
             # a nan literal is an origin; an inf literal is common and harmless
             if any(
-                [_any(has, x) for a, x in zip(eqn.ins, ins, strict=True) if what == "inf" or not isinstance(a, Lit)]
+                [
+                    _contains(has, x)
+                    for a, x in zip(eqn.ins, ins, strict=True)
+                    if what == "inf" or not isinstance(a, Lit)
+                ]
             ):
                 continue
             for out in outs:
-                if _any(has, out):
+                if _contains(has, out):
                     marks = has(_comparable(out))
                     at = tuple([int(k) for k in np.argwhere(marks)[0]])
-                    made = Made(
+                    origin = Made(
                         what, describe(eqn), source_location(eqn.source), inside, tuple(ins), out, at, int(marks.sum())
                     )
                     if what == "inf":
-                        self.inf = made
+                        self.inf = origin
                     else:
-                        self.nan = made
+                        self.nan = origin
                     break
 
 
-def _results(eqn: Eqn, ins: list[NDArray]) -> list[NDArray]:
+def _run_equation(eqn: Eqn, ins: list[NDArray]) -> list[NDArray]:
     try:
         return [np.asarray(x) for x in eqn.prim.impl(*ins)]
     except FxadError as e:  # from a check or a host function
@@ -214,7 +218,7 @@ def _steps(layout: Layout, ins: Sequence[NDArray]) -> Iterable[int]:
             return ()
 
 
-def _slice(x: NDArray, role: Role, k: int) -> NDArray:
+def _slice_of_step(x: NDArray, role: Role, k: int) -> NDArray:
     """Return the part of an operand that step k reads."""
     return x[(slice(None),) * role.axis + (k,)] if isinstance(role, Slice) else x
 
@@ -224,7 +228,7 @@ def _comparable(x: NDArray) -> NDArray:
     return x if x.dtype.kind in "fc" else x.astype(np.float32)
 
 
-def _any(has: Any, x: NDArray) -> bool:
+def _contains(has: Any, x: NDArray) -> bool:
     return bool(x.dtype.kind not in "biu" and has(_comparable(x)).any())
 
 

@@ -226,11 +226,11 @@ def _jacobian(what: str, program: Program[Any, Any], argnums: Argnums, has_aux: 
     jaxpr = make(program.jaxpr, wrt.mask, n_out)
     order = [n_all + i * n_wrt + k for i in range(n_out) for k in wrt.order]
     block = wrt.tree.unflatten(range(n_wrt))
-    found = tree.structure(out.unflatten([block] * n_out))
+    jacobian_tree = tree.structure(out.unflatten([block] * n_out))
     jaxpr = select_outs(jaxpr, [*order, *range(n_out, n_all)])
-    return program.replace(  # type: ignore[no-any-return]
+    return program.replace(  # type: ignore[no-any-return]  # the type of a Jacobian depends on trees
         transforms.dce(jaxpr),
-        out_tree=found if aux is None else tuple_structure(found, aux),
+        out_tree=jacobian_tree if aux is None else tuple_structure(jacobian_tree, aux),
         name=f"{what}_{program.name}",
     )
 

@@ -121,25 +121,27 @@ def _trace_from_results(
     Raises: ArgumentError where its results are others.
     """
     several = isinstance(argnums, Sequence) and not isinstance(argnums, str)
-    given: list[Any] = [argnums] if isinstance(argnums, int | str) else list(argnums)
+    requested: list[Any] = [argnums] if isinstance(argnums, int | str) else list(argnums)
     parts = list(results) if several and isinstance(results, tuple | list) else [results]
     remedy = f"trace it on examples first: inverse(trace({function_name(f)}, *examples), ...)"
-    if len(parts) != len(given) or not all([isinstance(k, int) and 0 <= k <= len(held) + len(given) for k in given]):
+    if len(parts) != len(requested) or not all(
+        [isinstance(k, int) and 0 <= k <= len(held) + len(requested) for k in requested]
+    ):
         raise ArgumentError(
             f"inverse: the types of arguments {argnums!r} of {function_name(f)} cannot be told from its results",
             remedy=remedy,
         )
-    like = dict(zip(given, parts, strict=True))
+    like = dict(zip(requested, parts, strict=True))
     rest = iter(held)
-    args = [like[k] if k in like else next(rest) for k in range(len(held) + len(given))]
+    args = [like[k] if k in like else next(rest) for k in range(len(held) + len(requested))]
     statics = static_arguments(f"inverse of {function_name(f)}", f)
     g, put, kwargs = bind_static_arguments(
-        "inverse", f, statics, tuple(args), kwargs, [k for k in given if isinstance(k, int)]
+        "inverse", f, statics, tuple(args), kwargs, [k for k in requested if isinstance(k, int)]
     )
     program = trace(g, *put, **kwargs)
-    leaves, found = tree.flatten(results)
+    leaves, structure = tree.flatten(results)
     have = [x.aval for x in trace(lambda *a: a, *leaves).jaxpr.ins]
-    if found != program.out_tree or have != list(program.out_avals):
+    if structure != program.out_tree or have != list(program.out_avals):
         raise ArgumentError(
             f"inverse: {function_name(f)} gives results of other types than it takes as arguments {argnums!r}",
             remedy=remedy,
@@ -166,8 +168,8 @@ def _inverse(program: Program[..., Any], argnums: Names, log_det: bool) -> Progr
     held = [k for k, w in enumerate(wanted) if not w]
     at = {**{n + k: k for k in range(n_out)}, **{k: n_out + n_bound + j for j, k in enumerate(held)}}
     jaxpr = reorder_ins(jaxpr, (*range(n_out, n_out + n_bound), *[at[k] for k in order]))
-    found = {k: j for j, k in enumerate([*[k for k, w in enumerate(wanted) if w], n])}
-    outs = tuple([jaxpr.outs[found[k]] for k in out_order])
+    position = {k: j for j, k in enumerate([*[k for k, w in enumerate(wanted) if w], n])}
+    outs = tuple([jaxpr.outs[position[k]] for k in out_order])
     names = ("results", *[name for k, name in enumerate(program.names) if k not in which])
     jaxpr = type(jaxpr)(jaxpr.ins, jaxpr.eqns, outs, jaxpr.name)
     return Program(jaxpr, in_tree, out_tree, program.bound, names, f"inverse_{program.name}")
@@ -265,9 +267,9 @@ def reconstruction_error(
     leaves = tree.leaves((args, kwargs))
     results = tree.leaves(program(*args, **kwargs))
     held = [*program.bound, *[x for x, w in zip(leaves, wanted, strict=True) if not w]]
-    found = binder().call(back, [*results, *held])
+    reconstructed = binder().call(back, [*results, *held])
     was = [np.asarray(x, np.complex128) for x, w in zip(leaves, wanted, strict=True) if w]
-    apart = [np.abs(np.asarray(y, np.complex128) - x) for x, y in zip(was, found, strict=True)]
+    apart = [np.abs(np.asarray(y, np.complex128) - x) for x, y in zip(was, reconstructed, strict=True)]
     largest = [float(np.max(np.abs(x), initial=0)) for x in was]
     return float(np.max([np.max(d, initial=0) for d in apart], initial=0)) / (max(largest, default=0) or 1.0)
 

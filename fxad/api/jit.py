@@ -112,18 +112,18 @@ class _Compiled(Generic[P, R]):
             self._missed_by_one(known)
             return known.launch(args)
         leaves, in_tree = tree.flatten((args, kwargs))
-        found = avals_of_arrays(leaves)
-        types = self.types(leaves, in_tree) if found is None else found
+        fast_types = avals_of_arrays(leaves)
+        types = self.types(leaves, in_tree) if fast_types is None else fast_types
         executable = self.executables.get((in_tree, types))
         if executable is None:
             executable = self._compile(in_tree, types, leaves)
             self._turn_to(executable._calls)
-        elif found is not None:
+        elif fast_types is not None:
             self._missed_by_one(executable._calls)
         known = executable._calls
-        if known.flat and found is not None:
-            self._simple[found] = known
-        return known.run(leaves, found)
+        if known.flat and fast_types is not None:
+            self._simple[fast_types] = known
+        return known.run(leaves, fast_types)
 
     def _missed_by_one(self, known: Dispatcher) -> None:
         """Count a miss of the fast call and redirect it to this program. It is redirected only at each power of two, so
@@ -141,8 +141,8 @@ class _Compiled(Generic[P, R]):
                 recompilation_reason(program, [e.program for e in self.executables.values()]),
             )
         where = placement.committed_device([x._buffer for x in (*program.bound, *leaves) if type(x) is Array])
-        made = self.executables[in_tree, types] = self.how.lowered(program).compile(device=where)
-        return made
+        executable = self.executables[in_tree, types] = self.how.lowered(program).compile(device=where)
+        return executable
 
     def _turn_to(self, calls: Dispatcher) -> None:
         """Redirect the fast call of the function to one of its programs."""
@@ -194,11 +194,11 @@ class Jitted(Generic[P, R]):
         if instance is None:
             return self
         if tree.structure(instance) != _LEAF:  # the instance is a pytree: an ordinary argument
-            return functools.partial(self, instance)  # type: ignore[arg-type]
+            return functools.partial(self, instance)  # type: ignore[arg-type]  # the first parameter is bound
         # closed over, as by any bound method; it may have changed, so each call traces, but compiles only new programs
         how = self._compiled.how
         how = replace(how, donation=how.donation and how.donation.of_method())
-        return Jitted(functools.partial(self.fn, instance), how)  # type: ignore[arg-type]
+        return Jitted(functools.partial(self.fn, instance), how)  # type: ignore[arg-type]  # as above
 
     def __repr__(self) -> str:
         return f"<jit {function_name(self.fn)}>"
@@ -352,14 +352,14 @@ def jit(
             DonationWarning, once per types of arguments, for memory that no result can use.
     """
     if f is _LEAF:  # jit called without a function: a decorator
-        given: dict[str, object] = {
+        options: dict[str, object] = {
             "static_argnums": static_argnums,
             "static_argnames": static_argnames,
             "donate": donate,
             "units": units,
             "passes": passes,
         }
-        return functools.partial(jit, **given)
+        return functools.partial(jit, **options)
     check_choice("jit", units)
     check_passes("jit", passes)
     if isinstance(f, Program):

@@ -106,8 +106,8 @@ def positional(program: Program[Any, Any]) -> list[Structure]:
 def normalise(what: str, program: Program[Any, Any], argnums: Argnums) -> tuple[int, ...]:
     """Return argument numbers as a tuple of ints >= 0. Raises: ArgumentError if one does not exist or is repeated."""
     n = len(positional(program))
-    given = tuple(argnums) if isinstance(argnums, Sequence) else (argnums,)
-    for k in given:
+    requested = tuple(argnums) if isinstance(argnums, Sequence) else (argnums,)
+    for k in requested:
         if not isinstance(k, int) or isinstance(k, bool):
             raise ArgumentError(
                 f"{what}: argnums is {argnums!r}, not an int or a sequence of ints",
@@ -119,7 +119,7 @@ def normalise(what: str, program: Program[Any, Any], argnums: Argnums) -> tuple[
                 f" {count_text(n, 'positional argument')}",
                 remedy="pass what is to be chosen by position: keyword arguments have no number",
             )
-    out = tuple([k % n for k in given])
+    out = tuple([k % n for k in requested])
     if len(set(out)) != len(out):
         raise ArgumentError(f"{what}: argnums {argnums!r} names an argument twice", remedy="name each argument once")
     return out

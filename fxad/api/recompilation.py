@@ -11,8 +11,8 @@ from fxad.tracing.program import Program, tree_error
 def recompilation_reason(program: Program[..., Any], known: Sequence[Program[..., Any]]) -> str:
     """Describe the difference between a program and the nearest known one: leaves of other types, or another tree."""
     if not known:
-        given = ", ".join([f"{path} {a}" for path, a in zip(program.paths, program.in_avals, strict=True)][:_SHOWN])
-        return f"called for the first time, with {given or 'no arguments'}{_more(len(program.in_avals))}"
+        arguments = ", ".join([f"{path} {a}" for path, a in zip(program.paths, program.in_avals, strict=True)][:_SHOWN])
+        return f"called for the first time, with {arguments or 'no arguments'}{_more(len(program.in_avals))}"
     alike = [other for other in known if other.in_tree == program.in_tree]
     if not alike:
         positional, keywords = program.in_tree.children()

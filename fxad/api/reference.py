@@ -37,9 +37,9 @@ def diff(a: Program[..., Any] | Jaxpr, b: Program[..., Any] | Jaxpr) -> Differen
     Programs are compared by their jaxprs, then by the trees of arguments and results. Values of bound constants are not
     compared (docs/adr/0003).
     """
-    found = first_difference(_jaxpr(a), _jaxpr(b))
-    if found is not None or not (isinstance(a, Program) and isinstance(b, Program)):
-        return found
+    difference = first_difference(_jaxpr(a), _jaxpr(b))
+    if difference is not None or not (isinstance(a, Program) and isinstance(b, Program)):
+        return difference
     for what, left, right in (("arguments", a.in_tree, b.in_tree), ("results", a.out_tree, b.out_tree)):
         if left != right:
             return Difference((what,), tree.shape_text(left), tree.shape_text(right))

@@ -1,4 +1,5 @@
-"""What rules with `symbolic_zeros=True` are given: tangents that vanish, and arguments that say whether theirs does."""
+"""The arguments of rules with `symbolic_zeros=True`: tangents that are zero, and primals with a flag for their
+cotangent."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from fxad.tracing.array import Array
 @final
 @dataclass(frozen=True, slots=True)
 class SymbolicZero:
-    """A tangent that vanishes: it has a type and no elements. A rule may also return one."""
+    """A tangent that is zero: it has a type and no elements. A rule may also return one."""
 
     aval: Aval
 
@@ -36,7 +37,7 @@ class SymbolicZero:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class CustomVJPPrimal:
-    """An argument of `fwd`: its value, and whether its cotangent is asked for."""
+    """An argument of `fwd`: its value, and whether its cotangent is needed."""
 
     value: object
     perturbed: bool

@@ -90,16 +90,17 @@ def vmap(
         leaves, in_tree = tree.flatten((args, kwargs))
         avals = types_of(f"vmap of {name}", f, leaves, in_tree)
         paths = [argument_path(a, names) for a in in_tree.accessors()]
-        axes = _axes(in_axes, in_tree, f"vmap of {name}: in_axes")
+        axes = _flatten_axes(in_axes, in_tree, f"vmap of {name}: in_axes")
         dims = [
-            _normal(d, a.ndim, f"vmap of {name}: argument {p}", _IN) for d, a, p in zip(axes, avals, paths, strict=True)
+            _normalize_dim(d, a.ndim, f"vmap of {name}: argument {p}", _IN)
+            for d, a, p in zip(axes, avals, paths, strict=True)
         ]
-        size = _size(name, axis_size, avals, dims, paths)
-        single = [a if d is None else _without(a, d) for a, d in zip(avals, dims, strict=True)]
+        size = _infer_size(name, axis_size, avals, dims, paths)
+        single = [a if d is None else _without_axis(a, d) for a, d in zip(avals, dims, strict=True)]
         axis = new_axis(f"vmap of {name}", axis_name, size)
         with mapped_over(axis):
             program = trace_tree(g, in_tree, single, name, names)
-        return _mapped(program, dims, out_axes, axis)(*args, **kwargs)
+        return _vmap_program(program, dims, out_axes, axis)(*args, **kwargs)
 
     mapped.__name__ = f"vmap_{name}"
 
@@ -128,7 +129,7 @@ def _is_axis(x: object) -> bool:
     return x is None or (isinstance(x, int) and not isinstance(x, bool))
 
 
-def _axes(in_axes: Axes, in_tree: Structure, what: str) -> list[int | None]:
+def _flatten_axes(in_axes: Axes, in_tree: Structure, what: str) -> list[int | None]:
     args, kwargs = in_tree.children()
     prefix = tuple(in_axes) if isinstance(in_axes, list) else in_axes
     if isinstance(prefix, tuple) and len(prefix) != args.num_children:
@@ -139,7 +140,7 @@ def _axes(in_axes: Axes, in_tree: Structure, what: str) -> list[int | None]:
     return [*tree.broadcast_prefix(prefix, args, what, _is_axis), *[0] * kwargs.num_leaves]
 
 
-def _normal(dim: int | None, ndim: int, what: str, remedy: str) -> int | None:
+def _normalize_dim(dim: int | None, ndim: int, what: str, remedy: str) -> int | None:
     if dim is None:
         return None
     if not -ndim <= dim < ndim:
@@ -155,11 +156,13 @@ def _check_size(name: str, size: int) -> None:
         )
 
 
-def _without(aval: Aval, dim: int) -> Aval:
+def _without_axis(aval: Aval, dim: int) -> Aval:
     return aval.with_shape((*aval.shape[:dim], *aval.shape[dim + 1 :]))
 
 
-def _size(name: str, given: int | None, avals: Sequence[Aval], dims: Sequence[int | None], paths: Sequence[str]) -> int:
+def _infer_size(
+    name: str, given: int | None, avals: Sequence[Aval], dims: Sequence[int | None], paths: Sequence[str]
+) -> int:
     size, first = given, "axis_size"
     if size is not None:
         _check_size(name, size)
@@ -181,11 +184,11 @@ def _size(name: str, given: int | None, avals: Sequence[Aval], dims: Sequence[in
 
 def _vmap(program: Program[Any, Any], in_axes: Axes, out_axes: Axes, size: int, name: str | None) -> Program[Any, Any]:
     what = f"vmap of {program.name}: in_axes"
-    axes = _axes(in_axes, program.in_tree, what)
+    axes = _flatten_axes(in_axes, program.in_tree, what)
     _check_size(program.name, size)
     # in_axes are axes of the stacked argument, which has the mapped axis too
     dims = [
-        _normal(d, a.ndim + 1, f"vmap of {program.name}: argument {p}", _IN)
+        _normalize_dim(d, a.ndim + 1, f"vmap of {program.name}: argument {p}", _IN)
         for d, a, p in zip(axes, program.in_avals, program.paths, strict=True)
     ]
     axis = MappedAxis(size, name) if name is None else new_axis(f"vmap of {program.name}", name, size)
@@ -195,22 +198,25 @@ def _vmap(program: Program[Any, Any], in_axes: Axes, out_axes: Axes, size: int, 
             f"vmap of {program.name}: axis_size is {size}, the program was traced with axis {name!r} of size {known}",
             remedy=f"trace it with axis_env={{{name!r}: {size}}}, or map over {known} examples",
         )
-    return _mapped(program, dims, out_axes, axis)
+    return _vmap_program(program, dims, out_axes, axis)
 
 
-def _mapped(
+def _vmap_program(
     program: Program[Any, Any], dims: Sequence[int | None], out_axes: Axes, axis: MappedAxis
 ) -> Program[Any, Any]:
     what = f"vmap of {program.name}"
     axes = tree.broadcast_prefix(out_axes, program.out_tree, f"{what}: out_axes", _is_axis)
     paths = tree.paths(program.out_tree, "result")
     out_dims = tuple(
-        [_normal(d, a.ndim + 1, f"{what}: {p}", _OUT) for d, a, p in zip(axes, program.out_avals, paths, strict=True)]
+        [
+            _normalize_dim(d, a.ndim + 1, f"{what}: {p}", _OUT)
+            for d, a, p in zip(axes, program.out_avals, paths, strict=True)
+        ]
     )
     in_dims = (*[None] * len(program.bound), *dims)
     if None in out_dims:
-        _, found = vmap_named(program.jaxpr, axis.size, axis.name, in_dims)
-        for p, wanted, d in zip(paths, out_dims, found, strict=True):
+        _, result_dims = vmap_named(program.jaxpr, axis.size, axis.name, in_dims)
+        for p, wanted, d in zip(paths, out_dims, result_dims, strict=True):
             if wanted is None and d is not None:
                 raise ShapeError(
                     f"{what}: {p} varies with the mapped arguments, but its out_axes is None",

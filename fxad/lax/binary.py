@@ -39,7 +39,7 @@ _SCALARS: Final = frozenset({bool, int, float, complex})
 
 
 def _scalar(prim: Primitive, x: ArrayLike, y: ArrayLike) -> Array:
-    """`prim` of an array and a Python scalar, which is a literal of the type of the array."""
+    """Apply `prim` to an array and a Python scalar, which becomes a literal of the array's type."""
     return binder().apply(elementwise.same_type, (x, y), (prim,))[0]
 
 

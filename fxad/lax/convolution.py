@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
-from fxad import dtypes
 from fxad.core.sizes import maximum
 from fxad.errors import ParameterError, ShapeError
 from fxad.ir import Shape
 from fxad.lax.shapes import rev
 from fxad.operations import windows
 from fxad.operations.axes import to_int, to_ints, to_tuple
+from fxad.operations.promotion import optional_dtype
 from fxad.primitives.conv import ConvGeneralDilated
 from fxad.primitives.sliding import Padding, SlidingWindow, dilated_size
 from fxad.tracing.array import Array, ArrayLike, aval_of, binder
@@ -53,13 +53,13 @@ def conv_dimension_numbers(
     if dimension_numbers is None:
         axes = tuple(range(n))
         return ConvDimensionNumbers(axes, axes, axes)
-    given = to_tuple("conv", "dimension_numbers", dimension_numbers)
-    if len(given) != 3 or not all([isinstance(s, str) for s in given]):
+    triple = to_tuple("conv", "dimension_numbers", dimension_numbers)
+    if len(triple) != 3 or not all([isinstance(s, str) for s in triple]):
         raise ParameterError(
             f"conv: dimension_numbers {dimension_numbers!r} is not a triple of strings",
             remedy='write ("NHWC", "HWIO", "NHWC"), or ConvDimensionNumbers of axes',
         )
-    lhs, rhs, out = given
+    lhs, rhs, out = triple
     for text, letters in ((lhs, "NC"), (rhs, "OI"), (out, "NC")):
         if len(text) != n or len({*text}) != n or not {*letters} <= {*text}:
             raise ParameterError(
@@ -147,7 +147,7 @@ def conv_general_dilated(
     pads = padding_pairs(op, padding, n)
     if pads is None:
         pads = _named_padding(op, str(padding), x, w, specs, strides, base, dilation)
-    preferred = None if preferred_element_type is None else dtypes.as_dtype(preferred_element_type)
+    preferred = optional_dtype(preferred_element_type)
     groups = to_int(op, "feature_group_count", feature_group_count)
     batch_groups = to_int(op, "batch_group_count", batch_group_count)
     prim = ConvGeneralDilated(strides, pads, base, dilation, *specs, groups, batch_groups, preferred)

@@ -240,17 +240,17 @@ def digamma(x: ArrayLike) -> Array:
 
 
 def bitwise_not(x: ArrayLike) -> Array:
-    """Every bit of x inverted; logical not for bools."""
+    """Invert every bit of x; logical not for bools."""
     return binder().bind(NOT, (x,))[0]
 
 
 def population_count(x: ArrayLike) -> Array:
-    """How many bits of x are set."""
+    """The number of set bits of x."""
     return binder().bind(POPULATION_COUNT, (x,))[0]
 
 
 def clz(x: ArrayLike) -> Array:
-    """How many leading bits of x are 0."""
+    """The number of leading zero bits of x."""
     return binder().bind(CLZ, (x,))[0]
 
 
@@ -286,10 +286,10 @@ def convert_element_type(operand: ArrayLike, new_dtype: object) -> Array:
 
 
 def bitcast_convert_type(operand: ArrayLike, new_dtype: object) -> Array:
-    """The same bits read as another dtype; a narrower one adds a last axis, a wider one takes it away."""
+    """The same bits read as another dtype. A narrower dtype adds a last axis; a wider one removes it."""
     return binder().bind(BitcastConvertType(dtypes.as_dtype(new_dtype)), (operand,))[0]
 
 
 def reduce_precision(operand: ArrayLike, exponent_bits: int, mantissa_bits: int) -> Array:
-    """The same values rounded as in a narrower floating-point format."""
+    """The values rounded to a narrower floating-point format."""
     return binder().bind(ReducePrecision(exponent_bits, mantissa_bits), (operand,))[0]

@@ -215,8 +215,8 @@ def scatter_apply(
     rest = iter(window)
     sizes = [1 if a in gone else next(rest) for a in range(ndim)]
     flags = {"indices_are_sorted": indices_are_sorted, "unique_indices": unique_indices}
-    found = gather(operand, scatter_indices, d.gather, sizes, mode=mode, **flags)
-    return scatter(operand, scatter_indices, func(found), d, mode=mode, **flags)
+    windows = gather(operand, scatter_indices, d.gather, sizes, mode=mode, **flags)
+    return scatter(operand, scatter_indices, func(windows), d, mode=mode, **flags)
 
 
 def _check_numbers(name: str, given: object, kind: type[GatherDimensionNumbers | ScatterDimensionNumbers]) -> None:

@@ -22,9 +22,10 @@ from fxad.tracing.array import Array, ArrayLike, binder
 
 
 def cholesky(x: ArrayLike, *, symmetrize_input: bool = True) -> Array:
-    """The lower triangular L with L L^H = x; nan where x is not positive definite.
+    """Return the lower triangular L with L L^H = x; nan if x is not positive definite.
 
-    Rule: x is made Hermitian, (x + x^H) / 2, so that the gradient is too; or else its lower triangle is taken.
+    Rule:   with `symmetrize_input` x is replaced by (x + x^H) / 2, so its gradient is Hermitian; otherwise the lower
+            triangle is read.
     """
     return binder().apply(linear_systems.cholesky, (x,), (symmetrize_input, False))[0]
 
@@ -37,9 +38,9 @@ def eig(
 
 
 def eigh(x: ArrayLike, *, lower: bool = True, symmetrize_input: bool = True) -> tuple[Array, Array]:
-    """The eigenvectors, as columns, and the ascending eigenvalues of a Hermitian matrix.
+    """Return the eigenvectors, as columns, and the ascending eigenvalues of a Hermitian matrix.
 
-    Rule: as in `cholesky`; without symmetrizing, the triangle that `lower` names is taken.
+    Rule:   x is symmetrized as in `cholesky`; otherwise the triangle that `lower` names is read.
     """
     w, v = binder().apply(linalg.eigh, (x,), (lower, symmetrize_input, True))
     return v, w

@@ -1,4 +1,4 @@
-"""`linear_call`: a linear function given together with its transpose, or taken at its word."""
+"""`linear_call`: a linear function with a given transpose, or declared linear as a whole."""
 
 from __future__ import annotations
 
@@ -31,21 +31,22 @@ def linear_call(
     *,
     as_whole: bool = False,
 ) -> R:
-    """`fun(residual_args, linear_args)`, linear in the second, whose transpose is
-    `fun_transpose(residual_args, cotangents)`, linear in the second.
+    """Call `fun(residual_args, linear_args)`, which is linear in the second argument. Its transpose is
+    `fun_transpose(residual_args, cotangents)`, linear in the second argument.
 
-    All are pytrees, of any two spaces. Transposing puts one function in the place of the other; the derivative with
-    respect to residuals, and to what the functions close over, is that of the function that runs. None for
-    `fun_transpose` asks for the transpose that the equations of `fun` have; where they have none, as those of a loop
-    without a bound, a function of the host, or anything `as_whole`, it is found by applying `fun` to unit vectors.
+    All arguments and results are pytrees. Transposing exchanges the two functions. The derivative with respect to
+    residuals, and to captured values, is that of the function that runs.
 
-    Both must be linear, equation by equation. A function that runs a loop, a branch or a function of the host on its
-    linear arguments may be linear as a whole only, as a solver is, and is taken at its word; so is any with `as_whole`.
-    That the two are adjoint is not checked here: `fxad.testing.check_adjoint` checks it at a point.
+    If `fun_transpose` is None, the equations of `fun` are transposed. If they have no transpose (a loop without a
+    bound, a host function) or with `as_whole`, `fun` is applied to unit vectors.
+
+    Both functions must be linear, equation by equation. A function with a loop, a branch or a host call on its linear
+    arguments may be linear only as a whole, as a solver is; this is not checked, and neither is any function with
+    `as_whole`. That the two are adjoint is not checked either: use `fxad.testing.check_adjoint`.
 
     Raises: DTypeError for a linear argument or a result that has no tangent; TreeError, ShapeError, DTypeError when the
-            transpose does not give what `fun` takes, naming the path and both types; NotLinearError naming the function
-            and its equation.
+            transpose does not return the type of the linear arguments, naming the path and both types; NotLinearError
+            naming the function and its equation.
     """
     what = "linear_call"
     if not isinstance(as_whole, bool):
@@ -56,11 +57,11 @@ def linear_call(
     linear, linear_tree = tree.flatten(linear_args)
     residuals, residual_tree = tree.flatten(residual_args)
     paths = tree.paths(linear_tree, "linear_args")
-    avals = _inexact(what, linear, paths)
+    avals = _inexact_avals(what, linear, paths)
     known = [
         aval_of(x, f"{what}: {p}") for x, p in zip(residuals, tree.paths(residual_tree, "residual_args"), strict=True)
     ]
-    body = traced_body(f"{what}: fun", fun, _pair(residual_tree, linear_tree), [*known, *avals])
+    body = traced_body(f"{what}: fun", fun, _pair_structure(residual_tree, linear_tree), [*known, *avals])
     outs = body.jaxpr.out_avals
     for path, aval in zip(tree.paths(body.out_tree, "result"), outs, strict=True):
         if not aval.inexact:
@@ -77,7 +78,9 @@ def linear_call(
             forward, _transposed(forward, len(linear), f"{what}: fun {function_name(fun)}", as_whole), len(linear)
         )
         return cast("R", tree.unflatten(body.out_tree, bind(prim, *linear, *captured, *residuals)))
-    back = traced_body(f"{what}: fun_transpose", fun_transpose, _pair(residual_tree, body.out_tree), [*known, *outs])
+    back = traced_body(
+        f"{what}: fun_transpose", fun_transpose, _pair_structure(residual_tree, body.out_tree), [*known, *outs]
+    )
     if back.out_tree != linear_tree:
         raise TreeError(
             f"{what}: {back.name} returns {tree.shape_text(back.out_tree)}, "
@@ -93,10 +96,10 @@ def linear_call(
                 remedy="a cotangent has the type of its argument; nothing is converted silently",
             )
     called = () if as_whole else (f"fun {function_name(fun)}", f"fun_transpose {function_name(fun_transpose)}")
-    return cast("R", tree.unflatten(body.out_tree, _bound(body, back, residuals, linear, called)))
+    return cast("R", tree.unflatten(body.out_tree, _bind_operands(body, back, residuals, linear, called)))
 
 
-def _bound(
+def _bind_operands(
     body: Body, back: Body, residuals: Sequence[object], linear: Sequence[object], checked: Sequence[str]
 ) -> Sequence[object]:
     jaxprs, captured = common_operands((body, back))
@@ -109,7 +112,7 @@ def _bound(
 
 
 def _transposed(forward: Jaxpr, n: int, what: str, as_whole: bool) -> Jaxpr:
-    """The transpose of a program that is linear in its first `n` operands. Raises: NotLinearError."""
+    """Return the transpose of a program that is linear in its first `n` operands. Raises: NotLinearError."""
     if as_whole:
         return by_units(dce(without_checks(without_effects(forward))), n)
     return cotangent_maps(forward, n, what, "its linear arguments")[0]
@@ -119,11 +122,11 @@ def _linear_first(jaxpr: Jaxpr, n: int) -> Jaxpr:
     return reorder_ins(jaxpr, (*range(n, len(jaxpr.ins)), *range(n)))
 
 
-def _pair(first: Structure, second: Structure) -> Structure:
+def _pair_structure(first: Structure, second: Structure) -> Structure:
     return tree.structure((first.unflatten(range(first.num_leaves)), second.unflatten(range(second.num_leaves))))
 
 
-def _inexact(what: str, leaves: Sequence[object], paths: Sequence[str]) -> list[Aval]:
+def _inexact_avals(what: str, leaves: Sequence[object], paths: Sequence[str]) -> list[Aval]:
     avals = []
     for x, path in zip(leaves, paths, strict=True):
         aval = aval_of(x, f"{what}: {path}")

@@ -1,4 +1,4 @@
-"""Devices of arrays that no program computed: arrays made on the host, and arrays that the user places."""
+"""Placement of arrays that no program computed: arrays made on the host, and arrays that the user places."""
 
 from __future__ import annotations
 

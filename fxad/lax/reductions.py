@@ -9,6 +9,7 @@ from fxad.errors import ParameterError
 from fxad.operations import contractions
 from fxad.operations.axes import to_ints, to_tuple
 from fxad.operations.methods import sizes_argument
+from fxad.operations.promotion import optional_dtype
 from fxad.primitives.argmax import ArgMax, ArgMin
 from fxad.primitives.dot import DotGeneral
 from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr, ReduceProd, ReduceXor
@@ -19,43 +20,43 @@ Axes = Sequence[int]
 DotDimensionNumbers = tuple[tuple[Axes, Axes], tuple[Axes, Axes]]
 
 
-def _axes(axes: Axes) -> tuple[int, ...]:
+def _reduction_axes(axes: Axes) -> tuple[int, ...]:
     return tuple(sorted(sizes_argument((axes,))))
 
 
 def reduce_sum(operand: ArrayLike, axes: Axes) -> Array:
     """The sum over axes, which are removed; the dtype is kept."""
-    return binder().bind(ReduceSum(_axes(axes)), (operand,))[0]
+    return binder().bind(ReduceSum(_reduction_axes(axes)), (operand,))[0]
 
 
 def reduce_prod(operand: ArrayLike, axes: Axes) -> Array:
     """The product over axes, which are removed; the dtype is kept."""
-    return binder().bind(ReduceProd(_axes(axes)), (operand,))[0]
+    return binder().bind(ReduceProd(_reduction_axes(axes)), (operand,))[0]
 
 
 def reduce_max(operand: ArrayLike, axes: Axes) -> Array:
     """The greatest element over axes, which are removed."""
-    return binder().bind(ReduceMax(_axes(axes)), (operand,))[0]
+    return binder().bind(ReduceMax(_reduction_axes(axes)), (operand,))[0]
 
 
 def reduce_min(operand: ArrayLike, axes: Axes) -> Array:
     """The least element over axes, which are removed."""
-    return binder().bind(ReduceMin(_axes(axes)), (operand,))[0]
+    return binder().bind(ReduceMin(_reduction_axes(axes)), (operand,))[0]
 
 
 def reduce_and(operand: ArrayLike, axes: Axes) -> Array:
     """The bitwise and of all elements over axes, which are removed."""
-    return binder().bind(ReduceAnd(_axes(axes)), (operand,))[0]
+    return binder().bind(ReduceAnd(_reduction_axes(axes)), (operand,))[0]
 
 
 def reduce_or(operand: ArrayLike, axes: Axes) -> Array:
     """The bitwise or of all elements over axes, which are removed."""
-    return binder().bind(ReduceOr(_axes(axes)), (operand,))[0]
+    return binder().bind(ReduceOr(_reduction_axes(axes)), (operand,))[0]
 
 
 def reduce_xor(operand: ArrayLike, axes: Axes) -> Array:
     """The bitwise exclusive or of all elements over axes, which are removed."""
-    return binder().bind(ReduceXor(_axes(axes)), (operand,))[0]
+    return binder().bind(ReduceXor(_reduction_axes(axes)), (operand,))[0]
 
 
 def argmax(operand: ArrayLike, axis: int, index_dtype: object) -> Array:
@@ -88,13 +89,13 @@ def dot_general(
             remedy="write ((lhs contracting, rhs contracting), (lhs batch, rhs batch))",
         )
     axes = [to_ints(op, what, a) for pair in pairs for a in pair]
-    preferred = None if preferred_element_type is None else dtypes.as_dtype(preferred_element_type)
+    preferred = optional_dtype(preferred_element_type)
     return binder().bind(DotGeneral(axes[0], axes[1], axes[2], axes[3], preferred), (lhs, rhs))[0]
 
 
 def dot(lhs: ArrayLike, rhs: ArrayLike, *, preferred_element_type: object = None) -> Array:
     """Vectors and matrices: the sum over the last axis of lhs and the first of rhs."""
-    preferred = None if preferred_element_type is None else dtypes.as_dtype(preferred_element_type)
+    preferred = optional_dtype(preferred_element_type)
     return binder().apply(contractions.matmul, (lhs, rhs), (preferred,))[0]
 
 

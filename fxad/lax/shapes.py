@@ -1,4 +1,4 @@
-"""Shape functions, slices and windows at static and dynamic places."""
+"""Shape functions, slices, and windows at static and dynamic positions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _ints(values: Sequence[int]) -> tuple[int, ...]:
     return static_ints((values,))
 
 
-def _axes(op: str, values: Sequence[int], ndim: int) -> tuple[int, ...]:
+def _shape_axes(op: str, values: Sequence[int], ndim: int) -> tuple[int, ...]:
     return tuple(sorted([normalize_axis_index(op, a, ndim) for a in to_tuple(op, "dimensions", values)]))
 
 
@@ -53,13 +53,13 @@ def transpose(operand: ArrayLike, permutation: Sequence[int]) -> Array:
 def squeeze(array: ArrayLike, dimensions: Sequence[int]) -> Array:
     """Drop axes of size 1."""
     ndim = aval_of(array, "squeeze: array").ndim
-    return binder().bind(Squeeze(_axes("squeeze", dimensions, ndim)), (array,))[0]
+    return binder().bind(Squeeze(_shape_axes("squeeze", dimensions, ndim)), (array,))[0]
 
 
 def expand_dims(array: ArrayLike, dimensions: Sequence[int]) -> Array:
     """Insert axes of size 1, which are `dimensions` of the result."""
     ndim = aval_of(array, "expand_dims: array").ndim + len(to_tuple("expand_dims", "dimensions", dimensions))
-    return binder().bind(ExpandDims(_axes("expand_dims", dimensions, ndim)), (array,))[0]
+    return binder().bind(ExpandDims(_shape_axes("expand_dims", dimensions, ndim)), (array,))[0]
 
 
 def rev(operand: ArrayLike, dimensions: Sequence[int]) -> Array:
@@ -87,7 +87,7 @@ def pad(operand: ArrayLike, padding_value: ArrayLike, padding_config: Sequence[t
 def slice(
     operand: ArrayLike, start_indices: Sequence[int], limit_indices: Sequence[int], strides: Sequence[int] | None = None
 ) -> Array:
-    """A static window."""
+    """Return a static slice."""
     starts = _ints(start_indices)
     steps = (1,) * len(starts) if strides is None else _ints(strides)
     return binder().bind(Slice(starts, _ints(limit_indices), steps), (operand,))[0]
@@ -104,8 +104,10 @@ def slice_in_dim(
     if known is not None:
         return binder().bind(known, (operand,))[0]
     k = normalize_axis_index("slice_in_dim", axis, len(shape))
-    given = (("start_index", start_index, 0), ("limit_index", limit_index, shape[k]))
-    start, limit = [d if i is None else _bound(to_int("slice_in_dim", name, i), shape[k]) for name, i, d in given]
+    named_limits = (("start_index", start_index, 0), ("limit_index", limit_index, shape[k]))
+    start, limit = [
+        d if i is None else _slice_bound(to_int("slice_in_dim", name, i), shape[k]) for name, i, d in named_limits
+    ]
     starts, limits, strides = [0] * len(shape), list(shape), [1] * len(shape)
     starts[k], limits[k], strides[k] = start, max(start, limit), stride
     out = slice(operand, starts, limits, strides)
@@ -118,12 +120,12 @@ _PLACES: Final = frozenset({int, type(None)})
 _slices: Final[LRUCache[Hashable, Slice]] = LRUCache(1024)
 
 
-def _bound(i: int, n: int) -> int:
+def _slice_bound(i: int, n: int) -> int:
     return min(max(i + n if i < 0 else i, 0), n)
 
 
 def index_in_dim(operand: ArrayLike, index: int, axis: int = 0, keepdims: bool = True) -> Array:
-    """The elements at a static position along an axis."""
+    """Return the elements at a static position along an axis."""
     shape = aval_of(operand, "index_in_dim: operand").shape
     k = normalize_axis_index("index_in_dim", axis, len(shape))
     at = normalize_axis_index("index_in_dim: index", index, shape[k])
@@ -133,24 +135,24 @@ def index_in_dim(operand: ArrayLike, index: int, axis: int = 0, keepdims: bool =
 
 def _starts(op: str, start_indices: object) -> tuple[tuple[object, ...], tuple[int | None, ...]]:
     """Return the start indices that are arrays, and for each position the int or None."""
-    given: Sequence[object]
+    indices: Sequence[object]
     if type(start_indices) is tuple or type(start_indices) is list:
-        given = start_indices
+        indices = start_indices
     elif isinstance(start_indices, Array | np.ndarray):
-        given = [start_indices[k] for k in range(start_indices.shape[0])]
+        indices = [start_indices[k] for k in range(start_indices.shape[0])]
     elif isinstance(start_indices, Sequence):
-        given = list(start_indices)
+        indices = list(start_indices)
     else:
         raise ArgumentError(f"{op}: start_indices must be a sequence, got {type(start_indices).__qualname__}")
-    fixed = tuple([None if isinstance(i, Array) else _position(op, k, i) for k, i in enumerate(given)])
-    return tuple([i for i in given if isinstance(i, Array)]), fixed
+    fixed = tuple([None if isinstance(i, Array) else _position(op, k, i) for k, i in enumerate(indices)])
+    return tuple([i for i in indices if isinstance(i, Array)]), fixed
 
 
 def _position(op: str, k: int, i: object) -> int:
     if type(i) is int:
         return i
     try:
-        return dimension(i)
+        return dimension(i)  # tested by the except clause
     except (AttributeError, TypeError):
         raise ArgumentError(f"{op}: start index {k} must be an integer, got {type(i).__qualname__}") from None
 
@@ -159,12 +161,12 @@ StartIndices = Sequence[ArrayLike] | Array
 
 
 def dynamic_slice(operand: ArrayLike, start_indices: StartIndices, slice_sizes: Sequence[int]) -> Array:
-    """The window at start indices known at run time.
+    """Return the window at start indices known at run time.
 
-    Rule: negative indices count from the end; start indices are clamped so that the window is in range.
+    Rule:   negative indices count from the end; start indices are clamped so that the window is in range.
     """
-    given, fixed = _starts("dynamic_slice", start_indices)
-    return binder().apply(indexing.dynamic_slice, (operand, *given), (fixed, as_shape(slice_sizes), ()))[0]
+    arrays, fixed = _starts("dynamic_slice", start_indices)
+    return binder().apply(indexing.dynamic_slice, (operand, *arrays), (fixed, as_shape(slice_sizes), ()))[0]
 
 
 def dynamic_slice_in_dim(operand: ArrayLike, start_index: ArrayLike, slice_size: int, axis: int = 0) -> Array:
@@ -178,17 +180,17 @@ def _along(op: str, operand: ArrayLike, start: ArrayLike, size: int, axis: int, 
     if not (isinstance(operand, Array) and type(place) in _LOOKED_UP and type(size) is int and type(axis) is int):
         return _window_along(op, operand, start, size, axis, drop)
     key = operand.aval, place, size, axis, drop
-    given = (operand, start) if isinstance(start, Array) else (operand,)
+    operands = (operand, start) if isinstance(start, Array) else (operand,)
     program = _windows.get(key)
     if program is not None:
-        return binder().apply(indexing.inline_program, given, (program,))[0]
+        return binder().apply(indexing.inline_program, operands, (program,))[0]
     out = _window_along(op, operand, start, size, axis, drop)
     b, shape = Builder(), operand.shape
     k = axis % len(shape)
     fixed = tuple(_at(None if isinstance(place, Aval) else place, k, len(shape)))
     sizes = (*shape[:k], size, *shape[k + 1 :])
-    found = indexing.dynamic_slice(b, *b.inputs([a.aval for a in given]), fixed, sizes, (k,) if drop else ())
-    _windows.put(key, b.build(found, op))
+    window = indexing.dynamic_slice(b, *b.inputs([a.aval for a in operands]), fixed, sizes, (k,) if drop else ())
+    _windows.put(key, b.build(window, op))
     return out
 
 
@@ -199,9 +201,9 @@ _windows: Final[LRUCache[Hashable, Jaxpr]] = LRUCache(1024)
 def _window_along(op: str, operand: ArrayLike, start: ArrayLike, size: int, axis: int, drop: bool) -> Array:
     shape = aval_of(operand, f"{op}: operand").shape
     k = normalize_axis_index(op, axis, len(shape))
-    given, fixed = _starts("dynamic_slice", _at(start, k, len(shape)))
+    arrays, fixed = _starts("dynamic_slice", _at(start, k, len(shape)))
     sizes = as_shape((*shape[:k], size, *shape[k + 1 :]))
-    return binder().apply(indexing.dynamic_slice, (operand, *given), (fixed, sizes, (k,) if drop else ()))[0]
+    return binder().apply(indexing.dynamic_slice, (operand, *arrays), (fixed, sizes, (k,) if drop else ()))[0]
 
 
 Index = TypeVar("Index")
@@ -214,14 +216,14 @@ def _at(index: Index, axis: int, ndim: int) -> list[Index | int]:
 
 
 def dynamic_index_in_dim(operand: ArrayLike, index: ArrayLike, axis: int = 0, keepdims: bool = True) -> Array:
-    """The elements at a run-time position along an axis."""
+    """Return the elements at a run-time position along an axis."""
     return _along("dynamic_index_in_dim", operand, index, 1, axis, not keepdims)
 
 
 def dynamic_update_slice(operand: ArrayLike, update: ArrayLike, start_indices: StartIndices) -> Array:
     """The operand with the window at run-time start indices replaced by `update`."""
-    given, fixed = _starts("dynamic_update_slice", start_indices)
-    return binder().apply(indexing.dynamic_update_slice, (operand, update, *given), (fixed,))[0]
+    arrays, fixed = _starts("dynamic_update_slice", start_indices)
+    return binder().apply(indexing.dynamic_update_slice, (operand, update, *arrays), (fixed,))[0]
 
 
 def dynamic_update_slice_in_dim(operand: ArrayLike, update: ArrayLike, start_index: ArrayLike, axis: int) -> Array:

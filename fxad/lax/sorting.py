@@ -28,10 +28,10 @@ def sort(
     is_stable: bool = True,
     num_keys: int = 1,
 ) -> Array | tuple[Array, ...]:
-    """Arrays in the order of the first `num_keys` of them along an axis; an array for an array, a tuple for several.
+    """Sort arrays by the first `num_keys` of them along an axis; return an array for an array, a tuple for several.
 
-    Rule: nans come last, -0.0 equals 0.0, complex numbers go by their real, then by their imaginary parts.
-    Law:  equal elements keep their order, `is_stable` or not.
+    Rule:   nans are last, -0.0 equals 0.0, complex numbers are sorted by real, then by imaginary parts.
+    Law:    equal elements keep their order, whatever `is_stable` is.
     """
     del is_stable  # an unstable sort would not be faster
     if isinstance(operand, tuple | list):
@@ -49,7 +49,7 @@ def sort_key_val(
 
 
 def top_k(operand: ArrayLike, k: int, *, axis: int = -1) -> tuple[Array, Array]:
-    """The k greatest elements along an axis in descending order, and their places; of equal ones the first comes first;
-    nan is the greatest."""
+    """Return the k greatest elements along an axis in descending order, and their indices. Of equal elements the first
+    comes first; nan is the greatest."""
     values, places = binder().apply(sorting.top_k, (operand,), (k, axis))
     return values, places

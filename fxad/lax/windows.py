@@ -1,4 +1,4 @@
-"""Reductions by a function, of axes and of windows, and what goes with them."""
+"""Reductions by a function, over axes and over windows, and `optimization_barrier`."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ T = TypeVar("T")
 
 
 def reduce(operands: T, init_values: object, computation: Callable[..., object], dimensions: Sequence[int]) -> T:
-    """Combine the elements along axes, which disappear.
+    """Combine the elements along axes, which are removed.
 
-    Type:   `operands` is an array, or a pytree of arrays of one shape; `init_values` the same of scalars;
-            `computation(a, b)` takes and returns the like. It is associative, and the initial values change nothing.
-    Rule:   where `computation` is one addition, product, maximum, minimum or logical operation, this is that reduction,
-            with its derivative, for any initial value; any other cannot be differentiated.
+    Type:   `operands` is an array, or a pytree of arrays of one shape; `init_values` is the same structure of scalars.
+            `computation(a, b)` takes two such structures of scalars and returns one. It must be associative, and the
+            initial values must be its identity elements.
+    Rule:   if `computation` is one addition, product, maximum, minimum or logical operation, this is that reduction,
+            with its derivative, for any initial value. Any other reduction has no derivative.
     Raises: TreeError, ArgumentError, ShapeError, DTypeError.
     """
     xs, structure, body, values, known = _reduction_operands("reduce", operands, init_values, computation)
@@ -47,12 +48,12 @@ def reduce_window(
     base_dilation: Sequence[int] | None = None,
     window_dilation: Sequence[int] | None = None,
 ) -> T:
-    """Combine the elements of each window; padding and the holes of dilation hold the initial value.
+    """Combine the elements of each window. Padding and the holes of dilation hold the initial value.
 
     Type:   as `reduce`; the window has one size per axis. `padding` is `SAME`, `SAME_LOWER`, `VALID` or one pair per
             axis.
-    Rule:   where `computation` is one maximum or minimum, or one addition or product whose initial value is 0 or 1,
-            this is that reduction, with its derivative; any other cannot be differentiated.
+    Rule:   if `computation` is one maximum or minimum, or one addition or product whose initial value is 0 or 1, this
+            is that reduction, with its derivative. Any other reduction has no derivative.
     Raises: TreeError, ArgumentError, ParameterError, ShapeError, DTypeError.
     """
     op = "reduce_window"
@@ -71,12 +72,13 @@ def sliding_window(
     base_dilation: Sequence[int] | None = None,
     window_dilation: Sequence[int] | None = None,
 ) -> SlidingWindow:
-    """Windows over an array of `shape`, from arguments as users give them."""
+    """Return the windows over an array of `shape` from the user's arguments. Raises: ArgumentError, ParameterError,
+    ShapeError."""
     n, dims = len(shape), to_ints(op, "window_dimensions", window)
     if len(dims) != n:
         raise ShapeError(f"{op}: window_dimensions {dims} has {len(dims)} entries for {n} axes")
-    given = (("window_strides", strides), ("base_dilation", base_dilation), ("window_dilation", window_dilation))
-    steps, base, dilation = [ints_per_axis(op, what, values, n) for what, values in given]
+    fields = (("window_strides", strides), ("base_dilation", base_dilation), ("window_dilation", window_dilation))
+    steps, base, dilation = [ints_per_axis(op, what, values, n) for what, values in fields]
     pads = padding_pairs(op, padding, n)
     if pads is None:
         full = [dilated_size(m, b) for m, b in zip(shape, base, strict=True)]
@@ -88,7 +90,7 @@ def sliding_window(
 def _reduction_operands(
     op: str, operands: object, init_values: object, computation: Callable[..., object]
 ) -> tuple[list[object], tree.Structure, Jaxpr, list[object], tuple[Lit | None, ...]]:
-    """Operands, their structure, the body, initial values that are not known, and those that are."""
+    """Return the operands, their structure, the body, the dynamic initial values, and the static ones."""
     xs, structure = tree.flatten(operands)
     inits, other = tree.flatten(init_values)
     if structure != other:
@@ -110,7 +112,7 @@ def _reduction_operands(
 
 
 def _static_initial_value(init: object, aval: Aval) -> Lit | None:
-    """An initial value as a literal, when it is known and of the operand's dtype; None to leave it as it is."""
+    """Return an initial value as a literal, if it is known and has the operand's dtype; else None."""
     if is_scalar(init):
         scalar = cast("promotion.Scalar", init)
         return Lit.of(scalar, aval) if promotion.scalar_dtype(scalar, aval.dtype) is aval.dtype else None
@@ -130,8 +132,8 @@ def select_and_scatter_add(
     base_dilation: Sequence[int] | None = None,
     window_dilation: Sequence[int] | None = None,
 ) -> Array:
-    """Zeros like `operand`, with one source value per window added where its greatest (`select` "ge") or least ("le")
-    element is: the first one, the first nan where there is one."""
+    """Return zeros like `operand`, plus each source value at the greatest (`select` "ge") or least ("le") element of
+    its window: the first one, or the first nan if there is one."""
     shape = aval_of(operand, "select_and_scatter_add: operand").shape
     sliding = sliding_window(
         "select_and_scatter_add", shape, window_dimensions, window_strides, padding, base_dilation, window_dilation
@@ -149,8 +151,8 @@ def select_and_gather_add(
     base_dilation: Sequence[int] | None = None,
     window_dilation: Sequence[int] | None = None,
 ) -> Array:
-    """From each window, the element of `values` where the greatest (`select` "ge") or least ("le") element of `operand`
-    is: the first one, the first nan where there is one."""
+    """Return for each window the element of `values` at the greatest (`select` "ge") or least ("le") element of
+    `operand`: the first one, or the first nan if there is one."""
     shape = aval_of(operand, "select_and_gather_add: operand").shape
     sliding = sliding_window(
         "select_and_gather_add", shape, window_dimensions, window_strides, padding, base_dilation, window_dilation
@@ -159,6 +161,7 @@ def select_and_gather_add(
 
 
 def optimization_barrier(operand: T) -> T:
-    """A pytree of arrays; the compiler computes all of them before it uses one, and merges nothing across."""
+    """Return a pytree of arrays unchanged. XLA computes all of them before it uses one, and merges no operations
+    across."""
     leaves, structure = tree.flatten(operand)
     return cast(T, structure.unflatten(binder().bind(OPTIMIZATION_BARRIER, tuple(leaves))))

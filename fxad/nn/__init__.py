@@ -1,4 +1,4 @@
-"""Functions of neural networks: safe where their textbook form overflows, and differentiable there."""
+"""Functions of neural networks. Values and derivatives are finite where the textbook form overflows."""
 
 from typing import TYPE_CHECKING
 

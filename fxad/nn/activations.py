@@ -1,4 +1,4 @@
-"""Activations: safe where their textbook form overflows, and differentiable there."""
+"""Activation functions. Values and derivatives are finite where the textbook form overflows."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import Final
 import fxad.numpy as fnp
 from fxad import lax
 from fxad.errors import ShapeError
-from fxad.nn.staging import floating
-from fxad.numpy.apply import as_array
+from fxad.numpy.apply import as_array, as_inexact_array
 from fxad.numpy.composites import jit_composite
 from fxad.operations.axes import normalize_axis_index
 from fxad.tracing.array import Array, ArrayLike
@@ -21,12 +20,12 @@ _SELU_SCALE: Final = 1.0507009873554804934193349852946
 
 
 def identity(x: ArrayLike) -> Array:
-    """x itself."""
+    """Return x."""
     return as_array("identity", x)
 
 
 def relu(x: ArrayLike) -> Array:
-    """x where it is positive, else 0; the derivative at 0 is 0."""
+    """Return max(x, 0). The derivative at 0 is 0."""
     return jit_composite(_relu, as_array("relu", x))
 
 
@@ -35,7 +34,7 @@ def _relu(x: Array) -> Array:
 
 
 def relu6(x: ArrayLike) -> Array:
-    """x held between 0 and 6; the derivative at both ends is 0."""
+    """Return x limited to [0, 6]. The derivative at both ends is 0."""
     return jit_composite(_relu6, as_array("relu6", x))
 
 
@@ -44,8 +43,8 @@ def _relu6(x: Array) -> Array:
 
 
 def leaky_relu(x: ArrayLike, negative_slope: ArrayLike = 0.01) -> Array:
-    """x where it is not negative, else negative_slope * x."""
-    return jit_composite(_leaky_relu, floating("leaky_relu", x), negative_slope)
+    """Return x where x >= 0, else negative_slope * x."""
+    return jit_composite(_leaky_relu, as_inexact_array("leaky_relu", x), negative_slope)
 
 
 def _leaky_relu(x: Array, negative_slope: ArrayLike) -> Array:
@@ -53,8 +52,8 @@ def _leaky_relu(x: Array, negative_slope: ArrayLike) -> Array:
 
 
 def elu(x: ArrayLike, alpha: ArrayLike = 1.0) -> Array:
-    """x where it is positive, else alpha * (exp(x) - 1)."""
-    return jit_composite(_elu, floating("elu", x), alpha)
+    """Return x where x > 0, else alpha * (exp(x) - 1)."""
+    return jit_composite(_elu, as_inexact_array("elu", x), alpha)
 
 
 def _elu(x: Array, alpha: ArrayLike) -> Array:
@@ -63,11 +62,11 @@ def _elu(x: Array, alpha: ArrayLike) -> Array:
 
 
 def selu(x: ArrayLike) -> Array:
-    """elu, scaled such that mean 0 and variance 1 stay so from layer to layer.
+    """Return a scaled elu that keeps mean 0 and variance 1 from layer to layer.
 
     Source: Klambauer et al., Self-Normalizing Neural Networks, https://arxiv.org/abs/1706.02515
     """
-    return jit_composite(_selu, floating("selu", x))
+    return jit_composite(_selu, as_inexact_array("selu", x))
 
 
 def _selu(x: Array) -> Array:
@@ -75,11 +74,11 @@ def _selu(x: Array) -> Array:
 
 
 def celu(x: ArrayLike, alpha: ArrayLike = 1.0) -> Array:
-    """x where it is positive, else alpha * (exp(x / alpha) - 1): its slope is continuous for every alpha.
+    """Return x where x > 0, else alpha * (exp(x / alpha) - 1), whose slope is continuous for every alpha.
 
     Source: Barron, Continuously Differentiable Exponential Linear Units, https://arxiv.org/abs/1704.07483
     """
-    return jit_composite(_celu, floating("celu", x), alpha)
+    return jit_composite(_celu, as_inexact_array("celu", x), alpha)
 
 
 def _celu(x: Array, alpha: ArrayLike) -> Array:
@@ -87,13 +86,13 @@ def _celu(x: Array, alpha: ArrayLike) -> Array:
 
 
 def sigmoid(x: ArrayLike) -> Array:
-    """1 / (1 + exp(-x))."""
-    return lax.logistic(floating("sigmoid", x))
+    """Return 1 / (1 + exp(-x))."""
+    return lax.logistic(as_inexact_array("sigmoid", x))
 
 
 def log_sigmoid(x: ArrayLike) -> Array:
-    """log(sigmoid(x)), without underflow."""
-    return jit_composite(_log_sigmoid, floating("log_sigmoid", x))
+    """Return log(sigmoid(x)), without underflow."""
+    return jit_composite(_log_sigmoid, as_inexact_array("log_sigmoid", x))
 
 
 def _log_sigmoid(x: Array) -> Array:
@@ -101,13 +100,13 @@ def _log_sigmoid(x: Array) -> Array:
 
 
 def tanh(x: ArrayLike) -> Array:
-    """The hyperbolic tangent."""
+    """Return the hyperbolic tangent."""
     return fnp.tanh(x)
 
 
 def softplus(x: ArrayLike) -> Array:
-    """log(1 + exp(x)), without overflow."""
-    return jit_composite(_softplus, floating("softplus", x))
+    """Return log(1 + exp(x)), without overflow."""
+    return jit_composite(_softplus, as_inexact_array("softplus", x))
 
 
 def _softplus(x: Array) -> Array:
@@ -115,8 +114,8 @@ def _softplus(x: Array) -> Array:
 
 
 def sparse_plus(x: ArrayLike) -> Array:
-    """0 below -1, x above 1, (x + 1)^2 / 4 between."""
-    return jit_composite(_sparse_plus, floating("sparse_plus", x))
+    """Return 0 below -1, x above 1, and (x + 1)^2 / 4 between."""
+    return jit_composite(_sparse_plus, as_inexact_array("sparse_plus", x))
 
 
 def _sparse_plus(x: Array) -> Array:
@@ -125,8 +124,8 @@ def _sparse_plus(x: Array) -> Array:
 
 
 def sparse_sigmoid(x: ArrayLike) -> Array:
-    """0 below -1, 1 above 1, (x + 1) / 2 between: the derivative of `sparse_plus`."""
-    return jit_composite(_sparse_sigmoid, floating("sparse_sigmoid", x))
+    """Return 0 below -1, 1 above 1, and (x + 1) / 2 between: the derivative of `sparse_plus`."""
+    return jit_composite(_sparse_sigmoid, as_inexact_array("sparse_sigmoid", x))
 
 
 def _sparse_sigmoid(x: Array) -> Array:
@@ -134,8 +133,8 @@ def _sparse_sigmoid(x: Array) -> Array:
 
 
 def silu(x: ArrayLike) -> Array:
-    """x * sigmoid(x)."""
-    return jit_composite(_silu, floating("silu", x))
+    """Return x * sigmoid(x)."""
+    return jit_composite(_silu, as_inexact_array("silu", x))
 
 
 def _silu(x: Array) -> Array:
@@ -146,11 +145,11 @@ swish = silu
 
 
 def gelu(x: ArrayLike, approximate: bool = True) -> Array:
-    """x times the normal distribution function at x; by default in its approximation by tanh.
+    """Return x times the standard normal distribution function at x, by default in an approximation by tanh.
 
     Source: Hendrycks and Gimpel, Gaussian Error Linear Units, https://arxiv.org/abs/1606.08415
     """
-    return jit_composite(_gelu_by_tanh if approximate else _gelu, floating("gelu", x))
+    return jit_composite(_gelu_by_tanh if approximate else _gelu, as_inexact_array("gelu", x))
 
 
 def _gelu(x: Array) -> Array:
@@ -162,8 +161,8 @@ def _gelu_by_tanh(x: Array) -> Array:
 
 
 def glu(x: ArrayLike, axis: int = -1) -> Array:
-    """The first half of x along an axis times the sigmoid of the second."""
-    array = floating("glu", x)
+    """Return the first half of x along an axis times the sigmoid of the second half."""
+    array = as_inexact_array("glu", x)
     k = normalize_axis_index("glu", axis, array.ndim)
     if array.shape[k] % 2:
         raise ShapeError(f"glu: axis {k} of {array.aval} has an odd size", remedy="it is cut in two halves")
@@ -177,7 +176,7 @@ def _glu(x: Array, axis: int) -> Array:
 
 
 def hard_tanh(x: ArrayLike) -> Array:
-    """x held between -1 and 1."""
+    """Return x limited to [-1, 1]."""
     return jit_composite(_hard_tanh, as_array("hard_tanh", x))
 
 
@@ -186,8 +185,8 @@ def _hard_tanh(x: Array) -> Array:
 
 
 def hard_sigmoid(x: ArrayLike) -> Array:
-    """relu6(x + 3) / 6."""
-    return jit_composite(_hard_sigmoid, floating("hard_sigmoid", x))
+    """Return relu6(x + 3) / 6."""
+    return jit_composite(_hard_sigmoid, as_inexact_array("hard_sigmoid", x))
 
 
 def _hard_sigmoid(x: Array) -> Array:
@@ -195,11 +194,11 @@ def _hard_sigmoid(x: Array) -> Array:
 
 
 def hard_silu(x: ArrayLike) -> Array:
-    """x * hard_sigmoid(x).
+    """Return x * hard_sigmoid(x).
 
     Source: Howard et al., Searching for MobileNetV3, https://arxiv.org/abs/1905.02244
     """
-    return jit_composite(_hard_silu, floating("hard_silu", x))
+    return jit_composite(_hard_silu, as_inexact_array("hard_silu", x))
 
 
 def _hard_silu(x: Array) -> Array:
@@ -210,8 +209,8 @@ hard_swish = hard_silu
 
 
 def soft_sign(x: ArrayLike) -> Array:
-    """x / (|x| + 1); 1 and -1 at infinities."""
-    return jit_composite(_soft_sign, floating("soft_sign", x))
+    """Return x / (|x| + 1); 1 and -1 at infinities."""
+    return jit_composite(_soft_sign, as_inexact_array("soft_sign", x))
 
 
 def _soft_sign(x: Array) -> Array:
@@ -221,11 +220,11 @@ def _soft_sign(x: Array) -> Array:
 
 
 def mish(x: ArrayLike) -> Array:
-    """x * tanh(softplus(x)).
+    """Return x * tanh(softplus(x)).
 
     Source: Misra, Mish, https://arxiv.org/abs/1908.08681
     """
-    return jit_composite(_mish, floating("mish", x))
+    return jit_composite(_mish, as_inexact_array("mish", x))
 
 
 def _mish(x: Array) -> Array:
@@ -233,11 +232,11 @@ def _mish(x: Array) -> Array:
 
 
 def squareplus(x: ArrayLike, b: ArrayLike = 4.0) -> Array:
-    """(x + sqrt(x^2 + b)) / 2.
+    """Return (x + sqrt(x^2 + b)) / 2.
 
     Source: Barron, Squareplus, https://arxiv.org/abs/2112.11687
     """
-    return jit_composite(_squareplus, floating("squareplus", x), b)
+    return jit_composite(_squareplus, as_inexact_array("squareplus", x), b)
 
 
 def _squareplus(x: Array, b: ArrayLike) -> Array:
@@ -245,11 +244,11 @@ def _squareplus(x: Array, b: ArrayLike) -> Array:
 
 
 def log1mexp(x: ArrayLike) -> Array:
-    """log(1 - exp(-x)) for positive x, without cancellation.
+    """Return log(1 - exp(-x)) for positive x, without cancellation.
 
     Source: Maechler, https://cran.r-project.org/web/packages/Rmpfr/vignettes/log1mexp-note.pdf
     """
-    return jit_composite(_log1mexp, floating("log1mexp", x))
+    return jit_composite(_log1mexp, as_inexact_array("log1mexp", x))
 
 
 def _log1mexp(x: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Attention: weighted means of values, by how well keys fit queries."""
+"""Attention: means of values, weighted by the softmax of the products of queries and keys."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import fxad.numpy as fnp
 from fxad import dtypes, lax
 from fxad.errors import ParameterError, ShapeError
 from fxad.nn.normalisations import softmax
-from fxad.nn.staging import floating
-from fxad.numpy.apply import as_array
+from fxad.numpy.apply import as_array, as_inexact_array
 from fxad.numpy.composites import jit_composite
 from fxad.tracing.array import Array, ArrayLike
 
@@ -32,29 +31,31 @@ def dot_product_attention(
     key_value_seq_lengths: ArrayLike | None = None,
     local_window_size: int | tuple[int, int] | None = None,
 ) -> Array:
-    """softmax(query @ key^T * scale + bias) @ value, head by head.
+    """Return softmax(query @ key^T * scale + bias) @ value for each head.
 
-    Type:   query [B,T,N,H], key and value [B,S,K,H] where K divides N: each head of key and value serves N / K heads of
-            query. All without B as well. bias and mask (bool: what may be attended to) broadcast to [B,N,T,S]. The
-            lengths are [B]: what is behind them is padding; rows of padded queries are 0. `local_window_size` is how
-            far left and right of its own position a query may look. `scale` is 1 / sqrt(H) unless given.
-    Rule:   scores and weights are computed in float32 at least. A query that may look nowhere looks everywhere alike.
+    Type:   query [B,T,N,H]; key and value [B,S,K,H], where K divides N: each key and value head serves N / K query
+            heads. All may lack B. bias and mask broadcast to [B,N,T,S]; mask is bool, True where attention is allowed.
+            The lengths are [B]: positions from a length on are padding, and results of padded queries are 0.
+            `local_window_size` limits the distance of a key to the left and to the right of a query. `scale` is 1 /
+            sqrt(H) by default.
+    Rule:   scores and weights are computed at least in float32. A query without an allowed key attends to all keys
+            equally.
+    Raises: ShapeError, ParameterError.
     Source: Vaswani et al., Attention Is All You Need, https://arxiv.org/abs/1706.03762; grouped heads: Ainslie et al.,
             https://arxiv.org/abs/2305.13245
-    Raises: ShapeError, ParameterError.
     """
     name = "dot_product_attention"
-    q, k, v = [floating(name, x, at) for at, x in enumerate((query, key, value))]
+    q, k, v = [as_inexact_array(name, x, at) for at, x in enumerate((query, key, value))]
     alone = q.ndim == 3
     if alone:
         q, k, v = q[None], k[None], v[None]
-    _check(q, k, v)
+    _check_operands(q, k, v)
     b, t, n, h = q.shape
     s = k.shape[1]
-    score = [None if a is None else _scores(name, what, as_array(name, a, at), (b, n, t, s)) for what, at, a in
+    score = [None if a is None else _score_operand(name, what, as_array(name, a, at), (b, n, t, s)) for what, at, a in
              (("bias", 3, bias), ("mask", 4, mask))]  # fmt: skip
     lengths = [
-        None if a is None else _lengths(what, as_array(name, a), b)
+        None if a is None else _sequence_lengths(what, as_array(name, a), b)
         for what, a in (("query_seq_lengths", query_seq_lengths), ("key_value_seq_lengths", key_value_seq_lengths))
     ]
     window = (local_window_size, local_window_size) if isinstance(local_window_size, int) else local_window_size
@@ -63,7 +64,7 @@ def dot_product_attention(
     return out[0] if alone else out
 
 
-def _check(q: Array, k: Array, v: Array) -> None:
+def _check_operands(q: Array, k: Array, v: Array) -> None:
     if q.ndim != 4 or k.ndim != 4 or k.shape != v.shape:
         raise ShapeError(
             f"dot_product_attention: query {q.aval}, key {k.aval} and value {v.aval} are not [B,T,N,H], [B,S,K,H] and "
@@ -77,8 +78,8 @@ def _check(q: Array, k: Array, v: Array) -> None:
         )
 
 
-def _scores(name: str, what: str, x: Array, full: tuple[int, ...]) -> Array:
-    """A bias or mask, with the axes of the scores."""
+def _score_operand(name: str, what: str, x: Array, full: tuple[int, ...]) -> Array:
+    """Return a bias or mask with the axes of the scores."""
     x = x.reshape((1,) * (4 - x.ndim) + x.shape) if x.ndim < 4 else x
     if x.ndim != 4 or any([n not in (1, m) for n, m in zip(x.shape, full, strict=True)]):
         raise ShapeError(f"{name}: {what} {x.aval} does not broadcast to {full}")
@@ -87,7 +88,7 @@ def _scores(name: str, what: str, x: Array, full: tuple[int, ...]) -> Array:
     return x
 
 
-def _lengths(what: str, x: Array, batch: int) -> Array:
+def _sequence_lengths(what: str, x: Array, batch: int) -> Array:
     if x.shape != (batch,) or x.dtype not in dtypes.INTEGER:
         raise ShapeError(f"dot_product_attention: {what} must be {batch} integers, got {x.aval}")
     return x
@@ -112,17 +113,17 @@ def _attention(
     scores = fnp.einsum("btkgh,bskh->bkgts", grouped, k, preferred_element_type=wide).reshape(b, n, t, s) * scale
     if bias is not None:
         scores = (scores + bias).astype(scores.dtype)
-    allowed = _allowed(t, s, mask, q_lengths, k_lengths, is_causal, window)
+    allowed = _attention_mask(t, s, mask, q_lengths, k_lengths, is_causal, window)
     if allowed is not None:
         scores = fnp.where(allowed, scores, _LARGE * float(fnp.finfo(scores.dtype).max))
     weights = softmax(scores).astype(k.dtype).reshape(b, groups, n // groups, t, s)
     out = fnp.einsum("bkgts,bskh->btkgh", weights, v).reshape(b, t, n, h)
     if q_lengths is not None:
-        out = fnp.where(_before(q_lengths, t).reshape(b, t, 1, 1), out, 0)
+        out = fnp.where(_before_end(q_lengths, t).reshape(b, t, 1, 1), out, 0)
     return out.astype(q.dtype)
 
 
-def _allowed(
+def _attention_mask(
     t: int,
     s: int,
     mask: Array | None,
@@ -131,7 +132,7 @@ def _allowed(
     is_causal: bool,
     window: tuple[int, int] | None,
 ) -> Array | None:
-    """What may be attended to, broadcastable to [B,N,T,S]; None: everything."""
+    """Return a mask of the allowed pairs that broadcasts to [B,N,T,S]; None if all are allowed."""
     parts = [] if mask is None else [mask]
     here, there = [lax.broadcasted_iota(np.int32, (1, 1, t, s), axis) for axis in (2, 3)]
     if is_causal:
@@ -139,9 +140,9 @@ def _allowed(
     if window is not None:
         parts += [here <= there + window[0], here >= there - window[1]]
     if q_lengths is not None:
-        parts.append(_before(q_lengths, t).reshape(-1, 1, t, 1))
+        parts.append(_before_end(q_lengths, t).reshape(-1, 1, t, 1))
     if k_lengths is not None:
-        parts.append(_before(k_lengths, s).reshape(-1, 1, 1, s))
+        parts.append(_before_end(k_lengths, s).reshape(-1, 1, 1, s))
     if not parts:
         return None
     allowed = parts[0]
@@ -150,6 +151,6 @@ def _allowed(
     return allowed
 
 
-def _before(lengths: Array, size: int) -> Array:
-    """Which positions come before the end of each sequence: [B, size]."""
+def _before_end(lengths: Array, size: int) -> Array:
+    """Return a mask [B, size] of the positions before the end of each sequence."""
     return lax.broadcasted_iota(np.int32, (lengths.shape[0], size), 1) < lengths.reshape(-1, 1)

@@ -1,4 +1,4 @@
-"""Initialisers of parameters: functions of a key, a shape and a dtype.
+"""Initializers of parameters: functions of (key, shape, dtype).
 
 >>> from fxad import random
 >>> from fxad.nn import initializers
@@ -42,7 +42,7 @@ def ones(key: ArrayLike | None, shape: Sequence[int], dtype: object = dtypes.flo
 
 
 def constant(value: ArrayLike, dtype: object = dtypes.float32) -> Initializer:
-    """The same value everywhere."""
+    """The same value for all parameters."""
     default = dtypes.as_dtype(dtype)
 
     def init(key: ArrayLike | None, shape: Sequence[int], dtype: object = default) -> Array:  # noqa: ARG001
@@ -52,7 +52,7 @@ def constant(value: ArrayLike, dtype: object = dtypes.float32) -> Initializer:
 
 
 def uniform(scale: float = 1e-2, dtype: object = dtypes.float32) -> Initializer:
-    """Uniform between 0 and `scale`."""
+    """Uniform in [0, scale)."""
     default = dtypes.as_dtype(dtype)
 
     def init(key: ArrayLike, shape: Sequence[int], dtype: object = default) -> Array:
@@ -74,7 +74,8 @@ def normal(stddev: float = 1e-2, dtype: object = dtypes.float32) -> Initializer:
 def truncated_normal(
     stddev: float = 1e-2, dtype: object = dtypes.float32, lower: float = -2.0, upper: float = 2.0
 ) -> Initializer:
-    """Normal with mean 0, cut off at `lower` and `upper` standard deviations; `stddev` is that before the cut."""
+    """Normal with mean 0, truncated at `lower` and `upper` standard deviations. `stddev` is the standard deviation
+    before truncation."""
     default = dtypes.as_dtype(dtype)
 
     def init(key: ArrayLike, shape: Sequence[int], dtype: object = default) -> Array:
@@ -87,7 +88,7 @@ def truncated_normal(
 
 
 def _fans(name: str, shape: Shape, in_axis: Axis, out_axis: Axis, batch_axis: Axis) -> tuple[float, float]:
-    """How many inputs and outputs a unit has."""
+    """Return the numbers of inputs and outputs of a unit."""
     ins, outs, batch = [normalize_axis_tuple(name, a, len(shape)) for a in (in_axis, out_axis, batch_axis)]
     if not ins or not outs:
         raise ParameterError(f"{name}: in_axis {in_axis} and out_axis {out_axis} must name axes")
@@ -120,7 +121,7 @@ def variance_scaling(
     default = dtypes.as_dtype(dtype)
 
     def init(key: ArrayLike, shape: Sequence[int], dtype: object = default) -> Array:
-        sizes, found = as_shape(shape), dtypes.as_dtype(dtype)
+        sizes, want = as_shape(shape), dtypes.as_dtype(dtype)
         if len(sizes) < 2 and in_axis == -2:
             raise ShapeError(
                 f"variance_scaling: shape {sizes} has no axis of inputs and one of outputs",
@@ -130,12 +131,12 @@ def variance_scaling(
         fan = {"fan_in": fan_in, "fan_out": fan_out, "fan_avg": (fan_in + fan_out) / 2}.get(
             mode, math.sqrt(fan_in * fan_out)
         )
-        return _spread(key, sizes, found, scale / max(fan, 1e-300), distribution)
+        return _draw_with_variance(key, sizes, want, scale / max(fan, 1e-300), distribution)
 
     return init
 
 
-def _spread(key: ArrayLike, shape: Shape, dtype: DType, variance: float, distribution: str) -> Array:
+def _draw_with_variance(key: ArrayLike, shape: Shape, dtype: DType, variance: float, distribution: str) -> Array:
     if distribution == "uniform":
         top = math.sqrt(3 * variance)
         return random.uniform(key, shape, dtype, -1) * top
@@ -205,7 +206,7 @@ kaiming_normal = he_normal
 
 
 def orthogonal(scale: float = 1.0, column_axis: int = -1, dtype: object = dtypes.float32) -> Initializer:
-    """A matrix drawn evenly from those with orthonormal columns (or rows, whichever are fewer), times `scale`.
+    """A uniformly random matrix with orthonormal columns (or rows, if these are fewer), times `scale`.
 
     Type:   the columns are along `column_axis`, all other axes together are the rows.
     Source: Saxe et al., Exact solutions to the nonlinear dynamics of learning, https://arxiv.org/abs/1312.6120; evenly:
@@ -214,28 +215,28 @@ def orthogonal(scale: float = 1.0, column_axis: int = -1, dtype: object = dtypes
     default = dtypes.as_dtype(dtype)
 
     def init(key: ArrayLike, shape: Sequence[int], dtype: object = default) -> Array:
-        sizes, found = as_shape(shape), _inexact("orthogonal", dtype)
+        sizes, want = as_shape(shape), _inexact_dtype("orthogonal", dtype)
         if len(sizes) < 2:
             raise ShapeError(f"orthogonal: shape {sizes} has no rows and columns")
         k = normalize_axis_index("orthogonal", column_axis, len(sizes))
         columns, others = sizes[k], (*sizes[:k], *sizes[k + 1 :])
         rows = math.prod(others)
-        q = _orthonormal(key, max(rows, columns), min(rows, columns), found)
+        q = _orthonormal_columns(key, max(rows, columns), min(rows, columns), want)
         matrix = q.T if rows < columns else q
         return fnp.moveaxis(matrix.reshape((*others, columns)), -1, k) * scale
 
     return init
 
 
-def _inexact(name: str, dtype: object) -> DType:
-    found = dtypes.as_dtype(dtype)
-    if found not in dtypes.INEXACT:
-        raise DTypeError(f"{name}: {found.name} holds no fractions", remedy="use a floating dtype")
-    return found
+def _inexact_dtype(name: str, dtype: object) -> DType:
+    want = dtypes.as_dtype(dtype)
+    if want not in dtypes.INEXACT:
+        raise DTypeError(f"{name}: {want.name} holds no fractions", remedy="use a floating dtype")
+    return want
 
 
-def _orthonormal(key: ArrayLike, rows: int, columns: int, dtype: DType) -> Array:
-    """Orthonormal columns, evenly: of the many QR decompositions the one whose R has a positive diagonal."""
+def _orthonormal_columns(key: ArrayLike, rows: int, columns: int, dtype: DType) -> Array:
+    """Return uniformly random orthonormal columns: the Q of the QR decomposition whose R has a positive diagonal."""
     wide = dtypes.float32 if dtype.itemsize < 4 else dtype
     q, r = lax.linalg.qr(random.normal(key, (rows, columns), wide), full_matrices=False)
     return (q * fnp.sign(fnp.linalg.diagonal(r))).astype(dtype)
@@ -250,15 +251,15 @@ def delta_orthogonal(scale: float = 1.0, column_axis: int = -1, dtype: object = 
     default = dtypes.as_dtype(dtype)
 
     def init(key: ArrayLike, shape: Sequence[int], dtype: object = default) -> Array:
-        sizes, found = as_shape(shape), _inexact("delta_orthogonal", dtype)
+        sizes, want = as_shape(shape), _inexact_dtype("delta_orthogonal", dtype)
         if not 3 <= len(sizes) <= 5 or sizes[-1] < sizes[-2]:
             raise ShapeError(
                 f"delta_orthogonal: shape {sizes} is not (*spatial, inputs, outputs) of 1 to 3 spatial axes and no "
                 "fewer outputs than inputs"
             )
         *space, inputs, outputs = sizes
-        middle = orthogonal(scale, column_axis)(key, (outputs, outputs), found)[:inputs]
+        middle = orthogonal(scale, column_axis)(key, (outputs, outputs), want)[:inputs]
         config = [((n - 1) // 2, n - 1 - (n - 1) // 2, 0) for n in space] + [(0, 0, 0)] * 2
-        return lax.pad(middle.reshape((*[1] * len(space), inputs, outputs)), fnp.zeros((), dtype=found), config)
+        return lax.pad(middle.reshape((*[1] * len(space), inputs, outputs)), fnp.zeros((), dtype=want), config)
 
     return init

@@ -1,4 +1,4 @@
-"""Normalisations: softmax and its kin, and moments made 0 and 1."""
+"""Normalizations: softmax, logsumexp, standardization, one-hot encoding."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import Literal, overload
 import fxad.numpy as fnp
 from fxad import dtypes, lax
 from fxad.errors import DTypeError
-from fxad.nn.staging import floating
-from fxad.numpy.apply import as_array
+from fxad.numpy.apply import as_array, as_inexact_array
 from fxad.numpy.composites import jit_composite
 from fxad.operations.axes import Axes, normalize_axes, normalize_axis_index
 from fxad.primitives.softmax import Softmax
@@ -16,11 +15,11 @@ from fxad.tracing.array import Array, ArrayLike, binder
 
 
 def softmax(x: ArrayLike, axis: Axes = -1, where: ArrayLike | None = None) -> Array:
-    """exp(x) / sum(exp(x)) over axes, without overflow; nan where the greatest element is infinite.
+    """Return exp(x) / sum(exp(x)) over axes, without overflow; nan if the greatest element is infinite.
 
-    Rule: elements that are not in `where` have no part, and weight 0; where none are, all weights are 0.
+    Rule:   elements outside `where` are ignored and have weight 0. If all are outside, all weights are 0.
     """
-    array = floating("softmax", x)
+    array = as_inexact_array("softmax", x)
     axes = normalize_axes("softmax", axis, array.ndim)
     if where is None:
         return binder().bind(Softmax(axes), (array,))[0]
@@ -29,19 +28,19 @@ def softmax(x: ArrayLike, axis: Axes = -1, where: ArrayLike | None = None) -> Ar
 
 def _softmax_where(x: Array, where: Array, axes: tuple[int, ...]) -> Array:
     where = fnp.broadcast_to(where, x.shape)
-    y = binder().bind(Softmax(axes), (_present(x, where, axes),))[0]
+    y = binder().bind(Softmax(axes), (_mask_out(x, where, axes),))[0]
     return fnp.where(where, y, 0)
 
 
-def _present(x: Array, where: Array, axes: tuple[int, ...]) -> Array:
-    """x with -inf for what is not in `where`; zeros where nothing is, for no nan to come up, in derivatives either."""
+def _mask_out(x: Array, where: Array, axes: tuple[int, ...]) -> Array:
+    """Return x with -inf outside `where`. If all are outside: zeros, so that neither values nor derivatives are nan."""
     some = fnp.any(where, axis=axes, keepdims=True)
     return fnp.where(some, fnp.where(where, x, -fnp.inf), 0)
 
 
 def log_softmax(x: ArrayLike, axis: Axes = -1, where: ArrayLike | None = None) -> Array:
-    """log(softmax(x)), without underflow; -inf for what is not in `where`."""
-    array = floating("log_softmax", x)
+    """Return log(softmax(x)), without underflow; -inf outside `where`."""
+    array = as_inexact_array("log_softmax", x)
     axes = normalize_axes("log_softmax", axis, array.ndim)
     if where is None:
         return jit_composite(_log_softmax, array, axes)
@@ -49,17 +48,17 @@ def log_softmax(x: ArrayLike, axis: Axes = -1, where: ArrayLike | None = None) -
 
 
 def _log_softmax(x: Array, axes: tuple[int, ...]) -> Array:
-    shifted = x - _top(x, axes)
+    shifted = x - _stop_gradient_max(x, axes)
     return shifted - fnp.log(fnp.exp(shifted).sum(axes, keepdims=True))
 
 
 def _log_softmax_where(x: Array, where: Array, axes: tuple[int, ...]) -> Array:
     where = fnp.broadcast_to(where, x.shape)
-    return fnp.where(where, _log_softmax(_present(x, where, axes), axes), -fnp.inf)
+    return fnp.where(where, _log_softmax(_mask_out(x, where, axes), axes), -fnp.inf)
 
 
-def _top(x: Array, axes: tuple[int, ...]) -> Array:
-    """The greatest element over axes, -inf of none; held constant by differentiation."""
+def _stop_gradient_max(x: Array, axes: tuple[int, ...]) -> Array:
+    """Return the greatest element over axes as a constant of differentiation; -inf over no elements."""
     top = lax.reduce_max(lax.stop_gradient(x), axes)
     return fnp.expand_dims(top, axes) if axes else top
 
@@ -91,17 +90,17 @@ def logsumexp(
     return_sign: bool = False,
     where: ArrayLike | None = None,
 ) -> Array | tuple[Array, Array]:
-    """log(sum(b * exp(a))) over axes, without overflow; -inf where all elements are.
+    """Return log(sum(b * exp(a))) over axes, without overflow; -inf if all elements are -inf.
 
-    Type: `b` are factors (1 when left out); elements that are not in `where` have no part. With `return_sign` the
-          logarithm of the sum's magnitude, and its sign; without, nan where the sum is negative.
-    Rule: the derivative is 0 where nothing is summed.
+    Type:   `b` are factors, by default 1; elements outside `where` are ignored. `return_sign` returns the logarithm of
+            the absolute value of the sum, and its sign; without it the result is nan for a negative sum.
+    Rule:   the derivative is 0 if no element is summed.
     """
-    array = floating("logsumexp", a)
+    array = as_inexact_array("logsumexp", a)
     if where is not None:
-        array = jit_composite(_kept, array, as_array("logsumexp", where, 5))
+        array = jit_composite(_where_argument, array, as_array("logsumexp", where, 5))
     if b is not None:
-        factors = floating("logsumexp", b, 2)
+        factors = as_inexact_array("logsumexp", b, 2)
         shape = fnp.broadcast_shapes(array.shape, factors.shape)
         array, factors = fnp.broadcast_to(array, shape), fnp.broadcast_to(factors, shape)
         axes = normalize_axes("logsumexp", axis, array.ndim)
@@ -112,20 +111,20 @@ def logsumexp(
     return (out, jit_composite(_sign_of_positive, out)) if return_sign else out
 
 
-def _kept(x: Array, where: Array) -> Array:
+def _where_argument(x: Array, where: Array) -> Array:
     return fnp.where(where, x, -fnp.inf)
 
 
 def _logsumexp(x: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
-    top = _top(x, axes)
-    total = fnp.exp(x - _finite(top)).sum(axes, keepdims=True)
+    top = _stop_gradient_max(x, axes)
+    total = fnp.exp(x - _finite_shift(top)).sum(axes, keepdims=True)
     # the greatest element adds 1, so less than that is nothing at all: then log 1 + -inf, and nothing flows back
     out = fnp.log(fnp.where(total < 1, 1, total)) + fnp.where(top == fnp.inf, 0, top)
     return out if keepdims else out.squeeze(axes)
 
 
-def _finite(top: Array) -> Array:
-    """What is subtracted from exponents: infinities would make a nan of what they meet."""
+def _finite_shift(top: Array) -> Array:
+    """Return the number to subtract from exponents: `top`, or 0 for an infinity, which would give nan."""
     return fnp.where(fnp.isfinite(top), top, 0)
 
 
@@ -133,22 +132,22 @@ def _sign_of_positive(out: Array) -> Array:
     return fnp.where(out == -fnp.inf, 0, fnp.where(fnp.isnan(out), out, 1)).astype(out.dtype)
 
 
-def _weighted(x: Array, b: Array, axes: tuple[int, ...]) -> tuple[Array, Array]:
-    """The sum of b * exp(x - top), and top."""
+def _weighted_sum_exp(x: Array, b: Array, axes: tuple[int, ...]) -> tuple[Array, Array]:
+    """Return the sum of b * exp(x - top), and top."""
     x = fnp.where(b == 0, -fnp.inf, x)  # 0 times infinity has no part either
-    top = _finite(_top(x, axes))
+    top = _finite_shift(_stop_gradient_max(x, axes))
     return (b * fnp.exp(x - top)).sum(axes, keepdims=True), top
 
 
 def _weighted_logsumexp(x: Array, b: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
-    total, top = _weighted(x, b, axes)
+    total, top = _weighted_sum_exp(x, b, axes)
     size = fnp.abs(fnp.where(total == 0, 1, total))
     out = fnp.where(total == 0, -fnp.inf, fnp.log(size) + top)
     return out if keepdims else out.squeeze(axes)
 
 
 def _sign_of_weighted(x: Array, b: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
-    sign = fnp.sign(_weighted(x, b, axes)[0])
+    sign = fnp.sign(_weighted_sum_exp(x, b, axes)[0])
     return sign if keepdims else sign.squeeze(axes)
 
 
@@ -160,11 +159,11 @@ def standardize(
     epsilon: ArrayLike = 1e-5,
     where: ArrayLike | None = None,
 ) -> Array:
-    """(x - mean) / sqrt(variance + epsilon), both over axes unless they are given.
+    """Return (x - mean) / sqrt(variance + epsilon). Mean and variance over axes are computed unless given.
 
-    Type: a mean or variance that is given broadcasts against x. Elements that are not in `where` have no part in them.
+    Type:   a given mean or variance broadcasts to x. Elements outside `where` are ignored in both.
     """
-    array = floating("standardize", x)
+    array = as_inexact_array("standardize", x)
     axes = normalize_axes("standardize", axis, array.ndim)
     kept = None if where is None else as_array("standardize", where, 5)
     center = None if mean is None else as_array("standardize", mean, 2)
@@ -191,7 +190,7 @@ def _mean(x: Array, axes: tuple[int, ...], where: Array | None) -> Array:
 
 
 def one_hot(x: ArrayLike, num_classes: int, *, dtype: object = float, axis: int = -1) -> Array:
-    """1 at the position that x names along a new axis of size `num_classes`, 0 elsewhere; all 0 for one outside."""
+    """Return 1 at the position x along a new axis of size `num_classes`, 0 elsewhere; all 0 if x is out of range."""
     array = as_array("one_hot", x)
     if array.dtype not in dtypes.INTEGER:
         raise DTypeError(f"one_hot: takes integers, got {array.aval}")

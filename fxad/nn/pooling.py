@@ -9,8 +9,7 @@ import fxad.numpy as fnp
 from fxad import lax
 from fxad.errors import ShapeError
 from fxad.lax.convolution import Pairs, padding_pairs
-from fxad.nn.staging import floating
-from fxad.numpy.apply import as_array
+from fxad.numpy.apply import as_array, as_inexact_array
 from fxad.operations.axes import to_ints
 from fxad.primitives.reduce import extreme_value
 from fxad.tracing.array import Array, ArrayLike
@@ -26,15 +25,15 @@ def pool(
     strides: Sizes | None = None,
     padding: Pairs = "VALID",
 ) -> Array:
-    """The windows of spatial axes combined by `reduce_fn`; see `fxad.lax.reduce_window`.
+    """Combine the elements of each window of the spatial axes by `reduce_fn`; see `fxad.lax.reduce_window`.
 
-    Type: inputs (..., *spatial, feature), a window size and a stride (1 when left out) per spatial axis, padding as in
-          `fxad.lax.conv_general_dilated`.
+    Type:   inputs (..., *spatial, feature); a window size and a stride (default 1) for each spatial axis; padding as in
+            `fxad.lax.conv_general_dilated`.
     """
-    return _pooled("pool", as_array("pool", inputs), init, reduce_fn, window_shape, strides, padding)
+    return _pool("pool", as_array("pool", inputs), init, reduce_fn, window_shape, strides, padding)
 
 
-def _pooled(
+def _pool(
     name: str,
     x: Array,
     init: ArrayLike,
@@ -59,15 +58,17 @@ def _pooled(
 
 
 def max_pool(inputs: ArrayLike, window_shape: Sizes, strides: Sizes | None = None, padding: Pairs = "VALID") -> Array:
-    """The greatest element of each window; padding does not count. The derivative is that of the first of equals."""
+    """Return the greatest element of each window; padding is ignored. The derivative goes to the first of equal
+    elements."""
     x = as_array("max_pool", inputs)
-    return _pooled("max_pool", x, extreme_value(x.dtype, -1).value, lax.max, window_shape, strides, padding)
+    return _pool("max_pool", x, extreme_value(x.dtype, -1).value, lax.max, window_shape, strides, padding)
 
 
 def min_pool(inputs: ArrayLike, window_shape: Sizes, strides: Sizes | None = None, padding: Pairs = "VALID") -> Array:
-    """The least element of each window; padding does not count. The derivative is that of the first of equals."""
+    """Return the least element of each window; padding is ignored. The derivative goes to the first of equal
+    elements."""
     x = as_array("min_pool", inputs)
-    return _pooled("min_pool", x, extreme_value(x.dtype, 1).value, lax.min, window_shape, strides, padding)
+    return _pool("min_pool", x, extreme_value(x.dtype, 1).value, lax.min, window_shape, strides, padding)
 
 
 def avg_pool(
@@ -77,9 +78,9 @@ def avg_pool(
     padding: Pairs = "VALID",
     count_include_pad: bool = True,
 ) -> Array:
-    """The mean of each window: padding counts as zeros, or with `count_include_pad=False` not at all."""
-    x = floating("avg_pool", inputs)
-    total = _pooled("avg_pool", x, 0.0, lax.add, window_shape, strides, padding)
+    """Return the mean of each window. Padding counts as zeros; with `count_include_pad=False` it is ignored."""
+    x = as_inexact_array("avg_pool", inputs)
+    total = _pool("avg_pool", x, 0.0, lax.add, window_shape, strides, padding)
     if count_include_pad:
         count = 1
         for w in window_shape:
@@ -87,4 +88,4 @@ def avg_pool(
         return total / count
     n = len(window_shape)
     ones = fnp.ones((*x.shape[x.ndim - n - 1 : -1], 1), dtype=x.dtype)
-    return total / _pooled("avg_pool", ones, 0.0, lax.add, window_shape, strides, padding)
+    return total / _pool("avg_pool", ones, 0.0, lax.add, window_shape, strides, padding)

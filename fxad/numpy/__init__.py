@@ -1,37 +1,37 @@
-"""The NumPy face: the Python array API standard's names and NumPy's, over fxad arrays and tracers.
+"""NumPy's functions and those of the Python array API standard, over fxad arrays and tracers.
 
-Dtypes, the same on every platform and under every setting:
+Dtypes are the same on every platform and under every setting:
 
-- Between arrays NumPy's promotion holds (int32 with float32 is float64). A Python scalar takes the dtype of the array
-  it meets where its kind fits, as in the array API standard; alone it is bool, int32, float32 or complex64.
-- Creation: float32 where no dtype is given; `arange` of ints is int32; `asarray` of nested lists follows the rule for
-  scalars and keeps the dtype of NumPy arrays.
+- Arrays promote by NumPy's rules (int32 with float32 is float64). A Python scalar takes the dtype of the array it meets
+  if its kind fits, as in the array API standard; alone it is bool, int32, float32 or complex64.
+- The default dtype of creation functions is float32; `arange` of ints is int32. `asarray` of nested lists follows the
+  rule for scalars and keeps the dtype of NumPy arrays.
 - `sum` and `prod` of bools and of integers below 32 bits are int32 (uint32 for unsigned ones); wider integers and all
   floats keep their dtype. `count_nonzero`, `argmax` and `argmin` are int32.
-- `mean`, `var` and `std` of integers are float32, the default dtype, as the standard says; `/` of integers is float64,
-  as in NumPy. Other floating functions of integers and bools take the dtype NumPy gives them: float16 for 8 bits,
-  float32 for 16, float64 for 32 and 64.
-- Index arrays of any integer dtype do; indices known when the program runs are not checked but moved to the nearest
-  element, and count from the end when negative.
-- Comparisons of complex numbers by order are errors, as is a cast from complex to real.
+- `mean`, `var` and `std` of integers are float32, the default dtype, as in the standard. `/` of integers is float64, as
+  in NumPy. Other floating functions of integers and bools have NumPy's dtype: float16 for 8 bits, float32 for 16,
+  float64 for 32 and 64.
+- Index arrays have any integer dtype. Indices known only at run time are not checked: negative ones count from the end,
+  and indices out of range are clamped.
+- Ordering comparisons of complex numbers are errors, and so is a cast from complex to real.
 
-The standard is that of 2025.12 (tests/conformance holds it as data). Where it leaves a choice: `//` and `%` of
-infinities follow Python; int64 with uint64 is float64; operators mix kinds as NumPy does; the extrema of nothing are
-errors; results whose size depends on values are to be had outside traced functions, or with a `size`. Beyond it,
-`x.T` reverses the axes of any array.
+The standard is version 2025.12 (tests/conformance contains it as data). Where it leaves a choice: `//` and `%` of
+infinities follow Python; int64 with uint64 is float64; operators mix kinds as NumPy does; the maximum of no elements is
+an error; functions whose result size depends on values work outside traced functions, or with a `size`. As an
+extension, `x.T` reverses the axes of any array.
 
-Arrays are immutable, and functions return new ones; nothing has an `out` argument. `x.at[index].set(value)` is x with
-what an index picks changed (`add`, `max`, ... too). What takes an `axis` takes negative ones. Lists are not arrays:
-`asarray` makes them one.
+Arrays are immutable, and functions return new ones; there is no `out` argument. `x.at[index].set(value)` is x with the
+indexed elements replaced (also `add`, `max`, ...). Every `axis` may be negative. Lists are not arrays: `asarray`
+converts them.
 
-Left out of NumPy's names:
+These names of NumPy do not exist here:
 
-- what writes into an array (`place`, `putmask`, `copyto`): `x.at[index].set(value)` and `where` give a new one;
-- `ufunc` and `frompyfunc`: functions here are Python functions, and `vectorize` makes one of a function of numbers;
-- `int_`, `uint`, `longlong`, ...: a dtype says how wide it is, on every platform;
+- functions that write into an array (`place`, `putmask`, `copyto`): use `x.at[index].set(value)` or `where`;
+- `ufunc` and `frompyfunc`: use `vectorize`;
+- `int_`, `uint`, `longlong`, ...: a dtype states its width;
 - dtypes that programs do not have: `object_`, `character`, `flexible`, integers below 8 bits, floats of 4 and 6 bits,
-  and the float8 formats that are no names of this module;
-- `set_printoptions` and its like: arrays are printed by NumPy, whose options hold.
+  and the float8 formats that this module does not name;
+- `set_printoptions` and similar: NumPy prints arrays, and its options apply.
 """
 
 from math import e, inf, nan, pi

@@ -1,4 +1,4 @@
-"""How the functions of this package reach their operations: arguments checked by the name the user called."""
+"""Applies operations for the functions of `fxad.numpy`. Errors name the function that the user called."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from fxad.core.lru import LRUCache
 from fxad.ir import Atom, Primitive
 from fxad.lax import full
 from fxad.lax.placement import committed_to
+from fxad.operations.promotion import to_inexact_dtype
 from fxad.runtime import (
     Device,
     LoadedProgram,
@@ -33,7 +34,7 @@ _alone: Final[LRUCache[Hashable, tuple[LoadedProgram, Hashable]]] = LRUCache(512
 
 
 def apply_op(name: str, op: Callable[..., tuple[Atom, ...]], args: tuple[object, ...], *static: Hashable) -> Array:
-    """The single result of an operation. Raises: ArgumentError naming function, position and type."""
+    """Return the single result of an operation. Raises: ArgumentError naming function, position and type."""
     if len(args) == 1 and type(x := args[0]) is Array and _binder.get() is None:  # the shortest way, spelled out
         known = _alone.peek((op, x._aval, id(static[0]))) if static else None
         if known is None or commitments.any:
@@ -55,7 +56,7 @@ def apply_op(name: str, op: Callable[..., tuple[Atom, ...]], args: tuple[object,
 
 
 def _run_and_remember(op: Callable[..., tuple[Atom, ...]], x: Array, static: tuple[Hashable, ...]) -> Array:
-    """An operation of one array, in the way of all; what it runs is remembered for the shortest way."""
+    """Run an operation of one array on the general path. Remember the executable for the fast path of `apply_op`."""
     (out,) = EAGER.run(op, (x,), static)
     if len(static) == 1 and isinstance(prim := static[0], Primitive):
         loaded = EAGER.known(op, x._aval, prim)
@@ -67,7 +68,7 @@ def _run_and_remember(op: Callable[..., tuple[Atom, ...]], x: Array, static: tup
 def apply_op_all(
     name: str, op: Callable[..., tuple[Atom, ...]], args: tuple[object, ...], *static: Hashable
 ) -> tuple[Array, ...]:
-    """All results of an operation."""
+    """Return all results of an operation. Raises: ArgumentError naming function, position and type."""
     for a in args:
         if type(a) is not Array and not isinstance(a, _OPERANDS):
             _raise_argument_error(name, args)
@@ -80,7 +81,8 @@ def _raise_argument_error(name: str, args: tuple[object, ...]) -> None:
 
 
 def as_array(name: str, x: ArrayLike, k: int = 0) -> Array:
-    """An argument as an Array: in a traced function a tracer, outside a value on the device."""
+    """Return an argument as an Array: a tracer inside a traced function, otherwise an array on the device. Raises:
+    ArgumentError."""
     if isinstance(x, Array):
         if type(x) is Tracer and x._trace is not _binder.get():
             x.present(f"{name}: argument {k}")
@@ -93,8 +95,18 @@ def as_array(name: str, x: ArrayLike, k: int = 0) -> Array:
 
 
 def to_device(name: str, x: Array, device: Device | None) -> Array:
-    """An array on a device, committed to it; where it is for None."""
+    """Return an array on `device`, committed to it; unchanged if `device` is None."""
     if device is None:
         return x
     check_device(name, device)
     return committed_to(x, device)
+
+
+def to_inexact(x: Array) -> Array:
+    """Return x in the floating dtype that NumPy computes in: itself if it is floating or complex."""
+    return x.astype(to_inexact_dtype(x.dtype))
+
+
+def as_inexact_array(name: str, x: ArrayLike, k: int = 0) -> Array:
+    """Return argument `k` of `name` as a floating or complex array. Raises: ArgumentError."""
+    return to_inexact(as_array(name, x, k))

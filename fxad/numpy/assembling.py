@@ -1,4 +1,4 @@
-"""Arrays put together, taken apart and turned in NumPy's other ways."""
+"""NumPy's further functions that stack, split, repeat and rotate arrays, and products of vectors."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Parts: TypeAlias = "int | Sequence[int]"
 
 
 def atleast_3d(x: ArrayLike) -> Array:
-    """x with axes put in until it has three: a vector is in the middle, a matrix in front."""
+    """Return x with at least three axes. The axis of a vector becomes the middle one; a matrix gets a last axis."""
     array = as_array("atleast_3d", x)
     if array.ndim > 2:
         return array
@@ -44,22 +44,22 @@ def atleast_3d(x: ArrayLike) -> Array:
 
 
 def dstack(arrays: Sequence[ArrayLike], /) -> Array:
-    """Arrays one after the other along the third axis, which matrices and vectors get."""
+    """Concatenate arrays along the third axis, after vectors and matrices are extended to three axes."""
     return concat([atleast_3d(as_array("dstack", a, k)) for k, a in enumerate(arrays)], 2)
 
 
 def hsplit(x: ArrayLike, indices_or_sections: Parts) -> list[Array]:
-    """Parts of x along the second axis, or along the only one."""
+    """Split x along the second axis, or along the only axis of a vector."""
     return _split("hsplit", x, indices_or_sections, 1 if aval_of(x, "hsplit: argument 0").ndim > 1 else 0, 1)
 
 
 def vsplit(x: ArrayLike, indices_or_sections: Parts) -> list[Array]:
-    """Parts of x along the first of at least two axes."""
+    """Split x along the first axis. x has at least two axes."""
     return _split("vsplit", x, indices_or_sections, 0, 2)
 
 
 def dsplit(x: ArrayLike, indices_or_sections: Parts) -> list[Array]:
-    """Parts of x along the third axis."""
+    """Split x along the third axis."""
     return _split("dsplit", x, indices_or_sections, 2, 3)
 
 
@@ -71,8 +71,8 @@ def _split(name: str, x: ArrayLike, parts: Parts, axis: int, ndim: int) -> list[
 
 
 def block(arrays: Blocks) -> Array:
-    """An array out of nested lists of arrays: the innermost are put together along the last axis, those around them
-    along the one before, and so on. All lists are nested equally deep."""
+    """Assemble an array from nested lists of arrays of equal depth. The innermost lists are concatenated along the last
+    axis, the next along the axis before it, and so on."""
     depth = _depth(arrays)
     leaves = [as_array("block", a) for a in _flat(arrays)]
     ndim = max([depth, *[a.ndim for a in leaves]])
@@ -106,7 +106,7 @@ def _blocks(arrays: Blocks, depth: int, ndim: int) -> Array:
 
 
 def rot90(x: ArrayLike, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Array:
-    """x turned k times by a right angle in the plane of two axes, from the first towards the second."""
+    """Rotate x by k right angles in the plane of two axes, from the first axis towards the second."""
     array = as_array("rot90", x)
     if len(axes) != 2:
         raise ParameterError(f"rot90: axes {tuple(axes)} must be two")
@@ -120,7 +120,7 @@ def rot90(x: ArrayLike, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Array:
 
 
 def rollaxis(x: ArrayLike, axis: int, start: int = 0) -> Array:
-    """An axis moved to before where axis `start` is; `moveaxis` says it more plainly."""
+    """Move an axis before axis `start`. Prefer `moveaxis`."""
     array = as_array("rollaxis", x)
     a = normalize_axis_index("rollaxis", axis, array.ndim)
     to = start + array.ndim if start < 0 else start
@@ -130,7 +130,7 @@ def rollaxis(x: ArrayLike, axis: int, start: int = 0) -> Array:
 
 
 def resize(x: ArrayLike, new_shape: int | Sequence[int]) -> Array:
-    """The elements in another shape, as often as it takes to fill it, the last of them left out."""
+    """Return the elements in another shape. They are repeated, or truncated, to fill it."""
     array = as_array("resize", x)
     shape = as_shape((new_shape,) if isinstance(new_shape, int) else new_shape)
     n, size = prod(shape), array.size
@@ -142,9 +142,9 @@ def resize(x: ArrayLike, new_shape: int | Sequence[int]) -> Array:
 
 
 def trim_zeros(x: ArrayLike, trim: str = "fb") -> Array:
-    """A vector without the zeros at its front ("f" in `trim`) and back ("b").
+    """Return a vector without its leading ("f" in `trim`) and trailing ("b") zeros.
 
-    Rule: the size depends on the values, so not in a traced function.
+    Rule:   the size depends on the values, so the function cannot be traced.
     """
     array = as_array("trim_zeros", x)
     if array.ndim != 1 or not set(trim.lower()) <= {"f", "b"}:
@@ -155,12 +155,12 @@ def trim_zeros(x: ArrayLike, trim: str = "fb") -> Array:
 
 
 def diagflat(v: ArrayLike, k: int = 0) -> Array:
-    """A matrix with the elements of v on diagonal k, zeros elsewhere."""
+    """Return a matrix with the elements of v on diagonal k, zeros elsewhere."""
     return diag(as_array("diagflat", v).reshape(-1), k)
 
 
 def mask_indices(n: int, mask_func: Callable[[Array, int], Array], k: int = 0) -> tuple[Array, ...]:
-    """The indices of what a function like `triu(x, k)` leaves of an n by n matrix of ones."""
+    """Return the indices of the nonzero elements of `mask_func(ones((n, n)), k)`, such as `triu`."""
     return nonzero(mask_func(ones((n, n), dtypes.int32), k))
 
 
@@ -168,7 +168,7 @@ def mask_indices(n: int, mask_func: Callable[[Array, int], Array], k: int = 0) -
 
 
 def kron(a: ArrayLike, b: ArrayLike) -> Array:
-    """The Kronecker product: b times each element of a, in the place of that element."""
+    """Return the Kronecker product: each element of a is replaced by itself times b."""
     return jit_composite(_kron, *promote_arguments("kron", a, b))
 
 
@@ -183,9 +183,9 @@ def _kron(a: Array, b: Array) -> Array:
 def cross(
     a: ArrayLike, b: ArrayLike, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None
 ) -> Array:
-    """The vector product along axes of size 3, or of size 2: what is missing is 0, and of two such only the third
-    element is given. `axisc` is where the vectors of the result stand; `axis` is all three.
-    """
+    """Return the cross product of vectors of size 2 or 3. A missing third element is 0; for two vectors of size 2 the
+    result is the third element alone. `axisa`, `axisb` and `axisc` are the axes of the vectors; `axis` sets all
+    three."""
     one, two, out = (axisa, axisb, axisc) if axis is None else (axis, axis, axis)
     x, y = as_array("cross", a), as_array("cross", b, 1)
     x = moveaxis(x, normalize_axis_index("cross", one, x.ndim), -1)
@@ -204,7 +204,7 @@ def _flat_cross(x: Array, y: Array) -> Array:
 
 
 def matvec(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """Matrices times vectors, on the last axes; those before broadcast."""
+    """Multiply matrices by vectors, over the last axes; the other axes broadcast."""
     a, b = as_array("matvec", x1), as_array("matvec", x2, 1)
     if a.ndim < 2 or not b.ndim:
         raise ShapeError(f"matvec: takes matrices and vectors, got {a.aval} and {b.aval}")
@@ -212,7 +212,7 @@ def matvec(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
 
 def vecmat(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """Vectors, conjugated, times matrices, on the last axes; those before broadcast."""
+    """Multiply conjugated vectors by matrices, over the last axes; the other axes broadcast."""
     a, b = as_array("vecmat", x1), as_array("vecmat", x2, 1)
     if not a.ndim or b.ndim < 2:
         raise ShapeError(f"vecmat: takes vectors and matrices, got {a.aval} and {b.aval}")
@@ -220,7 +220,7 @@ def vecmat(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
 
 def einsum_path(subscripts: str, *operands: ArrayLike, optimize: str | bool = "auto") -> tuple[list[object], str]:
-    """The order in which `einsum` would contract, as NumPy gives it, and opt_einsum's account of what it costs."""
+    """Return the contraction order of `einsum`, in NumPy's form, and opt_einsum's report of its cost."""
     shapes = [aval_of(x, f"einsum_path: argument {k + 1}").shape for k, x in enumerate(operands)]
     how = "auto" if optimize is True else [tuple(range(len(shapes)))] if optimize is False else optimize
     path, account = opt_einsum.contract_path(subscripts, *shapes, shapes=True, optimize=how)

@@ -1,4 +1,4 @@
-"""Functions of two arrays, element by element, and choosing between arrays."""
+"""Elementwise functions of two arrays, and selection."""
 
 from __future__ import annotations
 
@@ -56,34 +56,34 @@ def floor_divide(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
 
 def remainder(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """x1 - x2 * floor(x1 / x2): what is left, with the sign of x2."""
+    """x1 - x2 * floor(x1 / x2): the remainder, with the sign of x2."""
     return apply_op("remainder", arithmetic.remainder, (x1, x2))
 
 
 def fmod(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """What is left of x1 / x2, with the sign of x1."""
+    """The remainder of x1 / x2, with the sign of x1."""
     return apply_op("fmod", arithmetic.binary, (x1, x2), REM)
 
 
 def divmod(x1: ArrayLike, x2: ArrayLike, /) -> tuple[Array, Array]:
-    """floor(x1 / x2) and what is left."""
+    """floor(x1 / x2) and the remainder."""
     return floor_divide(x1, x2), remainder(x1, x2)
 
 
 def pow(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """x1 to the power x2; by repeated multiplication where x2 is a Python int."""
+    """x1 to the power x2; by repeated multiplication if x2 is a Python int."""
     if type(x2) is int and not isinstance(x1, bool | int | float | complex):
         return apply_op("pow", arithmetic.integer_power, (x1,), x2)
     return apply_op("pow", arithmetic.power, (x1, x2))
 
 
 def maximum(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """The greater of x1 and x2; nan where one is nan."""
+    """The greater of x1 and x2; nan if one is nan."""
     return apply_op("maximum", arithmetic.binary, (x1, x2), MAX)
 
 
 def minimum(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """The lesser of x1 and x2; nan where one is nan."""
+    """The lesser of x1 and x2; nan if one is nan."""
     return apply_op("minimum", arithmetic.binary, (x1, x2), MIN)
 
 
@@ -93,7 +93,7 @@ def atan2(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
 
 def nextafter(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """The next number after x1 in the direction of x2."""
+    """The next float after x1 in the direction of x2."""
     return apply_op("nextafter", elementwise.inexact_binary, (x1, x2), NEXTAFTER)
 
 
@@ -121,87 +121,87 @@ def heaviside(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
 
 def equal(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """Whether x1 equals x2."""
+    """True where x1 equals x2."""
     return apply_op("equal", arithmetic.binary, (x1, x2), EQ)
 
 
 def not_equal(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """Whether x1 differs from x2."""
+    """True where x1 differs from x2."""
     return apply_op("not_equal", arithmetic.binary, (x1, x2), NE)
 
 
 def less(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """Whether x1 < x2."""
+    """True where x1 < x2."""
     return apply_op("less", arithmetic.binary, (x1, x2), LT)
 
 
 def less_equal(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """Whether x1 <= x2."""
+    """True where x1 <= x2."""
     return apply_op("less_equal", arithmetic.binary, (x1, x2), LE)
 
 
 def greater(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """Whether x1 > x2."""
+    """True where x1 > x2."""
     return apply_op("greater", arithmetic.binary, (x1, x2), GT)
 
 
 def greater_equal(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """Whether x1 >= x2."""
+    """True where x1 >= x2."""
     return apply_op("greater_equal", arithmetic.binary, (x1, x2), GE)
 
 
 def logical_and(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """Whether both are not zero."""
+    """True where both are not zero."""
     return apply_op("logical_and", elementwise.logical_binary, (x1, x2), AND)
 
 
 def logical_or(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """Whether one is not zero."""
+    """True where at least one is not zero."""
     return apply_op("logical_or", elementwise.logical_binary, (x1, x2), OR)
 
 
 def logical_xor(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """Whether exactly one is not zero."""
+    """True where exactly one is not zero."""
     return apply_op("logical_xor", elementwise.logical_binary, (x1, x2), XOR)
 
 
 def bitwise_and(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """The bits set in x1 and x2."""
+    """Bitwise and."""
     return apply_op("bitwise_and", arithmetic.bitwise_operator, (x1, x2), AND)
 
 
 def bitwise_or(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """The bits set in x1 or x2."""
+    """Bitwise or."""
     return apply_op("bitwise_or", arithmetic.bitwise_operator, (x1, x2), OR)
 
 
 def bitwise_xor(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """The bits set in one of x1 and x2."""
+    """Bitwise exclusive or."""
     return apply_op("bitwise_xor", arithmetic.bitwise_operator, (x1, x2), XOR)
 
 
 def bitwise_left_shift(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """The bits of x1 moved up by x2."""
+    """Shift the bits of x1 left by x2."""
     return apply_op("bitwise_left_shift", arithmetic.bitwise_operator, (x1, x2), SHIFT_LEFT)
 
 
 def bitwise_right_shift(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """The bits of x1 moved down by x2; copies of the sign come in."""
+    """Shift the bits of x1 right by x2; copies of the sign bit are shifted in."""
     return apply_op("bitwise_right_shift", arithmetic.shift_right, (x1, x2))
 
 
 def isclose(x1: ArrayLike, x2: ArrayLike, /, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Array:
-    """Whether x1 and x2 differ by at most atol + rtol * abs(x2)."""
+    """True where x1 and x2 differ by at most atol + rtol * abs(x2)."""
     return apply_op("isclose", elementwise.isclose, (x1, x2), rtol, atol, equal_nan)
 
 
 def allclose(x1: ArrayLike, x2: ArrayLike, /, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Array:
-    """Whether `isclose` holds everywhere."""
+    """True if `isclose` is True everywhere."""
     return isclose(x1, x2, rtol, atol, equal_nan).all()
 
 
 def array_equal(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """Whether x1 and x2 have one shape and equal elements."""
+    """True if x1 and x2 have one shape and equal elements."""
     a, b = as_array("array_equal", x1), as_array("array_equal", x2, 1)
     return (a == b).all() if a.shape == b.shape else full((), False)
 
@@ -218,7 +218,7 @@ def where(condition: ArrayLike, x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
 
 def clip(x: ArrayLike, /, min: ArrayLike | None = None, max: ArrayLike | None = None) -> Array:
-    """x, not below min and then not above max; None is no bound."""
+    """x limited to at least min, then to at most max; None is no bound."""
     if min is not None and max is not None:
         return apply_op("clip", elementwise.clip, (x, min, max))
     if min is not None:

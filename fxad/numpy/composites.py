@@ -1,8 +1,8 @@
-"""How a function that is a few others put together becomes equations: traced once per types.
+"""Composites: functions written as Python over arrays, traced once per argument types.
 
-Such a function is Python over arrays, one operation a line, for it to be read. Its program is looked up by the types of
-its operands and its other arguments. A short one is copied, equation by equation; a longer one is called, so that it is
-traced, differentiated and batched once however often it is used. An eager call is one compiled program.
+The program of a composite is cached by the types of its operands and by its other arguments. A short program is
+inlined. A longer one becomes a `call`, so it is traced, differentiated and batched once. An eager call runs one
+executable.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _programs: Final[LRUCache[Hashable, Jaxpr]] = LRUCache(2048)
 
 
 def jit_composite(fn: Composite, *args: object) -> Array:
-    """`fn(*args)`: arrays are operands, all else (hashable) is part of the program."""
+    """Apply `fn` to `args`. Arrays are operands; the other arguments are static and hashable."""
     return _call_composite(fn, args)[0]
 
 
 def jit_composite_all(fn: Callable[..., tuple[Array, ...]], *args: object) -> tuple[Array, ...]:
-    """`fn(*args)` for a function with several results."""
+    """`jit_composite` of a function with several results."""
     return _call_composite(fn, args)
 
 
@@ -58,8 +58,8 @@ def _trace_composite(
     fn: Callable[..., object], avals: tuple[Aval, ...], static: tuple[tuple[object, str] | None, ...]
 ) -> Jaxpr:
     def applied(arrays: list[Array]) -> list[Array]:
-        given = iter(arrays)
-        out = fn(*[next(given) if s is None else s[0] for s in static])
+        remaining = iter(arrays)
+        out = fn(*[next(remaining) if s is None else s[0] for s in static])
         return cast("list[Array]", list(out) if isinstance(out, tuple | list) else [out])
 
     name = fn.__name__.lstrip("_")
@@ -70,8 +70,8 @@ def _trace_composite(
 
 
 def promote_arguments(name: str, *args: object, first: int = 0, dtype: DType | None = None) -> tuple[Array, ...]:
-    """Arguments as arrays, the first of them number `first`: Python numbers in the dtype they take beside the arrays,
-    or beside `dtype`."""
+    """Return arguments as arrays. A Python number takes the dtype of the arrays among the arguments, or `dtype`.
+    `first` is the position of the first argument, for messages."""
     kept = [a if is_scalar(a) else as_array(name, cast("ArrayLike", a), first + k) for k, a in enumerate(args)]
     for a in kept:
         if isinstance(a, Array):

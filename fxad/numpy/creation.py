@@ -1,4 +1,4 @@
-"""Arrays out of nothing, and out of what users have. In a traced function nothing large is made."""
+"""Array creation. Inside a traced function a filled array is a literal or an equation, not a constant in memory."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from fxad.lax.placement import place_like_operands
 from fxad.numpy.apply import apply_op, as_array, to_device
 from fxad.operations import elementwise, promotion, shapes
 from fxad.operations.axes import to_int
+from fxad.operations.promotion import optional_dtype
 from fxad.primitives.elementwise import FLOOR
 from fxad.runtime import Device, SupportsDLPack
 from fxad.tracing.array import Array, ArrayLike, aval_of, binder
@@ -26,43 +27,43 @@ ShapeLike: TypeAlias = "int | Sequence[int]"
 
 
 def zeros(shape: ShapeLike, dtype: object = None, *, device: Device | None = None) -> Array:
-    """An array of zeros, float32 where no dtype is given."""
+    """Return an array of zeros; float32 by default."""
     return to_device("zeros", lax.full(shape, False, float if dtype is None else dtype), device)
 
 
 def ones(shape: ShapeLike, dtype: object = None, *, device: Device | None = None) -> Array:
-    """An array of ones, float32 where no dtype is given."""
+    """Return an array of ones; float32 by default."""
     return to_device("ones", lax.full(shape, True, float if dtype is None else dtype), device)
 
 
 def empty(shape: ShapeLike, dtype: object = None, *, device: Device | None = None) -> Array:
-    """An array of zeros: there is no memory that has not been written."""
+    """Return an array of zeros. fxad has no uninitialized memory."""
     return zeros(shape, dtype, device=device)
 
 
 def full(shape: ShapeLike, fill_value: ArrayLike, dtype: object = None, *, device: Device | None = None) -> Array:
-    """An array filled with one value, of that value's dtype where none is given."""
+    """Return an array filled with one value, by default of the value's dtype."""
     return to_device("full", lax.full(shape, fill_value, dtype), device)
 
 
 def zeros_like(
     x: ArrayLike, /, dtype: object = None, *, device: Device | None = None, shape: ShapeLike | None = None
 ) -> Array:
-    """Zeros of the shape and dtype of x, where no other is given."""
+    """Return zeros, by default of the shape and dtype of x."""
     return _like("zeros_like", x, False, dtype, device, shape)
 
 
 def ones_like(
     x: ArrayLike, /, dtype: object = None, *, device: Device | None = None, shape: ShapeLike | None = None
 ) -> Array:
-    """Ones of the shape and dtype of x, where no other is given."""
+    """Return ones, by default of the shape and dtype of x."""
     return _like("ones_like", x, True, dtype, device, shape)
 
 
 def empty_like(
     x: ArrayLike, /, dtype: object = None, *, device: Device | None = None, shape: ShapeLike | None = None
 ) -> Array:
-    """Zeros of the shape and dtype of x, where no other is given."""
+    """Return zeros, by default of the shape and dtype of x."""
     return _like("empty_like", x, False, dtype, device, shape)
 
 
@@ -75,7 +76,7 @@ def full_like(
     device: Device | None = None,
     shape: ShapeLike | None = None,
 ) -> Array:
-    """An array filled with one value, of the shape and dtype of x, where no other is given."""
+    """Return an array filled with one value, by default of the shape and dtype of x."""
     return _like("full_like", x, fill_value, dtype, device, shape)
 
 
@@ -99,29 +100,29 @@ def arange(
     *,
     device: Device | None = None,
 ) -> Array:
-    """start, start + step, ... before stop; from 0 when only one bound is given.
+    """Return start, start + step, ... below stop. With one argument, start is 0.
 
     Type: int32 when all are ints, else float32, where no dtype is given.
     """
     first, last = (0, start) if stop is None else (start, stop)
-    a, b, d = [_static("arange", k, v) for k, v in enumerate((first, last, step))]
+    a, b, d = [_static_number("arange", k, v) for k, v in enumerate((first, last, step))]
     if d == 0:
         raise ParameterError("arange: step is 0")
     whole = isinstance(a, int) and isinstance(b, int) and isinstance(d, int)
-    given = dtypes.as_dtype(dtype) if dtype is not None else dtypes.int32 if whole else dtypes.float32
+    want = dtypes.as_dtype(dtype) if dtype is not None else dtypes.int32 if whole else dtypes.float32
     if isinstance(a, int) and isinstance(b, int) and isinstance(d, int):
         size = maximum(0, -((a - b) // d))
     else:
         size = max(0, math.ceil((b - a) / d))
     # counted in a dtype in which the positions are exact
-    counts = given in dtypes.INTEGER if whole else given in dtypes.FLOATING and given.itemsize >= 4
-    x = lax.iota(given if counts else dtypes.int32 if whole else dtypes.float32, size)
+    counts = want in dtypes.INTEGER if whole else want in dtypes.FLOATING and want.itemsize >= 4
+    x = lax.iota(want if counts else dtypes.int32 if whole else dtypes.float32, size)
     x = x if d == 1 else x * d
     x = x if a == 0 else x + a
-    return to_device("arange", x.astype(given) if x.dtype is not given else x, device)
+    return to_device("arange", x.astype(want) if x.dtype is not want else x, device)
 
 
-def _static(name: str, k: int, value: object) -> int | float:
+def _static_number(name: str, k: int, value: object) -> int | float:
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.integer | np.floating):
         raise ArgumentError(
             f"{name}: argument {k} must be a number, got {type(value).__qualname__}",
@@ -143,11 +144,11 @@ def linspace(
     axis: int = 0,
     device: Device | None = None,
 ) -> Array:
-    """`num` values from start to stop in equal steps; stop itself is the last one if `endpoint`."""
+    """Return `num` equally spaced values from start to stop. With `endpoint` the last value is stop."""
     num = to_int("linspace", "num", num)
     if num < 0:
         raise ParameterError(f"linspace: {num} values")
-    want = None if dtype is None else dtypes.as_dtype(dtype)
+    want = optional_dtype(dtype)
     start, stop = [float(v) if type(v) is int else v for v in (start, stop)]
     a, b = as_array("linspace", start), as_array("linspace", stop, 1)
     if want is not None:  # before anything is rounded: a Python number alone would be float32
@@ -178,34 +179,34 @@ def eye(
     *,
     device: Device | None = None,
 ) -> Array:
-    """Ones on diagonal k of an array of zeros; square where the number of columns is not given."""
-    given = dtypes.as_dtype(float if dtype is None else dtype)
+    """Return a matrix with ones on diagonal k and zeros elsewhere; square if `n_cols` is not given."""
+    want = dtypes.as_dtype(float if dtype is None else dtype)
     columns = n_rows if n_cols is None else n_cols
-    return to_device("eye", binder().apply(shapes.eye, (), (n_rows, columns, k, given))[0], device)
+    return to_device("eye", binder().apply(shapes.eye, (), (n_rows, columns, k, want))[0], device)
 
 
 def identity(n: int, dtype: object = None) -> Array:
-    """The n by n identity matrix."""
+    """Return the n by n identity matrix."""
     return eye(n, dtype=dtype)
 
 
 def tri(n: int, m: int | None = None, k: int = 0, dtype: object = None) -> Array:
-    """Ones on and below diagonal k of an n by m array of zeros."""
+    """Return an n by m matrix with ones on and below diagonal k, zeros above."""
     return tril(ones((n, n if m is None else m), dtype), k)
 
 
 def tril(x: ArrayLike, /, k: int = 0) -> Array:
-    """The elements on and below diagonal k of matrices; zeros above."""
+    """Return matrices with the elements on and below diagonal k, zeros above."""
     return apply_op("tril", shapes.triangle, (x,), k, True)
 
 
 def triu(x: ArrayLike, /, k: int = 0) -> Array:
-    """The elements on and above diagonal k of matrices; zeros below."""
+    """Return matrices with the elements on and above diagonal k, zeros below."""
     return apply_op("triu", shapes.triangle, (x,), k, False)
 
 
 def meshgrid(*arrays: ArrayLike, indexing: str = "xy") -> tuple[Array, ...]:
-    """Coordinate arrays of a grid: one axis for each vector, the first two exchanged for "xy"."""
+    """Return coordinate arrays of a grid, with one axis for each vector. "xy" exchanges the first two axes."""
     if indexing not in ("xy", "ij"):
         raise ParameterError(f"meshgrid: indexing must be 'xy' or 'ij', got {indexing!r}")
     vectors = [as_array("meshgrid", x, k) for k, x in enumerate(arrays)]
@@ -222,21 +223,21 @@ def meshgrid(*arrays: ArrayLike, indexing: str = "xy") -> tuple[Array, ...]:
 
 
 def asarray(obj: Nested, /, dtype: object = None, *, device: Device | None = None, copy: bool | None = None) -> Array:
-    """An array of anything that is one: arrays, scalars, DLPack, nested lists of those.
+    """Return an array of the values of an array, a scalar, a DLPack object or nested lists of these.
 
-    Type:   a NumPy array keeps its dtype; Python scalars alone are bool, int32, float32 or complex64, and take the
-            dtype of arrays beside them.
-    Rule:   a NumPy array that is changed later does not matter: what another could write to is copied.
-    Raises: ArgumentError for rows that differ in length, and for what is not an array; ParameterError where
-            `copy=False` forbids the copy that is needed.
+    Type:   a NumPy array keeps its dtype. Python scalars alone are bool, int32, float32 or complex64; beside arrays
+            they take the dtype of the arrays.
+    Rule:   writable memory is copied, so later changes of a NumPy array do not change the result.
+    Raises: ArgumentError for rows of different lengths and for other objects; ParameterError if `copy=False` and a copy
+            is needed.
     """
-    want = None if dtype is None else dtypes.as_dtype(dtype)
+    want = optional_dtype(dtype)
     if copy is False and not (isinstance(obj, Array) and (want is None or want is obj.dtype)):
         raise ParameterError(
             f"asarray: {described(obj)} does not become an array without a copy", remedy="leave `copy` out"
         )
     if isinstance(obj, list | tuple):
-        out = _nested(obj, want)
+        out = _stack_nested(obj, want)
     elif isinstance(obj, bool | int | float | complex):
         out = lax.full((), obj, want)
     else:
@@ -251,9 +252,9 @@ def array(obj: Nested, /, dtype: object = None, *, copy: bool | None = None) -> 
 
 
 def from_dlpack(x: object, /, *, device: Device | None = None, copy: bool | None = None) -> Array:
-    """An array of what another library offers through DLPack, on the default device where none is given.
+    """Return an array that another library exports by DLPack, by default on the default device.
 
-    Raises: ArgumentError for what does not offer it; BufferError where `copy=False`: others could write to the memory.
+    Raises: ArgumentError for an object without DLPack; BufferError for `copy=False` if the memory is writable.
     """
     if not isinstance(x, SupportsDLPack):
         raise ArgumentError(f"from_dlpack: {described(x)} has no __dlpack__", remedy="use asarray")
@@ -263,13 +264,13 @@ def from_dlpack(x: object, /, *, device: Device | None = None, copy: bool | None
     return to_device("from_dlpack", out.copy() if copy and out is x else out, device)
 
 
-def _nested(x: Sequence[object], want: dtypes.DType | None) -> Array:
-    found = list(_leaves(x))
-    dtype = want or _dtype_of(found)
-    if any([isinstance(leaf, Array) for leaf in found]):
-        return _stacked(x, dtype)
+def _stack_nested(x: Sequence[object], want: dtypes.DType | None) -> Array:
+    leaves = list(_leaves(x))
+    dtype = want or _dtype_of(leaves)
+    if any([isinstance(leaf, Array) for leaf in leaves]):
+        return _stack_scalars(x, dtype)
     try:
-        value = np.asarray(cast("npt.ArrayLike", x), dtype=dtype if found else None)
+        value = np.asarray(cast("npt.ArrayLike", x), dtype=dtype if leaves else None)
     except ValueError:
         raise ArgumentError("asarray: the rows of nested lists must have one length") from None
     except OverflowError as e:
@@ -286,7 +287,7 @@ def _leaves(x: object) -> Iterator[object]:
 
 
 def _dtype_of(found: list[object]) -> dtypes.DType:
-    """The dtype of scalars and arrays together: scalars take that of the arrays where their kind fits."""
+    """Return the common dtype of scalars and arrays. Scalars take the dtype of the arrays if their kind fits."""
     strong: dtypes.DType | None = None
     for leaf in found:
         if not _is_scalar(leaf):
@@ -305,8 +306,8 @@ def _is_scalar(x: object) -> bool:
     return isinstance(x, bool | int | float | complex) and not isinstance(x, np.generic)  # np.float64 is a float
 
 
-def _stacked(x: object, dtype: dtypes.DType) -> Array:
+def _stack_scalars(x: object, dtype: dtypes.DType) -> Array:
     if not isinstance(x, list | tuple):
         return asarray(cast("Nested", x), dtype)
-    rows = [_stacked(part, dtype) for part in x]
+    rows = [_stack_scalars(part, dtype) for part in x]
     return apply_op("asarray", shapes.stack, tuple(rows), 0)

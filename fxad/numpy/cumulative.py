@@ -1,54 +1,50 @@
-"""Running sums and products along an axis; narrow integers and bools in 32 bits."""
+"""Cumulative sums and products. Narrow integers and bools are accumulated in 32 bits."""
 
 from __future__ import annotations
 
-from fxad import dtypes
 from fxad.numpy.apply import apply_op, as_array
 from fxad.numpy.shapes import concat, diff
 from fxad.operations import cumulative
+from fxad.operations.promotion import optional_dtype
 from fxad.tracing.array import Array, ArrayLike
 
 
-def _dtype(dtype: object) -> dtypes.DType | None:
-    return None if dtype is None else dtypes.as_dtype(dtype)
-
-
 def cumsum(x: ArrayLike, /, axis: int | None = None, dtype: object = None) -> Array:
-    """The sum of the elements up to each along an axis; of all elements in a row for None."""
-    return apply_op("cumsum", cumulative.cumulate_flat, (x,), False, axis, _dtype(dtype))
+    """Return cumulative sums along an axis; of the flattened array for None."""
+    return apply_op("cumsum", cumulative.cumulate_flat, (x,), False, axis, optional_dtype(dtype))
 
 
 def cumprod(x: ArrayLike, /, axis: int | None = None, dtype: object = None) -> Array:
-    """The product of the elements up to each along an axis; of all elements in a row for None."""
-    return apply_op("cumprod", cumulative.cumulate_flat, (x,), True, axis, _dtype(dtype))
+    """Return cumulative products along an axis; of the flattened array for None."""
+    return apply_op("cumprod", cumulative.cumulate_flat, (x,), True, axis, optional_dtype(dtype))
 
 
 def cumulative_sum(
     x: ArrayLike, /, *, axis: int | None = None, dtype: object = None, include_initial: bool = False
 ) -> Array:
-    """The sum of the elements up to each along an axis, which only one-dimensional arrays may leave out.
+    """Return cumulative sums along an axis. The axis is optional for a vector only.
 
-    Rule: `include_initial` puts a 0 first, so that the result is one longer.
+    Rule:   `include_initial` prepends a 0, so the result has one more element.
     """
     return apply_op(
-        "cumulative_sum", cumulative.cumulate_array_api, (x,), False, axis, _dtype(dtype), bool(include_initial)
+        "cumulative_sum", cumulative.cumulate_array_api, (x,), False, axis, optional_dtype(dtype), bool(include_initial)
     )
 
 
 def cumulative_prod(
     x: ArrayLike, /, *, axis: int | None = None, dtype: object = None, include_initial: bool = False
 ) -> Array:
-    """The product of the elements up to each along an axis, which only one-dimensional arrays may leave out.
+    """Return cumulative products along an axis. The axis is optional for a vector only.
 
-    Rule: `include_initial` puts a 1 first, so that the result is one longer.
+    Rule:   `include_initial` prepends a 1, so the result has one more element.
     """
     return apply_op(
-        "cumulative_prod", cumulative.cumulate_array_api, (x,), True, axis, _dtype(dtype), bool(include_initial)
+        "cumulative_prod", cumulative.cumulate_array_api, (x,), True, axis, optional_dtype(dtype), bool(include_initial)
     )
 
 
 def ediff1d(x: ArrayLike, /, to_end: ArrayLike | None = None, to_begin: ArrayLike | None = None) -> Array:
-    """Differences of neighbours, all elements in a row, between `to_begin` and `to_end` where they are given.
+    """Return the differences of adjacent elements of the flattened array, after `to_begin` and before `to_end`.
 
     Type: the dtype of x.
     """

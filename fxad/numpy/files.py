@@ -1,4 +1,4 @@
-"""Arrays in files and out of what is not an array: NumPy's functions, with fxad's arrays and without pickle."""
+"""NumPy's functions for files, buffers and text, without pickle."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ _NAMELESS: Final = dtypes.FLOAT8 | {dtypes.bfloat16}
 
 
 def save(file: File, arr: ArrayLike) -> None:
-    """Write an array to a .npy file. Raises: DTypeError for bfloat16 and float8, which such files have no name for."""
+    """Write an array to a .npy file. Raises: DTypeError for bfloat16 and float8, which the file format does not
+    have."""
     np.save(file, _value("save", arr, 1), allow_pickle=False)
 
 
 def savez(file: File, *args: ArrayLike, **kwds: ArrayLike) -> None:
-    """Write arrays to an .npz file, under their keywords or "arr_0", "arr_1", ... Raises: as `save`."""
+    """Write arrays to an .npz file, named by keyword or "arr_0", "arr_1", ... Raises: as `save`."""
     values = {name: _value("savez", x, 1) for name, x in kwds.items()}
     np.savez(file, *[_value("savez", x, k + 1) for k, x in enumerate(args)], allow_pickle=False, **values)
 
@@ -43,33 +44,33 @@ def _value(name: str, x: ArrayLike, k: int) -> NDArray:
 
 
 def load(file: File) -> Array | MappingProxyType[str, Array]:
-    """The array in a .npy file, or those in an .npz file by their names."""
-    found = np.load(file, allow_pickle=False)
-    if isinstance(found, np.ndarray):
-        return asarray(found)
-    with found:
-        return MappingProxyType({name: asarray(found[name]) for name in found.files})
+    """Return the array in a .npy file, or a dict of the arrays in an .npz file."""
+    contents = np.load(file, allow_pickle=False)
+    if isinstance(contents, np.ndarray):
+        return asarray(contents)
+    with contents:
+        return MappingProxyType({name: asarray(contents[name]) for name in contents.files})
 
 
 def frombuffer(
     buffer: bytes | bytearray | memoryview, dtype: object = float, count: int = -1, offset: int = 0
 ) -> Array:
-    """A vector of the bytes of a buffer, which are copied."""
+    """Return the elements of a buffer as a vector. The bytes are copied."""
     return asarray(np.frombuffer(buffer, dtypes.as_dtype(dtype), count, offset).copy())
 
 
 def fromfile(file: File, dtype: object = float, count: int = -1, sep: str = "", offset: int = 0) -> Array:
-    """A vector of the bytes of a file, or of its text, numbers separated by `sep`."""
+    """Return the elements of a binary file, or of a text file with numbers separated by `sep`, as a vector."""
     return asarray(np.fromfile(file, dtypes.as_dtype(dtype), count, sep, offset))
 
 
 def fromiter(iterable: Iterable[object], dtype: object, count: int = -1) -> Array:
-    """A vector of the numbers that one gets by going through something."""
+    """Return the numbers of an iterable as a vector."""
     return asarray(np.fromiter(iterable, dtypes.as_dtype(dtype), count))
 
 
 def fromstring(string: str, dtype: object = float, count: int = -1, *, sep: str) -> Array:
-    """A vector of the numbers in a text, separated by `sep`."""
+    """Return the numbers in a text, separated by `sep`, as a vector."""
     return asarray(np.fromstring(string, dtypes.as_dtype(dtype), count, sep=sep))
 
 

@@ -1,4 +1,4 @@
-"""Functions that apply functions: a Python function is traced once, over one example, and mapped over the rest."""
+"""Higher-order functions. A Python function is traced once, for one example, and mapped over the others."""
 
 from __future__ import annotations
 
@@ -31,33 +31,34 @@ def vectorize(
     excluded: Collection[int | str] = frozenset(),
     signature: str | None = None,
 ) -> Callable[..., Results]:
-    """A function of numbers as a function of arrays that broadcast; with a `signature`, a function of small arrays.
+    """Return a function over arrays that broadcast, from a function of scalars; with a `signature`, from a function of
+    small arrays.
 
-    Rule:   "(m,n),(n)->(m)" says which axes, at the end, belong to one example, and which sizes are equal; those before
-            broadcast, and the function is mapped over them. Positions and keywords in `excluded` are handed over as
-            they are; other keyword arguments are arrays that are mapped too.
-    Cost:   the function is traced over one example: no loop.
+    Rule:   "(m,n),(n)->(m)" names the last axes of each argument and result, which belong to one example. Equal names
+            are equal sizes. The other axes broadcast and are mapped. Positions and keywords in `excluded` are passed
+            unchanged.
+    Cost:   the function is traced once, for one example.
     Raises: ShapeError, ArgumentError naming the function and the argument.
     """
-    cores = None if signature is None else _parsed(signature)
+    cores = None if signature is None else _parse_signature(signature)
     name = getattr(pyfunc, "__name__", "function")
 
     @wraps(pyfunc, updated=())
     def mapped(*args: object, **kwargs: object) -> Results:
         slots: list[int | str] = [*range(len(args)), *kwargs]
-        given = dict(zip(slots, (*args, *kwargs.values()), strict=True))
+        by_slot = dict(zip(slots, (*args, *kwargs.values()), strict=True))
         free = [k for k in slots if k not in excluded]
 
         def example(*xs: Array) -> object:
-            own = {**given, **dict(zip(free, xs, strict=True))}
+            own = {**by_slot, **dict(zip(free, xs, strict=True))}
             return pyfunc(*[own[k] for k in range(len(args))], **{k: own[k] for k in kwargs})
 
-        arrays = list(promote_arguments(f"vectorize: {name}", *[given[k] for k in free]))
+        arrays = list(promote_arguments(f"vectorize: {name}", *[by_slot[k] for k in free]))
         ins = [()] * len(free) if cores is None else cores[0]
         if len(ins) != len(free):
             raise ArgumentError(f"vectorize: {name} takes {len(ins)} arrays by {signature!r}, got {len(free)}")
         sizes = _sizes(name, signature, ins, arrays)
-        results, single = _mapped(f"vectorize({name})", example, arrays, [len(core) for core in ins])
+        results, single = _vmap_leading(f"vectorize({name})", example, arrays, [len(core) for core in ins])
         _check_results(name, signature, cores, sizes, arrays, results)
         return results[0] if single else tuple(results)
 
@@ -67,7 +68,7 @@ def vectorize(
 Core: TypeAlias = "tuple[str, ...]"
 
 
-def _parsed(signature: str) -> tuple[list[Core], list[Core]]:
+def _parse_signature(signature: str) -> tuple[list[Core], list[Core]]:
     text = signature.replace(" ", "")
     if not _SIGNATURE.fullmatch(text):
         raise ParameterError(
@@ -81,7 +82,7 @@ def _parsed(signature: str) -> tuple[list[Core], list[Core]]:
 
 
 def _sizes(name: str, signature: str | None, ins: Sequence[Core], arrays: list[Array]) -> dict[str, int]:
-    """The size of each axis of an example. Raises: ShapeError where two differ."""
+    """Return the size of each named axis. Raises: ShapeError if two sizes differ."""
     sizes: dict[str, int] = {}
     for k, (core, x) in enumerate(zip(ins, arrays, strict=True)):
         if x.ndim < len(core):
@@ -116,8 +117,11 @@ def _check_results(
             raise ShapeError(f"vectorize: result {k} of {name} has shape {own}, {signature!r} says ({','.join(core)})")
 
 
-def _mapped(name: str, fn: Callable[..., object], arrays: list[Array], cores: list[int]) -> tuple[list[Array], bool]:
-    """`fn` of examples, mapped over the leading axes of the arrays, which broadcast: its results, whether it is one."""
+def _vmap_leading(
+    name: str, fn: Callable[..., object], arrays: list[Array], cores: list[int]
+) -> tuple[list[Array], bool]:
+    """Map `fn` over the leading axes of the arrays, which broadcast. Return its results, and whether it has one
+    result."""
     leads = [x.shape[: x.ndim - n] for x, n in zip(arrays, cores, strict=True)]
     shape = broadcast_shapes(*leads)
     avals = [x.aval.with_shape(x.shape[len(lead) :]) for x, lead in zip(arrays, leads, strict=True)]
@@ -149,12 +153,12 @@ def _mapped(name: str, fn: Callable[..., object], arrays: list[Array], cores: li
 def apply_along_axis(
     func1d: Callable[..., object], axis: int, arr: ArrayLike, *args: object, **kwargs: object
 ) -> Results:
-    """A function of vectors, applied to those along an axis; the axes of its result stand in the place of it."""
+    """Apply a function of vectors to the vectors along an axis. The axes of its result replace that axis."""
     array = as_array("apply_along_axis", arr, 2)
     k = normalize_axis_index("apply_along_axis", axis, array.ndim)
     name = getattr(func1d, "__name__", "function")
     rows = moveaxis(array, k, -1)
-    results, single = _mapped(f"apply_along_axis({name})", lambda x: func1d(x, *args, **kwargs), [rows], [1])
+    results, single = _vmap_leading(f"apply_along_axis({name})", lambda x: func1d(x, *args, **kwargs), [rows], [1])
     lead, outs = array.ndim - 1, []
     for y in results:
         more = y.ndim - lead
@@ -163,25 +167,25 @@ def apply_along_axis(
 
 
 def apply_over_axes(func: Callable[[Array, int], ArrayLike], a: ArrayLike, axes: int | Sequence[int]) -> Array:
-    """A function of an array and an axis, applied along one axis after the other; an axis it drops has size 1 after."""
+    """Apply a function of (array, axis) for each axis in turn. An axis that it removes is restored with size 1."""
     out = as_array("apply_over_axes", a, 1)
     n = out.ndim
-    given = hashable_axis(axes)
-    for axis in (given,) if isinstance(given, int) else given or ():
+    all_axes = hashable_axis(axes)
+    for axis in (all_axes,) if isinstance(all_axes, int) else all_axes or ():
         k = normalize_axis_index("apply_over_axes", axis, n)
-        found = as_array("apply_over_axes", func(out, k))
-        if found.ndim not in (n, n - 1):
+        applied = as_array("apply_over_axes", func(out, k))
+        if applied.ndim not in (n, n - 1):
             raise ShapeError(
-                f"apply_over_axes: the function makes {found.aval} of {out.aval}", remedy="keep or drop the axis"
+                f"apply_over_axes: the function makes {applied.aval} of {out.aval}", remedy="keep or drop the axis"
             )
-        out = found if found.ndim == n else found.reshape(out.shape[:k] + (1,) + out.shape[k + 1 :])
+        out = applied if applied.ndim == n else applied.reshape(out.shape[:k] + (1,) + out.shape[k + 1 :])
     return out
 
 
 def fromfunction(
     function: Callable[..., object], shape: int | Sequence[int], *, dtype: object = float, **kwargs: object
 ) -> object:
-    """What a function makes of the index along each axis of every place of a shape."""
+    """Apply a function to the index arrays of a shape, one for each axis."""
     if not callable(function):
         raise ArgumentError(f"fromfunction: argument 0 must be a function, got {described(function)}")
     sizes: Shape = (shape,) if isinstance(shape, int) else tuple(shape)

@@ -1,4 +1,4 @@
-"""Grids, indices written down, and arrays put together by indexing: `mgrid[0:2, 0:3]`, `r_[a, 0, b]`."""
+"""Grids, index expressions, and concatenation by indexing: `mgrid[0:2, 0:3]`, `r_[a, 0, b]`."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from fxad.numpy.shapes import broadcast_arrays, concat, moveaxis, stack
 from fxad.numpy.types import result_type
 from fxad.numpy.unary import abs, exp, log, sign
 from fxad.operations import promotion
+from fxad.operations.promotion import optional_dtype
 from fxad.tracing.array import Array, ArrayLike
 
 Span: TypeAlias = "slice | tuple[slice, ...]"
 
 
 def _points(name: str, span: object) -> Array:
-    """The points a slice names: with an imaginary step, so many from start to stop, that one included."""
+    """Return the points of a slice. An imaginary step is a number of points, stop included."""
     if not isinstance(span, slice):
         raise ArgumentError(f"{name}: takes slices, got {described(span)}", remedy=f"write {name}[start:stop:step]")
     start = 0 if span.start is None else span.start
@@ -33,9 +34,9 @@ def _points(name: str, span: object) -> Array:
 
 
 def _lines(name: str, spans: Span) -> list[Array]:
-    """The points along each axis, shaped so that they broadcast together."""
-    given = spans if isinstance(spans, tuple) else (spans,)
-    lines = [_points(name, s) for s in given]
+    """Return the points along each axis, in shapes that broadcast together."""
+    slices = spans if isinstance(spans, tuple) else (spans,)
+    lines = [_points(name, s) for s in slices]
     dtype = result_type(*lines) if lines else dtypes.int32
     n = len(lines)
     return [x.astype(dtype).reshape([-1 if a == k else 1 for a in range(n)]) for k, x in enumerate(lines)]
@@ -43,7 +44,7 @@ def _lines(name: str, spans: Span) -> list[Array]:
 
 @final
 class _Mesh:
-    """`mgrid[0:2, 0:3]`: the coordinates of every point of a grid, stacked."""
+    """`mgrid[0:2, 0:3]`: the stacked coordinates of all points of a grid."""
 
     __slots__ = ()
 
@@ -59,7 +60,7 @@ class _Mesh:
 
 @final
 class _Open:
-    """`ogrid[0:2, 0:3]`: the coordinates along each axis of a grid, which broadcast together."""
+    """`ogrid[0:2, 0:3]`: the coordinates along each axis of a grid, in shapes that broadcast together."""
 
     __slots__ = ()
 
@@ -73,7 +74,7 @@ class _Open:
 
 @final
 class _Index:
-    """`s_[1:, None]`: the index as a value; `index_exp` makes it a tuple."""
+    """`s_[1:, None]`: the index as a value; `index_exp` returns it as a tuple."""
 
     __slots__ = ("_always_tuple",)
 
@@ -89,9 +90,9 @@ class _Index:
 
 @final
 class _Together:
-    """`r_[a, 0, 1:5]`: arrays, scalars and spans one after the other along the first axis; `c_` along the last, as
-    columns. The first item may be "axis,ndim,where": the axis, how many axes there are at least, and where in them
-    those stand that an array has."""
+    """`r_[a, 0, 1:5]`: arrays, scalars and ranges concatenated along the first axis; `c_` along the last, as columns.
+    The first item may be "axis,ndim,where": the axis, the least number of axes, and the position of the original axes
+    among them."""
 
     __slots__ = ("_axis", "_name", "_ndim", "_where")
 
@@ -102,12 +103,12 @@ class _Together:
         return f"fxad.numpy.{self._name}"
 
     def __getitem__(self, items: object) -> Array:
-        given = list(items) if isinstance(items, tuple) else [items]
+        pieces = list(items) if isinstance(items, tuple) else [items]
         axis, ndim, where_ = self._axis, self._ndim, self._where
-        if given and isinstance(given[0], str):
-            axis, ndim, where_ = self._directive(given.pop(0))
+        if pieces and isinstance(pieces[0], str):
+            axis, ndim, where_ = self._directive(pieces.pop(0))
         # scalars take the dtype of arrays beside them
-        parts = [x if isinstance(x, bool | int | float | complex) else self._part(x, ndim, where_) for x in given]
+        parts = [x if isinstance(x, bool | int | float | complex) else self._part(x, ndim, where_) for x in pieces]
         dtype = result_type(*parts) if parts else dtypes.float32
         shaped = [x if isinstance(x, Array) else asarray(x, dtype).reshape((1,) * max(ndim, 1)) for x in parts]
         return concat([x.astype(dtype) for x in shaped], axis)
@@ -156,8 +157,8 @@ def logspace(
     dtype: object = None,
     axis: int = 0,
 ) -> Array:
-    """`num` values from base**start to base**stop in equal factors."""
-    want = None if dtype is None else dtypes.as_dtype(dtype)
+    """Return `num` values from base**start to base**stop with equal ratios."""
+    want = optional_dtype(dtype)
     a, b, c = promote_arguments("logspace", start, stop, base, dtype=want if want in dtypes.INEXACT else None)
     return jit_composite(_powers, a, b, c, num, bool(endpoint), want, axis)
 
@@ -179,8 +180,8 @@ def geomspace(
     dtype: object = None,
     axis: int = 0,
 ) -> Array:
-    """`num` values from start to stop in equal factors; both of one sign, and neither 0 (what has none is nan)."""
-    want = None if dtype is None else dtypes.as_dtype(dtype)
+    """Return `num` values from start to stop with equal ratios. Both have the same sign and are not 0; else nan."""
+    want = optional_dtype(dtype)
     for k, v in enumerate((start, stop)):
         if isinstance(v, bool | int | float | complex) and v == 0:
             raise ParameterError(f"geomspace: argument {k} is 0, which no factor leads away from")

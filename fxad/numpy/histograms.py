@@ -1,4 +1,4 @@
-"""Counting what falls where."""
+"""Histograms and bins."""
 
 from __future__ import annotations
 
@@ -29,12 +29,11 @@ Range: TypeAlias = "Sequence[ArrayLike] | None"
 def bincount(
     x: ArrayLike, /, weights: ArrayLike | None = None, minlength: int = 0, *, length: int | None = None
 ) -> Array:
-    """How often each of 0, 1, 2, ... is in a vector of integers, or the sum of the `weights` there.
+    """Return the number of occurrences of 0, 1, 2, ... in a vector of integers, or the sum of their `weights`.
 
-    Type:   int32, or the dtype of the weights, float32 for weights of integers.
-    Rule:   with a `length`, so many: numbers that are not below it are left out, and so are those below 0. Without, one
-            more than the greatest number, and at least `minlength`: the size depends on the values, so not in a traced
-            function.
+    Type:   int32, or the dtype of the weights (float32 for integer weights).
+    Rule:   `length` is the size of the result; numbers outside [0, length) are ignored. Without it the size is the
+            largest number plus 1, at least `minlength`; it depends on the values, so the function cannot be traced.
     """
     array = as_array("bincount", x)
     if array.ndim != 1 or array.dtype in dtypes.INEXACT:
@@ -49,11 +48,11 @@ def bincount(
         length = max(minlength, int(values.max()) + 1 if values.size else 0)
     elif length < 0 or minlength > length:
         raise ParameterError(f"bincount: length {length} must not be below 0 or minlength {minlength}")
-    return jit_composite(_counted, array, w, length)
+    return jit_composite(_count_bins, array, w, length)
 
 
-def _counted(x: Array, w: Array | None, n: int) -> Array:
-    """How often each of n numbers is in x; others are left out."""
+def _count_bins(x: Array, w: Array | None, n: int) -> Array:
+    """Return the number of occurrences of each of n numbers in x; others are ignored."""
     if w is None:
         w = full((), 1)
     elif w.dtype not in dtypes.INEXACT:
@@ -66,21 +65,21 @@ def _counted(x: Array, w: Array | None, n: int) -> Array:
 
 
 def digitize(x: ArrayLike, bins: ArrayLike | Sequence[float], right: bool = False) -> Array:
-    """The number of the bin of each element: 0 before the first edge; the edges go up or down.
+    """Return the index of the bin of each element: 0 before the first edge. The edges ascend or descend.
 
-    Rule: an element on an edge belongs to the bin above it, or to the one below it if `right`.
+    Rule:   an element on an edge belongs to the bin above it, or to the bin below it if `right`.
     """
     array = as_array("digitize", x)
-    edges = _given(bins, array)
+    edges = _edges_array(bins, array)
     array, edges = promote_arguments("digitize", x, edges)
     if edges.ndim != 1:
         raise ShapeError(f"digitize: bins must have one axis, got {edges.aval}")
     if dtypes.COMPLEX & {array.dtype, edges.dtype}:
         raise DTypeError(f"digitize: complex numbers have no order, got {array.aval} and {edges.aval}")
-    return jit_composite(_digitized, array, edges, bool(right))
+    return jit_composite(_digitize, array, edges, bool(right))
 
 
-def _digitized(x: Array, edges: Array, right: bool) -> Array:
+def _digitize(x: Array, edges: Array, right: bool) -> Array:
     if not edges.size:
         return full(x.shape, 0)
     side = "left" if right else "right"
@@ -88,8 +87,8 @@ def _digitized(x: Array, edges: Array, right: bool) -> Array:
     return where(edges[0] <= edges[-1], up, down)
 
 
-def _given(edges: object, x: Array) -> Array:
-    """Edges as an array; numbers take the dtype of the array they meet."""
+def _edges_array(edges: object, x: Array) -> Array:
+    """Return edges as an array. Python numbers take the dtype of x."""
     listed = isinstance(edges, list | tuple) and x.dtype in dtypes.FLOATING
     return asarray(cast("Nested", edges), x.dtype if listed else None)
 
@@ -98,10 +97,11 @@ def _given(edges: object, x: Array) -> Array:
 
 
 def histogram_bin_edges(x: ArrayLike, bins: Bins = 10, range: Range = None, weights: ArrayLike | None = None) -> Array:
-    """The edges between which `histogram` counts: so many bins of one size over a range, or the edges given.
+    """Return the bin edges that `histogram` uses: the given edges, or `bins` bins of equal width over a range.
 
-    Rule: no range is from the least element to the greatest, and one of size 1 around them where they are equal. The
-          name of one of NumPy's estimators makes the number of bins depend on the values: not in a traced function.
+    Rule:   the default range is from the least to the greatest element, or of width 1 around them if they are equal.
+            With the name of one of NumPy's estimators the number of bins depends on the values, so the function cannot
+            be traced.
     """
     del weights  # NumPy's signature; the edges do not depend on them
     array = as_array("histogram_bin_edges", x)
@@ -119,13 +119,13 @@ def _edges(name: str, x: Array, bins: object, range: Range, value: ArrayLike | N
         if bins < 1:
             raise ParameterError(f"{name}: {bins} bins; there must be at least 1")
         if range is None:
-            return jit_composite(_even, x, None, None, int(bins))
+            return jit_composite(_even_edges, x, None, None, int(bins))
         low, high = range
         if isinstance(low, int | float) and isinstance(high, int | float) and not low <= high:
             raise ParameterError(f"{name}: range from {low} to {high}: the first must not be the greater one")
         ends = [asarray(v, _edge_dtype(x)) for v in (low, high)]
-        return jit_composite(_even, x, *ends, int(bins))
-    edges = _given(bins, x)
+        return jit_composite(_even_edges, x, *ends, int(bins))
+    edges = _edges_array(bins, x)
     if edges.ndim != 1 or edges.dtype in dtypes.COMPLEX:
         raise ArgumentError(f"{name}: bins must be an int or a vector of edges, got {described(bins)}")
     return edges
@@ -135,7 +135,7 @@ def _edge_dtype(x: Array) -> dtypes.DType:
     return x.dtype if x.dtype in dtypes.FLOATING else dtypes.float32
 
 
-def _even(x: Array, low: Array | None, high: Array | None, bins: int) -> Array:
+def _even_edges(x: Array, low: Array | None, high: Array | None, bins: int) -> Array:
     dtype = _edge_dtype(x)
     if low is None or high is None:
         low, high = (amin(x), amax(x)) if x.size else (full((), 0.0, dtype), full((), 1.0, dtype))
@@ -151,11 +151,11 @@ def histogram(
     density: bool = False,
     weights: ArrayLike | None = None,
 ) -> tuple[Array, Array]:
-    """How many elements are in each bin, or the sum of their weights, and the edges of the bins.
+    """Return the number of elements in each bin, or the sum of their weights, and the bin edges.
 
-    Type:   counts are int32; the dtype of the weights, where there are any; floating if `density`.
-    Rule:   each bin has its left edge, the last one also its right edge; elements outside are left out. `density`
-            divides by the total and the size of each bin: the integral is 1.
+    Type:   int32, or the dtype of the weights; floating for `density`.
+    Rule:   a bin includes its left edge; the last bin also includes its right edge. Elements outside are ignored.
+            `density` divides by the total and by the width of each bin, so the integral is 1.
     """
     array = as_array("histogram", x)
     edges = _edges("histogram", array, bins, range, x)
@@ -175,7 +175,7 @@ def histogram2d(
     density: bool = False,
     weights: ArrayLike | None = None,
 ) -> tuple[Array, Array, Array]:
-    """`histogram` of points (x, y): the counts, and the edges along both axes. Bins are for both axes, or a pair."""
+    """`histogram` of points (x, y): the counts, and the edges along both axes. `bins` is for both axes, or a pair."""
     a, b = as_array("histogram2d", x), as_array("histogram2d", y, 1)
     if a.ndim != 1 or a.shape != b.shape:
         raise ShapeError(f"histogram2d: takes two vectors of one size, got {a.aval} and {b.aval}")
@@ -192,8 +192,8 @@ def histogramdd(
     density: bool = False,
     weights: ArrayLike | None = None,
 ) -> tuple[Array, tuple[Array, ...]]:
-    """`histogram` of points, the rows of a matrix (or the elements of so many vectors): the counts, and the edges along
-    each axis. Bins and ranges are for all axes, or one for each."""
+    """`histogram` of points, given as the rows of a matrix or as a sequence of coordinate vectors: the counts, and the
+    edges along each axis. `bins` and `range` are for all axes, or one for each."""
     if isinstance(sample, Sequence):
         points = stack([as_array("histogramdd", s, k) for k, s in enumerate(sample)], 1)
     else:

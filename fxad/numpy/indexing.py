@@ -1,8 +1,8 @@
-"""Functions that find places, and read, choose and write by them.
+"""Functions that return indices, and functions that read and write by indices.
 
-Arrays are immutable: what NumPy changes in place (`put`, `put_along_axis`, `fill_diagonal`) is given back changed. What
-has as many elements as a condition has trues takes a `size` in a traced function: what is missing at the end is filled
-in, what is too much is left out.
+Arrays are immutable: functions that modify an array in NumPy (`put`, `put_along_axis`, `fill_diagonal`) return a new
+array. Functions whose result has one element per True of a condition take a `size` in a traced function: missing
+elements are filled, further ones are dropped.
 """
 
 from __future__ import annotations
@@ -38,9 +38,10 @@ _SIZED: Final = "give `size`: how many elements the result has"
 def nonzero(
     x: ArrayLike, /, *, size: int | None = None, fill_value: int | Sequence[int] | None = None
 ) -> tuple[Array, ...]:
-    """Where the elements are that are not zero: an int32 array of indices for each axis, in row-major order.
+    """Return the indices of the nonzero elements in row-major order: one int32 array for each axis.
 
-    `size`: the first so many; `fill_value` (0 for None, or one for each axis) where there are less.
+    `size` is the number of elements to return. Missing ones are `fill_value`: one value (0 for None) or one for each
+    axis.
     """
     if size is None:
         return value_dependent.nonzero(x)
@@ -52,7 +53,7 @@ def nonzero(
 
 
 def argwhere(x: ArrayLike, /, *, size: int | None = None, fill_value: int | Sequence[int] | None = None) -> Array:
-    """Where the elements are that are not zero: a row of indices for each."""
+    """Return the indices of the nonzero elements: one row for each."""
     array = as_array("argwhere", x)
     if not array.ndim:
         count = int(bool(array)) if size is None else size
@@ -62,7 +63,7 @@ def argwhere(x: ArrayLike, /, *, size: int | None = None, fill_value: int | Sequ
 
 
 def flatnonzero(x: ArrayLike, /, *, size: int | None = None, fill_value: int | None = None) -> Array:
-    """Where the elements of the flattened array are that are not zero."""
+    """Return the indices of the nonzero elements of the flattened array."""
     array = x if isinstance(x, np.ndarray) else as_array("flatnonzero", x)
     return nonzero(array.ravel(), size=size, fill_value=fill_value)[0]
 
@@ -82,7 +83,7 @@ def where(
     size: int | None = None,
     fill_value: int | Sequence[int] | None = None,
 ) -> Array | tuple[Array, ...]:
-    """x1 where the condition holds, else x2; all three broadcast. Of the condition alone: `nonzero`."""
+    """Return x1 where the condition holds, else x2; all three broadcast. With the condition alone: `nonzero`."""
     if x1 is not None and x2 is not None:
         if size is not None or fill_value is not None:
             raise ArgumentError("where: size and fill_value are for the condition alone", remedy="leave them out")
@@ -93,7 +94,7 @@ def where(
 
 
 def extract(condition: ArrayLike, x: ArrayLike, /, *, size: int | None = None, fill_value: Scalar = 0) -> Array:
-    """The elements of the flattened x where the flattened condition holds."""
+    """Return the elements of the flattened x where the flattened condition holds."""
     flat = condition.ravel() if isinstance(condition, Array | np.ndarray) else condition
     return compress(flat, x, size=size, fill_value=fill_value)
 
@@ -107,7 +108,7 @@ def compress(
     size: int | None = None,
     fill_value: Scalar = 0,
 ) -> Array:
-    """The slices of x along an axis where a condition with one axis holds; of the flattened x for None."""
+    """Return the slices of x along an axis where a one-dimensional condition holds; of the flattened x for None."""
     array, shape = as_array("compress", x, 1), aval_of(condition, "compress: argument 0").shape
     if len(shape) != 1:
         raise ShapeError(f"compress: the condition must have one axis, got shape {shape}", remedy="use extract")
@@ -127,22 +128,23 @@ def compress(
 
 
 def unravel_index(indices: ArrayLike, shape: int | Sequence[int]) -> tuple[Array, ...]:
-    """The index along each axis of places in the flattened array.
+    """Return the index along each axis for indices into the flattened array.
 
-    Rule: negative ones count from the end; those outside are moved to the nearest element.
+    Rule:   negative indices count from the end; indices out of range are clamped.
     """
     sizes = as_shape((shape,) if isinstance(shape, int) else shape)
     return apply_op_all("unravel_index", index_arrays.unravel_index, (indices,), sizes)
 
 
 def ravel_multi_index(multi_index: Sequence[ArrayLike], dims: Sequence[int], mode: str = "clip") -> Array:
-    """The place in the flattened array of indices along each axis, outside ones moved inside ("clip") or wrapped."""
+    """Return indices into the flattened array, from an index along each axis. Indices out of range are clamped ("clip")
+    or wrapped ("wrap")."""
     shape = as_shape(dims)
-    given = to_tuple("ravel_multi_index", "multi_index", multi_index)
-    if len(given) != len(shape):
-        raise ParameterError(f"ravel_multi_index: {len(given)} index arrays for the shape {shape}")
+    arrays = to_tuple("ravel_multi_index", "multi_index", multi_index)
+    if len(arrays) != len(shape):
+        raise ParameterError(f"ravel_multi_index: {len(arrays)} index arrays for the shape {shape}")
     _check_mode("ravel_multi_index", mode)
-    return apply_op("ravel_multi_index", index_arrays.ravel_multi_index, given, shape, mode)
+    return apply_op("ravel_multi_index", index_arrays.ravel_multi_index, arrays, shape, mode)
 
 
 def _check_mode(name: str, mode: str) -> None:
@@ -152,7 +154,7 @@ def _check_mode(name: str, mode: str) -> None:
 
 
 def indices(dimensions: Sequence[int], dtype: object = "int32", sparse: bool = False) -> Array | tuple[Array, ...]:
-    """The index along each axis of every place: stacked, or as arrays that broadcast together if `sparse`."""
+    """Return the index arrays of a shape: stacked, or in shapes that broadcast together if `sparse`."""
     shape = as_shape(dimensions)
     if sparse:
         one = [[n if k == a else 1 for k in range(len(shape))] for a, n in enumerate(shape)]
@@ -163,25 +165,26 @@ def indices(dimensions: Sequence[int], dtype: object = "int32", sparse: bool = F
 
 
 def ix_(*args: ArrayLike | Sequence[int] | Sequence[bool]) -> tuple[Array, ...]:
-    """Arrays with one axis, shaped so that indexing with them picks every combination; of bools, where they hold."""
+    """Return vectors in shapes that broadcast together, so that indexing selects all combinations. A bool vector
+    selects its True places."""
     out = []
     for k, a in enumerate(args):
-        given = np.asarray(a) if isinstance(a, list | tuple) else cast("ArrayLike", a)
-        aval = aval_of(given, f"ix_: argument {k}")
+        vector = np.asarray(a) if isinstance(a, list | tuple) else cast("ArrayLike", a)
+        aval = aval_of(vector, f"ix_: argument {k}")
         if aval.ndim != 1:
             raise ShapeError(f"ix_: argument {k} must have one axis, got {aval}")
-        array = nonzero(given)[0] if aval.dtype == np.bool_ else as_array("ix_", given, k)
+        array = nonzero(vector)[0] if aval.dtype == np.bool_ else as_array("ix_", vector, k)
         out.append(array[tuple([slice(None) if j == k else None for j in range(len(args))])])
     return tuple(out)
 
 
 def diag_indices(n: int, ndim: int = 2) -> tuple[Array, ...]:
-    """The indices of the diagonal of an array with `ndim` axes of size n."""
+    """Return the indices of the diagonal of an array with `ndim` axes of size n."""
     return (broadcasted_iota("int32", as_shape((n,)), 0),) * ndim
 
 
 def diag_indices_from(x: ArrayLike, /) -> tuple[Array, ...]:
-    """The indices of the diagonal of x, whose axes have one size."""
+    """Return the indices of the diagonal of x, whose axes have equal sizes."""
     shape = _cube("diag_indices_from", x)
     return diag_indices(shape[0], len(shape))
 
@@ -194,13 +197,13 @@ def _cube(name: str, x: ArrayLike) -> tuple[int, ...]:
 
 
 def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array]:
-    """The indices of the elements on and below diagonal k of an n by m matrix."""
+    """Return the indices of the elements on and below diagonal k of an n by m matrix."""
     rows, columns = np.tril_indices(*_sizes("tril_indices", n, k, m))
     return asarray(rows.astype(np.int32)), asarray(columns.astype(np.int32))
 
 
 def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array]:
-    """The indices of the elements on and above diagonal k of an n by m matrix."""
+    """Return the indices of the elements on and above diagonal k of an n by m matrix."""
     rows, columns = np.triu_indices(*_sizes("triu_indices", n, k, m))
     return asarray(rows.astype(np.int32)), asarray(columns.astype(np.int32))
 
@@ -211,12 +214,12 @@ def _sizes(name: str, n: int, k: int, m: int | None) -> tuple[int, int, int]:
 
 
 def tril_indices_from(x: ArrayLike, /, k: int = 0) -> tuple[Array, Array]:
-    """The indices of the elements on and below diagonal k of a matrix."""
+    """Return the indices of the elements on and below diagonal k of a matrix."""
     return tril_indices(*_matrix("tril_indices_from", x, k))
 
 
 def triu_indices_from(x: ArrayLike, /, k: int = 0) -> tuple[Array, Array]:
-    """The indices of the elements on and above diagonal k of a matrix."""
+    """Return the indices of the elements on and above diagonal k of a matrix."""
     return triu_indices(*_matrix("triu_indices_from", x, k))
 
 
@@ -231,16 +234,17 @@ def _matrix(name: str, x: ArrayLike, k: int) -> tuple[int, int, int]:
 
 
 def choose(a: ArrayLike, choices: Sequence[ArrayLike] | Array, mode: str = "clip") -> Array:
-    """Element by element the choice that `a` names; numbers outside name the nearest ("clip") or are wrapped."""
+    """Select for each element one of `choices` by the number in `a`. Numbers out of range are clamped ("clip") or
+    wrapped ("wrap")."""
     _check_mode("choose", mode)
-    given = to_tuple("choose", "choices", choices)
-    if not given:
+    cases = to_tuple("choose", "choices", choices)
+    if not cases:
         raise ParameterError("choose: there is no choice", remedy="give at least one array")
-    return apply_op("choose", index_arrays.choose, (*given, a), mode)
+    return apply_op("choose", index_arrays.choose, (*cases, a), mode)
 
 
 def select(condlist: Sequence[ArrayLike], choicelist: Sequence[ArrayLike], default: ArrayLike = 0) -> Array:
-    """Element by element the choice of the first condition that holds; `default` where none does."""
+    """Select for each element the choice of the first condition that holds; `default` if none holds."""
     conditions, choices = to_tuple("select", "condlist", condlist), to_tuple("select", "choicelist", choicelist)
     if len(conditions) != len(choices) or not conditions:
         raise ParameterError(f"select: {len(conditions)} conditions for {len(choices)} choices")
@@ -257,14 +261,16 @@ def piecewise(
     *args: object,
     **kw: object,
 ) -> Array:
-    """Functions (or scalars) of x, each where its condition holds; the last one, or 0, where none does. In x's dtype.
+    """Apply each function (or scalar) where its condition holds, and a further last one, or 0, elsewhere. The result
+    has the dtype of x. If several conditions hold, the last one counts, as in NumPy. Every function is applied to all
+    of x, so a function whose derivative is not finite outside its condition needs a safe argument there.
 
     Where several hold the last one counts, as in NumPy. Every function is applied to all of x: one whose derivative is
     not finite where it does not count needs an argument that is safe there.
     """
     array = as_array("piecewise", x)
-    given = cast("Sequence[ArrayLike]", condlist if isinstance(condlist, list | tuple) else [condlist])
-    conditions = [as_array("piecewise", c, 1) for c in given]
+    condition_arrays = cast("Sequence[ArrayLike]", condlist if isinstance(condlist, list | tuple) else [condlist])
+    conditions = [as_array("piecewise", c, 1) for c in condition_arrays]
     functions = list(to_tuple("piecewise", "funclist", funclist))
     if len(functions) not in (len(conditions), len(conditions) + 1):
         raise ParameterError(f"piecewise: {len(functions)} functions for {len(conditions)} conditions")
@@ -285,25 +291,26 @@ def _piece(x: Array, fn: Callable[..., ArrayLike] | Scalar, args: tuple[object, 
 
 
 def put(x: ArrayLike, indices: ArrayLike, values: ArrayLike) -> Array:
-    """x with `values`, repeated as often as it takes, at `indices` of the flattened array."""
+    """Return x with `values`, repeated as needed, at `indices` of the flattened array."""
     array, at = as_array("put", x), as_array("put", indices, 1).ravel()
-    given = as_array("put", values, 2).ravel()
-    if given.size != at.size and given.size:
-        given = take(given, np.arange(at.size) % given.size)
-    return array.ravel().at[at].set(given).reshape(array.shape)
+    flat_values = as_array("put", values, 2).ravel()
+    if flat_values.size != at.size and flat_values.size:
+        flat_values = take(flat_values, np.arange(at.size) % flat_values.size)
+    return array.ravel().at[at].set(flat_values).reshape(array.shape)
 
 
 def put_along_axis(x: ArrayLike, indices: ArrayLike, values: ArrayLike, /, axis: int | None = -1) -> Array:
-    """x with `values` at `indices` along an axis, the other axes gone through together; flattened for None."""
+    """Return x with `values` at `indices` along an axis; the other axes are batch axes. None flattens x."""
     if axis is None:
         array = as_array("put_along_axis", x)
         return put_along_axis(array.ravel(), indices, values, 0).reshape(array.shape)
-    given = as_0d_scalar(values, aval_of(x, "put_along_axis: argument 0"))
-    return apply_op("put_along_axis", index_arrays.put_along_axis, (x, indices, given), axis)
+    scalar = as_0d_scalar(values, aval_of(x, "put_along_axis: argument 0"))
+    return apply_op("put_along_axis", index_arrays.put_along_axis, (x, indices, scalar), axis)
 
 
 def fill_diagonal(x: ArrayLike, val: ArrayLike, wrap: bool = False) -> Array:
-    """x with the diagonal replaced: by a value, or by the elements of an array, repeated as often as it takes.
+    """Return x with its diagonal replaced by a value, or by the elements of an array, repeated as needed. With `wrap`
+    the diagonal of a tall matrix starts again below its end.
 
     `wrap`: the diagonal of a tall matrix starts again below its end.
     """
@@ -321,21 +328,25 @@ def fill_diagonal(x: ArrayLike, val: ArrayLike, wrap: bool = False) -> Array:
 
 
 def append(x: ArrayLike, values: ArrayLike, axis: int | None = None) -> Array:
-    """x and then `values` along an axis; both flattened for None."""
+    """Concatenate x and `values` along an axis; None flattens both."""
     return concat([as_array("append", x), as_array("append", values, 1)], axis)
 
 
 def delete(x: ArrayLike, obj: Where, axis: int | None = None) -> Array:
-    """x without what an int, a slice or an array of ints or bools names along an axis; of the flattened x for None."""
+    """Return x without the slices that an int, a slice or an array of ints or bools selects along an axis; of the
+    flattened x for None."""
     array = as_array("delete", x)
     if axis is None:
         array, axis = array.ravel(), 0
     k = normalize_axis_index("delete", axis, array.ndim)
-    return take(array, np.delete(np.arange(array.shape[k]), _known("delete", obj, array.shape[k], 0)), axis=k)
+    return take(
+        array, np.delete(np.arange(array.shape[k]), _concrete_indices("delete", obj, array.shape[k], 0)), axis=k
+    )
 
 
-def _known(name: str, obj: Where, n: int, more: int) -> npt.NDArray[np.int64]:
-    """Places in an axis of size n, or up to `more` behind it. Raises: TracerError, AxisError, DTypeError."""
+def _concrete_indices(name: str, obj: Where, n: int, more: int) -> npt.NDArray[np.int64]:
+    """Return concrete indices into an axis of size n, or up to `more` beyond it. Raises: TracerError, AxisError,
+    DTypeError."""
     if isinstance(obj, slice):
         return np.arange(n)[obj]
     if isinstance(obj, Tracer):
@@ -343,12 +354,12 @@ def _known(name: str, obj: Where, n: int, more: int) -> npt.NDArray[np.int64]:
             f"{name}: the shape of the result depends on {obj!r}, which has no value in a traced function",
             remedy="use where or .at[...], which keep the shape, or a value from outside",
         )
-    found = np.asarray(obj)
-    if found.dtype == np.bool_ and found.shape == (n,):
-        return np.flatnonzero(found)
-    if found.size and found.dtype.kind not in "iu":
+    index = np.asarray(obj)
+    if index.dtype == np.bool_ and index.shape == (n,):
+        return np.flatnonzero(index)
+    if index.size and index.dtype.kind not in "iu":
         raise DTypeError(f"{name}: takes an int, a slice, an array of ints or {n} bools, got {obj!r:.60}")
-    at = found.astype(np.int64)
+    at = index.astype(np.int64)
     outside = at[(at < -n) | (at >= n + more)]
     if outside.size:
         raise AxisError(f"{name}: index {outside.flat[0]} is out of range for an axis of size {n}")
@@ -356,17 +367,18 @@ def _known(name: str, obj: Where, n: int, more: int) -> npt.NDArray[np.int64]:
 
 
 def insert(x: ArrayLike, obj: Where, values: ArrayLike, axis: int | None = None) -> Array:
-    """x with `values` put in before what an int, a slice or an array of ints names along an axis; flat for None."""
-    array, given = as_array("insert", x), as_array("insert", values, 2)
+    """Return x with `values` inserted before the slices that an int, a slice or an array of ints selects along an axis;
+    None flattens x."""
+    array, inserted = as_array("insert", x), as_array("insert", values, 2)
     if axis is None:
         array, axis = array.ravel(), 0
     k = normalize_axis_index("insert", axis, array.ndim)
     n = array.shape[k]
-    at = _known("insert", obj, n, 1)
-    given = given.reshape((1,) * (array.ndim - given.ndim) + given.shape)
+    at = _concrete_indices("insert", obj, n, 1)
+    inserted = inserted.reshape((1,) * (array.ndim - inserted.ndim) + inserted.shape)
     if not at.ndim:  # one place, as in x[:, 0] = values: the axes of the values go on behind it
-        given = moveaxis(given, 0, k)
-    count = given.shape[k] if at.size == 1 else at.size
-    values = broadcast_to(given, (*array.shape[:k], count, *array.shape[k + 1 :]))
+        inserted = moveaxis(inserted, 0, k)
+    count = inserted.shape[k] if at.size == 1 else at.size
+    values = broadcast_to(inserted, (*array.shape[:k], count, *array.shape[k + 1 :]))
     order = np.insert(np.arange(n), at if at.ndim else int(at), np.arange(n, n + count))
     return take(concat([array, values.astype(array.dtype)], k), order, axis=k)

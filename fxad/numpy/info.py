@@ -1,4 +1,4 @@
-"""What the namespace says of itself (array API standard, "inspection")."""
+"""The inspection functions of the array API standard."""
 
 from __future__ import annotations
 
@@ -48,20 +48,20 @@ class NamespaceInfo:
     """Capabilities, devices and dtypes of `fxad.numpy`; the same for every device."""
 
     def capabilities(self) -> dict[str, bool | int | None]:
-        """What is supported outside traced functions; in one, sizes cannot depend on values."""
+        """The capabilities outside traced functions. Inside one, sizes cannot depend on values."""
         return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": 64}
 
     def default_device(self) -> Device:
-        """Where arrays are made when no device is given."""
+        """The device of new arrays."""
         return runtime.default_device()
 
     def devices(self) -> tuple[Device, ...]:
-        """The devices there are."""
+        """All devices."""
         return runtime.devices()
 
     def default_dtypes(self, *, device: Device | None = None) -> dict[str, DType]:
-        """The dtypes arrays have when none is given."""
-        _check("default_dtypes", device)
+        """The dtypes of new arrays."""
+        _check_kinds("default_dtypes", device)
         return {
             "real floating": dtypes.float32,
             "complex floating": dtypes.complex64,
@@ -70,8 +70,8 @@ class NamespaceInfo:
         }
 
     def dtypes(self, *, device: Device | None = None, kind: str | tuple[str, ...] | None = None) -> dict[str, DType]:
-        """The standard's dtypes by name: all of them, those of a kind, or of one of several kinds."""
-        _check("dtypes", device)
+        """The standard's dtypes by name: all, those of one kind, or those of several kinds."""
+        _check_kinds("dtypes", device)
         if kind is None:
             return dict(_STANDARD)
         for k in kind if isinstance(kind, tuple) else (kind,):
@@ -80,7 +80,7 @@ class NamespaceInfo:
         return {name: dtype for name, dtype in _STANDARD.items() if isdtype(dtype, kind)}
 
 
-def _check(op: str, device: Device | None) -> None:
+def _check_kinds(op: str, device: Device | None) -> None:
     if device is not None:
         check_device(op, device)
 
@@ -89,5 +89,5 @@ _INFO: Final = NamespaceInfo()
 
 
 def __array_namespace_info__() -> NamespaceInfo:  # noqa: N807  the standard's name
-    """What the namespace says of itself."""
+    """Return the description of the namespace."""
     return _INFO

@@ -1,4 +1,4 @@
-"""Reductions that pass over nans: their derivative there is 0. `where` and `initial` are those of `fxad.numpy.sum`."""
+"""Reductions that ignore nans; the derivative in a nan is 0. `where` and `initial` are as in `fxad.numpy.sum`."""
 
 from __future__ import annotations
 
@@ -9,20 +9,17 @@ from fxad.numpy.binary import where
 from fxad.numpy.composites import jit_composite
 from fxad.numpy.cumulative import cumprod, cumsum
 from fxad.numpy.reductions import reduce_masked
-from fxad.numpy.statistics import computed, stated
+from fxad.numpy.statistics import statistics_dtype, to_statistics_dtype
 from fxad.numpy.unary import conj, isnan, real, sqrt
 from fxad.operations import promotion, reductions
 from fxad.operations.axes import Axes, normalize_axes
 from fxad.operations.masked_reductions import degrees_of_freedom, is_unmasked
+from fxad.operations.promotion import optional_dtype
 from fxad.tracing.array import Array, ArrayLike
 
 
-def _dtype(dtype: object) -> DType | None:
-    return None if dtype is None else dtypes.as_dtype(dtype)
-
-
-def _without(x: Array, value: float) -> Array:
-    """x with a value in place of nans."""
+def _replace_nan(x: Array, value: float) -> Array:
+    """Return x with `value` in place of nans."""
     return where(isnan(x), value, x) if x.dtype in dtypes.INEXACT else x
 
 
@@ -36,15 +33,15 @@ def nansum(
     initial: ArrayLike | None = None,
     where: ArrayLike | None = None,
 ) -> Array:
-    """Sum over axes of the elements that are not nan."""
+    """Return the sum over axes, without nans."""
     if not is_unmasked(initial, where):
         return reduce_masked("nansum", x, axis, keepdims, initial=initial, where=where, dtype=dtype)
     array = as_array("nansum", x)
-    return jit_composite(_sum, array, normalize_axes("nansum", axis, array.ndim), _dtype(dtype), bool(keepdims))
+    return jit_composite(_sum, array, normalize_axes("nansum", axis, array.ndim), optional_dtype(dtype), bool(keepdims))
 
 
 def _sum(x: Array, axis: Axes, dtype: DType | None, keepdims: bool) -> Array:
-    return apply_op("nansum", reductions.sum, (_without(x, 0),), axis, keepdims, dtype)
+    return apply_op("nansum", reductions.sum, (_replace_nan(x, 0),), axis, keepdims, dtype)
 
 
 def nanprod(
@@ -57,33 +54,35 @@ def nanprod(
     initial: ArrayLike | None = None,
     where: ArrayLike | None = None,
 ) -> Array:
-    """Product over axes of the elements that are not nan."""
+    """Return the product over axes, without nans."""
     if not is_unmasked(initial, where):
         return reduce_masked("nanprod", x, axis, keepdims, initial=initial, where=where, dtype=dtype)
     array = as_array("nanprod", x)
-    return jit_composite(_prod, array, normalize_axes("nanprod", axis, array.ndim), _dtype(dtype), bool(keepdims))
+    return jit_composite(
+        _prod, array, normalize_axes("nanprod", axis, array.ndim), optional_dtype(dtype), bool(keepdims)
+    )
 
 
 def _prod(x: Array, axis: Axes, dtype: DType | None, keepdims: bool) -> Array:
-    return apply_op("nanprod", reductions.prod, (_without(x, 1),), axis, keepdims, dtype)
+    return apply_op("nanprod", reductions.prod, (_replace_nan(x, 1),), axis, keepdims, dtype)
 
 
 def nancumsum(x: ArrayLike, /, axis: int | None = None, dtype: object = None) -> Array:
-    """The sum of the elements up to each along an axis, nan counted as 0; of all elements in a row for None."""
-    return jit_composite(_cumsum, as_array("nancumsum", x), axis, _dtype(dtype))
+    """Return cumulative sums along an axis, with nan as 0; of the flattened array for None."""
+    return jit_composite(_cumsum, as_array("nancumsum", x), axis, optional_dtype(dtype))
 
 
 def _cumsum(x: Array, axis: int | None, dtype: DType | None) -> Array:
-    return cumsum(_without(x, 0), axis, dtype)
+    return cumsum(_replace_nan(x, 0), axis, dtype)
 
 
 def nancumprod(x: ArrayLike, /, axis: int | None = None, dtype: object = None) -> Array:
-    """The product of the elements up to each along an axis, nan counted as 1; of all elements in a row for None."""
-    return jit_composite(_cumprod, as_array("nancumprod", x), axis, _dtype(dtype))
+    """Return cumulative products along an axis, with nan as 1; of the flattened array for None."""
+    return jit_composite(_cumprod, as_array("nancumprod", x), axis, optional_dtype(dtype))
 
 
 def _cumprod(x: Array, axis: int | None, dtype: DType | None) -> Array:
-    return cumprod(_without(x, 1), axis, dtype)
+    return cumprod(_replace_nan(x, 1), axis, dtype)
 
 
 def nanmax(
@@ -95,7 +94,7 @@ def nanmax(
     initial: ArrayLike | None = None,
     where: ArrayLike | None = None,
 ) -> Array:
-    """Greatest element over axes that is not nan; nan where there is none."""
+    """Return the greatest element over axes, without nans; nan if all are nan."""
     if not is_unmasked(initial, where):
         return reduce_masked("nanmax", x, axis, keepdims, initial=initial, where=where)
     array = as_array("nanmax", x)
@@ -111,7 +110,7 @@ def nanmin(
     initial: ArrayLike | None = None,
     where: ArrayLike | None = None,
 ) -> Array:
-    """Least element over axes that is not nan; nan where there is none."""
+    """Return the least element over axes, without nans; nan if all are nan."""
     if not is_unmasked(initial, where):
         return reduce_masked("nanmin", x, axis, keepdims, initial=initial, where=where)
     array = as_array("nanmin", x)
@@ -122,35 +121,35 @@ def _extremum(x: Array, axis: Axes, keepdims: bool, greatest: bool) -> Array:
     name, op = ("nanmax", reductions.max) if greatest else ("nanmin", reductions.min)
     if x.dtype not in dtypes.INEXACT:
         return apply_op(name, op, (x,), axis, keepdims)
-    found = apply_op(name, op, (_without(x, -float("inf") if greatest else float("inf")),), axis, keepdims)
-    return where(isnan(x).all(axis, keepdims=keepdims), float("nan"), found)
+    extremum = apply_op(name, op, (_replace_nan(x, -float("inf") if greatest else float("inf")),), axis, keepdims)
+    return where(isnan(x).all(axis, keepdims=keepdims), float("nan"), extremum)
 
 
 def nanargmax(x: ArrayLike, /, axis: int | None = None, *, keepdims: bool = False) -> Array:
-    """Where the greatest element is that is not nan, as int32, and -1 where there is none (NumPy raises an error)."""
-    return jit_composite(_place, as_array("nanargmax", x), axis, bool(keepdims), True)
+    """Return the index of the greatest element, without nans, as int32; -1 if all are nan (NumPy raises an error)."""
+    return jit_composite(_arg_extremum, as_array("nanargmax", x), axis, bool(keepdims), True)
 
 
 def nanargmin(x: ArrayLike, /, axis: int | None = None, *, keepdims: bool = False) -> Array:
-    """Where the least element is that is not nan, as int32, and -1 where there is none (NumPy raises an error)."""
-    return jit_composite(_place, as_array("nanargmin", x), axis, bool(keepdims), False)
+    """Return the index of the least element, without nans, as int32; -1 if all are nan (NumPy raises an error)."""
+    return jit_composite(_arg_extremum, as_array("nanargmin", x), axis, bool(keepdims), False)
 
 
-def _place(x: Array, axis: int | None, keepdims: bool, greatest: bool) -> Array:
+def _arg_extremum(x: Array, axis: int | None, keepdims: bool, greatest: bool) -> Array:
     name, op = ("nanargmax", reductions.argmax) if greatest else ("nanargmin", reductions.argmin)
-    found = apply_op(name, op, (_without(x, -float("inf") if greatest else float("inf")),), axis, keepdims)
+    index = apply_op(name, op, (_replace_nan(x, -float("inf") if greatest else float("inf")),), axis, keepdims)
     if x.dtype not in dtypes.INEXACT:
-        return found
+        return index
     missing = isnan(x)
     # an infinity of the wrong sign is as good as what stands in for a nan: take the first of those that are none
     first = apply_op(name, reductions.argmin, (missing.astype(dtypes.int32),), axis, keepdims)
-    best = apply_op(name, reductions.max if greatest else reductions.min, (_filled(x, greatest),), axis, keepdims)
+    best = apply_op(name, reductions.max if greatest else reductions.min, (_fill_nan(x, greatest),), axis, keepdims)
     bound = -float("inf") if greatest else float("inf")
-    return where(missing.all(axis, keepdims=keepdims), -1, where(best == bound, first, found))
+    return where(missing.all(axis, keepdims=keepdims), -1, where(best == bound, first, index))
 
 
-def _filled(x: Array, greatest: bool) -> Array:
-    return _without(x, -float("inf") if greatest else float("inf"))
+def _fill_nan(x: Array, greatest: bool) -> Array:
+    return _replace_nan(x, -float("inf") if greatest else float("inf"))
 
 
 def nanmean(
@@ -162,18 +161,20 @@ def nanmean(
     keepdims: bool = False,
     where: ArrayLike | None = None,
 ) -> Array:
-    """Mean over axes of the elements that are not nan; nan where there are none."""
+    """Return the mean over axes, without nans; nan if all are nan."""
     if not is_unmasked(None, where):
         return reduce_masked("nanmean", x, axis, keepdims, where=where, dtype=dtype)
     array = as_array("nanmean", x)
-    return jit_composite(_mean, array, normalize_axes("nanmean", axis, array.ndim), _dtype(dtype), bool(keepdims))
+    return jit_composite(
+        _mean, array, normalize_axes("nanmean", axis, array.ndim), optional_dtype(dtype), bool(keepdims)
+    )
 
 
 def _mean(x: Array, axes: tuple[int, ...], dtype: DType | None, keepdims: bool) -> Array:
     dtype = None if dtype is None else promotion.to_inexact_dtype(dtype)
-    y = computed(x if dtype is None else x.astype(dtype))
+    y = to_statistics_dtype(x if dtype is None else x.astype(dtype))
     count = (~isnan(y)).sum(axes, keepdims=keepdims).astype(dtypes.real_part(y.dtype))
-    return (_without(y, 0).sum(axes, keepdims=keepdims) / count).astype(dtype or stated(x))
+    return (_replace_nan(y, 0).sum(axes, keepdims=keepdims) / count).astype(dtype or statistics_dtype(x))
 
 
 def nanvar(
@@ -187,13 +188,15 @@ def nanvar(
     keepdims: bool = False,
     where: ArrayLike | None = None,
 ) -> Array:
-    """Variance over axes of the elements that are not nan: mean squared distance from their mean, divided by their
-    count less `correction` (or `ddof`); nan where that leaves none."""
+    """Return the variance over axes, without nans: the mean squared distance from the mean, with the count less
+    `correction` (or `ddof`); nan if that is not positive."""
     less = degrees_of_freedom("nanvar", correction, ddof)
     if not is_unmasked(None, where):
         return reduce_masked("nanvar", x, axis, keepdims, where=where, dtype=dtype, correction=less)
     array = as_array("nanvar", x)
-    return jit_composite(_var, array, normalize_axes("nanvar", axis, array.ndim), _dtype(dtype), bool(keepdims), less)
+    return jit_composite(
+        _var, array, normalize_axes("nanvar", axis, array.ndim), optional_dtype(dtype), bool(keepdims), less
+    )
 
 
 def nanstd(
@@ -207,17 +210,19 @@ def nanstd(
     keepdims: bool = False,
     where: ArrayLike | None = None,
 ) -> Array:
-    """Standard deviation over axes of the elements that are not nan: the root of `nanvar`."""
+    """Return the standard deviation over axes, without nans: the square root of `nanvar`."""
     less = degrees_of_freedom("nanstd", correction, ddof)
     if not is_unmasked(None, where):
         return reduce_masked("nanstd", x, axis, keepdims, where=where, dtype=dtype, correction=less)
     array = as_array("nanstd", x)
-    return jit_composite(_std, array, normalize_axes("nanstd", axis, array.ndim), _dtype(dtype), bool(keepdims), less)
+    return jit_composite(
+        _std, array, normalize_axes("nanstd", axis, array.ndim), optional_dtype(dtype), bool(keepdims), less
+    )
 
 
 def _var(x: Array, axes: tuple[int, ...], dtype: DType | None, keepdims: bool, less: float) -> Array:
     dtype = None if dtype is None else promotion.to_inexact_dtype(dtype)
-    y = computed(x if dtype is None else x.astype(dtype))
+    y = to_statistics_dtype(x if dtype is None else x.astype(dtype))
     missing = isnan(y)
     count = (~missing).sum(axes, keepdims=True).astype(dtypes.real_part(y.dtype))
     y = where(missing, 0, y)
@@ -227,7 +232,7 @@ def _var(x: Array, axes: tuple[int, ...], dtype: DType | None, keepdims: bool, l
     left = count - less
     out = square / where(left > 0, left, float("nan"))
     out = out if keepdims else out.squeeze(axes)
-    return out.astype(dtypes.real_part(dtype or stated(x)))
+    return out.astype(dtypes.real_part(dtype or statistics_dtype(x)))
 
 
 def _std(x: Array, axes: tuple[int, ...], dtype: DType | None, keepdims: bool, less: float) -> Array:

@@ -1,4 +1,4 @@
-"""Numbers taken apart and asked about, element by element."""
+"""Number-theoretic functions, bits, the parts of floats, and predicates."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ from fxad.tracing.array import Array, ArrayLike, aval_of
 
 
 def gcd(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """The greatest common divisor of x1 and x2, which are integers; never below 0."""
+    """Return the greatest common divisor of integers; never negative."""
     return jit_composite(_gcd, *_integers("gcd", x1, x2))
 
 
 def lcm(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """The least common multiple of x1 and x2, which are integers; where it does not fit into the dtype, it wraps."""
+    """Return the least common multiple of integers; it wraps if it does not fit the dtype."""
     return jit_composite(_lcm, *_integers("lcm", x1, x2))
 
 
 def _integers(name: str, x1: ArrayLike, x2: ArrayLike) -> tuple[Array, Array]:
-    a, b = _pair(name, x1, x2)
+    a, b = _promote_pair(name, x1, x2)
     if a.dtype not in dtypes.INTEGER:
         raise DTypeError(f"{name}: takes integers, got {a.dtype.name}")
     return a, b
 
 
-def _pair(name: str, x1: ArrayLike, x2: ArrayLike) -> tuple[Array, Array]:
-    """Two arguments in their common dtype."""
+def _promote_pair(name: str, x1: ArrayLike, x2: ArrayLike) -> tuple[Array, Array]:
+    """Return two arguments in their common dtype."""
     a, b = promote_arguments(name, x1, x2)
     dtype = result_type(a, b)
     return a.astype(dtype), b.astype(dtype)
@@ -68,27 +68,29 @@ def _lcm(x: Array, y: Array) -> Array:
 
 
 def packbits(x: ArrayLike, /, axis: int | None = None, bitorder: str = "big") -> Array:
-    """Eight bools (or integers that are not 0) along an axis to one uint8, zeros put in at the end; flat for None.
+    """Pack eight bools (or nonzero integers) along an axis into one uint8, padded with zeros at the end. None flattens
+    x.
 
-    Rule: the first one is the highest bit for `bitorder` "big", the lowest for "little".
+    Rule:   the first element is the highest bit for `bitorder` "big", the lowest for "little".
     """
     array = as_array("packbits", x)
     if array.dtype in dtypes.INEXACT:
         raise DTypeError(f"packbits: takes bools or integers, got {array.aval}", remedy="use x != 0")
     array = array.reshape(-1) if axis is None else array
     return jit_composite(
-        _packed, array, normalize_axis_index("packbits", axis or 0, array.ndim), _bits(bitorder, "packbits")
+        _pack_bits, array, normalize_axis_index("packbits", axis or 0, array.ndim), _bits(bitorder, "packbits")
     )
 
 
 def unpackbits(x: ArrayLike, /, axis: int | None = None, count: int | None = None, bitorder: str = "big") -> Array:
-    """The bits of uint8 along an axis, as uint8 0 and 1; flat for None: `count` of them, without so many below 0."""
+    """Unpack uint8 along an axis into bits, as uint8 0 and 1. None flattens x. `count` is the number of bits to return;
+    a negative count drops bits from the end."""
     array = as_array("unpackbits", x)
     if array.dtype is not dtypes.uint8:
         raise DTypeError(f"unpackbits: takes uint8, got {array.aval}", remedy="use astype('uint8')")
     array = array.reshape(-1) if axis is None else array
     return jit_composite(
-        _unpacked,
+        _unpack_bits,
         array,
         normalize_axis_index("unpackbits", axis or 0, array.ndim),
         count,
@@ -102,7 +104,7 @@ def _bits(bitorder: str, name: str) -> tuple[int, ...]:
     return tuple(range(7, -1, -1)) if bitorder == "big" else tuple(range(8))
 
 
-def _packed(x: Array, axis: int, bits: tuple[int, ...]) -> Array:
+def _pack_bits(x: Array, axis: int, bits: tuple[int, ...]) -> Array:
     x = moveaxis(x.astype(dtypes.bool_).astype(dtypes.uint8), axis, -1)
     missing = -x.shape[-1] % 8
     if missing:
@@ -114,7 +116,7 @@ def _packed(x: Array, axis: int, bits: tuple[int, ...]) -> Array:
     return moveaxis(out, -1, axis)
 
 
-def _unpacked(x: Array, axis: int, count: int | None, bits: tuple[int, ...]) -> Array:
+def _unpack_bits(x: Array, axis: int, count: int | None, bits: tuple[int, ...]) -> Array:
     x = moveaxis(x, axis, -1)
     n = 8 * x.shape[-1]
     out = concat([((x >> bit) & 1)[..., None] for bit in bits], -1).reshape(*x.shape[:-1], n)
@@ -136,7 +138,7 @@ _FORMAT: Final = MappingProxyType(
 )
 
 
-def _floating(name: str, x: ArrayLike, k: int = 0) -> Array:
+def _to_real_inexact(name: str, x: ArrayLike, k: int = 0) -> Array:
     array = as_array(name, x, k)
     if array.dtype in dtypes.COMPLEX:
         raise DTypeError(f"{name}: takes real values, got {array.aval}")
@@ -144,20 +146,20 @@ def _floating(name: str, x: ArrayLike, k: int = 0) -> Array:
 
 
 def ldexp(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """x1 * 2**x2 for integers x2, without 2**x2 overflowing."""
+    """Return x1 * 2**x2 for integers x2, without overflow of 2**x2."""
     exponent = as_array("ldexp", x2, 1)
     if exponent.dtype not in dtypes.INTEGER:
         raise DTypeError(f"ldexp: exponents must be integers, got {exponent.aval}")
-    return jit_composite(_scaled, _floating("ldexp", x1), exponent)
+    return jit_composite(_ldexp, _to_real_inexact("ldexp", x1), exponent)
 
 
-def _wide(x: Array) -> Array:
-    """x in a format that is taken apart here."""
+def _float64_of(x: Array) -> Array:
+    """Return x in a dtype whose bits this module can take apart."""
     return x if x.dtype in _FORMAT else x.astype(dtypes.float32)
 
 
-def _scaled(x: Array, exponent: Array) -> Array:
-    dtype, x = x.dtype, _wide(x)
+def _ldexp(x: Array, exponent: Array) -> Array:
+    dtype, x = x.dtype, _float64_of(x)
     integer, fraction, most = _FORMAT[x.dtype]
     wanted = result_type(exponent, dtypes.int32)
     # twice the range of exponents leads from any number to 0 or to an infinity, in at most three steps
@@ -170,13 +172,13 @@ def _scaled(x: Array, exponent: Array) -> Array:
 
 
 def frexp(x: ArrayLike, /) -> tuple[Array, Array]:
-    """x as m * 2**k: m from 1/2 up to 1, or 0, and k int32; infinities and nan are their own m, with k = 0."""
-    mantissa, exponent = jit_composite_all(_apart, _floating("frexp", x))
+    """Return (m, k) with x = m * 2**k: 1/2 <= |m| < 1 or m = 0; k is int32. Infinities and nan have m = x and k = 0."""
+    mantissa, exponent = jit_composite_all(_frexp_parts, _to_real_inexact("frexp", x))
     return mantissa, exponent
 
 
-def _apart(x: Array) -> tuple[Array, Array]:
-    dtype, x = x.dtype, _wide(x)
+def _frexp_parts(x: Array) -> tuple[Array, Array]:
+    dtype, x = x.dtype, _float64_of(x)
     integer, fraction, most = _FORMAT[x.dtype]
     # XLA takes subnormals for 0 wherever it computes with them: theirs are whole numbers of the least one
     bits = lax.bitcast_convert_type(x, integer)
@@ -188,13 +190,13 @@ def _apart(x: Array) -> tuple[Array, Array]:
     none = (size == 0) | isnan(x) | isinf(x)
     exponent = where(none, 0, exponent)
     shift = where(small, exponent + (most - 1 + fraction), exponent)
-    found = where(none, x, _scaled(where(small, whole, x), -shift))
-    return found.astype(dtype), exponent.astype(dtypes.int32)
+    mantissa = where(none, x, _ldexp(where(small, whole, x), -shift))
+    return mantissa.astype(dtype), exponent.astype(dtypes.int32)
 
 
 def modf(x: ArrayLike, /) -> tuple[Array, Array]:
-    """The fraction and the integral part of x, both with its sign."""
-    fraction, whole = jit_composite_all(_fraction, _floating("modf", x))
+    """Return the fractional and the integral part of x, both with the sign of x."""
+    fraction, whole = jit_composite_all(_fraction, _to_real_inexact("modf", x))
     return fraction, whole
 
 
@@ -204,16 +206,16 @@ def _fraction(x: Array) -> tuple[Array, Array]:
 
 
 def fmax(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """The greater of x1 and x2; the other one where one is nan."""
-    return jit_composite(_but_nan, *_pair("fmax", x1, x2), True)
+    """Return the greater of x1 and x2; the other one if one is nan."""
+    return jit_composite(_ignore_nan, *_promote_pair("fmax", x1, x2), True)
 
 
 def fmin(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """The lesser of x1 and x2; the other one where one is nan."""
-    return jit_composite(_but_nan, *_pair("fmin", x1, x2), False)
+    """Return the lesser of x1 and x2; the other one if one is nan."""
+    return jit_composite(_ignore_nan, *_promote_pair("fmin", x1, x2), False)
 
 
-def _but_nan(x: Array, y: Array, greater: bool) -> Array:
+def _ignore_nan(x: Array, y: Array, greater: bool) -> Array:
     if x.dtype not in dtypes.INEXACT:
         return maximum(x, y) if greater else minimum(x, y)
     x, y = where(isnan(x), y, x), where(isnan(y), x, y)
@@ -221,16 +223,16 @@ def _but_nan(x: Array, y: Array, greater: bool) -> Array:
 
 
 def float_power(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """x1 to the power x2 in float64, or in complex128 where one is complex."""
+    """Return x1 to the power x2 in float64, or in complex128 if one is complex."""
     a, b = promote_arguments("float_power", x1, x2, dtype=dtypes.float64)
     dtype = dtypes.complex128 if dtypes.COMPLEX & {a.dtype, b.dtype} else dtypes.float64
     return power(a.astype(dtype), b.astype(dtype))
 
 
 def logaddexp2(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """log2(2**x1 + 2**x2), without overflow."""
-    a, b = _pair("logaddexp2", x1, x2)
-    return jit_composite(_logaddexp2, _floating("logaddexp2", a), _floating("logaddexp2", b, 1))
+    """Return log2(2**x1 + 2**x2), without overflow."""
+    a, b = _promote_pair("logaddexp2", x1, x2)
+    return jit_composite(_logaddexp2, _to_real_inexact("logaddexp2", a), _to_real_inexact("logaddexp2", b, 1))
 
 
 def _logaddexp2(x: Array, y: Array) -> Array:
@@ -241,13 +243,13 @@ def _logaddexp2(x: Array, y: Array) -> Array:
 
 
 def fabs(x: ArrayLike, /) -> Array:
-    """The absolute value of real x, floating."""
-    return abs(_floating("fabs", x))
+    """Return the absolute value of real x, as a float."""
+    return abs(_to_real_inexact("fabs", x))
 
 
 def spacing(x: ArrayLike, /) -> Array:
-    """The distance from x to the next number further from 0, with the sign of x."""
-    return jit_composite(_spacing, _floating("spacing", x))
+    """Return the distance from x to the next float away from 0, with the sign of x."""
+    return jit_composite(_spacing, _to_real_inexact("spacing", x))
 
 
 def _spacing(x: Array) -> Array:
@@ -272,16 +274,16 @@ _INTEGERS: Final = MappingProxyType({1: dtypes.int8, 2: dtypes.int16, 4: dtypes.
 
 
 def isposinf(x: ArrayLike, /) -> Array:
-    """Whether x is infinite and above 0."""
-    return equal(_ordered("isposinf", x), math.inf)
+    """Return True where x is inf."""
+    return equal(_spacing_order("isposinf", x), math.inf)
 
 
 def isneginf(x: ArrayLike, /) -> Array:
-    """Whether x is infinite and below 0."""
-    return equal(_ordered("isneginf", x), -math.inf)
+    """Return True where x is -inf."""
+    return equal(_spacing_order("isneginf", x), -math.inf)
 
 
-def _ordered(name: str, x: ArrayLike) -> Array:
+def _spacing_order(name: str, x: ArrayLike) -> Array:
     array = as_array(name, x)
     if array.dtype in dtypes.COMPLEX:
         raise DTypeError(f"{name}: complex infinities have no sign, got {array.aval}")
@@ -289,27 +291,27 @@ def _ordered(name: str, x: ArrayLike) -> Array:
 
 
 def isreal(x: ArrayLike, /) -> Array:
-    """Whether the imaginary part is 0."""
+    """Return True where the imaginary part is 0."""
     return equal(as_array("isreal", x).imag, 0)
 
 
 def iscomplex(x: ArrayLike, /) -> Array:
-    """Whether the imaginary part is not 0."""
+    """Return True where the imaginary part is not 0."""
     return as_array("iscomplex", x).imag != 0
 
 
 def isrealobj(x: ArrayLike, /) -> bool:
-    """Whether the dtype is not complex."""
+    """Return True if the dtype is not complex."""
     return not iscomplexobj(x)
 
 
 def iscomplexobj(x: ArrayLike, /) -> bool:
-    """Whether the dtype is complex."""
+    """Return True if the dtype is complex."""
     return aval_of(x, "iscomplexobj: argument 0").dtype in dtypes.COMPLEX
 
 
 def isscalar(element: object, /) -> bool:
-    """Whether something is one number: a Python or NumPy scalar, or an fxad array without axes."""
+    """Return True for a Python or NumPy scalar, and for an fxad array of shape ()."""
     return (
         element.ndim == 0
         if isinstance(element, Array)
@@ -318,12 +320,12 @@ def isscalar(element: object, /) -> bool:
 
 
 def iterable(y: object, /) -> bool:
-    """Whether something can be gone through with `for`."""
+    """Return True if `for` can iterate over the object."""
     return bool(np.iterable(y)) and not (isinstance(y, Array) and y.ndim == 0)
 
 
 def array_equiv(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """Whether x1 and x2 have equal elements once they are broadcast; False where they do not broadcast."""
+    """Return True if x1 and x2 broadcast to one shape and have equal elements."""
     a, b = promote_arguments("array_equiv", x1, x2)
     sizes = zip(a.shape[::-1], b.shape[::-1], strict=False)
     if not all([n == m or 1 in (n, m) for n, m in sizes]):
@@ -334,7 +336,7 @@ def array_equiv(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 def array_repr(
     x: ArrayLike, max_line_width: int | None = None, precision: int | None = None, suppress_small: bool | None = None
 ) -> str:
-    """The array as text, as NumPy writes it with its type; `numpy.set_printoptions` holds."""
+    """Return the array as text in NumPy's form, with its dtype; `numpy.set_printoptions` applies."""
     return np.array_repr(
         concrete_value("array_repr", x, "return the array and write it outside"),
         max_line_width,
@@ -346,7 +348,7 @@ def array_repr(
 def array_str(
     x: ArrayLike, max_line_width: int | None = None, precision: int | None = None, suppress_small: bool | None = None
 ) -> str:
-    """The elements as text, as NumPy writes them; `numpy.set_printoptions` holds."""
+    """Return the elements as text in NumPy's form; `numpy.set_printoptions` applies."""
     return np.array_str(
         concrete_value("array_str", x, "return the array and write it outside"),
         max_line_width,
@@ -356,7 +358,7 @@ def array_str(
 
 
 def sort_complex(x: ArrayLike, /) -> Array:
-    """The elements in order, by real and then by imaginary parts, as complex numbers."""
+    """Return the elements as complex numbers, sorted by real and then by imaginary parts."""
     array = as_array("sort_complex", x)
     return sort(array if array.dtype in dtypes.COMPLEX else array.astype(_complex(array.dtype)))
 
@@ -367,7 +369,7 @@ def _complex(dtype: DType) -> DType:
 
 
 def copy(x: ArrayLike, /) -> Array:
-    """The values in memory of their own, which is donated apart. Inside a trace, where nothing is, the array itself."""
+    """Return the values in memory of their own, which can be donated separately. Inside a trace: the array itself."""
     return as_array("copy", x).copy()
 
 

@@ -1,4 +1,4 @@
-"""Elements put in around an array."""
+"""Padding."""
 
 from __future__ import annotations
 
@@ -50,33 +50,33 @@ def pad(
     stat_length: int | Sequence[int] | Sequence[Sequence[int]] | None = None,
     reflect_type: str | None = None,
 ) -> Array:
-    """Elements put in around those of each axis: one width, (before, after), a pair for each axis, or {axis: widths}.
+    """Pad an array. `pad_width` is one width, (before, after), one pair for each axis, or {axis: widths}.
 
-    Rule:   "constant" puts in `constant_values`, "edge" the outermost elements, "wrap" those of the other end,
-            "reflect" and "symmetric" the mirrored array without and with its outermost elements (`reflect_type` "odd":
-            turned around them), "linear_ramp" steps to `end_values`; "maximum", "mean", "median", "minimum" what these
-            are of the `stat_length` outermost elements, or of all; "empty" zeros. Values and lengths are given as
-            widths are.
-    Raises: ParameterError, for an argument that the mode does not take too; ShapeError for widths that do not fit, and
-            for elements mirrored out of none.
+    Rule:   "constant" pads with `constant_values`, "edge" with the outermost element, "wrap" with elements of the other
+            end; "reflect" and "symmetric" with the mirrored array, without and with its outermost element
+            (`reflect_type` "odd": rotated around that element); "linear_ramp" with steps to `end_values`; "maximum",
+            "mean", "median" and "minimum" with that statistic of the `stat_length` outermost elements, or of all;
+            "empty" with zeros. Values and lengths have the forms of `pad_width`.
+    Raises: ParameterError for an argument that the mode does not take; ShapeError for widths that do not fit, and for
+            an empty axis that is mirrored.
     """
     array = as_array("pad", x)
     widths = _widths(pad_width, array)
     if mode not in MODES:
         raise ParameterError(f"pad: mode {mode!r} is not one of fxad's", remedy=f"use one of {' '.join(MODES)}")
-    given = {
+    options = {
         "constant_values": constant_values, "end_values": end_values, "stat_length": stat_length,
         "reflect_type": reflect_type,
     }  # fmt: skip
     for name, modes in _TAKEN_BY.items():
-        if given[name] is not None and mode not in modes:
+        if options[name] is not None and mode not in modes:
             raise ParameterError(
                 f"pad: mode {mode!r} takes no {name}", remedy=f"leave it out: it is for {' '.join(modes)}"
             )
     if reflect_type not in (None, "even", "odd"):
         raise ParameterError(f"pad: reflect_type {reflect_type!r} is not 'even' or 'odd'")
     if mode in ("constant", "empty"):
-        return _constant(array, widths, 0 if constant_values is None else constant_values)
+        return _pad_constant(array, widths, 0 if constant_values is None else constant_values)
     for axis, (n, width) in enumerate(zip(array.shape, widths, strict=True)):
         if not n and any(width):
             raise ShapeError(
@@ -85,13 +85,13 @@ def pad(
             )
     if mode == "linear_ramp":
         return jit_composite(
-            _ramps, array, _per_side("end_values", 0 if end_values is None else end_values, array), widths
+            _pad_linear_ramp, array, _per_side("end_values", 0 if end_values is None else end_values, array), widths
         )
     if mode in ("maximum", "mean", "median", "minimum"):
-        return jit_composite(_statistics, array, widths, mode, _lengths(stat_length, array))
+        return jit_composite(_pad_statistic, array, widths, mode, _lengths(stat_length, array))
     if mode == "edge":
-        return jit_composite(_edges, array, widths)
-    return jit_composite(_mirrored, array, widths, mode, reflect_type == "odd")
+        return jit_composite(_pad_edges, array, widths)
+    return jit_composite(_pad_mirrored, array, widths, mode, reflect_type == "odd")
 
 
 # -------------------------------------------------------------------------------------------------------- arguments
@@ -103,17 +103,17 @@ def _widths(given: Widths, x: Array) -> Pairs:
         for axis, width in given.items():
             before, after = np.broadcast_to(np.asarray(width), (2,)).tolist()
             pairs[normalize_axis_index("pad", axis, x.ndim)] = before, after
-        return _checked(np.asarray(pairs).reshape(x.ndim, 2), x, given)
+        return _check_widths(np.asarray(pairs).reshape(x.ndim, 2), x, given)
     values: object = given
     if isinstance(values, Array):
         raise ArgumentError(
             f"pad: widths must be ints, got {described(values)}",
             remedy="sizes are static: they cannot depend on the values of arrays",
         )
-    return _checked(np.asarray(given), x, given)
+    return _check_widths(np.asarray(given), x, given)
 
 
-def _checked(widths: NDArray, x: Array, given: object) -> Pairs:
+def _check_widths(widths: NDArray, x: Array, given: object) -> Pairs:
     try:
         pairs = np.broadcast_to(widths if widths.size else widths.reshape(-1, 2), (x.ndim, 2))
     except ValueError:
@@ -126,7 +126,7 @@ def _checked(widths: NDArray, x: Array, given: object) -> Pairs:
 
 
 def _lengths(given: int | Sequence[int] | Sequence[Sequence[int]] | None, x: Array) -> Pairs:
-    """How many elements from each end go into a statistic: all for None."""
+    """Return the number of elements at each end that a statistic uses; all for None."""
     if given is None:
         return tuple([(n, n) for n in x.shape])
     pairs = np.broadcast_to(np.asarray(given), (x.ndim, 2)).tolist()
@@ -136,7 +136,7 @@ def _lengths(given: int | Sequence[int] | Sequence[Sequence[int]] | None, x: Arr
 
 
 def _per_side(name: str, values: object, x: Array) -> Array:
-    """Values for both ends of each axis of x, in an array of shape (ndim, 2), in its dtype."""
+    """Return values for both ends of each axis of x, as an array of shape (ndim, 2) in the dtype of x."""
     array, ndim = asarray(cast("Nested", values), x.dtype), x.ndim
     if array.shape not in ((), (1,), (2,), (ndim, 1), (1, 2), (ndim, 2), (1, 1)):
         raise ShapeError(f"pad: {name} of shape {array.shape} are not one pair, or one for each of {ndim} axes")
@@ -146,13 +146,13 @@ def _per_side(name: str, values: object, x: Array) -> Array:
 # ------------------------------------------------------------------------------------------------------------ modes
 
 
-def _constant(x: Array, widths: Pairs, values: object) -> Array:
+def _pad_constant(x: Array, widths: Pairs, values: object) -> Array:
     if isinstance(values, bool | int | float | complex) or (isinstance(values, Array | np.ndarray) and not values.ndim):
         return apply_op("pad", shapes.pad, (x, values), widths)
-    return jit_composite(_constants, x, _per_side("constant_values", values, x), widths)
+    return jit_composite(_pad_constants, x, _per_side("constant_values", values, x), widths)
 
 
-def _constants(x: Array, values: Array, widths: Pairs) -> Array:
+def _pad_constants(x: Array, values: Array, widths: Pairs) -> Array:
     none = [(0, 0)] * x.ndim
     for axis, (before, after) in enumerate(widths):
         for side, width in enumerate(((before, 0), (0, after))):
@@ -162,64 +162,68 @@ def _constants(x: Array, values: Array, widths: Pairs) -> Array:
     return x
 
 
-def _window(x: Array, axis: int, start: int, stop: int) -> Array:
+def _slice_axis(x: Array, axis: int, start: int, stop: int) -> Array:
     return x[(*[slice(None)] * axis, slice(start, stop))]
 
 
-def _repeated(x: Array, axis: int, n: int) -> Array:
-    """An array of size 1 along an axis, n times."""
+def _repeat_axis(x: Array, axis: int, n: int) -> Array:
+    """Repeat an array of size 1 along an axis n times."""
     return broadcast_to(x, (*x.shape[:axis], n, *x.shape[axis + 1 :]))
 
 
-def _edges(x: Array, widths: Pairs) -> Array:
+def _pad_edges(x: Array, widths: Pairs) -> Array:
     for axis, (before, after) in enumerate(widths):
         n = x.shape[axis]
-        first, last = _window(x, axis, 0, 1), _window(x, axis, n - 1, n)
-        x = _joined([_repeated(first, axis, before), x, _repeated(last, axis, after)], axis)
+        first, last = _slice_axis(x, axis, 0, 1), _slice_axis(x, axis, n - 1, n)
+        x = _concat_nonempty([_repeat_axis(first, axis, before), x, _repeat_axis(last, axis, after)], axis)
     return x
 
 
-def _joined(parts: list[Array], axis: int) -> Array:
+def _concat_nonempty(parts: list[Array], axis: int) -> Array:
     kept = [p for p in parts if p.shape[axis]]
     return concat(kept, axis) if kept else parts[0]
 
 
-def _ramps(x: Array, ends: Array, widths: Pairs) -> Array:
+def _pad_linear_ramp(x: Array, ends: Array, widths: Pairs) -> Array:
     for axis, (before, after) in enumerate(widths):
         n = x.shape[axis]
-        first, last = _window(x, axis, 0, 1).squeeze(axis), _window(x, axis, n - 1, n).squeeze(axis)
+        first, last = _slice_axis(x, axis, 0, 1).squeeze(axis), _slice_axis(x, axis, n - 1, n).squeeze(axis)
         up = linspace(ends[axis, 0], first, before, endpoint=False, dtype=x.dtype, axis=axis)
         down = linspace(ends[axis, 1], last, after, endpoint=False, dtype=x.dtype, axis=axis)
-        x = _joined([up, x, flip(down, axis)], axis)
+        x = _concat_nonempty([up, x, flip(down, axis)], axis)
     return x
 
 
-def _statistics(x: Array, widths: Pairs, mode: str, lengths: Pairs) -> Array:
-    found: dict[str, Callable[..., Array]] = {"maximum": amax, "minimum": amin, "mean": mean, "median": median}
-    of = found[mode]
+def _pad_statistic(x: Array, widths: Pairs, mode: str, lengths: Pairs) -> Array:
+    statistics: dict[str, Callable[..., Array]] = {"maximum": amax, "minimum": amin, "mean": mean, "median": median}
+    of = statistics[mode]
     for axis, ((before, after), (few, many)) in enumerate(zip(widths, lengths, strict=True)):
         n = x.shape[axis]
-        ends = [of(w, axis, keepdims=True) for w in (_window(x, axis, 0, few), _window(x, axis, n - many, n))]
+        ends = [of(w, axis, keepdims=True) for w in (_slice_axis(x, axis, 0, few), _slice_axis(x, axis, n - many, n))]
         if x.dtype in dtypes.INTEGER and mode in ("mean", "median"):
             ends = [round(e) for e in ends]
         first, last = [e.astype(x.dtype) for e in ends]
-        x = _joined([_repeated(first, axis, before), x, _repeated(last, axis, after)], axis)
+        x = _concat_nonempty([_repeat_axis(first, axis, before), x, _repeat_axis(last, axis, after)], axis)
     return x
 
 
-def _mirrored(x: Array, widths: Pairs, mode: str, odd: bool) -> Array:
+def _pad_mirrored(x: Array, widths: Pairs, mode: str, odd: bool) -> Array:
     for axis, (before, after) in enumerate(widths):
         n = x.shape[axis]
         if mode == "reflect" and n == 1:  # a single element is its own mirror image
-            x = _edges(x, tuple([(before, after) if a == axis else (0, 0) for a in range(x.ndim)]))
+            x = _pad_edges(x, tuple([(before, after) if a == axis else (0, 0) for a in range(x.ndim)]))
             continue
-        left, right = _blocks(x, axis, mode, odd, -before, 0), _blocks(x, axis, mode, odd, n, n + after)
-        x = _joined([*left, x, *right], axis)
+        left, right = (
+            _mirrored_blocks(x, axis, mode, odd, -before, 0),
+            _mirrored_blocks(x, axis, mode, odd, n, n + after),
+        )
+        x = _concat_nonempty([*left, x, *right], axis)
     return x
 
 
-def _blocks(x: Array, axis: int, mode: str, odd: bool, start: int, stop: int) -> list[Array]:
-    """The places from `start` to `stop` of x repeated for ever: block k in order, for odd k mirrored unless wrapped."""
+def _mirrored_blocks(x: Array, axis: int, mode: str, odd: bool, start: int, stop: int) -> list[Array]:
+    """Return the slice from `start` to `stop` of the infinite repetition of x, as a list of blocks. Block k is mirrored
+    for odd k, except for "wrap"."""
     n = x.shape[axis]
     period = n - 1 if mode == "reflect" else n
     out = []
@@ -227,18 +231,18 @@ def _blocks(x: Array, axis: int, mode: str, odd: bool, start: int, stop: int) ->
         k, first = divmod(start, period)
         last = min(period, first + stop - start)
         if mode == "wrap" or k % 2 == 0:
-            part = _window(x, axis, first, last)
+            part = _slice_axis(x, axis, first, last)
         else:
-            part = flip(_window(x, axis, n - last, n - first), axis)
+            part = flip(_slice_axis(x, axis, n - last, n - first), axis)
         if odd and mode != "wrap":
-            part = _turned(x, part, axis, k)
+            part = _odd_reflection(x, part, axis, k)
         out.append(part)
         start += last - first
     return out
 
 
-def _turned(x: Array, part: Array, axis: int, k: int) -> Array:
-    """Block k of a mirrored array that is turned around its ends: their distance further with each block."""
+def _odd_reflection(x: Array, part: Array, axis: int, k: int) -> Array:
+    """Return block k of the odd reflection: each block continues at the distance between the two ends."""
     n = x.shape[axis]
-    low, high = _window(x, axis, 0, 1), _window(x, axis, n - 1, n)
+    low, high = _slice_axis(x, axis, 0, 1), _slice_axis(x, axis, n - 1, n)
     return part + k * (high - low) if k % 2 == 0 else subtract(low + high, part) + k * (high - low)

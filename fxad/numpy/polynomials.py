@@ -1,11 +1,11 @@
-"""Polynomials as vectors of coefficients, the highest power first."""
+"""Polynomials as vectors of coefficients, from the highest power to the lowest."""
 
 from __future__ import annotations
 
 from fxad import dtypes
 from fxad.errors import ParameterError, ShapeError
 from fxad.lax import scan
-from fxad.numpy.apply import as_array
+from fxad.numpy.apply import as_array, to_inexact
 from fxad.numpy.composites import jit_composite, promote_arguments
 from fxad.numpy.creation import eye, full
 from fxad.numpy.linalg import eigvals, inv, lstsq
@@ -19,20 +19,17 @@ from fxad.operations import promotion
 from fxad.tracing.array import Array, ArrayLike
 
 
-def _vector(name: str, p: ArrayLike, k: int = 0) -> Array:
+def _coefficient_vector(name: str, p: ArrayLike, k: int = 0) -> Array:
     array = as_array(name, p, k)
     if array.ndim > 1:
         raise ShapeError(f"{name}: argument {k} must be a vector of coefficients, got {array.aval}")
     return array.reshape(-1)
 
 
-def _floating(x: Array) -> Array:
-    return x.astype(promotion.to_inexact_dtype(x.dtype))
-
-
 def polyval(p: ArrayLike, x: ArrayLike, *, unroll: int = 16) -> Array:
-    """The polynomial at x, by Horner's rule: a loop over the coefficients, `unroll` of them a turn."""
-    return jit_composite(_horner, *promote_arguments("polyval", _vector("polyval", p), x), unroll)
+    """Evaluate a polynomial at x by Horner's rule, in a loop over the coefficients with `unroll` of them in each
+    iteration."""
+    return jit_composite(_horner, *promote_arguments("polyval", _coefficient_vector("polyval", p), x), unroll)
 
 
 def _horner(p: Array, x: Array, unroll: int) -> Array:
@@ -52,42 +49,46 @@ def _horner(p: Array, x: Array, unroll: int) -> Array:
 
 
 def polyadd(a1: ArrayLike, a2: ArrayLike) -> Array:
-    """The sum of two polynomials."""
-    return jit_composite(_sum, _vector("polyadd", a1), _vector("polyadd", a2, 1), False)
+    """Return the sum of two polynomials."""
+    return jit_composite(
+        _add_polynomials, _coefficient_vector("polyadd", a1), _coefficient_vector("polyadd", a2, 1), False
+    )
 
 
 def polysub(a1: ArrayLike, a2: ArrayLike) -> Array:
-    """The difference of two polynomials."""
-    return jit_composite(_sum, _vector("polysub", a1), _vector("polysub", a2, 1), True)
+    """Return the difference of two polynomials."""
+    return jit_composite(
+        _add_polynomials, _coefficient_vector("polysub", a1), _coefficient_vector("polysub", a2, 1), True
+    )
 
 
-def _sum(a: Array, b: Array, less: bool) -> Array:
+def _add_polynomials(a: Array, b: Array, less: bool) -> Array:
     n = max(a.size, b.size)
     a, b = [concat([full((n - p.size,), 0, p.dtype), p]) if p.size < n else p for p in (a, b)]
     return a - b if less else a + b
 
 
 def polymul(a1: ArrayLike, a2: ArrayLike) -> Array:
-    """The product of two polynomials: the convolution of their coefficients.
+    """Return the product of two polynomials: the convolution of their coefficients.
 
-    Rule: as long as the coefficients given say; NumPy drops leading zeros first, which depends on values.
+    Rule:   leading zeros are kept. NumPy drops them, so its size depends on values.
     """
-    return convolve(_vector("polymul", a1), _vector("polymul", a2, 1))
+    return convolve(_coefficient_vector("polymul", a1), _coefficient_vector("polymul", a2, 1))
 
 
 def polydiv(u: ArrayLike, v: ArrayLike) -> tuple[Array, Array]:
-    """The quotient of two polynomials and what is left.
+    """Return the quotient and the remainder of two polynomials.
 
-    Rule: what is left has the degree that v allows; NumPy drops its leading zeros, which depends on values.
+    Rule:   leading zeros of the remainder are kept. NumPy drops them, so its size depends on values.
     """
-    a, b = _vector("polydiv", u), _vector("polydiv", v, 1)
+    a, b = _coefficient_vector("polydiv", u), _coefficient_vector("polydiv", v, 1)
     n = max(a.size - b.size + 1, 0)
-    both = jit_composite(_divided, a, b)
+    both = jit_composite(_divide, a, b)
     return (both[:n], both[n:]) if n else (full((1,), 0, both.dtype), both)
 
 
-def _divided(u: Array, v: Array) -> Array:
-    """The quotient and what is left, one behind the other."""
+def _divide(u: Array, v: Array) -> Array:
+    """Return the quotient and the remainder in one vector."""
     dtype = promotion.to_inexact_dtype(result_type(u, v))
     u, v = u.astype(dtype), v.astype(dtype)
     for k in range(u.size - v.size + 1):
@@ -98,14 +99,14 @@ def _divided(u: Array, v: Array) -> Array:
 
 
 def polyder(p: ArrayLike, m: int = 1) -> Array:
-    """The m-th derivative of a polynomial."""
-    array = _vector("polyder", p)
+    """Return the m-th derivative of a polynomial."""
+    array = _coefficient_vector("polyder", p)
     if m < 0:
         raise ParameterError(f"polyder: order {m} is below 0", remedy="use polyint")
-    return jit_composite(_derived, array, m)
+    return jit_composite(_derivative, array, m)
 
 
-def _derived(p: Array, m: int) -> Array:
+def _derivative(p: Array, m: int) -> Array:
     for _ in range(m):
         powers = [p.size - 1 - k for k in range(p.size - 1)]
         p = concat([p[k : k + 1] * power for k, power in enumerate(powers)]) if powers else p[:0]
@@ -113,8 +114,9 @@ def _derived(p: Array, m: int) -> Array:
 
 
 def polyint(p: ArrayLike, m: int = 1, k: ArrayLike | None = None) -> Array:
-    """The m-th antiderivative of a polynomial, with the constants k: one for each integration, or one for all; 0."""
-    array = _floating(_vector("polyint", p))
+    """Return the m-th antiderivative of a polynomial, with integration constants k: one for all, or one for each; 0 by
+    default."""
+    array = to_inexact(_coefficient_vector("polyint", p))
     if m < 0:
         raise ParameterError(f"polyint: order {m} is below 0", remedy="use polyder")
     constants = (
@@ -124,10 +126,10 @@ def polyint(p: ArrayLike, m: int = 1, k: ArrayLike | None = None) -> Array:
     )
     if constants.size not in (1, m):
         raise ShapeError(f"polyint: {constants.size} constants for {m} integrations")
-    return jit_composite(_integrated, array, constants, m)
+    return jit_composite(_integral, array, constants, m)
 
 
-def _integrated(p: Array, constants: Array, m: int) -> Array:
+def _integral(p: Array, constants: Array, m: int) -> Array:
     dtype = result_type(p, promotion.to_inexact_dtype(constants.dtype))
     p, constants = p.astype(dtype), constants.astype(dtype)
     for j in range(m):
@@ -138,16 +140,16 @@ def _integrated(p: Array, constants: Array, m: int) -> Array:
 
 
 def poly(seq_of_zeros: ArrayLike) -> Array:
-    """The polynomial with leading coefficient 1 and these roots; of a matrix, its eigenvalues, and then complex."""
+    """Return the monic polynomial with the given roots; for a matrix, with its eigenvalues (complex)."""
     array = as_array("poly", seq_of_zeros)
     if array.ndim == 2 and array.shape[0] == array.shape[1] and array.size:
         array = eigvals(array)
     if array.ndim > 1:
         raise ShapeError(f"poly: takes a vector of roots or a square matrix, got {array.aval}")
-    return jit_composite(_product, _floating(array.reshape(-1)))
+    return jit_composite(_polynomial_of_roots, to_inexact(array.reshape(-1)))
 
 
-def _product(roots: Array) -> Array:
+def _polynomial_of_roots(roots: Array) -> Array:
     out = full((1,), 1, roots.dtype)
     for k in range(roots.size):
         zero = full((1,), 0, roots.dtype)
@@ -156,19 +158,19 @@ def _product(roots: Array) -> Array:
 
 
 def roots(p: ArrayLike, *, strip_zeros: bool = True) -> Array:
-    """The roots of a polynomial, complex: the eigenvalues of its companion matrix.
+    """Return the roots of a polynomial, complex: the eigenvalues of its companion matrix.
 
-    Rule: leading zeros are dropped and trailing ones are roots, so their number depends on values. With `strip_zeros`
-          False the first coefficient must not be zero, and the function can be traced.
+    Rule:   leading zeros are dropped and trailing zeros are roots 0, so the number of roots depends on values. With
+            `strip_zeros=False` the first coefficient must not be zero, and the function can be traced.
     """
-    array = _floating(_vector("roots", p))
+    array = to_inexact(_coefficient_vector("roots", p))
     if not strip_zeros:
         return jit_composite(_companion_roots, array)
     values = concrete_value("roots", p, "use roots(p, strip_zeros=False) where the first coefficient is not 0")
     there = values.reshape(-1).nonzero()[0]
     first, last = (int(there[0]), int(there[-1])) if there.size else (0, -1)
-    found = jit_composite(_companion_roots, array[first : last + 1])
-    return concat([found, full((values.size - 1 - last if there.size else 0,), 0, found.dtype)])
+    nonzero_roots = jit_composite(_companion_roots, array[first : last + 1])
+    return concat([nonzero_roots, full((values.size - 1 - last if there.size else 0,), 0, nonzero_roots.dtype)])
 
 
 def _companion_roots(p: Array) -> Array:
@@ -181,17 +183,17 @@ def _companion_roots(p: Array) -> Array:
 
 
 def vander(x: ArrayLike, N: int | None = None, increasing: bool = False) -> Array:
-    """The powers of a vector's elements in rows, from the highest down; from 0 up if `increasing`."""
+    """Return the Vandermonde matrix: the powers of each element in a row, descending, or ascending if `increasing`."""
     array = as_array("vander", x)
     if array.ndim != 1:
         raise ShapeError(f"vander: takes a vector, got {array.aval}")
     n = array.size if N is None else N
     if n < 0:
         raise ParameterError(f"vander: {n} columns")
-    return jit_composite(_powers, array, n, bool(increasing))
+    return jit_composite(_vandermonde, array, n, bool(increasing))
 
 
-def _powers(x: Array, n: int, increasing: bool) -> Array:
+def _vandermonde(x: Array, n: int, increasing: bool) -> Array:
     x = x.astype(dtypes.int32) if x.dtype is dtypes.bool_ else x
     columns = [full((x.size, 1), 1, x.dtype)]
     for _ in range(n - 1):
@@ -209,50 +211,50 @@ def polyfit(
     *,
     cov: bool | str = False,
 ) -> Array | tuple[Array, Array]:
-    """The polynomial of a degree nearest to the points (x, y): least squares, each distance times its weight in `w`.
+    """Return the least-squares polynomial of a degree for points (x, y), each weighted by `w`.
 
-    Type: y may have a second axis, whose places are fitted each on its own.
-    Rule: singular values below `rcond` times the greatest count as 0; None is the precision times the number of points.
-          With `cov`, also the covariance of the coefficients; "unscaled": for weights that are 1 / sigma.
+    Type:   y is a vector, or a matrix whose columns are fitted separately.
+    Rule:   singular values below `rcond` times the greatest count as 0; None is the precision times the number of
+            points. `cov` also returns the covariance of the coefficients; "unscaled" for weights 1 / sigma.
     """
-    a, b = _floating(as_array("polyfit", x)), _floating(as_array("polyfit", y, 1))
+    a, b = to_inexact(as_array("polyfit", x)), to_inexact(as_array("polyfit", y, 1))
     if deg < 0:
         raise ParameterError(f"polyfit: degree {deg} is below 0")
     if a.ndim != 1 or b.ndim not in (1, 2) or a.size != b.shape[0] or not a.size:
         raise ShapeError(f"polyfit: takes vectors of one size, at least 1, got {a.aval} and {b.aval}")
-    weights = None if w is None else _floating(as_array("polyfit", w, 4))
+    weights = None if w is None else to_inexact(as_array("polyfit", w, 4))
     if weights is not None and weights.shape != a.shape:
         raise ShapeError(f"polyfit: weights {weights.aval} for {a.size} points")
     if cov is True and a.size <= deg + 1:
         raise ParameterError(f"polyfit: {a.size} points leave nothing to find the covariance of {deg + 1} from")
-    fitted = jit_composite(_fitted, a, b, weights, deg, rcond)
-    return (fitted, jit_composite(_uncertainty, a, b, weights, fitted, deg, cov != "unscaled")) if cov else fitted
+    fitted = jit_composite(_least_squares, a, b, weights, deg, rcond)
+    return (fitted, jit_composite(_covariance, a, b, weights, fitted, deg, cov != "unscaled")) if cov else fitted
 
 
-def _scaled(x: Array, w: Array | None, deg: int) -> tuple[Array, Array]:
-    """Powers of x with columns of length 1, and the lengths they had."""
-    powers = _powers(x, deg + 1, False)
+def _scaled_vandermonde(x: Array, w: Array | None, deg: int) -> tuple[Array, Array]:
+    """Return the Vandermonde matrix with columns of length 1, and their original lengths."""
+    powers = _vandermonde(x, deg + 1, False)
     powers = powers if w is None else powers * w[:, None]
     length = sqrt(real(powers * powers.conj()).sum(0))
     return powers / length, length
 
 
-def _fitted(x: Array, y: Array, w: Array | None, deg: int, rcond: float | None) -> Array:
+def _least_squares(x: Array, y: Array, w: Array | None, deg: int, rcond: float | None) -> Array:
     dtype = result_type(x, y)
     x, y = x.astype(dtype), y.astype(dtype)
-    powers, length = _scaled(x, w, deg)
+    powers, length = _scaled_vandermonde(x, w, deg)
     b = y if w is None else y * (w if y.ndim == 1 else w[:, None])
     least = x.size * finfo(dtype).eps if rcond is None else rcond
-    found = lstsq(powers, b, least)[0]
-    return found / (length if y.ndim == 1 else length[:, None])
+    solution = lstsq(powers, b, least)[0]
+    return solution / (length if y.ndim == 1 else length[:, None])
 
 
-def _uncertainty(x: Array, y: Array, w: Array | None, fitted: Array, deg: int, scaled: bool) -> Array:
-    powers, length = _scaled(x.astype(fitted.dtype), w, deg)
+def _covariance(x: Array, y: Array, w: Array | None, fitted: Array, deg: int, scaled: bool) -> Array:
+    powers, length = _scaled_vandermonde(x.astype(fitted.dtype), w, deg)
     inverse = inv(matmul(powers.T, powers)) / (length[:, None] * length[None, :])
     if not scaled:
         return inverse if y.ndim == 1 else inverse[..., None]
-    off = matmul(_powers(x.astype(fitted.dtype), deg + 1, False), fitted) - y
+    off = matmul(_vandermonde(x.astype(fitted.dtype), deg + 1, False), fitted) - y
     off = off if w is None else off * (w if y.ndim == 1 else w[:, None])
     factor = (off * off).sum(0) / (x.size - deg - 1)
     return inverse * factor if y.ndim == 1 else inverse[..., None] * factor

@@ -1,4 +1,4 @@
-"""Products of arrays with sums over shared axes."""
+"""Products of arrays, summed over shared axes."""
 
 from __future__ import annotations
 
@@ -8,48 +8,45 @@ from itertools import chain
 
 import opt_einsum
 
-from fxad import dtypes
 from fxad.errors import ArgumentError, ParameterError, ShapeError
 from fxad.ir import Shape
 from fxad.numpy.apply import apply_op, as_array
 from fxad.operations import arithmetic, contractions
 from fxad.operations.axes import normalize_axis_tuple, to_tuple
 from fxad.operations.contractions import Label
+from fxad.operations.promotion import optional_dtype
 from fxad.tracing.array import Array, ArrayLike, aval_of
 
 
-def _dtype(dtype: object) -> dtypes.DType | None:
-    return None if dtype is None else dtypes.as_dtype(dtype)
-
-
 def matmul(x1: ArrayLike, x2: ArrayLike, /, *, preferred_element_type: object = None) -> Array:
-    """The matrix product over the last two axes; those before broadcast; a single axis is a row or a column."""
-    return apply_op("matmul", contractions.matmul, (x1, x2), _dtype(preferred_element_type))
+    """Return the matrix product over the last two axes; the other axes broadcast. A vector is a row (x1) or a column
+    (x2)."""
+    return apply_op("matmul", contractions.matmul, (x1, x2), optional_dtype(preferred_element_type))
 
 
 def dot(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """The product summed over the last axis of x1 and the last but one of x2; a scalar multiplies."""
+    """Return the product summed over the last axis of x1 and the second-to-last of x2; a scalar multiplies."""
     return apply_op("dot", contractions.dot, (x1, x2))
 
 
 def vecdot(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1) -> Array:
-    """The sum of products along one axis, x1 conjugated; the other axes broadcast."""
+    """Return the sum of products along one axis, with x1 conjugated; the other axes broadcast."""
     return apply_op("vecdot", contractions.vecdot, (x1, x2), axis)
 
 
 def vdot(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """The sum of all products, x1 conjugated."""
+    """Return the sum of the products of all elements, with x1 conjugated."""
     return vecdot(as_array("vdot", x1).ravel(), as_array("vdot", x2, 1).ravel())
 
 
 def inner(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """The product summed over the last axes; a scalar multiplies."""
+    """Return the product summed over the last axes; a scalar multiplies."""
     a, b = as_array("inner", x1), as_array("inner", x2, 1)
     return tensordot(a, b, ((-1,), (-1,))) if a.ndim and b.ndim else a * b
 
 
 def outer(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """All products of an element of x1 and one of x2."""
+    """Return the products of all pairs of an element of x1 and an element of x2."""
     a, b = as_array("outer", x1), as_array("outer", x2, 1)
     return apply_op("outer", arithmetic.multiply, (a.reshape(-1, 1), b.reshape(1, -1)))
 
@@ -62,7 +59,7 @@ def tensordot(
     *,
     preferred_element_type: object = None,
 ) -> Array:
-    """The product summed over pairs of axes, or over the last so many of x1 and the first of x2."""
+    """Return the product summed over pairs of axes, or over the last `axes` axes of x1 and the first of x2."""
     n, m = [aval_of(a, f"tensordot: argument {k}").ndim for k, a in enumerate((x1, x2))]
     if isinstance(axes, int):
         if not 0 <= axes <= min(n, m):
@@ -74,18 +71,18 @@ def tensordot(
     left, right = normalize_axis_tuple("tensordot", pair[0], n), normalize_axis_tuple("tensordot", pair[1], m)
     if len(left) != len(right):
         raise ShapeError(f"tensordot: {len(left)} axes of x1 against {len(right)} of x2")
-    return apply_op("tensordot", contractions.tensordot, (x1, x2), left, right, _dtype(preferred_element_type))
+    return apply_op("tensordot", contractions.tensordot, (x1, x2), left, right, optional_dtype(preferred_element_type))
 
 
 # ----------------------------------------------------------------------------------------------------------- einsum
 
 
 def einsum(subscripts: str, *operands: ArrayLike, preferred_element_type: object = None) -> Array:
-    """The sum of products over labelled axes, as in `einsum("...ij,jk->...ik", a, b)`.
+    """Return the sum of products over labelled axes, as in `einsum("...ij,jk->...ik", a, b)`.
 
-    Rule:   a label twice in one operand is its diagonal; labels the result lacks are summed over; without `->` the
-            result has the labels that occur once, in alphabetical order; sizes of 1 broadcast.
-    Cost:   three operands and more are contracted in the order `opt_einsum` finds cheapest.
+    Rule:   a repeated label in one operand takes the diagonal. Labels that the result lacks are summed over. Without
+            `->` the result has the labels that occur once, in alphabetical order. Axes of size 1 broadcast.
+    Cost:   three or more operands are contracted in the order that `opt_einsum` finds cheapest.
     Raises: ParameterError for subscripts that do not parse; ShapeError for sizes that differ.
     """
     if not isinstance(subscripts, str):
@@ -94,13 +91,16 @@ def einsum(subscripts: str, *operands: ArrayLike, preferred_element_type: object
             remedy="write them as one string: einsum('ij,jk->ik', a, b)",
         )
     shapes = [aval_of(x, f"einsum: argument {k + 1}").shape for k, x in enumerate(operands)]
-    labels, out = _parse(subscripts, shapes)
+    labels, out = _parse_subscripts(subscripts, shapes)
     path = _path(labels, out, shapes)
-    return apply_op("einsum", contractions.einsum, operands, labels, out, path, _dtype(preferred_element_type))
+    return apply_op("einsum", contractions.einsum, operands, labels, out, path, optional_dtype(preferred_element_type))
 
 
-def _parse(subscripts: str, shapes: Sequence[Shape]) -> tuple[tuple[tuple[Label, ...], ...], tuple[Label, ...]]:
-    """The labels of the operands' axes and of the result's; those of an ellipsis count down from -1 at its end."""
+def _parse_subscripts(
+    subscripts: str, shapes: Sequence[Shape]
+) -> tuple[tuple[tuple[Label, ...], ...], tuple[Label, ...]]:
+    """Return the labels of the axes of the operands and of the result. The axes of an ellipsis have negative labels: -1
+    is its last axis."""
     left, arrow, right = subscripts.replace(" ", "").partition("->")
     terms = left.split(",")
     if len(terms) != len(shapes):
@@ -109,10 +109,10 @@ def _parse(subscripts: str, shapes: Sequence[Shape]) -> tuple[tuple[tuple[Label,
     for k, (t, s, h) in enumerate(zip(terms, shapes, hidden, strict=True)):
         if h < 0 or ("..." not in t and len(t) != len(s)):
             raise ShapeError(f"einsum: {t!r} does not fit operand {k} of shape {s}")
-    labels = [_labels(subscripts, t, h) for t, h in zip(terms, hidden, strict=True)]
+    labels = [_split_labels(subscripts, t, h) for t, h in zip(terms, hidden, strict=True)]
     broad = max(hidden, default=0)
     if arrow:
-        out = _labels(subscripts, right, broad)
+        out = _split_labels(subscripts, right, broad)
     else:
         once = sorted([c for c, n in Counter(left.replace("...", "").replace(",", "")).items() if n == 1])
         out = (*range(-broad, 0), *once)
@@ -124,7 +124,7 @@ def _parse(subscripts: str, shapes: Sequence[Shape]) -> tuple[tuple[tuple[Label,
     return tuple(labels), out
 
 
-def _labels(subscripts: str, term: str, hidden: int) -> tuple[Label, ...]:
+def _split_labels(subscripts: str, term: str, hidden: int) -> tuple[Label, ...]:
     before, dots, after = term.partition("...")
     if not all([c.isalpha() for c in before + after]):
         raise ParameterError(

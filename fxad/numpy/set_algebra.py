@@ -1,7 +1,7 @@
-"""Vectors as sets: the results are in increasing order, each element once.
+"""Set operations on vectors. Results are ascending and without repetition.
 
-Their sizes depend on values. So in a traced function each takes a `size`: the first elements, or all of them and then
-`fill_value` (None: the first one again, 0 where there is none).
+Their sizes depend on values. In a traced function each function takes a `size`: further elements are dropped, and
+missing ones are `fill_value` (None: the first element, or 0 if there is none).
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _SIZED: Final = "say size=: the result then has so many elements"
 
 
 def union1d(x1: ArrayLike, x2: ArrayLike, *, size: int | None = None, fill_value: ArrayLike | None = None) -> Array:
-    """The elements of x1 or x2, or both."""
+    """Return the elements that are in x1 or in x2."""
     if size is None:
-        return place_like_operands("union1d", (x1, x2), asarray(np.union1d(*_known("union1d", x1, x2))))
-    a, b = _pair("union1d", x1, x2)
-    return _sized(concat([a, b]), None, None, "all", size, fill_value)[0]
+        return place_like_operands("union1d", (x1, x2), asarray(np.union1d(*_concrete_pair("union1d", x1, x2))))
+    a, b = _flatten_pair("union1d", x1, x2)
+    return _padded_set(concat([a, b]), None, None, "all", size, fill_value)[0]
 
 
 def setdiff1d(
@@ -44,12 +44,12 @@ def setdiff1d(
     size: int | None = None,
     fill_value: ArrayLike | None = None,
 ) -> Array:
-    """The elements of x1 that are not in x2; in the order they have for `assume_unique`."""
+    """Return the elements of x1 that are not in x2; in their original order with `assume_unique`."""
     if size is None:
-        values = _known("setdiff1d", x1, x2)
+        values = _concrete_pair("setdiff1d", x1, x2)
         return place_like_operands("setdiff1d", (x1, x2), asarray(np.setdiff1d(*values, assume_unique=assume_unique)))
-    a, b = _pair("setdiff1d", x1, x2)
-    return _sized(a, None, b, "outside", size, fill_value)[0].astype(as_array("setdiff1d", x1).dtype)
+    a, b = _flatten_pair("setdiff1d", x1, x2)
+    return _padded_set(a, None, b, "outside", size, fill_value)[0].astype(as_array("setdiff1d", x1).dtype)
 
 
 def setxor1d(
@@ -60,12 +60,12 @@ def setxor1d(
     size: int | None = None,
     fill_value: ArrayLike | None = None,
 ) -> Array:
-    """The elements that are in exactly one of x1 and x2."""
+    """Return the elements that are in exactly one of x1 and x2."""
     if size is None:
-        values = _known("setxor1d", x1, x2)
+        values = _concrete_pair("setxor1d", x1, x2)
         return place_like_operands("setxor1d", (x1, x2), asarray(np.setxor1d(*values, assume_unique=assume_unique)))
-    a, b = _pair("setxor1d", x1, x2)
-    return _sized(concat([a, b]), a, b, "one", size, fill_value)[0]
+    a, b = _flatten_pair("setxor1d", x1, x2)
+    return _padded_set(concat([a, b]), a, b, "one", size, fill_value)[0]
 
 
 def intersect1d(
@@ -77,46 +77,46 @@ def intersect1d(
     size: int | None = None,
     fill_value: ArrayLike | None = None,
 ) -> Array | tuple[Array, Array, Array]:
-    """The elements that are in x1 and in x2; with `return_indices` also where each is first in both.
+    """Return the elements that are in x1 and in x2; with `return_indices` also their first indices in both.
 
-    Rule: behind the last element that there is, indices are the sizes of x1 and x2.
+    Rule:   the indices of missing elements are the sizes of x1 and x2.
     """
     if size is None:
-        values = _known("intersect1d", x1, x2)
+        values = _concrete_pair("intersect1d", x1, x2)
         both, *at = np.intersect1d(*values, assume_unique=assume_unique, return_indices=True)
         outs = place_like_operands(
             "intersect1d", (x1, x2), (asarray(both), index_dtype_array(at[0]), index_dtype_array(at[1]))
         )
         return outs if return_indices else outs[0]
-    a, b = _pair("intersect1d", x1, x2)
-    found, there, first = _sized(a, None, b, "inside", size, fill_value)
-    return (found, first, jit_composite(_place, b, found, there)) if return_indices else found
+    a, b = _flatten_pair("intersect1d", x1, x2)
+    common, there, first = _padded_set(a, None, b, "inside", size, fill_value)
+    return (common, first, jit_composite(_first_index, b, common, there)) if return_indices else common
 
 
-def _pair(name: str, x1: ArrayLike, x2: ArrayLike) -> tuple[Array, Array]:
+def _flatten_pair(name: str, x1: ArrayLike, x2: ArrayLike) -> tuple[Array, Array]:
     a, b = as_array(name, x1).reshape(-1), as_array(name, x2, 1).reshape(-1)
     dtype = result_type(a, b)
     return a.astype(dtype), b.astype(dtype)
 
 
-def _known(name: str, x1: ArrayLike, x2: ArrayLike) -> tuple[NDArray, NDArray]:
+def _concrete_pair(name: str, x1: ArrayLike, x2: ArrayLike) -> tuple[NDArray, NDArray]:
     return concrete_value(name, x1, _SIZED).reshape(-1), concrete_value(name, x2, _SIZED, 1).reshape(-1)
 
 
-def _sized(
+def _padded_set(
     x: Array, one: Array | None, other: Array | None, which: str, size: int, fill_value: ArrayLike | None
 ) -> tuple[Array, Array, Array]:
     fill = None if fill_value is None else asarray(fill_value, x.dtype)
     if not x.size:
         return full((size,), 0 if fill is None else fill, x.dtype), full((size,), False), full((size,), 0)
-    found, there, first = jit_composite_all(_kept, x, one, other, which, size, fill)
-    return found, there, first
+    distinct, there, first = jit_composite_all(_select_distinct, x, one, other, which, size, fill)
+    return distinct, there, first
 
 
-def _kept(
+def _select_distinct(
     x: Array, one: Array | None, other: Array | None, which: str, size: int, fill: Array | None
 ) -> tuple[Array, Array, Array]:
-    """The distinct elements of x that are kept, which of them there are, and where in x they are."""
+    """Return the distinct elements of x that are selected, a mask of those that exist, and their indices in x."""
     order = argsort(x)
     ordered = x[order]
     new = ordered[1:] != ordered[:-1]
@@ -134,8 +134,8 @@ def _kept(
     return where(there, ordered[at], fill), there, where(there, order[at], x.size)
 
 
-def _place(x: Array, wanted: Array, there: Array) -> Array:
-    """Where in x each of the wanted elements is first."""
+def _first_index(x: Array, wanted: Array, there: Array) -> Array:
+    """Return the first index in x of each of the wanted elements."""
     if not x.size:
         return full(wanted.shape, 0)
     order = argsort(x)

@@ -1,4 +1,4 @@
-"""Sets of elements: the distinct ones, and which are among others."""
+"""Distinct elements, and membership."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SIZED: Final = "use unique(x, size=...), whose result has a size that you state
 
 
 class UniqueAll(NamedTuple):
-    """What `unique_all` gives."""
+    """The results of `unique_all`."""
 
     values: Array
     indices: Array
@@ -32,30 +32,32 @@ class UniqueAll(NamedTuple):
 
 
 class UniqueCounts(NamedTuple):
-    """What `unique_counts` gives."""
+    """The results of `unique_counts`."""
 
     values: Array
     counts: Array
 
 
 class UniqueInverse(NamedTuple):
-    """What `unique_inverse` gives."""
+    """The results of `unique_inverse`."""
 
     values: Array
     inverse_indices: Array
 
 
 def _unique(value: NDArray, equal_nan: bool) -> tuple[NDArray, NDArray, NDArray, NDArray]:
-    """`np.unique` with all that it gives; of small floats in float32: NumPy does not sort the nans of all of them."""
+    """`np.unique` with all its results. Small floats are computed in float32: NumPy does not sort the nans of all of
+    them."""
     wide = value.astype(dtypes.accumulated(value.dtype), copy=False)
     distinct, first, inverse, counts = np.unique(wide, True, True, True, equal_nan=equal_nan)
     return distinct.astype(value.dtype, copy=False), first, inverse, counts
 
 
 def unique_all(x: ArrayLike, /) -> UniqueAll:
-    """The distinct elements in increasing order, where each is first, which one each element is, how many there are.
+    """Return the distinct elements in ascending order, their first indices, the index of each element of x among them,
+    and their counts.
 
-    Rule: nans are distinct from each other; -0.0 is 0.0.
+    Rule:   nans are distinct from each other; -0.0 equals 0.0.
     """
     value = concrete_value("unique_all", x, _SIZED)
     distinct, first, inverse, counts = _unique(value, False)
@@ -69,13 +71,14 @@ def unique_all(x: ArrayLike, /) -> UniqueAll:
 
 
 def unique_counts(x: ArrayLike, /) -> UniqueCounts:
-    """The distinct elements in increasing order, and how many there are of each; nans are distinct from each other."""
+    """Return the distinct elements in ascending order, and their counts; nans are distinct from each other."""
     distinct, _, _, counts = _unique(concrete_value("unique_counts", x, _SIZED), False)
     return place_like_operands("unique_counts", (x,), UniqueCounts(asarray(distinct), index_dtype_array(counts)))
 
 
 def unique_inverse(x: ArrayLike, /) -> UniqueInverse:
-    """The distinct elements in increasing order, and which one each element is; nans are distinct from each other."""
+    """Return the distinct elements in ascending order, and the index of each element of x among them; nans are distinct
+    from each other."""
     value = concrete_value("unique_inverse", x, _SIZED)
     distinct, _, inverse, _ = _unique(value, False)
     return place_like_operands(
@@ -84,7 +87,7 @@ def unique_inverse(x: ArrayLike, /) -> UniqueInverse:
 
 
 def unique_values(x: ArrayLike, /) -> Array:
-    """The distinct elements in increasing order; nans are distinct from each other."""
+    """Return the distinct elements in ascending order; nans are distinct from each other."""
     return place_like_operands(
         "unique_values", (x,), asarray(_unique(concrete_value("unique_values", x, _SIZED), False)[0])
     )
@@ -101,11 +104,11 @@ def unique(
     size: int | None = None,
     fill_value: ArrayLike | None = None,
 ) -> Array | tuple[Array, ...]:
-    """The distinct elements in increasing order; then, asked for, where each is first, which one each element is, and
-    how many there are of each.
+    """Return the distinct elements in ascending order; on request also their first indices, the index of each element
+    of x among them, and their counts.
 
-    Rule: with a `size`, so many: the first ones, or all of them and then `fill_value` (None: the least element again),
-          with count 0. Without, the size depends on the values, so not in a traced function.
+    Rule:   with `size` further elements are dropped, and missing ones are `fill_value` (None: the least element) with
+            count 0. Without it the size depends on the values, so the function cannot be traced.
     """
     if size is None:
         value = concrete_value("unique", x, _SIZED)
@@ -113,13 +116,15 @@ def unique(
         first, inverse, counts = [index_dtype_array(r) for r in rest]
         outs = place_like_operands("unique", (x,), (asarray(distinct), first, inverse.reshape(value.shape), counts))
     else:
-        outs = _sized(as_array("unique", x), size, fill_value, equal_nan)
+        outs = _pad_results(as_array("unique", x), size, fill_value, equal_nan)
     wanted = (True, return_index, return_inverse, return_counts)
     kept = tuple([out for out, want in zip(outs, wanted, strict=True) if want])
     return kept if len(kept) > 1 else kept[0]
 
 
-def _sized(x: Array, size: int, fill_value: ArrayLike | None, equal_nan: bool) -> tuple[Array, Array, Array, Array]:
+def _pad_results(
+    x: Array, size: int, fill_value: ArrayLike | None, equal_nan: bool
+) -> tuple[Array, Array, Array, Array]:
     flat, n = x.ravel(), x.size
     if not n:
         none = full((size,), 0)
@@ -143,15 +148,15 @@ _MANY: Final = 64
 
 
 def isin(x1: ArrayLike, x2: ArrayLike, /, *, invert: bool = False) -> Array:
-    """Whether each element of x1 is equal to one of x2; whether to none, if `invert`.
+    """Return True for each element of x1 that is in x2; False for these if `invert`.
 
-    Cost: the product of the sizes, or for a large x2 sorting it.
+    Cost:   the product of the sizes; for a large x2, a sort.
     """
     array, among = as_array("isin", x1), as_array("isin", x2, 1).ravel()
     if among.size <= _MANY or among.dtype in dtypes.COMPLEX or array.dtype in dtypes.COMPLEX:
-        found = equal(array[..., None], among).any(-1)
+        member = equal(array[..., None], among).any(-1)
     else:
         dtype = result_type(array, among)
         ordered, array = sort(among.astype(dtype)), array.astype(dtype)
-        found = ordered[minimum(searchsorted(ordered, array), among.size - 1)] == array
-    return ~found if invert else found
+        member = ordered[minimum(searchsorted(ordered, array), among.size - 1)] == array
+    return ~member if invert else member

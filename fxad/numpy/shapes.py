@@ -1,4 +1,4 @@
-"""Functions that move elements and change shapes, and reading at places given by index arrays."""
+"""Functions that change shapes and move elements, and functions that read by index arrays."""
 
 from __future__ import annotations
 
@@ -19,55 +19,55 @@ Arrays = Sequence[ArrayLike]
 
 
 def reshape(x: ArrayLike, /, shape: int | Sequence[int], *, copy: bool | None = None) -> Array:  # noqa: ARG001
-    """The elements in row-major order in another shape; one size may be -1: what is left.
+    """Return the elements in row-major order in another shape. One size may be -1, which is inferred.
 
-    Rule: arrays are immutable, so whether `copy` makes one cannot be told.
+    Rule:   arrays are immutable, so `copy` has no visible effect.
     """
     return apply_op("reshape", shapes.reshape, (x,), sizes_argument((shape,)))
 
 
 def ravel(x: ArrayLike, /) -> Array:
-    """All elements on one axis."""
+    """Return all elements as a vector."""
     return apply_op("ravel", shapes.reshape, (x,), (-1,))
 
 
 def permute_dims(x: ArrayLike, /, axes: Sequence[int] | None = None) -> Array:
-    """The axes in another order; reversed for None."""
+    """Permute the axes; reverse them for None."""
     return apply_op("permute_dims", shapes.transpose, (x,), None if axes is None else sizes_argument((axes,)))
 
 
 def matrix_transpose(x: ArrayLike, /) -> Array:
-    """The last two axes exchanged."""
+    """Exchange the last two axes."""
     return apply_op("matrix_transpose", shapes.matrix_transpose, (x,))
 
 
 def swapaxes(x: ArrayLike, /, axis1: int, axis2: int) -> Array:
-    """Two axes exchanged."""
+    """Exchange two axes."""
     return apply_op("swapaxes", shapes.swapaxes, (x,), axis1, axis2)
 
 
 def moveaxis(x: ArrayLike, source: int | Sequence[int], destination: int | Sequence[int], /) -> Array:
-    """Axes put at other places, the rest in order."""
+    """Move axes to other positions; the others keep their order."""
     return apply_op("moveaxis", shapes.moveaxis, (x,), hashable_axis(source), hashable_axis(destination))
 
 
 def squeeze(x: ArrayLike, /, axis: Axes = None) -> Array:
-    """Without axes of size 1: all of them for None."""
+    """Remove axes of size 1: all of them for None."""
     return apply_op("squeeze", shapes.squeeze, (x,), hashable_axis(axis))
 
 
 def expand_dims(x: ArrayLike, /, axis: int | Sequence[int]) -> Array:
-    """New axes of size 1, at `axis` of the result."""
+    """Insert axes of size 1, at `axis` of the result."""
     return apply_op("expand_dims", shapes.expand_dims, (x,), hashable_axis(axis))
 
 
 def broadcast_to(x: ArrayLike, /, shape: int | Sequence[int]) -> Array:
-    """x broadcast to a shape."""
+    """Return x broadcast to a shape."""
     return apply_op("broadcast_to", shapes.broadcast_to, (x,), as_shape((shape,) if isinstance(shape, int) else shape))
 
 
 def broadcast_shapes(*given: Sequence[int]) -> tuple[int, ...]:
-    """The shape that shapes broadcast to together."""
+    """Return the shape to which shapes broadcast."""
     out: tuple[int, ...] = ()
     for shape in given:
         out = promotion.common_shape("broadcast_shapes", out, as_shape(shape))
@@ -75,38 +75,38 @@ def broadcast_shapes(*given: Sequence[int]) -> tuple[int, ...]:
 
 
 def broadcast_arrays(*arrays: ArrayLike) -> tuple[Array, ...]:
-    """Arrays broadcast to their common shape."""
+    """Return arrays broadcast to their common shape."""
     shape = broadcast_shapes(*[aval_of(a, f"broadcast_arrays: argument {k}").shape for k, a in enumerate(arrays)])
     return tuple([broadcast_to(a, shape) for a in arrays])
 
 
 def flip(x: ArrayLike, /, axis: Axes = None) -> Array:
-    """The elements in reverse order along axes."""
+    """Reverse the order of the elements along axes."""
     return apply_op("flip", shapes.flip, (x,), hashable_axis(axis))
 
 
 def fliplr(x: ArrayLike, /) -> Array:
-    """The columns in reverse order."""
+    """Reverse the order of the columns."""
     return flip(x, 1)
 
 
 def flipud(x: ArrayLike, /) -> Array:
-    """The rows in reverse order."""
+    """Reverse the order of the rows."""
     return flip(x, 0)
 
 
 def roll(x: ArrayLike, /, shift: int | Sequence[int], axis: Axes = None) -> Array:
-    """The elements moved along axes, those that leave at the end come in at the front; flattened for axis None."""
+    """Shift elements cyclically along axes; None flattens the array."""
     return apply_op("roll", shapes.roll, (x,), hashable_axis(shift), hashable_axis(axis))
 
 
 def atleast_1d(x: ArrayLike) -> Array:
-    """x with an axis put in front where it has none."""
+    """Return x with at least one axis."""
     return _at_least("atleast_1d", x, 1)
 
 
 def atleast_2d(x: ArrayLike) -> Array:
-    """x with axes put in front until it has two."""
+    """Return x with at least two axes; new axes are in front."""
     return _at_least("atleast_2d", x, 2)
 
 
@@ -119,16 +119,16 @@ def _at_least(name: str, x: ArrayLike, n: int) -> Array:
 
 
 def concat(arrays: Arrays, /, axis: int | None = 0) -> Array:
-    """Arrays one after the other along an axis; flattened first for None."""
-    return apply_op("concat", shapes.concatenate, _sequence("concat", arrays), axis)
+    """Concatenate arrays along an axis; None flattens them."""
+    return apply_op("concat", shapes.concatenate, _as_sequence("concat", arrays), axis)
 
 
 def stack(arrays: Arrays, /, axis: int = 0) -> Array:
-    """Arrays of one shape along a new axis."""
-    return apply_op("stack", shapes.stack, _sequence("stack", arrays), axis)
+    """Stack arrays of one shape along a new axis."""
+    return apply_op("stack", shapes.stack, _as_sequence("stack", arrays), axis)
 
 
-def _sequence(name: str, arrays: object) -> tuple[ArrayLike, ...]:
+def _as_sequence(name: str, arrays: object) -> tuple[ArrayLike, ...]:
     if isinstance(arrays, Array | np.ndarray):
         return tuple([arrays[k] for k in range(arrays.shape[0])])
     if not isinstance(arrays, Sequence):
@@ -138,56 +138,56 @@ def _sequence(name: str, arrays: object) -> tuple[ArrayLike, ...]:
 
 
 def vstack(arrays: Arrays, /) -> Array:
-    """Arrays one after the other as rows."""
-    return concat([atleast_2d(a) for a in _sequence("vstack", arrays)], 0)
+    """Concatenate arrays as rows."""
+    return concat([atleast_2d(a) for a in _as_sequence("vstack", arrays)], 0)
 
 
 def hstack(arrays: Arrays, /) -> Array:
-    """Arrays one after the other as columns; vectors end to end."""
-    flat = [atleast_1d(a) for a in _sequence("hstack", arrays)]
+    """Concatenate arrays as columns; vectors along their only axis."""
+    flat = [atleast_1d(a) for a in _as_sequence("hstack", arrays)]
     return concat(flat, 0 if flat and flat[0].ndim == 1 else 1)
 
 
 def column_stack(arrays: Arrays, /) -> Array:
-    """Vectors as columns of a matrix."""
-    columns = [as_array("column_stack", a, k) for k, a in enumerate(_sequence("column_stack", arrays))]
+    """Concatenate arrays as columns; a vector is one column."""
+    columns = [as_array("column_stack", a, k) for k, a in enumerate(_as_sequence("column_stack", arrays))]
     return concat([c.reshape(-1, 1) if c.ndim < 2 else c for c in columns], 1)
 
 
 def unstack(x: ArrayLike, /, axis: int = 0) -> tuple[Array, ...]:
-    """The arrays along an axis."""
+    """Return the slices of an array along an axis."""
     array = as_array("unstack", x)
     k = normalize_axis_index("unstack", axis, array.ndim)
     return tuple([array[(*[slice(None)] * k, i)] for i in range(array.shape[k])])
 
 
 def split(x: ArrayLike, /, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[Array]:
-    """Parts of x along an axis: so many of one size, or between these positions."""
+    """Split x along an axis into equal parts, or at positions."""
     shape = aval_of(x, "split: argument 0").shape
     n = shape[normalize_axis_index("split", axis, len(shape))]
-    given = indices_or_sections
-    if isinstance(given, int) and (given <= 0 or n % given):
-        raise ShapeError(f"split: axis {axis} of size {n} does not divide into {given} equal parts")
-    return array_split(x, given, axis)
+    positions = indices_or_sections
+    if isinstance(positions, int) and (positions <= 0 or n % positions):
+        raise ShapeError(f"split: axis {axis} of size {n} does not divide into {positions} equal parts")
+    return array_split(x, positions, axis)
 
 
 def array_split(x: ArrayLike, /, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[Array]:
-    """`split`, where the last parts may be smaller by one."""
+    """`split`, except that the last parts may be smaller by one element."""
     shape = aval_of(x, "array_split: argument 0").shape
     n = shape[normalize_axis_index("array_split", axis, len(shape))]
-    given = indices_or_sections
-    if isinstance(given, int):
-        if given <= 0:
-            raise ParameterError(f"array_split: {given} parts")
-        size, more = divmod(n, given)
-        at = [k * size + min(k, more) for k in range(1, given)]
+    positions = indices_or_sections
+    if isinstance(positions, int):
+        if positions <= 0:
+            raise ParameterError(f"array_split: {positions} parts")
+        size, more = divmod(n, positions)
+        at = [k * size + min(k, more) for k in range(1, positions)]
     else:
-        at = list(sizes_argument((given,)))
+        at = list(sizes_argument((positions,)))
     return list(apply_op_all("split", shapes.split, (x,), tuple(at), axis))
 
 
 def tile(x: ArrayLike, repetitions: int | Sequence[int], /) -> Array:
-    """The whole array `repetitions` times along each axis."""
+    """Repeat the whole array `repetitions` times along each axis."""
     return apply_op("tile", shapes.tile, (x,), sizes_argument((repetitions,)))
 
 
@@ -195,17 +195,17 @@ def tile(x: ArrayLike, repetitions: int | Sequence[int], /) -> Array:
 
 
 def diagonal(x: ArrayLike, /, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
-    """The diagonal of two axes, as a last axis."""
+    """Return the diagonal of two axes, as a last axis."""
     return apply_op("diagonal", contractions.diagonal, (x,), offset, axis1, axis2)
 
 
 def trace(x: ArrayLike, /, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
-    """The sum of the diagonal of two axes."""
+    """Return the sum of the diagonal of two axes."""
     return diagonal(x, offset, axis1, axis2).sum(-1)
 
 
 def diag(x: ArrayLike, /, k: int = 0) -> Array:
-    """The diagonal of a matrix, or a matrix with a vector on its diagonal."""
+    """Return the diagonal of a matrix, or a matrix with a vector on its diagonal."""
     array = as_array("diag", x)
     if array.ndim == 2:
         return diagonal(array, k)
@@ -218,32 +218,32 @@ def diag(x: ArrayLike, /, k: int = 0) -> Array:
 
 
 def take(x: ArrayLike, indices: ArrayLike | Sequence[int], /, axis: int | None = None) -> Array:
-    """The elements at `indices` along an axis; of the flattened array for None."""
+    """Return the elements at `indices` along an axis; None flattens the array."""
     array = as_array("take", x)
-    given = np.asarray(indices) if isinstance(indices, list | tuple) else indices
-    aval = aval_of(given, "take: argument 1")
+    places = np.asarray(indices) if isinstance(indices, list | tuple) else indices
+    aval = aval_of(places, "take: argument 1")
     if aval.dtype not in dtypes.INTEGER and aval.size:
         raise DTypeError(f"take: indices must be integers, got {aval}", remedy="index with x[mask] for a mask")
-    at = given if aval.size else np.zeros(aval.shape, np.int32)  # an empty list is float64 to NumPy
+    at = places if aval.size else np.zeros(aval.shape, np.int32)  # an empty list is float64 to NumPy
     if axis is None:
         return array.ravel()[at]
     return array[(*[slice(None)] * normalize_axis_index("take", axis, array.ndim), at)]
 
 
 def take_along_axis(x: ArrayLike, indices: ArrayLike, /, axis: int = -1) -> Array:
-    """The elements at `indices` along an axis, the other axes gone through together."""
+    """Return the elements at `indices` along an axis; the other axes are batch axes."""
     return apply_op("take_along_axis", indexing.take_along_axis, (x, indices), axis)
 
 
 def diff(
     x: ArrayLike, /, n: int = 1, axis: int = -1, prepend: ArrayLike | None = None, append: ArrayLike | None = None
 ) -> Array:
-    """Differences of neighbours along an axis, n times; of x between `prepend` and `append` where they are given."""
+    """Return the n-th differences of adjacent elements along an axis, of x between `prepend` and `append`."""
     if n < 0:
         raise ParameterError(f"diff: order {n} is below 0")
     array = as_array("diff", x)
     k = normalize_axis_index("diff", axis, array.ndim)
-    parts = [_end("diff", prepend, array, k), array, _end("diff", append, array, k)]
+    parts = [_one_past_end("diff", prepend, array, k), array, _one_past_end("diff", append, array, k)]
     if n:
         array = concat([p for p in parts if p is not None], k)
     lead = [slice(None)] * k
@@ -253,8 +253,8 @@ def diff(
     return array
 
 
-def _end(name: str, value: ArrayLike | None, x: Array, axis: int) -> Array | None:
-    """What is put before or after x along an axis: a scalar fills the other axes."""
+def _one_past_end(name: str, value: ArrayLike | None, x: Array, axis: int) -> Array | None:
+    """Return a value to concatenate before or after x along an axis: a scalar is broadcast over the other axes."""
     if value is None:
         return None
     end = as_array(name, value)

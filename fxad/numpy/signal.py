@@ -1,4 +1,4 @@
-"""Sequences: filters, interpolation, differences, integrals and windows."""
+"""Sequences: convolution, interpolation, differences, integrals and windows."""
 
 from __future__ import annotations
 
@@ -22,35 +22,35 @@ from fxad.numpy.types import finfo, result_type
 from fxad.numpy.unary import abs, cos, sqrt
 from fxad.operations import promotion
 from fxad.operations.axes import normalize_axes, normalize_axis_index
+from fxad.operations.promotion import optional_dtype
 from fxad.tracing.array import Array, ArrayLike
 
 _OVERLAPS: Final = ("full", "same", "valid")
 
 
 def convolve(a: ArrayLike, v: ArrayLike, mode: str = "full", *, preferred_element_type: object = None) -> Array:
-    """The convolution of two vectors: sums of products of one and the other reversed, at every overlap ("full"), at as
-    many as the longer one has elements, in the middle ("same"), or where the shorter one fits in ("valid").
-    """
-    return _filtered("convolve", a, v, mode, preferred_element_type)
+    """Return the convolution of two vectors: for every overlap ("full"), for as many as the longer one has elements, in
+    the middle ("same"), or for complete overlaps ("valid")."""
+    return _convolve_checked("convolve", a, v, mode, preferred_element_type)
 
 
 def correlate(a: ArrayLike, v: ArrayLike, mode: str = "valid", *, preferred_element_type: object = None) -> Array:
-    """The cross-correlation of two vectors: `convolve` of a and the conjugate of v reversed."""
-    return _filtered("correlate", a, v, mode, preferred_element_type)
+    """Return the cross-correlation of two vectors: `convolve` of a and the reversed conjugate of v."""
+    return _convolve_checked("correlate", a, v, mode, preferred_element_type)
 
 
-def _filtered(name: str, a: ArrayLike, v: ArrayLike, mode: str, preferred: object) -> Array:
+def _convolve_checked(name: str, a: ArrayLike, v: ArrayLike, mode: str, preferred: object) -> Array:
     x, y = as_array(name, a), as_array(name, v, 1)
     if mode not in _OVERLAPS:
         raise ParameterError(f"{name}: mode {mode!r} is not one of {' '.join(_OVERLAPS)}")
     for k, array in enumerate((x, y)):
         if array.ndim > 1 or not array.size:
             raise ShapeError(f"{name}: argument {k} must be a vector that is not empty, got {array.aval}")
-    want = None if preferred is None else dtypes.as_dtype(preferred)
-    return jit_composite(_slid, x.reshape(-1), y.reshape(-1), mode, name == "correlate", want)
+    want = optional_dtype(preferred)
+    return jit_composite(_sliding_products, x.reshape(-1), y.reshape(-1), mode, name == "correlate", want)
 
 
-def _slid(x: Array, y: Array, mode: str, correlated: bool, want: dtypes.DType | None) -> Array:
+def _sliding_products(x: Array, y: Array, mode: str, correlated: bool, want: dtypes.DType | None) -> Array:
     dtype = result_type(x, y)
     inner = dtypes.int32 if dtype is dtypes.bool_ else dtype
     x, y = x.astype(inner), y.astype(inner)
@@ -78,10 +78,11 @@ def interp(
     right: ArrayLike | None = None,
     period: ArrayLike | None = None,
 ) -> Array:
-    """At each x the value of the line through the points (xp, fp), whose xp go up; `left` and `right` of them these
-    values, or those of the outermost points; with a `period`, the points are sorted and repeated.
+    """Return the value at each x of the piecewise linear function through the points (xp, fp) with ascending xp.
+    Outside the points it is `left` and `right`, by default the values of the outermost points. With a `period` the
+    points are sorted and repeated.
 
-    Rule: the derivative with respect to x is the slope of the line, to the right at the points themselves.
+    Rule:   the derivative in x is the slope of the segment; at a point, of the segment to its right.
     """
     at, places, values = promote_arguments("interp", x, xp, fp)
     if places.ndim != 1 or places.shape != values.shape or not places.size:
@@ -91,11 +92,11 @@ def interp(
     period = None if period is None else _period(period)
     ends = ((3, left), (4, right))
     beyond = [None if v is None else promote_arguments("interp", v, first=k, dtype=values.dtype)[0] for k, v in ends]
-    return jit_composite(_interpolated, at, places, values, *beyond, period)
+    return jit_composite(_interpolate, at, places, values, *beyond, period)
 
 
 def _period(period: ArrayLike) -> float:
-    """The size of a period. Raises: ParameterError for what is not one real number, and for 0."""
+    """Return the size of a period. Raises: ParameterError for a value that is not one real number, and for 0."""
     if isinstance(period, Array | np.ndarray | np.generic) and period.ndim == 0:
         period = period.item()
     if not isinstance(period, int | float):
@@ -105,7 +106,7 @@ def _period(period: ArrayLike) -> float:
     return math.fabs(period)
 
 
-def _interpolated(
+def _interpolate(
     x: Array, xp: Array, fp: Array, left: Array | None, right: Array | None, period: float | None
 ) -> Array:
     real = promotion.to_inexact_dtype(result_type(x, xp))
@@ -139,17 +140,17 @@ def _interpolated(
 def gradient(
     f: ArrayLike, *varargs: ArrayLike, axis: int | Sequence[int] | None = None, edge_order: int = 1
 ) -> Array | list[Array]:
-    """The slopes of f along axes, by central differences, at the ends by differences of order `edge_order` (1 or 2): a
-    list where there are several axes.
+    """Return the slopes of f along axes by central differences, with differences of order `edge_order` (1 or 2) at the
+    ends. For several axes: a list.
 
-    Rule: `varargs` is the distance of neighbours, one for each axis, or the coordinates of the places along each axis.
+    Rule:   `varargs` is the spacing: one for all axes, one for each axis, or the coordinates along each axis.
     """
     array = as_array("gradient", f)
-    given = (axis,) if isinstance(axis, int) else axis
+    axis_tuple = (axis,) if isinstance(axis, int) else axis
     axes = (
         tuple(range(array.ndim))
-        if given is None
-        else tuple([normalize_axis_index("gradient", a, array.ndim) for a in given])
+        if axis_tuple is None
+        else tuple([normalize_axis_index("gradient", a, array.ndim) for a in axis_tuple])
     )
     normalize_axes("gradient", axes, array.ndim)  # none is there twice
     if edge_order not in (1, 2):
@@ -165,11 +166,11 @@ def gradient(
             raise ShapeError(f"gradient: axis {a} of {array.aval} has fewer than {edge_order + 1} elements")
         if h.ndim > 1 or (h.ndim and h.shape != (array.shape[a],)):
             raise ShapeError(f"gradient: coordinates {h.aval} for axis {a} of {array.aval}")
-    slopes = [jit_composite(_slope, array, h, a, edge_order) for a, h in zip(axes, steps, strict=True)]
+    slopes = [jit_composite(_gradient, array, h, a, edge_order) for a, h in zip(axes, steps, strict=True)]
     return slopes[0] if len(slopes) == 1 else slopes
 
 
-def _slope(f: Array, h: Array, axis: int, order: int) -> Array:
+def _gradient(f: Array, h: Array, axis: int, order: int) -> Array:
     f = f.astype(promotion.to_inexact_dtype(f.dtype))
     h = h.astype(f.dtype)
     f = moveaxis(f, axis, -1)
@@ -186,27 +187,27 @@ def _slope(f: Array, h: Array, axis: int, order: int) -> Array:
     if order == 1:
         first, last = (f[..., 1:2] - f[..., :1]) / d0, (f[..., -1:] - f[..., -2:-1]) / e1
     else:
-        first = _end(f[..., :1], f[..., 1:2], f[..., 2:3], d0, d1)
-        last = -_end(f[..., -1:], f[..., -2:-1], f[..., -3:-2], e1, e0)
+        first = _end_slope(f[..., :1], f[..., 1:2], f[..., 2:3], d0, d1)
+        last = -_end_slope(f[..., -1:], f[..., -2:-1], f[..., -3:-2], e1, e0)
     return moveaxis(concat([first, inner, last], -1), -1, axis)
 
 
-def _end(a: Array, b: Array, c: Array, p: Array, q: Array) -> Array:
-    """The slope at the first of three points, p and q apart."""
+def _end_slope(a: Array, b: Array, c: Array, p: Array, q: Array) -> Array:
+    """Return the slope at the first of three points with gaps p and q."""
     return -(2 * p + q) / (p * (p + q)) * a + (p + q) / (p * q) * b - p / (q * (p + q)) * c
 
 
 def trapezoid(y: ArrayLike, x: ArrayLike | None = None, dx: ArrayLike = 1.0, axis: int = -1) -> Array:
-    """The integral along an axis of the line through the points, at the coordinates x or so far apart.
+    """Return the integral along an axis by the trapezoidal rule, for coordinates x or spacing `dx`.
 
-    Type: x of the size of the axis, or of a shape that broadcasts to that of y; `dx` of one that broadcasts to that of
-          y with one element less along the axis.
+    Type:   x has the size of the axis, or a shape that broadcasts to that of y. `dx` broadcasts to the shape of y with
+            one element less along the axis.
     """
     array = as_array("trapezoid", y)
     k = normalize_axis_index("trapezoid", axis, array.ndim)
     if x is None:
         return jit_composite(
-            _trapezoid, array, None, *promote_arguments("trapezoid", dx, first=2, dtype=_floating_of(array)), k
+            _trapezoid, array, None, *promote_arguments("trapezoid", dx, first=2, dtype=_inexact_dtype_of(array)), k
         )
     at = as_array("trapezoid", x, 1)
     if at.ndim == 1 and at.shape != (array.shape[k],):
@@ -214,13 +215,13 @@ def trapezoid(y: ArrayLike, x: ArrayLike | None = None, dx: ArrayLike = 1.0, axi
     return jit_composite(_trapezoid, array, at, None, axis if at.ndim > 1 else k)
 
 
-def _floating_of(x: Array) -> dtypes.DType:
+def _inexact_dtype_of(x: Array) -> dtypes.DType:
     return promotion.to_inexact_dtype(x.dtype)
 
 
 def _trapezoid(y: Array, x: Array | None, dx: Array | None, axis: int) -> Array:
-    dtype = result_type(_floating_of(y), *[v for v in (x, dx) if v is not None])
-    y = y.astype(dtypes.accumulated(_floating_of(y)))
+    dtype = result_type(_inexact_dtype_of(y), *[v for v in (x, dx) if v is not None])
+    y = y.astype(dtypes.accumulated(_inexact_dtype_of(y)))
     n = y.shape[axis]
     both = lax.slice_in_dim(y, 1, n, axis=axis) + lax.slice_in_dim(y, 0, max(n - 1, 0), axis=axis)
     if x is not None:
@@ -230,17 +231,17 @@ def _trapezoid(y: Array, x: Array | None, dx: Array | None, axis: int) -> Array:
 
 
 def unwrap(p: ArrayLike, discont: float | None = None, axis: int = -1, *, period: float = 2 * math.pi) -> Array:
-    """p with whole periods added, such that neighbours along an axis differ by at most half a period wherever they
-    differ by at least `discont` (half a period, where it is not given)."""
+    """Return p with multiples of the period added, so that adjacent elements along an axis differ by at most half a
+    period wherever they differ by at least `discont` (by default half a period)."""
     array = as_array("unwrap", p)
     if array.dtype in dtypes.COMPLEX:
         raise DTypeError(f"unwrap: takes real values, got {array.aval}")
-    return jit_composite(_unwrapped, array, discont, normalize_axis_index("unwrap", axis, array.ndim), period)
+    return jit_composite(_unwrap, array, discont, normalize_axis_index("unwrap", axis, array.ndim), period)
 
 
-def _unwrapped(p: Array, discont: float | None, axis: int, period: float) -> Array:
+def _unwrap(p: Array, discont: float | None, axis: int, period: float) -> Array:
     whole = p.dtype in dtypes.INTEGER and isinstance(period, int)
-    p = moveaxis(p if whole else p.astype(_floating_of(p)), axis, -1)
+    p = moveaxis(p if whole else p.astype(_inexact_dtype_of(p)), axis, -1)
     step = diff(p)
     half: float = period // 2 if whole else period / 2
     moved = remainder(step + half, period) - half
@@ -255,46 +256,46 @@ def _unwrapped(p: Array, discont: float | None, axis: int, period: float) -> Arr
 
 
 def bartlett(M: int) -> Array:
-    """The triangular window with M points, as float32."""
-    return _window("bartlett", M)
+    """Return the triangular (Bartlett) window of M points, as float32."""
+    return _window_function("bartlett", M)
 
 
 def blackman(M: int) -> Array:
-    """The Blackman window with M points, as float32: three terms of a cosine series."""
-    return _window("blackman", M)
+    """Return the Blackman window of M points, as float32: three terms of a cosine series."""
+    return _window_function("blackman", M)
 
 
 def hamming(M: int) -> Array:
-    """The Hamming window with M points, as float32: a cosine on a pedestal."""
-    return _window("hamming", M)
+    """Return the Hamming window of M points, as float32: a raised cosine with offset."""
+    return _window_function("hamming", M)
 
 
 def hanning(M: int) -> Array:
-    """The Hann window with M points, as float32: a raised cosine."""
-    return _window("hanning", M)
+    """Return the Hann window of M points, as float32: a raised cosine."""
+    return _window_function("hanning", M)
 
 
 def kaiser(M: int, beta: ArrayLike) -> Array:
-    """The Kaiser window with M points, as float32 or in the dtype of `beta`: a Bessel function."""
-    n = _points("kaiser", M)
+    """Return the Kaiser window of M points, as float32 or in the dtype of `beta`: a Bessel function."""
+    n = _point_count("kaiser", M)
     b = as_array("kaiser", beta, 1)
     if b.ndim:
         raise ShapeError(f"kaiser: beta must be one number, got {b.aval}")
     return jit_composite(_kaiser, n, b if b.dtype in dtypes.FLOATING else b.astype(dtypes.float32))
 
 
-def _points(name: str, M: int) -> int:
+def _point_count(name: str, M: int) -> int:
     if not isinstance(M, int | np.integer):
         raise ParameterError(f"{name}: the number of points must be an int, got {type(M).__qualname__}")
     return max(int(M), 0)
 
 
-def _window(name: str, M: int) -> Array:
-    n = _points(name, M)
-    return ones((n,)) if n <= 1 else jit_composite(_shaped, n, name)
+def _window_function(name: str, M: int) -> Array:
+    n = _point_count(name, M)
+    return ones((n,)) if n <= 1 else jit_composite(_window_values, n, name)
 
 
-def _shaped(n: int, name: str) -> Array:
+def _window_values(n: int, name: str) -> Array:
     k = lax.iota(dtypes.float64, n)
     turn = 2 * math.pi / (n - 1) * k
     if name == "bartlett":

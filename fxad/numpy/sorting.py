@@ -1,4 +1,4 @@
-"""Functions that sort and search: nans last, -0.0 equal to 0.0, equal elements in the order they had."""
+"""Sorting and searching. nan is greater than all others, -0.0 equals 0.0, and sorts are stable."""
 
 from __future__ import annotations
 
@@ -13,46 +13,48 @@ from fxad.tracing.array import Array, ArrayLike
 
 
 def sort(x: ArrayLike, /, axis: int | None = -1, *, descending: bool = False, stable: bool = True) -> Array:
-    """The elements in order along an axis; all of them on one axis for None.
+    """Return the elements sorted along an axis; None flattens the array.
 
-    Rule: nans come last, and first when descending. Complex numbers go by their real, then by their imaginary parts.
+    Rule:   nans are last, or first when descending. Complex numbers are sorted by real, then by imaginary parts.
     """
     del stable  # it always is
     return apply_op("sort", sorting.sort, (x,), axis, bool(descending))
 
 
 def argsort(x: ArrayLike, /, axis: int | None = -1, *, descending: bool = False, stable: bool = True) -> Array:
-    """Where the elements stand, in their order along an axis, as int32: a sort is `take_along_axis` of these places.
+    """Return the indices that sort the elements along an axis, as int32, for `take_along_axis`.
 
-    Law: equal elements keep their order, descending too, `stable` or not.
+    Law:    equal elements keep their order, also when descending, whatever `stable` is.
     """
     del stable  # it always is
     return apply_op("argsort", sorting.argsort, (x,), axis, bool(descending))
 
 
 def lexsort(keys: ArrayLike | tuple[ArrayLike, ...] | list[ArrayLike], axis: int = -1) -> Array:
-    """The places in the order of the last key, ties by the key before it, and so on; the rows of an array are keys."""
+    """Return the indices that sort by the last key, ties by the key before it, and so on. The rows of an array are
+    keys."""
     if isinstance(keys, tuple | list):
-        given = tuple(keys)
+        arrays = tuple(keys)
     else:
         array = as_array("lexsort", keys)
-        given = unstack(array) if array.ndim else ()
-    if not given:
+        arrays = unstack(array) if array.ndim else ()
+    if not arrays:
         raise ArgumentError("lexsort: takes at least one key")
-    return apply_op("lexsort", sorting.lexsort, given, axis)
+    return apply_op("lexsort", sorting.lexsort, arrays, axis)
 
 
 def partition(x: ArrayLike, kth: int | Sequence[int], axis: int | None = -1) -> Array:
-    """The elements with those of places `kth` where a sort puts them, smaller ones before, greater ones behind.
+    """Return the elements with those at indices `kth` in their sorted place, smaller ones before them and greater ones
+    behind.
 
-    Rule: the order of the rest is that of a sort as well.
+    Rule:   the result is fully sorted.
     """
     _check_places("partition", x, kth, axis)
     return sort(x, axis)
 
 
 def argpartition(x: ArrayLike, kth: int | Sequence[int], axis: int | None = -1) -> Array:
-    """The places that `partition` takes its elements from."""
+    """Return the indices of the elements that `partition` returns."""
     _check_places("argpartition", x, kth, axis)
     return argsort(x, axis)
 
@@ -68,12 +70,12 @@ def _check_places(name: str, x: ArrayLike, kth: int | Sequence[int], axis: int |
 def searchsorted(
     x1: ArrayLike, x2: ArrayLike, /, side: str = "left", sorter: ArrayLike | None = None, *, method: str = "scan"
 ) -> Array:
-    """For each element of x2 the place in the sorted x1 at which it keeps x1 sorted: before equal ones, or for `side`
-    "right" after them.
+    """Return the index at which each element of x2 keeps the sorted x1 sorted: before equal elements, or after them for
+    `side` "right".
 
-    Type:  x1 of one axis, in order, or in the order of `sorter`; the result has the shape of x2 and dtype int32.
-    Cost:  `method` "scan": log2 of the size of x1 rounds of looking up, "scan_unrolled" the same without a loop;
-           "sort": both sorted together; "compare_all": every element with every other, best for small x1.
+    Type:   x1 is a vector, sorted, or sorted by `sorter`. The result has the shape of x2 and dtype int32.
+    Cost:   `method` "scan": log2(x1.size) lookups in a loop; "scan_unrolled": the same without a loop; "sort": sorts
+            both together; "compare_all": compares all pairs, best for a small x1.
     """
-    given = x1 if sorter is None else take(x1, sorter)
-    return apply_op("searchsorted", sorting.searchsorted, (given, x2), side, method)
+    ordered = x1 if sorter is None else take(x1, sorter)
+    return apply_op("searchsorted", sorting.searchsorted, (ordered, x2), side, method)

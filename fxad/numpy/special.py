@@ -1,4 +1,4 @@
-"""The special functions that NumPy has."""
+"""NumPy's special functions."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from fxad.tracing.array import Array, ArrayLike
 
 
 def i0(x: ArrayLike, /) -> Array:
-    """The modified Bessel function of the first kind of order 0."""
+    """Return the modified Bessel function of the first kind of order 0."""
     return apply_op("i0", special.i0, (x,))
 
 
 def sinc(x: ArrayLike, /) -> Array:
-    """sin(pi x) / (pi x), 1 at 0."""
+    """Return sin(pi x) / (pi x), and 1 at 0."""
     return apply_op("sinc", special.sinc, (x,))

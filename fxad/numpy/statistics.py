@@ -1,4 +1,4 @@
-"""Averages, orders and how things vary together. Of integers and bools they are float32, as `mean` is."""
+"""Averages, quantiles and covariances. For integers and bools the results are float32, as for `mean`."""
 
 from __future__ import annotations
 
@@ -30,18 +30,19 @@ from fxad.numpy.sorting import argsort, sort
 from fxad.numpy.types import result_type
 from fxad.numpy.unary import ceil, floor, isnan, real, rint, sqrt
 from fxad.operations.axes import Axes, hashable_axis, normalize_axes
+from fxad.operations.promotion import optional_dtype
 from fxad.tracing.array import Array, ArrayLike
 
 Probabilities: TypeAlias = "ArrayLike | Sequence[float]"
 
 
-def computed(x: Array) -> Array:
-    """x in the dtype that its statistics are computed in: float64 for integers and bools, at least float32."""
+def to_statistics_dtype(x: Array) -> Array:
+    """Return x in the dtype in which its statistics are computed: float64 for integers and bools, at least float32."""
     return x.astype(dtypes.accumulated(x.dtype) if x.dtype in dtypes.INEXACT else dtypes.float64)
 
 
-def stated(x: Array) -> DType:
-    """The dtype of statistics of x: float32 for integers and bools."""
+def statistics_dtype(x: Array) -> DType:
+    """Return the dtype of the statistics of x: float32 for integers and bools."""
     return x.dtype if x.dtype in dtypes.INEXACT else dtypes.float32
 
 
@@ -51,9 +52,9 @@ def stated(x: Array) -> DType:
 def average(
     x: ArrayLike, axis: Axes = None, weights: ArrayLike | None = None, returned: bool = False, *, keepdims: bool = False
 ) -> Array | tuple[Array, Array]:
-    """The mean over axes, weighted where there are `weights`; with the sum of the weights if `returned`.
+    """Return the mean over axes, weighted by `weights`; with `returned` also the sum of the weights.
 
-    Type:   weights of the shape of x, or of its sizes along `axis`.
+    Type:   weights have the shape of x, or its sizes along `axis`.
     Rule:   weights that sum to 0 give nan or infinities.
     """
     array = as_array("average", x)
@@ -63,8 +64,8 @@ def average(
         count = array.size / mean.size if mean.size else 0
         return (mean, full(mean.shape, count, mean.dtype)) if returned else mean
     w = as_array("average", weights, 2)
-    given = axes if axis is None else tuple(np.atleast_1d(np.asarray(hashable_axis(axis))).tolist())
-    order = [a % array.ndim for a in given] if array.ndim else []
+    reduced_axes = axes if axis is None else tuple(np.atleast_1d(np.asarray(hashable_axis(axis))).tolist())
+    order = [a % array.ndim for a in reduced_axes] if array.ndim else []
     if w.shape not in (array.shape, tuple([array.shape[a] for a in order])):
         raise ShapeError(
             f"average: weights of shape {w.shape} for axis {axis} of {array.aval}",
@@ -78,7 +79,7 @@ def _weighted(x: Array, w: Array, axes: tuple[int, ...], order: tuple[int, ...],
     if w.shape != x.shape:
         back = sorted(range(len(order)), key=order.__getitem__)
         w = w.transpose(back).reshape([n if a in axes else 1 for a, n in enumerate(x.shape)])
-    dtype = result_type(stated(x), w) if w.dtype in dtypes.INEXACT else stated(x)
+    dtype = result_type(statistics_dtype(x), w) if w.dtype in dtypes.INEXACT else statistics_dtype(x)
     inner = dtypes.accumulated(dtype) if x.dtype in dtypes.INEXACT else result_type(dtype, dtypes.float64)
     x, w = x.astype(inner), broadcast_to(w.astype(inner), x.shape)
     total = w.sum(axes, keepdims=keepdims)
@@ -96,10 +97,10 @@ def cov(
     *,
     dtype: object = None,
 ) -> Array:
-    """The covariances of the rows of m (and of y), each of which is a variable, its columns the observations.
+    """Return the covariances of the rows of m (and of y). A row is a variable, a column an observation.
 
-    Rule: columns are the variables unless `rowvar`. Sums of products are divided by the number of observations less 1,
-          less 0 with `bias`, less `ddof`; `fweights` says how often each was made, `aweights` how much it counts.
+    Rule:   without `rowvar` columns are variables. Sums of products are divided by the number of observations less
+            `ddof`, by default 1, or 0 with `bias`. `fweights` are counts of observations, `aweights` their weights.
     """
     rows = [_variables("cov", k, v, rowvar) for k, v in ((0, m), (1, y)) if v is not None]
     n = rows[0].shape[1]
@@ -109,12 +110,14 @@ def cov(
     weights = [_observed(name, w, n) for name, w in (("fweights", fweights), ("aweights", aweights))]
     if weights[0] is not None and weights[0].dtype not in dtypes.INTEGER:
         raise DTypeError(f"cov: fweights must be integers, got {weights[0].aval}", remedy="use aweights")
-    return jit_composite(_cov, rows[0], rows[1] if len(rows) > 1 else None, *weights, less, _asked("cov", dtype))
+    return jit_composite(
+        _cov, rows[0], rows[1] if len(rows) > 1 else None, *weights, less, _requested_dtype("cov", dtype)
+    )
 
 
-def _asked(name: str, dtype: object) -> DType | None:
-    """The dtype that was asked for. Raises: DTypeError for one that cannot hold a part of a whole."""
-    want = None if dtype is None else dtypes.as_dtype(dtype)
+def _requested_dtype(name: str, dtype: object) -> DType | None:
+    """Return the requested dtype. Raises: DTypeError for a dtype that cannot hold fractions."""
+    want = optional_dtype(dtype)
     if want is not None and want not in dtypes.INEXACT:
         raise DTypeError(
             f"{name}: dtype must be floating or complex, got {want.name}",
@@ -143,13 +146,13 @@ def _observed(name: str, weights: ArrayLike | None, n: int) -> Array | None:
 
 def _cov(m: Array, y: Array | None, often: Array | None, much: Array | None, less: int, want: DType | None) -> Array:
     both = [m] if y is None else [m, y]
-    dtype = want or result_type(*[stated(x) for x in both])
-    x = concat([computed(x) for x in both])
+    dtype = want or result_type(*[statistics_dtype(x) for x in both])
+    x = concat([to_statistics_dtype(x) for x in both])
     x = x.astype(dtypes.accumulated(dtype)) if want is not None else x
     w = None
-    for given in (often, much):
-        if given is not None:
-            w = given.astype(dtypes.real_part(x.dtype)) * (1 if w is None else w)
+    for weights in (often, much):
+        if weights is not None:
+            w = weights.astype(dtypes.real_part(x.dtype)) * (1 if w is None else w)
     if w is None:
         count: Array | int = x.shape[1]
         center, norm = x.sum(1, keepdims=True) / (x.shape[1] or np.nan), full((), count - less, x.dtype)
@@ -165,12 +168,16 @@ def _cov(m: Array, y: Array | None, often: Array | None, much: Array | None, les
 
 
 def corrcoef(x: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True, *, dtype: object = None) -> Array:
-    """The correlations of the rows of x (and of y): covariances divided by standard deviations, from -1 to 1."""
-    want = _asked("corrcoef", dtype)
-    found = want or result_type(*[stated(as_array("corrcoef", v, k)) for k, v in ((0, x), (1, y)) if v is not None])
+    """Return the correlations of the rows of x (and of y): covariances divided by standard deviations, from -1 to 1."""
+    want = _requested_dtype("corrcoef", dtype)
+    result_dtype = want or result_type(
+        *[statistics_dtype(as_array("corrcoef", v, k)) for k, v in ((0, x), (1, y)) if v is not None]
+    )
     # a covariance may be out of the range of a narrow dtype, a correlation is not
-    inner = dtypes.accumulated(found)
-    return jit_composite(_correlations, cov(x, y, rowvar, dtype=inner if inner is not found else want)).astype(found)
+    inner = dtypes.accumulated(result_dtype)
+    return jit_composite(_correlations, cov(x, y, rowvar, dtype=inner if inner is not result_dtype else want)).astype(
+        result_dtype
+    )
 
 
 def _correlations(c: Array) -> Array:
@@ -211,13 +218,13 @@ def quantile(
     keepdims: bool = False,
     weights: ArrayLike | None = None,
 ) -> Array:
-    """The value below which a part q of the elements over axes lies, 0 <= q <= 1; nan where one is nan.
+    """Return the quantiles of the elements over axes, for probabilities q; nan if an element is nan.
 
-    Type:   the axes of q first. `method` "lower", "higher", "nearest", "inverted_cdf", "closest_observation" give
-            elements, in the dtype of x; the others lie between two of them.
-    Rule:   nan for a q outside [0, 1]; a Python number that is, is an error. `weights`, of the shape of x or of its
-            size along `axis`, are for "inverted_cdf", and say how much each element counts.
-    Cost:   a sort; its derivative is a gather.
+    Type:   the result has the axes of q first. `method` "lower", "higher", "nearest", "inverted_cdf" and
+            "closest_observation" return elements, in the dtype of x; the others interpolate between two elements.
+    Rule:   nan for an array element of q outside [0, 1]; an error for such a Python number. `weights` (only for
+            "inverted_cdf") have the shape of x, or its size along `axis`.
+    Cost:   a sort; the derivative is a gather.
     Raises: ParameterError, DTypeError for complex x.
     """
     return _quantile("quantile", x, q, 1, axis, method, keepdims, False, weights)
@@ -245,7 +252,7 @@ def nanquantile(
     keepdims: bool = False,
     weights: ArrayLike | None = None,
 ) -> Array:
-    """`quantile` of the elements that are not nan; nan where there are none."""
+    """`quantile` without nans; nan if all are nan."""
     return _quantile("nanquantile", x, q, 1, axis, method, keepdims, True, weights)
 
 
@@ -263,12 +270,12 @@ def nanpercentile(
 
 
 def median(x: ArrayLike, axis: Axes = None, *, keepdims: bool = False) -> Array:
-    """The element in the middle over axes, or the mean of the two; nan where one is nan."""
+    """Return the middle element over axes, or the mean of the two middle ones; nan if any is nan."""
     return _quantile("median", x, 0.5, 1, axis, "midpoint", keepdims, False, None)
 
 
 def nanmedian(x: ArrayLike, axis: Axes = None, *, keepdims: bool = False) -> Array:
-    """`median` of the elements that are not nan; nan where there are none."""
+    """`median` without nans; nan if all are nan."""
     return _quantile("nanmedian", x, 0.5, 1, axis, "midpoint", keepdims, True, None)
 
 
@@ -304,36 +311,36 @@ def _quantile(
 
 
 def _probabilities(name: str, q: Probabilities, whole: int) -> Array | float | tuple[float, ...]:
-    """q: a Python number as part of the program, so that its places are known; else an array."""
-    given = q if isinstance(q, Array) else np.asarray(q)
-    if isinstance(given, Array) or isinstance(q, np.ndarray | np.generic):
-        if given.dtype not in dtypes.FLOATING and given.dtype not in dtypes.INTEGER:
-            raise DTypeError(f"{name}: q must be real, got {given.dtype.name}")
-        return asarray(given)
-    if given.dtype.kind not in "iuf":
+    """Return q: static for a Python number, so that the indices are static; else an array."""
+    probabilities = q if isinstance(q, Array) else np.asarray(q)
+    if isinstance(probabilities, Array) or isinstance(q, np.ndarray | np.generic):
+        if probabilities.dtype not in dtypes.FLOATING and probabilities.dtype not in dtypes.INTEGER:
+            raise DTypeError(f"{name}: q must be real, got {probabilities.dtype.name}")
+        return asarray(probabilities)
+    if probabilities.dtype.kind not in "iuf":
         raise DTypeError(f"{name}: q must be real, got {q!r:.60}")
-    if not ((given >= 0) & (given <= whole)).all():
+    if not ((probabilities >= 0) & (probabilities <= whole)).all():
         raise ParameterError(f"{name}: q must lie between 0 and {whole}, got {q!r:.60}")
-    return asarray(given.astype(np.float64)) if given.ndim else float(given)
+    return asarray(probabilities.astype(np.float64)) if probabilities.ndim else float(probabilities)
 
 
-def _last(x: Array, axes: tuple[int, ...]) -> Array:
-    """The axes as a single last one."""
+def _merge_axes_last(x: Array, axes: tuple[int, ...]) -> Array:
+    """Return x with the axes merged into a last one."""
     if len(axes) == 1:
         return moveaxis(x, axes[0], -1)
     stay = [a for a in range(x.ndim) if a not in axes]
     return x.transpose([*stay, *axes]).reshape([*[x.shape[a] for a in stay], -1])
 
 
-def _placed(y: Array, x: Array, q: Array | float, axes: tuple[int, ...], keepdims: bool) -> Array:
-    """Results with the axis of q last, as the caller wants them: the axes of q first."""
+def _quantile_axes_first(y: Array, x: Array, q: Array | float, axes: tuple[int, ...], keepdims: bool) -> Array:
+    """Return the quantiles `y`, whose last axis is that of q, with the axes of q first."""
     rest = [1 if a in axes else n for a, n in enumerate(x.shape) if keepdims or a not in axes]
     shape = q.shape if isinstance(q, Array) else ()
     return moveaxis(y, -1, 0).reshape([*shape, *rest])
 
 
-def _real(q: Array | float, whole: int) -> Array:
-    """q as a vector of parts, in its own precision, at least float32."""
+def _as_vector(q: Array | float, whole: int) -> Array:
+    """Return q as a vector, at least float32."""
     if not isinstance(q, Array):
         return full((1,), q / whole, dtypes.float64)
     q = q.reshape(-1)
@@ -343,17 +350,17 @@ def _real(q: Array | float, whole: int) -> Array:
 def _ordered(
     x: Array, q: Array | float, whole: int, axes: tuple[int, ...], method: str, keepdims: bool, skip: bool
 ) -> Array:
-    dtype = x.dtype if method in _PICKED and x.dtype is not dtypes.bool_ else stated(x)
-    y = sort(_last(x if method in _PICKED else computed(x), axes))
-    parts = _real(q, whole)
+    dtype = x.dtype if method in _PICKED and x.dtype is not dtypes.bool_ else statistics_dtype(x)
+    y = sort(_merge_axes_last(x if method in _PICKED else to_statistics_dtype(x), axes))
+    parts = _as_vector(q, whole)
     missing = isnan(y)
     n = (~missing).sum(-1, keepdims=True).astype(parts.dtype) if skip else full((1,), y.shape[-1], parts.dtype)
-    at = _places(n, parts, method)
+    at = _quantile_positions(n, parts, method)
     last = n - 1
     low = clip(floor(at), 0, last)
     high = clip(floor(at) + 1, 0, last)
-    share = _share(at, method).astype(y.dtype if y.dtype in dtypes.FLOATING else dtypes.float32)
-    a, b = _element(y, low), _element(y, high)
+    share = _upper_weight(at, method).astype(y.dtype if y.dtype in dtypes.FLOATING else dtypes.float32)
+    a, b = _take_last_axis(y, low), _take_last_axis(y, high)
     if method not in _PICKED:
         gap = where(logical_or(a == b, share == 0), 0, b - a)  # of equal infinities it would be nan
         a = where(share < 0.5, a + gap * share, where(share == 1, b, b - gap * (1 - share)))
@@ -361,19 +368,19 @@ def _ordered(
     if y.dtype in dtypes.FLOATING:
         wrong = wrong | ((n == 0) if skip else missing[..., -1:])
         a = where(wrong, np.nan, a)
-    return _placed(a.astype(dtype), x, q, axes, keepdims)
+    return _quantile_axes_first(a.astype(dtype), x, q, axes, keepdims)
 
 
-def _element(y: Array, at: Array) -> Array:
-    """The elements at places, which are whole numbers, of a last axis."""
+def _take_last_axis(y: Array, at: Array) -> Array:
+    """Return the elements at integral indices along the last axis."""
     places = at.astype(dtypes.int32)
     if places.ndim == 1:
         return y[..., places]
     return take_along_axis(y, places, -1)
 
 
-def _places(n: Array, q: Array, method: str) -> Array:
-    """Where part q of n elements in order is; whole numbers for methods that pick an element."""
+def _quantile_positions(n: Array, q: Array, method: str) -> Array:
+    """Return the position of quantile q among n sorted elements; integral for methods that select an element."""
     if method in _PLOTTED:
         a, b = _PLOTTED[method]
         return n * q + (a + q * (1 - a - b)) - 1
@@ -390,8 +397,8 @@ def _places(n: Array, q: Array, method: str) -> Array:
     return {"lower": floor, "higher": ceil, "nearest": rint}[method](at)
 
 
-def _share(at: Array, method: str) -> Array:
-    """How much of the next element there is in the result."""
+def _upper_weight(at: Array, method: str) -> Array:
+    """Return the weight of the next element in the result."""
     share = at - floor(at)
     return where(share == 0, 0.5, 1.0).astype(at.dtype) if method == "averaged_inverted_cdf" else share
 
@@ -399,8 +406,8 @@ def _share(at: Array, method: str) -> Array:
 def _by_weight(
     x: Array, w: Array, q: Array | float, whole: int, axes: tuple[int, ...], keepdims: bool, skip: bool
 ) -> Array:
-    y, w = [_last(v, axes) for v in broadcast_arrays(x, w)]
-    parts = _real(q, whole)
+    y, w = [_merge_axes_last(v, axes) for v in broadcast_arrays(x, w)]
+    parts = _as_vector(q, whole)
     missing = isnan(y)
     w = w.astype(result_type(w, dtypes.float64 if w.dtype in dtypes.INTEGER else dtypes.float32))
     w = where(missing, 0, w) if skip else w
@@ -410,12 +417,12 @@ def _by_weight(
     total = reached[..., -1:]
     # the first element that counts and up to which a part q lies
     here = (reached[..., None, :] >= (parts * total)[..., None]) & (reached[..., None, :] > 0)
-    found = here.argmax(-1)
-    out = take_along_axis(y, found)
+    index = here.argmax(-1)
+    out = take_along_axis(y, index)
     if y.dtype in dtypes.FLOATING:
         wrong = (parts < 0) | (parts > 1) | (total == 0 if skip else missing.any(-1, keepdims=True))
         out = where(wrong, np.nan, out)
-    return _placed(out, x, q, axes, keepdims)
+    return _quantile_axes_first(out, x, q, axes, keepdims)
 
 
 __all__ = [

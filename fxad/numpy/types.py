@@ -1,4 +1,4 @@
-"""Dtypes: their names, what is known of them, and how they promote."""
+"""Dtypes: names, properties and promotion."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SCALARS: Final = (bool, int, float, complex)
 @final
 @dataclass(frozen=True, slots=True)
 class FloatInfo:
-    """What is known of a floating dtype (of the parts, for a complex one)."""
+    """Properties of a floating dtype; for a complex dtype, of its parts."""
 
     dtype: DType
     bits: int
@@ -41,7 +41,7 @@ class FloatInfo:
 @final
 @dataclass(frozen=True, slots=True)
 class IntInfo:
-    """What is known of an integer dtype."""
+    """Properties of an integer dtype."""
 
     dtype: DType
     bits: int
@@ -50,33 +50,33 @@ class IntInfo:
 
 
 def finfo(type: object, /) -> FloatInfo:
-    """What is known of a floating or complex dtype, or of that of an array. Raises: DTypeError."""
-    given = _dtype_of(type)
-    if given not in dtypes.INEXACT:
-        raise DTypeError(f"finfo: {given.name} is not floating", remedy="use iinfo")
-    real = dtypes.real_part(given)
-    info = ml_dtypes.finfo(real)  # type: ignore[no-untyped-call]
+    """Return the properties of a floating or complex dtype, or of an array's dtype. Raises: DTypeError."""
+    dtype = _dtype_of(type)
+    if dtype not in dtypes.INEXACT:
+        raise DTypeError(f"finfo: {dtype.name} is not floating", remedy="use iinfo")
+    real = dtypes.real_part(dtype)
+    info = ml_dtypes.finfo(real)  # type: ignore[no-untyped-call]  # ml_dtypes has no types
     values = [float(v) for v in (info.eps, info.max, info.min, info.smallest_normal, info.smallest_subnormal)]
     return FloatInfo(real, 8 * real.itemsize, *values)
 
 
 def iinfo(type: object, /) -> IntInfo:
-    """What is known of an integer dtype, or of that of an array. Raises: DTypeError."""
-    given = _dtype_of(type)
-    if given not in dtypes.INTEGER:
-        raise DTypeError(f"iinfo: {given.name} is not an integer dtype", remedy="use finfo")
-    bits = 8 * given.itemsize
-    signed = given in dtypes.SIGNED
-    return IntInfo(given, bits, (1 << (bits - signed)) - 1, -(1 << (bits - 1)) if signed else 0)
+    """Return the properties of an integer dtype, or of an array's dtype. Raises: DTypeError."""
+    dtype = _dtype_of(type)
+    if dtype not in dtypes.INTEGER:
+        raise DTypeError(f"iinfo: {dtype.name} is not an integer dtype", remedy="use finfo")
+    bits = 8 * dtype.itemsize
+    signed = dtype in dtypes.SIGNED
+    return IntInfo(dtype, bits, (1 << (bits - signed)) - 1, -(1 << (bits - 1)) if signed else 0)
 
 
 def _dtype_of(value: object) -> DType:
-    found = getattr(value, "dtype", None)
-    return dtypes.as_dtype(found if isinstance(found, np.dtype) else value)
+    own = getattr(value, "dtype", None)
+    return dtypes.as_dtype(own if isinstance(own, np.dtype) else value)
 
 
 def result_type(*arrays_and_dtypes: object) -> DType:
-    """The dtype of arrays, dtypes and Python scalars together, by the rules of the operators."""
+    """Return the common dtype of arrays, dtypes and Python scalars, by the promotion of the operators."""
     strong = [_dtype_of(v) for v in arrays_and_dtypes if type(v) not in _SCALARS]
     scalars = [v for v in arrays_and_dtypes if type(v) in _SCALARS]
     if not arrays_and_dtypes:
@@ -85,18 +85,18 @@ def result_type(*arrays_and_dtypes: object) -> DType:
     for d in strong[1:]:
         out = promotion.promote_dtypes("result_type", out or d, d)
     for v in scalars:
-        own = promotion.scalar_dtype(v, out)  # type: ignore[arg-type]
+        own = promotion.scalar_dtype(v, out)  # type: ignore[arg-type]  # `is_scalar` selected it
         out = own if out is None else promotion.promote_dtypes("result_type", out, own)
     return out or dtypes.float32
 
 
 def promote_types(a: object, b: object, /) -> DType:
-    """The common dtype of two dtypes."""
+    """Return the common dtype of two dtypes."""
     return promotion.promote_dtypes("promote_types", dtypes.as_dtype(a), dtypes.as_dtype(b))
 
 
 def can_cast(from_: object, to: object, /) -> bool:
-    """Whether promotion would turn one dtype into another."""
+    """Return True if promotion with `to` gives `to`."""
     a, b = _dtype_of(from_), dtypes.as_dtype(to)
     try:
         return promotion.promote_dtypes("can_cast", a, b) is b
@@ -118,13 +118,14 @@ _KINDS: Final = MappingProxyType(
 
 
 def isdtype(dtype: object, kind: object) -> bool:
-    """Whether a dtype is of a kind ("integral", "real floating", ...), is a dtype, or is one of a tuple of those."""
-    given = dtypes.as_dtype(dtype)
+    """Return True if a dtype is of a kind ("integral", "real floating", ...), equals a dtype, or matches one of a
+    tuple."""
+    wanted = dtypes.as_dtype(dtype)
     if isinstance(kind, tuple):
-        return any([isdtype(given, k) for k in kind])
+        return any([isdtype(wanted, k) for k in kind])
     if isinstance(kind, str) and kind in _KINDS:
-        return given in _KINDS[kind]
-    return given is dtypes.as_dtype(kind)
+        return wanted in _KINDS[kind]
+    return wanted is dtypes.as_dtype(kind)
 
 
 # NumPy's classes of dtypes, and the dtypes of fxad in each: NumPy does not know that bfloat16 is floating.
@@ -143,22 +144,22 @@ _CLASSES: Final[Mapping[object, frozenset[DType]]] = MappingProxyType(
 
 
 def issubdtype(dtype: object, kind: object, /) -> bool:
-    """Whether a dtype is of one of NumPy's classes (`floating`, `integer`, ...), or of a class that is within it, or is
-    a dtype; `isdtype` is the standard's."""
+    """Return True if a dtype is of one of NumPy's classes (`floating`, `integer`, ...), or of a subclass, or equals a
+    dtype. `isdtype` is the array API's function."""
     wanted = _CLASSES.get(kind) or frozenset({dtypes.as_dtype(kind)})
     return (_CLASSES.get(dtype) or frozenset({_dtype_of(dtype)})) <= wanted
 
 
 def shape(x: ArrayLike) -> tuple[int, ...]:
-    """The sizes of the axes."""
+    """Return the sizes of the axes."""
     return aval_of(x, "shape: argument 0").shape
 
 
 def ndim(x: ArrayLike) -> int:
-    """The number of axes."""
+    """Return the number of axes."""
     return aval_of(x, "ndim: argument 0").ndim
 
 
 def size(x: ArrayLike) -> int:
-    """The number of elements."""
+    """Return the number of elements."""
     return aval_of(x, "size: argument 0").size

@@ -1,4 +1,4 @@
-"""Functions of one array, element by element."""
+"""Elementwise functions of one array."""
 
 from __future__ import annotations
 
@@ -149,12 +149,12 @@ def reciprocal(x: ArrayLike, /) -> Array:
 
 
 def deg2rad(x: ArrayLike, /) -> Array:
-    """Degrees to radians."""
+    """Convert degrees to radians."""
     return apply_op("deg2rad", elementwise.times_constant, (x,), math.pi / 180)
 
 
 def rad2deg(x: ArrayLike, /) -> Array:
-    """Radians to degrees."""
+    """Convert radians to degrees."""
     return apply_op("rad2deg", elementwise.times_constant, (x,), 180 / math.pi)
 
 
@@ -177,7 +177,7 @@ def negative(x: ArrayLike, /) -> Array:
 
 
 def positive(x: ArrayLike, /) -> Array:
-    """x itself."""
+    """Return x."""
     return apply_op("positive", elementwise.identity, (x,))
 
 
@@ -192,12 +192,12 @@ def square(x: ArrayLike, /) -> Array:
 
 
 def conj(x: ArrayLike, /) -> Array:
-    """The complex conjugate; real values are their own."""
+    """The complex conjugate; real values are returned unchanged."""
     return apply_op("conj", elementwise.conj, (x,))
 
 
 def real(x: ArrayLike, /) -> Array:
-    """The real part; real values are their own."""
+    """The real part; real values are returned unchanged."""
     return apply_op("real", elementwise.real, (x,))
 
 
@@ -232,12 +232,12 @@ def rint(x: ArrayLike, /) -> Array:
 
 
 def bitwise_invert(x: ArrayLike, /) -> Array:
-    """Every bit of x inverted; logical not for bools."""
+    """Invert every bit of x; logical not for bools."""
     return apply_op("bitwise_invert", arithmetic.invert, (x,))
 
 
 def bitwise_count(x: ArrayLike, /) -> Array:
-    """How many bits of abs(x) are set."""
+    """The number of set bits of abs(x)."""
     return apply_op("bitwise_count", elementwise.bit_count, (x,))
 
 
@@ -249,12 +249,12 @@ def astype(
     copy: bool = True,  # noqa: ARG001
     device: Device | None = None,
 ) -> Array:
-    """The same values in another dtype. Arrays are immutable: whether `copy` makes one cannot be told."""
+    """Convert to another dtype. Arrays are immutable, so `copy` has no visible effect."""
     return to_device("astype", apply_op("astype", elementwise.astype, (x,), dtypes.as_dtype(dtype)), device)
 
 
 def nan_to_num(x: ArrayLike, /, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Array:
-    """x with nan and infinities replaced: by 0, and by the greatest and the least finite number."""
+    """Return x with nan replaced by 0, and infinities by the greatest and the least finite number."""
     return apply_op("nan_to_num", elementwise.nan_to_num, (x,), nan, posinf, neginf)
 
 
@@ -262,27 +262,27 @@ def nan_to_num(x: ArrayLike, /, nan: float = 0.0, posinf: float | None = None, n
 
 
 def isfinite(x: ArrayLike, /) -> Array:
-    """Whether x is neither infinite nor nan."""
+    """True where x is neither infinite nor nan."""
     return apply_op("isfinite", elementwise.isfinite, (x,))
 
 
 def isinf(x: ArrayLike, /) -> Array:
-    """Whether x is infinite."""
+    """True where x is infinite."""
     return apply_op("isinf", elementwise.isinf, (x,))
 
 
 def isnan(x: ArrayLike, /) -> Array:
-    """Whether x is nan."""
+    """True where x is nan."""
     return apply_op("isnan", elementwise.isnan, (x,))
 
 
 def signbit(x: ArrayLike, /) -> Array:
-    """Whether the sign is negative, that of -0.0 too."""
+    """True where the sign bit is set, also for -0.0."""
     return apply_op("signbit", elementwise.signbit, (x,))
 
 
 def logical_not(x: ArrayLike, /) -> Array:
-    """Whether x is zero."""
+    """True where x is zero."""
     return apply_op("logical_not", elementwise.logical_not, (x,))
 
 

@@ -1,7 +1,7 @@
-"""Functions whose results have sizes that depend on values: at once, or with a size that the caller states.
+"""Functions whose result sizes depend on values.
 
-A traced program has fixed sizes. So in a traced function each of these needs a size (what is missing at the end is
-filled in, what is too much is left out), or an array that has a value while the function is traced.
+A traced program has fixed sizes. In a traced function these functions need a `size` (missing elements are filled,
+further ones are dropped), or an array whose values are known during tracing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fxad.tracing.tracer import Tracer
 
 
 def concrete_value(name: str, x: ArrayLike, remedy: str, k: int = 0) -> NDArray:
-    """The value of an argument that decides on sizes. Raises: TracerError, which names the alternative."""
+    """Return the value of an argument that determines a size. Raises: TracerError, which names the alternative."""
     if isinstance(x, Tracer):
         raise TracerError(
             f"{name}: the size of the result depends on the values of {x!r}, which a traced function does not have",
@@ -36,12 +36,12 @@ def concrete_value(name: str, x: ArrayLike, remedy: str, k: int = 0) -> NDArray:
 
 
 def index_dtype_array(values: NDArray) -> Array:
-    """Indices and counts: int32."""
+    """Return indices or counts as int32."""
     return asarray(values.astype(dtypes.int32))
 
 
 def nonzero(x: ArrayLike, /) -> tuple[Array, ...]:
-    """Where the elements are that are not zero: an int32 array of indices for each axis, in row-major order."""
+    """Return the indices of the nonzero elements in row-major order: one int32 array for each axis."""
     value = concrete_value("nonzero", x, "use nonzero(x, size=...), or where(condition, x, y) to choose")
     if not value.ndim:
         raise ShapeError("nonzero: takes an array with at least one axis", remedy="use x != 0")
@@ -51,10 +51,12 @@ def nonzero(x: ArrayLike, /) -> tuple[Array, ...]:
 def repeat(
     x: ArrayLike, repeats: ArrayLike, /, axis: int | None = None, *, total_repeat_length: int | None = None
 ) -> Array:
-    """Each element so many times in a row along an axis, flattened first for None: all as often, or each its own count.
+    """Repeat each element along an axis: `repeats` times, or by a count for each element. None flattens the array
+    first.
 
-    Rule: with a `total_repeat_length`, so many elements: the first ones, or all of them and then the last one again.
-    Cost: without, counts in an array are waited for, because the size of the result depends on them.
+    Rule:   `total_repeat_length` is the size of the result: further elements are dropped, and the last one is repeated
+            to fill it.
+    Cost:   without it, an array of counts is read on the host, because the size of the result depends on it.
     """
     if isinstance(repeats, int | np.integer) and total_repeat_length is None:
         return apply_op("repeat", shapes.repeat, (x,), int(repeats), axis)

@@ -232,8 +232,7 @@ def fill_literal(name: str, x: Aval, value: bool | complex | np.generic | None) 
         if x.dtype == dtypes.bool_:
             return Lit.of(True, scalar)
         if x.dtype in dtypes.INTEGER:
-            info = np.iinfo(x.dtype)  # type: ignore[type-var]
-            return Lit.of(info.max if x.dtype in dtypes.UNSIGNED else info.min, scalar)
+            return Lit.of(dtypes.RANGES[x.dtype][x.dtype in dtypes.UNSIGNED], scalar)
         return Lit.of(float("nan"), scalar)
     own = value.dtype if isinstance(value, np.generic) else scalar_dtype(value, x.dtype)
     if dtype_kind(own) > dtype_kind(x.dtype):

@@ -57,11 +57,11 @@ def normalize_axes(op: str, axis: Axes, ndim: int) -> tuple[int, ...]:
 
 def normalize_axis_tuple(op: str, axis: int | Sequence[int], ndim: int) -> tuple[int, ...]:
     """Return axes in the given order, each counted from the front. Raises: AxisError for a repeated axis."""
-    given = axis if isinstance(axis, tuple | list) else (axis,)
-    axes = tuple([normalize_axis_index(op, a, ndim) for a in given])
+    axes_in = axis if isinstance(axis, tuple | list) else (axis,)
+    axes = tuple([normalize_axis_index(op, a, ndim) for a in axes_in])
     if len(set(axes)) != len(axes):
         raise AxisError(
-            f"{op}: axes {tuple(given)} of an array with {ndim} axes name one axis twice",
+            f"{op}: axes {tuple(axes_in)} of an array with {ndim} axes name one axis twice",
             remedy="name each axis once; -1 is the last one",
         )
     return axes
@@ -69,4 +69,4 @@ def normalize_axis_tuple(op: str, axis: int | Sequence[int], ndim: int) -> tuple
 
 def hashable_axis(axis: Axes) -> int | tuple[int, ...] | None:
     """An `axis` argument as a static value: hashable."""
-    return tuple(axis) if isinstance(axis, list) else axis  # type: ignore[return-value]
+    return tuple(axis) if isinstance(axis, list) else axis  # type: ignore[return-value]  # a tuple is hashable

@@ -19,11 +19,12 @@ from fxad.errors import ShapeError
 from fxad.ir import Atom, Emit, Lit
 from fxad.operations.arithmetic import multiply
 from fxad.operations.axes import normalize_axis_index, normalize_axis_tuple
-from fxad.operations.elementwise import conj, filled
+from fxad.operations.elementwise import conj
 from fxad.operations.promotion import convert, promote_dtypes
-from fxad.operations.shapes import diagonal_mask, emit_transpose, window
+from fxad.operations.shapes import diagonal_mask, emit_transpose, slice_axis
 from fxad.primitives.dot import DotGeneral
 from fxad.primitives.elementwise import MUL, SELECT_N
+from fxad.primitives.elementwise.family import literal_like
 from fxad.primitives.shape import ReduceSum, Squeeze
 
 Results = tuple[Atom, ...]
@@ -112,7 +113,7 @@ def _take_diagonal(emit: Emit, x: Atom, a: int, b: int) -> Atom:
     """Return the elements with equal indices along two axes of one size; axis `b` is removed."""
     if x.aval.dtype is dtypes.bool_:
         return convert(emit, _take_diagonal(emit, convert(emit, x, dtypes.int32), a, b), dtypes.bool_)
-    picked = emit.one(SELECT_N, diagonal_mask(emit, x.aval.shape, a, b, 0), filled(0, x), x)
+    picked = emit.one(SELECT_N, diagonal_mask(emit, x.aval.shape, a, b, 0), literal_like(0, x), x)
     return emit.one(ReduceSum((b,)), picked)
 
 
@@ -253,15 +254,15 @@ def diagonal(emit: Emit, x: Atom, offset: int, axis1: int, axis2: int) -> Result
     if not size:
         return (Lit(bytes(x.aval.dtype.itemsize), x.aval.with_shape((*x.aval.shape[:-2], 0))),)
     last = x.aval.ndim - 1
-    x = window(emit, x, last - 1, max(-offset, 0), max(-offset, 0) + size)
-    x = window(emit, x, last, max(offset, 0), max(offset, 0) + size)
+    x = slice_axis(emit, x, last - 1, max(-offset, 0), max(-offset, 0) + size)
+    x = slice_axis(emit, x, last, max(offset, 0), max(offset, 0) + size)
     return (_take_diagonal(emit, x, last - 1, last),)
 
 
 def einsum(emit: Emit, *args: object) -> Results:
     """The sum of products over labelled axes: operands, then their labels, the result's, the path, the dtype."""
-    *given, labels, out, path, preferred = args
+    *arrays, labels, out, path, preferred = args
     named = cast("tuple[tuple[Label, ...], ...]", labels)
-    operands = _with_labels(*zip(cast("list[Atom]", given), named, strict=True))
+    operands = _with_labels(*zip(cast("list[Atom]", arrays), named, strict=True))
     steps = cast("tuple[tuple[int, ...], ...]", path)
     return (contract(emit, "einsum", operands, cast("tuple[Label, ...]", out), steps, cast("DType | None", preferred)),)

@@ -56,16 +56,12 @@ from fxad.primitives.elementwise import (
     BitcastConvertType,
     Round,
 )
+from fxad.primitives.elementwise.family import literal_like
 
 Results = tuple[Atom, ...]
 
 # Signed integers by their size in bytes.
 _BITS: Final = MappingProxyType({1: dtypes.int8, 2: dtypes.int16, 4: dtypes.int32, 8: dtypes.int64})
-
-
-def filled(value: object, like: Atom) -> Lit:
-    """The literal of `value` with the type of `like`."""
-    return Lit.of(value, like.aval)
 
 
 def promote_all(op: str, emit: Emit, xs: tuple[Atom, ...]) -> tuple[Atom, ...]:
@@ -188,14 +184,14 @@ def isinf(emit: Emit, x: Atom) -> Results:
         return (_full_bool(False, x),)
     if x.aval.dtype in dtypes.COMPLEX:
         return emit(OR, *isinf(emit, emit.one(REAL, x)), *isinf(emit, emit.one(IMAG, x)))
-    return emit(EQ, emit.one(ABS, x), filled(np.inf, x))
+    return emit(EQ, emit.one(ABS, x), literal_like(np.inf, x))
 
 
 def signbit(emit: Emit, x: Atom) -> Results:
     """True where the sign bit is set, also for -0.0 and nan."""
     if x.aval.dtype in dtypes.FLOATING:
         x = emit.one(BitcastConvertType(_BITS[x.aval.dtype.itemsize]), x)
-    return emit(LT, x, filled(0, x))
+    return emit(LT, x, literal_like(0, x))
 
 
 def _full_bool(value: bool, x: Atom) -> Lit:
@@ -217,14 +213,14 @@ def real(emit: Emit, x: Atom) -> Results:
 
 def imag(emit: Emit, x: Atom) -> Results:
     """The imaginary part; 0 for real values."""
-    return emit(IMAG, x) if x.aval.dtype in dtypes.COMPLEX else (filled(0, x),)
+    return emit(IMAG, x) if x.aval.dtype in dtypes.COMPLEX else (literal_like(0, x),)
 
 
 def trunc(emit: Emit, x: Atom) -> Results:
     """The integral part, towards zero."""
     if x.aval.dtype not in dtypes.INEXACT:
         return (x,)
-    return emit(SELECT_N, emit.one(LT, x, filled(0, x)), emit.one(FLOOR, x), emit.one(CEIL, x))
+    return emit(SELECT_N, emit.one(LT, x, literal_like(0, x)), emit.one(FLOOR, x), emit.one(CEIL, x))
 
 
 def round_to(emit: Emit, x: Atom, decimals: int) -> Results:
@@ -238,7 +234,7 @@ def round_to(emit: Emit, x: Atom, decimals: int) -> Results:
         return (x,)
     if decimals == 0:
         return emit(Round(TO_NEAREST_EVEN), x)
-    scale = filled(10.0 ** abs(decimals), x)
+    scale = literal_like(10.0 ** abs(decimals), x)
     up, down = (MUL, DIV) if decimals > 0 else (DIV, MUL)
     return emit(down, emit.one(Round(TO_NEAREST_EVEN), emit.one(up, x, scale)), scale)
 
@@ -246,7 +242,7 @@ def round_to(emit: Emit, x: Atom, decimals: int) -> Results:
 def times_constant(emit: Emit, x: Atom, factor: float) -> Results:
     """x times a constant."""
     x = convert(emit, x, to_inexact_dtype(x.aval.dtype))
-    return emit(MUL, x, filled(factor, x))
+    return emit(MUL, x, literal_like(factor, x))
 
 
 def log_in_base(emit: Emit, x: Atom, base: int) -> Results:
@@ -260,13 +256,13 @@ def log_in_base(emit: Emit, x: Atom, base: int) -> Results:
 
 
 def _divide_by_constant(emit: Emit, x: Atom, by: float) -> Atom:
-    return emit.one(DIV, x, filled(by, x))
+    return emit.one(DIV, x, literal_like(by, x))
 
 
 def reciprocal(emit: Emit, x: Atom) -> Results:
     """1 / x."""
     x = convert(emit, x, to_inexact_dtype(x.aval.dtype))
-    return emit(DIV, filled(1, x), x)
+    return emit(DIV, literal_like(1, x), x)
 
 
 def logaddexp(emit: Emit, x: Atom, y: Atom) -> Results:
@@ -289,12 +285,12 @@ def hypot(emit: Emit, x: Atom, y: Atom) -> Results:
     dtype = to_inexact_dtype(x.aval.dtype)
     x, y = emit.one(ABS, convert(emit, x, dtype)), emit.one(ABS, convert(emit, y, dtype))
     big, small = emit.one(MAX, x, y), emit.one(MIN, x, y)
-    zero = emit.one(EQ, big, filled(0, big))
-    ratio = emit.one(DIV, small, emit.one(SELECT_N, zero, big, filled(1, big)))
-    size = emit.one(MUL, big, emit.one(SQRT, emit.one(ADD, filled(1, big), emit.one(MUL, ratio, ratio))))
+    zero = emit.one(EQ, big, literal_like(0, big))
+    ratio = emit.one(DIV, small, emit.one(SELECT_N, zero, big, literal_like(1, big)))
+    size = emit.one(MUL, big, emit.one(SQRT, emit.one(ADD, literal_like(1, big), emit.one(MUL, ratio, ratio))))
     # the result is infinite if one operand is, even if the other is nan
-    infinite = emit.one(OR, emit.one(EQ, x, filled(np.inf, x)), emit.one(EQ, y, filled(np.inf, y)))
-    return emit(SELECT_N, infinite, size, filled(np.inf, size))
+    infinite = emit.one(OR, emit.one(EQ, x, literal_like(np.inf, x)), emit.one(EQ, y, literal_like(np.inf, y)))
+    return emit(SELECT_N, infinite, size, literal_like(np.inf, size))
 
 
 def copysign(emit: Emit, x: Atom, y: Atom) -> Results:
@@ -310,9 +306,9 @@ def heaviside(emit: Emit, x: Atom, y: Atom) -> Results:
     x, y = promote_and_broadcast("heaviside", emit, x, y)
     dtype = to_inexact_dtype(x.aval.dtype)
     x, y = convert(emit, x, dtype), convert(emit, y, dtype)
-    step = convert(emit, emit.one(GT, x, filled(0, x)), dtype)
+    step = convert(emit, emit.one(GT, x, literal_like(0, x)), dtype)
     step = emit.one(SELECT_N, emit.one(NE, x, x), step, x)
-    return emit(SELECT_N, emit.one(EQ, x, filled(0, x)), step, y)
+    return emit(SELECT_N, emit.one(EQ, x, literal_like(0, x)), step, y)
 
 
 def angle(emit: Emit, x: Atom) -> Results:
@@ -328,11 +324,11 @@ def nan_to_num(emit: Emit, x: Atom, nan: float, above: float | None, below: floa
         return emit(COMPLEX, *parts)
     if x.aval.dtype not in dtypes.FLOATING:
         return (x,)
-    limits = ml_dtypes.finfo(x.aval.dtype)  # type: ignore[no-untyped-call]
+    limits = ml_dtypes.finfo(x.aval.dtype)  # type: ignore[no-untyped-call]  # ml_dtypes has no types
     high, low = [float(d) if v is None else v for d, v in ((limits.max, above), (limits.min, below))]
-    y = emit.one(SELECT_N, emit.one(NE, x, x), x, filled(nan, x))
-    y = emit.one(SELECT_N, emit.one(EQ, x, filled(np.inf, x)), y, filled(high, x))
-    return emit(SELECT_N, emit.one(EQ, x, filled(-np.inf, x)), y, filled(low, x))
+    y = emit.one(SELECT_N, emit.one(NE, x, x), x, literal_like(nan, x))
+    y = emit.one(SELECT_N, emit.one(EQ, x, literal_like(np.inf, x)), y, literal_like(high, x))
+    return emit(SELECT_N, emit.one(EQ, x, literal_like(-np.inf, x)), y, literal_like(low, x))
 
 
 def isclose(emit: Emit, x: Atom, y: Atom, rtol: float, atol: float, equal_nan: bool) -> Results:
@@ -341,7 +337,7 @@ def isclose(emit: Emit, x: Atom, y: Atom, rtol: float, atol: float, equal_nan: b
     dtype = to_inexact_dtype(x.aval.dtype)
     x, y = convert(emit, x, dtype), convert(emit, y, dtype)
     size = emit.one(ABS, y)
-    bound = emit.one(ADD, filled(atol, size), emit.one(MUL, filled(rtol, size), size))
+    bound = emit.one(ADD, literal_like(atol, size), emit.one(MUL, literal_like(rtol, size), size))
     near = emit.one(LE, emit.one(ABS, emit.one(SUB, x, y)), bound)
     near = emit.one(AND, near, *isfinite(emit, y))
     near = emit.one(OR, near, emit.one(EQ, x, y))

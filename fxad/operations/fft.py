@@ -9,7 +9,7 @@ from fxad.errors import DTypeError, ParameterError, ShapeError
 from fxad.ir import Atom, Emit, Lit
 from fxad.operations.axes import normalize_axis_tuple
 from fxad.operations.promotion import convert, to_inexact_dtype
-from fxad.operations.shapes import moveaxis, window
+from fxad.operations.shapes import moveaxis, slice_axis
 from fxad.primitives.elementwise import CONJ, MUL
 from fxad.primitives.fft import Fft
 from fxad.primitives.slicing import Pad
@@ -25,10 +25,10 @@ def fft_transform(
     emit: Emit, x: Atom, name: str, kind: str, sizes: Sizes | None, axes: Sizes | None, norm: str | None
 ) -> Results:
     """One of the four kinds over any axes, resized to `sizes` first by truncation or zero padding."""
-    at = _axes(name, x, sizes, axes)
-    given = tuple([x.aval.shape[a] for a in at])
+    at = _transform_axes_of(name, x, sizes, axes)
+    current = tuple([x.aval.shape[a] for a in at])
     half = kind == "IRFFT"
-    lengths = (*given[:-1], 2 * (given[-1] - 1)) if sizes is None and half and at else sizes or given
+    lengths = (*current[:-1], 2 * (current[-1] - 1)) if sizes is None and half and at else sizes or current
     if any([n < 1 for n in lengths]):
         raise ShapeError(f"{name}: cannot transform {x.aval} to sizes {lengths}: all must be positive")
     y = convert(emit, x, _dtype(name, x, kind))
@@ -36,7 +36,7 @@ def fft_transform(
         y = _resize(emit, y, a, n // 2 + 1 if half and a == at[-1] else n)
     for group in _groups(kind, len(at)):
         y = _transform_axes(emit, y, group[0], tuple([at[k] for k in group[1]]), tuple([lengths[k] for k in group[1]]))
-    factor = _factor(name, kind, norm, prod(lengths))
+    factor = _scale_factor(name, kind, norm, prod(lengths))
     return (y,) if factor == 1 else emit(MUL, y, Lit.of(factor, y.aval))
 
 
@@ -54,7 +54,7 @@ def antihermitian(emit: Emit, x: Atom, name: str, n: int | None, axis: int, norm
     return emit(CONJ, z)
 
 
-def _axes(name: str, x: Atom, sizes: Sizes | None, axes: Sizes | None) -> Sizes:
+def _transform_axes_of(name: str, x: Atom, sizes: Sizes | None, axes: Sizes | None) -> Sizes:
     ndim = x.aval.ndim
     if axes is None:
         if sizes is not None and len(sizes) > ndim:
@@ -77,7 +77,7 @@ def _dtype(name: str, x: Atom, kind: str) -> dtypes.DType:
 def _resize(emit: Emit, x: Atom, axis: int, n: int) -> Atom:
     have = x.aval.shape[axis]
     if have >= n:
-        return x if have == n else window(emit, x, axis, 0, n)
+        return x if have == n else slice_axis(emit, x, axis, 0, n)
     none = (0,) * x.aval.ndim
     pad = Pad(none, (*none[:axis], n - have, *none[axis + 1 :]), none)
     return emit.one(pad, x, Lit(bytes(x.aval.dtype.itemsize), x.aval.with_shape(())))
@@ -99,7 +99,7 @@ def _transform_axes(emit: Emit, x: Atom, kind: str, axes: Sizes, lengths: Sizes)
     return moveaxis(emit, emit.one(Fft(kind, lengths), moved), last, axes)[0]
 
 
-def _factor(name: str, kind: str, norm: str | None, count: int) -> float:
+def _scale_factor(name: str, kind: str, norm: str | None, count: int) -> float:
     """Return the scale factor: the inverse kinds already divide by the number of elements."""
     norm = _norm(name, norm)
     if norm == "backward":

@@ -74,8 +74,8 @@ def unravel_index(emit: Emit, x: Atom, shape: Shape) -> Results:
 
 def ravel_multi_index(emit: Emit, *args: object) -> Results:
     """The flat index for indices along each axis; the last two arguments are the shape and the mode."""
-    *given, dims, mode = args
-    places, shape = cast("list[Atom]", given), cast(Shape, dims)
+    *arrays, dims, mode = args
+    places, shape = cast("list[Atom]", arrays), cast(Shape, dims)
     for k, p in enumerate(places):
         if p.aval.dtype not in dtypes.INTEGER:
             raise DTypeError(f"ravel_multi_index: array {k} must be integers, got {p.aval}")
@@ -99,8 +99,8 @@ def _apply_index_mode(emit: Emit, at: Atom, n: int, mode: str, dtype: DType) -> 
 def choose(emit: Emit, *args: object) -> Results:
     """Select, element by element, one of several cases. Arguments: the cases, the selector, the mode for numbers out of
     range."""
-    *given, mode = args
-    *choices, which = cast("list[Atom]", given)
+    *operands, mode = args
+    *choices, which = cast("list[Atom]", operands)
     cases = promote_all("choose", emit, tuple(choices))
     if which.aval.dtype not in dtypes.INTEGER | {dtypes.bool_}:
         raise DTypeError(f"choose: the selector must be integers, got {which.aval}")

@@ -172,7 +172,7 @@ def _normal_entries(given: object) -> tuple[_Entry, ...]:
         if given.ndim or given.dtype.kind not in "iu":
             return (_check_index_array(given.shape, given.dtype, given),)
     try:
-        return (given.__index__(),)  # type: ignore[attr-defined]
+        return (given.__index__(),)  # type: ignore[attr-defined]  # tested by the except clause
     except (AttributeError, TypeError):
         raise ArgumentError(f"getitem: {given!r} ({type(given).__qualname__}) is not an index", remedy=_HINT) from None
 

@@ -26,8 +26,8 @@ from fxad.primitives.shape import BroadcastInDim, Squeeze
 
 def getitem(emit: Emit, x: Atom, *rest: object) -> tuple[Atom, ...]:
     """`x[index]`: the operands that `plan` found, then the plan."""
-    *given, todo = rest
-    indices, p = cast("list[Atom]", given), cast(Plan, todo)
+    *operands, todo = rest
+    indices, p = cast("list[Atom]", operands), cast(Plan, todo)
     if p.empty or isinstance(x, Lit):
         zero = x if isinstance(x, Lit) else Zero(x.aval).instantiate()
         return (zero.with_aval(p.shape),)
@@ -54,17 +54,17 @@ def gather(emit: Emit, x: Atom, vectors: Atom, prim: Gather, fill: Lit) -> tuple
 def dynamic_slice(emit: Emit, x: Atom, *rest: object) -> tuple[Atom, ...]:
     """A window of x. Arguments: the start indices that are atoms, then all of them (None: the next atom), then the
     sizes, and the axes of size 1 that are dropped."""
-    *given, fixed, sizes, dropped = rest
-    atoms, window = cast("list[Atom]", given), DynamicSlice(cast(Shape, sizes))
+    *starts_in, fixed, sizes, dropped = rest
+    atoms, window = cast("list[Atom]", starts_in), DynamicSlice(cast(Shape, sizes))
     starts = start_indices(emit, x.aval.shape, atoms, cast("tuple[int | None, ...]", fixed))
-    found = emit(window, x, *starts)
-    return emit(Squeeze(cast(Shape, dropped)), *found) if dropped else found
+    window_values = emit(window, x, *starts)
+    return emit(Squeeze(cast(Shape, dropped)), *window_values) if dropped else window_values
 
 
 def dynamic_update_slice(emit: Emit, x: Atom, update: Atom, *rest: object) -> tuple[Atom, ...]:
     """x with a window replaced: the start indices as in `dynamic_slice`."""
-    *given, fixed = rest
-    starts = start_indices(emit, x.aval.shape, cast("list[Atom]", given), cast("tuple[int | None, ...]", fixed))
+    *starts_in, fixed = rest
+    starts = start_indices(emit, x.aval.shape, cast("list[Atom]", starts_in), cast("tuple[int | None, ...]", fixed))
     return emit(DYNAMIC_UPDATE_SLICE, x, update, *starts)
 
 

@@ -99,8 +99,8 @@ def exceeds_tolerance(emit: Emit, s: Atom, rtol: Atom) -> Atom:
     if rtol.aval.dtype in dtypes.COMPLEX:  # as a Python number beside complex matrices is
         real = rtol.aval.with_dtype(s.aval.dtype)
         rtol = Lit.of(rtol.value.real, real) if isinstance(rtol, Lit) else emit.one(REAL, rtol)
-    given = broadcast(emit, convert(emit, rtol, s.aval.dtype), largest.aval.shape)
-    limit = emit.one(MUL, largest, given)
+    relative = broadcast(emit, convert(emit, rtol, s.aval.dtype), largest.aval.shape)
+    limit = emit.one(MUL, largest, relative)
     return emit.one(GT, s, emit.one(BroadcastInDim(s.aval.shape, tuple(range(last))), limit))
 
 

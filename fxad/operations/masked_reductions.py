@@ -102,9 +102,9 @@ def masked_reduction(emit: Emit, x: Atom, *rest: object) -> Results:
     """A reduction of x: `rest` holds the initial value and the mask, if any, the axis and a `MaskedReduction`."""
     *atoms, axis, last = rest
     spec = cast("MaskedReduction", last)
-    given = cast("Iterator[Atom]", iter(atoms))
-    initial = next(given) if spec.starts else None
-    mask = _fit_mask(emit, x, next(given), spec.name) if spec.masks else None
+    operands = cast("Iterator[Atom]", iter(atoms))
+    initial = next(operands) if spec.starts else None
+    mask = _fit_mask(emit, x, next(operands), spec.name) if spec.masks else None
     axes = normalize_axes(spec.name, cast("Axes", axis), x.aval.ndim)
     if spec.name != spec.kind and x.aval.dtype in dtypes.INEXACT:
         there = emit.one(EQ, x, x)

@@ -18,6 +18,7 @@ from fxad.ir import Aval, NDArray, Shape
 from fxad.operations import contractions, elementwise, masked_reductions, reductions, shapes
 from fxad.operations.axes import Axes, hashable_axis
 from fxad.operations.operators import Operators
+from fxad.operations.promotion import optional_dtype
 
 Scalar: TypeAlias = "np.generic | bool | int | float | complex"
 
@@ -49,8 +50,8 @@ class Methods(Operators):
     ) -> Self:
         """Sum over axes; narrow integers and bools in 32 bits."""
         if not masked_reductions.is_unmasked(initial, where):
-            return self._masked("sum", axis, keepdims, initial=initial, where=where, dtype=_optional_dtype(dtype))
-        return self._apply(reductions.sum, (), (hashable_axis(axis), keepdims, _optional_dtype(dtype)))
+            return self._masked("sum", axis, keepdims, initial=initial, where=where, dtype=optional_dtype(dtype))
+        return self._apply(reductions.sum, (), (hashable_axis(axis), keepdims, optional_dtype(dtype)))
 
     def prod(
         self,
@@ -63,8 +64,8 @@ class Methods(Operators):
     ) -> Self:
         """Product over axes; narrow integers and bools in 32 bits."""
         if not masked_reductions.is_unmasked(initial, where):
-            return self._masked("prod", axis, keepdims, initial=initial, where=where, dtype=_optional_dtype(dtype))
-        return self._apply(reductions.prod, (), (hashable_axis(axis), keepdims, _optional_dtype(dtype)))
+            return self._masked("prod", axis, keepdims, initial=initial, where=where, dtype=optional_dtype(dtype))
+        return self._apply(reductions.prod, (), (hashable_axis(axis), keepdims, optional_dtype(dtype)))
 
     def mean(
         self,
@@ -76,8 +77,8 @@ class Methods(Operators):
     ) -> Self:
         """Mean over axes; of integers as float32."""
         if not masked_reductions.is_unmasked(None, where):
-            return self._masked("mean", axis, keepdims, where=where, dtype=_optional_dtype(dtype))
-        return self._apply(reductions.mean, (), (hashable_axis(axis), keepdims, _optional_dtype(dtype)))
+            return self._masked("mean", axis, keepdims, where=where, dtype=optional_dtype(dtype))
+        return self._apply(reductions.mean, (), (hashable_axis(axis), keepdims, optional_dtype(dtype)))
 
     def var(
         self,
@@ -92,8 +93,8 @@ class Methods(Operators):
         """Variance over axes: mean squared distance from the mean, divided by the count less `correction` or `ddof`."""
         less = masked_reductions.degrees_of_freedom("var", correction, ddof)
         if not masked_reductions.is_unmasked(None, where):
-            return self._masked("var", axis, keepdims, where=where, dtype=_optional_dtype(dtype), correction=less)
-        return self._apply(reductions.var, (), (hashable_axis(axis), keepdims, _optional_dtype(dtype), less))
+            return self._masked("var", axis, keepdims, where=where, dtype=optional_dtype(dtype), correction=less)
+        return self._apply(reductions.var, (), (hashable_axis(axis), keepdims, optional_dtype(dtype), less))
 
     def std(
         self,
@@ -108,8 +109,8 @@ class Methods(Operators):
         """Standard deviation over axes: the root of `var`."""
         less = masked_reductions.degrees_of_freedom("std", correction, ddof)
         if not masked_reductions.is_unmasked(None, where):
-            return self._masked("std", axis, keepdims, where=where, dtype=_optional_dtype(dtype), correction=less)
-        return self._apply(reductions.std, (), (hashable_axis(axis), keepdims, _optional_dtype(dtype), less))
+            return self._masked("std", axis, keepdims, where=where, dtype=optional_dtype(dtype), correction=less)
+        return self._apply(reductions.std, (), (hashable_axis(axis), keepdims, optional_dtype(dtype), less))
 
     def max(
         self,
@@ -277,14 +278,10 @@ class Methods(Operators):
         return self._apply(contractions.dot, (other,), ())
 
 
-def _optional_dtype(dtype: object) -> dtypes.DType | None:
-    return None if dtype is None else dtypes.as_dtype(dtype)
-
-
 def sizes_argument(shape: tuple[int | Sequence[int], ...]) -> Shape:
     """Return sizes or axes given one by one or as one sequence; -1 is allowed. Raises: ArgumentError."""
-    given = shape[0] if len(shape) == 1 and isinstance(shape[0], Sequence) else shape
+    sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], Sequence) else shape
     try:
-        return tuple([dimension(n) for n in given])
+        return tuple([dimension(n) for n in sizes])  # tested by the except clause
     except (AttributeError, TypeError):
-        raise ArgumentError(f"shape: {given!r} is not made of integers") from None
+        raise ArgumentError(f"shape: {sizes!r} is not made of integers") from None

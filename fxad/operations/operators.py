@@ -27,7 +27,7 @@ class Operators:
     __slots__ = ()
 
     # Equality is elementwise, so arrays are not hashable, as in NumPy.
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]  # as NumPy: == is elementwise
 
     @abstractmethod
     def _apply(self, op: Operation, args: tuple[object, ...], static: tuple[Hashable, ...]) -> Self:
@@ -136,10 +136,10 @@ class Operators:
     def __rrshift__(self, other: ArrayLike) -> Self:
         return self._binary(arithmetic.shift_right, other, self)
 
-    def __eq__(self, other: ArrayLike) -> Self:  # type: ignore[override]
+    def __eq__(self, other: ArrayLike) -> Self:  # type: ignore[override]  # elementwise
         return self._binary(arithmetic.binary, self, other, EQ)
 
-    def __ne__(self, other: ArrayLike) -> Self:  # type: ignore[override]
+    def __ne__(self, other: ArrayLike) -> Self:  # type: ignore[override]  # elementwise
         return self._binary(arithmetic.binary, self, other, NE)
 
     def __lt__(self, other: ArrayLike) -> Self:

@@ -40,19 +40,19 @@ def dtype_kind(dtype: DType) -> int:
 def scalar_dtype(value: Scalar, dtype: DType | None = None) -> DType:
     """Return the dtype of a Python scalar: that of the array operand, or its own. Raises: DTypeError (an int)."""
     own = _KIND[type(value)] if type(value) in _KIND else _KIND[python_type(value)]
-    found = dtype if dtype is not None and own <= dtype_kind(dtype) else _ALONE[own]
+    result = dtype if dtype is not None and own <= dtype_kind(dtype) else _ALONE[own]
     if type(value) is Size:
-        return found  # its value is not known here: it wraps where it does not fit
-    if own == 1 and found in dtypes.INTEGER:
-        least, most = dtypes.RANGES[found]
+        return result  # its value is not known here: it wraps where it does not fit
+    if own == 1 and result in dtypes.INTEGER:
+        least, most = dtypes.RANGES[result]
         if not least <= int(value.real) <= most:
             raise DTypeError(
-                f"scalar: {value} does not fit in {found.name}",
+                f"scalar: {value} does not fit in {result.name}",
                 remedy="convert the array to a wider dtype, or make the scalar an array of the dtype you mean",
             )
     elif own == 1 and int(value.real).bit_length() > 1023:
-        raise DTypeError(f"scalar: an int of {int(value.real).bit_length()} bits does not fit in {found.name}")
-    return found
+        raise DTypeError(f"scalar: an int of {int(value.real).bit_length()} bits does not fit in {result.name}")
+    return result
 
 
 def dtype_of_scalars(values: Sequence[object]) -> DType | None:
@@ -103,6 +103,11 @@ def common_shape(op: str, a: Shape, b: Shape) -> Shape:
             )
         out.append(y if x == 1 else x)
     return tuple(out)
+
+
+def optional_dtype(dtype: object) -> DType | None:
+    """Return a `dtype` argument as a dtype, or None if it is None. Raises: DTypeError."""
+    return None if dtype is None else dtypes.as_dtype(dtype)
 
 
 def convert(emit: Emit, x: Atom, dtype: DType) -> Atom:

@@ -165,7 +165,7 @@ def _roll_axis(emit: Emit, x: Atom, shift: int, axis: int) -> Atom:
     return emit.one(Concatenate(axis), emit_slice(emit, x, axis, cut, n), emit_slice(emit, x, axis, 0, cut))
 
 
-def window(emit: Emit, x: Atom, axis: int, start: int, limit: int) -> Atom:
+def slice_axis(emit: Emit, x: Atom, axis: int, start: int, limit: int) -> Atom:
     """`x[start:limit]` along an axis; no equation for the whole axis."""
     return x if (start, limit) == (0, x.aval.shape[axis]) else emit_slice(emit, x, axis, start, limit)
 
@@ -184,8 +184,8 @@ def _promote_arrays(op: str, emit: Emit, xs: Sequence[Atom]) -> list[Atom]:
 
 def concatenate(emit: Emit, *args: object) -> Results:
     """Join arrays along an axis, the last argument; flattened first for None."""
-    *given, axis = args
-    xs = _promote_arrays("concatenate", emit, cast("list[Atom]", given))
+    *arrays, axis = args
+    xs = _promote_arrays("concatenate", emit, cast("list[Atom]", arrays))
     if axis is None:
         xs, axis = [emit_reshape(emit, x, (x.aval.size,)) for x in xs], 0
     for k, x in enumerate(xs):
@@ -197,8 +197,8 @@ def concatenate(emit: Emit, *args: object) -> Results:
 
 def stack(emit: Emit, *args: object) -> Results:
     """Arrays of one shape along a new axis, which is the last argument."""
-    *given, axis = args
-    xs = _promote_arrays("stack", emit, cast("list[Atom]", given))
+    *arrays, axis = args
+    xs = _promote_arrays("stack", emit, cast("list[Atom]", arrays))
     for k, x in enumerate(xs):
         if x.aval.shape != xs[0].aval.shape:
             raise ShapeError(f"stack: shapes differ: array 0 {xs[0].aval}, array {k} {x.aval}")
@@ -212,7 +212,7 @@ def split(emit: Emit, x: Atom, at: tuple[int, ...], axis: int) -> Results:
     k = normalize_axis_index("split", axis, x.aval.ndim)
     n = x.aval.shape[k]
     ends = [0, *[slice(i).indices(n)[1] for i in at], n]
-    return tuple([window(emit, x, k, a, max(a, b)) for a, b in pairwise(ends)])
+    return tuple([slice_axis(emit, x, k, a, max(a, b)) for a, b in pairwise(ends)])
 
 
 def repeat(emit: Emit, x: Atom, count: int, axis: int | None) -> Results:

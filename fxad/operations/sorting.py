@@ -11,7 +11,7 @@ from fxad.errors import DTypeError, ParameterError, ShapeError
 from fxad.ir import Atom, Aval, Emit, Jaxpr, Lit
 from fxad.operations.axes import normalize_axis_index
 from fxad.operations.promotion import promote_dtypes
-from fxad.operations.shapes import moveaxis, window
+from fxad.operations.shapes import moveaxis, slice_axis
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.elementwise import (
     ADD,
@@ -61,8 +61,8 @@ def argsort(emit: Emit, x: Atom, axis: int | None, descending: bool) -> Results:
 
 def lexsort(emit: Emit, *args: object) -> Results:
     """The indices that sort by the last key, ties by the one before, and so on; the last argument is the axis."""
-    *given, axis = args
-    keys = cast("list[Atom]", given)
+    *arrays, axis = args
+    keys = cast("list[Atom]", arrays)
     for j, key in enumerate(keys):
         if key.aval.shape != keys[0].aval.shape or not key.aval.ndim:
             raise ShapeError(f"lexsort: keys must have one shape, with axes: key 0 {keys[0].aval}, key {j} {key.aval}")
@@ -76,7 +76,7 @@ def top_k(emit: Emit, x: Atom, k: int, axis: int) -> Results:
     """The k greatest elements along an axis and their places."""
     at = normalize_axis_index("top_k", axis, x.aval.ndim)
     (moved,) = moveaxis(emit, x, at, -1)
-    return tuple([moveaxis(emit, found, -1, at)[0] for found in emit(TopK(k), moved)])
+    return tuple([moveaxis(emit, part, -1, at)[0] for part in emit(TopK(k), moved)])
 
 
 # -------------------------------------------------------------------------------------------------------- searching
@@ -149,7 +149,7 @@ def _search_by_sort(emit: Emit, keys: Atom, wanted: Atom, side: str, index: DTyp
     # the sort is stable
     both = emit.one(Concatenate(0), *((flat, keys) if side == "left" else (keys, flat)))
     start = 0 if side == "left" else n
-    place = emit.one(SUB, window(emit, _ranks(emit, both, index), 0, start, start + m), _ranks(emit, flat, index))
+    place = emit.one(SUB, slice_axis(emit, _ranks(emit, both, index), 0, start, start + m), _ranks(emit, flat, index))
     return emit_reshape(emit, place, wanted.aval.shape)
 
 

@@ -17,9 +17,9 @@ Results = tuple[Atom, ...]
 
 def _formulas(name: str, emit: Emit, *xs: Atom) -> list[Formula]:
     """Operands in their common shape and floating dtype."""
-    given = promote_all(name, emit, xs)
-    dtype = to_inexact_dtype(given[0].aval.dtype)
-    return [Formula(emit, convert(emit, x, dtype)) for x in given]
+    promoted = promote_all(name, emit, xs)
+    dtype = to_inexact_dtype(promoted[0].aval.dtype)
+    return [Formula(emit, convert(emit, x, dtype)) for x in promoted]
 
 
 def same_types(emit: Emit, a: Atom, b: Atom, x: Atom, prim: Primitive) -> Results:

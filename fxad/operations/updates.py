@@ -98,11 +98,11 @@ def fit_update(name: str, emit: Emit, value: Atom, x: Aval, shape: Shape) -> Ato
 
     Raises: DTypeError if a kind would be lost (complex, floating, integer, bool; the sign); ShapeError.
     """
-    given = value.aval.dtype
-    loses_sign = x.dtype in dtypes.UNSIGNED and given in dtypes.INTEGER - dtypes.UNSIGNED
-    if dtype_kind(given) > dtype_kind(x.dtype) or loses_sign:
+    own = value.aval.dtype
+    loses_sign = x.dtype in dtypes.UNSIGNED and own in dtypes.INTEGER - dtypes.UNSIGNED
+    if dtype_kind(own) > dtype_kind(x.dtype) or loses_sign:
         raise DTypeError(
-            f"{name}: a value of {given.name} does not go into {x} without loss",
+            f"{name}: a value of {own.name} does not go into {x} without loss",
             remedy=f"convert the value with astype({x.dtype.name}), or the array",
         )
     if common_shape(name, value.aval.shape, shape) != shape:
@@ -129,8 +129,8 @@ class _ScatterTargets:
 def update(emit: Emit, x: Atom, value: Atom, *rest: object) -> Results:
     """x with `value` combined into the indexed elements. Arguments: the operands of `plan`, the plan, the operation, a
     `How`."""
-    *given, todo, what, manner = rest
-    indices, p, name, how = cast("list[Atom]", given), cast(Plan, todo), cast(str, what), cast(IndexMode, manner)
+    *operands, todo, what, manner = rest
+    indices, p, name, how = cast("list[Atom]", operands), cast(Plan, todo), cast(str, what), cast(IndexMode, manner)
     if name == "subtract" and x.aval.dtype == dtypes.bool_:
         raise DTypeError(f"at.subtract: bools have no difference, got {x.aval}", remedy="convert the array with astype")
     value = fit_update(f"at.{name}", emit, value, x.aval, p.shape)
@@ -157,9 +157,9 @@ def update(emit: Emit, x: Atom, value: Atom, *rest: object) -> Results:
 
 def get(emit: Emit, x: Atom, *rest: object) -> Results:
     """The indexed elements, with `fill` for those out of range; None: by the mode of `How`."""
-    *given, todo, manner, literal = rest
+    *operands, todo, manner, literal = rest
     indices, p, how, fill = (
-        cast("list[Atom]", given),
+        cast("list[Atom]", operands),
         cast(Plan, todo),
         cast(IndexMode, manner),
         cast("Lit | None", literal),

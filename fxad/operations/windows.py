@@ -78,10 +78,10 @@ def _initial_values(given: list[object], known: object) -> tuple[list[Atom], lis
 
 def reduce(emit: Emit, *args: object) -> Results:
     """Reduce by a body. Arguments: operands, dynamic initial values, body, axes, static initial values (or None)."""
-    *given, body, axes, known = args
+    *operands, body, axes, known = args
     assert isinstance(body, Jaxpr)
     axes = cast("tuple[int, ...]", axes)
-    xs, inits = _initial_values(given, known)
+    xs, inits = _initial_values(operands, known)
     prim = _single_primitive(body)
     if prim is None or prim not in _AXES:
         return emit(Reduce(body, axes), *xs, *inits)
@@ -91,10 +91,10 @@ def reduce(emit: Emit, *args: object) -> Results:
 
 def reduce_window(emit: Emit, *args: object) -> Results:
     """Reduce windows. Arguments: operands, dynamic initial values, body, windows, static initial values (or None)."""
-    *given, body, sliding, known = args
+    *operands, body, sliding, known = args
     assert isinstance(body, Jaxpr)
     assert isinstance(sliding, SlidingWindow)
-    xs, inits = _initial_values(given, known)
+    xs, inits = _initial_values(operands, known)
     prim = _single_primitive(body)
     # a hole that holds the initial value counts in a sum, and not in a maximum
     if (

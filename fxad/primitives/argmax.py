@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
 from typing import ClassVar, Final, final
 
 import numpy as np
@@ -14,17 +13,19 @@ from fxad.core.builder import Builder
 from fxad.dtypes import DType
 from fxad.errors import DTypeError, ShapeError
 from fxad.ir import (
-    Atom,
+    Atoms,
     Aval,
+    Avals,
     BatchCtx,
+    Dims,
     Hlo,
-    HloValue,
+    HloValues,
     Jaxpr,
     JvpCtx,
     Lit,
     NDArray,
     Primitive,
-    Tangent,
+    Tangents,
     primitive,
 )
 from fxad.primitives.elementwise import (
@@ -79,9 +80,7 @@ class ArgExtremum(Primitive):
         return (np.asarray(self.compute(as_accumulated(args[0]))).astype(self.index_dtype),)
 
     @final
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         (x,), (index,) = ins, outs
         places = Aval(x.shape, self.index_dtype)
         at = hlo.op("stablehlo.iota", (), (places,), {"iota_dimension": i64_attribute(self.axis)})
@@ -92,9 +91,7 @@ class ArgExtremum(Primitive):
         return hlo.op("stablehlo.reduce", (*args, *at, *init), both, attrs, (body,))[1:]
 
     @final
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         (dim,) = dims
         if dim is None:
             return ctx(self, *args), (None,)
@@ -102,9 +99,7 @@ class ArgExtremum(Primitive):
         return ctx(self.along(axis), *args), (dim - (axis < dim),)
 
     @final
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         return zero_tangent_jvp(ctx, self, primals)
 
 

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar, Final, final
 
 from fxad.ir import (
-    Atom,
+    Atoms,
     Aval,
+    Avals,
     BatchCtx,
     Cotangent,
+    Cotangents,
+    Dims,
     Hlo,
-    HloValue,
+    HloValues,
     Hole,
     JvpCtx,
     Lin,
     Linear,
     NDArray,
-    Tangent,
+    Operands,
+    Tangents,
     TransposeCtx,
     Zero,
     primitive,
@@ -43,30 +46,22 @@ class OptimizationBarrier(Linear):
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         return args
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         return hlo.op("stablehlo.optimization_barrier", args, outs) if outs else ()
 
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         return ctx(self, *args), dims
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
-        found = iter(ctx.lin(self, *[t for t in tangents if isinstance(t, Lin)]))
-        return ctx(self, *primals), tuple([next(found) if isinstance(t, Lin) else t for t in tangents])
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
+        lins = iter(ctx.lin(self, *[t for t in tangents if isinstance(t, Lin)]))
+        return ctx(self, *primals), tuple([next(lins) if isinstance(t, Lin) else t for t in tangents])
 
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
         return all(mask)
 
-    def transpose(
-        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
-    ) -> tuple[Cotangent | None, ...]:
-        found = iter(ctx(self, *[ct for ct in cts if not isinstance(ct, Zero)]))
-        bars = [ct if isinstance(ct, Zero) else next(found) for ct in cts]
+    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
+        remaining = iter(ctx(self, *[ct for ct in cts if not isinstance(ct, Zero)]))
+        bars = [ct if isinstance(ct, Zero) else next(remaining) for ct in cts]
         return tuple([bar if isinstance(a, Hole) else None for bar, a in zip(bars, args, strict=True)])
 
 

@@ -13,22 +13,26 @@ from fxad.core.builder import Builder
 from fxad.core.memo import by_value
 from fxad.errors import ArgumentError, CheckError, DTypeError, ShapeError
 from fxad.ir import (
-    Atom,
+    Atoms,
     Aval,
+    Avals,
     BatchCtx,
     Cotangent,
+    Cotangents,
+    Dims,
     HigherOrder,
     Hlo,
-    HloValue,
+    HloValues,
     Hole,
     Jaxpr,
     JvpCtx,
     Lin,
     Linear,
     NDArray,
+    Operands,
     Primitive,
     Region,
-    Tangent,
+    Tangents,
     TransposeCtx,
     Zero,
     primitive,
@@ -99,9 +103,7 @@ class Check(Linear):
         index = f" (in example {at[0] if len(at) == 1 else list(at)})" if at else ""
         return CheckError(message + index, equation=self.equation, where=self.where)
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         if self.told:
             return custom_call(self, hlo, args, ())
         n = 1 + self.n_fields
@@ -113,9 +115,7 @@ class Check(Linear):
         hlo.op("stablehlo.if", any_, (), regions=(Region(b.build((), "tell"), tuple(args[:n])), NOTHING))
         return args[n:]
 
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         n = 1 + self.n_fields
         first = args[:n]
         prim = self
@@ -124,9 +124,7 @@ class Check(Linear):
             prim = replace(self, sizes=(ctx.size, *self.sizes))
         return ctx(prim, *first, *args[n:]), dims[n:]
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         n = 1 + self.n_fields
         outs = ctx(self, *primals)
         lins = [t for t in tangents[n:] if isinstance(t, Lin)]
@@ -137,9 +135,7 @@ class Check(Linear):
         n = 1 + self.n_fields
         return all(mask[n:]) and not any(mask[:n])
 
-    def transpose(
-        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
-    ) -> tuple[Cotangent | None, ...]:
+    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         n = 1 + self.n_fields
         known = [a for a in args[:n] if not isinstance(a, Hole)]
         checked = iter(ctx(self, *known, *[ct for ct in cts if not isinstance(ct, Zero)]))

@@ -17,18 +17,24 @@ from fxad.dtypes import DType
 from fxad.errors import DTypeError, ParameterError, ShapeError
 from fxad.ir import (
     Atom,
+    Atoms,
     Aval,
+    Avals,
     BatchCtx,
     Cotangent,
+    Cotangents,
+    Dims,
     Emit,
     Hlo,
     HloValue,
+    HloValues,
     Hole,
     JvpCtx,
     Linear,
     NDArray,
+    Operands,
     Shape,
-    Tangent,
+    Tangents,
     TransposeCtx,
     Zero,
     primitive,
@@ -173,16 +179,14 @@ class ConvGeneralDilated(Linear):
         y = y.transpose(1, 0, 3, 2).reshape([rows, o, *sizes])
         return (y.transpose(np.argsort(self.out_spec)).astype(dtype),)
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         if not all([a.size for a in (*ins, *outs)]):
             return (hlo.constant(Zero(outs[0]).instantiate()),)
         # Use the axis order of the fast convolution in XLA's CPU backend. XLA permutes axes itself only in the entry
         # computation: in a branch or loop, another order is up to a hundred times slower.
         lhs, rhs, out = self._specs()
         orders = (lhs[0], *lhs[2:], lhs[1]), (*rhs[2:], rhs[1], rhs[0]), (out[0], *out[2:], out[1])
-        args = [_permuted(hlo, x, a, order) for x, a, order in zip(args, ins, orders, strict=False)]
+        args = [_permute(hlo, x, a, order) for x, a, order in zip(args, ins, orders, strict=False)]
         specs = [
             _labels(tuple([order.index(axis) for axis in spec]), names)
             for spec, order, names in zip(self._specs(), orders, ("bf", "oi", "bf"), strict=True)
@@ -201,16 +205,14 @@ class ConvGeneralDilated(Linear):
         (y,) = hlo.op("stablehlo.convolution", args, (wide,), attrs)
         if wide is not aval:
             (y,) = hlo.op("stablehlo.convert", (y,), (aval,))
-        return (_permuted(hlo, y, aval, tuple([orders[2].index(k) for k in range(aval.ndim)])),)
+        return (_permute(hlo, y, aval, tuple([orders[2].index(k) for k in range(aval.ndim)])),)
 
     def _specs(self) -> tuple[Axes, Axes, Axes]:
         return self.lhs_spec, self.rhs_spec, self.out_spec
 
     # ---------------------------------------------------------------------------------------------------- batching
 
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         (lhs, rhs), (left, right), size = args, dims, ctx.size
         (b, f, *_), o, (out_b, out_f, *_) = self.lhs_spec, self.rhs_spec[0], self.out_spec
         if not size:
@@ -218,24 +220,22 @@ class ConvGeneralDilated(Linear):
         if left is not None and right is not None:
             # each example is a group
             one_batch = self.batch_groups == 1
-            x, w = _merged(ctx, lhs, left, f if one_batch else b, 1), _merged(ctx, rhs, right, o, 1)
+            x, w = _merge_groups(ctx, lhs, left, f if one_batch else b, 1), _merge_groups(ctx, rhs, right, o, 1)
             conv = (
                 self._grouped(self.feature_groups * size, 1)
                 if one_batch
                 else self._grouped(1, self.batch_groups * size)
             )
-            return (_parted(ctx, ctx.one(conv, x, w), out_f, 1, size),), (out_f,)
+            return (_split_axis(ctx, ctx.one(conv, x, w), out_f, 1, size),), (out_f,)
         if left is not None:
-            y = ctx.one(self, _merged(ctx, lhs, left, b, self.batch_groups), rhs)
-            return (_parted(ctx, y, out_b, 1, size),), (out_b,)
+            y = ctx.one(self, _merge_groups(ctx, lhs, left, b, self.batch_groups), rhs)
+            return (_split_axis(ctx, y, out_b, 1, size),), (out_b,)
         assert right is not None
         groups = self.feature_groups * self.batch_groups
-        y = ctx.one(self, lhs, _merged(ctx, rhs, right, o, groups))
-        return (_parted(ctx, y, out_f, groups, size),), (out_f,)
+        y = ctx.one(self, lhs, _merge_groups(ctx, rhs, right, o, groups))
+        return (_split_axis(ctx, y, out_f, groups, size),), (out_f,)
 
-    def _none(
-        self, lhs: Aval, rhs: Aval, left: int | None, right: int | None
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    def _none(self, lhs: Aval, rhs: Aval, left: int | None, right: int | None) -> tuple[Atoms, Dims]:
         """Return the result for an empty batch."""
         one = [a if d is None else a.with_shape(a.shape[:d] + a.shape[d + 1 :]) for a, d in ((lhs, left), (rhs, right))]
         (out,) = self.abstract_eval(*one)
@@ -255,9 +255,7 @@ class ConvGeneralDilated(Linear):
 
     # ------------------------------------------------------------------------------------------------- derivatives
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         (lhs, rhs), (lhs_dot, rhs_dot) = primals, tangents
         t = ctx.add(ctx.lin_one(self, lhs_dot, rhs), ctx.lin_one(self, lhs, rhs_dot))
         return ctx(self, *primals), (t,)
@@ -265,9 +263,7 @@ class ConvGeneralDilated(Linear):
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
         return mask in ((True, False), (False, True))
 
-    def transpose(
-        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
-    ) -> tuple[Cotangent | None, ...]:
+    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         (ct,), (lhs, rhs) = cts, args
         if isinstance(ct, Zero) or not all([a.aval.size for a in (ct, lhs, rhs)]):
             return tuple([Zero(a.aval) if isinstance(a, Hole) else None for a in args])
@@ -291,21 +287,21 @@ class ConvGeneralDilated(Linear):
                 )
             ]
         )
-        kernel = _mirrored(emit, _regrouped(emit, _converted(emit, rhs, ct.aval.dtype), o, i, groups), space)
+        kernel = _reverse_spatial(emit, _regroup(emit, _convert(emit, rhs, ct.aval.dtype), o, i, groups), space)
         conv = ConvGeneralDilated(
             strides=self.lhs_dilation,
             padding=padding,
             lhs_dilation=self.strides,
             rhs_dilation=self.rhs_dilation,
             lhs_spec=self.out_spec,
-            rhs_spec=_swapped(self.rhs_spec),
+            rhs_spec=_swap_features(self.rhs_spec),
             out_spec=self.lhs_spec,
             feature_groups=groups,
             batch_groups=1,
             preferred=None,
         )
-        bar = _regrouped(emit, emit.one(conv, ct, kernel), f, b, self.batch_groups)
-        return _converted(emit, bar, lhs.dtype)
+        bar = _regroup(emit, emit.one(conv, ct, kernel), f, b, self.batch_groups)
+        return _convert(emit, bar, lhs.dtype)
 
     def _rhs_bar(self, emit: Emit, ct: Atom, lhs: Atom, rhs: Aval) -> Atom:
         """Return lhs convolved with the cotangent as the kernel. It sums over examples; the features of lhs become
@@ -324,14 +320,14 @@ class ConvGeneralDilated(Linear):
             padding=tuple(padding),
             lhs_dilation=self.lhs_dilation,
             rhs_dilation=self.strides,
-            lhs_spec=_swapped(self.lhs_spec),
-            rhs_spec=_swapped(self.out_spec),
-            out_spec=_swapped(self.rhs_spec),
+            lhs_spec=_swap_features(self.lhs_spec),
+            rhs_spec=_swap_features(self.out_spec),
+            out_spec=_swap_features(self.rhs_spec),
             feature_groups=self.batch_groups,
             batch_groups=self.feature_groups,
             preferred=None,
         )
-        return _converted(emit, emit.one(conv, _converted(emit, lhs, ct.aval.dtype), ct), rhs.dtype)
+        return _convert(emit, emit.one(conv, _convert(emit, lhs, ct.aval.dtype), ct), rhs.dtype)
 
     def _spatial(self, lhs: Shape, rhs: Shape, out: Shape) -> list[tuple[int, int, int]]:
         """Return the sizes of each spatial axis in lhs, in the kernel and in the result."""
@@ -362,7 +358,7 @@ def _exact(ins: Sequence[Aval], dtype: DType, terms: int) -> DType:
     return dtypes.int64 if signed else dtypes.uint64
 
 
-def _permuted(hlo: Hlo, x: HloValue, aval: Aval, order: Axes) -> HloValue:
+def _permute(hlo: Hlo, x: HloValue, aval: Aval, order: Axes) -> HloValue:
     """Return an operand with its axes in another order."""
     if order == tuple(range(aval.ndim)):
         return x
@@ -370,20 +366,20 @@ def _permuted(hlo: Hlo, x: HloValue, aval: Aval, order: Axes) -> HloValue:
     return hlo.op("stablehlo.transpose", (x,), (to,), {"permutation": i64_array(order)})[0]
 
 
-def _swapped(spec: Axes) -> Axes:
+def _swap_features(spec: Axes) -> Axes:
     return (spec[1], spec[0], *spec[2:])
 
 
-def _converted(emit: Emit, x: Atom, dtype: DType) -> Atom:
+def _convert(emit: Emit, x: Atom, dtype: DType) -> Atom:
     return x if x.aval.dtype is dtype else emit.one(ConvertElementType(dtype), x)
 
 
-def _mirrored(emit: Emit, kernel: Atom, space: Sequence[int]) -> Atom:
+def _reverse_spatial(emit: Emit, kernel: Atom, space: Sequence[int]) -> Atom:
     axes = tuple(sorted([a for a in space if kernel.aval.shape[a] > 1]))
     return emit.one(Rev(axes), kernel) if axes else kernel
 
 
-def _regrouped(emit: Emit, x: Atom, src: int, dst: int, groups: int) -> Atom:
+def _regroup(emit: Emit, x: Atom, src: int, dst: int, groups: int) -> Atom:
     """Return `x` with the groups of axis `src` moved to the front of axis `dst`, and merged into it."""
     if groups == 1:
         return x
@@ -394,7 +390,7 @@ def _regrouped(emit: Emit, x: Atom, src: int, dst: int, groups: int) -> Atom:
     return emit_reshape(emit, x, tuple(shape))
 
 
-def _merged(emit: Emit, x: Atom, dim: int, axis: int, groups: int) -> Atom:
+def _merge_groups(emit: Emit, x: Atom, dim: int, axis: int, groups: int) -> Atom:
     """Return `x` with its mapped axis merged into `axis` (counted without it), inside the groups of `axis`."""
     x = move_axis(emit, x, dim, axis)
     size, n = x.aval.shape[axis : axis + 2]
@@ -404,7 +400,7 @@ def _merged(emit: Emit, x: Atom, dim: int, axis: int, groups: int) -> Atom:
     return emit_reshape(emit, x, (*before, size * n, *after))
 
 
-def _parted(emit: Emit, y: Atom, axis: int, groups: int, size: int) -> Atom:
+def _split_axis(emit: Emit, y: Atom, axis: int, groups: int, size: int) -> Atom:
     """The inverse of `_merged`: return `y` with the mapped axis in front of `axis`."""
     before, n, after = y.aval.shape[:axis], y.aval.shape[axis], y.aval.shape[axis + 1 :]
     if groups > 1:

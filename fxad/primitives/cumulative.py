@@ -8,7 +8,6 @@ linear recurrences.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
 from typing import ClassVar, Final, final
 
 import numpy as np
@@ -17,19 +16,24 @@ from fxad import dtypes
 from fxad.dtypes import DType
 from fxad.ir import (
     Atom,
+    Atoms,
     Aval,
+    Avals,
     BatchCtx,
     Cotangent,
+    Cotangents,
+    Dims,
     Emit,
     Hlo,
     HloValue,
-    Hole,
+    HloValues,
     JvpCtx,
     Linear,
     Lit,
     NDArray,
+    Operands,
     Primitive,
-    Tangent,
+    Tangents,
     TransposeCtx,
     Zero,
     primitive,
@@ -116,33 +120,29 @@ class Cumulative(Primitive):
             done = np.asarray(self.compute(front[::-1] if self.reverse else front))
         return (np.moveaxis(done[::-1] if self.reverse else done, 0, self.axis).astype(x.dtype),)
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         (x,), n = ins, ins[0].shape[self.axis]
         if x.size == 0 or n == 1:
             return args
         wide = x.with_dtype(dtypes.accumulated(x.dtype))
-        given = args if wide is x else hlo.op("stablehlo.convert", args, (wide,))
+        wide_args = args if wide is x else hlo.op("stablehlo.convert", args, (wide,))
         unit = self.unit(wide.dtype)
         if n <= _WINDOW and self.applies:
-            done = self._window(hlo, given[0], wide, hlo.constant(unit))
+            done = self._window(hlo, wide_args[0], wide, hlo.constant(unit))
         else:
             done = hlo.call(
-                cumulative_program(self.name, (wide,), self.join(), (unit.value,), self.axis, self.reverse), given
+                cumulative_program(self.name, (wide,), self.join(), (unit.value,), self.axis, self.reverse), wide_args
             )
         return done if wide is x else hlo.op("stablehlo.convert", done, (x,))
 
-    def _window(self, hlo: Hlo, x: HloValue, aval: Aval, unit: HloValue) -> Sequence[HloValue]:
+    def _window(self, hlo: Hlo, x: HloValue, aval: Aval, unit: HloValue) -> HloValues:
         n = aval.shape[self.axis]
         window = [n if a == self.axis else 1 for a in range(aval.ndim)]
         pads = [[0, m - 1] if self.reverse else [m - 1, 0] for m in window]
         attrs = {"window_dimensions": i64_array(window), "padding": f"dense<{pads}> : tensor<{aval.ndim}x2xi64>"}
         return hlo.op("stablehlo.reduce_window", (x, unit), (aval,), attrs, (self.applies,))
 
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         (dim,) = dims
         axis = self.axis if dim is None else self.axis + (self.axis >= dim)
         return ctx(self.along(axis, self.reverse), *args), dims
@@ -177,17 +177,13 @@ class CumSum(Cumulative, Linear):
     def along(self, axis: int, reverse: bool) -> CumSum:
         return CumSum(axis, reverse)
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         return ctx(self, *primals), ctx.lin(self, *tangents)
 
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
         return mask == (True,)
 
-    def transpose(
-        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
-    ) -> tuple[Cotangent | None, ...]:
+    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         (ct,) = cts
         return (ct if isinstance(ct, Zero) else ctx.one(CumSum(self.axis, not self.reverse), ct),)
 
@@ -221,9 +217,7 @@ class CumProd(Cumulative):
     def along(self, axis: int, reverse: bool) -> CumProd:
         return CumProd(axis, reverse)
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         (x,), (t,) = primals, tangents
         y = ctx.one(self, x)
         ahead = predecessors(ctx, y, self.axis, self.reverse, self.unit(x.aval.dtype))
@@ -248,9 +242,7 @@ class CumExtremum(Cumulative):
         return lambda emit, left, right: emit(prim, *left, *right)
 
     @final
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         (x,), (t,) = primals, tangents
         y = ctx.one(self, x)
         if isinstance(t, Zero) or not x.aval.size:
@@ -271,8 +263,8 @@ class CumExtremum(Cumulative):
         same = emit.one(OR, nans, emit.one(EQ, y, ahead))
         at = emit.one(Iota(y.aval.shape, dtypes.int32, self.axis))
         first = n - 1 if self.reverse else 0
-        found = emit.one(SELECT_N, same, at, Lit.of(first, at.aval))
-        return emit.one((CumMin if self.reverse else CumMax)(self.axis, self.reverse), found)
+        latest = emit.one(SELECT_N, same, at, Lit.of(first, at.aval))
+        return emit.one((CumMin if self.reverse else CumMax)(self.axis, self.reverse), latest)
 
 
 @final
@@ -352,9 +344,7 @@ class CumLogSumExp(Cumulative):
     def along(self, axis: int, reverse: bool) -> CumLogSumExp:
         return CumLogSumExp(axis, reverse)
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         (x,), (t,) = primals, tangents
         y = ctx.one(self, x)
         ahead = predecessors(ctx, y, self.axis, self.reverse, self.unit(x.aval.dtype))

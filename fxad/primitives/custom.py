@@ -23,6 +23,7 @@ from fxad.ir import (
     Aval,
     BatchCtx,
     Cotangent,
+    Dims,
     Eqn,
     HigherOrder,
     Hole,
@@ -55,7 +56,7 @@ from fxad.primitives.control.bodies import (
 from fxad.primitives.control.call import Applied, Call, check_operands, layout_with_rules
 from fxad.primitives.control.effects import without_checks, without_effects
 from fxad.primitives.custom_rules import BatchRule, Function, InverseRule, Marks, Refusal, Rules
-from fxad.primitives.linear_call import Dims, LinearCall
+from fxad.primitives.linear_call import LinearCall
 from fxad.primitives.linearity import is_linear, is_zero
 from fxad.primitives.shape import broadcast_to_axis
 

@@ -12,10 +12,10 @@ from typing import ClassVar, TypeAlias, final
 
 from fxad.core.dce import dce, drop_unread_operands, remove_dead_eqns
 from fxad.errors import ParameterError
-from fxad.ir import Atom, Aval, BatchCtx, Jaxpr, JvpCtx, Lin, Primitive, Record, Tangent, record
+from fxad.ir import Atom, Aval, BatchCtx, Dims, Jaxpr, JvpCtx, Lin, Primitive, Record, Tangent, record
 from fxad.primitives.control.bodies import mask_or, select_by_mask, spread_tangents, with_operands, with_outs
 from fxad.primitives.control.call import Call, call_primal
-from fxad.primitives.linear_call import Dims, LinearCall, batch_adjoint, check_body_type, drop_unused_residuals
+from fxad.primitives.linear_call import LinearCall, batch_adjoint, check_body_type, drop_unused_residuals
 from fxad.primitives.linearity import with_zero_operands
 
 # A program of a function, whether reverse mode may store its values, and in how many first operands it is linear.

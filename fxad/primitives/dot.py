@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import prod
 from typing import ClassVar, Final, final
 
@@ -13,17 +12,22 @@ from fxad.dtypes import DType
 from fxad.errors import DTypeError, ParameterError, ShapeError
 from fxad.ir import (
     Atom,
+    Atoms,
     Aval,
+    Avals,
     BatchCtx,
     Cotangent,
+    Cotangents,
+    Dims,
     Emit,
     Hlo,
-    HloValue,
+    HloValues,
     Hole,
     JvpCtx,
     Linear,
     NDArray,
-    Tangent,
+    Operands,
+    Tangents,
     TransposeCtx,
     Zero,
     primitive,
@@ -102,9 +106,7 @@ class DotGeneral(Linear):
         matrices = left.reshape([*batch, prod(rows), n]), right.reshape([*batch, n, prod(columns)])
         return (np.matmul(*matrices).reshape([*batch, *rows, *columns]).astype(dtype),)
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         fields = {
             "lhs_batching_dimensions": self.lhs_batch,
             "rhs_batching_dimensions": self.rhs_batch,
@@ -114,9 +116,7 @@ class DotGeneral(Linear):
         text = ", ".join([f"{name} = {int_list(axes)}" for name, axes in fields.items()])
         return hlo.op("stablehlo.dot_general", args, outs, {"dot_dimension_numbers": f"#stablehlo.dot<{text}>"})
 
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         left, right = dims
         lhs_contract, lhs_batch, rhs_contract, rhs_batch = (
             self.lhs_contract,
@@ -138,9 +138,7 @@ class DotGeneral(Linear):
             at = rows + free_axes(args[1].aval.ndim, rhs_batch, rhs_contract).index(right)
         return ctx(DotGeneral(lhs_contract, rhs_contract, lhs_batch, rhs_batch, self.preferred), *args), (at,)
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         (lhs, rhs), (lhs_dot, rhs_dot) = primals, tangents
         t = ctx.add(ctx.lin_one(self, lhs_dot, rhs), ctx.lin_one(self, lhs, rhs_dot))
         return ctx(self, *primals), (t,)
@@ -148,9 +146,7 @@ class DotGeneral(Linear):
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
         return mask in ((True, False), (False, True))
 
-    def transpose(
-        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
-    ) -> tuple[Cotangent | None, ...]:
+    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         (ct,), (lhs, rhs) = cts, args
         if isinstance(ct, Zero):
             return tuple([Zero(a.aval) if isinstance(a, Hole) else None for a in args])
@@ -166,7 +162,7 @@ class DotGeneral(Linear):
         columns = free_axes(rhs.aval.ndim, self.rhs_batch, self.rhs_contract)
         n, m = len(self.lhs_batch), len(self.lhs_batch) + len(rows)
         dot = DotGeneral(tuple(range(m, m + len(columns))), columns, tuple(range(n)), self.rhs_batch, None)
-        bar = emit.one(dot, ct, _converted(emit, rhs, ct.aval.dtype))
+        bar = emit.one(dot, ct, _convert(emit, rhs, ct.aval.dtype))
         return _arranged(emit, bar, (*self.lhs_batch, *rows, *_paired(self.lhs_contract, self.rhs_contract)), lhs)
 
     def _rhs_bar(self, emit: Emit, ct: Atom, lhs: Atom, rhs: Aval) -> Atom:
@@ -175,7 +171,7 @@ class DotGeneral(Linear):
         columns = free_axes(rhs.ndim, self.rhs_batch, self.rhs_contract)
         n, m = len(self.lhs_batch), len(self.lhs_batch) + len(rows)
         dot = DotGeneral(tuple(range(n, m)), rows, tuple(range(n)), self.lhs_batch, None)
-        bar = emit.one(dot, ct, _converted(emit, lhs, ct.aval.dtype))
+        bar = emit.one(dot, ct, _convert(emit, lhs, ct.aval.dtype))
         return _arranged(emit, bar, (*self.rhs_batch, *columns, *_paired(self.rhs_contract, self.lhs_contract)), rhs)
 
 
@@ -193,7 +189,7 @@ def _paired(mine: tuple[int, ...], other: tuple[int, ...]) -> list[int]:
     return [a for _, a in sorted(zip(other, mine, strict=True))]
 
 
-def _converted(emit: Emit, x: Atom, dtype: DType) -> Atom:
+def _convert(emit: Emit, x: Atom, dtype: DType) -> Atom:
     return x if x.aval.dtype == dtype else emit.one(ConvertElementType(dtype), x)
 
 
@@ -203,7 +199,7 @@ def _arranged(emit: Emit, bar: Atom, axes: tuple[int, ...], like: Aval) -> Atom:
     perm = tuple(sorted(range(len(axes)), key=axes.__getitem__))
     if perm != tuple(range(len(axes))):
         bar = emit.one(Transpose(perm), bar)
-    return _converted(emit, bar, like.dtype)
+    return _convert(emit, bar, like.dtype)
 
 
 def _check_axes(side: str, ndim: int, batch: tuple[int, ...], contract: tuple[int, ...]) -> None:

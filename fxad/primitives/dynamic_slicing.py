@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar, Final, final
 
 import numpy as np
@@ -12,17 +11,22 @@ from fxad.core.sizes import may_fit, minimum
 from fxad.errors import ArgumentError, DTypeError, ShapeError
 from fxad.ir import (
     Atom,
+    Atoms,
     Aval,
+    Avals,
     BatchCtx,
     Cotangent,
+    Cotangents,
+    Dims,
     Hlo,
-    HloValue,
+    HloValues,
     Hole,
     JvpCtx,
     Linear,
     NDArray,
+    Operands,
     Shape,
-    Tangent,
+    Tangents,
     TransposeCtx,
     Zero,
     primitive,
@@ -55,13 +59,13 @@ def _check_starts(name: str, x: Aval, starts: tuple[Aval, ...], sizes: Shape) ->
             raise ShapeError(f"{name}: a window of size {m} does not lie in axis {a} of {x}, of size {n}")
 
 
-def _window(x: NDArray, starts: tuple[NDArray, ...], sizes: Shape) -> tuple[slice, ...]:
+def _clamped_window(x: NDArray, starts: tuple[NDArray, ...], sizes: Shape) -> tuple[slice, ...]:
     """Return the window, with start indices clamped so that it lies inside `x`."""
     firsts = [min(max(int(s), 0), n - m) for s, n, m in zip(starts, x.shape, sizes, strict=True)]
     return tuple([slice(first, first + m) for first, m in zip(firsts, sizes, strict=True)])
 
 
-def _wide_starts(hlo: Hlo, starts: Sequence[HloValue], avals: Sequence[Aval]) -> Sequence[HloValue]:
+def _wide_starts(hlo: Hlo, starts: HloValues, avals: Avals) -> HloValues:
     """Return start indices in a dtype that can hold every bound: XLA compares them with sizes in their own dtype."""
     if not avals or avals[0].dtype.itemsize >= 4:
         return starts
@@ -70,7 +74,7 @@ def _wide_starts(hlo: Hlo, starts: Sequence[HloValue], avals: Sequence[Aval]) ->
     ]
 
 
-def _stacked(ctx: BatchCtx, starts: tuple[Atom, ...], dims: tuple[int | None, ...]) -> Atom:
+def _stack_starts(ctx: BatchCtx, starts: Atoms, dims: Dims) -> Atom:
     """Start indices as one array [mapped axis, index]."""
     rows = [
         emit_reshape(ctx, broadcast_to_axis(ctx, s, d, ctx.size, 0), (ctx.size, 1))
@@ -79,7 +83,7 @@ def _stacked(ctx: BatchCtx, starts: tuple[Atom, ...], dims: tuple[int | None, ..
     return ctx.one(Concatenate(1), *rows)
 
 
-def _with_zero(starts: tuple[Atom, ...], at: int) -> tuple[Atom, ...]:
+def _with_zero(starts: Atoms, at: int) -> Atoms:
     """Start indices with a zero put in for the mapped axis at `at`."""
     zero = Zero(starts[0].aval if starts else Aval((), dtypes.int32)).instantiate()
     return (*starts[:at], zero, *starts[at:])
@@ -109,23 +113,19 @@ class DynamicSlice(Linear):
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         x, *starts = args
-        return (x[_window(x, tuple(starts), self.sizes)],)
+        return (x[_clamped_window(x, tuple(starts), self.sizes)],)
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         operands = (args[0], *_wide_starts(hlo, args[1:], ins[1:]))
         return hlo.op("stablehlo.dynamic_slice", operands, outs, {"slice_sizes": i64_array(self.sizes)})
 
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         (x, *starts), (dim, *start_dims) = args, dims
         ndim = len(self.sizes)
         if dim is not None and start_dims.count(None) == ndim:
             sizes = insert_entry(self.sizes, dim, x.aval.shape[dim])
             return ctx(DynamicSlice(sizes), x, *_with_zero(tuple(starts), dim)), (dim,)
-        indices = _stacked(ctx, tuple(starts), tuple(start_dims))
+        indices = _stack_starts(ctx, tuple(starts), tuple(start_dims))
         axes = tuple(range(ndim)) if dim is None else axes_after_insert(range(ndim), dim)
         gather = Gather(
             offset_dims=tuple(range(1, ndim + 1)),
@@ -140,17 +140,13 @@ class DynamicSlice(Linear):
         )
         return ctx(gather, x, indices), (0,)
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         return ctx(self, *primals), ctx.lin(self, tangents[0], *primals[1:])
 
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
         return mask[0] and not any(mask[1:])
 
-    def transpose(
-        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
-    ) -> tuple[Cotangent | None, ...]:
+    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         (ct,), (x, *starts) = cts, args
         rest = (None,) * len(starts)
         if isinstance(ct, Zero) or not isinstance(x, Hole):
@@ -188,17 +184,13 @@ class DynamicUpdateSlice(Linear):
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         x, update, *starts = args
         out = np.array(x)
-        out[_window(x, tuple(starts), update.shape)] = update
+        out[_clamped_window(x, tuple(starts), update.shape)] = update
         return (out,)
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         return hlo.op("stablehlo.dynamic_update_slice", (*args[:2], *_wide_starts(hlo, args[2:], ins[2:])), outs)
 
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         (x, update, *starts), (dim, update_dim, *start_dims) = args, dims
         at = dim if dim is not None else update_dim if update_dim is not None else 0
         x = broadcast_to_axis(ctx, x, dim, ctx.size, at)
@@ -218,19 +210,15 @@ class DynamicUpdateSlice(Linear):
             indices_sorted=False,
             unique_indices=True,
         )
-        return ctx(scatter, x, _stacked(ctx, tuple(starts), tuple(start_dims)), update), (at,)
+        return ctx(scatter, x, _stack_starts(ctx, tuple(starts), tuple(start_dims)), update), (at,)
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         return ctx(self, *primals), ctx.lin(self, *tangents[:2], *primals[2:])
 
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
         return all(mask[:2]) and not any(mask[2:])
 
-    def transpose(
-        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
-    ) -> tuple[Cotangent | None, ...]:
+    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         (ct,), (x, update, *starts) = cts, args
         rest = (None,) * len(starts)
         if isinstance(ct, Zero):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from math import prod
 from types import MappingProxyType
 from typing import ClassVar, Final, TypeAlias, final
@@ -13,18 +13,22 @@ from fxad import dtypes
 from fxad.errors import DTypeError, ParameterError, ShapeError
 from fxad.ir import (
     Atom,
+    Atoms,
     Aval,
+    Avals,
     BatchCtx,
     Cotangent,
+    Cotangents,
+    Dims,
     Emit,
     Hlo,
-    HloValue,
-    Hole,
+    HloValues,
     JvpCtx,
     Linear,
     Lit,
     NDArray,
-    Tangent,
+    Operands,
+    Tangents,
     TransposeCtx,
     Zero,
     primitive,
@@ -76,12 +80,15 @@ class Fft(Linear):
         if x.dtype not in takes:
             raise DTypeError(f"fft: {self.kind} takes {' or '.join([d.name for d in sorted(takes, key=str)])}, got {x}")
         half = (*self.lengths[:-1], self.lengths[-1] // 2 + 1)
-        given, made = (half if self.kind == "IRFFT" else self.lengths), (half if self.kind == "RFFT" else self.lengths)
-        lead = x.ndim - len(given)
-        if lead < 0 or x.shape[lead:] != given:
-            raise ShapeError(f"fft: {self.kind} of lengths {self.lengths} takes last axes {given}, got {x}")
+        lengths_in, lengths_out = (
+            (half if self.kind == "IRFFT" else self.lengths),
+            (half if self.kind == "RFFT" else self.lengths),
+        )
+        lead = x.ndim - len(lengths_in)
+        if lead < 0 or x.shape[lead:] != lengths_in:
+            raise ShapeError(f"fft: {self.kind} of lengths {self.lengths} takes last axes {lengths_in}, got {x}")
         dtype = dtypes.complex_of(x.dtype) if self.kind == "RFFT" else x.dtype
-        return (Aval((*x.shape[:lead], *made), dtypes.real_part(dtype) if self.kind == "IRFFT" else dtype),)
+        return (Aval((*x.shape[:lead], *lengths_out), dtypes.real_part(dtype) if self.kind == "IRFFT" else dtype),)
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         (x,) = args
@@ -91,33 +98,25 @@ class Fft(Linear):
         axes = tuple(range(-len(self.lengths), 0))
         return (np.asarray(_NUMPY[self.kind](x, self.lengths, axes)).astype(out.dtype),)
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         if not ins[0].size:
             return (hlo.constant(Zero(outs[0]).instantiate()),)
         attrs = {"fft_type": f"#stablehlo<fft_type {self.kind}>", "fft_length": i64_array(self.lengths)}
         return hlo.op("stablehlo.fft", args, outs, attrs)
 
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         (x,), (dim,) = args, dims
         if dim is None or dim < x.aval.ndim - len(self.lengths):
             return ctx(self, x), (dim,)
         return ctx(self, move_axis(ctx, x, dim, 0)), (0,)
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         return ctx(self, *primals), ctx.lin(self, *tangents)
 
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
         return mask == (True,)
 
-    def transpose(
-        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
-    ) -> tuple[Cotangent | None, ...]:
+    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         (ct,), (x,) = cts, args
         if isinstance(ct, Zero):
             return (Zero(x.aval),)

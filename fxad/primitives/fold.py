@@ -19,18 +19,21 @@ from fxad.core.memo import by_value
 from fxad.errors import ArgumentError, DTypeError, NotDifferentiableError, ParameterError, ShapeError
 from fxad.ir import (
     Atom,
+    Atoms,
     Aval,
+    Avals,
     BatchCtx,
+    Dims,
     Emit,
     HigherOrder,
     Hlo,
-    HloValue,
+    HloValues,
     Jaxpr,
     JvpCtx,
     Lit,
     NDArray,
     Shape,
-    Tangent,
+    Tangents,
     Zero,
     primitive,
 )
@@ -39,8 +42,8 @@ from fxad.primitives.mlir_attributes import i64_array
 from fxad.primitives.operand_checks import check_axes
 from fxad.primitives.shape import (
     Transpose,
+    align_batch_axes,
     axes_after_insert,
-    broadcast_to_axis,
     emit_broadcast,
     emit_reshape,
     remove_axes,
@@ -101,9 +104,7 @@ class Fold(HigherOrder):
         return xs
 
     @final
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         raise NotDifferentiableError(
             f"{self.name}: the derivative of a reduction by {self.body.name} is not known: {len(self.body.eqns)} "
             "equations may combine elements in any order",
@@ -155,19 +156,17 @@ class Reduce(Fold):
         size = int(np.prod([args[0].shape[a] for a in self.axes], dtype=np.int64))
         return self.folded(args[n:], [x.transpose(*kept, *self.axes).reshape(*lead, size) for x in args[:n]])
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         return hlo.op("stablehlo.reduce", args, outs, {"dimensions": i64_array(self.axes)}, (self.body,))
 
-    def batch(self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]) -> Results:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> Results:
         n = len(args) // 2
-        xs = _fronted(ctx, args[:n], dims[:n])
+        xs = align_batch_axes(ctx, args[:n], dims[:n])
         if all([d is None for d in dims[n:]]):
             outs = ctx(Reduce(self.body, axes_after_insert(self.axes, 0)), *xs, *args[n:])
             return outs, (0,) * n
-        return _from_each(
-            ctx, self.body, xs, axes_after_insert(self.axes, 0), _fronted(ctx, args[n:], dims[n:]), None
+        return _reduce_examples(
+            ctx, self.body, xs, axes_after_insert(self.axes, 0), align_batch_axes(ctx, args[n:], dims[n:]), None
         ), (0,) * n
 
 
@@ -210,37 +209,31 @@ class ReduceWindow(Fold):
         size = int(np.prod(self.window, dtype=np.int64))
         return self.folded(args[n:], [w.reshape(*w.shape[:ndim], size) for w in windows])
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         return hlo.op("stablehlo.reduce_window", args, outs, self.sliding.attributes(), (self.body,))
 
-    def batch(self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]) -> Results:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> Results:
         n, sliding = len(args) // 2, self.sliding.mapped(0)
-        xs = _fronted(ctx, args[:n], dims[:n])
+        xs = align_batch_axes(ctx, args[:n], dims[:n])
         if all([d is None for d in dims[n:]]):
             return ctx(ReduceWindow(self.body, *sliding.fields), *xs, *args[n:]), (0,) * n
-        inits = _fronted(ctx, args[n:], dims[n:])
+        inits = align_batch_axes(ctx, args[n:], dims[n:])
         flag = Lit.of(True, xs[0].aval.with_dtype(dtypes.bool_))
-        window = ReduceWindow(_guarded(self.body), *sliding.fields)
-        flags, *ys = ctx(window, flag, *xs, *_nothing(xs))
-        return _from_each(ctx, self.body, tuple(ys), (), inits, flags), (0,) * n
+        window = ReduceWindow(_guarded_body(self.body), *sliding.fields)
+        flags, *ys = ctx(window, flag, *xs, *_guarded_inits(xs))
+        return _reduce_examples(ctx, self.body, tuple(ys), (), inits, flags), (0,) * n
 
 
 # ------------------------------------------------------------------------------- initial values that differ by example
 
 
-def _fronted(ctx: BatchCtx, args: Iterable[Atom], dims: Iterable[int | None]) -> tuple[Atom, ...]:
-    return tuple([broadcast_to_axis(ctx, a, d, ctx.size, 0) for a, d in zip(args, dims, strict=True)])
-
-
-def _nothing(xs: Iterable[Atom]) -> list[Atom]:
+def _guarded_inits(xs: Iterable[Atom]) -> list[Atom]:
     """Return the initial values of a guarded body: flags that are False, then zeros."""
     return [Lit.of(False, Aval((), dtypes.bool_)), *[Zero(x.aval.with_shape(())).instantiate() for x in xs]]
 
 
 @by_value
-def _guarded(body: Jaxpr) -> Jaxpr:
+def _guarded_body(body: Jaxpr) -> Jaxpr:
     """Return the body on elements that carry a flag for presence. It needs no identity element."""
     b, scalars = Builder(), body.out_avals
     flag = Aval((), dtypes.bool_)
@@ -252,9 +245,7 @@ def _guarded(body: Jaxpr) -> Jaxpr:
     return b.build([b.one(OR, p, q), *outs], f"{body.name}_guarded")
 
 
-def _from_each(
-    emit: Emit, body: Jaxpr, xs: tuple[Atom, ...], axes: Axes, inits: tuple[Atom, ...], flags: Atom | None
-) -> tuple[Atom, ...]:
+def _reduce_examples(emit: Emit, body: Jaxpr, xs: Atoms, axes: Axes, inits: Atoms, flags: Atom | None) -> Atoms:
     """Reduce `axes` of `xs` (mapped at axis 0) from initial values that differ between examples: these become elements
     in front.
 
@@ -278,7 +269,7 @@ def _from_each(
     present: Atom = Lit.of(True, flag.with_shape((*lead, 1 + size)))
     if flags is not None:
         present = emit.one(Concatenate(len(lead)), Lit.of(True, flag), last(flags))
-    return emit(Reduce(_guarded(body), (len(lead),)), present, *columns, *_nothing(xs))[1:]
+    return emit(Reduce(_guarded_body(body), (len(lead),)), present, *columns, *_guarded_inits(xs))[1:]
 
 
 FOLD: Final = (Reduce, ReduceWindow)

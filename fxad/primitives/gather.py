@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
 from typing import ClassVar, Final, TypeAlias, final
 
 import numpy as np
@@ -16,21 +15,26 @@ from fxad.dtypes import DType
 from fxad.errors import DTypeError, ShapeError
 from fxad.ir import (
     Atom,
+    Atoms,
     Aval,
+    Avals,
     BatchCtx,
     Cotangent,
+    Cotangents,
+    Dims,
     Emit,
     Hlo,
-    HloValue,
+    HloValues,
     Hole,
     Jaxpr,
     JvpCtx,
     Linear,
     Lit,
     NDArray,
+    Operands,
     Primitive,
     Shape,
-    Tangent,
+    Tangents,
     TransposeCtx,
     Zero,
     primitive,
@@ -114,15 +118,13 @@ class Gather(Linear):
             out = np.zeros(parts, x.dtype)
         else:
             grid, within = windows.grid(x.shape, indices, self.slice_sizes)
-            found = x[grid] if grid else np.broadcast_to(x, within.shape)
+            gathered = x[grid] if grid else np.broadcast_to(x, within.shape)
             if self.mode == "drop":
-                found = np.where(within.reshape(within.shape + (1,) * x.ndim), found, np.zeros((), x.dtype))
-            out = found.reshape(parts)
+                gathered = np.where(within.reshape(within.shape + (1,) * x.ndim), gathered, np.zeros((), x.dtype))
+            out = gathered.reshape(parts)
         return (out.transpose(windows.order(out.ndim)),)
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         x, indices = ins
         if x.size == 0 or outs[0].size == 0:
             return (hlo.constant(Zero(outs[0]).instantiate()),)
@@ -138,8 +140,8 @@ class Gather(Linear):
     def _composed(self, x: Aval, indices: Aval) -> Jaxpr:
         """Return an equivalent program whose gather needs no rule for windows out of range."""
         b = Builder()
-        operand, given = b.inputs((x, indices))
-        at = widen_indices(b, given)
+        operand, vectors = b.inputs((x, indices))
+        at = widen_indices(b, vectors)
         out = b.one(self._with(self.windows, self.slice_sizes, "clip"), operand, at)
         if self.mode == "drop" and self.start_index_map:
             within = windows_in_range(b, at, tuple([x.shape[a] - self.slice_sizes[a] for a in self.start_index_map]))
@@ -153,9 +155,7 @@ class Gather(Linear):
         unique = self.unique_indices and (not stacked or len(w.batched) > len(self.operand_batching_dims))
         return Gather(*w.numbers, sizes, mode, self.indices_sorted and not stacked, unique)
 
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         (x, indices), (dim, index_dim) = args, dims
         stacked = index_dim is not None
         windows, at = self.windows.mapped(len(self.slice_sizes), dim, stacked)
@@ -167,17 +167,13 @@ class Gather(Linear):
             indices = move_axis(ctx, indices, index_dim, 0)
         return ctx(self._with(windows, sizes, self.mode, stacked=stacked), x, indices), (at,)
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         return ctx(self, *primals), ctx.lin(self, tangents[0], primals[1])
 
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
         return mask == (True, False)
 
-    def transpose(
-        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
-    ) -> tuple[Cotangent | None, ...]:
+    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         (ct,), (x, indices) = cts, args
         if not isinstance(x, Hole):
             return None, None
@@ -267,17 +263,17 @@ class ScatterFamily(Primitive):
         grid, within = windows.grid(x.shape, indices, sizes)
         # (batch, window) order, with axes of size 1 where the window has none
         back = np.argsort(windows.order(updates.ndim))
-        given = updates.transpose(back).reshape(within.shape + sizes)
-        kept = np.broadcast_to(within.reshape(within.shape + (1,) * x.ndim) | (self.mode == "clip"), given.shape)
+        update_windows = updates.transpose(back).reshape(within.shape + sizes)
+        kept = np.broadcast_to(
+            within.reshape(within.shape + (1,) * x.ndim) | (self.mode == "clip"), update_windows.shape
+        )
         out = np.array(x, ndmin=1)  # a 0-d operand has one place
         at = tuple([g[kept] for g in grid]) or (np.zeros(np.count_nonzero(kept), np.int64),)
-        self.combine(out, at, given[kept])
+        self.combine(out, at, update_windows[kept])
         return (out.reshape(x.shape),)
 
     @final
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         x, indices, updates = ins
         if x.size == 0 or updates.size == 0:
             return (args[0],)
@@ -295,8 +291,8 @@ class ScatterFamily(Primitive):
     def _composed(self, x: Aval, indices: Aval, updates: Aval) -> Jaxpr:
         """Return an equivalent program whose scatter drops windows out of range."""
         b = Builder()
-        operand, given, values = b.inputs((x, indices, updates))
-        at = widen_indices(b, given)
+        operand, vectors, values = b.inputs((x, indices, updates))
+        at = widen_indices(b, vectors)
         if self.mode == "clip":
             sizes = self.sizes(x.shape, updates.shape)
             at = clamp_starts(b, at, tuple([x.shape[a] - sizes[a] for a in self.scatter_dims_to_operand_dims]))
@@ -317,9 +313,7 @@ class ScatterFamily(Primitive):
         return b.build((b.one(Squeeze((0,)), out),), self.name)
 
     @final
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         (x, indices, updates), (dim, index_dim, update_dim) = args, dims
         ndim = x.aval.ndim - (dim is not None)
         dim, x = (0, broadcast_to_axis(ctx, x, None, ctx.size, 0)) if dim is None else (dim, x)
@@ -377,17 +371,13 @@ class ScatterAdd(ScatterFamily, Linear):
     def remade(self, windows: DimensionNumbers, mode: str, indices_sorted: bool, unique_indices: bool) -> ScatterAdd:
         return ScatterAdd(*windows.numbers, mode, indices_sorted, unique_indices)
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         return ctx(self, *primals), ctx.lin(self, tangents[0], primals[1], tangents[2])
 
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
         return mask == (True, False, True)
 
-    def transpose(
-        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
-    ) -> tuple[Cotangent | None, ...]:
+    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         (ct,), (x, indices, updates) = cts, args
         x_bar = ct if isinstance(x, Hole) else None
         if not isinstance(updates, Hole):

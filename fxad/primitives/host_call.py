@@ -20,15 +20,17 @@ from fxad.errors import (
     exception_text,
 )
 from fxad.ir import (
-    Atom,
+    Atoms,
     Aval,
+    Avals,
     BatchCtx,
+    Dims,
     Hlo,
-    HloValue,
+    HloValues,
     JvpCtx,
     NDArray,
     Primitive,
-    Tangent,
+    Tangents,
     Zero,
     primitive,
 )
@@ -164,14 +166,10 @@ class HostCall(Primitive):
             outs.append(np.ascontiguousarray(out).reshape(out.shape))
         return outs
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         return custom_call(self, hlo, args, outs)
 
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         marks = tuple([d is not None for d in dims])
         stacks = [a if d is None else move_axis(ctx, a, d, 0) for a, d in zip(args, dims, strict=True)]
         # a stack of functions is called one by one
@@ -179,9 +177,7 @@ class HostCall(Primitive):
         outs = ctx(replace(self, sizes=(ctx.size, *self.sizes), mapped=(marks, *self.mapped), whole=whole), *stacks)
         return outs, (0,) * len(outs)
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         if any([a.inexact for a in self.results]):
             raise NotDifferentiableError(
                 f"host_call: {self.label} has no derivative: it runs outside of the program",
@@ -205,7 +201,7 @@ def _has(dtype: dtypes.DType, x: complex) -> bool:
             return dtypes.is_complex(dtype)
 
 
-def custom_call(call: Primitive, hlo: Hlo, args: Sequence[HloValue], outs: Sequence[Aval]) -> Sequence[HloValue]:
+def custom_call(call: Primitive, hlo: Hlo, args: HloValues, outs: Avals) -> HloValues:
     """Emit the custom call through which XLA calls `impl` of an equation on the host."""
     attrs = {
         "call_target_name": '"xla_ffi_python_cpu_callback"',

@@ -7,23 +7,26 @@ bodies: the equation, and its solver. Their rules emit the same primitives, so t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar, Final, TypeAlias, final
+from typing import ClassVar, Final, final
 
 from fxad.core.layout import Layout
 from fxad.errors import NotDifferentiableError, ParameterError
 from fxad.ir import (
-    Atom,
+    Atoms,
     Aval,
     BatchCtx,
     Cotangent,
+    Cotangents,
+    Dims,
     Hole,
     Jaxpr,
     JvpCtx,
     Lin,
     Linear,
+    Operands,
     Primitive,
     Tangent,
+    Tangents,
     TransposeCtx,
     Zero,
     primitive,
@@ -32,9 +35,7 @@ from fxad.primitives.control.bodies import select_by_mask, spread_tangents, with
 from fxad.primitives.control.call import Applied, Call, call_primal, check_operands, layout_with_rules
 from fxad.primitives.elementwise import NEG
 from fxad.primitives.linear_call import check_body_type, drop_unused_residuals
-from fxad.primitives.shape import broadcast_to_axis
-
-Dims: TypeAlias = tuple[int | None, ...]
+from fxad.primitives.shape import align_batch_axes
 
 
 @final
@@ -103,18 +104,14 @@ class LinearSolve(Applied, Linear):
     def _maps(self) -> tuple[Jaxpr, ...]:
         return self.matvec, *self.adjoint
 
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         n = self.size
-        b = _stacked(ctx, args[:n], dims[:n])
+        b = align_batch_axes(ctx, args[:n], dims[:n])
         known, at = dims[n:], (0,) * n
-        made, aux = _batched_system(ctx, self.bodies, at, known)
-        return ctx(LinearSolve(made[0], made[1], made[2:]), *b, *args[n:]), (*at, *aux)
+        solved, aux = _batched_system(ctx, self.bodies, at, known)
+        return ctx(LinearSolve(solved[0], solved[1], solved[2:]), *b, *args[n:]), (*at, *aux)
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         n = self.size
         outs = ctx(self, *primals)
         rhs = tangents[:n]
@@ -129,18 +126,16 @@ class LinearSolve(Applied, Linear):
         alone = len(self.solve.outs) == self.size  # not linear with auxiliary results; unused ones are removed before
         return alone and all(mask[: self.size]) and not any(mask[self.size :])
 
-    def transpose(
-        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
-    ) -> tuple[Cotangent | None, ...]:
+    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         if not self.adjoint:
             raise NotDifferentiableError(
                 f"{self.name}: {self.solve.name} has no transpose, which reverse mode needs",
                 remedy="give custom_linear_solve a transpose_solve, or symmetric=True where matvec is its own "
                 "transpose; let a tangent_solve(g, y) solve with the g that it is given",
             )
-        given = [ct.instantiate() if isinstance(ct, Zero) else ct for ct in cts]
+        dense_cts = [ct.instantiate() if isinstance(ct, Zero) else ct for ct in cts]
         known = [a for a in args if not isinstance(a, Hole)]
-        bars = ctx(LinearSolve(self.adjoint[0], self.adjoint[1], (self.matvec, self.solve)), *given, *known)
+        bars = ctx(LinearSolve(self.adjoint[0], self.adjoint[1], (self.matvec, self.solve)), *dense_cts, *known)
         return (*bars, *[None] * len(known))
 
 
@@ -208,23 +203,19 @@ class Root(Applied):
         check_operands(self.name, self.solve, avals)
         return self.solve.out_avals
 
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         c, n = self.captured, self.size
-        guess = _stacked(ctx, args[c:], dims[c:])
+        guess = align_batch_axes(ctx, args[c:], dims[c:])
         known, at = dims[:c], (0,) * n
         where = (*known, *at)
         system = (0,) * len(self.equation.outs)
         equation, _ = ctx.recur(self.equation, where, system)
         solve, out_dims = _batched_solve(ctx, self.solve, where, at)
-        kept, found = ctx.recur(self.at, where)
-        made, _ = _batched_system(ctx, self.system, system, (*found, *known))
-        return ctx(Root(equation, solve, kept, made, c), *args[:c], *guess), out_dims
+        kept, residual_dims = ctx.recur(self.at, where)
+        solved, _ = _batched_system(ctx, self.system, system, (*residual_dims, *known))
+        return ctx(Root(equation, solve, kept, solved, c), *args[:c], *guess), out_dims
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         c, n = self.captured, self.size
         outs = ctx(self, *primals)
         point = (*primals[:c], *outs[:n])
@@ -239,19 +230,14 @@ class Root(Applied):
         at = with_outs(self.at, select_by_mask(self.at.outs, needed[:n_at]))
         _, kept = call_primal(ctx, at, 0, point)
         known = (*kept, *select_by_mask(primals[:c], needed[n_at:]))
-        made = LinearSolve(system[0], system[1], tuple(system[2:]))
-        dots = ctx.lin(made, *[_negative(ctx, t) for t in moved], *known)
+        solve = LinearSolve(system[0], system[1], tuple(system[2:]))
+        dots = ctx.lin(solve, *[_negative(ctx, t) for t in moved], *known)
         nonzero = [k < n and v.aval.inexact for k, v in enumerate(outs)]
         return outs, spread_tangents(dots, nonzero, [v.aval for v in outs])
 
 
 def _negative(ctx: JvpCtx, t: Tangent) -> Tangent:
     return ctx.lin_one(NEG, t) if isinstance(t, Lin) else t
-
-
-def _stacked(ctx: BatchCtx, args: Sequence[Atom], dims: Dims) -> list[Atom]:
-    """Return all operands with the mapped axis first: an unknown and its equation are batched together."""
-    return [broadcast_to_axis(ctx, a, d, ctx.size, 0) for a, d in zip(args, dims, strict=True)]
 
 
 def _batched_solve(ctx: BatchCtx, solve: Jaxpr, dims: Dims, at: Dims) -> tuple[Jaxpr, Dims]:

@@ -17,20 +17,25 @@ from fxad.dtypes import DType
 from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError
 from fxad.ir import (
     Atom,
+    Atoms,
     Aval,
+    Avals,
     BatchCtx,
     Cotangent,
+    Cotangents,
+    Dims,
     Emit,
     Hlo,
-    HloValue,
+    HloValues,
     Hole,
     JvpCtx,
     Linear,
     Lit,
     NDArray,
+    Operands,
     Primitive,
     Shape,
-    Tangent,
+    Tangents,
     TransposeCtx,
     Zero,
     primitive,
@@ -131,9 +136,7 @@ class IndexVectors(Primitive):
         columns = [normalize_index_numpy(i, n, dtype) for i, n in zip(args, self.sizes, strict=True)]
         return (np.stack(np.broadcast_arrays(*columns), -1),)
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         b, dtype, shape = Builder(), index_dtype(self.sizes), outs[0].shape[:-1]
         columns = []
         for i, n in zip(b.inputs(ins), self.sizes, strict=True):
@@ -143,9 +146,7 @@ class IndexVectors(Primitive):
         out = columns[0] if len(columns) == 1 else b.one(Concatenate(len(shape)), *columns)
         return hlo.call(b.build((out,), "index_vectors"), args)
 
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         ndim = max([a.aval.ndim - (d is not None) for a, d in zip(args, dims, strict=True)])
         aligned = []
         for i, d in zip(args, dims, strict=True):
@@ -156,9 +157,7 @@ class IndexVectors(Primitive):
             aligned.append(i)
         return ctx(self, *aligned), (0,)
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         return zero_tangent_jvp(ctx, self, primals)
 
 
@@ -228,21 +227,17 @@ class Index(Linear):
         window = [slice(s, s + m * t, t) for s, m, t in zip(starts, self.sizes, self.strides, strict=True)]
         return (x[tuple(window)].reshape(remove_axes(self.sizes, self.dropped)),)
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         if self.dynamic:
             b = Builder()
             x, *places = b.inputs(ins)
             x = b.one(DynamicSlice(self.sizes), self._part(b, x), *self._starts(b, ins[0].shape, places))
             return hlo.call(b.build((self._without(b, x),), "index"), args)
         attrs = self.part(ins[0].shape).attributes()
-        found = hlo.op("stablehlo.slice", args, (Aval(self.sizes, ins[0].dtype),), attrs)
-        return hlo.op("stablehlo.reshape", found, outs) if self.dropped else found
+        window = hlo.op("stablehlo.slice", args, (Aval(self.sizes, ins[0].dtype),), attrs)
+        return hlo.op("stablehlo.reshape", window, outs) if self.dropped else window
 
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         (x, *places), (dim, *place_dims) = args, dims
         prim = self if dim is None else self._mapped(x.aval.shape[dim], dim)
         if place_dims.count(None) == len(places):
@@ -277,17 +272,13 @@ class Index(Linear):
             axes_after_insert(self.dynamic, dim),
         )
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         return ctx(self, *primals), ctx.lin(self, tangents[0], *primals[1:])
 
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
         return mask[0] and not any(mask[1:])
 
-    def transpose(
-        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
-    ) -> tuple[Cotangent | None, ...]:
+    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         (ct,), (x, *places) = cts, args
         rest = (None,) * len(places)
         if isinstance(ct, Zero) or not isinstance(x, Hole):

@@ -1,9 +1,9 @@
-"""`linear_call`: a linear map, usually with its adjoint; and operations of derivative rules on linear maps."""
+"""`linear_call`: a linear map, usually with a given adjoint. Also helpers for linear maps in derivative rules."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, TypeAlias, final
+from typing import ClassVar, final
 
 from fxad.core.builder import Builder
 from fxad.core.dce import drop_unread_operands, remove_dead_eqns
@@ -12,16 +12,20 @@ from fxad.core.memo import by_value
 from fxad.errors import NotDifferentiableError, ParameterError
 from fxad.ir import (
     Atom,
+    Atoms,
     Aval,
     BatchCtx,
     Cotangent,
+    Cotangents,
+    Dims,
     HigherOrder,
     Hole,
     Jaxpr,
     JvpCtx,
     Lin,
     Linear,
-    Tangent,
+    Operands,
+    Tangents,
     TransposeCtx,
     Zero,
     primitive,
@@ -35,19 +39,17 @@ from fxad.primitives.operand_checks import TRACE_AGAIN
 from fxad.primitives.shape import ReduceSum
 from fxad.primitives.slicing import Slice
 
-Dims: TypeAlias = tuple[int | None, ...]
-
 
 @final
 @primitive
 class LinearCall(Applied, Linear):
-    """`body` applied to the operands, of which it is linear in the first `n_linear`; `adjoint` is its transpose there.
+    """Apply `body`, which is linear in its first `n_linear` operands. `adjoint` is its transpose in these operands.
 
-    Type: (linear operands, then others) -> results of `body`, where
-          `adjoint`: (cotangents of the results, then the others) -> cotangents of the linear operands; None for the
-          tangents of a loop without a bound, which is not transposed.
-    Rule: transposed, the two change places. With respect to the other operands, the derivative is that of `body`.
-          Effects happen where the operands are values, and not once more where they are tangents.
+    Type:   (linear operands, other operands) -> results of `body`. `adjoint`: (cotangents of the results, other
+            operands) -> cotangents of the linear operands; None for the tangents of a loop without a bound, which has
+            no transpose.
+    Rule:   the transpose exchanges `body` and `adjoint`. The derivative in the other operands is that of `body`.
+            Effects happen for primal values, and not again for tangents.
     """
 
     name: ClassVar[str] = "linear_call"
@@ -91,8 +93,8 @@ class LinearCall(Applied, Linear):
         linear, known = self.body.in_avals[:n], self.body.in_avals[n:]
         if self.adjoint is not None:
             check_body_type(self.name, "adjoint", self.adjoint, (*outs, *known), linear)
-        for what, found in (("linear operand", linear), ("result", outs)):
-            for k, aval in enumerate(found):
+        for what, avals_of_role in (("linear operand", linear), ("result", outs)):
+            for k, aval in enumerate(avals_of_role):
                 if not aval.inexact:
                     raise ParameterError(
                         f"{self.name}: {what} {k} of {self.body.name} is {aval}, which has no tangent",
@@ -101,17 +103,13 @@ class LinearCall(Applied, Linear):
         check_operands(self.name, self.body, avals)
         return outs
 
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         linear, known = dims[: self.n_linear], dims[self.n_linear :]
         body, out_dims = ctx.recur(self.body, dims)
         adjoint = None if self.adjoint is None else batch_adjoint(ctx, self.adjoint, out_dims, known, linear)
         return ctx(LinearCall(body, adjoint, self.n_linear), *args), out_dims
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         n, quiet = self.n_linear, without_checks(without_effects(self.body))
         outs, known = ctx(self, *primals), primals[n:]
         dots = ctx.lin(LinearCall(quiet, self.adjoint, n), *tangents[:n], *known)
@@ -124,9 +122,7 @@ class LinearCall(Applied, Linear):
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
         return all(mask[: self.n_linear]) and not any(mask[self.n_linear :])
 
-    def transpose(
-        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
-    ) -> tuple[Cotangent | None, ...]:
+    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         if self.adjoint is None:
             raise NotDifferentiableError(
                 "while: reverse mode goes backward through the steps, and the number of steps has no bound that is "
@@ -134,9 +130,9 @@ class LinearCall(Applied, Linear):
                 remedy="give while_loop max_steps, or fori_loop bounds that are Python ints, or use scan "
                 "or forward mode (jvp, jacfwd, linearize)",
             )
-        given = [ct.instantiate() if isinstance(ct, Zero) else ct for ct in cts]
+        nonzero_cts = [ct.instantiate() if isinstance(ct, Zero) else ct for ct in cts]
         known = [a for a in args if not isinstance(a, Hole)]
-        bars = ctx(LinearCall(self.adjoint, self.body, len(given)), *given, *known)
+        bars = ctx(LinearCall(self.adjoint, self.body, len(nonzero_cts)), *nonzero_cts, *known)
         return (*bars, *[None] * len(known))
 
 
@@ -151,8 +147,8 @@ def has_adjoint(jaxpr: Jaxpr) -> bool:
 
 
 def drop_unused_residuals(maps: Sequence[Jaxpr], counts: Sequence[int]) -> tuple[list[Jaxpr], tuple[bool, ...]]:
-    """Linear maps over the same residuals without those that none of them reads; and which residuals are left. `counts`
-    are the numbers of their linear operands."""
+    """Return linear maps over the same residuals without the residuals that no map reads, and a mask of the remaining
+    residuals. `counts` are the numbers of linear operands of the maps."""
     slim = [drop_unread_operands(m) for m in maps]
     masks = [mask[n:] for (_, mask), n in zip(slim, counts, strict=True)]
     needed = tuple([any(ms) for ms in zip(*masks, strict=True)])
@@ -163,10 +159,10 @@ def drop_unused_residuals(maps: Sequence[Jaxpr], counts: Sequence[int]) -> tuple
 
 
 def batch_adjoint(ctx: BatchCtx, pull: Jaxpr, cts: Dims, known: Dims, wants: Dims) -> Jaxpr:
-    """A map of cotangents, which are its first operands, to cotangents, batched: those of operands that are the same
-    for all examples are summed. What a result that is the same for all contributes to them is counted once."""
-    found = ctx.recur(pull, (*cts, *known))[1]
-    at = tuple([(None if d is None else 0) if w is None else w for d, w in zip(found, wants, strict=True)])
+    """Return a batched map from cotangents (its first operands) to cotangents. The cotangent of an operand that is not
+    batched is summed over the examples. The contribution of a result that is not batched is counted once."""
+    out_dims = ctx.recur(pull, (*cts, *known))[1]
+    at = tuple([(None if d is None else 0) if w is None else w for d, w in zip(out_dims, wants, strict=True)])
     jaxpr, _ = ctx.recur(pull, (*cts, *known), at)
     sums = [k for k, (w, d) in enumerate(zip(wants, at, strict=True)) if w is None and d is not None]
     if not sums:
@@ -181,7 +177,7 @@ def batch_adjoint(ctx: BatchCtx, pull: Jaxpr, cts: Dims, known: Dims, wants: Dim
         ]
         for k in sums:
             total, (one, dim) = _sum_stack(b, *stacks[0][k]), stacks[1][k]
-            if dim is not None:  # the rule reads what is mapped for a result that does not
+            if dim is not None:  # the adjoint reads a batched operand for an unbatched result
                 one = _sum_stack(b, b.one(_first_row(one.aval), one), 0)
             outs[k] = one if is_zero(total) else total if is_zero(one) else b.one(ADD, total, one)
     else:
@@ -193,7 +189,8 @@ def batch_adjoint(ctx: BatchCtx, pull: Jaxpr, cts: Dims, known: Dims, wants: Dim
 def _batch_some_cotangents(
     ctx: BatchCtx, b: Builder, pull: Jaxpr, live: tuple[bool, ...], cts: Dims, known: Dims, ins: Sequence[Atom]
 ) -> list[tuple[Atom, int | None]]:
-    """What a map of cotangents, batched, makes of some of them alone; and which results are stacks."""
+    """Return the results of a batched map of cotangents, applied to the cotangents in `live` alone, and the batch axes
+    of these results."""
     n = len(live)
     alone, _ = with_zero_operands(pull, live)
     dims = (*select_by_mask(cts, live), *known)
@@ -204,13 +201,14 @@ def _batch_some_cotangents(
 
 
 def _sum_stack(b: Builder, a: Atom, dim: int | None) -> Atom:
-    """The sum of a stack along its first axis. What is none is zero, as no stack went in."""
+    """Return the sum of a stack along its first axis. If `dim` is None, `a` is zero and is returned unchanged."""
     if dim is None:
         return a
     return Zero(a.aval.with_shape(a.aval.shape[1:])).instantiate() if is_zero(a) else b.one(ReduceSum((0,)), a)
 
 
 def _first_row(stack: Aval) -> Slice:
+    """Return the slice of the first row of a stack."""
     ones = (1,) * stack.ndim
     return Slice((0,) * stack.ndim, (min(1, stack.shape[0]), *stack.shape[1:]), ones)
 
@@ -219,8 +217,8 @@ def check_body_type(name: str, role: str, jaxpr: Jaxpr, ins: tuple[Aval, ...], o
     """Check the type of a body of an equation. Raises: ParameterError."""
     for verb, have, want in (("takes", jaxpr.in_avals, ins), ("returns", jaxpr.out_avals, outs)):
         if have != want:
-            found, wanted = ", ".join(map(str, have)), ", ".join(map(str, want))
+            actual, wanted = ", ".join(map(str, have)), ", ".join(map(str, want))
             raise ParameterError(
-                f"{name}: {role} {jaxpr.name} {verb} ({found}), expected ({wanted})",
+                f"{name}: {role} {jaxpr.name} {verb} ({actual}), expected ({wanted})",
                 remedy=TRACE_AGAIN,
             )

@@ -3,7 +3,6 @@ primitive."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar, Final, final
 
 import numpy as np
@@ -13,20 +12,25 @@ from fxad.dtypes import DType
 from fxad.errors import DTypeError, ShapeError
 from fxad.ir import (
     Atom,
+    Atoms,
     Aval,
+    Avals,
     BatchCtx,
     Cotangent,
+    Cotangents,
+    Dims,
     Emit,
     Hlo,
-    HloValue,
+    HloValues,
     Hole,
     Jaxpr,
     JvpCtx,
     Linear,
     Lit,
     NDArray,
+    Operands,
     Primitive,
-    Tangent,
+    Tangents,
     TransposeCtx,
     Zero,
     primitive,
@@ -35,7 +39,7 @@ from fxad.primitives.cumulative_lowering import Parts, cumulative_program
 from fxad.primitives.elementwise import ADD, MUL
 from fxad.primitives.elementwise.family import as_accumulated
 from fxad.primitives.operand_checks import check_axis, check_count
-from fxad.primitives.shape import broadcast_to_axis
+from fxad.primitives.shape import align_batch_axes
 from fxad.primitives.slicing import Pad
 
 SUMMED: Final = dtypes.NUMERIC - dtypes.FLOAT8
@@ -101,28 +105,22 @@ class LinearRecurrence(Linear):
             y[i] = last = a[i] * last + b[i]
         return (np.moveaxis(y, 0, self.axis).astype(args[0].dtype),)
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         x = ins[0]
         if x.size == 0 or x.shape[self.axis] == 1:
             return args[1:]
         wide = x.with_dtype(dtypes.float32) if x.dtype.itemsize < 4 else x
-        given = args if wide is x else [hlo.op("stablehlo.convert", (v,), (wide,))[0] for v in args]
+        wide_args = args if wide is x else [hlo.op("stablehlo.convert", (v,), (wide,))[0] for v in args]
         program = cumulative_program(self.name, (wide, wide), compose_affine, (1.0, 0.0), self.axis, self.reverse)
-        done = hlo.call(Jaxpr(program.ins, program.eqns, program.outs[1:], program.name), given)
+        done = hlo.call(Jaxpr(program.ins, program.eqns, program.outs[1:], program.name), wide_args)
         return done if wide is x else hlo.op("stablehlo.convert", done, (x,))
 
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         at = next(d for d in dims if d is not None)
-        args = tuple([broadcast_to_axis(ctx, x, d, ctx.size, at) for x, d in zip(args, dims, strict=True)])
+        args = align_batch_axes(ctx, args, dims, at)
         return ctx(LinearRecurrence(self.axis + (self.axis >= at), self.reverse), *args), (at,)
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         (a, b), (ta, tb) = primals, tangents
         y = ctx.one(self, a, b)
         if not isinstance(ta, Zero):
@@ -133,9 +131,7 @@ class LinearRecurrence(Linear):
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
         return mask == (False, True)
 
-    def transpose(
-        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
-    ) -> tuple[Cotangent | None, ...]:
+    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         (ct,), (a, b) = cts, args
         if isinstance(a, Hole) or not isinstance(b, Hole):
             raise AssertionError("transpose: a recurrence is linear in b only")

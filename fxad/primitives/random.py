@@ -18,17 +18,21 @@ from fxad.dtypes import DType
 from fxad.errors import DTypeError, ShapeError
 from fxad.ir import (
     Atom,
+    Atoms,
     Aval,
+    Avals,
     BatchCtx,
+    Dims,
     Emit,
     Hlo,
-    HloValue,
+    HloValues,
     Jaxpr,
     JvpCtx,
     Lit,
     NDArray,
     Primitive,
     Tangent,
+    Tangents,
     Zero,
     primitive,
 )
@@ -103,26 +107,20 @@ class Threefry2x32(Primitive):
                 x0, x1 = x0 + ks[(i + 1) % 3], x1 + ks[(i + 2) % 3] + np.uint32(i + 1)
         return np.asarray(x0), np.asarray(x1)
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         if not self.loop:
             return hlo.call(_cipher(ins[0]), args)
-        regions = _loop(ins[0])
+        regions = _cipher_loop(ins[0])
         count = regions[0].in_avals[0]
         start = hlo.call(_start(ins[0]), args)
         types = (count, *ins, ins[0])
         return hlo.op("stablehlo.while", (hlo.constant(Lit.of(0, count)), *start), types, {}, regions)[1:3]
 
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         outs, (at,) = batch_elementwise(self, ctx, args, dims)
         return outs, (at, at)
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         outs = ctx(self, *primals)
         return outs, tuple([Zero(v.aval) for v in outs])
 
@@ -146,7 +144,7 @@ def _start(aval: Aval) -> Jaxpr:
     return b.build((x0, x1, ks[1], ks[2], ks[0]), "threefry2x32_start")
 
 
-def _loop(aval: Aval) -> tuple[Jaxpr, Jaxpr]:
+def _cipher_loop(aval: Aval) -> tuple[Jaxpr, Jaxpr]:
     """Return predicate and body of the loop: four rounds per iteration."""
     count = aval.with_shape(())
     b = Builder()
@@ -162,7 +160,7 @@ def _loop(aval: Aval) -> tuple[Jaxpr, Jaxpr]:
     return going, b.build((following, y0, y1, kb, kc, ka), "threefry2x32_again")
 
 
-def _schedule(emit: Emit, k0: Atom, k1: Atom, x0: Atom, x1: Atom) -> tuple[Atom, ...]:
+def _schedule(emit: Emit, k0: Atom, k1: Atom, x0: Atom, x1: Atom) -> Atoms:
     """The counter with the key added, and the three words of the key."""
     third = emit.one(XOR, emit.one(XOR, k0, k1), literal_like(_PARITY, k0))
     return emit.one(ADD, x0, k0), emit.one(ADD, x1, k1), k0, k1, third
@@ -210,9 +208,7 @@ class GammaSample(Binary):
     def compute(self, x: NDArray, y: NDArray) -> object:
         return y
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         return args[1:]
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:

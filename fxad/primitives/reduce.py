@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
 from math import prod
 from typing import ClassVar, Final, final
 
@@ -16,15 +15,19 @@ from fxad.dtypes import DType
 from fxad.errors import DTypeError, SizeError
 from fxad.ir import (
     Atom,
+    Atoms,
     Aval,
+    Avals,
     BatchCtx,
+    Dims,
     Hlo,
-    HloValue,
+    HloValues,
     JvpCtx,
     Lit,
     NDArray,
     Primitive,
     Tangent,
+    Tangents,
     Zero,
     primitive,
 )
@@ -58,13 +61,12 @@ def extreme_value(dtype: DType, sign: int) -> Lit:
     if dtype == dtypes.bool_:
         return Lit.of(sign > 0, aval)
     if dtypes.is_integer(dtype):
-        bounds = np.iinfo(dtype)  # type: ignore[type-var]
-        return Lit.of(int(bounds.max if sign > 0 else bounds.min), aval)
+        return Lit.of(dtypes.RANGES[dtype][sign > 0], aval)
     infinite = Lit.of(sign * np.inf, aval)
     if np.isinf(infinite.value):
         return infinite
     # a float8 without infinities
-    return Lit.of(sign * float(ml_dtypes.finfo(dtype).max), aval)  # type: ignore[no-untyped-call]
+    return Lit.of(sign * float(ml_dtypes.finfo(dtype).max), aval)  # type: ignore[no-untyped-call]  # ml_dtypes has no types
 
 
 class Reduction(Primitive):
@@ -101,16 +103,12 @@ class Reduction(Primitive):
         return (np.asarray(self.ufunc.reduce(wide, self.axes, wide.dtype, initial=start[()])).astype(x.dtype),)
 
     @final
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         start = self.start(dtypes.accumulated(ins[0].dtype) if self.rounds else ins[0].dtype)
         return lower_reduce(hlo, self.applies, self.axes, start, args, ins[0], outs)
 
     @final
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         (dim,) = dims
         if dim is None:
             return ctx(self, *args), (None,)
@@ -153,9 +151,7 @@ class ReduceMax(Reduction):
     def along(self, axes: tuple[int, ...]) -> ReduceMax:
         return ReduceMax(axes)
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         y, t = extremum_jvp(ctx, self, self.axes, primals[0], tangents[0])
         return (y,), (t,)
 
@@ -182,9 +178,7 @@ class ReduceMin(Reduction):
     def along(self, axes: tuple[int, ...]) -> ReduceMin:
         return ReduceMin(axes)
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         y, t = extremum_jvp(ctx, self, self.axes, primals[0], tangents[0])
         return (y,), (t,)
 
@@ -213,9 +207,7 @@ class ReduceProd(Reduction):
     def along(self, axes: tuple[int, ...]) -> ReduceProd:
         return ReduceProd(axes)
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         y = ctx.one(self, *primals)
         return (y,), (product_tangent(ctx, self.axes, primals[0], tangents[0], y.aval),)
 
@@ -252,9 +244,7 @@ def _leading_slice(y: Aval, start: int, limit: int) -> Slice:
     return Slice((start, *[0] * y.ndim), (limit, *y.shape), (1,) * (y.ndim + 1))
 
 
-def zero_tangent_jvp(
-    ctx: JvpCtx, prim: Primitive, primals: tuple[Atom, ...]
-) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+def zero_tangent_jvp(ctx: JvpCtx, prim: Primitive, primals: Atoms) -> tuple[Atoms, Tangents]:
     """The jvp of a primitive whose results have no tangent."""
     outs = ctx(prim, *primals)
     return outs, tuple([Zero(v.aval) for v in outs])
@@ -281,9 +271,7 @@ class ReduceAnd(Reduction):
     def along(self, axes: tuple[int, ...]) -> ReduceAnd:
         return ReduceAnd(axes)
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         return zero_tangent_jvp(ctx, self, primals)
 
 
@@ -308,9 +296,7 @@ class ReduceOr(Reduction):
     def along(self, axes: tuple[int, ...]) -> ReduceOr:
         return ReduceOr(axes)
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         return zero_tangent_jvp(ctx, self, primals)
 
 
@@ -335,9 +321,7 @@ class ReduceXor(Reduction):
     def along(self, axes: tuple[int, ...]) -> ReduceXor:
         return ReduceXor(axes)
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         return zero_tangent_jvp(ctx, self, primals)
 
 

@@ -4,7 +4,6 @@ select elements, and their derivative is the pair of `select_and_scatter`."""
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
 from itertools import product
 from typing import ClassVar, Final, TypeAlias, final
 
@@ -14,20 +13,24 @@ from fxad import dtypes
 from fxad.dtypes import DType
 from fxad.errors import DTypeError
 from fxad.ir import (
-    Atom,
+    Atoms,
     Aval,
+    Avals,
     BatchCtx,
     Cotangent,
+    Cotangents,
+    Dims,
     Hlo,
-    HloValue,
+    HloValues,
     Hole,
     JvpCtx,
     Linear,
     Lit,
     NDArray,
+    Operands,
     Primitive,
     Shape,
-    Tangent,
+    Tangents,
     TransposeCtx,
     Zero,
     primitive,
@@ -86,18 +89,14 @@ class WindowReduction(Primitive):
         return (np.asarray(y).astype(x.dtype),)
 
     @final
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         init = hlo.constant(self.start(ins[0].dtype))
         if not ins[0].size or not outs[0].size:
             return (hlo.constant(self.start(ins[0].dtype).with_aval(outs[0].shape)),)
         return hlo.op("stablehlo.reduce_window", (*args, init), outs, self.sliding.attributes(), (self.applies,))
 
     @final
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         (dim,) = dims
         return ctx(self if dim is None else self.over(self.sliding.mapped(dim)), *args), (dim,)
 
@@ -129,17 +128,13 @@ class ReduceWindowSum(WindowReduction, Linear):
     def over(self, sliding: SlidingWindow) -> ReduceWindowSum:
         return ReduceWindowSum(*sliding.fields)
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         return ctx(self, *primals), ctx.lin(self, *tangents)
 
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
         return mask == (True,)
 
-    def transpose(
-        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
-    ) -> tuple[Cotangent | None, ...]:
+    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         (ct,), (x,) = cts, args
         if not isinstance(x, Hole):
             return (None,)
@@ -174,9 +169,7 @@ class ReduceWindowMax(WindowReduction):
     def over(self, sliding: SlidingWindow) -> ReduceWindowMax:
         return ReduceWindowMax(*sliding.fields)
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         select = SelectAndGatherAdd("ge", *self.sliding.fields)
         return ctx(self, *primals), ctx.lin(select, *tangents, *primals)
 
@@ -207,9 +200,7 @@ class ReduceWindowMin(WindowReduction):
     def over(self, sliding: SlidingWindow) -> ReduceWindowMin:
         return ReduceWindowMin(*sliding.fields)
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         select = SelectAndGatherAdd("le", *self.sliding.fields)
         return ctx(self, *primals), ctx.lin(select, *tangents, *primals)
 
@@ -241,9 +232,7 @@ class ReduceWindowProd(WindowReduction):
     def over(self, sliding: SlidingWindow) -> ReduceWindowProd:
         return ReduceWindowProd(*sliding.fields)
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         (x,), (t,) = primals, tangents
         y = ctx.one(self, x)
         pad, slices, row = _side_by_side(self.sliding, y.aval.shape)

@@ -7,15 +7,17 @@ from typing import ClassVar, Final, final
 from fxad import dtypes
 from fxad.dtypes import DType
 from fxad.ir import (
-    Atom,
+    Atoms,
     Aval,
     Cotangent,
+    Cotangents,
     Hole,
     JvpCtx,
     Linear,
     Lit,
     NDArray,
-    Tangent,
+    Operands,
+    Tangents,
     TransposeCtx,
     Zero,
     primitive,
@@ -55,9 +57,7 @@ class Scatter(ScatterFamily, Linear):
     def remade(self, windows: DimensionNumbers, mode: str, indices_sorted: bool, unique_indices: bool) -> Scatter:
         return Scatter(*windows.numbers, mode, indices_sorted, unique_indices)
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         (x, indices, updates), (tx, _, tu) = primals, tangents
         if self.unique_indices:
             return ctx(self, *primals), ctx.lin(self, tx, indices, tu)
@@ -77,9 +77,7 @@ class Scatter(ScatterFamily, Linear):
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
         return self.unique_indices and mask == (True, False, True)
 
-    def transpose(
-        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
-    ) -> tuple[Cotangent | None, ...]:
+    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         (ct,), (x, indices, updates) = cts, args
         if isinstance(ct, Zero) or isinstance(indices, Hole):
             return tuple([Zero(a.aval) if isinstance(a, Hole) else None for a in args])

@@ -14,14 +14,17 @@ from fxad.dtypes import DType
 from fxad.errors import NotDifferentiableError
 from fxad.ir import (
     Atom,
+    Atoms,
     Cotangent,
+    Cotangents,
     Hole,
     JvpCtx,
     Linear,
     Lit,
     NDArray,
+    Operands,
     Primitive,
-    Tangent,
+    Tangents,
     TransposeCtx,
     Zero,
     primitive,
@@ -63,9 +66,7 @@ class ScatterMul(ScatterFamily, Linear):
     def remade(self, windows: DimensionNumbers, mode: str, indices_sorted: bool, unique_indices: bool) -> ScatterMul:
         return ScatterMul(*windows.numbers, mode, indices_sorted, unique_indices)
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         (x, indices, updates), (tx, _, tu) = primals, tangents
         t_out = ctx.lin_one(self, tx, indices, updates) if not isinstance(tx, Zero) else tx
         if isinstance(tu, Zero):
@@ -83,9 +84,7 @@ class ScatterMul(ScatterFamily, Linear):
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
         return mask == (True, False, False)
 
-    def transpose(
-        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
-    ) -> tuple[Cotangent | None, ...]:
+    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         (ct,), (x, indices, updates) = cts, args
         if isinstance(ct, Zero) or isinstance(indices, Hole) or isinstance(updates, Hole):
             return (Zero(x.aval) if isinstance(x, Hole) else None), None, None
@@ -105,9 +104,7 @@ class ScatterExtremum(ScatterFamily):
     takes: ClassVar[frozenset[DType]] = ORDERED
 
     @final
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         (x, indices, updates), (tx, _, tu) = primals, tangents
         out = ctx.one(self, *primals)
         add = ScatterAdd(*self.windows.numbers, self.mode, self.indices_sorted, self.unique_indices)
@@ -122,8 +119,8 @@ class ScatterExtremum(ScatterFamily):
 
     def _counts(self, ctx: JvpCtx, count: Atom, indices: Atom, updates: Atom) -> Atom:
         """Return the counts at the places of the updates; 1 for updates that are left out."""
-        found = self.read(ctx, count, indices, updates.aval)
-        return ctx.one(MAX, found, Lit.of(1, updates.aval))
+        counts = self.read(ctx, count, indices, updates.aval)
+        return ctx.one(MAX, counts, Lit.of(1, updates.aval))
 
 
 @final

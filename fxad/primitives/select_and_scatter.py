@@ -21,21 +21,27 @@ from fxad.dtypes import DType
 from fxad.errors import DTypeError, ParameterError, ShapeError
 from fxad.ir import (
     Atom,
+    Atoms,
     Aval,
+    Avals,
     BatchCtx,
     Cotangent,
+    Cotangents,
+    Dims,
     Emit,
     Hlo,
     HloValue,
+    HloValues,
     Hole,
     Jaxpr,
     JvpCtx,
     Linear,
     Lit,
     NDArray,
+    Operands,
     Primitive,
     Shape,
-    Tangent,
+    Tangents,
     TransposeCtx,
     Zero,
     primitive,
@@ -45,7 +51,7 @@ from fxad.primitives.elementwise import ADD, AND, EQ, GE, GT, LE, LT, MUL, NE, O
 from fxad.primitives.elementwise.family import as_accumulated
 from fxad.primitives.operand_checks import check_count
 from fxad.primitives.reduce import extreme_value
-from fxad.primitives.shape import Iota, broadcast_to_axis
+from fxad.primitives.shape import Iota, align_batch_axes
 from fxad.primitives.slicing import Pad, Slice
 from fxad.primitives.sliding import Padding, SlidingWindow, dilated_size
 
@@ -104,17 +110,13 @@ class Selection(Linear):
         return self.sliding.places(self.name, x)
 
     @final
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         at = next(d for d in dims if d is not None)
-        args = tuple([broadcast_to_axis(ctx, a, d, ctx.size, at) for a, d in zip(args, dims, strict=True)])
+        args = align_batch_axes(ctx, args, dims, at)
         return ctx(self.over(self.sliding.mapped(at)), *args), (at,)
 
     @final
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         # the place of the extreme element is piecewise constant: it has no tangent
         return ctx(self, *primals), ctx.lin(self, tangents[0], primals[1])
 
@@ -123,9 +125,7 @@ class Selection(Linear):
         return mask == (True, False)
 
     @final
-    def transpose(
-        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
-    ) -> tuple[Cotangent | None, ...]:
+    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         (ct,), (value, x) = cts, args
         if not isinstance(value, Hole) or isinstance(x, Hole):
             return None, None
@@ -142,13 +142,11 @@ class Selection(Linear):
         best = extremum.reduce(values, -1, keepdims=True)
         hits = np.greater_equal(places, 0) & ((values == best) | (values != values))
         first = np.argmax(hits, -1, keepdims=True)
-        found = np.where(hits.any(-1, keepdims=True), np.take_along_axis(places, first, -1), -1)
-        return np.asarray(found[..., 0], np.int64)
+        selected = np.where(hits.any(-1, keepdims=True), np.take_along_axis(places, first, -1), -1)
+        return np.asarray(selected[..., 0], np.int64)
 
     @final
-    def _reduced(
-        self, hlo: Hlo, x: Aval, places: Shape, args: Sequence[HloValue], carried: Sequence[Aval]
-    ) -> list[HloValue]:
+    def _reduced(self, hlo: Hlo, x: Aval, places: Shape, args: HloValues, carried: Avals) -> list[HloValue]:
         """Return the extreme element of each window, its place (see `_numbered`) and the values carried along with
         it."""
         index = Aval(x.shape, _index_dtype(self.sliding, x.shape))
@@ -203,9 +201,7 @@ class SelectAndGatherAdd(Selection):
             return (np.zeros(places.shape, values.dtype),)
         return (np.where(places >= 0, values.ravel()[places], np.zeros((), values.dtype)),)
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         (values, x), (out,) = ins, outs
         if not x.size or not out.size:
             return (hlo.constant(Zero(out).instantiate()),)
@@ -253,9 +249,7 @@ class SelectAndScatterAdd(Selection):
         np.add.at(out, places[places >= 0], wide[places >= 0])
         return (out.reshape(x.shape).astype(x.dtype),)
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         (source, x), (out,) = ins, outs
         if not x.size or not source.size:
             return (hlo.constant(Zero(out).instantiate()),)

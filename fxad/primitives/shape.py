@@ -18,20 +18,25 @@ from fxad.dtypes import DType
 from fxad.errors import DTypeError, ParameterError, ShapeError
 from fxad.ir import (
     Atom,
+    Atoms,
     Aval,
+    Avals,
     BatchCtx,
     Cotangent,
+    Cotangents,
+    Dims,
     Emit,
     Hlo,
-    HloValue,
+    HloValues,
     Hole,
     JvpCtx,
     Linear,
     Lit,
     NDArray,
+    Operands,
     Primitive,
     Shape,
-    Tangent,
+    Tangents,
     TransposeCtx,
     Zero,
     primitive,
@@ -59,6 +64,11 @@ def broadcast_to_axis(emit: Emit, x: Atom, dim: int | None, size: int, at: int) 
         return move_axis(emit, x, dim, at)
     shape = x.aval.shape
     return emit_broadcast(emit, x, shape[:at] + (size,) + shape[at:], (*range(at), *range(at + 1, len(shape) + 1)))
+
+
+def align_batch_axes(ctx: BatchCtx, args: Sequence[Atom], dims: Sequence[int | None], at: int = 0) -> Atoms:
+    """Return operands with the mapped axis at `at`; an operand that is not mapped is broadcast."""
+    return tuple([broadcast_to_axis(ctx, a, d, ctx.size, at) for a, d in zip(args, dims, strict=True)])
 
 
 def emit_broadcast(emit: Emit, x: Atom, shape: Shape, dims: tuple[int, ...]) -> Atom:
@@ -107,24 +117,18 @@ class Rearrange(Linear):
         """The attributes of the operation in StableHLO."""
         return {}
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         return hlo.op(self.hlo_name, args, outs, self.attributes())
 
     @final
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         if dims[0] is None:
             return ctx(self, *args), (None,)
         out, dim = self.batch_at(ctx, args[0], dims[0])
         return (out,), (dim,)
 
     @final
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         return ctx(self, *primals), ctx.lin(self, *tangents)
 
     @final
@@ -132,9 +136,7 @@ class Rearrange(Linear):
         return mask == (True,)
 
     @final
-    def transpose(
-        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
-    ) -> tuple[Cotangent | None, ...]:
+    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         (ct,), (x,) = cts, args
         if not isinstance(x, Hole):
             return (None,)
@@ -219,9 +221,7 @@ class ReduceSum(Rearrange):
         wide = dtypes.accumulated(x.dtype)
         return (np.asarray(np.sum(x.astype(wide), axis=self.axes, dtype=wide)).astype(x.dtype),)
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         zero = Zero(ins[0].with_shape(()).with_dtype(dtypes.accumulated(ins[0].dtype))).instantiate()
         return lower_reduce(hlo, "stablehlo.add", self.axes, zero, args, ins[0], outs)
 
@@ -234,13 +234,15 @@ class ReduceSum(Rearrange):
 
 
 def lower_reduce(
-    hlo: Hlo, applies: str, axes: tuple[int, ...], start: Lit, args: Sequence[HloValue], x: Aval, outs: Sequence[Aval]
-) -> Sequence[HloValue]:
+    hlo: Hlo, applies: str, axes: tuple[int, ...], start: Lit, args: HloValues, x: Aval, outs: Avals
+) -> HloValues:
     """Emit a `stablehlo.reduce` of a value of type `x`, in the dtype of `start`."""
     wide = start.aval.dtype
-    given = args if wide is x.dtype else hlo.op("stablehlo.convert", args, (x.with_dtype(wide),))
+    wide_args = args if wide is x.dtype else hlo.op("stablehlo.convert", args, (x.with_dtype(wide),))
     types = [a.with_dtype(wide) for a in outs]
-    done = hlo.op("stablehlo.reduce", (*given, hlo.constant(start)), types, {"dimensions": i64_array(axes)}, (applies,))
+    done = hlo.op(
+        "stablehlo.reduce", (*wide_args, hlo.constant(start)), types, {"dimensions": i64_array(axes)}, (applies,)
+    )
     return done if wide is x.dtype else hlo.op("stablehlo.convert", done, outs)
 
 
@@ -445,19 +447,13 @@ class Iota(Primitive):
         line = np.arange(self.shape[self.axis]).astype(self.dtype)
         return (np.broadcast_to(line.reshape([-1] + [1] * (len(self.shape) - self.axis - 1)), self.shape),)
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         return hlo.op("stablehlo.iota", (), outs, {"iota_dimension": i64_attribute(self.axis)})
 
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         return ctx(self), (None,)
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         (out,) = ctx(self)
         return (out,), (Zero(out.aval),)
 

@@ -5,7 +5,6 @@ Duals: slice and pad, concatenate and the slices of its result.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar, Final, final
 
 import numpy as np
@@ -16,19 +15,24 @@ from fxad.core.sizes import maximum
 from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError
 from fxad.ir import (
     Atom,
+    Atoms,
     Aval,
+    Avals,
     BatchCtx,
     Cotangent,
+    Cotangents,
+    Dims,
     Emit,
     Hlo,
-    HloValue,
+    HloValues,
     Hole,
     JvpCtx,
     Linear,
     Lit,
     NDArray,
+    Operands,
     Shape,
-    Tangent,
+    Tangents,
     TransposeCtx,
     Zero,
     primitive,
@@ -40,6 +44,7 @@ from fxad.primitives.operand_checks import check_axis, check_count, check_ranks
 from fxad.primitives.shape import (
     Rearrange,
     ReduceSum,
+    align_batch_axes,
     broadcast_to_axis,
     emit_broadcast,
     insert_entry,
@@ -160,9 +165,7 @@ class Pad(Linear):
         crop = [slice(max(-lo, 0), n - max(-hi, 0)) for lo, n, hi in zip(self.low, wide, self.high, strict=True)]
         return (out[tuple(crop)],)
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         attrs = {
             "edge_padding_low": i64_array(self.low),
             "edge_padding_high": i64_array(self.high),
@@ -170,9 +173,7 @@ class Pad(Linear):
         }
         return hlo.op("stablehlo.pad", args, outs, attrs)
 
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         (x, value), (dim, value_dim) = args, dims
         pad = (
             self
@@ -200,17 +201,13 @@ class Pad(Linear):
         true = Lit.of(True, x.with_dtype(dtypes.bool_))
         return emit.one(self, true, Lit.of(False, Aval((), dtypes.bool_)))
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         return ctx(self, *primals), ctx.lin(self, *tangents)
 
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
         return all(mask)
 
-    def transpose(
-        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
-    ) -> tuple[Cotangent | None, ...]:
+    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         (ct,), (x, value) = cts, args
         if isinstance(ct, Zero):
             return tuple([Zero(a.aval) if isinstance(a, Hole) else None for a in args])
@@ -266,29 +263,21 @@ class Concatenate(Linear):
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         return (np.concatenate(args, self.axis),)
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         return hlo.op("stablehlo.concatenate", args, outs, {"dimension": i64_attribute(self.axis)})
 
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         at = next(d for d in dims if d is not None)
-        args = tuple([broadcast_to_axis(ctx, a, d, ctx.size, at) for a, d in zip(args, dims, strict=True)])
+        args = align_batch_axes(ctx, args, dims, at)
         return ctx(Concatenate(self.axis + (self.axis >= at)), *args), (at,)
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         return ctx(self, *primals), ctx.lin(self, *tangents)
 
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
         return all(mask)
 
-    def transpose(
-        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
-    ) -> tuple[Cotangent | None, ...]:
+    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         (ct,), start = cts, 0
         bars: list[Cotangent | None] = []
         for x in args:

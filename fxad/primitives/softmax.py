@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar, Final, TypeAlias, final
 
 import numpy as np
@@ -11,16 +10,18 @@ from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.errors import DTypeError
 from fxad.ir import (
-    Atom,
+    Atoms,
     Aval,
+    Avals,
     BatchCtx,
+    Dims,
     Hlo,
-    HloValue,
+    HloValues,
     Jaxpr,
     JvpCtx,
     NDArray,
     Primitive,
-    Tangent,
+    Tangents,
     primitive,
 )
 from fxad.primitives.elementwise import DIV, EXP, MUL, SUB
@@ -58,20 +59,14 @@ class Softmax(Primitive):
         weights = np.exp(np.subtract(wide, np.max(wide, axis=self.axes, keepdims=True, initial=-np.inf)))
         return ((weights / np.sum(weights, axis=self.axes, keepdims=True)).astype(x.dtype),)
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         return hlo.call(_spelled_out(ins[0], self.axes), args)
 
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         (dim,) = dims
         return ctx(self if dim is None else Softmax(axes_after_insert(self.axes, dim)), *args), (dim,)
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         y = ctx.one(self, *primals)
         weighted = ctx.lin_one(MUL, tangents[0], y)
         total = ctx.lin_one(_back(y.aval, self.axes), ctx.lin_one(ReduceSum(self.axes), weighted))

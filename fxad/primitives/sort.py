@@ -7,7 +7,6 @@ several operands as one integer that packs key and place, with a gather of the o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar, Final, final
 
 import numpy as np
@@ -18,18 +17,22 @@ from fxad.dtypes import DType
 from fxad.errors import ArgumentError, ParameterError, ShapeError
 from fxad.ir import (
     Atom,
+    Atoms,
     Aval,
+    Avals,
     BatchCtx,
+    Dims,
     Emit,
     Hlo,
     HloValue,
+    HloValues,
     Jaxpr,
     JvpCtx,
     Lin,
     Lit,
     NDArray,
     Primitive,
-    Tangent,
+    Tangents,
     primitive,
 )
 from fxad.primitives.elementwise import (
@@ -53,7 +56,7 @@ from fxad.primitives.elementwise.family import as_accumulated
 from fxad.primitives.gather import Gather
 from fxad.primitives.mlir_attributes import bool_attribute, i64_attribute
 from fxad.primitives.operand_checks import check_axis
-from fxad.primitives.shape import ExpandDims, Iota, broadcast_to_axis
+from fxad.primitives.shape import ExpandDims, Iota, align_batch_axes
 
 # ------------------------------------------------------------------------------------------------ floats as integers
 
@@ -176,9 +179,7 @@ class Sort(Primitive):
         order = np.lexsort(keys[::-1], self.axis)
         return tuple([np.take_along_axis(x, order, self.axis) for x in args])
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         x = ins[0]
         if not x.size or x.shape[self.axis] == 1:
             return args
@@ -191,11 +192,11 @@ class Sort(Primitive):
             return hlo.call(_from_lone_key(x), key)
         return hlo.call(_gathered(tuple(ins), self.axis), (*args, *self._places(hlo, args[0], x)))
 
-    def _by_integer(self, hlo: Hlo, key: Sequence[HloValue], x: Aval) -> Sequence[HloValue]:
+    def _by_integer(self, hlo: Hlo, key: HloValues, x: Aval) -> HloValues:
         unsigned = x.with_dtype(_U32 if _key_bits(x.dtype) == 32 else _U64)
         return _sorted(hlo, key, (unsigned,), self.axis, _less((unsigned.with_shape(()),), 1))
 
-    def _places(self, hlo: Hlo, key: HloValue, x: Aval) -> Sequence[HloValue]:
+    def _places(self, hlo: Hlo, key: HloValue, x: Aval) -> HloValues:
         """Return the permutation, by sorting a key and place packed together."""
         b = Builder()
         ordered = _encoded(b, b.input(x), True)
@@ -206,16 +207,12 @@ class Sort(Primitive):
         low = _halves(b, b.input(wide))[1]
         return hlo.call(b.build((_convert(b, low, _I32),), "places"), done)
 
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         at = next(d for d in dims if d is not None)
-        args = tuple([broadcast_to_axis(ctx, a, d, ctx.size, at) for a, d in zip(args, dims, strict=True)])
+        args = align_batch_axes(ctx, args, dims, at)
         return ctx(Sort(self.axis + (self.axis >= at), self.num_keys), *args), (at,) * len(args)
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         x = primals[0].aval
         if not x.size:
             return ctx(self, *primals), tangents
@@ -235,7 +232,7 @@ def gather_along_axis(x: Aval, axis: int) -> Gather:
     return Gather((), (axis,), others, others, (axis,), (1,) * x.ndim, "promise_in_bounds", False, True)
 
 
-def _sorted(hlo: Hlo, args: Sequence[HloValue], avals: Sequence[Aval], axis: int, less: Jaxpr) -> tuple[HloValue, ...]:
+def _sorted(hlo: Hlo, args: HloValues, avals: Avals, axis: int, less: Jaxpr) -> tuple[HloValue, ...]:
     return hlo.op(
         "stablehlo.sort", args, avals, {"dimension": i64_attribute(axis), "is_stable": bool_attribute(True)}, (less,)
     )

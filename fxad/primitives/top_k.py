@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar, Final, final
 
 import numpy as np
@@ -12,18 +11,21 @@ from fxad.core.builder import Builder
 from fxad.errors import DTypeError, ParameterError, ShapeError
 from fxad.ir import (
     Atom,
+    Atoms,
     Aval,
+    Avals,
     BatchCtx,
+    Dims,
     Emit,
     Hlo,
-    HloValue,
+    HloValues,
     Jaxpr,
     JvpCtx,
     Lin,
     Lit,
     NDArray,
     Primitive,
-    Tangent,
+    Tangents,
     Zero,
     primitive,
 )
@@ -71,9 +73,7 @@ class TopK(Primitive):
         order = n - 1 - np.flip(np.lexsort((np.flip(as_accumulated(x), -1),), -1), -1)[..., : self.k]
         return np.take_along_axis(x, order, -1), order.astype(np.int32)
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         (x,), (values, places) = ins, outs
         if not values.size:
             return [hlo.constant(Zero(a).instantiate()) for a in outs]
@@ -81,20 +81,18 @@ class TopK(Primitive):
         if x.dtype not in dtypes.FLOATING or x.dtype.itemsize > 4 or 16 * self.k > x.shape[-1]:
             return hlo.call(_by_sorting(x, self.k), args)
         top = (values.with_dtype(dtypes.float32), places)
-        found = hlo.op("chlo.top_k", hlo.call(_plain(x), args), top, {"k": i64_attribute(self.k)})
-        return hlo.call(_picked(x, places), (*args, found[1]))
+        values_and_indices = hlo.op(
+            "chlo.top_k", hlo.call(_canonical_floats(x), args), top, {"k": i64_attribute(self.k)}
+        )
+        return hlo.call(_picked(x, places), (*args, values_and_indices[1]))
 
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         (x,), (dim,) = args, dims
         if dim is not None and dim == x.aval.ndim - 1:
             x, dim = move_axis(ctx, x, dim, 0), 0
         return ctx(self, x), (dim, dim)
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         (x,), (t,) = primals, tangents
         values, places = ctx(self, x)
         if not isinstance(t, Lin) or not values.aval.size:
@@ -103,7 +101,7 @@ class TopK(Primitive):
         return (values, places), (ctx.lin_one(gather_along_axis(x.aval, x.aval.ndim - 1), t, index), Zero(places.aval))
 
 
-def _plain(x: Aval) -> Jaxpr:
+def _canonical_floats(x: Aval) -> Jaxpr:
     """Return the program that makes zeros and nans unique, for XLA's total order."""
     b = Builder()
     f: Atom = b.input(x)
@@ -125,8 +123,8 @@ def _by_sorting(x: Aval, k: int) -> Jaxpr:
     axis, n = x.ndim - 1, x.shape[-1]
     count = b.one(Iota(x.shape, dtypes.int32, axis))
     back = b.one(SUB, Lit.of(n - 1, count.aval), count)
-    found = b(Sort(axis, 1), b.one(Rev((axis,)), b.input(x)), back)
-    return b.build([_last(b, v, axis, k) for v in found], "by_sorting")
+    descending = b(Sort(axis, 1), b.one(Rev((axis,)), b.input(x)), back)
+    return b.build([_last(b, v, axis, k) for v in descending], "by_sorting")
 
 
 def _last(emit: Emit, x: Atom, axis: int, k: int) -> Atom:

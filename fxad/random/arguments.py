@@ -1,4 +1,4 @@
-"""What samplers check of their arguments, and the errors they share."""
+"""Checks of the arguments of samplers, and the errors that samplers share."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _KEY: Final = Aval((2,), dtypes.uint32)
 # ------------------------------------------------------------------------------------------------------------- keys
 
 
-def key_of(name: str, key: ArrayLike) -> ArrayLike:
-    """The key, when it is one. Raises: ArgumentError, DTypeError, ShapeError."""
+def check_key(name: str, key: ArrayLike) -> ArrayLike:
+    """Return the key. Raises: ArgumentError, DTypeError, ShapeError."""
     if is_scalar(key):
         raise ArgumentError(
             f"{name}: takes a key, got {key!r}", remedy="make a key of it: fxad.random.key(seed), then split it"
@@ -41,23 +41,23 @@ def key_of(name: str, key: ArrayLike) -> ArrayLike:
 # ----------------------------------------------------------------------------------------------------------- shapes
 
 
-def shape_of(name: str, shape: ShapeLike) -> Shape:
-    """The sizes of the result. Raises: ShapeError."""
+def result_shape(name: str, shape: ShapeLike) -> Shape:
+    """Return the shape of the result. Raises: ShapeError."""
     try:
         return as_shape((shape,) if isinstance(shape, int) else shape)
     except ShapeError as e:
         raise ShapeError(f"{name}: {e.message}", remedy="a shape is a tuple of ints that are not negative") from None
 
 
-def shape_with(name: str, shape: ShapeLike | None, **parameters: ArrayLike) -> Shape:
-    """The sizes of the result of parameters: theirs together, or `shape`, to which each must broadcast."""
+def broadcast_shape(name: str, shape: ShapeLike | None, **parameters: ArrayLike) -> Shape:
+    """Return the shape of a result with parameters: their common shape, or `shape`, to which each must broadcast."""
     shapes = {which: aval_of(p, f"{name}: {which}").shape for which, p in parameters.items()}
     if shape is None:
-        found: Shape = ()
+        common: Shape = ()
         for own in shapes.values():
-            found = promotion.common_shape(name, found, own)
-        return found
-    sizes = shape_of(name, shape)
+            common = promotion.common_shape(name, common, own)
+        return common
+    sizes = result_shape(name, shape)
     for which, own in shapes.items():
         check_fits(name, sizes, which, own)
     return sizes
@@ -77,53 +77,53 @@ def check_fits(name: str, shape: Shape, which: str, own: Shape) -> None:
 
 
 def float_dtype(name: str, dtype: object, **parameters: ArrayLike) -> DType:
-    """The dtype of a floating result: the one asked for, else that of the parameters that are floating arrays, else
+    """Return the dtype of a floating result: `dtype`, else that of the parameters that are floating arrays, else
     float32. Raises: DTypeError."""
-    return _chosen(name, dtype, FLOATS, "float16, bfloat16, float32 or float64", dtypes.float32, parameters)
+    return _choose_dtype(name, dtype, FLOATS, "float16, bfloat16, float32 or float64", dtypes.float32, parameters)
 
 
 def inexact_dtype(name: str, dtype: object, **parameters: ArrayLike) -> DType:
-    """`float_dtype`, or a complex one where it is asked for."""
+    """As `float_dtype`, but `dtype` may be complex."""
     kinds = "float16, bfloat16, float32, float64, complex64 or complex128"
-    return _chosen(name, dtype, FLOATS | dtypes.COMPLEX, kinds, dtypes.float32, parameters)
+    return _choose_dtype(name, dtype, FLOATS | dtypes.COMPLEX, kinds, dtypes.float32, parameters)
 
 
 def integer_dtype(name: str, dtype: object, default: DType = dtypes.int32) -> DType:
-    """The dtype of an integer result. Raises: DTypeError."""
-    return _chosen(name, dtype, dtypes.INTEGER, "an integer dtype", default, {})
+    """Return the dtype of an integer result. Raises: DTypeError."""
+    return _choose_dtype(name, dtype, dtypes.INTEGER, "an integer dtype", default, {})
 
 
-def _chosen(
+def _choose_dtype(
     name: str, dtype: object, takes: frozenset[DType], kinds: str, default: DType, parameters: dict[str, ArrayLike]
 ) -> DType:
-    found = default
+    result = default
     if dtype is not None:
-        found = dtypes.as_dtype(dtype)
-        if found not in takes:
-            raise DTypeError(f"{name}: dtype must be {kinds}, got {found.name}")
+        result = dtypes.as_dtype(dtype)
+        if result not in takes:
+            raise DTypeError(f"{name}: dtype must be {kinds}, got {result.name}")
     else:
         own = [aval_of(p, f"{name}: {which}").dtype for which, p in parameters.items() if not is_scalar(p)]
         own = [d for d in own if d in takes]
         for k, d in enumerate(own):
-            found = d if k == 0 else promotion.promote_dtypes(name, found, d)
+            result = d if k == 0 else promotion.promote_dtypes(name, result, d)
     for which, p in parameters.items():
         own_dtype = aval_of(p, f"{name}: {which}").dtype
-        if promotion.dtype_kind(own_dtype) > promotion.dtype_kind(found):
+        if promotion.dtype_kind(own_dtype) > promotion.dtype_kind(result):
             raise DTypeError(
-                f"{name}: {which} is {own_dtype.name}, which does not convert to {found.name}",
+                f"{name}: {which} is {own_dtype.name}, which does not convert to {result.name}",
                 remedy=f"convert {which} first, or ask for another dtype",
             )
-    return found
+    return result
 
 
-def parameter(value: ArrayLike, dtype: DType) -> ArrayLike:
-    """A parameter as an operand: a Python scalar in the dtype of the result, an array as it is."""
+def parameter_operand(value: ArrayLike, dtype: DType) -> ArrayLike:
+    """Return a parameter as an operand: a Python scalar in the dtype of the result, an array unchanged."""
     if not is_scalar(value):
         return value
     promotion.scalar_dtype(cast("promotion.Scalar", value), dtype)
     return Lit.of(value, Aval((), dtype)).value
 
 
-def refused(name: str, which: str, value: object, allowed: str) -> FxadError:
-    """The error for a static argument of a value the sampler does not take."""
+def argument_error(name: str, which: str, value: object, allowed: str) -> FxadError:
+    """Return the error for a static argument with a value that the sampler does not take."""
     return ArgumentError(f"{name}: {which} must be {allowed}, got {value!r}")

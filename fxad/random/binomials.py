@@ -1,4 +1,4 @@
-"""The binomial and the multinomial distribution."""
+"""The binomial and the multinomial distributions."""
 
 from __future__ import annotations
 
@@ -11,17 +11,25 @@ from fxad.dtypes import DType
 from fxad.errors import ShapeError
 from fxad.ir import Shape
 from fxad.lax.cumulative import cumsum
-from fxad.random.arguments import ShapeLike, check_fits, float_dtype, key_of, parameter, shape_of, shape_with
-from fxad.random.cipher import constant, unit
+from fxad.random.arguments import (
+    ShapeLike,
+    broadcast_shape,
+    check_fits,
+    check_key,
+    float_dtype,
+    parameter_operand,
+    result_shape,
+)
+from fxad.random.cipher import literal_of, uniform_01
 from fxad.random.jit_sampler import jit_sampler
-from fxad.random.keys import split_all, split_keys
+from fxad.random.keys import split_keys, split_to_shape
 from fxad.tracing.array import Array, ArrayLike, aval_of
 
 _State: TypeAlias = tuple[Array, Array, Array]
 
 
 def binomial(key: ArrayLike, n: ArrayLike, p: ArrayLike, shape: ShapeLike | None = None, dtype: object = None) -> Array:
-    """How many of n trials of probability p succeed.
+    """Draw the number of successes in n trials of probability p.
 
     Type:   u32[2]; n >= 0 and p in [0, 1] that broadcast to `shape` -> floats; nan for other parameters.
     Rule:   constant almost everywhere in n and p: gradients are zero.
@@ -32,11 +40,16 @@ def binomial(key: ArrayLike, n: ArrayLike, p: ArrayLike, shape: ShapeLike | None
     """
     name = "random.binomial"
     chosen = float_dtype(name, dtype, n=n, p=p)
-    sizes = shape_with(name, shape, n=n, p=p)
-    return jit_sampler(binomials, (key_of(name, key), parameter(n, chosen), parameter(p, chosen)), sizes, chosen)
+    sizes = broadcast_shape(name, shape, n=n, p=p)
+    return jit_sampler(
+        sample_binomial,
+        (check_key(name, key), parameter_operand(n, chosen), parameter_operand(p, chosen)),
+        sizes,
+        chosen,
+    )
 
 
-def binomials(key: Array, n: Array, p: Array, shape: Shape, dtype: DType) -> Array:
+def sample_binomial(key: Array, n: Array, p: Array, shape: Shape, dtype: DType) -> Array:
     """`binomial` inside a sampler."""
     n, p = [fnp.broadcast_to(lax.stop_gradient(x).astype(dtype), shape) for x in (n, p)]
     less_likely = p < 0.5
@@ -46,29 +59,29 @@ def binomials(key: Array, n: Array, p: Array, shape: Shape, dtype: DType) -> Arr
     infinite = fnp.isinf(n)
     few = bad_n | (n * q <= 10)
     n = lax.floor(n)
-    small = _inverted(key, fnp.where(few, n, 0), q)
-    large = _rejected(key, fnp.where(few, 10000, n), fnp.where(few, 0.5, q))
+    small = _inversion(key, fnp.where(few, n, 0), q)
+    large = _transformed_rejection(key, fnp.where(few, 10000, n), fnp.where(few, 0.5, q))
     drawn = fnp.where(bad_n | bad_q, math.nan, fnp.where(few, small, large))
     drawn = fnp.where(infinite & ~(bad_n | bad_q), math.inf, drawn)
     return fnp.where(less_likely | bad_n | bad_q | infinite, drawn, n - drawn)
 
 
-def _inverted(key: Array, n: Array, p: Array) -> Array:
-    """How many geometric waiting times fit into n trials."""
+def _inversion(key: Array, n: Array, p: Array) -> Array:
+    """Return the number of geometric waiting times that fit into n trials."""
     scale = lax.log1p(-p)
 
     def step(state: _State) -> _State:
         count, waited, key = state
         drawn, following = split_keys(key, 2)
         count = fnp.where(waited <= n, count + 1, count)
-        return count, waited + lax.ceil(lax.log(unit(drawn, p.shape, p.dtype)) / scale), following
+        return count, waited + lax.ceil(lax.log(uniform_01(drawn, p.shape, p.dtype)) / scale), following
 
-    zero = constant(0, p.dtype, p.shape)
+    zero = literal_of(0, p.dtype, p.shape)
     return lax.while_loop(lambda state: (state[1] <= n).any(), step, (zero, zero, key))[0] - 1
 
 
-def _rejected(key: Array, n: Array, p: Array) -> Array:
-    """Transformed rejection with squeeze; constants and steps as in algorithm BTRS."""
+def _transformed_rejection(key: Array, n: Array, p: Array) -> Array:
+    """Transformed rejection with squeeze: the constants and steps of algorithm BTRS."""
     deviation = lax.sqrt(n * p * (1 - p))
     b = 1.15 + 2.53 * deviation
     a = -0.0873 + 0.0248 * b + 0.01 * p
@@ -79,9 +92,9 @@ def _rejected(key: Array, n: Array, p: Array) -> Array:
     m = lax.floor((n + 1) * p)
 
     def step(state: _State) -> _State:
-        found, accepted, key = state
+        value, accepted, key = state
         following, key_u, key_v = split_keys(key, 3)
-        u, v = unit(key_u, p.shape, p.dtype) - 0.5, unit(key_v, p.shape, p.dtype)
+        u, v = uniform_01(key_u, p.shape, p.dtype) - 0.5, uniform_01(key_v, p.shape, p.dtype)
         inside = 0.5 - abs(u)
         squeezed = (inside >= 0.07) & (v <= v_r)
         k = lax.floor((2 * a / inside + b) * u + c)
@@ -93,9 +106,9 @@ def _rejected(key: Array, n: Array, p: Array) -> Array:
             + (_stirling_tail(m) + _stirling_tail(n - m) - _stirling_tail(k) - _stirling_tail(n - k))
         )
         now = squeezed | (~refused & (lax.log(v * alpha / (a / (inside * inside) + b)) <= bound))
-        return fnp.where(now, k, found), accepted | now, following
+        return fnp.where(now, k, value), accepted | now, following
 
-    start = constant(-1, p.dtype, p.shape), constant(False, dtypes.bool_, p.shape), key
+    start = literal_of(-1, p.dtype, p.shape), literal_of(False, dtypes.bool_, p.shape), key
     return lax.while_loop(lambda state: (~state[1]).any(), step, start)[0]
 
 
@@ -107,7 +120,7 @@ _TAILS: Final = (
 
 
 def _stirling_tail(k: Array) -> Array:
-    """log k! less Stirling's formula log sqrt(2 pi) + (k + 1/2) log(k + 1) - (k + 1)."""
+    """Return log k! minus Stirling's formula log sqrt(2 pi) + (k + 1/2) log(k + 1) - (k + 1)."""
     square = (k + 1) * (k + 1)
     tail = (1 / 12 - (1 / 360 - 1 / 1260 / square) / square) / (k + 1)
     for small, exact in enumerate(_TAILS):
@@ -124,7 +137,7 @@ def multinomial(
     dtype: object = None,
     unroll: int | bool = 1,
 ) -> Array:
-    """How often each of k outcomes occurs in n trials.
+    """Draw the number of occurrences of each of k outcomes in n trials.
 
     Type:   u32[2]; n >= 0 of a shape that broadcasts to P, p of shape (*P, k), probabilities up to a common factor
             along the last axis; or `shape` (*P, k) that both broadcast to -> floats of that shape, of sum n.
@@ -137,13 +150,17 @@ def multinomial(
     name = "random.multinomial"
     chosen = float_dtype(name, dtype, n=n, p=p)
     own = aval_of(p, f"{name}: p").shape
-    sizes = own if shape is None else shape_of(name, shape)
+    sizes = own if shape is None else result_shape(name, shape)
     if not sizes:
         raise ShapeError(f"{name}: p must have at least one axis, got shape {sizes}")
     check_fits(name, sizes, "p", own)
     check_fits(name, sizes[:-1], "n", aval_of(n, f"{name}: n").shape)
     return jit_sampler(
-        _multinomial, (key_of(name, key), parameter(n, chosen), parameter(p, chosen)), sizes, chosen, int(unroll)
+        _multinomial,
+        (check_key(name, key), parameter_operand(n, chosen), parameter_operand(p, chosen)),
+        sizes,
+        chosen,
+        int(unroll),
     )
 
 
@@ -155,10 +172,10 @@ def _multinomial(key: Array, n: Array, p: Array, shape: Shape, dtype: DType, unr
 
     def step(rest: Array, outcome: tuple[Array, Array]) -> tuple[Array, Array]:
         ratio, own = outcome
-        count = binomials(own, rest, ratio, shape[:-1], dtype)
+        count = sample_binomial(own, rest, ratio, shape[:-1], dtype)
         return rest - count, count
 
-    _, counts = lax.scan(step, n, (ratios, split_all(key, shape[-1:])), unroll=max(unroll, 1))
+    _, counts = lax.scan(step, n, (ratios, split_to_shape(key, shape[-1:])), unroll=max(unroll, 1))
     return fnp.moveaxis(counts, 0, -1)
 
 

@@ -1,4 +1,4 @@
-"""Bits from keys: counters, encrypted.
+"""Bits from keys by a cipher in counter mode (Threefry).
 
 Element k of a draw is the counter k, 64 bits of it, encrypted under the key. So an element depends on the key and its
 own place only, which makes draws independent of how they are batched, split over devices or fused.
@@ -21,27 +21,28 @@ from fxad.tracing.array import Array
 from fxad.tracing.tracer import bind
 
 
-def encrypted(keys: Array, high: Array, low: Array, prim: Threefry2x32 = THREEFRY2X32) -> tuple[Array, Array]:
-    """Counters of two words under keys u32[...,2], one for each counter or one for all: two words for each."""
+def threefry(keys: Array, high: Array, low: Array, prim: Threefry2x32 = THREEFRY2X32) -> tuple[Array, Array]:
+    """Encrypt counters of two words under keys u32[...,2], one key for all or one for each. Return two words for
+    each."""
     words = [fnp.broadcast_to(keys[..., k], high.shape) for k in range(2)]
     first, second = bind(prim, *words, high, low)
     return first, second
 
 
-def encrypted_counters(keys: Array, shape: Shape, prim: Threefry2x32 = THREEFRY2X32) -> tuple[Array, Array]:
-    """The counters 0, 1, 2, ... in row-major order, encrypted under each of the keys: of shape (*keys, *shape)."""
+def threefry_counters(keys: Array, shape: Shape, prim: Threefry2x32 = THREEFRY2X32) -> tuple[Array, Array]:
+    """Encrypt the counters 0, 1, 2, ... in row-major order under each key. Return shape (*keys, *shape)."""
     size, every = Aval(shape, dtypes.uint32).size, (*keys.shape[:-1], *shape)
     keys = lax.expand_dims(keys, range(keys.ndim - 1, keys.ndim - 1 + len(shape))) if keys.ndim > 1 else keys
-    zero = constant(0, dtypes.uint32, every)
+    zero = literal_of(0, dtypes.uint32, every)
     if size == 1:
-        return encrypted(keys, zero, zero, prim)
+        return threefry(keys, zero, zero, prim)
     if size <= 1 << 32:
         low = _shaped(lax.iota(dtypes.uint32, size), shape)
-        return encrypted(keys, zero, fnp.broadcast_to(low, every), prim)
+        return threefry(keys, zero, fnp.broadcast_to(low, every), prim)
     count = _shaped(lax.iota(dtypes.uint64, size), shape)
     high = lax.convert_element_type(lax.shift_right_logical(count, 32), dtypes.uint32)
     low = lax.convert_element_type(count, dtypes.uint32)
-    return encrypted(keys, fnp.broadcast_to(high, every), fnp.broadcast_to(low, every), prim)
+    return threefry(keys, fnp.broadcast_to(high, every), fnp.broadcast_to(low, every), prim)
 
 
 def _shaped(x: Array, shape: Shape) -> Array:
@@ -49,8 +50,9 @@ def _shaped(x: Array, shape: Shape) -> Array:
 
 
 def random_bits(key: Array, shape: Shape, dtype: DType) -> Array:
-    """Uniform bits of an unsigned dtype; this and all below, for keys u32[...,2], draw a `shape` for each key."""
-    high, low = encrypted_counters(key, shape)
+    """Return uniform bits of an unsigned dtype. For keys u32[...,2] this function and those below draw `shape` for each
+    key."""
+    high, low = threefry_counters(key, shape)
     if dtype.itemsize == 8:
         upper = lax.shift_left(lax.convert_element_type(high, dtype), 32)
         return lax.bitwise_or(upper, lax.convert_element_type(low, dtype))
@@ -62,12 +64,12 @@ UNSIGNED: Final = MappingProxyType({1: dtypes.uint8, 2: dtypes.uint16, 4: dtypes
 
 
 def mantissa_bits(dtype: DType) -> int:
-    """Bits of the fraction that a float stores."""
+    """Return the number of mantissa bits that a float stores."""
     return int(-np.log2(float(fnp.finfo(dtype).eps)))
 
 
-def unit(key: Array, shape: Shape, dtype: DType) -> Array:
-    """Uniform floats in [0, 1): random bits as the fraction of a float in [1, 2), less 1."""
+def uniform_01(key: Array, shape: Shape, dtype: DType) -> Array:
+    """Return uniform floats in [0, 1): random bits as the mantissa of a float in [1, 2), minus 1."""
     fraction, width = mantissa_bits(dtype), 8 * dtype.itemsize
     drawn = width if fraction >= 8 else 8  # bfloat16 needs no more than 8 bits, and jax draws no more
     word = UNSIGNED[dtype.itemsize]
@@ -79,18 +81,18 @@ def unit(key: Array, shape: Shape, dtype: DType) -> Array:
     return lax.sub(lax.bitcast_convert_type(exponent, dtype), 1)
 
 
-def between(key: Array, low: Array, high: Array, shape: Shape, dtype: DType) -> Array:
-    """Uniform floats in [low, high), for bounds that broadcast to the shape."""
-    u = unit(key, shape, dtype)
+def uniform_between(key: Array, low: Array, high: Array, shape: Shape, dtype: DType) -> Array:
+    """Return uniform floats in [low, high), for bounds that broadcast to the shape."""
+    u = uniform_01(key, shape, dtype)
     span, low = fnp.broadcast_to(high - low, u.shape), fnp.broadcast_to(low, u.shape)
     return lax.max(low, lax.add(lax.mul(u, span), low))
 
 
-def between_scalars(key: Array, low: object, high: object, shape: Shape, dtype: DType) -> Array:
-    """`between` fixed bounds."""
-    return between(key, constant(low, dtype), constant(high, dtype), shape, dtype)
+def uniform_between_scalars(key: Array, low: object, high: object, shape: Shape, dtype: DType) -> Array:
+    """`uniform_between` for bounds that are Python numbers."""
+    return uniform_between(key, literal_of(low, dtype), literal_of(high, dtype), shape, dtype)
 
 
-def constant(value: object, dtype: DType, shape: Shape = ()) -> Array:
-    """A number of any dtype as a literal."""
+def literal_of(value: object, dtype: DType, shape: Shape = ()) -> Array:
+    """Return a Python number of any dtype as a literal."""
     return splat(Lit.of(value, Aval(shape, dtype)))

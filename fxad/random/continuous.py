@@ -1,4 +1,4 @@
-"""Continuous distributions whose inverse is a formula: a uniform number goes in, the draw comes out."""
+"""Continuous distributions with an inverse in closed form: the inverse is applied to a uniform number."""
 
 from __future__ import annotations
 
@@ -9,8 +9,16 @@ from fxad import lax
 from fxad import numpy as fnp
 from fxad.dtypes import DType
 from fxad.ir import Shape
-from fxad.random.arguments import ShapeLike, float_dtype, key_of, parameter, refused, shape_of, shape_with
-from fxad.random.cipher import between_scalars, mantissa_bits, unit
+from fxad.random.arguments import (
+    ShapeLike,
+    argument_error,
+    broadcast_shape,
+    check_key,
+    float_dtype,
+    parameter_operand,
+    result_shape,
+)
+from fxad.random.cipher import mantissa_bits, uniform_01, uniform_between_scalars
 from fxad.random.jit_sampler import jit_sampler
 from fxad.tracing.array import Array, ArrayLike
 
@@ -18,23 +26,23 @@ _MODES: Final = ("low", "high")
 
 
 def exponential(key: ArrayLike, shape: ShapeLike = (), dtype: object = None) -> Array:
-    """The exponential distribution with rate 1.
+    """Draw from the exponential distribution with rate 1.
 
     Type:   u32[2] -> floats (float32), of any shape.
     Source: -log1p(-u); bit for bit `jax.random.exponential`.
     Raises: DTypeError for another dtype; ArgumentError, DTypeError, ShapeError for a key or a shape.
     """
     name = "random.exponential"
-    return jit_sampler(exponentials, (key_of(name, key),), shape_of(name, shape), float_dtype(name, dtype))
+    return jit_sampler(sample_exponential, (check_key(name, key),), result_shape(name, shape), float_dtype(name, dtype))
 
 
-def exponentials(key: Array, shape: Shape, dtype: DType) -> Array:
+def sample_exponential(key: Array, shape: Shape, dtype: DType) -> Array:
     """`exponential` inside a sampler."""
-    return lax.neg(lax.log1p(lax.neg(unit(key, shape, dtype))))
+    return lax.neg(lax.log1p(lax.neg(uniform_01(key, shape, dtype))))
 
 
 def gumbel(key: ArrayLike, shape: ShapeLike = (), dtype: object = None, mode: str | None = None) -> Array:
-    """The Gumbel distribution, of the greatest of many exponential numbers.
+    """Draw from the Gumbel distribution, the limit of the maximum of many exponential numbers.
 
     Type:   u32[2] -> floats (float32), of any shape.
     Rule:   `mode="high"` draws twice the bits, so that great values, of probability below 2^-24, come out right.
@@ -43,77 +51,79 @@ def gumbel(key: ArrayLike, shape: ShapeLike = (), dtype: object = None, mode: st
     """
     name = "random.gumbel"
     chosen = gumbel_mode(name, mode)
-    return jit_sampler(gumbels, (key_of(name, key),), shape_of(name, shape), float_dtype(name, dtype), chosen)
+    return jit_sampler(
+        sample_gumbel, (check_key(name, key),), result_shape(name, shape), float_dtype(name, dtype), chosen
+    )
 
 
 def gumbel_mode(name: str, mode: str | None) -> str:
-    """The mode asked for; without one, "low". Raises: ArgumentError."""
+    """Return the mode, by default "low". Raises: ArgumentError."""
     if mode is not None and mode not in _MODES:
-        raise refused(name, "mode", mode, "'low' or 'high'")
+        raise argument_error(name, "mode", mode, "'low' or 'high'")
     return mode or "low"
 
 
-def gumbels(key: Array, shape: Shape, dtype: DType, mode: str) -> Array:
+def sample_gumbel(key: Array, shape: Shape, dtype: DType, mode: str) -> Array:
     """`gumbel` inside a sampler."""
     tiny = fnp.finfo(dtype).smallest_normal
     if mode == "low":
-        return -fnp.log(-fnp.log(between_scalars(key, tiny, 1, shape, dtype)))
-    both = unit(key, (2, *shape), dtype)
+        return -fnp.log(-fnp.log(uniform_between_scalars(key, tiny, 1, shape, dtype)))
+    both = uniform_01(key, (2, *shape), dtype)
     high, low = both[0], both[1]
     x = fnp.where(high >= 0.5, high, high + 2.0 ** -mantissa_bits(dtype) * low + tiny)
     return -fnp.log(-fnp.log1p(-x))
 
 
 def laplace(key: ArrayLike, shape: ShapeLike = (), dtype: object = None) -> Array:
-    """The Laplace distribution with scale 1: an exponential number with a random sign.
+    """Draw from the Laplace distribution with scale 1: an exponential number with a random sign.
 
     Type:   u32[2] -> floats (float32), of any shape.
     Source: sign(u) log1p(-|u|), which is bit for bit `jax.random.laplace`.
     Raises: DTypeError for another dtype; ArgumentError, DTypeError, ShapeError for a key or a shape.
     """
     name = "random.laplace"
-    return jit_sampler(_laplace, (key_of(name, key),), shape_of(name, shape), float_dtype(name, dtype))
+    return jit_sampler(_laplace, (check_key(name, key),), result_shape(name, shape), float_dtype(name, dtype))
 
 
 def _laplace(key: Array, shape: Shape, dtype: DType) -> Array:
-    u = between_scalars(key, -1.0 + fnp.finfo(dtype).eps / 2, 1, shape, dtype)
+    u = uniform_between_scalars(key, -1.0 + fnp.finfo(dtype).eps / 2, 1, shape, dtype)
     return lax.mul(lax.sign(u), lax.log1p(lax.neg(lax.abs(u))))
 
 
 def logistic(key: ArrayLike, shape: ShapeLike = (), dtype: object = None) -> Array:
-    """The logistic distribution with scale 1.
+    """Draw from the logistic distribution with scale 1.
 
     Type:   u32[2] -> floats (float32), of any shape.
     Source: log(u / (1 - u)); bit for bit `jax.random.logistic`.
     Raises: DTypeError for another dtype; ArgumentError, DTypeError, ShapeError for a key or a shape.
     """
     name = "random.logistic"
-    return jit_sampler(_logistic, (key_of(name, key),), shape_of(name, shape), float_dtype(name, dtype))
+    return jit_sampler(_logistic, (check_key(name, key),), result_shape(name, shape), float_dtype(name, dtype))
 
 
 def _logistic(key: Array, shape: Shape, dtype: DType) -> Array:
-    u = between_scalars(key, fnp.finfo(dtype).smallest_normal, 1, shape, dtype)
+    u = uniform_between_scalars(key, fnp.finfo(dtype).smallest_normal, 1, shape, dtype)
     return lax.sub(lax.log(u), lax.log1p(lax.neg(u)))
 
 
 def cauchy(key: ArrayLike, shape: ShapeLike = (), dtype: object = None) -> Array:
-    """The Cauchy distribution with scale 1.
+    """Draw from the Cauchy distribution with scale 1.
 
     Type:   u32[2] -> floats (float32), of any shape.
     Source: tan(pi (u - 1/2)); bit for bit `jax.random.cauchy`.
     Raises: DTypeError for another dtype; ArgumentError, DTypeError, ShapeError for a key or a shape.
     """
     name = "random.cauchy"
-    return jit_sampler(_cauchy, (key_of(name, key),), shape_of(name, shape), float_dtype(name, dtype))
+    return jit_sampler(_cauchy, (check_key(name, key),), result_shape(name, shape), float_dtype(name, dtype))
 
 
 def _cauchy(key: Array, shape: Shape, dtype: DType) -> Array:
-    u = between_scalars(key, fnp.finfo(dtype).eps, 1, shape, dtype)
+    u = uniform_between_scalars(key, fnp.finfo(dtype).eps, 1, shape, dtype)
     return lax.tan(lax.mul(fnp.full(shape, math.pi, dtype), lax.sub(u, 0.5)))
 
 
 def pareto(key: ArrayLike, b: ArrayLike, shape: ShapeLike | None = None, dtype: object = None) -> Array:
-    """The Pareto distribution of shape b on [1, inf).
+    """Draw from the Pareto distribution of shape b on [1, inf).
 
     Type:   u32[2]; b that broadcasts to `shape` -> floats.
     Rule:   differentiable with respect to b.
@@ -122,15 +132,17 @@ def pareto(key: ArrayLike, b: ArrayLike, shape: ShapeLike | None = None, dtype: 
     """
     name = "random.pareto"
     chosen = float_dtype(name, dtype, b=b)
-    return jit_sampler(_pareto, (key_of(name, key), parameter(b, chosen)), shape_with(name, shape, b=b), chosen)
+    return jit_sampler(
+        _pareto, (check_key(name, key), parameter_operand(b, chosen)), broadcast_shape(name, shape, b=b), chosen
+    )
 
 
 def _pareto(key: Array, b: Array, shape: Shape, dtype: DType) -> Array:
-    return fnp.exp(exponentials(key, shape, dtype) / b.astype(dtype))
+    return fnp.exp(sample_exponential(key, shape, dtype) / b.astype(dtype))
 
 
 def rayleigh(key: ArrayLike, scale: ArrayLike, shape: ShapeLike | None = None, dtype: object = None) -> Array:
-    """The Rayleigh distribution: the length of a normal vector in the plane, of deviation `scale`.
+    """Draw from the Rayleigh distribution: the length of a normal vector in the plane with standard deviation `scale`.
 
     Type:   u32[2]; scale that broadcasts to `shape` -> floats.
     Rule:   differentiable with respect to the scale.
@@ -139,19 +151,19 @@ def rayleigh(key: ArrayLike, scale: ArrayLike, shape: ShapeLike | None = None, d
     """
     name = "random.rayleigh"
     chosen = float_dtype(name, dtype, scale=scale)
-    operands = key_of(name, key), parameter(scale, chosen)
-    return jit_sampler(_rayleigh, operands, shape_with(name, shape, scale=scale), chosen)
+    operands = check_key(name, key), parameter_operand(scale, chosen)
+    return jit_sampler(_rayleigh, operands, broadcast_shape(name, shape, scale=scale), chosen)
 
 
 def _rayleigh(key: Array, scale: Array, shape: Shape, dtype: DType) -> Array:
-    root = lax.sqrt(lax.mul(lax.log(unit(key, shape, dtype)), -2))
+    root = lax.sqrt(lax.mul(lax.log(uniform_01(key, shape, dtype)), -2))
     return fnp.broadcast_to(scale.astype(dtype), shape) * root
 
 
 def weibull_min(
     key: ArrayLike, scale: ArrayLike, concentration: ArrayLike, shape: ShapeLike | None = (), dtype: object = None
 ) -> Array:
-    """The Weibull distribution on [0, inf).
+    """Draw from the Weibull distribution on [0, inf).
 
     Type:   u32[2]; scale and concentration that broadcast to `shape`, or with each other and it -> floats.
     Rule:   differentiable with respect to both.
@@ -160,13 +172,13 @@ def weibull_min(
     """
     name = "random.weibull_min"
     chosen = float_dtype(name, dtype, scale=scale, concentration=concentration)
-    sizes = shape_with(name, shape, scale=scale, concentration=concentration)
-    operands = key_of(name, key), parameter(scale, chosen), parameter(concentration, chosen)
+    sizes = broadcast_shape(name, shape, scale=scale, concentration=concentration)
+    operands = check_key(name, key), parameter_operand(scale, chosen), parameter_operand(concentration, chosen)
     return jit_sampler(_weibull_min, operands, sizes, chosen)
 
 
 def _weibull_min(key: Array, scale: Array, concentration: Array, shape: Shape, dtype: DType) -> Array:
-    return exponentials(key, shape, dtype) ** (1 / concentration.astype(dtype)) * scale.astype(dtype)
+    return sample_exponential(key, shape, dtype) ** (1 / concentration.astype(dtype)) * scale.astype(dtype)
 
 
 def triangular(
@@ -177,7 +189,7 @@ def triangular(
     shape: ShapeLike | None = None,
     dtype: object = None,
 ) -> Array:
-    """The triangular distribution on [left, right] that is densest at `mode`.
+    """Draw from the triangular distribution on [left, right] with the given mode.
 
     Type:   u32[2]; left <= mode <= right that broadcast to `shape` -> floats.
     Rule:   differentiable with respect to the three.
@@ -186,14 +198,14 @@ def triangular(
     """
     name = "random.triangular"
     chosen = float_dtype(name, dtype, left=left, mode=mode, right=right)
-    sizes = shape_with(name, shape, left=left, mode=mode, right=right)
-    operands = key_of(name, key), *[parameter(p, chosen) for p in (left, mode, right)]
+    sizes = broadcast_shape(name, shape, left=left, mode=mode, right=right)
+    operands = check_key(name, key), *[parameter_operand(p, chosen) for p in (left, mode, right)]
     return jit_sampler(_triangular, operands, sizes, chosen)
 
 
 def _triangular(key: Array, left: Array, mode: Array, right: Array, shape: Shape, dtype: DType) -> Array:
     left, mode, right = [fnp.broadcast_to(p.astype(dtype), shape) for p in (left, mode, right)]
-    u = unit(key, shape, dtype)
+    u = uniform_01(key, shape, dtype)
     rising = left + lax.sqrt(u * (right - left) * (mode - left))
     falling = right - lax.sqrt((1 - u) * (right - left) * (right - mode))
     return fnp.where(u < (mode - left) / (right - left), rising, falling)

@@ -1,4 +1,4 @@
-"""Discrete distributions. A draw is constant almost everywhere in its parameters: gradients through it are zero."""
+"""Discrete distributions. A draw is constant almost everywhere in its parameters, so gradients through it are zero."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from fxad.operations.axes import normalize_axis_index
 from fxad.random.arguments import (
     FLOATS,
     ShapeLike,
+    broadcast_shape,
     check_fits,
+    check_key,
     float_dtype,
     integer_dtype,
-    key_of,
-    parameter,
-    shape_of,
-    shape_with,
+    parameter_operand,
+    result_shape,
 )
-from fxad.random.cipher import constant, unit
-from fxad.random.continuous import gumbel_mode, gumbels
+from fxad.random.cipher import literal_of, uniform_01
+from fxad.random.continuous import gumbel_mode, sample_gumbel
 from fxad.random.jit_sampler import jit_sampler
 from fxad.random.keys import split_keys
 from fxad.tracing.array import Array, ArrayLike, aval_of
@@ -39,7 +39,7 @@ def categorical(
     replace: bool = True,
     mode: str | None = None,
 ) -> Array:
-    """Categories, with probabilities proportional to the exp of logits along an axis.
+    """Draw categories with probabilities proportional to exp(logits) along an axis.
 
     Type:   u32[2]; float logits of shape P but for the axis -> int32 of shape P, or one that ends in it. Without
             `replace`, what stands before P counts draws that differ from each other.
@@ -55,11 +55,11 @@ def categorical(
         raise DTypeError(f"{name}: logits must be floating, got {aval}", remedy="convert them with astype")
     at = normalize_axis_index(name, axis, aval.ndim)
     own = (*aval.shape[:at], *aval.shape[at + 1 :])
-    sizes = own if shape is None else shape_of(name, shape)
+    sizes = own if shape is None else result_shape(name, shape)
     check_fits(name, sizes, "logits, but for the axis,", own)
     if not aval.shape[at] and 0 not in sizes:
         raise ShapeError(f"{name}: logits {aval} have no category along axis {at}")
-    operands = key_of(name, key), logits
+    operands = check_key(name, key), logits
     if replace:
         return jit_sampler(_categorical, operands, at, sizes, gumbel_mode(name, mode))
     lead = sizes[: len(sizes) - len(own)]
@@ -77,13 +77,13 @@ def _categorical(key: Array, logits: Array, axis: int, shape: Shape, mode: str) 
     lead = len(shape) - logits.ndim + 1
     own = list(shape[lead:])
     own.insert(axis, logits.shape[axis])
-    noise = gumbels(key, (*shape[:lead], *own), logits.dtype, mode)
+    noise = sample_gumbel(key, (*shape[:lead], *own), logits.dtype, mode)
     return fnp.argmax(noise + logits, axis=axis + lead)
 
 
 def _categorical_distinct(key: Array, logits: Array, axis: int, shape: Shape, mode: str) -> Array:
     lead = shape[: len(shape) - logits.ndim + 1]
-    noisy = logits + gumbels(key, logits.shape, logits.dtype, mode)
+    noisy = logits + sample_gumbel(key, logits.shape, logits.dtype, mode)
     _, places = top_k(fnp.moveaxis(noisy, axis, -1), math.prod(lead))
     return fnp.moveaxis(places, -1, 0).reshape(shape)
 
@@ -92,7 +92,7 @@ def _categorical_distinct(key: Array, logits: Array, axis: int, shape: Shape, mo
 
 
 def geometric(key: ArrayLike, p: ArrayLike, shape: ShapeLike | None = None, dtype: object = None) -> Array:
-    """How many trials it takes until one of probability p succeeds: 1, 2, ...
+    """Draw the number of trials up to the first success of probability p: 1, 2, ...
 
     Type:   u32[2]; p in (0, 1] that broadcasts to `shape` -> integers (int32).
     Source: floor(log(u) / log(1 - p)) + 1; bit for bit `jax.random.geometric`.
@@ -100,19 +100,19 @@ def geometric(key: ArrayLike, p: ArrayLike, shape: ShapeLike | None = None, dtyp
     """
     name = "random.geometric"
     chosen, drawn = integer_dtype(name, dtype), float_dtype(name, None, p=p)
-    operands = key_of(name, key), parameter(p, drawn)
-    return jit_sampler(_geometric, operands, shape_with(name, shape, p=p), chosen, drawn)
+    operands = check_key(name, key), parameter_operand(p, drawn)
+    return jit_sampler(_geometric, operands, broadcast_shape(name, shape, p=p), chosen, drawn)
 
 
 def _geometric(key: Array, p: Array, shape: Shape, dtype: DType, drawn: DType) -> Array:
-    u = unit(key, shape, drawn)
+    u = uniform_01(key, shape, drawn)
     u = fnp.where(u == 0, 1, u)
     scale = fnp.broadcast_to(lax.log1p(-lax.stop_gradient(p).astype(drawn)), shape)
     return (lax.floor(lax.log(u) / scale) + 1).astype(dtype)
 
 
 def poisson(key: ArrayLike, lam: ArrayLike, shape: ShapeLike | None = None, dtype: object = None) -> Array:
-    """The Poisson distribution of mean lam.
+    """Draw from the Poisson distribution with mean lam.
 
     Type:   u32[2]; lam >= 0 that broadcasts to `shape`, taken as float32 -> integers (int32).
     Cost:   a loop until the last element is done: about lam + 5 sqrt(lam) rounds below 10, some 10 above.
@@ -124,8 +124,8 @@ def poisson(key: ArrayLike, lam: ArrayLike, shape: ShapeLike | None = None, dtyp
     name = "random.poisson"
     chosen = integer_dtype(name, dtype)
     float_dtype(name, None, lam=lam)
-    operands = key_of(name, key), parameter(lam, dtypes.float32)
-    return jit_sampler(_poisson, operands, shape_with(name, shape, lam=lam), chosen)
+    operands = check_key(name, key), parameter_operand(lam, dtypes.float32)
+    return jit_sampler(_poisson, operands, broadcast_shape(name, shape, lam=lam), chosen)
 
 
 def _poisson(key: Array, lam: Array, shape: Shape, dtype: DType) -> Array:
@@ -140,7 +140,7 @@ _Counting: TypeAlias = tuple[Array, Array, Array]
 
 
 def _poisson_small(key: Array, lam: Array, dtype: DType) -> Array:
-    """How many uniform numbers it takes until their product is below exp(-lam), less one."""
+    """Return the number of uniform numbers until their product is below exp(-lam), minus one."""
 
     def going(state: _Counting) -> Array:
         return (state[2] > -lam).any()
@@ -149,15 +149,15 @@ def _poisson_small(key: Array, lam: Array, dtype: DType) -> Array:
         count, key, log = state
         following, drawn = split_keys(key, 2)
         count = fnp.where(log > -lam, count + 1, count)
-        return count, following, log + lax.log(unit(drawn, lam.shape, dtypes.float32))
+        return count, following, log + lax.log(uniform_01(drawn, lam.shape, dtypes.float32))
 
-    zero = constant(0, dtype, lam.shape)
-    count, _, _ = lax.while_loop(going, step, (zero, key, constant(0, dtypes.float32, lam.shape)))
+    zero = literal_of(0, dtype, lam.shape)
+    count, _, _ = lax.while_loop(going, step, (zero, key, literal_of(0, dtypes.float32, lam.shape)))
     return count - 1
 
 
 def _poisson_large(key: Array, lam: Array, dtype: DType) -> Array:
-    """Transformed rejection, from a hat that fits all lam >= 10; constants and steps as in algorithm PTRS."""
+    """Transformed rejection for lam >= 10: the constants and steps of algorithm PTRS."""
     log_lam = lax.log(lam)
     b = 0.931 + 2.53 * lax.sqrt(lam)
     a = -0.059 + 0.02483 * b
@@ -165,9 +165,9 @@ def _poisson_large(key: Array, lam: Array, dtype: DType) -> Array:
     v_r = 0.9277 - 3.6224 / (b - 2)
 
     def step(state: _Counting) -> _Counting:
-        found, accepted, key = state
+        value, accepted, key = state
         following, key_u, key_v = split_keys(key, 3)
-        u, v = unit(key_u, lam.shape, lam.dtype) - 0.5, unit(key_v, lam.shape, lam.dtype)
+        u, v = uniform_01(key_u, lam.shape, lam.dtype) - 0.5, uniform_01(key_v, lam.shape, lam.dtype)
         inside = 0.5 - abs(u)
         k = lax.floor((2 * a / inside + b) * u + lam + 0.43)
         s = lax.log(v * inverse_alpha / (a / (inside * inside) + b))
@@ -175,9 +175,9 @@ def _poisson_large(key: Array, lam: Array, dtype: DType) -> Array:
         squeezed = (inside >= 0.07) & (v <= v_r)
         refused = (k < 0) | ((inside < 0.013) & (v > inside))
         now = squeezed | (~refused & (s <= t))
-        return fnp.where(now, k, found), accepted | now, following
+        return fnp.where(now, k, value), accepted | now, following
 
-    start = constant(-1, lam.dtype, lam.shape), constant(False, dtypes.bool_, lam.shape), key
+    start = literal_of(-1, lam.dtype, lam.shape), literal_of(False, dtypes.bool_, lam.shape), key
     return lax.while_loop(lambda state: (~state[1]).any(), step, start)[0].astype(dtype)
 
 

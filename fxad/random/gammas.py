@@ -1,4 +1,5 @@
-"""The gamma distribution, and those made of it: beta, Dirichlet, chi-square, F, Student's t, generalised normal, ball.
+"""The gamma distribution and those derived from it: beta, Dirichlet, chi-square, F, Student's t, generalized normal,
+and the unit ball.
 
 All differentiate with respect to their shape parameters, by implicit reparameterisation of the gamma draws.
 """
@@ -15,19 +16,19 @@ from fxad.ir import Shape
 from fxad.primitives.random import GammaSample
 from fxad.random.arguments import (
     ShapeLike,
+    broadcast_shape,
     check_fits,
+    check_key,
     float_dtype,
-    key_of,
-    parameter,
-    shape_of,
-    shape_with,
+    parameter_operand,
+    result_shape,
 )
-from fxad.random.cipher import constant, unit
-from fxad.random.continuous import exponentials
-from fxad.random.gaussian import normals
+from fxad.random.cipher import literal_of, uniform_01
+from fxad.random.continuous import sample_exponential
+from fxad.random.gaussian import sample_normal
 from fxad.random.jit_sampler import Sampler, jit_sampler
-from fxad.random.keys import split_all, split_keys
-from fxad.random.uniforms import signs
+from fxad.random.keys import split_keys, split_to_shape
+from fxad.random.uniforms import sample_signs
 from fxad.tracing.array import Array, ArrayLike, aval_of
 from fxad.tracing.tracer import bind
 
@@ -37,7 +38,7 @@ _State = TypeVar("_State", bound=tuple[Array, ...])
 
 
 def gamma(key: ArrayLike, a: ArrayLike, shape: ShapeLike | None = None, dtype: object = None) -> Array:
-    """The gamma distribution of shape a and scale 1.
+    """Draw from the gamma distribution of shape a and scale 1.
 
     Type:   u32[2]; positive a that broadcasts to `shape` -> floats.
     Rule:   differentiable with respect to a, once: the place of the draw in its distribution is kept. The second
@@ -46,91 +47,93 @@ def gamma(key: ArrayLike, a: ArrayLike, shape: ShapeLike | None = None, dtype: o
     Source: Marsaglia and Tsang, A simple method for generating gamma variables, 2000; bit for bit `jax.random.gamma`.
     Raises: DTypeError, ShapeError for a; ArgumentError, DTypeError, ShapeError for a key or a shape.
     """
-    return _drawn("random.gamma", gammas, key, a, shape, dtype)
+    return _jit_gamma("random.gamma", sample_gamma, key, a, shape, dtype)
 
 
 def loggamma(key: ArrayLike, a: ArrayLike, shape: ShapeLike | None = None, dtype: object = None) -> Array:
-    """The logarithm of `gamma`, also where that underflows: for small a most draws do.
+    """Draw the logarithm of `gamma`, also where `gamma` underflows, as most draws do for small a.
 
     Type:   u32[2]; positive a that broadcasts to `shape` -> floats.
     Rule, Cost, Raises: as `gamma`.
     Source: bit for bit `jax.random.loggamma`.
     """
-    return _drawn("random.loggamma", loggammas, key, a, shape, dtype)
+    return _jit_gamma("random.loggamma", sample_loggamma, key, a, shape, dtype)
 
 
-def _drawn(name: str, sampler: Sampler, key: ArrayLike, a: ArrayLike, shape: ShapeLike | None, dtype: object) -> Array:
+def _jit_gamma(
+    name: str, sampler: Sampler, key: ArrayLike, a: ArrayLike, shape: ShapeLike | None, dtype: object
+) -> Array:
     chosen = float_dtype(name, dtype, a=a)
-    sizes = shape_with(name, shape, a=a)
-    return jit_sampler(sampler, (key_of(name, key), parameter(a, chosen)), sizes, chosen)
+    sizes = broadcast_shape(name, shape, a=a)
+    return jit_sampler(sampler, (check_key(name, key), parameter_operand(a, chosen)), sizes, chosen)
 
 
-def gammas(key: Array, a: Array, shape: Shape, dtype: DType) -> Array:
+def sample_gamma(key: Array, a: Array, shape: Shape, dtype: DType) -> Array:
     """`gamma` inside a sampler."""
-    return _moving(key, fnp.broadcast_to(a.astype(dtype), shape), log=False)
+    return _gamma_per_element(key, fnp.broadcast_to(a.astype(dtype), shape), log=False)
 
 
-def loggammas(key: Array, a: Array, shape: Shape, dtype: DType) -> Array:
+def sample_loggamma(key: Array, a: Array, shape: Shape, dtype: DType) -> Array:
     """`loggamma` inside a sampler."""
-    return _moving(key, fnp.broadcast_to(a.astype(dtype), shape), log=True)
+    return _gamma_per_element(key, fnp.broadcast_to(a.astype(dtype), shape), log=True)
 
 
-def _moving(key: Array, a: Array, log: bool) -> Array:
-    """A draw for each a, as a function of it; each has a key of its own."""
+def _gamma_per_element(key: Array, a: Array, log: bool) -> Array:
+    """Draw for each a with its own key, as a differentiable function of a."""
     held = lax.stop_gradient(a).ravel()
-    drawn = _accepted(split_all(key, held.shape), held, log)
+    drawn = _marsaglia_tsang(split_to_shape(key, held.shape), held, log)
     return bind(GammaSample(log), a, drawn.reshape(a.shape))[0]
 
 
-def _accepted(keys: Array, a: Array, log: bool) -> Array:
-    """Marsaglia and Tsang's method, for vectors: proposals until each is accepted; a < 1 by way of a + 1."""
+def _marsaglia_tsang(keys: Array, a: Array, log: bool) -> Array:
+    """Marsaglia and Tsang's method for vectors: repeat proposals until each is accepted; a < 1 is drawn from a + 1."""
     dtype, boosted = a.dtype, a < 1
-    d = fnp.where(boosted, a + 1, a) - constant(1 / 3, dtype)
-    c = constant(1 / 3, dtype) / lax.sqrt(d)
+    d = fnp.where(boosted, a + 1, a) - literal_of(1 / 3, dtype)
+    c = literal_of(1 / 3, dtype) / lax.sqrt(d)
 
     def rejected(proposal: _Proposal) -> Array:
         _, square, cube, u = proposal
-        outside = u >= 1 - constant(0.0331, dtype) * (square * square)
+        outside = u >= 1 - literal_of(0.0331, dtype) * (square * square)
         return outside & (lax.log(u) >= square * 0.5 + d * ((1 - cube) + lax.log(cube)))
 
     def propose(proposal: _Proposal) -> _Proposal:
         again = rejected(proposal)
         following, key_x, key_u = split_keys(proposal[0], 3)
-        x, v = _positive(key_x, c, again)
-        made = following, x * x, v * v * v, unit(key_u, (), dtype)
-        return _kept(again, made, proposal)
+        x, v = _positive_proposals(key_x, c, again)
+        proposed = following, x * x, v * v * v, uniform_01(key_u, (), dtype)
+        return _update_active(again, proposed, proposal)
 
     proposals, last = split_keys(keys, 2)
-    zero = constant(0, dtype, a.shape)
+    zero = literal_of(0, dtype, a.shape)
     _, _, cube, _ = lax.while_loop(
         lambda proposal: rejected(proposal).any(), propose, (proposals, zero, zero + 1, zero + 2)
     )
     if log:
-        boost = -exponentials(last, (), dtype)
+        boost = -sample_exponential(last, (), dtype)
         unboosted = ~boosted | (boost == 0)
         return lax.log(d) + lax.log(cube) + fnp.where(unboosted, 0, boost * (1 / a))
-    boost = lax.pow(1 - unit(last, (), dtype), 1 / a)
+    boost = lax.pow(1 - uniform_01(last, (), dtype), 1 / a)
     return d * cube * fnp.where(boosted, boost, 1)
 
 
-def _positive(keys: Array, c: Array, wanted: Array) -> tuple[Array, Array]:
-    """Normal x with 1 + c x > 0, and that; where it is `wanted`."""
+def _positive_proposals(keys: Array, c: Array, wanted: Array) -> tuple[Array, Array]:
+    """Return normal x with 1 + c x > 0, and 1 + c x, for the elements in `wanted`."""
 
     def again(state: tuple[Array, Array, Array]) -> Array:
         return wanted & (state[2] <= 0)
 
     def step(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         following, key = split_keys(state[0], 2)
-        x = normals(key, (), c.dtype)
-        return _kept(again(state), (following, x, 1 + x * c), state)
+        x = sample_normal(key, (), c.dtype)
+        return _update_active(again(state), (following, x, 1 + x * c), state)
 
-    zero = constant(0, c.dtype, c.shape)
+    zero = literal_of(0, c.dtype, c.shape)
     _, x, v = lax.while_loop(lambda state: again(state).any(), step, (keys, zero, zero - 1))
     return x, v
 
 
-def _kept(where: Array, new: _State, old: _State) -> _State:
-    """The new state of the elements that go on, the old state of the others."""
+def _update_active(where: Array, new: _State, old: _State) -> _State:
+    """Return the new state of the active elements, and the old state of the others."""
     picked = [fnp.where(where if x.ndim == 1 else where[:, None], x, y) for x, y in zip(new, old, strict=True)]
     return cast("_State", tuple(picked))
 
@@ -139,7 +142,7 @@ def _kept(where: Array, new: _State, old: _State) -> _State:
 
 
 def beta(key: ArrayLike, a: ArrayLike, b: ArrayLike, shape: ShapeLike | None = None, dtype: object = None) -> Array:
-    """The beta distribution.
+    """Draw from the beta distribution.
 
     Type:   u32[2]; positive a and b that broadcast to `shape` -> floats in [0, 1].
     Rule:   differentiable with respect to a and b, once.
@@ -148,20 +151,22 @@ def beta(key: ArrayLike, a: ArrayLike, b: ArrayLike, shape: ShapeLike | None = N
     """
     name = "random.beta"
     chosen = float_dtype(name, dtype, a=a, b=b)
-    sizes = shape_with(name, shape, a=a, b=b)
-    return jit_sampler(_beta, (key_of(name, key), parameter(a, chosen), parameter(b, chosen)), sizes, chosen)
+    sizes = broadcast_shape(name, shape, a=a, b=b)
+    return jit_sampler(
+        _beta, (check_key(name, key), parameter_operand(a, chosen), parameter_operand(b, chosen)), sizes, chosen
+    )
 
 
 def _beta(key: Array, a: Array, b: Array, shape: Shape, dtype: DType) -> Array:
     key_a, key_b = split_keys(key, 2)
-    x, y = loggammas(key_a, a, shape, dtype), loggammas(key_b, b, shape, dtype)
+    x, y = sample_loggamma(key_a, a, shape, dtype), sample_loggamma(key_b, b, shape, dtype)
     top = lax.max(x, y)
     x, y = lax.exp(x - top), lax.exp(y - top)
     return x / (x + y)
 
 
 def dirichlet(key: ArrayLike, alpha: ArrayLike, shape: ShapeLike | None = None, dtype: object = None) -> Array:
-    """The Dirichlet distribution: positive numbers along the last axis, of sum 1.
+    """Draw from the Dirichlet distribution: positive numbers along the last axis with sum 1.
 
     Type:   u32[2]; positive alpha of shape (*P, n), where P broadcasts to `shape` -> floats of shape (*shape, n).
     Rule:   differentiable with respect to alpha, once.
@@ -173,13 +178,13 @@ def dirichlet(key: ArrayLike, alpha: ArrayLike, shape: ShapeLike | None = None, 
     own = aval_of(alpha, f"{name}: alpha").shape
     if not own:
         raise ShapeError(f"{name}: alpha must have at least one axis, got shape {own}")
-    sizes = own[:-1] if shape is None else shape_of(name, shape)
+    sizes = own[:-1] if shape is None else result_shape(name, shape)
     check_fits(name, sizes, "alpha, but for its last axis,", own[:-1])
-    return jit_sampler(_dirichlet, (key_of(name, key), parameter(alpha, chosen)), (*sizes, own[-1]), chosen)
+    return jit_sampler(_dirichlet, (check_key(name, key), parameter_operand(alpha, chosen)), (*sizes, own[-1]), chosen)
 
 
 def _dirichlet(key: Array, alpha: Array, shape: Shape, dtype: DType) -> Array:
-    logs = loggammas(key, alpha, shape, dtype)
+    logs = sample_loggamma(key, alpha, shape, dtype)
     if 0 in shape:
         return logs
     parts = lax.exp(logs - lax.stop_gradient(logs).max(-1, keepdims=True))
@@ -187,24 +192,24 @@ def _dirichlet(key: Array, alpha: Array, shape: Shape, dtype: DType) -> Array:
 
 
 def chisquare(key: ArrayLike, df: ArrayLike, shape: ShapeLike | None = None, dtype: object = None) -> Array:
-    """The chi-square distribution with df degrees of freedom.
+    """Draw from the chi-square distribution with df degrees of freedom.
 
     Type:   u32[2]; positive df that broadcasts to `shape` -> floats.
     Rule:   differentiable with respect to df, once.
     Source: 2 exp(`loggamma` of df / 2); bit for bit `jax.random.chisquare`.
     Raises: DTypeError, ShapeError for df; ArgumentError, DTypeError, ShapeError for a key or a shape.
     """
-    return _drawn("random.chisquare", _chisquare, key, df, shape, dtype)
+    return _jit_gamma("random.chisquare", _chisquare, key, df, shape, dtype)
 
 
 def _chisquare(key: Array, df: Array, shape: Shape, dtype: DType) -> Array:
-    return lax.exp(loggammas(key, df.astype(dtype) / 2, shape, dtype)) * 2
+    return lax.exp(sample_loggamma(key, df.astype(dtype) / 2, shape, dtype)) * 2
 
 
 def f(
     key: ArrayLike, dfnum: ArrayLike, dfden: ArrayLike, shape: ShapeLike | None = None, dtype: object = None
 ) -> Array:
-    """The F distribution: the ratio of two `chisquare` numbers, each over its degrees of freedom.
+    """Draw from the F distribution: the ratio of two `chisquare` numbers, each divided by its degrees of freedom.
 
     Type:   u32[2]; positive dfnum and dfden that broadcast to `shape` -> floats.
     Rule:   differentiable with respect to both, once.
@@ -213,8 +218,10 @@ def f(
     """
     name = "random.f"
     chosen = float_dtype(name, dtype, dfnum=dfnum, dfden=dfden)
-    sizes = shape_with(name, shape, dfnum=dfnum, dfden=dfden)
-    return jit_sampler(_f, (key_of(name, key), parameter(dfnum, chosen), parameter(dfden, chosen)), sizes, chosen)
+    sizes = broadcast_shape(name, shape, dfnum=dfnum, dfden=dfden)
+    return jit_sampler(
+        _f, (check_key(name, key), parameter_operand(dfnum, chosen), parameter_operand(dfden, chosen)), sizes, chosen
+    )
 
 
 def _f(key: Array, dfnum: Array, dfden: Array, shape: Shape, dtype: DType) -> Array:
@@ -224,14 +231,14 @@ def _f(key: Array, dfnum: Array, dfden: Array, shape: Shape, dtype: DType) -> Ar
 
 
 def t(key: ArrayLike, df: ArrayLike, shape: ShapeLike | None = None, dtype: object = None) -> Array:
-    """Student's t distribution with df degrees of freedom.
+    """Draw from Student's t distribution with df degrees of freedom.
 
     Type:   u32[2]; positive df that broadcasts to `shape` -> floats.
     Rule:   differentiable with respect to df, once.
     Source: z sqrt(df / 2 / g) for normal z and `gamma` g of df / 2; bit for bit `jax.random.t`.
     Raises: DTypeError, ShapeError for df; ArgumentError, DTypeError, ShapeError for a key or a shape.
     """
-    return _drawn("random.t", _t, key, df, shape, dtype)
+    return _jit_gamma("random.t", _t, key, df, shape, dtype)
 
 
 student_t = t
@@ -240,29 +247,29 @@ student_t = t
 def _t(key: Array, df: Array, shape: Shape, dtype: DType) -> Array:
     key_normal, key_gamma = split_keys(key, 2)
     half = df.astype(dtype) / 2
-    return normals(key_normal, shape, dtype) * lax.sqrt(half / gammas(key_gamma, half, shape, dtype))
+    return sample_normal(key_normal, shape, dtype) * lax.sqrt(half / sample_gamma(key_gamma, half, shape, dtype))
 
 
 def generalized_normal(key: ArrayLike, p: ArrayLike, shape: ShapeLike = (), dtype: object = None) -> Array:
-    """The generalised normal distribution, of density proportional to exp(-|x|^p).
+    """Draw from the generalized normal distribution, with density proportional to exp(-|x|^p).
 
     Type:   u32[2]; positive p that broadcasts to `shape` -> floats.
     Rule:   differentiable with respect to p, once.
     Source: a random sign times `gamma` of 1 / p to the power 1 / p; bit for bit `jax.random.generalized_normal`.
     Raises: DTypeError, ShapeError for p; ArgumentError, DTypeError, ShapeError for a key or a shape.
     """
-    return _drawn("random.generalized_normal", _generalized_normal, key, p, shape, dtype)
+    return _jit_gamma("random.generalized_normal", _generalized_normal, key, p, shape, dtype)
 
 
 def _generalized_normal(key: Array, p: Array, shape: Shape, dtype: DType) -> Array:
     key_size, key_sign = split_keys(key, 2)
     power = 1 / p.astype(dtype)
-    size = gammas(key_size, power, shape, dtype)
-    return signs(key_sign, shape, dtype) * size**power
+    size = sample_gamma(key_size, power, shape, dtype)
+    return sample_signs(key_sign, shape, dtype) * size**power
 
 
 def ball(key: ArrayLike, d: int, p: ArrayLike = 2, shape: ShapeLike = (), dtype: object = None) -> Array:
-    """Uniform points of the unit ball of the p-norm in d dimensions.
+    """Draw uniform points of the unit ball of the p-norm in d dimensions.
 
     Type:   u32[2]; an int d; a positive number p -> floats of shape (*shape, d).
     Rule:   differentiable with respect to p, once.
@@ -272,18 +279,18 @@ def ball(key: ArrayLike, d: int, p: ArrayLike = 2, shape: ShapeLike = (), dtype:
     """
     name = "random.ball"
     chosen = float_dtype(name, dtype, p=p)
-    sizes = shape_of(name, shape)
+    sizes = result_shape(name, shape)
     if isinstance(d, bool) or not isinstance(d, int) or d < 1:
         raise ParameterError(f"{name}: d must be a positive int, got {d!r}")
     check_fits(name, (), "p", aval_of(p, f"{name}: p").shape)
-    return jit_sampler(_ball, (key_of(name, key), parameter(p, chosen)), sizes, d, chosen)
+    return jit_sampler(_ball, (check_key(name, key), parameter_operand(p, chosen)), sizes, d, chosen)
 
 
 def _ball(key: Array, p: Array, shape: Shape, d: int, dtype: DType) -> Array:
     key_direction, key_radius = split_keys(key, 2)
     p = p.astype(dtype)
     g = _generalized_normal(key_direction, p, (*shape, d), dtype)
-    e = exponentials(key_radius, shape, dtype)
+    e = sample_exponential(key_radius, shape, dtype)
     return g / (((fnp.abs(g) ** p).sum(-1) + e) ** (1 / p))[..., None]
 
 

@@ -1,4 +1,4 @@
-"""The normal distribution and those made of it."""
+"""The normal distribution and those derived from it."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from fxad.dtypes import DType
 from fxad.ir import Shape
 from fxad.random.arguments import (
     ShapeLike,
+    broadcast_shape,
+    check_key,
     float_dtype,
     inexact_dtype,
-    key_of,
-    parameter,
-    shape_of,
-    shape_with,
+    parameter_operand,
+    result_shape,
 )
-from fxad.random.cipher import UNSIGNED, between, between_scalars, constant, unit
+from fxad.random.cipher import UNSIGNED, literal_of, uniform_01, uniform_between, uniform_between_scalars
 from fxad.random.jit_sampler import jit_sampler
 from fxad.random.keys import split_keys
-from fxad.random.uniforms import signs
+from fxad.random.uniforms import sample_signs
 from fxad.tracing.array import Array, ArrayLike
 
 
 def normal(key: ArrayLike, shape: ShapeLike = (), dtype: object = None) -> Array:
-    """Standard normal numbers; of a complex dtype, with independent parts of variance 1/2.
+    """Draw standard normal numbers; for a complex dtype, with independent parts of variance 1/2.
 
     Type:   u32[2] -> float (float32) or complex, of any shape.
     Rule:   `mean + std * normal(...)` differentiates with respect to mean and std.
@@ -35,23 +35,23 @@ def normal(key: ArrayLike, shape: ShapeLike = (), dtype: object = None) -> Array
     Raises: DTypeError for another dtype; ArgumentError, DTypeError, ShapeError for a key or a shape.
     """
     name = "random.normal"
-    return jit_sampler(normals, (key_of(name, key),), shape_of(name, shape), inexact_dtype(name, dtype))
+    return jit_sampler(sample_normal, (check_key(name, key),), result_shape(name, shape), inexact_dtype(name, dtype))
 
 
-def normals(key: Array, shape: Shape, dtype: DType) -> Array:
+def sample_normal(key: Array, shape: Shape, dtype: DType) -> Array:
     """`normal` inside a sampler."""
     if dtype in dtypes.COMPLEX:
-        parts = [normals(k, shape, dtypes.real_part(dtype)).astype(dtype) for k in split_keys(key, 2)]
+        parts = [sample_normal(k, shape, dtypes.real_part(dtype)).astype(dtype) for k in split_keys(key, 2)]
         return (parts[0] + 1j * parts[1]) / fnp.full((), math.sqrt(2), dtype)
     below = np.nextafter(np.asarray(-1, dtype), np.asarray(0, dtype), dtype=dtype)
-    u = between_scalars(key, below, 1, shape, dtype)
-    return lax.mul(constant(math.sqrt(2), dtype, u.shape), lax.erf_inv(u))
+    u = uniform_between_scalars(key, below, 1, shape, dtype)
+    return lax.mul(literal_of(math.sqrt(2), dtype, u.shape), lax.erf_inv(u))
 
 
 def truncated_normal(
     key: ArrayLike, lower: ArrayLike, upper: ArrayLike, shape: ShapeLike | None = None, dtype: object = None
 ) -> Array:
-    """Standard normal numbers, given that they lie in (lower, upper).
+    """Draw standard normal numbers conditioned on (lower, upper).
 
     Type:   u32[2]; bounds that broadcast to `shape` -> floats.
     Rule:   differentiable with respect to the bounds.
@@ -61,22 +61,22 @@ def truncated_normal(
     """
     name = "random.truncated_normal"
     chosen = float_dtype(name, dtype, lower=lower, upper=upper)
-    sizes = shape_with(name, shape, lower=lower, upper=upper)
-    operands = key_of(name, key), parameter(lower, chosen), parameter(upper, chosen)
+    sizes = broadcast_shape(name, shape, lower=lower, upper=upper)
+    operands = check_key(name, key), parameter_operand(lower, chosen), parameter_operand(upper, chosen)
     return jit_sampler(_truncated_normal, operands, sizes, chosen)
 
 
 def _truncated_normal(key: Array, lower: Array, upper: Array, shape: Shape, dtype: DType) -> Array:
     lower, upper = lower.astype(dtype), upper.astype(dtype)
     root = fnp.full((), math.sqrt(2), dtype)
-    u = between(key, lax.erf(lower / root), lax.erf(upper / root), shape, dtype)
-    inside = _neighbour(lax.stop_gradient(lower), up=True), _neighbour(lax.stop_gradient(upper), up=False)
+    u = uniform_between(key, lax.erf(lower / root), lax.erf(upper / root), shape, dtype)
+    inside = _adjacent_float(lax.stop_gradient(lower), up=True), _adjacent_float(lax.stop_gradient(upper), up=False)
     return fnp.clip(root * lax.erf_inv(u), *inside)
 
 
-def _neighbour(x: Array, up: bool) -> Array:
-    """The next float above x, or below it."""
-    end = constant(math.inf if up else -math.inf, x.dtype)
+def _adjacent_float(x: Array, up: bool) -> Array:
+    """Return the next float above or below x."""
+    end = literal_of(math.inf if up else -math.inf, x.dtype)
     if x.dtype.itemsize > 2:
         return fnp.nextafter(x, end)
     # floats of one sign are ordered as their bits are
@@ -89,7 +89,7 @@ def _neighbour(x: Array, up: bool) -> Array:
 
 
 def lognormal(key: ArrayLike, sigma: ArrayLike = 1.0, shape: ShapeLike | None = None, dtype: object = None) -> Array:
-    """exp(sigma * z) for standard normal z.
+    """Draw exp(sigma * z) for standard normal z.
 
     Type:   u32[2]; sigma that broadcasts to `shape` -> floats.
     Rule:   differentiable with respect to sigma.
@@ -99,34 +99,37 @@ def lognormal(key: ArrayLike, sigma: ArrayLike = 1.0, shape: ShapeLike | None = 
     name = "random.lognormal"
     chosen = inexact_dtype(name, dtype, sigma=sigma)
     return jit_sampler(
-        _lognormal, (key_of(name, key), parameter(sigma, chosen)), shape_with(name, shape, sigma=sigma), chosen
+        _lognormal,
+        (check_key(name, key), parameter_operand(sigma, chosen)),
+        broadcast_shape(name, shape, sigma=sigma),
+        chosen,
     )
 
 
 def _lognormal(key: Array, sigma: Array, shape: Shape, dtype: DType) -> Array:
-    return fnp.exp(normals(key, shape, dtype) * sigma.astype(dtype))
+    return fnp.exp(sample_normal(key, shape, dtype) * sigma.astype(dtype))
 
 
 def maxwell(key: ArrayLike, shape: ShapeLike = (), dtype: object = None) -> Array:
-    """The length of a standard normal vector in three dimensions.
+    """Draw the length of a standard normal vector in three dimensions.
 
     Type:   u32[2] -> floats (float32), of any shape.
     Source: up to rounding `jax.random.maxwell`.
     Raises: DTypeError for another dtype; ArgumentError, DTypeError, ShapeError for a key or a shape.
     """
     name = "random.maxwell"
-    return jit_sampler(_maxwell, (key_of(name, key),), shape_of(name, shape), float_dtype(name, dtype))
+    return jit_sampler(_maxwell, (check_key(name, key),), result_shape(name, shape), float_dtype(name, dtype))
 
 
 def _maxwell(key: Array, shape: Shape, dtype: DType) -> Array:
-    z = normals(key, (*shape, 3), dtype)
+    z = sample_normal(key, (*shape, 3), dtype)
     return fnp.sqrt((z * z).sum(-1))
 
 
 def double_sided_maxwell(
     key: ArrayLike, loc: ArrayLike, scale: ArrayLike, shape: ShapeLike = (), dtype: object = None
 ) -> Array:
-    """loc + scale * s * m for a random sign s and `maxwell` m.
+    """Draw loc + scale * s * m for a random sign s and `maxwell` m.
 
     Type:   u32[2]; loc and scale of shape P together -> floats of shape (*shape, *P); for `shape` (), of (*P, *P),
             as in JAX.
@@ -136,20 +139,20 @@ def double_sided_maxwell(
     """
     name = "random.double_sided_maxwell"
     chosen = float_dtype(name, dtype, loc=loc, scale=scale)
-    own = shape_with(name, None, loc=loc, scale=scale)
-    sizes = (*(shape_of(name, shape) or own), *own)
-    operands = key_of(name, key), parameter(loc, chosen), parameter(scale, chosen)
+    own = broadcast_shape(name, None, loc=loc, scale=scale)
+    sizes = (*(result_shape(name, shape) or own), *own)
+    operands = check_key(name, key), parameter_operand(loc, chosen), parameter_operand(scale, chosen)
     return jit_sampler(_double_sided_maxwell, operands, sizes, chosen)
 
 
 def _double_sided_maxwell(key: Array, loc: Array, scale: Array, shape: Shape, dtype: DType) -> Array:
     key_size, key_sign = split_keys(key, 2)
-    signed = signs(key_sign, shape, dtype) * _maxwell(key_size, shape, dtype)
+    signed = sample_signs(key_sign, shape, dtype) * _maxwell(key_size, shape, dtype)
     return signed * scale.astype(dtype) + loc.astype(dtype)
 
 
 def wald(key: ArrayLike, mean: ArrayLike, shape: ShapeLike | None = None, dtype: object = None) -> Array:
-    """The inverse Gaussian distribution with a mean and scale 1.
+    """Draw from the inverse Gaussian distribution with a given mean and scale 1.
 
     Type:   u32[2]; positive mean that broadcasts to `shape` -> floats.
     Rule:   the derivative with respect to the mean is that of the root that was chosen.
@@ -159,14 +162,16 @@ def wald(key: ArrayLike, mean: ArrayLike, shape: ShapeLike | None = None, dtype:
     """
     name = "random.wald"
     chosen = float_dtype(name, dtype, mean=mean)
-    return jit_sampler(_wald, (key_of(name, key), parameter(mean, chosen)), shape_with(name, shape, mean=mean), chosen)
+    return jit_sampler(
+        _wald, (check_key(name, key), parameter_operand(mean, chosen)), broadcast_shape(name, shape, mean=mean), chosen
+    )
 
 
 def _wald(key: Array, mean: Array, shape: Shape, dtype: DType) -> Array:
     key_root, key_choice = split_keys(key, 2)
     mean = fnp.broadcast_to(mean.astype(dtype), shape)
-    y = lax.square(normals(key_root, shape, dtype))
-    z = unit(key_choice, shape, dtype)
+    y = lax.square(sample_normal(key_root, shape, dtype))
+    z = uniform_01(key_choice, shape, dtype)
     mean_square = lax.square(mean)
     root = lax.sqrt(4 * mean * y + mean_square * lax.square(y))
     x = mean + mean_square * y / 2 - mean / 2 * root

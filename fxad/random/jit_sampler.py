@@ -1,8 +1,8 @@
-"""How a draw becomes a program: every sampler is traced once per types, and called.
+"""Samplers as programs: each sampler is traced once per argument types, and called.
 
-A sampler is a function over arrays. It is not run equation by equation: its program is looked up by the types of its
-operands and its static arguments, and called as a whole. So an eager draw is one compiled program, a draw in a traced
-function is one `call` equation, and twenty draws of one shape are twenty calls of one sub-program.
+A sampler is a function over arrays. Its program is cached by the types of its operands and its static arguments. An
+eager draw runs one executable. In a traced function a draw is one `call` equation, so twenty draws of one shape are
+twenty calls of one body.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ _programs: Final[LRUCache[Hashable, Jaxpr]] = LRUCache(1024)
 
 
 def jit_sampler(sampler: Sampler, operands: Sequence[object], *static: Hashable) -> Array:
-    """`sampler(*operands, *static)` as one program, called.
+    """Call `sampler(*operands, *static)` as one program.
 
-    Rule: `static` are shapes, dtypes and strings: equal ones must mean the same program (so no floats: 0.0 == -0.0).
+    Rule:   `static` are shapes, dtypes and strings. Equal values must mean the same program, so floats are not allowed
+            (0.0 == -0.0).
     """
     avals = tuple([aval_of(x) for x in operands])
     key = (sampler, avals, static)

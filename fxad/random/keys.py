@@ -1,7 +1,7 @@
-"""Keys: where randomness comes from, and how one key becomes many.
+"""Keys: the source of randomness, and functions that derive keys from keys.
 
-A key is a value, an array u32[2]: it is passed, returned, mapped over, carried by loops and stored like any other. The
-same key gives the same numbers, so a key is used once: `split` it for what comes next.
+A key is a value, an array u32[2]. It can be passed, returned, mapped, carried and stored like any array. Equal keys
+give equal numbers, so use each key once: `split` it first.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError
 from fxad.ir import Shape
 from fxad.numpy.apply import as_array
 from fxad.primitives.random import THREEFRY2X32, THREEFRY2X32_LOOP, Threefry2x32
-from fxad.random.arguments import key_of, shape_of
-from fxad.random.cipher import encrypted, encrypted_counters
+from fxad.random.arguments import check_key, result_shape
+from fxad.random.cipher import threefry, threefry_counters
 from fxad.random.jit_sampler import jit_sampler
 from fxad.tracing.array import Array, ArrayLike, aval_of, is_scalar
 
 
 def key(seed: ArrayLike) -> Array:
-    """A key of an integer seed.
+    """Return the key of an integer seed.
 
     Type:   an integer without axes -> u32[2]: the upper and the lower half of the seed as 64 bits. An array of 32 bits
             or fewer has no upper half (0); a lower half of fewer bits is filled up with its sign.
@@ -35,7 +35,7 @@ def key(seed: ArrayLike) -> Array:
     if isinstance(seed, bool | float | complex) and not isinstance(seed, np.generic):
         raise ArgumentError(f"random.key: a seed is an integer, got {seed!r}", remedy="convert it with int()")
     if isinstance(seed, int) and not isinstance(seed, np.generic):
-        seed = _sized(seed)
+        seed = _seed_array(seed)
     aval = aval_of(seed, "random.key: seed")
     if aval.dtype not in dtypes.INTEGER:
         raise DTypeError(f"random.key: a seed is an integer, got {aval}", remedy="convert it with astype")
@@ -45,7 +45,7 @@ def key(seed: ArrayLike) -> Array:
     return jit_sampler(_key, (seed,))
 
 
-def _sized(seed: int) -> np.generic:
+def _seed_array(seed: int) -> np.generic:
     if -(1 << 31) <= seed < 1 << 32:
         return np.uint32(seed % (1 << 32))
     if -(1 << 63) <= seed < 1 << 64:
@@ -64,41 +64,41 @@ def _key(seed: Array) -> Array:
 
 
 def split(key: ArrayLike, num: int | Sequence[int] = 2) -> Array:
-    """New keys from one, independent of each other and of it.
+    """Derive new keys from a key. They are independent of each other and of it.
 
     Type:   u32[2] -> u32[num,2]; for a shape `num`, u32[*num,2].
     Source: the key encrypts the counters 0, 1, 2, ...; bit for bit `jax.random.split`.
     Raises: ArgumentError, DTypeError, ShapeError for what is not a key; ShapeError for a shape that is none.
     """
-    sizes = shape_of("random.split", num)
-    return jit_sampler(split_all, (key_of("random.split", key),), sizes)
+    sizes = result_shape("random.split", num)
+    return jit_sampler(split_to_shape, (check_key("random.split", key),), sizes)
 
 
-def split_all(key: Array, shape: Shape) -> Array:
+def split_to_shape(key: Array, shape: Shape) -> Array:
     """`split` inside a sampler."""
     return _split(key, shape, THREEFRY2X32_LOOP)
 
 
 def split_keys(key: Array, num: int) -> list[Array]:
-    """`split` inside a sampler: the new keys one by one, or, of keys u32[...,2], those of each."""
+    """`split` inside a sampler: a list of the new keys. For keys u32[...,2], each new key has that shape."""
     # a key for each element: a loop over so many would cost more than the copies that it prevents
     pairs = _split(key, (num,), THREEFRY2X32_LOOP if key.ndim == 1 else THREEFRY2X32)
     return [pairs[..., k, :] for k in range(num)]
 
 
 def _split(key: Array, shape: Shape, prim: Threefry2x32) -> Array:
-    return fnp.stack(encrypted_counters(key, shape, prim), -1)
+    return fnp.stack(threefry_counters(key, shape, prim), -1)
 
 
 def fold_in(key: ArrayLike, data: ArrayLike) -> Array:
-    """A new key from a key and a number, such as a step count: another one for each number.
+    """Derive a key from a key and a number, such as a step count.
 
     Type:   u32[2], an integer without axes -> u32[2]; of the integer the lower 32 bits count.
     Law:    fold_in(key, k) == split(key, n)[k] for k < n: of one key, take keys by one of the two only.
     Source: the key encrypts the number; bit for bit `jax.random.fold_in`.
     Raises: ArgumentError, DTypeError, ShapeError; ParameterError for a Python int below 0 or of more than 32 bits.
     """
-    checked = key_of("random.fold_in", key)
+    checked = check_key("random.fold_in", key)
     if is_scalar(data):
         if not isinstance(data, int):
             raise ArgumentError(f"random.fold_in: data is an integer, got {data!r}", remedy="convert it with int()")
@@ -119,33 +119,33 @@ def fold_in(key: ArrayLike, data: ArrayLike) -> Array:
 
 def _fold_in(key: Array, data: Array) -> Array:
     low = lax.convert_element_type(data, dtypes.uint32)
-    return fnp.stack(encrypted(key, lax.full((), 0, dtypes.uint32), low, THREEFRY2X32_LOOP))
+    return fnp.stack(threefry(key, lax.full((), 0, dtypes.uint32), low, THREEFRY2X32_LOOP))
 
 
 def key_data(keys: ArrayLike) -> Array:
-    """The words of keys: in fxad keys are those words, so the keys themselves, checked.
+    """Return the words of keys. In fxad a key is its words, so the keys themselves, checked.
 
     Type:   u32[...,2] -> u32[...,2].
     Raises: DTypeError, ShapeError for what are not keys.
     """
-    return _keys("random.key_data", keys)
+    return _check_keys("random.key_data", keys)
 
 
 def wrap_key_data(key_bits_array: ArrayLike) -> Array:
-    """Keys of words: the inverse of `key_data`.
+    """Return the keys with given words: the inverse of `key_data`.
 
     Type:   u32[...,2] -> u32[...,2].
     Raises: DTypeError, ShapeError for what are not keys.
     """
-    return _keys("random.wrap_key_data", key_bits_array)
+    return _check_keys("random.wrap_key_data", key_bits_array)
 
 
 def clone(key: ArrayLike) -> Array:
-    """The same keys, where a checker of reuse must be told that it is meant."""
-    return _keys("random.clone", key)
+    """Return the same keys. It exists for programs that tell JAX's key-reuse checker that a reuse is intended."""
+    return _check_keys("random.clone", key)
 
 
-def _keys(name: str, keys: ArrayLike) -> Array:
+def _check_keys(name: str, keys: ArrayLike) -> Array:
     aval = aval_of(keys, f"{name}: keys")
     if aval.dtype != dtypes.uint32:
         raise DTypeError(f"{name}: keys are u32[...,2], got {aval}", remedy="make keys with fxad.random.key and split")

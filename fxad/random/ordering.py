@@ -1,4 +1,4 @@
-"""Random orders, and choices among given elements."""
+"""Random permutations and choices."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from fxad.ir import Shape
 from fxad.lax.cumulative import cumsum
 from fxad.lax.sorting import sort_key_val, top_k
 from fxad.operations.axes import normalize_axis_index
-from fxad.random.arguments import float_dtype, key_of, shape_of
-from fxad.random.cipher import random_bits, unit
-from fxad.random.continuous import gumbel_mode, gumbels
+from fxad.random.arguments import check_key, float_dtype, result_shape
+from fxad.random.cipher import random_bits, uniform_01
+from fxad.random.continuous import gumbel_mode, sample_gumbel
 from fxad.random.jit_sampler import jit_sampler
 from fxad.random.keys import split_keys
-from fxad.random.uniforms import randints
+from fxad.random.uniforms import sample_randint
 from fxad.tracing.array import Array, ArrayLike, aval_of, is_scalar
 
 
 def permutation(key: ArrayLike, x: ArrayLike, axis: int = 0, independent: bool = False) -> Array:
-    """The slices of x along an axis in random order; of an int x, the numbers 0, ..., x - 1 (int32).
+    """Return the slices of x along an axis in random order; for an int x, the numbers 0, ..., x - 1 (int32).
 
     Type:   u32[2]; an array or an int -> the same type.
     Rule:   `independent` draws an order of its own for each vector along the axis. Differentiable in x.
@@ -33,17 +33,17 @@ def permutation(key: ArrayLike, x: ArrayLike, axis: int = 0, independent: bool =
     Raises: AxisError; ArgumentError for a number that is not an int; ArgumentError, DTypeError, ShapeError for a key.
     """
     name = "random.permutation"
-    checked = key_of(name, key)
-    count = _count(name, "x", x)
+    checked = check_key(name, key)
+    count = _int_argument(name, "x", x)
     if count is not None:
         normalize_axis_index(name, axis, 1)
-        return jit_sampler(_ordered, (checked,), count)
+        return jit_sampler(_permute_range, (checked,), count)
     at = normalize_axis_index(name, axis, aval_of(x).ndim)
     return jit_sampler(_permuted, (checked, x), at, bool(independent))
 
 
-def _count(name: str, which: str, x: ArrayLike) -> int | None:
-    """The number an argument without axes stands for; None for an array with axes."""
+def _int_argument(name: str, which: str, x: ArrayLike) -> int | None:
+    """Return the number that an argument of shape () stands for; None for an array with axes."""
     if is_scalar(x) and (isinstance(x, bool) or not isinstance(x, int)):
         raise ArgumentError(f"{name}: {which} must be an int or an array with axes, got {x!r}")
     aval = aval_of(x, f"{name}: {which}")
@@ -57,18 +57,19 @@ def _count(name: str, which: str, x: ArrayLike) -> int | None:
     return count
 
 
-def _ordered(key: Array, count: int) -> Array:
+def _permute_range(key: Array, count: int) -> Array:
     return _shuffled(key, fnp.arange(count), 0)
 
 
 def _permuted(key: Array, x: Array, axis: int, independent: bool) -> Array:
     if independent or x.ndim == 1:
         return _shuffled(key, x, axis)
-    return fnp.take(x, _ordered(key, x.shape[axis]), axis=axis)
+    return fnp.take(x, _permute_range(key, x.shape[axis]), axis=axis)
 
 
 def _shuffled(key: Array, x: Array, axis: int) -> Array:
-    """x, sorted by random keys. With r rounds two orders collide with a probability of about size^(2 - 3r) or less."""
+    """Return x sorted by random keys. With r rounds two permutations collide with a probability of about size^(2 - 3r)
+    or less."""
     rounds = math.ceil(3 * math.log(max(1, x.size)) / math.log(2**32 - 1))
     for _ in range(rounds):
         key, drawn = split_keys(key, 2)
@@ -85,7 +86,7 @@ def choice(
     axis: int = 0,
     mode: str | None = None,
 ) -> Array:
-    """Slices of an array along an axis, chosen at random; of an int a, numbers of 0, ..., a - 1 (int32).
+    """Return random slices of an array along an axis; for an int a, numbers from 0, ..., a - 1 (int32).
 
     Type:   u32[2]; an array or an int; p, one weight for each slice, of sum 1 -> the array with `shape` in place of the
             axis.
@@ -95,8 +96,8 @@ def choice(
             AxisError; ArgumentError, DTypeError, ShapeError for a key or a shape.
     """
     name = "random.choice"
-    checked, sizes = key_of(name, key), shape_of(name, shape)
-    count = _count(name, "a", a)
+    checked, sizes = check_key(name, key), result_shape(name, shape)
+    count = _int_argument(name, "a", a)
     at = normalize_axis_index(name, axis, 1 if count is not None else aval_of(a).ndim)
     among, draws = aval_of(a).shape[at] if count is None else count, math.prod(sizes)
     if draws and not among:
@@ -106,40 +107,40 @@ def choice(
             f"{name}: {draws} draws without replacement of {among} elements", remedy="draw fewer, or with replace=True"
         )
     if p is None:
-        drawn = jit_sampler(_places, (checked,), among, sizes, bool(replace))
+        drawn = jit_sampler(_choose_indices, (checked,), among, sizes, bool(replace))
     else:
         float_dtype(name, None, p=p)
         if aval_of(p, f"{name}: p").shape != (among,):
             raise ShapeError(f"{name}: p must have one weight for each of {among} elements, got {aval_of(p)}")
-        drawn = jit_sampler(_weighted, (checked, p), sizes, bool(replace), gumbel_mode(name, mode))
-    return drawn if count is not None else jit_sampler(_picked, (a, drawn), at)
+        drawn = jit_sampler(_choose_weighted, (checked, p), sizes, bool(replace), gumbel_mode(name, mode))
+    return drawn if count is not None else jit_sampler(_take_along, (a, drawn), at)
 
 
-def _picked(a: Array, places: Array, axis: int) -> Array:
+def _take_along(a: Array, places: Array, axis: int) -> Array:
     return fnp.take(a, places, axis=axis)
 
 
-def _places(key: Array, among: int, shape: Shape, replace: bool) -> Array:
+def _choose_indices(key: Array, among: int, shape: Shape, replace: bool) -> Array:
     if not among:
         return fnp.zeros(shape, dtypes.int32)
     if replace:
-        return randints(key, fnp.zeros((), dtypes.int32), fnp.full((), among, dtypes.int32), shape, dtypes.int32)
-    return _ordered(key, among)[: math.prod(shape)].reshape(shape)
+        return sample_randint(key, fnp.zeros((), dtypes.int32), fnp.full((), among, dtypes.int32), shape, dtypes.int32)
+    return _permute_range(key, among)[: math.prod(shape)].reshape(shape)
 
 
-def _weighted(key: Array, p: Array, shape: Shape, replace: bool, mode: str) -> Array:
+def _choose_weighted(key: Array, p: Array, shape: Shape, replace: bool, mode: str) -> Array:
     p = lax.stop_gradient(p).astype(fnp.result_type(p, 1.0))
     if not replace:
-        noisy = gumbels(key, p.shape, p.dtype, mode) + lax.log(p)
+        noisy = sample_gumbel(key, p.shape, p.dtype, mode) + lax.log(p)
         return top_k(noisy, math.prod(shape))[1].reshape(shape)
     if not p.size:
         return fnp.zeros(shape, dtypes.int32)
     totals = cumsum(p)
-    return _first_not_below(totals, totals[-1] * (1 - unit(key, shape, p.dtype)))
+    return _count_below(totals, totals[-1] * (1 - uniform_01(key, shape, p.dtype)))
 
 
-def _first_not_below(totals: Array, x: Array) -> Array:
-    """How many of ascending totals are below each x: bisection, a bit of the answer a round."""
+def _count_below(totals: Array, x: Array) -> Array:
+    """Return the number of ascending totals below each x, by bisection."""
     (count,) = totals.shape
     found = fnp.zeros(x.shape, dtypes.int32)
     for bit in reversed(range(count.bit_length())):

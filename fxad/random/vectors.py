@@ -1,4 +1,4 @@
-"""Random vectors and matrices: the multivariate normal distribution, orthogonal matrices."""
+"""Random vectors and matrices: the multivariate normal distribution and orthogonal matrices."""
 
 from __future__ import annotations
 
@@ -10,8 +10,16 @@ from fxad.errors import ParameterError, ShapeError
 from fxad.ir import Shape
 from fxad.lax import linalg
 from fxad.operations import promotion
-from fxad.random.arguments import ShapeLike, check_fits, float_dtype, inexact_dtype, key_of, refused, shape_of
-from fxad.random.gaussian import normals
+from fxad.random.arguments import (
+    ShapeLike,
+    argument_error,
+    check_fits,
+    check_key,
+    float_dtype,
+    inexact_dtype,
+    result_shape,
+)
+from fxad.random.gaussian import sample_normal
 from fxad.random.jit_sampler import jit_sampler
 from fxad.tracing.array import Array, ArrayLike, aval_of
 
@@ -26,7 +34,7 @@ def multivariate_normal(
     dtype: object = None,
     method: str = "cholesky",
 ) -> Array:
-    """Normal vectors with a mean and a covariance matrix.
+    """Draw normal vectors with a given mean and covariance matrix.
 
     Type:   u32[2]; mean (*P, n) and cov (*Q, n, n), where P and Q broadcast to `shape` -> floats (*shape, n).
     Rule:   differentiable with respect to mean and cov. `method` says how the root of cov is found: "cholesky" wants it
@@ -36,27 +44,27 @@ def multivariate_normal(
     """
     name = "random.multivariate_normal"
     if method not in _METHODS:
-        raise refused(name, "method", method, "'cholesky', 'eigh' or 'svd'")
+        raise argument_error(name, "method", method, "'cholesky', 'eigh' or 'svd'")
     chosen = float_dtype(name, dtype, mean=mean, cov=cov)
     middle, spread = aval_of(mean, f"{name}: mean").shape, aval_of(cov, f"{name}: cov").shape
     if not middle:
         raise ShapeError(f"{name}: mean must be a vector or a stack of them, got shape {middle}")
     if spread[-2:] != 2 * middle[-1:]:
         raise ShapeError(f"{name}: cov must be {middle[-1]} by {middle[-1]}, as mean is, got shape {spread}")
-    sizes = promotion.common_shape(name, middle[:-1], spread[:-2]) if shape is None else shape_of(name, shape)
+    sizes = promotion.common_shape(name, middle[:-1], spread[:-2]) if shape is None else result_shape(name, shape)
     check_fits(name, sizes, "mean, but for its last axis,", middle[:-1])
     check_fits(name, sizes, "cov, but for its last axes,", spread[:-2])
-    return jit_sampler(_multivariate_normal, (key_of(name, key), mean, cov), (*sizes, middle[-1]), chosen, method)
+    return jit_sampler(_multivariate_normal, (check_key(name, key), mean, cov), (*sizes, middle[-1]), chosen, method)
 
 
 def _multivariate_normal(key: Array, mean: Array, cov: Array, shape: Shape, dtype: DType, method: str) -> Array:
-    root = _root(cov.astype(dtype), method)
-    z = normals(key, shape, dtype)
+    root = _matrix_square_root(cov.astype(dtype), method)
+    z = sample_normal(key, shape, dtype)
     turned = fnp.matmul(z[..., None, :], root.mT)[..., 0, :] if root.ndim > 2 else z @ root.mT
     return mean.astype(dtype) + turned
 
 
-def _root(cov: Array, method: str) -> Array:
+def _matrix_square_root(cov: Array, method: str) -> Array:
     if method == "cholesky":
         return linalg.cholesky(cov)
     if method == "eigh":
@@ -67,7 +75,7 @@ def _root(cov: Array, method: str) -> Array:
 
 
 def orthogonal(key: ArrayLike, n: int, shape: ShapeLike = (), dtype: object = None, m: int | None = None) -> Array:
-    """Orthogonal (or unitary) matrices, uniformly distributed; n by m, with orthonormal rows or columns.
+    """Draw uniformly random orthogonal (or unitary) matrices, n by m, with orthonormal rows or columns.
 
     Type:   u32[2]; ints n and m (n) -> floats (float32) or complex, of shape (*shape, n, m).
     Source: Mezzadri, How to generate random matrices from the classical compact groups, 2007; up to rounding
@@ -78,13 +86,13 @@ def orthogonal(key: ArrayLike, n: int, shape: ShapeLike = (), dtype: object = No
     for which, size in (("n", n), ("m", n if m is None else m)):
         if isinstance(size, bool) or not isinstance(size, int) or size < 0:
             raise ParameterError(f"{name}: {which} must be an int that is not negative, got {size!r}")
-    sizes = (*shape_of(name, shape), n, n if m is None else m)
-    return jit_sampler(_orthogonal, (key_of(name, key),), sizes, inexact_dtype(name, dtype))
+    sizes = (*result_shape(name, shape), n, n if m is None else m)
+    return jit_sampler(_orthogonal, (check_key(name, key),), sizes, inexact_dtype(name, dtype))
 
 
 def _orthogonal(key: Array, shape: Shape, dtype: DType) -> Array:
     *lead, n, m = shape
-    q, r = linalg.qr(normals(key, (*lead, max(n, m), min(n, m)), dtype), full_matrices=False)
+    q, r = linalg.qr(sample_normal(key, (*lead, max(n, m), min(n, m)), dtype), full_matrices=False)
     turned = q * fnp.expand_dims(fnp.sign(fnp.diagonal(r, 0, -2, -1)), -2)
     return turned.mT if n < m else turned
 

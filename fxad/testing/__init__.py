@@ -1,4 +1,4 @@
-"""The laws of fxad, for primitives and transformations of your own too: strategies that draw programs, and checkers.
+"""The laws of fxad, also for your own primitives and transformations: strategies that draw programs, and checkers.
 
 Needs the `test` extra: `pip install 'fxad[test]'`.
 

@@ -1,4 +1,4 @@
-"""Applications of primitives, and how a strategy for them is put together."""
+"""Applications of primitives, and helpers for strategies that draw them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from fxad.testing.values import SEEDS, Domain, sample
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Application:
-    """A primitive and operands it takes. `smooth`: its derivative there is what differences say, if it has one."""
+    """A primitive and operands for it. `smooth`: finite differences at the operands give its derivative, if it has
+    one."""
 
     prim: Primitive
     args: tuple[NDArray, ...]
@@ -40,7 +41,7 @@ class Application:
         return b.build(b(self.prim, *b.inputs(self.avals)), self.prim.name)
 
     def _repr_pretty_(self, printer: RepresentationPrinter, cycle: bool) -> None:
-        """How hypothesis shows it."""
+        """Print the application for hypothesis."""
         printer.text(repr(self))
 
     def __repr__(self) -> str:
@@ -56,7 +57,7 @@ Specs: TypeAlias = Callable[[st.DrawFn, bool], Spec]
 
 @st.composite
 def applications(draw: st.DrawFn, specs: Specs, *, smooth: bool = False) -> Application:
-    """Applications of a primitive of your own: `specs(draw, smooth)` gives parameters, types and domains."""
+    """Draw applications of a primitive of your own. `specs(draw, smooth)` returns parameters, types and domains."""
     prim, operands = specs(draw, smooth)
     seed = draw(SEEDS)
     args = tuple([sample(aval, domain, seed, k) for k, (aval, domain) in enumerate(operands)])
@@ -75,13 +76,14 @@ ANY: Final = frozenset(dtypes.ALL)
 
 
 def dtype_of(draw: st.DrawFn, takes: frozenset[DType], smooth: bool) -> DType:
-    """One of the dtypes a primitive takes; for `smooth`, one in which differences are exact enough, if it takes one."""
+    """Draw a dtype that a primitive takes. For `smooth`, one in which finite differences are precise enough, if there
+    is one."""
     smooth_ones = [d for d in (dtypes.float64, dtypes.complex128) if d in takes]
     return draw(st.sampled_from(smooth_ones if smooth and smooth_ones else [d for d in dtypes.ALL if d in takes]))
 
 
 def some_axes(draw: st.DrawFn, ndim: int) -> tuple[int, ...]:
-    """Any increasing axes."""
+    """Draw increasing axes."""
     return tuple([a for a in range(ndim) if draw(st.booleans())])
 
 
@@ -89,6 +91,6 @@ _INDEX_DTYPES: Final = (dtypes.int32, dtypes.int64, dtypes.int8, dtypes.uint8, d
 
 
 def index_of(draw: st.DrawFn, shape: Shape, low: int, high: int) -> tuple[Aval, Domain]:
-    """An index operand with values in a range, cut at 0 for unsigned dtypes."""
+    """Draw an index operand with values in a range, clipped at 0 for unsigned dtypes."""
     dtype = draw(st.sampled_from(_INDEX_DTYPES))
     return Aval(shape, dtype), Domain(whole=(max(low, 0) if dtype in dtypes.UNSIGNED else low, high))

@@ -1,4 +1,4 @@
-"""The steps by which programs get any primitive at all, applied inside its domain; and random numbers."""
+"""Growth steps that apply any primitive inside its domain, and random numbers."""
 
 from __future__ import annotations
 
@@ -59,19 +59,20 @@ _ROUGH: Final = (
 _SMOOTH: Final = tuple([k for k in _APPLIED if not issubclass(k, _ROUGH)])
 
 
-def applied(g: Growth, _: Atom) -> None:
-    """Any primitive, to values inside its domain."""
+def primitive_step(g: Growth, _: Atom) -> None:
+    """Apply any primitive to values inside its domain."""
     _apply(g, g.draw(st.sampled_from(_SMOOTH if g.smooth else _APPLIED)))
 
 
-def kernel(g: Growth, _: Atom) -> None:
-    """A convolution, a sum over windows, a transform, a running total: too rare among all primitives."""
+def kernel_step(g: Growth, _: Atom) -> None:
+    """Apply a convolution, a window reduction, a Fourier transform or a cumulative operation, which are rare among all
+    primitives."""
     kinds: list[type[Primitive]] = [ConvGeneralDilated, ReduceWindowSum, Fft, CumSum]
     _apply(g, g.draw(st.sampled_from(kinds)))
 
 
 def random_numbers(g: Growth, x: Atom) -> None:
-    """Uniform numbers in [0, 1), from a key that depends on a value: 24 bits of each word of the cipher."""
+    """Return uniform numbers in [0, 1) from a key that depends on a value: 24 bits of each word of the cipher."""
     emit, shape = g.builder.one, x.aval.shape
     word = Aval(shape, dtypes.uint32)
     key = emit(ew.ConvertElementType(dtypes.uint32), g.like(x.aval.with_dtype(dtypes.int32)))
@@ -84,21 +85,22 @@ def random_numbers(g: Growth, x: Atom) -> None:
 
 
 def _apply(g: Growth, kind: type[Primitive]) -> None:
-    """A primitive, to values inside its domain: ones that are there, moved inside, or literals."""
+    """Apply a primitive to values inside its domain: existing values, existing values mapped into the domain, or
+    literals."""
     prim, operands = SPECS[kind](g.draw, g.smooth)
     # on a bound, the derivative of clamp is 0 by convention: clamp(x, x, high) would be no smooth program
     fixed = [kind is ew.Clamp and k != 1 for k in range(len(operands))]
-    args = [_suiting(g, aval, domain, f) for (aval, domain), f in zip(operands, fixed, strict=True)]
+    args = [_draw_operand(g, aval, domain, f) for (aval, domain), f in zip(operands, fixed, strict=True)]
     for v in g.builder(prim, *args):
         g.add(v, Fact(-1e6, 1e6, False))
 
 
-def _suiting(g: Growth, aval: Aval, domain: Domain, fixed: bool) -> Atom:
+def _draw_operand(g: Growth, aval: Aval, domain: Domain, fixed: bool) -> Atom:
     if aval.inexact and g.smooth and not fixed and domain.low < domain.high:
-        return _moved_inside(g, g.like(aval), domain)
+        return _map_into_domain(g, g.like(aval), domain)
     if not aval.inexact and domain.whole is None:
         return g.like(aval)
-    there = [a for a in g.pool if a.aval is aval and g.facts[a].exact and _lies_in(g.facts[a], domain)]
+    there = [a for a in g.pool if a.aval is aval and g.facts[a].exact and _in_domain(g.facts[a], domain)]
     if there and aval.inexact:
         return g.one_of(there)
     # one element of the domain, for all elements alike
@@ -106,18 +108,19 @@ def _suiting(g: Growth, aval: Aval, domain: Domain, fixed: bool) -> Atom:
     return Lit(value.tobytes(), aval)
 
 
-def _lies_in(fact: Fact, domain: Domain) -> bool:
+def _in_domain(fact: Fact, domain: Domain) -> bool:
     return not domain.signs and domain.low <= fact.low and fact.high <= domain.high
 
 
-def _moved_inside(g: Growth, x: Atom, domain: Domain) -> Atom:
-    """`x` where it lies in the domain, else low + (high - low) logistic(x); for complex numbers, of both parts."""
-    if _lies_in(g.facts[x], domain):
+def _map_into_domain(g: Growth, x: Atom, domain: Domain) -> Atom:
+    """Return `x` where it lies in the domain, else low + (high - low) logistic(x); for complex numbers, part by
+    part."""
+    if _in_domain(g.facts[x], domain):
         return x
     if x.aval.dtype in dtypes.COMPLEX:
         size = g.facts[x].size
         parts = [g.emit(Fact(-size, size, False), part, x) for part in (ew.REAL, ew.IMAG)]
-        both = [_moved_inside(g, part, domain) for part in parts]
+        both = [_map_into_domain(g, part, domain) for part in parts]
         return g.emit(Fact(domain.low, domain.high, False), ew.COMPLEX, *both)
     emit = g.builder.one
     scaled = emit(ew.MUL, emit(ew.LOGISTIC, x), Lit.of(domain.high - domain.low, x.aval))

@@ -1,4 +1,4 @@
-"""The laws of batching, at one program and operands for it. See `fxad.testing.transform_laws`."""
+"""The laws of batching, for one program and its operands. See `fxad.testing.transform_laws`."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ import numpy as np
 from fxad.core.interpreter import run
 from fxad.testing.compare import (
     differ,
-    directions,
     fail,
-    filled,
-    slack,
+    instantiate_tangents,
+    program_tolerance,
+    random_tangents,
 )
-from fxad.testing.derivative_laws import wrt
+from fxad.testing.derivative_laws import differentiable_mask
 from fxad.testing.programs import Case
 from fxad.testing.transform_laws import check_transform
 from fxad.transforms import jvp, vjp_fused, vmap
 
 
 def check_vmap(case: Case, dims: tuple[int | None, ...] | None = None, size: int = 2) -> None:
-    """vmap = the loop, stacked, where each operand is mapped at `dims` (chosen by the case's seed unless given); a
-    result that carries no mapped axis is the same for all; `out_dims` are kept."""
+    """vmap equals the stacked loop, for operands mapped at `dims` (by default drawn from the case's seed). A result
+    without a mapped axis is equal for all examples. `out_dims` are respected."""
     program, args = case.program, case.args
     at = dims if dims is not None else mapped_dims(case)
     if all([d is None for d in at]):
@@ -29,39 +29,39 @@ def check_vmap(case: Case, dims: tuple[int | None, ...] | None = None, size: int
     stacked = [np.stack([r[k] for r in rows], d) if d is not None else args[k] for k, d in enumerate(at)]
     batched = check_transform(lambda f: vmap(f, size, at)[0], program)
     out_dims = vmap(program, size, at)[1]
-    room = max([slack(program, r) for r in rows])
+    room = max([program_tolerance(program, r) for r in rows])
     wants = [run(program, r) for r in rows]
-    found = run(batched, stacked)
-    for k, (have, d) in enumerate(zip(found, out_dims, strict=True)):
+    batched_outs = run(batched, stacked)
+    for k, (have, d) in enumerate(zip(batched_outs, out_dims, strict=True)):
         for i, want in enumerate(wants):
             row = have if d is None else np.take(have, i, d)
             if problem := differ([row], [want[k]], slack=room):
                 fail(f"vmap over {at} differs from the loop in row {i}, result {k}: {problem}", program, args, batched)
     fronted = check_transform(lambda f: vmap(f, size, at, (0,) * len(f.outs))[0], program)
-    front = [np.stack([w[k] for w in wants]) for k in range(len(found))]
+    front = [np.stack([w[k] for w in wants]) for k in range(len(batched_outs))]
     if problem := differ(run(fronted, stacked), front, slack=room):
         fail(f"vmap over {at} to axis 0 differs from the stacked loop: {problem}", program, args, fronted)
 
 
 def mapped_dims(case: Case) -> tuple[int | None, ...]:
-    """Where each operand is mapped, if anywhere, as the seed of the case has it."""
+    """Return the mapped axis of each operand, or None, drawn from the seed of the case."""
     rng = np.random.default_rng((case.seed, 11))
     return tuple([int(rng.integers(0, a.ndim + 1)) if rng.random() < 0.75 else None for a in case.args])
 
 
 def check_vmap_identity(case: Case) -> None:
-    """Mapped over nothing, a program is itself; mapped over one example, it is itself with one axis more."""
+    """With nothing mapped, vmap returns the program itself. Mapped over one example, the results have one more axis."""
     program, args = case.program, case.args
     if vmap(program, 3, (None,) * len(args))[0] is not program:
         fail("vmap over no operand is not the program", program, (), vmap(program, 3, (None,) * len(args))[0])
     one, _ = vmap(program, 1, (0,) * len(args), (0,) * len(program.outs))
     have, want = run(one, [a[None] for a in args]), run(program, args)
-    if problem := differ([y[0] for y in have], want, slack=slack(program, args)):
+    if problem := differ([y[0] for y in have], want, slack=program_tolerance(program, args)):
         fail(f"vmap over one example: {problem}", program, args, one)
 
 
 def check_vmap_nested(case: Case) -> None:
-    """vmap of vmap with the axes swapped is the same, with the axes swapped."""
+    """Nested vmap with exchanged axes equals nested vmap, with exchanged axes in the results."""
     program, args = case.program, case.args
     ins, outs = (0,) * len(args), (0,) * len(program.outs)
     grid = [np.stack([np.stack([np.roll(a, i + 2 * j) for j in range(3)]) for i in range(2)]) for a in args]
@@ -69,31 +69,31 @@ def check_vmap_nested(case: Case) -> None:
     columns, _ = vmap(vmap(program, 2, ins, outs)[0], 3, tuple([1] * len(args)), outs)
     have = run(columns, grid)
     want = [np.swapaxes(y, 0, 1) for y in run(rows, grid)]
-    if problem := differ(have, want, slack=slack(rows, grid)):
+    if problem := differ(have, want, slack=program_tolerance(rows, grid)):
         fail(f"nested vmap: {problem}", program, args, columns)
 
 
 def check_vmap_commutes(case: Case) -> None:
-    """`vmap(jvp f) = jvp(vmap f)` and `vmap(vjp f) = vjp(vmap f)`, all operands mapped."""
-    program, args, mask = case.program, case.args, wrt(case)
+    """`vmap(jvp f) = jvp(vmap f)` and `vmap(vjp f) = vjp(vmap f)`, with all operands mapped."""
+    program, args, mask = case.program, case.args, differentiable_mask(case)
     if not any(mask):
         return
     size, outs = 2, (0,) * len(program.outs)
     stacked = [np.stack([a, np.roll(a, 1)]) for a in args]
     batched, _ = vmap(program, size, (0,) * len(args), outs)
-    dots = directions([a for a, m in zip(batched.in_avals, mask, strict=True) if m], 0)
-    room = slack(batched, stacked)
+    dots = random_tangents([a for a, m in zip(batched.in_avals, mask, strict=True) if m], 0)
+    room = program_tolerance(batched, stacked)
     forward, inner_nonzero = jvp(program, mask)
     inner, _ = vmap(forward, size, (0,) * len(forward.ins), (0,) * len(forward.outs))
     outer, nonzero = jvp(batched, mask)
     n = len(program.outs)
     one, other = run(inner, [*stacked, *dots]), run(outer, [*stacked, *dots])
-    have = filled(one[n:], inner_nonzero, batched.out_avals)
-    want = filled(other[n:], nonzero, batched.out_avals)
+    have = instantiate_tangents(one[n:], inner_nonzero, batched.out_avals)
+    want = instantiate_tangents(other[n:], nonzero, batched.out_avals)
     if problem := differ([*one[:n], *have], [*other[:n], *want], slack=room):
         fail(f"vmap of jvp differs from jvp of vmap: {problem}", program, args, inner)
     backward = vjp_fused(program, mask)
-    cts = directions([a for a in batched.out_avals if a.inexact], 1)
+    cts = random_tangents([a for a in batched.out_avals if a.inexact], 1)
     inner, _ = vmap(backward, size, (0,) * len(backward.ins), (0,) * len(backward.outs))
     outer = vjp_fused(batched, mask)
     if problem := differ(run(inner, [*stacked, *cts]), run(outer, [*stacked, *cts]), slack=room):

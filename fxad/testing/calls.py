@@ -39,8 +39,8 @@ from fxad.testing.applications import ANY, Application, Spec, Specs, application
 from fxad.testing.values import ORDINARY, SPECIAL, Domain, shapes
 
 
-def _body(draw: st.DrawFn, smooth: bool) -> tuple[Jaxpr, Sequence[tuple[Aval, Domain]]]:
-    """A body that uses its operands, and returns one of them and a literal beside what it computes."""
+def _draw_body(draw: st.DrawFn, smooth: bool) -> tuple[Jaxpr, Sequence[tuple[Aval, Domain]]]:
+    """Draw a body that uses its operands and returns a computed value, an operand and a literal."""
     dtype = dtypes.float64 if smooth else draw(st.sampled_from([dtypes.float64, dtypes.int32]))
     aval = Aval(draw(shapes(2)), dtype)
     b = Builder()
@@ -51,8 +51,8 @@ def _body(draw: st.DrawFn, smooth: bool) -> tuple[Jaxpr, Sequence[tuple[Aval, Do
     return b.build(outs, "body"), [(aval, ORDINARY), (aval, ORDINARY)]
 
 
-def _call(draw: st.DrawFn, smooth: bool) -> Spec:
-    body, operands = _body(draw, smooth)
+def _draw_call(draw: st.DrawFn, smooth: bool) -> Spec:
+    body, operands = _draw_body(draw, smooth)
     return Call(body), operands
 
 
@@ -69,8 +69,8 @@ def _keep(draw: st.DrawFn, smooth: bool) -> Spec:
     return Keep(draw(_LABELS), outer), _name(draw, smooth)[1]
 
 
-def _remat(draw: st.DrawFn, smooth: bool) -> Spec:
-    body, operands = _body(draw, smooth)
+def _draw_remat(draw: st.DrawFn, smooth: bool) -> Spec:
+    body, operands = _draw_body(draw, smooth)
     return Remat(body, draw(st.booleans())), operands
 
 
@@ -92,8 +92,8 @@ _OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType(
         **draw_host.OWN,
         **draw_random.OWN,
         **draw_scan.OWN,
-        Call: _call,
-        Remat: _remat,
+        Call: _draw_call,
+        Remat: _draw_remat,
         Name: _name,
         Keep: _keep,
     }

@@ -1,4 +1,4 @@
-"""What the laws have in common: running programs, comparing results, and messages that show the program."""
+"""Helpers of the laws: running programs, comparing results, finite differences, and error messages."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _FLOAT8: Final = 0.5
 
 
 def tolerance(dtype: DType) -> float:
-    """How far two ways to compute a value of this dtype may be apart."""
+    """Return the allowed difference of two ways to compute a value of this dtype."""
     return TOLERANCE.get(dtype, _FLOAT8)
 
 
@@ -45,7 +45,7 @@ units: Final[ContextVar[Callable[[Jaxpr], Choice]]] = ContextVar("fxad_testing_u
 
 
 def xla(jaxpr: Jaxpr, args: Values) -> tuple[NDArray, ...]:
-    """Compile and run on the CPU, with the units that are in force."""
+    """Compile and run on the CPU, with the units in force."""
     (device, *_) = devices("cpu")
     loaded = link(plan_of(jaxpr, units.get()(jaxpr)), device)
     buffers = [to_buffer(np.asarray(a, order="C"), v, device) for a, v in zip(args, jaxpr.in_avals, strict=True)]
@@ -53,7 +53,7 @@ def xla(jaxpr: Jaxpr, args: Values) -> tuple[NDArray, ...]:
 
 
 def fail(law: str, jaxpr: Jaxpr, args: Values = (), also: Jaxpr | None = None) -> NoReturn:
-    """Raise the AssertionError that shows the law, the program it fails for, and its operands."""
+    """Raise an AssertionError with the law, the program that violates it, and the operands."""
     lines = [law, f"program: {jaxpr}"]
     if args:
         lines.append("at:")
@@ -64,10 +64,11 @@ def fail(law: str, jaxpr: Jaxpr, args: Values = (), also: Jaxpr | None = None) -
 
 
 def differ(have: Values, want: Values, *, slack: float = 0.0, exact: bool = False, signs: bool = True) -> str:
-    """How two lists of results differ in number, type or value; empty when they do not.
+    """Describe the difference of two lists of results in number, type or value; "" if they are equal.
 
-    `exact`: bit for bit, but for the payloads of nans. Else floats within the tolerance of their dtype, or `slack`.
-    `signs`: of zeros too. That of a cotangent is not determined: 0.0 + -0.0 is 0.0, and nothing added leaves -0.0.
+    `exact` compares bits, except payloads of nans. Otherwise floats are compared within the tolerance of their dtype,
+    or `slack`. `signs` compares the signs of zeros too. The sign of a zero cotangent is not determined: 0.0 + -0.0 is
+    0.0, and a sum of one term leaves -0.0.
     """
     if len(have) != len(want):
         return f"{len(have)} results, expected {len(want)}"
@@ -75,15 +76,15 @@ def differ(have: Values, want: Values, *, slack: float = 0.0, exact: bool = Fals
         if (a.shape, a.dtype) != (b.shape, b.dtype):
             return f"result {k} is {Aval(a.shape, a.dtype)}, expected {Aval(b.shape, b.dtype)}"
         exactly = exact or a.dtype not in dtypes.INEXACT
-        same = _identical(a, b, signs) if exactly else close(a, b, max(tolerance(a.dtype), slack))
+        same = _same_bits(a, b, signs) if exactly else close(a, b, max(tolerance(a.dtype), slack))
         if not same:
             return f"result {k}: got {a.tolist()}, expected {b.tolist()}"
     return ""
 
 
-def _identical(a: NDArray, b: NDArray, signs: bool) -> bool:
+def _same_bits(a: NDArray, b: NDArray, signs: bool) -> bool:
     if a.dtype in dtypes.COMPLEX:
-        return _identical(np.real(a), np.real(b), signs) and _identical(np.imag(a), np.imag(b), signs)
+        return _same_bits(np.real(a), np.real(b), signs) and _same_bits(np.imag(a), np.imag(b), signs)
     if a.dtype not in dtypes.FLOATING:
         return bool(np.array_equal(a, b))
     bits = f"u{a.dtype.itemsize}"
@@ -93,8 +94,9 @@ def _identical(a: NDArray, b: NDArray, signs: bool) -> bool:
 
 
 def close(a: NDArray, b: NDArray, tol: float) -> bool:
-    """Equal within `tol`, relative to 1 and to the largest finite magnitude; infinities and nans in equal places."""
-    x, y = wide(a), wide(b)
+    """Return True if values are equal within `tol`, relative to 1 and to the largest finite magnitude, with infinities
+    and nans at equal places."""
+    x, y = to_widest_dtype(a), to_widest_dtype(b)
     return _parts_close(x.real, y.real, tol) and _parts_close(x.imag, y.imag, tol)
 
 
@@ -106,9 +108,9 @@ def _parts_close(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64], tol: fl
     return bool(np.all(np.abs(x[finite] - y[finite]) <= tol * size))
 
 
-def slack(jaxpr: Jaxpr, args: Values) -> float:
-    """How far two ways to compute a program may be apart: by the coarsest dtype and the largest finite magnitude met
-    while it runs."""
+def program_tolerance(jaxpr: Jaxpr, args: Values) -> float:
+    """Return the allowed difference of two ways to run a program: by its coarsest dtype and the largest finite
+    magnitude of its values."""
     coarsest, top = tolerance(dtypes.float64), 1.0
 
     def look(values: Values) -> None:
@@ -116,7 +118,7 @@ def slack(jaxpr: Jaxpr, args: Values) -> float:
         for x in values:
             if x.dtype in dtypes.INEXACT and x.size:
                 coarsest = max(coarsest, tolerance(x.dtype))
-                size = np.abs(wide(x))
+                size = np.abs(to_widest_dtype(x))
                 top = max(top, float(np.max(size, initial=0.0, where=np.isfinite(size))))
 
     look(args)
@@ -129,41 +131,44 @@ def slack(jaxpr: Jaxpr, args: Values) -> float:
 # ------------------------------------------------------------------------------------------------------- derivatives
 
 
-def wide(a: NDArray) -> Wide:
-    """In the dtype that holds all others."""
+def to_widest_dtype(a: NDArray) -> Wide:
+    """Return the values in the dtype that holds all others."""
     with np.errstate(invalid="ignore"):  # a signalling nan, as bit patterns may be, is a nan there too
         return a.astype(np.complex128)
 
 
-def narrow(a: Wide, dtype: DType) -> NDArray:
-    """Back in `dtype`, which may be real."""
+def to_dtype(a: Wide, dtype: DType) -> NDArray:
+    """Return the values in `dtype`; for a real `dtype`, the real parts."""
     return a.astype(dtype) if dtype in dtypes.COMPLEX else a.real.astype(dtype)
 
 
-def directions(avals: Sequence[Aval], seed: int) -> tuple[NDArray, ...]:
-    """Tangents or cotangents of these types."""
+def random_tangents(avals: Sequence[Aval], seed: int) -> tuple[NDArray, ...]:
+    """Return random tangents or cotangents of these types."""
     rng = np.random.default_rng((seed, 7))
     draws = [rng.standard_normal(a.shape) + 1j * rng.standard_normal(a.shape) for a in avals]
-    return tuple([narrow(np.asarray(x, np.complex128), a.dtype) for x, a in zip(draws, avals, strict=True)])
+    return tuple([to_dtype(np.asarray(x, np.complex128), a.dtype) for x, a in zip(draws, avals, strict=True)])
 
 
 def slopes(f: Callable[[float], Values], h: float) -> list[Wide]:
-    """The derivative of `f` at 0, by central differences of fourth order."""
-    at = [[wide(y) for y in f(k * h)] for k in (1, -1, 2, -2)]
+    """Return the derivative of `f` at 0, by central differences of fourth order."""
+    at = [[to_widest_dtype(y) for y in f(k * h)] for k in (1, -1, 2, -2)]
     with np.errstate(all="ignore"):
         return [(8 * (a - b) - (c - d)) / (12 * h) for a, b, c, d in zip(*at, strict=True)]
 
 
-def filled(tangents: Values, nonzero: Sequence[bool], avals: Sequence[Aval]) -> list[NDArray]:
-    """Tangents of all results, zeros where they vanish."""
-    given = iter(tangents)
-    return [next(given) if nz else np.zeros(a.shape, a.dtype) for nz, a in zip(nonzero, avals, strict=True)]
+def instantiate_tangents(tangents: Values, nonzero: Sequence[bool], avals: Sequence[Aval]) -> list[NDArray]:
+    """Return tangents of all results, with zeros for those that have none."""
+    remaining = iter(tangents)
+    return [next(remaining) if nz else np.zeros(a.shape, a.dtype) for nz, a in zip(nonzero, avals, strict=True)]
 
 
-def along(args: Values, dots: Values, mask: Sequence[bool], t: float) -> list[NDArray]:
-    """The operands, those in `mask` moved by `t` in the direction of their tangents."""
-    given = iter(dots)
-    return [narrow(wide(a) + t * wide(next(given)), a.dtype) if m else a for a, m in zip(args, mask, strict=True)]
+def step_along(args: Values, dots: Values, mask: Sequence[bool], t: float) -> list[NDArray]:
+    """Return the operands, with those in `mask` moved by `t` along their tangents."""
+    remaining = iter(dots)
+    return [
+        to_dtype(to_widest_dtype(a) + t * to_widest_dtype(next(remaining)), a.dtype) if m else a
+        for a, m in zip(args, mask, strict=True)
+    ]
 
 
 # Small steps see less of what bends, large ones less of what rounds.
@@ -171,45 +176,46 @@ _STEPS: Final = (1e-4, 1e-5, 1e-6)
 
 
 def tangent_error(f: Callable[[float], Values], tangents: Values, tol: float = 1e-5) -> str:
-    """How `tangents` differ from the derivative of `f` at 0; empty when for each of them one step size says they agree.
+    """Describe the difference of `tangents` from the derivative of `f` at 0; "" if some step size confirms each of
+    them.
 
-    At a kink, or nearer to one than the smallest step, a derivative is between the slopes on its two sides.
+    At a kink, or closer to one than the smallest step, the derivative must lie between the slopes on both sides.
     """
     bad = [*range(len(tangents))]
-    found: list[Wide] = []
+    estimates: list[Wide] = []
     for h in _STEPS:
-        found = slopes(f, h)
-        bad = [k for k in bad if not _between(tangents[k], found[k], found[k], tol)]
+        estimates = slopes(f, h)
+        bad = [k for k in bad if not _lies_between_slopes(tangents[k], estimates[k], estimates[k], tol)]
         if not bad:
             return ""
     # the slopes of what bends differ by the step times the curvature: at the smallest step that is next to nothing
     left, right = one_sided(f, _STEPS[-1])
     for k in bad:
-        if not _between(tangents[k], left[k], right[k], tol):
-            slope, *sides = [narrow(x[k], tangents[k].dtype).tolist() for x in (found, left, right)]
+        if not _lies_between_slopes(tangents[k], left[k], right[k], tol):
+            slope, *sides = [to_dtype(x[k], tangents[k].dtype).tolist() for x in (estimates, left, right)]
             return f"tangent {k}: got {tangents[k].tolist()}, central difference {slope}, on the two sides {sides}"
     return ""
 
 
 def one_sided(f: Callable[[float], Values], h: float) -> tuple[list[Wide], list[Wide]]:
-    """The slopes of `f` on the left and on the right of 0."""
-    at = [[wide(y) for y in f(k * h)] for k in (-1, 0, 1)]
+    """Return the slopes of `f` on the left and on the right of 0."""
+    at = [[to_widest_dtype(y) for y in f(k * h)] for k in (-1, 0, 1)]
     with np.errstate(all="ignore"):
         pairs = [((y - a) / h, (b - y) / h) for a, y, b in zip(*at, strict=True)]
     return [left for left, _ in pairs], [right for _, right in pairs]
 
 
-def _between(t: NDArray, one: Wide, other: Wide, tol: float) -> bool:
-    """Whether a derivative lies between two slopes, within `tol` relative to 1 and to the largest of them. Where the
-    function is infinite (the maximum of nothing), a difference says nothing."""
-    x = wide(t)
+def _lies_between_slopes(t: NDArray, one: Wide, other: Wide, tol: float) -> bool:
+    """Return True if a derivative lies between two slopes, within `tol` relative to 1 and to the largest of them.
+    Infinite values, such as the maximum of no elements, are not compared."""
+    x = to_widest_dtype(t)
     return all([
-        _parts_between(x.real, one.real, other.real, tol),
-        _parts_between(x.imag, one.imag, other.imag, tol),
+        _part_lies_between(x.real, one.real, other.real, tol),
+        _part_lies_between(x.imag, one.imag, other.imag, tol),
     ])  # fmt: skip
 
 
-def _parts_between(
+def _part_lies_between(
     x: npt.NDArray[np.float64], one: npt.NDArray[np.float64], other: npt.NDArray[np.float64], tol: float
 ) -> bool:
     known = np.isfinite(one) & np.isfinite(other)
@@ -218,15 +224,17 @@ def _parts_between(
     return bool(np.all((low - room <= x[known]) & (x[known] <= high + room)))
 
 
-def pairing(xs: Values, ys: Values) -> float:
-    """The real part of the sum of products, not conjugated: `real` and `conj` are linear over the reals only."""
-    return float(np.real(sum([np.sum(wide(x) * wide(y)) for x, y in zip(xs, ys, strict=True)])))
+def real_inner_product(xs: Values, ys: Values) -> float:
+    """Return the real part of the sum of products, not conjugated: `real` and `conj` are linear over the reals only."""
+    return float(np.real(sum([np.sum(to_widest_dtype(x) * to_widest_dtype(y)) for x, y in zip(xs, ys, strict=True)])))
 
 
-def pairing_error(xs: Values, ys: Values, us: Values, vs: Values, tol: float = 1e-8) -> str:
-    """Whether <xs, ys> and <us, vs> differ, relative to the sum of the magnitudes of the products."""
-    left, right = pairing(xs, ys), pairing(us, vs)
+def inner_product_error(xs: Values, ys: Values, us: Values, vs: Values, tol: float = 1e-8) -> str:
+    """Return True if <xs, ys> and <us, vs> differ, relative to the sum of the magnitudes of the products."""
+    left, right = real_inner_product(xs, ys), real_inner_product(us, vs)
     pairs = [*zip(xs, ys, strict=True), *zip(us, vs, strict=True)]
-    size = max(sum([float(np.sum(np.abs(wide(x) * wide(y)))) for x, y in pairs]), 1.0)  # in this order nan is kept
+    size = max(
+        sum([float(np.sum(np.abs(to_widest_dtype(x) * to_widest_dtype(y)))) for x, y in pairs]), 1.0
+    )  # in this order nan is kept
     # where a value is infinite or nan, both sides are
     return "" if not np.isfinite(size) or abs(left - right) <= tol * size else f"{left} differs from {right}"

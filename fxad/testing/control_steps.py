@@ -1,8 +1,8 @@
-"""The steps by which programs get control flow: a body that is there, run by `cond`, `scan` or `while`.
+"""Growth steps that add control flow: an existing body, run by `cond`, `scan` or `while`.
 
-A body takes operands of the bounds in `INPUT` and gives results of bounds that are known, so a carry is brought back
-into the bounds before the next step: through sin where the program is smooth. Elsewhere bodies may compare their
-operands, so that a carry must stay exact: it is negated, or clamped.
+A body takes operands within the bounds of `INPUT`, and the bounds of its results are known. So each step maps a carry
+back into the bounds: by sin in a smooth program. In other programs a body may compare its operands, so a carry must
+stay exact: it is negated or clamped.
 """
 
 from __future__ import annotations
@@ -26,32 +26,33 @@ RESULT: Final = Fact(-12, 12, False)  # of the results of a body
 _STEP: Final = Aval((), dtypes.int32)
 
 
-def fitting(g: Growth, aval: Aval) -> Atom:
-    """An operand for a body: within the bounds it was grown for, and exact where it may compare it."""
+def draw_fitting_operand(g: Growth, aval: Aval) -> Atom:
+    """Draw an operand for a body: within the bounds the body was grown for, and exact if the body may compare it."""
     if g.smooth:
         return g.within(g.like(aval), INPUT.size)
     return g.like(aval, lambda f: f.exact and (f.size <= INPUT.size or f is UNKNOWN))
 
 
-def _body(g: Growth) -> Jaxpr | None:
+def _draw_body(g: Growth) -> Jaxpr | None:
     return g.bodies[g.draw(st.integers(0, len(g.bodies) - 1))] if g.bodies else None
 
 
-def branch(g: Growth, _: Atom) -> None:
-    """One of two or three programs, as a value says that is there; or as a literal does."""
-    body = _body(g)
+def branch_step(g: Growth, _: Atom) -> None:
+    """Add a `cond` over two or three bodies, selected by an existing value or by a literal."""
+    body = _draw_body(g)
     if body is None:
         return
-    others = [_other(g, body) for _ in range(g.draw(st.integers(1, 2)))]
+    others = [_body_of_type(g, body) for _ in range(g.draw(st.integers(1, 2)))]
     index = g.like(_STEP)
     batched = g.draw(st.sampled_from(["select", "loop"]))
     prim = Cond((body, *others), batched)
-    for v in g.builder(prim, index, *[fitting(g, v.aval) for v in body.ins]):
+    for v in g.builder(prim, index, *[draw_fitting_operand(g, v.aval) for v in body.ins]):
         g.add(v, RESULT)
 
 
-def _other(g: Growth, body: Jaxpr) -> Jaxpr:
-    """A program of the types of `body`: its results where it has them, else operands, else constants."""
+def _body_of_type(g: Growth, body: Jaxpr) -> Jaxpr:
+    """Return a body of the type of `body`, made of its own results where they fit, else of operands, else of
+    constants."""
     b = Builder.like(body)
     outs: list[Atom] = []
     again: bool = g.draw(st.booleans())
@@ -68,36 +69,36 @@ def _other(g: Growth, body: Jaxpr) -> Jaxpr:
     return b.build(outs, "other")
 
 
-def scan(g: Growth, _: Atom) -> None:
-    """Steps over a body whose operands are constants, carries and slices, as drawn."""
-    body = _body(g)
+def scan_step(g: Growth, _: Atom) -> None:
+    """Add a `scan` over a body, with its operands drawn as constants, carries or slices."""
+    body = _draw_body(g)
     if body is None:
         return
     roles = [g.draw(st.sampled_from(["const", "carry", "xs"])) for _ in body.ins]
     order = [k for role in ("const", "carry", "xs") for k, r in enumerate(roles) if r == role]
     n_consts, n_carry = roles.count("const"), roles.count("carry")
-    step = step_of(g, body, order, n_consts, n_carry)
+    step = reordered_step(g, body, order, n_consts, n_carry)
     length = g.draw(st.sampled_from([2, 1, 3, 0]))
     prim = Scan(step, length, g.draw(st.booleans()), g.draw(st.sampled_from([1, 2])), n_consts, n_carry)
     avals = [body.ins[k].aval for k in order]
     avals[n_consts + n_carry :] = [a.with_shape((length, *a.shape)) for a in avals[n_consts + n_carry :]]
-    outs = g.builder(prim, *[fitting(g, a) for a in avals])
+    outs = g.builder(prim, *[draw_fitting_operand(g, a) for a in avals])
     for k, v in enumerate(outs):
         g.add(v, Fact(INPUT.low, INPUT.high, not g.smooth) if k < n_carry else RESULT)
 
 
-def step_of(g: Growth, body: Jaxpr, order: Sequence[int], n_consts: int, n_carry: int) -> Jaxpr:
-    """`body` with its operands in another order, giving the next carry before its results."""
+def reordered_step(g: Growth, body: Jaxpr, order: Sequence[int], n_consts: int, n_carry: int) -> Jaxpr:
+    """Return `body` with its operands in another order and the next carry before its results."""
     b = Builder()
     args = b.inputs([body.ins[k].aval for k in order])
     by_place = dict(zip(order, args, strict=True))
     results = b(Call(body), *[by_place[k] for k in range(len(body.ins))])
-    carry = [_next(g, b.one, a, results) for a in args[n_consts : n_consts + n_carry]]
+    carry = [_next_carry(g, b.one, a, results) for a in args[n_consts : n_consts + n_carry]]
     return b.build([*carry, *results], "step")
 
 
-def _next(g: Growth, emit: Callable[..., Atom], old: Atom, results: Sequence[Atom]) -> Atom:
-    """The carry after `old`, in the bounds of an operand."""
+def _next_carry(g: Growth, emit: Callable[..., Atom], old: Atom, results: Sequence[Atom]) -> Atom:
+    """Return the carry after `old`, within the bounds of an operand."""
     same = [r for r in results if r.aval is old.aval]
     new = same[g.draw(st.integers(0, len(same) - 1))] if same else old
     match g.draw(st.sampled_from(["new", "both", "old"])):
@@ -117,15 +118,15 @@ def _next(g: Growth, emit: Callable[..., Atom], old: Atom, results: Sequence[Ato
             return emit(ew.SIN, new if kind == "new" else emit(ew.ADD, old, new))
 
 
-def loop(g: Growth, _: Atom) -> None:
-    """A loop over a body some of whose operands are the carry; it counts, and stops at a number that is there."""
-    body = _body(g)
+def while_step(g: Growth, _: Atom) -> None:
+    """Add a `while` over a body with some operands as carries. It counts up to an existing number."""
+    body = _draw_body(g)
     if body is None:
         return
     roles = [g.draw(st.booleans()) for _ in body.ins]
     order = [k for role in (False, True) for k, r in enumerate(roles) if r is role]
     n_consts, n_carry = roles.count(False), roles.count(True)
-    step = step_of(g, body, order, n_consts, n_carry)
+    step = reordered_step(g, body, order, n_consts, n_carry)
     b = Builder()
     args = b.inputs(step.in_avals[:n_consts])
     count = b.input(_STEP)
@@ -139,7 +140,7 @@ def loop(g: Growth, _: Atom) -> None:
     free = g.unbounded or not any([a.inexact for a in step.in_avals[n_consts:]])
     most = None if free and g.draw(st.booleans()) else g.draw(st.sampled_from([2, 3, 1]))
     limit_now = g.emit(UNKNOWN, ew.CLAMP, Lit.of(0, _STEP), g.like(_STEP), Lit.of(3, _STEP))
-    operands = [fitting(g, a) for a in step.in_avals]
+    operands = [draw_fitting_operand(g, a) for a in step.in_avals]
     start = Lit.of(0, _STEP)
     prim = While(more, counted, 1, n_consts, most)
     outs = g.builder(prim, limit_now, *operands[:n_consts], start, *operands[n_consts:])

@@ -1,4 +1,4 @@
-"""Rules that users give, held against what they stand for."""
+"""Checks of users' rules against the functions that they belong to."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fxad.core.interpreter import run
 from fxad.errors import ArgumentError, described
 from fxad.ir import NDArray
 from fxad.lax.linear import linear_call
-from fxad.testing.compare import differ, directions, pairing_error
+from fxad.testing.compare import differ, inner_product_error, random_tangents
 from fxad.tracing.array import aval_of
 from fxad.tracing.context import MappedAxis, mapped_over
 from fxad.tracing.program import Program, function_name, trace
@@ -24,13 +24,13 @@ _SIZE: Final = 3  # of the stack on which a rule for any size is tried
 
 
 def check_rule(function: CustomFunction[P, R], *args: object, seed: int = 0, rtol: float = 0.0) -> None:
-    """The rules of a function agree, at `args` and along drawn directions, with what is derived from the function.
+    """Check that the rules of a function agree, at `args` and along random directions, with the derivatives of the
+    function itself.
 
-    Compares results, tangents, cotangents and, for each size of `def_vmap` (3, where it is for any), stacks. Arguments
-    of `nondiff_argnums` are passed as they are. `rtol`: what may differ beyond the tolerance of the dtype, relative to
-    the largest magnitude.
-
-    Raises: AssertionError naming what differs, its path and both values; ArgumentError for a function without rules.
+    Compares results, tangents, cotangents and, for each size of `def_vmap` (3 for a rule for any size), batches.
+    Arguments in `nondiff_argnums` are passed unchanged. `rtol` is the allowed difference beyond the tolerance of the
+    dtype, relative to the largest magnitude.
+    Raises: AssertionError naming the difference, its path and both values; ArgumentError for a function without rules.
     """
     if not isinstance(function, CustomFunction) or not function.rules:
         raise ArgumentError(
@@ -58,7 +58,7 @@ def check_rule(function: CustomFunction[P, R], *args: object, seed: int = 0, rto
 def _found(
     program: Program[..., object], args: Sequence[object], rules: Sequence[str], sizes: Sequence[int], seed: int
 ) -> dict[str, NDArray]:
-    """Results, tangents, cotangents and stacks of a program."""
+    """Return results, tangents, cotangents and batches of a program."""
     jaxpr, n = program.jaxpr, len(program.out_avals)
     values = (*program.bound, *tree.leaves(args))
     operands = [np.asarray(x, a.dtype) for x, a in zip(values, jaxpr.in_avals, strict=True)]
@@ -67,8 +67,8 @@ def _found(
     moving = tuple([a.inexact for a in program.in_avals])
     if "jvp" in rules or "vjp" in rules:
         mask = (False,) * len(program.bound) + moving
-        dots = directions([a for a in program.in_avals if a.inexact], seed)
-        cts = directions([a for a in program.out_avals if a.inexact], seed + 1)
+        dots = random_tangents([a for a in program.in_avals if a.inexact], seed)
+        cts = random_tangents([a for a in program.out_avals if a.inexact], seed + 1)
         fused, nonzero = transforms.jvp(jaxpr, mask)
         pushed = iter(run(fused, [*operands, *dots])[n:])
         for path, aval, moves in zip(paths, program.out_avals, nonzero, strict=True):
@@ -95,9 +95,10 @@ def check_adjoint(
     linear_args: object,
     seed: int = 0,
 ) -> None:
-    """The two functions of a `linear_call` are adjoint, along drawn directions: `<y_bar, A x> = <A^T y_bar, x>`.
+    """Check that the two functions of a `linear_call` are adjoint, along random directions: `<y_bar, A x> = <A^T y_bar,
+    x>`.
 
-    Raises: AssertionError with both values; what `linear_call` raises.
+    Raises: AssertionError with both values; the errors of `linear_call`.
     """
 
     def both(linear: object) -> object:
@@ -105,12 +106,12 @@ def check_adjoint(
 
     program = trace(both, linear_args)
     bound = [np.asarray(x) for x in program.bound]
-    xs = directions([aval_of(x) for x in tree.leaves(linear_args)], seed)
-    ys = directions(program.out_avals, seed + 1)
+    xs = random_tangents([aval_of(x) for x in tree.leaves(linear_args)], seed)
+    ys = random_tangents(program.out_avals, seed + 1)
     mask = (False,) * len(bound) + (True,) * len(xs)
     bars = run(transforms.transpose(program.jaxpr, mask), [*ys, *bound])
     tolerance = 1e-8 if all([x.dtype.itemsize in (8, 16) for x in xs]) else 1e-3
-    if problem := pairing_error(ys, run(program.jaxpr, [*bound, *xs]), bars, xs, tolerance):
+    if problem := inner_product_error(ys, run(program.jaxpr, [*bound, *xs]), bars, xs, tolerance):
         raise AssertionError(
             f"linear_call: {function_name(fun_transpose)} is not the adjoint of {function_name(fun)}: {problem}"
         )

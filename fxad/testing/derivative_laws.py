@@ -1,4 +1,4 @@
-"""The laws of differentiation, at one program and operands for it. See `fxad.testing.transform_laws`."""
+"""The laws of differentiation, for one program and its operands. See `fxad.testing.transform_laws`."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from fxad.primitives.elementwise import ADD, REAL, SIN, ConvertElementType
 from fxad.primitives.linearity import is_linear
 from fxad.primitives.shape import ReduceSum
 from fxad.testing.compare import (
-    along,
     differ,
-    directions,
     fail,
-    filled,
-    narrow,
-    pairing_error,
-    slack,
+    inner_product_error,
+    instantiate_tangents,
+    program_tolerance,
+    random_tangents,
+    step_along,
     tangent_error,
-    wide,
+    to_dtype,
+    to_widest_dtype,
     xla,
 )
 from fxad.testing.programs import Case
@@ -35,47 +35,50 @@ from fxad.transforms import dce, grad, jacfwd, jacrev, jvp, linearize, remat, tr
 _TANGENT_DTYPES: Final = frozenset({dtypes.float64, dtypes.complex128})
 
 
-def wrt(case: Case) -> tuple[bool, ...]:
-    """The operands that have tangents."""
+def differentiable_mask(case: Case) -> tuple[bool, ...]:
+    """Return a mask of the operands that have tangents."""
     return tuple([a.inexact for a in case.program.in_avals])
 
 
-def dots_of(case: Case) -> tuple[NDArray, ...]:
-    """Tangents of the operands that `wrt` marks."""
-    return directions([a for a, m in zip(case.program.in_avals, wrt(case), strict=True) if m], case.seed)
+def random_dots(case: Case) -> tuple[NDArray, ...]:
+    """Return random tangents of the operands that `differentiable_mask` marks."""
+    return random_tangents(
+        [a for a, m in zip(case.program.in_avals, differentiable_mask(case), strict=True) if m], case.seed
+    )
 
 
 def check_program_jvp(case: Case) -> None:
-    """The results are those of the program, the tangents are its central differences and linear in the direction."""
-    program, args, mask = case.program, case.args, wrt(case)
-    dots, n, room = dots_of(case), len(program.outs), slack(program, args)
+    """The results are those of the program. The tangents equal central differences and are linear in the direction."""
+    program, args, mask = case.program, case.args, differentiable_mask(case)
+    dots, n, room = random_dots(case), len(program.outs), program_tolerance(program, args)
     nonzero = jvp(program, mask)[1]
     forward = check_transform(lambda f: jvp(f, mask)[0], program)
-    found = run(forward, [*args, *dots])
-    if problem := differ(found[:n], run(program, args), slack=room):
+    forward_outs = run(forward, [*args, *dots])
+    if problem := differ(forward_outs[:n], run(program, args), slack=room):
         fail(f"jvp changed the results: {problem}", program, args, forward)
-    tangents = filled(found[n:], nonzero, program.out_avals)
+    tangents = instantiate_tangents(forward_outs[n:], nonzero, program.out_avals)
     seen = [k for k, a in enumerate(program.out_avals) if a.dtype in _TANGENT_DTYPES]
 
     def moved(t: float) -> list[NDArray]:
-        outs = run(program, along(args, dots, mask, t))
+        outs = run(program, step_along(args, dots, mask, t))
         return [outs[k] for k in seen]
 
     if case.smooth and (problem := tangent_error(moved, [tangents[k] for k in seen], 1e4 * room)):
         fail(f"jvp: {problem}", program, args, forward)
     twice = run(forward, [*args, *[2 * d for d in dots]])[n:]
-    if problem := differ(twice, [2 * t for t in found[n:]], slack=room):
+    if problem := differ(twice, [2 * t for t in forward_outs[n:]], slack=room):
         fail(f"jvp is not linear in the tangents: {problem}", program, args, forward)
 
 
 def check_linearize(case: Case) -> None:
-    """`linearize` = `jvp`; every equation of the linear program is linear; the primal program is the program."""
-    program, args, mask = case.program, case.args, wrt(case)
-    dots, n, room = dots_of(case), len(program.outs), slack(program, args)
+    """`linearize` equals `jvp`. Every equation of the linear program is linear. The primal program equals the
+    program."""
+    program, args, mask = case.program, case.args, differentiable_mask(case)
+    dots, n, room = random_dots(case), len(program.outs), program_tolerance(program, args)
     split = linearize(program, mask)
     check_transform(lambda f: linearize(f, mask).primal, program)
     linear = check_transform(lambda f: linearize(f, mask).linear, program)
-    marked = _marked(len(dots), split.n_res)
+    marked = _trailing_mask(len(dots), split.n_res)
     if not is_linear(linear, marked):
         fail("the linear program is not linear", program, (), linear)
     results = run(split.primal, args)
@@ -84,36 +87,37 @@ def check_linearize(case: Case) -> None:
     forward, nonzero = jvp(program, mask)
     if nonzero != split.out_nonzero and not _has_both_rules(program):
         fail(f"jvp has tangents for {nonzero}, linearize for {split.out_nonzero}", program)
-    want = filled(run(forward, [*args, *dots])[n:], nonzero, program.out_avals)
-    have = filled(run(linear, [*dots, *results[n:]]), split.out_nonzero, program.out_avals)
+    want = instantiate_tangents(run(forward, [*args, *dots])[n:], nonzero, program.out_avals)
+    have = instantiate_tangents(run(linear, [*dots, *results[n:]]), split.out_nonzero, program.out_avals)
     if problem := differ(have, want, slack=room):
         fail(f"linearize differs from jvp: {problem}", program, args, linear)
 
 
 def _has_both_rules(program: Jaxpr) -> bool:
-    """Whether a function has a rule for tangents and another for cotangents: one may know of a zero, the other not."""
+    """Return True if a function has rules for tangents and for cotangents: only one of them may use that a value is
+    zero."""
     every = [eqn.prim for body in distinct_jaxprs(program) for eqn in body.eqns]
     return any([isinstance(prim, CustomCall) and bool(prim.rules.jvp and prim.rules.vjp) for prim in every])
 
 
-def _marked(n: int, rest: int) -> tuple[bool, ...]:
+def _trailing_mask(n: int, rest: int) -> tuple[bool, ...]:
     return (True,) * n + (False,) * rest
 
 
 def check_program_transpose(case: Case) -> None:
-    """`<y_bar, A x_dot> = <A^T y_bar, x_dot>` for the linear part A of the program; transposing twice gives A."""
-    program, args, mask = case.program, case.args, wrt(case)
+    """`<y_bar, A x_dot> = <A^T y_bar, x_dot>` for the linear part A of the program, and transposing twice gives A."""
+    program, args, mask = case.program, case.args, differentiable_mask(case)
     split = linearize(program, mask)
-    dots, residuals = dots_of(case), run(split.primal, args)[len(program.outs) :]
-    marked = _marked(len(dots), split.n_res)
+    dots, residuals = random_dots(case), run(split.primal, args)[len(program.outs) :]
+    marked = _trailing_mask(len(dots), split.n_res)
     adjoint = check_transform(lambda f: transpose(f, marked), split.linear)
     outs = run(split.linear, [*dots, *residuals])
-    cts = directions(split.linear.out_avals, 1)
+    cts = random_tangents(split.linear.out_avals, 1)
     bars = run(adjoint, [*cts, *residuals])
-    room = slack(split.linear, [*dots, *residuals]) + slack(adjoint, [*cts, *residuals])
-    if problem := pairing_error(cts, outs, bars, dots, room):
+    room = program_tolerance(split.linear, [*dots, *residuals]) + program_tolerance(adjoint, [*cts, *residuals])
+    if problem := inner_product_error(cts, outs, bars, dots, room):
         fail(f"not the adjoint: {problem}", split.linear, [*dots, *residuals], adjoint)
-    back = _marked(len(cts), split.n_res)
+    back = _trailing_mask(len(cts), split.n_res)
     if not is_linear(adjoint, back):
         fail("the transposed program is not linear", split.linear, (), adjoint)
     again = check_transform(lambda f: transpose(f, back), adjoint)
@@ -124,18 +128,18 @@ def check_program_transpose(case: Case) -> None:
 def check_tangents_transpose(case: Case) -> None:
     """The tangents of forward mode are linear in those of the operands, and transpose. One equation, such as a call, a
     branch or a loop, may compute values and tangents together."""
-    program, args, mask = case.program, case.args, wrt(case)
+    program, args, mask = case.program, case.args, differentiable_mask(case)
     if _counts(program):
         return
     forward, _ = jvp(program, mask)
-    n, dots = len(program.outs), dots_of(case)
+    n, dots = len(program.outs), random_dots(case)
     tangents = dce(Jaxpr(forward.ins, forward.eqns, forward.outs[n:]))
     marked = (*[False] * len(args), *[True] * len(dots))
     adjoint = check_transform(lambda f: transpose(f, marked), tangents)
     outs = run(tangents, [*args, *dots])
-    cts = directions(tangents.out_avals, case.seed + 2)
-    room = slack(tangents, [*args, *dots]) + slack(adjoint, [*cts, *args])
-    if problem := pairing_error(cts, outs, run(adjoint, [*cts, *args]), dots, room):
+    cts = random_tangents(tangents.out_avals, case.seed + 2)
+    room = program_tolerance(tangents, [*args, *dots]) + program_tolerance(adjoint, [*cts, *args])
+    if problem := inner_product_error(cts, outs, run(adjoint, [*cts, *args]), dots, room):
         fail(f"not the adjoint of the tangents: {problem}", tangents, [*args, *dots], adjoint)
 
 
@@ -146,18 +150,19 @@ def _counts(program: Jaxpr) -> bool:
 
 
 def check_vjp(case: Case) -> None:
-    """`<y_bar, J x_dot> = <backward(y_bar), x_dot>`, in two programs and in one; the results stay."""
-    program, args, mask = case.program, case.args, wrt(case)
-    dots, n, room = dots_of(case), len(program.outs), slack(program, args)
+    """`<y_bar, J x_dot> = <backward(y_bar), x_dot>`, as two programs and as one; the results are those of the
+    program."""
+    program, args, mask = case.program, case.args, differentiable_mask(case)
+    dots, n, room = random_dots(case), len(program.outs), program_tolerance(program, args)
     forward, nonzero = jvp(program, mask)
-    tangents = filled(run(forward, [*args, *dots])[n:], nonzero, program.out_avals)
+    tangents = instantiate_tangents(run(forward, [*args, *dots])[n:], nonzero, program.out_avals)
     inexact = [k for k, a in enumerate(program.out_avals) if a.inexact]
-    cts = directions([program.out_avals[k] for k in inexact], 1)
+    cts = random_tangents([program.out_avals[k] for k in inexact], 1)
     both = vjp(program, mask)
     check_transform(lambda f: vjp(f, mask).backward, program)
     results = run(both.forward, args)
     bars = run(both.backward, [*cts, *results[n:]])
-    if problem := pairing_error(cts, [tangents[k] for k in inexact], bars, dots, room):
+    if problem := inner_product_error(cts, [tangents[k] for k in inexact], bars, dots, room):
         fail(f"vjp is not the adjoint of jvp: {problem}", program, args, both.backward)
     fused = check_transform(lambda f: vjp_fused(f, mask), program)
     if problem := differ(run(fused, [*args, *cts]), [*results[:n], *bars], slack=room):
@@ -165,7 +170,7 @@ def check_vjp(case: Case) -> None:
 
 
 def scalarized(program: Jaxpr) -> Jaxpr:
-    """A float64 scalar that all inexact results have a part in, then the results."""
+    """Return a program whose first result is a float64 scalar that depends on all inexact results; then the results."""
     b = Builder.like(program)
     outs = b.inline(program, program.ins)
     total: Atom | None = None
@@ -179,43 +184,50 @@ def scalarized(program: Jaxpr) -> Jaxpr:
 
 
 def has_gradient(program: Jaxpr, mask: tuple[bool, ...]) -> bool:
-    """Whether the first result is a float64 scalar, and an operand is marked."""
+    """Return True if the first result is a float64 scalar and an operand is marked."""
     return any(mask) and program.out_avals[:1] == (Aval((), dtypes.float64),)
 
 
 def check_grad(case: Case) -> None:
-    """The gradient is the derivative in every direction, by differences."""
-    program, args, mask = scalarized(case.program), case.args, wrt(case)
+    """The gradient equals finite differences in random directions."""
+    program, args, mask = scalarized(case.program), case.args, differentiable_mask(case)
     if not case.smooth or not has_gradient(program, mask):
         return
     gradient = check_transform(lambda f: grad(f, mask), program)
     bars = run(gradient, args)[len(program.outs) - 1 :]
-    dots, room = dots_of(case), slack(program, args)
-    slope = np.asarray(sum([np.sum(np.real(wide(g) * wide(d))) for g, d in zip(bars, dots, strict=True)]), np.float64)
-    if problem := tangent_error(lambda t: run(program, along(args, dots, mask, t))[:1], [slope], 1e4 * room):
+    dots, room = random_dots(case), program_tolerance(program, args)
+    slope = np.asarray(
+        sum([np.sum(np.real(to_widest_dtype(g) * to_widest_dtype(d))) for g, d in zip(bars, dots, strict=True)]),
+        np.float64,
+    )
+    if problem := tangent_error(lambda t: run(program, step_along(args, dots, mask, t))[:1], [slope], 1e4 * room):
         fail(f"grad: {problem}", program, args, gradient)
 
 
 def check_jacobian(case: Case) -> None:
-    """Forward and reverse mode give one Jacobian, and it times a direction is the tangent in that direction."""
+    """Forward and reverse mode give the same Jacobian, and its product with a direction is the tangent in that
+    direction."""
     program, args = case.program, case.args
     mask = tuple([a.dtype == dtypes.float64 for a in program.in_avals])
     outs = tuple([a for a in program.outs if a.aval.dtype == dtypes.float64])
     if not outs or not any(mask):
         return
     program = Jaxpr(program.ins, program.eqns, outs)
-    n, dots = len(outs), directions([a for a, m in zip(program.in_avals, mask, strict=True) if m], case.seed)
+    n, dots = len(outs), random_tangents([a for a, m in zip(program.in_avals, mask, strict=True) if m], case.seed)
     forward = run(check_transform(lambda f: jacfwd(f, mask, n), program), args)
     reverse = run(check_transform(lambda f: jacrev(f, mask, n), program), args)
-    room = slack(program, args)
+    room = program_tolerance(program, args)
     if problem := differ(reverse, forward, slack=room):
         fail(f"jacrev differs from jacfwd: {problem}", program, args)
     tangent, nonzero = jvp(program, mask)
-    want = filled(run(tangent, [*args, *dots])[n:], nonzero, program.out_avals)
+    want = instantiate_tangents(run(tangent, [*args, *dots])[n:], nonzero, program.out_avals)
     for k, t in enumerate(want):
         blocks = forward[n + k * len(dots) : n + (k + 1) * len(dots)]
-        have = [np.tensordot(wide(block), wide(d), d.ndim) for block, d in zip(blocks, dots, strict=True)]
-        if problem := differ([narrow(np.asarray(sum(have)), t.dtype)], [t], slack=room):
+        have = [
+            np.tensordot(to_widest_dtype(block), to_widest_dtype(d), d.ndim)
+            for block, d in zip(blocks, dots, strict=True)
+        ]
+        if problem := differ([to_dtype(np.asarray(sum(have)), t.dtype)], [t], slack=room):
             fail(f"the Jacobian of result {k} times a direction is not its tangent: {problem}", program, args)
 
 
@@ -226,34 +238,34 @@ def check_second_order(case: Case) -> None:
     if not case.smooth or not has_gradient(program, mask):
         return
     program = Jaxpr(program.ins, program.eqns, program.outs[:1])
-    dots = directions([a for a, m in zip(program.in_avals, mask, strict=True) if m], 3)
+    dots = random_tangents([a for a, m in zip(program.in_avals, mask, strict=True) if m], 3)
     n, zeros = len(dots), (False,) * len(dots)
     gradient = grad(program, mask)
     over_reverse, nonzero = jvp(gradient, mask)
-    room = 1e9 * slack(over_reverse, [*args, *dots]) ** 2
-    found = filled(run(over_reverse, [*args, *dots])[n:], nonzero, gradient.out_avals)
+    room = 1e9 * program_tolerance(over_reverse, [*args, *dots]) ** 2
+    second = instantiate_tangents(run(over_reverse, [*args, *dots])[n:], nonzero, gradient.out_avals)
     forward, nonzero = jvp(program, mask)
     if any(nonzero):
         slope = Jaxpr(forward.ins, forward.eqns, forward.outs[1:])
         over_forward = grad(slope, (*mask, *zeros))
-        if problem := differ(found, run(over_forward, [*args, *dots]), slack=room):
+        if problem := differ(second, run(over_forward, [*args, *dots]), slack=room):
             fail(f"forward over reverse is not reverse over forward: {problem}", program, args)
-    if problem := tangent_error(lambda t: run(gradient, along(args, dots, mask, t)), found, 1e4 * room):
+    if problem := tangent_error(lambda t: run(gradient, step_along(args, dots, mask, t)), second, 1e4 * room):
         fail(f"the derivative of the gradient: {problem}", program, args, over_reverse)
 
 
 def check_remat(case: Case, *, compiled: bool = False) -> None:
-    """Same results and same gradients, bit for bit but for the signs of zero cotangents; what is stored for the
-    backward program are operands.
+    """The results and gradients are equal bit for bit, except for signs of zero cotangents. Only operands are stored
+    for the backward program.
 
-    `compiled`: in XLA too, within rounding. It contracts a product and a sum of one fusion into one operation, and
-    where fusions end depends on what is recomputed.
+    `compiled` compares in XLA too, within rounding. XLA contracts a product and a sum of one fusion into one operation,
+    and where fusions end depends on what is recomputed.
     """
-    program, args, mask = case.program, case.args, wrt(case)
+    program, args, mask = case.program, case.args, differentiable_mask(case)
     again = check_transform(remat, program)
     runners = [run, xla] if compiled else [run]
     for runner in runners:
-        free = 0.0 if runner is run else slack(program, args)
+        free = 0.0 if runner is run else program_tolerance(program, args)
         if problem := differ(runner(again, args), runner(program, args), slack=free, exact=runner is run):
             fail(f"remat changed the results: {problem}", program, args, again)
     if not any(mask):
@@ -262,10 +274,10 @@ def check_remat(case: Case, *, compiled: bool = False) -> None:
     stored = [a for a in split.primal.outs[n:] if a not in split.primal.ins]
     if stored:
         fail(f"remat stores {stored}, which are not operands", program, (), split.primal)
-    cts = directions([a for a in program.out_avals if a.inexact], 1)
+    cts = random_tangents([a for a in program.out_avals if a.inexact], 1)
     for runner in runners:
         plain, recomputed, operands = vjp_fused(program, mask), vjp_fused(again, mask), [*args, *cts]
-        free = 0.0 if runner is run else slack(plain, operands)
+        free = 0.0 if runner is run else program_tolerance(plain, operands)
         have, want = runner(recomputed, operands), runner(plain, operands)
         if problem := differ(have, want, slack=free, exact=runner is run, signs=False):
             fail(f"remat changed the gradient ({runner.__name__}): {problem}", program, args, recomputed)
@@ -274,17 +286,17 @@ def check_remat(case: Case, *, compiled: bool = False) -> None:
 def check_same_derivatives(case: Case, other: Jaxpr, rtol: float) -> None:
     """Another program with the same results has the same gradient, tangents and second derivatives (forward over
     reverse and reverse over reverse), within `rtol`."""
-    program, args, mask, n = case.program, case.args, wrt(case), len(case.program.outs)
-    dots, cts = dots_of(case), directions([a for a in program.out_avals if a.inexact], case.seed + 1)
+    program, args, mask, n = case.program, case.args, differentiable_mask(case), len(case.program.outs)
+    dots, cts = random_dots(case), random_tangents([a for a in program.out_avals if a.inexact], case.seed + 1)
     backward = [vjp_fused(f, mask) for f in (program, other)]
-    room = max(rtol, 1e3 * slack(backward[0], [*args, *cts]))
-    plain, found = [run(f, [*args, *cts]) for f in backward]
-    if problem := differ(found, plain, slack=room):
+    room = max(rtol, 1e3 * program_tolerance(backward[0], [*args, *cts]))
+    plain, others = [run(f, [*args, *cts]) for f in backward]
+    if problem := differ(others, plain, slack=room):
         fail(f"another gradient: {problem}", program, args, backward[1])
     pushed = []
     for f in (program, other):
         forward, nonzero = jvp(f, mask)
-        pushed.append(filled(run(forward, [*args, *dots])[n:], nonzero, program.out_avals))
+        pushed.append(instantiate_tangents(run(forward, [*args, *dots])[n:], nonzero, program.out_avals))
     if problem := differ(pushed[1], pushed[0], slack=room):
         fail(f"other tangents: {problem}", program, args, other)
     second: list[list[NDArray]] = []
@@ -293,8 +305,8 @@ def check_same_derivatives(case: Case, other: Jaxpr, rtol: float) -> None:
         forward, nonzero = jvp(slope, mask)
         ahead = run(forward, [*args, *dots])[len(nonzero) :]
         again = run(
-            vjp_fused(slope, mask), [*args, *directions([a for a in slope.out_avals if a.inexact], case.seed + 2)]
+            vjp_fused(slope, mask), [*args, *random_tangents([a for a in slope.out_avals if a.inexact], case.seed + 2)]
         )
-        second.append([*filled(ahead, nonzero, slope.out_avals), *again])
+        second.append([*instantiate_tangents(ahead, nonzero, slope.out_avals), *again])
     if second and (problem := differ(second[1], second[0], slack=100 * room)):
         fail(f"another second derivative: {problem}", program, args, other)

@@ -1,4 +1,4 @@
-"""How to draw applications of the primitives that index, reduce and contract."""
+"""Draws applications of the primitives that index, reduce and contract."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from fxad.testing.applications import ANY, Spec, Specs, dtype_of, index_of, some
 from fxad.testing.values import ORDINARY, SPECIAL, Domain, shapes
 
 
-def _windows(draw: st.DrawFn) -> tuple[Shape, Shape, DimensionNumbers, Shape, str]:
-    """Operand shape, shape of the indices, dimension numbers, window sizes and mode."""
+def _draw_windows(draw: st.DrawFn) -> tuple[Shape, Shape, DimensionNumbers, Shape, str]:
+    """Draw the operand shape, the shape of the indices, dimension numbers, window sizes and mode."""
     x = draw(shapes(sizes=(2, 1, 3, 4)))
     roles = [draw(st.sampled_from(["window", "indexed", "collapsed", "batched", "open"])) for _ in x]
     batched = tuple([a for a, r in enumerate(roles) if r == "batched"])
@@ -49,7 +49,7 @@ def _windows(draw: st.DrawFn) -> tuple[Shape, Shape, DimensionNumbers, Shape, st
     return x, indices, DimensionNumbers(tuple(offset), collapsed, batched, places, tuple(index_map)), sizes, mode
 
 
-def _places(
+def _draw_indices(
     draw: st.DrawFn, x: Shape, indices: Shape, windows: DimensionNumbers, sizes: Shape, mode: str
 ) -> tuple[Aval, Domain]:
     if mode != "promise_in_bounds":
@@ -59,24 +59,24 @@ def _places(
 
 
 def _gather(draw: st.DrawFn, smooth: bool) -> Spec:
-    x, indices, windows, sizes, mode = _windows(draw)
+    x, indices, windows, sizes, mode = _draw_windows(draw)
     alone = draw(st.booleans())
     if alone:
         indices = _alone(indices, windows)
     prim = Gather(*windows.numbers, sizes, mode, alone and draw(st.booleans()), alone and draw(st.booleans()))
     operand = Aval(x, dtype_of(draw, ANY, smooth)), ORDINARY if smooth else SPECIAL
-    return prim, [operand, _places(draw, x, indices, windows, sizes, mode)]
+    return prim, [operand, _draw_indices(draw, x, indices, windows, sizes, mode)]
 
 
 def _alone(indices: Shape, windows: DimensionNumbers) -> Shape:
-    """Indices with one vector at most beside the batched axes, so that no two windows meet."""
+    """Return indices with at most one vector beside the batched axes, so that no two windows overlap."""
     batch = [n if k in windows.index_batched else min(n, 1) for k, n in enumerate(indices[:-1])]
     return (*batch, indices[-1])
 
 
 def _scatter(kind: type[ScatterAdd | Scatter | ScatterMul | ScatterMin | ScatterMax]) -> Specs:
     def specs(draw: st.DrawFn, smooth: bool) -> Spec:
-        x, indices, windows, sizes, mode = _windows(draw)
+        x, indices, windows, sizes, mode = _draw_windows(draw)
         # where updates meet, any one may stay: XLA and NumPy agree where none do
         alone = draw(st.booleans()) or (kind is Scatter and not smooth)
         if alone:
@@ -84,7 +84,7 @@ def _scatter(kind: type[ScatterAdd | Scatter | ScatterMul | ScatterMin | Scatter
         updates = windows.gathered(indices, tuple([sizes[a] for a in windows.axes(len(x))]))
         dtype = dtype_of(draw, kind.takes, smooth)
         prim = kind(*windows.numbers, mode, alone and draw(st.booleans()), alone and draw(st.booleans()))
-        places = _places(draw, x, indices, windows, sizes, mode)
+        places = _draw_indices(draw, x, indices, windows, sizes, mode)
         return prim, [(Aval(x, dtype), ORDINARY), places, (Aval(updates, dtype), ORDINARY)]
 
     return specs

@@ -1,5 +1,5 @@
-"""How to draw applications of `cond` and `while`: any number of branches, linear and other ones; predicates over
-constants and the carry, loops with a bound and rows."""
+"""Draws applications of `cond` and `while`: any number of branches, linear or not; predicates over constants and the
+carry; loops with a bound and rows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _aval(draw: st.DrawFn, smooth: bool) -> Aval:
 
 
 def _cond(draw: st.DrawFn, smooth: bool) -> Spec:
-    """Branches over two arrays and an integer, which may read none of them."""
+    """Draw branches over two arrays and an integer, any of which may be unused."""
     aval, linear = _aval(draw, smooth), draw(st.booleans())
     kinds = draw(st.lists(st.sampled_from(range(4)), min_size=1, max_size=3))
     branches = tuple([_branch(aval, kind, linear=linear) for kind in kinds])
@@ -58,7 +58,7 @@ def _branch(aval: Aval, kind: int, *, linear: bool) -> Jaxpr:
 
 
 def _while(draw: st.DrawFn, smooth: bool) -> Spec:
-    """A loop that counts to a limit, over a constant and two carries, of which one may be dead or stay as it is."""
+    """Draw a loop that counts to a limit, over a constant and two carries, one of which may be dead or unchanged."""
     aval = _aval(draw, smooth)
     b = Builder()
     limit, step, *_ = b.inputs((INDEX, INDEX, aval, aval))

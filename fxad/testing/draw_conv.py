@@ -1,4 +1,4 @@
-"""How to draw applications of convolution, of the primitives that reduce windows, and of general reductions."""
+"""Draws applications of convolution, of window reductions, and of general reductions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fxad.testing.values import ORDINARY, SPECIAL, Domain, shapes
 
 
 def _padding(draw: st.DrawFn, sizes: Shape, base: tuple[int, ...]) -> Padding:
-    """Pairs that drop no more than there is."""
+    """Draw padding that drops no more elements than there are."""
     pairs = []
     for n, b in zip(sizes, base, strict=True):
         low = draw(st.sampled_from([0, 1, 2, -1 if n else 0]))
@@ -36,8 +36,8 @@ def _steps(draw: st.DrawFn, n: int) -> tuple[int, ...]:
     return tuple([draw(st.sampled_from([1, 2, 3])) for _ in range(n)])
 
 
-def _placed(draw: st.DrawFn, sizes: Shape) -> tuple[Shape, tuple[int, ...]]:
-    """Sizes at drawn axes: the shape, and the axis of each."""
+def _draw_axis_sizes(draw: st.DrawFn, sizes: Shape) -> tuple[Shape, tuple[int, ...]]:
+    """Draw sizes at random axes: the shape, and the axis of each."""
     spec = tuple(draw(st.permutations(range(len(sizes)))))
     return tuple([sizes[spec.index(a)] for a in range(len(sizes))]), spec
 
@@ -48,8 +48,8 @@ def _conv(draw: st.DrawFn, smooth: bool) -> Spec:
     features, batches = (1, groups) if by_batch else (groups, 1)
     i, o, b = draw(few), draw(few) * groups, draw(few) * batches
     space, window = [tuple([draw(st.sampled_from(k)) for _ in range(n)]) for k in ([3, 1, 4, 0], [2, 1, 3, 0])]
-    lhs, lhs_spec = _placed(draw, (b, i * features, *space))
-    rhs, rhs_spec = _placed(draw, (o, i, *window))
+    lhs, lhs_spec = _draw_axis_sizes(draw, (b, i * features, *space))
+    rhs, rhs_spec = _draw_axis_sizes(draw, (o, i, *window))
     out_spec = tuple(draw(st.permutations(range(n + 2))))
     base = _steps(draw, n)
     padding = _padding(draw, space, base)
@@ -63,7 +63,7 @@ def _conv(draw: st.DrawFn, smooth: bool) -> Spec:
 
 
 def _sliding(draw: st.DrawFn) -> tuple[Shape, SlidingWindow]:
-    """A shape and windows into arrays of it."""
+    """Draw a shape and windows over it."""
     shape = draw(shapes(max_rank=2, sizes=(3, 1, 4, 2, 0)))
     n, base = len(shape), _steps(draw, len(shape))
     window = tuple([draw(st.sampled_from([2, 1, 3])) for _ in range(n)])
@@ -81,7 +81,7 @@ def _reduce_window(kind: type[ReduceWindowSum | ReduceWindowMax | ReduceWindowMi
 
 
 def _folded(draw: st.DrawFn, smooth: bool) -> tuple[Jaxpr, list[Aval]]:
-    """A body that is associative on integers, and what it starts from: the greater pair, or sums of two kinds."""
+    """Draw a body that is associative on integers, and its initial values: the greater pair, or two sums."""
     b = Builder()
     if not smooth and draw(st.booleans()):
         avals = [Aval((), dtypes.int32), Aval((), dtypes.uint8)]

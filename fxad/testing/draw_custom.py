@@ -1,4 +1,4 @@
-"""How to draw applications of functions with rules of their own: right rules, of each kind, around one function."""
+"""Draws applications of functions with custom rules: correct rules of each kind, for one function."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _linear(draw: st.DrawFn, smooth: bool) -> Spec:
 
 
 def _custom(draw: st.DrawFn, smooth: bool) -> Spec:
-    """(c; x, y, n) -> (sin(x) * y, x, n), where c is captured and read by no rule that has a say in derivatives."""
+    """Draw (c; x, y, n) -> (sin(x) * y, x, n). c is captured, and no rule of derivatives reads it."""
     dtype = dtypes.float64 if smooth else draw(st.sampled_from([dtypes.float64, dtypes.float32]))
     aval = Aval(draw(shapes(2)), dtype)
     body = _function(aval)
@@ -108,10 +108,10 @@ def ruled(body: Jaxpr, kind: str, *, again: bool = False) -> CustomCall:
 
 
 def _of_inexact(body: Jaxpr, dots: Sequence[Atom], nonzero: Sequence[bool]) -> list[Atom]:
-    """The tangents of the inexact results: those given, zeros where they vanish."""
-    given = iter(dots)
-    found = [next(given) if nz else Zero(a).instantiate() for nz, a in zip(nonzero, body.out_avals, strict=True)]
-    return [t for t, a in zip(found, body.out_avals, strict=True) if a.inexact]
+    """Return the tangents of the inexact results, with zeros for those that have none."""
+    remaining = iter(dots)
+    every = [next(remaining) if nz else Zero(a).instantiate() for nz, a in zip(nonzero, body.out_avals, strict=True)]
+    return [t for t, a in zip(every, body.out_avals, strict=True) if a.inexact]
 
 
 OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType(

@@ -1,4 +1,5 @@
-"""How to draw applications of the elementwise primitives: types, and where their functions are defined and smooth."""
+"""Draws applications of the elementwise primitives: types, and the domains where their functions are defined and
+smooth."""
 
 from __future__ import annotations
 
@@ -89,7 +90,7 @@ def elementwise(prim: Primitive, count: int, takes: frozenset[DType]) -> Specs:
     return specs
 
 
-def _convert(draw: st.DrawFn, smooth: bool) -> Spec:
+def _draw_convert(draw: st.DrawFn, smooth: bool) -> Spec:
     x, to = dtype_of(draw, frozenset(dtypes.ALL), smooth), dtype_of(draw, frozenset(dtypes.ALL), smooth)
     return ew.ConvertElementType(to), [(Aval(draw(shapes()), x), ORDINARY)]
 
@@ -142,7 +143,7 @@ def _complex(draw: st.DrawFn, smooth: bool) -> Spec:
 
 OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType(
     {
-        ew.ConvertElementType: _convert,
+        ew.ConvertElementType: _draw_convert,
         ew.BitcastConvertType: _bitcast,
         ew.ReducePrecision: _reduce_precision,
         ew.IntegerPow: _integer_pow,

@@ -1,4 +1,4 @@
-"""How to draw applications of Fourier transforms and of top_k."""
+"""Draws applications of Fourier transforms and of top_k."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How to draw calls of the host."""
+"""Draws calls of the host."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def _host_call(draw: st.DrawFn, smooth: bool) -> Spec:  # noqa: ARG001  integers
     ]
 
 
-def _check(draw: st.DrawFn, smooth: bool) -> Spec:
-    """A check that does not fail."""
+def _draw_check(draw: st.DrawFn, smooth: bool) -> Spec:
+    """Draw a check that does not fail."""
     dtype = dtype_of(draw, ANY, smooth)
     xs = [Aval(draw(shapes()), dtype) for _ in range(draw(st.integers(1, 2)))]
     field = Aval((), dtypes.float64)
@@ -46,4 +46,4 @@ def _check(draw: st.DrawFn, smooth: bool) -> Spec:
     return prim, [(Aval((), dtypes.bool_), Domain(whole=(0, 0))), *[(field, domain)] * n, *[(x, domain) for x in xs]]
 
 
-OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType({HostCall: _host_call, Check: _check})
+OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType({HostCall: _host_call, Check: _draw_check})

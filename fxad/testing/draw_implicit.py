@@ -1,4 +1,4 @@
-"""How to draw applications of equations that stand for a solution: systems and roots that are known in closed form."""
+"""Draws applications of `linear_solve` and `root` whose solutions have a closed form."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _with_diagonal(b: Builder, aval: Aval) -> tuple[Atom, ...]:
     return x, y, m, b.one(ew.ADD, b.one(ew.SIN, m), three), b.one(ew.ADD, b.one(ew.COS, m), three)
 
 
-def _root(draw: st.DrawFn, smooth: bool) -> Spec:
+def _draw_root(draw: st.DrawFn, smooth: bool) -> Spec:
     """(c; x, n) -> (asinh c, n), where sinh x = c."""
     dtype = dtypes.float64 if smooth else draw(st.sampled_from([dtypes.float64, dtypes.float32]))
     aval = Aval(draw(shapes(2)), dtype)
@@ -68,4 +68,4 @@ def _over(prim: Primitive, aval: Aval) -> Jaxpr:
     return b.build((b.one(prim, y, slope),), "map")
 
 
-OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType({LinearSolve: _system, Root: _root})
+OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType({LinearSolve: _system, Root: _draw_root})

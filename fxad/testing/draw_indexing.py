@@ -1,4 +1,4 @@
-"""How to draw applications of the primitives that pick: `index` and `index_vectors`."""
+"""Draws applications of `index` and `index_vectors`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fxad.testing.applications import ANY, Spec, Specs, dtype_of, index_of
 from fxad.testing.values import ORDINARY, SPECIAL, shapes
 
 
-def _index(draw: st.DrawFn, smooth: bool) -> Spec:
+def _draw_index(draw: st.DrawFn, smooth: bool) -> Spec:
     shape = draw(shapes(sizes=(2, 1, 3, 4)))
     starts: list[int] = []
     sizes: list[int] = []
@@ -52,4 +52,4 @@ def _index_vectors(draw: st.DrawFn, smooth: bool) -> Spec:  # noqa: ARG001  ther
     return IndexVectors(tuple([draw(st.integers(0, 4)) for _ in columns])), columns
 
 
-OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType({Index: _index, IndexVectors: _index_vectors})
+OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType({Index: _draw_index, IndexVectors: _index_vectors})

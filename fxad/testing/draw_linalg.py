@@ -1,6 +1,6 @@
-"""How to draw applications of linear algebra.
+"""Draws applications of linear algebra.
 
-Matrices are drawn at random and so have an inverse, distinct eigenvalues and distinct singular values, all but surely.
+Matrices are random, so they are almost surely invertible, with distinct eigenvalues and distinct singular values.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _SIZES: Final = st.sampled_from([2, 1, 3, 0])
 _APART: Final = Domain(0.5, 2.0, signs=True)
 
 
-def _only(prim: Primitive) -> Callable[..., Primitive]:
+def _constant(prim: Primitive) -> Callable[..., Primitive]:
     return lambda *_: prim
 
 
@@ -51,10 +51,11 @@ def _batch(draw: st.DrawFn) -> Shape:
     return draw(shapes(1, sizes=(2, 1, 0)))
 
 
-def _square(
+def _square_matrices(
     prim: Callable[[st.DrawFn], Primitive], domain: Domain = ORDINARY, smooth_in: frozenset[DType] = TAKES
 ) -> Specs:
-    """Square matrices; `smooth_in` are the dtypes whose results are unique, so that differences find the derivative."""
+    """Draw square matrices. `smooth_in` are the dtypes with unique results, for which finite differences give the
+    derivative."""
 
     def specs(draw: st.DrawFn, smooth: bool) -> Spec:
         n = draw(_SIZES)
@@ -64,8 +65,8 @@ def _square(
     return specs
 
 
-def _any(prim: Callable[[st.DrawFn, int, int, bool], Primitive], smooth_in: frozenset[DType] = TAKES) -> Specs:
-    """Matrices of any number of rows and columns."""
+def _any_matrices(prim: Callable[[st.DrawFn, int, int, bool], Primitive], smooth_in: frozenset[DType] = TAKES) -> Specs:
+    """Draw matrices of any number of rows and columns."""
 
     def specs(draw: st.DrawFn, smooth: bool) -> Spec:
         m, n = draw(_SIZES), draw(_SIZES)
@@ -100,7 +101,7 @@ def _permutation(draw: st.DrawFn, _: bool) -> Spec:
 
 
 def _factors(draw: st.DrawFn, dtype: DType) -> tuple[Shape, int, list[tuple[Aval, Domain]]]:
-    """A matrix, and what may be the factors of some other one: values come from these, derivatives from the matrix."""
+    """Draw a matrix and factors that need not be its own: values depend on the factors, derivatives on the matrix."""
     batch, n = _batch(draw), draw(_SIZES)
     a = Aval((*batch, n, n), dtype)
     pivots = Aval((*batch, n), dtypes.int32), Domain(whole=(0, max(n - 1, 0)))
@@ -148,23 +149,23 @@ def _expm_frechet(draw: st.DrawFn, smooth: bool) -> Spec:
 
 OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType(
     {
-        Cholesky: _square(_only(Cholesky()), Domain(ridge=20.0)),
+        Cholesky: _square_matrices(_constant(Cholesky()), Domain(ridge=20.0)),
         TriangularSolve: _triangular_solve,
         TridiagonalSolve: _tridiagonal_solve,
-        Lu: _any(_only(Lu())),
+        Lu: _any_matrices(_constant(Lu())),
         LuPivotsToPermutation: _permutation,
         Solve: _solve,
         Slogdet: _determinant(Slogdet),
         Det: _determinant(Det),
         Pinv: _pinv,
-        Geqrf: _any(_only(Geqrf())),
+        Geqrf: _any_matrices(_constant(Geqrf())),
         HouseholderProduct: _householder_product,
-        Qr: _any(_qr),
-        Eigh: _square(lambda draw: Eigh(draw(st.booleans()), draw(st.booleans())), smooth_in=_REAL),
+        Qr: _any_matrices(_qr),
+        Eigh: _square_matrices(lambda draw: Eigh(draw(st.booleans()), draw(st.booleans())), smooth_in=_REAL),
         # vectors of LAPACK and of NumPy differ in signs, and those of tangents in phases: tests/primitives
-        Eig: _square(_only(Eig(False, False))),
-        Svd: _any(_svd, _REAL),
-        Expm: _square(_only(Expm()), Domain(-4.0, 4.0)),
+        Eig: _square_matrices(_constant(Eig(False, False))),
+        Svd: _any_matrices(_svd, _REAL),
+        Expm: _square_matrices(_constant(Expm()), Domain(-4.0, 4.0)),
         ExpmFrechet: _expm_frechet,
     }
 )

@@ -1,4 +1,4 @@
-"""How to draw applications of the primitives behind random numbers."""
+"""Draws applications of the random primitives."""
 
 from __future__ import annotations
 

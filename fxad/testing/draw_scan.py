@@ -1,4 +1,4 @@
-"""How to draw applications of `scan`: linear and other bodies, counters, results of every origin."""
+"""Draws applications of `scan`: linear and other bodies, counters, and results of every kind."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fxad.testing.values import ORDINARY, Domain, shapes
 
 
 def _scan(draw: st.DrawFn, smooth: bool) -> Spec:
-    """A body over a constant, a carry, maybe a counter, and a slice; with an equation that is the same in all steps."""
+    """Draw a body over a constant, a carry, optionally a counter, and a slice, with a loop-invariant equation."""
     dtype = dtypes.float64 if smooth else draw(st.sampled_from([dtypes.float64, dtypes.int32]))
     aval, index = Aval(draw(shapes(2)), dtype), Aval((), dtypes.int32)
     linear = draw(st.booleans())

@@ -1,4 +1,4 @@
-"""How to draw applications of the primitives that rearrange, slice and put together."""
+"""Draws applications of the primitives that rearrange, slice and concatenate."""
 
 from __future__ import annotations
 
@@ -27,8 +27,10 @@ from fxad.testing.applications import ANY, Spec, Specs, dtype_of, index_of, some
 from fxad.testing.values import ORDINARY, SPECIAL, shapes
 
 
-def _moved(params: Callable[[st.DrawFn, Shape], tuple[Shape, Primitive]], takes: frozenset[DType] = ANY) -> Specs:
-    """One operand of any dtype: `params` may change the drawn shape, and makes the primitive."""
+def _rearrangement(
+    params: Callable[[st.DrawFn, Shape], tuple[Shape, Primitive]], takes: frozenset[DType] = ANY
+) -> Specs:
+    """Draw one operand of any dtype. `params` may change the drawn shape and returns the primitive."""
 
     def specs(draw: st.DrawFn, smooth: bool) -> Spec:
         shape, prim = params(draw, draw(shapes()))
@@ -119,15 +121,15 @@ def _dynamic_update_slice(draw: st.DrawFn, smooth: bool) -> Spec:
 
 OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType(
     {
-        BroadcastInDim: _moved(_broadcast),
-        ReduceSum: _moved(_reduce_sum, dtypes.NUMERIC - dtypes.FLOAT8),
-        Reshape: _moved(_reshape),
-        Transpose: _moved(_transpose),
-        Squeeze: _moved(_squeeze),
-        ExpandDims: _moved(_expand_dims),
-        Rev: _moved(_rev),
+        BroadcastInDim: _rearrangement(_broadcast),
+        ReduceSum: _rearrangement(_reduce_sum, dtypes.NUMERIC - dtypes.FLOAT8),
+        Reshape: _rearrangement(_reshape),
+        Transpose: _rearrangement(_transpose),
+        Squeeze: _rearrangement(_squeeze),
+        ExpandDims: _rearrangement(_expand_dims),
+        Rev: _rearrangement(_rev),
         Iota: _iota,
-        Slice: _moved(_slice),
+        Slice: _rearrangement(_slice),
         Pad: _pad,
         Concatenate: _concatenate,
         DynamicSlice: _dynamic_slice,

@@ -1,4 +1,4 @@
-"""How to draw applications of sorts and of running totals."""
+"""Draws applications of sorts and cumulative operations."""
 
 from __future__ import annotations
 

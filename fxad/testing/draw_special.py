@@ -1,4 +1,4 @@
-"""How to draw applications of special functions that XLA lacks."""
+"""Draws applications of special functions that XLA lacks."""
 
 from __future__ import annotations
 

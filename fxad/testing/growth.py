@@ -1,8 +1,8 @@
-"""A program while it is grown, and what is known of its values.
+"""A program while it is grown, with facts about its values.
 
-Beside each value stand bounds, so that functions are applied inside their domains and compositions do not blow up; and
-whether every correct implementation computes exactly these bits, so that comparisons, roundings and conversions to
-integers, which would turn a rounding into a different answer, are applied to such values only.
+Each value has bounds, so that functions are applied inside their domains and compositions stay bounded. It also has a
+flag that every correct implementation computes the same bits. Comparisons, roundings and conversions to integers would
+turn a rounding error into a different answer, so they are applied only to such values.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fxad.testing.values import literals
 @final
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """What is known of a value: bounds of its elements (of both parts, when complex), and whether it is exact."""
+    """The bounds of a value's elements (of both parts, if complex), and whether it is exact."""
 
     low: float
     high: float
@@ -83,19 +83,19 @@ class Growth:
         return tuple(shape)
 
     def constant(self, aval: Aval) -> Atom:
-        """A literal: small where floats go on computing."""
+        """Draw a literal; small if floats are computed with it."""
         if not aval.inexact:
             return self.add(self.draw(literals(aval)), UNKNOWN)
         value = self.draw(st.sampled_from([1.0, 0.0, 0.5, -1.5, -0.0, 2.0]))
         return self.add(Lit.of(value, aval), Fact(value, value, True))
 
     def one_of(self, atoms: Sequence[Atom]) -> Atom:
-        """One of these; the newest ones are the simplest choice, so that equations build on each other."""
+        """Draw one of several values. The newest is the simplest choice, so that equations build on each other."""
         k: int = self.draw(st.integers(0, len(atoms) - 1))
         return atoms[-1 - k]
 
     def like(self, aval: Aval, ok: Callable[[Fact], bool] = lambda _: True) -> Atom:
-        """A value of this type: one that is there, a literal, or a new operand."""
+        """Return a value of this type: an existing one, a literal, or a new operand."""
         there = [a for a in self.pool if a.aval is aval and ok(self.facts[a])]
         often: int = self.draw(st.integers(0, 5))
         if there and often:
@@ -110,7 +110,7 @@ class Growth:
         return self.add(self.builder.one(prim, *args), fact)
 
     def within(self, x: Atom, limit: float) -> Atom:
-        """`x`, scaled down where it may be larger than `limit`."""
+        """Return `x`, scaled down if it may be larger than `limit`."""
         fact = self.facts[x]
         if not x.aval.inexact or fact.size <= limit:
             return x

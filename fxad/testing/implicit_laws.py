@@ -1,4 +1,4 @@
-"""The laws of implicit functions: a solution, whoever finds it, has the derivatives of what it solves."""
+"""The law of implicit functions: the derivatives of a solution do not depend on the solver."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ RTOL: Final = 1e-7
 
 
 def check_implicit(solution: Solution, *, rtol: float = RTOL) -> None:
-    """The solution, its tangents, its gradient and their derivatives are those of the reference, within `rtol`; alone
-    and batched. Its vjp is the adjoint of its jvp."""
+    """The solution, its tangents, its gradient and their derivatives equal those of the reference within `rtol`, for
+    one example and batched. Its vjp is the adjoint of its jvp."""
     program, reference, args = solution.program, solution.reference, solution.args
     if problem := differ(run(program, args), run(reference, args), slack=rtol):
         fail(f"not the solution: {problem}", program, args, reference)

@@ -19,8 +19,8 @@ from fxad.core.interpreter import run
 from fxad.ir import NDArray
 from fxad.primitives.control.bodies import select_by_mask
 from fxad.testing.batching_laws import mapped_dims
-from fxad.testing.compare import differ, fail, filled, slack
-from fxad.testing.derivative_laws import check_same_derivatives, wrt
+from fxad.testing.compare import differ, fail, instantiate_tangents, program_tolerance
+from fxad.testing.derivative_laws import check_same_derivatives, differentiable_mask
 from fxad.testing.inversions import Inversion
 from fxad.testing.programs import Case
 from fxad.testing.transform_laws import check_transform
@@ -35,18 +35,18 @@ RTOL: Final = 1e-6
 
 
 def check_inverse(case: Inversion, *, rtol: float = RTOL) -> None:
-    """The operands come back from the results, within `rtol`; what is composed is a program like any other; where the
-    log-determinant is known, it is that of the dense Jacobian."""
+    """The inverse returns the operands from the results, within `rtol`. The composed program satisfies the general
+    laws. A known log-determinant equals that of the dense Jacobian."""
     program, args = case.program, case.args
     wanted = tuple([not k for k in case.kept])
     back = check_transform(lambda f: inverse(f, wanted), program)
-    given = [*run(program, args), *select_by_mask(args, case.kept)]
-    room = max(rtol, slack(program, args))
-    if problem := differ(run(back, given), select_by_mask(args, wanted), slack=room):
+    inverse_args = [*run(program, args), *select_by_mask(args, case.kept)]
+    room = max(rtol, program_tolerance(program, args))
+    if problem := differ(run(back, inverse_args), select_by_mask(args, wanted), slack=room):
         fail(f"inverse(f)(f(x)) is not x: {problem}", program, args, back)
     if case.measured:
         measured = check_transform(lambda f: inverse(f, wanted, True), program)
-        *again, log_det = run(measured, given)
+        *again, log_det = run(measured, inverse_args)
         if problem := differ(again, select_by_mask(args, wanted), slack=room):
             fail(f"with log_det, inverse(f)(f(x)) is not x: {problem}", program, args, measured)
         if problem := differ([log_det], [dense_log_det(case)], slack=room):
@@ -54,8 +54,8 @@ def check_inverse(case: Inversion, *, rtol: float = RTOL) -> None:
 
 
 def dense_log_det(case: Inversion) -> NDArray:
-    """log|det| of the Jacobian of the results in the operands that are not held, complex ones as pairs of real ones;
-    integers and bools have no part in it."""
+    """Return log|det| of the Jacobian of the results in the operands that are not held. A complex number counts as two
+    real ones; integers and bools are ignored."""
     program, args = case.program, case.args
     wanted = tuple([a.inexact and not k for a, k in zip(program.in_avals, case.kept, strict=True)])
     forward, nonzero = jvp(program, wanted)
@@ -66,23 +66,24 @@ def dense_log_det(case: Inversion) -> NDArray:
             for i in range(x.size):
                 dots = [np.zeros(a.shape, a.dtype) for a in moving]
                 dots[k].reshape(-1)[i] = unit
-                found = filled(run(forward, [*args, *dots])[len(outs) :], nonzero, outs)
-                columns.append(_numbers([y for y, a in zip(found, outs, strict=True) if a.inexact]))
+                tangent_columns = instantiate_tangents(run(forward, [*args, *dots])[len(outs) :], nonzero, outs)
+                columns.append(_numbers([y for y, a in zip(tangent_columns, outs, strict=True) if a.inexact]))
     n = len(columns)
     matrix = np.array(columns, np.float64).reshape(n, n)
     return np.asarray(np.linalg.slogdet(matrix)[1], widest([a.dtype for a in moving]))
 
 
 def _numbers(values: Sequence[NDArray]) -> npt.NDArray[np.float64]:
-    """All elements in a row, of complex ones both parts."""
+    """Return all elements as a vector, with both parts of complex ones."""
     wide = np.concatenate([y.reshape(-1).astype(np.complex128) for y in values])
     real = np.concatenate([np.full(y.size, y.dtype not in dtypes.COMPLEX) for y in values])
     return np.concatenate([wide.real, wide.imag[~real]])
 
 
 def check_invertible(case: Inversion, *, rtol: float = RTOL) -> None:
-    """The same results, bit for bit; the gradient, its derivative and forward mode are those of the program, within
-    `rtol`; alone and batched, from inside and outside. Nothing is stored but results, sketches and what is held."""
+    """The results are equal bit for bit. The gradient, its derivative and forward mode equal those of the program
+    within `rtol`, for one example and batched, inside and outside of `invertible`. Only results, sketches and held
+    operands are stored."""
     program, args = case.program, case.args
     lean = check_transform(lambda f: invertible(f, case.kept), program)
     if problem := differ(run(lean, args), run(program, args), exact=True):
@@ -90,19 +91,19 @@ def check_invertible(case: Inversion, *, rtol: float = RTOL) -> None:
     _check_stored(case)
     check_same_derivatives(case.case, lean, rtol)
     dims = tuple([d if k else d or 0 for d, k in zip(mapped_dims(case.case), case.kept, strict=True)])
-    mapped, ends = _mapped(case, dims), (0,) * len(program.outs)
+    mapped, ends = _over_two_examples(case, dims), (0,) * len(program.outs)
     check_same_derivatives(mapped, vmap(lean, 2, dims, ends)[0], rtol)
     # a predicate for each example makes a branch a choice between the results of both: there is nothing to run back;
     # and of a stack of matrices the last axes are those of the matrices
     alike = tuple([
         None if d is None or (k and a.dtype == np.bool_) else 0 for a, k, d in zip(args, case.kept, dims, strict=True)
     ])  # fmt: skip
-    mapped = _mapped(case, alike)
+    mapped = _over_two_examples(case, alike)
     check_same_derivatives(mapped, invertible(mapped.program, case.kept), rtol)
 
 
-def _mapped(case: Inversion, dims: Sequence[int | None]) -> Case:
-    """The program mapped over two examples."""
+def _over_two_examples(case: Inversion, dims: Sequence[int | None]) -> Case:
+    """Return the program mapped over two examples."""
     stacks = [a if d is None else np.stack([a, np.roll(a, 1)], d) for a, d in zip(case.args, dims, strict=True)]
     return Case(
         vmap(case.program, 2, tuple(dims), (0,) * len(case.program.outs))[0], tuple(stacks), case.seed, case.case.smooth
@@ -110,9 +111,11 @@ def _mapped(case: Inversion, dims: Sequence[int | None]) -> Case:
 
 
 def _check_stored(case: Inversion) -> None:
-    """Residuals are operands that are held, and no more than the results, but for the sketches."""
+    """The residuals are held operands, and at most the bytes of the results besides the sketches."""
     bare, lean = [invertible(case.program, case.kept, (), tolerance) for tolerance in (math.inf, 0.0)]
-    stored, more = [[row.aval for row in residuals(f, wrt(case.case)) if not row.is_argument] for f in (bare, lean)]
+    stored, more = [
+        [row.aval for row in residuals(f, differentiable_mask(case.case)) if not row.is_argument] for f in (bare, lean)
+    ]
     most = case.program.out_avals
     if len(stored) > len(most) or any([stored.count(a) > most.count(a) for a in stored]):
         fail(f"stored is {stored}, of results {most}", case.program, case.args, bare)

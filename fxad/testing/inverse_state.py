@@ -1,4 +1,4 @@
-"""What the steps of programs that are run backwards share: their state, and functions of real and complex numbers."""
+"""The state of generated invertible programs, and functions of real and complex numbers for their steps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ State: TypeAlias = tuple[Array, ...]
 
 @final
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldArrays:
     """Operands that are not reconstructed: an array like the state, a matrix, and a bool."""
 
     w: Array
@@ -26,7 +26,7 @@ class Held:
 @final
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A step of a chain: its name, numbers that it is free to use, and the steps of its bodies."""
+    """One step of a chain: its name, numbers that parametrise it, and the steps of its bodies."""
 
     name: str
     i: int = 0
@@ -34,36 +34,36 @@ class Move:
     bodies: tuple[tuple[Move, ...], ...] = ()
 
 
-Apply: TypeAlias = Callable[[State, Held, Move], State]
+Apply: TypeAlias = Callable[[State, HeldArrays, Move], State]
 Function: TypeAlias = Callable[[Array], Array]
 
 
-def moving(x: Array) -> bool:
-    """Whether an array has a tangent."""
+def has_tangent(x: Array) -> bool:
+    """Return True if an array has a tangent."""
     return x.dtype in dtypes.INEXACT
 
 
 def is_complex(x: Array) -> bool:
-    """Whether it has complex numbers."""
+    """Return True for a complex array."""
     return x.dtype in dtypes.COMPLEX
 
 
-def alike(x: Array, like: Array) -> Array:
-    """In the dtype of another array; of complex numbers the real part, where that is real."""
+def cast_like(x: Array, like: Array) -> Array:
+    """Return x in the dtype of another array; the real part if x is complex and the other is real."""
     if is_complex(x) and not is_complex(like):
         x = fnp.real(x)
     return x if x.dtype == like.dtype else x.astype(like.dtype)
 
 
-def by_parts(function: Function) -> Function:
-    """A function of real numbers, of complex ones part by part."""
+def on_complex_parts(function: Function) -> Function:
+    """Extend a function of real numbers to complex ones, part by part."""
     return lambda x: lax.complex(function(fnp.real(x)), function(fnp.imag(x))) if is_complex(x) else function(x)
 
 
-sine: Final = by_parts(fnp.sin)
-squashed: Final = by_parts(fnp.tanh)
+sine: Final = on_complex_parts(fnp.sin)
+squashed: Final = on_complex_parts(fnp.tanh)
 
 
-def slope(x: Array) -> Array:
-    """A factor between 1/2 and 3/2, that depends on x; a complex one about as large."""
+def factor_from(x: Array) -> Array:
+    """Return a factor between 1/2 and 3/2 that depends on x; for complex x, of similar magnitude."""
     return 1.0 + 0.5 * sine(x)

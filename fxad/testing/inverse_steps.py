@@ -1,8 +1,8 @@
-"""The steps that programs which are run backwards are made of: each takes some arrays to others that determine them.
+"""The steps of generated invertible programs. Each maps some arrays to arrays that determine them.
 
-The arrays have one shape and several dtypes: what computes takes those of real or complex numbers, what only moves
-elements takes integers and bools too. Each step is well conditioned, so that what comes back is what was there within a
-small tolerance; functions that grow where complex numbers do are applied to real and imaginary part.
+The arrays have one shape and several dtypes. Steps that compute take real or complex arrays; steps that only move
+elements take integers and bools too. Each step is well conditioned, so the inverse is accurate within a small
+tolerance. Functions that grow for complex arguments are applied to real and imaginary parts separately.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from fxad.testing.inverse_given import bent, cubic, fused, ruled
 from fxad.testing.inverse_state import (
     Apply,
     Function,
-    Held,
+    HeldArrays,
     Move,
     State,
-    alike,
-    by_parts,
+    cast_like,
+    factor_from,
+    has_tangent,
     is_complex,
-    moving,
+    on_complex_parts,
     sine,
-    slope,
     squashed,
 )
 from fxad.tracing.array import Array
 
 
-def through(moves: Sequence[Move], state: State, held: Held) -> State:
-    """A chain of steps."""
+def run_steps(moves: Sequence[Move], state: State, held: HeldArrays) -> State:
+    """Apply a chain of steps."""
     for move in moves:
         state = APPLY[move.name](state, held, move)
     return state
@@ -44,78 +44,81 @@ def through(moves: Sequence[Move], state: State, held: Held) -> State:
 # ------------------------------------------------------------------------------------------------- what steps are for
 
 
-def _replaced(state: State, k: int, *values: Array) -> State:
+def _replace_array(state: State, k: int, *values: Array) -> State:
     return (*state[:k], *values, *state[k + 1 :])
 
 
-def _whole(x: Array) -> bool:
+def _is_integer(x: Array) -> bool:
     return x.dtype in dtypes.INTEGER
 
 
-def _logical(x: Array) -> bool:
+def _is_bool(x: Array) -> bool:
     return x.dtype == dtypes.bool_
 
 
-def _any(_: Array) -> bool:
+def _suits_all(_: Array) -> bool:
     return True
 
 
 Suits: TypeAlias = Callable[[Array], bool]
 
 
-def _each(function: Callable[[Array, Held, Move], Array | State], suits: Suits = moving) -> Apply:
-    """A step that changes one array of the state, of those that suit it; no array where there are none."""
+def _on_one_array(function: Callable[[Array, HeldArrays, Move], Array | State], suits: Suits = has_tangent) -> Apply:
+    """Return a step that changes one suitable array of the state, or nothing if no array suits."""
 
-    def apply(state: State, held: Held, move: Move) -> State:
+    def apply(state: State, held: HeldArrays, move: Move) -> State:
         there = [k for k, x in enumerate(state) if suits(x)]
         if not there:
             return state
         k = there[move.i % len(there)]
-        made = function(state[k], held, move)
-        return _replaced(state, k, *(made if isinstance(made, tuple) else (made,)))
+        changed = function(state[k], held, move)
+        return _replace_array(state, k, *(changed if isinstance(changed, tuple) else (changed,)))
 
     return apply
 
 
-def _coupled(function: Callable[[Array, Array], Array]) -> Apply:
-    """A step that changes one array by what another and the array held say; alone, by the latter."""
+def _couple_arrays(function: Callable[[Array, Array], Array]) -> Apply:
+    """Return a step that changes one array by a function of another and of the held array; if there is one array, of
+    the held array alone."""
 
-    def apply(state: State, held: Held, move: Move) -> State:
-        there = [k for k, x in enumerate(state) if moving(x)]
+    def apply(state: State, held: HeldArrays, move: Move) -> State:
+        there = [k for k, x in enumerate(state) if has_tangent(x)]
         k, by = there[move.i % len(there)], move.j % len(state)
         x = state[k]
-        other = held.w if k == by else squashed(alike(state[by], x)) * alike(held.w, x)
-        return _replaced(state, k, function(x, alike(other, x)))
+        other = held.w if k == by else squashed(cast_like(state[by], x)) * cast_like(held.w, x)
+        return _replace_array(state, k, function(x, cast_like(other, x)))
 
     return apply
 
 
-def _along(function: Callable[[Array, Held, Move], Array], alone: Function) -> Callable[[Array, Held, Move], Array]:
-    """A step along the last axis; where there is none, another."""
+def _along_last_axis(
+    function: Callable[[Array, HeldArrays, Move], Array], alone: Function
+) -> Callable[[Array, HeldArrays, Move], Array]:
+    """Return a step along the last axis; `alone` is applied to an array of shape ()."""
     return lambda x, held, move: function(x, held, move) if x.ndim else alone(x)
 
 
 # ------------------------------------------------------------------------------------------------ of numbers that move
 
 
-def _halves(x: Array, held: Held, move: Move) -> Array:
-    """A coupling of two slices of one array."""
-    cut, w = move.j % (x.shape[-1] + 1), alike(held.w, x)
+def _couple_halves(x: Array, held: HeldArrays, move: Move) -> Array:
+    """Couple two slices of one array."""
+    cut, w = move.j % (x.shape[-1] + 1), cast_like(held.w, x)
     first, second = x[..., :cut], x[..., cut:]
     by = fnp.sum(sine(first), axis=-1, keepdims=True)
-    return fnp.concatenate([first, second * slope(by) + by * w[..., cut:]], axis=-1)
+    return fnp.concatenate([first, second * factor_from(by) + by * w[..., cut:]], axis=-1)
 
 
-def _split(x: Array, _: Held, move: Move) -> Array:
-    """A coupling of two parts that come back in the other order."""
+def _swap_parts(x: Array, _: HeldArrays, move: Move) -> Array:
+    """Couple two slices and return them in exchanged order."""
     cut = move.j % (x.shape[-1] + 1)
     first, second = fnp.split(x, [cut], axis=-1)
-    by = by_parts(fnp.cos)(fnp.sum(second, axis=-1, keepdims=True))
+    by = on_complex_parts(fnp.cos)(fnp.sum(second, axis=-1, keepdims=True))
     return fnp.concatenate([second, first + by], axis=-1)
 
 
-def _updated(x: Array, _: Held, move: Move) -> Array:
-    """The first or the last element changed by the one beside it, in its place."""
+def _update_in_place(x: Array, _: HeldArrays, move: Move) -> Array:
+    """Change the first or the last element by a function of its neighbour."""
     n = x.shape[-1]
     if n < 2:
         return x * 2.0
@@ -123,44 +126,46 @@ def _updated(x: Array, _: Held, move: Move) -> Array:
     return x.at[..., here].set(x[..., here] - sine(x[..., there]))
 
 
-def _product(x: Array, held: Held, move: Move) -> Array:
-    """A product with a triangular matrix."""
-    a = alike(held.a, x)
+def _triangular_product(x: Array, held: HeldArrays, move: Move) -> Array:
+    """Multiply by a triangular matrix."""
+    a = cast_like(held.a, x)
     one = fnp.eye(x.shape[-1], dtype=x.dtype)
     low = 0.3 * fnp.tril(a, -1) + one * 1.5
     return (x @ low, x @ low.T, x @ (0.25 * fnp.tril(sine(a)) + one))[move.j % 3]
 
 
-def _turned(x: Array, held: Held, move: Move) -> Array:
-    """A complex number multiplied by one of about the size 1, or its conjugate."""
+def _complex_rotation(x: Array, held: HeldArrays, move: Move) -> Array:
+    """Multiply by a complex number of about size 1, or conjugate."""
     w = held.w.astype(x.dtype)
     return (x * fnp.exp(1j * fnp.real(w)).astype(x.dtype), fnp.conj(x), fnp.conj(x) / (2.0 + 1j * w))[move.j % 3]
 
 
-def _scaled(x: Array, held: Held, move: Move) -> Array:
-    """By a factor that is chosen, or by one for each element."""
-    return (x * slope(alike(held.w, x)), x * fnp.where(held.flag, 2.0, 0.5).astype(x.dtype), -x / 1.5)[move.j % 3]
+def _scale(x: Array, held: HeldArrays, move: Move) -> Array:
+    """Multiply by a selected factor, or by one factor for each element."""
+    return (x * factor_from(cast_like(held.w, x)), x * fnp.where(held.flag, 2.0, 0.5).astype(x.dtype), -x / 1.5)[
+        move.j % 3
+    ]
 
 
-def _exchanged(state: State, held: Held, move: Move) -> State:
-    """Elements of two arrays change places where a bool of the state says so, or one that is held."""
+def _swap_where(state: State, held: HeldArrays, move: Move) -> State:
+    """Exchange elements of two arrays where a bool of the state, or a held one, is True."""
     pairs = [
         (k, m)
         for k, x in enumerate(state)
         for m, y in enumerate(state)
-        if k < m and x.dtype == y.dtype and not _logical(x)
+        if k < m and x.dtype == y.dtype and not _is_bool(x)
     ]
     if not pairs:
         return state
     k, m = pairs[move.i % len(pairs)]
-    there = [x for x in state if _logical(x)]
+    there = [x for x in state if _is_bool(x)]
     where = there[move.j % len(there)] if there and move.j % 2 else fnp.broadcast_to(held.flag, state[k].shape)
     x, y = state[k], state[m]
-    return _replaced(_replaced(state, k, fnp.where(where, x, y)), m, fnp.where(where, y, x))
+    return _replace_array(_replace_array(state, k, fnp.where(where, x, y)), m, fnp.where(where, y, x))
 
 
-def _passed(state: State, _: Held, move: Move) -> State:
-    """Arrays of one dtype change places."""
+def _permute_arrays(state: State, _: HeldArrays, move: Move) -> State:
+    """Permute the arrays of one dtype."""
     places = [k for k, x in enumerate(state) if x.dtype == state[move.i % len(state)].dtype]
     source = dict(zip(places, places[move.j % len(places) :] + places[: move.j % len(places)], strict=True))
     return tuple([state[source.get(k, k)] for k in range(len(state))])
@@ -169,13 +174,13 @@ def _passed(state: State, _: Held, move: Move) -> State:
 # ---------------------------------------------------------------------------------------- of integers, of bools, of all
 
 
-def _counted(x: Array, held: Held, move: Move) -> Array:
-    """Integers wrap: sums come back."""
-    shift = (alike(held.w, fnp.zeros((), "float64")) * 4.0).astype(x.dtype)
+def _add_integers(x: Array, held: HeldArrays, move: Move) -> Array:
+    """Add to integers, which wrap, so the sum is invertible."""
+    shift = (cast_like(held.w, fnp.zeros((), "float64")) * 4.0).astype(x.dtype)
     return (x + 3, 5 - x, x - shift, fnp.bitwise_xor(x, 6), fnp.invert(x), x + held.flag.astype(x.dtype))[move.j]
 
 
-def _toggled(x: Array, held: Held, move: Move) -> Array:
+def _toggle_bools(x: Array, held: HeldArrays, move: Move) -> Array:
     return (
         fnp.logical_not(x),
         fnp.logical_xor(x, held.flag),
@@ -186,8 +191,8 @@ def _toggled(x: Array, held: Held, move: Move) -> Array:
     )[move.j]
 
 
-def _rearranged(x: Array, _: Held, move: Move) -> Array:
-    """Elements moved, by a reshape, by transposed axes or by a broadcast axis of size 1."""
+def _move_elements(x: Array, _: HeldArrays, move: Move) -> Array:
+    """Move elements by a reshape, a transpose or a broadcast axis of size 1."""
     shape, n = x.shape, x.ndim
     if move.j % 3 == 0:
         return fnp.reshape(fnp.flip(fnp.reshape(x, (-1,)) if x.size else fnp.zeros((0,), x.dtype), 0), shape)
@@ -197,16 +202,16 @@ def _rearranged(x: Array, _: Held, move: Move) -> Array:
     return fnp.squeeze(fnp.broadcast_to(x, (1, *shape)), axis=0)
 
 
-def _blended(state: State, _: Held, move: Move) -> State:
-    """A number changed by what an integer or a bool beside it says."""
-    whole, there = [x for x in state if not moving(x)], [k for k, x in enumerate(state) if moving(x)]
+def _add_discrete(state: State, _: HeldArrays, move: Move) -> State:
+    """Change a number by a function of an integer or a bool."""
+    whole, there = [x for x in state if not has_tangent(x)], [k for k, x in enumerate(state) if has_tangent(x)]
     if not whole:
         return state
     k, by = there[move.i % len(there)], whole[move.j % len(whole)]
     x = state[k]
-    gate = by if _logical(by) else by > 0
+    gate = by if _is_bool(by) else by > 0
     value = (x * fnp.where(gate, 2.0, 0.75).astype(x.dtype), fnp.where(gate, x + 1.0, 0.25 - x * 1.5))
-    return _replaced(state, k, value[move.j // 2 % 2] if _logical(by) else x + squashed(by.astype(x.dtype)))
+    return _replace_array(state, k, value[move.j // 2 % 2] if _is_bool(by) else x + squashed(by.astype(x.dtype)))
 
 
 # ------------------------------------------------------------------------------------------------ of another dtype then
@@ -228,69 +233,69 @@ _NUMBER: Final = MappingProxyType(
 )
 
 
-def _widened(to: Mapping[dtypes.DType, tuple[dtypes.DType, ...]]) -> Apply:
-    """Into a dtype that holds all values of this one."""
-    return _each(lambda x, _, move: x.astype(to[x.dtype][move.j % len(to[x.dtype])]), lambda x: x.dtype in to)
+def _widen(to: Mapping[dtypes.DType, tuple[dtypes.DType, ...]]) -> Apply:
+    """Convert to a dtype that holds all values of this one."""
+    return _on_one_array(lambda x, _, move: x.astype(to[x.dtype][move.j % len(to[x.dtype])]), lambda x: x.dtype in to)
 
 
-def _joined(state: State, _: Held, move: Move) -> State:
-    """Two real arrays as one of complex numbers."""
+def _join_complex(state: State, _: HeldArrays, move: Move) -> State:
+    """Join two real arrays into one complex array."""
     real = [k for k, x in enumerate(state) if x.dtype in (dtypes.float32, dtypes.float64)]
     pairs = [(k, m) for k in real for m in real if k != m and state[k].dtype == state[m].dtype]
     if not pairs:
         return state
     k, m = pairs[move.i % len(pairs)]
-    made = _replaced(state, k, lax.complex(state[k], state[m]))
-    return (*made[:m], *made[m + 1 :])
+    joined = _replace_array(state, k, lax.complex(state[k], state[m]))
+    return (*joined[:m], *joined[m + 1 :])
 
 
-def _told(state: State, held: Held, move: Move) -> State:
-    """One array more, that the others tell or that has no derivative."""
-    whole = [x for x in state if not moving(x)]
-    x = next(x for x in state if moving(x))
+def _append_array(state: State, held: HeldArrays, move: Move) -> State:
+    """Append an array that the others determine, or that has no derivative."""
+    whole = [x for x in state if not has_tangent(x)]
+    x = next(x for x in state if has_tangent(x))
     k = whole[move.i % len(whole)] if whole else fnp.broadcast_to(held.flag, x.shape)
-    return *state, (squashed(k.astype(x.dtype)), fnp.ones_like(x), sine(x), alike(held.w, x))[move.j % 4]
+    return *state, (squashed(k.astype(x.dtype)), fnp.ones_like(x), sine(x), cast_like(held.w, x))[move.j % 4]
 
 
 # -------------------------------------------------------------------------------------------------------- with bodies
 
 
-def _called(state: State, held: Held, move: Move) -> State:
-    return jit(lambda s, w: through(move.bodies[0], s, Held(w, held.a, held.flag)))(state, held.w)
+def _in_jit(state: State, held: HeldArrays, move: Move) -> State:
+    return jit(lambda s, w: run_steps(move.bodies[0], s, HeldArrays(w, held.a, held.flag)))(state, held.w)
 
 
-def _again(state: State, held: Held, move: Move) -> State:
-    """Around a `remat`."""
-    return remat(lambda s, w: through(move.bodies[0], s, Held(w, held.a, held.flag)))(state, held.w)
+def _in_remat(state: State, held: HeldArrays, move: Move) -> State:
+    """Run the body in a `remat`."""
+    return remat(lambda s, w: run_steps(move.bodies[0], s, HeldArrays(w, held.a, held.flag)))(state, held.w)
 
 
-def _nested(state: State, held: Held, move: Move) -> State:
-    """An `invertible` inside."""
-    inner = invertible(lambda s, w, a: through(move.bodies[0], s, Held(w, a, held.flag)), keep=(1, 2))
+def _in_invertible(state: State, held: HeldArrays, move: Move) -> State:
+    """Run the body in an `invertible`."""
+    inner = invertible(lambda s, w, a: run_steps(move.bodies[0], s, HeldArrays(w, a, held.flag)), keep=(1, 2))
     return inner(state, held.w, held.a)
 
 
-def _chosen(state: State, held: Held, move: Move) -> State:
-    """Branches on what is held."""
-    first, second = [lambda s, m=moves: through(m, s, held) for moves in move.bodies]
+def _in_cond(state: State, held: HeldArrays, move: Move) -> State:
+    """Select a body by the held bool."""
+    first, second = [lambda s, m=moves: run_steps(m, s, held) for moves in move.bodies]
     return lax.cond(held.flag, first, second, state)
 
 
-def _looped(state: State, held: Held, move: Move) -> State:
-    """A loop over rows of what is held."""
+def _in_scan(state: State, held: HeldArrays, move: Move) -> State:
+    """Run the body in a loop over rows of the held array."""
 
     def step(carry: State, w: Array) -> tuple[State, None]:
-        return through(move.bodies[0], carry, Held(w, held.a, held.flag)), None
+        return run_steps(move.bodies[0], carry, HeldArrays(w, held.a, held.flag)), None
 
     return lax.scan(step, state, fnp.stack([held.w, -held.w, held.w * 0.5]), reverse=bool(move.i % 2))[0]
 
 
-def _stepped(state: State, held: Held, move: Move) -> State:
-    """A loop with a counter."""
-    k = next(k for k, x in enumerate(state) if moving(x))
+def _in_fori_loop(state: State, held: HeldArrays, move: Move) -> State:
+    """Run the body in a loop with a counter."""
+    k = next(k for k, x in enumerate(state) if has_tangent(x))
 
     def step(i: Array, s: State) -> State:
-        return through(move.bodies[0], _replaced(s, k, s[k] + 0.25 * i.astype(s[k].dtype)), held)
+        return run_steps(move.bodies[0], _replace_array(s, k, s[k] + 0.25 * i.astype(s[k].dtype)), held)
 
     return lax.fori_loop(0, move.i % 3, step, state)
 
@@ -299,50 +304,52 @@ def _stepped(state: State, held: Held, move: Move) -> State:
 
 SIMPLE: Final[Mapping[str, Apply]] = MappingProxyType(
     {
-        "add": _coupled(lambda x, by: x + sine(by)),
-        "scale": _coupled(lambda x, by: x * fnp.exp(0.5 * squashed(by))),
-        "affine": _coupled(lambda x, by: (x - by) / slope(by)),
-        "from": _coupled(lambda x, by: by - x),
-        "asinh": _each(lambda x, *_: by_parts(fnp.arcsinh)(x)),
-        "atan": _each(lambda x, *_: by_parts(fnp.arctan)(x * 0.5)),
-        "softplus": _each(lambda x, *_: by_parts(lambda x: fnp.log1p(fnp.exp(fnp.arcsinh(x))))(x)),
-        "weigh": _each(_scaled),
-        "turn": _each(_turned, is_complex),
-        "exchange": _exchanged,
-        "blend": _blended,
-        "count": _each(_counted, _whole),
-        "toggle": _each(_toggled, _logical),
-        "rearrange": _each(_rearranged, _any),
-        "flip": _each(_along(lambda x, _, move: fnp.flip(x, move.j % x.ndim), lambda x: x), _any),
-        "roll": _each(_along(lambda x, _, move: fnp.roll(x, move.j, -1), lambda x: x), _any),
-        "pass": _passed,
-        "halves": _each(_along(_halves, lambda x: x * 0.75)),
-        "split": _each(_along(_split, lambda x: x)),
-        "update": _each(_along(_updated, lambda x: x * 2.0)),
-        "product": _each(_along(_product, lambda x: x * 1.5)),
-        "cumsum": _each(_along(lambda x, *_: fnp.cumsum(x, axis=-1), lambda x: x)),
-        "custom": _each(cubic),
-        "ivjp": _each(fused),
+        "add": _couple_arrays(lambda x, by: x + sine(by)),
+        "scale": _couple_arrays(lambda x, by: x * fnp.exp(0.5 * squashed(by))),
+        "affine": _couple_arrays(lambda x, by: (x - by) / factor_from(by)),
+        "from": _couple_arrays(lambda x, by: by - x),
+        "asinh": _on_one_array(lambda x, *_: on_complex_parts(fnp.arcsinh)(x)),
+        "atan": _on_one_array(lambda x, *_: on_complex_parts(fnp.arctan)(x * 0.5)),
+        "softplus": _on_one_array(lambda x, *_: on_complex_parts(lambda x: fnp.log1p(fnp.exp(fnp.arcsinh(x))))(x)),
+        "weigh": _on_one_array(_scale),
+        "turn": _on_one_array(_complex_rotation, is_complex),
+        "exchange": _swap_where,
+        "blend": _add_discrete,
+        "count": _on_one_array(_add_integers, _is_integer),
+        "toggle": _on_one_array(_toggle_bools, _is_bool),
+        "rearrange": _on_one_array(_move_elements, _suits_all),
+        "flip": _on_one_array(
+            _along_last_axis(lambda x, _, move: fnp.flip(x, move.j % x.ndim), lambda x: x), _suits_all
+        ),
+        "roll": _on_one_array(_along_last_axis(lambda x, _, move: fnp.roll(x, move.j, -1), lambda x: x), _suits_all),
+        "pass": _permute_arrays,
+        "halves": _on_one_array(_along_last_axis(_couple_halves, lambda x: x * 0.75)),
+        "split": _on_one_array(_along_last_axis(_swap_parts, lambda x: x)),
+        "update": _on_one_array(_along_last_axis(_update_in_place, lambda x: x * 2.0)),
+        "product": _on_one_array(_along_last_axis(_triangular_product, lambda x: x * 1.5)),
+        "cumsum": _on_one_array(_along_last_axis(lambda x, *_: fnp.cumsum(x, axis=-1), lambda x: x)),
+        "custom": _on_one_array(cubic),
+        "ivjp": _on_one_array(fused),
         "ruled": ruled,
-        "widen": _widened(_WIDER),
-        "number": _widened(_NUMBER),
-        "join": _joined,
-        "told": _told,
-        "parts": _each(lambda x, *_: (fnp.real(x), fnp.imag(x)), is_complex),
+        "widen": _widen(_WIDER),
+        "number": _widen(_NUMBER),
+        "join": _join_complex,
+        "told": _append_array,
+        "parts": _on_one_array(lambda x, *_: (fnp.real(x), fnp.imag(x)), is_complex),
     }
 )
 NESTED: Final[Mapping[str, tuple[Apply, int]]] = MappingProxyType(
     {
-        "call": (_called, 1),
-        "remat": (_again, 1),
-        "invertible": (_nested, 1),
-        "cond": (_chosen, 2),
-        "scan": (_looped, 1),
-        "fori": (_stepped, 1),
+        "call": (_in_jit, 1),
+        "remat": (_in_remat, 1),
+        "invertible": (_in_invertible, 1),
+        "cond": (_in_cond, 2),
+        "scan": (_in_scan, 1),
+        "fori": (_in_fori_loop, 1),
     }
 )
 # with derivatives that are not the function's: no law of differences holds of these
-BENT: Final[Mapping[str, Apply]] = MappingProxyType({"bent": _each(bent)})
+BENT: Final[Mapping[str, Apply]] = MappingProxyType({"bent": _on_one_array(bent)})
 APPLY: Final[Mapping[str, Apply]] = MappingProxyType({**SIMPLE, **BENT, **{k: f for k, (f, _) in NESTED.items()}})
 # without a log-determinant; with other types than before, so not in bodies whose types are to stay
 UNMEASURED: Final = frozenset({"custom", "ivjp", "ruled", "number", "told"})

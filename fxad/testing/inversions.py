@@ -1,4 +1,4 @@
-"""Strategies for programs that can be run backwards: chains and couplings of steps that have inverses.
+"""Strategies for invertible programs: chains and couplings of well-conditioned steps with inverses.
 
 Each is well conditioned, so that what comes back is what was there within a small tolerance.
 """
@@ -16,8 +16,8 @@ from hypothesis.vendor.pretty import RepresentationPrinter
 from fxad import dtypes, tree
 from fxad.api.inverse import Names, chosen_arguments, leaf_mask
 from fxad.ir import Aval, Jaxpr, NDArray
-from fxad.testing.inverse_state import Held, Move, State
-from fxad.testing.inverse_steps import BENT, NESTED, RETYPING, SIMPLE, STEADY, UNMEASURED, through
+from fxad.testing.inverse_state import HeldArrays, Move, State
+from fxad.testing.inverse_steps import BENT, NESTED, RETYPING, SIMPLE, STEADY, UNMEASURED, run_steps
 from fxad.testing.programs import Case
 from fxad.testing.values import SEEDS, Domain, sample
 from fxad.tracing.array import Array
@@ -29,11 +29,10 @@ _SMOOTH = frozenset({dtypes.float64, dtypes.complex128})
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Inversion:
-    """A program, operands for it, and which of them are held when it is run backwards.
+    """A program, operands for it, and which of them are held.
 
-    measured: its log-determinant is known.
-    chain:    the steps it was made of, for messages: programs with bodies of bodies are long.
-    turn:     how many results come last that were first.
+    measured: its log-determinant is known. chain: the steps of the program, for messages. turn: the number of results
+    that are moved from the front to the end.
     """
 
     program: Jaxpr
@@ -46,7 +45,7 @@ class Inversion:
 
     @staticmethod
     def of(f: Callable[..., object], *args: object, keep: Names = (), measured: bool = False) -> Inversion:
-        """A function at arguments; those named in `keep`, and what it closes over, are held."""
+        """Return the case of a function at arguments. Arguments named in `keep` and captured values are held."""
         program: Program[..., object] = f if isinstance(f, Program) else trace(f, *args)
         kept = leaf_mask(program, chosen_arguments("Inversion.of", "keep", program, keep))
         values = [*program.bound, *tree.leaves(args)]
@@ -55,16 +54,17 @@ class Inversion:
 
     @property
     def case(self) -> Case:
-        """The program and its operands, for the other laws: those of differences where there is double precision."""
+        """Return the program and its operands as a `Case`. Laws of finite differences apply in double precision
+        only."""
         return self.over(self.program, self.args)
 
     def over(self, program: Jaxpr, args: Sequence[NDArray]) -> Case:
-        """Another program that was made of this one."""
+        """Return the case for another program with the same operands."""
         smooth = all([v.aval.dtype in _SMOOTH for v in program.ins if v.aval.inexact])
         return Case(program, tuple(args), self.seed, smooth)
 
     def _repr_pretty_(self, printer: RepresentationPrinter, cycle: bool) -> None:
-        """How hypothesis shows it."""
+        """Print the case for hypothesis."""
         printer.text(repr(self))
 
     def __repr__(self) -> str:
@@ -80,8 +80,8 @@ class Inversion:
 def moves(
     draw: st.DrawFn, *, depth: int = 2, size: int = 4, measured: bool = False, steady: bool = False, bent: bool = False
 ) -> tuple[Move, ...]:
-    """Chains of up to `size` steps with bodies nested to `depth`; with `measured`, of those with log-determinants; with
-    `steady`, of those that keep the types of the state; `bent`, with functions whose derivatives are not their own."""
+    """Draw chains of up to `size` steps with bodies nested to `depth`. `measured`: steps with log-determinants only;
+    `steady`: steps that keep the types of the state; `bent`: also functions with a derivative that is not their own."""
     names = [
         n
         for n in (*(BENT if bent else ()), *SIMPLE, *(NESTED if depth else ()))
@@ -100,14 +100,12 @@ def moves(
 def inversions(
     draw: st.DrawFn, *, depth: int = 2, size: int = 4, measured: bool = False, bent: bool = False
 ) -> Inversion:
-    """Programs of 1 to 3 arrays of numbers that move, integers and bools beside, and three operands that are held: the
-    others come back when they are run backwards.
+    """Draw programs of 1 to 3 invertible arrays, beside integers and bools, and three held operands.
 
-    Elements, slices and whole arrays are coupled, permuted, scaled by what is held, multiplied by triangular matrices,
-    converted; in calls, branches, loops, `remat` and `invertible`, and by a `custom_inverse` or a `custom_ivjp`.
-    Numbers are real or complex, in single or double precision; arrays may be without axes or without elements.
-    `measured`: with log-determinants. `bent`: a step, or one in every body of the last, has a derivative that is not
-    the function's.
+    Elements, slices and whole arrays are coupled, permuted, scaled, multiplied by triangular matrices and converted; in
+    calls, branches, loops, `remat` and `invertible`, and by `custom_inverse` or `custom_ivjp`. Numbers are real or
+    complex, in single or double precision; arrays may have shape () or be empty. `measured`: with log-determinants.
+    `bent`: a step, or one in every body of the last step, has a derivative that is not the function's.
     """
     chain = draw(moves(depth=depth, size=size, measured=measured, bent=bent))
     if bent:
@@ -127,7 +125,7 @@ def inversions(
 
 
 def _with_bent(move: Move, j: int) -> Move:
-    """A step with one that is bent in its bodies; instead of it where it has none."""
+    """Return a step with a `bent` step in each of its bodies; the `bent` step itself if it has no body."""
     bent = Move("bent", j=j)
     return replace(move, bodies=tuple([(bent, *body) for body in move.bodies])) if move.bodies else bent
 
@@ -135,10 +133,11 @@ def _with_bent(move: Move, j: int) -> Move:
 def inversion(
     chain: tuple[Move, ...], args: Sequence[NDArray], count: int, turn: int = 0, seed: int = 0, measured: bool = False
 ) -> Inversion:
-    """The program of a chain at operands: `count` that move, then three that are held; `turn` results come last."""
+    """Return the case of a chain at operands: `count` that change, then three that are held. `turn` results are moved
+    to the end."""
 
     def f(*given: Array) -> State:
-        results = through(chain, given[:count], Held(*given[count:]))
+        results = run_steps(chain, given[:count], HeldArrays(*given[count:]))
         k = turn % len(results)
         return results[k:] + results[:k]
 

@@ -1,9 +1,9 @@
-"""The steps by which programs get decompositions: of matrices made to be well conditioned, whatever the values are.
+"""Growth steps that apply decompositions to well-conditioned matrices made from any values.
 
-A square x of bounded elements becomes D + x / scale with D diagonal: dominant in its diagonal, so that it has an
-inverse; and with the entries of D apart, so that a symmetric one has distinct eigenvalues (Gershgorin's circles do not
-meet). Of a decomposition only what is unique goes on: not the signs of eigenvectors. They are asked for nevertheless:
-the derivative needs them, and LAPACK's values differ in the last bit where they are left out.
+A square x with bounded elements becomes D + x / scale with a diagonal D. It is diagonally dominant, so it is
+invertible. The entries of D are far apart, so a symmetric matrix has distinct eigenvalues (Gershgorin's circles are
+disjoint). Only unique results are used: not the signs of eigenvectors. They are computed nevertheless: the derivative
+needs them, and LAPACK's values differ in the last bit without them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ALL: Final = ("solve", "det", "slogdet", *_SMOOTH)
 
 
 def decomposition(g: Growth, x: Atom) -> None:
-    """A matrix made from a value that is there, or from a new one, and what a decomposition says of it."""
+    """Decompose a matrix made from an existing value or a new one, and use the results."""
     dtype = x.aval.dtype if x.aval.dtype in _DTYPES else g.dtypes[0]
     n = g.draw(st.sampled_from([2, 3, 1, 0]))
     square = Aval((n, n), dtype)
@@ -48,19 +48,19 @@ def decomposition(g: Growth, x: Atom) -> None:
         case "cholesky":
             g.emit(Fact(-3, 3, False), Cholesky(), _matrix(g, a, symmetric=True))
         case "eigh":
-            _values(g, Eigh(True, True), a)
+            _use_values(g, Eigh(True, True), a)
         case "qr":
             for v in g.builder(Qr(False), a):
                 g.add(v, unknown)
         case "svd":
-            _values(g, Svd(True, False), a)
+            _use_values(g, Svd(True, False), a)
         case _:
             g.emit(unknown, Expm(), _scaled(g, a, 0.2))
 
 
-def _values(g: Growth, prim: Primitive, a: Atom) -> None:
-    """The eigenvalues or singular values; their vectors are computed, and looked at by nobody: libraries differ in the
-    signs, of equal matrices too."""
+def _use_values(g: Growth, prim: Primitive, a: Atom) -> None:
+    """Return the eigenvalues or singular values. Vectors are computed but unused: their signs differ between
+    libraries."""
     values, *vectors = g.builder(prim, _matrix(g, a, symmetric=True))
     g.add(values, Fact(-100, 100, False))
     g.conventions.update(vectors)
@@ -72,7 +72,7 @@ def _scaled(g: Growth, x: Atom, by: float) -> Atom:
 
 
 def _matrix(g: Growth, x: Atom, *, symmetric: bool) -> Atom:
-    """D + x / scale, made symmetric where asked for."""
+    """Return D + x / scale, symmetric on request."""
     emit, aval = g.builder.one, x.aval
     n = aval.shape[0]
     rows, columns = [emit(Iota(aval.shape, dtypes.int32, k)) for k in (0, 1)]

@@ -1,4 +1,4 @@
-"""Laws of what is stored: policies, plans and partial evaluation change no value and no gradient, bit for bit."""
+"""Laws of stored values: policies, plans and partial evaluation change no result and no gradient, bit for bit."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from fxad.primitives.control.remat import Remat
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.custom import CustomCall
 from fxad.primitives.linear_call import LinearCall
-from fxad.testing.compare import differ, directions, fail
-from fxad.testing.derivative_laws import wrt
+from fxad.testing.compare import differ, fail, random_tangents
+from fxad.testing.derivative_laws import differentiable_mask
 from fxad.testing.programs import Case
-from fxad.testing.unit_laws import in_stretches
+from fxad.testing.unit_laws import split_into_calls
 from fxad.transforms import inline, linearize, partial_eval, planned, remat, residuals, vjp_fused
 from fxad.transforms.memory import policies
 from fxad.transforms.memory.policies import Policy
@@ -32,7 +32,8 @@ from fxad.transforms.memory.residuals import Residuals
 @final
 @dataclass(frozen=True, slots=True)
 class Sometimes(Policy):
-    """Stores the results of an arbitrary part of all equations: what their text gives, modulo `of`, is `at`."""
+    """A policy that stores an arbitrary part of all equations: those for which the sum of the bytes of their text,
+    modulo `of`, is `at`."""
 
     of: int
     at: int
@@ -46,7 +47,7 @@ class Sometimes(Policy):
 
 @st.composite
 def some_policies(draw: st.DrawFn) -> Policy:
-    """Policies, and what they are composed to."""
+    """Draw policies and compositions of policies."""
     ready = [policies.nothing, policies.everything, policies.dots, policies.dots_without_batch_dims]
     ready += [policies.names("a"), policies.names_except("a")]
     of = draw(st.integers(1, 4))
@@ -56,13 +57,15 @@ def some_policies(draw: st.DrawFn) -> Policy:
 
 
 def check_policy(case: Case, policy: Policy, inner: Policy | None = None) -> None:
-    """Whatever a policy stores: same results, same gradients, bit for bit; nothing is stored that it did not choose.
+    """Under any policy, results and gradients are equal bit for bit, and only chosen values are stored. With `inner`,
+    the policy is that of a `remat` inside.
 
-    With `inner`, around a `remat` with that policy."""
+    With `inner`, around a `remat` with that policy.
+    """
     lean = remat(case.program if inner is None else remat(case.program, inner), policy)
     typecheck(lean)
     _check_same("a policy", case, lean)
-    mask = wrt(case)
+    mask = differentiable_mask(case)
     if any(mask):
         if inner is None:
             _check_work(case, lean, policy)
@@ -76,9 +79,9 @@ def check_policy(case: Case, policy: Policy, inner: Policy | None = None) -> Non
 
 
 def check_segments(case: Case, seed: int) -> None:
-    """Whatever stretches of a program are segments of their own, one in another too: same results, same gradients, bit
-    for bit, also of what many of them read."""
-    _check_same("segments", case, in_stretches(case.program, seed, segments=1.0))
+    """With any stretches of a program as segments, nested ones too, results and gradients are equal bit for bit, also
+    for values that several segments read."""
+    _check_same("segments", case, split_into_calls(case.program, seed, segments=1.0))
 
 
 # Operations that no rule adds to a program to move values around.
@@ -89,8 +92,8 @@ _COSTLY: Final = frozenset({
 
 
 def work(jaxpr: Jaxpr, times: int = 1) -> Counter[str]:
-    """How often each operation is run: of branches the first is counted, of functions with rules the function, and a
-    loop of no steps as one of one step (what is the same in all steps is computed outside it)."""
+    """Return the number of runs of each operation. Of branches the first counts, of a function with rules the function.
+    A loop of no steps counts as one step, because its invariants are computed outside."""
     out: Counter[str] = Counter()
     for eqn in jaxpr.eqns:
         inner = times * (max(eqn.prim.length, 1) if isinstance(eqn.prim, Scan) else 1)
@@ -101,22 +104,23 @@ def work(jaxpr: Jaxpr, times: int = 1) -> Counter[str]:
 
 
 def _check_work(case: Case, lean: Jaxpr, policy: Policy) -> None:
-    """Nothing is computed more than once more, and with `everything` nothing at all."""
-    mask = wrt(case)
+    """Recomputation runs no costly operation more than once more than the program; with the policy `everything`, none
+    again."""
+    mask = differentiable_mask(case)
     # linearize moves what is the same in all steps out of a loop; a policy may leave the loop as the user wrote it
     plain = work(vjp_fused(case.program, mask)) | work(case.program)
-    found = work(vjp_fused(lean, mask))
+    counted = work(vjp_fused(lean, mask))
     once = Counter[str]() if policy == policies.everything else work(linearize(case.program, mask).primal)
     for name in _COSTLY:
-        if found[name] > plain[name] + once[name]:
-            n = f"{found[name]} {name} with {policy}, {plain[name]} without and {once[name]} forward"
+        if counted[name] > plain[name] + once[name]:
+            n = f"{counted[name]} {name} with {policy}, {plain[name]} without and {once[name]} forward"
             fail(f"computed more than once more: {n}", lean, (), vjp_fused(lean, mask))
 
 
 def check_plan(case: Case, choose: Sequence[bool]) -> None:
-    """Whatever of its residuals a plan computes again: same results, and the gradients of the program with its calls
-    inlined, bit for bit. Nothing is stored but what the plan says."""
-    mask = wrt(case)
+    """If any residuals of a plan are recomputed, the results are equal, and the gradients equal those of the inlined
+    program bit for bit. Only what the plan states is stored."""
+    mask = differentiable_mask(case)
     table = residuals(case.program, mask)
     dropped = [k for k, (row, c) in enumerate(zip(table, [*choose, *[False] * len(table)], strict=False)) if c]
     plan = table.without(*[k for k in dropped if not table[k].is_argument])
@@ -137,11 +141,11 @@ def _check_stored(plan: Residuals, after: Residuals) -> None:
 
 
 def _check_same(what: str, case: Case, lean: Jaxpr) -> None:
-    program, args, mask = case.program, case.args, wrt(case)
+    program, args, mask = case.program, case.args, differentiable_mask(case)
     if problem := differ(run(lean, args), run(program, args), exact=True):
         fail(f"{what} changed the results: {problem}", program, args, lean)
     if any(mask):
-        operands = [*args, *directions([a for a in program.out_avals if a.inexact], 1)]
+        operands = [*args, *random_tangents([a for a in program.out_avals if a.inexact], 1)]
         plain, again = vjp_fused(program, mask), vjp_fused(lean, mask)
         have, want = run(again, operands), run(plain, operands)
         problem = differ(have[: len(program.outs)], want[: len(program.outs)], exact=True)
@@ -150,7 +154,8 @@ def _check_same(what: str, case: Case, lean: Jaxpr) -> None:
 
 
 def check_partial_eval(case: Case, known: Sequence[bool]) -> None:
-    """Both halves together are the program, bit for bit, and neither has more than its share of it."""
+    """Both halves together equal the program, bit for bit, and neither contains an equation that belongs to the
+    other."""
     program, args = case.program, case.args
     mask = tuple([bool(k) for k, _ in zip([*known, *[False] * len(args)], args, strict=False)])
     halves = partial_eval(program, mask)

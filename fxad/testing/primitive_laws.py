@@ -1,4 +1,4 @@
-"""The laws of a primitive, at one application of it. Each raises an AssertionError that shows the application.
+"""The laws of a primitive, for one application. Each raises an AssertionError that shows the application.
 
     @given(calls(Sin))
     def test_lowering(application):
@@ -28,12 +28,12 @@ from fxad.primitives.linearity import is_linear
 from fxad.testing.applications import Application
 from fxad.testing.compare import (
     Values,
-    along,
     differ,
-    directions,
     fail,
-    filled,
-    pairing_error,
+    inner_product_error,
+    instantiate_tangents,
+    random_tangents,
+    step_along,
     tangent_error,
     xla,
 )
@@ -46,7 +46,7 @@ _TANGENT_DTYPES = frozenset({dtypes.float64, dtypes.complex128})
 
 
 def check_primitive(application: Application) -> None:
-    """All laws below."""
+    """Check all laws below."""
     for law in LAWS:
         law(application)
 
@@ -80,36 +80,36 @@ def check_lowering(application: Application) -> None:
 
 
 def check_jvp(application: Application, seed: int = 0) -> None:
-    """The tangent is the central difference, for each subset of operands; `linearize` agrees with it.
+    """The tangent equals the central difference, for each subset of operands, and `linearize` agrees with it.
 
-    Differences are taken of a `smooth` application only. A primitive may raise NotDifferentiableError instead.
+    Only `smooth` applications are compared with differences. A primitive may raise NotDifferentiableError instead.
     """
     program, args = application.program, application.args
     for mask in _masks(application):
-        dots = directions([a for a, m in zip(program.in_avals, mask, strict=True) if m], seed)
+        dots = random_tangents([a for a, m in zip(program.in_avals, mask, strict=True) if m], seed)
         try:
             forward, nonzero = jvp(program, mask)
         except NotDifferentiableError:
             continue
         typecheck(forward)
         n = len(program.outs)
-        found = run(forward, [*args, *dots])
-        if problem := differ(found[:n], run(program, args)):
+        forward_outs = run(forward, [*args, *dots])
+        if problem := differ(forward_outs[:n], run(program, args)):
             fail(f"jvp changed the results: {problem}", program, args, forward)
-        if application.smooth and (problem := _difference_error(program, args, mask, dots, found[n:], nonzero)):
+        if application.smooth and (problem := _difference_error(program, args, mask, dots, forward_outs[n:], nonzero)):
             fail(f"jvp of operands {mask}: {problem}", program, args, forward)
-        _check_split(application, mask, dots, tuple(found[n:]))
+        _check_split(application, mask, dots, tuple(forward_outs[n:]))
 
 
 def _difference_error(
     program: Jaxpr, args: Values, mask: tuple[bool, ...], dots: Values, tangents: Values, nonzero: tuple[bool, ...]
 ) -> str:
-    """How the tangents of the results differ from differences of those results in which they can be seen."""
+    """Describe how the tangents differ from finite differences of the results, for results of sufficient precision."""
     seen = [k for k, a in enumerate(program.out_avals) if a.dtype in _TANGENT_DTYPES]
-    every = filled(tangents, nonzero, program.out_avals)
+    every = instantiate_tangents(tangents, nonzero, program.out_avals)
 
     def moved(t: float) -> list[NDArray]:
-        outs = run(program, along(args, dots, mask, t))
+        outs = run(program, step_along(args, dots, mask, t))
         return [outs[k] for k in seen]
 
     return tangent_error(moved, [every[k] for k in seen])
@@ -132,16 +132,17 @@ def _check_split(
 
 
 def check_transpose(application: Application) -> None:
-    """`<y_bar, A x_dot> = <A^T y_bar, x_dot>`, for each set of operands the primitive is linear in; and A^TT = A."""
+    """`<y_bar, A x_dot> = <A^T y_bar, x_dot>` for each set of operands in which the primitive is linear, and A^TT =
+    A."""
     prim, program, args = application.prim, application.program, application.args
     if not isinstance(prim, Linear):
         return
     for mask in _masks(application):
         if prim.linear_in(mask):
             known = tuple([a for a, m in zip(args, mask, strict=True) if not m])
-            dots = directions([a for a, m in zip(program.in_avals, mask, strict=True) if m], 1)
-            given = iter(dots)
-            outs = run(program, [next(given) if m else a for a, m in zip(args, mask, strict=True)])
+            dots = random_tangents([a for a, m in zip(program.in_avals, mask, strict=True) if m], 1)
+            remaining = iter(dots)
+            outs = run(program, [next(remaining) if m else a for a, m in zip(args, mask, strict=True)])
             _check_adjoint(program, program, mask, dots, known, outs)
 
 
@@ -155,9 +156,9 @@ def _check_adjoint(
 ) -> None:
     adjoint = transpose(linear, mask)
     typecheck(adjoint)
-    cts = directions(linear.out_avals, 2)
+    cts = random_tangents(linear.out_avals, 2)
     bars = run(adjoint, [*cts, *known])
-    if problem := pairing_error(cts, outs, bars, dots):
+    if problem := inner_product_error(cts, outs, bars, dots):
         fail(f"transpose is not the adjoint in operands {mask}: {problem}", program, (*dots, *known)[:0], adjoint)
     again = transpose(adjoint, (True,) * len(cts) + (False,) * len(known))
     typecheck(again)
@@ -166,14 +167,14 @@ def _check_adjoint(
 
 
 def check_batch(application: Application, dims: Dims | None = None, size: int = 2) -> None:
-    """Batched equals the loop, stacked: for `dims`, or for a sample of the axes at which each operand can be mapped."""
+    """Batched equals the stacked loop, for `dims` or for a sample of mapped axes."""
     program, args = application.program, application.args
     for at in [dims] if dims is not None else _choices(args):
         _check_rows(program, args, at, size)
 
 
 def _check_rows(program: Jaxpr, args: tuple[NDArray, ...], at: Dims, size: int) -> Jaxpr:
-    """The program batched, which equals the loop, stacked."""
+    """Return the batched program, which equals the stacked loop."""
     rows = [[_varied(a, i) if d is not None else a for a, d in zip(args, at, strict=True)] for i in range(size)]
     stacked = [np.stack([r[k] for r in rows], d) if d is not None else args[k] for k, d in enumerate(at)]
     batched, out_dims = vmap(program, size, at)
@@ -187,8 +188,8 @@ def _check_rows(program: Jaxpr, args: tuple[NDArray, ...], at: Dims, size: int) 
 
 
 def check_batched_linear(application: Application, size: int = 2) -> None:
-    """Batched, an equation is linear where it was: in each set of operands that the primitive is linear in, and in what
-    is left of it when the others of the set are the literal zero, as where their tangents vanish."""
+    """A batched equation is linear in the same sets of operands as the primitive. It stays linear if others of the set
+    are the literal zero, as for vanishing tangents."""
     prim, args = application.prim, application.args
     if not isinstance(prim, Linear):
         return
@@ -208,7 +209,7 @@ def check_batched_linear(application: Application, size: int = 2) -> None:
 
 
 def _with_zeros(application: Application, zero: Sequence[bool]) -> Jaxpr:
-    """The program of the equation with the literal zero for some operands."""
+    """Return the program of the equation with the literal zero for some operands."""
     b = Builder()
     avals = application.avals
     ins = [Zero(a).instantiate() if z else b.input(a) for a, z in zip(avals, zero, strict=True)]
@@ -221,12 +222,12 @@ def _choices(args: tuple[NDArray, ...], most: int = 6) -> list[Dims]:
 
 
 def _varied(a: NDArray, i: int) -> NDArray:
-    """Another operand of the same type, of values that the first one has, so that it is in the domain too."""
+    """Return another operand of the same type with values of the first one, so it is inside the domain."""
     return np.roll(a.ravel(), i).reshape(a.shape)
 
 
 def _masks(application: Application) -> Iterator[tuple[bool, ...]]:
-    """The nonempty subsets of the operands that have tangents in which a difference can be seen."""
+    """Return the nonempty subsets of the operands whose tangents finite differences can resolve."""
     choices = [(False, True) if a.dtype in _TANGENT_DTYPES else (False,) for a in application.avals]
     return (m for m in product(*choices) if any(m))
 

@@ -1,7 +1,7 @@
-"""Strategies for whole programs: well typed, with nested and shared bodies, literals, several dtypes, dead code.
+"""Strategies for whole programs: well typed, with nested and shared bodies, literals, several dtypes and dead code.
 
-They are grown (`fxad.testing.growth`) such that the laws may compare what a program means in NumPy, in XLA, batched and
-differentiated, within a small tolerance.
+Programs are grown (`fxad.testing.growth`) so that the laws can compare NumPy, XLA, batching and differentiation within
+a small tolerance.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from fxad.testing.values import SEEDS, Domain, sample
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Case:
-    """A program and operands for it; `seed` decides what else a law has to choose (directions, axes).
+    """A program and operands for it. `seed` decides further choices of a law (directions, axes).
 
-    smooth: the derivatives of the program are what differences say; all floats are float64 and complex128.
+    smooth: finite differences give the derivatives of the program; all floats are float64 and complex128.
     """
 
     program: Jaxpr
@@ -38,7 +38,7 @@ class Case:
     smooth: bool = False
 
     def _repr_pretty_(self, printer: RepresentationPrinter, cycle: bool) -> None:
-        """How hypothesis shows it."""
+        """Print the case for hypothesis."""
         printer.text(repr(self))
 
     def __repr__(self) -> str:
@@ -58,12 +58,12 @@ def programs(
     unbounded: bool = False,
     steps: Sequence[Step] = STEPS,
 ) -> Jaxpr:
-    """Well-typed programs of up to about `size` equations with bodies nested to `depth`.
+    """Draw well-typed programs of up to about `size` equations with bodies nested to `depth`.
 
-    differentiable: floats are float64 and complex128, functions smooth almost everywhere and well conditioned.
-    scalar:         the first result is a real floating scalar, so that the program has a gradient.
-    unbounded:      loops over floats may have no bound, so that the program has forward mode only.
-    steps:          how it may grow; steps of your own grow programs with primitives of your own.
+    differentiable: floats are float64 and complex128, functions are smooth almost everywhere and well conditioned.
+    scalar: the first result is a real floating scalar, so the program has a gradient. unbounded: loops over floats may
+    have no bound, so the program has forward mode only. steps: the growth steps; your own steps add your own
+    primitives.
     """
     inner = programs(differentiable=differentiable, depth=depth - 1, size=4, unbounded=unbounded, steps=steps)
     bodies = draw(st.lists(inner, max_size=2)) if depth else []
@@ -83,7 +83,7 @@ def programs(
 
 
 def _scalar(g: Growth) -> Atom:
-    """A real floating scalar that many values have a part in."""
+    """Return a real floating scalar that depends on many values."""
     emit = g.builder.one
     dtype = g.dtypes[0]
     total: Atom = Lit.of(0, Aval((), dtype))
@@ -105,7 +105,7 @@ def cases(
     unbounded: bool = False,
     steps: Sequence[Step] = STEPS,
 ) -> Case:
-    """Programs of `programs`, with operands in the bounds they were grown for."""
+    """Draw programs of `programs`, with operands within the bounds they were grown for."""
     program = draw(
         programs(differentiable=differentiable, depth=depth, size=size, scalar=scalar, unbounded=unbounded, steps=steps)
     )
@@ -114,6 +114,6 @@ def cases(
 
 
 def operands(program: Jaxpr, seed: int, *, zeros: bool = False) -> tuple[NDArray, ...]:
-    """Operands of a program, for a seed; with `zeros`, some are 0.0 and -0.0, where functions may have kinks."""
+    """Return operands of a program for a seed. With `zeros` some are 0.0 and -0.0, where functions may have kinks."""
     domain = Domain(INPUT.low, INPUT.high, zeros=zeros)
     return tuple([sample(a, domain, seed, k) for k, a in enumerate(program.in_avals)])

@@ -1,4 +1,4 @@
-"""Programs in which a stretch of equations repeats, as the layers of a Python loop do: for `outline` and `reroll`."""
+"""Programs with a repeated stretch of equations, like the layers of a Python loop, for `outline` and `reroll`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ SIGNS: Final = frozenset({"svd", "eigh"})  # give vectors that are determined up
 
 @st.composite
 def repeated(draw: st.DrawFn, *, differentiable: bool = False, depth: int = 1, size: int = 7) -> Jaxpr:
-    """Programs that apply a drawn body 2 to 6 times, written out.
+    """Draw programs that apply a body 2 to 6 times, inlined. In each repetition an operand of the body is the same, a
+    new one, a new literal, or a result of the previous repetition. Other equations may stand between repetitions, and
+    the first one may lack the equations of one result.
 
     An operand of the body is the same each time, another one each time, another literal, or what the time before gave.
     Other equations may stand in between, and the first time some may be missing: those that only one result needs.
@@ -46,26 +48,26 @@ def repeated(draw: st.DrawFn, *, differentiable: bool = False, depth: int = 1, s
             else:
                 args.append(b.input(v.aval))
         part = remove_dead_eqns(Jaxpr(body.ins, body.eqns, body.outs[:-1])) if lacking and time == 0 else body
-        outs += [_bounded(b, a) for a in _applied(draw, b, part, args, stray)]
+        outs += [_bounded(b, a) for a in _emit_body(draw, b, part, args, stray)]
     return b.build(outs, "f")
 
 
 @st.composite
 def repeated_cases(draw: st.DrawFn, *, differentiable: bool = False, depth: int = 1, size: int = 7) -> Case:
-    """Programs of `repeated`, with operands in the bounds they were grown for."""
+    """Draw programs of `repeated`, with operands within the bounds they were grown for."""
     program = draw(repeated(differentiable=differentiable, depth=depth, size=size))
     seed = draw(SEEDS)
     return Case(program, operands(program, seed, zeros=not differentiable), seed, differentiable)
 
 
 def _bounded(b: Builder, a: Atom) -> Atom:
-    """A value that a body may be applied to: floats stay in the bounds that programs are grown for."""
+    """Return a value to which a body may be applied: floats stay within the bounds of growth."""
     smooth = isinstance(a, Var) and a.aval.dtype in (dtypes.float32, dtypes.float64)
     return b.one(ew.SIN, a) if smooth else a
 
 
-def _applied(draw: st.DrawFn, b: Builder, body: Jaxpr, args: Sequence[Atom], stray: bool) -> tuple[Atom, ...]:
-    """The equations of the body, with others in between when `stray`."""
+def _emit_body(draw: st.DrawFn, b: Builder, body: Jaxpr, args: Sequence[Atom], stray: bool) -> tuple[Atom, ...]:
+    """Emit the equations of the body, with others between them for `stray`."""
     env: dict[Atom, Atom] = dict(zip(body.ins, args, strict=True))
     for eqn in body.eqns:
         env.update(zip(eqn.outs, b.copy(eqn, substitute(eqn.ins, env)), strict=True))

@@ -1,7 +1,7 @@
-"""Problems whose solution is an implicit function, with a reference that is differentiated like any other program.
+"""Problems with an implicit solution, and a reference that is an ordinary differentiable program.
 
-The reference is two steps of Newton's method from the solution held constant: exact in derivatives up to third order.
-Each step doubles how many are.
+The reference is two Newton steps from the solution as a constant. Each step doubles the number of exact derivatives, so
+it is exact up to third order.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _ROUNDS: Final = 32  # a contraction by 0.3 or less is at rest after these
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Solution:
-    """A program with a solution in it, the same with the reference instead, and operands for both."""
+    """A program with a solution, the same program with the reference, and operands for both."""
 
     program: Jaxpr
     reference: Jaxpr
@@ -47,11 +47,11 @@ class Solution:
 
     @property
     def case(self) -> Case:
-        """The program and its operands, for the other laws."""
+        """Return the program and its operands, for the other laws."""
         return Case(self.program, self.args, self.seed, True)
 
     def _repr_pretty_(self, printer: RepresentationPrinter, cycle: bool) -> None:
-        """How hypothesis shows it."""
+        """Print the problem for hypothesis."""
         printer.text(repr(self))
 
     def __repr__(self) -> str:
@@ -61,31 +61,31 @@ class Solution:
 @final
 @dataclass(frozen=True, slots=True)
 class Means:
-    """What is drawn for a problem: a function of slope 1 or less, how tangents are solved, and trees for arrays."""
+    """The choices of a problem: a function with slope at most 1, the solver of tangents, and pytrees for arrays."""
 
     bend: str
     tangents: str
     tree: bool
 
     def wrap(self, x: Array) -> Unknown:
-        """The unknown as the problem has it."""
+        """Return the unknown as the pytree of the problem."""
         return (x[:1], x[1:]) if self.tree else x
 
     def flat(self, x: Unknown) -> Array:
-        """The unknown as one array."""
+        """Return the unknown as one array."""
         return fnp.concatenate(x) if isinstance(x, tuple) else x
 
     def over(self, f: Callable[[Array], Array]) -> Map:
-        """A function of arrays as one of unknowns."""
+        """Return a function of arrays as a function of unknowns."""
         return lambda x: self.wrap(f(self.flat(x)))
 
     def matrix(self, g: Map, n: int) -> Array:
-        """The matrix of a linear function."""
-        found: Array = jacfwd(lambda v: self.flat(g(self.wrap(v))))(fnp.zeros(n, dtype="float64"))
-        return found
+        """Return the matrix of a linear function."""
+        jacobian: Array = jacfwd(lambda v: self.flat(g(self.wrap(v))))(fnp.zeros(n, dtype="float64"))
+        return jacobian
 
     def solve_linear(self, g: Map, y: Unknown) -> Unknown:
-        """The x with g(x) = y, for g not far from the identity."""
+        """Return the x with g(x) = y, for g close to the identity."""
         right = self.flat(y)
         if self.tangents == "dense":
             return self.wrap(fnp.linalg.solve(self.matrix(g, right.shape[0]), right))
@@ -103,14 +103,14 @@ TANGENTS: Final = ("dense", "loop")
 
 
 def _weights(m: Array) -> Array:
-    """A matrix that shrinks: each row sums up to 0.3 or less."""
+    """Return a contraction matrix: the absolute values of each row sum to at most 0.3."""
     return fnp.tanh(m) * (0.3 / m.shape[-1])
 
 
 def _at_rest(f: Callable[[Array], Array], x: Array) -> Array:
-    """What is left of x after many rounds."""
-    found: Array = lax.fori_loop(0, _ROUNDS, lambda _, x: f(x), x)
-    return found
+    """Return the fixed point, after many iterations."""
+    fixed_point: Array = lax.fori_loop(0, _ROUNDS, lambda _, x: f(x), x)
+    return fixed_point
 
 
 def _refined(left: Callable[[Array], Array], x: Array) -> Array:
@@ -147,7 +147,7 @@ def _step(how: Means, m: Array, c: Array) -> Callable[[Array], Array]:
     return lambda x: c - _weights(m) @ BENDS[how.bend](x)
 
 
-def _root(how: Means, m: Array, c: Array) -> Array:
+def _root_problem(how: Means, m: Array, c: Array) -> Array:
     step = _step(how, m, c)
 
     def solve(f: Map, x: Unknown) -> Unknown:
@@ -198,7 +198,7 @@ PROBLEMS: Final[Mapping[str, tuple[Problem, Problem]]] = MappingProxyType(
     {
         "system": (_system, _system_reference),
         "symmetric system": (_symmetric, _symmetric_reference),
-        "root": (_root, _step_reference),
+        "root": (_root_problem, _step_reference),
         "fixed point": (_fixed_point, _step_reference),
         "minimum": (_minimum, _minimum_reference),
     }
@@ -217,20 +217,20 @@ AROUND: Final[Mapping[str, Callable[[Solver], Solver]]] = MappingProxyType(
 
 @st.composite
 def solutions(draw: st.DrawFn) -> Solution:
-    """Linear systems, roots, fixed points and minima of 1 to 3 numbers that depend on a matrix and a vector.
+    """Draw linear systems, roots, fixed points and minima of 1 to 3 numbers that depend on a matrix and a vector.
 
-    They are well conditioned, and solved by contractions; tangents by a factorisation or by a loop. In trees, calls,
-    branches, loops and batches; and of a solution again.
+    They are well conditioned and solved by contractions; tangents by a factorization or by a loop. They occur in
+    pytrees, calls, branches, loops and batches, and in the equation of another solution.
     """
     kind, around = draw(st.sampled_from(sorted(PROBLEMS))), draw(st.sampled_from(sorted(AROUND)))
     how = Means(draw(st.sampled_from(sorted(BENDS))), draw(st.sampled_from(TANGENTS)), draw(st.booleans()))
     n, seed = draw(st.integers(1, 3)), draw(SEEDS)
     domain = Domain(-1.5, 1.5)
     args = tuple([sample(Aval(s, "float64"), domain, seed, k) for k, s in enumerate([(n, n), (n,)])])
-    found: list[tuple[Jaxpr, tuple[NDArray, ...]]] = []
+    cases: list[tuple[Jaxpr, tuple[NDArray, ...]]] = []
     for f in PROBLEMS[kind]:
         program = trace(AROUND[around](partial(f, how)), *args)
-        found.append((program.jaxpr, tuple([np.asarray(x) for x in program.bound])))
-    (one, bound), (other, also) = found
+        cases.append((program.jaxpr, tuple([np.asarray(x) for x in program.bound])))
+    (one, bound), (other, also) = cases
     assert len(bound) == len(also)
     return Solution(one, other, (*bound, *args), seed, (kind, around, how))

@@ -11,8 +11,8 @@ from fxad.core.lockstep import mapped
 from fxad.core.typecheck import typecheck
 from fxad.errors import AxisNameError
 from fxad.ir import Jaxpr, NDArray
-from fxad.testing.compare import differ, directions, fail, tolerance, wide
-from fxad.testing.derivative_laws import wrt
+from fxad.testing.compare import differ, fail, random_tangents, to_widest_dtype, tolerance
+from fxad.testing.derivative_laws import differentiable_mask
 from fxad.testing.draw_collectives import AXES
 from fxad.testing.programs import Case
 from fxad.transforms import vjp_fused
@@ -62,7 +62,7 @@ def check_collectives(case: Case) -> bool:
 
 def check_collective_gradients(case: Case) -> bool:
     """vmap(vjp f) = vjp(vmap f). Returns False for a program that vmap refuses."""
-    program, mask, args = case.program, wrt(case), stacked_operands(case)
+    program, mask, args = case.program, differentiable_mask(case), stacked_operands(case)
     if not any(mask):
         return False
     backward = vjp_fused(program, mask)
@@ -72,7 +72,7 @@ def check_collective_gradients(case: Case) -> bool:
     except AxisNameError:
         return False
     outer = vjp_fused(batched, mask)
-    cts = directions([a for a in batched.out_avals if a.inexact], case.seed)
+    cts = random_tangents([a for a in batched.out_avals if a.inexact], case.seed)
     have, want = run(inner, [*args, *cts]), run(outer, [*args, *cts])
     if problem := differ(have, want, slack=_room(program, want)):
         fail(f"vmap of vjp differs from vjp of vmap: {problem}", program, (), inner)
@@ -81,5 +81,7 @@ def check_collective_gradients(case: Case) -> bool:
 
 def _room(program: Jaxpr, values: Values) -> float:
     coarsest = max([tolerance(v.aval.dtype) for e in program.eqns for v in e.outs if v.aval.inexact], default=1e-9)
-    tops = [float(np.max(np.abs(wide(x)), initial=0.0, where=np.isfinite(wide(x)))) for x in values]
+    tops = [
+        float(np.max(np.abs(to_widest_dtype(x)), initial=0.0, where=np.isfinite(to_widest_dtype(x)))) for x in values
+    ]
     return 10 * coarsest * max([1.0, *tops])

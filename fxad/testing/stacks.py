@@ -20,7 +20,7 @@ from fxad.ir import Jaxpr, distinct_jaxprs
 from fxad.primitives.custom import CustomCall
 from fxad.testing import batching_laws, derivative_laws
 from fxad.testing import transform_laws as laws
-from fxad.testing.compare import differ, directions, fail, slack
+from fxad.testing.compare import differ, fail, program_tolerance, random_tangents
 from fxad.testing.programs import Case
 from fxad.transforms import (
     cse,
@@ -45,8 +45,8 @@ Law: TypeAlias = Callable[[Case], None]
 @final
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A transformation of programs that come with operands: `apply` gives the next program and operands for it, or None
-    where it does not apply; `law` is what must hold of it here. `rewrites`: the results are to be the same."""
+    """A transformation of programs with operands. `apply` returns the next program and its operands, or None if it does
+    not apply. `law` must hold for it. `rewrites`: the results do not change."""
 
     name: str
     apply: Callable[[Case], Case | None]
@@ -57,20 +57,22 @@ class Step:
         return self.name
 
 
-def _same(transform: laws.Transform) -> Callable[[Case], Case | None]:
+def _rewrite_case(transform: laws.Transform) -> Callable[[Case], Case | None]:
     return lambda case: Case(transform(case.program), case.args, case.seed, case.smooth)
 
 
 def _jvp(case: Case) -> Case | None:
-    mask = derivative_laws.wrt(case)
-    return Case(jvp(case.program, mask)[0], (*case.args, *derivative_laws.dots_of(case)), case.seed + 1, case.smooth)
+    mask = derivative_laws.differentiable_mask(case)
+    return Case(
+        jvp(case.program, mask)[0], (*case.args, *derivative_laws.random_dots(case)), case.seed + 1, case.smooth
+    )
 
 
 def _linear(case: Case) -> Case | None:
-    """The linear program, at a tangent and the residuals."""
-    mask = derivative_laws.wrt(case)
+    """Return the linear program with a tangent and the residuals as operands."""
+    mask = derivative_laws.differentiable_mask(case)
     split = linearize(case.program, mask)
-    dots = derivative_laws.dots_of(case)
+    dots = derivative_laws.random_dots(case)
     residuals = run(split.primal, case.args)[len(case.program.outs) :]
     # a derivative that is stated for residuals together is no derivative where one of them is moved alone
     return Case(split.linear, (*dots, *residuals), case.seed + 1, case.smooth and not _states(split.linear))
@@ -84,21 +86,29 @@ def _states(program: Jaxpr) -> bool:
 def _adjoint(case: Case) -> Case | None:
     linear = _linear(case)
     assert linear is not None
-    n = sum(derivative_laws.wrt(case))
+    n = sum(derivative_laws.differentiable_mask(case))
     adjoint = transpose(linear.program, (True,) * n + (False,) * (len(linear.args) - n))
     return Case(
-        adjoint, (*directions(linear.program.out_avals, case.seed + 6), *linear.args[n:]), case.seed + 1, linear.smooth
+        adjoint,
+        (*random_tangents(linear.program.out_avals, case.seed + 6), *linear.args[n:]),
+        case.seed + 1,
+        linear.smooth,
     )
 
 
 def _vjp(case: Case) -> Case | None:
-    cts = directions([a for a in case.program.out_avals if a.inexact], case.seed + 7)
-    return Case(vjp_fused(case.program, derivative_laws.wrt(case)), (*case.args, *cts), case.seed + 1, case.smooth)
+    cts = random_tangents([a for a in case.program.out_avals if a.inexact], case.seed + 7)
+    return Case(
+        vjp_fused(case.program, derivative_laws.differentiable_mask(case)),
+        (*case.args, *cts),
+        case.seed + 1,
+        case.smooth,
+    )
 
 
 def _gradient(transform: Callable[[Jaxpr, tuple[bool, ...]], Jaxpr]) -> Callable[[Case], Case | None]:
     def apply(case: Case) -> Case | None:
-        program, mask = derivative_laws.scalarized(case.program), derivative_laws.wrt(case)
+        program, mask = derivative_laws.scalarized(case.program), derivative_laws.differentiable_mask(case)
         if not derivative_laws.has_gradient(program, mask):
             return None
         return Case(transform(program, mask), case.args, case.seed + 1, case.smooth)
@@ -106,19 +116,19 @@ def _gradient(transform: Callable[[Jaxpr, tuple[bool, ...]], Jaxpr]) -> Callable
     return apply
 
 
-def _mapped(case: Case) -> Case | None:
+def _vmap_step(case: Case) -> Case | None:
     """vmap over two examples."""
     at = batching_laws.mapped_dims(case)
     args = [np.stack([a, np.roll(a, 1)], d) if d is not None else a for a, d in zip(case.args, at, strict=True)]
     return Case(vmap(case.program, 2, at, (0,) * len(case.program.outs))[0], tuple(args), case.seed + 1, case.smooth)
 
 
-def _nothing(case: Case) -> None:
-    """What the next step and the end of the stack check."""
+def _identity_step(case: Case) -> None:
+    """Return the program unchanged."""
 
 
 def _rewrite(name: str, transform: laws.Transform, law: Law) -> Step:
-    return Step(name, _same(transform), law, rewrites=True)
+    return Step(name, _rewrite_case(transform), law, rewrites=True)
 
 
 STEPS: Final = MappingProxyType(
@@ -126,14 +136,14 @@ STEPS: Final = MappingProxyType(
         step.name: step
         for step in (
             Step("jvp", _jvp, derivative_laws.check_program_jvp),
-            Step("vmap", _mapped, batching_laws.check_vmap),
+            Step("vmap", _vmap_step, batching_laws.check_vmap),
             Step("linearize", _linear, derivative_laws.check_linearize),
             Step("transpose", _adjoint, derivative_laws.check_program_transpose),
             Step("vjp", _vjp, derivative_laws.check_vjp),
             Step("grad", _gradient(grad), derivative_laws.check_grad),
             Step("value_and_grad", _gradient(value_and_grad), derivative_laws.check_grad),
             _rewrite("remat", remat, derivative_laws.check_remat),
-            _rewrite("call", laws.called, _nothing),
+            _rewrite("call", laws.as_one_call, _identity_step),
             _rewrite("dce", dce, laws.check_dce),
             _rewrite("cse", cse, laws.check_cse),
             _rewrite("simplify", simplify, laws.check_simplify),
@@ -146,14 +156,14 @@ STEPS: Final = MappingProxyType(
 
 
 def stacks(depth: int = 4) -> st.SearchStrategy[tuple[str, ...]]:
-    """Names of up to `depth` steps; most have that many."""
+    """Draw names of up to `depth` steps; most stacks have that depth."""
     step = st.sampled_from([None, *STEPS])
     return st.tuples(*[step] * depth).map(lambda names: tuple([n for n in names if n]))
 
 
 def check_stack(stack: Sequence[str], case: Case, *, compiled: bool = False) -> Case:
-    """Every law of every step, at the program to which the steps before have led; and at the end the same results as
-    when the steps that only rewrite are left out. `compiled`: the end in XLA too. Returns the last program."""
+    """Check the law of every step for the program that the previous steps lead to. The final results equal those
+    without the rewriting steps. `compiled`: compare in XLA too. Returns the last program."""
     plain: Case | None = case
     for k, name in enumerate(stack):
         step = STEPS[name]
@@ -172,7 +182,7 @@ def check_stack(stack: Sequence[str], case: Case, *, compiled: bool = False) -> 
     if plain is not None:
         have, want = run(case.program, case.args), run(plain.program, plain.args)
         if len(have) == len(want):  # which tangents vanish may differ
-            problem = differ(have, want, slack=slack(plain.program, plain.args))
+            problem = differ(have, want, slack=program_tolerance(plain.program, plain.args))
             if problem:
                 fail(f"{' > '.join(stack)} differs from the stack without rewritings: {problem}", case.program)
     if compiled:

@@ -1,4 +1,4 @@
-"""The steps by which programs are grown: each adds an equation or a few that start from a value."""
+"""The basic growth steps: each adds one or a few equations that start from a value."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from fxad.primitives.shape import (
     Transpose,
 )
 from fxad.primitives.slicing import Concatenate, Pad, Slice
-from fxad.testing.applied_steps import applied, kernel, random_numbers
-from fxad.testing.control_steps import RESULT, branch, fitting, loop, scan
+from fxad.testing.applied_steps import kernel_step, primitive_step, random_numbers
+from fxad.testing.control_steps import RESULT, branch_step, draw_fitting_operand, scan_step, while_step
 from fxad.testing.draw_custom import ruled
 from fxad.testing.growth import MOST, UNKNOWN, Fact, Growth
 from fxad.testing.matrix_steps import decomposition
@@ -147,7 +147,7 @@ def _clamp(g: Growth, x: Atom) -> None:
     g.emit(Fact(0, 1, g.facts[x].exact), ew.CLAMP, low, x, high)
 
 
-def _convert(g: Growth, x: Atom) -> None:
+def _convert_step(g: Growth, x: Atom) -> None:
     fact = g.facts[x]
     to: DType = g.draw(st.sampled_from(g.dtypes))
     if x.aval.inexact and to not in dtypes.INEXACT and not fact.exact:
@@ -170,7 +170,7 @@ def _to_complex(g: Growth, x: Atom) -> None:
 
 
 def _move(g: Growth, x: Atom) -> None:
-    """Rearrange without computing."""
+    """Rearrange elements."""
     shape, n = x.aval.shape, x.aval.ndim
     axis = g.draw(st.integers(0, n - 1)) if n else 0
     prims: list[Primitive] = [
@@ -242,8 +242,8 @@ def _pad(g: Growth, x: Atom) -> None:
     g.emit(Fact(min(a.low, b.low), max(a.high, b.high), a.exact and b.exact), prim, x, value)
 
 
-def _index(g: Growth, x: Atom) -> None:
-    """Gather rows and add some into others, at places that may lie outside."""
+def _gather_scatter_step(g: Growth, x: Atom) -> None:
+    """Gather rows, and scatter-add rows at indices that may be out of range."""
     if not x.aval.ndim or x.aval.dtype == dtypes.bool_ or not x.aval.size:
         return
     n, rest = x.aval.shape[0], x.aval.shape[1:]
@@ -278,7 +278,7 @@ def _iota(g: Growth, _: Atom) -> None:
 
 
 def _again(g: Growth, _: Atom) -> None:
-    """An equation that is there already, over the same operands."""
+    """Repeat an existing equation with the same operands."""
     if g.builder.eqns:
         eqn = g.builder.eqns[-1 - g.draw(st.integers(0, len(g.builder.eqns) - 1))]
         for old, new in zip(eqn.outs, g.builder(eqn.prim, *eqn.ins), strict=True):
@@ -286,7 +286,7 @@ def _again(g: Growth, _: Atom) -> None:
 
 
 def _unit(g: Growth, x: Atom) -> None:
-    """An operation with an operand at which it does little, or nothing: what `simplify` looks for."""
+    """Apply an operation with a neutral or nearly neutral operand, which `simplify` looks for."""
     aval, fact = x.aval, g.facts[x]
     if aval.dtype == dtypes.bool_:
         prims: list[Binary] = [ew.AND, ew.OR, ew.XOR]
@@ -302,7 +302,7 @@ def _unit(g: Growth, x: Atom) -> None:
 
 
 def _undo(g: Growth, x: Atom) -> None:
-    """An operation and its inverse."""
+    """Apply an operation and its inverse."""
     n, fact = x.aval.ndim, g.facts[x]
     perm = tuple(g.draw(st.permutations(range(n))))
     pairs: list[tuple[Primitive, Primitive]] = [
@@ -317,12 +317,12 @@ def _undo(g: Growth, x: Atom) -> None:
     g.emit(both, second, g.emit(both, first, x))
 
 
-def _call(g: Growth, _: Atom) -> None:
-    """A body that is there, applied to values of its types within the bounds it was grown for."""
+def _call_step(g: Growth, _: Atom) -> None:
+    """Call an existing body on values of its types within the bounds it was grown for."""
     if not g.bodies:
         return
     body = g.bodies[g.draw(st.integers(0, len(g.bodies) - 1))]
-    args = [fitting(g, v.aval) for v in body.ins]
+    args = [draw_fitting_operand(g, v.aval) for v in body.ins]
     kind = g.draw(st.sampled_from(["call", "remat", "opaque", "jvp", "vjp"]))
     prim: Primitive = Call(body) if kind == "call" else Remat(body, kind == "opaque")
     if kind in ("jvp", "vjp"):
@@ -331,30 +331,30 @@ def _call(g: Growth, _: Atom) -> None:
         g.add(v, RESULT)
 
 
-def _nothing(_g: Growth, _: Atom) -> None:
-    """What steps shrink to."""
+def _no_step(_g: Growth, _: Atom) -> None:
+    """Add nothing. Steps shrink to this one."""
 
 
 STEPS: Final[tuple[Step, ...]] = (
-    _nothing,
+    _no_step,
     _binary,
     _unary,
     _move,
     _reduce,
-    _call,
-    branch,
-    scan,
-    loop,
+    _call_step,
+    branch_step,
+    scan_step,
+    while_step,
     decomposition,
-    kernel,
+    kernel_step,
     random_numbers,
     _dot,
     _select,
-    _convert,
+    _convert_step,
     _concatenate,
     _to_complex,
     _pad,
-    _index,
+    _gather_scatter_step,
     _dynamic,
     _clamp,
     _compare,
@@ -362,5 +362,5 @@ STEPS: Final[tuple[Step, ...]] = (
     _again,
     _unit,
     _undo,
-    applied,
+    primitive_step,
 )

@@ -24,7 +24,7 @@ from fxad.runtime import active_cache
 from fxad.testing.compare import (
     differ,
     fail,
-    slack,
+    program_tolerance,
     xla,
 )
 from fxad.testing.programs import Case
@@ -39,8 +39,8 @@ Transform: TypeAlias = Callable[[Jaxpr], Jaxpr]
 
 
 def check_transform(transform: Transform, jaxpr: Jaxpr) -> Jaxpr:
-    """What holds for every transformation T: `typecheck(T(f))`; T(f) is the same object when it is computed anew; f is
-    as it was; `parse(to_text(T(f))) is T(f)`. Returns T(f)."""
+    """Laws of every transformation T: `typecheck(T(f))`; computing T(f) again returns the same object; f is unchanged;
+    `parse(to_text(T(f))) is T(f)`. Returns T(f)."""
     before = to_text(jaxpr)
     out = transform(jaxpr)
     typecheck(out)
@@ -60,30 +60,30 @@ def check_transform(transform: Transform, jaxpr: Jaxpr) -> Jaxpr:
 
 
 def check_rewrite(transform: Transform, case: Case, *, shrinks: bool = True) -> None:
-    """A rewriting (dce, cse, simplify, inline): same results, bit for bit; idempotent; never more equations."""
+    """Laws of a rewrite (dce, cse, simplify, inline): equal results bit for bit; idempotent; never more equations."""
     out = check_transform(transform, case.program)
     if problem := differ(run(out, case.args), run(case.program, case.args), exact=True):
         fail(f"the results changed: {problem}", case.program, case.args, out)
     if transform(out) is not out:
         fail(f"not idempotent: applied twice gives {transform(out)}", case.program, (), out)
-    if shrinks and total(out) > total(case.program):
-        fail(f"{total(out)} equations, there were {total(case.program)}", case.program, (), out)
+    if shrinks and total_eqns(out) > total_eqns(case.program):
+        fail(f"{total_eqns(out)} equations, there were {total_eqns(case.program)}", case.program, (), out)
 
 
-def total(jaxpr: Jaxpr) -> int:
-    """Equations, with those of bodies as often as they run."""
+def total_eqns(jaxpr: Jaxpr) -> int:
+    """Return the number of equations; those of bodies count once per run."""
     counts: dict[Jaxpr, int] = {}
     for body in distinct_jaxprs(jaxpr):
-        counts[body] = sum([1 + sum([counts[b] for b in _bodies(e.prim)]) for e in body.eqns])
+        counts[body] = sum([1 + sum([counts[b] for b in _bodies_with_runs(e.prim)]) for e in body.eqns])
     return counts[jaxpr]
 
 
-def _bodies(prim: object) -> Sequence[Jaxpr]:
+def _bodies_with_runs(prim: object) -> Sequence[Jaxpr]:
     return getattr(prim, "bodies", ())
 
 
-def to_compile(jaxpr: Jaxpr) -> float:
-    """Equations to compile when each body that is called is compiled once."""
+def eqns_to_compile(jaxpr: Jaxpr) -> float:
+    """Return the number of equations to compile if each called body is compiled once."""
     called = {e.prim.body for body in distinct_jaxprs(jaxpr) for e in body.eqns if isinstance(e.prim, Call)}
     return sum([equations(e) for body in {jaxpr, *called} for e in body.eqns])
 
@@ -92,10 +92,10 @@ def to_compile(jaxpr: Jaxpr) -> float:
 
 
 def check_lower(case: Case) -> None:
-    """`run(lower f) = interpret f`; a program is compiled once."""
+    """`run(lower f) = interpret f`, and a program is compiled once."""
     program, args = case.program, case.args
     have, want = xla(program, args), run(program, args)
-    if problem := differ(have, want, slack=slack(program, args)):
+    if problem := differ(have, want, slack=program_tolerance(program, args)):
         fail(f"XLA differs from the interpreter: {problem}", program, args)
     before = active_cache().stats().compilations
     xla(Jaxpr(program.ins, program.eqns, program.outs, "another name"), args)
@@ -103,8 +103,8 @@ def check_lower(case: Case) -> None:
         fail("an equal program was compiled again", program)
 
 
-def called(program: Jaxpr) -> Jaxpr:
-    """The program as one `call`."""
+def as_one_call(program: Jaxpr) -> Jaxpr:
+    """Return the program as one `call`."""
     b = Builder.like(program)
     return b.build(b(Call(program), *program.ins), program.name)
 
@@ -133,54 +133,60 @@ def check_inline(case: Case) -> None:
 
 
 def check_outline(case: Case, min_cost: float = 0.0, waste: float = 0.02) -> None:
-    """outline: see `check_rewrite`; never more equations to compile; `inline` gives back the equations of the program,
-    those with effects in their order (and some that nothing needs)."""
+    """outline: see `check_rewrite`; never more equations to compile; `inline` of the result has the equations of the
+    program, those with effects in order (and possibly dead ones)."""
     check_rewrite(lambda f: outline(f, min_cost, waste), case, shrinks=False)
     out = outline(case.program, min_cost, waste)
-    if to_compile(out) > to_compile(case.program):
-        fail(f"{to_compile(out)} equations to compile, there were {to_compile(case.program)}", case.program, (), out)
-    if dataflow(remove_dead_eqns(inline(out))) != dataflow(remove_dead_eqns(inline(case.program))):
+    if eqns_to_compile(out) > eqns_to_compile(case.program):
+        fail(
+            f"{eqns_to_compile(out)} equations to compile, there were {eqns_to_compile(case.program)}",
+            case.program,
+            (),
+            out,
+        )
+    if dataflow_key(remove_dead_eqns(inline(out))) != dataflow_key(remove_dead_eqns(inline(case.program))):
         fail("inlined, it is another program", case.program, (), out)
 
 
 def check_outline_before_ad(case: Case, lasts: float = 0.0) -> None:
-    """outline_before_ad, of programs of any length: same results, bit for bit; `inline` gives back the equations."""
+    """outline_before_ad, for programs of any length: equal results bit for bit; `inline` of the result has the
+    equations of the program."""
     out = check_transform(lambda f: outline_before_ad(f, 0, lasts), case.program)
     if problem := differ(run(out, case.args), run(case.program, case.args), exact=True):
         fail(f"the results changed: {problem}", case.program, case.args, out)
-    if dataflow(remove_dead_eqns(inline(out))) != dataflow(remove_dead_eqns(inline(case.program))):
+    if dataflow_key(remove_dead_eqns(inline(out))) != dataflow_key(remove_dead_eqns(inline(case.program))):
         fail("inlined, it is another program", case.program, (), out)
 
 
 def check_reroll(case: Case) -> None:
-    """reroll: same results, bit for bit; idempotent."""
+    """reroll: equal results bit for bit; idempotent."""
     check_rewrite(reroll, case, shrinks=False)
 
 
-def dataflow(jaxpr: Jaxpr) -> tuple[object, ...]:
-    """What a program computes, whatever the order of its equations and those of its bodies: equal for two programs with
-    the same equations over the same operands, where `x[3]` is written in either way. The equations as a set with
-    counts, those with effects in their order, and the results."""
+def dataflow_key(jaxpr: Jaxpr) -> tuple[object, ...]:
+    """Return a key of what a program computes, independent of the order of equations, also in bodies. Programs with the
+    same equations over the same operands have equal keys, with both forms of `x[3]`. The key is the multiset of
+    equations, those with effects in order, and the results."""
     names: dict[Atom, Hashable] = {}  # of results: by what computes them
 
     def name(a: Atom) -> Hashable:
         return (a.bits, str(a.aval)) if isinstance(a, Lit) else names.get(a, a)  # a literal made here may not live long
 
-    made: Counter[int] = Counter()
+    counts: Counter[int] = Counter()
     effects: list[int] = []
     for eqn in jaxpr.eqns:
         prim, ins = settled(eqn.prim, eqn.ins)
-        how = hash((type(prim), tuple([_flowing(value) for _, value in params(prim)]), tuple([name(a) for a in ins])))
-        made[how] += 1
+        how = hash((type(prim), tuple([_param_key(value) for _, value in params(prim)]), tuple([name(a) for a in ins])))
+        counts[how] += 1
         effects += [how] if eqn.prim.effects else []
         names |= {v: (how, k) for k, v in enumerate(eqn.outs)}
-    return frozenset(made.items()), tuple(effects), jaxpr.in_avals, tuple([name(a) for a in jaxpr.outs])
+    return frozenset(counts.items()), tuple(effects), jaxpr.in_avals, tuple([name(a) for a in jaxpr.outs])
 
 
-def _flowing(value: object) -> Hashable:
-    """A parameter, its bodies by their dataflow."""
+def _param_key(value: object) -> Hashable:
+    """Return the key of a parameter; a body is replaced by its dataflow."""
     if isinstance(value, tuple):
-        return tuple([_flowing(v) for v in value])
+        return tuple([_param_key(v) for v in value])
     if isinstance(value, Record):
-        return tuple([_flowing(v) for _, v in params(value)])
-    return hash(dataflow(remove_dead_eqns(value))) if isinstance(value, Jaxpr) else value
+        return tuple([_param_key(v) for _, v in params(value)])
+    return hash(dataflow_key(remove_dead_eqns(value))) if isinstance(value, Jaxpr) else value

@@ -1,4 +1,4 @@
-"""Laws of units: whatever parts of a program are compiled apart, the results are those of the program."""
+"""Laws of units: the results do not depend on which parts of a program are compiled separately."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fxad.ir import Atom, Eqn, Jaxpr, Lit, NDArray, Var
 from fxad.passes import plan_of
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.remat import Remat
-from fxad.testing.compare import differ, fail, slack
+from fxad.testing.compare import differ, fail, program_tolerance
 from fxad.testing.programs import Case
 from fxad.units.blocks import chosen
 from fxad.units.min_cut_recompute import CHEAP, plain
@@ -22,8 +22,9 @@ from fxad.units.plan import Choice, Plan
 from fxad.units.recompute import recompute
 
 
-def in_stretches(program: Jaxpr, seed: int, segments: float = 0.2) -> Jaxpr:
-    """The program with arbitrary stretches of its equations as calls, `segments` of them `remat`, and some nested."""
+def split_into_calls(program: Jaxpr, seed: int, segments: float = 0.2) -> Jaxpr:
+    """Return the program with random stretches of its equations as calls, `segments` of them `remat`, and some
+    nested."""
     rng = np.random.default_rng(seed)
     b = Builder.like(program)
     env: dict[Atom, Atom] = {}
@@ -34,35 +35,35 @@ def in_stretches(program: Jaxpr, seed: int, segments: float = 0.2) -> Jaxpr:
         if rng.random() < 0.3:
             b.extend(stretch, env)
             continue
-        body, ins = _body(stretch, literals=bool(rng.random() < 0.5))
+        body, ins = _stretch_body(stretch, literals=bool(rng.random() < 0.5))
         if rng.random() < 0.3:
-            body = in_stretches(body, seed + 1, segments)
+            body = split_into_calls(body, seed + 1, segments)
         prim = Remat(body, bool(rng.random() < 0.5)) if rng.random() < segments else Call(body)
         outs = b(prim, *substitute(ins, env))
         env.update(zip([v for e in stretch for v in e.outs], outs, strict=True))
     return b.build(substitute(program.outs, env), program.name)
 
 
-def _body(stretch: tuple[Eqn, ...], *, literals: bool) -> tuple[Jaxpr, list[Atom]]:
-    """A stretch as a program of what it reads, and that; constants are operands too where `literals` says so."""
-    made = {v for e in stretch for v in e.outs}
-    read = dict.fromkeys([a for e in stretch for a in e.ins if a not in made and (literals or isinstance(a, Var))])
+def _stretch_body(stretch: tuple[Eqn, ...], *, literals: bool) -> tuple[Jaxpr, list[Atom]]:
+    """Return a stretch as a program, and the values it reads. With `literals` constants are operands too."""
+    produced = {v for e in stretch for v in e.outs}
+    read = dict.fromkeys([a for e in stretch for a in e.ins if a not in produced and (literals or isinstance(a, Var))])
     b = Builder()
     env: dict[Atom, Atom] = dict(zip(read, b.inputs([a.aval for a in read]), strict=True))
     b.extend(stretch, env)
     return b.build([env[v] for e in stretch for v in e.outs], "stretch"), list(read)
 
 
-def arbitrary(program: Jaxpr, seed: int) -> Choice:
-    """An arbitrary choice of units among the calls of a program; it depends on the value of their bodies alone."""
+def arbitrary_units(program: Jaxpr, seed: int) -> Choice:
+    """Return a random choice of units among the calls of a program. It depends only on the value of their bodies."""
     return chosen(program, lambda body: bool(int(body.digest[:8], 16) >> seed % 31 & 1) or seed % 3 == 0)
 
 
 def check_units(case: Case, seed: int, *, stretches: bool = True) -> None:
-    """With an arbitrary choice of units: `check_linkage`; the results of a linked run are those of the interpreter,
-    twice, and the operands are as they were. `stretches`: the program is cut into arbitrary calls first."""
-    program = in_stretches(case.program, seed) if stretches else case.program
-    plan = plan_of(program, arbitrary(program, seed))
+    """For a random choice of units: `check_linkage`; two linked runs give the interpreter's results and leave the
+    operands unchanged. `stretches`: the program is first split into random calls."""
+    program = split_into_calls(case.program, seed) if stretches else case.program
+    plan = plan_of(program, arbitrary_units(program, seed))
     check_linkage(plan, program)
     (device, *_) = runtime.devices("cpu")
     linked = runtime.link(plan, device)
@@ -70,7 +71,7 @@ def check_units(case: Case, seed: int, *, stretches: bool = True) -> None:
     buffers = [runtime.to_buffer(a, v, device) for a, v in zip(before, program.in_avals, strict=True)]
     have = tuple(map(runtime.to_numpy, linked.execute(buffers)))
     again = tuple(map(runtime.to_numpy, linked.execute(buffers)))
-    if problem := differ(have, run(program, case.args), slack=slack(program, case.args)):
+    if problem := differ(have, run(program, case.args), slack=program_tolerance(program, case.args)):
         fail(f"a linked run differs from the interpreter: {problem}\n{plan}", program, case.args)
     if problem := differ(have, again, exact=True):
         fail(f"a second run differs: {problem}\n{plan}", program, case.args)
@@ -82,31 +83,31 @@ def check_units(case: Case, seed: int, *, stretches: bool = True) -> None:
 
 
 def check_recompute(case: Case, seed: int) -> int:
-    """Of arbitrary pieces: with less that waits between them, they give the very same; equal ones stay equal; none does
-    more of what is not cheap. Returns how many bodies changed."""
-    program = in_stretches(case.program, seed)
-    units = arbitrary(program, seed)
+    """For random pieces: with fewer stored values between pieces, the results are equal bit for bit, equal pieces stay
+    equal, and no piece runs more costly equations. Returns the number of changed bodies."""
+    program = split_into_calls(case.program, seed)
+    units = arbitrary_units(program, seed)
     assert not isinstance(units, str)
     pieces = partition(program, units)
     new = recompute(pieces)
-    if problem := differ(in_order(pieces, case.args), in_order(new, case.args), exact=True):
+    if problem := differ(run_pieces(pieces, case.args), run_pieces(new, case.args), exact=True):
         fail(f"recomputed pieces differ: {problem}", program, case.args)
     bodies: dict[Jaxpr, Jaxpr] = {}
     for a, b in zip(pieces.pieces, new.pieces, strict=True):
         if bodies.setdefault(a.body, b.body) is not b.body:
             fail(f"equal pieces became different ones:\n{a.body}\n{b.body}", program)
-        if again := _dear(b.body) - _dear(a.body):
+        if again := _costly_eqns(b.body) - _costly_eqns(a.body):
             fail(f"{again} is computed again:\n{a.body}\n{b.body}", program)
     return sum([a is not b for a, b in bodies.items()])
 
 
-def _dear(body: Jaxpr) -> Counter[str]:
-    """How often a body computes what is not cheap."""
+def _costly_eqns(body: Jaxpr) -> Counter[str]:
+    """Return the number of costly equations of a body."""
     return Counter([e.prim.name for e in plain(body).eqns if type(e.prim) not in CHEAP])
 
 
-def in_order(pieces: Pieces, args: tuple[NDArray, ...]) -> tuple[NDArray, ...]:
-    """The results of pieces, run one after the other."""
+def run_pieces(pieces: Pieces, args: tuple[NDArray, ...]) -> tuple[NDArray, ...]:
+    """Run pieces one after the other and return their results."""
     env: dict[Atom, NDArray] = dict(zip(pieces.ins, args, strict=True))
     for p in pieces.pieces:
         ins = tuple([np.asarray(a.array) if isinstance(a, Lit) else env[a] for a in p.ins])
@@ -115,22 +116,22 @@ def in_order(pieces: Pieces, args: tuple[NDArray, ...]) -> tuple[NDArray, ...]:
 
 
 def check_linkage(plan: Plan, program: Jaxpr) -> None:
-    """A plan is what it says: types fit, a value is read while it lives, given away when it dies, and freed once; no
-    operand is given away or handed out; every result is a slot of its own; bytes are those of what lives."""
+    """A plan is consistent: types match; a value is read while it is live, donated when it dies, and freed once; no
+    operand is donated or returned; every result has its own slot; the byte counts are those of the live values."""
     n_in = len(program.ins) + len(plan.constants)
     live = set(range(n_in))
-    made = n_in
+    n_slots = n_in
     if (plan.in_avals, plan.out_avals) != (program.in_avals, program.out_avals):
         fail(f"the plan has other types\n{plan}", program)
     for k, step in enumerate(plan.steps):
         unit = plan.units[step.unit]
         if tuple([plan.slots[s] for s in step.ins]) != unit.body.in_avals or not live.issuperset(step.ins):
             fail(f"step {k} reads what is not there\n{plan}", program)
-        given = [step.ins[p] for p in unit.donate]
-        if not set(given) <= set(step.frees) or any([step.ins.count(s) > 1 or s < n_in for s in given]):
+        donated = [step.ins[p] for p in unit.donate]
+        if not set(donated) <= set(step.frees) or any([step.ins.count(s) > 1 or s < n_in for s in donated]):
             fail(f"step {k} gives away what is not its own\n{plan}", program)
-        outs = range(made, made + len(unit.body.outs))
-        made += len(outs)
+        outs = range(n_slots, n_slots + len(unit.body.outs))
+        n_slots += len(outs)
         live.update(outs)
         if sum([plan.slots[s].nbytes for s in live]) != step.live_bytes:
             fail(f"step {k} has other bytes\n{plan}", program)

@@ -1,6 +1,7 @@
 """Strategies for types, literals and operand values.
 
-Values come from one drawn seed and not element by element: drawing stays cheap, and what shrinks is the structure.
+Values are derived from one drawn seed and not drawn element by element: drawing is cheap, and shrinking changes the
+structure.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ SEEDS: Final = st.integers(0, 2**32 - 1)
 @final
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """Where the values of an operand lie.
+    """The range of the values of an operand. low, high: bounds of floats, and of both parts of complex numbers. signs:
+    floats are negated at random, so they keep away from 0. special: sometimes an infinity, a nan or -0.0. zeros:
+    sometimes 0.0, -0.0 or 1.0. whole: inclusive bounds of integers; by default small ones and any. ridge: is added to
+    the diagonals of matrices (the last two axes), to make them definite.
 
     low, high: bounds of floats, and of both parts of complex numbers.
     signs:     floats are negated at random, so that they keep away from 0.
@@ -47,19 +51,19 @@ SPECIAL: Final = Domain(special=True)
 
 
 def shapes(max_rank: int = 5, sizes: Sequence[int] = _SIZES, min_rank: int = 0) -> st.SearchStrategy[Shape]:
-    """Shapes of few small axes, empty ones included."""
+    """Draw shapes of few small axes, including empty ones."""
     return st.lists(st.sampled_from(sizes), min_size=min_rank, max_size=max_rank).map(tuple)
 
 
 def avals(of: Iterable[DType] = dtypes.ALL, max_rank: int = 5) -> st.SearchStrategy[Aval]:
-    """Types with one of the dtypes `of`, 0-d and empty ones included."""
+    """Draw types with one of the dtypes `of`, including scalars and empty arrays."""
     chosen = frozenset(of)
     return st.builds(Aval, shapes(max_rank), st.sampled_from([d for d in dtypes.ALL if d in chosen]))
 
 
 @st.composite
 def literals(draw: st.DrawFn, aval: Aval) -> Lit:
-    """Literals of a type: plain numbers, and any bits (nans with payloads, -0.0, infinities, subnormals)."""
+    """Draw literals of a type: plain numbers and any bits (nans with payloads, -0.0, infinities, subnormals)."""
     if aval.dtype == dtypes.bool_:
         return Lit(draw(st.sampled_from([b"\0", b"\1"])), aval)
     size = aval.dtype.itemsize
@@ -70,12 +74,12 @@ def literals(draw: st.DrawFn, aval: Aval) -> Lit:
 
 
 def arrays(aval: Aval, domain: Domain = ORDINARY) -> st.SearchStrategy[NDArray]:
-    """Operand values of a type."""
+    """Draw operand values of a type."""
     return SEEDS.map(lambda seed: sample(aval, domain, seed, 0))
 
 
 def sample(aval: Aval, domain: Domain, seed: int, k: int) -> NDArray:
-    """The values of operand `k` for a seed; the same ones for the same arguments."""
+    """Return the values of operand `k` for a seed; equal arguments give equal values."""
     rng = np.random.default_rng((seed, k))
     dtype, shape = aval.dtype, aval.shape
     if dtype == dtypes.bool_:

@@ -14,7 +14,7 @@ from fxad.ir import Jaxpr, Lit, distinct_jaxprs
 from fxad.passes import plan_of
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.scan import Scan
-from fxad.testing.transform_laws import to_compile
+from fxad.testing.transform_laws import eqns_to_compile
 from fxad.transforms.outlining.effort import microseconds
 from tests.api.refusals import refused
 
@@ -236,7 +236,7 @@ def test_what_is_shared_stays_shared_when_a_transformation_comes_between(again: 
         fx.value_and_grad(fx.trace(transformer, *blocks(layers))),
     ):
         once = fx.outline(program)
-        assert to_compile(fx.outline(again(once)).jaxpr) <= to_compile(once.jaxpr) + 2
+        assert eqns_to_compile(fx.outline(again(once)).jaxpr) <= eqns_to_compile(once.jaxpr) + 2
 
 
 def test_a_gradient_of_calls_has_two_bodies() -> None:
@@ -279,7 +279,7 @@ def test_layers_in_stages_are_calls_in_calls(count: int) -> None:
     assert uses == count
     inner = [e.prim.body for e in stage.eqns if isinstance(e.prim, Call)]
     assert (len(inner), len({*inner})) == (5, 1)
-    assert to_compile(program.jaxpr) == 6 + 6 + 1
+    assert eqns_to_compile(program.jaxpr) == 6 + 6 + 1
 
 
 def test_reroll_makes_loops_in_loops() -> None:

@@ -16,7 +16,7 @@ import fxad.numpy as fnp
 from fxad.core.interpreter import run
 from fxad.ir import Jaxpr, distinct_jaxprs
 from fxad.testing.compare import differ
-from fxad.testing.transform_laws import to_compile
+from fxad.testing.transform_laws import eqns_to_compile
 from fxad.transforms import outline
 from tests.api.test_outline import bodies, mlp, specs
 
@@ -172,7 +172,7 @@ def test_what_may_fail_is_not_computed_for_nothing(f: Any) -> None:
     want = fx.tree.leaves(fx.interpret(program, ps, ps[0]))
     for a, b in zip(fx.tree.leaves(fx.interpret(outlined, ps, ps[0])), want, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5)
-    assert to_compile(outlined.jaxpr) < to_compile(program.jaxpr)
+    assert eqns_to_compile(outlined.jaxpr) < eqns_to_compile(program.jaxpr)
 
 
 def test_threads_get_one_program() -> None:
@@ -241,4 +241,4 @@ def test_equal_bodies_in_a_loop_and_outside_are_one() -> None:
     made = same(fx.trace(f, SQUARE, ws), [SQUARE] * 5)
     called = {body for body in distinct_jaxprs(made.jaxpr) if body.name == "deep" and len(body.eqns) > 4}
     assert len(called) == 1
-    assert to_compile(made.jaxpr) < 12
+    assert eqns_to_compile(made.jaxpr) < 12

@@ -21,7 +21,7 @@ from fxad.primitives.control.call import Call
 from fxad.primitives.custom import CustomCall
 from fxad.primitives.custom_rules import Derivative, Function, Rules
 from fxad.testing import Case, cases, check_stack, differ, repeated_cases, stacks, xla
-from fxad.testing.compare import directions, filled, slack
+from fxad.testing.compare import instantiate_tangents, program_tolerance, random_tangents
 from fxad.testing.draw_custom import ruled as ruled_program
 from fxad.transforms import inline, jvp, outline, reroll, vjp_fused
 from tests.laws.budget import share
@@ -130,14 +130,14 @@ def test_rewriting_a_rule_keeps_its_derivatives(case: Case, kind: str, fixed: li
     program = b.build(b(ruled_program(case.program, kind, again=True), *b.ins), "ruled")
     fixed += [False] * (len(case.args) - len(fixed))
     mask = tuple([a.inexact and not f for a, f in zip(program.in_avals, fixed, strict=False)])
-    dots = directions([a for a, m in zip(program.in_avals, mask, strict=True) if m], case.seed)
-    cts = directions([a for a in program.out_avals if a.inexact], case.seed + 1)
-    room = slack(jvp(program, mask)[0], (*case.args, *dots))
+    dots = random_tangents([a for a, m in zip(program.in_avals, mask, strict=True) if m], case.seed)
+    cts = random_tangents([a for a in program.out_avals if a.inexact], case.seed + 1)
+    room = program_tolerance(jvp(program, mask)[0], (*case.args, *dots))
 
     def derivatives(f: Jaxpr) -> list[NDArray]:
         forward, nonzero = jvp(f, mask)
         tangents = run(forward, (*case.args, *dots))[len(f.outs) :]
-        return [*filled(tangents, nonzero, f.out_avals), *run(vjp_fused(f, mask), (*case.args, *cts))]
+        return [*instantiate_tangents(tangents, nonzero, f.out_avals), *run(vjp_fused(f, mask), (*case.args, *cts))]
 
     for rewritten in (outline(program), reroll(program)):
         assert not differ(derivatives(rewritten), derivatives(program), slack=room)

@@ -19,8 +19,8 @@ from fxad.core.typecheck import typecheck
 from fxad.ir import Jaxpr
 from fxad.primitives.custom import CustomCall
 from fxad.testing import Case, cases, check_rule, differ
-from fxad.testing.compare import directions
-from fxad.testing.derivative_laws import wrt
+from fxad.testing.compare import random_tangents
+from fxad.testing.derivative_laws import differentiable_mask
 from fxad.testing.draw_custom import ruled as ruled_program
 from tests.laws.budget import share
 
@@ -375,13 +375,13 @@ def test_dce_of_rules_changes_no_result_and_no_derivative(case: Case, kind: str,
     typecheck(slim)
     assert transforms.dce(slim) is slim
     assert differ(run(slim, case.args), run(whole, case.args), exact=True) == ""
-    mask = wrt(case)
+    mask = differentiable_mask(case)
     inexact = [a for a in whole.out_avals if a.inexact]
     if any(mask) and inexact:
-        operands = [*case.args, *directions(inexact, case.seed)]
+        operands = [*case.args, *random_tangents(inexact, case.seed)]
         found, want = [run(transforms.vjp_fused(j, mask), operands) for j in (slim, whole)]
         assert differ(found, want, exact=True, signs=False) == ""  # fewer zeros are added up
-        dots = [*case.args, *directions([a for a, m in zip(whole.in_avals, mask, strict=True) if m], case.seed)]
+        dots = [*case.args, *random_tangents([a for a, m in zip(whole.in_avals, mask, strict=True) if m], case.seed)]
         pairs = [transforms.jvp(j, mask) for j in (slim, whole)]
         assert pairs[0][1] == pairs[1][1]
         assert differ(run(pairs[0][0], dots), run(pairs[1][0], dots), exact=True) == ""

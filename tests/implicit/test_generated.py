@@ -13,7 +13,7 @@ import fxad.numpy as fnp
 from fxad import lax
 from fxad.core.interpreter import run
 from fxad.testing import STEPS, Case, Solution, check_implicit, check_stack, solutions, stacks
-from fxad.testing.compare import along, wide
+from fxad.testing.compare import step_along, to_widest_dtype
 from tests.laws.budget import share
 
 NEXT, MOST = 1e-9, 200.0  # how far operands move, and how much farther results may
@@ -40,9 +40,9 @@ def well_conditioned(case: Case) -> bool:
     mask = [v.inexact for v in case.program.in_avals]
     with np.errstate(all="ignore"):
         for args in (case.args, [np.roll(a, 1) for a in case.args]):
-            here = [wide(y) for y in run(case.program, args)]
+            here = [to_widest_dtype(y) for y in run(case.program, args)]
             dots = [a for a, m in zip(args, mask, strict=True) if m]
-            there = [wide(y) for y in run(case.program, along(args, dots, mask, NEXT))]
+            there = [to_widest_dtype(y) for y in run(case.program, step_along(args, dots, mask, NEXT))]
             size = max([1.0, *[float(np.max(np.abs(y), initial=0)) for y in here]])
             moves = [float(np.max(np.abs(b - a), initial=0)) for a, b in zip(here, there, strict=True)]
             if not all([m <= MOST * NEXT * size for m in moves]) or size > MOST:

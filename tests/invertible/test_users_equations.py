@@ -15,8 +15,8 @@ import fxad.numpy as fnp
 from fxad import lax
 from fxad.errors import FxadError, NotDifferentiableError, NotInvertibleError
 from fxad.ir import Eqn, HigherOrder, Jaxpr, source_location
-from fxad.testing.inverse_state import Held, Move
-from fxad.testing.inverse_steps import through
+from fxad.testing.inverse_state import HeldArrays, Move
+from fxad.testing.inverse_steps import run_steps
 from fxad.testing.inversions import moves
 from fxad.tracing.program import trace
 from fxad.transforms.inversion.inverse import inverse
@@ -200,9 +200,9 @@ def test_generated(chain: tuple[Move, ...], seed: int) -> None:
     args = (*rng.uniform(-1.5, 1.5, (2, 3)), rng.uniform(-1.5, 1.5, (3, 3)), np.asarray(True))
 
     def f(x: Any, w: Any, a: Any, flag: Any) -> Any:
-        held = Held(w, a, flag)
-        (x,) = through(chain[:1], (x,), held)
-        return through(chain[1:], (fx.jit(lambda x: fnp.sin(fnp.exp(x) + fnp.exp(x)))(x) * 2,), held)
+        held = HeldArrays(w, a, flag)
+        (x,) = run_steps(chain[:1], (x,), held)
+        return run_steps(chain[1:], (fx.jit(lambda x: fnp.sin(fnp.exp(x) + fnp.exp(x)))(x) * 2,), held)
 
     program = trace(f, *args).jaxpr
     kept = (*(True,) * (len(program.ins) - 4), False, True, True, True)
@@ -223,7 +223,7 @@ def test_generated_without_a_derivative(chain: tuple[Move, ...], called: bool) -
             return x + measured(w * 2.0) + fnp.sin(w) * fnp.sin(w)
 
         start: Any = fx.jit(by) if called else by
-        return through(chain, (start(x, w),), Held(w, a, flag))
+        return run_steps(chain, (start(x, w),), HeldArrays(w, a, flag))
 
     program = trace(f, *args).jaxpr
     kept = (*(True,) * (len(program.ins) - 4), False, False, True, True)

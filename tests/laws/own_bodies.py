@@ -47,7 +47,7 @@ from fxad.primitives.elementwise import ADD, AND, LT, SELECT_N, STOP_GRADIENT
 from fxad.primitives.linearity import is_linear
 from fxad.primitives.reduce import ReduceOr
 from fxad.primitives.shape import ReduceSum, broadcast_to_axis, emit_broadcast, move_axis
-from fxad.testing.control_steps import RESULT, fitting, step_of
+from fxad.testing.control_steps import RESULT, draw_fitting_operand, reordered_step
 from fxad.testing.growth import INPUT, UNKNOWN, Fact, Growth
 from fxad.testing.steps import STEPS, Step
 
@@ -393,7 +393,7 @@ def map_over(g: Growth, _: Atom) -> None:
     step = b.build([*along, *[v for v in found if v not in along], *handed], "slice")
     prim = MapOver(step, size, axis, roles.count(0), roles.count(1), len(along))
     operands = [
-        fitting(g, v.aval if at is None else stacked(v.aval, size, at))
+        draw_fitting_operand(g, v.aval if at is None else stacked(v.aval, size, at))
         for v, at in zip(step.ins, prim.in_axes, strict=True)
     ]
     for v in g.builder(prim, *operands):
@@ -408,13 +408,13 @@ def until(g: Growth, _: Atom) -> None:
     roles = [g.draw(st.booleans()) for _ in body.ins]
     order = [k for role in (False, True) for k, r in enumerate(roles) if r is role]
     n_consts, n_carry = roles.count(False), roles.count(True)
-    step = step_of(g, body, order, n_consts, n_carry)
+    step = reordered_step(g, body, order, n_consts, n_carry)
     b = Builder()
     limit, *consts = b.inputs((COUNT, *step.in_avals[:n_consts]))
     count, *carry = b.inputs((COUNT, *step.in_avals[n_consts:]))
     counted = b.one(ADD, count, Lit.of(1, COUNT))
     made = b.build((b.one(LT, counted, limit), counted, *b.inline(step, (*consts, *carry))), "until")
-    operands = [fitting(g, a) for a in step.in_avals]
+    operands = [draw_fitting_operand(g, a) for a in step.in_avals]
     limit_now = g.emit(UNKNOWN, ew.CLAMP, Lit.of(0, COUNT), g.like(COUNT), Lit.of(3, COUNT))
     prim = Until(made, g.draw(st.sampled_from([2, 3, 1])), 1 + n_consts)
     outs = g.builder(prim, limit_now, *operands[:n_consts], Lit.of(0, COUNT), *operands[n_consts:])

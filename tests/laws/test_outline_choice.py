@@ -8,7 +8,7 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fxad.testing.transform_laws import to_compile
+from fxad.testing.transform_laws import eqns_to_compile
 from fxad.transforms import outline
 from fxad.transforms.outlining.outline import BODY, CALL, SCATTERED, VALUE
 from tests.laws.budget import share
@@ -76,7 +76,7 @@ def test_the_choice_saves_half_of_what_any_could(word: list[int]) -> None:
     """By the measure that the choice goes by, in which a call, a value handed over and a body cost something. Stretches
     that do not follow each other are left alone where they would save no more than `SCATTERED`."""
     jaxpr = program(word)
-    saved = to_compile(jaxpr) - to_compile(outline(jaxpr))
+    saved = eqns_to_compile(jaxpr) - eqns_to_compile(outline(jaxpr))
     assert saved >= AT_LEAST * best(word) - SCATTERED
 
 

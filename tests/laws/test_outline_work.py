@@ -15,7 +15,7 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad.ir import Jaxpr
-from fxad.testing.transform_laws import to_compile
+from fxad.testing.transform_laws import eqns_to_compile
 from fxad.transforms import outline
 from tests.laws.words import WORDS, program
 
@@ -127,4 +127,4 @@ def specs(steps: int) -> tuple[Any, ...]:
 )
 def test_what_is_left_to_compile_of_5000(word: str, left: int) -> None:
     """Repetitions of repetitions are found: a body is searched like a program."""
-    assert to_compile(outline(program(WORDS[word](5000)))) <= left
+    assert eqns_to_compile(outline(program(WORDS[word](5000)))) <= left

@@ -18,7 +18,7 @@ from fxad.passes import plan_of
 from fxad.primitives import elementwise as ew
 from fxad.testing import Case, cases, check_lower, compare, repeated_cases
 from fxad.testing.programs import operands
-from fxad.testing.unit_laws import arbitrary, check_linkage, in_stretches
+from fxad.testing.unit_laws import arbitrary_units, check_linkage, split_into_calls
 from fxad.units.plan import Choice
 from tests.laws.budget import share
 from tests.laws.words import program
@@ -30,7 +30,7 @@ BOUNDED = (ew.SIN, ew.COS, ew.TANH, ew.NEG, ew.ABS)
 @contextmanager
 def any_units() -> Iterator[None]:
     def choose(jaxpr: Jaxpr) -> Choice:
-        return arbitrary(jaxpr, int(jaxpr.digest[:4], 16))
+        return arbitrary_units(jaxpr, int(jaxpr.digest[:4], 16))
 
     token = compare.units.set(choose)
     try:
@@ -52,7 +52,7 @@ def chosen_units() -> Iterator[None]:
 @given(cases())
 def test_any_program_with_arbitrary_units(case: Case) -> None:
     with any_units():
-        check_lower(Case(in_stretches(case.program, case.seed), case.args, case.seed, case.smooth))
+        check_lower(Case(split_into_calls(case.program, case.seed), case.args, case.seed, case.smooth))
 
 
 @share(4)

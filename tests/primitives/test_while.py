@@ -15,7 +15,7 @@ from fxad.primitives.control.while_ import While
 from fxad.primitives.elementwise import ADD, COS, EXP, GT, LT, MUL, SIN, SQRT, SUB
 from fxad.primitives.host_call import ORDERED, HostCall
 from fxad.primitives.shape import ReduceSum
-from fxad.testing.effect_laws import Log
+from fxad.testing.effect_laws import EffectLog
 from fxad.text import parse, to_text
 from fxad.transforms import cse, dce, simplify, vjp
 from fxad.transforms.ad.jvp import jvp
@@ -229,7 +229,7 @@ def test_a_loop_without_a_bound_whose_cotangents_are_zero_is_no_obstacle() -> No
 
 def test_the_linear_program_of_a_loop_without_a_bound_has_no_effects() -> None:
     """It runs the loop once more, and says nothing."""
-    log = Log()
+    log = EffectLog()
     b = Builder()
     w, step, x = b.inputs((V, I, V))
     b(HostCall("log", (I,), ORDERED), Lit.of(log.number, Aval((), "uint64")), Lit.of(0, I), step)

@@ -24,7 +24,7 @@ from fxad.primitives.control.while_ import While
 from fxad.primitives.elementwise import ADD, GT, MUL, SIN, TANH
 from fxad.primitives.reduce import ReduceMax
 from fxad.testing import Case, cases, repeated_cases
-from fxad.testing.unit_laws import check_recompute, in_order
+from fxad.testing.unit_laws import check_recompute, run_pieces
 from fxad.units.min_cut_recompute import LONGEST, READERS
 from fxad.units.pieces import partition
 from fxad.units.plan import Plan
@@ -241,5 +241,5 @@ def test_what_nobody_needs_is_made_of_anything_where_that_cannot_fail(
     new = recompute(pieces)
     assert (new is not pieces) == changed
     args = (np.full((64, 64), 0.5, np.float32),)
-    for have, want in zip(in_order(new, args), run(program, args), strict=True):
+    for have, want in zip(run_pieces(new, args), run(program, args), strict=True):
         np.testing.assert_array_equal(have, want)

@@ -19,7 +19,7 @@ from fxad.ir import Jaxpr
 from fxad.primitives.control.call import Call
 from fxad.primitives.custom import CustomCall
 from fxad.testing import Case, cases, check_transform, repeated_cases
-from fxad.testing.compare import differ, slack
+from fxad.testing.compare import differ, program_tolerance
 from tests.laws.budget import share
 
 ROWS = fx.Spec((256, 256), "float32")
@@ -54,7 +54,9 @@ def gradient(layers: int = 12) -> Any:
 def test_a_pass_is_a_pure_function_that_keeps_values(p: passes.Pass, data: st.DataObject) -> None:
     case: Case = data.draw(st.one_of(cases(size=10), repeated_cases(size=4)))
     out = check_transform(p, case.program)
-    problem = differ(run(out, case.args), run(case.program, case.args), slack=slack(case.program, case.args))
+    problem = differ(
+        run(out, case.args), run(case.program, case.args), slack=program_tolerance(case.program, case.args)
+    )
     assert not problem, problem
 
 

@@ -52,16 +52,16 @@ def associative_scan(fn: Callable[[T, T], T], elems: object, reverse: bool = Fal
             )
 
     def combine(a: list[Array], b: list[Array]) -> list[Array]:
-        found, made = tree.flatten(fn(tree.unflatten(structure, a), tree.unflatten(structure, b)))
-        if made != structure:
+        combined, combined_tree = tree.flatten(fn(tree.unflatten(structure, a), tree.unflatten(structure, b)))
+        if combined_tree != structure:
             raise TreeError(
-                f"associative_scan: fn {function_name(fn)} returns {tree.shape_text(made)}, "
+                f"associative_scan: fn {function_name(fn)} returns {tree.shape_text(combined_tree)}, "
                 f"elems is {tree.shape_text(structure)}",
                 remedy="return from fn what it was given, with new values",
             )
-        for path, have, want in zip(paths, found, a, strict=True):
-            _check(f"associative_scan: {path} of {function_name(fn)}", have, want)
-        return found
+        for path, have, want in zip(paths, combined, a, strict=True):
+            _check_combined(f"associative_scan: {path} of {function_name(fn)}", have, want)
+        return combined
 
     if leaves and type(avals[0].shape[axes[0]]) is Size:
         raise SizeError(
@@ -71,21 +71,23 @@ def associative_scan(fn: Callable[[T, T], T], elems: object, reverse: bool = Fal
         )
     if not leaves or avals[0].shape[axes[0]] < 2:
         return cast("T", elems)
-    given = [rev(x, (k,)) if reverse else x for x, k in zip(leaves, axes, strict=True)]
-    partial = _partial(combine, given, axes)
+    inputs = [rev(x, (k,)) if reverse else x for x, k in zip(leaves, axes, strict=True)]
+    partial = _partial(combine, inputs, axes)
     return cast("T", structure.unflatten([rev(x, (k,)) if reverse else x for x, k in zip(partial, axes, strict=True)]))
 
 
-def _check(what: str, have: Any, want: Array) -> None:
+def _check_combined(what: str, have: Any, want: Array) -> None:
     """Raises: ShapeError, DTypeError when a result is not of the type of its operand."""
-    found = aval_of(have, what)
-    if found.shape != want.shape:
+    result_type = aval_of(have, what)
+    if result_type.shape != want.shape:
         raise ShapeError(
-            f"{what} is {found}, its operands are {want.aval}",
+            f"{what} is {result_type}, its operands are {want.aval}",
             remedy="fn combines stacks of slices, one by one: make it elementwise, or use vmap in it",
         )
-    if found.dtype != want.dtype or is_scalar(have):
-        raise DTypeError(f"{what} is {found}, its operands are {want.aval}", remedy="fn must not change the dtype")
+    if result_type.dtype != want.dtype or is_scalar(have):
+        raise DTypeError(
+            f"{what} is {result_type}, its operands are {want.aval}", remedy="fn must not change the dtype"
+        )
 
 
 def _partial(

@@ -138,21 +138,21 @@ def traced_loop(
     first = [aval_of(x, f"{what}: {p}") for x, p in zip(leaves, paths, strict=True)]
     args = tree.structure((carry_tree.unflatten(range(carry_tree.num_leaves)), *rest.unflatten(range(rest.num_leaves))))
 
-    made: dict[tuple[Aval, ...], tuple[Body, Structure]] = {}
+    traced_by_types: dict[tuple[Aval, ...], tuple[Body, Structure]] = {}
 
     def traced(avals: Sequence[Aval]) -> tuple[Body, Structure]:
         key = tuple(avals)
-        if key not in made:
-            made[key] = trace_once(avals)
-        return made[key]
+        if key not in traced_by_types:
+            traced_by_types[key] = trace_once(avals)
+        return traced_by_types[key]
 
     def trace_once(avals: Sequence[Aval]) -> tuple[Body, Structure]:
         body = traced_body(f"{what}: {role}", fn, args, [*avals, *rest_avals])
-        found, rest_tree = _carry_and_results(what, role, body, pair)
-        if found != carry_tree:
+        carry_tree_out, rest_tree = _carry_and_results(what, role, body, pair)
+        if carry_tree_out != carry_tree:
             raise TreeError(
                 f"{what}: {role} {body.name} returns a carry of another structure than {start}: "
-                f"{tree.shape_text(found)}, {start} is {tree.shape_text(carry_tree)}",
+                f"{tree.shape_text(carry_tree_out)}, {start} is {tree.shape_text(carry_tree)}",
                 remedy=f"return from {role} what it was given, with new values",
             )
         return body.typed([*avals, *[None] * (len(body.numbers) - len(first))]), rest_tree

@@ -86,8 +86,7 @@ def _clamp_index(index: object, aval: Aval, count: int) -> object:
         return np.int32(min(max(int(cast("int", index)), 0), count - 1))
     if aval is INDEX:
         return index
-    info = np.iinfo(aval.dtype)  # type: ignore[type-var]
-    last = Lit.of(min(count - 1, int(info.max)), aval).value
+    last = Lit.of(min(count - 1, dtypes.RANGES[aval.dtype][1]), aval).value
     return _to_index(binder().apply(elementwise.clip, (index, np.zeros((), aval.dtype)[()], last), ())[0])
 
 

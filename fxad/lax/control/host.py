@@ -161,9 +161,9 @@ def try_format(what: str, fmt: str, args: tuple[object, ...], kwargs: dict[str, 
         aval = aval_of(x, what)
         return np.broadcast_to(np.zeros((), aval.dtype), aval.shape)  # takes no memory for any shape
 
-    given, named = tree.map(blank, (args, kwargs))
+    positional, named = tree.map(blank, (args, kwargs))
     try:
-        format_values(fmt, given, named)
+        format_values(fmt, positional, named)
     except (AttributeError, LookupError, TypeError, ValueError) as e:
         raise ArgumentError(
             f"{what}: {fmt!r:.60} does not format these values: {e}",
@@ -185,8 +185,8 @@ def check_format(what: str, fmt: object, n: int, kwargs: dict[str, object]) -> N
     wanted = max([names.count(""), *[int(k) + 1 for k in names if k.isdecimal()]])
     missing = sorted({k for k in names if k and not k.isdecimal()} ^ {*kwargs})
     if wanted != n or missing:
-        given = f"{wanted} values, {n} were given" if wanted != n else f"other names: {', '.join(missing)}"
-        raise ArgumentError(f"{what}: {fmt!r:.60} takes {given}", remedy="each value has a field, {} or {name}")
+        difference = f"{wanted} values, {n} were given" if wanted != n else f"other names: {', '.join(missing)}"
+        raise ArgumentError(f"{what}: {fmt!r:.60} takes {difference}", remedy="each value has a field, {} or {name}")
 
 
 def _bind_host_call(
@@ -223,8 +223,8 @@ def _bind_host_call(
     prim = HostCall(function_name(f), results, effect, whole=whole)
     outs: Sequence[Array]
     if active_trace() is None:
-        made = [asarray(x) for x in prim.impl(np.asarray(holder), *[np.asarray(asarray(x)) for x in leaves])]
-        outs = place_like_operands(what, leaves, made)
+        outputs = [asarray(x) for x in prim.impl(np.asarray(holder), *[np.asarray(asarray(x)) for x in leaves])]
+        outs = place_like_operands(what, leaves, outputs)
     else:
         outs = binder().bind(prim, (holder, *leaves))
     out: R = tree.unflatten(out_tree, outs)

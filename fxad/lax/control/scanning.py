@@ -222,17 +222,18 @@ def _index_type(bounds: dict[str, ArrayLike]) -> Aval:
             )
         if not is_integer(a.dtype):
             raise DTypeError(f"fori_loop: {name} is {a}, not an integer", remedy="convert it with astype('int32')")
-    found = list(arrays.values())
-    if len(found) == 2 and found[0] is not found[1]:
+    array_avals = list(arrays.values())
+    if len(array_avals) == 2 and array_avals[0] is not array_avals[1]:
         raise DTypeError(
-            f"fori_loop: lower is {found[0]}, upper is {found[1]}", remedy="convert one bound to the dtype of the other"
+            f"fori_loop: lower is {array_avals[0]}, upper is {array_avals[1]}",
+            remedy="convert one bound to the dtype of the other",
         )
-    given = [dimension(v) for k, v in bounds.items() if k not in arrays]
-    if found:
-        for value in given:
-            promotion.scalar_dtype(value, found[0].dtype)  # raises if it does not fit
-        return found[0]
-    return Aval((), int32 if all([type(v) is Size or -(1 << 31) <= v < 1 << 31 for v in given]) else int64)
+    static_bounds = [dimension(v) for k, v in bounds.items() if k not in arrays]
+    if array_avals:
+        for value in static_bounds:
+            promotion.scalar_dtype(value, array_avals[0].dtype)  # raises if it does not fit
+        return array_avals[0]
+    return Aval((), int32 if all([type(v) is Size or -(1 << 31) <= v < 1 << 31 for v in static_bounds]) else int64)
 
 
 def _counting_body(loop: Loop, index: Aval) -> Jaxpr:

@@ -135,7 +135,7 @@ def solve_by_cg(g: Callable[[Any], Any], y: Any) -> Any:
 
 
 def solve_by_gmres(g: Callable[[Any], Any], y: Any) -> Any:
-    """Return the x with g(x) = y, as `by_cg`."""
+    """Return the x with g(x) = y for any g, with the precision and failures of `solve_by_cg`."""
     return _gmres(_tangents("gmres", g, y), 20, None)[0]
 
 
@@ -213,8 +213,8 @@ class _Setup:
         run.__name__ = self.what
         solve, transposed = partial(run, m, None), partial(run, back, None)
         if self.x0 is None:
-            found = linear_solve(self.what, "A", self.matvec, self.b, solve, transposed, symmetric, True)
-            return cast("tuple[Any, Convergence]", found)
+            solution = linear_solve(self.what, "A", self.matvec, self.b, solve, transposed, symmetric, True)
+            return cast("tuple[Any, Convergence]", solution)
         # the guess is for this right-hand side; the systems of derivatives start from 0
         matrix = trace_linear_map(self.what, "A", self.matvec, self.like, "b")
         n = len(matrix.captured)
@@ -231,8 +231,8 @@ class _Setup:
         residual.__name__ = function_name(self.matvec)
         guess, equation = tree.leaves(self.x0), trace_function(self.what, "A", residual, self.like, "b")
         problem = Problem(self.what, self.like, guess, equation, function_name(self.matvec))
-        found = problem.solved(run, lambda x0: run(m, x0, apply, self.b), tangent_solve, True)
-        return cast("tuple[Any, Convergence]", found)
+        solution = problem.solved(run, lambda x0: run(m, x0, apply, self.b), tangent_solve, True)
+        return cast("tuple[Any, Convergence]", solution)
 
 
 def _transpose_map(m: LinearMap) -> LinearMap | None:
@@ -270,9 +270,9 @@ def _matvec_function(what: str, name: str, given: Any, like: Unknown) -> Callabl
             f"{what}: {name} is {matrix.aval}, not a square matrix", remedy="give a square matrix, or a linear function"
         )
     if like.structure.type is not None or like.avals[0].shape[:1] != matrix.shape[:1]:
-        found = ", ".join([f"{p} is {a}" for p, a in zip(like.paths, like.avals, strict=True)])
+        leaves = ", ".join([f"{p} is {a}" for p, a in zip(like.paths, like.avals, strict=True)])
         raise ShapeError(
-            f"{what}: {name} is the matrix {matrix.aval}, and {found}",
+            f"{what}: {name} is the matrix {matrix.aval}, and {leaves}",
             remedy="a matrix is applied to one array, along its first axis; for trees give a function",
         )
 
@@ -284,13 +284,13 @@ def _matvec_function(what: str, name: str, given: Any, like: Unknown) -> Callabl
 
 
 def _initial_guess(what: str, like: Unknown, x0: Any) -> Any:
-    found, leaves = unknown_of(what, "x0", x0)
-    if found.structure != like.structure:
+    guess_type, leaves = unknown_of(what, "x0", x0)
+    if guess_type.structure != like.structure:
         raise TreeError(
-            f"{what}: x0 is {tree.shape_text(found.structure)}, b is {tree.shape_text(like.structure)}",
+            f"{what}: x0 is {tree.shape_text(guess_type.structure)}, b is {tree.shape_text(like.structure)}",
             remedy="a first guess has the type of b",
         )
-    for path, have, want in zip(found.paths, found.avals, like.avals, strict=True):
+    for path, have, want in zip(guess_type.paths, guess_type.avals, like.avals, strict=True):
         if have is not want:
             kind = ShapeError if have.shape != want.shape else DTypeError
             raise kind(f"{what}: {path} is {have}, for b it is {want}", remedy="a first guess has the type of b")

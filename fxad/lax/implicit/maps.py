@@ -67,9 +67,9 @@ def unknown_of(what: str, name: str, value: object) -> tuple[Unknown, list[objec
     if not leaves:
         raise TreeError(f"{what}: {name} has no leaf", remedy="there is nothing to solve for: give arrays")
     if not any([a.inexact for a in avals]):
-        found = ", ".join(map(str, avals))
+        types = ", ".join(map(str, avals))
         raise DTypeError(
-            f"{what}: {name} has no floating or complex leaf ({found}), so there is no derivative",
+            f"{what}: {name} has no floating or complex leaf ({types}), so there is no derivative",
             remedy="convert with astype('float32'), or, where you give the solver, call it by itself",
         )
     arrays = [splat(Lit.of(x, a)) if is_scalar(x) else x for x, a in zip(leaves, avals, strict=True)]
@@ -153,15 +153,15 @@ def trace_solver(
     run.__name__ = function_name(fn)
     body = traced_body(f"{what}: {role}", run if callable(fn) else fn, like.argument, like.avals)
     called = f"{role} {function_name(fn)}"
-    found, aux_tree = body.out_tree, None
+    solution_tree, aux_tree = body.out_tree, None
     if aux:
-        if found.type is not tuple or found.num_children != 2:
+        if solution_tree.type is not tuple or solution_tree.num_children != 2:
             raise TreeError(
-                f"{what}: {called} returns {tree.shape_text(found)}, not a pair (solution, auxiliary)",
+                f"{what}: {called} returns {tree.shape_text(solution_tree)}, not a pair (solution, auxiliary)",
                 remedy="has_aux=True is for a solver that returns such a pair",
             )
-        found, aux_tree = found.children()
-    check_same_tree(what, called, found, like, name, aux=True)
+        solution_tree, aux_tree = solution_tree.children()
+    check_same_tree(what, called, solution_tree, like, name, aux=True)
     return Solver(check_result_type(what, called, body, like, name, aux_tree.num_leaves if aux_tree else 0), aux_tree)
 
 
@@ -220,7 +220,7 @@ class LinearMap:
 def trace_linear_map(what: str, role: str, fn: Callable[..., object], like: Unknown, name: str) -> Body:
     """Trace a linear function of the unknown into a program in which each equation is linear.
 
-    Raises: NotLinearError naming the equation; as `function_of`.
+    Raises: NotLinearError naming the equation; as `trace_function`.
     """
     body = trace_function(what, role, fn, like, name)
     n = len(body.captured)

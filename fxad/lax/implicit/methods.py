@@ -158,7 +158,7 @@ def gmres_cycle(length: int) -> Method:
             why = first_true((~is_finite(size), Breakdown.NOT_FINITE), (singular, Breakdown.SINGULAR))
             return j + 1, basis, triangle, turn, select_value(singular, state[4], left), why
 
-        start: tuple[Array, ...] = (zero, basis, _identity(m, dtype), _identity(m + 1, dtype), beta, zero)
+        start: tuple[Array, ...] = (zero, basis, _identity_matrix(m, dtype), _identity_matrix(m + 1, dtype), beta, zero)
         j, basis, triangle, turn, _, why = while_loop(going, step, start)
         used = j - convert(why == int(Breakdown.SINGULAR), dtypes.int32)
         known = convert(beta, dtype) * turn[:m, 0] * convert(iota(dtypes.int32, m) < used, dtype)
@@ -168,6 +168,6 @@ def gmres_cycle(length: int) -> Method:
     return method
 
 
-def _identity(n: int, dtype: dtypes.DType) -> Array:
+def _identity_matrix(n: int, dtype: dtypes.DType) -> Array:
     rows = broadcast_in_dim(iota(dtypes.int32, n), (n, n), (0,))
     return convert(rows == broadcast_in_dim(iota(dtypes.int32, n), (n, n), (1,)), dtype)

@@ -86,8 +86,8 @@ def custom_fixed_point(
     checked = solve is None and not has_aux
     equation = replace(step, jaxpr=b.build([_nan_at_nan(b, x, r) if checked else r for x, r in left], step.name))
     problem = Problem(what, like, guess, equation, function_name(f))
-    given = solve or partial(solve_by_iteration, has_aux=has_aux)
-    return problem.solved(given, lambda x: given(f, x), tangent_solve or solve_by_gmres, has_aux)
+    solver = solve or partial(solve_by_iteration, has_aux=has_aux)
+    return problem.solved(solver, lambda x: solver(f, x), tangent_solve or solve_by_gmres, has_aux)
 
 
 def _nan_at_nan(b: Builder, x: Atom, y: Atom) -> Atom:

@@ -98,9 +98,9 @@ def _adjoint(
     vecmat = replace(matrix, jaxpr=rotate_operands(back, n))
     if transpose_solve is not None:
         turned = apply.transposed(back)
-        given = transpose_solve
+        solve_transposed = transpose_solve
         solve = trace_solver(
-            what, "transpose_solve", given, lambda value: given(turned, value), like, "b", has_aux
+            what, "transpose_solve", solve_transposed, lambda value: solve_transposed(turned, value), like, "b", has_aux
         ).solution
         return vecmat, solve
     if symmetric:

@@ -82,9 +82,11 @@ class Space:
 def vector_space_of(what: str, like: Unknown) -> Space:
     """Return the vector space of a type: real, unless all leaves are complex; half precision is computed in single."""
     every = all([a.dtype.kind == "c" for a in like.avals])
-    found = [a.dtype if every else dtypes.real_part(a.dtype) if a.dtype.kind == "c" else a.dtype for a in like.avals]
-    dtype = found[0] if every else dtypes.float32
-    for other in found:
+    leaf_dtypes = [
+        a.dtype if every else dtypes.real_part(a.dtype) if a.dtype.kind == "c" else a.dtype for a in like.avals
+    ]
+    dtype = leaf_dtypes[0] if every else dtypes.float32
+    for other in leaf_dtypes:
         dtype = promote_dtypes(what, dtype, other)
     return Space(like, dtype)
 

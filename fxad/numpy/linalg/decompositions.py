@@ -1,4 +1,4 @@
-"""Decompositions of matrices, and what is read off them."""
+"""Decompositions of matrices, and functions of eigenvalues and singular values."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ class EigResult(NamedTuple):
 
 
 def cholesky(x: ArrayLike, /, *, upper: bool = False, symmetrize_input: bool = True) -> Array:
-    """The triangular factor of positive definite matrices: L with L L^H = x, or `upper` U with U^H U = x.
+    """Return the Cholesky factor of positive definite matrices: L with L L^H = x, or for `upper` U with U^H U = x.
 
-    Rule: x is made Hermitian, (x + x^H) / 2, so that the gradient is too; without, its lower triangle is taken. The
-          factor is nan where x is not positive definite.
+    Rule:   with `symmetrize_input` x is replaced by (x + x^H) / 2, so its gradient is Hermitian; otherwise the lower
+            triangle is read. The factor is nan if x is not positive definite.
     """
     return apply_op("cholesky", linalg.factor, (x,), upper, symmetrize_input)
 
@@ -60,7 +60,7 @@ def qr(x: ArrayLike, /, *, mode: Literal["r"]) -> Array: ...
 
 
 def qr(x: ArrayLike, /, *, mode: str = "reduced") -> QRResult | Array:
-    """Q with orthonormal columns and upper triangular R; all columns of Q for "complete", R alone for "r"."""
+    """Return Q with orthonormal columns and upper triangular R; all columns of Q for "complete", only R for "r"."""
     if mode not in ("reduced", "complete", "r"):
         raise ParameterError(f"qr: mode {mode!r} is not one of 'reduced', 'complete', 'r'")
     q, r = apply_op_all("qr", linalg.qr, (x,), mode == "complete")
@@ -74,30 +74,30 @@ def svd(x: ArrayLike, /, *, full_matrices: bool = True, compute_uv: Literal[Fals
 
 
 def svd(x: ArrayLike, /, *, full_matrices: bool = True, compute_uv: bool = True) -> SVDResult | Array:
-    """Singular vectors and descending singular values; without `compute_uv` the singular values alone.
+    """Return singular vectors and descending singular values; without `compute_uv` only the singular values.
 
-    Rule: full matrices have a derivative only where x is square.
+    Rule:   full matrices have a derivative only for square x.
     """
     return SVDResult(*apply_op_all("svd", linalg.svd, (x,), full_matrices)) if compute_uv else svdvals(x)
 
 
 def svdvals(x: ArrayLike, /) -> Array:
-    """The singular values, descending."""
+    """Return the singular values, descending."""
     return apply_op("svdvals", linalg.svdvals, (x,))
 
 
 def eigh(x: ArrayLike, /, UPLO: str = "L", symmetrize_input: bool = True) -> EighResult:
-    """Eigenvalues and eigenvectors of Hermitian matrices.
+    """Return eigenvalues and eigenvectors of Hermitian matrices.
 
-    Rule: x is made Hermitian, as in `cholesky`; without, the triangle that `UPLO` names is taken. Eigenvectors have no
-          derivative where eigenvalues are equal: it is not finite.
+    Rule:   x is symmetrized as in `cholesky`; otherwise the triangle `UPLO` is read. The derivative of eigenvectors is
+            not finite if eigenvalues are equal.
     """
     static = _is_lower("eigh", UPLO), symmetrize_input, True
     return EighResult(*apply_op_all("eigh", linalg.hermitian_eig, (x,), *static))
 
 
 def eigvalsh(x: ArrayLike, /, UPLO: str = "L", symmetrize_input: bool = True) -> Array:
-    """Eigenvalues of Hermitian matrices, ascending; see `eigh`."""
+    """Return the eigenvalues of Hermitian matrices, ascending; see `eigh`."""
     return apply_op("eigvalsh", linalg.hermitian_eig, (x,), _is_lower("eigvalsh", UPLO), symmetrize_input, False)
 
 
@@ -108,12 +108,12 @@ def _is_lower(name: str, uplo: str) -> bool:
 
 
 def eig(x: ArrayLike, /) -> EigResult:
-    """Eigenvalues and right eigenvectors of square matrices."""
+    """Return eigenvalues and right eigenvectors of square matrices."""
     return EigResult(*apply_op_all("eig", linalg.eig, (x,), True))
 
 
 def eigvals(x: ArrayLike, /) -> Array:
-    """Eigenvalues of square matrices."""
+    """Return the eigenvalues of square matrices."""
     return apply_op("eigvals", linalg.eig, (x,), False)
 
 
@@ -124,12 +124,12 @@ def lu(a: ArrayLike, permute_l: Literal[True]) -> tuple[Array, Array]: ...
 
 
 def lu(a: ArrayLike, permute_l: bool = False) -> tuple[Array, ...]:
-    """P, L and U with a = P @ L @ U; with `permute_l` P @ L and U (scipy.linalg.lu)."""
+    """Return P, L and U with a = P @ L @ U; with `permute_l` P @ L and U (scipy.linalg.lu)."""
     return apply_op_all("lu", linear_systems.lu_parts, (a,), permute_l)
 
 
 def matrix_rank(x: ArrayLike, /, *, rtol: ArrayLike | None = None) -> Array:
-    """How many singular values exceed `rtol` times the largest, as int32.
+    """Return the number of singular values that exceed `rtol` times the largest, as int32. `rtol` is as in `pinv`.
 
     `rtol` is as in `pinv`.
     """
@@ -139,14 +139,14 @@ def matrix_rank(x: ArrayLike, /, *, rtol: ArrayLike | None = None) -> Array:
 
 
 def cond(x: ArrayLike, p: str | float | None = None) -> Array:
-    """The condition number in a norm; in the 2-norm (None, 2) and its inverse (-2) by the singular values.
+    """Return the condition number in a norm; for the 2-norm (None, 2) and its inverse (-2) from the singular values.
 
-    Rule: infinite where it is undefined, as for zeros, and no element is nan.
+    Rule:   infinite where it is undefined, such as for a zero matrix, if no element is nan.
     """
     array = as_array("cond", x)
     if p is not None and p not in (2, -2):
-        found = norm(array, p, axis=(-2, -1)) * norm(inv(array), p, axis=(-2, -1))
+        number = norm(array, p, axis=(-2, -1)) * norm(inv(array), p, axis=(-2, -1))
     else:
         s = svdvals(array)
-        found = s[..., -1] / s[..., 0] if p == -2 else s[..., 0] / s[..., -1]
-    return where(isnan(found) & ~isnan(array).any((-2, -1)), math.inf, found)
+        number = s[..., -1] / s[..., 0] if p == -2 else s[..., 0] / s[..., -1]
+    return where(isnan(number) & ~isnan(array).any((-2, -1)), math.inf, number)

@@ -6,26 +6,27 @@ import math
 
 from fxad import dtypes
 from fxad.errors import ParameterError, ShapeError
-from fxad.numpy.apply import apply_op, as_array
+from fxad.numpy.apply import apply_op, as_array, to_inexact
 from fxad.numpy.shapes import diagonal as _diagonal
 from fxad.numpy.shapes import expand_dims
 from fxad.numpy.unary import abs, sqrt, square
-from fxad.operations import linalg, promotion
+from fxad.operations import linalg
 from fxad.operations.axes import Axes, normalize_axis_tuple
 from fxad.tracing.array import Array, ArrayLike
 
 
 def vector_norm(x: ArrayLike, /, *, axis: Axes = None, keepdims: bool = False, ord: float = 2) -> Array:
-    """The norm of vectors: (sum of abs(x)**ord) ** (1/ord), the extremum for infinite ord, a count for 0.
+    """Return the norm of vectors: (sum of abs(x)**ord) ** (1/ord); the maximum for inf, the minimum for -inf, the
+    number of nonzero elements for 0.
 
-    Rule: over no elements 0, but for -inf, which has none there, and other ord below 0, where it is inf.
+    Rule:   the norm of an empty vector is 0; it is inf for other negative `ord`, and an error for -inf.
     """
-    array = _floating(as_array("vector_norm", x))
+    array = to_inexact(as_array("vector_norm", x))
     if ord == 2:
         return sqrt(_squares(array).sum(axis, keepdims=keepdims))
     size = abs(array)
     if ord == math.inf:
-        return _greatest(size, axis, keepdims)
+        return _max_or_zero(size, axis, keepdims)
     if ord == -math.inf:
         return size.min(axis, keepdims=keepdims)
     if ord == 1:
@@ -36,33 +37,35 @@ def vector_norm(x: ArrayLike, /, *, axis: Axes = None, keepdims: bool = False, o
 
 
 def matrix_norm(x: ArrayLike, /, *, keepdims: bool = False, ord: str | float | None = "fro") -> Array:
-    """The norm of matrices on the last two axes.
+    """Return the norm of matrices on the last two axes. "fro": square root of the sum of squares; 1 and inf (-1 and
+    -inf): the largest (smallest) sum of absolute values of a column and a row; 2 (-2): the largest (smallest) singular
+    value; "nuc": the sum of the singular values.
 
     "fro": root of the sum of squares; 1, inf (-1, -inf): largest (smallest) sum of a column, of a row; 2 (-2): largest
     (smallest) singular value; "nuc": their sum.
     """
-    array = _floating(as_array("matrix_norm", x))
+    array = to_inexact(as_array("matrix_norm", x))
     if array.ndim < 2:
         raise ShapeError(f"matrix_norm: takes an array with at least two axes, got {array.aval}")
     if ord is None or ord == "fro":
         return sqrt(_squares(array).sum((-2, -1), keepdims=keepdims))
     if ord in (2, -2, "nuc"):
         s = apply_op("matrix_norm", linalg.svdvals, (array,))
-        out = s.sum(-1) if ord == "nuc" else _greatest(s, -1, False) if ord == 2 else s.min(-1)
+        out = s.sum(-1) if ord == "nuc" else _max_or_zero(s, -1, False) if ord == 2 else s.min(-1)
         return out[..., None, None] if keepdims else out
     if isinstance(ord, str) or ord not in (1, -1, math.inf, -math.inf):
         raise ParameterError(f"matrix_norm: ord {ord!r} is not one of 'fro', 'nuc', 1, -1, 2, -2, inf, -inf")
     rows = abs(array).sum(-2 if math.fabs(ord) == 1 else -1, keepdims=True)
-    return _greatest(rows, (-2, -1), keepdims) if ord > 0 else rows.min((-2, -1), keepdims=keepdims)
+    return _max_or_zero(rows, (-2, -1), keepdims) if ord > 0 else rows.min((-2, -1), keepdims=keepdims)
 
 
-def _greatest(sizes: Array, axis: Axes, keepdims: bool) -> Array:
-    """The greatest of sizes, which are not below 0: 0 over none of them."""
+def _max_or_zero(sizes: Array, axis: Axes, keepdims: bool) -> Array:
+    """Return the maximum of sizes, which are not negative; 0 over no elements."""
     return sizes.max(axis, keepdims=keepdims, initial=None if sizes.size else 0)
 
 
 def norm(x: ArrayLike, ord: str | float | None = None, axis: Axes = None, keepdims: bool = False) -> Array:
-    """The norm of a vector, or of a matrix for an `ord` over two axes; by default the 2-norm of all."""
+    """Return the norm of a vector, or of a matrix for an `ord` over two axes; by default the 2-norm of all elements."""
     array = as_array("norm", x)
     if ord is None:
         return vector_norm(array, axis=axis, keepdims=keepdims)
@@ -79,12 +82,8 @@ def norm(x: ArrayLike, ord: str | float | None = None, axis: Axes = None, keepdi
 
 
 def cross(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1) -> Array:
-    """The vector product along an axis of size 3; the other axes broadcast."""
+    """Return the cross product along an axis of size 3; the other axes broadcast."""
     return apply_op("cross", linalg.cross, (x1, x2), axis)
-
-
-def _floating(x: Array) -> Array:
-    return x.astype(promotion.to_inexact_dtype(x.dtype))
 
 
 def _squares(x: Array) -> Array:
@@ -92,10 +91,10 @@ def _squares(x: Array) -> Array:
 
 
 def diagonal(x: ArrayLike, /, *, offset: int = 0) -> Array:
-    """The diagonal of matrices on the last two axes."""
+    """Return the diagonal of matrices on the last two axes."""
     return _diagonal(x, offset, -2, -1)
 
 
 def trace(x: ArrayLike, /, *, offset: int = 0, dtype: object = None) -> Array:
-    """The sum of the diagonal of matrices on the last two axes."""
+    """Return the sum of the diagonal of matrices on the last two axes."""
     return diagonal(x, offset=offset).sum(-1, dtype=dtype)

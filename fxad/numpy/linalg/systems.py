@@ -1,4 +1,4 @@
-"""Systems of linear equations, inverses, determinants and powers."""
+"""Linear systems, inverses, determinants and powers of matrices."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ B = TypeVar("B")
 
 
 class SlogdetResult(NamedTuple):
-    """The determinant as sign and logarithm of its absolute value."""
+    """The sign of a determinant, and the logarithm of its absolute value."""
 
     sign: Array
     logabsdet: Array
 
 
 class LstsqResult(NamedTuple):
-    """A least squares solution, the sums of squares that are left, the rank, and the singular values."""
+    """A least-squares solution, the sums of squared residuals, the rank, and the singular values."""
 
     x: Array
     residuals: Array
@@ -35,39 +35,38 @@ class LstsqResult(NamedTuple):
 
 
 def solve(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """The x with x1 @ x = x2; an `x2` of one axis is a vector, else matrices.
+    """Return the x with x1 @ x = x2. An x2 with one axis is a vector, otherwise matrices.
 
-    Rule: one LU decomposition, which derivatives use again. Where x1 has no inverse, infinities and nan.
+    Rule:   one LU decomposition, which derivatives reuse. The result has infinities and nan if x1 is singular.
     """
     return apply_op("solve", linear_systems.solve, (x1, x2))
 
 
 def inv(x: ArrayLike, /) -> Array:
-    """The inverse; infinities and nan where there is none."""
+    """Return the inverse; infinities and nan for a singular matrix."""
     return apply_op("inv", linear_systems.inv, (x,))
 
 
 def det(x: ArrayLike, /) -> Array:
-    """The determinant.
+    """Return the determinant.
 
-    Rule: its derivative is det(x) trace(x^-1 x_dot), for which x must have an inverse; up to 3 by 3 the determinant is
-          a polynomial of the elements, with derivatives everywhere.
+    Rule:   the derivative is det(x) trace(x^-1 x_dot), which needs an inverse of x. Up to 3 by 3 the determinant is
+            computed as a polynomial of the elements, whose derivatives always exist.
     """
     return apply_op("det", linear_systems.det, (x,))
 
 
 def slogdet(x: ArrayLike, /) -> SlogdetResult:
-    """Sign and logarithm of the absolute value of the determinant; 0 and -inf where x has no inverse."""
+    """Return the sign and the logarithm of the absolute value of the determinant; 0 and -inf for a singular matrix."""
     return SlogdetResult(*apply_op_all("slogdet", linear_systems.slogdet, (x,)))
 
 
 def pinv(x: ArrayLike, /, *, rtol: ArrayLike | None = None, hermitian: bool = False) -> Array:
-    """The pseudo-inverse: singular values up to `rtol` times the largest count as zero.
+    """Return the pseudo-inverse. Singular values up to `rtol` times the largest count as zero.
 
-    `rtol` is one number, or one for each matrix; without, it is the larger size of the matrices times the spacing of
-    floats at 1. `hermitian` says that x is, and its eigenvalues do.
-
-    Rule: the derivative is that of tangents which keep the rank.
+    `rtol` is one number, or one for each matrix; by default the larger size of the matrices times the spacing of floats
+    at 1. `hermitian`: x is Hermitian, and its eigenvalues are used.
+    Rule:   the derivative is that for tangents that keep the rank.
     """
     if rtol is None:
         return apply_op("pinv", linalg.pinv, (x,), hermitian)
@@ -75,7 +74,8 @@ def pinv(x: ArrayLike, /, *, rtol: ArrayLike | None = None, hermitian: bool = Fa
 
 
 def lstsq(a: ArrayLike, b: ArrayLike, rcond: float | None = None) -> LstsqResult:
-    """The x of least norm for which the sum of squares of b - a @ x is least.
+    """Return the x of least norm that minimizes the sum of squares of b - a @ x. The sums of squared residuals are
+    always returned, one for each column of b; NumPy omits them for some ranks.
 
     The sums of squares that are left are always given, one for each column of b; NumPy leaves them out by the rank.
     """
@@ -85,7 +85,7 @@ def lstsq(a: ArrayLike, b: ArrayLike, rcond: float | None = None) -> LstsqResult
 
 
 def matrix_power(x: ArrayLike, n: int, /) -> Array:
-    """x multiplied by itself n times, in about log2(n) products; a negative n takes the inverse."""
+    """Return x multiplied by itself n times, in about log2(n) products; for negative n the power of the inverse."""
     try:
         times = n.__index__()
     except (AttributeError, TypeError):
@@ -94,44 +94,46 @@ def matrix_power(x: ArrayLike, n: int, /) -> Array:
 
 
 def expm(x: ArrayLike, /) -> Array:
-    """The exponential of matrices, I + x + x @ x / 2 + ...."""
+    """Return the exponential of matrices, I + x + x @ x / 2 + ...."""
     return apply_op("expm", linalg.expm, (x,))
 
 
 def multi_dot(arrays: Sequence[ArrayLike]) -> Array:
-    """The matrix product of two or more arrays, in the order of fewest multiplications."""
-    given = [as_array("multi_dot", a, k) for k, a in enumerate(to_tuple("multi_dot", "arrays", arrays))]
-    if len(given) < 2:
-        raise ArgumentError(f"multi_dot: takes at least two arrays, got {len(given)}")
-    for k, a in enumerate(given):
-        if a.ndim != 2 and not (a.ndim == 1 and k in (0, len(given) - 1)):
+    """Return the matrix product of two or more arrays, in the order of fewest multiplications."""
+    matrices = [as_array("multi_dot", a, k) for k, a in enumerate(to_tuple("multi_dot", "arrays", arrays))]
+    if len(matrices) < 2:
+        raise ArgumentError(f"multi_dot: takes at least two arrays, got {len(matrices)}")
+    for k, a in enumerate(matrices):
+        if a.ndim != 2 and not (a.ndim == 1 and k in (0, len(matrices) - 1)):
             raise ShapeError(f"multi_dot: array {k} must be a matrix, and may be a vector first and last; got {a.aval}")
-    first = [1, *given[0].shape] if given[0].ndim == 1 else [*given[0].shape]
-    sizes = [*first, *[a.shape[1] if a.ndim == 2 else 1 for a in given[1:]]]
-    return _multiplied(given, _splits(sizes), 0, len(given) - 1)
+    first = [1, *matrices[0].shape] if matrices[0].ndim == 1 else [*matrices[0].shape]
+    sizes = [*first, *[a.shape[1] if a.ndim == 2 else 1 for a in matrices[1:]]]
+    return _multiply_chain(matrices, _optimal_splits(sizes), 0, len(matrices) - 1)
 
 
-def _splits(sizes: Sequence[int]) -> list[list[int]]:
-    """Where to split a chain of products between i and j (Cormen et al., Introduction to algorithms, 15.2)."""
+def _optimal_splits(sizes: Sequence[int]) -> list[list[int]]:
+    """Return where to split a chain of products between i and j (Cormen et al., Introduction to algorithms, 15.2)."""
     n = len(sizes) - 1
     cost = [[0] * n for _ in range(n)]
     at = [[0] * n for _ in range(n)]
     for length in range(1, n):
         for i in range(n - length):
             j = i + length
-            found = [(cost[i][k] + cost[k + 1][j] + sizes[i] * sizes[k + 1] * sizes[j + 1], k) for k in range(i, j)]
-            cost[i][j], at[i][j] = min(found)
+            candidates = [
+                (cost[i][k] + cost[k + 1][j] + sizes[i] * sizes[k + 1] * sizes[j + 1], k) for k in range(i, j)
+            ]
+            cost[i][j], at[i][j] = min(candidates)
     return at
 
 
-def _multiplied(arrays: Sequence[Array], at: list[list[int]], i: int, j: int) -> Array:
+def _multiply_chain(arrays: Sequence[Array], at: list[list[int]], i: int, j: int) -> Array:
     if i == j:
         return arrays[i]
-    return matmul(_multiplied(arrays, at, i, at[i][j]), _multiplied(arrays, at, at[i][j] + 1, j))
+    return matmul(_multiply_chain(arrays, at, i, at[i][j]), _multiply_chain(arrays, at, at[i][j] + 1, j))
 
 
 def tensorsolve(a: ArrayLike, b: ArrayLike, axes: Sequence[int] | None = None) -> Array:
-    """The x with tensordot(a, x, x.ndim) = b; `axes` of a are moved to its end first."""
+    """Return the x with tensordot(a, x, x.ndim) = b; `axes` of a are first moved to its end."""
     left, right = as_array("tensorsolve", a), as_array("tensorsolve", b, 1)
     if axes is not None:
         last = [normalize_axis_index("tensorsolve", k, left.ndim) for k in axes]
@@ -143,7 +145,7 @@ def tensorsolve(a: ArrayLike, b: ArrayLike, axes: Sequence[int] | None = None) -
 
 
 def tensorinv(a: ArrayLike, ind: int = 2) -> Array:
-    """The inverse of what tensordot(a, ., ...) does, where the first `ind` axes of a are those of its results."""
+    """Return the inverse of the linear map x -> tensordot(a, x), whose results have the first `ind` axes of a."""
     array = as_array("tensorinv", a)
     ind = to_int("tensorinv", "ind", ind)
     if ind <= 0:
@@ -158,56 +160,56 @@ def tensorinv(a: ArrayLike, ind: int = 2) -> Array:
 
 
 def cho_factor(a: ArrayLike, lower: bool = False) -> tuple[Array, bool]:
-    """The Cholesky factor, and whether it is the lower one: for `cho_solve`."""
+    """Return the Cholesky factor and a flag that it is the lower one, for `cho_solve`."""
     return apply_op("cho_factor", linalg.factor, (a,), not lower, False), lower
 
 
 def cho_solve(c_and_lower: tuple[ArrayLike, bool], b: ArrayLike) -> Array:
-    """The x with a @ x = b, by what `cho_factor(a)` gave."""
-    c, lower = _pair("cho_solve", "c_and_lower", c_and_lower)
+    """Return the x with a @ x = b, from `cho_factor(a)`."""
+    c, lower = _check_pair("cho_solve", "c_and_lower", c_and_lower)
     return apply_op("cho_solve", linear_systems.cho_solve, (c, b), bool(lower))
 
 
-def _pair(name: str, what: str, given: tuple[A, B]) -> tuple[A, B]:
+def _check_pair(name: str, what: str, given: tuple[A, B]) -> tuple[A, B]:
     if not isinstance(given, tuple | list) or len(given) != 2:
         raise ArgumentError(f"{name}: {what} must be the pair that the factorisation gave, got {described(given)}")
     return given[0], given[1]
 
 
 def lu_factor(a: ArrayLike) -> tuple[Array, Array]:
-    """L and U in one matrix, and the exchanges of rows: for `lu_solve`."""
+    """Return the packed LU factors and the row exchanges, for `lu_solve`."""
     factors, pivots = apply_op_all("lu_factor", linalg.packed_lu, (a,))
     return factors, pivots
 
 
 def lu_solve(lu_and_piv: tuple[ArrayLike, ArrayLike], b: ArrayLike, trans: int = 0) -> Array:
-    """The x with op(a) @ x = b, by what `lu_factor(a)` gave; op: 0 nothing, 1 transpose, 2 conjugate transpose."""
+    """Return the x with op(a) @ x = b, from `lu_factor(a)`; op: 0 nothing, 1 transpose, 2 conjugate transpose."""
     if to_int("lu_solve", "trans", trans) not in (0, 1, 2):
         raise ParameterError(f"lu_solve: trans must be 0, 1 or 2, got {trans!r}")
-    return apply_op("lu_solve", linear_systems.lu_solve, (*_pair("lu_solve", "lu_and_piv", lu_and_piv), b), trans)
+    return apply_op("lu_solve", linear_systems.lu_solve, (*_check_pair("lu_solve", "lu_and_piv", lu_and_piv), b), trans)
 
 
 def solve_triangular(
     a: ArrayLike, b: ArrayLike, trans: int = 0, lower: bool = False, unit_diagonal: bool = False
 ) -> Array:
-    """The x with op(a) @ x = b, where a is triangular; op: 0 nothing, 1 transpose, 2 conjugate transpose."""
+    """Return the x with op(a) @ x = b for triangular a; op: 0 nothing, 1 transpose, 2 conjugate transpose."""
     if trans not in (0, 1, 2):
         raise ParameterError(f"solve_triangular: trans must be 0, 1 or 2, got {trans!r}")
     return apply_op("solve_triangular", linear_systems.solve_triangular, (a, b), trans, lower, unit_diagonal)
 
 
 def block_diag(*arrays: ArrayLike) -> Array:
-    """Matrices along the diagonal, zeros elsewhere; a vector is a row."""
+    """Return a matrix with the given matrices along its diagonal, zeros elsewhere; a vector is a row."""
     if not arrays:
         raise ArgumentError("block_diag: takes at least one array")
-    return reduce(_below, [_rows(as_array("block_diag", a, k)) for k, a in enumerate(arrays)])
+    return reduce(_append_block, [_as_matrix(as_array("block_diag", a, k)) for k, a in enumerate(arrays)])
 
 
-def _rows(x: Array) -> Array:
+def _as_matrix(x: Array) -> Array:
     if x.ndim > 2:
         raise ShapeError(f"block_diag: takes matrices, got {x.aval}")
     return x if x.ndim == 2 else x.reshape(1, -1)
 
 
-def _below(x: Array, y: Array) -> Array:
+def _append_block(x: Array, y: Array) -> Array:
     return apply_op("block_diag", linalg.block_diagonal, (x, y))

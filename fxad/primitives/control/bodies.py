@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from fxad.core.builder import Builder
-from fxad.ir import Atom, Aval, BatchCtx, Jaxpr, LinearizedBody, Lit, Tangent, Var, Zero
+from fxad.ir import Atom, Aval, BatchCtx, Dims, Jaxpr, LinearizedBody, Lit, Tangent, Tangents, Var, Zero
 from fxad.primitives.linearity import is_zero
 
 T = TypeVar("T")
@@ -59,9 +59,9 @@ def instantiate_outs(
 ) -> list[Atom]:
     """Return the tangents of the results marked in `wants`. `outs` holds those of the results marked in `has`; the
     others are zeros."""
-    given = iter(outs)
-    found = [next(given) if h else Zero(a).instantiate() for a, h in zip(avals, has, strict=True)]
-    return [x for x, w in zip(found, wants, strict=True) if w]
+    dots = iter(outs)
+    every = [next(dots) if h else Zero(a).instantiate() for a, h in zip(avals, has, strict=True)]
+    return [x for x, w in zip(every, wants, strict=True) if w]
 
 
 def instantiate_linear_outs(split: LinearizedBody, wants: Sequence[bool]) -> Jaxpr:
@@ -85,10 +85,10 @@ def assign_slots(values: Sequence[A], places: Sequence[Aval]) -> list[A | None]:
     left = list(values)
     out: list[A | None] = []
     for aval in places:
-        found = next((v for v in left if v.aval is aval), None)
-        if found is not None:
-            left.remove(found)
-        out.append(found)
+        value = next((v for v in left if v.aval is aval), None)
+        if value is not None:
+            left.remove(value)
+        out.append(value)
     return out
 
 
@@ -110,10 +110,10 @@ def with_slot_operands(branch: Jaxpr, n_in: int, places: Sequence[Aval]) -> Jaxp
     return b.build(b.inline(branch, [args[v] for v in branch.ins]), branch.name)
 
 
-def spread_tangents(dots: Sequence[Tangent], nonzero: Sequence[bool], avals: Sequence[Aval]) -> tuple[Tangent, ...]:
+def spread_tangents(dots: Sequence[Tangent], nonzero: Sequence[bool], avals: Sequence[Aval]) -> Tangents:
     """Return tangents of all results: the given ones for marked results, zeros for the others."""
-    given = iter(dots)
-    return tuple([next(given) if nz else Zero(a) for nz, a in zip(nonzero, avals, strict=True)])
+    remaining = iter(dots)
+    return tuple([next(remaining) if nz else Zero(a) for nz, a in zip(nonzero, avals, strict=True)])
 
 
 def is_zero_in_all(adjoints: Sequence[Jaxpr], at: int) -> bool:
@@ -121,9 +121,7 @@ def is_zero_in_all(adjoints: Sequence[Jaxpr], at: int) -> bool:
     return all([is_zero(j.outs[at]) for j in adjoints])
 
 
-def batch_alike(
-    ctx: BatchCtx, bodies: Sequence[Jaxpr], dims: tuple[int | None, ...]
-) -> tuple[tuple[Jaxpr, ...], tuple[int | None, ...]]:
+def batch_alike(ctx: BatchCtx, bodies: Sequence[Jaxpr], dims: Dims) -> tuple[tuple[Jaxpr, ...], Dims]:
     """Batch bodies of one type, with the mapped axis at the same place in their results."""
     batched = [ctx.recur(body, dims) for body in bodies]
     first = batched[0][1]

@@ -12,19 +12,24 @@ from fxad.core.layout import Body, Constant, Group, Layout, Never, Once, Value
 from fxad.errors import ArgumentError
 from fxad.ir import (
     Atom,
+    Atoms,
     Aval,
+    Avals,
     BatchCtx,
     Cotangent,
+    Cotangents,
+    Dims,
     HigherOrder,
     Hlo,
-    HloValue,
+    HloValues,
     Hole,
     Jaxpr,
     JvpCtx,
     Lin,
     Linear,
     NDArray,
-    Tangent,
+    Operands,
+    Tangents,
     TransposeCtx,
     Var,
     Zero,
@@ -55,9 +60,7 @@ class Applied(HigherOrder):
         return run(self.value, args)
 
     @final
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         return hlo.call(self.value, args)
 
 
@@ -93,15 +96,11 @@ class Call(Applied, Linear):
         check_operands("call", self.body, avals)
         return self.body.out_avals
 
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         body, out_dims = ctx.recur(self.body, dims)
         return ctx(Call(body), *args), out_dims
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         nonzero = tuple([isinstance(t, Lin) for t in tangents])
         lins = [t for t in tangents if isinstance(t, Lin)]
         if ctx.split:
@@ -114,39 +113,35 @@ class Call(Applied, Linear):
             both = ctx(Call(fused), *primals, *[t.var for t in lins])
             outs = both[: len(self.body.outs)]
             dots = tuple([Lin(v) for v in both[len(outs) :]])
-        given = iter(dots)
-        return outs, tuple([next(given) if nz else Zero(v.aval) for nz, v in zip(out_nonzero, outs, strict=True)])
+        remaining = iter(dots)
+        return outs, tuple([next(remaining) if nz else Zero(v.aval) for nz, v in zip(out_nonzero, outs, strict=True)])
 
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
         return is_linear(self.body, mask)
 
-    def transpose(
-        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
-    ) -> tuple[Cotangent | None, ...]:
+    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         adjoint, operands = adjoint_of(ctx, self.body, cts, args)
         return cotangents(adjoint, ctx(Call(adjoint), *operands), args)
 
 
-def adjoint_of(
-    ctx: TransposeCtx, body: Jaxpr, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
-) -> tuple[Jaxpr, list[Atom]]:
+def adjoint_of(ctx: TransposeCtx, body: Jaxpr, cts: Cotangents, args: Operands) -> tuple[Jaxpr, list[Atom]]:
     """Return the adjoint of a body in its `Hole` operands, and the operands of the adjoint."""
     mask = tuple([isinstance(a, Hole) for a in args])
     known = [a for a in args if not isinstance(a, Hole)]
-    given = [ct for ct in cts if not isinstance(ct, Zero)]
+    nonzero_cts = [ct for ct in cts if not isinstance(ct, Zero)]
     # the adjoint takes no cotangents that are zero
     outs = tuple([a for a, ct in zip(body.outs, cts, strict=True) if not isinstance(ct, Zero)])
-    return ctx.recur(Jaxpr(body.ins, body.eqns, outs, body.name), mask), [*given, *known]
+    return ctx.recur(Jaxpr(body.ins, body.eqns, outs, body.name), mask), [*nonzero_cts, *known]
 
 
-def cotangents(adjoint: Jaxpr, results: Sequence[Atom], args: tuple[Atom | Hole, ...]) -> tuple[Cotangent | None, ...]:
+def cotangents(adjoint: Jaxpr, results: Sequence[Atom], args: Operands) -> tuple[Cotangent | None, ...]:
     """Return the results of an adjoint as cotangents of the operands. The literal zero becomes a `Zero`."""
     bars = zip(adjoint.outs, results, strict=True)
-    found: Iterator[Cotangent] = iter([Zero(a.aval) if is_zero(a) else v for a, v in bars])
-    return tuple([next(found) if isinstance(a, Hole) else None for a in args])
+    bars_out: Iterator[Cotangent] = iter([Zero(a.aval) if is_zero(a) else v for a, v in bars])
+    return tuple([next(bars_out) if isinstance(a, Hole) else None for a in args])
 
 
-def call_primal(ctx: JvpCtx, body: Jaxpr, n_out: int, primals: tuple[Atom, ...]) -> tuple[tuple[Atom, ...], list[Atom]]:
+def call_primal(ctx: JvpCtx, body: Jaxpr, n_out: int, primals: Atoms) -> tuple[Atoms, list[Atom]]:
     """Call the primal half of a body. Return its `n_out` results and its residuals.
 
     The call does not return a residual that the caller already has: an operand, a constant or another result.
@@ -184,7 +179,7 @@ def layout_with_rules(
     """
     n_in, n_out = len(bodies[value].ins), len(bodies[value].outs)
     about, more = Group(Value(), n_out - further, fixed=True), Group(Value(), further)
-    made = [
+    layouts = [
         Body(
             jaxpr,
             (0,) if k == value else (),
@@ -195,7 +190,7 @@ def layout_with_rules(
         )
         for k, jaxpr in enumerate(bodies)
     ]
-    return Layout((Group(Constant(), n_in, fixed=True),), (about, more), tuple(made), label=label)
+    return Layout((Group(Constant(), n_in, fixed=True),), (about, more), tuple(layouts), label=label)
 
 
 def check_operands(name: str, body: Jaxpr, avals: tuple[Aval, ...]) -> None:

@@ -12,12 +12,16 @@ from fxad.core.layout import Body, BranchIndex, Constant, Group, Layout, OneOf, 
 from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError
 from fxad.ir import (
     Atom,
+    Atoms,
     Aval,
+    Avals,
     BatchCtx,
     Cotangent,
+    Cotangents,
+    Dims,
     HigherOrder,
     Hlo,
-    HloValue,
+    HloValues,
     Hole,
     Jaxpr,
     JvpCtx,
@@ -26,8 +30,9 @@ from fxad.ir import (
     LinearizedBody,
     Lit,
     NDArray,
+    Operands,
     Region,
-    Tangent,
+    Tangents,
     TransposeCtx,
     Var,
     Zero,
@@ -121,9 +126,7 @@ class Cond(HigherOrder, Linear):
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         return run(self.pick(int(args[0])), args[1:])
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         if len(self.branches) == 1:
             return hlo.call(self.branches[0], args[1:])
         # StableHLO runs the last branch for every index out of range, also below 0
@@ -140,9 +143,7 @@ class Cond(HigherOrder, Linear):
 
     # ---------------------------------------------------------------------------------------------------- batching
 
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         (index, *operands), (at, *where) = args, dims
         if at is None:
             branches, out_dims = batch_alike(ctx, self.branches, tuple(where))
@@ -181,20 +182,18 @@ class Cond(HigherOrder, Linear):
         operands are a number at which most functions are finite. Operands that all examples share are replaced too:
         otherwise nan from any example would reach their derivative."""
         chosen, where = self._chosen(ctx, index, k), list(dims)
-        given = list(operands)
+        separate = list(operands)
         for j, (a, d) in enumerate(zip(operands, dims, strict=True)):
             if a.aval.inexact and not isinstance(a, Lit):
                 every = broadcast_to_axis(ctx, a, d, ctx.size, 0) if d is None else a
                 where[j] = at = d or 0
                 one = Lit.of(0.5, every.aval)
-                given[j] = ctx.one(SELECT_N, emit_broadcast(ctx, chosen, every.aval.shape, (at,)), one, every)
-        return given, where
+                separate[j] = ctx.one(SELECT_N, emit_broadcast(ctx, chosen, every.aval.shape, (at,)), one, every)
+        return separate, where
 
     # ----------------------------------------------------------------------------------------------- differentiation
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         nonzero = tuple([isinstance(t, Lin) for t in tangents[1:]])
         lins = [t for t in tangents if isinstance(t, Lin)]
         avals = self.branches[0].out_avals
@@ -202,19 +201,19 @@ class Cond(HigherOrder, Linear):
             return self._split(ctx, primals, lins, [ctx.recur(branch, nonzero) for branch in self.branches])
         fused = [ctx.recur_fused(branch, nonzero) for branch in self.branches]
         reached = fused[0][1]
-        for _, found in fused[1:]:
-            reached = mask_or(reached, found)
+        for _, out_nonzero in fused[1:]:
+            reached = mask_or(reached, out_nonzero)
         n = len(avals)
         branches = [
-            with_outs(body, (*body.outs[:n], *instantiate_outs(body.outs[n:], found, avals, reached)))
-            for body, found in fused
+            with_outs(body, (*body.outs[:n], *instantiate_outs(body.outs[n:], out_nonzero, avals, reached)))
+            for body, out_nonzero in fused
         ]
         both = ctx(self.with_bodies(tuple(branches)), *primals, *[t.var for t in lins])
         return both[:n], spread_tangents([Lin(v) for v in both[n:]], reached, avals)
 
     def _split(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], lins: Sequence[Lin], splits: Sequence[LinearizedBody]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        self, ctx: JvpCtx, primals: Atoms, lins: Sequence[Lin], splits: Sequence[LinearizedBody]
+    ) -> tuple[Atoms, Tangents]:
         avals = self.branches[0].out_avals
         reached = splits[0].out_nonzero
         for split in splits[1:]:
@@ -224,17 +223,15 @@ class Cond(HigherOrder, Linear):
         n = len(avals)
         shared = _Residuals(splits, n)
         both = ctx(self.with_bodies(tuple([shared.primal(split) for split in splits])), *primals)
-        given = [primals[1 + k] for k in shared.operands] + [both[k] for k in shared.results] + [*both[n:]]
+        residuals = [primals[1 + k] for k in shared.operands] + [both[k] for k in shared.results] + [*both[n:]]
         branches = tuple([shared.linear(split, reached) for split in splits])
         linear = Cond(branches, LOOP if self.batched == LOOP else SELECT)  # "apart" is not linear
-        return both[:n], spread_tangents(ctx.lin(linear, primals[0], *lins, *given), reached, avals)
+        return both[:n], spread_tangents(ctx.lin(linear, primals[0], *lins, *residuals), reached, avals)
 
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
         return not mask[0] and all([is_linear(branch, mask[1:]) for branch in self.branches])
 
-    def transpose(
-        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
-    ) -> tuple[Cotangent | None, ...]:
+    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         index, *operands = args
         assert not isinstance(index, Hole), "cond is not linear in its index"
         mask = tuple([isinstance(a, Hole) for a in operands])
@@ -242,10 +239,10 @@ class Cond(HigherOrder, Linear):
         adjoints = [ctx.recur(with_outs(branch, select_by_mask(branch.outs, live)), mask) for branch in self.branches]
         kept = [not is_zero_in_all(adjoints, k) for k in range(sum(mask))]
         slim = self.with_bodies(tuple([with_outs(adjoint, select_by_mask(adjoint.outs, kept)) for adjoint in adjoints]))
-        given = [ct for ct in cts if not isinstance(ct, Zero)]
-        bars = ctx(slim, index, *given, *[a for a in operands if not isinstance(a, Hole)]) if any(kept) else ()
-        found = iter(bars)
-        whole = iter([next(found) if k else None for k in kept])
+        nonzero_cts = [ct for ct in cts if not isinstance(ct, Zero)]
+        bars = ctx(slim, index, *nonzero_cts, *[a for a in operands if not isinstance(a, Hole)]) if any(kept) else ()
+        remaining = iter(bars)
+        whole = iter([next(remaining) if k else None for k in kept])
         return (None, *[_bar(next(whole), a.aval) if isinstance(a, Hole) else None for a in operands])
 
 

@@ -10,7 +10,7 @@ from fxad.core.dce import rebind_operands
 from fxad.core.layout import Constant
 from fxad.core.memo import by_value
 from fxad.dtypes import bool_
-from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Primitive
+from fxad.ir import Atom, Atoms, Aval, Eqn, HigherOrder, Jaxpr, Primitive
 from fxad.primitives.check import Check, has_check, prim_has_check
 from fxad.primitives.elementwise import AND
 from fxad.primitives.shape import emit_broadcast
@@ -48,7 +48,7 @@ def without_checks(jaxpr: Jaxpr) -> Jaxpr:
     return rewrite(jaxpr, _drop_checks) if has_check(jaxpr) else jaxpr
 
 
-def _drop_checks(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom] | None:
+def _drop_checks(b: Builder, eqn: Eqn, ins: Atoms) -> Sequence[Atom] | None:
     prim = eqn.prim
     if isinstance(prim, Check):
         return ins[1 + prim.n_fields :]
@@ -92,7 +92,7 @@ def guard_checks(jaxpr: Jaxpr) -> Jaxpr | None:
     live = b.input(LIVE)
     possible = True
 
-    def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom] | None:
+    def rule(b: Builder, eqn: Eqn, ins: Atoms) -> Sequence[Atom] | None:
         nonlocal possible
         prim = eqn.prim
         if isinstance(prim, Check):

@@ -17,7 +17,7 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.dce import drop_unread_operands, remove_dead_eqns
 from fxad.core.memo import by_value
 from fxad.dtypes import DType
-from fxad.ir import Atom, Aval, Emit, Eqn, Jaxpr, LinearizedBody, Lit, Primitive, Var, Zero
+from fxad.ir import Atom, Atoms, Aval, Emit, Eqn, Jaxpr, LinearizedBody, Lit, Primitive, Var, Zero
 from fxad.primitives import elementwise as ew
 from fxad.primitives.check import prim_has_check
 from fxad.primitives.control.bodies import instantiate_linear_outs, instantiate_outs, select_by_mask, with_outs
@@ -178,16 +178,16 @@ def drop_cheap_residuals(split: LinearizedBody, n_out: int, free: AbstractSet[At
     """
     primal = split.primal
     residuals = primal.outs[n_out:]
-    made: dict[Atom, Eqn] = {e.outs[0]: e for e in primal.eqns if len(e.outs) == 1 and _is_cheap(e.prim)}
+    producers: dict[Atom, Eqn] = {e.outs[0]: e for e in primal.eqns if len(e.outs) == 1 and _is_cheap(e.prim)}
     held = {*free, *residuals}
     again = False
     for r in sorted([r for r in residuals if r not in free], key=_binding_order, reverse=True):
         held.discard(r)
-        found = _recompute_sources(r, made, held, _DEPTH)
-        if found is None or sum([_bytes(a.aval) for a in found]) >= _bytes(r.aval):
+        sources = _recompute_sources(r, producers, held, _DEPTH)
+        if sources is None or sum([_bytes(a.aval) for a in sources]) >= _bytes(r.aval):
             held.add(r)
         else:
-            held.update(found)
+            held.update(sources)
             again = True
     return _recompute_others(split, n_out, held) if again else split
 
@@ -277,8 +277,8 @@ def fuse_tangents(steps: Steps, recur: Callable[[Jaxpr, Marks], tuple[Jaxpr, Mar
     primal = body.outs[:n_out]
     dots = instantiate_outs(body.outs[n_out:], out_nonzero, steps.body.out_avals, outs)
     results = (*primal[: steps.n_carry], *dots[:at], *primal[steps.n_carry :], *dots[at:])
-    made = Steps(rearrange_operands(body, order, results), steps.n_consts + sum(consts), steps.n_carry + at)
-    return FusedSteps(made, ins, outs)
+    fused = Steps(rearrange_operands(body, order, results), steps.n_consts + sum(consts), steps.n_carry + at)
+    return FusedSteps(fused, ins, outs)
 
 
 # ---------------------------------------------------------------------------------------------------- linearization
@@ -405,7 +405,7 @@ def _counter_values(outside: LoopContext, steps: Steps, v: Var, step: Lit) -> At
     return emit.one(ADD, emit_broadcast(emit, first, index.shape, ()), count)
 
 
-def _without_known(steps: Steps, known: dict[Atom, Atom], outs: tuple[Atom, ...]) -> tuple[Steps, tuple[Atom, ...]]:
+def _without_known(steps: Steps, known: dict[Atom, Atom], outs: Atoms) -> tuple[Steps, Atoms]:
     """Return the steps with other results and without the equations whose results are in `known`, and the values of the
     further constants: the known values that the remaining equations read."""
     body = steps.body
@@ -418,8 +418,8 @@ def _without_known(steps: Steps, known: dict[Atom, Atom], outs: tuple[Atom, ...]
     b = Builder()
     env: dict[Atom, Atom] = {v: b.input(v.aval) for v in (*consts, *further, *carry, *xs)}
     b.extend(rest, env)
-    made = b.build(substitute(outs, env), body.name)
-    return Steps(made, steps.n_consts + len(further), steps.n_carry), tuple([known[v] for v in further])
+    rest_body = b.build(substitute(outs, env), body.name)
+    return Steps(rest_body, steps.n_consts + len(further), steps.n_carry), tuple([known[v] for v in further])
 
 
 # ------------------------------------------------------------------------------------------------------ transposition
@@ -447,11 +447,11 @@ def is_linear_body(body: Jaxpr, n_consts: int, n_carry: int, mask: Marks) -> boo
 
 def _depends_on(body: Jaxpr, mask: Marks) -> Marks:
     """Return a mask of the results that depend on the marked operands."""
-    found: set[Atom] = set(select_by_mask(body.ins, mask))
+    dependent: set[Atom] = set(select_by_mask(body.ins, mask))
     for eqn in body.eqns:
-        if not found.isdisjoint(eqn.ins):
-            found.update(eqn.outs)
-    return tuple([a in found for a in body.outs])
+        if not dependent.isdisjoint(eqn.ins):
+            dependent.update(eqn.outs)
+    return tuple([a in dependent for a in body.outs])
 
 
 @final
@@ -523,7 +523,7 @@ def transpose_steps(
     slices = b.inputs(groups[2][n_known:])
     bars = b.inline(back, [*cts, *rows, *known, *slices])
     added = [b.one(ADD, s, d) for s, d in zip(sums, select_by_mask(bars[:at], consts), strict=True)]
-    made = b.build(
+    step = b.build(
         (*added, *select_by_mask(bars[at : at + n_carry], carry), *select_by_mask(bars[at + n_carry :], xs)), back.name
     )
-    return TransposedSteps(Steps(made, n_known, len(sums) + len(cts)), consts, carry, xs)
+    return TransposedSteps(Steps(step, n_known, len(sums) + len(cts)), consts, carry, xs)

@@ -16,7 +16,7 @@ Gradients are bit for bit those of the program without segments. ADR 0035 (docs/
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, cast, final
+from typing import ClassVar, final
 
 from fxad.core.builder import Builder, rewrite
 from fxad.core.dce import dce, drop_unread_operands, remove_dead_eqns
@@ -25,21 +25,26 @@ from fxad.core.layout import Layout, Once
 from fxad.core.memo import by_value
 from fxad.ir import (
     Atom,
+    Atoms,
     Aval,
+    Avals,
     BatchCtx,
     Cotangent,
+    Cotangents,
+    Dims,
     Eqn,
     HigherOrder,
     Hlo,
-    HloValue,
-    Hole,
+    HloValues,
     Jaxpr,
     JvpCtx,
     Lin,
     Linear,
     LinearizedBody,
     NDArray,
+    Operands,
     Tangent,
+    Tangents,
     TransposeCtx,
     Zero,
     primitive,
@@ -83,20 +88,14 @@ class Remat(HigherOrder, Linear):
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         return run(self.body, args)
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         return hlo.opaque_call(self.body, args) if self.opaque else hlo.call(self.body, args)
 
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         body, out_dims = ctx.recur(self.body, dims)
         return ctx(Remat(body, self.opaque), *args), out_dims
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         body, left = deduplicate_operands(self.body, primals)
         if len(left) < len(primals):
             again = Remat(body, self.opaque)
@@ -147,9 +146,7 @@ class Remat(HigherOrder, Linear):
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
         return is_linear(self.body, mask)
 
-    def transpose(
-        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
-    ) -> tuple[Cotangent | None, ...]:
+    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         adjoint, operands = adjoint_of(ctx, self.body, cts, args)
         return cotangents(adjoint, ctx(Remat(adjoint, self.opaque), *operands), args)
 
@@ -171,8 +168,8 @@ def whole_segment(jaxpr: Jaxpr) -> Remat | None:
     if len(jaxpr.eqns) != 1:
         return None
     (eqn,) = jaxpr.eqns
-    alone = isinstance(eqn.prim, Remat) and eqn.ins == jaxpr.ins and eqn.outs == jaxpr.outs
-    return cast(Remat, eqn.prim) if alone else None
+    prim = eqn.prim
+    return prim if isinstance(prim, Remat) and eqn.ins == jaxpr.ins and eqn.outs == jaxpr.outs else None
 
 
 @by_value
@@ -213,7 +210,7 @@ def without_opaque(jaxpr: Jaxpr) -> Jaxpr:
     return rewrite(jaxpr, _not_opaque)
 
 
-def _not_opaque(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom] | None:
+def _not_opaque(b: Builder, eqn: Eqn, ins: Atoms) -> Sequence[Atom] | None:
     prim = eqn.prim
     if isinstance(prim, Remat):
         return b.copy(eqn, ins, Remat(prim.body))
@@ -222,7 +219,7 @@ def _not_opaque(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom] |
     return None
 
 
-def recompute(split: LinearizedBody, own: tuple[Atom, ...], n_out: int) -> tuple[Jaxpr, tuple[bool, ...]]:
+def recompute(split: LinearizedBody, own: Atoms, n_out: int) -> tuple[Jaxpr, tuple[bool, ...]]:
     """Return (tangents, then operands and kept values of a body) -> the results `own` of its linear half, without
     unused operands; and a mask of the operands that are used."""
     n_dots = len(split.linear.ins) - split.n_res
@@ -234,6 +231,6 @@ def recompute(split: LinearizedBody, own: tuple[Atom, ...], n_out: int) -> tuple
     resuming = dce(Jaxpr(resuming.ins, resuming.eqns, tuple(wanted), resuming.name))
     b = Builder()
     dots = b.inputs([v.aval for v in linear.ins[:n_dots]])
-    found = iter(b.inline(resuming, b.inputs(resuming.in_avals)))
-    residuals = [next(found) if r else v for v, r in zip(linear.ins[n_dots:], read, strict=True)]
+    recomputed = iter(b.inline(resuming, b.inputs(resuming.in_avals)))
+    residuals = [next(recomputed) if r else v for v, r in zip(linear.ins[n_dots:], read, strict=True)]
     return drop_unread_operands(b.build(b.inline(linear, [*dots, *residuals]), f"again_{split.primal.name}"))

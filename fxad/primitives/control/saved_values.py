@@ -201,11 +201,11 @@ def _resumed_by_count(prim: HigherOrder, layout: Layout, at: int, resuming: Jaxp
     loop = prim.rebuild(tuple(bodies), tuple(map(len, groups)), tuple(sizes))
     b = Builder()
     n_ins = sum([g.size for g in layout.operands])
-    given: dict[int, Atom] = {p: b.input(types[p]) for p in (*range(n_ins), *stacks)}
-    given[step] = Lit.of(0, _COUNT)
-    found = list(b(loop, *[given[p] for group in groups for p in group]))
-    del found[layout.results_of(of_carry).start]
-    return Call(b.build(found, body.jaxpr.name))
+    loop_ins: dict[int, Atom] = {p: b.input(types[p]) for p in (*range(n_ins), *stacks)}
+    loop_ins[step] = Lit.of(0, _COUNT)
+    results = list(b(loop, *[loop_ins[p] for group in groups for p in group]))
+    del results[layout.results_of(of_carry).start]
+    return Call(b.build(results, body.jaxpr.name))
 
 
 def _whole_operand_types(layout: Layout) -> dict[int, Aval]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, TypeAlias, TypeVar, final
+from typing import ClassVar, TypeVar, final
 
 import numpy as np
 
@@ -16,13 +16,17 @@ from fxad.core.sizes import Size
 from fxad.errors import ArgumentError, ParameterError, ShapeError
 from fxad.ir import (
     Atom,
+    Atoms,
     Aval,
+    Avals,
     BatchCtx,
     Cotangent,
+    Cotangents,
+    Dims,
     Emit,
     HigherOrder,
     Hlo,
-    HloValue,
+    HloValues,
     Hole,
     Jaxpr,
     JvpCtx,
@@ -30,10 +34,11 @@ from fxad.ir import (
     Linear,
     Lit,
     NDArray,
+    Operands,
     Primitive,
     Region,
     Shape,
-    Tangent,
+    Tangents,
     TransposeCtx,
     Zero,
     primitive,
@@ -62,7 +67,6 @@ from fxad.primitives.reduce import ReduceMax
 from fxad.primitives.shape import Iota, broadcast_to_axis, emit_reshape, move_axis
 from fxad.primitives.slicing import Concatenate, emit_slice
 
-Dims: TypeAlias = tuple[int | None, ...]
 T = TypeVar("T")
 
 
@@ -180,9 +184,7 @@ class Scan(HigherOrder, Linear):
                 y[i] = row
         return *carry, *ys
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         count, operands = self.counted(args)
         consts, carry, xs = self.steps.split(operands)
         n, counts = self.length, (self.n_consts, self.n_carry)
@@ -222,9 +224,7 @@ class Scan(HigherOrder, Linear):
 
     # ---------------------------------------------------------------------------------------------------- batching
 
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         if self.upto and dims[0] is not None:
             return self._batch_counted(ctx, args, dims)
         count, args = self.counted(args)
@@ -233,8 +233,10 @@ class Scan(HigherOrder, Linear):
         # slices are along axis 0, so no array can have the mapped axis there
         xs = tuple([move_axis(ctx, x, 0, 1) if d == 0 else x for x, d in zip(xs, of_xs, strict=True)])
         of_rows = tuple([d if d is None else max(d - 1, 0) for d in of_xs])
-        of_state, found = _carry_dims(ctx, self.steps, of_consts, of_carry, of_rows)
-        body, out_dims = ctx.recur(self.body, (*of_consts, *of_state, *of_rows), (*of_state, *found[self.n_carry :]))
+        of_state, body_out_dims = _carry_dims(ctx, self.steps, of_consts, of_carry, of_rows)
+        body, out_dims = ctx.recur(
+            self.body, (*of_consts, *of_state, *of_rows), (*of_state, *body_out_dims[self.n_carry :])
+        )
         carry = tuple(
             [
                 a if to is None else broadcast_to_axis(ctx, a, d, ctx.size, to)
@@ -244,9 +246,7 @@ class Scan(HigherOrder, Linear):
         outs = ctx(self.with_bodies((body,)), *count, *consts, *carry, *xs)
         return outs, (*of_state, *[None if d is None else d + 1 for d in out_dims[self.n_carry :]])
 
-    def _batch_counted(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: Dims
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    def _batch_counted(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         """Batch a scan whose count differs between examples. The loop runs to the largest count, and each step is
         guarded by a branch."""
         check_uniform(ctx, self)
@@ -263,9 +263,7 @@ class Scan(HigherOrder, Linear):
 
     # ---------------------------------------------------------------------------------------------- differentiation
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         count, primals = self.counted(primals)
         tangents = tangents[len(count) :]
         nonzero = tuple([isinstance(t, Lin) for t in tangents])
@@ -279,17 +277,17 @@ class Scan(HigherOrder, Linear):
         n, at = self.n_carry, both.steps.n_carry
         n_ys = len(self.body.outs) - n
         results = (*outs[:n], *outs[at : at + n_ys])
-        found = [Lin(v) for v in (*outs[n:at], *outs[at + n_ys :])]
-        return results, spread_tangents(found, both.outs, [v.aval for v in results])
+        dots_out = [Lin(v) for v in (*outs[n:at], *outs[at + n_ys :])]
+        return results, spread_tangents(dots_out, both.outs, [v.aval for v in results])
 
     def _split(
         self,
         ctx: JvpCtx,
-        count: tuple[Atom, ...],
-        primals: tuple[Atom, ...],
-        tangents: tuple[Tangent, ...],
+        count: Atoms,
+        primals: Atoms,
+        tangents: Tangents,
         nonzero: tuple[bool, ...],
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    ) -> tuple[Atoms, Tangents]:
         apart = self.upto or type(self.length) is Size or self.length > self.unroll
         outside = LoopContext(ctx, primals, self.length, self.reverse, apart, self.upto)
         both = linearize_steps(outside, self.steps, ctx.recur, nonzero)
@@ -310,9 +308,7 @@ class Scan(HigherOrder, Linear):
         count, operands = self.counted(mask)
         return not any(count) and is_linear_body(self.body, self.n_consts, self.n_carry, operands)
 
-    def transpose(
-        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
-    ) -> tuple[Cotangent | None, ...]:
+    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         bound, args = self.counted(args)
         count = [a for a in bound if not isinstance(a, Hole)]
         mask = tuple([isinstance(a, Hole) for a in args])
@@ -326,8 +322,8 @@ class Scan(HigherOrder, Linear):
             cts = (*select_by_mask(cts[: self.n_carry], steps.split(mask)[1]), *cts[self.n_carry :])
             steps = apart.linear
         n = steps.n_carry
-        given = tuple([not isinstance(ct, Zero) for ct in cts])
-        back = transpose_steps(steps, ctx.recur, tuple([k not in operands for k in places]), given[:n], given[n:])
+        has_ct = tuple([not isinstance(ct, Zero) for ct in cts])
+        back = transpose_steps(steps, ctx.recur, tuple([k not in operands for k in places]), has_ct[:n], has_ct[n:])
         consts, _, xs = steps.split(places)
         outs = ctx(
             self.over(back.steps, backward=True),
@@ -343,13 +339,11 @@ class Scan(HigherOrder, Linear):
         )
         moved = select_by_mask([k for k in places if k not in operands], (*back.consts, *back.carry, *back.xs))
         bars = dict(zip(moved, outs, strict=True))
-        found = [bars.get(k, Zero(a.aval)) if isinstance(a, Hole) else None for k, a in enumerate(args)]
-        return (*[None for _ in count], *found)
+        cts_in = [bars.get(k, Zero(a.aval)) if isinstance(a, Hole) else None for k, a in enumerate(args)]
+        return (*[None for _ in count], *cts_in)
 
 
-def scan_over_examples(
-    ctx: BatchCtx, prim: Primitive, args: tuple[Atom, ...], dims: Dims
-) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+def scan_over_examples(ctx: BatchCtx, prim: Primitive, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
     """Apply an equation to a stack of operands with a scan over the examples."""
     same = [k for k, d in enumerate(dims) if d is None]
     varied = [k for k, d in enumerate(dims) if d is not None]
@@ -368,14 +362,14 @@ def _carry_dims(ctx: BatchCtx, steps: Steps, consts: Dims, carry: Dims, rows: Di
     The carry uses the axis at which the body returns it, so no step moves an axis, unless this iteration does not
     converge.
     """
-    _, found = ctx.recur(steps.body, (*consts, *carry, *rows))
+    _, out_dims = ctx.recur(steps.body, (*consts, *carry, *rows))
     for _ in carry + (None,):
-        wider = tuple([d if f is None else f for d, f in zip(carry, found, strict=False)])
+        wider = tuple([d if f is None else f for d, f in zip(carry, out_dims, strict=False)])
         if wider == carry:
             break
         carry = wider
-        _, found = ctx.recur(steps.body, (*consts, *carry, *rows))
-    return carry, found
+        _, out_dims = ctx.recur(steps.body, (*consts, *carry, *rows))
+    return carry, out_dims
 
 
 # ---------------------------------------------------------------------------------------------------------- lowering
@@ -466,11 +460,11 @@ def _static_row(emit: Emit, x: Atom, k: int) -> Atom:
 
 def _emit_step(
     emit: Emit, steps: Steps, consts: Sequence[Atom], xs: Sequence[Atom], state: Sequence[Atom], slot: Atom
-) -> tuple[Atom, ...]:
+) -> Atoms:
     """Run one step: read slot `slot`, apply the body, write the slot. `state` is the carry and the written arrays."""
     zero = Lit.of(0, slot.aval)
 
-    def at(shape: Shape) -> tuple[Atom, ...]:
+    def at(shape: Shape) -> Atoms:
         return slot, *[zero] * (len(shape) - 1)
 
     carry, ys = state[: steps.n_carry], state[steps.n_carry :]

@@ -15,18 +15,21 @@ from fxad.core.memo import by_value
 from fxad.errors import ArgumentError, DTypeError, FxadError, ParameterError, ShapeError
 from fxad.ir import (
     Atom,
+    Atoms,
     Aval,
+    Avals,
     BatchCtx,
+    Dims,
     HigherOrder,
     Hlo,
-    HloValue,
+    HloValues,
     Jaxpr,
     JvpCtx,
     Lin,
     Lit,
     NDArray,
     Region,
-    Tangent,
+    Tangents,
     Zero,
     distinct_jaxprs,
     primitive,
@@ -173,9 +176,7 @@ class While(HigherOrder):
             step += 1
         return *carry, *stacks
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         of_cond, of_body, carry = self.parts(args)
         if self.max_steps is None:
             regions = (Region(self.cond, of_cond), Region(self.body, of_body))
@@ -222,9 +223,7 @@ class While(HigherOrder):
 
     # ---------------------------------------------------------------------------------------------------- batching
 
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         args = tuple(
             [a if d is None else broadcast_to_axis(ctx, a, d, ctx.size, 0) for a, d in zip(args, dims, strict=True)]
         )
@@ -266,20 +265,18 @@ class While(HigherOrder):
         """Return masks of the carries and rows that differ between examples, and whether the predicate differs."""
         still = unchanged_carries(self.steps)
         while True:
-            found = ctx.recur(self.body, _dims((*of_body, *carry)))[1]
+            out_dims = ctx.recur(self.body, _dims((*of_body, *carry)))[1]
             varies = ctx.recur(self.cond, _dims((*of_cond, *carry)))[1][0] is not None
             # if examples stop at different steps, every carry that changes differs between them
-            moved = [d is not None or (varies and not s) for d, s in zip(found, still, strict=False)]
+            moved = [d is not None or (varies and not s) for d, s in zip(out_dims, still, strict=False)]
             wider = mask_or(carry, moved)
             if wider == carry:
-                return carry, tuple([d is not None or varies for d in found[len(carry) :]]), varies
+                return carry, tuple([d is not None or varies for d in out_dims[len(carry) :]]), varies
             carry = wider
 
     # ----------------------------------------------------------------------------------------------- differentiation
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         still = unchanged_carries(self.steps)
         if any(still):
             return self._jvp_of_moving(ctx, primals, tangents, still)
@@ -292,9 +289,7 @@ class While(HigherOrder):
             return ctx(self, *primals), self._rerun(ctx, primals, tangents)
         return (self._split if ctx.split else self._fused)(ctx, primals, tangents, (*groups[0], *groups[1]))
 
-    def _jvp_of_moving(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...], still: Marks
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def _jvp_of_moving(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents, still: Marks) -> tuple[Atoms, Tangents]:
         """Differentiate a loop with some unchanged carries: they become constants, and so do their tangents."""
         at = self.n_cond + self.n_body
         loop, order = self.with_constants(still)
@@ -311,16 +306,14 @@ class While(HigherOrder):
         split = ctx.split and self.max_steps is not None
         while any((*consts, *carry)):
             nonzero = (*consts, *carry)
-            found = ctx.recur(self.body, nonzero).out_nonzero if split else ctx.recur_fused(self.body, nonzero)[1]
-            wider, rows = mask_or(carry, found[: len(carry)]), found[len(carry) :]
+            out_nonzero = ctx.recur(self.body, nonzero).out_nonzero if split else ctx.recur_fused(self.body, nonzero)[1]
+            wider, rows = mask_or(carry, out_nonzero[: len(carry)]), out_nonzero[len(carry) :]
             if wider == carry:
                 break
             carry = wider
         return (*carry, *rows)
 
-    def _fused(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...], nonzero: Marks
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def _fused(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents, nonzero: Marks) -> tuple[Atoms, Tangents]:
         both = fuse_tangents(self.steps, ctx.recur_fused, nonzero)
         of_cond, of_body, carry = self.parts(primals)
         _, const_dots, carry_dots = self.parts([t.var if isinstance(t, Lin) else t.instantiate() for t in tangents])
@@ -337,10 +330,10 @@ class While(HigherOrder):
         )
         rows = n + n_dots + len(self.rows)
         results = (*outs[:n], *outs[n + n_dots : rows])
-        found = [Lin(v) for v in (*outs[n : n + n_dots], *outs[rows:])]
-        return results, spread_tangents(found, both.outs, [v.aval for v in results])
+        dots_out = [Lin(v) for v in (*outs[n : n + n_dots], *outs[rows:])]
+        return results, spread_tangents(dots_out, both.outs, [v.aval for v in results])
 
-    def _rerun(self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]) -> tuple[Tangent, ...]:
+    def _rerun(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> Tangents:
         """Return the tangents of a loop without a bound: the residuals are its operands, and the linear program runs
         the loop of forward mode. The number of steps is not known, so the values of the steps are not stored."""
         b = Builder()
@@ -359,9 +352,7 @@ class While(HigherOrder):
         has = (True,) * len(self.cond.ins) + (False,) * (len(avals) - len(self.cond.ins))
         return with_operands(self.cond, has, avals, (True,) * len(avals))
 
-    def _split(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...], nonzero: Marks
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def _split(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents, nonzero: Marks) -> tuple[Atoms, Tangents]:
         assert self.max_steps is not None, "the values of the steps are stacked"
         of_cond, of_body, carry = self.parts(primals)
         _, const_dots, carry_dots = self.parts(tangents)
@@ -387,7 +378,7 @@ class While(HigherOrder):
         return results, spread_tangents(dots, both.outs, [v.aval for v in results])
 
 
-def _dims(mapped: Sequence[bool]) -> tuple[int | None, ...]:
+def _dims(mapped: Sequence[bool]) -> Dims:
     return tuple([0 if m else None for m in mapped])
 
 

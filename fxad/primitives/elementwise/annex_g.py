@@ -9,13 +9,12 @@ Source: C99, annex G.6; the Python array API standard, "special cases" of the el
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import inf, nan, pi
 from types import MappingProxyType
 from typing import Final, TypeAlias, final
 
 from fxad import dtypes
-from fxad.ir import Aval, Hlo, HloValue, Lit
+from fxad.ir import Aval, Avals, Hlo, HloValue, HloValues, Lit
 from fxad.primitives.elementwise.family import Unary, emit_compare
 
 Complex: TypeAlias = "tuple[Real, Real]"
@@ -234,18 +233,14 @@ def _everywhere(name: str, a: Real, b: Real) -> Complex:
     return re, _signed(im, b.negative)
 
 
-def lower(
-    prim: Unary, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-) -> Sequence[HloValue]:
+def lower(prim: Unary, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
     """The `lower` of the functions above: XLA's own for real operands."""
     if ins[0].dtype not in dtypes.COMPLEX:
         return hlo.op(prim.hlo_name, args, outs)
     return (_joined(*_everywhere(prim.name, *_parts(hlo, args[0], ins[0]))),)
 
 
-def lower_abs(
-    prim: Unary, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-) -> Sequence[HloValue]:
+def lower_abs(prim: Unary, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
     """The `lower` of abs: the result is infinite if one part is, even if the other is nan."""
     (size,) = hlo.op(prim.hlo_name, args, outs)
     if ins[0].dtype not in dtypes.COMPLEX:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import ClassVar, Final, final
 
 import numpy as np
@@ -12,14 +12,18 @@ from fxad.dtypes import DType
 from fxad.ir import (
     Atom,
     Aval,
+    Avals,
     Cotangent,
+    Cotangents,
     Hlo,
     HloValue,
+    HloValues,
     Hole,
     JvpCtx,
     Linear,
     Lit,
     NDArray,
+    Operands,
     Tangent,
     TransposeCtx,
     Zero,
@@ -35,9 +39,7 @@ def scale_tangent(ctx: JvpCtx, t: Tangent, slope: Atom) -> Tangent:
     return t if type(t) is Zero else ctx.lin_one(MUL, t, slope)
 
 
-def _guarded(
-    hlo: Hlo, op: str, args: Sequence[HloValue], aval: Aval, at_zero: Callable[[], HloValue]
-) -> Sequence[HloValue]:
+def _guarded(hlo: Hlo, op: str, args: HloValues, aval: Aval, at_zero: Callable[[], HloValue]) -> HloValues:
     """Emit a quotient or remainder; integers are never divided by 0: the result is `at_zero` there.
 
     XLA guards the division in the code that it generates for the CPU, but folds constants with the machine's division:
@@ -47,8 +49,8 @@ def _guarded(
         return hlo.op(op, args, [aval])
     (none,) = emit_compare(hlo, "EQ", (args[1], hlo.constant(Lit.of(0, aval))), aval)
     by = hlo.op("stablehlo.select", (none, hlo.constant(Lit.of(1, aval)), args[1]), [aval])
-    found = hlo.op(op, (args[0], *by), [aval])
-    return hlo.op("stablehlo.select", (none, at_zero(), *found), [aval])
+    quotient = hlo.op(op, (args[0], *by), [aval])
+    return hlo.op("stablehlo.select", (none, at_zero(), *quotient), [aval])
 
 
 @final
@@ -74,9 +76,7 @@ class Add(Binary, Linear):
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
         return mask == (True, True)
 
-    def transpose(
-        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
-    ) -> tuple[Cotangent | None, ...]:
+    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         return cts * 2
 
 
@@ -105,9 +105,7 @@ class Sub(Binary, Linear):
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
         return mask == (True, True)
 
-    def transpose(
-        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
-    ) -> tuple[Cotangent | None, ...]:
+    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         (ct,) = cts
         return ct, ct if isinstance(ct, Zero) else ctx.one(NEG, ct)
 
@@ -137,9 +135,7 @@ class Mul(Binary, Linear):
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
         return mask in ((True, False), (False, True))
 
-    def transpose(
-        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
-    ) -> tuple[Cotangent | None, ...]:
+    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         (ct,), (x, y) = cts, args
         if not isinstance(y, Hole):
             return _scaled(ctx, ct, y), None
@@ -171,9 +167,7 @@ class Div(Binary, Linear):
     hlo_name: ClassVar[str] = "stablehlo.divide"
     takes: ClassVar[frozenset[DType]] = dtypes.NUMERIC
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         return _guarded(hlo, self.hlo_name, args, ins[0], lambda: hlo.constant(Lit.of(-1, ins[0])))
 
     def compute(self, x: NDArray, y: NDArray) -> object:
@@ -193,9 +187,7 @@ class Div(Binary, Linear):
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
         return mask == (True, False)
 
-    def transpose(
-        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
-    ) -> tuple[Cotangent | None, ...]:
+    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         (ct,), (_, y) = cts, args
         assert not isinstance(y, Hole), "div is not linear in its denominator"
         return ct if isinstance(ct, Zero) else ctx.one(DIV, ct, y), None
@@ -215,9 +207,7 @@ class Rem(Binary):
     hlo_name: ClassVar[str] = "stablehlo.remainder"
     takes: ClassVar[frozenset[DType]] = REAL
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         return _guarded(hlo, self.hlo_name, args, ins[0], lambda: args[0])
 
     def compute(self, x: NDArray, y: NDArray) -> object:
@@ -310,9 +300,7 @@ class Neg(Unary, Linear):
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
         return mask == (True,)
 
-    def transpose(
-        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
-    ) -> tuple[Cotangent | None, ...]:
+    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         (ct,) = cts
         return (ct if isinstance(ct, Zero) else ctx.one(NEG, ct),)
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar, Final, final
 
 from fxad.dtypes import DType
 from fxad.errors import NotDifferentiableError
-from fxad.ir import Atom, Aval, Hlo, HloValue, JvpCtx, NDArray, Tangent, Zero, primitive
+from fxad.ir import Atom, Avals, Hlo, HloValues, JvpCtx, NDArray, Tangent, Zero, primitive
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL, NEG, SUB, scale_tangent
 from fxad.primitives.elementwise.family import WIDER, Binary, Unary, literal_like
 from fxad.primitives.elementwise.formula import Formulas, chebyshev, formula_program, lower_in_float32
@@ -56,9 +55,7 @@ class BesselI0e(Unary):
     def compute(self, x: NDArray) -> object:
         return scipy_special("i0e", x)
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         return lower_in_float32(
             hlo, args, ins[0], lambda wide, t: hlo.call(formula_program("bessel_i0e", (t,), _i0e), wide)[0]
         )

@@ -7,7 +7,6 @@ continued fraction of positive terms (Didonato and Morris 1992, equation 18, as 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import ClassVar, Final, final
 
 import numpy as np
@@ -15,7 +14,22 @@ import numpy as np
 from fxad import dtypes
 from fxad.dtypes import DType
 from fxad.errors import NotDifferentiableError
-from fxad.ir import Atom, Aval, BatchCtx, Hlo, HloValue, JvpCtx, NDArray, Primitive, Tangent, Zero, primitive
+from fxad.ir import (
+    Atoms,
+    Aval,
+    Avals,
+    BatchCtx,
+    Dims,
+    Hlo,
+    HloValue,
+    HloValues,
+    JvpCtx,
+    NDArray,
+    Primitive,
+    Tangents,
+    Zero,
+    primitive,
+)
 from fxad.primitives.elementwise.arithmetic import ADD, MUL, NEG, SUB, scale_tangent
 from fxad.primitives.elementwise.exponential import EXP, LOG, LOG1P
 from fxad.primitives.elementwise.family import WIDER, as_accumulated, batch_elementwise, literal_like, operand_error
@@ -58,19 +72,13 @@ class RegularizedIncompleteBeta(Primitive):
         with np.errstate(all="ignore"):
             return (scipy_special("betainc", a, b, x).astype(args[0].dtype),)
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         return lower_in_float32(hlo, args, ins[0], lambda wide, t: _meaning(hlo, wide, t))
 
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         return batch_elementwise(self, ctx, args, dims)
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         a, b, x = primals
         for name, t in zip("ab", tangents[:2], strict=True):
             if not isinstance(t, Zero):
@@ -87,7 +95,7 @@ class RegularizedIncompleteBeta(Primitive):
         return ctx(self, *primals), (scale_tangent(ctx, tangents[2], slope),)
 
 
-def _meaning(hlo: Hlo, args: Sequence[HloValue], t: Aval) -> HloValue:
+def _meaning(hlo: Hlo, args: HloValues, t: Aval) -> HloValue:
     mask = t.with_dtype(dtypes.bool_)
     inside, swapped, *clear = hlo.call(formula_program("beta_start", (t,) * 3, _start), args)
     (ratio,) = _fraction(hlo, tuple(clear), inside, t)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar, Final, final
 
 import numpy as np
@@ -11,16 +10,22 @@ from fxad import dtypes
 from fxad.dtypes import DType
 from fxad.ir import (
     Atom,
+    Atoms,
     Aval,
+    Avals,
     BatchCtx,
     Cotangent,
+    Cotangents,
+    Dims,
     Hlo,
-    HloValue,
+    HloValues,
     Hole,
     JvpCtx,
     Linear,
     NDArray,
+    Operands,
     Tangent,
+    Tangents,
     TransposeCtx,
     Zero,
     primitive,
@@ -58,9 +63,7 @@ class Real(Unary, Linear):
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
         return mask == (True,)
 
-    def transpose(
-        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
-    ) -> tuple[Cotangent | None, ...]:
+    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         (ct,), (x,) = cts, args
         return (Zero(x.aval) if isinstance(ct, Zero) else ctx.one(COMPLEX, ct, Zero(ct.aval).instantiate()),)
 
@@ -93,9 +96,7 @@ class Imag(Unary, Linear):
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
         return mask == (True,)
 
-    def transpose(
-        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
-    ) -> tuple[Cotangent | None, ...]:
+    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         (ct,), (x,) = cts, args
         if isinstance(ct, Zero):
             return (Zero(x.aval),)
@@ -118,9 +119,7 @@ class Conj(Unary, Linear):
     def compute(self, x: NDArray) -> object:
         return np.conjugate(x)
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         part = (ins[0].with_dtype(dtypes.real_part(ins[0].dtype)),)
         (re,), (im,) = hlo.op("stablehlo.real", args, part), hlo.op("stablehlo.imag", args, part)
         return hlo.op("stablehlo.complex", (re, *hlo.op("stablehlo.negate", (im,), part)), outs)
@@ -131,9 +130,7 @@ class Conj(Unary, Linear):
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
         return mask == (True,)
 
-    def transpose(
-        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
-    ) -> tuple[Cotangent | None, ...]:
+    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         (ct,) = cts
         return (ct if isinstance(ct, Zero) else ctx.one(CONJ, ct),)
 
@@ -162,27 +159,19 @@ class Complex(Linear):
         out.real, out.imag = x, y
         return (out,)
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         return hlo.op("stablehlo.complex", args, outs)
 
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         return batch_elementwise(self, ctx, args, dims)
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         return ctx(self, *primals), ctx.lin(self, *tangents)
 
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
         return mask == (True, True)
 
-    def transpose(
-        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
-    ) -> tuple[Cotangent | None, ...]:
+    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         (ct,), (x, y) = cts, args
         if isinstance(ct, Zero):
             return Zero(x.aval), Zero(y.aval)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import ClassVar, Final, final
 
 import numpy as np
@@ -13,17 +12,22 @@ from fxad.dtypes import DType
 from fxad.errors import DTypeError, ParameterError, ShapeError
 from fxad.ir import (
     Atom,
+    Atoms,
     Aval,
+    Avals,
     BatchCtx,
     Cotangent,
+    Cotangents,
+    Dims,
     Hlo,
-    HloValue,
-    Hole,
+    HloValues,
     JvpCtx,
     Linear,
     NDArray,
+    Operands,
     Primitive,
     Tangent,
+    Tangents,
     TransposeCtx,
     Zero,
     primitive,
@@ -62,9 +66,7 @@ class ConvertElementType(Unary, Linear):
             return _saturated(x, to)
         return x.astype(to)
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         (x,) = ins
         if self.dtype == dtypes.bool_:
             return (nonzero_mask(hlo, args[0], x),)
@@ -78,9 +80,7 @@ class ConvertElementType(Unary, Linear):
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
         return mask == (True,) and self.dtype in dtypes.INEXACT
 
-    def transpose(
-        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
-    ) -> tuple[Cotangent | None, ...]:
+    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         (ct,), (x,) = cts, args
         if isinstance(ct, Zero) or not x.aval.inexact:  # an integer has no cotangent
             return (Zero(x.aval),)
@@ -133,22 +133,16 @@ class BitcastConvertType(Primitive):
         (out,) = self.abstract_eval(Aval(x.shape, x.dtype))
         return (np.frombuffer(x.tobytes(), self.dtype).reshape(out.shape),)
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         return hlo.op("stablehlo.bitcast_convert", args, outs)
 
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         (x,), (dim,) = args, dims
         if dim is not None and dim == x.aval.ndim - 1 and x.aval.dtype.itemsize < self.dtype.itemsize:
             x, dim = move_axis(ctx, x, dim, 0), 0  # the conversion removes the last axis
         return ctx(self, x), (dim,)
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         outs = ctx(self, *primals)
         return outs, (Zero(outs[0].aval),)
 
@@ -194,9 +188,7 @@ class ReducePrecision(Unary):
         y = np.where(np.abs(y) >= math.ldexp(1.0, bias + 1), np.copysign(x.dtype.type(np.inf), x), y)
         return np.where(np.abs(y) < math.ldexp(1.0, 1 - bias), np.copysign(x.dtype.type(0), x), y)
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         attrs = {"exponent_bits": f"{self.exponent_bits} : i32", "mantissa_bits": f"{self.mantissa_bits} : i32"}
         return hlo.op("stablehlo.reduce_precision", args, outs, attrs)
 
@@ -219,9 +211,7 @@ class StopGradient(Unary):
     def compute(self, x: NDArray) -> object:
         return x
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         return args
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:

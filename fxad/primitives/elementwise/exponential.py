@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import ClassVar, Final, final
 
 import numpy as np
 
 from fxad import dtypes
 from fxad.dtypes import DType
-from fxad.ir import Atom, Aval, Hlo, HloValue, JvpCtx, Lit, NDArray, Tangent, primitive
+from fxad.ir import Atom, Avals, Hlo, HloValues, JvpCtx, Lit, NDArray, Tangent, primitive
 from fxad.primitives.elementwise import annex_g
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL, SUB, scale_tangent
 from fxad.primitives.elementwise.family import Unary, literal_like
@@ -55,9 +54,7 @@ class Exp2(Unary):
     def compute(self, x: NDArray) -> object:
         return np.exp2(x)
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         return hlo.op("stablehlo.power", (hlo.constant(Lit.of(2, ins[0])), *args), outs)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
@@ -168,17 +165,15 @@ class Logit(Unary):
     def compute(self, x: NDArray) -> object:
         return np.subtract(np.log(x), np.log1p(np.negative(x)))
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         # near 1/2 the logarithms cancel: floats below 32 bits would have no digit left
         small = ins[0].dtype in dtypes.FLOATING and ins[0].dtype.itemsize <= 2
         wide = (ins[0].with_dtype(dtypes.float32),) if small else ins
         xs = hlo.op("stablehlo.convert", args, wide) if small else args
         (log,) = LOG.lower(hlo, xs, wide, wide)
         (rest,) = LOG1P.lower(hlo, hlo.op("stablehlo.negate", xs, wide), wide, wide)
-        found = hlo.op("stablehlo.subtract", (log, rest), wide)
-        return hlo.op("stablehlo.convert", found, outs) if small else found
+        difference = hlo.op("stablehlo.subtract", (log, rest), wide)
+        return hlo.op("stablehlo.convert", difference, outs) if small else difference
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
         return ctx.lin_one(DIV, t, ctx.one(MUL, x, ctx.one(SUB, literal_like(1.0, x), x)))

@@ -8,7 +8,6 @@ promotes.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
 from types import MappingProxyType
 from typing import ClassVar, Final, final
 
@@ -17,9 +16,26 @@ import numpy as np
 from fxad import dtypes
 from fxad.dtypes import DType
 from fxad.errors import DTypeError, FxadError, ShapeError
-from fxad.ir import Atom, Aval, BatchCtx, Hlo, HloValue, JvpCtx, Lit, NDArray, Primitive, Tangent, Zero
+from fxad.ir import (
+    Atom,
+    Atoms,
+    Aval,
+    Avals,
+    BatchCtx,
+    Dims,
+    Hlo,
+    HloValue,
+    HloValues,
+    JvpCtx,
+    Lit,
+    NDArray,
+    Primitive,
+    Tangent,
+    Tangents,
+    Zero,
+)
 from fxad.primitives.operand_checks import check_count
-from fxad.primitives.shape import broadcast_to_axis
+from fxad.primitives.shape import align_batch_axes
 
 # -------------------------------------------------------------------------------------------------- dtypes by kind
 
@@ -72,13 +88,11 @@ def literal_like(value: object, like: Atom) -> Lit:
     return Lit.of(value, like.aval)
 
 
-def batch_elementwise(
-    prim: Primitive, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+def batch_elementwise(prim: Primitive, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
     """Batch an elementwise primitive: all operands get the mapped axis at the place of the first mapped one."""
     at = next(d for d in dims if d is not None)
     if dims.count(at) != len(dims):
-        args = tuple([broadcast_to_axis(ctx, a, d, ctx.size, at) for a, d in zip(args, dims, strict=True)])
+        args = align_batch_axes(ctx, args, dims, at)
     return ctx(prim, *args), (at,)
 
 
@@ -115,21 +129,15 @@ class Unary(Primitive):
         with np.errstate(all="ignore"):
             return (np.asarray(self.compute(as_accumulated(x))).astype(out.dtype, copy=False),)
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         return hlo.op(self.hlo_name, args, outs)
 
     @final
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         return ctx(self, *args), dims
 
     @final
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         outs = ctx(self, *primals)
         return outs, (self.tangent(ctx, primals[0], outs[0], tangents[0]),)
 
@@ -162,21 +170,15 @@ class Binary(Primitive):
         with np.errstate(all="ignore"):
             return (np.asarray(self.compute(as_accumulated(x), as_accumulated(y))).astype(x.dtype, copy=False),)
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         return hlo.op(self.hlo_name, args, outs)
 
     @final
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         return batch_elementwise(self, ctx, args, dims)
 
     @final
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         (x, y), (tx, ty) = primals, tangents
         outs = ctx(self, x, y)
         return outs, (self.tangent(ctx, x, y, outs[0], tx, ty),)
@@ -206,21 +208,15 @@ class Compare(Primitive):
             return (np.asarray(self.compute(*args)),)
 
     @final
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         return emit_compare(hlo, self.direction, args, ins[0])
 
     @final
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         return batch_elementwise(self, ctx, args, dims)
 
     @final
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         outs = ctx(self, *primals)
         return outs, (Zero(outs[0].aval),)
 
@@ -248,7 +244,7 @@ def nonzero_mask(hlo: Hlo, x: HloValue, aval: Aval) -> HloValue:
     return emit_compare(hlo, "NE", (x, hlo.constant(Zero(aval).instantiate())), aval)[0]
 
 
-def emit_compare(hlo: Hlo, direction: str, args: Sequence[HloValue], x: Aval) -> tuple[HloValue, ...]:
+def emit_compare(hlo: Hlo, direction: str, args: HloValues, x: Aval) -> tuple[HloValue, ...]:
     """A `stablehlo.compare` of two values of type `x`."""
     kind = "FLOAT" if x.inexact else "SIGNED" if x.dtype in dtypes.SIGNED else "UNSIGNED"
     attrs = {

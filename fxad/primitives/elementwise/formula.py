@@ -12,7 +12,7 @@ from typing import TypeAlias, final
 
 from fxad import dtypes
 from fxad.core.builder import Builder
-from fxad.ir import Atom, Aval, Emit, Hlo, HloValue, Jaxpr, Lit, Primitive
+from fxad.ir import Atom, Aval, Emit, Hlo, HloValue, HloValues, Jaxpr, Lit, Primitive
 from fxad.primitives.elementwise import (
     ABS,
     ADD,
@@ -229,11 +229,11 @@ def iterate_until_converged(
         return ((n < limit) & going.anywhere(),)
 
     def again(f: Formulas) -> Formulas:
-        n, going, *given = f
-        more, state = step(tuple(given))
-        old = given[n_args:]
+        n, going, *values = f
+        more, state = step(tuple(values))
+        old = values[n_args:]
         new = [going.where(s, old[k]) if k in keep else s for k, s in enumerate(state)]
-        return (n + 1, going & more, *given[:n_args], *new)
+        return (n + 1, going & more, *values[:n_args], *new)
 
     regions = formula_program(f"{name}_goes_on", types, goes_on), formula_program(f"{name}_again", types, again)
     zero = hlo.constant(Lit.of(0, count))
@@ -242,11 +242,11 @@ def iterate_until_converged(
 
 
 def lower_in_float32(
-    hlo: Hlo, args: Sequence[HloValue], x: Aval, meaning: Callable[[Sequence[HloValue], Aval], HloValue]
+    hlo: Hlo, args: HloValues, x: Aval, meaning: Callable[[HloValues, Aval], HloValue]
 ) -> tuple[HloValue, ...]:
     """Lower `meaning` over operands of type `x`; those below 32 bits are computed in float32."""
     if x.dtype.itemsize >= 4:
         return (meaning(args, x),)
     wide = x.with_dtype(dtypes.float32)
-    given = [hlo.op("stablehlo.convert", (a,), (wide,))[0] for a in args]
-    return hlo.op("stablehlo.convert", (meaning(given, wide),), (x,))
+    wide_args = [hlo.op("stablehlo.convert", (a,), (wide,))[0] for a in args]
+    return hlo.op("stablehlo.convert", (meaning(wide_args, wide),), (x,))

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
 from typing import ClassVar, Final, final
 
 from fxad.dtypes import DType
 from fxad.errors import NotDifferentiableError
-from fxad.ir import Atom, Aval, Hlo, HloValue, JvpCtx, NDArray, Primitive, Tangent, Zero, primitive
+from fxad.ir import Atom, Aval, Avals, Hlo, HloValue, HloValues, JvpCtx, NDArray, Primitive, Tangent, Zero, primitive
 from fxad.primitives.elementwise.arithmetic import DIV, MUL, NEG, SUB, scale_tangent
 from fxad.primitives.elementwise.exponential import EXP, LOG
 from fxad.primitives.elementwise.family import WIDER, Binary, literal_like
@@ -177,9 +176,7 @@ class Incomplete(Binary):
         """The function in StableHLO, for floats of at least 32 bits."""
 
     @final
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         return lower_in_float32(hlo, args, ins[0], lambda wide, t: self.meaning(hlo, wide[0], wide[1], t))
 
 
@@ -210,7 +207,7 @@ class Igamma(Incomplete):
         return scipy_special("gammainc", x, y)
 
     def meaning(self, hlo: Hlo, a: HloValue, x: HloValue, t: Aval) -> HloValue:
-        start = formula_program("igamma_start", (t, t), lambda f: _split(*f, upper=False))
+        start = formula_program("igamma_start", (t, t), lambda f: _split_by_expansion(*f, upper=False))
         clear_a, clear_x, low, high, _ = hlo.call(start, (a, x))
         (total,) = series(hlo, clear_a, clear_x, low, t, False)
         (ratio,) = fraction(hlo, clear_a, clear_x, high, t, False)
@@ -245,7 +242,7 @@ class Igammac(Incomplete):
         return scipy_special("gammaincc", x, y)
 
     def meaning(self, hlo: Hlo, a: HloValue, x: HloValue, t: Aval) -> HloValue:
-        start = formula_program("igammac_start", (t, t), lambda f: _split(*f, upper=True))
+        start = formula_program("igammac_start", (t, t), lambda f: _split_by_expansion(*f, upper=True))
         clear_a, clear_x, low, high, small = hlo.call(start, (a, x))
         (total,) = series(hlo, clear_a, clear_x, low, t, False)
         (ratio,) = fraction(hlo, clear_a, clear_x, high, t, False)
@@ -268,7 +265,7 @@ class Igammac(Incomplete):
         return slope if isinstance(slope, Zero) else ctx.lin_one(NEG, slope)
 
 
-def _split(a: Formula, x: Formula, *, upper: bool) -> Formulas:
+def _split_by_expansion(a: Formula, x: Formula, *, upper: bool) -> Formulas:
     """Return clear operands, and masks of the three expansions: series, fraction, small series."""
     inside, a, x = _clear(a, x)
     if not upper:

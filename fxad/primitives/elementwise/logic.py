@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar, Final, final
 
 import numpy as np
 
 from fxad import dtypes
 from fxad.dtypes import DType
-from fxad.ir import Atom, Aval, Hlo, HloValue, JvpCtx, NDArray, Tangent, Zero, primitive
+from fxad.ir import Atom, Aval, Avals, Hlo, HloValues, JvpCtx, NDArray, Tangent, Zero, primitive
 from fxad.primitives.elementwise.family import ANY, BITS, ORDERED, Binary, Compare, Unary, operand_error
 from fxad.primitives.operand_checks import check_count
 
@@ -295,9 +294,7 @@ class Clz(Unary):
     hlo_name: ClassVar[str] = "stablehlo.count_leading_zeros"
     takes: ClassVar[frozenset[DType]] = dtypes.INTEGER
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         # of bits that are unsigned: XLA folds count_leading_zeros of a negative constant narrower than 64 bits as if it
         # were sign-extended, to a negative number (jaxlib 0.10.2)
         bits = [ins[0].with_dtype(dtypes.as_dtype(f"uint{8 * ins[0].dtype.itemsize}"))]

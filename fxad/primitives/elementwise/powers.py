@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import ClassVar, Final, final
 
 import numpy as np
@@ -11,7 +10,7 @@ import numpy as np
 from fxad import dtypes
 from fxad.dtypes import DType
 from fxad.errors import DTypeError
-from fxad.ir import Atom, Aval, Hlo, HloValue, JvpCtx, Lit, NDArray, Tangent, Zero, primitive
+from fxad.ir import Atom, Aval, Avals, Hlo, HloValue, HloValues, JvpCtx, Lit, NDArray, Tangent, Zero, primitive
 from fxad.primitives.elementwise import annex_g
 from fxad.primitives.elementwise.arithmetic import DIV, MUL, SUB, scale_tangent
 from fxad.primitives.elementwise.complex_parts import COMPLEX, CONJ, IMAG, REAL
@@ -46,9 +45,7 @@ class Sign(Unary):
     def compute(self, x: NDArray) -> object:
         return np.sign(x)
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         (x,) = ins
         if x.dtype in dtypes.FLOATING:
             return self._by_bits(hlo, args[0], x)
@@ -128,9 +125,7 @@ class Square(Unary):
     def compute(self, x: NDArray) -> object:
         return np.multiply(x, x)
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         return hlo.op("stablehlo.multiply", (args[0], args[0]), outs)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
@@ -167,9 +162,7 @@ class IntegerPow(Unary):
             factor, n = np.multiply(factor, factor), n >> 1
         return np.divide(1, out) if self.n < 0 else out
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         one = hlo.constant(Lit.of(1, ins[0]))
         out, factor, n = None, args[0], abs(self.n)
         while n:
@@ -217,9 +210,7 @@ class Pow(Binary):
         power = np.power(x, np.where(below, np.bitwise_and(y, np.ones_like(y)), y))
         return np.where(below & (x != 1) & (x != -1), np.zeros_like(x), power)
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         if ins[0].dtype in dtypes.INTEGER:
             return self._of_integers(hlo, args[0], args[1], ins[0])
         power = hlo.op(self.hlo_name, args, outs)
@@ -234,7 +225,7 @@ class Pow(Binary):
         both = hlo.op("stablehlo.and", (*base, *decays), (part.with_dtype(dtypes.bool_),))
         return hlo.op("stablehlo.select", (*both, zero, *power), outs)
 
-    def _of_integers(self, hlo: Hlo, x: HloValue, y: HloValue, aval: Aval) -> Sequence[HloValue]:
+    def _of_integers(self, hlo: Hlo, x: HloValue, y: HloValue, aval: Aval) -> HloValues:
         """XLA reads only six bits of an exponent: the exponent is processed six bits at a time, and the base is raised
         to the 64th power after each."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar, Final, final
 
 import numpy as np
@@ -12,18 +11,24 @@ from fxad.dtypes import DType
 from fxad.errors import ArgumentError, DTypeError, NotDifferentiableError, ParameterError, ShapeError
 from fxad.ir import (
     Atom,
+    Atoms,
     Aval,
+    Avals,
     BatchCtx,
     Cotangent,
+    Cotangents,
+    Dims,
     Hlo,
-    HloValue,
+    HloValues,
     Hole,
     JvpCtx,
     Linear,
     Lit,
     NDArray,
+    Operands,
     Primitive,
     Tangent,
+    Tangents,
     TransposeCtx,
     Zero,
     primitive,
@@ -83,9 +88,7 @@ class SelectN(Linear):
             np.copyto(out, cases[k], where=np.less_equal(which, k))
         return (out,)
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         which, *cases = args
         if ins[0].dtype == dtypes.bool_:
             return hlo.op("stablehlo.select", (which, cases[1], cases[0]), outs)
@@ -95,23 +98,17 @@ class SelectN(Linear):
             (out,) = hlo.op("stablehlo.select", (early, cases[k], out), outs)
         return (out,)
 
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         return batch_elementwise(self, ctx, args, dims)
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         return ctx(self, *primals), ctx.lin(self, primals[0], *tangents[1:])
 
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
         # the selector may be marked if it is the literal 0: transformations mark literal zeros like tangents
         return all(mask[1:])
 
-    def transpose(
-        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
-    ) -> tuple[Cotangent | None, ...]:
+    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         (ct,), (which, *cases) = cts, args
         return (None, *[self._picked(ctx, ct, which, k, case, len(cases)) for k, case in enumerate(cases)])
 
@@ -148,19 +145,13 @@ class Clamp(Primitive):
         low, x, high = [as_accumulated(a) for a in args]
         return (np.asarray(np.minimum(np.maximum(low, x), high)).astype(args[1].dtype, copy=False),)
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         return hlo.op("stablehlo.clamp", args, outs)
 
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         return batch_elementwise(self, ctx, args, dims)
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         low, x, high = primals
         out = ctx.one(CLAMP, low, x, high)
 
@@ -254,9 +245,7 @@ class Round(Unary):
         up = np.greater_equal(np.abs(np.subtract(x, whole)), 0.5)
         return np.copysign(np.add(np.abs(whole), up), x)
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         return hlo.op(f"stablehlo.round_nearest_{'afz' if self.method == AWAY_FROM_ZERO else 'even'}", args, outs)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:

@@ -7,7 +7,7 @@ the rest of fxad.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import ClassVar, Final, final
 
 import numpy as np
@@ -15,14 +15,14 @@ import numpy as np
 from fxad import dtypes
 from fxad.dtypes import DType
 from fxad.errors import NotDifferentiableError
-from fxad.ir import Atom, Aval, Hlo, HloValue, JvpCtx, Lit, NDArray, Tangent, Zero, primitive
+from fxad.ir import Atom, Aval, Avals, Hlo, HloValue, HloValues, JvpCtx, Lit, NDArray, Tangent, Zero, primitive
 from fxad.primitives.elementwise.arithmetic import ADD, MUL, NEG, scale_tangent
 from fxad.primitives.elementwise.exponential import EXP
 from fxad.primitives.elementwise.family import WIDER, Binary, Unary, emit_compare, literal_like
 from fxad.primitives.elementwise.powers import SQUARE
 
 
-def _mapped(f: Callable[..., float], *args: NDArray) -> object:
+def _apply_float64(f: Callable[..., float], *args: NDArray) -> object:
     return np.asarray(np.frompyfunc(f, len(args), 1)(*[a.astype(np.float64) for a in args]), np.float64)
 
 
@@ -47,7 +47,7 @@ class Erf(Unary):
     takes: ClassVar[frozenset[DType]] = dtypes.FLOATING
 
     def compute(self, x: NDArray) -> object:
-        return _mapped(math.erf, x)
+        return _apply_float64(math.erf, x)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
         return _bell(ctx, t, x, 2 / math.sqrt(math.pi))
@@ -68,7 +68,7 @@ class Erfc(Unary):
     takes: ClassVar[frozenset[DType]] = WIDER
 
     def compute(self, x: NDArray) -> object:
-        return _mapped(math.erfc, x)
+        return _apply_float64(math.erfc, x)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
         return _bell(ctx, t, x, -2 / math.sqrt(math.pi))
@@ -89,7 +89,7 @@ class ErfInv(Unary):
     takes: ClassVar[frozenset[DType]] = dtypes.FLOATING
 
     def compute(self, x: NDArray) -> object:
-        return _mapped(_erf_inv, x)
+        return _apply_float64(_erf_inv, x)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
         growth = ctx.one(EXP, ctx.one(SQUARE, y))
@@ -111,7 +111,7 @@ class Lgamma(Unary):
     takes: ClassVar[frozenset[DType]] = dtypes.FLOATING
 
     def compute(self, x: NDArray) -> object:
-        return _mapped(_lgamma, x)
+        return _apply_float64(_lgamma, x)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
         return scale_tangent(ctx, t, ctx.one(DIGAMMA, x))
@@ -132,7 +132,7 @@ class Digamma(Unary):
     takes: ClassVar[frozenset[DType]] = dtypes.FLOATING
 
     def compute(self, x: NDArray) -> object:
-        return _mapped(_digamma, x)
+        return _apply_float64(_digamma, x)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
         return scale_tangent(ctx, t, ctx.one(POLYGAMMA, literal_like(1.0, x), x))
@@ -153,15 +153,13 @@ class Polygamma(Binary):
     takes: ClassVar[frozenset[DType]] = dtypes.FLOATING
 
     def compute(self, x: NDArray, y: NDArray) -> object:
-        return _mapped(_polygamma, x, y)
+        return _apply_float64(_polygamma, x, y)
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         (out,) = outs
         wide = out.with_dtype(dtypes.accumulated(out.dtype))
-        given = args if wide is out else [hlo.op("stablehlo.convert", (v,), (wide,))[0] for v in args]
-        done = (self._meaning(hlo, given[0], given[1], wide),)
+        wide_args = args if wide is out else [hlo.op("stablehlo.convert", (v,), (wide,))[0] for v in args]
+        done = (self._meaning(hlo, wide_args[0], wide_args[1], wide),)
         return done if wide is out else hlo.op("stablehlo.convert", done, (out,))
 
     def _meaning(self, hlo: Hlo, n: HloValue, x: HloValue, t: Aval) -> HloValue:

@@ -8,24 +8,24 @@ from types import MappingProxyType
 from typing import Final
 
 from fxad import dtypes
-from fxad.ir import Aval, Hlo, HloValue, Lit, Shape, Zero
+from fxad.ir import Aval, Avals, Hlo, HloValue, HloValues, Lit, Shape, Zero
 from fxad.primitives.elementwise.family import emit_compare
 from fxad.primitives.mlir_attributes import i64_array, i64_attribute
 
 _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
 
-def char(letter: str) -> str:
+def char_option(letter: str) -> str:
     """An option of LAPACK: a letter, as `ui8`."""
     return f"{ord(letter)} : ui8"
 
 
-def call(
+def lapack_call(
     hlo: Hlo,
     routine: str,
-    args: Sequence[HloValue],
-    ins: Sequence[Aval],
-    outs: Sequence[Aval],
+    args: HloValues,
+    ins: Avals,
+    outs: Avals,
     options: Mapping[str, str] = _NONE,
     *,
     overwrite: Sequence[tuple[int, int]] = (),
@@ -75,23 +75,23 @@ def or_nan(hlo: Hlo, info: HloValue, value: HloValue, aval: Aval, batch: Shape) 
     return out
 
 
-def triangle(hlo: Hlo, value: HloValue, aval: Aval, *, lower: bool) -> HloValue:
+def lower_triangle(hlo: Hlo, value: HloValue, aval: Aval, *, lower: bool) -> HloValue:
     """The lower or the upper triangle, diagonal included; zero elsewhere."""
-    rows, columns, counts = _places(hlo, aval)
+    rows, columns, counts = _rows_and_columns(hlo, aval)
     (kept,) = emit_compare(hlo, "GE" if lower else "LE", (rows, columns), counts)
-    (out,) = hlo.op("stablehlo.select", (kept, value, zeros(hlo, aval)), (aval,))
+    (out,) = hlo.op("stablehlo.select", (kept, value, zeros_constant(hlo, aval)), (aval,))
     return out
 
 
-def identity(hlo: Hlo, aval: Aval) -> HloValue:
+def lower_identity(hlo: Hlo, aval: Aval) -> HloValue:
     """Ones on the diagonal, zeros elsewhere."""
-    rows, columns, counts = _places(hlo, aval)
+    rows, columns, counts = _rows_and_columns(hlo, aval)
     (line,) = emit_compare(hlo, "EQ", (rows, columns), counts)
-    (out,) = hlo.op("stablehlo.select", (line, hlo.constant(Lit.of(1, aval)), zeros(hlo, aval)), (aval,))
+    (out,) = hlo.op("stablehlo.select", (line, hlo.constant(Lit.of(1, aval)), zeros_constant(hlo, aval)), (aval,))
     return out
 
 
-def window(hlo: Hlo, value: HloValue, aval: Aval, out: Aval) -> HloValue:
+def corner(hlo: Hlo, value: HloValue, aval: Aval, out: Aval) -> HloValue:
     """The upper left corner of matrices, with zeros to the right where the result has more columns."""
     shape = tuple([min(n, m) for n, m in zip(aval.shape, out.shape, strict=True)])
     if shape != aval.shape:
@@ -104,11 +104,11 @@ def window(hlo: Hlo, value: HloValue, aval: Aval, out: Aval) -> HloValue:
     if shape != out.shape:
         none, more = i64_array([0] * aval.ndim), [m - n for n, m in zip(shape, out.shape, strict=True)]
         attrs = {"edge_padding_low": none, "edge_padding_high": i64_array(more), "interior_padding": none}
-        (value,) = hlo.op("stablehlo.pad", (value, zeros(hlo, aval.with_shape(()))), (out,), attrs)
+        (value,) = hlo.op("stablehlo.pad", (value, zeros_constant(hlo, aval.with_shape(()))), (out,), attrs)
     return value
 
 
-def _places(hlo: Hlo, aval: Aval) -> tuple[HloValue, HloValue, Aval]:
+def _rows_and_columns(hlo: Hlo, aval: Aval) -> tuple[HloValue, HloValue, Aval]:
     """Return row and column of every element, and the type of both."""
     counts = aval.with_dtype(dtypes.int32)
     (rows,) = hlo.op("stablehlo.iota", (), (counts,), {"iota_dimension": i64_attribute(aval.ndim - 2)})
@@ -116,11 +116,11 @@ def _places(hlo: Hlo, aval: Aval) -> tuple[HloValue, HloValue, Aval]:
     return rows, columns, counts
 
 
-def zeros(hlo: Hlo, aval: Aval) -> HloValue:
+def zeros_constant(hlo: Hlo, aval: Aval) -> HloValue:
     """Zeros; of an empty type, its only value."""
     return hlo.constant(Zero(aval).instantiate())
 
 
-def empty(*avals: Aval) -> bool:
+def has_empty(*avals: Aval) -> bool:
     """Return True if an operand or result has no elements: LAPACK is then not called."""
     return not all([a.size for a in avals])

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar, Final, final
 
 import numpy as np
 
 from fxad import dtypes
-from fxad.ir import Atom, Aval, Hlo, HloValue, JvpCtx, NDArray, Tangent, primitive
+from fxad.ir import Atoms, Aval, Avals, Hlo, HloValues, JvpCtx, NDArray, Tangents, primitive
 from fxad.primitives.elementwise import REAL
-from fxad.primitives.linalg.calls import call, char, empty, or_nan, triangle, zeros
+from fxad.primitives.linalg.calls import char_option, has_empty, lapack_call, lower_triangle, or_nan, zeros_constant
 from fxad.primitives.linalg.family import Entries, Matrixwise, apply_to_each, check_lapack_dtype, square_shape
 from fxad.primitives.linalg.matrices import (
     One,
@@ -51,22 +50,18 @@ class Cholesky(Matrixwise):
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         (x,) = args
-        return apply_to_each(_factor, (Aval(x.shape, x.dtype),), x)
+        return apply_to_each(_numpy_cholesky, (Aval(x.shape, x.dtype),), x)
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         (x,) = ins
-        if empty(x):
-            return (zeros(hlo, x),)
+        if has_empty(x):
+            return (zeros_constant(hlo, x),)
         batch = x.shape[:-2]
         results = (x, Aval(batch, dtypes.int32))
-        factor, info = call(hlo, "potrf", args, ins, results, {"uplo": char("L")}, overwrite=[(0, 0)])
-        return (or_nan(hlo, info, triangle(hlo, factor, x, lower=True), x, batch),)
+        factor, info = lapack_call(hlo, "potrf", args, ins, results, {"uplo": char_option("L")}, overwrite=[(0, 0)])
+        return (or_nan(hlo, info, lower_triangle(hlo, factor, x, lower=True), x, batch),)
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         (factor,) = ctx(self, *primals)
         t = hermitian(ctx, ctx.lin_one, tangents[0])
         t = ctx.lin_one(TriangularSolve(True, True, False, False, False), factor, t)
@@ -76,7 +71,7 @@ class Cholesky(Matrixwise):
         return (factor,), (dot(ctx.lin_one, factor, phi),)
 
 
-def _factor(a: Entries) -> tuple[NDArray]:
+def _numpy_cholesky(a: Entries) -> tuple[NDArray]:
     return (np.linalg.cholesky(a),)
 
 

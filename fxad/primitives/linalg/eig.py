@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar, final
 
 import numpy as np
 
 from fxad import dtypes
-from fxad.ir import Atom, Aval, Hlo, HloValue, JvpCtx, NDArray, Tangent, primitive
+from fxad.ir import Atom, Atoms, Aval, Avals, Hlo, HloValues, JvpCtx, NDArray, Tangent, Tangents, primitive
 from fxad.primitives.elementwise import CONJ
-from fxad.primitives.linalg.calls import call, char, empty, or_nan, zeros
+from fxad.primitives.linalg.calls import char_option, has_empty, lapack_call, or_nan, zeros_constant
 from fxad.primitives.linalg.eigh import inverse_gaps
 from fxad.primitives.linalg.family import Entries, Matrixwise, apply_to_each, check_lapack_dtype, square_shape
 from fxad.primitives.linalg.matrices import (
@@ -64,28 +63,24 @@ class Eig(Matrixwise):
 
         return apply_to_each(decomposed, outs, x)
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         (x,), w = ins, outs[0]
-        if empty(x):
-            return [zeros(hlo, a) for a in outs]
+        if has_empty(x):
+            return [zeros_constant(hlo, a) for a in outs]
         batch, vectors = x.shape[:-2], x.with_dtype(w.dtype)
         options = {
-            "compute_left": char("V" if self.left else "N"),
-            "compute_right": char("V" if self.right else "N"),
+            "compute_left": char_option("V" if self.left else "N"),
+            "compute_right": char_option("V" if self.right else "N"),
         }
         parts = [w] if x.dtype in dtypes.COMPLEX else [w.with_dtype(x.dtype)] * 2
         results = (*parts, vectors, vectors, Aval(batch, dtypes.int32))
-        *values, left, right, info = call(hlo, "geev", args, ins, results, options)
+        *values, left, right, info = lapack_call(hlo, "geev", args, ins, results, options)
         if len(values) == 2:
             values = [*hlo.op("stablehlo.complex", values, (w,))]
-        found = [*values, *([left] if self.left else []), *([right] if self.right else [])]
-        return [or_nan(hlo, info, value, a, batch) for value, a in zip(found, outs, strict=True)]
+        selected = [*values, *([left] if self.left else []), *([right] if self.right else [])]
+        return [or_nan(hlo, info, value, a, batch) for value, a in zip(selected, outs, strict=True)]
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         w, *vectors = ctx(Eig(self.left, True), *primals)
         lin, t = ctx.lin_one, as_complex(ctx.lin_one, tangents[0], vectors[-1].aval)
         right = vectors[-1]

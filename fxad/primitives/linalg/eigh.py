@@ -8,9 +8,21 @@ from typing import ClassVar, Literal, final
 import numpy as np
 
 from fxad import dtypes
-from fxad.ir import Atom, Aval, Hlo, HloValue, JvpCtx, Lit, NDArray, Tangent, primitive
+from fxad.ir import (
+    Atom,
+    Atoms,
+    Aval,
+    Avals,
+    Hlo,
+    HloValues,
+    JvpCtx,
+    Lit,
+    NDArray,
+    Tangents,
+    primitive,
+)
 from fxad.primitives.elementwise import DIV, REAL, SELECT_N
-from fxad.primitives.linalg.calls import call, char, empty, or_nan, zeros
+from fxad.primitives.linalg.calls import char_option, has_empty, lapack_call, or_nan, zeros_constant
 from fxad.primitives.linalg.cholesky import hermitian
 from fxad.primitives.linalg.family import (
     Entries,
@@ -71,21 +83,17 @@ class Eigh(Matrixwise):
 
         return apply_to_each(decomposed, outs, x)
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         (x,), w = ins, outs[0]
-        if empty(x):
-            return [zeros(hlo, a) for a in outs]
+        if has_empty(x):
+            return [zeros_constant(hlo, a) for a in outs]
         batch = x.shape[:-2]
-        options = {"mode": char("V" if self.vectors else "N"), "uplo": char("L" if self.lower_a else "U")}
+        options = {"mode": char_option("V" if self.vectors else "N"), "uplo": char_option("L" if self.lower_a else "U")}
         results = (x, w, Aval(batch, dtypes.int32))
-        v, values, info = call(hlo, "syevd", args, ins, results, options, overwrite=[(0, 0)])
+        v, values, info = lapack_call(hlo, "syevd", args, ins, results, options, overwrite=[(0, 0)])
         return [or_nan(hlo, info, value, a, batch) for value, a in zip((values, v), outs, strict=False)]
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         w, v = ctx(Eigh(self.lower_a, True), *primals)
         one, lin = ctx.one, ctx.lin_one
         t = hermitian(ctx, lin, tangents[0], lower=self.lower_a)

@@ -15,18 +15,23 @@ from fxad.core.interpreter import run
 from fxad.errors import ShapeError
 from fxad.ir import (
     Atom,
+    Atoms,
     Aval,
+    Avals,
     BatchCtx,
     Cotangent,
+    Cotangents,
+    Dims,
     Hlo,
-    HloValue,
+    HloValues,
     Hole,
     Jaxpr,
     JvpCtx,
     Linear,
     Lit,
     NDArray,
-    Tangent,
+    Operands,
+    Tangents,
     TransposeCtx,
     Zero,
     primitive,
@@ -45,12 +50,11 @@ from fxad.primitives.elementwise import (
     BitcastConvertType,
     ConvertElementType,
 )
-from fxad.primitives.linalg.calls import empty, zeros
+from fxad.primitives.linalg.calls import has_empty, zeros_constant
 from fxad.primitives.linalg.family import (
     Matrixwise,
     as_entries,
     check_lapack_dtype,
-    mapped_axis_first,
     real_dtype,
     square_shape,
 )
@@ -69,7 +73,7 @@ from fxad.primitives.linalg.matrices import (
 from fxad.primitives.linalg.solve import Solve, lu_factors
 from fxad.primitives.operand_checks import check_count
 from fxad.primitives.reduce import ReduceMax
-from fxad.primitives.shape import BroadcastInDim, ReduceSum
+from fxad.primitives.shape import BroadcastInDim, ReduceSum, align_batch_axes
 from fxad.primitives.slicing import Pad
 
 # A matrix, or a matrix and its directional derivative (a dual number): the algorithm is the same for both.
@@ -104,14 +108,10 @@ class Expm(Matrixwise):
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         return _computed(args)
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         return (_lowered(hlo, args, ins)[0],)
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         return ctx(self, *primals), ctx.lin(EXPM_FRECHET, *primals, *tangents)
 
 
@@ -141,44 +141,36 @@ class ExpmFrechet(Linear):
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         return _computed(args)[1:]
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         return _lowered(hlo, args, ins)[1:]
 
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
-        return ctx(self, *mapped_axis_first(ctx, args, dims)), (0,)
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
+        return ctx(self, *align_batch_axes(ctx, args, dims)), (0,)
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         (a, e), (a_dot, e_dot) = primals, tangents
         outs, n = ctx(self, a, e), a.aval.shape[-1]
         if isinstance(a_dot, Zero):
             return outs, ctx.lin(self, a, e_dot)
         lin = ctx.lin_one
-        twice = ctx.one(ADD, _placed(ctx.one, a, 0, 0), _placed(ctx.one, a, n, n))
-        both = ctx.one(ADD, twice, _placed(ctx.one, e, 0, n))
-        moved = lin(ADD, _placed(lin, a_dot, 0, 0), _placed(lin, a_dot, n, n))
-        moved = ctx.add(moved, _placed(lin, e_dot, 0, n))
+        twice = ctx.one(ADD, _block_of(ctx.one, a, 0, 0), _block_of(ctx.one, a, n, n))
+        both = ctx.one(ADD, twice, _block_of(ctx.one, e, 0, n))
+        moved = lin(ADD, _block_of(lin, a_dot, 0, 0), _block_of(lin, a_dot, n, n))
+        moved = ctx.add(moved, _block_of(lin, e_dot, 0, n))
         corner = lin(self, both, moved)
         return outs, (columns(lin, rows(lin, corner, 0, n), n, 2 * n),)
 
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
         return mask == (False, True)
 
-    def transpose(
-        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
-    ) -> tuple[Cotangent | None, ...]:
+    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         (ct,), (a, e) = cts, args
         if isinstance(ct, Zero) or isinstance(a, Hole):
             return None, Zero(e.aval)
         return None, ctx.one(self, transposed(ctx.one, a), ct)
 
 
-def _placed(one: One[X], a: Operand, row: int, column: int) -> X:
+def _block_of(one: One[X], a: Operand, row: int, column: int) -> X:
     """Return a as a block of a matrix of twice the size."""
     rank, n = a.aval.ndim, a.aval.shape[-1]
     lead = (0,) * (rank - 2)
@@ -210,11 +202,11 @@ def _approximated(ins: Sequence[Aval]) -> Jaxpr:
     """Return the program A (and E) -> the number of squarings, and the approximant of exp(A / 2^s) (and its
     derivative)."""
     b = Builder()
-    given = b.inputs(ins)
+    parts = b.inputs(ins)
     double = real_dtype(ins[0]) == dtypes.float64
     degree, bound = _DOUBLE if double else _SINGLE
-    count, factor = _scaling(b, given[0], bound)
-    x: _Value = tuple([b.one(MUL, a, _spread(b, factor, a.aval)) for a in given])
+    count, factor = _scaling(b, parts[0], bound)
+    x: _Value = tuple([b.one(MUL, a, _per_matrix(b, factor, a.aval)) for a in parts])
     unit = identity(b, ins[0])
     powers: list[_Value] = [(unit, *[Zero(a).instantiate() for a in ins[1:]]), _times(b, x, x)]
     for _ in range(2 if double else degree // 2 - 1):
@@ -258,25 +250,27 @@ def _scaling(b: Builder, a: Atom, bound: float) -> tuple[Atom, Atom]:
     norm = b.one(ReduceMax((rank - 2,)), b.one(ReduceSum((rank - 2,)), b.one(ABS, a)))
     integer, fraction, bias = _FORMAT[norm.aval.dtype]
     part = b.one(MUL, norm, Lit.of(1 / bound, norm.aval))
-    bits = b.one(SHIFT_RIGHT_LOGICAL, b.one(BitcastConvertType(integer), part), _whole(fraction, norm, integer))
-    count: Atom = b.one(SUB, bits, _whole(bias - 1, norm, integer))
-    count = b.one(CLAMP, _whole(0, norm, integer), count, _whole(bias - 1, norm, integer))
-    count = b.one(SELECT_N, b.one(IS_FINITE, norm), _whole(0, norm, integer), count)
-    factor = b.one(SHIFT_LEFT, b.one(SUB, _whole(bias, norm, integer), count), _whole(fraction, norm, integer))
+    bits = b.one(SHIFT_RIGHT_LOGICAL, b.one(BitcastConvertType(integer), part), _int_literal(fraction, norm, integer))
+    count: Atom = b.one(SUB, bits, _int_literal(bias - 1, norm, integer))
+    count = b.one(CLAMP, _int_literal(0, norm, integer), count, _int_literal(bias - 1, norm, integer))
+    count = b.one(SELECT_N, b.one(IS_FINITE, norm), _int_literal(0, norm, integer), count)
+    factor = b.one(
+        SHIFT_LEFT, b.one(SUB, _int_literal(bias, norm, integer), count), _int_literal(fraction, norm, integer)
+    )
     return b.one(ConvertElementType(dtypes.int32), count), b.one(BitcastConvertType(norm.aval.dtype), factor)
 
 
-def _whole(value: int, like: Atom, dtype: dtypes.DType) -> Lit:
+def _int_literal(value: int, like: Atom, dtype: dtypes.DType) -> Lit:
     return Lit.of(value, like.aval.with_dtype(dtype))
 
 
-def _spread(b: Builder, x: Atom, like: Aval) -> Atom:
+def _per_matrix(b: Builder, x: Atom, like: Aval) -> Atom:
     """One number for each matrix."""
     wide = b.one(BroadcastInDim(like.shape, tuple(range(like.ndim - 2))), x)
     return as_complex(b.one, wide, like)
 
 
-def _more(carry: Sequence[Aval]) -> Jaxpr:
+def _squarings_left(carry: Sequence[Aval]) -> Jaxpr:
     b = Builder()
     done, counts, *_ = b.inputs(carry)
     most = b.one(ReduceMax(tuple(range(counts.aval.ndim))), counts)
@@ -285,8 +279,8 @@ def _more(carry: Sequence[Aval]) -> Jaxpr:
 
 def _squared(carry: Sequence[Aval]) -> Jaxpr:
     b = Builder()
-    done, counts, *given = b.inputs(carry)
-    x: _Value = tuple(given)
+    done, counts, *parts = b.inputs(carry)
+    x: _Value = tuple(parts)
     y = _times(b, x, x)
     if counts.aval.shape:  # in a batch, each matrix has its own count
         here = b.one(LT, b.one(BroadcastInDim(counts.aval.shape, ()), done), counts)
@@ -296,19 +290,19 @@ def _squared(carry: Sequence[Aval]) -> Jaxpr:
     return b.build([b.one(ADD, done, Lit.of(1, done.aval)), counts, *y], "squared")
 
 
-def _lowered(hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval]) -> Sequence[HloValue]:
-    if empty(ins[0]):
-        return [zeros(hlo, a) for a in ins]
+def _lowered(hlo: Hlo, args: HloValues, ins: Avals) -> HloValues:
+    if has_empty(ins[0]):
+        return [zeros_constant(hlo, a) for a in ins]
     body = _approximated(ins)
     carry = (Aval((), dtypes.int32), *body.out_avals)
     start = hlo.constant(Zero(carry[0]).instantiate())
-    bodies = _more(carry), _squared(carry)
+    bodies = _squarings_left(carry), _squared(carry)
     return hlo.op("stablehlo.while", (start, *hlo.call(body, args)), carry, regions=bodies)[2:]
 
 
 def _computed(args: Sequence[NDArray]) -> tuple[NDArray, ...]:
     ins = [Aval(x.shape, x.dtype) for x in args]
-    if empty(ins[0]):
+    if has_empty(ins[0]):
         return tuple(args)
     counts, *out = run(_approximated(ins), args)
     x, squarings = [as_entries(p) for p in out], np.asarray(counts, np.int32)

@@ -15,8 +15,8 @@ import numpy.typing as npt
 from fxad import dtypes
 from fxad.dtypes import DType
 from fxad.errors import DTypeError, ShapeError
-from fxad.ir import Atom, Aval, BatchCtx, NDArray, Primitive, Shape
-from fxad.primitives.shape import broadcast_to_axis
+from fxad.ir import Atoms, Aval, BatchCtx, Dims, NDArray, Primitive, Shape
+from fxad.primitives.shape import align_batch_axes
 
 TAKES: Final = frozenset({dtypes.float32, dtypes.float64, dtypes.complex64, dtypes.complex128})
 _HALVES: Final = dtypes.FLOATING - TAKES
@@ -28,16 +28,9 @@ class Matrixwise(Primitive):
     __slots__ = ()
 
     @final
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
-        outs = ctx(self, *mapped_axis_first(ctx, args, dims))
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
+        outs = ctx(self, *align_batch_axes(ctx, args, dims))
         return outs, (0,) * len(outs)
-
-
-def mapped_axis_first(ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]) -> tuple[Atom, ...]:
-    """Return the operands with the mapped axis in front; an operand that is not mapped is broadcast."""
-    return tuple([broadcast_to_axis(ctx, a, d, ctx.size, 0) for a, d in zip(args, dims, strict=True)])
 
 
 # ------------------------------------------------------------------------------------------------------------ types

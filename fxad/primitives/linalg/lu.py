@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar, Final, final
 
 import numpy as np
@@ -10,10 +9,24 @@ import numpy as np
 from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.errors import DTypeError, ParameterError, ShapeError
-from fxad.ir import Atom, Aval, Hlo, HloValue, Jaxpr, JvpCtx, Lit, NDArray, Tangent, Zero, primitive
+from fxad.ir import (
+    Atom,
+    Atoms,
+    Aval,
+    Avals,
+    Hlo,
+    HloValues,
+    Jaxpr,
+    JvpCtx,
+    Lit,
+    NDArray,
+    Tangents,
+    Zero,
+    primitive,
+)
 from fxad.primitives.dynamic_slicing import DynamicSlice, DynamicUpdateSlice
 from fxad.primitives.elementwise import ADD, EQ, GE, LT, SELECT_N
-from fxad.primitives.linalg.calls import call, empty, zeros
+from fxad.primitives.linalg.calls import has_empty, lapack_call, zeros_constant
 from fxad.primitives.linalg.family import Entries, Matrixwise, apply_to_each, check_lapack_dtype, matrix_shape
 from fxad.primitives.linalg.matrices import (
     below,
@@ -59,22 +72,18 @@ class Lu(Matrixwise):
         (x,) = args
         return apply_to_each(_factored, self.abstract_eval(Aval(x.shape, x.dtype)), x)
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         (x,), pivots = ins, outs[1]
-        if empty(x):
-            return zeros(hlo, x), zeros(hlo, pivots)
+        if has_empty(x):
+            return zeros_constant(hlo, x), zeros_constant(hlo, pivots)
         batch = x.shape[:-2]
         results = (x, pivots, Aval(batch, dtypes.int32))
         # info > 0 reports a zero on the diagonal of U, which is not a failure
-        factors, exchanged, _ = call(hlo, "getrf", args, ins, results, overwrite=[(0, 0)])
+        factors, exchanged, _ = lapack_call(hlo, "getrf", args, ins, results, overwrite=[(0, 0)])
         from_zero = hlo.op("stablehlo.subtract", (exchanged, hlo.constant(Lit.of(1, pivots))), (pivots,))
         return factors, *from_zero
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         lu, pivots = ctx(self, *primals)
         m = lu.aval.shape[-2]
         one = ctx.lin_one
@@ -170,12 +179,10 @@ class LuPivotsToPermutation(Matrixwise):
                 order[at][[i, j]] = order[at][[j, i]]
         return (order,)
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         (pivots,), (order,) = ins, outs
         (start,) = hlo.op("stablehlo.iota", (), outs, {"iota_dimension": f"{order.ndim - 1} : i64"})
-        if empty(pivots, order):
+        if has_empty(pivots, order):
             return (start,)
         carry = (Aval((), dtypes.int32), order, pivots)
         first = hlo.constant(Lit.of(pivots.shape[-1] - 1 if self.inverse else 0, carry[0]))
@@ -183,9 +190,7 @@ class LuPivotsToPermutation(Matrixwise):
         _, out, _ = hlo.op("stablehlo.while", (first, start, *args), carry, regions=bodies)
         return (out,)
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         (order,) = ctx(self, *primals)
         return (order,), (Zero(order.aval),)
 

@@ -126,7 +126,7 @@ def on_columns(one: One[X], v: Operand, shape: Shape) -> X:
     return one(BroadcastInDim(shape, (*range(n - 2), n - 1)), v)
 
 
-def _window(one: One[X], a: X, axis: int, start: int, limit: int) -> X:
+def _slice_axis(one: One[X], a: X, axis: int, start: int, limit: int) -> X:
     shape = a.aval.shape
     if (start, limit) == (0, shape[axis]):
         return a
@@ -137,12 +137,12 @@ def _window(one: One[X], a: X, axis: int, start: int, limit: int) -> X:
 
 def columns(one: One[X], a: X, start: int, limit: int) -> X:
     """Columns (of a vector: elements) from start to limit."""
-    return _window(one, a, len(a.aval.shape) - 1, start, limit)
+    return _slice_axis(one, a, len(a.aval.shape) - 1, start, limit)
 
 
 def rows(one: One[X], a: X, start: int, limit: int) -> X:
     """Rows from start to limit."""
-    return _window(one, a, len(a.aval.shape) - 2, start, limit)
+    return _slice_axis(one, a, len(a.aval.shape) - 2, start, limit)
 
 
 def padded(one: One[X], a: X, more_rows: int, more_columns: int) -> X:

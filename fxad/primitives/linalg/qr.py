@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar, Final, final
 
 import numpy as np
 
 from fxad import dtypes
 from fxad.errors import NotDifferentiableError, ShapeError
-from fxad.ir import Atom, Aval, Hlo, HloValue, JvpCtx, NDArray, Tangent, Zero, primitive
+from fxad.ir import (
+    Atom,
+    Atoms,
+    Aval,
+    Avals,
+    Hlo,
+    HloValues,
+    JvpCtx,
+    NDArray,
+    Tangent,
+    Tangents,
+    Zero,
+    primitive,
+)
 from fxad.primitives.elementwise import COMPLEX, IMAG, NEG
-from fxad.primitives.linalg.calls import call, empty, triangle, window, zeros
-from fxad.primitives.linalg.calls import identity as unit
+from fxad.primitives.linalg.calls import corner, has_empty, lapack_call, lower_triangle, zeros_constant
+from fxad.primitives.linalg.calls import lower_identity as unit
 from fxad.primitives.linalg.family import (
     Entries,
     Matrixwise,
@@ -63,20 +75,16 @@ class Geqrf(Matrixwise):
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         (x,) = args
         outs = self.abstract_eval(Aval(x.shape, x.dtype))
-        if empty(*outs):
+        if has_empty(*outs):
             return tuple([np.zeros(a.shape, a.dtype) for a in outs])
         return apply_to_each(_reflected, outs, x)
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
-        if empty(*outs):
-            return [zeros(hlo, a) for a in outs]
-        return call(hlo, "geqrf", args, ins, outs, overwrite=[(0, 0)])
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
+        if has_empty(*outs):
+            return [zeros_constant(hlo, a) for a in outs]
+        return lapack_call(hlo, "geqrf", args, ins, outs, overwrite=[(0, 0)])
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         raise NotDifferentiableError(
             "geqrf: packed reflectors have no derivative rule", remedy="differentiate qr, which gives Q and R"
         )
@@ -126,18 +134,14 @@ class HouseholderProduct(Matrixwise):
             out -= taus[..., i, None, None] * v @ (np.swapaxes(v, -1, -2).conj() @ out)
         return (out,)
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
-        if empty(*outs):
-            return (zeros(hlo, outs[0]),)
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
+        if has_empty(*outs):
+            return (zeros_constant(hlo, outs[0]),)
         if not ins[1].size:
             return (unit(hlo, outs[0]),)
-        return call(hlo, "orgqr", args, ins, outs, overwrite=[(0, 0)])
+        return lapack_call(hlo, "orgqr", args, ins, outs, overwrite=[(0, 0)])
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         (a, taus), (a_dot, taus_dot) = primals, tangents
         outs = ctx(self, a, taus)
         if not taus.aval.size:
@@ -206,24 +210,20 @@ class Qr(Matrixwise):
             return np.broadcast_to(eye, q.shape), np.zeros(r.shape, r.dtype)
         return apply_to_each(_full if self.full_matrices else _reduced, (q, r), x)
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         (x,), (q, r) = ins, outs
-        if empty(x):
-            return unit(hlo, q), zeros(hlo, r)
+        if has_empty(x):
+            return unit(hlo, q), zeros_constant(hlo, r)
         *batch, m, n = x.shape
         k = min(m, n)
         taus = Aval((*batch, k), x.dtype)
-        packed, scales = call(hlo, "geqrf", args, ins, (x, taus), overwrite=[(0, 0)])
-        upper = window(hlo, packed, x, r)
-        reflectors = window(hlo, packed, x, q)
-        (made,) = call(hlo, "orgqr", (reflectors, scales), (q, taus), (q,), overwrite=[(0, 0)])
-        return made, triangle(hlo, upper, r, lower=False)
+        packed, scales = lapack_call(hlo, "geqrf", args, ins, (x, taus), overwrite=[(0, 0)])
+        upper = corner(hlo, packed, x, r)
+        reflectors = corner(hlo, packed, x, q)
+        (factor,) = lapack_call(hlo, "orgqr", (reflectors, scales), (q, taus), (q,), overwrite=[(0, 0)])
+        return factor, lower_triangle(hlo, upper, r, lower=False)
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         ((x,), (t,)), (m, n) = (primals, tangents), primals[0].aval.shape[-2:]
         if self.full_matrices and m > n:
             raise NotDifferentiableError(

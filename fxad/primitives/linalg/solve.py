@@ -18,30 +18,35 @@ from fxad.core.interpreter import run
 from fxad.errors import DTypeError, NotDifferentiableError, ShapeError
 from fxad.ir import (
     Atom,
+    Atoms,
     Aval,
+    Avals,
     BatchCtx,
     Cotangent,
+    Cotangents,
+    Dims,
     Emit,
     Hlo,
-    HloValue,
+    HloValues,
     Hole,
     Jaxpr,
     JvpCtx,
     Linear,
     Lit,
     NDArray,
+    Operands,
     Tangent,
+    Tangents,
     TransposeCtx,
     Zero,
     primitive,
 )
 from fxad.primitives.elementwise import ABS, COMPLEX, IMAG, LOG, MUL, NE, NEG, REAL, SELECT_N, SIGN, STOP_GRADIENT
-from fxad.primitives.linalg.calls import empty, zeros
+from fxad.primitives.linalg.calls import has_empty, zeros_constant
 from fxad.primitives.linalg.family import (
     Matrixwise,
     check_lapack_dtype,
     check_same_batch,
-    mapped_axis_first,
     matrix_shape,
     real_dtype,
     square_shape,
@@ -51,7 +56,7 @@ from fxad.primitives.linalg.matrices import adjoint, column, diagonal, dot, minu
 from fxad.primitives.linalg.triangular import TriangularSolve, more_columns
 from fxad.primitives.operand_checks import check_count
 from fxad.primitives.reduce import ReduceProd, ReduceXor
-from fxad.primitives.shape import Iota, ReduceSum
+from fxad.primitives.shape import Iota, ReduceSum, align_batch_axes
 
 
 def lu_factors(emit: Emit, a: Atom) -> tuple[Atom, Atom]:
@@ -100,10 +105,8 @@ class Solve(Linear):
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         return run(self._body([Aval(x.shape, x.dtype) for x in args]), args)
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
-        return (zeros(hlo, outs[0]),) if empty(*outs) else hlo.call(self._body(ins), args)
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
+        return (zeros_constant(hlo, outs[0]),) if has_empty(*outs) else hlo.call(self._body(ins), args)
 
     def _body(self, ins: Sequence[Aval]) -> Jaxpr:
         """With P A = L U: permute, then L, then U; for the transpose U^T, then L^T, then permute back."""
@@ -119,16 +122,12 @@ class Solve(Linear):
             x = one(upper, lu, one(lower, lu, permuted(one, b, order)))
         return builder.build([x], "solve")
 
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         if dims[-1] is not None and all([d is None for d in dims[:-1]]):
             return (more_columns(ctx, self, args[:-1], args[-1], dims[-1], left_side=True),), (0,)
-        return ctx(self, *mapped_axis_first(ctx, args, dims)), (0,)
+        return ctx(self, *align_batch_axes(ctx, args, dims)), (0,)
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         a_dot, *factors_dot, t = tangents
         _check_constant_factor("solve", factors_dot)
         (x,) = ctx(self, *primals)
@@ -141,9 +140,7 @@ class Solve(Linear):
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
         return mask == (False, False, False, True)
 
-    def transpose(
-        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
-    ) -> tuple[Cotangent | None, ...]:
+    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         (ct,), known, b = cts, [a for a in args[:-1] if not isinstance(a, Hole)], args[-1]
         bar = Zero(b.aval) if isinstance(ct, Zero) else ctx.one(Solve(not self.transpose_a), *known, ct)
         return None, None, None, bar
@@ -173,9 +170,7 @@ class _Determinant(Matrixwise):
         return run(self.body([Aval(x.shape, x.dtype) for x in args]), args)
 
     @final
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         return hlo.call(self.body(ins), args)
 
     @abstractmethod
@@ -212,9 +207,7 @@ class Slogdet(_Determinant):
         logs = b.one(ReduceSum(last), b.one(LOG, b.one(ABS, line)))
         return b.build([b.one(MUL, signs, _parity(b, pivots, signs.aval)), logs], "slogdet")
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         _check_constant_factor("slogdet", tangents[1:])
         sign, log = ctx(self, *primals)
         t = _log_slope(ctx, primals, tangents[0])
@@ -251,15 +244,13 @@ class Det(_Determinant):
         product = b.one(ReduceProd((line.aval.ndim - 1,)), line)
         return b.build([b.one(MUL, product, _parity(b, pivots, product.aval))], "det")
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         _check_constant_factor("det", tangents[1:])
         (d,) = ctx(self, *primals)
         return (d,), (ctx.lin_one(MUL, _log_slope(ctx, primals, tangents[0]), d),)
 
 
-def _log_slope(ctx: JvpCtx, primals: tuple[Atom, ...], a_dot: Tangent) -> Tangent:
+def _log_slope(ctx: JvpCtx, primals: Atoms, a_dot: Tangent) -> Tangent:
     """trace(A^-1 A_dot)."""
     solved = ctx.lin_one(Solve(False), *primals, a_dot)
     line = diagonal(ctx, ctx.lin_one, solved)
@@ -301,14 +292,10 @@ class Pinv(Matrixwise):
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         return args[1:]
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         return args[1:]
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         _check_constant_factor("pinv", tangents[1:])
         (a, _), (p,), t = primals, ctx(self, *primals), tangents[0]
         one, lin = ctx.one, ctx.lin_one

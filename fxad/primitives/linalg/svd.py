@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar, final
 
 import numpy as np
 
 from fxad import dtypes
 from fxad.errors import NotDifferentiableError
-from fxad.ir import Atom, Aval, Hlo, HloValue, JvpCtx, Lit, NDArray, Tangent, Zero, primitive
+from fxad.ir import (
+    Atom,
+    Atoms,
+    Aval,
+    Avals,
+    Hlo,
+    HloValues,
+    JvpCtx,
+    Lit,
+    NDArray,
+    Tangent,
+    Tangents,
+    Zero,
+    primitive,
+)
 from fxad.primitives.elementwise import ADD, DIV, MUL, REAL, SELECT_N, SUB
-from fxad.primitives.linalg.calls import call, char, empty, identity, or_nan, zeros
+from fxad.primitives.linalg.calls import char_option, has_empty, lapack_call, lower_identity, or_nan, zeros_constant
 from fxad.primitives.linalg.family import (
     Entries,
     Matrixwise,
@@ -74,7 +87,7 @@ class Svd(Matrixwise):
         (x,) = args
         outs = self.abstract_eval(Aval(x.shape, x.dtype))
         if not self.vectors:
-            return apply_to_each(_values, outs, x)
+            return apply_to_each(_singular_values, outs, x)
 
         def decomposed(a: Entries) -> tuple[NDArray, ...]:
             u, s, vh = np.linalg.svd(a, self.full_matrices)
@@ -82,22 +95,20 @@ class Svd(Matrixwise):
 
         return apply_to_each(decomposed, outs, x)
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         (x,), s = ins, outs[0]
         *batch, m, n = x.shape
-        if empty(x):
-            return [zeros(hlo, s), *[identity(hlo, a) for a in outs[1:]]]
+        if has_empty(x):
+            return [zeros_constant(hlo, s), *[lower_identity(hlo, a) for a in outs[1:]]]
         mode = "N" if not self.vectors else "A" if self.full_matrices else "S"
         u, vh = (outs[1], outs[2]) if self.vectors else (x.with_shape((*batch, m, m)), x.with_shape((*batch, n, n)))
         results = (x, s, u, vh, Aval(tuple(batch), dtypes.int32))
-        _, *values, info = call(hlo, "gesdd", args, ins, results, {"mode": char(mode)}, overwrite=[(0, 0)])
+        _, *values, info = lapack_call(
+            hlo, "gesdd", args, ins, results, {"mode": char_option(mode)}, overwrite=[(0, 0)]
+        )
         return [or_nan(hlo, info, v, a, tuple(batch)) for v, a in zip(values, outs, strict=False)]
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         (x,), (t,) = primals, tangents
         m, n = x.aval.shape[-2:]
         if self.vectors and self.full_matrices and m != n:
@@ -118,19 +129,19 @@ class Svd(Matrixwise):
         if m > n:
             beyond = dot(lin, t, v)
             beyond = minus(lin, beyond, dot(lin, u, inner))
-            u_dot = plus(lin, u_dot, _over(ctx, beyond, s))
+            u_dot = plus(lin, u_dot, _divide_columns(ctx, beyond, s))
         if n > m:
             beyond = dot(lin, adjoint(lin, t), u)
             beyond = minus(lin, beyond, dot(lin, v, adjoint(lin, inner)))
-            v_dot = plus(lin, v_dot, _over(ctx, beyond, s))
+            v_dot = plus(lin, v_dot, _divide_columns(ctx, beyond, s))
         return (s, u, vh), (s_dot, u_dot, adjoint(lin, v_dot))
 
 
-def _values(a: Entries) -> tuple[NDArray]:
+def _singular_values(a: Entries) -> tuple[NDArray]:
     return (np.linalg.svd(a, compute_uv=False),)
 
 
-def _over(ctx: JvpCtx, t: Tangent, s: Atom) -> Tangent:
+def _divide_columns(ctx: JvpCtx, t: Tangent, s: Atom) -> Tangent:
     """Column j over s[j]."""
     wide = as_complex(ctx.one, on_columns(ctx.one, s, t.aval.shape), t.aval)
     return ctx.lin_one(DIV, t, wide)

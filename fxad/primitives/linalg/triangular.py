@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar, final
 
 import numpy as np
@@ -11,34 +10,39 @@ from fxad import dtypes
 from fxad.errors import ShapeError
 from fxad.ir import (
     Atom,
+    Atoms,
     Aval,
+    Avals,
     BatchCtx,
     Cotangent,
+    Cotangents,
+    Dims,
     Hlo,
-    HloValue,
+    HloValues,
     Hole,
     JvpCtx,
     Linear,
     NDArray,
+    Operands,
     Tangent,
+    Tangents,
     TransposeCtx,
     Zero,
     primitive,
 )
 from fxad.primitives.elementwise import CONJ
-from fxad.primitives.linalg.calls import call, char, empty, zeros
+from fxad.primitives.linalg.calls import char_option, has_empty, lapack_call, zeros_constant
 from fxad.primitives.linalg.family import (
     Entries,
     as_entries,
     check_lapack_dtype,
     check_same_batch,
-    mapped_axis_first,
     matrix_shape,
     square_shape,
 )
 from fxad.primitives.linalg.matrices import below, conj, dot, minus, transposed, unless, where
 from fxad.primitives.operand_checks import check_count
-from fxad.primitives.shape import emit_reshape, move_axis
+from fxad.primitives.shape import align_batch_axes, emit_reshape, move_axis
 
 
 @final
@@ -86,12 +90,10 @@ class TriangularSolve(Linear):
         x = _substitute(as_entries(m), as_entries(rhs), forward=self.lower_a != flip)
         return (x if self.left_side else np.swapaxes(x, -1, -2),)
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         a, b = args
-        if empty(*ins):
-            return (zeros(hlo, outs[0]),)
+        if has_empty(*ins):
+            return (zeros_constant(hlo, outs[0]),)
         kind = "T" if self.transpose_a else "N"
         if self.conjugate_a and ins[0].dtype in dtypes.COMPLEX:
             if self.transpose_a:
@@ -99,24 +101,20 @@ class TriangularSolve(Linear):
             else:  # BLAS has no name for it
                 (a,) = CONJ.lower(hlo, (a,), ins[:1], ins[:1])
         options = {
-            "diag": char("U" if self.unit_diagonal else "N"),
-            "side": char("L" if self.left_side else "R"),
-            "trans_x": char(kind),
-            "uplo": char("L" if self.lower_a else "U"),
+            "diag": char_option("U" if self.unit_diagonal else "N"),
+            "side": char_option("L" if self.left_side else "R"),
+            "trans_x": char_option(kind),
+            "uplo": char_option("L" if self.lower_a else "U"),
         }
-        return call(hlo, "trsm", (a, b), ins, outs, options, overwrite=[(1, 0)])
+        return lapack_call(hlo, "trsm", (a, b), ins, outs, options, overwrite=[(1, 0)])
 
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         (a, b), (a_dim, b_dim) = args, dims
         if a_dim is None and b_dim is not None:
             return (more_columns(ctx, self, (a,), b, b_dim, left_side=self.left_side),), (0,)
-        return ctx(self, *mapped_axis_first(ctx, args, dims)), (0,)
+        return ctx(self, *align_batch_axes(ctx, args, dims)), (0,)
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         (a, _), (a_dot, t) = primals, tangents
         (x,) = ctx(self, *primals)
         if not isinstance(a_dot, Zero):
@@ -138,9 +136,7 @@ class TriangularSolve(Linear):
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
         return mask == (False, True)
 
-    def transpose(
-        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
-    ) -> tuple[Cotangent | None, ...]:
+    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         (ct,), (a, b) = cts, args
         if isinstance(ct, Zero) or isinstance(a, Hole):
             return None, Zero(b.aval)
@@ -150,7 +146,7 @@ class TriangularSolve(Linear):
         return None, ctx.one(other, a, ct)
 
 
-def more_columns(ctx: BatchCtx, prim: Linear, known: tuple[Atom, ...], b: Atom, dim: int, *, left_side: bool) -> Atom:
+def more_columns(ctx: BatchCtx, prim: Linear, known: Atoms, b: Atom, dim: int, *, left_side: bool) -> Atom:
     """Batch a solve with one matrix and mapped right-hand sides: they become columns (or rows) of one right-hand
     side."""
     # (..., n, size, m) and (..., size, m, n): the mapped axis next to the columns, or rows, that it joins

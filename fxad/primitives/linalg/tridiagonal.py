@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar, Final, final
 
 import numpy as np
@@ -10,27 +9,32 @@ import numpy as np
 from fxad import dtypes
 from fxad.errors import ShapeError
 from fxad.ir import (
-    Atom,
+    Atoms,
     Aval,
+    Avals,
     BatchCtx,
     Cotangent,
+    Cotangents,
+    Dims,
     Hlo,
-    HloValue,
+    HloValues,
     Hole,
     JvpCtx,
     Linear,
     Lit,
     NDArray,
-    Tangent,
+    Operands,
+    Tangents,
     TransposeCtx,
     Zero,
     primitive,
 )
 from fxad.primitives.elementwise import MUL
-from fxad.primitives.linalg.calls import call, empty, or_nan, zeros
-from fxad.primitives.linalg.family import Entries, apply_to_each, check_lapack_dtype, mapped_axis_first, matrix_shape
+from fxad.primitives.linalg.calls import has_empty, lapack_call, or_nan, zeros_constant
+from fxad.primitives.linalg.family import Entries, apply_to_each, check_lapack_dtype, matrix_shape
 from fxad.primitives.linalg.matrices import One, X, minus, on_rows
 from fxad.primitives.operand_checks import check_count
+from fxad.primitives.shape import align_batch_axes
 from fxad.primitives.slicing import Pad
 
 
@@ -71,26 +75,20 @@ class TridiagonalSolve(Linear):
         a[..., line[:-1], line[1:]] = du[..., :-1]
         return apply_to_each(_solved, (Aval(b.shape, b.dtype),), a, b)
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         (b,) = outs
-        if empty(b):
-            return (zeros(hlo, b),)
+        if has_empty(b):
+            return (zeros_constant(hlo, b),)
         batch = b.shape[:-2]
         results = (*ins, Aval(batch, dtypes.int32))
         overwrite = [(k, k) for k in range(4)]
-        *_, x, info = call(hlo, "gtsv", args, ins, results, overwrite=overwrite)
+        *_, x, info = lapack_call(hlo, "gtsv", args, ins, results, overwrite=overwrite)
         return (or_nan(hlo, info, x, b, batch),)
 
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
-        return ctx(self, *mapped_axis_first(ctx, args, dims)), (0,)
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
+        return ctx(self, *align_batch_axes(ctx, args, dims)), (0,)
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         dl, d, du, _ = primals
         *lines, t = tangents
         (x,) = ctx(self, *primals)
@@ -104,9 +102,7 @@ class TridiagonalSolve(Linear):
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
         return mask == (False, False, False, True)
 
-    def transpose(
-        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
-    ) -> tuple[Cotangent | None, ...]:
+    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         (ct,), (dl, d, du, b) = cts, args
         if isinstance(ct, Zero) or isinstance(dl, Hole) or isinstance(d, Hole) or isinstance(du, Hole):
             return None, None, None, Zero(b.aval)
