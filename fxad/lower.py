@@ -12,6 +12,7 @@ lines are in the locations, which XLA keeps as metadata.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from functools import partial
@@ -65,9 +66,17 @@ class LoweredModule:
         header = _header("public @main", self.in_avals, outs, aliases(self.in_avals, self.out_avals, donate))
         return f"{header}{self.body}{self.locations}"
 
+    def plain(self) -> str:
+        """StableHLO in MLIR's generic form, as XLA reads it, without locations."""
+        outs = (*self.out_avals, DONE) if self.waits else self.out_avals
+        return _header("public @main", self.in_avals, outs, {}) + _LOCATION.sub("", self.body)
+
     def text(self) -> str:
         """StableHLO in MLIR's pretty form, checked by MLIR's verifier. Raises: CompileError if it is not valid."""
         return lowering.mlir.pretty(self.source())
+
+
+_LOCATION: Final = re.compile(r" loc\(#L\d+\)$", re.MULTILINE)  # at the end of an operation
 
 
 @by_value

@@ -19,16 +19,18 @@ from dataclasses import field
 from math import inf
 from typing import Final, TypeAlias, final
 
+from fxad.core.constants import GROUP_MICROSECONDS, SAVED_MS, WASTE
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
 from fxad.errors import ArgumentError, ParameterError, described
 from fxad.ir import Aval, Jaxpr, distinct_jaxprs
+from fxad.transforms.costs import weigh
 from fxad.transforms.inversion.chains import merge_invertible
 from fxad.transforms.inversion.second_order import drop_derivative_rules
 from fxad.transforms.outlining.merge_bodies import merge_bodies
-from fxad.transforms.outlining.outline import WASTE, outline
+from fxad.transforms.outlining.outline import outline
 from fxad.transforms.outlining.outline_before_ad import outline_before_ad
-from fxad.units.blocks import GROUPED, SAVES, called, large_enough, repeated, saves_compile_time, uses
+from fxad.units.blocks import called, large_enough, left_to_compile, repeated, saves_compile_time, uses
 from fxad.units.pieces import inline_single_calls, recomputes
 from fxad.units.plan import Choice, Plan, linked_plan, single_unit
 
@@ -80,7 +82,11 @@ def _merge_bodies(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def _outline(jaxpr: Jaxpr) -> Jaxpr:
-    return outline(jaxpr, GROUPED, WASTE)
+    """Outlines a program, unless most of its equations are in repeated calls already. The gradient of a function that
+    was outlined before differentiation is such a program, so a program is outlined once."""
+    if 2 * left_to_compile(jaxpr, repeated(jaxpr)) <= weigh(jaxpr).equations:
+        return jaxpr
+    return outline(jaxpr, GROUP_MICROSECONDS, WASTE)
 
 
 BEFORE_DIFFERENTIATION: Final[Passes] = (
@@ -154,7 +160,7 @@ def _linked(jaxpr: Jaxpr, choice: Choice, donate: tuple[int, ...], passes: Passe
     if not isinstance(choice, str):
         return linked_plan(jaxpr, choice, donate, jaxpr.name)
     runs = drop_derivative_rules(jaxpr)
-    saves = -inf if donate or recomputes(runs) else SAVES
+    saves = -inf if donate or recomputes(runs) else SAVED_MS
     if not large_enough(runs, saves):
         return None
     outlined = run_passes(jaxpr, passes)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any, Final, ParamSpec, TypeVar, overload
+from operator import index
+from typing import Any, Final, ParamSpec, SupportsIndex, TypeVar, cast, overload
+
+import numpy as np
 
 from fxad import tree
 from fxad.api.lift import bind_static_arguments, check_function, check_no_statics
-from fxad.errors import ArgumentError, AxisError, AxisNameError, ParameterError, ShapeError
+from fxad.errors import ArgumentError, AxisError, AxisNameError, ParameterError, ShapeError, described
 from fxad.ir import Aval
+from fxad.tracing.array import Array
 from fxad.tracing.context import MappedAxis, mapped_over, new_axis
 from fxad.tracing.program import (
     Program,
@@ -88,6 +92,11 @@ def vmap(
     def mapped(*args: Any, **kwargs: Any) -> Any:
         g, args, kwargs = bind_static_arguments("vmap", f, statics, args, kwargs)
         leaves, in_tree = tree.flatten((args, kwargs))
+        if any(map(_is_function, leaves)):
+            held = _holding(g, in_axes, leaves, in_tree, f"vmap of {name}: in_axes")
+            if held is not None:
+                again: Any = vmap(held[0], held[1], out_axes, axis_size=axis_size, axis_name=axis_name)
+                return again(*held[2])
         avals = types_of(f"vmap of {name}", f, leaves, in_tree)
         paths = [argument_path(a, names) for a in in_tree.accessors()]
         axes = _flatten_axes(in_axes, in_tree, f"vmap of {name}: in_axes")
@@ -105,8 +114,8 @@ def vmap(
     mapped.__name__ = f"vmap_{name}"
 
     def declare(numbers: Sequence[int], names: Sequence[str]) -> Callable[..., Any]:
-        again: Any = vmap
-        made: Callable[..., Any] = again(
+        whole: Any = vmap
+        made: Callable[..., Any] = whole(
             f,
             in_axes,
             out_axes,
@@ -126,10 +135,30 @@ _OUT: Final = "out_axes says where a result shall carry the axis, which it has b
 
 
 def _is_axis(x: object) -> bool:
-    return x is None or (isinstance(x, int) and not isinstance(x, bool))
+    if x is None or type(x) is int:
+        return True
+    if isinstance(x, bool | np.bool_):
+        return False
+    try:
+        index(cast("SupportsIndex", x))
+    except TypeError:
+        return False
+    return True
+
+
+def _check_kinds(what: str, axes: Axes) -> None:
+    """Check that entries are axes. Raises: ArgumentError."""
+    for entry in tree.leaves(axes):
+        if not _is_axis(entry):
+            is_whole = entry is axes
+            raise ArgumentError(
+                f"{what}{'' if is_whole else ' has an entry that'} is {described(entry)}: {entry!r:.60}",
+                remedy="an entry is an int, or None for what is not mapped: give one for all, or a tree of them",
+            )
 
 
 def _flatten_axes(in_axes: Axes, in_tree: Structure, what: str) -> list[int | None]:
+    _check_kinds(what, in_axes)
     args, kwargs = in_tree.children()
     prefix = tuple(in_axes) if isinstance(in_axes, list) else in_axes
     if isinstance(prefix, tuple) and len(prefix) != args.num_children:
@@ -140,20 +169,50 @@ def _flatten_axes(in_axes: Axes, in_tree: Structure, what: str) -> list[int | No
     return [*tree.broadcast_prefix(prefix, args, what, _is_axis), *[0] * kwargs.num_leaves]
 
 
+def _is_function(x: object) -> bool:
+    return callable(x) and not isinstance(x, Array | np.ndarray | np.generic)
+
+
+def _holding(
+    g: Callable[..., Any], in_axes: Axes, leaves: Sequence[object], in_tree: Structure, what: str
+) -> tuple[Callable[..., Any], list[int | None], list[object]] | None:
+    """The function of the leaves that are arrays, their axes, and these leaves: functions that are not mapped are given
+    to `g` as they are. None if there is no such function."""
+    axes = _flatten_axes(in_axes, in_tree, what)
+    taken = [d is not None or not _is_function(x) for d, x in zip(axes, leaves, strict=True)]
+    if all(taken) or any([t and _is_function(x) for t, x in zip(taken, leaves, strict=True)]):
+        return None  # a function that is mapped is an error, which names its path
+
+    @wraps(g, updated=())
+    def held(*arrays: Any) -> Any:
+        given = iter(arrays)
+        args, kwargs = tree.unflatten(in_tree, [next(given) if t else x for t, x in zip(taken, leaves, strict=True)])
+        return g(*args, **kwargs)
+
+    vars(held).pop("__wrapped__", None)  # its signature is its own
+    return (
+        held,
+        [d for d, t in zip(axes, taken, strict=True) if t],
+        [x for x, t in zip(leaves, taken, strict=True) if t],
+    )
+
+
 def _normalize_dim(dim: int | None, ndim: int, what: str, remedy: str) -> int | None:
     if dim is None:
         return None
+    dim = index(dim)
     if not -ndim <= dim < ndim:
         axes = count_text(ndim, "axis", "axes")
         raise AxisError(f"{what}: axis {dim} does not exist in an array with {axes}", remedy=remedy)
     return dim % ndim
 
 
-def _check_size(name: str, size: int) -> None:
-    if not isinstance(size, int) or isinstance(size, bool) or size < 0:
+def _number(name: str, size: int) -> int:
+    if size is None or not _is_axis(size) or index(size) < 0:
         raise ParameterError(
             f"vmap of {name}: axis_size is {size!r}, not a number of examples", remedy="give an int >= 0"
         )
+    return index(size)
 
 
 def _without_axis(aval: Aval, dim: int) -> Aval:
@@ -163,29 +222,23 @@ def _without_axis(aval: Aval, dim: int) -> Aval:
 def _infer_size(
     name: str, given: int | None, avals: Sequence[Aval], dims: Sequence[int | None], paths: Sequence[str]
 ) -> int:
-    size, first = given, "axis_size"
-    if size is not None:
-        _check_size(name, size)
+    found = {} if given is None else {_number(name, given): ["axis_size"]}
     for a, d, p in zip(avals, dims, paths, strict=True):
-        if d is None:
-            continue
-        if size is None:
-            size, first = a.shape[d], f"axis {d} of {p}"
-        elif a.shape[d] != size:
-            raise ShapeError(
-                f"vmap of {name}: sizes of the mapped axis differ:"
-                f" {first} has {size}, axis {d} of {p} has {a.shape[d]}",
-                remedy=_IN,
-            )
-    if size is None:
+        if d is not None:
+            found.setdefault(a.shape[d], []).append(f"axis {d} of {p}, {a}")
+    if not found:
         raise ArgumentError(f"vmap of {name}: no argument is mapped", remedy="give in_axes an int, or pass axis_size")
+    if len(found) > 1:
+        sizes = "; ".join([f"{size}: {', '.join(whose)}" for size, whose in found.items()])
+        raise ShapeError(f"vmap of {name}: sizes of the mapped axis differ: {sizes}", remedy=_IN)
+    (size,) = found
     return size
 
 
 def _vmap(program: Program[Any, Any], in_axes: Axes, out_axes: Axes, size: int, name: str | None) -> Program[Any, Any]:
     what = f"vmap of {program.name}: in_axes"
     axes = _flatten_axes(in_axes, program.in_tree, what)
-    _check_size(program.name, size)
+    size = _number(program.name, size)
     # in_axes are axes of the stacked argument, which has the mapped axis too
     dims = [
         _normalize_dim(d, a.ndim + 1, f"vmap of {program.name}: argument {p}", _IN)
@@ -205,6 +258,7 @@ def _vmap_program(
     program: Program[Any, Any], dims: Sequence[int | None], out_axes: Axes, axis: MappedAxis
 ) -> Program[Any, Any]:
     what = f"vmap of {program.name}"
+    _check_kinds(f"{what}: out_axes", out_axes)
     axes = tree.broadcast_prefix(out_axes, program.out_tree, f"{what}: out_axes", _is_axis)
     paths = tree.paths(program.out_tree, "result")
     out_dims = tuple(

@@ -11,6 +11,7 @@ import struct
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import prod
+from operator import index
 from types import MappingProxyType
 from typing import Final, TypeAlias, cast, final
 
@@ -124,12 +125,15 @@ class Aval:
         return self
 
 
-def as_shape(shape: Iterable[int]) -> Shape:
-    """A user's shape as a tuple of plain ints >= 0. Raises: ShapeError."""
+def as_shape(shape: int | Iterable[int]) -> Shape:
+    """A user's shape as a tuple of plain ints >= 0; one integer is a vector of that size. Raises: ShapeError."""
     try:
-        out = tuple([d if type(d) is Size else d.__index__() for d in shape])
+        out = tuple([d if type(d) is Size else d.__index__() for d in shape])  # type: ignore[union-attr]
     except (AttributeError, TypeError):
-        raise ShapeError(f"shape: {shape!r} is not a sequence of integers") from None
+        try:
+            out = (index(shape),)  # type: ignore[arg-type]
+        except TypeError:
+            raise ShapeError(f"shape: {shape!r} is not a sequence of integers") from None
     if any([type(d) is int and d < 0 for d in out]):
         raise ShapeError(f"shape: {out} has a negative size")
     if any([type(d) is int and d >= 1 << 63 for d in out]):
@@ -264,7 +268,7 @@ class Lit:
         if type(value) not in _REAL:
             if isinstance(value, Size):
                 return Lit.sized(value, aval)
-            if not isinstance(value, _SCALARS) or np.ndim(value) != 0:
+            if not isinstance(value, _SCALARS) or np.ndim(value) != 0 or np.asarray(value).dtype.kind in "USOMm":
                 raise ArgumentError(f"literal: {value!r} of {type(value).__name__} is not a scalar")
             if np.iscomplexobj(value) and not dtypes.is_complex(aval.dtype):
                 raise DTypeError(f"literal: {value!r} is complex, {aval} is not")

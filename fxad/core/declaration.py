@@ -12,7 +12,8 @@ import typing
 from abc import ABCMeta
 from collections.abc import Callable, Iterable
 from dataclasses import Field, field, fields
-from typing import ClassVar, Final, Protocol, TypeAlias, TypeVar, dataclass_transform
+from operator import index
+from typing import ClassVar, Final, Protocol, TypeAlias, TypeVar, cast, dataclass_transform
 
 import numpy as np
 
@@ -173,6 +174,8 @@ def to_plain_value(hint: object, value: object) -> object:
     if origin in (typing.Union, types.UnionType):
         made = [to_plain_value(arg, value) for arg in args]
         return next((m for m, arg in zip(made, args, strict=True) if type_test(arg)(m)), value)
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
     if origin is tuple and isinstance(value, tuple | list):
         hints = [args[0]] * len(value) if len(args) == 2 and args[1] is Ellipsis else args
         return (
@@ -180,8 +183,11 @@ def to_plain_value(hint: object, value: object) -> object:
             if len(hints) == len(value)
             else value
         )
-    if hint is int and isinstance(value, int | np.integer) and not isinstance(value, bool):
-        return int(value)
+    if hint is int and not isinstance(value, bool | np.bool_):
+        try:
+            return index(cast("typing.SupportsIndex", value))
+        except TypeError:
+            return value
     if hint is bool and isinstance(value, np.bool_):
         return bool(value)
     if hint is str and isinstance(value, str):

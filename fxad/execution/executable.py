@@ -21,7 +21,7 @@ from fxad.storage.exported import export
 from fxad.tracing.array import DEFAULT_OPTIONS
 from fxad.tracing.placement import check_device
 from fxad.tracing.program import Program
-from fxad.units.blocks import Predicate, chosen
+from fxad.units.blocks import Predicate, selected_bodies
 from fxad.units.plan import Choice, Plan
 
 P = ParamSpec("P")
@@ -62,14 +62,12 @@ class Lowered(Generic[P, R_co]):
         return plan_of(self.program.jaxpr, self.choice, self.donate, self.passes)
 
     def text(self) -> str:
-        """StableHLO text; byte-identical for equal programs. A plan of several units: its table as comments, then each
-        unit."""
-        plan = self.units
-        texts = [lower_jaxpr(u.body).text() for u in plan.units]
-        if len(plan.steps) == 1:
-            return texts[0]
-        comment = "".join([f"// {line}\n" for line in plan.table(places=False).splitlines()])
-        return comment + "".join([f"// unit {k}\n{text}" for k, text in enumerate(texts)])
+        """StableHLO text of the whole program, in MLIR's generic form; byte-identical for equal programs.
+
+        `module.text()` is the same module in MLIR's pretty form. `units` is the plan by which the program is compiled.
+        Cost: that of `module`: no plan is made, and MLIR does not read the text.
+        """
+        return self.module.plain()
 
     def compile(
         self, options: CompileOptions = DEFAULT_OPTIONS, *, donate: Donate = (), device: runtime.Device | None = None
@@ -141,7 +139,7 @@ def lower(program: Program[P, R], units: Units = "auto", passes: Passes | None =
 def units_choice(jaxpr: Jaxpr, units: Units) -> Choice:
     """The choice of units as a value. Raises: ParameterError for an unknown word."""
     check_choice("lower", units)
-    return chosen(jaxpr, units) if callable(units) else units
+    return selected_bodies(jaxpr, units) if callable(units) else units
 
 
 def check_choice(what: str, units: object) -> None:

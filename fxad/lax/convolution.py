@@ -11,7 +11,7 @@ from fxad.errors import ParameterError, ShapeError
 from fxad.ir import Shape
 from fxad.lax.shapes import rev
 from fxad.operations import windows
-from fxad.operations.axes import to_int, to_ints, to_tuple
+from fxad.operations.arguments import flag, to_int, to_ints, to_tuple
 from fxad.operations.promotion import optional_dtype
 from fxad.primitives.conv import ConvGeneralDilated
 from fxad.primitives.sliding import Padding, SlidingWindow, dilated_size
@@ -226,6 +226,8 @@ def conv_transpose(
           that this one transposes.
     Rule: with `transpose_kernel` the kernel is mirrored and its features swapped: the transpose of a convolution.
     """
+    use_consistent_padding = flag("conv_transpose", "use_consistent_padding", use_consistent_padding)
+    transpose_kernel = flag("conv_transpose", "transpose_kernel", transpose_kernel)
     op = "conv_transpose"
     x, w = aval_of(lhs, f"{op}: lhs").shape, aval_of(rhs, f"{op}: rhs").shape
     n = len(x) - 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fxad.operations.arguments import flag
 from fxad.operations.axes import normalize_axis_index
 from fxad.primitives.cumulative import CumLogSumExp, CumMax, CumMin, CumProd, CumSum
 from fxad.primitives.linear_recurrence import LinearRecurrence
@@ -14,29 +15,35 @@ def _axis(name: str, operand: ArrayLike, axis: int) -> int:
 
 def cumsum(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
     """The sum of the elements up to each along an axis; from the end with `reverse`."""
-    return binder().bind(CumSum(_axis("cumsum", operand, axis), bool(reverse)), (operand,))[0]
+    reverse = flag("cumsum", "reverse", reverse)
+    return binder().bind(CumSum(_axis("cumsum", operand, axis), reverse), (operand,))[0]
 
 
 def cumprod(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
     """The product of the elements up to each along an axis; from the end with `reverse`."""
-    return binder().bind(CumProd(_axis("cumprod", operand, axis), bool(reverse)), (operand,))[0]
+    reverse = flag("cumprod", "reverse", reverse)
+    return binder().bind(CumProd(_axis("cumprod", operand, axis), reverse), (operand,))[0]
 
 
 def cummax(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
     """The greatest element up to each along an axis; from the end with `reverse`."""
-    return binder().bind(CumMax(_axis("cummax", operand, axis), bool(reverse)), (operand,))[0]
+    reverse = flag("cummax", "reverse", reverse)
+    return binder().bind(CumMax(_axis("cummax", operand, axis), reverse), (operand,))[0]
 
 
 def cummin(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
     """The least element up to each along an axis; from the end with `reverse`."""
-    return binder().bind(CumMin(_axis("cummin", operand, axis), bool(reverse)), (operand,))[0]
+    reverse = flag("cummin", "reverse", reverse)
+    return binder().bind(CumMin(_axis("cummin", operand, axis), reverse), (operand,))[0]
 
 
 def cumlogsumexp(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
     """log of the sum of exp of the elements up to each along an axis; from the end with `reverse`."""
-    return binder().bind(CumLogSumExp(_axis("cumlogsumexp", operand, axis), bool(reverse)), (operand,))[0]
+    reverse = flag("cumlogsumexp", "reverse", reverse)
+    return binder().bind(CumLogSumExp(_axis("cumlogsumexp", operand, axis), reverse), (operand,))[0]
 
 
 def linear_recurrence(a: ArrayLike, b: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
     """y[i] = a[i] y[i - 1] + b[i] along an axis, from y = 0; from the end with `reverse`."""
-    return binder().bind(LinearRecurrence(_axis("linear_recurrence", a, axis), bool(reverse)), (a, b))[0]
+    reverse = flag("linear_recurrence", "reverse", reverse)
+    return binder().bind(LinearRecurrence(_axis("linear_recurrence", a, axis), reverse), (a, b))[0]

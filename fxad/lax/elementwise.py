@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
+from operator import index
 
 from fxad import dtypes
 from fxad.errors import ArgumentError, described
@@ -261,9 +261,13 @@ def stop_gradient(x: ArrayLike) -> Array:
 
 def integer_pow(x: ArrayLike, y: int) -> Array:
     """x to the power of a Python int, by repeated multiplication."""
-    if not isinstance(y, int | np.integer):
-        raise ArgumentError(f"integer_pow: the exponent is {described(y)}, not an int: {y!r}", remedy="use pow")
-    return binder().bind(IntegerPow(int(y)), (x,))[0]
+    try:
+        exponent = index(y)
+    except TypeError:
+        raise ArgumentError(
+            f"integer_pow: the exponent is {described(y)}, not an int: {y!r}", remedy="use pow"
+        ) from None
+    return binder().bind(IntegerPow(exponent), (x,))[0]
 
 
 def reciprocal(x: ArrayLike) -> Array:

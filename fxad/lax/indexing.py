@@ -17,6 +17,7 @@ from fxad.errors import ArgumentError, ShapeError, described
 from fxad.ir import as_shape
 from fxad.lax.elementwise import neg
 from fxad.operations import indexing
+from fxad.operations.arguments import function, text
 from fxad.operations.at import fill_literal
 from fxad.operations.updates import checked_mode
 from fxad.primitives.gather import Gather, ScatterAdd, ScatterFamily
@@ -75,6 +76,7 @@ def gather(
 ) -> Array:
     """Windows at the places of index vectors. `fill_value` None: nan for inexact dtypes, the least signed integer, the
     greatest unsigned one, True."""
+    mode = text("gather", "mode", mode)
     d, mode = dimension_numbers, checked_mode("gather", mode, "clip")
     _check_numbers("gather", d, GatherDimensionNumbers)
     prim = Gather(
@@ -105,6 +107,7 @@ def scatter(
     mode: str = "drop",
 ) -> Array:
     """The operand with the windows at the index vectors replaced; of several updates of one element, one is stored."""
+    mode = text("scatter", "mode", mode)
     return _scattered(
         Scatter, operand, scatter_indices, updates, dimension_numbers, indices_are_sorted, unique_indices, mode
     )
@@ -121,6 +124,7 @@ def scatter_add(
     mode: str = "drop",
 ) -> Array:
     """The operand with updates added to the windows at the index vectors; updates of one element are summed."""
+    mode = text("scatter_add", "mode", mode)
     return _scattered(
         ScatterAdd, operand, scatter_indices, updates, dimension_numbers, indices_are_sorted, unique_indices, mode
     )
@@ -137,6 +141,7 @@ def scatter_sub(
     mode: str = "drop",
 ) -> Array:
     """The operand with updates subtracted from the windows at the index vectors."""
+    mode = text("scatter_sub", "mode", mode)
     numbers, flags = dimension_numbers, (indices_are_sorted, unique_indices, mode)
     return _scattered(ScatterAdd, operand, scatter_indices, neg(updates), numbers, *flags)
 
@@ -153,6 +158,7 @@ def scatter_mul(
 ) -> Array:
     """The operand with the windows at the index vectors multiplied by updates; updates of one element are
     multiplied."""
+    mode = text("scatter_mul", "mode", mode)
     return _scattered(
         ScatterMul, operand, scatter_indices, updates, dimension_numbers, indices_are_sorted, unique_indices, mode
     )
@@ -169,6 +175,7 @@ def scatter_min(
     mode: str = "drop",
 ) -> Array:
     """The minimum of the operand's windows at the index vectors and all updates."""
+    mode = text("scatter_min", "mode", mode)
     return _scattered(
         ScatterMin, operand, scatter_indices, updates, dimension_numbers, indices_are_sorted, unique_indices, mode
     )
@@ -185,6 +192,7 @@ def scatter_max(
     mode: str = "drop",
 ) -> Array:
     """The maximum of the operand's windows at the index vectors and all updates."""
+    mode = text("scatter_max", "mode", mode)
     return _scattered(
         ScatterMax, operand, scatter_indices, updates, dimension_numbers, indices_are_sorted, unique_indices, mode
     )
@@ -205,6 +213,8 @@ def scatter_apply(
 
     `update_shape` is the shape that updates would have; `func` takes all windows in that shape.
     """
+    func = function("scatter_apply", "func", func)
+    mode = text("scatter_apply", "mode", mode)
     d, ndim = dimension_numbers, aval_of(operand, "scatter_apply: argument 0").ndim
     _check_numbers("scatter_apply", d, ScatterDimensionNumbers)
     gone = {*d.inserted_window_dims, *d.operand_batching_dims}

@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar, cast
 
 from fxad import tree
-from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError, TreeError, described
+from fxad.errors import DTypeError, FxadError, ShapeError, TreeError
 from fxad.ir import Aval, Jaxpr
 from fxad.lax.control.bodies import Body, common_operands, traced_body
+from fxad.operations.arguments import flag
 from fxad.primitives.control.effects import without_checks, without_effects
 from fxad.primitives.linear_call import LinearCall
 from fxad.tracing.array import aval_of
@@ -49,11 +50,7 @@ def linear_call(
             naming the function and its equation.
     """
     what = "linear_call"
-    if not isinstance(as_whole, bool):
-        raise ArgumentError(
-            f"{what}: as_whole is {described(as_whole)}, not a bool: {as_whole!r:.60}",
-            remedy="as_whole=True takes functions that are linear only as a whole at their word",
-        )
+    as_whole = flag(what, "as_whole", as_whole)
     linear, linear_tree = tree.flatten(linear_args)
     residuals, residual_tree = tree.flatten(residual_args)
     paths = tree.paths(linear_tree, "linear_args")

@@ -15,7 +15,8 @@ from typing import TypeAlias, TypeVar
 from fxad import tree
 from fxad.errors import AxisNameError, ShapeError
 from fxad.ir import Atom, Emit, Primitive
-from fxad.operations.axes import normalize_axis_index, to_ints, to_tuple
+from fxad.operations.arguments import to_ints, to_tuple
+from fxad.operations.axes import normalize_axis_index
 from fxad.primitives.collectives import (
     AllGather,
     AllToAll,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fxad import dtypes
 from fxad.errors import ParameterError
 from fxad.operations import contractions
-from fxad.operations.axes import to_ints, to_tuple
+from fxad.operations.arguments import to_ints, to_tuple
 from fxad.operations.methods import sizes_argument
 from fxad.operations.promotion import optional_dtype
 from fxad.primitives.argmax import ArgMax, ArgMin

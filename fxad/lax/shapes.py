@@ -13,7 +13,8 @@ from fxad.core.sizes import dimension
 from fxad.errors import ArgumentError, ParameterError
 from fxad.ir import Aval, Jaxpr, as_shape
 from fxad.operations import indexing, shapes
-from fxad.operations.axes import normalize_axis_index, to_int, to_ints, to_tuple
+from fxad.operations.arguments import flag, to_int, to_ints, to_tuple
+from fxad.operations.axes import normalize_axis_index
 from fxad.operations.methods import sizes_argument as static_ints
 from fxad.primitives.shape import BroadcastInDim, ExpandDims, Reshape, Rev, Squeeze, Transpose
 from fxad.primitives.slicing import Concatenate, Pad, Slice
@@ -126,6 +127,7 @@ def _slice_bound(i: int, n: int) -> int:
 
 def index_in_dim(operand: ArrayLike, index: int, axis: int = 0, keepdims: bool = True) -> Array:
     """Return the elements at a static position along an axis."""
+    keepdims = flag("index_in_dim", "keepdims", keepdims)
     shape = aval_of(operand, "index_in_dim: operand").shape
     k = normalize_axis_index("index_in_dim", axis, len(shape))
     at = normalize_axis_index("index_in_dim: index", index, shape[k])
@@ -138,7 +140,7 @@ def _starts(op: str, start_indices: object) -> tuple[tuple[object, ...], tuple[i
     indices: Sequence[object]
     if type(start_indices) is tuple or type(start_indices) is list:
         indices = start_indices
-    elif isinstance(start_indices, Array | np.ndarray):
+    elif isinstance(start_indices, Array | np.ndarray) and start_indices.ndim:
         indices = [start_indices[k] for k in range(start_indices.shape[0])]
     elif isinstance(start_indices, Sequence):
         indices = list(start_indices)
@@ -152,7 +154,7 @@ def _position(op: str, k: int, i: object) -> int:
     if type(i) is int:
         return i
     try:
-        return dimension(i)  # tested by the except clause
+        return dimension(i)
     except (AttributeError, TypeError):
         raise ArgumentError(f"{op}: start index {k} must be an integer, got {type(i).__qualname__}") from None
 
@@ -217,6 +219,7 @@ def _at(index: Index, axis: int, ndim: int) -> list[Index | int]:
 
 def dynamic_index_in_dim(operand: ArrayLike, index: ArrayLike, axis: int = 0, keepdims: bool = True) -> Array:
     """Return the elements at a run-time position along an axis."""
+    keepdims = flag("dynamic_index_in_dim", "keepdims", keepdims)
     return _along("dynamic_index_in_dim", operand, index, 1, axis, not keepdims)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import overload
 
 from fxad.operations import sorting
+from fxad.operations.arguments import flag
 from fxad.operations.axes import normalize_axis_index
 from fxad.primitives.sort import Sort
 from fxad.tracing.array import Array, ArrayLike, aval_of, binder
@@ -33,6 +34,7 @@ def sort(
     Rule:   nans are last, -0.0 equals 0.0, complex numbers are sorted by real, then by imaginary parts.
     Law:    equal elements keep their order, whatever `is_stable` is.
     """
+    is_stable = flag("sort", "is_stable", is_stable)
     del is_stable  # an unstable sort would not be faster
     if isinstance(operand, tuple | list):
         return _sorted(operand, dimension, num_keys)
@@ -43,6 +45,7 @@ def sort_key_val(
     keys: ArrayLike, values: ArrayLike, dimension: int = -1, is_stable: bool = True
 ) -> tuple[Array, Array]:
     """Sort keys along an axis, and permute values in the same way."""
+    is_stable = flag("sort_key_val", "is_stable", is_stable)
     del is_stable
     k, v = _sorted((keys, values), dimension, 1)
     return k, v

@@ -6,7 +6,7 @@ from fxad.errors import ParameterError
 from fxad.ir import Primitive
 from fxad.lax.binary import _SCALARS, _scalar
 from fxad.operations import special
-from fxad.operations.axes import to_int
+from fxad.operations.arguments import to_int
 from fxad.primitives.elementwise.bessel import BESSEL_I0E, BESSEL_I1E, ZETA
 from fxad.primitives.elementwise.beta import REGULARIZED_INCOMPLETE_BETA
 from fxad.primitives.elementwise.gamma import IGAMMA, IGAMMA_GRAD_A, IGAMMAC, RANDOM_GAMMA_GRAD

@@ -13,7 +13,7 @@ from fxad.ir import Aval, Jaxpr, Lit, Shape
 from fxad.lax.control.bodies import traced_body
 from fxad.lax.convolution import Pairs, ints_per_axis, padding_pairs, padtype_to_pads
 from fxad.operations import promotion, windows
-from fxad.operations.axes import to_ints
+from fxad.operations.arguments import to_ints
 from fxad.primitives.barrier import OPTIMIZATION_BARRIER
 from fxad.primitives.select_and_scatter import SelectAndGatherAdd, SelectAndScatterAdd
 from fxad.primitives.sliding import SlidingWindow, dilated_size

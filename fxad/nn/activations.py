@@ -10,6 +10,7 @@ from fxad import lax
 from fxad.errors import ShapeError
 from fxad.numpy.apply import as_array, as_inexact_array
 from fxad.numpy.composites import jit_composite
+from fxad.operations.arguments import flag
 from fxad.operations.axes import normalize_axis_index
 from fxad.tracing.array import Array, ArrayLike
 
@@ -149,6 +150,7 @@ def gelu(x: ArrayLike, approximate: bool = True) -> Array:
 
     Source: Hendrycks and Gimpel, Gaussian Error Linear Units, https://arxiv.org/abs/1606.08415
     """
+    approximate = flag("gelu", "approximate", approximate)
     return jit_composite(_gelu_by_tanh if approximate else _gelu, as_inexact_array("gelu", x))
 
 

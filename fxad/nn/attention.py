@@ -13,6 +13,7 @@ from fxad.errors import ParameterError, ShapeError
 from fxad.nn.normalisations import softmax
 from fxad.numpy.apply import as_array, as_inexact_array
 from fxad.numpy.composites import jit_composite
+from fxad.operations.arguments import flag, number, one_or_more
 from fxad.tracing.array import Array, ArrayLike
 
 _LARGE: Final = -0.7  # of the greatest number: far below any score, and two of them do not overflow
@@ -44,6 +45,7 @@ def dot_product_attention(
     Source: Vaswani et al., Attention Is All You Need, https://arxiv.org/abs/1706.03762; grouped heads: Ainslie et al.,
             https://arxiv.org/abs/2305.13245
     """
+    is_causal = flag("dot_product_attention", "is_causal", is_causal)
     name = "dot_product_attention"
     q, k, v = [as_inexact_array(name, x, at) for at, x in enumerate((query, key, value))]
     alone = q.ndim == 3
@@ -58,8 +60,11 @@ def dot_product_attention(
         None if a is None else _sequence_lengths(what, as_array(name, a), b)
         for what, a in (("query_seq_lengths", query_seq_lengths), ("key_value_seq_lengths", key_value_seq_lengths))
     ]
-    window = (local_window_size, local_window_size) if isinstance(local_window_size, int) else local_window_size
-    scale = 1 / math.sqrt(h) if scale is None else scale
+    window = None if local_window_size is None else one_or_more(name, "local_window_size", local_window_size)
+    window = (window, window) if isinstance(window, int) else window
+    if window is not None and len(window) != 2:
+        raise ParameterError(f"{name}: local_window_size {window} must be one size, or those to the left and right")
+    scale = 1 / math.sqrt(h) if scale is None else number(name, "scale", scale)
     out = jit_composite(_attention, q, k, v, *score, *lengths, scale, is_causal, window)
     return out[0] if alone else out
 

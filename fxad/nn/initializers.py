@@ -20,6 +20,7 @@ from fxad import dtypes, lax, random
 from fxad.dtypes import DType
 from fxad.errors import DTypeError, ParameterError, ShapeError
 from fxad.ir import Shape, as_shape
+from fxad.operations.arguments import text
 from fxad.operations.axes import normalize_axis_index, normalize_axis_tuple
 from fxad.tracing.array import Array, ArrayLike
 
@@ -112,6 +113,8 @@ def variance_scaling(
     Type: `distribution` is "uniform", "normal" or "truncated_normal" (cut off at two standard deviations, and widened
           to have the variance all the same).
     """
+    distribution = text("variance_scaling", "distribution", distribution)
+    mode = text("variance_scaling", "mode", mode)
     if mode not in ("fan_in", "fan_out", "fan_avg", "fan_geo_avg"):
         raise ParameterError(f"variance_scaling: mode {mode!r} is not one of fan_in, fan_out, fan_avg, fan_geo_avg")
     if distribution not in ("uniform", "normal", "truncated_normal"):

@@ -9,6 +9,7 @@ from fxad import dtypes, lax
 from fxad.errors import DTypeError
 from fxad.numpy.apply import as_array, as_inexact_array
 from fxad.numpy.composites import jit_composite
+from fxad.operations.arguments import flag, to_int
 from fxad.operations.axes import Axes, normalize_axes, normalize_axis_index
 from fxad.primitives.softmax import Softmax
 from fxad.tracing.array import Array, ArrayLike, binder
@@ -96,6 +97,8 @@ def logsumexp(
             the absolute value of the sum, and its sign; without it the result is nan for a negative sum.
     Rule:   the derivative is 0 if no element is summed.
     """
+    return_sign = flag("logsumexp", "return_sign", return_sign)
+    keepdims = flag("logsumexp", "keepdims", keepdims)
     array = as_inexact_array("logsumexp", a)
     if where is not None:
         array = jit_composite(_where_argument, array, as_array("logsumexp", where, 5))
@@ -191,6 +194,7 @@ def _mean(x: Array, axes: tuple[int, ...], where: Array | None) -> Array:
 
 def one_hot(x: ArrayLike, num_classes: int, *, dtype: object = float, axis: int = -1) -> Array:
     """Return 1 at the position x along a new axis of size `num_classes`, 0 elsewhere; all 0 if x is out of range."""
+    num_classes = to_int("one_hot", "num_classes", num_classes)
     array = as_array("one_hot", x)
     if array.dtype not in dtypes.INTEGER:
         raise DTypeError(f"one_hot: takes integers, got {array.aval}")

@@ -10,7 +10,7 @@ from fxad import lax
 from fxad.errors import ShapeError
 from fxad.lax.convolution import Pairs, padding_pairs
 from fxad.numpy.apply import as_array, as_inexact_array
-from fxad.operations.axes import to_ints
+from fxad.operations.arguments import flag, to_ints
 from fxad.primitives.reduce import extreme_value
 from fxad.tracing.array import Array, ArrayLike
 
@@ -79,6 +79,7 @@ def avg_pool(
     count_include_pad: bool = True,
 ) -> Array:
     """Return the mean of each window. Padding counts as zeros; with `count_include_pad=False` it is ignored."""
+    count_include_pad = flag("avg_pool", "count_include_pad", count_include_pad)
     x = as_inexact_array("avg_pool", inputs)
     total = _pool("avg_pool", x, 0.0, lax.add, window_shape, strides, padding)
     if count_include_pad:

@@ -28,6 +28,7 @@ from fxad.numpy.shapes import (
     swapaxes,
 )
 from fxad.numpy.value_dependent import concrete_value
+from fxad.operations.arguments import by_numpy, function, text, to_int, to_tuple
 from fxad.operations.axes import normalize_axis_index, normalize_axis_tuple
 from fxad.tracing.array import Array, ArrayLike, aval_of
 
@@ -45,7 +46,7 @@ def atleast_3d(x: ArrayLike) -> Array:
 
 def dstack(arrays: Sequence[ArrayLike], /) -> Array:
     """Concatenate arrays along the third axis, after vectors and matrices are extended to three axes."""
-    return concat([atleast_3d(as_array("dstack", a, k)) for k, a in enumerate(arrays)], 2)
+    return concat([atleast_3d(as_array("dstack", a, k)) for k, a in enumerate(to_tuple("dstack", "arrays", arrays))], 2)
 
 
 def hsplit(x: ArrayLike, indices_or_sections: Parts) -> list[Array]:
@@ -107,10 +108,12 @@ def _blocks(arrays: Blocks, depth: int, ndim: int) -> Array:
 
 def rot90(x: ArrayLike, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Array:
     """Rotate x by k right angles in the plane of two axes, from the first axis towards the second."""
+    k = to_int("rot90", "k", k)
     array = as_array("rot90", x)
-    if len(axes) != 2:
-        raise ParameterError(f"rot90: axes {tuple(axes)} must be two")
-    a, b = normalize_axis_tuple("rot90", tuple(axes), array.ndim)
+    plane = to_tuple("rot90", "axes", axes)
+    if len(plane) != 2:
+        raise ParameterError(f"rot90: axes {plane} must be two")
+    a, b = normalize_axis_tuple("rot90", plane, array.ndim)
     k %= 4
     if k == 0:
         return array
@@ -121,6 +124,7 @@ def rot90(x: ArrayLike, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Array:
 
 def rollaxis(x: ArrayLike, axis: int, start: int = 0) -> Array:
     """Move an axis before axis `start`. Prefer `moveaxis`."""
+    start = to_int("rollaxis", "start", start)
     array = as_array("rollaxis", x)
     a = normalize_axis_index("rollaxis", axis, array.ndim)
     to = start + array.ndim if start < 0 else start
@@ -146,6 +150,7 @@ def trim_zeros(x: ArrayLike, trim: str = "fb") -> Array:
 
     Rule:   the size depends on the values, so the function cannot be traced.
     """
+    trim = text("trim_zeros", "trim", trim)
     array = as_array("trim_zeros", x)
     if array.ndim != 1 or not set(trim.lower()) <= {"f", "b"}:
         raise ParameterError(f"trim_zeros: takes a vector, and 'f', 'b' or 'fb', got {array.aval} and {trim!r}")
@@ -156,11 +161,14 @@ def trim_zeros(x: ArrayLike, trim: str = "fb") -> Array:
 
 def diagflat(v: ArrayLike, k: int = 0) -> Array:
     """Return a matrix with the elements of v on diagonal k, zeros elsewhere."""
+    k = to_int("diagflat", "k", k)
     return diag(as_array("diagflat", v).reshape(-1), k)
 
 
 def mask_indices(n: int, mask_func: Callable[[Array, int], Array], k: int = 0) -> tuple[Array, ...]:
     """Return the indices of the nonzero elements of `mask_func(ones((n, n)), k)`, such as `triu`."""
+    k = to_int("mask_indices", "k", k)
+    mask_func = function("mask_indices", "mask_func", mask_func)
     return nonzero(mask_func(ones((n, n), dtypes.int32), k))
 
 
@@ -221,9 +229,10 @@ def vecmat(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
 def einsum_path(subscripts: str, *operands: ArrayLike, optimize: str | bool = "auto") -> tuple[list[object], str]:
     """Return the contraction order of `einsum`, in NumPy's form, and opt_einsum's report of its cost."""
+    subscripts = text("einsum_path", "subscripts", subscripts)
     shapes = [aval_of(x, f"einsum_path: argument {k + 1}").shape for k, x in enumerate(operands)]
     how = "auto" if optimize is True else [tuple(range(len(shapes)))] if optimize is False else optimize
-    path, account = opt_einsum.contract_path(subscripts, *shapes, shapes=True, optimize=how)
+    path, account = by_numpy("einsum_path", opt_einsum.contract_path, subscripts, *shapes, shapes=True, optimize=how)
     return ["einsum_path", *path], str(account)
 
 

@@ -7,6 +7,7 @@ from typing import Final, cast
 from fxad.lax import full
 from fxad.numpy.apply import apply_op, as_array
 from fxad.operations import arithmetic, elementwise
+from fxad.operations.arguments import flag, number
 from fxad.primitives.elementwise import (
     AND,
     ATAN2,
@@ -192,11 +193,17 @@ def bitwise_right_shift(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
 def isclose(x1: ArrayLike, x2: ArrayLike, /, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Array:
     """True where x1 and x2 differ by at most atol + rtol * abs(x2)."""
+    atol = number("isclose", "atol", atol)
+    rtol = number("isclose", "rtol", rtol)
+    equal_nan = flag("isclose", "equal_nan", equal_nan)
     return apply_op("isclose", elementwise.isclose, (x1, x2), rtol, atol, equal_nan)
 
 
 def allclose(x1: ArrayLike, x2: ArrayLike, /, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Array:
     """True if `isclose` is True everywhere."""
+    atol = number("allclose", "atol", atol)
+    rtol = number("allclose", "rtol", rtol)
+    equal_nan = flag("allclose", "equal_nan", equal_nan)
     return isclose(x1, x2, rtol, atol, equal_nan).all()
 
 

@@ -7,13 +7,14 @@ executable.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from typing import Final, cast
 
 import numpy as np
 
 from fxad.core.lru import LRUCache
 from fxad.dtypes import DType
+from fxad.errors import ArgumentError, described
 from fxad.ir import Aval, Jaxpr, new_eqn
 from fxad.lax import full
 from fxad.numpy.apply import as_array
@@ -45,13 +46,39 @@ def _call_composite(fn: Callable[..., object], args: tuple[object, ...]) -> tupl
     # 0.0 == -0.0 and 1 == True, but they are not the same program: hence the text
     static = tuple([None if is_array else (a, repr(a)) for a, is_array in zip(args, places, strict=True)])
     key = fn, avals, static
-    program = _programs.get(key)
+    try:
+        program = _programs.get(key)
+    except TypeError:  # a list, a dict
+        raise _not_static(fn, args) from None
     if program is None:
+        _check_arrays(fn, args)
         program = _trace_composite(fn, avals, static)
         _programs.put(key, program)
     if len(program.eqns) > _SHORT:
         return binder().call(program, operands)
     return binder().apply(inline_program, operands, (program,))
+
+
+def _parameters(fn: Callable[..., object], args: tuple[object, ...]) -> Iterator[tuple[str, str, object]]:
+    """The name of each parameter, its annotation, and its argument."""
+    names = fn.__code__.co_varnames[: fn.__code__.co_argcount]
+    return zip(names, [fn.__annotations__.get(n, "") for n in names], args, strict=False)
+
+
+def _check_arrays(fn: Callable[..., object], args: tuple[object, ...]) -> None:
+    """Raises: ArgumentError for a parameter that is an array or a number, and a static argument that is neither."""
+    for name, kind, value in _parameters(fn, args):
+        if kind in ("Array", "ArrayLike") or (kind in ("Array | None", "ArrayLike | None") and value is not None):
+            aval_of(value, f"{fn.__name__.lstrip('_')}: {name}")
+
+
+def _not_static(fn: Callable[..., object], args: tuple[object, ...]) -> ArgumentError:
+    """The error for an argument that cannot be a part of a program."""
+    name, value = next((n, v) for n, _, v in _parameters(fn, args) if not isinstance(v, Array | Hashable))
+    return ArgumentError(
+        f"{fn.__name__.lstrip('_')}: {name} is {described(value)}: {value!r:.60}",
+        remedy="pass an array, or a static value: a number, a str, a tuple of these",
+    )
 
 
 def _trace_composite(

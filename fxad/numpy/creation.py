@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import TypeAlias, cast
 
 import numpy as np
@@ -11,11 +12,11 @@ import numpy.typing as npt
 
 from fxad import dtypes, lax
 from fxad.core.sizes import Size, maximum
-from fxad.errors import ArgumentError, DTypeError, ParameterError, described
+from fxad.errors import ArgumentError, DTypeError, ParameterError, TracerError, described
 from fxad.lax.placement import place_like_operands
 from fxad.numpy.apply import apply_op, as_array, to_device
 from fxad.operations import elementwise, promotion, shapes
-from fxad.operations.axes import to_int
+from fxad.operations.arguments import flag, text, to_int
 from fxad.operations.promotion import optional_dtype
 from fxad.primitives.elementwise import FLOOR
 from fxad.runtime import Device, SupportsDLPack
@@ -123,6 +124,9 @@ def arange(
 
 
 def _static_number(name: str, k: int, value: object) -> int | float:
+    if isinstance(value, np.ndarray | Array) and not value.ndim:
+        with suppress(TracerError):
+            value = value.item()
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.integer | np.floating):
         raise ArgumentError(
             f"{name}: argument {k} must be a number, got {type(value).__qualname__}",
@@ -130,7 +134,12 @@ def _static_number(name: str, k: int, value: object) -> int | float:
         )
     if type(value) is Size:
         return value
-    return int(value) if isinstance(value, int | np.integer) else float(value)
+    found = int(value) if isinstance(value, int | np.integer) else float(value)
+    if isinstance(found, int) and found.bit_length() > 63:
+        raise ParameterError(f"{name}: argument {k} is an int of {found.bit_length()} bits", remedy="give a float")
+    if not math.isfinite(found):
+        raise ParameterError(f"{name}: argument {k} is {found}", remedy="the number of elements must be finite")
+    return found
 
 
 def linspace(
@@ -145,6 +154,8 @@ def linspace(
     device: Device | None = None,
 ) -> Array:
     """Return `num` equally spaced values from start to stop. With `endpoint` the last value is stop."""
+    axis = to_int("linspace", "axis", axis)
+    endpoint = flag("linspace", "endpoint", endpoint)
     num = to_int("linspace", "num", num)
     if num < 0:
         raise ParameterError(f"linspace: {num} values")
@@ -180,6 +191,7 @@ def eye(
     device: Device | None = None,
 ) -> Array:
     """Return a matrix with ones on diagonal k and zeros elsewhere; square if `n_cols` is not given."""
+    k = to_int("eye", "k", k)
     want = dtypes.as_dtype(float if dtype is None else dtype)
     columns = n_rows if n_cols is None else n_cols
     return to_device("eye", binder().apply(shapes.eye, (), (n_rows, columns, k, want))[0], device)
@@ -192,21 +204,25 @@ def identity(n: int, dtype: object = None) -> Array:
 
 def tri(n: int, m: int | None = None, k: int = 0, dtype: object = None) -> Array:
     """Return an n by m matrix with ones on and below diagonal k, zeros above."""
+    k = to_int("tri", "k", k)
     return tril(ones((n, n if m is None else m), dtype), k)
 
 
 def tril(x: ArrayLike, /, k: int = 0) -> Array:
     """Return matrices with the elements on and below diagonal k, zeros above."""
+    k = to_int("tril", "k", k)
     return apply_op("tril", shapes.triangle, (x,), k, True)
 
 
 def triu(x: ArrayLike, /, k: int = 0) -> Array:
     """Return matrices with the elements on and above diagonal k, zeros below."""
+    k = to_int("triu", "k", k)
     return apply_op("triu", shapes.triangle, (x,), k, False)
 
 
 def meshgrid(*arrays: ArrayLike, indexing: str = "xy") -> tuple[Array, ...]:
     """Return coordinate arrays of a grid, with one axis for each vector. "xy" exchanges the first two axes."""
+    indexing = text("meshgrid", "indexing", indexing)
     if indexing not in ("xy", "ij"):
         raise ParameterError(f"meshgrid: indexing must be 'xy' or 'ij', got {indexing!r}")
     vectors = [as_array("meshgrid", x, k) for k, x in enumerate(arrays)]
@@ -231,6 +247,7 @@ def asarray(obj: Nested, /, dtype: object = None, *, device: Device | None = Non
     Raises: ArgumentError for rows of different lengths and for other objects; ParameterError if `copy=False` and a copy
             is needed.
     """
+    copy = None if copy is None else flag("asarray", "copy", copy)
     want = optional_dtype(dtype)
     if copy is False and not (isinstance(obj, Array) and (want is None or want is obj.dtype)):
         raise ParameterError(
@@ -248,6 +265,7 @@ def asarray(obj: Nested, /, dtype: object = None, *, device: Device | None = Non
 
 def array(obj: Nested, /, dtype: object = None, *, copy: bool | None = None) -> Array:
     """`asarray`, under NumPy's name."""
+    copy = None if copy is None else flag("array", "copy", copy)
     return asarray(obj, dtype, copy=copy)
 
 
@@ -256,6 +274,7 @@ def from_dlpack(x: object, /, *, device: Device | None = None, copy: bool | None
 
     Raises: ArgumentError for an object without DLPack; BufferError for `copy=False` if the memory is writable.
     """
+    copy = None if copy is None else flag("from_dlpack", "copy", copy)
     if not isinstance(x, SupportsDLPack):
         raise ArgumentError(f"from_dlpack: {described(x)} has no __dlpack__", remedy="use asarray")
     if copy is False and not isinstance(x, Array):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fxad.numpy.apply import apply_op, as_array
 from fxad.numpy.shapes import concat, diff
 from fxad.operations import cumulative
+from fxad.operations.arguments import flag
 from fxad.operations.promotion import optional_dtype
 from fxad.tracing.array import Array, ArrayLike
 
@@ -26,6 +27,7 @@ def cumulative_sum(
 
     Rule:   `include_initial` prepends a 0, so the result has one more element.
     """
+    include_initial = flag("cumulative_sum", "include_initial", include_initial)
     return apply_op(
         "cumulative_sum", cumulative.cumulate_array_api, (x,), False, axis, optional_dtype(dtype), bool(include_initial)
     )
@@ -38,6 +40,7 @@ def cumulative_prod(
 
     Rule:   `include_initial` prepends a 1, so the result has one more element.
     """
+    include_initial = flag("cumulative_prod", "include_initial", include_initial)
     return apply_op(
         "cumulative_prod", cumulative.cumulate_array_api, (x,), True, axis, optional_dtype(dtype), bool(include_initial)
     )

@@ -16,7 +16,8 @@ from fxad.numpy.binary import where
 from fxad.numpy.creation import arange
 from fxad.numpy.shapes import roll
 from fxad.operations import fft as transforms
-from fxad.operations.axes import normalize_axis_tuple, to_int
+from fxad.operations.arguments import number, to_int, to_ints
+from fxad.operations.axes import normalize_axis_tuple
 from fxad.operations.methods import sizes_argument
 from fxad.runtime import Device
 from fxad.tracing.array import Array, ArrayLike
@@ -30,7 +31,7 @@ def _transform_axis(name: str, kind: str, x: ArrayLike, n: int | None, axis: int
 
 
 def _transform_axes(name: str, kind: str, x: ArrayLike, s: Sizes, axes: Sizes, norm: str | None) -> Array:
-    sizes_and_axes = [None if v is None else sizes_argument((tuple(v),)) for v in (s, axes)]
+    sizes_and_axes = [None if v is None else to_ints(name, what, v) for what, v in (("s", s), ("axes", axes))]
     return apply_op(name, transforms.fft_transform, (x,), name, kind, sizes_and_axes[0], sizes_and_axes[1], norm)
 
 
@@ -56,11 +57,13 @@ def irfft(x: ArrayLike, /, n: int | None = None, axis: int = -1, norm: str | Non
 
 def hfft(x: ArrayLike, /, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Array:
     """Return the Fourier transform, which is real, of a signal with Hermitian symmetry, given by one half."""
+    n = None if n is None else to_int("hfft", "n", n)
     return apply_op("hfft", transforms.hermitian, (x,), "hfft", n, axis, norm)
 
 
 def ihfft(x: ArrayLike, /, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Array:
     """Return the inverse of `hfft`."""
+    n = None if n is None else to_int("ihfft", "n", n)
     return apply_op("ihfft", transforms.antihermitian, (x,), "ihfft", n, axis, norm)
 
 
@@ -106,6 +109,7 @@ def irfft2(x: ArrayLike, /, s: Sizes = None, axes: Sizes = (-2, -1), norm: str |
 
 
 def _frequencies(name: str, n: int, d: float, k: Array, dtype: object, device: Device | None) -> Array:
+    d = number(name, "d", d)
     if n < 1:
         raise ParameterError(f"{name}: the number of samples must be positive, got {n}")
     values = k.astype(dtypes.float32 if dtype is None else dtype) / (n * d)

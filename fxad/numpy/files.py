@@ -13,6 +13,7 @@ from fxad import dtypes
 from fxad.errors import DTypeError
 from fxad.ir import NDArray
 from fxad.numpy.value_dependent import concrete_value
+from fxad.operations.arguments import by_numpy, text, to_int
 from fxad.tracing.array import Array, ArrayLike, asarray
 
 File: TypeAlias = "str | PathLike[str] | BinaryIO"
@@ -56,7 +57,9 @@ def frombuffer(
     buffer: bytes | bytearray | memoryview, dtype: object = float, count: int = -1, offset: int = 0
 ) -> Array:
     """Return the elements of a buffer as a vector. The bytes are copied."""
-    return asarray(np.frombuffer(buffer, dtypes.as_dtype(dtype), count, offset).copy())
+    offset = to_int("frombuffer", "offset", offset)
+    count = to_int("frombuffer", "count", count)
+    return asarray(by_numpy("frombuffer", np.frombuffer, buffer, dtypes.as_dtype(dtype), count, offset).copy())
 
 
 def fromfile(file: File, dtype: object = float, count: int = -1, sep: str = "", offset: int = 0) -> Array:
@@ -66,12 +69,16 @@ def fromfile(file: File, dtype: object = float, count: int = -1, sep: str = "", 
 
 def fromiter(iterable: Iterable[object], dtype: object, count: int = -1) -> Array:
     """Return the numbers of an iterable as a vector."""
-    return asarray(np.fromiter(iterable, dtypes.as_dtype(dtype), count))
+    count = to_int("fromiter", "count", count)
+    return asarray(by_numpy("fromiter", np.fromiter, iterable, dtypes.as_dtype(dtype), count))
 
 
 def fromstring(string: str, dtype: object = float, count: int = -1, *, sep: str) -> Array:
     """Return the numbers in a text, separated by `sep`, as a vector."""
-    return asarray(np.fromstring(string, dtypes.as_dtype(dtype), count, sep=sep))
+    sep = text("fromstring", "sep", sep)
+    string = text("fromstring", "string", string)
+    count = to_int("fromstring", "count", count)
+    return asarray(by_numpy("fromstring", np.fromstring, string, dtypes.as_dtype(dtype), count, sep=sep))
 
 
 __all__ = ["frombuffer", "fromfile", "fromiter", "fromstring", "load", "save", "savez"]

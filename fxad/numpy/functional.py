@@ -8,11 +8,12 @@ from functools import wraps
 from typing import Final, TypeAlias, cast
 
 from fxad.errors import ArgumentError, ParameterError, ShapeError, described
-from fxad.ir import Shape
+from fxad.ir import as_shape
 from fxad.numpy.apply import as_array
 from fxad.numpy.composites import promote_arguments
 from fxad.numpy.indexing import indices
 from fxad.numpy.shapes import broadcast_shapes, moveaxis
+from fxad.operations.arguments import function, text, to_tuple
 from fxad.operations.axes import hashable_axis, normalize_axis_index
 from fxad.tracing.array import Array, ArrayLike, binder
 from fxad.tracing.tracer import trace_flat
@@ -40,6 +41,7 @@ def vectorize(
     Cost:   the function is traced once, for one example.
     Raises: ShapeError, ArgumentError naming the function and the argument.
     """
+    signature = None if signature is None else text("vectorize", "signature", signature)
     cores = None if signature is None else _parse_signature(signature)
     name = getattr(pyfunc, "__name__", "function")
 
@@ -154,6 +156,7 @@ def apply_along_axis(
     func1d: Callable[..., object], axis: int, arr: ArrayLike, *args: object, **kwargs: object
 ) -> Results:
     """Apply a function of vectors to the vectors along an axis. The axes of its result replace that axis."""
+    func1d = function("apply_along_axis", "func1d", func1d)
     array = as_array("apply_along_axis", arr, 2)
     k = normalize_axis_index("apply_along_axis", axis, array.ndim)
     name = getattr(func1d, "__name__", "function")
@@ -168,10 +171,15 @@ def apply_along_axis(
 
 def apply_over_axes(func: Callable[[Array, int], ArrayLike], a: ArrayLike, axes: int | Sequence[int]) -> Array:
     """Apply a function of (array, axis) for each axis in turn. An axis that it removes is restored with size 1."""
+    func = function("apply_over_axes", "func", func)
     out = as_array("apply_over_axes", a, 1)
     n = out.ndim
     all_axes = hashable_axis(axes)
-    for axis in (all_axes,) if isinstance(all_axes, int) else all_axes or ():
+    for axis in (
+        (all_axes,)
+        if isinstance(all_axes, int)
+        else to_tuple("apply_over_axes", "axes", () if all_axes is None else all_axes)
+    ):
         k = normalize_axis_index("apply_over_axes", axis, n)
         applied = as_array("apply_over_axes", func(out, k))
         if applied.ndim not in (n, n - 1):
@@ -188,7 +196,7 @@ def fromfunction(
     """Apply a function to the index arrays of a shape, one for each axis."""
     if not callable(function):
         raise ArgumentError(f"fromfunction: argument 0 must be a function, got {described(function)}")
-    sizes: Shape = (shape,) if isinstance(shape, int) else tuple(shape)
+    sizes = as_shape(shape)
     grid = indices(sizes, "int32")
     assert isinstance(grid, Array)
     return function(*[grid[k].astype(dtype) for k in range(len(sizes))], **kwargs)

@@ -20,6 +20,7 @@ from fxad.numpy.sorting import searchsorted
 from fxad.numpy.types import result_type
 from fxad.numpy.value_dependent import concrete_value
 from fxad.operations import promotion
+from fxad.operations.arguments import by_numpy, flag, to_int, to_tuple
 from fxad.tracing.array import Array, ArrayLike
 
 Bins: TypeAlias = "int | str | ArrayLike | Sequence[float]"
@@ -35,6 +36,8 @@ def bincount(
     Rule:   `length` is the size of the result; numbers outside [0, length) are ignored. Without it the size is the
             largest number plus 1, at least `minlength`; it depends on the values, so the function cannot be traced.
     """
+    minlength = to_int("bincount", "minlength", minlength)
+    length = None if length is None else to_int("bincount", "length", length)
     array = as_array("bincount", x)
     if array.ndim != 1 or array.dtype in dtypes.INEXACT:
         raise DTypeError(f"bincount: takes a vector of integers, got {array.aval}")
@@ -69,6 +72,7 @@ def digitize(x: ArrayLike, bins: ArrayLike | Sequence[float], right: bool = Fals
 
     Rule:   an element on an edge belongs to the bin above it, or to the bin below it if `right`.
     """
+    right = flag("digitize", "right", right)
     array = as_array("digitize", x)
     edges = _edges_array(bins, array)
     array, edges = promote_arguments("digitize", x, edges)
@@ -109,13 +113,16 @@ def histogram_bin_edges(x: ArrayLike, bins: Bins = 10, range: Range = None, weig
 
 
 def _edges(name: str, x: Array, bins: object, range: Range, value: ArrayLike | None = None) -> Array:
+    if range is not None and len(to_tuple(name, "range", range)) != 2:
+        raise ParameterError(f"{name}: range must be (least, greatest), got {range!r:.60}")
     if isinstance(bins, str):
         values = concrete_value(name, x if value is None else value, "say how many bins there are")
         limits = None if range is None else (float(np.asarray(range[0])), float(np.asarray(range[1])))
         return place_like_operands(
-            name, (x,), asarray(np.histogram_bin_edges(values, bins, limits)).astype(_edge_dtype(x))
+            name, (x,), asarray(by_numpy(name, np.histogram_bin_edges, values, bins, limits)).astype(_edge_dtype(x))
         )
-    if isinstance(bins, int | np.integer):
+    if hasattr(bins, "__index__") and not getattr(bins, "ndim", 0):
+        bins = to_int(name, "bins", cast("int", bins))
         if bins < 1:
             raise ParameterError(f"{name}: {bins} bins; there must be at least 1")
         if range is None:
@@ -157,6 +164,7 @@ def histogram(
     Rule:   a bin includes its left edge; the last bin also includes its right edge. Elements outside are ignored.
             `density` divides by the total and by the width of each bin, so the integral is 1.
     """
+    density = flag("histogram", "density", density)
     array = as_array("histogram", x)
     edges = _edges("histogram", array, bins, range, x)
     w = None if weights is None else as_array("histogram", weights, 4)
@@ -176,6 +184,7 @@ def histogram2d(
     weights: ArrayLike | None = None,
 ) -> tuple[Array, Array, Array]:
     """`histogram` of points (x, y): the counts, and the edges along both axes. `bins` is for both axes, or a pair."""
+    density = flag("histogram2d", "density", density)
     a, b = as_array("histogram2d", x), as_array("histogram2d", y, 1)
     if a.ndim != 1 or a.shape != b.shape:
         raise ShapeError(f"histogram2d: takes two vectors of one size, got {a.aval} and {b.aval}")
@@ -194,6 +203,7 @@ def histogramdd(
 ) -> tuple[Array, tuple[Array, ...]]:
     """`histogram` of points, given as the rows of a matrix or as a sequence of coordinate vectors: the counts, and the
     edges along each axis. `bins` and `range` are for all axes, or one for each."""
+    density = flag("histogramdd", "density", density)
     if isinstance(sample, Sequence):
         points = stack([as_array("histogramdd", s, k) for k, s in enumerate(sample)], 1)
     else:
@@ -202,8 +212,9 @@ def histogramdd(
     if points.ndim != 2:
         raise ShapeError(f"histogramdd: points must be the rows of a matrix, got {points.aval}")
     d = points.shape[1]
-    each = [bins] * d if isinstance(bins, int) else list(bins)
-    limits = [None] * d if range is None else list(range)
+    one = hasattr(bins, "__index__") and not getattr(bins, "ndim", 0)
+    each = [bins] * d if one else list(to_tuple("histogramdd", "bins", cast("Sequence[Bins]", bins)))
+    limits = [None] * d if range is None else list(to_tuple("histogramdd", "range", range))
     if len(each) != d or len(limits) != d:
         raise ShapeError(f"histogramdd: {len(each)} bins and {len(limits)} ranges for points of {d} coordinates")
     columns = zip(each, limits, strict=True)

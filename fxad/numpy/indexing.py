@@ -21,8 +21,9 @@ from fxad.numpy.apply import apply_op, apply_op_all, as_array
 from fxad.numpy.creation import full_like
 from fxad.numpy.shapes import broadcast_to, concat, moveaxis, take
 from fxad.operations import index_arrays
+from fxad.operations.arguments import by_numpy, flag, one_or_more, to_int, to_tuple
 from fxad.operations.at import as_0d_scalar
-from fxad.operations.axes import normalize_axis_index, to_int, to_tuple
+from fxad.operations.axes import normalize_axis_index
 from fxad.tracing.array import Array, ArrayLike, asarray, aval_of
 from fxad.tracing.tracer import Tracer
 
@@ -48,7 +49,8 @@ def nonzero(
     array = as_array("nonzero", x)
     if not array.ndim:
         raise ShapeError("nonzero: takes an array with at least one axis", remedy="use x != 0")
-    fills = tuple(np.broadcast_to(np.asarray(fill_value or 0), (array.ndim,)).tolist())
+    given = 0 if fill_value is None else one_or_more("nonzero", "fill_value", fill_value)
+    fills = tuple(by_numpy("nonzero: fill_value", np.broadcast_to, np.asarray(given), (array.ndim,)).tolist())
     return apply_op_all("nonzero", index_arrays.nonzero, (array,), as_shape((size,))[0], fills)
 
 
@@ -155,6 +157,7 @@ def _check_mode(name: str, mode: str) -> None:
 
 def indices(dimensions: Sequence[int], dtype: object = "int32", sparse: bool = False) -> Array | tuple[Array, ...]:
     """Return the index arrays of a shape: stacked, or in shapes that broadcast together if `sparse`."""
+    sparse = flag("indices", "sparse", sparse)
     shape = as_shape(dimensions)
     if sparse:
         one = [[n if k == a else 1 for k in range(len(shape))] for a, n in enumerate(shape)]
@@ -180,6 +183,7 @@ def ix_(*args: ArrayLike | Sequence[int] | Sequence[bool]) -> tuple[Array, ...]:
 
 def diag_indices(n: int, ndim: int = 2) -> tuple[Array, ...]:
     """Return the indices of the diagonal of an array with `ndim` axes of size n."""
+    ndim = to_int("diag_indices", "ndim", ndim)
     return (broadcasted_iota("int32", as_shape((n,)), 0),) * ndim
 
 
@@ -314,6 +318,7 @@ def fill_diagonal(x: ArrayLike, val: ArrayLike, wrap: bool = False) -> Array:
 
     `wrap`: the diagonal of a tall matrix starts again below its end.
     """
+    wrap = flag("fill_diagonal", "wrap", wrap)
     array = as_array("fill_diagonal", x)
     shape = array.shape
     if len(shape) != 2:
@@ -354,7 +359,7 @@ def _concrete_indices(name: str, obj: Where, n: int, more: int) -> npt.NDArray[n
             f"{name}: the shape of the result depends on {obj!r}, which has no value in a traced function",
             remedy="use where or .at[...], which keep the shape, or a value from outside",
         )
-    index = np.asarray(obj)
+    index = by_numpy(name, np.asarray, obj)
     if index.dtype == np.bool_ and index.shape == (n,):
         return np.flatnonzero(index)
     if index.size and index.dtype.kind not in "iu":
@@ -380,5 +385,5 @@ def insert(x: ArrayLike, obj: Where, values: ArrayLike, axis: int | None = None)
         inserted = moveaxis(inserted, 0, k)
     count = inserted.shape[k] if at.size == 1 else at.size
     values = broadcast_to(inserted, (*array.shape[:k], count, *array.shape[k + 1 :]))
-    order = np.insert(np.arange(n), at if at.ndim else int(at), np.arange(n, n + count))
+    order = by_numpy("insert", np.insert, np.arange(n), at if at.ndim else int(at), np.arange(n, n + count))
     return take(concat([array, values.astype(array.dtype)], k), order, axis=k)

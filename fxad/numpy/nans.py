@@ -12,6 +12,7 @@ from fxad.numpy.reductions import reduce_masked
 from fxad.numpy.statistics import statistics_dtype, to_statistics_dtype
 from fxad.numpy.unary import conj, isnan, real, sqrt
 from fxad.operations import promotion, reductions
+from fxad.operations.arguments import flag
 from fxad.operations.axes import Axes, normalize_axes
 from fxad.operations.masked_reductions import degrees_of_freedom, is_unmasked
 from fxad.operations.promotion import optional_dtype
@@ -34,6 +35,7 @@ def nansum(
     where: ArrayLike | None = None,
 ) -> Array:
     """Return the sum over axes, without nans."""
+    keepdims = flag("nansum", "keepdims", keepdims)
     if not is_unmasked(initial, where):
         return reduce_masked("nansum", x, axis, keepdims, initial=initial, where=where, dtype=dtype)
     array = as_array("nansum", x)
@@ -55,6 +57,7 @@ def nanprod(
     where: ArrayLike | None = None,
 ) -> Array:
     """Return the product over axes, without nans."""
+    keepdims = flag("nanprod", "keepdims", keepdims)
     if not is_unmasked(initial, where):
         return reduce_masked("nanprod", x, axis, keepdims, initial=initial, where=where, dtype=dtype)
     array = as_array("nanprod", x)
@@ -95,6 +98,7 @@ def nanmax(
     where: ArrayLike | None = None,
 ) -> Array:
     """Return the greatest element over axes, without nans; nan if all are nan."""
+    keepdims = flag("nanmax", "keepdims", keepdims)
     if not is_unmasked(initial, where):
         return reduce_masked("nanmax", x, axis, keepdims, initial=initial, where=where)
     array = as_array("nanmax", x)
@@ -111,6 +115,7 @@ def nanmin(
     where: ArrayLike | None = None,
 ) -> Array:
     """Return the least element over axes, without nans; nan if all are nan."""
+    keepdims = flag("nanmin", "keepdims", keepdims)
     if not is_unmasked(initial, where):
         return reduce_masked("nanmin", x, axis, keepdims, initial=initial, where=where)
     array = as_array("nanmin", x)
@@ -127,11 +132,13 @@ def _extremum(x: Array, axis: Axes, keepdims: bool, greatest: bool) -> Array:
 
 def nanargmax(x: ArrayLike, /, axis: int | None = None, *, keepdims: bool = False) -> Array:
     """Return the index of the greatest element, without nans, as int32; -1 if all are nan (NumPy raises an error)."""
+    keepdims = flag("nanargmax", "keepdims", keepdims)
     return jit_composite(_arg_extremum, as_array("nanargmax", x), axis, bool(keepdims), True)
 
 
 def nanargmin(x: ArrayLike, /, axis: int | None = None, *, keepdims: bool = False) -> Array:
     """Return the index of the least element, without nans, as int32; -1 if all are nan (NumPy raises an error)."""
+    keepdims = flag("nanargmin", "keepdims", keepdims)
     return jit_composite(_arg_extremum, as_array("nanargmin", x), axis, bool(keepdims), False)
 
 
@@ -162,6 +169,7 @@ def nanmean(
     where: ArrayLike | None = None,
 ) -> Array:
     """Return the mean over axes, without nans; nan if all are nan."""
+    keepdims = flag("nanmean", "keepdims", keepdims)
     if not is_unmasked(None, where):
         return reduce_masked("nanmean", x, axis, keepdims, where=where, dtype=dtype)
     array = as_array("nanmean", x)
@@ -190,6 +198,7 @@ def nanvar(
 ) -> Array:
     """Return the variance over axes, without nans: the mean squared distance from the mean, with the count less
     `correction` (or `ddof`); nan if that is not positive."""
+    keepdims = flag("nanvar", "keepdims", keepdims)
     less = degrees_of_freedom("nanvar", correction, ddof)
     if not is_unmasked(None, where):
         return reduce_masked("nanvar", x, axis, keepdims, where=where, dtype=dtype, correction=less)
@@ -211,6 +220,7 @@ def nanstd(
     where: ArrayLike | None = None,
 ) -> Array:
     """Return the standard deviation over axes, without nans: the square root of `nanvar`."""
+    keepdims = flag("nanstd", "keepdims", keepdims)
     less = degrees_of_freedom("nanstd", correction, ddof)
     if not is_unmasked(None, where):
         return reduce_masked("nanstd", x, axis, keepdims, where=where, dtype=dtype, correction=less)

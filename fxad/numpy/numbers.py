@@ -20,6 +20,7 @@ from fxad.numpy.types import finfo, result_type
 from fxad.numpy.unary import abs, exp2, isinf, isnan, log1p, trunc
 from fxad.numpy.value_dependent import concrete_value
 from fxad.operations import promotion
+from fxad.operations.arguments import by_numpy, flag, text, to_int
 from fxad.operations.axes import normalize_axis_index
 from fxad.tracing.array import Array, ArrayLike, aval_of
 
@@ -73,6 +74,8 @@ def packbits(x: ArrayLike, /, axis: int | None = None, bitorder: str = "big") ->
 
     Rule:   the first element is the highest bit for `bitorder` "big", the lowest for "little".
     """
+    bitorder = text("packbits", "bitorder", bitorder)
+    axis = None if axis is None else to_int("packbits", "axis", axis)
     array = as_array("packbits", x)
     if array.dtype in dtypes.INEXACT:
         raise DTypeError(f"packbits: takes bools or integers, got {array.aval}", remedy="use x != 0")
@@ -85,6 +88,9 @@ def packbits(x: ArrayLike, /, axis: int | None = None, bitorder: str = "big") ->
 def unpackbits(x: ArrayLike, /, axis: int | None = None, count: int | None = None, bitorder: str = "big") -> Array:
     """Unpack uint8 along an axis into bits, as uint8 0 and 1. None flattens x. `count` is the number of bits to return;
     a negative count drops bits from the end."""
+    bitorder = text("unpackbits", "bitorder", bitorder)
+    axis = None if axis is None else to_int("unpackbits", "axis", axis)
+    count = None if count is None else to_int("unpackbits", "count", count)
     array = as_array("unpackbits", x)
     if array.dtype is not dtypes.uint8:
         raise DTypeError(f"unpackbits: takes uint8, got {array.aval}", remedy="use astype('uint8')")
@@ -337,7 +343,12 @@ def array_repr(
     x: ArrayLike, max_line_width: int | None = None, precision: int | None = None, suppress_small: bool | None = None
 ) -> str:
     """Return the array as text in NumPy's form, with its dtype; `numpy.set_printoptions` applies."""
-    return np.array_repr(
+    precision = None if precision is None else to_int("array_repr", "precision", precision)
+    max_line_width = None if max_line_width is None else to_int("array_repr", "max_line_width", max_line_width)
+    suppress_small = None if suppress_small is None else flag("array_repr", "suppress_small", suppress_small)
+    return by_numpy(
+        "array_repr",
+        np.array_repr,
         concrete_value("array_repr", x, "return the array and write it outside"),
         max_line_width,
         precision,
@@ -349,7 +360,12 @@ def array_str(
     x: ArrayLike, max_line_width: int | None = None, precision: int | None = None, suppress_small: bool | None = None
 ) -> str:
     """Return the elements as text in NumPy's form; `numpy.set_printoptions` applies."""
-    return np.array_str(
+    precision = None if precision is None else to_int("array_str", "precision", precision)
+    max_line_width = None if max_line_width is None else to_int("array_str", "max_line_width", max_line_width)
+    suppress_small = None if suppress_small is None else flag("array_str", "suppress_small", suppress_small)
+    return by_numpy(
+        "array_str",
+        np.array_str,
         concrete_value("array_str", x, "return the array and write it outside"),
         max_line_width,
         precision,

@@ -20,6 +20,7 @@ from fxad.numpy.shapes import broadcast_to, concat, flip
 from fxad.numpy.statistics import median
 from fxad.numpy.unary import round
 from fxad.operations import shapes
+from fxad.operations.arguments import by_numpy, text
 from fxad.operations.axes import normalize_axis_index
 from fxad.tracing.array import Array, ArrayLike
 
@@ -60,6 +61,7 @@ def pad(
     Raises: ParameterError for an argument that the mode does not take; ShapeError for widths that do not fit, and for
             an empty axis that is mirrored.
     """
+    mode = text("pad", "mode", mode)
     array = as_array("pad", x)
     widths = _widths(pad_width, array)
     if mode not in MODES:
@@ -110,7 +112,7 @@ def _widths(given: Widths, x: Array) -> Pairs:
             f"pad: widths must be ints, got {described(values)}",
             remedy="sizes are static: they cannot depend on the values of arrays",
         )
-    return _check_widths(np.asarray(given), x, given)
+    return _check_widths(by_numpy("pad", np.asarray, given), x, given)
 
 
 def _check_widths(widths: NDArray, x: Array, given: object) -> Pairs:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from fxad import dtypes
+from typing import Final
+
+from fxad import dtypes, lax
 from fxad.errors import ParameterError, ShapeError
 from fxad.lax import scan
 from fxad.numpy.apply import as_array, to_inexact
@@ -10,12 +12,13 @@ from fxad.numpy.composites import jit_composite, promote_arguments
 from fxad.numpy.creation import eye, full
 from fxad.numpy.linalg import eigvals, inv, lstsq
 from fxad.numpy.products import matmul
-from fxad.numpy.shapes import concat, flip
+from fxad.numpy.shapes import broadcast_to, concat, flip
 from fxad.numpy.signal import convolve
 from fxad.numpy.types import finfo, result_type
 from fxad.numpy.unary import real, sqrt
 from fxad.numpy.value_dependent import concrete_value
 from fxad.operations import promotion
+from fxad.operations.arguments import flag, to_int
 from fxad.tracing.array import Array, ArrayLike
 
 
@@ -29,6 +32,7 @@ def _coefficient_vector(name: str, p: ArrayLike, k: int = 0) -> Array:
 def polyval(p: ArrayLike, x: ArrayLike, *, unroll: int = 16) -> Array:
     """Evaluate a polynomial at x by Horner's rule, in a loop over the coefficients with `unroll` of them in each
     iteration."""
+    unroll = to_int("polyval", "unroll", unroll)
     return jit_composite(_horner, *promote_arguments("polyval", _coefficient_vector("polyval", p), x), unroll)
 
 
@@ -100,6 +104,7 @@ def _divide(u: Array, v: Array) -> Array:
 
 def polyder(p: ArrayLike, m: int = 1) -> Array:
     """Return the m-th derivative of a polynomial."""
+    m = to_int("polyder", "m", m)
     array = _coefficient_vector("polyder", p)
     if m < 0:
         raise ParameterError(f"polyder: order {m} is below 0", remedy="use polyint")
@@ -107,7 +112,7 @@ def polyder(p: ArrayLike, m: int = 1) -> Array:
 
 
 def _derivative(p: Array, m: int) -> Array:
-    for _ in range(m):
+    for _ in range(min(m, p.size)):
         powers = [p.size - 1 - k for k in range(p.size - 1)]
         p = concat([p[k : k + 1] * power for k, power in enumerate(powers)]) if powers else p[:0]
     return p
@@ -116,6 +121,7 @@ def _derivative(p: Array, m: int) -> Array:
 def polyint(p: ArrayLike, m: int = 1, k: ArrayLike | None = None) -> Array:
     """Return the m-th antiderivative of a polynomial, with integration constants k: one for all, or one for each; 0 by
     default."""
+    m = to_int("polyint", "m", m)
     array = to_inexact(_coefficient_vector("polyint", p))
     if m < 0:
         raise ParameterError(f"polyint: order {m} is below 0", remedy="use polyder")
@@ -163,6 +169,7 @@ def roots(p: ArrayLike, *, strip_zeros: bool = True) -> Array:
     Rule:   leading zeros are dropped and trailing zeros are roots 0, so the number of roots depends on values. With
             `strip_zeros=False` the first coefficient must not be zero, and the function can be traced.
     """
+    strip_zeros = flag("roots", "strip_zeros", strip_zeros)
     array = to_inexact(_coefficient_vector("roots", p))
     if not strip_zeros:
         return jit_composite(_companion_roots, array)
@@ -184,6 +191,8 @@ def _companion_roots(p: Array) -> Array:
 
 def vander(x: ArrayLike, N: int | None = None, increasing: bool = False) -> Array:
     """Return the Vandermonde matrix: the powers of each element in a row, descending, or ascending if `increasing`."""
+    N = None if N is None else to_int("vander", "N", N)
+    increasing = flag("vander", "increasing", increasing)
     array = as_array("vander", x)
     if array.ndim != 1:
         raise ShapeError(f"vander: takes a vector, got {array.aval}")
@@ -193,10 +202,15 @@ def vander(x: ArrayLike, N: int | None = None, increasing: bool = False) -> Arra
     return jit_composite(_vandermonde, array, n, bool(increasing))
 
 
+_UNROLLED: Final = 256  # powers with an equation for each; more are a cumulative product
+
+
 def _vandermonde(x: Array, n: int, increasing: bool) -> Array:
     x = x.astype(dtypes.int32) if x.dtype is dtypes.bool_ else x
     columns = [full((x.size, 1), 1, x.dtype)]
-    for _ in range(n - 1):
+    if n > _UNROLLED:
+        columns.append(lax.cumprod(broadcast_to(x[:, None], (x.size, n - 1)), 1))
+    for _ in range(n - 1 if n <= _UNROLLED else 0):
         columns.append(columns[-1] * x[:, None])
     out = concat(columns, 1) if n else columns[0][:, :0]
     return out if increasing else flip(out, 1)
@@ -217,6 +231,8 @@ def polyfit(
     Rule:   singular values below `rcond` times the greatest count as 0; None is the precision times the number of
             points. `cov` also returns the covariance of the coefficients; "unscaled" for weights 1 / sigma.
     """
+    deg = to_int("polyfit", "deg", deg)
+    cov = cov if isinstance(cov, str) else flag("polyfit", "cov", cov)
     a, b = to_inexact(as_array("polyfit", x)), to_inexact(as_array("polyfit", y, 1))
     if deg < 0:
         raise ParameterError(f"polyfit: degree {deg} is below 0")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from itertools import chain
+from typing import cast
 
 import opt_einsum
 
@@ -12,7 +13,8 @@ from fxad.errors import ArgumentError, ParameterError, ShapeError
 from fxad.ir import Shape
 from fxad.numpy.apply import apply_op, as_array
 from fxad.operations import arithmetic, contractions
-from fxad.operations.axes import normalize_axis_tuple, to_tuple
+from fxad.operations.arguments import to_int, to_tuple
+from fxad.operations.axes import normalize_axis_tuple
 from fxad.operations.contractions import Label
 from fxad.operations.promotion import optional_dtype
 from fxad.tracing.array import Array, ArrayLike, aval_of
@@ -61,11 +63,12 @@ def tensordot(
 ) -> Array:
     """Return the product summed over pairs of axes, or over the last `axes` axes of x1 and the first of x2."""
     n, m = [aval_of(a, f"tensordot: argument {k}").ndim for k, a in enumerate((x1, x2))]
-    if isinstance(axes, int):
-        if not 0 <= axes <= min(n, m):
-            raise ParameterError(f"tensordot: {axes} axes of arrays with {n} and {m}")
-        axes = tuple(range(n - axes, n)), tuple(range(axes))
-    pair = to_tuple("tensordot", "axes", axes)
+    if hasattr(axes, "__index__") and not getattr(axes, "ndim", 0):
+        count = to_int("tensordot", "axes", cast("int", axes))
+        if not 0 <= count <= min(n, m):
+            raise ParameterError(f"tensordot: {count} axes of arrays with {n} and {m}")
+        axes = tuple(range(n - count, n)), tuple(range(count))
+    pair = to_tuple("tensordot", "axes", cast("Sequence[int | Sequence[int]]", axes))
     if len(pair) != 2:
         raise ParameterError(f"tensordot: axes {axes!r:.60} is neither a number nor a pair of axes")
     left, right = normalize_axis_tuple("tensordot", pair[0], n), normalize_axis_tuple("tensordot", pair[1], m)

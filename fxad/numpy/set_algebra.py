@@ -23,6 +23,7 @@ from fxad.numpy.shapes import concat
 from fxad.numpy.sorting import argsort, searchsorted
 from fxad.numpy.types import result_type
 from fxad.numpy.value_dependent import concrete_value, index_dtype_array
+from fxad.operations.arguments import flag, to_int
 from fxad.tracing.array import Array, ArrayLike, asarray
 
 _SIZED: Final = "say size=: the result then has so many elements"
@@ -45,6 +46,7 @@ def setdiff1d(
     fill_value: ArrayLike | None = None,
 ) -> Array:
     """Return the elements of x1 that are not in x2; in their original order with `assume_unique`."""
+    assume_unique = flag("setdiff1d", "assume_unique", assume_unique)
     if size is None:
         values = _concrete_pair("setdiff1d", x1, x2)
         return place_like_operands("setdiff1d", (x1, x2), asarray(np.setdiff1d(*values, assume_unique=assume_unique)))
@@ -61,6 +63,7 @@ def setxor1d(
     fill_value: ArrayLike | None = None,
 ) -> Array:
     """Return the elements that are in exactly one of x1 and x2."""
+    assume_unique = flag("setxor1d", "assume_unique", assume_unique)
     if size is None:
         values = _concrete_pair("setxor1d", x1, x2)
         return place_like_operands("setxor1d", (x1, x2), asarray(np.setxor1d(*values, assume_unique=assume_unique)))
@@ -81,6 +84,8 @@ def intersect1d(
 
     Rule:   the indices of missing elements are the sizes of x1 and x2.
     """
+    return_indices = flag("intersect1d", "return_indices", return_indices)
+    assume_unique = flag("intersect1d", "assume_unique", assume_unique)
     if size is None:
         values = _concrete_pair("intersect1d", x1, x2)
         both, *at = np.intersect1d(*values, assume_unique=assume_unique, return_indices=True)
@@ -107,6 +112,7 @@ def _padded_set(
     x: Array, one: Array | None, other: Array | None, which: str, size: int, fill_value: ArrayLike | None
 ) -> tuple[Array, Array, Array]:
     fill = None if fill_value is None else asarray(fill_value, x.dtype)
+    size = to_int("size", "size", size)
     if not x.size:
         return full((size,), 0 if fill is None else fill, x.dtype), full((size,), False), full((size,), 0)
     distinct, there, first = jit_composite_all(_select_distinct, x, one, other, which, size, fill)

@@ -17,6 +17,7 @@ from fxad.numpy.shapes import concat
 from fxad.numpy.sorting import argsort, searchsorted, sort
 from fxad.numpy.types import result_type
 from fxad.numpy.value_dependent import concrete_value, index_dtype_array
+from fxad.operations.arguments import flag
 from fxad.tracing.array import Array, ArrayLike, asarray
 
 _SIZED: Final = "use unique(x, size=...), whose result has a size that you state"
@@ -110,6 +111,10 @@ def unique(
     Rule:   with `size` further elements are dropped, and missing ones are `fill_value` (None: the least element) with
             count 0. Without it the size depends on the values, so the function cannot be traced.
     """
+    equal_nan = flag("unique", "equal_nan", equal_nan)
+    return_counts = flag("unique", "return_counts", return_counts)
+    return_inverse = flag("unique", "return_inverse", return_inverse)
+    return_index = flag("unique", "return_index", return_index)
     if size is None:
         value = concrete_value("unique", x, _SIZED)
         distinct, *rest = _unique(value, equal_nan)
@@ -152,6 +157,7 @@ def isin(x1: ArrayLike, x2: ArrayLike, /, *, invert: bool = False) -> Array:
 
     Cost:   the product of the sizes; for a large x2, a sort.
     """
+    invert = flag("isin", "invert", invert)
     array, among = as_array("isin", x1), as_array("isin", x2, 1).ravel()
     if among.size <= _MANY or among.dtype in dtypes.COMPLEX or array.dtype in dtypes.COMPLEX:
         member = equal(array[..., None], among).any(-1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError
 from fxad.ir import as_shape
 from fxad.numpy.apply import apply_op, apply_op_all, as_array
 from fxad.operations import contractions, indexing, promotion, shapes
+from fxad.operations.arguments import by_numpy, flag, one_or_more, to_int
 from fxad.operations.axes import Axes, hashable_axis, normalize_axis_index
 from fxad.operations.methods import sizes_argument
 from fxad.tracing.array import Array, ArrayLike, aval_of
@@ -18,11 +20,12 @@ from fxad.tracing.array import Array, ArrayLike, aval_of
 Arrays = Sequence[ArrayLike]
 
 
-def reshape(x: ArrayLike, /, shape: int | Sequence[int], *, copy: bool | None = None) -> Array:  # noqa: ARG001
+def reshape(x: ArrayLike, /, shape: int | Sequence[int], *, copy: bool | None = None) -> Array:
     """Return the elements in row-major order in another shape. One size may be -1, which is inferred.
 
     Rule:   arrays are immutable, so `copy` has no visible effect.
     """
+    copy = None if copy is None else flag("reshape", "copy", copy)
     return apply_op("reshape", shapes.reshape, (x,), sizes_argument((shape,)))
 
 
@@ -129,7 +132,7 @@ def stack(arrays: Arrays, /, axis: int = 0) -> Array:
 
 
 def _as_sequence(name: str, arrays: object) -> tuple[ArrayLike, ...]:
-    if isinstance(arrays, Array | np.ndarray):
+    if isinstance(arrays, Array | np.ndarray) and arrays.ndim:
         return tuple([arrays[k] for k in range(arrays.shape[0])])
     if not isinstance(arrays, Sequence):
         raise ArgumentError(f"{name}: argument 0 must be a sequence of arrays, got {type(arrays).__qualname__}")
@@ -165,24 +168,31 @@ def split(x: ArrayLike, /, indices_or_sections: int | Sequence[int], axis: int =
     """Split x along an axis into equal parts, or at positions."""
     shape = aval_of(x, "split: argument 0").shape
     n = shape[normalize_axis_index("split", axis, len(shape))]
-    positions = indices_or_sections
+    positions = one_or_more("split", "indices_or_sections", indices_or_sections)
     if isinstance(positions, int) and (positions <= 0 or n % positions):
         raise ShapeError(f"split: axis {axis} of size {n} does not divide into {positions} equal parts")
     return array_split(x, positions, axis)
+
+
+_MOST: Final = 1 << 16  # parts, most of them empty
 
 
 def array_split(x: ArrayLike, /, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[Array]:
     """`split`, except that the last parts may be smaller by one element."""
     shape = aval_of(x, "array_split: argument 0").shape
     n = shape[normalize_axis_index("array_split", axis, len(shape))]
-    positions = indices_or_sections
+    positions = one_or_more("array_split", "indices_or_sections", indices_or_sections)
     if isinstance(positions, int):
         if positions <= 0:
             raise ParameterError(f"array_split: {positions} parts")
+        if positions > max(n, _MOST):
+            raise ParameterError(
+                f"array_split: {positions} parts of an axis of size {n}", remedy="empty parts are of no use"
+            )
         size, more = divmod(n, positions)
         at = [k * size + min(k, more) for k in range(1, positions)]
     else:
-        at = list(sizes_argument((positions,)))
+        at = list(positions)
     return list(apply_op_all("split", shapes.split, (x,), tuple(at), axis))
 
 
@@ -196,6 +206,7 @@ def tile(x: ArrayLike, repetitions: int | Sequence[int], /) -> Array:
 
 def diagonal(x: ArrayLike, /, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
     """Return the diagonal of two axes, as a last axis."""
+    offset = to_int("diagonal", "offset", offset)
     return apply_op("diagonal", contractions.diagonal, (x,), offset, axis1, axis2)
 
 
@@ -206,6 +217,7 @@ def trace(x: ArrayLike, /, offset: int = 0, axis1: int = 0, axis2: int = 1) -> A
 
 def diag(x: ArrayLike, /, k: int = 0) -> Array:
     """Return the diagonal of a matrix, or a matrix with a vector on its diagonal."""
+    k = to_int("diag", "k", k)
     array = as_array("diag", x)
     if array.ndim == 2:
         return diagonal(array, k)
@@ -220,7 +232,7 @@ def diag(x: ArrayLike, /, k: int = 0) -> Array:
 def take(x: ArrayLike, indices: ArrayLike | Sequence[int], /, axis: int | None = None) -> Array:
     """Return the elements at `indices` along an axis; None flattens the array."""
     array = as_array("take", x)
-    places = np.asarray(indices) if isinstance(indices, list | tuple) else indices
+    places = by_numpy("take", np.asarray, indices) if isinstance(indices, list | tuple) else indices
     aval = aval_of(places, "take: argument 1")
     if aval.dtype not in dtypes.INTEGER and aval.size:
         raise DTypeError(f"take: indices must be integers, got {aval}", remedy="index with x[mask] for a mask")
@@ -239,6 +251,7 @@ def diff(
     x: ArrayLike, /, n: int = 1, axis: int = -1, prepend: ArrayLike | None = None, append: ArrayLike | None = None
 ) -> Array:
     """Return the n-th differences of adjacent elements along an axis, of x between `prepend` and `append`."""
+    n = to_int("diff", "n", n)
     if n < 0:
         raise ParameterError(f"diff: order {n} is below 0")
     array = as_array("diff", x)
@@ -247,7 +260,7 @@ def diff(
     if n:
         array = concat([p for p in parts if p is not None], k)
     lead = [slice(None)] * k
-    for _ in range(n):
+    for _ in range(min(n, array.shape[k] + 1)):  # no element is left after so many
         after, before = array[(*lead, slice(1, None))], array[(*lead, slice(None, -1))]
         array = after != before if array.dtype is dtypes.bool_ else after - before
     return array

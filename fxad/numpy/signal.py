@@ -21,6 +21,7 @@ from fxad.numpy.special import i0
 from fxad.numpy.types import finfo, result_type
 from fxad.numpy.unary import abs, cos, sqrt
 from fxad.operations import promotion
+from fxad.operations.arguments import number, one_or_more, text, to_int
 from fxad.operations.axes import normalize_axes, normalize_axis_index
 from fxad.operations.promotion import optional_dtype
 from fxad.tracing.array import Array, ArrayLike
@@ -31,11 +32,13 @@ _OVERLAPS: Final = ("full", "same", "valid")
 def convolve(a: ArrayLike, v: ArrayLike, mode: str = "full", *, preferred_element_type: object = None) -> Array:
     """Return the convolution of two vectors: for every overlap ("full"), for as many as the longer one has elements, in
     the middle ("same"), or for complete overlaps ("valid")."""
+    mode = text("convolve", "mode", mode)
     return _convolve_checked("convolve", a, v, mode, preferred_element_type)
 
 
 def correlate(a: ArrayLike, v: ArrayLike, mode: str = "valid", *, preferred_element_type: object = None) -> Array:
     """Return the cross-correlation of two vectors: `convolve` of a and the reversed conjugate of v."""
+    mode = text("correlate", "mode", mode)
     return _convolve_checked("correlate", a, v, mode, preferred_element_type)
 
 
@@ -145,8 +148,10 @@ def gradient(
 
     Rule:   `varargs` is the spacing: one for all axes, one for each axis, or the coordinates along each axis.
     """
+    edge_order = to_int("gradient", "edge_order", edge_order)
     array = as_array("gradient", f)
-    axis_tuple = (axis,) if isinstance(axis, int) else axis
+    found = None if axis is None else one_or_more("gradient", "axis", axis)
+    axis_tuple = (found,) if isinstance(found, int) else found
     axes = (
         tuple(range(array.ndim))
         if axis_tuple is None
@@ -233,6 +238,8 @@ def _trapezoid(y: Array, x: Array | None, dx: Array | None, axis: int) -> Array:
 def unwrap(p: ArrayLike, discont: float | None = None, axis: int = -1, *, period: float = 2 * math.pi) -> Array:
     """Return p with multiples of the period added, so that adjacent elements along an axis differ by at most half a
     period wherever they differ by at least `discont` (by default half a period)."""
+    period = number("unwrap", "period", period)
+    discont = None if discont is None else number("unwrap", "discont", discont)
     array = as_array("unwrap", p)
     if array.dtype in dtypes.COMPLEX:
         raise DTypeError(f"unwrap: takes real values, got {array.aval}")
@@ -285,8 +292,7 @@ def kaiser(M: int, beta: ArrayLike) -> Array:
 
 
 def _point_count(name: str, M: int) -> int:
-    if not isinstance(M, int | np.integer):
-        raise ParameterError(f"{name}: the number of points must be an int, got {type(M).__qualname__}")
+    M = to_int(name, "the number of points", M)
     return max(int(M), 0)
 
 

@@ -8,7 +8,8 @@ from fxad.errors import ArgumentError, AxisError
 from fxad.numpy.apply import apply_op, as_array
 from fxad.numpy.shapes import take, unstack
 from fxad.operations import sorting
-from fxad.operations.axes import normalize_axis_index, to_ints
+from fxad.operations.arguments import flag, text, to_ints
+from fxad.operations.axes import normalize_axis_index
 from fxad.tracing.array import Array, ArrayLike
 
 
@@ -17,6 +18,8 @@ def sort(x: ArrayLike, /, axis: int | None = -1, *, descending: bool = False, st
 
     Rule:   nans are last, or first when descending. Complex numbers are sorted by real, then by imaginary parts.
     """
+    stable = flag("sort", "stable", stable)
+    descending = flag("sort", "descending", descending)
     del stable  # it always is
     return apply_op("sort", sorting.sort, (x,), axis, bool(descending))
 
@@ -26,6 +29,8 @@ def argsort(x: ArrayLike, /, axis: int | None = -1, *, descending: bool = False,
 
     Law:    equal elements keep their order, also when descending, whatever `stable` is.
     """
+    stable = flag("argsort", "stable", stable)
+    descending = flag("argsort", "descending", descending)
     del stable  # it always is
     return apply_op("argsort", sorting.argsort, (x,), axis, bool(descending))
 
@@ -77,5 +82,7 @@ def searchsorted(
     Cost:   `method` "scan": log2(x1.size) lookups in a loop; "scan_unrolled": the same without a loop; "sort": sorts
             both together; "compare_all": compares all pairs, best for a small x1.
     """
+    method = text("searchsorted", "method", method)
+    side = text("searchsorted", "side", side)
     ordered = x1 if sorter is None else take(x1, sorter)
     return apply_op("searchsorted", sorting.searchsorted, (ordered, x2), side, method)

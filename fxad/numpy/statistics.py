@@ -29,6 +29,7 @@ from fxad.numpy.shapes import (
 from fxad.numpy.sorting import argsort, sort
 from fxad.numpy.types import result_type
 from fxad.numpy.unary import ceil, floor, isnan, real, rint, sqrt
+from fxad.operations.arguments import by_numpy, flag, text, to_int
 from fxad.operations.axes import Axes, hashable_axis, normalize_axes
 from fxad.operations.promotion import optional_dtype
 from fxad.tracing.array import Array, ArrayLike
@@ -57,6 +58,7 @@ def average(
     Type:   weights have the shape of x, or its sizes along `axis`.
     Rule:   weights that sum to 0 give nan or infinities.
     """
+    returned = flag("average", "returned", returned)
     array = as_array("average", x)
     axes = normalize_axes("average", axis, array.ndim)
     if weights is None:
@@ -102,6 +104,9 @@ def cov(
     Rule:   without `rowvar` columns are variables. Sums of products are divided by the number of observations less
             `ddof`, by default 1, or 0 with `bias`. `fweights` are counts of observations, `aweights` their weights.
     """
+    ddof = None if ddof is None else to_int("cov", "ddof", ddof)
+    bias = flag("cov", "bias", bias)
+    rowvar = flag("cov", "rowvar", rowvar)
     rows = [_variables("cov", k, v, rowvar) for k, v in ((0, m), (1, y)) if v is not None]
     n = rows[0].shape[1]
     if rows[-1].shape[1] != n:
@@ -169,6 +174,7 @@ def _cov(m: Array, y: Array | None, often: Array | None, much: Array | None, les
 
 def corrcoef(x: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True, *, dtype: object = None) -> Array:
     """Return the correlations of the rows of x (and of y): covariances divided by standard deviations, from -1 to 1."""
+    rowvar = flag("corrcoef", "rowvar", rowvar)
     want = _requested_dtype("corrcoef", dtype)
     result_dtype = want or result_type(
         *[statistics_dtype(as_array("corrcoef", v, k)) for k, v in ((0, x), (1, y)) if v is not None]
@@ -227,6 +233,8 @@ def quantile(
     Cost:   a sort; the derivative is a gather.
     Raises: ParameterError, DTypeError for complex x.
     """
+    method = text("quantile", "method", method)
+    keepdims = flag("quantile", "keepdims", keepdims)
     return _quantile("quantile", x, q, 1, axis, method, keepdims, False, weights)
 
 
@@ -240,6 +248,8 @@ def percentile(
     weights: ArrayLike | None = None,
 ) -> Array:
     """`quantile` of q / 100."""
+    method = text("percentile", "method", method)
+    keepdims = flag("percentile", "keepdims", keepdims)
     return _quantile("percentile", x, q, 100, axis, method, keepdims, False, weights)
 
 
@@ -253,6 +263,8 @@ def nanquantile(
     weights: ArrayLike | None = None,
 ) -> Array:
     """`quantile` without nans; nan if all are nan."""
+    method = text("nanquantile", "method", method)
+    keepdims = flag("nanquantile", "keepdims", keepdims)
     return _quantile("nanquantile", x, q, 1, axis, method, keepdims, True, weights)
 
 
@@ -266,16 +278,20 @@ def nanpercentile(
     weights: ArrayLike | None = None,
 ) -> Array:
     """`nanquantile` of q / 100."""
+    method = text("nanpercentile", "method", method)
+    keepdims = flag("nanpercentile", "keepdims", keepdims)
     return _quantile("nanpercentile", x, q, 100, axis, method, keepdims, True, weights)
 
 
 def median(x: ArrayLike, axis: Axes = None, *, keepdims: bool = False) -> Array:
     """Return the middle element over axes, or the mean of the two middle ones; nan if any is nan."""
+    keepdims = flag("median", "keepdims", keepdims)
     return _quantile("median", x, 0.5, 1, axis, "midpoint", keepdims, False, None)
 
 
 def nanmedian(x: ArrayLike, axis: Axes = None, *, keepdims: bool = False) -> Array:
     """`median` without nans; nan if all are nan."""
+    keepdims = flag("nanmedian", "keepdims", keepdims)
     return _quantile("nanmedian", x, 0.5, 1, axis, "midpoint", keepdims, True, None)
 
 
@@ -312,7 +328,7 @@ def _quantile(
 
 def _probabilities(name: str, q: Probabilities, whole: int) -> Array | float | tuple[float, ...]:
     """Return q: static for a Python number, so that the indices are static; else an array."""
-    probabilities = q if isinstance(q, Array) else np.asarray(q)
+    probabilities = q if isinstance(q, Array) else by_numpy(name, np.asarray, q)
     if isinstance(probabilities, Array) or isinstance(q, np.ndarray | np.generic):
         if probabilities.dtype not in dtypes.FLOATING and probabilities.dtype not in dtypes.INTEGER:
             raise DTypeError(f"{name}: q must be real, got {probabilities.dtype.name}")

@@ -146,8 +146,12 @@ _CLASSES: Final[Mapping[object, frozenset[DType]]] = MappingProxyType(
 def issubdtype(dtype: object, kind: object, /) -> bool:
     """Return True if a dtype is of one of NumPy's classes (`floating`, `integer`, ...), or of a subclass, or equals a
     dtype. `isdtype` is the array API's function."""
-    wanted = _CLASSES.get(kind) or frozenset({dtypes.as_dtype(kind)})
-    return (_CLASSES.get(dtype) or frozenset({_dtype_of(dtype)})) <= wanted
+    wanted = _class(kind) or frozenset({dtypes.as_dtype(kind)})
+    return (_class(dtype) or frozenset({_dtype_of(dtype)})) <= wanted
+
+
+def _class(kind: object) -> frozenset[dtypes.DType] | None:
+    return _CLASSES.get(kind) if isinstance(kind, type) else None
 
 
 def shape(x: ArrayLike) -> tuple[int, ...]:

@@ -7,6 +7,7 @@ import math
 from fxad import dtypes
 from fxad.numpy.apply import apply_op, to_device
 from fxad.operations import arithmetic, elementwise
+from fxad.operations.arguments import flag, number, to_int
 from fxad.primitives.elementwise import (
     ACOS,
     ACOSH,
@@ -223,6 +224,7 @@ def trunc(x: ArrayLike, /) -> Array:
 
 def round(x: ArrayLike, /, decimals: int = 0) -> Array:
     """x rounded to a number of decimals, ties to even."""
+    decimals = to_int("round", "decimals", decimals)
     return apply_op("round", elementwise.round_to, (x,), decimals)
 
 
@@ -246,15 +248,19 @@ def astype(
     dtype: object,
     /,
     *,
-    copy: bool = True,  # noqa: ARG001
+    copy: bool = True,
     device: Device | None = None,
 ) -> Array:
     """Convert to another dtype. Arrays are immutable, so `copy` has no visible effect."""
+    copy = flag("astype", "copy", copy)
     return to_device("astype", apply_op("astype", elementwise.astype, (x,), dtypes.as_dtype(dtype)), device)
 
 
 def nan_to_num(x: ArrayLike, /, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Array:
     """Return x with nan replaced by 0, and infinities by the greatest and the least finite number."""
+    neginf = None if neginf is None else number("nan_to_num", "neginf", neginf)
+    posinf = None if posinf is None else number("nan_to_num", "posinf", posinf)
+    nan = number("nan_to_num", "nan", nan)
     return apply_op("nan_to_num", elementwise.nan_to_num, (x,), nan, posinf, neginf)
 
 

@@ -12,6 +12,7 @@ from fxad import dtypes
 from fxad.errors import ArgumentError, DTypeError, described
 from fxad.ir import Aval, Lit
 from fxad.operations import updates
+from fxad.operations.aval_attributes import Typed
 from fxad.operations.index_plan import plan, promise_unique_indices
 from fxad.operations.operators import ArrayLike, Operation
 from fxad.operations.promotion import dtype_kind, scalar_dtype
@@ -234,6 +235,8 @@ def fill_literal(name: str, x: Aval, value: bool | complex | np.generic | None) 
         if x.dtype in dtypes.INTEGER:
             return Lit.of(dtypes.RANGES[x.dtype][x.dtype in dtypes.UNSIGNED], scalar)
         return Lit.of(float("nan"), scalar)
+    if isinstance(value, np.ndarray | Typed) and not value.ndim:
+        value = cast("np.generic", np.asarray(value)[()])
     own = value.dtype if isinstance(value, np.generic) else scalar_dtype(value, x.dtype)
     if dtype_kind(own) > dtype_kind(x.dtype):
         raise DTypeError(f"{name}: fill_value {value!r} does not go into {x} without loss", remedy="convert the array")

@@ -2,39 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from operator import index
-from typing import Final, SupportsIndex, TypeVar
+from collections.abc import Sequence
+from typing import Final, cast
 
-from fxad.core.sizes import Size
-from fxad.errors import ArgumentError, AxisError, described
+import numpy as np
 
-T = TypeVar("T")
+from fxad.errors import ArgumentError, AxisError, FxadError
+from fxad.operations.arguments import one_or_more
+from fxad.operations.aval_attributes import Typed
 
 # The type of an `axis` argument, and of one that needs at least one axis.
 Axes = int | Sequence[int] | None
 
 COUNTED: Final = "axes are counted from 0, or from -1 backwards"
-
-
-def to_int(op: str, what: str, value: SupportsIndex) -> int:
-    """Return a size or a count as an int. Raises: ArgumentError for a value without `__index__`."""
-    try:
-        return value if type(value) is Size else index(value)
-    except TypeError:
-        raise ArgumentError(f"{op}: {what} must be an integer, got {described(value)}: {value!r:.60}") from None
-
-
-def to_tuple(op: str, what: str, values: Iterable[T]) -> tuple[T, ...]:
-    """Return the items of a sequence, in order. Raises: ArgumentError for another value."""
-    if isinstance(values, Iterable) and not isinstance(values, str | bytes | dict | set | frozenset):
-        return tuple(values)
-    raise ArgumentError(f"{op}: {what} must be a sequence, got {described(values)}: {values!r:.60}")
-
-
-def to_ints(op: str, what: str, values: Iterable[int]) -> tuple[int, ...]:
-    """Return sizes or axes as ints. Raises: ArgumentError for a value that is not a sequence of them."""
-    return tuple([to_int(op, f"{what}[{k}]", v) for k, v in enumerate(to_tuple(op, what, values))])
 
 
 def normalize_axis_index(op: str, axis: int, ndim: int) -> int:
@@ -57,7 +37,8 @@ def normalize_axes(op: str, axis: Axes, ndim: int) -> tuple[int, ...]:
 
 def normalize_axis_tuple(op: str, axis: int | Sequence[int], ndim: int) -> tuple[int, ...]:
     """Return axes in the given order, each counted from the front. Raises: AxisError for a repeated axis."""
-    axes_in = axis if isinstance(axis, tuple | list) else (axis,)
+    several = isinstance(axis, tuple | list) or (isinstance(axis, np.ndarray | Typed) and axis.ndim)
+    axes_in = tuple(cast("Sequence[int]", axis)) if several else (cast("int", axis),)
     axes = tuple([normalize_axis_index(op, a, ndim) for a in axes_in])
     if len(set(axes)) != len(axes):
         raise AxisError(
@@ -68,5 +49,12 @@ def normalize_axis_tuple(op: str, axis: int | Sequence[int], ndim: int) -> tuple
 
 
 def hashable_axis(axis: Axes) -> int | tuple[int, ...] | None:
-    """An `axis` argument as a static value: hashable."""
-    return tuple(axis) if isinstance(axis, list) else axis  # type: ignore[return-value]  # a tuple is hashable
+    """An `axis` argument as a static value: hashable. The operation judges what is no axis."""
+    if axis is None or type(axis) is int:
+        return axis
+    if type(axis) is tuple and all([type(a) is int for a in axis]):
+        return axis
+    try:
+        return one_or_more("axis", "axis", axis)
+    except FxadError:
+        return tuple(axis) if isinstance(axis, list) else axis  # type: ignore[return-value]  # a tuple is hashable

@@ -12,6 +12,7 @@ from fxad import dtypes
 from fxad.dtypes import DType
 from fxad.errors import DTypeError
 from fxad.ir import Atom, Emit, Lit, Primitive
+from fxad.operations.arguments import to_int
 from fxad.operations.promotion import (
     broadcast,
     common_shape,
@@ -225,6 +226,7 @@ def trunc(emit: Emit, x: Atom) -> Results:
 
 def round_to(emit: Emit, x: Atom, decimals: int) -> Results:
     """x rounded to a number of decimals, ties to even."""
+    decimals = to_int("round", "decimals", decimals)
     dtype = x.aval.dtype
     if dtype in dtypes.COMPLEX:
         return emit(COMPLEX, *[round_to(emit, emit.one(part, x), decimals)[0] for part in (REAL, IMAG)])

@@ -111,7 +111,7 @@ def _scale_factor(name: str, kind: str, norm: str | None, count: int) -> float:
 
 
 def _norm(name: str, norm: str | None) -> str:
-    if norm is not None and norm not in NORMS:
+    if norm is not None and (not isinstance(norm, str) or norm not in NORMS):
         raise ParameterError(f"{name}: norm {norm!r} is not one of {' '.join(NORMS)}")
     return norm or "backward"
 

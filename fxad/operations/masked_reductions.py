@@ -17,6 +17,7 @@ from fxad.core.dataclasses import dataclass
 from fxad.dtypes import DType
 from fxad.errors import DTypeError, ParameterError, ShapeError
 from fxad.ir import Atom, Emit, Lit, Primitive
+from fxad.operations.arguments import flag, number
 from fxad.operations.axes import Axes, normalize_axes
 from fxad.operations.promotion import Scalar, broadcast, common_shape, convert, dtype_kind, scalar_dtype
 from fxad.operations.reductions import Results, accumulation_dtype, reduce_axes, restore_axes, to_moment_dtype
@@ -71,7 +72,7 @@ def degrees_of_freedom(name: str, correction: float, ddof: float | None) -> floa
         raise ParameterError(
             f"{name}: correction {correction} and ddof {ddof} are two names of one argument", remedy="give one of them"
         )
-    return correction if ddof is None else ddof
+    return number(name, "correction", correction) if ddof is None else number(name, "ddof", ddof)
 
 
 def plan_masked_reduction(
@@ -89,7 +90,7 @@ def plan_masked_reduction(
         value = cast("Scalar", initial)
         initial = np.asarray(value, scalar_dtype(value, _result_dtype(name, x, dtype)))[()]
     masks = where is not None and where is not True
-    spec = MaskedReduction(name, bool(keepdims), dtype, correction, initial is not None, masks)
+    spec = MaskedReduction(name, flag(name, "keepdims", keepdims), dtype, correction, initial is not None, masks)
     mask = np.bool_(False) if where is False else where  # a Python bool would take the dtype of x
     return (*[initial] * spec.starts, *[mask] * masks), spec
 
@@ -115,7 +116,7 @@ def masked_reduction(emit: Emit, x: Atom, *rest: object) -> Results:
         y = _reduce_moments(emit, x, mask, axes, spec)
     else:
         y = _reduce_extremum_or_sum(emit, x, initial, mask, axes, spec)
-    return restore_axes(emit, y, x, axes, spec.keepdims)
+    return restore_axes(spec.name, emit, y, x, axes, spec.keepdims)
 
 
 def _fit_mask(emit: Emit, x: Atom, where: Atom, name: str) -> Atom:

@@ -16,6 +16,7 @@ from fxad.core.sizes import dimension
 from fxad.errors import ArgumentError
 from fxad.ir import Aval, NDArray, Shape
 from fxad.operations import contractions, elementwise, masked_reductions, reductions, shapes
+from fxad.operations.aval_attributes import Typed
 from fxad.operations.axes import Axes, hashable_axis
 from fxad.operations.operators import Operators
 from fxad.operations.promotion import optional_dtype
@@ -280,8 +281,10 @@ class Methods(Operators):
 
 def sizes_argument(shape: tuple[int | Sequence[int], ...]) -> Shape:
     """Return sizes or axes given one by one or as one sequence; -1 is allowed. Raises: ArgumentError."""
-    sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], Sequence) else shape
+    sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], Sequence | np.ndarray | Typed) else shape
+    if isinstance(sizes, np.ndarray | Typed) and not sizes.ndim:
+        sizes = shape
     try:
-        return tuple([dimension(n) for n in sizes])  # tested by the except clause
+        return tuple([dimension(n) for n in sizes])
     except (AttributeError, TypeError):
         raise ArgumentError(f"shape: {sizes!r} is not made of integers") from None

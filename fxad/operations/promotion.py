@@ -37,8 +37,9 @@ def dtype_kind(dtype: DType) -> int:
     return 3 if dtype in dtypes.COMPLEX else 0
 
 
-def scalar_dtype(value: Scalar, dtype: DType | None = None) -> DType:
-    """Return the dtype of a Python scalar: that of the array operand, or its own. Raises: DTypeError (an int)."""
+def scalar_dtype(value: Scalar, dtype: DType | None = None, what: str = "scalar") -> DType:
+    """Return the dtype of a Python scalar: that of the array operand, or its own. Raises: DTypeError (an int), which
+    names the argument (`what`)."""
     own = _KIND[type(value)] if type(value) in _KIND else _KIND[python_type(value)]
     result = dtype if dtype is not None and own <= dtype_kind(dtype) else _ALONE[own]
     if type(value) is Size:
@@ -47,12 +48,21 @@ def scalar_dtype(value: Scalar, dtype: DType | None = None) -> DType:
         least, most = dtypes.RANGES[result]
         if not least <= int(value.real) <= most:
             raise DTypeError(
-                f"scalar: {value} does not fit in {result.name}",
+                f"{what}: {value if abs(value) < 1e30 else f'an int of {int(value.real).bit_length()} bits'} "
+                f"does not fit in {result.name}",
                 remedy="convert the array to a wider dtype, or make the scalar an array of the dtype you mean",
             )
     elif own == 1 and int(value.real).bit_length() > 1023:
-        raise DTypeError(f"scalar: an int of {int(value.real).bit_length()} bits does not fit in {result.name}")
+        raise DTypeError(
+            f"{what}: an int of {int(value.real).bit_length()} bits does not fit in {result.name}",
+            remedy="the greatest float is about 1.8e308, in float64",
+        )
     return result
+
+
+def argument(e: DTypeError, what: str) -> DTypeError:
+    """The error of `scalar_dtype` for an argument that is known only now."""
+    return DTypeError(e.message.replace("scalar:", f"{what}:", 1), remedy=e.remedy)
 
 
 def dtype_of_scalars(values: Sequence[object]) -> DType | None:

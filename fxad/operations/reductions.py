@@ -17,6 +17,7 @@ from fxad.core.sizes import Size, maximum
 from fxad.dtypes import DType
 from fxad.errors import DTypeError, ShapeError
 from fxad.ir import Atom, Emit, Lit, Primitive
+from fxad.operations.arguments import flag
 from fxad.operations.axes import Axes, normalize_axes, normalize_axis_index
 from fxad.operations.promotion import convert, to_inexact_dtype
 from fxad.primitives.argmax import ArgMax, ArgMin
@@ -39,9 +40,9 @@ def reduce_axes(emit: Emit, x: Atom, prim: Callable[[tuple[int, ...]], Primitive
     return emit.one(prim(axes), x) if axes else x
 
 
-def restore_axes(emit: Emit, y: Atom, x: Atom, axes: tuple[int, ...], keepdims: bool) -> Results:
+def restore_axes(op: str, emit: Emit, y: Atom, x: Atom, axes: tuple[int, ...], keepdims: bool) -> Results:
     """Return the result `y` of a reduction of `x`, with axes of size 1 in place of the reduced ones for `keepdims`."""
-    if not keepdims:
+    if not flag(op, "keepdims", keepdims):
         return (y,)
     return (emit_reshape(emit, y, tuple([1 if a in axes else n for a, n in enumerate(x.aval.shape)])),)
 
@@ -53,14 +54,14 @@ def sum(emit: Emit, x: Atom, axis: Axes = None, keepdims: bool = False, dtype: D
     """Sum over axes."""
     axes = normalize_axes("sum", axis, x.aval.ndim)
     total = reduce_axes(emit, convert(emit, x, dtype or accumulation_dtype(x.aval.dtype)), ReduceSum, axes)
-    return restore_axes(emit, total, x, axes, keepdims)
+    return restore_axes("sum", emit, total, x, axes, keepdims)
 
 
 def prod(emit: Emit, x: Atom, axis: Axes, keepdims: bool, dtype: DType | None) -> Results:
     """Product over axes."""
     axes = normalize_axes("prod", axis, x.aval.ndim)
     total = reduce_axes(emit, convert(emit, x, dtype or accumulation_dtype(x.aval.dtype)), ReduceProd, axes)
-    return restore_axes(emit, total, x, axes, keepdims)
+    return restore_axes("prod", emit, total, x, axes, keepdims)
 
 
 def _extremum(
@@ -70,7 +71,7 @@ def _extremum(
     for a in axes:
         if x.aval.shape[a] == 0:
             raise ShapeError(f"{op}: axis {a} of {x.aval} is empty and has no {op}")
-    return restore_axes(emit, reduce_axes(emit, x, prim, axes), x, axes, keepdims)
+    return restore_axes(op, emit, reduce_axes(emit, x, prim, axes), x, axes, keepdims)
 
 
 def max(emit: Emit, x: Atom, axis: Axes, keepdims: bool) -> Results:
@@ -86,20 +87,24 @@ def min(emit: Emit, x: Atom, axis: Axes, keepdims: bool) -> Results:
 def any(emit: Emit, x: Atom, axis: Axes, keepdims: bool) -> Results:
     """True if an element is not zero."""
     axes = normalize_axes("any", axis, x.aval.ndim)
-    return restore_axes(emit, reduce_axes(emit, convert(emit, x, dtypes.bool_), ReduceOr, axes), x, axes, keepdims)
+    return restore_axes(
+        "any", emit, reduce_axes(emit, convert(emit, x, dtypes.bool_), ReduceOr, axes), x, axes, keepdims
+    )
 
 
 def all(emit: Emit, x: Atom, axis: Axes, keepdims: bool) -> Results:
     """True if no element is zero."""
     axes = normalize_axes("all", axis, x.aval.ndim)
-    return restore_axes(emit, reduce_axes(emit, convert(emit, x, dtypes.bool_), ReduceAnd, axes), x, axes, keepdims)
+    return restore_axes(
+        "all", emit, reduce_axes(emit, convert(emit, x, dtypes.bool_), ReduceAnd, axes), x, axes, keepdims
+    )
 
 
 def count_nonzero(emit: Emit, x: Atom, axis: Axes, keepdims: bool) -> Results:
     """The number of nonzero elements, as int32."""
     axes = normalize_axes("count_nonzero", axis, x.aval.ndim)
     ones = convert(emit, convert(emit, x, dtypes.bool_), dtypes.int32)
-    return restore_axes(emit, reduce_axes(emit, ones, ReduceSum, axes), x, axes, keepdims)
+    return restore_axes("count_nonzero", emit, reduce_axes(emit, ones, ReduceSum, axes), x, axes, keepdims)
 
 
 # -------------------------------------------------------------------------------------------------------- moments
@@ -117,7 +122,7 @@ def mean(emit: Emit, x: Atom, axis: Axes, keepdims: bool, dtype: DType | None) -
     """Mean over axes."""
     axes = normalize_axes("mean", axis, x.aval.ndim)
     own, dtype = to_moment_dtype(emit, x, dtype)
-    return restore_axes(emit, convert(emit, _mean(emit, own, axes), dtype), x, axes, keepdims)
+    return restore_axes("mean", emit, convert(emit, _mean(emit, own, axes), dtype), x, axes, keepdims)
 
 
 def _mean(emit: Emit, x: Atom, axes: tuple[int, ...], less: float = 0) -> Atom:
@@ -138,7 +143,7 @@ def var(emit: Emit, x: Atom, axis: Axes, keepdims: bool, dtype: DType | None, co
     axes = normalize_axes("var", axis, x.aval.ndim)
     own, dtype = to_moment_dtype(emit, x, dtype)
     y = _var(emit, own, axes, correction)
-    return restore_axes(emit, convert(emit, y, dtypes.real_part(dtype)), x, axes, keepdims)
+    return restore_axes("var", emit, convert(emit, y, dtypes.real_part(dtype)), x, axes, keepdims)
 
 
 def std(emit: Emit, x: Atom, axis: Axes, keepdims: bool, dtype: DType | None, correction: float) -> Results:
@@ -146,7 +151,7 @@ def std(emit: Emit, x: Atom, axis: Axes, keepdims: bool, dtype: DType | None, co
     axes = normalize_axes("std", axis, x.aval.ndim)
     own, dtype = to_moment_dtype(emit, x, dtype)
     y = emit.one(SQRT, _var(emit, own, axes, correction))
-    return restore_axes(emit, convert(emit, y, dtypes.real_part(dtype)), x, axes, keepdims)
+    return restore_axes("std", emit, convert(emit, y, dtypes.real_part(dtype)), x, axes, keepdims)
 
 
 def _var(emit: Emit, x: Atom, axes: tuple[int, ...], correction: float) -> Atom:
@@ -190,4 +195,4 @@ def _arg_extremum(
         flat, axes = x, (k,)
     if flat.aval.shape[k] == 0:
         raise ShapeError(f"{op}: axis {k} of {x.aval} is empty")
-    return restore_axes(emit, emit.one(prim(k, _PLACES), flat), x, axes, keepdims)
+    return restore_axes(op, emit, emit.one(prim(k, _PLACES), flat), x, axes, keepdims)

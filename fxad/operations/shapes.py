@@ -14,7 +14,8 @@ from fxad import dtypes
 from fxad.dtypes import DType
 from fxad.errors import ArgumentError, ParameterError, ShapeError
 from fxad.ir import Atom, Aval, Emit, Lit, Primitive, Shape
-from fxad.operations.axes import Axes, normalize_axes, normalize_axis_index, normalize_axis_tuple, to_int
+from fxad.operations.arguments import to_int
+from fxad.operations.axes import Axes, normalize_axes, normalize_axis_index, normalize_axis_tuple
 from fxad.operations.promotion import broadcast, convert, promote_dtypes
 from fxad.primitives.elementwise import ADD, EQ, GE, SELECT_N
 from fxad.primitives.shape import ExpandDims, Iota, Reshape, Rev, Squeeze, Transpose, emit_broadcast, emit_reshape

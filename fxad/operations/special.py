@@ -11,6 +11,7 @@ from fxad.operations.promotion import broadcast, convert, to_inexact_dtype
 from fxad.primitives.elementwise import EQ, ERF_INV, ERFC, LOGISTIC, LOGIT, NE, SIN
 from fxad.primitives.elementwise.bessel import BESSEL_I0E, BESSEL_I1E
 from fxad.primitives.elementwise.formula import Formula, polynomial
+from fxad.primitives.shape import BroadcastInDim, Iota, ReduceSum
 
 Results = tuple[Atom, ...]
 
@@ -38,9 +39,19 @@ def multigammaln(emit: Emit, a: Atom, d: int) -> Results:
     """log of the multivariate gamma function of dimension d."""
     (f,) = _formulas("multigammaln", emit, a)
     total = f.like(d * (d - 1) / 4 * math.log(math.pi))
+    if d > _UNROLLED:
+        shape = (*f.atom.aval.shape, d)
+        last = len(shape) - 1
+        terms = emit.one(BroadcastInDim(shape, tuple(range(last))), f.atom)
+        steps = Formula(emit, emit.one(Iota(shape, terms.aval.dtype, last)))
+        found = (Formula(emit, terms) - steps / 2).lgamma()
+        return ((total + Formula(emit, emit.one(ReduceSum((last,)), found.atom))).atom,)
     for j in range(d):
         total = total + (f - j / 2).lgamma()
     return (total.atom,)
+
+
+_UNROLLED: Final = 16  # dimensions with an equation for each term; more are an axis of an array
 
 
 def entr(emit: Emit, x: Atom) -> Results:

@@ -49,7 +49,7 @@ def checked_mode(name: str, mode: str | None, default: str) -> str:
     """Return the user's mode as named by gather and scatter. Raises: ParameterError."""
     if mode is None:
         return default
-    if mode not in MODES:
+    if not isinstance(mode, str) or mode not in MODES:
         raise ParameterError(f"{name}: mode {mode!r} is not one of {', '.join(MODES)}", remedy="leave `mode` out")
     return "drop" if mode == "fill" else mode
 

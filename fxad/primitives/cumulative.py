@@ -13,6 +13,7 @@ from typing import ClassVar, Final, final
 import numpy as np
 
 from fxad import dtypes
+from fxad.core.constants import WINDOW_SIZE
 from fxad.dtypes import DType
 from fxad.ir import (
     Atom,
@@ -62,8 +63,6 @@ from fxad.primitives.mlir_attributes import i64_array
 from fxad.primitives.operand_checks import check_count
 from fxad.primitives.reduce import ORDERED, extreme_value
 from fxad.primitives.shape import ExpandDims, Iota
-
-_WINDOW: Final = 16  # XLA's window reduction is fastest up to this size; XLA decomposes longer ones slowly
 
 
 def subtract_or_zero(emit: Emit, a: Atom, b: Atom) -> Atom:
@@ -127,7 +126,7 @@ class Cumulative(Primitive):
         wide = x.with_dtype(dtypes.accumulated(x.dtype))
         wide_args = args if wide is x else hlo.op("stablehlo.convert", args, (wide,))
         unit = self.unit(wide.dtype)
-        if n <= _WINDOW and self.applies:
+        if n <= WINDOW_SIZE and self.applies:
             done = self._window(hlo, wide_args[0], wide, hlo.constant(unit))
         else:
             done = hlo.call(

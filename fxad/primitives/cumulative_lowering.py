@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import isqrt, prod
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from fxad.core.builder import Builder
+from fxad.core.constants import ROW_SIZE, UNSPLIT_STEPS
 from fxad.ir import Atom, Aval, Emit, Jaxpr, Lit
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.shape import Transpose, emit_broadcast, emit_reshape
@@ -21,9 +22,6 @@ from fxad.primitives.slicing import Pad, emit_slice
 Parts: TypeAlias = tuple[Atom, ...]
 # (left, right) -> combined: element by element, associative
 Join: TypeAlias = Callable[[Emit, Parts, Parts], Parts]
-
-_ROW: Final = 256  # a row with fewer elements does not pay for the overhead of a step
-_SHORT: Final = 64  # an axis with fewer steps is not split
 
 
 def cumulative_program(
@@ -43,7 +41,7 @@ def _cumulate_along(
 ) -> Parts:
     shape = xs[0].aval.shape
     before, n, after = prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
-    cuts = min(-(-_ROW // max(before * after, 1)), isqrt(n)) if n > _SHORT else 1
+    cuts = min(-(-ROW_SIZE // max(before * after, 1)), isqrt(n)) if n > UNSPLIT_STEPS else 1
     steps = -(-n // cuts)
     pieces = [
         emit_reshape(emit, _pad_end(emit, x, axis, cuts * steps - n, u), (before, cuts, steps, after))

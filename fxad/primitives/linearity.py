@@ -37,6 +37,27 @@ def _is_linear(eqn: Eqn, linear: Container[Atom]) -> bool:
     return prim.linear_in(mask) or linear_with_zeros(prim, eqn, mask) is not None
 
 
+@by_value
+def linear_operands(jaxpr: Jaxpr) -> tuple[bool, ...]:
+    """Return a mask of the operands in which, taken alone, all results that depend on them are linear."""
+    reach: dict[Atom, frozenset[int]] = {v: frozenset([k]) for k, v in enumerate(jaxpr.ins)}
+    none, nonlinear = frozenset[int](), set[int]()
+    for eqn in jaxpr.eqns:
+        of = [reach.get(a, none) for a in eqn.ins]
+        every = none.union(*of)
+        masks: dict[tuple[bool, ...], list[int]] = {}
+        for k in every - nonlinear:
+            masks.setdefault(tuple([k in found for found in of]), []).append(k)
+        for mask, operands in masks.items():
+            prim = eqn.prim
+            if not isinstance(prim, Linear) or not (
+                prim.linear_in(mask) or linear_with_zeros(prim, eqn, mask) is not None
+            ):
+                nonlinear.update(operands)
+        reach.update(dict.fromkeys(eqn.outs, every))
+    return tuple([k not in nonlinear for k in range(len(jaxpr.ins))])
+
+
 def linear_with_zeros(prim: Linear, eqn: Eqn, mask: tuple[bool, ...]) -> tuple[bool, ...] | None:
     """Return the operands in which an equation is jointly linear: the marked ones, and literal zeros.
 

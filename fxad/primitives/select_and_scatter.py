@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from fxad import dtypes
 from fxad.core.builder import Builder
+from fxad.core.constants import UNROLLED_WINDOW
 from fxad.dtypes import DType
 from fxad.errors import DTypeError, ParameterError, ShapeError
 from fxad.ir import (
@@ -59,9 +60,6 @@ Axes: TypeAlias = tuple[int, ...]
 
 _TAKES: Final = dtypes.INTEGER | dtypes.FLOATING
 _SIGNS: Final = MappingProxyType({"ge": 1, "le": -1})
-# For at most this many elements in a window, an adjoint is a sum of as many masked arrays, which XLA fuses into
-# one loop. For larger windows it scatters element by element.
-_UNROLLED: Final = 64
 
 
 class Selection(Linear):
@@ -205,7 +203,7 @@ class SelectAndGatherAdd(Selection):
         (values, x), (out,) = ins, outs
         if not x.size or not out.size:
             return (hlo.constant(Zero(out).instantiate()),)
-        if prod(self.window) <= _UNROLLED:
+        if prod(self.window) <= UNROLLED_WINDOW:
             return hlo.call(_walked(self.sliding, self.sign, x, out.shape, gather=True), args[::-1])
         return self._reduced(hlo, x, out.shape, args[::-1], (values,))[2:]
 
@@ -254,7 +252,7 @@ class SelectAndScatterAdd(Selection):
         if not x.size or not source.size:
             return (hlo.constant(Zero(out).instantiate()),)
         dilated = max((*self.base_dilation, *self.window_dilation), default=1) > 1
-        if prod(self.window) <= _UNROLLED:
+        if prod(self.window) <= UNROLLED_WINDOW:
             apart = all(map(ge, self.strides, map(dilated_size, self.window, self.window_dilation)))
             # if windows overlap, XLA would recompute the place for each window of an element
             walk = hlo.call if apart else hlo.opaque_call

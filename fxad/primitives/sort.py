@@ -13,6 +13,7 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.core.builder import Builder
+from fxad.core.constants import RADIX_SORT_SIZE
 from fxad.dtypes import DType
 from fxad.errors import ArgumentError, ParameterError, ShapeError
 from fxad.ir import (
@@ -141,8 +142,6 @@ def _decoded(emit: Emit, key: Atom, dtype: DType) -> Atom:
 
 # ------------------------------------------------------------------------------------------------------- primitives
 
-_WORTH: Final = 4096  # from this size on, a faster sort is worth 30 ms of compile time
-
 
 @final
 @primitive
@@ -185,7 +184,7 @@ class Sort(Primitive):
             return args
         bits = _key_bits(x.dtype)
         exact = len(ins) == 1 and (x.dtype not in dtypes.INEXACT or bits > 64)
-        if self.num_keys > 1 or x.size < _WORTH or exact or (len(ins) > 1 and bits > 32):
+        if self.num_keys > 1 or x.size < RADIX_SORT_SIZE or exact or (len(ins) > 1 and bits > 32):
             return _sorted(hlo, args, outs, self.axis, _less(tuple([a.with_shape(()) for a in ins]), self.num_keys))
         if len(ins) == 1:
             key = self._by_integer(hlo, hlo.call(_lone_key(x), args), x)

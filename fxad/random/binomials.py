@@ -11,6 +11,7 @@ from fxad.dtypes import DType
 from fxad.errors import ShapeError
 from fxad.ir import Shape
 from fxad.lax.cumulative import cumsum
+from fxad.operations.arguments import to_int
 from fxad.random.arguments import (
     ShapeLike,
     broadcast_shape,
@@ -160,7 +161,7 @@ def multinomial(
         (check_key(name, key), parameter_operand(n, chosen), parameter_operand(p, chosen)),
         sizes,
         chosen,
-        int(unroll),
+        unroll if isinstance(unroll, bool) else to_int(name, "unroll", unroll),
     )
 
 

@@ -9,6 +9,7 @@ from fxad import lax
 from fxad import numpy as fnp
 from fxad.dtypes import DType
 from fxad.ir import Shape
+from fxad.operations.arguments import text
 from fxad.random.arguments import (
     ShapeLike,
     argument_error,
@@ -49,6 +50,7 @@ def gumbel(key: ArrayLike, shape: ShapeLike = (), dtype: object = None, mode: st
     Source: -log(-log(u)); bit for bit `jax.random.gumbel`.
     Raises: ArgumentError for another mode; DTypeError for another dtype; both and ShapeError for a key or a shape.
     """
+    mode = None if mode is None else text("random.gumbel", "mode", mode)
     name = "random.gumbel"
     chosen = gumbel_mode(name, mode)
     return jit_sampler(

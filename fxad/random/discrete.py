@@ -12,6 +12,7 @@ from fxad.dtypes import DType
 from fxad.errors import DTypeError, ParameterError, ShapeError
 from fxad.ir import Shape
 from fxad.lax.sorting import top_k
+from fxad.operations.arguments import flag, text
 from fxad.operations.axes import normalize_axis_index
 from fxad.random.arguments import (
     FLOATS,
@@ -49,6 +50,8 @@ def categorical(
     Raises: DTypeError for logits that are not floating; AxisError; ShapeError for a shape that does not end in P;
             ParameterError for more draws than categories, without `replace`; ArgumentError for another mode.
     """
+    mode = None if mode is None else text("random.categorical", "mode", mode)
+    replace = flag("random.categorical", "replace", replace)
     name = "random.categorical"
     aval = aval_of(logits, f"{name}: logits")
     if aval.dtype not in FLOATS:

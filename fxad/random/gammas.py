@@ -13,6 +13,7 @@ from fxad import numpy as fnp
 from fxad.dtypes import DType
 from fxad.errors import ParameterError, ShapeError
 from fxad.ir import Shape
+from fxad.operations.arguments import to_int
 from fxad.primitives.random import GammaSample
 from fxad.random.arguments import (
     ShapeLike,
@@ -280,7 +281,8 @@ def ball(key: ArrayLike, d: int, p: ArrayLike = 2, shape: ShapeLike = (), dtype:
     name = "random.ball"
     chosen = float_dtype(name, dtype, p=p)
     sizes = result_shape(name, shape)
-    if isinstance(d, bool) or not isinstance(d, int) or d < 1:
+    d = to_int(name, "d", d)
+    if d < 1:
         raise ParameterError(f"{name}: d must be a positive int, got {d!r}")
     check_fits(name, (), "p", aval_of(p, f"{name}: p").shape)
     return jit_sampler(_ball, (check_key(name, key), parameter_operand(p, chosen)), sizes, d, chosen)

@@ -13,6 +13,7 @@ from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError
 from fxad.ir import Shape
 from fxad.lax.cumulative import cumsum
 from fxad.lax.sorting import sort_key_val, top_k
+from fxad.operations.arguments import flag
 from fxad.operations.axes import normalize_axis_index
 from fxad.random.arguments import check_key, float_dtype, result_shape
 from fxad.random.cipher import random_bits, uniform_01
@@ -32,6 +33,7 @@ def permutation(key: ArrayLike, x: ArrayLike, axis: int = 0, independent: bool =
     Source: bit for bit `jax.random.permutation`.
     Raises: AxisError; ArgumentError for a number that is not an int; ArgumentError, DTypeError, ShapeError for a key.
     """
+    independent = flag("random.permutation", "independent", independent)
     name = "random.permutation"
     checked = check_key(name, key)
     count = _int_argument(name, "x", x)
@@ -95,6 +97,7 @@ def choice(
     Raises: ParameterError where there is nothing to choose from, or not enough; ShapeError, DTypeError for p;
             AxisError; ArgumentError, DTypeError, ShapeError for a key or a shape.
     """
+    replace = flag("random.choice", "replace", replace)
     name = "random.choice"
     checked, sizes = check_key(name, key), result_shape(name, shape)
     count = _int_argument(name, "a", a)

@@ -11,6 +11,7 @@ from fxad import numpy as fnp
 from fxad.dtypes import DType
 from fxad.errors import DTypeError
 from fxad.ir import Shape
+from fxad.operations.arguments import text
 from fxad.random.arguments import (
     FLOATS,
     ShapeLike,
@@ -148,6 +149,7 @@ def bernoulli(key: ArrayLike, p: ArrayLike = 0.5, shape: ShapeLike | None = None
     Source: bit for bit `jax.random.bernoulli`.
     Raises: DTypeError for a p that is not floating; ShapeError; ArgumentError for another mode.
     """
+    mode = text("random.bernoulli", "mode", mode)
     name = "random.bernoulli"
     if mode not in ("low", "high"):
         raise argument_error(name, "mode", mode, "'low' or 'high'")

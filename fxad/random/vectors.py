@@ -10,6 +10,7 @@ from fxad.errors import ParameterError, ShapeError
 from fxad.ir import Shape
 from fxad.lax import linalg
 from fxad.operations import promotion
+from fxad.operations.arguments import text, to_int
 from fxad.random.arguments import (
     ShapeLike,
     argument_error,
@@ -42,6 +43,7 @@ def multivariate_normal(
     Source: mean + root z for normal z; up to rounding `jax.random.multivariate_normal`.
     Raises: ShapeError, DTypeError for mean and cov; ArgumentError for another method; all for a key or a shape.
     """
+    method = text("random.multivariate_normal", "method", method)
     name = "random.multivariate_normal"
     if method not in _METHODS:
         raise argument_error(name, "method", method, "'cholesky', 'eigh' or 'svd'")
@@ -83,8 +85,9 @@ def orthogonal(key: ArrayLike, n: int, shape: ShapeLike = (), dtype: object = No
     Raises: ParameterError for negative n or m; DTypeError for another dtype; all for a key or a shape.
     """
     name = "random.orthogonal"
+    n, m = to_int(name, "n", n), None if m is None else to_int(name, "m", m)
     for which, size in (("n", n), ("m", n if m is None else m)):
-        if isinstance(size, bool) or not isinstance(size, int) or size < 0:
+        if size < 0:
             raise ParameterError(f"{name}: {which} must be an int that is not negative, got {size!r}")
     sizes = (*result_shape(name, shape), n, n if m is None else m)
     return jit_sampler(_orthogonal, (check_key(name, key),), sizes, inexact_dtype(name, dtype))

@@ -13,13 +13,9 @@ from fxad import dtypes
 from fxad.core.builder import Builder, substitute
 from fxad.core.host_functions import HOST
 from fxad.core.interpreter import run
-from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, NDArray, Primitive, Var
+from fxad.core.layout import PREDICATE
+from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, NDArray, Primitive, Var
 from fxad.primitives.check import Check
-from fxad.primitives.control.call import Call
-from fxad.primitives.control.cond import Cond
-from fxad.primitives.control.remat import Remat
-from fxad.primitives.control.scan import Scan
-from fxad.primitives.control.while_ import While
 from fxad.primitives.elementwise import LT
 from fxad.primitives.host_call import IO, NUMBER, ORDERED, HostCall
 from fxad.testing.batching_laws import mapped_dims
@@ -72,13 +68,16 @@ def _log_jaxpr(program: Jaxpr, number: Lit, rng: np.random.Generator) -> Jaxpr:
 
 
 def _log_bodies(prim: Primitive, number: Lit, rng: np.random.Generator) -> Primitive:
-    match prim:
-        case Call() | Remat() | Scan() | Cond():
-            return prim.with_bodies(tuple([_log_jaxpr(body, number, rng) for body in prim.bodies]))
-        case While():
-            return prim.with_bodies((prim.cond, _log_jaxpr(prim.body, number, rng)))
-        case _:
-            return prim
+    """Add calls to the bodies that run. A predicate gets none: it is evaluated once more than the body."""
+    if not isinstance(prim, HigherOrder) or not prim.layout.transparent:
+        return prim
+    layout = prim.layout
+    logged = {
+        k: _log_jaxpr(layout.bodies[k].jaxpr, number, rng)
+        for k in layout.running
+        if layout.bodies[k].results != (PREDICATE,)
+    }
+    return prim.with_bodies(tuple([logged.get(k, body.jaxpr) for k, body in enumerate(layout.bodies)]))
 
 
 def _bind_log_call(

@@ -36,7 +36,7 @@ class Fact:
 
 INPUT: Final = Fact(-1.5, 1.5, True)
 UNKNOWN: Final = Fact(-1e9, 1e9, True)  # integers and bools: they wrap, bit for bit
-MOST: Final = 6.0  # no float grows beyond
+BOUND: Final = 6.0  # no float grows beyond
 _ALL: Final = (
     dtypes.float32,
     dtypes.float64,

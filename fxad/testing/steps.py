@@ -35,7 +35,7 @@ from fxad.primitives.slicing import Concatenate, Pad, Slice
 from fxad.testing.applied_steps import kernel_step, primitive_step, random_numbers
 from fxad.testing.control_steps import RESULT, branch_step, draw_fitting_operand, scan_step, while_step
 from fxad.testing.draw_custom import ruled
-from fxad.testing.growth import MOST, UNKNOWN, Fact, Growth
+from fxad.testing.growth import BOUND, UNKNOWN, Fact, Growth
 from fxad.testing.matrix_steps import decomposition
 
 # Adds an equation or a few that start from a value; gives up silently where the value does not suit.
@@ -114,7 +114,7 @@ def _binary(g: Growth, x: Atom) -> None:
         g.emit(Fact(-size if twice == 2 else min(corners), size if twice == 2 else max(corners), False), prim, x, y)
     elif twice == 2:
         return
-    elif prim is ew.DIV and b.low >= 0.1 and a.size / b.low <= MOST:
+    elif prim is ew.DIV and b.low >= 0.1 and a.size / b.low <= BOUND:
         g.emit(Fact(-a.size / b.low, a.size / b.low, False), prim, x, y)
     elif prim in (ew.MAX, ew.MIN):
         g.emit(Fact(min(a.low, b.low), max(a.high, b.high), a.exact and b.exact), prim, x, y)
@@ -200,9 +200,13 @@ def _reduce(g: Growth, x: Atom) -> None:
         count *= x.aval.shape[a]
     kind = g.draw(st.sampled_from(["sum", "max", "prod", "argmax"]))
     if kind == "sum":
-        g.emit(Fact(-MOST, MOST, False), ReduceSum(axes), g.within(x, MOST / max(count, 1)))
+        g.emit(Fact(-BOUND, BOUND, False), ReduceSum(axes), g.within(x, BOUND / max(count, 1)))
     elif kind == "prod" and x.aval.dtype not in dtypes.COMPLEX:
-        g.emit(Fact(-MOST, MOST, False), ReduceProd(axes), g.within(x, MOST ** (1 / max(count, 1))))
+        g.emit(
+            Fact(-BOUND, BOUND, False),
+            ReduceProd(axes),
+            g.within(x, BOUND ** (1 / max(count, 1))),
+        )
     elif kind == "max" and x.aval.dtype not in dtypes.COMPLEX and count:
         g.emit(fact, ReduceMax(axes), x)
     elif kind == "argmax" and fact.exact and x.aval.dtype not in dtypes.COMPLEX and count and not g.smooth:
@@ -250,7 +254,7 @@ def _gather_scatter_step(g: Growth, x: Atom) -> None:
     mode = g.draw(st.sampled_from(["clip", "drop"]))
     places = g.like(Aval((2, 1), dtypes.int32))
     offset = tuple(range(1, x.aval.ndim))
-    x = g.within(x, MOST / 3)
+    x = g.within(x, BOUND / 3)
     fact = g.facts[x]
     wide = Fact(min(fact.low, 0), max(fact.high, 0), fact.exact)
     rows = g.emit(wide, Gather(offset, (0,), (), (), (0,), (1, *rest), mode, False, False), x, places)
@@ -297,7 +301,7 @@ def _unit(g: Growth, x: Atom) -> None:
     values = [1.0, -1.0] if prim is ew.DIV else [0.0, -0.0, 1.0, -1.0]
     unit = Lit.of(g.draw(st.sampled_from(values)), aval)
     size = fact.size + 1
-    if size <= 2 * MOST:
+    if size <= 2 * BOUND:
         g.emit(Fact(-size, size, False), prim, *((x, unit) if prim is ew.DIV or g.draw(st.booleans()) else (unit, x)))
 
 

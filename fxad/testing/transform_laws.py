@@ -19,7 +19,7 @@ from fxad.core.dce import remove_dead_eqns
 from fxad.core.interpreter import run
 from fxad.core.typecheck import typecheck
 from fxad.ir import Atom, Jaxpr, Lit, Record, distinct_jaxprs, params
-from fxad.primitives.control.call import Call
+from fxad.primitives.control.call import Call, callee
 from fxad.runtime import active_cache
 from fxad.testing.compare import (
     differ,
@@ -30,8 +30,8 @@ from fxad.testing.compare import (
 from fxad.testing.programs import Case
 from fxad.text import PRIMITIVES, parse, to_text
 from fxad.transforms import cse, dce, inline, outline, outline_before_ad, reroll, simplify
-from fxad.transforms.outlining.effort import equations
-from fxad.transforms.outlining.parametrise import settled
+from fxad.transforms.costs import equations
+from fxad.transforms.outlining.parametrise import static_starts
 
 Transform: TypeAlias = Callable[[Jaxpr], Jaxpr]
 
@@ -84,8 +84,8 @@ def _bodies_with_runs(prim: object) -> Sequence[Jaxpr]:
 
 def eqns_to_compile(jaxpr: Jaxpr) -> float:
     """Return the number of equations to compile if each called body is compiled once."""
-    called = {e.prim.body for body in distinct_jaxprs(jaxpr) for e in body.eqns if isinstance(e.prim, Call)}
-    return sum([equations(e) for body in {jaxpr, *called} for e in body.eqns])
+    called = {callee(e) for body in distinct_jaxprs(jaxpr) for e in body.eqns}
+    return sum([equations(e) for body in {jaxpr, *called} if body is not None for e in body.eqns])
 
 
 # --------------------------------------------------------------------------------------------- rewriting, lowering
@@ -128,7 +128,7 @@ def check_inline(case: Case) -> None:
     """inline: see `check_rewrite`; no call is left."""
     check_rewrite(inline, case)
     out = inline(case.program)
-    if any([isinstance(e.prim, Call) for f in distinct_jaxprs(out) for e in f.eqns]):
+    if any([callee(e) for f in distinct_jaxprs(out) for e in f.eqns]):
         fail("a call is left", case.program, (), out)
 
 
@@ -175,7 +175,7 @@ def dataflow_key(jaxpr: Jaxpr) -> tuple[object, ...]:
     counts: Counter[int] = Counter()
     effects: list[int] = []
     for eqn in jaxpr.eqns:
-        prim, ins = settled(eqn.prim, eqn.ins)
+        prim, ins = static_starts(eqn.prim, eqn.ins)
         how = hash((type(prim), tuple([_param_key(value) for _, value in params(prim)]), tuple([name(a) for a in ins])))
         counts[how] += 1
         effects += [how] if eqn.prim.effects else []

@@ -15,8 +15,9 @@ from fxad.primitives.control.call import Call
 from fxad.primitives.control.remat import Remat
 from fxad.testing.compare import differ, fail, program_tolerance
 from fxad.testing.programs import Case
-from fxad.units.blocks import chosen
-from fxad.units.min_cut_recompute import CHEAP, plain
+from fxad.transforms.costs import RECOMPUTED
+from fxad.units.blocks import selected_bodies
+from fxad.units.min_cut_recompute import plain
 from fxad.units.pieces import Pieces, partition
 from fxad.units.plan import Choice, Plan
 from fxad.units.recompute import recompute
@@ -56,7 +57,7 @@ def _stretch_body(stretch: tuple[Eqn, ...], *, literals: bool) -> tuple[Jaxpr, l
 
 def arbitrary_units(program: Jaxpr, seed: int) -> Choice:
     """Return a random choice of units among the calls of a program. It depends only on the value of their bodies."""
-    return chosen(program, lambda body: bool(int(body.digest[:8], 16) >> seed % 31 & 1) or seed % 3 == 0)
+    return selected_bodies(program, lambda body: bool(int(body.digest[:8], 16) >> seed % 31 & 1) or seed % 3 == 0)
 
 
 def check_units(case: Case, seed: int, *, stretches: bool = True) -> None:
@@ -103,7 +104,7 @@ def check_recompute(case: Case, seed: int) -> int:
 
 def _costly_eqns(body: Jaxpr) -> Counter[str]:
     """Return the number of costly equations of a body."""
-    return Counter([e.prim.name for e in plain(body).eqns if type(e.prim) not in CHEAP])
+    return Counter([e.prim.name for e in plain(body).eqns if not isinstance(e.prim, RECOMPUTED)])
 
 
 def run_pieces(pieces: Pieces, args: tuple[NDArray, ...]) -> tuple[NDArray, ...]:

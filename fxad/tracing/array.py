@@ -234,7 +234,7 @@ def aval_of(value: object, what: str = "value") -> Aval:
         except DTypeError as e:
             raise DTypeError(f"{what}: {value.dtype!r} is not a dtype of fxad", remedy=e.remedy) from None
     if isinstance(value, bool | int | float | complex):
-        return Aval((), promotion.scalar_dtype(value))
+        return Aval((), promotion.scalar_dtype(value, None, what))
     if isinstance(value, runtime.SupportsDLPack):
         return runtime.dlpack_aval(value)
     raise ArgumentError(
@@ -393,10 +393,13 @@ class Eager:
     ) -> Array:
         if type(value) is Array:
             return value
-        if type(value) in _SCALARS:
-            return self.scalar(cast("promotion.Scalar", value), like)
-        if is_scalar(value):
-            return _scalar_array(cast("promotion.Scalar", value), like)
+        try:
+            if type(value) in _SCALARS:
+                return self.scalar(cast("promotion.Scalar", value), like)
+            if is_scalar(value):
+                return _scalar_array(cast("promotion.Scalar", value), like)
+        except DTypeError as e:
+            raise promotion.argument(e, f"{op if isinstance(op, str) else operation_name(*op)}: argument {k}") from None
         what = f"{op if isinstance(op, str) else operation_name(*op)}: argument {k}"
         if isinstance(value, Array):  # a tracer, and no trace in charge
             raise value.leaked(what, "no function is being traced here")

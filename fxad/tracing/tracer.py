@@ -22,7 +22,7 @@ import optree
 from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.core.frames import CalledFrames
-from fxad.errors import PACKAGE, FxadError, LeakedTracerError, TracerError, is_rule
+from fxad.errors import PACKAGE, DTypeError, FxadError, LeakedTracerError, TracerError, is_rule
 from fxad.ir import Atom, Aval, Jaxpr, Lit, NDArray, Primitive, Source, Var, new_eqn, result_vars, source_location
 from fxad.operations import promotion
 from fxad.primitives.control.call import Call
@@ -284,15 +284,18 @@ class Trace:
             atoms.append(atom)
         b = self.builder
         b.source = source
-        given: Sequence[Any] = atoms
+        given: list[Any] = atoms
         if None in atoms:
             if like is None:
                 alone = promotion.dtype_of_scalars([a for a in args if is_scalar(a)])
                 like = None if alone is None else Aval((), alone)
-            given = [
-                promotion.scalar_literal(cast("promotion.Scalar", a), like) if x is None else x
-                for x, a in zip(atoms, args, strict=True)
-            ]
+            given = list(atoms)
+            for k, x in enumerate(atoms):
+                if x is None:
+                    try:
+                        given[k] = promotion.scalar_literal(cast("promotion.Scalar", args[k]), like)
+                    except DTypeError as e:
+                        raise promotion.argument(e, f"{operation_name(op, static)}: argument {k}") from None
         start, first = len(b.eqns), b.n
         try:
             outs = op(b, *given, *static)
@@ -334,7 +337,10 @@ class Trace:
             aval = aval_of(value, f"{op}: {role} {k}")
             return Lit.of(value, aval)
         if is_scalar(value):
-            return promotion.scalar_literal(cast("promotion.Scalar", value))
+            try:
+                return promotion.scalar_literal(cast("promotion.Scalar", value))
+            except DTypeError as e:
+                raise promotion.argument(e, f"{op}: {role} {k}") from None
         aval = aval_of(value, f"{op}: {role} {k}")
         return self._capture(value, aval)
 

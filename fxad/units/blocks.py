@@ -2,24 +2,24 @@
 
 The cost rule (`repeated`) makes a body a unit if it is called more than once, counting nested calls, and:
 
-1. Its estimated run time is at least `DISPATCH` microseconds, so that the call costs a few percent at most. If XLA
-   would fuse it with the equations around it, its run time must also be at least `FUSES` times the time to read its
-   operands and write its results (60 steps `x = a * x + b` of a million numbers: 9 ms as one unit, 63 ms as 60 units).
-   If steps are grouped to form a body, a group takes at least `GROUPED` microseconds: a chain of short units costs more
-   than its calls (an RNN of 200 steps as 15 units mostly takes 0.93 of its time as 24 units, with 1.4 times the
-   equations to compile).
-2. Compiling it once saves `WORTH` equations or more.
+1. Its estimated run time is at least `UNIT_MICROSECONDS`, so that the call costs a few percent at most. If XLA would
+   fuse it with the equations around it, its run time must also be at least `BORDER_TIMES` the time to read its operands
+   and write its results (60 steps `x = a * x + b` of a million numbers: 9 ms as one unit, 63 ms as 60 units). If steps
+   are grouped to form a body, a group takes at least `GROUP_MICROSECONDS`: a chain of short units costs more than its
+   calls (an RNN of 200 steps as 15 units mostly takes 0.93 of its time as 24 units, with 1.4 times the equations to
+   compile).
+2. Compiling it once saves `SAVED_EQUATIONS` equations or more.
 3. The units inside it leave more than half of it to compile; otherwise only these are units.
 
 The whole program must also satisfy:
 
-- It takes at least twice `DISPATCH`; otherwise the search is skipped (`large_enough`).
-- Units save at least `SAVES` milliseconds of compile time, by the estimate of `fxad.units.kernels`
+- It takes at least twice `UNIT_MICROSECONDS`; otherwise the search is skipped (`large_enough`).
+- Units save at least `SAVED_MS` milliseconds of compile time, by the estimate of `fxad.units.kernels`
   (`saves_compile_time`). The estimate counts distinct kernels, since XLA compiles equal kernels once. So units save
   nothing if layers are a product and a tanh (50 of them: 0.3 s either way). They save much if each layer is fused with
   operations before it, such as the sums of a residual stream, or reads another slice. Linked units run more slowly if
   blocks are cheap: those 50 layers by a half.
-- With units, at most `AT_MOST` of the equations are compiled, unless units save `CERTAIN` milliseconds.
+- With units, at most `COMPILED_PART` of the equations are compiled, unless units save `CERTAIN_MS`.
 
 A program that donates operands or recomputes values need not save compile time: units lower its memory.
 """
@@ -30,23 +30,25 @@ from collections.abc import Callable, Container, Iterable
 from math import inf
 from typing import Final, TypeAlias
 
+from fxad.core.constants import (
+    BORDER_TIMES,
+    CERTAIN_MS,
+    COMPILED_PART,
+    PROGRAM_EQUATIONS,
+    SAVED_EQUATIONS,
+    SAVED_MS,
+    UNIT_MICROSECONDS,
+)
 from fxad.core.memo import by_value
 from fxad.errors import ParameterError
 from fxad.ir import Eqn, Jaxpr, distinct_jaxprs
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.remat import Remat
+from fxad.transforms.costs import Weight, weigh, weight
 from fxad.units.kernels import milliseconds, takes
-from fxad.units.weight import FIXED, Weight, weigh, weight
 
-DISPATCH: Final = 400.0  # microseconds; a call of a unit costs 8 at most, and estimates are up to 3 times too high
-GROUPED: Final = 700.0
-FUSES: Final = 8.0
-WORTH: Final = 24  # equations
-AT_MOST: Final = 0.6
-SAVES: Final = 500.0  # milliseconds
-CERTAIN: Final = 2000.0
-LARGEST: Final = 1 << 24  # equations, with nested calls inlined: the search would visit each
-STEPS: Final = 1 << 20
+MAX_EQUATIONS: Final = 1 << 24  # equations, with nested calls inlined: the search would visit each
+MAX_STEPS: Final = 1 << 20
 
 # Returns True if calls of a body are units.
 Predicate: TypeAlias = Callable[[Jaxpr], bool]
@@ -72,7 +74,7 @@ def uses(jaxpr: Jaxpr, units: Container[Jaxpr] = ()) -> dict[Jaxpr, int]:
     return {body: n for body, n in count.items() if n and body is not jaxpr}
 
 
-def chosen(jaxpr: Jaxpr, predicate: Predicate) -> tuple[Jaxpr, ...]:
+def selected_bodies(jaxpr: Jaxpr, predicate: Predicate) -> tuple[Jaxpr, ...]:
     """The bodies for which a predicate is true. It is evaluated once for each called body. If the program consists of a
     single call, as after some transformations, the predicate is not evaluated on that call."""
     while len(jaxpr.eqns) == 1 and (only := called(jaxpr.eqns[0])) is not None:
@@ -93,7 +95,8 @@ def repeated(jaxpr: Jaxpr) -> tuple[Jaxpr, ...]:
 
 def worth(w: Weight, n: int) -> bool:
     """Returns True if a body of this weight with `n` calls satisfies conditions 1 and 2 of the cost rule."""
-    return w.microseconds >= max(DISPATCH, FUSES * w.border) and (n - 1) * w.equations >= WORTH
+    long = w.microseconds >= max(UNIT_MICROSECONDS, BORDER_TIMES * w.border)
+    return long and (n - 1) * w.equations >= SAVED_EQUATIONS
 
 
 def left_to_compile(jaxpr: Jaxpr, units: Container[Jaxpr]) -> int:
@@ -102,27 +105,29 @@ def left_to_compile(jaxpr: Jaxpr, units: Container[Jaxpr]) -> int:
     return weight(jaxpr).equations - sum(again)
 
 
-def saves_compile_time(units: Iterable[Jaxpr], whole: Jaxpr, saves: float = SAVES) -> bool:
+def saves_compile_time(units: Iterable[Jaxpr], whole: Jaxpr, saves: float = SAVED_MS) -> bool:
     """Returns True if compiling these units saves at least `saves` milliseconds, compared to compiling the whole. If
-    they have more than `AT_MOST` of its equations, they must save at least `CERTAIN`."""
+    they have more than `COMPILED_PART` of its equations, they must save at least `CERTAIN_MS`."""
     bodies = tuple(units)
-    if sum([weigh(body).equations + FIXED for body in bodies]) > AT_MOST * (weigh(whole).equations + FIXED):
-        saves = max(saves, CERTAIN)
+    compiled = sum([weigh(body).equations + PROGRAM_EQUATIONS for body in bodies])
+    if compiled > COMPILED_PART * (weigh(whole).equations + PROGRAM_EQUATIONS):
+        saves = max(saves, CERTAIN_MS)
     return saves == -inf or takes(whole, saves + sum([milliseconds(body) for body in bodies]))
 
 
 def check_steps(jaxpr: Jaxpr, units: Container[Jaxpr]) -> None:
-    """Check that the units are called at most `STEPS` times. Raises: ParameterError."""
+    """Check that the units are called at most `MAX_STEPS` times. Raises: ParameterError."""
     steps = sum([n for body, n in uses(jaxpr, units).items() if body in units])
-    if steps > STEPS:
+    if steps > MAX_STEPS:
         raise ParameterError(
-            f"lower: these units of {jaxpr.name} are called {steps:,} times, and a plan has at most {STEPS:,} steps",
+            f"lower: these units of {jaxpr.name} are called {steps:,} times, and a plan has at most"
+            f" {MAX_STEPS:,} steps",
             remedy="choose bodies that are called less often and hold these, or units='auto'",
         )
 
 
-def large_enough(jaxpr: Jaxpr, saves: float = SAVES) -> bool:
+def large_enough(jaxpr: Jaxpr, saves: float = SAVED_MS) -> bool:
     """Returns True if a program is large enough for units to pay. If not, the search for units is skipped."""
     w = weigh(jaxpr)
-    size = WORTH < w.equations <= LARGEST
-    return w.microseconds >= 2 * DISPATCH and size and (saves == -inf or takes(jaxpr, saves))
+    size = SAVED_EQUATIONS < w.equations <= MAX_EQUATIONS
+    return w.microseconds >= 2 * UNIT_MICROSECONDS and size and (saves == -inf or takes(jaxpr, saves))

@@ -1,95 +1,70 @@
-"""Estimates XLA's compile time of a program from its distinct kernels.
+"""Estimates XLA's compile time of a program from its distinct kernels, by a model of its fusion.
 
 XLA's CPU compiler compiles equal kernels once: 30 equal layers of a product and a tanh take 0.08 s, 30 layers of
 different widths 1.15 s. Products and plain reductions call a library. Any other kernel takes `KERNEL_MS`, plus a time
 for each operation in it. Special functions take most, because they are polynomials and series. XLA's passes over the
-whole module take `EQUATION_MS` for each equation, equal or not, including calls. The figures are milliseconds of one
-core of 2026: see the table in `docs/adr/0024-a-program-runs-as-linked-units.md`.
+whole module take `EQUATION_MS` for each equation, equal or not, including calls. See the table in docs/adr/0024.
+
+An elementwise operation is compiled into the kernel of each of its readers. The model reads a program as XLA gets it,
+with calls inlined. Every value is an expression over values in memory. These
+values are in memory:
+
+- results and operands of products, sorts and loops;
+- results of reductions, and an operand of a reduction if it is large or has other readers;
+- results of the program;
+- a value that is expensive to compute and read more than once;
+- an expression of more than `MAX_FUSED` equations.
+
+Every other value is computed again by each reader, even if it is in memory for another reader: each layer computes the
+whole sum of a residual stream. An exception is an equation that joins two large values: if one reader needs its result
+in memory, all readers read it there. Equal expressions over values of equal types have one number, so equal kernels are
+found even if they share no values.
+
+Source: XLA's `InstructionFusion` (`ComputeGloballyUnfusible`, `EffectivelyAtMostUnary`), and its observed behaviour.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Final, TypeAlias, final
 
+from fxad.core.constants import EQUATION_MS, KERNEL_MS, LIBRARY_MS, PROGRAM_MS
+from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
-from fxad.ir import Jaxpr, Primitive
-from fxad.primitives.conv import ConvGeneralDilated
-from fxad.primitives.cumulative import Cumulative
+from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Primitive, Var
 from fxad.primitives.dot import DotGeneral
-from fxad.primitives.dynamic_slicing import DynamicSlice
-from fxad.primitives.elementwise.arithmetic import Add, Max, Min, Mul, Neg, Sub
-from fxad.primitives.elementwise.bessel import BesselI0e, BesselI1e, Zeta
-from fxad.primitives.elementwise.beta import RegularizedIncompleteBeta
-from fxad.primitives.elementwise.complex_parts import Complex, Conj, Imag, Real
-from fxad.primitives.elementwise.convert import ConvertElementType, StopGradient
-from fxad.primitives.elementwise.family import Binary, Compare, Unary
-from fxad.primitives.elementwise.gamma import Incomplete
-from fxad.primitives.elementwise.logic import And, IsFinite, Not, Or, Xor
-from fxad.primitives.elementwise.powers import Abs, IntegerPow, Sign, Square
-from fxad.primitives.elementwise.select import Ceil, Clamp, Floor, Round, SelectN
-from fxad.primitives.elementwise.special import Digamma, Erfc, ErfInv, Lgamma, Polygamma
-from fxad.primitives.gather import Gather, ScatterFamily
-from fxad.primitives.index import Index
-from fxad.primitives.marks import Mark
-from fxad.primitives.random import Threefry2x32
-from fxad.primitives.reduce import ReduceMax, ReduceMin
-from fxad.primitives.shape import (
-    BroadcastInDim,
-    ExpandDims,
-    Iota,
-    ReduceSum,
-    Reshape,
-    Rev,
-    Squeeze,
-    Transpose,
-)
-from fxad.primitives.slicing import Concatenate, Pad, Slice
-from fxad.primitives.softmax import Softmax
-from fxad.primitives.sort import Sort
-from fxad.primitives.top_k import TopK
-from fxad.units.fused import Cost, Inlined, Kernels, Kind
+from fxad.primitives.shape import BroadcastInDim, Iota, Transpose
+from fxad.transforms.costs import Cost, Kind, compile_cost
 
-FIXED_MS: Final = 10.0  # an empty program
-EQUATION_MS: Final = 0.15  # any equation, also a call
-KERNEL_MS: Final = 25.0
-LIBRARY_MS: Final = 8.0  # a product or a plain reduction: a call of a library function
-AT_MOST: Final = 4096  # equations that the estimate reads
-FIRST: Final = 1024  # equations that `takes` reads first
+MAX_READ: Final = 4096  # equations that the estimate reads
+FIRST_READ: Final = 1024  # equations that `takes` reads first
+MAX_FUSED: Final = 512
+REDUCED_WITH: Final = 4  # equations that are fused into a reduction of their result
 
-_Kinds = tuple[type[Primitive], ...]
-_VIEWS: Final[_Kinds] = (ExpandDims, Reshape, Squeeze, Mark, StopGradient)
-_CHEAP: Final[_Kinds] = (
-    Add, Sub, Mul, Neg, Max, Min, Abs, Sign, Square, IntegerPow, Floor, Ceil, Round, Clamp, SelectN, Compare,
-    And, Or, Xor, Not, IsFinite, ConvertElementType, Real, Imag, Conj, Complex,
-    BroadcastInDim, Rev, Transpose, Iota, Slice, Pad, Concatenate, DynamicSlice, Index, Gather,
-)  # fmt: skip
-_LIBRARY: Final[_Kinds] = (DotGeneral, ConvGeneralDilated)
-_REDUCTIONS: Final[_Kinds] = (ReduceSum, ReduceMax, ReduceMin)
-# in addition to `KERNEL_MS`, for primitives that are expanded into many operations or into loops
-_SPECIAL: Final[tuple[tuple[type[Primitive], float], ...]] = (
-    (Lgamma, 22.0), (Digamma, 22.0), (Erfc, 16.0), (ErfInv, 16.0), (BesselI0e, 24.0), (BesselI1e, 24.0),
-    (Polygamma, 150.0), (Zeta, 300.0), (Threefry2x32, 12.0), (Incomplete, 500.0), (RegularizedIncompleteBeta, 1200.0),
-)  # fmt: skip
-_APART: Final[tuple[tuple[type[Primitive], float], ...]] = (
-    (Sort, 50.0), (TopK, 20.0), (Cumulative, 170.0), (ScatterFamily, 0.0), (Softmax, 12.0),
-)  # fmt: skip
-_ONE: Final = 0.5  # an operation in a kernel
-_DEAR: Final = 1.2  # a function that is evaluated as a polynomial
+# Values and expressions are numbered in the order of their definition.
+_Value: TypeAlias = int
+_Number: TypeAlias = int
+
+# An equation: its primitive, its operands and its results.
+_Op: TypeAlias = tuple[Primitive, tuple[_Value, ...], range]
+
+
+# ---------------------------------------------------------------------------------------------------------- estimates
 
 
 def milliseconds(jaxpr: Jaxpr) -> float:
     """The estimated compile time of a program.
 
     Law:  equal kernels count once; adding different ones never lowers the estimate.
-    Cost: linear in its first `AT_MOST` equations, with calls inlined: 5 us each. The other equations are ignored.
+    Cost: linear in its first `MAX_READ` equations, with calls inlined: 5 us each. The other equations are ignored.
     """
-    return _of_first(jaxpr, AT_MOST)[0]
+    return _of_first(jaxpr, MAX_READ)[0]
 
 
 def takes(jaxpr: Jaxpr, least: float) -> bool:
     """Returns True if the estimate is at least `least` milliseconds. The first layers of a deep network often suffice
     to decide."""
-    begun, all_of_it = _of_first(jaxpr, FIRST)
+    begun, all_of_it = _of_first(jaxpr, FIRST_READ)
     return begun >= least or (not all_of_it and milliseconds(jaxpr) >= least)
 
 
@@ -97,8 +72,8 @@ def takes(jaxpr: Jaxpr, least: float) -> bool:
 def _of_first(jaxpr: Jaxpr, at_most: int) -> tuple[float, bool]:
     """The estimate for the first `at_most` equations, and True if the program has no others."""
     program = Inlined(jaxpr, at_most)
-    kernels = Kernels(program, cost).found.values()
-    estimate = FIXED_MS + EQUATION_MS * program.seen + sum([_of_kernel(k.kind) + k.milliseconds for k in kernels])
+    kernels = Kernels(program).found.values()
+    estimate = PROGRAM_MS + EQUATION_MS * program.seen + sum([_of_kernel(k.kind) + k.milliseconds for k in kernels])
     return estimate, program.seen < at_most
 
 
@@ -106,19 +81,216 @@ def _of_kernel(kind: Kind) -> float:
     return LIBRARY_MS if kind is Kind.REDUCTION else KERNEL_MS
 
 
-def cost(kind: type[Primitive]) -> Cost:
-    """The kind of a primitive, and the milliseconds that it adds to a kernel."""
-    if issubclass(kind, _VIEWS):
-        return Kind.VIEW, 0.0
-    if issubclass(kind, _CHEAP):
-        return Kind.CHEAP, _ONE
-    for family, more in _SPECIAL:
-        if issubclass(kind, family):
-            return Kind.DEAR, more
-    if issubclass(kind, (Unary, Binary)):
-        return Kind.DEAR, _DEAR
-    if issubclass(kind, _LIBRARY):
-        return Kind.KERNEL, LIBRARY_MS - KERNEL_MS
-    if issubclass(kind, _REDUCTIONS):
-        return Kind.REDUCTION, 0.0
-    return Kind.KERNEL, next((more for family, more in _APART if issubclass(kind, family)), 0.0)
+# ------------------------------------------------------------------------------------------------------- the model
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A kernel: the kind of its last operation, and the sum of the milliseconds that its operations add."""
+
+    kind: Kind
+    milliseconds: float
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Body:
+    """A body that is being walked: its remaining equations, and the values of its variables."""
+
+    rest: Iterator[Eqn]
+    values: dict[Atom, _Value]
+    results: tuple[Atom, ...]
+    outs: tuple[Var, ...] = ()
+    caller: dict[Atom, _Value] | None = None  # the environment in which `outs` are bound; None: results are in memory
+
+
+@final
+class Inlined:
+    """The first `at_most` equations of a program with calls inlined, and with the bodies of loops and branches. A call
+    counts as one equation.
+
+    Cost: linear in `at_most`, for any depth of calls.
+    """
+
+    __slots__ = ("_bodies", "avals", "literals", "ops", "seen", "stored")
+
+    def __init__(self, jaxpr: Jaxpr, at_most: int) -> None:
+        self.avals: list[Aval] = []
+        self.literals: dict[Atom, _Value] = {}
+        self.ops: list[_Op] = []
+        self.stored: set[_Value] = set()
+        self.seen = 0
+        # memoised by type: there are thousands of equations
+        self._bodies: dict[type[Primitive], bool] = {}
+        stack = [self._body(jaxpr)]
+        while stack and self.seen < at_most:
+            top = stack[-1]
+            for eqn in top.rest:
+                self.seen += 1
+                if more := self._take(eqn, top.values):
+                    stack += more
+                    break
+                if self.seen >= at_most:
+                    return
+            else:
+                self._end(stack.pop())
+
+    def _body(self, jaxpr: Jaxpr) -> _Body:
+        return _Body(iter(jaxpr.eqns), {v: self._value(v.aval) for v in jaxpr.ins}, jaxpr.outs)
+
+    def _end(self, body: _Body) -> None:
+        results = self._read(body.results, body.values)
+        if body.caller is None:
+            self.stored.update(results)
+        else:
+            body.caller.update(zip(body.outs, results, strict=True))
+
+    def _take(self, eqn: Eqn, values: dict[Atom, _Value]) -> list[_Body]:
+        """Add an equation. Returns the bodies to walk next."""
+        prim = eqn.prim
+        ins = self._read(eqn.ins, values)
+        carries = self._bodies.get(type(prim))
+        if carries is None:
+            carries = self._bodies[type(prim)] = issubclass(type(prim), HigherOrder)
+        layout = prim.layout if carries and isinstance(prim, HigherOrder) else None
+        if layout is not None and layout.once is not None:
+            inner = layout.bodies[layout.once].jaxpr
+            return [_Body(iter(inner.eqns), dict(zip(inner.ins, ins, strict=True)), inner.outs, eqn.outs, values)]
+        first = len(self.avals)
+        for v in eqn.outs:
+            values[v] = len(self.avals)
+            self.avals.append(v.aval)
+        self.ops.append((prim, ins, range(first, len(self.avals))))
+        return [self._body(body) for body in prim.bodies] if carries and isinstance(prim, HigherOrder) else []
+
+    def _value(self, aval: Aval) -> _Value:
+        self.avals.append(aval)
+        return len(self.avals) - 1
+
+    def _read(self, atoms: tuple[Atom, ...], values: dict[Atom, _Value]) -> tuple[_Value, ...]:
+        return tuple([values[a] if a in values else self._literal(a) for a in atoms])
+
+    def _literal(self, a: Atom) -> _Value:
+        known = self.literals.get(a)
+        if known is None:
+            known = self.literals[a] = self._value(a.aval)
+        return known
+
+
+@final
+class Kernels:
+    """The distinct kernels of a program: `found`, by the numbers of their expressions.
+
+    Cost: linear in the operands of its equations.
+    """
+
+    __slots__ = (
+        "_needed_in_layout",
+        "_expensive",
+        "_milliseconds",
+        "_number",
+        "_numbers",
+        "_program",
+        "_readers",
+        "_reduced_values",
+        "_size",
+        "_broadcast",
+        "_transposed_products",
+        "found",
+    )
+
+    def __init__(self, program: Inlined) -> None:
+        self.found: dict[_Number, Kernel] = {}
+        self._program = program
+        count = len(program.avals)
+        self._readers = [0] * count
+        self._reduced_values: set[_Value] = set()
+        self._transposed_products: set[_Value] = set()  # transposes of products
+        self._broadcast: set[_Value] = set(program.literals.values())
+        self._needed_in_layout: set[_Value] = set(program.stored)  # in memory, in their own layout
+        costs = {kind: compile_cost(kind) for kind in {type(prim) for prim, _, _ in program.ops}}
+        self._read(costs)
+        # for values that are fused into their readers: number of equations, milliseconds, and whether one is expensive;
+        # zero for values in memory
+        self._size = [0] * count
+        self._milliseconds = [0.0] * count
+        self._expensive = [False] * count
+        self._numbers: dict[object, _Number] = {}
+        self._number = [self._numbered(aval) for aval in program.avals]
+        for lit, value in program.literals.items():
+            self._number[value] = self._numbered(lit)
+        for op in program.ops:
+            self._take(op, *costs[type(op[0])])
+
+    def _read(self, costs: Mapping[type[Primitive], Cost]) -> None:
+        """Count the readers of each value, and find the values that readers need in memory."""
+        transposed: dict[_Value, _Value] = {}
+        products: set[_Value] = set()
+        readers, stored, avals = self._readers, self._program.stored, self._program.avals
+        for prim, ins, outs in self._program.ops:
+            kind = costs[type(prim)][0]
+            for a in set(ins) if len(ins) > 1 else ins:
+                readers[a] += 1
+            if kind is Kind.REDUCTION:
+                self._reduced_values.update(ins)
+            elif kind is Kind.KERNEL:
+                product = type(prim) is DotGeneral
+                products.update(outs if product else ())
+                ins = tuple([transposed.get(a, a) for a in ins]) if product else ins
+                stored.update(ins)
+                self._needed_in_layout.update([a for a in ins if not product or len(avals[a].shape) <= 2])
+            elif type(prim) is Transpose and len(prim.perm) == 2:  # a product takes either order of axes
+                transposed[outs[0]] = ins[0]
+                if ins[0] in products:
+                    self._transposed_products.add(outs[0])
+
+    def _numbered(self, what: object) -> _Number:
+        return self._numbers.setdefault(what, len(self._numbers))
+
+    def _take(self, op: _Op, kind: Kind, milliseconds: float) -> None:
+        prim, ins, outs = op
+        if kind is Kind.KERNEL or kind is Kind.REDUCTION:
+            self._add_own_kernel(op, kind, milliseconds)
+            return
+        number = self._numbered((prim, *[self._number[a] for a in ins]))
+        size = 0 if kind is Kind.VIEW or outs[0] in self._transposed_products else 1
+        expensive = kind is Kind.EXPENSIVE
+        for a in set(ins) if len(ins) > 1 else ins:
+            size += self._size[a]
+            milliseconds += self._milliseconds[a]
+            expensive = expensive or self._expensive[a]
+        if type(prim) is BroadcastInDim or type(prim) is Iota:
+            self._broadcast.update(outs)
+        for k, out in enumerate(outs):
+            number = number if not k else self._numbered((number, k))
+            self._size[out] = size
+            own_kernel = size > MAX_FUSED or (expensive and self._readers[out] > 1)
+            if size and (own_kernel or self._in_memory(out)):
+                self.found[number] = Kernel(kind, milliseconds)
+                own_kernel = own_kernel or (out in self._needed_in_layout and self._joins_large_values(ins, out))
+            if own_kernel:
+                self._size[out] = 0
+            else:
+                self._number[out], self._milliseconds[out], self._expensive[out] = number, milliseconds, expensive
+
+    def _joins_large_values(self, ins: tuple[_Value, ...], out: _Value) -> bool:
+        """Returns True if an equation reads more than one value as large as its result. XLA computes an equation that
+        reads only one again for each reader, even if its result is in memory."""
+        rank = len(self._program.avals[out].shape)
+        return len([a for a in ins if a not in self._broadcast and len(self._program.avals[a].shape) >= rank]) > 1
+
+    def _add_own_kernel(self, op: _Op, kind: Kind, milliseconds: float) -> None:
+        """Add a kernel that reads values in memory. A reduction may compute a small expression first."""
+        prim, ins, _ = op
+        inside = {a for a in ins if kind is Kind.REDUCTION and not self._in_memory(a)}
+        avals = self._program.avals
+        numbers = [self._number[a] if a in inside else self._numbered(avals[a]) for a in ins]
+        milliseconds += sum([self._milliseconds[a] for a in inside])
+        self.found[self._numbered((prim, *numbers))] = Kernel(kind, milliseconds)
+
+    def _in_memory(self, a: _Value) -> bool:
+        """Returns True if some reader needs the value in memory."""
+        if a in self._program.stored or not self._readers[a]:  # no readers: a result, or the program was cut off
+            return True
+        return a in self._reduced_values and (self._readers[a] > 1 or self._size[a] > REDUCED_WITH)

@@ -4,12 +4,13 @@ In a whole program, XLA fuses a cheap operation into each of its readers, and st
 instead. Between units, every value that a later unit reads is stored. This module chooses the values to store:
 
 - A candidate is a value that a piece reads and that a piece other than the one just before it computed.
-- For the candidates of a piece, a minimum cut chooses values of that piece from which `CHEAP` equations compute them.
-  The weight of a value is its bytes times the number of pieces by which the choice extends its life. So an operand of
-  the program weighs nothing, and a value that the next layer reads anyway weighs little (`y` beside `1 - y * y`).
-- The reading piece gets an operand for each chosen value, and the equations: at most `LONGEST` for a value, for at most
-  `READERS` pieces. Equal pieces stay equal: a value is recomputed only if every use of the body recomputes it in the
-  same way.
+- For the candidates of a piece, a minimum cut chooses values of that piece from which cheap equations (`RECOMPUTED`)
+  compute them. The weight of a value is its bytes times the number of pieces by which the choice extends its life. So
+  an operand of the program weighs nothing, and a value that the next layer reads anyway weighs little (`y` beside
+  `1 - y * y`).
+- The reading piece gets an operand for each chosen value, and the equations: at most `MAX_FORMULA` for a value, for at
+  most `MAX_READERS` pieces. Equal pieces stay equal: a value is recomputed only if every use of the body recomputes it
+  in the same way.
 
 It applies to pieces only: XLA decides for a program that is compiled as a whole. Values that the user marked to be
 saved are stored.
@@ -28,29 +29,16 @@ from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Var, distinct_jaxprs
-from fxad.primitives.elementwise.arithmetic import Add, Div, Max, Min, Mul, Neg, Sub
-from fxad.primitives.elementwise.complex_parts import Complex, Conj, Imag, Real
-from fxad.primitives.elementwise.convert import ConvertElementType, StopGradient
-from fxad.primitives.elementwise.logic import And, Eq, Ge, Gt, IsFinite, Le, Lt, Ne, Not, Or, Xor
-from fxad.primitives.elementwise.powers import Abs, IntegerPow, Rsqrt, Sign, Sqrt, Square
-from fxad.primitives.elementwise.select import Ceil, Clamp, Floor, Round, SelectN
-from fxad.primitives.index import Index
 from fxad.primitives.marks import Name
-from fxad.primitives.shape import BroadcastInDim, ExpandDims, Iota, Reshape, Rev, Squeeze, Transpose
-from fxad.primitives.slicing import Slice
-from fxad.transforms.outlining.approximate_match import harmful
+from fxad.transforms.costs import RECOMPUTED
+from fxad.transforms.outlining.approximate_match import may_fail
 from fxad.units.pieces import Piece, Pieces, inline_calls
 from fxad.units.separator import separator
 
-CHEAP: Final[frozenset[type]] = frozenset(
-    {Add, Sub, Mul, Div, Neg, Max, Min, Abs, Sign, Square, IntegerPow, Sqrt, Rsqrt, Floor, Ceil, Round, Clamp, SelectN}
-    | {Eq, Ne, Lt, Le, Gt, Ge, And, Or, Xor, Not, IsFinite, ConvertElementType, StopGradient}
-    | {Real, Imag, Conj, Complex, BroadcastInDim, ExpandDims, Reshape, Rev, Squeeze, Transpose, Iota, Slice, Index}
-)
-LONGEST: Final = 24
-READERS: Final = 2
+MAX_FORMULA: Final = 24
+MAX_READERS: Final = 2
 
-_ALWAYS: Final = 1 << 60
+_FOREVER: Final = 1 << 60
 
 # A body and the index of an operand or of a result, for all the pieces with that body.
 Port: TypeAlias = tuple[Jaxpr, int]
@@ -89,19 +77,19 @@ class _Read:
 
 
 @final
-class Crossing:
+class DefUse:
     """Definitions, readers and lifetimes of the values between pieces. The bodies of the pieces are `plain`."""
 
-    __slots__ = ("_always", "_idle", "_lasting", "_standing", "pieces", "readers", "source", "uses")
+    __slots__ = ("_always_live", "_idle", "_never_freed", "_rows_of", "pieces", "readers", "source", "uses")
 
     def __init__(self, pieces: Pieces, donate: Sequence[int]) -> None:
         self.pieces = tuple([replace(p, body=plain(p.body)) for p in pieces.pieces])
         self.source: dict[Atom, tuple[int, int]] = {}  # the piece that computes a value, and the index of the result
         self.readers: dict[Atom, list[tuple[int, int]]] = {}
         self.uses: dict[Jaxpr, list[int]] = {}
-        self._standing: dict[Jaxpr, dict[Atom, _Row]] = {}
-        self._lasting: tuple[Atom, ...] = tuple([v for k, v in enumerate(pieces.ins) if k not in donate])
-        self._always: set[Atom] = {*self._lasting, *pieces.constants, *pieces.outs}
+        self._rows_of: dict[Jaxpr, dict[Atom, _Row]] = {}
+        self._never_freed: tuple[Atom, ...] = tuple([v for k, v in enumerate(pieces.ins) if k not in donate])
+        self._always_live: set[Atom] = {*self._never_freed, *pieces.constants, *pieces.outs}
         for k, p in enumerate(self.pieces):
             self.uses.setdefault(p.body, []).append(k)
             self.source.update({a: (k, n) for n, a in enumerate(p.outs) if isinstance(a, Var)})
@@ -111,12 +99,12 @@ class Crossing:
             (k, n)
             for k, p in enumerate(self.pieces)
             for n, a in enumerate(p.ins)
-            if isinstance(a, Lit) and not self._matters(p, n)
+            if isinstance(a, Lit) and not self._is_live(p, n)
         }
 
     def formulas(self) -> tuple[set[Port], dict[Port, Formula]]:
         """The operands to recompute, and the formulas of the results that they read."""
-        again = {port for body in self.uses for n in range(len(body.ins)) if self._waits(port := (body, n))}
+        again = {port for body in self.uses for n in range(len(body.ins)) if self._is_candidate(port := (body, n))}
         while again:
             found: dict[Port, Formula] = {}
             read = self._read(again)
@@ -148,41 +136,41 @@ class Crossing:
             return False
         body, n = port
         idle = [k for k in self.uses[body] if (k, n) in self._idle]
-        return all([self.anything(k, v.aval) for v in program.ins for k in idle])
+        return all([self.any_live_value(k, v.aval) for v in program.ins for k in idle])
 
-    def anything(self, k: int, aval: Aval) -> Atom | None:
+    def any_live_value(self, k: int, aval: Aval) -> Atom | None:
         """Any value of that type that is live when piece `k` runs; None if there is none."""
-        return next((a for a in (*self.pieces[k].ins, *self._lasting) if a.aval == aval), None)
+        return next((a for a in (*self.pieces[k].ins, *self._never_freed) if a.aval == aval), None)
 
-    def _matters(self, p: Piece, n: int) -> bool:
+    def _is_live(self, p: Piece, n: int) -> bool:
         """Returns True if operand `n` of a piece affects a value that is read, or an equation with effects, or one that
         can fail or loop forever on some values. Any other operand is idle: it may have any value."""
         depends: set[Atom] = {p.body.ins[n]}
         for eqn in p.body.eqns:
             if not depends.isdisjoint(eqn.ins):
-                if eqn.prim.effects or harmful(eqn.prim):
+                if eqn.prim.effects or may_fail(eqn.prim):
                     return True
                 depends.update(eqn.outs)
         outs = [b for a, b in zip(p.body.outs, p.outs, strict=True) if a in depends]
-        return any([b in self._always or b in self.readers for b in outs])
+        return any([b in self._always_live or b in self.readers for b in outs])
 
-    def _waits(self, port: Port) -> bool:
+    def _is_candidate(self, port: Port) -> bool:
         """Returns True if an operand is a candidate: at some use, an earlier piece than the previous one computes it,
         and few such pieces read it."""
         far = False
         for k, n in self.at(port):
             a = self.pieces[k].ins[n]
-            if a not in self.source or a in self._always:
+            if a not in self.source or a in self._always_live:
                 return False
             made = self.source[a][0]
             far = far or k - made > 1
-            if len({j for j, _ in self.readers[a] if j - made > 1}) > READERS:
+            if len({j for j, _ in self.readers[a] if j - made > 1}) > MAX_READERS:
                 return False
         return far
 
     def _of_results(self, body: Jaxpr, read: _Read) -> dict[Port, Formula]:
         """The formulas of results of a body, from the values that the minimum cut chooses."""
-        made: dict[Atom, Eqn] = {e.outs[0]: e for e in body.eqns if type(e.prim) in CHEAP}
+        made: dict[Atom, Eqn] = {e.outs[0]: e for e in body.eqns if isinstance(e.prim, RECOMPUTED)}
         until: dict[Var, Sequence[int]] = {}  # for each use, the last piece that recomputes something from a value
         for n, v in enumerate(body.outs):
             last = [read.again.get(self.pieces[k].outs[n], -1) for k in self.uses[body]]
@@ -212,7 +200,7 @@ class Crossing:
         longer = 0
         for k, last in zip(self.uses[body], until, strict=True):
             a = row.of(self.pieces[k])
-            if a not in self._always and last > (anyway := read.otherwise.get(a, -1)):
+            if a not in self._always_live and last > (anyway := read.otherwise.get(a, -1)):
                 longer += max(0, last - max(anyway, self.source.get(a, (0, 0))[0]))
         return longer
 
@@ -234,9 +222,9 @@ class Crossing:
 
     def _rows(self, body: Jaxpr) -> Mapping[Atom, _Row]:
         """The positions of the operands and the results of a body. A variable that is both counts as an operand."""
-        known = self._standing.get(body)
+        known = self._rows_of.get(body)
         if known is None:
-            known = self._standing[body] = {a: _Row(False, n) for n, a in reversed([*enumerate(body.outs)])}
+            known = self._rows_of[body] = {a: _Row(False, n) for n, a in reversed([*enumerate(body.outs)])}
             known.update({a: _Row(True, n) for n, a in reversed([*enumerate(body.ins)])})
         return known
 
@@ -260,7 +248,7 @@ def plain(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def _formula(v: Var, made: Mapping[Atom, Eqn], leaves: set[Var]) -> Formula | None:
-    """The formula of `v` from `leaves`; None if it has more than `LONGEST` equations."""
+    """The formula of `v` from `leaves`; None if it has more than `MAX_FORMULA` equations."""
     needed: dict[Var, Eqn] = {}
     stack = [v]
     while stack:
@@ -269,7 +257,7 @@ def _formula(v: Var, made: Mapping[Atom, Eqn], leaves: set[Var]) -> Formula | No
             continue
         needed[u] = made[u]
         stack += [a for a in made[u].ins if isinstance(a, Var)]
-        if len(needed) > LONGEST:
+        if len(needed) > MAX_FORMULA:
             return None
     eqns = [needed[u] for u in sorted(needed, key=lambda u: u.index)]
     read = tuple(dict.fromkeys([a for e in eqns for a in e.ins if isinstance(a, Var) and a in leaves]))

@@ -7,10 +7,10 @@ compile. So such an equation moves to the place where its result is first needed
   some unit needs (`x[0]`, `x[1]`, ... of an unrolled loop are one piece).
 - An equation moves before earlier units only while the moved values together take no more bytes than the operands of
   the program: moving must not increase memory.
-- An equation that only the results need runs at the end. It runs earlier if the waiting equations would free `HOLDS`
-  bytes or more.
-- A literal operand of a unit is a constant of the plan. If it takes more than `SMALL` bytes, a piece computes it once,
-  where it is first needed.
+- An equation that only the results need runs at the end. It runs earlier if the waiting equations would free
+  `WAITING_BYTES` or more.
+- A literal operand of a unit is a constant of the plan. If it takes more than `MAX_CONSTANT_BYTES`, a piece computes it
+  once, where it is first needed.
 - An equation with effects stays between the same units.
 """
 
@@ -22,14 +22,14 @@ from types import MappingProxyType
 from typing import Final, final
 
 from fxad.core.builder import Builder
+from fxad.core.constants import WAITING_BYTES
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Eqn, Jaxpr, Lit, Source, Var, distinct_jaxprs
 from fxad.primitives.control.remat import Remat
 from fxad.units.blocks import called, uses
 
-HOLDS: Final = 1 << 16
-SMALL: Final = 1 << 12
+MAX_CONSTANT_BYTES: Final = 1 << 12
 
 _NOBODY: Final[set[int]] = set()
 _NONE: Final[frozenset[int]] = frozenset()
@@ -51,7 +51,7 @@ class Piece:
 @final
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """A program as pieces. The results `outs` are distinct, and each is a result of a piece: none is an operand.
+    """A program as pieces. The results `outs` are distinct_jaxprs, and each is a result of a piece: none is an operand.
 
     `constants` are small literals that calls take as operands. Pieces compute the larger ones.
     """
@@ -125,6 +125,7 @@ def _inlined_body(eqn: Eqn, which: Container[Jaxpr], recomputations: bool) -> Ja
 
 def is_recomputation(eqn: Eqn) -> bool:
     """Returns True if an equation is a recomputation, which must not be merged with the first computation."""
+    # only an opaque `remat` is computed again: another one is a plain call after differentiation
     return isinstance(eqn.prim, Remat) and eqn.prim.opaque
 
 
@@ -175,7 +176,7 @@ class _Partition:
 
     def _constants(self) -> tuple[Lit, ...]:
         operands = [a for k in self.live if self._is_unit(self.program.eqns[k]) for a in self.program.eqns[k].ins]
-        return tuple([a for a in dict.fromkeys(operands) if isinstance(a, Lit) and a.aval.nbytes <= SMALL])
+        return tuple([a for a in dict.fromkeys(operands) if isinstance(a, Lit) and a.aval.nbytes <= MAX_CONSTANT_BYTES])
 
     def _needed(self) -> tuple[list[int], set[int]]:
         """The live equations, in order; and the equations outside units that a unit needs or that have effects."""
@@ -239,7 +240,7 @@ class _Partition:
     def _before(self, unit: Eqn) -> None:
         """Emit the pending equations that a unit needs."""
         literals = [a for a in dict.fromkeys(unit.ins) if isinstance(a, Lit) and a not in self.made]
-        if self._freed() >= HOLDS:
+        if self._freed() >= WAITING_BYTES:
             self._glue(list(self.pending), literals)
         elif literals or any([a not in self.made for a in unit.ins]) or self._effects():
             self._glue([k for k in self.pending if k in self.wanted], literals)

@@ -15,11 +15,10 @@ from typing import Literal, TypeAlias, final
 from fxad.core.dataclasses import dataclass
 from fxad.ir import Atom, Aval, Jaxpr, Lit, Source, source_location
 from fxad.lower import aliases
+from fxad.transforms.costs import weigh
 from fxad.units.blocks import check_steps
 from fxad.units.pieces import Piece, Pieces, partition
 from fxad.units.recompute import recompute
-from fxad.units.schedule import schedule
-from fxad.units.weight import weigh
 
 # "auto": the cost rule selects; "none": the program is one unit; a tuple: calls of these bodies are units.
 Choice: TypeAlias = Literal["auto", "none"] | tuple[Jaxpr, ...]
@@ -139,8 +138,7 @@ def single_unit(jaxpr: Jaxpr, donate: tuple[int, ...] = ()) -> Plan:
 def linked_plan(jaxpr: Jaxpr, units: tuple[Jaxpr, ...], donate: tuple[int, ...], name: str) -> Plan | None:
     """The plan that compiles the calls of `units` separately, for a program named `name`; None if it has one step only.
 
-    It partitions the program into pieces, schedules the pieces, and recomputes cheap values if that stores fewer bytes
-    between steps. It uses the schedule only if the schedule lowers the peak.
+    It partitions the program into pieces, and recomputes cheap values if that stores fewer bytes between steps.
 
     Raises: ParameterError if the calls of units exceed the maximum number of steps.
     """
@@ -150,12 +148,7 @@ def linked_plan(jaxpr: Jaxpr, units: tuple[Jaxpr, ...], donate: tuple[int, ...],
     pieces = partition(jaxpr, units, donate)
     if len(pieces.pieces) < 2:
         return None
-    plan = _plan_of_pieces(pieces, donate, name)
-    scheduled = schedule(pieces, donate)
-    other = plan if scheduled is pieces else _plan_of_pieces(scheduled, donate, name)
-    if other.peak_bytes < plan.peak_bytes:
-        pieces, plan = scheduled, other
-    return _with_recompute(pieces, plan)
+    return _with_recompute(pieces, _plan_of_pieces(pieces, donate, name))
 
 
 def _with_recompute(pieces: Pieces, plan: Plan) -> Plan:

@@ -10,7 +10,7 @@ from fxad.core.builder import Builder
 from fxad.core.dce import dce
 from fxad.ir import Atom, Jaxpr, Var
 from fxad.transforms.cleanup.cse import cse
-from fxad.units.min_cut_recompute import Crossing, Formula, Port
+from fxad.units.min_cut_recompute import DefUse, Formula, Port
 from fxad.units.pieces import Pieces
 
 # The values of one operand at all uses of its body.
@@ -24,9 +24,9 @@ def recompute(pieces: Pieces, donate: Sequence[int] = ()) -> Pieces:
           ones; a piece computes no more equations of its own than before.
     Cost: linear in the pieces and their operands, and a minimum cut for each distinct body.
     """
-    crossing = Crossing(pieces, donate)
-    recomputed, formulas = crossing.formulas()
-    return _Rewiring(crossing, recomputed, formulas).pieces(pieces) if recomputed else pieces
+    def_use = DefUse(pieces, donate)
+    recomputed, formulas = def_use.formulas()
+    return _Rewriter(def_use, recomputed, formulas).pieces(pieces) if recomputed else pieces
 
 
 @final
@@ -52,19 +52,19 @@ class _Reader:
 
 
 @final
-class _Rewiring:
-    __slots__ = ("added", "crossing", "formulas", "fresh", "recomputed")
+class _Rewriter:
+    __slots__ = ("added", "def_use", "formulas", "fresh", "recomputed")
 
-    def __init__(self, crossing: Crossing, recomputed: set[Port], formulas: Mapping[Port, Formula]) -> None:
-        self.crossing = crossing
+    def __init__(self, def_use: DefUse, recomputed: set[Port], formulas: Mapping[Port, Formula]) -> None:
+        self.def_use = def_use
         self.recomputed = recomputed
         self.formulas = formulas
         self.added: dict[tuple[int, Var], Var] = {}  # new results of pieces
-        self.fresh = 1 + max([a.index for a in crossing.source if isinstance(a, Var)], default=0)
+        self.fresh = 1 + max([a.index for a in def_use.source if isinstance(a, Var)], default=0)
 
     def pieces(self, old: Pieces) -> Pieces:
         """All pieces, rewritten."""
-        uses = self.crossing.uses
+        uses = self.def_use.uses
         readers = {body: self._reader(body) for body in dict.fromkeys([body for body, _ in self.recomputed])}
         ins = [p.ins for p in old.pieces]
         for body, reader in readers.items():
@@ -73,7 +73,7 @@ class _Rewiring:
         read = {*old.outs, *[a for row in ins for a in row]}
         added: dict[Jaxpr, list[Var]] = {body: [] for body in uses}
         for i, v in sorted(self.added, key=lambda handed: handed[1].index):
-            if v not in (known := added[self.crossing.pieces[i].body]):
+            if v not in (known := added[self.def_use.pieces[i].body]):
                 known.append(v)
         kept = {
             body: [
@@ -90,21 +90,21 @@ class _Rewiring:
             new = readers[body].body(new) if body in readers else new
             bodies[body] = new if new is body else dce(new)
         pieces = []
-        for k, (p, q) in enumerate(zip(old.pieces, self.crossing.pieces, strict=True)):
+        for k, (p, q) in enumerate(zip(old.pieces, self.def_use.pieces, strict=True)):
             outs = (*[p.outs[n] for n in kept[q.body]], *[self._outside(k, v) for v in added[q.body]])
             same = bodies[q.body] is q.body
             pieces.append(p if same else replace(p, body=bodies[q.body], ins=ins[k], outs=outs))
         return replace(old, pieces=tuple(pieces))
 
     def _reader(self, body: Jaxpr) -> _Reader:
-        at = self.crossing.uses[body]
-        old: list[_Column] = list(zip(*[self.crossing.pieces[k].ins for k in at], strict=True))
+        at = self.def_use.uses[body]
+        old: list[_Column] = list(zip(*[self.def_use.pieces[k].ins for k in at], strict=True))
         computed_again = [(body, n) in self.recomputed for n in range(len(old))]
         new = _Reader([column for column, computed in zip(old, computed_again, strict=True) if not computed])
         kept = iter(range(len(new.columns)))
         for n, computed in enumerate(computed_again):
             if computed:
-                program = self.formulas[self.crossing.maker(*self.crossing.at((body, n))[0])].program
+                program = self.formulas[self.def_use.maker(*self.def_use.at((body, n))[0])].program
                 leaves = zip(*[self._leaves(k, n) or [None] * len(program.ins) for k in at], strict=True)
                 new.sources.append((program, tuple([self._column(new, at, leaf) for leaf in leaves])))
             else:
@@ -113,11 +113,11 @@ class _Rewiring:
 
     def _leaves(self, k: int, n: int) -> list[Atom | None]:
         """The values from which operand `n` of piece `k` is recomputed; empty if the operand is idle there."""
-        a = self.crossing.pieces[k].ins[n]
-        if a not in self.crossing.source:
+        a = self.def_use.pieces[k].ins[n]
+        if a not in self.def_use.source:
             return []
-        i, _ = self.crossing.source[a]
-        return [self._outside(i, v) for v in self.formulas[self.crossing.maker(k, n)].leaves]
+        i, _ = self.def_use.source[a]
+        return [self._outside(i, v) for v in self.formulas[self.def_use.maker(k, n)].leaves]
 
     def _column(self, new: _Reader, at: Sequence[int], leaf: Sequence[Atom | None]) -> int:
         """The index of an operand with the values `leaf` at each use, existing or new. None stands for any value."""
@@ -125,12 +125,12 @@ class _Rewiring:
             if all(a is None or a is b for a, b in zip(leaf, column, strict=True)):  # the first usually decides
                 return k
         aval = next(a.aval for a in leaf if a is not None)
-        row = [self.crossing.anything(k, aval) if a is None else a for k, a in zip(at, leaf, strict=True)]
+        row = [self.def_use.any_live_value(k, aval) if a is None else a for k, a in zip(at, leaf, strict=True)]
         new.columns.append(tuple([a for a in row if a is not None]))
         return len(new.columns) - 1
 
     def _outside(self, i: int, v: Var) -> Atom:
-        known = self.crossing.outside(i, v)
+        known = self.def_use.outside(i, v)
         if known is None:
             known = self.added.get((i, v))
         if known is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -139,7 +140,7 @@ def test_per_example_policies() -> None:
 
 
 def test_only_the_branch_needed_is_differentiated() -> None:
-    """The root has an infinite derivative at 0: it is not seen, but where select runs both and is differentiated."""
+    """The root has an infinite derivative at 0, and none below: it is not seen, also where select runs both."""
 
     def f(x: Any, batched: str = "select") -> Any:
         return lax.cond(x > 0, fnp.sqrt, lambda x: x, x, batched=batched)
@@ -148,8 +149,45 @@ def test_only_the_branch_needed_is_differentiated() -> None:
     xs = np.array([0.0, 4.0])
     equal(fx.vmap(fx.grad(f))(xs), [1.0, 0.25])
     equal(fx.grad(lambda xs: fnp.sum(fx.vmap(lambda x: f(x, "loop"))(xs)))(xs), [1.0, 0.25])
-    # what the docstring warns of
-    assert np.isnan(fx.grad(lambda xs: fnp.sum(fx.vmap(f)(xs)))(xs)[0].item())
+    xs = np.array([0.0, 4.0, -1.0])
+    equal(fx.grad(lambda xs: fnp.sum(fx.vmap(f)(xs)))(xs), [1.0, 0.25, 1.0])
+    total = fx.trace(lambda xs: fnp.sum(fx.vmap(f)(xs)), xs)
+    equal(fx.hessian(total)(xs), np.diag([0.0, -1 / 32, 0.0]))
+    grid = np.array([[0.0, 4.0], [-1.0, 1.0]])
+    equal(fx.grad(lambda xs: fnp.sum(fx.vmap(fx.vmap(f))(xs)))(grid), [[1.0, 0.25], [1.0, 0.5]])
+
+
+def test_an_operand_that_all_examples_share_gets_no_nan_from_those_that_do_not_select() -> None:
+    def f(x: Any, w: Any) -> Any:
+        return lax.cond(x > 0, lambda x, w: fnp.log(x * w), lambda x, w: x, x, w)
+
+    xs = np.array([0.0, 4.0, -1.0])
+    equal(fx.grad(lambda w: fnp.sum(fx.vmap(f, (0, None))(xs, w)))(2.0), 0.5)
+
+
+def test_the_linear_program_of_branches_is_linear_batched() -> None:
+    """Tangents of examples that do not select a function are zero there."""
+    xs, ts = np.array([0.0, 4.0, -1.0]), np.array([1.0, 2.0, 3.0])
+
+    def push(ts: Any) -> Any:
+        f = lambda x: lax.cond(x > 0, fnp.sqrt, lambda x: 3 * x, x)  # noqa: E731
+        return fx.vmap(lambda x, t: fx.jvp(f, (x,), (t,))[1])(xs, ts)
+
+    equal(push(ts), [3.0, 0.5, 9.0])
+    equal(fx.transpose(push, ts)(ts)[0], [3.0, 0.5, 9.0])
+
+
+def test_results_that_all_branches_take_from_one_operand_do_not_vary() -> None:
+    def f(i: Any, y: Any, batched: str) -> Any:
+        first, second = lambda y, z: (y, z, 1.0, y * z), lambda y, z: (y, z * 2, 1.0, y)
+        return lax.cond(i > 0, first, second, y, i, batched=batched)
+
+    for batched in ("select", "loop"):
+        g = fx.vmap(partial(f, batched=batched), in_axes=(0, None), out_axes=(None, 0, None, 0))
+        y, z, one, product = g(np.array([1.0, -1.0]), np.float64(2))
+        assert (y.item(), one.item()) == (2.0, 1.0), batched
+        equal(z, [1.0, -2.0])
+        equal(product, [2.0, 2.0])
 
 
 # --------------------------------------------------------------------------------------------------------- while_loop

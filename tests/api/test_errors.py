@@ -174,15 +174,18 @@ def test_dtypes_that_are_none(dtype: str) -> None:
 
 
 def test_numbers_that_do_not_fit() -> None:
-    message = "scalar: 1099511627776 does not fit in int32"
-    for fn in (
-        lambda: fx.trace(lambda a: a, 2**40),
-        lambda: fx.trace(lambda: 2**40),
-        lambda: fx.trace(lambda a: a + 2**40, I),
-        lambda: fx.trace(lambda a: a, I)(2**40),
-        lambda: fx.asarray(I) + 2**40,
+    for what, fn in (
+        ("trace of <lambda>: argument a", lambda: fx.trace(lambda a: a, 2**40)),
+        ("<lambda>: result 0", lambda: fx.trace(lambda: 2**40)),
+        ("add: argument 1", lambda: fx.trace(lambda a: a + 2**40, I)),
+        ("scalar", lambda: fx.trace(lambda a: a, I)(2**40)),
+        ("add: argument 1", lambda: fx.asarray(I) + 2**40),
+        ("sin: argument 0", lambda: fx.lax.sin(2**40)),
+        ("sin: argument 0", lambda: fx.trace(lambda: fx.lax.sin(2**40))),
     ):
-        refused(fn, DTypeError, message)
+        refused(fn, DTypeError, f"{what}: 1099511627776 does not fit in int32")
+    refused(lambda: fx.lax.sin(2**200), DTypeError, "sin: argument 0: an int of 201 bits does not fit in int32")
+    refused(lambda: fx.asarray(X) + 10**400, DTypeError, "add: argument 1: an int of 1329 bits does not fit in float32")
 
 
 def test_a_masked_array_would_lose_its_mask() -> None:

@@ -15,7 +15,7 @@ from fxad.passes import plan_of
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.scan import Scan
 from fxad.testing.transform_laws import eqns_to_compile
-from fxad.transforms.outlining.effort import microseconds
+from fxad.transforms.costs import microseconds
 from tests.api.refusals import refused
 
 WIDTH = 8

@@ -115,9 +115,9 @@ REFUSED: list[tuple[type[FxadError], str, Callable[[], Any]]] = [
         "vmap of same: in_axes: {'a': 0} is not a tree prefix of ({'a': *},)",
         lambda: loose.vmap(same, in_axes={"a": 0})({"a": M}),
     ),
-    (TreeError, "vmap of same: in_axes: 'a' is not a tree prefix of (*,)", lambda: loose.vmap(same, in_axes="a")(M)),
-    (TreeError, "vmap of same: in_axes: 1.0 is not a tree prefix of (*,)", lambda: loose.vmap(same, in_axes=1.0)(M)),
-    (TreeError, "vmap of same: in_axes: True is not a tree prefix of (*,)", lambda: loose.vmap(same, in_axes=True)(M)),
+    (ArgumentError, "vmap of same: in_axes is a str: 'a'", lambda: loose.vmap(same, in_axes="a")(M)),
+    (ArgumentError, "vmap of same: in_axes is a float: 1.0", lambda: loose.vmap(same, in_axes=1.0)(M)),
+    (ArgumentError, "vmap of same: in_axes is a bool: True", lambda: loose.vmap(same, in_axes=True)(M)),
     (
         TreeError,
         "vmap of same: out_axes: (0, 0) is not a tree prefix of *",
@@ -150,12 +150,12 @@ REFUSED: list[tuple[type[FxadError], str, Callable[[], Any]]] = [
     ),
     (
         ShapeError,
-        "vmap of same: sizes of the mapped axis differ: axis 0 of x['a'] has 2, axis 0 of x['b'] has 3",
+        "vmap of same: sizes of the mapped axis differ: 2: axis 0 of x['a'], f32[2,3]; 3: axis 0 of x['b'], f32[3]",
         lambda: loose.vmap(same)({"a": M, "b": X}),
     ),
     (
         ShapeError,
-        "vmap of same: sizes of the mapped axis differ: axis_size has 4, axis 0 of x has 2",
+        "vmap of same: sizes of the mapped axis differ: 4: axis_size; 2: axis 0 of x, f32[2,3]",
         lambda: loose.vmap(same, axis_size=4)(M),
     ),
     (
@@ -194,3 +194,41 @@ def test_refusals(error: type[FxadError], message: str, fn: Callable[[], Any]) -
         assert e.remedy == PREFIX
     if "argument x: axis" in message:
         assert e.remedy == IN
+
+
+def test_sizes_that_differ_name_all_arguments() -> None:
+    x, u = np.ones((3, 4), np.float32), np.ones((4, 5), np.float32)
+    with pytest.raises(ShapeError) as e:
+        fx.vmap(lambda a, b, c: a, (0, 1, 0))(x, u, x)
+    assert e.value.message == (
+        "vmap of <lambda>: sizes of the mapped axis differ: "
+        "3: axis 0 of a, f32[3,4], axis 0 of c, f32[3,4]; 5: axis 1 of b, f32[4,5]"
+    )
+
+
+@pytest.mark.parametrize("axes", ["x", 1.0, ("a",), (1.5,), (np.ones(2),), True, (int,)], ids=str)
+def test_in_axes_of_another_kind(axes: Any) -> None:
+    for given in ({"in_axes": axes}, {"out_axes": axes}):
+        with pytest.raises(ArgumentError, match=r"axes( has an entry that)? is an? ") as e:
+            fx.vmap(lambda a: a, **given)(M)
+        remedy = "an entry is an int, or None for what is not mapped: give one for all, or a tree of them"
+        assert e.value.remedy == remedy
+
+
+def test_axes_of_numpy() -> None:
+    axes: tuple[Any, ...] = (np.int64(1), np.array(1))
+    for axis in axes:
+        np.testing.assert_array_equal(fx.vmap(lambda a: a * 2, axis, axis, axis_size=M.shape[1])(M), M * 2)
+
+
+def test_a_function_that_is_not_mapped_is_given_as_it_is() -> None:
+    def apply(x: Any, f: Any, more: Any, *, g: Any = None) -> Any:
+        return f(x) + more["f"](more["x"])
+
+    given = {"f": lambda v: v * 2, "x": np.float32(3)}
+    out = fx.vmap(apply, (0, None, None))(M, fx.numpy.sin, given)
+    np.testing.assert_allclose(out, np.sin(M) + 6, rtol=1e-6)
+    inside = fx.jit(lambda x: fx.vmap(apply, (0, None, None))(x, fx.numpy.cos, given))
+    np.testing.assert_allclose(inside(M), np.cos(M) + 6, rtol=1e-6)
+    with pytest.raises(ArgumentError, match=r"argument f: a function is not an array"):
+        fx.vmap(apply, (0, 0, None))(M, fx.numpy.sin, given)

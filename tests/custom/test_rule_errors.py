@@ -376,7 +376,7 @@ def test_linear_call_takes_linear_functions() -> None:
         lax.linear_call(constant, lambda k, ct: ct, X, X)
     np.testing.assert_array_equal(lax.linear_call(scaled, scaled, None, X, as_whole=True), X)
     untyped: Any = lax.linear_call
-    with pytest.raises(ArgumentError, match="linear_call: as_whole is an int, not a bool: 1"):
+    with pytest.raises(ArgumentError, match="linear_call: as_whole must be True or False, got an int: 1"):
         untyped(twice, twice, None, X, as_whole=1)
 
 
@@ -569,8 +569,8 @@ REMEDIES: list[tuple[Callable[[], object], type[FxadError], str, str]] = [
     (
         lambda: lax.linear_call(lambda r, x: x, lambda r, x: x, (), X, as_whole=ONE),
         ArgumentError,
-        "linear_call: as_whole is an int, not a bool: 1",
-        "as_whole=True takes functions that are linear only as a whole at their word",
+        "linear_call: as_whole must be True or False, got an int: 1",
+        "it is static: a Python value, which cannot come from a traced array",
     ),
     (
         lambda: lax.linear_call(lambda r, x: x.astype("int32"), lambda r, x: x, (), X),

@@ -126,8 +126,8 @@ WRONG: list[tuple[Callable[[], Any], type[FxadError], str, str]] = [
     (
         lambda: root(aux=1),
         ArgumentError,
-        "custom_root: has_aux is an int, not a bool: 1",
-        "has_aux=True, or leave it out",
+        "custom_root: has_aux must be True or False, got an int: 1",
+        "it is static: a Python value, which cannot come from a traced array",
     ),
     (
         lambda: root(tangents=widened),
@@ -235,8 +235,8 @@ WRONG: list[tuple[Callable[[], Any], type[FxadError], str, str]] = [
     (
         lambda: system(symmetric=None),
         ArgumentError,
-        "custom_linear_solve: symmetric is a NoneType, not a bool: None",
-        "symmetric=True, or leave it out",
+        "custom_linear_solve: symmetric must be True or False, got a NoneType: None",
+        "it is static: a Python value, which cannot come from a traced array",
     ),
     (
         lambda: system(fnp.sin),

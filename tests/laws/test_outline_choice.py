@@ -8,13 +8,13 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fxad.core.constants import BODY_EQUATIONS, CALL_EQUATIONS, SCATTERED_EQUATIONS, VALUE_EQUATIONS
 from fxad.testing.transform_laws import eqns_to_compile
 from fxad.transforms import outline
-from fxad.transforms.outlining.outline import BODY, CALL, SCATTERED, VALUE
 from tests.laws.budget import share
 from tests.laws.words import program
 
-HANDED = 2 * VALUE  # a stretch of a word takes one value and gives one
+HANDED = 2 * VALUE_EQUATIONS  # a stretch of a word takes one value and gives one
 AT_LEAST = 0.5
 
 
@@ -66,22 +66,22 @@ def placed(word: Sequence[int], stretches: Sequence[tuple[int, ...]]) -> float:
         after[at] = after[at + 1]
         for s in stretches:
             if tuple(word[at : at + len(s)]) == s:
-                after[at] = max(after[at], len(s) - CALL - HANDED + after[at + len(s)])
-    return after[0] - sum([len(s) + BODY for s in stretches])
+                after[at] = max(after[at], len(s) - CALL_EQUATIONS - HANDED + after[at + len(s)])
+    return after[0] - sum([len(s) + BODY_EQUATIONS for s in stretches])
 
 
 @share(1)
 @given(words())
 def test_the_choice_saves_half_of_what_any_could(word: list[int]) -> None:
     """By the measure that the choice goes by, in which a call, a value handed over and a body cost something. Stretches
-    that do not follow each other are left alone where they would save no more than `SCATTERED`."""
+    that do not follow each other are left alone where they would save no more than `SCATTERED_EQUATIONS`."""
     jaxpr = program(word)
     saved = eqns_to_compile(jaxpr) - eqns_to_compile(outline(jaxpr))
-    assert saved >= AT_LEAST * best(word) - SCATTERED
+    assert saved >= AT_LEAST * best(word) - SCATTERED_EQUATIONS
 
 
 def test_all_that_can_be_tried_is() -> None:
     """The reference finds what is known: six times four letters; two stretches, one in the other's gaps."""
-    assert best([0, 1, 2, 3] * 6) == 20 - 6 * (CALL + HANDED) - BODY
+    assert best([0, 1, 2, 3] * 6) == 20 - 6 * (CALL_EQUATIONS + HANDED) - BODY_EQUATIONS
     a, b = [0, 1, 2, 3, 0, 0, 1], [3, 3, 2, 2, 1, 1, 3]
     assert best([*a, *b, *a, 9, *b, *a]) > most([*a, *b, *a, 9, *b, *a], tuple(a))

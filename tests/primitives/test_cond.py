@@ -166,7 +166,8 @@ def test_an_index_for_all_stays_one_cond() -> None:
 
 def test_select_runs_all_branches_and_loop_one_at_a_time() -> None:
     picked, _ = vmap(program(Cond(THREE), INDEX, V, V), 4, (0, 0, None))
-    assert eqns(picked) == ["call"] * 3 + ["broadcast_in_dim"] + ["select_n"] * 2
+    # branches that are not linear get another operand in examples that do not choose them
+    assert [eqns(picked).count(name) for name in ("call", "select_n", "while", "scan")] == [3, 4, 0, 0]
     looped, _ = vmap(program(Cond(THREE, "loop"), INDEX, V, V), 4, (0, 0, None))
     (eqn,) = looped.eqns
     assert isinstance(eqn.prim, Scan)

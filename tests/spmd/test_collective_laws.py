@@ -13,7 +13,7 @@ from fxad.ir import Linear, Primitive
 from fxad.primitives.collectives import COLLECTIVES
 from fxad.testing import Application, Case, calls, cases, check_text
 from fxad.testing.collective_steps import COLLECTIVE_STEPS
-from fxad.testing.compare import differ, directions, pairing_error, tangent_error
+from fxad.testing.compare import differ, inner_product_error, random_tangents, tangent_error
 from fxad.testing.spmd_laws import (
     check_collective_gradients,
     check_collectives,
@@ -76,8 +76,8 @@ def test_transpose(kind: type[Primitive]) -> None:
         adjoint = transpose(program, (True,))
         assert transpose(adjoint, (True,)) is program
         whole, back = over_axes(program), over_axes(adjoint)
-        dots, cts = directions(whole.in_avals, seed), directions(whole.out_avals, seed + 1)
-        assert not pairing_error(cts, run(whole, dots), run(back, cts), dots)
+        dots, cts = random_tangents(whole.in_avals, seed), random_tangents(whole.out_avals, seed + 1)
+        assert not inner_product_error(cts, run(whole, dots), run(back, cts), dots)
 
     law()
 
@@ -92,7 +92,7 @@ def test_jvp(kind: type[Primitive]) -> None:
             return
         args = stacked_operands(case_of(application))
         whole, forward = over_axes(program), over_axes(jvp(program, (True,))[0])
-        dots = directions(whole.in_avals, seed)
+        dots = random_tangents(whole.in_avals, seed)
         found = run(forward, [*args, *dots])
         assert not tangent_error(lambda t: run(whole, [a + t * d for a, d in zip(args, dots, strict=True)]), found[1:])
 

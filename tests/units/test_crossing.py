@@ -25,7 +25,7 @@ from fxad.primitives.elementwise import ADD, GT, MUL, SIN, TANH
 from fxad.primitives.reduce import ReduceMax
 from fxad.testing import Case, cases, repeated_cases
 from fxad.testing.unit_laws import check_recompute, run_pieces
-from fxad.units.min_cut_recompute import LONGEST, READERS
+from fxad.units.min_cut_recompute import MAX_FORMULA, MAX_READERS
 from fxad.units.pieces import partition
 from fxad.units.plan import Plan
 from fxad.units.recompute import recompute
@@ -170,7 +170,13 @@ def waiting(equations: int, readers: int) -> tuple[Jaxpr, tuple[Jaxpr, ...]]:
 
 @pytest.mark.parametrize(
     ("equations", "readers", "changed"),
-    [(1, 1, True), (LONGEST, 1, True), (LONGEST + 1, 1, False), (1, READERS, True), (1, READERS + 1, False)],
+    [
+        (1, 1, True),
+        (MAX_FORMULA, 1, True),
+        (MAX_FORMULA + 1, 1, False),
+        (1, MAX_READERS, True),
+        (1, MAX_READERS + 1, False),
+    ],
 )
 def test_how_much_is_computed_again(equations: int, readers: int, changed: bool) -> None:
     program, units = waiting(equations, readers)

@@ -15,19 +15,20 @@ import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax, nn
 from fxad.core.builder import Builder
+from fxad.core.constants import EQUATION_MS, KERNEL_MS, LIBRARY_MS, PROGRAM_MS
 from fxad.ir import Aval, Jaxpr
 from fxad.passes import plan_of
 from fxad.primitives import elementwise as ew
 from fxad.primitives.control.call import Call
-from fxad.units.fused import BESIDE, LARGEST, Inlined, Kernel, Kernels, Kind
+from fxad.transforms.costs import Kind
 from fxad.units.kernels import (
-    AT_MOST,
-    EQUATION_MS,
-    FIRST,
-    FIXED_MS,
-    KERNEL_MS,
-    LIBRARY_MS,
-    cost,
+    FIRST_READ,
+    MAX_FUSED,
+    MAX_READ,
+    REDUCED_WITH,
+    Inlined,
+    Kernel,
+    Kernels,
     milliseconds,
     takes,
 )
@@ -38,7 +39,7 @@ SQUARE = fx.Spec((64, 64))
 
 def kernels(f: Callable[..., Any], *specs: Any) -> list[Kernel]:
     jaxpr = fx.simplify(fx.trace(f, *specs)).jaxpr
-    return list(Kernels(Inlined(jaxpr, AT_MOST), cost).found.values())
+    return list(Kernels(Inlined(jaxpr, MAX_READ)).found.values())
 
 
 def of(f: Callable[..., Any], *specs: Any) -> float:
@@ -112,13 +113,13 @@ def test_a_sum_that_a_product_reads_as_it_is_is_made_once() -> None:
 
 def test_what_is_dear_is_computed_once() -> None:
     found = kernels(lambda x: [y * k for y in [fnp.tanh(x)] for k in range(2, 5)], SQUARE)
-    assert sorted(k.kind.name for k in found) == ["CHEAP", "CHEAP", "CHEAP", "DEAR"]
+    assert sorted(k.kind.name for k in found) == ["CHEAP", "CHEAP", "CHEAP", "EXPENSIVE"]
     assert len(kernels(lambda x: fnp.tanh(x) * 2, SQUARE)) == 1
 
 
 def test_an_expression_ends_where_it_is_large() -> None:
-    for n, count in ((LARGEST, 1), (LARGEST + 1, 1), (LARGEST + 2, 2)):
-        assert len(Kernels(Inlined(chain(fnp.negative, n), AT_MOST), cost).found) == count
+    for n, count in ((MAX_FUSED, 1), (MAX_FUSED + 1, 1), (MAX_FUSED + 2, 2)):
+        assert len(Kernels(Inlined(chain(fnp.negative, n), MAX_READ)).found) == count
     doubled = chain(lambda x: x * x + x, 60)  # computed where it is read, it would be 2 ** 60 operations
     assert milliseconds(doubled) < 120 * KERNEL_MS
 
@@ -132,13 +133,13 @@ def test_a_reduction_does_little_things_to_its_operand() -> None:
 
         return f
 
-    assert [k.kind for k in kernels(sums(BESIDE), SQUARE)] == [Kind.REDUCTION]
-    assert [k.kind for k in kernels(sums(BESIDE + 1), SQUARE)] == [Kind.CHEAP, Kind.REDUCTION]
+    assert [k.kind for k in kernels(sums(REDUCED_WITH), SQUARE)] == [Kind.REDUCTION]
+    assert [k.kind for k in kernels(sums(REDUCED_WITH + 1), SQUARE)] == [Kind.CHEAP, Kind.REDUCTION]
 
 
 def test_what_is_no_kernel_costs_next_to_nothing() -> None:
     x = fx.Spec((8, 8))
-    assert of(lambda x: x.reshape(64)[:, None], x) == pytest.approx(FIXED_MS + EQUATION_MS)
+    assert of(lambda x: x.reshape(64)[:, None], x) == pytest.approx(PROGRAM_MS + EQUATION_MS)
     assert of(lambda x: x @ x, x) < of(fnp.sin, x) < of(lambda x: fnp.cumsum(x, axis=0), x)
     assert of(lambda x: fnp.sum(x, 0), x) < of(fnp.sin, x)
     # a product reads a matrix either way
@@ -150,7 +151,7 @@ def test_what_is_no_kernel_costs_next_to_nothing() -> None:
 def test_special_functions_in_a_row_add_up(f: Callable[[Any], Any]) -> None:
     """They are one kernel, of all their polynomials: 22 ms each for a log-gamma, where a sine adds 1."""
     one, ten = milliseconds(chain(f, 1)), milliseconds(chain(f, 10))
-    assert ten - one > 8 * (one - KERNEL_MS - FIXED_MS) > 100
+    assert ten - one > 8 * (one - KERNEL_MS - PROGRAM_MS) > 100
     assert milliseconds(chain(fnp.sin, 10)) - milliseconds(chain(fnp.sin, 1)) < 20
 
 
@@ -192,20 +193,20 @@ def test_nested_calls_of_nothing_end() -> None:
             (x,) = b(Call(nested), x)
         nested = b.build([x])
     before = time.process_time()
-    assert milliseconds(nested) == pytest.approx(FIXED_MS + EQUATION_MS * AT_MOST)
+    assert milliseconds(nested) == pytest.approx(PROGRAM_MS + EQUATION_MS * MAX_READ)
     assert len(plan_of(nested, "auto").steps) == 1
     assert time.process_time() - before < 10
 
 
 def test_a_program_that_goes_on_is_looked_at_in_part() -> None:
-    n = AT_MOST
+    n = MAX_READ
     assert (
         milliseconds(chain(fnp.sin, n)) == milliseconds(chain(fnp.sin, n + 100)) > milliseconds(chain(fnp.sin, n - 1))
     )
 
 
 def test_the_first_layers_may_tell(monkeypatch: pytest.MonkeyPatch) -> None:
-    short, long = chain(fnp.sin, FIRST - 1), chain(fnp.sin, 2 * FIRST)
+    short, long = chain(fnp.sin, FIRST_READ - 1), chain(fnp.sin, 2 * FIRST_READ)
     first, both = milliseconds(short), milliseconds(long)
     assert first < both
     assert takes(short, first)
@@ -227,7 +228,7 @@ LETTERS = (ew.SIN, ew.COS, ew.TANH, ew.NEG, ew.ABS, ew.LGAMMA)
 def test_more_is_never_less(word: list[int], letter: int) -> None:
     aval = Aval((64,), "float32")
     longer = program([*word, letter], aval, LETTERS)
-    assert milliseconds(longer) > milliseconds(program(word, aval, LETTERS)) > FIXED_MS
+    assert milliseconds(longer) > milliseconds(program(word, aval, LETTERS)) > PROGRAM_MS
 
 
 @pytest.mark.parametrize("depth", [1, 2, 5])

@@ -1,4 +1,4 @@
-"""The order of pieces: the same program, in less memory; and what a training loop takes that gives its state up."""
+"""What a training loop holds that donates its state."""
 
 from __future__ import annotations
 
@@ -6,67 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
 
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import runtime
-from fxad.core.builder import Builder
-from fxad.ir import Aval, Jaxpr
-from fxad.passes import plan_of
-from fxad.primitives.control.call import Call
-from fxad.primitives.elementwise import ADD
-from fxad.primitives.slicing import Slice
-from fxad.testing import Case, repeated_cases
-from fxad.transforms import outline
-from fxad.units.blocks import uses
-from fxad.units.pieces import inline_single_calls, partition
-from fxad.units.schedule import schedule
-from tests.laws.budget import share
 
 D = 512
 LAYERS = (8, 16, 24)
-
-
-@share(4)
-@given(repeated_cases(size=6))
-def test_the_same_pieces_each_after_what_it_reads(case: Case) -> None:
-    program = outline(inline_single_calls(case.program))
-    bodies = tuple(uses(program))
-    donate = tuple(range(0, len(program.ins), 2))
-    pieces = partition(program, bodies, donate)
-    found = schedule(pieces, donate)
-    assert sorted(map(id, found.pieces)) == sorted(map(id, pieces.pieces))
-    made = {*found.ins, *found.constants}
-    for piece in found.pieces:
-        assert {*piece.ins} <= made
-        made.update(piece.outs)
-    with_effects = [p for p in pieces.pieces if p.body.effects]
-    assert [p for p in found.pieces if p.body.effects] == with_effects
-    assert schedule(found, donate).pieces == found.pieces
-
-
-def total(n: int) -> tuple[Jaxpr, tuple[Jaxpr, ...]]:
-    """n arrays made, then each summed: as written, all live at once."""
-    big = Aval((1 << 10,), "float32")
-    b = Builder()
-    (x,) = b.inputs([big])
-    make = b.build([b.one(ADD, x, x)], "make")
-    b = Builder()
-    (x,) = b.inputs([big])
-    add = b.build([b.one(Slice((0,), (1,), (1,)), x)], "add")
-    b = Builder()
-    (x,) = b.inputs([big])
-    made = [b(Call(make), x)[0] for _ in range(n)]
-    return b.build([b(Call(add), m)[0] for m in made]), (make, add)
-
-
-def test_what_frees_memory_does_not_wait() -> None:
-    for n in (4, 16):
-        program, bodies = total(n)
-        plan = plan_of(program, bodies)
-        assert [s.unit for s in plan.steps] == [0, 1] * n
-        assert plan.peak_bytes == 2 * 4096 + 4 * n
 
 
 # ------------------------------------------------------------------------------------------------------------ a loop

@@ -94,6 +94,22 @@ def test_a_program_that_is_compiled_whole_goes_through_no_pass() -> None:
         assert [u.body for u in lowered.units.units] == [lowered.program.jaxpr]
 
 
+def test_a_program_is_outlined_at_one_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+
+    def outlined(jaxpr: Jaxpr, *args: float) -> Jaxpr:
+        seen.append(jaxpr.name)
+        return transforms.outline(jaxpr, *args)
+
+    monkeypatch.setattr("fxad.passes.outline", outlined)
+    x = fx.asarray(np.ones((256, 256), np.float32))
+    of_function = fx.jit(fx.value_and_grad(loss), units="auto").lower([x] * 18, x)
+    assert len(of_function.units.steps) > 18
+    assert not seen  # it was outlined before it was differentiated
+    assert len(fx.lower(gradient(18)).units.steps) > 18
+    assert seen
+
+
 def test_the_table_of_stages() -> None:
     table = fx.lower(fx.trace(twice, ROWS), passes=(CSE,)).stages
     assert table.table(times=False) == (

@@ -18,6 +18,7 @@ from fxad import runtime
 from fxad.core.builder import Builder
 from fxad.errors import CompileError, ExecutionError, ParameterError
 from fxad.ir import Aval, Jaxpr, Lit
+from fxad.lowering import mlir
 from fxad.passes import plan_of
 from fxad.primitives.control.call import Call
 from fxad.primitives.elementwise import ADD, MUL, SIN, TANH
@@ -26,7 +27,7 @@ from fxad.primitives.slicing import Slice
 from fxad.testing import Case, cases, repeated_cases
 from fxad.testing.unit_laws import check_linkage, check_units
 from fxad.transforms import outline
-from fxad.units.blocks import chosen, left_to_compile, uses
+from fxad.units.blocks import left_to_compile, selected_bodies, uses
 from fxad.units.pieces import inline_single_calls, partition
 from tests.laws.budget import share
 
@@ -319,11 +320,17 @@ step  unit      frees  live bytes
     )
 
 
-def test_text_is_that_of_all_units(nothing_remembered: None) -> None:
+def test_text_is_that_of_the_whole_program_and_needs_no_plan(
+    nothing_remembered: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     program = fx.trace(big_chain(2), np.ones(4, "float32"))
-    text = fx.lower(program, units=every).text()
-    assert text.startswith("// f: 1 units, 2 steps;")
-    assert text.count("\n// unit 0\nmodule {\n") == text.count("func.func public @main") == 1
+    lowered = fx.lower(program, units=every)
+    monkeypatch.setattr("fxad.execution.executable.plan_of", lambda *_: pytest.fail("a plan is made"))
+    text = lowered.text()
+    assert text.count("func.func public @main") == 1
+    assert "loc(" not in text
+    assert mlir.pretty(text) == lowered.module.text()
+    assert str(lowered) == text
 
 
 def test_a_word_that_is_no_choice() -> None:
@@ -369,7 +376,7 @@ def test_uses_count_calls_of_calls() -> None:
 def test_a_call_that_is_the_program_is_opened() -> None:
     inner = body()
     wrapped = chain(1, chain(3, inner))
-    assert chosen(wrapped, every) == (inner,)
+    assert selected_bodies(wrapped, every) == (inner,)
     assert [p.body for p in partition(wrapped, (inner,)).pieces] == [inner] * 3
 
 

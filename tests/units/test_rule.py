@@ -13,27 +13,25 @@ import fxad as fx
 import fxad.numpy as fnp
 from fxad import runtime
 from fxad.core.builder import Builder
+from fxad.core.constants import (
+    BORDER_TIMES,
+    CERTAIN_MS,
+    COMPILED_PART,
+    GROUP_MICROSECONDS,
+    PROGRAM_EQUATIONS,
+    SAVED_EQUATIONS,
+    SAVED_MS,
+    UNIT_MICROSECONDS,
+)
 from fxad.ir import Aval, Jaxpr
 from fxad.passes import plan_of
 from fxad.primitives.control.call import Call
 from fxad.primitives.elementwise import ADD, IntegerPow
 from fxad.primitives.index import Index
 from fxad.testing.unit_laws import check_linkage
-from fxad.units.blocks import (
-    AT_MOST,
-    CERTAIN,
-    DISPATCH,
-    FUSES,
-    GROUPED,
-    SAVES,
-    WORTH,
-    large_enough,
-    repeated,
-    saves_compile_time,
-    worth,
-)
+from fxad.transforms.costs import Weight, weigh, weight
+from fxad.units.blocks import large_enough, repeated, saves_compile_time, worth
 from fxad.units.plan import Plan
-from fxad.units.weight import FIXED, Weight, weigh, weight
 
 WIDE = Aval((256, 1024), "float32")  # 262 us for an equation that writes it
 
@@ -61,22 +59,22 @@ def estimated(monkeypatch: pytest.MonkeyPatch, times: Mapping[Jaxpr, float]) -> 
 
 
 def test_what_a_unit_must_be_worth() -> None:
-    assert worth(Weight(WORTH, DISPATCH, 0.0), 2)
-    assert not worth(Weight(WORTH, DISPATCH - 0.1, 0.0), 2)
-    assert not worth(Weight(WORTH - 1, DISPATCH, 0.0), 2)
-    assert worth(Weight(WORTH // 2, DISPATCH, 0.0), 3)
+    assert worth(Weight(SAVED_EQUATIONS, UNIT_MICROSECONDS, 0.0), 2)
+    assert not worth(Weight(SAVED_EQUATIONS, UNIT_MICROSECONDS - 0.1, 0.0), 2)
+    assert not worth(Weight(SAVED_EQUATIONS - 1, UNIT_MICROSECONDS, 0.0), 2)
+    assert worth(Weight(SAVED_EQUATIONS // 2, UNIT_MICROSECONDS, 0.0), 3)
     assert not worth(Weight(1000, 1e6, 0.0), 1)
-    assert worth(Weight(WORTH, 2 * DISPATCH, 2 * DISPATCH / FUSES), 2)
-    assert not worth(Weight(WORTH, 2 * DISPATCH, 2 * DISPATCH / FUSES + 0.1), 2)
+    assert worth(Weight(SAVED_EQUATIONS, 2 * UNIT_MICROSECONDS, 2 * UNIT_MICROSECONDS / BORDER_TIMES), 2)
+    assert not worth(Weight(SAVED_EQUATIONS, 2 * UNIT_MICROSECONDS, 2 * UNIT_MICROSECONDS / BORDER_TIMES + 0.1), 2)
 
 
 @pytest.mark.parametrize(
     ("equations", "microseconds", "milliseconds", "looked_at"),
     [
-        (WORTH + 1, 2 * DISPATCH, SAVES, True),
-        (WORTH, 2 * DISPATCH, SAVES, False),
-        (WORTH + 1, 2 * DISPATCH - 0.1, SAVES, False),
-        (WORTH + 1, 2 * DISPATCH, SAVES - 0.1, False),
+        (SAVED_EQUATIONS + 1, 2 * UNIT_MICROSECONDS, SAVED_MS, True),
+        (SAVED_EQUATIONS, 2 * UNIT_MICROSECONDS, SAVED_MS, False),
+        (SAVED_EQUATIONS + 1, 2 * UNIT_MICROSECONDS - 0.1, SAVED_MS, False),
+        (SAVED_EQUATIONS + 1, 2 * UNIT_MICROSECONDS, SAVED_MS - 0.1, False),
     ],
 )
 def test_which_programs_are_looked_at(
@@ -87,23 +85,25 @@ def test_which_programs_are_looked_at(
     estimated(monkeypatch, {program: milliseconds})
     assert large_enough(program) == looked_at
     # those that give memory up are looked at however fast they compile
-    assert large_enough(program, -inf) == (looked_at or milliseconds < SAVES)
+    assert large_enough(program, -inf) == (looked_at or milliseconds < SAVED_MS)
 
 
-@pytest.mark.parametrize(("saved", "proportion"), [(SAVES, AT_MOST), (CERTAIN - 0.1, AT_MOST), (CERTAIN, inf)])
+@pytest.mark.parametrize(
+    ("saved", "proportion"), [(SAVED_MS, COMPILED_PART), (CERTAIN_MS - 0.1, COMPILED_PART), (CERTAIN_MS, inf)]
+)
 def test_what_all_units_must_save(saved: float, proportion: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """In equations: a proportion, but where what they save is certain."""
     whole = body(1000)
-    most = int(AT_MOST * (1000 + FIXED)) - FIXED
+    most = int(COMPILED_PART * (1000 + PROGRAM_EQUATIONS)) - PROGRAM_EQUATIONS
     estimated(monkeypatch, {whole: saved + 100.0, body(most): 100.0, body(most + 1): 100.0})
     assert saves_compile_time([body(most)], whole)
-    assert saves_compile_time([body(most + 1)], whole) == (proportion > AT_MOST)
-    assert not saves_compile_time([body(most + 1)], whole, -inf) or proportion > AT_MOST
+    assert saves_compile_time([body(most + 1)], whole) == (proportion > COMPILED_PART)
+    assert not saves_compile_time([body(most + 1)], whole, -inf) or proportion > COMPILED_PART
 
 
 def test_what_all_units_must_save_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     whole, less, a, b = body(1000), body(999), body(50), body(51)
-    estimated(monkeypatch, {whole: SAVES + 200.0, less: SAVES + 199.9, a: 100.0, b: 100.0})
+    estimated(monkeypatch, {whole: SAVED_MS + 200.0, less: SAVED_MS + 199.9, a: 100.0, b: 100.0})
     assert saves_compile_time([a, b], whole)
     assert not saves_compile_time([a, b], less)
     assert saves_compile_time([a, b], less, -inf)
@@ -137,7 +137,7 @@ def plan(jaxpr: Jaxpr) -> Plan:
 
 def test_small_bodies_are_inlined() -> None:
     assert len(plan(calls(50, body(1, Aval((4,), "float32")))).steps) == 1
-    assert len(plan(calls(2, body(WORTH - 1))).steps) == 1
+    assert len(plan(calls(2, body(SAVED_EQUATIONS - 1))).steps) == 1
 
 
 # ------------------------------------------------------------------------------------------------------------ networks
@@ -178,7 +178,7 @@ def test_steps_of_a_recurrent_network_are_grouped() -> None:
     found = fx.lower(fx.value_and_grad(program)).units
     blocks = [u for u in found.units if not u.glue]
     assert blocks
-    assert all(weigh(u.body).microseconds >= GROUPED for u in blocks)
+    assert all(weigh(u.body).microseconds >= GROUP_MICROSECONDS for u in blocks)
     assert found.equations < weigh(fx.value_and_grad(program).jaxpr).equations / 4
     assert len(found.steps) < 100
     # a step of the sequence is there anyway: the forward steps do not hand it on to the backward ones

@@ -9,6 +9,7 @@ from fxad import tree
 from fxad.core.sizes import Size
 from fxad.errors import ArgumentError, DTypeError, ShapeError, SizeError, TreeError, described
 from fxad.lax.shapes import concatenate, expand_dims, reshape, rev, slice_in_dim
+from fxad.operations.arguments import flag
 from fxad.operations.axes import normalize_axis_index
 from fxad.tracing.array import Array, aval_of, is_scalar
 from fxad.tracing.program import function_name
@@ -28,6 +29,7 @@ def associative_scan(fn: Callable[[T, T], T], elems: object, reverse: bool = Fal
     Raises: ShapeError when leaves differ in length; TreeError, ShapeError, DTypeError when `fn` returns other types.
     Source: Blelloch, Prefix Sums and Their Applications (1990); `jax.lax.associative_scan`
     """
+    reverse = flag("associative_scan", "reverse", reverse)
     if not callable(fn):
         raise ArgumentError(
             f"associative_scan: fn is {described(fn)}, not a function: {fn!r:.60}",

@@ -33,9 +33,9 @@ def cond(
     results are selected; with "loop" a loop over the examples runs one function for each.
 
     Rule:   jvp, grad: the derivative of the function that runs. Only its residuals are stored, in slots that the
-            functions share. Under vmap with "select" both functions run, so grad of vmap also differentiates the
-            function that is not selected, at its operands: if that derivative is not finite, 0 times it is nan (as with
-            `where`; not with "loop").
+            functions share. Under vmap with "select" both functions run for all examples, and a derivative that is not
+            finite in an example that does not select the function does not reach the mapped operands. A result that
+            both functions take from one operand is that operand: it varies only if the operand does.
     Raises: DTypeError, ShapeError for a `pred` that is not one bool; TreeError, DTypeError, ShapeError when the results
             differ, naming both functions, the path and both types.
     """
@@ -98,7 +98,7 @@ def _bind_cond(
     operands: tuple[object, ...],
     batched: str,
 ) -> R:
-    if batched not in (SELECT, LOOP):
+    if not isinstance(batched, str) or batched not in (SELECT, LOOP):
         raise ParameterError(f"{what}: batched is {batched!r}", remedy=f"use {SELECT!r} or {LOOP!r}")
     leaves, in_tree = tree.flatten(operands)
     avals = [aval_of(x, f"{what}: {p}") for x, p in zip(leaves, tree.paths(in_tree, "operands"), strict=True)]

@@ -12,6 +12,7 @@ from fxad.errors import ArgumentError, ParameterError, described
 from fxad.ir import Atom, Jaxpr, Var
 from fxad.lax.control.bodies import traced_loop
 from fxad.lax.control.scanning import slice_types, static_int
+from fxad.operations.arguments import to_int
 from fxad.primitives.control.remat import Remat
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.marks import Name
@@ -54,6 +55,7 @@ def checkpointed_scan(
             one.
     Source: Griewank and Walther, Evaluating Derivatives (2008), chapter 12: multi-level checkpointing.
     """
+    length = None if length is None else to_int("checkpointed_scan", "length", length)
     leaves, xs_tree = tree.flatten(xs)
     n, slices = slice_types("checkpointed_scan", leaves, xs_tree, length)
     sizes = segments(n, static_int("checkpointed_scan", "budget", budget, 1))
@@ -86,9 +88,10 @@ def segments(n: int, budget: int) -> tuple[int, ...]:
 
 def _balanced(n: int, depth: int) -> tuple[int, ...]:
     """Return segments with about as many parts on every level."""
-    parts = 1
-    while parts**depth < n:
-        parts += 1
+    parts, below = max(n, 1), 0  # the least number on each level: parts**depth >= n
+    while parts - below > 1:
+        middle = (parts + below) // 2
+        parts, below = (middle, below) if middle**depth >= n else (parts, middle)
     out, m = [], n
     for _ in range(depth - 1):
         m = -(-m // parts)

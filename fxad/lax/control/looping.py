@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar, cast
-
-import numpy as np
+from operator import index
+from typing import SupportsIndex, TypeVar, cast
 
 from fxad import dtypes, tree
 from fxad.errors import DTypeError, ParameterError, ShapeError, TreeError
 from fxad.ir import Aval
 from fxad.lax.control.bodies import Body, traced_body, traced_loop
 from fxad.primitives.control.while_ import While
-from fxad.tracing.array import Array
 from fxad.tracing.tracer import bind
 
 T = TypeVar("T")
@@ -49,11 +47,12 @@ def while_loop(
 def _limit(max_steps: int | None) -> int | None:
     if max_steps is None:
         return None
-    if isinstance(max_steps, bool | Array | np.ndarray) or not hasattr(max_steps, "__index__"):
+    try:
+        steps = index(cast("SupportsIndex", None if isinstance(max_steps, bool) else max_steps))
+    except TypeError:
         raise ParameterError(
             f"while_loop: max_steps is {max_steps!r}, not an int", remedy="the bound is static: a Python int"
-        )
-    steps = max_steps.__index__()
+        ) from None
     if not 0 <= steps < 1 << 31:
         raise ParameterError(f"while_loop: max_steps is {steps}", remedy="give a number of steps from 0 to 2**31 - 1")
     return steps

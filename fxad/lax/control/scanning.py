@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any, TypeAlias, TypeVar, cast, overload
+from operator import index
+from typing import Any, SupportsIndex, TypeAlias, TypeVar, cast, overload
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from fxad.lax.control.bodies import Loop, traced_body, traced_loop
 from fxad.lax.creation import splat
 from fxad.lax.shapes import concatenate, reshape, slice_in_dim
 from fxad.operations import promotion
+from fxad.operations.arguments import flag
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.control.while_ import While
 from fxad.primitives.elementwise import ADD, LT
@@ -66,12 +68,20 @@ def scan(
     Raises: ShapeError when leaves of `xs` differ in length, or from `length`; TreeError when `f` does not return a
             pair; TreeError, ShapeError, DTypeError naming the leaf of the carry that changes, and both types.
     """
+    reverse = flag("scan", "reverse", reverse)
     leaves, xs_tree = tree.flatten(xs)
     n, slices = slice_types("scan", leaves, xs_tree, length)
     rest = tree.structure((xs_tree.unflatten(range(len(leaves))),))
     loop = traced_loop("scan", f, init, rest, slices, role="f", start="init", pair=True)
     captured = loop.body.captured
-    prim = Scan(loop.body.jaxpr, n, bool(reverse), _unrolled("scan", unroll, n), len(captured), len(loop.init))
+    prim = Scan(
+        loop.body.jaxpr,
+        n,
+        flag("scan", "reverse", reverse),
+        _unrolled("scan", unroll, n),
+        len(captured),
+        len(loop.init),
+    )
     outs = bind(prim, *captured, *loop.init, *leaves)
     at = len(loop.init)
     return cast("tuple[C, Y]", (loop.carry_tree.unflatten(outs[:at]), loop.rest_tree.unflatten(outs[at:])))
@@ -145,12 +155,14 @@ def slice_types(what: str, leaves: Sequence[object], xs_tree: Structure, length:
 
 def static_int(what: str, name: str, value: object, least: int) -> int:
     """Return a static integer argument. Raises: ArgumentError, ParameterError."""
-    if isinstance(value, bool | Array | np.ndarray) or not hasattr(value, "__index__"):
+    try:
+        whole = type(value) is int or type(value) is Size
+        n = cast("int", value) if whole else index(cast("SupportsIndex", None if isinstance(value, bool) else value))
+    except TypeError:
         raise ArgumentError(
             f"{what}: {name} is {described(value)}, not an int: {value!r:.60}",
             remedy=f"{name} is static: a Python int",
-        )
-    n = dimension(value)
+        ) from None
     if n < least:
         raise ParameterError(f"{what}: {name} is {n}, less than {least}", remedy=f"give an int from {least} on")
     return n

@@ -9,7 +9,7 @@ from typing import Any, final
 from fxad import tree
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
-from fxad.errors import ArgumentError, DTypeError, FxadError, NotDifferentiableError, ShapeError, TreeError, described
+from fxad.errors import DTypeError, FxadError, NotDifferentiableError, ShapeError, TreeError
 from fxad.ir import Aval, HigherOrder, Jaxpr, Lit
 from fxad.lax.control.bodies import Body, traced_body
 from fxad.lax.creation import splat
@@ -250,6 +250,7 @@ def complex_linear(jaxpr: Jaxpr, mask: tuple[bool, ...]) -> bool:
         if prim == CONJ or any([a.aval.dtype.kind != "c" for a in (*select_by_mask(eqn.ins, moves), *eqn.outs)]):
             return False
         for body in prim.bodies if isinstance(prim, HigherOrder) else ():
+            # a call is linear in some operands if its body is; of other bodies all operands must be
             inside = moves if isinstance(prim, Call) else (True,) * len(body.ins)
             if not complex_linear(body, inside):
                 return False
@@ -267,11 +268,3 @@ def transposed_program(jaxpr: Jaxpr, n: int) -> Jaxpr | None:
         return dce(transpose(slim, mask))
     except NotDifferentiableError:  # it contains a system whose solver has no transpose
         return None
-
-
-def check_flag(what: str, name: str, value: object) -> None:
-    """Raises: ArgumentError for what is not a bool."""
-    if not isinstance(value, bool):
-        raise ArgumentError(
-            f"{what}: {name} is {described(value)}, not a bool: {value!r:.60}", remedy=f"{name}=True, or leave it out"
-        )

@@ -15,13 +15,13 @@ from fxad.lax.control.bodies import Body, common_operands, traced_body
 from fxad.lax.implicit.maps import (
     LinearMap,
     Unknown,
-    check_flag,
     check_result_type,
     check_same_tree,
     rotate_operands,
     trace_solver,
     transposed_program,
 )
+from fxad.operations.arguments import flag
 from fxad.primitives.control.bodies import instantiate_linear_outs, instantiate_outs, with_operands, with_outs
 from fxad.primitives.implicit import Root
 from fxad.tracing.program import function_name
@@ -51,7 +51,7 @@ class Problem:
 
         Raises: TreeError, ShapeError, DTypeError for solvers that return another type.
         """
-        check_flag(self.what, "has_aux", has_aux)
+        has_aux = flag(self.what, "has_aux", has_aux)
         forward = trace_solver(self.what, "solve", fn, solve, self.like, "initial_guess", has_aux)
         at, matvec = self._linearised()
         system = self._system(at, matvec, tangent_solve)

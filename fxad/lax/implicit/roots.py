@@ -17,6 +17,7 @@ from fxad.lax.implicit.fixed_point import solve_by_iteration
 from fxad.lax.implicit.krylov import solve_by_cg, solve_by_gmres
 from fxad.lax.implicit.maps import trace_function, unknown_of
 from fxad.lax.implicit.problem import Problem
+from fxad.operations.arguments import function
 from fxad.primitives.control.bodies import select_by_mask, with_outs
 from fxad.primitives.elementwise import MUL, NE, SELECT_N, SUB
 from fxad.tracing.program import function_name
@@ -75,6 +76,8 @@ def custom_fixed_point(
 
     Type, Law, Cost, Raises: as `custom_root`.
     """
+    tangent_solve = None if tangent_solve is None else function("custom_fixed_point", "tangent_solve", tangent_solve)
+    solve = None if solve is None else function("custom_fixed_point", "solve", solve)
     what = "custom_fixed_point"
     like, guess = unknown_of(what, "initial_guess", initial_guess)
     step = trace_function(what, "f", f, like, "initial_guess")
@@ -113,6 +116,7 @@ def custom_minimize(
 
     Type, Law, Cost, Raises: as `custom_root`; DTypeError for a guess with complex leaves.
     """
+    tangent_solve = None if tangent_solve is None else function("custom_minimize", "tangent_solve", tangent_solve)
     what = "custom_minimize"
     like, guess = unknown_of(what, "initial_guess", initial_guess)
     for path, aval in zip(like.paths, like.avals, strict=True):

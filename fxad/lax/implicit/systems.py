@@ -11,13 +11,13 @@ from fxad.lax.control.bodies import Body, common_operands
 from fxad.lax.implicit.maps import (
     LinearMap,
     Unknown,
-    check_flag,
     rotate_operands,
     trace_linear_map,
     trace_solver,
     transposed_program,
     unknown_of,
 )
+from fxad.operations.arguments import flag
 from fxad.primitives.implicit import LinearSolve
 from fxad.tracing.program import function_name
 from fxad.tracing.tracer import bind
@@ -63,8 +63,7 @@ def linear_solve(
     has_aux: bool,
 ) -> Any:
     """`custom_linear_solve` with other names in messages: `what` for the function, `role` for its argument `matvec`."""
-    for name, flag in (("symmetric", symmetric), ("has_aux", has_aux)):
-        check_flag(what, name, flag)
+    symmetric, has_aux = flag(what, "symmetric", symmetric), flag(what, "has_aux", has_aux)
     like, leaves = unknown_of(what, "b", b)
     for path, aval in zip(like.paths, like.avals, strict=True):
         if not aval.inexact:

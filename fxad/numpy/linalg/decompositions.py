@@ -12,6 +12,7 @@ from fxad.numpy.linalg.norms import norm
 from fxad.numpy.linalg.systems import inv
 from fxad.numpy.unary import isnan
 from fxad.operations import linalg, linear_systems
+from fxad.operations.arguments import flag, number, text
 from fxad.tracing.array import Array, ArrayLike
 
 
@@ -50,6 +51,8 @@ def cholesky(x: ArrayLike, /, *, upper: bool = False, symmetrize_input: bool = T
     Rule:   with `symmetrize_input` x is replaced by (x + x^H) / 2, so its gradient is Hermitian; otherwise the lower
             triangle is read. The factor is nan if x is not positive definite.
     """
+    symmetrize_input = flag("cholesky", "symmetrize_input", symmetrize_input)
+    upper = flag("cholesky", "upper", upper)
     return apply_op("cholesky", linalg.factor, (x,), upper, symmetrize_input)
 
 
@@ -61,6 +64,7 @@ def qr(x: ArrayLike, /, *, mode: Literal["r"]) -> Array: ...
 
 def qr(x: ArrayLike, /, *, mode: str = "reduced") -> QRResult | Array:
     """Return Q with orthonormal columns and upper triangular R; all columns of Q for "complete", only R for "r"."""
+    mode = text("qr", "mode", mode)
     if mode not in ("reduced", "complete", "r"):
         raise ParameterError(f"qr: mode {mode!r} is not one of 'reduced', 'complete', 'r'")
     q, r = apply_op_all("qr", linalg.qr, (x,), mode == "complete")
@@ -78,6 +82,7 @@ def svd(x: ArrayLike, /, *, full_matrices: bool = True, compute_uv: bool = True)
 
     Rule:   full matrices have a derivative only for square x.
     """
+    compute_uv = flag("svd", "compute_uv", compute_uv)
     return SVDResult(*apply_op_all("svd", linalg.svd, (x,), full_matrices)) if compute_uv else svdvals(x)
 
 
@@ -92,12 +97,16 @@ def eigh(x: ArrayLike, /, UPLO: str = "L", symmetrize_input: bool = True) -> Eig
     Rule:   x is symmetrized as in `cholesky`; otherwise the triangle `UPLO` is read. The derivative of eigenvectors is
             not finite if eigenvalues are equal.
     """
+    UPLO = text("eigh", "UPLO", UPLO)
+    symmetrize_input = flag("eigh", "symmetrize_input", symmetrize_input)
     static = _is_lower("eigh", UPLO), symmetrize_input, True
     return EighResult(*apply_op_all("eigh", linalg.hermitian_eig, (x,), *static))
 
 
 def eigvalsh(x: ArrayLike, /, UPLO: str = "L", symmetrize_input: bool = True) -> Array:
     """Return the eigenvalues of Hermitian matrices, ascending; see `eigh`."""
+    UPLO = text("eigvalsh", "UPLO", UPLO)
+    symmetrize_input = flag("eigvalsh", "symmetrize_input", symmetrize_input)
     return apply_op("eigvalsh", linalg.hermitian_eig, (x,), _is_lower("eigvalsh", UPLO), symmetrize_input, False)
 
 
@@ -125,6 +134,7 @@ def lu(a: ArrayLike, permute_l: Literal[True]) -> tuple[Array, Array]: ...
 
 def lu(a: ArrayLike, permute_l: bool = False) -> tuple[Array, ...]:
     """Return P, L and U with a = P @ L @ U; with `permute_l` P @ L and U (scipy.linalg.lu)."""
+    permute_l = flag("lu", "permute_l", permute_l)
     return apply_op_all("lu", linear_systems.lu_parts, (a,), permute_l)
 
 
@@ -143,10 +153,11 @@ def cond(x: ArrayLike, p: str | float | None = None) -> Array:
 
     Rule:   infinite where it is undefined, such as for a zero matrix, if no element is nan.
     """
+    p = p if p is None or isinstance(p, str) else number("cond", "p", p)
     array = as_array("cond", x)
     if p is not None and p not in (2, -2):
-        number = norm(array, p, axis=(-2, -1)) * norm(inv(array), p, axis=(-2, -1))
+        condition = norm(array, p, axis=(-2, -1)) * norm(inv(array), p, axis=(-2, -1))
     else:
         s = svdvals(array)
-        number = s[..., -1] / s[..., 0] if p == -2 else s[..., 0] / s[..., -1]
-    return where(isnan(number) & ~isnan(array).any((-2, -1)), math.inf, number)
+        condition = s[..., -1] / s[..., 0] if p == -2 else s[..., 0] / s[..., -1]
+    return where(isnan(condition) & ~isnan(array).any((-2, -1)), math.inf, condition)

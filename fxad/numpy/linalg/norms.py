@@ -11,6 +11,7 @@ from fxad.numpy.shapes import diagonal as _diagonal
 from fxad.numpy.shapes import expand_dims
 from fxad.numpy.unary import abs, sqrt, square
 from fxad.operations import linalg
+from fxad.operations.arguments import number, to_int
 from fxad.operations.axes import Axes, normalize_axis_tuple
 from fxad.tracing.array import Array, ArrayLike
 
@@ -21,6 +22,7 @@ def vector_norm(x: ArrayLike, /, *, axis: Axes = None, keepdims: bool = False, o
 
     Rule:   the norm of an empty vector is 0; it is inf for other negative `ord`, and an error for -inf.
     """
+    ord = number("vector_norm", "ord", ord)
     array = to_inexact(as_array("vector_norm", x))
     if ord == 2:
         return sqrt(_squares(array).sum(axis, keepdims=keepdims))
@@ -44,6 +46,7 @@ def matrix_norm(x: ArrayLike, /, *, keepdims: bool = False, ord: str | float | N
     "fro": root of the sum of squares; 1, inf (-1, -inf): largest (smallest) sum of a column, of a row; 2 (-2): largest
     (smallest) singular value; "nuc": their sum.
     """
+    ord = ord if ord is None or isinstance(ord, str) else number("matrix_norm", "ord", ord)
     array = to_inexact(as_array("matrix_norm", x))
     if array.ndim < 2:
         raise ShapeError(f"matrix_norm: takes an array with at least two axes, got {array.aval}")
@@ -92,9 +95,11 @@ def _squares(x: Array) -> Array:
 
 def diagonal(x: ArrayLike, /, *, offset: int = 0) -> Array:
     """Return the diagonal of matrices on the last two axes."""
+    offset = to_int("diagonal", "offset", offset)
     return _diagonal(x, offset, -2, -1)
 
 
 def trace(x: ArrayLike, /, *, offset: int = 0, dtype: object = None) -> Array:
     """Return the sum of the diagonal of matrices on the last two axes."""
+    offset = to_int("trace", "offset", offset)
     return diagonal(x, offset=offset).sum(-1, dtype=dtype)

@@ -11,7 +11,8 @@ from fxad.errors import ArgumentError, ParameterError, ShapeError, described
 from fxad.numpy.apply import apply_op, apply_op_all, as_array
 from fxad.numpy.products import matmul
 from fxad.operations import linalg, linear_systems
-from fxad.operations.axes import normalize_axis_index, to_int, to_tuple
+from fxad.operations.arguments import flag, to_int, to_tuple
+from fxad.operations.axes import normalize_axis_index
 from fxad.tracing.array import Array, ArrayLike
 
 A = TypeVar("A")
@@ -68,6 +69,7 @@ def pinv(x: ArrayLike, /, *, rtol: ArrayLike | None = None, hermitian: bool = Fa
     at 1. `hermitian`: x is Hermitian, and its eigenvalues are used.
     Rule:   the derivative is that for tangents that keep the rank.
     """
+    hermitian = flag("pinv", "hermitian", hermitian)
     if rtol is None:
         return apply_op("pinv", linalg.pinv, (x,), hermitian)
     return apply_op("pinv", linalg.pinv_above, (x, rtol), hermitian)
@@ -136,7 +138,7 @@ def tensorsolve(a: ArrayLike, b: ArrayLike, axes: Sequence[int] | None = None) -
     """Return the x with tensordot(a, x, x.ndim) = b; `axes` of a are first moved to its end."""
     left, right = as_array("tensorsolve", a), as_array("tensorsolve", b, 1)
     if axes is not None:
-        last = [normalize_axis_index("tensorsolve", k, left.ndim) for k in axes]
+        last = [normalize_axis_index("tensorsolve", k, left.ndim) for k in to_tuple("tensorsolve", "axes", axes)]
         left = left.transpose([k for k in range(left.ndim) if k not in last] + last)
     shape = left.shape[right.ndim :]
     if left.shape[: right.ndim] != right.shape or prod(shape) != right.size:
@@ -161,6 +163,7 @@ def tensorinv(a: ArrayLike, ind: int = 2) -> Array:
 
 def cho_factor(a: ArrayLike, lower: bool = False) -> tuple[Array, bool]:
     """Return the Cholesky factor and a flag that it is the lower one, for `cho_solve`."""
+    lower = flag("cho_factor", "lower", lower)
     return apply_op("cho_factor", linalg.factor, (a,), not lower, False), lower
 
 
@@ -184,7 +187,8 @@ def lu_factor(a: ArrayLike) -> tuple[Array, Array]:
 
 def lu_solve(lu_and_piv: tuple[ArrayLike, ArrayLike], b: ArrayLike, trans: int = 0) -> Array:
     """Return the x with op(a) @ x = b, from `lu_factor(a)`; op: 0 nothing, 1 transpose, 2 conjugate transpose."""
-    if to_int("lu_solve", "trans", trans) not in (0, 1, 2):
+    trans = to_int("lu_solve", "trans", trans)
+    if trans not in (0, 1, 2):
         raise ParameterError(f"lu_solve: trans must be 0, 1 or 2, got {trans!r}")
     return apply_op("lu_solve", linear_systems.lu_solve, (*_check_pair("lu_solve", "lu_and_piv", lu_and_piv), b), trans)
 
@@ -193,6 +197,7 @@ def solve_triangular(
     a: ArrayLike, b: ArrayLike, trans: int = 0, lower: bool = False, unit_diagonal: bool = False
 ) -> Array:
     """Return the x with op(a) @ x = b for triangular a; op: 0 nothing, 1 transpose, 2 conjugate transpose."""
+    trans = to_int("solve_triangular", "trans", trans)
     if trans not in (0, 1, 2):
         raise ParameterError(f"solve_triangular: trans must be 0, 1 or 2, got {trans!r}")
     return apply_op("solve_triangular", linear_systems.solve_triangular, (a, b), trans, lower, unit_diagonal)

@@ -19,6 +19,7 @@ from fxad.ir import (
     Cotangent,
     Cotangents,
     Dims,
+    Eqn,
     HigherOrder,
     Hlo,
     HloValues,
@@ -153,6 +154,14 @@ def call_primal(ctx: JvpCtx, body: Jaxpr, n_out: int, primals: Atoms) -> tuple[A
     env: dict[Atom, Atom] = dict(zip((*results, *extra), outs, strict=True))
     env.update(zip(body.ins, primals, strict=True))
     return outs[:n_out], list(substitute(residuals, env))
+
+
+def callee(eqn: Eqn) -> Jaxpr | None:
+    """Return the body of a plain call; None for every other equation.
+
+    Only a plain call is equal to its body, so only its body can be inlined, or shared with other calls.
+    """
+    return eqn.prim.body if isinstance(eqn.prim, Call) else None
 
 
 def layout_of_call(body: Jaxpr, runs: Once = ONCE, *, segment: bool = False) -> Layout:

@@ -56,8 +56,8 @@ from fxad.primitives.control.bodies import (
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.effects import guard_checks
 from fxad.primitives.control.scan import scan_over_examples
-from fxad.primitives.elementwise import CLAMP, EQ, SELECT_N
-from fxad.primitives.linearity import is_linear
+from fxad.primitives.elementwise import CLAMP, EQ, SELECT_N, STOP_GRADIENT
+from fxad.primitives.linearity import is_linear, linear_operands
 from fxad.primitives.operand_checks import MATCH_BODIES, TRACE_AGAIN
 from fxad.primitives.shape import broadcast_to_axis, emit_broadcast
 
@@ -76,8 +76,10 @@ class Cond(HigherOrder, Linear):
     Rule: linear where every branch is. `batched` selects the rule for an index that varies: "select" (every branch runs
           for all examples, and results are selected), "loop" (a loop over the examples runs one branch for each), or
           "apart" (as "select", but a branch gets 0.5 as its operand in examples that do not choose it; this is not
-          linear). After linearization the branches share slots for their residuals: for each type, storage is the
-          maximum over the branches, not the sum.
+          linear). With "select", an example that does not choose a branch has no derivative there, so that no nan of it
+          reaches the operands. A result that all branches take from one operand is that operand. After linearization
+          the branches share slots for their residuals: for each type, storage is the maximum over the branches, not the
+          sum.
     Source: stablehlo.case
     """
 
@@ -144,27 +146,50 @@ class Cond(HigherOrder, Linear):
     # ---------------------------------------------------------------------------------------------------- batching
 
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
-        (index, *operands), (at, *where) = args, dims
+        (_, *operands), (at, *where) = args, dims
         if at is None:
             branches, out_dims = batch_alike(ctx, self.branches, tuple(where))
             return ctx(self.with_bodies(branches), *args), out_dims
         check_uniform(ctx, self)
+        same = self._same_results(operands)
+        if same:
+            rest = [k for k in range(len(self.branches[0].outs)) if k not in same]
+            less = self.with_bodies(tuple([with_outs(body, [body.outs[k] for k in rest]) for body in self.branches]))
+            outs, found = less._batch_varying(ctx, args, dims) if rest or self.effects else ((), ())
+            values = dict(zip(rest, zip(outs, found, strict=True), strict=True))
+            values.update({k: (a, None if j is None else where[j]) for k, (a, j) in same.items()})
+            return tuple([values[k][0] for k in range(len(values))]), tuple([values[k][1] for k in range(len(values))])
+        return self._batch_varying(ctx, args, dims)
+
+    def _same_results(self, operands: Sequence[Atom]) -> dict[int, tuple[Atom, int | None]]:
+        """Return the results that all branches take from one operand, or that are one literal: their values, and the
+        numbers of the operands."""
+        found: dict[int, tuple[Atom, int | None]] = {}
+        places = [{v: j for j, v in enumerate(body.ins)} for body in self.branches]
+        for k, outs in enumerate(zip(*[body.outs for body in self.branches], strict=True)):
+            a, j = outs[0], places[0].get(outs[0])
+            if j is not None and all([at.get(out) == j for at, out in zip(places, outs, strict=True)]):
+                found[k] = operands[j], j
+            elif isinstance(a, Lit) and all([out is a for out in outs]):
+                found[k] = a, None
+        return found
+
+    def _batch_varying(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
+        (index, *operands), (_, *where) = args, dims
         if self.batched == LOOP or self.effects:  # effects of a branch that is not chosen must not happen
             return scan_over_examples(ctx, self, args, dims)
         n_out = len(self.branches[0].outs)
         cases: list[Sequence[Var]] = []
         for k, branch in enumerate(self.branches):
+            given, at_which = (self._apart if self.batched == APART else self._stopped)(ctx, index, k, operands, where)
             if not has_check(branch):
-                given, at_which = (
-                    self._apart(ctx, index, k, operands, where) if self.batched == APART else (operands, where)
-                )
                 cases.append(ctx(Call(ctx.recur(branch, tuple(at_which), (0,) * n_out)[0]), *given))
                 continue
             guard = guard_checks(branch)
             if guard is None:
                 return scan_over_examples(ctx, self, args, dims)
-            body = ctx.recur(guard, (0, *where), (0,) * n_out)[0]
-            cases.append(ctx(Call(body), self._chosen(ctx, index, k), *operands))
+            body = ctx.recur(guard, (0, *at_which), (0,) * n_out)[0]
+            cases.append(ctx(Call(body), self._chosen(ctx, index, k), *given))
         shapes = dict.fromkeys([x.aval.shape for x in cases[0]])
         which = {shape: emit_broadcast(ctx, index, shape, (0,)) for shape in shapes}
         picked = [ctx.one(SELECT_N, which[xs[0].aval.shape], *xs) for xs in zip(*cases, strict=True)]
@@ -190,6 +215,30 @@ class Cond(HigherOrder, Linear):
                 one = Lit.of(0.5, every.aval)
                 separate[j] = ctx.one(SELECT_N, emit_broadcast(ctx, chosen, every.aval.shape, (at,)), one, every)
         return separate, where
+
+    def _stopped(
+        self, ctx: BatchCtx, index: Atom, k: int, operands: Sequence[Atom], dims: Sequence[int | None]
+    ) -> tuple[Sequence[Atom], Sequence[int | None]]:
+        """Return the operands of a branch and their mapped axes, without a derivative in examples that do not choose
+        the branch. Operands stay if the branch is linear in each of them. Shared operands stay: a copy for each example
+        may not fit in memory. If there are shared operands, examples that do not choose the branch get a number at
+        which most functions are finite, so that the derivative with respect to the shared ones is finite, too.
+        Operands in which the branch is linear may be tangents, and get 0, which is linear.
+        """
+        branch, given = self.branches[k], list(operands)
+        read = {a for eqn in branch.eqns for a in eqn.ins}
+        shared = any([v in read and v.aval.inexact and d is None for v, d in zip(branch.ins, dims, strict=True)])
+        linear = linear_operands(branch)
+        mapped = [v in read and v.aval.inexact and d is not None for v, d in zip(branch.ins, dims, strict=True)]
+        if not any([m and not lin for m, lin in zip(mapped, linear, strict=True)]):
+            return operands, dims
+        chosen = self._chosen(ctx, index, k)
+        for j, (a, d) in enumerate(zip(operands, dims, strict=True)):
+            if mapped[j] and d is not None:
+                fixed = Lit.of(0.0 if linear[j] else 0.5, a.aval)
+                other: Atom = fixed if shared or linear[j] else ctx.one(STOP_GRADIENT, a)
+                given[j] = ctx.one(SELECT_N, emit_broadcast(ctx, chosen, a.aval.shape, (d,)), other, a)
+        return given, dims
 
     # ----------------------------------------------------------------------------------------------- differentiation
 
@@ -225,7 +274,7 @@ class Cond(HigherOrder, Linear):
         both = ctx(self.with_bodies(tuple([shared.primal(split) for split in splits])), *primals)
         residuals = [primals[1 + k] for k in shared.operands] + [both[k] for k in shared.results] + [*both[n:]]
         branches = tuple([shared.linear(split, reached) for split in splits])
-        linear = Cond(branches, LOOP if self.batched == LOOP else SELECT)  # "apart" is not linear
+        linear = Cond(branches, LOOP if self.batched == LOOP else SELECT)
         return both[:n], spread_tangents(ctx.lin(linear, primals[0], *lins, *residuals), reached, avals)
 
     def linear_in(self, mask: tuple[bool, ...]) -> bool:

@@ -23,10 +23,9 @@ from fxad.primitives.check import prim_has_check
 from fxad.primitives.control.bodies import instantiate_linear_outs, instantiate_outs, select_by_mask, with_outs
 from fxad.primitives.control.remat import is_opaque, without_opaque
 from fxad.primitives.elementwise import ADD, LT, MUL, SELECT_N, SUB
-from fxad.primitives.elementwise.family import Compare
+from fxad.primitives.fusion import ARITHMETIC, MOVES, VIEWS, Kinds
 from fxad.primitives.linearity import is_linear, is_zero
-from fxad.primitives.marks import Mark
-from fxad.primitives.shape import BroadcastInDim, ExpandDims, Iota, Reshape, Rev, Squeeze, Transpose, emit_broadcast
+from fxad.primitives.shape import BroadcastInDim, Iota, emit_broadcast
 
 T = TypeVar("T")
 Marks: TypeAlias = tuple[bool, ...]
@@ -113,11 +112,8 @@ def stop_at_count(steps: Steps, guard: Jaxpr | None) -> Steps:
 # excluded: every consumer would repeat it for each element (measured on an n-body program: 0.4 of the memory, 1.2
 # times the time; use `remat` for this trade).
 
-_CHEAP: Final = frozenset({
-    ew.ADD, ew.SUB, ew.MUL, ew.NEG, ew.SQUARE, ew.ABS, ew.SIGN, ew.MAX, ew.MIN, ew.SELECT_N,
-    ew.AND, ew.OR, ew.XOR, ew.NOT,
-})  # fmt: skip
-_MOVES: Final = (BroadcastInDim, ExpandDims, Reshape, Rev, Squeeze, Transpose, ew.ConvertElementType, Mark)
+_MOVES: Final[Kinds] = (*VIEWS, *MOVES, ew.ConvertElementType)
+_CHEAP: Final[Kinds] = (*ARITHMETIC, *VIEWS, *MOVES)
 _COUNTING: Final[frozenset[DType]] = frozenset({dtypes.int32, dtypes.int64, dtypes.uint32, dtypes.uint64})
 _DEPTH: Final = 6  # the longest chain of equations to recompute
 
@@ -164,7 +160,7 @@ def counters(steps: Steps) -> dict[Var, Lit]:
 
 
 def _is_cheap(prim: Primitive) -> bool:
-    return prim in _CHEAP or isinstance(prim, (*_MOVES, Compare))
+    return isinstance(prim, _CHEAP)
 
 
 def _bytes(aval: Aval) -> int:

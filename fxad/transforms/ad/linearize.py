@@ -17,7 +17,7 @@ from fxad.transforms.ad.jvp import check_differentiable, jvp, walk, zeros
 from fxad.transforms.vmap import Dim, over_stack
 
 # The largest number of residuals. Nested calls can multiply their number.
-MOST: Final = 1 << 19
+MAX_STORED: Final = 1 << 19
 
 
 class SplitCtx(Builder):
@@ -72,9 +72,10 @@ class SplitCtx(Builder):
     def recur(self, body: Jaxpr, nonzero: tuple[bool, ...]) -> LinearizedBody:
         found = linearize(body, nonzero)
         many = len(self.residuals) + found.n_res
-        if many > MOST:
+        if many > MAX_STORED:
             raise NotDifferentiableError(
-                f"linearize: {body.name} is called so often that more than {MOST:,} values would have to be stored",
+                f"linearize: {body.name} is called so often that more than {MAX_STORED:,} values would have to be"
+                " stored",
                 remedy="put remat around what is called, loop over it with scan, or use forward mode (jvp, jacfwd)",
             )
         return found
@@ -97,7 +98,7 @@ def linearize(jaxpr: Jaxpr, nonzero: tuple[bool, ...]) -> LinearizedBody:
     Law:    jvp(x, x_dot) = let (y, res) = primal(x) in (y, linear(x_dot, res)); every equation of `linear` is linear.
     Cost:   one pass; the equations of forward mode, split in two.
     Raises: NotDifferentiableError for a marked operand without a tangent, for an equation without a derivative, or for
-            nested calls that would store more than `MOST` values.
+            nested calls that would store more than `MAX_STORED` values.
     """
     check_differentiable(jaxpr, nonzero, "linearize")
     ctx = SplitCtx.like(jaxpr)

@@ -162,6 +162,7 @@ def _opened(jaxpr: Jaxpr, mask: tuple[bool, ...]) -> Jaxpr:
 
     def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom]:
         here = tuple([a in reached for a in ins])
+        # only a plain call can be inlined
         if any(here) and isinstance(eqn.prim, Call) and not eqn.prim.linear_in(here):
             return b.inline(eqn.prim.body, ins, rule)
         outs = b.copy(eqn, ins)

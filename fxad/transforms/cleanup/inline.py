@@ -8,16 +8,16 @@ from fxad.core.builder import Builder
 from fxad.core.memo import by_value
 from fxad.errors import ParameterError
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Lit
-from fxad.primitives.control.call import Call
-from fxad.transforms.outlining.parametrise import settled
+from fxad.primitives.control.call import callee
+from fxad.transforms.outlining.parametrise import static_starts
 
-MOST: Final = 1 << 22  # the largest number of equations of a program with its calls inlined: some GB
+MAX_EQUATIONS: Final = 1 << 22  # the largest number of equations of a program with its calls inlined: some GB
 
 
 @by_value
 def length(jaxpr: Jaxpr) -> int:
     """Returns the number of equations of a program; the equations of a body count once for each call."""
-    return sum([length(e.prim.body) if isinstance(e.prim, Call) else 1 for e in jaxpr.eqns])
+    return sum([1 if body is None else length(body) for body in map(callee, jaxpr.eqns)])
 
 
 @by_value
@@ -29,14 +29,14 @@ def inline(jaxpr: Jaxpr) -> Jaxpr:
     slice, the literal becomes a parameter: `x[i]` of the body at i = 3 is `x[3]`.
 
     Law:    same value; idempotent; no `call` is left; undoes `outline`, except for the order of equations.
-    Raises: ParameterError for a program that would have more than `MOST` equations.
+    Raises: ParameterError for a program that would have more than `MAX_EQUATIONS` equations.
     Cost:   the number of equations counted with multiplicity.
     """
     if not any([isinstance(e.prim, HigherOrder) for e in jaxpr.eqns]):
         return jaxpr
-    if length(jaxpr) > MOST:
+    if length(jaxpr) > MAX_EQUATIONS:
         raise ParameterError(
-            f"inline: {jaxpr.name} has {length(jaxpr):,} equations with its calls opened, more than {MOST:,}",
+            f"inline: {jaxpr.name} has {length(jaxpr):,} equations with its calls opened, more than {MAX_EQUATIONS:,}",
             remedy="leave the calls: every transformation looks at a body once, however often it is called",
         )
     b = Builder.like(jaxpr)
@@ -47,7 +47,7 @@ def inline(jaxpr: Jaxpr) -> Jaxpr:
             b.source = eqn.source
             return b(prim.with_bodies(tuple([inline(body) for body in prim.bodies])), *ins)
         if any([isinstance(a, Lit) and a is not was for a, was in zip(ins, eqn.ins, strict=True)]):
-            prim, ins = settled(prim, ins)  # a start index that is now a literal becomes a parameter
+            prim, ins = static_starts(prim, ins)  # a start index that is now a literal becomes a parameter
             eqn = Eqn(prim, ins, eqn.outs, eqn.source)
         return b.copy(eqn, ins)
 
@@ -55,4 +55,5 @@ def inline(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def _body(eqn: Eqn, _ins: tuple[Atom, ...], mark: bool) -> tuple[Jaxpr, bool] | None:
-    return (eqn.prim.body, mark) if isinstance(eqn.prim, Call) else None
+    body = callee(eqn)
+    return None if body is None else (body, mark)

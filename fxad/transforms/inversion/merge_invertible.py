@@ -59,8 +59,10 @@ def _opened_bodies(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom
     if not isinstance(prim, HigherOrder) or not opens(prim):
         return None
     prim = prim.with_bodies(tuple(map(merge_invertible, prim.bodies)))
+    # only a plain call can be inlined
     if isinstance(prim, Call) and len(prim.body.eqns) == 1 and reversible(prim.body.eqns[0]):
         return b.inline(prim.body, ins)
+    # a chain of equal steps is a `scan`: other loops do not tell how often they ran
     lean = _loop(eqn, prim) if isinstance(prim, Scan) else None
     return b.inline(lean, ins) if lean else b(prim, *ins)
 

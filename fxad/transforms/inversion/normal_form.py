@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, final
 
 from fxad.core.builder import Builder, rewrite, substitute
@@ -11,9 +11,9 @@ from fxad.core.dce import dce
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Primitive, Var, source_location
 from fxad.primitives.barrier import OPTIMIZATION_BARRIER
 from fxad.primitives.check import Check, has_check
-from fxad.primitives.control.call import Call
+from fxad.primitives.control.call import callee
 from fxad.primitives.control.effects import eqn_without_effects_and_checks
-from fxad.primitives.elementwise import SelectN
+from fxad.primitives.elementwise import SelectN, StopGradient
 from fxad.primitives.elementwise.family import Binary, Compare, Unary
 from fxad.transforms.cleanup.cse import cse
 from fxad.transforms.locate import describe, way_into
@@ -26,9 +26,26 @@ def slim_of(jaxpr: Jaxpr) -> Jaxpr:
     them.
 
     Rule: a call of an elementwise function whose result a choice reads is inlined. Only the chosen elements of its
-          result are known, so it is inverted for these elements.
+          result are known, so it is inverted for these elements. A choice between a value and itself, which a batched
+          `cond` makes for its derivatives, is the value.
     """
-    return cse(dce(_opened(jaxpr)))
+    return cse(dce(_with_choices_inlined(_without_equal_choices(jaxpr))))
+
+
+def _without_equal_choices(jaxpr: Jaxpr) -> Jaxpr:
+    stopped = _stopped(jaxpr.eqns)
+    if not any([_is_equal_choice(e, e.ins, stopped) for e in jaxpr.eqns]):
+        return jaxpr
+    return rewrite(jaxpr, lambda _, e, ins: ins[2:] if _is_equal_choice(e, e.ins, stopped) else None)
+
+
+def _stopped(eqns: Sequence[Eqn]) -> dict[Atom, Atom]:
+    """Returns the operand of each `stop_gradient`, by its result."""
+    return {e.outs[0]: e.ins[0] for e in eqns if isinstance(e.prim, StopGradient)}
+
+
+def _is_equal_choice(eqn: Eqn, ins: Sequence[Atom], stopped: Mapping[Atom, Atom]) -> bool:
+    return isinstance(eqn.prim, SelectN) and len(ins) == 3 and stopped.get(ins[1]) == ins[2]
 
 
 def unobserved(jaxpr: Jaxpr) -> Jaxpr:
@@ -48,21 +65,23 @@ def unobserved(jaxpr: Jaxpr) -> Jaxpr:
     return Jaxpr(jaxpr.ins, tuple(eqns), jaxpr.outs, jaxpr.name)
 
 
-def _opened(jaxpr: Jaxpr) -> Jaxpr:
-    chosen = {a for e in jaxpr.eqns if isinstance(e.prim, SelectN) for a in e.ins[1:]}
-    if not chosen or not any([_opens(e, chosen) for e in jaxpr.eqns]):
+def _with_choices_inlined(jaxpr: Jaxpr) -> Jaxpr:
+    selected = {a for e in jaxpr.eqns if isinstance(e.prim, SelectN) for a in e.ins[1:]}
+    if not selected or not any([_inlined_body(e, selected) for e in jaxpr.eqns]):
         return jaxpr
 
     def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom] | None:
-        return b.inline(eqn.prim.body, ins) if isinstance(eqn.prim, Call) and _opens(eqn, chosen) else None
+        body = _inlined_body(eqn, selected)
+        return None if body is None else b.inline(body, ins)
 
     return rewrite(jaxpr, rule)
 
 
-def _opens(eqn: Eqn, chosen: set[Atom]) -> bool:
-    if not isinstance(eqn.prim, Call) or chosen.isdisjoint(eqn.outs):
-        return False
-    return all([isinstance(e.prim, POINTWISE) for e in eqn.prim.body.eqns])
+def _inlined_body(eqn: Eqn, selected: set[Atom]) -> Jaxpr | None:
+    """Returns the body of a call of an elementwise function whose result a choice reads; None for other equations."""
+    body = None if selected.isdisjoint(eqn.outs) else callee(eqn)
+    elementwise = body is not None and all([isinstance(e.prim, POINTWISE) for e in body.eqns])
+    return body if elementwise else None
 
 
 # ------------------------------------------------------------------------------------------------- origins of equations
@@ -86,7 +105,8 @@ def traced_back(jaxpr: Jaxpr) -> tuple[Jaxpr, dict[Atom, Origin]]:
             kept.append(eqn)
             live.update(eqn.ins)
     kept.reverse()
-    chosen = {a for e in kept if isinstance(e.prim, SelectN) for a in e.ins[1:]}
+    selected = {a for e in kept if isinstance(e.prim, SelectN) for a in e.ins[1:]}
+    stopped = _stopped(kept)
     b = Builder.like(jaxpr)
     env: dict[Atom, Atom] = {}
     seen: dict[tuple[Primitive, tuple[Atom, ...]], tuple[Var, ...]] = {}
@@ -100,10 +120,13 @@ def traced_back(jaxpr: Jaxpr) -> tuple[Jaxpr, dict[Atom, Origin]]:
         return outs
 
     def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom]:
-        if not isinstance(eqn.prim, Call) or not _opens(eqn, chosen):
+        if _is_equal_choice(eqn, eqn.ins, stopped):
+            return ins[2:]
+        body = _inlined_body(eqn, selected)
+        if body is None:
             return add(eqn, ins, Origin(eqn))
-        way = way_into(eqn, eqn.prim.body)
-        return b.inline(eqn.prim.body, ins, lambda _, e, operands: add(e, operands, Origin(e, (way,))))
+        way = way_into(eqn, body)
+        return b.inline(body, ins, lambda _, e, operands: add(e, operands, Origin(e, (way,))))
 
     b.extend(kept, env, rule)
     return b.build(substitute(jaxpr.outs, env), jaxpr.name), origins

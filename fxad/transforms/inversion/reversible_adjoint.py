@@ -85,16 +85,20 @@ class Fused:
         `wrt`. `cts` are the cotangents of the inexact results."""
         prim = eqn.prim
         outs = tuple([value(v) for v in eqn.outs])
+        # a loop runs backwards step by step, from the last one
         if isinstance(prim, Scan):
             return _loop(b, prim, self.args(eqn, value), eqn, outs, cts, wrt, recur, rules)
+        # the user's backward program takes the place of the body
         if isinstance(prim, CustomCall):
             return _custom(b, prim, eqn, outs, cts, wrt, value)
         every = (True,) * len(outs)
         known = [value(a) for a in select_by_mask(eqn.ins, self.known)]
+        # the predicate is known, and each branch runs backwards on its own
         if isinstance(prim, Cond):
             branches = [recur(body, self.known[1:], every, wrt[1:]) for body in prim.branches]
             results = b(prim.backward(tuple(branches)), known[0], *outs, *known[1:], *cts)
         else:
+            # a body that runs once is one program backwards
             assert isinstance(prim, Call | Remat)
             results = b(Call(recur(prim.body, self.known, every, wrt)), *outs, *known, *cts)
         free = [a for a, k in zip(eqn.ins, self.known, strict=True) if not k]
@@ -121,13 +125,16 @@ def fused_steps(jaxpr: Jaxpr, plan: Plan, rules: InverseRules) -> Mapping[Var, F
 
 def _retraceable(eqn: Eqn, known: Marks, rules: InverseRules) -> bool:
     prim = eqn.prim
+    # the user's backward program takes the place of the body
     if isinstance(prim, CustomCall):
         back = prim.rules.inverse
         return isinstance(back, InverseRule) and back.ivjp is not None and all(select_by_mask(known, back.kept))
+    # a loop runs backwards step by step, from the last one
     if isinstance(prim, Scan):
         args = tuple([a if k else Hole(a.aval) for a, k in zip(eqn.ins, known, strict=True)])
         way = retreat(Bodies(Builder(), rules), prim, args, eqn.outs)
         return not isinstance(way, Refused) and all([s or k for s, k in zip(way[0].solved, way[0].ins, strict=True)])
+    # of other bodies (a `while`, a solver) no backward program is known
     if not isinstance(prim, Call | Remat | Cond):
         return False
     free = [a for a, k in zip(eqn.ins, known, strict=True) if not k]

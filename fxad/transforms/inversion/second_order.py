@@ -58,6 +58,7 @@ def _inside(jaxpr: Jaxpr, such: Callable[[Primitive], bool]) -> bool:
 
 
 def _own_rule(prim: Primitive) -> bool:
+    # only functions with rules have a derivative of the user's
     return isinstance(prim, CustomCall) and prim.rules.has_derivative
 
 
@@ -185,6 +186,7 @@ def drop_derivative_rules(jaxpr: Jaxpr, turned: bool = False) -> Jaxpr:
 
     def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom]:
         prim = eqn.prim
+        # a linear function keeps its maps, which a transpose reads; without their derivative rules
         if turned and isinstance(prim, LinearCall):
             maps, needed = drop_unused_residuals(
                 [drop_derivative_rules(body) for body in prim.bodies], prim.linear_bodies
@@ -193,6 +195,7 @@ def drop_derivative_rules(jaxpr: Jaxpr, turned: bool = False) -> Jaxpr:
                 prim.with_bodies(tuple(maps)),
                 (*ins[: prim.n_linear], *select_by_mask(ins[prim.n_linear :], needed)),
             )
+        # functions with rules: only these have a value that needs fewer operands than the rules
         elif isinstance(prim, CustomCall | LinearCall):
             value, needed = prune(drop_derivative_rules(prim.value), (True,) * len(eqn.outs))
             if not all(needed) or value != prim.value:

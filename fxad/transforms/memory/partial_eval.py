@@ -13,7 +13,7 @@ from fxad.errors import ParameterError
 from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, SourceLocation, source_location
 from fxad.primitives.control.call import Call
 from fxad.primitives.marks import Name
-from fxad.transforms.cleanup.inline import MOST
+from fxad.transforms.cleanup.inline import MAX_EQUATIONS
 from fxad.transforms.memory.split_bodies import Body, apart
 
 
@@ -86,6 +86,7 @@ def _opened(jaxpr: Jaxpr, known: Sequence[bool]) -> tuple[Jaxpr, list[bool]]:
         return [isinstance(a, Lit) or a in made for a in ins]
 
     def opens(eqn: Eqn, ins: tuple[Atom, ...], mark: bool) -> tuple[Jaxpr, bool] | None:
+        # only a plain call can be inlined
         if not isinstance(eqn.prim, Call) or all(given := have(ins)):
             return None
         opened = any(given) or any(partial_eval(eqn.prim.body, tuple(given)).out_known)
@@ -94,10 +95,10 @@ def _opened(jaxpr: Jaxpr, known: Sequence[bool]) -> tuple[Jaxpr, list[bool]]:
     def add(eqn: Eqn, ins: tuple[Atom, ...], _mark: bool) -> Sequence[Atom]:
         nonlocal waiting
         here = have(ins)
-        if len(b.eqns) > MOST:
+        if len(b.eqns) > MAX_EQUATIONS:
             raise ParameterError(
-                f"partial_eval: {jaxpr.name} has more than {MOST:,} equations with those calls opened that have known"
-                " arguments and others",
+                f"partial_eval: {jaxpr.name} has more than {MAX_EQUATIONS:,} equations with those calls opened that"
+                " have known arguments and others",
                 remedy="give what is called so often only known arguments, or only others",
             )
         if parts := apart(eqn.prim, tuple(here), _halve):

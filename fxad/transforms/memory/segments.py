@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Final
 
 from fxad.core.builder import Builder
+from fxad.core.constants import SEGMENT_BYTES, SEGMENT_TIMES
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Var
 from fxad.primitives.control.bodies import select_by_mask
@@ -21,23 +21,18 @@ from fxad.primitives.control.call import Applied, Call
 from fxad.primitives.control.remat import Remat
 from fxad.primitives.custom import CustomCall
 
-# A segment computes at most `SHARE` times the bytes that are live where it begins, or `LEAST` bytes if that is more. A
-# smaller share needs less memory, but adds conditionals and prevents some fusion. docs/adr/0042 has the measurements.
-SHARE: Final = 4
-LEAST: Final = 1 << 16
-
 Marks = tuple[bool, ...]
 
 
 @by_value
-def in_segments(jaxpr: Jaxpr, carried: Marks, least: int = LEAST) -> Jaxpr:
+def in_segments(jaxpr: Jaxpr, carried: Marks, least: int = SEGMENT_BYTES) -> Jaxpr:
     """Returns the program in segments, also in the bodies of loops and branches; the same program if it is one segment.
 
     Operands marked in `carried` are live until the last equation that reads them. The others (weights) stay in memory
     during the whole program, and are not counted.
 
-    Law:  same value, same derivatives. A segment is one equation, or it computes at most `SHARE` times the bytes that
-          are live where it begins, or at most `least` bytes.
+    Law:  same value, same derivatives. A segment is one equation, or it computes at most `SEGMENT_TIMES` times the
+          bytes that are live where it begins, or at most `least` bytes.
     Cost: linear in the equations; calls are inlined.
     """
     flat = _inlined(jaxpr, least)
@@ -93,6 +88,7 @@ def _with_bodies(eqn: Eqn, least: int) -> Eqn:
     prim = eqn.prim
     if isinstance(prim, CustomCall) and prim.tolerance is not None:
         prim = replace(prim, function=replace(prim.function, body=_whole(prim.body, least)))
+    # the programs of rules have the operands of the function: they are not split
     elif isinstance(prim, HigherOrder) and not isinstance(prim, Applied):
         prim = prim.with_bodies(tuple([_whole(body, least) for body in prim.bodies]))
     return Eqn(prim, eqn.ins, eqn.outs, eqn.source)
@@ -112,7 +108,7 @@ def _ends(jaxpr: Jaxpr, carried: Marks, least: int) -> list[int]:
     ends: list[int] = []
     start = 0
     while start < n:
-        most, computed, best = max(SHARE * live[start], least), 0, start + 1
+        most, computed, best = max(SEGMENT_TIMES * live[start], least), 0, start + 1
         for k in range(start, n):
             alone = _stands_alone(jaxpr.eqns[k])
             computed += _computed(jaxpr.eqns[k], results)
@@ -151,6 +147,7 @@ def _computed(eqn: Eqn, results: frozenset[Atom] = frozenset()) -> int:
 def _bodies(eqn: Eqn) -> tuple[Jaxpr, ...]:
     """Returns the bodies of an equation, including the program that an `Applied` runs."""
     prim = eqn.prim
+    # the program that runs, with what its rules complete
     if isinstance(prim, Applied):
         return (prim.value,)
     return prim.bodies if isinstance(prim, HigherOrder) else ()
@@ -164,5 +161,6 @@ def _stands_alone(eqn: Eqn) -> bool:
 @by_value
 def _segmented(jaxpr: Jaxpr) -> bool:
     """Returns True if a program or one of its bodies contains segments."""
-    kept_apart = any([isinstance(e.prim, Remat) and e.prim.opaque for e in jaxpr.eqns])
-    return kept_apart or any([_segmented(body) for e in jaxpr.eqns for body in _bodies(e)])
+    # a segment is an opaque `remat`
+    has_segments = any([isinstance(e.prim, Remat) and e.prim.opaque for e in jaxpr.eqns])
+    return has_segments or any([_segmented(body) for e in jaxpr.eqns for body in _bodies(e)])

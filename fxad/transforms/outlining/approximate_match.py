@@ -16,15 +16,15 @@ from fxad.core.dataclasses import dataclass
 from fxad.ir import Atom, Eqn, HigherOrder, Lit, Primitive, Var, distinct_jaxprs
 from fxad.primitives.check import Check
 from fxad.primitives.host_call import HostCall
-from fxad.transforms.outlining.parametrise import VARIED, Applied
+from fxad.transforms.outlining.parametrise import PARAMETRISED, Applied
 from fxad.transforms.outlining.regions import Flow, Shared
 
-ROUNDS: Final = 8  # the search stops if equations still mismatch after so many rounds
+MAX_ROUNDS: Final = 8  # the search stops if equations still mismatch after so many rounds
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Nearly:
+class IncompleteMatch:
     """An incomplete use of a body between `start` and `stop`. `places` maps an equation of the body to its equation
     in the program, `operands` are the operands of the call, and `late` are the other equations that come after the
     call."""
@@ -37,7 +37,7 @@ class Nearly:
 
 
 @final
-class Sought:
+class Pattern:
     """A body for which the program is searched."""
 
     __slots__ = ("counts", "flow", "numbers", "shared")
@@ -54,16 +54,16 @@ class Sought:
         there = self.flow.numbers[start:stop].tolist()
         return len(self.numbers) + len(there) + sum([self.counts[n] for n in there])
 
-    def nearly(self, start: int, stop: int) -> Nearly | None:
+    def match(self, start: int, stop: int) -> IncompleteMatch | None:
         """Returns the match of the body from `start` to `stop`. Returns None if no equation matches, if the match or
         the equations in between have effects, or if a missing equation may fail or may not terminate."""
         there = self.flow.numbers[start:stop].tolist()
         blocks = SequenceMatcher(None, self.numbers, there, autojunk=False).get_matching_blocks()
         places = {b.a + k: start + b.b + k for b in blocks for k in range(b.size)}
         match = _Match(self.flow, self.shared, places)
-        for _ in range(ROUNDS):
-            if not match.places or not match.wrong():
-                return match.harmless() if match.places else None
+        for _ in range(MAX_ROUNDS):
+            if not match.places or not match.drop_mismatches():
+                return match.checked() if match.places else None
         return None
 
 
@@ -78,7 +78,7 @@ class _Match:
         self.owners = shared.owners
         self.operands: dict[int, Atom] = {}
 
-    def wrong(self) -> bool:
+    def drop_mismatches(self) -> bool:
         """Drops equations that do not match the body, and records the operands of the others. Returns True if any were
         dropped."""
         self.operands = {}
@@ -126,15 +126,15 @@ class _Match:
         slot, k = self.owners[v.index]
         return self.flow.eqns[self.places[slot]].outs[k] if slot in self.places else None
 
-    def harmless(self) -> Nearly | None:
+    def checked(self) -> IncompleteMatch | None:
         """Returns the use of the body; None if it has effects, or a missing equation may fail or may not terminate."""
         body, start, stop = self.shared.body, min(self.places.values()), max(self.places.values()) + 1
         missing = [e for slot, e in enumerate(body.eqns) if slot not in self.places]
         effects = any([e.prim.effects for e in (*body.eqns, *self.flow.eqns[start:stop])])
-        if effects or any([harmful(e.prim) for e in missing]):
+        if effects or any([may_fail(e.prim) for e in missing]):
             return None
-        filled = [self.operands.get(v.index) or self._filling(v, start) for v in body.ins]
-        return Nearly(start, stop, self.places, tuple(filled), tuple(self.late()))
+        operands = [self.operands.get(v.index) or self._filling(v, start) for v in body.ins]
+        return IncompleteMatch(start, stop, self.places, tuple(operands), tuple(self.late()))
 
     def _filling(self, v: Var, start: int) -> Atom:
         """Returns the operand for a value that only missing equations read: the operand of all other uses if it is the
@@ -148,10 +148,10 @@ class _Match:
 
 def _applied(eqn: Eqn, marked: tuple[bool, ...] | None) -> Applied:
     """Returns an equation in the form that it has in the body."""
-    return (eqn.prim, eqn.ins) if marked is None else VARIED[type(eqn.prim)].general(eqn, marked)
+    return (eqn.prim, eqn.ins) if marked is None else PARAMETRISED[type(eqn.prim)].general(eqn, marked)
 
 
-def harmful(prim: Primitive) -> bool:
+def may_fail(prim: Primitive) -> bool:
     """Returns True if an operation may fail or may not terminate on arbitrary operands."""
     if not isinstance(prim, HigherOrder):
         return isinstance(prim, Check | HostCall)

@@ -11,22 +11,21 @@ from collections.abc import Mapping, Sequence
 from typing import Final, final
 
 from fxad.core.builder import Builder, rewrite, substitute
+from fxad.core.constants import CALL_EQUATIONS, OVERLAP
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Eqn, Jaxpr, Lit
-from fxad.primitives.control.call import Call
+from fxad.primitives.control.call import Call, callee
 from fxad.transforms.cleanup.inline import inline, length
+from fxad.transforms.costs import equations, time_of
 from fxad.transforms.map_bodies import inside
-from fxad.transforms.outlining.approximate_match import Sought
-from fxad.transforms.outlining.effort import equations, time_of
+from fxad.transforms.outlining.approximate_match import Pattern
 from fxad.transforms.outlining.regions import Flow, Shared, kind
 
-MOST: Final = 0.6  # the least size of a merged body, relative to the body that replaces it
-CALL: Final = 1.0  # a body that costs no more to compile than a call is not merged
-# for each body: the number of longer bodies that are considered, and (`TRIES`) the number that are compared
-LOOKED: Final = 256
-LONGEST: Final = 10_000  # equations of a body that is compared
-TRIES: Final = 8
+# for each body: the number of longer bodies that are considered, and (`MAX_TRIES`) the number that are compared
+MAX_LONGER: Final = 256
+MAX_LENGTH: Final = 10_000  # equations of a body that is compared
+MAX_TRIES: Final = 8
 
 
 @by_value
@@ -45,28 +44,28 @@ def merge_bodies(jaxpr: Jaxpr, waste: float) -> Jaxpr:
 
 
 def _merged(jaxpr: Jaxpr, waste: float) -> Jaxpr:
-    uses = Counter([e.prim.body for e in jaxpr.eqns if isinstance(e.prim, Call)])
+    uses = Counter([body for body in map(callee, jaxpr.eqns) if body is not None])
     if len(uses) < 2:
         return jaxpr
     # bodies are inlined: a missing equation in an inner call makes it a call of a different body
-    flat = {body: inline(body) if length(body) <= LONGEST else body for body in uses}
+    flat = {body: inline(body) if length(body) <= MAX_LENGTH else body for body in uses}
     kinds = {body: Counter(map(kind, flat[body].eqns)) for body in uses}
     size = {body: sum(map(equations, flat[body].eqns)) for body in uses}
     time = {body: time_of(flat[body]) for body in uses}
     spare = waste * time_of(jaxpr)
     ordered = sorted(uses, key=lambda body: (size[body], len(body.outs)))
-    instead: dict[Jaxpr, _Part] = {}
+    replacements: dict[Jaxpr, _Part] = {}
     for at, part in enumerate(ordered):
-        if size[part] <= CALL:
+        if size[part] <= CALL_EQUATIONS:  # it costs no more to compile than a call
             continue
-        longer = [b for b in ordered[at + 1 : at + LOOKED] if MOST * size[b] <= size[part]]
-        for whole in [b for b in longer if all([n <= kinds[b][k] for k, n in kinds[part].items()])][:TRIES]:
+        longer = [b for b in ordered[at + 1 : at + MAX_LONGER] if OVERLAP * size[b] <= size[part]]
+        for whole in [b for b in longer if all([n <= kinds[b][k] for k, n in kinds[part].items()])][:MAX_TRIES]:
             more = uses[part] * (time[whole] - time[part])
             if more <= spare and (found := _part(flat[part], whole, flat[whole])) is not None:
                 spare -= more
-                instead[part] = found
+                replacements[part] = found
                 break
-    return _called(jaxpr, instead) if instead else jaxpr
+    return _called(jaxpr, replacements) if replacements else jaxpr
 
 
 @final
@@ -89,31 +88,31 @@ def _part(part: Jaxpr, body: Jaxpr, whole: Jaxpr) -> _Part | None:
     mine = b.inputs(part.in_avals)
     both = b.build(b.inline(part, mine))
     shared = Shared(whole, (0,), n, (both.ins[: len(whole.ins)],), (None,) * n)
-    near = Sought(Flow(both), shared).nearly(n, len(both.eqns))
-    if near is None or len(near.places) < len(part.eqns):
+    match = Pattern(Flow(both), shared).match(n, len(both.eqns))
+    if match is None or len(match.places) < len(part.eqns):
         return None
     own: dict[Atom, Atom] = dict(zip(mine, part.ins, strict=True))
-    operands = tuple([own.get(a, a if isinstance(a, Lit) else Lit.of(1, a.aval)) for a in near.operands])
-    slots = {place - n: slot for slot, place in near.places.items()}
-    stands: dict[Atom, Atom] = {}
+    operands = tuple([own.get(a, a if isinstance(a, Lit) else Lit.of(1, a.aval)) for a in match.operands])
+    slots = {place - n: slot for slot, place in match.places.items()}
+    same: dict[Atom, Atom] = {}
     for at, eqn in enumerate(part.eqns):
-        stands.update(zip(eqn.outs, whole.eqns[slots[at]].outs, strict=True))
-    given: dict[Atom, int] = {a: k for k, a in enumerate(whole.outs)}
-    if any([stands[a] not in given for a in part.outs if a in stands]):
+        same.update(zip(eqn.outs, whole.eqns[slots[at]].outs, strict=True))
+    result_index: dict[Atom, int] = {a: k for k, a in enumerate(whole.outs)}
+    if any([same[a] not in result_index for a in part.outs if a in same]):
         return None
-    return _Part(body, operands, tuple([given[stands[a]] if a in stands else None for a in part.outs]))
+    return _Part(body, operands, tuple([result_index[same[a]] if a in same else None for a in part.outs]))
 
 
-def _called(jaxpr: Jaxpr, instead: Mapping[Jaxpr, _Part]) -> Jaxpr:
+def _called(jaxpr: Jaxpr, replacements: Mapping[Jaxpr, _Part]) -> Jaxpr:
     """Replaces calls of the parts by calls of the whole bodies."""
 
     def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom] | None:
-        part = instead.get(eqn.prim.body) if isinstance(eqn.prim, Call) else None
-        if part is None or not isinstance(eqn.prim, Call):
+        body = callee(eqn)
+        part = None if body is None else replacements.get(body)
+        if part is None or body is None:
             return None
-        body = eqn.prim.body
-        given: dict[Atom, Atom] = dict(zip(body.ins, ins, strict=True))
-        outs = b(Call(part.whole), *substitute(part.operands, given))
-        return [given.get(own, own) if k is None else outs[k] for k, own in zip(part.results, body.outs, strict=True)]
+        renaming: dict[Atom, Atom] = dict(zip(body.ins, ins, strict=True))
+        outs = b(Call(part.whole), *substitute(part.operands, renaming))
+        return [renaming.get(a, a) if k is None else outs[k] for k, a in zip(part.results, body.outs, strict=True)]
 
     return rewrite(jaxpr, rule)

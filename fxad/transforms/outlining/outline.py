@@ -11,28 +11,30 @@ import numpy as np
 import numpy.typing as npt
 
 from fxad.core.builder import Builder, substitute
+from fxad.core.constants import (
+    BODY_EQUATIONS,
+    CALL_EQUATIONS,
+    OVERLAP,
+    SCATTERED_EQUATIONS,
+    VALUE_BYTES,
+    VALUE_EQUATIONS,
+    WASTE,
+)
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Jaxpr, Var
 from fxad.primitives.control.call import Call
+from fxad.transforms.costs import equations, microseconds
 from fxad.transforms.map_bodies import inside
-from fxad.transforms.outlining.approximate_match import Nearly, Sought, ends
-from fxad.transforms.outlining.effort import equations, microseconds
+from fxad.transforms.outlining.approximate_match import IncompleteMatch, Pattern, ends
 from fxad.transforms.outlining.merge_bodies import merge_bodies
 from fxad.transforms.outlining.regions import Flow, Shared, alike, share
-from fxad.transforms.outlining.repeats import Free, Run, Windows, apart, repeats, runs
+from fxad.transforms.outlining.repeats import Free, Run, Windows, non_overlapping, repeats, runs
 
-# Compile costs in equations: of a body, of a call, and of a value that a call takes or returns.
-BODY: Final = 5.0
-SCATTERED: Final = 7.0  # the least saving for a body whose uses are not consecutive
-CALL: Final = 1.0
-VALUE: Final = 0.1
-WASTE: Final = 0.02  # the part of the run time that may compute unused values
-MOST: Final = 0.6  # the part of a body's equations that an incomplete use must contain
 # the budget of comparisons in the search for incomplete uses: for each equation, and in any program
-COMPARISONS: Final = 16
-ANYWAY: Final = 20_000
-PERIODS: Final = 8  # the number of periods that are examined to choose the cuts of a run
+COMPARISONS_PER_EQUATION: Final = 16
+MIN_COMPARISONS: Final = 20_000
+MAX_PERIODS: Final = 8  # the number of periods that are examined to choose the cuts of a run
 
 
 @by_value
@@ -64,20 +66,20 @@ def gain(shared: Shared, size: float) -> float:
     """Returns the number of equations that are saved when sequences of `size` share a body, less the cost of the
     calls."""
     uses = len(shared.starts)
-    return saved(uses, size) - uses * VALUE * (len(shared.body.ins) + len(shared.body.outs))
+    return saved(uses, size) - uses * VALUE_EQUATIONS * (len(shared.body.ins) + len(shared.body.outs))
 
 
-def _many(count: int, size: float) -> int:
+def _group_size(count: int, size: float) -> int:
     """Returns the number of repetitions of `size` to group in one body. It exceeds 1 only if one repetition costs no
     more to compile than a call."""
-    if size > CALL or count < 4:
+    if size > CALL_EQUATIONS or count < 4:
         return 1
     return max(range(1, min(count // 2, 4 * isqrt(count)) + 1), key=lambda m: saved(count // m, m * size))
 
 
 def saved(uses: int, size: float) -> float:
     """Returns `gain` without the cost of the operands and results of the calls."""
-    return (uses - 1) * size - uses * CALL - BODY
+    return (uses - 1) * size - uses * CALL_EQUATIONS - BODY_EQUATIONS
 
 
 @final
@@ -95,11 +97,11 @@ class _Use:
     late: tuple[int, ...] = ()
 
 
-def _uses(shared: Shared, others: Iterable[Nearly]) -> Iterator[_Use]:
+def _uses(shared: Shared, matches: Iterable[IncompleteMatch]) -> Iterator[_Use]:
     for start, operands in zip(shared.starts, shared.operands, strict=True):
         made = {k: start + k for k in range(shared.length)}
         yield _Use(shared, start, start + shared.length, operands, made)
-    for n in others:
+    for n in matches:
         yield _Use(shared, n.start, n.stop, n.operands, n.places, n.late)
 
 
@@ -152,61 +154,62 @@ class _Search:
 
     def uses(self) -> list[_Use]:
         """Returns the calls to make."""
-        found = self.found()
-        others = self.nearly(found)
-        return [use for shared, near in zip(found, others, strict=True) for use in _uses(shared, near)]
+        bodies = self.bodies()
+        others = self.incomplete_uses(bodies)
+        return [use for shared, matches in zip(bodies, others, strict=True) for use in _uses(shared, matches)]
 
-    def nearly(self, found: list[Shared]) -> list[list[Nearly]]:
+    def incomplete_uses(self, bodies: list[Shared]) -> list[list[IncompleteMatch]]:
         """Returns incomplete uses of the bodies in the free parts of the program: the longest body first, in the
         largest parts.
 
         Comparing can take long. The length of the program limits the number of comparisons.
         """
-        out: list[list[Nearly]] = [[] for _ in found]
-        spare, effort = self.waste * float(self.times[-1]), ANYWAY + COMPARISONS * len(self.flow.eqns)
+        out: list[list[IncompleteMatch]] = [[] for _ in bodies]
+        spare = self.waste * float(self.times[-1])
+        effort = MIN_COMPARISONS + COMPARISONS_PER_EQUATION * len(self.flow.eqns)
         parts = [(self.size(a, b - a), a, b) for a, b in self.free.parts(0, len(self.flow.eqns))]
         parts.sort(reverse=True)
-        for k in sorted(range(len(found)), key=lambda k: -found[k].length):
-            sought = Sought(self.flow, found[k])
-            least = MOST * self.size(found[k].starts[0], found[k].length)
+        for k in sorted(range(len(bodies)), key=lambda k: -bodies[k].length):
+            pattern = Pattern(self.flow, bodies[k])
+            least = OVERLAP * self.size(bodies[k].starts[0], bodies[k].length)
             for size, first, last in parts:
                 effort -= 1
                 if size < least or effort < 0:
                     break
-                for start, stop in [e for a, b in self.free.parts(first, last) for e in ends(a, b, found[k].length)]:
-                    effort -= sought.comparisons(start, stop)
-                    if effort >= 0 and (near := sought.nearly(start, stop)) is not None:
-                        waste = self._worth(found[k], near)
+                for start, stop in [e for a, b in self.free.parts(first, last) for e in ends(a, b, bodies[k].length)]:
+                    effort -= pattern.comparisons(start, stop)
+                    if effort >= 0 and (match := pattern.match(start, stop)) is not None:
+                        waste = self._worth(bodies[k], match)
                         if waste is not None and waste <= spare:
                             spare -= waste
-                            self.free.take(near.start, near.stop)
-                            out[k].append(near)
+                            self.free.take(match.start, match.stop)
+                            out[k].append(match)
         return out
 
-    def _worth(self, shared: Shared, near: Nearly) -> float | None:
+    def _worth(self, shared: Shared, match: IncompleteMatch) -> float | None:
         """Returns the microseconds of unused computation in an incomplete use; None if the use does not pay."""
         whole = self.size(shared.starts[0], shared.length)
-        missing = [shared.starts[0] + slot for slot in range(shared.length) if slot not in near.places]
+        missing = [shared.starts[0] + slot for slot in range(shared.length) if slot not in match.places]
         there = whole - sum([self.size(at, 1) for at in missing])
-        handed = len(shared.body.ins) + len(shared.body.outs)
-        if there < MOST * whole or there <= CALL + VALUE * handed or not self._gives(shared, near):
+        call = CALL_EQUATIONS + VALUE_EQUATIONS * (len(shared.body.ins) + len(shared.body.outs))
+        if there < OVERLAP * whole or there <= call or not self._returns_all(shared, match):
             return None
         return sum([float(self.times[at + 1] - self.times[at]) for at in missing])
 
-    def _gives(self, shared: Shared, near: Nearly) -> bool:
+    def _returns_all(self, shared: Shared, match: IncompleteMatch) -> bool:
         """Returns True if the results of the body include every value of this use that is read outside of it."""
-        mine = set(near.places.values())
-        others = [at for at in range(near.start, near.stop) if at not in mine]
+        mine = set(match.places.values())
+        others = [at for at in range(match.start, match.stop) if at not in mine]
         used = {a for at in others for a in self.flow.eqns[at].ins}
         results = set(shared.results)
         for code, (slot, k) in enumerate(shared.owners):
-            if slot in near.places and code not in results:
-                v = self.flow.eqns[near.places[slot]].outs[k]
-                if v in used or self.flow.last_use[v.index] >= near.stop:
+            if slot in match.places and code not in results:
+                v = self.flow.eqns[match.places[slot]].outs[k]
+                if v in used or self.flow.last_use[v.index] >= match.stop:
                     return False
         return True
 
-    def found(self) -> list[Shared]:
+    def bodies(self) -> list[Shared]:
         """Returns the bodies: first those of runs, by decreasing saving, then those of other repeated sequences."""
         out: list[Shared] = []
         heap: list[tuple[float, int, int, int]] = []
@@ -223,7 +226,7 @@ class _Search:
                     out += self._shared(self._everywhere(starts, length), length)
         for repeat in repeats(self.windows, self.free):
             if self.min_cost <= self.times[repeat.starts[0] + repeat.length] - self.times[repeat.starts[0]]:
-                out += self._shared(repeat.starts, repeat.length, SCATTERED)
+                out += self._shared(repeat.starts, repeat.length, SCATTERED_EQUATIONS)
         return out
 
     def _everywhere(self, starts: list[int], length: int) -> list[int]:
@@ -233,7 +236,7 @@ class _Search:
             for at in self.windows.places(starts[0], length).tolist()
             if (at + length <= starts[0] or at >= starts[-1] + length) and self.free.has(at, at + length)
         ]
-        return sorted([*starts, *apart(outside, length)])
+        return sorted([*starts, *non_overlapping(outside, length)])
 
     def _shared(self, starts: Sequence[int], length: int, least: float = 0.0) -> Iterator[Shared]:
         """Yields bodies for equal sequences if they pay, and takes the places of these sequences."""
@@ -250,7 +253,7 @@ class _Search:
 
     def _push(self, heap: list[tuple[float, int, int, int]], run: Run) -> None:
         size = self.size(run.start, run.period)
-        many = _many(run.count, size)
+        many = _group_size(run.count, size)
         if (most := saved(run.count // many, many * size)) > 0:
             heapq.heappush(heap, (-most, run.start, run.stop, run.period))
 
@@ -276,7 +279,7 @@ class _Search:
         over."""
         least = max(1, int(np.ceil(self.min_cost / time))) if time else count
         if least == 1:
-            return _many(count, size)
+            return _group_size(count, size)
         return min(range(least, max(2 * least, least + 1)), key=lambda m: (m + (count % m), m))
 
     def _phase(self, run: Run) -> int:
@@ -290,7 +293,7 @@ class _Search:
         if choices == 1:
             return 0
         crossing = self._crossing(run)
-        edges = run.period * np.arange(1, min(run.count, PERIODS))
+        edges = run.period * np.arange(1, min(run.count, MAX_PERIODS))
         costs = [float(crossing[phase + edges].sum()) for phase in range(choices)]
         least = min(costs) * (1 + 1e-9)
         ties = [phase for phase, cost in enumerate(costs) if cost <= least]
@@ -298,7 +301,7 @@ class _Search:
 
     def _crossing(self, run: Run) -> npt.NDArray[np.float64]:
         """Returns the cost of a cut before each equation of a run: the bytes that are written and read again."""
-        stop = min(run.stop, run.start + PERIODS * run.period)
+        stop = min(run.stop, run.start + MAX_PERIODS * run.period)
         flow, change = self.flow, np.zeros(stop - run.start + 2)
         last: dict[Atom, int] = {}
         for at in range(run.start, stop):
@@ -307,12 +310,9 @@ class _Search:
                 if isinstance(a, Var):
                     before = last.get(a)
                     if before is not None and at - before <= run.period:
-                        cost = HANDED + a.aval.nbytes
+                        cost = VALUE_BYTES + a.aval.nbytes
                         change[before + 1 - run.start] += cost
                         change[at + 1 - run.start] -= cost
                     last[a] = at
             last.update(dict.fromkeys(eqn.outs, at))
         return np.cumsum(change)
-
-
-HANDED: Final = 4096.0  # bytes that take as long to move as one more operand or result of a call

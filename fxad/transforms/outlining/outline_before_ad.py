@@ -7,21 +7,17 @@ be compiled as units.
 
 from __future__ import annotations
 
-from typing import Final
-
 from fxad.core.builder import Builder
+from fxad.core.constants import LONG_PROGRAM, UNIT_MICROSECONDS
 from fxad.core.memo import by_value
 from fxad.ir import Atom, HigherOrder, Jaxpr, distinct_jaxprs
-from fxad.primitives.control.call import Call
-from fxad.transforms.outlining.effort import time_of
+from fxad.primitives.control.call import callee
+from fxad.transforms.costs import time_of
 from fxad.transforms.outlining.outline import outline
-
-LONG: Final = 160  # equations; a shorter program is differentiated faster than it is outlined
-LASTS: Final = 400.0  # microseconds of a run; shorter repetitions are better grouped after differentiation
 
 
 @by_value
-def outline_before_ad(jaxpr: Jaxpr, long: int = LONG, lasts: float = LASTS) -> Jaxpr:
+def outline_before_ad(jaxpr: Jaxpr, long: int = LONG_PROGRAM, lasts: float = UNIT_MICROSECONDS) -> Jaxpr:
     """Returns the program with repeated sequences as calls, if a call takes an estimated `lasts` microseconds or more.
 
     Returns the same program if no call does, or if it has fewer than `long` equations.
@@ -33,7 +29,8 @@ def outline_before_ad(jaxpr: Jaxpr, long: int = LONG, lasts: float = LASTS) -> J
         return jaxpr
     found, before = outline(jaxpr), set(distinct_jaxprs(jaxpr))
     new = [body for body in distinct_jaxprs(found) if body not in before and body is not found]
-    if not any([time_of(e.prim.body) >= lasts for e in found.eqns if isinstance(e.prim, Call) and e.prim.body in new]):
+    called = [body for body in map(callee, found.eqns) if body in new]
+    if not any([time_of(body) >= lasts for body in called if body is not None]):
         return jaxpr
     return _opened(found, {body for body in new if time_of(body) < lasts}, before)
 
@@ -50,8 +47,8 @@ def _opened(jaxpr: Jaxpr, short: set[Jaxpr], before: set[Jaxpr]) -> Jaxpr:
             outs: tuple[Atom, ...]
             if not isinstance(prim, HigherOrder):
                 outs = b.copy(eqn, ins)
-            elif isinstance(prim, Call) and prim.body in short and done[prim.body] not in before:
-                outs = b.inline(done[prim.body], ins)
+            elif (called_body := callee(eqn)) in short and called_body is not None and done[called_body] not in before:
+                outs = b.inline(done[called_body], ins)
             else:
                 outs = b(prim.with_bodies(tuple([done[inner] for inner in prim.bodies])), *ins)
             env.update(zip(eqn.outs, outs, strict=True))

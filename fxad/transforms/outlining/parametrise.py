@@ -20,7 +20,7 @@ Applied: TypeAlias = tuple[Primitive, tuple[Atom, ...]]
 
 @final
 @dataclass(frozen=True, slots=True)
-class Varied:
+class Parametrised:
     """An operation with parameters that may become operands. `numbers` returns these parameters, `key` all others, and
     `general(eqn, marked)` the operation with the marked parameters as operands."""
 
@@ -92,11 +92,11 @@ def _pad(eqn: Eqn, _marked: tuple[bool, ...]) -> Applied:
     return DYNAMIC_UPDATE_SLICE, (value.with_aval(out.shape), x, *_places(out.shape, _pad_numbers(eqn)))
 
 
-VARIED: Final = MappingProxyType[type[Primitive], Varied](
+PARAMETRISED: Final = MappingProxyType[type[Primitive], Parametrised](
     {
-        Index: Varied(_index_key, _index_numbers, _index),
-        Slice: Varied(_slice_key, _slice_numbers, _slice),
-        Pad: Varied(_pad_key, _pad_numbers, _pad),
+        Index: Parametrised(_index_key, _index_numbers, _index),
+        Slice: Parametrised(_slice_key, _slice_numbers, _slice),
+        Pad: Parametrised(_pad_key, _pad_numbers, _pad),
     }
 )
 
@@ -104,29 +104,29 @@ VARIED: Final = MappingProxyType[type[Primitive], Varied](
 # ----------------------------------------------------------------------------------------- operands to parameters
 
 
-def settled(prim: Primitive, ins: tuple[Atom, ...]) -> Applied:
+def static_starts(prim: Primitive, ins: tuple[Atom, ...]) -> Applied:
     """Returns the operation with literal start indices as parameters again: the inverse of `general`."""
-    rule = _SETTLED.get(type(prim))
+    rule = _STATIC_STARTS.get(type(prim))
     return (rule(prim, ins) if rule else None) or (prim, ins)
 
 
-def _known(places: Sequence[Atom], room: Sequence[int]) -> list[int] | None:
+def _literal_starts(places: Sequence[Atom], largest: Sequence[int]) -> list[int] | None:
     """Returns the start indices if all are literals between 0 and the largest valid start; None otherwise."""
     values = [int(a.value) for a in places if isinstance(a, Lit)]
-    inside = len(values) == len(places) and all([0 <= v <= n for v, n in zip(values, room, strict=True)])
+    inside = len(values) == len(places) and all([0 <= v <= n for v, n in zip(values, largest, strict=True)])
     return values if inside else None
 
 
-def _room(shape: Sequence[int], window: Sequence[int]) -> list[int]:
+def _largest_starts(shape: Sequence[int], window: Sequence[int]) -> list[int]:
     return [n - m for n, m in zip(shape, window, strict=True)]
 
 
-def _settled_index(prim: Primitive, ins: tuple[Atom, ...]) -> Applied | None:
+def _static_index(prim: Primitive, ins: tuple[Atom, ...]) -> Applied | None:
     assert isinstance(prim, Index)
-    (x, *places), room = ins, _room(ins[0].aval.shape, prim.sizes)
+    (x, *places), largest = ins, _largest_starts(ins[0].aval.shape, prim.sizes)
     starts, left = list(prim.starts), []
     for a, place in zip(prim.dynamic, places, strict=True):
-        known = _known((place,), (room[a],))
+        known = _literal_starts((place,), (largest[a],))
         if known is None:
             left.append((a, place))
         else:
@@ -135,25 +135,25 @@ def _settled_index(prim: Primitive, ins: tuple[Atom, ...]) -> Applied | None:
     return Index(tuple(starts), prim.sizes, prim.strides, prim.dropped, axes), (x, *[place for _, place in left])
 
 
-def _settled_slice(prim: Primitive, ins: tuple[Atom, ...]) -> Applied | None:
+def _static_slice(prim: Primitive, ins: tuple[Atom, ...]) -> Applied | None:
     assert isinstance(prim, DynamicSlice)
-    starts = _known(ins[1:], _room(ins[0].aval.shape, prim.sizes))
+    starts = _literal_starts(ins[1:], _largest_starts(ins[0].aval.shape, prim.sizes))
     if starts is None:
         return None
     limits = tuple([s + n for s, n in zip(starts, prim.sizes, strict=True)])
     return Slice(tuple(starts), limits, (1,) * len(starts)), ins[:1]
 
 
-def _settled_update(_prim: Primitive, ins: tuple[Atom, ...]) -> Applied | None:
+def _static_update(_prim: Primitive, ins: tuple[Atom, ...]) -> Applied | None:
     x, update, *places = ins
-    room = _room(x.aval.shape, update.aval.shape)
-    starts = _known(places, room)
+    largest = _largest_starts(x.aval.shape, update.aval.shape)
+    starts = _literal_starts(places, largest)
     if starts is None or not isinstance(x, Lit):
         return None
-    high = tuple([n - s for s, n in zip(starts, room, strict=True)])
+    high = tuple([n - s for s, n in zip(starts, largest, strict=True)])
     return Pad(tuple(starts), high, (0,) * len(starts)), (update, x.with_aval(()))
 
 
-_SETTLED: Final = MappingProxyType[type[Primitive], Callable[[Primitive, tuple[Atom, ...]], Applied | None]](
-    {Index: _settled_index, DynamicSlice: _settled_slice, DynamicUpdateSlice: _settled_update}
+_STATIC_STARTS: Final = MappingProxyType[type[Primitive], Callable[[Primitive, tuple[Atom, ...]], Applied | None]](
+    {Index: _static_index, DynamicSlice: _static_slice, DynamicUpdateSlice: _static_update}
 )

@@ -2,7 +2,7 @@
 
 Two sequences share a body if they have the same operations in the same order, and use their own results in the same
 way. The body has an operand where the outside operands of the sequences differ: a variable in one and a literal in
-another, two literals, or numeric parameters of an operation that has a form with operands (`VARIED`).
+another, two literals, or numeric parameters of an operation that has a form with operands (`PARAMETRISED`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
 from fxad.ir import Atom, Eqn, Jaxpr, Lit, Primitive, Source, SourceLocation, Var
-from fxad.transforms.outlining.parametrise import VARIED
+from fxad.transforms.outlining.parametrise import PARAMETRISED
 from fxad.transforms.outlining.repeats import Ints
 
 # ---------------------------------------------------------------------------------------------------------- a program
@@ -58,7 +58,7 @@ class Flow:
 def kind(eqn: Eqn) -> Hashable:
     """Returns a key that is equal for equations that can share an equation of a body."""
     avals = tuple([a.aval for a in eqn.ins])
-    varied = VARIED.get(type(eqn.prim))
+    varied = PARAMETRISED.get(type(eqn.prim))
     return (eqn.prim, avals) if varied is None else (type(eqn.prim), varied.key(eqn), avals)
 
 
@@ -144,7 +144,7 @@ def _merged(eqns: Sequence[Eqn]) -> tuple[Primitive, list[tuple[Atom, ...]], tup
     prim = eqns[0].prim
     if all([e.prim == prim for e in eqns]):
         return prim, list(zip(*[e.ins for e in eqns], strict=True)), None
-    varied = VARIED[type(prim)]
+    varied = PARAMETRISED[type(prim)]
     marked = tuple([len(set(numbers)) > 1 for numbers in zip(*map(varied.numbers, eqns), strict=True)])
     made = [varied.general(e, marked) for e in eqns]
     return made[0][0], list(zip(*[ins for _, ins in made], strict=True)), marked

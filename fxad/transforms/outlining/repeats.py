@@ -19,9 +19,9 @@ from fxad.core.dataclasses import dataclass
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 
-FEW: Final = 2  # the least number of places of a repeated window
-SHORT: Final = 2  # scale of the shortest repeated windows that are searched: 4 numbers
-STILL: Final = 0.8  # a window that still has this part of its score is used without another look at the heap
+MIN_PLACES: Final = 2  # the least number of places of a repeated window
+MIN_SCALE: Final = 2  # scale of the shortest repeated windows that are searched: 4 numbers
+STALE_SCORE: Final = 0.8  # a window that still has this part of its score is used without another look at the heap
 
 
 @final
@@ -95,7 +95,7 @@ class Windows:
             self.edges.append(np.concatenate([[0], np.cumsum(counts)]))
             size = 1 << len(self.ids)
             many = len(numbers) - size + 1
-            if many < FEW:
+            if many < MIN_PLACES:
                 return
             names = ids[:many] * np.int64(len(numbers)) + ids[size // 2 : size // 2 + many]
 
@@ -139,16 +139,16 @@ def repeats(windows: Windows, free: Free) -> Iterator[Repeat]:
 
     The caller must take the places of one before it requests the next.
     """
-    classes = [c for scale in range(SHORT, len(windows.ids)) for c in _classes(windows, free, scale)]
+    classes = [c for scale in range(MIN_SCALE, len(windows.ids)) for c in _classes(windows, free, scale)]
     heap = [(-(len(places) - 1) * size, k) for k, (places, size) in enumerate(classes)]
     heapq.heapify(heap)
     while heap:
         score, k = heapq.heappop(heap)
         places, size = classes[k]
-        starts = apart([at for at in places.tolist() if free.has(at, at + size)], size)
-        if len(starts) < FEW:
+        starts = non_overlapping([at for at in places.tolist() if free.has(at, at + size)], size)
+        if len(starts) < MIN_PLACES:
             continue
-        if (len(starts) - 1) * size < STILL * -score:  # other repeats have taken some of its places
+        if (len(starts) - 1) * size < STALE_SCORE * -score:  # other repeats have taken some of its places
             heapq.heappush(heap, ((1 - len(starts)) * size, k))
         elif not _grows(windows, free, starts, size):
             yield Repeat(tuple(starts), _extended(windows, free, np.asarray(starts), size))
@@ -160,11 +160,11 @@ def _classes(windows: Windows, free: Free, scale: int) -> Iterator[tuple[Ints, i
     places = order[before[order + size] == before[order]]
     edges = np.flatnonzero(np.diff(windows.ids[scale][places], prepend=-1, append=-1))
     for first, end in pairwise(edges.tolist()):
-        if end - first >= FEW:
+        if end - first >= MIN_PLACES:
             yield places[first:end], size
 
 
-def apart(places: list[int], size: int) -> list[int]:
+def non_overlapping(places: list[int], size: int) -> list[int]:
     """Returns the ordered places that are at least `size` after the previous one."""
     out: list[int] = []
     for place in places:

@@ -11,7 +11,7 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.dce import remove_dead_eqns
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Aval, Emit, Eqn, Jaxpr, Lit, Var
-from fxad.primitives.control.call import Call
+from fxad.primitives.control.call import callee
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.elementwise import ADD, MUL
 from fxad.primitives.index import Index
@@ -76,8 +76,9 @@ def _chains(jaxpr: Jaxpr) -> Iterator[_Chain]:
     made = {v: at for at, eqn in enumerate(jaxpr.eqns) for v in eqn.outs}
     calls: dict[Jaxpr, list[int]] = {}
     for at, eqn in enumerate(jaxpr.eqns):
-        if isinstance(eqn.prim, Call):
-            calls.setdefault(eqn.prim.body, []).append(at)
+        body = callee(eqn)
+        if body is not None:
+            calls.setdefault(body, []).append(at)
     for body, places in calls.items():
         chain: list[int] = []
         carry: dict[int, int] = {}

@@ -1,0 +1,129 @@
+"""Checks of static arguments: what a public function takes besides arrays.
+
+Each function returns the argument as a plain Python value, or raises an error that names operation and argument.
+An integer is anything with `__index__`: an int, a NumPy integer, an integer array without axes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from operator import index
+from typing import Final, ParamSpec, SupportsFloat, SupportsIndex, TypeVar, cast
+
+import numpy as np
+
+from fxad.core.sizes import Size
+from fxad.errors import ArgumentError, FxadError, ParameterError, described, exception_text
+from fxad.ir import Shape
+from fxad.operations.aval_attributes import Typed
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., object])
+
+STATIC: Final = "it is static: a Python value, which cannot come from a traced array"
+
+
+def _wrong(op: str, what: str, want: str, value: object) -> ArgumentError:
+    return ArgumentError(f"{op}: {what} must be {want}, got {described(value)}: {value!r:.60}", remedy=STATIC)
+
+
+def to_int(op: str, what: str, value: SupportsIndex) -> int:
+    """Return a size, a count or a position as an int. Raises: ArgumentError for a value without `__index__`;
+    ParameterError for one of more than 64 bits."""
+    if type(value) is not int:
+        if type(value) is Size:
+            return cast("int", value)  # a size of a symbolic shape
+        try:
+            value = index(value)
+        except (TypeError, FxadError):
+            raise _wrong(op, what, "an integer", value) from None
+    if value.bit_length() > 63:
+        raise ParameterError(
+            f"{op}: {what} is an int of {value.bit_length()} bits", remedy="sizes and positions have 64 bits"
+        )
+    return value
+
+
+def to_tuple(op: str, what: str, values: Iterable[T]) -> tuple[T, ...]:
+    """Return the items of a sequence, in order. Raises: ArgumentError for another value."""
+    if isinstance(values, tuple | list):
+        return tuple(values)
+    sequence = isinstance(values, Iterable) and not isinstance(values, str | bytes | dict | set | frozenset)
+    if sequence and not (isinstance(values, Typed | np.ndarray) and not values.ndim):
+        return tuple(values)
+    raise ArgumentError(f"{op}: {what} must be a sequence, got {described(values)}: {values!r:.60}")
+
+
+def to_ints(op: str, what: str, values: Iterable[int]) -> tuple[int, ...]:
+    """Return sizes or axes as ints. Raises: ArgumentError for a value that is not a sequence of them."""
+    return tuple([to_int(op, f"{what}[{k}]", v) for k, v in enumerate(to_tuple(op, what, values))])
+
+
+def one_or_more(op: str, what: str, values: int | Iterable[int]) -> int | tuple[int, ...]:
+    """Return one integer as an int, and a sequence of integers as a tuple. Raises: ArgumentError."""
+    if type(values) is int:
+        return values
+    single = hasattr(values, "__index__") and not (isinstance(values, Typed | np.ndarray) and values.ndim)
+    return to_int(op, what, values) if single else to_ints(op, what, values)  # type: ignore[arg-type]
+
+
+def flag(op: str, what: str, value: object) -> bool:
+    """Return a flag as a bool. Raises: ArgumentError for a value that is not a bool of Python or NumPy, or an array of
+    one bool."""
+    if type(value) is bool:
+        return value
+    if isinstance(value, np.bool_ | np.ndarray | Typed) and value.dtype == np.bool_ and not value.ndim:
+        try:
+            return bool(value)
+        except FxadError:  # a tracer
+            pass
+    raise _wrong(op, what, "True or False", value)
+
+
+def text(op: str, what: str, value: str) -> str:
+    """Return a name, such as a mode. Raises: ArgumentError for a value that is not a str."""
+    if isinstance(value, str):
+        return value
+    raise ArgumentError(f"{op}: {what} must be a str, got {described(value)}: {value!r:.60}", remedy=STATIC)
+
+
+def function(op: str, what: str, value: F) -> F:
+    """Return a function. Raises: ArgumentError for a value that cannot be called."""
+    if callable(value):
+        return value
+    raise ArgumentError(f"{op}: {what} must be a function, got {described(value)}: {value!r:.60}")
+
+
+def by_numpy(op: str, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """The result of a function of NumPy or of opt_einsum. Raises: ArgumentError for arguments that it refuses."""
+    try:
+        return call(*args, **kwargs)
+    except FxadError:
+        raise
+    except (TypeError, ValueError, OverflowError, IndexError, AttributeError, KeyError) as e:
+        raise ArgumentError(
+            f"{op}: the arguments are refused: {exception_text(e)}", remedy="give what NumPy takes"
+        ) from None
+
+
+def number(op: str, what: str, value: object) -> float:
+    """Return a real number as a float. Raises: ArgumentError."""
+    if isinstance(value, float | int | np.floating | np.integer):
+        try:
+            return float(value)
+        except OverflowError:
+            pass
+    elif isinstance(value, np.ndarray | Typed) and not value.ndim and value.dtype.kind in "fiubV":
+        try:
+            return float(cast("SupportsFloat", value))
+        except FxadError:  # a tracer
+            pass
+    raise _wrong(op, what, "a real number", value)
+
+
+def shape(op: str, what: str, value: int | Iterable[int]) -> Shape:
+    """Return the sizes of an array: one integer is a vector of that size. Raises: ArgumentError, ParameterError."""
+    given = one_or_more(op, what, value)
+    return (given,) if isinstance(given, int) else given

@@ -1,0 +1,224 @@
+"""The cost model: estimates of run time and of the size of a program, and how XLA compiles each primitive.
+
+The estimates are rough and monotone, and read the bodies of an equation by its layout. Run time: the arithmetic of
+products and convolutions, and the bytes that are written. Size: the number of equations that XLA gets.
+`fxad.units.kernels` estimates compile time from distinct kernels. The constants are in `fxad.core.constants`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from enum import Enum
+from math import prod
+from typing import Final, TypeAlias, final
+
+from fxad.core.constants import (
+    BYTES_PER_MICROSECOND,
+    EXPANDED_MS,
+    FLOPS_PER_MICROSECOND,
+    FUNCTION_MS,
+    KERNEL_MS,
+    LIBRARY_MS,
+    OPERATION_MS,
+)
+from fxad.core.dataclasses import dataclass
+from fxad.core.layout import InParallel, OneOf, Runs, Times, UpTo
+from fxad.core.memo import by_value
+from fxad.ir import Eqn, HigherOrder, Jaxpr, Primitive, distinct_jaxprs
+from fxad.primitives.control.call import Call
+from fxad.primitives.conv import ConvGeneralDilated
+from fxad.primitives.cumulative import Cumulative
+from fxad.primitives.dot import DotGeneral
+from fxad.primitives.dynamic_slicing import DynamicSlice
+from fxad.primitives.elementwise.arithmetic import Div
+from fxad.primitives.elementwise.bessel import BesselI0e, BesselI1e, Zeta
+from fxad.primitives.elementwise.beta import RegularizedIncompleteBeta
+from fxad.primitives.elementwise.family import Binary, Compare, Unary
+from fxad.primitives.elementwise.gamma import Incomplete
+from fxad.primitives.elementwise.powers import Rsqrt, Sqrt
+from fxad.primitives.elementwise.select import Clamp, SelectN
+from fxad.primitives.elementwise.special import Digamma, Erfc, ErfInv, Lgamma, Polygamma
+from fxad.primitives.fusion import ARITHMETIC, MOVES, VIEWS, Kinds
+from fxad.primitives.gather import Gather, ScatterFamily
+from fxad.primitives.index import Index
+from fxad.primitives.marks import Mark
+from fxad.primitives.random import Threefry2x32
+from fxad.primitives.reduce import ReduceMax, ReduceMin
+from fxad.primitives.shape import ReduceSum
+from fxad.primitives.slicing import Concatenate, Pad, Slice
+from fxad.primitives.softmax import Softmax
+from fxad.primitives.sort import Sort
+from fxad.primitives.top_k import TopK
+
+# ------------------------------------------------------------------------------------------------------------ run time
+
+
+def microseconds(eqn: Eqn) -> float:
+    """Returns the estimated time of one run."""
+    prim = eqn.prim
+    if isinstance(prim, HigherOrder):
+        layout = prim.layout
+        branches, others = [0.0], 0.0
+        for k in layout.running:
+            body, runs = layout.bodies[k], layout.bodies[k].runs
+            if isinstance(runs, OneOf):
+                branches.append(time_of(body.jaxpr))
+            else:
+                others += time_of(body.jaxpr) * _times(runs)
+        return max(branches) + others
+    return _flops(eqn) / FLOPS_PER_MICROSECOND + sum([v.aval.nbytes for v in eqn.outs]) / BYTES_PER_MICROSECOND
+
+
+def _times(runs: Runs) -> int:
+    """Returns how often a body runs; 1 if that is not known."""
+    match runs:
+        case Times(count) | InParallel(count) | UpTo(count):
+            return count
+        case _:
+            return 1
+
+
+@by_value
+def time_of(jaxpr: Jaxpr) -> float:
+    """Returns the sum of `microseconds` over a program."""
+    return total_time(jaxpr.eqns)
+
+
+def total_time(eqns: Iterable[Eqn]) -> float:
+    """Returns the sum of `microseconds` over equations. Cost: 0.2 us each; for most equations only the bytes written
+    count."""
+    plain: dict[type[Primitive], bool] = {}
+    time, written = 0.0, 0
+    for eqn in eqns:
+        kind = type(eqn.prim)
+        only_writes = plain.get(kind)
+        if only_writes is None:
+            only_writes = plain[kind] = not issubclass(kind, _COMPUTE)
+        if only_writes:
+            for v in eqn.outs:
+                written += v.aval.nbytes
+        else:
+            time += microseconds(eqn)
+    return time + written / BYTES_PER_MICROSECOND
+
+
+_COMPUTE: Final[tuple[type, ...]] = (HigherOrder, DotGeneral, ConvGeneralDilated)
+
+
+def _flops(eqn: Eqn) -> float:
+    prim = eqn.prim
+    if isinstance(prim, DotGeneral):
+        shape = eqn.ins[0].aval.shape
+        return 2.0 * eqn.outs[0].aval.size * prod([shape[d] for d in prim.lhs_contract])
+    if isinstance(prim, ConvGeneralDilated):
+        kernel = eqn.ins[1].aval
+        return 2.0 * eqn.outs[0].aval.size * kernel.size / max(1, kernel.shape[prim.rhs_spec[0]])
+    return 0.0
+
+
+# ---------------------------------------------------------------------------------------------------------------- size
+
+
+def equations(eqn: Eqn) -> float:
+    """Returns the equations to compile: one, or those of the bodies. A call counts as none, because its body is
+    compiled once anyway."""
+    prim = eqn.prim
+    if isinstance(prim, Call):  # only a call shares its body: other bodies are compiled for each equation
+        return 0
+    return sum([_equations(body) for body in prim.bodies]) if isinstance(prim, HigherOrder) else 1
+
+
+@by_value
+def _equations(jaxpr: Jaxpr) -> float:
+    return sum([equations(e) for e in jaxpr.eqns])
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """`equations`: the number that XLA gets, with calls inlined and the body of a loop counted once. `microseconds`:
+    the time of a run. `border`: the part of it that reads and writes values which would be fused without a border."""
+
+    equations: int
+    microseconds: float
+    border: float
+
+
+def weigh(jaxpr: Jaxpr) -> Weight:
+    """`weight` without deep recursion: it computes the weights of nested bodies first, innermost first."""
+    for body in distinct_jaxprs(jaxpr):
+        weight(body)
+    return weight(jaxpr)
+
+
+@by_value
+def weight(jaxpr: Jaxpr) -> Weight:
+    """The weight of a program. Cost: linear in its distinct equations, once; recursive, see `weigh`."""
+    size, fused = 0, True
+    for kind, n in Counter([type(eqn.prim) for eqn in jaxpr.eqns]).items():
+        carriers = [e.prim for e in jaxpr.eqns if type(e.prim) is kind] if issubclass(kind, HigherOrder) else []
+        inside = [[weight(body) for body in p.bodies] for p in carriers if isinstance(p, HigherOrder)]
+        inside = [bodies for bodies in inside if bodies]
+        alone = n - len(inside)
+        size += alone + sum([w.equations for bodies in inside for w in bodies])
+        fused = fused and all([w.border for bodies in inside for w in bodies])
+        fused = fused and (not alone or issubclass(kind, _FUSED))
+    border = sum([a.aval.nbytes for a in (*jaxpr.ins, *jaxpr.outs)]) / BYTES_PER_MICROSECOND if fused else 0.0
+    return Weight(size, time_of(jaxpr), border)
+
+
+# operations that XLA fuses with their producers and consumers
+_FUSED: Final[tuple[type, ...]] = (Unary, Binary, Compare, SelectN, Clamp, *VIEWS, *MOVES)
+
+# ------------------------------------------------------------------------------------------------- what XLA compiles
+
+
+class Kind(Enum):
+    """How XLA compiles a primitive."""
+
+    VIEW = "nothing is compiled"
+    CHEAP = "into the kernel of each reader"
+    EXPENSIVE = "into the kernel of its reader, if there is one only"
+    REDUCTION = "a kernel of its own"
+    KERNEL = "a kernel of its own, which reads values in memory"
+
+
+# The kind of a primitive, and the compile time that it adds to a kernel, in milliseconds.
+Cost: TypeAlias = tuple[Kind, float]
+
+_CHEAP: Final[Kinds] = (*ARITHMETIC, *MOVES, Slice, Pad, Concatenate, DynamicSlice, Index, Gather)
+_LIBRARY: Final[Kinds] = (DotGeneral, ConvGeneralDilated)
+_REDUCTIONS: Final[Kinds] = (ReduceSum, ReduceMax, ReduceMin)
+_SPECIAL: Final[Kinds] = (
+    Lgamma, Digamma, Erfc, ErfInv, BesselI0e, BesselI1e, Polygamma, Zeta, Threefry2x32, Incomplete,
+    RegularizedIncompleteBeta,
+)  # fmt: skip
+_OWN_KERNEL: Final[Kinds] = (Sort, TopK, Cumulative, ScatterFamily, Softmax)
+
+
+def compile_cost(kind: type[Primitive]) -> Cost:
+    """The kind of a primitive, and the milliseconds that it adds to a kernel."""
+    if issubclass(kind, VIEWS):
+        return Kind.VIEW, 0.0
+    if issubclass(kind, _CHEAP):
+        return Kind.CHEAP, OPERATION_MS
+    if issubclass(kind, _SPECIAL):
+        return Kind.EXPENSIVE, _expanded(kind, _SPECIAL)
+    if issubclass(kind, (Unary, Binary)):
+        return Kind.EXPENSIVE, FUNCTION_MS
+    if issubclass(kind, _LIBRARY):
+        return Kind.KERNEL, LIBRARY_MS - KERNEL_MS
+    if issubclass(kind, _REDUCTIONS):
+        return Kind.REDUCTION, 0.0
+    return Kind.KERNEL, _expanded(kind, _OWN_KERNEL)
+
+
+def _expanded(kind: type[Primitive], families: Kinds) -> float:
+    return next((EXPANDED_MS[family.__name__] for family in families if issubclass(kind, family)), 0.0)
+
+
+# Values of these are computed again in a later unit rather than stored. Not `Mark`: the user marks values to be saved.
+RECOMPUTED: Final[Kinds] = (
+    *ARITHMETIC, Div, Sqrt, Rsqrt, *[kind for kind in VIEWS if kind is not Mark], *MOVES, Slice, Index,
+)  # fmt: skip
