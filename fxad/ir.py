@@ -98,9 +98,9 @@ class _Alike(list[weakref.ref["Jaxpr"]]):
     def find(self, ins: tuple[Var, ...], eqns: tuple[Eqn, ...], outs: Atoms) -> Jaxpr | None:
         """The first live program with these parts, or None."""
         for ref in tuple(self):
-            known = ref()
-            if known is not None and known.ins == ins and known.outs == outs and known.eqns == eqns:
-                return known
+            program = ref()
+            if program is not None and program.ins == ins and program.outs == outs and program.eqns == eqns:
+                return program
         return None
 
 
@@ -129,9 +129,9 @@ class Jaxpr:
     def __new__(cls, ins: tuple[Var, ...], eqns: tuple[Eqn, ...], outs: Atoms, name: str = "main") -> Jaxpr:
         h = hash((ins, outs, tuple([(e.prim, e.ins) for e in eqns])))
         alike = _jaxprs.get(h)
-        known = None if alike is None else alike.find(ins, eqns, outs)
-        if known is not None:
-            return known
+        interned = None if alike is None else alike.find(ins, eqns, outs)
+        if interned is not None:
+            return interned
         if alike is None:
             alike = _jaxprs.put(h, _Alike())
         self = object.__new__(cls)
@@ -212,8 +212,8 @@ class Jaxpr:
         """
         if "digest" not in self._memo:
             for jaxpr in jaxprs_without_memo(self, "digest"):
-                known: dict[object, str] = {body: f"@{body._memo['digest']}" for body in subjaxprs(jaxpr)}
-                text = printing.function(jaxpr, "fxad 1 ", known)
+                digests: dict[object, str] = {body: f"@{body._memo['digest']}" for body in subjaxprs(jaxpr)}
+                text = printing.function(jaxpr, "fxad 1 ", digests)
                 jaxpr._memo["digest"] = hashlib.sha256(text.encode()).hexdigest()
         return cast(str, self._memo["digest"])
 
@@ -252,15 +252,15 @@ _Written: TypeAlias = Eqn | _Carrier
 
 def _record(jaxpr: Jaxpr) -> _Record:
     """The record of a program whose bodies have records already."""
-    found = jaxpr._memo.get("record")
-    if found is None:
+    record = jaxpr._memo.get("record")
+    if record is None:
         eqns = (
             tuple([_written(e) if jaxprs_in_params(e.prim) else e for e in jaxpr.eqns])
             if subjaxprs(jaxpr)
             else jaxpr.eqns
         )
-        found = jaxpr._memo.setdefault("record", _Record(jaxpr.ins, eqns, jaxpr.outs, jaxpr.name, None))
-    return cast(_Record, found)
+        record = jaxpr._memo.setdefault("record", _Record(jaxpr.ins, eqns, jaxpr.outs, jaxpr.name, None))
+    return cast(_Record, record)
 
 
 def _written(eqn: Eqn) -> _Carrier:
@@ -284,8 +284,8 @@ def _read(
     outs: tuple[Var, ...],
     at: SourceLocation | None,
 ) -> Eqn:
-    made = kind(*[mapped_parameter(value, _program_of) for value in values])
-    return Eqn(made, ins, outs, at)
+    prim = kind(*[mapped_parameter(value, _program_of) for value in values])
+    return Eqn(prim, ins, outs, at)
 
 
 def mapped_parameter(value: object, by: Callable[[object], object]) -> object:

@@ -150,11 +150,11 @@ class _Module:
 
     def name(self, sub: Jaxpr) -> str:
         """The symbol of a sub-program's function, numbered by first use."""
-        known = self.names.get(sub)
-        if known is None:
-            known = self.names[sub] = f"@f{len(self.queue)}"
+        symbol = self.names.get(sub)
+        if symbol is None:
+            symbol = self.names[sub] = f"@f{len(self.queue)}"
             self.queue.append(sub)
-        return known
+        return symbol
 
     def function(self, jaxpr: Jaxpr) -> str:
         """The operations of a program, up to the end of its function."""
@@ -227,11 +227,11 @@ class _Function:
 
     def constant(self, lit: Lit) -> HloValue:
         """A splat constant, once per block; see `fxad.ir.Hlo`."""
-        known = self._constants.get(lit)
-        if known is None:
-            (known,) = self._append(f'"stablehlo.constant"() {{value = {dense_attribute(lit)}}}', "", (lit.aval,))
-            self._constants[lit] = known
-        return known
+        value = self._constants.get(lit)
+        if value is None:
+            (value,) = self._append(f'"stablehlo.constant"() {{value = {dense_attribute(lit)}}}', "", (lit.aval,))
+            self._constants[lit] = value
+        return value
 
     def call(self, body: Jaxpr, operands: Sequence[HloValue]) -> tuple[HloValue, ...]:
         """Call the function of a sub-program; see `fxad.ir.Hlo`."""

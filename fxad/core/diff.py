@@ -37,8 +37,8 @@ def diff(a: Jaxpr, b: Jaxpr) -> Difference | None:
     Cost: linear in the size of the equal part before the difference.
     """
     path: tuple[str, ...] = ()
-    while (found := next(_differences(a, b), None)) is not None:
-        steps, left, right = found
+    while (difference := next(_differences(a, b), None)) is not None:
+        steps, left, right = difference
         path += steps
         if isinstance(left, str) or isinstance(right, str):
             return Difference(path, str(left), str(right))

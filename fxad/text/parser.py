@@ -1,9 +1,9 @@
 """A program as text and back: `parse(to_text(j)) is j`, for every program.
 
-`fxad.core.printing` shows the form. The parser is for text from anywhere: it evaluates nothing, takes time linear in
-the text, checks types and parameters of every equation, and answers what is malformed with a `ParseError` that gives
-line and column. It is freer than the printer where nothing is lost by it: values and functions may have any names,
-blank lines and `# comments` may stand anywhere between the lines.
+`fxad.core.printing` documents the format. The parser accepts untrusted text: it evaluates nothing, takes time linear in
+the text, checks types and parameters of every equation, and raises a `ParseError` with line and column for malformed
+text. It accepts more than the printer writes: values and functions may have any names, and blank lines and `# comments`
+may stand between lines.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _comment(eqn: Eqn) -> str:
 def parse(text: str, primitives: Mapping[str, type[Primitive]] = PRIMITIVES) -> Jaxpr:
     """The program of a text.
 
-    Law:    `parse(to_text(j)) is j`; what it returns is well typed.
+    Law:    `parse(to_text(j)) is j`; the result is well typed.
     Raises: ParseError, with line and column, and nothing else.
     Cost:   linear in the text.
     """
@@ -62,7 +62,7 @@ def parse(text: str, primitives: Mapping[str, type[Primitive]] = PRIMITIVES) -> 
 
 @final
 class _Operation:
-    """An operation with its parameters, as it stands in many equations, and what it gave for types it was given."""
+    """An operation with its parameters, which many equations may share, and its result types by operand types."""
 
     __slots__ = ("made", "prim")
 
@@ -73,7 +73,7 @@ class _Operation:
 
 @final
 class _Parser:
-    """One reading of one text: the tokens, the place in them, and what was read so far and may come again."""
+    """The state of parsing one text: the tokens, the current index, and caches of parsed values that may repeat."""
 
     def __init__(self, text: str, primitives: Mapping[str, type[Primitive]]) -> None:
         self.text = text
@@ -88,7 +88,7 @@ class _Parser:
     # ------------------------------------------------------------------------------------------------ tokens
 
     def fail(self, problem: str, at: int | None = None) -> NoReturn:
-        """Raise the ParseError for the token `at`, by default the present one."""
+        """Raise the ParseError for the token `at` (default: the current one)."""
         start = place_of(self.text, self.at if at is None else at)
         begin, end = self.text.rfind("\n", 0, start) + 1, self.text.find("\n", start)
         line = self.text[begin : None if end < 0 else end].strip()
@@ -98,7 +98,7 @@ class _Parser:
         )
 
     def expected(self, what: str) -> NoReturn:
-        """Raise the ParseError that says what should stand in place of the present token."""
+        """Raise the ParseError that says what was expected in place of the current token."""
         token = self.tokens[self.at]
         got = {"": "the end of the text", "\n": "the end of the line"}.get(token) or repr(_short(token))
         self.fail(f"expected {what}, got {got}")
@@ -110,7 +110,7 @@ class _Parser:
         self.at += 1
 
     def accept(self, token: str) -> bool:
-        """Step over `token` if it is there."""
+        """Step over `token` if it is the current one. Returns True if it was."""
         there = self.tokens[self.at] == token
         self.at += there
         return there
@@ -124,7 +124,7 @@ class _Parser:
         return token
 
     def listed(self, item: Callable[[], T], close: str) -> list[T]:
-        """`item, item, ...` up to `close`, which is stepped over."""
+        """Parse `item, item, ...`, and step over `close` after it."""
         out: list[T] = []
         while not self.accept(close):
             if out and not self.accept(","):
@@ -190,7 +190,7 @@ class _Parser:
         return self.quoted(label[1 : label.rindex('"') + 1])
 
     def binding(self) -> tuple[int, str, Aval]:
-        """`%0: f32[3]`, and where it stands."""
+        """Parse `%0: f32[3]`. Returns the index of its token, the name and the type."""
         at = self.at
         name = self.one("variable", "a value as in '%0'")
         self.take(":")
@@ -222,12 +222,12 @@ class _Parser:
         if avals is None:
             avals = operation.made[types] = tuple(self.checked(at, operation.prim.abstract_eval, *types))
         if tuple([b[2] for b in bindings]) != avals:
-            bound, made = (", ".join(map(str, types)) or "nothing" for types in ([b[2] for b in bindings], avals))
-            self.fail(f"{operation.prim.name} gives {made}, the equation says {bound}", start)
+            bound, inferred = (", ".join(map(str, types)) or "nothing" for types in ([b[2] for b in bindings], avals))
+            self.fail(f"{operation.prim.name} gives {inferred}, the equation says {bound}", start)
         return Eqn(operation.prim, ins, tuple([self.bind(env, b, n + k) for k, b in enumerate(bindings)]))
 
     def checked(self, at: int, rule: Callable[..., T], /, *args: object, **kwargs: object) -> T:
-        """Call what a primitive's author wrote; whatever it raises is a fault of the text."""
+        """Call a rule of a primitive. An exception of the rule becomes a ParseError."""
         try:
             return rule(*args, **kwargs)
         except FxadError as e:
@@ -239,8 +239,8 @@ class _Parser:
 
     def aval(self) -> Aval:
         """`f32[3,4]`."""
-        known = self.types.get(self.tokens[self.at])
-        if known is not None:
+        aval = self.types.get(self.tokens[self.at])
+        if aval is not None:
             self.at += 1
         else:
             token = self.one("type", "a type as in 'f32[3,4]'")
@@ -251,8 +251,8 @@ class _Parser:
             if any([len(size) > 19 for size in sizes]):
                 self.fail(f"{_short(token)} has a size that is too large", self.at - 1)
             shape = tuple(map(int, sizes)) if match[3] is None else self.symbolic(match[3])
-            known = self.types[token] = self.checked(self.at - 1, Aval, shape, dtypes.BY_SHORT[match[1]])
-        return known
+            aval = self.types[token] = self.checked(self.at - 1, Aval, shape, dtypes.BY_SHORT[match[1]])
+        return aval
 
     def symbolic(self, text: str) -> tuple[int, ...]:
         """`n,2*m+1`: sizes of a type, of which some are named."""
@@ -262,7 +262,7 @@ class _Parser:
         return tuple([n for n in shape if n is not None])
 
     def atoms(self, env: Mapping[str, Var]) -> list[Atom]:
-        """Values separated by commas, up to the end of the line, which is stepped over."""
+        """Parse values separated by commas, and step over the end of the line."""
         out: list[Atom] = []
         while not self.accept("\n"):
             if out and not self.accept(","):
@@ -289,19 +289,19 @@ class _Parser:
         self.take(":")
         aval = self.aval()
         key = (" ".join(parts), aval)
-        known = self.literals.get(key)
-        if known is None:
+        lit = self.literals.get(key)
+        if lit is None:
             paired = dtypes.is_complex(aval.dtype)
             if token_kind(parts[0]) == "size":
                 size = self.checked(at, read, parts[0][1:-1])
-                known = self.literals[key] = self.checked(at, Lit.of, size, aval)
-                return known
+                lit = self.literals[key] = self.checked(at, Lit.of, size, aval)
+                return lit
             bits = [scalars.read(part, dtypes.real_part(aval.dtype)) for part in parts]
             if len(parts) != 1 + paired or None in bits:
                 shown = f"complex({', '.join(parts)})" if len(parts) == 2 else parts[0]
                 self.fail(f"{_short(shown)} is not a value of {aval}", at)
-            known = self.literals[key] = Lit(b"".join([b for b in bits if b is not None]), aval)
-        return known
+            lit = self.literals[key] = Lit(b"".join([b for b in bits if b is not None]), aval)
+        return lit
 
     def element(self) -> str:
         token = self.tokens[self.at]
@@ -319,22 +319,22 @@ class _Parser:
     # --------------------------------------------------------------------------------------------- primitives
 
     def operation(self) -> _Operation:
-        """`reduce_sum[axes=(0,)]`, which a text repeats as often as it repeats a layer."""
+        """Parse `reduce_sum[axes=(0,)]`. Operations are cached by their tokens, because programs repeat them."""
         at = self.at
         end = at
         if self.tokens[at + 1 : at + 2] == ["["]:
             with suppress(ValueError):  # when it does not end
                 end = self.tokens.index("]", at)
         written = tuple(self.tokens[at : end + 1])
-        known = self.operations.get(written)
-        if known is None:
-            known = self.operations[written] = _Operation(self.primitive())
+        operation = self.operations.get(written)
+        if operation is None:
+            operation = self.operations[written] = _Operation(self.primitive())
         else:
             self.at = end + 1
-        return known
+        return operation
 
     def primitive(self) -> Primitive:
-        """An operation that was not read before."""
+        """Parse an operation that is not in the cache."""
         at = self.at
         name = self.one("word", "an operation")
         cls = self.primitives.get(name)
@@ -354,19 +354,19 @@ class _Parser:
 
     def fields(self, at: int, name: str, fields: Mapping[str, Field], close: str, depth: int = 0) -> dict[str, Param]:
         """The parameters up to `close`, which is stepped over."""
-        given: dict[str, Param] = {}
+        values: dict[str, Param] = {}
         for field, value in self.listed(lambda: self.field(name, fields, depth), close):
-            if field in given:
+            if field in values:
                 self.fail(f"{name}: parameter {field} is given twice", at)
-            given[field] = value
-        return self.complete(at, name, fields, given)
+            values[field] = value
+        return self.complete(at, name, fields, values)
 
-    def complete(self, at: int, name: str, fields: Mapping[str, Field], given: dict[str, Param]) -> dict[str, Param]:
+    def complete(self, at: int, name: str, fields: Mapping[str, Field], values: dict[str, Param]) -> dict[str, Param]:
         """The parameters, of which none is missing."""
-        missing = [f.name for f in fields.values() if f.required and f.name not in given]
+        missing = [f.name for f in fields.values() if f.required and f.name not in values]
         if missing:
             self.fail(f"{name}: parameter {missing[0]} is missing", at)
-        return given
+        return values
 
     def field(self, name: str, fields: Mapping[str, Field], depth: int) -> tuple[str, Param]:
         """`axes=(0,)`."""
