@@ -27,6 +27,7 @@ from fxad.primitives.host_call import HostCall
 from fxad.primitives.implicit import LinearSolve
 from fxad.primitives.linear_call import LinearCall
 from fxad.testing.calls import SPECS
+from fxad.text.parameters import fields_of
 from fxad.transforms import jvp
 from fxad.transforms.inversion.rules import INVERSE_RULES
 from fxad.transforms.inversion.rules.contract import Determined, Part, Refused
@@ -320,7 +321,7 @@ def body_fields(cls: type[Primitive]) -> str:
     """The cell of the bodies."""
     if not issubclass(cls, HigherOrder):
         return "none: no parameter is a program"
-    return " ".join([f"`{f.name}`" for f in fields(cls) if "Jaxpr" in str(f.type)])  # type: ignore[arg-type]
+    return " ".join([f"`{f.name}`" for f in fields(cls) if "Jaxpr" in str(f.type) or fields_of(cls)[f.name].records])  # type: ignore[arg-type]
 
 
 def rule_matrix() -> str:

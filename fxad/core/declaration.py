@@ -59,6 +59,7 @@ class Record:
 
     __slots__ = ()
     name: ClassVar[str]
+    __dataclass_fields__: ClassVar[dict[str, Field[object]]]  # every leaf is a dataclass
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))

@@ -117,7 +117,7 @@ def parameter(value: Param, names: Labels) -> str:
             inner = ", ".join([parameter(v, names) for v in value])
             return f"({inner},)" if len(value) == 1 else f"({inner})"
         case Record():
-            given = [f.name for f in fields(value) if getattr(value, f.name) != f.default]  # type: ignore[arg-type]  # records are dataclasses
+            given = [f.name for f in fields(value) if getattr(value, f.name) != f.default]
             inner = ", ".join([f"{name}={parameter(getattr(value, name), names)}" for name in given])
             return f"{value.name}({inner})"
         case _:
