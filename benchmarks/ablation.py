@@ -46,8 +46,8 @@ from fxad.transforms.outlining import approximate_match, outline, regions
 
 STEPS: Final = 15
 
-# A jitted function, and its arguments.
-Runnable = tuple[Any, list[Any]]
+# A function or program that is lowered and compiled, and its arguments.
+Runnable = tuple[Callable[..., Any], list[Any]]
 
 # ------------------------------------------------------------------------------------------------------------ programs
 
@@ -60,7 +60,9 @@ def _gradient(make: Callable[[], Model], *, traced: bool = False) -> Runnable:
     def loss(params: Any, x: Any, y: Any) -> Any:
         return model.loss(OURS, params, x, y)
 
-    return fx.jit(fx.value_and_grad(fx.trace(loss, *args) if traced else loss), units="auto"), args
+    if traced:
+        return fx.value_and_grad(fx.trace(loss, *args)), args
+    return fx.jit(fx.value_and_grad(loss), units="auto"), args
 
 
 def _network(make: Callable[[], Network], way: Way) -> Runnable:
@@ -264,7 +266,7 @@ def measured(runnable: Runnable) -> dict[str, float]:
 
     def step(args: list[Any]) -> float:
         start = time.process_time()
-        for a in fx.tree.leaves(f(*args)):
+        for a in fx.tree.leaves(compiled(*args)):
             a.block_until_ready()
         return 1e3 * (time.process_time() - start)
 
@@ -272,7 +274,7 @@ def measured(runnable: Runnable) -> dict[str, float]:
         return [fx.tree.map(lambda a: fx.asarray(np.array(a)), a) for a in args]
 
     start = time.process_time()
-    lowered = f.lower(*args)
+    lowered: Any = fx.lower(f) if isinstance(f, fx.Program) else f.lower(*args)  # type: ignore[attr-defined]
     compiled = lowered.compile()
     first = 1e3 * (time.process_time() - start)
     counts = {

@@ -23,14 +23,14 @@ _HERE: Final = (PACKAGE, contextlib.__file__, threading.__file__)
 
 
 def _caller() -> tuple[str, str]:
-    """The innermost user line on the stack, and the function of fxad that it called; empty if there is none."""
+    """The innermost user line on the stack, and the function of fxad that it called; empty strings if there is none."""
     frame: FrameType | None = sys._getframe(2)
     inner: FrameType | None = None
     while frame is not None:
         if _own(frame):
             frame, inner = frame.f_back, frame
             continue
-        last = frame  # what fxad called, of the frames from here out
+        last = frame  # the outermost frame of this run of user frames
         while last.f_back is not None and not _own(last.f_back):
             last = last.f_back
         if last.f_back is None or not is_rule(last):
@@ -60,8 +60,8 @@ def _public_name(frame: FrameType) -> str:
     name, module = frame.f_code.co_name, frame.f_globals.get("__name__", "")
     parts = module.split(".")
     for k in range(1, len(parts) + 1):
-        found = getattr(sys.modules.get(".".join(parts[:k])), name, None)
-        if getattr(found, "__code__", None) is frame.f_code:
+        exported = getattr(sys.modules.get(".".join(parts[:k])), name, None)
+        if getattr(exported, "__code__", None) is frame.f_code:
             return ".".join([*parts[:k], name])
     return ""
 
@@ -132,7 +132,7 @@ class FxadError(Exception):
     def __str__(self) -> str:
         lines = [self.message]
         if self.function and not self.message.startswith(self.function.rpartition(".")[2]):
-            lines.append(f"  function      {self.function}")  # the message names what it is made of
+            lines.append(f"  function      {self.function}")  # unless the message begins with the name
         if self.equation:
             lines.append(f"  equation      {self.equation}")
         if self.inside:

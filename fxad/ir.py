@@ -30,7 +30,9 @@ from fxad.core.atoms import as_lin as as_lin
 from fxad.core.atoms import as_shape as as_shape
 from fxad.core.atoms import result_vars as result_vars
 from fxad.core.declaration import Abstract, has_no_jaxpr
+from fxad.core.declaration import Record as Record
 from fxad.core.declaration import primitive as primitive
+from fxad.core.declaration import record as record
 from fxad.core.hlo import Hlo as Hlo
 from fxad.core.hlo import HloValue as HloValue
 from fxad.core.hlo import Region as Region
@@ -96,9 +98,9 @@ class _Alike(list[weakref.ref["Jaxpr"]]):
     def find(self, ins: tuple[Var, ...], eqns: tuple[Eqn, ...], outs: Atoms) -> Jaxpr | None:
         """The first live program with these parts, or None."""
         for ref in tuple(self):
-            known = ref()
-            if known is not None and known.ins == ins and known.outs == outs and known.eqns == eqns:
-                return known
+            program = ref()
+            if program is not None and program.ins == ins and program.outs == outs and program.eqns == eqns:
+                return program
         return None
 
 
@@ -127,9 +129,9 @@ class Jaxpr:
     def __new__(cls, ins: tuple[Var, ...], eqns: tuple[Eqn, ...], outs: Atoms, name: str = "main") -> Jaxpr:
         h = hash((ins, outs, tuple([(e.prim, e.ins) for e in eqns])))
         alike = _jaxprs.get(h)
-        known = None if alike is None else alike.find(ins, eqns, outs)
-        if known is not None:
-            return known
+        interned = None if alike is None else alike.find(ins, eqns, outs)
+        if interned is not None:
+            return interned
         if alike is None:
             alike = _jaxprs.put(h, _Alike())
         self = object.__new__(cls)
@@ -210,8 +212,8 @@ class Jaxpr:
         """
         if "digest" not in self._memo:
             for jaxpr in jaxprs_without_memo(self, "digest"):
-                known: dict[object, str] = {body: f"@{body._memo['digest']}" for body in subjaxprs(jaxpr)}
-                text = printing.function(jaxpr, "fxad 1 ", known)
+                digests: dict[object, str] = {body: f"@{body._memo['digest']}" for body in subjaxprs(jaxpr)}
+                text = printing.function(jaxpr, "fxad 1 ", digests)
                 jaxpr._memo["digest"] = hashlib.sha256(text.encode()).hexdigest()
         return cast(str, self._memo["digest"])
 
@@ -250,28 +252,28 @@ _Written: TypeAlias = Eqn | _Carrier
 
 def _record(jaxpr: Jaxpr) -> _Record:
     """The record of a program whose bodies have records already."""
-    found = jaxpr._memo.get("record")
-    if found is None:
+    record = jaxpr._memo.get("record")
+    if record is None:
         eqns = (
             tuple([_written(e) if jaxprs_in_params(e.prim) else e for e in jaxpr.eqns])
             if subjaxprs(jaxpr)
             else jaxpr.eqns
         )
-        found = jaxpr._memo.setdefault("record", _Record(jaxpr.ins, eqns, jaxpr.outs, jaxpr.name, None))
-    return cast(_Record, found)
+        record = jaxpr._memo.setdefault("record", _Record(jaxpr.ins, eqns, jaxpr.outs, jaxpr.name, None))
+    return cast(_Record, record)
 
 
 def _written(eqn: Eqn) -> _Carrier:
-    values = tuple([_replaced(value, _record_in) for _, value in params(eqn.prim)])
+    values = tuple([mapped_parameter(value, _record_in) for _, value in params(eqn.prim)])
     return type(eqn.prim), values, eqn.ins, eqn.outs, source_location(eqn.source)
 
 
 def _rebuilt(records: tuple[_Record, ...]) -> Jaxpr:
     """The last program of unpickled records, in which each program comes after its bodies."""
-    for record in records:
-        if record.jaxpr is None:
-            eqns = [e if isinstance(e, Eqn) else _read(*e) for e in record.eqns]
-            record.jaxpr = Jaxpr(record.ins, tuple(eqns), record.outs, record.name)
+    for written in records:
+        if written.jaxpr is None:
+            eqns = [e if isinstance(e, Eqn) else _read(*e) for e in written.eqns]
+            written.jaxpr = Jaxpr(written.ins, tuple(eqns), written.outs, written.name)
     return cast(Jaxpr, records[-1].jaxpr)
 
 
@@ -282,12 +284,20 @@ def _read(
     outs: tuple[Var, ...],
     at: SourceLocation | None,
 ) -> Eqn:
-    made = kind(*[_replaced(value, _program_of) for value in values])
-    return Eqn(made, ins, outs, at)
+    prim = kind(*[mapped_parameter(value, _program_of) for value in values])
+    return Eqn(prim, ins, outs, at)
 
 
-def _replaced(value: object, by: Callable[[object], object]) -> object:
-    return tuple([_replaced(v, by) for v in value]) if type(value) is tuple else by(value)
+def mapped_parameter(value: object, by: Callable[[object], object]) -> object:
+    """A parameter with `by` applied to the values in it. The fields of records are not checked."""
+    if type(value) is tuple:
+        return tuple([mapped_parameter(v, by) for v in value])
+    if not isinstance(value, Record):
+        return by(value)
+    made = object.__new__(type(value))
+    for name, v in params(value):
+        _set(made, name, mapped_parameter(v, by))
+    return made
 
 
 def _record_in(value: object) -> object:
@@ -308,6 +318,8 @@ def jaxprs_in_params(prim: Primitive) -> tuple[Jaxpr, ...]:
             out.append(value)
         elif isinstance(value, tuple):
             stack.extend(reversed(value))
+        elif isinstance(value, Record):
+            stack.extend([v for _, v in reversed(params(value))])
     return tuple(out)
 
 
@@ -348,7 +360,7 @@ def subjaxprs(jaxpr: Jaxpr) -> tuple[Jaxpr, ...]:
 
 # The types of parameters of a primitive: hashable and exact in text. No arrays, callables, dicts or lists.
 # A float parameter is a `Lit`, so that it is compared by bits.
-Param: TypeAlias = "int | bool | str | None | DType | Jaxpr | Lit | Aval | tuple[Param, ...]"
+Param: TypeAlias = "int | bool | str | None | DType | Jaxpr | Lit | Aval | Record | tuple[Param, ...]"
 
 
 class Emit(Protocol):
@@ -562,6 +574,6 @@ class HigherOrder(Primitive):
 Prune: TypeAlias = Callable[[Jaxpr, tuple[bool, ...]], tuple[Jaxpr, tuple[bool, ...]]]
 
 
-def params(prim: Primitive) -> tuple[tuple[str, Param], ...]:
-    """The static parameters of a primitive: names and values, in the order of its fields."""
+def params(prim: Primitive | Record) -> tuple[tuple[str, Param], ...]:
+    """The static parameters of a primitive, or the fields of a record: names and values, in the order of the class."""
     return tuple((f.name, getattr(prim, f.name)) for f in fields(prim))  # type: ignore[arg-type]

@@ -341,11 +341,11 @@ class _Function:
 
     def constant(self, lit: Lit) -> HloValue:
         """A splat constant, once per block; see `fxad.ir.Hlo`."""
-        known = self._constants.get(lit)
-        if known is None:
-            (known,) = self._append(f'"stablehlo.constant"() {{value = {dense_attribute(lit)}}}', "", (lit.aval,))
-            self._constants[lit] = known
-        return known
+        value = self._constants.get(lit)
+        if value is None:
+            (value,) = self._append(f'"stablehlo.constant"() {{value = {dense_attribute(lit)}}}', "", (lit.aval,))
+            self._constants[lit] = value
+        return value
 
     def call(self, body: Jaxpr, operands: Sequence[HloValue], mesh: Mesh = ()) -> tuple[HloValue, ...]:
         """Call the function of a sub-program; see `fxad.ir.Hlo`."""

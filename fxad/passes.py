@@ -220,13 +220,13 @@ class Stages:
         """The stage at an index, or that of the pass with a name. Raises: ParameterError for an unknown name."""
         if isinstance(k, int):
             return self.stages[k]
-        found = next((s for s in reversed(self.stages) if s.name == k), None)
-        if found is None:
+        stage = next((s for s in reversed(self.stages) if s.name == k), None)
+        if stage is None:
             raise ParameterError(
                 f"stages: the program goes through no pass {k!r}",
                 remedy=f"its stages are {', '.join([s.name for s in self.stages])}",
             )
-        return found
+        return stage
 
     def table(self, *, times: bool = True) -> str:
         """The stages as text; `times` adds the milliseconds of each pass."""
@@ -244,12 +244,12 @@ def stages_of(jaxpr: Jaxpr, choice: Choice, donate: tuple[int, ...] = (), passes
     """The program, and the result of each pass that `plan_of` runs on it."""
     if passes is None:
         passes = BEFORE_COMPILATION if choice == "auto" and len(plan_of(jaxpr, choice, donate).steps) > 1 else ()
-    found = [Stage("program", jaxpr)]
+    stages = [Stage("program", jaxpr)]
     for p in passes:
         applied = _applied(jaxpr, p)
         jaxpr = applied.result or jaxpr
-        found.append(Stage(p.name, jaxpr, applied.seconds))
-    return Stages(tuple(found))
+        stages.append(Stage(p.name, jaxpr, applied.seconds))
+    return Stages(tuple(stages))
 
 
 __all__ = [

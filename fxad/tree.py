@@ -1,8 +1,8 @@
-"""Pytrees: nested containers <-> a flat list of leaves and a structure. optree does the work.
+"""Pytrees: nested containers <-> a flat list of leaves and a structure. Implemented with optree.
 
 Containers: dict, OrderedDict, defaultdict, tuple, list, deque, namedtuple, None (no leaves), classes made by
-`fxad.tree.dataclass`, and pyrsistent maps, vectors and records. Everything else is a leaf. A leaf knows its path, as a
-user would write it (`params['layers'][0].w`), for messages.
+`fxad.tree.dataclass`, and pyrsistent maps, vectors and records. Everything else is a leaf. Each leaf
+has a path in Python syntax (`params['layers'][0].w`), for messages.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def ravel(tree: T) -> tuple[Any, Callable[[Any], T]]:
             ArgumentError, ShapeError, DTypeError for what is not a vector like `flat`.
     """
     flat, shape = flatten(tree)
-    numpy = import_module("fxad.numpy")  # by name: it is written in terms of arrays, and they of trees
+    numpy = import_module("fxad.numpy")  # by name: fxad.numpy uses arrays, which use trees
     arrays = []
     for k, x in enumerate(flat):
         try:
@@ -100,7 +100,7 @@ def ravel(tree: T) -> tuple[Any, Callable[[Any], T]]:
                 f"tree.ravel: {path} is {described(x)}, not an array: {x!r:.60}",
                 remedy="ravel a tree of arrays and numbers",
             ) from e
-    # of the leaves themselves: Python numbers among them take the dtype of the arrays
+    # of the original leaves: Python numbers among them take the dtype of the arrays
     dtype = numpy.result_type(*flat) if flat else numpy.float32
     vector = numpy.concat([x.astype(dtype).reshape(-1) for x in arrays]) if arrays else numpy.zeros(0, dtype)
     return vector, _unravel(shape, [(x.shape, x.dtype) for x in arrays], vector.shape[0], vector.dtype)
@@ -170,14 +170,19 @@ def _zip_prefix(
     if is_leaf(prefix):
         fn(prefix, whole)
         return
-    entries, outer = optree.tree_flatten(prefix, is_leaf=lambda x: x is not prefix, namespace=_NAMESPACE)  # type: ignore[arg-type,var-annotated]
-    parts, inner = optree.tree_flatten(whole, is_leaf=lambda x: x is not whole, namespace=_NAMESPACE)  # type: ignore[arg-type,var-annotated]
+    entries, outer = _children(prefix)
+    parts, inner = _children(whole)
     # a list may stand for a tuple: users write in_axes either way
     same = outer == inner or ({type(prefix), type(whole)} == {list, tuple} and len(entries) == len(parts))
     if not same or (outer.num_leaves == 1 and outer.num_nodes == 1):
         raise ValueError("no prefix")
     for e, p in zip(entries, parts, strict=True):
         _zip_prefix(e, p, fn, is_leaf)
+
+
+def _children(tree: object) -> tuple[list[Any], Structure]:
+    """The children of the outermost container of a tree, and its structure with leaves for children."""
+    return optree.tree_flatten(tree, is_leaf=lambda x: x is not tree, namespace=_NAMESPACE)  # type: ignore[arg-type]
 
 
 def difference(a: Structure, b: Structure) -> str:
@@ -211,8 +216,10 @@ def unflattener(cls: type[Any]) -> Callable[[Any, Sequence[object]], Any] | None
     """The function that makes an instance of a registered class from its data and children; None for other classes."""
     if issubclass(cls, PRecord) and not _registered(cls):
         register(cls, _flatten_map, _make_record(cls))
-    found = _registered(cls)
-    return None if found is None or cls.__module__ in ("builtins", "collections") else found.unflatten_func
+    registration = _registered(cls)
+    return (
+        None if registration is None or cls.__module__ in ("builtins", "collections") else registration.unflatten_func
+    )
 
 
 def _registered(cls: type[Any]) -> Any:
@@ -264,8 +271,8 @@ def dataclass(cls: type[T]) -> type[T]:
     >>> leaves(Layer(w=1, b=2))
     [1, 2]
     """
-    made = dataclasses.dataclass(frozen=True)(cls)
-    fields = dataclasses.fields(made)  # type: ignore[arg-type]
+    frozen = dataclasses.dataclass(frozen=True)(cls)
+    fields = dataclasses.fields(frozen)  # type: ignore[arg-type]
     children = tuple(f.name for f in fields if not f.metadata.get("static"))
     fixed = tuple(f.name for f in fields if f.metadata.get("static"))
 
@@ -274,13 +281,13 @@ def dataclass(cls: type[T]) -> type[T]:
 
     def unflat(aux: tuple[object, ...], parts: Iterable[object]) -> Any:
         # the leaves may be anything while a transform runs, so __post_init__ must not see them
-        x = object.__new__(made)
+        x = object.__new__(frozen)
         for n, v in zip((*fixed, *children), (*aux, *parts), strict=True):
             object.__setattr__(x, n, v)
         return x
 
-    register(made, flat, unflat, optree.GetAttrEntry)
-    return made
+    register(frozen, flat, unflat, optree.GetAttrEntry)
+    return frozen
 
 
 def register(
@@ -289,10 +296,10 @@ def register(
     unflatten_node: Callable[[Any, Iterable[object]], Any],
     entry: type[optree.PyTreeEntry] = optree.GetItemEntry,
 ) -> None:
-    """Make instances of exactly `cls` containers.
+    """Register a class: its instances, but not those of subclasses, are containers.
 
     `flatten_node(x)` gives children, hashable structure data and one key per child; `unflatten_node(data, children)`
-    the instance. Raises: ParameterError when the class is a container already.
+    returns the instance. Raises: ParameterError when the class is a container already.
     """
     try:
         optree.register_pytree_node(cls, flatten_node, unflatten_node, path_entry_type=entry, namespace=_NAMESPACE)
@@ -330,10 +337,10 @@ def _register_vectors() -> None:
         register(cls, flat, lambda _, xs: pyrsistent.pvector(xs))
 
 
-def _register_records(found: Sequence[object]) -> bool:
-    """Make record classes met as leaves containers, when first seen; whether there were any."""
-    # by type, not by leaf: this is on the path of each call
-    new = [t for t in {type(x) for x in found} if issubclass(t, _PERSISTENT)]
+def _register_records(values: Sequence[object]) -> bool:
+    """Register pyrsistent record classes among the types of leaves. Returns True if there were any."""
+    # by type, not by leaf: each call runs this code
+    new = [t for t in {type(x) for x in values} if issubclass(t, _PERSISTENT)]
     for cls in new:
         if issubclass(cls, PRecord):
             register(cls, _flatten_map, _make_record(cls))
@@ -346,8 +353,8 @@ def _register_records(found: Sequence[object]) -> bool:
 
 
 def _make_record(cls: type[Any]) -> Callable[[Any, Iterable[object]], Any]:
-    # the fields' type checks and invariants are for the user's values, not for tracers and None: the record is put
-    # together from the buckets of a map, as pyrsistent itself does when it evolves one
+    # Type checks and invariants of fields must not run on tracers and None. So the record is built from the buckets of
+    # a map, as pyrsistent itself does to evolve one.
     def make(keys: tuple[Any, ...], xs: Iterable[object]) -> Any:
         m = pyrsistent.pmap(dict(zip(keys, xs, strict=True)))
         return cls(_precord_size=len(m), _precord_buckets=m._buckets)

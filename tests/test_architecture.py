@@ -15,6 +15,8 @@ import numpy as np
 
 import fxad as fx
 import fxad.numpy as fnp
+from fxad.xla.in_flight import _CALLERS
+from fxad.xla.serialized import lowering_sources
 
 ROOT = Path(__file__).resolve().parent.parent
 FILES = sorted((ROOT / "fxad").rglob("*.py"))
@@ -235,3 +237,27 @@ def test_no_derivative_calls_an_optimisation() -> None:
         if m.startswith(tuple([f"fxad.transforms.{o}" for o in optimisations]))
     ]
     assert found == []
+
+
+def test_stored_executables_depend_on_all_sources_of_the_lowering() -> None:
+    """A change of a module that `fxad.lower` imports, directly or not, changes the keys of stored executables."""
+    reached, waiting = set[Path](), [ROOT / "fxad/lower.py"]
+    while waiting:
+        path = waiting.pop()
+        if path not in reached:
+            reached.add(path)
+            for node in ast.walk(TREES[path]):
+                if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("fxad"):
+                    names = [node.module or "", *[f"{node.module}.{a.name}" for a in node.names]]
+                    files = [ROOT / f"{n.replace('.', '/')}{end}" for n in names for end in (".py", "/__init__.py")]
+                    waiting += [file for file in files if file in TREES and file != ROOT / "fxad/__init__.py"]
+    assert ROOT / "fxad/core/builder.py" in reached
+    assert reached <= set(lowering_sources())
+
+
+def test_interpreter_exit_knows_the_files_that_call_xla() -> None:
+    """At exit, a thread in one of these files may be inside XLA: see `fxad.xla.in_flight`."""
+    calling = [p for p in FILES if re.search(r"consume_with_handlers\(|execute_sharded", p.read_text(encoding="utf-8"))]
+    assert len(calling) > 4
+    assert [p for p in calling if not str(p).startswith(_CALLERS)] == []
+    assert [c for c in _CALLERS if not Path(c).exists()] == []

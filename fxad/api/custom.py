@@ -14,7 +14,7 @@ from types import MappingProxyType, MethodType
 from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar, cast, final, overload
 
 from fxad import tree
-from fxad.api.custom_calls import Call, Rule, Rules
+from fxad.api.custom_calls import GivenRules, TracedCall, UserRule
 from fxad.api.custom_inverses import GivenInverse, places_of
 from fxad.api.custom_rules import MisfitError, added_tangents, static_places
 from fxad.api.lift import check_function
@@ -66,7 +66,7 @@ class CustomFunction(Generic[P, R]):
         self.fun = fun
         self._promised = promised  # the decorators that it was made by, each of which announces a rule
         self.nondiff_argnums: tuple[int, ...] = static_places(function_name(fun), nondiff_argnums)
-        self._given = Rules()
+        self._given = GivenRules()
         update_wrapper(self, fun, updated=())
 
     def __repr__(self) -> str:
@@ -95,7 +95,7 @@ class CustomFunction(Generic[P, R]):
         (of more than three: for each argument, and for all), and tangents of the others are a `SymbolicZero`.
         """
         check_function("defjvp", jvp)
-        self._given = replace(self._given, jvp=jvp, zeros=self._zeros("defjvp", "jvp", symbolic_zeros))
+        self._given = replace(self._given, jvp=jvp, symbolic_zeros=self._zeros("defjvp", "jvp", symbolic_zeros))
         return jvp
 
     def _zeros(self, what: str, kind: str, symbolic: bool) -> frozenset[str]:
@@ -105,7 +105,8 @@ class CustomFunction(Generic[P, R]):
                 f"{what} of {function_name(self.fun)}: symbolic_zeros is {described(symbolic)}, not a bool: {symbolic!r:.60}",
                 remedy="symbolic_zeros=True tells the rule what vanishes, False gives it zeros",
             )
-        return self._given.zeros | {kind} if symbolic else self._given.zeros - {kind}
+        zeros = self._given.symbolic_zeros
+        return zeros | {kind} if symbolic else zeros - {kind}
 
     def defjvps(self, *jvps: Callable[..., Any] | None) -> None:
         """Give the tangents argument by argument: `jvps[k](tangent, results, *primals) -> tangents of results`.
@@ -136,9 +137,9 @@ class CustomFunction(Generic[P, R]):
             except FxadError as e:
                 raise MisfitError(e) from None
 
-        self._given = replace(self._given, jvp=defjvps, zeros=self._given.zeros - {"jvp"})
+        self._given = replace(self._given, jvp=defjvps, symbolic_zeros=self._given.symbolic_zeros - {"jvp"})
 
-    def defvjp(self, fwd: Callable[..., tuple[R, Any]], bwd: Rule, symbolic_zeros: bool = False) -> None:
+    def defvjp(self, fwd: Callable[..., tuple[R, Any]], bwd: UserRule, symbolic_zeros: bool = False) -> None:
         """Give the cotangents: `fwd(*args) -> (results, residuals)`, `bwd(*nondiff, residuals, cotangents)` gives a
         tuple with the cotangent of each argument that is not in `nondiff_argnums`; as in JAX.
 
@@ -157,7 +158,7 @@ class CustomFunction(Generic[P, R]):
         check_function("defvjp", fwd)
         check_function("defvjp", bwd)
         zeros = self._zeros("defvjp", "vjp", symbolic_zeros)
-        self._given = replace(self._given, vjp=(fwd, bwd), zeros=zeros)
+        self._given = replace(self._given, vjp=(fwd, bwd), symbolic_zeros=zeros)
 
     @overload
     def def_vmap(self, rule: F, /) -> F: ...
@@ -231,7 +232,7 @@ class CustomFunction(Generic[P, R]):
         self._check_given()
         if active_trace() is None or not self.rules:
             return self.fun(*args, **kwargs)
-        call = Call(self, self.fun, self.nondiff_argnums, self._given, self._positional(args, kwargs))
+        call = TracedCall(self, self.fun, self.nondiff_argnums, self._given, self._positional(args, kwargs))
         return cast("R", call.run())
 
     def _check_given(self) -> None:

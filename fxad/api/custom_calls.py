@@ -1,35 +1,31 @@
-"""A call of a function with rules, in a trace: the function and its rules are traced, and become one equation.
+"""A call of a function with custom rules, in a trace: the function and its rules are traced, and become one equation.
 
-A rule that calls its own function, with arguments of the same types, does not have it traced again: the call is a
-reference to the equation whose rule it is in (`again` of `custom_call`), so derivatives go on to any order. With other
-types, or other values of `nondiff_argnums`, it is another function, whose rules are traced in turn; and those of that
-one: as deep as derivatives are taken around the call, and at least `DEPTH`. What is made for a call in a rule is kept for
-other such calls until the outermost function is traced: decision 47.
+Rules are traced once for each function, types of arguments and values of `nondiff_argnums`. A call of the function in
+its own rule, or in the rule of a function that its rules call, is a named call (`fxad.primitives.custom`). So functions
+whose rules call each other become one module. If a rule calls its function with other types or values, that is another
+function, whose rules are traced in turn: as deep as derivatives are taken around the call, and at least `DEPTH`.
+Decisions: docs/adr/0047, docs/adr/0048.
 """
 
 from __future__ import annotations
 
 import inspect
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import combinations, count
-from operator import is_
-from typing import Any, Final, ParamSpec, TypeAlias, TypeVar, final
+from typing import Any, Final, TypeAlias, final
 
 import numpy as np
 
 from fxad import tree
-from fxad.api.custom_inverses import GivenInverse, InverseBodies, inverse_bodies, inverse_rule
+from fxad.api.custom_inverses import GivenInverse, inverse_rule
 from fxad.api.custom_rules import (
-    RuleError,
     Signature,
     TracedRule,
     check_takes,
     cotangent_rule,
-    split_cotangent_rule,
-    split_tangent_rule,
+    or_refused,
     stacked_rule,
     static_arguments,
     tangent_rule,
@@ -40,10 +36,10 @@ from fxad.core.frames import Scoped
 from fxad.errors import ArgumentError
 from fxad.ir import Aval, Jaxpr
 from fxad.lax.control.bodies import Body, common_operands
-from fxad.primitives.custom import CustomCall
+from fxad.primitives.custom import CustomCall, NamedCall, module_call
+from fxad.primitives.custom_rules import Function, Refusal, Rules
 from fxad.tracing.array import Array, aval_of
 from fxad.tracing.context import (
-    Surroundings,
     Watch,
     ask,
     ask_orders,
@@ -58,110 +54,44 @@ from fxad.tracing.context import (
 )
 from fxad.tracing.program import argument_path, function_name
 from fxad.tracing.tracer import Tracer, bind
+from fxad.transforms.vmap import over_stack
 from fxad.tree import Structure
 
-Rule: TypeAlias = Callable[..., Any]
-Key: TypeAlias = tuple[str, int | tuple[bool, ...]]
-Q = ParamSpec("Q")
-T = TypeVar("T")
+UserRule: TypeAlias = Callable[..., Any]  # the types of its arguments are those of the user's function
 DEPTH: Final = 3
-_RETRACED: Final = 8  # times that a rule is traced to find out what it closes over
+_RETRACED: Final = 8  # times that a rule is traced to find the values that it closes over
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Rules:
-    """What a user gave for a function, by the transformation that it is for."""
+class GivenRules:
+    """The rules that a user gave for a function, by transformation."""
 
-    jvp: Rule | None = None
-    vjp: tuple[Rule, Rule] | None = None
-    vmap: tuple[Rule, tuple[int, ...] | None] | None = None  # and the sizes that it is for; None: any
+    jvp: UserRule | None = None
+    vjp: tuple[UserRule, UserRule] | None = None
+    vmap: tuple[UserRule, tuple[int, ...] | None] | None = None  # with the axis sizes that it is for; None: any
     inverse: GivenInverse | None = None
-    zeros: frozenset[str] = frozenset()  # of "jvp" and "vjp", which are told what vanishes
+    symbolic_zeros: frozenset[str] = frozenset()  # of "jvp" and "vjp": rules that are told which tangents vanish
 
     @property
     def names(self) -> tuple[str, ...]:
         """Of "jvp", "vjp", "vmap", and "inverse" or "ivjp"."""
         back = "ivjp" if self.inverse and self.inverse.fused else "inverse"
-        found = (("jvp", self.jvp), ("vjp", self.vjp), ("vmap", self.vmap), (back, self.inverse))
-        return tuple([name for name, rule in found if rule])
+        rules = (("jvp", self.jvp), ("vjp", self.vjp), ("vmap", self.vmap), (back, self.inverse))
+        return tuple([name for name, rule in rules if rule])
 
 
 @final
-class _Open:
-    """A function whose rules are being traced: a call of it in there is a reference to it.
-
-    `operands` are what it is taken to close over, `body` is the function over them and its arguments.
-    """
-
-    __slots__ = ("body", "call", "closed", "met", "operands")
-
-    def __init__(self, call: Call, body: Body, closed: bool = False) -> None:
-        self.call = call
-        self.body = body.jaxpr
-        self.operands = body.captured
-        self.closed = closed  # it is not referred to: its rules are traced again instead
-        self.met = False
-
-
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class _Kept:
-    """An equation that was made for a call in a rule, for other such calls of the function.
-
-    `stack`: the functions whose rules were being traced around; `reach`: the number of those that it does not depend
-    on, from the outside in. `asked` and `made` say what a trace around has to know of it.
-    """
-
-    call: Call
-    prim: CustomCall
-    operands: tuple[object, ...]
-    around: Surroundings
-    stack: tuple[_Open, ...]
-    reach: int
-    asked: bool
-    made: tuple[int, int]
-
-    def serves(self, call: Call, stack: tuple[_Open, ...]) -> bool:
-        """Returns True if another call would become the same equation."""
-        depends = self.reach < len(self.stack)
-        same = not depends or (len(stack) == len(self.stack) and all(map(is_, stack, self.stack)))
-        return same and self.around == surroundings() and self.call.same(call) and all(map(_reachable, self.operands))
-
-
-@final
-class _Reach:
-    """The outermost of the functions around that something depends on, while it is traced."""
-
-    __slots__ = ("lowest",)
-
-    def __init__(self) -> None:
-        self.lowest = sys.maxsize
-
-
-# Functions whose rules are being traced, the outermost first; what depends on them; and what was made in the rules.
-_open: Final[Scoped[tuple[_Open, ...]]] = Scoped("fxad_open_rules", ())
-_reaches: Final[Scoped[tuple[_Reach, ...]]] = Scoped("fxad_reaches_of_rules", ())
-_kept: Final[Scoped[list[_Kept] | None]] = Scoped("fxad_kept_rules", None)
-
-
-def _depend_on(level: int) -> None:
-    """Records that the running trace depends on the enclosing function number `level`."""
-    for reach in _reaches.get():
-        reach.lowest = min(reach.lowest, level)
-
-
-def _reachable(operand: object) -> bool:
-    """Returns True if a value captured in another rule is valid here. A tracer made in a rule is not."""
-    return not isinstance(operand, Tracer) or operand.reachable
-
-
-@final
-class Call:
-    """One call of a function with rules, in a trace. `owner` is what a user calls, `fun` the function in it."""
+class TracedCall:
+    """One call of a function with rules, in a trace. `owner` is the object that the user calls, `fun` its function."""
 
     def __init__(
-        self, owner: object, fun: Callable[..., Any], places: Sequence[int], rules: Rules, args: tuple[object, ...]
+        self,
+        owner: object,
+        fun: Callable[..., object],
+        places: Sequence[int],
+        rules: GivenRules,
+        args: tuple[object, ...],
     ) -> None:
         self.owner = owner
         self.fun = fun
@@ -173,10 +103,9 @@ class Call:
         self.leaves, self.in_tree = tree.flatten(dynamic)
         self.paths = self._paths()
         self.avals = tuple([_type(x, f"{self.name}: {p}") for x, p in zip(self.leaves, self.paths, strict=True)])
-        self.kept: tuple[bool, ...] = ()
 
     def _names(self) -> list[str]:
-        """What the arguments are called."""
+        """The names of the arguments."""
         try:
             names = list(inspect.signature(self.fun).parameters)
         except (TypeError, ValueError):
@@ -184,85 +113,37 @@ class Call:
         return [names[k] if k < len(names) else f"args[{k}]" for k in range(len(self.args))]
 
     def _paths(self) -> tuple[str, ...]:
-        known = tuple([name for k, name in enumerate(self._names()) if k not in self.static])
-        return tuple([argument_path(a, known) for a in _as_call(self.in_tree).accessors()])
+        names = tuple([name for k, name in enumerate(self._names()) if k not in self.static])
+        whole = tree.structure((self.in_tree.unflatten(range(self.in_tree.num_leaves)), {}))
+        return tuple([argument_path(a, names) for a in whole.accessors()])
 
-    def whole(self, dynamic: Sequence[object]) -> list[object]:
+    def arguments(self, dynamic: Sequence[object]) -> list[object]:
         """All arguments, given those that are not in `nondiff_argnums`."""
         given = iter(dynamic)
         return [a if k in self.static else next(given) for k, a in enumerate(self.args)]
 
     def run(self) -> object:
-        """Bind the equation; the results, as the function gives them."""
-        around = _open.get()
-        for level, function in enumerate(reversed(around)):
-            if not function.closed and function.call.same(self):
-                function.met = True
-                _depend_on(len(around) - 1 - level)
-                inside_rule()
-                n = len(function.operands)
-                prim = CustomCall(function.body, n, (), (), (), again=level)
-                outs = bind(prim, *function.operands, *self.leaves)
-                return tree.unflatten(function.call.signature.out_tree, outs)
-        kept = next((k for k in _kept.get() or () if k.serves(self, around)), None)
-        if kept is None:
-            kept = self._made_once(around)
-        else:
-            _depend_on(kept.reach)
-            if kept.asked:
-                ask()
-            if kept.reach < len(around):
-                inside_rule()
-            skip(*kept.made)
-        outs = bind(kept.prim, *kept.operands, *self.leaves)
-        return tree.unflatten(kept.call.signature.out_tree, outs)
+        """Bind the equation. Returns the results in the tree of the function."""
+        scope = _scope.get()
+        if scope is None:
+            with _scope(_Scope()):
+                return self.run()
+        prim, operands, out_tree = scope.call(self)
+        return tree.unflatten(out_tree, bind(prim, *operands, *self.leaves))
 
-    def _made_once(self, around: tuple[_Open, ...]) -> _Kept:
-        """The equation, traced; kept for other calls in the rules that are being traced."""
-        reach, watch, outer = _Reach(), Watch(), _kept.get()
-        found = [] if outer is None else outer  # kept until the outermost function is traced
-        with _reaches((*_reaches.get(), reach)), _kept(found), watching(watch):
-            start = place_on_tape()
-            body = self._traced()
-            same = [k for k, function in enumerate(around) if _code(function.call.fun) is _code(self.fun)]
-            if same:
-                _depend_on(same[0])
-                inside_rule()
-            if len(same) >= DEPTH and len(same) >= ask_orders():
-                prim, operands = self._exhausted(body), body.captured
-            else:
-                prim, operands = self._equation(body)
-            lowest = min(reach.lowest, len(around))
-            kept = _Kept(self, prim, operands, surroundings(), around, lowest, watch.asked, (start, place_on_tape()))
-        told(watch)
-        found.append(kept)
-        return kept
-
-    def _exhausted(self, body: Body) -> CustomCall:
-        """The function in the rule of a rule, as deep as such are traced: no further derivative is known."""
-        n = len(body.captured)
-        message = (
-            f"the rule of {body.jaxpr.name} calls functions with rules that are others in each derivative, and those of "
-            "this order were not traced"
-        )
-        remedy = "differentiate the function, not a program of it: it is traced as deep as derivatives are taken"
-        moving = (*[False] * n, *[a.inexact for a in self.avals])
-        given = not {"jvp", "vjp", "ivjp"}.isdisjoint(self.rules.names)
-        return CustomCall(body.jaxpr, n, (), (), (), (("jvp", moving, message, remedy),) if given else ())
-
-    def same(self, other: Call) -> bool:
-        """Whether another call is one of the same function on arguments of the same types."""
+    def same(self, other: TracedCall) -> bool:
+        """Returns True if another call is of the same function, with the same types and static arguments."""
         if self.owner is not other.owner or self.avals != other.avals or self.in_tree != other.in_tree:
             return False
         return self.static == other.static and all([_alike(self.args[k], other.args[k]) for k in self.static])
 
-    def _traced(self) -> Body:
-        """The function itself, which says what its rules have to fit."""
+    def body(self) -> Body:
+        """Trace the function. Its rules are checked against its signature."""
         out_tree: Structure | None = None
 
         def flat(*leaves: object) -> object:
             nonlocal out_tree
-            values, out_tree = tree.flatten(self.fun(*self.whole(tree.unflatten(self.in_tree, leaves))))
+            values, out_tree = tree.flatten(self.fun(*self.arguments(tree.unflatten(self.in_tree, leaves))))
             return values
 
         body = traced(self.name, self.fun, flat, self.avals)
@@ -272,112 +153,44 @@ class Call:
 
     # --------------------------------------------------------------------------------------------------------- rules
 
-    def _equation(self, body: Body) -> tuple[CustomCall, tuple[object, ...]]:
-        """The function with its rules, and what they close over.
-
-        A reference to the function closes over what the function and all its rules do, which is known when they are
-        traced: then they are traced once more.
-        """
-        block, rewind = traced_again()
-        with block:
-            return self._settled(body, rewind)
-
-    def _settled(self, body: Body, rewind: Callable[[], None]) -> tuple[CustomCall, tuple[object, ...]]:
-        function = _Open(self, body)
-        for times in count():
-            rewind()
-            with _open((*_open.get(), function)):
-                rules = self._rules()
-            traced_rules = [rule for rule in rules.values() if isinstance(rule, TracedRule)]
-            bodies = _same_constants([body, *[b for rule in traced_rules for b in rule.bodies]])
-            jaxprs, captured = common_operands(bodies)
-            if not function.met or _places(captured) == _places(function.operands):
-                return self._made(rules, jaxprs, len(captured)), captured
-            wider = len(captured) > len(function.operands) and times < _RETRACED
-            function = _Open(self, replace(body, jaxpr=jaxprs[0], captured=captured), closed=not wider)
-        raise AssertionError("a function that is not referred to is not met")
-
-    def _made(self, rules: dict[Key, TracedRule | RuleError], jaxprs: Sequence[Jaxpr], n: int) -> CustomCall:
-        body, *rest = jaxprs
-        found: dict[str, tuple[Jaxpr, ...]] = {"jvp": (), "vjp": ()}
-        stacked: list[tuple[int, Jaxpr]] = []
-        partial: list[tuple[tuple[bool, ...], tuple[Jaxpr, ...]]] = []
-        refused: list[tuple[str, tuple[bool, ...], str, str]] = []
-        back = InverseBodies((), (), ())
-        for (kind, which), rule in rules.items():
-            live = () if isinstance(which, int) else (*[False] * n, *which)
-            if isinstance(rule, RuleError):
-                refused.append((kind, live, rule.message, rule.remedy))
-                continue
-            mine, rest = rest[: len(rule.bodies)], rest[len(rule.bodies) :]
-            names = [b.name for b in rule.bodies]
-            if isinstance(which, int):
-                stacked.append((which, mine[0]))
-            elif kind == "inverse":
-                assert self.rules.inverse is not None
-                back = inverse_bodies(self.signature, self.rules.inverse, body, mine[0], self.kept)
-            else:
-                if kind == "jvp":
-                    made = split_tangent_rule(self.signature, names[0], mine[0], which)
-                else:
-                    made = split_cotangent_rule(self.signature, names[1], n, rule.n_res, *mine)
-                if which == self._moving:
-                    found[kind] = made
-                else:
-                    partial.append((live, made))
-        given = found["jvp"] or partial or refused
-        vjp = found["vjp"] or (() if given else back.vjp)
-        fewer = tuple(partial)
-        prim = CustomCall(
-            body, n, found["jvp"], vjp, tuple(stacked), tuple(refused), back.rule, back.held, partial=fewer
-        )
-        return prim.settled()
-
-    @property
-    def _moving(self) -> tuple[bool, ...]:
-        return tuple([a.inexact for a in self.avals])
-
-    def _rules(self) -> dict[Key, TracedRule | RuleError]:
-        """The rules traced, by what they are for: for all tangents first, then for fewer; for the size of an axis. One
-        that raises an error may not be needed: the error is in its place."""
+    def traced_rules(self) -> Iterator[TracedRule]:
+        """Trace the rules. A rule that raises an error is a refusal, because the program may not need the rule."""
         given, sig = self.rules, self.signature
         static = [self.args[k] for k in self.static]
         self._check_rules()
-        rules: dict[Key, TracedRule | RuleError] = {}
-        every = self._moving
-        # a rule about no tangents is not asked for any
-        sets = {kind: (every, *(self._fewer() if kind in given.zeros else ())) for kind in ("jvp", "vjp") if any(every)}
-        if given.jvp:
+        every = tuple([a.inexact for a in self.avals])
+        # no derivative rule is traced if no argument has a tangent
+        sets = {kind: (every, *(self._fewer() if kind in given.symbolic_zeros else ())) for kind in ("jvp", "vjp")}
+        if given.jvp and any(every):
             jvp = partial(given.jvp, *static)
-            for live in sets.get("jvp", ()):
-                rules["jvp", live] = _or_raised(tangent_rule, sig, given.jvp, jvp, live)
-        if given.vjp:
+            for live in sets["jvp"]:
+                yield or_refused(sig, live, lambda rule: Rules(jvp=(rule,)), tangent_rule, given.jvp, jvp, live)
+        if given.vjp and any(every):
             fwd, bwd = given.vjp
-            forward, backward, wrapped = self._over(fwd), partial(bwd, *static), "vjp" in given.zeros
-            for live in sets.get("vjp", ()):
-                rules["vjp", live] = _or_raised(cotangent_rule, sig, fwd, bwd, forward, backward, live, wrapped)
+            maps = (lambda *dynamic: fwd(*self.arguments(dynamic))), partial(bwd, *static)
+            for live in sets["vjp"]:
+                wrapped = "vjp" in given.symbolic_zeros
+                yield or_refused(
+                    sig, live, lambda rule: Rules(vjp=(rule,)), cotangent_rule, given.vjp, maps, live, wrapped
+                )
         if given.vmap:
             rule, sizes = given.vmap
 
-            def stacked(size: int, mapped: tuple[Any, ...], args: tuple[Any, ...]) -> object:
+            def stacked(size: int, mapped: Sequence[bool], args: Sequence[object]) -> object:
                 marks = iter(mapped)
                 which = [False if k in self.static else next(marks) for k in range(len(self.args))]
-                return rule(size, which, *self.whole(args))
+                return rule(size, which, *self.arguments(args))
 
-            known = dict.fromkeys(ask_sizes()) if sizes is None else sizes
-            rules |= {("vmap", size): stacked_rule(sig, rule, size, stacked) for size in known}
+            for size in dict.fromkeys(ask_sizes()) if sizes is None else sizes:
+                yield stacked_rule(sig, rule, size, stacked)
         if given.inverse:
             places = [k for k in range(len(self.args)) if k not in self.static]
             inverse = partial(given.inverse.rule, *static)
-            found = _or_raised(inverse_rule, sig, places, given.inverse, inverse)
-            if isinstance(found, RuleError):
-                rules["inverse", (False,) * len(every)] = found
-            else:
-                rules["inverse", ()], self.kept = found
-        return rules
+            none = (False,) * len(every)
+            yield or_refused(sig, none, lambda rule: Rules(inverse=rule), inverse_rule, places, given.inverse, inverse)
 
     def _check_rules(self) -> None:
-        """Raises: ArgumentError for a rule that does not take what it is given."""
+        """Raises: ArgumentError for a rule that cannot be called with its arguments."""
         given, names = self.rules, self._names()
         static = [names[k] for k in self.static]
         if given.jvp:
@@ -393,8 +206,8 @@ class Call:
             check_takes(given.inverse.role, self.name, given.inverse.rule, [*static, "results", *cts, *kept])
 
     def _fewer(self) -> list[tuple[bool, ...]]:
-        """The sets of arguments that may have tangents without the others, as marks of leaves: each set of up to
-        three, of more each alone; for others the rule for all serves, with zeros."""
+        """The sets of arguments for which a rule with `symbolic_zeros` is traced, as marks of leaves: each proper subset
+        of up to three arguments; of more arguments, each alone. For other sets the rule for all arguments is used."""
         parts = self.in_tree.children()
         leaves = [k for k, part in enumerate(parts) for _ in range(part.num_leaves)]
         moving = list(dict.fromkeys([k for k, a in zip(leaves, self.avals, strict=True) if a.inexact]))
@@ -402,25 +215,168 @@ class Call:
         sets = [some for size in sizes for some in combinations(moving, size)] if len(moving) > 1 else []
         return [tuple([a.inexact and k in some for k, a in zip(leaves, self.avals, strict=True)]) for some in sets]
 
-    def _over(self, fwd: Rule) -> Rule:
-        return lambda *dynamic: fwd(*self.whole(dynamic))
+
+# --------------------------------------------------------------------------------------- functions that are traced
 
 
-def _or_raised(trace: Callable[Q, T], *args: Q.args, **kwargs: Q.kwargs) -> T | RuleError:
-    """Returns the traced rule, or the error that the rule raised."""
-    try:
-        return trace(*args, **kwargs)
-    except RuleError as e:
-        return e.with_traceback(None)
+@final
+class _Traced:
+    """A function with rules, while it or a function around it is traced.
+
+    It is *active* while it is traced. Then it is *open* if a named call in it refers to an active function with a lower
+    number, or *closed*: then `prim` is its equation, which depends on no trace around it.
+    """
+
+    def __init__(self, call: TracedCall, number: int) -> None:
+        self.call = call
+        self.number = number
+        self.lowest = number  # of the active functions that it refers to, and its own
+        self.body: Body | None = None  # over the operands that a named call of it takes
+        self.referable = True  # False: a call of it is traced again, as its operands change with each trace
+        self.referred = False  # a named call refers to it
+        self.function: Function | None = None  # None while it is active
+        self.prim: CustomCall | None = None
+        self.around = surroundings()
+        self.asked = False
+        self.start = self.end = place_on_tape()
+
+    @property
+    def traces_rules(self) -> bool:
+        """Returns True while the rules of the function are traced."""
+        return self.function is None and self.body is not None
+
+    def serves(self, call: TracedCall) -> bool:
+        """Returns True if `call` is a call of this function, and the values that it closes over are valid here."""
+        if self.body is None or not self.referable or not self.call.same(call):
+            return False
+        return self.function is None or (
+            self.around == surroundings() and all([x.reachable for x in self.body.captured if isinstance(x, Tracer)])
+        )
+
+
+@final
+class _Scope:
+    """The functions that are traced for one call of a function with rules, in the order in which they were met."""
+
+    def __init__(self) -> None:
+        self.functions: list[_Traced] = []
+        self.numbers = count()
+
+    def call(self, call: TracedCall) -> tuple[CustomCall | NamedCall, tuple[object, ...], Structure]:
+        """The equation of a call, its leading operands, and the structure of its results."""
+        function = next((f for f in reversed(self.functions) if f.serves(call)), None)
+        if function is None:
+            function = self._traced(call)
+        elif function.function is not None:
+            skip(function.start, function.end)
+            if function.asked:
+                ask()
+        assert function.body is not None
+        body = function.body
+        prim: CustomCall | NamedCall | None = function.prim
+        if prim is None:
+            function.referred = True
+            self._refer(function.lowest)
+            prim = NamedCall(body.jaxpr, len(body.captured), function.number)
+        return prim, body.captured, function.call.signature.out_tree
+
+    def _refer(self, number: int) -> None:
+        """Records that the active functions refer to a function around them."""
+        inside_rule()
+        for function in self.functions:
+            if function.function is None:
+                function.lowest = min(function.lowest, number)
+
+    def _traced(self, call: TracedCall) -> _Traced:
+        number = next(self.numbers)
+        traced, watch, at = _Traced(call, number), Watch(), len(self.functions)
+        self.functions.append(traced)
+        try:
+            with watching(watch):
+                body = traced.body = call.body()
+                alike = [f for f in self.functions[:at] if f.traces_rules and _code(f.call.fun) is _code(call.fun)]
+                if alike:
+                    self._refer(alike[0].number)
+                if len(alike) >= DEPTH and len(alike) >= ask_orders():
+                    traced.function = _without_rules(call, body)
+                else:
+                    traced.function = self._with_rules(traced, body)
+        except BaseException:
+            del self.functions[at:]
+            raise
+        told(watch)
+        traced.asked, traced.end = watch.asked, place_on_tape()
+        if traced.lowest == number:
+            members = [f for f in self.functions[at:] if f.prim is None]
+            module = {f.number: f.function for f in members if f.function is not None}
+            traced.prim = module_call(module, number, over_stack)
+            self.functions = [f for f in self.functions if f is traced or f not in members]
+        return traced
+
+    def _with_rules(self, traced: _Traced, body: Body) -> Function:
+        """The function with its rules.
+
+        A named call takes the values that the function and all its rules close over. They are known when the rules are
+        traced. Then the rules are traced again.
+        """
+        at = self.functions.index(traced)
+        block, rewind = traced_again()
+
+        def trace() -> tuple[list[TracedRule], tuple[Jaxpr, ...], tuple[object, ...]]:
+            rewind()
+            self.functions = [f for k, f in enumerate(self.functions) if k <= at or f.prim is not None]
+            traced.referred = False
+            rules = list(traced.call.traced_rules())
+            return rules, *common_operands(_same_constants([body, *[b for rule in rules for b in rule.bodies]]))
+
+        known, times = body.captured, 0
+        with block:
+            rules, jaxprs, captured = trace()
+            while traced.referred and [id(v) for v in captured] != [id(v) for v in known]:
+                times += 1
+                traced.referable = len(captured) > len(known) and times <= _RETRACED
+                traced.body, known = replace(body, jaxpr=jaxprs[0], captured=captured), captured
+                rules, jaxprs, captured = trace()
+        traced.body, traced.referable = replace(body, jaxpr=jaxprs[0], captured=captured), True
+        return _function(rules, jaxprs, len(captured))
+
+
+# Set while a function with rules is traced.
+_scope: Final[Scoped[_Scope | None]] = Scoped("fxad_functions_with_rules", None)
+
+
+def _function(rules: Sequence[TracedRule], jaxprs: Sequence[Jaxpr], n: int) -> Function:
+    """The function of traced programs: its body, then those of its rules, over `n` captured operands."""
+    body, *rest = jaxprs
+    programs = iter(rest)
+    parts = [rule.finish(body, [next(programs) for _ in rule.bodies]) for rule in rules]
+    back = next((part for part in parts if part.inverse), Rules())
+    jvp = tuple([rule for part in parts for rule in part.jvp])
+    vjp = tuple([rule for part in parts if part is not back for rule in part.vjp])
+    batch = tuple([rule for part in parts for rule in part.batch])
+    return Function(body, n, Rules(jvp, vjp or (() if jvp else back.vjp), batch, back.inverse))
+
+
+def _without_rules(call: TracedCall, body: Body) -> Function:
+    """The function in the rules of rules, at the depth at which these are not traced: it has no derivative."""
+    n = len(body.captured)
+    message = (
+        f"the rule of {body.jaxpr.name} calls functions with rules that are others in each derivative, and those of "
+        "this order were not traced"
+    )
+    remedy = "differentiate the function, not a program of it: it is traced as deep as derivatives are taken"
+    refusal = Refusal((*[False] * n, *[a.inexact for a in call.avals]), message, remedy)
+    given = not {"jvp", "vjp", "ivjp"}.isdisjoint(call.rules.names)
+    return Function(body.jaxpr, n, Rules(jvp=(refusal,) if given else ()))
 
 
 def _code(fun: object) -> object:
-    """What tells functions apart that are made again and again: by a factory, in a rule."""
+    """Identifies functions that are made again and again, by a factory or in a rule."""
     return getattr(fun, "__code__", fun)
 
 
 def _alike(a: object, b: object) -> bool:
-    """Whether two values that are no operands are the same. Functions are, where they are one object."""
+    """Returns True if two static arguments are equal. Functions are equal if they are one object."""
     if a is b:
         return True
     try:
@@ -429,12 +385,8 @@ def _alike(a: object, b: object) -> bool:
         return False
 
 
-def _places(values: Sequence[object]) -> list[int]:
-    return [id(v) for v in values]
-
-
 def _same_constants(bodies: Sequence[Body]) -> list[Body]:
-    """The bodies with one object for equal constants: a rule that is traced again makes its own again."""
+    """The bodies with one object for equal constants: a rule that is traced again makes new arrays."""
     first: dict[object, object] = {}
 
     def one(value: object) -> object:
@@ -451,7 +403,3 @@ def _type(x: object, what: str) -> Aval:
         return aval_of(x, what)
     except ArgumentError as e:
         raise ArgumentError(e.message, remedy=f"{e.remedy}; what is none goes into nondiff_argnums") from None
-
-
-def _as_call(in_tree: Structure) -> Structure:
-    return tree.structure((in_tree.unflatten(range(in_tree.num_leaves)), {}))

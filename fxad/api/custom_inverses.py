@@ -1,4 +1,4 @@
-"""Inverses that users give: traced, checked, and brought into the form that `custom_call` carries."""
+"""Traces the inverses that users give, checks them against their function, and makes the records of `custom_call`."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from fxad import tree
 from fxad.api.custom_rules import (
     Signature,
     TracedRule,
-    asked,
-    check_types,
+    call_rule,
     cotangents,
     inexact,
     pair,
-    traced,
+    traced_rule,
     with_none,
 )
 from fxad.core.builder import Builder
@@ -22,7 +21,8 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.dce import dce, prune
 from fxad.errors import ArgumentError, NotInvertibleError, TreeError
 from fxad.ir import Jaxpr, Zero
-from fxad.primitives.control.bodies import select_by_mask
+from fxad.primitives.control.bodies import select_by_mask, with_outs
+from fxad.primitives.custom_rules import Derivative, InverseRule, Rules
 from fxad.tracing.program import function_name, parameter_names
 from fxad.transforms.ad.linear_rule import cotangent_maps
 from fxad.transforms.reorder import reorder_ins
@@ -31,7 +31,8 @@ from fxad.transforms.reorder import reorder_ins
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class GivenInverse:
-    """A user's rule, and the positions of the arguments that it is given beside the results."""
+    """A user's rule, and the positions of the arguments that it takes beside the results. `fused`: it also gives the
+    cotangents."""
 
     rule: Callable[..., Any]
     keep: tuple[int, ...]
@@ -39,7 +40,7 @@ class GivenInverse:
 
     @property
     def role(self) -> str:
-        """What gave it."""
+        """The name of the method that the user called."""
         return "defivjp" if self.fused else "definverse"
 
 
@@ -57,15 +58,13 @@ def places_of(what: str, fun: object, keep: int | str | Sequence[int | str]) -> 
     return tuple(out)
 
 
-def inverse_rule(
-    sig: Signature, places: Sequence[int], given: GivenInverse, rule: Callable[..., Any]
-) -> tuple[TracedRule, tuple[bool, ...]]:
+def inverse_rule(sig: Signature, places: Sequence[int], given: GivenInverse, rule: Callable[..., Any]) -> TracedRule:
     """Trace `rule(results, [cotangents,] *kept) -> others`, or with cotangents `(others, cotangents of arguments)`.
 
-    `places` are the positions of the arguments that the rules of the function are about. Gives the body, over results,
-    kept leaves, then cotangents, and which leaves are kept.
-    Raises: TreeError, ShapeError, DTypeError for what does not fit the function, naming the path and both types;
-            ArgumentError for a position to keep that the call does not have.
+    `places` are the positions of the arguments that the rules of the function are about.
+    Raises: TreeError, ShapeError, DTypeError for a result that does not fit the function, naming the path and both
+            types; ArgumentError for a position to keep that the call does not have; from `finish`, NotLinearError for an
+            ivjp that is not linear in the cotangents, NotInvertibleError if what it reconstructs depends on them.
     """
     what, n = f"{given.role} of {sig.name}: {function_name(given.rule)}", len(sig.out_avals)
     parts = sig.in_tree.children()
@@ -88,9 +87,9 @@ def inverse_rule(
         kept = [tree.unflatten(p, [next(rest) for _ in range(p.num_leaves)]) for p in select_by_mask(parts, held)]
         results = tree.unflatten(sig.out_tree, leaves[:n])
         if not given.fused:
-            return _others(asked(what, rule, results, *kept))
+            return _others(call_rule(what, rule, results, *kept))
         cts = with_none(sig.out_tree, sig.out_avals, leaves[m:])
-        others, bars = pair(what, "(arguments, cotangents)", asked(what, rule, results, cts, *kept))
+        others, bars = pair(what, "(arguments, cotangents)", call_rule(what, rule, results, cts, *kept))
         return _others(others) + cotangents(what, sig, bars)
 
     def _others(value: object) -> list[object]:
@@ -102,15 +101,21 @@ def inverse_rule(
             )
         return leaves
 
-    cts = inexact(sig.out_avals) if given.fused else ()
-    wants = select_by_mask(sig.in_avals, free)
-    body = traced(what, given.rule, flat, (*sig.out_avals, *select_by_mask(sig.in_avals, marks), *cts))
-    body = body.typed([*wants, *(inexact(sig.in_avals) if given.fused else ())])
-    check_types(what, "for", select_by_mask(sig.in_paths, free), wants, body.jaxpr.out_avals[: len(wants)])
-    if given.fused:
-        moving = [p for p, a in zip(sig.in_paths, sig.in_avals, strict=True) if a.inexact]
-        check_types(what, "as cotangent of", moving, inexact(sig.in_avals), body.jaxpr.out_avals[len(wants) :])
-    return TracedRule((body,)), marks
+    takes = (*sig.out_avals, *select_by_mask(sig.in_avals, marks), *(inexact(sig.out_avals) if given.fused else ()))
+    gives = "for", select_by_mask(sig.in_paths, free), select_by_mask(sig.in_avals, free)
+    moving = [p for p, a in zip(sig.in_paths, sig.in_avals, strict=True) if a.inexact]
+    bars = [("as cotangent of", moving, inexact(sig.in_avals))] if given.fused else []
+    body = traced_rule(what, given.rule, flat, takes, gives, *bars)
+
+    def finish(whole: Jaxpr, programs: Sequence[Jaxpr]) -> Rules:
+        n_captured = len(whole.ins) - len(marks)
+        order = (*range(n_captured, n_captured + n), *range(n_captured), *range(n_captured + n, len(programs[0].ins)))
+        ordered = reorder_ins(programs[0], order)  # results, captured, kept, cotangents
+        kept = (True,) * n_captured + marks
+        moving = sig.marks(whole, [a.inexact for a in sig.in_avals])
+        return _fused(what, whole, ordered, kept, moving) if given.fused else Rules(inverse=InverseRule(kept, ordered))
+
+    return TracedRule((body,), finish)
 
 
 def _single(parts: list[Any]) -> Any:
@@ -118,46 +123,22 @@ def _single(parts: list[Any]) -> Any:
     return parts[0] if len(parts) == 1 else tuple(parts)
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class InverseBodies:
-    """`inverse_rule`, `held`, and for an ivjp `vjp_rule`, as `custom_call` carries them."""
-
-    rule: tuple[Jaxpr, ...]
-    held: tuple[bool, ...]
-    vjp: tuple[Jaxpr, ...]
-
-
-def inverse_bodies(
-    sig: Signature, given: GivenInverse, body: Jaxpr, rule: Jaxpr, marks: tuple[bool, ...]
-) -> InverseBodies:
-    """From a traced rule over (captured, results, kept, cotangents) to the programs over (results, captured, kept, ...).
-
-    Raises: NotLinearError when an ivjp is not linear in the cotangents; NotInvertibleError when what it reconstructs
-            depends on them.
-    """
-    n_out = len(sig.out_avals)
-    n = len(body.ins) - len(marks)
-    held = (True,) * n + marks
-    order = (*range(n, n + n_out), *range(n), *range(n + n_out, len(rule.ins)))
-    ordered = reorder_ins(rule, order)
-    if not given.fused:
-        return InverseBodies((ordered,), held, ())
-    n_free, n_known = len(marks) - sum(marks), n_out + sum(held)
-    needed = prune(ordered, tuple([k < n_free for k in range(len(ordered.outs))]))[1]
-    what = f"defivjp of {sig.name}: {function_name(given.rule)}"
-    if any(needed[n_known:]):
+def _fused(what: str, body: Jaxpr, rule: Jaxpr, kept: tuple[bool, ...], moving: tuple[bool, ...]) -> Rules:
+    """The inverse and the derivative that an ivjp gives: (results, kept operands, cotangents) -> (other operands,
+    cotangents of the moving ones)."""
+    n_out, n_free = len(body.outs), len(kept) - sum(kept)
+    n_known = n_out + sum(kept)
+    read = prune(rule, tuple([k < n_free for k in range(len(rule.outs))]))[1]
+    if any(read[n_known:]):
         raise NotInvertibleError(
             f"{what}: what it reconstructs depends on the cotangents",
             remedy="return (arguments, cotangents of all arguments), in this order",
         )
     b = Builder()
-    known = b.inputs(ordered.in_avals[:n_known])
-    zeros = [Zero(a).instantiate() for a in ordered.in_avals[n_known:]]
-    inverse = dce(b.build(b.inline(ordered, [*known, *zeros])[:n_free], f"inverse_{body.name}"))
-    residuals = (*body.outs, *select_by_mask(body.ins, held))
-    forward = Jaxpr(body.ins, body.eqns, (*body.outs, *residuals), body.name)
-    backward = reorder_ins(ordered, (*range(n_known, len(ordered.ins)), *range(n_known)))
-    bars = Jaxpr(backward.ins, backward.eqns, backward.outs[n_free:], backward.name)
-    push, pull = cotangent_maps(bars, len(ordered.ins) - n_known, what)
-    return InverseBodies((inverse, ordered), held, (forward, push, pull))
+    known = b.inputs(rule.in_avals[:n_known])
+    zeros = [Zero(a).instantiate() for a in rule.in_avals[n_known:]]
+    inverse = dce(b.build(b.inline(rule, [*known, *zeros])[:n_free], f"inverse_{body.name}"))
+    forward = with_outs(body, (*body.outs, *body.outs, *select_by_mask(body.ins, kept)))
+    backward = reorder_ins(rule, (*range(n_known, len(rule.ins)), *range(n_known)))
+    maps = cotangent_maps(with_outs(backward, backward.outs[n_free:]), len(rule.ins) - n_known, what)
+    return Rules(vjp=(Derivative(moving, forward, *maps),), inverse=InverseRule(kept, inverse, rule))

@@ -1,14 +1,11 @@
-"""From the functions that are rules to the programs that `custom_call` carries: traced, checked, brought into one form.
-
-Everything here is done when a function with rules is called in a trace, once for each call; nothing of it is left in the
-program but jaxprs.
-"""
+"""Traces the rules that users give, checks them against their function, and makes the records of `custom_call`."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any, Final, cast, final
+from itertools import islice
+from typing import Any, Concatenate, Final, ParamSpec, cast, final
 
 import numpy as np
 
@@ -22,7 +19,8 @@ from fxad.lax.control.bodies import Body, traced_body
 from fxad.lax.creation import splat
 from fxad.numpy.binary import add
 from fxad.numpy.shapes import broadcast_to
-from fxad.primitives.control.bodies import select_by_mask
+from fxad.primitives.control.bodies import select_by_mask, with_outs
+from fxad.primitives.custom_rules import BatchRule, Derivative, Refusal, Rules
 from fxad.runtime import SupportsDLPack
 from fxad.tracing.array import Array, ArrayLike, aval_of, is_scalar
 from fxad.tracing.program import count_text, function_name
@@ -30,11 +28,13 @@ from fxad.transforms.ad.linear_rule import cotangent_maps, split_tangents
 from fxad.transforms.reorder import reorder_ins
 from fxad.tree import Structure
 
+Q = ParamSpec("Q")
+
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Signature:
-    """What a function with rules was called with, and what it gives: trees, types, and paths for messages."""
+    """The trees and types of the arguments and results of a call, and the paths of their leaves for messages."""
 
     name: str
     in_tree: Structure
@@ -48,25 +48,47 @@ class Signature:
         """Paths of the results."""
         return tuple(tree.paths(self.out_tree, "result"))
 
+    def marks(self, body: Jaxpr, live: Sequence[bool]) -> tuple[bool, ...]:
+        """Marks of leaves as marks of the operands of the function: captured ones come first."""
+        return (*[False] * (len(body.ins) - len(live)), *live)
+
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class TracedRule:
-    """Bodies of a rule over flat operands; `n_res` says how many residuals the first of them gives."""
+    """A traced rule. `finish(body, programs)` makes its record from the program of the function and those of `bodies`,
+    all over the same captured operands."""
 
     bodies: tuple[Body, ...]
-    n_res: int = 0
+    finish: Callable[[Jaxpr, Sequence[Jaxpr]], Rules]
+
+
+def or_refused(
+    sig: Signature,
+    live: Sequence[bool],
+    rules: Callable[[Refusal], Rules],
+    trace: Callable[Concatenate[Signature, Q], TracedRule],
+    *args: Q.args,
+    **kwargs: Q.kwargs,
+) -> TracedRule:
+    """The traced rule, or `rules` of a refusal if the rule raises an error. `live` marks the leaves with tangents."""
+    try:
+        return trace(sig, *args, **kwargs)
+    except RuleError as e:
+        message, remedy = e.message, e.remedy
+    return TracedRule((), lambda body, _: rules(Refusal(sig.marks(body, live), message, remedy)))
 
 
 def inexact(avals: Sequence[Aval]) -> tuple[Aval, ...]:
-    """Those types that have tangents."""
+    """The types that have tangents."""
     return tuple([a for a in avals if a.inexact])
 
 
 def with_none(
     structure: Structure, avals: Sequence[Aval], values: Sequence[object], live: Sequence[bool] | None = None
 ) -> Any:
-    """The tree of tangents: None where a leaf has none. `live`: which are among the values; the others vanish."""
+    """The tree of tangents: None for a leaf that has none. `values` are those of the leaves marked in `live`; the others
+    are symbolic zeros."""
     given = iter(values)
     marks = [a.inexact for a in avals] if live is None else live
     pairs = zip(avals, marks, strict=True)
@@ -77,6 +99,26 @@ def traced(what: str, fn: Callable[..., object], flat: Callable[..., object], av
     """Trace `flat`, a function of leaves, under the name of `fn`."""
     flat.__name__ = function_name(fn)
     return traced_body(what, flat, tree.structure((0,) * len(avals)), avals)
+
+
+def traced_rule(
+    what: str,
+    fn: Callable[..., object],
+    flat: Callable[..., object],
+    avals: Sequence[Aval],
+    *results: tuple[str, Sequence[str], Sequence[Aval]],
+) -> Body:
+    """`traced`, with checked results: groups of (verb for messages, paths, types). Further results are residuals.
+
+    Raises: ShapeError, DTypeError.
+    """
+    body = traced(what, fn, flat, avals)
+    wants = [a for _, _, group in results for a in group]
+    body = body.typed([*wants, *[None] * (len(body.numbers) - len(wants))])
+    types = iter(body.jaxpr.out_avals)
+    for verb, paths, group in results:
+        check_types(what, verb, paths, group, list(islice(types, len(group))))
+    return body
 
 
 def check_takes(role: str, name: str, fn: Callable[..., object], given: Sequence[str]) -> None:
@@ -99,7 +141,7 @@ def check_takes(role: str, name: str, fn: Callable[..., object], given: Sequence
 
 @final
 class RuleError(Exception):
-    """A user's rule raised an error while it was traced. `message` and `remedy` are those of who would use it."""
+    """A user's rule raised an error while it was traced. `message` and `remedy` are those of the error of its uses."""
 
     def __init__(self, what: str, error: Exception) -> None:
         super().__init__(error)
@@ -110,15 +152,16 @@ class RuleError(Exception):
 
 @final
 class MisfitError(Exception):
-    """What a part of a rule returned does not fit: `error` says so, and is no error of the rule's own."""
+    """A part of a rule returned a value that does not fit the function. `error` is the error to raise: unlike an error
+    of the user's own code, it is raised where the function is called."""
 
     def __init__(self, error: FxadError) -> None:
         super().__init__(error)
         self.error = error
 
 
-def asked(what: str, rule: Callable[..., object], *args: object) -> object:
-    """What a user's rule returns; `what` names it. Raises: RuleError for an error in it."""
+def call_rule(what: str, rule: Callable[..., object], *args: object) -> object:
+    """Calls a user's rule. `what` names the rule in messages. Raises: RuleError if the rule raises an error."""
     try:
         return rule(*args)
     except MisfitError as e:
@@ -136,30 +179,28 @@ def tangent_rule(
     """Trace a rule (primals, tangents) -> (results, tangents of results); `fn` is the user's function, for names.
     `live` marks the leaves whose tangents do not vanish.
 
-    Raises: TreeError, ShapeError, DTypeError for what does not fit the function, naming the path and both types.
+    Raises: TreeError, ShapeError, DTypeError for a result that does not fit the function, naming the path and both
+            types; NotLinearError from `finish`.
     """
     what, n = f"defjvp of {sig.name}: {function_name(fn)}", len(sig.in_avals)
 
     def flat(*leaves: object) -> object:
         primals = tree.unflatten(sig.in_tree, leaves[:n])
-        found = asked(what, rule, primals, with_none(sig.in_tree, sig.in_avals, leaves[n:], live))
+        found = call_rule(what, rule, primals, with_none(sig.in_tree, sig.in_avals, leaves[n:], live))
         out, dot = pair(what, "(results, tangents)", found)
         return _results(what, sig, out) + directions(
             what, "tangent", sig.out_tree, sig.out_avals, sig.out_paths, dot, "the results"
         )
 
-    body = traced(what, fn, flat, (*sig.in_avals, *select_by_mask(sig.in_avals, live)))
-    body = body.typed([*sig.out_avals, *inexact(sig.out_avals)])
-    found, m = body.jaxpr.out_avals, len(sig.out_avals)
-    check_types(what, "for", sig.out_paths, sig.out_avals, found[:m])
     moving = [p for p, a in zip(sig.out_paths, sig.out_avals, strict=True) if a.inexact]
-    check_types(what, "as tangent of", moving, inexact(sig.out_avals), found[m:])
-    return TracedRule((body,))
+    results = ("for", sig.out_paths, sig.out_avals), ("as tangent of", moving, inexact(sig.out_avals))
+    body = traced_rule(what, fn, flat, (*sig.in_avals, *select_by_mask(sig.in_avals, live)), *results)
 
+    def finish(whole: Jaxpr, programs: Sequence[Jaxpr]) -> Rules:
+        forward, push = split_tangents(programs[0], len(sig.out_avals), sum(live), what)
+        return Rules(jvp=(Derivative(sig.marks(whole, live), forward, push),))
 
-def split_tangent_rule(sig: Signature, what: str, rule: Jaxpr, live: Sequence[bool]) -> tuple[Jaxpr, ...]:
-    """(forward, push) of a traced rule, over all operands. Raises: NotLinearError."""
-    return split_tangents(rule, len(sig.out_avals), sum(live), f"defjvp of {sig.name}: {what}")
+    return TracedRule((body,), finish)
 
 
 def added_tangents(fun: object, out: object, parts: Sequence[tuple[object, object]]) -> Any:
@@ -187,59 +228,66 @@ def added_tangents(fun: object, out: object, parts: Sequence[tuple[object, objec
 
 def cotangent_rule(
     sig: Signature,
-    fwd: Callable[..., object],
-    bwd: Callable[..., object],
-    forward: Callable[..., object],
-    backward: Callable[[Any, Any], object],
+    given: tuple[Callable[..., object], Callable[..., object]],
+    maps: tuple[Callable[..., object], Callable[[Any, Any], object]],
     live: Sequence[bool],
     wrapped: bool,
 ) -> TracedRule:
-    """Trace `forward(*args) -> (results, residuals)` and `backward(residuals, cotangents) -> cotangents of args`.
+    """Trace `maps`: (*args) -> (results, residuals), and (residuals, cotangents) -> cotangents of args.
 
-    `fwd` and `bwd` are the user's functions, for names. `live` marks the leaves whose cotangents are asked for; with
-    `wrapped` the function is given them as `CustomVJPPrimal`.
-    Raises: TreeError, ShapeError, DTypeError for what does not fit the function, naming the path and both types.
+    `given` are the user's functions, for names. `live` marks the leaves whose cotangents are needed. If
+    `wrapped`, the first function takes its leaves as `CustomVJPPrimal`.
+    Raises: TreeError, ShapeError, DTypeError for a result that does not fit the function, naming the path and both
+            types.
     """
+    (fwd, bwd), (forward, backward) = given, maps
     what, back = f"defvjp of {sig.name}: {function_name(fwd)}", f"defvjp of {sig.name}: {function_name(bwd)}"
     res_tree: Structure | None = None
-    held: list[object] = []
+    constants: list[object] = []
 
     def flat_forward(*leaves: object) -> object:
         nonlocal res_tree
         args = [CustomVJPPrimal(x, m) for x, m in zip(leaves, live, strict=True)] if wrapped else leaves
-        given = asked(what, forward, *tree.unflatten(sig.in_tree, args))
+        given = call_rule(what, forward, *tree.unflatten(sig.in_tree, args))
         out, residuals = pair(what, "(results, residuals)", given)
         stored, res_tree = tree.flatten(residuals)
-        held.extend(_held(what, stored, res_tree))
-        return _results(what, sig, out) + [x for x, h in zip(stored, held, strict=True) if h is _ARRAY]
+        constants.extend(_residual_constants(what, stored, res_tree))
+        return _results(what, sig, out) + [x for x, h in zip(stored, constants, strict=True) if h is _ARRAY]
 
-    first = traced(what, fwd, flat_forward, sig.in_avals)
-    m, n_res = len(sig.out_avals), len(first.numbers) - len(sig.out_avals)
-    first = first.typed([*sig.out_avals, *[None] * n_res])
-    check_types(what, "for", sig.out_paths, sig.out_avals, first.jaxpr.out_avals[:m])
+    first = traced_rule(what, fwd, flat_forward, sig.in_avals, ("for", sig.out_paths, sig.out_avals))
+    residuals = first.jaxpr.out_avals[len(sig.out_avals) :]
+    n_res = len(residuals)
 
     def flat_backward(*leaves: object) -> object:
         assert res_tree is not None
         arrays = iter(leaves[:n_res])
-        residuals = tree.unflatten(res_tree, [next(arrays) if h is _ARRAY else h for h in held])
-        bars = asked(back, backward, residuals, with_none(sig.out_tree, sig.out_avals, leaves[n_res:]))
+        residuals = tree.unflatten(res_tree, [next(arrays) if h is _ARRAY else h for h in constants])
+        bars = call_rule(back, backward, residuals, with_none(sig.out_tree, sig.out_avals, leaves[n_res:]))
         wanted = [m for a, m in zip(sig.in_avals, live, strict=True) if a.inexact]
         return list(select_by_mask(cotangents(back, sig, bars), wanted))
 
-    second = traced(back, bwd, flat_backward, (*first.jaxpr.out_avals[m:], *inexact(sig.out_avals)))
-    wants = select_by_mask(sig.in_avals, live)
-    second = second.typed(wants)
-    check_types(back, "as cotangent of", select_by_mask(sig.in_paths, live), wants, second.jaxpr.out_avals)
-    return TracedRule((first, second), n_res)
+    moving = "as cotangent of", select_by_mask(sig.in_paths, live), select_by_mask(sig.in_avals, live)
+    second = traced_rule(back, bwd, flat_backward, (*residuals, *inexact(sig.out_avals)), moving)
+
+    def finish(whole: Jaxpr, programs: Sequence[Jaxpr]) -> Rules:
+        forward, backward = programs
+        n = len(whole.ins) - len(sig.in_avals)
+        # values that `bwd` closes over are residuals too
+        forward = with_outs(forward, (*forward.outs, *forward.ins[:n]))
+        order = (*range(n + n_res, len(backward.ins)), *range(n, n + n_res), *range(n))
+        maps = cotangent_maps(reorder_ins(backward, order), len(inexact(sig.out_avals)), back)
+        return Rules(vjp=(Derivative(sig.marks(whole, live), forward, *maps),))
+
+    return TracedRule((first, second), finish)
 
 
 _ARRAY: Final = object()  # stands for a residual that is an array, and so an operand of the backward program
 
 
-def _held(what: str, stored: Sequence[object], res_tree: Structure) -> list[object]:
-    """What is given to `bwd` as it is: numbers, strings, sizes, functions; `_ARRAY` for arrays.
+def _residual_constants(what: str, stored: Sequence[object], res_tree: Structure) -> list[object]:
+    """The residuals that `bwd` gets as they are (numbers, strings, sizes, functions), and `_ARRAY` for arrays.
 
-    Raises: ArgumentError for what is no array and might change until then.
+    Raises: ArgumentError for a residual that is neither an array nor hashable.
     """
     out: list[object] = []
     for x, path in zip(stored, tree.paths(res_tree, "residual"), strict=True):
@@ -255,28 +303,6 @@ def _held(what: str, stored: Sequence[object], res_tree: Structure) -> list[obje
             ) from None
         out.append(x)
     return out
-
-
-def split_cotangent_rule(
-    sig: Signature, what: str, n_captured: int, n_res: int, forward: Jaxpr, backward: Jaxpr
-) -> tuple[Jaxpr, ...]:
-    """(forward, push, pull) of a traced rule, over all operands: what `backward` closes over becomes a residual.
-
-    forward: (captured, arguments) -> (results, residuals). backward: (captured, residuals, cotangents) -> cotangents.
-    Raises: NotLinearError.
-    """
-    kept = forward.ins[:n_captured]
-    whole = Jaxpr(forward.ins, forward.eqns, (*forward.outs, *kept), forward.name)
-    n_cts = len(inexact(sig.out_avals))
-    push, pull = cotangent_maps(_reordered(backward, n_captured, n_res), n_cts, f"defvjp of {sig.name}: {what}")
-    return whole, push, pull
-
-
-def _reordered(backward: Jaxpr, n_captured: int, n_res: int) -> Jaxpr:
-    """(captured, residuals, cotangents) as (cotangents, residuals, captured)."""
-    n = n_captured + n_res
-    order = (*range(n, len(backward.ins)), *range(n_captured, n), *range(n_captured))
-    return reorder_ins(backward, order)
 
 
 def cotangents(what: str, sig: Signature, bars: object) -> list[object]:
@@ -305,7 +331,8 @@ def stacked_rule(
 ) -> TracedRule:
     """Trace a rule (size, which leaves are mapped, stacked arguments) -> (results, which of them are mapped).
 
-    Raises: TreeError, ShapeError, DTypeError for what does not fit the function, naming the path and both types.
+    Raises: TreeError, ShapeError, DTypeError for a result that does not fit the function, naming the path and both
+            types.
     """
     what = f"def_vmap of {sig.name}: {function_name(fn)}"
 
@@ -325,11 +352,9 @@ def stacked_rule(
                 results[k] = broadcast_to(cast("ArrayLike", x), (size, *want.shape))
         return results
 
-    body = traced(what, fn, flat, [a.with_shape((size, *a.shape)) for a in sig.in_avals])
-    body = body.typed(sig.out_avals)
-    wants = [a.with_shape((size, *a.shape)) for a in sig.out_avals]
-    check_types(what, "as stack of", sig.out_paths, wants, body.jaxpr.out_avals)
-    return TracedRule((body,))
+    takes, gives = [[a.with_shape((size, *a.shape)) for a in avals] for avals in (sig.in_avals, sig.out_avals)]
+    body = traced_rule(what, fn, flat, takes, ("as stack of", sig.out_paths, gives))
+    return TracedRule((body,), lambda _, programs: Rules(batch=(BatchRule(size, programs[0]),)))
 
 
 # -------------------------------------------------------------------------------------------------------------- checks

@@ -58,9 +58,9 @@ class Aval:
     def __new__(cls, shape: Iterable[int], dtype: object) -> Aval:
         # 1 == True == 1.0: only a shape of plain ints may be looked up by equality
         if type(shape) is tuple and isinstance(dtype, np.dtype) and _DIMS.issuperset(map(type, shape)):
-            known = _avals.get((shape, dtype))
-            if known is not None:
-                return known
+            interned = _avals.get((shape, dtype))
+            if interned is not None:
+                return interned
         shape = as_shape(shape)
         dtype = dtypes.as_dtype(dtype)
         symbolic = Size in map(type, shape)
@@ -107,11 +107,11 @@ class Aval:
 
     def with_dtype(self, dtype: object) -> Aval:
         """The same shape with another dtype."""
-        known = self._kin.get(dtype) if isinstance(dtype, np.dtype) else None
-        if known is None:
-            known = Aval(self.shape, dtype)
-            self._kin[known.dtype] = known
-        return known
+        aval = self._kin.get(dtype) if isinstance(dtype, np.dtype) else None
+        if aval is None:
+            aval = Aval(self.shape, dtype)
+            self._kin[aval.dtype] = aval
+        return aval
 
     def __str__(self) -> str:
         return f"{dtypes.short(self.dtype)}[{','.join(map(sizes.exact, self.shape))}]"
@@ -167,9 +167,9 @@ class Var:
     aval: Aval
 
     def __new__(cls, index: int, aval: Aval) -> Var:
-        known = aval._vars.get(index)
-        if known is not None:
-            return known[0]
+        interned = aval._vars.get(index)
+        if interned is not None:
+            return interned[0]
         index = index.__index__()  # NumPy's ints are accepted and converted to Python's
         self = object.__new__(cls)
         _set(self, "index", index)
@@ -193,9 +193,9 @@ def result_vars(n: int, avals: tuple[Aval, ...]) -> tuple[Var, ...]:
     """The variables of an equation's results, numbered from `n`. One result: a cached tuple, so the hot path of every
     pass allocates nothing here."""
     if len(avals) == 1:
-        known = avals[0]._vars.get(n)
-        if known is not None:
-            return known
+        interned = avals[0]._vars.get(n)
+        if interned is not None:
+            return interned
         Var(n, avals[0])
         return avals[0]._vars[n]
     return tuple([Var(n + k, a) for k, a in enumerate(avals)])
@@ -222,9 +222,9 @@ class Lit:
     size: Size | None
 
     def __new__(cls, bits: bytes, aval: Aval) -> Lit:
-        known = _lits.get((bits, aval))
-        if known is not None:
-            return known
+        interned = _lits.get((bits, aval))
+        if interned is not None:
+            return interned
         if len(bits) != aval.dtype.itemsize:
             raise TypecheckError(f"literal: {len(bits)} bytes given for one element of {aval}")
         if aval.dtype == dtypes.bool_ and bits not in (b"\0", b"\1"):
@@ -345,9 +345,9 @@ _set_var: Final = Lin.__dict__["var"].__set__
 
 def as_lin(var: Var) -> Lin:
     """`Lin(var)`, in a third of the time."""
-    made = _new(Lin)
-    _set_var(made, var)
-    return made
+    tangent = _new(Lin)
+    _set_var(tangent, var)
+    return tangent
 
 
 @final

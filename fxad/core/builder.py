@@ -116,20 +116,20 @@ class Builder:
         while True:
             for eqn in rest:
                 ins = tuple([env.get(a, a) for a in eqn.ins])
-                found = opens(eqn, ins, mark)
-                if found is not None:
+                opened_body = opens(eqn, ins, mark)
+                if opened_body is not None:
                     waiting.append((rest, outs, eqn.outs, env, mark))
-                    body, mark = found
+                    body, mark = opened_body
                     rest, outs, env = iter(body.eqns), body.outs, dict(zip(body.ins, ins, strict=True))
                     break
-                made = self.copy(eqn, ins) if add is None else add(eqn, ins, mark)
-                env.update(zip(eqn.outs, made, strict=True))
+                results_of_eqn = self.copy(eqn, ins) if add is None else add(eqn, ins, mark)
+                env.update(zip(eqn.outs, results_of_eqn, strict=True))
             else:
                 results = tuple([env.get(a, a) for a in outs])
                 if not waiting:
                     return results
-                rest, outs, given, env, mark = waiting.pop()
-                env.update(zip(given, results, strict=True))
+                rest, outs, call_outs, env, mark = waiting.pop()
+                env.update(zip(call_outs, results, strict=True))
 
     def paste(self, jaxpr: Jaxpr, args: Sequence[Atom]) -> tuple[Atom, ...]:
         """`inline` of a library program: its equations get the location `source` of this builder, not their own."""

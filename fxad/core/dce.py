@@ -117,7 +117,7 @@ def remove_unused(eqn: Eqn, used: tuple[bool, ...]) -> Eqn:
     if whole and not idle and not moves:
         return eqn  # the common case
     groups, fixed = _kept_operands(eqn, layout, keep, idle, read)
-    made = prim.rebuild(
+    rebuilt = prim.rebuild(
         tuple([
             _over_kept(layout, k, pruned[k], groups, fixed) if k in pruned else body.jaxpr
             for k, body in enumerate(layout.bodies)
@@ -125,10 +125,10 @@ def remove_unused(eqn: Eqn, used: tuple[bool, ...]) -> Eqn:
         tuple(map(len, groups)),
         tuple([sum([keep[q] for q in layout.results_of(g)]) for g in range(len(layout.results))]),
     )  # fmt: skip
-    if made == prim:
+    if rebuilt == prim:
         return eqn
     ins = tuple([eqn.ins[p] for group in groups for p in group])
-    return Eqn(made, ins, tuple([v for v, k in zip(eqn.outs, keep, strict=True) if k]), eqn.source)
+    return Eqn(rebuilt, ins, tuple([v for v, k in zip(eqn.outs, keep, strict=True) if k]), eqn.source)
 
 
 def _over_kept(
@@ -155,9 +155,9 @@ def _idle(layout: Layout, carries: Mapping[int, int], keep: Sequence[bool]) -> s
         return set()
     same = set[int]()
     for k in layout.running:
-        given = dict(zip(layout.gives(k), layout.bodies[k].jaxpr.outs, strict=True))
-        taken = dict(zip(layout.takes(k), layout.bodies[k].jaxpr.ins, strict=True))
-        same.update([p for p, q in carries.items() if q in given and given[q] is taken[p] and not keep[q]])
+        results = dict(zip(layout.gives(k), layout.bodies[k].jaxpr.outs, strict=True))
+        operands = dict(zip(layout.takes(k), layout.bodies[k].jaxpr.ins, strict=True))
+        same.update([p for p, q in carries.items() if q in results and results[q] is operands[p] and not keep[q]])
     return same
 
 

@@ -46,11 +46,26 @@ def primitive(cls: type[T]) -> type[T]:
     if all("ClassVar" in str(t) for t in cls.__dict__.get("__annotations__", {}).values()):
         return _singleton(cls)
     type.__setattr__(cls, "__post_init__", _checked())
-    made = dataclass(frozen=True, slots=True, repr=False)(cls)
-    by_params = made.__hash__
-    seed = hash(made.__qualname__)
-    made.__hash__ = lambda self: seed ^ by_params(self)  # type: ignore[method-assign]
-    return made
+    primitive_class = dataclass(frozen=True, slots=True, repr=False)(cls)
+    by_params = primitive_class.__hash__
+    seed = hash(primitive_class.__qualname__)
+    primitive_class.__hash__ = lambda self: seed ^ by_params(self)  # type: ignore[method-assign]
+    return primitive_class
+
+
+class Record:
+    """A frozen dataclass that is a parameter of primitives. A leaf is `@final @record`, with typed fields as in a
+    primitive. `name` is its name in program text."""
+
+    __slots__ = ()
+    name: ClassVar[str]
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+def record(cls: type[T]) -> type[T]:
+    """Make a record: a frozen, slotted dataclass whose constructor checks its fields as that of a primitive does."""
+    type.__setattr__(cls, "__post_init__", _checked())
+    return dataclass(frozen=True, slots=True)(cls)
 
 
 def _singleton(cls: type[T]) -> type[T]:
@@ -75,21 +90,21 @@ class _Made(Protocol):
 
 def _checked() -> Callable[[_Made], None]:
     """The `__post_init__` of a primitive: it checks the parameters and converts them to plain values."""
-    known: list[tuple[str, object, Test]] = []
+    parameters: list[tuple[str, object, Test]] = []
 
     def check(self: _Made) -> None:
-        if not known:  # annotations may name classes that are defined later in their module
+        if not parameters:  # annotations may name classes that are defined later in their module
             hints = typing.get_type_hints(type(self))
-            known.extend([(f.name, hints[f.name], type_test(hints[f.name])) for f in fields(self)])
-        for name, hint, admits in known:
+            parameters.extend([(f.name, hints[f.name], type_test(hints[f.name])) for f in fields(self)])
+        for name, hint, admits in parameters:
             value = getattr(self, name)
             if not admits(value):
-                made = to_plain_value(hint, value)
-                if not admits(made):
+                converted = to_plain_value(hint, value)
+                if not admits(converted):
                     raise ArgumentError(
                         f"{self.name}: {name} must be {annotation_text(hint)}, got {described(value)}: {value!r:.60}"
                     )
-                object.__setattr__(self, name, made)
+                object.__setattr__(self, name, converted)
 
     return check
 
@@ -97,13 +112,13 @@ def _checked() -> Callable[[_Made], None]:
 _BARE: Final = frozenset({int, Size, bool, str, type(None)})
 
 
-def has_no_jaxpr(made: object, names: Iterable[str]) -> bool:
+def has_no_jaxpr(prim: object, names: Iterable[str]) -> bool:
     """Returns True if all the parameters are plain values or flat tuples of them. Then no parameter holds a program.
 
     Cost: 0.5 us for a primitive of several parameters.
     """
     for name in names:
-        value = getattr(made, name)
+        value = getattr(prim, name)
         kind = type(value)
         if kind not in _BARE and (kind is not tuple or not _BARE.issuperset(map(type, value))):
             return False
@@ -156,8 +171,8 @@ def to_plain_value(hint: object, value: object) -> object:
     """Convert a value to the plain type of an annotation: NumPy's ints and bools to Python's, lists to tuples."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
-        made = [to_plain_value(arg, value) for arg in args]
-        return next((m for m, arg in zip(made, args, strict=True) if type_test(arg)(m)), value)
+        candidates = [to_plain_value(arg, value) for arg in args]
+        return next((m for m, arg in zip(candidates, args, strict=True) if type_test(arg)(m)), value)
     if isinstance(value, np.ndarray):
         value = value.tolist()
     if origin is tuple and isinstance(value, tuple | list):

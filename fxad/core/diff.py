@@ -7,7 +7,7 @@ from typing import TypeAlias, final
 
 from fxad.core import printing
 from fxad.core.dataclasses import dataclass
-from fxad.ir import Eqn, Jaxpr, Param, params
+from fxad.ir import Eqn, Jaxpr, Param, Record, params
 
 
 @final
@@ -37,8 +37,8 @@ def diff(a: Jaxpr, b: Jaxpr) -> Difference | None:
     Cost: linear in the size of the equal part before the difference.
     """
     path: tuple[str, ...] = ()
-    while (found := next(_differences(a, b), None)) is not None:
-        steps, left, right = found
+    while (difference := next(_differences(a, b), None)) is not None:
+        steps, left, right = difference
         path += steps
         if isinstance(left, str) or isinstance(right, str):
             return Difference(path, str(left), str(right))
@@ -73,6 +73,9 @@ def _in_parameter(path: tuple[str, ...], a: Param, b: Param) -> Iterator[_Found]
         return
     if isinstance(a, Jaxpr) and isinstance(b, Jaxpr):
         yield path, a, b
+    elif isinstance(a, Record) and type(a) is type(b):
+        for (name, left), (_, right) in zip(params(a), params(b), strict=True):
+            yield from _in_parameter((*path, name), left, right)
     elif isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b) and _programs(a):
         for k, (left, right) in enumerate(zip(a, b, strict=True)):
             yield from _in_parameter((*path, str(k)), left, right)
@@ -83,6 +86,8 @@ def _in_parameter(path: tuple[str, ...], a: Param, b: Param) -> Iterator[_Found]
 def _programs(value: Param) -> list[Jaxpr]:
     if isinstance(value, tuple):
         return [body for item in value for body in _programs(item)]
+    if isinstance(value, Record):
+        return [body for _, item in params(value) for body in _programs(item)]
     return [value] if isinstance(value, Jaxpr) else []
 
 

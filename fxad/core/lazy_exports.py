@@ -35,9 +35,9 @@ def lazy_exports(
         if name not in home:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         file, there = home[name]
-        found = getattr(import_module(file), there)
-        setattr(sys.modules[package], name, found)  # later lookups do not call `find`
-        return found
+        value = getattr(import_module(file), there)
+        setattr(sys.modules[package], name, value)  # later lookups do not call `find`
+        return value
 
     def listed() -> list[str]:
         # without the submodules, which Python sets as attributes of a package when they are imported

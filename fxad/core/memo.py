@@ -32,19 +32,19 @@ def by_value(fn: Callable[Concatenate[Jaxpr, P], R]) -> Callable[Concatenate[Jax
         key = (fn, args, tuple(kwargs.items()) if kwargs else ())
         memo = jaxpr._memo
         try:
-            found: R = memo[key]
+            cached: R = memo[key]
         except KeyError:
             pass  # `fn` runs outside this handler: its exceptions must not be chained to a KeyError with the whole key
         else:
-            return cast(R, jaxpr) if found is _ITSELF else found
+            return cast(R, jaxpr) if cached is _ITSELF else cached
         if nearly_full():
             deeper: R = run_on_new_stack(lambda: memoised(jaxpr, *args, **kwargs))
             return deeper
-        made = fn(jaxpr, *args, **kwargs)
-        if made is jaxpr:
+        result = fn(jaxpr, *args, **kwargs)
+        if result is jaxpr:
             memo[key] = _ITSELF
-            return made
-        first: R = memo.setdefault(key, made)
+            return result
+        first: R = memo.setdefault(key, result)
         return first
 
     return memoised

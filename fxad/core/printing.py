@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from fxad import dtypes
+from fxad.core.declaration import Record
 from fxad.core.sizes import Size
 from fxad.errors import DTypeError, TypecheckError
 
@@ -42,11 +43,11 @@ _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 def program(functions: Sequence[Jaxpr], note: Callable[[Eqn], str] | None = None) -> str:
     """The text of `functions[-1]`, after its bodies. `note` returns a comment for an equation, or an empty string."""
-    known: Labels = labels(functions)
+    names: Labels = labels(functions)
     texts = []
     for jaxpr in functions:
         keyword = "main" if jaxpr is functions[-1] else "fn"
-        texts.append(function(jaxpr, f"{keyword} {known[jaxpr]}", known, note))
+        texts.append(function(jaxpr, f"{keyword} {names[jaxpr]}", names, note))
     return "\n".join(texts)
 
 
@@ -61,42 +62,43 @@ def labels(functions: Sequence[Jaxpr]) -> dict[object, str]:
     return out
 
 
-def function(jaxpr: Jaxpr, head: str, known: Labels, note: Callable[[Eqn], str] | None = None) -> str:
+def function(jaxpr: Jaxpr, head: str, names: Labels, note: Callable[[Eqn], str] | None = None) -> str:
     """One function; its bodies by their labels."""
     lines = [f"{head}({_bindings(jaxpr.ins)}) -> ({', '.join([str(a.aval) for a in jaxpr.outs])}) {{"]
     operations: dict[Primitive, str] = {}  # programs repeat operations: each is printed once
     for eqn in jaxpr.eqns:
         done = operations.get(eqn.prim)
         if done is None:
-            done = operations[eqn.prim] = operation(eqn.prim, known)
+            done = operations[eqn.prim] = operation(eqn.prim, names)
         comment = " ".join(note(eqn).split()) if note else ""
         lines.append(f"  {_line(eqn, done)}{'  # ' if comment else ''}{comment}")
     lines.append(f"  return {', '.join(map(str, jaxpr.outs))}".rstrip())
     return "\n".join([*lines, "}\n"])
 
 
-def equation(eqn: Eqn, known: Labels) -> str:
+def equation(eqn: Eqn, names: Labels) -> str:
     """One equation: `%0: f32[3] = mul %arg0, 2.0:f32[3]`."""
-    return _line(eqn, operation(eqn.prim, known))
+    return _line(eqn, operation(eqn.prim, names))
 
 
 def _line(eqn: Eqn, done: str) -> str:
     return f"{_bindings(eqn.outs) or '()'} = {done} {', '.join(map(str, eqn.ins))}".rstrip()
 
 
-def operation(prim: Primitive, known: Labels) -> str:
+def operation(prim: Primitive, names: Labels) -> str:
     """A primitive with its parameters: `reduce_sum[axes=(0,)]`."""
     values = []
     for f in fields(prim):  # type: ignore[arg-type]  # primitives are dataclasses, which the type Primitive does not say
         try:
-            values.append(f"{f.name}={parameter(getattr(prim, f.name), known)}")
+            values.append(f"{f.name}={parameter(getattr(prim, f.name), names)}")
         except (TypecheckError, DTypeError) as e:
             raise TypecheckError(f"{prim.name}: parameter {f.name}: {e.message}") from None
     return f"{prim.name}[{', '.join(values)}]" if values else prim.name
 
 
-def parameter(value: Param, known: Labels) -> str:
-    """A parameter: `3`, `true`, `"text"`, `none`, `f32`, `f32[3]`, `2.0:f32[]`, `{2*n}`, `@body`, `(0, 1)`."""
+def parameter(value: Param, names: Labels) -> str:
+    """A parameter: `3`, `true`, `"text"`, `none`, `f32`, `f32[3]`, `2.0:f32[]`, `{2*n}`, `@body`, `(0, 1)`,
+    `rule(size=2)`."""
     match value:
         case None:
             return "none"
@@ -112,11 +114,15 @@ def parameter(value: Param, known: Labels) -> str:
         case np.dtype():
             return dtypes.short(dtypes.as_dtype(value))
         case tuple():
-            inner = ", ".join([parameter(v, known) for v in value])
+            inner = ", ".join([parameter(v, names) for v in value])
             return f"({inner},)" if len(value) == 1 else f"({inner})"
+        case Record():
+            given = [f.name for f in fields(value) if getattr(value, f.name) != f.default]  # type: ignore[arg-type]  # records are dataclasses
+            inner = ", ".join([f"{name}={parameter(getattr(value, name), names)}" for name in given])
+            return f"{value.name}({inner})"
         case _:
-            if value in known:
-                return known[value]
+            if value in names:
+                return names[value]
             if hasattr(value, "with_aval") or hasattr(value, "with_dtype"):
                 return str(value)  # a Lit or an Aval
     raise TypecheckError(f"{value!r} is not a value that a program can hold")

@@ -85,11 +85,11 @@ class SingleFlight:
         Rule: `make` stores its result so that `find` returns it.
         """
         while True:
-            made = find()
-            if made is None:
-                made = _Call(self._running, key, partial(self._attempt, key, find, make))()
-            if made is not None:
-                return made
+            result = find()
+            if result is None:
+                result = _Call(self._running, key, partial(self._attempt, key, find, make))()
+            if result is not None:
+                return result
             if not self._wait(key):
                 return make()
 
@@ -108,8 +108,8 @@ class SingleFlight:
             if there() is not None:
                 return make() if there.thread == mine.thread else None
             _remove_dead_weakref(self._running, key)
-        made = find()  # another thread may have just finished it
-        return make() if made is None else made
+        result = find()  # another thread may have just finished it
+        return make() if result is None else result
 
     def _wait(self, key: Hashable) -> bool:
         """Wait for the thread that does the work of a key. Returns False if this thread must not wait."""

@@ -9,7 +9,7 @@ import numpy as np
 from fxad import dtypes
 from fxad.core.sizes import Size
 from fxad.errors import TypecheckError
-from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Var, jaxprs_without_memo, params, source_location
+from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Record, Var, jaxprs_without_memo, params, source_location
 
 
 def typecheck(jaxpr: Jaxpr) -> None:
@@ -63,6 +63,8 @@ def _storable(value: object) -> bool:
     """Returns True if a parameter has exactly a type of `Param`. NumPy's ints equal ints but print differently."""
     if type(value) is tuple:
         return all(map(_storable, value))
+    if isinstance(value, Record):
+        return all([_storable(v) for _, v in params(value)])
     return type(value) in _STORABLE or (isinstance(value, np.dtype) and value in dtypes.ALL)
 
 

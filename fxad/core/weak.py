@@ -33,17 +33,17 @@ class WeakTable(Generic[K, V]):
         ref = self._refs.get(key)
         return None if ref is None else ref()
 
-    def put(self, key: K, made: V) -> V:
-        """Store `made` under `key`, unless the key has an object. Returns the stored object."""
+    def put(self, key: K, value: V) -> V:
+        """Store `value` under `key`, unless the key has an object. Returns the stored object."""
         refs = self._refs
-        mine: KeyedRef[K, V] = KeyedRef(made, lambda ref: _forget(refs, ref.key), key)
+        mine: KeyedRef[K, V] = KeyedRef(value, lambda ref: _forget(refs, ref.key), key)
         while True:
             there = refs.setdefault(key, mine)
             if there is mine:
-                return made
-            known = there()
-            if known is not None:
-                return known
+                return value
+            present = there()
+            if present is not None:
+                return present
             _forget(refs, key)
 
     def __len__(self) -> int:

@@ -70,9 +70,9 @@ class Dispatcher:
 
     def general(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Handle any call. Flattens the arguments once."""
-        leaves, found = tree.flatten((args, kwargs))
-        if found != self.program.in_tree:
-            raise tree_error(self.program, found, len(args), kwargs)
+        leaves, in_tree = tree.flatten((args, kwargs))
+        if in_tree != self.program.in_tree:
+            raise tree_error(self.program, in_tree, len(args), kwargs)
         return self.run(leaves, avals_of_arrays(leaves))
 
     def match(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any] | None:
@@ -250,9 +250,9 @@ def _of_one(calls: Dispatcher, otherwise: SlowPath) -> Callable[..., Any]:
             (out,) = start(buffers).consume_with_handlers(handlers)
         except runtime.XlaRuntimeError as e:
             raise refused(e, buffers) from e
-        made = Array()
-        made._aval, made._buffer = out_aval, out
-        return made
+        result = Array()
+        result._aval, result._buffer = out_aval, out
+        return result
 
     return call
 
@@ -280,9 +280,9 @@ def _of_two(calls: Dispatcher, otherwise: SlowPath) -> Callable[..., Any]:
             (out,) = start(buffers).consume_with_handlers(handlers)
         except runtime.XlaRuntimeError as e:
             raise refused(e, buffers) from e
-        made = Array()
-        made._aval, made._buffer = out_aval, out
-        return made
+        result = Array()
+        result._aval, result._buffer = out_aval, out
+        return result
 
     return call
 
@@ -318,9 +318,9 @@ def _of_many(calls: Dispatcher, otherwise: SlowPath) -> Callable[..., Any]:
         if given_up:
             _leave(leaves, given_up)
         for k, a in enumerate(out_avals):
-            made = Array()
-            made._aval, made._buffer = a, outs[k]
-            outs[k] = made
+            result = Array()
+            result._aval, result._buffer = a, outs[k]
+            outs[k] = result
         return finish(outs)
 
     return call

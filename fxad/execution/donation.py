@@ -67,7 +67,7 @@ class Donation:
             if where in at:
                 first, part = at[where]
                 marks = tree.broadcast_prefix(prefix, part, f"{self.what}: donate of {where!r}", _is_bool)
-                out.extend([first + k for k, given in enumerate(marks) if given])
+                out.extend([first + k for k, is_donated in enumerate(marks) if is_donated])
         return tuple(sorted(out))
 
 
@@ -75,30 +75,30 @@ def _is_bool(x: object) -> bool:
     return isinstance(x, bool)
 
 
-def parse_donation(what: str, donate: Donate, placed: Sequence[str], known: Collection[str] | None) -> Donation:
-    """The donation that `donate` describes, for a function with positional parameters `placed`. `known` are all its
-    parameters (None: it takes others too). `what` is the name of the caller in messages.
+def parse_donation(what: str, donate: Donate, placed: Sequence[str], parameters: Collection[str] | None) -> Donation:
+    """The donation that `donate` describes, for a function with positional parameters `placed`. `parameters` are all
+    its parameters (None: it takes others too). `what` is the name of the caller in messages.
 
     Raises: ParameterError for an unknown argument, and for an argument that is named twice.
     """
-    found: dict[int | str, object] = {}
+    entries: dict[int | str, object] = {}
     for where, prefix in _entries(what, donate):
-        key = _resolved(what, where, placed, known)
-        if key in found:
+        key = _resolved(what, where, placed, parameters)
+        if key in entries:
             raise ParameterError(
                 f"{what}: donate names the argument {key!r} twice: {donate!r:.60}", remedy="name each argument once"
             )
-        found[key] = prefix
-    return Donation(what, tuple(found.items()))
+        entries[key] = prefix
+    return Donation(what, tuple(entries.items()))
 
 
 def _entries(what: str, donate: Donate) -> list[tuple[int | str, object]]:
-    given: object = (donate,) if isinstance(donate, int | str) else donate
+    collection: object = (donate,) if isinstance(donate, int | str) else donate
     pairs: list[tuple[int | str, object]] | None = None
-    if isinstance(given, Mapping):
-        pairs = list(given.items())
-    elif isinstance(given, Sequence):
-        pairs = [(k, True) for k in given]
+    if isinstance(collection, Mapping):
+        pairs = list(collection.items())
+    elif isinstance(collection, Sequence):
+        pairs = [(k, True) for k in collection]
     if pairs is None or any(isinstance(k, bool) or not isinstance(k, int | str) for k, _ in pairs):
         raise ParameterError(
             f"{what}: donate is {donate!r:.60}, not a position or a name of an argument",
@@ -107,19 +107,19 @@ def _entries(what: str, donate: Donate) -> list[tuple[int | str, object]]:
     return pairs
 
 
-def _resolved(what: str, where: int | str, placed: Sequence[str], known: Collection[str] | None) -> int | str:
+def _resolved(what: str, where: int | str, placed: Sequence[str], parameters: Collection[str] | None) -> int | str:
     """The name of an argument, or its position if it has no name."""
     n = len(placed)
     if isinstance(where, str):
-        if known is not None and where not in known:
-            names = [*placed, *sorted({*known} - {*placed})]
+        if parameters is not None and where not in parameters:
+            names = [*placed, *sorted({*parameters} - {*placed})]
             raise ParameterError(
                 f"{what}: donate has {where!r}, which is no argument of it",
                 remedy=f"its arguments are {', '.join(names)}" if names else "it takes no arguments",
             )
         return where
-    if not -n <= where < n and (known is not None or where < 0):
-        takes = "any number of" if known is None else str(n)
+    if not -n <= where < n and (parameters is not None or where < 0):
+        takes = "any number of" if parameters is None else str(n)
         raise ParameterError(
             f"{what}: donate has {where}, it takes {takes} positional arguments",
             remedy="number them from 0, or give their names",
@@ -131,8 +131,8 @@ def donated_operands(program: Program[..., object], donate: Donate) -> tuple[int
     """The operands of a program's jaxpr that `donate` describes."""
     placed, keywords = program.in_tree.children()
     names = [program.names[k] if k < len(program.names) else f"args[{k}]" for k in range(placed.num_children)]
-    given = parse_donation(f"compile of {program.name}", donate, names, [*names, *keywords.entries()])
-    return tuple([len(program.bound) + k for k in given.leaves(program)])
+    donation = parse_donation(f"compile of {program.name}", donate, names, [*names, *keywords.entries()])
+    return tuple([len(program.bound) + k for k in donation.leaves(program)])
 
 
 # ----------------------------------------------------------------------------------------------------------- running
@@ -174,11 +174,11 @@ class DonatingStart:
         return results
 
     def _check(self, buffers: Sequence[runtime.Buffer]) -> None:
-        given = set(self._operands)
+        donated = set(self._operands)
         for j, b in enumerate(buffers):
             for k in range(j):
-                if buffers[k] is b and (j in given or k in given):
-                    twice = "donated twice" if j in given and k in given else "donated and given a second time"
+                if buffers[k] is b and (j in donated or k in donated):
+                    twice = "donated twice" if j in donated and k in donated else "donated and given a second time"
                     raise ArgumentError(
                         f"{self._name}: one array is {twice}: {self._path(k)} and {self._path(j)}",
                         remedy="pass a copy for one of them: fxad.numpy.copy(x)",

@@ -82,13 +82,13 @@ class Lowered(Generic[P, R_co]):
                 ParameterError if `donate` names an unknown argument; DonationWarning for memory that no result can
                 reuse; ArgumentError if `device` is not a device.
         """
-        given = donated_operands(self.program, donate) if donates_any(donate) else self.donate
-        if given and options.donate:
+        named = donated_operands(self.program, donate) if donates_any(donate) else self.donate
+        if named and options.donate:
             raise ParameterError(
                 f"compile of {self.program.name}: donate is given twice, by name and as operands of the options",
                 remedy="leave it out of CompileOptions",
             )
-        operands = given or options.donate
+        operands = named or options.donate
         check_operands(self.program, operands)
         if device is not None:
             check_device(f"compile of {self.program.name}", device)

@@ -20,26 +20,26 @@ class Locations:
     __slots__ = ("_alias", "_rows")
 
     def __init__(self) -> None:
-        # Keyed by the identity of the code object (its own hash walks its constants); `_rows` keeps it alive meanwhile.
+        # Keyed by the id of the code object, whose own hash walks its constants; `_rows` keeps it alive.
         self._alias: dict[tuple[str, str, object, int], str] = {}
         self._rows: list[tuple[str, Source]] = []
 
     def alias(self, function: str, prim: str, source: Source) -> str:
-        """The text after an operation that says where it comes from; `source` is resolved later."""
+        """The text after an operation that refers to its location; `source` is resolved later."""
         if source is None:
             key: tuple[str, str, object, int] = (function, prim, None, 0)
         elif type(source) is tuple:
             key = (function, prim, id(source[0]), source[1])
         else:
             key = (function, prim, source, 0)
-        known = self._alias.get(key)
-        if known is None:
-            known = self._alias[key] = f" loc(#L{len(self._rows)})"
+        text = self._alias.get(key)
+        if text is None:
+            text = self._alias[key] = f" loc(#L{len(self._rows)})"
             self._rows.append((f"{function}/{prim}" if prim else function, source))
-        return known
+        return text
 
     def source(self, alias: str) -> Source:
-        """Where the operation was written that `alias` stands after."""
+        """The source of the operation that refers to `alias`."""
         return self._rows[int(alias.removeprefix(" loc(#L").removesuffix(")"))][1]
 
     def definitions(self) -> str:

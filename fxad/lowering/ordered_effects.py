@@ -73,18 +73,18 @@ def _threaded(jaxpr: Jaxpr) -> Jaxpr:
 def _through(b: Builder, eqn: Eqn, ins: tuple[Atom, ...], token: Atom) -> tuple[Atom, tuple[Var, ...]]:
     """An equation with ordered calls: the token after it, and its results."""
     prim = eqn.prim
-    found: _Ordered | None = None
+    ordered: _Ordered | None = None
     if isinstance(prim, HostCall):
-        found = replace(prim, token=True), 1, 0
+        ordered = replace(prim, token=True), 1, 0
     elif isinstance(prim, HigherOrder):
-        found = _with_token(prim)
-    if found is None:
+        ordered = _with_token(prim)
+    if ordered is None:
         raise CompileError(
             f"compile: an ordered call of the host inside {prim.name} has no place in an order",
             remedy="leave out `ordered`, or call the host outside of it",
             where=str(source_location(eqn.source) or ""),
         )
-    new, at, after = found
+    new, at, after = ordered
     outs = b(new, *ins[:at], token, *ins[at:])
     return outs[after], (*outs[:after], *outs[after + 1 :])
 

@@ -1,22 +1,23 @@
-"""Functions with rules of their own: `custom_call`.
+"""Functions with custom rules: `custom_call`, and `named_call` for calls in their rules.
 
-Rules are programs, never callables. A rule that calls its own function has a call `again` in it, which stands for the
-function whose rule it is, as a bound variable does: it is a value, and it ends. When a rule is taken out of its
-equation (to be differentiated by it, say), such calls in it become the function again, with all its rules: `unfolded`.
-So derivatives go on to any order. Decision: docs/adr/0032.
+A rule may call its own function, or functions whose rules call it in turn. These functions form a *module*: a tuple of
+functions, in which a call refers to a function by its number. So a module is a value, and rules of any recursion are
+finite. Outside of the module there are no named calls: when a rule leaves its equation (`CustomCall.complete`), a named
+call in it becomes a `custom_call` of the function, with the module. Decision: docs/adr/0048.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
-from typing import ClassVar, Final, final
+from typing import ClassVar, Final, TypeAlias, final
 
-from fxad.core.builder import Builder
+from fxad.core.builder import Builder, rewrite
 from fxad.core.dce import prune, remove_dead_eqns
 from fxad.core.layout import Layout
-from fxad.errors import NotDifferentiableError, ParameterError
+from fxad.core.memo import by_value
+from fxad.core.stack import with_enough_stack
+from fxad.errors import NotDifferentiableError
 from fxad.ir import (
     Atom,
     Aval,
@@ -24,6 +25,7 @@ from fxad.ir import (
     Cotangent,
     Dims,
     Eqn,
+    HigherOrder,
     Hole,
     Jaxpr,
     JvpCtx,
@@ -33,72 +35,78 @@ from fxad.ir import (
     Lit,
     Primitive,
     Prune,
+    Record,
     Tangent,
     TransposeCtx,
     Zero,
+    jaxprs_in_params,
+    mapped_parameter,
+    params,
     primitive,
+    record,
 )
 from fxad.primitives.control.bodies import (
     instantiate_linear_outs,
     instantiate_outs,
-    mask_or,
     select_by_mask,
     spread_tangents,
     with_operands,
     with_outs,
 )
-from fxad.primitives.control.call import Call, check_operands, layout_with_rules
+from fxad.primitives.control.call import Applied, Call, check_operands, layout_with_rules
 from fxad.primitives.control.effects import without_checks, without_effects
-from fxad.primitives.custom_again import Batched, Reads, Ruled, Stacks, free_levels, knowing, unfolded
-from fxad.primitives.custom_rule import Given, without_operands
-from fxad.primitives.linear_call import LinearCall, batch_adjoint, check_body_type
+from fxad.primitives.custom_rules import BatchRule, Function, InverseRule, Marks, Refusal, Rules
+from fxad.primitives.linear_call import LinearCall
 from fxad.primitives.linearity import is_linear, is_zero
 from fxad.primitives.shape import broadcast_to_axis
 
-_MANY: Final = 32  # results of a function of which it is not asked what each of them needs
+# A program over a stack: `batch(program, size, in_dims, out_dims)`.
+Batch: TypeAlias = Callable[[Jaxpr, int, Dims, Dims], Jaxpr]
+
+_MANY: Final = 32  # results of a function for which the operands of each result are computed
+
+
+# --------------------------------------------------------------------------------------------------------- named calls
+
+
+@final
+@record
+class Batched(Record):
+    """A named call was batched."""
+
+    name: ClassVar[str] = "batched"
+    size: int
+    in_dims: Dims
+    out_dims: Dims
+
+
+@final
+@record
+class Pruned(Record):
+    """A named call lost the operands and results that are not marked."""
+
+    name: ClassVar[str] = "pruned"
+    operands: Marks
+    results: Marks
 
 
 @final
 @primitive
-class CustomCall(Ruled, Linear):
-    """`body` applied to the operands, with rules of its own for the transformations it has rules for.
+class NamedCall(Applied):
+    """A call, in a rule, of function number `function` of the module that the rule belongs to.
 
     Type: (operands of `body`) -> (results of `body`).
-    Rule: forward mode takes `jvp_rule`, or else `vjp_rule`; linearize and reverse mode `vjp_rule`, or else `jvp_rule`;
-          with neither, the derivative is that of `body`; a `jvp_rule` of one program says that it is that of this. The
-          first `captured` operands are values that function or rules closed over: the rules say nothing about their
-          derivatives, so a tangent there is refused. Batched, every rule is batched; `vmap_rules` are (axis size, body
-          over stacks along the first axis). `refused` are rules that raised an error when they were traced: what for
-          ("jvp", "vjp", "inverse"), the operands that move, message and remedy of the error of who uses them. With
-          `vmap_rules` alone the derivative has the derivatives of those, and the equation is linear where all bodies
-          are.
-          `inverse_rule` is (inverse,) or (inverse, ivjp). inverse:
-          results, then the operands marked in `held` -> the other operands. ivjp: results, held operands, cotangents
-          of the inexact results -> the other operands, then cotangents of the moving ones. Batched, all operands that
-          are not held are mapped.
-          A call with `again` >= 0 stands in a rule of its own function, so many levels of rules below it; `stacks`
-          says how it was since batched and reduced. `reads`: for each result the operands that it needs, in the
-          function or in a rule; () where that is not known. `origin`: the function that such calls in the rules stand
-          for, a program of one equation, where it is another one than this: batched, or without what is dead.
-          `partial`: rules for when no other operands move than those marked; the one for fewest is taken.
-          A `tolerance` says that `invertible` made the call, and which error of the reconstruction its rule takes.
+    Rule: `body` is that of the function, after the `changes` to this call: it was batched, or lost operands and
+          results. Differentiated with the rule that it is in, the call is the plain function. `reads` marks, for each
+          result, the operands that the function or one of its rules needs for it; it is empty if this is unknown.
     """
 
-    name: ClassVar[str] = "custom_call"
+    name: ClassVar[str] = "named_call"
     body: Jaxpr
     captured: int
-    jvp_rule: tuple[Jaxpr, ...]  # () or (forward, push) or (program,)
-    vjp_rule: tuple[Jaxpr, ...]  # () or (forward, push, pull)
-    vmap_rules: tuple[tuple[int, Jaxpr], ...]
-    refused: tuple[tuple[str, tuple[bool, ...], str, str], ...] = ()
-    inverse_rule: tuple[Jaxpr, ...] = ()  # () or (inverse,) or (inverse, ivjp)
-    held: tuple[bool, ...] = ()
-    again: int = -1
-    stacks: Stacks = ()
-    reads: Reads = ()
-    origin: tuple[Jaxpr, ...] = ()  # () or (function,)
-    partial: tuple[tuple[tuple[bool, ...], tuple[Jaxpr, ...]], ...] = ()  # operands that move, a rule like the others
-    tolerance: Lit | None = None
+    function: int
+    changes: tuple[Batched | Pruned, ...] = ()
+    reads: tuple[Marks, ...] = ()
 
     @property
     def value(self) -> Jaxpr:
@@ -106,229 +114,265 @@ class CustomCall(Ruled, Linear):
 
     @property
     def bodies(self) -> tuple[Jaxpr, ...]:
-        stacked, partial = [rule for _, rule in self.vmap_rules], [j for _, rule in self.partial for j in rule]
-        return self.body, *self.jvp_rule, *self.vjp_rule, *stacked, *self.inverse_rule, *partial
+        return (self.body,)
 
     @property
     def layout(self) -> Layout:
-        rules, others = self._derivatives, len(self.vmap_rules) + len(self.inverse_rule)
-        linear = (0, *rules[0].linear, *rules[1].linear, *[0] * others, *[n for rule in rules[2:] for n in rule.linear])
-        # the forward programs of rules are what is differentiated in place of the function
-        forward = [[k == 0 for k in range(len(rule.rule))] for rule in rules]
-        stores = (True, *forward[0], *forward[1], *[False] * others, *[first for rule in forward[2:] for first in rule])
-        return layout_with_rules(self.bodies, 0, stores=stores, linear=linear, label="call")
+        return layout_with_rules(self.bodies, 0, stores=(True,), label="call")
+
+    def with_bodies(self, bodies: tuple[Jaxpr, ...]) -> NamedCall:
+        return NamedCall(bodies[0], self.captured, self.function, self.changes, self.reads)
+
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        check_operands(self.name, self.body, avals)
+        return self.body.out_avals
+
+    def batch(self, ctx: BatchCtx, args: tuple[Atom, ...], dims: Dims) -> tuple[tuple[Atom, ...], Dims]:
+        # a rule may read operands that the body does not read, so all results are batched
+        body, out_dims = ctx.recur(self.body, dims, (0,) * len(self.body.outs))
+        changes = (*self.changes, Batched(ctx.size, dims, out_dims))
+        return ctx(NamedCall(body, self.captured, self.function, changes, self.reads), *args), out_dims
+
+    def jvp(
+        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        return Call(self.body).jvp(ctx, primals, tangents)
+
+    def without_results(self, eqn: Eqn, used: Marks, prune: Prune) -> Eqn:
+        if all(used) or not self.reads:
+            return eqn
+        rows = select_by_mask(self.reads, used)
+        left = tuple([any(column) for column in zip(*rows, strict=True)])
+        body, read = prune(self.body, used)
+        made = NamedCall(
+            with_operands(body, read, self.body.in_avals, left),
+            sum(left[: self.captured]),
+            self.function,
+            (*self.changes, Pruned(left, used)),
+            tuple([select_by_mask(row, left) for row in rows]),
+        )
+        return Eqn(made, select_by_mask(eqn.ins, left), select_by_mask(eqn.outs, used), eqn.source)
+
+
+@by_value
+def named(jaxpr: Jaxpr) -> tuple[int, ...]:
+    """The functions that named calls in a program refer to, in order of first reference. A `custom_call` with a module
+    binds the names in its programs."""
+    found: dict[int, None] = {}
+    for eqn in jaxpr.eqns:
+        prim = eqn.prim
+        if isinstance(prim, NamedCall):
+            found[prim.function] = None
+        if isinstance(prim, HigherOrder) and not (isinstance(prim, CustomCall) and prim.module):
+            found.update(dict.fromkeys([k for body in prim.bodies for k in named(body)]))
+    return tuple(found)
+
+
+@with_enough_stack
+def replaced(jaxpr: Jaxpr, by: Callable[[NamedCall], Jaxpr | Primitive]) -> Jaxpr:
+    """The program with its named calls replaced."""
+    if not named(jaxpr):
+        return jaxpr
+
+    def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom] | None:
+        prim = eqn.prim
+        if isinstance(prim, NamedCall):
+            made = by(replace(prim, body=replaced(prim.body, by)))
+            return b.inline(made, ins) if isinstance(made, Jaxpr) else b.copy(eqn, ins, made)
+        if not isinstance(prim, HigherOrder) or (isinstance(prim, CustomCall) and prim.module):
+            return None
+        return b.copy(eqn, ins, prim.with_bodies(tuple([replaced(body, by) for body in prim.bodies])))
+
+    return rewrite(jaxpr, rule)
+
+
+# ------------------------------------------------------------------------------------------------------------- modules
+
+
+def module_call(functions: Mapping[int, Function], entry: int, batch: Batch) -> CustomCall:
+    """The call of a function of a module, whose named calls have the keys of `functions` for numbers."""
+    module = _renumbered(functions, _reachable([entry], functions))
+    return _call_of(_with_reads(module) if any(map(_names, module)) else module, 0, batch)
+
+
+def _call_of(module: tuple[Function, ...], k: int, batch: Batch) -> CustomCall:
+    """The call of a function of a module, outside of the module."""
+    function = module[k]
+    body = _complete(function.body, module, batch)
+    return in_module(Function(body, function.captured, function.rules), module)
+
+
+def in_module(function: Function, module: tuple[Function, ...], tolerance: Lit | None = None) -> CustomCall:
+    """The call of a function whose rules refer to a module. Functions that they do not lead to are dropped."""
+    if not module:
+        return CustomCall(function, (), tolerance)
+    functions = dict(enumerate(module))
+    order = _reachable(_names(function), functions)
+    return CustomCall(_renamed(function, order), _renumbered(functions, order), tolerance)
+
+
+@by_value
+def _complete(jaxpr: Jaxpr, module: tuple[Function, ...], batch: Batch) -> Jaxpr:
+    """The program with its named calls replaced by calls of the functions, changed as the named calls were."""
+
+    def by(call: NamedCall) -> Jaxpr:
+        made = _call_of(module, call.function, batch)
+        b = Builder()
+        program = b.build(b(made, *b.inputs(made.body.in_avals)), made.body.name)
+        for change in call.changes:
+            if isinstance(change, Batched):
+                program = batch(program, change.size, change.in_dims, change.out_dims)
+            else:
+                slim, read = prune(program, change.results)
+                program = with_operands(slim, read, program.in_avals, change.operands)
+        return program
+
+    return replaced(jaxpr, by) if module else jaxpr
+
+
+def _names(function: Function) -> tuple[int, ...]:
+    return tuple(dict.fromkeys([k for jaxpr, _, _ in function.parts for k in named(jaxpr)]))
+
+
+def _reachable(start: Sequence[int], functions: Mapping[int, Function]) -> list[int]:
+    """The functions that named calls lead to, in order of first reference."""
+    order = list(start)
+    for k in order:  # which grows
+        order += [n for n in _names(functions[k]) if n not in order]
+    return order
+
+
+def _renumbered(functions: Mapping[int, Function], order: Sequence[int]) -> tuple[Function, ...]:
+    return tuple([_renamed(functions[k], order) for k in order])
+
+
+def _renamed(function: Function, order: Sequence[int]) -> Function:
+    """The function with the places in `order` for the names in its programs."""
+    if all([order[k : k + 1] == [k] for k in _names(function)]):
+        return function
+    return _in_calls(function, lambda call: replace(call, function=order.index(call.function)))
+
+
+def _with_reads(module: tuple[Function, ...]) -> tuple[Function, ...]:
+    """The functions, in which named calls know the operands that each of their results needs.
+
+    The operands that a result needs in a rule depend on those that it needs in named calls. So they are computed from
+    the operands that the bodies read, up to the least fixed point.
+    """
+
+    def reads_of(function: Function, left: Callable[[Function, Marks], Marks]) -> tuple[Marks, ...]:
+        n = len(function.body.outs)
+        return tuple([left(function, tuple([k == j for k in range(n)])) for j in range(n)]) if 1 < n <= _MANY else ()
+
+    reads = [reads_of(f, lambda f, used: prune(f.body, used)[1]) for f in module]
+    while True:
+        made = tuple([_knowing(f, reads) for f in module])
+        found = [reads_of(f, lambda f, used: f.pruned(used)[1]) for f in made]
+        if found == reads:
+            return made
+        reads = found
+
+
+def _knowing(function: Function, reads: Sequence[tuple[Marks, ...]]) -> Function:
+    return _in_calls(function, lambda call: call if call.changes else replace(call, reads=reads[call.function]))
+
+
+def _in_calls(function: Function, by: Callable[[NamedCall], NamedCall]) -> Function:
+    """The function with each named call in its programs replaced."""
+    made = mapped_parameter(function, lambda value: replaced(value, by) if isinstance(value, Jaxpr) else value)
+    assert isinstance(made, Function)
+    return made
+
+
+# -------------------------------------------------------------------------------------------------------- custom calls
+
+
+@final
+@primitive
+class CustomCall(Applied, Linear):
+    """`function` applied to the operands, with its rules for the transformations for which it has rules.
+
+    Type: (operands of its body) -> (results of its body).
+    Rule: derivatives, batching and the inverse are those of the rules, if there are such, else those of the body.
+          Captured operands have no derivative by rules: a tangent of one is refused. With batch rules alone, the
+          derivative has batch rules, which are the derivatives of those, and the equation is linear if all these
+          programs are. Batched, all operands that an inverse gives are batched. `module` are the functions that named
+          calls in the rules refer to. A `tolerance` says that `invertible` made the call: it is the error of the
+          reconstruction that its rule takes.
+    """
+
+    name: ClassVar[str] = "custom_call"
+    function: Function
+    module: tuple[Function, ...] = ()
+    tolerance: Lit | None = None
+
+    @property
+    def value(self) -> Jaxpr:
+        return self.function.body
+
+    @property
+    def body(self) -> Jaxpr:
+        """The program of the function."""
+        return self.function.body
+
+    @property
+    def rules(self) -> Rules:
+        """The rules of the function."""
+        return self.function.rules
+
+    @property
+    def captured(self) -> int:
+        """The number of captured operands."""
+        return self.function.captured
+
+    @property
+    def bodies(self) -> tuple[Jaxpr, ...]:
+        return jaxprs_in_params(self)
+
+    @property
+    def layout(self) -> Layout:
+        parts = [part for function in (self.function, *self.module) for part in function.parts]
+        jaxprs, stores, linear = zip(*parts, strict=True)
+        return layout_with_rules(jaxprs, 0, stores=stores, linear=linear, label="call")
 
     def with_bodies(self, bodies: tuple[Jaxpr, ...]) -> CustomCall:
         given = iter(bodies)
-        body, jvp, vjp = next(given), tuple(islice(given, len(self.jvp_rule))), tuple(islice(given, len(self.vjp_rule)))
-        stacked = tuple([(size, next(given)) for size, _ in self.vmap_rules])
-        back = tuple(islice(given, len(self.inverse_rule)))
-        partial = tuple([(live, tuple(islice(given, len(rule)))) for live, rule in self.partial])
-        return replace(
-            self, body=body, jvp_rule=jvp, vjp_rule=vjp, vmap_rules=stacked, inverse_rule=back, partial=partial
-        )
+        values = tuple([value for _, value in params(self)])
+        made = mapped_parameter(values, lambda value: next(given) if isinstance(value, Jaxpr) else value)
+        assert isinstance(made, tuple)
+        return CustomCall(*made)
 
-    def with_rules(self, bodies: tuple[Jaxpr, ...], origin: tuple[Jaxpr, ...]) -> CustomCall:
-        return replace(self.with_bodies(bodies), origin=origin)
-
-    def at(self, level: int, reads: Reads | None = None) -> CustomCall:
-        return replace(self, again=level, reads=self.reads if reads is None else reads)
-
-    def without_results(self, eqn: Eqn, used: tuple[bool, ...], prune: Prune) -> Eqn:
-        """Without results nobody uses, and operands that neither the function nor a rule then reads. An inverse reads
-        all results: where one is not used, there is none."""
-        if self.again >= 0:
-            return self._less_again(eqn, used, prune)
-        if self.inverse_rule and all(used):
+    def without_results(self, eqn: Eqn, used: Marks, prune: Prune) -> Eqn:
+        if isinstance(self.rules.inverse, InverseRule) and all(used):
+            return eqn  # an inverse reads all results, and gives the operands
+        function, left = self.function.pruned(used)
+        if function == self.function:
             return eqn
-        made, needed = self._less(used, prune)
-        if made == self:
-            return eqn
-        return Eqn(self._origin_of(made), select_by_mask(eqn.ins, needed), select_by_mask(eqn.outs, used), eqn.source)
-
-    def _less(self, used: tuple[bool, ...], prune: Prune) -> tuple[CustomCall, tuple[bool, ...]]:
-        """This call with the results in use, and which operands are left."""
-        ins, n = self.body.in_avals, self.captured
-        body, read = prune(self.body, used)
-        stacked = [prune(rule, used) for _, rule in self.vmap_rules]
-        rules = [rule.without_results(used, prune) for rule in self._derivatives]
-        needed = read
-        for mask in [mask for _, mask in (*stacked, *rules)]:
-            needed = mask_or(needed, mask)
-        stacks = [rule.in_avals for _, rule in self.vmap_rules]
-        lives = [select_by_mask(needed, rule.moving) for rule in self._derivatives]
-        left = [tuple(without_operands(rule, needed, live)) for (rule, _), live in zip(rules, lives, strict=True)]
-        every = zip(self.vmap_rules, stacked, stacks, strict=True)
-        kept = [rule for rule in self.refused if rule[0] != "inverse" or all(used)]
-        made = CustomCall(
-            with_operands(body, read, ins, needed),
-            sum(needed[:n]),
-            left[0],
-            left[1],
-            tuple([(size, with_operands(rule, mask, avals, needed)) for (size, _), (rule, mask), avals in every]),
-            tuple([(kind, select_by_mask(live, needed), message, remedy) for kind, live, message, remedy in kept]),
-            origin=self.origin,
-            partial=tuple(
-                [(select_by_mask(live, needed), rule) for (live, _), rule in zip(self.partial, left[2:], strict=True)]
-            ),
-        )
-        return made, needed
-
-    def _less_again(self, eqn: Eqn, used: tuple[bool, ...], prune: Prune) -> Eqn:
-        """A call in a rule of its function, without operands that the function then does not read, nor its rules."""
-        if all(used) or not self.reads:
-            return eqn
-        left = select_by_mask(self.reads, used)
-        needed = tuple([any(column) for column in zip(*left, strict=True)])
-        body, read = prune(self.body, used)
-        gone = (-1, tuple([0 if n else None for n in needed]), tuple([0 if u else None for u in used]))
-        made = CustomCall(
-            with_operands(body, read, self.body.in_avals, needed),
-            sum(needed[: self.captured]),
-            (),
-            (),
-            (),
-            again=self.again,
-            stacks=(*self.stacks, gone),
-            reads=tuple([select_by_mask(row, needed) for row in left]),
-        )
-        return Eqn(made, select_by_mask(eqn.ins, needed), select_by_mask(eqn.outs, used), eqn.source)
-
-    @property
-    def _derivatives(self) -> tuple[Given, ...]:
-        """The rules for tangents and for cotangents; then those for fewer tangents."""
-        ins, outs, moving = self.body.in_avals, self.body.out_avals, self.moving
-        both = (moving, self.jvp_rule), (moving, self.vjp_rule)
-        return tuple([Given(rule, live, ins, outs) for live, rule in (*both, *self.partial)])
-
-    @property
-    def moving(self) -> tuple[bool, ...]:
-        """Which operands the derivative rules are about."""
-        return tuple([k >= self.captured and a.inexact for k, a in enumerate(self.body.in_avals)])
+        made = in_module(function, self.module)
+        return Eqn(made, select_by_mask(eqn.ins, left), select_by_mask(eqn.outs, used), eqn.source)
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
-        ins, outs = self.body.in_avals, self.body.out_avals
-        if not 0 <= self.captured <= len(ins):
-            raise ParameterError(
-                f"{self.name}: captured is {self.captured}, {self.body.name} has {len(ins)} operands",
-                remedy="captured operands come first in the body",
-            )
-        if len(self.jvp_rule) > 2 or len(self.vjp_rule) not in (0, 3):
-            raise ParameterError(
-                f"{self.name}: a jvp_rule is (forward, push) or (program,), a vjp_rule (forward, push, pull), got "
-                f"{len(self.jvp_rule)} and {len(self.vjp_rule)} programs",
-                remedy="give all programs of a rule, or none",
-            )
-        moving, inexact = select_by_mask(ins, self.moving), tuple([a for a in outs if a.inexact])
-        for live, _ in self.partial:
-            if len(live) != len(ins) or any([f and not m for f, m in zip(live, self.moving, strict=True)]):
-                raise ParameterError(
-                    f"{self.name}: a partial rule is about operands that its rules are not about",
-                    remedy="mark inexact operands behind the captured ones",
-                )
-        for rule in self._derivatives:
-            rule.check(self.name)
-        for kind, live, *_ in self.refused:
-            if kind not in ("jvp", "vjp", "inverse") or len(live) != len(ins):
-                raise ParameterError(
-                    f"{self.name}: a refused rule is {kind!r} with {len(live)} marks for {len(ins)} operands",
-                    remedy="it is 'jvp', 'vjp' or 'inverse', with a mark for each operand",
-                )
-        n = self.captured
-        for size, body in self.vmap_rules:
-            stacks = (*ins[:n], *[_stacked(a, size) for a in ins[n:]])
-            check_body_type(
-                self.name, f"vmap rule of size {size}", body, stacks, tuple([_stacked(a, size) for a in outs])
-            )
-        self._check_inverse(moving, inexact)
-        if self.again >= 0 and len(self.bodies) > 1:
-            raise ParameterError(
-                f"{self.name}: a call in its own rule has the rules of its function, and none besides",
-                remedy="leave out the rules, or give again=-1",
-            )
+        for function in (self.function, *self.module):
+            function.check(self.name)
         check_operands(self.name, self.body, avals)
-        return outs
+        return self.body.out_avals
 
-    def _check_inverse(self, moving: tuple[Aval, ...], inexact: tuple[Aval, ...]) -> None:
-        """Raises: ParameterError for an inverse rule that does not fit the body."""
-        ins, outs, n = self.body.in_avals, self.body.out_avals, len(self.inverse_rule)
-        if n > 2 or len(self.held) != (len(ins) if n else 0):
-            raise ParameterError(
-                f"{self.name}: an inverse_rule is (inverse,) or (inverse, ivjp), with a mark in held for each operand, "
-                f"got {n} programs, and {len(self.held)} marks for {len(ins)} operands",
-                remedy="give the inverse, or it and the ivjp, and a mark for each operand; or neither",
-            )
-        free = select_by_mask(ins, [not h for h in self.held]) if n else ()
-        for inverse in self.inverse_rule[:1]:
-            check_body_type(self.name, "inverse", inverse, (*outs, *select_by_mask(ins, self.held)), free)
-        for ivjp in self.inverse_rule[1:]:
-            check_body_type(
-                self.name, "ivjp", ivjp, (*outs, *select_by_mask(ins, self.held), *inexact), (*free, *moving)
-            )
+    def batch(self, ctx: BatchCtx, args: tuple[Atom, ...], dims: Dims) -> tuple[tuple[Atom, ...], Dims]:
+        n, back = self.captured, self.rules.inverse
+        rule = next((r for r in self.rules.batch if r.size == ctx.size and dims[:n] == (None,) * n), None)
+        first = [rule is not None and k >= n for k in range(len(args))]
+        if isinstance(back, InverseRule):  # operands that are computed from results with the mapped axis have it too
+            first = [f or (d is None and not k) for f, d, k in zip(first, dims, back.kept, strict=True)]
+        moved = zip(args, dims, first, strict=True)
+        args = tuple([broadcast_to_axis(ctx, a, d, ctx.size, 0) if f else a for a, d, f in moved])
+        dims = tuple([0 if f else d for d, f in zip(dims, first, strict=True)])
+        body = None if rule is None else self.complete(rule.body, ctx.batched)
+        function, out_dims = self.function.batched(ctx, dims, body)
+        return ctx(in_module(function, self.module, self.tolerance), *args), out_dims
 
-    # ---------------------------------------------------------------------------------------------------- batching
-
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
-        n = self.captured
-        if self.again >= 0:
-            # a rule of the function may read what the function does not: it is not known here
-            alone, where = ctx.recur(self.body, dims, (0,) * len(self.body.outs))
-            stacks = (*self.stacks, (ctx.size, dims, where))
-            made = CustomCall(alone, n, (), (), (), again=self.again, stacks=stacks, reads=self.reads)
-            return ctx(made, *args), where
-        args, dims = self._mapped_alike(ctx, args, dims)
-        body = dict(self.vmap_rules).get(ctx.size) if dims[:n] == (None,) * n else None
-        if body is None:
-            found = [ctx.recur(self.body, dims)[1]]
-        else:
-            given = zip(args[n:], dims[n:], strict=True)
-            args = (*args[:n], *[broadcast_to_axis(ctx, a, d, ctx.size, 0) for a, d in given])
-            dims = (*dims[:n], *[0] * len(args[n:]))
-            found = [(0,) * len(self.body.outs)]
-            body = self.taken(body, ctx.batched)
-        for rule in self._derivatives:
-            found += rule.result_dims(ctx, dims)
-        # all programs of the equation carry the axis at one place of a result
-        out_dims = tuple([ds[0] if all([d == ds[0] for d in ds]) else 0 for ds in zip(*found, strict=True)])
-        if len(self.inverse_rule) > 1:  # a cotangent that is the same for all would be counted for each
-            out_dims = tuple([0 if d is None else d for d in out_dims])
-        after = tuple([None if d is None else d + 1 for d in out_dims])
-        past = (*dims[:n], *[None if d is None else d + 1 for d in dims[n:]])
-        rules = [rule.batched(ctx, dims, out_dims) for rule in self._derivatives]
-        made = CustomCall(
-            ctx.recur(self.body, dims, out_dims)[0] if body is None else body,
-            n,
-            rules[0],
-            rules[1],
-            tuple([(size, ctx.recur(rule, past, after)[0]) for size, rule in self.vmap_rules]),
-            self.refused,
-            self._batched_inverse(ctx, dims, out_dims),
-            self.held,
-            origin=self.origin,
-            partial=tuple([(live, rule) for (live, _), rule in zip(self.partial, rules[2:], strict=True)]),
-            tolerance=self.tolerance,
-        )
-        return ctx(self._origin_of(made), *args), out_dims
-
-    def _mapped_alike(self, ctx: BatchCtx, args: tuple[Atom, ...], dims: Dims) -> tuple[tuple[Atom, ...], Dims]:
-        """What an inverse reconstructs from results that are mapped is mapped: so are those operands then."""
-        if not self.inverse_rule:
-            return args, dims
-        same = [d is None and not h for d, h in zip(dims, self.held, strict=True)]
-        spread = [broadcast_to_axis(ctx, a, None, ctx.size, 0) if s else a for a, s in zip(args, same, strict=True)]
-        return tuple(spread), tuple([0 if s else d for d, s in zip(dims, same, strict=True)])
-
-    def _batched_inverse(self, ctx: BatchCtx, dims: Dims, out_dims: Dims) -> tuple[Jaxpr, ...]:
-        if not self.inverse_rule:
-            return ()
-        known = (*out_dims, *select_by_mask(dims, self.held))
-        free = select_by_mask(dims, [not h for h in self.held])
-        inverse, _ = ctx.recur(self.inverse_rule[0], known, free)
-        cts = select_by_mask(out_dims, [a.inexact for a in self.body.out_avals])
-        wants = (*free, *select_by_mask(dims, self.moving))
-        return inverse, *[batch_adjoint(ctx, ivjp, (), (*known, *cts), wants) for ivjp in self.inverse_rule[1:]]
+    def complete(self, rule: Jaxpr, batch: Batch) -> Jaxpr:
+        """A program of a rule, for use outside of this equation: named calls in it are calls of the functions."""
+        return _complete(rule, self.module, batch)
 
     # ----------------------------------------------------------------------------------------------- differentiation
 
@@ -336,104 +380,24 @@ class CustomCall(Ruled, Linear):
         self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
     ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
         moves = [isinstance(t, Lin) for t in tangents]
-        if not self.has_derivative or (self.tolerance is not None and any(moves[: self.captured])):
-            # a call in its own rule is here the plain function: the rule itself is being differentiated;
-            # where `invertible` found no derivative, that of the function itself says why, and where
-            return self._derived(ctx, primals, tangents)
-        self._check_moving(tangents)
-        rule = self._rule_for(moves, "vjp" if ctx.split else "jvp")
-        found = rule.jvp(ctx, primals, tangents, lambda jaxpr: self.taken(jaxpr, ctx.batched))
-        if found is None:
-            return ctx(self, *primals), tuple([Zero(a) for a in self.body.out_avals])
-        return found
-
-    def _derived(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
-        """The derivative of the function itself, which over stacks is that of the rules for stacks.
-
-        Rule: in reverse mode the linear map has the operands as residuals: what a rule computes of a stack has no parts
-              that belong to one example, so there is nothing else to be stored for one.
-        """
-        moves = tuple([isinstance(t, Lin) for t in tangents])
-        rules = [(size, _plainly(rule, self.body, ctx.batched)) for size, rule in self.vmap_rules]
-        outer = any([k > 0 for rule in self.bodies[1:] for k in free_levels(rule)])
-        if self.again >= 0 or not rules or outer or any(moves[: self.captured]):
+        of_captured = any(moves[: self.captured])
+        if not self.rules.has_derivative:
+            batches = self.rules.batch and not of_captured
+            return (self._jvp_over_stacks if batches else Call(self.body).jvp)(ctx, primals, tangents)
+        if self.tolerance is not None and of_captured:
+            # `invertible` found no derivative there: the derivative of the function says why, and where
             return Call(self.body).jvp(ctx, primals, tangents)
-        n, m, lins = self.captured, len(self.body.outs), [t for t in tangents if isinstance(t, Lin)]
-        programs = [self.body, *[rule for _, rule in rules]]
-        if ctx.split:
-            halves = [ctx.recur(without_checks(without_effects(j)), moves) for j in programs]
-            reached = [any(marks) for marks in zip(*[half.out_nonzero for half in halves], strict=True)]
-            made = self._over_stacks([_map_of_operands(half, n, reached) for half in halves], n)
-            outs = ctx(self, *primals)
-            dots = ctx.lin(made, *primals[:n], *lins, *primals[n:]) if any(reached) else ()
-        else:
-            found = [ctx.recur_fused(j, moves) for j in programs]
-            reached = [any(marks) for marks in zip(*[nonzero for _, nonzero in found], strict=True)]
-            avals = [j.out_avals for j in programs]
-            fused = [
-                with_outs(both, (*both.outs[:m], *instantiate_outs(both.outs[m:], nonzero, types, reached)))
-                for (both, nonzero), types in zip(found, avals, strict=True)
-            ]
-            both = ctx(self._over_stacks(fused, n), *primals, *[t.var for t in lins])
-            outs, dots = both[:m], tuple([Lin(v) for v in both[m:]])
-        return outs, spread_tangents(dots, reached, self.body.out_avals)
+        self._check_captured(tangents)
+        if self.rules.derivative_of is not None:
+            return Call(self.complete(self.rules.derivative_of, ctx.batched)).jvp(ctx, primals, tangents)
+        rule = self.rules.derivative(moves, ctx.split)
+        if isinstance(rule, Refusal):
+            raise NotDifferentiableError(f"{self.name}: {rule.message}", remedy=rule.remedy)
+        avals = self.body.out_avals
+        found = rule.jvp(ctx, primals, tangents, avals, lambda jaxpr: self.complete(jaxpr, ctx.batched))
+        return (ctx(self, *primals), tuple([Zero(a) for a in avals])) if found is None else found
 
-    def _over_stacks(self, programs: Sequence[Jaxpr], captured: int) -> CustomCall:
-        """Another function with rules for stacks of the same sizes: it, then the rules."""
-        sizes = [size for size, _ in self.vmap_rules]
-        return CustomCall(programs[0], captured, (), (), tuple(zip(sizes, programs[1:], strict=True)))
-
-    def linear_in(self, mask: tuple[bool, ...]) -> bool:
-        n, rules = self.captured, self.bodies[1:]
-        alone = len(rules) == len(self.vmap_rules) > 0 and self.again < 0 and not self.refused
-        return alone and not any(mask[:n]) and all([is_linear(j, mask) for j in (self.body, *rules)])
-
-    def transpose(
-        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
-    ) -> tuple[Cotangent | None, ...]:
-        n = self.captured
-        holes = tuple([isinstance(a, Hole) for a in args])
-        given = [ct for ct in cts if not isinstance(ct, Zero)]
-        known = [a for a in args if not isinstance(a, Hole)]
-        live = [not isinstance(ct, Zero) for ct in cts]
-        adjoints = [ctx.recur(with_outs(j, select_by_mask(j.outs, live)), holes) for j in (self.body, *self.bodies[1:])]
-        k = len(given)
-        ordered = [_reordered(j, (*range(k, k + n), *range(k), *range(k + n, len(j.ins)))) for j in adjoints]
-        found = ctx(self._over_stacks(ordered, n), *known[:n], *given, *known[n:])
-        vanish = [all(map(is_zero, outs)) for outs in zip(*[j.outs for j in adjoints], strict=True)]
-        bars = iter([Zero(v.aval) if z else v for v, z in zip(found, vanish, strict=True)])
-        return tuple([next(bars) if hole else None for hole in holes])
-
-    @property
-    def has_derivative(self) -> bool:
-        """Returns True if rules give the derivative, even if all of them raised an error."""
-        return bool(self.jvp_rule or self.vjp_rule or self.partial or any([k != "inverse" for k, *_ in self.refused]))
-
-    def _rule_for(self, moves: Sequence[bool], first: str) -> Given:
-        """The rule of the kind `first`, or else of the other, that is about the fewest operands but all that move.
-
-        Raises: NotDifferentiableError where that one raised an error.
-        """
-        given = [("vjp" if len(rule.rule) == 3 else "jvp", rule) for rule in self._derivatives if rule.rule]
-        kinds = {kind for kind, *_ in (*given, *self.refused)}
-        kind = first if first in kinds else "jvp" if first == "vjp" else "vjp"
-
-        def number(about: Sequence[bool]) -> int:
-            """How many operands a rule is about; more than there are where one moves that it is not about."""
-            return len(about) + 1 if any([m and not a for m, a in zip(moves, about, strict=True)]) else sum(about)
-
-        rules = [rule for k, rule in given if k == kind]
-        raised = [rule for rule in self.refused if rule[0] == kind]
-        best = min([number(about) for about in (*[r.moving for r in rules], *[r[1] for r in raised])])
-        for rule in rules:
-            if number(rule.moving) == best:
-                return rule
-        message, remedy = next((message, remedy) for _, about, message, remedy in raised if number(about) == best)
-        raise NotDifferentiableError(f"{self.name}: {message}", remedy=remedy)
-
-    def _check_moving(self, tangents: tuple[Tangent, ...]) -> None:
+    def _check_captured(self, tangents: tuple[Tangent, ...]) -> None:
         """Raises: NotDifferentiableError for a tangent of a captured value."""
         for k, t in enumerate(tangents[: self.captured]):
             if isinstance(t, Lin):
@@ -443,49 +407,77 @@ class CustomCall(Ruled, Linear):
                     remedy="pass the value as an argument, or close over stop_gradient of it",
                 )
 
-    # -------------------------------------------------------------------------------------------- calls in own rules
+    def _jvp_over_stacks(
+        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
+    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+        """The derivative of a function with batch rules alone: it has batch rules, which are the derivatives of those.
 
-    @property
-    def function(self) -> Jaxpr:
-        """The function that calls in the rules stand for, as a program of one equation."""
-        if self.origin:
-            return self.origin[0]
-        b = Builder()
-        return b.build(b(self, *b.inputs(self.body.in_avals)), self.body.name)
-
-    def taken(self, rule: Jaxpr, batched: Batched) -> Jaxpr:
-        """A program of a rule, to stand outside of this equation: calls in it are calls of the function."""
-        return unfolded(rule, self.function, batched) if free_levels(rule) else rule
-
-    def settled(self) -> CustomCall:
-        """This call, whose rules know of calls again which operands each result of the function needs.
-
-        What a result needs in a rule depends on what it needs of such calls: from what the function itself reads, more
-        is found until nothing is added.
+        Rule: in reverse mode the linear map has the operands as residuals. The values of a batch rule have no parts
+              that belong to one example, so there is nothing else to be stored for an example.
         """
-        n = len(self.body.outs)
-        if not 1 < n <= _MANY or not any([0 in free_levels(rule) for rule in self.bodies[1:]]):
-            return self
-        one = [tuple([k == j for k in range(n)]) for j in range(n)]
-        reads, made = tuple([prune(self.body, used)[1] for used in one]), self
-        while True:
-            rules = [knowing(rule, reads) for rule in self.bodies[1:]]
-            made = self.with_bodies((self.body, *rules))
-            found = tuple([made._less(used, prune)[1] for used in one])
-            if found == reads:
-                return made
-            reads = found
+        moves = tuple([isinstance(t, Lin) for t in tangents])
+        n, m, lins = self.captured, len(self.body.outs), [t for t in tangents if isinstance(t, Lin)]
+        programs = [self.body, *[self._differentiable(rule.body, ctx.batched) for rule in self.rules.batch]]
+        if ctx.split:
+            halves = [ctx.recur(without_checks(without_effects(j)), moves) for j in programs]
+            reached = [any(marks) for marks in zip(*[half.out_nonzero for half in halves], strict=True)]
+            made = self._over_stacks([_map_of_operands(half, n, reached) for half in halves])
+            outs = ctx(self, *primals)
+            dots = ctx.lin(made, *primals[:n], *lins, *primals[n:]) if any(reached) else ()
+        else:
+            found = [ctx.recur_fused(j, moves) for j in programs]
+            reached = [any(marks) for marks in zip(*[nonzero for _, nonzero in found], strict=True)]
+            fused = [
+                with_outs(both, (*both.outs[:m], *instantiate_outs(both.outs[m:], nonzero, j.out_avals, reached)))
+                for (both, nonzero), j in zip(found, programs, strict=True)
+            ]
+            both = ctx(self._over_stacks(fused), *primals, *[t.var for t in lins])
+            outs, dots = both[:m], tuple([Lin(v) for v in both[m:]])
+        return outs, spread_tangents(dots, reached, self.body.out_avals)
 
-    def _origin_of(self, made: CustomCall) -> CustomCall:
-        """`made`, what this call has become under another type: calls in its rules still stand for this function."""
-        if made.origin or not any([0 in free_levels(rule) for rule in made.bodies[1:]]):
-            return made
-        return replace(made, origin=(self.function,))
+    def _differentiable(self, rule: Jaxpr, batch: Batch) -> Jaxpr:
+        """A batch rule, to be differentiated. Named calls of functions without derivative rules become the plain
+        functions, because otherwise the derivative of this rule would contain itself."""
+
+        def by(call: NamedCall) -> Jaxpr | Primitive:
+            plain = not self.module[call.function].rules.has_derivative
+            return Call(call.body) if plain else self.complete(_alone(call), batch)
+
+        return replaced(rule, by) if self.module else rule
+
+    def _over_stacks(self, programs: Sequence[Jaxpr]) -> CustomCall:
+        """Another function with batch rules of the same sizes: its body, then the bodies of the rules."""
+        batch = [BatchRule(r.size, body) for r, body in zip(self.rules.batch, programs[1:], strict=True)]
+        return CustomCall(Function(programs[0], self.captured, Rules(batch=tuple(batch))))
+
+    def linear_in(self, mask: Marks) -> bool:
+        batch = self.rules.batch
+        if not batch or any(mask[: self.captured]) or self.rules != Rules(batch=batch):
+            return False
+        return all([is_linear(j, mask) for j in (self.body, *[rule.body for rule in batch])])
+
+    def transpose(
+        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
+    ) -> tuple[Cotangent | None, ...]:
+        n = self.captured
+        holes = tuple([isinstance(a, Hole) for a in args])
+        given = [ct for ct in cts if not isinstance(ct, Zero)]
+        known = [a for a in args if not isinstance(a, Hole)]
+        live = [not isinstance(ct, Zero) for ct in cts]
+        programs = [self.body, *[rule.body for rule in self.rules.batch]]
+        adjoints = [ctx.recur(with_outs(j, select_by_mask(j.outs, live)), holes) for j in programs]
+        k = len(given)
+        ordered = [_reordered(j, (*range(k, k + n), *range(k), *range(k + n, len(j.ins)))) for j in adjoints]
+        found = ctx(self._over_stacks(ordered), *known[:n], *given, *known[n:])
+        vanish = [all(map(is_zero, outs)) for outs in zip(*[j.outs for j in adjoints], strict=True)]
+        bars = iter([Zero(v.aval) if z else v for v, z in zip(found, vanish, strict=True)])
+        return tuple([next(bars) if hole else None for hole in holes])
 
 
-def _plainly(rule: Jaxpr, function: Jaxpr, batched: Batched) -> Jaxpr:
-    """A rule in which calls of its function are the plain function: what is made of the rule is another one's."""
-    return unfolded(rule, function, batched) if 0 in free_levels(rule) else rule
+def _alone(prim: NamedCall) -> Jaxpr:
+    """The program of one equation."""
+    b = Builder()
+    return b.build(b(prim, *b.inputs(prim.body.in_avals)), prim.body.name)
 
 
 def _map_of_operands(half: LinearizedBody, captured: int, reached: Sequence[bool]) -> Jaxpr:
@@ -506,8 +498,4 @@ def _reordered(jaxpr: Jaxpr, order: Sequence[int]) -> Jaxpr:
     return b.build(b.inline(jaxpr, [new[v] for v in jaxpr.ins]), jaxpr.name)
 
 
-def _stacked(aval: Aval, size: int) -> Aval:
-    return aval.with_shape((size, *aval.shape))
-
-
-CUSTOM: Final[tuple[type[Primitive], ...]] = (CustomCall, LinearCall)
+CUSTOM: Final[tuple[type[Primitive], ...]] = (CustomCall, NamedCall, LinearCall)

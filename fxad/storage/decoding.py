@@ -1,7 +1,7 @@
 """Decodes the sections that `load` and `load_exported` read to a program.
 
-The bytes may come from anybody. Nothing in them is believed: the text is parsed and typechecked, the description must
-fit it, and only modules that fxad lowers from the parsed program reach jaxlib.
+The bytes may come from anybody, so nothing in them is trusted: the text is parsed and typechecked, the description must
+fit the program, and jaxlib gets only modules that fxad lowers from the parsed program.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def decode(
 ) -> tuple[Program[..., Any], dict[str, Any]]:
     """The program of sections, and its description. `what` names the operation and the bytes, for messages.
 
-    Raises: FileFormatError for what describes no program, or contradicts itself.
+    Raises: FileFormatError if the sections do not describe a program, or contradict each other.
     """
     names = [s.name for s in sections]
     if names[:2] != ["program", "text"] or names[2:] != [ARRAY] * len(names[2:]):
@@ -39,12 +39,12 @@ def decode(
     at = sections[0].start
     if jaxpr.digest != head["digest"]:
         raise_damaged(what, sections[1].start, "the text is that of another program than its digest names")
-    found = find_host_call(jaxpr)
-    if found is not None:
+    host_call = find_host_call(jaxpr)
+    if host_call is not None:
         raise_damaged(
             what,
             sections[1].start,
-            f"the text calls {host_function_label(*found)!r:.60}, a Python function of some process",
+            f"the text calls {host_function_label(*host_call)!r:.60}, a Python function of some process",
         )
     kinds, stored = head["arrays"], sections[2:]
     if len(kinds) != len(stored) or len(kinds) > len(jaxpr.ins):
@@ -81,10 +81,10 @@ def _head(what: str, section: Section) -> dict[str, Any]:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) != len(pairs):
+    items = dict(pairs)
+    if len(items) != len(pairs):
         raise ValueError("a key stands in it twice")
-    return made
+    return items
 
 
 def _program(what: str, section: Section, primitives: Mapping[str, type[Primitive]]) -> Jaxpr:

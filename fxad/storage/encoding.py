@@ -25,14 +25,14 @@ ARRAY: Final = "array"
 
 
 def encode(what: str, program: Program[..., Any], more: Mapping[str, Json]) -> list[Section]:
-    """The sections of a program; `more` stands in the description beside what is of every program.
+    """The sections of a program. `more` are additional entries of the description.
 
-    Raises: ArgumentError for a program that closes over tracers or calls Python functions, and for trees that no file
-            can hold.
+    Raises: ArgumentError for a program that closes over tracers or calls Python functions, and for trees that a file
+            cannot hold.
     """
-    found = find_host_call(program.jaxpr)
-    if found is not None:
-        body, k = found
+    host_call = find_host_call(program.jaxpr)
+    if host_call is not None:
+        body, k = host_call
         raise ArgumentError(
             f"{what}: {program.name} calls the Python function {host_function_label(body, k)}, which a file cannot"
             " hold",

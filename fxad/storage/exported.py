@@ -1,8 +1,8 @@
 """Exported programs, for other processes and versions: `Lowered.export` writes and `fx.load_exported` reads them.
 
-What is exported is the program as text, as in a file of `save`, with what a call of it donates and where it may run. It
-holds no StableHLO: jaxlib's reader of serialized modules ends the process on forged bytes (docs/adr/0039), and a module
-may say what it likes. What was loaded is lowered anew, so it runs on any jaxlib that the fxad that loads it supports.
+An exported program is its text, as in a file of `save`, with its donated operands and its platforms. It contains no
+StableHLO: jaxlib's reader of serialized modules aborts the process on forged bytes (docs/adr/0039), and a module could
+contain anything. A loaded program is lowered again, so it runs on every jaxlib that the loading fxad supports.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ def export(
     donate: tuple[int, ...] = (),
     platforms: str | Sequence[str] | None = None,
 ) -> bytes:
-    """A program as bytes, to run elsewhere with `load_exported`. Its calls donate operands in `donate`.
+    """A program as bytes, for `load_exported`. Its calls donate operands in `donate`.
 
-    `platforms` are those it may run on: all that have what it calls, without.
+    `platforms` are the platforms that it may run on (default: all that implement its custom calls).
 
     Raises: ArgumentError for a program that calls the host or closes over tracers; ParameterError for a platform that
-            it cannot run on; CompileError for bodies nested too deeply.
+            it cannot run on; CompileError if its bodies are nested too deeply.
     """
     check_nesting(program.jaxpr, "export")
     module = lower_jaxpr(program.jaxpr)
@@ -57,11 +57,11 @@ def _platforms(name: str, calls: Sequence[str], asked: str | Sequence[str] | Non
     remedy = f"export for {', '.join(allowed)}"
     if not isinstance(asked, str | Sequence):
         raise ParameterError(f"export: platforms is {described(asked)}, not a name or several", remedy=remedy)
-    given = (asked,) if isinstance(asked, str) else tuple(asked)
-    for p in given:
+    platforms = (asked,) if isinstance(asked, str) else tuple(asked)
+    for p in platforms:
         if ALIASES.get(p, p) not in allowed:
             why = f", which has no {calls[0]}" if calls and ALIASES.get(p, p) in _PLATFORMS else ""
             raise ParameterError(f"export: {name} does not run on {p!r}{why}", remedy=remedy)
-    if not given:
+    if not platforms:
         raise ParameterError(f"export: {name} is to run on no platform", remedy=remedy)
-    return tuple(dict.fromkeys([ALIASES.get(p, p) for p in given]))
+    return tuple(dict.fromkeys([ALIASES.get(p, p) for p in platforms]))

@@ -5,9 +5,9 @@
     main @f(%arg0: f32[3]) -> (f32[3]) {
     ...
 
-A heading gives the name of a section, its bytes, and their SHA-256. Nothing is after the last section. So whatever is
-damaged is found, and named by its section and its place; and the sections that are text can be read. A checksum finds
-damage. It does not say who wrote the bytes: readers check what the sections hold, whoever wrote them.
+A heading contains the name of a section, its length in bytes, and its SHA-256. Nothing follows the last section. So
+damage is detected, and reported with its section and byte offset. A checksum does not authenticate the writer: readers
+also check the contents of the sections.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LONGEST: Final = 200  # bytes of a heading
 @final
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A named piece, and where its bytes begin in what was read (0: not read)."""
+    """A named part of a file. `start` is the offset of its content in the bytes that were read (else 0)."""
 
     name: str
     content: bytes
@@ -40,19 +40,20 @@ def pack(kind: str, version: int, sections: Sequence[Section]) -> list[bytes]:
     return parts
 
 
-def has_header(found: bytes, kind: str) -> bool:
+def has_header(data: bytes, kind: str) -> bool:
     """Returns True if bytes begin with the header of a kind."""
-    return found.startswith(f"{kind} ".encode())
+    return data.startswith(f"{kind} ".encode())
 
 
-def unpack(what: str, found: bytes, kind: str, newest: int) -> tuple[int, list[Section]]:
+def unpack(what: str, data: bytes, kind: str, newest: int) -> tuple[int, list[Section]]:
     """The version and the sections of bytes. `what` names the operation and the bytes, for messages.
 
-    Raises: FileFormatError for what is not of the kind, is of a version after `newest`, or is damaged, with the place.
+    Raises: FileFormatError if the bytes are of another kind or of a version after `newest`, or are damaged, with the
+            byte offset.
     """
-    end = found.find(b"\n", 0, _LONGEST)
-    number = found[len(kind) + 1 : max(end, 0)].decode("ascii", "replace")
-    if not has_header(found, kind) or not number.isdecimal() or number.startswith("0"):
+    end = data.find(b"\n", 0, _LONGEST)
+    number = data[len(kind) + 1 : max(end, 0)].decode("ascii", "replace")
+    if not has_header(data, kind) or not number.isdecimal() or number.startswith("0"):
         raise FileFormatError(
             f"{what} is not what fxad wrote: it does not begin with {kind!r} and a version",
             remedy=_WRITTEN,
@@ -63,26 +64,26 @@ def unpack(what: str, found: bytes, kind: str, newest: int) -> tuple[int, list[S
             remedy="install a newer fxad, or save the program again with this one",
         )
     sections, at = [], end + 1
-    while at < len(found):
-        section = _section(what, found, at)
+    while at < len(data):
+        section = _section(what, data, at)
         sections.append(section)
         at = section.start + len(section.content) + 1
     return int(number), sections
 
 
-def _section(what: str, found: bytes, at: int) -> Section:
+def _section(what: str, data: bytes, at: int) -> Section:
     """The section whose header begins at a byte offset."""
-    end = found.find(b"\n", at, at + _LONGEST)
-    words = found[at : max(end, at)].decode("ascii", "replace").split(" ")
+    end = data.find(b"\n", at, at + _LONGEST)
+    words = data[at : max(end, at)].decode("ascii", "replace").split(" ")
     if len(words) != 3 or not words[1].isdecimal() or len(words[1]) > 18:
         raise_damaged(what, at, "the heading of a section is malformed")
     name, start, size = words[0], end + 1, int(words[1])
-    if start + size >= len(found):
-        raise_damaged(what, start, f"section {name} has {size} bytes, the file ends after {max(len(found) - start, 0)}")
-    content = found[start : start + size]
+    if start + size >= len(data):
+        raise_damaged(what, start, f"section {name} has {size} bytes, the file ends after {max(len(data) - start, 0)}")
+    content = data[start : start + size]
     if checksum([content]).hex() != words[2]:
         raise_damaged(what, start, f"section {name} does not have the checksum of its heading")
-    if found[start + size : start + size + 1] != b"\n":
+    if data[start + size : start + size + 1] != b"\n":
         raise_damaged(what, start + size, f"section {name} is not ended by a line break")
     return Section(name, content, start)
 

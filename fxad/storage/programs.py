@@ -1,8 +1,8 @@
 """Programs in files: `save` and `load`.
 
-A file holds the program as text, the trees of its arguments and results, its names, and the arrays that it closes
-over. It holds no code of the user's and no pickle: reading one runs nothing, except that classes of its trees are put
-together by what they were registered with, and, where the user says `trusted`, that their modules are imported.
+A file contains the program as text, the trees of its arguments and results, its names, and the arrays that it closes
+over. It contains no user code and no pickle. Reading a file runs no code except the registered functions that rebuild
+the classes of its trees and, if the user passes `trusted`, the import of their modules.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
 KIND: Final = "fxad program"
-VERSION: Final = 1  # a change of what is written is a new one, with a reader for each old one
+VERSION: Final = 1  # a change of the format increments it; there is a reader for each old version
 
 
 @runtime_checkable
 class Compiled(Protocol[P, R_co]):
-    """An executable, of which `save` writes the program."""
+    """An executable. `save` writes its program."""
 
     @property
     def program(self) -> Program[P, R_co]:
@@ -39,20 +39,20 @@ class Compiled(Protocol[P, R_co]):
 
 
 def save(program: Program[P, R] | Compiled[P, R], path: str | os.PathLike[str]) -> None:
-    """Write a program to a file, whole or not at all; of an executable, its program: what XLA made is the cache's.
+    """Write a program to a file, atomically. Of an executable, only its program is written.
 
-    Law:    `load(path) == program`, but for the arrays it closes over, which are others with the same bits.
-    Raises: ArgumentError for what is no program or no path, for a program that closes over tracers or calls Python
-            functions, and for trees that no file can hold; OSError.
+    Law:    `load(path) == program`, except that the arrays it closes over are copies with the same bits.
+    Raises: ArgumentError if `program` is not a program or `path` not a path, for a program that closes over tracers or
+            calls Python functions, and for trees that a file cannot hold; OSError.
     """
-    given = program.program if isinstance(program, Compiled) else program
-    if not isinstance(given, Program):
+    traced = program.program if isinstance(program, Compiled) else program
+    if not isinstance(traced, Program):
         raise ArgumentError(
             f"save: {described(program)} is not a program: {program!r:.60}",
             remedy="trace the function first: save(trace(f, *examples), path); for arrays, fxad.tree.save(path, tree)",
         )
     where = absolute_path("save", path)
-    write_whole(where, pack(KIND, VERSION, encode("save", given, {})), 0o666)
+    write_whole(where, pack(KIND, VERSION, encode("save", traced, {})), 0o666)
 
 
 def load(
@@ -61,14 +61,14 @@ def load(
     trusted: bool = False,
     primitives: Mapping[str, type[Primitive]] = PRIMITIVES,
 ) -> Program[..., Any]:
-    """The program of a file; it can be called, transformed and lowered like any other.
+    """The program of a file. It can be called, transformed and lowered like any other.
 
-    Classes of its trees must be registered, in modules that are imported; `trusted` imports the modules that the file
-    names, which runs them. `primitives` are those its text may use, for primitives of one's own.
+    The classes of its trees must be registered, in imported modules. `trusted` imports the modules that the file names,
+    which runs their code. `primitives` are the primitives that its text may use, to which users can add their own.
 
-    Law:    `load(path) == program`, but for the arrays it closes over; `load(path).jaxpr is program.jaxpr`.
-    Raises: FileFormatError for a file that is damaged, of a later version, or not what it should be, with the place,
-            whoever wrote it; ArgumentError for what is no path; OSError for a file that cannot be opened or read.
+    Law:    `load(path) == program`, except for the arrays it closes over; `load(path).jaxpr is program.jaxpr`.
+    Raises: FileFormatError with the byte offset for a file that is damaged, forged, of a later version or of another
+            kind; ArgumentError if `path` is not a path; OSError if the file cannot be opened or read.
     Cost:   linear in the file.
     """
     where = absolute_path("load", path)
@@ -79,28 +79,25 @@ def load(
 
 def absolute_path(operation: str, path: object) -> str:
     """The absolute path. Raises: ArgumentError if `path` is not a path."""
-    try:
-        given = os.fsdecode(path)  # type: ignore[arg-type]
-    except TypeError:
-        given = ""
-    if not given or "\0" in given:
+    name = os.fsdecode(path) if isinstance(path, str | bytes | os.PathLike) else ""
+    if not name or "\0" in name:
         raise ArgumentError(f"{operation}: {path!r:.60} is not the path of a file", remedy="name a file")
-    return os.path.abspath(given)
+    return os.path.abspath(name)
 
 
 def _read(what: str, path: str) -> bytes:
-    """The bytes of a file. It is not waited for the other end of a pipe. Raises: FileFormatError; OSError."""
+    """The bytes of a file. A pipe does not block. Raises: FileFormatError; OSError."""
     descriptor = os.open(path, FOLLOWING)
     s = os.fstat(descriptor)
     if not stat.S_ISREG(s.st_mode):
         os.close(descriptor)
         raise FileFormatError(f"{what} is not a regular file", remedy=_WROTE)
     with open(descriptor, "rb") as file:
-        found = file.read(len(KIND) + 1)
-        if not has_header(found, KIND):  # a large file of another kind is not read
-            return found
+        head = file.read(len(KIND) + 1)
+        if not has_header(head, KIND):  # a large file of another kind is not read
+            return head
         try:
-            return found + file.read()
+            return head + file.read()
         except MemoryError:
             raise FileFormatError(
                 f"{what} has {s.st_size} bytes, and there is no memory for them",

@@ -1,10 +1,10 @@
 """The structure of a pytree as a description in JSON, and back, without pickle.
 
-Containers are named: Python's own by a word, a user's class by module and qualified name. What a class keeps beside its
-children (static fields, keys) must be made of None, bools, numbers, strings, bytes, dtypes and tuples of these.
+Python's own containers have a keyword each; a user's class is named by module and qualified name. The static data of a
+class (static fields, keys) must consist of None, bools, numbers, strings, bytes, dtypes and tuples of these.
 
-Rebuilding runs no code of the description's choosing: a class is looked up among modules that are imported, must be
-registered with `fxad.tree` or be a namedtuple, and is put together by what it was registered with.
+The description cannot choose code to run: a class is looked up in imported modules, must be registered with `fxad.tree`
+or be a namedtuple, and is rebuilt by its registered function.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _FACTORIES: Final = MappingProxyType({f.__name__: f for f in (list, dict, tuple,
 def structure_to_json(structure: Structure, what: str = "save") -> Json:
     """A structure in JSON. `what` is the caller, for messages.
 
-    Raises: ArgumentError for a class that another process could not find, or static data that no file can hold.
+    Raises: ArgumentError for a class that another process could not find, or static data that a file cannot hold.
     """
     kind: Any = structure.type
     if kind is None:
@@ -115,30 +115,30 @@ def _value(value: object, part: str, what: str) -> Json:
 
 
 def structure_from_json(described: Json, what: str, imports: bool) -> Structure:
-    """The structure of a description. `what` names the operation and the file; `imports`: modules may be imported.
+    """The structure of a description. `what` names the operation and the file. `imports` permits imports of modules.
 
-    Law:    `structure_from_json(describe(s)) == s`.
-    Raises: FileFormatError for what describes no structure, and for a class that is not there, is no pytree, or has
-            changed.
+    Law:    `structure_from_json(structure_to_json(s)) == s`.
+    Raises: FileFormatError if the description is malformed, and for a class that does not exist, is not a pytree, or
+            has changed.
     """
     reader = _Reader(what, imports)
     try:
-        made = tree.structure(_tree(described, reader))
-        hash(made)  # what a class keeps beside its children must be hashable: programs are compared by it
+        structure = tree.structure(_tree(described, reader))
+        hash(structure)  # static data of a class must be hashable: programs are compared by it
     except FileFormatError:
         raise
     except RecursionError:
         raise reader.fail("the tree is nested too deeply") from None
     except Exception as e:  # the user's classes
         raise reader.fail(f"the tree cannot be made: {type(e).__name__}: {e}", _AS_IT_WAS) from e
-    return made
+    return structure
 
 
 _AGAIN: Final = "take another copy of what was saved, or save the program again"
 
 
 class _Reader:
-    """What is read, for messages, and whether modules may be imported for it."""
+    """The name of the operation and the file, for messages, and the permission to import modules."""
 
     def __init__(self, what: str, imports: bool) -> None:
         self.what, self.imports = what, imports
@@ -151,18 +151,18 @@ class _Reader:
         if not isinstance(name, str):
             raise self.fail(f"{name!r:.60} is not the name of a class")
         module, _, qualname = name.partition(":")
-        found = sys.modules.get(module)
-        if found is None and self.imports:
+        loaded = sys.modules.get(module)
+        if loaded is None and self.imports:
             try:
-                found = import_module(module)
+                loaded = import_module(module)
             except Exception as e:  # noqa: BLE001  # the module's code
                 raise self.fail(f"the class {name} of a pytree cannot be imported: {e}", _THERE) from None
-        if found is None:
+        if loaded is None:
             raise self.fail(
                 f"the class {name} of a pytree is in a module that is not imported",
                 f"import {module} first, or let load import it: load(path, trusted=True)",
             )
-        cls = _attribute(found, qualname)
+        cls = _attribute(loaded, qualname)
         if not isinstance(cls, type):
             raise self.fail(f"the class {name} of a pytree is not there", _AS_IT_WAS)
         return cls
@@ -221,13 +221,13 @@ def _instance(d: dict[str, Json], reader: _Reader) -> object:
         raise reader.fail(f"the class {name} is not a pytree here", "register it with fxad.tree, as when it was saved")
     data = _read(d.get("data"), reader)
     try:
-        made = make(data, children)
-        found = tuple(tree.outermost_node(tree.structure(made)).keys)
+        instance = make(data, children)
+        keys = tuple(tree.outermost_node(tree.structure(instance)).keys)
     except Exception as e:  # the user's code
         raise reader.fail(f"the class {name} does not take what was saved: {type(e).__name__}: {e}", _AS_IT_WAS) from e
-    if found != entries:
-        raise reader.fail(f"the class {name} has changed: its children were {entries}, they are {found}", _AS_IT_WAS)
-    return made
+    if keys != entries:
+        raise reader.fail(f"the class {name} has changed: its children were {entries}, they are {keys}", _AS_IT_WAS)
+    return instance
 
 
 def _items(d: Json, reader: _Reader) -> list[tuple[object, object]]:

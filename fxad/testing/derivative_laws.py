@@ -97,7 +97,7 @@ def _has_both_rules(program: Jaxpr) -> bool:
     """Return True if a function has rules for tangents and for cotangents: only one of them may use that a value is
     zero."""
     every = [eqn.prim for body in distinct_jaxprs(program) for eqn in body.eqns]
-    return any([isinstance(prim, CustomCall) and bool(prim.jvp_rule and prim.vjp_rule) for prim in every])
+    return any([isinstance(prim, CustomCall) and bool(prim.rules.jvp and prim.rules.vjp) for prim in every])
 
 
 def _trailing_mask(n: int, rest: int) -> tuple[bool, ...]:

@@ -13,7 +13,8 @@ from fxad.core.builder import Builder
 from fxad.ir import Atom, Aval, Jaxpr, Lit, Primitive, Zero
 from fxad.primitives import elementwise as ew
 from fxad.primitives.control.bodies import with_outs
-from fxad.primitives.custom import CustomCall
+from fxad.primitives.custom import CustomCall, NamedCall
+from fxad.primitives.custom_rules import BatchRule, Derivative, Function, Refusal, Rules
 from fxad.primitives.linear_call import LinearCall
 from fxad.testing.applications import Spec, Specs
 from fxad.testing.values import ORDINARY, Domain, shapes
@@ -46,18 +47,25 @@ def _custom(draw: st.DrawFn, smooth: bool) -> Spec:
     kinds = draw(st.lists(st.sampled_from(["jvp", "plain", "vjp", "vmap"]), unique=True, max_size=3))
     plain = with_outs(forward, forward.outs[: len(body.outs)])
     stacked, _ = vmap(body, 2, (None, 0, 0, 0), (0, 0, 0))
-    prim = CustomCall(
-        body,
-        1,
-        (forward, push) if "jvp" in kinds else (plain,) if "plain" in kinds else (),
-        (forward, push, pull) if "vjp" in kinds else (),
-        ((2, stacked),) if "vmap" in kinds else (),
-        _RAISED if not kinds and draw(st.booleans()) else (),
+    moving = (False, True, True, False)
+    raised = not kinds and draw(st.booleans())
+    rules = Rules(
+        jvp=(Derivative(moving, forward, push),) if "jvp" in kinds else (_RAISED,) if raised else (),
+        vjp=(Derivative(moving, forward, push, pull),) if "vjp" in kinds else (),
+        batch=(BatchRule(2, stacked),) if "vmap" in kinds else (),
+        derivative_of=plain if "plain" in kinds and not {"jvp", "vjp"} & {*kinds} else None,
     )
-    return prim, [(aval, ORDINARY)] * 3 + [(_COUNT, Domain(whole=(-1, 3)))]
+    return CustomCall(Function(body, 1, rules)), [(aval, ORDINARY)] * 3 + [(_COUNT, Domain(whole=(-1, 3)))]
 
 
-_RAISED: Final = (("jvp", (False, True, True, False), "the rule of f raised an error", "use another"),)
+def _named(draw: st.DrawFn, smooth: bool) -> Spec:
+    """(c; x, y, n), as in `_custom`: alone, a named call is the plain function."""
+    dtype = dtypes.float64 if smooth else draw(st.sampled_from([dtypes.float64, dtypes.float32]))
+    aval = Aval(draw(shapes(2)), dtype)
+    return NamedCall(_function(aval), 1, 0), [(aval, ORDINARY)] * 3 + [(_COUNT, Domain(whole=(-1, 3)))]
+
+
+_RAISED: Final = Refusal((False, True, True, False), "the rule of f raised an error", "use another")
 
 
 def _function(aval: Aval) -> Jaxpr:
@@ -94,9 +102,9 @@ def ruled(body: Jaxpr, kind: str, *, again: bool = False) -> CustomCall:
         known = b.inputs(forward.out_avals[n:])
     push = b.build(_of_inexact(body, b.inline(split.linear, [*dots, *known]), split.out_nonzero), "push")
     if kind == "jvp":
-        return CustomCall(body, 0, (forward, push), (), ())
+        return CustomCall(Function(body, rules=Rules(jvp=(Derivative(moving, forward, push),))))
     pull = transpose(push, (True,) * len(dots) + (False,) * (len(push.ins) - len(dots)))
-    return CustomCall(body, 0, (), (forward, push, pull), ())
+    return CustomCall(Function(body, rules=Rules(vjp=(Derivative(moving, forward, push, pull),))))
 
 
 def _of_inexact(body: Jaxpr, dots: Sequence[Atom], nonzero: Sequence[bool]) -> list[Atom]:
@@ -106,4 +114,6 @@ def _of_inexact(body: Jaxpr, dots: Sequence[Atom], nonzero: Sequence[bool]) -> l
     return [t for t, a in zip(every, body.out_avals, strict=True) if a.inexact]
 
 
-OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType({CustomCall: _custom, LinearCall: _linear})
+OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType(
+    {CustomCall: _custom, NamedCall: _named, LinearCall: _linear}
+)

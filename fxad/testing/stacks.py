@@ -80,7 +80,7 @@ def _linear(case: Case) -> Case | None:
 
 def _states(program: Jaxpr) -> bool:
     every = [eqn.prim for body in distinct_jaxprs(program) for eqn in body.eqns]
-    return any([isinstance(prim, CustomCall) and len(prim.jvp_rule) == 1 for prim in every])
+    return any([isinstance(prim, CustomCall) and prim.rules.derivative_of is not None for prim in every])
 
 
 def _adjoint(case: Case) -> Case | None:

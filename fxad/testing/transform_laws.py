@@ -18,7 +18,7 @@ from fxad.core.builder import Builder
 from fxad.core.dce import remove_dead_eqns
 from fxad.core.interpreter import run
 from fxad.core.typecheck import typecheck
-from fxad.ir import Atom, Jaxpr, Lit, distinct_jaxprs, params
+from fxad.ir import Atom, Jaxpr, Lit, Record, distinct_jaxprs, params
 from fxad.primitives.control.call import Call, callee
 from fxad.runtime import active_cache
 from fxad.testing.compare import (
@@ -187,4 +187,6 @@ def _param_key(value: object) -> Hashable:
     """Return the key of a parameter; a body is replaced by its dataflow."""
     if isinstance(value, tuple):
         return tuple([_param_key(v) for v in value])
+    if isinstance(value, Record):
+        return tuple([_param_key(v) for _, v in params(value)])
     return hash(dataflow_key(remove_dead_eqns(value))) if isinstance(value, Jaxpr) else value

@@ -1,8 +1,8 @@
 """The tokens of a program's text.
 
-A text is cut by one call of a regular expression, in C: a token is a string and no more, for there are twenty of them
-in an equation, and programs are read at each start of a process. Which kind a token is follows from its letters, and
-where it stands is found again when a message has to say so.
+One call of a regular expression splits a text, in C. A token is a plain string, because an equation has twenty of
+them, and programs are read at each start of a process. The kind of a token follows from its characters. Its offset is
+computed only for messages.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ _NAMED: Final = (
     ("mark", r"->|[()\[\]{}=:,]"),
 )
 _KIND: Final = re.compile("|".join(f"(?P<{kind}>{form})" for kind, form in _NAMED), re.ASCII)
-# A string that does not end is one token, up to the end of its line, and of no kind: to look for its end once more from
-# each of its characters would be quadratic.
+# An unterminated string is one token of kind `bad`, up to the end of its line. Splitting it into characters would
+# search for its end from each of them, in quadratic time.
 _TOKEN: Final = re.compile(
     rf"(?:[ \t\r]|\#[^\n]*)*({'|'.join(form.replace(_STRING, _STRING + '?') for _, form in _NAMED)}|.|\Z)", re.ASCII
 )
 
 
 def tokens(text: str) -> list[str]:
-    """The tokens, without blanks and comments; what is none is a token of its own, and the last ones are empty.
+    """The tokens, without blanks and comments. Any other character is a token of kind `bad`. The last tokens are empty.
 
     Cost: linear in the text, 0.2 us a token.
     """
@@ -46,5 +46,5 @@ def token_kind(token: str) -> str:
 
 
 def token_offset(text: str, at: int) -> int:
-    """Where the token number `at` stands in a text."""
+    """The offset in a text of the token with index `at`."""
     return next((m.start(1) for m in islice(_TOKEN.finditer(text), at, None)), len(text))

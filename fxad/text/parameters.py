@@ -1,48 +1,59 @@
 """The parameters of a primitive class: their names, and which values its annotations admit.
 
-mypy checks what is written in Python; this checks what comes from a text, by the same annotations.
+mypy checks Python code against the annotations. This module checks parsed text against them.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import typing
-from collections.abc import Mapping
-from typing import Final, final
+from collections.abc import Iterator, Mapping
+from typing import Final, TypeAlias, final
 from weakref import WeakKeyDictionary
 
 from fxad.core.dataclasses import dataclass
 from fxad.core.declaration import type_test
-from fxad.ir import Primitive
+from fxad.ir import Primitive, Record
+
+Records: TypeAlias = Mapping[str, type[Record]]  # by their names in texts
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A parameter: its name, its type as written in the class and as Python evaluates it, whether it must be given."""
+    """A parameter: its name, the text of its annotation, the evaluated annotation, and True if it is required."""
 
     name: str
     type: str
     hint: object
     required: bool
+    records: Records  # those that its type names
 
     def takes(self, value: object) -> bool:
-        """Whether a value is of the field's type; exactly: True is not an int."""
+        """Returns True if a value has exactly the type of the field: True is not an int."""
         return type_test(self.hint)(value)
 
 
-# What is known of a class follows from the class, so it is kept as long as the class is.
-_known: Final[WeakKeyDictionary[type[Primitive], Mapping[str, Field]]] = WeakKeyDictionary()
+# The fields of a class, cached while the class exists.
+_known: Final[WeakKeyDictionary[type[Primitive | Record], Mapping[str, Field]]] = WeakKeyDictionary()
 
 
-def fields_of(cls: type[Primitive]) -> Mapping[str, Field]:
-    """The parameters of a primitive class by name, in order."""
-    known = _known.get(cls)
-    if known is None:
+def fields_of(cls: type[Primitive | Record]) -> Mapping[str, Field]:
+    """The parameters of a primitive, or the fields of a record, by name, in order."""
+    cached = _known.get(cls)
+    if cached is None:
         hints = typing.get_type_hints(cls)
-        found = {
-            f.name: Field(f.name, str(f.type), hints[f.name], f.default is dataclasses.MISSING)
+        fields = {
+            f.name: Field(f.name, str(f.type), hint, f.default is dataclasses.MISSING, dict(_records(hint)))
             for f in dataclasses.fields(cls)  # type: ignore[arg-type]  # every leaf is a dataclass
+            for hint in (hints[f.name],)
         }
-        known = _known.setdefault(cls, found)
-    return known
+        cached = _known.setdefault(cls, fields)
+    return cached
+
+
+def _records(hint: object) -> Iterator[tuple[str, type[Record]]]:
+    if isinstance(hint, type) and issubclass(hint, Record):
+        yield hint.name, hint
+    for part in typing.get_args(hint):
+        yield from _records(part)

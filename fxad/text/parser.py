@@ -1,9 +1,9 @@
 """A program as text and back: `parse(to_text(j)) is j`, for every program.
 
-`fxad.core.printing` shows the form. The parser is for text from anywhere: it evaluates nothing, takes time linear in
-the text, checks types and parameters of every equation, and answers what is malformed with a `ParseError` that gives
-line and column. It is freer than the printer where nothing is lost by it: values and functions may have any names,
-blank lines and `# comments` may stand anywhere between the lines.
+`fxad.core.printing` documents the format. The parser accepts untrusted text: it evaluates nothing, takes time linear in
+the text, checks types and parameters of every equation, and raises a `ParseError` with line and column for malformed
+text. It accepts more than the printer writes: values and functions may have any names, and blank lines and `# comments`
+may stand between lines.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from fxad.core import printing
 from fxad.core import scalar_text as scalars
 from fxad.core.sizes import Reader, read
 from fxad.errors import FxadError, ParseError
-from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Param, Primitive, Var, distinct_jaxprs, source_location
+from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Param, Primitive, Record, Var, distinct_jaxprs, source_location
 from fxad.primitives import ALL
 from fxad.text.lexer import token_kind, tokens
 from fxad.text.lexer import token_offset as place_of
-from fxad.text.parameters import Field, fields_of
+from fxad.text.parameters import Field, Records, fields_of
 
 T = TypeVar("T")
 
@@ -53,7 +53,7 @@ def _comment(eqn: Eqn) -> str:
 def parse(text: str, primitives: Mapping[str, type[Primitive]] = PRIMITIVES) -> Jaxpr:
     """The program of a text.
 
-    Law:    `parse(to_text(j)) is j`; what it returns is well typed.
+    Law:    `parse(to_text(j)) is j`; the result is well typed.
     Raises: ParseError, with line and column, and nothing else.
     Cost:   linear in the text.
     """
@@ -62,7 +62,7 @@ def parse(text: str, primitives: Mapping[str, type[Primitive]] = PRIMITIVES) -> 
 
 @final
 class _Operation:
-    """An operation with its parameters, as it stands in many equations, and what it gave for types it was given."""
+    """An operation with its parameters, which many equations may share, and its result types by operand types."""
 
     __slots__ = ("made", "prim")
 
@@ -73,7 +73,7 @@ class _Operation:
 
 @final
 class _Parser:
-    """One reading of one text: the tokens, the place in them, and what was read so far and may come again."""
+    """The state of parsing one text: the tokens, the current index, and caches of parsed values that may repeat."""
 
     def __init__(self, text: str, primitives: Mapping[str, type[Primitive]]) -> None:
         self.text = text
@@ -88,7 +88,7 @@ class _Parser:
     # ------------------------------------------------------------------------------------------------ tokens
 
     def fail(self, problem: str, at: int | None = None) -> NoReturn:
-        """Raise the ParseError for the token `at`, by default the present one."""
+        """Raise the ParseError for the token `at` (default: the current one)."""
         start = place_of(self.text, self.at if at is None else at)
         begin, end = self.text.rfind("\n", 0, start) + 1, self.text.find("\n", start)
         line = self.text[begin : None if end < 0 else end].strip()
@@ -98,7 +98,7 @@ class _Parser:
         )
 
     def expected(self, what: str) -> NoReturn:
-        """Raise the ParseError that says what should stand in place of the present token."""
+        """Raise the ParseError that says what was expected in place of the current token."""
         token = self.tokens[self.at]
         got = {"": "the end of the text", "\n": "the end of the line"}.get(token) or repr(_short(token))
         self.fail(f"expected {what}, got {got}")
@@ -110,7 +110,7 @@ class _Parser:
         self.at += 1
 
     def accept(self, token: str) -> bool:
-        """Step over `token` if it is there."""
+        """Step over `token` if it is the current one. Returns True if it was."""
         there = self.tokens[self.at] == token
         self.at += there
         return there
@@ -124,7 +124,7 @@ class _Parser:
         return token
 
     def listed(self, item: Callable[[], T], close: str) -> list[T]:
-        """`item, item, ...` up to `close`, which is stepped over."""
+        """Parse `item, item, ...`, and step over `close` after it."""
         out: list[T] = []
         while not self.accept(close):
             if out and not self.accept(","):
@@ -190,7 +190,7 @@ class _Parser:
         return self.quoted(label[1 : label.rindex('"') + 1])
 
     def binding(self) -> tuple[int, str, Aval]:
-        """`%0: f32[3]`, and where it stands."""
+        """Parse `%0: f32[3]`. Returns the index of its token, the name and the type."""
         at = self.at
         name = self.one("variable", "a value as in '%0'")
         self.take(":")
@@ -222,12 +222,12 @@ class _Parser:
         if avals is None:
             avals = operation.made[types] = tuple(self.checked(at, operation.prim.abstract_eval, *types))
         if tuple([b[2] for b in bindings]) != avals:
-            bound, made = (", ".join(map(str, types)) or "nothing" for types in ([b[2] for b in bindings], avals))
-            self.fail(f"{operation.prim.name} gives {made}, the equation says {bound}", start)
+            bound, inferred = (", ".join(map(str, types)) or "nothing" for types in ([b[2] for b in bindings], avals))
+            self.fail(f"{operation.prim.name} gives {inferred}, the equation says {bound}", start)
         return Eqn(operation.prim, ins, tuple([self.bind(env, b, n + k) for k, b in enumerate(bindings)]))
 
     def checked(self, at: int, rule: Callable[..., T], /, *args: object, **kwargs: object) -> T:
-        """Call what a primitive's author wrote; whatever it raises is a fault of the text."""
+        """Call a rule of a primitive. An exception of the rule becomes a ParseError."""
         try:
             return rule(*args, **kwargs)
         except FxadError as e:
@@ -239,8 +239,8 @@ class _Parser:
 
     def aval(self) -> Aval:
         """`f32[3,4]`."""
-        known = self.types.get(self.tokens[self.at])
-        if known is not None:
+        aval = self.types.get(self.tokens[self.at])
+        if aval is not None:
             self.at += 1
         else:
             token = self.one("type", "a type as in 'f32[3,4]'")
@@ -251,8 +251,8 @@ class _Parser:
             if any([len(size) > 19 for size in sizes]):
                 self.fail(f"{_short(token)} has a size that is too large", self.at - 1)
             shape = tuple(map(int, sizes)) if match[3] is None else self.symbolic(match[3])
-            known = self.types[token] = self.checked(self.at - 1, Aval, shape, dtypes.BY_SHORT[match[1]])
-        return known
+            aval = self.types[token] = self.checked(self.at - 1, Aval, shape, dtypes.BY_SHORT[match[1]])
+        return aval
 
     def symbolic(self, text: str) -> tuple[int, ...]:
         """`n,2*m+1`: sizes of a type, of which some are named."""
@@ -262,7 +262,7 @@ class _Parser:
         return tuple([n for n in shape if n is not None])
 
     def atoms(self, env: Mapping[str, Var]) -> list[Atom]:
-        """Values separated by commas, up to the end of the line, which is stepped over."""
+        """Parse values separated by commas, and step over the end of the line."""
         out: list[Atom] = []
         while not self.accept("\n"):
             if out and not self.accept(","):
@@ -289,19 +289,19 @@ class _Parser:
         self.take(":")
         aval = self.aval()
         key = (" ".join(parts), aval)
-        known = self.literals.get(key)
-        if known is None:
+        lit = self.literals.get(key)
+        if lit is None:
             paired = dtypes.is_complex(aval.dtype)
             if token_kind(parts[0]) == "size":
                 size = self.checked(at, read, parts[0][1:-1])
-                known = self.literals[key] = self.checked(at, Lit.of, size, aval)
-                return known
+                lit = self.literals[key] = self.checked(at, Lit.of, size, aval)
+                return lit
             bits = [scalars.read(part, dtypes.real_part(aval.dtype)) for part in parts]
             if len(parts) != 1 + paired or None in bits:
                 shown = f"complex({', '.join(parts)})" if len(parts) == 2 else parts[0]
                 self.fail(f"{_short(shown)} is not a value of {aval}", at)
-            known = self.literals[key] = Lit(b"".join([b for b in bits if b is not None]), aval)
-        return known
+            lit = self.literals[key] = Lit(b"".join([b for b in bits if b is not None]), aval)
+        return lit
 
     def element(self) -> str:
         token = self.tokens[self.at]
@@ -319,59 +319,77 @@ class _Parser:
     # --------------------------------------------------------------------------------------------- primitives
 
     def operation(self) -> _Operation:
-        """`reduce_sum[axes=(0,)]`, which a text repeats as often as it repeats a layer."""
+        """Parse `reduce_sum[axes=(0,)]`. Operations are cached by their tokens, because programs repeat them."""
         at = self.at
         end = at
         if self.tokens[at + 1 : at + 2] == ["["]:
             with suppress(ValueError):  # when it does not end
                 end = self.tokens.index("]", at)
         written = tuple(self.tokens[at : end + 1])
-        known = self.operations.get(written)
-        if known is None:
-            known = self.operations[written] = _Operation(self.primitive())
+        operation = self.operations.get(written)
+        if operation is None:
+            operation = self.operations[written] = _Operation(self.primitive())
         else:
             self.at = end + 1
-        return known
+        return operation
 
     def primitive(self) -> Primitive:
-        """An operation that was not read before."""
+        """Parse an operation that is not in the cache."""
         at = self.at
         name = self.one("word", "an operation")
         cls = self.primitives.get(name)
         if cls is None:
             self.fail(f"there is no operation {_short(name)!r}", at)
         fields = fields_of(cls)
-        given: dict[str, Param] = {}
-        if self.accept("["):
-            for field, value in self.listed(lambda: self.field(name, fields), "]"):
-                if field in given:
-                    self.fail(f"{name}: parameter {field} is given twice", at)
-                given[field] = value
-        missing = [f.name for f in fields.values() if f.required and f.name not in given]
-        if missing:
-            self.fail(f"{name}: parameter {missing[0]} is missing", at)
+        given = self.fields(at, name, fields, "]") if self.accept("[") else self.complete(at, name, fields, {})
         return self.checked(at, cls, **given)
 
-    def field(self, name: str, fields: Mapping[str, Field]) -> tuple[str, Param]:
+    def record(self, cls: type[Record], depth: int) -> Record:
+        """`batch_rule(size=2, body=@f)`."""
+        if depth > _NESTING:
+            self.fail(f"more than {_NESTING} parameters in each other")
+        at, name = self.at, self.tokens[self.at]
+        self.at += 2
+        return self.checked(at, cls, **self.fields(at, name, fields_of(cls), ")", depth))
+
+    def fields(self, at: int, name: str, fields: Mapping[str, Field], close: str, depth: int = 0) -> dict[str, Param]:
+        """The parameters up to `close`, which is stepped over."""
+        values: dict[str, Param] = {}
+        for field, value in self.listed(lambda: self.field(name, fields, depth), close):
+            if field in values:
+                self.fail(f"{name}: parameter {field} is given twice", at)
+            values[field] = value
+        return self.complete(at, name, fields, values)
+
+    def complete(self, at: int, name: str, fields: Mapping[str, Field], values: dict[str, Param]) -> dict[str, Param]:
+        """The parameters, of which none is missing."""
+        missing = [f.name for f in fields.values() if f.required and f.name not in values]
+        if missing:
+            self.fail(f"{name}: parameter {missing[0]} is missing", at)
+        return values
+
+    def field(self, name: str, fields: Mapping[str, Field], depth: int) -> tuple[str, Param]:
         """`axes=(0,)`."""
         field = fields.get(self.one("word", "a parameter"))
         if field is None:
             self.fail(f"{name} has no parameter {_short(self.tokens[self.at - 1])}", self.at - 1)
         self.take("=")
         at = self.at
-        value = self.value()
+        value = self.value(depth, field.records)
         if not self.checked(at, field.takes, value):
             shown = " ".join(self.tokens[at : self.at])
             self.fail(f"{name}: parameter {field.name} is {field.type}, got {_short(shown)}", at)
         return field.name, value
 
-    def value(self, depth: int = 0) -> Param:
-        """A parameter of any kind."""
+    def value(self, depth: int, records: Records) -> Param:
+        """A parameter of any kind; `records` are those that its type names."""
         token = self.tokens[self.at]
         if self.tokens[self.at + 1 : self.at + 2] == [":"] or token == "complex":
             return self.literal()
         if token == "(":
-            return self.items(depth + 1)
+            return self.items(depth + 1, records)
+        if token in records and self.tokens[self.at + 1 : self.at + 2] == ["("]:
+            return self.record(records[token], depth + 1)
         if token_kind(token) == "type":
             return self.aval()
         if token_kind(token) == "label" and token not in self.functions:
@@ -398,14 +416,14 @@ class _Parser:
             self.expected("a parameter's value")
         return dtypes.BY_SHORT[token]
 
-    def items(self, depth: int) -> tuple[Param, ...]:
+    def items(self, depth: int, records: Records) -> tuple[Param, ...]:
         """`(1, 2)`, `(1,)`, `()`."""
         if depth > _NESTING:
             self.fail(f"more than {_NESTING} tuples in each other")
         self.take("(")
         items: list[Param] = []
         while not self.accept(")"):
-            items.append(self.value(depth))
+            items.append(self.value(depth, records))
             if not self.accept(","):
                 if len(items) == 1:
                     self.take(",")

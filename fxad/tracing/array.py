@@ -1,8 +1,8 @@
-"""`Array`: a value on a device, with NumPy's operators; and the seam at which operations reach a trace or a device.
+"""`Array`: a value on a device, with NumPy's operators; and `Binder`, the interface through which operations run.
 
-An operator does not know whether it runs inside a trace. It hands an operation (`fxad.operations`) or a primitive to
-the `Binder` in charge: the trace of this context if there is one (`tracing.tracer`), else the eager one below, which
-compiles the operation as a program of its own, once per types, and runs it.
+An operator does not know whether it runs inside a trace. It passes an operation (`fxad.operations`) or a primitive to
+the active `Binder`: the trace of this context if there is one (`tracing.tracer`), else `Eager`, which compiles the
+operation as a program, once per operand types, and runs it.
 """
 
 from __future__ import annotations
@@ -52,15 +52,15 @@ _binder: ContextVar[Binder | None] = ContextVar("fxad_binder", default=None)
 
 
 def binder() -> Binder:
-    """The binder in charge of this context (thread, asyncio task)."""
+    """The active binder of this context (thread, asyncio task)."""
     return _binder.get() or EAGER
 
 
 class Array(Typed, Conversions, Methods, Updatable):
     """An immutable array on a device.
 
-    Type:  `shape`, `dtype` as in NumPy; never a subclass of `numpy.ndarray`. In a traced function arguments are
-           tracers, which are Arrays without a value.
+    Type:  `shape`, `dtype` as in NumPy; never a subclass of `numpy.ndarray`. The arguments of a traced function are
+           tracers: Arrays without a value.
     Rule:  operators promote as NumPy does between arrays; a Python scalar takes the dtype of the array it meets.
     """
 
@@ -101,7 +101,7 @@ class Array(Typed, Conversions, Methods, Updatable):
         ])  # fmt: skip
 
     def to_device(self, device: runtime.Device, /, *, stream: None = None) -> Array:
-        """The value on another device; the array itself when it is there. `stream` is the standard's, and None."""
+        """The value on another device; the array itself if it is there. `stream` must be None (array API standard)."""
         placement.check_device("to_device", device, stream)
         if self.device is device and not runtime.is_sharded(self._buffer):
             return self
@@ -120,15 +120,15 @@ class Array(Typed, Conversions, Methods, Updatable):
         return value.copy() if copy else value
 
     def __repr__(self) -> str:
-        fate = runtime.missing_value_reason(self._buffer)  # debuggers and messages show arrays that are gone, too
+        fate = runtime.missing_value_reason(self._buffer)  # debuggers and messages also show deleted arrays
         return f"<Array {self._aval}, {fate}>" if fate else super().__repr__()
 
     def leaked(self, what: str, here: str) -> LeakedTracerError:
-        """The error for a tracer met where its trace is not: `what` it is to whom, and what is being traced there."""
+        """The error for a tracer used outside its trace. `what` is its role, `here` the place of the use."""
         raise AssertionError("an array with a value belongs to no trace")
 
     def present(self, what: str) -> None:
-        """Raises: LeakedTracerError for a tracer of a trace that this context is not in."""
+        """Check that the array may be used here. Raises: LeakedTracerError for a tracer of another trace."""
 
     def __dlpack__(
         self,
@@ -194,7 +194,7 @@ _OPERANDS: Final = (Array, np.ndarray, np.generic, bool, int, float, complex)
 def asarray(value: object, dtype: object = None) -> Array:
     """Put a value on the default device: a NumPy array, a scalar, or anything with DLPack. Converted, with a `dtype`.
 
-    Raises: ArgumentError for what is not an array; DTypeError for a dtype fxad does not have.
+    Raises: ArgumentError if `value` is not an array; DTypeError for a dtype fxad does not have.
     """
     if isinstance(value, Array):
         value.present("asarray: argument 0")
@@ -214,9 +214,9 @@ def _size_literal(_emit: object, x: Atom) -> tuple[Atom, ...]:
 
 def wrap_buffer(aval: Aval, buffer: runtime.Buffer) -> Array:
     """A buffer as an Array of its type."""
-    made = Array()
-    made._aval, made._buffer = aval, buffer
-    return made
+    array = Array()
+    array._aval, array._buffer = aval, buffer
+    return array
 
 
 def wrap_buffers(avals: Sequence[Aval], buffers: Sequence[runtime.Buffer]) -> list[Array]:
@@ -225,26 +225,26 @@ def wrap_buffers(avals: Sequence[Aval], buffers: Sequence[runtime.Buffer]) -> li
 
 
 def device_array(value: object, aval: Aval) -> Array:
-    """A value of exactly the type `aval`, on the default device and free to move."""
+    """An uncommitted array of exactly the type `aval`, on the default device."""
     return wrap_buffer(aval, runtime.to_buffer(value, aval))
 
 
 def load_executable(
     jaxpr: Jaxpr, options: runtime.CompileOptions = DEFAULT_OPTIONS, device: runtime.Device | None = None
 ) -> runtime.LoadedProgram:
-    """The executable of a program on a device (None: the default one), from the cache in force."""
+    """The executable of a program on a device (None: the default one), from the active cache."""
     return runtime.compile_jaxpr(jaxpr, options, device)
 
 
 def aval_of(value: object, what: str = "value") -> Aval:
-    """The type of anything that can be an operand: the one place where what a user hands over becomes an aval.
+    """The type of a user's value. This function alone decides which values can be operands.
 
     Raises: ArgumentError for what is not an array; DTypeError for a dtype fxad does not have.
     """
     if isinstance(value, Array):
         return value.aval
     if isinstance(value, np.ndarray | np.generic):
-        # numpy.ma is imported when it is first named: not for plain arrays
+        # numpy.ma is imported at its first use, so plain arrays do not mention it
         if isinstance(value, np.ndarray) and type(value) is not np.ndarray and type(value) is np.ma.MaskedArray:
             raise ArgumentError(f"{what}: a masked array is not taken: its mask would be lost", remedy="use filled()")
         try:
@@ -262,7 +262,7 @@ def aval_of(value: object, what: str = "value") -> Aval:
 
 
 class Eager:
-    """The binder outside a trace: each operation is a program, compiled once per types, run at once.
+    """The binder outside a trace: each operation is a program, compiled once per operand types, and run immediately.
 
     Cost: 1.5 us beside the execution itself (4 us) once the operation has run on these types.
     """
@@ -271,7 +271,7 @@ class Eager:
 
     def __init__(self, limit: int = 4096) -> None:
         self._programs: LRUCache[Hashable, runtime.LoadedProgram] = LRUCache(limit)
-        # by what the scalar is: `x + 1` in a loop moves its 1 to the device once
+        # keyed by the scalar: `x + 1` in a loop transfers its 1 to the device once
         self._scalars: LRUCache[Hashable, Array] = LRUCache(limit)
         self._plans: LRUCache[Hashable, tuple[index_plan.Plan, tuple[int, ...]]] = LRUCache(limit)
 
@@ -299,14 +299,14 @@ class Eager:
         return False
 
     def getitem(self, x: Array, index: object) -> Array:
-        """`x[index]`. Where a window starts is an operand: one program for x[0], x[1], ..."""
+        """`x[index]`. The start indices are operands: one program for x[0], x[1], ..."""
         if type(x) is not Array:
             x = self._operand("getitem", 0, x)
         shape = x.aval.shape
         key = index_plan.hashable_index(index)
-        known = self._plans.get((shape, key)) if key is not None else None
-        if known is not None:
-            plan, starts = known
+        cached = self._plans.get((shape, key)) if key is not None else None
+        if cached is not None:
+            plan, starts = cached
             return self.apply(indexing.getitem, (x, *[self.scalar(k) for k in starts]), (plan,))[0]
         plan, places = index_plan.plan(shape, index)
         plan, starts = index_plan.with_dynamic_starts(plan, shape)
@@ -315,7 +315,7 @@ class Eager:
         return self.apply(indexing.getitem, (x, *map(self.scalar, starts), *places), (plan,))[0]
 
     def run(self, op: Operation, args: Sequence[Array], static: tuple[Hashable, ...]) -> tuple[Array, ...]:
-        """`apply` of arrays with values: one frame for what has run before."""
+        """`apply` for Arrays that are not tracers. A cached operation takes one Python frame."""
         avals: tuple[Aval, ...]
         if len(args) == 1:  # spelled out: a comprehension costs a frame, 0.1 us
             (x,) = args
@@ -331,7 +331,7 @@ class Eager:
             key = op, avals, static if _LOOSE.isdisjoint(kinds) else _exact(static), kinds
         try:
             loaded = self._programs.peek(key) or self._programs.get(key)
-        except TypeError:  # an array or a list as a parameter: the operation judges it
+        except TypeError:  # an array or a list as a parameter: the operation checks it
             loaded = key = None
         if next(collection_due):
             collect_garbage()
@@ -345,9 +345,9 @@ class Eager:
             out = runtime.launch(loaded, buffers, loaded.handlers)
         if len(out) != 1:
             return tuple(wrap_buffers(loaded.out_avals, out))
-        made = Array()
-        made._aval, made._buffer = loaded.out_avals[0], out[0]
-        return (made,)
+        result = Array()
+        result._aval, result._buffer = loaded.out_avals[0], out[0]
+        return (result,)
 
     def _on(
         self,
@@ -357,7 +357,7 @@ class Eager:
         static: tuple[Hashable, ...],
         key: Hashable,
     ) -> runtime.LoadedProgram:
-        """The operation's program on a device: what is loaded already, or one of its own."""
+        """The operation's program for a device, loaded at its first use there."""
         if key is not None and device is not runtime.default_device():
             key = device, key
         there = None if key is None else self._programs.get(key)
@@ -378,7 +378,7 @@ class Eager:
         return loaded
 
     def known(self, op: Operation, aval: Aval, prim: Primitive) -> runtime.LoadedProgram | None:
-        """What has run for an operation of one array and a primitive, on the default device."""
+        """The cached program of an operation of one array and a primitive, on the default device; else None."""
         return self._programs.get((op, (aval,), (prim,), (type(prim),)))
 
     def operands(self, op: Operation, args: tuple[object, ...], static: tuple[Hashable, ...]) -> list[Array]:
@@ -394,13 +394,13 @@ class Eager:
 
     def scalar(self, value: promotion.Scalar, like: dtypes.DType | None = None) -> Array:
         """A Python scalar on the device, in the dtype it takes beside `like`."""
-        # a zero and a complex number are equal to others of different bits: their names are not
+        # zeros and complex numbers that are equal may have different bits, so they are keyed by their repr
         key = type(value), value if value and type(value) is not complex else repr(value), like
-        known = self._scalars.get(key)
-        if known is None:
-            known = _scalar_array(value, like)
-            self._scalars.put(key, known)
-        return known
+        array = self._scalars.get(key)
+        if array is None:
+            array = _scalar_array(value, like)
+            self._scalars.put(key, array)
+        return array
 
     def _operand(
         self,
@@ -419,18 +419,18 @@ class Eager:
         except DTypeError as e:
             raise promotion.argument(e, f"{op if isinstance(op, str) else operation_name(*op)}: argument {k}") from None
         what = f"{op if isinstance(op, str) else operation_name(*op)}: argument {k}"
-        if isinstance(value, Array):  # a tracer, and no trace in charge
+        if isinstance(value, Array):  # a tracer, and no active trace
             raise value.leaked(what, "no function is being traced here")
         aval = aval_of(value, what)
         return device_array(value, aval)
 
 
-# Values of these types may be equal and mean different things, or hold values that do: 0.0 and -0.0, (1,) and (True,).
+# Values of these types may be equal and yet differ, or contain such values: 0.0 and -0.0, (1,) and (True,).
 _LOOSE: Final = frozenset({float, complex, tuple, np.float16, np.float32, np.float64, np.complex64, np.complex128})
 
 
 def _exact(static: Hashable) -> Hashable:
-    """A name for a static value that another value has only when it is the same, bit by bit and type by type."""
+    """A key for a static value. Keys are equal exactly if the values have equal bits and equal types."""
     kind = type(static)
     if isinstance(static, tuple):
         return kind, tuple([_exact(s) for s in static])
@@ -438,7 +438,7 @@ def _exact(static: Hashable) -> Hashable:
 
 
 def apply_operation(op: Operation, args: tuple[object, ...], static: tuple[Hashable, ...]) -> Array:
-    """`binder().apply(op, args, static)[0]`, with the shortest way for arrays outside of a trace."""
+    """`binder().apply(op, args, static)[0]`, with a fast path for arrays outside a trace."""
     here = _binder.get()
     if here is not None:
         return here.apply(op, args, static)[0]

@@ -156,9 +156,9 @@ class Tape:
         """The object made at this point of the previous trace, if its key is equal; else a new one."""
         if self.at == len(self.made) or self.made[self.at][0] != key:
             self.made[self.at :] = [(key, make())]
-        found = self.made[self.at][1]
+        value = self.made[self.at][1]
         self.at += 1
-        return cast("T", found)
+        return cast("T", value)
 
 
 _tape: Final[Scoped[Tape | None]] = Scoped("fxad_tape", None)

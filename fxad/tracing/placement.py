@@ -21,9 +21,9 @@ is_committed: Final = attrgetter("_committed")
 
 
 def target_device(what: str, buffers: Sequence[runtime.Buffer], path: Callable[[int], str]) -> runtime.Device:
-    """The device of the committed operands; the default one when there are none.
+    """The device of the committed operands; the default device if there are none.
 
-    `what` is the program and `path(k)` operand k in the user's words, for messages.
+    `what` is the name of the program and `path(k)` that of operand k, for messages.
     Raises: PlacementError naming two operands that are committed to different devices.
     """
     first: tuple[int, runtime.Device] | None = None
@@ -46,7 +46,7 @@ def committed_device(buffers: Sequence[runtime.Buffer]) -> runtime.Device | None
 
 
 def operand_label(k: int) -> str:
-    """An operand where nothing better is known."""
+    """The name of an operand in messages, if no better one is known."""
     return f"operand {k}"
 
 
@@ -77,9 +77,9 @@ def check_device(op: str, device: object, stream: object = None) -> None:
 
 @final
 class OnOtherDevice:
-    """The execution of a program on a device that its operands name: those that are free to move are brought there.
+    """The execution of a program on the device of its committed operands. Uncommitted operands are copied to it.
 
-    What the program closes over (`bound`) is brought once. `handlers` commit the results.
+    The arrays that the program closes over (`bound`) are copied once. `handlers` commit the results.
     """
 
     __slots__ = ("_bound", "_start", "device", "handlers", "start")
@@ -98,7 +98,7 @@ class OnOtherDevice:
 
 @final
 class Forwarding:
-    """The execution of a program whose results are operands. It runs, copies and moves nothing."""
+    """The execution of a program whose results are operands: it returns their buffers."""
 
     __slots__ = ("_operands",)
 
@@ -126,21 +126,21 @@ class _Made:
 
 
 def forwarded_operands(jaxpr: Jaxpr, bound: int) -> tuple[int, ...] | None:
-    """The operands that are the results of a trivial program, all of them arguments and no two the same; None for
-    another program. `bound` leading operands are what it closes over, which it does not hand out."""
+    """The operands that are the results of a trivial program, if all results are distinct arguments; None for any other
+    program. Its `bound` leading operands are closed-over arrays, which are never returned themselves."""
     if jaxpr.effects:
         return None
-    found: dict[int, None] = {}
+    operands: dict[int, None] = {}
     for a in jaxpr.outs:
         k = _operand(jaxpr, a)
-        if k < bound or k in found:
-            return None  # at the first: to look for each of a thousand gradients takes longer than to plan them
-        found[k] = None
-    return tuple(found)
+        if k < bound or k in operands:
+            return None  # stop at the first: searching for each of a thousand gradients takes longer than planning them
+        operands[k] = None
+    return tuple(operands)
 
 
 def _operand(jaxpr: Jaxpr, a: Atom) -> int:
-    """Which operand of a program a value of it is, through calls; -1 for one that is computed."""
+    """The index of the operand that a value is, also through calls; -1 for a computed value."""
     around: list[tuple[Jaxpr, Eqn]] = []
     while True:
         if a in jaxpr.ins:
@@ -150,9 +150,9 @@ def _operand(jaxpr: Jaxpr, a: Atom) -> int:
             jaxpr, eqn = around.pop()
             a = eqn.ins[k]
             continue
-        made = next((e for e in reversed(jaxpr.eqns) if a in e.outs), None)
-        body = None if made is None else called(made)
-        if made is None or body is None:
+        producer = next((e for e in reversed(jaxpr.eqns) if a in e.outs), None)
+        body = None if producer is None else called(producer)
+        if producer is None or body is None:
             return -1
-        around.append((jaxpr, made))
-        jaxpr, a = body, body.outs[made.outs.index(a)]
+        around.append((jaxpr, producer))
+        jaxpr, a = body, body.outs[producer.outs.index(a)]

@@ -1,4 +1,4 @@
-"""`Program[P, R]`: a jaxpr with its trees and bound operands; and what it becomes, `Lowered` and `Executable`.
+"""`Program[P, R]`: a jaxpr with its pytrees and bound operands.
 
 The types keep the user's signature: `trace(f, ...)` of `f: (Params, Array) -> Array` is
 `Program[[Params, Array], Array]`, and so are its executable and, with other results, its transforms.
@@ -77,10 +77,10 @@ class Traced(Protocol[P, R_co]):
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Program(Generic[P, R_co]):
-    """A traced function as a value: `jaxpr`, the trees of its arguments and results, and what it closed over.
+    """A traced function as a value: `jaxpr`, the trees of its arguments and results, and the arrays it closed over.
 
-    `bound` are the values of the leading operands of `jaxpr`: arrays, or tracers of an enclosing trace. They are held,
-    never copied or hashed by content: two programs are equal when jaxpr and trees are equal and they bind the same
+    `bound` are the values of the leading operands of `jaxpr`: arrays, or tracers of an enclosing trace. They are
+    neither copied nor hashed by content: two programs are equal when jaxpr and trees are equal and they bind the same
     objects (docs/adr/0003). Calling a program runs it; inside a trace it adds one `call` equation.
     """
 
@@ -173,10 +173,10 @@ def argument_path(accessor: Any, names: tuple[str, ...]) -> str:
 def parameter_names(fn: object) -> tuple[str, ...]:
     """Names of a function's positional parameters; empty when they cannot be known."""
     try:
-        found = inspect.signature(fn).parameters.values()  # type: ignore[arg-type]
+        parameters = inspect.signature(fn).parameters.values()  # type: ignore[arg-type]
     except (TypeError, ValueError):
         return ()
-    return tuple([p.name for p in found if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)])
+    return tuple([p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)])
 
 
 def function_name(fn: object) -> str:
@@ -206,9 +206,10 @@ def trace(
     """Trace a function into a program, from example values or `Spec`s; pytrees of either.
 
     Arrays that `f` closes over become bound operands; Python scalars in it are literals. The arguments named in
-    `static_argnames` are given to `f` as they are, hashable values: the program is made for them, and takes the others;
-    so are those that `f` declares itself, as `jit(g, static_argnums=0)`. `axis_env` gives the sizes of named axes, as
-    in `{"i": 8}`: collectives in `f` may name them, and a later map of the program binds them.
+    `static_argnames` are passed to `f` as they are, and must be hashable. The program is specialized to them, and takes
+    the other arguments. Arguments that `f` itself declares static, such as `jit(g, static_argnums=0)`, are static too.
+    `axis_env` gives the sizes of named axes, as in `{"i": 8}`: collectives in `f` may name them, and a later map of the
+    program binds them.
 
     Law:    equal functions on equal types give equal jaxprs: `trace(f, x).jaxpr is trace(f, y).jaxpr`.
     Cost:   one run of `f` on tracers.
@@ -275,8 +276,8 @@ def trace_tree(
 def trace_leaves(
     f: Callable[..., Any], in_tree: Structure, avals: Sequence[Aval], name: str, role: str = "trace of"
 ) -> tuple[Jaxpr, tuple[object, ...], Structure, Sequence[object]]:
-    """`trace_tree` in parts: the jaxpr, what its leading operands stand for, the tree of the results, and the results
-    as `f` gave them, which tells a bare Python number from an array. `role` is what `f` is, for messages."""
+    """`trace_tree` in parts: the jaxpr, the values of its leading operands, the tree of the results, and the results of
+    `f` themselves, which distinguish a bare Python number from an array. `role` describes `f` in messages."""
     out_tree: Structure | None = None
     leaves: Sequence[object] = ()
 
@@ -348,7 +349,7 @@ def fit_leaves(program: Program[Any, Any], leaves: Sequence[object]) -> list[Any
 def fit_leaf(program: Program[Any, Any], k: int, value: object, aval: Aval) -> object:
     """A leaf that is not an Array of exactly the type: a scalar is converted, anything else must have the type.
 
-    Cost: paths are for messages only: those of all leaves are as many as there are leaves, each time.
+    Cost: paths are computed for messages only: it takes time linear in the number of leaves.
     """
     if isinstance(value, bool | int | float | complex) and not isinstance(value, np.generic) and aval.shape == ():
         if promotion.scalar_dtype(value, aval.dtype) is aval.dtype:
@@ -358,20 +359,20 @@ def fit_leaf(program: Program[Any, Any], k: int, value: object, aval: Aval) -> o
             remedy="trace again with a scalar of this kind, or use jit, which does so by itself",
         )
     try:
-        found = aval_of(value)
+        actual = aval_of(value)
     except FxadError:
-        found = aval_of(value, _argument(program, k))
-    if found is aval or (aval.symbolic and _may_be(found, aval)):
+        actual = aval_of(value, _argument(program, k))
+    if actual is aval or (aval.symbolic and _may_be(actual, aval)):
         return value
     path = _argument(program, k)
     role = _ROLES.get(program.paths[k].partition("[")[0], "")
-    if found.shape != aval.shape:
+    if actual.shape != aval.shape:
         raise ShapeError(
-            f"{path} has shape {found.shape}, it was traced with {aval.shape}",
+            f"{path} has shape {actual.shape}, it was traced with {aval.shape}",
             remedy=role or "trace again for the other shape, or use jit, which does so by itself",
         )
     raise DTypeError(
-        f"{path} has dtype {found.dtype.name}, it was traced with {aval.dtype.name}",
+        f"{path} has dtype {actual.dtype.name}, it was traced with {aval.dtype.name}",
         remedy=role or f"convert it with astype('{aval.dtype.name}'), or trace again; nothing is converted silently",
     )
 
@@ -390,31 +391,31 @@ def _argument(program: Program[Any, Any], k: int) -> str:
     return f"{program.name}: argument {program.paths[k]}"
 
 
-def tree_error(program: Program[Any, Any], found: Structure, n_args: int, kwargs: dict[str, object]) -> FxadError:
-    """Why arguments of the structure `found` are not those of the program."""
+def tree_error(program: Program[Any, Any], in_tree: Structure, n_args: int, kwargs: dict[str, object]) -> FxadError:
+    """The error for arguments whose structure `in_tree` differs from that of the program."""
     positional, keywords = program.in_tree.children()
-    given, given_keywords = found.children()
+    given_positional, given_keywords = in_tree.children()
     remedy = "trace again for other arguments, or use jit, which does so by itself"
     if positional.num_children != n_args:
         wanted = count_text(positional.num_children, "positional argument")
         return ArgumentError(f"{program.name}: takes {wanted}, {n_args} were given", remedy=remedy)
-    known = keywords.entries()
-    if sorted(known) != sorted(kwargs):
+    keyword_names = keywords.entries()
+    if sorted(keyword_names) != sorted(kwargs):
         return ArgumentError(
-            f"{program.name}: takes {_keywords(known)}, {_keywords(kwargs)} were given",
+            f"{program.name}: takes {_keywords(keyword_names)}, {_keywords(kwargs)} were given",
             remedy="a program takes by keyword what it was traced with by keyword; defaults are part of its code",
         )
     names = [program.names[k] if k < len(program.names) else f"args[{k}]" for k in range(n_args)]
     wanted_trees = [*positional.children(), *keywords.children()]
-    given_trees = [*given.children(), *given_keywords.children()]
-    name, a, b = next(x for x in zip([*names, *known], wanted_trees, given_trees, strict=True) if x[1] != x[2])
+    given_trees = [*given_positional.children(), *given_keywords.children()]
+    name, a, b = next(x for x in zip([*names, *keyword_names], wanted_trees, given_trees, strict=True) if x[1] != x[2])
     return TreeError(
         f"{program.name}: argument {name} is {tree.shape_text(b)}, it was traced as {tree.shape_text(a)}",
         remedy=_ROLES.get(name, remedy),
     )
 
 
-# What directions are like, in the programs that derivatives make.
+# Remedies for the arguments of derivative programs that are directions.
 _ROLES: Final = MappingProxyType(
     {
         "tangents": "tangents have the tree, shapes and dtypes of the arguments, with None for integers and bools",

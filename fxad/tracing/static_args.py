@@ -1,7 +1,7 @@
-"""Static arguments: which of a function's arguments are values that its program is made for, not operands of it.
+"""Static arguments: arguments of a function that its program is specialized to, and that are not operands.
 
-What a transformation makes of a function carries a `Declaration`. An outer transformation reads from it which arguments
-are static, and hands those of its own in: `jit(remat(f), static_argnums=0)` is `jit(remat(f, static_argnums=0))`.
+A transformed function has a `Declaration`. An outer transformation reads the static arguments from it, and passes its
+own static arguments to the inner one: `jit(remat(f), static_argnums=0)` is `jit(remat(f, static_argnums=0))`.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _CARRIED: Final = "__fxad_static__"
 @final
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """The static arguments of what a transformation made: its own, and those of the function that it was made of.
+    """The static arguments of a transformed function: its own, and those of the original function.
 
-    `declare` makes the same with these static arguments: all of them, by number and by name.
+    `declare(numbers, names)` transforms the function again with these static arguments. `of` returns the function.
     """
 
     numbers: frozenset[int]
@@ -38,24 +38,24 @@ class Declaration:
 
 
 def attach_declaration(
-    made: Callable[..., Any],
+    transformed: Callable[..., Any],
     statics: StaticArguments | None,
     declare: Callable[[Sequence[int], Sequence[str]], Callable[..., Any]],
 ) -> None:
-    """Let what a transformation made carry its static arguments."""
+    """Store the static arguments of a transformed function on it."""
     none: frozenset[Any] = frozenset()
     numbers, names = (none, none) if statics is None else (statics.numbers, statics.names)
-    made.__dict__[_CARRIED] = Declaration(numbers, names, declare, weakref.ref(made))
+    transformed.__dict__[_CARRIED] = Declaration(numbers, names, declare, weakref.ref(transformed))
 
 
 def _declaration(fn: Callable[..., Any]) -> Declaration | None:
-    """What a function declares; a method and a `functools.partial` declare what is left of it."""
+    """The declaration of a function; of a method or a `functools.partial`, without the bound arguments."""
     if isinstance(fn, functools.partial):
         return _without(fn.func, fn.args, fn.keywords)
     if isinstance(fn, MethodType):
         return _without(fn.__func__, (fn.__self__,), {})
     carried = getattr(fn, "__dict__", {}).get(_CARRIED)
-    # `functools.wraps` copies what a function carries to functions that take other arguments
+    # `functools.wraps` copies a declaration to functions with other arguments
     return carried if isinstance(carried, Declaration) and carried.of() is fn else None
 
 
@@ -76,7 +76,7 @@ def _without(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
 def static_arguments(
     what: str, fn: Callable[..., Any], argnums: Argnums = (), argnames: Argnames = ()
 ) -> StaticArguments | None:
-    """The static arguments of a function, those that it declares itself included; None where there are none."""
+    """The static arguments of a function, including those that it declares itself; None if there are none."""
     if argnums in ((), []) and argnames in ((), []):
         declared = _declaration(fn)
         if declared is None or not (declared.numbers or declared.names):
@@ -86,11 +86,9 @@ def static_arguments(
 
 @final
 class StaticArguments:
-    """The static arguments of a function, given by number, by name, or either way where its signature says both.
+    """The static arguments of a function, by number and by name, including those that it declares itself.
 
-    Those that the function declares itself are among them.
-
-    `what` is who asks, for messages, as in `jit of f`. Raises: ParameterError for a number or name that `fn` has not.
+    `what` is the caller in messages, as in `jit of f`. Raises: ParameterError for a number or name that `fn` lacks.
     """
 
     __slots__ = ("fn", "known", "names", "numbers", "placed", "what")
@@ -131,11 +129,11 @@ class StaticArguments:
             fn = declared.declare(sorted(numbers), sorted(names))
         self.fn = fn
 
-    def _checked(self, given: Any, kind: type[Any], role: str, one: str) -> Sequence[Any]:
-        out = (given,) if isinstance(given, kind) else given
+    def _checked(self, value: Any, kind: type[Any], role: str, one: str) -> Sequence[Any]:
+        out = (value,) if isinstance(value, kind) else value
         if not isinstance(out, tuple | list) or not all(isinstance(k, kind) and not isinstance(k, bool) for k in out):
             raise ParameterError(
-                f"{self.what}: {role} is {given!r:.60}, not {one} or a sequence of them",
+                f"{self.what}: {role} is {value!r:.60}, not {one} or a sequence of them",
                 remedy="static_argnums takes ints, static_argnames takes strings",
             )
         return out
@@ -143,7 +141,7 @@ class StaticArguments:
     def split(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Hashable, dict[int | str, Any], tuple[Any, ...], dict[str, Any]]:
-        """A name for the static values of a call, the values, and the arguments without them.
+        """A key for the static values of a call, the values, and the remaining arguments.
 
         Raises: ArgumentError for a static value that is not hashable.
         """
@@ -156,8 +154,8 @@ class StaticArguments:
     def in_place(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
-        """The function with the static values of a call, and the arguments, in which None stands for a static one: the
-        numbers of the others are theirs still.
+        """The function with its static values bound, and the arguments with None in place of static ones, so that the
+        positions of the others do not change.
 
         Raises: ArgumentError for a static value that is not hashable.
         """
@@ -171,7 +169,7 @@ class StaticArguments:
         return of_all, tuple([None if k in fixed else a for k, a in enumerate(args)]), named
 
     def check_chosen(self, what: str, argnums: Argnums, n: int) -> None:
-        """Raises: ArgumentError for argnums, of `n` arguments, that choose a static one."""
+        """Check that `argnums`, of `n` arguments, select no static one. Raises: ArgumentError."""
         for k in argnums if isinstance(argnums, Sequence) else (argnums,):
             if isinstance(k, int) and -n <= k < n and k % n in self.numbers:
                 raise ArgumentError(
@@ -198,14 +196,14 @@ class StaticArguments:
         return _exact(value)  # 1, 1.0 and True are three values, as are 0.0 and -0.0
 
     def bound(self, fixed: dict[int | str, Any]) -> Callable[..., Any]:
-        """The function of the arguments that are left, with these static values; named as the function."""
+        """The function of the remaining arguments, with the static values bound. It keeps the name."""
         fn, named = self.fn, {k: v for k, v in fixed.items() if isinstance(k, str)}
         places = [k for k in fixed if isinstance(k, int)]
 
         @functools.wraps(fn, updated=())
         def of_the_rest(*args: Any, **kwargs: Any) -> Any:
             whole = list(args)
-            for k in places:  # in increasing order: each is in its place when those before it are
+            for k in places:  # in increasing order, so that each insertion position is final
                 whole.insert(k, fixed[k])
             return fn(*whole, **named, **kwargs)
 
@@ -225,10 +223,13 @@ def _signature(fn: Callable[..., Any]) -> inspect.Signature | None:
 
 
 def parameters(fn: Callable[..., Any]) -> tuple[tuple[str, ...], frozenset[str] | None]:
-    """Names by position; all names, None when a function may take others or cannot be asked."""
+    """The names of positional parameters, and of all parameters (None if the function takes others, or has no
+    signature)."""
     signature = _signature(fn)
     if signature is None:
         return (), None
-    found = signature.parameters.values()
-    open_ended = any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in found)
-    return tuple([p.name for p in found if p.kind in _PLACED]), None if open_ended else frozenset(signature.parameters)
+    declared = signature.parameters.values()
+    open_ended = any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in declared)
+    return tuple([p.name for p in declared if p.kind in _PLACED]), None if open_ended else frozenset(
+        signature.parameters
+    )

@@ -1,4 +1,4 @@
-"""From a Python function to a jaxpr: tracers, and the trace that collects what they do.
+"""From a Python function to a jaxpr: tracers, and the trace that records their operations.
 
 One kind of tracer, one builder per trace, held in a context variable: threads and asyncio tasks do not see each
 other's, nor do finalisers and signal handlers that Python runs meanwhile (docs/adr/0045). There is no stack of
@@ -31,7 +31,7 @@ from fxad.runtime import Device, default_device
 from fxad.tracing.array import EAGER, Array, Binder, Operation, _binder, aval_of, binder, is_scalar, operation_name
 from fxad.tracing.placement import check_device
 
-# What lies between the user and fxad tells the user nothing: lines of NumPy and optree are passed over too.
+# Frames in NumPy and optree are not the user's either.
 _HERE: Final = (PACKAGE, *[os.path.dirname(m) + os.sep for m in (np.__file__, optree.__file__)])
 _internal: Final[dict[str, bool]] = {}
 
@@ -107,7 +107,7 @@ class Tracer(Array):
 
     @property
     def reachable(self) -> bool:
-        """Whether the value may be used in the trace of this context: it is of that, or of one around it."""
+        """Returns True if the tracer belongs to the active trace or an enclosing one, so that it may be used here."""
         trace = active_trace()
         while trace is not None and trace is not self._trace:
             trace = trace.outer
@@ -118,7 +118,7 @@ class Tracer(Array):
 
     @property
     def origin(self) -> str:
-        """Where the value was made: the traced function, and the user's line."""
+        """The place where the value was computed, as text: the user's line, or the traced function."""
         function = self._trace.name
         for eqn in reversed(self._trace.builder.eqns):
             if self._var in eqn.outs:
@@ -204,18 +204,18 @@ class Trace:
     def __init__(self, name: str, outer: Trace | None, base: FrameType) -> None:
         self.name = name
         self.outer = outer
-        self.reach = CalledFrames(base)  # the code that adds to the program: what the function that traces has called
+        self.reach = CalledFrames(base)  # only code that the tracing function called adds equations
         self.builder = Builder()
-        # id -> (what the function closed over, its operand); holding the object keeps the id its own
+        # id -> (captured object, its operand); the reference to the object keeps the id unique
         self.captured: dict[int, tuple[object, Var]] = {}
 
     @property
     def alive(self) -> bool:
-        """Whether the trace goes on."""
+        """Returns True until the trace ends."""
         return self.reach.base is not None
 
     def source(self) -> Source | Away:
-        """The user's line that runs now; AWAY for code that the traced function has not called."""
+        """The user's line that is running; AWAY for code that the traced function has not called."""
         frame, base = sys._getframe(2), self.reach.base
         while True:
             code = frame.f_code
@@ -224,7 +224,7 @@ class Trace:
                 inside = _internal[code.co_filename] = code.co_filename.startswith(_HERE)
             if not inside:
                 break
-            if frame is base:  # what is traced is a function of fxad
+            if frame is base:  # the traced function belongs to fxad
                 return _source(frame)
             if frame.f_back is None:
                 return AWAY
@@ -235,7 +235,7 @@ class Trace:
         return active_trace() is not None
 
     def bind(self, prim: Primitive, args: tuple[object, ...]) -> tuple[Array, ...]:
-        # the hot path of tracing: spelled out for one and two operands, and rather than calling the builder
+        # the hot path of tracing: written out for one and two operands, without a call of the builder
         source = self.source()
         if source is AWAY:
             return self._elsewhere(prim.name).bind(prim, args)
@@ -284,38 +284,39 @@ class Trace:
             atoms.append(atom)
         b = self.builder
         b.source = source
-        given: list[Any] = atoms
+        operands: list[Any] = atoms
         if None in atoms:
             if like is None:
                 alone = promotion.dtype_of_scalars([a for a in args if is_scalar(a)])
                 like = None if alone is None else Aval((), alone)
-            given = list(atoms)
+            operands = list(atoms)
             for k, x in enumerate(atoms):
                 if x is None:
                     try:
-                        given[k] = promotion.scalar_literal(cast("promotion.Scalar", args[k]), like)
+                        operands[k] = promotion.scalar_literal(cast("promotion.Scalar", args[k]), like)
                     except DTypeError as e:
                         raise promotion.argument(e, f"{operation_name(op, static)}: argument {k}") from None
         start, first = len(b.eqns), b.n
         try:
-            outs = op(b, *given, *static)
+            outs = op(b, *operands, *static)
         except FxadError as e:
-            # nothing half-done: equations of the failed operation go
+            # remove the equations of the failed operation
             del b.eqns[start:]
             b.n = first
-            raise self._located(e, operation_name(op, static), given, source)
+            raise self._located(e, operation_name(op, static), operands, source)
         return (Tracer(self, outs[0]),) if len(outs) == 1 else tuple([Tracer(self, v) for v in outs])
 
     def call(self, jaxpr: Jaxpr, args: Sequence[object]) -> tuple[Array, ...]:
-        # a segment is a call already; another one around it would sum apart what it adds to a cotangent
+        # a segment is a call already; a second call around it would sum its cotangent contributions separately
         segment = whole_segment(jaxpr)
         return self.bind(Call(jaxpr) if segment is None else segment, tuple(args))
 
     def _elsewhere(self, op: str) -> Binder:
-        """What is in charge of code that the traced function has not called: of a finaliser or a signal handler that
-        Python runs meanwhile, or of a context that was copied in this trace, and is used in another thread or after it.
+        """The binder for code that the traced function has not called: a finaliser, a signal handler, or code in a copy
+        of the context of this trace, in another thread or after the trace.
 
-        Raises: LeakedTracerError in another thread while the trace goes on: two would add to one program in any order.
+        Raises: LeakedTracerError in another thread while the trace is alive: two threads would add equations in an
+                undefined order.
         """
         if self.alive and self.reach.thread != get_ident():
             raise LeakedTracerError(
@@ -325,7 +326,7 @@ class Trace:
         return active_trace() or EAGER
 
     def lift(self, op: str, k: int, value: object, role: str = "argument") -> Atom:
-        """The atom for anything used in this trace: scalars are literals, arrays and outer tracers are captured."""
+        """The atom of a value in this trace: a scalar becomes a literal, an array or outer tracer is captured."""
         if isinstance(value, Tracer):
             if value._trace is self:
                 return value._var
@@ -345,10 +346,10 @@ class Trace:
         return self._capture(value, aval)
 
     def _capture(self, value: object, aval: Aval) -> Var:
-        known = self.captured.get(id(value))
-        if known is None:
-            known = self.captured[id(value)] = value, self.builder.input(aval)
-        return known[1]
+        captured = self.captured.get(id(value))
+        if captured is None:
+            captured = self.captured[id(value)] = value, self.builder.input(aval)
+        return captured[1]
 
     def _check_outer(self, what: str, value: Tracer) -> None:
         outer = self.outer
@@ -379,17 +380,17 @@ class Trace:
 _SCALARS: Final = frozenset({bool, int, float, complex})
 
 
-current_binder: Final = _binder.get  # the binder of a trace, for who cannot wait for a Python function
+current_binder: Final = _binder.get  # the innermost trace or None, without a Python frame
 
 
 def active_trace() -> Trace | None:
-    """The trace that the code which asks adds to, if there is one."""
-    found = _binder.get()
-    while isinstance(found, Trace) and found.source() is AWAY:
-        if not found.alive and found is _binder.get():
-            _binder.set(found.outer)  # a copied context, or an interruption, has left it there
-        found = found.outer
-    return found if isinstance(found, Trace) else None
+    """The trace to which the calling code adds equations, if there is one."""
+    trace = _binder.get()
+    while isinstance(trace, Trace) and trace.source() is AWAY:
+        if not trace.alive and trace is _binder.get():
+            _binder.set(trace.outer)  # a copied context, or an interruption, has left it there
+        trace = trace.outer
+    return trace if isinstance(trace, Trace) else None
 
 
 def line_of_traceback(traceback: TracebackType | None) -> str:
@@ -412,7 +413,7 @@ def line_of_traceback(traceback: TracebackType | None) -> str:
 def trace_flat(
     fn: Callable[[list[Array]], Sequence[object]], avals: Sequence[Aval], name: str
 ) -> tuple[Jaxpr, tuple[object, ...]]:
-    """Trace a function of flat arguments: the program, captured operands first, and what they stand for.
+    """Trace a function of flat arguments. Returns the program, with captured operands first, and their values.
 
     Law:    the same function on the same types gives the same object.
     Cost:   one run of `fn` on tracers.
@@ -425,15 +426,15 @@ def trace_flat(
         results = fn(args)
         outs = [trace.lift(name, k, r, "result") for k, r in enumerate(results)]
         return trace.finish(outs, len(avals))
-    except FxadError as e:  # one that no equation raised: an argument, an axis, an index
+    except FxadError as e:  # without an equation: an error of an argument, an axis or an index
         raise e.located(where=line_of_traceback(e.__traceback__))
-    finally:  # an exception may come before its end: the trace is in force only while this function runs
+    finally:  # an asynchronous exception may prevent this; then the trace ends with this frame
         trace.reach.end()
         _binder.reset(before)
 
 
 def bind(prim: Primitive, *args: object) -> tuple[Array, ...]:
-    """One equation over arrays, in the trace of this context or at once.
+    """Bind one primitive to arrays: in the active trace, or executed immediately.
 
     Operands are not promoted or broadcast. A Python scalar is a literal without axes.
     Raises: ArgumentError naming primitive, position and type for an operand that is not an array.

@@ -37,7 +37,8 @@ class BatchedCtx(Builder):
     ) -> tuple[Jaxpr, tuple[Dim, ...]]:
         return vmap_named(body, self._size, self._axis, in_dims, out_dims)
 
-    def batched(self, body: Jaxpr, size: int, in_dims: tuple[Dim, ...], out_dims: tuple[Dim, ...]) -> Jaxpr:
+    @staticmethod  # so that results can be memoised by it
+    def batched(body: Jaxpr, size: int, in_dims: tuple[Dim, ...], out_dims: tuple[Dim, ...]) -> Jaxpr:
         return over_stack(body, size, in_dims, out_dims)
 
 

@@ -1,1 +1,1 @@
-"""Rooms behind `fxad.runtime`: devices, buffers, executables and their cache, on jaxlib's private surface."""
+"""The implementation of `fxad.runtime` on jaxlib's private interface: devices, buffers, executables and their cache."""

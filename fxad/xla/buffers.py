@@ -210,8 +210,8 @@ def to_dlpack(
 ) -> CapsuleType:
     """The value as a DLPack capsule; the arguments are those of `__dlpack__` in the array API standard.
 
-    A view, marked read-only, for a consumer that knows DLPack 1.0 (`max_version`); an older one cannot be told, and
-    gets a copy of its own. Raises: BufferError where only a copy could be given and `copy=False` forbids it.
+    A consumer of DLPack 1.0 (`max_version`) gets a view that is marked read-only. An older consumer gets a copy,
+    because older versions have no such mark. Raises: BufferError if a copy is needed and `copy=False` forbids it.
     """
     block(buffer, "to_dlpack")
     here = dlpack_device(buffer)
@@ -227,7 +227,7 @@ def to_dlpack(
         return _jax.buffer_to_dlpack_managed_tensor(copy_buffer(buffer), stream)
     array = to_numpy(buffer)
     if dtype in _NO_PROTOCOL:
-        # a consumer may write to it; nobody but the capsule holds this copy
+        # a consumer may write to it; only the capsule refers to this copy
         where = cast(OneDevice, buffer._sharding)
         return _jax.buffer_to_dlpack_managed_tensor(_host_put(array, Aval(array.shape, dtype), where, _COPY))
     if old or copy:
@@ -301,7 +301,8 @@ def transfer(buffer: Buffer, device: Device) -> Buffer:
         there = _moved(buffer, device.sharding, _jax.ArrayCopySemantics.REUSE_INPUT)
     except _jax.JaxRuntimeError as e:
         raise value_error("transfer", e, buffer) from e
-    return there._rewrap_with_aval_and_sharding(there.aval, there._sharding)  # committed, as it was put there by name
+    # committed, because the user chose the device
+    return there._rewrap_with_aval_and_sharding(there.aval, there._sharding)
 
 
 def resharded(buffer: Buffer, where: ManyDevices) -> Buffer:
@@ -314,7 +315,10 @@ def resharded(buffer: Buffer, where: ManyDevices) -> Buffer:
 
 
 def block(buffer: Buffer, what: str = "block") -> None:
-    """Wait until the value is there, for `what`. Raises: ExecutionError when computing it failed, or it was deleted."""
+    """Wait for the value. `what` is the caller in messages.
+
+    Raises: ExecutionError if its computation failed, or if it was deleted.
+    """
     commitments.enter()
     if next(collection_due):
         collect_garbage()

@@ -272,43 +272,51 @@ class Cache:
         source, (options, device) = slot
         begin_compilation(f"compile of {source.name}", device)
         tier = self._settings.disk()
-        found = tier.find(source, device, options) if tier is not None else None
+        stored = tier.find(source, device, options) if tier is not None else None
         written = False
-        if found is None:
-            made, written = self._compiled(slot, tier)
+        if stored is None:
+            cached, written = self._compiled(slot, tier)
         else:
-            made = found
-            _log.info("%s for %s: from the directory, which saved %.1f ms", source.name, device, 1e3 * made.seconds)
-        entry.seconds, entry.bytes, entry.program = made.seconds, made.bytes, ref(made.program)
+            cached = stored
+            _log.info("%s for %s: from the directory, which saved %.1f ms", source.name, device, 1e3 * cached.seconds)
+        entry.seconds, entry.bytes, entry.program = cached.seconds, cached.bytes, ref(cached.program)
         contents = self._contents
         mine = contents.counts()
         mine.misses += 1
         mine.disk_writes += written
-        if found is None:
+        if stored is None:
             mine.compilations += 1
-            mine.seconds += made.seconds
+            mine.seconds += cached.seconds
         else:
             mine.disk_hits += 1
-            mine.seconds_saved += made.seconds
+            mine.seconds_saved += cached.seconds
         contents.entries.setdefault(source, {})[slot[1]] = entry  # another thread may have cleared it
-        contents.hold(slot, entry, made.program, self._settings.max_bytes)
-        return made.program
+        contents.hold(slot, entry, cached.program, self._settings.max_bytes)
+        return cached.program
 
     def _compiled(self, slot: _Slot, tier: DiskTier | None) -> tuple[CachedExecutable, bool]:
         """Compile a program and store it on disk. Returns the executable, and True if it was stored."""
         source, (options, device) = slot
         start = time.perf_counter()
-        made = compile_uncached(source, options, device)
+        compilation = compile_uncached(source, options, device)
         seconds = time.perf_counter() - start
         _log.info(
             "compiled %s for %s in %.1f ms: %s, %s temporary bytes%s%s",
-            *(source.name, device, 1e3 * seconds, size_text(source), f"{made.program.origin.memory.temp_bytes:,}"),
+            *(
+                source.name,
+                device,
+                1e3 * seconds,
+                size_text(source),
+                f"{compilation.program.origin.memory.temp_bytes:,}",
+            ),
             "" if options == DEFAULT else f", with {options}",
             self._unlike(slot) if _log.isEnabledFor(logging.INFO) else "",
         )
-        payload = serialized(made.program)
-        written = tier is not None and tier.keep(source, device, options, made, payload, seconds)
-        return CachedExecutable(made.program, seconds, footprint(made.program, made.text, payload)), written
+        payload = serialized(compilation.program)
+        written = tier is not None and tier.keep(source, device, options, compilation, payload, seconds)
+        return CachedExecutable(
+            compilation.program, seconds, footprint(compilation.program, compilation.text, payload)
+        ), written
 
     def _unlike(self, slot: _Slot) -> str:
         """The difference of a program from the most similar held one of the same name, for the log."""

@@ -87,9 +87,9 @@ class _Clients:
 
     def devices(self, platform: str) -> tuple[Device, ...]:
         self.check_process("devices")
-        known = self._devices.get(platform)
-        if known is not None:
-            return known
+        existing = self._devices.get(platform)
+        if existing is not None:
+            return existing
         return FLIGHTS.do(("client", platform), partial(self._devices.get, platform), partial(self._begin, platform))
 
     def _begin(self, platform: str) -> tuple[Device, ...]:
@@ -98,8 +98,8 @@ class _Clients:
 
     def settle(self) -> None:
         """Wait for every live array. A failed computation is reported when its value is used."""
-        for found in [] if self._forked else list(self._devices.values()):
-            for array in found[0].client.live_arrays():
+        for devices in [] if self._forked else list(self._devices.values()):
+            for array in devices[0].client.live_arrays():
                 with suppress(_jax.JaxRuntimeError):
                     array.block_until_ready()
 

@@ -84,10 +84,10 @@ class Directory:
         """The contents of the entry of a key; None if there is none or it is damaged."""
         path = self.file(key)
         try:
-            found = _read(path)
-            if found is None:
+            data = _read(path)
+            if data is None:
                 return None
-            stored = _opened(found, key)
+            stored = _opened(data, key)
             _touch(path)
             return stored
         except _DamagedError as e:
@@ -143,8 +143,8 @@ class Directory:
 
     def _files(self) -> Iterator[tuple[float, int, str]]:
         """The time of last use, the bytes and the path of each file."""
-        with os.scandir(self.path) as found:
-            for item in found:
+        with os.scandir(self.path) as items:
+            for item in items:
                 if _OURS.fullmatch(item.name):
                     try:
                         s = item.stat(follow_symlinks=False)
@@ -172,13 +172,13 @@ _REMEDY: Final = "use a directory of your own that nobody else can write to: chm
 
 def _checked(path: object) -> str:
     """Check a path. An empty one is rejected: it would mean the current directory of the process."""
-    given = os.fspath(path) if isinstance(path, os.PathLike) else path
-    if not isinstance(given, str) or not given or "\0" in given:
+    name = os.fspath(path) if isinstance(path, os.PathLike) else path
+    if not isinstance(name, str) or not name or "\0" in name:
         raise ParameterError(
             f"cache: dir must be the path of a directory, got {path!r}",
             remedy="name one of your own, or give None for none",
         )
-    return given
+    return name
 
 
 def _absolute(path: str) -> str:
@@ -226,26 +226,26 @@ def _read(path: str) -> bytes | None:
         os.close(descriptor)
 
 
-def _opened(found: bytes, key: str) -> Stored:
+def _opened(data: bytes, key: str) -> Stored:
     """The parts of an entry. Raises: _DamagedError."""
-    if not found.startswith(MAGIC):
+    if not data.startswith(MAGIC):
         raise _DamagedError("is not an entry of the cache")
-    if len(found) < _BEGIN or checksum([memoryview(found)[len(MAGIC) + _DIGEST :]]) != _digest(found):
+    if len(data) < _BEGIN or checksum([memoryview(data)[len(MAGIC) + _DIGEST :]]) != _digest(data):
         raise _DamagedError("is damaged")
-    end = _BEGIN + int.from_bytes(found[_BEGIN - _LENGTH : _BEGIN], "little")
+    end = _BEGIN + int.from_bytes(data[_BEGIN - _LENGTH : _BEGIN], "little")
     try:
-        facts = json.loads(found[_BEGIN:end])
+        facts = json.loads(data[_BEGIN:end])
     except (ValueError, RecursionError):
         facts = None
     if not isinstance(facts, dict) or "key" not in facts:
         raise _DamagedError("is not an entry that this version of fxad reads")
     if facts.pop("key") != key:
         raise _DamagedError("is the entry of another program")
-    return Stored(facts, found[end:])
+    return Stored(facts, data[end:])
 
 
-def _digest(found: bytes) -> bytes:
-    return found[len(MAGIC) : len(MAGIC) + _DIGEST]
+def _digest(data: bytes) -> bytes:
+    return data[len(MAGIC) : len(MAGIC) + _DIGEST]
 
 
 def _touch(path: str) -> None:

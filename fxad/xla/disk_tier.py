@@ -69,11 +69,17 @@ class DiskTier:
             return None
 
     def keep(
-        self, source: Jaxpr, device: Device, options: CompileOptions, made: Compilation, payload: bytes, took: float
+        self,
+        source: Jaxpr,
+        device: Device,
+        options: CompileOptions,
+        compilation: Compilation,
+        payload: bytes,
+        took: float,
     ) -> bool:
         """Store an executable that took `took` seconds to compile. Returns True if it was stored."""
         key = self._key(source, device, options)
-        entry = to_disk_entry(made, payload, took)
+        entry = to_disk_entry(compilation, payload, took)
         return key is not None and entry is not None and self.directory.write(key, entry)
 
     def _key(self, source: Jaxpr, device: Device, options: CompileOptions) -> str | None:

@@ -26,11 +26,11 @@ from fxad.xla.sharded import ManyDevices, devices_for, shardings
 class CompileOptions:
     """Compile options, as a value: part of the key of the cache.
 
-    `donate` numbers operands whose memory results of their type take over: the caller's buffer is gone after the call.
-    `flags` are XLA's own, as in XLA_FLAGS but for this program only: `(("xla_cpu_enable_fast_math", True),)`.
+    `donate` are indices of operands whose memory results of their type reuse; the call deletes the caller's buffers.
+    `flags` are XLA's flags, as in XLA_FLAGS but for this program only: `(("xla_cpu_enable_fast_math", True),)`.
 
-    Rule:   lists are made tuples. Flags of 1, 1.0 and True are three, as they are to XLA.
-    Raises: ParameterError for what has another type.
+    Rule:   lists become tuples. Flags of 1, 1.0 and True differ, as for XLA.
+    Raises: ParameterError for a value of another type.
     """
 
     donate: tuple[int, ...] = ()
@@ -57,7 +57,7 @@ class CompileOptions:
         object.__setattr__(self, "flags", tuple([(name, value) for name, value in self.flags]))
 
     def _key(self) -> tuple[object, ...]:
-        # by what is written: 1 == True, 0.0 == -0.0, and nan is no nan
+        # by the repr: 1 == True, 0.0 == -0.0, and nan != nan
         return self.donate, self.optimization_level, repr(self.flags)
 
     def __eq__(self, other: object) -> bool:
@@ -71,11 +71,11 @@ def _is_int(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _is_flag(given: object) -> bool:
-    """Whether something is a flag of XLA's and its value."""
-    if not isinstance(given, tuple | list) or len(given) != 2:
+def _is_flag(flag: object) -> bool:
+    """Returns True for a pair of the name of a flag and its value."""
+    if not isinstance(flag, tuple | list) or len(flag) != 2:
         return False
-    name, value = given
+    name, value = flag
     return isinstance(name, str) and type(value) in (str, bool, int, float)
 
 
@@ -85,7 +85,7 @@ DEFAULT: Final = CompileOptions()
 @final
 @dataclass(frozen=True, slots=True)
 class CostStats:
-    """XLA's own estimate of the work of one call. `transcendentals` are counted apart from `flops`."""
+    """XLA's own estimate of the work of one call. `flops` do not include `transcendentals`."""
 
     flops: float
     bytes_accessed: float
@@ -218,7 +218,7 @@ class LoadedProgram:
 
 
 def compile_module(lowered: LoweredModule, options: CompileOptions, device: Device) -> LoadedProgram:
-    """Compile for a device, without a cache; `Cache` has one. Raises: CompileError."""
+    """Compile for a device, without a cache. Raises: CompileError."""
     source = lowered.source(options.donate)
     custom_calls.register_targets(custom_calls.custom_call_targets(source), device.platform)
     placed = None
@@ -231,15 +231,15 @@ def compile_module(lowered: LoweredModule, options: CompileOptions, device: Devi
                 remedy="call the host outside of shard_map and pmap, in a program of its own",
                 where=lowered.where,
             )
-    given = _given(options, device, placed)
+    xla_options = _given(options, device, placed)
     try:
         if placed is not None:
-            raw = device.client.compile_and_load(source, [d.raw for d in placed.devices], given)
+            raw = device.client.compile_and_load(source, [d.raw for d in placed.devices], xla_options)
             return LoadedProgram(raw, lowered, placed.devices[0], placed=placed)
         if lowered.waits:
-            raw, start = host_calls.compile_with_callbacks(source, lowered.host, device, given)
+            raw, start = host_calls.compile_with_callbacks(source, lowered.host, device, xla_options)
             return LoadedProgram(raw, lowered, device, start)
-        raw = device.client.compile_and_load(source, device.raw_list, given)
+        raw = device.client.compile_and_load(source, device.raw_list, xla_options)
     except _jax.JaxRuntimeError as e:
         raise CompileError(_explained(reason(e), source), remedy=_WITHOUT) from e
     return LoadedProgram(raw, lowered, device)
@@ -247,12 +247,12 @@ def compile_module(lowered: LoweredModule, options: CompileOptions, device: Devi
 
 def _given(options: CompileOptions, device: Device, placed: Placed | None) -> _jax.CompileOptions:
     """The options in XLA's form. The module itself contains the donation."""
-    given = compile_options(device.id) if placed is None else partitioned_options([d.id for d in placed.devices])
+    xla_options = compile_options(device.id) if placed is None else partitioned_options([d.id for d in placed.devices])
     if options.optimization_level is not None:
-        given.executable_build_options.optimization_level = options.optimization_level
+        xla_options.executable_build_options.optimization_level = options.optimization_level
     if options.flags:
-        given.env_option_overrides = list(options.flags)
-    return given
+        xla_options.env_option_overrides = list(options.flags)
+    return xla_options
 
 
 _WITHOUT: Final = "leave out flags of CompileOptions; if it stays, report it with the program: fx.lower(program).text()"
@@ -260,11 +260,11 @@ _WITHOUT: Final = "leave out flags of CompileOptions; if it stays, report it wit
 
 def _explained(problem: str, source: str) -> str:
     """XLA's message, with the line of the module that it refers to."""
-    found = re.search(r"-:(\d+):\d+: error", problem)
+    match = re.search(r"-:(\d+):\d+: error", problem)
     lines = source.splitlines()
-    if found is None or int(found[1]) > len(lines):
+    if match is None or int(match[1]) > len(lines):
         return f"compile: {problem}"
-    return f"compile: {problem}\n  in            {lines[int(found[1]) - 1]}"
+    return f"compile: {problem}\n  in            {lines[int(match[1]) - 1]}"
 
 
 def memory(program: LoadedProgram) -> MemoryStats:
@@ -280,9 +280,9 @@ def memory(program: LoadedProgram) -> MemoryStats:
 
 def cost(program: LoadedProgram) -> CostStats:
     """XLA's estimate of the work of one call; zero if there is none."""
-    known = program.raw.cost_analysis()
+    analysis = program.raw.cost_analysis()
     return CostStats(
-        float(known.get("flops", 0.0)),
-        float(known.get("bytes accessed", 0.0)),
-        float(known.get("transcendentals", 0.0)),
+        float(analysis.get("flops", 0.0)),
+        float(analysis.get("bytes accessed", 0.0)),
+        float(analysis.get("transcendentals", 0.0)),
     )

@@ -64,11 +64,11 @@ class Explanation:
 
 def explain_miss_of_units(jaxpr: Jaxpr, key: Key, held: Sequence[tuple[Jaxpr, Key]]) -> Explanation:
     """The explanation of a program, or of its largest missing unit. The program may be held as a whole or as units."""
-    found = explain_miss(jaxpr, key, held)
+    explanation = explain_miss(jaxpr, key, held)
     options, device = key
     plan = plan_of(jaxpr, "auto", options.donate)
-    if found.held or found.nearest is jaxpr or len(plan.steps) == 1:
-        return found
+    if explanation.held or explanation.nearest is jaxpr or len(plan.steps) == 1:
+        return explanation
     for unit in sorted(plan.units, key=lambda u: -u.equations):
         part = explain_miss(unit.body, (replace(options, donate=unit.donate), device), held)
         if not part.held:
@@ -82,15 +82,15 @@ def explain_miss(jaxpr: Jaxpr, key: Key, held: Sequence[tuple[Jaxpr, Key]]) -> E
     The nearest is the program itself under another key, else the one that shares the most equations with it.
     """
     others = [slot for slot in held if slot != (jaxpr, key)]
-    found = len(others) != len(held)
+    is_held = len(others) != len(held)
     same = next((other for program, other in others if program is jaxpr), None)
     if same is not None:
-        return Explanation(jaxpr, found, jaxpr, _key_difference(key, same))
+        return Explanation(jaxpr, is_held, jaxpr, _key_difference(key, same))
     if not others:
-        return Explanation(jaxpr, found, None, None)
+        return Explanation(jaxpr, is_held, None, None)
     mine = _features(jaxpr)
     nearest = max(dict.fromkeys([program for program, _ in others]), key=lambda other: _likeness(mine, other))
-    return Explanation(jaxpr, found, nearest, diff(jaxpr, nearest))
+    return Explanation(jaxpr, is_held, nearest, diff(jaxpr, nearest))
 
 
 def _key_difference(a: Key, b: Key) -> Difference:
@@ -111,10 +111,10 @@ def _likeness(mine: Mapping[Hashable, int], other: Jaxpr) -> float:
 @by_value
 def _features(jaxpr: Jaxpr) -> Mapping[Hashable, int]:
     """Features of a program for the similarity: its types, and counts of operations and of operations with types."""
-    found: Counter[Hashable] = Counter([jaxpr.in_avals, jaxpr.out_avals])
+    counts: Counter[Hashable] = Counter([jaxpr.in_avals, jaxpr.out_avals])
     for body in distinct_jaxprs(jaxpr):
         for eqn in body.eqns:
             avals = tuple([x.aval for x in eqn.ins])
-            found[eqn.prim.name] += 1
-            found[eqn.prim, avals] += 1
-    return MappingProxyType(dict(found))
+            counts[eqn.prim.name] += 1
+            counts[eqn.prim, avals] += 1
+    return MappingProxyType(dict(counts))

@@ -124,11 +124,11 @@ def placeholder(buffer: _jax.ArrayImpl, make: Callable[[], _jax.ArrayImpl]) -> _
     """The placeholder of a donated buffer, made once for each line, device and commitment."""
     call: DonatingCall = buffer.__dict__[_DONATED]
     key = buffer._sharding, buffer._committed
-    made = call[0].left.get(key)
-    if made is None:
-        made = call[0].left[key] = make()
-        made.__dict__[_DONATED] = call
-    return made
+    deleted = call[0].left.get(key)
+    if deleted is None:
+        deleted = call[0].left[key] = make()
+        deleted.__dict__[_DONATED] = call
+    return deleted
 
 
 def donation_record(buffer: _jax.ArrayImpl) -> DonationRecord | None:
@@ -180,15 +180,15 @@ def execution_error(
 ) -> ExecutionError:
     """The error for a call that XLA refused. `path` gives the name of an operand in messages."""
     step = e if isinstance(e, StepRefused) else None
-    found = None
+    error = None
     if _GONE.search(str(e)):
         read = range(len(buffers)) if step is None else step.reads
-        found = next((_is_gone(k, buffers[k], origin, path) for k in read if missing_value_reason(buffers[k])), None)
-    found = found or _explained(origin.name if path else "execute", e, origin)
+        error = next((_is_gone(k, buffers[k], origin, path) for k in read if missing_value_reason(buffers[k])), None)
+    error = error or _explained(origin.name if path else "execute", e, origin)
     if step is not None:
-        found.where = step.where
-        found.located(equation=step.unit)
-    return found
+        error.where = step.where
+        error.located(equation=step.unit)
+    return error
 
 
 def _is_gone(k: int, b: _jax.ArrayImpl, origin: Origin, path: Callable[[int], str] | None) -> ExecutionError:

@@ -41,8 +41,13 @@ _PATIENCE: Final = 1.0  # seconds that exit waits for host functions, before and
 _LEAVE: Final = 10.0  # seconds that exit waits for threads in XLA
 _LONG: Final = 3600.0
 # Files whose functions call XLA for the user's computations.
-_ROOT: Final = os.path.dirname(os.path.dirname(__file__)) + os.sep
-_CALLERS: Final = tuple([_ROOT + name for name in ("xla", "array.py", "calling.py", "placement.py", "numpy/apply.py")])
+_ROOT: Final = os.path.dirname(os.path.dirname(__file__))
+_CALLERS: Final = tuple(
+    [
+        os.path.join(_ROOT, *name.split("/"))
+        for name in ("xla/", "execution/", "tracing/array.py", "tracing/placement.py", "numpy/apply.py")
+    ]
+)
 
 
 @final
@@ -139,8 +144,8 @@ def _wait_for(device: Device) -> None:
     handler = result_handler(Aval((), np.dtype(np.bool_)), device.sharding, True, None)
     with suppress(_jax.JaxRuntimeError):  # at exit, nothing can report the error
         last = device.client.compile_and_load(_NOTHING, device.raw_list, compile_options(device.id))
-        (made,) = last.execute_sharded([]).consume_with_handlers([handler])
-        made.block_until_ready()
+        (result,) = last.execute_sharded([]).consume_with_handlers([handler])
+        result.block_until_ready()
 
 
 _work: Final = _Work()

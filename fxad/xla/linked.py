@@ -85,7 +85,7 @@ class LinkedProgram:
         # for messages: the name of the program, the user's line, the memory of a whole run
         self.origin = Origin(plan.name, next((w for s in plan.steps if (w := _where(s))), ""), whole)
         # results of units have the same description: a unit may fail long after the call, or exhaust memory of the run
-        made = [
+        handlers = [
             [result_handler(a, device.sharding, False, Origin(plan.name, lines.get(k, ""), whole)) for a in p.out_avals]
             for k, p in enumerate(programs)
         ]
@@ -93,7 +93,7 @@ class LinkedProgram:
         self._parts: list[tuple[list[_Call], tuple[int, ...]]] = []
         calls: list[_Call] = []
         for s in plan.steps:
-            calls.append((programs[s.unit].start, made[s.unit], _pick(s.ins), s.frees))
+            calls.append((programs[s.unit].start, handlers[s.unit], _pick(s.ins), s.frees))
             if donated := plan.donated_at(s):
                 self._parts.append((calls, donated))
                 calls = []
@@ -137,12 +137,12 @@ class LinkedProgram:
         if step is not None:
             raise self._refused(XlaRuntimeError(OPERAND_DELETED), step, len(buffers))
 
-    def _running(self, operands: int, made: int) -> Step:
-        """The step that was running when `made` slots existed."""
+    def _running(self, operands: int, slots: int) -> Step:
+        """The step that was running when `slots` slots existed."""
         n = operands + len(self._constants)
         step = self.plan.steps[0]
         for step in self.plan.steps:
-            if n == made:
+            if n == slots:
                 break
             n += len(self.plan.units[step.unit].body.outs)
         return step
@@ -225,12 +225,12 @@ def memory(program: Runnable) -> MemoryStats:
     if isinstance(program, LoadedProgram):
         return memory_of_unit(program)
     plan = program.plan
-    known = [memory_of_unit(p) for p in program.programs]
+    stats = [memory_of_unit(p) for p in program.programs]
     argument = sum([a.nbytes for a in plan.in_avals])
     output = sum([a.nbytes for a in plan.out_avals])
     alias = sum([plan.in_avals[k].nbytes for k in aliases(plan.in_avals, plan.out_avals, plan.donate)])
-    peak = max([s.live_bytes + known[s.unit].temp_bytes - known[s.unit].alias_bytes for s in plan.steps])
-    code = sum([m.generated_code_bytes for m in known])
+    peak = max([s.live_bytes + stats[s.unit].temp_bytes - stats[s.unit].alias_bytes for s in plan.steps])
+    code = sum([m.generated_code_bytes for m in stats])
     return MemoryStats(argument, output, alias, max(0, peak - argument - output + alias), peak, code)
 
 
@@ -238,8 +238,8 @@ def cost(program: Runnable) -> CostStats:
     """XLA's estimate of the work of one call, summed over its steps; zero if there is none."""
     if isinstance(program, LoadedProgram):
         return cost_of_unit(program)
-    known = [cost_of_unit(p) for p in program.programs]
-    steps = [known[s.unit] for s in program.plan.steps]
+    stats = [cost_of_unit(p) for p in program.programs]
+    steps = [stats[s.unit] for s in program.plan.steps]
     return CostStats(
         sum([c.flops for c in steps]),
         sum([c.bytes_accessed for c in steps]),

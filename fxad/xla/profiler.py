@@ -29,8 +29,8 @@ _running: Final[WeakTable[str, _Running]] = WeakTable()
 
 @contextmanager
 def profile(path: str | bytes | PathLike[str] | PathLike[bytes]) -> Iterator[None]:
-    """Write a trace of what runs meanwhile under a directory: `plugins/profile/<time>/`, as TensorBoard and XProf read
-    it, with a `trace.json.gz` that Perfetto (ui.perfetto.dev) and chrome://tracing open. Profiles of one second are
+    """Write a trace of the block to `plugins/profile/<time>/` under a directory, for TensorBoard and XProf,
+    with a `trace.json.gz` that Perfetto (ui.perfetto.dev) and chrome://tracing open. Profiles of one second are
     `<time>`, `<time>_1` and so on.
 
     Rule:   wait for results inside the block with `block_until_ready`. One profile at a time in a process.
@@ -64,7 +64,7 @@ def profile(path: str | bytes | PathLike[str] | PathLike[bytes]) -> Iterator[Non
 
 
 def _write(session: _profiler.ProfilerSession, data: bytes, folder: Path) -> None:
-    """Write a trace under a name of its own. XLA names it by the second, and writes over what has the name."""
+    """Write a trace under a unique name. XLA names it by the second, and overwrites a trace with that name."""
     runs = folder / "plugins" / "profile"
     runs.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=folder, prefix=".profile-") as apart:
@@ -74,7 +74,7 @@ def _write(session: _profiler.ProfilerSession, data: bytes, folder: Path) -> Non
 
 
 def _move(written: Path, runs: Path) -> None:
-    """Move a directory to others: `name`, `name_1` where there is one, and so on."""
+    """Move a directory under `runs`, as `name`, or `name_1` if that exists, and so on."""
     for k in count():
         try:
             written.rename(runs / (f"{written.name}_{k}" if k else written.name))

@@ -78,9 +78,9 @@ class CompilerConfiguration:
     def of(self, device: Device) -> str:
         """The versions, the kind of device, and XLA's flags in the environment."""
         kind = device.platform, device.kind
-        known = self._known.get(kind)
-        if known is None:
-            known = "\n".join(
+        text = self._known.get(kind)
+        if text is None:
+            text = "\n".join(
                 [
                     f"lowering {_lowering()}",
                     f"jaxlib {jaxlib_version}",
@@ -90,25 +90,30 @@ class CompilerConfiguration:
                     f"XLA_FLAGS {os.environ.get('XLA_FLAGS', '')}",  # XLA reads it once, like this
                 ]
             )
-            self._known[kind] = known
-        return known
+            self._known[kind] = text
+        return text
+
+
+def lowering_sources() -> list[Path]:
+    """The source files of fxad that determine how a program is lowered and compiled."""
+    root = Path(__file__).parent.parent
+    folders = [root / name for name in ("core", "primitives", "lowering", "xla")]
+    return sorted([*root.glob("*.py"), *[path for folder in folders for path in folder.rglob("*.py")]])
 
 
 def _lowering() -> str:
-    """The digest of fxad's own sources, which determine the lowering. Takes 2 ms.
+    """The digest of the sources that determine the lowering. Takes 2 ms.
 
     A version number that is increased by hand could be forgotten, and then a stale executable would run.
     """
-    root = Path(__file__).parent.parent
-    rooms = [*root.glob("*.py"), *root.glob("primitives/**/*.py"), *root.glob("lowering/*.py"), *root.glob("xla/*.py")]
-    return checksum([part for path in sorted(rooms) for part in (path.name.encode(), path.read_bytes())]).hex()
+    return checksum([part for path in lowering_sources() for part in (path.name.encode(), path.read_bytes())]).hex()
 
 
 def processor() -> str:
     """A digest of the instruction set of this processor: machine code for another one must not run here."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").partition("\n\n")[0]
-    except OSError:  # not Linux: there Python knows the kind, where it would start a process to ask here
+    except OSError:  # not Linux: `platform.processor()` does not start a process there
         return checksum([f"{platform.machine()} {platform.processor()}".encode()]).hex()
     lines = re.findall(r"^(?:model name|flags|Features|CPU (?:part|variant|implementer))\s*:.*$", text, re.MULTILINE)
     return checksum([f"{platform.machine()} {' '.join(lines)}".encode()]).hex()
@@ -119,15 +124,15 @@ def key_of(source: Jaxpr, options: CompileOptions, surroundings: str) -> str:
     return f"program {source.digest}\noptions {options}\n{surroundings}"
 
 
-# ------------------------------------------------------------------------------------------------- there and back
+# -------------------------------------------------------------------------------------------------- disk entries
 
 
-def to_disk_entry(made: Compilation, payload: bytes, seconds: float) -> Stored | None:
+def to_disk_entry(compilation: Compilation, payload: bytes, seconds: float) -> Stored | None:
     """An executable as an entry; None if it calls functions of this process or cannot be serialized."""
-    targets = list(made.targets)
+    targets = list(compilation.targets)
     if not payload or not custom_calls.are_portable(targets):
         return None
-    return Stored({"seconds": seconds, "targets": targets, "text": made.text}, payload)
+    return Stored({"seconds": seconds, "targets": targets, "text": compilation.text}, payload)
 
 
 def from_disk_entry(payload: bytes, targets: list[str], source: Jaxpr, device: Device) -> LoadedProgram:

@@ -586,7 +586,7 @@ def test_what_calls_back_into_this_process_is_not_stored(home: Path, monkeypatch
     assert custom_calls.are_portable(["fxad_getrf_f64", "fxad_potrf_f32"])
     for targets in (["fxad_callback_3"], ["xla_ffi_python_cpu_callback"], ["fxad_getrf_f64", "mine"], ["fxad"]):
         assert not custom_calls.are_portable(targets)
-    monkeypatch.setattr(custom_calls, "called", lambda source: frozenset({"xla_ffi_python_cpu_callback"}))
+    monkeypatch.setattr(custom_calls, "custom_call_targets", lambda source: frozenset({"xla_ffi_python_cpu_callback"}))
     assert counts(ran(home)) == (1, 0, 0)
     assert entries(home) == []
 

@@ -24,6 +24,7 @@ from fxad.errors import (
 )
 from fxad.ir import Aval, Jaxpr
 from fxad.primitives.custom import CustomCall
+from fxad.primitives.custom_rules import BatchRule, Derivative, Function, Refusal, Rules
 from fxad.primitives.linear_call import LinearCall
 from fxad.testing import check_rule
 
@@ -426,33 +427,30 @@ def test_primitives_check_what_they_carry() -> None:
     inexact = "linear operands and results are floating or complex"
     whole = _program(1, 1, index)
     fails(LinearCall(whole, whole, 1), "linear operand 0 of body is i32[3], which has no tangent", inexact)
+
+    def ruled(captured: int = 0, **rules: Any) -> CustomCall:
+        return CustomCall(Function(one, captured, Rules(**rules)))
+
+    fails(ruled(2), "captured is 2, body has 1 operands", "captured operands come first in the body")
+    for marks in ((), (True, True)):
+        message = f"a rule has {len(marks)} marks for 1 operands"
+        remedy = "mark the operands whose tangents do not vanish"
+        fails(ruled(jvp=(Refusal(marks, "it raised an error", "use another"),)), message, remedy)
+        fails(ruled(vjp=(Derivative(marks, one, one),)), message, remedy)
+    fails(ruled(derivative_of=two), f"program of derivatives {takes}")
+    fails(ruled(jvp=(Derivative((True,), two, one),)), f"forward {takes}")
+    fails(ruled(jvp=(Derivative((True,), one, two),)), f"push {takes}")
+    fails(ruled(vjp=(Derivative((True,), one, one, two),)), f"pull {takes}")
     fails(
-        CustomCall(one, 2, (), (), ()), "captured is 2, body has 1 operands", "captured operands come first in the body"
+        ruled(1, jvp=(Derivative((True,), one, one),)),
+        "a rule is about tangents of operands that have none",
+        "mark inexact operands behind the captured ones",
     )
-    marks = "it is 'jvp', 'vjp' or 'inverse', with a mark for each operand"
-    for kind, places in (("jvp", ()), ("vmap", (True,))):
-        refused = CustomCall(one, 0, (), (), (), ((kind, places, "it raised an error", "use another"),))
-        fails(refused, f"a refused rule is '{kind}' with {len(places)} marks for 1 operands", marks)
-    every = "give all programs of a rule, or none"
-    parts = "a jvp_rule is (forward, push) or (program,), a vjp_rule (forward, push, pull), got"
-    fails(CustomCall(one, 0, (one, one, one), (), ()), f"{parts} 3 and 0 programs", every)
-    fails(CustomCall(one, 0, (two,), (), ()), f"program of derivatives {takes}")
-    fails(CustomCall(one, 0, (), (one, one), ()), f"{parts} 0 and 2 programs", every)
-    fails(CustomCall(one, 0, (two, one), (), ()), f"forward {takes}")
-    fails(CustomCall(one, 0, (one, two), (), ()), f"push {takes}")
-    fails(CustomCall(one, 0, (), (one, one, two), ()), f"pull {takes}")
-    fails(
-        CustomCall(one, 0, (one, one), (), (), again=0),
-        "a call in its own rule has the rules of its function, and none besides",
-        "leave out the rules, or give again=-1",
-    )
-    for captured, live in ((1, (True,)), (0, (True, True))):
-        fails(
-            CustomCall(one, captured, (), (), (), partial=((live, (one, one)),)),
-            "a partial rule is about operands that its rules are not about",
-            "mark inexact operands behind the captured ones",
-        )
-    fails(CustomCall(one, 0, (), (), ((2, one),)), "vmap rule of size 2 body takes (f32[3]), expected (f32[2,3])")
+    fails(ruled(batch=(BatchRule(2, one),)), "vmap rule of size 2 body takes (f32[3]), expected (f32[2,3])")
+    with pytest.raises(ArgumentError, match="derivative: pull must be"):
+        Derivative((True,), one, one, (one,))  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="rules: jvp must be"):
+        Rules(jvp=(one, one))  # type: ignore[arg-type]
 
 
 def once_more(x: Any) -> Any:

@@ -19,6 +19,7 @@ from fxad.ir import Aval, Jaxpr, NDArray
 from fxad.primitives import elementwise as ew
 from fxad.primitives.control.call import Call
 from fxad.primitives.custom import CustomCall
+from fxad.primitives.custom_rules import Derivative, Function, Rules
 from fxad.testing import Case, cases, check_stack, differ, repeated_cases, stacks, xla
 from fxad.testing.compare import instantiate_tangents, program_tolerance, random_tangents
 from fxad.testing.draw_custom import ruled as ruled_program
@@ -160,7 +161,8 @@ def chained_rule() -> Jaxpr:
     u = b.one(Call(product), cos, y)
     push = b.build((b.one(ew.ADD, b.one(Call(product), u, x_dot), b.one(ew.MUL, u, y_dot)),), "push")
     b = Builder()
-    return b.build(b(CustomCall(body, 0, (forward, push), (), ()), *b.inputs((S, S))), "ruled")
+    prim = CustomCall(Function(body, rules=Rules(jvp=(Derivative((True, True), forward, push),))))
+    return b.build(b(prim, *b.inputs((S, S))), "ruled")
 
 
 @pytest.mark.parametrize("mask", [(True, False), (False, True), (True, True)])

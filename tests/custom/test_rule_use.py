@@ -354,11 +354,11 @@ def test_dce_slims_functions_with_rules() -> None:
     typecheck(slim)
     assert prim.body.in_avals == (program.ins[0].aval,)
     assert len(prim.body.outs) == 1
-    assert [e.prim.name for b in prim.bodies for e in b.eqns if e.prim.name == "exp"] == []
+    assert [e.prim.name for b, *_ in prim.function.parts for e in b.eqns if e.prim.name == "exp"] == []
     assert transforms.dce(slim) is slim
     assert fx.text.parse(str(slim)) is slim
     second = transforms.dce(fx.trace(lambda x, y, k: f(x, y, k)[1], X[0], X[1], 2).jaxpr)
-    assert call_of(second).moving == (True, False)
+    assert call_of(second).function.moving == (True, False)
     tangent, _ = transforms.jvp(second, (False, True, False))
     args = [np.asarray(a) for a in (0.3, 1.5, np.int32(2), 1.0)]
     np.testing.assert_allclose(np.asarray(run(tangent, args)[1], np.float64), 2 * np.exp(1.5))

@@ -14,6 +14,7 @@ from fxad.core.builder import Builder
 from fxad.errors import ArgumentError, NotInvertibleError, ParameterError, TreeError
 from fxad.ir import Aval, Jaxpr
 from fxad.primitives.custom import CustomCall
+from fxad.primitives.custom_rules import Function, InverseRule, Rules
 from fxad.primitives.elementwise import NEG
 
 X = np.linspace(0.1, 1, 3)
@@ -55,14 +56,13 @@ def body(n: int) -> Jaxpr:
 def test_rules_that_do_not_fit() -> None:
     one, two = body(1), body(2)
     with pytest.raises(ParameterError) as e:
-        CustomCall(one, 0, (), (), (), (), (one,), ()).abstract_eval(*one.in_avals)
+        CustomCall(Function(one, rules=Rules(inverse=InverseRule((), one)))).abstract_eval(*one.in_avals)
     assert e.value.message == (
-        "custom_call: an inverse_rule is (inverse,) or (inverse, ivjp), with a mark in held for each operand, "
-        "got 1 programs, and 0 marks for 1 operands"
+        "custom_call: an inverse rule has a mark in kept for each operand, got 0 marks for 1 operands"
     )
-    assert e.value.remedy == "give the inverse, or it and the ivjp, and a mark for each operand; or neither"
+    assert e.value.remedy == "mark the operands that the inverse is given"
     with pytest.raises(ParameterError) as e:
-        CustomCall(one, 0, (), (), (), (), (two,), (False,)).abstract_eval(*one.in_avals)
+        CustomCall(Function(one, rules=Rules(inverse=InverseRule((False,), two)))).abstract_eval(*one.in_avals)
     assert e.value.message == f"custom_call: inverse {two.name} takes (f32[3], f32[3]), expected (f32[3])"
 
 

@@ -19,6 +19,7 @@ from fxad.core.typecheck import typecheck
 from fxad.ir import Jaxpr
 from fxad.primitives.control.remat import Remat, is_opaque
 from fxad.primitives.custom import CustomCall
+from fxad.primitives.custom_rules import Derivative
 from fxad.testing import Case, cases, inversions
 from fxad.testing.derivative_laws import check_same_derivatives
 from fxad.testing.inversions import Inversion
@@ -248,7 +249,9 @@ def test_any_program_in_segments(case: Case) -> None:
 def test_backward_programs_in_segments(case: Inversion) -> None:
     (call,) = [e.prim for e in invertible(case.program, case.kept).eqns if isinstance(e.prim, CustomCall)]
     rng = np.random.default_rng(case.seed)
-    for program in call.vjp_rule:
+    (rule,) = call.rules.vjp
+    assert isinstance(rule, Derivative)
+    for program in (rule.forward, *rule.maps):
         check_in_segments(program, [np.asarray(rng.uniform(0.2, 0.8, a.shape), a.dtype) for a in program.in_avals])
 
 

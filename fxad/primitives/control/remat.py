@@ -177,7 +177,7 @@ def uses_custom_derivative(jaxpr: Jaxpr) -> bool:
     """Return True if the program or one of its bodies uses a function with custom derivatives."""
     return any(
         [
-            (isinstance(e.prim, CustomCall) and e.prim.has_derivative)
+            (isinstance(e.prim, CustomCall) and e.prim.rules.has_derivative)
             or any([uses_custom_derivative(body) for body in e.prim.bodies])
             for e in jaxpr.eqns
             if isinstance(e.prim, HigherOrder)

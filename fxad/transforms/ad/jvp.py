@@ -62,7 +62,8 @@ class FusedCtx(Builder):
     def recur_fused(self, body: Jaxpr, nonzero: tuple[bool, ...]) -> tuple[Jaxpr, tuple[bool, ...]]:
         return jvp(body, nonzero)
 
-    def batched(self, body: Jaxpr, size: int, in_dims: tuple[Dim, ...], out_dims: tuple[Dim, ...]) -> Jaxpr:
+    @staticmethod  # so that results can be memoised by it
+    def batched(body: Jaxpr, size: int, in_dims: tuple[Dim, ...], out_dims: tuple[Dim, ...]) -> Jaxpr:
         return over_stack(body, size, in_dims, out_dims)
 
 

@@ -14,7 +14,7 @@ from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Linear, LinearizedBody, Lit, 
 from fxad.primitives.control.bodies import with_outs
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.effects import without_checks, without_effects
-from fxad.primitives.custom import CustomCall
+from fxad.primitives.custom import CustomCall, NamedCall
 from fxad.primitives.host_call import HostCall
 from fxad.primitives.linear_call import has_adjoint
 from fxad.primitives.linearity import is_linear, is_zero
@@ -230,7 +230,7 @@ def _keeps_zeros(prim: Primitive, mask: tuple[bool, ...]) -> bool:
     function."""
     if not any(mask):
         return False
-    if isinstance(prim, CustomCall):
+    if isinstance(prim, CustomCall | NamedCall):
         return is_linear(_bare(prim.body, mask), mask)
     return isinstance(prim, Linear) and prim.linear_in(mask)
 
@@ -249,7 +249,7 @@ def _bare(jaxpr: Jaxpr, mask: tuple[bool, ...]) -> Jaxpr:
 
     def opens(eqn: Eqn, ins: tuple[Atom, ...], mark: bool) -> tuple[Jaxpr, bool] | None:
         prim, here, vanish = eqn.prim, tuple([a in reached for a in ins]), _vanishing(ins, zeros, False)
-        if any(here) and isinstance(prim, CustomCall):
+        if any(here) and isinstance(prim, CustomCall | NamedCall):
             return prim.body, mark
         if not any([*here, *vanish]) or not isinstance(prim, Call):
             return None

@@ -13,7 +13,7 @@ from fxad.primitives.custom import CustomCall
 
 def reversible(eqn: Eqn) -> bool:
     """Returns True if reverse mode stores results of the equation and reconstructs its operands from them."""
-    return isinstance(eqn.prim, CustomCall) and len(eqn.prim.inverse_rule) == 2
+    return isinstance(eqn.prim, CustomCall) and eqn.prim.rules.ivjp is not None
 
 
 @by_value

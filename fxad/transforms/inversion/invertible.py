@@ -26,6 +26,7 @@ from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lin, Lit, Tangent, Var,
 from fxad.primitives.check import has_check
 from fxad.primitives.control.bodies import select_by_mask, with_operands
 from fxad.primitives.custom import CustomCall
+from fxad.primitives.custom_rules import Derivative, Function, InverseRule, Rules
 from fxad.transforms.ad.linearize import SplitCtx, linearize
 from fxad.transforms.ad.transpose import BackwardCtx, accumulate, backward_eqn, instantiate
 from fxad.transforms.inversion.inverse import in_the_program, named, not_invertible
@@ -103,17 +104,13 @@ def _with_rules(
         both = inverse.program, retraced(jaxpr, held, every, moving, True, names, math.inf, rules).program
     rule = _forward(jaxpr, held, watched), push, pull
     rule = after_checks(rule, n) if has_check(jaxpr) else rule
-    prim = CustomCall(
-        jaxpr,
-        n_fixed,
-        forward_rule(jaxpr, moving, through),
-        moving_as(jaxpr, through, rule) if has_own_rules(jaxpr) or ahead.bends or back.bends else rule,
-        (),
-        (),
-        both,
-        held if both else (),
-        tolerance=Lit.of(tolerance, Aval((), dtypes.float64)),
+    reverse = moving_as(jaxpr, through, rule) if has_own_rules(jaxpr) or ahead.bends or back.bends else rule
+    made = Rules(
+        jvp=(Derivative(moving, *forward_rule(jaxpr, moving, through)),),
+        vjp=(Derivative(moving, *reverse),),
+        inverse=InverseRule(held, *both) if both else None,
     )
+    prim = CustomCall(Function(jaxpr, n_fixed, made), tolerance=Lit.of(tolerance, Aval((), dtypes.float64)))
     b = Builder.like(jaxpr)
     return b.build(b(prim, *jaxpr.ins), f"invertible_{jaxpr.name}")
 
@@ -282,7 +279,10 @@ def _trusting(jaxpr: Jaxpr) -> Jaxpr:
         prim = eqn.prim
         if isinstance(prim, CustomCall):
             if prim.tolerance is not None:
-                prim = replace(prim, body=_trusting(prim.body), jvp_rule=(), vjp_rule=(), partial=())
+                prim = replace(
+                    prim,
+                    function=replace(prim.function, body=_trusting(prim.body), rules=Rules(inverse=prim.rules.inverse)),
+                )
         elif isinstance(prim, HigherOrder):
             prim = prim.with_bodies(tuple(map(_trusting, prim.bodies)))
         eqns.append(eqn if prim == eqn.prim else Eqn(prim, eqn.ins, eqn.outs, eqn.source))

@@ -19,6 +19,7 @@ from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
 from fxad.ir import Atom, Aval, Eqn, Lit, Primitive, Var, Zero
 from fxad.primitives.custom import CustomCall
+from fxad.primitives.custom_rules import Derivative, Function, Rules
 from fxad.primitives.elementwise import EQ, MUL, SELECT_N, Add, ConvertElementType, Mul, Neg, Not, Sub
 from fxad.primitives.shape import BroadcastInDim, ExpandDims, Reshape, Squeeze
 from fxad.transforms.inversion.plans import Graph
@@ -194,7 +195,7 @@ def still(aval: Aval) -> CustomCall:
     b = Builder()
     same = b.build(b.inputs([aval]), "coupling_by_a_mask")
     nothing = Builder().build([Zero(aval).instantiate()], "no_derivative")
-    return CustomCall(same, 1, (same, nothing), (), ())
+    return CustomCall(Function(same, 1, Rules(jvp=(Derivative((False,), same, nothing),))))
 
 
 def _ones(a: Atom) -> bool:

@@ -20,6 +20,7 @@ from fxad.primitives.control.bodies import select_by_mask
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.custom import CustomCall
+from fxad.primitives.custom_rules import InverseRule
 from fxad.transforms.inversion.chains import merge_invertible, opens, reversible
 from fxad.transforms.inversion.invertible import invertible
 from fxad.transforms.inversion.rules import INVERSE_RULES
@@ -36,7 +37,8 @@ def _tolerance(eqn: Eqn) -> float:
 
 def _held(eqn: Eqn) -> set[Atom]:
     assert isinstance(eqn.prim, CustomCall)
-    return {a for a, h in zip(eqn.ins, eqn.prim.held, strict=True) if h or not a.aval.inexact}
+    assert isinstance(eqn.prim.rules.inverse, InverseRule)
+    return {a for a, k in zip(eqn.ins, eqn.prim.rules.inverse.kept, strict=True) if k or not a.aval.inexact}
 
 
 @by_value

@@ -15,6 +15,7 @@ from fxad.primitives.control.loop_steps import Marks, Steps
 from fxad.primitives.control.remat import Remat
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.custom import CustomCall
+from fxad.primitives.custom_rules import InverseRule
 from fxad.primitives.elementwise import ADD
 from fxad.primitives.linearity import is_zero
 from fxad.transforms.inversion.plans import Plan, Step
@@ -126,7 +127,8 @@ def _retraceable(eqn: Eqn, known: Marks, rules: InverseRules) -> bool:
     prim = eqn.prim
     # the user's backward program takes the place of the body
     if isinstance(prim, CustomCall):
-        return len(prim.inverse_rule) == 2 and all(select_by_mask(known, prim.held))
+        back = prim.rules.inverse
+        return isinstance(back, InverseRule) and back.ivjp is not None and all(select_by_mask(known, back.kept))
     # a loop runs backwards step by step, from the last one
     if isinstance(prim, Scan):
         args = tuple([a if k else Hole(a.aval) for a, k in zip(eqn.ins, known, strict=True)])
@@ -146,11 +148,14 @@ def _retraceable(eqn: Eqn, known: Marks, rules: InverseRules) -> bool:
 def _custom(
     b: Builder, prim: CustomCall, eqn: Eqn, outs: Sequence[Atom], cts: Sequence[Atom], wrt: Marks, value: Value
 ) -> Found:
-    held = [value(a) for a in select_by_mask(eqn.ins, prim.held)]
-    results = b(Call(prim.taken(prim.inverse_rule[1], over_stack)), *outs, *held, *cts)
-    free = [a for a, h in zip(eqn.ins, prim.held, strict=True) if not h]
+    back = prim.rules.inverse
+    assert isinstance(back, InverseRule)
+    assert back.ivjp is not None
+    kept = [value(a) for a in select_by_mask(eqn.ins, back.kept)]
+    results = b(Call(prim.complete(back.ivjp, over_stack)), *outs, *kept, *cts)
+    free = [a for a, k in zip(eqn.ins, back.kept, strict=True) if not k]
     bars = results[len(free) :]
-    return dict(zip(free, results, strict=False)), list(select_by_mask(bars, select_by_mask(wrt, prim.moving)))
+    return dict(zip(free, results, strict=False)), list(select_by_mask(bars, select_by_mask(wrt, prim.function.moving)))
 
 
 def _loop(

@@ -19,6 +19,7 @@ from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, LinearizedBody, Primiti
 from fxad.primitives.control.bodies import instantiate_linear_outs, select_by_mask, with_operands
 from fxad.primitives.control.effects import without_effects
 from fxad.primitives.custom import CustomCall
+from fxad.primitives.custom_rules import Function, InverseRule, Rules
 from fxad.primitives.elementwise.convert import StopGradient
 from fxad.primitives.linear_call import LinearCall, drop_unused_residuals
 from fxad.transforms.ad.jvp import jvp
@@ -58,11 +59,11 @@ def _inside(jaxpr: Jaxpr, such: Callable[[Primitive], bool]) -> bool:
 
 def _own_rule(prim: Primitive) -> bool:
     # only functions with rules have a derivative of the user's
-    return isinstance(prim, CustomCall) and prim.has_derivative
+    return isinstance(prim, CustomCall) and prim.rules.has_derivative
 
 
 def _own_inverse(prim: Primitive) -> bool:
-    given = isinstance(prim, CustomCall) and bool(prim.inverse_rule)
+    given = isinstance(prim, CustomCall) and isinstance(prim.rules.inverse, InverseRule)
     return given or _own_rule(prim) or isinstance(prim, LinearCall | StopGradient)
 
 
@@ -111,7 +112,7 @@ def forward_rule(jaxpr: Jaxpr, moving: tuple[bool, ...], through: LinearizedBody
 
 
 def _two_rules(prim: Primitive) -> bool:
-    return isinstance(prim, CustomCall) and bool(prim.jvp_rule and prim.vjp_rule)
+    return isinstance(prim, CustomCall) and bool(prim.rules.jvp and prim.rules.vjp)
 
 
 def moving_as(jaxpr: Jaxpr, through: LinearizedBody, rule: Rule) -> Rule:
@@ -167,7 +168,7 @@ def _moved(program: Jaxpr, plain: Jaxpr, ins: tuple[Aval, ...]) -> Jaxpr:
 
 def _moving(body: Jaxpr, plain: Jaxpr) -> CustomCall:
     """A program with the derivatives of another, which need not have any."""
-    return CustomCall(body, 0, (plain,), (), ())
+    return CustomCall(Function(body, rules=Rules(derivative_of=plain)))
 
 
 # ------------------------------------------------------------------------------------------------------- as they run
@@ -198,7 +199,7 @@ def drop_derivative_rules(jaxpr: Jaxpr, turned: bool = False) -> Jaxpr:
         elif isinstance(prim, CustomCall | LinearCall):
             value, needed = prune(drop_derivative_rules(prim.value), (True,) * len(eqn.outs))
             if not all(needed) or value != prim.value:
-                prim, ins = CustomCall(value, 0, (), (), ()), select_by_mask(ins, needed)
+                prim, ins = CustomCall(Function(value)), select_by_mask(ins, needed)
         elif isinstance(prim, HigherOrder):
             prim = prim.with_bodies(tuple([drop_derivative_rules(body, turned) for body in prim.bodies]))
         return b.copy(eqn, ins, prim)

@@ -87,7 +87,7 @@ def _with_bodies(eqn: Eqn, least: int) -> Eqn:
     made are split."""
     prim = eqn.prim
     if isinstance(prim, CustomCall) and prim.tolerance is not None:
-        prim = replace(prim, body=_whole(prim.body, least))
+        prim = replace(prim, function=replace(prim.function, body=_whole(prim.function.body, least)))
     # the programs of rules have the operands of the function: they are not split
     elif isinstance(prim, HigherOrder) and not isinstance(prim, Applied):
         prim = prim.with_bodies(tuple([_whole(body, least) for body in prim.bodies]))

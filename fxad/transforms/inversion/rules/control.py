@@ -12,7 +12,8 @@ from fxad.primitives.control.cond import Cond
 from fxad.primitives.control.remat import Remat
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.control.while_ import While
-from fxad.primitives.custom import CustomCall
+from fxad.primitives.custom import CustomCall, NamedCall
+from fxad.primitives.custom_rules import Refusal
 from fxad.primitives.linear_call import LinearCall
 from fxad.transforms.inversion.rules.contract import (
     Args,
@@ -66,16 +67,22 @@ def _linear_call(ctx: BodyCtx, prim: LinearCall, args: Args, outs: Args) -> Solv
 def _custom_call(ctx: BodyCtx, prim: CustomCall, args: Args, outs: Args) -> Solved | Refused:
     """Uses the custom inverse. Uses the body if there is no custom inverse, or if the log-determinant is needed, which
     the custom inverse does not give."""
-    raised = next((message for kind, _, message, _ in prim.refused if kind == "inverse"), None)
-    if raised is not None:
-        return Refused(raised)
-    given = select_by_mask(args, prim.held) if prim.inverse_rule else ()
-    if not prim.inverse_rule or ctx.measured or not all([*known(given), *known(outs)]):
+    rule = prim.rules.inverse
+    if rule is None:
+        return _inverted(ctx, prim.body, args, outs)
+    if isinstance(rule, Refusal):
+        return Refused(rule.message)
+    given = select_by_mask(args, rule.kept)
+    if ctx.measured or not all([*known(given), *known(outs)]):
         body = _inverted(ctx, prim.body, args, outs)
-        return _unmeasured(body) if isinstance(body, Refused) and prim.inverse_rule and ctx.measured else body
-    found = ctx(Call(prim.taken(prim.inverse_rule[0], over_stack)), *atoms(outs), *atoms(given))
-    there = spread(found, tuple([not h for h in prim.held]))
+        return _unmeasured(body) if isinstance(body, Refused) and ctx.measured else body
+    found = ctx(Call(prim.complete(rule.inverse, over_stack)), *atoms(outs), *atoms(given))
+    there = spread(found, tuple([not k for k in rule.kept]))
     return tuple([v if isinstance(a, Hole) else None for v, a in zip(there, args, strict=True)])
+
+
+def _named_call(ctx: BodyCtx, prim: NamedCall, args: Args, outs: Args) -> Solved | Refused:
+    return _inverted(ctx, prim.body, args, outs)
 
 
 def _unmeasured(body: Refused) -> Refused:
@@ -143,6 +150,7 @@ CONTROL: Final[tuple[InverseRule, ...]] = (
     body_row(Remat, _remat),
     body_row(LinearCall, _linear_call),
     body_row(CustomCall, _custom_call),
+    body_row(NamedCall, _named_call),
     body_row(Cond, _cond),
     body_row(Scan, _scan),
     body_row(While, _while),
