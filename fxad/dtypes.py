@@ -164,4 +164,6 @@ def complex_of(dtype: DType) -> DType:
         return complex64
     if dtype == float64:
         return complex128
-    raise DTypeError(f"complex: parts must be float32 or float64, got {dtype.name}")
+    raise DTypeError(
+        f"complex: parts must be float32 or float64, got {dtype.name}", remedy="convert the parts with astype"
+    )

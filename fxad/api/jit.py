@@ -141,7 +141,7 @@ class _Compiled(Generic[P, R]):
                 recompilation_reason(program, [e.program for e in self.executables.values()]),
             )
         where = placement.committed_device([x._buffer for x in (*program.bound, *leaves) if type(x) is Array])
-        executable = self.executables[in_tree, types] = self.how.lowered(program).compile(device=where)
+        executable = self.executables[in_tree, types] = self.how.lowered(program).compile_first_for(where)
         return executable
 
     def _turn_to(self, calls: Dispatcher) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import secrets
+import stat
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
@@ -22,6 +24,16 @@ def _flag(name: str) -> int:
 # O_NONBLOCK: opening a named pipe must not block.
 FOLLOWING: Final = os.O_RDONLY | _flag("O_CLOEXEC") | _flag("O_NONBLOCK") | _flag("O_BINARY")
 READING: Final = FOLLOWING | _flag("O_NOFOLLOW")
+
+
+def open_file(path: str, flags: int) -> FileIO:
+    """A file to read, opened with flags of `os.open`. Raises: OSError, IsADirectoryError.
+
+    The descriptor gets its owner in C: an asynchronous exception leaks none.
+    """
+    if stat.S_ISDIR(os.stat(path).st_mode):  # FileIO refuses its descriptor, and does not close it
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    return next(map(FileIO, map(os.open, (path,), (flags,))))
 
 
 def write_whole(path: str, parts: Sequence[bytes | memoryview], mode: int) -> None:

@@ -50,21 +50,26 @@ class Dispatcher:
         loaded: runtime.Runnable,
         load: Callable[[runtime.Device], runtime.Runnable],
         donate: tuple[int, ...] = (),
+        device: runtime.Device | None = None,
     ) -> None:
         self.program = program
         self.loaded, self.load, self.donate = loaded, load, donate
         self.given_up = tuple([k - len(program.bound) for k in donate])  # the same, as indices of argument leaves
         self.path = partial(operand_path, program)
-        self.passed = forwarded_operands(program.jaxpr, len(program.bound)) if not donate else None
+        passes = not donate and device is None
+        self.passed = forwarded_operands(program.jaxpr, len(program.bound)) if passes else None
         self.start: Start = self._free
         self.handlers = self.loaded.handlers
-        self.settled = self.loaded.device is runtime.default_device() or self.passed is not None
-        if self.settled:
-            self._start_with(self.loaded)
         self._there: dict[runtime.Device, OnOtherDevice] = {}  # devices on which it has run
         self.avals = program.in_avals
         self.out_avals = program.out_avals
         self.bound = [(b if isinstance(b, Array) else device_array(b, aval_of(b)))._buffer for b in _values(program)]
+        self.settled = device is not None or loaded.device is runtime.default_device() or self.passed is not None
+        if device is not None:  # free data goes there, and the results are committed to it
+            there = self._on_device(device)
+            self.start, self.handlers = there.start, there.handlers
+        elif self.settled:
+            self._start_with(self.loaded)
         self.flat = program.in_tree == tree.structure((tuple([0] * len(self.avals)), {}))
         self.finish = _finish(program.out_tree)
 
@@ -127,14 +132,18 @@ class Dispatcher:
         """Run on the device of the committed operands. The results are committed to it."""
         if self.passed is not None:
             return self.start(buffers).consume_with_handlers(self.handlers)
-        device = target_device(self.program.name, buffers, self.path)
+        there = self._on_device(target_device(self.program.name, buffers, self.path))
+        return there.start(buffers).consume_with_handlers(there.handlers)
+
+    def _on_device(self, device: runtime.Device) -> OnOtherDevice:
+        """The execution on a device. It is loaded at its first use."""
         there = self._there.get(device)
         if there is None:
             loaded = self.loaded if device is self.loaded.device else self.load(device)
             there = OnOtherDevice(loaded, self.bound)
             there.start = self._around(there.start)
             self._there[device] = there
-        return there.start(buffers).consume_with_handlers(there.handlers)
+        return there
 
     def _convert(self, k: int, value: object, aval: Aval) -> Array:
         if isinstance(value, Tracer):

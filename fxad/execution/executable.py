@@ -75,13 +75,26 @@ class Lowered(Generic[P, R_co]):
         """Compile with XLA. The cache returns an equal program or unit that was compiled before with equal options.
 
         `donate` names arguments whose memory the results reuse, by position, by name, or both; or maps them to tree
-        prefixes of bools. A donated array is deleted by the call. `device` is the device to compile for now (default:
-        the default device). A call with data committed to another device compiles for that device.
+        prefixes of bools. A donated array is deleted by the call. `device` is the device to run on: uncommitted
+        arguments are moved there, and the results are committed to it. Without it, the program is compiled for the
+        default device, and the results are free to move. A call with data committed to another device compiles for
+        that device.
 
         Raises: CompileError with XLA's message and the program's name, or with the unit and the user's line;
                 ParameterError if `donate` names an unknown argument; DonationWarning for memory that no result can
                 reuse; ArgumentError if `device` is not a device.
         """
+        if device is not None:
+            check_device(f"compile of {self.program.name}", device)
+        return self._compiled(options, donate, device, device)
+
+    def compile_first_for(self, device: runtime.Device | None) -> Executable[P, R_co]:
+        """Compile now for a device that holds operands. Calls of data that is free to move run on the default one."""
+        return self._compiled(DEFAULT_OPTIONS, (), device, None)
+
+    def _compiled(
+        self, options: CompileOptions, donate: Donate, first: runtime.Device | None, device: runtime.Device | None
+    ) -> Executable[P, R_co]:
         named = donated_operands(self.program, donate) if donates_any(donate) else self.donate
         if named and options.donate:
             raise ParameterError(
@@ -90,11 +103,9 @@ class Lowered(Generic[P, R_co]):
             )
         operands = named or options.donate
         check_operands(self.program, operands)
-        if device is not None:
-            check_device(f"compile of {self.program.name}", device)
         load = partial(load_plan, self.program.jaxpr, self.choice, self.passes, replace(options, donate=operands))
-        loaded = load(device or runtime.default_device())
-        return Executable(self.program, Dispatcher(self.program, loaded, load, operands))
+        loaded = load(first or runtime.default_device())
+        return Executable(self.program, Dispatcher(self.program, loaded, load, operands, device))
 
     def export(self, *, platforms: str | Sequence[str] | None = None) -> bytes:
         """The whole program as bytes. `fx.load_exported` loads them in any process.

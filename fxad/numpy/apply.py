@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from typing import Final
+from weakref import ref
 
 import numpy as np
 
@@ -30,16 +31,17 @@ _OPERANDS: Final = (Array, np.ndarray, np.generic, bool, int, float, complex)
 
 
 # Programs of one array and one primitive. That is named by its `id`, and held: its hash would be a frame of Python.
-_alone: Final[LRUCache[Hashable, tuple[LoadedProgram, Hashable]]] = LRUCache(512)
+_alone: Final[LRUCache[Hashable, tuple[ref[LoadedProgram], Hashable]]] = LRUCache(512)
 
 
 def apply_op(name: str, op: Callable[..., tuple[Atom, ...]], args: tuple[object, ...], *static: Hashable) -> Array:
     """Return the single result of an operation. Raises: ArgumentError naming function, position and type."""
     if len(args) == 1 and type(x := args[0]) is Array and _binder.get() is None:  # the shortest way, spelled out
         known = _alone.peek((op, x._aval, id(static[0]))) if static else None
-        if known is None or commitments.any:
+        loaded = None if known is None or commitments.any else known[0]()
+        if loaded is None:
             return _run_and_remember(op, x, static)
-        loaded, buffers = known[0], [x._buffer]
+        buffers = [x._buffer]
         if next(collection_due):
             collect_garbage()
         try:
@@ -61,7 +63,7 @@ def _run_and_remember(op: Callable[..., tuple[Atom, ...]], x: Array, static: tup
     if len(static) == 1 and isinstance(prim := static[0], Primitive):
         loaded = EAGER.known(op, x._aval, prim)
         if loaded is not None:
-            _alone.put((op, x._aval, id(prim)), (loaded, prim))
+            _alone.put((op, x._aval, id(prim)), (ref(loaded), prim))
     return out
 
 

@@ -159,9 +159,9 @@ def logspace(
     axis: int = 0,
 ) -> Array:
     """Return `num` values from base**start to base**stop with equal ratios."""
+    endpoint = flag("logspace", "endpoint", endpoint)
     axis = to_int("logspace", "axis", axis)
     num = to_int("logspace", "num", num)
-    endpoint = flag("logspace", "endpoint", endpoint)
     want = optional_dtype(dtype)
     a, b, c = promote_arguments("logspace", start, stop, base, dtype=want if want in dtypes.INEXACT else None)
     return jit_composite(_powers, a, b, c, num, bool(endpoint), want, axis)
@@ -185,9 +185,9 @@ def geomspace(
     axis: int = 0,
 ) -> Array:
     """Return `num` values from start to stop with equal ratios. Both have the same sign and are not 0; else nan."""
+    endpoint = flag("geomspace", "endpoint", endpoint)
     axis = to_int("geomspace", "axis", axis)
     num = to_int("geomspace", "num", num)
-    endpoint = flag("geomspace", "endpoint", endpoint)
     want = optional_dtype(dtype)
     for k, v in enumerate((start, stop)):
         if isinstance(v, bool | int | float | complex) and v == 0:

@@ -112,7 +112,7 @@ def polyder(p: ArrayLike, m: int = 1) -> Array:
 
 
 def _derivative(p: Array, m: int) -> Array:
-    for _ in range(min(m, p.size)):
+    for _ in range(min(m, p.size) if type(p.size) is int else m):
         powers = [p.size - 1 - k for k in range(p.size - 1)]
         p = concat([p[k : k + 1] * power for k, power in enumerate(powers)]) if powers else p[:0]
     return p

@@ -185,10 +185,8 @@ def array_split(x: ArrayLike, /, indices_or_sections: int | Sequence[int], axis:
     if isinstance(positions, int):
         if positions <= 0:
             raise ParameterError(f"array_split: {positions} parts")
-        if positions > max(n, _MOST):
-            raise ParameterError(
-                f"array_split: {positions} parts of an axis of size {n}", remedy="empty parts are of no use"
-            )
+        if positions > _MOST and type(n) is int and positions > n:
+            raise ParameterError(f"array_split: {positions} parts of an axis of size {n}", remedy="ask for fewer parts")
         size, more = divmod(n, positions)
         at = [k * size + min(k, more) for k in range(1, positions)]
     else:
@@ -260,7 +258,8 @@ def diff(
     if n:
         array = concat([p for p in parts if p is not None], k)
     lead = [slice(None)] * k
-    for _ in range(min(n, array.shape[k] + 1)):  # no element is left after so many
+    size = array.shape[k]
+    for _ in range(min(n, size + 1) if type(size) is int else n):  # no element is left after so many
         after, before = array[(*lead, slice(1, None))], array[(*lead, slice(None, -1))]
         array = after != before if array.dtype is dtypes.bool_ else after - before
     return array

@@ -32,6 +32,8 @@ def _wrong(op: str, what: str, want: str, value: object) -> ArgumentError:
 def to_int(op: str, what: str, value: SupportsIndex) -> int:
     """Return a size, a count or a position as an int. Raises: ArgumentError for a value without `__index__`;
     ParameterError for one of more than 64 bits."""
+    if type(value) is Size:
+        return value
     if type(value) is not int:
         if type(value) is Size:
             return cast("int", value)  # a size of a symbolic shape
@@ -53,7 +55,9 @@ def to_tuple(op: str, what: str, values: Iterable[T]) -> tuple[T, ...]:
     sequence = isinstance(values, Iterable) and not isinstance(values, str | bytes | dict | set | frozenset)
     if sequence and not (isinstance(values, Typed | np.ndarray) and not values.ndim):
         return tuple(values)
-    raise ArgumentError(f"{op}: {what} must be a sequence, got {described(values)}: {values!r:.60}")
+    raise ArgumentError(
+        f"{op}: {what} must be a sequence, got {described(values)}: {values!r:.60}", remedy="give a tuple or a list"
+    )
 
 
 def to_ints(op: str, what: str, values: Iterable[int]) -> tuple[int, ...]:
@@ -93,7 +97,10 @@ def function(op: str, what: str, value: F) -> F:
     """Return a function. Raises: ArgumentError for a value that cannot be called."""
     if callable(value):
         return value
-    raise ArgumentError(f"{op}: {what} must be a function, got {described(value)}: {value!r:.60}")
+    raise ArgumentError(
+        f"{op}: {what} must be a function, got {described(value)}: {value!r:.60}",
+        remedy="give something that can be called",
+    )
 
 
 def by_numpy(op: str, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:

@@ -42,7 +42,7 @@ def normalize_axis_tuple(op: str, axis: int | Sequence[int], ndim: int) -> tuple
     axes = tuple([normalize_axis_index(op, a, ndim) for a in axes_in])
     if len(set(axes)) != len(axes):
         raise AxisError(
-            f"{op}: axes {tuple(axes_in)} of an array with {ndim} axes name one axis twice",
+            f"{op}: axes {axes_in} of an array with {ndim} axes name one axis twice",
             remedy="name each axis once; -1 is the last one",
         )
     return axes

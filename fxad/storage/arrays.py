@@ -22,7 +22,7 @@ import safetensors
 from safetensors.numpy import save_file
 
 from fxad import dtypes, tree
-from fxad.core.atomic_file import FOLLOWING, UNFINISHED, sync_directory
+from fxad.core.atomic_file import FOLLOWING, UNFINISHED, open_file, sync_directory
 from fxad.errors import ArgumentError, DTypeError, FileFormatError, FxadError, ShapeError, described
 from fxad.storage.programs import absolute_path
 from fxad.storage.tree_structure import Json, structure_from_json, structure_to_json
@@ -244,11 +244,11 @@ def _head(what: str, text: str) -> dict[str, Any]:
 
 def _check_regular(what: str, path: str) -> None:
     """Raises: FileFormatError for a pipe or a directory; OSError."""
-    descriptor = os.open(path, FOLLOWING)
     try:
-        regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
-    finally:
-        os.close(descriptor)
+        with open_file(path, FOLLOWING) as file:
+            regular = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+    except IsADirectoryError:
+        regular = False
     if not regular:
         raise FileFormatError(f"{what} is not a regular file", remedy=_WROTE)
 

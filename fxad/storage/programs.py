@@ -12,7 +12,7 @@ import stat
 from collections.abc import Mapping
 from typing import Any, Final, ParamSpec, Protocol, TypeVar, runtime_checkable
 
-from fxad.core.atomic_file import FOLLOWING, write_whole
+from fxad.core.atomic_file import FOLLOWING, open_file, write_whole
 from fxad.errors import ArgumentError, FileFormatError, described
 from fxad.ir import Primitive
 from fxad.storage.decoding import decode
@@ -87,17 +87,19 @@ def absolute_path(operation: str, path: object) -> str:
 
 def _read(what: str, path: str) -> bytes:
     """The bytes of a file. A pipe does not block. Raises: FileFormatError; OSError."""
-    descriptor = os.open(path, FOLLOWING)
-    s = os.fstat(descriptor)
-    if not stat.S_ISREG(s.st_mode):
-        os.close(descriptor)
-        raise FileFormatError(f"{what} is not a regular file", remedy=_WROTE)
-    with open(descriptor, "rb") as file:
+    try:
+        opened = open_file(path, FOLLOWING)
+    except IsADirectoryError:
+        raise FileFormatError(f"{what} is not a regular file", remedy=_WROTE) from None
+    with opened as file:
+        s = os.fstat(file.fileno())
+        if not stat.S_ISREG(s.st_mode):
+            raise FileFormatError(f"{what} is not a regular file", remedy=_WROTE)
         head = file.read(len(KIND) + 1)
         if not has_header(head, KIND):  # a large file of another kind is not read
             return head
         try:
-            return head + file.read()
+            return head + file.readall()
         except MemoryError:
             raise FileFormatError(
                 f"{what} has {s.st_size} bytes, and there is no memory for them",

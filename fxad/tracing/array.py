@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from contextvars import ContextVar
 from typing import Any, Final, Protocol, Self, cast
+from weakref import ref
 
 import numpy as np
 
@@ -270,7 +271,8 @@ class Eager:
     __slots__ = ("_plans", "_programs", "_scalars")
 
     def __init__(self, limit: int = 4096) -> None:
-        self._programs: LRUCache[Hashable, runtime.LoadedProgram] = LRUCache(limit)
+        # weak: the cache holds executables, within its budget
+        self._programs: LRUCache[Hashable, ref[runtime.LoadedProgram]] = LRUCache(limit)
         # keyed by the scalar: `x + 1` in a loop transfers its 1 to the device once
         self._scalars: LRUCache[Hashable, Array] = LRUCache(limit)
         self._plans: LRUCache[Hashable, tuple[index_plan.Plan, tuple[int, ...]]] = LRUCache(limit)
@@ -330,7 +332,8 @@ class Eager:
             kinds = tuple(map(type, static))
             key = op, avals, static if _LOOSE.isdisjoint(kinds) else _exact(static), kinds
         try:
-            loaded = self._programs.peek(key) or self._programs.get(key)
+            known = self._programs.peek(key) or self._programs.get(key)
+            loaded = None if known is None else known()
         except TypeError:  # an array or a list as a parameter: the operation checks it
             loaded = key = None
         if next(collection_due):
@@ -361,7 +364,7 @@ class Eager:
         if key is not None and device is not runtime.default_device():
             key = device, key
         there = None if key is None else self._programs.get(key)
-        return there or self._load(op, avals, static, key, device)
+        return (there and there()) or self._load(op, avals, static, key, device)
 
     def _load(
         self,
@@ -374,12 +377,13 @@ class Eager:
         b = Builder()
         loaded = load_executable(b.build(op(b, *b.inputs(avals), *static), "eager"), device=device)
         if key is not None:
-            self._programs.put(key, loaded)
+            self._programs.put(key, ref(loaded))
         return loaded
 
     def known(self, op: Operation, aval: Aval, prim: Primitive) -> runtime.LoadedProgram | None:
         """The cached program of an operation of one array and a primitive, on the default device; else None."""
-        return self._programs.get((op, (aval,), (prim,), (type(prim),)))
+        known = self._programs.get((op, (aval,), (prim,), (type(prim),)))
+        return None if known is None else known()
 
     def operands(self, op: Operation, args: tuple[object, ...], static: tuple[Hashable, ...]) -> list[Array]:
         """Arguments as arrays on the device; a Python scalar in the dtype of the first array."""

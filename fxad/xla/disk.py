@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Final, final
 
-from fxad.core.atomic_file import READING, UNFINISHED, checksum, write_whole
+from fxad.core.atomic_file import READING, UNFINISHED, checksum, open_file, write_whole
 from fxad.core.dataclasses import dataclass
 from fxad.errors import CacheError, CacheWarning, ParameterError, warn
 
@@ -207,23 +207,21 @@ def _read(path: str) -> bytes | None:
     Raises: _DamagedError if it is not a file of the user, or is larger than any entry.
     """
     try:
-        descriptor = os.open(path, READING)
+        with open_file(path, READING) as file:
+            s = os.fstat(file.fileno())
+            problem = _unsafe(s) if stat.S_ISREG(s.st_mode) else "is not a file"
+            if problem:
+                raise _DamagedError(problem)
+            if s.st_size > _MOST:
+                raise _DamagedError(f"has {s.st_size} bytes, more than an entry can have")
+            begin = file.read(len(MAGIC))  # a large file of another kind is not read
+            return begin + file.readall() if begin == MAGIC else begin
     except FileNotFoundError:
         return None
-    try:
-        s = os.fstat(descriptor)
-        problem = _unsafe(s) if stat.S_ISREG(s.st_mode) else "is not a file"
-        if problem:
-            raise _DamagedError(problem)
-        if s.st_size > _MOST:
-            raise _DamagedError(f"has {s.st_size} bytes, more than an entry can have")
-        with open(descriptor, "rb", closefd=False) as file:
-            begin = file.read(len(MAGIC))  # a large file of another kind is not read
-            return begin + file.read() if begin == MAGIC else begin
+    except IsADirectoryError:
+        raise _DamagedError("is not a file") from None
     except MemoryError:
         raise _DamagedError("is larger than the memory that is left") from None
-    finally:
-        os.close(descriptor)
 
 
 def _opened(data: bytes, key: str) -> Stored:

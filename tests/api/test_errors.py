@@ -367,7 +367,7 @@ def test_every_error_is_a_builtin_too() -> None:
     assert len(leaves) >= 14
     for e in leaves:
         assert e.__mro__[1] is FxadError
-        assert issubclass(e, ValueError | TypeError | RuntimeError | OSError)
+        assert issubclass(e, ValueError | TypeError | RuntimeError | OSError | NameError)
     assert issubclass(errors.AxisError, IndexError)
 
 

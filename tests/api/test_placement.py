@@ -104,8 +104,8 @@ print(type(loaded).__name__, loaded.device, count() - before == len(loaded.plan.
 """
     assert script(START + text).splitlines() == [
         "3 3 ('cpu:0', False) ('cpu:0', False) ('cpu:1', True) 4",
-        "12 5 ('cpu:2', True) True 5 ('cpu:0', False) True 6",
-        "('cpu:0', False) ('cpu:1', True)",
+        "12 5 ('cpu:2', True) True 5 ('cpu:2', True) True 5",
+        "('cpu:2', True) ('cpu:1', True)",
         "LinkedProgram cpu:1 True",
     ]
 
@@ -280,3 +280,26 @@ def test_on_a_gpu() -> None:
     np.testing.assert_allclose(np.asarray(out), np.sin(np.ones((256, 256))) @ np.ones((256, 256)), rtol=1e-3)
     with pytest.raises(ExecutionError, match="was donated to"):
         np.asarray(x)
+
+
+def test_compile_for_a_device_places_what_is_free_to_move() -> None:
+    text = """
+import warnings
+made = fx.lower(fx.trace(lambda: fnp.arange(3.0))).compile(device=c)
+plus = fx.lower(fx.trace(lambda x: x + fx.asarray(X), X)).compile(device=b)
+same = fx.lower(fx.trace(lambda x: x, X)).compile(device=b)
+first = fx.lower(fx.trace(lambda x: x * 2, X)).compile(device=a)
+print(where(made()), where(made()), made().tolist())
+for x in (X, fx.asarray(X)):
+    for _ in range(2):
+        print(where(plus(x)), where(same(x)), where(first(x)), plus(x).tolist())
+print(where(plus(fx.device_put(X, c))), where(same(fx.device_put(X, c))))
+free = fx.asarray(X)
+giving = fx.lower(fx.trace(lambda x: x + 1, X)).compile(device=b, donate=0)
+print(where(giving(free)), free.is_deleted() if hasattr(free, "is_deleted") else True)
+"""
+    line = "('cpu:1', True) ('cpu:1', True) ('cpu:0', True) [0.0, 2.0, 4.0]\n"
+    assert script(START + text) == (
+        "('cpu:2', True) ('cpu:2', True) [0.0, 1.0, 2.0]\n" + 4 * line + "('cpu:2', True) ('cpu:2', True)\n"
+        "('cpu:1', True) True\n"
+    )

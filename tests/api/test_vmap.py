@@ -218,7 +218,7 @@ def test_in_axes_of_another_kind(axes: Any) -> None:
 def test_axes_of_numpy() -> None:
     axes: tuple[Any, ...] = (np.int64(1), np.array(1))
     for axis in axes:
-        np.testing.assert_array_equal(fx.vmap(lambda a: a * 2, axis, axis, axis_size=M.shape[1])(M), M * 2)
+        np.testing.assert_array_equal(loose.vmap(lambda a: a * 2, axis, axis, axis_size=M.shape[1])(M), M * 2)
 
 
 def test_a_function_that_is_not_mapped_is_given_as_it_is() -> None:

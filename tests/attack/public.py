@@ -276,7 +276,7 @@ OWN: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
         "random.wrap_key_data": {"key_bits_array": np.zeros(2, np.uint32)},
     }
 )  # fmt: skip
-# functions that read or write files, and sizes of the machine
+# functions that read or write files; collectives, which need a mapped axis
 OUTSIDE: Final = frozenset({"numpy.fromfile", "numpy.load", "numpy.save", "numpy.savez"})
 
 
@@ -306,7 +306,7 @@ def functions(module: ModuleType) -> list[Function]:
         call, full = getattr(module, name), f"{room}.{name}"
         home = "fxad" if hasattr(module, "__all__") else module.__name__  # else it shows what it imports
         function = callable(call) and not isinstance(call, type) and getattr(call, "__module__", "").startswith(home)
-        if name.startswith("_") or not function or full in OUTSIDE:
+        if name.startswith("_") or not function or full in OUTSIDE or call.__module__ == "fxad.lax.parallel":
             continue
         parameters, own = inspect.signature(call).parameters, OWN.get(full, {})
         takes = [p for p in parameters.values() if p.kind is not P.VAR_KEYWORD]

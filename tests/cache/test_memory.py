@@ -390,3 +390,25 @@ def test_explain_takes_programs() -> None:
     with pytest.raises(ArgumentError) as e:
         fx.cache.explain(3)  # type: ignore[call-overload]
     assert e.value.message == "cache.explain: an int is not a program: 3"
+
+
+def test_eager_programs_are_held_by_the_cache_only() -> None:
+    """Indexing of many shapes makes many programs: no more of them live than fit into the budget."""
+    before = len(_loaded())
+    with fx.cache.private(max_bytes=60_000) as cache:
+        for n in range(2, 60):
+            fnp.asarray(np.ones(n, np.float32))[1:]
+        stats = cache.stats()
+        assert stats.misses >= 58
+        assert stats.bytes <= 60_000
+        held = len(_loaded()) - before
+        assert held <= stats.entries + 2, "the last ones are in use"
+        assert stats.entries < 58
+    x = fnp.asarray(np.ones(7, np.float32))
+    np.testing.assert_array_equal(x[1:], np.ones(6))
+    np.testing.assert_array_equal(fnp.sin(x), fnp.sin(x))
+
+
+def _loaded() -> list[runtime.LoadedProgram]:
+    gc.collect()
+    return [x for x in gc.get_objects() if type(x) is runtime.LoadedProgram]

@@ -9,6 +9,7 @@ import os
 import re
 import sys
 from collections.abc import Callable
+from io import FileIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ from hypothesis import given
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import dtypes, tree
+from fxad.core.atomic_file import FOLLOWING, open_file
 from fxad.errors import ArgumentError, FileFormatError
 from fxad.storage.file_format import Section, pack
 from fxad.storage.tree_structure import structure_from_json, structure_to_json
@@ -504,3 +506,34 @@ def test_version_1_is_what_is_written(tmp_path: Path, nothing_remembered: None) 
     """A change of what is written needs a new version, and a reader for the old one."""
     fx.save(golden(), tmp_path / "f")
     assert (tmp_path / "f").read_bytes() == GOLDEN.read_bytes()
+
+
+def test_what_cannot_be_read_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wrote = "name a file that fxad.save wrote"
+    with pytest.raises(FileFormatError, match="is not a regular file") as e:
+        fx.load(tmp_path)
+    assert e.value.remedy == wrote
+    path = tmp_path / "program"
+    fx.save(fx.trace(lambda x: x + 1, np.float32(1)), path)
+
+    class Full(FileIO):
+        def readall(self) -> bytes:
+            raise MemoryError
+
+    monkeypatch.setattr("fxad.storage.programs.open_file", lambda path, flags: Full(path))
+    with pytest.raises(FileFormatError) as e:
+        fx.load(path)
+    assert e.value.message == f"load: {path} has {path.stat().st_size} bytes, and there is no memory for them"
+    assert e.value.remedy == wrote
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_interruption_at_any_instruction_leaks_no_descriptor(tmp_path: Path) -> None:
+    path = tmp_path / "program"
+    fx.save(fx.trace(lambda x: x + 1, np.float32(1)), path)
+    held = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
+    for _ in range(50):
+        at = open_file(str(path), FOLLOWING)
+        del at  # as when an exception comes before it is used
+    gc.collect()
+    assert not held or len(os.listdir("/proc/self/fd")) == held

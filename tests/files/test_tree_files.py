@@ -242,3 +242,41 @@ def test_damaged_files_are_errors_of_fxad_or_trees(
     path.write_bytes(content)
     with suppress(FxadError):
         load(path)
+
+
+def test_refusals_in_full(tmp_path: Path) -> None:
+    wrote = "name a file of the safetensors format, as fxad.tree.save writes it"
+    path = tmp_path / "tree"
+    where = os.path.abspath(path)
+    refused: list[tuple[str, str]] = []
+
+    def told(**changed: object) -> None:
+        arrays = {"a": np.zeros(3, np.uint8)}
+        head = {"version": 1, "names": ["a"], "dtypes": {}, "tree": json.loads(whole), **changed}
+        safetensors.numpy.save_file(arrays, path, metadata={files._METADATA: json.dumps(head)})
+        e = failure(lambda: load(path))
+        refused.append((e.message, e.remedy))
+
+    save(path, [np.zeros(3, np.uint8)])
+    with safetensors.safe_open(path, "numpy") as file:
+        whole = json.dumps(json.loads(file.metadata()[files._METADATA])["tree"])
+    told(version=99)
+    told(names=3)
+    told(names=["a", "b"])
+    told(dtypes={"a": "float8_e5m2"})
+    assert refused == [
+        (
+            f"tree.load: {where} was written by a version of fxad that writes version 99, this one reads 1",
+            "install a later fxad",
+        ),
+        (f"tree.load: {where}: its metadata do not describe a tree", wrote),
+        (f"tree.load: {where}: the tree has 1 leaves and 2 names", wrote),
+        (f"tree.load: {where}: a is not the bytes of a float8_e5m2 array", wrote),
+    ]
+    entry = json.dumps({"a": {"dtype": "F8_E8M0", "shape": [1], "data_offsets": [0, 1]}}).encode()
+    path.write_bytes(struct.pack("<Q", len(entry)) + entry + b"\0")
+    other = failure(lambda: load(path))
+    assert other.message == f"tree.load: {where}: a has dtype F8_E8M0, which fxad does not have"
+    folder = failure(lambda: load(tmp_path))
+    assert folder.message == f"tree.load: {os.path.abspath(tmp_path)} is not a regular file"
+    assert folder.remedy == wrote

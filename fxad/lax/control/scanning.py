@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import wraps
-from operator import index
-from typing import Any, SupportsIndex, TypeAlias, TypeVar, cast, overload
+from typing import Any, TypeAlias, TypeVar, cast, overload
 
 import numpy as np
 
@@ -156,9 +155,8 @@ def slice_types(what: str, leaves: Sequence[object], xs_tree: Structure, length:
 def static_int(what: str, name: str, value: object, least: int) -> int:
     """Return a static integer argument. Raises: ArgumentError, ParameterError."""
     try:
-        whole = type(value) is int or type(value) is Size
-        n = cast("int", value) if whole else index(cast("SupportsIndex", None if isinstance(value, bool) else value))
-    except TypeError:
+        n = dimension(None if isinstance(value, bool) else value)
+    except (AttributeError, TypeError):
         raise ArgumentError(
             f"{what}: {name} is {described(value)}, not an int: {value!r:.60}",
             remedy=f"{name} is static: a Python int",

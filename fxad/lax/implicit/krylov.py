@@ -264,6 +264,7 @@ def _matvec_function(what: str, name: str, given: Any, like: Unknown) -> Callabl
     """Return a linear map given as a function or as a matrix. Raises: ArgumentError, ShapeError."""
     if callable(given):
         return cast("Callable[[Any], Any]", given)
+    aval_of(given, f"{what}: {name}")
     matrix = asarray(given)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise ShapeError(

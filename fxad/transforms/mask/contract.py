@@ -203,7 +203,7 @@ class MaskCtx(Builder):
     def plain(self, value: object) -> int:
         """A parameter that has to be a number. Raises: SizeError."""
         if type(value) is Size and self.masked(value):
-            raise SizeError(f"{value} is not a number")
+            raise SizeError(f"{value} is not a number", remedy="give a size that is not masked")
         assert isinstance(value, int)
         return value
 

@@ -73,6 +73,7 @@ def _walk(b: MaskCtx, jaxpr: Jaxpr, args: Sequence[Atom], rules: MaskRules) -> l
             if out.aval is not b.type(v.aval):
                 raise SizeError(
                     f"mask: the rule of {eqn.prim.name} gives {out.aval} for {v.aval}, not {b.type(v.aval)}",
+                    remedy="correct the rule: its results have the padded types",
                     equation=describe(eqn),
                     where=str(source_location(eqn.source) or ""),
                 )

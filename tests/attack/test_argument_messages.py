@@ -1,0 +1,108 @@
+"""The messages of the checks of static arguments, in full, and what they accept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+import pytest
+
+import fxad as fx
+import fxad.lax as lax
+import fxad.numpy as fnp
+from fxad import dtypes
+from fxad.errors import ArgumentError, DTypeError, FxadError, ParameterError
+
+X = np.arange(12, dtype=np.float32).reshape(3, 4)
+STATIC: Final = "it is static: a Python value, which cannot come from a traced array"
+ARRAY: Final = "pass a NumPy array, an fxad Array, a Python or NumPy scalar, or an object with __dlpack__"
+WIDER: Final = "convert the array to a wider dtype, or make the scalar an array of the dtype you mean"
+NUMBERS: Final = lax.ScatterDimensionNumbers((0,), (0,), (0,))
+loose_lax: Any = lax  # calls that mypy refuses too
+loose_numpy: Any = fnp
+REFUSED: Final[tuple[tuple[Callable[[], object], type[FxadError], str, str], ...]] = (
+    (
+        lambda: loose_lax.cumsum(X, 0, "no"),
+        ArgumentError, "cumsum: reverse must be True or False, got a str: 'no'", STATIC,
+    ),
+    (
+        lambda: loose_lax.cumsum(X, 0, np.ones(2)),
+        ArgumentError, "cumsum: reverse must be True or False, got an ndarray: array([1., 1.])", STATIC,
+    ),
+    (
+        lambda: loose_numpy.sum(X, keepdims=1),
+        ArgumentError, "sum: keepdims must be True or False, got an int: 1", STATIC,
+    ),
+    (lambda: loose_numpy.tril(X, 1.5), ArgumentError, "tril: k must be an integer, got a float: 1.5", STATIC),
+    (
+        lambda: lax.multigammaln(X, 10**30),
+        ParameterError, "multigammaln: d is an int of 100 bits", "sizes and positions have 64 bits",
+    ),
+    (
+        lambda: loose_numpy.meshgrid(X, indexing=3),
+        ArgumentError, "meshgrid: indexing must be a str, got an int: 3", STATIC,
+    ),
+    (
+        lambda: loose_numpy.isclose(X, X, rtol="a"),
+        ArgumentError, "isclose: rtol must be a real number, got a str: 'a'", STATIC,
+    ),
+    (
+        lambda: loose_numpy.rot90(X, 1, "ab"),
+        ArgumentError, "rot90: axes must be a sequence, got a str: 'ab'", "give a tuple or a list",
+    ),
+    (
+        lambda: loose_lax.scatter_apply(fnp.asarray(X), np.zeros((1, 1), int), "f", NUMBERS),
+        ArgumentError, "scatter_apply: func must be a function, got a str: 'f'", "give something that can be called",
+    ),
+    (
+        lambda: fnp.array_repr(X, precision=-1),
+        ArgumentError, "array_repr: the arguments are refused: ValueError: precision must be >= 0",
+        "give what NumPy takes",
+    ),
+    (
+        lambda: lax.sin(2**80),
+        DTypeError, "sin: argument 0: 1208925819614629174706176 does not fit in int32", WIDER,
+    ),
+    (
+        lambda: loose_lax.scan(lambda c, _: (c, None), 1.0, None, int),
+        ArgumentError, "scan: length is a type, not an int: <class 'int'>", "length is static: a Python int",
+    ),
+    (
+        lambda: loose_lax.cg("a string", X[0]),
+        ArgumentError, "cg: A: a str is not an array: 'a string'", ARRAY,
+    ),
+    (
+        lambda: dtypes.complex_of(dtypes.int32),
+        DTypeError, "complex: parts must be float32 or float64, got int32", "convert the parts with astype",
+    ),
+    (
+        lambda: fnp.asarray(np.ma.masked_array([1.0], [True])),
+        ArgumentError, "asarray: argument 0: a masked array is not taken: its mask would be lost", "use filled()",
+    ),
+    (
+        lambda: loose_numpy.asarray(X).__array__(np.float64, copy=False),
+        ParameterError, "numpy: float32 does not become <class 'numpy.float64'> without a copy", "leave `copy` out",
+    ),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "error", "message", "remedy"), REFUSED, ids=range(len(REFUSED)))
+def test_messages(call: Callable[[], object], error: type[FxadError], message: str, remedy: str) -> None:
+    with pytest.raises(FxadError) as e:
+        call()
+    assert (type(e.value), e.value.message, e.value.remedy) == (error, message, remedy)
+
+
+def test_a_dtype_of_python_by_type_and_by_name() -> None:
+    for python in (bool, int, float, complex):
+        assert fnp.zeros(2, python).dtype is fnp.zeros(2, python.__name__).dtype
+        assert fx.Spec((2,), python).dtype is fx.Spec((2,), python.__name__).dtype
+
+
+def test_multigammaln_of_many_dimensions() -> None:
+    a = np.array([40.0, 60.5])
+    for d in (2, 16, 17, 40):
+        terms: Any = sum([np.asarray(lax.lgamma(a - j / 2)) for j in range(d)])
+        want = d * (d - 1) / 4 * np.log(np.pi) + terms
+        np.testing.assert_allclose(np.asarray(lax.multigammaln(a, d)), want, rtol=1e-12)
