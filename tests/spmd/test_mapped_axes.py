@@ -101,7 +101,7 @@ def ruled(v: fx.Array) -> fx.Array:
 @ruled.defjvp
 def _ruled_jvp(primals: tuple[fx.Array], tangents: tuple[fx.Array]) -> tuple[fx.Array, fx.Array]:
     (v,), (t,) = primals, tangents
-    return ruled(v), 2 * lax.psum(t, "i")
+    return normalised(v), 2 * lax.psum(t, "i")
 
 
 def in_scan(v: fx.Array) -> fx.Array:
@@ -202,7 +202,8 @@ REFUSED = [
      "give the axis at which its values are to be stacked"),
     (lambda: fx.vmap(lambda v: v, axis_name=3)(X), ArgumentError,
      "vmap of <lambda>: axis_name is an int: 3", "name the axis by a string"),
-    (lambda: lax.psum(X, 3), ArgumentError, "psum: axis_name must be a sequence, got an int: 3", ""),
+    (lambda: lax.psum(X, 3), ArgumentError,
+     "psum: axis_name must be a sequence, got an int: 3", "give a tuple or a list"),
     (lambda: lax.psum(X, (3,)), ArgumentError,
      "psum: an axis name is a string, got an int: 3", "give a name, or a tuple of names"),
     (lambda: fx.trace(normalised, X[0], axis_env=["i"]), ArgumentError,
