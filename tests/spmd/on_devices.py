@@ -6,6 +6,7 @@ FXAD_CPU_DEVICES=8 python -m pytest tests/spmd/on_devices.py
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,8 +36,8 @@ from fxad.testing.spmd_laws import check_devices
 from tests.laws.budget import share
 
 P = PartitionSpec
-X = np.arange(1.0, 33.0, dtype=np.float32).reshape(8, 4)
-W = np.linspace(0.5, 2.0, 4, dtype=np.float32)
+X: Any = np.arange(1.0, 33.0, dtype=np.float32).reshape(8, 4)
+W: Any = np.linspace(0.5, 2.0, 4, dtype=np.float32)
 
 
 @pytest.fixture(scope="module")
@@ -97,13 +98,13 @@ def test_tensor_parallel_product(mesh: Mesh) -> None:
 def test_placements(mesh: Mesh, around: str) -> None:
     """A map inside control flow and transformations equals the function without devices."""
 
-    def mapped(x: fx.Array) -> fx.Array:
+    def mapped(x: fx.Array) -> Any:
         return fx.shard_map(lambda v: v / lax.psum(fnp.sum(v), ("i", "j")), mesh, P(("i", "j")), P(("i", "j")))(x)
 
     def plain(x: fx.Array) -> fx.Array:
         return x / fnp.sum(x)
 
-    def placed(f: Callable[..., fx.Array], x: fx.Array) -> fx.Array:
+    def placed(f: Callable[..., Any], x: fx.Array) -> Any:
         match around:
             case "scan":
                 return lax.scan(lambda c, _: (f(c) + c, None), x, None, length=2)[0]
@@ -143,23 +144,22 @@ def test_pmap_equals_vmap(in_axes: object, out_axes: object) -> None:
 
 @pytest.mark.parametrize("inner", ["pmap", "vmap"])
 def test_nested_maps(inner: str) -> None:
-    z = np.arange(8.0, dtype=np.float32).reshape(2, 4)
+    z: Any = np.arange(8.0, dtype=np.float32).reshape(2, 4)
     scale = fnp.asarray(3.0)
 
     def f(v: fx.Array) -> fx.Array:
         return scale * v + lax.psum(v * v, ("a", "b")) + lax.axis_index("b").astype("float32") * lax.psum(v, "a")
 
-    def nested(outer: Callable[..., object], inside: Callable[..., object]) -> fx.Array:
-        return outer(inside(f))(z)
-
     want = fx.vmap(fx.vmap(f, axis_name="b"), axis_name="a")(z)
-    inside = (lambda g: fx.pmap(g, "b")) if inner == "pmap" else (lambda g: fx.vmap(g, axis_name="b"))
-    have = fx.pmap(inside(f), "a")(z)
+    inside: Any = fx.pmap(f, "b") if inner == "pmap" else fx.vmap(f, axis_name="b")
+    have = fx.pmap(inside, "a")(z)
     np.testing.assert_allclose(np.asarray(have), np.asarray(want), rtol=1e-6)
-    grads = [
-        fx.grad(lambda u, m=m: fnp.sum(m(u) ** 2))(z)
-        for m in (fx.pmap(inside(f), "a"), fx.vmap(fx.vmap(f, axis_name="b"), axis_name="a"))
-    ]
+
+    def squares(m: Any) -> Callable[[fx.Array], fx.Array]:
+        return lambda u: fnp.sum(m(u) ** 2)
+
+    both = (fx.pmap(inside, "a"), fx.vmap(fx.vmap(f, axis_name="b"), axis_name="a"))
+    grads = [fx.grad(squares(m))(z) for m in both]
     np.testing.assert_allclose(np.asarray(grads[0]), np.asarray(grads[1]), rtol=1e-5)
 
 
@@ -176,7 +176,7 @@ def test_gradient_of_operands_that_are_closed_over() -> None:
 
 
 def test_sharded_arrays(mesh: Mesh) -> None:
-    x = fx.device_put(X, NamedSharding(mesh, P("j", "i")))
+    x: Any = fx.device_put(X, NamedSharding(mesh, P("j", "i")))
     assert x.sharding == NamedSharding(mesh, P("j", "i"))
     assert [s.data.shape for s in x.addressable_shards] == [(2, 2)] * 8
     for shard in x.addressable_shards:
@@ -185,10 +185,10 @@ def test_sharded_arrays(mesh: Mesh) -> None:
     np.testing.assert_array_equal(np.asarray(x), X)
     np.testing.assert_array_equal(np.asarray(x + 1), X + 1)
     np.testing.assert_array_equal(np.asarray(x.copy()), X)
-    half = fx.device_put(X, NamedSharding(mesh, P("i")))
+    half: Any = fx.device_put(X, NamedSharding(mesh, P("i")))
     assert half.sharding.spec == P("i")
     np.testing.assert_array_equal(np.asarray(half), X)
-    back = fx.device_put(half, fx.devices()[3])
+    back: Any = fx.device_put(half, fx.devices()[3])
     assert back.sharding == SingleDeviceSharding(fx.devices()[3])
     np.testing.assert_array_equal(np.asarray(back), X)
 

@@ -13,7 +13,7 @@ from fxad.ir import Linear, Primitive
 from fxad.primitives.collectives import COLLECTIVES
 from fxad.testing import Application, Case, calls, cases, check_text
 from fxad.testing.collective_steps import COLLECTIVE_STEPS
-from fxad.testing.compare import differ, inner_product_error, random_tangents, tangent_error
+from fxad.testing.compare import differ, inner_product_error, random_tangents, step_along, tangent_error
 from fxad.testing.spmd_laws import (
     check_collective_gradients,
     check_collectives,
@@ -94,7 +94,8 @@ def test_jvp(kind: type[Primitive]) -> None:
         whole, forward = over_axes(program), over_axes(jvp(program, (True,))[0])
         dots = random_tangents(whole.in_avals, seed)
         found = run(forward, [*args, *dots])
-        assert not tangent_error(lambda t: run(whole, [a + t * d for a, d in zip(args, dots, strict=True)]), found[1:])
+        every = (True,) * len(dots)
+        assert not tangent_error(lambda t: run(whole, step_along(args, dots, every, t)), found[1:])
 
     law()
 

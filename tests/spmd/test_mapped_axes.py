@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,13 +14,15 @@ from fxad import lax
 from fxad.core.interpreter import run
 from fxad.core.lockstep import mapped as lockstep
 from fxad.errors import ArgumentError, AxisNameError, ExecutionError, FxadError, ParameterError, ShapeError
+from fxad.ir import HigherOrder
 from fxad.text import parse
 
-X = np.arange(1.0, 9.0, dtype=np.float32).reshape(4, 2)
+X: Any = np.arange(1.0, 9.0, dtype=np.float32).reshape(4, 2)
 N = 4
+WRONG: Any = fx  # for arguments of wrong types
 
 
-def mapped(f: Callable[..., object], *args: object, **how: object) -> object:
+def mapped(f: Callable[..., Any], *args: Any, **how: Any) -> Any:
     return fx.vmap(f, axis_name="i", **how)(*args)
 
 
@@ -57,9 +60,9 @@ def test_values(f: Callable[..., object], want: np.ndarray) -> None:
 
 
 def test_two_axes() -> None:
-    y = np.arange(6.0, dtype=np.float32).reshape(2, 3)
+    y: Any = np.arange(6.0, dtype=np.float32).reshape(2, 3)
 
-    def f(v: fx.Array) -> object:
+    def f(v: fx.Array) -> Any:
         every = lax.all_gather(v, ("j", "i"))
         return lax.psum(v, ("i", "j")), lax.axis_index(("j", "i")), every, lax.psum(v, "j"), lax.axis_size(("i", "j"))
 
@@ -104,15 +107,15 @@ def _ruled_jvp(primals: tuple[fx.Array], tangents: tuple[fx.Array]) -> tuple[fx.
     return normalised(v), 2 * lax.psum(t, "i")
 
 
-def in_scan(v: fx.Array) -> fx.Array:
+def in_scan(v: fx.Array) -> Any:
     return lax.scan(lambda c, _: (normalised(c), None), v, None, length=2)[0]
 
 
-def in_while(v: fx.Array) -> fx.Array:
+def in_while(v: fx.Array) -> Any:
     return lax.while_loop(lambda c: lax.pmax(fnp.max(c), "i") > 1, normalised, v)
 
 
-def in_cond(v: fx.Array) -> fx.Array:
+def in_cond(v: fx.Array) -> Any:
     return lax.cond(lax.psum(v[0], "i") > 0, normalised, lambda u: u, v)
 
 
@@ -155,7 +158,9 @@ def test_program_with_a_free_axis() -> None:
     assert fx.trace(normalised, X[1], axis_env={"i": 3}).jaxpr is not program.jaxpr
     whole = fx.vmap(program, axis_size=4, axis_name="i")
     assert not whole.jaxpr.free_axes
-    assert whole.jaxpr is fx.trace(fx.vmap(normalised, axis_name="i"), X).jaxpr.eqns[0].prim.bodies[0]
+    call = fx.trace(fx.vmap(normalised, axis_name="i"), X).jaxpr.eqns[0].prim
+    assert isinstance(call, HigherOrder)
+    assert whole.jaxpr is call.bodies[0]
     np.testing.assert_allclose(np.asarray(whole(X)), WANT, rtol=1e-6)
     assert parse(program.text()) is program.jaxpr
 
@@ -177,7 +182,7 @@ REFUSED = [
     (lambda: mapped(lambda v: lax.axis_index("k"), X), AxisNameError,
      "axis_index: no map around binds axis 'k'; axes in scope: 'i'",
      "name the axis of a map: vmap(f, axis_name='k'), or give its size to trace: trace(f, x, axis_env={'k': 8})"),
-    (lambda: mapped(fx.vmap(lambda v: v, axis_name="i"), X), AxisNameError,
+    (lambda: mapped(WRONG.vmap(lambda v: v, axis_name="i"), X), AxisNameError,
      "vmap of <lambda>: axis name 'i' is in use by a map around it", "give each of nested maps its own name"),
     (lambda: mapped(lambda v: lax.psum(v, ("i", "i")), X), AxisNameError,
      "psum: axis_name ('i', 'i') names an axis twice", "name each axis once"),
@@ -200,13 +205,13 @@ REFUSED = [
     (lambda: mapped(lambda v: v, X, out_axes=None), ShapeError,
      "vmap of <lambda>: result varies with the mapped arguments, but its out_axes is None",
      "give the axis at which its values are to be stacked"),
-    (lambda: fx.vmap(lambda v: v, axis_name=3)(X), ArgumentError,
+    (lambda: WRONG.vmap(lambda v: v, axis_name=3)(X), ArgumentError,
      "vmap of <lambda>: axis_name is an int: 3", "name the axis by a string"),
-    (lambda: lax.psum(X, 3), ArgumentError,
+    (lambda: WRONG.lax.psum(X, 3), ArgumentError,
      "psum: axis_name must be a sequence, got an int: 3", "give a tuple or a list"),
-    (lambda: lax.psum(X, (3,)), ArgumentError,
+    (lambda: WRONG.lax.psum(X, (3,)), ArgumentError,
      "psum: an axis name is a string, got an int: 3", "give a name, or a tuple of names"),
-    (lambda: fx.trace(normalised, X[0], axis_env=["i"]), ArgumentError,
+    (lambda: WRONG.trace(normalised, X[0], axis_env=["i"]), ArgumentError,
      "trace of normalised: axis_env is a list: ['i']", 'give a dict, as in {"i": 8}'),
     (lambda: fx.trace(normalised, X[0], axis_env={"i": 0}), ArgumentError,
      "trace of normalised: axis_env['i'] is 0, not a size", "give each axis an int from 1 on"),
