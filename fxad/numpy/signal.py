@@ -238,7 +238,8 @@ def _trapezoid(y: Array, x: Array | None, dx: Array | None, axis: int) -> Array:
 def unwrap(p: ArrayLike, discont: float | None = None, axis: int = -1, *, period: float = 2 * math.pi) -> Array:
     """Return p with multiples of the period added, so that adjacent elements along an axis differ by at most half a
     period wherever they differ by at least `discont` (by default half a period)."""
-    period = number("unwrap", "period", period)
+    if not isinstance(period, int):  # an integer period of integers gives integers
+        period = number("unwrap", "period", period)
     discont = None if discont is None else number("unwrap", "discont", discont)
     array = as_array("unwrap", p)
     if array.dtype in dtypes.COMPLEX:

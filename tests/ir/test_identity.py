@@ -65,12 +65,15 @@ class TestAval:
             assert aval.dtype is dtypes.float64
 
     def test_derived(self) -> None:
+        assert Aval(3, "float32") == Aval((3,), "float32")
         a = Aval((3, 0, 4), "complex64")
         assert (a.ndim, a.size, a.nbytes, a.inexact, str(a)) == (3, 0, 0, True, "c64[3,0,4]")
         assert (Aval((), "int32").size, Aval((), "int32").inexact, repr(Aval((), "int32"))) == (1, False, "i32[]")
 
-    @pytest.mark.parametrize("shape", [3, (1.5,), "ab", ([1],), (None,), (-1,), (2**63,), (np.array([1, 2]),)], ids=str)
-    def test_bad_shape(self, shape: tuple[int, ...]) -> None:
+    @pytest.mark.parametrize(
+        "shape", [3.5, (1.5,), "ab", ([1],), (None,), (-1,), (2**63,), (np.array([1, 2]),)], ids=str
+    )
+    def test_bad_shape(self, shape: Any) -> None:
         with pytest.raises(ShapeError, match=r"^shape: "):
             Aval(shape, "float32")
 
