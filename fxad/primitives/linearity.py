@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from itertools import chain, combinations
 from typing import Final
 
 from fxad.core.builder import Builder
 from fxad.core.dce import remove_dead_eqns
+from fxad.core.layout import BranchIndex, Count
 from fxad.core.memo import by_value
-from fxad.ir import Atom, Eqn, Jaxpr, Linear, Lit, Zero
+from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Linear, Lit, Zero
 
 _FEW: Final = 6
 
@@ -38,24 +39,67 @@ def _is_linear(eqn: Eqn, linear: Container[Atom]) -> bool:
 
 
 @by_value
-def linear_operands(jaxpr: Jaxpr) -> tuple[bool, ...]:
-    """Return a mask of the operands in which, taken alone, all results that depend on them are linear."""
-    reach: dict[Atom, frozenset[int]] = {v: frozenset([k]) for k, v in enumerate(jaxpr.ins)}
-    none, nonlinear = frozenset[int](), set[int]()
+def affine_operands(jaxpr: Jaxpr) -> tuple[bool, ...]:
+    """Return a mask of the operands in which, taken alone, all results are affine.
+
+    If a program is linear in several operands taken together, it is affine in each: `x - y` is affine in `x`.
+    """
+    n = len(jaxpr.ins)
+    return tuple([_affine_outs(jaxpr, tuple([j == k for j in range(n)])) is not None for k in range(n)])
+
+
+@by_value
+def _affine_outs(jaxpr: Jaxpr, mask: tuple[bool, ...]) -> tuple[bool, ...] | None:
+    """Return a mask of the results that depend on the marked operands, or None if one of them is not affine in these,
+    taken together."""
+    reached: set[Atom] = {v for v, marked in zip(jaxpr.ins, mask, strict=True) if marked}
     for eqn in jaxpr.eqns:
-        of = [reach.get(a, none) for a in eqn.ins]
-        every = none.union(*of)
-        masks: dict[tuple[bool, ...], list[int]] = {}
-        for k in every - nonlinear:
-            masks.setdefault(tuple([k in found for found in of]), []).append(k)
-        for mask, operands in masks.items():
-            prim = eqn.prim
-            if not isinstance(prim, Linear) or not (
-                prim.linear_in(mask) or linear_with_zeros(prim, eqn, mask) is not None
-            ):
-                nonlinear.update(operands)
-        reach.update(dict.fromkeys(eqn.outs, every))
-    return tuple([k not in nonlinear for k in range(len(jaxpr.ins))])
+        if reached.isdisjoint(eqn.ins):
+            continue
+        outs = _affine_results(eqn, tuple([a in reached for a in eqn.ins]))
+        if outs is None:
+            return None
+        reached.update([v for v, out in zip(eqn.outs, outs, strict=True) if out])
+    return tuple([a in reached for a in jaxpr.outs])
+
+
+def _affine_results(eqn: Eqn, mask: tuple[bool, ...]) -> tuple[bool, ...] | None:
+    prim = eqn.prim
+    if isinstance(prim, HigherOrder) and prim.layout.transparent:
+        return _affine_in_bodies(prim, eqn, mask)
+    if not isinstance(prim, Linear):
+        return None
+    choices = [[k for k, a in enumerate(eqn.ins) if a.aval.inexact]]
+    if isinstance(prim, HigherOrder):  # with many residuals, not every choice of operands is tried
+        layout = prim.layout
+        choices = [*[[*layout.takes(k)[: layout.bodies[k].linear]] for k in layout.running], *choices]
+    affine = prim.linear_in(mask) or any([
+        _jointly_linear(prim, mask, [k for k in choice if not mask[k]]) is not None for choice in choices
+    ])  # fmt: skip
+    return (True,) * len(eqn.outs) if affine else None
+
+
+def _affine_in_bodies(prim: HigherOrder, eqn: Eqn, mask: tuple[bool, ...]) -> tuple[bool, ...] | None:
+    layout = prim.layout
+    if any([m and isinstance(role, BranchIndex | Count) for m, role in zip(mask, layout.operand_roles, strict=True)]):
+        return None
+    marked = {k for k, m in enumerate(mask) if m}
+    while True:
+        outs: set[int] = set()
+        for k in layout.running:
+            found = _affine_outs(prim.bodies[k], tuple([p in marked for p in layout.takes(k)]))
+            if found is None:
+                return None
+            for place, out in zip(layout.gives(k), found, strict=True):
+                if out and place is None:
+                    return None
+                if out and place is not None:
+                    outs.add(place)
+        grown = marked | {p for p, result in layout.carries.items() if result in outs}
+        outs |= {result for p, result in layout.carries.items() if p in marked}
+        if grown == marked:
+            return tuple([k in outs for k in range(len(eqn.outs))])
+        marked = grown
 
 
 def linear_with_zeros(prim: Linear, eqn: Eqn, mask: tuple[bool, ...]) -> tuple[bool, ...] | None:
@@ -65,9 +109,13 @@ def linear_with_zeros(prim: Linear, eqn: Eqn, mask: tuple[bool, ...]) -> tuple[b
     `x_dot` and 0 with a residual that is 0 is linear in the first two. So either all zeros count as linear, or, if
     there are few, some of them.
     """
-    zeros = [k for k, a in enumerate(eqn.ins) if not mask[k] and is_zero(a)]
-    sizes = range(1, len(zeros)) if len(zeros) <= _FEW else ()
-    for chosen in chain([tuple(zeros)], *[combinations(zeros, n) for n in sizes]):
+    return _jointly_linear(prim, mask, [k for k, a in enumerate(eqn.ins) if not mask[k] and is_zero(a)])
+
+
+def _jointly_linear(prim: Linear, mask: tuple[bool, ...], others: Sequence[int]) -> tuple[bool, ...] | None:
+    """Return the marked operands together with some of the others, such that the primitive is linear in these."""
+    sizes = range(1, len(others)) if len(others) <= _FEW else ()
+    for chosen in chain([tuple(others)], *[combinations(others, n) for n in sizes]):
         places = tuple([m or k in chosen for k, m in enumerate(mask)])
         if prim.linear_in(places):
             return places

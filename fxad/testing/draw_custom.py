@@ -15,7 +15,7 @@ from fxad.primitives import elementwise as ew
 from fxad.primitives.control.bodies import with_outs
 from fxad.primitives.custom import CustomCall, NamedCall
 from fxad.primitives.custom_rules import BatchRule, Derivative, Function, Refusal, Rules
-from fxad.primitives.linear_call import LinearCall
+from fxad.primitives.linear_call import LinearCall, has_adjoint
 from fxad.testing.applications import Spec, Specs
 from fxad.testing.values import ORDINARY, Domain, shapes
 from fxad.transforms import linearize, transpose, vmap
@@ -88,6 +88,7 @@ def _derivative(aval: Aval) -> tuple[Jaxpr, Jaxpr]:
 
 def ruled(body: Jaxpr, kind: str, *, again: bool = False) -> CustomCall:
     """Any program as a function with a rule: the derivative that it has, for tangents ("jvp") or cotangents ("vjp").
+    Tangents of a loop without a bound have no transpose, so a body with such a loop gets the rule for tangents.
 
     `again`: the maps of the rule compute what they need of the program again, its operands are the residuals."""
     moving = tuple([a.inexact for a in body.in_avals])
@@ -101,7 +102,7 @@ def ruled(body: Jaxpr, kind: str, *, again: bool = False) -> CustomCall:
     else:
         known = b.inputs(forward.out_avals[n:])
     push = b.build(_of_inexact(body, b.inline(split.linear, [*dots, *known]), split.out_nonzero), "push")
-    if kind == "jvp":
+    if kind == "jvp" or not has_adjoint(push):
         return CustomCall(Function(body, rules=Rules(jvp=(Derivative(moving, forward, push),))))
     pull = transpose(push, (True,) * len(dots) + (False,) * (len(push.ins) - len(dots)))
     return CustomCall(Function(body, rules=Rules(vjp=(Derivative(moving, forward, push, pull),))))

@@ -243,10 +243,18 @@ def test_what_optree_refuses_comes_with_what_to_do() -> None:
     assert twice.value.remedy == "register a class once, and none that is a container already"
 
 
-def test_a_transpose_is_not_given_without_a_proof(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A net: the equation that is not linear is named before."""
-    monkeypatch.setattr("fxad.api.directional.is_linear", lambda *_: False)
-    found = refused(
-        lambda: fx.transpose(DOUBLE), NotLinearError, "transpose: double is not linear in the chosen arguments"
-    )
-    assert found.remedy == "choose others: argnums=..., or linearize the program first"
+def test_a_transpose_is_not_given_without_a_proof() -> None:
+    """A zero operand of a body does not make its results zero."""
+    cos = fx.jit(fnp.cos)
+
+    def called(x: Any, y: Any) -> Any:
+        return x + cos(0.0 * y)
+
+    def stepped(x: Any, n: Any) -> Any:
+        return x + lax.fori_loop(0, 3, lambda _, c: c + n, 0.0)
+
+    for f in (called, stepped):
+        refused(lambda f=f: fx.transpose(f, 2.0, 3.0, argnums=0), NotLinearError, AFFINE)
+
+
+AFFINE = "transpose: add is not linear in operands [0]"

@@ -65,7 +65,8 @@ class TestAval:
             assert aval.dtype is dtypes.float64
 
     def test_derived(self) -> None:
-        assert Aval(3, "float32") == Aval((3,), "float32")
+        one: Any = 3
+        assert Aval(one, "float32") == Aval((3,), "float32")
         a = Aval((3, 0, 4), "complex64")
         assert (a.ndim, a.size, a.nbytes, a.inexact, str(a)) == (3, 0, 0, True, "c64[3,0,4]")
         assert (Aval((), "int32").size, Aval((), "int32").inexact, repr(Aval((), "int32"))) == (1, False, "i32[]")

@@ -57,7 +57,7 @@ from fxad.primitives.control.call import Call
 from fxad.primitives.control.effects import guard_checks
 from fxad.primitives.control.scan import scan_over_examples
 from fxad.primitives.elementwise import CLAMP, EQ, SELECT_N, STOP_GRADIENT
-from fxad.primitives.linearity import is_linear, linear_operands
+from fxad.primitives.linearity import affine_operands, is_linear
 from fxad.primitives.operand_checks import MATCH_BODIES, TRACE_AGAIN
 from fxad.primitives.shape import broadcast_to_axis, emit_broadcast
 
@@ -220,23 +220,23 @@ class Cond(HigherOrder, Linear):
         self, ctx: BatchCtx, index: Atom, k: int, operands: Sequence[Atom], dims: Sequence[int | None]
     ) -> tuple[Sequence[Atom], Sequence[int | None]]:
         """Return the operands of a branch and their mapped axes, without a derivative in examples that do not choose
-        the branch. Operands stay if the branch is linear in each of them. Shared operands stay: a copy for each example
+        the branch. Operands stay if the branch is affine in each of them. Shared operands stay: a copy for each example
         may not fit in memory. If there are shared operands, examples that do not choose the branch get a number at
         which most functions are finite, so that the derivative with respect to the shared ones is finite, too.
-        Operands in which the branch is linear may be tangents, and get 0, which is linear.
+        Operands in which the branch is affine may be tangents, and get 0, which is linear.
         """
         branch, given = self.branches[k], list(operands)
         read = {a for eqn in branch.eqns for a in eqn.ins}
         shared = any([v in read and v.aval.inexact and d is None for v, d in zip(branch.ins, dims, strict=True)])
-        linear = linear_operands(branch)
+        affine = affine_operands(branch)
         mapped = [v in read and v.aval.inexact and d is not None for v, d in zip(branch.ins, dims, strict=True)]
-        if not any([m and not lin for m, lin in zip(mapped, linear, strict=True)]):
+        if not any([m and not aff for m, aff in zip(mapped, affine, strict=True)]):
             return operands, dims
         chosen = self._chosen(ctx, index, k)
         for j, (a, d) in enumerate(zip(operands, dims, strict=True)):
             if mapped[j] and d is not None:
-                fixed = Lit.of(0.0 if linear[j] else 0.5, a.aval)
-                other: Atom = fixed if shared or linear[j] else ctx.one(STOP_GRADIENT, a)
+                fixed = Lit.of(0.0 if affine[j] else 0.5, a.aval)
+                other: Atom = fixed if shared or affine[j] else ctx.one(STOP_GRADIENT, a)
                 given[j] = ctx.one(SELECT_N, emit_broadcast(ctx, chosen, a.aval.shape, (d,)), other, a)
         return given, dims
 

@@ -5,10 +5,11 @@ One equation may compute linear values and others, as the call of a `jit` under 
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Protocol, cast
 
 from fxad.core.builder import Builder, substitute
+from fxad.core.layout import Elements
 from fxad.core.memo import by_value
 from fxad.errors import FxadError, NotLinearError
 from fxad.ir import (
@@ -216,21 +217,50 @@ def separated(jaxpr: Jaxpr, linear: tuple[bool, ...]) -> Jaxpr:
     return b.build([next(known) if k else next(rest) for k in halves.out_known], jaxpr.name)
 
 
-def _zeros(eqns: Sequence[Eqn]) -> set[Atom]:
-    """Returns the results of equations that are linear in their zero operands: tangents that vanish. An equation with
-    bodies may compute values and tangents together; if an operand is zero, all its results may be tangents that vanish.
-    """
-    zeros: set[Atom] = set()
+def _zeros(eqns: Sequence[Eqn], given: Iterable[Atom] = ()) -> set[Atom]:
+    """Returns the given zeros and the results of equations that are linear in their zero operands: tangents that
+    vanish. An equation with bodies may compute values and tangents together."""
+    zeros: set[Atom] = set(given)
     for eqn in eqns:
         none = tuple([a in zeros or is_zero(a) for a in eqn.ins])
-        whole = tuple([z or (isinstance(a, Lit) and not any(a.bits)) for z, a in zip(none, eqn.ins, strict=True)])
-        prim, vanish = eqn.prim, False
+        prim = eqn.prim
         if isinstance(prim, HigherOrder):
-            vanish = any(none)
+            zeros.update([v for v, zero in zip(eqn.outs, _zero_results(prim, none), strict=True) if zero])
         elif isinstance(prim, Linear):
-            vanish = any([any(mask) and prim.linear_in(mask) for mask in (none, whole)])
-        zeros.update([v for v in eqn.outs if v.aval.inexact] if vanish else ())
+            whole = tuple([z or (isinstance(a, Lit) and not any(a.bits)) for z, a in zip(none, eqn.ins, strict=True)])
+            if any([any(mask) and prim.linear_in(mask) for mask in (none, whole)]):
+                zeros.update([v for v in eqn.outs if v.aval.inexact])
     return zeros
+
+
+def _zero_results(prim: HigherOrder, mask: tuple[bool, ...]) -> list[bool]:
+    """Returns a mask of the results that vanish where the marked operands are zero. A carry vanishes if its first value
+    does, and each step keeps it zero."""
+    layout = prim.layout
+    n_out = sum([g.size for g in layout.results])
+    if not any(mask) or any([isinstance(g.role, Elements) for g in layout.operands]):
+        return [False] * n_out
+    marked = {k for k, m in enumerate(mask) if m}
+    while True:
+        kept = dict.fromkeys(range(n_out), True)
+        given: set[int] = set()
+        for k in layout.running:
+            found = _zero_outs(prim.bodies[k], tuple([p in marked for p in layout.takes(k)]))
+            for place, zero in zip(layout.gives(k), found, strict=True):
+                if place is not None:
+                    kept[place] &= zero
+                    given.add(place)
+        starts = {p for p, result in layout.carries.items() if p in marked and not kept[result]}
+        if not starts:
+            first = {result: p in marked for p, result in layout.carries.items()}
+            return [kept[k] and k in given and first.get(k, True) for k in range(n_out)]
+        marked -= starts
+
+
+@by_value
+def _zero_outs(jaxpr: Jaxpr, mask: tuple[bool, ...]) -> tuple[bool, ...]:
+    zeros = _zeros(jaxpr.eqns, [v for v, m in zip(jaxpr.ins, mask, strict=True) if m])
+    return tuple([a in zeros or is_zero(a) for a in jaxpr.outs])
 
 
 def _literal(a: Atom, zeros: Container[Atom]) -> Atom:
