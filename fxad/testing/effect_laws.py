@@ -13,7 +13,7 @@ from fxad import dtypes
 from fxad.core.builder import Builder, substitute
 from fxad.core.host_functions import HOST
 from fxad.core.interpreter import run
-from fxad.core.layout import PREDICATE
+from fxad.core.layout import PREDICATE, InParallel
 from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, NDArray, Primitive, Var
 from fxad.primitives.check import Check
 from fxad.primitives.elementwise import LT
@@ -57,34 +57,36 @@ def with_logged_calls(program: Jaxpr, log: EffectLog, seed: int) -> Jaxpr:
     return _log_jaxpr(program, Lit.of(log.number, NUMBER), np.random.default_rng((seed, 23)))
 
 
-def _log_jaxpr(program: Jaxpr, number: Lit, rng: np.random.Generator) -> Jaxpr:
+def _log_jaxpr(program: Jaxpr, number: Lit, rng: np.random.Generator, *, parallel: bool = False) -> Jaxpr:
     b = Builder.like(program)
     env: dict[Atom, Atom] = {}
     for eqn in program.eqns:
-        b.extend([Eqn(_log_bodies(eqn.prim, number, rng), eqn.ins, eqn.outs)], env)
+        b.extend([Eqn(_log_bodies(eqn.prim, number, rng, parallel=parallel), eqn.ins, eqn.outs)], env)
         if rng.random() < 0.5:
-            env.update(_bind_log_call(b, env, eqn, number, rng))
+            env.update(_bind_log_call(b, env, eqn, number, rng, parallel=parallel))
     return b.build(substitute(program.outs, env), program.name)
 
 
-def _log_bodies(prim: Primitive, number: Lit, rng: np.random.Generator) -> Primitive:
-    """Add calls to the bodies that run. A predicate gets none: it is evaluated once more than the body."""
+def _log_bodies(prim: Primitive, number: Lit, rng: np.random.Generator, *, parallel: bool) -> Primitive:
+    """Add calls to the bodies that run. A predicate gets none: it is evaluated once more than the body. A body that
+    runs in parallel, and the bodies in it, get no ordered calls: independent runs have no order, and `compile` refuses
+    them."""
     if not isinstance(prim, HigherOrder) or not prim.layout.transparent:
         return prim
     layout = prim.layout
     logged = {
-        k: _log_jaxpr(layout.bodies[k].jaxpr, number, rng)
-        for k in layout.running
-        if layout.bodies[k].results != (PREDICATE,)
+        k: _log_jaxpr(body.jaxpr, number, rng, parallel=parallel or isinstance(body.runs, InParallel))
+        for k, body in enumerate(layout.bodies)
+        if k in layout.running and body.results != (PREDICATE,)
     }
     return prim.with_bodies(tuple([logged.get(k, body.jaxpr) for k, body in enumerate(layout.bodies)]))
 
 
 def _bind_log_call(
-    b: Builder, env: dict[Atom, Atom], eqn: Eqn, number: Lit, rng: np.random.Generator
+    b: Builder, env: dict[Atom, Atom], eqn: Eqn, number: Lit, rng: np.random.Generator, *, parallel: bool
 ) -> dict[Atom, Atom]:
     """Add a call with an existing integer, and sometimes a check of its result."""
-    tag = Lit.of(int(rng.integers(0, 6)), _TAG)
+    tag = Lit.of(int(rng.integers(0, 6)) | parallel, _TAG)
     effect = IO if int(tag.value) % 2 else ORDERED
     whole = [a for a in (*eqn.ins, *eqn.outs) if isinstance(a, Var) and not a.aval.inexact]
     values = [env.get(a, a) for a in whole[:1]]

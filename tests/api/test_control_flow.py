@@ -177,6 +177,19 @@ def test_the_linear_program_of_branches_is_linear_batched() -> None:
     equal(fx.transpose(push, ts)(ts)[0], [3.0, 0.5, 9.0])
 
 
+def test_branches_that_add_tangents_are_linear_batched() -> None:
+    """A branch is linear in two tangents together, not in each alone."""
+    xs, ts = np.array([0.0, 4.0, -1.0]), np.array([1.0, 2.0, 3.0])
+
+    def push(ts: Any, us: Any) -> Any:
+        f = lambda x, t, u: lax.cond(x > 0, lambda t, u: t - u, lambda t, u: 3 * t + u, t, u)  # noqa: E731
+        return fx.vmap(f)(xs, ts, us)
+
+    ts_bar, us_bar = fx.transpose(push, ts, ts)(ts)
+    equal(ts_bar, [3.0, 2.0, 9.0])
+    equal(us_bar, [1.0, -2.0, 3.0])
+
+
 def test_results_that_all_branches_take_from_one_operand_do_not_vary() -> None:
     def f(i: Any, y: Any, batched: str) -> Any:
         first, second = lambda y, z: (y, z, 1.0, y * z), lambda y, z: (y, z * 2, 1.0, y)
