@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -254,7 +255,7 @@ def test_a_transpose_is_not_given_without_a_proof() -> None:
         return x + lax.fori_loop(0, 3, lambda _, c: c + n, 0.0)
 
     for f in (called, stepped):
-        refused(lambda f=f: fx.transpose(f, 2.0, 3.0, argnums=0), NotLinearError, AFFINE)
+        refused(partial(fx.transpose, f, 2.0, 3.0, argnums=0), NotLinearError, AFFINE)
 
 
 AFFINE = "transpose: add is not linear in operands [0]"
