@@ -15,7 +15,7 @@ from fxad.primitives.control.loop_steps import Steps
 from fxad.primitives.control.remat import Remat
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.control.while_ import While
-from fxad.primitives.custom import CustomCall
+from fxad.primitives.custom import CustomCall, NamedCall
 from fxad.primitives.custom_rules import Function, Refusal, Rules
 from fxad.primitives.elementwise import MIN
 from fxad.primitives.linear_call import LinearCall
@@ -84,6 +84,10 @@ def _custom(ctx: MaskCtx, prim: CustomCall, args: Atoms, ins: Avals, outs: Avals
     return ctx(CustomCall(Function(body, 0, Rules(jvp=(refusal,), vjp=(refusal,)))), *operands)
 
 
+def _named(ctx: MaskCtx, prim: NamedCall, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+    return ctx(Call(ctx.recur(prim.body)), *args, *ctx.size_operands)
+
+
 def _linear(ctx: MaskCtx, prim: LinearCall, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     adjoint = None if prim.adjoint is None else ctx.recur(prim.adjoint)
     made = LinearCall(ctx.recur(prim.body), adjoint, prim.n_linear)
@@ -102,6 +106,7 @@ CONTROL: Final[tuple[MaskRule, ...]] = (
     *[row(kind, _bodies, _THROUGH) for kind in (Call, Remat, Cond, While)],
     row(Scan, _scan, "through its body; up to the true length"),
     row(CustomCall, _custom, "through its body; a derivative taken before mask uses its rules"),
+    row(NamedCall, _named, _THROUGH),
     row(LinearCall, _linear, _THROUGH),
     row(Check, _check, "padding passes the check"),
 )

@@ -10,6 +10,7 @@ from typing import Final
 
 from fxad.ir import Atom
 from fxad.primitives.collectives import COLLECTIVES
+from fxad.primitives.control.shard_map import ShardMap
 from fxad.primitives.fft import Fft
 from fxad.primitives.fold import Reduce, ReduceWindow
 from fxad.primitives.host_call import HostCall
@@ -38,6 +39,6 @@ REFUSED: Final[tuple[MaskRule, ...]] = (
     refused(ReduceWindow, "it is not known which value the operation ignores"),
     refused(LinearSolve, "the iterations of a solver look at the whole of its operands"),
     refused(Root, "the iterations of a solver look at the whole of its operands"),
-    *[refused(kind, "each device may have a size of its own") for kind in COLLECTIVES],
+    *[refused(kind, "each device may have a size of its own") for kind in (*COLLECTIVES, ShardMap)],
     refused(HostCall, "what the host computes is not known"),
 )
