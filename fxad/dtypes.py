@@ -82,6 +82,54 @@ RANGES: Final = MappingProxyType(
     }
 )
 
+
+class ScalarType:
+    """A dtype that users write. It is accepted as a dtype, and equals and hashes as its NumPy dtype.
+
+    `fxad.numpy` makes those that can be called: `fnp.float32(x)`.
+    """
+
+    __slots__ = ("dtype",)
+
+    def __init__(self, dtype: DType) -> None:
+        self.dtype: Final = dtype
+
+    @property
+    def name(self) -> str:
+        """The name: `float32`."""
+        return self.dtype.name
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return self.dtype.itemsize
+
+    @property
+    def kind(self) -> str:
+        """NumPy's letter of the kind."""
+        return self.dtype.kind
+
+    @property
+    def type(self) -> type[np.generic]:
+        """NumPy's scalar type."""
+        return self.dtype.type
+
+    def __repr__(self) -> str:
+        return f"fxad.numpy.{self.name}"
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __hash__(self) -> int:
+        return hash(self.dtype)
+
+    def __eq__(self, other: object) -> bool:
+        try:
+            return bool(self.dtype == other)
+        except TypeError:
+            return False
+
+
 # by type and by name: both spellings mean the same dtype
 _ALONE: Final = ((bool, bool_), (int, int32), (float, float32), (complex, complex64))
 _PYTHON: Final[Mapping[type | str, DType]] = MappingProxyType({**dict(_ALONE), **{t.__name__: d for t, d in _ALONE}})
@@ -100,6 +148,8 @@ def as_dtype(value: object) -> DType:
 
     Raises: DTypeError for anything else, byte orders of other machines included.
     """
+    if isinstance(value, ScalarType):
+        return value.dtype
     if isinstance(value, type | str) and value in _PYTHON:
         return _PYTHON[value]
     if isinstance(value, str) and value in BY_SHORT:

@@ -103,7 +103,7 @@ def _value(value: object, part: str, what: str) -> Json:
         return {"complex": [value.real.hex(), value.imag.hex()]}
     if type(value) is bytes:
         return {"bytes": value.hex()}
-    if isinstance(value, np.dtype) and value in dtypes.ALL:
+    if isinstance(value, np.dtype | dtypes.ScalarType) and value in dtypes.ALL:
         return {"dtype": value.name}
     raise ArgumentError(
         f"{what}: {part} has {value!r:.60}, which a file cannot hold",
