@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final, cast, final
 
-from fxad import dtypes, tree
+from fxad import dtypes
+from fxad.core import tree
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
 from fxad.core.source_info import source_location
+from fxad.core.tree import Structure
 from fxad.dtypes import DType
 from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError, TreeError, described
 from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit
@@ -23,7 +25,6 @@ from fxad.operations import promotion
 from fxad.tracing.array import aval_of, is_scalar
 from fxad.tracing.program import function_name, trace_leaves
 from fxad.transforms.locate import describe
-from fxad.tree import Structure
 
 
 @final
@@ -185,8 +186,7 @@ def _carry_types(
     leaves: Sequence[object], first: Sequence[Aval], outs_of: Callable[[Sequence[Aval]], Sequence[Aval]]
 ) -> list[Aval]:
     """Return the types of the carry: those of its leaves. A bare number whose type the body changes gets the dtype of
-    the arrays that it is combined with. An int32 with an int8 would promote to int32, but the number 0 with an int8 does
-    not.
+    the arrays that it is combined with. An int32 with an int8 would promote to int32, but the number 0 does not.
 
     A number may reach arrays through another one, steps later: `(a, b) -> (b, a * x)`. So types are propagated to a
     fixpoint. A number that then no longer keeps its type is treated as a changing one too, and the propagation
