@@ -171,6 +171,47 @@ def as_dtype(value: object) -> DType:
 _CANONICAL: Final = MappingProxyType({d: d for d in ALL})
 
 
+float0: Final = np.dtype([("float0", np.void, 0)])  # JAX's dtype of tangents of integers; here None stands for them
+
+
+class prng_key(np.generic):  # noqa: N801  # pragma: no cover
+    """The class of the dtypes of typed keys in JAX. No dtype of fxad is one: keys are u32[...,2]."""
+
+
+# NumPy's classes of dtypes, and the dtypes of fxad in each: NumPy does not know that bfloat16 is floating.
+_CLASSES: Final[Mapping[object, frozenset[DType]]] = MappingProxyType(
+    {
+        np.generic: frozenset(ALL),
+        np.number: NUMERIC,
+        np.integer: INTEGER,
+        np.signedinteger: SIGNED,
+        np.unsignedinteger: UNSIGNED,
+        np.inexact: INEXACT,
+        np.floating: FLOATING,
+        np.complexfloating: COMPLEX,
+    }
+)
+
+
+def issubdtype(dtype: object, kind: object, /) -> bool:
+    """Return True if a dtype is of one of NumPy's classes (`floating`, `integer`, ...), or of a subclass, or equals a
+    dtype. `fxad.numpy.isdtype` is the array API's function."""
+    if kind is prng_key:
+        return False
+    wanted = _class(kind) or frozenset({as_dtype(kind)})
+    own = getattr(dtype, "dtype", None)
+    return (_class(dtype) or frozenset({as_dtype(own if isinstance(own, np.dtype) else dtype)})) <= wanted
+
+
+def _class(kind: object) -> frozenset[DType] | None:
+    return _CLASSES.get(kind) if isinstance(kind, type) else None
+
+
+def canonicalize_dtype(dtype: object, allow_extended_dtype: bool = False) -> DType:  # noqa: ARG001  as in JAX
+    """Return a dtype argument as a dtype: 64-bit types stay as they are."""
+    return as_dtype(dtype)
+
+
 def is_float(dtype: DType) -> bool:
     """Returns True if the dtype is real floating point."""
     return dtype in FLOATING
