@@ -10,11 +10,12 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from fxad import tree
 from fxad.api.jit import jit
 from fxad.api.lift import args_tree, check_function
 from fxad.api.shapes import FITTING, Shapes, is_shape, read_prefix, shown_shape, trace_symbolic
+from fxad.core import tree
 from fxad.core.sizes import Size, named_size, read_shapes, solve_sizes, substitute_sizes
+from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError, TreeError, described
 from fxad.ir import Aval
 from fxad.lax.control.checking import error_if
@@ -30,7 +31,6 @@ from fxad.tracing.program import (
 from fxad.transforms.mask.contract import Padding
 from fxad.transforms.mask.mask import mask as mask_jaxpr
 from fxad.transforms.specialize import names
-from fxad.tree import Structure
 
 T = TypeVar("T")
 

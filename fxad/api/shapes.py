@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from fxad import tree
+from fxad.core import tree
 from fxad.core.sizes import Name, named_size, names_of, read_shapes, substitute_sizes
+from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, ShapeError
 from fxad.ir import Aval
 from fxad.tracing.array import aval_of
@@ -19,7 +20,6 @@ from fxad.tracing.program import (
     parameter_names,
     trace_tree,
 )
-from fxad.tree import Structure
 
 Shapes: TypeAlias = Any  # a tree prefix of shapes: texts as "(n, _)", tuples of ints, sizes and None, or None
 _Shape: TypeAlias = tuple[int | None, ...] | None  # None: the whole shape, or a dimension, is that of the array

@@ -7,7 +7,7 @@ from typing import TypeVar, cast
 
 import numpy as np
 
-from fxad import tree
+from fxad.core import tree
 from fxad.errors import ArgumentError, ShapeError, TreeError
 from fxad.ir import Aval, Jaxpr, Lit, Shape
 from fxad.lax.control.bodies import traced_body

@@ -14,9 +14,10 @@ from typing import Any, Final, Generic, ParamSpec, Protocol, TypeAlias, TypeVar,
 
 import numpy as np
 
-from fxad import dtypes, tree
-from fxad.core import sizes
+from fxad import dtypes
+from fxad.core import sizes, tree
 from fxad.core.dataclasses import dataclass
+from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError, TreeError, described
 from fxad.ir import Aval, Jaxpr
 from fxad.operations import promotion
@@ -25,7 +26,6 @@ from fxad.tracing.context import MappedAxis, mapped_over, new_axis
 from fxad.tracing.static_args import Argnames, static_arguments
 from fxad.tracing.tracer import line_of_traceback, trace_flat
 from fxad.transforms.specialize import specialize
-from fxad.tree import Structure
 
 P = ParamSpec("P")
 R = TypeVar("R")
