@@ -72,9 +72,18 @@ def agree(
         gradient, gradient_of_jax = fx.grad(mine, argnums=numbers), jax.grad(other, argnums=numbers)
         close(gradient(*at), gradient_of_jax(*at), "gradient")
         if orders > 1:
-            direction = jax.tree.map(lambda x: draw.normal(size=np.shape(x)).astype(np.asarray(x).dtype), at)
-            _, forward = fx.jvp(gradient, at, direction)
-            close(forward, jax.jvp(gradient_of_jax, at, direction)[1], "Hessian-vector product")
+            direction = [draw.normal(size=np.shape(x)).astype(np.asarray(x).dtype) for x in jax.tree.leaves(at)]
+
+            def along(leaves: Callable[[Any], list[Any]], g: Callable[..., Any]) -> Callable[..., Any]:
+                def product(*xs: Any) -> Any:
+                    terms = [(y * d).sum().astype("float32") for y, d in zip(leaves(g(*xs)), direction, strict=True)]
+                    return sum(terms[1:], terms[0])
+
+                return product
+
+            ours_twice = fx.grad(along(jax.tree.leaves, gradient), argnums=numbers)
+            theirs_twice = jax.grad(along(jax.tree.leaves, gradient_of_jax), argnums=numbers)
+            close(ours_twice(*at), theirs_twice(*at), "Hessian-vector product")
     if stack:
         stacked = jax.tree.map(lambda x: np.stack([np.asarray(x), np.flip(np.asarray(x))]), tuple(args))
         close(fx.vmap(lambda *xs: ours(*xs))(*stacked), jax.vmap(theirs)(*stacked), "batch")

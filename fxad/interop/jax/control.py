@@ -64,11 +64,24 @@ def _while(eqn: Equation, *args: Value) -> tuple[Value, ...]:
     p = eqn.params
     test, body = _closed(eqn, p["cond_jaxpr"]), _closed(eqn, p["body_jaxpr"])
     of_test, of_body, init = _groups(args, p["cond_nconsts"], p["body_nconsts"])
-    return lax.while_loop(
-        lambda carry: test(*of_test, *carry)[0],
-        lambda carry: tuple(map(array, body(*of_body, *carry))),
-        tuple(map(array, init)),
-    )
+    stack = tuple(p["cond_jaxpr"].out_avals[0].shape)
+
+    def more(carry: Any) -> Value:
+        running = array(test(*of_test, *carry)[0])
+        return lax.reduce_or(running, range(len(stack)))
+
+    def step(carry: Any) -> tuple[Value, ...]:
+        after = tuple(map(array, body(*of_body, *carry)))
+        if not stack:
+            return after
+        running = array(test(*of_test, *carry)[0])  # the examples of a stack end one by one
+        return tuple([_kept(running, new, old) for new, old in zip(after, carry, strict=True)])
+
+    return lax.while_loop(more, step, tuple(map(array, init)))
+
+
+def _kept(running: Value, new: Value, old: Value) -> Value:
+    return lax.select(lax.broadcast_in_dim(running, new.shape, range(running.ndim)), new, old)
 
 
 def _cond(eqn: Equation, index: Value, *args: Value) -> Any:

@@ -19,10 +19,14 @@ def _names(eqn: Equation, which: Any) -> Any:
     return names[0] if len(names) == 1 else names
 
 
-def _all_reduce(fn: Any) -> Row:
+def _all_reduce(fn: Any, along: Any) -> Row:
+    """The row of a reduction over named axes, and over axes of the operands by number."""
+
     def row(eqn: Equation, *xs: Value) -> list[Array]:
-        names, groups = _names(eqn, eqn.params["axes"]), eqn.params.get("axis_index_groups")
-        return [fn(array(x), names, axis_index_groups=groups) for x in xs]
+        axes, groups = eqn.params["axes"], eqn.params.get("axis_index_groups")
+        numbers, names = [a for a in axes if isinstance(a, int)], [a for a in axes if not isinstance(a, int)]
+        outs = [along(x, numbers) if numbers else array(x) for x in xs]
+        return [fn(y, _names(eqn, names), axis_index_groups=groups) for y in outs] if names else outs
 
     return row
 
@@ -60,8 +64,8 @@ def _all_to_all(eqn: Equation, x: Value) -> Array:
 def _shard_map(eqn: Equation, *args: Value) -> Any:
     p = eqn.params
     mesh = dict(p["mesh"].shape)
-    if set(p["manual_axes"]) != set(mesh):
-        left = sorted(set(mesh) - set(p["manual_axes"]))
+    if set(p["newly_manual_axes"]) != set(mesh):
+        left = sorted(set(mesh) - set(p["newly_manual_axes"]))
         raise eqn.refuse(f"the compiler divides the axes {left}", "name all axes of the mesh in axis_names")
     body = p["jaxpr"]
 
@@ -74,10 +78,10 @@ def _shard_map(eqn: Equation, *args: Value) -> Any:
 
 
 PARALLEL: Final[Rows] = MappingProxyType({
-    "psum": _all_reduce(lax.psum),
-    "psum_invariant": _all_reduce(lax.psum),
-    "pmax": _all_reduce(lax.pmax),
-    "pmin": _all_reduce(lax.pmin),
+    "psum": _all_reduce(lax.psum, lax.reduce_sum),
+    "psum_invariant": _all_reduce(lax.psum, lax.reduce_sum),
+    "pmax": _all_reduce(lax.pmax, lax.reduce_max),
+    "pmin": _all_reduce(lax.pmin, lax.reduce_min),
     "all_gather": _all_gather,
     "all_gather_invariant": _all_gather,
     "reduce_scatter": _reduce_scatter,
