@@ -289,6 +289,9 @@ def jacrev(
     )
 
 
+jacobian = jacrev  # JAX's other name
+
+
 # fmt: off
 @overload
 def hessian(f: Program[P, Any], argnums: Argnums = 0, has_aux: bool = False) -> Program[P, Any]: ...

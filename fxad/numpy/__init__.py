@@ -108,8 +108,9 @@ if TYPE_CHECKING:
         UniqueAll, UniqueCounts, UniqueInverse, isin, unique, unique_all, unique_counts, unique_inverse,
         unique_values,
     )
+    from fxad.lax.shapes import broadcast_shapes
     from fxad.numpy.shapes import (
-        array_split, atleast_1d, atleast_2d, broadcast_arrays, broadcast_shapes, broadcast_to, column_stack, concat,
+        array_split, atleast_1d, atleast_2d, broadcast_arrays, broadcast_to, column_stack, concat,
         concatenate, diag, diagonal, diff, expand_dims, flip, fliplr, flipud, hstack, matrix_transpose, moveaxis,
         permute_dims, ravel, reshape, roll, split, squeeze, stack, swapaxes, take, take_along_axis, tile, trace,
         transpose, unstack, vstack,
@@ -123,8 +124,9 @@ if TYPE_CHECKING:
         average, corrcoef, cov, median, nanmedian, nanpercentile, nanquantile, percentile, quantile,
     )
     from fxad.numpy.files import frombuffer, fromfile, fromiter, fromstring, load, save, savez
+    from fxad.dtypes import issubdtype
     from fxad.numpy.types import (
-        FloatInfo, IntInfo, can_cast, finfo, iinfo, isdtype, issubdtype, ndim, promote_types, result_type, shape,
+        FloatInfo, IntInfo, can_cast, finfo, iinfo, isdtype, ndim, promote_types, result_type, shape,
         size,
     )
     from fxad.numpy.unary import (
@@ -185,8 +187,9 @@ else:
                 "UniqueAll UniqueCounts UniqueInverse isin unique unique_all unique_counts unique_inverse "
                 "unique_values"
             ),
+            "fxad.lax.shapes": "broadcast_shapes",
             "fxad.numpy.shapes": (
-                "array_split atleast_1d atleast_2d broadcast_arrays broadcast_shapes broadcast_to column_stack "
+                "array_split atleast_1d atleast_2d broadcast_arrays broadcast_to column_stack "
                 "concat concatenate diag diagonal diff expand_dims flip fliplr flipud hstack matrix_transpose "
                 "moveaxis permute_dims ravel reshape roll split squeeze stack swapaxes take take_along_axis tile "
                 "trace transpose unstack vstack"
@@ -200,8 +203,9 @@ else:
                 "average corrcoef cov median nanmedian nanpercentile nanquantile percentile quantile"
             ),
             "fxad.numpy.files": "frombuffer fromfile fromiter fromstring load save savez",
+            "fxad.dtypes": "issubdtype",
             "fxad.numpy.types": (
-                "FloatInfo IntInfo can_cast finfo iinfo isdtype issubdtype ndim promote_types result_type shape "
+                "FloatInfo IntInfo can_cast finfo iinfo isdtype ndim promote_types result_type shape "
                 "size"
             ),
             "fxad.numpy.unary": (

@@ -10,8 +10,9 @@ import numpy as np
 from fxad import dtypes
 from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError
 from fxad.ir import as_shape
+from fxad.lax.shapes import broadcast_shapes
 from fxad.numpy.apply import apply_op, apply_op_all, as_array
-from fxad.operations import contractions, indexing, promotion, shapes
+from fxad.operations import contractions, indexing, shapes
 from fxad.operations.arguments import by_numpy, flag, one_or_more, to_int
 from fxad.operations.axes import Axes, hashable_axis, normalize_axis_index
 from fxad.operations.methods import sizes_argument
@@ -67,14 +68,6 @@ def expand_dims(x: ArrayLike, /, axis: int | Sequence[int]) -> Array:
 def broadcast_to(x: ArrayLike, /, shape: int | Sequence[int]) -> Array:
     """Return x broadcast to a shape."""
     return apply_op("broadcast_to", shapes.broadcast_to, (x,), as_shape((shape,) if isinstance(shape, int) else shape))
-
-
-def broadcast_shapes(*given: Sequence[int]) -> tuple[int, ...]:
-    """Return the shape to which shapes broadcast."""
-    out: tuple[int, ...] = ()
-    for shape in given:
-        out = promotion.common_shape("broadcast_shapes", out, as_shape(shape))
-    return out
 
 
 def broadcast_arrays(*arrays: ArrayLike) -> tuple[Array, ...]:
