@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from fxad.core import tree
-from fxad.core.sizes import Name, named, names_of, read_shapes, substituted
+from fxad.core.sizes import Name, named_size, names_of, read_shapes, substitute_sizes
 from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, ShapeError
 from fxad.ir import Aval
@@ -92,7 +92,7 @@ def symbolic_types(
                     f"{what} of {name}: in_shapes says {n} for size {k} of argument {path}, which is {have}",
                     remedy=FITTING,
                 )
-            dims.append(have if n is None else substituted(n, {a.name: b for a, b in renamed.items()}))
+            dims.append(have if n is None else substitute_sizes(n, {a.name: b for a, b in renamed.items()}))
         avals.append(Aval(dims, aval.dtype))
     said = {names_of(new)[0].name: old.name for old, new in renamed.items()}
     return assumed(avals), said
@@ -112,7 +112,7 @@ def _fresh(name: Name, taken: set[str]) -> int:
     k = 1
     while f"{name.name}_{k}" in taken:
         k += 1
-    return named(f"{name.name}_{k}", name.least)
+    return named_size(f"{name.name}_{k}", name.at_least)
 
 
 def shown_shape(shape: Sequence[int | None]) -> str:

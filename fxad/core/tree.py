@@ -219,6 +219,11 @@ def unflattener(cls: type[Any]) -> Callable[[Any, Sequence[object]], Any] | None
     )
 
 
+def is_container(cls: type[Any]) -> bool:
+    """Returns True if instances of a class are containers, and not leaves."""
+    return _registered(cls) is not None or optree.is_namedtuple_class(cls)
+
+
 def _registered(cls: type[Any]) -> Any:
     return optree.register_pytree_node.get(cls, namespace=_NAMESPACE)
 

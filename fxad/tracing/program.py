@@ -177,7 +177,7 @@ def sized(program: Program[Any, Any], leaves: Sequence[object]) -> Jaxpr:
         for x, aval, path in zip(leaves, program.in_avals, program.paths, strict=True)
         for axis, (size, n) in enumerate(zip(aval.shape, aval_of(x).shape, strict=True))
     ]
-    return specialize(program.jaxpr, tuple(sorted(sizes.solved(what, places).items())))
+    return specialize(program.jaxpr, tuple(sorted(sizes.solve_sizes(what, places).items())))
 
 
 def argument_path(accessor: Any, names: tuple[str, ...]) -> str:
@@ -282,8 +282,8 @@ def assumed(avals: Sequence[Aval]) -> tuple[Aval, ...]:
     names = [name for a in avals if a.symbolic for n in a.shape for name in sizes.names_of(n)]
     if len({n.name for n in names}) == len(set(names)):
         return tuple(avals)
-    strongest = {n.name: sizes.named(n.name, n.least) for n in sorted(names, key=lambda n: n.least)}
-    return tuple([Aval([sizes.substituted(n, strongest) for n in a.shape], a.dtype) for a in avals])
+    strongest = {n.name: sizes.named_size(n.name, n.at_least) for n in sorted(names, key=lambda n: n.at_least)}
+    return tuple([Aval([sizes.substitute_sizes(n, strongest) for n in a.shape], a.dtype) for a in avals])
 
 
 def trace_tree(

@@ -118,6 +118,12 @@ def test_decompositions(dtype: Any, m: int, n: int) -> None:
     packed, taus = lax.geqrf(x)
     reflected = lax.householder_product(values_of(packed)[..., :, :k].copy(), taus)
     same(reflected, L.qr(x).Q)
+    q = values_of(L.qr(x, mode="complete").Q)
+    c = drawn(*x.shape[:-1], 3, dtype=dtype)
+    same(lax.ormqr(packed, taus, c), q @ c)
+    same(lax.ormqr(packed, taus, c, transpose=True), adjoint(q) @ c)
+    same(lax.ormqr(packed, taus, adjoint(c), left=False), adjoint(c) @ q)
+    same(lax.ormqr(packed, taus, adjoint(c), left=False, transpose=True), adjoint(c) @ adjoint(q))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
