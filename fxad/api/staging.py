@@ -11,7 +11,7 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 
 from fxad.api.directional import transpose
-from fxad.api.lift import check_function
+from fxad.api.lift import check_function, check_no_reduce_axes
 from fxad.api.rewrite import remat
 from fxad.core import tree
 from fxad.errors import ArgumentError, ParameterError, described
@@ -22,7 +22,7 @@ from fxad.runtime import default_device
 from fxad.tracing.array import Array, aval_of, evaluating, running_each_operation
 from fxad.tracing.program import Program, function_name, trace
 from fxad.tracing.static_args import Argnums, static_arguments
-from fxad.transforms.memory.policies import Policy, nothing
+from fxad.transforms.memory.policies import Policy
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -109,12 +109,7 @@ def checkpoint(
     static_argnums: Argnums = (),
 ) -> Callable[P, R]:
     """`remat` by JAX's name. A recompute is real for both values of `prevent_cse`."""
-    if not isinstance(prevent_cse, bool):
-        raise ArgumentError(
-            f"checkpoint: prevent_cse is {described(prevent_cse)}, not a bool: {prevent_cse!r:.60}",
-            remedy="leave it out: a recompute is always real",
-        )
-    return remat(fun, policy=nothing if policy is None else policy, static_argnums=static_argnums)
+    return remat(fun, policy=policy, static_argnums=static_argnums, prevent_cse=prevent_cse)
 
 
 def named_call(fun: Callable[P, R], *, name: str | None = None) -> Callable[P, R]:
@@ -170,14 +165,6 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Sequen
     check_no_reduce_axes("linear_transpose", reduce_axes)
     transposed: Callable[..., Any] = transpose(fun, *primals)
     return transposed
-
-
-def check_no_reduce_axes(what: str, reduce_axes: Sequence[str]) -> None:
-    """Raises: ParameterError for axes over which JAX once summed cotangents."""
-    if tuple(reduce_axes):
-        raise ParameterError(
-            f"{what}: reduce_axes is {reduce_axes!r}", remedy="sum over the named axis in the function: lax.psum"
-        )
 
 
 # ---------------------------------------------------------------------------------------------------- values, devices

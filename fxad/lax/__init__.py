@@ -234,6 +234,7 @@ if TYPE_CHECKING:
         select_and_gather_add,
         select_and_scatter_add,
     )
+    from fxad.operations.precision import Precision, PrecisionLike
 else:
     __getattr__, __dir__ = lazy_exports(
         __name__,
@@ -271,6 +272,7 @@ else:
             "fxad.lax.parallel": (
                 "all_gather all_to_all axis_index axis_size pmax pmean pmin ppermute pshuffle psum psum_scatter"
             ),
+            "fxad.operations.precision": "Precision PrecisionLike",
             "fxad.lax.reductions": (
                 "argmax argmin batch_matmul dot dot_general reduce_and reduce_max reduce_min reduce_or "
                 "reduce_prod reduce_sum reduce_xor"
@@ -294,7 +296,8 @@ else:
     )
 
 __all__ = [
-    "Breakdown", "ConvDimensionNumbers", "Convergence", "FftType", "GatherDimensionNumbers",
+    "Breakdown", "ConvDimensionNumbers", "Convergence", "FftType", "GatherDimensionNumbers", "Precision",
+    "PrecisionLike",
     "ScatterDimensionNumbers", "abs", "acos", "acosh", "add", "all_gather", "all_to_all", "argmax", "argmin",
     "asin", "asinh", "associative_scan", "atan", "atan2", "atanh", "axis_index", "axis_size", "batch_matmul",
     "bessel_i0e", "bessel_i1e", "betainc", "betaln", "bicgstab", "bitcast_convert_type", "bitwise_and",

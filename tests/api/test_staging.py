@@ -237,7 +237,7 @@ def test_checkpoint() -> None:
     assert float(fx.grad(g)(2.0, 3)) == 12
     with pytest.raises(ArgumentError) as e:
         fx.checkpoint(f, prevent_cse="no")  # type: ignore[arg-type]
-    assert e.value.message == "checkpoint: prevent_cse is a str, not a bool: 'no'"
+    assert e.value.message == "remat: prevent_cse is a str, not a bool: 'no'"
     assert e.value.remedy == "leave it out: a recompute is always real"
 
 
