@@ -160,6 +160,6 @@ else:
             "fxad.lax.control.host": "debug_callback debug_print io_callback pure_callback",
             "fxad.transforms.memory": "checkpoint_policies policies",
         },
-        "ad_checkpoint custom_batching custom_derivatives debug experimental flatten_util lax nn numpy ops optim "
-        "random scipy sharding stages text tree_util typing",
+        "ad_checkpoint custom_batching custom_derivatives debug dtypes errors experimental flatten_util lax nn numpy "
+        "ops optim passes random scipy sharding stages text tree tree_util typing",
     )
