@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from fxad import scipy as scipy
     from fxad import sharding as sharding
     from fxad import stages as stages
+    from fxad import test_util as test_util
     from fxad import text as text
     from fxad import tree_util as tree_util
     from fxad import typing as typing
@@ -110,14 +111,19 @@ if TYPE_CHECKING:
     from fxad.api.staging import checkpoint as checkpoint
     from fxad.api.staging import closure_convert as closure_convert
     from fxad.api.staging import default_backend as default_backend
+    from fxad.api.staging import device_count as device_count
     from fxad.api.staging import device_get as device_get
     from fxad.api.staging import disable_jit as disable_jit
     from fxad.api.staging import ensure_compile_time_eval as ensure_compile_time_eval
     from fxad.api.staging import eval_shape as eval_shape
     from fxad.api.staging import linear_transpose as linear_transpose
+    from fxad.api.staging import local_device_count as local_device_count
+    from fxad.api.staging import local_devices as local_devices
     from fxad.api.staging import make_jaxpr as make_jaxpr
     from fxad.api.staging import named_call as named_call
     from fxad.api.staging import named_scope as named_scope
+    from fxad.api.staging import process_count as process_count
+    from fxad.api.staging import process_index as process_index
     from fxad.api.staging import typeof as typeof
     from fxad.api.symbolic import CustomVJPPrimal as CustomVJPPrimal
     from fxad.api.symbolic import SymbolicZero as SymbolicZero
@@ -128,6 +134,8 @@ if TYPE_CHECKING:
     from fxad.lax.control.host import debug_print as debug_print
     from fxad.lax.control.host import io_callback as io_callback
     from fxad.lax.control.host import pure_callback as pure_callback
+    from fxad.sharding import NamedSharding as NamedSharding
+    from fxad.sharding import P as P
     from fxad.sharding import make_mesh as make_mesh
     from fxad.storage.programs import load as load
     from fxad.storage.programs import save as save
@@ -138,7 +146,7 @@ else:
         __name__,
         {
             "fxad.api.shard_map": "pmap shard_map",
-            "fxad.sharding": "make_mesh",
+            "fxad.sharding": "NamedSharding P make_mesh",
             "fxad.api.custom": "CustomFunction custom_jvp custom_vjp custom_vmap",
             "fxad.api.directional": "Linearized jvp linearize transpose vjp",
             "fxad.api.exported": "Exported load_exported",
@@ -151,7 +159,8 @@ else:
             "fxad.api.custom_functions": "custom_gradient",
             "fxad.api.staging": (
                 "block_until_ready checkpoint closure_convert default_backend device_get disable_jit "
-                "ensure_compile_time_eval eval_shape linear_transpose make_jaxpr named_call named_scope typeof"
+                "device_count ensure_compile_time_eval eval_shape local_device_count local_devices "
+                "process_count process_index linear_transpose make_jaxpr named_call named_scope typeof"
             ),
             "fxad.api.symbolic": "CustomVJPPrimal SymbolicZero",
             "fxad.storage.programs": "load save",
@@ -161,5 +170,5 @@ else:
             "fxad.transforms.memory": "checkpoint_policies policies",
         },
         "ad_checkpoint custom_batching custom_derivatives debug dtypes errors experimental flatten_util lax nn numpy "
-        "ops optim passes random scipy sharding stages text tree tree_util typing",
+        "ops optim passes random scipy sharding stages text test_util tree tree_util typing",
     )

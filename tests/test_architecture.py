@@ -47,6 +47,7 @@ TREE_ROOMS = (
     "fxad/storage/exported.py",
     "fxad/storage/programs.py",
     "fxad/ir.py",
+    "fxad/testing/gradient_checks.py",
     "fxad/lax/control/",
     "fxad/lax/implicit/",
     "fxad/tracing/program.py",

@@ -18,7 +18,7 @@ from fxad.errors import ArgumentError, ParameterError, described
 from fxad.execution.executable import specs
 from fxad.ir import Aval
 from fxad.lax.control.host import debug_callback
-from fxad.runtime import default_device
+from fxad.runtime import Device, default_device, devices
 from fxad.tracing.array import Array, aval_of, evaluating, running_each_operation
 from fxad.tracing.program import Program, function_name, trace
 from fxad.tracing.static_args import Argnums, static_arguments
@@ -186,6 +186,41 @@ def device_get(x: T) -> T:
 def default_backend() -> str:
     """Return the platform of the default device: "cpu", "gpu"."""
     return str(default_device().platform)
+
+
+def local_devices(process_index: int | None = None, backend: str | None = None) -> list[Device]:
+    """Return the devices of this process: all of them. Raises: ParameterError for another process or platform."""
+    if process_index not in (None, 0):
+        raise ParameterError(
+            f"local_devices: process_index is {process_index!r:.60}; there is one process", remedy="leave it out"
+        )
+    if backend not in (None, default_backend()):
+        raise ParameterError(
+            f"local_devices: backend is {backend!r:.60}, the platform is {default_backend()!r}", remedy="leave it out"
+        )
+    return list(devices())
+
+
+def local_device_count(backend: str | None = None) -> int:
+    """Return the number of devices of this process."""
+    return len(local_devices(backend=backend))
+
+
+def device_count(backend: str | None = None) -> int:
+    """Return the number of devices."""
+    return len(local_devices(backend=backend))
+
+
+def process_index(backend: str | None = None) -> int:
+    """Return the number of this process: 0, there is one."""
+    local_devices(backend=backend)
+    return 0
+
+
+def process_count(backend: str | None = None) -> int:
+    """Return the number of processes: 1."""
+    local_devices(backend=backend)
+    return 1
 
 
 # -------------------------------------------------------------------------------------------------------- debugging

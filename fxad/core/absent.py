@@ -22,7 +22,7 @@ _RAGGED: Final = "mask(f, in_shapes=...) computes with ragged sizes"
 _BY_MODULE: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
     {
         "": {
-            "NamedSharding P Shard": "fxad.sharding has NamedSharding, PartitionSpec and Shard",
+            "Shard": "fxad.sharding.Shard",
             "Ref array_ref empty_ref free_ref freeze new_ref ref": _REFS,
             "allow_f16_reductions array_garbage_collection_guard auto_pcast check_tracer_leaks checking_leaks config "
             "debug_infs debug_key_reuse default_prng_impl enable_checks enable_custom_prng legacy_prng_key "
@@ -37,9 +37,7 @@ _BY_MODULE: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "explain_cache_misses": "cache.explain() says why a program was compiled",
             "clear_caches": "cache.clear()",
             "live_arrays": "cache.stats() has the bytes that programs hold",
-            "device_count local_device_count": "len(devices())",
-            "local_devices": "devices()",
-            "process_count process_index process_indices host_count host_id host_ids distributed": _HOSTS,
+            "process_indices host_count host_id host_ids distributed": _HOSTS,
             "make_array_from_callback make_array_from_process_local_data make_array_from_single_device_arrays "
             "copy_to_host_async": "device_put(x, sharding) divides an array, device_get(x) brings it back",
             "reshard set_mesh smap": _SHARDING,

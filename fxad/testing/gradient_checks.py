@@ -1,0 +1,127 @@
+"""`check_grads`: the derivatives of a function, compared with central differences, to any order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from fxad.api.directional import jvp, vjp
+from fxad.core import tree
+from fxad.errors import ParameterError
+from fxad.tracing.array import asarray
+
+
+def check_grads(
+    f: Callable[..., Any],
+    args: tuple[Any, ...],
+    order: int,
+    modes: Sequence[str] = ("fwd", "rev"),
+    atol: float | None = None,
+    rtol: float | None = None,
+    eps: float | None = None,
+) -> None:
+    """Compare derivatives of `f` at `args` with central differences, in forward and reverse mode, up to an order.
+
+    Raises: AssertionError where they differ by more than the tolerances (default 1e-2, in 64 bits 1e-5);
+            ParameterError for another mode than "fwd" or "rev".
+    """
+    unknown = [m for m in modes if m not in ("fwd", "rev")]
+    if unknown:
+        raise ParameterError(f"check_grads: mode {unknown[0]!r}", remedy='modes are "fwd" and "rev"')
+    args = tuple(args)
+    if "fwd" in modes:
+        check_jvp(f, args, atol, rtol, eps)
+        if order > 1:
+            dots = _random_like(args, 1)
+            check_grads(lambda *xs: jvp(f, xs, dots)[1], args, order - 1, ("fwd",), atol, rtol, eps)
+    if "rev" in modes:
+        check_vjp(f, args, atol, rtol, eps)
+        if order > 1:
+            bar = _random_like(f(*args), 2)
+            check_grads(lambda *xs: vjp(f, *xs)[1](bar), args, order - 1, ("rev",), atol, rtol, eps)
+
+
+def check_jvp(
+    f: Callable[..., Any],
+    args: tuple[Any, ...],
+    atol: float | None = None,
+    rtol: float | None = None,
+    eps: float | None = None,
+) -> None:
+    """Compare the tangent of `f` at `args` along a direction with a central difference. Raises: AssertionError."""
+    dots = _random_like(args, 0)
+    _close("jvp", jvp(f, args, dots)[1], _difference(f, args, dots, eps), atol, rtol)
+
+
+def check_vjp(
+    f: Callable[..., Any],
+    args: tuple[Any, ...],
+    atol: float | None = None,
+    rtol: float | None = None,
+    eps: float | None = None,
+) -> None:
+    """Compare `<y_bar, difference>` with `<f_vjp(y_bar), x_dot>` at `args`. Raises: AssertionError."""
+    dots = _random_like(args, 0)
+    out, pull = vjp(f, *args)
+    bar = _random_like(out, 2)
+    left, right = _dot(bar, _difference(f, args, dots, eps)), _dot(pull(bar), dots)
+    _close("vjp", right, left, atol, rtol, _wide(tree.leaves(args)))
+
+
+def _random_like(values: Any, seed: int) -> Any:
+    """A direction: standard normal numbers for floating leaves, None for the others, which have no tangent."""
+    rng = np.random.default_rng(seed)
+    leaves, structure = tree.flatten(values)
+    return tree.unflatten(structure, [_direction(asarray(x), rng) for x in leaves])
+
+
+def _direction(x: Any, rng: np.random.Generator) -> Any:
+    if not x.aval.inexact:
+        return None
+    value = rng.standard_normal(x.shape)
+    if x.dtype.kind == "c":
+        value = value + 1j * rng.standard_normal(x.shape)
+    return value.astype(x.dtype)
+
+
+def _difference(f: Callable[..., Any], args: tuple[Any, ...], dots: tuple[Any, ...], eps: float | None) -> list[Any]:
+    leaves, structure = tree.flatten(args)
+    step = eps or (1e-5 if _wide(leaves) else 1e-2)
+    flat = tree.flatten_up_to(structure, dots)
+    assert flat is not None
+
+    def at(distance: float) -> list[Any]:
+        moved = [
+            x if d is None else (np.asarray(x) + distance * d).astype(np.asarray(x).dtype)
+            for x, d in zip(leaves, flat, strict=True)
+        ]
+        return [np.asarray(y) for y in tree.leaves(f(*tree.unflatten(structure, moved)))]
+
+    return [(a - b) / (2 * step) for a, b in zip(at(step), at(-step), strict=True)]
+
+
+def _wide(leaves: Sequence[Any]) -> bool:
+    """Returns True if all floating leaves have 64-bit parts."""
+    kinds = [np.asarray(x).dtype for x in leaves]
+    return all([d in (np.float64, np.complex128) for d in kinds if d.kind not in "iub"])
+
+
+def _dot(x: Any, y: Any) -> Any:
+    pairs = zip(tree.leaves(x), tree.leaves(y), strict=True)
+    return sum([np.sum(np.asarray(a, complex) * np.asarray(b)) for a, b in pairs])
+
+
+def _close(
+    what: str, ours: Any, differences: Any, atol: float | None, rtol: float | None, wide: bool | None = None
+) -> None:
+    for a, b in zip(tree.leaves(ours), tree.leaves(differences), strict=True):
+        default = 1e-5 if (_wide([a]) if wide is None else wide) else 1e-2
+        np.testing.assert_allclose(
+            np.asarray(a),
+            np.asarray(b),
+            atol=default if atol is None else atol,
+            rtol=default if rtol is None else rtol,
+            err_msg=f"check_grads: the {what} differs from the central difference",
+        )

@@ -1,0 +1,66 @@
+"""`check_grads` passes right derivatives and finds wrong ones; devices of one process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fxad as fx
+import fxad.numpy as fnp
+from fxad.errors import ParameterError
+from fxad.test_util import check_grads
+
+X = np.array([0.3, -0.7, 1.2])
+
+
+def smooth(x: Any, t: Any) -> Any:
+    return {"y": fnp.sin(x) * t["a"], "s": (x**3).sum()}
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_right_derivatives_pass(dtype: Any) -> None:
+    check_grads(smooth, (X.astype(dtype), {"a": dtype(2.0), "n": 3}), order=2)
+    check_grads(
+        lambda z: z**2, (np.asarray([1 + 2j], np.complex64 if dtype is np.float32 else np.complex128),), order=1
+    )
+
+
+@pytest.mark.parametrize("mode", ["fwd", "rev"])
+@pytest.mark.parametrize("order", [1, 2])
+def test_wrong_derivatives_are_found(mode: str, order: int) -> None:
+    @fx.custom_jvp
+    def f(x: Any) -> Any:
+        return fnp.sin(x)
+
+    @f.defjvp
+    def f_jvp(primals: Any, tangents: Any) -> Any:
+        (x,), (t,) = primals, tangents
+        slope = fnp.cos(x)  # its derivative is wrong where order is 2
+        slope = 1.1 * slope if order == 1 else slope + 0.3 * (x - fx.stop_gradient(x))
+        return f(x), slope * t
+
+    with pytest.raises(AssertionError, match="differs from the central difference"):
+        check_grads(f, (X,), order=order, modes=(mode,))
+    if order == 2:
+        check_grads(f, (X,), order=1, modes=(mode,))
+
+
+def test_refusals() -> None:
+    for call, message, remedy in (
+        (lambda: check_grads(smooth, (X, {}), 1, modes=("both",)), "check_grads: mode 'both'",
+         'modes are "fwd" and "rev"'),
+        (lambda: fx.local_devices(3), "local_devices: process_index is 3; there is one process", "leave it out"),
+        (lambda: fx.device_count("tpu"),
+         f"local_devices: backend is 'tpu', the platform is {fx.default_backend()!r}", "leave it out"),
+    ):  # fmt: skip
+        with pytest.raises(ParameterError) as e:
+            call()
+        assert (e.value.message, e.value.remedy) == (message, remedy)
+
+
+def test_devices() -> None:
+    assert fx.local_devices() == list(fx.devices())
+    assert fx.device_count() == fx.local_device_count() == len(fx.devices())
+    assert (fx.process_index(), fx.process_count()) == (0, 1)
