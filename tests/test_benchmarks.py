@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import subprocess
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import run
+from benchmarks import coverage, run
 from benchmarks.harness import Row
 from benchmarks.memory_page import read, replaced, tables, write
 from benchmarks.page import page, save, section, sections
@@ -146,3 +147,30 @@ def test_the_memory_page_in_the_docs_is_what_the_data_say(tmp_path: Path) -> Non
     write(tmp_path, data)
     for name in ("memory.md", "memory.json"):
         assert (tmp_path / name).read_text(encoding="utf-8") == (ROOT / "docs" / name).read_text(encoding="utf-8")
+
+
+def test_coverage_reads_names_and_calls(tmp_path: Path) -> None:
+    """Imports, attributes, aliases and calls of jax are found; a call that does not bind is one."""
+    pytest.importorskip("jax")
+    source = tmp_path / "sample.py"
+    source.write_text(
+        "import jax, jax.numpy as jnp\n"
+        "from functools import partial\n"
+        "from jax import lax, tree_util as jtu\n"
+        "from jax.scipy.special import logsumexp\n"
+        "@partial(jax.jit, static_argnums=0)\n"
+        "def f(n, x):\n"
+        "    jax.config.update('jax_enable_x64', True)\n"
+        "    return jnp.sum(logsumexp(x)) + lax.add(x, nonsense=1) + jtu.tree_map(abs, x)\n"
+    )
+    reader = coverage.Reader(str(source))
+    reader.visit(ast.parse(source.read_text()))
+    names = sorted({u.name for u in reader.uses})
+    assert names == [
+        "jax.jit", "jax.lax.add", "jax.numpy.sum", "jax.scipy.special.logsumexp", "jax.tree_util.tree_map",
+    ]  # fmt: skip
+    assert [u.name for u in reader.uses if u.call is not None and coverage.binds(u)] == ["jax.lax.add"]
+    text = coverage.Coverage(reader.uses).report(5)
+    assert "uses   " in text
+    assert "jax.lax.add: " in text
+    assert coverage.left_out("jax.experimental.pallas.pallas_call")
