@@ -452,7 +452,7 @@ def jit(
         in_shardings=in_shardings,
         out_shardings=out_shardings,
         device=device,
-        backend=None if backend == default_device().platform else backend,
+        backend=None if isinstance(backend, str) and backend == default_device().platform else backend,
         compiler_options=compiler_options,
     )
     donate = _with_jax_names(donate, donate_argnums, donate_argnames)

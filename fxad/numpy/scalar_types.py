@@ -6,6 +6,7 @@ from typing import Final, cast, final
 
 from fxad import dtypes
 from fxad.dtypes import ScalarType
+from fxad.errors import ArgumentError, FxadError, described
 from fxad.numpy.creation import Nested, asarray
 from fxad.operations.promotion import Scalar, scalar_dtype
 from fxad.tracing.array import Array, is_scalar
@@ -24,7 +25,17 @@ class CallableType(ScalarType):
         """
         if is_scalar(x):
             scalar_dtype(cast("Scalar", x), self.dtype, self.name)  # an int that does not fit is an error
-        return asarray(x, self.dtype)
+            if isinstance(x, int) and self.dtype in dtypes.INEXACT:
+                x = float(x)
+        try:
+            return asarray(x, self.dtype)
+        except (TypeError, ValueError, OverflowError) as e:
+            if isinstance(e, FxadError):
+                raise
+            raise ArgumentError(
+                f"{self.name}: {described(x)} is not an array: {x!r:.60}",
+                remedy="pass an array, a number, or nested lists of numbers",
+            ) from None
 
     def __reduce__(self) -> str:
         return "bool_" if self.dtype is dtypes.bool_ else self.name

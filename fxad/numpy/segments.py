@@ -87,9 +87,9 @@ def _segments(
 ) -> Array:
     flag(name, "indices_are_sorted", is_sorted)
     flag(name, "unique_indices", unique)
-    if mode not in (None, "drop", "fill"):
+    if mode is not None and not (isinstance(mode, str) and mode in ("drop", "fill")):
         raise ParameterError(
-            f"{name}: mode {mode!r}", remedy='numbers out of range are dropped: leave it out, or "drop"'
+            f"{name}: mode {mode!r:.60}", remedy='numbers out of range are dropped: leave it out, or "drop"'
         )
     rows, ids = as_array(name, data), as_array(name, segment_ids, 1)
     if ids.dtype not in dtypes.INTEGER:

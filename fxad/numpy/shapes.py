@@ -293,8 +293,8 @@ def _taken(
 
     `places_axis` is where the axes of the indices stand in the result; None: they have its shape.
     """
-    if mode not in (None, "clip", "wrap", "fill"):
-        raise ParameterError(f"{name}: mode {mode!r}", remedy='use "clip", "wrap" or "fill"')
+    if mode is not None and not (isinstance(mode, str) and mode in ("clip", "wrap", "fill")):
+        raise ParameterError(f"{name}: mode {mode!r:.60}", remedy='use "clip", "wrap" or "fill"')
     if fill_value is not None and mode != "fill":
         raise ParameterError(f'{name}: fill_value goes with mode="fill", got mode {mode!r}', remedy='mode="fill"')
     if mode is None:

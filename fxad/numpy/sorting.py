@@ -57,8 +57,8 @@ def argsort(
 
 def _no_kind(name: str, kind: object, order: object) -> None:
     """Raises: ParameterError for a method of sorting, and for fields of a structured dtype."""
-    if kind not in (None, "stable"):
-        raise ParameterError(f"{name}: kind {kind!r}", remedy="leave it out: sorting is stable")
+    if kind is not None and not (isinstance(kind, str) and kind == "stable"):
+        raise ParameterError(f"{name}: kind {kind!r:.60}", remedy="leave it out: sorting is stable")
     if order is not None:
         raise ParameterError(f"{name}: order {order!r:.60}; arrays have no fields", remedy="sort the columns: lexsort")
 

@@ -273,6 +273,7 @@ OWN: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
         "random.randint": {"minval": 0, "maxval": 5, "dtype": "int32"},
         "random.triangular": {"left": 0.0, "mode": 0.5, "right": 1.0},
         "random.weibull_min": {"scale": 1.0, "concentration": 1.0},
+        "random.key_impl": {"keys": np.zeros(2, np.uint32)},
         "random.wrap_key_data": {"key_bits_array": np.zeros(2, np.uint32)},
     }
 )  # fmt: skip

@@ -68,7 +68,7 @@ def scan(
     Raises: ShapeError when leaves of `xs` differ in length, or from `length`; TreeError when `f` does not return a
             pair; TreeError, ShapeError, DTypeError naming the leaf of the carry that changes, and both types.
     """
-    if _split_transpose:
+    if flag("scan", "_split_transpose", _split_transpose):
         raise ParameterError(
             "scan: _split_transpose is not there",
             remedy="leave it out: reverse mode stores no slices that it can read again",
