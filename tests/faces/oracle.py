@@ -60,15 +60,22 @@ def by_kind(value: object, args: Sequence[object]) -> Value:
 
 
 def check(
-    fn: Callable[..., object], reference: Callable[..., object], *args: Value, dtype: bool = True, eager: bool = True
+    fn: Callable[..., object],
+    reference: Callable[..., object],
+    *args: Value,
+    dtype: bool = True,
+    eager: bool = True,
+    promoted: bool = True,
 ) -> None:
-    """`fn` means what `reference` does: outside a trace, and in one."""
+    """`fn` means what `reference` does: outside a trace, and in one. `promoted`: the dtype of the result is by
+    promotion, and not asked for."""
     want = reference(*args)
-    narrow = all(np.asarray(a).dtype.kind in "iub" for a in args)
+    narrow = promoted and args and all(np.asarray(a).dtype.kind in "iub" for a in args)
     found = [np.asarray(w).dtype for w in (want if isinstance(want, tuple | list) else [want])]
     if narrow and np.float16 in found:  # NumPy computes floating functions of narrow integers in float16
         want = reference(*[a.astype(np.float32) for a in args])
-    wanted = [by_kind(w, args) for w in (want if isinstance(want, tuple | list) else [want])]
+    results = want if isinstance(want, tuple | list) else [want]
+    wanted = [by_kind(w, args) if promoted else np.asarray(w) for w in results]
     for y, w in zip(traced(fn, *args)[1], wanted, strict=True):
         close(y, w, dtype=dtype)
     if eager:
