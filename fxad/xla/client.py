@@ -43,6 +43,9 @@ class Device:
     sharding: OneDevice = field(repr=False)
     raw_list: list[_jax.Device] = field(repr=False)
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return _device_named, (self.platform, self.id)
+
     def __str__(self) -> str:
         return f"{self.platform}:{self.id}"
 
@@ -196,6 +199,17 @@ def devices(platform: str | None = None) -> tuple[Device, ...]:
     Raises: ParameterError for an unknown platform; ExecutionError when its client cannot be made.
     """
     return _clients.devices(platform or os.environ.get("FXAD_PLATFORM") or "cpu")
+
+
+def _device_named(platform: str, number: int) -> Device:
+    """The device of this process with the name of a pickled one."""
+    found = next((d for d in devices(platform) if d.id == number), None)
+    if found is None:
+        raise ExecutionError(
+            f"unpickle: this process has no device {platform}:{number}, only {', '.join(map(str, devices(platform)))}",
+            remedy="give it as many devices: set_cpu_devices, or FXAD_CPU_DEVICES",
+        )
+    return found
 
 
 def check_not_forked(what: str) -> None:

@@ -28,8 +28,12 @@ from fxad.core.single_flight import FLIGHTS
 from fxad.errors import ExecutionError
 from fxad.tracing.context import surroundings
 from fxad.tracing.tracer import active_trace, current_binder
+from fxad.xla.interruptible import interruptible
 
 X = np.arange(3, dtype=np.float32)
+# `3/20`: the soak interrupts the instructions 3, 23, 43, ... All of them take 45 minutes on one core: rules 28, the disk
+# 9, compile 4, the others below one each. Parts may run at the same time in processes of their own.
+PART, PARTS = map(int, os.environ.get("FXAD_SWEEP", "1/1").split("/"))
 _fresh = itertools.count(1)
 
 
@@ -108,8 +112,8 @@ Scenario = Callable[[], tuple[Callable[[], object], Callable[[], object]]]
 
 
 def sweep(scenario: Scenario, most: int | None) -> None:
-    """Interrupt some work at its instructions: all of them, or `most`, other ones each time. A scenario gives work that
-    was never done before, and what must go well after it."""
+    """Interrupt some work at its instructions: those of the part, or `most`, other ones each time. A scenario gives
+    work that was never done before, and what must go well after it."""
     work, after = scenario()
     work()
     after()
@@ -117,7 +121,7 @@ def sweep(scenario: Scenario, most: int | None) -> None:
     counter = Injector(None)
     assert not counter.run(work)
     after()
-    ks = range(1, counter.n + 1)
+    ks = range(PART, counter.n + 1, PARTS)
     if most is not None:
         ks = range(1 + random.randrange(1 + counter.n // most), counter.n + 1, 1 + counter.n // most)
     interrupted = 0
@@ -193,9 +197,18 @@ def _host() -> Any:
     return lambda: called(X), lambda: in_thread(lambda: called(X).tolist())
 
 
+def _beside() -> Any:
+    start = interruptible(lambda buffers: len(buffers))
+
+    def three() -> list[int]:
+        return [start([]) for _ in range(3)]
+
+    return three, three
+
+
 SCENARIOS: dict[str, Scenario] = {
     "trace": _trace, "vmap": _vmap, "grad": _grad, "rules": _rules, "compile": _compile, "call": _call, "eager": _eager,
-    "host": _host,
+    "host": _host, "beside": _beside,
 }  # fmt: skip
 
 
