@@ -158,10 +158,10 @@ class _Work:
 
 def _end_while_xla_computes() -> None:
     """End the process after Python has ended, with its exit status, and without the exit handlers and destructors of
-    libraries, since threads of XLA run."""
-    keep_clients()
-    libc = ctypes.CDLL(None)
-    if hasattr(libc, "on_exit"):
+    libraries, since threads of XLA run. Without glibc, end it now, with status 1."""
+    libc = ctypes.CDLL(None) if os.name == "posix" else None
+    if libc is not None and hasattr(libc, "on_exit"):
+        keep_clients()
         libc.on_exit(ctypes.cast(libc._exit, ctypes.c_void_p), None)
         return
     sys.stdout.flush()
