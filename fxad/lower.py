@@ -25,7 +25,20 @@ from fxad import dtypes, lowering
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
 from fxad.errors import ParameterError
-from fxad.ir import Atom, Aval, HloValue, Jaxpr, Lit, Primitive, Region, Var, Zero, source_location
+from fxad.ir import (
+    Atom,
+    Aval,
+    HigherOrder,
+    HloValue,
+    Jaxpr,
+    Lit,
+    Primitive,
+    Region,
+    Var,
+    Zero,
+    distinct_jaxprs,
+    source_location,
+)
 from fxad.lowering.locations import Locations
 from fxad.lowering.mlir_text import dense_attribute, tensor_type
 from fxad.lowering.ordered_effects import DONE, calls_host, with_host_calls_ordered
@@ -66,7 +79,7 @@ class LoweredModule:
     source locations of operations; it is not part of `text()`. `name` and `where` are the user's function and its first
     traced line, for messages. `host` are the calls of the host, with the user's lines. If `waits` is True, the program
     calls the host, and the module has one more result, `DONE`, which is the last. `placement` says how operands and
-    results are divided among devices; None for a program that runs on one device.
+    results are divided among devices; None for a program that runs on one device. `unbounded`: see `may_not_end`.
     """
 
     in_avals: tuple[Aval, ...]
@@ -78,6 +91,7 @@ class LoweredModule:
     name: str = field(default="main", compare=False)
     where: str = field(default="", compare=False)
     placement: Placement | None = None
+    unbounded: bool = field(default=False, compare=False)
 
     def source(self, donate: tuple[int, ...] = ()) -> str:
         """The module text for XLA, with locations. Results overwrite operands in `donate` (see `aliases`).
@@ -122,12 +136,19 @@ def lower_jaxpr(jaxpr: Jaxpr) -> LoweredModule:
     body, locations = "".join(parts), module.places.definitions()
     ins, outs, host = jaxpr.in_avals, jaxpr.out_avals, tuple(module.host)
     waits = calls_host(jaxpr)
-    return LoweredModule(ins, outs, body, locations, host, waits, jaxpr.name, first_line(jaxpr), placement)
+    name, where, unbounded = jaxpr.name, first_line(jaxpr), may_not_end(jaxpr)
+    return LoweredModule(ins, outs, body, locations, host, waits, name, where, placement, unbounded)
 
 
 def first_line(jaxpr: Jaxpr) -> str:
     """The first user line that traced an equation; empty if none is known."""
     return next((str(p) for e in jaxpr.eqns if (p := source_location(e.source))), "")
+
+
+def may_not_end(jaxpr: Jaxpr) -> bool:
+    """Returns True if a program has a loop whose number of runs has no bound."""
+    loops = [e.prim for body in distinct_jaxprs(jaxpr) for e in body.eqns if isinstance(e.prim, HigherOrder)]
+    return any([loop.layout.unbounded for loop in loops])
 
 
 def aliases(ins: Sequence[Aval], outs: Sequence[Aval], donate: Sequence[int]) -> dict[int, int]:

@@ -87,6 +87,9 @@ class Mesh:
         """The number of devices."""
         return int(self.devices.size)
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return Mesh, (self.devices, self.axis_names)  # read-only again
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Mesh) and self._key() == other._key()
 

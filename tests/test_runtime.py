@@ -366,6 +366,7 @@ def test_options_are_checked_when_they_are_given(given: Any, message: str, remed
     with pytest.raises(ParameterError) as e:
         runtime.CompileOptions(**given)
     assert (e.value.message, e.value.remedy) == (message, remedy)
+    assert "test_runtime.py" in e.value.caller
 
 
 def test_pickling_an_executable_says_what_to_do_instead() -> None:
@@ -380,6 +381,28 @@ def test_pickling_an_executable_says_what_to_do_instead() -> None:
     assert copy.copy(executable) is executable
     assert copy.deepcopy({"run": executable})["run"] is executable
     assert pickle.loads(pickle.dumps(executable.program)).jaxpr is executable.program.jaxpr
+
+
+def test_devices_are_pickled_by_name() -> None:
+    device = fx.devices()[0]
+    mesh = fx.sharding.Mesh([device], "a")
+    where = fx.sharding.NamedSharding(mesh, fx.sharding.PartitionSpec("a"))
+    again = pickle.loads(pickle.dumps([device, mesh, where]))
+    assert again[0] is copy.deepcopy(device) is device
+    assert again[1:] == [mesh, where]
+    assert not again[1].devices.flags.writeable
+    there = pickle.dumps(device).replace(b"K\x00", b"K\x63")  # the device 99 of another process
+    with pytest.raises(ExecutionError) as e:
+        pickle.loads(there)
+    assert e.value.message.startswith("unpickle: this process has no device cpu:99, only cpu:0")
+    assert e.value.remedy == "give it as many devices: set_cpu_devices, or FXAD_CPU_DEVICES"
+
+
+def test_pickling_a_cache_says_what_to_do_instead() -> None:
+    with pytest.raises(ArgumentError) as e:
+        pickle.dumps(fx.cache)
+    assert e.value.message == "pickle: a Cache belongs to its process"
+    assert e.value.remedy == "make one there: fx.Cache(dir=...) finds what the directory contains"
 
 
 def test_a_failed_compilation_is_tried_again() -> None:

@@ -148,11 +148,16 @@ def _generate_init(cls: type[_DataclassLike]) -> FunctionType:
         body.append(f"_set(self, {f.name!r}, {value})")
     if hasattr(cls, "__post_init__"):
         body.append("self.__post_init__()")
-    exec(f"def __init__({', '.join(params)}):\n " + "\n ".join(body or ["pass"]), scope)
+    text = f"def __init__({', '.join(params)}):\n " + "\n ".join(body or ["pass"])
+    exec(compile(text, _FILE, "exec"), scope)
     init = cast("FunctionType", scope["__init__"])
     init.__qualname__, init.__module__ = f"{cls.__qualname__}.__init__", cls.__module__
     init.__annotations__ = {f.name: f.type for f in fields} | {"return": None}
     return init
+
+
+# The file of the generated functions. It is in fxad, so that an error there names the line of the user's call.
+_FILE: Final = f"{__file__}/__init__"
 
 
 class _Absent:

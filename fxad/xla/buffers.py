@@ -25,6 +25,7 @@ from fxad.xla.compat import ArrayType, OneDevice, reason
 from fxad.xla.dlpack import copy_out, header
 from fxad.xla.failures import pinned, placeholder, value_error
 from fxad.xla.garbage import CollectsGarbage, collect_garbage, collection_due
+from fxad.xla.interruptible import waits
 from fxad.xla.sharded import ManyDevices, assembled, divided, gathered, is_sharded, shards
 
 Buffer: TypeAlias = _jax.ArrayImpl
@@ -190,6 +191,9 @@ def to_numpy(buffer: Buffer) -> NDArray:
         return copy_out(pinned(buffer, _jax.buffer_to_dlpack_managed_tensor))
     except (_jax.JaxRuntimeError, BufferError) as e:
         raise value_error("to_numpy", e, buffer) from e
+    except BaseException:
+        waits.interrupted = True
+        raise
 
 
 _to_host: Final = methodcaller("_single_device_array_to_np_array_did_copy")
@@ -326,6 +330,9 @@ def block(buffer: Buffer, what: str = "block") -> None:
         buffer.block_until_ready()
     except _jax.JaxRuntimeError as e:
         raise value_error(what, e, buffer) from e
+    except BaseException:
+        waits.interrupted = True
+        raise
 
 
 def is_ready(buffer: Buffer) -> bool:

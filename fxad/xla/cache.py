@@ -20,12 +20,12 @@ from enum import Enum
 from functools import partial
 from os import PathLike
 from threading import get_ident
-from typing import Any, Final, TypeAlias, final, overload
+from typing import Any, Final, NoReturn, TypeAlias, final, overload
 from weakref import WeakKeyDictionary, ref
 
 from fxad.core.dataclasses import dataclass
 from fxad.core.single_flight import FLIGHTS
-from fxad.errors import CacheError, CacheWarning, ParameterError, warn
+from fxad.errors import ArgumentError, CacheError, CacheWarning, ParameterError, warn
 from fxad.ir import Jaxpr
 from fxad.xla.client import Device, default_device
 from fxad.xla.disk_tier import CachedExecutable, DiskTier
@@ -221,6 +221,12 @@ class Cache:
     ) -> None:
         self._settings = _Settings(max_bytes, dir, disk_bytes)
         self._contents = _Contents()
+
+    def __reduce__(self) -> NoReturn:
+        raise ArgumentError(
+            "pickle: a Cache belongs to its process",
+            remedy="make one there: fx.Cache(dir=...) finds what the directory contains",
+        )
 
     def clear(self, *, disk: bool = False) -> None:
         """Drop every executable and reset the counters; `disk` also removes stored ones. Executables stay alive while

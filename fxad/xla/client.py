@@ -7,6 +7,7 @@ The platform is the argument, else the environment variable FXAD_PLATFORM, else 
 
 from __future__ import annotations
 
+import ctypes
 import os
 from contextlib import suppress
 from dataclasses import field
@@ -41,6 +42,9 @@ class Device:
     raw: _jax.Device = field(repr=False)
     sharding: OneDevice = field(repr=False)
     raw_list: list[_jax.Device] = field(repr=False)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _device_named, (self.platform, self.id)
 
     def __str__(self) -> str:
         return f"{self.platform}:{self.id}"
@@ -97,11 +101,18 @@ class _Clients:
         return self._devices.setdefault(platform, tuple([_device(platform, client, d) for d in client.local_devices()]))
 
     def settle(self) -> None:
-        """Wait for every live array. A failed computation is reported when its value is used."""
+        """Wait for every live array. A failed computation is reported when its value is used. Signals interrupt it."""
         for devices in [] if self._forked else list(self._devices.values()):
             for array in devices[0].client.live_arrays():
                 with suppress(_jax.JaxRuntimeError):
                     array.block_until_ready()
+
+    def computes(self) -> bool:
+        """Returns True if some live array is not computed yet."""
+        arrays = [a for devices in self._devices.values() for a in devices[0].client.live_arrays()]
+        with suppress(_jax.JaxRuntimeError):  # one was deleted meanwhile
+            return not all([a.is_ready() for a in arrays if not a.is_deleted()])
+        return True
 
     def known(self, raw: _jax.Device) -> Device:
         return next(d for found in self._devices.values() for d in found if d.raw == raw)
@@ -190,6 +201,17 @@ def devices(platform: str | None = None) -> tuple[Device, ...]:
     return _clients.devices(platform or os.environ.get("FXAD_PLATFORM") or "cpu")
 
 
+def _device_named(platform: str, number: int) -> Device:
+    """The device of this process with the name of a pickled one."""
+    found = next((d for d in devices(platform) if d.id == number), None)
+    if found is None:
+        raise ExecutionError(
+            f"unpickle: this process has no device {platform}:{number}, only {', '.join(map(str, devices(platform)))}",
+            remedy="give it as many devices: set_cpu_devices, or FXAD_CPU_DEVICES",
+        )
+    return found
+
+
 def check_not_forked(what: str) -> None:
     """Check that this process was not forked from one with clients, where `what` would hang. Raises: ExecutionError."""
     _clients.check_process(what)
@@ -213,6 +235,17 @@ def default_device() -> Device:
 def set_cpu_devices(count: int) -> None:
     """Set the number of CPU devices. Raises: ParameterError if the CPU is in use with another number."""
     _clients.set_cpu_devices(count)
+
+
+def computes() -> bool:
+    """Returns True if some live array is not computed yet."""
+    return _clients.computes()
+
+
+def keep_clients() -> None:
+    """Keep the clients until the process ends: the destructor of a client waits for its computations."""
+    for devices in _clients._devices.values():
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(devices[0].client))
 
 
 def wait_for_live_arrays() -> None:

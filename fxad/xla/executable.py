@@ -18,6 +18,7 @@ from fxad.xla.compat import compile_options, partitioned_options, reason, result
 from fxad.xla.failures import MemoryStats, Origin, ResultHandler, XlaRuntimeError, execution_error
 from fxad.xla.garbage import collect_garbage, collection_due
 from fxad.xla.host_calls import Results, Start, SynchronousStart
+from fxad.xla.interruptible import interruptible
 from fxad.xla.sharded import ManyDevices, devices_for, shardings
 
 
@@ -111,6 +112,10 @@ class ProgramDescription(Protocol):
     def where(self) -> str:
         """The first line of it that traced an equation."""
 
+    @property
+    def unbounded(self) -> bool:
+        """True if it has a loop that may never end."""
+
 
 class Launchable(Protocol):
     """One executable, or several linked ones."""
@@ -194,8 +199,11 @@ class LoadedProgram:
         self.origin = Origin(program.name, program.where, memory(self))
         self.devices: tuple[Device, ...] = (device,) if placed is None else placed.devices
         if placed is not None:
-            commitments.any = True  # its results are
             self.start = Spread(raw.execute_sharded, placed.ins)
+        if program.unbounded:
+            self.start = interruptible(self.start)
+        if placed is not None:
+            commitments.any = True  # its results are
             self.handlers = self.committed = [
                 result_handler(a, where, True, self.origin)
                 for a, where in zip(program.out_avals, placed.outs, strict=True)

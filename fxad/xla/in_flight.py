@@ -10,6 +10,8 @@ Python kills a daemon thread inside XLA at exit, which aborts the process. So th
 compilations, and for host functions that XLA has called, which it interrupts after a while. A thread that later begins
 or finishes one of these, or calls a program, sleeps until the process exits, like daemon threads do.
 A forked child has none of XLA's threads, and would wait for them forever.
+Exit does not wait if Ctrl-C has ended the program, or the wait for a computation, or interrupts exit. Then the process
+ends without the destructors of XLA.
 """
 
 from __future__ import annotations
@@ -30,8 +32,9 @@ from fxad.core.single_flight import FLIGHTS, SingleFlight
 from fxad.ir import Aval
 from fxad.lowering.jaxlib import _jax
 from fxad.xla.buffers import Commitments, commitments
-from fxad.xla.client import Device, check_not_forked, register_after_fork, wait_for_live_arrays
+from fxad.xla.client import Device, check_not_forked, computes, keep_clients, register_after_fork, wait_for_live_arrays
 from fxad.xla.compat import compile_options, result_handler
+from fxad.xla.interruptible import waits
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -95,10 +98,32 @@ class _Work:
     def end(self) -> None:
         """Stop new work, and wait for running compilations and computations."""
         self._over = True
-        while others := self._others(FLIGHTS):
-            FLIGHTS.wait_for_one(others)
-        self._end_host_functions()
-        commitments.__class__ = _Closed
+        try:
+            while others := self._others(FLIGHTS):
+                FLIGHTS.wait_for_one(others)
+            self._end_host_functions()
+            commitments.__class__ = _Closed
+            if not self._interrupted():
+                self._wait()
+                return
+        except KeyboardInterrupt:
+            pass
+        _end_while_xla_computes()
+
+    def _interrupted(self) -> bool:
+        """Returns True if a signal has ended the wait for a computation, or the main thread, and one may be running."""
+        interrupted = waits.interrupted or getattr(sys, "last_type", None) is KeyboardInterrupt
+        if not interrupted or waits.unbounded:
+            return interrupted
+        give_up = time.monotonic() + _PATIENCE / 2
+        while running := computes():
+            if time.monotonic() > give_up:
+                break
+            time.sleep(_LOOK)
+        return running
+
+    def _wait(self) -> None:
+        """Wait for running computations."""
         self._leave()
         wait_for_live_arrays()
         self._leave()
@@ -111,7 +136,7 @@ class _Work:
         blocked forever runs no more Python, so it is harmless."""
         begin = time.monotonic()
         while self._others(self._calling) and (waited := time.monotonic() - begin) < 2 * _PATIENCE:
-            if waited > _PATIENCE:
+            if waited > _PATIENCE or waits.interrupted:
                 for thread in self._others(self._on_host):
                     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(SystemExit))
             time.sleep(_LOOK)
@@ -129,6 +154,19 @@ class _Work:
     def _others(self, calls: SingleFlight) -> set[int]:
         """Threads with running calls, without this one and those blocked by `stay`."""
         return (calls.threads() & sys._current_frames().keys()) - self._staying - {threading.get_ident()}
+
+
+def _end_while_xla_computes() -> None:
+    """End the process after Python has ended, with its exit status, and without the exit handlers and destructors of
+    libraries, since threads of XLA run. Without glibc, end it now, with status 1."""
+    libc = ctypes.CDLL(None) if os.name == "posix" else None
+    if libc is not None and hasattr(libc, "on_exit"):
+        keep_clients()
+        libc.on_exit(ctypes.cast(libc._exit, ctypes.c_void_p), None)
+        return
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(1)
 
 
 _NOTHING: Final = """module @end {

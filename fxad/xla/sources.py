@@ -6,7 +6,7 @@ from typing import final
 
 from fxad.core.dataclasses import dataclass
 from fxad.ir import Aval, Jaxpr
-from fxad.lower import first_line, lower_jaxpr
+from fxad.lower import first_line, lower_jaxpr, may_not_end
 from fxad.lowering.nesting import check_nesting
 from fxad.xla import custom_calls
 from fxad.xla.client import Device
@@ -41,11 +41,12 @@ class _Program:
     out_avals: tuple[Aval, ...]
     name: str
     where: str
+    unbounded: bool
 
 
 def describe_program(source: Jaxpr) -> ProgramDescription:
     """The description, for messages, of a program that was not compiled here."""
-    return _Program(source.in_avals, source.out_avals, source.name, first_line(source))
+    return _Program(source.in_avals, source.out_avals, source.name, first_line(source), may_not_end(source))
 
 
 def size_text(source: Jaxpr) -> str:

@@ -176,7 +176,7 @@ for way in WAYS:
     outer(9, way), deep(9, way)
 fx.asarray(N)  # jaxlib drops what it has recorded
 before = list(map(sys.getrefcount, codes))
-for k in range(2000):
+for k in range(700):
     Finalised(WAYS[k % 5])
     held = []
     while gc.get_count()[0] < 699 - k % 23:  # the next collection starts somewhere in the call

@@ -10,6 +10,8 @@ import gc
 import itertools
 import os
 import random
+import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -26,8 +28,12 @@ from fxad.core.single_flight import FLIGHTS
 from fxad.errors import ExecutionError
 from fxad.tracing.context import surroundings
 from fxad.tracing.tracer import active_trace, current_binder
+from fxad.xla.interruptible import interruptible
 
 X = np.arange(3, dtype=np.float32)
+# `3/20`: the soak interrupts the instructions 3, 23, 43, ... Such a part takes 7 minutes on a busy core (rules 4.5, the
+# disk 1.4, compile 0.8), so all take two hours and a half. Parts may run at the same time in processes of their own.
+PART, PARTS = map(int, os.environ.get("FXAD_SWEEP", "1/1").split("/"))
 _fresh = itertools.count(1)
 
 
@@ -106,8 +112,8 @@ Scenario = Callable[[], tuple[Callable[[], object], Callable[[], object]]]
 
 
 def sweep(scenario: Scenario, most: int | None) -> None:
-    """Interrupt some work at its instructions: all of them, or `most`, other ones each time. A scenario gives work that
-    was never done before, and what must go well after it."""
+    """Interrupt some work at its instructions: those of the part, or `most`, other ones each time. A scenario gives
+    work that was never done before, and what must go well after it."""
     work, after = scenario()
     work()
     after()
@@ -115,7 +121,7 @@ def sweep(scenario: Scenario, most: int | None) -> None:
     counter = Injector(None)
     assert not counter.run(work)
     after()
-    ks = range(1, counter.n + 1)
+    ks = range(PART, counter.n + 1, PARTS)
     if most is not None:
         ks = range(1 + random.randrange(1 + counter.n // most), counter.n + 1, 1 + counter.n // most)
     interrupted = 0
@@ -191,9 +197,18 @@ def _host() -> Any:
     return lambda: called(X), lambda: in_thread(lambda: called(X).tolist())
 
 
+def _beside() -> Any:
+    start = interruptible(lambda buffers: len(buffers))
+
+    def three() -> list[int]:
+        return [start([]) for _ in range(3)]
+
+    return three, three
+
+
 SCENARIOS: dict[str, Scenario] = {
     "trace": _trace, "vmap": _vmap, "grad": _grad, "rules": _rules, "compile": _compile, "call": _call, "eager": _eager,
-    "host": _host,
+    "host": _host, "beside": _beside,
 }  # fmt: skip
 
 
@@ -231,3 +246,92 @@ def test_nothing_is_left_in_a_directory(tmp_path: Path, most: int | None) -> Non
     if files:
         assert len(os.listdir("/proc/self/fd")) <= files + 2
     assert [p for p in tmp_path.iterdir() if p.name.endswith(".unfinished")] == []
+
+
+# -------------------------------------------------------------------------------------------------- loops without end
+
+ENDLESS = """
+import os, signal, sys, threading, time
+import numpy as np
+import fxad as fx
+import fxad.lax as lax
+
+SIZE, WAY = int(sys.argv[1]), sys.argv[2]
+
+def loop(x):
+    def goes_on(s):
+        if WAY == "printed":
+            fx.debug_print("a step of {}", s[0])
+        return s.sum() > -1.0
+    return lax.while_loop(goes_on, lambda s: s * 0.5 + 0.1, x)
+
+run = fx.lower(fx.trace(loop, fx.Spec((SIZE,), "float32"))).compile(donate="x" if WAY == "donated" else None)
+x = fx.asarray(np.ones(SIZE, np.float32))
+threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+try:
+    y = run(x)
+    if WAY == "read later":
+        time.sleep(60)
+    if WAY != "dropped":
+        np.asarray(y + 1)
+    del y
+    time.sleep(60)
+except KeyboardInterrupt:
+    if WAY == "caught":
+        sys.exit(3)
+    raise
+"""
+
+
+@pytest.mark.parametrize(
+    ("size", "way"),
+    [
+        (2, "read"),  # runs in the thread that calls
+        (2, "donated"),
+        (2, "printed"),
+        (2, "caught"),
+        (4096, "read later"),  # runs in a thread of XLA
+        (4096, "dropped"),
+        (4096, "caught"),
+    ],
+)
+def test_the_interrupt_of_a_loop_without_end_ends_the_process(size: int, way: str) -> None:
+    """It ends as Python does, and does not wait for the loop."""
+    command = [sys.executable, "-c", ENDLESS, str(size), way]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    if way == "caught":
+        assert (done.returncode, done.stderr) == (3, "")
+    else:
+        assert done.returncode == -signal.SIGINT
+        assert done.stderr.startswith("Traceback")
+        assert done.stderr.endswith("\nKeyboardInterrupt\n")
+
+
+def test_a_loop_that_ends_at_once_is_soon_called_directly() -> None:
+    run = fx.jit(lambda x, n: fx.lax.while_loop(lambda s: s[1] < n, lambda s: (s[0] * 2.0, s[1] + 1), (x, 0))[0])
+    threads: set[int] = set()
+
+    def started(frame: FrameType, event: str, arg: object) -> None:
+        threads.add(threading.get_ident())
+
+    run(1.0, 3)
+    for _ in range(20):
+        assert float(run(1.0, 3)) == 8.0
+    threading.setprofile(started)
+    try:
+        for _ in range(5):
+            assert float(run(1.0, 3)) == 8.0
+    finally:
+        threading.setprofile(None)
+    assert not threads
+
+
+def test_an_error_of_a_loop_is_raised_by_its_call() -> None:
+    def fails(x: Any) -> Any:
+        raise ValueError("no")
+
+    def goes_on(s: Any) -> Any:
+        return fx.pure_callback(fails, fx.Spec((), "bool"), s)
+
+    with pytest.raises(ExecutionError, match="no"):
+        fx.jit(lambda x: fx.lax.while_loop(goes_on, lambda s: s + 1.0, x))(1.0).block_until_ready()

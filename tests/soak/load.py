@@ -16,7 +16,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from types import FrameType
 from typing import Any, Final, TypeAlias
@@ -121,6 +120,11 @@ def programs(counts: Counts, draw: random.Random) -> None:
 WORK: Final[dict[Work, int]] = {calls: 20, reads_of_what_is_donated: 20, arrays_of_numpy: 10, programs: 1}
 
 
+def disturbed_host(e: ExecutionError) -> bool:
+    """Whether an error is that of a function of the host that was disturbed."""
+    return "Disturbed" in str(e)
+
+
 def switch_interval(counts: Counts, draw: random.Random) -> None:
     """Threads take turns as often as they can, or as usual."""
     sys.setswitchinterval(draw.choice([1e-6, 1e-4, 5e-3]))
@@ -144,19 +148,27 @@ def interrupted(_: int, frame: FrameType | None) -> None:
 class Finalised:
     """Computes when the collector finds it, wherever the code is that it interrupts."""
 
-    def __init__(self, counts: Counts) -> None:
+    def __init__(self, counts: Counts, draw: random.Random) -> None:
+        self.how = draw.choice((*READS, gives_up, lambda x: programs(counts, draw)))
         self.told, self.itself = counts, self
 
     def __del__(self) -> None:
-        with suppress(Disturbed):
-            if float(twice(ONES)[0]) == 2 and hasattr(self, "told"):  # it has not if its `__init__` was interrupted
-                self.told["finalisers"] += 1
+        if not hasattr(self, "told"):
+            return  # its `__init__` was interrupted
+        try:
+            self.how(fx.asarray(ONES))
+            self.told["finalisers"] += 1
+        except Disturbed:
+            pass
+        except ExecutionError as e:
+            if not disturbed_host(e):
+                raise
 
 
 def drop_finalised(counts: Counts, draw: random.Random) -> None:
     """Objects that only the collector frees."""
     for _ in range(draw.randint(1, 5)):
-        Finalised(counts)
+        Finalised(counts, draw)
 
 
 DISTURBANCES: Final[tuple[Work, ...]] = (switch_interval, interrupt_soon, drop_finalised)
@@ -177,8 +189,8 @@ def work_until(end: float, counts: Counts, seed: int, between: Callable[[random.
             going_on = False
         except Disturbed:
             counts["interruptions"] += 1
-        except ExecutionError as e:  # of a function of the host, which was disturbed
-            if "Disturbed" not in str(e):
+        except ExecutionError as e:
+            if not disturbed_host(e):
                 raise
             counts["interruptions"] += 1
 
@@ -213,6 +225,11 @@ def run(seconds: float) -> Counts:
             found.append(e)
             raise
 
+    # first imports of modules: the locks of Python's import system do not stand an exception at any instruction
+    for read in (*READS, gives_up):
+        read(fx.asarray(ONES))
+    for piece in WORK:
+        piece(Counter(), random.Random(0))
     end = time.monotonic() + seconds
     threads = [threading.Thread(target=other, args=(k,)) for k in range(1, THREADS)]
     for t in threads:
