@@ -186,7 +186,7 @@ def from_jax(f: Callable[..., Any], /, *examples: Any, **kwargs: Any) -> Program
     """
     if not callable(f):
         raise ArgumentError(f"from_jax: {described(f)} is not a function: {f!r:.60}", remedy="from_jax(f, *examples)")
-    positional, named = jax.tree.map(_example, (examples, kwargs))
+    positional, named = jax.tree.map(_example, (examples, kwargs), is_leaf=lambda x: isinstance(x, Array))
     closed, shapes = jax.make_jaxpr(f, return_shape=True)(*positional, **named)
     in_tree, out_tree = jax.tree.structure((positional, named)), jax.tree.structure(shapes)
     register_nodes(in_tree)
