@@ -52,7 +52,8 @@ TREE_ROOMS = (
     "fxad/tracing/static_args.py",
     "fxad/storage/tree_structure.py",
     "fxad/tracing/tracer.py",
-    "fxad/tree.py",
+    "fxad/core/tree.py",
+    "fxad/core/tree_paths.py",
 )
 ANY_ROOMS = (*JAXLIB_ROOMS, *TREE_ROOMS, "fxad/optim/")
 

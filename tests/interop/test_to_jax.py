@@ -46,10 +46,12 @@ def test_generated_programs_compute_the_same() -> None:
     @share(4)
     @given(cases())
     def law(case: Case) -> None:
-        ins, outs = ((0,) * len(case.args), {}), (0,) * len(case.program.outs)
+        ins: Any = ((0,) * len(case.args), {})
+        outs = (0,) * len(case.program.outs)
         f: Any = fx.Program(case.program, fx.tree.structure(ins), fx.tree.structure(outs))
+        run: Any = fx.lower(f).compile()
         with jax.enable_x64(True):
-            close(to_jax(f)(*case.args), fx.lower(f).compile()(*case.args), "value")
+            close(to_jax(f)(*case.args), run(*case.args), "value")
 
     law()
 
@@ -109,7 +111,11 @@ def test_maps_along_any_axis_and_of_some_arguments() -> None:
 
 
 def test_only_some_arguments_move() -> None:
-    f, g = to_jax(lambda w, x, n: fnp.sum(x @ w) * n.astype("float32")), lambda w, x, n: jnp.sum(x @ w) * n
+    f: Any = to_jax(lambda w, x, n: fnp.sum(x @ w) * n.astype("float32"))
+
+    def g(w: Any, x: Any, n: Any) -> Any:
+        return jnp.sum(x @ w) * n
+
     n = np.int32(3)
     close(jax.grad(f, 1)(W, X, n), jax.grad(g, 1)(W, X, n), "gradient")
     close(jax.grad(lambda x: f(W, x, n) ** 2)(X), jax.grad(lambda x: g(W, x, n) ** 2)(X), "gradient")

@@ -17,7 +17,7 @@ from jax import numpy as jnp
 from jax.extend import core
 from jax.interpreters import ad, batching, mlir
 
-from fxad import tree
+from fxad.core import tree
 from fxad.errors import ArgumentError, DTypeError, ShapeError, TranslationError, described
 from fxad.interop.jax.arrays import as_jax
 from fxad.interop.jax.equations import is_key
@@ -52,7 +52,7 @@ def _lowered(ctx: Any, *args: Any, jaxpr: Jaxpr, **_: Any) -> Any:
     return mlir.ir.Operation.create("func.call", results=results, operands=args, attributes=callee).results
 
 
-def _bound(prim: Any) -> Callable[..., Any]:
+def _bound(prim: Any) -> Any:
     """The primitive, compiled by JAX: what it does outside a trace."""
     return jax.jit(prim.bind, static_argnames=("jaxpr", "n_linear"))
 
@@ -121,7 +121,10 @@ def _linear_jvp(
 def _transposed(cotangents: Sequence[Any], *args: Any, jaxpr: Jaxpr, n_linear: int) -> list[Any]:
     asked = [ad.is_undefined_primal(a) for a in args]
     if any(asked[n_linear:]):
-        raise TranslationError("to_jax: a derivative is transposed in an operand in which it is not linear")
+        raise TranslationError(
+            "to_jax: a linear program is transposed in an operand in which it is not linear",
+            remedy="differentiate the function itself, in reverse mode",
+        )
     adjoint = transpose(jaxpr, tuple([k < n_linear for k in range(len(args))]))
     given = map(ad.instantiate_zeros, cotangents)
     bars = LINEAR_CALL.bind(*given, *args[n_linear:], jaxpr=adjoint, n_linear=len(cotangents))

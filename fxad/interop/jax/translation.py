@@ -13,9 +13,9 @@ import jax
 import numpy as np
 from jax.extend import core
 
-from fxad import tree
 from fxad.api.custom import CustomFunction
 from fxad.api.vmap import vmap
+from fxad.core import tree
 from fxad.errors import PACKAGE, ArgumentError, FxadError, TranslationError, described
 from fxad.interop.jax.control import CONTROL
 from fxad.interop.jax.custom_rules import CUSTOM_RULES
