@@ -361,9 +361,37 @@ def test_what_cannot_be_translated_is_said() -> None:
         "from_jax: exp: accuracy is AccuracyMode.HIGHEST | leave accuracy out"
     )
     ref = jax.new_ref(jnp.zeros(3))
-    assert failing(refused, from_jax, lambda x: x + ref[...], X[0, :3]).startswith(
-        "from_jax: get: it changes an array in place; a program of fxad is pure"
+    assert failing(refused, from_jax, lambda x: x + ref[...], X[0, :3]) == (
+        "from_jax: the function closes over Ref([0., 0., 0.], dtype=float32), which changes in place | "
+        "a program of fxad is pure: pass the array, and return the new one"
     )
+    assert failing(refused, from_jax, lambda x: jax.new_ref(x)[...], V).startswith(
+        "from_jax: new_ref: it changes an array in place; a program of fxad is pure"
+    )
+
+
+def primitive_of_a_package(name: str, impl: Any) -> Any:
+    found = jax.extend.core.Primitive(name)
+    found.def_abstract_eval(lambda x: x)
+    if impl is not None:
+        found.def_impl(impl)
+    return found
+
+
+def test_primitives_of_other_packages_are_their_implementation_with_jaxs_derivative() -> None:
+    twice = primitive_of_a_package("twice", lambda x: x * 2)
+    interpreters = pytest.importorskip("jax.interpreters")
+    interpreters.ad.primitive_jvps[twice] = lambda xs, ts: (twice.bind(*xs), jnp.cos(xs[0]) * ts[0])
+    program = from_jax(lambda x: twice.bind(x) * x, V)
+    close(program(V), 2 * V * V, "value")
+    agree(lambda x: fx.grad(lambda y: fx.numpy.sum(program(y)))(x), lambda x: jnp.cos(x) * x + 2 * x, (V,), orders=0)
+    unknown = primitive_of_a_package("unknown", None)
+    message = "from_jax: unknown: fxad does not know this primitive, and its implementation cannot be traced"
+    assert failing(fx.errors.TranslationError, from_jax, unknown.bind, V).startswith(message)
+    itself = primitive_of_a_package("itself", None)
+    itself.def_impl(jax.jit(itself.bind))
+    message = "from_jax: itself: fxad does not know this primitive | "
+    assert failing(fx.errors.TranslationError, from_jax, itself.bind, V).startswith(message)
 
 
 def test_a_linear_program_is_transposed_in_its_linear_operands_only() -> None:
