@@ -128,15 +128,20 @@ def test_losses_and_schedules_of_optax() -> None:
 def test_a_solve_of_diffrax() -> None:
     diffrax = pytest.importorskip("diffrax")
 
-    def f(y: Any, a: Any) -> Any:
+    def f(y: Any, a: Any, **kwargs: Any) -> Any:
         term = diffrax.ODETerm(lambda t, y, a: -a * y + jnp.sin(t))
         save, steps = diffrax.SaveAt(ts=jnp.linspace(0, 1, 3)), diffrax.PIDController(rtol=1e-4, atol=1e-5)
         return diffrax.diffeqsolve(
-            term, diffrax.Tsit5(), 0.0, 1.0, 0.1, y, a, saveat=save, stepsize_controller=steps, max_steps=64
+            term, diffrax.Tsit5(), 0.0, 1.0, 0.1, y, a, saveat=save, stepsize_controller=steps, max_steps=64, **kwargs
         ).ys
 
     y, a = X[0, 0], np.float32(0.7)
-    agree(from_jax(f, y, a), f, (y, a), orders=1, stack=False)
+    agree(from_jax(f, y, a), f, (y, a), orders=0, stack=False)
+
+    def direct(y: Any, a: Any) -> Any:
+        return f(y, a, adjoint=diffrax.DirectAdjoint())
+
+    agree(from_jax(direct, y, a), direct, (y, a), orders=1, stack=False)
 
 
 def test_a_log_density_of_numpyro() -> None:
