@@ -265,8 +265,8 @@ class Coverage:
         ]
         absent = Counter(u.name for u in self.uses if public(u.name, "fxad") is _MISSING)
         lines += [f"{n:6} {name}" for name, n in absent.most_common(most)]
-        why = Counter((u.name, text) for u, text in unbound)
-        lines += ["", "calls that do not bind:", *[f"{n:6} {a}: {t}" for (a, t), n in why.most_common(most)]]
+        reasons = Counter((u.name, reason) for u, reason in unbound)
+        lines += ["", "calls that do not bind:", *[f"{n:6} {a}: {t}" for (a, t), n in reasons.most_common(most)]]
         return "\n".join(lines)
 
 
@@ -282,7 +282,8 @@ def main() -> None:
     parser.add_argument("--most", type=int, default=40)
     args = parser.parse_args()
     warnings.simplefilter("ignore")
-    total, each = Coverage(), defaultdict(Coverage)
+    total = Coverage()
+    each: defaultdict[str, Coverage] = defaultdict(Coverage)
     for package in args.packages:
         for path in sources(args.site, package):
             reader = Reader(str(path))

@@ -11,7 +11,7 @@ import optree
 
 from fxad.core import tree
 from fxad.core.dataclasses import dataclass
-from fxad.core.tree import IsLeaf, Structure
+from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, described
 
 T = TypeVar("T")
@@ -121,7 +121,7 @@ def keystr(keys: KeyPath, *, simple: bool = False, separator: str = "") -> str:
 
 
 def flatten_with_path(
-    tree: object, is_leaf: IsLeaf = None, is_leaf_takes_path: bool = False
+    tree: object, is_leaf: Callable[..., bool] | None = None, is_leaf_takes_path: bool = False
 ) -> tuple[list[tuple[KeyPath, Any]], Structure]:
     """The leaves with their paths, in order, and the structure. With `is_leaf_takes_path`, `is_leaf(path, value)`."""
     found, structure = _flatten(tree, is_leaf, is_leaf_takes_path)
@@ -129,14 +129,18 @@ def flatten_with_path(
 
 
 def leaves_with_path(
-    tree: object, is_leaf: IsLeaf = None, is_leaf_takes_path: bool = False
+    tree: object, is_leaf: Callable[..., bool] | None = None, is_leaf_takes_path: bool = False
 ) -> list[tuple[KeyPath, Any]]:
     """The leaves with their paths, in order."""
     return _flatten(tree, is_leaf, is_leaf_takes_path)[0]
 
 
 def map_with_path(
-    f: Callable[..., object], tree: T, *rest: object, is_leaf: IsLeaf = None, is_leaf_takes_path: bool = False
+    f: Callable[..., object],
+    tree: T,
+    *rest: object,
+    is_leaf: Callable[..., bool] | None = None,
+    is_leaf_takes_path: bool = False,
 ) -> T:
     """Apply `f(path, leaf, ...)` to the leaves of trees of one structure."""
     found, structure = _flatten(tree, is_leaf, is_leaf_takes_path)

@@ -123,8 +123,9 @@ if TYPE_CHECKING:
         average, corrcoef, cov, median, nanmedian, nanpercentile, nanquantile, percentile, quantile,
     )
     from fxad.numpy.files import frombuffer, fromfile, fromiter, fromstring, load, save, savez
+    from fxad.dtypes import issubdtype
     from fxad.numpy.types import (
-        FloatInfo, IntInfo, can_cast, finfo, iinfo, isdtype, issubdtype, ndim, promote_types, result_type, shape,
+        FloatInfo, IntInfo, can_cast, finfo, iinfo, isdtype, ndim, promote_types, result_type, shape,
         size,
     )
     from fxad.numpy.unary import (
@@ -200,8 +201,9 @@ else:
                 "average corrcoef cov median nanmedian nanpercentile nanquantile percentile quantile"
             ),
             "fxad.numpy.files": "frombuffer fromfile fromiter fromstring load save savez",
+            "fxad.dtypes": "issubdtype",
             "fxad.numpy.types": (
-                "FloatInfo IntInfo can_cast finfo iinfo isdtype issubdtype ndim promote_types result_type shape "
+                "FloatInfo IntInfo can_cast finfo iinfo isdtype ndim promote_types result_type shape "
                 "size"
             ),
             "fxad.numpy.unary": (

@@ -11,7 +11,6 @@ import numpy as np
 from fxad import dtypes
 from fxad.core.dataclasses import dataclass
 from fxad.dtypes import DType
-from fxad.dtypes import issubdtype as issubdtype
 from fxad.errors import ArgumentError, DTypeError
 from fxad.operations import promotion
 from fxad.tracing.array import ArrayLike, aval_of

@@ -67,17 +67,15 @@ def test_the_names_of_jax() -> None:
 
 
 def test_map_takes_whole_subtrees_of_the_others() -> None:
-    assert tree.map(lambda a, b: (a, b), {"x": 1, "y": 2}, {"x": [1, 2], "y": None}) == {
-        "x": (1, [1, 2]),
-        "y": (2, None),
-    }
+    pairs: Any = tree.map(lambda a, b: (a, b), {"x": 1, "y": 2}, {"x": [1, 2], "y": None})
+    assert pairs == {"x": (1, [1, 2]), "y": (2, None)}
     with pytest.raises(TreeError, match=r"^tree.map: tree 2 differs from the first: tree\[0\] is only in one of them"):
         tree.map(lambda *xs: xs, [1], [1], [])
 
 
 @pytest.mark.parametrize("is_leaf", [lambda x: isinstance(x, list), lambda x: x is None])
 def test_is_leaf(is_leaf: Any) -> None:
-    t = {"a": [1, 2], "b": None, "c": 3}
+    t: Any = {"a": [1, 2], "b": None, "c": 3}
     found = tree.leaves(t, is_leaf)
     assert found == tree.leaves(t, is_leaf=is_leaf) == [x for _, x in tree.leaves_with_path(t, is_leaf)]
     assert found in ([[1, 2], 3], [1, 2, None, 3])
@@ -136,8 +134,8 @@ class Plain(Node):
         return (self.a,), self.b
 
     @classmethod
-    def tree_unflatten(cls, data: Any, children: Any) -> Plain:
-        return cls(*children, data)
+    def tree_unflatten(cls, data: Any, children: tuple[Any, ...]) -> Plain:
+        return cls(children[0], data)
 
 
 @tu.register_pytree_with_keys_class
@@ -233,7 +231,7 @@ def test_partial_is_called_and_differentiated() -> None:
 def test_saving_a_tree_as_a_program_says_what_to_use(tmp_path: Path) -> None:
     for value, what in (({"w": fnp.ones(2)}, "a dict"), (fnp.ones(2), "an Array")):
         with pytest.raises(ArgumentError) as e:
-            fx.save(value, tmp_path / "f")  # type: ignore[call-overload]
+            fx.save(value, tmp_path / "f")  # type: ignore[arg-type]
         assert e.value.message == f"save: {what} is a tree of arrays, not a program"
         assert e.value.remedy == "fxad.tree.save(path, tree) writes trees of arrays, fxad.tree.load(path) reads them"
 

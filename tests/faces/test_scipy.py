@@ -64,7 +64,7 @@ def test_more_functions() -> None:
     close(special.zeta(3.0), scipy.special.zeta(3.0))
     m = BROAD.reshape(2, 2)
     close(special.logsumexp(m, axis=1), scipy.special.logsumexp(m, axis=1))
-    close(special.logsumexp(m, b=[[1.0, 2], [3, 4]] * np.ones(1)), scipy.special.logsumexp(m, b=[[1.0, 2], [3, 4]]))
+    close(special.logsumexp(m, b=np.array([[1.0, 2], [3, 4]])), scipy.special.logsumexp(m, b=[[1.0, 2], [3, 4]]))
     value, sign = special.logsumexp(m, b=-np.ones((2, 2)), return_sign=True)
     close([value, sign], scipy.special.logsumexp(m, b=-np.ones((2, 2)), return_sign=True))
     close(special.softmax(m), scipy.special.softmax(m))
@@ -107,7 +107,7 @@ def test_linear_algebra() -> None:
         assert q.shape == scipy.linalg.qr(B, mode=mode)[0].shape
         close(q @ r, B)
     assert len(linalg.qr(B, mode="r")) == 1
-    close(linalg.toeplitz([1, 2, 3], [1, 5, 6, 7]), scipy.linalg.toeplitz([1, 2, 3], [1, 5, 6, 7]))
+    close(linalg.toeplitz(np.array([1, 2, 3]), np.array([1, 5, 6, 7])), scipy.linalg.toeplitz([1, 2, 3], [1, 5, 6, 7]))
     close(linalg.toeplitz(POSITIVE), scipy.linalg.toeplitz(POSITIVE))
     close(linalg.hilbert(3), scipy.linalg.hilbert(3))
     close(linalg.block_diag(A, B), scipy.linalg.block_diag(A, B))

@@ -132,7 +132,8 @@ def _custom_vjp(eqn: Equation, *args: Value) -> Any:
                 return [ct for ct, zero in zip(outs, zeros, strict=True) if not zero]
 
             closed = jax.make_jaxpr(flat)(*[s for s in specs if s is not None])
-            given = iter(eqn.run(closed, [x for x, s in zip((*residuals, *cotangents), specs, strict=True) if s]))
+            values = [x for x, s in zip((*residuals, *cotangents), specs, strict=True) if s is not None]
+            given = iter(eqn.run(closed, values))
             return (*[None] * n, *[None if zero else next(given) for zero in zeros])
 
         fwd.__name__, bwd.__name__ = f"{function.fun.__name__}_fwd", f"{function.fun.__name__}_bwd"

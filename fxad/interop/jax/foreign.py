@@ -12,7 +12,10 @@ from fxad.interop.jax.equations import Equation, Value, array, plain_aval
 
 
 def foreign(eqn: Equation, *args: Value) -> Any:
-    """The results of a primitive that is in no table. Raises: TranslationError if its implementation cannot be traced."""
+    """The results of a primitive that is in no table.
+
+    Raises: TranslationError if its implementation cannot be traced.
+    """
     key = ("foreign", eqn.primitive, str(eqn.params), tuple(map(str, eqn.ins)))
     function = eqn.translation.functions.get(key)
     if function is None:
