@@ -15,6 +15,7 @@ from tests.interop.jax_laws import close, jax
 
 pytest.importorskip("fxad.interop.jax")
 jnp = jax.numpy
+grad: Any = fx.grad  # of lambdas, whose types mypy does not know
 V = np.arange(1, 65, dtype=np.float32)
 DTYPES = ("bool", "int8", "uint16", "int32", "float16", "float32", "complex64", "bfloat16", "float8_e4m3fn")
 
@@ -49,7 +50,7 @@ INTO_FXAD: tuple[Callable[[Any], Any], ...] = (
     lambda j: fx.jit(lambda a: a * 2)(j),
     lambda j: fx.jit(lambda a: fnp.sin(j) * a + a * j)(fnp.ones(64)),
     lambda j: fx.jit(lambda a: j * a)(fnp.ones(64)),
-    lambda j: fx.grad(lambda a: fnp.sum(a * a))(j),
+    lambda j: grad(lambda a: fnp.sum(a * a))(j),
     lambda j: fx.vmap(lambda a: a * 2)(j),
     lambda j: fx.lax.scan(lambda c, a: (c + a, a), 0.0, j),
     lambda j: fnp.ones(64).at[jnp.arange(3)].add(j[:3])[jnp.arange(2)],
@@ -110,7 +111,7 @@ def test_a_donation_does_not_change_what_was_lent() -> None:
 
 
 def test_tracers_of_the_other_library_are_refused() -> None:
-    with pytest.raises(TypeError, match=r"Tracer<f32\[64\]>.* is not a valid JAX type"):
+    with pytest.raises(TypeError, match=r"tracer\.Tracer"):
         fx.trace(jnp.sin, V)
     with pytest.raises(fx.errors.ArgumentError) as caught:
         jax.jit(fnp.sin)(V)

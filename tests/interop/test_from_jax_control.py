@@ -16,6 +16,7 @@ from tests.interop.jax_laws import agree, close, jax
 
 interop = pytest.importorskip("fxad.interop.jax")
 from_jax = interop.from_jax
+grad: Any = fx.grad  # of lambdas, whose types mypy does not know
 checkpoint_name = pytest.importorskip("jax.ad_checkpoint").checkpoint_name
 jnp, lax = jax.numpy, jax.lax
 draw = np.random.default_rng(0)
@@ -384,7 +385,7 @@ def test_primitives_of_other_packages_are_their_implementation_with_jaxs_derivat
     interpreters.ad.primitive_jvps[twice] = lambda xs, ts: (twice.bind(*xs), jnp.cos(xs[0]) * ts[0])
     program = from_jax(lambda x: twice.bind(x) * x, V)
     close(program(V), 2 * V * V, "value")
-    agree(lambda x: fx.grad(lambda y: fx.numpy.sum(program(y)))(x), lambda x: jnp.cos(x) * x + 2 * x, (V,), orders=0)
+    agree(lambda x: grad(lambda y: fx.numpy.sum(program(y)))(x), lambda x: jnp.cos(x) * x + 2 * x, (V,), orders=0)
     unknown = primitive_of_a_package("unknown", None)
     message = "from_jax: unknown: fxad does not know this primitive, and its implementation cannot be traced"
     assert failing(fx.errors.TranslationError, from_jax, unknown.bind, V).startswith(message)
