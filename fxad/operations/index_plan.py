@@ -165,6 +165,8 @@ def _normal_entries(given: object) -> tuple[_Entry, ...]:
         return (
             _mask_entries(given) if aval.dtype is dtypes.bool_ else (_check_index_array(aval.shape, aval.dtype, given),)
         )
+    if hasattr(given, "__dlpack__") and not isinstance(given, np.ndarray | np.generic):  # an array of another library
+        given = np.asarray(given)
     if isinstance(given, np.ndarray):
         if given.dtype == np.bool_:
             return _mask_entries(given)

@@ -7,6 +7,7 @@ operation as a program, once per operand types, and runs it.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -165,6 +166,12 @@ class Array(Typed, Conversions, Methods, Updatable):
     def __dlpack_device__(self) -> tuple[int, int]:
         return runtime.dlpack_device(self._buffer)
 
+    def __jax_array__(self) -> Any:
+        """The value as an array of JAX, which calls this: the same memory, on one device."""
+        numpy_of_jax = sys.modules["jax"].numpy
+        sharded = runtime.is_sharded(self._buffer)
+        return numpy_of_jax.asarray(self.__array__()) if sharded else numpy_of_jax.from_dlpack(_Lent(self))
+
     def block_until_ready(self) -> Array:
         """Wait until the value has been computed; returns the array itself."""
         runtime.block(self._buffer)
@@ -193,7 +200,9 @@ class Array(Typed, Conversions, Methods, Updatable):
 
     def _binary(self, op: Operation, x: ArrayLike, y: ArrayLike, *static: Hashable) -> Self:
         if type(x) is not type(y) and not (isinstance(y, _OPERANDS) and isinstance(x, _OPERANDS)):
-            return cast("Self", NotImplemented)
+            other = y if x is self else x
+            if not isinstance(other, runtime.SupportsDLPack):
+                return cast("Self", NotImplemented)
         if type(x) is Array is type(y) and _binder.get() is None:
             return cast("Self", EAGER.run(op, (x, y), static)[0])
         return cast("Self", apply_operation(op, (x, y), static))
@@ -204,6 +213,21 @@ class Array(Typed, Conversions, Methods, Updatable):
             return cast("Self", EAGER.getitem(self, index))
         plan, places = index_plan.plan(self.aval.shape, index)
         return cast("Self", here.apply(indexing.getitem, (self, *places), (plan,))[0])
+
+
+class _Lent:
+    """The memory of an array by DLPack, for jax: it writes to no array, so it need not have a copy."""
+
+    __slots__ = ("_array",)
+
+    def __init__(self, array: Array) -> None:
+        self._array = array
+
+    def __dlpack__(self, **_: object) -> Any:
+        return runtime.lend(self._array._buffer)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._array.__dlpack_device__()
 
 
 _SCALARS: Final = frozenset({bool, int, float, complex})
@@ -300,10 +324,10 @@ def aval_of(value: object, what: str = "value") -> Aval:
         return Aval((), promotion.scalar_dtype(value, None, what))
     if isinstance(value, runtime.SupportsDLPack):
         return runtime.dlpack_aval(value)
-    raise ArgumentError(
-        f"{what}: {described(value)} is not an array: {value!r:.60}",
-        remedy="pass a NumPy array, an fxad Array, a Python or NumPy scalar, or an object with __dlpack__",
-    )
+    remedy = "pass a NumPy array, an fxad Array, a Python or NumPy scalar, or an object with __dlpack__"
+    if type(value).__module__.startswith("jax."):  # a tracer: arrays of JAX have DLPack
+        remedy = "give the function of fxad to fxad.interop.jax.to_jax, and call the result"
+    raise ArgumentError(f"{what}: {described(value)} is not an array: {value!r:.60}", remedy=remedy)
 
 
 class Eager:

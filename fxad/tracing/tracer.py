@@ -202,6 +202,11 @@ class Tracer(Array):
     def __dlpack_device__(self) -> tuple[int, int]:
         self._refuse("__dlpack_device__", "return the array and export the result")
 
+    @property
+    def __jax_array__(self) -> Any:
+        """Missing, so that operators of JAX's arrays leave the operation to fxad."""
+        raise AttributeError(f"{self!r} has no value while the function is traced")
+
     def __reduce__(self) -> tuple[object, ...]:
         self._refuse("pickle", "return the array and pickle the result")
 

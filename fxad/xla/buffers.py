@@ -87,10 +87,12 @@ def to_buffer(value: object, aval: Aval, device: Device | None = None) -> Buffer
         if isinstance(value, bool | int | float | complex | np.generic):
             value = _scalar(value, aval)
         elif isinstance(value, SupportsDLPack):
-            capsule = value.__dlpack__()
             if value.__dlpack_device__()[0] not in _HOST:
-                return _import(capsule, aval, device)
-            value = copy_out(capsule)
+                return _import(value.__dlpack__(), aval, device)
+            if isinstance(value, Buffer) and aval.dtype not in _NO_PROTOCOL:  # an array of jax, which is immutable
+                value = np.asarray(_view(value))
+            else:
+                value = copy_out(value.__dlpack__())
         else:
             raise ArgumentError(
                 f"to_buffer: a {type(value).__name__} is no array",
@@ -237,6 +239,12 @@ def to_dlpack(
     if old or copy:
         array = array.copy()
     return cast(_Versioned, array).__dlpack__(max_version=max_version, copy=None)
+
+
+def lend(buffer: Buffer) -> CapsuleType:
+    """The value as a DLPack capsule without a copy, for a reader that never writes to it, as jax is."""
+    block(buffer, "lend")
+    return _jax.buffer_to_dlpack_managed_tensor(buffer, None)
 
 
 def copy_buffer(buffer: Buffer) -> Buffer:

@@ -43,9 +43,11 @@ def agree(
     orders: int = 2,
     stack: bool = True,
     wrt: Sequence[int] | None = None,
+    by: Any = fx,
 ) -> None:
-    """`ours`, a function of fxad, agrees with `theirs`, one of JAX: in value, gradient, Hessian-vector product and
-    batch."""
+    """`ours` agrees with `theirs`, a function of JAX: in value, gradient, Hessian-vector product and batch.
+
+    `by` transforms `ours`: fxad, or JAX."""
     theirs = jax.jit(theirs)  # eager operations round values of 16 bits more often
     close(ours(*args), theirs(*args), "value")
     moving = [k for k, a in enumerate(args) if wrt is None and all(map(floating, jax.tree.leaves(a)))]
@@ -66,10 +68,10 @@ def agree(
 
             return loss
 
-        mine, other = scalar(fx.tree.leaves, ours), scalar(jax.tree.leaves, theirs)
+        mine, other = scalar(by.tree.leaves, ours), scalar(jax.tree.leaves, theirs)
         numbers = tuple(range(len(moving)))
         at = tuple([args[k] for k in moving])
-        gradient, gradient_of_jax = fx.grad(mine, argnums=numbers), jax.grad(other, argnums=numbers)
+        gradient, gradient_of_jax = by.grad(mine, argnums=numbers), jax.grad(other, argnums=numbers)
         close(gradient(*at), gradient_of_jax(*at), "gradient")
         if orders > 1:
             direction = [draw.normal(size=np.shape(x)).astype(np.asarray(x).dtype) for x in jax.tree.leaves(at)]
@@ -81,9 +83,9 @@ def agree(
 
                 return product
 
-            ours_twice = fx.grad(along(jax.tree.leaves, gradient), argnums=numbers)
+            ours_twice = by.grad(along(jax.tree.leaves, gradient), argnums=numbers)
             theirs_twice = jax.grad(along(jax.tree.leaves, gradient_of_jax), argnums=numbers)
             close(ours_twice(*at), theirs_twice(*at), "Hessian-vector product")
     if stack:
         stacked = jax.tree.map(lambda x: np.stack([np.asarray(x), np.flip(np.asarray(x))]), tuple(args))
-        close(fx.vmap(lambda *xs: ours(*xs))(*stacked), jax.vmap(theirs)(*stacked), "batch")
+        close(by.vmap(lambda *xs: ours(*xs))(*stacked), jax.vmap(theirs)(*stacked), "batch")

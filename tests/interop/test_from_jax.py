@@ -8,9 +8,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import fxad as fx
 from tests.interop.jax_laws import agree, close, jax
+from tests.laws.budget import share
 
 from_jax = pytest.importorskip("fxad.interop.jax").from_jax
 jnp, lax = jax.numpy, jax.lax
@@ -252,3 +255,58 @@ def test_equations_have_the_users_lines() -> None:
     lines = {fx.ir.source_location(e.source) for e in from_jax(f, A).jaxpr.eqns}
     assert {at.function for at in lines if at} == {"test_equations_have_the_users_lines.<locals>.f"}
     assert {at.file for at in lines if at} == {__file__}
+
+
+def test_the_precision_of_products_is_kept() -> None:
+    def f(x: Any, y: Any) -> Any:
+        return jnp.dot(x, y.T, precision=lax.Precision.HIGHEST)
+
+    agree(from_jax(f, A, B), f, (A, B))
+    assert "highest" in from_jax(f, A, B).text()
+    preset = lax.DotAlgorithmPreset.BF16_BF16_F32
+    with pytest.raises(fx.errors.TranslationError) as caught:
+        from_jax(lambda x, y: jnp.dot(x, y.T, precision=preset), A, B)
+    assert caught.value.message == f"from_jax: dot_general: its precision is {preset}"
+    assert caught.value.remedy == "use one of jax.lax.Precision"
+
+
+# ------------------------------------------------------------------------------------------------ generated programs
+
+# Functions of two arrays (3, 4) that return one; all smooth where their operands are.
+STEPS: tuple[Callable[[Any, Any], Any], ...] = (
+    lambda x, y: jnp.sin(x) * y,
+    lambda x, y: x + jnp.roll(y, 1, 0),
+    lambda x, y: jax.nn.softmax(x, 1) - y,
+    lambda x, y: x @ (y.T @ x) / 10,
+    lambda x, y: jnp.concatenate([x[:, 2:], y[:, :2]], 1),
+    lambda x, y: jnp.where(y[:1] > 0, x, y**2),
+    lambda x, y: lax.scan(lambda c, r: (jnp.tanh(c + r), c * r), x[0], y)[1],
+    lambda x, y: lax.cond(x[0, 0] > y[0, 0], jnp.cos, lambda a: a * y, x),
+    lambda x, y: x.at[1].add(y[0] * x[2]),
+    lambda x, y: jax.checkpoint(lambda a: jnp.tanh(a) * y)(x),
+    lambda x, y: jax.vmap(lambda a, b: a * jnp.dot(a, b))(x, y),
+    lambda x, y: jax.grad(lambda a: (jnp.exp(-(a**2)) * y).sum())(x),
+    lambda x, y: jnp.cumsum(x, 1) - y.mean(0),
+    lambda x, y: jax.jit(lambda a, b: jax.nn.silu(a) + b)(y, x),
+    lambda x, y: jnp.take_along_axis(x, jnp.argsort(y, 1), 1),
+    lambda x, y: jnp.einsum("ij,kj->ik", x, y) @ y,
+    lambda x, y: jnp.log1p(jnp.abs(x) + 1) + jax.nn.logsumexp(y, 1, keepdims=True),
+)
+
+
+@pytest.mark.law
+def test_generated_programs() -> None:
+    pick = st.tuples(st.integers(0, len(STEPS) - 1), st.integers(0, 3), st.integers(0, 3))
+
+    @share(5)
+    @given(st.lists(pick, min_size=1, max_size=4))
+    def law(steps: list[tuple[int, int, int]]) -> None:
+        def f(x: Any, y: Any) -> Any:
+            values = [x, y]
+            for k, a, b in steps:
+                values.append(jnp.tanh(STEPS[k](values[-1 - a % len(values)], values[-1 - b % len(values)])))
+            return values[-1]
+
+        agree(from_jax(f, A, B), f, (A, B))
+
+    law()

@@ -16,6 +16,7 @@ from tests.interop.jax_laws import agree, close, jax
 
 interop = pytest.importorskip("fxad.interop.jax")
 from_jax = interop.from_jax
+grad: Any = fx.grad  # of lambdas, whose types mypy does not know
 checkpoint_name = pytest.importorskip("jax.ad_checkpoint").checkpoint_name
 jnp, lax = jax.numpy, jax.lax
 draw = np.random.default_rng(0)
@@ -86,9 +87,7 @@ def test_a_loop_without_a_bound() -> None:
 
 
 def test_a_function_that_is_called_twice_is_translated_once() -> None:
-    @jax.jit
-    def block(w: Any, x: Any) -> Any:
-        return jnp.tanh(x @ w) + x
+    block = jax.jit(lambda w, x: jnp.tanh(x @ w) + x)
 
     def f(w: Any, x: Any) -> Any:
         return block(w, block(w, x))
@@ -119,11 +118,7 @@ def test_policies_by_name() -> None:
     only = policies.save_only_these_names("h")
 
     def f(x: Any, policy: Any = only) -> Any:
-        @functools.partial(jax.checkpoint, policy=policy)
-        def g(y: Any) -> Any:
-            return jnp.sin(checkpoint_name(jnp.sin(y), "h")) * y
-
-        return g(x) + 1
+        return jax.checkpoint(lambda y: jnp.sin(checkpoint_name(jnp.sin(y), "h")) * y, policy=policy)(x) + 1
 
     agree(from_jax(f, X), f, (X,))
     assert "name" in from_jax(f, X).text()
@@ -151,38 +146,17 @@ def test_what_jax_transforms_comes_in(transform: Any) -> None:
 # ----------------------------------------------------------------------------------------------------------- rules
 
 
-@jax.custom_jvp
-def log1pexp(x: Any) -> Any:
-    return jnp.log1p(jnp.exp(x))
-
-
-@log1pexp.defjvp
-def _(primals: Any, tangents: Any) -> Any:
-    (x,), (t,) = primals, tangents
-    return log1pexp(x), (1 - jax.nn.sigmoid(-x)) * t * 3  # 3: this rule, and no other
-
-
-@jax.custom_jvp
-def scaled_by_count(x: Any, n: Any) -> Any:
-    return x * n
-
-
+log1pexp = jax.custom_jvp(lambda x: jnp.log1p(jnp.exp(x)))
+log1pexp.defjvp(  # 3: this rule, and no other
+    lambda primals, tangents: (log1pexp(*primals), (1 - jax.nn.sigmoid(-primals[0])) * tangents[0] * 3)
+)
+scaled_by_count = jax.custom_jvp(lambda x, n: x * n)
 scaled_by_count.defjvp(lambda primals, tangents: (scaled_by_count(*primals), tangents[0] * 7), symbolic_zeros=True)
-
-
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def scaled(k: float, x: Any, n: Any) -> Any:
-    return jnp.sin(x) * k * n
-
-
+scaled = jax.custom_vjp(lambda k, x, n: jnp.sin(x) * k * n, nondiff_argnums=(0,))
 scaled.defvjp(lambda k, x, n: (scaled(k, x, n), (x, n)), lambda k, res, ct: (ct * jnp.cos(res[0]) * k * 5, None))
 
 
-@jax.custom_vjp
-def pair(x: Any, y: Any) -> Any:
-    return x * y, jnp.argmax(x)
-
-
+pair = jax.custom_vjp(lambda x, y: (x * y, jnp.argmax(x)))
 pair.defvjp(lambda x, y: (pair(x, y), (x, y)), lambda res, cts: (cts[0] * res[1], cts[0] * res[0] * 2))
 
 
@@ -219,10 +193,7 @@ def test_rules_are_kept_in_loops() -> None:
 
 
 def test_a_rule_that_gives_nothing() -> None:
-    @jax.custom_vjp
-    def frozen(x: Any) -> Any:
-        return x * 2
-
+    frozen = jax.custom_vjp(lambda x: x * 2)
     frozen.defvjp(lambda x: (x * 2, None), lambda _, ct: (jnp.zeros_like(ct),))
     agree(from_jax(lambda x: frozen(x) + x, X), lambda x: frozen(x) + x, (X,))
 
@@ -368,3 +339,71 @@ def test_what_fxad_does_not_have_is_refused_by_name_and_line() -> None:
     assert ".f" in caught.value.where
     assert __file__ in caught.value.where
     assert caught.value.remedy == "write this part with other functions, or give it to fxad as a primitive of your own"
+
+
+def failing(error: type[Exception], f: Any, *args: Any) -> str:
+    with pytest.raises(error) as caught:
+        f(*args)
+    assert isinstance(caught.value, fx.errors.FxadError)
+    return f"{caught.value.message} | {caught.value.remedy}"
+
+
+def test_what_cannot_be_translated_is_said() -> None:
+    refused, argument = fx.errors.TranslationError, fx.errors.ArgumentError
+    assert failing(argument, from_jax, 3) == "from_jax: an int is not a function: 3 | from_jax(f, *examples)"
+    assert failing(argument, from_jax, jnp.sin, fx.Spec("n")) == (
+        "from_jax: f32[n] has sizes that are not numbers | translate for the sizes that are needed"
+    )
+    assert failing(refused, jax.jit(lambda v: from_jax(lambda x: x * v, X)), V) == (
+        "from_jax: the function closes over JitTracer(float32[4]), which a transformation of JAX is tracing | "
+        "pass it as an argument, or call from_jax outside jit, grad and vmap of JAX"
+    )
+    assert failing(refused, from_jax, lambda x: lax.exp(x, accuracy=lax.AccuracyMode.HIGHEST), X) == (
+        "from_jax: exp: accuracy is AccuracyMode.HIGHEST | leave accuracy out"
+    )
+    ref = jax.new_ref(jnp.zeros(3))
+    assert failing(refused, from_jax, lambda x: x + ref[...], X[0, :3]) == (
+        "from_jax: the function closes over Ref([0., 0., 0.], dtype=float32), which changes in place | "
+        "a program of fxad is pure: pass the array, and return the new one"
+    )
+    assert failing(refused, from_jax, lambda x: jax.new_ref(x)[...], V).startswith(
+        "from_jax: new_ref: it changes an array in place; a program of fxad is pure"
+    )
+
+
+def primitive_of_a_package(name: str, impl: Any) -> Any:
+    found = jax.extend.core.Primitive(name)
+    found.def_abstract_eval(lambda x: x)
+    if impl is not None:
+        found.def_impl(impl)
+    return found
+
+
+def test_primitives_of_other_packages_are_their_implementation_with_jaxs_derivative() -> None:
+    twice = primitive_of_a_package("twice", lambda x: x * 2)
+    interpreters = pytest.importorskip("jax.interpreters")
+    interpreters.ad.primitive_jvps[twice] = lambda xs, ts: (twice.bind(*xs), jnp.cos(xs[0]) * ts[0])
+    program = from_jax(lambda x: twice.bind(x) * x, V)
+    close(program(V), 2 * V * V, "value")
+    agree(lambda x: grad(lambda y: fx.numpy.sum(program(y)))(x), lambda x: jnp.cos(x) * x + 2 * x, (V,), orders=0)
+    unknown = primitive_of_a_package("unknown", None)
+    message = "from_jax: unknown: fxad does not know this primitive, and its implementation cannot be traced"
+    assert failing(fx.errors.TranslationError, from_jax, unknown.bind, V).startswith(message)
+    itself = primitive_of_a_package("itself", None)
+    itself.def_impl(jax.jit(itself.bind))
+    message = "from_jax: itself: fxad does not know this primitive | "
+    assert failing(fx.errors.TranslationError, from_jax, itself.bind, V).startswith(message)
+
+
+def test_a_linear_program_is_transposed_in_its_linear_operands_only() -> None:
+    call = sys.modules["fxad.interop.jax.to_jax"].LINEAR_CALL
+    body = fx.trace(lambda t, r: t * r, V, V).jaxpr
+    message = failing(
+        fx.errors.TranslationError,
+        jax.linear_transpose(lambda r: call.bind(V, r, jaxpr=body, n_linear=1), V),
+        [V],
+    )
+    assert message == (
+        "to_jax: a linear program is transposed in an operand in which it is not linear | "
+        "differentiate the function itself, in reverse mode"
+    )

@@ -1,5 +1,6 @@
 """JAX beside fxad: programs of JAX become programs of fxad, and back. It needs JAX: `pip install 'fxad[jax]'`."""
 
+from fxad.interop.jax.to_jax import to_jax as to_jax
 from fxad.interop.jax.translation import from_jax as from_jax
 
-__all__ = ["from_jax"]
+__all__ = ["from_jax", "to_jax"]

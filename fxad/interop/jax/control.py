@@ -14,6 +14,7 @@ from fxad import lax, runtime
 from fxad.api.rewrite import remat
 from fxad.interop.jax.equations import Equation, Rows, Value, array, plain_aval
 from fxad.lax.control import host
+from fxad.tracing.array import binder
 from fxad.tracing.program import Spec
 from fxad.transforms.memory import policies
 
@@ -39,6 +40,11 @@ def _call(eqn: Equation, *args: Value) -> list[Value]:
     if p.get("inline"):
         return eqn.run(closed, args)
     return eqn.translation.call(closed, args, str(p.get("name", eqn.name)))
+
+
+def _ours(eqn: Equation, *args: Value) -> Any:
+    """A program that `to_jax` gave to JAX: itself."""
+    return binder().call(eqn.params["jaxpr"], args)
 
 
 def _inlined(eqn: Equation, *args: Value) -> list[Value]:
@@ -244,6 +250,8 @@ CONTROL: Final[Rows] = MappingProxyType({
     "closed_call": _call,
     "core_call": _call,
     "call": _call,
+    "fxad_call": _ours,
+    "fxad_linear_call": _ours,
     "eval_jaxpr": _inlined,
     "composite": _inlined,
     "scan": _scan,

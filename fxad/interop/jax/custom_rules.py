@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, final
 
 import jax
 import numpy as np
@@ -16,6 +16,7 @@ import numpy as np
 from fxad import lax
 from fxad.api.custom import CustomFunction, custom_jvp, custom_vjp
 from fxad.api.symbolic import SymbolicZero
+from fxad.core.dataclasses import dataclass
 from fxad.interop.jax.equations import Equation, Rows, Value, array, plain_aval
 
 
@@ -66,7 +67,8 @@ def _custom_jvp(eqn: Equation, *args: Value) -> Any:
 
         def rule(primals: Sequence[Value], tangents: Sequence[Value]) -> tuple[Any, Any]:
             live = tangents[n:]
-            known = [isinstance(t, SymbolicZero) for t in live]
+            told = p["symbolic_zeros"]
+            known = [isinstance(t, SymbolicZero) or (told and t is None) for t in live]
             jaxpr, consts, zeros = p["jvp_jaxpr_fun"].call_wrapped(*known)
             held = [eqn.translation.constant(c) for c in consts]
             given = [t for t, zero in zip(live, known, strict=True) if not zero]
@@ -99,45 +101,63 @@ def _custom_vjp(eqn: Equation, *args: Value) -> Any:
         function = custom_vjp(_body(eqn))
 
         def fwd(*primals: Value) -> tuple[Any, Any]:
-            jaxpr, consts = p["fwd_jaxpr_thunk"].call_wrapped(*[plain_aval(a).inexact for a in avals])
+            moving = [plain_aval(a).inexact for a in avals]
+            if p["symbolic_zeros"]:
+                moving = [m and x.perturbed for m, x in zip(moving, primals[n:], strict=True)]
+                primals = tuple([x.value for x in primals])
+            jaxpr, consts = p["fwd_jaxpr_thunk"].call_wrapped(*moving)
             held = [eqn.translation.constant(c) for c in consts]
             outs = eqn.translation.run(jaxpr, held, primals[n:])
             _, res_tree, forwards = p["out_trees"]()
             rest = iter(outs)
             residuals = [primals[k] if k is not None else next(rest) for k in forwards]
             assert len(residuals) == res_tree.num_leaves
-            return tuple(map(array, rest)), tuple(residuals)
+            # `bwd` may branch on a residual that is True or False in every call
+            return tuple(map(array, rest)), tuple([_flag(r) for r in residuals])
 
         def bwd(residuals: Sequence[Value], cotangents: Sequence[Value]) -> tuple[Value, ...]:
-            specs = [_spec(r) for r in residuals]
-            wanted = [_spec(ct) for ct in cotangents]
+            fixed = [r.value if isinstance(r, _Flag) else None for r in residuals] + [None] * len(cotangents)
+            specs = [_spec(r) for r in (*residuals, *cotangents)]
+            like = (*residuals, *eqn.outs)  # shapes of cotangents that are not there
             zeros: list[bool] = []
 
             def flat(*xs: Any) -> list[Any]:
                 given = iter(xs)
                 values = [
-                    next(given) if s is not None else np.zeros(o.shape, jax.dtypes.float0)
-                    for s, o in zip((*specs, *wanted), (*specs, *eqn.outs), strict=True)
+                    f if f is not None else next(given) if s is not None else np.zeros(o.shape, jax.dtypes.float0)
+                    for f, s, o in zip(fixed, specs, like, strict=True)
                 ]
                 outs = p["bwd"].call_wrapped(*values)
                 zeros[:] = [type(ct).__name__ in ("Zero", "SymbolicZero") for ct in outs]
                 return [ct for ct, zero in zip(outs, zeros, strict=True) if not zero]
 
-            values = [x for x in (*residuals, *cotangents) if x is not None]
-            closed = jax.make_jaxpr(flat)(*[s for s in (*specs, *wanted) if s is not None])
+            closed = jax.make_jaxpr(flat)(*[s for s in specs if s is not None])
+            values = [x for x, s in zip((*residuals, *cotangents), specs, strict=True) if s is not None]
             given = iter(eqn.run(closed, values))
             return (*[None] * n, *[None if zero else next(given) for zero in zeros])
 
         fwd.__name__, bwd.__name__ = f"{function.fun.__name__}_fwd", f"{function.fun.__name__}_bwd"
-        function.defvjp(fwd, bwd)
+        function.defvjp(fwd, bwd, symbolic_zeros=p["symbolic_zeros"])
         return function
 
     return _made_once(eqn, p["bwd"], make)(*map(array, args))
 
 
+@final
+@dataclass(frozen=True, slots=True)
+class _Flag:
+    """A residual that is the same in every call."""
+
+    value: bool
+
+
+def _flag(x: Value) -> Value:
+    return _Flag(bool(x)) if isinstance(x, np.bool_) else x
+
+
 def _spec(x: Value) -> Any:
-    """JAX's type of a value; None for a value that is not there."""
-    return None if x is None else jax.ShapeDtypeStruct(x.shape, x.dtype)
+    """JAX's type of a value; None for a flag, and for a value that is not there."""
+    return None if x is None or isinstance(x, _Flag) else jax.ShapeDtypeStruct(x.shape, x.dtype)
 
 
 def _custom_vmap(eqn: Equation, *args: Value) -> Any:

@@ -86,6 +86,9 @@ LINALG: Final[Rows] = MappingProxyType({
     "lu_pivots_to_permutation": lambda eqn, pivots: linalg.lu_pivots_to_permutation(
         pivots, eqn.params["permutation_size"]
     ),
+    "ormqr": lambda eqn, a, taus, c: linalg.ormqr(
+        a, taus, c, left=eqn.params["left"], transpose=eqn.params["transpose"]
+    ),
     "qr": _qr,
     "svd": _svd,
     "symmetric_product": _symmetric_product,

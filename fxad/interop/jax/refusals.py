@@ -27,11 +27,12 @@ _REASONS: Final = MappingProxyType({
     "it is for dimensions that are not numbers": "dim_as_value dimension_size shape_assertion",
     "it checks at run time; fxad has error_if": "check",
     "it prints the layout of an array among devices": "inspect_sharding",
+    "it is for arrays of several processes": "global_array_to_host_local_array host_local_array_to_global_array",
     "fxad draws random numbers from Threefry-2x32 only": (
         "philox2x32 philox4x32 threefry4x32 rng_bit_generator rng_uniform"
     ),
     "fxad has no such decomposition": (
-        "cholesky_update geqp3 hessenberg ormqr schur tridiagonal"
+        "cholesky_update geqp3 hessenberg schur tridiagonal"
     ),
     "fxad has no contraction of ragged groups": "ragged_dot_general",
     "fxad has no scatter that a body selects for": "select_and_scatter",

@@ -228,23 +228,25 @@ def _one_dtype(*xs: Value) -> list[Array]:
     return [array(x) if x.dtype == wanted else lax.convert_element_type(x, wanted) for x in xs]
 
 
-def _check_precision(eqn: Equation) -> None:
-    """Presets of JAX's algorithms are refused: they choose the dtype of products."""
+def _precision(eqn: Equation) -> Any:
+    """The precision of products. Presets of JAX's algorithms are refused: they choose the dtype of products."""
     precision = eqn.params["precision"]
-    for p in precision if isinstance(precision, tuple) else (precision,):
+    pair = precision if isinstance(precision, tuple) else (precision, precision)
+    for p in pair:
         if p is not None and type(p).__name__ != "Precision":
-            raise eqn.refuse(f"its precision is {p}", "leave precision out: fxad multiplies in the operands' dtype")
+            raise eqn.refuse(f"its precision is {p}", "use one of jax.lax.Precision")
+    return tuple(["default" if p is None else p.name.lower() for p in pair])
 
 
 def _dot_general(eqn: Equation, x: Value, y: Value) -> Array:
-    _check_precision(eqn)
+    precision = _precision(eqn)
     x, y = _one_dtype(x, y)
     preferred = None if eqn.dtype == x.dtype else eqn.dtype
-    return lax.dot_general(x, y, eqn.params["dimension_numbers"], preferred_element_type=preferred)
+    return lax.dot_general(x, y, eqn.params["dimension_numbers"], precision, preferred)
 
 
 def _convolution(eqn: Equation, x: Value, kernel: Value) -> Array:
-    _check_precision(eqn)
+    precision = _precision(eqn)
     x, kernel = _one_dtype(x, kernel)
     p, d = eqn.params, eqn.params["dimension_numbers"]
     return lax.conv_general_dilated(
@@ -257,6 +259,7 @@ def _convolution(eqn: Equation, x: Value, kernel: Value) -> Array:
         ConvDimensionNumbers(d.lhs_spec, d.rhs_spec, d.out_spec),
         p["feature_group_count"],
         p["batch_group_count"],
+        precision,
         preferred_element_type=None if eqn.dtype == x.dtype else eqn.dtype,
     )
 

@@ -21,6 +21,7 @@ from fxad.interop.jax.control import CONTROL
 from fxad.interop.jax.custom_rules import CUSTOM_RULES
 from fxad.interop.jax.elementwise import ELEMENTWISE
 from fxad.interop.jax.equations import Equation, Row, Rows, Value, array, has_value, is_key, plain_aval
+from fxad.interop.jax.foreign import foreign
 from fxad.interop.jax.keys import KEYS
 from fxad.interop.jax.linalg import LINALG
 from fxad.interop.jax.parallel import PARALLEL
@@ -126,10 +127,9 @@ class Translation:
 
 def _translated(eqn: Equation, args: list[Value]) -> list[Value]:
     """The results of an equation."""
-    row = ROWS.get(eqn.name)
-    if row is None:
-        why = REFUSED.get(eqn.name, "fxad does not know this primitive")
-        raise eqn.refuse(why)
+    if eqn.name in REFUSED:
+        raise eqn.refuse(REFUSED[eqn.name])
+    row = ROWS.get(eqn.name, foreign)
     for name in _REFUSED_PARAMETERS:
         if eqn.params.get(name) is not None:
             raise eqn.refuse(f"{name} is {eqn.params[name]}", f"leave {name} out")
@@ -169,6 +169,11 @@ def concrete(value: object) -> Array:
         )
     if hasattr(value, "dtype") and jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
         value = jax.random.key_data(value)
+    if isinstance(value, jax.Ref):
+        raise TranslationError(
+            f"from_jax: the function closes over {value}, which changes in place",
+            remedy="a program of fxad is pure: pass the array, and return the new one",
+        )
     return asarray(value)
 
 
@@ -186,7 +191,7 @@ def from_jax(f: Callable[..., Any], /, *examples: Any, **kwargs: Any) -> Program
     """
     if not callable(f):
         raise ArgumentError(f"from_jax: {described(f)} is not a function: {f!r:.60}", remedy="from_jax(f, *examples)")
-    positional, named = jax.tree.map(_example, (examples, kwargs))
+    positional, named = jax.tree.map(_example, (examples, kwargs), is_leaf=lambda x: isinstance(x, Array))
     closed, shapes = jax.make_jaxpr(f, return_shape=True)(*positional, **named)
     in_tree, out_tree = jax.tree.structure((positional, named)), jax.tree.structure(shapes)
     register_nodes(in_tree)

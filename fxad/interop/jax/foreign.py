@@ -1,0 +1,75 @@
+"""Primitives that other packages give to JAX: their implementation is translated, with JAX's derivative as the rule."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+
+from fxad.api.custom import CustomFunction, custom_jvp
+from fxad.interop.jax.equations import Equation, Value, array, plain_aval
+
+
+def foreign(eqn: Equation, *args: Value) -> Any:
+    """The results of a primitive that is in no table.
+
+    Raises: TranslationError if its implementation cannot be traced.
+    """
+    key = ("foreign", eqn.primitive, str(eqn.params), tuple(map(str, eqn.ins)))
+    function = eqn.translation.functions.get(key)
+    if function is None:
+        function = eqn.translation.functions[key] = _function(eqn)
+    return function(*map(array, args))
+
+
+def _function(eqn: Equation) -> CustomFunction[..., Any]:
+    specs = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in eqn.ins]
+    try:
+        closed = jax.make_jaxpr(lambda *xs: eqn.primitive.impl(*xs, **eqn.params))(*specs)
+    except Exception as e:
+        raise eqn.refuse("fxad does not know this primitive, and its implementation cannot be traced") from e
+    if _mentions(closed.jaxpr, eqn.primitive):
+        raise eqn.refuse("fxad does not know this primitive")
+
+    def value(*xs: Value) -> tuple[Value, ...]:
+        return tuple(map(array, eqn.run(closed, xs)))
+
+    value.__name__ = eqn.name if eqn.name.isidentifier() else "foreign"
+    function = custom_jvp(value)
+
+    def rule(primals: Sequence[Value], tangents: Sequence[Value]) -> tuple[Any, Any]:
+        moving = [t is not None for t in tangents]
+
+        def forward(xs: list[Any], dots: list[Any]) -> Any:
+            def applied(*live: Any) -> Any:
+                given, fixed = iter(live), iter(xs)
+                outs = eqn.primitive.bind(
+                    *[next(given) if m else x for x, m in zip(fixed, moving, strict=True)], **eqn.params
+                )
+                return list(outs) if isinstance(outs, tuple | list) else [outs]
+
+            return jax.jvp(applied, [x for x, m in zip(xs, moving, strict=True) if m], dots)
+
+        dots = [t for t in tangents if t is not None]
+        traced = jax.make_jaxpr(forward)(specs, [s for s, m in zip(specs, moving, strict=True) if m])
+        outs = eqn.run(traced, (*primals, *dots))
+        results = tuple(map(array, outs[: len(eqn.outs)]))
+        rates = zip(results, outs[len(eqn.outs) :], strict=True)
+        return results, tuple([array(t) if plain_aval(y).inexact else None for y, t in rates])
+
+    rule.__name__ = f"{value.__name__}_jvp"
+    function.defjvp(rule)
+    return function
+
+
+def _mentions(jaxpr: Any, primitive: Any) -> bool:
+    """Returns True if a jaxpr of JAX applies a primitive, at any depth."""
+    inner = [
+        p.jaxpr if hasattr(p, "jaxpr") else p
+        for e in jaxpr.eqns
+        for value in e.params.values()
+        for p in (value if isinstance(value, tuple | list) else (value,))
+        if hasattr(p, "jaxpr") or hasattr(p, "eqns")
+    ]
+    return any([e.primitive is primitive for e in jaxpr.eqns]) or any([_mentions(j, primitive) for j in inner])

@@ -1,0 +1,251 @@
+"""Programs of fxad as functions of JAX.
+
+A program is one equation of JAX, of one of two primitives: `fxad_call`, and `fxad_linear_call` for a program that is
+linear in its first operands. Each rule of them is a transformation of fxad. So JAX differentiates and maps by fxad's
+rules, to any order, and compiles the module that fxad lowers. Decision: docs/adr/0065.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, Final
+
+import jax
+import numpy as np
+from jax import numpy as jnp
+from jax.extend import core
+from jax.interpreters import ad, batching, mlir
+
+from fxad.core import tree
+from fxad.errors import ArgumentError, DTypeError, ShapeError, TranslationError, described
+from fxad.interop.jax.arrays import as_jax
+from fxad.interop.jax.equations import is_key
+from fxad.ir import Aval, Jaxpr
+from fxad.lower import lower_jaxpr
+from fxad.tracing.array import Array
+from fxad.tracing.program import Program, Spec, function_name, trace, tree_error
+from fxad.transforms.ad.linearize import linearize
+from fxad.transforms.ad.transpose import transpose
+from fxad.transforms.vmap import vmap
+from fxad.xla.custom_calls import custom_call_targets, register_targets
+
+CALL: Final = core.Primitive("fxad_call")
+LINEAR_CALL: Final = core.Primitive("fxad_linear_call")
+
+# ------------------------------------------------------------------------------------------- the rules of both
+
+
+def _types(*_: Any, jaxpr: Jaxpr, **__: Any) -> list[Any]:
+    return [jax.core.ShapedArray(a.shape, a.dtype) for a in jaxpr.out_avals]
+
+
+def _lowered(ctx: Any, *args: Any, jaxpr: Jaxpr, **_: Any) -> Any:
+    """A call of the program's StableHLO, which becomes a function of JAX's module."""
+    module = lower_jaxpr(jaxpr)
+    for platform in ctx.module_context.platforms:
+        register_targets(custom_call_targets(module.body), platform)
+    source = mlir.ir.Module.parse(module.source(), ctx.module_context.context)
+    results = list(mlir.ir.SymbolTable(source.operation)["main"].type.results)
+    name = mlir.merge_mlir_modules(ctx.module_context.module, f"fxad_{jaxpr.name}", source)
+    callee = {"callee": mlir.ir.FlatSymbolRefAttr.get(name)}
+    return mlir.ir.Operation.create("func.call", results=results, operands=args, attributes=callee).results
+
+
+def _bound(prim: Any) -> Any:
+    """The primitive, compiled by JAX: what it does outside a trace."""
+    return jax.jit(prim.bind, static_argnames=("jaxpr", "n_linear"))
+
+
+def _mapped(prim: Any) -> Callable[..., Any]:
+    def batch(args: Sequence[Any], dims: Sequence[Any], *, jaxpr: Jaxpr, **params: Any) -> Any:
+        size = next(x.shape[d] for x, d in zip(args, dims, strict=True) if d is not None)
+        body, out_dims = vmap(jaxpr, size, tuple(dims))
+        return prim.bind(*args, jaxpr=body, **params), out_dims
+
+    return batch
+
+
+for _prim in (CALL, LINEAR_CALL):
+    _prim.multiple_results = True
+    _prim.def_abstract_eval(_types)
+    _prim.def_impl(_bound(_prim))
+    mlir.register_lowering(_prim, _lowered)
+    batching.primitive_batchers[_prim] = _mapped(_prim)
+
+
+# ------------------------------------------------------------------------------------------------- derivatives
+
+
+def _tangents(
+    jaxpr: Jaxpr, primals: Sequence[Any], tangents: Sequence[Any], moving: Sequence[bool]
+) -> tuple[list[Any], list[Any]]:
+    """Results and tangents with respect to the operands that are marked."""
+    split = linearize(jaxpr, tuple(moving))
+    n = len(jaxpr.outs)
+    outs = CALL.bind(*primals, jaxpr=split.primal)
+    dots = [t for t, m in zip(tangents, moving, strict=True) if m]
+    found = iter(())
+    if any(split.out_nonzero):
+        found = iter(LINEAR_CALL.bind(*dots, *outs[n:], jaxpr=split.linear, n_linear=len(dots)))
+    results = outs[:n]
+    pairs = zip(results, split.out_nonzero, strict=True)
+    return results, [next(found) if nonzero else _zero(y) for y, nonzero in pairs]
+
+
+def _zero(y: Any) -> Any:
+    return ad.Zero(jax.typeof(y).to_tangent_aval())
+
+
+def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, jaxpr: Jaxpr) -> tuple[list[Any], list[Any]]:
+    return _tangents(jaxpr, primals, tangents, [type(t) is not ad.Zero for t in tangents])
+
+
+def _linear_jvp(
+    primals: Sequence[Any], tangents: Sequence[Any], *, jaxpr: Jaxpr, n_linear: int
+) -> tuple[list[Any], list[Any]]:
+    """The tangent in the linear operands is the map itself, so that it can be transposed; in the others, its
+    derivative."""
+    moving = [type(t) is not ad.Zero for t in tangents]
+    results = LINEAR_CALL.bind(*primals, jaxpr=jaxpr, n_linear=n_linear)
+    dots = [_zero(y) for y in results]
+    if any(moving[:n_linear]):
+        given = [ad.instantiate_zeros(t) for t in tangents[:n_linear]]
+        dots = LINEAR_CALL.bind(*given, *primals[n_linear:], jaxpr=jaxpr, n_linear=n_linear)
+    if any(moving[n_linear:]):
+        others = [False] * n_linear + moving[n_linear:]
+        dots = list(map(ad.add_tangents, dots, _tangents(jaxpr, primals, tangents, others)[1]))
+    return results, dots
+
+
+def _transposed(cotangents: Sequence[Any], *args: Any, jaxpr: Jaxpr, n_linear: int) -> list[Any]:
+    asked = [ad.is_undefined_primal(a) for a in args]
+    if any(asked[n_linear:]):
+        raise TranslationError(
+            "to_jax: a linear program is transposed in an operand in which it is not linear",
+            remedy="differentiate the function itself, in reverse mode",
+        )
+    adjoint = transpose(jaxpr, tuple([k < n_linear for k in range(len(args))]))
+    given = map(ad.instantiate_zeros, cotangents)
+    bars = LINEAR_CALL.bind(*given, *args[n_linear:], jaxpr=adjoint, n_linear=len(cotangents))
+    return [bar if a else None for bar, a in zip(bars, asked[:n_linear], strict=True)] + [None] * len(args[n_linear:])
+
+
+ad.primitive_jvps[CALL] = _jvp
+ad.primitive_jvps[LINEAR_CALL] = _linear_jvp
+ad.primitive_transposes[LINEAR_CALL] = _transposed
+
+# --------------------------------------------------------------------------------------------------- functions
+
+
+def to_jax(f: Any, /) -> Callable[..., Any]:
+    """A program, or a function of fxad, as a function of JAX: it takes and returns arrays of JAX.
+
+    JAX can call it, and jit, differentiate and map it. Derivatives and batches are fxad's own: JAX calls the programs
+    that fxad's `linearize`, `transpose` and `vmap` return. A function is traced for the types of each call.
+
+    Law:    value, gradient, batch and Hessian-vector product are those of `f`; `to_jax(from_jax(g))` is `g`.
+    Raises: TranslationError for a program that calls the host, or runs on several devices; where it is called:
+            TreeError, ShapeError, DTypeError for arguments of other types.
+    """
+    if isinstance(f, Program):
+        return _function(f)
+    if not callable(f):
+        raise ArgumentError(
+            f"to_jax: {described(f)} is neither a Program nor a function: {f!r:.60}", remedy="to_jax(trace(f, ...))"
+        )
+
+    @wraps(f, updated=())
+    def traced(*args: Any, **kwargs: Any) -> Any:
+        examples, named = jax.tree.map(_spec, (args, kwargs), is_leaf=lambda x: isinstance(x, Array))
+        return _function(trace(f, *examples, **named))(*args, **kwargs)
+
+    return traced
+
+
+def _spec(x: Any) -> Any:
+    """An argument of JAX as an example for fxad."""
+    if isinstance(x, bool | int | float | complex | np.ndarray | np.generic | Array):
+        return x
+    words = jax.random.key_data(x) if is_key(x) else x
+    return Spec(words.shape, words.dtype)
+
+
+def _function(program: Program[..., Any]) -> Callable[..., Any]:
+    jaxpr = program.jaxpr
+    _check(program.name, jaxpr)
+    held = [as_jax(x) for x in program.bound]
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        leaves, in_tree = tree.flatten((args, kwargs))
+        if in_tree != program.in_tree:
+            raise tree_error(program, in_tree, len(args), kwargs)
+        operands = [_operand(program, k, x) for k, x in enumerate(leaves)]
+        return program.out_tree.unflatten(CALL.bind(*held, *operands, jaxpr=jaxpr))
+
+    called.__name__ = function_name(program) if program.name == "main" else program.name
+    return called
+
+
+def _check(name: str, jaxpr: Jaxpr) -> None:
+    """Raises: TranslationError, ArgumentError, DTypeError."""
+    if jaxpr.symbolic:
+        raise ArgumentError(f"to_jax of {name}: it has sizes that are not numbers", remedy="specialize the program")
+    if jaxpr.free_axes:
+        names = ", ".join(sorted([n for n, _ in jaxpr.free_axes]))
+        raise TranslationError(
+            f"to_jax of {name}: the axes {names} are bound by nothing", remedy="map the program over them in fxad"
+        )
+    module = lower_jaxpr(jaxpr)
+    if module.host:
+        raise TranslationError(
+            f"to_jax of {name}: {module.host[0][0].name} calls the host, which a module of JAX cannot",
+            remedy="leave callbacks and checks out of what JAX calls",
+        )
+    if module.placement is not None:
+        raise TranslationError(
+            f"to_jax of {name}: it runs on {module.placement.devices} devices", remedy="use jax.shard_map around it"
+        )
+    for aval in (*jaxpr.in_avals, *jaxpr.out_avals):
+        if jax.dtypes.canonicalize_dtype(aval.dtype) != aval.dtype:
+            raise DTypeError(
+                f"to_jax of {name}: {aval} has 64 bits, and JAX is set to 32",
+                remedy='jax.config.update("jax_enable_x64", True), or trace with 32 bits',
+            )
+
+
+def _operand(program: Program[..., Any], k: int, x: Any) -> Any:
+    """An argument of JAX, of the type that the program takes."""
+    aval = program.in_avals[k]
+    if isinstance(x, Array):  # a tracer of fxad is refused there
+        x = as_jax(x)
+    elif is_key(x):
+        x = jax.random.key_data(x)
+    elif isinstance(x, bool | int | float | complex) and not isinstance(x, np.generic):
+        x = jnp.asarray(x, aval.dtype) if _holds(aval, x) else jnp.asarray(x)
+    elif isinstance(x, np.ndarray | np.generic):
+        x = jnp.asarray(x)
+    if not hasattr(x, "dtype") or not hasattr(x, "shape"):
+        raise ArgumentError(
+            f"to_jax({program.name}): argument {program.paths[k]} is {described(x)}, not an array: {x!r:.60}",
+            remedy="pass an array of JAX or fxad, or a number",
+        )
+    if tuple(x.shape) != aval.shape:
+        raise ShapeError(
+            f"to_jax({program.name}): argument {program.paths[k]} has shape {tuple(x.shape)}, it was traced with "
+            f"{aval.shape}",
+            remedy="trace again for the other shape",
+        )
+    if x.dtype != aval.dtype:
+        raise DTypeError(
+            f"to_jax({program.name}): argument {program.paths[k]} has dtype {x.dtype}, it was traced with "
+            f"{aval.dtype.name}",
+            remedy=f"convert it with astype('{aval.dtype.name}'), or trace again; nothing is converted silently",
+        )
+    return x
+
+
+def _holds(aval: Aval, x: complex) -> bool:
+    """Returns True if a Python number is of the kind of a dtype, or of a narrower one."""
+    kinds = "b" if isinstance(x, bool) else "iufcV" if isinstance(x, int) else "fcV" if isinstance(x, float) else "c"
+    return aval.dtype.kind in kinds
