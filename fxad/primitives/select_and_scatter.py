@@ -46,6 +46,7 @@ from fxad.ir import (
     TransposeCtx,
     Zero,
     primitive,
+    primitive_family,
 )
 from fxad.primitives.argmax import better
 from fxad.primitives.elementwise import ADD, AND, EQ, GE, GT, LE, LT, MUL, NE, OR, REM, SELECT_N, SUB
@@ -62,6 +63,7 @@ _TAKES: Final = dtypes.INTEGER | dtypes.FLOATING
 _SIGNS: Final = MappingProxyType({"ge": 1, "le": -1})
 
 
+@primitive_family
 class Selection(Linear):
     """A selection of values: the first operand holds the values; the extreme element of each window of the second gives
     the place.
@@ -77,10 +79,6 @@ class Selection(Linear):
     padding: Padding
     base_dilation: Axes
     window_dilation: Axes
-
-    @abstractmethod
-    def over(self, sliding: SlidingWindow) -> Primitive:
-        """Return the same primitive for other windows."""
 
     @abstractmethod
     def adjoint(self) -> Primitive:
@@ -111,7 +109,7 @@ class Selection(Linear):
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         at = next(d for d in dims if d is not None)
         args = align_batch_axes(ctx, args, dims, at)
-        return ctx(self.over(self.sliding.mapped(at)), *args), (at,)
+        return ctx(type(self)(self.select, *self.sliding.mapped(at).fields), *args), (at,)
 
     @final
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
@@ -173,15 +171,6 @@ class SelectAndGatherAdd(Selection):
     """
 
     name: ClassVar[str] = "select_and_gather_add"
-    select: str
-    window: Shape
-    strides: Axes
-    padding: Padding
-    base_dilation: Axes
-    window_dilation: Axes
-
-    def over(self, sliding: SlidingWindow) -> SelectAndGatherAdd:
-        return SelectAndGatherAdd(self.select, *sliding.fields)
 
     def adjoint(self) -> SelectAndScatterAdd:
         return SelectAndScatterAdd(self.select, *self.sliding.fields)
@@ -220,15 +209,6 @@ class SelectAndScatterAdd(Selection):
     """
 
     name: ClassVar[str] = "select_and_scatter_add"
-    select: str
-    window: Shape
-    strides: Axes
-    padding: Padding
-    base_dilation: Axes
-    window_dilation: Axes
-
-    def over(self, sliding: SlidingWindow) -> SelectAndScatterAdd:
-        return SelectAndScatterAdd(self.select, *sliding.fields)
 
     def adjoint(self) -> SelectAndGatherAdd:
         return SelectAndGatherAdd(self.select, *self.sliding.fields)

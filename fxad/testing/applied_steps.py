@@ -34,7 +34,7 @@ from fxad.primitives.linalg import (
 from fxad.primitives.linalg.family import Matrixwise
 from fxad.primitives.random import GammaSample, Threefry2x32
 from fxad.primitives.reduce_window import ReduceWindowMax, ReduceWindowMin, ReduceWindowSum
-from fxad.primitives.scatter_combine import ScatterExtremum, ScatterMul
+from fxad.primitives.scatter import ScatterExtremum, ScatterMul
 from fxad.primitives.select_and_scatter import Selection
 from fxad.primitives.shape import (
     Iota,

@@ -23,8 +23,7 @@ from fxad.primitives.reduce import (
     ReduceProd,
     ReduceXor,
 )
-from fxad.primitives.scatter import Scatter
-from fxad.primitives.scatter_combine import ScatterMax, ScatterMin, ScatterMul
+from fxad.primitives.scatter import Scatter, ScatterMax, ScatterMin, ScatterMul
 from fxad.testing.applications import ANY, Spec, Specs, dtype_of, index_of, some_axes
 from fxad.testing.values import ORDINARY, SPECIAL, Domain, shapes
 

@@ -64,7 +64,7 @@ from fxad.primitives.linalg import (
 )
 from fxad.primitives.random import GammaSample, Threefry2x32
 from fxad.primitives.reduce_window import ReduceWindowMax, ReduceWindowMin, ReduceWindowProd, ReduceWindowSum
-from fxad.primitives.scatter_combine import ScatterMax, ScatterMin
+from fxad.primitives.scatter import ScatterMax, ScatterMin
 from fxad.primitives.select_and_scatter import SelectAndGatherAdd, SelectAndScatterAdd
 from fxad.primitives.shape import Iota
 from fxad.primitives.softmax import Softmax
