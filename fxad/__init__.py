@@ -45,13 +45,17 @@ from fxad.tracing.program import Spec as Spec
 from fxad.tracing.program import trace as trace
 
 if TYPE_CHECKING:
+    from fxad import flatten_util as flatten_util
     from fxad import lax as lax
     from fxad import nn as nn
     from fxad import numpy as numpy
     from fxad import optim as optim
     from fxad import random as random
+    from fxad import scipy as scipy
     from fxad import sharding as sharding
     from fxad import text as text
+    from fxad import tree_util as tree_util
+    from fxad import typing as typing
     from fxad.api.custom import CustomFunction as CustomFunction
     from fxad.api.custom import custom_jvp as custom_jvp
     from fxad.api.custom import custom_vjp as custom_vjp
@@ -125,5 +129,5 @@ else:
             "fxad.lax.control.host": "debug_callback debug_print io_callback pure_callback",
             "fxad.transforms.memory": "policies",
         },
-        "lax nn numpy optim random sharding text",
+        "flatten_util lax nn numpy optim random scipy sharding text tree_util typing",
     )

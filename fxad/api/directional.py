@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, ParamSpec, TypeVar, final, overload
 
-from fxad import transforms, tree
+from fxad import transforms
 from fxad.api.lift import (
     args_tree,
     bind_static_arguments,
@@ -24,14 +24,15 @@ from fxad.api.lift import (
     trace_for_transform,
     tuple_structure,
 )
+from fxad.core import tree
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
+from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, DTypeError, described
 from fxad.ir import Atom, Aval, Jaxpr, Zero
 from fxad.tracing.program import Program, function_name, trace
 from fxad.tracing.static_args import Argnames, Argnums, static_arguments
 from fxad.transforms.reorder import reorder_ins
-from fxad.tree import Structure
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
-from fxad import transforms, tree
+from fxad import transforms
 from fxad.api.lift import check_real, leaf_ranges, lift, mask_of, normalise, positional, select_outs, tuple_structure
+from fxad.core import tree
+from fxad.core.tree import Structure
 from fxad.dtypes import FLOATING
 from fxad.errors import ArgumentError, NotDifferentiableError, ShapeError
 from fxad.tracing.array import Array
 from fxad.tracing.program import Program, Traced
 from fxad.tracing.static_args import Argnames, Argnums
-from fxad.tree import Structure
 
 P = ParamSpec("P")
 A = TypeVar("A")

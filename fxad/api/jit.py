@@ -10,12 +10,13 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, Protocol, TypeVar, final, overload
 
-from fxad import tree
 from fxad.api.lift import check_function, check_no_statics
 from fxad.api.recompilation import recompilation_reason
 from fxad.api.shapes import Shapes, symbolic_types
+from fxad.core import tree
 from fxad.core.dataclasses import dataclass
 from fxad.core.lru import LRUCache
+from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, ParameterError
 from fxad.execution.dispatch import Dispatcher, avals_of_arrays, fast_path
 from fxad.execution.donation import Donate, Donation, donates_any, parse_donation
@@ -35,7 +36,6 @@ from fxad.tracing.static_args import (
     static_arguments,
 )
 from fxad.tracing.tracer import Tracer, active_trace, current_binder
-from fxad.tree import Structure
 
 P = ParamSpec("P")
 R = TypeVar("R")

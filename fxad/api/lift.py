@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 
-from fxad import tree
+from fxad.core import tree
+from fxad.core.tree import Structure
 from fxad.dtypes import FLOATING
 from fxad.errors import ArgumentError, NotDifferentiableError, described
 from fxad.ir import Aval, Jaxpr
@@ -14,7 +15,6 @@ from fxad.passes import BEFORE_DIFFERENTIATION, run_passes
 from fxad.tracing.context import differentiated
 from fxad.tracing.program import Program, count_text, function_name, trace
 from fxad.tracing.static_args import Argnames, Argnums, StaticArguments, attach_declaration, static_arguments
-from fxad.tree import Structure
 
 
 def lift(

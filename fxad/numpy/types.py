@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final, final
 
@@ -126,32 +125,6 @@ def isdtype(dtype: object, kind: object) -> bool:
     if isinstance(kind, str) and kind in _KINDS:
         return wanted in _KINDS[kind]
     return wanted is dtypes.as_dtype(kind)
-
-
-# NumPy's classes of dtypes, and the dtypes of fxad in each: NumPy does not know that bfloat16 is floating.
-_CLASSES: Final[Mapping[object, frozenset[DType]]] = MappingProxyType(
-    {
-        np.generic: frozenset(dtypes.ALL),
-        np.number: dtypes.NUMERIC,
-        np.integer: dtypes.INTEGER,
-        np.signedinteger: dtypes.SIGNED,
-        np.unsignedinteger: dtypes.UNSIGNED,
-        np.inexact: dtypes.INEXACT,
-        np.floating: dtypes.FLOATING,
-        np.complexfloating: dtypes.COMPLEX,
-    }
-)
-
-
-def issubdtype(dtype: object, kind: object, /) -> bool:
-    """Return True if a dtype is of one of NumPy's classes (`floating`, `integer`, ...), or of a subclass, or equals a
-    dtype. `isdtype` is the array API's function."""
-    wanted = _class(kind) or frozenset({dtypes.as_dtype(kind)})
-    return (_class(dtype) or frozenset({_dtype_of(dtype)})) <= wanted
-
-
-def _class(kind: object) -> frozenset[dtypes.DType] | None:
-    return _CLASSES.get(kind) if isinstance(kind, type) else None
 
 
 def shape(x: ArrayLike) -> tuple[int, ...]:

@@ -3,6 +3,7 @@ select elements, and their derivative is the pair of `select_and_scatter`."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from typing import ClassVar, Final, TypeAlias, final
 
@@ -91,7 +92,7 @@ class WindowReduction(Primitive):
     @final
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         (dim,) = dims
-        return ctx(self if dim is None else type(self)(*self.sliding.mapped(dim).fields), *args), (dim,)
+        return ctx(self if dim is None else replace(self, **self.sliding.mapped(dim).parameters), *args), (dim,)
 
 
 @final
@@ -121,7 +122,7 @@ class ReduceWindowSum(WindowReduction, Linear):
             return (None,)
         if isinstance(ct, Zero) or not ct.aval.size or not x.aval.size:
             return (Zero(x.aval),)
-        return ctx(ReduceWindowSum(*self.sliding.adjoint(x.aval.shape, ct.aval.shape).fields), ct)
+        return ctx(ReduceWindowSum(*self.sliding.adjoint(x.aval.shape, ct.aval.shape).values), ct)
 
 
 @final
@@ -139,7 +140,7 @@ class ReduceWindowMax(WindowReduction):
     monoid: ClassVar[Monoid] = MAXIMUM
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
-        select = SelectAndGatherAdd("ge", *self.sliding.fields)
+        select = SelectAndGatherAdd("ge", *self.sliding.values)
         return ctx(self, *primals), ctx.lin(select, *tangents, *primals)
 
 
@@ -158,7 +159,7 @@ class ReduceWindowMin(WindowReduction):
     monoid: ClassVar[Monoid] = MINIMUM
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
-        select = SelectAndGatherAdd("le", *self.sliding.fields)
+        select = SelectAndGatherAdd("le", *self.sliding.values)
         return ctx(self, *primals), ctx.lin(select, *tangents, *primals)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import reduce
 from itertools import product
 from math import prod
@@ -109,7 +110,7 @@ class Selection(Linear):
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         at = next(d for d in dims if d is not None)
         args = align_batch_axes(ctx, args, dims, at)
-        return ctx(type(self)(self.select, *self.sliding.mapped(at).fields), *args), (at,)
+        return ctx(replace(self, **self.sliding.mapped(at).parameters), *args), (at,)
 
     @final
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
@@ -173,7 +174,7 @@ class SelectAndGatherAdd(Selection):
     name: ClassVar[str] = "select_and_gather_add"
 
     def adjoint(self) -> SelectAndScatterAdd:
-        return SelectAndScatterAdd(self.select, *self.sliding.fields)
+        return SelectAndScatterAdd(self.select, *self.sliding.values)
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         values, x = check_count(self, avals, 2)
@@ -211,7 +212,7 @@ class SelectAndScatterAdd(Selection):
     name: ClassVar[str] = "select_and_scatter_add"
 
     def adjoint(self) -> SelectAndGatherAdd:
-        return SelectAndGatherAdd(self.select, *self.sliding.fields)
+        return SelectAndGatherAdd(self.select, *self.sliding.values)
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         source, x = check_count(self, avals, 2)

@@ -26,6 +26,7 @@ from fxad.primitives.linalg import (
     ExpmFrechet,
     Geqrf,
     HouseholderProduct,
+    Ormqr,
     Pinv,
     Solve,
     TriangularSolve,
@@ -45,7 +46,17 @@ from fxad.testing.growth import Fact, Growth
 from fxad.testing.values import SEEDS, Domain, sample
 
 # matrices are made to suit: `matrix_steps`
-_MATRICES: Final = (Matrixwise, Solve, TriangularSolve, TridiagonalSolve, Pinv, ExpmFrechet, HouseholderProduct, Geqrf)
+_MATRICES: Final = (
+    Matrixwise,
+    Solve,
+    TriangularSolve,
+    TridiagonalSolve,
+    Pinv,
+    ExpmFrechet,
+    HouseholderProduct,
+    Ormqr,
+    Geqrf,
+)
 # derivatives that are not known, in an operand, of second order or where updates meet: laws differentiate all programs
 _PARTLY: Final = (Incomplete, RegularizedIncompleteBeta, Zeta, Polygamma, ScatterMul)
 _APPLIED: Final = tuple(

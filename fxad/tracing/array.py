@@ -62,7 +62,7 @@ class Array(Typed, Conversions, Methods, Updatable):
 
     Type:  `shape`, `dtype` as in NumPy; never a subclass of `numpy.ndarray`. The arguments of a traced function are
            tracers: Arrays without a value.
-    Rule:  operators promote as NumPy does between arrays; a Python scalar takes the dtype of the array it meets.
+    Rule:  arrays promote by kind, then by width (decision 64); a Python scalar takes the dtype of the array it meets.
     """
 
     __slots__ = ("__weakref__", "_aval", "_buffer")

@@ -14,9 +14,10 @@ from typing import Any, Final, Generic, ParamSpec, Protocol, TypeAlias, TypeVar,
 
 import numpy as np
 
-from fxad import dtypes, tree
-from fxad.core import sizes
+from fxad import dtypes
+from fxad.core import sizes, tree
 from fxad.core.dataclasses import dataclass
+from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError, TreeError, described
 from fxad.ir import Aval, Jaxpr
 from fxad.operations import promotion
@@ -25,7 +26,6 @@ from fxad.tracing.context import MappedAxis, mapped_over, new_axis
 from fxad.tracing.static_args import Argnames, static_arguments
 from fxad.tracing.tracer import line_of_traceback, trace_flat
 from fxad.transforms.specialize import specialize
-from fxad.tree import Structure
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -156,7 +156,7 @@ def sized(program: Program[Any, Any], leaves: Sequence[object]) -> Jaxpr:
         for x, aval, path in zip(leaves, program.in_avals, program.paths, strict=True)
         for axis, (size, n) in enumerate(zip(aval.shape, aval_of(x).shape, strict=True))
     ]
-    return specialize(program.jaxpr, tuple(sorted(sizes.solved(what, places).items())))
+    return specialize(program.jaxpr, tuple(sorted(sizes.solve_sizes(what, places).items())))
 
 
 def argument_path(accessor: Any, names: tuple[str, ...]) -> str:
@@ -261,8 +261,8 @@ def assumed(avals: Sequence[Aval]) -> tuple[Aval, ...]:
     names = [name for a in avals if a.symbolic for n in a.shape for name in sizes.names_of(n)]
     if len({n.name for n in names}) == len(set(names)):
         return tuple(avals)
-    strongest = {n.name: sizes.named(n.name, n.least) for n in sorted(names, key=lambda n: n.least)}
-    return tuple([Aval([sizes.substituted(n, strongest) for n in a.shape], a.dtype) for a in avals])
+    strongest = {n.name: sizes.named_size(n.name, n.at_least) for n in sorted(names, key=lambda n: n.at_least)}
+    return tuple([Aval([sizes.substitute_sizes(n, strongest) for n in a.shape], a.dtype) for a in avals])
 
 
 def trace_tree(

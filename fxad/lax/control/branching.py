@@ -7,7 +7,8 @@ from typing import ParamSpec, TypeVar, cast
 
 import numpy as np
 
-from fxad import dtypes, tree
+from fxad import dtypes
+from fxad.core import tree
 from fxad.errors import ArgumentError, DTypeError, FxadError, ParameterError, ShapeError, TreeError, described
 from fxad.ir import Aval, Lit
 from fxad.lax.control.bodies import Body, common_operands, traced_body

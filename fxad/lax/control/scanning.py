@@ -8,9 +8,10 @@ from typing import Any, TypeAlias, TypeVar, cast, overload
 
 import numpy as np
 
-from fxad import tree
+from fxad.core import tree
 from fxad.core.builder import Builder
 from fxad.core.sizes import Size, dimension, maximum, minimum
+from fxad.core.tree import Structure
 from fxad.dtypes import int32, int64, is_integer
 from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError, described
 from fxad.ir import Aval, Jaxpr, Lit
@@ -26,7 +27,6 @@ from fxad.tracing.array import Array, ArrayLike, aval_of
 from fxad.tracing.program import function_name
 from fxad.tracing.tracer import bind
 from fxad.transforms import vmap
-from fxad.tree import Structure
 
 C = TypeVar("C")
 X = TypeVar("X")

@@ -59,6 +59,7 @@ from fxad.primitives.linalg import (
     Geqrf,
     HouseholderProduct,
     LuPivotsToPermutation,
+    Ormqr,
     Pinv,
     Slogdet,
 )
@@ -89,7 +90,7 @@ REASONS: Final[Mapping[type[Primitive], str]] = MappingProxyType(
         **dict.fromkeys((Sign, Floor, Ceil, Round, ReducePrecision, Nextafter), ROUNDED),
         **dict.fromkeys((Lgamma, Digamma, Polygamma, BesselI0e, BesselI1e), "several operands have the same result"),
         **dict.fromkeys((Igamma, Igammac, IgammaGradA, RandomGammaGrad, Zeta), NO_FORMULA),
-        **dict.fromkeys((RegularizedIncompleteBeta, GammaSample, HouseholderProduct, ExpmFrechet), NO_FORMULA),
+        **dict.fromkeys((RegularizedIncompleteBeta, GammaSample, HouseholderProduct, Ormqr, ExpmFrechet), NO_FORMULA),
         **dict.fromkeys((Max, Min, Clamp, ScatterMax, ScatterMin, CumMax, CumMin), CHOSEN),
         **dict.fromkeys((Lt, Le, Gt, Ge, IsFinite), TRUTH),
         **dict.fromkeys((And, Or, ShiftLeft, ShiftRightLogical, ShiftRightArithmetic), BITS),
