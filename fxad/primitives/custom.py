@@ -348,7 +348,7 @@ class CustomCall(Applied, Linear):
         function, left = self.function.pruned(used)
         if function == self.function:
             return eqn
-        made = in_module(function, self.module)
+        made = in_module(function, self.module, self.tolerance)
         return Eqn(made, select_by_mask(eqn.ins, left), select_by_mask(eqn.outs, used), eqn.source)
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
