@@ -23,20 +23,25 @@ from fxad.core.lockstep import gather_from_runs, index_of
 from fxad.errors import AxisNameError, DTypeError, ParameterError, ShapeError
 from fxad.ir import (
     Atom,
+    Atoms,
     Aval,
+    Avals,
     BatchCtx,
     Cotangent,
+    Cotangents,
+    Dims,
     Emit,
     FreeAxes,
     Hlo,
-    HloValue,
+    HloValues,
     Hole,
     JvpCtx,
     Linear,
     Lit,
     NDArray,
+    Operands,
     Primitive,
-    Tangent,
+    Tangents,
     TransposeCtx,
     Zero,
     primitive,
@@ -105,24 +110,18 @@ class Collective(Primitive):
         """The result for index `at`, of the operands of all indices."""
 
     @final
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         if outs[0].size:
             return self.exchange(hlo, args, ins, outs)
         rows_of(hlo, self.name, self.names, self.sizes)  # checks the axes; XLA refuses collectives of nothing
         return [hlo.constant(Zero(outs[0]).instantiate())]
 
     @abstractmethod
-    def exchange(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def exchange(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         """Add the StableHLO operation, for a result that is not empty."""
 
     @final
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         (x,), (dim,) = args, dims
         out, at = self.mapped(ctx, x, dim) if ctx.axis in self.names else self.past(ctx, x, dim)
         return (out,), (at,)
@@ -218,9 +217,7 @@ class Adjoint(Linear):
         """The collective that is the transpose."""
 
     @final
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         return ctx(self, *primals), ctx.lin(self, *tangents)
 
     @final
@@ -228,9 +225,7 @@ class Adjoint(Linear):
         return mask == (True,)
 
     @final
-    def transpose(
-        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
-    ) -> tuple[Cotangent | None, ...]:
+    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         (ct,), (x,) = cts, args
         if not isinstance(x, Hole):
             return (None,)
@@ -388,9 +383,7 @@ class Reducing(Grouped):
         return np.asarray(self.ufunc.reduce(np.stack(xs).astype(wide), 0)).astype(xs[0].dtype)
 
     @final
-    def exchange(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def exchange(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         return hlo.op("stablehlo.all_reduce", args, outs, _communicating(hlo, self), (self.applies,))
 
     @final
@@ -451,9 +444,7 @@ class Extremum(Reducing):
         return x
 
     @final
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         (x,), (t,) = primals, tangents
         y = ctx.one(self, x)
         total = Psum(self.names, self.sizes, self.groups)
@@ -536,9 +527,7 @@ class AllGather(Grouped, Adjoint):
     def combine(self, xs: list[NDArray], at: int) -> object:
         return np.concatenate(xs, self.dim)
 
-    def exchange(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def exchange(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         return hlo.op(
             "stablehlo.all_gather", args, outs, {"all_gather_dim": i64_attribute(self.dim), **_communicating(hlo, self)}
         )
@@ -590,9 +579,7 @@ class PsumScatter(Grouped, Adjoint):
         total = np.add.reduce(np.stack(xs).astype(wide), 0).astype(xs[0].dtype)
         return np.split(total, len(xs), self.dim)[at]
 
-    def exchange(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def exchange(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         attrs = {"scatter_dimension": i64_attribute(self.dim), **_communicating(hlo, self)}
         return hlo.op("stablehlo.reduce_scatter", args, outs, attrs, ("stablehlo.add",))
 
@@ -644,9 +631,7 @@ class AllToAll(Grouped, Adjoint):
     def combine(self, xs: list[NDArray], at: int) -> object:
         return np.concatenate([np.split(x, len(xs), self.split)[at] for x in xs], self.concat)
 
-    def exchange(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def exchange(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         attrs = {
             "split_dimension": i64_attribute(self.split),
             "concat_dimension": i64_attribute(self.concat),
@@ -740,9 +725,7 @@ class Ppermute(Collective, Adjoint):
         source = self._sources()[at]
         return xs[source] if source >= 0 else np.zeros_like(xs[at])
 
-    def exchange(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def exchange(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         rows = rows_of(hlo, self.name, self.names, self.sizes)
         pairs = [[row[s], row[d]] for row in rows for s, d in self.perm]
         if not pairs:
@@ -819,9 +802,7 @@ class AxisIndex(Primitive):
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         return (np.asarray(index_of((self.axis,), (self.size,)), np.int32),)
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         rows_of(hlo, self.name, (self.axis,), (self.size,))  # checks the axis
         names = [name for name, _ in hlo.mesh]
         stride = prod([size for _, size in hlo.mesh[names.index(self.axis) + 1 :]])
@@ -832,9 +813,7 @@ class AxisIndex(Primitive):
         value = hlo.op("stablehlo.remainder", (*value, hlo.constant(Lit.of(self.size, id_))), (id_,))
         return hlo.op("stablehlo.convert", value, outs)
 
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         if ctx.axis != self.axis:
             return ctx(self), (None,)
         if ctx.size != self.size:
@@ -844,9 +823,7 @@ class AxisIndex(Primitive):
             )
         return ctx(Iota((self.size,), INDEX.dtype, 0)), (0,)
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         return ctx(self), (Zero(INDEX),)
 
 

@@ -27,6 +27,7 @@ from fxad.ir import (
     JvpCtx,
     Lin,
     Lit,
+    Mask,
     NDArray,
     Region,
     Tangents,
@@ -43,7 +44,6 @@ from fxad.primitives.control.effects import guard_checks, without_checks, withou
 from fxad.primitives.control.loop_steps import (
     COUNT,
     LoopContext,
-    Marks,
     Steps,
     fuse_tangents,
     linearize_steps,
@@ -206,7 +206,7 @@ class While(HigherOrder):
     def rebuild(self, bodies: tuple[Jaxpr, ...], operands: tuple[int, ...], results: tuple[int, ...]) -> While:
         return While(bodies[0], bodies[1], operands[0], operands[1], self.max_steps)
 
-    def with_constants(self, still: Marks) -> tuple[While, list[int]]:
+    def with_constants(self, still: Mask) -> tuple[While, list[int]]:
         """Return the loop with the marked carries, which no step changes, as constants of both bodies; and the places
         of its operands among the operands of this loop."""
         n, at, count = len(self.carry), self.n_cond + self.n_body, sum(still)
@@ -261,7 +261,7 @@ class While(HigherOrder):
         (live,) = ctx(Call(cond), *args[: self.n_cond], *inits)
         return ctx(loop, *args[:n], live, *inits)[1:], out_dims
 
-    def _varying(self, ctx: BatchCtx, of_cond: Marks, of_body: Marks, carry: Marks) -> tuple[Marks, Marks, bool]:
+    def _varying(self, ctx: BatchCtx, of_cond: Mask, of_body: Mask, carry: Mask) -> tuple[Mask, Mask, bool]:
         """Return masks of the carries and rows that differ between examples, and whether the predicate differs."""
         still = unchanged_carries(self.steps)
         while True:
@@ -289,7 +289,7 @@ class While(HigherOrder):
             return ctx(self, *primals), self._rerun(ctx, primals, tangents)
         return (self._split if ctx.split else self._fused)(ctx, primals, tangents, (*groups[0], *groups[1]))
 
-    def _jvp_of_moving(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents, still: Marks) -> tuple[Atoms, Tangents]:
+    def _jvp_of_moving(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents, still: Mask) -> tuple[Atoms, Tangents]:
         """Differentiate a loop with some unchanged carries: they become constants, and so do their tangents."""
         at = self.n_cond + self.n_body
         loop, order = self.with_constants(still)
@@ -300,9 +300,9 @@ class While(HigherOrder):
             (*[tangents[at + k] if s else next(moved_dots) for k, s in enumerate(still)], *moved_dots),
         )
 
-    def _reached(self, ctx: JvpCtx, consts: Marks, carry: Marks) -> Marks:
+    def _reached(self, ctx: JvpCtx, consts: Mask, carry: Mask) -> Mask:
         """Return a mask of the results that have a tangent after any number of steps."""
-        rows: Marks = (False,) * len(self.rows)
+        rows: Mask = (False,) * len(self.rows)
         split = ctx.split and self.max_steps is not None
         while any((*consts, *carry)):
             nonzero = (*consts, *carry)
@@ -313,7 +313,7 @@ class While(HigherOrder):
             carry = wider
         return (*carry, *rows)
 
-    def _fused(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents, nonzero: Marks) -> tuple[Atoms, Tangents]:
+    def _fused(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents, nonzero: Mask) -> tuple[Atoms, Tangents]:
         both = fuse_tangents(self.steps, ctx.recur_fused, nonzero)
         of_cond, of_body, carry = self.parts(primals)
         _, const_dots, carry_dots = self.parts([t.var if isinstance(t, Lin) else t.instantiate() for t in tangents])
@@ -352,7 +352,7 @@ class While(HigherOrder):
         has = (True,) * len(self.cond.ins) + (False,) * (len(avals) - len(self.cond.ins))
         return with_operands(self.cond, has, avals, (True,) * len(avals))
 
-    def _split(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents, nonzero: Marks) -> tuple[Atoms, Tangents]:
+    def _split(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents, nonzero: Mask) -> tuple[Atoms, Tangents]:
         assert self.max_steps is not None, "the values of the steps are stacked"
         of_cond, of_body, carry = self.parts(primals)
         _, const_dots, carry_dots = self.parts(tangents)
