@@ -21,8 +21,8 @@ from fxad.primitives.elementwise import (
     SELECT_N,
     SHIFT_RIGHT_LOGICAL,
     SUB,
-    ConvertElementType,
 )
+from fxad.primitives.elementwise.convert import emit_convert
 from fxad.primitives.gather import Gather
 from fxad.primitives.index import index_dtype
 from fxad.primitives.shape import ExpandDims, Iota, ReduceSum, Rev, emit_broadcast, emit_reshape
@@ -96,16 +96,12 @@ def searchsorted(emit: Emit, a: Atom, v: Atom, side: str, method: str) -> Atoms:
     if not a.aval.size or not v.aval.size:
         return (Lit.of(0, v.aval.with_dtype(index)),)
     # as unsigned integers, in which nan is an ordinary greatest element
-    keys, wanted = [order_preserving_bits(emit, _convert(emit, x, dtype), True) for x in (a, v)]
+    keys, wanted = [order_preserving_bits(emit, emit_convert(emit, x, dtype), True) for x in (a, v)]
     if method == "sort":
         return (_search_by_sort(emit, keys, wanted, side, index),)
     if method == "compare_all":
         return (_search_by_comparison(emit, keys, wanted, side, index),)
     return (_binary_search(emit, keys, wanted, side, index, method == "scan_unrolled"),)
-
-
-def _convert(emit: Emit, x: Atom, dtype: DType) -> Atom:
-    return x if x.aval.dtype == dtype else emit.one(ConvertElementType(dtype), x)
 
 
 def _search_by_comparison(emit: Emit, keys: Atom, wanted: Atom, side: str, index: DType) -> Atom:
@@ -114,7 +110,7 @@ def _search_by_comparison(emit: Emit, keys: Atom, wanted: Atom, side: str, index
     key = emit_broadcast(emit, keys, shape, (len(shape) - 1,))
     v = emit_broadcast(emit, wanted, shape, tuple(range(len(shape) - 1)))
     before = emit.one(LT if side == "left" else LE, key, v)
-    return emit.one(ReduceSum((len(shape) - 1,)), _convert(emit, before, index))
+    return emit.one(ReduceSum((len(shape) - 1,)), emit_convert(emit, before, index))
 
 
 def _binary_search(emit: Emit, keys: Atom, wanted: Atom, side: str, index: DType, unrolled: bool) -> Atom:

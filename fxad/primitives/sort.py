@@ -51,8 +51,8 @@ from fxad.primitives.elementwise import (
     SHIFT_RIGHT_LOGICAL,
     XOR,
     BitcastConvertType,
-    ConvertElementType,
 )
+from fxad.primitives.elementwise.convert import emit_convert
 from fxad.primitives.elementwise.family import as_accumulated
 from fxad.primitives.gather import Gather
 from fxad.primitives.mlir_attributes import bool_attribute, i64_attribute
@@ -62,10 +62,6 @@ from fxad.primitives.shape import ExpandDims, Iota, align_batch_axes
 # ------------------------------------------------------------------------------------------------ floats as integers
 
 _U32, _U64, _I32 = dtypes.as_dtype("u32"), dtypes.as_dtype("u64"), dtypes.as_dtype("i32")
-
-
-def _convert(emit: Emit, x: Atom, dtype: DType) -> Atom:
-    return x if x.aval.dtype == dtype else emit.one(ConvertElementType(dtype), x)
 
 
 def _key_bits(dtype: DType) -> int:
@@ -78,12 +74,12 @@ def order_preserving_bits(emit: Emit, x: Atom, ties: bool) -> Atom:
     equal."""
     unsigned = _U64 if x.aval.dtype.itemsize == 8 else _U32
     if x.aval.dtype in dtypes.UNSIGNED or x.aval.dtype == dtypes.bool_:
-        return _convert(emit, x, unsigned)
+        return emit_convert(emit, x, unsigned)
     top = Lit.of(1 << (8 * unsigned.itemsize - 1), x.aval.with_dtype(unsigned))
     if x.aval.dtype in dtypes.SIGNED:
-        wide = _convert(emit, x, dtypes.int64 if unsigned == _U64 else dtypes.int32)
+        wide = emit_convert(emit, x, dtypes.int64 if unsigned == _U64 else dtypes.int32)
         return emit.one(XOR, emit.one(BitcastConvertType(unsigned), wide), top)
-    x = _convert(emit, x, dtypes.float64 if unsigned == _U64 else dtypes.float32)
+    x = emit_convert(emit, x, dtypes.float64 if unsigned == _U64 else dtypes.float32)
     if ties:
         x = _selected(emit, emit.one(EQ, x, Lit.of(0.0, x.aval)), Lit.of(0.0, x.aval), x)
     x = _selected(emit, emit.one(NE, x, x), Lit.of(np.nan, x.aval), x)
@@ -96,15 +92,15 @@ def order_preserving_bits(emit: Emit, x: Atom, ties: bool) -> Atom:
 def _unordered(emit: Emit, key: Atom, dtype: DType) -> Atom:
     """The inverse of `ordered`."""
     if dtype in dtypes.UNSIGNED or dtype == dtypes.bool_:
-        return _convert(emit, key, dtype)
+        return emit_convert(emit, key, dtype)
     double = key.aval.dtype == _U64
     top = Lit.of(1 << (8 * key.aval.dtype.itemsize - 1), key.aval)
     if dtype in dtypes.SIGNED:
         signed = BitcastConvertType(dtypes.int64 if double else dtypes.int32)
-        return _convert(emit, emit.one(signed, emit.one(XOR, key, top)), dtype)
+        return emit_convert(emit, emit.one(signed, emit.one(XOR, key, top)), dtype)
     flip = _selected(emit, emit.one(GE, key, top), top, Lit.of(-1, key.aval))
     bits = emit.one(XOR, key, flip)
-    return _convert(emit, emit.one(BitcastConvertType(dtypes.float64 if double else dtypes.float32), bits), dtype)
+    return emit_convert(emit, emit.one(BitcastConvertType(dtypes.float64 if double else dtypes.float32), bits), dtype)
 
 
 def _selected(emit: Emit, which: Atom, yes: Atom, no: Atom) -> Atom:
@@ -114,14 +110,14 @@ def _selected(emit: Emit, which: Atom, yes: Atom, no: Atom) -> Atom:
 def _packed(emit: Emit, high: Atom, low: Atom) -> Atom:
     """Return two unsigned integers of 32 bits as one of 64."""
     shift = Lit.of(32, high.aval.with_dtype(_U64))
-    up = emit.one(SHIFT_LEFT, _convert(emit, high, _U64), shift)
-    return emit.one(OR, up, _convert(emit, low, _U64))
+    up = emit.one(SHIFT_LEFT, emit_convert(emit, high, _U64), shift)
+    return emit.one(OR, up, emit_convert(emit, low, _U64))
 
 
 def _halves(emit: Emit, x: Atom) -> tuple[Atom, Atom]:
     """The inverse of `_packed`."""
     high = emit.one(SHIFT_RIGHT_LOGICAL, x, Lit.of(32, x.aval))
-    return _convert(emit, high, _U32), _convert(emit, emit.one(AND, x, Lit.of(0xFFFFFFFF, x.aval)), _U32)
+    return emit_convert(emit, high, _U32), emit_convert(emit, emit.one(AND, x, Lit.of(0xFFFFFFFF, x.aval)), _U32)
 
 
 def _encoded(emit: Emit, x: Atom, ties: bool) -> Atom:
@@ -204,7 +200,7 @@ class Sort(Primitive):
         done = self._by_integer(hlo, hlo.call(pack, (key,)), wide)
         b = Builder()
         low = _halves(b, b.input(wide))[1]
-        return hlo.call(b.build((_convert(b, low, _I32),), "places"), done)
+        return hlo.call(b.build((emit_convert(b, low, _I32),), "places"), done)
 
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         at = next(d for d in dims if d is not None)
