@@ -35,6 +35,11 @@ LEFT_OUT = {
     "jax.core": "JAX's own representation of programs",
     "jax.extend": "JAX's own internals, for extensions of JAX",
     "jax.lib": "JAX's binding to jaxlib",
+    "jax.api_util": "JAX's own internals",
+    "jax.experimental.hijax": "JAX's own internals, experimental",
+    "jax.experimental.cur_qdd": "JAX's own internals, experimental",
+    "jax.experimental.serialize_executable": "JAX's own executables",
+    "jax.example_libraries": "examples that JAX ships, not an interface",
     "jax.config": "flags of the process; fxad has none",
     "jax.experimental.pallas": "kernels in Pallas",
     "jax.experimental.mosaic": "kernels in Mosaic",
@@ -76,9 +81,9 @@ LEFT_OUT = {
 def left_out(name: str) -> bool:
     """Whether a name is left out, or private."""
     parts = name.split(".")
-    return any(".".join(parts[:k]) in LEFT_OUT for k in range(1, len(parts) + 1)) or any(
-        p.startswith("_") for p in parts
-    )
+    if any(p.startswith("_") for p in parts) or name.endswith("_p"):  # private, and the objects of JAX's primitives
+        return True
+    return any(".".join(parts[:k]) in LEFT_OUT for k in range(1, len(parts) + 1))
 
 
 @final

@@ -236,3 +236,12 @@ class TranslationError(FxadError, NotImplementedError):
 
 class NotInvertibleError(FxadError, ValueError):
     """The results do not determine the operands to reconstruct; the message names the equation."""
+
+
+# JAX's names, for `except`.
+ConcretizationTypeError = TracerError
+TracerArrayConversionError = TracerError
+TracerBoolConversionError = TracerError
+TracerIntegerConversionError = TracerError
+UnexpectedTracerError = LeakedTracerError
+JaxRuntimeError = ExecutionError

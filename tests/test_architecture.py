@@ -39,6 +39,7 @@ TREE_ROOMS = (
     "fxad/operations/conversions.py",
     "fxad/core/atoms.py",
     "fxad/execution/dispatch.py",
+    "fxad/execution/executable.py",
     "fxad/interop/",
     "fxad/storage/arrays.py",
     "fxad/storage/decoding.py",

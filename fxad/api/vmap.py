@@ -56,6 +56,7 @@ def vmap(
     *,
     axis_size: int | None = None,
     axis_name: str | None = None,
+    spmd_axis_name: None = None,
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
 ) -> Any:
@@ -76,6 +77,11 @@ def vmap(
     Raises: AxisError, ShapeError, TreeError, ArgumentError naming the argument's path; AxisNameError for a name in use,
             and for collectives that some examples only reach.
     """
+    if spmd_axis_name is not None:
+        raise ParameterError(
+            f"vmap: spmd_axis_name is {spmd_axis_name!r:.60}; vmap runs on one device",
+            remedy="shard_map runs the function on the devices of a mesh",
+        )
     if isinstance(f, Program):
         check_no_statics("vmap", f, static_argnums, static_argnames)
         if axis_size is None:

@@ -108,8 +108,9 @@ if TYPE_CHECKING:
         UniqueAll, UniqueCounts, UniqueInverse, isin, unique, unique_all, unique_counts, unique_inverse,
         unique_values,
     )
+    from fxad.lax.shapes import broadcast_shapes
     from fxad.numpy.shapes import (
-        array_split, atleast_1d, atleast_2d, broadcast_arrays, broadcast_shapes, broadcast_to, column_stack, concat,
+        array_split, atleast_1d, atleast_2d, broadcast_arrays, broadcast_to, column_stack, concat,
         concatenate, diag, diagonal, diff, expand_dims, flip, fliplr, flipud, hstack, matrix_transpose, moveaxis,
         permute_dims, ravel, reshape, roll, split, squeeze, stack, swapaxes, take, take_along_axis, tile, trace,
         transpose, unstack, vstack,
@@ -186,8 +187,9 @@ else:
                 "UniqueAll UniqueCounts UniqueInverse isin unique unique_all unique_counts unique_inverse "
                 "unique_values"
             ),
+            "fxad.lax.shapes": "broadcast_shapes",
             "fxad.numpy.shapes": (
-                "array_split atleast_1d atleast_2d broadcast_arrays broadcast_shapes broadcast_to column_stack "
+                "array_split atleast_1d atleast_2d broadcast_arrays broadcast_to column_stack "
                 "concat concatenate diag diagonal diff expand_dims flip fliplr flipud hstack matrix_transpose "
                 "moveaxis permute_dims ravel reshape roll split squeeze stack swapaxes take take_along_axis tile "
                 "trace transpose unstack vstack"

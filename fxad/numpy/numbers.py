@@ -337,7 +337,8 @@ def array_equiv(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     sizes = zip(a.shape[::-1], b.shape[::-1], strict=False)
     if not all([n == m or 1 in (n, m) for n, m in sizes]):
         return lax.full((), False)
-    return array_equal(*broadcast_arrays(a, b))
+    left, right = broadcast_arrays(a, b)
+    return array_equal(left, right)
 
 
 def array_repr(

@@ -13,6 +13,7 @@ from fxad.core.dataclasses import dataclass
 from fxad.dtypes import DType
 from fxad.errors import ArgumentError, DTypeError
 from fxad.operations import promotion
+from fxad.operations.axes import normalize_axis_index
 from fxad.tracing.array import ArrayLike, aval_of
 
 _SCALARS: Final = (bool, int, float, complex)
@@ -137,6 +138,7 @@ def ndim(x: ArrayLike) -> int:
     return aval_of(x, "ndim: argument 0").ndim
 
 
-def size(x: ArrayLike) -> int:
-    """Return the number of elements."""
-    return aval_of(x, "size: argument 0").size
+def size(x: ArrayLike, axis: int | None = None) -> int:
+    """Return the number of elements, or the size of an axis."""
+    aval = aval_of(x, "size: argument 0")
+    return aval.size if axis is None else aval.shape[normalize_axis_index("size", axis, aval.ndim)]

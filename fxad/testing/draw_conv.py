@@ -56,8 +56,10 @@ def _conv(draw: st.DrawFn, smooth: bool) -> Spec:
     dtype = dtype_of(draw, dtypes.NUMERIC - dtypes.FLOAT8, smooth)
     wider = {dtypes.bfloat16: dtypes.float32, dtypes.float32: dtypes.float64, dtypes.int8: dtypes.int32}
     preferred = draw(st.sampled_from([None, wider.get(dtype)]))
+    specs = lhs_spec, rhs_spec, out_spec
+    precision = draw(st.sampled_from(["", "high"]))
     prim = ConvGeneralDilated(
-        _steps(draw, n), padding, base, _steps(draw, n), lhs_spec, rhs_spec, out_spec, features, batches, preferred
+        _steps(draw, n), padding, base, _steps(draw, n), *specs, features, batches, preferred, precision
     )
     return prim, [(Aval(lhs, dtype), ORDINARY), (Aval(rhs, dtype), ORDINARY)]
 
