@@ -50,10 +50,10 @@ from fxad.ir import (
     record,
 )
 from fxad.primitives.control.bodies import (
+    insert_zeros,
     instantiate_linear_outs,
     instantiate_outs,
     select_by_mask,
-    spread_tangents,
     with_operands,
     with_outs,
 )
@@ -431,7 +431,7 @@ class CustomCall(Applied, Linear):
             ]
             both = ctx(self._over_stacks(fused), *primals, *[t.var for t in lins])
             outs, dots = both[:m], tuple([Lin(v) for v in both[m:]])
-        return outs, spread_tangents(dots, reached, self.body.out_avals)
+        return outs, insert_zeros(dots, reached, self.body.out_avals)
 
     def _differentiable(self, rule: Jaxpr, batch: Batch) -> Jaxpr:
         """A batch rule, to be differentiated. Named calls of functions without derivative rules become the plain

@@ -13,7 +13,7 @@ from typing import ClassVar, TypeAlias, final
 from fxad.core.dce import dce, drop_unread_operands, remove_dead_eqns
 from fxad.errors import ParameterError
 from fxad.ir import Atoms, Aval, Avals, BatchCtx, Dims, Jaxpr, JvpCtx, Lin, Mask, Primitive, Record, Tangents, record
-from fxad.primitives.control.bodies import mask_or, select_by_mask, spread_tangents, with_operands, with_outs
+from fxad.primitives.control.bodies import insert_zeros, mask_or, select_by_mask, with_operands, with_outs
 from fxad.primitives.control.call import Call, call_primal
 from fxad.primitives.linear_call import LinearCall, batch_adjoint, check_body_type, drop_unused_residuals
 from fxad.primitives.linearity import with_zero_operands
@@ -128,7 +128,7 @@ class Derivative(Record):
         linear: Primitive = Call(maps[0]) if len(maps) == 1 else LinearCall(maps[0], maps[1], len(lins))
         marks = iter(reached)
         nonzero = [a.inexact and next(marks) for a in outs]
-        return results, spread_tangents(ctx.lin(linear, *lins, *residuals), nonzero, outs)
+        return results, insert_zeros(ctx.lin(linear, *lins, *residuals), nonzero, outs)
 
 
 @final

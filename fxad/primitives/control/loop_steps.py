@@ -289,7 +289,7 @@ class LinearizedSteps:
     `primal` takes `hoisted` as further constants, and stacks further results. `linear` takes the tangents of the
     constants and `invariant`, the tangents of the carry, and as slices: the tangents of slices, the arrays `stacked`
     (places among the arrays that `primal` runs over), `counts`, and the arrays that `primal` stacks. `ins` and `outs`
-    mark the values with a tangent, as in `Fused`.
+    mark the values with a tangent, as in `FusedSteps`.
     """
 
     primal: Steps
@@ -305,7 +305,7 @@ class LinearizedSteps:
 @final
 @dataclass(frozen=True, slots=True)
 class LoopContext:
-    """The context of a loop: a way to emit equations outside it, its operands, length and direction. `loops`: both
+    """The context of a loop: a way to emit equations outside it, its operands, length and direction. `is_loop`: both
     halves become loops, so the compiled code keeps them separate. `upto`: the number of steps is known only at run
     time."""
 
@@ -313,7 +313,7 @@ class LoopContext:
     operands: tuple[Atom, ...]
     length: int
     reverse: bool
-    loops: bool
+    is_loop: bool
     upto: bool = False
 
 
@@ -354,7 +354,7 @@ def linearize_steps(
     of_consts, of_carry, of_xs = Steps(whole.body, sum(consts), sum(carry)).split(range(n_dots))
     order = (*of_consts, *invariant, *of_carry, *of_xs, *varying)
     linear = rearrange_operands(split.linear, order, instantiate_linear_outs(split, outs).outs, fixed)
-    if outside.loops and not is_opaque(primal.body):
+    if outside.is_loop and not is_opaque(primal.body):
         linear = without_opaque(linear)
     return LinearizedSteps(
         primal,
@@ -466,17 +466,19 @@ def split_counters(steps: Steps, mask: Mask) -> SplitCounters:
     """Compute the carries that are not marked in a scan of their own. All carries of the remaining steps are linear."""
     body, at = steps.body, steps.n_consts
     consts, carry, xs = steps.split(range(len(body.ins)))
-    apart = [k for k in carry if not mask[k]]
-    outs = [*[body.outs[k - at] for k in apart], *[body.ins[k] for k in apart]]
-    alone = remove_dead_eqns(with_outs(body, outs))
-    needed = drop_unread_operands(alone)[1]
+    counters_at = [k for k in carry if not mask[k]]
+    outs = [*[body.outs[k - at] for k in counters_at], *[body.ins[k] for k in counters_at]]
+    counter_body = remove_dead_eqns(with_outs(body, outs))
+    needed = drop_unread_operands(counter_body)[1]
     of_consts, of_xs = [k for k in consts if needed[k]], [k for k in xs if needed[k]]
-    ins = (*of_consts, *apart, *of_xs)
-    known = Steps(rearrange_operands(alone, ins, alone.outs), len(of_consts), len(apart))
+    ins = (*of_consts, *counters_at, *of_xs)
+    known = Steps(rearrange_operands(counter_body, ins, counter_body.outs), len(of_consts), len(counters_at))
     kept = [k for k in carry if mask[k]]
     results = (*[body.outs[k - at] for k in kept], *body.outs[steps.n_carry :])
     places = (*consts, *kept, *xs)
-    return SplitCounters(known, ins, Steps(rearrange_operands(body, (*places, *apart), results), at, len(kept)), places)
+    return SplitCounters(
+        known, ins, Steps(rearrange_operands(body, (*places, *counters_at), results), at, len(kept)), places
+    )
 
 
 @final

@@ -174,7 +174,7 @@ def _loop(
     found = retreat(ctx, prim, args, outs)
     assert not isinstance(found, Refused)
     way, steps, n = found[0], prim.steps, prim.n_carry
-    of_body = prim.counted(wrt)[1]
+    of_body = prim.split_count(wrt)[1]
     of_consts, _, of_xs = steps.split(of_body)
     avals = steps.split(prim.body.in_avals)
     carry_moves = tuple([a.inexact for a in avals[1]])
@@ -198,7 +198,7 @@ def _loop(
     back = iter(
         ctx(
             loop,
-            *atoms(prim.counted(args)[0]),
+            *atoms(prim.split_count(args)[0]),
             *way.constants(args),
             *way.state(ctx, args, outs),
             *cts[:n_carry_cts],
@@ -212,7 +212,7 @@ def _loop(
     ct_consts = [next(back) if d else None for d in d_consts]
     slices = [next(back) if a else None for a in xs]
     ct_xs = [next(back) if d else None for d in d_xs]
-    made_ins = zip(prim.counted(eqn.ins)[1], prim.counted(args)[1], [*consts, *first, *slices], strict=True)
+    made_ins = zip(prim.split_count(eqn.ins)[1], prim.split_count(args)[1], [*consts, *first, *slices], strict=True)
     values = {a: v for a, arg, v in made_ins if v is not None and isinstance(arg, Hole)}
     bars = select_by_mask([*ct_consts, *ct_carry, *ct_xs], of_body)
     return values, [ct for ct in bars if ct is not None]

@@ -58,7 +58,7 @@ class Retreat:
 
     def constants(self, args: Args) -> list[Atom]:
         """Returns the constants of the backward loop."""
-        consts, first, _ = self.prim.steps.split(self.prim.counted(args)[1])
+        consts, first, _ = self.prim.steps.split(self.prim.split_count(args)[1])
         return [*atoms(consts), *atoms(select_by_mask(first, self.still))]
 
     def state(self, ctx: BodyCtx, args: Args, outs: Args) -> list[Atom]:
@@ -75,7 +75,7 @@ class Retreat:
 
     def slices(self, ctx: BodyCtx, args: Args, outs: Args) -> list[Atom]:
         """Returns the arrays over which the backward loop runs."""
-        xs = self.prim.steps.split(self.prim.counted(args)[1])[2]
+        xs = self.prim.steps.split(self.prim.split_count(args)[1])[2]
         stacks = forward_only(ctx, self.prim, args, self.moving, True) if any(self.moving) and self.stored else []
         return [*atoms(xs), *stacks, *atoms(outs[self.prim.n_carry :])]
 
@@ -117,7 +117,7 @@ class Retreat:
             state.append(Zero(results[-1].aval).instantiate())
         made = b.build([*[a for a in new if a], *total, *[a for a in rest if a]], program.name)
         loop = self.prim.over(Steps(made, step.n_consts, len(state)), backward=True)
-        count, _ = self.prim.counted(args)
+        count, _ = self.prim.split_count(args)
         return ctx(loop, *atoms(count), *self.constants(args), *state, *self.slices(ctx, args, outs))
 
 
@@ -135,7 +135,7 @@ class Inputs:
 
 def retreat(ctx: BodyCtx, prim: Scan, args: Args, outs: Args) -> tuple[Retreat, Jaxpr] | Refused:
     """Returns the plan to run a loop backwards, and the program of a step."""
-    count, operands = prim.counted(args)
+    count, operands = prim.split_count(args)
     consts, first, xs = prim.steps.split(operands)
     if not all(known(count)) or (count and not all(known(xs))):
         return Refused("how many of its steps were taken is not known from its results")
