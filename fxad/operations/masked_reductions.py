@@ -61,7 +61,7 @@ class MaskedReduction:
 
 
 def is_unmasked(initial: object, where: object) -> bool:
-    """Return True if a reduction has neither a mask nor an initial value, so it needs no `Masked`."""
+    """Return True if a reduction has neither a mask nor an initial value, so it needs no `MaskedReduction`."""
     return initial is None and (where is None or where is True)
 
 

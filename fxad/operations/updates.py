@@ -125,8 +125,8 @@ class _ScatterTargets:
 
 
 def update(emit: Emit, x: Atom, value: Atom, *rest: object) -> Atoms:
-    """x with `value` combined into the indexed elements. Arguments: the operands of `plan`, the plan, the operation, a
-    `How`."""
+    """x with `value` combined into the indexed elements. Arguments: the operands of `plan`, the plan, the operation, an
+    `IndexMode`."""
     *operands, todo, what, manner = rest
     indices, p, name, how = cast("list[Atom]", operands), cast(Plan, todo), cast(str, what), cast(IndexMode, manner)
     if name == "subtract" and x.aval.dtype == dtypes.bool_:
@@ -154,7 +154,7 @@ def update(emit: Emit, x: Atom, value: Atom, *rest: object) -> Atoms:
 
 
 def get(emit: Emit, x: Atom, *rest: object) -> Atoms:
-    """The indexed elements, with `fill` for those out of range; None: by the mode of `How`."""
+    """The indexed elements, with `fill` for those out of range; None: by the `IndexMode`."""
     *operands, todo, manner, literal = rest
     indices, p, how, fill = (
         cast("list[Atom]", operands),
@@ -211,7 +211,7 @@ def _apply_all(emit: Emit, x: Atom, prims: Sequence[Primitive]) -> Atom:
 
 
 def _shape_after(x: Aval, prims: Sequence[Primitive]) -> Shape:
-    """Return the shape of the result of `_moved`."""
+    """Return the shape of the result of `_apply_all`."""
     for prim in prims:
         (x,) = prim.abstract_eval(x)
     return x.shape

@@ -354,7 +354,7 @@ class Function(Record):
         out_dims = tuple([ds[0] if all([d == ds[0] for d in ds]) else 0 for ds in zip(*found, strict=True)])
         back = rules.inverse
         if isinstance(back, InverseRule) and back.ivjp is not None:
-            # a cotangent that is the same for all examples would be count_text for each
+            # a cotangent that all examples share would be counted once for each example
             out_dims = tuple([0 if d is None else d for d in out_dims])
         after = tuple([None if d is None else d + 1 for d in out_dims])
         past = (*dims[:n], *[None if d is None else d + 1 for d in dims[n:]])

@@ -90,7 +90,7 @@ def order_preserving_bits(emit: Emit, x: Atom, ties: bool) -> Atom:
 
 
 def _unordered(emit: Emit, key: Atom, dtype: DType) -> Atom:
-    """The inverse of `ordered`."""
+    """The inverse of `order_preserving_bits`."""
     if dtype in dtypes.UNSIGNED or dtype == dtypes.bool_:
         return emit_convert(emit, key, dtype)
     double = key.aval.dtype == _U64

@@ -38,7 +38,7 @@ class Counting:
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(np, name)
-        return self.split_count(value) if callable(value) and not isinstance(value, type) else value
+        return self.counted(value) if callable(value) and not isinstance(value, type) else value
 
     def counted(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
