@@ -201,7 +201,7 @@ class DiskTier:
             return CachedExecutable(program, float(seconds), footprint(program, text, entry.payload))
         except (UnreadableError, CompileError, KeyError, TypeError, ValueError, OverflowError) as e:
             path = self.directory.file(key or "")
-            self.directory.tell("refused", f"cache: {path} is refused: {e}; it is compiled again")
+            self.directory.warn_once("refused", f"cache: {path} is refused: {e}; it is compiled again")
             return None
 
     def keep(
