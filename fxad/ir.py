@@ -454,6 +454,7 @@ Cotangents: TypeAlias = tuple[Cotangent, ...]
 Operands: TypeAlias = tuple[Atom | Hole, ...]  # of a transposed equation: a `Hole` is a linear operand
 Dims: TypeAlias = tuple[int | None, ...]  # batch axes; None: not batched
 HloValues: TypeAlias = Sequence[HloValue]
+Mask: TypeAlias = tuple[bool, ...]  # marks operands or results
 
 
 class Primitive(metaclass=Abstract):

@@ -15,8 +15,8 @@ import numpy as np
 
 import fxad as fx
 import fxad.numpy as fnp
+from fxad.xla.disk_tier import lowering_sources
 from fxad.xla.in_flight import _CALLERS
-from fxad.xla.serialized import lowering_sources
 
 ROOT = Path(__file__).resolve().parent.parent
 FILES = sorted((ROOT / "fxad").rglob("*.py"))

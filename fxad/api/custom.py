@@ -1,7 +1,7 @@
-"""`custom_jvp`, `custom_vjp`, `custom_vmap`: functions whose derivatives and batching are given, not derived.
+"""`custom_jvp`, `custom_vjp`, `custom_vmap`: functions with custom derivatives and batching rules.
 
-All three make one kind of object, so one function may carry rules of every kind, and each transformation takes the one
-it needs. Rules are traced where the function is called in a trace, and are part of the program from then on.
+All three make the same kind of object, so a function may have rules of every kind. Rules are traced when the function
+is called in a trace, and are then part of the program.
 """
 
 from __future__ import annotations
@@ -27,25 +27,17 @@ Q = ParamSpec("Q")
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., object])
 
-# A decorator keeps its word when one of these rules is given: one for derivatives serves either mode.
+# For each decorator: the rules of which it needs one, and the call that gives one. A rule for derivatives serves forward
+# and reverse mode.
 _DERIVATIVES: Final = frozenset({"jvp", "vjp", "ivjp"})
 _INVERSES: Final = frozenset({"inverse", "ivjp"})
-_KEPT_BY: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
+_REQUIRED_RULES: Final[Mapping[str, tuple[frozenset[str], str]]] = MappingProxyType(
     {
-        "custom_jvp": _DERIVATIVES,
-        "custom_vjp": _DERIVATIVES,
-        "custom_vmap": frozenset({"vmap"}),
-        "custom_inverse": _INVERSES,
-        "custom_ivjp": _INVERSES,
-    }
-)
-_HOW_TO_GIVE: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "custom_jvp": "{}.defjvp(jvp)",
-        "custom_vjp": "{}.defvjp(fwd, bwd)",
-        "custom_vmap": "{}.def_vmap(rule)",
-        "custom_inverse": "{}.definverse(inverse)",
-        "custom_ivjp": "{}.defivjp(ivjp)",
+        "custom_jvp": (_DERIVATIVES, "{}.defjvp(jvp)"),
+        "custom_vjp": (_DERIVATIVES, "{}.defvjp(fwd, bwd)"),
+        "custom_vmap": (frozenset({"vmap"}), "{}.def_vmap(rule)"),
+        "custom_inverse": (_INVERSES, "{}.definverse(inverse)"),
+        "custom_ivjp": (_INVERSES, "{}.defivjp(ivjp)"),
     }
 )
 
@@ -54,17 +46,17 @@ _HOW_TO_GIVE: Final[Mapping[str, str]] = MappingProxyType(
 class CustomFunction(Generic[P, R]):
     """A function with rules of its own. Made by `custom_jvp`, `custom_vjp` and `custom_vmap`.
 
-    Arguments are pytrees of arrays, but for those in `nondiff_argnums`, which are anything: functions, strings, sizes.
-    Integer and bool leaves have no tangent: None stands for it in the trees that rules take and give. What the function
-    or a rule closes over is an operand of the program; a derivative with respect to it is refused.
-    Outside a trace a call is the plain function.
+    Arguments are pytrees of arrays, except those in `nondiff_argnums`, which may be any values. Integer and bool leaves
+    have no tangent: the trees that rules take and return contain None for them. A value that the function or a rule
+    closes over is an operand of the program. A derivative with respect to it is an error.
+    Outside of a trace, a call runs the function without its rules.
     """
 
     def __init__(
-        self, fun: Callable[P, R], nondiff_argnums: Sequence[int] = (), promised: tuple[str, ...] = ()
+        self, fun: Callable[P, R], nondiff_argnums: Sequence[int] = (), decorators: tuple[str, ...] = ()
     ) -> None:
         self.fun = fun
-        self._promised = promised  # the decorators that it was made by, each of which announces a rule
+        self._decorators = decorators
         self.nondiff_argnums: tuple[int, ...] = static_places(function_name(fun), nondiff_argnums)
         self._given = GivenRules()
         update_wrapper(self, fun, updated=())
@@ -74,32 +66,33 @@ class CustomFunction(Generic[P, R]):
 
     @property
     def rules(self) -> tuple[str, ...]:
-        """Which rules the function has: of "jvp", "vjp", "vmap", and "inverse" or "ivjp"."""
+        """The kinds of rules that the function has: "jvp", "vjp", "vmap", and "inverse" or "ivjp"."""
         return self._given.names
 
     @property
     def axis_sizes(self) -> tuple[int, ...] | None:
-        """The axis sizes that `def_vmap` named; None when the rule is for any."""
+        """The axis sizes of `def_vmap`; None if the rule is for any size."""
         return self._given.vmap[1] if self._given.vmap else ()
 
     # ------------------------------------------------------------------------------------------------------- rules
 
     def defjvp(self, jvp: F, symbolic_zeros: bool = False) -> F:
-        """Give the tangents: `jvp(*nondiff, primals, tangents) -> (results, tangents of results)`; as in JAX.
+        """Define the tangents: `jvp(*nondiff, primals, tangents) -> (results, tangents of results)`; as in JAX.
 
-        It must be linear in the tangents, which is checked where it is traced. Where it runs a loop without a bound or
-        a function of the host on tangents it is taken at its word, and reverse mode finds its transpose by applying it
-        to unit vectors. What it prints of tangents happens in forward mode only. It is traced once, with a tangent for
-        each argument; which of them vanish is known where it is used, and what they lead to is dropped from the program
-        there, equation by equation. With `symbolic_zeros` it may look itself: it is traced for each set of arguments
-        (of more than three: for each argument, and for all), and tangents of the others are a `SymbolicZero`.
+        The rule must be linear in the tangents. This is checked when the rule is traced, except for loops without a
+        bound and functions of the host that take tangents: reverse mode transposes these by applying them to unit
+        vectors. Effects that depend on tangents happen in forward mode only.
+
+        The rule is traced once, with a tangent for each argument. Where it is used, it is specialised to the tangents
+        that are not zero. With `symbolic_zeros`, it is traced for each set of arguments (if there are more than three
+        arguments: for each one, and for all), and the tangents of the others are `SymbolicZero`.
         """
         check_function("defjvp", jvp)
         self._given = replace(self._given, jvp=jvp, symbolic_zeros=self._zeros("defjvp", "jvp", symbolic_zeros))
         return jvp
 
     def _zeros(self, what: str, kind: str, symbolic: bool) -> frozenset[str]:
-        """The kinds of rules that are told what vanishes. Raises: ParameterError for what is not a bool."""
+        """The kinds of rules that take symbolic zeros. Raises: ParameterError if `symbolic` is not a bool."""
         if not isinstance(symbolic, bool):
             raise ParameterError(
                 f"{what} of {function_name(self.fun)}: symbolic_zeros is {described(symbolic)}, not a bool: {symbolic!r:.60}",
@@ -109,9 +102,9 @@ class CustomFunction(Generic[P, R]):
         return zeros | {kind} if symbolic else zeros - {kind}
 
     def defjvps(self, *jvps: Callable[..., Any] | None) -> None:
-        """Give the tangents argument by argument: `jvps[k](tangent, results, *primals) -> tangents of results`.
+        """Define the tangents for each argument: `jvps[k](tangent, results, *primals) -> tangents of results`.
 
-        None for an argument whose tangent has no effect.
+        None means that the tangent of the argument has no effect.
         """
         if self.nondiff_argnums:
             raise ArgumentError(f"defjvps of {function_name(self.fun)}: not with nondiff_argnums", remedy="use defjvp")
@@ -146,21 +139,20 @@ class CustomFunction(Generic[P, R]):
         symbolic_zeros: bool = False,
         optimize_remat: bool = False,
     ) -> None:
-        """Give the cotangents: `fwd(*args) -> (results, residuals)`, `bwd(*nondiff, residuals, cotangents)` gives a
-        tuple with the cotangent of each argument that is not in `nondiff_argnums`; as in JAX.
+        """Define the cotangents: `fwd(*args) -> (results, residuals)`, and `bwd(*nondiff, residuals, cotangents)` returns
+        a tuple with the cotangent of each argument that is not in `nondiff_argnums`; as in JAX.
 
-        None may stand for a cotangent that vanishes. `bwd` must be linear in the cotangents, which is checked where it
-        is traced; its transpose serves forward mode. Where it runs a loop without a bound or a function of the host on
-        cotangents it is taken at its word: reverse mode runs it as it is, and where the transpose is needed (forward
-        mode, higher orders) it is found by applying it to unit vectors. `fwd` and `bwd` are specialised, equation by equation, to the
-        cotangents that are asked for and to those of the results that are given; what is then not needed is neither
-        computed nor stored. With `symbolic_zeros`, `fwd` may look itself which are asked for: its arguments are
-        `CustomVJPPrimal`s, and it is traced for sets of them as in `defjvp`. The cotangents of the results that `bwd`
-        is given are arrays: where they vanish is known when all is traced.
+        `bwd` may return None for a cotangent that is zero. It must be linear in the cotangents. This is checked when it
+        is traced, except for loops without a bound and functions of the host that take cotangents. Forward mode applies
+        the transpose of `bwd`; that of such loops and functions is found by applying them to unit vectors.
 
-        What is stored between the two is any pytree. Arrays are residuals of the program; other leaves (numbers,
-        strings, sizes, functions) are given to `bwd` as they are, and must be hashable. What `fwd` computes for residuals
-        alone is dropped where it is not differentiated, so `optimize_remat` changes nothing.
+        Where they are used, `fwd` and `bwd` are specialised to the cotangents that are needed and to those that are not
+        zero: values that these do not need are neither computed nor stored. With `symbolic_zeros`, the arguments of
+        `fwd` are `CustomVJPPrimal`, which tell if a cotangent is needed, and `fwd` is traced for sets of arguments as
+        in `defjvp`. The cotangents that `bwd` takes are arrays.
+
+        `residuals` is any pytree. Its arrays are residuals of the program. Other leaves (numbers, strings, sizes,
+        functions) are passed to `bwd` unchanged, and must be hashable.
         """
         if not isinstance(optimize_remat, bool):
             raise ParameterError(
@@ -178,18 +170,18 @@ class CustomFunction(Generic[P, R]):
     @overload
     def def_vmap(self, *axis_sizes: int) -> Callable[[F], F]: ...
     def def_vmap(self, *args: Any) -> Any:
-        """Give the function of a stack: `rule(axis_size, in_batched, *args) -> (results, out_batched)`; as in JAX.
+        """Define the function of a stack: `rule(axis_size, in_batched, *args) -> (results, out_batched)`; as in JAX.
 
-        All array arguments are stacked along their first axis; so are the results, where `out_batched` (a tree prefix)
-        says True. A program has its shapes when it is traced, so a rule is traced for a size: `@f.def_vmap` for those of
-        the `vmap` that are being traced around the call, `@f.def_vmap(32, 128)` for the sizes named, which serves a
-        Program that is mapped later. With any other size, or when what the function closes over is mapped, the batched
-        function is derived.
+        All array arguments are stacked along their first axis. So are the results for which `out_batched` (a tree
+        prefix) is True. A rule is traced for a size, because a traced program has fixed shapes. `@f.def_vmap` is for
+        the sizes of the `vmap`s that are traced around the call. `@f.def_vmap(32, 128)` is for the sizes given, for a
+        Program that is mapped later. For any other size, or if a value that the function closes over is mapped, the
+        batched function is derived.
 
-        Where a function with this rule alone is differentiated, its derivative is that of the function, and that of a
-        stack is the derivative of the rule: in `vmap(jvp(f))` and `vmap(grad(f))` as in `grad(vmap(f))`. What a rule
-        computes of a stack has no parts that belong to one example, so there reverse mode stores the arguments and
-        runs the rule again. Where that costs too much, give `defjvp` or `defvjp` too.
+        If a function has only this rule, its derivative is that of the function, and the derivative of a stack is that
+        of the rule: in `vmap(jvp(f))` and `vmap(grad(f))` as in `grad(vmap(f))`. The values of a rule do not belong to
+        single examples, so reverse mode stores the arguments and runs the rule again. If that costs too much, define
+        `defjvp` or `defvjp` too.
         """
         if len(args) == 1 and callable(args[0]):
             self._given = replace(self._given, vmap=(args[0], None))
@@ -214,9 +206,9 @@ class CustomFunction(Generic[P, R]):
         return register
 
     def definverse(self, inverse: F, keep: int | str | Sequence[int | str] = ()) -> F:
-        """Give the inverse: `inverse(*nondiff, results, *kept) -> the other argument`, or a tuple of the others.
+        """Define the inverse: `inverse(*nondiff, results, *kept) -> the other argument`, or a tuple of the others.
 
-        `keep`: which arguments, by number or name, are known when the function is run backwards, and are given to it.
+        `keep`: the arguments, by number or name, that the inverse takes.
         """
         check_function("definverse", inverse)
         given = GivenInverse(inverse, places_of("definverse", self.fun, keep), False)
@@ -224,20 +216,20 @@ class CustomFunction(Generic[P, R]):
         return inverse
 
     def defivjp(self, ivjp: F, keep: int | str | Sequence[int | str] = ()) -> F:
-        """Give inverse and gradient at once: `ivjp(*nondiff, results, cotangents, *kept) -> (the other argument, or a
+        """Define inverse and gradient together: `ivjp(*nondiff, results, cotangents, *kept) -> (the other argument, or a
         tuple of the others; a tuple with the cotangent of each argument)`.
 
-        It serves as the inverse, and where no other derivative is given, as that. It must be linear in the cotangents,
-        and what it reconstructs must not depend on them: both are checked where it is traced.
+        It is the inverse, and the derivative if no other is defined. It must be linear in the cotangents, and the
+        arguments that it reconstructs must not depend on them. Both are checked when it is traced.
         """
         check_function("defivjp", ivjp)
         given = GivenInverse(ivjp, places_of("defivjp", self.fun, keep), True)
         self._given = replace(self._given, inverse=given)
         return ivjp
 
-    def promise(self, decorator: str) -> None:
-        """Say that a rule will be given by the time of the first call, as the decorators do."""
-        self._promised = tuple(dict.fromkeys((*self._promised, decorator)))
+    def add_decorator(self, decorator: str) -> None:
+        """Require a rule of this decorator by the time of the first call."""
+        self._decorators = tuple(dict.fromkeys((*self._decorators, decorator)))
 
     # ------------------------------------------------------------------------------------------------------- calls
 
@@ -249,14 +241,14 @@ class CustomFunction(Generic[P, R]):
         return cast("R", call.run())
 
     def _check_given(self) -> None:
-        """Raises: ArgumentError where a decorator announced a rule that was not given: it would be derived silently."""
-        for decorator in self._promised:
-            if _KEPT_BY[decorator].isdisjoint(self.rules):
+        """Check that each decorator has its rule. Raises: ArgumentError, because otherwise the rule would be derived."""
+        for decorator in self._decorators:
+            required, how = _REQUIRED_RULES[decorator]
+            if required.isdisjoint(self.rules):
                 name, has = function_name(self.fun), ", ".join(self.rules) or "nothing"
                 raise ArgumentError(
                     f"{decorator} of {name}: it is called before its rule is given; it has rules for {has}",
-                    remedy=f"{_HOW_TO_GIVE[decorator].format(name)} first, or call {name} without {decorator}: "
-                    "then all is derived",
+                    remedy=f"{how.format(name)} first, or call {name} without {decorator}: then all is derived",
                 )
 
     @overload
@@ -266,9 +258,9 @@ class CustomFunction(Generic[P, R]):
         self: CustomFunction[Concatenate[Any, Q], R], instance: object, owner: type | None = None
     ) -> Callable[Q, R]: ...
     def __get__(self, instance: object, owner: type | None = None) -> Any:
-        """As a method: the instance is the first argument, for rules too.
+        """Bind a method: the instance is the first argument of the function and of its rules.
 
-        It is a pytree (`fxad.tree.dataclass`), or argument 0 is in `nondiff_argnums`.
+        The instance is a pytree (`fxad.tree.dataclass`), or argument 0 is in `nondiff_argnums`.
         """
         return self if instance is None else MethodType(self, instance)
 
@@ -298,7 +290,7 @@ class CustomFunction(Generic[P, R]):
 
 
 def made(what: str, fun: Any, nondiff_argnums: Sequence[int], nondiff_argnames: Sequence[str] = ()) -> Any:
-    """The function with rules that a decorator makes of a function, or adds to."""
+    """The function with rules that a decorator makes; another decorator of the same function adds to it."""
     if fun is None:
         return partial(made, what, nondiff_argnums=nondiff_argnums, nondiff_argnames=nondiff_argnames)
     if nondiff_argnames:
@@ -310,7 +302,7 @@ def made(what: str, fun: Any, nondiff_argnums: Sequence[int], nondiff_argnames: 
                 f"which {function_name(fun.fun)} has already",
                 remedy="all rules of a function see the same arguments: give nondiff_argnums once",
             )
-        fun.promise(what)
+        fun.add_decorator(what)
         return fun
     check_function(what, fun)
     return CustomFunction(fun, nondiff_argnums, (what,))
@@ -341,7 +333,7 @@ def custom_jvp(
     fun: None = None, nondiff_argnums: Sequence[int] = (), nondiff_argnames: Sequence[str] = ()
 ) -> Callable[[Callable[P, R]], CustomFunction[P, R]]: ...
 def custom_jvp(fun: Any = None, nondiff_argnums: Sequence[int] = (), nondiff_argnames: Sequence[str] = ()) -> Any:
-    """A function that takes the derivative given by `defjvp`, in forward mode and, transposed, in reverse mode.
+    """A function whose derivative `defjvp` defines, for forward mode and, transposed, for reverse mode.
 
     >>> import fxad as fx, fxad.numpy as fnp
     >>> @fx.custom_jvp
@@ -370,7 +362,7 @@ def custom_vjp(
     fun: None = None, nondiff_argnums: Sequence[int] = (), nondiff_argnames: Sequence[str] = ()
 ) -> Callable[[Callable[P, R]], CustomFunction[P, R]]: ...
 def custom_vjp(fun: Any = None, nondiff_argnums: Sequence[int] = (), nondiff_argnames: Sequence[str] = ()) -> Any:
-    """A function that takes the derivative given by `defvjp`, in reverse mode and, transposed, in forward mode.
+    """A function whose derivative `defvjp` defines, for reverse mode and, transposed, for forward mode.
 
     Law:    with right rules, every transformation gives what it gives without them, within rounding.
     Raises: as `custom_jvp`.
@@ -379,7 +371,7 @@ def custom_vjp(fun: Any = None, nondiff_argnums: Sequence[int] = (), nondiff_arg
 
 
 def custom_vmap(fun: Callable[P, R]) -> CustomFunction[P, R]:
-    """A function that is batched as `def_vmap` says.
+    """A function whose batching `def_vmap` defines.
 
     >>> import fxad as fx, fxad.numpy as fnp
     >>> @fx.custom_vmap

@@ -49,7 +49,7 @@ class Signature:
         return tuple(tree.paths(self.out_tree, "result"))
 
     def marks(self, body: Jaxpr, live: Sequence[bool]) -> tuple[bool, ...]:
-        """Marks of leaves as marks of the operands of the function: captured ones come first."""
+        """Mask of leaves as marks of the operands of the function: captured ones come first."""
         return (*[False] * (len(body.ins) - len(live)), *live)
 
 

@@ -10,8 +10,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, TypeVar, final
 
+from jaxlib.mlir import ir
+from jaxlib.mlir._mlir_libs import _chlo, _jax_mlir_ext, _sdy, _stablehlo
+
 from fxad.errors import CompileError
-from fxad.lowering.bindings import dialects, ir, register_dialects
 
 R = TypeVar("R")
 
@@ -42,11 +44,11 @@ class _Parser:
 
 def _context() -> ir.Context:
     registry = ir.DialectRegistry()
-    register_dialects(registry)
+    _jax_mlir_ext.register_dialects(registry)
     context = ir.Context()
     context.append_dialect_registry(registry)
     context.load_all_available_dialects()
-    for dialect in dialects:
+    for dialect in (_stablehlo, _chlo, _sdy):
         dialect.register_dialect(context)
     return context
 

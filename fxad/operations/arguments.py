@@ -32,11 +32,9 @@ def _wrong(op: str, what: str, want: str, value: object) -> ArgumentError:
 def to_int(op: str, what: str, value: SupportsIndex) -> int:
     """Return a size, a count or a position as an int. Raises: ArgumentError for a value without `__index__`;
     ParameterError for one of more than 64 bits."""
-    if type(value) is Size:
+    if type(value) is Size:  # of a symbolic shape
         return value
     if type(value) is not int:
-        if type(value) is Size:
-            return cast("int", value)  # a size of a symbolic shape
         try:
             value = index(value)
         except (TypeError, FxadError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fxad import dtypes
 from fxad.errors import DTypeError
-from fxad.ir import Atom, Emit, Lit, Primitive
+from fxad.ir import Atom, Atoms, Emit, Lit, Primitive
 from fxad.operations.promotion import convert, promote_and_broadcast, to_inexact_dtype
 from fxad.primitives.elementwise import (
     ABS,
@@ -29,34 +29,32 @@ from fxad.primitives.elementwise import (
     Round,
 )
 
-Results = tuple[Atom, ...]
 
-
-def binary(emit: Emit, x: Atom, y: Atom, prim: Primitive) -> Results:
+def binary(emit: Emit, x: Atom, y: Atom, prim: Primitive) -> Atoms:
     """`prim` over the operands in their common dtype and shape."""
     return emit(prim, *promote_and_broadcast(prim.name, emit, x, y))
 
 
-def add(emit: Emit, x: Atom, y: Atom) -> Results:
+def add(emit: Emit, x: Atom, y: Atom) -> Atoms:
     """x + y; for bools logical or, as in NumPy."""
     x, y = promote_and_broadcast("add", emit, x, y)
     return emit(OR if x.aval.dtype is dtypes.bool_ else ADD, x, y)
 
 
-def multiply(emit: Emit, x: Atom, y: Atom) -> Results:
+def multiply(emit: Emit, x: Atom, y: Atom) -> Atoms:
     """x * y; for bools logical and, as in NumPy."""
     x, y = promote_and_broadcast("multiply", emit, x, y)
     return emit(AND if x.aval.dtype is dtypes.bool_ else MUL, x, y)
 
 
-def true_divide(emit: Emit, x: Atom, y: Atom) -> Results:
+def true_divide(emit: Emit, x: Atom, y: Atom) -> Atoms:
     """x / y; integers and bools are divided in float32."""
     x, y = promote_and_broadcast("divide", emit, x, y)
     dtype = to_inexact_dtype(x.aval.dtype)
     return emit(DIV, convert(emit, x, dtype), convert(emit, y, dtype))
 
 
-def floor_divide(emit: Emit, x: Atom, y: Atom) -> Results:
+def floor_divide(emit: Emit, x: Atom, y: Atom) -> Atoms:
     """floor(x / y), with Python's sign rule. An integer divided by zero gives XLA's quotient, less one if the remainder
     is not zero."""
     x, y = promote_and_broadcast("floor_divide", emit, x, y)
@@ -73,7 +71,7 @@ def floor_divide(emit: Emit, x: Atom, y: Atom) -> Results:
     return emit(SELECT_N, off, quotient, emit.one(SUB, quotient, Lit.of(1, x.aval)))
 
 
-def _floor_quotient(emit: Emit, x: Atom, y: Atom) -> Results:
+def _floor_quotient(emit: Emit, x: Atom, y: Atom) -> Atoms:
     """NumPy's method: (x - remainder) / y is an integer up to rounding."""
     zero, rest, quotient = Lit.of(0, x.aval), emit.one(REM, x, y), emit.one(DIV, x, y)
     whole = emit.one(Round(TO_NEAREST_EVEN), emit.one(DIV, emit.one(SUB, x, rest), y))
@@ -84,7 +82,7 @@ def _floor_quotient(emit: Emit, x: Atom, y: Atom) -> Results:
     return emit(SELECT_N, emit.one(EQ, y, zero), whole, quotient)
 
 
-def remainder(emit: Emit, x: Atom, y: Atom) -> Results:
+def remainder(emit: Emit, x: Atom, y: Atom) -> Atoms:
     """x % y with the sign of y (Python's rule), also for a zero result."""
     x, y = promote_and_broadcast("remainder", emit, x, y)
     dtype = x.aval.dtype
@@ -108,20 +106,20 @@ def _signs_differ(emit: Emit, x: Atom, y: Atom) -> Atom:
     return emit.one(NE, emit.one(LT, x, zero), emit.one(LT, y, zero))
 
 
-def power(emit: Emit, x: Atom, y: Atom) -> Results:
+def power(emit: Emit, x: Atom, y: Atom) -> Atoms:
     """x ** y, both arrays; a Python int as exponent is `integer_power`."""
     x, y = promote_and_broadcast("pow", emit, x, y)
     return emit(POW, x, y)
 
 
-def integer_power(emit: Emit, x: Atom, n: int) -> Results:
+def integer_power(emit: Emit, x: Atom, n: int) -> Atoms:
     """x ** n for a Python int: repeated multiplication. Raises: DTypeError for a negative power of an integer."""
     if n < 0 and x.aval.dtype not in dtypes.INEXACT:
         raise DTypeError(f"pow: {x.aval} to the negative power {n}", remedy="convert to a floating dtype first")
     return emit(IntegerPow(n), convert(emit, x, dtypes.int32) if x.aval.dtype is dtypes.bool_ else x)
 
 
-def bitwise_operator(emit: Emit, x: Atom, y: Atom, prim: Primitive) -> Results:
+def bitwise_operator(emit: Emit, x: Atom, y: Atom, prim: Primitive) -> Atoms:
     """A bitwise operator: bools and integers only."""
     x, y = promote_and_broadcast(prim.name, emit, x, y)
     if x.aval.dtype in dtypes.INEXACT:
@@ -129,26 +127,26 @@ def bitwise_operator(emit: Emit, x: Atom, y: Atom, prim: Primitive) -> Results:
     return emit(prim, x, y)
 
 
-def negative(emit: Emit, x: Atom) -> Results:
+def negative(emit: Emit, x: Atom) -> Atoms:
     """-x; an error for bools, as in NumPy."""
     if x.aval.dtype is dtypes.bool_:
         raise DTypeError("negative: takes numbers, got bool", remedy="use ~x or logical_not")
     return emit(NEG, x)
 
 
-def absolute(emit: Emit, x: Atom) -> Results:
+def absolute(emit: Emit, x: Atom) -> Atoms:
     """abs(x); bools and unsigned integers are returned unchanged."""
     return (x,) if x.aval.dtype in dtypes.UNSIGNED or x.aval.dtype is dtypes.bool_ else emit(ABS, x)
 
 
-def invert(emit: Emit, x: Atom) -> Results:
+def invert(emit: Emit, x: Atom) -> Atoms:
     """~x: bitwise not, or logical not for bools."""
     if x.aval.dtype in dtypes.INEXACT:
         raise DTypeError(f"invert: takes bool or integer operands, got {x.aval}")
     return emit(NOT, x)
 
 
-def shift_right(emit: Emit, x: Atom, y: Atom) -> Results:
+def shift_right(emit: Emit, x: Atom, y: Atom) -> Atoms:
     """x >> y: filled with copies of the sign bit, with zeros for unsigned integers."""
     x, y = promote_and_broadcast("right_shift", emit, x, y)
     return bitwise_operator(

@@ -16,7 +16,7 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.sizes import maximum, minimum
 from fxad.dtypes import DType
 from fxad.errors import ShapeError
-from fxad.ir import Atom, Emit, Lit
+from fxad.ir import Atom, Atoms, Emit, Lit
 from fxad.operations.arithmetic import multiply
 from fxad.operations.axes import normalize_axis_index, normalize_axis_tuple
 from fxad.operations.elementwise import conj
@@ -27,7 +27,6 @@ from fxad.primitives.elementwise import MUL, SELECT_N
 from fxad.primitives.elementwise.family import literal_like
 from fxad.primitives.shape import ReduceSum, Squeeze
 
-Results = tuple[Atom, ...]
 Label: TypeAlias = int | str
 
 
@@ -177,7 +176,7 @@ def _contract_pair(emit: Emit, x: Labelled, y: Labelled, kept: set[Label], prefe
 # ------------------------------------------------------------------------------------------------ products by name
 
 
-def matmul(emit: Emit, x: Atom, y: Atom, preferred: DType | None = None) -> Results:
+def matmul(emit: Emit, x: Atom, y: Atom, preferred: DType | None = None) -> Atoms:
     """The matrix product over the last two axes; other axes broadcast; a 1-d operand is a row or a column."""
     n, m = x.aval.ndim, y.aval.ndim
     if not n or not m:
@@ -201,7 +200,7 @@ def _with_labels(*pairs: tuple[Atom, Sequence[Label]]) -> list[Labelled]:
     return [Labelled(x, tuple(labels)) for x, labels in pairs]
 
 
-def dot(emit: Emit, x: Atom, y: Atom, preferred: DType | None = None) -> Results:
+def dot(emit: Emit, x: Atom, y: Atom, preferred: DType | None = None) -> Atoms:
     """The product summed over the last axis of x and the last but one of y; a scalar multiplies."""
     if not x.aval.ndim or not y.aval.ndim:
         return multiply(emit, x, y)
@@ -210,7 +209,7 @@ def dot(emit: Emit, x: Atom, y: Atom, preferred: DType | None = None) -> Results
 
 def tensordot(
     emit: Emit, x: Atom, y: Atom, left: tuple[int, ...], right: tuple[int, ...], preferred: DType | None = None
-) -> Results:
+) -> Atoms:
     """The product summed over pairs of axes; then come the other axes of x, then those of y."""
     for a, b in zip(left, right, strict=True):
         if x.aval.shape[a] != y.aval.shape[b]:
@@ -227,7 +226,7 @@ def tensordot(
     return (contract(emit, "tensordot", _with_labels((x, ours), (y, theirs)), out, ((0, 1),), preferred),)
 
 
-def vecdot(emit: Emit, x: Atom, y: Atom, axis: int) -> Results:
+def vecdot(emit: Emit, x: Atom, y: Atom, axis: int) -> Atoms:
     """The sum of products along one axis of both, x conjugated; the other axes broadcast."""
     i, j = normalize_axis_index("vecdot", axis, x.aval.ndim), normalize_axis_index("vecdot", axis, y.aval.ndim)
     if x.aval.shape[i] != y.aval.shape[j]:
@@ -244,7 +243,7 @@ def vecdot(emit: Emit, x: Atom, y: Atom, axis: int) -> Results:
     return (contract(emit, "vecdot", _with_labels((x, ours), (y, theirs)), out, ((0, 1),), None),)
 
 
-def diagonal(emit: Emit, x: Atom, offset: int, axis1: int, axis2: int) -> Results:
+def diagonal(emit: Emit, x: Atom, offset: int, axis1: int, axis2: int) -> Atoms:
     """The diagonal of two axes, which becomes the last axis."""
     a, b = normalize_axis_tuple("diagonal", (axis1, axis2), x.aval.ndim)
     rest = [k for k in range(x.aval.ndim) if k not in (a, b)]
@@ -259,7 +258,7 @@ def diagonal(emit: Emit, x: Atom, offset: int, axis1: int, axis2: int) -> Result
     return (_take_diagonal(emit, x, last - 1, last),)
 
 
-def einsum(emit: Emit, *args: object) -> Results:
+def einsum(emit: Emit, *args: object) -> Atoms:
     """The sum of products over labelled axes: operands, then their labels, the result's, the path, the dtype."""
     *arrays, labels, out, path, preferred = args
     named = cast("tuple[tuple[Label, ...], ...]", labels)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fxad.dtypes import DType
 from fxad.errors import ShapeError
-from fxad.ir import Atom, Emit, Lit
+from fxad.ir import Atom, Atoms, Emit, Lit
 from fxad.operations.axes import normalize_axis_index
 from fxad.operations.promotion import convert
 from fxad.operations.reductions import accumulation_dtype
@@ -12,24 +12,22 @@ from fxad.primitives.cumulative import CumProd, CumSum
 from fxad.primitives.shape import emit_reshape
 from fxad.primitives.slicing import Pad
 
-Results = tuple[Atom, ...]
 
-
-def cumulate_flat(emit: Emit, x: Atom, product: bool, axis: int | None, dtype: DType | None) -> Results:
+def cumulate_flat(emit: Emit, x: Atom, product: bool, axis: int | None, dtype: DType | None) -> Atoms:
     """NumPy's rule: for axis None the array is flattened."""
     if axis is None:
         x, axis = emit_reshape(emit, x, (x.aval.size,)), 0
     return _cumulate(emit, x, product, axis, dtype)
 
 
-def _cumulate(emit: Emit, x: Atom, product: bool, axis: int, dtype: DType | None) -> Results:
+def _cumulate(emit: Emit, x: Atom, product: bool, axis: int, dtype: DType | None) -> Atoms:
     k = normalize_axis_index("cumprod" if product else "cumsum", axis, x.aval.ndim)
     return emit((CumProd if product else CumSum)(k, False), convert(emit, x, dtype or accumulation_dtype(x.aval.dtype)))
 
 
 def cumulate_array_api(
     emit: Emit, x: Atom, product: bool, axis: int | None, dtype: DType | None, include: bool
-) -> Results:
+) -> Atoms:
     """The array API's rule: axis None is for 1-d arrays only; `include` prepends the identity element."""
     name, unit = ("cumulative_prod", 1) if product else ("cumulative_sum", 0)
     if axis is None and x.aval.ndim != 1:

@@ -11,7 +11,7 @@ import numpy as np
 from fxad import dtypes
 from fxad.dtypes import DType
 from fxad.errors import DTypeError
-from fxad.ir import Atom, Emit, Lit, Primitive
+from fxad.ir import Atom, Atoms, Emit, Lit, Primitive
 from fxad.operations.arguments import to_int
 from fxad.operations.promotion import (
     broadcast,
@@ -59,8 +59,6 @@ from fxad.primitives.elementwise import (
 )
 from fxad.primitives.elementwise.family import literal_like
 
-Results = tuple[Atom, ...]
-
 # Signed integers by their size in bytes.
 _BITS: Final = MappingProxyType({1: dtypes.int8, 2: dtypes.int16, 4: dtypes.int32, 8: dtypes.int64})
 
@@ -76,40 +74,40 @@ def promote_all(op: str, emit: Emit, xs: tuple[Atom, ...]) -> tuple[Atom, ...]:
 # ------------------------------------------------------------------------------------------- one primitive, mostly
 
 
-def identity(_: Emit, x: Atom) -> Results:
+def identity(_: Emit, x: Atom) -> Atoms:
     """x itself."""
     return (x,)
 
 
-def unary(emit: Emit, x: Atom, prim: Primitive) -> Results:
+def unary(emit: Emit, x: Atom, prim: Primitive) -> Atoms:
     """`prim` of x as it is."""
     return emit(prim, x)
 
 
-def inexact_unary(emit: Emit, x: Atom, prim: Primitive) -> Results:
+def inexact_unary(emit: Emit, x: Atom, prim: Primitive) -> Atoms:
     """`prim` of x; integers and bools are first converted to float32."""
     return emit(prim, convert(emit, x, to_inexact_dtype(x.aval.dtype)))
 
 
-def inexact_binary(emit: Emit, x: Atom, y: Atom, prim: Primitive) -> Results:
+def inexact_binary(emit: Emit, x: Atom, y: Atom, prim: Primitive) -> Atoms:
     """`prim` of both, promoted; integers and bools are first converted to float32."""
     x, y = promote_and_broadcast(prim.name, emit, x, y)
     dtype = to_inexact_dtype(x.aval.dtype)
     return emit(prim, convert(emit, x, dtype), convert(emit, y, dtype))
 
 
-def same_type(emit: Emit, x: Atom, y: Atom, prim: Primitive) -> Results:
+def same_type(emit: Emit, x: Atom, y: Atom, prim: Primitive) -> Atoms:
     """`prim` of operands of one dtype, of which one may be a scalar: no promotion."""
     shape = x.aval.shape or y.aval.shape
     return emit(prim, broadcast(emit, x, shape), broadcast(emit, y, shape))
 
 
-def round_unary(emit: Emit, x: Atom, prim: Primitive) -> Results:
+def round_unary(emit: Emit, x: Atom, prim: Primitive) -> Atoms:
     """`prim`, which returns integral values: integers and bools are returned unchanged."""
     return emit(prim, x) if x.aval.dtype in dtypes.INEXACT else (x,)
 
 
-def astype(emit: Emit, x: Atom, dtype: DType) -> Results:
+def astype(emit: Emit, x: Atom, dtype: DType) -> Atoms:
     """x in another dtype. Raises: DTypeError from complex to real, which would lose a part."""
     if x.aval.dtype in dtypes.COMPLEX and dtype not in dtypes.COMPLEX and dtype is not dtypes.bool_:
         raise DTypeError(f"astype: {x.aval} to {dtype.name} would drop the imaginary part", remedy="use x.real or abs")
@@ -119,7 +117,7 @@ def astype(emit: Emit, x: Atom, dtype: DType) -> Results:
 # -------------------------------------------------------------------------------------------------------- choosing
 
 
-def where(emit: Emit, x: Atom, y: Atom, condition: Atom) -> Results:
+def where(emit: Emit, x: Atom, y: Atom, condition: Atom) -> Atoms:
     """x where the condition holds, else y."""
     (holds,) = is_nonzero(emit, condition)
     x, y = promote_and_broadcast("where", emit, x, y)
@@ -127,39 +125,39 @@ def where(emit: Emit, x: Atom, y: Atom, condition: Atom) -> Results:
     return emit(SELECT_N, *[broadcast(emit, a, shape) for a in (holds, y, x)])
 
 
-def clip(emit: Emit, x: Atom, low: Atom, high: Atom) -> Results:
+def clip(emit: Emit, x: Atom, low: Atom, high: Atom) -> Atoms:
     """x, not below `low` and then not above `high`."""
     x, low, high = promote_all("clip", emit, (x, low, high))
     return emit(MIN, emit.one(MAX, x, low), high)
 
 
-def clamp(emit: Emit, x: Atom, low: Atom, high: Atom) -> Results:
+def clamp(emit: Emit, x: Atom, low: Atom, high: Atom) -> Atoms:
     """x limited to bounds of its dtype, of its shape or 0-d: no promotion."""
     shape = x.aval.shape
     return emit(CLAMP, *[broadcast(emit, a, shape) if not a.aval.shape else a for a in (low, x, high)])
 
 
-def clip_below(emit: Emit, x: Atom, low: Atom) -> Results:
+def clip_below(emit: Emit, x: Atom, low: Atom) -> Atoms:
     """x, not below `low`."""
     return emit(MAX, *promote_and_broadcast("clip", emit, x, low))
 
 
-def clip_above(emit: Emit, x: Atom, high: Atom) -> Results:
+def clip_above(emit: Emit, x: Atom, high: Atom) -> Atoms:
     """x, not above `high`."""
     return emit(MIN, *promote_and_broadcast("clip", emit, x, high))
 
 
-def is_nonzero(emit: Emit, x: Atom) -> Results:
+def is_nonzero(emit: Emit, x: Atom) -> Atoms:
     """True where x is not zero."""
     return (convert(emit, x, dtypes.bool_),)
 
 
-def logical_binary(emit: Emit, x: Atom, y: Atom, prim: Primitive) -> Results:
+def logical_binary(emit: Emit, x: Atom, y: Atom, prim: Primitive) -> Atoms:
     """A logical function of whether x and y are not zero."""
     return emit(prim, *promote_and_broadcast(prim.name, emit, *is_nonzero(emit, x), *is_nonzero(emit, y)))
 
 
-def logical_not(emit: Emit, x: Atom) -> Results:
+def logical_not(emit: Emit, x: Atom) -> Atoms:
     """True where x is zero."""
     return emit(NOT, *is_nonzero(emit, x))
 
@@ -167,19 +165,19 @@ def logical_not(emit: Emit, x: Atom) -> Results:
 # ------------------------------------------------------------------------------------------------------- questions
 
 
-def isfinite(emit: Emit, x: Atom) -> Results:
+def isfinite(emit: Emit, x: Atom) -> Atoms:
     """True where x is neither infinite nor nan."""
     if x.aval.dtype in dtypes.COMPLEX:
         return emit(AND, emit.one(IS_FINITE, emit.one(REAL, x)), emit.one(IS_FINITE, emit.one(IMAG, x)))
     return emit(IS_FINITE, x) if x.aval.dtype in dtypes.FLOATING else (_full_bool(True, x),)
 
 
-def isnan(emit: Emit, x: Atom) -> Results:
+def isnan(emit: Emit, x: Atom) -> Atoms:
     """True where x is nan."""
     return emit(NE, x, x) if x.aval.dtype in dtypes.INEXACT else (_full_bool(False, x),)
 
 
-def isinf(emit: Emit, x: Atom) -> Results:
+def isinf(emit: Emit, x: Atom) -> Atoms:
     """True where x is infinite."""
     if x.aval.dtype not in dtypes.INEXACT:
         return (_full_bool(False, x),)
@@ -188,7 +186,7 @@ def isinf(emit: Emit, x: Atom) -> Results:
     return emit(EQ, emit.one(ABS, x), literal_like(np.inf, x))
 
 
-def signbit(emit: Emit, x: Atom) -> Results:
+def signbit(emit: Emit, x: Atom) -> Atoms:
     """True where the sign bit is set, also for -0.0 and nan."""
     if x.aval.dtype in dtypes.FLOATING:
         x = emit.one(BitcastConvertType(_BITS[x.aval.dtype.itemsize]), x)
@@ -202,29 +200,29 @@ def _full_bool(value: bool, x: Atom) -> Lit:
 # ------------------------------------------------------------------------------------------------- a few primitives
 
 
-def conj(emit: Emit, x: Atom) -> Results:
+def conj(emit: Emit, x: Atom) -> Atoms:
     """The complex conjugate; real values are returned unchanged."""
     return emit(CONJ, x) if x.aval.dtype in dtypes.COMPLEX else (x,)
 
 
-def real(emit: Emit, x: Atom) -> Results:
+def real(emit: Emit, x: Atom) -> Atoms:
     """The real part; real values are returned unchanged."""
     return emit(REAL, x) if x.aval.dtype in dtypes.COMPLEX else (x,)
 
 
-def imag(emit: Emit, x: Atom) -> Results:
+def imag(emit: Emit, x: Atom) -> Atoms:
     """The imaginary part; 0 for real values."""
     return emit(IMAG, x) if x.aval.dtype in dtypes.COMPLEX else (literal_like(0, x),)
 
 
-def trunc(emit: Emit, x: Atom) -> Results:
+def trunc(emit: Emit, x: Atom) -> Atoms:
     """The integral part, towards zero."""
     if x.aval.dtype not in dtypes.INEXACT:
         return (x,)
     return emit(SELECT_N, emit.one(LT, x, literal_like(0, x)), emit.one(FLOOR, x), emit.one(CEIL, x))
 
 
-def round_to(emit: Emit, x: Atom, decimals: int) -> Results:
+def round_to(emit: Emit, x: Atom, decimals: int) -> Atoms:
     """x rounded to a number of decimals, ties to even."""
     decimals = to_int("round", "decimals", decimals)
     dtype = x.aval.dtype
@@ -241,13 +239,13 @@ def round_to(emit: Emit, x: Atom, decimals: int) -> Results:
     return emit(down, emit.one(Round(TO_NEAREST_EVEN), emit.one(up, x, scale)), scale)
 
 
-def times_constant(emit: Emit, x: Atom, factor: float) -> Results:
+def times_constant(emit: Emit, x: Atom, factor: float) -> Atoms:
     """x times a constant."""
     x = convert(emit, x, to_inexact_dtype(x.aval.dtype))
     return emit(MUL, x, literal_like(factor, x))
 
 
-def log_in_base(emit: Emit, x: Atom, base: int) -> Results:
+def log_in_base(emit: Emit, x: Atom, base: int) -> Atoms:
     """The logarithm in base 2 or 10."""
     y = emit.one(LOG, convert(emit, x, to_inexact_dtype(x.aval.dtype)))
     if y.aval.dtype in dtypes.COMPLEX:  # part by part: a complex factor would turn infinities into nan
@@ -261,13 +259,13 @@ def _divide_by_constant(emit: Emit, x: Atom, by: float) -> Atom:
     return emit.one(DIV, x, literal_like(by, x))
 
 
-def reciprocal(emit: Emit, x: Atom) -> Results:
+def reciprocal(emit: Emit, x: Atom) -> Atoms:
     """1 / x."""
     x = convert(emit, x, to_inexact_dtype(x.aval.dtype))
     return emit(DIV, literal_like(1, x), x)
 
 
-def logaddexp(emit: Emit, x: Atom, y: Atom) -> Results:
+def logaddexp(emit: Emit, x: Atom, y: Atom) -> Atoms:
     """log(exp(x) + exp(y)), without overflow."""
     x, y = promote_and_broadcast("logaddexp", emit, x, y)
     dtype = to_inexact_dtype(x.aval.dtype)
@@ -281,7 +279,7 @@ def logaddexp(emit: Emit, x: Atom, y: Atom) -> Results:
     return emit(SELECT_N, same, emit.one(ADD, top, soft), emit.one(ADD, x, y))
 
 
-def hypot(emit: Emit, x: Atom, y: Atom) -> Results:
+def hypot(emit: Emit, x: Atom, y: Atom) -> Atoms:
     """sqrt(x**2 + y**2), scaled so that the squares do not overflow."""
     x, y = promote_and_broadcast("hypot", emit, x, y)
     dtype = to_inexact_dtype(x.aval.dtype)
@@ -295,7 +293,7 @@ def hypot(emit: Emit, x: Atom, y: Atom) -> Results:
     return emit(SELECT_N, infinite, size, literal_like(np.inf, size))
 
 
-def copysign(emit: Emit, x: Atom, y: Atom) -> Results:
+def copysign(emit: Emit, x: Atom, y: Atom) -> Atoms:
     """abs(x) with the sign of y."""
     x, y = promote_and_broadcast("copysign", emit, x, y)
     dtype = to_inexact_dtype(x.aval.dtype)
@@ -303,7 +301,7 @@ def copysign(emit: Emit, x: Atom, y: Atom) -> Results:
     return emit(SELECT_N, *signbit(emit, y), x, emit.one(NEG, x))
 
 
-def heaviside(emit: Emit, x: Atom, y: Atom) -> Results:
+def heaviside(emit: Emit, x: Atom, y: Atom) -> Atoms:
     """0 below zero, 1 above, y at zero."""
     x, y = promote_and_broadcast("heaviside", emit, x, y)
     dtype = to_inexact_dtype(x.aval.dtype)
@@ -313,13 +311,13 @@ def heaviside(emit: Emit, x: Atom, y: Atom) -> Results:
     return emit(SELECT_N, emit.one(EQ, x, literal_like(0, x)), step, y)
 
 
-def angle(emit: Emit, x: Atom) -> Results:
+def angle(emit: Emit, x: Atom) -> Atoms:
     """The angle of a complex number, from -pi to pi."""
     x = convert(emit, x, to_inexact_dtype(x.aval.dtype))
     return emit(ATAN2, *imag(emit, x), *real(emit, x))
 
 
-def nan_to_num(emit: Emit, x: Atom, nan: float, above: float | None, below: float | None) -> Results:
+def nan_to_num(emit: Emit, x: Atom, nan: float, above: float | None, below: float | None) -> Atoms:
     """x with nan and infinities replaced; None is the greatest and the least finite number."""
     if x.aval.dtype in dtypes.COMPLEX:
         parts = [nan_to_num(emit, emit.one(part, x), nan, above, below)[0] for part in (REAL, IMAG)]
@@ -333,7 +331,7 @@ def nan_to_num(emit: Emit, x: Atom, nan: float, above: float | None, below: floa
     return emit(SELECT_N, emit.one(EQ, x, literal_like(-np.inf, x)), y, literal_like(low, x))
 
 
-def isclose(emit: Emit, x: Atom, y: Atom, rtol: float, atol: float, equal_nan: bool) -> Results:
+def isclose(emit: Emit, x: Atom, y: Atom, rtol: float, atol: float, equal_nan: bool) -> Atoms:
     """True where abs(x - y) <= atol + rtol * abs(y), or both are the same infinity."""
     x, y = promote_and_broadcast("isclose", emit, x, y)
     dtype = to_inexact_dtype(x.aval.dtype)
@@ -346,7 +344,7 @@ def isclose(emit: Emit, x: Atom, y: Atom, rtol: float, atol: float, equal_nan: b
     return emit(OR, near, emit.one(AND, emit.one(NE, x, x), emit.one(NE, y, y))) if equal_nan else (near,)
 
 
-def bit_count(emit: Emit, x: Atom) -> Results:
+def bit_count(emit: Emit, x: Atom) -> Atoms:
     """How many bits of abs(x) are set, as uint8."""
     if x.aval.dtype in dtypes.SIGNED:
         x = emit.one(ABS, x)

@@ -6,7 +6,7 @@ from math import prod, sqrt
 
 from fxad import dtypes
 from fxad.errors import DTypeError, ParameterError, ShapeError
-from fxad.ir import Atom, Emit, Lit
+from fxad.ir import Atom, Atoms, Emit, Lit
 from fxad.operations.axes import normalize_axis_tuple
 from fxad.operations.promotion import convert, to_inexact_dtype
 from fxad.operations.shapes import moveaxis, slice_axis
@@ -14,7 +14,6 @@ from fxad.primitives.elementwise import CONJ, MUL
 from fxad.primitives.fft import Fft
 from fxad.primitives.slicing import Pad
 
-Results = tuple[Atom, ...]
 Sizes = tuple[int, ...]
 
 NORMS = ("backward", "ortho", "forward")
@@ -23,7 +22,7 @@ _MOST = 3  # the maximum number of axes of one transform
 
 def fft_transform(
     emit: Emit, x: Atom, name: str, kind: str, sizes: Sizes | None, axes: Sizes | None, norm: str | None
-) -> Results:
+) -> Atoms:
     """One of the four kinds over any axes, resized to `sizes` first by truncation or zero padding."""
     at = _transform_axes_of(name, x, sizes, axes)
     current = tuple([x.aval.shape[a] for a in at])
@@ -40,14 +39,14 @@ def fft_transform(
     return (y,) if factor == 1 else emit(MUL, y, Lit.of(factor, y.aval))
 
 
-def hermitian(emit: Emit, x: Atom, name: str, n: int | None, axis: int, norm: str | None) -> Results:
+def hermitian(emit: Emit, x: Atom, name: str, n: int | None, axis: int, norm: str | None) -> Atoms:
     """hfft: the FFT of a signal with Hermitian symmetry, given by one half; its result is real."""
     sizes = None if n is None else (n,)
     (z,) = emit(CONJ, convert(emit, x, _dtype(name, x, "IRFFT")))
     return fft_transform(emit, z, name, "IRFFT", sizes, (axis,), _inverse_norm(name, norm))
 
 
-def antihermitian(emit: Emit, x: Atom, name: str, n: int | None, axis: int, norm: str | None) -> Results:
+def antihermitian(emit: Emit, x: Atom, name: str, n: int | None, axis: int, norm: str | None) -> Atoms:
     """ihfft, the inverse of hfft."""
     sizes = None if n is None else (n,)
     (z,) = fft_transform(emit, x, name, "RFFT", sizes, (axis,), _inverse_norm(name, norm))

@@ -7,7 +7,7 @@ from typing import cast
 from fxad import dtypes
 from fxad.dtypes import DType
 from fxad.errors import DTypeError, ShapeError
-from fxad.ir import Atom, Aval, Emit, Lit, Shape
+from fxad.ir import Atom, Atoms, Aval, Emit, Lit, Shape
 from fxad.operations.arithmetic import remainder
 from fxad.operations.axes import normalize_axis_index
 from fxad.operations.elementwise import is_nonzero, promote_all
@@ -19,14 +19,12 @@ from fxad.primitives.index import IndexVectors, index_dtype, normalize_index
 from fxad.primitives.scatter import Scatter
 from fxad.primitives.shape import Iota, emit_reshape
 
-Results = tuple[Atom, ...]
-
 
 def _element_count(shape: Shape) -> int:
     return Aval(shape, dtypes.bool_).size
 
 
-def nonzero(emit: Emit, x: Atom, size: int, fills: tuple[int, ...]) -> Results:
+def nonzero(emit: Emit, x: Atom, size: int, fills: tuple[int, ...]) -> Atoms:
     """The first `size` indices of nonzero elements, one array per axis; padded with `fills`."""
     shape, n = x.aval.shape, x.aval.size
     flat = first_nonzero(emit, x, size)
@@ -57,7 +55,7 @@ def first_nonzero(emit: Emit, x: Atom, size: int) -> Atom:
     return emit.one(scatter, none, emit_reshape(emit, at, (n, 1)), emit.one(Iota((n,), dtype, 0)))
 
 
-def unravel_index(emit: Emit, x: Atom, shape: Shape) -> Results:
+def unravel_index(emit: Emit, x: Atom, shape: Shape) -> Atoms:
     """The index along each axis of `shape` for flat indices, which are clamped to the range."""
     if x.aval.dtype not in dtypes.INTEGER:
         raise DTypeError(f"unravel_index: takes integers, got {x.aval}")
@@ -72,7 +70,7 @@ def unravel_index(emit: Emit, x: Atom, shape: Shape) -> Results:
     return tuple(reversed(out))
 
 
-def ravel_multi_index(emit: Emit, *args: object) -> Results:
+def ravel_multi_index(emit: Emit, *args: object) -> Atoms:
     """The flat index for indices along each axis; the last two arguments are the shape and the mode."""
     *arrays, dims, mode = args
     places, shape = cast("list[Atom]", arrays), cast(Shape, dims)
@@ -96,7 +94,7 @@ def _apply_index_mode(emit: Emit, at: Atom, n: int, mode: str, dtype: DType) -> 
     return convert(emit, emit.one(MIN, at, Lit.of(max(n - 1, 0), at.aval)), dtype)
 
 
-def choose(emit: Emit, *args: object) -> Results:
+def choose(emit: Emit, *args: object) -> Atoms:
     """Select, element by element, one of several cases. Arguments: the cases, the selector, the mode for numbers out of
     range."""
     *operands, mode = args
@@ -110,7 +108,7 @@ def choose(emit: Emit, *args: object) -> Results:
     return emit(SELECT_N, broadcast(emit, at, shape), *[broadcast(emit, c, shape) for c in cases])
 
 
-def put_along_axis(emit: Emit, x: Atom, indices: Atom, values: Atom, axis: int) -> Results:
+def put_along_axis(emit: Emit, x: Atom, indices: Atom, values: Atom, axis: int) -> Atoms:
     """x with `values` at `indices` along an axis; the other axes are batch axes."""
     k = normalize_axis_index("put_along_axis", axis, x.aval.ndim)
     if indices.aval.dtype not in dtypes.INTEGER or indices.aval.ndim != x.aval.ndim:

@@ -42,7 +42,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class _Array:
+class _IndexArray:
     """An integer array in an index. A mask gives one for each axis: `masked` is the size of that axis of `mask`."""
 
     shape: Shape
@@ -50,25 +50,25 @@ class _Array:
     value: object
     masked: int | None = None
     mask: object = None
-    front: bool = False  # known not to be negative
+    nonnegative: bool = False  # known now
 
 
 @dataclass(frozen=True, slots=True)
-class _Flag:
+class _ScalarMask:
     """A bool in an index: an axis of size 1 or 0 that broadcasts with the arrays."""
 
     size: int
 
 
-_Entry: TypeAlias = "int | slice | None | EllipsisType | _Array | _Flag"
+_Entry: TypeAlias = "int | slice | None | EllipsisType | _IndexArray | _ScalarMask"
 
-_INSIDE: Final = "static indices run from -{n} to {n} - 1; where an index is a tracer, reads clip and updates drop"
-_NAME_OF_NONE: Final = "None"
-_FIRST: Final = Squeeze((0,))
+_RANGE: Final = "static indices run from -{n} to {n} - 1; where an index is a tracer, reads clip and updates drop"
+_KEY_OF_NONE: Final = "None"
+_DROP_FIRST_AXIS: Final = Squeeze((0,))
 # plans of static indices are cached
 _plans: Final[LRUCache[Hashable, tuple[Plan, tuple[object, ...]]]] = LRUCache(2048)
-_PLAIN: Final = frozenset({int, Size, slice})
-_HINT: Final = "an index is made of ints, slices, None, ..., integer arrays and boolean masks"
+_BASIC_INDEX_TYPES: Final = frozenset({int, Size, slice})
+_REMEDY: Final = "an index is made of ints, slices, None, ..., integer arrays and boolean masks"
 
 
 # --------------------------------------------------------------------------------------------------- reading an index
@@ -97,14 +97,14 @@ def _build_plan(shape: Shape, index: object, checked: bool) -> tuple[Plan, tuple
     if type(index) is int and shape and -shape[0] <= index < shape[0] and 0 not in shape:  # a fast path for x[i]
         n, *rest = shape
         if n == 1:
-            return Plan(tuple(rest), after=(_FIRST,)), ()
+            return Plan(tuple(rest), after=(_DROP_FIRST_AXIS,)), ()
         take = Index((index % n, *(0,) * len(rest)), (1, *rest), (1,) * len(shape), (0,), ())
         return Plan(tuple(rest), take=take), ()
-    entries = [e for given in (index if type(index) is tuple else (index,)) for e in _normal_entries(given)]
-    layout = _Layout(shape, checked)
+    entries = [e for given in (index if type(index) is tuple else (index,)) for e in _to_entries(given)]
+    builder = _PlanBuilder(shape, checked)
     for e in _expand_ellipsis(shape, entries):
-        layout.add(e)
-    return layout.plan()
+        builder.add(e)
+    return builder.plan()
 
 
 def with_dynamic_starts(p: Plan, shape: Shape) -> tuple[Plan, tuple[int, ...]]:
@@ -137,7 +137,7 @@ def hashable_index(index: object) -> Hashable:
         # 1 == True == 1.0, so only plain ints may share a key
         return ("slice", *bounds) if all([b is None or type(b) is int for b in bounds]) else None
     if isinstance(index, tuple):
-        parts = tuple([_NAME_OF_NONE if e is None else hashable_index(e) for e in index])
+        parts = tuple([_KEY_OF_NONE if e is None else hashable_index(e) for e in index])
         return None if None in parts else parts
     return None
 
@@ -152,12 +152,12 @@ def promise_unique_indices(p: Plan, operands: tuple[object, ...]) -> Plan:
     return replace(p, take=replace(p.take, unique_indices=True))
 
 
-def _normal_entries(given: object) -> tuple[_Entry, ...]:
+def _to_entries(given: object) -> tuple[_Entry, ...]:
     """Return one entry of an index in normal form; a mask becomes an array for each of its axes."""
-    if given is None or given is Ellipsis or type(given) in _PLAIN:
+    if given is None or given is Ellipsis or type(given) in _BASIC_INDEX_TYPES:
         return (cast("_Entry", given),)
     if isinstance(given, bool | np.bool_):
-        return (_Flag(int(given)),)
+        return (_ScalarMask(int(given)),)
     if isinstance(given, list | tuple):
         given = _array_entry(given)
     aval = getattr(given, "aval", None)
@@ -175,7 +175,9 @@ def _normal_entries(given: object) -> tuple[_Entry, ...]:
     try:
         return (given.__index__(),)  # type: ignore[attr-defined]  # tested by the except clause
     except (AttributeError, TypeError):
-        raise ArgumentError(f"getitem: {given!r} ({type(given).__qualname__}) is not an index", remedy=_HINT) from None
+        raise ArgumentError(
+            f"getitem: {given!r} ({type(given).__qualname__}) is not an index", remedy=_REMEDY
+        ) from None
 
 
 def _array_entry(given: Sequence[object]) -> NDArray:
@@ -188,14 +190,14 @@ def _array_entry(given: Sequence[object]) -> NDArray:
             where=e.where,
         ) from None
     except ValueError:
-        raise ArgumentError(f"getitem: {given!r} is not an index: its rows differ in length", remedy=_HINT) from None
+        raise ArgumentError(f"getitem: {given!r} is not an index: its rows differ in length", remedy=_REMEDY) from None
     return array if array.size else array.astype(np.int32)
 
 
-def _check_index_array(shape: Shape, dtype: DType, value: object) -> _Array:
+def _check_index_array(shape: Shape, dtype: DType, value: object) -> _IndexArray:
     if dtype.kind not in "iu":
         raise DTypeError(f"getitem: an index array must be integer or bool, got {dtype.name}", remedy="use astype")
-    return _Array(shape, dtype, value)
+    return _IndexArray(shape, dtype, value)
 
 
 def _mask_entries(given: object) -> tuple[_Entry, ...]:
@@ -208,9 +210,9 @@ def _mask_entries(given: object) -> tuple[_Entry, ...]:
             where=e.where,
         ) from None
     if not mask.ndim:
-        return (_Flag(int(mask)),)
+        return (_ScalarMask(int(mask)),)
     picked = zip(np.nonzero(mask), mask.shape, strict=True)
-    return tuple([_Array(a.shape, dtypes.int32, a, n, mask) for a, n in picked])
+    return tuple([_IndexArray(a.shape, dtypes.int32, a, n, mask) for a, n in picked])
 
 
 def _expand_ellipsis(shape: Shape, entries: list[_Entry]) -> list[_Entry]:
@@ -218,7 +220,7 @@ def _expand_ellipsis(shape: Shape, entries: list[_Entry]) -> list[_Entry]:
     dots = [k for k, e in enumerate(entries) if e is Ellipsis]
     if len(dots) > 1:
         raise AxisError(f"getitem: an index has at most one ellipsis, got {len(dots)}", remedy="write : for the others")
-    count = len([e for e in entries if e is not None and e is not Ellipsis and type(e) is not _Flag])
+    count = len([e for e in entries if e is not None and e is not Ellipsis and type(e) is not _ScalarMask])
     if count > len(shape):
         raise AxisError(
             f"getitem: too many indices: {count} for the {len(shape)} axes of shape {shape}",
@@ -235,11 +237,11 @@ def _expand_ellipsis(shape: Shape, entries: list[_Entry]) -> list[_Entry]:
 # ------------------------------------------------------------------------------------------------- making the plan
 
 
-_NEW: Final = -1  # in the place of a size: an axis of size 1 that the operand does not have
+_NEW_AXIS: Final = -1  # in the place of a size: an axis of size 1 that the operand does not have
 
 
-class _Layout:
-    """Collects the operations of an index on each axis of an array, left to right."""
+class _PlanBuilder:
+    """Builds the plan of an index: it takes the entries of the index from left to right."""
 
     def __init__(self, shape: Shape, checked: bool) -> None:
         self.shape = shape
@@ -251,8 +253,8 @@ class _Layout:
         self.strides: list[int] = []
         self.sizes: list[int] = []
         self.reversed: list[int] = []
-        self.points: list[int] = []  # axes indexed by an int, which are removed
-        self.arrays: list[tuple[int, _Array]] = []
+        self.int_axes: list[int] = []  # axes indexed by an int, which are removed
+        self.arrays: list[tuple[int, _IndexArray]] = []
         self.flags: list[int] = []
         # the axes of the result, entry by entry; None for an int or an array
         self.result: list[tuple[int, ...] | None] = []
@@ -263,13 +265,13 @@ class _Layout:
             self._point(e)
         elif type(e) is slice:
             self._slice(e)
-        elif type(e) is _Array:
+        elif type(e) is _IndexArray:
             self._array(e)
-        elif type(e) is _Flag:
+        elif type(e) is _ScalarMask:
             self.flags.append(e.size)
             self.result.append(None)
         else:
-            self.result.append((_NEW,) if e is None else ())
+            self.result.append((_NEW_AXIS,) if e is None else ())
 
     def _window(self, start: int, limit: int, stride: int, size: int) -> None:
         self.starts.append(start)
@@ -281,14 +283,15 @@ class _Layout:
     def _point(self, i: int) -> None:
         n = self.shape[self.axis]
         if not -n <= i < n and not self.checked:
-            self._array(_Array((), dtypes.int32, np.asarray(min(max(i, -n - 1), n), index_dtype((n,)))))
+            self._array(_IndexArray((), dtypes.int32, np.asarray(min(max(i, -n - 1), n), index_dtype((n,)))))
             return
         if not -n <= i < n:
             raise AxisError(
-                f"getitem: index {i} is out of range for axis {self.axis} with size {n}", remedy=_INSIDE.format(n=n)
+                f"getitem: index {i} is out of range for axis {self.axis} with size {n}",
+                remedy=_RANGE.format(n=n),
             )
         i = i + n if i < 0 else i
-        self.points.append(self.axis)
+        self.int_axes.append(self.axis)
         self.result.append(None)
         self._window(i, i + 1, 1, 1)
 
@@ -337,7 +340,7 @@ class _Layout:
         limit = start + (m - 1) * step + 1 if step == 1 or at_least(m, 1) else maximum(start, stop)
         self._window(start, limit, step, m)
 
-    def _array(self, e: _Array) -> None:
+    def _array(self, e: _IndexArray) -> None:
         n = self.shape[self.axis]
         if e.masked is not None and e.masked != n:
             raise AxisError(
@@ -348,7 +351,7 @@ class _Layout:
             e = _static_normalize_index(e, e.value, self.axis, n)
         self.arrays.append((self.axis, e))
         if not e.shape:
-            self.points.append(self.axis)
+            self.int_axes.append(self.axis)
         self.result.append(None)
         self._window(0, n, 1, n)
 
@@ -360,7 +363,7 @@ class _Layout:
         for shape in [*[a.shape for _, a in self.arrays], *[(n,) for n in self.flags]]:
             batch = common_shape("getitem: index arrays", batch, shape)
         advanced = bool(self.flags) or any([a.shape for _, a in self.arrays])
-        split = self._place() if advanced else 0
+        split = self._place_of_arrays() if advanced else 0
         before = [n for part in self.result[:split] if part for n in part]
         behind = [n for part in self.result[split:] if part for n in part]
         result = [*before, *batch, *behind]
@@ -374,14 +377,14 @@ class _Layout:
                 )
         values = tuple([a.value for _, a in self.arrays])
         if not any([a.shape for _, a in self.arrays]):
-            return self._basic([*before, *[_NEW for _ in batch], *behind]), values
-        p = self._gather(batch, len([n for n in before if n != _NEW]), result)
-        known = [a.value for _, a in self.arrays if a.front and isinstance(a.value, np.ndarray)]
+            return self._basic([*before, *[_NEW_AXIS for _ in batch], *behind]), values
+        p = self._gather(batch, len([n for n in before if n != _NEW_AXIS]), result)
+        known = [a.value for _, a in self.arrays if a.nonnegative and isinstance(a.value, np.ndarray)]
         if len(known) == len(values):
             return replace(p, vectors=None), (np.stack(np.broadcast_arrays(*known, np.empty(batch))[:-1], -1),)
         return p, values
 
-    def _place(self) -> int:
+    def _place_of_arrays(self) -> int:
         """Return the place of the axes of the arrays: NumPy puts them at the arrays' place if the arrays are adjacent,
         else first."""
         at = [k for k, part in enumerate(self.result) if part is None]
@@ -394,14 +397,14 @@ class _Layout:
 
     def _basic(self, result: list[int]) -> Plan:
         """Plan ints and slices: one equation, and further ones for reversed and new axes."""
-        shape, gone = tuple(map(abs, result)), tuple(sorted(self.points))
+        shape, gone = tuple(map(abs, result)), tuple(sorted(self.int_axes))
         dynamic = tuple([axis for axis, _ in self.arrays])
         for a in dynamic:
             self.sizes[a] = 1
         stay = [a for a in range(len(self.sizes)) if a not in gone]
         axes = tuple([k for k, a in enumerate(stay) if a in self.reversed and _several(self.sizes[a])])
         revs = (Rev(axes),) if axes else ()
-        new = tuple([k for k, n in enumerate(result) if n == _NEW])
+        new = tuple([k for k, n in enumerate(result) if n == _NEW_AXIS])
         sizes = tuple(self.sizes)
         if dynamic or (gone and sizes not in (self.shape, shape)):
             take = Index(tuple(self.starts), sizes, tuple(self.strides), gone, dynamic)
@@ -415,7 +418,7 @@ class _Layout:
     def _gather(self, batch: Shape, place: int, result: list[int]) -> Plan:
         """Plan integer arrays; `place` is the place of their axes among the remaining axes."""
         picked = tuple([axis for axis, _ in self.arrays])
-        collapsed = tuple(sorted({*picked, *self.points}))
+        collapsed = tuple(sorted({*picked, *self.int_axes}))
         stay = len(self.sizes) - len(collapsed)
         shape = tuple(map(abs, result))
         once = len({id(a.mask) for _, a in self.arrays}) == 1 and self.arrays[0][1].mask is not None
@@ -432,7 +435,7 @@ class _Layout:
         )
         axes = tuple([a for a in self.reversed if _several(self.sizes[a])])
         vectors = IndexVectors(tuple([self.shape[a] for a in picked]))
-        new = tuple([k for k, n in enumerate(result) if n == _NEW])
+        new = tuple([k for k, n in enumerate(result) if n == _NEW_AXIS])
         before = (*self._slices(), *((Rev(axes),) if axes else ()))
         return Plan(shape, before, gather, vectors, _replace_axes((), new, shape))
 
@@ -448,17 +451,17 @@ def _several(n: int) -> bool:
     return type(n) is Size or n > 1
 
 
-def _static_normalize_index(e: _Array, value: NDArray, axis: int, n: int) -> _Array:
+def _static_normalize_index(e: _IndexArray, value: NDArray, axis: int, n: int) -> _IndexArray:
     """Return a static index array, checked, in the dtype of indices, without negative indices."""
     if value.size and (value.min() < -n or value.max() >= n):
         worst = value.min() if value.min() < -n else value.max()
         raise AxisError(
-            f"getitem: index {worst} is out of range for axis {axis} with size {n}", remedy=_INSIDE.format(n=n)
+            f"getitem: index {worst} is out of range for axis {axis} with size {n}", remedy=_RANGE.format(n=n)
         )
     dtype = index_dtype((n,))
     places = value.astype(np.int64)
     places[places < 0] += n
-    return replace(e, dtype=dtype, value=places.astype(dtype), front=True)
+    return replace(e, dtype=dtype, value=places.astype(dtype), nonnegative=True)
 
 
 def _replace_axes(gone: tuple[int, ...], new: tuple[int, ...], shape: Shape) -> tuple[Primitive, ...]:

@@ -7,10 +7,9 @@ from typing import Final
 
 from fxad import dtypes
 from fxad.errors import ShapeError
-from fxad.ir import Atom, Aval, Emit, Lit
+from fxad.ir import Atom, Atoms, Aval, Emit, Lit
 from fxad.operations.axes import normalize_axis_index
 from fxad.operations.linear_systems import (
-    Results,
     cholesky,
     hermitian_part,
     inv,
@@ -53,7 +52,7 @@ _EPS: Final = MappingProxyType({dtypes.float32: 2.0**-23, dtypes.float64: 2.0**-
 # --------------------------------------------------------------------------------------------------- least squares
 
 
-def pinv(emit: Emit, a: Atom, hermitian: bool) -> Results:
+def pinv(emit: Emit, a: Atom, hermitian: bool) -> Atoms:
     """The pseudo-inverse, with the default `rtol`."""
     a = promote_for_lapack("pinv", emit, a)
     return pinv_above(emit, a, default_rtol("pinv", a), hermitian)
@@ -66,7 +65,7 @@ def default_rtol(op: str, a: Atom) -> Lit:
     return Lit.of(max(m, n) * _EPS.get(dtype, 0.0), Aval((), dtype))
 
 
-def pinv_above(emit: Emit, a: Atom, rtol: Atom, hermitian: bool) -> Results:
+def pinv_above(emit: Emit, a: Atom, rtol: Atom, hermitian: bool) -> Atoms:
     """The pseudo-inverse: singular values up to `rtol` times the largest count as zero."""
     a = promote_for_lapack("pinv", emit, a)
     batch, m, n = matrix_shape("pinv", a)
@@ -104,7 +103,7 @@ def exceeds_tolerance(emit: Emit, s: Atom, rtol: Atom) -> Atom:
     return emit.one(GT, s, emit.one(BroadcastInDim(s.aval.shape, tuple(range(last))), limit))
 
 
-def matrix_rank(emit: Emit, a: Atom, rtol: Atom) -> Results:
+def matrix_rank(emit: Emit, a: Atom, rtol: Atom) -> Atoms:
     """The number of singular values that exceed `rtol` times the largest."""
     a = promote_for_lapack("matrix_rank", emit, a)
     batch, m, n = matrix_shape("matrix_rank", a)
@@ -115,19 +114,19 @@ def matrix_rank(emit: Emit, a: Atom, rtol: Atom) -> Results:
     return emit(ReduceSum((s.aval.ndim - 1,)), counted)
 
 
-def matrix_rank_default(emit: Emit, a: Atom) -> Results:
+def matrix_rank_default(emit: Emit, a: Atom) -> Atoms:
     """`matrix_rank` with the default `rtol`."""
     a = promote_for_lapack("matrix_rank", emit, a)
     return matrix_rank(emit, a, default_rtol("matrix_rank", a))
 
 
-def lstsq_default(emit: Emit, a: Atom, b: Atom) -> Results:
+def lstsq_default(emit: Emit, a: Atom, b: Atom) -> Atoms:
     """`lstsq` with the default `rtol`."""
     a, b = promote_pair_for_lapack("lstsq", emit, a, b)
     return lstsq(emit, a, b, default_rtol("lstsq", a))
 
 
-def lstsq(emit: Emit, a: Atom, b: Atom, rtol: Atom) -> Results:
+def lstsq(emit: Emit, a: Atom, b: Atom, rtol: Atom) -> Atoms:
     """The x of least norm that minimizes |a x - b|; the sums of squares of the residual; rank; singular values."""
     a, b = promote_pair_for_lapack("lstsq", emit, a, b)
     batch, m, n = matrix_shape("lstsq", a)
@@ -149,7 +148,7 @@ def lstsq(emit: Emit, a: Atom, b: Atom, rtol: Atom) -> Results:
 # ------------------------------------------------------------------------------------------------------------ powers
 
 
-def matrix_power(emit: Emit, a: Atom, n: int) -> Results:
+def matrix_power(emit: Emit, a: Atom, n: int) -> Atoms:
     """a multiplied by itself, in about log2(n) products; of the inverse for a negative n."""
     square_shape("matrix_power", a)
     if n < 0:
@@ -168,12 +167,12 @@ def matrix_power(emit: Emit, a: Atom, n: int) -> Results:
     return (out,)
 
 
-def expm(emit: Emit, a: Atom) -> Results:
+def expm(emit: Emit, a: Atom) -> Atoms:
     """The exponential."""
     return emit(EXPM, promote_for_lapack("expm", emit, a))
 
 
-def cross(emit: Emit, x: Atom, y: Atom, axis: int) -> Results:
+def cross(emit: Emit, x: Atom, y: Atom, axis: int) -> Atoms:
     """The cross product along an axis of size 3; the other axes broadcast."""
     x, y = promote_and_broadcast("cross", emit, x, y)
     k = normalize_axis_index("cross", axis, x.aval.ndim)
@@ -190,7 +189,7 @@ def cross(emit: Emit, x: Atom, y: Atom, axis: int) -> Results:
     )
 
 
-def block_diagonal(emit: Emit, x: Atom, y: Atom) -> Results:
+def block_diagonal(emit: Emit, x: Atom, y: Atom) -> Atoms:
     """Two matrices along a diagonal."""
     dtype = promote_dtypes("block_diag", x.aval.dtype, y.aval.dtype)
     x, y = convert(emit, x, dtype), convert(emit, y, dtype)
@@ -203,44 +202,44 @@ def block_diagonal(emit: Emit, x: Atom, y: Atom) -> Results:
 # ---------------------------------------------------------------------------------------------------- decompositions
 
 
-def qr(emit: Emit, x: Atom, full: bool) -> Results:
+def qr(emit: Emit, x: Atom, full: bool) -> Atoms:
     """Q and R."""
     return emit(Qr(full), promote_for_lapack("qr", emit, x))
 
 
-def svd(emit: Emit, x: Atom, full: bool) -> Results:
+def svd(emit: Emit, x: Atom, full: bool) -> Atoms:
     """U, the singular values, and V^H."""
     s, u, vh = emit(Svd(True, full), promote_for_lapack("svd", emit, x))
     return u, s, vh
 
 
-def svdvals(emit: Emit, x: Atom) -> Results:
+def svdvals(emit: Emit, x: Atom) -> Atoms:
     """The singular values."""
     return emit(Svd(False, False), promote_for_lapack("svdvals", emit, x))
 
 
-def eigh(emit: Emit, x: Atom, lower: bool, symmetrize: bool, vectors: bool) -> Results:
+def eigh(emit: Emit, x: Atom, lower: bool, symmetrize: bool, vectors: bool) -> Atoms:
     """Eigenvalues and, with `vectors`, eigenvectors of Hermitian matrices."""
     if symmetrize:
         x = hermitian_part("eigh", emit, x)
     return emit(Eigh(lower, vectors), x)
 
 
-def hermitian_eig(emit: Emit, x: Atom, lower: bool, symmetrize: bool, vectors: bool) -> Results:
+def hermitian_eig(emit: Emit, x: Atom, lower: bool, symmetrize: bool, vectors: bool) -> Atoms:
     """`eigh`, also of integers."""
     return eigh(emit, promote_for_lapack("eigh", emit, x), lower, symmetrize, vectors)
 
 
-def factor(emit: Emit, x: Atom, upper: bool, symmetrize: bool) -> Results:
+def factor(emit: Emit, x: Atom, upper: bool, symmetrize: bool) -> Atoms:
     """`cholesky`, also of integers."""
     return cholesky(emit, promote_for_lapack("cholesky", emit, x), symmetrize, upper)
 
 
-def eig(emit: Emit, x: Atom, vectors: bool) -> Results:
+def eig(emit: Emit, x: Atom, vectors: bool) -> Atoms:
     """Eigenvalues and, with `vectors`, right eigenvectors."""
     return emit(Eig(False, vectors), promote_for_lapack("eig", emit, x))
 
 
-def packed_lu(emit: Emit, x: Atom) -> Results:
+def packed_lu(emit: Emit, x: Atom) -> Atoms:
     """`lu` without the permutation, also of integers."""
     return emit(LU, promote_for_lapack("lu_factor", emit, x))

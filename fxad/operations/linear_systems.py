@@ -6,12 +6,12 @@ A function with its own derivative formula uses the primitive that defines it.
 
 from __future__ import annotations
 
-from typing import Final, TypeAlias
+from typing import Final
 
 from fxad import dtypes
 from fxad.core.sizes import maximum
 from fxad.errors import ShapeError
-from fxad.ir import Atom, Aval, Emit, Shape
+from fxad.ir import Atom, Atoms, Aval, Emit, Shape
 from fxad.operations.promotion import broadcast, common_shape, convert, promote_dtypes, to_inexact_dtype
 from fxad.primitives.elementwise import (
     ADD,
@@ -31,9 +31,6 @@ from fxad.primitives.linalg import (
 from fxad.primitives.linalg import matrices as mx
 from fxad.primitives.linalg.family import check_lapack_dtype
 from fxad.primitives.shape import Reshape, Transpose
-
-Results: TypeAlias = tuple[Atom, ...]
-
 
 # ---------------------------------------------------------------------------------------------------------- operands
 
@@ -79,7 +76,7 @@ def broadcast_batch_axes(op: str, emit: Emit, x: Atom, y: Atom) -> tuple[Atom, A
 # ----------------------------------------------------------------------------------------------------------- systems
 
 
-def solve(emit: Emit, a: Atom, b: Atom) -> Results:
+def solve(emit: Emit, a: Atom, b: Atom) -> Atoms:
     """The x with a x = b; a `b` of one axis is a vector."""
     a, b = promote_pair_for_lapack("solve", emit, a, b)
     square_shape("solve", a)
@@ -114,7 +111,7 @@ def _solve_shared_matrix(emit: Emit, a: Atom, b: Atom) -> Atom:
     return emit.one(Transpose(back), x)
 
 
-def inv(emit: Emit, a: Atom) -> Results:
+def inv(emit: Emit, a: Atom) -> Atoms:
     """The inverse: infinities and nan for a singular matrix."""
     a = promote_for_lapack("inv", emit, a)
     square_shape("inv", a)
@@ -130,7 +127,7 @@ def triangular_solve(
     transpose_a: bool,
     conjugate_a: bool,
     unit_diagonal: bool,
-) -> Results:
+) -> Atoms:
     """The x with op(a) x = b or x op(a) = b; a `b` with one axis less than `a` is a batch of vectors."""
     conjugate_a = conjugate_a and a.aval.dtype in dtypes.COMPLEX
     prim = TriangularSolve(left_side, lower, transpose_a, conjugate_a, unit_diagonal)
@@ -141,7 +138,7 @@ def triangular_solve(
     return emit(prim, a, b)
 
 
-def solve_triangular(emit: Emit, a: Atom, b: Atom, trans: int, lower: bool, unit_diagonal: bool) -> Results:
+def solve_triangular(emit: Emit, a: Atom, b: Atom, trans: int, lower: bool, unit_diagonal: bool) -> Atoms:
     """The x with op(a) x = b, a triangular: op 0 nothing, 1 transpose, 2 conjugate transpose."""
     a, b = promote_pair_for_lapack("solve_triangular", emit, a, b)
     square_shape("solve_triangular", a)
@@ -153,7 +150,7 @@ def solve_triangular(emit: Emit, a: Atom, b: Atom, trans: int, lower: bool, unit
     return (mx.vector(emit.one, x) if vector else x,)
 
 
-def cholesky(emit: Emit, x: Atom, symmetrize: bool, upper: bool) -> Results:
+def cholesky(emit: Emit, x: Atom, symmetrize: bool, upper: bool) -> Atoms:
     """The lower factor, or its conjugate transpose."""
     if symmetrize:
         x = hermitian_part("cholesky", emit, x)
@@ -172,7 +169,7 @@ def hermitian_part(op: str, emit: Emit, x: Atom) -> Atom:
     return mx.scaled(emit.one, emit.one(ADD, x, mx.adjoint(emit.one, x)), 0.5)
 
 
-def cho_solve(emit: Emit, factor: Atom, b: Atom, lower: bool) -> Results:
+def cho_solve(emit: Emit, factor: Atom, b: Atom, lower: bool) -> Atoms:
     """The x with a x = b, for the Cholesky factor of a."""
     factor, b = promote_pair_for_lapack("cho_solve", emit, factor, b)
     square_shape("cho_solve", factor)
@@ -188,13 +185,13 @@ def cho_solve(emit: Emit, factor: Atom, b: Atom, lower: bool) -> Results:
     return (mx.vector(emit.one, x) if vector else x,)
 
 
-def lu(emit: Emit, x: Atom) -> Results:
+def lu(emit: Emit, x: Atom) -> Atoms:
     """The packed factors, the row exchanges and the permutation that they give."""
     factors, pivots = emit(LU, x)
     return factors, pivots, emit.one(LuPivotsToPermutation(x.aval.shape[-2], False), pivots)
 
 
-def lu_solve(emit: Emit, factors: Atom, pivots: Atom, b: Atom, trans: int) -> Results:
+def lu_solve(emit: Emit, factors: Atom, pivots: Atom, b: Atom, trans: int) -> Atoms:
     """The x with op(a) x = b, for the packed factors of a: 0 a, 1 its transpose, 2 its conjugate transpose."""
     factors, b = promote_pair_for_lapack("lu_solve", emit, factors, b)
     _, n = square_shape("lu_solve", factors)
@@ -215,7 +212,7 @@ def lu_solve(emit: Emit, factors: Atom, pivots: Atom, b: Atom, trans: int) -> Re
     return (mx.vector(one, x) if vector else x,)
 
 
-def lu_parts(emit: Emit, x: Atom, permute_l: bool) -> Results:
+def lu_parts(emit: Emit, x: Atom, permute_l: bool) -> Atoms:
     """P, L and U with x = P L U, or P L and U."""
     x = promote_for_lapack("lu", emit, x)
     batch, m, n = matrix_shape("lu", x)
@@ -238,7 +235,7 @@ def lu_parts(emit: Emit, x: Atom, permute_l: bool) -> Results:
 _SMALL: Final = 3  # up to this size a determinant is a polynomial
 
 
-def det(emit: Emit, a: Atom) -> Results:
+def det(emit: Emit, a: Atom) -> Atoms:
     """The determinant: of up to 3 by 3 matrices a polynomial, else by the LU decomposition."""
     a = promote_for_lapack("det", emit, a)
     _, n = square_shape("det", a)
@@ -266,7 +263,7 @@ def _det_polynomial(emit: Emit, a: Atom, n: int) -> Atom:
     return one(ADD, one(SUB, terms[0], terms[1]), terms[2])
 
 
-def slogdet(emit: Emit, a: Atom) -> Results:
+def slogdet(emit: Emit, a: Atom) -> Atoms:
     """Sign and logarithm of the absolute value of the determinant."""
     a = promote_for_lapack("slogdet", emit, a)
     square_shape("slogdet", a)

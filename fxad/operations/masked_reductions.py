@@ -16,11 +16,11 @@ from fxad import dtypes
 from fxad.core.dataclasses import dataclass
 from fxad.dtypes import DType
 from fxad.errors import DTypeError, ParameterError, ShapeError
-from fxad.ir import Atom, Emit, Lit, Primitive
+from fxad.ir import Atom, Atoms, Emit, Lit, Primitive
 from fxad.operations.arguments import flag, number
 from fxad.operations.axes import Axes, normalize_axes
 from fxad.operations.promotion import Scalar, broadcast, common_shape, convert, dtype_kind, scalar_dtype
-from fxad.operations.reductions import Results, accumulation_dtype, reduce_axes, restore_axes, to_moment_dtype
+from fxad.operations.reductions import accumulation_dtype, reduce_axes, restore_axes, to_moment_dtype
 from fxad.primitives.elementwise import (
     ADD,
     AND,
@@ -61,7 +61,7 @@ class MaskedReduction:
 
 
 def is_unmasked(initial: object, where: object) -> bool:
-    """Return True if a reduction has neither a mask nor an initial value, so it needs no `Masked`."""
+    """Return True if a reduction has neither a mask nor an initial value, so it needs no `MaskedReduction`."""
     return initial is None and (where is None or where is True)
 
 
@@ -99,7 +99,7 @@ def _result_dtype(name: str, x: DType, dtype: DType | None) -> DType:
     return dtype or (accumulation_dtype(x) if name.removeprefix("nan") in ("sum", "prod") else x)
 
 
-def masked_reduction(emit: Emit, x: Atom, *rest: object) -> Results:
+def masked_reduction(emit: Emit, x: Atom, *rest: object) -> Atoms:
     """A reduction of x: `rest` holds the initial value and the mask, if any, the axis and a `MaskedReduction`."""
     *atoms, axis, last = rest
     spec = cast("MaskedReduction", last)

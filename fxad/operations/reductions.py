@@ -16,7 +16,7 @@ from fxad import dtypes
 from fxad.core.sizes import Size, maximum
 from fxad.dtypes import DType
 from fxad.errors import DTypeError, ShapeError
-from fxad.ir import Atom, Emit, Lit, Primitive
+from fxad.ir import Atom, Atoms, Emit, Lit, Primitive
 from fxad.operations.arguments import flag
 from fxad.operations.axes import Axes, normalize_axes, normalize_axis_index
 from fxad.operations.promotion import convert, to_inexact_dtype
@@ -24,8 +24,6 @@ from fxad.primitives.argmax import ArgMax, ArgMin
 from fxad.primitives.elementwise import CONJ, DIV, MUL, REAL, SQRT, SQUARE, SUB
 from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr, ReduceProd
 from fxad.primitives.shape import BroadcastInDim, ReduceSum, emit_reshape
-
-Results = tuple[Atom, ...]
 
 
 def accumulation_dtype(dtype: DType) -> DType:
@@ -40,7 +38,7 @@ def reduce_axes(emit: Emit, x: Atom, prim: Callable[[tuple[int, ...]], Primitive
     return emit.one(prim(axes), x) if axes else x
 
 
-def restore_axes(op: str, emit: Emit, y: Atom, x: Atom, axes: tuple[int, ...], keepdims: bool) -> Results:
+def restore_axes(op: str, emit: Emit, y: Atom, x: Atom, axes: tuple[int, ...], keepdims: bool) -> Atoms:
     """Return the result `y` of a reduction of `x`, with axes of size 1 in place of the reduced ones for `keepdims`."""
     if not flag(op, "keepdims", keepdims):
         return (y,)
@@ -50,14 +48,14 @@ def restore_axes(op: str, emit: Emit, y: Atom, x: Atom, axes: tuple[int, ...], k
 # The signature every reduction below has: x, then axis, keepdims and the rest as static values.
 
 
-def sum(emit: Emit, x: Atom, axis: Axes = None, keepdims: bool = False, dtype: DType | None = None) -> Results:
+def sum(emit: Emit, x: Atom, axis: Axes = None, keepdims: bool = False, dtype: DType | None = None) -> Atoms:
     """Sum over axes."""
     axes = normalize_axes("sum", axis, x.aval.ndim)
     total = reduce_axes(emit, convert(emit, x, dtype or accumulation_dtype(x.aval.dtype)), ReduceSum, axes)
     return restore_axes("sum", emit, total, x, axes, keepdims)
 
 
-def prod(emit: Emit, x: Atom, axis: Axes, keepdims: bool, dtype: DType | None) -> Results:
+def prod(emit: Emit, x: Atom, axis: Axes, keepdims: bool, dtype: DType | None) -> Atoms:
     """Product over axes."""
     axes = normalize_axes("prod", axis, x.aval.ndim)
     total = reduce_axes(emit, convert(emit, x, dtype or accumulation_dtype(x.aval.dtype)), ReduceProd, axes)
@@ -66,7 +64,7 @@ def prod(emit: Emit, x: Atom, axis: Axes, keepdims: bool, dtype: DType | None) -
 
 def _extremum(
     op: str, emit: Emit, x: Atom, prim: Callable[[tuple[int, ...]], Primitive], axis: Axes, keepdims: bool
-) -> Results:
+) -> Atoms:
     axes = normalize_axes(op, axis, x.aval.ndim)
     for a in axes:
         if x.aval.shape[a] == 0:
@@ -74,17 +72,17 @@ def _extremum(
     return restore_axes(op, emit, reduce_axes(emit, x, prim, axes), x, axes, keepdims)
 
 
-def max(emit: Emit, x: Atom, axis: Axes, keepdims: bool) -> Results:
+def max(emit: Emit, x: Atom, axis: Axes, keepdims: bool) -> Atoms:
     """Greatest element over axes; nan if any element is nan."""
     return _extremum("max", emit, x, ReduceMax, axis, keepdims)
 
 
-def min(emit: Emit, x: Atom, axis: Axes, keepdims: bool) -> Results:
+def min(emit: Emit, x: Atom, axis: Axes, keepdims: bool) -> Atoms:
     """Least element over axes; nan if any element is nan."""
     return _extremum("min", emit, x, ReduceMin, axis, keepdims)
 
 
-def any(emit: Emit, x: Atom, axis: Axes, keepdims: bool) -> Results:
+def any(emit: Emit, x: Atom, axis: Axes, keepdims: bool) -> Atoms:
     """True if an element is not zero."""
     axes = normalize_axes("any", axis, x.aval.ndim)
     return restore_axes(
@@ -92,7 +90,7 @@ def any(emit: Emit, x: Atom, axis: Axes, keepdims: bool) -> Results:
     )
 
 
-def all(emit: Emit, x: Atom, axis: Axes, keepdims: bool) -> Results:
+def all(emit: Emit, x: Atom, axis: Axes, keepdims: bool) -> Atoms:
     """True if no element is zero."""
     axes = normalize_axes("all", axis, x.aval.ndim)
     return restore_axes(
@@ -100,7 +98,7 @@ def all(emit: Emit, x: Atom, axis: Axes, keepdims: bool) -> Results:
     )
 
 
-def count_nonzero(emit: Emit, x: Atom, axis: Axes, keepdims: bool) -> Results:
+def count_nonzero(emit: Emit, x: Atom, axis: Axes, keepdims: bool) -> Atoms:
     """The number of nonzero elements, as int32."""
     axes = normalize_axes("count_nonzero", axis, x.aval.ndim)
     ones = convert(emit, convert(emit, x, dtypes.bool_), dtypes.int32)
@@ -118,7 +116,7 @@ def to_moment_dtype(emit: Emit, x: Atom, asked: DType | None) -> tuple[Atom, DTy
     return convert(emit, x, dtypes.accumulated(dtype)), dtype
 
 
-def mean(emit: Emit, x: Atom, axis: Axes, keepdims: bool, dtype: DType | None) -> Results:
+def mean(emit: Emit, x: Atom, axis: Axes, keepdims: bool, dtype: DType | None) -> Atoms:
     """Mean over axes."""
     axes = normalize_axes("mean", axis, x.aval.ndim)
     own, dtype = to_moment_dtype(emit, x, dtype)
@@ -138,7 +136,7 @@ def _mean(emit: Emit, x: Atom, axes: tuple[int, ...], less: float = 0) -> Atom:
     return emit.one(DIV, total, Lit.of(left if left > 0 else nan, total.aval))
 
 
-def var(emit: Emit, x: Atom, axis: Axes, keepdims: bool, dtype: DType | None, correction: float) -> Results:
+def var(emit: Emit, x: Atom, axis: Axes, keepdims: bool, dtype: DType | None, correction: float) -> Atoms:
     """Variance over axes: mean squared distance from the mean, divided by the count less `correction`."""
     axes = normalize_axes("var", axis, x.aval.ndim)
     own, dtype = to_moment_dtype(emit, x, dtype)
@@ -146,7 +144,7 @@ def var(emit: Emit, x: Atom, axis: Axes, keepdims: bool, dtype: DType | None, co
     return restore_axes("var", emit, convert(emit, y, dtypes.real_part(dtype)), x, axes, keepdims)
 
 
-def std(emit: Emit, x: Atom, axis: Axes, keepdims: bool, dtype: DType | None, correction: float) -> Results:
+def std(emit: Emit, x: Atom, axis: Axes, keepdims: bool, dtype: DType | None, correction: float) -> Atoms:
     """Standard deviation over axes: the root of the variance."""
     axes = normalize_axes("std", axis, x.aval.ndim)
     own, dtype = to_moment_dtype(emit, x, dtype)
@@ -171,19 +169,19 @@ def _var(emit: Emit, x: Atom, axes: tuple[int, ...], correction: float) -> Atom:
 _PLACES: Final = dtypes.int32
 
 
-def argmax(emit: Emit, x: Atom, axis: int | None, keepdims: bool) -> Results:
+def argmax(emit: Emit, x: Atom, axis: int | None, keepdims: bool) -> Atoms:
     """The index of the greatest element, as int32; of equal ones the first; in the flattened array for axis None."""
     return _arg_extremum("argmax", emit, x, ArgMax, axis, keepdims)
 
 
-def argmin(emit: Emit, x: Atom, axis: int | None, keepdims: bool) -> Results:
+def argmin(emit: Emit, x: Atom, axis: int | None, keepdims: bool) -> Atoms:
     """The index of the least element, as int32; of equal ones the first; in the flattened array for axis None."""
     return _arg_extremum("argmin", emit, x, ArgMin, axis, keepdims)
 
 
 def _arg_extremum(
     op: str, emit: Emit, x: Atom, prim: Callable[[int, DType], Primitive], axis: int | None, keepdims: bool
-) -> Results:
+) -> Atoms:
     if x.aval.dtype in dtypes.COMPLEX:
         raise DTypeError(f"{op}: complex numbers have no order, got {x.aval}")
     if axis is None:

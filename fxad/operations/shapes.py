@@ -13,15 +13,13 @@ from typing import cast
 from fxad import dtypes
 from fxad.dtypes import DType
 from fxad.errors import ArgumentError, ParameterError, ShapeError
-from fxad.ir import Atom, Aval, Emit, Lit, Primitive, Shape
+from fxad.ir import Atom, Atoms, Aval, Emit, Lit, Primitive, Shape
 from fxad.operations.arguments import to_int
 from fxad.operations.axes import Axes, normalize_axes, normalize_axis_index, normalize_axis_tuple
 from fxad.operations.promotion import broadcast, convert, promote_dtypes
 from fxad.primitives.elementwise import ADD, EQ, GE, SELECT_N
 from fxad.primitives.shape import ExpandDims, Iota, Reshape, Rev, Squeeze, Transpose, emit_broadcast, emit_reshape
 from fxad.primitives.slicing import Concatenate, Pad, emit_slice
-
-Results = tuple[Atom, ...]
 
 
 def emit_rearrange(emit: Emit, prim: Primitive, x: Atom) -> Atom:
@@ -37,7 +35,7 @@ def emit_rearrange(emit: Emit, prim: Primitive, x: Atom) -> Atom:
 # ------------------------------------------------------------------------------------------------ shapes and axes
 
 
-def reshape(emit: Emit, x: Atom, shape: Shape) -> Results:
+def reshape(emit: Emit, x: Atom, shape: Shape) -> Atoms:
     """x in row-major order in another shape; one size may be -1, which is inferred."""
     return (emit_reshape(emit, x, infer_shape("reshape", shape, x.aval)),)
 
@@ -61,7 +59,7 @@ def infer_shape(op: str, shape: Shape, x: Aval) -> Shape:
     return shape
 
 
-def transpose(emit: Emit, x: Atom, axes: tuple[int, ...] | None) -> Results:
+def transpose(emit: Emit, x: Atom, axes: tuple[int, ...] | None) -> Atoms:
     """The axes in another order; reversed for None."""
     if axes is None:
         perm = tuple(reversed(range(x.aval.ndim)))
@@ -77,14 +75,14 @@ def emit_transpose(emit: Emit, x: Atom, perm: tuple[int, ...]) -> Atom:
     return x if perm == tuple(range(len(perm))) else emit_rearrange(emit, Transpose(perm), x)
 
 
-def matrix_transpose(emit: Emit, x: Atom) -> Results:
+def matrix_transpose(emit: Emit, x: Atom) -> Atoms:
     """The last two axes exchanged."""
     if x.aval.ndim < 2:
         raise ShapeError(f"matrix_transpose: takes an array with at least two axes, got {x.aval}")
     return swapaxes(emit, x, -1, -2)
 
 
-def swapaxes(emit: Emit, x: Atom, a: int, b: int) -> Results:
+def swapaxes(emit: Emit, x: Atom, a: int, b: int) -> Atoms:
     """Two axes exchanged."""
     perm = list(range(x.aval.ndim))
     i, j = normalize_axis_index("swapaxes", a, len(perm)), normalize_axis_index("swapaxes", b, len(perm))
@@ -92,7 +90,7 @@ def swapaxes(emit: Emit, x: Atom, a: int, b: int) -> Results:
     return (emit_transpose(emit, x, tuple(perm)),)
 
 
-def moveaxis(emit: Emit, x: Atom, source: int | tuple[int, ...], destination: int | tuple[int, ...]) -> Results:
+def moveaxis(emit: Emit, x: Atom, source: int | tuple[int, ...], destination: int | tuple[int, ...]) -> Atoms:
     """Move axes to other places; the others keep their order."""
     ndim = x.aval.ndim
     src, dst = normalize_axis_tuple("moveaxis", source, ndim), normalize_axis_tuple("moveaxis", destination, ndim)
@@ -104,7 +102,7 @@ def moveaxis(emit: Emit, x: Atom, source: int | tuple[int, ...], destination: in
     return (emit_transpose(emit, x, tuple(perm)),)
 
 
-def squeeze(emit: Emit, x: Atom, axis: Axes) -> Results:
+def squeeze(emit: Emit, x: Atom, axis: Axes) -> Atoms:
     """Without the axes of size 1: all of them for None. Raises: ShapeError for an axis of another size."""
     shape = x.aval.shape
     axes = (
@@ -115,14 +113,14 @@ def squeeze(emit: Emit, x: Atom, axis: Axes) -> Results:
     return (emit_rearrange(emit, Squeeze(axes), x) if axes else x,)
 
 
-def expand_dims(emit: Emit, x: Atom, axis: int | tuple[int, ...]) -> Results:
+def expand_dims(emit: Emit, x: Atom, axis: int | tuple[int, ...]) -> Atoms:
     """New axes of size 1, at `axis` of the result."""
     count = len(axis) if isinstance(axis, tuple) else 1
     axes = normalize_axes("expand_dims", axis, x.aval.ndim + count)
     return (emit_rearrange(emit, ExpandDims(axes), x) if axes else x,)
 
 
-def broadcast_to(emit: Emit, x: Atom, shape: Shape) -> Results:
+def broadcast_to(emit: Emit, x: Atom, shape: Shape) -> Atoms:
     """x broadcast to a shape."""
     own = x.aval.shape
     fits = len(own) <= len(shape) and all(
@@ -136,13 +134,13 @@ def broadcast_to(emit: Emit, x: Atom, shape: Shape) -> Results:
     return (broadcast(emit, x, shape),)
 
 
-def flip(emit: Emit, x: Atom, axis: Axes) -> Results:
+def flip(emit: Emit, x: Atom, axis: Axes) -> Atoms:
     """The elements in reverse order along axes."""
     axes = normalize_axes("flip", axis, x.aval.ndim)
     return (emit_rearrange(emit, Rev(axes), x) if axes else x,)
 
 
-def roll(emit: Emit, x: Atom, shift: int | tuple[int, ...], axis: int | tuple[int, ...] | None) -> Results:
+def roll(emit: Emit, x: Atom, shift: int | tuple[int, ...], axis: int | tuple[int, ...] | None) -> Atoms:
     """Shift elements cyclically along axes; flattened for axis None."""
     if axis is None:
         if isinstance(shift, tuple):
@@ -183,7 +181,7 @@ def _promote_arrays(op: str, emit: Emit, xs: Sequence[Atom]) -> list[Atom]:
     return [convert(emit, x, dtype) for x in xs]
 
 
-def concatenate(emit: Emit, *args: object) -> Results:
+def concatenate(emit: Emit, *args: object) -> Atoms:
     """Join arrays along an axis, the last argument; flattened first for None."""
     *arrays, axis = args
     xs = _promote_arrays("concatenate", emit, cast("list[Atom]", arrays))
@@ -196,7 +194,7 @@ def concatenate(emit: Emit, *args: object) -> Results:
     return (xs[0],) if len(xs) == 1 else emit(Concatenate(at), *xs)
 
 
-def stack(emit: Emit, *args: object) -> Results:
+def stack(emit: Emit, *args: object) -> Atoms:
     """Arrays of one shape along a new axis, which is the last argument."""
     *arrays, axis = args
     xs = _promote_arrays("stack", emit, cast("list[Atom]", arrays))
@@ -208,7 +206,7 @@ def stack(emit: Emit, *args: object) -> Results:
     return (rows[0],) if len(rows) == 1 else emit(Concatenate(at), *rows)
 
 
-def split(emit: Emit, x: Atom, at: tuple[int, ...], axis: int) -> Results:
+def split(emit: Emit, x: Atom, at: tuple[int, ...], axis: int) -> Atoms:
     """The parts of x between the positions `at` along an axis."""
     k = normalize_axis_index("split", axis, x.aval.ndim)
     n = x.aval.shape[k]
@@ -216,7 +214,7 @@ def split(emit: Emit, x: Atom, at: tuple[int, ...], axis: int) -> Results:
     return tuple([slice_axis(emit, x, k, a, max(a, b)) for a, b in pairwise(ends)])
 
 
-def repeat(emit: Emit, x: Atom, count: int, axis: int | None) -> Results:
+def repeat(emit: Emit, x: Atom, count: int, axis: int | None) -> Atoms:
     """Each element `count` times in a row along an axis; flattened first for None."""
     if count < 0:
         raise ParameterError(f"repeat: {count} repetitions")
@@ -229,7 +227,7 @@ def repeat(emit: Emit, x: Atom, count: int, axis: int | None) -> Results:
     return (emit_reshape(emit, rows, (*shape[:k], shape[k] * count, *shape[k + 1 :])),)
 
 
-def tile(emit: Emit, x: Atom, reps: tuple[int, ...]) -> Results:
+def tile(emit: Emit, x: Atom, reps: tuple[int, ...]) -> Atoms:
     """The whole array `reps` times along each axis."""
     lead = max(len(reps) - x.aval.ndim, 0)
     counts = (1,) * (x.aval.ndim - len(reps)) + reps
@@ -239,7 +237,7 @@ def tile(emit: Emit, x: Atom, reps: tuple[int, ...]) -> Results:
     return (emit_reshape(emit, copies, tuple([c * n for c, n in zip(counts, shape, strict=True)])),)
 
 
-def pad(emit: Emit, x: Atom, value: Atom, widths: tuple[tuple[int, int], ...]) -> Results:
+def pad(emit: Emit, x: Atom, value: Atom, widths: tuple[tuple[int, int], ...]) -> Atoms:
     """Insert `value` before and after the elements of each axis."""
     if len(widths) != x.aval.ndim or any([min(w) < 0 for w in widths]):
         raise ShapeError(f"pad: widths {widths} must be a pair of sizes >= 0 for each of the axes of {x.aval}")
@@ -247,7 +245,7 @@ def pad(emit: Emit, x: Atom, value: Atom, widths: tuple[tuple[int, int], ...]) -
     return emit_pad(emit, x, convert(emit, value, x.aval.dtype), Pad(low, high, (0,) * len(widths)))
 
 
-def emit_pad(emit: Emit, x: Atom, value: Atom, prim: Pad) -> Results:
+def emit_pad(emit: Emit, x: Atom, value: Atom, prim: Pad) -> Atoms:
     """`prim` with a value that may be a literal of any shape."""
     return emit(prim, x, value.with_aval(()) if isinstance(value, Lit) else value)
 
@@ -271,7 +269,7 @@ def add_offset(emit: Emit, x: Atom, offset: int) -> Atom:
     return emit.one(ADD, x, Lit.of(offset, x.aval)) if offset else x
 
 
-def triangle(emit: Emit, x: Atom, k: int, lower: bool) -> Results:
+def triangle(emit: Emit, x: Atom, k: int, lower: bool) -> Atoms:
     """x with zeros above diagonal `k` (`lower`), or below it."""
     if x.aval.ndim < 2:
         raise ShapeError(f"{'tril' if lower else 'triu'}: takes an array with at least two axes, got {x.aval}")
@@ -280,12 +278,12 @@ def triangle(emit: Emit, x: Atom, k: int, lower: bool) -> Results:
     return emit(SELECT_N, kept, Lit.of(0, x.aval), x)
 
 
-def eye(emit: Emit, n: int, m: int, k: int, dtype: DType) -> Results:
+def eye(emit: Emit, n: int, m: int, k: int, dtype: DType) -> Atoms:
     """Ones on diagonal `k` of an n by m array of zeros."""
     return (convert(emit, diagonal_mask(emit, (n, m), 0, 1, k), dtype),)
 
 
-def diagonal_matrix(emit: Emit, x: Atom, k: int) -> Results:
+def diagonal_matrix(emit: Emit, x: Atom, k: int) -> Atoms:
     """A matrix with a vector on diagonal k, zeros elsewhere."""
     n = x.aval.size + abs(k)
     low, high = (max(-k, 0), max(k, 0))  # rows above and below the vector's

@@ -8,7 +8,7 @@ from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.dtypes import DType
 from fxad.errors import DTypeError, ParameterError, ShapeError
-from fxad.ir import Atom, Aval, Emit, Jaxpr, Lit
+from fxad.ir import Atom, Atoms, Aval, Emit, Jaxpr, Lit
 from fxad.operations.axes import normalize_axis_index
 from fxad.operations.promotion import promote_dtypes
 from fxad.operations.shapes import moveaxis, slice_axis
@@ -21,16 +21,14 @@ from fxad.primitives.elementwise import (
     SELECT_N,
     SHIFT_RIGHT_LOGICAL,
     SUB,
-    ConvertElementType,
 )
+from fxad.primitives.elementwise.convert import emit_convert
 from fxad.primitives.gather import Gather
 from fxad.primitives.index import index_dtype
 from fxad.primitives.shape import ExpandDims, Iota, ReduceSum, Rev, emit_broadcast, emit_reshape
 from fxad.primitives.slicing import Concatenate
 from fxad.primitives.sort import Sort, order_preserving_bits
 from fxad.primitives.top_k import TopK
-
-Results = tuple[Atom, ...]
 
 METHODS: Final = ("scan", "scan_unrolled", "sort", "compare_all")
 
@@ -42,14 +40,14 @@ def _flatten_for_axis(op: str, emit: Emit, x: Atom, axis: int | None) -> tuple[A
     return x, normalize_axis_index(op, axis, x.aval.ndim)
 
 
-def sort(emit: Emit, x: Atom, axis: int | None, descending: bool) -> Results:
+def sort(emit: Emit, x: Atom, axis: int | None, descending: bool) -> Atoms:
     """The elements sorted; nans last, or first when descending."""
     x, k = _flatten_for_axis("sort", emit, x, axis)
     y = emit.one(Sort(k, 1), x)
     return emit(Rev((k,)), y) if descending else (y,)
 
 
-def argsort(emit: Emit, x: Atom, axis: int | None, descending: bool) -> Results:
+def argsort(emit: Emit, x: Atom, axis: int | None, descending: bool) -> Atoms:
     """The indices that sort the elements; equal elements keep their order, also when descending."""
     x, k = _flatten_for_axis("argsort", emit, x, axis)
     places: Atom = emit.one(Iota(x.aval.shape, index_dtype(x.aval.shape), k))
@@ -59,7 +57,7 @@ def argsort(emit: Emit, x: Atom, axis: int | None, descending: bool) -> Results:
     return emit(back, emit(Sort(k, 1), emit.one(back, x), emit.one(back, places))[1])
 
 
-def lexsort(emit: Emit, *args: object) -> Results:
+def lexsort(emit: Emit, *args: object) -> Atoms:
     """The indices that sort by the last key, ties by the one before, and so on; the last argument is the axis."""
     *arrays, axis = args
     keys = cast("list[Atom]", arrays)
@@ -72,7 +70,7 @@ def lexsort(emit: Emit, *args: object) -> Results:
     return emit(Sort(k, len(keys)), *keys[::-1], places)[-1:]
 
 
-def top_k(emit: Emit, x: Atom, k: int, axis: int) -> Results:
+def top_k(emit: Emit, x: Atom, k: int, axis: int) -> Atoms:
     """The k greatest elements along an axis and their places."""
     at = normalize_axis_index("top_k", axis, x.aval.ndim)
     (moved,) = moveaxis(emit, x, at, -1)
@@ -82,7 +80,7 @@ def top_k(emit: Emit, x: Atom, k: int, axis: int) -> Results:
 # -------------------------------------------------------------------------------------------------------- searching
 
 
-def searchsorted(emit: Emit, a: Atom, v: Atom, side: str, method: str) -> Results:
+def searchsorted(emit: Emit, a: Atom, v: Atom, side: str, method: str) -> Atoms:
     """For each v, the index at which its insertion keeps the sorted vector a sorted: before equal elements, or after
     them."""
     dtype = promote_dtypes("searchsorted", a.aval.dtype, v.aval.dtype)
@@ -98,16 +96,12 @@ def searchsorted(emit: Emit, a: Atom, v: Atom, side: str, method: str) -> Result
     if not a.aval.size or not v.aval.size:
         return (Lit.of(0, v.aval.with_dtype(index)),)
     # as unsigned integers, in which nan is an ordinary greatest element
-    keys, wanted = [order_preserving_bits(emit, _convert(emit, x, dtype), True) for x in (a, v)]
+    keys, wanted = [order_preserving_bits(emit, emit_convert(emit, x, dtype), True) for x in (a, v)]
     if method == "sort":
         return (_search_by_sort(emit, keys, wanted, side, index),)
     if method == "compare_all":
         return (_search_by_comparison(emit, keys, wanted, side, index),)
     return (_binary_search(emit, keys, wanted, side, index, method == "scan_unrolled"),)
-
-
-def _convert(emit: Emit, x: Atom, dtype: DType) -> Atom:
-    return x if x.aval.dtype == dtype else emit.one(ConvertElementType(dtype), x)
 
 
 def _search_by_comparison(emit: Emit, keys: Atom, wanted: Atom, side: str, index: DType) -> Atom:
@@ -116,7 +110,7 @@ def _search_by_comparison(emit: Emit, keys: Atom, wanted: Atom, side: str, index
     key = emit_broadcast(emit, keys, shape, (len(shape) - 1,))
     v = emit_broadcast(emit, wanted, shape, tuple(range(len(shape) - 1)))
     before = emit.one(LT if side == "left" else LE, key, v)
-    return emit.one(ReduceSum((len(shape) - 1,)), _convert(emit, before, index))
+    return emit.one(ReduceSum((len(shape) - 1,)), emit_convert(emit, before, index))
 
 
 def _binary_search(emit: Emit, keys: Atom, wanted: Atom, side: str, index: DType, unrolled: bool) -> Atom:

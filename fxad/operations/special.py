@@ -5,15 +5,13 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from fxad.ir import Atom, Emit, Primitive
+from fxad.ir import Atom, Atoms, Emit, Primitive
 from fxad.operations.elementwise import promote_all
 from fxad.operations.promotion import broadcast, convert, to_inexact_dtype
 from fxad.primitives.elementwise import EQ, ERF_INV, ERFC, LOGISTIC, LOGIT, NE, SIN
 from fxad.primitives.elementwise.bessel import BESSEL_I0E, BESSEL_I1E
 from fxad.primitives.elementwise.formula import Formula, polynomial
 from fxad.primitives.shape import BroadcastInDim, Iota, ReduceSum
-
-Results = tuple[Atom, ...]
 
 
 def _formulas(name: str, emit: Emit, *xs: Atom) -> list[Formula]:
@@ -23,19 +21,19 @@ def _formulas(name: str, emit: Emit, *xs: Atom) -> list[Formula]:
     return [Formula(emit, convert(emit, x, dtype)) for x in promoted]
 
 
-def same_types(emit: Emit, a: Atom, b: Atom, x: Atom, prim: Primitive) -> Results:
+def same_types(emit: Emit, a: Atom, b: Atom, x: Atom, prim: Primitive) -> Atoms:
     """`prim` of three operands of one dtype; a scalar is broadcast to the shape of the others."""
     shape = max([v.aval.shape for v in (a, b, x)], key=len)
     return emit(prim, *[v if v.aval.shape else broadcast(emit, v, shape) for v in (a, b, x)])
 
 
-def betaln(emit: Emit, a: Atom, b: Atom) -> Results:
+def betaln(emit: Emit, a: Atom, b: Atom) -> Atoms:
     """log |B(a, b)|."""
     f, g = _formulas("betaln", emit, a, b)
     return ((f.lgamma() + g.lgamma() - (f + g).lgamma()).atom,)
 
 
-def multigammaln(emit: Emit, a: Atom, d: int) -> Results:
+def multigammaln(emit: Emit, a: Atom, d: int) -> Atoms:
     """log of the multivariate gamma function of dimension d."""
     (f,) = _formulas("multigammaln", emit, a)
     total = f.like(d * (d - 1) / 4 * math.log(math.pi))
@@ -54,7 +52,7 @@ def multigammaln(emit: Emit, a: Atom, d: int) -> Results:
 _UNROLLED: Final = 16  # dimensions with an equation for each term; more are an axis of an array
 
 
-def entr(emit: Emit, x: Atom) -> Results:
+def entr(emit: Emit, x: Atom) -> Atoms:
     """-x log x."""
     (f,) = _formulas("entr", emit, x)
     inside = -(f * (f > 0).where(f, f.like(1)).log())
@@ -62,7 +60,7 @@ def entr(emit: Emit, x: Atom) -> Results:
     return (f.apply(NE, f).where(f, outside).atom,)
 
 
-def xlogy(emit: Emit, x: Atom, y: Atom) -> Results:
+def xlogy(emit: Emit, x: Atom, y: Atom) -> Atoms:
     """x log y, 0 where x is 0."""
     f, g = _formulas("xlogy", emit, x, y)
     # x = 0 gives 0 also for an infinite logarithm; otherwise the derivative in x is log y, also at x = 0
@@ -70,38 +68,38 @@ def xlogy(emit: Emit, x: Atom, y: Atom) -> Results:
     return ((f * infinite.where(1, g).log()).atom,)
 
 
-def xlog1py(emit: Emit, x: Atom, y: Atom) -> Results:
+def xlog1py(emit: Emit, x: Atom, y: Atom) -> Atoms:
     """x log(1 + y), 0 where x is 0."""
     f, g = _formulas("xlog1py", emit, x, y)
     infinite = f.apply(EQ, f.like(0)) & ((g <= -1) | (g >= math.inf))
     return ((f * infinite.where(0, g).log1p()).atom,)
 
 
-def logit(emit: Emit, x: Atom) -> Results:
+def logit(emit: Emit, x: Atom) -> Atoms:
     """log(x / (1 - x))."""
     (f,) = _formulas("logit", emit, x)
     return (f.apply(LOGIT).atom,)
 
 
-def expit(emit: Emit, x: Atom) -> Results:
+def expit(emit: Emit, x: Atom) -> Atoms:
     """1 / (1 + exp(-x))."""
     (f,) = _formulas("expit", emit, x)
     return (f.apply(LOGISTIC).atom,)
 
 
-def i0(emit: Emit, x: Atom) -> Results:
+def i0(emit: Emit, x: Atom) -> Atoms:
     """The modified Bessel function of order 0."""
     (f,) = _formulas("i0", emit, x)
     return ((f.apply(BESSEL_I0E) * abs(f).exp()).atom,)
 
 
-def i1(emit: Emit, x: Atom) -> Results:
+def i1(emit: Emit, x: Atom) -> Atoms:
     """The modified Bessel function of order 1."""
     (f,) = _formulas("i1", emit, x)
     return ((f.apply(BESSEL_I1E) * abs(f).exp()).atom,)
 
 
-def sinc(emit: Emit, x: Atom) -> Results:
+def sinc(emit: Emit, x: Atom) -> Atoms:
     """sin(pi x) / (pi x), by its series near 0, as are its derivatives."""
     (f,) = _formulas("sinc", emit, x)
     y = f * math.pi
@@ -124,7 +122,7 @@ def _ndtr(x: Formula) -> Formula:
     return (-x * _ROOT).apply(ERFC) * 0.5
 
 
-def ndtr(emit: Emit, x: Atom) -> Results:
+def ndtr(emit: Emit, x: Atom) -> Atoms:
     """The distribution function of the standard normal distribution."""
     (f,) = _formulas("ndtr", emit, x)
     return (_ndtr(f).atom,)
@@ -140,13 +138,13 @@ def _log_ndtr(x: Formula) -> Formula:
     return (x < far).where(below, inside)
 
 
-def log_ndtr(emit: Emit, x: Atom) -> Results:
+def log_ndtr(emit: Emit, x: Atom) -> Atoms:
     """log of ndtr, finite also where ndtr underflows to 0."""
     (f,) = _formulas("log_ndtr", emit, x)
     return (_log_ndtr(f).atom,)
 
 
-def ndtri(emit: Emit, p: Atom) -> Results:
+def ndtri(emit: Emit, p: Atom) -> Atoms:
     """The inverse of ndtr. In the tails Abramowitz & Stegun 26.2.23, then Newton's steps on log_ndtr."""
     (f,) = _formulas("ndtri", emit, p)
     middle = (f > 0.1) & (f < 0.9)

@@ -13,7 +13,7 @@ from typing import Final, TypeAlias, cast
 from fxad import dtypes
 from fxad.core.dataclasses import dataclass
 from fxad.errors import DTypeError, ParameterError, ShapeError
-from fxad.ir import Atom, Aval, Emit, Lit, Primitive, Shape, Zero
+from fxad.ir import Atom, Atoms, Aval, Emit, Lit, Primitive, Shape, Zero
 from fxad.operations import arithmetic
 from fxad.operations.index_plan import Plan
 from fxad.operations.indexing import gather, getitem
@@ -28,8 +28,7 @@ from fxad.primitives.scatter import Scatter, ScatterMax, ScatterMin, ScatterMul
 from fxad.primitives.shape import BroadcastInDim, ExpandDims, Rev, Squeeze, emit_reshape, insert_entry, remove_axes
 from fxad.primitives.slicing import Pad, Slice
 
-Results: TypeAlias = tuple[Atom, ...]
-Combine: TypeAlias = Callable[[Emit, Atom, Atom], Results]
+Combine: TypeAlias = Callable[[Emit, Atom, Atom], Atoms]
 Kind: TypeAlias = type[Scatter | ScatterAdd | ScatterMul | ScatterMin | ScatterMax]
 
 MODES: Final = ("drop", "fill", "clip", "promise_in_bounds")
@@ -56,7 +55,7 @@ def checked_mode(name: str, mode: str | None, default: str) -> str:
 # ------------------------------------------------------------------------------------------------- what is combined
 
 
-def _second(_: Emit, x: Atom, value: Atom) -> Results:  # noqa: ARG001  `set` ignores x
+def _second(_: Emit, x: Atom, value: Atom) -> Atoms:  # noqa: ARG001  `set` ignores x
     return (value,)
 
 
@@ -64,7 +63,7 @@ def _combine_with(prim: Primitive) -> Combine:
     return lambda emit, x, value: emit(prim, x, value)
 
 
-def _divide(emit: Emit, x: Atom, value: Atom) -> Results:
+def _divide(emit: Emit, x: Atom, value: Atom) -> Atoms:
     if x.aval.dtype not in dtypes.INEXACT:
         raise DTypeError(
             f"at.divide: division in {x.aval.dtype.name} gives floats", remedy="convert the array with astype first"
@@ -125,9 +124,9 @@ class _ScatterTargets:
     once: bool  # the indices are unique and sorted
 
 
-def update(emit: Emit, x: Atom, value: Atom, *rest: object) -> Results:
-    """x with `value` combined into the indexed elements. Arguments: the operands of `plan`, the plan, the operation, a
-    `How`."""
+def update(emit: Emit, x: Atom, value: Atom, *rest: object) -> Atoms:
+    """x with `value` combined into the indexed elements. Arguments: the operands of `plan`, the plan, the operation, an
+    `IndexMode`."""
     *operands, todo, what, manner = rest
     indices, p, name, how = cast("list[Atom]", operands), cast(Plan, todo), cast(str, what), cast(IndexMode, manner)
     if name == "subtract" and x.aval.dtype == dtypes.bool_:
@@ -154,8 +153,8 @@ def update(emit: Emit, x: Atom, value: Atom, *rest: object) -> Results:
     return (new,)
 
 
-def get(emit: Emit, x: Atom, *rest: object) -> Results:
-    """The indexed elements, with `fill` for those out of range; None: by the mode of `How`."""
+def get(emit: Emit, x: Atom, *rest: object) -> Atoms:
+    """The indexed elements, with `fill` for those out of range; None: by the `IndexMode`."""
     *operands, todo, manner, literal = rest
     indices, p, how, fill = (
         cast("list[Atom]", operands),
@@ -173,7 +172,7 @@ def get(emit: Emit, x: Atom, *rest: object) -> Results:
     return (_apply_all(emit, out, after),)
 
 
-def masked_update(emit: Emit, x: Atom, value: Atom, mask: Atom, name: str) -> Results:
+def masked_update(emit: Emit, x: Atom, value: Atom, mask: Atom, name: str) -> Atoms:
     """x with a 0-d `value` combined into the elements where `mask` is True; the mask may be a run-time value."""
     ndim = mask.aval.ndim
     if mask.aval.shape != x.aval.shape[:ndim]:
@@ -212,7 +211,7 @@ def _apply_all(emit: Emit, x: Atom, prims: Sequence[Primitive]) -> Atom:
 
 
 def _shape_after(x: Aval, prims: Sequence[Primitive]) -> Shape:
-    """Return the shape of the result of `_moved`."""
+    """Return the shape of the result of `_apply_all`."""
     for prim in prims:
         (x,) = prim.abstract_eval(x)
     return x.shape

@@ -10,7 +10,7 @@ from itertools import product
 from types import MappingProxyType
 from typing import Final, cast
 
-from fxad.ir import Atom, Aval, Emit, Jaxpr, Lit, Primitive, Zero
+from fxad.ir import Atom, Atoms, Aval, Emit, Jaxpr, Lit, Primitive, Zero
 from fxad.primitives import elementwise as ew
 from fxad.primitives.fold import Reduce, ReduceWindow
 from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr, ReduceProd, ReduceXor, extreme_value
@@ -18,8 +18,6 @@ from fxad.primitives.reduce_window import ReduceWindowMax, ReduceWindowMin, Redu
 from fxad.primitives.shape import ExpandDims, ReduceSum, Transpose, emit_broadcast, emit_reshape
 from fxad.primitives.slicing import Concatenate, Pad, Slice
 from fxad.primitives.sliding import SlidingWindow, dilated_size
-
-Results = tuple[Atom, ...]
 
 _AXES: Final[Mapping[Primitive, Callable[[tuple[int, ...]], Primitive]]] = MappingProxyType(
     {
@@ -76,7 +74,7 @@ def _initial_values(given: list[object], known: object) -> tuple[list[Atom], lis
     return atoms[:n], [next(rest) if k is None else k for k in lits]
 
 
-def reduce(emit: Emit, *args: object) -> Results:
+def reduce(emit: Emit, *args: object) -> Atoms:
     """Reduce by a body. Arguments: operands, dynamic initial values, body, axes, static initial values (or None)."""
     *operands, body, axes, known = args
     assert isinstance(body, Jaxpr)
@@ -89,7 +87,7 @@ def reduce(emit: Emit, *args: object) -> Results:
     return (_combine_initial(emit, prim, y, inits[0]),)
 
 
-def reduce_window(emit: Emit, *args: object) -> Results:
+def reduce_window(emit: Emit, *args: object) -> Atoms:
     """Reduce windows. Arguments: operands, dynamic initial values, body, windows, static initial values (or None)."""
     *operands, body, sliding, known = args
     assert isinstance(body, Jaxpr)
@@ -114,7 +112,7 @@ def patches(
     lhs_spec: tuple[int, ...],
     out_spec: tuple[int, ...],
     order: tuple[int, ...],
-) -> Results:
+) -> Atoms:
     """The elements of each window as features: feature by feature, and in a window by axes in `order`.
 
     Composed of slices, without arithmetic: an infinity at one place of a window does not affect the others.

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 from typing import ClassVar, Final, TypeAlias, final
 
@@ -23,29 +24,35 @@ from fxad.core.lockstep import gather_from_runs, index_of
 from fxad.errors import AxisNameError, DTypeError, ParameterError, ShapeError
 from fxad.ir import (
     Atom,
+    Atoms,
     Aval,
+    Avals,
     BatchCtx,
     Cotangent,
+    Cotangents,
+    Dims,
     Emit,
     FreeAxes,
     Hlo,
-    HloValue,
+    HloValues,
     Hole,
     JvpCtx,
     Linear,
     Lit,
     NDArray,
+    Operands,
     Primitive,
-    Tangent,
+    Tangents,
     TransposeCtx,
     Zero,
     primitive,
+    primitive_family,
 )
 from fxad.primitives.dynamic_slicing import DynamicSlice
 from fxad.primitives.elementwise import ADD, DIV, EQ, MUL, ConvertElementType
 from fxad.primitives.mlir_attributes import i64_attribute, int_list
 from fxad.primitives.operand_checks import check_axis, check_count
-from fxad.primitives.reduce import ORDERED, ReduceMax, ReduceMin
+from fxad.primitives.reduce import MAXIMUM, MINIMUM, ORDERED, SUM, Monoid, ReduceMax, ReduceMin
 from fxad.primitives.shape import (
     Iota,
     ReduceSum,
@@ -67,6 +74,7 @@ INDEX: Final = Aval((), dtypes.int32)
 # ---------------------------------------------------------------------------------------------------------- families
 
 
+@primitive_family
 class Collective(Primitive):
     """An operation of one operand over named axes."""
 
@@ -87,7 +95,7 @@ class Collective(Primitive):
     @final
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         (x,) = check_count(self, avals, 1)
-        check_axes(self.name, self.names, self.sizes)
+        check_named_axes(self.name, self.names, self.sizes)
         return (self.result(x),)
 
     @abstractmethod
@@ -105,38 +113,32 @@ class Collective(Primitive):
         """The result for index `at`, of the operands of all indices."""
 
     @final
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         if outs[0].size:
             return self.exchange(hlo, args, ins, outs)
-        rows_of(hlo, self.name, self.names, self.sizes)  # checks the axes; XLA refuses collectives of nothing
+        replica_groups(hlo, self.name, self.names, self.sizes)  # checks the axes; XLA refuses collectives of nothing
         return [hlo.constant(Zero(outs[0]).instantiate())]
 
     @abstractmethod
-    def exchange(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def exchange(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         """Add the StableHLO operation, for a result that is not empty."""
 
     @final
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         (x,), (dim,) = args, dims
-        out, at = self.mapped(ctx, x, dim) if ctx.axis in self.names else self.past(ctx, x, dim)
+        out, at = self.batch_own_axis(ctx, x, dim) if ctx.axis in self.names else self.batch_other_axis(ctx, x, dim)
         return (out,), (at,)
 
-    def past(self, ctx: BatchCtx, x: Atom, dim: int | None) -> Batched:
+    def batch_other_axis(self, ctx: BatchCtx, x: Atom, dim: int | None) -> Batched:
         """The result for a stack along an axis that the collective does not run over."""
-        return (ctx.one(self, x), None) if dim is None else (self.beside(ctx, x, dim), dim)
+        return (ctx.one(self, x), None) if dim is None else (self.with_extra_axis(ctx, x, dim), dim)
 
     @abstractmethod
-    def beside(self, emit: Emit, x: Atom, dim: int) -> Atom:
+    def with_extra_axis(self, emit: Emit, x: Atom, dim: int) -> Atom:
         """The result for an operand with a further axis at `dim`, where the result has it too."""
 
     @final
-    def mapped(self, ctx: BatchCtx, x: Atom, dim: int | None) -> Batched:
+    def batch_own_axis(self, ctx: BatchCtx, x: Atom, dim: int | None) -> Batched:
         """The result for a stack of the values of all indices along one of the axes."""
         k = self.names.index(str(ctx.axis))
         if self.sizes[k] != ctx.size:
@@ -144,10 +146,10 @@ class Collective(Primitive):
                 f"{self.name}: axis {ctx.axis!r} has size {ctx.size}, it was traced with {self.sizes[k]}",
                 remedy="trace the program again for this size",
             )
-        return self.over(ctx, x, dim, k)
+        return self.batch_named_axis(ctx, x, dim, k)
 
     @abstractmethod
-    def over(self, ctx: BatchCtx, x: Atom, dim: int | None, k: int) -> Batched:
+    def batch_named_axis(self, ctx: BatchCtx, x: Atom, dim: int | None, k: int) -> Batched:
         """The result for a stack of the values of all indices along axis number `k`."""
 
 
@@ -156,7 +158,7 @@ class Grouped(Collective):
 
     __slots__ = ()
 
-    groups: Groups
+    groups: Groups  # a field of the leaves, where it comes last
 
     @property
     def width(self) -> int:
@@ -182,28 +184,28 @@ class Grouped(Collective):
         """The result for index `at` of a group, of the operands of the group."""
 
     @final
-    def over(self, ctx: BatchCtx, x: Atom, dim: int | None, k: int) -> Batched:
+    def batch_named_axis(self, ctx: BatchCtx, x: Atom, dim: int | None, k: int) -> Batched:
         if not self.groups:
-            return self.whole(ctx, x, dim, k)
+            return self.batch_ungrouped(ctx, x, dim, k)
         # (groups, members, ...) -> (groups, members, ...)
-        n, (order, back) = len(self.groups), orders(self.groups)
-        rows = taken(ctx, broadcast_to_axis(ctx, x, dim, ctx.size, 0), order)
-        done = self.in_groups(ctx, emit_reshape(ctx, rows, (n, self.width, *rows.aval.shape[1:])))
-        return taken(ctx, emit_reshape(ctx, done, (ctx.size, *done.aval.shape[2:])), back), 0
+        n, (order, back) = len(self.groups), group_order(self.groups)
+        rows = take_rows(ctx, broadcast_to_axis(ctx, x, dim, ctx.size, 0), order)
+        done = self.batch_grouped(ctx, emit_reshape(ctx, rows, (n, self.width, *rows.aval.shape[1:])))
+        return take_rows(ctx, emit_reshape(ctx, done, (ctx.size, *done.aval.shape[2:])), back), 0
 
     @abstractmethod
-    def whole(self, ctx: BatchCtx, x: Atom, dim: int | None, k: int) -> Batched:
-        """`over` without groups."""
+    def batch_ungrouped(self, ctx: BatchCtx, x: Atom, dim: int | None, k: int) -> Batched:
+        """`batch_named_axis` without groups."""
 
     @abstractmethod
-    def in_groups(self, emit: Emit, x: Atom) -> Atom:
+    def batch_grouped(self, emit: Emit, x: Atom) -> Atom:
         """The results for (groups, members, ...), in the same form."""
 
-    def outer(self, k: int) -> tuple[Names, Sizes]:
+    def slower_axes(self, k: int) -> tuple[Names, Sizes]:
         """The axes before number `k`, which are slower."""
         return self.names[:k], self.sizes[:k]
 
-    def inner(self, k: int) -> tuple[Names, Sizes]:
+    def faster_axes(self, k: int) -> tuple[Names, Sizes]:
         """The axes after number `k`, which are faster."""
         return self.names[k + 1 :], self.sizes[k + 1 :]
 
@@ -218,9 +220,7 @@ class Adjoint(Linear):
         """The collective that is the transpose."""
 
     @final
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         return ctx(self, *primals), ctx.lin(self, *tangents)
 
     @final
@@ -228,9 +228,7 @@ class Adjoint(Linear):
         return mask == (True,)
 
     @final
-    def transpose(
-        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
-    ) -> tuple[Cotangent | None, ...]:
+    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         (ct,), (x,) = cts, args
         if not isinstance(x, Hole):
             return (None,)
@@ -240,7 +238,7 @@ class Adjoint(Linear):
 # ------------------------------------------------------------------------------------------------------------ checks
 
 
-def check_axes(op: str, names: Names, sizes: Sizes) -> None:
+def check_named_axes(op: str, names: Names, sizes: Sizes) -> None:
     """Check the axes of a collective. Raises: ParameterError, AxisNameError."""
     if len(names) != len(sizes) or not names or min(sizes) < 1:
         raise ParameterError(
@@ -266,13 +264,13 @@ def check_groups(op: str, names: Names, sizes: Sizes, groups: Groups) -> None:
 # --------------------------------------------------------------------------------------------------- stacks of values
 
 
-def orders(groups: Groups) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def group_order(groups: Groups) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The indices group by group, and the inverse of that permutation."""
     order = tuple([k for g in groups for k in g])
     return order, tuple(sorted(range(len(order)), key=order.__getitem__))
 
 
-def taken(emit: Emit, x: Atom, order: Sequence[int]) -> Atom:
+def take_rows(emit: Emit, x: Atom, order: Sequence[int]) -> Atom:
     """`x[order]` along axis 0, with zeros for -1; one slice for each run of consecutive indices."""
     if tuple(order) == tuple(range(x.aval.shape[0])):
         return x
@@ -292,19 +290,19 @@ def taken(emit: Emit, x: Atom, order: Sequence[int]) -> Atom:
     return parts[0] if len(parts) == 1 else emit.one(Concatenate(0), *parts)
 
 
-def _merged(emit: Emit, x: Atom, axis: int) -> Atom:
+def _merge_axes(emit: Emit, x: Atom, axis: int) -> Atom:
     """Axes `axis` and `axis + 1` as one."""
     shape = x.aval.shape
     return emit_reshape(emit, x, (*shape[:axis], shape[axis] * shape[axis + 1], *shape[axis + 2 :]))
 
 
-def _parted(emit: Emit, x: Atom, axis: int, n: int) -> Atom:
+def _split_axis(emit: Emit, x: Atom, axis: int, n: int) -> Atom:
     """Axis `axis` as two, the first of size `n`."""
     shape = x.aval.shape
     return emit_reshape(emit, x, (*shape[:axis], n, shape[axis] // n, *shape[axis + 1 :]))
 
 
-def _swapped(emit: Emit, x: Atom, a: int, b: int) -> Atom:
+def _swap_axes(emit: Emit, x: Atom, a: int, b: int) -> Atom:
     """Two axes exchanged."""
     a, b = min(a, b), max(a, b)
     return x if a == b else move_axis(emit, move_axis(emit, x, a, b), b - 1, a)
@@ -320,7 +318,7 @@ def _sum_of_equal(emit: Emit, x: Atom, n: int) -> Atom:
 # ---------------------------------------------------------------------------------------------------------- lowering
 
 
-def rows_of(hlo: Hlo, op: str, names: Names, sizes: Sizes, groups: Groups = ()) -> list[list[int]]:
+def replica_groups(hlo: Hlo, op: str, names: Names, sizes: Sizes, groups: Groups = ()) -> list[list[int]]:
     """The numbers of the devices that communicate with one another, a list for each group.
 
     Raises: AxisNameError for an axis that the devices do not have.
@@ -347,33 +345,30 @@ def _channel(hlo: Hlo) -> str:
     return f"#stablehlo.channel_handle<handle = {hlo.channel()}, type = 1>"
 
 
-def _communicating(hlo: Hlo, prim: Grouped) -> dict[str, str]:
-    rows = rows_of(hlo, prim.name, prim.names, prim.sizes, prim.groups)
+def _group_attributes(hlo: Hlo, prim: Grouped) -> dict[str, str]:
+    rows = replica_groups(hlo, prim.name, prim.names, prim.sizes, prim.groups)
     return {"replica_groups": _table(rows), "channel_handle": _channel(hlo), "use_global_device_ids": "unit"}
 
 
 # -------------------------------------------------------------------------------------------------------- reductions
 
 
+@primitive_family
 class Reducing(Grouped):
     """A reduction over the indices of a group; each index has the result."""
 
     __slots__ = ()
 
     takes: ClassVar[frozenset[dtypes.DType]]
-    applies: ClassVar[str]  # the operation in StableHLO
-    ufunc: ClassVar[np.ufunc]
+    monoid: ClassVar[Monoid]
+    groups: Groups = ()
 
     @abstractmethod
     def along(self, axis: int) -> Primitive:
         """The reduction of one axis of an array."""
 
     @abstractmethod
-    def across(self, names: Names, sizes: Sizes) -> Primitive:
-        """The same collective over other axes, without groups."""
-
-    @abstractmethod
-    def of_equal(self, emit: Emit, x: Atom, n: int) -> Atom:
+    def of_equal_values(self, emit: Emit, x: Atom, n: int) -> Atom:
         """The result for `n` equal values."""
 
     @final
@@ -385,26 +380,24 @@ class Reducing(Grouped):
     @final
     def combine(self, xs: list[NDArray], at: int) -> object:
         wide = dtypes.accumulated(xs[0].dtype)
-        return np.asarray(self.ufunc.reduce(np.stack(xs).astype(wide), 0)).astype(xs[0].dtype)
+        return np.asarray(self.monoid.ufunc.reduce(np.stack(xs).astype(wide), 0)).astype(xs[0].dtype)
 
     @final
-    def exchange(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
-        return hlo.op("stablehlo.all_reduce", args, outs, _communicating(hlo, self), (self.applies,))
+    def exchange(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
+        return hlo.op("stablehlo.all_reduce", args, outs, _group_attributes(hlo, self), (self.monoid.prim.hlo_name,))
 
     @final
-    def beside(self, emit: Emit, x: Atom, dim: int) -> Atom:
+    def with_extra_axis(self, emit: Emit, x: Atom, dim: int) -> Atom:
         return emit.one(self, x)
 
     @final
-    def whole(self, ctx: BatchCtx, x: Atom, dim: int | None, k: int) -> Batched:
-        x = self.of_equal(ctx, x, ctx.size) if dim is None else ctx.one(self.along(dim), x)
+    def batch_ungrouped(self, ctx: BatchCtx, x: Atom, dim: int | None, k: int) -> Batched:
+        x = self.of_equal_values(ctx, x, ctx.size) if dim is None else ctx.one(self.along(dim), x)
         names, sizes = (*self.names[:k], *self.names[k + 1 :]), (*self.sizes[:k], *self.sizes[k + 1 :])
-        return ctx.one(self.across(names, sizes), x) if names else x, None
+        return ctx.one(replace(self, names=names, sizes=sizes), x) if names else x, None
 
     @final
-    def in_groups(self, emit: Emit, x: Atom) -> Atom:
+    def batch_grouped(self, emit: Emit, x: Atom) -> Atom:
         return broadcast_to_axis(emit, emit.one(self.along(1), x), None, x.aval.shape[1], 1)
 
 
@@ -420,19 +413,12 @@ class Psum(Reducing, Adjoint):
 
     name: ClassVar[str] = "psum"
     takes: ClassVar[frozenset[dtypes.DType]] = dtypes.NUMERIC
-    applies: ClassVar[str] = "stablehlo.add"
-    ufunc: ClassVar[np.ufunc] = np.add
-    names: Names
-    sizes: Sizes
-    groups: Groups = ()
+    monoid: ClassVar[Monoid] = SUM
 
     def along(self, axis: int) -> Primitive:
         return ReduceSum((axis,))
 
-    def across(self, names: Names, sizes: Sizes) -> Psum:
-        return Psum(names, sizes)
-
-    def of_equal(self, emit: Emit, x: Atom, n: int) -> Atom:
+    def of_equal_values(self, emit: Emit, x: Atom, n: int) -> Atom:
         return _sum_of_equal(emit, x, n)
 
     def adjoint(self) -> Psum:
@@ -447,13 +433,11 @@ class Extremum(Reducing):
     takes: ClassVar[frozenset[dtypes.DType]] = ORDERED
 
     @final
-    def of_equal(self, emit: Emit, x: Atom, n: int) -> Atom:
+    def of_equal_values(self, emit: Emit, x: Atom, n: int) -> Atom:
         return x
 
     @final
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         (x,), (t,) = primals, tangents
         y = ctx.one(self, x)
         total = Psum(self.names, self.sizes, self.groups)
@@ -473,17 +457,10 @@ class Pmax(Extremum):
     """
 
     name: ClassVar[str] = "pmax"
-    applies: ClassVar[str] = "stablehlo.maximum"
-    ufunc: ClassVar[np.ufunc] = np.maximum
-    names: Names
-    sizes: Sizes
-    groups: Groups = ()
+    monoid: ClassVar[Monoid] = MAXIMUM
 
     def along(self, axis: int) -> Primitive:
         return ReduceMax((axis,))
-
-    def across(self, names: Names, sizes: Sizes) -> Pmax:
-        return Pmax(names, sizes)
 
 
 @final
@@ -497,17 +474,10 @@ class Pmin(Extremum):
     """
 
     name: ClassVar[str] = "pmin"
-    applies: ClassVar[str] = "stablehlo.minimum"
-    ufunc: ClassVar[np.ufunc] = np.minimum
-    names: Names
-    sizes: Sizes
-    groups: Groups = ()
+    monoid: ClassVar[Monoid] = MINIMUM
 
     def along(self, axis: int) -> Primitive:
         return ReduceMin((axis,))
-
-    def across(self, names: Names, sizes: Sizes) -> Pmin:
-        return Pmin(names, sizes)
 
 
 # ------------------------------------------------------------------------------------------------ parts of an array
@@ -524,8 +494,6 @@ class AllGather(Grouped, Adjoint):
     """
 
     name: ClassVar[str] = "all_gather"
-    names: Names
-    sizes: Sizes
     dim: int
     groups: Groups = ()
 
@@ -536,28 +504,29 @@ class AllGather(Grouped, Adjoint):
     def combine(self, xs: list[NDArray], at: int) -> object:
         return np.concatenate(xs, self.dim)
 
-    def exchange(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def exchange(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         return hlo.op(
-            "stablehlo.all_gather", args, outs, {"all_gather_dim": i64_attribute(self.dim), **_communicating(hlo, self)}
+            "stablehlo.all_gather",
+            args,
+            outs,
+            {"all_gather_dim": i64_attribute(self.dim), **_group_attributes(hlo, self)},
         )
 
-    def beside(self, emit: Emit, x: Atom, dim: int) -> Atom:
+    def with_extra_axis(self, emit: Emit, x: Atom, dim: int) -> Atom:
         return emit.one(AllGather(self.names, self.sizes, self.dim + (dim <= self.dim), self.groups), x)
 
-    def whole(self, ctx: BatchCtx, x: Atom, dim: int | None, k: int) -> Batched:
+    def batch_ungrouped(self, ctx: BatchCtx, x: Atom, dim: int | None, k: int) -> Batched:
         # the fastest axis first, so that the slower ones are outside
-        names, sizes = self.inner(k)
+        names, sizes = self.faster_axes(k)
         if names:
-            x, dim = AllGather(names, sizes, self.dim).past(ctx, x, dim)
-        x = _merged(ctx, broadcast_to_axis(ctx, x, dim, ctx.size, self.dim), self.dim)
-        names, sizes = self.outer(k)
+            x, dim = AllGather(names, sizes, self.dim).batch_other_axis(ctx, x, dim)
+        x = _merge_axes(ctx, broadcast_to_axis(ctx, x, dim, ctx.size, self.dim), self.dim)
+        names, sizes = self.slower_axes(k)
         return ctx.one(AllGather(names, sizes, self.dim), x) if names else x, None
 
-    def in_groups(self, emit: Emit, x: Atom) -> Atom:
+    def batch_grouped(self, emit: Emit, x: Atom) -> Atom:
         n = x.aval.shape[1]
-        joined = _merged(emit, move_axis(emit, x, 1, 1 + self.dim), 1 + self.dim)
+        joined = _merge_axes(emit, move_axis(emit, x, 1, 1 + self.dim), 1 + self.dim)
         return broadcast_to_axis(emit, joined, None, n, 1)
 
     def adjoint(self) -> PsumScatter:
@@ -575,8 +544,6 @@ class PsumScatter(Grouped, Adjoint):
     """
 
     name: ClassVar[str] = "psum_scatter"
-    names: Names
-    sizes: Sizes
     dim: int
     groups: Groups = ()
 
@@ -590,27 +557,25 @@ class PsumScatter(Grouped, Adjoint):
         total = np.add.reduce(np.stack(xs).astype(wide), 0).astype(xs[0].dtype)
         return np.split(total, len(xs), self.dim)[at]
 
-    def exchange(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
-        attrs = {"scatter_dimension": i64_attribute(self.dim), **_communicating(hlo, self)}
+    def exchange(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
+        attrs = {"scatter_dimension": i64_attribute(self.dim), **_group_attributes(hlo, self)}
         return hlo.op("stablehlo.reduce_scatter", args, outs, attrs, ("stablehlo.add",))
 
-    def beside(self, emit: Emit, x: Atom, dim: int) -> Atom:
+    def with_extra_axis(self, emit: Emit, x: Atom, dim: int) -> Atom:
         return emit.one(PsumScatter(self.names, self.sizes, self.dim + (dim <= self.dim), self.groups), x)
 
-    def whole(self, ctx: BatchCtx, x: Atom, dim: int | None, k: int) -> Batched:
+    def batch_ungrouped(self, ctx: BatchCtx, x: Atom, dim: int | None, k: int) -> Batched:
         # the slowest axis first: it has the largest parts
-        names, sizes = self.outer(k)
+        names, sizes = self.slower_axes(k)
         if names:
-            x, dim = PsumScatter(names, sizes, self.dim).past(ctx, x, dim)
+            x, dim = PsumScatter(names, sizes, self.dim).batch_other_axis(ctx, x, dim)
         x = _sum_of_equal(ctx, x, ctx.size) if dim is None else ctx.one(ReduceSum((dim,)), x)
-        x = _parted(ctx, x, self.dim, ctx.size)
-        names, sizes = self.inner(k)
-        return PsumScatter(names, sizes, self.dim).past(ctx, x, self.dim) if names else (x, self.dim)
+        x = _split_axis(ctx, x, self.dim, ctx.size)
+        names, sizes = self.faster_axes(k)
+        return PsumScatter(names, sizes, self.dim).batch_other_axis(ctx, x, self.dim) if names else (x, self.dim)
 
-    def in_groups(self, emit: Emit, x: Atom) -> Atom:
-        parts = _parted(emit, emit.one(ReduceSum((1,)), x), 1 + self.dim, x.aval.shape[1])
+    def batch_grouped(self, emit: Emit, x: Atom) -> Atom:
+        parts = _split_axis(emit, emit.one(ReduceSum((1,)), x), 1 + self.dim, x.aval.shape[1])
         return move_axis(emit, parts, 1 + self.dim, 1)
 
     def adjoint(self) -> AllGather:
@@ -629,8 +594,6 @@ class AllToAll(Grouped, Adjoint):
     """
 
     name: ClassVar[str] = "all_to_all"
-    names: Names
-    sizes: Sizes
     split: int
     concat: int
     groups: Groups = ()
@@ -644,23 +607,21 @@ class AllToAll(Grouped, Adjoint):
     def combine(self, xs: list[NDArray], at: int) -> object:
         return np.concatenate([np.split(x, len(xs), self.split)[at] for x in xs], self.concat)
 
-    def exchange(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def exchange(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         attrs = {
             "split_dimension": i64_attribute(self.split),
             "concat_dimension": i64_attribute(self.concat),
             "split_count": i64_attribute(self.width),
-            **_communicating(hlo, self),
+            **_group_attributes(hlo, self),
         }
         del attrs["use_global_device_ids"]  # the operation has no such attribute: the channel says it
         return hlo.op("stablehlo.all_to_all", args, outs, attrs)
 
-    def beside(self, emit: Emit, x: Atom, dim: int) -> Atom:
+    def with_extra_axis(self, emit: Emit, x: Atom, dim: int) -> Atom:
         split, concat = axes_after_insert((self.split, self.concat), dim)
         return emit.one(AllToAll(self.names, self.sizes, split, concat, self.groups), x)
 
-    def whole(self, ctx: BatchCtx, x: Atom, dim: int | None, k: int) -> Batched:
+    def batch_ungrouped(self, ctx: BatchCtx, x: Atom, dim: int | None, k: int) -> Batched:
         x = broadcast_to_axis(ctx, x, dim, ctx.size, 0)
         # the parts as axes of their own, one for each named axis; then each axis exchanges in place
         at = 1 + self.split
@@ -668,10 +629,10 @@ class AllToAll(Grouped, Adjoint):
         x = emit_reshape(ctx, x, (*shape[:at], *self.sizes, shape[at] // self.count, *shape[at + 1 :]))
         for j, (name, size) in enumerate(zip(self.names, self.sizes, strict=True)):
             where = at + j
-            x = _swapped(ctx, x, 0, where) if j == k else ctx.one(AllToAll((name,), (size,), where, where), x)
-        return self._joined(ctx, x, 1, len(self.sizes)), 0
+            x = _swap_axes(ctx, x, 0, where) if j == k else ctx.one(AllToAll((name,), (size,), where, where), x)
+        return self._merge_sources(ctx, x, 1, len(self.sizes)), 0
 
-    def _joined(self, emit: Emit, x: Atom, lead: int, n: int) -> Atom:
+    def _merge_sources(self, emit: Emit, x: Atom, lead: int, n: int) -> Atom:
         """The `n` axes of sources, which stand before axis `split`, merged into axis `concat`, which they precede.
 
         `lead` axes stand before those of the operand.
@@ -687,10 +648,10 @@ class AllToAll(Grouped, Adjoint):
         at, shape = lead + self.concat, x.aval.shape
         return emit_reshape(emit, x, (*shape[:at], prod(shape[at : at + n + 1]), *shape[at + n + 1 :]))
 
-    def in_groups(self, emit: Emit, x: Atom) -> Atom:
+    def batch_grouped(self, emit: Emit, x: Atom) -> Atom:
         n, at = x.aval.shape[1], 2 + self.split
-        x = _swapped(emit, _parted(emit, x, at, n), 1, at)
-        return self._joined(emit, x, 2, 1)
+        x = _swap_axes(emit, _split_axis(emit, x, at, n), 1, at)
+        return self._merge_sources(emit, x, 2, 1)
 
     def adjoint(self) -> AllToAll:
         return AllToAll(self.names, self.sizes, self.concat, self.split, self.groups)
@@ -723,8 +684,6 @@ class Ppermute(Collective, Adjoint):
     """
 
     name: ClassVar[str] = "ppermute"
-    names: Names
-    sizes: Sizes
     perm: tuple[tuple[int, int], ...]
 
     def result(self, x: Aval) -> Aval:
@@ -740,27 +699,25 @@ class Ppermute(Collective, Adjoint):
         source = self._sources()[at]
         return xs[source] if source >= 0 else np.zeros_like(xs[at])
 
-    def exchange(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
-        rows = rows_of(hlo, self.name, self.names, self.sizes)
+    def exchange(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
+        rows = replica_groups(hlo, self.name, self.names, self.sizes)
         pairs = [[row[s], row[d]] for row in rows for s, d in self.perm]
         if not pairs:
             return [hlo.constant(Zero(outs[0]).instantiate())]
         attrs = {"source_target_pairs": _table(pairs), "channel_handle": _channel(hlo)}
         return hlo.op("stablehlo.collective_permute", args, outs, attrs)
 
-    def beside(self, emit: Emit, x: Atom, dim: int) -> Atom:
+    def with_extra_axis(self, emit: Emit, x: Atom, dim: int) -> Atom:
         return emit.one(self, x)
 
-    def over(self, ctx: BatchCtx, x: Atom, dim: int | None, k: int) -> Batched:
+    def batch_named_axis(self, ctx: BatchCtx, x: Atom, dim: int | None, k: int) -> Batched:
         sources = self._sources()
         x = broadcast_to_axis(ctx, x, dim, ctx.size, 0)
         if len(self.names) == 1:
-            return taken(ctx, x, sources), 0
-        return self._through_table(ctx, x, k), 0
+            return take_rows(ctx, x, sources), 0
+        return self._gather_and_pick(ctx, x, k), 0
 
-    def _through_table(self, ctx: BatchCtx, x: Atom, k: int) -> Atom:
+    def _gather_and_pick(self, ctx: BatchCtx, x: Atom, k: int) -> Atom:
         """The result for a stack along axis 0 of the values of all indices along axis number `k`, of several."""
         sources = self._sources()
         # the values of all indices; then those of the sources of this index
@@ -772,7 +729,7 @@ class Ppermute(Collective, Adjoint):
         order = [*rest, k]
         places = np.arange(self.count).reshape(self.sizes).transpose(order).ravel().tolist()
         where = {place: row for row, place in enumerate(places)}
-        rows = taken(ctx, table, [where.get(sources[place], -1) for place in places])
+        rows = take_rows(ctx, table, [where.get(sources[place], -1) for place in places])
         rows = emit_reshape(ctx, rows, (prod(sizes), *x.aval.shape))
         start = [Lit.of(0, INDEX)] * rows.aval.ndim
         sliced_at = [flat_index(ctx, names, sizes), *start[1:]]
@@ -813,16 +770,14 @@ class AxisIndex(Primitive):
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         check_count(self, avals, 0)
-        check_axes(self.name, (self.axis,), (self.size,))
+        check_named_axes(self.name, (self.axis,), (self.size,))
         return (INDEX,)
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         return (np.asarray(index_of((self.axis,), (self.size,)), np.int32),)
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
-        rows_of(hlo, self.name, (self.axis,), (self.size,))  # checks the axis
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
+        replica_groups(hlo, self.name, (self.axis,), (self.size,))  # checks the axis
         names = [name for name, _ in hlo.mesh]
         stride = prod([size for _, size in hlo.mesh[names.index(self.axis) + 1 :]])
         id_ = INDEX.with_dtype(dtypes.uint32)
@@ -832,9 +787,7 @@ class AxisIndex(Primitive):
         value = hlo.op("stablehlo.remainder", (*value, hlo.constant(Lit.of(self.size, id_))), (id_,))
         return hlo.op("stablehlo.convert", value, outs)
 
-    def batch(
-        self, ctx: BatchCtx, args: tuple[Atom, ...], dims: tuple[int | None, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[int | None, ...]]:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         if ctx.axis != self.axis:
             return ctx(self), (None,)
         if ctx.size != self.size:
@@ -844,9 +797,7 @@ class AxisIndex(Primitive):
             )
         return ctx(Iota((self.size,), INDEX.dtype, 0)), (0,)
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         return ctx(self), (Zero(INDEX),)
 
 

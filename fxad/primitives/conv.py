@@ -14,7 +14,7 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.dtypes import DType
-from fxad.errors import DTypeError, ParameterError, ShapeError
+from fxad.errors import ParameterError, ShapeError
 from fxad.ir import (
     Atom,
     Atoms,
@@ -29,17 +29,15 @@ from fxad.ir import (
     HloValue,
     HloValues,
     Hole,
-    JvpCtx,
-    Linear,
     NDArray,
     Operands,
     Shape,
-    Tangents,
     TransposeCtx,
     Zero,
     primitive,
 )
-from fxad.primitives.elementwise import ConvertElementType
+from fxad.primitives.dot import Bilinear, product_dtype
+from fxad.primitives.elementwise.convert import emit_convert
 from fxad.primitives.elementwise.family import as_accumulated
 from fxad.primitives.mlir_attributes import i64_array, i64_attribute, precision_attribute
 from fxad.primitives.operand_checks import check_count, check_precision
@@ -61,7 +59,7 @@ Axes: TypeAlias = tuple[int, ...]
 
 @final
 @primitive
-class ConvGeneralDilated(Linear):
+class ConvGeneralDilated(Bilinear):
     """The sum of products of a window of lhs and the kernel rhs, for each position of the window.
 
     The specs give the axis order: (batch, feature, *spatial) for lhs and the result, (output feature, input feature,
@@ -95,7 +93,7 @@ class ConvGeneralDilated(Linear):
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         lhs, rhs = check_count(self, avals, 2)
         check_precision(self.name, self.precision)
-        dtype = self._dtype(lhs, rhs)
+        dtype = product_dtype(self.name, lhs, rhs, self.preferred)
         self._check_axes(lhs, rhs)
         self._check_groups(lhs, rhs)
         batch, out_features = lhs.shape[self.lhs_spec[0]], rhs.shape[self.rhs_spec[0]]
@@ -108,22 +106,6 @@ class ConvGeneralDilated(Linear):
             check_padding(f"{self.name}: lhs", self.lhs_spec[2 + k], n, pads, base)
             shape[a] = window_count(n, w, self.strides[k], pads, base, self.rhs_dilation[k])
         return (Aval(tuple(shape), dtype),)
-
-    def _dtype(self, lhs: Aval, rhs: Aval) -> DType:
-        dtype, preferred = lhs.dtype, self.preferred
-        if dtype is not rhs.dtype:
-            raise DTypeError(f"{self.name}: dtypes differ: lhs {lhs}, rhs {rhs}", remedy="convert one operand first")
-        if dtype is dtypes.bool_:
-            raise DTypeError(f"{self.name}: {lhs} is not numeric", remedy="convert to an integer first")
-        if preferred is None or preferred is dtype:
-            return dtype
-        one_kind = any([dtype in kind and preferred in kind for kind in _KINDS])
-        if not one_kind or preferred.itemsize < dtype.itemsize:
-            raise DTypeError(
-                f"{self.name}: preferred {preferred.name} does not hold sums of products of {dtype.name}",
-                remedy="prefer a dtype of the same kind that is no narrower, and convert the result",
-            )
-        return preferred
 
     def _check_axes(self, lhs: Aval, rhs: Aval) -> None:
         name, n = self.name, lhs.ndim
@@ -191,7 +173,7 @@ class ConvGeneralDilated(Linear):
         orders = (lhs[0], *lhs[2:], lhs[1]), (*rhs[2:], rhs[1], rhs[0]), (out[0], *out[2:], out[1])
         args = [_permute(hlo, x, a, order) for x, a, order in zip(args, ins, orders, strict=False)]
         specs = [
-            _labels(tuple([order.index(axis) for axis in spec]), names)
+            _dimension_text(tuple([order.index(axis) for axis in spec]), names)
             for spec, order, names in zip(self._specs(), orders, ("bf", "oi", "bf"), strict=True)
         ]
         attrs = {
@@ -205,7 +187,7 @@ class ConvGeneralDilated(Linear):
             **precision_attribute(self.precision),
         }
         aval = outs[0].with_shape(tuple([outs[0].shape[k] for k in orders[2]]))
-        wide = aval.with_dtype(_exact(ins, aval.dtype, ins[1].size // ins[1].shape[self.rhs_spec[0]]))
+        wide = aval.with_dtype(_wide_dtype(ins, aval.dtype, ins[1].size // ins[1].shape[self.rhs_spec[0]]))
         (y,) = hlo.op("stablehlo.convolution", args, (wide,), attrs)
         if wide is not aval:
             (y,) = hlo.op("stablehlo.convert", (y,), (aval,))
@@ -220,15 +202,15 @@ class ConvGeneralDilated(Linear):
         (lhs, rhs), (left, right), size = args, dims, ctx.size
         (b, f, *_), o, (out_b, out_f, *_) = self.lhs_spec, self.rhs_spec[0], self.out_spec
         if not size:
-            return self._none(lhs.aval, rhs.aval, left, right)
+            return self._empty_batch(lhs.aval, rhs.aval, left, right)
         if left is not None and right is not None:
             # each example is a group
             one_batch = self.batch_groups == 1
             x, w = _merge_groups(ctx, lhs, left, f if one_batch else b, 1), _merge_groups(ctx, rhs, right, o, 1)
             conv = (
-                self._grouped(self.feature_groups * size, 1)
+                self._with_groups(self.feature_groups * size, 1)
                 if one_batch
-                else self._grouped(1, self.batch_groups * size)
+                else self._with_groups(1, self.batch_groups * size)
             )
             return (_split_axis(ctx, ctx.one(conv, x, w), out_f, 1, size),), (out_f,)
         if left is not None:
@@ -239,13 +221,13 @@ class ConvGeneralDilated(Linear):
         y = ctx.one(self, lhs, _merge_groups(ctx, rhs, right, o, groups))
         return (_split_axis(ctx, y, out_f, groups, size),), (out_f,)
 
-    def _none(self, lhs: Aval, rhs: Aval, left: int | None, right: int | None) -> tuple[Atoms, Dims]:
+    def _empty_batch(self, lhs: Aval, rhs: Aval, left: int | None, right: int | None) -> tuple[Atoms, Dims]:
         """Return the result for an empty batch."""
         one = [a if d is None else a.with_shape(a.shape[:d] + a.shape[d + 1 :]) for a, d in ((lhs, left), (rhs, right))]
         (out,) = self.abstract_eval(*one)
         return (Zero(out.with_shape((0, *out.shape))).instantiate(),), (0,)
 
-    def _grouped(self, feature_groups: int, batch_groups: int) -> ConvGeneralDilated:
+    def _with_groups(self, feature_groups: int, batch_groups: int) -> ConvGeneralDilated:
         return ConvGeneralDilated(
             self.strides,
             self.padding,
@@ -260,25 +242,12 @@ class ConvGeneralDilated(Linear):
 
     # ------------------------------------------------------------------------------------------------- derivatives
 
-    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
-        (lhs, rhs), (lhs_dot, rhs_dot) = primals, tangents
-        t = ctx.add(ctx.lin_one(self, lhs_dot, rhs), ctx.lin_one(self, lhs, rhs_dot))
-        return ctx(self, *primals), (t,)
-
-    def linear_in(self, mask: tuple[bool, ...]) -> bool:
-        return mask in ((True, False), (False, True))
-
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
-        (ct,), (lhs, rhs) = cts, args
-        if isinstance(ct, Zero) or not all([a.aval.size for a in (ct, lhs, rhs)]):
+        if not all([a.aval.size for a in (*cts, *args)]):
             return tuple([Zero(a.aval) if isinstance(a, Hole) else None for a in args])
-        if isinstance(lhs, Hole) and not isinstance(rhs, Hole):
-            return self._lhs_bar(ctx, ct, lhs.aval, rhs), None
-        if isinstance(rhs, Hole) and not isinstance(lhs, Hole):
-            return None, self._rhs_bar(ctx, ct, lhs, rhs.aval)
-        return None, None
+        return Bilinear.transpose(self, ctx, cts, args)  # a slotted dataclass has no `super()`
 
-    def _lhs_bar(self, emit: Emit, ct: Atom, lhs: Aval, rhs: Atom) -> Atom:
+    def lhs_cotangent(self, emit: Emit, ct: Atom, lhs: Aval, rhs: Atom) -> Atom:
         """Return the cotangent, dilated by the strides, convolved with the mirrored kernel whose features are
         swapped."""
         groups = self.feature_groups * self.batch_groups
@@ -292,7 +261,7 @@ class ConvGeneralDilated(Linear):
                 )
             ]
         )
-        kernel = _reverse_spatial(emit, _regroup(emit, _convert(emit, rhs, ct.aval.dtype), o, i, groups), space)
+        kernel = _reverse_spatial(emit, _regroup(emit, emit_convert(emit, rhs, ct.aval.dtype), o, i, groups), space)
         conv = ConvGeneralDilated(
             strides=self.lhs_dilation,
             padding=padding,
@@ -307,9 +276,9 @@ class ConvGeneralDilated(Linear):
             precision=self.precision,
         )
         bar = _regroup(emit, emit.one(conv, ct, kernel), f, b, self.batch_groups)
-        return _convert(emit, bar, lhs.dtype)
+        return emit_convert(emit, bar, lhs.dtype)
 
-    def _rhs_bar(self, emit: Emit, ct: Atom, lhs: Atom, rhs: Aval) -> Atom:
+    def rhs_cotangent(self, emit: Emit, ct: Atom, lhs: Atom, rhs: Aval) -> Atom:
         """Return lhs convolved with the cotangent as the kernel. It sums over examples; the features of lhs become
         examples.
 
@@ -334,7 +303,7 @@ class ConvGeneralDilated(Linear):
             preferred=None,
             precision=self.precision,
         )
-        return _convert(emit, emit.one(conv, _convert(emit, lhs, ct.aval.dtype), ct), rhs.dtype)
+        return emit_convert(emit, emit.one(conv, emit_convert(emit, lhs, ct.aval.dtype), ct), rhs.dtype)
 
     def _spatial(self, lhs: Shape, rhs: Shape, out: Shape) -> list[tuple[int, int, int]]:
         """Return the sizes of each spatial axis in lhs, in the kernel and in the result."""
@@ -342,16 +311,13 @@ class ConvGeneralDilated(Linear):
         return [(lhs[a], rhs[b], out[c]) for a, b, c in zip(*specs, strict=True)]
 
 
-_KINDS: Final = (dtypes.FLOATING, dtypes.COMPLEX, dtypes.INTEGER)
-
-
-def _labels(spec: Axes, names: str) -> str:
+def _dimension_text(spec: Axes, names: str) -> str:
     """Return a spec in StableHLO syntax: `[b, 0, 1, f]`."""
     labels = [*names, *map(str, range(len(spec) - 2))]
     return f"[{', '.join([labels[spec.index(a)] for a in range(len(spec))])}]"
 
 
-def _exact(ins: Sequence[Aval], dtype: DType, terms: int) -> DType:
+def _wide_dtype(ins: Sequence[Aval], dtype: DType, terms: int) -> DType:
     """Return the dtype in which sums are computed before reduction modulo 2^n, as `impl` does. XLA saturates constant
     sums of fewer than 64 bits; 32 bits suffice if nothing overflows."""
     if dtype not in dtypes.INTEGER or dtype.itemsize == 8:
@@ -375,10 +341,6 @@ def _permute(hlo: Hlo, x: HloValue, aval: Aval, order: Axes) -> HloValue:
 
 def _swap_features(spec: Axes) -> Axes:
     return (spec[1], spec[0], *spec[2:])
-
-
-def _convert(emit: Emit, x: Atom, dtype: DType) -> Atom:
-    return x if x.aval.dtype is dtype else emit.one(ConvertElementType(dtype), x)
 
 
 def _reverse_spatial(emit: Emit, kernel: Atom, space: Sequence[int]) -> Atom:
@@ -408,7 +370,7 @@ def _merge_groups(emit: Emit, x: Atom, dim: int, axis: int, groups: int) -> Atom
 
 
 def _split_axis(emit: Emit, y: Atom, axis: int, groups: int, size: int) -> Atom:
-    """The inverse of `_merged`: return `y` with the mapped axis in front of `axis`."""
+    """The inverse of `_merge_groups`: return `y` with the mapped axis in front of `axis`."""
     before, n, after = y.aval.shape[:axis], y.aval.shape[axis], y.aval.shape[axis + 1 :]
     if groups > 1:
         y = move_axis(emit, emit_reshape(emit, y, (*before, groups, size, n // size // groups, *after)), axis + 1, axis)

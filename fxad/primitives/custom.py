@@ -20,9 +20,11 @@ from fxad.core.stack import with_enough_stack
 from fxad.errors import NotDifferentiableError
 from fxad.ir import (
     Atom,
+    Atoms,
     Aval,
     BatchCtx,
     Cotangent,
+    Cotangents,
     Dims,
     Eqn,
     HigherOrder,
@@ -33,10 +35,12 @@ from fxad.ir import (
     Linear,
     LinearizedBody,
     Lit,
+    Mask,
+    Operands,
     Primitive,
     Prune,
     Record,
-    Tangent,
+    Tangents,
     TransposeCtx,
     Zero,
     jaxprs_in_params,
@@ -46,16 +50,16 @@ from fxad.ir import (
     record,
 )
 from fxad.primitives.control.bodies import (
+    insert_zeros,
     instantiate_linear_outs,
     instantiate_outs,
     select_by_mask,
-    spread_tangents,
     with_operands,
     with_outs,
 )
 from fxad.primitives.control.call import Applied, Call, check_operands, layout_with_rules
 from fxad.primitives.control.effects import without_checks, without_effects
-from fxad.primitives.custom_rules import BatchRule, Function, InverseRule, Marks, Refusal, Rules
+from fxad.primitives.custom_rules import BatchRule, Function, InverseRule, Refusal, Rules
 from fxad.primitives.linear_call import LinearCall
 from fxad.primitives.linearity import is_linear, is_zero
 from fxad.primitives.shape import broadcast_to_axis
@@ -86,8 +90,8 @@ class Pruned(Record):
     """A named call lost the operands and results that are not marked."""
 
     name: ClassVar[str] = "pruned"
-    operands: Marks
-    results: Marks
+    operands: Mask
+    results: Mask
 
 
 @final
@@ -106,7 +110,7 @@ class NamedCall(Applied):
     captured: int
     function: int
     changes: tuple[Batched | Pruned, ...] = ()
-    reads: tuple[Marks, ...] = ()
+    reads: tuple[Mask, ...] = ()
 
     @property
     def value(self) -> Jaxpr:
@@ -127,18 +131,16 @@ class NamedCall(Applied):
         check_operands(self.name, self.body, avals)
         return self.body.out_avals
 
-    def batch(self, ctx: BatchCtx, args: tuple[Atom, ...], dims: Dims) -> tuple[tuple[Atom, ...], Dims]:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         # a rule may read operands that the body does not read, so all results are batched
         body, out_dims = ctx.recur(self.body, dims, (0,) * len(self.body.outs))
         changes = (*self.changes, Batched(ctx.size, dims, out_dims))
         return ctx(NamedCall(body, self.captured, self.function, changes, self.reads), *args), out_dims
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         return Call(self.body).jvp(ctx, primals, tangents)
 
-    def without_results(self, eqn: Eqn, used: Marks, prune: Prune) -> Eqn:
+    def without_results(self, eqn: Eqn, used: Mask, prune: Prune) -> Eqn:
         if all(used) or not self.reads:
             return eqn
         rows = select_by_mask(self.reads, used)
@@ -174,7 +176,7 @@ def replaced(jaxpr: Jaxpr, by: Callable[[NamedCall], Jaxpr | Primitive]) -> Jaxp
     if not named(jaxpr):
         return jaxpr
 
-    def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom] | None:
+    def rule(b: Builder, eqn: Eqn, ins: Atoms) -> Sequence[Atom] | None:
         prim = eqn.prim
         if isinstance(prim, NamedCall):
             made = by(replace(prim, body=replaced(prim.body, by)))
@@ -260,7 +262,7 @@ def _with_reads(module: tuple[Function, ...]) -> tuple[Function, ...]:
     the operands that the bodies read, up to the least fixed point.
     """
 
-    def reads_of(function: Function, left: Callable[[Function, Marks], Marks]) -> tuple[Marks, ...]:
+    def reads_of(function: Function, left: Callable[[Function, Mask], Mask]) -> tuple[Mask, ...]:
         n = len(function.body.outs)
         return tuple([left(function, tuple([k == j for k in range(n)])) for j in range(n)]) if 1 < n <= _MANY else ()
 
@@ -273,7 +275,7 @@ def _with_reads(module: tuple[Function, ...]) -> tuple[Function, ...]:
         reads = found
 
 
-def _knowing(function: Function, reads: Sequence[tuple[Marks, ...]]) -> Function:
+def _knowing(function: Function, reads: Sequence[tuple[Mask, ...]]) -> Function:
     return _in_calls(function, lambda call: call if call.changes else replace(call, reads=reads[call.function]))
 
 
@@ -342,13 +344,13 @@ class CustomCall(Applied, Linear):
         assert isinstance(made, tuple)
         return CustomCall(*made)
 
-    def without_results(self, eqn: Eqn, used: Marks, prune: Prune) -> Eqn:
+    def without_results(self, eqn: Eqn, used: Mask, prune: Prune) -> Eqn:
         if isinstance(self.rules.inverse, InverseRule) and all(used):
             return eqn  # an inverse reads all results, and gives the operands
         function, left = self.function.pruned(used)
         if function == self.function:
             return eqn
-        made = in_module(function, self.module)
+        made = in_module(function, self.module, self.tolerance)
         return Eqn(made, select_by_mask(eqn.ins, left), select_by_mask(eqn.outs, used), eqn.source)
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
@@ -357,7 +359,7 @@ class CustomCall(Applied, Linear):
         check_operands(self.name, self.body, avals)
         return self.body.out_avals
 
-    def batch(self, ctx: BatchCtx, args: tuple[Atom, ...], dims: Dims) -> tuple[tuple[Atom, ...], Dims]:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         n, back = self.captured, self.rules.inverse
         rule = next((r for r in self.rules.batch if r.size == ctx.size and dims[:n] == (None,) * n), None)
         first = [rule is not None and k >= n for k in range(len(args))]
@@ -376,9 +378,7 @@ class CustomCall(Applied, Linear):
 
     # ----------------------------------------------------------------------------------------------- differentiation
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         moves = [isinstance(t, Lin) for t in tangents]
         of_captured = any(moves[: self.captured])
         if not self.rules.has_derivative:
@@ -397,7 +397,7 @@ class CustomCall(Applied, Linear):
         found = rule.jvp(ctx, primals, tangents, avals, lambda jaxpr: self.complete(jaxpr, ctx.batched))
         return (ctx(self, *primals), tuple([Zero(a) for a in avals])) if found is None else found
 
-    def _check_captured(self, tangents: tuple[Tangent, ...]) -> None:
+    def _check_captured(self, tangents: Tangents) -> None:
         """Raises: NotDifferentiableError for a tangent of a captured value."""
         for k, t in enumerate(tangents[: self.captured]):
             if isinstance(t, Lin):
@@ -407,9 +407,7 @@ class CustomCall(Applied, Linear):
                     remedy="pass the value as an argument, or close over stop_gradient of it",
                 )
 
-    def _jvp_over_stacks(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def _jvp_over_stacks(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         """The derivative of a function with batch rules alone: it has batch rules, which are the derivatives of those.
 
         Rule: in reverse mode the linear map has the operands as residuals. The values of a batch rule have no parts
@@ -433,7 +431,7 @@ class CustomCall(Applied, Linear):
             ]
             both = ctx(self._over_stacks(fused), *primals, *[t.var for t in lins])
             outs, dots = both[:m], tuple([Lin(v) for v in both[m:]])
-        return outs, spread_tangents(dots, reached, self.body.out_avals)
+        return outs, insert_zeros(dots, reached, self.body.out_avals)
 
     def _differentiable(self, rule: Jaxpr, batch: Batch) -> Jaxpr:
         """A batch rule, to be differentiated. Named calls of functions without derivative rules become the plain
@@ -450,15 +448,13 @@ class CustomCall(Applied, Linear):
         batch = [BatchRule(r.size, body) for r, body in zip(self.rules.batch, programs[1:], strict=True)]
         return CustomCall(Function(programs[0], self.captured, Rules(batch=tuple(batch))))
 
-    def linear_in(self, mask: Marks) -> bool:
+    def linear_in(self, mask: Mask) -> bool:
         batch = self.rules.batch
         if not batch or any(mask[: self.captured]) or self.rules != Rules(batch=batch):
             return False
         return all([is_linear(j, mask) for j in (self.body, *[rule.body for rule in batch])])
 
-    def transpose(
-        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
-    ) -> tuple[Cotangent | None, ...]:
+    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         n = self.captured
         holes = tuple([isinstance(a, Hole) for a in args])
         given = [ct for ct in cts if not isinstance(ct, Zero)]

@@ -12,15 +12,14 @@ from typing import ClassVar, TypeAlias, final
 
 from fxad.core.dce import dce, drop_unread_operands, remove_dead_eqns
 from fxad.errors import ParameterError
-from fxad.ir import Atom, Aval, BatchCtx, Dims, Jaxpr, JvpCtx, Lin, Primitive, Record, Tangent, record
-from fxad.primitives.control.bodies import mask_or, select_by_mask, spread_tangents, with_operands, with_outs
+from fxad.ir import Atoms, Aval, Avals, BatchCtx, Dims, Jaxpr, JvpCtx, Lin, Mask, Primitive, Record, Tangents, record
+from fxad.primitives.control.bodies import insert_zeros, mask_or, select_by_mask, with_operands, with_outs
 from fxad.primitives.control.call import Call, call_primal
 from fxad.primitives.linear_call import LinearCall, batch_adjoint, check_body_type, drop_unused_residuals
 from fxad.primitives.linearity import with_zero_operands
 
 # A program of a function, whether reverse mode may store its values, and in how many first operands it is linear.
 Part: TypeAlias = tuple[Jaxpr, bool, int]
-Marks: TypeAlias = tuple[bool, ...]
 
 
 @final
@@ -34,7 +33,7 @@ class Derivative(Record):
     """
 
     name: ClassVar[str] = "derivative"
-    moving: Marks
+    moving: Mask
     forward: Jaxpr
     push: Jaxpr
     pull: Jaxpr | None = None
@@ -54,7 +53,7 @@ class Derivative(Record):
         """The programs, in the order of the fields."""
         return [(self.forward, True, 0), *[(j, False, n) for j, n in zip(self.maps, self.counts, strict=False)]]
 
-    def check(self, name: str, ins: Sequence[Aval], outs: Sequence[Aval]) -> None:
+    def check(self, name: str, ins: Avals, outs: Avals) -> None:
         """Raises: ParameterError for a program that does not fit a function of these types."""
         moving, inexact = select_by_mask(ins, self.moving), tuple([a for a in outs if a.inexact])
         residuals = self.forward.out_avals[len(outs) :]
@@ -63,7 +62,7 @@ class Derivative(Record):
         if self.pull is not None:
             check_body_type(name, "pull", self.pull, (*inexact, *residuals), moving)
 
-    def restricted(self, live: Marks, wanted: Marks, used: Marks) -> Derivative:
+    def restricted(self, live: Mask, wanted: Mask, used: Mask) -> Derivative:
         """The rule for tangents of the moving operands marked in `live`, if the others vanish. It computes the results
         marked in `used`, and the tangents of inexact results marked in `wanted`."""
         push, pull, n = with_zero_operands(self.push, live)[0], self.pull, len(used)
@@ -77,18 +76,18 @@ class Derivative(Record):
         return Derivative(tuple([m and next(marks) for m in self.moving]), remove_dead_eqns(forward), *maps)
 
     @property
-    def reads(self) -> Marks:
+    def reads(self) -> Mask:
         """The operands that the programs read, or whose tangents they read."""
         tangents = iter(drop_unread_operands(self.push)[1])
         return mask_or(drop_unread_operands(self.forward)[1], [m and next(tangents) for m in self.moving])
 
-    def over(self, left: Marks, n_results: int) -> Derivative:
+    def over(self, left: Mask, n_results: int) -> Derivative:
         """The rule without the operands that are not marked, which it does not read."""
         live = select_by_mask(left, self.moving)
         made = self.restricted(live, (True,) * len(self.push.outs), (True,) * n_results)
         return Derivative(select_by_mask(made.moving, left), _over(made.forward, left), *made.maps)
 
-    def result_dims(self, ctx: BatchCtx, dims: Dims, outs: Sequence[Aval]) -> list[Dims]:
+    def result_dims(self, ctx: BatchCtx, dims: Dims, outs: Avals) -> list[Dims]:
         """The batch axes that the rules choose for the results of `forward`, and for their tangents."""
         forward = ctx.recur(self.forward, dims)[1]
         push = iter(ctx.recur(self.push, (*select_by_mask(dims, self.moving), *forward[len(outs) :]))[1])
@@ -97,7 +96,7 @@ class Derivative(Record):
             tuple([next(push) if a.inexact else d for a, d in zip(outs, forward, strict=False)]),
         ]
 
-    def batched(self, ctx: BatchCtx, dims: Dims, out_dims: Dims, inexact: Marks) -> Derivative:
+    def batched(self, ctx: BatchCtx, dims: Dims, out_dims: Dims, inexact: Mask) -> Derivative:
         """The rule of the batched function. Cotangents of operands that are not batched are summed."""
         residuals = ctx.recur(self.forward, dims)[1][len(out_dims) :]
         moving, given = select_by_mask(dims, self.moving), select_by_mask(out_dims, inexact)
@@ -109,11 +108,11 @@ class Derivative(Record):
     def jvp(
         self,
         ctx: JvpCtx,
-        primals: tuple[Atom, ...],
-        tangents: tuple[Tangent, ...],
-        outs: Sequence[Aval],
+        primals: Atoms,
+        tangents: Tangents,
+        outs: Avals,
         complete: Callable[[Jaxpr], Jaxpr],
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]] | None:
+    ) -> tuple[Atoms, Tangents] | None:
         """Results and tangents, computed for the tangents that do not vanish. None if all tangents of results vanish.
 
         `complete` replaces the named calls in a program of the rule.
@@ -129,7 +128,7 @@ class Derivative(Record):
         linear: Primitive = Call(maps[0]) if len(maps) == 1 else LinearCall(maps[0], maps[1], len(lins))
         marks = iter(reached)
         nonzero = [a.inexact and next(marks) for a in outs]
-        return results, spread_tangents(ctx.lin(linear, *lins, *residuals), nonzero, outs)
+        return results, insert_zeros(ctx.lin(linear, *lins, *residuals), nonzero, outs)
 
 
 @final
@@ -138,11 +137,11 @@ class Refusal(Record):
     """A rule that raised an error while it was traced: `message` and `remedy` are those of the error of its uses."""
 
     name: ClassVar[str] = "refusal"
-    moving: Marks
+    moving: Mask
     message: str
     remedy: str
 
-    def over(self, left: Marks) -> Refusal:
+    def over(self, left: Mask) -> Refusal:
         """The refusal for fewer operands."""
         return Refusal(select_by_mask(self.moving, left), self.message, self.remedy)
 
@@ -164,7 +163,7 @@ class InverseRule(Record):
     cotangents of the inexact results -> the other operands, then cotangents of the moving ones."""
 
     name: ClassVar[str] = "inverse_rule"
-    kept: Marks
+    kept: Mask
     inverse: Jaxpr
     ivjp: Jaxpr | None = None
 
@@ -268,12 +267,12 @@ class Function(Record):
     rules: Rules = Rules()
 
     @property
-    def moving(self) -> Marks:
+    def moving(self) -> Mask:
         """The operands that derivative rules may be about."""
         return tuple([k >= self.captured and a.inexact for k, a in enumerate(self.body.in_avals)])
 
     @property
-    def inexact(self) -> Marks:
+    def inexact(self) -> Mask:
         """The results that have tangents."""
         return tuple([a.inexact for a in self.body.out_avals])
 
@@ -321,7 +320,7 @@ class Function(Record):
         if isinstance(rules.inverse, InverseRule):
             rules.inverse.check(name, self)
 
-    def pruned(self, used: Marks) -> tuple[Function, Marks]:
+    def pruned(self, used: Mask) -> tuple[Function, Mask]:
         """The function with the results marked, and the operands that are left: the body or a rule reads them.
 
         An inverse reads all results. If one is not used, there is no inverse.
@@ -355,7 +354,7 @@ class Function(Record):
         out_dims = tuple([ds[0] if all([d == ds[0] for d in ds]) else 0 for ds in zip(*found, strict=True)])
         back = rules.inverse
         if isinstance(back, InverseRule) and back.ivjp is not None:
-            # a cotangent that is the same for all examples would be count_text for each
+            # a cotangent that all examples share would be counted once for each example
             out_dims = tuple([0 if d is None else d for d in out_dims])
         after = tuple([None if d is None else d + 1 for d in out_dims])
         past = (*dims[:n], *[None if d is None else d + 1 for d in dims[n:]])
@@ -368,7 +367,7 @@ class Function(Record):
         return Function(ctx.recur(self.body, dims, out_dims)[0] if body is None else body, n, made), out_dims
 
 
-def _over(jaxpr: Jaxpr, left: Marks) -> Jaxpr:
+def _over(jaxpr: Jaxpr, left: Mask) -> Jaxpr:
     """The program without the operands that are not marked, which it does not read."""
     slim, read = drop_unread_operands(jaxpr)
     return with_operands(slim, read, jaxpr.in_avals, left)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from math import prod
 from typing import ClassVar, Final, final
 
@@ -32,15 +33,70 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.primitives.elementwise import ConvertElementType
+from fxad.primitives.elementwise.convert import emit_convert
 from fxad.primitives.mlir_attributes import int_list, precision_attribute
 from fxad.primitives.operand_checks import check_axis, check_count, check_precision
 from fxad.primitives.shape import Transpose, axes_after_insert
 
+_KINDS: Final = (dtypes.FLOATING, dtypes.COMPLEX, dtypes.INTEGER)
+
+
+def product_dtype(name: str, lhs: Aval, rhs: Aval, preferred: DType | None) -> DType:
+    """Return the dtype of sums of products. Raises: DTypeError if the operands differ, or if `preferred` cannot hold
+    the sums."""
+    dtype = lhs.dtype
+    if dtype != rhs.dtype:
+        raise DTypeError(f"{name}: dtypes differ: lhs {lhs}, rhs {rhs}", remedy="convert one operand first")
+    if dtype == dtypes.bool_:
+        raise DTypeError(f"{name}: {lhs} is not numeric", remedy="convert to an integer first")
+    if preferred is None or preferred == dtype:
+        return dtype
+    one_kind = any([dtype in kind and preferred in kind for kind in _KINDS])
+    if not one_kind or preferred.itemsize < dtype.itemsize:
+        raise DTypeError(
+            f"{name}: preferred {preferred.name} does not hold sums of products of {dtype.name}",
+            remedy="prefer a dtype of the same kind that is no narrower, and convert the result",
+        )
+    return preferred
+
+
+class Bilinear(Linear):
+    """A primitive of two operands that is linear in each, with the other held fixed."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def lhs_cotangent(self, emit: Emit, ct: Atom, lhs: Aval, rhs: Atom) -> Atom:
+        """The cotangent of the first operand, whose type is `lhs`."""
+
+    @abstractmethod
+    def rhs_cotangent(self, emit: Emit, ct: Atom, lhs: Atom, rhs: Aval) -> Atom:
+        """The cotangent of the second operand, whose type is `rhs`."""
+
+    @final
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
+        (lhs, rhs), (lhs_dot, rhs_dot) = primals, tangents
+        t = ctx.add(ctx.lin_one(self, lhs_dot, rhs), ctx.lin_one(self, lhs, rhs_dot))
+        return ctx(self, *primals), (t,)
+
+    @final
+    def linear_in(self, mask: tuple[bool, ...]) -> bool:
+        return mask in ((True, False), (False, True))
+
+    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
+        (ct,), (lhs, rhs) = cts, args
+        if isinstance(ct, Zero):
+            return tuple([Zero(a.aval) if isinstance(a, Hole) else None for a in args])
+        if isinstance(lhs, Hole) and not isinstance(rhs, Hole):
+            return self.lhs_cotangent(ctx, ct, lhs.aval, rhs), None
+        if isinstance(rhs, Hole) and not isinstance(lhs, Hole):
+            return None, self.rhs_cotangent(ctx, ct, lhs, rhs.aval)
+        return None, None
+
 
 @final
 @primitive
-class DotGeneral(Linear):
+class DotGeneral(Bilinear):
     """Sum of products over the contracting axes, for each index of the batch axes.
 
     The result has the batch axes, then the free axes of lhs, then those of rhs.
@@ -66,7 +122,7 @@ class DotGeneral(Linear):
         check_precision(self.name, self.precision)
         dtype = lhs.dtype
         if dtype is not rhs.dtype or self.preferred is not None or dtype is dtypes.bool_:
-            dtype = self._dtype(lhs, rhs)
+            dtype = product_dtype(self.name, lhs, rhs, self.preferred)
         left, right = lhs.shape, rhs.shape
         left_used, right_used = self.lhs_batch + self.lhs_contract, self.rhs_batch + self.rhs_contract
         _check_axes("lhs", len(left), self.lhs_batch, self.lhs_contract)
@@ -78,22 +134,6 @@ class DotGeneral(Linear):
         shape += [n for a, n in enumerate(left) if a not in left_used]
         shape += [n for a, n in enumerate(right) if a not in right_used]
         return (Aval(tuple(shape), dtype),)
-
-    def _dtype(self, lhs: Aval, rhs: Aval) -> DType:
-        if lhs.dtype != rhs.dtype:
-            raise DTypeError(f"dot_general: dtypes differ: lhs {lhs}, rhs {rhs}", remedy="convert one operand first")
-        dtype, preferred = lhs.dtype, self.preferred
-        if dtype == dtypes.bool_:
-            raise DTypeError(f"dot_general: {lhs} is not numeric", remedy="convert to an integer first")
-        if preferred is None or preferred == dtype:
-            return dtype
-        one_kind = any([dtype in kind and preferred in kind for kind in _KINDS])
-        if not one_kind or preferred.itemsize < dtype.itemsize:
-            raise DTypeError(
-                f"dot_general: preferred {preferred.name} does not hold sums of products of {dtype.name}",
-                remedy="prefer a dtype of the same kind that is no narrower, and convert the result",
-            )
-        return preferred
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         lhs, rhs = args
@@ -144,25 +184,7 @@ class DotGeneral(Linear):
             DotGeneral(lhs_contract, rhs_contract, lhs_batch, rhs_batch, self.preferred, self.precision), *args
         ), (at,)
 
-    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
-        (lhs, rhs), (lhs_dot, rhs_dot) = primals, tangents
-        t = ctx.add(ctx.lin_one(self, lhs_dot, rhs), ctx.lin_one(self, lhs, rhs_dot))
-        return ctx(self, *primals), (t,)
-
-    def linear_in(self, mask: tuple[bool, ...]) -> bool:
-        return mask in ((True, False), (False, True))
-
-    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
-        (ct,), (lhs, rhs) = cts, args
-        if isinstance(ct, Zero):
-            return tuple([Zero(a.aval) if isinstance(a, Hole) else None for a in args])
-        if isinstance(lhs, Hole) and not isinstance(rhs, Hole):
-            return self._lhs_bar(ctx, ct, lhs.aval, rhs), None
-        if isinstance(rhs, Hole) and not isinstance(lhs, Hole):
-            return None, self._rhs_bar(ctx, ct, lhs, rhs.aval)
-        return None, None
-
-    def _lhs_bar(self, emit: Emit, ct: Atom, lhs: Aval, rhs: Atom) -> Atom:
+    def lhs_cotangent(self, emit: Emit, ct: Atom, lhs: Aval, rhs: Atom) -> Atom:
         # ct has axes (batch, lhs free, rhs free): contracting rhs free leaves (batch, lhs free, rhs contract)
         rows = free_axes(lhs.ndim, self.lhs_batch, self.lhs_contract)
         columns = free_axes(rhs.aval.ndim, self.rhs_batch, self.rhs_contract)
@@ -170,20 +192,17 @@ class DotGeneral(Linear):
         dot = DotGeneral(
             tuple(range(m, m + len(columns))), columns, tuple(range(n)), self.rhs_batch, None, self.precision
         )
-        bar = emit.one(dot, ct, _convert(emit, rhs, ct.aval.dtype))
+        bar = emit.one(dot, ct, emit_convert(emit, rhs, ct.aval.dtype))
         return _arranged(emit, bar, (*self.lhs_batch, *rows, *_paired(self.lhs_contract, self.rhs_contract)), lhs)
 
-    def _rhs_bar(self, emit: Emit, ct: Atom, lhs: Atom, rhs: Aval) -> Atom:
+    def rhs_cotangent(self, emit: Emit, ct: Atom, lhs: Atom, rhs: Aval) -> Atom:
         # contracting lhs free leaves (batch, rhs free, lhs contract)
         rows = free_axes(lhs.aval.ndim, self.lhs_batch, self.lhs_contract)
         columns = free_axes(rhs.ndim, self.rhs_batch, self.rhs_contract)
         n, m = len(self.lhs_batch), len(self.lhs_batch) + len(rows)
         dot = DotGeneral(tuple(range(n, m)), rows, tuple(range(n)), self.lhs_batch, None, self.precision)
-        bar = emit.one(dot, ct, _convert(emit, lhs, ct.aval.dtype))
+        bar = emit.one(dot, ct, emit_convert(emit, lhs, ct.aval.dtype))
         return _arranged(emit, bar, (*self.rhs_batch, *columns, *_paired(self.rhs_contract, self.lhs_contract)), rhs)
-
-
-_KINDS: Final = (dtypes.FLOATING, dtypes.COMPLEX, dtypes.INTEGER)
 
 
 def free_axes(ndim: int, batch: tuple[int, ...], contract: tuple[int, ...]) -> tuple[int, ...]:
@@ -197,17 +216,13 @@ def _paired(mine: tuple[int, ...], other: tuple[int, ...]) -> list[int]:
     return [a for _, a in sorted(zip(other, mine, strict=True))]
 
 
-def _convert(emit: Emit, x: Atom, dtype: DType) -> Atom:
-    return x if x.aval.dtype == dtype else emit.one(ConvertElementType(dtype), x)
-
-
 def _arranged(emit: Emit, bar: Atom, axes: tuple[int, ...], like: Aval) -> Atom:
     """Return a cotangent with the axes and dtype of the operand. Axis k of `bar` belongs to axis `axes[k]` of the
     operand."""
     perm = tuple(sorted(range(len(axes)), key=axes.__getitem__))
     if perm != tuple(range(len(axes))):
         bar = emit.one(Transpose(perm), bar)
-    return _convert(emit, bar, like.dtype)
+    return emit_convert(emit, bar, like.dtype)
 
 
 def _check_axes(side: str, ndim: int, batch: tuple[int, ...], contract: tuple[int, ...]) -> None:

@@ -128,7 +128,7 @@ class Gather(Linear):
         if x.size == 0 or outs[0].size == 0:
             return (hlo.constant(Zero(outs[0]).instantiate()),)
         if self.mode == "drop" or indices.dtype.itemsize < 4:
-            return hlo.call(self._composed(x, indices), args)
+            return hlo.call(self._without_range_rule(x, indices), args)
         attrs = {
             "dimension_numbers": self.windows.attribute("gather", _GATHER, indices.ndim - 1),
             "slice_sizes": i64_array(self.slice_sizes),
@@ -136,7 +136,7 @@ class Gather(Linear):
         }
         return hlo.op("stablehlo.gather", args, outs, attrs)
 
-    def _composed(self, x: Aval, indices: Aval) -> Jaxpr:
+    def _without_range_rule(self, x: Aval, indices: Aval) -> Jaxpr:
         """Return an equivalent program whose gather needs no rule for windows out of range."""
         b = Builder()
         operand, vectors = b.inputs((x, indices))
@@ -281,18 +281,18 @@ class ScatterFamily(Primitive):
         if x.size == 0 or updates.size == 0:
             return (args[0],)
         if not indices.shape[-1]:
-            return hlo.call(self._indexed(x, indices, updates), args)
+            return hlo.call(self._with_one_index(x, indices, updates), args)
         if self.mode == "clip" or indices.dtype.itemsize < 4:
-            return hlo.call(self._composed(x, indices, updates), args)
+            return hlo.call(self._without_range_rule(x, indices, updates), args)
         attrs = {
             "scatter_dimension_numbers": self.windows.attribute("scatter", _SCATTER, indices.ndim - 1),
             "indices_are_sorted": bool_attribute(self.indices_sorted),
             "unique_indices": bool_attribute(self.unique_indices),
         }
-        region = self.monoid.prim.hlo_name if self.monoid else _second(x.with_shape(()))
+        region = self.monoid.prim.hlo_name if self.monoid else _replace_program(x.with_shape(()))
         return hlo.op("stablehlo.scatter", args, outs, attrs, (region,))
 
-    def _composed(self, x: Aval, indices: Aval, updates: Aval) -> Jaxpr:
+    def _without_range_rule(self, x: Aval, indices: Aval, updates: Aval) -> Jaxpr:
         """Return an equivalent program whose scatter drops windows out of range."""
         b = Builder()
         operand, vectors, values = b.inputs((x, indices, updates))
@@ -303,7 +303,7 @@ class ScatterFamily(Primitive):
         scatter = self.with_windows(self.windows, "drop", self.indices_sorted, self.unique_indices)
         return b.build(b(scatter, operand, at, values), self.name)
 
-    def _indexed(self, x: Aval, indices: Aval, updates: Aval) -> Jaxpr:
+    def _with_one_index(self, x: Aval, indices: Aval, updates: Aval) -> Jaxpr:
         """Return an equivalent program with one more index, into a new axis of size 1: XLA fails on empty index
         vectors."""
         b = Builder()
@@ -337,7 +337,7 @@ class ScatterFamily(Primitive):
         )
 
 
-def _second(scalar: Aval) -> Jaxpr:
+def _replace_program(scalar: Aval) -> Jaxpr:
     b = Builder()
     return b.build(b.inputs((scalar, scalar))[1:], "second")
 

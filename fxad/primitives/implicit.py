@@ -31,7 +31,7 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.primitives.control.bodies import select_by_mask, spread_tangents, with_outs
+from fxad.primitives.control.bodies import insert_zeros, select_by_mask, with_outs
 from fxad.primitives.control.call import Applied, Call, call_primal, check_operands, layout_with_rules
 from fxad.primitives.elementwise import NEG
 from fxad.primitives.linear_call import check_body_type, drop_unused_residuals
@@ -78,7 +78,7 @@ class LinearSolve(Applied, Linear):
 
     @property
     def layout(self) -> Layout:
-        return layout_with_rules(self.bodies, 1, further=len(self.solve.outs) - self.size)
+        return layout_with_rules(self.bodies, 1, n_extra=len(self.solve.outs) - self.size)
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         n, ins = self.size, self.matvec.in_avals
@@ -177,7 +177,7 @@ class Root(Applied):
 
     @property
     def layout(self) -> Layout:
-        return layout_with_rules(self.bodies, 1, further=len(self.solve.outs) - self.size)
+        return layout_with_rules(self.bodies, 1, n_extra=len(self.solve.outs) - self.size)
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         ins = self.equation.in_avals
@@ -233,7 +233,7 @@ class Root(Applied):
         solve = LinearSolve(system[0], system[1], tuple(system[2:]))
         dots = ctx.lin(solve, *[_negative(ctx, t) for t in moved], *known)
         nonzero = [k < n and v.aval.inexact for k, v in enumerate(outs)]
-        return outs, spread_tangents(dots, nonzero, [v.aval for v in outs])
+        return outs, insert_zeros(dots, nonzero, [v.aval for v in outs])
 
 
 def _negative(ctx: JvpCtx, t: Tangent) -> Tangent:

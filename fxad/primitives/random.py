@@ -128,9 +128,9 @@ class Threefry2x32(Primitive):
 def _cipher(aval: Aval) -> Jaxpr:
     """The twenty rounds as a program."""
     b = Builder()
-    x0, x1, *ks = _schedule(b, *b.inputs((aval,) * 4))
+    x0, x1, *ks = _key_schedule(b, *b.inputs((aval,) * 4))
     for i in range(5):
-        x0, x1 = _mixed(b, x0, x1, [literal_like(r, x0) for r in _ROTATIONS[i % 2]])
+        x0, x1 = _four_rounds(b, x0, x1, [literal_like(r, x0) for r in _ROTATIONS[i % 2]])
         x0 = b.one(ADD, x0, ks[(i + 1) % 3])
         x1 = b.one(ADD, b.one(ADD, x1, ks[(i + 2) % 3]), literal_like(i + 1, x1))
     return b.build((x0, x1), "threefry2x32")
@@ -140,7 +140,7 @@ def _start(aval: Aval) -> Jaxpr:
     """Return the initial carry of the loop without its count: the counter's words, then the words of the key
     schedule."""
     b = Builder()
-    x0, x1, *ks = _schedule(b, *b.inputs((aval,) * 4))
+    x0, x1, *ks = _key_schedule(b, *b.inputs((aval,) * 4))
     return b.build((x0, x1, ks[1], ks[2], ks[0]), "threefry2x32_start")
 
 
@@ -154,31 +154,31 @@ def _cipher_loop(aval: Aval) -> tuple[Jaxpr, Jaxpr]:
     i, x0, x1, ka, kb, kc = b.inputs((count, *[aval] * 5))
     odd = b.one(NE, b.one(AND, i, Lit.of(1, count)), Lit.of(0, count))
     chosen = [b.one(SELECT_N, odd, Lit.of(r, count), Lit.of(s, count)) for r, s in zip(*_ROTATIONS, strict=True)]
-    y0, y1 = _mixed(b, x0, x1, [_filling(b, r, aval) for r in chosen])
+    y0, y1 = _four_rounds(b, x0, x1, [_fill(b, r, aval) for r in chosen])
     following = b.one(ADD, i, Lit.of(1, count))
-    y0, y1 = b.one(ADD, y0, ka), b.one(ADD, b.one(ADD, y1, kb), _filling(b, following, aval))
+    y0, y1 = b.one(ADD, y0, ka), b.one(ADD, b.one(ADD, y1, kb), _fill(b, following, aval))
     return going, b.build((following, y0, y1, kb, kc, ka), "threefry2x32_again")
 
 
-def _schedule(emit: Emit, k0: Atom, k1: Atom, x0: Atom, x1: Atom) -> Atoms:
+def _key_schedule(emit: Emit, k0: Atom, k1: Atom, x0: Atom, x1: Atom) -> Atoms:
     """The counter with the key added, and the three words of the key."""
     third = emit.one(XOR, emit.one(XOR, k0, k1), literal_like(_PARITY, k0))
     return emit.one(ADD, x0, k0), emit.one(ADD, x1, k1), k0, k1, third
 
 
-def _mixed(emit: Emit, x0: Atom, x1: Atom, rotations: Sequence[Atom]) -> tuple[Atom, Atom]:
+def _four_rounds(emit: Emit, x0: Atom, x1: Atom, rotations: Sequence[Atom]) -> tuple[Atom, Atom]:
     """Four rounds."""
     for r in rotations:
         x0 = emit.one(ADD, x0, x1)
-        x1 = emit.one(XOR, x0, _rotated(emit, x1, r))
+        x1 = emit.one(XOR, x0, _rotate_left(emit, x1, r))
     return x0, x1
 
 
-def _filling(emit: Emit, x: Atom, aval: Aval) -> Atom:
+def _fill(emit: Emit, x: Atom, aval: Aval) -> Atom:
     return x if x.aval is aval else emit.one(BroadcastInDim(aval.shape, ()), x)
 
 
-def _rotated(emit: Emit, x: Atom, r: Atom) -> Atom:
+def _rotate_left(emit: Emit, x: Atom, r: Atom) -> Atom:
     back = literal_like(32 - int(r.value), r) if isinstance(r, Lit) else emit.one(SUB, literal_like(32, r), r)
     return emit.one(OR, emit.one(SHIFT_LEFT, x, r), emit.one(SHIFT_RIGHT_LOGICAL, x, back))
 

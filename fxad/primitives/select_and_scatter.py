@@ -129,7 +129,7 @@ class Selection(Linear):
         return (Zero(value.aval) if isinstance(ct, Zero) else ctx.one(self.adjoint(), ct, x)), None
 
     @final
-    def _chosen(self, x: NDArray) -> npt.NDArray[np.int64]:
+    def _selected_places(self, x: NDArray) -> npt.NDArray[np.int64]:
         """Return the place of each window's extreme element in the flattened `x`, or -1 for an empty window."""
         wide, worst = as_accumulated(x), as_accumulated(extreme_value(x.dtype, -self.sign).array)
         places = self.sliding.windows(np.arange(x.size).reshape(x.shape), np.asarray(-1))
@@ -143,11 +143,11 @@ class Selection(Linear):
         return np.asarray(selected[..., 0], np.int64)
 
     @final
-    def _reduced(self, hlo: Hlo, x: Aval, places: Shape, args: HloValues, carried: Avals) -> list[HloValue]:
-        """Return the extreme element of each window, its place (see `_numbered`) and the values carried along with
+    def _reduce_windows(self, hlo: Hlo, x: Aval, places: Shape, args: HloValues, carried: Avals) -> list[HloValue]:
+        """Return the extreme element of each window, its place (see `_place_numbers`) and the values carried along with
         it."""
         index = Aval(x.shape, _index_dtype(self.sliding, x.shape))
-        at = hlo.call(_numbered(self.sliding, index), ())
+        at = hlo.call(_place_numbers(self.sliding, index), ())
         types = [x, index, *carried]
         scalars = [a.with_shape(()) for a in types]
         inits = [
@@ -184,7 +184,7 @@ class SelectAndGatherAdd(Selection):
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         values, x = args
-        places = self._chosen(x)
+        places = self._selected_places(x)
         if not x.size:
             return (np.zeros(places.shape, values.dtype),)
         return (np.where(places >= 0, values.ravel()[places], np.zeros((), values.dtype)),)
@@ -194,8 +194,8 @@ class SelectAndGatherAdd(Selection):
         if not x.size or not out.size:
             return (hlo.constant(Zero(out).instantiate()),)
         if prod(self.window) <= UNROLLED_WINDOW:
-            return hlo.call(_walked(self.sliding, self.sign, x, out.shape, gather=True), args[::-1])
-        return self._reduced(hlo, x, out.shape, args[::-1], (values,))[2:]
+            return hlo.call(_select_by_comparison(self.sliding, self.sign, x, out.shape, gather=True), args[::-1])
+        return self._reduce_windows(hlo, x, out.shape, args[::-1], (values,))[2:]
 
 
 @final
@@ -223,7 +223,7 @@ class SelectAndScatterAdd(Selection):
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         source, x = args
-        places, wide = self._chosen(x), as_accumulated(source)
+        places, wide = self._selected_places(x), as_accumulated(source)
         out = np.zeros(x.size, wide.dtype)
         np.add.at(out, places[places >= 0], wide[places >= 0])
         return (out.reshape(x.shape).astype(x.dtype),)
@@ -237,23 +237,23 @@ class SelectAndScatterAdd(Selection):
             apart = all(map(ge, self.strides, map(dilated_size, self.window, self.window_dilation)))
             # if windows overlap, XLA would recompute the place for each window of an element
             walk = hlo.call if apart else hlo.opaque_call
-            chosen = walk(_walked(self.sliding, self.sign, x, source.shape, gather=False), args[1:])
-            return hlo.call(_scattered(self.sliding, source, x.shape), (args[0], *chosen))
+            chosen = walk(_select_by_comparison(self.sliding, self.sign, x, source.shape, gather=False), args[1:])
+            return hlo.call(_scatter_by_masks(self.sliding, source, x.shape), (args[0], *chosen))
         if dilated:
-            places = self._reduced(hlo, x, source.shape, args[1:], ())[1]
-            inside = hlo.call(_inside(self.sliding, source.shape, x.shape), (places,))
-            return hlo.call(_scattered(self.sliding, source, x.shape), (args[0], *inside))
+            places = self._reduce_windows(hlo, x, source.shape, args[1:], ())[1]
+            inside = hlo.call(_offset_in_window(self.sliding, source.shape, x.shape), (places,))
+            return hlo.call(_scatter_by_masks(self.sliding, source, x.shape), (args[0], *inside))
         sliding = self.sliding.attributes()
         attrs = {k: sliding[k] for k in ("window_dimensions", "window_strides", "padding")}
         zero = hlo.constant(Zero(x.with_shape(())).instantiate())
-        regions = (_stays(x.with_shape(()), self.sign), "stablehlo.add")
+        regions = (_keep_first(x.with_shape(()), self.sign), "stablehlo.add")
         return hlo.op("stablehlo.select_and_scatter", (args[1], args[0], zero), outs, attrs, regions)
 
 
 # ------------------------------------------------------------------------------- programs that lowerings are made of
 
 
-def _pitches(sliding: SlidingWindow, shape: Shape) -> list[int]:
+def _padded_strides(sliding: SlidingWindow, shape: Shape) -> list[int]:
     """Return the strides of the padded array: the distance between neighbours along each axis when places are numbered
     in order."""
     sizes = [
@@ -269,14 +269,14 @@ def _index_dtype(sliding: SlidingWindow, shape: Shape) -> DType:
         [
             p * (abs(low) + dilated_size(n, b))
             for p, n, b, (low, _) in zip(
-                _pitches(sliding, shape), shape, sliding.base_dilation, sliding.padding, strict=True
+                _padded_strides(sliding, shape), shape, sliding.base_dilation, sliding.padding, strict=True
             )
         ]
     )
     return dtypes.int32 if top < 2**31 - 1 else dtypes.int64
 
 
-def _ramp(emit: Emit, aval: Aval, steps: Sequence[int], first: int) -> Atom:
+def _affine_iota(emit: Emit, aval: Aval, steps: Sequence[int], first: int) -> Atom:
     """Return `first` plus, along each axis, `step` per element."""
     total: Atom = Lit.of(first, aval)
     for a, step in enumerate(steps):
@@ -285,37 +285,39 @@ def _ramp(emit: Emit, aval: Aval, steps: Sequence[int], first: int) -> Atom:
     return total
 
 
-def _numbered(sliding: SlidingWindow, index: Aval) -> Jaxpr:
+def _place_numbers(sliding: SlidingWindow, index: Aval) -> Jaxpr:
     """Return the program of the places of the elements in the padded array, in row-major order."""
-    b, pitches = Builder(), _pitches(sliding, index.shape)
+    b, pitches = Builder(), _padded_strides(sliding, index.shape)
     first = sum([low * pitch for (low, _), pitch in zip(sliding.padding, pitches, strict=True)])
     steps = [base * pitch for base, pitch in zip(sliding.base_dilation, pitches, strict=True)]
-    return b.build([_ramp(b, index, steps, first)], "places")
+    return b.build([_affine_iota(b, index, steps, first)], "places")
 
 
-def _steps(sliding: SlidingWindow, shape: Shape) -> Iterator[tuple[list[int], int]]:
+def _window_offsets(sliding: SlidingWindow, shape: Shape) -> Iterator[tuple[list[int], int]]:
     """Yield, for each place in a window, its distance from the first place along each axis and in the padded array."""
-    pitches = _pitches(sliding, shape)
+    pitches = _padded_strides(sliding, shape)
     for offset in product(*map(range, sliding.window)):
         steps = [k * r for k, r in zip(offset, sliding.window_dilation, strict=True)]
         yield steps, sum([k * pitch for k, pitch in zip(steps, pitches, strict=True)])
 
 
-def _inside(sliding: SlidingWindow, places: Shape, shape: Shape) -> Jaxpr:
+def _offset_in_window(sliding: SlidingWindow, places: Shape, shape: Shape) -> Jaxpr:
     """Return the program from places in the padded array to their distance from the first place of their window."""
     b, index = Builder(), Aval(places, _index_dtype(sliding, shape))
-    starts = _ramp(b, index, [s * p for s, p in zip(sliding.strides, _pitches(sliding, shape), strict=True)], 0)
+    starts = _affine_iota(
+        b, index, [s * p for s, p in zip(sliding.strides, _padded_strides(sliding, shape), strict=True)], 0
+    )
     return b.build([b.one(SUB, b.input(index), starts)], "inside")
 
 
-def _scattered(sliding: SlidingWindow, source: Aval, shape: Shape) -> Jaxpr:
+def _scatter_by_masks(sliding: SlidingWindow, source: Aval, shape: Shape) -> Jaxpr:
     """Return (source, distance of the chosen place from the first) -> the sum over the places in a window of the values
     written there."""
     b, index = Builder(), Aval(source.shape, _index_dtype(sliding, shape))
     values, chosen = b.inputs((source, index))
     zero, total = Zero(source).instantiate(), None
     full = [dilated_size(n, by) for n, by in zip(shape, sliding.base_dilation, strict=True)]
-    for steps, here in _steps(sliding, shape):
+    for steps, here in _window_offsets(sliding, shape):
         masked = b.one(SELECT_N, b.one(EQ, chosen, Lit.of(here, index)), zero, values)
         low = [k - p for k, (p, _) in zip(steps, sliding.padding, strict=True)]
         high = [
@@ -329,7 +331,7 @@ def _scattered(sliding: SlidingWindow, source: Aval, shape: Shape) -> Jaxpr:
     return b.build([total], "scattered")
 
 
-def _walked(sliding: SlidingWindow, sign: int, x: Aval, places: Shape, *, gather: bool) -> Jaxpr:
+def _select_by_comparison(sliding: SlidingWindow, sign: int, x: Aval, places: Shape, *, gather: bool) -> Jaxpr:
     """Return x -> the distance of each window's extreme element from its first place, -1 for an empty window. With
     `gather`, return (x, values) -> the value there, 0 for an empty window.
 
@@ -348,11 +350,11 @@ def _walked(sliding: SlidingWindow, sign: int, x: Aval, places: Shape, *, gather
     best: Atom = worst.with_aval(places)
     chosen: Atom = Lit.of(-1, index)
     value: Atom = zero.with_aval(places)
-    for number, (steps, here) in enumerate(_steps(sliding, x.shape)):
+    for number, (steps, here) in enumerate(_window_offsets(sliding, x.shape)):
         limits = tuple([k + dilated_size(m, s) for k, m, s in zip(steps, places, sliding.strides, strict=True)])
         cut = Slice(tuple(steps), limits, sliding.strides)
         element = b.one(cut, spread)
-        there = _there(b, sliding, x.shape, result, steps)
+        there = _has_element(b, sliding, x.shape, result, steps)
         take = b.one(GT if sign > 0 else LT, element, best)
         if x.inexact:
             take = b.one(OR, take, b.one(AND, b.one(NE, element, element), b.one(EQ, best, best)))
@@ -367,7 +369,7 @@ def _walked(sliding: SlidingWindow, sign: int, x: Aval, places: Shape, *, gather
     return b.build([value if gather else chosen], "gathered" if gather else "chosen")
 
 
-def _there(b: Builder, sliding: SlidingWindow, shape: Shape, result: Aval, steps: list[int]) -> Atom | None:
+def _has_element(b: Builder, sliding: SlidingWindow, shape: Shape, result: Aval, steps: list[int]) -> Atom | None:
     """Return a mask of the windows that have an element at a place, `steps` from their first one; None for all
     windows."""
     parts: list[Atom] = []
@@ -385,7 +387,7 @@ def _there(b: Builder, sliding: SlidingWindow, shape: Shape, result: Aval, steps
     return reduce(lambda x, y: b.one(AND, x, y), parts) if parts else None
 
 
-def _stays(scalar: Aval, sign: int) -> Jaxpr:
+def _keep_first(scalar: Aval, sign: int) -> Jaxpr:
     """Return the program that is True if the first of two elements stays the extreme one; the first nan does."""
     b = Builder()
     x, y = b.inputs((scalar, scalar))

@@ -185,7 +185,9 @@ class Pad(Linear):
             return ctx(pad, x, value), (dim,)
         # each example has its own value: pad with zero, then select
         at = 0 if dim is None else dim
-        inside = self._inside(ctx, x.aval if dim is None else Aval(_without_axis(x.aval.shape, dim), x.aval.dtype))
+        inside = self._operand_mask(
+            ctx, x.aval if dim is None else Aval(_without_axis(x.aval.shape, dim), x.aval.dtype)
+        )
         shape = insert_entry(inside.aval.shape, at, ctx.size)
         zero = Zero(x.aval.with_shape(shape)).instantiate()
         # keep the literal zero: `pad` of it and a tangent is linear, `select_n` of another constant is not
@@ -195,7 +197,7 @@ class Pad(Linear):
         inside = broadcast_to_axis(ctx, inside, None, ctx.size, at)
         return (ctx.one(SELECT_N, inside, emit_broadcast(ctx, value, shape, (at,)), kept),), (at,)
 
-    def _inside(self, emit: Emit, x: Aval) -> Atom:
+    def _operand_mask(self, emit: Emit, x: Aval) -> Atom:
         """Return a mask of the result elements that are elements of `x`."""
         true = Lit.of(True, x.with_dtype(dtypes.bool_))
         return emit.one(self, true, Lit.of(False, Aval((), dtypes.bool_)))
@@ -210,14 +212,14 @@ class Pad(Linear):
         (ct,), (x, value) = cts, args
         if isinstance(ct, Zero):
             return tuple([Zero(a.aval) if isinstance(a, Hole) else None for a in args])
-        x_bar = self._taken(ctx, ct, x.aval) if isinstance(x, Hole) else None
+        x_bar = self._elements_of_operand(ctx, ct, x.aval) if isinstance(x, Hole) else None
         if not isinstance(value, Hole):
             return x_bar, None
-        inside = self._inside(ctx, x.aval)
+        inside = self._operand_mask(ctx, x.aval)
         rest = ctx.one(SELECT_N, inside, ct, Zero(ct.aval).instantiate())
         return x_bar, ctx.one(ReduceSum(tuple(range(ct.aval.ndim))), rest)
 
-    def _taken(self, emit: Emit, ct: Atom, x: Aval) -> Atom:
+    def _elements_of_operand(self, emit: Emit, ct: Atom, x: Aval) -> Atom:
         """Return the elements of `ct` at the places of the elements of `x`; zero for dropped elements."""
         low, high = self.low, self.high
         if any([not at_least(n, 0) for n in (*low, *high)]):

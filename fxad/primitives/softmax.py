@@ -60,7 +60,7 @@ class Softmax(Primitive):
         return ((weights / np.sum(weights, axis=self.axes, keepdims=True)).astype(x.dtype),)
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
-        return hlo.call(_spelled_out(ins[0], self.axes), args)
+        return hlo.call(_softmax_program(ins[0], self.axes), args)
 
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         (dim,) = dims
@@ -69,17 +69,17 @@ class Softmax(Primitive):
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         y = ctx.one(self, *primals)
         weighted = ctx.lin_one(MUL, tangents[0], y)
-        total = ctx.lin_one(_back(y.aval, self.axes), ctx.lin_one(ReduceSum(self.axes), weighted))
+        total = ctx.lin_one(_broadcast_along(y.aval, self.axes), ctx.lin_one(ReduceSum(self.axes), weighted))
         return (y,), (ctx.lin_one(SUB, weighted, ctx.lin_one(MUL, total, y)),)
 
 
-def _back(x: Aval, axes: Axes) -> BroadcastInDim:
+def _broadcast_along(x: Aval, axes: Axes) -> BroadcastInDim:
     """Return the broadcast of the result of a reduction of `x` along `axes` to the shape of `x`."""
     return BroadcastInDim(x.shape, tuple([a for a in range(x.ndim) if a not in axes]))
 
 
-def _spelled_out(aval: Aval, axes: Axes) -> Jaxpr:
-    b, back = Builder(), _back(aval, axes)
+def _softmax_program(aval: Aval, axes: Axes) -> Jaxpr:
+    b, back = Builder(), _broadcast_along(aval, axes)
     x = b.input(aval)
     weights = b.one(EXP, b.one(SUB, x, b.one(back, b.one(ReduceMax(axes), x))))
     return b.build([b.one(DIV, weights, b.one(back, b.one(ReduceSum(axes), weights)))], "softmax")

@@ -51,8 +51,8 @@ from fxad.primitives.elementwise import (
     SHIFT_RIGHT_LOGICAL,
     XOR,
     BitcastConvertType,
-    ConvertElementType,
 )
+from fxad.primitives.elementwise.convert import emit_convert
 from fxad.primitives.elementwise.family import as_accumulated
 from fxad.primitives.gather import Gather
 from fxad.primitives.mlir_attributes import bool_attribute, i64_attribute
@@ -62,10 +62,6 @@ from fxad.primitives.shape import ExpandDims, Iota, align_batch_axes
 # ------------------------------------------------------------------------------------------------ floats as integers
 
 _U32, _U64, _I32 = dtypes.as_dtype("u32"), dtypes.as_dtype("u64"), dtypes.as_dtype("i32")
-
-
-def _convert(emit: Emit, x: Atom, dtype: DType) -> Atom:
-    return x if x.aval.dtype == dtype else emit.one(ConvertElementType(dtype), x)
 
 
 def _key_bits(dtype: DType) -> int:
@@ -78,65 +74,65 @@ def order_preserving_bits(emit: Emit, x: Atom, ties: bool) -> Atom:
     equal."""
     unsigned = _U64 if x.aval.dtype.itemsize == 8 else _U32
     if x.aval.dtype in dtypes.UNSIGNED or x.aval.dtype == dtypes.bool_:
-        return _convert(emit, x, unsigned)
+        return emit_convert(emit, x, unsigned)
     top = Lit.of(1 << (8 * unsigned.itemsize - 1), x.aval.with_dtype(unsigned))
     if x.aval.dtype in dtypes.SIGNED:
-        wide = _convert(emit, x, dtypes.int64 if unsigned == _U64 else dtypes.int32)
+        wide = emit_convert(emit, x, dtypes.int64 if unsigned == _U64 else dtypes.int32)
         return emit.one(XOR, emit.one(BitcastConvertType(unsigned), wide), top)
-    x = _convert(emit, x, dtypes.float64 if unsigned == _U64 else dtypes.float32)
+    x = emit_convert(emit, x, dtypes.float64 if unsigned == _U64 else dtypes.float32)
     if ties:
-        x = _selected(emit, emit.one(EQ, x, Lit.of(0.0, x.aval)), Lit.of(0.0, x.aval), x)
-    x = _selected(emit, emit.one(NE, x, x), Lit.of(np.nan, x.aval), x)
+        x = _select(emit, emit.one(EQ, x, Lit.of(0.0, x.aval)), Lit.of(0.0, x.aval), x)
+    x = _select(emit, emit.one(NE, x, x), Lit.of(np.nan, x.aval), x)
     bits = emit.one(BitcastConvertType(unsigned), x)
     # the bits of negative floats are in reverse order
-    flip = _selected(emit, emit.one(GE, bits, top), Lit.of(-1, bits.aval), top)
+    flip = _select(emit, emit.one(GE, bits, top), Lit.of(-1, bits.aval), top)
     return emit.one(XOR, bits, flip)
 
 
-def _unordered(emit: Emit, key: Atom, dtype: DType) -> Atom:
-    """The inverse of `ordered`."""
+def _from_order_preserving_bits(emit: Emit, key: Atom, dtype: DType) -> Atom:
+    """The inverse of `order_preserving_bits`."""
     if dtype in dtypes.UNSIGNED or dtype == dtypes.bool_:
-        return _convert(emit, key, dtype)
+        return emit_convert(emit, key, dtype)
     double = key.aval.dtype == _U64
     top = Lit.of(1 << (8 * key.aval.dtype.itemsize - 1), key.aval)
     if dtype in dtypes.SIGNED:
         signed = BitcastConvertType(dtypes.int64 if double else dtypes.int32)
-        return _convert(emit, emit.one(signed, emit.one(XOR, key, top)), dtype)
-    flip = _selected(emit, emit.one(GE, key, top), top, Lit.of(-1, key.aval))
+        return emit_convert(emit, emit.one(signed, emit.one(XOR, key, top)), dtype)
+    flip = _select(emit, emit.one(GE, key, top), top, Lit.of(-1, key.aval))
     bits = emit.one(XOR, key, flip)
-    return _convert(emit, emit.one(BitcastConvertType(dtypes.float64 if double else dtypes.float32), bits), dtype)
+    return emit_convert(emit, emit.one(BitcastConvertType(dtypes.float64 if double else dtypes.float32), bits), dtype)
 
 
-def _selected(emit: Emit, which: Atom, yes: Atom, no: Atom) -> Atom:
+def _select(emit: Emit, which: Atom, yes: Atom, no: Atom) -> Atom:
     return emit.one(SELECT_N, which, no, yes)
 
 
-def _packed(emit: Emit, high: Atom, low: Atom) -> Atom:
+def _pack_words(emit: Emit, high: Atom, low: Atom) -> Atom:
     """Return two unsigned integers of 32 bits as one of 64."""
     shift = Lit.of(32, high.aval.with_dtype(_U64))
-    up = emit.one(SHIFT_LEFT, _convert(emit, high, _U64), shift)
-    return emit.one(OR, up, _convert(emit, low, _U64))
+    up = emit.one(SHIFT_LEFT, emit_convert(emit, high, _U64), shift)
+    return emit.one(OR, up, emit_convert(emit, low, _U64))
 
 
-def _halves(emit: Emit, x: Atom) -> tuple[Atom, Atom]:
-    """The inverse of `_packed`."""
+def _unpack_words(emit: Emit, x: Atom) -> tuple[Atom, Atom]:
+    """The inverse of `_pack_words`."""
     high = emit.one(SHIFT_RIGHT_LOGICAL, x, Lit.of(32, x.aval))
-    return _convert(emit, high, _U32), _convert(emit, emit.one(AND, x, Lit.of(0xFFFFFFFF, x.aval)), _U32)
+    return emit_convert(emit, high, _U32), emit_convert(emit, emit.one(AND, x, Lit.of(0xFFFFFFFF, x.aval)), _U32)
 
 
-def _encoded(emit: Emit, x: Atom, ties: bool) -> Atom:
+def _to_sort_key(emit: Emit, x: Atom, ties: bool) -> Atom:
     """Return x, including complex64, as an unsigned integer in the same order."""
     if x.aval.dtype != dtypes.complex64:
         return order_preserving_bits(emit, x, ties)
-    return _packed(
+    return _pack_words(
         emit, order_preserving_bits(emit, emit.one(REAL, x), ties), order_preserving_bits(emit, emit.one(IMAG, x), ties)
     )
 
 
-def _decoded(emit: Emit, key: Atom, dtype: DType) -> Atom:
+def _from_sort_key(emit: Emit, key: Atom, dtype: DType) -> Atom:
     if dtype != dtypes.complex64:
-        return _unordered(emit, key, dtype)
-    real, imag = [_unordered(emit, k, dtypes.float32) for k in _halves(emit, key)]
+        return _from_order_preserving_bits(emit, key, dtype)
+    real, imag = [_from_order_preserving_bits(emit, k, dtypes.float32) for k in _unpack_words(emit, key)]
     return emit.one(COMPLEX, real, imag)
 
 
@@ -174,7 +170,7 @@ class Sort(Primitive):
         return avals
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
-        keys = [part for key in args[: self.num_keys] for part in _parts(key)]
+        keys = [part for key in args[: self.num_keys] for part in _real_parts(key)]
         order = np.lexsort(keys[::-1], self.axis)
         return tuple([np.take_along_axis(x, order, self.axis) for x in args])
 
@@ -185,26 +181,26 @@ class Sort(Primitive):
         bits = _key_bits(x.dtype)
         exact = len(ins) == 1 and (x.dtype not in dtypes.INEXACT or bits > 64)
         if self.num_keys > 1 or x.size < RADIX_SORT_SIZE or exact or (len(ins) > 1 and bits > 32):
-            return _sorted(hlo, args, outs, self.axis, _less(tuple([a.with_shape(()) for a in ins]), self.num_keys))
+            return _emit_sort(hlo, args, outs, self.axis, _less(tuple([a.with_shape(()) for a in ins]), self.num_keys))
         if len(ins) == 1:
-            key = self._by_integer(hlo, hlo.call(_lone_key(x), args), x)
-            return hlo.call(_from_lone_key(x), key)
-        return hlo.call(_gathered(tuple(ins), self.axis), (*args, *self._places(hlo, args[0], x)))
+            key = self._by_integer(hlo, hlo.call(_sort_key_program(x), args), x)
+            return hlo.call(_operand_program(x), key)
+        return hlo.call(_gather_program(tuple(ins), self.axis), (*args, *self._places(hlo, args[0], x)))
 
     def _by_integer(self, hlo: Hlo, key: HloValues, x: Aval) -> HloValues:
         unsigned = x.with_dtype(_U32 if _key_bits(x.dtype) == 32 else _U64)
-        return _sorted(hlo, key, (unsigned,), self.axis, _less((unsigned.with_shape(()),), 1))
+        return _emit_sort(hlo, key, (unsigned,), self.axis, _less((unsigned.with_shape(()),), 1))
 
     def _places(self, hlo: Hlo, key: HloValue, x: Aval) -> HloValues:
         """Return the permutation, by sorting a key and place packed together."""
         b = Builder()
-        ordered = _encoded(b, b.input(x), True)
-        pack = b.build((_packed(b, ordered, b.one(Iota(x.shape, _U32, self.axis))),), "packed")
+        ordered = _to_sort_key(b, b.input(x), True)
+        pack = b.build((_pack_words(b, ordered, b.one(Iota(x.shape, _U32, self.axis))),), "packed")
         wide = x.with_dtype(_U64)
         done = self._by_integer(hlo, hlo.call(pack, (key,)), wide)
         b = Builder()
-        low = _halves(b, b.input(wide))[1]
-        return hlo.call(b.build((_convert(b, low, _I32),), "places"), done)
+        low = _unpack_words(b, b.input(wide))[1]
+        return hlo.call(b.build((emit_convert(b, low, _I32),), "places"), done)
 
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         at = next(d for d in dims if d is not None)
@@ -221,7 +217,7 @@ class Sort(Primitive):
         return tuple(outs), tuple([ctx.lin_one(gather, t, index) if isinstance(t, Lin) else t for t in tangents])
 
 
-def _parts(x: NDArray) -> tuple[NDArray, ...]:
+def _real_parts(x: NDArray) -> tuple[NDArray, ...]:
     return (x.real, x.imag) if x.dtype in dtypes.COMPLEX else (as_accumulated(x),)
 
 
@@ -231,24 +227,24 @@ def gather_along_axis(x: Aval, axis: int) -> Gather:
     return Gather((), (axis,), others, others, (axis,), (1,) * x.ndim, "promise_in_bounds", False, True)
 
 
-def _sorted(hlo: Hlo, args: HloValues, avals: Avals, axis: int, less: Jaxpr) -> tuple[HloValue, ...]:
+def _emit_sort(hlo: Hlo, args: HloValues, avals: Avals, axis: int, less: Jaxpr) -> tuple[HloValue, ...]:
     return hlo.op(
         "stablehlo.sort", args, avals, {"dimension": i64_attribute(axis), "is_stable": bool_attribute(True)}, (less,)
     )
 
 
-def _lone_key(x: Aval) -> Jaxpr:
+def _sort_key_program(x: Aval) -> Jaxpr:
     b = Builder()
-    return b.build((_encoded(b, b.input(x), False),), "key")
+    return b.build((_to_sort_key(b, b.input(x), False),), "key")
 
 
-def _from_lone_key(x: Aval) -> Jaxpr:
+def _operand_program(x: Aval) -> Jaxpr:
     b = Builder()
     (key,) = b.inputs((x.with_dtype(_U32 if _key_bits(x.dtype) == 32 else _U64),))
-    return b.build((_decoded(b, key, x.dtype),), "unkey")
+    return b.build((_from_sort_key(b, key, x.dtype),), "unkey")
 
 
-def _gathered(avals: tuple[Aval, ...], axis: int) -> Jaxpr:
+def _gather_program(avals: tuple[Aval, ...], axis: int) -> Jaxpr:
     """Return the program (operands, places along an axis) -> operands at these places."""
     b = Builder()
     *args, places = b.inputs((*avals, avals[0].with_dtype(_I32)))
@@ -269,7 +265,7 @@ def _less(avals: tuple[Aval, ...], num_keys: int) -> Jaxpr:
         else:
             keys.append((x, y))
     # compare integers directly: XLA recognizes this form
-    plain = [pair if pair[0].aval.dtype not in dtypes.INEXACT else _both(b, *pair) for pair in keys]
+    plain = [pair if pair[0].aval.dtype not in dtypes.INEXACT else _order_preserving_pair(b, *pair) for pair in keys]
 
     less: Atom = b.one(LT, *plain[-1])
     for x, y in reversed(plain[:-1]):
@@ -277,7 +273,7 @@ def _less(avals: tuple[Aval, ...], num_keys: int) -> Jaxpr:
     return b.build((less,), "less")
 
 
-def _both(emit: Emit, x: Atom, y: Atom) -> tuple[Atom, Atom]:
+def _order_preserving_pair(emit: Emit, x: Atom, y: Atom) -> tuple[Atom, Atom]:
     return order_preserving_bits(emit, x, True), order_preserving_bits(emit, y, True)
 
 

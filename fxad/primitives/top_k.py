@@ -84,7 +84,7 @@ class TopK(Primitive):
         values_and_indices = hlo.op(
             "chlo.top_k", hlo.call(_canonical_floats(x), args), top, {"k": i64_attribute(self.k)}
         )
-        return hlo.call(_picked(x, places), (*args, values_and_indices[1]))
+        return hlo.call(_gather_places(x, places), (*args, values_and_indices[1]))
 
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         (x,), (dim,) = args, dims
@@ -110,7 +110,7 @@ def _canonical_floats(x: Aval) -> Jaxpr:
     return b.build((b.one(SELECT_N, b.one(NE, f, f), f, Lit.of(np.nan, f.aval)),), "plain")
 
 
-def _picked(x: Aval, places: Aval) -> Jaxpr:
+def _gather_places(x: Aval, places: Aval) -> Jaxpr:
     b = Builder()
     operand, at = b.inputs((x, places))
     return b.build((b.one(gather_along_axis(x, x.ndim - 1), operand, b.one(ExpandDims((x.ndim,)), at)), at), "picked")
@@ -124,10 +124,10 @@ def _by_sorting(x: Aval, k: int) -> Jaxpr:
     count = b.one(Iota(x.shape, dtypes.int32, axis))
     back = b.one(SUB, Lit.of(n - 1, count.aval), count)
     descending = b(Sort(axis, 1), b.one(Rev((axis,)), b.input(x)), back)
-    return b.build([_last(b, v, axis, k) for v in descending], "by_sorting")
+    return b.build([_last_reversed(b, v, axis, k) for v in descending], "by_sorting")
 
 
-def _last(emit: Emit, x: Atom, axis: int, k: int) -> Atom:
+def _last_reversed(emit: Emit, x: Atom, axis: int, k: int) -> Atom:
     n = x.aval.shape[axis]
     return emit.one(Rev((axis,)), emit_slice(emit, x, axis, n - k, n))
 

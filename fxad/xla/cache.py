@@ -28,12 +28,10 @@ from fxad.core.single_flight import FLIGHTS
 from fxad.errors import ArgumentError, CacheError, CacheWarning, ParameterError, warn
 from fxad.ir import Jaxpr
 from fxad.xla.client import Device, default_device
-from fxad.xla.disk_tier import CachedExecutable, DiskTier
-from fxad.xla.executable import DEFAULT, CompileOptions, LoadedProgram
+from fxad.xla.disk_tier import CachedExecutable, DiskTier, footprint, serialized
+from fxad.xla.executable import DEFAULT, CompileOptions, LoadedProgram, compile_uncached
 from fxad.xla.explanation import Explanation, HasJaxpr, Key, explain_miss, explain_miss_of_units, to_jaxpr
 from fxad.xla.in_flight import begin_compilation
-from fxad.xla.serialized import footprint, serialized
-from fxad.xla.sources import compile_uncached, size_text
 
 _Slot: TypeAlias = tuple[Jaxpr, Key]
 Path: TypeAlias = str | PathLike[str]
@@ -312,7 +310,7 @@ class Cache:
                 source.name,
                 device,
                 1e3 * seconds,
-                size_text(source),
+                f"{len(source.eqns)} equations",
                 f"{compilation.program.origin.memory.temp_bytes:,}",
             ),
             "" if options == DEFAULT else f", with {options}",

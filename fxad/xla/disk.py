@@ -30,7 +30,7 @@ _LENGTH: Final = 8
 _BEGIN: Final = len(MAGIC) + _DIGEST + _LENGTH
 # The names of entries and of their temporary files. Other files with the suffix, such as saved programs, are not ours.
 _OURS: Final = re.compile(rf"[0-9a-f]{{64}}{re.escape(SUFFIX)}(?:\.[0-9]+\.[0-9a-f]+{re.escape(UNFINISHED)})?")
-_MOST: Final = 2**32  # bytes of an entry: serialized executables have less than 2**31
+_MAX_ENTRY_BYTES: Final = 2**32  # bytes of an entry: serialized executables have less than 2**31
 _STALE: Final = 3600.0  # seconds after which a temporary file counts as abandoned
 
 
@@ -58,13 +58,13 @@ class Directory:
             the home of nobody; ParameterError for what is no path.
     """
 
-    __slots__ = ("_since", "_told", "max_bytes", "path")
+    __slots__ = ("_since", "_warned", "max_bytes", "path")
 
     def __init__(self, path: str | os.PathLike[str], max_bytes: int) -> None:
         self.path = _absolute(_checked(path))
         self.max_bytes = max_bytes
         self._since: list[int] | None = None  # bytes written since the last scan of the directory
-        self._told: dict[str, object] = {}
+        self._warned: dict[str, object] = {}
         try:
             os.makedirs(self.path, mode=0o700, exist_ok=True)
             problem = _unsafe(os.stat(self.path))
@@ -87,13 +87,13 @@ class Directory:
             data = _read(path)
             if data is None:
                 return None
-            stored = _opened(data, key)
+            stored = _parse_entry(data, key)
             _touch(path)
             return stored
         except _DamagedError as e:
-            self.tell(str(e), f"cache: {path} {e}; it is compiled again")
+            self.warn_once(str(e), f"cache: {path} {e}; it is compiled again")
         except OSError as e:
-            self.tell(f"read {e.errno}", f"cache: {path} cannot be read: {e.strerror}; it is compiled again")
+            self.warn_once(f"read {e.errno}", f"cache: {path} cannot be read: {e.strerror}; it is compiled again")
         return None
 
     def write(self, key: str, stored: Stored) -> bool:
@@ -107,20 +107,20 @@ class Directory:
             os.makedirs(self.path, mode=0o700, exist_ok=True)  # somebody may have removed it
             problem = _unsafe(os.stat(self.path))
             if problem:
-                self.tell("unsafe", f"cache: {self.path} {problem}; nothing is stored. {_REMEDY}")
+                self.warn_once("unsafe", f"cache: {self.path} {problem}; nothing is stored. {_REMEDY}")
                 return False
             self._make_room(size)
             with suppress(FileNotFoundError):  # another process has cleared the directory, with the temporary file
                 write_whole(self.file(key), [MAGIC, checksum(body), *body], 0o600)
                 return True
         except OSError as e:
-            self.tell(f"write {e.errno}", f"cache: {self.path} cannot be written: {e.strerror}; nothing is stored")
+            self.warn_once(f"write {e.errno}", f"cache: {self.path} cannot be written: {e.strerror}; nothing is stored")
         return False
 
-    def tell(self, kind: str, message: str) -> None:
+    def warn_once(self, kind: str, message: str) -> None:
         """Warn, once for each kind of failure."""
         mine = object()
-        if self._told.setdefault(kind, mine) is mine:  # atomic, so one thread warns
+        if self._warned.setdefault(kind, mine) is mine:  # atomic, so one thread warns
             warn(message, CacheWarning)
 
     # ---------------------------------------------------------------------------------------------------- bound
@@ -212,7 +212,7 @@ def _read(path: str) -> bytes | None:
             problem = _unsafe(s) if stat.S_ISREG(s.st_mode) else "is not a file"
             if problem:
                 raise _DamagedError(problem)
-            if s.st_size > _MOST:
+            if s.st_size > _MAX_ENTRY_BYTES:
                 raise _DamagedError(f"has {s.st_size} bytes, more than an entry can have")
             begin = file.read(len(MAGIC))  # a large file of another kind is not read
             return begin + file.readall() if begin == MAGIC else begin
@@ -224,7 +224,7 @@ def _read(path: str) -> bytes | None:
         raise _DamagedError("is larger than the memory that is left") from None
 
 
-def _opened(data: bytes, key: str) -> Stored:
+def _parse_entry(data: bytes, key: str) -> Stored:
     """The parts of an entry. Raises: _DamagedError."""
     if not data.startswith(MAGIC):
         raise _DamagedError("is not an entry of the cache")

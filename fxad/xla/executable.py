@@ -8,9 +8,10 @@ from typing import Final, Protocol, final
 
 from fxad.core.dataclasses import dataclass
 from fxad.errors import CompileError, ParameterError
-from fxad.ir import Aval
-from fxad.lower import LoweredModule
+from fxad.ir import Aval, Jaxpr
+from fxad.lower import LoweredModule, lower_jaxpr
 from fxad.lowering.jaxlib import _jax
+from fxad.lowering.nesting import check_nesting
 from fxad.xla import custom_calls, host_calls
 from fxad.xla.buffers import Buffer, commitments, resharded
 from fxad.xla.client import Device
@@ -251,6 +252,36 @@ def compile_module(lowered: LoweredModule, options: CompileOptions, device: Devi
     except _jax.JaxRuntimeError as e:
         raise CompileError(_explained(reason(e), source), remedy=_WITHOUT) from e
     return LoadedProgram(raw, lowered, device)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Compilation:
+    """The result of a compilation: an executable, the functions it calls by name, and the length of its text."""
+
+    program: LoadedProgram
+    targets: tuple[str, ...]
+    text: int
+
+
+def compile_uncached(source: Jaxpr, options: CompileOptions, device: Device) -> Compilation:
+    """Compile, without a cache. Raises: CompileError."""
+    check_nesting(source)
+    lowered = lower_jaxpr(source)
+    program = compile_module(lowered, options, device)
+    text = len(lowered.body) + len(lowered.locations)
+    return Compilation(program, tuple(sorted(custom_calls.custom_call_targets(lowered.body))), text)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class StoredProgram:
+    """The description of a program that was not lowered in this process."""
+
+    in_avals: tuple[Aval, ...]
+    out_avals: tuple[Aval, ...]
+    name: str
+    where: str
 
 
 def _given(options: CompileOptions, device: Device, placed: Placed | None) -> _jax.CompileOptions:

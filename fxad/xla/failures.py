@@ -88,7 +88,7 @@ def take_for_donation(buffer: _jax.ArrayImpl, call: DonatingCall) -> bool:
 
 @final
 class _Pin:
-    """Marks a read of the memory of a buffer. Only the reading thread refers to it."""
+    """Mask a read of the memory of a buffer. Only the reading thread refers to it."""
 
     __slots__ = ("__weakref__",)
 

@@ -5,8 +5,8 @@ and more, and the NumPy array from which an array was made. jax calls it from a 
 which does not run in a loop that makes no cycles. fxad calls it after each transfer from the host, and at every 64th
 execution:
 
-    if next(due):
-        collect()
+    if next(collection_due):
+        collect_garbage()
 
 Cost: 0.02 us an execution.
 

@@ -22,7 +22,7 @@ import fxad.numpy as fnp
 from fxad import runtime
 from fxad.core.atomic_file import checksum
 from fxad.errors import CacheError, CacheWarning, ParameterError
-from fxad.xla import custom_calls, serialized
+from fxad.xla import custom_calls, disk_tier
 from fxad.xla.disk import MAGIC, SUFFIX, Directory, Stored
 from tests.cache.processes import process
 
@@ -95,15 +95,15 @@ print(out.tolist() == (2 * np.eye(3)).tolist(), fx.cache.stats().compilations, f
 
 _SECOND = """
 import numpy as np, fxad as fx, fxad.numpy as fnp
-import fxad.execution.executable, fxad.xla.sources
+import fxad.execution.executable, fxad.xla.executable
 
 def refuse(*args):
     raise AssertionError("lowered or compiled")
 
 if {second}:
-    assert fxad.xla.sources.lower_jaxpr and fxad.xla.sources.compile_module
-    fxad.execution.executable.lower_jaxpr = fxad.xla.sources.lower_jaxpr = refuse
-    fxad.xla.sources.compile_module = refuse
+    assert fxad.xla.executable.lower_jaxpr and fxad.xla.executable.compile_module
+    fxad.execution.executable.lower_jaxpr = fxad.xla.executable.lower_jaxpr = refuse
+    fxad.xla.executable.compile_module = refuse
 
 def loss(w, x):
     for k in range(3):
@@ -160,16 +160,16 @@ def test_a_second_process_compiles_no_unit(home: Path) -> None:
 
 
 def key(**options: Any) -> str:
-    return serialized.key_of(small().jaxpr, fx.CompileOptions(**options), "s")
+    return disk_tier.key_of(small().jaxpr, fx.CompileOptions(**options), "s")
 
 
 def test_the_key_is_the_digest_and_what_compiles() -> None:
-    text = serialized.key_of(small().jaxpr, fx.CompileOptions(), serialized.CompilerConfiguration().of(CPU))
+    text = disk_tier.key_of(small().jaxpr, fx.CompileOptions(), disk_tier.CompilerConfiguration().of(CPU))
     lines = [line.split(" ")[0] for line in text.splitlines()]
     assert lines == ["program", "options", "lowering", "jaxlib", "platform", "device", "processor", "XLA_FLAGS"]
     assert small().jaxpr.digest in text
     assert "jaxlib 0." in text
-    assert key() == serialized.key_of(fx.trace(lambda y: fnp.sin(y) * 1.75, X).jaxpr, fx.CompileOptions(), "s")
+    assert key() == disk_tier.key_of(fx.trace(lambda y: fnp.sin(y) * 1.75, X).jaxpr, fx.CompileOptions(), "s")
     assert key() != key(donate=(0,))
     assert key() != key(flags=(("xla_cpu_enable_fast_math", True),))
 
@@ -177,11 +177,11 @@ def test_the_key_is_the_digest_and_what_compiles() -> None:
 @pytest.mark.parametrize("what", ["lowering", "jaxlib", "platform", "device", "processor", "XLA_FLAGS"])
 def test_what_others_compiled_is_not_found(home: Path, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another jaxlib, processor, or fxad over the same directory: each has its own entries, both are kept."""
-    real = serialized.CompilerConfiguration().of(CPU)
+    real = disk_tier.CompilerConfiguration().of(CPU)
     assert counts(ran(home)) == (1, 0, 1)
     other = re.sub(rf"^{what} .*$", f"{what} another", real, flags=re.MULTILINE)
     assert other != real
-    monkeypatch.setattr(serialized.CompilerConfiguration, "of", lambda self, device: other)
+    monkeypatch.setattr(disk_tier.CompilerConfiguration, "of", lambda self, device: other)
     assert counts(ran(home)) == (1, 0, 1)
     assert counts(ran(home)) == (0, 1, 0)
     monkeypatch.undo()
@@ -190,11 +190,11 @@ def test_what_others_compiled_is_not_found(home: Path, what: str, monkeypatch: p
 
 
 def test_the_sources_that_lower_are_in_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = serialized._lowering()
-    assert before == serialized._lowering()
+    before = disk_tier._lowering()
+    assert before == disk_tier._lowering()
     read = Path.read_bytes
     monkeypatch.setattr(Path, "read_bytes", lambda p: read(p) + (b"#" if p.name == "dot.py" else b""))
-    assert serialized._lowering() != before
+    assert disk_tier._lowering() != before
 
 
 def test_the_processor_is_in_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,14 +202,14 @@ def test_the_processor_is_in_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
     found = set()
     for text in (info, info.replace("MHz : 1", "MHz : 2"), info.replace("avx2", "avx512f")):
         monkeypatch.setattr(Path, "read_text", lambda p, text=text, **_: text)
-        found.add(serialized.processor())
+        found.add(disk_tier.processor())
     assert len(found) == 2
 
     def missing(path: Path, **_: object) -> str:
         raise FileNotFoundError
 
     monkeypatch.setattr(Path, "read_text", missing)
-    assert len(serialized.processor()) == 64
+    assert len(disk_tier.processor()) == 64
 
 
 def test_asking_for_the_processor_starts_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,7 +220,7 @@ def test_asking_for_the_processor_starts_no_process(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr("platform.processor", asked)
     if Path("/proc/cpuinfo").exists():
-        assert len(serialized.processor()) == 64
+        assert len(disk_tier.processor()) == 64
 
 
 def test_options_have_their_own_entries(home: Path) -> None:
@@ -491,7 +491,7 @@ def test_foreign_entries_are_misses(home: Path) -> None:
 def test_an_entry_of_other_facts_is_never_an_error(home: Path, fact: str, value: object) -> None:
     ran(home)
     d = Directory(home, 10**7)
-    key = serialized.key_of(small().jaxpr, fx.CompileOptions(), serialized.CompilerConfiguration().of(CPU))
+    key = disk_tier.key_of(small().jaxpr, fx.CompileOptions(), disk_tier.CompilerConfiguration().of(CPU))
     entry = d.read(key)
     assert entry is not None
     d.write(key, Stored({**entry.facts, fact: value}, entry.payload))
@@ -502,7 +502,7 @@ def test_an_entry_of_other_facts_is_never_an_error(home: Path, fact: str, value:
 
 def test_an_entry_that_xla_refuses_is_compiled_again(home: Path) -> None:
     ran(home)
-    text = serialized.key_of(small().jaxpr, fx.CompileOptions(), serialized.CompilerConfiguration().of(CPU))
+    text = disk_tier.key_of(small().jaxpr, fx.CompileOptions(), disk_tier.CompilerConfiguration().of(CPU))
     d = Directory(home, 10**6)
     for facts in ({}, {"seconds": 1, "targets": [], "text": 3}, {"seconds": "x", "targets": 3, "text": []}):
         d.write(text, Stored(facts, b"no executable"))
@@ -599,7 +599,7 @@ def test_what_xla_cannot_write_is_not_stored(home: Path, monkeypatch: pytest.Mon
 def test_primitives_from_outside_are_not_stored(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(small().jaxpr.eqns[0].prim), "__module__", "somebody.elses")
     program = fx.trace(lambda x: fnp.sin(x) * 2.25, X)
-    assert not serialized.is_storable(program.jaxpr)
+    assert not disk_tier.is_storable(program.jaxpr)
     assert counts(ran(home, program)) == (1, 0, 0)
 
 

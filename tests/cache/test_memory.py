@@ -20,7 +20,7 @@ import fxad.numpy as fnp
 from fxad import runtime
 from fxad.errors import ArgumentError, CompileError, ParameterError
 from fxad.passes import plan_of
-from fxad.xla import sources as room
+from fxad.xla import executable
 
 X = np.arange(3, dtype=np.float32)
 CPU = runtime.devices("cpu")[0]
@@ -268,7 +268,7 @@ def test_a_compilation_that_fails_under_threads_is_tried_again(monkeypatch: pyte
             raise CompileError("compile: not now")
         return real(*args)
 
-    monkeypatch.setattr(room, "compile_module", flaky)
+    monkeypatch.setattr(executable, "compile_module", flaky)
     mine, program = fx.Cache(), scaled(fresh())
     outcomes: list[runtime.LoadedProgram | str] = []
 
@@ -296,7 +296,7 @@ def test_a_compilation_inside_a_compilation(monkeypatch: pytest.MonkeyPatch) -> 
             mine(program.jaxpr, CPU)
         return real(*args)
 
-    monkeypatch.setattr(room, "compile_module", nested)
+    monkeypatch.setattr(executable, "compile_module", nested)
 
     def work(_: int) -> None:
         mine(program.jaxpr, CPU)

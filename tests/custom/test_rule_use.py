@@ -16,7 +16,7 @@ from fxad import lax, transforms
 from fxad.core.builder import Builder
 from fxad.core.interpreter import run
 from fxad.core.typecheck import typecheck
-from fxad.ir import Jaxpr
+from fxad.ir import Jaxpr, distinct_jaxprs
 from fxad.primitives.custom import CustomCall
 from fxad.testing import Case, cases, check_rule, differ
 from fxad.testing.compare import random_tangents
@@ -411,3 +411,13 @@ def test_a_rule_about_tangents_is_not_asked_about_integers() -> None:
     np.testing.assert_array_equal(fx.jacfwd(twice)(X), 2 * np.eye(3))
     weighted = fx.grad(lambda x, n: fnp.sum(x * thrice(n)))
     np.testing.assert_array_equal(weighted(X, np.arange(3)), [0.0, 3.0, 6.0])
+
+
+def test_a_call_of_invertible_keeps_its_tolerance_without_an_unused_result() -> None:
+    f = fx.invertible(lambda x, y: (2 * x + 1, 3 * y), tolerance=0.25)
+    program = fx.dce(fx.trace(lambda x, y: f(x, y)[0], X, Y)).jaxpr
+    calls = [e.prim for body in distinct_jaxprs(program) for e in body.eqns if isinstance(e.prim, CustomCall)]
+    (call,) = calls
+    assert len(call.body.outs) == 1
+    assert call.tolerance is not None
+    assert call.tolerance.value == 0.25

@@ -14,7 +14,7 @@ from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.core.interpreter import run
 from fxad.core.typecheck import typecheck
-from fxad.ir import Atom, Aval, Eqn, Hole, Jaxpr, Lit, NDArray, Primitive
+from fxad.ir import Atom, Aval, Eqn, Hole, Jaxpr, Lit, Mask, NDArray, Primitive
 from fxad.primitives.check import Check
 from fxad.primitives.elementwise.family import Binary, Unary
 from fxad.transforms import jvp
@@ -22,8 +22,6 @@ from fxad.transforms.inversion.rules import INVERSE_RULES
 from fxad.transforms.inversion.rules.assembling import nothing
 from fxad.transforms.inversion.rules.contract import VOLUME, Constant, Determined, Part, Refused
 from fxad.transforms.inversion.rules.totals import total
-
-Marks = tuple[bool, ...]
 
 
 class Backwards(Builder):
@@ -42,7 +40,7 @@ class Backwards(Builder):
     def made(self, a: Atom) -> Eqn | None:
         return self.makers.get(a)
 
-    def recur(self, body: Jaxpr, ins: Marks, outs: Marks) -> Determined:
+    def recur(self, body: Jaxpr, ins: Mask, outs: Mask) -> Determined:
         raise AssertionError("the rule of an equation with bodies is tested with the solver")
 
     def measure(self, log_det: Atom) -> None:
@@ -56,8 +54,8 @@ class Backward:
     the others elements that are not known are nan (0 where there is no nan)."""
 
     program: Jaxpr
-    unknown: Marks
-    solved: Marks
+    unknown: Mask
+    solved: Mask
     boxes: tuple[tuple[range, ...] | None, ...]
 
     def run(self, args: Sequence[NDArray], outs: Sequence[NDArray]) -> list[tuple[NDArray, NDArray]]:
@@ -71,7 +69,7 @@ class Backward:
         ]
 
 
-def backward(prim: Primitive, avals: Sequence[Aval], unknown: Marks) -> Backward | Refused:
+def backward(prim: Primitive, avals: Sequence[Aval], unknown: Mask) -> Backward | Refused:
     """Ask the rule of a primitive, with the operands marked unknown."""
     b = Backwards()
     known = iter(b.inputs([a for a, u in zip(avals, unknown, strict=True) if not u]))
@@ -107,7 +105,7 @@ def written(b: Backwards, aval: Aval, x: Atom | Part) -> Atom:
     return whole
 
 
-def log_det(prim: Primitive, avals: Sequence[Aval], unknown: Marks) -> Jaxpr | None:
+def log_det(prim: Primitive, avals: Sequence[Aval], unknown: Mask) -> Jaxpr | None:
     """Operands, then results -> log|det| of the results in the operands marked; None where the rule has none."""
     rule = INVERSE_RULES.rows[type(prim)]
     b = Backwards()
@@ -124,7 +122,7 @@ def log_det(prim: Primitive, avals: Sequence[Aval], unknown: Marks) -> Jaxpr | N
     return program
 
 
-def jacobian(program: Jaxpr, args: Sequence[NDArray], unknown: Marks) -> npt.NDArray[np.float64]:
+def jacobian(program: Jaxpr, args: Sequence[NDArray], unknown: Mask) -> npt.NDArray[np.float64]:
     """The Jacobian of all results in the operands marked; complex numbers are pairs of real ones."""
     forward, moves = jvp(program, unknown)
     holes = [a for a, u in zip(args, unknown, strict=True) if u]

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from fxad.core.builder import Builder
-from fxad.ir import Atom, Aval, BatchCtx, Dims, Jaxpr, LinearizedBody, Lit, Tangent, Tangents, Var, Zero
+from fxad.ir import Atom, Aval, BatchCtx, Dims, Jaxpr, LinearizedBody, Lit, Var, Zero
 from fxad.primitives.linearity import is_zero
 
 T = TypeVar("T")
@@ -73,46 +73,46 @@ def instantiate_linear_outs(split: LinearizedBody, wants: Sequence[bool]) -> Jax
 def shared_slots(groups: Sequence[Sequence[Aval]]) -> list[Aval]:
     """Return the types of slots that hold the values of one group at a time: for each type, the largest number of
     values of that type in a group."""
-    most: dict[Aval, int] = {}
+    counts: dict[Aval, int] = {}
     for group in groups:
         for aval in dict.fromkeys(group):
-            most[aval] = max(most.get(aval, 0), list(group).count(aval))
-    return [aval for aval, count in most.items() for _ in range(count)]
+            counts[aval] = max(counts.get(aval, 0), list(group).count(aval))
+    return [aval for aval, count in counts.items() for _ in range(count)]
 
 
-def assign_slots(values: Sequence[A], places: Sequence[Aval]) -> list[A | None]:
+def assign_slots(values: Sequence[A], slots: Sequence[Aval]) -> list[A | None]:
     """Return the value for each of the shared slots, or None for an unused slot."""
-    left = list(values)
+    remaining = list(values)
     out: list[A | None] = []
-    for aval in places:
-        value = next((v for v in left if v.aval is aval), None)
+    for aval in slots:
+        value = next((v for v in remaining if v.aval is aval), None)
         if value is not None:
-            left.remove(value)
+            remaining.remove(value)
         out.append(value)
     return out
 
 
-def with_slot_results(branch: Jaxpr, n_out: int, values: Sequence[Atom | None], places: Sequence[Aval]) -> Jaxpr:
+def with_slot_results(branch: Jaxpr, n_out: int, values: Sequence[Atom | None], slots: Sequence[Aval]) -> Jaxpr:
     """Return the branch with its own results, followed by the shared slots. Unused slots are ones. Under vmap a branch
     that is not chosen may divide by a slot, and in reverse mode 0 / 0 is nan."""
-    pairs = zip(values, places, strict=True)
+    pairs = zip(values, slots, strict=True)
     return with_outs(branch, (*branch.outs[:n_out], *[Lit.of(1, a) if v is None else v for v, a in pairs]))
 
 
-def with_slot_operands(branch: Jaxpr, n_in: int, places: Sequence[Aval]) -> Jaxpr:
+def with_slot_operands(branch: Jaxpr, n_in: int, slots: Sequence[Aval]) -> Jaxpr:
     """Return the branch with its operands beyond the first `n_in` taken from the shared slots."""
     b = Builder()
     args: dict[Var, Atom] = {v: b.input(v.aval) for v in branch.ins[:n_in]}
-    for v, aval in zip(assign_slots(branch.ins[n_in:], places), places, strict=True):
-        there = b.input(aval)
+    for v, aval in zip(assign_slots(branch.ins[n_in:], slots), slots, strict=True):
+        slot = b.input(aval)
         if v is not None:
-            args[v] = there
+            args[v] = slot
     return b.build(b.inline(branch, [args[v] for v in branch.ins]), branch.name)
 
 
-def spread_tangents(dots: Sequence[Tangent], nonzero: Sequence[bool], avals: Sequence[Aval]) -> Tangents:
-    """Return tangents of all results: the given ones for marked results, zeros for the others."""
-    remaining = iter(dots)
+def insert_zeros(values: Sequence[T], nonzero: Sequence[bool], avals: Sequence[Aval]) -> tuple[T | Zero, ...]:
+    """Return a value for each type: the next of `values` where `nonzero` marks it, else a symbolic zero."""
+    remaining = iter(values)
     return tuple([next(remaining) if nz else Zero(a) for nz, a in zip(nonzero, avals, strict=True)])
 
 

@@ -36,6 +36,7 @@ from fxad.ir import (
     Zero,
     primitive,
 )
+from fxad.primitives.control.bodies import insert_zeros
 from fxad.primitives.linearity import is_linear, is_zero
 from fxad.primitives.operand_checks import MATCH_BODIES, type_mismatch
 
@@ -114,8 +115,7 @@ class Call(Applied, Linear):
             both = ctx(Call(fused), *primals, *[t.var for t in lins])
             outs = both[: len(self.body.outs)]
             dots = tuple([Lin(v) for v in both[len(outs) :]])
-        remaining = iter(dots)
-        return outs, tuple([next(remaining) if nz else Zero(v.aval) for nz, v in zip(out_nonzero, outs, strict=True)])
+        return outs, insert_zeros(dots, out_nonzero, self.body.out_avals)
 
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
         return is_linear(self.body, mask)
@@ -137,9 +137,9 @@ def adjoint_of(ctx: TransposeCtx, body: Jaxpr, cts: Cotangents, args: Operands) 
 
 def cotangents(adjoint: Jaxpr, results: Sequence[Atom], args: Operands) -> tuple[Cotangent | None, ...]:
     """Return the results of an adjoint as cotangents of the operands. The literal zero becomes a `Zero`."""
-    bars = zip(adjoint.outs, results, strict=True)
-    bars_out: Iterator[Cotangent] = iter([Zero(a.aval) if is_zero(a) else v for a, v in bars])
-    return tuple([next(bars_out) if isinstance(a, Hole) else None for a in args])
+    pairs = zip(adjoint.outs, results, strict=True)
+    bars: Iterator[Cotangent] = iter([Zero(a.aval) if is_zero(a) else v for a, v in pairs])
+    return tuple([next(bars) if isinstance(a, Hole) else None for a in args])
 
 
 def call_primal(ctx: JvpCtx, body: Jaxpr, n_out: int, primals: Atoms) -> tuple[Atoms, list[Atom]]:
@@ -148,8 +148,8 @@ def call_primal(ctx: JvpCtx, body: Jaxpr, n_out: int, primals: Atoms) -> tuple[A
     The call does not return a residual that the caller already has: an operand, a constant or another result.
     """
     results, residuals = body.outs[:n_out], body.outs[n_out:]
-    held = {*body.ins, *results}
-    extra = [a for a in dict.fromkeys(residuals) if isinstance(a, Var) and a not in held]
+    of_caller = {*body.ins, *results}
+    extra = [a for a in dict.fromkeys(residuals) if isinstance(a, Var) and a not in of_caller]
     outs = ctx(Call(Jaxpr(body.ins, body.eqns, (*results, *extra), body.name)), *primals)
     env: dict[Atom, Atom] = dict(zip((*results, *extra), outs, strict=True))
     env.update(zip(body.ins, primals, strict=True))
@@ -174,7 +174,7 @@ def layout_with_rules(
     bodies: Sequence[Jaxpr],
     value: int,
     *,
-    further: int = 0,
+    n_extra: int = 0,
     stores: Sequence[bool] = (),
     linear: Sequence[int] = (),
     label: str = "",
@@ -182,12 +182,12 @@ def layout_with_rules(
     """Return the layout of an equation that applies body number `value` to its operands, and whose other bodies are
     rules.
 
-    The rules take and return the operands and the results, except the last `further` results. `stores` and `linear` are
+    The rules take and return the operands and the results, except the last `n_extra` results. `stores` and `linear` are
     the fields of `Body`, one for each body; by default a body stores nothing and is not linear. `label` is the field of
     `Layout`.
     """
     n_in, n_out = len(bodies[value].ins), len(bodies[value].outs)
-    about, more = Group(Value(), n_out - further, fixed=True), Group(Value(), further)
+    of_rules, extra = Group(Value(), n_out - n_extra, fixed=True), Group(Value(), n_extra)
     layouts = [
         Body(
             jaxpr,
@@ -199,7 +199,7 @@ def layout_with_rules(
         )
         for k, jaxpr in enumerate(bodies)
     ]
-    return Layout((Group(Constant(), n_in, fixed=True),), (about, more), tuple(layouts), label=label)
+    return Layout((Group(Constant(), n_in, fixed=True),), (of_rules, extra), tuple(layouts), label=label)
 
 
 def check_operands(name: str, body: Jaxpr, avals: tuple[Aval, ...]) -> None:

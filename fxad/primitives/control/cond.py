@@ -35,7 +35,6 @@ from fxad.ir import (
     Tangents,
     TransposeCtx,
     Var,
-    Zero,
     primitive,
 )
 from fxad.primitives.check import has_check
@@ -43,17 +42,17 @@ from fxad.primitives.collectives import check_uniform
 from fxad.primitives.control.bodies import (
     assign_slots,
     batch_alike,
+    insert_zeros,
     instantiate_linear_outs,
     instantiate_outs,
     is_zero_in_all,
     mask_or,
     select_by_mask,
     shared_slots,
-    spread_tangents,
     with_outs,
     with_slot_results,
 )
-from fxad.primitives.control.call import Call
+from fxad.primitives.control.call import Call, adjoint_of
 from fxad.primitives.control.effects import guard_checks
 from fxad.primitives.control.scan import scan_over_examples
 from fxad.primitives.elementwise import CLAMP, EQ, SELECT_N, STOP_GRADIENT
@@ -64,7 +63,7 @@ from fxad.primitives.shape import broadcast_to_axis, emit_broadcast
 INDEX: Final = Aval((), dtypes.int32)
 SELECT: Final = "select"
 LOOP: Final = "loop"
-APART: Final = "apart"
+PLACEHOLDER: Final = "apart"
 
 
 @final
@@ -97,7 +96,7 @@ class Cond(HigherOrder, Linear):
     def backward(self, branches: tuple[Jaxpr, ...]) -> Cond:
         """The equation with inverted branches. In examples that do not choose a branch, its operand may have no
         preimage."""
-        return Cond(branches, LOOP if self.batched == LOOP else APART)
+        return Cond(branches, LOOP if self.batched == LOOP else PLACEHOLDER)
 
     def pick(self, index: int) -> Jaxpr:
         """Return the branch at an index, clamped."""
@@ -106,7 +105,7 @@ class Cond(HigherOrder, Linear):
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         if not self.branches:
             raise ParameterError("cond: has no branch", remedy="give at least one")
-        if self.batched not in (SELECT, LOOP, APART):
+        if self.batched not in (SELECT, LOOP, PLACEHOLDER):
             raise ParameterError(f"cond: batched is {self.batched!r}", remedy=f"use {SELECT!r} or {LOOP!r}")
         first = self.branches[0]
         for k, branch in enumerate(self.branches):
@@ -154,9 +153,9 @@ class Cond(HigherOrder, Linear):
         same = self._same_results(operands)
         if same:
             rest = [k for k in range(len(self.branches[0].outs)) if k not in same]
-            less = self.with_bodies(tuple([with_outs(body, [body.outs[k] for k in rest]) for body in self.branches]))
-            outs, found = less._batch_varying(ctx, args, dims) if rest or self.effects else ((), ())
-            values = dict(zip(rest, zip(outs, found, strict=True), strict=True))
+            prim = self.with_bodies(tuple([with_outs(body, [body.outs[k] for k in rest]) for body in self.branches]))
+            outs, out_dims = prim._batch_varying(ctx, args, dims) if rest or self.effects else ((), ())
+            values = dict(zip(rest, zip(outs, out_dims, strict=True), strict=True))
             values.update({k: (a, None if j is None else where[j]) for k, (a, j) in same.items()})
             return tuple([values[k][0] for k in range(len(values))]), tuple([values[k][1] for k in range(len(values))])
         return self._batch_varying(ctx, args, dims)
@@ -164,59 +163,60 @@ class Cond(HigherOrder, Linear):
     def _same_results(self, operands: Sequence[Atom]) -> dict[int, tuple[Atom, int | None]]:
         """Return the results that all branches take from one operand, or that are one literal: their values, and the
         numbers of the operands."""
-        found: dict[int, tuple[Atom, int | None]] = {}
+        same: dict[int, tuple[Atom, int | None]] = {}
         places = [{v: j for j, v in enumerate(body.ins)} for body in self.branches]
         for k, outs in enumerate(zip(*[body.outs for body in self.branches], strict=True)):
             a, j = outs[0], places[0].get(outs[0])
             if j is not None and all([at.get(out) == j for at, out in zip(places, outs, strict=True)]):
-                found[k] = operands[j], j
+                same[k] = operands[j], j
             elif isinstance(a, Lit) and all([out is a for out in outs]):
-                found[k] = a, None
-        return found
+                same[k] = a, None
+        return same
 
     def _batch_varying(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         (index, *operands), (_, *where) = args, dims
         if self.batched == LOOP or self.effects:  # effects of a branch that is not chosen must not happen
             return scan_over_examples(ctx, self, args, dims)
         n_out = len(self.branches[0].outs)
-        cases: list[Sequence[Var]] = []
+        separate = self._with_placeholders if self.batched == PLACEHOLDER else self._with_stopped_gradients
+        results: list[Sequence[Var]] = []
         for k, branch in enumerate(self.branches):
-            given, at_which = (self._apart if self.batched == APART else self._stopped)(ctx, index, k, operands, where)
+            branch_operands, branch_dims = separate(ctx, index, k, operands, where)
             if not has_check(branch):
-                cases.append(ctx(Call(ctx.recur(branch, tuple(at_which), (0,) * n_out)[0]), *given))
+                results.append(ctx(Call(ctx.recur(branch, tuple(branch_dims), (0,) * n_out)[0]), *branch_operands))
                 continue
             guard = guard_checks(branch)
             if guard is None:
                 return scan_over_examples(ctx, self, args, dims)
-            body = ctx.recur(guard, (0, *at_which), (0,) * n_out)[0]
-            cases.append(ctx(Call(body), self._chosen(ctx, index, k), *given))
-        shapes = dict.fromkeys([x.aval.shape for x in cases[0]])
-        which = {shape: emit_broadcast(ctx, index, shape, (0,)) for shape in shapes}
-        picked = [ctx.one(SELECT_N, which[xs[0].aval.shape], *xs) for xs in zip(*cases, strict=True)]
+            body = ctx.recur(guard, (0, *branch_dims), (0,) * n_out)[0]
+            results.append(ctx(Call(body), self._mask_of_branch(ctx, index, k), *branch_operands))
+        shapes = dict.fromkeys([x.aval.shape for x in results[0]])
+        selectors = {shape: emit_broadcast(ctx, index, shape, (0,)) for shape in shapes}
+        picked = [ctx.one(SELECT_N, selectors[xs[0].aval.shape], *xs) for xs in zip(*results, strict=True)]
         return tuple(picked), (0,) * n_out
 
-    def _chosen(self, ctx: BatchCtx, index: Atom, k: int) -> Var:
+    def _mask_of_branch(self, ctx: BatchCtx, index: Atom, k: int) -> Var:
         """Return a mask of the examples that choose the branch."""
         first, last, this = [Lit.of(n, index.aval) for n in (0, len(self.branches) - 1, k)]
         return ctx.one(EQ, ctx.one(CLAMP, first, index, last), this)
 
-    def _apart(
+    def _with_placeholders(
         self, ctx: BatchCtx, index: Atom, k: int, operands: Sequence[Atom], dims: Sequence[int | None]
     ) -> tuple[Sequence[Atom], Sequence[int | None]]:
         """Return the operands of a branch and their mapped axes. In examples that do not choose the branch, the
         operands are a number at which most functions are finite. Operands that all examples share are replaced too:
         otherwise nan from any example would reach their derivative."""
-        chosen, where = self._chosen(ctx, index, k), list(dims)
-        separate = list(operands)
+        chosen, where = self._mask_of_branch(ctx, index, k), list(dims)
+        replaced = list(operands)
         for j, (a, d) in enumerate(zip(operands, dims, strict=True)):
             if a.aval.inexact and not isinstance(a, Lit):
                 every = broadcast_to_axis(ctx, a, d, ctx.size, 0) if d is None else a
                 where[j] = at = d or 0
                 one = Lit.of(0.5, every.aval)
-                separate[j] = ctx.one(SELECT_N, emit_broadcast(ctx, chosen, every.aval.shape, (at,)), one, every)
-        return separate, where
+                replaced[j] = ctx.one(SELECT_N, emit_broadcast(ctx, chosen, every.aval.shape, (at,)), one, every)
+        return replaced, where
 
-    def _stopped(
+    def _with_stopped_gradients(
         self, ctx: BatchCtx, index: Atom, k: int, operands: Sequence[Atom], dims: Sequence[int | None]
     ) -> tuple[Sequence[Atom], Sequence[int | None]]:
         """Return the operands of a branch and their mapped axes, without a derivative in examples that do not choose
@@ -225,20 +225,20 @@ class Cond(HigherOrder, Linear):
         which most functions are finite, so that the derivative with respect to the shared ones is finite, too.
         Operands in which the branch is affine may be tangents, and get 0, which is linear.
         """
-        branch, given = self.branches[k], list(operands)
+        branch, replaced = self.branches[k], list(operands)
         read = {a for eqn in branch.eqns for a in eqn.ins}
         shared = any([v in read and v.aval.inexact and d is None for v, d in zip(branch.ins, dims, strict=True)])
         affine = affine_operands(branch)
         mapped = [v in read and v.aval.inexact and d is not None for v, d in zip(branch.ins, dims, strict=True)]
         if not any([m and not aff for m, aff in zip(mapped, affine, strict=True)]):
             return operands, dims
-        chosen = self._chosen(ctx, index, k)
+        chosen = self._mask_of_branch(ctx, index, k)
         for j, (a, d) in enumerate(zip(operands, dims, strict=True)):
             if mapped[j] and d is not None:
                 fixed = Lit.of(0.0 if affine[j] else 0.5, a.aval)
                 other: Atom = fixed if shared or affine[j] else ctx.one(STOP_GRADIENT, a)
-                given[j] = ctx.one(SELECT_N, emit_broadcast(ctx, chosen, a.aval.shape, (d,)), other, a)
-        return given, dims
+                replaced[j] = ctx.one(SELECT_N, emit_broadcast(ctx, chosen, a.aval.shape, (d,)), other, a)
+        return replaced, dims
 
     # ----------------------------------------------------------------------------------------------- differentiation
 
@@ -258,7 +258,7 @@ class Cond(HigherOrder, Linear):
             for body, out_nonzero in fused
         ]
         both = ctx(self.with_bodies(tuple(branches)), *primals, *[t.var for t in lins])
-        return both[:n], spread_tangents([Lin(v) for v in both[n:]], reached, avals)
+        return both[:n], insert_zeros([Lin(v) for v in both[n:]], reached, avals)
 
     def _split(
         self, ctx: JvpCtx, primals: Atoms, lins: Sequence[Lin], splits: Sequence[LinearizedBody]
@@ -268,14 +268,14 @@ class Cond(HigherOrder, Linear):
         for split in splits[1:]:
             reached = mask_or(reached, split.out_nonzero)
         if not any(reached):
-            return ctx(self, *primals), spread_tangents((), reached, avals)
+            return ctx(self, *primals), insert_zeros((), reached, avals)
         n = len(avals)
-        shared = _Residuals(splits, n)
+        shared = _SharedResiduals(splits, n)
         both = ctx(self.with_bodies(tuple([shared.primal(split) for split in splits])), *primals)
         residuals = [primals[1 + k] for k in shared.operands] + [both[k] for k in shared.results] + [*both[n:]]
         branches = tuple([shared.linear(split, reached) for split in splits])
         linear = Cond(branches, LOOP if self.batched == LOOP else SELECT)
-        return both[:n], spread_tangents(ctx.lin(linear, primals[0], *lins, *residuals), reached, avals)
+        return both[:n], insert_zeros(ctx.lin(linear, primals[0], *lins, *residuals), reached, avals)
 
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
         return not mask[0] and all([is_linear(branch, mask[1:]) for branch in self.branches])
@@ -283,20 +283,14 @@ class Cond(HigherOrder, Linear):
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         index, *operands = args
         assert not isinstance(index, Hole), "cond is not linear in its index"
-        mask = tuple([isinstance(a, Hole) for a in operands])
-        live = tuple([not isinstance(ct, Zero) for ct in cts])
-        adjoints = [ctx.recur(with_outs(branch, select_by_mask(branch.outs, live)), mask) for branch in self.branches]
-        kept = [not is_zero_in_all(adjoints, k) for k in range(sum(mask))]
-        slim = self.with_bodies(tuple([with_outs(adjoint, select_by_mask(adjoint.outs, kept)) for adjoint in adjoints]))
-        nonzero_cts = [ct for ct in cts if not isinstance(ct, Zero)]
-        bars = ctx(slim, index, *nonzero_cts, *[a for a in operands if not isinstance(a, Hole)]) if any(kept) else ()
+        holes = [a.aval for a in operands if isinstance(a, Hole)]
+        pairs = [adjoint_of(ctx, branch, cts, tuple(operands)) for branch in self.branches]
+        adjoints, known = [adjoint for adjoint, _ in pairs], pairs[0][1]
+        nonzero = [not is_zero_in_all(adjoints, k) for k in range(len(holes))]
+        prim = self.with_bodies(tuple([with_outs(j, select_by_mask(j.outs, nonzero)) for j in adjoints]))
+        bars = insert_zeros(ctx(prim, index, *known) if any(nonzero) else (), nonzero, holes)
         remaining = iter(bars)
-        whole = iter([next(remaining) if k else None for k in kept])
-        return (None, *[_bar(next(whole), a.aval) if isinstance(a, Hole) else None for a in operands])
-
-
-def _bar(found: Var | None, aval: Aval) -> Cotangent:
-    return Zero(aval) if found is None else found
+        return (None, *[next(remaining) if isinstance(a, Hole) else None for a in operands])
 
 
 def _check_same(k: int, verb: str, have: tuple[Aval, ...], want: tuple[Aval, ...]) -> None:
@@ -306,7 +300,7 @@ def _check_same(k: int, verb: str, have: tuple[Aval, ...], want: tuple[Aval, ...
 
 
 @final
-class _Residuals:
+class _SharedResiduals:
     """The places from which the linear halves of branches read their residuals.
 
     A residual that is an operand or a result of its branch is read from there: `operands` and `results` are their
@@ -319,20 +313,20 @@ class _Residuals:
         operands: set[int] = set()
         results: set[int] = set()
         for split in splits:
-            _, held = _held(split, n_out)
+            _, held = _split_residuals(split, n_out)
             operands |= {k for v, k in held.items() if k < 0}
             results |= {k for v, k in held.items() if k >= 0}
         self.operands = sorted([~k for k in operands])
         self.results = sorted(results)
-        self.slots = shared_slots([[v.aval for v in _held(split, n_out)[0]] for split in splits])
+        self.slots = shared_slots([[v.aval for v in _split_residuals(split, n_out)[0]] for split in splits])
 
-    def _filled(self, split: LinearizedBody) -> list[Var | None]:
+    def _slot_values(self, split: LinearizedBody) -> list[Var | None]:
         """Return the residual of a branch for each slot, or None for an unused slot."""
-        return assign_slots(_held(split, self.n_out)[0], self.slots)
+        return assign_slots(_split_residuals(split, self.n_out)[0], self.slots)
 
     def primal(self, split: LinearizedBody) -> Jaxpr:
         """Return the program operands -> results, then slots."""
-        return with_slot_results(split.primal, self.n_out, self._filled(split), self.slots)
+        return with_slot_results(split.primal, self.n_out, self._slot_values(split), self.slots)
 
     def linear(self, split: LinearizedBody, reached: tuple[bool, ...]) -> Jaxpr:
         """Return the program (tangents, then the operands, results and slots that hold residuals) -> tangents of the
@@ -343,8 +337,8 @@ class _Residuals:
         dots = b.inputs(linear.in_avals[: len(linear.ins) - split.n_res])
         at_operands = {k: b.input(body.ins[k].aval) for k in self.operands}
         at_results = {k: b.input(body.outs[k].aval) for k in self.results}
-        at_slots = dict(zip(self._filled(split), b.inputs(self.slots), strict=True))
-        _, held = _held(split, self.n_out)
+        at_slots = dict(zip(self._slot_values(split), b.inputs(self.slots), strict=True))
+        _, held = _split_residuals(split, self.n_out)
         residuals: list[Atom] = []
         for a in body.outs[self.n_out :]:
             assert isinstance(a, Var), "a residual is a variable"
@@ -353,7 +347,7 @@ class _Residuals:
         return b.build(b.inline(linear, (*dots, *residuals)), linear.name)
 
 
-def _held(split: LinearizedBody, n_out: int) -> tuple[tuple[Var, ...], dict[Var, int]]:
+def _split_residuals(split: LinearizedBody, n_out: int) -> tuple[tuple[Var, ...], dict[Var, int]]:
     """Return the residuals that only the branch has, without duplicates, and the residuals that the caller has, with
     their place: that of a result, or ~place of an operand."""
     body = split.primal

@@ -16,7 +16,7 @@ from fxad.primitives.elementwise import AND
 from fxad.primitives.shape import emit_broadcast
 
 LIVE: Final = Aval((), bool_)
-_NEW: Final = -1  # marks the added operand of `with_guard` in a list of operand places
+_NEW: Final = -1  # the added operand, in lists of operand numbers
 
 # ------------------------------------------------------------------------------------------------------- without them
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from types import MappingProxyType
-from typing import Final, TypeAlias, TypeVar, final
+from typing import Final, TypeVar, final
 
 from fxad import dtypes
 from fxad.core.builder import Builder, substitute
@@ -17,7 +17,7 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.dce import drop_unread_operands, remove_dead_eqns
 from fxad.core.memo import by_value
 from fxad.dtypes import DType
-from fxad.ir import Atom, Atoms, Aval, Emit, Eqn, Jaxpr, LinearizedBody, Lit, Primitive, Var, Zero
+from fxad.ir import Atom, Atoms, Aval, Emit, Eqn, Jaxpr, LinearizedBody, Lit, Mask, Primitive, Var, Zero
 from fxad.primitives import elementwise as ew
 from fxad.primitives.check import prim_has_check
 from fxad.primitives.control.bodies import instantiate_linear_outs, instantiate_outs, select_by_mask, with_outs
@@ -28,7 +28,6 @@ from fxad.primitives.linearity import is_linear, is_zero
 from fxad.primitives.shape import BroadcastInDim, Iota, emit_broadcast
 
 T = TypeVar("T")
-Marks: TypeAlias = tuple[bool, ...]
 
 COUNT: Final = Aval((), dtypes.int32)  # the type of a number of steps
 
@@ -58,7 +57,7 @@ def marked_indices(marks: Sequence[bool]) -> list[int]:
     return [k for k, m in enumerate(marks) if m]
 
 
-def unchanged_carries(steps: Steps) -> Marks:
+def unchanged_carries(steps: Steps) -> Mask:
     """Return a mask of the carries that every step returns unchanged."""
     _, carry, _ = steps.split(steps.body.ins)
     return tuple([a is v for a, v in zip(steps.body.outs, carry, strict=False)])
@@ -240,7 +239,7 @@ def _recompute_others(split: LinearizedBody, n_out: int, held: AbstractSet[Atom]
 # ------------------------------------------------------------------------------------------------------ forward mode
 
 
-def _mask_or_prefix(a: Marks, b: Marks) -> Marks:
+def _mask_or_prefix(a: Mask, b: Mask) -> Mask:
     """Return the elementwise `or` of two masks, as long as the first."""
     return tuple([x or y for x, y in zip(a, b, strict=False)])
 
@@ -253,11 +252,11 @@ class FusedSteps:
     carry."""
 
     steps: Steps
-    ins: Marks
-    outs: Marks
+    ins: Mask
+    outs: Mask
 
 
-def fuse_tangents(steps: Steps, recur: Callable[[Jaxpr, Marks], tuple[Jaxpr, Marks]], nonzero: Marks) -> FusedSteps:
+def fuse_tangents(steps: Steps, recur: Callable[[Jaxpr, Mask], tuple[Jaxpr, Mask]], nonzero: Mask) -> FusedSteps:
     """Return the forward mode of the steps, for tangents of the marked operands."""
     consts, carry, xs = steps.split(nonzero)
     while True:
@@ -290,7 +289,7 @@ class LinearizedSteps:
     `primal` takes `hoisted` as further constants, and stacks further results. `linear` takes the tangents of the
     constants and `invariant`, the tangents of the carry, and as slices: the tangents of slices, the arrays `stacked`
     (places among the arrays that `primal` runs over), `counts`, and the arrays that `primal` stacks. `ins` and `outs`
-    mark the values with a tangent, as in `Fused`.
+    mark the values with a tangent, as in `FusedSteps`.
     """
 
     primal: Steps
@@ -299,14 +298,14 @@ class LinearizedSteps:
     invariant: tuple[Atom, ...]
     counts: tuple[Atom, ...]
     stacked: tuple[int, ...]
-    ins: Marks
-    outs: Marks
+    ins: Mask
+    outs: Mask
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class LoopContext:
-    """The context of a loop: a way to emit equations outside it, its operands, length and direction. `loops`: both
+    """The context of a loop: a way to emit equations outside it, its operands, length and direction. `is_loop`: both
     halves become loops, so the compiled code keeps them separate. `upto`: the number of steps is known only at run
     time."""
 
@@ -314,12 +313,12 @@ class LoopContext:
     operands: tuple[Atom, ...]
     length: int
     reverse: bool
-    loops: bool
+    is_loop: bool
     upto: bool = False
 
 
 def linearize_steps(
-    outside: LoopContext, steps: Steps, recur: Callable[[Jaxpr, Marks], LinearizedBody], nonzero: Marks
+    outside: LoopContext, steps: Steps, recur: Callable[[Jaxpr, Mask], LinearizedBody], nonzero: Mask
 ) -> LinearizedSteps:
     """Linearize steps with respect to the marked operands."""
     consts, carry, xs = steps.split(nonzero)
@@ -355,7 +354,7 @@ def linearize_steps(
     of_consts, of_carry, of_xs = Steps(whole.body, sum(consts), sum(carry)).split(range(n_dots))
     order = (*of_consts, *invariant, *of_carry, *of_xs, *varying)
     linear = rearrange_operands(split.linear, order, instantiate_linear_outs(split, outs).outs, fixed)
-    if outside.loops and not is_opaque(primal.body):
+    if outside.is_loop and not is_opaque(primal.body):
         linear = without_opaque(linear)
     return LinearizedSteps(
         primal,
@@ -422,7 +421,7 @@ def _without_known(steps: Steps, known: dict[Atom, Atom], outs: Atoms) -> tuple[
 
 
 @by_value
-def is_linear_body(body: Jaxpr, n_consts: int, n_carry: int, mask: Marks) -> bool:
+def is_linear_body(body: Jaxpr, n_consts: int, n_carry: int, mask: Mask) -> bool:
     """Return True if the carries and stacked results of the steps are linear in the marked operands.
 
     Carries that are not marked (counters) must not depend on marked operands, and must have an integer or bool type.
@@ -441,7 +440,7 @@ def is_linear_body(body: Jaxpr, n_consts: int, n_carry: int, mask: Marks) -> boo
     return is_linear(with_outs(body, linear), mask)
 
 
-def _depends_on(body: Jaxpr, mask: Marks) -> Marks:
+def _depends_on(body: Jaxpr, mask: Mask) -> Mask:
     """Return a mask of the results that depend on the marked operands."""
     dependent: set[Atom] = set(select_by_mask(body.ins, mask))
     for eqn in body.eqns:
@@ -463,21 +462,23 @@ class SplitCounters:
     places: tuple[int, ...]
 
 
-def split_counters(steps: Steps, mask: Marks) -> SplitCounters:
+def split_counters(steps: Steps, mask: Mask) -> SplitCounters:
     """Compute the carries that are not marked in a scan of their own. All carries of the remaining steps are linear."""
     body, at = steps.body, steps.n_consts
     consts, carry, xs = steps.split(range(len(body.ins)))
-    apart = [k for k in carry if not mask[k]]
-    outs = [*[body.outs[k - at] for k in apart], *[body.ins[k] for k in apart]]
-    alone = remove_dead_eqns(with_outs(body, outs))
-    needed = drop_unread_operands(alone)[1]
+    counters_at = [k for k in carry if not mask[k]]
+    outs = [*[body.outs[k - at] for k in counters_at], *[body.ins[k] for k in counters_at]]
+    counter_body = remove_dead_eqns(with_outs(body, outs))
+    needed = drop_unread_operands(counter_body)[1]
     of_consts, of_xs = [k for k in consts if needed[k]], [k for k in xs if needed[k]]
-    ins = (*of_consts, *apart, *of_xs)
-    known = Steps(rearrange_operands(alone, ins, alone.outs), len(of_consts), len(apart))
+    ins = (*of_consts, *counters_at, *of_xs)
+    known = Steps(rearrange_operands(counter_body, ins, counter_body.outs), len(of_consts), len(counters_at))
     kept = [k for k in carry if mask[k]]
     results = (*[body.outs[k - at] for k in kept], *body.outs[steps.n_carry :])
     places = (*consts, *kept, *xs)
-    return SplitCounters(known, ins, Steps(rearrange_operands(body, (*places, *apart), results), at, len(kept)), places)
+    return SplitCounters(
+        known, ins, Steps(rearrange_operands(body, (*places, *counters_at), results), at, len(kept)), places
+    )
 
 
 @final
@@ -488,13 +489,13 @@ class TransposedSteps:
     the cotangents of linear slices. The masks mark the values of each group that are not zero."""
 
     steps: Steps
-    consts: Marks
-    carry: Marks
-    xs: Marks
+    consts: Mask
+    carry: Mask
+    xs: Mask
 
 
 def transpose_steps(
-    steps: Steps, recur: Callable[[Jaxpr, Marks], Jaxpr], mask: Marks, carry: Marks, ys: Marks
+    steps: Steps, recur: Callable[[Jaxpr, Mask], Jaxpr], mask: Mask, carry: Mask, ys: Mask
 ) -> TransposedSteps:
     """Transpose steps that are linear in the operands marked in `mask`, which include all carries. `carry` and `ys`
     mark the results whose cotangent is not zero."""

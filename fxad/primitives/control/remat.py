@@ -46,9 +46,9 @@ from fxad.ir import (
     Tangent,
     Tangents,
     TransposeCtx,
-    Zero,
     primitive,
 )
+from fxad.primitives.control.bodies import insert_zeros
 from fxad.primitives.control.call import adjoint_of, check_operands, cotangents, layout_of_call
 from fxad.primitives.control.saved_values import split_at_saved
 from fxad.primitives.custom import CustomCall
@@ -96,40 +96,41 @@ class Remat(HigherOrder, Linear):
         return ctx(Remat(body, self.opaque), *args), out_dims
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
-        body, left = deduplicate_operands(self.body, primals)
-        if len(left) < len(primals):
-            again = Remat(body, self.opaque)
-            return again.jvp(ctx, tuple([primals[k] for k in left]), tuple([tangents[k] for k in left]))
+        body, distinct = deduplicate_operands(self.body, primals)
+        if len(distinct) < len(primals):
+            prim = Remat(body, self.opaque)
+            return prim.jvp(ctx, tuple([primals[k] for k in distinct]), tuple([tangents[k] for k in distinct]))
         nonzero = tuple([type(t) is Lin for t in tangents])
         lins = [t for t in tangents if isinstance(t, Lin)]
         n_out = len(self.body.outs)
-        outs: tuple[Atom, ...]
+        outs: Atoms
+        dots: Sequence[Tangent]
         if ctx.split:
             split = ctx.recur(self.body, nonzero)
             out_nonzero = split.out_nonzero
-            # a tangent that is handed through, or twice, stays the one that it is: its cotangents meet outside, as they
-            # do without the segment
+            # A tangent that the body returns unchanged, or twice, is not a result of the segment. So its cotangents are
+            # summed outside of the segment, in the order of the program without it.
             tangent: dict[Atom, Tangent] = dict(zip(split.linear.ins, lins, strict=False))
-            own = tuple(dict.fromkeys([a for a in split.linear.outs if a not in tangent]))
-            back, needed = recompute(split, own, n_out)
+            computed = tuple(dict.fromkeys([a for a in split.linear.outs if a not in tangent]))
+            recomputation, needed = recompute(split, computed, n_out)
             of_primals = needed[len(lins) :]
-            both = ctx(self._keeping(split, of_primals[len(primals) :]), *primals)
+            both = ctx(self._with_kept_results(split, of_primals[len(primals) :]), *primals)
             outs = both[:n_out]
-            known = [*[a for a, n in zip((*lins, *primals), needed, strict=False) if n], *both[n_out:]]
-            # values that differ may have one tangent, x and x + 1: its cotangents are added up inside, in one order
-            back, places = deduplicate_operands(back, known)
-            known = [known[k] for k in places]
-            tangent.update(zip(own, ctx.lin(Remat(back, True), *known) if own else (), strict=True))
-            dots = iter([tangent[a] for a in split.linear.outs])
+            operands = [*[a for a, n in zip((*lins, *primals), needed, strict=False) if n], *both[n_out:]]
+            # Different values, such as x and x + 1, may have the same tangent. Its cotangents are summed inside.
+            recomputation, distinct_operands = deduplicate_operands(recomputation, operands)
+            operands = [operands[k] for k in distinct_operands]
+            tangent.update(
+                zip(computed, ctx.lin(Remat(recomputation, True), *operands) if computed else (), strict=True)
+            )
+            dots = [tangent[a] for a in split.linear.outs]
         else:
             fused, out_nonzero = ctx.recur_fused(self.body, nonzero)
             both = ctx(Remat(fused, self.opaque), *primals, *[t.var for t in lins])
-            outs, dots = both[:n_out], iter([Lin(v) for v in both[n_out:]])
-        return outs, tuple(
-            [next(dots) if nz else Zero(a) for nz, a in zip(out_nonzero, self.body.out_avals, strict=True)]
-        )
+            outs, dots = both[:n_out], [Lin(v) for v in both[n_out:]]
+        return outs, insert_zeros(dots, out_nonzero, self.body.out_avals)
 
-    def _keeping(self, split: LinearizedBody, needed: tuple[bool, ...]) -> Remat:
+    def _with_kept_results(self, split: LinearizedBody, needed: tuple[bool, ...]) -> Remat:
         """Return this call with further results: the values that its body keeps and a recomputation needs.
 
         If the body contains a function with custom derivatives, the call contains the linearization by those rules. A

@@ -45,7 +45,7 @@ from fxad.ir import (
 )
 from fxad.primitives.check import has_check
 from fxad.primitives.collectives import check_uniform
-from fxad.primitives.control.bodies import select_by_mask, spread_tangents
+from fxad.primitives.control.bodies import insert_zeros, select_by_mask
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.effects import guard_checks
 from fxad.primitives.control.loop_steps import (
@@ -112,14 +112,14 @@ class Scan(HigherOrder, Linear):
         reverse = self.reverse != backward
         return Scan(steps.body, self.length, reverse, self.unroll, steps.n_consts, steps.n_carry, self.upto)
 
-    def counted(self, values: Sequence[T]) -> tuple[tuple[T, ...], tuple[T, ...]]:
+    def split_count(self, values: Sequence[T]) -> tuple[tuple[T, ...], tuple[T, ...]]:
         """Split the values for all operands into those for the count, if there is one, and those for the operands of
         the body."""
         return tuple(values[: self.upto]), tuple(values[self.upto :])
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         self._check_parameters()
-        count, operands = self.counted(avals)
+        count, operands = self.split_count(avals)
         if count not in ((), (COUNT,)):
             raise type_mismatch(
                 f"scan: the count of slices to run over must be {COUNT}, got {count[0]}", count[0], COUNT
@@ -173,7 +173,7 @@ class Scan(HigherOrder, Linear):
                 raise type_mismatch(message, have, want)
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
-        count, operands = self.counted(args)
+        count, operands = self.split_count(args)
         consts, carry, xs = self.steps.split(operands)
         ys = [np.zeros((self.length, *a.shape), a.dtype) for a in self.body.out_avals[self.n_carry :]]
         indices = range(min(int(count[0]), self.length) if count else self.length)
@@ -185,23 +185,23 @@ class Scan(HigherOrder, Linear):
         return *carry, *ys
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
-        count, operands = self.counted(args)
+        count, operands = self.split_count(args)
         consts, carry, xs = self.steps.split(operands)
         n, counts = self.length, (self.n_consts, self.n_carry)
         if n <= max(self.unroll, 1) and not (n and self.upto):
             if n:
                 return hlo.call(unrolled_steps(self.body, n, 0, self.reverse, *counts), (*consts, *xs, *carry))
             return *carry, *[hlo.constant(Zero(a).instantiate()) for a in outs[self.n_carry :]]
-        blank = [hlo.constant(Zero(a).instantiate()) for a in outs[self.n_carry :]]
+        zero_stacks = [hlo.constant(Zero(a).instantiate()) for a in outs[self.n_carry :]]
         index = index_aval(n)
-        more = scan_condition(self.body, n, self.unroll, *counts, self.upto)
-        trip = scan_iteration(self.body, n, self.reverse, self.unroll, *counts, self.upto)
+        condition = scan_condition(self.body, n, self.unroll, *counts, self.upto)
+        iteration = scan_iteration(self.body, n, self.reverse, self.unroll, *counts, self.upto)
         bound = hlo.op("stablehlo.minimum", (*count, hlo.constant(Lit.of(n, COUNT))), (COUNT,)) if count else ()
         _, *state = hlo.op(
             "stablehlo.while",
-            (hlo.constant(Zero(index).instantiate()), *carry, *blank),
+            (hlo.constant(Zero(index).instantiate()), *carry, *zero_stacks),
             (index, *outs),
-            regions=(Region(more, bound), Region(trip, (*bound, *consts, *xs))),
+            regions=(Region(condition, bound), Region(iteration, (*bound, *consts, *xs))),
         )
         rest = n % self.unroll
         if not rest:
@@ -219,7 +219,7 @@ class Scan(HigherOrder, Linear):
         return Layout(operands, results, (Body(self.body, (at, at + 1, at + 2), (0, 1), runs, stores=True),))
 
     def rebuild(self, bodies: tuple[Jaxpr, ...], operands: tuple[int, ...], results: tuple[int, ...]) -> Scan:
-        _, (n_consts, n_carry, _) = self.counted(operands)
+        _, (n_consts, n_carry, _) = self.split_count(operands)
         return self.over(Steps(bodies[0], n_consts, n_carry))
 
     # ---------------------------------------------------------------------------------------------------- batching
@@ -227,9 +227,9 @@ class Scan(HigherOrder, Linear):
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         if self.upto and dims[0] is not None:
             return self._batch_counted(ctx, args, dims)
-        count, args = self.counted(args)
+        count, args = self.split_count(args)
         consts, carry, xs = self.steps.split(args)
-        of_consts, of_carry, of_xs = self.steps.split(self.counted(dims)[1])
+        of_consts, of_carry, of_xs = self.steps.split(self.split_count(dims)[1])
         # slices are along axis 0, so no array can have the mapped axis there
         xs = tuple([move_axis(ctx, x, 0, 1) if d == 0 else x for x, d in zip(xs, of_xs, strict=True)])
         of_rows = tuple([d if d is None else max(d - 1, 0) for d in of_xs])
@@ -264,11 +264,11 @@ class Scan(HigherOrder, Linear):
     # ---------------------------------------------------------------------------------------------- differentiation
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
-        count, primals = self.counted(primals)
+        count, primals = self.split_count(primals)
         tangents = tangents[len(count) :]
         nonzero = tuple([isinstance(t, Lin) for t in tangents])
         if ctx.split:
-            return self._split(ctx, count, primals, tangents, nonzero)
+            return self._linearize(ctx, count, primals, tangents, nonzero)
         both = fuse_tangents(self.steps, ctx.recur_fused, nonzero)
         dots = [t.var if isinstance(t, Lin) else t.instantiate() for t in tangents]
         groups = zip(self.steps.split(primals), self.steps.split(dots), self.steps.split(both.ins), strict=True)
@@ -278,9 +278,9 @@ class Scan(HigherOrder, Linear):
         n_ys = len(self.body.outs) - n
         results = (*outs[:n], *outs[at : at + n_ys])
         dots_out = [Lin(v) for v in (*outs[n:at], *outs[at + n_ys :])]
-        return results, spread_tangents(dots_out, both.outs, [v.aval for v in results])
+        return results, insert_zeros(dots_out, both.outs, [v.aval for v in results])
 
-    def _split(
+    def _linearize(
         self,
         ctx: JvpCtx,
         count: Atoms,
@@ -288,8 +288,8 @@ class Scan(HigherOrder, Linear):
         tangents: Tangents,
         nonzero: tuple[bool, ...],
     ) -> tuple[Atoms, Tangents]:
-        apart = self.upto or type(self.length) is Size or self.length > self.unroll
-        outside = LoopContext(ctx, primals, self.length, self.reverse, apart, self.upto)
+        is_loop = self.upto or type(self.length) is Size or self.length > self.unroll
+        outside = LoopContext(ctx, primals, self.length, self.reverse, is_loop, self.upto)
         both = linearize_steps(outside, self.steps, ctx.recur, nonzero)
         consts, carry, xs = self.steps.split(primals)
         outs = ctx(self.over(both.primal), *count, *consts, *both.hoisted, *carry, *xs)
@@ -302,25 +302,27 @@ class Scan(HigherOrder, Linear):
         linear = self.over(both.linear)
         operands = (*of_consts, *both.invariant, *of_carry, *of_xs, *[stacks[k] for k in both.stacked])
         dots = ctx.lin(linear, *count, *operands) if linear.body.outs else ()
-        return results, spread_tangents(dots, both.outs, [v.aval for v in results])
+        return results, insert_zeros(dots, both.outs, [v.aval for v in results])
 
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
-        count, operands = self.counted(mask)
+        count, operands = self.split_count(mask)
         return not any(count) and is_linear_body(self.body, self.n_consts, self.n_carry, operands)
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
-        bound, args = self.counted(args)
+        bound, args = self.split_count(args)
         count = [a for a in bound if not isinstance(a, Hole)]
         mask = tuple([isinstance(a, Hole) for a in args])
         steps, places = self.steps, list(range(len(args)))
         operands: dict[int, Atom] = {k: a for k, a in enumerate(args) if not isinstance(a, Hole)}
         if not all(steps.split(mask)[1]):
-            apart = split_counters(steps, mask)
-            stacks = ctx(self.over(apart.known), *count, *[operands[k] for k in apart.ins])[apart.known.n_carry :]
+            counters = split_counters(steps, mask)
+            stacks = ctx(self.over(counters.known), *count, *[operands[k] for k in counters.ins])[
+                counters.known.n_carry :
+            ]
             operands.update(enumerate(stacks, len(args)))
-            places = [*apart.places, *range(len(args), len(args) + len(stacks))]
+            places = [*counters.places, *range(len(args), len(args) + len(stacks))]
             cts = (*select_by_mask(cts[: self.n_carry], steps.split(mask)[1]), *cts[self.n_carry :])
-            steps = apart.linear
+            steps = counters.linear
         n = steps.n_carry
         has_ct = tuple([not isinstance(ct, Zero) for ct in cts])
         back = transpose_steps(steps, ctx.recur, tuple([k not in operands for k in places]), has_ct[:n], has_ct[n:])

@@ -17,13 +17,17 @@ from fxad.core.memo import by_value
 from fxad.errors import ArgumentError, AxisNameError, ShapeError
 from fxad.ir import (
     Atom,
+    Atoms,
     Aval,
+    Avals,
     BatchCtx,
     Cotangent,
+    Cotangents,
+    Dims,
     FreeAxes,
     HigherOrder,
     Hlo,
-    HloValue,
+    HloValues,
     Hole,
     Jaxpr,
     JvpCtx,
@@ -31,8 +35,9 @@ from fxad.ir import (
     Linear,
     Lit,
     NDArray,
+    Operands,
     Shape,
-    Tangent,
+    Tangents,
     TransposeCtx,
     Zero,
     primitive,
@@ -48,7 +53,6 @@ from fxad.primitives.shape import emit_reshape, move_axis
 Mesh: TypeAlias = tuple[tuple[str, int], ...]
 # For each axis of an array, the named axes that divide it, the slowest first. Axes at the end may be left out.
 Spec: TypeAlias = tuple[tuple[str, ...], ...]
-Dims: TypeAlias = tuple[int | None, ...]
 
 
 def names_in(spec: Spec) -> tuple[str, ...]:
@@ -210,9 +214,7 @@ class ShardMap(HigherOrder, Linear):
 
     # ----------------------------------------------------------------------------------------------------- lowering
 
-    def lower(
-        self, hlo: Hlo, args: Sequence[HloValue], ins: Sequence[Aval], outs: Sequence[Aval]
-    ) -> Sequence[HloValue]:
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         stacked: Spec = (self.names,)
         in_specs = [stacked if s is None else s for s in self.in_specs]
         out_specs = [stacked if s is None else s for s in self.out_specs]
@@ -223,7 +225,7 @@ class ShardMap(HigherOrder, Linear):
 
     # ----------------------------------------------------------------------------------------------------- batching
 
-    def batch(self, ctx: BatchCtx, args: tuple[Atom, ...], dims: Dims) -> tuple[tuple[Atom, ...], Dims]:
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         if ctx.axis in self.names:
             raise AxisNameError(
                 f"vmap: axis name {ctx.axis!r} is also an axis of shard_map in the program",
@@ -260,15 +262,13 @@ class ShardMap(HigherOrder, Linear):
         order = [k for k, s in enumerate(outs) if s is not None] + [k for k, s in enumerate(outs) if s is None]
         return with_outs(body, [body.outs[k] for k in order]), order
 
-    def jvp(
-        self, ctx: JvpCtx, primals: tuple[Atom, ...], tangents: tuple[Tangent, ...]
-    ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         n, n_out = len(primals), len(self.body.outs)
         nonzero = tuple([isinstance(t, Lin) for t in tangents])
         specs: dict[int, Spec | None] = dict(enumerate(self.in_specs))
         specs.update({n + p: specs[p] for p in range(n) if nonzero[p]})
         dots = {n + p: t for p, t in enumerate(tangents) if isinstance(t, Lin)}
-        moved: tuple[Tangent, ...]
+        moved: Tangents
         if ctx.split:
             split = ctx.recur(self.body, nonzero)
             reached = split.out_nonzero
@@ -277,7 +277,7 @@ class ShardMap(HigherOrder, Linear):
             stored = [a for a in dict.fromkeys(residuals) if a not in known and not isinstance(a, Lit)]
             primal = with_outs(split.primal, (*split.primal.outs[:n_out], *stored))
             found = ctx(self.with_bodies((primal,)), *primals)
-            outs: tuple[Atom, ...] = found[:n_out]
+            outs: Atoms = found[:n_out]
             known.update({a: 2 * n + k for k, a in enumerate(stored)})
             specs.update(dict.fromkeys(range(2 * n, 2 * n + len(stored))))
             given: dict[int, Lin | Zero | Atom] = {**dict(enumerate(primals)), **dots}
@@ -304,9 +304,7 @@ class ShardMap(HigherOrder, Linear):
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
         return is_linear(self.body, mask)
 
-    def transpose(
-        self, ctx: TransposeCtx, cts: tuple[Cotangent, ...], args: tuple[Atom | Hole, ...]
-    ) -> tuple[Cotangent | None, ...]:
+    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         n = len(args)
         mask = tuple([isinstance(a, Hole) for a in args])
         live = [not isinstance(ct, Zero) for ct in cts]

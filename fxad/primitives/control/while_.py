@@ -27,6 +27,7 @@ from fxad.ir import (
     JvpCtx,
     Lin,
     Lit,
+    Mask,
     NDArray,
     Region,
     Tangents,
@@ -37,13 +38,12 @@ from fxad.ir import (
 from fxad.primitives.argmax import ArgMax
 from fxad.primitives.check import has_check
 from fxad.primitives.collectives import check_uniform
-from fxad.primitives.control.bodies import mask_or, select_by_mask, spread_tangents, with_operands
+from fxad.primitives.control.bodies import insert_zeros, mask_or, select_by_mask, with_operands
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.effects import guard_checks, without_checks, without_effects
 from fxad.primitives.control.loop_steps import (
     COUNT,
     LoopContext,
-    Marks,
     Steps,
     fuse_tangents,
     linearize_steps,
@@ -206,7 +206,7 @@ class While(HigherOrder):
     def rebuild(self, bodies: tuple[Jaxpr, ...], operands: tuple[int, ...], results: tuple[int, ...]) -> While:
         return While(bodies[0], bodies[1], operands[0], operands[1], self.max_steps)
 
-    def with_constants(self, still: Marks) -> tuple[While, list[int]]:
+    def with_constants(self, still: Mask) -> tuple[While, list[int]]:
         """Return the loop with the marked carries, which no step changes, as constants of both bodies; and the places
         of its operands among the operands of this loop."""
         n, at, count = len(self.carry), self.n_cond + self.n_body, sum(still)
@@ -246,7 +246,7 @@ class While(HigherOrder):
             return scan_over_examples(ctx, self, args, tuple([None if d is None else 0 for d in dims]))
         if guard is not None:
             body, _ = ctx.recur(guard, (0, *_dims((*of_body, *carry))), _dims((*carry, *rows)))
-        endless = any(
+        may_not_end = any(
             [
                 isinstance(e.prim, HigherOrder) and e.prim.layout.has_predicate
                 for j in distinct_jaxprs(self.body)
@@ -255,13 +255,13 @@ class While(HigherOrder):
         )
         mapped = (*of_body, *carry)
         step = batched_step(
-            body, cond, self.n_body, self.n_cond, mapped, ctx.size, endless=endless, guarded=guard is not None
+            body, cond, self.n_body, self.n_cond, mapped, ctx.size, may_not_end=may_not_end, guarded=guard is not None
         )
         loop = While(any_live(step, n), step, 0, n, self.max_steps)
         (live,) = ctx(Call(cond), *args[: self.n_cond], *inits)
         return ctx(loop, *args[:n], live, *inits)[1:], out_dims
 
-    def _varying(self, ctx: BatchCtx, of_cond: Marks, of_body: Marks, carry: Marks) -> tuple[Marks, Marks, bool]:
+    def _varying(self, ctx: BatchCtx, of_cond: Mask, of_body: Mask, carry: Mask) -> tuple[Mask, Mask, bool]:
         """Return masks of the carries and rows that differ between examples, and whether the predicate differs."""
         still = unchanged_carries(self.steps)
         while True:
@@ -282,14 +282,14 @@ class While(HigherOrder):
             return self._jvp_of_moving(ctx, primals, tangents, still)
         _, *groups = self.parts([isinstance(t, Lin) for t in tangents])
         outs = self.abstract_eval(*[a.aval for a in primals])
-        reached = self._reached(ctx, *groups)
+        reached = self._nonzero_results(ctx, *groups)
         if not any(reached):
-            return ctx(self, *primals), spread_tangents((), reached, outs)
+            return ctx(self, *primals), insert_zeros((), reached, outs)
         if ctx.split and self.max_steps is None:
-            return ctx(self, *primals), self._rerun(ctx, primals, tangents)
-        return (self._split if ctx.split else self._fused)(ctx, primals, tangents, (*groups[0], *groups[1]))
+            return ctx(self, *primals), self._linearize_by_rerunning(ctx, primals, tangents)
+        return (self._linearize if ctx.split else self._jvp_fused)(ctx, primals, tangents, (*groups[0], *groups[1]))
 
-    def _jvp_of_moving(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents, still: Marks) -> tuple[Atoms, Tangents]:
+    def _jvp_of_moving(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents, still: Mask) -> tuple[Atoms, Tangents]:
         """Differentiate a loop with some unchanged carries: they become constants, and so do their tangents."""
         at = self.n_cond + self.n_body
         loop, order = self.with_constants(still)
@@ -300,9 +300,9 @@ class While(HigherOrder):
             (*[tangents[at + k] if s else next(moved_dots) for k, s in enumerate(still)], *moved_dots),
         )
 
-    def _reached(self, ctx: JvpCtx, consts: Marks, carry: Marks) -> Marks:
+    def _nonzero_results(self, ctx: JvpCtx, consts: Mask, carry: Mask) -> Mask:
         """Return a mask of the results that have a tangent after any number of steps."""
-        rows: Marks = (False,) * len(self.rows)
+        rows: Mask = (False,) * len(self.rows)
         split = ctx.split and self.max_steps is not None
         while any((*consts, *carry)):
             nonzero = (*consts, *carry)
@@ -313,12 +313,14 @@ class While(HigherOrder):
             carry = wider
         return (*carry, *rows)
 
-    def _fused(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents, nonzero: Marks) -> tuple[Atoms, Tangents]:
+    def _jvp_fused(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents, nonzero: Mask) -> tuple[Atoms, Tangents]:
         both = fuse_tangents(self.steps, ctx.recur_fused, nonzero)
         of_cond, of_body, carry = self.parts(primals)
         _, const_dots, carry_dots = self.parts([t.var if isinstance(t, Lin) else t.instantiate() for t in tangents])
         n, n_dots = len(carry), both.steps.n_carry - len(carry)
-        loop = While(self._over_more(both.steps), both.steps.body, self.n_cond, both.steps.n_consts, self.max_steps)
+        loop = While(
+            self._predicate_over(both.steps), both.steps.body, self.n_cond, both.steps.n_consts, self.max_steps
+        )
         of_consts, of_carry, _ = self.steps.split(both.ins)
         outs = ctx(
             loop,
@@ -331,9 +333,9 @@ class While(HigherOrder):
         rows = n + n_dots + len(self.rows)
         results = (*outs[:n], *outs[n + n_dots : rows])
         dots_out = [Lin(v) for v in (*outs[n : n + n_dots], *outs[rows:])]
-        return results, spread_tangents(dots_out, both.outs, [v.aval for v in results])
+        return results, insert_zeros(dots_out, both.outs, [v.aval for v in results])
 
-    def _rerun(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> Tangents:
+    def _linearize_by_rerunning(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> Tangents:
         """Return the tangents of a loop without a bound: the residuals are its operands, and the linear program runs
         the loop of forward mode. The number of steps is not known, so the values of the steps are not stored."""
         b = Builder()
@@ -344,15 +346,15 @@ class While(HigherOrder):
         lins = [t for t in (*dots[1], *dots[2]) if isinstance(t, Lin)]
         order = (*range(n, len(forward.ins)), *range(n))
         again = rearrange_operands(forward, order, forward.outs[len(alone.outs) :])
-        return spread_tangents(ctx.lin(LinearCall(again, None, len(lins)), *lins, *primals), reached, alone.out_avals)
+        return insert_zeros(ctx.lin(LinearCall(again, None, len(lins)), *lins, *primals), reached, alone.out_avals)
 
-    def _over_more(self, steps: Steps) -> Jaxpr:
+    def _predicate_over(self, steps: Steps) -> Jaxpr:
         """Return the predicate over this carry followed by further values."""
         avals = (*self.cond.in_avals[: self.n_cond], *steps.split(steps.body.in_avals)[1])
         has = (True,) * len(self.cond.ins) + (False,) * (len(avals) - len(self.cond.ins))
         return with_operands(self.cond, has, avals, (True,) * len(avals))
 
-    def _split(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents, nonzero: Marks) -> tuple[Atoms, Tangents]:
+    def _linearize(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents, nonzero: Mask) -> tuple[Atoms, Tangents]:
         assert self.max_steps is not None, "the values of the steps are stacked"
         of_cond, of_body, carry = self.parts(primals)
         _, const_dots, carry_dots = self.parts(tangents)
@@ -375,7 +377,7 @@ class While(HigherOrder):
             *select_by_mask(carry_dots, of_carry),
             *[stacks[k] for k in both.stacked],
         )
-        return results, spread_tangents(dots, both.outs, [v.aval for v in results])
+        return results, insert_zeros(dots, both.outs, [v.aval for v in results])
 
 
 def _dims(mapped: Sequence[bool]) -> Dims:
@@ -432,15 +434,15 @@ def batched_step(
     mapped: tuple[bool, ...],
     size: int,
     *,
-    endless: bool,
+    may_not_end: bool,
     guarded: bool,
 ) -> Jaxpr:
     """Return one step of a batched loop: (constants of cond, constants of body, live, carry) -> (live, carry, rows).
 
     `body` and `cond` are batched; `mapped` marks the mapped operands of `body`. The carry of an example that is not
-    live is unchanged bit for bit, and its rows are zero. `endless`: the body contains loops that may not terminate for
-    an example that has stopped; such an example then uses the operands of a live one. `guarded`: the first operand of
-    `body` marks the live examples, for its checks.
+    live is unchanged bit for bit, and its rows are zero. `may_not_end`: the body contains loops that may not terminate
+    for an example that has stopped; such an example then uses the operands of a live one. `guarded`: the first operand
+    of `body` marks the live examples, for its checks.
     """
     avals = body.in_avals[guarded:]
     n_carry = len(avals) - n_body
@@ -448,7 +450,7 @@ def batched_step(
     of_cond, of_body = b.inputs(cond.in_avals[:n_cond]), b.inputs(avals[:n_body])
     live = b.input(Aval((size,), dtypes.bool_))
     carry = b.inputs(avals[n_body:])
-    one = b.one(ArgMax(0, dtypes.int32), live) if endless and size else None  # without examples none is live
+    one = b.one(ArgMax(0, dtypes.int32), live) if may_not_end and size else None  # without examples none is live
     operands = [_operand_of_live(b, x, one, live) if m else x for x, m in zip((*of_body, *carry), mapped, strict=True)]
     stepped = b.inline(body, (*[live] * guarded, *operands))
     # a carry that no step changes needs no select

@@ -19,6 +19,7 @@ from fxad.ir import (
     Cotangent,
     Cotangents,
     Dims,
+    Emit,
     Hlo,
     HloValues,
     JvpCtx,
@@ -85,6 +86,11 @@ class ConvertElementType(Unary, Linear):
         if isinstance(ct, Zero) or not x.aval.inexact:  # an integer has no cotangent
             return (Zero(x.aval),)
         return (ctx.one(ConvertElementType(x.aval.dtype), ct),)
+
+
+def emit_convert(emit: Emit, x: Atom, dtype: DType) -> Atom:
+    """Return `x` in another dtype; no equation if it has that dtype."""
+    return x if x.aval.dtype == dtype else emit.one(ConvertElementType(dtype), x)
 
 
 def _saturated(x: NDArray, to: DType) -> NDArray:

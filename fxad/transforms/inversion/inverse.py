@@ -8,7 +8,7 @@ from typing import Final
 
 from fxad.core.memo import by_value
 from fxad.errors import NotDifferentiableError, NotInvertibleError
-from fxad.ir import Jaxpr
+from fxad.ir import Jaxpr, Mask
 from fxad.primitives.control.bodies import select_by_mask
 from fxad.transforms.inversion.normal_form import origin_of, traced_back, unobserved
 from fxad.transforms.inversion.rules import INVERSE_RULES
@@ -18,7 +18,7 @@ from fxad.transforms.inversion.rules.control import STEPS, TAKEN
 from fxad.transforms.inversion.rules.conversion import LOST
 from fxad.transforms.inversion.rules.indexing import ADDED, LEFT_OUT, MULTIPLIED
 from fxad.transforms.inversion.rules.totals import not_square, numbers
-from fxad.transforms.inversion.solver import PARTLY, Marks, determine, solve
+from fxad.transforms.inversion.solver import PARTLY, determine, solve
 from fxad.transforms.locate import describe, named_in
 
 REMEDY: Final = "hold the argument (argnums), or give the function that is not inverted a custom_inverse"
@@ -43,7 +43,7 @@ HINTS: Final[Mapping[tuple[str, str], str]] = MappingProxyType(
 @by_value
 def inverse(
     jaxpr: Jaxpr,
-    wanted: Marks,
+    wanted: Mask,
     log_det: bool = False,
     labels: tuple[str, ...] = (),
     rules: InverseRules = INVERSE_RULES,
@@ -73,7 +73,7 @@ def inverse(
     return found.program
 
 
-def check_square(jaxpr: Jaxpr, wanted: Marks) -> None:
+def check_square(jaxpr: Jaxpr, wanted: Mask) -> None:
     """Checks that the Jacobian is square. Raises: NotInvertibleError if it is not."""
     n, m = numbers(select_by_mask(jaxpr.in_avals, wanted)), numbers(jaxpr.out_avals)
     if n != m:
@@ -83,7 +83,7 @@ def check_square(jaxpr: Jaxpr, wanted: Marks) -> None:
         )
 
 
-def named(jaxpr: Jaxpr, held: Marks, outs: Marks, rules: InverseRules, k: int, why: Refused | None) -> Refused:
+def named(jaxpr: Jaxpr, held: Mask, outs: Mask, rules: InverseRules, k: int, why: Refused | None) -> Refused:
     """Returns the reason why operand k is not determined, with an equation of the original program.
 
     `why` was found in another form of the program: without dead and duplicate equations, or with additional values for

@@ -22,7 +22,7 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.dce import dce
 from fxad.core.memo import by_value
 from fxad.errors import FxadError, NotDifferentiableError, NotInvertibleError
-from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lin, Lit, Tangent, Var, Zero, as_lin, source_location
+from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lin, Lit, Mask, Tangent, Var, Zero, as_lin, source_location
 from fxad.primitives.check import has_check
 from fxad.primitives.control.bodies import select_by_mask, with_operands
 from fxad.primitives.custom import CustomCall
@@ -37,7 +37,7 @@ from fxad.transforms.inversion.reversible_adjoint import Fused, Retrace, fused_s
 from fxad.transforms.inversion.rules import INVERSE_RULES
 from fxad.transforms.inversion.rules.contract import InverseRules
 from fxad.transforms.inversion.second_order import bends, forward_rule, has_own_rules, moving_as, without_derivative
-from fxad.transforms.inversion.solver import Demand, Marks, determine, solve
+from fxad.transforms.inversion.solver import Demand, determine, solve
 from fxad.transforms.locate import describe
 from fxad.transforms.memory.segments import in_segments
 from fxad.transforms.reorder import reorder_ins
@@ -49,7 +49,7 @@ REMEDY: Final = "name the argument in keep, close over the value, or give the fu
 @by_value
 def invertible(
     jaxpr: Jaxpr,
-    kept: Marks,
+    kept: Mask,
     labels: tuple[str, ...] = (),
     tolerance: float = 0.0,
     rules: InverseRules = INVERSE_RULES,
@@ -81,7 +81,7 @@ def _at(values: tuple[T, ...], order: tuple[int, ...]) -> tuple[T, ...]:
 
 
 def _with_rules(
-    jaxpr: Jaxpr, n_fixed: int, kept: Marks, names: tuple[str, ...], tolerance: float, rules: InverseRules
+    jaxpr: Jaxpr, n_fixed: int, kept: Mask, names: tuple[str, ...], tolerance: float, rules: InverseRules
 ) -> Jaxpr:
     """Applies `invertible` to a program that has no derivative with respect to the first `n_fixed` operands."""
     every, n = (True,) * len(jaxpr.outs), len(jaxpr.outs)
@@ -130,7 +130,7 @@ def _place(v: Var) -> int:
     return v.index
 
 
-def _forward(jaxpr: Jaxpr, held: Marks, watched: tuple[Atom, ...]) -> Jaxpr:
+def _forward(jaxpr: Jaxpr, held: Mask, watched: tuple[Atom, ...]) -> Jaxpr:
     """Returns the forward program with the stored values: results, held operands and sketches."""
     n, slim = len(jaxpr.outs), slim_of(jaxpr) if watched else jaxpr
     made = in_segments(Jaxpr(slim.ins, slim.eqns, (*slim.outs, *watched), jaxpr.name), tuple([not h for h in held]))
@@ -149,8 +149,8 @@ def _beside(program: Jaxpr, has: Sequence[Atom], wants: Sequence[Atom]) -> Jaxpr
     return with_operands(program, has_all, (*program.in_avals[:n], *avals), (True,) * len(has_all))
 
 
-def with_integers(jaxpr: Jaxpr, kept: Marks, rules: InverseRules) -> Marks:
-    """Marks the operands to store: those marked in `kept`, and integers and bools that the results do not determine."""
+def with_integers(jaxpr: Jaxpr, kept: Mask, rules: InverseRules) -> Mask:
+    """Mask the operands to store: those marked in `kept`, and integers and bools that the results do not determine."""
     solved = determine(jaxpr, kept, (True,) * len(jaxpr.outs), rules).solved
     return tuple([k or not (s or a.inexact) for k, s, a in zip(kept, solved, jaxpr.in_avals, strict=True)])
 
@@ -164,8 +164,8 @@ class Task:
     """A program to be run backwards, from the results marked in `outs` and the operands marked in `ins`."""
 
     jaxpr: Jaxpr
-    ins: Marks
-    outs: Marks
+    ins: Mask
+    outs: Mask
     labels: tuple[str, ...]
     rules: InverseRules
 
@@ -188,7 +188,7 @@ class _Asked:
         for a, value in zip(atoms, values, strict=True):
             self.demand.env.setdefault(a, value)
 
-    def retraced(self, eqn: Eqn, known: Marks, found: Mapping[Atom, Atom]) -> None:
+    def retraced(self, eqn: Eqn, known: Mask, found: Mapping[Atom, Atom]) -> None:
         """Adds the values of an equation that was inverted together with its gradient, from its results and the
         operands marked in `known`."""
         self.give(list(found), list(found.values()))
@@ -214,7 +214,7 @@ class _Asked:
         return not_invertible("invertible", which, why, REMEDY)
 
 
-def _known_ways(primal: Jaxpr, ins: Marks, n_out: int, outs: Marks, rules: InverseRules) -> Plan:
+def _known_ways(primal: Jaxpr, ins: Mask, n_out: int, outs: Mask, rules: InverseRules) -> Plan:
     return solve(primal, (*select_by_mask(primal.ins, ins), *select_by_mask(primal.outs[:n_out], outs)), rules)
 
 
@@ -239,7 +239,7 @@ def _guarded(made: Jaxpr, n: int, given: slice, pairs: Sequence[tuple[Var, Atom]
 
 @by_value
 def pushed(
-    jaxpr: Jaxpr, kept: Marks, moving: Marks, labels: tuple[str, ...], tolerance: float, rules: InverseRules
+    jaxpr: Jaxpr, kept: Mask, moving: Mask, labels: tuple[str, ...], tolerance: float, rules: InverseRules
 ) -> Guarded:
     """Returns forward mode from the results: (tangents of the marked operands, results, kept operands, sketches) ->
     tangents of the inexact results."""
@@ -300,7 +300,7 @@ class _Split(SplitCtx):
     __slots__ = ("apart", "env", "steps", "tangents")
 
     def run(
-        self, jaxpr: Jaxpr, wrt: Marks, fused: Mapping[Var, Fused], apart: AbstractSet[Var] = frozenset()
+        self, jaxpr: Jaxpr, wrt: Mask, fused: Mapping[Var, Fused], apart: AbstractSet[Var] = frozenset()
     ) -> tuple[Atom, ...]:
         """Walks the program and returns the atoms of its results. For an equation in `apart`, given by its first
         result, the results are those of a copy of the equation, which can be run backwards."""
@@ -349,9 +349,9 @@ class _Split(SplitCtx):
 @by_value
 def retraced(
     jaxpr: Jaxpr,
-    ins: Marks,
-    outs: Marks,
-    wrt: Marks,
+    ins: Mask,
+    outs: Mask,
+    wrt: Mask,
     free: bool,
     labels: tuple[str, ...],
     tolerance: float,
@@ -400,7 +400,7 @@ def _bends(asked: _Asked) -> bool:
     return any([bends(eqn) for step in asked.demand.steps for eqn in step.of])
 
 
-def _body(rules: InverseRules, inner: list[bool], body: Jaxpr, ins: Marks, outs: Marks, wrt: Marks) -> Jaxpr:
+def _body(rules: InverseRules, inner: list[bool], body: Jaxpr, ins: Mask, outs: Mask, wrt: Mask) -> Jaxpr:
     """Returns a body run backwards together with its gradient. Appends its `bends` to `inner`."""
     made = retraced(body, ins, outs, wrt, True, (), math.inf, rules)
     inner.append(made.bends)

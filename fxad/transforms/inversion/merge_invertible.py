@@ -78,7 +78,7 @@ def _loop(eqn: Eqn, prim: Scan) -> Jaxpr | None:
         return None
     b = Builder()
     body = b.build(b(prim, *b.inputs([a.aval for a in eqn.ins])), prim.body.name)
-    start = len(prim.counted(eqn.ins)[0]) + prim.n_consts
+    start = len(prim.split_count(eqn.ins)[0]) + prim.n_consts
     free = {start + k for k, m in enumerate(moves) if m}
     kept = tuple([k not in free for k in range(len(body.ins))])
     solved = determine(body, kept, (True,) * len(body.outs), INVERSE_RULES).solved

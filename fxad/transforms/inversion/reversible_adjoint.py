@@ -7,11 +7,11 @@ from typing import Protocol, TypeAlias, final
 
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
-from fxad.ir import Atom, Eqn, Hole, Jaxpr, Primitive, Var, Zero
+from fxad.ir import Atom, Eqn, Hole, Jaxpr, Mask, Primitive, Var, Zero
 from fxad.primitives.control.bodies import mask_or, select_by_mask
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.cond import Cond
-from fxad.primitives.control.loop_steps import Marks, Steps
+from fxad.primitives.control.loop_steps import Steps
 from fxad.primitives.control.remat import Remat
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.custom import CustomCall
@@ -31,7 +31,7 @@ class Retrace(Protocol):
     See `fxad.transforms.inversion.invertible.retraced`.
     """
 
-    def __call__(self, body: Jaxpr, ins: Marks, outs: Marks, wrt: Marks, /) -> Jaxpr: ...
+    def __call__(self, body: Jaxpr, ins: Mask, outs: Mask, wrt: Mask, /) -> Jaxpr: ...
 
 
 Value: TypeAlias = Callable[[Atom], Atom]
@@ -57,7 +57,7 @@ class Bodies:
     def made(self, _a: Atom) -> Eqn | None:
         return None
 
-    def recur(self, body: Jaxpr, ins: Marks, outs: Marks) -> Determined:
+    def recur(self, body: Jaxpr, ins: Mask, outs: Mask) -> Determined:
         return determine(body, ins, outs, self._rules)
 
     def measure(self, _log_det: Atom) -> None:
@@ -69,7 +69,7 @@ class Bodies:
 class Fused:
     """An equation to retrace. `known` marks the operands that are known already; the equation gives the others."""
 
-    known: Marks
+    known: Mask
 
     def emit(
         self,
@@ -77,7 +77,7 @@ class Fused:
         eqn: Eqn,
         value: Value,
         cts: Sequence[Atom],
-        wrt: Marks,
+        wrt: Mask,
         recur: Retrace,
         rules: InverseRules,
     ) -> Found:
@@ -123,7 +123,7 @@ def fused_steps(jaxpr: Jaxpr, plan: Plan, rules: InverseRules) -> Mapping[Var, F
     return found
 
 
-def _retraceable(eqn: Eqn, known: Marks, rules: InverseRules) -> bool:
+def _retraceable(eqn: Eqn, known: Mask, rules: InverseRules) -> bool:
     prim = eqn.prim
     # the user's backward program takes the place of the body
     if isinstance(prim, CustomCall):
@@ -146,7 +146,7 @@ def _retraceable(eqn: Eqn, known: Marks, rules: InverseRules) -> bool:
 
 
 def _custom(
-    b: Builder, prim: CustomCall, eqn: Eqn, outs: Sequence[Atom], cts: Sequence[Atom], wrt: Marks, value: Value
+    b: Builder, prim: CustomCall, eqn: Eqn, outs: Sequence[Atom], cts: Sequence[Atom], wrt: Mask, value: Value
 ) -> Found:
     back = prim.rules.inverse
     assert isinstance(back, InverseRule)
@@ -165,7 +165,7 @@ def _loop(
     eqn: Eqn,
     outs: tuple[Atom, ...],
     cts: Sequence[Atom],
-    wrt: Marks,
+    wrt: Mask,
     recur: Retrace,
     rules: InverseRules,
 ) -> Found:
@@ -174,7 +174,7 @@ def _loop(
     found = retreat(ctx, prim, args, outs)
     assert not isinstance(found, Refused)
     way, steps, n = found[0], prim.steps, prim.n_carry
-    of_body = prim.counted(wrt)[1]
+    of_body = prim.split_count(wrt)[1]
     of_consts, _, of_xs = steps.split(of_body)
     avals = steps.split(prim.body.in_avals)
     carry_moves = tuple([a.inexact for a in avals[1]])
@@ -198,7 +198,7 @@ def _loop(
     back = iter(
         ctx(
             loop,
-            *atoms(prim.counted(args)[0]),
+            *atoms(prim.split_count(args)[0]),
             *way.constants(args),
             *way.state(ctx, args, outs),
             *cts[:n_carry_cts],
@@ -212,7 +212,7 @@ def _loop(
     ct_consts = [next(back) if d else None for d in d_consts]
     slices = [next(back) if a else None for a in xs]
     ct_xs = [next(back) if d else None for d in d_xs]
-    made_ins = zip(prim.counted(eqn.ins)[1], prim.counted(args)[1], [*consts, *first, *slices], strict=True)
+    made_ins = zip(prim.split_count(eqn.ins)[1], prim.split_count(args)[1], [*consts, *first, *slices], strict=True)
     values = {a: v for a, arg, v in made_ins if v is not None and isinstance(arg, Hole)}
     bars = select_by_mask([*ct_consts, *ct_carry, *ct_xs], of_body)
     return values, [ct for ct in bars if ct is not None]

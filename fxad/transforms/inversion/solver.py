@@ -18,7 +18,7 @@ from typing import Final, final
 from fxad.core.builder import Builder, substitute
 from fxad.core.memo import by_value
 from fxad.errors import FxadError
-from fxad.ir import Atom, Eqn, HigherOrder, Hole, Jaxpr, Lit, Var, source_location
+from fxad.ir import Atom, Eqn, HigherOrder, Hole, Jaxpr, Lit, Mask, Var, source_location
 from fxad.primitives.control.bodies import select_by_mask
 from fxad.primitives.elementwise.family import Binary, Unary
 from fxad.primitives.shape import BroadcastInDim, emit_reshape
@@ -32,7 +32,6 @@ from fxad.transforms.inversion.rules.placing import reads_part, through_places, 
 from fxad.transforms.inversion.rules.structure import box_of
 from fxad.transforms.locate import describe, way_into
 
-Marks = tuple[bool, ...]
 Path = tuple[int, ...]
 
 UNKNOWN_RULE: Final = Refused("it has no inverse rule")
@@ -66,7 +65,7 @@ class Scratch(Builder):
         """Sets the equation that is being inverted."""
         self._eqn, self.source = eqn, eqn.source
 
-    def recur(self, body: Jaxpr, ins: Marks, outs: Marks) -> Determined:
+    def recur(self, body: Jaxpr, ins: Mask, outs: Mask) -> Determined:
         found = determine(body, ins, outs, self._rules, self.measured, bool(self._graph.origins))
         if self._graph.origins and self._eqn is not None:
             found = found.within(way_into(self._eqn, body))
@@ -424,7 +423,7 @@ class Demand:
 
 @by_value
 def determine(
-    jaxpr: Jaxpr, ins: Marks, outs: Marks, rules: InverseRules, measured: bool = False, traced: bool = False
+    jaxpr: Jaxpr, ins: Mask, outs: Mask, rules: InverseRules, measured: bool = False, traced: bool = False
 ) -> Determined:
     """Runs a program backwards as far as possible, from the results marked in `outs` and the operands marked in `ins`.
 

@@ -15,17 +15,15 @@ from itertools import pairwise
 from fxad.core.builder import Builder
 from fxad.core.constants import SEGMENT_BYTES, SEGMENT_TIMES
 from fxad.core.memo import by_value
-from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Var
+from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Mask, Var
 from fxad.primitives.control.bodies import select_by_mask
 from fxad.primitives.control.call import Applied, Call
 from fxad.primitives.control.remat import Remat
 from fxad.primitives.custom import CustomCall
 
-Marks = tuple[bool, ...]
-
 
 @by_value
-def in_segments(jaxpr: Jaxpr, carried: Marks, least: int = SEGMENT_BYTES) -> Jaxpr:
+def in_segments(jaxpr: Jaxpr, carried: Mask, least: int = SEGMENT_BYTES) -> Jaxpr:
     """Returns the program in segments, also in the bodies of loops and branches; the same program if it is one segment.
 
     Operands marked in `carried` are live until the last equation that reads them. The others (weights) stay in memory
@@ -101,7 +99,7 @@ def _whole(body: Jaxpr, least: int) -> Jaxpr:
 # ---------------------------------------------------------------------------------------------------- choosing the cuts
 
 
-def _ends(jaxpr: Jaxpr, carried: Marks, least: int) -> list[int]:
+def _ends(jaxpr: Jaxpr, carried: Mask, least: int) -> list[int]:
     """Returns the end of each segment: among the permitted ends, the last one with the fewest live bytes."""
     n, live = len(jaxpr.eqns), _live_bytes(jaxpr, carried)
     results = frozenset(jaxpr.outs)
@@ -122,7 +120,7 @@ def _ends(jaxpr: Jaxpr, carried: Marks, least: int) -> list[int]:
     return ends
 
 
-def _live_bytes(jaxpr: Jaxpr, carried: Marks) -> list[int]:
+def _live_bytes(jaxpr: Jaxpr, carried: Mask) -> list[int]:
     """Returns the bytes of the values that later equations read, before each equation and at the end. A result of the
     program that no equation reads has its own memory and is not counted."""
     last: dict[Atom, int] = {a: k for k, e in enumerate(jaxpr.eqns) for a in e.ins}

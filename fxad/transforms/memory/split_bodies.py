@@ -9,11 +9,9 @@ from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
 from fxad.core.dce import rebind_operands
 from fxad.core.layout import BranchIndex, Carry, Constant, Count, Layout, OneOf, Slice
-from fxad.ir import Atom, HigherOrder, Jaxpr, Primitive, Var
+from fxad.ir import Atom, HigherOrder, Jaxpr, Mask, Primitive, Var
 from fxad.primitives.control.bodies import assign_slots, shared_slots, with_outs, with_slot_operands, with_slot_results
 from fxad.primitives.control.loop_steps import rearrange_operands
-
-Marks: TypeAlias = tuple[bool, ...]
 
 
 @final
@@ -24,14 +22,14 @@ class Body:
 
     known: Jaxpr
     unknown: Jaxpr
-    out_known: Marks
+    out_known: Mask
 
     @property
     def residuals(self) -> tuple[Atom, ...]:
         """The residuals, as values of `known`."""
         return self.known.outs[sum(self.out_known) :]
 
-    def without(self, out_known: Marks) -> Body:
+    def without(self, out_known: Mask) -> Body:
         """Returns the two parts with fewer known results. `unknown` returns the removed ones: literals as they are, the
         others as further residuals."""
         if out_known == self.out_known:
@@ -54,7 +52,7 @@ class Body:
         return not self.known.eqns and not any(self.out_known)
 
 
-Halve: TypeAlias = Callable[[Jaxpr, Marks], Body]
+Halve: TypeAlias = Callable[[Jaxpr, Mask], Body]
 
 
 @final
@@ -68,10 +66,10 @@ class Apart:
     unknown: Primitive
     takes: tuple[int, ...]
     reads: tuple[int, ...]
-    out_known: Marks
+    out_known: Mask
 
 
-def apart(prim: Primitive, have: Marks, halve: Halve) -> Apart | None:
+def apart(prim: Primitive, have: Mask, halve: Halve) -> Apart | None:
     """Splits an equation whose marked operands are known. Returns None if it is known or unknown as a whole.
 
     Not split are a loop that ends by a predicate, a branch on an unknown index, a function with custom rules, and an
@@ -98,7 +96,7 @@ def _places(marks: Sequence[bool], wanted: bool) -> list[int]:
     return [k for k, m in enumerate(marks) if m is wanted]
 
 
-def _once(prim: HigherOrder, layout: Layout, have: Marks, halve: Halve) -> Apart | None:
+def _once(prim: HigherOrder, layout: Layout, have: Mask, halve: Halve) -> Apart | None:
     """Splits an equation whose body runs once. Its residuals are the first operands of the unknown part."""
     if len(layout.operands) != 1 or len(layout.results) != 1:
         return None
@@ -115,7 +113,7 @@ def _once(prim: HigherOrder, layout: Layout, have: Marks, halve: Halve) -> Apart
     )
 
 
-def _branches(prim: HigherOrder, layout: Layout, have: Marks, halve: Halve) -> Apart | None:
+def _branches(prim: HigherOrder, layout: Layout, have: Mask, halve: Halve) -> Apart | None:
     """Splits each branch. Branches share the places of their residuals, as in derivatives."""
     if [type(g.role) for g in layout.operands] != [BranchIndex, Constant] or len(layout.results) != 1:
         return None
@@ -144,7 +142,7 @@ def _residuals_last(body: Body) -> Jaxpr:
     return rearrange_operands(body.unknown, (*range(n, len(body.unknown.ins)), *range(n)), body.unknown.outs)
 
 
-def _loop(prim: HigherOrder, layout: Layout, have: Marks, halve: Halve) -> Apart | None:
+def _loop(prim: HigherOrder, layout: Layout, have: Mask, halve: Halve) -> Apart | None:
     """Splits a loop. A carry is known if every run computes a known value for it. A residual that is a constant or a
     slice is read from the operand. The other residuals are stacked along the first axis, in the last groups of operands
     and results."""

@@ -53,7 +53,7 @@ class Free:
         return self.taken.find(1, start, stop) < 0
 
     def take(self, start: int, stop: int) -> None:
-        """Marks the places from `start` to `stop` as taken."""
+        """Mask the places from `start` to `stop` as taken."""
         self.taken[start:stop] = b"\1" * (stop - start)
 
     def parts(self, start: int, stop: int) -> Iterator[tuple[int, int]]:

@@ -134,7 +134,7 @@ def _scan(ctx: BodyCtx, prim: Scan, args: Args, outs: Args) -> Solved | Refused:
     if ctx.measured:
         ctx.measure(results[n])
     found = (*spread(results[:n], carry), *spread(results[n + ctx.measured :], xs))
-    given = [*prim.counted(args)[0], *consts]
+    given = [*prim.split_count(args)[0], *consts]
     return (
         *[None] * len(given),
         *[v if isinstance(a, Hole) else None for v, a in zip(found, args[len(given) :], strict=True)],

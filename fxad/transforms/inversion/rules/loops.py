@@ -13,9 +13,9 @@ from typing import final
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
 from fxad.core.dce import remove_unused
-from fxad.ir import Atom, Aval, Eqn, Hole, Jaxpr, Var, Zero
+from fxad.ir import Atom, Aval, Eqn, Hole, Jaxpr, Mask, Var, Zero
 from fxad.primitives.control.bodies import mask_or, select_by_mask
-from fxad.primitives.control.loop_steps import Marks, Steps, unchanged_carries
+from fxad.primitives.control.loop_steps import Steps, unchanged_carries
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.elementwise import ADD
 from fxad.transforms.inversion.rules.contract import Args, BodyCtx, Determined, Refused, atoms, known
@@ -34,31 +34,31 @@ class Retreat:
     """
 
     prim: Scan
-    consts: Marks
-    xs: Marks
-    rows: Marks
-    last: Marks
-    still: Marks
-    moving: Marks
+    consts: Mask
+    xs: Mask
+    rows: Mask
+    last: Mask
+    still: Mask
+    moving: Mask
     stored: bool
-    solved: Marks
+    solved: Mask
 
     @property
-    def ins(self) -> Marks:
-        """Marks the operands of the body that a step knows from the start."""
+    def ins(self) -> Mask:
+        """Mask the operands of the body that a step knows from the start."""
         found = [s or (m and self.stored) for s, m in zip(self.still, self.moving, strict=True)]
         return (*self.consts, *found, *self.xs)
 
     @property
-    def carry(self) -> Marks:
-        """Marks the carries of the backward loop."""
+    def carry(self) -> Mask:
+        """Mask the carries of the backward loop."""
         return self.prim.steps.split(self.solved)[1]
 
     # ---------------------------------------------------------------------------------------- operands of the loop
 
     def constants(self, args: Args) -> list[Atom]:
         """Returns the constants of the backward loop."""
-        consts, first, _ = self.prim.steps.split(self.prim.counted(args)[1])
+        consts, first, _ = self.prim.steps.split(self.prim.split_count(args)[1])
         return [*atoms(consts), *atoms(select_by_mask(first, self.still))]
 
     def state(self, ctx: BodyCtx, args: Args, outs: Args) -> list[Atom]:
@@ -75,7 +75,7 @@ class Retreat:
 
     def slices(self, ctx: BodyCtx, args: Args, outs: Args) -> list[Atom]:
         """Returns the arrays over which the backward loop runs."""
-        xs = self.prim.steps.split(self.prim.counted(args)[1])[2]
+        xs = self.prim.steps.split(self.prim.split_count(args)[1])[2]
         stacks = forward_only(ctx, self.prim, args, self.moving, True) if any(self.moving) and self.stored else []
         return [*atoms(xs), *stacks, *atoms(outs[self.prim.n_carry :])]
 
@@ -117,7 +117,7 @@ class Retreat:
             state.append(Zero(results[-1].aval).instantiate())
         made = b.build([*[a for a in new if a], *total, *[a for a in rest if a]], program.name)
         loop = self.prim.over(Steps(made, step.n_consts, len(state)), backward=True)
-        count, _ = self.prim.counted(args)
+        count, _ = self.prim.split_count(args)
         return ctx(loop, *atoms(count), *self.constants(args), *state, *self.slices(ctx, args, outs))
 
 
@@ -135,7 +135,7 @@ class Inputs:
 
 def retreat(ctx: BodyCtx, prim: Scan, args: Args, outs: Args) -> tuple[Retreat, Jaxpr] | Refused:
     """Returns the plan to run a loop backwards, and the program of a step."""
-    count, operands = prim.counted(args)
+    count, operands = prim.split_count(args)
     consts, first, xs = prim.steps.split(operands)
     if not all(known(count)) or (count and not all(known(xs))):
         return Refused("how many of its steps were taken is not known from its results")
@@ -159,7 +159,7 @@ def retreat(ctx: BodyCtx, prim: Scan, args: Args, outs: Args) -> tuple[Retreat, 
     return _chosen(way, found)
 
 
-def _stepping(ctx: BodyCtx, way: Retreat, last: Marks) -> tuple[Retreat, Determined]:
+def _stepping(ctx: BodyCtx, way: Retreat, last: Mask) -> tuple[Retreat, Determined]:
     """Inverts one step from the carries in `last`. Counters are run backwards if possible, and stored otherwise."""
     if any(way.moving):
         running = replace(way, last=mask_or(last, way.moving), stored=False)
@@ -179,8 +179,8 @@ def _chosen(way: Retreat, found: Determined) -> tuple[Retreat, Jaxpr]:
     return replace(way, solved=(*[False] * len(consts), *carry, *xs)), slim
 
 
-def forward_carries(prim: Scan, operands: Args) -> Marks:
-    """Marks the carries whose values in every step do not depend on reconstructed values: counters, keys, unchanged
+def forward_carries(prim: Scan, operands: Args) -> Mask:
+    """Mask the carries whose values in every step do not depend on reconstructed values: counters, keys, unchanged
     values."""
     body = prim.body
     consts, first, xs = prim.steps.split(operands)
@@ -197,7 +197,7 @@ def forward_carries(prim: Scan, operands: Args) -> Marks:
         marks = fewer
 
 
-def forward_only(ctx: BodyCtx, prim: Scan, args: Args, marks: Marks, stacked: bool) -> list[Atom]:
+def forward_only(ctx: BodyCtx, prim: Scan, args: Args, marks: Mask, stacked: bool) -> list[Atom]:
     """Runs a loop over the marked carries alone. Returns their last values, or, if `stacked`, their initial values in
     each step."""
     steps, n = prim.steps, prim.n_carry

@@ -58,7 +58,7 @@ def _scan(ctx: MaskCtx, prim: Scan, args: Atoms, ins: Avals, outs: Avals) -> Seq
     if not ctx.masked(prim.length):
         return _bodies(ctx, prim, args, ins, outs)
     extra = ctx.size_operands
-    (given,), rest = prim.counted(args) if prim.upto else ((None,), args)
+    (given,), rest = prim.split_count(args) if prim.upto else ((None,), args)
     length = ctx.count(prim.length)
     count = length if given is None else ctx.one(MIN, given, length)
     consts, carry, xs = prim.steps.split(rest)
