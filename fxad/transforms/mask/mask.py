@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from fxad import dtypes
 from fxad.core.memo import by_value
-from fxad.core.sizes import Size, names_of
+from fxad.core.sizes import Size
 from fxad.errors import FxadError, SizeError
-from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, Param, jaxprs_in_params, params, source_location
+from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, Param, Record, jaxprs_in_params, params, source_location
 from fxad.transforms.locate import describe
 from fxad.transforms.mask.contract import MaskCtx, MaskRules, Padding, not_masked
 from fxad.transforms.mask.rules import MASK_RULES
@@ -93,7 +93,9 @@ def _ragged(b: MaskCtx, eqn: Eqn) -> bool:
 def _named(b: MaskCtx, eqn: Eqn) -> bool:
     def named(value: Param) -> bool:
         if type(value) is Size:
-            return any([n.name in b.bounds for n in names_of(value)])
+            return b.masked(value)
+        if isinstance(value, Record):
+            return any([named(v) for _, v in params(value)])
         return type(value) is tuple and any([named(v) for v in value])
 
     return any([named(value) for _, value in params(eqn.prim)])

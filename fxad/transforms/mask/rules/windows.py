@@ -31,11 +31,14 @@ def _pads(
 
 def _conv(ctx: MaskCtx, prim: ConvGeneralDilated, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     (lhs, rhs), (left, right), (out,) = args, ins, outs
-    features = (left.shape[prim.lhs_spec[1]], right.shape[prim.rhs_spec[0]], right.shape[prim.rhs_spec[1]])
-    if prim.feature_groups > 1 and any([ctx.masked(n) for n in features]):
-        raise not_masked(prim, "its features have groups, whose sizes depend on a size")
-    if prim.batch_groups > 1 and ctx.masked(left.shape[prim.lhs_spec[0]]):
-        raise not_masked(prim, "its examples have groups, whose sizes depend on a size")
+    # the padding of an axis that has groups consists of whole groups, if only their number is masked
+    parts = (
+        (prim.feature_groups, (left.shape[prim.lhs_spec[1]], right.shape[prim.rhs_spec[0]])),
+        (prim.batch_groups, (left.shape[prim.lhs_spec[0]], right.shape[prim.rhs_spec[0]])),
+    )
+    for groups, split in parts:
+        if groups != 1 and any([ctx.masked(n // groups) for n in split]):
+            raise not_masked(prim, "its groups have a size that is masked")
     padding = []
     for k, (low, high) in enumerate(prim.padding):
         n, w, m = left.shape[prim.lhs_spec[2 + k]], right.shape[prim.rhs_spec[2 + k]], out.shape[prim.out_spec[2 + k]]
@@ -44,7 +47,8 @@ def _conv(ctx: MaskCtx, prim: ConvGeneralDilated, args: Atoms, ins: Avals, outs:
         else:
             padding.append((low, high))
     lhs, rhs = ctx.neutral(lhs, left.shape), ctx.neutral(rhs, right.shape)
-    made = replace(prim, padding=tuple(padding))
+    groups = {"feature_groups": ctx.room(prim.feature_groups), "batch_groups": ctx.room(prim.batch_groups)}
+    made = replace(prim, padding=tuple(padding), **groups)
     return (ctx.cleared(ctx.one(made, lhs, rhs), out.shape),)
 
 
@@ -84,6 +88,6 @@ _REDUCTIONS: Final[tuple[type[WindowReduction], ...]] = (
 )
 
 WINDOWS: Final[tuple[MaskRule, ...]] = (
-    row(ConvGeneralDilated, _conv, "padding is 0; not with groups of a masked size"),
+    row(ConvGeneralDilated, _conv, "padding is 0; the number of groups may be masked, their size not"),
     *[row(kind, _reduce_window, "padding is the neutral element") for kind in _REDUCTIONS],
 )
