@@ -197,7 +197,7 @@ def _refused(error: SizeError) -> bool:
 
 
 # What a transformation says of a program of symbolic shape, or of a masked one, that it cannot transform.
-_REFUSALS: Final = ("is not masked", "is not decided", "is not a number", "arrays without padding")
+_REFUSALS: Final = ("is not masked", "is not decided", "is not a number")
 
 
 def _compare(law: str, case: RaggedCase, masked: Jaxpr, have: Values, want: Values, room: float) -> None:

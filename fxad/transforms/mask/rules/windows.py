@@ -47,8 +47,8 @@ def _conv(ctx: MaskCtx, prim: ConvGeneralDilated, args: Atoms, ins: Avals, outs:
         else:
             padding.append((low, high))
     lhs, rhs = ctx.neutral(lhs, left.shape), ctx.neutral(rhs, right.shape)
-    groups = {"feature_groups": ctx.room(prim.feature_groups), "batch_groups": ctx.room(prim.batch_groups)}
-    made = replace(prim, padding=tuple(padding), **groups)
+    of_features, of_batch = ctx.room(prim.feature_groups), ctx.room(prim.batch_groups)
+    made = replace(prim, padding=tuple(padding), feature_groups=of_features, batch_groups=of_batch)
     return (ctx.cleared(ctx.one(made, lhs, rhs), out.shape),)
 
 
