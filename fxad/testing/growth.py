@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from fxad import dtypes
 from fxad.core.builder import Builder
-from fxad.core.sizes import Name, most, named
+from fxad.core.sizes import Name, named_size, upper_bound
 from fxad.ir import Atom, Aval, Jaxpr, Lit, Primitive, Shape
 from fxad.primitives import elementwise as ew
 from fxad.testing.values import literals
@@ -66,7 +66,7 @@ class Growth:
         sizes: Mapping[Name, int] = MappingProxyType({}),
     ) -> None:
         self.draw = draw
-        self.sizes = tuple([named(n.name, n.least) for n in sizes])
+        self.sizes = tuple([named_size(n.name, n.at_least) for n in sizes])
         self._bounds = {n.name: most for n, most in sizes.items()}
         self.smooth = differentiable
         self.unbounded = unbounded
@@ -95,7 +95,7 @@ class Growth:
 
     def most(self, size: int) -> int:
         """Return the largest value of a dimension."""
-        return most(size, self._bounds)
+        return upper_bound(size, self._bounds)
 
     def constant(self, aval: Aval) -> Atom:
         """Draw a literal; small if floats are computed with it."""

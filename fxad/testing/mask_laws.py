@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.core.interpreter import run
-from fxad.core.sizes import Name, named, substituted
+from fxad.core.sizes import Name, named_size, substitute_sizes
 from fxad.core.typecheck import typecheck
 from fxad.errors import FxadError, SizeError
 from fxad.ir import Aval, Jaxpr, Lit, NDArray
@@ -76,7 +76,7 @@ class RaggedCase:
 
     def shape(self, aval: Aval) -> tuple[int, ...]:
         """Return a shape at the sizes."""
-        return tuple([substituted(n, self.sizes) for n in aval.shape])
+        return tuple([substitute_sizes(n, self.sizes) for n in aval.shape])
 
     def operands(self, avals: Sequence[Aval]) -> list[NDArray]:
         """Return operands of these types at the sizes."""
@@ -133,7 +133,9 @@ def ragged_cases(
     examples = programs(differentiable=differentiable, depth=depth, size=size, steps=steps)
     kind = draw(st.sampled_from(["sizes", "sizes", "examples"]))
     program = draw(of) if kind == "sizes" else _examples(draw, draw(examples))
-    values = {n.name: draw(st.sampled_from([most, n.least, *range(n.least + 1, most)])) for n, most in PADDING.items()}
+    values = {
+        n.name: draw(st.sampled_from([most, n.at_least, *range(n.at_least + 1, most)])) for n, most in PADDING.items()
+    }
     padding = tuple(sorted([(n.name, most) for n, most in PADDING.items()]))
     return RaggedCase(program, padding, values, draw(SEEDS), differentiable)
 
@@ -142,9 +144,9 @@ def _examples(draw: st.DrawFn, program: Jaxpr) -> Jaxpr:
     """A stack of n examples, or of m if a rule asks whether there are any."""
     dims = tuple([draw(st.sampled_from([0, a.ndim, None])) for a in program.in_avals])
     try:
-        return vmap(program, named("n"), dims, (0,) * len(program.outs))[0]
+        return vmap(program, named_size("n"), dims, (0,) * len(program.outs))[0]
     except SizeError:
-        return vmap(program, named("m", 1), dims, (0,) * len(program.outs))[0]
+        return vmap(program, named_size("m", 1), dims, (0,) * len(program.outs))[0]
 
 
 # ---------------------------------------------------------------------------------------------------------------- laws
@@ -224,7 +226,7 @@ def _compare(law: str, case: RaggedCase, masked: Jaxpr, have: Values, want: Valu
 
 def _check_batch_of_sizes(case: RaggedCase, masked: Jaxpr) -> None:
     """A ragged batch: each example has sizes of its own."""
-    least = {n.name: n.least for n in names(case.program)}
+    least = {n.name: n.at_least for n in names(case.program)}
     sizes = [case.sizes, {**dict(case.padding)}, {n: least.get(n, 0) for n in case.sizes}]
     examples = [replace(case, sizes=values, seed=case.seed + k) for k, values in enumerate(sizes)]
     rows = []

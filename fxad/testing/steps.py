@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 from hypothesis import strategies as st
 
 from fxad import dtypes
-from fxad.core.sizes import least, maximum
+from fxad.core.sizes import at_least, maximum
 from fxad.dtypes import DType
 from fxad.ir import Atom, Aval, Lit, Primitive
 from fxad.primitives import elementwise as ew
@@ -209,9 +209,15 @@ def _reduce(g: Growth, x: Atom) -> None:
             ReduceProd(axes),
             g.within(x, BOUND ** (1 / max(count, 1))),
         )
-    elif kind == "max" and x.aval.dtype not in dtypes.COMPLEX and least(elements, 1):
+    elif kind == "max" and x.aval.dtype not in dtypes.COMPLEX and at_least(elements, 1):
         g.emit(fact, ReduceMax(axes), x)
-    elif kind == "argmax" and fact.exact and x.aval.dtype not in dtypes.COMPLEX and least(elements, 1) and not g.smooth:
+    elif (
+        kind == "argmax"
+        and fact.exact
+        and x.aval.dtype not in dtypes.COMPLEX
+        and at_least(elements, 1)
+        and not g.smooth
+    ):
         g.emit(UNKNOWN, ArgMax(axes[0], dtypes.int32), x)
 
 
@@ -250,7 +256,7 @@ def _pad(g: Growth, x: Atom) -> None:
 
 def _gather_scatter_step(g: Growth, x: Atom) -> None:
     """Gather rows, and scatter-add rows at indices that may be out of range."""
-    if not x.aval.ndim or x.aval.dtype == dtypes.bool_ or not least(x.aval.size, 1):
+    if not x.aval.ndim or x.aval.dtype == dtypes.bool_ or not at_least(x.aval.size, 1):
         return
     n, rest = x.aval.shape[0], x.aval.shape[1:]
     mode = g.draw(st.sampled_from(["clip", "drop"]))

@@ -7,9 +7,9 @@ from typing import Final
 
 from fxad.core.builder import Builder
 from fxad.core.memo import by_value
-from fxad.core.sizes import Name, Size, names_of, substituted
+from fxad.core.sizes import Name, Size, names_of, substitute_sizes
 from fxad.errors import ArgumentError, ShapeError
-from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Param, Primitive, Record, mapped_parameter, params, subjaxprs
+from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Param, Primitive, Record, map_parameter, params, subjaxprs
 from fxad.primitives.shape import BroadcastInDim, Reshape
 
 Values = tuple[tuple[str, int], ...]  # names of sizes with ints, or other sizes, in order
@@ -31,17 +31,17 @@ def specialize(jaxpr: Jaxpr, values: Values) -> Jaxpr:
     def typed(aval: Aval) -> Aval:
         found = types.get(aval)
         if found is None:
-            shape = tuple([substituted(n, known) for n in aval.shape])
+            shape = tuple([substitute_sizes(n, known) for n in aval.shape])
             found = types[aval] = Aval(shape, aval.dtype)
         return found
 
     def atom(a: Lit) -> Lit:
-        value = substituted(a.size, known) if a.size is not None else None
+        value = substitute_sizes(a.size, known) if a.size is not None else None
         return Lit.of(value, typed(a.aval)) if value is not None else a.with_aval(typed(a.aval).shape)
 
     def parameter(value: object) -> object:
         if type(value) is Size:
-            return substituted(value, known)
+            return substitute_sizes(value, known)
         if isinstance(value, Jaxpr):
             return specialize(value, values)
         if isinstance(value, Aval):
@@ -58,7 +58,7 @@ def specialize(jaxpr: Jaxpr, values: Values) -> Jaxpr:
             continue
         prim = operations.get(eqn.prim)
         if prim is None:
-            given = [mapped_parameter(value, parameter) for _, value in params(eqn.prim)]
+            given = [map_parameter(value, parameter) for _, value in params(eqn.prim)]
             prim = operations[eqn.prim] = type(eqn.prim)(*given)
         env.update(zip(eqn.outs, _add(b, eqn, prim, ins, outs), strict=True))
     return b.build([atom(a) if isinstance(a, Lit) else env[a] for a in jaxpr.outs], jaxpr.name)
@@ -118,12 +118,12 @@ def names(jaxpr: Jaxpr) -> tuple[Name, ...]:
             add(a)
     for body in subjaxprs(jaxpr):
         found.update(dict.fromkeys(names(body)))
-    return tuple(sorted(found, key=lambda n: (n.name, n.least)))
+    return tuple(sorted(found, key=lambda n: (n.name, n.at_least)))
 
 
 def checked_sizes(what: str, known: Sequence[Name], values: dict[str, object]) -> Values:
     """Values of sizes, in order. Raises: ArgumentError, ShapeError."""
-    least = {n.name: max([m.least for m in known if m.name == n.name]) for n in known}
+    least = {n.name: max([m.at_least for m in known if m.name == n.name]) for n in known}
     for name, value in values.items():
         if name not in least:
             raise ArgumentError(

@@ -13,7 +13,7 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax, nn, random, text
-from fxad.core.sizes import Reader, maximum, minimum, named, substituted
+from fxad.core.sizes import Reader, maximum, minimum, named_size, substitute_sizes
 from fxad.errors import ArgumentError, FxadError, ShapeError, SizeError
 from fxad.transforms.specialize import names
 
@@ -23,7 +23,7 @@ Given = tuple[str, str]
 
 def spec(shape: str, dtype: str, values: dict[str, int] | None = None) -> fx.Spec:
     sizes = [n for n in Reader(shape).shape() if n is not None]
-    return fx.Spec(sizes if values is None else [substituted(n, values) for n in sizes], dtype)
+    return fx.Spec(sizes if values is None else [substitute_sizes(n, values) for n in sizes], dtype)
 
 
 def total(f: Function) -> Function:
@@ -247,7 +247,7 @@ def test_gradients_of_steps_where_an_axis_may_be_empty(f: Function) -> None:
 
 
 def test_a_minimum_and_a_maximum_are_decided_case_by_case() -> None:
-    n = named("n")
+    n = named_size("n")
     assert n - maximum(n - 1, 0) >= 0
     assert maximum(n - 3, 2) >= n - 3
     assert minimum(n, 5) <= 5
