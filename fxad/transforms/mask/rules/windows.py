@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from fxad.ir import Atom, Primitive
+from fxad.ir import Atom, Aval, Primitive, Shape
 from fxad.primitives.conv import ConvGeneralDilated
+from fxad.primitives.reduce import extreme_value
 from fxad.primitives.reduce_window import (
     ReduceWindowMax,
     ReduceWindowMin,
@@ -15,7 +16,8 @@ from fxad.primitives.reduce_window import (
     ReduceWindowSum,
     WindowReduction,
 )
-from fxad.primitives.sliding import dilated_size
+from fxad.primitives.select_and_scatter import SelectAndGatherAdd, SelectAndScatterAdd, Selection
+from fxad.primitives.sliding import Padding, dilated_size
 from fxad.transforms.mask.contract import Atoms, Avals, MaskCtx, MaskRule, not_masked, row
 
 
@@ -52,32 +54,36 @@ def _conv(ctx: MaskCtx, prim: ConvGeneralDilated, args: Atoms, ins: Avals, outs:
     return (ctx.cleared(ctx.one(made, lhs, rhs), out.shape),)
 
 
-def _reduce_window(ctx: MaskCtx, prim: WindowReduction, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    (x,), (y,) = ins, outs
+def _padding(ctx: MaskCtx, prim: WindowReduction | Selection, x: Aval, places: Shape) -> Padding:
+    """The padding of the windows over the room of `x`, at the room of their places."""
     padding = []
     for a, (low, high) in enumerate(prim.padding):
-        n, m = x.shape[a], y.shape[a]
-        if ctx.ragged((n, m)) or ctx.masked(low) or ctx.masked(high) or ctx.masked(prim.window[a]):
-            if ctx.masked(prim.window[a]):
-                raise not_masked(prim, f"its window {prim.window[a]} depends on a size")
+        n, m, window = x.shape[a], places[a], prim.window[a]
+        if ctx.masked(window):
+            raise not_masked(prim, f"its window {window} depends on a size")
+        if ctx.ragged((n, m)) or ctx.masked(low) or ctx.masked(high):
             padding.append(
-                _pads(
-                    ctx,
-                    prim,
-                    low,
-                    n,
-                    m,
-                    prim.window[a],
-                    prim.strides[a],
-                    prim.base_dilation[a],
-                    prim.window_dilation[a],
-                )
+                _pads(ctx, prim, low, n, m, window, prim.strides[a], prim.base_dilation[a], prim.window_dilation[a])
             )
         else:
             padding.append((low, high))
-    made = replace(prim, padding=tuple(padding))
+    return tuple(padding)
+
+
+def _reduce_window(ctx: MaskCtx, prim: WindowReduction, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+    (x,), (y,) = ins, outs
+    made = replace(prim, padding=_padding(ctx, prim, x, y.shape))
     value = ctx.filled(args[0], x.shape, prim.monoid.identity(x.dtype))
     return (ctx.cleared(ctx.one(made, value), y.shape),)
+
+
+def _selection(ctx: MaskCtx, prim: Selection, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+    # the first element of a window is valid if any is, so padding with the worst value is never chosen before it
+    (values, x), (of_values, of_x), (out,) = args, ins, outs
+    places = out.shape if isinstance(prim, SelectAndGatherAdd) else of_values.shape
+    made = replace(prim, padding=_padding(ctx, prim, of_x, places))
+    x = ctx.filled(x, of_x.shape, extreme_value(of_x.dtype, -prim.sign))
+    return (ctx.cleared(ctx.one(made, ctx.neutral(values, of_values.shape), x), out.shape),)
 
 
 _REDUCTIONS: Final[tuple[type[WindowReduction], ...]] = (
@@ -90,4 +96,5 @@ _REDUCTIONS: Final[tuple[type[WindowReduction], ...]] = (
 WINDOWS: Final[tuple[MaskRule, ...]] = (
     row(ConvGeneralDilated, _conv, "padding is 0; the number of groups may be masked, their size not"),
     *[row(kind, _reduce_window, "padding is the neutral element") for kind in _REDUCTIONS],
+    *[row(kind, _selection, "padding is the worst value") for kind in (SelectAndGatherAdd, SelectAndScatterAdd)],
 )
