@@ -73,7 +73,7 @@ class Aval:
         self = object.__new__(cls)
         _set(self, "shape", shape)
         _set(self, "dtype", dtype)
-        _set(self, "nbytes", prod(map(_nominal, shape) if symbolic else shape) * dtype.itemsize)
+        _set(self, "nbytes", prod(map(nominal, shape) if symbolic else shape) * dtype.itemsize)
         _set(self, "_vars", {})
         _set(self, "_by_dtype", {})
         return _avals.put((shape, dtype), self)
@@ -147,7 +147,8 @@ def as_shape(shape: int | Iterable[int]) -> Shape:
 NOMINAL: Final = 256  # the value of a named size in estimates of memory and work
 
 
-def _nominal(size: int) -> int:
+def nominal(size: int) -> int:
+    """A dimension for estimates: each name counts as `NOMINAL`."""
     return max(sizes.evaluate(size, lambda _: NOMINAL), 1)
 
 

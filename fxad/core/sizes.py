@@ -424,25 +424,24 @@ def _lower_bound_of_terms(terms: Terms, depth: int) -> int | None:
     direct = _constant_after_shift(terms)
     if direct is not None:
         return direct
-    # a term with a negative coefficient: replace its atom by something that is at least as large
+    # replace the atom of a term: by something at least as large if its coefficient is negative, else at most as large
     for mono, c in terms.items():
-        if c < 0 and len(mono) == 1 and mono[0][1] == 1 and isinstance(mono[0][0], SizeFunction):
+        if len(mono) == 1 and mono[0][1] == 1 and isinstance(mono[0][0], SizeFunction):
             part = mono[0][0]
             others = {m: d for m, d in terms.items() if m != mono}
             bounds: list[int] = []
-            if part.function == "//" and type(part.b) is int and part.b > 0 and c % part.b == 0:
-                bounds = [part.a * (c // part.b)]
-            elif part.function == "//" and at_least(part.a, 0) and at_least(part.b, 1):
-                bounds = [part.a * c]
-            elif part.function == "min":
+            if part.function != "//":
                 bounds = [part.a * c, part.b * c]
-            elif part.function == "max" and at_least(part.a, 0) and at_least(part.b, 0):
-                bounds = [(part.a + part.b) * c]
-            bounds_of_rest = [
-                _lower_bound_of_terms(_terms(_size_of_terms(others) + bound), depth - 1) for bound in bounds
-            ]
-            if any([bound is not None for bound in bounds_of_rest]):
-                return max([bound for bound in bounds_of_rest if bound is not None])
+            elif type(part.b) is int and part.b > 0 and c % part.b == 0:
+                bounds = [(part.a if c < 0 else part.a - part.b + 1) * (c // part.b)]
+            elif c < 0 and at_least(part.a, 0) and at_least(part.b, 1):
+                bounds = [part.a * c]
+            below = [_lower_bound_of_terms(_terms(_size_of_terms(others) + bound), depth - 1) for bound in bounds]
+            known = [found for found in below if found is not None]
+            if part.function != "//" and (part.function == "max") == (c < 0):  # one of both, and it is not known which
+                known = [min(known)] if len(known) == 2 else []
+            if known:
+                return max(known)
     return None
 
 
@@ -599,9 +598,10 @@ def _interval_bound(size: int, bounds: Mapping[str, int], sign: int) -> int:
         term: int = c
         for part, power in mono:
             if isinstance(part, Name):
-                factor = bounds[part.name] if upper else part.at_least
                 if part.name not in bounds:
                     factor = _size_of_factor(part)
+                else:
+                    factor = bounds[part.name] if upper else part.at_least
             else:
                 a, b = (
                     _interval_bound(part.a, bounds, 1 if upper else -1),

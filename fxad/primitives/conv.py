@@ -125,14 +125,14 @@ class ConvGeneralDilated(Bilinear):
 
     def _check_groups(self, lhs: Aval, rhs: Aval) -> None:
         name, features, batches = self.name, self.feature_groups, self.batch_groups
-        if features < 1 or batches < 1 or min(features, batches) > 1:
+        if features < 1 or batches < 1 or 1 not in (features, batches):
             raise ParameterError(
                 f"{name}: feature_groups {features} and batch_groups {batches} must be positive, and one of them 1"
             )
         (b, f, *_), (o, i, *_) = self.lhs_spec, self.rhs_spec
         have, want = lhs.shape[f], rhs.shape[i]
         if have != want * features:
-            times = f" times {features} groups" if features > 1 else ""
+            times = f" times {features} groups" if features != 1 else ""
             raise ShapeError(f"{name}: features differ: lhs dim {f} has {have}, rhs dim {i} has {want}{times}")
         for field, count, role, axis, n in (
             ("feature_groups", features, "output features: rhs", o, rhs.shape[o]),

@@ -105,7 +105,7 @@ class Gather(Linear):
         for a, (m, n) in enumerate(zip(self.slice_sizes, x.shape, strict=True)):
             if not may_fit(m, n):
                 raise ShapeError(f"gather: a window of size {m} does not lie in axis {a} of {x}, of size {n}")
-            if m > 1 and a not in axes:
+            if a not in axes and m > 1:
                 raise ShapeError(f"gather: axis {a} is collapsed or batched, its window has size {m}, not 1")
         return (Aval(windows.gathered(indices.shape, tuple([self.slice_sizes[a] for a in axes])), x.dtype),)
 

@@ -98,11 +98,8 @@ class Slice(Rearrange):
 
     def transpose_to(self, emit: Emit, ct: Atom, x: Aval) -> Cotangent:
         # the result ends at its last element; the operand may be longer
-        ends = [
-            start + stride * (m - 1) + 1 if m else start
-            for start, stride, m in zip(self.starts, self.strides, ct.aval.shape, strict=True)
-        ]
-        high = tuple([n - end for n, end in zip(x.shape, ends, strict=True)])
+        places = zip(x.shape, self.starts, self.strides, ct.aval.shape, strict=True)
+        high = tuple([n - start - m - maximum(m - 1, 0) * (stride - 1) for n, start, stride, m in places])
         pad = Pad(self.starts, high, tuple([stride - 1 for stride in self.strides]))
         return emit.one(pad, ct, Lit(bytes(x.dtype.itemsize), x.with_shape(())))
 
@@ -222,11 +219,17 @@ class Pad(Linear):
     def _elements_of_operand(self, emit: Emit, ct: Atom, x: Aval) -> Atom:
         """Return the elements of `ct` at the places of the elements of `x`; zero for dropped elements."""
         low, high = self.low, self.high
-        if any([not at_least(n, 0) for n in (*low, *high)]):
+        # an axis that may be empty has a further interior, so that the slice has its size
+        more = [0 if at_least(n, 1) or type(n) is int else i for n, i in zip(x.shape, self.interior, strict=True)]
+        if any(more) or any([not at_least(n, 0) for n in (*low, *high)]):
             zero = Lit(bytes(x.dtype.itemsize), x.with_shape(()))
-            grow = Pad(tuple([maximum(-n, 0) for n in low]), tuple([maximum(-n, 0) for n in high]), (0,) * len(low))
+            ends = tuple([maximum(-n, 0) + i for n, i in zip(high, more, strict=True)])
+            grow = Pad(tuple([maximum(-n, 0) for n in low]), ends, (0,) * len(low))
             ct, low = emit.one(grow, ct, zero), tuple([maximum(n, 0) for n in low])
-        limits = [lo + n + maximum(n - 1, 0) * i for lo, n, i in zip(low, x.shape, self.interior, strict=True)]
+        limits = [
+            lo + (n * (i + 1) if m else n + maximum(n - 1, 0) * i)
+            for lo, n, i, m in zip(low, x.shape, self.interior, more, strict=True)
+        ]
         return emit.one(Slice(low, tuple(limits), tuple([i + 1 for i in self.interior])), ct)
 
 

@@ -57,6 +57,7 @@ from fxad.testing.derivative_laws import (
 from fxad.testing.implicit_laws import check_implicit
 from fxad.testing.inverse_laws import check_inverse, check_invertible
 from fxad.testing.inversions import Inversion, inversions
+from fxad.testing.mask_laws import MASK_STEPS, RaggedCase, check_mask, check_mask_stack, mask_stacks, ragged_cases
 from fxad.testing.memory_laws import check_partial_eval, check_plan, check_policy, check_segments, some_policies
 from fxad.testing.primitive_laws import (
     check_batch,
@@ -92,6 +93,8 @@ __all__ = [
     "Case",
     "Domain",
     "Inversion",
+    "MASK_STEPS",
+    "RaggedCase",
     "SPECS",
     "STEPS",
     "Solution",
@@ -118,6 +121,8 @@ __all__ = [
     "check_linearize",
     "check_lower",
     "check_lowering",
+    "check_mask",
+    "check_mask_stack",
     "check_outline",
     "check_partial_eval",
     "check_plan",
@@ -149,7 +154,9 @@ __all__ = [
     "differ",
     "inversions",
     "literals",
+    "mask_stacks",
     "programs",
+    "ragged_cases",
     "repeated",
     "repeated_cases",
     "shapes",

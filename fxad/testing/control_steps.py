@@ -78,7 +78,7 @@ def scan_step(g: Growth, _: Atom) -> None:
     order = [k for role in ("const", "carry", "xs") for k, r in enumerate(roles) if r == role]
     n_consts, n_carry = roles.count("const"), roles.count("carry")
     step = reordered_step(g, body, order, n_consts, n_carry)
-    length = g.draw(st.sampled_from([2, 1, 3, 0]))
+    length: int = g.draw(st.sampled_from([2, *g.sizes, 1, 3, 0]))
     prim = Scan(step, length, g.draw(st.booleans()), g.draw(st.sampled_from([1, 2])), n_consts, n_carry)
     avals = [body.ins[k].aval for k in order]
     avals[n_consts + n_carry :] = [a.with_shape((length, *a.shape)) for a in avals[n_consts + n_carry :]]

@@ -7,14 +7,16 @@ turn a rounding error into a different answer, so they are applied only to such 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final, final
 
 from hypothesis import strategies as st
 
 from fxad import dtypes
 from fxad.core.builder import Builder
+from fxad.core.sizes import Name, named_size, upper_bound
 from fxad.ir import Atom, Aval, Jaxpr, Lit, Primitive, Shape
 from fxad.primitives import elementwise as ew
 from fxad.testing.values import literals
@@ -55,8 +57,17 @@ _SIZES: Final = (2, 3, 1)
 class Growth:
     """A program while it grows."""
 
-    def __init__(self, draw: st.DrawFn, differentiable: bool, bodies: list[Jaxpr], unbounded: bool = False) -> None:
+    def __init__(
+        self,
+        draw: st.DrawFn,
+        differentiable: bool,
+        bodies: list[Jaxpr],
+        unbounded: bool = False,
+        sizes: Mapping[Name, int] = MappingProxyType({}),
+    ) -> None:
         self.draw = draw
+        self.sizes = tuple([named_size(n.name, n.at_least) for n in sizes])
+        self._bounds = {n.name: most for n, most in sizes.items()}
         self.smooth = differentiable
         self.unbounded = unbounded
         self.dtypes = _SMOOTH if differentiable else _ALL
@@ -78,9 +89,13 @@ class Growth:
         return self.add(self.builder.input(aval), INPUT)
 
     def shape(self) -> Shape:
-        sizes = _SIZES if self.draw(st.integers(0, 7)) else (2, 0, 1)
+        sizes = (*self.sizes, *(_SIZES if self.draw(st.integers(0, 7)) else (2, 0, 1)))
         shape: list[int] = self.draw(st.lists(st.sampled_from(sizes), max_size=3))
         return tuple(shape)
+
+    def most(self, size: int) -> int:
+        """Return the largest value of a dimension."""
+        return upper_bound(size, self._bounds)
 
     def constant(self, aval: Aval) -> Atom:
         """Draw a literal; small if floats are computed with it."""

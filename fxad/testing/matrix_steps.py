@@ -28,7 +28,7 @@ _ALL: Final = ("solve", "det", "slogdet", *_SMOOTH)
 def decomposition(g: Growth, x: Atom) -> None:
     """Decompose a matrix made from an existing value or a new one, and use the results."""
     dtype = x.aval.dtype if x.aval.dtype in _DTYPES else g.dtypes[0]
-    n = g.draw(st.sampled_from([2, 3, 1, 0]))
+    n: int = g.draw(st.sampled_from([2, *g.sizes, 3, 1, 0]))
     square = Aval((n, n), dtype)
     a = _matrix(g, g.within(g.like(square), 1.5), symmetric=False)
     unknown = Fact(-100, 100, False)
@@ -84,5 +84,5 @@ def _matrix(g: Growth, x: Atom, *, symmetric: bool) -> Atom:
         size = 2 * max(1.0, g.facts.get(x, Fact(-5, 5, False)).size)
     else:
         size = max(1.0, g.facts[x].size)
-    small = emit(ew.MUL, x, Lit.of(0.3 / (size * max(n, 1)), aval))
+    small = emit(ew.MUL, x, Lit.of(0.3 / (size * max(g.most(n), 1)), aval))
     return g.emit(Fact(-4, 4, False), ew.ADD, diagonal, small)

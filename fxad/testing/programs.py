@@ -6,14 +6,17 @@ a small tolerance.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import final
 
 from hypothesis import strategies as st
 from hypothesis.vendor.pretty import RepresentationPrinter
 
 from fxad import dtypes
+from fxad.core.sizes import Name
+from fxad.errors import SizeError
 from fxad.ir import Atom, Aval, Jaxpr, Lit, NDArray, Var
 from fxad.primitives import elementwise as ew
 from fxad.primitives.shape import (
@@ -57,22 +60,28 @@ def programs(
     scalar: bool = False,
     unbounded: bool = False,
     steps: Sequence[Step] = STEPS,
+    sizes: Mapping[Name, int] = MappingProxyType({}),
 ) -> Jaxpr:
     """Draw well-typed programs of up to about `size` equations with bodies nested to `depth`.
 
     differentiable: floats are float64 and complex128, functions are smooth almost everywhere and well conditioned.
     scalar: the first result is a real floating scalar, so the program has a gradient. unbounded: loops over floats may
     have no bound, so the program has forward mode only. steps: the growth steps; your own steps add your own
-    primitives.
+    primitives. sizes: named sizes with their largest values; dimensions are sizes, too.
     """
-    inner = programs(differentiable=differentiable, depth=depth - 1, size=4, unbounded=unbounded, steps=steps)
+    inner = programs(
+        differentiable=differentiable, depth=depth - 1, size=4, unbounded=unbounded, steps=steps, sizes=sizes
+    )
     bodies = draw(st.lists(inner, max_size=2)) if depth else []
-    g = Growth(draw, differentiable, bodies, unbounded)
+    g = Growth(draw, differentiable, bodies, unbounded, sizes)
     for _ in range(draw(st.integers(1, 3))):
         dtype = g.dtypes[0] if draw(st.integers(0, 2)) == 0 else draw(st.sampled_from(g.dtypes))
         g.input(Aval(g.shape(), dtype))
     for _ in range(size):  # not a drawn number: hypothesis prefers small ones, and most programs would be empty
-        draw(st.sampled_from(steps))(g, g.one_of(g.pool))
+        try:
+            draw(st.sampled_from(steps))(g, g.one_of(g.pool))
+        except SizeError:
+            assert sizes  # a step that needs numbers
     used = {a for eqn in g.builder.eqns for a in eqn.ins} | g.conventions
     # most of what nothing uses is returned, so that a fault does not hide in dead code; and any values, twice perhaps
     outs: list[Atom] = [v for eqn in g.builder.eqns for v in eqn.outs if v not in used and draw(st.integers(0, 4))]

@@ -10,6 +10,7 @@ from typing import Final, TypeAlias
 from hypothesis import strategies as st
 
 from fxad import dtypes
+from fxad.core.sizes import at_least, maximum
 from fxad.dtypes import DType
 from fxad.ir import Atom, Aval, Lit, Primitive
 from fxad.primitives import elementwise as ew
@@ -183,7 +184,7 @@ def _move(g: Growth, x: Atom) -> None:
     if n:
         ones = tuple([a for a, m in enumerate(shape) if m == 1])
         prims += [Rev((axis,)), Squeeze(ones)]
-        prims.append(Slice((0,) * n, tuple([max(m - 1, 0) for m in shape]), (1,) * n))
+        prims.append(Slice((0,) * n, tuple([maximum(m - 1, 0) for m in shape]), (1,) * n))
         prims.append(Slice(tuple([m // 2 for m in shape]), shape, (2,) * n))
     prim = g.draw(st.sampled_from(prims))
     if n < 4 or isinstance(prim, Squeeze | Slice | Rev | Reshape | Transpose):
@@ -195,9 +196,10 @@ def _reduce(g: Growth, x: Atom) -> None:
     if not n or x.aval.dtype == dtypes.bool_:
         return
     axes = tuple(sorted(g.draw(st.sets(st.integers(0, n - 1), min_size=1, max_size=2))))
-    count = 1
+    elements: int = 1
     for a in axes:
-        count *= x.aval.shape[a]
+        elements = elements * x.aval.shape[a]
+    count = g.most(elements)
     kind = g.draw(st.sampled_from(["sum", "max", "prod", "argmax"]))
     if kind == "sum":
         g.emit(Fact(-BOUND, BOUND, False), ReduceSum(axes), g.within(x, BOUND / max(count, 1)))
@@ -207,9 +209,15 @@ def _reduce(g: Growth, x: Atom) -> None:
             ReduceProd(axes),
             g.within(x, BOUND ** (1 / max(count, 1))),
         )
-    elif kind == "max" and x.aval.dtype not in dtypes.COMPLEX and count:
+    elif kind == "max" and x.aval.dtype not in dtypes.COMPLEX and at_least(elements, 1):
         g.emit(fact, ReduceMax(axes), x)
-    elif kind == "argmax" and fact.exact and x.aval.dtype not in dtypes.COMPLEX and count and not g.smooth:
+    elif (
+        kind == "argmax"
+        and fact.exact
+        and x.aval.dtype not in dtypes.COMPLEX
+        and at_least(elements, 1)
+        and not g.smooth
+    ):
         g.emit(UNKNOWN, ArgMax(axes[0], dtypes.int32), x)
 
 
@@ -223,7 +231,7 @@ def _dot(g: Growth, x: Atom) -> None:
     m = x.aval.shape[axis]
     x = g.within(x, 1.0)
     y = g.within(g.like(x.aval.with_shape((x.aval.shape[other], m) if batch else (m, 2))), 1.0)
-    size = 2 * m * g.facts[x].size * g.facts[y].size
+    size = 2 * g.most(m) * g.facts[x].size * g.facts[y].size
     prim = DotGeneral((axis,), (1,), (other,), (0,), None) if batch else DotGeneral((axis,), (0,), (), (), None)
     g.emit(Fact(-size, size, False), prim, x, y)
 
@@ -248,7 +256,7 @@ def _pad(g: Growth, x: Atom) -> None:
 
 def _gather_scatter_step(g: Growth, x: Atom) -> None:
     """Gather rows, and scatter-add rows at indices that may be out of range."""
-    if not x.aval.ndim or x.aval.dtype == dtypes.bool_ or not x.aval.size:
+    if not x.aval.ndim or x.aval.dtype == dtypes.bool_ or not at_least(x.aval.size, 1):
         return
     n, rest = x.aval.shape[0], x.aval.shape[1:]
     mode = g.draw(st.sampled_from(["clip", "drop"]))
@@ -265,7 +273,7 @@ def _gather_scatter_step(g: Growth, x: Atom) -> None:
 
 def _dynamic(g: Growth, x: Atom) -> None:
     starts = [g.like(Aval((), dtypes.int32)) for _ in x.aval.shape]
-    sizes = tuple([max(m - 1, 0) for m in x.aval.shape])
+    sizes = tuple([maximum(m - 1, 0) for m in x.aval.shape])
     part = g.emit(g.facts[x], DynamicSlice(sizes), x, *starts)
     if g.draw(st.booleans()):
         y = g.like(part.aval)
@@ -276,7 +284,7 @@ def _dynamic(g: Growth, x: Atom) -> None:
 
 def _iota(g: Growth, _: Atom) -> None:
     shape = g.shape()
-    if shape and max(shape) <= 4:
+    if shape and max([g.most(n) for n in shape]) <= 4:
         dtype = g.draw(st.sampled_from([d for d in g.dtypes if d != dtypes.bool_]))
         g.emit(Fact(0, 3, True), Iota(shape, dtype, len(shape) - 1))
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from enum import Enum
-from math import prod
 from typing import Final, TypeAlias, final
 
+from fxad.core.atoms import nominal
 from fxad.core.constants import (
     BYTES_PER_MICROSECOND,
     EXPANDED_MS,
@@ -25,7 +25,8 @@ from fxad.core.constants import (
 from fxad.core.dataclasses import dataclass
 from fxad.core.layout import InParallel, OneOf, Runs, Times, UpTo
 from fxad.core.memo import by_value
-from fxad.ir import Eqn, HigherOrder, Jaxpr, Primitive, distinct_jaxprs
+from fxad.core.sizes import Size
+from fxad.ir import Aval, Eqn, HigherOrder, Jaxpr, Primitive, distinct_jaxprs
 from fxad.primitives.control.call import Call
 from fxad.primitives.conv import ConvGeneralDilated
 from fxad.primitives.cumulative import Cumulative
@@ -74,7 +75,7 @@ def _times(runs: Runs) -> int:
     """Returns how often a body runs; 1 if that is not known."""
     match runs:
         case Times(count) | InParallel(count) | UpTo(count):
-            return count
+            return nominal(count) if type(count) is Size else count
         case _:
             return 1
 
@@ -110,11 +111,21 @@ def _flops(eqn: Eqn) -> float:
     prim = eqn.prim
     if isinstance(prim, DotGeneral):
         shape = eqn.ins[0].aval.shape
-        return 2.0 * eqn.outs[0].aval.size * prod([shape[d] for d in prim.lhs_contract])
+        return (
+            2.0
+            * _elements(eqn.outs[0].aval)
+            * _elements(eqn.ins[0].aval.with_shape([shape[d] for d in prim.lhs_contract]))
+        )
     if isinstance(prim, ConvGeneralDilated):
         kernel = eqn.ins[1].aval
-        return 2.0 * eqn.outs[0].aval.size * kernel.size / max(1, kernel.shape[prim.rhs_spec[0]])
+        features = kernel.with_shape(kernel.shape[prim.rhs_spec[0] : prim.rhs_spec[0] + 1])
+        return 2.0 * _elements(eqn.outs[0].aval) * _elements(kernel) / max(1, _elements(features))
     return 0.0
+
+
+def _elements(aval: Aval) -> int:
+    """The number of elements; nominal for a symbolic shape."""
+    return aval.nbytes // aval.dtype.itemsize
 
 
 # ---------------------------------------------------------------------------------------------------------------- size

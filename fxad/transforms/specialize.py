@@ -9,7 +9,7 @@ from fxad.core.builder import Builder
 from fxad.core.memo import by_value
 from fxad.core.sizes import Name, Size, names_of, substitute_sizes
 from fxad.errors import ArgumentError, ShapeError
-from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Param, Primitive, params, subjaxprs
+from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Param, Primitive, Record, map_parameter, params, subjaxprs
 from fxad.primitives.shape import BroadcastInDim, Reshape
 
 Values = tuple[tuple[str, int], ...]  # names of sizes with ints, or other sizes, in order
@@ -39,11 +39,9 @@ def specialize(jaxpr: Jaxpr, values: Values) -> Jaxpr:
         value = substitute_sizes(a.size, known) if a.size is not None else None
         return Lit.of(value, typed(a.aval)) if value is not None else a.with_aval(typed(a.aval).shape)
 
-    def parameter(value: Param) -> Param:
+    def parameter(value: object) -> object:
         if type(value) is Size:
             return substitute_sizes(value, known)
-        if type(value) is tuple:
-            return tuple([parameter(v) for v in value])
         if isinstance(value, Jaxpr):
             return specialize(value, values)
         if isinstance(value, Aval):
@@ -60,7 +58,8 @@ def specialize(jaxpr: Jaxpr, values: Values) -> Jaxpr:
             continue
         prim = operations.get(eqn.prim)
         if prim is None:
-            prim = operations[eqn.prim] = type(eqn.prim)(*[parameter(value) for _, value in params(eqn.prim)])
+            given = [map_parameter(value, parameter) for _, value in params(eqn.prim)]
+            prim = operations[eqn.prim] = type(eqn.prim)(*given)
         env.update(zip(eqn.outs, _add(b, eqn, prim, ins, outs), strict=True))
     return b.build([atom(a) if isinstance(a, Lit) else env[a] for a in jaxpr.outs], jaxpr.name)
 
@@ -90,6 +89,9 @@ def names(jaxpr: Jaxpr) -> tuple[Name, ...]:
             found.update(dict.fromkeys(value.names))
         elif type(value) is tuple:
             for v in value:
+                add(v)
+        elif isinstance(value, Record):
+            for _, v in params(value):
                 add(v)
         elif isinstance(value, Lit):
             found.update(dict.fromkeys(names_of(value.size)))

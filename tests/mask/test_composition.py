@@ -189,10 +189,92 @@ def test_custom_rules() -> None:
     np.testing.assert_allclose(fx.mask(program)(x, sizes={"n": 2}), 9.0625)
     first = fx.mask(fx.grad(program))(x, sizes={"n": 2})
     np.testing.assert_allclose(first, np.array([0.75, 9, 0]))
+    np.testing.assert_allclose(fx.grad(lambda v: fx.mask(program)(v, sizes={"n": 2}))(x), first)
+
+
+def _sine_of(g: Any) -> Any:
+    return lambda v: fnp.sin(g(v)).sum()
+
+
+def _ragged_gradient(f: Any, x: Any, n: int, order: int = 1) -> None:
+    """Derivatives of the masked function, per order, against those at the size; mask before and after."""
+    masked = fx.mask(f, ("n",))
+
+    def total(v: Any) -> Any:
+        return (masked(v, sizes={"n": n}) * fnp.arange(1, 1 + x.shape[0])).sum()
+
+    def plain(v: Any) -> Any:
+        return (f(v) * fnp.arange(1, 1 + n)).sum()
+
+    for _ in range(order):
+        have, want = np.asarray(fx.grad(total)(x)), np.asarray(fx.grad(plain)(x[:n]))
+        np.testing.assert_allclose(have[:n], want, rtol=1e-5)
+        assert not have[n:].any()
+        total, plain = _sine_of(fx.grad(total)), _sine_of(fx.grad(plain))
+
+
+@pytest.mark.parametrize("n", [0, 1, 3, 5])
+def test_derivatives_of_rules_that_call_their_own_function(n: int) -> None:
+    @fx.custom_jvp
+    def sin(x: Any) -> Any:
+        return fnp.sin(x) * x.sum()
+
+    @fx.custom_jvp
+    def cos(x: Any) -> Any:
+        return fnp.cos(x) * x.sum()
+
+    sin.defjvp(lambda primals, tangents: (sin(*primals), cos(*primals) * tangents[0] * 2))
+    cos.defjvp(lambda primals, tangents: (cos(*primals), -sin(*primals) * tangents[0] * 3))
+    x = np.array([0.25, 0.5, -1, 2, 0.125], "float32")
+    x[n:] = np.nan
+    _ragged_gradient(sin, x, n, order=2)
+
+
+@pytest.mark.parametrize("n", [0, 2, 4])
+def test_derivatives_of_rules_with_symbolic_zeros_and_for_stacks(n: int) -> None:
+    @fx.custom_vjp
+    def weighted(x: Any, w: Any) -> Any:
+        return x * w.sum()
+
+    def forward(x: Any, w: Any) -> Any:
+        return x.value * w.value.sum(), (x.value, w.value, w.perturbed)
+
+    def backward(kept: Any, ct: Any) -> Any:
+        x, w, perturbed = kept
+        return 5 * ct * w.sum(), fnp.ones(w.shape) * (ct * x).sum() if perturbed else None
+
+    weighted.defvjp(forward, backward, symbolic_zeros=True)
+    x = np.array([1, 2, 3, np.nan], "float32")
+    x[n:] = np.nan
+    _ragged_gradient(lambda v: weighted(v, fnp.ones(3)), x, n)
+    _ragged_gradient(lambda v: weighted(v, v), x, n)
+
+    @fx.custom_vmap
+    def shifted(v: Any) -> Any:
+        return v - v.mean()
+
+    shifted.def_vmap(lambda size, mapped, v: (2 * (v - v.mean(1, keepdims=True)), True))
+    masked = fx.mask(shifted, ("n",))
+    both = fx.vmap(lambda v: masked(v, sizes={"n": 3}))(np.array([[1, 2, 6, np.nan]] * 2, "float32"))
+    np.testing.assert_allclose(both, [[-4, -2, 6, 0]] * 2)
+
+
+def test_a_rule_that_cannot_be_masked_refuses_when_it_is_used() -> None:
+    @fx.custom_vjp
+    def filtered(x: Any) -> Any:
+        return x * 2
+
+    filtered.defvjp(lambda x: (x * 2, x), lambda x, ct: (fnp.fft.fft(ct * x).real,))
+    masked = fx.mask(filtered, ("n>=1",))
+    x = np.array([1, 2, np.nan], "float32")
+    np.testing.assert_allclose(masked(x, sizes={"n": 2}), [2, 4, 0])
     with pytest.raises(fx.errors.NotDifferentiableError) as caught:
-        fx.grad(lambda v: fx.mask(program)(v, sizes={"n": 2}))(x)
-    assert "the derivative rule of clipped is about arrays without padding" in caught.value.message
-    assert caught.value.remedy == "differentiate first: mask(grad(f)), not grad(mask(f))"
+        fx.grad(lambda v: masked(v, sizes={"n": 2}).sum())(x)
+    assert caught.value.message == (
+        "custom_call: its rule <lambda> has no padded form: mask: fft is not masked: a transform along an axis of "
+        "c64[(n>0)] depends on the whole of it, padding included"
+    )
+    assert caught.value.remedy == "mask the functions around it, or specialize the program to each size"
 
 
 def test_jit_traces_once_for_every_size() -> None:

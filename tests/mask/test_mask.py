@@ -71,6 +71,15 @@ MORE: dict[str, tuple[Function, tuple[str, ...]]] = {
         lambda x: lax.reduce_window(x, 0.0, lax.add, (3,), (1,), "SAME"),
         ("n>0",),
     ),
+    "greatest of windows": (lambda x: lax.reduce_window(x, -fnp.inf, lax.max, (2,), (2,), "VALID"), ("n+2",)),
+    "greatest of overlapping windows": (
+        lambda x: lax.reduce_window(x, -fnp.inf, lax.max, (3, 2), (1, 1), "SAME"),
+        ("(n>0, m>0)",),
+    ),
+    "greatest of large windows": (
+        lambda x: lax.reduce_window(x, -fnp.inf, lax.max, (9, 2), (1, 1), "SAME"),
+        ("(n>0, 3)",),
+    ),
     "draws": (lambda x: x * random.normal(random.key(3), x.shape), ("(n, 3)",)),
     "draws of columns": (lambda x: x * random.uniform(random.key(3), x.shape), ("(3, n)",)),
 }

@@ -13,7 +13,7 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax, nn, random, text
-from fxad.core.sizes import Reader, substitute_sizes
+from fxad.core.sizes import Reader, maximum, minimum, named_size, substitute_sizes
 from fxad.errors import ArgumentError, FxadError, ShapeError, SizeError
 from fxad.transforms.specialize import names
 
@@ -215,3 +215,40 @@ def test_refusals(use: Callable[[Any], object], error: type[FxadError], message:
     with pytest.raises(error) as caught:
         use(program)
     assert caught.value.message == message
+
+
+def test_sizes_in_rules_are_specialized() -> None:
+    @fx.custom_vjp
+    def scaled(x: Any) -> Any:
+        return x * x.shape[0]
+
+    scaled.defvjp(lambda x: (scaled(x), ()), lambda _, ct: (ct * 7,))
+    program = fx.trace(scaled, fx.Spec("(n, 3)"))
+    assert names(program.jaxpr)
+    fixed = fx.specialize(program, n=4)
+    assert not names(fixed.jaxpr)
+    assert fixed.jaxpr is fx.trace(scaled, fx.Spec((4, 3))).jaxpr
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: x[x.shape[0] // 2 :: 2],
+        lambda x: lax.pad(x, fnp.asarray(2.0, "float32"), [(1, 0, 2)]),
+        lambda x: lax.pad(x, fnp.asarray(2.0, "float32"), [(-1, 1, 1)]),
+    ],
+)
+def test_gradients_of_steps_where_an_axis_may_be_empty(f: Function) -> None:
+    gradient = fx.trace(total(f), fx.Spec("n"))
+    assert gradient.out_avals == gradient.in_avals
+    for n in (0, 1, 2, 5):
+        x = np.arange(n, dtype="float32")
+        np.testing.assert_array_equal(fx.specialize(gradient, n=n)(x), total(f)(x))
+
+
+def test_a_minimum_and_a_maximum_are_decided_case_by_case() -> None:
+    n = named_size("n")
+    assert n - maximum(n - 1, 0) >= 0
+    assert maximum(n - 3, 2) >= n - 3
+    assert minimum(n, 5) <= 5
+    assert n // 2 * 2 >= n - 1

@@ -162,10 +162,6 @@ def _is_cheap(prim: Primitive) -> bool:
     return isinstance(prim, _CHEAP)
 
 
-def _bytes(aval: Aval) -> int:
-    return aval.size * aval.dtype.itemsize
-
-
 def drop_cheap_residuals(split: LinearizedBody, n_out: int, free: AbstractSet[Atom]) -> LinearizedBody:
     """Return the two halves with residuals that take less memory. Residuals in `free` cost nothing.
 
@@ -179,7 +175,7 @@ def drop_cheap_residuals(split: LinearizedBody, n_out: int, free: AbstractSet[At
     for r in sorted([r for r in residuals if r not in free], key=_binding_order, reverse=True):
         held.discard(r)
         sources = _recompute_sources(r, producers, held, _DEPTH)
-        if sources is None or sum([_bytes(a.aval) for a in sources]) >= _bytes(r.aval):
+        if sources is None or sum([a.aval.nbytes for a in sources]) >= r.aval.nbytes:
             held.add(r)
         else:
             held.update(sources)
@@ -204,7 +200,7 @@ def _recompute_sources(
         if not isinstance(a, Lit) and a not in held and a not in out:
             spreads = _repeats_elements(made.get(a)) and not isinstance(eqn.prim, _MOVES)
             deeper = None if spreads else _recompute_sources(a, made, held, depth - 1)
-            if deeper is None or sum([_bytes(x.aval) for x in deeper]) >= _bytes(a.aval):
+            if deeper is None or sum([x.aval.nbytes for x in deeper]) >= a.aval.nbytes:
                 deeper = {a: None}
             out.update(deeper)
     return out
@@ -212,7 +208,7 @@ def _recompute_sources(
 
 def _repeats_elements(eqn: Eqn | None) -> bool:
     """Return True if an equation repeats elements along an axis, except for a scalar along all axes."""
-    return eqn is not None and isinstance(eqn.prim, BroadcastInDim) and eqn.ins[0].aval.size > 1
+    return eqn is not None and isinstance(eqn.prim, BroadcastInDim) and eqn.ins[0].aval.size not in (0, 1)
 
 
 def _recompute_others(split: LinearizedBody, n_out: int, held: AbstractSet[Atom]) -> LinearizedBody:

@@ -450,7 +450,7 @@ def batched_step(
     of_cond, of_body = b.inputs(cond.in_avals[:n_cond]), b.inputs(avals[:n_body])
     live = b.input(Aval((size,), dtypes.bool_))
     carry = b.inputs(avals[n_body:])
-    one = b.one(ArgMax(0, dtypes.int32), live) if may_not_end and size else None  # without examples none is live
+    one = b.one(ArgMax(0, dtypes.int32), live) if may_not_end and size > 0 else None  # without examples none is live
     operands = [_operand_of_live(b, x, one, live) if m else x for x, m in zip((*of_body, *carry), mapped, strict=True)]
     stepped = b.inline(body, (*[live] * guarded, *operands))
     # a carry that no step changes needs no select

@@ -24,9 +24,9 @@ from typing import Final, Protocol, TypeAlias, TypeVar, final
 from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
-from fxad.core.sizes import Name, Size, named_size, names_of, substitute_sizes, upper_bound
+from fxad.core.sizes import Name, Size, named_size, names_of, upper_bound
 from fxad.errors import SizeError
-from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Primitive, Shape
+from fxad.ir import Atom, Aval, Jaxpr, Lit, Primitive, Shape
 from fxad.primitives.elementwise import ADD, AND, DIV, GE, LT, MAX, MIN, MUL, SELECT_N, SUB, ConvertElementType
 from fxad.primitives.shape import Iota, emit_broadcast
 
@@ -204,17 +204,6 @@ class MaskCtx(Builder):
         """The sizes, in order: i32[]."""
         return tuple([self.sizes[name] for name, _ in self.padding])
 
-    def plain(self, value: object) -> int:
-        """A parameter that has to be a number. Raises: SizeError."""
-        if type(value) is Size and self.masked(value):
-            raise SizeError(f"{value} is not a number", remedy="give a size that is not masked")
-        assert isinstance(value, int)
-        return value
-
-    def substitute_sizes(self, size: int, values: Mapping[str, int]) -> int:
-        """A dimension at other values of the sizes."""
-        return substitute_sizes(size, values)
-
 
 class Write(Protocol[Q]):
     """Emits an equation over padded arrays. `ins` and `outs` are the symbolic types. The results have the padded types;
@@ -271,11 +260,6 @@ def not_masked(prim: Primitive, reason: str) -> SizeError:
 def lanewise(ctx: MaskCtx, prim: Primitive, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     """The same equation over padded arrays: each lane of the results depends on that lane of the operands only."""
     return ctx(prim, *args)
-
-
-def touched(ctx: MaskCtx, eqn: Eqn) -> bool:
-    """Returns True if a type or a literal of an equation has a masked size."""
-    return any([ctx.ragged(a.aval.shape) for a in (*eqn.ins, *eqn.outs) if a.aval.symbolic])
 
 
 __all__ = [

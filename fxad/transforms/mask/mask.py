@@ -6,9 +6,11 @@ from collections.abc import Sequence
 
 from fxad import dtypes
 from fxad.core.memo import by_value
-from fxad.core.sizes import Size, names_of
+from fxad.core.sizes import Size
 from fxad.errors import FxadError, SizeError
-from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, Param, jaxprs_in_params, params, source_location
+from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, Param, Record, jaxprs_in_params, params, source_location
+from fxad.primitives.custom import CustomCall, NamedCall
+from fxad.primitives.custom import named as named_calls
 from fxad.transforms.locate import describe
 from fxad.transforms.mask.contract import MaskCtx, MaskRules, Padding, not_masked
 from fxad.transforms.mask.rules import MASK_RULES
@@ -85,15 +87,22 @@ def _ragged(b: MaskCtx, eqn: Eqn) -> bool:
     """Returns True if an equation depends on a masked size."""
     if any([a.aval.symbolic and b.ragged(a.aval.shape) for a in (*eqn.ins, *eqn.outs)]):
         return True
-    if isinstance(eqn.prim, HigherOrder):
-        return any([n.name in b.bounds for body in jaxprs_in_params(eqn.prim) for n in names(body)]) or _named(b, eqn)
+    prim = eqn.prim
+    if isinstance(prim, NamedCall):
+        return True  # the functions of its module take the sizes
+    if isinstance(prim, HigherOrder):
+        if not (isinstance(prim, CustomCall) and prim.module) and any([named_calls(body) for body in prim.bodies]):
+            return True
+        return any([n.name in b.bounds for body in jaxprs_in_params(prim) for n in names(body)]) or _named(b, eqn)
     return _named(b, eqn)
 
 
 def _named(b: MaskCtx, eqn: Eqn) -> bool:
     def named(value: Param) -> bool:
         if type(value) is Size:
-            return any([n.name in b.bounds for n in names_of(value)])
+            return b.masked(value)
+        if isinstance(value, Record):
+            return any([named(v) for _, v in params(value)])
         return type(value) is tuple and any([named(v) for v in value])
 
     return any([named(value) for _, value in params(eqn.prim)])

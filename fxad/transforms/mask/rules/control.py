@@ -7,16 +7,18 @@ from typing import Final
 
 from fxad.core.builder import Builder
 from fxad.core.layout import Constant
+from fxad.errors import SizeError
 from fxad.ir import Atom, HigherOrder, Jaxpr
 from fxad.primitives.check import Check
+from fxad.primitives.control.bodies import with_outs
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.cond import Cond
 from fxad.primitives.control.loop_steps import Steps
 from fxad.primitives.control.remat import Remat
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.control.while_ import While
-from fxad.primitives.custom import CustomCall, NamedCall
-from fxad.primitives.custom_rules import Function, Refusal, Rules
+from fxad.primitives.custom import Batched, CustomCall, NamedCall, Pruned
+from fxad.primitives.custom_rules import BatchRule, Derivative, Function, Refusal, Rules
 from fxad.primitives.elementwise import MIN
 from fxad.primitives.linear_call import LinearCall
 from fxad.transforms.mask.contract import Atoms, Avals, MaskCtx, MaskRule, not_masked, row
@@ -70,22 +72,55 @@ def _scan(ctx: MaskCtx, prim: Scan, args: Atoms, ins: Avals, outs: Avals) -> Seq
 
 
 def _custom(ctx: MaskCtx, prim: CustomCall, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    """The value of a function with rules. Its derivative rules are about arrays without padding, so a derivative of the
-    masked call is refused; the derivative taken first has used them."""
-    function = prim.function
-    body, operands = ctx.recur(function.body), (*args, *ctx.size_operands)
-    if not function.rules.has_derivative:
-        return ctx(Call(body), *operands)
-    refusal = Refusal(
-        tuple([a.aval.inexact for a in operands]),
-        f"the derivative rule of {function.body.name} is about arrays without padding",
-        "differentiate first: mask(grad(f)), not grad(mask(f))",
-    )
-    return ctx(CustomCall(Function(body, 0, Rules(jvp=(refusal,), vjp=(refusal,)))), *operands)
+    """The function and its rules are masked alike: they are programs. The sizes are captured operands."""
+    module = tuple([_function(ctx, function) for function in prim.module])
+    function = _function(ctx, prim.function)
+    operands = (*ctx.size_operands, *args)
+    plain = not function.rules.has_derivative and not function.rules.batch
+    return ctx(Call(function.body) if plain else CustomCall(function, module), *operands)
+
+
+def _function(ctx: MaskCtx, function: Function) -> Function:
+    """A function with rules over padded arrays. It has no inverse: the padding cannot be reconstructed."""
+    rules = function.rules
+    jvp, vjp = [tuple([_derivative(ctx, rule) for rule in kind]) for kind in (rules.jvp, rules.vjp)]
+    batch = [BatchRule(r.size, _sizes_first(ctx, r.body)) for r in rules.batch if not ctx.masked(r.size)]
+    plain = None if rules.derivative_of is None else _sizes_first(ctx, rules.derivative_of)
+    made = Rules(jvp, vjp, tuple(batch), derivative_of=plain)
+    return Function(_sizes_first(ctx, function.body), len(ctx.size_operands) + function.captured, made)
+
+
+def _sizes_first(ctx: MaskCtx, body: Jaxpr) -> Jaxpr:
+    return moved_in(ctx.recur(body), 0, len(ctx.size_operands))
+
+
+def _derivative(ctx: MaskCtx, rule: Derivative | Refusal) -> Derivative | Refusal:
+    """The rule over padded arrays; the sizes are residuals too. A rule that cannot be masked refuses its uses."""
+    n = len(ctx.size_operands)
+    moving = (*(False,) * n, *rule.moving)
+    if isinstance(rule, Refusal):
+        return Refusal(moving, rule.message, rule.remedy)
+    try:
+        masked = _sizes_first(ctx, rule.forward)
+        push, pull = ctx.recur(rule.push), None if rule.pull is None else ctx.recur(rule.pull)
+    except SizeError as e:
+        return Refusal(moving, f"its rule {rule.forward.name} has no padded form: {e.message}", e.remedy)
+    forward = with_outs(masked, (*masked.outs, *masked.ins[:n]))
+    return Derivative(moving, forward, push, pull)
 
 
 def _named(ctx: MaskCtx, prim: NamedCall, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    return ctx(Call(ctx.recur(prim.body)), *args, *ctx.size_operands)
+    """The same call, of the masked function."""
+    sizes = ctx.size_operands
+    changes = [
+        Batched(ctx.room(c.size), (*(None,) * len(sizes), *c.in_dims), c.out_dims)
+        if isinstance(c, Batched)
+        else Pruned((*(True,) * len(sizes), *c.operands), c.results)
+        for c in prim.changes
+    ]
+    reads = tuple([(*(True,) * len(sizes), *row) for row in prim.reads])
+    body = _sizes_first(ctx, prim.body)
+    return ctx(NamedCall(body, len(sizes) + prim.captured, prim.function, tuple(changes), reads), *sizes, *args)
 
 
 def _linear(ctx: MaskCtx, prim: LinearCall, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
@@ -105,7 +140,7 @@ _THROUGH: Final = "through its bodies"
 CONTROL: Final[tuple[MaskRule, ...]] = (
     *[row(kind, _bodies, _THROUGH) for kind in (Call, Remat, Cond, While)],
     row(Scan, _scan, "through its body; up to the true length"),
-    row(CustomCall, _custom, "through its body; a derivative taken before mask uses its rules"),
+    row(CustomCall, _custom, "through its body and its rules; there is no inverse"),
     row(NamedCall, _named, _THROUGH),
     row(LinearCall, _linear, _THROUGH),
     row(Check, _check, "padding passes the check"),

@@ -15,7 +15,6 @@ from fxad.primitives.fft import Fft
 from fxad.primitives.fold import Reduce, ReduceWindow
 from fxad.primitives.host_call import HostCall
 from fxad.primitives.implicit import LinearSolve, Root
-from fxad.primitives.select_and_scatter import SelectAndGatherAdd, SelectAndScatterAdd
 from fxad.transforms.mask.contract import Atoms, Avals, MaskCtx, MaskRule, not_masked, refused, row
 
 
@@ -29,12 +28,8 @@ def _fft(ctx: MaskCtx, prim: Fft, args: Atoms, ins: Avals, outs: Avals) -> Seque
     return ctx(prim, *[ctx.neutral(x, aval.shape) for x, aval in zip(args, ins, strict=True)])
 
 
-_SELECTS: Final = "which element a window selects is known at its true size only; differentiate after specialize"
-
 REFUSED: Final[tuple[MaskRule, ...]] = (
     row(Fft, _fft, "lane by lane along other axes; none for axes that are transformed"),
-    refused(SelectAndGatherAdd, _SELECTS),
-    refused(SelectAndScatterAdd, _SELECTS),
     refused(Reduce, "it is not known which value the operation ignores"),
     refused(ReduceWindow, "it is not known which value the operation ignores"),
     refused(LinearSolve, "the iterations of a solver look at the whole of its operands"),

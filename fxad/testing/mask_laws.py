@@ -1,0 +1,387 @@
+"""The laws of mask: programs of symbolic shape, and the other transformations before and after.
+
+@given(ragged_cases())
+def test_mask(case):
+    check_mask(case)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Final, TypeAlias, final
+
+import numpy as np
+from hypothesis import strategies as st
+
+from fxad import dtypes
+from fxad.core.builder import Builder
+from fxad.core.interpreter import run
+from fxad.core.sizes import Name, named_size, substitute_sizes
+from fxad.core.typecheck import typecheck
+from fxad.errors import FxadError, SizeError
+from fxad.ir import Aval, Jaxpr, Lit, NDArray
+from fxad.primitives.control.bodies import instantiate_linear_outs, instantiate_outs
+from fxad.primitives.control.call import Call
+from fxad.primitives.control.cond import Cond
+from fxad.primitives.control.scan import Scan
+from fxad.primitives.reduce import extreme_value
+from fxad.testing.compare import Values, differ, fail, program_tolerance, xla
+from fxad.testing.derivative_laws import has_gradient, scalarized
+from fxad.testing.growth import INPUT
+from fxad.testing.programs import programs
+from fxad.testing.steps import STEPS, Step
+from fxad.testing.transform_laws import as_one_call, check_transform
+from fxad.testing.values import SEEDS, Domain, sample
+from fxad.transforms import (
+    cse,
+    dce,
+    grad,
+    inline,
+    jvp,
+    linearize,
+    outline,
+    remat,
+    reroll,
+    simplify,
+    specialize,
+    value_and_grad,
+    vjp_fused,
+    vmap,
+)
+from fxad.transforms.mask.contract import Padding
+from fxad.transforms.mask.mask import mask
+from fxad.transforms.specialize import names
+
+PADDING: Final[Mapping[Name, int]] = MappingProxyType({Name("n"): 4, Name("m", 1): 3})
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class RaggedCase:
+    """A program of symbolic shape, the largest values of its sizes, and their values. `seed` gives the operands.
+
+    smooth: all floats are float64 and complex128.
+    """
+
+    program: Jaxpr
+    padding: Padding
+    sizes: Mapping[str, int]
+    seed: int = 0
+    smooth: bool = False
+
+    def __repr__(self) -> str:
+        return f"{self.program}of {dict(self.sizes)} in {dict(self.padding)}, seed {self.seed}"
+
+    def shape(self, aval: Aval) -> tuple[int, ...]:
+        """Return a shape at the sizes."""
+        return tuple([substitute_sizes(n, self.sizes) for n in aval.shape])
+
+    def operands(self, avals: Sequence[Aval]) -> list[NDArray]:
+        """Return operands of these types at the sizes."""
+        domain = Domain(INPUT.low, INPUT.high, zeros=not self.smooth)
+        return [sample(Aval(self.shape(a), a.dtype), domain, self.seed, k) for k, a in enumerate(avals)]
+
+    @property
+    def own(self) -> Padding:
+        """The padding of the sizes that the program has."""
+        known = {n.name for n in names(self.program)}
+        return tuple([(n, most) for n, most in self.padding if n in known])
+
+    @property
+    def own_sizes(self) -> list[NDArray]:
+        """The operands for the sizes that the program has."""
+        return [np.asarray(self.sizes[n], np.int32) for n, _ in self.own]
+
+
+def worst(aval: Aval, rng: np.random.Generator) -> NDArray:
+    """Return an array of the values that disturb most: nan, infinities, -0.0 and huge numbers; the extreme integers."""
+    if aval.dtype == dtypes.bool_:
+        return np.asarray(rng.random(aval.shape) < 0.5)
+    if aval.dtype in dtypes.INEXACT:
+        values = np.array([np.nan, np.inf, -np.inf, -0.0, 1e30, 1.0])
+        with np.errstate(all="ignore"):
+            real = rng.choice(values, aval.shape, p=[0.5, 0.1, 0.1, 0.1, 0.1, 0.1])
+            return np.asarray(real).astype(aval.dtype)
+    ends = [extreme_value(aval.dtype, sign).value for sign in (-1, 1)]
+    return np.where(rng.random(aval.shape) < 0.5, np.asarray(ends[0], aval.dtype), np.asarray(ends[1], aval.dtype))
+
+
+def padded(case: RaggedCase, args: Values, avals: Sequence[Aval]) -> list[NDArray]:
+    """Return operands in the corners of arrays of the padded types, whose other elements are the worst."""
+    out = []
+    for k, (x, aval) in enumerate(zip(args, avals, strict=True)):
+        room = worst(aval, np.random.default_rng((case.seed, k, 5)))
+        room[tuple([slice(n) for n in x.shape])] = x
+        out.append(room)
+    return out
+
+
+@st.composite
+def ragged_cases(
+    draw: st.DrawFn,
+    *,
+    differentiable: bool = False,
+    depth: int = 2,
+    size: int = 10,
+    steps: Sequence[Step] = STEPS,
+) -> RaggedCase:
+    """Draw programs of symbolic shape: programs of `programs` with sizes as dimensions, or a stack of n examples of a
+    program of fixed shape, so that every primitive is there. The sizes 0 and full are drawn often."""
+    of = programs(differentiable=differentiable, depth=depth, size=size, steps=steps, sizes=PADDING)
+    examples = programs(differentiable=differentiable, depth=depth, size=size, steps=steps)
+    kind = draw(st.sampled_from(["sizes", "sizes", "examples"]))
+    program = draw(of) if kind == "sizes" else _examples(draw, draw(examples))
+    values = {
+        n.name: draw(st.sampled_from([most, n.at_least, *range(n.at_least + 1, most)])) for n, most in PADDING.items()
+    }
+    padding = tuple(sorted([(n.name, most) for n, most in PADDING.items()]))
+    return RaggedCase(program, padding, values, draw(SEEDS), differentiable)
+
+
+def _examples(draw: st.DrawFn, program: Jaxpr) -> Jaxpr:
+    """A stack of n examples, or of m if a rule asks whether there are any."""
+    dims = tuple([draw(st.sampled_from([0, a.ndim, None])) for a in program.in_avals])
+    try:
+        return vmap(program, named_size("n"), dims, (0,) * len(program.outs))[0]
+    except SizeError:
+        return vmap(program, named_size("m", 1), dims, (0,) * len(program.outs))[0]
+
+
+# ---------------------------------------------------------------------------------------------------------------- laws
+
+
+def check_mask(case: RaggedCase, *, compiled: bool = False) -> bool:
+    """Check the laws of `mask` on one program.
+
+    - the valid part of the results is that of the program at the sizes, whatever the padding holds; the padding of
+      results is zero;
+    - sizes masked one after the other, and at once, give the same;
+    - a batch over sizes gives the results of its examples.
+
+    Returns False for a program that mask refuses. `compiled`: compare in XLA too.
+    """
+    program = case.program
+    try:
+        masked = check_transform(lambda f: mask(f, case.own), program)
+    except SizeError as e:
+        return _refused(e)
+    args = case.operands(program.in_avals)
+    fixed = check_transform(lambda f: specialize(f, tuple(sorted(case.sizes.items()))), program)
+    want = run(fixed, args)
+    room = program_tolerance(fixed, args)
+    given = [*padded(case, args, masked.in_avals[: len(args)]), *case.own_sizes]
+    _compare("mask", case, masked, run(masked, given), want, room)
+    if compiled:
+        _compare("mask in XLA", case, masked, xla(masked, given), want, room)
+    if len(case.own) > 1:
+        inner, outer = case.own[1:], case.own[:1]
+        nested = mask(mask(program, inner), outer)
+        typecheck(nested)
+        _compare(
+            "mask of mask",
+            case,
+            nested,
+            run(nested, [*given[: len(args)], *case.own_sizes[1:], *case.own_sizes[:1]]),
+            want,
+            room,
+        )
+    _check_batch_of_sizes(case, masked)
+    return True
+
+
+def _refused(error: SizeError) -> bool:
+    """Returns False for the refusal of a rule; raises any other error again."""
+    if "is not masked" not in error.message:
+        raise error
+    return False
+
+
+# What a transformation says of a program of symbolic shape, or of a masked one, that it cannot transform.
+_REFUSALS: Final = ("is not masked", "is not decided", "is not a number")
+
+
+def _compare(law: str, case: RaggedCase, masked: Jaxpr, have: Values, want: Values, room: float) -> None:
+    """Raises: AssertionError for results whose valid part is not `want`, or whose padding is not zero."""
+    for k, (x, y) in enumerate(zip(have, want, strict=True)):
+        inside = tuple([slice(n) for n in y.shape])
+        if problem := differ([x[inside]], [y], slack=room, signs=False):
+            fail(
+                f"{law} of {dict(case.sizes)} in {dict(case.padding)}, seed {case.seed}: result {k}: {problem}",
+                case.program,
+                (),
+                masked,
+            )
+        rest = np.array(x)
+        rest[inside] = 0
+        if rest.any():
+            fail(
+                f"{law} of {dict(case.sizes)}, seed {case.seed}: the padding of result {k} is not zero: {x.tolist()}",
+                case.program,
+                (),
+                masked,
+            )
+
+
+def _check_batch_of_sizes(case: RaggedCase, masked: Jaxpr) -> None:
+    """A ragged batch: each example has sizes of its own."""
+    least = {n.name: n.at_least for n in names(case.program)}
+    sizes = [case.sizes, {**dict(case.padding)}, {n: least.get(n, 0) for n in case.sizes}]
+    examples = [replace(case, sizes=values, seed=case.seed + k) for k, values in enumerate(sizes)]
+    rows = []
+    for e in examples:
+        args = e.operands(case.program.in_avals)
+        rows.append((args, [*padded(e, args, masked.in_avals[: len(args)]), *e.own_sizes]))
+    stacks = [np.stack([given[k] for _, given in rows]) for k in range(len(masked.ins))]
+    batched, _ = vmap(masked, len(rows), (0,) * len(masked.ins), (0,) * len(masked.outs))
+    typecheck(batched)
+    have = run(batched, stacks)
+    for k, (e, (args, _)) in enumerate(zip(examples, rows, strict=True)):
+        fixed = specialize(case.program, tuple(sorted(e.sizes.items())))
+        room = program_tolerance(fixed, args)
+        _compare(f"row {k} of a ragged batch", e, batched, [y[k] for y in have], run(fixed, args), room)
+
+
+# -------------------------------------------------------------------------------------------------------------- stacks
+
+
+def _real(program: Jaxpr) -> tuple[bool, ...]:
+    return tuple([a.inexact for a in program.in_avals])
+
+
+def _jvp(program: Jaxpr, _: int) -> Jaxpr:
+    """Results, then tangents of all inexact results."""
+    forward, nonzero = jvp(program, _real(program))
+    n, inexact = len(program.outs), [a.inexact for a in program.out_avals]
+    b = Builder.like(forward)
+    outs = b.inline(forward, forward.ins)
+    return b.build([*outs[:n], *instantiate_outs(outs[n:], nonzero, program.out_avals, inexact)], program.name)
+
+
+def _linearize(program: Jaxpr, _: int) -> Jaxpr:
+    """Both halves, one after the other."""
+    split, n = linearize(program, _real(program)), len(program.outs)
+    b = Builder()
+    args = b.inputs(program.in_avals)
+    dots = b.inputs([a for a in program.in_avals if a.inexact])
+    known = b.inline(split.primal, args)
+    linear = instantiate_linear_outs(split, [a.inexact for a in program.out_avals])
+    return b.build([*known[:n], *b.inline(linear, [*dots, *known[n:]])], program.name)
+
+
+def _vmap(program: Jaxpr, sizes: int) -> Jaxpr:
+    """Over two examples of the same sizes."""
+    dims = (*(None,) * sizes, *(0,) * (len(program.ins) - sizes))
+    return vmap(program, 2, dims, (0,) * len(program.outs))[0]
+
+
+def _scan(program: Jaxpr, sizes: int) -> Jaxpr:
+    """Two steps of a loop; each takes slices of the operands."""
+    b = Builder()
+    shared = b.inputs(program.in_avals[:sizes])
+    slices = b.inputs([Aval((2, *a.shape), a.dtype) for a in program.in_avals[sizes:]])
+    return b.build(b(Scan(program, 2, True, 1, sizes, 0), *shared, *slices), program.name)
+
+
+def _cond(program: Jaxpr, _: int) -> Jaxpr:
+    """A branch, chosen by an operand, beside zeros."""
+    b = Builder.like(program)
+    zeros = b.build([Lit.of(0, a) for a in program.out_avals], "zeros")
+    b = Builder()
+    args = b.inputs(program.in_avals)
+    which = b.input(Aval((), dtypes.int32))
+    return b.build(b(Cond((zeros, program), "select"), which, *args), program.name)
+
+
+def _gradient(transform: Callable[[Jaxpr, tuple[bool, ...]], Jaxpr]) -> Callable[[Jaxpr, int], Jaxpr]:
+    def apply(program: Jaxpr, _: int) -> Jaxpr:
+        scalar, marks = scalarized(program), _real(program)
+        return transform(scalar, marks) if has_gradient(scalar, marks) else program
+
+    return apply
+
+
+def _rewriting(transform: Callable[[Jaxpr], Jaxpr]) -> Callable[[Jaxpr, int], Jaxpr]:
+    return lambda program, _: transform(program)
+
+
+# A transformation of a program whose first operands are sizes, so many of them.
+Transformation: TypeAlias = Callable[[Jaxpr, int], Jaxpr]
+
+MASK_STEPS: Final[Mapping[str, Transformation]] = MappingProxyType(
+    {
+        "jvp": _jvp,
+        "linearize": _linearize,
+        "vjp": lambda program, _: vjp_fused(program, _real(program)),
+        "grad": _gradient(grad),
+        "value_and_grad": _gradient(value_and_grad),
+        "vmap": _vmap,
+        "scan": _scan,
+        "cond": _cond,
+        "call": _rewriting(as_one_call),
+        "remat": _rewriting(remat),
+        "dce": _rewriting(dce),
+        "cse": _rewriting(cse),
+        "simplify": _rewriting(simplify),
+        "inline": _rewriting(inline),
+        "outline": _rewriting(outline),
+        "reroll": _rewriting(reroll),
+    }
+)
+
+
+def mask_stacks(depth: int = 3) -> st.SearchStrategy[tuple[str, ...]]:
+    """Draw names of up to `depth` transformations beside mask; most stacks have that depth."""
+    step = st.sampled_from([None, *MASK_STEPS])
+    return st.tuples(*[step] * depth).map(lambda found: tuple([n for n in found if n]))
+
+
+def check_mask_stack(stack: Sequence[str], case: RaggedCase, *, compiled: bool = False) -> bool:
+    """`mask` commutes with every transformation: T(mask(f)) and mask(T(f)) give T(f) at the sizes, on the valid part,
+    and zeros in the padding, for each stack T. So the cotangent of padding is zero.
+
+    Returns False for a program that mask refuses.
+    """
+    try:
+        outer = _sizes_first(case.program, case.own)
+    except SizeError as e:
+        return _refused(e)
+    own, sizes = case.own, case.own_sizes
+    plain = case.program
+    for k, name in enumerate(stack):
+        try:
+            plain, outer = MASK_STEPS[name](plain, 0), MASK_STEPS[name](outer, len(own))
+        except FxadError as e:
+            if any([text in e.message for text in _REFUSALS]):
+                return False
+            e.add_note(f"in step {k} of mask > {' > '.join(stack)} of {case}")
+            raise
+    typecheck(outer)
+    case = replace(case, program=plain)
+    args = case.operands(plain.in_avals)
+    fixed = specialize(plain, tuple(sorted(case.sizes.items())))
+    want, room = run(fixed, args), 10 * program_tolerance(fixed, args)
+    given = [*sizes, *padded(case, args, outer.in_avals[len(own) :])]
+    law = f"mask > {' > '.join(stack)}"
+    _compare(law, case, outer, run(outer, given), want, room)
+    if compiled:
+        _compare(f"{law} in XLA", case, outer, xla(outer, given), want, room)
+    try:
+        inner = mask(plain, own)
+    except SizeError as e:
+        return _refused(e)  # a derivative may have an equation that has no rule
+    typecheck(inner)
+    given = [*padded(case, args, inner.in_avals[: len(args)]), *sizes]
+    _compare(f"{' > '.join(stack)} > mask", case, inner, run(inner, given), want, room)
+    return True
+
+
+def _sizes_first(program: Jaxpr, padding: Padding) -> Jaxpr:
+    """The masked program with its sizes as the first operands."""
+    masked = mask(program, padding)
+    n = len(masked.ins) - len(padding)
+    b = Builder()
+    sizes = b.inputs(masked.in_avals[n:])
+    args = b.inputs(masked.in_avals[:n])
+    return b.build(b(Call(masked), *args, *sizes), masked.name)
