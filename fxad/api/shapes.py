@@ -6,18 +6,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from fxad import tree
-from fxad.core.sizes import Name, named, names_of, read_shapes, substituted
+from fxad.core.sizes import Name, named_size, names_of, read_shapes, substitute_sizes
 from fxad.errors import ArgumentError, ShapeError
 from fxad.ir import Aval
 from fxad.tracing.array import aval_of
 from fxad.tracing.program import (
     Program,
     argument_path,
-    assumed,
     count_text,
     function_name,
     parameter_names,
     trace_tree,
+    unify_assumptions,
 )
 from fxad.tree import Structure
 
@@ -92,10 +92,10 @@ def symbolic_types(
                     f"{what} of {name}: in_shapes says {n} for size {k} of argument {path}, which is {have}",
                     remedy=FITTING,
                 )
-            dims.append(have if n is None else substituted(n, {a.name: b for a, b in renamed.items()}))
+            dims.append(have if n is None else substitute_sizes(n, {a.name: b for a, b in renamed.items()}))
         avals.append(Aval(dims, aval.dtype))
     said = {names_of(new)[0].name: old.name for old, new in renamed.items()}
-    return assumed(avals), said
+    return unify_assumptions(avals), said
 
 
 def _entries(prefix: tuple[object, ...], positional: Structure) -> bool:
@@ -112,7 +112,7 @@ def _fresh(name: Name, taken: set[str]) -> int:
     k = 1
     while f"{name.name}_{k}" in taken:
         k += 1
-    return named(f"{name.name}_{k}", name.least)
+    return named_size(f"{name.name}_{k}", name.least)
 
 
 def shown_shape(shape: Sequence[int | None]) -> str:

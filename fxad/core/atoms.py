@@ -114,7 +114,7 @@ class Aval:
         return aval
 
     def __str__(self) -> str:
-        return f"{dtypes.short(self.dtype)}[{','.join(map(sizes.exact, self.shape))}]"
+        return f"{dtypes.short(self.dtype)}[{','.join(map(sizes.exact_text, self.shape))}]"
 
     __repr__ = __str__
 
@@ -139,7 +139,7 @@ def as_shape(shape: int | Iterable[int]) -> Shape:
     if any([type(d) is int and d >= 1 << 63 for d in out]):
         raise ShapeError("shape: a size is 2**63 or more")
     for d in out:
-        if type(d) is Size and not sizes.least(d, 0) and sizes.least(-d, 1):
+        if type(d) is Size and not sizes.at_least(d, 0) and sizes.at_least(-d, 1):
             raise ShapeError(f"shape: {out} has a negative size")
     return out
 
@@ -148,7 +148,7 @@ NOMINAL: Final = 256  # the value of a named size in estimates of memory and wor
 
 
 def _nominal(size: int) -> int:
-    return max(sizes.evaluated(size, lambda _: NOMINAL), 1)
+    return max(sizes.evaluate(size, lambda _: NOMINAL), 1)
 
 
 # ----------------------------------------------------------------------------------------------------------- atoms

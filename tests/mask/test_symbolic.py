@@ -13,9 +13,9 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax, nn, random, text
-from fxad.core.sizes import Reader, substituted
+from fxad.core.sizes import Reader, substitute_sizes
 from fxad.errors import ArgumentError, FxadError, ShapeError, SizeError
-from fxad.transforms.specialize import names
+from fxad.transforms.specialize import size_names
 
 Function = Callable[..., Any]
 Given = tuple[str, str]
@@ -23,7 +23,7 @@ Given = tuple[str, str]
 
 def spec(shape: str, dtype: str, values: dict[str, int] | None = None) -> fx.Spec:
     sizes = [n for n in Reader(shape).shape() if n is not None]
-    return fx.Spec(sizes if values is None else [substituted(n, values) for n in sizes], dtype)
+    return fx.Spec(sizes if values is None else [substitute_sizes(n, values) for n in sizes], dtype)
 
 
 def total(f: Function) -> Function:
@@ -107,7 +107,7 @@ def test_specialize_is_the_trace_at_that_size(name: str, how: str) -> None:
 
 
 def _of(program: fx.Program[..., Any], values: dict[str, int]) -> dict[str, int]:
-    return {n.name: values[n.name] for n in names(program.jaxpr)}
+    return {n.name: values[n.name] for n in size_names(program.jaxpr)}
 
 
 def test_integers_index_and_draw() -> None:

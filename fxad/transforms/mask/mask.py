@@ -12,7 +12,7 @@ from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, Param, jaxprs_in_p
 from fxad.transforms.locate import describe
 from fxad.transforms.mask.contract import MaskCtx, MaskRules, Padding, not_masked
 from fxad.transforms.mask.rules import MASK_RULES
-from fxad.transforms.specialize import names
+from fxad.transforms.specialize import size_names
 
 
 @by_value
@@ -86,7 +86,9 @@ def _ragged(b: MaskCtx, eqn: Eqn) -> bool:
     if any([a.aval.symbolic and b.ragged(a.aval.shape) for a in (*eqn.ins, *eqn.outs)]):
         return True
     if isinstance(eqn.prim, HigherOrder):
-        return any([n.name in b.bounds for body in jaxprs_in_params(eqn.prim) for n in names(body)]) or _named(b, eqn)
+        return any([n.name in b.bounds for body in jaxprs_in_params(eqn.prim) for n in size_names(body)]) or _named(
+            b, eqn
+        )
     return _named(b, eqn)
 
 
