@@ -32,6 +32,7 @@ from fxad.core.atoms import result_vars as result_vars
 from fxad.core.declaration import Abstract, has_no_jaxpr
 from fxad.core.declaration import Record as Record
 from fxad.core.declaration import primitive as primitive
+from fxad.core.declaration import primitive_family as primitive_family
 from fxad.core.declaration import record as record
 from fxad.core.hlo import Hlo as Hlo
 from fxad.core.hlo import HloValue as HloValue

@@ -10,11 +10,12 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from fxad import tree
 from fxad.api.jit import jit
 from fxad.api.lift import args_tree, check_function
 from fxad.api.shapes import FITTING, Shapes, is_shape, read_prefix, shown_shape, trace_symbolic
+from fxad.core import tree
 from fxad.core.sizes import Size, named_size, read_shapes, solve_sizes, substitute_sizes
+from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError, TreeError, described
 from fxad.ir import Aval
 from fxad.lax.control.checking import error_if
@@ -30,7 +31,6 @@ from fxad.tracing.program import (
 from fxad.transforms.mask.contract import Padding
 from fxad.transforms.mask.mask import mask as mask_jaxpr
 from fxad.transforms.specialize import size_names
-from fxad.tree import Structure
 
 T = TypeVar("T")
 
@@ -126,7 +126,7 @@ def _check_results(program: Program[Any, Any], out_shapes: Shapes) -> None:
     if out_shapes is None:
         return
     entries = tree.broadcast_prefix(out_shapes, program.out_tree, f"mask of {program.name}: out_shapes", is_shape)
-    known = {n.name: named_size(n.name, n.least) for n in size_names(program.jaxpr)}
+    known = {n.name: named_size(n.name, n.at_least) for n in size_names(program.jaxpr)}
     for k, (shape, aval) in enumerate(zip(read_prefix(entries), program.out_avals, strict=True)):
         if shape is None:
             continue
@@ -240,7 +240,7 @@ def _sizes(
             f"{what}: sizes is {described(given)}, not a mapping of names to sizes: {given!r:.60}",
             remedy='sizes={"n": n}',
         )
-    own = {n.name: n.least for n in size_names(program.jaxpr)}
+    own = {n.name: n.at_least for n in size_names(program.jaxpr)}
     written = {said.get(name, name): name for name, _ in padding}
     for name in given:
         if name not in written:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from fxad import tree
+from fxad.core import tree
 from fxad.core.sizes import Name, named_size, names_of, read_shapes, substitute_sizes
+from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, ShapeError
 from fxad.ir import Aval
 from fxad.tracing.array import aval_of
@@ -19,7 +20,6 @@ from fxad.tracing.program import (
     trace_tree,
     unify_assumptions,
 )
-from fxad.tree import Structure
 
 Shapes: TypeAlias = Any  # a tree prefix of shapes: texts as "(n, _)", tuples of ints, sizes and None, or None
 _Shape: TypeAlias = tuple[int | None, ...] | None  # None: the whole shape, or a dimension, is that of the array
@@ -112,7 +112,7 @@ def _fresh(name: Name, taken: set[str]) -> int:
     k = 1
     while f"{name.name}_{k}" in taken:
         k += 1
-    return named_size(f"{name.name}_{k}", name.least)
+    return named_size(f"{name.name}_{k}", name.at_least)
 
 
 def shown_shape(shape: Sequence[int | None]) -> str:

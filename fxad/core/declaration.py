@@ -12,6 +12,7 @@ import typing
 from abc import ABCMeta
 from collections.abc import Callable, Iterable
 from dataclasses import Field, field, fields
+from dataclasses import dataclass as standard_dataclass
 from operator import index
 from typing import ClassVar, Final, Protocol, TypeAlias, TypeVar, cast, dataclass_transform
 
@@ -43,7 +44,8 @@ def primitive(cls: type[T]) -> type[T]:
     A class without parameters has one instance, compared and hashed by identity, in C.
     Raises: ArgumentError, from the constructor, for a parameter that its annotation does not admit.
     """
-    if all("ClassVar" in str(t) for t in cls.__dict__.get("__annotations__", {}).values()):
+    own = cls.__dict__.get("__annotations__", {}).values()
+    if all("ClassVar" in str(t) for t in own) and not getattr(cls, "__dataclass_fields__", {}):
         return _singleton(cls)
     type.__setattr__(cls, "__post_init__", _make_post_init())
     primitive_class = dataclass(frozen=True, slots=True, repr=False)(cls)
@@ -51,6 +53,12 @@ def primitive(cls: type[T]) -> type[T]:
     seed = hash(primitive_class.__qualname__)
     primitive_class.__hash__ = lambda self: seed ^ by_params(self)  # type: ignore[method-assign]
     return primitive_class
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+def primitive_family(cls: type[T]) -> type[T]:
+    """Declare the parameters that the primitives of a family share. The leaves inherit them, and are `@primitive`."""
+    return standard_dataclass(init=False, repr=False, eq=False)(cls)
 
 
 class Record:

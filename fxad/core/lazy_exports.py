@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from types import ModuleType
 
+from fxad.core.absent import absent
+
 
 def lazy_exports(
     package: str, exports: Mapping[str, str], modules: str = ""
@@ -33,7 +35,7 @@ def lazy_exports(
         if name in submodules:
             return import_module(f"{package}.{name}")
         if name not in locations:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            raise AttributeError(absent(package, name), name=name, obj=sys.modules[package])
         file, defined = locations[name]
         value = getattr(import_module(file), defined)
         setattr(sys.modules[package], name, value)  # later lookups do not call `find`

@@ -89,6 +89,8 @@ def operation(prim: Primitive, names: Labels) -> str:
     """A primitive with its parameters: `reduce_sum[axes=(0,)]`."""
     values = []
     for f in fields(prim):
+        if f.default == "" == getattr(prim, f.name):  # a text that is not there
+            continue
         try:
             values.append(f"{f.name}={parameter(getattr(prim, f.name), names)}")
         except (TypecheckError, DTypeError) as e:

@@ -25,15 +25,15 @@ _set: Final = object.__setattr__
 @final
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A named size that is assumed to be at least `least`."""
+    """A named size that is assumed to be at least `at_least`."""
 
     name: str
-    least: int = 0
+    at_least: int = 0
 
     @property
     def text(self) -> str:
         """The name, with the assumption if it is not the default: `n`, `(n>0)`."""
-        return f"({self.name}>{self.least - 1})" if self.least else self.name
+        return f"({self.name}>{self.at_least - 1})" if self.at_least else self.name
 
     @property
     def readable(self) -> str:
@@ -312,8 +312,8 @@ def _size_of_factor(factor: Factor) -> int:
     return Size(((((factor, 1),), 1),))
 
 
-def named_size(name: str, least: int = 0) -> int:
-    """The size with a name, which is assumed to be at least `least`.
+def named_size(name: str, at_least: int = 0) -> int:
+    """The size with a name, which is assumed to be at least `at_least`.
 
     Raises: ArgumentError for a name that is not an identifier.
     """
@@ -321,7 +321,7 @@ def named_size(name: str, least: int = 0) -> int:
         raise ArgumentError(
             f"size: {name!r} is not a name of a size", remedy="begin with a letter; div, max, min and dtypes are taken"
         )
-    return _size_of_factor(Name(name, least))
+    return _size_of_factor(Name(name, at_least))
 
 
 _RESERVED: Final = frozenset({"div", "max", "min", "none", "true", "false", "complex"})
@@ -456,7 +456,7 @@ def _constant_after_shift(terms: Terms) -> int | None:
     for mono, c in terms.items():
         expanded: dict[tuple[tuple[str, int], ...], int] = {(): c}
         for factor, power in mono:
-            low = factor.least if isinstance(factor, Name) else _lower_bound_of_function(factor)
+            low = factor.at_least if isinstance(factor, Name) else _lower_bound_of_function(factor)
             if low is None:
                 return None
             for _ in range(power):
@@ -520,13 +520,13 @@ def _compare(a: int, sign: str, b: object, margin: int) -> bool:
     first = next(iter(names.values()))
     raise SizeError(
         f"size: {a} {sign} {b} is not decided by {_assumptions_text(names.values())}",
-        remedy=f"state an assumption where the size is named, as in '{first.name}>={first.least + 1}', or use "
+        remedy=f"state an assumption where the size is named, as in '{first.name}>={first.at_least + 1}', or use "
         "fxad.numpy on the value of the size",
     )
 
 
 def _assumptions_text(names: Iterable[Name]) -> str:
-    return ", ".join([f"{n.name} >= {n.least}" for n in names])
+    return ", ".join([f"{n.name} >= {n.at_least}" for n in names])
 
 
 # ------------------------------------------------------------------------------------------------------------- values
@@ -602,7 +602,7 @@ def _interval_bound(size: int, bounds: Mapping[str, int], sign: int) -> int:
         term: int = c
         for base, power in mono:
             if isinstance(base, Name):
-                factor = bounds[base.name] if upper else base.least
+                factor = bounds[base.name] if upper else base.at_least
                 if base.name not in bounds:
                     factor = _size_of_factor(base)
             else:
@@ -647,9 +647,9 @@ def solve_sizes(what: str, constraints: Iterable[Constraint]) -> dict[str, int]:
                 continue
             coefficient, rest = linear
             value = (actual - rest) // coefficient
-            if value * coefficient != actual - rest or (type(value) is int and not at_least(value, name.least)):
+            if value * coefficient != actual - rest or (type(value) is int and not at_least(value, name.at_least)):
                 raise ShapeError(
-                    f"{what}: {where} is {actual}, which is not {size} for any {name.name} >= {name.least}",
+                    f"{what}: {where} is {actual}, which is not {size} for any {name.name} >= {name.at_least}",
                     remedy=_AGREEING,
                 )
             values[name.name], origin[name.name] = value, where

@@ -120,12 +120,12 @@ def size_names(jaxpr: Jaxpr) -> tuple[Name, ...]:
             add(a)
     for body in subjaxprs(jaxpr):
         names.update(dict.fromkeys(size_names(body)))
-    return tuple(sorted(names, key=lambda n: (n.name, n.least)))
+    return tuple(sorted(names, key=lambda n: (n.name, n.at_least)))
 
 
 def check_sizes(what: str, declared: Sequence[Name], values: dict[str, object]) -> Values:
     """Values of sizes, in order. Raises: ArgumentError, ShapeError."""
-    least = {n.name: max([m.least for m in declared if m.name == n.name]) for n in declared}
+    least = {n.name: max([m.at_least for m in declared if m.name == n.name]) for n in declared}
     for name, value in values.items():
         if name not in least:
             raise ArgumentError(

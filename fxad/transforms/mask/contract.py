@@ -103,7 +103,9 @@ class MaskCtx(Builder):
             for part, power in mono:
                 if isinstance(part, Name):
                     factor = (
-                        self.sizes[part.name] if part.name in self.bounds else _int(named_size(part.name, part.least))
+                        self.sizes[part.name]
+                        if part.name in self.bounds
+                        else _int(named_size(part.name, part.at_least))
                     )
                 else:
                     factor = self._applied(part.function, self.count(part.a), self.count(part.b))
