@@ -19,7 +19,7 @@ from fxad.transforms.inversion.rules.conversion import LOST
 from fxad.transforms.inversion.rules.indexing import ADDED, LEFT_OUT, MULTIPLIED
 from fxad.transforms.inversion.rules.totals import not_square, numbers
 from fxad.transforms.inversion.solver import PARTLY, Marks, determine, solve
-from fxad.transforms.locate import describe, named_in
+from fxad.transforms.locate import describe, primitive_name_in
 
 REMEDY: Final = "hold the argument (argnums), or give the function that is not inverted a custom_inverse"
 
@@ -108,7 +108,7 @@ def _looked_up(jaxpr: Jaxpr, why: Refused) -> Refused:
 
 def in_the_program(jaxpr: Jaxpr, e: NotDifferentiableError) -> NotDifferentiableError:
     """Adds to the error of a derivative rule the equation of the original program and the bodies that contain it."""
-    if not e.inside and (found := origin_of(jaxpr, named_in(e.equation), e.equation, e.where)):
+    if not e.inside and (found := origin_of(jaxpr, primitive_name_in(e.equation), e.equation, e.where)):
         e.equation, e.inside = describe(found.eqn), found.inside
     return e
 

@@ -40,7 +40,7 @@ from fxad.transforms.inversion.second_order import bends, forward_rule, has_own_
 from fxad.transforms.inversion.solver import Demand, Marks, determine, solve
 from fxad.transforms.locate import describe
 from fxad.transforms.memory.segments import in_segments
-from fxad.transforms.reorder import reorder_ins
+from fxad.transforms.reorder import reorder_operands
 
 T = TypeVar("T")
 REMEDY: Final = "name the argument in keep, close over the value, or give the function a custom_inverse"
@@ -69,11 +69,11 @@ def invertible(
     try:
         fixed = without_derivative(jaxpr, kept)
         order = tuple(sorted(range(len(fixed)), key=lambda k: not fixed[k]))
-        first = reorder_ins(jaxpr, order)  # operands without a derivative come first: rules capture them
+        first = reorder_operands(jaxpr, order)  # operands without a derivative come first: rules capture them
         found = _with_rules(first, sum(fixed), _at(kept, order), _at(names, order), tolerance, rules)
     except NotDifferentiableError as e:
         raise in_the_program(jaxpr, e)
-    return reorder_ins(found, tuple([order.index(k) for k in range(len(order))]))
+    return reorder_operands(found, tuple([order.index(k) for k in range(len(order))]))
 
 
 def _at(values: tuple[T, ...], order: tuple[int, ...]) -> tuple[T, ...]:
@@ -96,7 +96,7 @@ def _with_rules(
     watched = tuple(sorted({*back.watched, *ahead.watched}, key=_place))
     push, pull = [
         _beside(program, found.watched, watched)
-        for program, found in ((ahead.program, ahead), (reorder_ins(back.program, order), back))
+        for program, found in ((ahead.program, ahead), (reorder_operands(back.program, order), back))
     ]
     inverse = determine(jaxpr, held, every, rules)
     both: tuple[Jaxpr, ...] = ()

@@ -16,7 +16,7 @@ from fxad.primitives.control.effects import eqn_without_effects_and_checks
 from fxad.primitives.elementwise import SelectN, StopGradient
 from fxad.primitives.elementwise.family import Binary, Compare, Unary
 from fxad.transforms.cleanup.cse import cse
-from fxad.transforms.locate import describe, way_into
+from fxad.transforms.locate import body_label, describe
 
 POINTWISE: Final[tuple[type[Primitive], ...]] = (Unary, Binary, Compare, SelectN)
 
@@ -125,7 +125,7 @@ def traced_back(jaxpr: Jaxpr) -> tuple[Jaxpr, dict[Atom, Origin]]:
         body = _inlined_body(eqn, selected)
         if body is None:
             return add(eqn, ins, Origin(eqn))
-        way = way_into(eqn, body)
+        way = body_label(eqn, body)
         return b.inline(body, ins, lambda _, e, operands: add(e, operands, Origin(e, (way,))))
 
     b.extend(kept, env, rule)
@@ -153,4 +153,4 @@ def _every(jaxpr: Jaxpr) -> Iterator[Origin]:
             continue
         yield top
         if isinstance(top.eqn.prim, HigherOrder):
-            todo += [(b, (*top.inside, way_into(top.eqn, b))) for b in reversed(top.eqn.prim.bodies)]
+            todo += [(b, (*top.inside, body_label(top.eqn, b))) for b in reversed(top.eqn.prim.bodies)]

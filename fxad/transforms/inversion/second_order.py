@@ -25,7 +25,7 @@ from fxad.primitives.linear_call import LinearCall, drop_unused_residuals
 from fxad.transforms.ad.jvp import jvp
 from fxad.transforms.ad.linearize import linearize
 from fxad.transforms.ad.transpose import transpose
-from fxad.transforms.ad.transpose_by_basis import in_one
+from fxad.transforms.ad.transpose_by_basis import as_linear_call
 
 Rule: TypeAlias = tuple[Jaxpr, Jaxpr, Jaxpr]
 
@@ -135,7 +135,7 @@ def moving_as(jaxpr: Jaxpr, through: LinearizedBody, rule: Rule) -> Rule:
     adjoint = transpose(linear, (True,) * n_dots + (False,) * through.n_res)
     primal = without_effects(through.primal)
     both = [_moved(program, _plain(of, primal, n, known), ins) for program, of in ((push, linear), (pull, adjoint))]
-    return ahead, in_one(both[0], both[1], n_dots), in_one(both[1], both[0], sum(inexact))
+    return ahead, as_linear_call(both[0], both[1], n_dots), as_linear_call(both[1], both[0], sum(inexact))
 
 
 def _results(through: LinearizedBody, outs: Sequence[Atom], ins: tuple[Aval, ...]) -> CustomCall:

@@ -30,7 +30,7 @@ from fxad.transforms.inversion.rules.contract import Determined, InverseRule, In
 from fxad.transforms.inversion.rules.measuring import log_det_of, total
 from fxad.transforms.inversion.rules.placing import reads_part, through_places, windows_of, with_places
 from fxad.transforms.inversion.rules.structure import box_of
-from fxad.transforms.locate import describe, way_into
+from fxad.transforms.locate import body_label, describe
 
 Marks = tuple[bool, ...]
 Path = tuple[int, ...]
@@ -69,7 +69,7 @@ class Scratch(Builder):
     def recur(self, body: Jaxpr, ins: Marks, outs: Marks) -> Determined:
         found = determine(body, ins, outs, self._rules, self.measured, bool(self._graph.origins))
         if self._graph.origins and self._eqn is not None:
-            found = found.within(way_into(self._eqn, body))
+            found = found.within(body_label(self._eqn, body))
         self.unmeasured = self.unmeasured or found.unmeasured
         return found
 

@@ -18,7 +18,7 @@ from fxad.ir import Atom, Eqn, Jaxpr, Lit
 from fxad.primitives.control.call import Call, callee
 from fxad.transforms.cleanup.inline import inline, length
 from fxad.transforms.costs import equations, time_of
-from fxad.transforms.map_bodies import inside
+from fxad.transforms.map_bodies import map_bodies
 from fxad.transforms.outlining.approximate_match import Pattern
 from fxad.transforms.outlining.regions import Flow, Shared, kind
 
@@ -40,7 +40,7 @@ def merge_bodies(jaxpr: Jaxpr, waste: float) -> Jaxpr:
     Law:  same value; fewer equations to compile, or the same program.
     Cost: linear in the equations, and in the pairs of equal equations of the compared bodies.
     """
-    return _merged(inside(jaxpr, lambda body: merge_bodies(body, waste)), waste)
+    return _merged(map_bodies(jaxpr, lambda body: merge_bodies(body, waste)), waste)
 
 
 def _merged(jaxpr: Jaxpr, waste: float) -> Jaxpr:

@@ -25,7 +25,7 @@ from fxad.core.memo import by_value
 from fxad.ir import Atom, Jaxpr, Var
 from fxad.primitives.control.call import Call
 from fxad.transforms.costs import equations, microseconds
-from fxad.transforms.map_bodies import inside
+from fxad.transforms.map_bodies import map_bodies
 from fxad.transforms.outlining.approximate_match import IncompleteMatch, Pattern, ends
 from fxad.transforms.outlining.merge_bodies import merge_bodies
 from fxad.transforms.outlining.regions import Flow, Shared, alike, share
@@ -54,7 +54,7 @@ def outline(jaxpr: Jaxpr, min_cost: float = 0.0, waste: float = WASTE) -> Jaxpr:
     Cost:     near-linear in the number of equations.
     """
     while True:
-        jaxpr = inside(jaxpr, lambda body: outline(body, min_cost, waste))
+        jaxpr = map_bodies(jaxpr, lambda body: outline(body, min_cost, waste))
         uses = _Search(jaxpr, min_cost, waste).uses() if len(jaxpr.eqns) > 1 else []
         better = _rewritten(jaxpr, uses) if uses else merge_bodies(jaxpr, waste)
         if better is jaxpr:
