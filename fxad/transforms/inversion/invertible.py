@@ -29,14 +29,20 @@ from fxad.primitives.custom import CustomCall
 from fxad.primitives.custom_rules import Derivative, Function, InverseRule, Rules
 from fxad.transforms.ad.linearize import SplitCtx, linearize
 from fxad.transforms.ad.transpose import BackwardCtx, accumulate, backward_eqn, instantiate
-from fxad.transforms.inversion.inverse import in_the_program, named, not_invertible
-from fxad.transforms.inversion.normal_form import slim_of, unobserved
+from fxad.transforms.inversion.inverse import locate_error, not_invertible, reason_in_program
+from fxad.transforms.inversion.normal_form import normal_form, without_effects_and_checks
 from fxad.transforms.inversion.plans import Plan
 from fxad.transforms.inversion.reconstruction_check import after_checks, agree, compared, sketch, sketched, where_right
-from fxad.transforms.inversion.reversible_adjoint import Fused, Retrace, fused_steps
+from fxad.transforms.inversion.reversible_adjoint import Retrace, RetracedEqn, retraceable_eqns
 from fxad.transforms.inversion.rules import INVERSE_RULES
 from fxad.transforms.inversion.rules.contract import InverseRules
-from fxad.transforms.inversion.second_order import bends, forward_rule, has_own_rules, moving_as, without_derivative
+from fxad.transforms.inversion.second_order import (
+    forward_rule,
+    has_custom_derivatives,
+    may_move_differently,
+    with_derivatives_of,
+    without_derivative,
+)
 from fxad.transforms.inversion.solver import Demand, Marks, determine, solve
 from fxad.transforms.locate import describe
 from fxad.transforms.memory.segments import in_segments
@@ -72,7 +78,7 @@ def invertible(
         first = reorder_operands(jaxpr, order)  # operands without a derivative come first: rules capture them
         found = _with_rules(first, sum(fixed), _at(kept, order), _at(names, order), tolerance, rules)
     except NotDifferentiableError as e:
-        raise in_the_program(jaxpr, e)
+        raise locate_error(jaxpr, e)
     return reorder_operands(found, tuple([order.index(k) for k in range(len(order))]))
 
 
@@ -104,7 +110,11 @@ def _with_rules(
         both = inverse.program, retraced(jaxpr, held, every, moving, True, names, math.inf, rules).program
     rule = _forward(jaxpr, held, watched), push, pull
     rule = after_checks(rule, n) if has_check(jaxpr) else rule
-    reverse = moving_as(jaxpr, through, rule) if has_own_rules(jaxpr) or ahead.bends or back.bends else rule
+    reverse = (
+        with_derivatives_of(jaxpr, through, rule)
+        if has_custom_derivatives(jaxpr) or ahead.bends or back.bends
+        else rule
+    )
     made = Rules(
         jvp=(Derivative(moving, *forward_rule(jaxpr, moving, through)),),
         vjp=(Derivative(moving, *reverse),),
@@ -132,7 +142,7 @@ def _place(v: Var) -> int:
 
 def _forward(jaxpr: Jaxpr, held: Marks, watched: tuple[Atom, ...]) -> Jaxpr:
     """Returns the forward program with the stored values: results, held operands and sketches."""
-    n, slim = len(jaxpr.outs), slim_of(jaxpr) if watched else jaxpr
+    n, slim = len(jaxpr.outs), normal_form(jaxpr) if watched else jaxpr
     made = in_segments(Jaxpr(slim.ins, slim.eqns, (*slim.outs, *watched), jaxpr.name), tuple([not h for h in held]))
     b = Builder.resume(made)
     sketches = [sketch(b, a) for a in made.outs[n:]]
@@ -199,7 +209,7 @@ class _Asked:
 
     def value(self, a: Atom) -> Atom:
         """Returns a value of the primal program. Raises: NotInvertibleError if the results do not determine it."""
-        if isinstance(a, Var) and a not in self._plan.ways:
+        if isinstance(a, Var) and a not in self._plan.computed_by:
             raise self._undetermined(a)
         return self.demand.get(a)
 
@@ -210,7 +220,7 @@ class _Asked:
         which = f"{label} of {of.jaxpr.name} is not determined by its results"
         # a value that only the gradient computes, such as the cosine for a sine, is read by no equation of the function
         read = v in self._plan.graph.readers
-        why = named(of.jaxpr, of.ins, of.outs, of.rules, k, self._plan.why_not(v if read else operand))
+        why = reason_in_program(of.jaxpr, of.ins, of.outs, of.rules, k, self._plan.why_not(v if read else operand))
         return not_invertible("invertible", which, why, REMEDY)
 
 
@@ -244,9 +254,9 @@ def pushed(
     """Returns forward mode from the results: (tangents of the marked operands, results, kept operands, sketches) ->
     tangents of the inexact results."""
     n, every = len(jaxpr.outs), (True,) * len(jaxpr.outs)
-    ctx, slim = _Split.like(jaxpr), _trusting(unobserved(slim_of(jaxpr)))
+    ctx, slim = _Split.like(jaxpr), _trusting(without_effects_and_checks(normal_form(jaxpr)))
     # a split body may determine less than the whole one (a mask is computed outside the loop): these run forward
-    apart = frozenset(fused_steps(slim, _known_ways(slim, kept, n, every, rules), rules))
+    apart = frozenset(retraceable_eqns(slim, _known_ways(slim, kept, n, every, rules), rules))
     results = ctx.run(slim, moving, {}, apart)
     primal = ctx.build(results, jaxpr.name)
     inexact = [a for a in slim.outs if a.aval.inexact]
@@ -300,7 +310,7 @@ class _Split(SplitCtx):
     __slots__ = ("apart", "env", "steps", "tangents")
 
     def run(
-        self, jaxpr: Jaxpr, wrt: Marks, fused: Mapping[Var, Fused], apart: AbstractSet[Var] = frozenset()
+        self, jaxpr: Jaxpr, wrt: Marks, fused: Mapping[Var, RetracedEqn], apart: AbstractSet[Var] = frozenset()
     ) -> tuple[Atom, ...]:
         """Walks the program and returns the atoms of its results. For an equation in `apart`, given by its first
         result, the results are those of a copy of the equation, which can be run backwards."""
@@ -308,7 +318,7 @@ class _Split(SplitCtx):
         self.tangents: dict[Atom, Lin] = {
             v: as_lin(self.linear.input(v.aval)) for v, m in zip(jaxpr.ins, wrt, strict=True) if m
         }
-        self.steps: list[tuple[int, Fused, Eqn, tuple[Tangent, ...], tuple[Tangent, ...]]] = []
+        self.steps: list[tuple[int, RetracedEqn, Eqn, tuple[Tangent, ...], tuple[Tangent, ...]]] = []
         env: dict[Atom, Atom] = {v: v for v in jaxpr.ins}
         for eqn in jaxpr.eqns:
             ins = substitute(eqn.ins, env)
@@ -326,7 +336,7 @@ class _Split(SplitCtx):
         return substitute(jaxpr.outs, env)
 
     def _linearized(
-        self, eqn: Eqn, ins: tuple[Atom, ...], tangents: tuple[Tangent, ...], step: Fused | None
+        self, eqn: Eqn, ins: tuple[Atom, ...], tangents: tuple[Tangent, ...], step: RetracedEqn | None
     ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
         # a tangent of a captured value: the rules of the function do not cover it, and its jvp rule raises the error
         moves = isinstance(eqn.prim, CustomCall) and any([isinstance(t, Lin) for t in tangents[: eqn.prim.captured]])
@@ -364,8 +374,8 @@ def retraced(
 
     Raises: NotInvertibleError that names the equation.
     """
-    slim, n = unobserved(slim_of(jaxpr)), len(jaxpr.outs)
-    fused = fused_steps(slim, _known_ways(slim, ins, n, outs, rules), rules)
+    slim, n = without_effects_and_checks(normal_form(jaxpr)), len(jaxpr.outs)
+    fused = retraceable_eqns(slim, _known_ways(slim, ins, n, outs, rules), rules)
     ctx = _Split.like(slim)
     results = ctx.run(slim, wrt, fused)
     primal = ctx.build(results, jaxpr.name)
@@ -392,12 +402,12 @@ def retraced(
         n_known = len(given) + sum(ins)
         made = in_segments(made, tuple([not len(given) <= k < n_known for k in range(len(made.ins))]))
     program = _guarded(made, len(others) + len(found), slice(len(given)), pairs, tolerance)
-    apart = any(inner) or any([bends(e) for *_, e, _, _ in ctx.steps if isinstance(e.prim, CustomCall)])
+    apart = any(inner) or any([may_move_differently(e) for *_, e, _, _ in ctx.steps if isinstance(e.prim, CustomCall)])
     return Guarded(program, tuple([v for v, _ in pairs]), apart or _bends(asked))
 
 
 def _bends(asked: _Asked) -> bool:
-    return any([bends(eqn) for step in asked.demand.steps for eqn in step.of])
+    return any([may_move_differently(eqn) for step in asked.demand.steps for eqn in step.of])
 
 
 def _body(rules: InverseRules, inner: list[bool], body: Jaxpr, ins: Marks, outs: Marks, wrt: Marks) -> Jaxpr:

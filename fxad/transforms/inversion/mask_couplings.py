@@ -112,7 +112,7 @@ class _Rewriting:
             return None
         moves: list[Primitive] = []
         flipped = False
-        while (eqn := self.graph.maker.get(a)) is not None:
+        while (eqn := self.graph.producer.get(a)) is not None:
             if isinstance(eqn.prim, MOVES):
                 moves.append(eqn.prim)
                 a = eqn.ins[0]
@@ -182,7 +182,7 @@ class _Rewriting:
 
     def _bare(self, a: Atom, of: tuple[Key, bool]) -> Atom:
         """Returns a value without its mask. It equals the value where the mask is 1."""
-        eqn = self.graph.maker[a]
+        eqn = self.graph.producer[a]
         found = self._factor(eqn)
         if found and found[:2] == of:
             return found[3]

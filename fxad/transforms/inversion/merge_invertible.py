@@ -21,7 +21,7 @@ from fxad.primitives.control.call import Call
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.custom import CustomCall
 from fxad.primitives.custom_rules import InverseRule
-from fxad.transforms.inversion.chains import merge_invertible, opens, reversible
+from fxad.transforms.inversion.chains import has_chains_in_bodies, merge_invertible, reversible
 from fxad.transforms.inversion.invertible import invertible
 from fxad.transforms.inversion.rules import INVERSE_RULES
 from fxad.transforms.inversion.solver import determine
@@ -56,7 +56,7 @@ def _opened(jaxpr: Jaxpr) -> Jaxpr:
 
 def _opened_bodies(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom] | None:
     prim = eqn.prim
-    if not isinstance(prim, HigherOrder) or not opens(prim):
+    if not isinstance(prim, HigherOrder) or not has_chains_in_bodies(prim):
         return None
     prim = prim.with_bodies(tuple(map(merge_invertible, prim.bodies)))
     # only a plain call can be inlined

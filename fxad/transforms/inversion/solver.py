@@ -23,11 +23,16 @@ from fxad.primitives.control.bodies import select_by_mask
 from fxad.primitives.elementwise.family import Binary, Unary
 from fxad.primitives.shape import BroadcastInDim, emit_reshape
 from fxad.transforms.inversion.mask_couplings import with_choices
-from fxad.transforms.inversion.normal_form import Origin, slim_of, traced_back, unobserved
+from fxad.transforms.inversion.normal_form import (
+    Origin,
+    normal_form,
+    normal_form_with_origins,
+    without_effects_and_checks,
+)
 from fxad.transforms.inversion.plans import UNUSED, Graph, Plan, Step
 from fxad.transforms.inversion.rules.assembling import assembled, chosen_part, complete, where_chosen, within
-from fxad.transforms.inversion.rules.contract import Determined, InverseRule, InverseRules, Part, Refused
-from fxad.transforms.inversion.rules.measuring import log_det_of, total
+from fxad.transforms.inversion.rules.contract import Determined, InverseRule, InverseRules, PartialValue, Refused
+from fxad.transforms.inversion.rules.measuring import log_det_of, total_log_det
 from fxad.transforms.inversion.rules.placing import reads_part, through_places, windows_of, with_places
 from fxad.transforms.inversion.rules.structure import box_of
 from fxad.transforms.locate import body_label, describe
@@ -60,7 +65,7 @@ class Scratch(Builder):
         self.unmeasured: Refused | None = None
 
     def made(self, a: Atom) -> Eqn | None:
-        return self._graph.maker.get(a)
+        return self._graph.producer.get(a)
 
     def at(self, eqn: Eqn) -> None:
         """Sets the equation that is being inverted."""
@@ -82,10 +87,10 @@ class _Search:
 
     def __init__(self, graph: Graph, rules: InverseRules, measured: bool) -> None:
         self.graph, self.rules, self.measured = graph, rules, measured
-        self.ways: dict[Atom, Eqn | Step | None] = {}
+        self.computed_by: dict[Atom, Eqn | Step | None] = {}
         self.refusals: dict[int, Refused] = {}
         # parts of operands; the key is the path of equations that gave the part, from the last to the first
-        self.parts: dict[Var, dict[Path, Part]] = {}
+        self.parts: dict[Var, dict[Path, PartialValue]] = {}
         self.masked: deque[tuple[Var, Path]] = deque()  # parts whose defining equations are still to be inverted
         self.missing = [len({a for a in e.ins if isinstance(a, Var)}) for e in graph.eqns]
         self.forward: deque[int] = deque([k for k, m in enumerate(self.missing) if m == 0])
@@ -93,9 +98,9 @@ class _Search:
         self.waiting: set[int] = set()
 
     def know(self, v: Atom, way: Eqn | Step | None) -> None:
-        if isinstance(v, Lit) or v in self.ways:
+        if isinstance(v, Lit) or v in self.computed_by:
             return
-        self.ways[v] = way
+        self.computed_by[v] = way
         for k in self.graph.readers.get(v, ()):
             self.missing[k] -= 1
             if self.missing[k] == 0:
@@ -110,7 +115,7 @@ class _Search:
 
     def _consider(self, k: int) -> None:
         eqn = self.graph.eqns[k]
-        known = [v in self.ways for v in eqn.outs]
+        known = [v in self.computed_by for v in eqn.outs]
         rule = self.rules.rows.get(type(eqn.prim))
         if any(known) and (all(known) or (rule is not None and rule.partial)) and k not in self.waiting:
             self.waiting.add(k)
@@ -120,7 +125,7 @@ class _Search:
         for a in given:
             self.know(a, None)
         for v in self.graph.ins:
-            if not v.aval.size and v not in self.ways:  # all arrays without elements are equal
+            if not v.aval.size and v not in self.computed_by:  # all arrays without elements are equal
                 # by an equation: a linear call would take a literal zero among its fixed operands for a linear operand
                 scratch = Scratch(self.graph, self.rules, False)
                 zero = Lit.of(0, v.aval.with_shape(()))
@@ -138,10 +143,10 @@ class _Search:
                 if self.missing[k]:
                     self._attempt(k)
         for k, eqn in enumerate(self.graph.eqns):
-            if self.missing[k] and k not in self.refusals and any([v in self.ways for v in eqn.outs]):
+            if self.missing[k] and k not in self.refusals and any([v in self.computed_by for v in eqn.outs]):
                 found = self._solved(Scratch(self.graph, self.rules, False), eqn, eqn.outs)
                 self.refusals[k] = self.graph.located(found if isinstance(found, Refused) else SOME, eqn)
-        return Plan(self.graph, self.ways, self.refusals)
+        return Plan(self.graph, self.computed_by, self.refusals)
 
     # --------------------------------------------------------------------------------------------- running backwards
 
@@ -154,18 +159,20 @@ class _Search:
             return
         whole: dict[Var, Atom] = {}
         for a, value in zip(eqn.ins, found, strict=True):
-            if isinstance(a, Lit) or value is None or a in self.ways:
+            if isinstance(a, Lit) or value is None or a in self.computed_by:
                 continue
-            if isinstance(value, Part):
+            if isinstance(value, PartialValue):
                 self._part(a, (k,), value)
             else:
                 whole.setdefault(a, value)
         if whole:
             self._settle((eqn,), scratch, whole)
-        elif not any([isinstance(v, Part) for v in found]):
+        elif not any([isinstance(v, PartialValue) for v in found]):
             self.refusals[k] = self.graph.located(UNUSED, eqn)
 
-    def _solved(self, scratch: Scratch, eqn: Eqn, outs: tuple[Var, ...] = ()) -> Sequence[Atom | Part | None] | Refused:
+    def _solved(
+        self, scratch: Scratch, eqn: Eqn, outs: tuple[Var, ...] = ()
+    ) -> Sequence[Atom | PartialValue | None] | Refused:
         """Applies the inverse rule of an equation to its unknown operands; `outs` are also taken to be known."""
         rule = self.rules.rows.get(type(eqn.prim))
         if rule is None:
@@ -179,7 +186,7 @@ class _Search:
             scratch.unmeasured = self.graph.located(TWICE, eqn) if scratch.measured else None
         scratch.at(eqn)
         try:
-            there = tuple([v if v in self.ways or v in outs else Hole(v.aval) for v in eqn.outs])
+            there = tuple([v if v in self.computed_by or v in outs else Hole(v.aval) for v in eqn.outs])
             found = rule.solve(scratch, eqn.prim, args, there)
         except FxadError as e:
             raise e.located(equation=describe(eqn), where=str(source_location(eqn.source) or ""))
@@ -192,8 +199,8 @@ class _Search:
         scratch: Scratch,
         eqn: Eqn,
         rule: InverseRule,
-        found: Sequence[Atom | Part | None],
-        part: Part | None = None,
+        found: Sequence[Atom | PartialValue | None],
+        part: PartialValue | None = None,
     ) -> None:
         if rule.partial:
             return
@@ -204,12 +211,12 @@ class _Search:
             scratch.measure(measured)
 
     def _unknown(self, a: Atom) -> bool:
-        return isinstance(a, Var) and a not in self.ways
+        return isinstance(a, Var) and a not in self.computed_by
 
-    def _part(self, v: Var, path: Path, part: Part) -> None:
+    def _part(self, v: Var, path: Path, part: PartialValue) -> None:
         """Records a part of an operand. If the parts are complete, joins them to the operand. Otherwise looks for
         values that the part determines."""
-        part = with_places(part, self.graph.maker.get)
+        part = with_places(part, self.graph.producer.get)
         parts = self.parts.setdefault(v, {})
         parts[path] = part
         if complete(v.aval, list(parts.values())):
@@ -228,22 +235,22 @@ class _Search:
         eqns = tuple([self.graph.eqns[path[-1]] for path in paths])
         self._settle(eqns, scratch, {v: assembled(scratch, v.aval, parts)})
 
-    def _again(self, scratch: Scratch, v: Var, path: Path) -> list[Part]:
+    def _again(self, scratch: Scratch, v: Var, path: Path) -> list[PartialValue]:
         """Emits parts that were found before into another scratch builder."""
         first, *rest = [self.graph.eqns[k] for k in path]
         found = self._solved(scratch, first)
         assert not isinstance(found, Refused), "an equation gave this part before"
         target = rest[0].outs[0] if rest else v
-        parts = [x for a, x in zip(first.ins, found, strict=True) if a is target and isinstance(x, Part)]
+        parts = [x for a, x in zip(first.ins, found, strict=True) if a is target and isinstance(x, PartialValue)]
         for eqn in rest:
-            through = [self._through(scratch, eqn, with_places(part, self.graph.maker.get)) for part in parts]
-            parts = [x for x in through if isinstance(x, Part)]
+            through = [self._through(scratch, eqn, with_places(part, self.graph.producer.get)) for part in parts]
+            parts = [x for x in through if isinstance(x, PartialValue)]
         return parts
 
-    def _through(self, scratch: Scratch, eqn: Eqn, part: Part) -> Part | Atom | Refused:
+    def _through(self, scratch: Scratch, eqn: Eqn, part: PartialValue) -> PartialValue | Atom | Refused:
         """Inverts an elementwise equation of which a mask selected some elements of the result."""
         scratch.at(eqn)
-        if (there := through_places(scratch, eqn, part, self._unknown, self.graph.maker.get)) is not None:
+        if (there := through_places(scratch, eqn, part, self._unknown, self.graph.producer.get)) is not None:
             return there
         rule = self.rules.rows.get(type(eqn.prim))
         if rule is None or part.chosen is None or not isinstance(eqn.prim, Unary | Binary):
@@ -256,7 +263,7 @@ class _Search:
         if isinstance(found, Refused):
             return found
         (value,) = [x for x in found if x is not None]
-        if isinstance(value, Part):  # the real or the imaginary part of the selected elements
+        if isinstance(value, PartialValue):  # the real or the imaginary part of the selected elements
             return APART
         if scratch.measured:
             self._measure(scratch, eqn, rule, found, part)
@@ -266,11 +273,11 @@ class _Search:
         """Follows a part that a mask selected: computes the equations that read no other elements, and inverts the
         equation that computed the operand."""
         part = self.parts[v][path]
-        if v in self.ways or not part.followed:
+        if v in self.computed_by or not part.followed:
             return
         for j in self.graph.readers.get(v, ()):
             reader = self.graph.eqns[j]
-            if reader.outs[0] not in self.ways and reads_part(reader, v, part, self._unknown):
+            if reader.outs[0] not in self.computed_by and reads_part(reader, v, part, self._unknown):
                 scratch = Scratch(self.graph, self.rules, False)
                 for again in self._again(scratch, v, path):  # none if the value it came from is known by now
                     seen = scratch.one(reader.prim, *[again.value if a is v else a for a in reader.ins])
@@ -280,27 +287,27 @@ class _Search:
             return
         eqn = self.graph.eqns[k]
         scratch = Scratch(self.graph, self.rules, False)
-        parts = self._again(scratch, v, path) if v not in self.ways else []
+        parts = self._again(scratch, v, path) if v not in self.computed_by else []
         if not parts:
             return
-        found = self._through(scratch, eqn, with_places(parts[0], self.graph.maker.get))
+        found = self._through(scratch, eqn, with_places(parts[0], self.graph.producer.get))
         if isinstance(found, Refused):
             if found is not TWICE:
                 self.refusals[k] = self.graph.located(found, eqn)
             return
         (unknown,) = [a for a in eqn.ins if isinstance(a, Var) and self._unknown(a)]
-        if not isinstance(found, Part):
+        if not isinstance(found, PartialValue):
             self._settle((eqn,), scratch, {unknown: found})
         elif (*path, k) not in self.parts.get(unknown, {}):
             self._part(unknown, (*path, k), found)
 
-    def _peek(self, v: Var, k: int, part: Part) -> None:
+    def _peek(self, v: Var, k: int, part: PartialValue) -> None:
         """Computes the equations that read only elements of a given part, and the operands of the defining equation
         that lie in the part."""
         for j in self.graph.readers[v]:
             reader = self.graph.eqns[j]
             box = box_of(reader.prim, v.aval)
-            if box is None or reader.outs[0] in self.ways or within(part, box) is None:
+            if box is None or reader.outs[0] in self.computed_by or within(part, box) is None:
                 continue
             scratch = Scratch(self.graph, self.rules, False)
             (again,) = self._again(scratch, v, (k,))
@@ -309,12 +316,12 @@ class _Search:
             (out,) = reader.outs
             seen = emit_reshape(scratch, scratch.one(window, again.value), out.aval.shape)
             self._settle((self.graph.eqns[k],), scratch, {out: seen})
-        for a, box in windows_of(self.graph.maker.get(v)):
+        for a, box in windows_of(self.graph.producer.get(v)):
             if isinstance(a, Var) and self._unknown(a) and (window := within(part, box)) is not None:
                 scratch = Scratch(self.graph, self.rules, False)
                 parts = self._again(scratch, v, (k,))
                 if parts:
-                    self._settle((self.graph.maker[v],), scratch, {a: scratch.one(window, parts[0].value)})
+                    self._settle((self.graph.producer[v],), scratch, {a: scratch.one(window, parts[0].value)})
 
     def _settle(self, eqns: tuple[Eqn, ...], scratch: Scratch, gives: dict[Var, Atom]) -> None:
         for v, a in gives.items():
@@ -344,15 +351,15 @@ def solve(
     """
     graph, given = Graph.of(jaxpr, origins), tuple(given)
     plan = _Search(graph, rules, measured).run(given)
-    if all([v in plan.ways for v in jaxpr.ins]):
+    if all([v in plan.computed_by for v in jaxpr.ins]):
         return plan
-    again = with_choices(graph, plan.ways)
+    again = with_choices(graph, plan.computed_by)
     other = again and _Search(again, rules, measured).run(given)
     return other if other and _solved(jaxpr, other) > _solved(jaxpr, plan) else plan
 
 
 def _solved(jaxpr: Jaxpr, plan: Plan) -> int:
-    return sum([v in plan.ways for v in jaxpr.ins])
+    return sum([v in plan.computed_by for v in jaxpr.ins])
 
 
 # ---------------------------------------------------------------------------------------------------------- on demand
@@ -378,7 +385,7 @@ class Demand:
             if isinstance(top, Lit) or top in self.env:
                 stack.pop()
                 continue
-            way = self.plan.ways[top]
+            way = self.plan.computed_by[top]
             assert way is not None, f"{top!r} is not given"
             reads = way.ins if isinstance(way, Eqn) else way.reads
             missing = [r for r in reads if isinstance(r, Var) and r not in self.env]
@@ -413,7 +420,7 @@ class Demand:
             a = stack.pop()
             if a not in seen:
                 seen.add(a)
-                way = self.plan.ways.get(a)
+                way = self.plan.computed_by.get(a)
                 stack += way.ins if isinstance(way, Eqn) and a not in made else ()
         return [v for v in made if v not in seen]
 
@@ -434,21 +441,21 @@ def determine(
     Cost: one search; linear in the equations if each is inverted once.
     """
     asked = Jaxpr(jaxpr.ins, jaxpr.eqns, select_by_mask(jaxpr.outs, outs), jaxpr.name)
-    slim, origins = traced_back(asked) if traced else (slim_of(asked), NOWHERE)
-    slim, held = unobserved(slim), select_by_mask(jaxpr.ins, ins)
+    slim, origins = normal_form_with_origins(asked) if traced else (normal_form(asked), NOWHERE)
+    slim, held = without_effects_and_checks(slim), select_by_mask(jaxpr.ins, ins)
     plan = solve(slim, (*held, *slim.outs), rules, measured, origins)
     b = Builder()
     env: dict[Atom, Atom] = {}
     for a, made in zip(slim.outs, b.inputs(slim.out_avals), strict=True):
         env.setdefault(a, made)
     env.update(zip(held, b.inputs([v.aval for v in held]), strict=True))
-    solved = tuple([v in plan.ways and not known for v, known in zip(jaxpr.ins, ins, strict=True)])
+    solved = tuple([v in plan.computed_by and not known for v, known in zip(jaxpr.ins, ins, strict=True)])
     demand = Demand(b, plan, env)
     found = [demand.get(v) for v in select_by_mask(jaxpr.ins, solved)]
-    missing = [v for v in jaxpr.ins if v not in plan.ways]
+    missing = [v for v in jaxpr.ins if v not in plan.computed_by]
     refused = plan.why_not(missing[0]) if missing else None
     unmeasured: Refused | None = None
     if measured:
-        found.append(total(b, demand.measures(), [v.aval for v in select_by_mask(jaxpr.ins, solved)]))
+        found.append(total_log_det(b, demand.measures(), [v.aval for v in select_by_mask(jaxpr.ins, solved)]))
         unmeasured = next((s.unmeasured for s in demand.steps if s.unmeasured), None)
     return Determined(b.build(found, f"inverse_{jaxpr.name}"), solved, refused, unmeasured)
