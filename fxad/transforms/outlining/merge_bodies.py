@@ -20,7 +20,7 @@ from fxad.transforms.cleanup.inline import inline, length
 from fxad.transforms.costs import equations, time_of
 from fxad.transforms.map_bodies import map_bodies
 from fxad.transforms.outlining.approximate_match import Pattern
-from fxad.transforms.outlining.regions import Flow, Shared, kind
+from fxad.transforms.outlining.regions import Flow, SharedBody, kind
 
 # for each body: the number of longer bodies that are considered, and (`MAX_TRIES`) the number that are compared
 MAX_LONGER: Final = 256
@@ -87,7 +87,7 @@ def _part(part: Jaxpr, body: Jaxpr, whole: Jaxpr) -> _Part | None:
     b.inline(whole, b.inputs(whole.in_avals))
     mine = b.inputs(part.in_avals)
     both = b.build(b.inline(part, mine))
-    shared = Shared(whole, (0,), n, (both.ins[: len(whole.ins)],), (None,) * n)
+    shared = SharedBody(whole, (0,), n, (both.ins[: len(whole.ins)],), (None,) * n)
     match = Pattern(Flow(both), shared).match(n, len(both.eqns))
     if match is None or len(match.places) < len(part.eqns):
         return None
