@@ -18,7 +18,7 @@ from fxad.transforms.inversion.rules.control import STEPS, TAKEN
 from fxad.transforms.inversion.rules.conversion import LOST
 from fxad.transforms.inversion.rules.indexing import ADDED, LEFT_OUT, MULTIPLIED
 from fxad.transforms.inversion.rules.totals import not_square, numbers
-from fxad.transforms.inversion.solver import PARTLY, Marks, determine, solve
+from fxad.transforms.inversion.solver import PARTLY_DETERMINED, Marks, determine, solve
 from fxad.transforms.locate import describe, primitive_name_in
 
 REMEDY: Final = "hold the argument (argnums), or give the function that is not inverted a custom_inverse"
@@ -32,7 +32,7 @@ HINTS: Final[Mapping[tuple[str, str], str]] = MappingProxyType(
         ("scatter", LEFT_OUT): SLICES,
         ("scatter_add", ADDED): SLICES,
         ("scatter_mul", MULTIPLIED): SLICES,
-        ("", PARTLY.reason): "return the other elements too, as they are or changed by what stays",
+        ("", PARTLY_DETERMINED.reason): "return the other elements too, as they are or changed by what stays",
         ("", LOST): "return the integer or the bool too",
         ("", TAKEN): "choose by what is held",
         ("", STEPS): "take a number of steps that is known: fori_loop or scan",

@@ -43,7 +43,7 @@ from fxad.transforms.inversion.second_order import (
     with_derivatives_of,
     without_derivative,
 )
-from fxad.transforms.inversion.solver import Demand, Marks, determine, solve
+from fxad.transforms.inversion.solver import LazyValues, Marks, determine, solve
 from fxad.transforms.locate import describe
 from fxad.transforms.memory.segments import in_segments
 from fxad.transforms.reorder import reorder_operands
@@ -101,7 +101,7 @@ def _with_rules(
     order = (*range(n_known, n_given), *range(n_known), *range(n_given, len(back.program.ins)))
     watched = tuple(sorted({*back.watched, *ahead.watched}, key=_place))
     push, pull = [
-        _beside(program, found.watched, watched)
+        _with_sketches_of(program, found.watched, watched)
         for program, found in ((ahead.program, ahead), (reorder_operands(back.program, order), back))
     ]
     inverse = determine(jaxpr, held, every, rules)
@@ -127,7 +127,7 @@ def _with_rules(
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Guarded:
+class CheckedProgram:
     """A program whose last operands are sketches of the values `watched` in the forward program. `bends` is True if the
     derivatives of reconstructed values may differ from those of the original values."""
 
@@ -149,7 +149,7 @@ def _forward(jaxpr: Jaxpr, held: Marks, watched: tuple[Atom, ...]) -> Jaxpr:
     return b.build([*made.outs[:n], *made.outs[:n], *select_by_mask(made.ins, held), *sketches], jaxpr.name)
 
 
-def _beside(program: Jaxpr, has: Sequence[Atom], wants: Sequence[Atom]) -> Jaxpr:
+def _with_sketches_of(program: Jaxpr, has: Sequence[Atom], wants: Sequence[Atom]) -> Jaxpr:
     """Changes the last operands of a program from sketches of the values in `has` to sketches of the values in
     `wants`."""
     n = len(program.ins) - len(has)
@@ -181,7 +181,7 @@ class Task:
 
 
 @final
-class _Asked:
+class _PrimalValues:
     """The values of a primal program, emitted into a builder at their first read.
 
     A residual of the linear program is looked up as its primal value.
@@ -190,7 +190,7 @@ class _Asked:
     __slots__ = ("_of", "_plan", "_residuals", "demand")
 
     def __init__(self, b: Builder, of: Task, plan: Plan, residuals: Mapping[Atom, Atom]) -> None:
-        self.demand = Demand(b, plan, {})
+        self.demand = LazyValues(b, plan, {})
         self._of, self._plan, self._residuals = of, plan, residuals
 
     def give(self, atoms: Sequence[Atom], values: Sequence[Atom]) -> None:
@@ -228,7 +228,7 @@ def _known_ways(primal: Jaxpr, ins: Marks, n_out: int, outs: Marks, rules: Inver
     return solve(primal, (*select_by_mask(primal.ins, ins), *select_by_mask(primal.outs[:n_out], outs)), rules)
 
 
-def _compared(ctx: _Split, asked: _Asked, tolerance: float) -> list[tuple[Var, Atom]]:
+def _compared_values(ctx: _Split, asked: _PrimalValues, tolerance: float) -> list[tuple[Var, Atom]]:
     """Returns the values of the function that are reconstructed last, each with its atom in the primal program."""
     if math.isinf(tolerance):
         return []
@@ -236,7 +236,7 @@ def _compared(ctx: _Split, asked: _Asked, tolerance: float) -> list[tuple[Var, A
     return sorted([(forward[a], a) for a in asked.demand.ends() if a in forward], key=lambda pair: _place(pair[0]))
 
 
-def _guarded(made: Jaxpr, n: int, given: slice, pairs: Sequence[tuple[Var, Atom]], tolerance: float) -> Jaxpr:
+def _with_check(made: Jaxpr, n: int, given: slice, pairs: Sequence[tuple[Var, Atom]], tolerance: float) -> Jaxpr:
     """Returns the first `n` results of a program, and nan if its other results, which are reconstructions, are
     inaccurate. The sketches to compare with are further operands. The operands `given` were known from the start."""
     if not n or not pairs:
@@ -250,11 +250,11 @@ def _guarded(made: Jaxpr, n: int, given: slice, pairs: Sequence[tuple[Var, Atom]
 @by_value
 def pushed(
     jaxpr: Jaxpr, kept: Marks, moving: Marks, labels: tuple[str, ...], tolerance: float, rules: InverseRules
-) -> Guarded:
+) -> CheckedProgram:
     """Returns forward mode from the results: (tangents of the marked operands, results, kept operands, sketches) ->
     tangents of the inexact results."""
     n, every = len(jaxpr.outs), (True,) * len(jaxpr.outs)
-    ctx, slim = _Split.like(jaxpr), _trusting(without_effects_and_checks(normal_form(jaxpr)))
+    ctx, slim = _Split.like(jaxpr), _without_inner_checks(without_effects_and_checks(normal_form(jaxpr)))
     # a split body may determine less than the whole one (a mask is computed outside the loop): these run forward
     apart = frozenset(retraceable_eqns(slim, _known_ways(slim, kept, n, every, rules), rules))
     results = ctx.run(slim, moving, {}, apart)
@@ -264,20 +264,20 @@ def pushed(
     linear = ctx.linear.build(dots, f"linear_{jaxpr.name}")
     b = Builder()
     given = b.inputs(linear.in_avals[: sum(moving)])
-    asked = _Asked(b, Task(jaxpr, kept, every, labels, rules), _known_ways(primal, kept, n, every, rules), {})
+    asked = _PrimalValues(b, Task(jaxpr, kept, every, labels, rules), _known_ways(primal, kept, n, every, rules), {})
     found, held = b.inputs(jaxpr.out_avals), b.inputs([v.aval for v in select_by_mask(jaxpr.ins, kept)])
     asked.give(select_by_mask(primal.ins, kept), held)
     asked.give(results, found)
     residuals = [asked.value(a) for a in ctx.residuals]
     moved = b.inline(linear, [*given, *residuals])
-    pairs = _compared(ctx, asked, tolerance) if moved else []
+    pairs = _compared_values(ctx, asked, tolerance) if moved else []
     made = b.build([*moved, *[asked.value(a) for _, a in pairs]], f"push_{jaxpr.name}")
-    program = _guarded(made, len(moved), slice(len(given), len(given) + n), pairs, tolerance)
-    return Guarded(dce(program), tuple([v for v, _ in pairs]), _bends(asked))
+    program = _with_check(made, len(moved), slice(len(given), len(given) + n), pairs, tolerance)
+    return CheckedProgram(dce(program), tuple([v for v, _ in pairs]), _bends(asked))
 
 
 @by_value
-def _trusting(jaxpr: Jaxpr) -> Jaxpr:
+def _without_inner_checks(jaxpr: Jaxpr) -> Jaxpr:
     """Replaces calls of `invertible` by calls with the plain derivatives of their functions, in the same variables.
 
     Otherwise such a call, at a reconstructed value, would sketch this value and compare it with its own reconstruction.
@@ -291,10 +291,12 @@ def _trusting(jaxpr: Jaxpr) -> Jaxpr:
             if prim.tolerance is not None:
                 prim = replace(
                     prim,
-                    function=replace(prim.function, body=_trusting(prim.body), rules=Rules(inverse=prim.rules.inverse)),
+                    function=replace(
+                        prim.function, body=_without_inner_checks(prim.body), rules=Rules(inverse=prim.rules.inverse)
+                    ),
                 )
         elif isinstance(prim, HigherOrder):
-            prim = prim.with_bodies(tuple(map(_trusting, prim.bodies)))
+            prim = prim.with_bodies(tuple(map(_without_inner_checks, prim.bodies)))
         eqns.append(eqn if prim == eqn.prim else Eqn(prim, eqn.ins, eqn.outs, eqn.source))
     return Jaxpr(jaxpr.ins, tuple(eqns), jaxpr.outs, jaxpr.name)
 
@@ -366,7 +368,7 @@ def retraced(
     labels: tuple[str, ...],
     tolerance: float,
     rules: InverseRules,
-) -> Guarded:
+) -> CheckedProgram:
     """Returns a program run backwards together with its gradient.
 
     (results marked in `outs`, operands marked in `ins`, cotangents of the inexact results, sketches) -> (if `free`, the
@@ -381,7 +383,7 @@ def retraced(
     primal = ctx.build(results, jaxpr.name)
     b = BackwardCtx()
     plan = _known_ways(primal, ins, n, outs, rules)
-    asked = _Asked(b, Task(jaxpr, ins, outs, labels, rules), plan, {v: a for a, v in ctx.residuals.items()})
+    asked = _PrimalValues(b, Task(jaxpr, ins, outs, labels, rules), plan, {v: a for a, v in ctx.residuals.items()})
     given = b.inputs([a.aval for a in select_by_mask(results, outs)])
     asked.give(select_by_mask(results, outs), given)
     asked.give(select_by_mask(primal.ins, ins), b.inputs([v.aval for v in select_by_mask(primal.ins, ins)]))
@@ -396,17 +398,17 @@ def retraced(
     others = [asked.value(v) for v, known in zip(primal.ins, ins, strict=True) if free and not known]
     moved = [ctx.tangents[v].var for v in select_by_mask(slim.ins, wrt)]
     found = instantiate([bars.get(t) or Zero(t.aval) for t in moved])
-    pairs = _compared(ctx, asked, tolerance) if any([t in bars for t in moved]) else []
+    pairs = _compared_values(ctx, asked, tolerance) if any([t in bars for t in moved]) else []
     made = dce(b.build([*others, *found, *[asked.value(a) for _, a in pairs]], f"retrace_{jaxpr.name}"))
     if not free:
         n_known = len(given) + sum(ins)
         made = in_segments(made, tuple([not len(given) <= k < n_known for k in range(len(made.ins))]))
-    program = _guarded(made, len(others) + len(found), slice(len(given)), pairs, tolerance)
+    program = _with_check(made, len(others) + len(found), slice(len(given)), pairs, tolerance)
     apart = any(inner) or any([may_move_differently(e) for *_, e, _, _ in ctx.steps if isinstance(e.prim, CustomCall)])
-    return Guarded(program, tuple([v for v, _ in pairs]), apart or _bends(asked))
+    return CheckedProgram(program, tuple([v for v, _ in pairs]), apart or _bends(asked))
 
 
-def _bends(asked: _Asked) -> bool:
+def _bends(asked: _PrimalValues) -> bool:
     return any([may_move_differently(eqn) for step in asked.demand.steps for eqn in step.of])
 
 
@@ -418,7 +420,7 @@ def _body(rules: InverseRules, inner: list[bool], body: Jaxpr, ins: Marks, outs:
 
 
 def _walk_back(
-    b: BackwardCtx, ctx: _Split, asked: _Asked, bars: dict[Atom, Atom], recur: Retrace, rules: InverseRules
+    b: BackwardCtx, ctx: _Split, asked: _PrimalValues, bars: dict[Atom, Atom], recur: Retrace, rules: InverseRules
 ) -> None:
     """Emits the adjoint of the linear program, and the retraced equations at their places in it."""
     linear = ctx.linear.eqns

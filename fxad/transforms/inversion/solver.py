@@ -22,7 +22,7 @@ from fxad.ir import Atom, Eqn, HigherOrder, Hole, Jaxpr, Lit, Var, source_locati
 from fxad.primitives.control.bodies import select_by_mask
 from fxad.primitives.elementwise.family import Binary, Unary
 from fxad.primitives.shape import BroadcastInDim, emit_reshape
-from fxad.transforms.inversion.mask_couplings import with_choices
+from fxad.transforms.inversion.mask_couplings import sums_as_choices
 from fxad.transforms.inversion.normal_form import (
     Origin,
     normal_form,
@@ -41,11 +41,13 @@ Marks = tuple[bool, ...]
 Path = tuple[int, ...]
 
 UNKNOWN_RULE: Final = Refused("it has no inverse rule")
-TWICE: Final = Refused("an unknown operand stands in it twice")
-PARTLY: Final = Refused("its results determine some elements of the operand, and the others are not found elsewhere")
-APART: Final = Refused("its results are known only where a mask chose them, and it mixes elements")
-SOME: Final = Refused("not all of its results are known")
-NOWHERE: Final[Mapping[Atom, Origin]] = MappingProxyType({})
+REPEATED_OPERAND: Final = Refused("an unknown operand stands in it twice")
+PARTLY_DETERMINED: Final = Refused(
+    "its results determine some elements of the operand, and the others are not found elsewhere"
+)
+MIXES_ELEMENTS: Final = Refused("its results are known only where a mask chose them, and it mixes elements")
+SOME_RESULTS_UNKNOWN: Final = Refused("not all of its results are known")
+NO_ORIGINS: Final[Mapping[Atom, Origin]] = MappingProxyType({})
 
 
 class Scratch(Builder):
@@ -97,18 +99,24 @@ class _Search:
         self.backward: list[int] = []  # a heap, of negative numbers: the last equation first
         self.waiting: set[int] = set()
 
-    def know(self, v: Atom, way: Eqn | Step | None) -> None:
+    def know(self, v: Atom, computed_by: Eqn | Step | None) -> None:
         if isinstance(v, Lit) or v in self.computed_by:
             return
-        self.computed_by[v] = way
+        self.computed_by[v] = computed_by
         for k in self.graph.readers.get(v, ()):
             self.missing[k] -= 1
             if self.missing[k] == 0:
                 self.forward.append(k)
             else:
                 self._consider(k)
-                made = self.graph.eqns[k].outs[0]
-                self.masked.extend([(made, path) for path, part in self.parts.get(made, {}).items() if part.followed])
+                producer_result = self.graph.eqns[k].outs[0]
+                self.masked.extend(
+                    [
+                        (producer_result, path)
+                        for path, part in self.parts.get(producer_result, {}).items()
+                        if part.followed
+                    ]
+                )
         k = self.graph.number.get(v, -1)
         if k >= 0 and self.missing[k]:
             self._consider(k)
@@ -144,8 +152,10 @@ class _Search:
                     self._attempt(k)
         for k, eqn in enumerate(self.graph.eqns):
             if self.missing[k] and k not in self.refusals and any([v in self.computed_by for v in eqn.outs]):
-                found = self._solved(Scratch(self.graph, self.rules, False), eqn, eqn.outs)
-                self.refusals[k] = self.graph.located(found if isinstance(found, Refused) else SOME, eqn)
+                solved = self._solved(Scratch(self.graph, self.rules, False), eqn, eqn.outs)
+                self.refusals[k] = self.graph.located(
+                    solved if isinstance(solved, Refused) else SOME_RESULTS_UNKNOWN, eqn
+                )
         return Plan(self.graph, self.computed_by, self.refusals)
 
     # --------------------------------------------------------------------------------------------- running backwards
@@ -153,21 +163,21 @@ class _Search:
     def _attempt(self, k: int) -> None:
         eqn = self.graph.eqns[k]
         scratch = Scratch(self.graph, self.rules, self.measured)
-        found = self._solved(scratch, eqn)
-        if isinstance(found, Refused):
-            self.refusals[k] = self.graph.located(found, eqn)
+        solved = self._solved(scratch, eqn)
+        if isinstance(solved, Refused):
+            self.refusals[k] = self.graph.located(solved, eqn)
             return
-        whole: dict[Var, Atom] = {}
-        for a, value in zip(eqn.ins, found, strict=True):
+        determined: dict[Var, Atom] = {}
+        for a, value in zip(eqn.ins, solved, strict=True):
             if isinstance(a, Lit) or value is None or a in self.computed_by:
                 continue
             if isinstance(value, PartialValue):
                 self._part(a, (k,), value)
             else:
-                whole.setdefault(a, value)
-        if whole:
-            self._settle((eqn,), scratch, whole)
-        elif not any([isinstance(v, PartialValue) for v in found]):
+                determined.setdefault(a, value)
+        if determined:
+            self._settle((eqn,), scratch, determined)
+        elif not any([isinstance(v, PartialValue) for v in solved]):
             self.refusals[k] = self.graph.located(UNUSED, eqn)
 
     def _solved(
@@ -181,9 +191,9 @@ class _Search:
         holes = [a for a in eqn.ins if self._unknown(a)]
         if len(set(holes)) != len(holes):
             if not isinstance(eqn.prim, HigherOrder):
-                return TWICE
+                return REPEATED_OPERAND
             # a body may determine a repeated operand at either position, but its determinant is for separate operands
-            scratch.unmeasured = self.graph.located(TWICE, eqn) if scratch.measured else None
+            scratch.unmeasured = self.graph.located(REPEATED_OPERAND, eqn) if scratch.measured else None
         scratch.at(eqn)
         try:
             there = tuple([v if v in self.computed_by or v in outs else Hole(v.aval) for v in eqn.outs])
@@ -222,7 +232,7 @@ class _Search:
         if complete(v.aval, list(parts.values())):
             self._join(v, tuple(parts))
             return
-        self.refusals[path[-1]] = self.graph.located(PARTLY, self.graph.eqns[path[-1]])
+        self.refusals[path[-1]] = self.graph.located(PARTLY_DETERMINED, self.graph.eqns[path[-1]])
         if part.followed:
             self.masked.append((v, path))
         else:
@@ -254,17 +264,17 @@ class _Search:
             return there
         rule = self.rules.rows.get(type(eqn.prim))
         if rule is None or part.chosen is None or not isinstance(eqn.prim, Unary | Binary):
-            return APART
+            return MIXES_ELEMENTS
         holes = [a for a in eqn.ins if self._unknown(a)]
         if len(holes) != 1:
-            return TWICE
+            return REPEATED_OPERAND
         args = tuple([Hole(a.aval) if self._unknown(a) else where_chosen(scratch, a, part.chosen) for a in eqn.ins])
         found = rule.solve(scratch, eqn.prim, args, (part.value,))
         if isinstance(found, Refused):
             return found
         (value,) = [x for x in found if x is not None]
         if isinstance(value, PartialValue):  # the real or the imaginary part of the selected elements
-            return APART
+            return MIXES_ELEMENTS
         if scratch.measured:
             self._measure(scratch, eqn, rule, found, part)
         return chosen_part(value, part.chosen)
@@ -292,7 +302,7 @@ class _Search:
             return
         found = self._through(scratch, eqn, with_places(parts[0], self.graph.producer.get))
         if isinstance(found, Refused):
-            if found is not TWICE:
+            if found is not REPEATED_OPERAND:
                 self.refusals[k] = self.graph.located(found, eqn)
             return
         (unknown,) = [a for a in eqn.ins if isinstance(a, Var) and self._unknown(a)]
@@ -341,7 +351,7 @@ def solve(
     given: Iterable[Atom],
     rules: InverseRules,
     measured: bool = False,
-    origins: Mapping[Atom, Origin] = NOWHERE,
+    origins: Mapping[Atom, Origin] = NO_ORIGINS,
 ) -> Plan:
     """Returns how to compute the values of a program that the given atoms determine.
 
@@ -353,7 +363,7 @@ def solve(
     plan = _Search(graph, rules, measured).run(given)
     if all([v in plan.computed_by for v in jaxpr.ins]):
         return plan
-    again = with_choices(graph, plan.computed_by)
+    again = sums_as_choices(graph, plan.computed_by)
     other = again and _Search(again, rules, measured).run(given)
     return other if other and _solved(jaxpr, other) > _solved(jaxpr, plan) else plan
 
@@ -367,7 +377,7 @@ def _solved(jaxpr: Jaxpr, plan: Plan) -> int:
 
 @final
 @dataclass(slots=True, eq=False)
-class Demand:
+class LazyValues:
     """Emits values of a program into a builder on demand, each once. `env` holds the values that are available."""
 
     b: Builder
@@ -440,22 +450,22 @@ def determine(
     Rule: equal equations are merged: a value that is computed twice is known if one of the two is known.
     Cost: one search; linear in the equations if each is inverted once.
     """
-    asked = Jaxpr(jaxpr.ins, jaxpr.eqns, select_by_mask(jaxpr.outs, outs), jaxpr.name)
-    slim, origins = normal_form_with_origins(asked) if traced else (normal_form(asked), NOWHERE)
-    slim, held = without_effects_and_checks(slim), select_by_mask(jaxpr.ins, ins)
-    plan = solve(slim, (*held, *slim.outs), rules, measured, origins)
+    program = Jaxpr(jaxpr.ins, jaxpr.eqns, select_by_mask(jaxpr.outs, outs), jaxpr.name)
+    slim, origins = normal_form_with_origins(program) if traced else (normal_form(program), NO_ORIGINS)
+    slim, known_ins = without_effects_and_checks(slim), select_by_mask(jaxpr.ins, ins)
+    plan = solve(slim, (*known_ins, *slim.outs), rules, measured, origins)
     b = Builder()
     env: dict[Atom, Atom] = {}
     for a, made in zip(slim.outs, b.inputs(slim.out_avals), strict=True):
         env.setdefault(a, made)
-    env.update(zip(held, b.inputs([v.aval for v in held]), strict=True))
+    env.update(zip(known_ins, b.inputs([v.aval for v in known_ins]), strict=True))
     solved = tuple([v in plan.computed_by and not known for v, known in zip(jaxpr.ins, ins, strict=True)])
-    demand = Demand(b, plan, env)
-    found = [demand.get(v) for v in select_by_mask(jaxpr.ins, solved)]
+    demand = LazyValues(b, plan, env)
+    values = [demand.get(v) for v in select_by_mask(jaxpr.ins, solved)]
     missing = [v for v in jaxpr.ins if v not in plan.computed_by]
     refused = plan.why_not(missing[0]) if missing else None
     unmeasured: Refused | None = None
     if measured:
-        found.append(total_log_det(b, demand.measures(), [v.aval for v in select_by_mask(jaxpr.ins, solved)]))
+        values.append(total_log_det(b, demand.measures(), [v.aval for v in select_by_mask(jaxpr.ins, solved)]))
         unmeasured = next((s.unmeasured for s in demand.steps if s.unmeasured), None)
-    return Determined(b.build(found, f"inverse_{jaxpr.name}"), solved, refused, unmeasured)
+    return Determined(b.build(values, f"inverse_{jaxpr.name}"), solved, refused, unmeasured)
