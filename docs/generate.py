@@ -30,7 +30,7 @@ from fxad.testing.calls import SPECS
 from fxad.text.parameters import fields_of
 from fxad.transforms import jvp
 from fxad.transforms.inversion.rules import INVERSE_RULES
-from fxad.transforms.inversion.rules.contract import Determined, Part, Refused
+from fxad.transforms.inversion.rules.contract import Determined, PartialValue, Refused
 from fxad.transforms.inversion.rules.refused import REASONS
 from fxad.transforms.mask.rules import MASK_RULES
 
@@ -151,7 +151,7 @@ def backwards(prim: Primitive, program: Jaxpr) -> Mapping[tuple[int, ...], str]:
         if isinstance(said, Refused):
             found[some] = said.reason
         else:
-            found[some] = "part" if any(isinstance(x, Part) for x in said) else "whole"
+            found[some] = "part" if any(isinstance(x, PartialValue) for x in said) else "whole"
     return found
 
 

@@ -25,7 +25,7 @@ from fxad.core.memo import by_value
 from fxad.errors import ArgumentError, ParameterError, described
 from fxad.ir import Aval, Jaxpr, distinct_jaxprs
 from fxad.primitives.control.shard_map import has_maps
-from fxad.transforms.costs import weigh
+from fxad.transforms.costs import weight_of_nested
 from fxad.transforms.inversion.chains import merge_invertible
 from fxad.transforms.inversion.second_order import drop_derivative_rules
 from fxad.transforms.outlining.merge_bodies import merge_bodies
@@ -85,7 +85,7 @@ def _merge_bodies(jaxpr: Jaxpr) -> Jaxpr:
 def _outline(jaxpr: Jaxpr) -> Jaxpr:
     """Outlines a program, unless most of its equations are in repeated calls already. The gradient of a function that
     was outlined before differentiation is such a program, so a program is outlined once."""
-    if 2 * left_to_compile(jaxpr, repeated(jaxpr)) <= weigh(jaxpr).equations:
+    if 2 * left_to_compile(jaxpr, repeated(jaxpr)) <= weight_of_nested(jaxpr).equations:
         return jaxpr
     return outline(jaxpr, GROUP_MICROSECONDS, WASTE)
 

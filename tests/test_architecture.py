@@ -31,7 +31,7 @@ NO_ROOMS = {"utils", "util", "helpers", "helper", "common", "misc", "base"}
 
 MAX_IGNORES = 45
 # Tables that change after import. Each is a cache that nothing but speed depends on.
-CACHES = {("fxad/tracing/tracer.py", "_internal")}
+CACHES = {("fxad/tracing/tracer.py", "_is_internal")}
 # Rooms where `Any` may be named: they speak with jaxlib, or take trees apart, where no type can follow.
 TREE_ROOMS = (
     "fxad/api/",

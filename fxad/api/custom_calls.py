@@ -41,17 +41,17 @@ from fxad.primitives.custom import CustomCall, NamedCall, module_call
 from fxad.primitives.custom_rules import Function, Refusal, Rules
 from fxad.tracing.array import Array, aval_of
 from fxad.tracing.context import (
-    Watch,
-    ask,
-    ask_orders,
-    ask_sizes,
-    inside_rule,
-    place_on_tape,
-    skip,
-    surroundings,
-    told,
-    traced_again,
-    watching,
+    TraceDependencies,
+    depend_on_outer_trace,
+    depend_on_transforms,
+    derivative_order,
+    enclosing_transforms,
+    record_in_outer,
+    recording_dependencies,
+    replay_position,
+    skip_in_replay,
+    stacked_axis_sizes,
+    tracing_repeatedly,
 )
 from fxad.tracing.program import argument_path, function_name
 from fxad.tracing.tracer import Tracer, bind
@@ -181,7 +181,7 @@ class TracedCall:
                 which = [False if k in self.static else next(marks) for k in range(len(self.args))]
                 return rule(size, which, *self.arguments(args))
 
-            for size in dict.fromkeys(ask_sizes()) if sizes is None else sizes:
+            for size in dict.fromkeys(stacked_axis_sizes()) if sizes is None else sizes:
                 yield stacked_rule(sig, rule, size, stacked)
         if given.inverse:
             places = [k for k in range(len(self.args)) if k not in self.static]
@@ -236,9 +236,9 @@ class _Traced:
         self.referred = False  # a named call refers to it
         self.function: Function | None = None  # None while it is active
         self.prim: CustomCall | None = None
-        self.around = surroundings()
-        self.asked = False
-        self.start = self.end = place_on_tape()
+        self.around = enclosing_transforms()
+        self.on_transforms = False
+        self.start = self.end = replay_position()
 
     @property
     def traces_rules(self) -> bool:
@@ -250,7 +250,8 @@ class _Traced:
         if self.body is None or not self.referable or not self.call.same(call):
             return False
         return self.function is None or (
-            self.around == surroundings() and all([x.reachable for x in self.body.captured if isinstance(x, Tracer)])
+            self.around == enclosing_transforms()
+            and all([x.reachable for x in self.body.captured if isinstance(x, Tracer)])
         )
 
 
@@ -268,9 +269,9 @@ class _Scope:
         if function is None:
             function = self._traced(call)
         elif function.function is not None:
-            skip(function.start, function.end)
-            if function.asked:
-                ask()
+            skip_in_replay(function.start, function.end)
+            if function.on_transforms:
+                depend_on_transforms()
         assert function.body is not None
         body = function.body
         prim: CustomCall | NamedCall | None = function.prim
@@ -282,30 +283,30 @@ class _Scope:
 
     def _refer(self, number: int) -> None:
         """Records that the active functions refer to a function around them."""
-        inside_rule()
+        depend_on_outer_trace()
         for function in self.functions:
             if function.function is None:
                 function.lowest = min(function.lowest, number)
 
     def _traced(self, call: TracedCall) -> _Traced:
         number = next(self.numbers)
-        traced, watch, at = _Traced(call, number), Watch(), len(self.functions)
+        traced, watch, at = _Traced(call, number), TraceDependencies(), len(self.functions)
         self.functions.append(traced)
         try:
-            with watching(watch):
+            with recording_dependencies(watch):
                 body = traced.body = call.body()
                 alike = [f for f in self.functions[:at] if f.traces_rules and _code(f.call.fun) is _code(call.fun)]
                 if alike:
                     self._refer(alike[0].number)
-                if len(alike) >= DEPTH and len(alike) >= ask_orders():
+                if len(alike) >= DEPTH and len(alike) >= derivative_order():
                     traced.function = _without_rules(call, body)
                 else:
                     traced.function = self._with_rules(traced, body)
         except BaseException:
             del self.functions[at:]
             raise
-        told(watch)
-        traced.asked, traced.end = watch.asked, place_on_tape()
+        record_in_outer(watch)
+        traced.on_transforms, traced.end = watch.on_transforms, replay_position()
         if traced.lowest == number:
             members = [f for f in self.functions[at:] if f.prim is None]
             module = {f.number: f.function for f in members if f.function is not None}
@@ -320,7 +321,7 @@ class _Scope:
         traced. Then the rules are traced again.
         """
         at = self.functions.index(traced)
-        block, rewind = traced_again()
+        block, rewind = tracing_repeatedly()
 
         def trace() -> tuple[list[TracedRule], tuple[Jaxpr, ...], tuple[object, ...]]:
             rewind()

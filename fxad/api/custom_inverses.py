@@ -25,7 +25,7 @@ from fxad.primitives.control.bodies import select_by_mask, with_outs
 from fxad.primitives.custom_rules import Derivative, InverseRule, Rules
 from fxad.tracing.program import function_name, parameter_names
 from fxad.transforms.ad.linear_rule import cotangent_maps
-from fxad.transforms.reorder import reorder_ins
+from fxad.transforms.reorder import reorder_operands
 
 
 @final
@@ -110,7 +110,7 @@ def inverse_rule(sig: Signature, places: Sequence[int], given: GivenInverse, rul
     def finish(whole: Jaxpr, programs: Sequence[Jaxpr]) -> Rules:
         n_captured = len(whole.ins) - len(marks)
         order = (*range(n_captured, n_captured + n), *range(n_captured), *range(n_captured + n, len(programs[0].ins)))
-        ordered = reorder_ins(programs[0], order)  # results, captured, kept, cotangents
+        ordered = reorder_operands(programs[0], order)  # results, captured, kept, cotangents
         kept = (True,) * n_captured + marks
         moving = sig.marks(whole, [a.inexact for a in sig.in_avals])
         return _fused(what, whole, ordered, kept, moving) if given.fused else Rules(inverse=InverseRule(kept, ordered))
@@ -139,6 +139,6 @@ def _fused(what: str, body: Jaxpr, rule: Jaxpr, kept: tuple[bool, ...], moving: 
     zeros = [Zero(a).instantiate() for a in rule.in_avals[n_known:]]
     inverse = dce(b.build(b.inline(rule, [*known, *zeros])[:n_free], f"inverse_{body.name}"))
     forward = with_outs(body, (*body.outs, *body.outs, *select_by_mask(body.ins, kept)))
-    backward = reorder_ins(rule, (*range(n_known, len(rule.ins)), *range(n_known)))
+    backward = reorder_operands(rule, (*range(n_known, len(rule.ins)), *range(n_known)))
     maps = cotangent_maps(with_outs(backward, backward.outs[n_free:]), len(rule.ins) - n_known, what)
     return Rules(vjp=(Derivative(moving, forward, *maps),), inverse=InverseRule(kept, inverse, rule))

@@ -26,7 +26,7 @@ from fxad.runtime import SupportsDLPack
 from fxad.tracing.array import Array, ArrayLike, aval_of, is_scalar
 from fxad.tracing.program import count_text, function_name
 from fxad.transforms.ad.linear_rule import cotangent_maps, split_tangents
-from fxad.transforms.reorder import reorder_ins
+from fxad.transforms.reorder import reorder_operands
 
 Q = ParamSpec("Q")
 
@@ -275,7 +275,7 @@ def cotangent_rule(
         # values that `bwd` closes over are residuals too
         forward = with_outs(forward, (*forward.outs, *forward.ins[:n]))
         order = (*range(n + n_res, len(backward.ins)), *range(n, n + n_res), *range(n))
-        maps = cotangent_maps(reorder_ins(backward, order), len(inexact(sig.out_avals)), back)
+        maps = cotangent_maps(reorder_operands(backward, order), len(inexact(sig.out_avals)), back)
         return Rules(vjp=(Derivative(sig.marks(whole, live), forward, *maps),))
 
     return TracedRule((first, second), finish)

@@ -32,7 +32,7 @@ from fxad.errors import ArgumentError, DTypeError, described
 from fxad.ir import Atom, Aval, Jaxpr, Zero
 from fxad.tracing.program import Program, function_name, trace
 from fxad.tracing.static_args import Argnames, Argnums, static_arguments
-from fxad.transforms.reorder import reorder_ins
+from fxad.transforms.reorder import reorder_operands
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -150,7 +150,7 @@ def _jvp(program: Program[Any, Any]) -> Program[Any, Any]:
     # operands: bound, args, kwargs, tangents -> bound, args, tangents, kwargs
     n_bound, n_in = len(program.bound), len(program.jaxpr.ins)
     first, last = range(n_bound + n_args), range(n_bound + n_args, n_in)
-    fused = reorder_ins(fused, (*first, *range(n_in, len(fused.ins)), *last))
+    fused = reorder_operands(fused, (*first, *range(n_in, len(fused.ins)), *last))
     tangents_out = iter(fused.outs[len(program.out_avals) :])
     dots: list[Atom] = []
     for aval, nz in zip(program.out_avals, out_nonzero, strict=True):
@@ -323,7 +323,7 @@ def bind_trailing(program: Program[Any, Any], values: Sequence[object]) -> Resid
     args, kwargs = _args(program)
     *kept, last = args.children()
     n, n_last = len(program.jaxpr.ins), last.num_leaves
-    jaxpr = reorder_ins(program.jaxpr, (*range(n - n_last, n), *range(n - n_last)))
+    jaxpr = reorder_operands(program.jaxpr, (*range(n - n_last, n), *range(n - n_last)))
     return ResidualProgram(
         jaxpr,
         args_tree(tuple_structure(*kept), kwargs),
@@ -410,7 +410,7 @@ def _vjp_program(program: Program[Any, Any]) -> Program[Any, Any]:
     jaxpr = transforms.vjp_fused(program.jaxpr, mask_of(program, set(moved)))
     n_bound, n_args, n_in = len(program.bound), args.num_leaves, len(program.jaxpr.ins)
     cts = range(n_in, len(jaxpr.ins))
-    jaxpr = reorder_ins(jaxpr, (*range(n_bound + n_args), *cts, *range(n_bound + n_args, n_in)))
+    jaxpr = reorder_operands(jaxpr, (*range(n_bound + n_args), *cts, *range(n_bound + n_args, n_in)))
     return Program(
         jaxpr,
         args_tree(tuple_structure(args, tangent_tree(program.out_tree, program.out_avals)), kwargs),
@@ -510,7 +510,7 @@ def _transpose(program: Program[Any, Any], argnums: Argnums | None) -> Program[A
     # operands: cotangents, then bound and other arguments -> bound, cotangents, other arguments
     n_ct, n_bound = len(program.out_avals), len(program.bound)
     others = range(n_ct + n_bound, len(adjoint.ins))
-    adjoint = reorder_ins(adjoint, (*range(n_ct, n_ct + n_bound), *range(n_ct), *others))
+    adjoint = reorder_operands(adjoint, (*range(n_ct, n_ct + n_bound), *range(n_ct), *others))
     rank = {leaf: k for k, leaf in enumerate(sorted(chosen))}
     adjoint = select_outs(adjoint, [rank[k] for n in numbers for k in ranges[n]])
     rest = [t for n, t in enumerate(trees) if n not in numbers]

@@ -13,7 +13,7 @@ from fxad.core.layout import Count, Elements, InParallel, Layout, OneOf, Role, S
 from fxad.errors import ArgumentError, FxadError
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Lit, NDArray, SourceLocation, source_location
 from fxad.tracing.program import Program, flatten_arguments
-from fxad.transforms.locate import describe, way_into
+from fxad.transforms.locate import body_label, describe
 
 _SHOWN: Final = 4  # operands whose values are shown
 
@@ -127,12 +127,12 @@ class _Walker:
             return None
         if layout.once is not None:
             body = layout.bodies[layout.once].jaxpr
-            return self.run(body, ins, (*inside, way_into(eqn, body)))
+            return self.run(body, ins, (*inside, body_label(eqn, body)))
         branches = [layout.bodies[k].jaxpr for k in layout.running if isinstance(layout.bodies[k].runs, OneOf)]
         if branches:
             which, *operands = ins
             body = branches[int(np.clip(which, 0, len(branches) - 1))]
-            return self.run(body, operands, (*inside, way_into(eqn, body)))
+            return self.run(body, operands, (*inside, body_label(eqn, body)))
         return self._loop(eqn, layout, ins, inside)
 
     def _loop(self, eqn: Eqn, layout: Layout, ins: list[NDArray], inside: tuple[str, ...]) -> list[NDArray]:

@@ -18,7 +18,7 @@ from fxad.tracing.program import Program, count_text, function_name, trace
 from fxad.tracing.static_args import Argnames, Argnums, static_arguments
 from fxad.transforms.inversion.inverse import inverse as inverse_of
 from fxad.transforms.inversion.invertible import invertible as invertible_of
-from fxad.transforms.reorder import reorder_ins
+from fxad.transforms.reorder import reorder_operands
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -167,7 +167,7 @@ def _inverse(program: Program[..., Any], argnums: Names, log_det: bool) -> Progr
     # the jaxpr: results, bound constants, held arguments -> wanted arguments, in their order
     held = [k for k, w in enumerate(wanted) if not w]
     at = {**{n + k: k for k in range(n_out)}, **{k: n_out + n_bound + j for j, k in enumerate(held)}}
-    jaxpr = reorder_ins(jaxpr, (*range(n_out, n_out + n_bound), *[at[k] for k in order]))
+    jaxpr = reorder_operands(jaxpr, (*range(n_out, n_out + n_bound), *[at[k] for k in order]))
     position = {k: j for j, k in enumerate([*[k for k, w in enumerate(wanted) if w], n])}
     outs = tuple([jaxpr.outs[position[k]] for k in out_order])
     names = ("results", *[name for k, name in enumerate(program.names) if k not in which])

@@ -27,7 +27,14 @@ from fxad.passes import Passes, check_passes
 from fxad.runtime import default_device
 from fxad.tracing import placement
 from fxad.tracing.array import OPERATION_BY_OPERATION, Array
-from fxad.tracing.context import Surroundings, Watch, ask, surroundings, told, watching
+from fxad.tracing.context import (
+    EnclosingTransforms,
+    TraceDependencies,
+    depend_on_transforms,
+    enclosing_transforms,
+    record_in_outer,
+    recording_dependencies,
+)
 from fxad.tracing.program import Program, function_name, parameter_names, trace_tree, types_of
 from fxad.tracing.static_args import (
     Argnames,
@@ -97,7 +104,7 @@ class _Compiled(Generic[P, R]):
     def __init__(self, owner: Jitted[P, R], fn: Callable[P, R], how: _How) -> None:
         self._owner = weakref.ref(owner)  # weak: an unreferenced function is freed at once, with its closure
         self.fn, self.how = fn, how
-        self.programs: dict[tuple[Structure, tuple[Aval, ...], Surroundings | None], Program[P, R]] = {}
+        self.programs: dict[tuple[Structure, tuple[Aval, ...], EnclosingTransforms | None], Program[P, R]] = {}
         self.executables: dict[tuple[Structure, tuple[Aval, ...]], Executable[P, R]] = {}
         # positional arrays only, keyed by their types
         self._simple: dict[tuple[Aval, ...] | None, Dispatcher] = {}
@@ -111,19 +118,19 @@ class _Compiled(Generic[P, R]):
         """Return the program for arguments of these types, traced once (unless it closes over tracers)."""
         known = self.programs.get((in_tree, avals, None))
         if known is None:
-            known = self.programs.get((in_tree, avals, surroundings()))
+            known = self.programs.get((in_tree, avals, enclosing_transforms()))
             if known is not None:
-                ask()
+                depend_on_transforms()
         if known is None:
-            watched = Watch()
+            watched = TraceDependencies()
             try:
-                with watching(watched):
+                with recording_dependencies(watched):
                     known = trace_tree(self.fn, in_tree, avals, function_name(self.fn), parameter_names(self.fn))
             finally:
-                told(watched)
-            if not watched.inside and not any(isinstance(b, Tracer) for b in known.bound):
+                record_in_outer(watched)
+            if not watched.on_outer_trace and not any(isinstance(b, Tracer) for b in known.bound):
                 # a batching rule is traced for the mapped sizes around it, so the program is specific to them
-                key = (in_tree, avals, surroundings() if watched.asked else None)
+                key = (in_tree, avals, enclosing_transforms() if watched.on_transforms else None)
                 known = self.programs.setdefault(key, known)
         return known
 

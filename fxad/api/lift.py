@@ -66,8 +66,8 @@ def bind_static_arguments(
     if statics is None:
         return f, args, kwargs
     if argnums is not None:
-        statics.check_chosen(what, argnums, len(args))
-    return statics.in_place(args, kwargs)
+        statics.check_not_static(what, argnums, len(args))
+    return statics.with_placeholders(args, kwargs)
 
 
 def check_no_statics(what: str, program: Program[Any, Any], argnums: Argnums, argnames: Argnames) -> None:

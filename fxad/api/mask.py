@@ -22,15 +22,15 @@ from fxad.lax.control.checking import error_if
 from fxad.tracing.array import Array, asarray, binder
 from fxad.tracing.program import (
     Program,
-    assumed,
     function_name,
     parameter_names,
     spec_of,
     trace_tree,
+    unify_assumptions,
 )
 from fxad.transforms.mask.contract import Padding
 from fxad.transforms.mask.mask import mask as mask_jaxpr
-from fxad.transforms.specialize import names
+from fxad.transforms.specialize import size_names
 
 T = TypeVar("T")
 
@@ -112,7 +112,7 @@ def shapecheck(f: Callable[..., object], in_shapes: Shapes, out_shapes: Shapes =
             avals.append(Aval([n for n in shape if n is not None], "float32"))
         else:
             avals.append(spec_of(x, "shapecheck: in_shapes"))
-    program = trace_tree(f, in_tree, assumed(avals), function_name(f), parameter_names(f))
+    program = trace_tree(f, in_tree, unify_assumptions(avals), function_name(f), parameter_names(f))
     _check_results(program, out_shapes)
     return program.out_tree.unflatten([_text(a.shape) for a in program.out_avals])
 
@@ -126,7 +126,7 @@ def _check_results(program: Program[Any, Any], out_shapes: Shapes) -> None:
     if out_shapes is None:
         return
     entries = tree.broadcast_prefix(out_shapes, program.out_tree, f"mask of {program.name}: out_shapes", is_shape)
-    known = {n.name: named_size(n.name, n.at_least) for n in names(program.jaxpr)}
+    known = {n.name: named_size(n.name, n.at_least) for n in size_names(program.jaxpr)}
     for k, (shape, aval) in enumerate(zip(read_prefix(entries), program.out_avals, strict=True)):
         if shape is None:
             continue
@@ -199,7 +199,7 @@ def _bounds(program: Program[Any, Any], found: Sequence[Aval]) -> Padding:
 
 
 def _padding_of(program: Program[Any, Any], padding: Mapping[str, int]) -> Padding:
-    known = {n.name for n in names(program.jaxpr)}
+    known = {n.name for n in size_names(program.jaxpr)}
     for name, bound in padding.items():
         if name not in known:
             raise ArgumentError(
@@ -240,7 +240,7 @@ def _sizes(
             f"{what}: sizes is {described(given)}, not a mapping of names to sizes: {given!r:.60}",
             remedy='sizes={"n": n}',
         )
-    own = {n.name: n.at_least for n in names(program.jaxpr)}
+    own = {n.name: n.at_least for n in size_names(program.jaxpr)}
     written = {said.get(name, name): name for name, _ in padding}
     for name in given:
         if name not in written:

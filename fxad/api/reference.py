@@ -12,7 +12,7 @@ from fxad.core.diff import diff as first_difference
 from fxad.core.interpreter import Observe, run
 from fxad.errors import ArgumentError
 from fxad.ir import Jaxpr
-from fxad.tracing.program import Program, flatten_arguments, sized
+from fxad.tracing.program import Program, flatten_arguments, specialize_to_arguments
 
 
 def interpret(program: Program[..., Any], *args: Any, observe: Observe | None = None, **kwargs: Any) -> Any:
@@ -26,7 +26,7 @@ def interpret(program: Program[..., Any], *args: Any, observe: Observe | None = 
     if not isinstance(program, Program):
         raise ArgumentError(f"interpret: takes a Program, got {program!r}", remedy="trace the function first")
     leaves = flatten_arguments(program, args, kwargs)
-    jaxpr = sized(program, leaves) if program.jaxpr.symbolic else program.jaxpr
+    jaxpr = specialize_to_arguments(program, leaves) if program.jaxpr.symbolic else program.jaxpr
     outs = run(jaxpr, [np.asarray(x) for x in (*program.bound, *leaves)], observe)
     return program.out_tree.unflatten(outs)
 

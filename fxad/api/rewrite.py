@@ -14,7 +14,7 @@ from fxad.tracing.program import Program
 from fxad.tracing.static_args import Argnames, Argnums
 from fxad.transforms.memory.policies import Policy, check_policy, nothing
 from fxad.transforms.memory.residuals import Residuals
-from fxad.transforms.specialize import checked_sizes, names
+from fxad.transforms.specialize import check_sizes, size_names
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -145,7 +145,7 @@ def specialize(program: Program[P, R], **sizes: int) -> Program[P, R]:
     """
     if not isinstance(program, Program):
         raise ArgumentError(f"specialize: takes a Program, got {described(program)}", remedy="trace the function first")
-    values = checked_sizes("specialize", names(program.jaxpr), dict(sizes))
+    values = check_sizes("specialize", size_names(program.jaxpr), dict(sizes))
     out: Program[P, R] = program.replace(transforms.specialize(program.jaxpr, values))
     return out
 

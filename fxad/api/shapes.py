@@ -14,11 +14,11 @@ from fxad.tracing.array import aval_of
 from fxad.tracing.program import (
     Program,
     argument_path,
-    assumed,
     count_text,
     function_name,
     parameter_names,
     trace_tree,
+    unify_assumptions,
 )
 
 Shapes: TypeAlias = Any  # a tree prefix of shapes: texts as "(n, _)", tuples of ints, sizes and None, or None
@@ -95,7 +95,7 @@ def symbolic_types(
             dims.append(have if n is None else substitute_sizes(n, {a.name: b for a, b in renamed.items()}))
         avals.append(Aval(dims, aval.dtype))
     said = {names_of(new)[0].name: old.name for old, new in renamed.items()}
-    return assumed(avals), said
+    return unify_assumptions(avals), said
 
 
 def _entries(prefix: tuple[object, ...], positional: Structure) -> bool:

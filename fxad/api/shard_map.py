@@ -18,7 +18,7 @@ from fxad.primitives.control.shard_map import Mesh as MeshAxes
 from fxad.primitives.control.shard_map import ShardMap, Spec, names_in
 from fxad.primitives.shape import ExpandDims, Squeeze
 from fxad.sharding import Mesh, PartitionSpec, axes_of, local
-from fxad.tracing.context import in_scope, mapped_over, new_axis
+from fxad.tracing.context import mapped_over, n_axes_in_scope, new_axis
 from fxad.tracing.program import Program, argument_path, function_name, parameter_names, trace_tree, types_of
 from fxad.tracing.static_args import Argnames, Argnums, static_arguments
 from fxad.transforms.vmap import vmap_named
@@ -218,7 +218,7 @@ def pmap(
 
 def _name(axis_name: str | None) -> str:
     """The name of an axis; one that no map around uses, if none is given."""
-    return f"{_UNNAMED}{in_scope()}" if axis_name is None else axis_name
+    return f"{_UNNAMED}{n_axes_in_scope()}" if axis_name is None else axis_name
 
 
 _UNNAMED: Final = "pmap"

@@ -62,7 +62,7 @@ def make_jaxpr(
 
     @wraps(fun, updated=())
     def traced(*args: Any, **kwargs: Any) -> Any:
-        g, args, kwargs = (fun, args, kwargs) if statics is None else statics.in_place(args, kwargs)
+        g, args, kwargs = (fun, args, kwargs) if statics is None else statics.with_placeholders(args, kwargs)
         program = trace(g, *args, **kwargs)
         return (program, specs(program.out_tree, program.out_avals)) if return_shape else program
 

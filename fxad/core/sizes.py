@@ -1,7 +1,7 @@
 """Sizes: polynomials with integer coefficients in named sizes, the dimensions of programs of symbolic shape.
 
 A dimension is an int or a `Size`. A polynomial without names is an int, so a `Size` is never equal to an int. Division,
-remainder, maximum and minimum that are not exact are atoms of the polynomial. Decision: docs/adr/0049.
+remainder, maximum and minimum that are not exact are further factors in its terms. Decision: docs/adr/0049.
 
 For a type checker and for `isinstance` a `Size` is an int: code about shapes has one form. It is not a subclass of int,
 so no C code reads a number from it.
@@ -25,7 +25,7 @@ _set: Final = object.__setattr__
 @final
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A named size that is at least `at_least`."""
+    """A named size that is assumed to be at least `at_least`."""
 
     name: str
     at_least: int = 0
@@ -66,7 +66,7 @@ class SizeFunction:
 _FUNCTION_NAMES: Final[Mapping[str, str]] = MappingProxyType({"//": "div", "max": "max", "min": "min"})
 
 Factor: TypeAlias = Name | SizeFunction
-Monomial: TypeAlias = tuple[tuple[Factor, int], ...]  # atoms with their powers, in the order of their text
+Monomial: TypeAlias = tuple[tuple[Factor, int], ...]  # factors with their powers, in order
 Terms: TypeAlias = dict[Monomial, int]
 
 
@@ -101,7 +101,7 @@ else:
         __slots__ = ("__weakref__", "terms", "text")
 
         def __new__(cls, terms):
-            """The size of ordered terms, of which one is not constant."""
+            """The size of ordered terms, of which one at least is not constant."""
             text = _terms_text(terms, "text", "*", "+")
             interned = _sizes.get(text)
             if interned is not None:
@@ -260,8 +260,8 @@ def _terms_text(terms: Iterable[tuple[Monomial, int]], attribute: str, times: st
     texts = []
     for mono, c in terms:
         factors = []
-        for part, power in mono:
-            factor = getattr(part, attribute)
+        for base, power in mono:
+            factor = getattr(base, attribute)
             if "//" in factor and (len(mono) > 1 or power > 1 or abs(c) != 1):
                 factor = f"({factor})"
             factors.append(f"{factor}^{power}" if power > 1 else factor)
@@ -291,29 +291,32 @@ def _size_of_terms(terms: Terms) -> int:
     return Size(tuple(sorted(kept, key=_term_order)))
 
 
-def _factor_order(part: Factor) -> tuple[bool, str]:
-    return isinstance(part, SizeFunction), part.text
+def _factor_order(factor: Factor) -> tuple[bool, str]:
+    return isinstance(factor, SizeFunction), factor.text
 
 
 def _term_order(term: tuple[Monomial, int]) -> tuple[int, tuple[tuple[tuple[bool, str], int], ...]]:
     """The order of terms: by degree from the highest, then names before functions, then by text."""
     mono, _ = term
-    return -sum([power for _, power in mono]), tuple([(_factor_order(part), power) for part, power in mono])
+    return -sum([power for _, power in mono]), tuple([(_factor_order(factor), power) for factor, power in mono])
 
 
 def _product(a: Monomial, b: Monomial) -> Monomial:
     powers = dict(a)
-    for part, power in b:
-        powers[part] = powers.get(part, 0) + power
+    for factor, power in b:
+        powers[factor] = powers.get(factor, 0) + power
     return tuple(sorted(powers.items(), key=lambda item: _factor_order(item[0])))
 
 
-def _size_of_factor(part: Factor) -> int:
-    return Size(((((part, 1),), 1),))
+def _size_of_factor(factor: Factor) -> int:
+    return Size(((((factor, 1),), 1),))
 
 
 def named_size(name: str, at_least: int = 0) -> int:
-    """The size with a name that is at least `at_least`. Raises: ArgumentError for a name that is not an identifier."""
+    """The size with a name, which is assumed to be at least `at_least`.
+
+    Raises: ArgumentError for a name that is not an identifier.
+    """
     if not _NAME.fullmatch(name) or name in _RESERVED:
         raise ArgumentError(
             f"size: {name!r} is not a name of a size", remedy="begin with a letter; div, max, min and dtypes are taken"
@@ -325,7 +328,7 @@ _RESERVED: Final = frozenset({"div", "max", "min", "none", "true", "false", "com
 
 
 def _floor_divide(a: int, b: int) -> int:
-    """a // b: exact where the polynomial is divisible, else an atom."""
+    """a // b: exact where the polynomial is divisible, else a `SizeFunction`."""
     if type(b) is int:
         if b == 0:
             raise ZeroDivisionError(f"{a} // 0")
@@ -361,13 +364,13 @@ def _exact_quotient(a: int, b: int) -> int | None:
             return out
         mono, c = terms[0]
         powers = dict(mono)
-        for part, power in lead:
-            powers[part] = powers.get(part, 0) - power
+        for factor, power in lead:
+            powers[factor] = powers.get(factor, 0) - power
         if c % lead_c or any([p < 0 for p in powers.values()]):
             return None
         q = _size_of_terms(
             {
-                tuple([(part, p) for part, p in sorted(powers.items(), key=lambda i: _factor_order(i[0])) if p]): c
+                tuple([(factor, p) for factor, p in sorted(powers.items(), key=lambda i: _factor_order(i[0])) if p]): c
                 // lead_c
             }
         )
@@ -376,7 +379,7 @@ def _exact_quotient(a: int, b: int) -> int | None:
 
 
 def maximum(a: int, b: int) -> int:
-    """The larger of two sizes; an atom if the assumptions do not decide."""
+    """The larger of two sizes; a `SizeFunction` if the assumptions do not decide."""
     if type(a) is int and type(b) is int:
         return max(a, b)
     if at_least(a - b, 0):
@@ -387,7 +390,7 @@ def maximum(a: int, b: int) -> int:
 
 
 def minimum(a: int, b: int) -> int:
-    """The smaller of two sizes; an atom if the assumptions do not decide."""
+    """The smaller of two sizes; a `SizeFunction` if the assumptions do not decide."""
     if type(a) is int and type(b) is int:
         return min(a, b)
     if at_least(a - b, 0):
@@ -412,7 +415,7 @@ def _refuse_operand(a: int, sign: str, b: object) -> object:
 
 
 def lower_bound(size: int) -> int | None:
-    """A number that the size is never below, as far as the assumptions tell."""
+    """The greatest known lower bound of a size under the assumptions; None if none is known."""
     if type(size) is int:
         return size
     return _lower_bound_of_terms(_terms(size), 4)
@@ -427,18 +430,18 @@ def _lower_bound_of_terms(terms: Terms, depth: int) -> int | None:
     # replace the atom of a term: by something at least as large if its coefficient is negative, else at most as large
     for mono, c in terms.items():
         if len(mono) == 1 and mono[0][1] == 1 and isinstance(mono[0][0], SizeFunction):
-            part = mono[0][0]
+            function = mono[0][0]
             others = {m: d for m, d in terms.items() if m != mono}
             bounds: list[int] = []
-            if part.function != "//":
-                bounds = [part.a * c, part.b * c]
-            elif type(part.b) is int and part.b > 0 and c % part.b == 0:
-                bounds = [(part.a if c < 0 else part.a - part.b + 1) * (c // part.b)]
-            elif c < 0 and at_least(part.a, 0) and at_least(part.b, 1):
-                bounds = [part.a * c]
+            if function.function != "//":
+                bounds = [function.a * c, function.b * c]
+            elif type(function.b) is int and function.b > 0 and c % function.b == 0:
+                bounds = [(function.a if c < 0 else function.a - function.b + 1) * (c // function.b)]
+            elif c < 0 and at_least(function.a, 0) and at_least(function.b, 1):
+                bounds = [function.a * c]
             below = [_lower_bound_of_terms(_terms(_size_of_terms(others) + bound), depth - 1) for bound in bounds]
             known = [found for found in below if found is not None]
-            if part.function != "//" and (part.function == "max") == (c < 0):  # one of both, and it is not known which
+            if function.function != "//" and (function.function == "max") == (c < 0):  # one of both, and it is not known which
                 known = [min(known)] if len(known) == 2 else []
             if known:
                 return max(known)
@@ -446,13 +449,13 @@ def _lower_bound_of_terms(terms: Terms, depth: int) -> int | None:
 
 
 def _constant_after_shift(terms: Terms) -> int | None:
-    """The constant term after each atom is replaced by its least value plus an atom >= 0. None if a coefficient is then
-    negative."""
+    """A lower bound: each factor is replaced by its lower bound plus a number >= 0. If all coefficients are then >= 0,
+    this is the constant term; else None."""
     total: dict[tuple[tuple[str, int], ...], int] = {}
     for mono, c in terms.items():
         expanded: dict[tuple[tuple[str, int], ...], int] = {(): c}
-        for part, power in mono:
-            low = part.at_least if isinstance(part, Name) else _lower_bound_of_function(part)
+        for factor, power in mono:
+            low = factor.at_least if isinstance(factor, Name) else _lower_bound_of_function(factor)
             if low is None:
                 return None
             for _ in range(power):
@@ -460,7 +463,7 @@ def _constant_after_shift(terms: Terms) -> int | None:
                 for m, d in expanded.items():
                     more[m] = more.get(m, 0) + d * low
                     powers = dict(m)
-                    powers[part.text] = powers.get(part.text, 0) + 1
+                    powers[factor.text] = powers.get(factor.text, 0) + 1
                     key = tuple(sorted(powers.items()))
                     more[key] = more.get(key, 0) + d
                 expanded = more
@@ -469,22 +472,22 @@ def _constant_after_shift(terms: Terms) -> int | None:
     return total.pop((), 0) if all([c >= 0 for m, c in total.items() if m]) else None
 
 
-def _lower_bound_of_function(part: SizeFunction) -> int | None:
-    a, b = lower_bound(part.a), lower_bound(part.b)
-    if part.function == "max":
+def _lower_bound_of_function(function: SizeFunction) -> int | None:
+    a, b = lower_bound(function.a), lower_bound(function.b)
+    if function.function == "max":
         bounds = [x for x in (a, b) if x is not None]
         return max(bounds) if bounds else None
-    if part.function == "min":
+    if function.function == "min":
         return None if a is None or b is None else min(a, b)
     if b is None or b <= 0 or a is None:
         return None
-    if type(part.b) is int:
-        return a // part.b
+    if type(function.b) is int:
+        return a // function.b
     return 0 if a >= 0 else None
 
 
 def at_least(size: int, bound: int) -> bool:
-    """Returns True if the assumptions tell that a size is at least `bound`."""
+    """Returns True if the assumptions imply that a size is at least `bound`."""
     low = lower_bound(size)
     return low is not None and low >= bound
 
@@ -497,7 +500,7 @@ def may_fit(m: int, n: int) -> bool:
 
 
 def _compare(a: int, sign: str, b: object, margin: int) -> bool:
-    """Whether a - b >= margin. Raises: SizeError if the assumptions do not decide it."""
+    """Returns True if a - b >= margin. Raises: SizeError if the assumptions do not decide it."""
     if not _is_size(b):
         if isinstance(b, float):  # an infinity, as in a comparison with a bound
             if b == float("inf"):
@@ -567,12 +570,12 @@ def evaluate(
     total: int = 0
     for mono, c in size.terms:
         term: int = c
-        for part, power in mono:
-            if isinstance(part, Name):
-                factor = value(part)
+        for base, power in mono:
+            if isinstance(base, Name):
+                factor = value(base)
             else:
-                a, b = evaluate(part.a, value, apply), evaluate(part.b, value, apply)
-                factor = apply[part.function](a, b)
+                a, b = evaluate(base.a, value, apply), evaluate(base.b, value, apply)
+                factor = apply[base.function](a, b)
             term = term * (factor**power if power > 1 else factor)
         total = total + term
     return total
@@ -596,31 +599,32 @@ def _interval_bound(size: int, bounds: Mapping[str, int], sign: int) -> int:
     for mono, c in size.terms:
         upper = (c > 0) == (sign > 0)
         term: int = c
-        for part, power in mono:
-            if isinstance(part, Name):
-                if part.name not in bounds:
-                    factor = _size_of_factor(part)
+        for base, power in mono:
+            if isinstance(base, Name):
+                if base.name not in bounds:
+                    factor = _size_of_factor(base)
                 else:
-                    factor = bounds[part.name] if upper else part.at_least
+                    factor = bounds[base.name] if upper else base.at_least
             else:
                 a, b = (
-                    _interval_bound(part.a, bounds, 1 if upper else -1),
-                    _interval_bound(part.b, bounds, (1 if upper else -1) * (-1 if part.function == "//" else 1)),
+                    _interval_bound(base.a, bounds, 1 if upper else -1),
+                    _interval_bound(base.b, bounds, (1 if upper else -1) * (-1 if base.function == "//" else 1)),
                 )
-                factor = _FUNCTIONS[part.function](a, maximum(b, 1) if part.function == "//" else b)
+                factor = _FUNCTIONS[base.function](a, maximum(b, 1) if base.function == "//" else b)
             term = term * (factor**power if power > 1 else factor)
         total = total + term
     return total
 
 
-Constraint: TypeAlias = tuple[int, int, str]  # a dimension, what it is found to be, and where
+Constraint: TypeAlias = tuple[int, int, str]  # a dimension, its actual value, and where it is, for messages
 
 
 def solve_sizes(what: str, constraints: Iterable[Constraint]) -> dict[str, int]:
-    """The values of named sizes that give dimensions the sizes that were found. Values may be sizes of another program.
+    """The values of the named sizes for which each dimension has its actual value. A value may be a size of another
+    program.
 
-    Raises: ShapeError that names two places for a name with two values, a dimension that differs, or a name that no
-            dimension determines.
+    Raises: ShapeError that names two constraints for a name with two values, a dimension that differs, or a name that
+            no dimension determines.
     """
     values: dict[str, int] = {}
     origin: dict[str, str] = {}
@@ -637,11 +641,13 @@ def solve_sizes(what: str, constraints: Iterable[Constraint]) -> dict[str, int]:
                         f"{what}: {where} is {actual}, but {size} is {expected}: {reasons}", remedy=_AGREEING
                     )
                 continue
-            value = _solve_for(size, name, actual, values)
-            if value is None:
+            linear = _as_linear(size, name, values)
+            if linear is None:
                 postponed.append((size, actual, where))
                 continue
-            if value is False or (type(value) is int and not at_least(value, name.at_least)):
+            coefficient, rest = linear
+            value = (actual - rest) // coefficient
+            if value * coefficient != actual - rest or (type(value) is int and not at_least(value, name.at_least)):
                 raise ShapeError(
                     f"{what}: {where} is {actual}, which is not {size} for any {name.name} >= {name.at_least}",
                     remedy=_AGREEING,
@@ -665,17 +671,15 @@ def _first_unsolved(size: int, values: Mapping[str, int]) -> Name | None:
     return next((n for n in names_of(size) if n.name not in values), None)
 
 
-def _solve_for(size: int, name: Name, target: int, values: Mapping[str, int]) -> int | None:
-    """The value of a name for which a size is `target`: None if that is not clear, False if there is none."""
-    remaining = substitute_sizes(size, values)
-    terms = _terms(remaining)
+def _as_linear(size: int, name: Name, values: Mapping[str, int]) -> tuple[int, int] | None:
+    """The coefficient of a name in a size, and the rest of the size, in which all names have values. None for a size of
+    another form."""
+    terms = _terms(substitute_sizes(size, values))
     alone: Monomial = ((name, 1),)
     rest = _size_of_terms({m: c for m, c in terms.items() if m != alone})
     if alone not in terms or any([n.name == name.name for n in names_of(rest)]) or _first_unsolved(rest, values):
         return None
-    difference = target - rest
-    quotient = difference // terms[alone]
-    return quotient if quotient * terms[alone] == difference else False
+    return terms[alone], rest
 
 
 # ------------------------------------------------------------------------------------------------------- the language
@@ -734,7 +738,7 @@ class Reader:
         return tuple(out)
 
     def _outer(self) -> bool:
-        """Whether the first parenthesis ends with the text."""
+        """Returns True if the first parenthesis closes at the end of the text."""
         depth = 0
         for k, token in enumerate(self.tokens):
             depth += (token == "(") - (token == ")")

@@ -29,7 +29,7 @@ RESERVE: Final = 400  # a level took at most 11 frames when measured; the rest i
 
 
 def nearly_full() -> bool:
-    """Whether fewer than `RESERVE` frames are left on the stack of this thread.
+    """Returns True if fewer than `RESERVE` frames are left on the stack of this thread.
 
     Cost: 0.5 us at depth 20, 1.5 us at depth 600.
     """

@@ -20,7 +20,7 @@ from fxad.execution.donation import DonatingStart
 from fxad.ir import Aval
 from fxad.runtime import Results, Start, collect_garbage, collection_due, commitments, donated_placeholder
 from fxad.tracing.array import Array, aval_of, device_array, wrap_buffers
-from fxad.tracing.placement import Forwarding, OnOtherDevice, forwarded_operands, is_committed, target_device
+from fxad.tracing.placement import CommittedRun, Forwarding, forwarded_operands, is_committed, target_device
 from fxad.tracing.program import Program, fit_leaf, tree_error
 from fxad.tracing.tracer import Tracer, active_trace, current_binder
 
@@ -61,7 +61,7 @@ class Dispatcher:
         self.passed = forwarded_operands(program.jaxpr, len(program.bound)) if passes else None
         self.start: Start = self._free
         self.handlers = self.loaded.handlers
-        self._there: dict[runtime.Device, OnOtherDevice] = {}  # devices on which it has run
+        self._there: dict[runtime.Device, CommittedRun] = {}  # devices on which it has run
         self.avals = program.in_avals
         self.out_avals = program.out_avals
         self.bound = [(b if isinstance(b, Array) else device_array(b, aval_of(b)))._buffer for b in _values(program)]
@@ -136,12 +136,12 @@ class Dispatcher:
         there = self._on_device(target_device(self.program.name, buffers, self.path))
         return there.start(buffers).consume_with_handlers(there.handlers)
 
-    def _on_device(self, device: runtime.Device) -> OnOtherDevice:
+    def _on_device(self, device: runtime.Device) -> CommittedRun:
         """The execution on a device. It is loaded at its first use."""
         there = self._there.get(device)
         if there is None:
             loaded = self.loaded if device is self.loaded.device else self.load(device)
-            there = OnOtherDevice(loaded, self.bound)
+            there = CommittedRun(loaded, self.bound)
             there.start = self._around(there.start)
             self._there[device] = there
         return there

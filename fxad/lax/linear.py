@@ -17,9 +17,9 @@ from fxad.tracing.array import aval_of
 from fxad.tracing.program import function_name
 from fxad.tracing.tracer import bind
 from fxad.transforms.ad.linear_rule import check_equations, cotangent_maps
-from fxad.transforms.ad.transpose_by_basis import by_units
+from fxad.transforms.ad.transpose_by_basis import transpose_by_unit_vectors
 from fxad.transforms.cleanup.dce import dce
-from fxad.transforms.reorder import reorder_ins
+from fxad.transforms.reorder import reorder_operands
 
 R = TypeVar("R")
 
@@ -111,12 +111,12 @@ def _bind_operands(
 def _transposed(forward: Jaxpr, n: int, what: str, as_whole: bool) -> Jaxpr:
     """Return the transpose of a program that is linear in its first `n` operands. Raises: NotLinearError."""
     if as_whole:
-        return by_units(dce(without_checks(without_effects(forward))), n)
+        return transpose_by_unit_vectors(dce(without_checks(without_effects(forward))), n)
     return cotangent_maps(forward, n, what, "its linear arguments")[0]
 
 
 def _linear_first(jaxpr: Jaxpr, n: int) -> Jaxpr:
-    return reorder_ins(jaxpr, (*range(n, len(jaxpr.ins)), *range(n)))
+    return reorder_operands(jaxpr, (*range(n, len(jaxpr.ins)), *range(n)))
 
 
 def _pair_structure(first: Structure, second: Structure) -> Structure:

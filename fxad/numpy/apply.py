@@ -61,7 +61,7 @@ def _run_and_remember(op: Callable[..., tuple[Atom, ...]], x: Array, static: tup
     """Run an operation of one array on the general path. Remember the executable for the fast path of `apply_op`."""
     (out,) = EAGER.run(op, (x,), static)
     if len(static) == 1 and isinstance(prim := static[0], Primitive):
-        loaded = EAGER.known(op, x._aval, prim)
+        loaded = EAGER.cached(op, x._aval, prim)
         if loaded is not None:
             _alone.put((op, x._aval, id(prim)), (ref(loaded), prim))
     return out

@@ -118,9 +118,9 @@ class Array(Typed, Conversions, Methods, Updatable):
         """The parts of the value on the devices of this process, each with its device and its place."""
         if not runtime.is_sharded(self._buffer):
             return (Shard(self.device, (slice(None),) * self.ndim, self),)
-        found = runtime.shards(self._buffer)
+        parts = runtime.shards(self._buffer)
         return tuple([
-            Shard(d, at, wrap_buffer(Aval(part.aval.shape, part.aval.dtype), part)) for d, at, part in found
+            Shard(d, at, wrap_buffer(Aval(part.aval.shape, part.aval.dtype), part)) for d, at, part in parts
         ])  # fmt: skip
 
     def to_device(self, device: runtime.Device, /, *, stream: None = None) -> Array:
@@ -143,8 +143,8 @@ class Array(Typed, Conversions, Methods, Updatable):
         return value.copy() if copy else value
 
     def __repr__(self) -> str:
-        fate = runtime.missing_value_reason(self._buffer)  # debuggers and messages also show deleted arrays
-        return f"<Array {self._aval}, {fate}>" if fate else super().__repr__()
+        missing = runtime.missing_value_reason(self._buffer)  # debuggers and messages also show deleted arrays
+        return f"<Array {self._aval}, {missing}>" if missing else super().__repr__()
 
     def leaked(self, what: str, here: str) -> LeakedTracerError:
         """The error for a tracer used outside its trace. `what` is its role, `here` the place of the use."""
@@ -192,8 +192,8 @@ class Array(Typed, Conversions, Methods, Updatable):
         return self.copy()
 
     def __contains__(self, value: ArrayLike) -> bool:
-        hit: object = self == value
-        return bool(hit.any()) if isinstance(hit, Array) else False
+        equal: object = self == value
+        return bool(equal.any()) if isinstance(equal, Array) else False
 
     def _apply(self, op: Operation, args: tuple[object, ...], static: tuple[Hashable, ...]) -> Self:
         return cast("Self", apply_operation(op, (self, *args), static))
@@ -398,17 +398,17 @@ class Eager:
         key: Hashable = op, avals, static
         if static:
             kinds = tuple(map(type, static))
-            key = op, avals, static if _LOOSE.isdisjoint(kinds) else _exact(static), kinds
+            key = op, avals, static if _COMPARED_BY_REPR.isdisjoint(kinds) else exact_key(static), kinds
         try:
-            known = self._programs.peek(key) or self._programs.get(key)
-            loaded = None if known is None else known()
+            cached = self._programs.peek(key) or self._programs.get(key)
+            loaded = None if cached is None else cached()
         except TypeError:  # an array or a list as a parameter: the operation checks it
             loaded = key = None
         if next(collection_due):
             collect_garbage()
         if commitments.any and True in map(placement.is_committed, buffers):
             device = placement.target_device(operation_name(op, static), buffers, placement.operand_label)
-            loaded = self._on(device, op, avals, static, key)
+            loaded = self._load_on(device, op, avals, static, key)
             out = placement.run_committed(loaded, buffers)
         else:
             if loaded is None:
@@ -420,7 +420,7 @@ class Eager:
         result._aval, result._buffer = loaded.out_avals[0], out[0]
         return (result,)
 
-    def _on(
+    def _load_on(
         self,
         device: runtime.Device,
         op: Operation,
@@ -448,10 +448,10 @@ class Eager:
             self._programs.put(key, ref(loaded))
         return loaded
 
-    def known(self, op: Operation, aval: Aval, prim: Primitive) -> runtime.LoadedProgram | None:
+    def cached(self, op: Operation, aval: Aval, prim: Primitive) -> runtime.LoadedProgram | None:
         """The cached program of an operation of one array and a primitive, on the default device; else None."""
-        known = self._programs.get((op, (aval,), (prim,), (type(prim),)))
-        return None if known is None else known()
+        cached = self._programs.get((op, (aval,), (prim,), (type(prim),)))
+        return None if cached is None else cached()
 
     def operands(self, op: Operation, args: tuple[object, ...], static: tuple[Hashable, ...]) -> list[Array]:
         """Arguments as arrays on the device; a Python scalar in the dtype of the first array."""
@@ -498,15 +498,17 @@ class Eager:
 
 
 # Values of these types may be equal and yet differ, or contain such values: 0.0 and -0.0, (1,) and (True,).
-_LOOSE: Final = frozenset({float, complex, tuple, np.float16, np.float32, np.float64, np.complex64, np.complex128})
+_COMPARED_BY_REPR: Final = frozenset(
+    {float, complex, tuple, np.float16, np.float32, np.float64, np.complex64, np.complex128}
+)
 
 
-def _exact(static: Hashable) -> Hashable:
+def exact_key(static: Hashable) -> Hashable:
     """A key for a static value. Keys are equal exactly if the values have equal bits and equal types."""
     kind = type(static)
     if isinstance(static, tuple):
-        return kind, tuple([_exact(s) for s in static])
-    return kind, repr(static) if kind in _LOOSE else static
+        return kind, tuple([exact_key(s) for s in static])
+    return kind, repr(static) if kind in _COMPARED_BY_REPR else static
 
 
 def apply_operation(op: Operation, args: tuple[object, ...], static: tuple[Hashable, ...]) -> Array:

@@ -2,8 +2,8 @@
 
 Shapes are static, so a function that depends on the batch size (a custom batching rule) is traced for the sizes of the
 enclosing mapped axes, and a collective needs the size of its axis. A rule that calls functions with rules is traced to
-the depth of the enclosing derivatives. A cache of traces uses `watching` to find out if a trace depends on these
-transformations.
+the depth of the enclosing derivatives. A cache of traces uses `recording_dependencies` to find out if a trace depends
+on these transformations.
 """
 
 from __future__ import annotations
@@ -22,33 +22,34 @@ T = TypeVar("T")
 @final
 @dataclass(frozen=True, slots=True)
 class MappedAxis:
-    """An axis of a map around a trace. `name` is that of collectives, or None; `stacked`: `vmap` makes it an axis of
-    arrays, as opposed to an axis of devices."""
+    """A mapped axis that encloses a trace. `name` is its name in collectives, or None. `stacked`: `vmap` makes it an
+    axis of arrays; otherwise it is an axis of devices."""
 
     size: int
     name: str | None = None
     stacked: bool = True
 
 
-Surroundings: TypeAlias = tuple[tuple[MappedAxis, ...], int]
+EnclosingTransforms: TypeAlias = tuple[tuple[MappedAxis, ...], int]
 
 
 @final
 @dataclass(slots=True)
-class Watch:
-    """`asked`: the trace read the axes or the order. `inside`: the trace belongs to an enclosing rule."""
+class TraceDependencies:
+    """`on_transforms`: the trace read the mapped axes or the order of differentiation. `on_outer_trace`: the trace is
+    valid only inside the enclosing trace of a rule."""
 
-    asked: bool = False
-    inside: bool = False
+    on_transforms: bool = False
+    on_outer_trace: bool = False
 
 
 _axes: Final[Scoped[tuple[MappedAxis, ...]]] = Scoped("fxad_mapped_axes", ())
 _orders: Final = Scoped("fxad_orders", 0)
-_watch: Final[Scoped[Watch | None]] = Scoped("fxad_watch", None)
+_dependencies: Final[Scoped[TraceDependencies | None]] = Scoped("fxad_watch", None)
 
 
 def mapped_over(*axes: MappedAxis) -> AbstractContextManager[None]:
-    """A block whose traces are mapped over these axes, besides those around it."""
+    """A block whose traces are mapped over these axes, inside the enclosing ones."""
     return _axes((*_axes.get(), *axes))
 
 
@@ -65,8 +66,8 @@ def new_axis(what: str, name: object, size: int, *, stacked: bool = True) -> Map
     return MappedAxis(size, str.__str__(name), stacked)
 
 
-def in_scope() -> int:
-    """The number of axes of maps around."""
+def n_axes_in_scope() -> int:
+    """The number of enclosing mapped axes."""
     return len(_axes.get())
 
 
@@ -80,7 +81,7 @@ def size_of_axis(what: str, name: object) -> int:
             f"{what}: an axis name is a string, got {described(name)}: {name!r:.60}",
             remedy="give a name, or a tuple of names",
         )
-    ask()
+    depend_on_transforms()
     known = {axis.name: axis.size for axis in _axes.get() if axis.name is not None}
     if name not in known:
         bound = ", ".join(map(repr, known)) or "none"
@@ -97,99 +98,99 @@ def differentiated(times: int = 1) -> AbstractContextManager[None]:
     return _orders(_orders.get() + times)
 
 
-def surroundings() -> Surroundings:
+def enclosing_transforms() -> EnclosingTransforms:
     """The enclosing mapped axes, outermost first, and the order of differentiation."""
     return _axes.get(), _orders.get()
 
 
-def ask() -> None:
+def depend_on_transforms() -> None:
     """Record that the trace depends on the enclosing transformations, for caches of traces."""
-    watch = _watch.get()
-    if watch is not None:
-        watch.asked = True
+    dependencies = _dependencies.get()
+    if dependencies is not None:
+        dependencies.on_transforms = True
 
 
-def ask_sizes() -> tuple[int, ...]:
+def stacked_axis_sizes() -> tuple[int, ...]:
     """The sizes of all enclosing axes of `vmap`. Records that the trace depends on them."""
-    ask()
+    depend_on_transforms()
     return tuple([axis.size for axis in _axes.get() if axis.stacked])
 
 
-def ask_orders() -> int:
+def derivative_order() -> int:
     """The order of differentiation. Records that the trace depends on it."""
-    ask()
+    depend_on_transforms()
     return _orders.get()
 
 
-def inside_rule() -> None:
+def depend_on_outer_trace() -> None:
     """Record that the trace is valid only inside the enclosing trace of a rule, so that it must not be cached."""
-    watch = _watch.get()
-    if watch is not None:
-        watch.inside = True
+    dependencies = _dependencies.get()
+    if dependencies is not None:
+        dependencies.on_outer_trace = True
 
 
-def watching(mine: Watch) -> AbstractContextManager[None]:
-    """A block whose traces record their dependencies in `mine`. `told` passes them on to the enclosing watch."""
-    return _watch(mine)
+def recording_dependencies(dependencies: TraceDependencies) -> AbstractContextManager[None]:
+    """A block whose traces record what they depend on in `dependencies`. `record_in_outer` also records it outside."""
+    return _dependencies(dependencies)
 
 
-def told(mine: Watch) -> None:
-    """Record the dependencies of a watch in the enclosing one, too."""
-    if mine.asked:
-        ask()
-    if mine.inside:
-        inside_rule()
+def record_in_outer(dependencies: TraceDependencies) -> None:
+    """Record these dependencies for the enclosing trace, too."""
+    if dependencies.on_transforms:
+        depend_on_transforms()
+    if dependencies.on_outer_trace:
+        depend_on_outer_trace()
 
 
-# -------------------------------------------------------------------------------------------------- traced once more
+# -------------------------------------------------------------------------------------------------- repeated traces
 
 
 @final
 @dataclass(slots=True)
-class Tape:
+class Replay:
     """The objects that a trace made, in order. A repeated trace of the same function gets the same objects."""
 
-    made: list[tuple[object, object]]
+    values: list[tuple[object, object]]
     at: int = 0
 
-    def taken(self, key: object, make: Callable[[], T]) -> T:
+    def get_or_make(self, key: object, make: Callable[[], T]) -> T:
         """The object made at this point of the previous trace, if its key is equal; else a new one."""
-        if self.at == len(self.made) or self.made[self.at][0] != key:
-            self.made[self.at :] = [(key, make())]
-        value = self.made[self.at][1]
+        if self.at == len(self.values) or self.values[self.at][0] != key:
+            self.values[self.at :] = [(key, make())]
+        value = self.values[self.at][1]
         self.at += 1
         return cast("T", value)
 
 
-_tape: Final[Scoped[Tape | None]] = Scoped("fxad_tape", None)
+_replay: Final[Scoped[Replay | None]] = Scoped("fxad_tape", None)
 
 
-def place_on_tape() -> int:
-    """How much was made so far by what is traced once more; 0 where nothing is."""
-    tape = _tape.get()
-    return 0 if tape is None else tape.at
+def replay_position() -> int:
+    """The number of objects that the repeated trace has made so far; 0 outside of a repeated trace."""
+    replay = _replay.get()
+    return 0 if replay is None else replay.at
 
 
-def skip(start: int, end: int) -> None:
-    """What was made from `start` to `end` is not made here, as what it was made for is kept."""
-    tape = _tape.get()
-    if tape is not None and tape.at == start:
-        tape.at = end
+def skip_in_replay(start: int, end: int) -> None:
+    """Skip the objects from `start` to `end`: the cached trace that made them is used again."""
+    replay = _replay.get()
+    if replay is not None and replay.at == start:
+        replay.at = end
 
 
-def traced_again() -> tuple[AbstractContextManager[None], Callable[[], None]]:
+def tracing_repeatedly() -> tuple[AbstractContextManager[None], Callable[[], None]]:
     """A block in which the same function is traced several times, and a function to call before each trace."""
-    outer = _tape.get()
-    tape = Tape([]) if outer is None else outer
-    start = tape.at
+    outer = _replay.get()
+    replay = Replay([]) if outer is None else outer
+    start = replay.at
 
     def rewind() -> None:
-        tape.at = start
+        replay.at = start
 
-    return _tape(tape), rewind
+    return _replay(replay), rewind
 
 
-def same_again(key: object, make: Callable[[], T]) -> T:
+def reuse_in_replay(key: object, make: Callable[[], T]) -> T:
     """The result of `make`, or its result in the previous trace of the same function if that had an equal `key`."""
-    tape = _tape.get()
-    return make() if tape is None else tape.taken(key, make)
+    replay = _replay.get()
+    return make() if replay is None else replay.get_or_make(key, make)

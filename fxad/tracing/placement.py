@@ -60,8 +60,8 @@ def moved_to(buffers: Sequence[runtime.Buffer], device: runtime.Device) -> list[
 
 def run_committed(loaded: runtime.LoadedProgram, buffers: Sequence[runtime.Buffer]) -> list[runtime.Buffer]:
     """The results of a program, committed to its device. Raises: ExecutionError when XLA refuses the call."""
-    here = buffers if len(loaded.devices) > 1 else moved_to(buffers, loaded.device)
-    return runtime.launch(loaded, here, loaded.committed)
+    operands = buffers if len(loaded.devices) > 1 else moved_to(buffers, loaded.device)
+    return runtime.launch(loaded, operands, loaded.committed)
 
 
 def check_device(op: str, device: object, stream: object = None) -> None:
@@ -76,7 +76,7 @@ def check_device(op: str, device: object, stream: object = None) -> None:
 
 
 @final
-class OnOtherDevice:
+class CommittedRun:
     """The execution of a program on the device of its committed operands. Uncommitted operands are copied to it.
 
     The arrays that the program closes over (`bound`) are copied once. `handlers` commit the results.
@@ -88,10 +88,10 @@ class OnOtherDevice:
         self.device, self.handlers = loaded.device, loaded.committed
         self._bound, self._start = moved_to(bound, loaded.device), loaded.start
         # a program on several devices divides its operands itself
-        several = isinstance(loaded, runtime.LoadedProgram) and len(loaded.devices) > 1
-        self.start: Start = loaded.start if several else self._bring
+        is_sharded = isinstance(loaded, runtime.LoadedProgram) and len(loaded.devices) > 1
+        self.start: Start = loaded.start if is_sharded else self._start_here
 
-    def _bring(self, buffers: Sequence[runtime.Buffer]) -> Results:
+    def _start_here(self, buffers: Sequence[runtime.Buffer]) -> Results:
         rest = moved_to(buffers[len(self._bound) :], self.device)
         return self._start([*self._bound, *rest])
 
@@ -109,11 +109,11 @@ class Forwarding:
         for b in buffers:
             if b.is_deleted():
                 raise runtime.XlaRuntimeError(runtime.OPERAND_DELETED)
-        return _Made([buffers[k] for k in self._operands])
+        return _ForwardedResults([buffers[k] for k in self._operands])
 
 
 @final
-class _Made:
+class _ForwardedResults:
     """Results that are arrays already."""
 
     __slots__ = ("_arrays",)
@@ -141,18 +141,18 @@ def forwarded_operands(jaxpr: Jaxpr, bound: int) -> tuple[int, ...] | None:
 
 def _operand(jaxpr: Jaxpr, a: Atom) -> int:
     """The index of the operand that a value is, also through calls; -1 for a computed value."""
-    around: list[tuple[Jaxpr, Eqn]] = []
+    callers: list[tuple[Jaxpr, Eqn]] = []
     while True:
         if a in jaxpr.ins:
             k = jaxpr.ins.index(a)
-            if not around:
+            if not callers:
                 return k
-            jaxpr, eqn = around.pop()
+            jaxpr, eqn = callers.pop()
             a = eqn.ins[k]
             continue
         producer = next((e for e in reversed(jaxpr.eqns) if a in e.outs), None)
         body = None if producer is None else called(producer)
         if producer is None or body is None:
             return -1
-        around.append((jaxpr, producer))
+        callers.append((jaxpr, producer))
         jaxpr, a = body, body.outs[producer.outs.index(a)]

@@ -164,12 +164,12 @@ class Program(Generic[P, R_co]):
     def _run(self, leaves: Sequence[object]) -> R_co:
         jaxpr = self.jaxpr
         if jaxpr.symbolic:
-            jaxpr = sized(self, leaves)
+            jaxpr = specialize_to_arguments(self, leaves)
         outs = binder().call(jaxpr, [*self.bound, *leaves])
         return cast(R_co, self.out_tree.unflatten(outs))
 
 
-def sized(program: Program[Any, Any], leaves: Sequence[object]) -> Jaxpr:
+def specialize_to_arguments(program: Program[Any, Any], leaves: Sequence[object]) -> Jaxpr:
     """The program of symbolic shape, for the sizes of its arguments. Raises: ShapeError."""
     what = f"{program.name}"
     places = [
@@ -269,7 +269,7 @@ def _axes_of(what: str, axis_env: object) -> list[MappedAxis]:
 def types_of(what: str, f: object, leaves: Sequence[object], in_tree: Structure) -> tuple[Aval, ...]:
     """Types of the leaves of a call, examples or `Spec`s. Raises: ArgumentError, DTypeError naming the path."""
     try:
-        return assumed([spec_of(x, "") for x in leaves])
+        return unify_assumptions([spec_of(x, "") for x in leaves])
     except FxadError:  # the paths are for the message only
         names = parameter_names(f)
         for x, a in zip(leaves, in_tree.accessors(), strict=True):
@@ -277,7 +277,7 @@ def types_of(what: str, f: object, leaves: Sequence[object], in_tree: Structure)
         raise
 
 
-def assumed(avals: Sequence[Aval]) -> tuple[Aval, ...]:
+def unify_assumptions(avals: Sequence[Aval]) -> tuple[Aval, ...]:
     """Types in which a size that is named several times has the strongest of its assumptions everywhere."""
     names = [name for a in avals if a.symbolic for n in a.shape for name in sizes.names_of(n)]
     if len({n.name for n in names}) == len(set(names)):
@@ -376,17 +376,17 @@ def fit_leaf(program: Program[Any, Any], k: int, value: object, aval: Aval) -> o
         if promotion.scalar_dtype(value, aval.dtype) is aval.dtype:
             return np.asarray(value, aval.dtype)
         raise DTypeError(
-            f"{_argument(program, k)} is the Python {type(value).__name__} {value!r}, it was traced as {aval}",
+            f"{_argument_label(program, k)} is the Python {type(value).__name__} {value!r}, it was traced as {aval}",
             remedy="trace again with a scalar of this kind, or use jit, which does so by itself",
         )
     try:
         actual = aval_of(value)
     except FxadError:
-        actual = aval_of(value, _argument(program, k))
-    if actual is aval or (aval.symbolic and _may_be(actual, aval)):
+        actual = aval_of(value, _argument_label(program, k))
+    if actual is aval or (aval.symbolic and _may_match(actual, aval)):
         return value
-    path = _argument(program, k)
-    role = _ROLES.get(program.paths[k].partition("[")[0], "")
+    path = _argument_label(program, k)
+    role = _DIRECTION_REMEDIES.get(program.paths[k].partition("[")[0], "")
     if actual.shape != aval.shape:
         raise ShapeError(
             f"{path} has shape {actual.shape}, it was traced with {aval.shape}",
@@ -398,17 +398,17 @@ def fit_leaf(program: Program[Any, Any], k: int, value: object, aval: Aval) -> o
     )
 
 
-def _may_be(found: Aval, aval: Aval) -> bool:
+def _may_match(actual: Aval, aval: Aval) -> bool:
     """Returns True if a type may be `aval` for some values of its sizes."""
-    same = zip(found.shape, aval.shape, strict=False)
+    same = zip(actual.shape, aval.shape, strict=False)
     return (
-        found.dtype is aval.dtype
-        and found.ndim == aval.ndim
+        actual.dtype is aval.dtype
+        and actual.ndim == aval.ndim
         and all([type(n) is sizes.Size or m == n for m, n in same])
     )
 
 
-def _argument(program: Program[Any, Any], k: int) -> str:
+def _argument_label(program: Program[Any, Any], k: int) -> str:
     return f"{program.name}: argument {program.paths[k]}"
 
 
@@ -432,12 +432,12 @@ def tree_error(program: Program[Any, Any], in_tree: Structure, n_args: int, kwar
     name, a, b = next(x for x in zip([*names, *keyword_names], wanted_trees, given_trees, strict=True) if x[1] != x[2])
     return TreeError(
         f"{program.name}: argument {name} is {tree.shape_text(b)}, it was traced as {tree.shape_text(a)}",
-        remedy=_ROLES.get(name, remedy),
+        remedy=_DIRECTION_REMEDIES.get(name, remedy),
     )
 
 
 # Remedies for the arguments of derivative programs that are directions.
-_ROLES: Final = MappingProxyType(
+_DIRECTION_REMEDIES: Final = MappingProxyType(
     {
         "tangents": "tangents have the tree, shapes and dtypes of the arguments, with None for integers and bools",
         "cotangent": "a cotangent has the tree, shapes and dtypes of the results, with None for integers and bools",

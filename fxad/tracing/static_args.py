@@ -1,7 +1,7 @@
-"""Static arguments: arguments of a function that its program is specialized to, and that are not operands.
+"""Static arguments: values to which the program of a function is specialized. They are not operands.
 
-A transformed function has a `Declaration`. An outer transformation reads the static arguments from it, and passes its
-own static arguments to the inner one: `jit(remat(f), static_argnums=0)` is `jit(remat(f, static_argnums=0))`.
+A transformed function has a `StaticDeclaration`. An outer transformation reads the static arguments from it, and passes
+its own static arguments to the inner one: `jit(remat(f), static_argnums=0)` is `jit(remat(f, static_argnums=0))`.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from typing import Any, Final, final
 
 from fxad.core.dataclasses import dataclass
 from fxad.errors import ArgumentError, ParameterError, described
-from fxad.tracing.array import _exact
+from fxad.tracing.array import exact_key
 
 Argnums = int | Sequence[int]
 Argnames = str | Sequence[str]
-_PLACED: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-_CARRIED: Final = "__fxad_static__"
+_POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_ATTRIBUTE: Final = "__fxad_static__"
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Declaration:
+class StaticDeclaration:
     """The static arguments of a transformed function: its own, and those of the original function.
 
     `declare(numbers, names)` transforms the function again with these static arguments. `of` returns the function.
@@ -45,21 +45,23 @@ def attach_declaration(
     """Store the static arguments of a transformed function on it."""
     none: frozenset[Any] = frozenset()
     numbers, names = (none, none) if statics is None else (statics.numbers, statics.names)
-    transformed.__dict__[_CARRIED] = Declaration(numbers, names, declare, weakref.ref(transformed))
+    transformed.__dict__[_ATTRIBUTE] = StaticDeclaration(numbers, names, declare, weakref.ref(transformed))
 
 
-def _declaration(fn: Callable[..., Any]) -> Declaration | None:
+def _declaration(fn: Callable[..., Any]) -> StaticDeclaration | None:
     """The declaration of a function; of a method or a `functools.partial`, without the bound arguments."""
     if isinstance(fn, functools.partial):
-        return _without(fn.func, fn.args, fn.keywords)
+        return _declaration_of_bound(fn.func, fn.args, fn.keywords)
     if isinstance(fn, MethodType):
-        return _without(fn.__func__, (fn.__self__,), {})
-    carried = getattr(fn, "__dict__", {}).get(_CARRIED)
+        return _declaration_of_bound(fn.__func__, (fn.__self__,), {})
+    declaration = getattr(fn, "__dict__", {}).get(_ATTRIBUTE)
     # `functools.wraps` copies a declaration to functions with other arguments
-    return carried if isinstance(carried, Declaration) and carried.of() is fn else None
+    return declaration if isinstance(declaration, StaticDeclaration) and declaration.of() is fn else None
 
 
-def _without(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Declaration | None:
+def _declaration_of_bound(
+    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> StaticDeclaration | None:
     inner, n = _declaration(fn), len(args)
     if inner is None:
         return None
@@ -70,7 +72,7 @@ def _without(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
         return functools.partial(whole, *args, **kwargs)
 
     bound = {*kwargs, *parameters(fn)[0][:n]}
-    return Declaration(frozenset([k - n for k in numbers if k >= n]), names - bound, declare, inner.of)
+    return StaticDeclaration(frozenset([k - n for k in numbers if k >= n]), names - bound, declare, inner.of)
 
 
 def static_arguments(
@@ -151,7 +153,7 @@ class StaticArguments:
         rest = tuple([a for k, a in enumerate(args) if k not in fixed])
         return key, fixed, rest, {k: v for k, v in kwargs.items() if k not in fixed}
 
-    def in_place(
+    def with_placeholders(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
         """The function with its static values bound, and the arguments with None in place of static ones, so that the
@@ -163,12 +165,12 @@ class StaticArguments:
         fn, keywords = self.fn, {k: v for k, v in fixed.items() if isinstance(k, str)}
 
         @functools.wraps(fn, updated=())
-        def of_all(*args: Any, **kwargs: Any) -> Any:
+        def with_static_values(*args: Any, **kwargs: Any) -> Any:
             return fn(*[fixed.get(k, a) for k, a in enumerate(args)], **keywords, **kwargs)
 
-        return of_all, tuple([None if k in fixed else a for k, a in enumerate(args)]), named
+        return with_static_values, tuple([None if k in fixed else a for k, a in enumerate(args)]), named
 
-    def check_chosen(self, what: str, argnums: Argnums, n: int) -> None:
+    def check_not_static(self, what: str, argnums: Argnums, n: int) -> None:
         """Check that `argnums`, of `n` arguments, select no static one. Raises: ArgumentError."""
         for k in argnums if isinstance(argnums, Sequence) else (argnums,):
             if isinstance(k, int) and -n <= k < n and k % n in self.numbers:
@@ -193,26 +195,26 @@ class StaticArguments:
                 f"{what} is {described(value)}, which is not hashable: {value!r:.60}",
                 remedy="give a tuple in place of a list; an array is no static argument: leave it traced",
             ) from None
-        return _exact(value)  # 1, 1.0 and True are three values, as are 0.0 and -0.0
+        return exact_key(value)  # 1, 1.0 and True are three values, as are 0.0 and -0.0
 
     def bound(self, fixed: dict[int | str, Any]) -> Callable[..., Any]:
         """The function of the remaining arguments, with the static values bound. It keeps the name."""
         fn, named = self.fn, {k: v for k, v in fixed.items() if isinstance(k, str)}
-        places = [k for k in fixed if isinstance(k, int)]
+        positions = [k for k in fixed if isinstance(k, int)]
 
         @functools.wraps(fn, updated=())
-        def of_the_rest(*args: Any, **kwargs: Any) -> Any:
+        def with_static_values(*args: Any, **kwargs: Any) -> Any:
             whole = list(args)
-            for k in places:  # in increasing order, so that each insertion position is final
+            for k in positions:  # in increasing order, so that each insertion position is final
                 whole.insert(k, fixed[k])
             return fn(*whole, **named, **kwargs)
 
-        gone = {*named, *[self.placed[k] for k in places if k < len(self.placed)]}
+        removed = {*named, *[self.placed[k] for k in positions if k < len(self.placed)]}
         signature = _signature(fn)
         if signature is not None:
-            left = [p for p in signature.parameters.values() if p.name not in gone]
-            of_the_rest.__dict__["__signature__"] = signature.replace(parameters=left)
-        return of_the_rest
+            remaining = [p for p in signature.parameters.values() if p.name not in removed]
+            with_static_values.__dict__["__signature__"] = signature.replace(parameters=remaining)
+        return with_static_values
 
 
 def _signature(fn: Callable[..., Any]) -> inspect.Signature | None:
@@ -230,6 +232,6 @@ def parameters(fn: Callable[..., Any]) -> tuple[tuple[str, ...], frozenset[str] 
         return (), None
     declared = signature.parameters.values()
     open_ended = any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in declared)
-    return tuple([p.name for p in declared if p.kind in _PLACED]), None if open_ended else frozenset(
+    return tuple([p.name for p in declared if p.kind in _POSITIONAL]), None if open_ended else frozenset(
         signature.parameters
     )

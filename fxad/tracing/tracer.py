@@ -33,8 +33,8 @@ from fxad.tracing.array import EAGER, Array, Binder, Operation, _binder, aval_of
 from fxad.tracing.placement import check_device
 
 # Frames in NumPy and optree are not the user's either.
-_HERE: Final = (PACKAGE, *[os.path.dirname(m) + os.sep for m in (np.__file__, optree.__file__)])
-_internal: Final[dict[str, bool]] = {}
+_INTERNAL_PATHS: Final = (PACKAGE, *[os.path.dirname(m) + os.sep for m in (np.__file__, optree.__file__)])
+_is_internal: Final[dict[str, bool]] = {}
 
 
 def user_source(depth: int) -> Source:
@@ -45,10 +45,10 @@ def user_source(depth: int) -> Source:
 def _source(frame: FrameType) -> Source:
     while True:
         code = frame.f_code
-        inside = _internal.get(code.co_filename)
-        if inside is None:
-            inside = _internal[code.co_filename] = code.co_filename.startswith(_HERE)
-        if not inside:
+        internal = _is_internal.get(code.co_filename)
+        if internal is None:
+            internal = _is_internal[code.co_filename] = code.co_filename.startswith(_INTERNAL_PATHS)
+        if not internal:
             return code, frame.f_lasti
         if frame.f_back is None:
             return None
@@ -212,24 +212,24 @@ class Tracer(Array):
 
 
 @final
-class Away(Enum):
+class Asynchronous(Enum):
     """The source location of asynchronous code, which the traced function has not called."""
 
-    AWAY = 0
+    ASYNCHRONOUS = 0
 
 
-AWAY: Final = Away.AWAY
+ASYNCHRONOUS: Final = Asynchronous.ASYNCHRONOUS
 
 
 class Trace:
     """A trace in progress: a `Binder` that adds equations to one builder, the `Emit` of the operations."""
 
-    __slots__ = ("builder", "captured", "name", "outer", "reach")
+    __slots__ = ("builder", "captured", "name", "outer", "frames")
 
     def __init__(self, name: str, outer: Trace | None, base: FrameType) -> None:
         self.name = name
         self.outer = outer
-        self.reach = CalledFrames(base)  # only code that the tracing function called adds equations
+        self.frames = CalledFrames(base)  # only code that the tracing function called adds equations
         self.builder = Builder()
         # id -> (captured object, its operand); the reference to the object keeps the id unique
         self.captured: dict[int, tuple[object, Var]] = {}
@@ -237,24 +237,24 @@ class Trace:
     @property
     def alive(self) -> bool:
         """Returns True until the trace ends."""
-        return self.reach.base is not None
+        return self.frames.base is not None
 
-    def source(self) -> Source | Away:
-        """The user's line that is running; AWAY for code that the traced function has not called."""
-        frame, base = sys._getframe(2), self.reach.base
+    def source(self) -> Source | Asynchronous:
+        """The user's line that is running; ASYNCHRONOUS for code that the traced function has not called."""
+        frame, base = sys._getframe(2), self.frames.base
         while True:
             code = frame.f_code
-            inside = _internal.get(code.co_filename)
-            if inside is None:
-                inside = _internal[code.co_filename] = code.co_filename.startswith(_HERE)
-            if not inside:
+            internal = _is_internal.get(code.co_filename)
+            if internal is None:
+                internal = _is_internal[code.co_filename] = code.co_filename.startswith(_INTERNAL_PATHS)
+            if not internal:
                 break
             if frame is base:  # the traced function belongs to fxad
                 return _source(frame)
             if frame.f_back is None:
-                return AWAY
+                return ASYNCHRONOUS
             frame = frame.f_back
-        return (code, frame.f_lasti) if frame is self.reach.last or frame in self.reach else AWAY
+        return (code, frame.f_lasti) if frame is self.frames.last or frame in self.frames else ASYNCHRONOUS
 
     def staging(self) -> bool:
         return active_trace() is not None
@@ -262,8 +262,8 @@ class Trace:
     def bind(self, prim: Primitive, args: tuple[object, ...]) -> tuple[Array, ...]:
         # the hot path of tracing: written out for one and two operands, without a call of the builder
         source = self.source()
-        if source is AWAY:
-            return self._elsewhere(prim.name).bind(prim, args)
+        if source is ASYNCHRONOUS:
+            return self._other_binder(prim.name).bind(prim, args)
         n_args = len(args)
         atoms: tuple[Atom, ...]
         if n_args == 2:
@@ -293,8 +293,8 @@ class Trace:
 
     def apply(self, op: Operation, args: tuple[object, ...], static: tuple[Hashable, ...]) -> tuple[Array, ...]:
         source = self.source()
-        if source is AWAY:
-            return self._elsewhere(operation_name(op, static)).apply(op, args, static)
+        if source is ASYNCHRONOUS:
+            return self._other_binder(operation_name(op, static)).apply(op, args, static)
         like = None
         atoms: list[Atom | None] = []
         for k, a in enumerate(args):
@@ -336,14 +336,14 @@ class Trace:
         segment = whole_segment(jaxpr)
         return self.bind(Call(jaxpr) if segment is None else segment, tuple(args))
 
-    def _elsewhere(self, op: str) -> Binder:
+    def _other_binder(self, op: str) -> Binder:
         """The binder for code that the traced function has not called: a finaliser, a signal handler, or code in a copy
         of the context of this trace, in another thread or after the trace.
 
         Raises: LeakedTracerError in another thread while the trace is alive: two threads would add equations in an
                 undefined order.
         """
-        if self.alive and self.reach.thread != get_ident():
+        if self.alive and self.frames.thread != get_ident():
             raise LeakedTracerError(
                 f"{op}: {self.name} is being traced by another thread, whose context this one has",
                 remedy="compute in the thread that traces, or start this one with an empty context",
@@ -411,7 +411,7 @@ current_binder: Final = _binder.get  # the innermost trace or None, without a Py
 def active_trace() -> Trace | None:
     """The trace to which the calling code adds equations, if there is one."""
     trace = _binder.get()
-    while isinstance(trace, Trace) and trace.source() is AWAY:
+    while isinstance(trace, Trace) and trace.source() is ASYNCHRONOUS:
         if not trace.alive and trace is _binder.get():
             _binder.set(trace.outer)  # a copied context, or an interruption, has left it there
         trace = trace.outer
@@ -424,7 +424,7 @@ def line_of_traceback(traceback: TracebackType | None) -> str:
     called = False  # by fxad
     while traceback is not None:
         code = traceback.tb_frame.f_code
-        own = code.co_filename.startswith(_HERE)
+        own = code.co_filename.startswith(_INTERNAL_PATHS)
         if called and not own and is_rule(traceback.tb_frame):
             break
         if not own:
@@ -454,7 +454,7 @@ def trace_flat(
     except FxadError as e:  # without an equation: an error of an argument, an axis or an index
         raise e.located(where=line_of_traceback(e.__traceback__))
     finally:  # an asynchronous exception may prevent this; then the trace ends with this frame
-        trace.reach.end()
+        trace.frames.end()
         _binder.reset(before)
 
 

@@ -1,4 +1,4 @@
-"""Transformations: one file each, pure functions from jaxpr to jaxpr, memoised by value.
+"""Transformations: pure functions from jaxpr to jaxpr, memoised by value.
 
 `inverse`, `invertible` and the table of inverse rules are not exported here. Import them from their files.
 """

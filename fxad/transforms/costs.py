@@ -156,7 +156,7 @@ class Weight:
     border: float
 
 
-def weigh(jaxpr: Jaxpr) -> Weight:
+def weight_of_nested(jaxpr: Jaxpr) -> Weight:
     """`weight` without deep recursion: it computes the weights of nested bodies first, innermost first."""
     for body in distinct_jaxprs(jaxpr):
         weight(body)
@@ -165,7 +165,7 @@ def weigh(jaxpr: Jaxpr) -> Weight:
 
 @by_value
 def weight(jaxpr: Jaxpr) -> Weight:
-    """The weight of a program. Cost: linear in its distinct equations, once; recursive, see `weigh`."""
+    """The weight of a program. Cost: linear in its distinct equations, once; recursive, see `weight_of_nested`."""
     size, fused = 0, True
     for kind, n in Counter([type(eqn.prim) for eqn in jaxpr.eqns]).items():
         carriers = [e.prim for e in jaxpr.eqns if type(e.prim) is kind] if issubclass(kind, HigherOrder) else []

@@ -11,12 +11,12 @@ def describe(eqn: Eqn) -> str:
     return f"{', '.join(map(repr, eqn.outs))} = {eqn.prim.name} {' '.join(map(repr, eqn.ins))}"
 
 
-def named_in(equation: str) -> str:
+def primitive_name_in(equation: str) -> str:
     """Returns the name of the primitive in a description that `describe` returned."""
     return (*equation.partition(" = ")[2].split(" "), "")[0]
 
 
-def way_into(eqn: Eqn, body: Jaxpr) -> str:
+def body_label(eqn: Eqn, body: Jaxpr) -> str:
     """Returns the name of a body of an equation in messages: `call of f`, `branch 1 of cond`."""
     prim = eqn.prim
     assert isinstance(prim, HigherOrder), "an equation with bodies"

@@ -8,7 +8,7 @@ from fxad.ir import Jaxpr
 
 
 @by_value
-def reorder_ins(jaxpr: Jaxpr, order: tuple[int, ...]) -> Jaxpr:
+def reorder_operands(jaxpr: Jaxpr, order: tuple[int, ...]) -> Jaxpr:
     """Returns the program with reordered operands: operand k of the result is operand `order[k]` of `jaxpr`."""
     if order == tuple(range(len(order))):
         return jaxpr

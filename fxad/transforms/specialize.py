@@ -22,71 +22,75 @@ def specialize(jaxpr: Jaxpr, values: Values) -> Jaxpr:
     Law:    the program that is traced at those sizes, where the traced function uses its sizes in shapes and as values.
     Raises: ShapeError if a dimension would be negative.
     """
-    known = dict(values)
-    if not any([n.name in known for n in names(jaxpr)]):
+    sizes = dict(values)
+    if not any([n.name in sizes for n in size_names(jaxpr)]):
         return jaxpr
-    types: dict[Aval, Aval] = {}
+    avals: dict[Aval, Aval] = {}
     operations: dict[Primitive, Primitive] = {}
 
-    def typed(aval: Aval) -> Aval:
-        found = types.get(aval)
-        if found is None:
-            shape = tuple([substitute_sizes(n, known) for n in aval.shape])
-            found = types[aval] = Aval(shape, aval.dtype)
-        return found
+    def specialize_aval(aval: Aval) -> Aval:
+        specialized = avals.get(aval)
+        if specialized is None:
+            shape = tuple([substitute_sizes(n, sizes) for n in aval.shape])
+            specialized = avals[aval] = Aval(shape, aval.dtype)
+        return specialized
 
-    def atom(a: Lit) -> Lit:
-        value = substitute_sizes(a.size, known) if a.size is not None else None
-        return Lit.of(value, typed(a.aval)) if value is not None else a.with_aval(typed(a.aval).shape)
+    def specialize_lit(a: Lit) -> Lit:
+        value = substitute_sizes(a.size, sizes) if a.size is not None else None
+        return (
+            Lit.of(value, specialize_aval(a.aval)) if value is not None else a.with_aval(specialize_aval(a.aval).shape)
+        )
 
-    def parameter(value: object) -> object:
+    def specialize_param(value: object) -> object:
         if type(value) is Size:
-            return substitute_sizes(value, known)
+            return substitute_sizes(value, sizes)
         if isinstance(value, Jaxpr):
             return specialize(value, values)
         if isinstance(value, Aval):
-            return typed(value)
-        return atom(value) if isinstance(value, Lit) else value
+            return specialize_aval(value)
+        return specialize_lit(value) if isinstance(value, Lit) else value
 
     b = Builder()
-    env: dict[Atom, Atom] = dict(zip(jaxpr.ins, b.inputs([typed(v.aval) for v in jaxpr.ins]), strict=True))
+    env: dict[Atom, Atom] = dict(zip(jaxpr.ins, b.inputs([specialize_aval(v.aval) for v in jaxpr.ins]), strict=True))
     for eqn in jaxpr.eqns:
-        ins = tuple([atom(a) if isinstance(a, Lit) else env[a] for a in eqn.ins])
-        outs = tuple([typed(v.aval) for v in eqn.outs])
-        if isinstance(eqn.prim, _ELIDED) and (ins[0].aval is outs[0] or isinstance(ins[0], Lit)):
+        ins = tuple([specialize_lit(a) if isinstance(a, Lit) else env[a] for a in eqn.ins])
+        outs = tuple([specialize_aval(v.aval) for v in eqn.outs])
+        if isinstance(eqn.prim, _REMOVED_IF_TRIVIAL) and (ins[0].aval is outs[0] or isinstance(ins[0], Lit)):
             env[eqn.outs[0]] = ins[0].with_aval(outs[0].shape) if isinstance(ins[0], Lit) else ins[0]
             continue
         prim = operations.get(eqn.prim)
         if prim is None:
-            given = [map_parameter(value, parameter) for _, value in params(eqn.prim)]
+            given = [map_parameter(value, specialize_param) for _, value in params(eqn.prim)]
             prim = operations[eqn.prim] = type(eqn.prim)(*given)
-        env.update(zip(eqn.outs, _add(b, eqn, prim, ins, outs), strict=True))
-    return b.build([atom(a) if isinstance(a, Lit) else env[a] for a in jaxpr.outs], jaxpr.name)
+        env.update(zip(eqn.outs, _add_checked(b, eqn, prim, ins, outs), strict=True))
+    return b.build([specialize_lit(a) if isinstance(a, Lit) else env[a] for a in jaxpr.outs], jaxpr.name)
 
 
 # Tracing adds no equation of these where they change nothing.
-_ELIDED: Final = (BroadcastInDim, Reshape)
+_REMOVED_IF_TRIVIAL: Final = (BroadcastInDim, Reshape)
 
 
-def _add(b: Builder, eqn: Eqn, prim: Primitive, ins: tuple[Atom, ...], outs: tuple[Aval, ...]) -> Sequence[Atom]:
+def _add_checked(
+    b: Builder, eqn: Eqn, prim: Primitive, ins: tuple[Atom, ...], outs: tuple[Aval, ...]
+) -> Sequence[Atom]:
     b.source = eqn.source
-    made = b(prim, *ins)
-    assert tuple([v.aval for v in made]) == outs, f"specialize: {prim.name} gives other types than of symbolic shape"
-    return made
+    results = b(prim, *ins)
+    assert tuple([v.aval for v in results]) == outs, f"specialize: {prim.name} gives other types than of symbolic shape"
+    return results
 
 
 @by_value
-def names(jaxpr: Jaxpr) -> tuple[Name, ...]:
+def size_names(jaxpr: Jaxpr) -> tuple[Name, ...]:
     """The named sizes in a program, in order.
 
     Cost: each distinct body is looked at once.
     """
-    found: dict[Name, None] = {}
+    names: dict[Name, None] = {}
     seen: set[Aval] = set()
 
     def add(value: Param) -> None:
         if type(value) is Size:
-            found.update(dict.fromkeys(value.names))
+            names.update(dict.fromkeys(value.names))
         elif type(value) is tuple:
             for v in value:
                 add(v)
@@ -94,13 +98,13 @@ def names(jaxpr: Jaxpr) -> tuple[Name, ...]:
             for _, v in params(value):
                 add(v)
         elif isinstance(value, Lit):
-            found.update(dict.fromkeys(names_of(value.size)))
+            names.update(dict.fromkeys(names_of(value.size)))
             add(value.aval)
         elif isinstance(value, Aval) and value not in seen:
             seen.add(value)
             if value.symbolic:
                 for n in value.shape:
-                    found.update(dict.fromkeys(names_of(n)))
+                    names.update(dict.fromkeys(names_of(n)))
 
     for v in jaxpr.ins:
         add(v.aval)
@@ -117,13 +121,13 @@ def names(jaxpr: Jaxpr) -> tuple[Name, ...]:
         if isinstance(a, Lit):
             add(a)
     for body in subjaxprs(jaxpr):
-        found.update(dict.fromkeys(names(body)))
-    return tuple(sorted(found, key=lambda n: (n.name, n.at_least)))
+        names.update(dict.fromkeys(size_names(body)))
+    return tuple(sorted(names, key=lambda n: (n.name, n.at_least)))
 
 
-def checked_sizes(what: str, known: Sequence[Name], values: dict[str, object]) -> Values:
+def check_sizes(what: str, declared: Sequence[Name], values: dict[str, object]) -> Values:
     """Values of sizes, in order. Raises: ArgumentError, ShapeError."""
-    least = {n.name: max([m.at_least for m in known if m.name == n.name]) for n in known}
+    least = {n.name: max([m.at_least for m in declared if m.name == n.name]) for n in declared}
     for name, value in values.items():
         if name not in least:
             raise ArgumentError(

@@ -55,12 +55,12 @@ def vmap_named(
     Raises: AxisNameError for another size, and for bodies with collectives over the axis that run for some indices
             only.
     """
-    if axis is None or not mentions(jaxpr.free_axes, axis):
+    if axis is None or not has_axis(jaxpr.free_axes, axis):
         return vmap(jaxpr, size, in_dims, out_dims)
     return vmap(jaxpr, size, in_dims, out_dims, axis)
 
 
-def mentions(axes: FreeAxes, name: str) -> bool:
+def has_axis(axes: FreeAxes, name: str) -> bool:
     """Returns True if a named axis is among free ones."""
     return any([name == free for free, _ in axes])
 
@@ -93,37 +93,37 @@ def vmap(
     get, dim = env.get, dims.get
     for eqn in jaxpr.eqns:
         args = tuple([get(a, a) for a in eqn.ins])
-        where = tuple([dim(a) for a in eqn.ins])
-        if where.count(None) == len(where) and (axis is None or not mentions(eqn.prim.free_axes, axis)):
+        operand_dims = tuple([dim(a) for a in eqn.ins])
+        if operand_dims.count(None) == len(operand_dims) and (axis is None or not has_axis(eqn.prim.free_axes, axis)):
             env.update(zip(eqn.outs, b.copy(eqn, args), strict=True))
             continue
         b.source = eqn.source
         start = len(b.eqns)
         try:
-            outs, at = eqn.prim.batch(b, args, where)
+            outs, result_dims = eqn.prim.batch(b, args, operand_dims)
             if axis is not None:
                 _check_bound(b.eqns[start:], axis, eqn)
         except FxadError as e:
             raise e.located(equation=describe(eqn), where=str(source_location(eqn.source) or ""))
-        for v, out, d in zip(eqn.outs, outs, at, strict=True):
+        for v, out, d in zip(eqn.outs, outs, result_dims, strict=True):
             env[v] = out
             if d is not None:
                 dims[v] = d
-    found = tuple([dim(a) for a in jaxpr.outs])
+    actual_dims = tuple([dim(a) for a in jaxpr.outs])
     outs = tuple([get(a, a) for a in jaxpr.outs])
     if out_dims is not None:
         outs = tuple(
-            [_move(b, k, a, d, to, size) for k, (a, d, to) in enumerate(zip(outs, found, out_dims, strict=True))]
+            [_move(b, k, a, d, to, size) for k, (a, d, to) in enumerate(zip(outs, actual_dims, out_dims, strict=True))]
         )
-        found = out_dims
-    return b.build(outs, f"vmap_{jaxpr.name}"), found
+        actual_dims = out_dims
+    return b.build(outs, f"vmap_{jaxpr.name}"), actual_dims
 
 
-def _check_bound(eqns: Sequence[Eqn], axis: str, was: Eqn) -> None:
+def _check_bound(eqns: Sequence[Eqn], axis: str, eqn: Eqn) -> None:
     """Checks that a batching rule left no collective over the axis. Raises: AxisNameError."""
-    if any([mentions(e.prim.free_axes, axis) for e in eqns]):
+    if any([has_axis(e.prim.free_axes, axis) for e in eqns]):
         raise AxisNameError(
-            f"vmap: {was.prim.name} applies its bodies to one example after the other, and they have collectives over"
+            f"vmap: {eqn.prim.name} applies its bodies to one example after the other, and they have collectives over"
             f" axis {axis!r}, which need all examples at once",
             remedy="move the collective out of the body, or make what the body depends on the same for all examples",
         )

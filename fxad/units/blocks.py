@@ -44,7 +44,7 @@ from fxad.errors import ParameterError
 from fxad.ir import Eqn, Jaxpr, distinct_jaxprs
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.remat import Remat
-from fxad.transforms.costs import Weight, weigh, weight
+from fxad.transforms.costs import Weight, weight, weight_of_nested
 from fxad.units.kernels import milliseconds, takes
 
 MAX_EQUATIONS: Final = 1 << 24  # equations, with nested calls inlined: the search would visit each
@@ -85,7 +85,7 @@ def selected_bodies(jaxpr: Jaxpr, predicate: Predicate) -> tuple[Jaxpr, ...]:
 @by_value
 def repeated(jaxpr: Jaxpr) -> tuple[Jaxpr, ...]:
     """The bodies that the cost rule selects as units; see the module. Cost: linear in the distinct equations."""
-    weigh(jaxpr)
+    weight_of_nested(jaxpr)
     found: dict[Jaxpr, None] = {}
     for body, n in uses(jaxpr).items():  # innermost first
         if n > 1 and worth(weight(body), n) and 2 * left_to_compile(body, found) > weight(body).equations:
@@ -109,8 +109,8 @@ def saves_compile_time(units: Iterable[Jaxpr], whole: Jaxpr, saves: float = SAVE
     """Returns True if compiling these units saves at least `saves` milliseconds, compared to compiling the whole. If
     they have more than `COMPILED_PART` of its equations, they must save at least `CERTAIN_MS`."""
     bodies = tuple(units)
-    compiled = sum([weigh(body).equations + PROGRAM_EQUATIONS for body in bodies])
-    if compiled > COMPILED_PART * (weigh(whole).equations + PROGRAM_EQUATIONS):
+    compiled = sum([weight_of_nested(body).equations + PROGRAM_EQUATIONS for body in bodies])
+    if compiled > COMPILED_PART * (weight_of_nested(whole).equations + PROGRAM_EQUATIONS):
         saves = max(saves, CERTAIN_MS)
     return saves == -inf or takes(whole, saves + sum([milliseconds(body) for body in bodies]))
 
@@ -128,6 +128,6 @@ def check_steps(jaxpr: Jaxpr, units: Container[Jaxpr]) -> None:
 
 def large_enough(jaxpr: Jaxpr, saves: float = SAVED_MS) -> bool:
     """Returns True if a program is large enough for units to pay. If not, the search for units is skipped."""
-    w = weigh(jaxpr)
+    w = weight_of_nested(jaxpr)
     size = SAVED_EQUATIONS < w.equations <= MAX_EQUATIONS
     return w.microseconds >= 2 * UNIT_MICROSECONDS and size and (saves == -inf or takes(jaxpr, saves))

@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias, final
 from fxad.core.dataclasses import dataclass
 from fxad.ir import Atom, Aval, Jaxpr, Lit, Source, source_location
 from fxad.lower import aliases
-from fxad.transforms.costs import weigh
+from fxad.transforms.costs import weight_of_nested
 from fxad.units.blocks import check_steps
 from fxad.units.pieces import Piece, Pieces, partition
 from fxad.units.recompute import recompute
@@ -37,7 +37,7 @@ class Unit:
     @property
     def equations(self) -> int:
         """The cost of compilation: the number of equations that XLA gets."""
-        return weigh(self.body).equations
+        return weight_of_nested(self.body).equations
 
 
 @final

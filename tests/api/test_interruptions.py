@@ -26,7 +26,7 @@ import fxad as fx
 import fxad.numpy as fnp
 from fxad.core.single_flight import FLIGHTS
 from fxad.errors import ExecutionError
-from fxad.tracing.context import surroundings
+from fxad.tracing.context import enclosing_transforms
 from fxad.tracing.tracer import active_trace, current_binder
 from fxad.xla.interruptible import interruptible
 
@@ -93,7 +93,7 @@ def scaled() -> Any:
 
 def check() -> None:
     assert current_binder() is None or active_trace() is None
-    assert surroundings() == ((), 0)
+    assert enclosing_transforms() == ((), 0)
     assert gc.isenabled()
     assert FLIGHTS.threads() == set()
     assert (fx.asarray(X) + 1.0).tolist() == [1, 2, 3]

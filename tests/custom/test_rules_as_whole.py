@@ -16,7 +16,7 @@ from fxad.core.typecheck import typecheck
 from fxad.errors import NotDifferentiableError, NotLinearError
 from fxad.ir import Jaxpr
 from fxad.transforms.ad.transpose import transpose
-from fxad.transforms.ad.transpose_by_basis import by_units
+from fxad.transforms.ad.transpose_by_basis import transpose_by_unit_vectors
 from tests.implicit.test_systems import interpreted
 
 A = np.array([[4.0, 1.0], [2.0, 5.0]])
@@ -274,7 +274,7 @@ def test_the_transpose_by_unit_vectors_is_the_transpose(n: int) -> None:
     x = np.float32(2) if n == 1 else np.ones((2, 3), "float32")
     jaxpr = traced(f, x, np.array([1 + 2j, 3j]), np.array([2 - 1j, 5.0]))
     mask = (True, True, False)
-    found, wanted = by_units(jaxpr, 2), transpose(jaxpr, mask)
+    found, wanted = transpose_by_unit_vectors(jaxpr, 2), transpose(jaxpr, mask)
     assert found.in_avals == wanted.in_avals
     assert found.out_avals == wanted.out_avals
     typecheck(found)

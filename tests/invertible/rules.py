@@ -19,8 +19,8 @@ from fxad.primitives.check import Check
 from fxad.primitives.elementwise.family import Binary, Unary
 from fxad.transforms import jvp
 from fxad.transforms.inversion.rules import INVERSE_RULES
-from fxad.transforms.inversion.rules.assembling import nothing
-from fxad.transforms.inversion.rules.contract import VOLUME, Constant, Determined, Part, Refused
+from fxad.transforms.inversion.rules.assembling import unknown_elements
+from fxad.transforms.inversion.rules.contract import VOLUME, Constant, Determined, PartialValue, Refused
 from fxad.transforms.inversion.rules.totals import total
 
 
@@ -88,19 +88,19 @@ def backward(prim: Primitive, avals: Sequence[Aval], unknown: Mask) -> Backward 
     program = b.build(values, "backward")
     typecheck(program)
     return Backward(
-        program, unknown, marks, tuple([x.box if isinstance(x, Part) and not x.write else None for x in solved])
+        program, unknown, marks, tuple([x.box if isinstance(x, PartialValue) and not x.write else None for x in solved])
     )
 
 
-def written(b: Backwards, aval: Aval, x: Atom | Part) -> Atom:
+def written(b: Backwards, aval: Aval, x: Atom | PartialValue) -> Atom:
     """What a rule gives for one operand."""
-    if not isinstance(x, Part):
+    if not isinstance(x, PartialValue):
         assert x.aval is aval, f"an operand {aval} comes back as {x.aval}"
         return x
     if x.write is None:
         assert x.value.aval is aval.with_shape([len(r) for r in x.box])
         return x.value
-    whole = x.write(b, nothing(aval))
+    whole = x.write(b, unknown_elements(aval))
     assert whole.aval is aval
     return whole
 

@@ -14,7 +14,7 @@ from fxad import lax
 from fxad.core.interpreter import run
 from fxad.errors import ArgumentError, NotDifferentiableError, NotInvertibleError
 from fxad.testing.compare import differ
-from fxad.transforms.costs import weigh
+from fxad.transforms.costs import weight_of_nested
 from fxad.transforms.inversion.second_order import drop_derivative_rules
 
 X = np.array([0.5, -1.25, 2.0])
@@ -253,7 +253,7 @@ def test_operands_for_second_derivatives_are_not_stored_for_first_ones() -> None
     back = fx.grad(own).jaxpr
     runs = drop_derivative_rules(back)
     assert drop_derivative_rules(runs) is runs
-    assert weigh(runs).equations < weigh(back).equations
+    assert weight_of_nested(runs).equations < weight_of_nested(back).equations
     values = [*fx.tree.leaves(STATE), ws]
     assert not differ(run(runs, values), run(back, values), exact=True)
     assert drop_derivative_rules(plain.jaxpr) is plain.jaxpr

@@ -15,7 +15,7 @@ from fxad.ir import Hole, Jaxpr, NDArray
 from fxad.primitives.dot import DotGeneral
 from fxad.tracing.array import Array
 from fxad.transforms.inversion.rules import INVERSE_RULES
-from fxad.transforms.inversion.rules.contract import Part, Refused
+from fxad.transforms.inversion.rules.contract import PartialValue, Refused
 from tests.invertible.rules import Backwards, jacobian, near
 
 Matrix = Callable[[Array], Array]
@@ -39,7 +39,7 @@ def product_undone(program: Jaxpr) -> tuple[Jaxpr, Jaxpr] | Refused:
         if isinstance(solved, Refused):
             return solved
         (back,) = [v for v in solved if v is not None]
-        assert not isinstance(back, Part)
+        assert not isinstance(back, PartialValue)
         assert back.aval is x.aval
         if measured:
             assert callable(rule.log_det)

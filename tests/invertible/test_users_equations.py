@@ -21,7 +21,7 @@ from fxad.testing.inversions import moves
 from fxad.tracing.program import trace
 from fxad.transforms.inversion.inverse import inverse
 from fxad.transforms.inversion.invertible import invertible
-from fxad.transforms.locate import describe, way_into
+from fxad.transforms.locate import body_label, describe
 
 X = np.array([0.5, 1.25, 2.0])
 W = np.array([1.5, 0.5, 0.75])
@@ -32,7 +32,7 @@ def at(program: Jaxpr, inside: tuple[str, ...]) -> list[Jaxpr]:
     if not inside:
         return [program]
     entered = [(e, b) for e in program.eqns if isinstance(e.prim, HigherOrder) for b in e.prim.bodies]
-    return [found for e, b in entered if way_into(e, b) == inside[0] for found in at(b, inside[1:])]
+    return [found for e, b in entered if body_label(e, b) == inside[0] for found in at(b, inside[1:])]
 
 
 def the_equation(program: Jaxpr, e: FxadError) -> Eqn:

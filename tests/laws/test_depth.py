@@ -205,7 +205,7 @@ def test_reverse_mode_of_2_40_calls_that_store_nothing() -> None:
 
 
 def test_2_40_stored_values_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules["fxad.transforms.ad.linearize"], "MAX_STORED", 1000)
+    monkeypatch.setattr(sys.modules["fxad.transforms.ad.linearize"], "MAX_RESIDUALS", 1000)
     with pytest.raises(NotDifferentiableError) as caught:
         fx.grad(doubling(40))
     assert caught.value.message == (

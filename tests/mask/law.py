@@ -16,7 +16,7 @@ from fxad.primitives.reduce import extreme_value
 from fxad.transforms import grad as grad_jaxpr
 from fxad.transforms import specialize
 from fxad.transforms.mask.mask import mask
-from fxad.transforms.specialize import names
+from fxad.transforms.specialize import size_names
 
 Values = dict[str, int]
 BAD: tuple[float, ...] = (np.nan, np.inf, -np.inf, -0.0, 1e30)
@@ -53,7 +53,7 @@ def check(
     rtol: float = 2e-4,
 ) -> None:
     """The masked program at `values`, whose padding holds `bad`, against the program of that size."""
-    own = sorted({n.name for n in names(program)})
+    own = sorted({n.name for n in size_names(program)})
     pad = tuple([(n, padding[n]) for n in own])
     at = {n: values[n] for n in own}
     masked = mask(program, pad)
@@ -112,7 +112,7 @@ def check_gradients(
         return
     gradient = grad_jaxpr(summed, wrt)
     check(gradient, padding, values, make, bad, rtol=1e-3)
-    own = sorted({n.name for n in names(summed)})
+    own = sorted({n.name for n in size_names(summed)})
     at = {n: values[n] for n in own}
     masked = mask(summed, tuple([(n, padding[n]) for n in own]))
     backward = grad_jaxpr(masked, (*wrt, *[False] * len(own)))

@@ -15,7 +15,7 @@ import fxad.numpy as fnp
 from fxad import lax, nn, random, text
 from fxad.core.sizes import Reader, maximum, minimum, named_size, substitute_sizes
 from fxad.errors import ArgumentError, FxadError, ShapeError, SizeError
-from fxad.transforms.specialize import names
+from fxad.transforms.specialize import size_names
 
 Function = Callable[..., Any]
 Given = tuple[str, str]
@@ -107,7 +107,7 @@ def test_specialize_is_the_trace_at_that_size(name: str, how: str) -> None:
 
 
 def _of(program: fx.Program[..., Any], values: dict[str, int]) -> dict[str, int]:
-    return {n.name: values[n.name] for n in names(program.jaxpr)}
+    return {n.name: values[n.name] for n in size_names(program.jaxpr)}
 
 
 def test_integers_index_and_draw() -> None:

@@ -29,7 +29,7 @@ from fxad.primitives.control.call import Call
 from fxad.primitives.elementwise import ADD, IntegerPow
 from fxad.primitives.index import Index
 from fxad.testing.unit_laws import check_linkage
-from fxad.transforms.costs import Weight, weigh, weight
+from fxad.transforms.costs import Weight, weight, weight_of_nested
 from fxad.units.blocks import large_enough, repeated, saves_compile_time, worth
 from fxad.units.plan import Plan
 
@@ -81,7 +81,9 @@ def test_which_programs_are_looked_at(
     equations: int, microseconds: float, milliseconds: float, looked_at: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = body(1)
-    monkeypatch.setattr("fxad.units.blocks.weigh", {program: Weight(equations, microseconds, 0.0)}.__getitem__)
+    monkeypatch.setattr(
+        "fxad.units.blocks.weight_of_nested", {program: Weight(equations, microseconds, 0.0)}.__getitem__
+    )
     estimated(monkeypatch, {program: milliseconds})
     assert large_enough(program) == looked_at
     # those that give memory up are looked at however fast they compile
@@ -110,7 +112,7 @@ def test_what_all_units_must_save_in_time(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_weights() -> None:
-    w = weigh(calls(3, body(2)))
+    w = weight_of_nested(calls(3, body(2)))
     assert w.equations == 6
     assert w.microseconds == pytest.approx(6 * WIDE.nbytes / 4e3)
 
@@ -178,8 +180,8 @@ def test_steps_of_a_recurrent_network_are_grouped() -> None:
     found = fx.lower(fx.value_and_grad(program)).units
     blocks = [u for u in found.units if not u.glue]
     assert blocks
-    assert all(weigh(u.body).microseconds >= GROUP_MICROSECONDS for u in blocks)
-    assert found.equations < weigh(fx.value_and_grad(program).jaxpr).equations / 4
+    assert all(weight_of_nested(u.body).microseconds >= GROUP_MICROSECONDS for u in blocks)
+    assert found.equations < weight_of_nested(fx.value_and_grad(program).jaxpr).equations / 4
     assert len(found.steps) < 100
     # a step of the sequence is there anyway: the forward steps do not hand it on to the backward ones
     windows = [{v for e in u.body.eqns if isinstance(e.prim, Index) for v in e.outs} for u in blocks]

@@ -21,7 +21,7 @@ from fxad.ir import Aval
 from fxad.lax.placement import place_like_operands
 from fxad.primitives.host_call import IO, ORDERED, PURE, HostCall
 from fxad.tracing.array import Array, asarray, aval_of, binder
-from fxad.tracing.context import same_again
+from fxad.tracing.context import reuse_in_replay
 from fxad.tracing.program import Spec, function_name
 from fxad.tracing.tracer import active_trace
 
@@ -219,7 +219,7 @@ def _bind_host_call(
         return holder
 
     # a rule that is traced again must call the same function object
-    holder = same_again((what, getattr(f, "__code__", f), results, in_tree, out_tree), held)
+    holder = reuse_in_replay((what, getattr(f, "__code__", f), results, in_tree, out_tree), held)
     prim = HostCall(function_name(f), results, effect, whole=whole)
     outs: Sequence[Array]
     if active_trace() is None:

@@ -24,7 +24,7 @@ from fxad.tracing.program import function_name
 from fxad.tracing.tracer import bind
 from fxad.transforms import dce, transpose
 from fxad.transforms.ad.linear_rule import linear_form
-from fxad.transforms.reorder import reorder_ins
+from fxad.transforms.reorder import reorder_operands
 
 
 @final
@@ -233,7 +233,7 @@ def trace_linear_map(what: str, role: str, fn: Callable[..., object], like: Unkn
 def rotate_operands(jaxpr: Jaxpr, n: int) -> Jaxpr:
     """Return the program with its first `n` operands moved to the end: traced functions take captured operands first,
     solvers take linear ones first."""
-    return reorder_ins(jaxpr, (*range(n, len(jaxpr.ins)), *range(n)))
+    return reorder_operands(jaxpr, (*range(n, len(jaxpr.ins)), *range(n)))
 
 
 @by_value

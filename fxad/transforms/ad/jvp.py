@@ -1,6 +1,6 @@
 """Forward mode: one program that computes results and their tangents.
 
-`linearize` shares the pass `walk`, which applies the `jvp` rule of every equation in a context. In forward mode the
+`linearize` shares `apply_jvp_rules`, which applies the `jvp` rule of every equation in a context. In forward mode the
 context is one builder, so tangents are ordinary variables of the same program.
 """
 
@@ -43,8 +43,8 @@ class FusedCtx(Builder):
 
     def lin(self, prim: Primitive, *operands: Lin | Zero | Var | Lit) -> tuple[Tangent, ...]:
         if Lin not in map(type, operands):
-            return zeros(prim, operands)
-        return tuple([as_lin(v) for v in self(prim, *[known(a) for a in operands])])
+            return zero_results(prim, operands)
+        return tuple([as_lin(v) for v in self(prim, *[as_operand(a) for a in operands])])
 
     def lin_one(self, prim: Primitive, *operands: Lin | Zero | Var | Lit) -> Tangent:
         return self.lin(prim, *operands)[0]
@@ -57,7 +57,7 @@ class FusedCtx(Builder):
         return self.lin_one(ADD, a, b)
 
     def recur(self, body: Jaxpr, nonzero: tuple[bool, ...]) -> LinearizedBody:
-        raise AssertionError("forward mode asks for recur_fused")
+        raise AssertionError("forward mode uses recur_fused")
 
     def recur_fused(self, body: Jaxpr, nonzero: tuple[bool, ...]) -> tuple[Jaxpr, tuple[bool, ...]]:
         return jvp(body, nonzero)
@@ -67,19 +67,19 @@ class FusedCtx(Builder):
         return over_stack(body, size, in_dims, out_dims)
 
 
-def known(a: Lin | Zero | Var | Lit) -> Atom:
+def as_operand(a: Lin | Zero | Var | Lit) -> Atom:
     """Returns the atom of an operand of a linear equation; a symbolic zero becomes a literal."""
     if isinstance(a, Lin):
         return a.var
     return a.instantiate() if isinstance(a, Zero) else a
 
 
-def zeros(prim: Primitive, operands: tuple[Lin | Zero | Var | Lit, ...]) -> tuple[Tangent, ...]:
+def zero_results(prim: Primitive, operands: tuple[Lin | Zero | Var | Lit, ...]) -> tuple[Tangent, ...]:
     """Returns symbolic zeros of the types of the equation's results."""
     return tuple([Zero(a) for a in prim.abstract_eval(*[o.aval for o in operands])])
 
 
-class Jvp(JvpCtx, Protocol):
+class JvpBuilder(JvpCtx, Protocol):
     """A `JvpCtx` that is also the builder of the primal program."""
 
     source: Source
@@ -88,7 +88,7 @@ class Jvp(JvpCtx, Protocol):
         """Adds `eqn` with other operands of the same types."""
 
 
-def walk(jaxpr: Jaxpr, ctx: Jvp, linear: Builder, tangents: dict[Atom, Lin]) -> tuple[Atom, ...]:
+def apply_jvp_rules(jaxpr: Jaxpr, ctx: JvpBuilder, linear: Builder, tangents: dict[Atom, Lin]) -> tuple[Atom, ...]:
     """Applies the jvp rule of every equation that a tangent reaches, and copies the other equations.
 
     `linear` is the builder that `ctx.lin` writes to (`ctx` itself in forward mode). `tangents` initially holds the
@@ -100,14 +100,14 @@ def walk(jaxpr: Jaxpr, ctx: Jvp, linear: Builder, tangents: dict[Atom, Lin]) -> 
     for eqn in jaxpr.eqns:
         ins = eqn.ins
         primals = tuple([get(a, a) for a in ins])
-        found = [tangent(a) for a in ins]
-        if not any(found):
+        dots_in = [tangent(a) for a in ins]
+        if not any(dots_in):
             env.update(zip(eqn.outs, ctx.copy(eqn, primals), strict=True))
             continue
         ctx.source = linear.source = eqn.source
-        given: tuple[Tangent, ...] = tuple([t or Zero(a.aval) for t, a in zip(found, ins, strict=True)])
+        tangents_in: tuple[Tangent, ...] = tuple([t or Zero(a.aval) for t, a in zip(dots_in, ins, strict=True)])
         try:
-            outs, dots = eqn.prim.jvp(ctx, primals, given)
+            outs, dots = eqn.prim.jvp(ctx, primals, tangents_in)
         except FxadError as e:
             raise e.located(equation=describe(eqn), where=str(source_location(eqn.source) or ""))
         if len(eqn.outs) == 1:  # the common case; this loop is the hot path of differentiation
@@ -123,8 +123,7 @@ def walk(jaxpr: Jaxpr, ctx: Jvp, linear: Builder, tangents: dict[Atom, Lin]) -> 
 
 
 def check_differentiable(jaxpr: Jaxpr, nonzero: tuple[bool, ...], what: str) -> None:
-    """Checks the types of the marked operands. Raises: NotDifferentiableError when one has no tangent; ValueError on a
-    wrong count."""
+    """Checks the types of the marked operands. Raises: NotDifferentiableError if one has no tangent."""
     for k, (v, nz) in enumerate(zip(jaxpr.ins, nonzero, strict=True)):
         if nz and not v.aval.inexact:
             raise NotDifferentiableError(
@@ -146,7 +145,7 @@ def jvp(jaxpr: Jaxpr, nonzero: tuple[bool, ...]) -> tuple[Jaxpr, tuple[bool, ...
     check_differentiable(jaxpr, nonzero, "jvp")
     b = FusedCtx.like(jaxpr)
     tangents: dict[Atom, Lin] = {v: as_lin(b.input(v.aval)) for v, nz in zip(jaxpr.ins, nonzero, strict=True) if nz}
-    outs = walk(jaxpr, b, b, tangents)
+    outs = apply_jvp_rules(jaxpr, b, b, tangents)
     dots = [tangents.get(a) for a in jaxpr.outs]
     out = b.build([*outs, *[t.var for t in dots if t]], f"jvp_{jaxpr.name}")
     return out, tuple([t is not None for t in dots])

@@ -21,7 +21,12 @@ from fxad.primitives.linearity import is_linear, is_zero
 from fxad.transforms.ad.jvp import jvp
 from fxad.transforms.ad.linearize import linearize
 from fxad.transforms.ad.transpose import transpose
-from fxad.transforms.ad.transpose_by_basis import apart, by_units, in_one, opaque
+from fxad.transforms.ad.transpose_by_basis import (
+    as_linear_call,
+    reaches_opaque_eqn,
+    split_results_and_tangents,
+    transpose_by_unit_vectors,
+)
 from fxad.transforms.cleanup.dce import dce
 from fxad.transforms.locate import describe
 
@@ -47,16 +52,16 @@ def split_tangents(rule: Jaxpr, n_out: int, n_dots: int, what: str) -> tuple[Jax
     form = dce(rule)
     split: LinearizedBody | None = None
     try:
-        split = _split(form, mask, n_out, f"{what} is not linear in the tangents")
+        split = _linearize_rule(form, mask, n_out, f"{what} is not linear in the tangents")
     except (NotLinearError, NotDifferentiableError):
-        if not opaque(form, mask):
+        if not reaches_opaque_eqn(form, mask):
             raise
     if split is None or not has_adjoint(split.linear):
-        forward, part = apart(form, n_out, n_dots)
+        forward, part = split_results_and_tangents(form, n_out, n_dots)
         return forward, cotangent_maps(part, n_dots, what, "the tangents")[1]
     push = Builder()
     ins = push.inputs(split.linear.in_avals)
-    dots = _filled(split, push.inline(split.linear, ins), rule)[n_out:]
+    dots = _with_zeros(split, push.inline(split.linear, ins), rule)[n_out:]
     return split.primal, push.build(dots, f"push_{rule.name}")
 
 
@@ -74,30 +79,30 @@ def cotangent_maps(rule: Jaxpr, n: int, what: str, operands: str = "the cotangen
     Raises: NotLinearError that names the equation, when the rule is not linear in the cotangents.
     """
     form = dce(rule)
-    quiet, mask = dce(without_effects(form)), (True,) * n + (False,) * (len(rule.ins) - n)
-    if not is_linear(quiet, mask):  # checks of cotangents are not part of the map
-        quiet = dce(without_checks(quiet))
+    pure, mask = dce(without_effects(form)), (True,) * n + (False,) * (len(rule.ins) - n)
+    if not is_linear(pure, mask):  # checks of cotangents are not part of the map
+        pure = dce(without_checks(pure))
     try:
-        pull = linear_form(quiet, n, what, operands)
+        pull = linear_form(pure, n, what, operands)
         push = dce(transpose(pull, mask))
     except (NotLinearError, NotDifferentiableError):
-        if not opaque(quiet, mask):
+        if not reaches_opaque_eqn(pure, mask):
             raise
-        _check_results(quiet, mask, what, operands)
-        push = by_units(quiet, n)
+        _check_results(pure, mask, what, operands)
+        push = transpose_by_unit_vectors(pure, n)
     else:
-        if quiet is form:
+        if pure is form:
             return push, pull
-    return push, in_one(form, push, n)
+    return push, as_linear_call(form, push, n)
 
 
 def _check_results(rule: Jaxpr, mask: tuple[bool, ...], what: str, operands: str) -> None:
     """Rejects results whose equations show that they are not linear. Skips results that depend on a loop without a
     bound or a host function. Raises: NotLinearError."""
     for k in range(len(rule.outs)):
-        alone = dce(with_outs(rule, rule.outs[k : k + 1]))
-        if not opaque(alone, mask):
-            linear_form(alone, sum(mask), what, operands)
+        one_result = dce(with_outs(rule, rule.outs[k : k + 1]))
+        if not reaches_opaque_eqn(one_result, mask):
+            linear_form(one_result, sum(mask), what, operands)
 
 
 @by_value
@@ -110,11 +115,11 @@ def linear_form(rule: Jaxpr, n: int, what: str, operands: str) -> Jaxpr:
     form = dce(rule)
     if is_linear(form, mask):
         return form
-    split = _split(form, mask, 0, f"{what} is not linear in {operands}")
+    split = _linearize_rule(form, mask, 0, f"{what} is not linear in {operands}")
     b = Builder()
     linear, others = b.inputs(rule.in_avals[:n]), b.inputs(rule.in_avals[n:])
     known = b.inline(split.primal, others)
-    return dce(b.build(_filled(split, b.inline(split.linear, [*linear, *known]), rule), rule.name))
+    return dce(b.build(_with_zeros(split, b.inline(split.linear, [*linear, *known]), rule), rule.name))
 
 
 @by_value
@@ -127,8 +132,8 @@ def check_equations(rule: Jaxpr, n: int, what: str, operands: str, remedy: str) 
     Raises: NotLinearError that names the equation.
     """
     mask = (True,) * n + (False,) * (len(rule.ins) - n)
-    flat = dce(_bare(dce(rule), mask))
-    found: Eqn | int | None = None
+    flat = dce(_without_custom_rules(dce(rule), mask))
+    first_nonlinear: Eqn | int | None = None
     reached: set[Atom] = set(flat.ins[:n])
     for eqn in flat.eqns:
         here = tuple([a in reached for a in eqn.ins])
@@ -138,29 +143,29 @@ def check_equations(rule: Jaxpr, n: int, what: str, operands: str, remedy: str) 
         if not _is_linear(eqn, here):
             if isinstance(eqn.prim, HigherOrder | HostCall):
                 return
-            found = eqn if found is None else found
-    if found is None:
-        found = next((k for k, a in enumerate(flat.outs) if a not in reached and not is_zero(a)), None)
-    if found is not None:
-        raise _not_linear(f"{what} is not linear in {operands}", found, remedy)
+            first_nonlinear = eqn if first_nonlinear is None else first_nonlinear
+    if first_nonlinear is None:
+        first_nonlinear = next((k for k, a in enumerate(flat.outs) if a not in reached and not is_zero(a)), None)
+    if first_nonlinear is not None:
+        raise _not_linear(f"{what} is not linear in {operands}", first_nonlinear, remedy)
 
 
-def _filled(split: LinearizedBody, dots: tuple[Atom, ...], rule: Jaxpr) -> list[Atom]:
-    given = iter(dots)
+def _with_zeros(split: LinearizedBody, dots: tuple[Atom, ...], rule: Jaxpr) -> list[Atom]:
+    tangents = iter(dots)
     return [
-        next(given) if nz else Zero(a).instantiate() for nz, a in zip(split.out_nonzero, rule.out_avals, strict=True)
+        next(tangents) if nz else Zero(a).instantiate() for nz, a in zip(split.out_nonzero, rule.out_avals, strict=True)
     ]
 
 
-def _split(rule: Jaxpr, mask: tuple[bool, ...], n_out: int, problem: str) -> LinearizedBody:
+def _linearize_rule(rule: Jaxpr, mask: tuple[bool, ...], n_out: int, problem: str) -> LinearizedBody:
     """Linearizes a rule in the marked operands. The primal program does not depend on them and does not take them.
 
     primal: other operands -> the first `n_out` results, then residuals.
     """
-    flat = dce(_bare(rule, mask))
-    found = _nonlinear(flat, mask, n_out)
-    if found is not None:
-        raise _not_linear(problem, found, _AS_WHOLE)
+    flat = dce(_without_custom_rules(rule, mask))
+    first_nonlinear = _nonlinear(flat, mask, n_out)
+    if first_nonlinear is not None:
+        raise _not_linear(problem, first_nonlinear, _AS_WHOLE)
     split = linearize(flat, mask)
     outs = (*split.primal.outs[:n_out], *split.primal.outs[len(flat.outs) :])
     primal = remove_dead_eqns(Jaxpr(split.primal.ins, split.primal.eqns, outs, split.primal.name))
@@ -183,12 +188,12 @@ _AS_WHOLE: Final = (
 )
 
 
-def _not_linear(problem: str, found: Eqn | int, remedy: str) -> NotLinearError:
-    if isinstance(found, Eqn):
-        where = str(source_location(found.source) or "")
-        return NotLinearError(problem, equation=describe(found), where=where, remedy=remedy)
+def _not_linear(problem: str, culprit: Eqn | int, remedy: str) -> NotLinearError:
+    if isinstance(culprit, Eqn):
+        where = str(source_location(culprit.source) or "")
+        return NotLinearError(problem, equation=describe(culprit), where=where, remedy=remedy)
     return NotLinearError(
-        f"{problem}: result {found} is constant in them and not zero",
+        f"{problem}: result {culprit} is constant in them and not zero",
         remedy="return zeros where nothing depends on the direction",
     )
 
@@ -202,41 +207,41 @@ def _nonlinear(jaxpr: Jaxpr, mask: tuple[bool, ...], n_out: int) -> Eqn | int | 
     for eqn in jaxpr.eqns:
         here = tuple([a in linear for a in eqn.ins])
         if not any(here):
-            zeros.update(eqn.outs if _gives_zeros(eqn.prim, eqn.ins, zeros) else ())
+            zeros.update(eqn.outs if _results_vanish(eqn.prim, eqn.ins, zeros) else ())
             continue
         also = tuple([h or a in zeros or is_zero(a) for h, a in zip(here, eqn.ins, strict=True)])
         if not (_is_linear(eqn, here) or _is_linear(eqn, also) or isinstance(eqn.prim, HigherOrder)):
             return eqn
-        linear.update(_reached(eqn, here, eqn.outs))
+        linear.update(_dependent_results(eqn, here, eqn.outs))
     for k, a in enumerate(jaxpr.outs[n_out:]):
         if a not in linear and a not in zeros and not is_zero(a):
             return k
     return None
 
 
-def _gives_zeros(prim: Primitive, operands: Sequence[Atom], zeros: Container[Atom]) -> bool:
-    """Whether an equation makes zeros of operands that are. An integer may be one of them, that is converted, or the
-    index of a branch."""
-    return any([_keeps_zeros(prim, _vanishing(operands, zeros, whole)) for whole in (False, True)])
+def _results_vanish(prim: Primitive, operands: Sequence[Atom], zeros: Container[Atom]) -> bool:
+    """Returns True if all results of an equation are zero because operands are zero. A zero may also be an integer
+    literal: the operand of a conversion, or the index of a branch."""
+    return any([_maps_zeros_to_zeros(prim, _zero_mask(operands, zeros, whole)) for whole in (False, True)])
 
 
-def _vanishing(operands: Sequence[Atom], zeros: Container[Atom], whole: bool) -> tuple[bool, ...]:
-    """Which operands are zero; `whole`: also literals that are integers or bools."""
+def _zero_mask(operands: Sequence[Atom], zeros: Container[Atom], whole: bool) -> tuple[bool, ...]:
+    """Marks the operands that are zero. With `whole`, integer and bool literals count too."""
     return tuple([a in zeros or is_zero(a) or (whole and isinstance(a, Lit) and not any(a.bits)) for a in operands])
 
 
-def _keeps_zeros(prim: Primitive, mask: tuple[bool, ...]) -> bool:
-    """Whether an equation makes zeros of zeros in the places marked. A function with rules has the values of the plain
-    function."""
+def _maps_zeros_to_zeros(prim: Primitive, mask: tuple[bool, ...]) -> bool:
+    """Returns True if the results are zero when the marked operands are. A function with custom rules computes the
+    values of its plain body."""
     if not any(mask):
         return False
     if isinstance(prim, CustomCall | NamedCall):
-        return is_linear(_bare(prim.body, mask), mask)
+        return is_linear(_without_custom_rules(prim.body, mask), mask)
     return isinstance(prim, Linear) and prim.linear_in(mask)
 
 
 @by_value
-def _bare(jaxpr: Jaxpr, mask: tuple[bool, ...]) -> Jaxpr:
+def _without_custom_rules(jaxpr: Jaxpr, mask: tuple[bool, ...]) -> Jaxpr:
     """Replaces functions with custom rules by their plain bodies where they take a marked operand, and inlines calls
     that are not linear in operands that are marked or zero.
 
@@ -248,19 +253,19 @@ def _bare(jaxpr: Jaxpr, mask: tuple[bool, ...]) -> Jaxpr:
     zeros: set[Atom] = set()
 
     def body_to_inline(eqn: Eqn, ins: tuple[Atom, ...], mark: bool) -> tuple[Jaxpr, bool] | None:
-        prim, here, vanish = eqn.prim, tuple([a in reached for a in ins]), _vanishing(ins, zeros, False)
+        prim, here, vanish = eqn.prim, tuple([a in reached for a in ins]), _zero_mask(ins, zeros, False)
         if any(here) and isinstance(prim, CustomCall | NamedCall):
             return prim.body, mark
         if not any([*here, *vanish]) or not isinstance(prim, Call):
             return None
-        keeps = not any(here) and _gives_zeros(prim, ins, zeros)
+        keeps = not any(here) and _results_vanish(prim, ins, zeros)
         return None if keeps or _is_linear(eqn, here) else (prim.body, mark)
 
     def add(eqn: Eqn, ins: tuple[Atom, ...], _mark: bool) -> tuple[Atom, ...]:
         here = tuple([a in reached for a in ins])
-        keeps = not any(here) and _gives_zeros(eqn.prim, ins, zeros)
+        keeps = not any(here) and _results_vanish(eqn.prim, ins, zeros)
         outs = b.copy(eqn, ins)
-        reached.update(_reached(eqn, here, outs) if any(here) else ())
+        reached.update(_dependent_results(eqn, here, outs) if any(here) else ())
         zeros.update(outs if keeps else ())
         return outs
 
@@ -272,7 +277,7 @@ def _is_linear(eqn: Eqn, mask: tuple[bool, ...]) -> bool:
     return isinstance(eqn.prim, Linear) and (eqn.prim.linear_in(mask) or eqn.prim.linear_in(zeros))
 
 
-def _reached(eqn: Eqn, mask: tuple[bool, ...], outs: Sequence[Atom]) -> list[Atom]:
+def _dependent_results(eqn: Eqn, mask: tuple[bool, ...], outs: Sequence[Atom]) -> list[Atom]:
     """Returns the results of an equation that depend on the marked operands. A body may have other results too."""
     if not isinstance(eqn.prim, HigherOrder) or _is_linear(eqn, mask):
         return list(outs)

@@ -13,11 +13,11 @@ from fxad.core.memo import by_value
 from fxad.errors import NotDifferentiableError
 from fxad.ir import Atom, Jaxpr, Lin, LinearizedBody, Lit, Primitive, Tangent, Var, Zero, as_lin
 from fxad.primitives.elementwise import ADD
-from fxad.transforms.ad.jvp import check_differentiable, jvp, walk, zeros
+from fxad.transforms.ad.jvp import apply_jvp_rules, check_differentiable, jvp, zero_results
 from fxad.transforms.vmap import Dim, over_stack
 
 # The largest number of residuals. Nested calls can multiply their number.
-MAX_STORED: Final = 1 << 19
+MAX_RESIDUALS: Final = 1 << 19
 
 
 class SplitCtx(Builder):
@@ -39,12 +39,12 @@ class SplitCtx(Builder):
 
     def lin(self, prim: Primitive, *operands: Lin | Zero | Var | Lit) -> tuple[Tangent, ...]:
         if Lin not in map(type, operands):
-            return zeros(prim, operands)
+            return zero_results(prim, operands)
         return tuple([as_lin(v) for v in self.linear(prim, *self._operands(operands))])
 
     def lin_one(self, prim: Primitive, *operands: Lin | Zero | Var | Lit) -> Tangent:
         if Lin not in map(type, operands):
-            return zeros(prim, operands)[0]
+            return zero_results(prim, operands)[0]
         return as_lin(self.linear(prim, *self._operands(operands))[0])
 
     def _operands(self, operands: tuple[Lin | Zero | Var | Lit, ...]) -> list[Atom]:
@@ -54,10 +54,10 @@ class SplitCtx(Builder):
                 ins.append(a.var)
             elif isinstance(a, Var):
                 # the operand of the linear program for this primal value
-                known = self.residuals.get(a)
-                if known is None:
-                    known = self.residuals[a] = self.linear.input(a.aval)
-                ins.append(known)
+                residual = self.residuals.get(a)
+                if residual is None:
+                    residual = self.residuals[a] = self.linear.input(a.aval)
+                ins.append(residual)
             else:
                 ins.append(a.instantiate() if isinstance(a, Zero) else a)
         return ins
@@ -70,15 +70,15 @@ class SplitCtx(Builder):
         return self.lin_one(ADD, a, b)
 
     def recur(self, body: Jaxpr, nonzero: tuple[bool, ...]) -> LinearizedBody:
-        found = linearize(body, nonzero)
-        many = len(self.residuals) + found.n_res
-        if many > MAX_STORED:
+        linearized = linearize(body, nonzero)
+        n_residuals = len(self.residuals) + linearized.n_res
+        if n_residuals > MAX_RESIDUALS:
             raise NotDifferentiableError(
-                f"linearize: {body.name} is called so often that more than {MAX_STORED:,} values would have to be"
+                f"linearize: {body.name} is called so often that more than {MAX_RESIDUALS:,} values would have to be"
                 " stored",
                 remedy="put remat around what is called, loop over it with scan, or use forward mode (jvp, jacfwd)",
             )
-        return found
+        return linearized
 
     def recur_fused(self, body: Jaxpr, nonzero: tuple[bool, ...]) -> tuple[Jaxpr, tuple[bool, ...]]:
         return jvp(body, nonzero)
@@ -98,7 +98,7 @@ def linearize(jaxpr: Jaxpr, nonzero: tuple[bool, ...]) -> LinearizedBody:
     Law:    jvp(x, x_dot) = let (y, res) = primal(x) in (y, linear(x_dot, res)); every equation of `linear` is linear.
     Cost:   one pass; the equations of forward mode, split in two.
     Raises: NotDifferentiableError for a marked operand without a tangent, for an equation without a derivative, or for
-            nested calls that would store more than `MAX_STORED` values.
+            nested calls that would store more than `MAX_RESIDUALS` values.
     """
     check_differentiable(jaxpr, nonzero, "linearize")
     ctx = SplitCtx.like(jaxpr)
@@ -106,7 +106,7 @@ def linearize(jaxpr: Jaxpr, nonzero: tuple[bool, ...]) -> LinearizedBody:
     tangents: dict[Atom, Lin] = {
         v: as_lin(linear.input(v.aval)) for v, nz in zip(jaxpr.ins, nonzero, strict=True) if nz
     }
-    outs = walk(jaxpr, ctx, linear, tangents)
+    outs = apply_jvp_rules(jaxpr, ctx, linear, tangents)
     dots = [tangents.get(a) for a in jaxpr.outs]
     return LinearizedBody(
         ctx.build([*outs, *ctx.residuals], jaxpr.name),

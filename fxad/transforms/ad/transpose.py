@@ -1,6 +1,7 @@
 """Transposition: the adjoint of a linear program, by one backward walk.
 
-One equation may compute linear values and others, as the call of a `jit` under `jvp` does. `separated` splits it first.
+An equation may compute both linear values and others, as the call of a `jit` under `jvp` does. `split_linear` splits
+it first.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class BackwardCtx(Builder):
         return transpose(body, linear)
 
 
-def _linear_places(eqn: Eqn, linear: set[Atom]) -> tuple[bool, ...]:
+def _linear_operands(eqn: Eqn, linear: set[Atom]) -> tuple[bool, ...]:
     """Returns a mask of the operands of `eqn` to which the cotangent flows. Raises: NotLinearError."""
     prim, mask = eqn.prim, tuple([a in linear for a in eqn.ins])
     if isinstance(prim, Linear):
@@ -95,7 +96,7 @@ def backward(
     return [bars.get(v) or Zero(v.aval) for v, lin in zip(jaxpr.ins, linear, strict=True) if lin]
 
 
-class Known(Protocol):
+class FixedValues(Protocol):
     """The values of the operands that an adjoint holds fixed: a dict, or an object that computes a value when it is
     read."""
 
@@ -103,7 +104,7 @@ class Known(Protocol):
         """Returns the value of an atom."""
 
 
-def backward_eqn(ctx: BackwardCtx, eqn: Eqn, reached: set[Atom], env: Known, bars: dict[Atom, Atom]) -> None:
+def backward_eqn(ctx: BackwardCtx, eqn: Eqn, reached: set[Atom], env: FixedValues, bars: dict[Atom, Atom]) -> None:
     """Emits the adjoint of one equation. Removes the cotangents of its results from `bars` and adds those of its
     operands."""
     cts: tuple[Cotangent, ...]
@@ -113,58 +114,58 @@ def backward_eqn(ctx: BackwardCtx, eqn: Eqn, reached: set[Atom], env: Known, bar
             return
         cts = (ct,)
     else:
-        given = [bars.pop(v, None) for v in eqn.outs]
-        if given.count(None) == len(given):
+        popped = [bars.pop(v, None) for v in eqn.outs]
+        if popped.count(None) == len(popped):
             return
-        cts = tuple([Zero(v.aval) if ct is None else ct for ct, v in zip(given, eqn.outs, strict=True)])
-    mask = _linear_places(eqn, reached)
+        cts = tuple([Zero(v.aval) if ct is None else ct for ct, v in zip(popped, eqn.outs, strict=True)])
+    mask = _linear_operands(eqn, reached)
     args = tuple([Hole(a.aval) if lin else env.get(a, a) for a, lin in zip(eqn.ins, mask, strict=True)])
     ctx.source = eqn.source
     prim = cast(Linear, eqn.prim)
     if isinstance(prim, HigherOrder):
-        prim, cts = _summing(prim, eqn, mask, cts, bars)
+        prim, cts = _with_earlier_cotangents(prim, eqn, mask, cts, bars)
     try:
-        found = prim.transpose(ctx, cts, args)
+        bars_in = prim.transpose(ctx, cts, args)
     except FxadError as e:
         raise e.located(equation=describe(eqn), where=str(source_location(eqn.source) or ""))
-    for a, bar in zip(eqn.ins, found, strict=True):
+    for a, bar in zip(eqn.ins, bars_in, strict=True):
         if bar is not None and isinstance(a, Var):
             accumulate(ctx, bars, a, bar)
 
 
-def _summing(
+def _with_earlier_cotangents(
     prim: HigherOrder, eqn: Eqn, mask: tuple[bool, ...], cts: tuple[Cotangent, ...], bars: dict[Atom, Atom]
 ) -> tuple[Linear, tuple[Cotangent, ...]]:
     """Returns the primitive to transpose in place of an equation, and its cotangents, so that the order of additions
     does not change. In floating point (a + b) + c differs from a + (b + c). Without the segment, each contribution of
     its body would be added to the cotangent that the operand already has. So the segment returns such operands as
     further results, and their cotangents are removed from `bars` and passed in as cotangents of these results."""
-    have = {a: k for k, (a, m) in reversed([*enumerate(zip(eqn.ins, mask, strict=True))]) if m and a in bars}
-    which = tuple(sorted(have.values()))
-    on = _returning(prim, which) if which else None
-    if on is None:
+    first_positions = {a: k for k, (a, m) in reversed([*enumerate(zip(eqn.ins, mask, strict=True))]) if m and a in bars}
+    operands = tuple(sorted(first_positions.values()))
+    extended = _returning_operands(prim, operands) if operands else None
+    if extended is None:
         return cast(Linear, prim), cts
-    return cast(Linear, on), (*[bars.pop(eqn.ins[k]) for k in which], *cts)
+    return cast(Linear, extended), (*[bars.pop(eqn.ins[k]) for k in operands], *cts)
 
 
-def _returning(prim: HigherOrder, which: tuple[int, ...]) -> Primitive | None:
-    """Returns the segment with the operands `which` as further results, placed first. Returns None for other equations:
-    the order of additions in a cotangent does not matter there."""
+def _returning_operands(prim: HigherOrder, operands: tuple[int, ...]) -> Primitive | None:
+    """Returns the segment with these operands as further results, before its own. Returns None for other equations: the
+    order of additions in a cotangent does not matter there."""
     layout = prim.layout
     if not layout.segment:
         return None
     (body,), (results,) = prim.bodies, layout.results
-    outs = (*[body.ins[k] for k in which], *body.outs)
-    operands = tuple([g.size for g in layout.operands])
-    return prim.rebuild((Jaxpr(body.ins, body.eqns, outs, body.name),), operands, (results.size + len(which),))
+    outs = (*[body.ins[k] for k in operands], *body.outs)
+    sizes = tuple([g.size for g in layout.operands])
+    return prim.rebuild((Jaxpr(body.ins, body.eqns, outs, body.name),), sizes, (results.size + len(operands),))
 
 
 def accumulate(ctx: BackwardCtx, bars: dict[Atom, Atom], a: Atom, ct: Cotangent) -> None:
     """Adds a cotangent to the cotangent of an atom."""
     if isinstance(ct, Zero):
         return
-    have = bars.get(a)
-    bars[a] = ct if have is None else ctx.one(ADD, have, ct)
+    total = bars.get(a)
+    bars[a] = ct if total is None else ctx.one(ADD, total, ct)
 
 
 @by_value
@@ -178,48 +179,48 @@ def transpose(jaxpr: Jaxpr, linear: tuple[bool, ...]) -> Jaxpr:
             gives none to its operand.
     Raises: NotLinearError that names the equation.
     """
-    form = separated(jaxpr, linear)
+    form = split_linear(jaxpr, linear)
     b = BackwardCtx()
     cts = b.inputs(jaxpr.out_avals)
     known = b.inputs([v.aval for v, lin in zip(jaxpr.ins, linear, strict=True) if not lin])
     bars = backward(b, form, linear, known, cts)
-    return b.build([ct.instantiate() if isinstance(ct, Zero) else ct for ct in bars], f"transpose_{jaxpr.name}")
+    return b.build(instantiate(bars), f"transpose_{jaxpr.name}")
 
 
 @by_value
-def separated(jaxpr: Jaxpr, linear: tuple[bool, ...]) -> Jaxpr:
+def split_linear(jaxpr: Jaxpr, linear: tuple[bool, ...]) -> Jaxpr:
     """Returns the same program with other equations: values that do not depend on the marked operands are computed
     apart from those that do, also in bodies. Zeros among them are literals where an equation is only linear with a zero
     in that place. The program itself if it is linear as it stands."""
     if is_linear(jaxpr, linear):
         return jaxpr
-    halves = partial_eval(jaxpr, tuple([not lin for lin in linear]))
+    parts = partial_eval(jaxpr, tuple([not lin for lin in linear]))
     b = Builder.like(jaxpr)
-    values = b.inline(halves.known, [v for v, lin in zip(jaxpr.ins, linear, strict=True) if not lin])
-    zeros = _zeros(b.eqns)
-    moving = [v for v, lin in zip(jaxpr.ins, linear, strict=True) if lin]
-    reached: set[Atom] = set(moving)
+    values = b.inline(parts.known, [v for v, lin in zip(jaxpr.ins, linear, strict=True) if not lin])
+    zeros = _vanishing_values(b.eqns)
+    linear_ins = [v for v, lin in zip(jaxpr.ins, linear, strict=True) if lin]
+    reached: set[Atom] = set(linear_ins)
 
     def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom]:
         prim, here = eqn.prim, tuple([a in reached for a in ins])
         if any(here) and not (isinstance(prim, Linear) and prim.linear_in(here)):
             ins = tuple([_literal(a, zeros) for a in ins])
-            prim = _separated_bodies(prim, ins, here)
+            prim = _split_linear_bodies(prim, ins, here)
         outs = b.copy(eqn, ins, prim)
         reached.update(outs if any(here) else ())
         return outs
 
-    n = sum(halves.out_known)
+    n = sum(parts.out_known)
     known, rest = (
         iter([_literal(a, zeros) for a in values[:n]]),
-        iter(b.inline(halves.unknown, (*values[n:], *moving), rule)),
+        iter(b.inline(parts.unknown, (*values[n:], *linear_ins), rule)),
     )
-    return b.build([next(known) if k else next(rest) for k in halves.out_known], jaxpr.name)
+    return b.build([next(known) if k else next(rest) for k in parts.out_known], jaxpr.name)
 
 
-def _zeros(eqns: Sequence[Eqn], given: Iterable[Atom] = ()) -> set[Atom]:
-    """Returns the given zeros and the results of equations that are linear in their zero operands: tangents that
-    vanish. An equation with bodies may compute values and tangents together."""
+def _vanishing_values(eqns: Sequence[Eqn], given: Iterable[Atom] = ()) -> set[Atom]:
+    """Returns the values that are zero because the `given` values are: results of equations that are linear in operands
+    that are zero. An equation with bodies may compute values and tangents together."""
     zeros: set[Atom] = set(given)
     for eqn in eqns:
         none = tuple([a in zeros or is_zero(a) for a in eqn.ins])
@@ -245,7 +246,7 @@ def _zero_results(prim: HigherOrder, mask: tuple[bool, ...]) -> list[bool]:
         kept = dict.fromkeys(range(n_out), True)
         given: set[int] = set()
         for k in layout.running:
-            found = _zero_outs(prim.bodies[k], tuple([p in marked for p in layout.operand_indices(k)]))
+            found = _vanishing_results(prim.bodies[k], tuple([p in marked for p in layout.operand_indices(k)]))
             for place, zero in zip(layout.result_indices(k), found, strict=True):
                 if place is not None:
                     kept[place] &= zero
@@ -258,8 +259,8 @@ def _zero_results(prim: HigherOrder, mask: tuple[bool, ...]) -> list[bool]:
 
 
 @by_value
-def _zero_outs(jaxpr: Jaxpr, mask: tuple[bool, ...]) -> tuple[bool, ...]:
-    zeros = _zeros(jaxpr.eqns, [v for v, m in zip(jaxpr.ins, mask, strict=True) if m])
+def _vanishing_results(jaxpr: Jaxpr, mask: tuple[bool, ...]) -> tuple[bool, ...]:
+    zeros = _vanishing_values(jaxpr.eqns, [v for v, m in zip(jaxpr.ins, mask, strict=True) if m])
     return tuple([a in zeros or is_zero(a) for a in jaxpr.outs])
 
 
@@ -267,14 +268,14 @@ def _literal(a: Atom, zeros: Container[Atom]) -> Atom:
     return Zero(a.aval).instantiate() if a in zeros else a
 
 
-def _separated_bodies(prim: Primitive, ins: tuple[Atom, ...], here: tuple[bool, ...]) -> Primitive:
+def _split_linear_bodies(prim: Primitive, ins: tuple[Atom, ...], here: tuple[bool, ...]) -> Primitive:
     if not isinstance(prim, HigherOrder) or prim.layout.has_rules:
         return prim
     layout = prim.layout
     # a carry of zeros is linear in every step
     starts = {k for k in layout.carries if is_zero(ins[k])}
     marks = [tuple([here[p] or p in starts for p in layout.operand_indices(k)]) for k in range(len(layout.bodies))]
-    return prim.with_bodies(tuple([separated(body, mask) for body, mask in zip(prim.bodies, marks, strict=True)]))
+    return prim.with_bodies(tuple([split_linear(body, mask) for body, mask in zip(prim.bodies, marks, strict=True)]))
 
 
 def instantiate(bars: list[Cotangent]) -> list[Atom]:

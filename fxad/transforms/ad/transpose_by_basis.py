@@ -25,32 +25,32 @@ from fxad.transforms.cleanup.dce import dce
 from fxad.transforms.vmap import vmap
 
 
-def opaque(jaxpr: Jaxpr, mask: tuple[bool, ...]) -> bool:
+def reaches_opaque_eqn(jaxpr: Jaxpr, mask: tuple[bool, ...]) -> bool:
     """Returns True if a loop without a bound or a host function takes a value that depends on the marked operands."""
     reached: set[Atom] = {v for v, m in zip(jaxpr.ins, mask, strict=True) if m}
     for eqn in jaxpr.eqns:
         if reached.isdisjoint(eqn.ins):
             continue
-        if _hides(eqn):
+        if _is_opaque(eqn):
             return True
         reached.update(eqn.outs)
     return False
 
 
-def _hides(eqn: Eqn) -> bool:
+def _is_opaque(eqn: Eqn) -> bool:
     prim = eqn.prim
     if isinstance(prim, HostCall) or (isinstance(prim, HigherOrder) and prim.layout.unbounded):
         return True
-    return isinstance(prim, HigherOrder) and any([_hides_within(body) for body in prim.bodies])
+    return isinstance(prim, HigherOrder) and any([_has_opaque_eqn(body) for body in prim.bodies])
 
 
 @by_value
-def _hides_within(jaxpr: Jaxpr) -> bool:
-    """Whether an equation of a program, or of a body in it, hides what it does to its operands."""
-    return any([_hides(eqn) for eqn in jaxpr.eqns])
+def _has_opaque_eqn(jaxpr: Jaxpr) -> bool:
+    """Returns True if the program, or a body in it, has a loop without a bound or a host call."""
+    return any([_is_opaque(eqn) for eqn in jaxpr.eqns])
 
 
-def in_one(body: Jaxpr, adjoint: Jaxpr, n: int) -> Jaxpr:
+def as_linear_call(body: Jaxpr, adjoint: Jaxpr, n: int) -> Jaxpr:
     """Returns a program of one `linear_call`: a map that is linear in its first `n` operands, with its transpose."""
     b = Builder.like(body)
     return b.build(b(LinearCall(body, adjoint, n), *body.ins), body.name)
@@ -60,7 +60,7 @@ def in_one(body: Jaxpr, adjoint: Jaxpr, n: int) -> Jaxpr:
 
 
 @by_value
-def by_units(body: Jaxpr, n: int) -> Jaxpr:
+def transpose_by_unit_vectors(body: Jaxpr, n: int) -> Jaxpr:
     """Returns the transpose of a program that is linear in its first `n` operands: (cotangents of the results, other
     operands) -> cotangents of the first `n` operands.
 
@@ -78,13 +78,13 @@ def by_units(body: Jaxpr, n: int) -> Jaxpr:
     if size:
         where = tuple([None if d is None else 0 for d in vmap(body, size, dims)[1]])
         mapped, _ = vmap(body, size, dims, where)
-        for out, ct, at in zip(b.inline(mapped, (*_units(b, avals, parts), *known)), cts, where, strict=True):
+        for out, ct, at in zip(b.inline(mapped, (*_unit_vectors(b, avals, parts), *known)), cts, where, strict=True):
             if at is not None and not is_zero(out):
                 product = _products(b, out, ct, size, _widest(body))
                 total = product if total is None else b.one(ADD, total, product)
     if total is None:
         return b.build([Zero(a).instantiate() for a in avals], f"transpose_{body.name}")
-    return b.build(_gathered(b, total, avals, parts), f"transpose_{body.name}")
+    return b.build(_cotangents_of(b, total, avals, parts), f"transpose_{body.name}")
 
 
 def _real_parts(aval: Aval) -> tuple[Aval, ...]:
@@ -100,7 +100,7 @@ def _widest(body: Jaxpr) -> DType:
     return dtypes.float64 if dtypes.float64 in real else dtypes.float32
 
 
-def _units(b: Builder, avals: Sequence[Aval], parts: Sequence[Aval]) -> list[Atom]:
+def _unit_vectors(b: Builder, avals: Sequence[Aval], parts: Sequence[Aval]) -> list[Atom]:
     stacks = iter(basis(b, parts))
     return [b.one(COMPLEX, next(stacks), next(stacks)) if a.dtype.kind == "c" else next(stacks) for a in avals]
 
@@ -115,7 +115,7 @@ def _products(b: Builder, stack: Atom, ct: Atom, size: int, dtype: DType) -> Ato
     return b.one(ReduceSum(tuple(range(1, product.aval.ndim))), product) if product.aval.ndim > 1 else product
 
 
-def _gathered(b: Builder, products: Atom, avals: Sequence[Aval], parts: Sequence[Aval]) -> list[Atom]:
+def _cotangents_of(b: Builder, products: Atom, avals: Sequence[Aval], parts: Sequence[Aval]) -> list[Atom]:
     """Returns the cotangents of the operands. `products` holds their elements one operand after the other."""
     found = iter(
         [
@@ -130,14 +130,14 @@ def _gathered(b: Builder, products: Atom, avals: Sequence[Aval], parts: Sequence
 
 
 @by_value
-def apart(rule: Jaxpr, n_out: int, n_dots: int) -> tuple[Jaxpr, Jaxpr]:
+def split_results_and_tangents(rule: Jaxpr, n_out: int, n_dots: int) -> tuple[Jaxpr, Jaxpr]:
     """Splits a program (operands, then `n_dots` tangents) -> (`n_out` results, then others) in two.
 
     The `n_out` results do not depend on the tangents. forward: operands -> results, then residuals. push: tangents,
     then residuals -> others. An equation that computes results and tangents together is in both programs; in `forward`
     it has no effects.
     """
-    flat = _opened(dce(rule), (False,) * (len(rule.ins) - n_dots) + (True,) * n_dots)
+    flat = _nonlinear_calls_inlined(dce(rule), (False,) * (len(rule.ins) - n_dots) + (True,) * n_dots)
     dots = flat.ins[len(flat.ins) - n_dots :]
     reached: set[Atom] = set(dots)
     later: list[Eqn] = []
@@ -156,8 +156,8 @@ def apart(rule: Jaxpr, n_out: int, n_dots: int) -> tuple[Jaxpr, Jaxpr]:
     return _forward(flat, later, (*flat.outs[:n_out], *residuals), n_dots), push
 
 
-def _opened(jaxpr: Jaxpr, mask: tuple[bool, ...]) -> Jaxpr:
-    """The program with the bodies of calls that are not linear in the operands marked, of which they take some."""
+def _nonlinear_calls_inlined(jaxpr: Jaxpr, mask: tuple[bool, ...]) -> Jaxpr:
+    """Inlines the calls that take values which depend on the marked operands and that are not linear in them."""
     reached: set[Atom] = {v for v, m in zip(jaxpr.ins, mask, strict=True) if m}
 
     def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom]:

@@ -62,7 +62,7 @@ def simplify(jaxpr: Jaxpr) -> Jaxpr:
 
     def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom] | None:
         if isinstance(eqn.prim, HigherOrder):
-            return _control(b, eqn.prim, eqn, ins)
+            return _simplify_bodies(b, eqn.prim, eqn, ins)
         return (_emit(b, defs, eqn, ins),) if len(eqn.outs) == 1 else None
 
     return remove_dead_eqns(rewrite(jaxpr, rule))
@@ -72,13 +72,13 @@ def _emit(b: Builder, defs: _Defs, eqn: Eqn, ins: tuple[Atom, ...]) -> Atom:
     """Returns the result of an equation: an existing atom, a literal, or the result of a new equation."""
     prim = eqn.prim
     for _ in range(8):  # a rewritten equation may be simplified again; chains are short
-        here = Eqn(prim, ins, eqn.outs, eqn.source)
-        found = _fold(here) or _identity(defs, here)
-        if found is None:
+        current = Eqn(prim, ins, eqn.outs, eqn.source)
+        replacement = _fold(current) or _identity(defs, current)
+        if replacement is None:
             break
-        if isinstance(found, Var | Lit):
-            return found
-        prim, ins = found
+        if isinstance(replacement, Var | Lit):
+            return replacement
+        prim, ins = replacement
     (v,) = b.copy(eqn, ins, prim)
     defs[v] = b.eqns[-1]
     return v
@@ -87,26 +87,26 @@ def _emit(b: Builder, defs: _Defs, eqn: Eqn, ins: tuple[Atom, ...]) -> Atom:
 # ------------------------------------------------------------------------------------------------------ control flow
 
 
-def _control(b: Builder, prim: HigherOrder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom]:
+def _simplify_bodies(b: Builder, prim: HigherOrder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom]:
     """Simplifies the bodies of an equation, then the equation. Returns its results."""
-    made = prim.with_bodies(tuple([simplify(body) for body in prim.bodies]))
-    assert isinstance(made, HigherOrder), "bodies of the same types make the same primitive"
-    layout = made.layout
+    simplified = prim.with_bodies(tuple([simplify(body) for body in prim.bodies]))
+    assert isinstance(simplified, HigherOrder), "bodies of the same types make the same primitive"
+    layout = simplified.layout
     if not layout.transparent or layout.once is not None:
-        return b.copy(eqn, ins, made)
+        return b.copy(eqn, ins, simplified)
     branches = [k for k in layout.running if isinstance(layout.bodies[k].runs, OneOf)]
     if branches:
-        k = _chosen(layout, branches, ins)
+        k = _taken_branch(layout, branches, ins)
         if k is None:
-            return b.copy(eqn, ins, made)
+            return b.copy(eqn, ins, simplified)
         return b.copy(eqn, tuple([ins[p] for p in layout.operand_indices(k)]), Call(layout.bodies[k].jaxpr))
     known = _known_results(layout, ins, eqn.outs)
     if len(known) == len(eqn.outs) and _no_runs(layout):
         return [known[q] for q in range(len(eqn.outs))]
-    return [known.get(q, v) for q, v in enumerate(b.copy(eqn, ins, made))]
+    return [known.get(q, v) for q, v in enumerate(b.copy(eqn, ins, simplified))]
 
 
-def _chosen(layout: Layout, branches: Sequence[int], ins: tuple[Atom, ...]) -> int | None:
+def _taken_branch(layout: Layout, branches: Sequence[int], ins: tuple[Atom, ...]) -> int | None:
     """Returns the number of the branch that runs, if the index is a literal or all branches are the same."""
     if len({layout.bodies[k].jaxpr for k in branches}) == 1:
         return branches[0]
@@ -265,7 +265,7 @@ def _bits(defs: _Defs, eqn: Eqn, ins: tuple[Atom, ...]) -> Atom | None:
     return x if x is y and eqn.prim is not XOR else None
 
 
-def _same(defs: _Defs, eqn: Eqn, ins: tuple[Atom, ...]) -> Atom | None:
+def _max_or_min_of_same(defs: _Defs, eqn: Eqn, ins: tuple[Atom, ...]) -> Atom | None:
     """Simplifies max(x, x) and min(x, x)."""
     return ins[0] if ins[0] is ins[1] else None
 
@@ -354,8 +354,8 @@ _RULES: Final = MappingProxyType[type[Primitive], _Rule](
         type(AND): _bits,
         type(OR): _bits,
         type(XOR): _bits,
-        type(MAX): _same,
-        type(MIN): _same,
+        type(MAX): _max_or_min_of_same,
+        type(MIN): _max_or_min_of_same,
         type(SELECT_N): _select,
         IntegerPow: _power,
         ConvertElementType: _noop,

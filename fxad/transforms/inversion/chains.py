@@ -19,10 +19,12 @@ def reversible(eqn: Eqn) -> bool:
 @by_value
 def has_chains(jaxpr: Jaxpr) -> bool:
     """Returns True if the program, or one of its bodies, contains reversible equations."""
-    return any([reversible(e) or (isinstance(e.prim, HigherOrder) and opens(e.prim)) for e in jaxpr.eqns])
+    return any(
+        [reversible(e) or (isinstance(e.prim, HigherOrder) and has_chains_in_bodies(e.prim)) for e in jaxpr.eqns]
+    )
 
 
-def opens(prim: HigherOrder) -> bool:
+def has_chains_in_bodies(prim: HigherOrder) -> bool:
     """Returns True if bodies of an equation contain reversible equations. Bodies of functions with custom rules are not
     searched."""
     return not isinstance(prim, CustomCall) and any(map(has_chains, prim.bodies))

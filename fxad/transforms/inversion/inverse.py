@@ -10,7 +10,7 @@ from fxad.core.memo import by_value
 from fxad.errors import NotDifferentiableError, NotInvertibleError
 from fxad.ir import Jaxpr, Mask
 from fxad.primitives.control.bodies import select_by_mask
-from fxad.transforms.inversion.normal_form import origin_of, traced_back, unobserved
+from fxad.transforms.inversion.normal_form import normal_form_with_origins, origin_of, without_effects_and_checks
 from fxad.transforms.inversion.rules import INVERSE_RULES
 from fxad.transforms.inversion.rules.arithmetic import BOTH
 from fxad.transforms.inversion.rules.contract import InverseRules, Refused
@@ -18,12 +18,12 @@ from fxad.transforms.inversion.rules.control import STEPS, TAKEN
 from fxad.transforms.inversion.rules.conversion import LOST
 from fxad.transforms.inversion.rules.indexing import ADDED, LEFT_OUT, MULTIPLIED
 from fxad.transforms.inversion.rules.totals import not_square, numbers
-from fxad.transforms.inversion.solver import PARTLY, determine, solve
-from fxad.transforms.locate import describe, named_in
+from fxad.transforms.inversion.solver import PARTLY_DETERMINED, determine, solve
+from fxad.transforms.locate import describe, primitive_name_in
 
 REMEDY: Final = "hold the argument (argnums), or give the function that is not inverted a custom_inverse"
 
-ALONE: Final = "ask for the arguments alone, and add the log-determinant by hand"
+WITHOUT_LOG_DET: Final = "ask for the arguments alone, and add the log-determinant by hand"
 MASKS: Final = "write a coupling by a mask as where(m, x, ...), or m * x + (1 - m) * (...) with m an fxad array"
 SLICES: Final = "write to a slice, such as x.at[..., 1::2], or choose by where(m, x, ...)"
 HINTS: Final[Mapping[tuple[str, str], str]] = MappingProxyType(
@@ -32,7 +32,7 @@ HINTS: Final[Mapping[tuple[str, str], str]] = MappingProxyType(
         ("scatter", LEFT_OUT): SLICES,
         ("scatter_add", ADDED): SLICES,
         ("scatter_mul", MULTIPLIED): SLICES,
-        ("", PARTLY.reason): "return the other elements too, as they are or changed by what stays",
+        ("", PARTLY_DETERMINED.reason): "return the other elements too, as they are or changed by what stays",
         ("", LOST): "return the integer or the bool too",
         ("", TAKEN): "choose by what is held",
         ("", STEPS): "take a number of steps that is known: fori_loop or scan",
@@ -56,21 +56,23 @@ def inverse(
     Rule:   works on the dataflow graph, independent of the order of equations; every result is assumed to be correct.
     Raises: NotInvertibleError that names the equation.
     """
-    held = tuple([not w for w in wanted])
+    fixed = tuple([not w for w in wanted])
     every = (True,) * len(jaxpr.outs)
-    found = determine(jaxpr, held, every, rules, log_det)
-    for k, (w, s) in enumerate(zip(wanted, found.solved, strict=True)):
+    determined = determine(jaxpr, fixed, every, rules, log_det)
+    for k, (w, s) in enumerate(zip(wanted, determined.solved, strict=True)):
         if w and not s:
             label = labels[k] if labels else f"operand {k}"
             which = f"{label} of {jaxpr.name} is not determined by its results"
-            why = named(jaxpr, held, every, rules, k, found.refused)
+            why = reason_in_program(jaxpr, fixed, every, rules, k, determined.refused)
             raise not_invertible("inverse", which, why, REMEDY)
-    if found.unmeasured:
-        again = determine(jaxpr, held, every, rules, True, True)
-        raise not_invertible("inverse", f"log_det of {jaxpr.name}", again.unmeasured or found.unmeasured, ALONE)
+    if determined.unmeasured:
+        again = determine(jaxpr, fixed, every, rules, True, True)
+        raise not_invertible(
+            "inverse", f"log_det of {jaxpr.name}", again.unmeasured or determined.unmeasured, WITHOUT_LOG_DET
+        )
     if log_det:
         check_square(jaxpr, wanted)
-    return found.program
+    return determined.program
 
 
 def check_square(jaxpr: Jaxpr, wanted: Mask) -> None:
@@ -83,32 +85,38 @@ def check_square(jaxpr: Jaxpr, wanted: Mask) -> None:
         )
 
 
-def named(jaxpr: Jaxpr, held: Mask, outs: Mask, rules: InverseRules, k: int, why: Refused | None) -> Refused:
+def reason_in_program(
+    jaxpr: Jaxpr, held: Mask, outs: Mask, rules: InverseRules, k: int, why: Refused | None
+) -> Refused:
     """Returns the reason why operand k is not determined, with an equation of the original program.
 
     `why` was found in another form of the program: without dead and duplicate equations, or with additional values for
     derivatives. The result is the equation between the operand and the results that is refused for the same reason.
     """
     assert why is not None, "something is not determined"
-    traced, origins = traced_back(Jaxpr(jaxpr.ins, jaxpr.eqns, select_by_mask(jaxpr.outs, outs), jaxpr.name))
-    plan = solve(unobserved(traced), (*select_by_mask(jaxpr.ins, held), *traced.outs), rules, False, origins)
+    traced, origins = normal_form_with_origins(
+        Jaxpr(jaxpr.ins, jaxpr.eqns, select_by_mask(jaxpr.outs, outs), jaxpr.name)
+    )
+    plan = solve(
+        without_effects_and_checks(traced), (*select_by_mask(jaxpr.ins, held), *traced.outs), rules, False, origins
+    )
     reasons = list(plan.reasons(traced.ins[k]))
-    same = [r for r in reasons if (r.name, r.reason) == (why.name, why.reason)]
-    there = [r for r in same if r.where == why.where]
-    return next(iter([*there, *same, *reasons]), None) or _looked_up(jaxpr, why)
+    equal = [r for r in reasons if (r.name, r.reason) == (why.name, why.reason)]
+    at_line = [r for r in equal if r.where == why.where]
+    return next(iter([*at_line, *equal, *reasons]), None) or _locate_reason(jaxpr, why)
 
 
-def _looked_up(jaxpr: Jaxpr, why: Refused) -> Refused:
+def _locate_reason(jaxpr: Jaxpr, why: Refused) -> Refused:
     """Locates a reason about an equation that only derivatives compute, which is not in the program. Keeps the user's
     line, and names the program's equation with this primitive at this line, if there is one."""
-    found = origin_of(jaxpr, why.name, "", why.where)
-    known = Refused(why.reason, why.name, describe(found.eqn) if found else "", why.where)
-    return known.within(*found.inside) if found else known
+    origin = origin_of(jaxpr, why.name, "", why.where)
+    reason = Refused(why.reason, why.name, describe(origin.eqn) if origin else "", why.where)
+    return reason.within(*origin.inside) if origin else reason
 
 
-def in_the_program(jaxpr: Jaxpr, e: NotDifferentiableError) -> NotDifferentiableError:
+def locate_error(jaxpr: Jaxpr, e: NotDifferentiableError) -> NotDifferentiableError:
     """Adds to the error of a derivative rule the equation of the original program and the bodies that contain it."""
-    if not e.inside and (found := origin_of(jaxpr, named_in(e.equation), e.equation, e.where)):
+    if not e.inside and (found := origin_of(jaxpr, primitive_name_in(e.equation), e.equation, e.where)):
         e.equation, e.inside = describe(found.eqn), found.inside
     return e
 

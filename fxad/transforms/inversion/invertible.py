@@ -29,18 +29,24 @@ from fxad.primitives.custom import CustomCall
 from fxad.primitives.custom_rules import Derivative, Function, InverseRule, Rules
 from fxad.transforms.ad.linearize import SplitCtx, linearize
 from fxad.transforms.ad.transpose import BackwardCtx, accumulate, backward_eqn, instantiate
-from fxad.transforms.inversion.inverse import in_the_program, named, not_invertible
-from fxad.transforms.inversion.normal_form import slim_of, unobserved
+from fxad.transforms.inversion.inverse import locate_error, not_invertible, reason_in_program
+from fxad.transforms.inversion.normal_form import normal_form, without_effects_and_checks
 from fxad.transforms.inversion.plans import Plan
 from fxad.transforms.inversion.reconstruction_check import after_checks, agree, compared, sketch, sketched, where_right
-from fxad.transforms.inversion.reversible_adjoint import Fused, Retrace, fused_steps
+from fxad.transforms.inversion.reversible_adjoint import Retrace, RetracedEqn, retraceable_eqns
 from fxad.transforms.inversion.rules import INVERSE_RULES
 from fxad.transforms.inversion.rules.contract import InverseRules
-from fxad.transforms.inversion.second_order import bends, forward_rule, has_own_rules, moving_as, without_derivative
-from fxad.transforms.inversion.solver import Demand, determine, solve
+from fxad.transforms.inversion.second_order import (
+    forward_rule,
+    has_custom_derivatives,
+    may_move_differently,
+    with_derivatives_of,
+    without_derivative,
+)
+from fxad.transforms.inversion.solver import LazyValues, determine, solve
 from fxad.transforms.locate import describe
 from fxad.transforms.memory.segments import in_segments
-from fxad.transforms.reorder import reorder_ins
+from fxad.transforms.reorder import reorder_operands
 
 T = TypeVar("T")
 REMEDY: Final = "name the argument in keep, close over the value, or give the function a custom_inverse"
@@ -69,11 +75,11 @@ def invertible(
     try:
         fixed = without_derivative(jaxpr, kept)
         order = tuple(sorted(range(len(fixed)), key=lambda k: not fixed[k]))
-        first = reorder_ins(jaxpr, order)  # operands without a derivative come first: rules capture them
+        first = reorder_operands(jaxpr, order)  # operands without a derivative come first: rules capture them
         found = _with_rules(first, sum(fixed), _at(kept, order), _at(names, order), tolerance, rules)
     except NotDifferentiableError as e:
-        raise in_the_program(jaxpr, e)
-    return reorder_ins(found, tuple([order.index(k) for k in range(len(order))]))
+        raise locate_error(jaxpr, e)
+    return reorder_operands(found, tuple([order.index(k) for k in range(len(order))]))
 
 
 def _at(values: tuple[T, ...], order: tuple[int, ...]) -> tuple[T, ...]:
@@ -95,8 +101,8 @@ def _with_rules(
     order = (*range(n_known, n_given), *range(n_known), *range(n_given, len(back.program.ins)))
     watched = tuple(sorted({*back.watched, *ahead.watched}, key=_place))
     push, pull = [
-        _beside(program, found.watched, watched)
-        for program, found in ((ahead.program, ahead), (reorder_ins(back.program, order), back))
+        _with_sketches_of(program, found.watched, watched)
+        for program, found in ((ahead.program, ahead), (reorder_operands(back.program, order), back))
     ]
     inverse = determine(jaxpr, held, every, rules)
     both: tuple[Jaxpr, ...] = ()
@@ -104,7 +110,11 @@ def _with_rules(
         both = inverse.program, retraced(jaxpr, held, every, moving, True, names, math.inf, rules).program
     rule = _forward(jaxpr, held, watched), push, pull
     rule = after_checks(rule, n) if has_check(jaxpr) else rule
-    reverse = moving_as(jaxpr, through, rule) if has_own_rules(jaxpr) or ahead.bends or back.bends else rule
+    reverse = (
+        with_derivatives_of(jaxpr, through, rule)
+        if has_custom_derivatives(jaxpr) or ahead.bends or back.bends
+        else rule
+    )
     made = Rules(
         jvp=(Derivative(moving, *forward_rule(jaxpr, moving, through)),),
         vjp=(Derivative(moving, *reverse),),
@@ -117,7 +127,7 @@ def _with_rules(
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Guarded:
+class CheckedProgram:
     """A program whose last operands are sketches of the values `watched` in the forward program. `bends` is True if the
     derivatives of reconstructed values may differ from those of the original values."""
 
@@ -132,14 +142,14 @@ def _place(v: Var) -> int:
 
 def _forward(jaxpr: Jaxpr, held: Mask, watched: tuple[Atom, ...]) -> Jaxpr:
     """Returns the forward program with the stored values: results, held operands and sketches."""
-    n, slim = len(jaxpr.outs), slim_of(jaxpr) if watched else jaxpr
+    n, slim = len(jaxpr.outs), normal_form(jaxpr) if watched else jaxpr
     made = in_segments(Jaxpr(slim.ins, slim.eqns, (*slim.outs, *watched), jaxpr.name), tuple([not h for h in held]))
     b = Builder.resume(made)
     sketches = [sketch(b, a) for a in made.outs[n:]]
     return b.build([*made.outs[:n], *made.outs[:n], *select_by_mask(made.ins, held), *sketches], jaxpr.name)
 
 
-def _beside(program: Jaxpr, has: Sequence[Atom], wants: Sequence[Atom]) -> Jaxpr:
+def _with_sketches_of(program: Jaxpr, has: Sequence[Atom], wants: Sequence[Atom]) -> Jaxpr:
     """Changes the last operands of a program from sketches of the values in `has` to sketches of the values in
     `wants`."""
     n = len(program.ins) - len(has)
@@ -171,7 +181,7 @@ class Task:
 
 
 @final
-class _Asked:
+class _PrimalValues:
     """The values of a primal program, emitted into a builder at their first read.
 
     A residual of the linear program is looked up as its primal value.
@@ -180,7 +190,7 @@ class _Asked:
     __slots__ = ("_of", "_plan", "_residuals", "demand")
 
     def __init__(self, b: Builder, of: Task, plan: Plan, residuals: Mapping[Atom, Atom]) -> None:
-        self.demand = Demand(b, plan, {})
+        self.demand = LazyValues(b, plan, {})
         self._of, self._plan, self._residuals = of, plan, residuals
 
     def give(self, atoms: Sequence[Atom], values: Sequence[Atom]) -> None:
@@ -199,7 +209,7 @@ class _Asked:
 
     def value(self, a: Atom) -> Atom:
         """Returns a value of the primal program. Raises: NotInvertibleError if the results do not determine it."""
-        if isinstance(a, Var) and a not in self._plan.ways:
+        if isinstance(a, Var) and a not in self._plan.computed_by:
             raise self._undetermined(a)
         return self.demand.get(a)
 
@@ -210,7 +220,7 @@ class _Asked:
         which = f"{label} of {of.jaxpr.name} is not determined by its results"
         # a value that only the gradient computes, such as the cosine for a sine, is read by no equation of the function
         read = v in self._plan.graph.readers
-        why = named(of.jaxpr, of.ins, of.outs, of.rules, k, self._plan.why_not(v if read else operand))
+        why = reason_in_program(of.jaxpr, of.ins, of.outs, of.rules, k, self._plan.why_not(v if read else operand))
         return not_invertible("invertible", which, why, REMEDY)
 
 
@@ -218,7 +228,7 @@ def _known_ways(primal: Jaxpr, ins: Mask, n_out: int, outs: Mask, rules: Inverse
     return solve(primal, (*select_by_mask(primal.ins, ins), *select_by_mask(primal.outs[:n_out], outs)), rules)
 
 
-def _compared(ctx: _Split, asked: _Asked, tolerance: float) -> list[tuple[Var, Atom]]:
+def _compared_values(ctx: _Split, asked: _PrimalValues, tolerance: float) -> list[tuple[Var, Atom]]:
     """Returns the values of the function that are reconstructed last, each with its atom in the primal program."""
     if math.isinf(tolerance):
         return []
@@ -226,7 +236,7 @@ def _compared(ctx: _Split, asked: _Asked, tolerance: float) -> list[tuple[Var, A
     return sorted([(forward[a], a) for a in asked.demand.ends() if a in forward], key=lambda pair: _place(pair[0]))
 
 
-def _guarded(made: Jaxpr, n: int, given: slice, pairs: Sequence[tuple[Var, Atom]], tolerance: float) -> Jaxpr:
+def _with_check(made: Jaxpr, n: int, given: slice, pairs: Sequence[tuple[Var, Atom]], tolerance: float) -> Jaxpr:
     """Returns the first `n` results of a program, and nan if its other results, which are reconstructions, are
     inaccurate. The sketches to compare with are further operands. The operands `given` were known from the start."""
     if not n or not pairs:
@@ -240,13 +250,13 @@ def _guarded(made: Jaxpr, n: int, given: slice, pairs: Sequence[tuple[Var, Atom]
 @by_value
 def pushed(
     jaxpr: Jaxpr, kept: Mask, moving: Mask, labels: tuple[str, ...], tolerance: float, rules: InverseRules
-) -> Guarded:
+) -> CheckedProgram:
     """Returns forward mode from the results: (tangents of the marked operands, results, kept operands, sketches) ->
     tangents of the inexact results."""
     n, every = len(jaxpr.outs), (True,) * len(jaxpr.outs)
-    ctx, slim = _Split.like(jaxpr), _trusting(unobserved(slim_of(jaxpr)))
+    ctx, slim = _Split.like(jaxpr), _without_inner_checks(without_effects_and_checks(normal_form(jaxpr)))
     # a split body may determine less than the whole one (a mask is computed outside the loop): these run forward
-    apart = frozenset(fused_steps(slim, _known_ways(slim, kept, n, every, rules), rules))
+    apart = frozenset(retraceable_eqns(slim, _known_ways(slim, kept, n, every, rules), rules))
     results = ctx.run(slim, moving, {}, apart)
     primal = ctx.build(results, jaxpr.name)
     inexact = [a for a in slim.outs if a.aval.inexact]
@@ -254,20 +264,20 @@ def pushed(
     linear = ctx.linear.build(dots, f"linear_{jaxpr.name}")
     b = Builder()
     given = b.inputs(linear.in_avals[: sum(moving)])
-    asked = _Asked(b, Task(jaxpr, kept, every, labels, rules), _known_ways(primal, kept, n, every, rules), {})
+    asked = _PrimalValues(b, Task(jaxpr, kept, every, labels, rules), _known_ways(primal, kept, n, every, rules), {})
     found, held = b.inputs(jaxpr.out_avals), b.inputs([v.aval for v in select_by_mask(jaxpr.ins, kept)])
     asked.give(select_by_mask(primal.ins, kept), held)
     asked.give(results, found)
     residuals = [asked.value(a) for a in ctx.residuals]
     moved = b.inline(linear, [*given, *residuals])
-    pairs = _compared(ctx, asked, tolerance) if moved else []
+    pairs = _compared_values(ctx, asked, tolerance) if moved else []
     made = b.build([*moved, *[asked.value(a) for _, a in pairs]], f"push_{jaxpr.name}")
-    program = _guarded(made, len(moved), slice(len(given), len(given) + n), pairs, tolerance)
-    return Guarded(dce(program), tuple([v for v, _ in pairs]), _bends(asked))
+    program = _with_check(made, len(moved), slice(len(given), len(given) + n), pairs, tolerance)
+    return CheckedProgram(dce(program), tuple([v for v, _ in pairs]), _bends(asked))
 
 
 @by_value
-def _trusting(jaxpr: Jaxpr) -> Jaxpr:
+def _without_inner_checks(jaxpr: Jaxpr) -> Jaxpr:
     """Replaces calls of `invertible` by calls with the plain derivatives of their functions, in the same variables.
 
     Otherwise such a call, at a reconstructed value, would sketch this value and compare it with its own reconstruction.
@@ -281,10 +291,12 @@ def _trusting(jaxpr: Jaxpr) -> Jaxpr:
             if prim.tolerance is not None:
                 prim = replace(
                     prim,
-                    function=replace(prim.function, body=_trusting(prim.body), rules=Rules(inverse=prim.rules.inverse)),
+                    function=replace(
+                        prim.function, body=_without_inner_checks(prim.body), rules=Rules(inverse=prim.rules.inverse)
+                    ),
                 )
         elif isinstance(prim, HigherOrder):
-            prim = prim.with_bodies(tuple(map(_trusting, prim.bodies)))
+            prim = prim.with_bodies(tuple(map(_without_inner_checks, prim.bodies)))
         eqns.append(eqn if prim == eqn.prim else Eqn(prim, eqn.ins, eqn.outs, eqn.source))
     return Jaxpr(jaxpr.ins, tuple(eqns), jaxpr.outs, jaxpr.name)
 
@@ -300,7 +312,7 @@ class _Split(SplitCtx):
     __slots__ = ("apart", "env", "steps", "tangents")
 
     def run(
-        self, jaxpr: Jaxpr, wrt: Mask, fused: Mapping[Var, Fused], apart: AbstractSet[Var] = frozenset()
+        self, jaxpr: Jaxpr, wrt: Mask, fused: Mapping[Var, RetracedEqn], apart: AbstractSet[Var] = frozenset()
     ) -> tuple[Atom, ...]:
         """Walks the program and returns the atoms of its results. For an equation in `apart`, given by its first
         result, the results are those of a copy of the equation, which can be run backwards."""
@@ -308,7 +320,7 @@ class _Split(SplitCtx):
         self.tangents: dict[Atom, Lin] = {
             v: as_lin(self.linear.input(v.aval)) for v, m in zip(jaxpr.ins, wrt, strict=True) if m
         }
-        self.steps: list[tuple[int, Fused, Eqn, tuple[Tangent, ...], tuple[Tangent, ...]]] = []
+        self.steps: list[tuple[int, RetracedEqn, Eqn, tuple[Tangent, ...], tuple[Tangent, ...]]] = []
         env: dict[Atom, Atom] = {v: v for v in jaxpr.ins}
         for eqn in jaxpr.eqns:
             ins = substitute(eqn.ins, env)
@@ -326,7 +338,7 @@ class _Split(SplitCtx):
         return substitute(jaxpr.outs, env)
 
     def _linearized(
-        self, eqn: Eqn, ins: tuple[Atom, ...], tangents: tuple[Tangent, ...], step: Fused | None
+        self, eqn: Eqn, ins: tuple[Atom, ...], tangents: tuple[Tangent, ...], step: RetracedEqn | None
     ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
         # a tangent of a captured value: the rules of the function do not cover it, and its jvp rule raises the error
         moves = isinstance(eqn.prim, CustomCall) and any([isinstance(t, Lin) for t in tangents[: eqn.prim.captured]])
@@ -356,7 +368,7 @@ def retraced(
     labels: tuple[str, ...],
     tolerance: float,
     rules: InverseRules,
-) -> Guarded:
+) -> CheckedProgram:
     """Returns a program run backwards together with its gradient.
 
     (results marked in `outs`, operands marked in `ins`, cotangents of the inexact results, sketches) -> (if `free`, the
@@ -364,14 +376,14 @@ def retraced(
 
     Raises: NotInvertibleError that names the equation.
     """
-    slim, n = unobserved(slim_of(jaxpr)), len(jaxpr.outs)
-    fused = fused_steps(slim, _known_ways(slim, ins, n, outs, rules), rules)
+    slim, n = without_effects_and_checks(normal_form(jaxpr)), len(jaxpr.outs)
+    fused = retraceable_eqns(slim, _known_ways(slim, ins, n, outs, rules), rules)
     ctx = _Split.like(slim)
     results = ctx.run(slim, wrt, fused)
     primal = ctx.build(results, jaxpr.name)
     b = BackwardCtx()
     plan = _known_ways(primal, ins, n, outs, rules)
-    asked = _Asked(b, Task(jaxpr, ins, outs, labels, rules), plan, {v: a for a, v in ctx.residuals.items()})
+    asked = _PrimalValues(b, Task(jaxpr, ins, outs, labels, rules), plan, {v: a for a, v in ctx.residuals.items()})
     given = b.inputs([a.aval for a in select_by_mask(results, outs)])
     asked.give(select_by_mask(results, outs), given)
     asked.give(select_by_mask(primal.ins, ins), b.inputs([v.aval for v in select_by_mask(primal.ins, ins)]))
@@ -386,18 +398,18 @@ def retraced(
     others = [asked.value(v) for v, known in zip(primal.ins, ins, strict=True) if free and not known]
     moved = [ctx.tangents[v].var for v in select_by_mask(slim.ins, wrt)]
     found = instantiate([bars.get(t) or Zero(t.aval) for t in moved])
-    pairs = _compared(ctx, asked, tolerance) if any([t in bars for t in moved]) else []
+    pairs = _compared_values(ctx, asked, tolerance) if any([t in bars for t in moved]) else []
     made = dce(b.build([*others, *found, *[asked.value(a) for _, a in pairs]], f"retrace_{jaxpr.name}"))
     if not free:
         n_known = len(given) + sum(ins)
         made = in_segments(made, tuple([not len(given) <= k < n_known for k in range(len(made.ins))]))
-    program = _guarded(made, len(others) + len(found), slice(len(given)), pairs, tolerance)
-    apart = any(inner) or any([bends(e) for *_, e, _, _ in ctx.steps if isinstance(e.prim, CustomCall)])
-    return Guarded(program, tuple([v for v, _ in pairs]), apart or _bends(asked))
+    program = _with_check(made, len(others) + len(found), slice(len(given)), pairs, tolerance)
+    apart = any(inner) or any([may_move_differently(e) for *_, e, _, _ in ctx.steps if isinstance(e.prim, CustomCall)])
+    return CheckedProgram(program, tuple([v for v, _ in pairs]), apart or _bends(asked))
 
 
-def _bends(asked: _Asked) -> bool:
-    return any([bends(eqn) for step in asked.demand.steps for eqn in step.of])
+def _bends(asked: _PrimalValues) -> bool:
+    return any([may_move_differently(eqn) for step in asked.demand.steps for eqn in step.of])
 
 
 def _body(rules: InverseRules, inner: list[bool], body: Jaxpr, ins: Mask, outs: Mask, wrt: Mask) -> Jaxpr:
@@ -408,7 +420,7 @@ def _body(rules: InverseRules, inner: list[bool], body: Jaxpr, ins: Mask, outs: 
 
 
 def _walk_back(
-    b: BackwardCtx, ctx: _Split, asked: _Asked, bars: dict[Atom, Atom], recur: Retrace, rules: InverseRules
+    b: BackwardCtx, ctx: _Split, asked: _PrimalValues, bars: dict[Atom, Atom], recur: Retrace, rules: InverseRules
 ) -> None:
     """Emits the adjoint of the linear program, and the retraced equations at their places in it."""
     linear = ctx.linear.eqns

@@ -57,7 +57,7 @@ class _Sum:
     eqn: Eqn
 
 
-def with_choices(graph: Graph, known: Container[Atom]) -> Graph | None:
+def sums_as_choices(graph: Graph, known: Container[Atom]) -> Graph | None:
     """Rewrites sums of complementary masked values as choices; None if there are none.
 
     The masks must be `known`, the masked values not. All values of the program remain values of the result.
@@ -112,7 +112,7 @@ class _Rewriting:
             return None
         moves: list[Primitive] = []
         flipped = False
-        while (eqn := self.graph.maker.get(a)) is not None:
+        while (eqn := self.graph.producer.get(a)) is not None:
             if isinstance(eqn.prim, MOVES):
                 moves.append(eqn.prim)
                 a = eqn.ins[0]
@@ -172,7 +172,7 @@ class _Rewriting:
     def _make(self, key: Key, mask: Atom) -> None:
         if key not in self.masks:
             aval, one = mask.aval, self.b.one
-            mask = one(still(aval), mask)
+            mask = one(identity_without_derivative(aval), mask)
             ones, zeros = one(EQ, mask, Lit.of(1.0, aval)), one(EQ, mask, Lit.of(0.0, aval))
             nan = Lit.of(math.nan, aval)
             each = [
@@ -182,7 +182,7 @@ class _Rewriting:
 
     def _bare(self, a: Atom, of: tuple[Key, bool]) -> Atom:
         """Returns a value without its mask. It equals the value where the mask is 1."""
-        eqn = self.graph.maker[a]
+        eqn = self.graph.producer[a]
         found = self._factor(eqn)
         if found and found[:2] == of:
             return found[3]
@@ -190,7 +190,7 @@ class _Rewriting:
         return self.b.one(eqn.prim, *ins)
 
 
-def still(aval: Aval) -> CustomCall:
+def identity_without_derivative(aval: Aval) -> CustomCall:
     """Returns an identity that refuses to be differentiated: the derivative with respect to a mask is not known."""
     b = Builder()
     same = b.build(b.inputs([aval]), "coupling_by_a_mask")

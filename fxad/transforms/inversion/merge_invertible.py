@@ -21,7 +21,7 @@ from fxad.primitives.control.call import Call
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.custom import CustomCall
 from fxad.primitives.custom_rules import InverseRule
-from fxad.transforms.inversion.chains import merge_invertible, opens, reversible
+from fxad.transforms.inversion.chains import has_chains_in_bodies, merge_invertible, reversible
 from fxad.transforms.inversion.invertible import invertible
 from fxad.transforms.inversion.rules import INVERSE_RULES
 from fxad.transforms.inversion.solver import determine
@@ -35,7 +35,7 @@ def _tolerance(eqn: Eqn) -> float:
     return INFINITE if eqn.prim.tolerance is None else float(eqn.prim.tolerance.array)
 
 
-def _held(eqn: Eqn) -> set[Atom]:
+def _kept_operands(eqn: Eqn) -> set[Atom]:
     assert isinstance(eqn.prim, CustomCall)
     assert isinstance(eqn.prim.rules.inverse, InverseRule)
     return {a for a, k in zip(eqn.ins, eqn.prim.rules.inverse.kept, strict=True) if k or not a.aval.inexact}
@@ -44,35 +44,35 @@ def _held(eqn: Eqn) -> set[Atom]:
 @by_value
 def merge_chains(jaxpr: Jaxpr) -> Jaxpr:
     """Implements `fxad.transforms.inversion.chains.merge_invertible` for programs with reversible equations."""
-    flat = _opened(jaxpr)
+    flat = _merged_in_bodies(jaxpr)
     groups = _groups(flat)
-    return _merged(flat, groups) if any([len(g.members) > 1 for g in groups]) else flat
+    return _with_groups_merged(flat, groups) if any([len(g.members) > 1 for g in groups]) else flat
 
 
-def _opened(jaxpr: Jaxpr) -> Jaxpr:
+def _merged_in_bodies(jaxpr: Jaxpr) -> Jaxpr:
     """Merges chains in bodies first. Then inlines calls of one reversible equation, and rewrites loops over one."""
-    return rewrite(jaxpr, _opened_bodies)
+    return rewrite(jaxpr, _merge_in_eqn)
 
 
-def _opened_bodies(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom] | None:
+def _merge_in_eqn(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom] | None:
     prim = eqn.prim
-    if not isinstance(prim, HigherOrder) or not opens(prim):
+    if not isinstance(prim, HigherOrder) or not has_chains_in_bodies(prim):
         return None
     prim = prim.with_bodies(tuple(map(merge_invertible, prim.bodies)))
     # only a plain call can be inlined
     if isinstance(prim, Call) and len(prim.body.eqns) == 1 and reversible(prim.body.eqns[0]):
         return b.inline(prim.body, ins)
     # a chain of equal steps is a `scan`: other loops do not tell how often they ran
-    lean = _loop(eqn, prim) if isinstance(prim, Scan) else None
+    lean = _as_invertible_loop(eqn, prim) if isinstance(prim, Scan) else None
     return b.inline(lean, ins) if lean else b(prim, *ins)
 
 
-def _loop(eqn: Eqn, prim: Scan) -> Jaxpr | None:
+def _as_invertible_loop(eqn: Eqn, prim: Scan) -> Jaxpr | None:
     """Returns an `invertible` loop if one reversible equation per step computes all inexact carries; None otherwise."""
     moves = tuple([a.inexact for a in prim.steps.split(prim.body.in_avals)[1]])
     carries = set(select_by_mask(prim.steps.split(prim.body.ins)[1], moves))
     readers = [e for e in prim.body.eqns if not carries.isdisjoint(e.ins)]
-    if len(readers) != 1 or not reversible(readers[0]) or not carries.isdisjoint(_held(readers[0])):
+    if len(readers) != 1 or not reversible(readers[0]) or not carries.isdisjoint(_kept_operands(readers[0])):
         return None
     if any([a not in readers[0].outs for a in select_by_mask(prim.body.outs[: prim.n_carry], moves)]):
         return None
@@ -104,20 +104,22 @@ def _groups(jaxpr: Jaxpr) -> list[_Group]:
     """Groups reversible equations with those whose results they reconstruct, if no other equation lies between them."""
     groups: list[_Group] = []
     made: dict[Atom, int] = {}  # the group that computes a value
-    near: dict[Atom, frozenset[int]] = {}  # the groups on which a value depends, through ungrouped equations
+    depends_on: dict[Atom, frozenset[int]] = {}  # the groups on which a value depends, through ungrouped equations
     nothing: frozenset[int] = frozenset()
-    told = nothing  # the groups on which earlier effects depend: effects stay in order
+    before_effects = nothing  # the groups on which earlier effects depend: effects stay in order
     for k, eqn in enumerate(jaxpr.eqns):
-        happens = bool(eqn.prim.effects)
-        through = frozenset((told if happens else nothing).union(*[near.get(a, nothing) for a in eqn.ins]))
+        has_effects = bool(eqn.prim.effects)
+        through = frozenset(
+            (before_effects if has_effects else nothing).union(*[depends_on.get(a, nothing) for a in eqn.ins])
+        )
         direct = {made[a] for a in eqn.ins if a in made}
-        if happens:
-            told = through | direct
+        if has_effects:
+            before_effects = through | direct
         if not reversible(eqn):
             if through or direct:
-                near.update(dict.fromkeys(eqn.outs, through | direct))
+                depends_on.update(dict.fromkeys(eqn.outs, through | direct))
             continue
-        free = [a for a in eqn.ins if a in made and a not in _held(eqn)]
+        free = [a for a in eqn.ins if a in made and a not in _kept_operands(eqn)]
         for g in dict.fromkeys([made[a] for a in reversed(free)]):
             if groups[g].tolerance == _tolerance(eqn) and not _reached(groups, g, through | (direct - {g})):
                 break
@@ -143,7 +145,7 @@ def _reached(groups: list[_Group], g: int, start: set[int] | frozenset[int]) -> 
     return False
 
 
-def _merged(jaxpr: Jaxpr, groups: list[_Group]) -> Jaxpr:
+def _with_groups_merged(jaxpr: Jaxpr, groups: list[_Group]) -> Jaxpr:
     """Returns the program with each group as one equation, in topological order."""
     group_of = {k: tuple(g.members) for g in groups for k in g.members}
     nodes = [group_of.get(k, (k,)) for k in range(len(jaxpr.eqns)) if group_of.get(k, (k,))[-1] == k]
@@ -169,7 +171,7 @@ def _merged(jaxpr: Jaxpr, groups: list[_Group]) -> Jaxpr:
         if len(eqns) == 1:
             b.extend(eqns, env)
         else:
-            operands, results, lean = _one(jaxpr, nodes[n])
+            operands, results, lean = _group_as_one(jaxpr, nodes[n])
             env.update(zip(results, b.inline(lean, substitute(operands, env)), strict=True))
         for m in after[n]:
             missing[m] -= 1
@@ -178,12 +180,12 @@ def _merged(jaxpr: Jaxpr, groups: list[_Group]) -> Jaxpr:
     return b.build(substitute(jaxpr.outs, env), jaxpr.name)
 
 
-def _one(jaxpr: Jaxpr, members: Sequence[int]) -> tuple[list[Atom], list[Var], Jaxpr]:
+def _group_as_one(jaxpr: Jaxpr, members: Sequence[int]) -> tuple[list[Atom], list[Var], Jaxpr]:
     """Returns the equations of a group as one `invertible`: its operands, its results and the program."""
     eqns, inside = [jaxpr.eqns[k] for k in members], set(members)
     made = {v for e in eqns for v in e.outs}
     operands: list[Atom] = list(dict.fromkeys([a for e in eqns for a in e.ins if isinstance(a, Var) and a not in made]))
-    held = set[Atom]().union(*map(_held, eqns))
+    held = set[Atom]().union(*map(_kept_operands, eqns))
     elsewhere = {a for k, e in enumerate(jaxpr.eqns) if k not in inside for a in e.ins}.union(jaxpr.outs, held)
     rebuilt = {a for e in eqns for a in e.ins} - elsewhere
     results = [v for e in eqns for v in e.outs if v not in rebuilt]

@@ -16,12 +16,12 @@ from fxad.primitives.control.effects import eqn_without_effects_and_checks
 from fxad.primitives.elementwise import SelectN, StopGradient
 from fxad.primitives.elementwise.family import Binary, Compare, Unary
 from fxad.transforms.cleanup.cse import cse
-from fxad.transforms.locate import describe, way_into
+from fxad.transforms.locate import body_label, describe
 
 POINTWISE: Final[tuple[type[Primitive], ...]] = (Unary, Binary, Compare, SelectN)
 
 
-def slim_of(jaxpr: Jaxpr) -> Jaxpr:
+def normal_form(jaxpr: Jaxpr) -> Jaxpr:
     """Returns the program without dead and duplicate equations, and with elementwise calls inlined where a choice reads
     them.
 
@@ -48,7 +48,7 @@ def _is_equal_choice(eqn: Eqn, ins: Sequence[Atom], stopped: Mapping[Atom, Atom]
     return isinstance(eqn.prim, SelectN) and len(ins) == 3 and stopped.get(ins[1]) == ins[2]
 
 
-def unobserved(jaxpr: Jaxpr) -> Jaxpr:
+def without_effects_and_checks(jaxpr: Jaxpr) -> Jaxpr:
     """Returns the program, in the same variables, without effects and checks. It is not run but inverted.
 
     The effects and checks occurred in the forward run. A check of a reconstruction could fail because of a rounding
@@ -96,7 +96,7 @@ class Origin:
     inside: tuple[str, ...] = ()
 
 
-def traced_back(jaxpr: Jaxpr) -> tuple[Jaxpr, dict[Atom, Origin]]:
+def normal_form_with_origins(jaxpr: Jaxpr) -> tuple[Jaxpr, dict[Atom, Origin]]:
     """Returns a normal form of a program with unchanged bodies, and the original equation of each of its values."""
     live: set[Atom] = set(jaxpr.outs)
     kept: list[Eqn] = []
@@ -125,7 +125,7 @@ def traced_back(jaxpr: Jaxpr) -> tuple[Jaxpr, dict[Atom, Origin]]:
         body = _inlined_body(eqn, selected)
         if body is None:
             return add(eqn, ins, Origin(eqn))
-        way = way_into(eqn, body)
+        way = body_label(eqn, body)
         return b.inline(body, ins, lambda _, e, operands: add(e, operands, Origin(e, (way,))))
 
     b.extend(kept, env, rule)
@@ -136,11 +136,13 @@ def origin_of(jaxpr: Jaxpr, name: str, equation: str, where: str) -> Origin | No
     """Finds the equation of a program, and the bodies that contain it, for a message about another form of the program.
     Prefers the equation with the same description, then the first one with this primitive at this line. Returns None if
     there is none."""
-    met = [o for o in _every(jaxpr) if o.eqn.prim.name == name and str(source_location(o.eqn.source) or "") == where]
+    met = [
+        o for o in _all_origins(jaxpr) if o.eqn.prim.name == name and str(source_location(o.eqn.source) or "") == where
+    ]
     return next((o for o in met if describe(o.eqn) == equation), met[0] if met else None)
 
 
-def _every(jaxpr: Jaxpr) -> Iterator[Origin]:
+def _all_origins(jaxpr: Jaxpr) -> Iterator[Origin]:
     """Yields the equations of a program and of its bodies, each body once, in program order."""
     seen: set[Jaxpr] = set()
     todo: list[Origin | tuple[Jaxpr, tuple[str, ...]]] = [(jaxpr, ())]
@@ -153,4 +155,4 @@ def _every(jaxpr: Jaxpr) -> Iterator[Origin]:
             continue
         yield top
         if isinstance(top.eqn.prim, HigherOrder):
-            todo += [(b, (*top.inside, way_into(top.eqn, b))) for b in reversed(top.eqn.prim.bodies)]
+            todo += [(b, (*top.inside, body_label(top.eqn, b))) for b in reversed(top.eqn.prim.bodies)]

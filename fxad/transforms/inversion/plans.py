@@ -39,7 +39,7 @@ class Graph:
 
     ins: tuple[Var, ...]
     eqns: tuple[Eqn, ...]
-    maker: Mapping[Atom, Eqn]
+    producer: Mapping[Atom, Eqn]
     readers: Mapping[Atom, Sequence[int]]
     number: Mapping[Atom, int]
     n: int
@@ -78,7 +78,7 @@ class Plan:
     """Maps each determined value to the equation or the backward step that computes it; None for a known value."""
 
     graph: Graph
-    ways: Mapping[Atom, Eqn | Step | None]
+    computed_by: Mapping[Atom, Eqn | Step | None]
     refusals: Mapping[int, Refused]
 
     def why_not(self, v: Atom) -> Refused:
@@ -94,7 +94,7 @@ class Plan:
                 if k in self.refusals:
                     yield self.refusals[k]
                 for out in self.graph.eqns[k].outs:
-                    if out not in self.ways and out not in seen:
+                    if out not in self.computed_by and out not in seen:
                         seen.add(out)
                         queue.append(out)
 
@@ -103,8 +103,12 @@ class Plan:
         seen: set[Atom] = {v}
         stack: list[Atom] = [v]
         while stack:
-            eqn = self.graph.maker.get(stack.pop())
-            more = [a for a in eqn.ins if isinstance(a, Var) and a not in self.ways and a not in seen] if eqn else []
+            eqn = self.graph.producer.get(stack.pop())
+            more = (
+                [a for a in eqn.ins if isinstance(a, Var) and a not in self.computed_by and a not in seen]
+                if eqn
+                else []
+            )
             seen.update(more)
             stack += more
         return next(x for x in self.graph.ins if x in seen)

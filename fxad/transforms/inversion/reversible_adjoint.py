@@ -19,8 +19,8 @@ from fxad.primitives.custom_rules import InverseRule
 from fxad.primitives.elementwise import ADD
 from fxad.primitives.linearity import is_zero
 from fxad.transforms.inversion.plans import Plan, Step
-from fxad.transforms.inversion.rules.contract import Args, Determined, InverseRules, Refused, atoms
-from fxad.transforms.inversion.rules.loops import retreat
+from fxad.transforms.inversion.rules.contract import Args, Determined, InverseRules, Refused, known_atoms
+from fxad.transforms.inversion.rules.loops import plan_backward_loop
 from fxad.transforms.inversion.solver import determine
 from fxad.transforms.vmap import over_stack
 
@@ -35,7 +35,7 @@ class Retrace(Protocol):
 
 
 Value: TypeAlias = Callable[[Atom], Atom]
-Found: TypeAlias = "tuple[dict[Atom, Atom], list[Atom]]"
+Retraced: TypeAlias = "tuple[dict[Atom, Atom], list[Atom]]"
 
 
 @final
@@ -66,7 +66,7 @@ class Bodies:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Fused:
+class RetracedEqn:
     """An equation to retrace. `known` marks the operands that are known already; the equation gives the others."""
 
     known: Mask
@@ -80,7 +80,7 @@ class Fused:
         wrt: Mask,
         recur: Retrace,
         rules: InverseRules,
-    ) -> Found:
+    ) -> Retraced:
         """Emits the retraced equation. Returns the operands that it gives, and the cotangents of the operands marked in
         `wrt`. `cts` are the cotangents of the inexact results."""
         prim = eqn.prim
@@ -109,17 +109,21 @@ class Fused:
         return tuple([value(a) if k else Hole(a.aval) for a, k in zip(eqn.ins, self.known, strict=True)])
 
 
-def fused_steps(jaxpr: Jaxpr, plan: Plan, rules: InverseRules) -> Mapping[Var, Fused]:
+def retraceable_eqns(jaxpr: Jaxpr, plan: Plan, rules: InverseRules) -> Mapping[Var, RetracedEqn]:
     """Returns the equations of a program to retrace, by their first results."""
-    steps = {way.of[0].outs[0]: way for way in plan.ways.values() if isinstance(way, Step) and len(way.of) == 1}
-    found: dict[Var, Fused] = {}
+    steps = {way.of[0].outs[0]: way for way in plan.computed_by.values() if isinstance(way, Step) and len(way.of) == 1}
+    found: dict[Var, RetracedEqn] = {}
     for eqn in jaxpr.eqns:
         step = steps.get(eqn.outs[0]) if eqn.outs else None
-        if step is None or not all([v in plan.ways for v in (*eqn.outs, *[a for a in eqn.ins if isinstance(a, Var)])]):
+        if step is None or not all(
+            [v in plan.computed_by for v in (*eqn.outs, *[a for a in eqn.ins if isinstance(a, Var)])]
+        ):
             continue
-        known = tuple([not isinstance(plan.ways.get(a), Step) or plan.ways[a] is not step for a in eqn.ins])
+        known = tuple(
+            [not isinstance(plan.computed_by.get(a), Step) or plan.computed_by[a] is not step for a in eqn.ins]
+        )
         if _retraceable(eqn, known, rules):
-            found[eqn.outs[0]] = Fused(known)
+            found[eqn.outs[0]] = RetracedEqn(known)
     return found
 
 
@@ -132,7 +136,7 @@ def _retraceable(eqn: Eqn, known: Mask, rules: InverseRules) -> bool:
     # a loop runs backwards step by step, from the last one
     if isinstance(prim, Scan):
         args = tuple([a if k else Hole(a.aval) for a, k in zip(eqn.ins, known, strict=True)])
-        way = retreat(Bodies(Builder(), rules), prim, args, eqn.outs)
+        way = plan_backward_loop(Bodies(Builder(), rules), prim, args, eqn.outs)
         return not isinstance(way, Refused) and all([s or k for s, k in zip(way[0].solved, way[0].ins, strict=True)])
     # of other bodies (a `while`, a solver) no backward program is known
     if not isinstance(prim, Call | Remat | Cond):
@@ -147,7 +151,7 @@ def _retraceable(eqn: Eqn, known: Mask, rules: InverseRules) -> bool:
 
 def _custom(
     b: Builder, prim: CustomCall, eqn: Eqn, outs: Sequence[Atom], cts: Sequence[Atom], wrt: Mask, value: Value
-) -> Found:
+) -> Retraced:
     back = prim.rules.inverse
     assert isinstance(back, InverseRule)
     assert back.ivjp is not None
@@ -168,10 +172,10 @@ def _loop(
     wrt: Mask,
     recur: Retrace,
     rules: InverseRules,
-) -> Found:
+) -> Retraced:
     """Emits one loop from the last step to the first. Each step reconstructs its operands and propagates cotangents."""
     ctx = Bodies(b, rules)
-    found = retreat(ctx, prim, args, outs)
+    found = plan_backward_loop(ctx, prim, args, outs)
     assert not isinstance(found, Refused)
     way, steps, n = found[0], prim.steps, prim.n_carry
     of_body = prim.split_count(wrt)[1]
@@ -198,7 +202,7 @@ def _loop(
     back = iter(
         ctx(
             loop,
-            *atoms(prim.split_count(args)[0]),
+            *known_atoms(prim.split_count(args)[0]),
             *way.constants(args),
             *way.state(ctx, args, outs),
             *cts[:n_carry_cts],

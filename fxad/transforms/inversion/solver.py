@@ -22,24 +22,31 @@ from fxad.ir import Atom, Eqn, HigherOrder, Hole, Jaxpr, Lit, Mask, Var, source_
 from fxad.primitives.control.bodies import select_by_mask
 from fxad.primitives.elementwise.family import Binary, Unary
 from fxad.primitives.shape import BroadcastInDim, emit_reshape
-from fxad.transforms.inversion.mask_couplings import with_choices
-from fxad.transforms.inversion.normal_form import Origin, slim_of, traced_back, unobserved
+from fxad.transforms.inversion.mask_couplings import sums_as_choices
+from fxad.transforms.inversion.normal_form import (
+    Origin,
+    normal_form,
+    normal_form_with_origins,
+    without_effects_and_checks,
+)
 from fxad.transforms.inversion.plans import UNUSED, Graph, Plan, Step
 from fxad.transforms.inversion.rules.assembling import assembled, chosen_part, complete, where_chosen, within
-from fxad.transforms.inversion.rules.contract import Determined, InverseRule, InverseRules, Part, Refused
-from fxad.transforms.inversion.rules.measuring import log_det_of, total
+from fxad.transforms.inversion.rules.contract import Determined, InverseRule, InverseRules, PartialValue, Refused
+from fxad.transforms.inversion.rules.measuring import log_det_of, total_log_det
 from fxad.transforms.inversion.rules.placing import reads_part, through_places, windows_of, with_places
 from fxad.transforms.inversion.rules.structure import box_of
-from fxad.transforms.locate import describe, way_into
+from fxad.transforms.locate import body_label, describe
 
 Path = tuple[int, ...]
 
 UNKNOWN_RULE: Final = Refused("it has no inverse rule")
-TWICE: Final = Refused("an unknown operand stands in it twice")
-PARTLY: Final = Refused("its results determine some elements of the operand, and the others are not found elsewhere")
-APART: Final = Refused("its results are known only where a mask chose them, and it mixes elements")
-SOME: Final = Refused("not all of its results are known")
-NOWHERE: Final[Mapping[Atom, Origin]] = MappingProxyType({})
+REPEATED_OPERAND: Final = Refused("an unknown operand stands in it twice")
+PARTLY_DETERMINED: Final = Refused(
+    "its results determine some elements of the operand, and the others are not found elsewhere"
+)
+MIXES_ELEMENTS: Final = Refused("its results are known only where a mask chose them, and it mixes elements")
+SOME_RESULTS_UNKNOWN: Final = Refused("not all of its results are known")
+NO_ORIGINS: Final[Mapping[Atom, Origin]] = MappingProxyType({})
 
 
 class Scratch(Builder):
@@ -59,7 +66,7 @@ class Scratch(Builder):
         self.unmeasured: Refused | None = None
 
     def made(self, a: Atom) -> Eqn | None:
-        return self._graph.maker.get(a)
+        return self._graph.producer.get(a)
 
     def at(self, eqn: Eqn) -> None:
         """Sets the equation that is being inverted."""
@@ -68,7 +75,7 @@ class Scratch(Builder):
     def recur(self, body: Jaxpr, ins: Mask, outs: Mask) -> Determined:
         found = determine(body, ins, outs, self._rules, self.measured, bool(self._graph.origins))
         if self._graph.origins and self._eqn is not None:
-            found = found.within(way_into(self._eqn, body))
+            found = found.within(body_label(self._eqn, body))
         self.unmeasured = self.unmeasured or found.unmeasured
         return found
 
@@ -81,35 +88,41 @@ class _Search:
 
     def __init__(self, graph: Graph, rules: InverseRules, measured: bool) -> None:
         self.graph, self.rules, self.measured = graph, rules, measured
-        self.ways: dict[Atom, Eqn | Step | None] = {}
+        self.computed_by: dict[Atom, Eqn | Step | None] = {}
         self.refusals: dict[int, Refused] = {}
         # parts of operands; the key is the path of equations that gave the part, from the last to the first
-        self.parts: dict[Var, dict[Path, Part]] = {}
+        self.parts: dict[Var, dict[Path, PartialValue]] = {}
         self.masked: deque[tuple[Var, Path]] = deque()  # parts whose defining equations are still to be inverted
         self.missing = [len({a for a in e.ins if isinstance(a, Var)}) for e in graph.eqns]
         self.forward: deque[int] = deque([k for k, m in enumerate(self.missing) if m == 0])
         self.backward: list[int] = []  # a heap, of negative numbers: the last equation first
         self.waiting: set[int] = set()
 
-    def know(self, v: Atom, way: Eqn | Step | None) -> None:
-        if isinstance(v, Lit) or v in self.ways:
+    def know(self, v: Atom, computed_by: Eqn | Step | None) -> None:
+        if isinstance(v, Lit) or v in self.computed_by:
             return
-        self.ways[v] = way
+        self.computed_by[v] = computed_by
         for k in self.graph.readers.get(v, ()):
             self.missing[k] -= 1
             if self.missing[k] == 0:
                 self.forward.append(k)
             else:
                 self._consider(k)
-                made = self.graph.eqns[k].outs[0]
-                self.masked.extend([(made, path) for path, part in self.parts.get(made, {}).items() if part.followed])
+                producer_result = self.graph.eqns[k].outs[0]
+                self.masked.extend(
+                    [
+                        (producer_result, path)
+                        for path, part in self.parts.get(producer_result, {}).items()
+                        if part.followed
+                    ]
+                )
         k = self.graph.number.get(v, -1)
         if k >= 0 and self.missing[k]:
             self._consider(k)
 
     def _consider(self, k: int) -> None:
         eqn = self.graph.eqns[k]
-        known = [v in self.ways for v in eqn.outs]
+        known = [v in self.computed_by for v in eqn.outs]
         rule = self.rules.rows.get(type(eqn.prim))
         if any(known) and (all(known) or (rule is not None and rule.partial)) and k not in self.waiting:
             self.waiting.add(k)
@@ -119,7 +132,7 @@ class _Search:
         for a in given:
             self.know(a, None)
         for v in self.graph.ins:
-            if not v.aval.size and v not in self.ways:  # all arrays without elements are equal
+            if not v.aval.size and v not in self.computed_by:  # all arrays without elements are equal
                 # by an equation: a linear call would take a literal zero among its fixed operands for a linear operand
                 scratch = Scratch(self.graph, self.rules, False)
                 zero = Lit.of(0, v.aval.with_shape(()))
@@ -137,34 +150,38 @@ class _Search:
                 if self.missing[k]:
                     self._attempt(k)
         for k, eqn in enumerate(self.graph.eqns):
-            if self.missing[k] and k not in self.refusals and any([v in self.ways for v in eqn.outs]):
-                found = self._solved(Scratch(self.graph, self.rules, False), eqn, eqn.outs)
-                self.refusals[k] = self.graph.located(found if isinstance(found, Refused) else SOME, eqn)
-        return Plan(self.graph, self.ways, self.refusals)
+            if self.missing[k] and k not in self.refusals and any([v in self.computed_by for v in eqn.outs]):
+                solved = self._solved(Scratch(self.graph, self.rules, False), eqn, eqn.outs)
+                self.refusals[k] = self.graph.located(
+                    solved if isinstance(solved, Refused) else SOME_RESULTS_UNKNOWN, eqn
+                )
+        return Plan(self.graph, self.computed_by, self.refusals)
 
     # --------------------------------------------------------------------------------------------- running backwards
 
     def _attempt(self, k: int) -> None:
         eqn = self.graph.eqns[k]
         scratch = Scratch(self.graph, self.rules, self.measured)
-        found = self._solved(scratch, eqn)
-        if isinstance(found, Refused):
-            self.refusals[k] = self.graph.located(found, eqn)
+        solved = self._solved(scratch, eqn)
+        if isinstance(solved, Refused):
+            self.refusals[k] = self.graph.located(solved, eqn)
             return
-        whole: dict[Var, Atom] = {}
-        for a, value in zip(eqn.ins, found, strict=True):
-            if isinstance(a, Lit) or value is None or a in self.ways:
+        determined: dict[Var, Atom] = {}
+        for a, value in zip(eqn.ins, solved, strict=True):
+            if isinstance(a, Lit) or value is None or a in self.computed_by:
                 continue
-            if isinstance(value, Part):
+            if isinstance(value, PartialValue):
                 self._part(a, (k,), value)
             else:
-                whole.setdefault(a, value)
-        if whole:
-            self._settle((eqn,), scratch, whole)
-        elif not any([isinstance(v, Part) for v in found]):
+                determined.setdefault(a, value)
+        if determined:
+            self._settle((eqn,), scratch, determined)
+        elif not any([isinstance(v, PartialValue) for v in solved]):
             self.refusals[k] = self.graph.located(UNUSED, eqn)
 
-    def _solved(self, scratch: Scratch, eqn: Eqn, outs: tuple[Var, ...] = ()) -> Sequence[Atom | Part | None] | Refused:
+    def _solved(
+        self, scratch: Scratch, eqn: Eqn, outs: tuple[Var, ...] = ()
+    ) -> Sequence[Atom | PartialValue | None] | Refused:
         """Applies the inverse rule of an equation to its unknown operands; `outs` are also taken to be known."""
         rule = self.rules.rows.get(type(eqn.prim))
         if rule is None:
@@ -173,12 +190,12 @@ class _Search:
         holes = [a for a in eqn.ins if self._unknown(a)]
         if len(set(holes)) != len(holes):
             if not isinstance(eqn.prim, HigherOrder):
-                return TWICE
+                return REPEATED_OPERAND
             # a body may determine a repeated operand at either position, but its determinant is for separate operands
-            scratch.unmeasured = self.graph.located(TWICE, eqn) if scratch.measured else None
+            scratch.unmeasured = self.graph.located(REPEATED_OPERAND, eqn) if scratch.measured else None
         scratch.at(eqn)
         try:
-            there = tuple([v if v in self.ways or v in outs else Hole(v.aval) for v in eqn.outs])
+            there = tuple([v if v in self.computed_by or v in outs else Hole(v.aval) for v in eqn.outs])
             found = rule.solve(scratch, eqn.prim, args, there)
         except FxadError as e:
             raise e.located(equation=describe(eqn), where=str(source_location(eqn.source) or ""))
@@ -191,8 +208,8 @@ class _Search:
         scratch: Scratch,
         eqn: Eqn,
         rule: InverseRule,
-        found: Sequence[Atom | Part | None],
-        part: Part | None = None,
+        found: Sequence[Atom | PartialValue | None],
+        part: PartialValue | None = None,
     ) -> None:
         if rule.partial:
             return
@@ -203,18 +220,18 @@ class _Search:
             scratch.measure(measured)
 
     def _unknown(self, a: Atom) -> bool:
-        return isinstance(a, Var) and a not in self.ways
+        return isinstance(a, Var) and a not in self.computed_by
 
-    def _part(self, v: Var, path: Path, part: Part) -> None:
+    def _part(self, v: Var, path: Path, part: PartialValue) -> None:
         """Records a part of an operand. If the parts are complete, joins them to the operand. Otherwise looks for
         values that the part determines."""
-        part = with_places(part, self.graph.maker.get)
+        part = with_places(part, self.graph.producer.get)
         parts = self.parts.setdefault(v, {})
         parts[path] = part
         if complete(v.aval, list(parts.values())):
             self._join(v, tuple(parts))
             return
-        self.refusals[path[-1]] = self.graph.located(PARTLY, self.graph.eqns[path[-1]])
+        self.refusals[path[-1]] = self.graph.located(PARTLY_DETERMINED, self.graph.eqns[path[-1]])
         if part.followed:
             self.masked.append((v, path))
         else:
@@ -227,36 +244,36 @@ class _Search:
         eqns = tuple([self.graph.eqns[path[-1]] for path in paths])
         self._settle(eqns, scratch, {v: assembled(scratch, v.aval, parts)})
 
-    def _again(self, scratch: Scratch, v: Var, path: Path) -> list[Part]:
+    def _again(self, scratch: Scratch, v: Var, path: Path) -> list[PartialValue]:
         """Emits parts that were found before into another scratch builder."""
         first, *rest = [self.graph.eqns[k] for k in path]
         found = self._solved(scratch, first)
         assert not isinstance(found, Refused), "an equation gave this part before"
         target = rest[0].outs[0] if rest else v
-        parts = [x for a, x in zip(first.ins, found, strict=True) if a is target and isinstance(x, Part)]
+        parts = [x for a, x in zip(first.ins, found, strict=True) if a is target and isinstance(x, PartialValue)]
         for eqn in rest:
-            through = [self._through(scratch, eqn, with_places(part, self.graph.maker.get)) for part in parts]
-            parts = [x for x in through if isinstance(x, Part)]
+            through = [self._through(scratch, eqn, with_places(part, self.graph.producer.get)) for part in parts]
+            parts = [x for x in through if isinstance(x, PartialValue)]
         return parts
 
-    def _through(self, scratch: Scratch, eqn: Eqn, part: Part) -> Part | Atom | Refused:
+    def _through(self, scratch: Scratch, eqn: Eqn, part: PartialValue) -> PartialValue | Atom | Refused:
         """Inverts an elementwise equation of which a mask selected some elements of the result."""
         scratch.at(eqn)
-        if (there := through_places(scratch, eqn, part, self._unknown, self.graph.maker.get)) is not None:
+        if (there := through_places(scratch, eqn, part, self._unknown, self.graph.producer.get)) is not None:
             return there
         rule = self.rules.rows.get(type(eqn.prim))
         if rule is None or part.chosen is None or not isinstance(eqn.prim, Unary | Binary):
-            return APART
+            return MIXES_ELEMENTS
         holes = [a for a in eqn.ins if self._unknown(a)]
         if len(holes) != 1:
-            return TWICE
+            return REPEATED_OPERAND
         args = tuple([Hole(a.aval) if self._unknown(a) else where_chosen(scratch, a, part.chosen) for a in eqn.ins])
         found = rule.solve(scratch, eqn.prim, args, (part.value,))
         if isinstance(found, Refused):
             return found
         (value,) = [x for x in found if x is not None]
-        if isinstance(value, Part):  # the real or the imaginary part of the selected elements
-            return APART
+        if isinstance(value, PartialValue):  # the real or the imaginary part of the selected elements
+            return MIXES_ELEMENTS
         if scratch.measured:
             self._measure(scratch, eqn, rule, found, part)
         return chosen_part(value, part.chosen)
@@ -265,11 +282,11 @@ class _Search:
         """Follows a part that a mask selected: computes the equations that read no other elements, and inverts the
         equation that computed the operand."""
         part = self.parts[v][path]
-        if v in self.ways or not part.followed:
+        if v in self.computed_by or not part.followed:
             return
         for j in self.graph.readers.get(v, ()):
             reader = self.graph.eqns[j]
-            if reader.outs[0] not in self.ways and reads_part(reader, v, part, self._unknown):
+            if reader.outs[0] not in self.computed_by and reads_part(reader, v, part, self._unknown):
                 scratch = Scratch(self.graph, self.rules, False)
                 for again in self._again(scratch, v, path):  # none if the value it came from is known by now
                     seen = scratch.one(reader.prim, *[again.value if a is v else a for a in reader.ins])
@@ -279,27 +296,27 @@ class _Search:
             return
         eqn = self.graph.eqns[k]
         scratch = Scratch(self.graph, self.rules, False)
-        parts = self._again(scratch, v, path) if v not in self.ways else []
+        parts = self._again(scratch, v, path) if v not in self.computed_by else []
         if not parts:
             return
-        found = self._through(scratch, eqn, with_places(parts[0], self.graph.maker.get))
+        found = self._through(scratch, eqn, with_places(parts[0], self.graph.producer.get))
         if isinstance(found, Refused):
-            if found is not TWICE:
+            if found is not REPEATED_OPERAND:
                 self.refusals[k] = self.graph.located(found, eqn)
             return
         (unknown,) = [a for a in eqn.ins if isinstance(a, Var) and self._unknown(a)]
-        if not isinstance(found, Part):
+        if not isinstance(found, PartialValue):
             self._settle((eqn,), scratch, {unknown: found})
         elif (*path, k) not in self.parts.get(unknown, {}):
             self._part(unknown, (*path, k), found)
 
-    def _peek(self, v: Var, k: int, part: Part) -> None:
+    def _peek(self, v: Var, k: int, part: PartialValue) -> None:
         """Computes the equations that read only elements of a given part, and the operands of the defining equation
         that lie in the part."""
         for j in self.graph.readers[v]:
             reader = self.graph.eqns[j]
             box = box_of(reader.prim, v.aval)
-            if box is None or reader.outs[0] in self.ways or within(part, box) is None:
+            if box is None or reader.outs[0] in self.computed_by or within(part, box) is None:
                 continue
             scratch = Scratch(self.graph, self.rules, False)
             (again,) = self._again(scratch, v, (k,))
@@ -308,12 +325,12 @@ class _Search:
             (out,) = reader.outs
             seen = emit_reshape(scratch, scratch.one(window, again.value), out.aval.shape)
             self._settle((self.graph.eqns[k],), scratch, {out: seen})
-        for a, box in windows_of(self.graph.maker.get(v)):
+        for a, box in windows_of(self.graph.producer.get(v)):
             if isinstance(a, Var) and self._unknown(a) and (window := within(part, box)) is not None:
                 scratch = Scratch(self.graph, self.rules, False)
                 parts = self._again(scratch, v, (k,))
                 if parts:
-                    self._settle((self.graph.maker[v],), scratch, {a: scratch.one(window, parts[0].value)})
+                    self._settle((self.graph.producer[v],), scratch, {a: scratch.one(window, parts[0].value)})
 
     def _settle(self, eqns: tuple[Eqn, ...], scratch: Scratch, gives: dict[Var, Atom]) -> None:
         for v, a in gives.items():
@@ -333,7 +350,7 @@ def solve(
     given: Iterable[Atom],
     rules: InverseRules,
     measured: bool = False,
-    origins: Mapping[Atom, Origin] = NOWHERE,
+    origins: Mapping[Atom, Origin] = NO_ORIGINS,
 ) -> Plan:
     """Returns how to compute the values of a program that the given atoms determine.
 
@@ -343,15 +360,15 @@ def solve(
     """
     graph, given = Graph.of(jaxpr, origins), tuple(given)
     plan = _Search(graph, rules, measured).run(given)
-    if all([v in plan.ways for v in jaxpr.ins]):
+    if all([v in plan.computed_by for v in jaxpr.ins]):
         return plan
-    again = with_choices(graph, plan.ways)
+    again = sums_as_choices(graph, plan.computed_by)
     other = again and _Search(again, rules, measured).run(given)
     return other if other and _solved(jaxpr, other) > _solved(jaxpr, plan) else plan
 
 
 def _solved(jaxpr: Jaxpr, plan: Plan) -> int:
-    return sum([v in plan.ways for v in jaxpr.ins])
+    return sum([v in plan.computed_by for v in jaxpr.ins])
 
 
 # ---------------------------------------------------------------------------------------------------------- on demand
@@ -359,7 +376,7 @@ def _solved(jaxpr: Jaxpr, plan: Plan) -> int:
 
 @final
 @dataclass(slots=True, eq=False)
-class Demand:
+class LazyValues:
     """Emits values of a program into a builder on demand, each once. `env` holds the values that are available."""
 
     b: Builder
@@ -377,7 +394,7 @@ class Demand:
             if isinstance(top, Lit) or top in self.env:
                 stack.pop()
                 continue
-            way = self.plan.ways[top]
+            way = self.plan.computed_by[top]
             assert way is not None, f"{top!r} is not given"
             reads = way.ins if isinstance(way, Eqn) else way.reads
             missing = [r for r in reads if isinstance(r, Var) and r not in self.env]
@@ -412,7 +429,7 @@ class Demand:
             a = stack.pop()
             if a not in seen:
                 seen.add(a)
-                way = self.plan.ways.get(a)
+                way = self.plan.computed_by.get(a)
                 stack += way.ins if isinstance(way, Eqn) and a not in made else ()
         return [v for v in made if v not in seen]
 
@@ -432,22 +449,22 @@ def determine(
     Rule: equal equations are merged: a value that is computed twice is known if one of the two is known.
     Cost: one search; linear in the equations if each is inverted once.
     """
-    asked = Jaxpr(jaxpr.ins, jaxpr.eqns, select_by_mask(jaxpr.outs, outs), jaxpr.name)
-    slim, origins = traced_back(asked) if traced else (slim_of(asked), NOWHERE)
-    slim, held = unobserved(slim), select_by_mask(jaxpr.ins, ins)
-    plan = solve(slim, (*held, *slim.outs), rules, measured, origins)
+    program = Jaxpr(jaxpr.ins, jaxpr.eqns, select_by_mask(jaxpr.outs, outs), jaxpr.name)
+    slim, origins = normal_form_with_origins(program) if traced else (normal_form(program), NO_ORIGINS)
+    slim, known_ins = without_effects_and_checks(slim), select_by_mask(jaxpr.ins, ins)
+    plan = solve(slim, (*known_ins, *slim.outs), rules, measured, origins)
     b = Builder()
     env: dict[Atom, Atom] = {}
     for a, made in zip(slim.outs, b.inputs(slim.out_avals), strict=True):
         env.setdefault(a, made)
-    env.update(zip(held, b.inputs([v.aval for v in held]), strict=True))
-    solved = tuple([v in plan.ways and not known for v, known in zip(jaxpr.ins, ins, strict=True)])
-    demand = Demand(b, plan, env)
-    found = [demand.get(v) for v in select_by_mask(jaxpr.ins, solved)]
-    missing = [v for v in jaxpr.ins if v not in plan.ways]
+    env.update(zip(known_ins, b.inputs([v.aval for v in known_ins]), strict=True))
+    solved = tuple([v in plan.computed_by and not known for v, known in zip(jaxpr.ins, ins, strict=True)])
+    demand = LazyValues(b, plan, env)
+    values = [demand.get(v) for v in select_by_mask(jaxpr.ins, solved)]
+    missing = [v for v in jaxpr.ins if v not in plan.computed_by]
     refused = plan.why_not(missing[0]) if missing else None
     unmeasured: Refused | None = None
     if measured:
-        found.append(total(b, demand.measures(), [v.aval for v in select_by_mask(jaxpr.ins, solved)]))
+        values.append(total_log_det(b, demand.measures(), [v.aval for v in select_by_mask(jaxpr.ins, solved)]))
         unmeasured = next((s.unmeasured for s in demand.steps if s.unmeasured), None)
-    return Determined(b.build(found, f"inverse_{jaxpr.name}"), solved, refused, unmeasured)
+    return Determined(b.build(values, f"inverse_{jaxpr.name}"), solved, refused, unmeasured)

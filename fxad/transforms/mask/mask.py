@@ -14,7 +14,7 @@ from fxad.primitives.custom import named as named_calls
 from fxad.transforms.locate import describe
 from fxad.transforms.mask.contract import MaskCtx, MaskRules, Padding, not_masked
 from fxad.transforms.mask.rules import MASK_RULES
-from fxad.transforms.specialize import names
+from fxad.transforms.specialize import size_names
 
 
 @by_value
@@ -93,7 +93,9 @@ def _ragged(b: MaskCtx, eqn: Eqn) -> bool:
     if isinstance(prim, HigherOrder):
         if not (isinstance(prim, CustomCall) and prim.module) and any([named_calls(body) for body in prim.bodies]):
             return True
-        return any([n.name in b.bounds for body in jaxprs_in_params(prim) for n in names(body)]) or _named(b, eqn)
+        return any([n.name in b.bounds for body in jaxprs_in_params(prim) for n in size_names(body)]) or _named(
+            b, eqn
+        )
     return _named(b, eqn)
 
 

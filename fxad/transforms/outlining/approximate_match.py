@@ -17,7 +17,7 @@ from fxad.ir import Atom, Eqn, HigherOrder, Lit, Primitive, Var, distinct_jaxprs
 from fxad.primitives.check import Check
 from fxad.primitives.host_call import HostCall
 from fxad.transforms.outlining.parametrise import PARAMETRISED, Applied
-from fxad.transforms.outlining.regions import Flow, Shared
+from fxad.transforms.outlining.regions import Flow, SharedBody
 
 MAX_ROUNDS: Final = 8  # the search stops if equations still mismatch after so many rounds
 
@@ -42,7 +42,7 @@ class Pattern:
 
     __slots__ = ("counts", "flow", "numbers", "shared")
 
-    def __init__(self, flow: Flow, shared: Shared) -> None:
+    def __init__(self, flow: Flow, shared: SharedBody) -> None:
         self.flow = flow
         self.shared = shared
         first = shared.starts[0]
@@ -71,7 +71,7 @@ class Pattern:
 class _Match:
     """A candidate match: maps equations of the body to equations of the program."""
 
-    def __init__(self, flow: Flow, shared: Shared, places: dict[int, int]) -> None:
+    def __init__(self, flow: Flow, shared: SharedBody, places: dict[int, int]) -> None:
         self.flow = flow
         self.shared = shared
         self.places = places

@@ -18,9 +18,9 @@ from fxad.ir import Atom, Eqn, Jaxpr, Lit
 from fxad.primitives.control.call import Call, callee
 from fxad.transforms.cleanup.inline import inline, length
 from fxad.transforms.costs import equations, time_of
-from fxad.transforms.map_bodies import inside
+from fxad.transforms.map_bodies import map_bodies
 from fxad.transforms.outlining.approximate_match import Pattern
-from fxad.transforms.outlining.regions import Flow, Shared, kind
+from fxad.transforms.outlining.regions import Flow, SharedBody, kind
 
 # for each body: the number of longer bodies that are considered, and (`MAX_TRIES`) the number that are compared
 MAX_LONGER: Final = 256
@@ -40,7 +40,7 @@ def merge_bodies(jaxpr: Jaxpr, waste: float) -> Jaxpr:
     Law:  same value; fewer equations to compile, or the same program.
     Cost: linear in the equations, and in the pairs of equal equations of the compared bodies.
     """
-    return _merged(inside(jaxpr, lambda body: merge_bodies(body, waste)), waste)
+    return _merged(map_bodies(jaxpr, lambda body: merge_bodies(body, waste)), waste)
 
 
 def _merged(jaxpr: Jaxpr, waste: float) -> Jaxpr:
@@ -87,7 +87,7 @@ def _part(part: Jaxpr, body: Jaxpr, whole: Jaxpr) -> _Part | None:
     b.inline(whole, b.inputs(whole.in_avals))
     mine = b.inputs(part.in_avals)
     both = b.build(b.inline(part, mine))
-    shared = Shared(whole, (0,), n, (both.ins[: len(whole.ins)],), (None,) * n)
+    shared = SharedBody(whole, (0,), n, (both.ins[: len(whole.ins)],), (None,) * n)
     match = Pattern(Flow(both), shared).match(n, len(both.eqns))
     if match is None or len(match.places) < len(part.eqns):
         return None

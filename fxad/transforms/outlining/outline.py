@@ -25,11 +25,11 @@ from fxad.core.memo import by_value
 from fxad.ir import Atom, Jaxpr, Var
 from fxad.primitives.control.call import Call
 from fxad.transforms.costs import equations, microseconds
-from fxad.transforms.map_bodies import inside
+from fxad.transforms.map_bodies import map_bodies
 from fxad.transforms.outlining.approximate_match import IncompleteMatch, Pattern, ends
 from fxad.transforms.outlining.merge_bodies import merge_bodies
-from fxad.transforms.outlining.regions import Flow, Shared, alike, share
-from fxad.transforms.outlining.repeats import Free, Run, Windows, non_overlapping, repeats, runs
+from fxad.transforms.outlining.regions import Flow, SharedBody, group_by_dataflow, shared_body
+from fxad.transforms.outlining.repeats import FreePlaces, Run, Windows, non_overlapping, repeats, runs
 
 # the budget of comparisons in the search for incomplete uses: for each equation, and in any program
 COMPARISONS_PER_EQUATION: Final = 16
@@ -54,7 +54,7 @@ def outline(jaxpr: Jaxpr, min_cost: float = 0.0, waste: float = WASTE) -> Jaxpr:
     Cost:     near-linear in the number of equations.
     """
     while True:
-        jaxpr = inside(jaxpr, lambda body: outline(body, min_cost, waste))
+        jaxpr = map_bodies(jaxpr, lambda body: outline(body, min_cost, waste))
         uses = _Search(jaxpr, min_cost, waste).uses() if len(jaxpr.eqns) > 1 else []
         better = _rewritten(jaxpr, uses) if uses else merge_bodies(jaxpr, waste)
         if better is jaxpr:
@@ -62,7 +62,7 @@ def outline(jaxpr: Jaxpr, min_cost: float = 0.0, waste: float = WASTE) -> Jaxpr:
         jaxpr = better  # each iteration reduces the equations to compile
 
 
-def gain(shared: Shared, size: float) -> float:
+def gain(shared: SharedBody, size: float) -> float:
     """Returns the number of equations that are saved when sequences of `size` share a body, less the cost of the
     calls."""
     uses = len(shared.starts)
@@ -89,7 +89,7 @@ class _Use:
     of the program that it replaces. `late` are the equations in this range that are not replaced and come after the
     call."""
 
-    shared: Shared
+    shared: SharedBody
     start: int
     stop: int
     operands: tuple[Atom, ...]
@@ -97,7 +97,7 @@ class _Use:
     late: tuple[int, ...] = ()
 
 
-def _uses(shared: Shared, matches: Iterable[IncompleteMatch]) -> Iterator[_Use]:
+def _uses(shared: SharedBody, matches: Iterable[IncompleteMatch]) -> Iterator[_Use]:
     for start, operands in zip(shared.starts, shared.operands, strict=True):
         made = {k: start + k for k in range(shared.length)}
         yield _Use(shared, start, start + shared.length, operands, made)
@@ -146,7 +146,7 @@ class _Search:
         # prefix sums over the equations
         self.sizes = np.concatenate([[0.0], np.cumsum(self.flow.of_each(equations))])
         self.times = np.concatenate([[0.0], np.cumsum(self.flow.of_each(microseconds))])
-        self.free = Free(len(jaxpr.eqns))
+        self.free = FreePlaces(len(jaxpr.eqns))
 
     def size(self, start: int, length: int) -> float:
         """Returns the equations to compile of a sequence."""
@@ -158,7 +158,7 @@ class _Search:
         others = self.incomplete_uses(bodies)
         return [use for shared, matches in zip(bodies, others, strict=True) for use in _uses(shared, matches)]
 
-    def incomplete_uses(self, bodies: list[Shared]) -> list[list[IncompleteMatch]]:
+    def incomplete_uses(self, bodies: list[SharedBody]) -> list[list[IncompleteMatch]]:
         """Returns incomplete uses of the bodies in the free parts of the program: the longest body first, in the
         largest parts.
 
@@ -186,7 +186,7 @@ class _Search:
                             out[k].append(match)
         return out
 
-    def _worth(self, shared: Shared, match: IncompleteMatch) -> float | None:
+    def _worth(self, shared: SharedBody, match: IncompleteMatch) -> float | None:
         """Returns the microseconds of unused computation in an incomplete use; None if the use does not pay."""
         whole = self.size(shared.starts[0], shared.length)
         missing = [shared.starts[0] + slot for slot in range(shared.length) if slot not in match.places]
@@ -196,7 +196,7 @@ class _Search:
             return None
         return sum([float(self.times[at + 1] - self.times[at]) for at in missing])
 
-    def _returns_all(self, shared: Shared, match: IncompleteMatch) -> bool:
+    def _returns_all(self, shared: SharedBody, match: IncompleteMatch) -> bool:
         """Returns True if the results of the body include every value of this use that is read outside of it."""
         mine = set(match.places.values())
         others = [at for at in range(match.start, match.stop) if at not in mine]
@@ -209,9 +209,9 @@ class _Search:
                     return False
         return True
 
-    def bodies(self) -> list[Shared]:
+    def bodies(self) -> list[SharedBody]:
         """Returns the bodies: first those of runs, by decreasing saving, then those of other repeated sequences."""
-        out: list[Shared] = []
+        out: list[SharedBody] = []
         heap: list[tuple[float, int, int, int]] = []
         for run in runs(self.windows):
             self._push(heap, run)
@@ -238,14 +238,14 @@ class _Search:
         ]
         return sorted([*starts, *non_overlapping(outside, length)])
 
-    def _shared(self, starts: Sequence[int], length: int, least: float = 0.0) -> Iterator[Shared]:
+    def _shared(self, starts: Sequence[int], length: int, least: float = 0.0) -> Iterator[SharedBody]:
         """Yields bodies for equal sequences if they pay, and takes the places of these sequences."""
         size = self.size(starts[0], length)
         if saved(len(starts), size) <= least:
             return
-        for group in alike(self.flow, starts, length):
+        for group in group_by_dataflow(self.flow, starts, length):
             if saved(len(group), size) > least:
-                shared = share(self.flow, group, length)
+                shared = shared_body(self.flow, group, length)
                 if shared.body.outs and gain(shared, size) > least:
                     for start in group:
                         self.free.take(start, start + length)

@@ -67,7 +67,7 @@ def kind(eqn: Eqn) -> Hashable:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Shared:
+class SharedBody:
     """A body, the sequences of `length` equations that it replaces, and the operands of each sequence.
 
     Equation k of the body corresponds to equation k of each sequence. Its results have the same numbers as theirs,
@@ -95,7 +95,7 @@ class Shared:
 Code: TypeAlias = int  # of an operand: the number of the result of its own sequence; -1: it comes from outside
 
 
-def alike(flow: Flow, starts: Iterable[int], length: int) -> list[list[int]]:
+def group_by_dataflow(flow: Flow, starts: Iterable[int], length: int) -> list[list[int]]:
     """Groups the sequences at `starts`, which have equal numbers, by the way they use their own results."""
     groups: dict[tuple[Code, ...], list[int]] = {}
     for start in starts:
@@ -109,8 +109,8 @@ def alike(flow: Flow, starts: Iterable[int], length: int) -> list[list[int]]:
     return list(groups.values())
 
 
-def share(flow: Flow, starts: Sequence[int], length: int) -> Shared:
-    """Returns the body of sequences that are `alike`."""
+def shared_body(flow: Flow, starts: Sequence[int], length: int) -> SharedBody:
+    """Returns the body of sequences that are `group_by_dataflow`."""
     b = Builder()
     env: list[Atom] = []  # results of the body's equations, by their code
     marked: list[tuple[bool, ...] | None] = []
@@ -135,7 +135,7 @@ def share(flow: Flow, starts: Sequence[int], length: int) -> Shared:
     results = _results(flow, starts, length)
     body = b.build([env[code] for code in results], _name(flow.eqns[starts[0] : starts[0] + length]))
     rows = tuple(zip(*given, strict=True)) if given else ((),) * len(starts)
-    return Shared(body, tuple(starts), length, rows, tuple(marked))
+    return SharedBody(body, tuple(starts), length, rows, tuple(marked))
 
 
 def _merged(eqns: Sequence[Eqn]) -> tuple[Primitive, list[tuple[Atom, ...]], tuple[bool, ...] | None]:

@@ -40,7 +40,7 @@ class Run:
 
 
 @final
-class Free:
+class FreePlaces:
     """The free places of a sequence. A place that is taken stays taken."""
 
     __slots__ = ("taken",)
@@ -133,7 +133,7 @@ class Repeat:
     length: int
 
 
-def repeats(windows: Windows, free: Free) -> Iterator[Repeat]:
+def repeats(windows: Windows, free: FreePlaces) -> Iterator[Repeat]:
     """Yields subsequences that occur in several free places, of maximal common length; those that cover most come
     first.
 
@@ -154,7 +154,7 @@ def repeats(windows: Windows, free: Free) -> Iterator[Repeat]:
             yield Repeat(tuple(starts), _extended(windows, free, np.asarray(starts), size))
 
 
-def _classes(windows: Windows, free: Free, scale: int) -> Iterator[tuple[Ints, int]]:
+def _classes(windows: Windows, free: FreePlaces, scale: int) -> Iterator[tuple[Ints, int]]:
     """Yields the places of each window of 2**scale numbers that occurs in several free places."""
     order, size, before = windows.order[scale], 1 << scale, free.before()
     places = order[before[order + size] == before[order]]
@@ -173,7 +173,7 @@ def non_overlapping(places: list[int], size: int) -> list[int]:
     return out
 
 
-def _grows(windows: Windows, free: Free, starts: list[int], size: int) -> bool:
+def _grows(windows: Windows, free: FreePlaces, starts: list[int], size: int) -> bool:
     """Returns True if all subsequences can be extended to the left by a number that is free, equal and not in another
     of them. Then the windows one place to the left find them."""
     ids, first = windows.ids[0], starts[0] - 1
@@ -182,7 +182,7 @@ def _grows(windows: Windows, free: Free, starts: list[int], size: int) -> bool:
     return all([ids[at - 1] == ids[first] and not free.taken[at - 1] for at in starts])
 
 
-def _extended(windows: Windows, free: Free, starts: Ints, size: int) -> int:
+def _extended(windows: Windows, free: FreePlaces, starts: Ints, size: int) -> int:
     """Returns the length of equal subsequences after all of them are extended to the right as far as possible."""
     limits = np.concatenate([starts[1:], [len(windows.ids[0])]])
     for scale in reversed(range(len(windows.ids))):

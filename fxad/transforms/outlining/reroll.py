@@ -17,7 +17,7 @@ from fxad.primitives.elementwise import ADD, MUL
 from fxad.primitives.index import Index
 from fxad.primitives.shape import ExpandDims, Iota, Rev
 from fxad.primitives.slicing import Concatenate, Slice
-from fxad.transforms.map_bodies import inside
+from fxad.transforms.map_bodies import map_bodies
 from fxad.transforms.outlining.outline import outline
 
 INTS: Final = (dtypes.int32, dtypes.int64)  # dtypes of indices
@@ -43,7 +43,7 @@ def reroll(jaxpr: Jaxpr) -> Jaxpr:
     """
     while True:
         found = outline(jaxpr)
-        better = _all_rolled(inside(found, reroll))
+        better = _all_rolled(map_bodies(found, reroll))
         if better is found:
             return jaxpr
         jaxpr = better
@@ -132,13 +132,13 @@ def _rolled(jaxpr: Jaxpr, chain: _Chain) -> Jaxpr:
     """Returns the program with a chain as a scan."""
     b = Builder.like(jaxpr)
     env: dict[Atom, Atom] = {}
-    inside, later = set(chain.calls), set(chain.later)
+    map_bodies, later = set(chain.calls), set(chain.later)
     first, last = chain.calls[0], chain.calls[-1]
 
     def copy(places: Sequence[int]) -> None:
         b.extend([jaxpr.eqns[at] for at in places], env)
 
-    copy([at for at in range(last) if at not in inside and at not in later])
+    copy([at for at in range(last) if at not in map_bodies and at not in later])
     made = {v: eqn for eqn in b.eqns for v in eqn.outs}
     b.source = jaxpr.eqns[first].source
     columns = [substitute(column, env) for column in zip(*[jaxpr.eqns[at].ins for at in chain.calls], strict=True)]

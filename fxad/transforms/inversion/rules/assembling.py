@@ -11,11 +11,11 @@ from fxad.ir import Atom, Aval, Emit, Eqn, Lit, NDArray
 from fxad.primitives.elementwise import SELECT_N
 from fxad.primitives.shape import BroadcastInDim
 from fxad.primitives.slicing import Concatenate, Pad, Slice
-from fxad.transforms.inversion.rules.contract import Part
+from fxad.transforms.inversion.rules.contract import PartialValue
 from fxad.transforms.inversion.rules.structure import box_mask, kept_by
 
 
-def complete(aval: Aval, parts: Sequence[Part]) -> bool:
+def complete(aval: Aval, parts: Sequence[PartialValue]) -> bool:
     """Returns True if the parts complete an operand. For a part whose positions are known only at run time, a
     sufficient number of elements counts as complete. Elements that no part gives are then nan, so this is not permitted
     for a dtype without nan."""
@@ -62,7 +62,7 @@ def constant_mask(a: Atom, maker: Callable[[Atom], Eqn | None]) -> NDArray | Non
     return np.where(box_mask(tuple([places for places, _ in kept]), a.aval.shape), inside, outside)
 
 
-def _shared(parts: Sequence[Part]) -> bool:
+def _shared(parts: Sequence[PartialValue]) -> bool:
     """Returns True if the parts contain all shares of an operand."""
     found: dict[tuple[object, int], set[int]] = {}
     for p in parts:
@@ -72,14 +72,14 @@ def _shared(parts: Sequence[Part]) -> bool:
     return any([len(ks) == key[1] for key, ks in found.items()])
 
 
-def chosen_part(value: Atom, share: tuple[Atom, int, int]) -> Part:
+def chosen_part(value: Atom, share: tuple[Atom, int, int]) -> PartialValue:
     """Returns the elements of `value` where a selector chose case k of n."""
     selector, k, n = share
 
     def write(emit: Emit, base: Atom) -> Atom:
         return emit.one(SELECT_N, selector, *[value if j == k else base for j in range(n)])
 
-    return Part(value, write=write, share=share)
+    return PartialValue(value, write=write, share=share)
 
 
 def where_chosen(emit: Emit, a: Atom, share: tuple[Atom, int, int]) -> Atom:
@@ -92,12 +92,12 @@ def where_chosen(emit: Emit, a: Atom, share: tuple[Atom, int, int]) -> Atom:
     return emit.one(SELECT_N, selector, *[a if j == k else Lit.of(0.5, a.aval) for j in range(n)])
 
 
-def _full(parts: Sequence[Part], axis: int, size: int) -> bool:
+def _full(parts: Sequence[PartialValue], axis: int, size: int) -> bool:
     """Returns True if every part has all elements along an axis."""
     return size > 0 and all([len(p.box[axis]) == size for p in parts])
 
 
-def assembled(emit: Emit, aval: Aval, parts: Sequence[Part]) -> Atom:
+def assembled(emit: Emit, aval: Aval, parts: Sequence[PartialValue]) -> Atom:
     """Returns the operand that the parts complete."""
     if not any([p.write for p in parts]):
         partial = [k for k, n in enumerate(aval.shape) if not _full(parts, k, n)]
@@ -106,25 +106,25 @@ def assembled(emit: Emit, aval: Aval, parts: Sequence[Part]) -> Atom:
             return emit.one(Concatenate(partial[0]), *[p.value for p in ordered])
         if not partial:
             return parts[0].value
-    whole: Atom = nothing(aval)
+    whole: Atom = unknown_elements(aval)
     for p in parts:
-        whole = written(emit, p, whole)
+        whole = with_part(emit, p, whole)
     return whole
 
 
-def written(emit: Emit, part: Part, base: Atom) -> Atom:
+def with_part(emit: Emit, part: PartialValue, base: Atom) -> Atom:
     """Returns an array with the elements of a part at their positions."""
     return part.write(emit, base) if part.write else _placed(emit, base, part)
 
 
-def nothing(aval: Aval) -> Lit:
+def unknown_elements(aval: Aval) -> Lit:
     """Returns an array of unknown elements: nan, in both parts of a complex number; 0 for dtypes without nan."""
     if aval.dtype in dtypes.COMPLEX:
         return Lit.of(complex("nan+nanj"), aval)
     return Lit.of(float("nan") if aval.inexact else 0, aval)
 
 
-def _tiles(parts: Sequence[Part], axis: int, size: int) -> bool:
+def _tiles(parts: Sequence[PartialValue], axis: int, size: int) -> bool:
     """Returns True if the parts follow each other along an axis and cover it."""
     at = 0
     for p in parts:
@@ -135,7 +135,7 @@ def _tiles(parts: Sequence[Part], axis: int, size: int) -> bool:
     return at == size
 
 
-def _placed(emit: Emit, base: Atom, part: Part) -> Atom:
+def _placed(emit: Emit, base: Atom, part: PartialValue) -> Atom:
     """Returns an array with the elements of a part in its box."""
     value = part.value
     config = [
@@ -148,7 +148,7 @@ def _placed(emit: Emit, base: Atom, part: Part) -> Atom:
     return emit.one(SELECT_N, inside, base, emit.one(pad, value, Lit.of(0, Aval((), value.aval.dtype))))
 
 
-def within(part: Part, box: tuple[range, ...]) -> Slice | None:
+def within(part: PartialValue, box: tuple[range, ...]) -> Slice | None:
     """Returns the slice of a part that a box selects; None if the part lacks some elements of the box."""
     if part.write:
         return None

@@ -86,7 +86,7 @@ Share: TypeAlias = tuple[Atom | str, int, int]
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Part:
+class PartialValue:
     """The result of a rule if the results determine some elements of an operand. Several equations may complete it.
 
     `value` holds the elements. Their positions are either a `box` (a range of indices for each axis of the operand), or
@@ -128,20 +128,20 @@ class Part:
 
 Args: TypeAlias = tuple[Atom | Hole, ...]
 Outs: TypeAlias = tuple[Atom, ...]
-Solved: TypeAlias = tuple[Atom | Part | None, ...]
+Solved: TypeAlias = tuple[Atom | PartialValue | None, ...]
 
 
-def known(args: Args) -> tuple[bool, ...]:
+def known_mask(args: Args) -> tuple[bool, ...]:
     """Returns a mask of the known values."""
     return tuple([not isinstance(a, Hole) for a in args])
 
 
-def atoms(args: Args) -> list[Atom]:
+def known_atoms(args: Args) -> list[Atom]:
     """Returns the known values."""
     return [a for a in args if not isinstance(a, Hole)]
 
 
-def spread(found: Sequence[Atom], solved: tuple[bool, ...]) -> tuple[Atom | None, ...]:
+def at_positions(found: Sequence[Atom], solved: tuple[bool, ...]) -> tuple[Atom | None, ...]:
     """Returns the found values at the positions of their operands, and None at the others."""
     given = iter(found)
     return tuple([next(given) if s else None for s in solved])

@@ -22,12 +22,12 @@ from fxad.transforms.inversion.rules.contract import (
     InverseRule,
     Refused,
     Solved,
-    atoms,
+    at_positions,
     body_row,
-    known,
-    spread,
+    known_atoms,
+    known_mask,
 )
-from fxad.transforms.inversion.rules.loops import retreat
+from fxad.transforms.inversion.rules.loops import plan_backward_loop
 from fxad.transforms.vmap import over_stack
 
 TAKEN: Final = "which branch was taken depends on what is to be reconstructed"
@@ -43,13 +43,13 @@ def _why(found: Determined) -> Refused:
 
 def _inverted(ctx: BodyCtx, body: Jaxpr, args: Args, outs: Args) -> Solved | Refused:
     """Emits a call of the inverted body."""
-    found = ctx.recur(body, known(args), known(outs))
+    found = ctx.recur(body, known_mask(args), known_mask(outs))
     if not any(found.solved):
         return _why(found)
-    results = ctx(Call(found.program), *atoms(outs), *atoms(args))
+    results = ctx(Call(found.program), *known_atoms(outs), *known_atoms(args))
     if ctx.measured:
         ctx.measure(results[-1])
-    return spread(results, found.solved)
+    return at_positions(results, found.solved)
 
 
 def _call(ctx: BodyCtx, prim: Call, args: Args, outs: Args) -> Solved | Refused:
@@ -73,11 +73,11 @@ def _custom_call(ctx: BodyCtx, prim: CustomCall, args: Args, outs: Args) -> Solv
     if isinstance(rule, Refusal):
         return Refused(rule.message)
     given = select_by_mask(args, rule.kept)
-    if ctx.measured or not all([*known(given), *known(outs)]):
+    if ctx.measured or not all([*known_mask(given), *known_mask(outs)]):
         body = _inverted(ctx, prim.body, args, outs)
         return _unmeasured(body) if isinstance(body, Refused) and ctx.measured else body
-    found = ctx(Call(prim.complete(rule.inverse, over_stack)), *atoms(outs), *atoms(given))
-    there = spread(found, tuple([not k for k in rule.kept]))
+    found = ctx(Call(prim.complete(rule.inverse, over_stack)), *known_atoms(outs), *known_atoms(given))
+    there = at_positions(found, tuple([not k for k in rule.kept]))
     return tuple([v if isinstance(a, Hole) else None for v, a in zip(there, args, strict=True)])
 
 
@@ -98,16 +98,16 @@ def _cond(ctx: BodyCtx, prim: Cond, args: Args, outs: Args) -> Solved | Refused:
     index, operands = args[0], args[1:]
     if isinstance(index, Hole):
         return Refused(TAKEN)
-    found = [ctx.recur(branch, known(operands), known(outs)) for branch in prim.branches]
+    found = [ctx.recur(branch, known_mask(operands), known_mask(outs)) for branch in prim.branches]
     solved = tuple([all(marks) for marks in zip(*[d.solved for d in found], strict=True)])
     if not any(solved):
         return next((d for d in [d.refused for d in found] if d), _why(found[0]))
     wants = [*solved, ctx.measured]
     branches = [_picked(d, wants) for d in found]
-    results = ctx(prim.backward(tuple(branches)), index, *atoms(outs), *atoms(operands))
+    results = ctx(prim.backward(tuple(branches)), index, *known_atoms(outs), *known_atoms(operands))
     if ctx.measured:
         ctx.measure(results[-1])
-    return None, *spread(results, solved)
+    return None, *at_positions(results, solved)
 
 
 def _picked(found: Determined, wants: Sequence[bool]) -> Jaxpr:
@@ -124,7 +124,7 @@ def _picked(found: Determined, wants: Sequence[bool]) -> Jaxpr:
 
 def _scan(ctx: BodyCtx, prim: Scan, args: Args, outs: Args) -> Solved | Refused:
     """Emits the loop in reverse: from the last carry to the first, over the slices in reverse order."""
-    way = retreat(ctx, prim, args, outs)
+    way = plan_backward_loop(ctx, prim, args, outs)
     if isinstance(way, Refused):
         return way
     back, program = way
@@ -133,7 +133,7 @@ def _scan(ctx: BodyCtx, prim: Scan, args: Args, outs: Args) -> Solved | Refused:
     n = sum(carry)
     if ctx.measured:
         ctx.measure(results[n])
-    found = (*spread(results[:n], carry), *spread(results[n + ctx.measured :], xs))
+    found = (*at_positions(results[:n], carry), *at_positions(results[n + ctx.measured :], xs))
     given = [*prim.split_count(args)[0], *consts]
     return (
         *[None] * len(given),

@@ -30,7 +30,7 @@ from fxad.transforms.inversion.rules.contract import (
     InverseCtx,
     InverseRule,
     Outs,
-    Part,
+    PartialValue,
     Refused,
     Solved,
     row,
@@ -103,12 +103,12 @@ def _complex(ctx: InverseCtx, prim: Complex, args: Args, outs: Outs) -> Solved:
 
 def _real(ctx: InverseCtx, prim: Real, args: Args, outs: Outs) -> Solved:
     (y,) = outs
-    return (Part(y, write=lambda emit, base: emit.one(COMPLEX, y, emit.one(IMAG, base)), share=(PAIR, 0, 2)),)
+    return (PartialValue(y, write=lambda emit, base: emit.one(COMPLEX, y, emit.one(IMAG, base)), share=(PAIR, 0, 2)),)
 
 
 def _imag(ctx: InverseCtx, prim: Imag, args: Args, outs: Outs) -> Solved:
     (y,) = outs
-    return (Part(y, write=lambda emit, base: emit.one(COMPLEX, emit.one(REAL, base), y), share=(PAIR, 1, 2)),)
+    return (PartialValue(y, write=lambda emit, base: emit.one(COMPLEX, emit.one(REAL, base), y), share=(PAIR, 1, 2)),)
 
 
 PAIR: Final = "real and imaginary part"

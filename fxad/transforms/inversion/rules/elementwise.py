@@ -64,7 +64,7 @@ PERIODIC: Final = "complex numbers a period apart have the same value"
 
 @final
 @dataclass(frozen=True, slots=True)
-class Undone:
+class ScalarInverse:
     """The inverse of a function of one number. `undo` is y -> x. `slope` is (x, y) -> log |dy/dx|, or for complex
     numbers the logarithm of the derivative.
 
@@ -159,40 +159,42 @@ def log_of_gaussian(x: Formula) -> Formula:
     return math.log(2 / math.sqrt(math.pi)) - x.apply(SQUARE)
 
 
-UNDONE: Final[Mapping[type[Primitive], Undone]] = MappingProxyType(
+SCALAR_INVERSES: Final[Mapping[type[Primitive], ScalarInverse]] = MappingProxyType(
     {
-        Exp: Undone(lambda y: finite(y.log()), lambda x, _: x, PERIODIC),
-        Exp2: Undone(lambda y: finite(y.log() / LOG_2), lambda x, _: x * LOG_2 + math.log(LOG_2), PERIODIC),
-        Expm1: Undone(lambda y: finite(y.log1p()), lambda x, _: x, PERIODIC),
-        Log: Undone(lambda y: y.exp(), lambda _, y: -y),
-        Log1p: Undone(lambda y: y.expm1(), lambda _, y: -y),
-        Logistic: Undone(logit, lambda x, _: -(abs(x) + (-abs(x)).exp().log1p() * 2.0), PERIODIC),
-        Logit: Undone(logistic, slope_of_logit),
-        Tanh: Undone(lambda y: finite(y.apply(ATANH)), lambda x, _: log_cosh(x) * -2.0, PERIODIC),
-        Atanh: Undone(lambda y: y.apply(TANH), lambda _, y: log_cosh(y) * 2.0),
-        Sinh: Undone(lambda y: finite(y.apply(ASINH)), lambda x, _: log_cosh(x), PERIODIC),
-        Asinh: Undone(lambda y: y.apply(SINH), lambda _, y: -log_cosh(y)),
-        Acosh: Undone(lambda y: within(0.0, math.inf, y, y.apply(COSH)), lambda _, y: -log_sinh(y)),
-        Asin: Undone(
+        Exp: ScalarInverse(lambda y: finite(y.log()), lambda x, _: x, PERIODIC),
+        Exp2: ScalarInverse(lambda y: finite(y.log() / LOG_2), lambda x, _: x * LOG_2 + math.log(LOG_2), PERIODIC),
+        Expm1: ScalarInverse(lambda y: finite(y.log1p()), lambda x, _: x, PERIODIC),
+        Log: ScalarInverse(lambda y: y.exp(), lambda _, y: -y),
+        Log1p: ScalarInverse(lambda y: y.expm1(), lambda _, y: -y),
+        Logistic: ScalarInverse(logit, lambda x, _: -(abs(x) + (-abs(x)).exp().log1p() * 2.0), PERIODIC),
+        Logit: ScalarInverse(logistic, slope_of_logit),
+        Tanh: ScalarInverse(lambda y: finite(y.apply(ATANH)), lambda x, _: log_cosh(x) * -2.0, PERIODIC),
+        Atanh: ScalarInverse(lambda y: y.apply(TANH), lambda _, y: log_cosh(y) * 2.0),
+        Sinh: ScalarInverse(lambda y: finite(y.apply(ASINH)), lambda x, _: log_cosh(x), PERIODIC),
+        Asinh: ScalarInverse(lambda y: y.apply(SINH), lambda _, y: -log_cosh(y)),
+        Acosh: ScalarInverse(lambda y: within(0.0, math.inf, y, y.apply(COSH)), lambda _, y: -log_sinh(y)),
+        Asin: ScalarInverse(
             lambda y: within(-rounded(math.pi / 2, y), rounded(math.pi / 2, y), y, y.apply(SIN)),
             lambda x, _: ((-x).log1p() + x.log1p()) * -0.5,
         ),
-        Acos: Undone(
+        Acos: ScalarInverse(
             lambda y: within(0.0, rounded(math.pi, y), y, y.apply(COS)),
             lambda x, _: ((-x).log1p() + x.log1p()) * -0.5,
         ),
-        Atan: Undone(arc, lambda x, _: -x.apply(SQUARE).log1p()),
-        Erf: Undone(lambda y: finite(y.apply(ERF_INV)), lambda x, _: log_of_gaussian(x)),
-        Erfc: Undone(erfc_inv, lambda x, _: log_of_gaussian(x)),
-        ErfInv: Undone(lambda y: y.apply(ERF), lambda _, y: -log_of_gaussian(y)),
-        Sqrt: Undone(lambda y: within(0.0, math.inf, y, y.apply(SQUARE)), lambda _, y: -(y.log() + LOG_2)),
-        Rsqrt: Undone(lambda y: within(0.0, math.inf, y, (1.0 / y).apply(SQUARE)), lambda _, y: y.log() * 3.0 - LOG_2),
-        Cbrt: Undone(lambda y: y.apply(IntegerPow(3)), lambda _, y: abs(y).log() * -2.0 - math.log(3)),
+        Atan: ScalarInverse(arc, lambda x, _: -x.apply(SQUARE).log1p()),
+        Erf: ScalarInverse(lambda y: finite(y.apply(ERF_INV)), lambda x, _: log_of_gaussian(x)),
+        Erfc: ScalarInverse(erfc_inv, lambda x, _: log_of_gaussian(x)),
+        ErfInv: ScalarInverse(lambda y: y.apply(ERF), lambda _, y: -log_of_gaussian(y)),
+        Sqrt: ScalarInverse(lambda y: within(0.0, math.inf, y, y.apply(SQUARE)), lambda _, y: -(y.log() + LOG_2)),
+        Rsqrt: ScalarInverse(
+            lambda y: within(0.0, math.inf, y, (1.0 / y).apply(SQUARE)), lambda _, y: y.log() * 3.0 - LOG_2
+        ),
+        Cbrt: ScalarInverse(lambda y: y.apply(IntegerPow(3)), lambda _, y: abs(y).log() * -2.0 - math.log(3)),
     }
 )
 
 
-def _row(kind: type[Primitive], undone: Undone) -> InverseRule:
+def _row(kind: type[Primitive], undone: ScalarInverse) -> InverseRule:
     def solve(ctx: InverseCtx, prim: Primitive, args: Args, outs: Outs) -> Solved | Refused:
         (y,) = outs
         if y.aval.dtype in dtypes.COMPLEX and undone.many:
@@ -214,4 +216,4 @@ def coarse(x: Aval) -> str:
     return f"{x.dtype} has too few digits for values to come back"
 
 
-ELEMENTARY: Final[tuple[InverseRule, ...]] = tuple([_row(kind, undone) for kind, undone in UNDONE.items()])
+ELEMENTARY: Final[tuple[InverseRule, ...]] = tuple([_row(kind, undone) for kind, undone in SCALAR_INVERSES.items()])

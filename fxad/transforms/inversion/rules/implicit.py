@@ -16,10 +16,10 @@ from fxad.transforms.inversion.rules.contract import (
     InverseRule,
     Refused,
     Solved,
-    atoms,
+    at_positions,
     body_row,
-    known,
-    spread,
+    known_atoms,
+    known_mask,
 )
 
 MATRIX: Final = "what its matvec needs to know is unknown"
@@ -29,9 +29,9 @@ def _linear_solve(ctx: BodyCtx, prim: LinearSolve, args: Args, outs: Args) -> So
     """Returns A x: the right-hand side of the system with the solution x."""
     n = prim.size
     others = args[n:]
-    if not all(known(others)):
+    if not all(known_mask(others)):
         return Refused(MATRIX)
-    rhs = ctx(Call(prim.matvec), *atoms(outs[:n]), *atoms(others))
+    rhs = ctx(Call(prim.matvec), *known_atoms(outs[:n]), *known_atoms(others))
     return *[b if isinstance(a, Hole) else None for a, b in zip(args, rhs, strict=False)], *[None for _ in others]
 
 
@@ -39,14 +39,14 @@ def _root(ctx: BodyCtx, prim: Root, args: Args, outs: Args) -> Solved | Refused:
     """Runs the equation backwards, from zero results and the solution. The solution does not determine the initial
     guess."""
     captured, n = args[: prim.captured], prim.size
-    ins = (*known(captured), *[True] * n)
+    ins = (*known_mask(captured), *[True] * n)
     found = ctx.recur(prim.equation, ins, (True,) * len(prim.equation.outs))
     solved = found.solved[: prim.captured]
-    if not any(solved) and not all(known(captured)):
+    if not any(solved) and not all(known_mask(captured)):
         return found.refused or Refused("its equation says nothing of the operands that are not known")
     zeros = [Zero(a).instantiate() for a in prim.equation.out_avals]
-    values = ctx(Call(found.program), *zeros, *atoms(captured), *atoms(outs[:n])) if any(solved) else ()
-    return *spread(values[: sum(solved)], solved), *[None] * n
+    values = ctx(Call(found.program), *zeros, *known_atoms(captured), *known_atoms(outs[:n])) if any(solved) else ()
+    return *at_positions(values[: sum(solved)], solved), *[None] * n
 
 
 IMPLICIT: Final[tuple[InverseRule, ...]] = (

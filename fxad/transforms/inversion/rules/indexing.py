@@ -22,7 +22,7 @@ from fxad.transforms.inversion.rules.contract import (
     InverseCtx,
     InverseRule,
     Outs,
-    Part,
+    PartialValue,
     Refused,
     Solved,
     row,
@@ -42,7 +42,7 @@ def _gather(ctx: InverseCtx, prim: Gather, args: Args, outs: Outs) -> Solved | R
         return Refused(PLACES)
     places = indices
     scatter = Scatter(*prim.windows.numbers, prim.mode, prim.indices_sorted, prim.unique_indices)
-    return Part(outs[0], write=lambda emit, base: emit.one(scatter, base, places, outs[0])), None
+    return PartialValue(outs[0], write=lambda emit, base: emit.one(scatter, base, places, outs[0])), None
 
 
 def _scatter(ctx: InverseCtx, prim: Scatter, args: Args, outs: Outs) -> Solved | Refused:
@@ -58,7 +58,7 @@ def _scatter(ctx: InverseCtx, prim: Scatter, args: Args, outs: Outs) -> Solved |
         return emit.one(prim, y, places, prim.read(emit, base, places, updates.aval))
 
     return (
-        Part(y, write=write, count=max(y.aval.size - updates.aval.size, 0)) if isinstance(x, Hole) else None,
+        PartialValue(y, write=write, count=max(y.aval.size - updates.aval.size, 0)) if isinstance(x, Hole) else None,
         None,
         prim.read(ctx, y, places, updates.aval) if isinstance(updates, Hole) else None,
     )

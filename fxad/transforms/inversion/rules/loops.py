@@ -18,12 +18,12 @@ from fxad.primitives.control.bodies import mask_or, select_by_mask
 from fxad.primitives.control.loop_steps import Steps, unchanged_carries
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.elementwise import ADD
-from fxad.transforms.inversion.rules.contract import Args, BodyCtx, Determined, Refused, atoms, known
+from fxad.transforms.inversion.rules.contract import Args, BodyCtx, Determined, Refused, known_atoms, known_mask
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Retreat:
+class BackwardLoop:
     """A plan to run a loop backwards: the known values of each step, and the operands of the body that it gives
     (`solved`).
 
@@ -59,7 +59,7 @@ class Retreat:
     def constants(self, args: Args) -> list[Atom]:
         """Returns the constants of the backward loop."""
         consts, first, _ = self.prim.steps.split(self.prim.split_count(args)[1])
-        return [*atoms(consts), *atoms(select_by_mask(first, self.still))]
+        return [*known_atoms(consts), *known_atoms(select_by_mask(first, self.still))]
 
     def state(self, ctx: BodyCtx, args: Args, outs: Args) -> list[Atom]:
         """Returns the initial carries of the backward loop, which are final carries of the loop; zeros for carries that
@@ -77,7 +77,7 @@ class Retreat:
         """Returns the arrays over which the backward loop runs."""
         xs = self.prim.steps.split(self.prim.split_count(args)[1])[2]
         stacks = forward_only(ctx, self.prim, args, self.moving, True) if any(self.moving) and self.stored else []
-        return [*atoms(xs), *stacks, *atoms(outs[self.prim.n_carry :])]
+        return [*known_atoms(xs), *stacks, *known_atoms(outs[self.prim.n_carry :])]
 
     def inputs(self, b: Builder, more_consts: Sequence[Aval], more_carry: Sequence[Aval]) -> Inputs:
         """Adds the operands of a backward step to a builder, in the order of a loop's body."""
@@ -118,7 +118,7 @@ class Retreat:
         made = b.build([*[a for a in new if a], *total, *[a for a in rest if a]], program.name)
         loop = self.prim.over(Steps(made, step.n_consts, len(state)), backward=True)
         count, _ = self.prim.split_count(args)
-        return ctx(loop, *atoms(count), *self.constants(args), *state, *self.slices(ctx, args, outs))
+        return ctx(loop, *known_atoms(count), *self.constants(args), *state, *self.slices(ctx, args, outs))
 
 
 @final
@@ -133,17 +133,19 @@ class Inputs:
     n_consts: int
 
 
-def retreat(ctx: BodyCtx, prim: Scan, args: Args, outs: Args) -> tuple[Retreat, Jaxpr] | Refused:
+def plan_backward_loop(ctx: BodyCtx, prim: Scan, args: Args, outs: Args) -> tuple[BackwardLoop, Jaxpr] | Refused:
     """Returns the plan to run a loop backwards, and the program of a step."""
     count, operands = prim.split_count(args)
     consts, first, xs = prim.steps.split(operands)
-    if not all(known(count)) or (count and not all(known(xs))):
+    if not all(known_mask(count)) or (count and not all(known_mask(xs))):
         return Refused("how many of its steps were taken is not known from its results")
     sure = forward_carries(prim, operands)
     still = tuple([s and p for s, p in zip(sure, unchanged_carries(prim.steps), strict=True)])
     moving = tuple([s and not p for s, p in zip(sure, still, strict=True)])
-    last = tuple([k and not s for k, s in zip(known(outs), sure, strict=False)])
-    way = Retreat(prim, known(consts), known(xs), known(outs[prim.n_carry :]), last, still, moving, False, ())
+    last = tuple([k and not s for k, s in zip(known_mask(outs), sure, strict=False)])
+    way = BackwardLoop(
+        prim, known_mask(consts), known_mask(xs), known_mask(outs[prim.n_carry :]), last, still, moving, False, ()
+    )
     why: Refused | None = None
     while True:
         way, found = _stepping(ctx, way, last)
@@ -154,12 +156,12 @@ def retreat(ctx: BodyCtx, prim: Scan, args: Args, outs: Args) -> tuple[Retreat, 
             break
         last = fewer
     # counters have a known start: solving only them gives no unknown operand
-    if not any([s and not k for s, k in zip((*solved, *slices), known((*first, *xs)), strict=True)]):
+    if not any([s and not k for s, k in zip((*solved, *slices), known_mask((*first, *xs)), strict=True)]):
         return why or Refused("its results are not known")
-    return _chosen(way, found)
+    return _without_constants(way, found)
 
 
-def _stepping(ctx: BodyCtx, way: Retreat, last: Mask) -> tuple[Retreat, Determined]:
+def _stepping(ctx: BodyCtx, way: BackwardLoop, last: Mask) -> tuple[BackwardLoop, Determined]:
     """Inverts one step from the carries in `last`. Counters are run backwards if possible, and stored otherwise."""
     if any(way.moving):
         running = replace(way, last=mask_or(last, way.moving), stored=False)
@@ -170,7 +172,7 @@ def _stepping(ctx: BodyCtx, way: Retreat, last: Mask) -> tuple[Retreat, Determin
     return way, ctx.recur(way.prim.body, way.ins, (*last, *way.rows))
 
 
-def _chosen(way: Retreat, found: Determined) -> tuple[Retreat, Jaxpr]:
+def _without_constants(way: BackwardLoop, found: Determined) -> tuple[BackwardLoop, Jaxpr]:
     """Removes the constants from the solved operands: every step gives a value for them, but the loop needs one
     value."""
     consts, carry, xs = way.prim.steps.split(found.solved)
@@ -184,9 +186,9 @@ def forward_carries(prim: Scan, operands: Args) -> Mask:
     values."""
     body = prim.body
     consts, first, xs = prim.steps.split(operands)
-    marks = known(first)
+    marks = known_mask(first)
     while True:
-        given = (*known(consts), *marks, *known(xs))
+        given = (*known_mask(consts), *marks, *known_mask(xs))
         reached: set[Atom] = {v for v, k in zip(body.ins, given, strict=True) if not k}
         for eqn in body.eqns:
             if not reached.isdisjoint(eqn.ins):

@@ -15,8 +15,8 @@ from fxad.dtypes import DType
 from fxad.ir import Atom, Aval, Eqn, Lit, Var, Zero
 from fxad.primitives.elementwise import ADD, ConvertElementType
 from fxad.primitives.elementwise.family import Binary, Unary
-from fxad.transforms.inversion.rules.assembling import chosen_part, where_chosen, written
-from fxad.transforms.inversion.rules.contract import VOLUME, Constant, InverseCtx, InverseRule, Part, Refused
+from fxad.transforms.inversion.rules.assembling import chosen_part, where_chosen, with_part
+from fxad.transforms.inversion.rules.contract import VOLUME, Constant, InverseCtx, InverseRule, PartialValue, Refused
 from fxad.transforms.inversion.rules.totals import not_square, numbers
 from fxad.transforms.inversion.rules.totals import total as sum_of
 
@@ -24,7 +24,11 @@ UNMEASURED = Refused("its log-determinant is not known")
 
 
 def log_det_of(
-    ctx: InverseCtx, eqn: Eqn, rule: InverseRule, found: Sequence[Atom | Part | None], part: Part | None = None
+    ctx: InverseCtx,
+    eqn: Eqn,
+    rule: InverseRule,
+    found: Sequence[Atom | PartialValue | None],
+    part: PartialValue | None = None,
 ) -> Atom | Refused | None:
     """Returns the log-determinant of an equation whose rule returned `found` for its operands; of the elements in
     `part` only, if given. Returns None if it is 0."""
@@ -34,25 +38,25 @@ def log_det_of(
             return Refused(not_square(*sizes))
     if rule.log_det == VOLUME:
         return None
-    if rule.log_det is None or any([isinstance(x, Part) for x in found]):
+    if rule.log_det is None or any([isinstance(x, PartialValue) for x in found]):
         return UNMEASURED
     unknown = tuple([x is not None for x in found])
     chosen = part.chosen if part else None
     args = tuple([
         x or (where_chosen(ctx, a, chosen) if chosen else a)
         for a, x in zip(eqn.ins, found, strict=True)
-        if not isinstance(x, Part)
+        if not isinstance(x, PartialValue)
     ])  # fmt: skip
     assert not isinstance(rule.log_det, Constant), "VOLUME is the only one"
     measured = rule.log_det(ctx, eqn.prim, args, unknown, (part.value,) if part else eqn.outs)
     if not isinstance(eqn.prim, Unary | Binary):
         return measured
     if chosen:
-        measured = written(ctx, chosen_part(measured, chosen), Zero(measured.aval).instantiate())
+        measured = with_part(ctx, chosen_part(measured, chosen), Zero(measured.aval).instantiate())
     return sum_of(ctx, measured)
 
 
-def total(b: Builder, measures: Sequence[Atom], avals: Sequence[Aval]) -> Atom:
+def total_log_det(b: Builder, measures: Sequence[Atom], avals: Sequence[Aval]) -> Atom:
     """Returns the sum of log-determinants, in the widest dtype of the solved operands."""
     dtype = widest([a.dtype for a in avals])
     out: Atom = Zero(Aval((), dtype)).instantiate()

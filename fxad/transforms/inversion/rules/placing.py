@@ -15,13 +15,13 @@ from fxad.primitives.dynamic_slicing import DynamicUpdateSlice
 from fxad.primitives.elementwise import SelectN
 from fxad.primitives.slicing import Concatenate, Pad, Slice
 from fxad.transforms.inversion.rules.assembling import chosen_part, constant_mask, has_box
-from fxad.transforms.inversion.rules.contract import Part
+from fxad.transforms.inversion.rules.contract import PartialValue
 from fxad.transforms.inversion.rules.structure import box_of, kept_by
 
 Maker = Callable[[Atom], Eqn | None]
 
 
-def with_places(part: Part, maker: Maker) -> Part:
+def with_places(part: PartialValue, maker: Maker) -> PartialValue:
     """Returns the part with the mask of its elements in `covers`, if the selector that chose it is constant."""
     if part.chosen is None or part.covers is not None:
         return part
@@ -31,8 +31,8 @@ def with_places(part: Part, maker: Maker) -> Part:
 
 
 def through_places(
-    emit: Emit, eqn: Eqn, part: Part, unknown: Callable[[Atom], bool], maker: Maker
-) -> Part | Atom | None:
+    emit: Emit, eqn: Eqn, part: PartialValue, unknown: Callable[[Atom], bool], maker: Maker
+) -> PartialValue | Atom | None:
     """Inverts an equation for a part of its result. Returns its one unknown operand, or a part of it; None if the
     positions are not constant."""
     if part.covers is None:
@@ -50,7 +50,7 @@ def through_places(
     return None
 
 
-def reads_part(eqn: Eqn, v: Atom, part: Part, unknown: Callable[[Atom], bool]) -> bool:
+def reads_part(eqn: Eqn, v: Atom, part: PartialValue, unknown: Callable[[Atom], bool]) -> bool:
     """Returns True if an equation reads exactly the elements of v that a part has, and no other unknown value."""
     if part.covers is not None and (box := box_of(eqn.prim, v.aval)) is not None and has_box(part.covers, box):
         return all([a is v or not unknown(a) for a in eqn.ins])
@@ -87,7 +87,7 @@ def _window(places: tuple[range, ...]) -> Slice:
     return Slice(each(lambda p: p.start), each(lambda p: p.stop), each(lambda p: p.step))
 
 
-def _both(part: Part, eqn: Eqn, k: int, here: NDArray) -> Part:
+def _both(part: PartialValue, eqn: Eqn, k: int, here: NDArray) -> PartialValue:
     """Returns the elements that two nested choices select."""
     selector, *cases = eqn.ins
 
@@ -98,4 +98,4 @@ def _both(part: Part, eqn: Eqn, k: int, here: NDArray) -> Part:
         return inner.write(emit, base)
 
     assert part.covers is not None
-    return Part(part.value, write=write, covers=np.logical_and(part.covers, here))
+    return PartialValue(part.value, write=write, covers=np.logical_and(part.covers, here))

@@ -22,7 +22,7 @@ from fxad.primitives.linalg.matrices import adjoint, conj, diagonal, dot, identi
 from fxad.primitives.linalg.solve import lu_factors
 from fxad.primitives.reduce import ReduceMax
 from fxad.primitives.shape import BroadcastInDim, ReduceSum, Transpose, emit_reshape
-from fxad.transforms.inversion.rules.assembling import nothing
+from fxad.transforms.inversion.rules.assembling import unknown_elements
 from fxad.transforms.inversion.rules.contract import Args, InverseCtx, InverseRule, Outs, Refused, Solved, row
 from fxad.transforms.inversion.rules.known_matrices import LOWER, UNITARY, Facts, facts
 from fxad.transforms.inversion.rules.totals import constant, log_sizes, total
@@ -137,7 +137,7 @@ def _by_factors(ctx: InverseCtx, a: Atom, flip: bool, y: Atom) -> Atom:
     right = ctx.one(LE, condition, Lit.of(conditioned(a.aval.dtype), condition.aval))
     lead = tuple(range(a.aval.ndim - 2))
     every = ctx.one(BroadcastInDim(x.aval.shape, lead), right)
-    return ctx.one(SELECT_N, every, nothing(x.aval), x)
+    return ctx.one(SELECT_N, every, unknown_elements(x.aval), x)
 
 
 def conditioned(dtype: DType) -> float:

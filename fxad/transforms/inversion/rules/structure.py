@@ -33,7 +33,7 @@ from fxad.transforms.inversion.rules.contract import (
     InverseCtx,
     InverseRule,
     Outs,
-    Part,
+    PartialValue,
     Refused,
     Solved,
     row,
@@ -110,7 +110,7 @@ def _concatenate(ctx: InverseCtx, prim: Concatenate, args: Args, outs: Outs) -> 
 def _pad(ctx: InverseCtx, prim: Pad, args: Args, outs: Outs) -> Solved | Refused:
     (y,), (x, value) = outs, args
     kept = kept_by(prim, x.aval.shape, y.aval.shape)
-    found: Part | Atom | None = None
+    found: PartialValue | Atom | None = None
     if isinstance(value, Hole):
         at = _outside([places for places, _ in kept], y.aval.shape)
         if at is None:
@@ -133,11 +133,11 @@ def _kept(low: int, gap: int, n: int, m: int) -> tuple[range, range]:
     return range(low + first * step, low + last * step + 1, step), range(first, last + 1)
 
 
-def _taken(emit: Emit, y: Atom, kept: list[tuple[range, range]], shape: Shape) -> Atom | Part:
+def _taken(emit: Emit, y: Atom, kept: list[tuple[range, range]], shape: Shape) -> Atom | PartialValue:
     places = [p for p, _ in kept]
     here = Slice(tuple([p.start for p in places]), tuple([p.stop for p in places]), tuple([p.step for p in places]))
     value = y.with_aval([len(p) for p in places]) if isinstance(y, Lit) else emit.one(here, y)
-    return value if value.aval.shape == shape else Part(value, box=tuple([of for _, of in kept]))
+    return value if value.aval.shape == shape else PartialValue(value, box=tuple([of for _, of in kept]))
 
 
 def _outside(places: list[range], shape: Shape) -> Shape | None:
@@ -152,7 +152,7 @@ def _outside(places: list[range], shape: Shape) -> Shape | None:
 
 
 def _slice(ctx: InverseCtx, prim: Slice, args: Args, outs: Outs) -> Solved:
-    return (Part(outs[0], box=_box(prim.starts, outs[0].aval.shape, prim.strides)),)
+    return (PartialValue(outs[0], box=_box(prim.starts, outs[0].aval.shape, prim.strides)),)
 
 
 def _box(starts: Shape, sizes: Shape, strides: Shape) -> tuple[range, ...]:
@@ -173,7 +173,7 @@ def _index(ctx: InverseCtx, prim: Index, args: Args, outs: Outs) -> Solved | Ref
         return Refused(PLACES)
     value = emit_reshape(ctx, outs[0], prim.sizes)
     if not prim.dynamic:
-        return (Part(value, box=_box(prim.starts, prim.sizes, prim.strides)),)
+        return (PartialValue(value, box=_box(prim.starts, prim.sizes, prim.strides)),)
     shape = x.aval.shape
     if prim.held(shape) != shape:
         return Refused("its window is a part of a part of the operand")
@@ -193,8 +193,8 @@ def _known(atoms: Sequence[Atom | Hole]) -> list[Atom] | None:
     return known if len(known) == len(atoms) else None
 
 
-def _in_window(value: Atom, starts: Sequence[Atom]) -> Part:
-    return Part(value, write=lambda emit, base: emit.one(DYNAMIC_UPDATE_SLICE, base, value, *starts))
+def _in_window(value: Atom, starts: Sequence[Atom]) -> PartialValue:
+    return PartialValue(value, write=lambda emit, base: emit.one(DYNAMIC_UPDATE_SLICE, base, value, *starts))
 
 
 def _dynamic_slice(ctx: InverseCtx, prim: DynamicSlice, args: Args, outs: Outs) -> Solved | Refused:
@@ -227,7 +227,7 @@ def box_mask(box: tuple[range, ...], shape: Shape) -> NDArray:
     return mask
 
 
-def _beside(emit: Emit, y: Atom, window: DynamicSlice, starts: Sequence[Atom]) -> Part:
+def _beside(emit: Emit, y: Atom, window: DynamicSlice, starts: Sequence[Atom]) -> PartialValue:
     shape, sizes = y.aval.shape, window.sizes
     cut = [a for a, (n, m) in enumerate(zip(shape, sizes, strict=True)) if n != m]
     if len(cut) == 1 and isinstance(start := starts[cut[0]], Lit):
@@ -237,13 +237,13 @@ def _beside(emit: Emit, y: Atom, window: DynamicSlice, starts: Sequence[Atom]) -
         if begin in (0, n - m):  # the rest is one range
             rest = range(m, n) if begin == 0 else range(begin)
             box = tuple([rest if b == a else range(k) for b, k in enumerate(shape)])
-            return Part(emit_slice(emit, y, a, rest.start, rest.stop), box=box)
+            return PartialValue(emit_slice(emit, y, a, rest.start, rest.stop), box=box)
     at = [int(s.array) for s in starts if isinstance(s, Lit)]
     covers: NDArray | None = None
     if len(at) == len(starts):
         first = [min(max(a, 0), n - m) for a, n, m in zip(at, shape, sizes, strict=True)]
         covers = np.logical_not(box_mask(_box(tuple(first), sizes, (1,) * len(at)), shape))
-    return Part(
+    return PartialValue(
         y,
         count=y.aval.size - prod(sizes),
         covers=covers,
