@@ -376,7 +376,7 @@ class Emit(Protocol):
 class Batching(Emit, Protocol):
     """The interface to `vmap` for rules that batch a body."""
 
-    def batched(self, body: Jaxpr, size: int, in_dims: Dims, out_dims: Dims) -> Jaxpr:
+    def batched(self, body: Jaxpr, size: int, in_dims: Dims, out_dims: Dims, axis: str | None = None) -> Jaxpr:
         """`vmap` of a body, available in the rules of every transformation."""
 
 

@@ -38,8 +38,10 @@ class BatchedCtx(Builder):
         return vmap_named(body, self._size, self._axis, in_dims, out_dims)
 
     @staticmethod  # so that results can be memoised by it
-    def batched(body: Jaxpr, size: int, in_dims: tuple[Dim, ...], out_dims: tuple[Dim, ...]) -> Jaxpr:
-        return over_stack(body, size, in_dims, out_dims)
+    def batched(
+        body: Jaxpr, size: int, in_dims: tuple[Dim, ...], out_dims: tuple[Dim, ...], axis: str | None = None
+    ) -> Jaxpr:
+        return over_stack(body, size, in_dims, out_dims, axis)
 
 
 def vmap_named(
@@ -146,6 +148,8 @@ def _move(b: Builder, k: int, a: Atom, dim: Dim, to: Dim, size: int) -> Atom:
     return broadcast_to_axis(b, a, dim, size, to)
 
 
-def over_stack(jaxpr: Jaxpr, size: int, in_dims: tuple[Dim, ...], out_dims: tuple[Dim, ...]) -> Jaxpr:
-    """Returns the program of `vmap` with all batch axes given."""
-    return vmap(jaxpr, size, in_dims, out_dims)[0]
+def over_stack(
+    jaxpr: Jaxpr, size: int, in_dims: tuple[Dim, ...], out_dims: tuple[Dim, ...], axis: str | None = None
+) -> Jaxpr:
+    """Returns the program of `vmap` with all batch axes given. `axis` names the mapped axis."""
+    return vmap_named(jaxpr, size, axis, in_dims, out_dims)[0]
