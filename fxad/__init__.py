@@ -99,6 +99,7 @@ if TYPE_CHECKING:
     from fxad.lax.control.host import debug_print as debug_print
     from fxad.lax.control.host import io_callback as io_callback
     from fxad.lax.control.host import pure_callback as pure_callback
+    from fxad.lax.parallel import with_sharding_constraint as with_sharding_constraint
     from fxad.sharding import make_mesh as make_mesh
     from fxad.storage.programs import load as load
     from fxad.storage.programs import save as save
@@ -121,6 +122,7 @@ else:
             "fxad.api.symbolic": "CustomVJPPrimal SymbolicZero",
             "fxad.storage.programs": "load save",
             "fxad.lax": "checkpoint_name stop_gradient",
+            "fxad.lax.parallel": "with_sharding_constraint",
             "fxad.lax.control.checking": "error_if",
             "fxad.lax.control.host": "debug_callback debug_print io_callback pure_callback",
             "fxad.transforms.memory": "policies",

@@ -391,6 +391,10 @@ class BatchCtx(Batching, Protocol):
     def axis(self) -> str | None:
         """Name of the mapped axis, if collectives of the program run over it; else None."""
 
+    @property
+    def spmd(self) -> tuple[str, ...]:
+        """The axes of a mesh that divide the mapped axis, the slowest first."""
+
     def recur(self, body: Jaxpr, in_dims: Dims, out_dims: Dims | None = None) -> tuple[Jaxpr, Dims]:
         """Batch a body. Returns the batched body and the batch axis of each result (None: not batched)."""
 

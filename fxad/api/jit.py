@@ -17,9 +17,10 @@ from fxad.api.shapes import Shapes, symbolic_types
 from fxad.core.dataclasses import dataclass
 from fxad.core.lru import LRUCache
 from fxad.errors import ArgumentError, ParameterError
-from fxad.execution.dispatch import Dispatcher, avals_of_arrays, fast_path
+from fxad.execution.dispatch import Dispatcher, avals_of_arrays, fast_path, operand_path
 from fxad.execution.donation import Donate, Donation, donates_any, parse_donation
 from fxad.execution.executable import Executable, Lowered, Units, check_choice, lower
+from fxad.execution.shardings import Shardings, check_shardings, with_program_shardings
 from fxad.ir import Aval
 from fxad.passes import Passes, check_passes
 from fxad.tracing import placement
@@ -49,6 +50,8 @@ class _How:
     donation: Donation | None = None
     units: Units = "auto"
     passes: Passes | None = None
+    ins: Shardings = None
+    outs: Shardings = None
 
     def lowered(self, program: Program[P, R]) -> Lowered[P, R]:
         """Lower a program with these options."""
@@ -90,6 +93,7 @@ class _Compiled(Generic[P, R]):
             try:
                 with watching(watched):
                     known = trace_tree(self.fn, in_tree, avals, function_name(self.fn), parameter_names(self.fn))
+                    known = with_program_shardings(f"jit of {known.name}", known, self.how.ins, self.how.outs)
             finally:
                 told(watched)
             if not watched.inside and not any(isinstance(b, Tracer) for b in known.bound):
@@ -141,7 +145,8 @@ class _Compiled(Generic[P, R]):
                 program.name,
                 recompilation_reason(program, [e.program for e in self.executables.values()]),
             )
-        where = placement.committed_device([x._buffer for x in (*program.bound, *leaves) if type(x) is Array])
+        held = [x._buffer if type(x) is Array else None for x in (*program.bound, *leaves)]
+        where = placement.target_of(program.name, held, functools.partial(operand_path, program))
         executable = self.executables[in_tree, types] = self.how.lowered(program).compile_first_for(where)
         return executable
 
@@ -297,11 +302,23 @@ class _StaticDecorator(Protocol):
 
 @overload
 def jit(  # type: ignore[overload-overlap]
-    f: Program[P, R], *, donate: Donate = ..., units: Units = ..., passes: Passes | None = ...
+    f: Program[P, R],
+    *,
+    donate: Donate = ...,
+    units: Units = ...,
+    passes: Passes | None = ...,
+    in_shardings: Shardings = ...,
+    out_shardings: Shardings = ...,
 ) -> Executable[P, R]: ...
 @overload
 def jit(
-    f: Callable[P, R], *, donate: Donate = ..., units: Units = ..., passes: Passes | None = ...
+    f: Callable[P, R],
+    *,
+    donate: Donate = ...,
+    units: Units = ...,
+    passes: Passes | None = ...,
+    in_shardings: Shardings = ...,
+    out_shardings: Shardings = ...,
 ) -> Jitted[P, R]: ...
 @overload
 def jit(
@@ -312,6 +329,8 @@ def jit(
     donate: Donate = ...,
     units: Units = ...,
     passes: Passes | None = ...,
+    in_shardings: Shardings = ...,
+    out_shardings: Shardings = ...,
 ) -> StaticJitted[P, R]: ...
 @overload
 def jit(f: Callable[P, R], *, symbolic: Shapes) -> Callable[P, R]: ...
@@ -339,6 +358,8 @@ def jit(
     units: Units = "auto",
     passes: Passes | None = None,
     symbolic: Shapes = None,
+    in_shardings: Shardings = None,
+    out_shardings: Shardings = None,
 ) -> Any:
     """Compile a function when it is called, or a `Program` at once.
 
@@ -351,6 +372,10 @@ def jit(
 
     `symbolic` names sizes of the arguments, as the `in_shapes` of `mask`: the function is traced once for every size, and
     compiled for each. It goes with no other option.
+
+    `in_shardings` and `out_shardings` are tree prefixes of `NamedSharding`s, or of None for what XLA decides: they say
+    how devices divide the arguments that are not static, and the results. Arguments that are divided among devices
+    already are taken as they are.
 
     Rule:   the function must be pure: it runs once per types of arguments, and reads the values that it closes over at
             that time. Inside a trace there is no donation: the outer program decides.
@@ -365,12 +390,24 @@ def jit(
             "donate": donate,
             "units": units,
             "passes": passes,
+            "in_shardings": in_shardings,
+            "out_shardings": out_shardings,
         }
         return functools.partial(jit, **options)
     check_choice("jit", units)
     check_passes("jit", passes)
+    for side, given in (("in_shardings", in_shardings), ("out_shardings", out_shardings)):
+        check_shardings(f"jit: {side}", given)
     if symbolic is not None:
-        if isinstance(f, Program) or static_argnums or static_argnames or donates_any(donate) or passes is not None:
+        if (
+            isinstance(f, Program)
+            or static_argnums
+            or static_argnames
+            or donates_any(donate)
+            or passes is not None
+            or in_shardings
+            or out_shardings
+        ):
             raise ArgumentError(
                 "jit: symbolic goes with a function and no other option",
                 remedy="trace(f, Spec('(n, 3)')) gives a program for every size, which takes the others",
@@ -379,12 +416,15 @@ def jit(
         return _for_every_size(f, symbolic)
     if isinstance(f, Program):
         check_no_statics("jit", f, static_argnums, static_argnames)
+        f = with_program_shardings(f"jit of {f.name}", f, in_shardings, out_shardings)
         return lower(f, units, passes).compile(donate=donate)
     check_function("jit", f)
     how = _How(
         parse_donation(f"jit of {function_name(f)}", donate, *parameters(f)) if donates_any(donate) else None,
         units,
         passes,
+        in_shardings,
+        out_shardings,
     )
     statics = static_arguments(f"jit of {function_name(f)}", f, static_argnums, static_argnames)
     return Jitted(f, how) if statics is None else StaticJitted(f, static_argnums, static_argnames, how)

@@ -39,6 +39,7 @@ from fxad.primitives.scatter import SCATTER
 from fxad.primitives.scatter_combine import SCATTER_COMBINE
 from fxad.primitives.select_and_scatter import SELECT_AND_SCATTER
 from fxad.primitives.shape import SHAPE
+from fxad.primitives.sharding_constraint import SHARDING_CONSTRAINT
 from fxad.primitives.slicing import SLICING
 from fxad.primitives.softmax import SOFTMAX
 from fxad.primitives.sort import SORT
@@ -83,4 +84,5 @@ ALL: Final[tuple[type[Primitive], ...]] = (
     *CHECKING,
     *HOST_CALLS,
     *COLLECTIVES,
+    *SHARDING_CONSTRAINT,
 )

@@ -9,7 +9,7 @@ from typing import Final, Protocol, final
 from fxad.core.dataclasses import dataclass
 from fxad.errors import CompileError, ParameterError
 from fxad.ir import Aval
-from fxad.lower import LoweredModule
+from fxad.lower import LoweredModule, Placement
 from fxad.lowering.jaxlib import _jax
 from fxad.xla import custom_calls, host_calls
 from fxad.xla.buffers import Buffer, commitments, resharded
@@ -162,7 +162,8 @@ class Spread:
 
     def __call__(self, buffers: Sequence[Buffer]) -> Results:
         return self._start([
-            b if b._sharding == where else resharded(b, where) for b, where in zip(buffers, self._ins, strict=True)
+            b if b._sharding is where or b._sharding == where else resharded(b, where)
+            for b, where in zip(buffers, self._ins, strict=True)
         ])  # fmt: skip
 
 
@@ -175,7 +176,8 @@ class LoadedProgram:
     """
 
     __slots__ = (
-        "__weakref__", "committed", "device", "devices", "handlers", "in_avals", "origin", "out_avals", "raw", "start",
+        "__weakref__", "committed", "device", "devices", "handlers", "in_avals", "origin", "out_avals", "placed", "raw",
+        "start",
     )  # fmt: skip
 
     def __init__(
@@ -193,6 +195,7 @@ class LoadedProgram:
         self.start: Start = waiting or raw.execute_sharded
         self.origin = Origin(program.name, program.where, memory(self))
         self.devices: tuple[Device, ...] = (device,) if placed is None else placed.devices
+        self.placed = placed
         if placed is not None:
             commitments.any = True  # its results are
             self.start = Spread(raw.execute_sharded, placed.ins)
@@ -222,20 +225,22 @@ def compile_module(lowered: LoweredModule, options: CompileOptions, device: Devi
     source = lowered.source(options.donate)
     custom_calls.register_targets(custom_calls.custom_call_targets(source), device.platform)
     placed = None
+    on: tuple[Device, ...] = (device,)
     if lowered.placement is not None:
-        on = devices_for(lowered.placement.devices, device.platform, lowered.name)
-        placed = Placed(on, *shardings(lowered.placement, on))
+        placed = lowered.placement
+        on = devices_for(placed.devices, device.platform, lowered.name, placed.ids)
         if lowered.waits:
             raise CompileError(
                 f"compile of {lowered.name}: it runs on several devices and calls the host",
                 remedy="call the host outside of shard_map and pmap, in a program of its own",
                 where=lowered.where,
             )
-    xla_options = _given(options, device, placed)
+    xla_options = _given(options, on, placed)
     try:
         if placed is not None:
-            raw = device.client.compile_and_load(source, [d.raw for d in placed.devices], xla_options)
-            return LoadedProgram(raw, lowered, placed.devices[0], placed=placed)
+            raw = device.client.compile_and_load(source, [d.raw for d in on], xla_options)
+            divided = Placed(on, *shardings(placed, on, raw, lowered.name))
+            return LoadedProgram(raw, lowered, on[0], placed=divided)
         if lowered.waits:
             raw, start = host_calls.compile_with_callbacks(source, lowered.host, device, xla_options)
             return LoadedProgram(raw, lowered, device, start)
@@ -245,9 +250,13 @@ def compile_module(lowered: LoweredModule, options: CompileOptions, device: Devi
     return LoadedProgram(raw, lowered, device)
 
 
-def _given(options: CompileOptions, device: Device, placed: Placed | None) -> _jax.CompileOptions:
+def _given(options: CompileOptions, on: tuple[Device, ...], placed: Placement | None) -> _jax.CompileOptions:
     """The options in XLA's form. The module itself contains the donation."""
-    xla_options = compile_options(device.id) if placed is None else partitioned_options([d.id for d in placed.devices])
+    xla_options = (
+        compile_options(on[0].id)
+        if placed is None
+        else partitioned_options([d.id for d in on], [where is None for where in placed.outs])
+    )
     if options.optimization_level is not None:
         xla_options.executable_build_options.optimization_level = options.optimization_level
     if options.flags:

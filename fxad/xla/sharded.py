@@ -9,11 +9,11 @@ from typing import cast, final
 
 import numpy as np
 
-from fxad.errors import ParameterError
+from fxad.errors import CompileError, ParameterError
 from fxad.ir import Aval, NDArray, Shape
 from fxad.lower import Placement
 from fxad.lowering.jaxlib import _jax, xla_client
-from fxad.primitives.control.shard_map import Mesh, Spec, local_shape, window
+from fxad.primitives.meshes import Ids, Mesh, Spec, local_shape, window
 from fxad.xla.client import Device, devices
 from fxad.xla.compat import make_array, on_device, put_part, tiled
 
@@ -126,9 +126,12 @@ def assembled(aval: Aval, where: ManyDevices, parts: Sequence[_jax.ArrayImpl]) -
     return make_array(aval, where, parts)
 
 
-def devices_for(count: int, platform: str, name: str) -> tuple[Device, ...]:
-    """The first devices of a platform. Raises: ParameterError if there are fewer."""
+def devices_for(count: int, platform: str, name: str, ids: Ids = ()) -> tuple[Device, ...]:
+    """The devices with these ids, or the first ones of a platform. Raises: ParameterError if there are fewer."""
     there = devices(platform)
+    known = {d.id: d for d in there}
+    if ids and all([k in known for k in ids]):
+        return tuple([known[k] for k in ids])
     if len(there) < count:
         raise ParameterError(
             f"compile of {name}: it runs on {count} devices, there {'is' if len(there) == 1 else 'are'} {len(there)} of"
@@ -138,10 +141,67 @@ def devices_for(count: int, platform: str, name: str) -> tuple[Device, ...]:
     return there[:count]
 
 
-def shardings(placement: Placement, on: tuple[Device, ...]) -> tuple[list[ManyDevices], list[ManyDevices]]:
-    """The shardings of the operands and of the results."""
-    ins, outs = [
-        [ManyDevices(on, placement.meshes[mesh], spec) for mesh, spec in side]
-        for side in (placement.ins, placement.outs)
-    ]
+def shardings(
+    placement: Placement, on: tuple[Device, ...], raw: _jax.LoadedExecutable, name: str
+) -> tuple[list[ManyDevices], list[ManyDevices]]:
+    """The shardings of the operands and of the results. XLA has chosen those of some results."""
+    ins = [ManyDevices(on, placement.meshes[mesh], spec) for mesh, spec in placement.ins]
+    chosen = raw.get_output_shardings() if None in placement.outs else None
+    outs = []
+    for k, where in enumerate(placement.outs):
+        if where is not None:
+            outs.append(ManyDevices(on, placement.meshes[where[0]], where[1]))
+        elif chosen is None:
+            outs.append(ManyDevices(on, placement.meshes[0], ()))
+        else:
+            mesh, spec = in_terms_of(placement.meshes, xla_client.HloSharding.from_proto(chosen[k]), name, k)
+            outs.append(ManyDevices(on, mesh, spec))
     return ins, outs
+
+
+def in_terms_of(meshes: Sequence[Mesh], chosen: xla_client.HloSharding, name: str, result: int) -> tuple[Mesh, Spec]:
+    """A division that XLA chose, as a mesh and a spec. Axes of the mesh are factored where XLA has divided them.
+
+    Raises: CompileError for a division that no mesh has.
+    """
+    if chosen.is_replicated():
+        return meshes[0], ()
+    parts = list(chosen.tile_assignment_dimensions())
+    ids = np.array(chosen.tile_assignment_devices()).reshape(parts)
+    places = np.argwhere(np.ones(parts, bool))[np.argsort(ids.ravel())]  # of each device, in each axis
+    ndim = len(parts) - chosen.replicate_on_last_tile_dim()
+    for mesh in (*meshes, *map(_factored, meshes)):
+        groups = [_group(mesh, places[:, axis], parts[axis]) for axis in range(ndim)]
+        if None not in groups:
+            while groups and not groups[-1]:
+                groups.pop()
+            return mesh, tuple([g or () for g in groups])
+    raise CompileError(
+        f"compile of {name}: XLA divides result {result} as no mesh does: {chosen}",
+        remedy="give the sharding of the result: out_shardings, or with_sharding_constraint",
+    )
+
+
+def _group(mesh: Mesh, places: NDArray, parts: int) -> tuple[str, ...] | None:
+    """The axes of a mesh that give each device its place among `parts` ones; None if none do."""
+    at = places.reshape([n for _, n in mesh])
+    steps = [int(np.take(at, 1, k).flat[0] - at.flat[0]) if n > 1 else 0 for k, (_, n) in enumerate(mesh)]
+    order = sorted([k for k, step in enumerate(steps) if step > 0], key=lambda k: -steps[k])
+    want, left = np.zeros(at.shape, int), parts
+    for k in order:
+        n = mesh[k][1]
+        left //= n
+        want += left * np.arange(n).reshape([-1 if j == k else 1 for j in range(at.ndim)])
+    return tuple([mesh[k][0] for k in order]) if left == 1 and np.array_equal(want, at) else None
+
+
+def _factored(mesh: Mesh) -> Mesh:
+    """The mesh with an axis for each prime factor of the size of an axis."""
+    out = []
+    for name, size in mesh:
+        factors = []
+        while size > 1:
+            factors.append(next(p for p in range(2, size + 1) if size % p == 0))
+            size //= factors[-1]
+        out += [(f"{name}.{k}", p) for k, p in enumerate(factors)] if len(factors) > 1 else [(name, n) for n in factors]
+    return tuple(out)

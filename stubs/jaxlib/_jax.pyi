@@ -94,6 +94,7 @@ class LoadedExecutable:
     def cost_analysis(self) -> dict[str, float]: ...
     def size_of_generated_code_in_bytes(self) -> int: ...
     def get_hlo_text(self) -> str: ...
+    def get_output_shardings(self) -> list[object] | None: ...
 
 class DeviceAssignment:
     @staticmethod
@@ -105,6 +106,7 @@ class ExecutableBuildOptions:
     num_replicas: int
     use_spmd_partitioning: bool
     use_shardy_partitioner: bool
+    allow_spmd_sharding_propagation_to_output: Sequence[bool]
     device_assignment: DeviceAssignment | None
 
 class CompileOptions:
