@@ -30,25 +30,38 @@ class Rewrite(Protocol):
 
 
 @overload
-def remat(f: Program[P, R], *, policy: Policy = nothing, plan: Residuals | None = None) -> Program[P, R]: ...
+def remat(f: Program[P, R], *, policy: Policy | None = None, plan: Residuals | None = None) -> Program[P, R]: ...
 @overload
 def remat(
-    f: Callable[P, R], *, policy: Policy = nothing, static_argnums: Argnums = (), static_argnames: Argnames = ()
+    f: Callable[P, R],
+    *,
+    policy: Policy | None = None,
+    static_argnums: Argnums = (),
+    static_argnames: Argnames = (),
+    prevent_cse: bool = True,
 ) -> Callable[P, R]: ...
 @overload
-def remat(*, policy: Policy = nothing, static_argnums: Argnums = (), static_argnames: Argnames = ()) -> Rewrite: ...
+def remat(
+    *,
+    policy: Policy | None = None,
+    static_argnums: Argnums = (),
+    static_argnames: Argnames = (),
+    prevent_cse: bool = True,
+) -> Rewrite: ...
 def remat(
     f: Any = None,
     *,
-    policy: Policy = nothing,
+    policy: Policy | None = None,
     plan: Residuals | None = None,
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
+    prevent_cse: bool = True,
 ) -> Any:
     """The same function; reverse mode stores its arguments and what `policy` chooses, and computes the rest again.
 
     Nestable; on a function used inside another it makes that call a segment. `remat(policy=...)` alone is a decorator.
-    Policies are values, in `fxad.policies`. `plan` is what `residuals(program)` gave for this very program, edited.
+    Policies are values, in `fxad.policies`; None stores nothing. A recompute is real for both values of `prevent_cse`,
+    which JAX has. `plan` is what `residuals(program)` gave for this very program, edited.
     Static arguments, by number or by name, are hashable values, given to `f` as they are, besides those that `f` declares
     itself.
 
@@ -58,7 +71,12 @@ def remat(
     Cost:   the backward program recomputes the part of the forward computation that is not stored.
     Raises: ArgumentError for an invalid policy, and for a plan of another program.
     """
-    check_policy("remat", policy)
+    if not isinstance(prevent_cse, bool):
+        raise ArgumentError(
+            f"remat: prevent_cse is {described(prevent_cse)}, not a bool: {prevent_cse!r:.60}",
+            remedy="leave it out: a recompute is always real",
+        )
+    policy = check_policy("remat", nothing if policy is None else policy)
     if plan is not None:
         _check_plan(f, policy, plan)
         return f.replace(transforms.planned(f.jaxpr, plan))

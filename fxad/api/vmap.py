@@ -9,8 +9,9 @@ from typing import Any, Final, ParamSpec, SupportsIndex, TypeAlias, TypeVar, cas
 
 import numpy as np
 
-from fxad import tree
 from fxad.api.lift import bind_static_arguments, check_function, check_no_statics
+from fxad.core import tree
+from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, AxisError, AxisNameError, ParameterError, ShapeError, described
 from fxad.ir import Aval
 from fxad.tracing.array import Array
@@ -26,7 +27,6 @@ from fxad.tracing.program import (
 )
 from fxad.tracing.static_args import Argnames, Argnums, attach_declaration, static_arguments
 from fxad.transforms.vmap import vmap_named
-from fxad.tree import Structure
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from fxad import tree
+from fxad.core import tree
+from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, described
 from fxad.sharding import NamedSharding, located
 from fxad.tracing.program import Program
 from fxad.transforms.spmd.shardings import with_shardings
-from fxad.tree import Structure
 
 P = TypeVar("P", bound=Program[..., Any])
 

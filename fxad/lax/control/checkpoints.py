@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
-from fxad import tree
+from fxad.core import tree
 from fxad.core.builder import Builder
 from fxad.core.memo import by_value
 from fxad.errors import ArgumentError, ParameterError, described
