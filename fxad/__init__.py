@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from fxad import text as text
     from fxad import tree_util as tree_util
     from fxad import typing as typing
+    from fxad.api.comm import comm as comm
     from fxad.api.custom import CustomFunction as CustomFunction
     from fxad.api.custom import custom_jvp as custom_jvp
     from fxad.api.custom import custom_vjp as custom_vjp
@@ -138,6 +139,7 @@ else:
     __getattr__, __dir__ = lazy_exports(
         __name__,
         {
+            "fxad.api.comm": "comm",
             "fxad.api.shard_map": "pmap shard_map",
             "fxad.sharding": "make_mesh",
             "fxad.api.custom": "CustomFunction custom_jvp custom_vjp custom_vmap",
