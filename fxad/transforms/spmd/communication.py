@@ -21,7 +21,8 @@ _Entry: TypeAlias = tuple[int, int, bool]
 class Traffic:
     """A collective over named axes: how often a device runs it, and the bytes of its operands on that device, over all
     runs. `known` is False if a loop or a branch that contains it runs a number of times that the program does not
-    tell: the figures are for one run of a loop without a bound, all runs of one with a bound, and the largest branch."""
+    tell: then the figures are for one run of a loop without a bound, all runs of one with a bound, and the largest
+    branch."""
 
     collective: str
     axes: tuple[str, ...]
