@@ -37,7 +37,11 @@ from fxad.runtime import Cache as Cache
 from fxad.runtime import CompileOptions as CompileOptions
 from fxad.runtime import Device as Device
 from fxad.runtime import cache as cache
+from fxad.runtime import device_count as device_count
 from fxad.runtime import devices as devices
+from fxad.runtime import local_devices as local_devices
+from fxad.runtime import process_count as process_count
+from fxad.runtime import process_index as process_index
 from fxad.runtime import profile as profile
 from fxad.runtime import set_cpu_devices as set_cpu_devices
 from fxad.tracing.array import Array as Array
@@ -53,6 +57,7 @@ if TYPE_CHECKING:
     from fxad import custom_batching as custom_batching
     from fxad import custom_derivatives as custom_derivatives
     from fxad import debug as debug
+    from fxad import distributed as distributed
     from fxad import experimental as experimental
     from fxad import flatten_util as flatten_util
     from fxad import lax as lax
@@ -74,6 +79,7 @@ if TYPE_CHECKING:
     from fxad.api.custom import custom_vmap as custom_vmap
     from fxad.api.custom_functions import custom_gradient as custom_gradient
     from fxad.api.device_put import device_put as device_put
+    from fxad.api.device_put import make_array_from_process_local_data as make_array_from_process_local_data
     from fxad.api.directional import Linearized as Linearized
     from fxad.api.directional import jvp as jvp
     from fxad.api.directional import linearize as linearize
@@ -149,7 +155,7 @@ else:
             "fxad.api.mask": "bucketed mask padded_size ragged_batches shapecheck",
             "fxad.api.memory": "Partial partial_eval residuals",
             "fxad.api.explain_nan": "NanExplanation explain_nan",
-            "fxad.api.device_put": "device_put",
+            "fxad.api.device_put": "device_put make_array_from_process_local_data",
             "fxad.api.rewrite": "apply_passes cse dce inline outline remat reroll simplify specialize",
             "fxad.api.custom_functions": "custom_gradient",
             "fxad.api.staging": (
@@ -164,6 +170,6 @@ else:
             "fxad.lax.control.host": "debug_callback debug_print io_callback pure_callback",
             "fxad.transforms.memory": "checkpoint_policies policies",
         },
-        "ad_checkpoint custom_batching custom_derivatives debug dtypes errors experimental flatten_util lax nn numpy "
-        "ops optim passes random scipy sharding stages text tree tree_util typing",
+        "ad_checkpoint custom_batching custom_derivatives debug distributed dtypes errors experimental flatten_util "
+        "lax nn numpy ops optim passes random scipy sharding stages text tree tree_util typing",
     )

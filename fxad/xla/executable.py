@@ -13,7 +13,7 @@ from fxad.lower import LoweredModule, Placement
 from fxad.lowering.jaxlib import _jax
 from fxad.xla import custom_calls, host_calls
 from fxad.xla.buffers import Buffer, commitments, resharded
-from fxad.xla.client import Device
+from fxad.xla.client import Device, process_count
 from fxad.xla.compat import compile_options, partitioned_options, reason, result_handler
 from fxad.xla.failures import MemoryStats, Origin, ResultHandler, XlaRuntimeError, execution_error
 from fxad.xla.garbage import collect_garbage, collection_due
@@ -152,19 +152,40 @@ class Placed:
 class Spread:
     """The execution of a program on several devices: each device gets its parts of the operands.
 
-    Cost: an operand that is divided as the program wants it is not copied; another one goes through the host.
+    Cost: an operand that is divided as the program wants it is not copied; another one goes through the host. On CPUs
+          of several processes, a call waits for its results: with two calls in progress, the threads of XLA's pool may
+          all wait in collectives of calls that other processes have not reached.
     """
 
-    __slots__ = ("_ins", "_start")
+    __slots__ = ("_ins", "_start", "_waits")
 
-    def __init__(self, start: Start, ins: list[ManyDevices]) -> None:
+    def __init__(self, start: Start, ins: list[ManyDevices], platform: str) -> None:
         self._start, self._ins = start, ins
+        self._waits = platform == "cpu" and process_count() > 1
 
     def __call__(self, buffers: Sequence[Buffer]) -> Results:
-        return self._start([
+        results = self._start([
             b if b._sharding is where or b._sharding == where else resharded(b, where)
             for b, where in zip(buffers, self._ins, strict=True)
         ])  # fmt: skip
+        return _Awaited(results) if self._waits else results
+
+
+@final
+class _Awaited:
+    """Results that are waited for."""
+
+    __slots__ = ("_results",)
+
+    def __init__(self, results: Results) -> None:
+        self._results = results
+
+    def consume_with_handlers(self, handlers: Sequence[ResultHandler], /) -> list[Buffer]:
+        """The results."""
+        made = self._results.consume_with_handlers(handlers)
+        for buffer in made:
+            buffer.block_until_ready()
+        return made
 
 
 @final
@@ -198,7 +219,7 @@ class LoadedProgram:
         self.placed = placed
         if placed is not None:
             commitments.any = True  # its results are
-            self.start = Spread(raw.execute_sharded, placed.ins)
+            self.start = Spread(raw.execute_sharded, placed.ins, device.platform)
             self.handlers = self.committed = [
                 result_handler(a, where, True, self.origin)
                 for a, where in zip(program.out_avals, placed.outs, strict=True)

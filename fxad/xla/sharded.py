@@ -9,11 +9,11 @@ from typing import cast, final
 
 import numpy as np
 
-from fxad.errors import CompileError, ParameterError
+from fxad.errors import CompileError, ExecutionError, ParameterError, ShapeError
 from fxad.ir import Aval, NDArray, Shape
 from fxad.lower import Placement
 from fxad.lowering.jaxlib import _jax, xla_client
-from fxad.primitives.meshes import Ids, Mesh, Spec, local_shape, window
+from fxad.primitives.meshes import Ids, Mesh, Spec, local_shape, parts_of, window
 from fxad.xla.client import Device, devices
 from fxad.xla.compat import make_array, on_device, put_part, tiled
 
@@ -65,7 +65,12 @@ class ManyDevices(_jax.Sharding):
 
     @property
     def is_fully_addressable(self) -> bool:
-        return True
+        return all([d.is_local for d in self.devices])
+
+    @property
+    def local(self) -> list[int]:
+        """The indices of the devices of this process."""
+        return [k for k, d in enumerate(self.devices) if d.is_local]
 
     @property
     def is_fully_replicated(self) -> bool:
@@ -93,7 +98,13 @@ def gathered(buffer: _jax.ArrayImpl) -> NDArray:
     out = np.empty(shape, buffer.aval.dtype)
     done = set[str]()
     # XLA does not divide an array without elements
-    for at, part in zip(where.windows(shape), buffer._arrays, strict=True) if out.size else ():
+    if not (where.is_fully_addressable or where.is_fully_replicated):
+        raise ExecutionError(
+            "to_numpy: parts of the array are on devices of other processes",
+            remedy="read addressable_shards, or gather it in a program: out_shardings with PartitionSpec()",
+        )
+    windows = where.windows(shape)
+    for at, part in zip([windows[k] for k in where.local], buffer._arrays, strict=True) if out.size else ():
         if str(at) not in done:
             done.add(str(at))
             out[at] = part._single_device_array_to_np_array_did_copy()[0]
@@ -103,10 +114,9 @@ def gathered(buffer: _jax.ArrayImpl) -> NDArray:
 
 def divided(value: NDArray, aval: Aval, where: ManyDevices) -> _jax.ArrayImpl:
     """A NumPy array as a buffer with a part on each device."""
-    shape = local_shape(where.mesh, where.spec, aval.shape)
+    shape, windows = local_shape(where.mesh, where.spec, aval.shape), where.windows(aval.shape)
     parts = [
-        put_part(np.ascontiguousarray(value[at]).reshape(shape), device.sharding)
-        for at, device in zip(where.windows(aval.shape), where.devices, strict=True)
+        put_part(np.ascontiguousarray(value[windows[k]]).reshape(shape), where.devices[k].sharding) for k in where.local
     ]
     return make_array(aval, where, parts)
 
@@ -114,11 +124,33 @@ def divided(value: NDArray, aval: Aval, where: ManyDevices) -> _jax.ArrayImpl:
 def shards(buffer: _jax.ArrayImpl) -> list[tuple[Device, tuple[slice, ...], _jax.ArrayImpl]]:
     """The device, the place and the buffer of each part."""
     where, shape = cast(ManyDevices, buffer._sharding), buffer.aval.shape
-    aval = Aval(local_shape(where.mesh, where.spec, shape), buffer.aval.dtype)
+    aval, windows = Aval(local_shape(where.mesh, where.spec, shape), buffer.aval.dtype), where.windows(shape)
     return [
-        (device, at, on_device(part, aval, device.sharding))
-        for device, at, part in zip(where.devices, where.windows(buffer.aval.shape), buffer._arrays, strict=True)
+        (where.devices[k], windows[k], on_device(part, aval, where.devices[k].sharding))
+        for k, part in zip(where.local, buffer._arrays, strict=True)
     ]
+
+
+def from_local(value: NDArray, where: ManyDevices, shape: Shape | None) -> _jax.ArrayImpl:
+    """A buffer of the data of this process: the parts of its devices, put together. Raises: ShapeError."""
+    parts = (*parts_of(where.mesh, where.spec), *[1] * value.ndim)[: value.ndim]
+    places = [[w.start or 0 for w in (*at, *[slice(0)] * value.ndim)][: value.ndim] for at in where.windows(parts)]
+    mine = [sorted({places[k][axis] for k in where.local}) for axis in range(value.ndim)]
+    found = tuple([n * p // len(m) for n, p, m in zip(value.shape, parts, mine, strict=True)])
+    if (shape is not None and shape != found) or any([n % len(m) for n, m in zip(value.shape, mine, strict=True)]):
+        raise ShapeError(
+            f"make_array_from_process_local_data: local data of shape {value.shape} are {[len(m) for m in mine]} of"
+            f" {list(parts)} parts of an array of shape {shape or found}",
+            remedy="give the parts of the devices of this process, put together",
+        )
+    whole = Aval(found, value.dtype)
+    part = local_shape(where.mesh, where.spec, found)
+    pieces = []
+    for k in where.local:
+        starts = [m.index(p) * n for m, p, n in zip(mine, places[k], part, strict=True)]
+        window = tuple([slice(s, s + n) for s, n in zip(starts, part, strict=True)])
+        pieces.append(put_part(np.ascontiguousarray(value[window]).reshape(part), where.devices[k].sharding))
+    return make_array(whole, where, pieces)
 
 
 def assembled(aval: Aval, where: ManyDevices, parts: Sequence[_jax.ArrayImpl]) -> _jax.ArrayImpl:

@@ -1,7 +1,9 @@
 from collections.abc import Mapping, Sequence
 
 from jaxlib._jax import Client as Client
+from jaxlib._jax import CpuCollectives as CpuCollectives
 from jaxlib._jax import DeviceAssignment as DeviceAssignment
+from jaxlib._jax import DistributedRuntimeClient as DistributedRuntimeClient
 from typing_extensions import CapsuleType
 
 class OpSharding:
@@ -26,7 +28,14 @@ class HloSharding:
     def replicate_on_last_tile_dim(self) -> bool: ...
 
 def register_custom_call_target(name: str, fn: CapsuleType, platform: str = ..., api_version: int = ...) -> None: ...
-def make_cpu_client(*, num_devices: int | None = None) -> Client: ...
+def make_cpu_client(
+    *,
+    num_devices: int | None = None,
+    distributed_client: DistributedRuntimeClient | None = None,
+    node_id: int = 0,
+    num_nodes: int = 1,
+    collectives: CpuCollectives | None = None,
+) -> Client: ...
 def pjrt_plugin_loaded(plugin_name: str) -> bool: ...
 def load_pjrt_plugin_dynamically(plugin_name: str, library_path: str) -> CapsuleType: ...
 def pjrt_plugin_initialized(plugin_name: str) -> bool: ...

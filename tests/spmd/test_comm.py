@@ -16,7 +16,7 @@ X: Any = np.zeros((8, 4), np.float32)
 
 
 def test_loops_multiply_and_gradients_count() -> None:
-    def f(x: Any) -> Any:
+    def f(x: fx.Array) -> Any:
         x = lax.scan(lambda c, _: (c + lax.psum(c, "i"), None), x, None, length=5)[0]
         return lax.all_gather(x, "i", tiled=True)
 
@@ -27,13 +27,17 @@ def test_loops_multiply_and_gradients_count() -> None:
         "psum        i=4      5               160",
         "in all                               192",
     ]
-    back = fx.comm(fx.trace(fx.grad(lambda x: fx.shard_map(f, {"i": 4}, P("i"), P())(x).sum()), X))
+
+    def total(x: Any) -> Any:
+        return fx.shard_map(f, {"i": 4}, P("i"), P())(x).sum()
+
+    back = fx.comm(fx.trace(fx.grad(total), X))
     # the function is linear, so the forward run is not needed
     assert {r.collective: (r.runs, r.bytes) for r in back} == {"psum": (5, 160), "psum_scatter": (1, 128)}
 
 
 def test_what_is_not_known_is_said() -> None:
-    def f(x: Any) -> Any:
+    def f(x: fx.Array) -> Any:
         x = lax.while_loop(lambda c: lax.pmax(c[0, 0], "i") > 1, lambda c: c - lax.psum(c, "i"), x)
         return lax.cond(lax.psum(x[0, 0], "i") > 0, lambda u: lax.pmin(u, "i"), lambda u: u, x)
 
@@ -46,7 +50,10 @@ def test_what_is_not_known_is_said() -> None:
 
 
 def test_a_program_without_collectives() -> None:
-    found = fx.comm(fx.trace(lambda x: x + 1, X))
+    def f(x: fx.Array) -> fx.Array:
+        return x + 1
+
+    found = fx.comm(fx.trace(f, X))
     assert (found.bytes, found.known, found.rows) == (0, True, ())
 
 
