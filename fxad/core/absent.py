@@ -85,7 +85,6 @@ _BY_MODULE: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "rng_bit_generator rng_uniform": "random.bits and random.uniform, from a key",
             "scaled_dot": "scale the operands, then lax.dot_general",
             "shape_as_value": "x.shape",
-            "with_sharding_constraint": _SHARDING,
         },
         "lax.linalg": {
             "EigImplementation EighImplementation SvdAlgorithm": "there is one algorithm for each decomposition",
