@@ -31,6 +31,7 @@ examples:
 	python examples/equilibrium.py
 	python examples/revnet.py
 	python examples/leapfrog.py
+	python examples/two_processes.py
 
 # The laws at 2,000 examples each.
 deep:

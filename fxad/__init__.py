@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from fxad import custom_batching as custom_batching
     from fxad import custom_derivatives as custom_derivatives
     from fxad import debug as debug
+    from fxad import distributed as distributed
     from fxad import experimental as experimental
     from fxad import flatten_util as flatten_util
     from fxad import lax as lax
@@ -68,12 +69,14 @@ if TYPE_CHECKING:
     from fxad import text as text
     from fxad import tree_util as tree_util
     from fxad import typing as typing
+    from fxad.api.comm import comm as comm
     from fxad.api.custom import CustomFunction as CustomFunction
     from fxad.api.custom import custom_jvp as custom_jvp
     from fxad.api.custom import custom_vjp as custom_vjp
     from fxad.api.custom import custom_vmap as custom_vmap
     from fxad.api.custom_functions import custom_gradient as custom_gradient
     from fxad.api.device_put import device_put as device_put
+    from fxad.api.device_put import make_array_from_process_local_data as make_array_from_process_local_data
     from fxad.api.directional import Linearized as Linearized
     from fxad.api.directional import jvp as jvp
     from fxad.api.directional import linearize as linearize
@@ -136,6 +139,7 @@ if TYPE_CHECKING:
     from fxad.lax.control.host import pure_callback as pure_callback
     from fxad.sharding import NamedSharding as NamedSharding
     from fxad.sharding import P as P
+    from fxad.lax.parallel import with_sharding_constraint as with_sharding_constraint
     from fxad.sharding import make_mesh as make_mesh
     from fxad.storage.programs import load as load
     from fxad.storage.programs import save as save
@@ -145,6 +149,7 @@ else:
     __getattr__, __dir__ = lazy_exports(
         __name__,
         {
+            "fxad.api.comm": "comm",
             "fxad.api.shard_map": "pmap shard_map",
             "fxad.sharding": "NamedSharding P make_mesh",
             "fxad.api.custom": "CustomFunction custom_jvp custom_vjp custom_vmap",
@@ -154,7 +159,7 @@ else:
             "fxad.api.mask": "bucketed mask padded_size ragged_batches shapecheck",
             "fxad.api.memory": "Partial partial_eval residuals",
             "fxad.api.explain_nan": "NanExplanation explain_nan",
-            "fxad.api.device_put": "device_put",
+            "fxad.api.device_put": "device_put make_array_from_process_local_data",
             "fxad.api.rewrite": "apply_passes cse dce inline outline remat reroll simplify specialize",
             "fxad.api.custom_functions": "custom_gradient",
             "fxad.api.staging": (
@@ -165,10 +170,11 @@ else:
             "fxad.api.symbolic": "CustomVJPPrimal SymbolicZero",
             "fxad.storage.programs": "load save",
             "fxad.lax": "checkpoint_name stop_gradient",
+            "fxad.lax.parallel": "with_sharding_constraint",
             "fxad.lax.control.checking": "error_if",
             "fxad.lax.control.host": "debug_callback debug_print io_callback pure_callback",
             "fxad.transforms.memory": "checkpoint_policies policies",
         },
-        "ad_checkpoint custom_batching custom_derivatives debug dtypes errors experimental flatten_util lax nn numpy "
-        "ops optim passes random scipy sharding stages text test_util tree tree_util typing",
+        "ad_checkpoint custom_batching custom_derivatives debug distributed dtypes errors experimental flatten_util "
+        "lax nn numpy ops optim passes random scipy sharding stages text test_util tree tree_util typing",
     )

@@ -370,7 +370,7 @@ class Emit(Protocol):
 class Batching(Emit, Protocol):
     """The interface to `vmap` for rules that batch a body."""
 
-    def batched(self, body: Jaxpr, size: int, in_dims: Dims, out_dims: Dims) -> Jaxpr:
+    def batched(self, body: Jaxpr, size: int, in_dims: Dims, out_dims: Dims, axis: str | None = None) -> Jaxpr:
         """`vmap` of a body, available in the rules of every transformation."""
 
 
@@ -384,6 +384,10 @@ class BatchCtx(Batching, Protocol):
     @property
     def axis(self) -> str | None:
         """Name of the mapped axis, if collectives of the program run over it; else None."""
+
+    @property
+    def spmd(self) -> tuple[str, ...]:
+        """The axes of a mesh that divide the mapped axis, the slowest first."""
 
     def recur(self, body: Jaxpr, in_dims: Dims, out_dims: Dims | None = None) -> tuple[Jaxpr, Dims]:
         """Batch a body. Returns the batched body and the batch axis of each result (None: not batched)."""

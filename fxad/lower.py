@@ -24,7 +24,7 @@ from typing import Any, Final, TypeAlias, cast, final
 from fxad import dtypes, lowering
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
-from fxad.errors import ParameterError
+from fxad.errors import ParameterError, PlacementError
 from fxad.ir import (
     Atom,
     Aval,
@@ -44,7 +44,9 @@ from fxad.lowering.mlir_text import dense_attribute, tensor_type
 from fxad.lowering.ordered_effects import DONE, calls_host, with_host_calls_ordered
 from fxad.primitives.check import Called
 from fxad.primitives.control.call import Call
-from fxad.primitives.control.shard_map import Mesh, ShardMap, Spec, devices_needed, has_maps
+from fxad.primitives.control.shard_map import ShardMap, device_ids, devices_needed, runs_on_devices
+from fxad.primitives.meshes import OPEN, Ids, Mesh, Spec
+from fxad.primitives.sharding_constraint import ShardingConstraint
 
 _Division: TypeAlias = "tuple[Mesh, Spec] | None"
 # A value while a function is written: its SSA name and its type, as text.
@@ -57,12 +59,13 @@ _NO_ATTRS: Final[Mapping[str, str]] = MappingProxyType({})
 @dataclass(frozen=True, slots=True)
 class Placement:
     """How a program runs on several devices: for each operand and result its mesh, whose axes cover all `devices`, and
-    the axes that divide it."""
+    the axes that divide it. XLA decides for results with None. `ids` are the devices; () are the first ones."""
 
     devices: int
     meshes: tuple[Mesh, ...]
     ins: tuple[tuple[int, Spec], ...]
-    outs: tuple[tuple[int, Spec], ...]
+    outs: tuple[tuple[int, Spec] | None, ...]
+    ids: Ids = ()
 
     def attribute(self, where: tuple[int, Spec], aval: Aval) -> str:
         """The attribute of an operand or a result."""
@@ -106,7 +109,7 @@ class LoweredModule:
     def plain(self) -> str:
         """StableHLO in MLIR's generic form, as XLA reads it, without locations."""
         outs = (*self.out_avals, DONE) if self.waits else self.out_avals
-        return _header("public @main", self.in_avals, outs, {}) + _LOCATION.sub("", self.body)
+        return _header("public @main", self.in_avals, outs, {}, self.placement) + _LOCATION.sub("", self.body)
 
     def text(self) -> str:
         """StableHLO in MLIR's pretty form, checked by MLIR's verifier. Raises: CompileError if it is not valid."""
@@ -180,8 +183,9 @@ def _header(
     if placement is not None:
         for k, (where, a) in enumerate(zip(placement.ins, ins, strict=True)):
             attrs[k].append(f"sdy.sharding = {placement.attribute(where, a)}")
-        for k, (where, a) in enumerate(zip(placement.outs, outs, strict=False)):
-            results[k] += f" {{sdy.sharding = {placement.attribute(where, a)}}}"
+        for k, (out, a) in enumerate(zip(placement.outs, outs, strict=False)):
+            if out is not None:
+                results[k] += f" {{sdy.sharding = {placement.attribute(out, a)}}}"
     given = [f" {{{', '.join(of_arg)}}}" if of_arg else "" for of_arg in attrs]
     args = [f"%arg{k}: {tensor_type(a)}{given[k]}" for k, a in enumerate(ins)]
     return f"func.func {name}({', '.join(args)}) -> ({', '.join(results)}) {{\n"
@@ -193,7 +197,7 @@ def _header(
 def _divided(spec: Spec, aval: Aval) -> str:
     """The axes that divide each axis of an array, as MLIR text."""
     groups = [*spec, *[()] * (aval.ndim - len(spec))]
-    return f"[{', '.join([_names(group) for group in groups])}]"
+    return f"[{', '.join(['{?}' if group == (OPEN,) else _names(group) for group in groups])}]"
 
 
 def _names(names: Sequence[str]) -> str:
@@ -222,7 +226,8 @@ _FILLER: Final = "*"  # begins the name of the axis along which devices compute 
 
 @by_value
 def _divisions(jaxpr: Jaxpr) -> tuple[tuple[_Division, ...], tuple[_Division, ...]]:
-    """For each operand and result, how the map over devices that takes or computes it divides it; None if none does."""
+    """For each operand and result, how the map over devices or the constraint that takes or computes it divides it;
+    None if none does."""
     ins: dict[Atom, _Division] = {}
     outs: dict[Atom, _Division] = {}
     for eqn in jaxpr.eqns:
@@ -233,6 +238,8 @@ def _divisions(jaxpr: Jaxpr) -> tuple[tuple[_Division, ...], tuple[_Division, ..
             stacked: Spec = (prim.names,)
             taken = tuple([(prim.mesh, stacked if s is None else s) for s in prim.in_specs])
             given = tuple([(prim.mesh, stacked if s is None else s) for s in prim.out_specs])
+        elif isinstance(prim, ShardingConstraint) and (OPEN,) not in prim.spec:
+            taken = given = ((prim.mesh, prim.spec),)
         elif isinstance(prim, Call):
             taken, given = _divisions(prim.body)
         for a, t in zip(eqn.ins, taken, strict=False):
@@ -270,7 +277,7 @@ class _Module:
 
     def name(self, sub: Jaxpr, mesh: Mesh) -> str:
         """The symbol of a sub-program's function, numbered by first use."""
-        key = (sub, mesh if mesh and (sub.free_axes or has_maps(sub)) else ())
+        key = (sub, mesh if mesh and (sub.free_axes or runs_on_devices(sub)) else ())
         symbol = self.names.get(key)
         if symbol is None:
             symbol = self.names[key] = f"@f{len(self.queue)}"
@@ -285,11 +292,19 @@ class _Module:
         """How the operands and results of the whole program are divided; None if it runs on one device."""
         if not self.meshes:
             return None
+        ids = device_ids(jaxpr)
+        if len(ids) > 1 or (ids and len(ids[0]) != self.devices):
+            named = " and ".join([f"on devices {', '.join(map(str, of))}" for of in ids])
+            raise PlacementError(
+                f"lower: {jaxpr.name} runs {named}" + ("" if len(ids) > 1 else f", and needs {self.devices} devices"),
+                remedy="give all meshes of a program the same devices, in one order",
+            )
         ins, outs = [
-            tuple([(0, ()) if d is None else (self.mesh(_covering(d[0], self.devices)), d[1]) for d in side])
+            [None if d is None else (self.mesh(_covering(d[0], self.devices)), d[1]) for d in side]
             for side in _divisions(jaxpr)
         ]
-        return Placement(self.devices, tuple(self.meshes), ins, outs)
+        whole = tuple([(0, ()) if d is None else d for d in ins])
+        return Placement(self.devices, tuple(self.meshes), whole, tuple(outs), *ids)
 
     def function(self, jaxpr: Jaxpr, mesh: Mesh) -> str:
         """The operations of a program, up to the end of its function."""
@@ -438,6 +453,11 @@ class _Function:
         where = source_location(self._module.places.source(self._loc))
         self._module.host.append((cast(Called, call), str(where or "")))
         return len(self._module.host) - 1
+
+    def sharding(self, mesh: Mesh, spec: Spec, aval: Aval) -> str:
+        """The attribute that divides a value among the devices of a mesh; see `fxad.ir.Hlo`."""
+        whole = _covering(mesh, self._module.devices)
+        return f"#sdy.sharding<@mesh{self._module.mesh(whole)}, {_divided(spec, aval)}>"
 
     def opaque_call(self, body: Jaxpr, operands: Sequence[HloValue]) -> tuple[HloValue, ...]:
         """A call in a branch whose condition is always true, which XLA cannot prove; see `fxad.ir.Hlo`.

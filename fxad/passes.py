@@ -24,7 +24,7 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
 from fxad.errors import ArgumentError, ParameterError, described
 from fxad.ir import Aval, Jaxpr, distinct_jaxprs
-from fxad.primitives.control.shard_map import has_maps
+from fxad.primitives.control.shard_map import runs_on_devices
 from fxad.transforms.costs import weight_of_nested
 from fxad.transforms.inversion.chains import merge_invertible
 from fxad.transforms.inversion.second_order import drop_derivative_rules
@@ -150,7 +150,7 @@ def plan_of(jaxpr: Jaxpr, choice: Choice, donate: tuple[int, ...] = (), passes: 
     """
     default = BEFORE_COMPILATION if passes is None and choice == "auto" else ()
     jaxpr = run_passes(jaxpr, passes or ())
-    if has_maps(jaxpr):  # XLA divides the whole program among the devices
+    if runs_on_devices(jaxpr):  # XLA divides the whole program among the devices
         choice = "none"
     # A plan of a single unit refers to the program, so it is not memoised: it would keep the program alive.
     return (None if choice == "none" else _linked(jaxpr, choice, donate, default)) or single_unit(jaxpr, donate)

@@ -24,7 +24,16 @@ from fxad.xla.buffers import (
     transfer,
 )
 from fxad.xla.cache import Cache, CacheStats, active_cache, cache, compile_jaxpr
-from fxad.xla.client import Device, default_device, devices, set_cpu_devices
+from fxad.xla.client import (
+    Device,
+    default_device,
+    device_count,
+    devices,
+    local_devices,
+    process_count,
+    process_index,
+    set_cpu_devices,
+)
 from fxad.xla.custom_calls import custom_call_targets
 from fxad.xla.executable import (
     CompileOptions,
@@ -50,7 +59,7 @@ from fxad.xla.garbage import collect_garbage, collection_due
 from fxad.xla.host_calls import Results, Start
 from fxad.xla.linked import LinkedProgram, Runnable, cost, link, memory
 from fxad.xla.profiler import profile
-from fxad.xla.sharded import ManyDevices, is_sharded, shards
+from fxad.xla.sharded import ManyDevices, from_local, is_sharded, shards
 
 __all__ = [
     "Buffer",
@@ -85,7 +94,12 @@ __all__ = [
     "default_device",
     "delete",
     "device_of",
+    "device_count",
     "devices",
+    "from_local",
+    "local_devices",
+    "process_count",
+    "process_index",
     "dlpack_aval",
     "dlpack_device",
     "collection_due",

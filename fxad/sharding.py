@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from math import prod
-from typing import Final, TypeAlias, final
+from typing import ClassVar, Final, TypeAlias, final
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from fxad import runtime
 from fxad.core.dataclasses import dataclass
 from fxad.errors import ArgumentError, AxisNameError, ParameterError, ShapeError, described
 from fxad.ir import Aval, Shape
+from fxad.primitives.meshes import OPEN, Ids
 
 Entry: TypeAlias = "str | tuple[str, ...] | None"
 Axes: TypeAlias = tuple[tuple[str, int], ...]
@@ -21,9 +22,12 @@ Spec: TypeAlias = tuple[tuple[str, ...], ...]
 @final
 class PartitionSpec(tuple[Entry, ...]):
     """For each axis of an array, the axes of a mesh that divide it: a name, a tuple of names (the slowest first), or
-    None. Axes at the end may be left out. `PartitionSpec()` is the whole array on each device."""
+    None. Axes at the end may be left out. `PartitionSpec()` is the whole array on each device. In
+    `with_sharding_constraint`, XLA decides for axes of `UNCONSTRAINED`."""
 
     __slots__ = ()
+
+    UNCONSTRAINED: ClassVar[str] = OPEN
 
     def __new__(cls, *entries: Entry) -> PartitionSpec:
         for entry in entries:
@@ -201,6 +205,21 @@ def local(what: str, mesh: Axes, spec: PartitionSpec, aval: Aval, path: str) -> 
             )
         shape[axis] //= parts
     return aval.with_shape(tuple(shape))
+
+
+def located(what: str, sharding: NamedSharding, aval: Aval, path: str) -> tuple[Axes, Spec, Ids]:
+    """A sharding of an array as it is in programs: the mesh, the axes that divide the array, and the ids of devices
+    that are not the first ones. Raises: AxisNameError, ShapeError naming the array, the axis and the sizes."""
+    mesh, spec = sharding.mesh, sharding.spec
+    axes = tuple(mesh.shape.items())
+    closed = PartitionSpec(*[None if e == OPEN else e for e in spec])
+    local(what, axes, closed, aval, path)
+    return axes, spec.names, ids_of(tuple(mesh.devices.flat))
+
+
+def ids_of(on: tuple[runtime.Device, ...]) -> Ids:
+    """The ids of devices as they are in programs: () for the first ones of their platform."""
+    return () if runtime.devices(on[0].platform)[: len(on)] == on else tuple([d.id for d in on])
 
 
 def sharding_of(buffer: runtime.Buffer) -> Sharding:

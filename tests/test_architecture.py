@@ -40,6 +40,7 @@ TREE_ROOMS = (
     "fxad/core/atoms.py",
     "fxad/execution/dispatch.py",
     "fxad/execution/executable.py",
+    "fxad/execution/shardings.py",
     "fxad/interop/",
     "fxad/storage/arrays.py",
     "fxad/storage/decoding.py",

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
+import numpy as np
+
 from fxad.core import tree
 from fxad.errors import ArgumentError
+from fxad.ir import Aval
 from fxad.lax.placement import committed_to
-from fxad.runtime import Device, resharded
+from fxad.runtime import Device, commitments, from_local, resharded
 from fxad.sharding import NamedSharding, Sharding, SingleDeviceSharding, local, on_devices
 from fxad.tracing import placement
 from fxad.tracing.array import Array, asarray, wrap_buffer
@@ -58,3 +61,14 @@ def _placed(array: Array, target: Device | Sharding, path: str) -> Array:
         return committed_to(array, target)
     local("device_put", tuple(target.mesh.shape.items()), target.spec, array.aval, path)
     return wrap_buffer(array.aval, resharded(array._buffer, on_devices(target)))
+
+
+def make_array_from_process_local_data(
+    sharding: NamedSharding, local_data: Any, global_shape: tuple[int, ...] | None = None
+) -> Array:
+    """Return a sharded array of the data of all processes. `local_data` are the parts of the devices of this process,
+    put together. Raises: ShapeError if they do not fit the sharding or `global_shape`."""
+    value = np.asarray(local_data)
+    commitments.any = True
+    buffer = from_local(value, on_devices(sharding), global_shape)
+    return wrap_buffer(Aval(buffer.aval.shape, value.dtype), buffer)

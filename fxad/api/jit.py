@@ -19,9 +19,10 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.lru import LRUCache
 from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, ParameterError
-from fxad.execution.dispatch import Dispatcher, avals_of_arrays, fast_path
+from fxad.execution.dispatch import Dispatcher, avals_of_arrays, fast_path, operand_path
 from fxad.execution.donation import Donate, Donation, donates_any, parse_donation
 from fxad.execution.executable import Executable, Lowered, Units, check_choice, lower, specs
+from fxad.execution.shardings import Shardings, check_shardings, with_program_shardings
 from fxad.ir import Aval
 from fxad.passes import Passes, check_passes
 from fxad.runtime import default_device
@@ -58,6 +59,8 @@ class _How:
     donation: Donation | None = None
     units: Units = "auto"
     passes: Passes | None = None
+    ins: Shardings = None
+    outs: Shardings = None
 
     def lowered(self, program: Program[P, R]) -> Lowered[P, R]:
         """Lower a program with these options."""
@@ -126,6 +129,7 @@ class _Compiled(Generic[P, R]):
             try:
                 with recording_dependencies(watched):
                     known = trace_tree(self.fn, in_tree, avals, function_name(self.fn), parameter_names(self.fn))
+                    known = with_program_shardings(f"jit of {known.name}", known, self.how.ins, self.how.outs)
             finally:
                 record_in_outer(watched)
             if not watched.on_outer_trace and not any(isinstance(b, Tracer) for b in known.bound):
@@ -179,7 +183,8 @@ class _Compiled(Generic[P, R]):
                 program.name,
                 recompilation_reason(program, [e.program for e in self.executables.values()]),
             )
-        where = placement.committed_device([x._buffer for x in (*program.bound, *leaves) if type(x) is Array])
+        held = [x._buffer if type(x) is Array else None for x in (*program.bound, *leaves)]
+        where = placement.target_of(program.name, held, functools.partial(operand_path, program))
         executable = self.executables[in_tree, types] = self.how.lowered(program).compile_first_for(where)
         return executable
 
@@ -348,8 +353,8 @@ class JaxOptions(TypedDict, total=False):
 
     donate_argnums: int | Sequence[int] | None
     donate_argnames: str | Sequence[str] | None
-    in_shardings: None
-    out_shardings: None
+    in_shardings: object
+    out_shardings: object
     keep_unused: bool
     inline: bool
     device: None
@@ -425,8 +430,8 @@ def jit(
     symbolic: Shapes = None,
     donate_argnums: int | Sequence[int] | None = None,
     donate_argnames: str | Sequence[str] | None = None,
-    in_shardings: None = None,
-    out_shardings: None = None,
+    in_shardings: Shardings = None,
+    out_shardings: Shardings = None,
     keep_unused: bool = False,  # noqa: ARG001
     inline: bool = False,  # noqa: ARG001
     device: None = None,
@@ -445,6 +450,10 @@ def jit(
     `symbolic` names sizes of the arguments, as the `in_shapes` of `mask`: the function is traced once for every size, and
     compiled for each. It goes with no other option.
 
+    `in_shardings` and `out_shardings` are tree prefixes of `NamedSharding`s, or of None for what XLA decides: they say
+    how devices divide the arguments that are not static, and the results. Arguments that are divided among devices
+    already are taken as they are.
+
     `donate_argnums` and `donate_argnames` are JAX's names for `donate`. Unused arguments are always kept, and a call in a
     trace is inlined by XLA, so `keep_unused` and `inline` change nothing. Other names of JAX are refused if they ask for
     something.
@@ -456,8 +465,6 @@ def jit(
             DonationWarning, once per types of arguments, for memory that no result can use.
     """
     _check_jax_options(
-        in_shardings=in_shardings,
-        out_shardings=out_shardings,
         device=device,
         backend=None if isinstance(backend, str) and backend == default_device().platform else backend,
         compiler_options=compiler_options,
@@ -470,12 +477,24 @@ def jit(
             "donate": donate,
             "units": units,
             "passes": passes,
+            "in_shardings": in_shardings,
+            "out_shardings": out_shardings,
         }
         return functools.partial(jit, **options)
     check_choice("jit", units)
     check_passes("jit", passes)
+    for side, given in (("in_shardings", in_shardings), ("out_shardings", out_shardings)):
+        check_shardings(f"jit: {side}", given)
     if symbolic is not None:
-        if isinstance(f, Program) or static_argnums or static_argnames or donates_any(donate) or passes is not None:
+        if (
+            isinstance(f, Program)
+            or static_argnums
+            or static_argnames
+            or donates_any(donate)
+            or passes is not None
+            or in_shardings
+            or out_shardings
+        ):
             raise ArgumentError(
                 "jit: symbolic goes with a function and no other option",
                 remedy="trace(f, Spec('(n, 3)')) gives a program for every size, which takes the others",
@@ -484,12 +503,15 @@ def jit(
         return _for_every_size(f, symbolic)
     if isinstance(f, Program):
         check_no_statics("jit", f, static_argnums, static_argnames)
+        f = with_program_shardings(f"jit of {f.name}", f, in_shardings, out_shardings)
         return lower(f, units, passes).compile(donate=donate)
     check_function("jit", f)
     how = _How(
         parse_donation(f"jit of {function_name(f)}", donate, *parameters(f)) if donates_any(donate) else None,
         units,
         passes,
+        in_shardings,
+        out_shardings,
     )
     statics = static_arguments(f"jit of {function_name(f)}", f, static_argnums, static_argnames)
     return Jitted(f, how) if statics is None else StaticJitted(f, static_argnums, static_argnames, how)
@@ -497,8 +519,6 @@ def jit(
 
 _INSTEAD: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "in_shardings": "put the arguments where they belong: device_put(x, sharding); shard_map divides a computation",
-        "out_shardings": "put the results where they belong: device_put(y, sharding); shard_map divides a computation",
         "device": "put the arguments on the device: device_put(x, device)",
         "backend": "put the arguments on a device of that platform: device_put(x, device)",
         "compiler_options": "lower(trace(f, x)).compile(CompileOptions(...))",

@@ -14,10 +14,11 @@ from fxad.core.dce import rebind_operands
 from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, ShapeError
 from fxad.ir import Aval, Jaxpr, source_location
-from fxad.primitives.control.shard_map import Mesh as MeshAxes
-from fxad.primitives.control.shard_map import ShardMap, Spec, names_in
+from fxad.primitives.control.shard_map import ShardMap
+from fxad.primitives.meshes import Ids, Spec, names_in
+from fxad.primitives.meshes import Mesh as MeshAxes
 from fxad.primitives.shape import ExpandDims, Squeeze
-from fxad.sharding import Mesh, PartitionSpec, axes_of, local
+from fxad.sharding import Mesh, PartitionSpec, axes_of, ids_of, local
 from fxad.tracing.context import mapped_over, n_axes_in_scope, new_axis
 from fxad.tracing.program import Program, argument_path, function_name, parameter_names, trace_tree, types_of
 from fxad.tracing.static_args import Argnames, Argnums, static_arguments
@@ -51,9 +52,10 @@ def shard_map(f: Any, mesh: Mesh | Mapping[str, int], in_specs: Specs, out_specs
     name = function_name(f) if not isinstance(f, Program) else f.name
     what = f"shard_map of {name}"
     axes = axes_of(what, mesh)
+    ids = ids_of(tuple(mesh.devices.flat)) if isinstance(mesh, Mesh) else ()
     if isinstance(f, Program):
         specs = _specs(in_specs, f.in_tree, f"{what}: in_specs")
-        return _over_devices(what, f, axes, specs, out_specs)
+        return _over_devices(what, f, axes, specs, out_specs, ids)
     check_function("shard_map", f)
     names = parameter_names(f)
 
@@ -66,7 +68,7 @@ def shard_map(f: Any, mesh: Mesh | Mapping[str, int], in_specs: Specs, out_specs
         parts = [local(what, axes, s, a, f"argument {p}") for s, a, p in zip(specs, avals, paths, strict=True)]
         with mapped_over(*[new_axis(what, n, size, stacked=False) for n, size in axes]):
             program = trace_tree(f, in_tree, parts, name, names)
-        return _over_devices(what, program, axes, specs, out_specs)(*args)
+        return _over_devices(what, program, axes, specs, out_specs, ids)(*args)
 
     mapped.__name__ = f"shard_map_{name}"
     return mapped
@@ -90,14 +92,19 @@ def _specs(prefix: Specs, in_tree: Structure, what: str) -> list[PartitionSpec]:
 
 
 def _over_devices(
-    what: str, program: Program[Any, Any], mesh: MeshAxes, specs: Sequence[PartitionSpec], out_specs: Specs
+    what: str,
+    program: Program[Any, Any],
+    mesh: MeshAxes,
+    specs: Sequence[PartitionSpec],
+    out_specs: Specs,
+    ids: Ids,
 ) -> Program[Any, Any]:
     outs = tree.broadcast_prefix(out_specs, program.out_tree, f"{what}: out_specs", _is_spec)
     paths = tree.paths(program.out_tree, "result")
     for s, a, p in zip(outs, program.out_avals, paths, strict=True):
         names = {name: 1 for name, _ in mesh}
         local(what, tuple(names.items()), s, a, p)  # the names, and the number of axes
-    return _bound(what, program, mesh, [s.names for s in specs], [s.names for s in outs], paths)
+    return _bound(what, program, mesh, [s.names for s in specs], [s.names for s in outs], paths, ids)
 
 
 def _bound(
@@ -107,6 +114,7 @@ def _bound(
     ins: Sequence[Spec],
     outs: Sequence[Spec],
     paths: Sequence[str],
+    ids: Ids = (),
 ) -> Program[Any, Any]:
     """The program over whole arrays, with one equation, of a program over parts."""
     body = program.jaxpr
@@ -115,7 +123,7 @@ def _bound(
     consts = [k for k, s in enumerate(specs) if not s]
     parts = [k for k, s in enumerate(specs) if s]
     made = rebind_operands(body, range(len(specs)), (0, 1), (consts, parts))
-    prim = ShardMap(made, mesh, len(consts), tuple([specs[k] for k in parts]), tuple(outs))
+    prim = ShardMap(made, mesh, len(consts), tuple([specs[k] for k in parts]), tuple(outs), ids)
     b = Builder()
     operands = [b.input(prim.whole(s, a)) for s, a in zip(specs, body.in_avals, strict=True)]
     jaxpr = b.build(b(prim, *[operands[k] for k in (*consts, *parts)]), body.name)

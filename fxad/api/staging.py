@@ -10,6 +10,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
+from fxad import runtime
 from fxad.api.directional import transpose
 from fxad.api.lift import check_function, check_no_reduce_axes
 from fxad.api.rewrite import remat
@@ -18,7 +19,7 @@ from fxad.errors import ArgumentError, ParameterError, described
 from fxad.execution.executable import specs
 from fxad.ir import Aval
 from fxad.lax.control.host import debug_callback
-from fxad.runtime import Device, default_device, devices
+from fxad.runtime import Device, default_device
 from fxad.tracing.array import Array, aval_of, evaluating, running_each_operation
 from fxad.tracing.program import Program, function_name, trace
 from fxad.tracing.static_args import Argnums, static_arguments
@@ -189,16 +190,21 @@ def default_backend() -> str:
 
 
 def local_devices(process_index: int | None = None, backend: str | None = None) -> list[Device]:
-    """Return the devices of this process: all of them. Raises: ParameterError for another process or platform."""
-    if process_index not in (None, 0):
+    """Return the devices of this process. Raises: ParameterError for another process or platform."""
+    if process_index not in (None, runtime.process_index()):
         raise ParameterError(
-            f"local_devices: process_index is {process_index!r:.60}; there is one process", remedy="leave it out"
+            f"local_devices: process_index is {process_index!r:.60}, this process is {runtime.process_index()}",
+            remedy="leave it out",
         )
+    _check_backend("local_devices", backend)
+    return list(runtime.local_devices())
+
+
+def _check_backend(name: str, backend: str | None) -> None:
     if backend not in (None, default_backend()):
         raise ParameterError(
-            f"local_devices: backend is {backend!r:.60}, the platform is {default_backend()!r}", remedy="leave it out"
+            f"{name}: backend is {backend!r:.60}, the platform is {default_backend()!r}", remedy="leave it out"
         )
-    return list(devices())
 
 
 def local_device_count(backend: str | None = None) -> int:
@@ -207,20 +213,21 @@ def local_device_count(backend: str | None = None) -> int:
 
 
 def device_count(backend: str | None = None) -> int:
-    """Return the number of devices."""
-    return len(local_devices(backend=backend))
+    """Return the number of devices of all processes."""
+    _check_backend("device_count", backend)
+    return runtime.device_count()
 
 
 def process_index(backend: str | None = None) -> int:
-    """Return the number of this process: 0, there is one."""
-    local_devices(backend=backend)
-    return 0
+    """Return the number of this process; 0 if there is one."""
+    _check_backend("process_index", backend)
+    return runtime.process_index()
 
 
 def process_count(backend: str | None = None) -> int:
-    """Return the number of processes: 1."""
-    local_devices(backend=backend)
-    return 1
+    """Return the number of processes."""
+    _check_backend("process_count", backend)
+    return runtime.process_count()
 
 
 # -------------------------------------------------------------------------------------------------------- debugging

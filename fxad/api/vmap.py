@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import wraps
 from operator import index
-from typing import Any, Final, ParamSpec, SupportsIndex, TypeVar, cast, overload
+from typing import Any, Final, ParamSpec, SupportsIndex, TypeAlias, TypeVar, cast, overload
 
 import numpy as np
 
@@ -32,11 +32,18 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 Axes = Any  # an int, None, or a tree prefix of them
+SpmdNames: TypeAlias = "str | tuple[str, ...] | None"
 
 
 @overload
 def vmap(
-    f: Program[P, R], in_axes: Axes = 0, out_axes: Axes = 0, *, axis_size: int, axis_name: str | None = None
+    f: Program[P, R],
+    in_axes: Axes = 0,
+    out_axes: Axes = 0,
+    *,
+    axis_size: int,
+    axis_name: str | None = None,
+    spmd_axis_name: SpmdNames = None,
 ) -> Program[P, R]: ...
 @overload
 def vmap(
@@ -46,6 +53,7 @@ def vmap(
     *,
     axis_size: int | None = None,
     axis_name: str | None = None,
+    spmd_axis_name: SpmdNames = None,
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
 ) -> Callable[P, R]: ...
@@ -56,7 +64,7 @@ def vmap(
     *,
     axis_size: int | None = None,
     axis_name: str | None = None,
-    spmd_axis_name: None = None,
+    spmd_axis_name: SpmdNames = None,
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
 ) -> Any:
@@ -69,6 +77,8 @@ def vmap(
 
     `axis_name` names the axis for collectives in `f`, such as `lax.psum(x, "i")`. They become operations on the stack.
 
+    `spmd_axis_name` names axes of the mesh that divide the new axis where `f` has sharding constraints.
+
     Static arguments, by number or by name, are hashable values, given to `f` as they are, besides those that `f` declares
     itself. They have entries in `in_axes`, None or an int, which mean nothing.
 
@@ -77,11 +87,7 @@ def vmap(
     Raises: AxisError, ShapeError, TreeError, ArgumentError naming the argument's path; AxisNameError for a name in use,
             and for collectives that some examples only reach.
     """
-    if spmd_axis_name is not None:
-        raise ParameterError(
-            f"vmap: spmd_axis_name is {spmd_axis_name!r:.60}; vmap runs on one device",
-            remedy="shard_map runs the function on the devices of a mesh",
-        )
+    spmd = _spmd_names(spmd_axis_name)
     if isinstance(f, Program):
         check_no_statics("vmap", f, static_argnums, static_argnames)
         if axis_size is None:
@@ -89,7 +95,7 @@ def vmap(
                 f"vmap: {f.name} is a Program over one example, so the number of examples must be given",
                 remedy="vmap(program, axis_size=n)",
             )
-        return _vmap(f, in_axes, out_axes, axis_size, axis_name)
+        return _vmap(f, in_axes, out_axes, axis_size, axis_name, spmd)
     check_function("vmap", f)
     name, names = function_name(f), parameter_names(f)
     statics = static_arguments(f"vmap of {name}", f, static_argnums, static_argnames)
@@ -101,7 +107,9 @@ def vmap(
         if any(map(_is_function, leaves)):
             held = _holding(g, in_axes, leaves, in_tree, f"vmap of {name}: in_axes")
             if held is not None:
-                again: Any = vmap(held[0], held[1], out_axes, axis_size=axis_size, axis_name=axis_name)
+                again: Any = vmap(
+                    held[0], held[1], out_axes, axis_size=axis_size, axis_name=axis_name, spmd_axis_name=spmd
+                )
                 return again(*held[2])
         avals = types_of(f"vmap of {name}", f, leaves, in_tree)
         paths = [argument_path(a, names) for a in in_tree.accessors()]
@@ -115,7 +123,7 @@ def vmap(
         axis = new_axis(f"vmap of {name}", axis_name, size)
         with mapped_over(axis):
             program = trace_tree(g, in_tree, single, name, names)
-        return _vmap_program(program, dims, out_axes, axis)(*args, **kwargs)
+        return _vmap_program(program, dims, out_axes, axis, spmd)(*args, **kwargs)
 
     mapped.__name__ = f"vmap_{name}"
 
@@ -127,6 +135,7 @@ def vmap(
             out_axes,
             axis_size=axis_size,
             axis_name=axis_name,
+            spmd_axis_name=spmd,
             static_argnums=numbers,
             static_argnames=names,
         )
@@ -134,6 +143,16 @@ def vmap(
 
     attach_declaration(mapped, statics, declare)
     return mapped
+
+
+def _spmd_names(given: SpmdNames) -> tuple[str, ...]:
+    """The axes of a mesh that divide the mapped axis. Raises: ArgumentError."""
+    names = () if given is None else (given,) if isinstance(given, str) else given
+    if not isinstance(names, tuple) or not all([isinstance(n, str) and n for n in names]):
+        raise ArgumentError(
+            f"vmap: spmd_axis_name is {described(given)}: {given!r:.60}", remedy="give a name or a tuple of names"
+        )
+    return names
 
 
 _IN: Final = "in_axes says where an argument carries the axis; None there is for what is the same for all"
@@ -244,7 +263,9 @@ def infer_size(
     return size
 
 
-def _vmap(program: Program[Any, Any], in_axes: Axes, out_axes: Axes, size: int, name: str | None) -> Program[Any, Any]:
+def _vmap(
+    program: Program[Any, Any], in_axes: Axes, out_axes: Axes, size: int, name: str | None, spmd: tuple[str, ...]
+) -> Program[Any, Any]:
     what = f"vmap of {program.name}: in_axes"
     axes = flatten_axes(in_axes, program.in_tree, what)
     size = _number(f"vmap of {program.name}", size)
@@ -260,11 +281,15 @@ def _vmap(program: Program[Any, Any], in_axes: Axes, out_axes: Axes, size: int, 
             f"vmap of {program.name}: axis_size is {size}, the program was traced with axis {name!r} of size {known}",
             remedy=f"trace it with axis_env={{{name!r}: {size}}}, or map over {known} examples",
         )
-    return _vmap_program(program, dims, out_axes, axis)
+    return _vmap_program(program, dims, out_axes, axis, spmd)
 
 
 def _vmap_program(
-    program: Program[Any, Any], dims: Sequence[int | None], out_axes: Axes, axis: MappedAxis
+    program: Program[Any, Any],
+    dims: Sequence[int | None],
+    out_axes: Axes,
+    axis: MappedAxis,
+    spmd: tuple[str, ...] = (),
 ) -> Program[Any, Any]:
     what = f"vmap of {program.name}"
     check_kinds(f"{what}: out_axes", out_axes)
@@ -278,13 +303,13 @@ def _vmap_program(
     )
     in_dims = (*[None] * len(program.bound), *dims)
     if None in out_dims:
-        _, result_dims = vmap_named(program.jaxpr, axis.size, axis.name, in_dims)
+        _, result_dims = vmap_named(program.jaxpr, axis.size, axis.name, in_dims, None, spmd)
         for p, wanted, d in zip(paths, out_dims, result_dims, strict=True):
             if wanted is None and d is not None:
                 raise ShapeError(
                     f"{what}: {p} varies with the mapped arguments, but its out_axes is None",
                     remedy="give the axis at which its values are to be stacked",
                 )
-    jaxpr, _ = vmap_named(program.jaxpr, axis.size, axis.name, in_dims, out_dims)
+    jaxpr, _ = vmap_named(program.jaxpr, axis.size, axis.name, in_dims, out_dims, spmd)
     out: Program[Any, Any] = program.replace(jaxpr, name=f"vmap_{program.name}")
     return out

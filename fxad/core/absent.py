@@ -9,7 +9,7 @@ from typing import Final
 _FLAG: Final = "it is a flag of the process, and no flag changes what a program means"
 _X64: Final = "64-bit types are always there, and nothing becomes 64 bits unless a 64-bit value takes part"
 _INTERNAL: Final = "it belongs to JAX's own machinery"
-_HOSTS: Final = "one process runs a program: devices() lists its devices"
+_HOSTS: Final = "process_index() and process_count(): fxad.distributed connects several processes"
 _SHARDING: Final = "shard_map(f, mesh, in_specs, out_specs) runs a function on the devices of a mesh"
 _REFS: Final = "arrays are immutable: return new values, x.at[i].set(y)"
 _SHAPES: Final = "eval_shape(f, ...) gives the shapes of results"
@@ -37,8 +37,8 @@ _BY_MODULE: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "explain_cache_misses": "cache.explain() says why a program was compiled",
             "clear_caches": "cache.clear()",
             "live_arrays": "cache.stats() has the bytes that programs hold",
-            "process_indices host_count host_id host_ids distributed": _HOSTS,
-            "make_array_from_callback make_array_from_process_local_data make_array_from_single_device_arrays "
+            "process_indices host_count host_id host_ids": _HOSTS,
+            "make_array_from_callback make_array_from_single_device_arrays "
             "copy_to_host_async": "device_put(x, sharding) divides an array, device_get(x) brings it back",
             "reshard set_mesh smap": _SHARDING,
             "effects_barrier": "block_until_ready(results) waits for the program and its effects",
@@ -84,7 +84,6 @@ _BY_MODULE: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "rng_bit_generator rng_uniform": "random.bits and random.uniform, from a key",
             "scaled_dot": "scale the operands, then lax.dot_general",
             "shape_as_value": "x.shape",
-            "with_sharding_constraint": _SHARDING,
         },
         "lax.linalg": {
             "EigImplementation EighImplementation SvdAlgorithm": "there is one algorithm for each decomposition",

@@ -75,6 +75,9 @@ class Hlo(Protocol):
     ) -> tuple[HloValue, ...]:
         """Call the function of a body on each device of a mesh, with its parts of the operands."""
 
+    def sharding(self, mesh: tuple[tuple[str, int], ...], spec: tuple[tuple[str, ...], ...], aval: Aval) -> str:
+        """The attribute that divides a value among the devices of a mesh."""
+
     def opaque_call(self, body: Jaxpr, operands: Sequence[HloValue]) -> tuple[HloValue, ...]:
         """`call`, in a form that stops the compiler from merging the body with equal operations outside. Used for
         recomputation."""

@@ -20,7 +20,7 @@ from fxad.execution.donation import DonatingStart
 from fxad.ir import Aval
 from fxad.runtime import Results, Start, collect_garbage, collection_due, commitments, donated_placeholder
 from fxad.tracing.array import Array, aval_of, device_array, wrap_buffers
-from fxad.tracing.placement import CommittedRun, Forwarding, forwarded_operands, is_committed, target_device
+from fxad.tracing.placement import Division, CommittedRun, Forwarding, Target, forwarded_operands, is_committed, target
 from fxad.tracing.program import Program, fit_leaf, tree_error
 from fxad.tracing.tracer import Tracer, active_trace, current_binder
 
@@ -41,17 +41,18 @@ class Dispatcher:
     """
 
     __slots__ = (
-        "_there", "avals", "bound", "donate", "finish", "flat", "given_up", "handlers", "load", "loaded", "out_avals",
-        "passed", "path", "program", "settled", "start",
+        "_recent", "_there", "avals", "bound", "donate", "finish", "flat", "given_up", "handlers", "load", "loaded",
+        "out_avals", "passed", "path", "program", "settled", "start",
     )  # fmt: skip
 
     def __init__(
         self,
         program: Program[Any, Any],
         loaded: runtime.Runnable,
-        load: Callable[[runtime.Device], runtime.Runnable],
+        load: Callable[[Target], runtime.Runnable],
         donate: tuple[int, ...] = (),
         device: runtime.Device | None = None,
+        division: Division | None = None,
     ) -> None:
         self.program = program
         self.loaded, self.load, self.donate = loaded, load, donate
@@ -61,11 +62,15 @@ class Dispatcher:
         self.passed = forwarded_operands(program.jaxpr, len(program.bound)) if passes else None
         self.start: Start = self._free
         self.handlers = self.loaded.handlers
-        self._there: dict[runtime.Device, CommittedRun] = {}  # devices on which it has run
+        self._there: dict[Target, CommittedRun] = {}  # devices on which it has run
+        self._recent: tuple[list[object], CommittedRun] | None = None  # the placement of operands in the last call
         self.avals = program.in_avals
         self.out_avals = program.out_avals
         self.bound = [(b if isinstance(b, Array) else device_array(b, aval_of(b)))._buffer for b in _values(program)]
-        self.settled = device is not None or loaded.device is runtime.default_device() or self.passed is not None
+        at_home = loaded.device is runtime.default_device() and division is None
+        self.settled = device is not None or at_home or self.passed is not None
+        if division is not None:
+            self._there[division] = self._ready(loaded)
         if device is not None:  # free data goes there, and the results are committed to it
             there = self._on_device(device)
             self.start, self.handlers = there.start, there.handlers
@@ -133,18 +138,35 @@ class Dispatcher:
         """Run on the device of the committed operands. The results are committed to it."""
         if self.passed is not None:
             return self.start(buffers).consume_with_handlers(self.handlers)
-        there = self._on_device(target_device(self.program.name, buffers, self.path))
+        where: list[object] = [b._sharding if b._committed else None for b in buffers]
+        recent = self._recent
+        if recent is None or recent[0] != where:
+            recent = self._recent = where, self._on_device(target(self.program.name, buffers, self.path))
+        there = recent[1]
         return there.start(buffers).consume_with_handlers(there.handlers)
 
-    def _on_device(self, device: runtime.Device) -> CommittedRun:
-        """The execution on a device. It is loaded at its first use."""
-        there = self._there.get(device)
+    def _on_device(self, where: Target) -> CommittedRun:
+        """The execution on the devices of the operands. It is loaded at its first use."""
+        if isinstance(where, Division) and self._divides_so(where):
+            where = where.device  # as the program divides its operands itself
+        there = self._there.get(where)
         if there is None:
-            loaded = self.loaded if device is self.loaded.device else self.load(device)
-            there = CommittedRun(loaded, self.bound)
-            there.start = self._around(there.start)
-            self._there[device] = there
+            loaded = self.loaded if where is self.loaded.device else self.load(where)
+            there = self._there[where] = self._ready(loaded)
         return there
+
+    def _ready(self, loaded: runtime.Runnable) -> CommittedRun:
+        there = CommittedRun(loaded, self.bound)
+        there.start = self._around(there.start)
+        return there
+
+    def _divides_so(self, where: Division) -> bool:
+        """Returns True if the program divides operands as those of a call are divided."""
+        placed = self.loaded.placed if isinstance(self.loaded, runtime.LoadedProgram) else None
+        if placed is None or placed.devices != where.devices:
+            return False
+        pairs = zip(where.ins, placed.ins, strict=True)
+        return all([w is None or w == (have.mesh, have.spec) for w, have in pairs])
 
     def _convert(self, k: int, value: object, aval: Aval) -> Array:
         if isinstance(value, Tracer):

@@ -15,13 +15,14 @@ from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, ParameterError, SizeError
 from fxad.execution.dispatch import Dispatcher, fast_path
 from fxad.execution.donation import Donate, check_operands, donated_operands, donates_any
+from fxad.execution.shardings import Shardings, with_program_shardings
 from fxad.ir import Aval, Jaxpr
 from fxad.lower import LoweredModule, lower_jaxpr
 from fxad.passes import Passes, Stages, check_passes, plan_of, run_passes, stages_of
 from fxad.runtime import CompileOptions, CostStats, MemoryStats
 from fxad.storage.exported import export
 from fxad.tracing.array import DEFAULT_OPTIONS
-from fxad.tracing.placement import check_device
+from fxad.tracing.placement import Division, Target, check_device
 from fxad.tracing.program import Program, Spec
 from fxad.units.blocks import Predicate, selected_bodies
 from fxad.units.plan import Choice, Plan
@@ -72,7 +73,13 @@ class Lowered(Generic[P, R_co]):
         return self.module.plain()
 
     def compile(
-        self, options: CompileOptions = DEFAULT_OPTIONS, *, donate: Donate = (), device: runtime.Device | None = None
+        self,
+        options: CompileOptions = DEFAULT_OPTIONS,
+        *,
+        donate: Donate = (),
+        device: runtime.Device | None = None,
+        in_shardings: Shardings = None,
+        out_shardings: Shardings = None,
     ) -> Executable[P, R_co]:
         """Compile with XLA. The cache returns an equal program or unit that was compiled before with equal options.
 
@@ -80,7 +87,8 @@ class Lowered(Generic[P, R_co]):
         prefixes of bools. A donated array is deleted by the call. `device` is the device to run on: uncommitted
         arguments are moved there, and the results are committed to it. Without it, the program is compiled for the
         default device, and the results are free to move. A call with data committed to another device compiles for
-        that device.
+        that device. `in_shardings` and `out_shardings` are tree prefixes of `NamedSharding`s or None: the program runs
+        on their devices, which divide arguments and results.
 
         Raises: CompileError with XLA's message and the program's name, or with the unit and the user's line;
                 ParameterError if `donate` names an unknown argument; DonationWarning for memory that no result can
@@ -88,14 +96,15 @@ class Lowered(Generic[P, R_co]):
         """
         if device is not None:
             check_device(f"compile of {self.program.name}", device)
-        return self._compiled(options, donate, device, device)
+        divided = with_program_shardings(f"compile of {self.program.name}", self.program, in_shardings, out_shardings)
+        return replace(self, program=divided)._compiled(options, donate, device, device)
 
-    def compile_first_for(self, device: runtime.Device | None) -> Executable[P, R_co]:
-        """Compile now for a device that holds operands. Calls of data that is free to move run on the default one."""
+    def compile_first_for(self, device: Target | None) -> Executable[P, R_co]:
+        """Compile now for the devices that hold operands. Calls of data that is free to move run on the default one."""
         return self._compiled(DEFAULT_OPTIONS, (), device, None)
 
     def _compiled(
-        self, options: CompileOptions, donate: Donate, first: runtime.Device | None, device: runtime.Device | None
+        self, options: CompileOptions, donate: Donate, first: Target | None, device: runtime.Device | None
     ) -> Executable[P, R_co]:
         named = donated_operands(self.program, donate) if donates_any(donate) else self.donate
         if named and options.donate:
@@ -107,7 +116,8 @@ class Lowered(Generic[P, R_co]):
         check_operands(self.program, operands)
         load = partial(load_plan, self.program.jaxpr, self.choice, self.passes, replace(options, donate=operands))
         loaded = load(first or runtime.default_device())
-        return Executable(self.program, Dispatcher(self.program, loaded, load, operands, device))
+        division = first if isinstance(first, Division) else None
+        return Executable(self.program, Dispatcher(self.program, loaded, load, operands, device, division))
 
     # ------------------------------------------------------------------------------------------------- JAX's names
 
@@ -195,9 +205,10 @@ def check_choice(what: str, units: object) -> None:
 
 
 def load_plan(
-    jaxpr: Jaxpr, choice: Choice, passes: Passes | None, options: CompileOptions, device: runtime.Device
+    jaxpr: Jaxpr, choice: Choice, passes: Passes | None, options: CompileOptions, where: Target
 ) -> runtime.Runnable:
-    """The executable of a program on a device. The active cache supplies its units."""
+    """The executable of a program on devices. The active cache supplies its units."""
+    jaxpr, device = (where.program(jaxpr), where.device) if isinstance(where, Division) else (jaxpr, where)
     plan = plan_of(jaxpr, choice, options.donate, passes)
     if len(plan.steps) > 1 or passes:
         runtime.active_cache().hold_planned(jaxpr)

@@ -163,6 +163,7 @@ if TYPE_CHECKING:
         pshuffle,
         psum,
         psum_scatter,
+        with_sharding_constraint,
     )
     from fxad.lax.reductions import (
         argmax,
@@ -271,6 +272,7 @@ else:
             "fxad.lax.linear": "linear_call",
             "fxad.lax.parallel": (
                 "all_gather all_to_all axis_index axis_size pmax pmean pmin ppermute pshuffle psum psum_scatter"
+                " with_sharding_constraint"
             ),
             "fxad.operations.precision": "Precision PrecisionLike",
             "fxad.lax.reductions": (
@@ -323,5 +325,5 @@ __all__ = [
     "select_and_gather_add", "select_and_scatter_add", "select_n", "shift_left", "shift_right_arithmetic",
     "shift_right_logical", "sign", "sin", "sinh", "slice", "slice_in_dim", "sort", "sort_key_val", "sqrt",
     "square", "squeeze", "stop_gradient", "sub", "switch", "tan", "tanh", "top_k", "transpose", "while_loop",
-    "xlog1py", "xlogy", "zeta",
+    "with_sharding_constraint", "xlog1py", "xlogy", "zeta",
 ]  # fmt: skip

@@ -15,7 +15,7 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 
 from fxad.core import tree
-from fxad.errors import AxisNameError, ShapeError
+from fxad.errors import ArgumentError, AxisNameError, ShapeError, described
 from fxad.ir import Atom, Emit, Primitive
 from fxad.operations.arguments import to_ints, to_tuple
 from fxad.operations.axes import normalize_axis_index
@@ -34,6 +34,8 @@ from fxad.primitives.collectives import (
     flat_index,
 )
 from fxad.primitives.shape import ExpandDims, Squeeze, Transpose
+from fxad.primitives.sharding_constraint import ShardingConstraint
+from fxad.sharding import NamedSharding, located
 from fxad.tracing.array import Array, ArrayLike, aval_of, binder
 from fxad.tracing.context import size_of_axis
 
@@ -226,3 +228,34 @@ def axis_size(axis_name: AxisName) -> int:
 
 def _flat_index(emit: Emit, names: Names, sizes: Sizes) -> tuple[Atom]:
     return (flat_index(emit, names, sizes),)
+
+
+def with_sharding_constraint(x: T, shardings: object) -> T:
+    """Return the tree with its arrays divided among devices. `shardings` is a `NamedSharding`, None for what XLA
+    decides, or a tree prefix of them.
+
+    Rule:   the value is the same; so are derivatives, whose tangents and cotangents are divided in the same way.
+    Raises: ArgumentError, TreeError; ShapeError and AxisNameError naming the array, the axis and the sizes.
+    """
+    what = "with_sharding_constraint"
+    leaves, structure = tree.flatten(x)
+    for entry in tree.leaves(shardings):
+        if entry is not None and not isinstance(entry, NamedSharding):
+            raise ArgumentError(
+                f"{what}: shardings has an entry that is {described(entry)}: {entry!r:.60}",
+                remedy="give a NamedSharding, or None for what XLA decides",
+            )
+    wants = tree.broadcast_prefix(shardings, structure, f"{what}: shardings", _is_sharding)
+    made = []
+    for leaf, want, path in zip(leaves, wants, tree.paths(structure, "x"), strict=True):
+        if want is None:
+            made.append(leaf)
+            continue
+        prim = ShardingConstraint(*located(what, want, aval_of(leaf, f"{what}: {path}"), path))
+        made += binder().bind(prim, (leaf,))
+    out: T = tree.unflatten(structure, made)
+    return out
+
+
+def _is_sharding(x: object) -> bool:
+    return x is None or isinstance(x, NamedSharding)

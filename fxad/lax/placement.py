@@ -8,7 +8,7 @@ from typing import TypeVar
 from fxad.core import tree
 from fxad.runtime import Device, commitments, is_sharded, transfer
 from fxad.tracing.array import Array, wrap_buffer
-from fxad.tracing.placement import operand_label, target_device
+from fxad.tracing.placement import Division, operand_label, target
 from fxad.tracing.tracer import Tracer
 
 T = TypeVar("T")
@@ -23,7 +23,7 @@ def committed_to(x: Array, device: Device) -> Array:
 
 def place_like_operands(what: str, given: Iterable[object], made: T) -> T:
     """Place arrays that the host computed where a program would have placed them: committed to the device to which an
-    operand is committed, uncommitted if there is none.
+    operand is committed, uncommitted if there is none or if operands are divided among devices.
 
     Raises: PlacementError naming two operands that are committed to different devices.
     """
@@ -32,7 +32,9 @@ def place_like_operands(what: str, given: Iterable[object], made: T) -> T:
     held = [(k, x._buffer) for k, x in enumerate(given) if isinstance(x, Array) and not isinstance(x, Tracer)]
     if True not in [b._committed for _, b in held]:
         return made
-    device = target_device(what, [b for _, b in held], lambda j: operand_label(held[j][0]))
+    device = target(what, [b for _, b in held], lambda j: operand_label(held[j][0]))
+    if isinstance(device, Division):
+        return made
     leaves, structure = tree.flatten(made)
     out: T = tree.unflatten(structure, [x if isinstance(x, Tracer) else committed_to(x, device) for x in leaves])
     return out

@@ -27,6 +27,7 @@ from fxad.ir import (
     Cotangents,
     Dims,
     Eqn,
+    FreeAxes,
     HigherOrder,
     Hole,
     Jaxpr,
@@ -64,8 +65,10 @@ from fxad.primitives.linear_call import LinearCall
 from fxad.primitives.linearity import is_linear, is_zero
 from fxad.primitives.shape import broadcast_to_axis
 
-# A program over a stack: `batch(program, size, in_dims, out_dims)`.
-Batch: TypeAlias = Callable[[Jaxpr, int, Dims, Dims], Jaxpr]
+# A program over a stack: `batch(program, size, in_dims, out_dims, axis)`.
+Batch: TypeAlias = Callable[[Jaxpr, int, Dims, Dims, str | None], Jaxpr]
+
+Axes: TypeAlias = tuple[tuple[str, int], ...]
 
 _MANY: Final = 32  # results of a function for which the operands of each result are computed
 
@@ -76,12 +79,13 @@ _MANY: Final = 32  # results of a function for which the operands of each result
 @final
 @record
 class Batched(Record):
-    """A named call was batched."""
+    """A named call was batched. `axis` names the mapped axis, if the function or its rules communicate over it."""
 
     name: ClassVar[str] = "batched"
     size: int
     in_dims: Dims
     out_dims: Dims
+    axis: str | None = None
 
 
 @final
@@ -103,6 +107,7 @@ class NamedCall(Applied):
     Rule: `body` is that of the function, after the `changes` to this call: it was batched, or lost operands and
           results. Differentiated with the rule that it is in, the call is the plain function. `reads` marks, for each
           result, the operands that the function or one of its rules needs for it; it is empty if this is unknown.
+          `axes` are the named axes of collectives in the function or its rules which no change has bound.
     """
 
     name: ClassVar[str] = "named_call"
@@ -111,10 +116,15 @@ class NamedCall(Applied):
     function: int
     changes: tuple[Batched | Pruned, ...] = ()
     reads: tuple[Mask, ...] = ()
+    axes: Axes = ()
 
     @property
     def value(self) -> Jaxpr:
         return self.body
+
+    @property
+    def free_axes(self) -> FreeAxes:
+        return self.body.free_axes | frozenset(self.axes)
 
     @property
     def bodies(self) -> tuple[Jaxpr, ...]:
@@ -125,7 +135,7 @@ class NamedCall(Applied):
         return layout_with_rules(self.bodies, 0, stores=(True,), label="call")
 
     def with_bodies(self, bodies: tuple[Jaxpr, ...]) -> NamedCall:
-        return NamedCall(bodies[0], self.captured, self.function, self.changes, self.reads)
+        return NamedCall(bodies[0], self.captured, self.function, self.changes, self.reads, self.axes)
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         check_operands(self.name, self.body, avals)
@@ -134,8 +144,9 @@ class NamedCall(Applied):
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         # a rule may read operands that the body does not read, so all results are batched
         body, out_dims = ctx.recur(self.body, dims, (0,) * len(self.body.outs))
-        changes = (*self.changes, Batched(ctx.size, dims, out_dims))
-        return ctx(NamedCall(body, self.captured, self.function, changes, self.reads), *args), out_dims
+        changes = (*self.changes, Batched(ctx.size, dims, out_dims, ctx.axis))
+        left = _unbound(self.axes, changes)
+        return ctx(NamedCall(body, self.captured, self.function, changes, self.reads, left), *args), out_dims
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         return Call(self.body).jvp(ctx, primals, tangents)
@@ -152,6 +163,7 @@ class NamedCall(Applied):
             self.function,
             (*self.changes, Pruned(left, used)),
             tuple([select_by_mask(row, left) for row in rows]),
+            self.axes,
         )
         return Eqn(made, select_by_mask(eqn.ins, left), select_by_mask(eqn.outs, used), eqn.source)
 
@@ -194,7 +206,7 @@ def replaced(jaxpr: Jaxpr, by: Callable[[NamedCall], Jaxpr | Primitive]) -> Jaxp
 def module_call(functions: Mapping[int, Function], entry: int, batch: Batch) -> CustomCall:
     """The call of a function of a module, whose named calls have the keys of `functions` for numbers."""
     module = _renumbered(functions, _reachable([entry], functions))
-    return _call_of(_with_reads(module) if any(map(_names, module)) else module, 0, batch)
+    return _call_of(_with_axes(_with_reads(module)) if any(map(_names, module)) else module, 0, batch)
 
 
 def _call_of(module: tuple[Function, ...], k: int, batch: Batch) -> CustomCall:
@@ -223,7 +235,7 @@ def _complete(jaxpr: Jaxpr, module: tuple[Function, ...], batch: Batch) -> Jaxpr
         program = b.build(b(made, *b.inputs(made.body.in_avals)), made.body.name)
         for change in call.changes:
             if isinstance(change, Batched):
-                program = batch(program, change.size, change.in_dims, change.out_dims)
+                program = batch(program, change.size, change.in_dims, change.out_dims, change.axis)
             else:
                 slim, read = prune(program, change.results)
                 program = with_operands(slim, read, program.in_avals, change.operands)
@@ -273,6 +285,38 @@ def _with_reads(module: tuple[Function, ...]) -> tuple[Function, ...]:
         if found == reads:
             return made
         reads = found
+
+
+def _with_axes(module: tuple[Function, ...]) -> tuple[Function, ...]:
+    """The functions, in which named calls know the named axes over which the function or its rules communicate.
+
+    They depend on one another, so they are computed up to the least fixed point.
+    """
+    axes: list[FreeAxes] = [frozenset()] * len(module)
+    while True:
+        made = tuple([_knowing_axes(f, axes) for f in module])
+        found = [_axes_of(f) for f in made]
+        if found == axes:
+            return made
+        axes = found
+
+
+def _knowing_axes(function: Function, axes: Sequence[FreeAxes]) -> Function:
+    def knowing(call: NamedCall) -> NamedCall:
+        return replace(call, axes=_unbound(tuple(sorted(axes[call.function])), call.changes))
+
+    return _in_calls(function, knowing) if any(axes) else function
+
+
+def _unbound(axes: Axes, changes: Sequence[Batched | Pruned]) -> Axes:
+    """The axes that no change binds."""
+    bound = [change.axis for change in changes if isinstance(change, Batched)]
+    return tuple([axis for axis in axes if axis[0] not in bound])
+
+
+def _axes_of(function: Function) -> FreeAxes:
+    """The named axes of collectives in a function or its rules."""
+    return frozenset().union(*[jaxpr.free_axes for jaxpr, _, _ in function.parts])
 
 
 def _knowing(function: Function, reads: Sequence[tuple[Mask, ...]]) -> Function:
@@ -330,6 +374,10 @@ class CustomCall(Applied, Linear):
     @property
     def bodies(self) -> tuple[Jaxpr, ...]:
         return jaxprs_in_params(self)
+
+    @property
+    def free_axes(self) -> FreeAxes:
+        return _axes_of(self.function)  # a named call knows those of the module, and which a change has bound
 
     @property
     def layout(self) -> Layout:

@@ -18,11 +18,12 @@ from fxad.primitives.elementwise.powers import Abs, IntegerPow, Sign, Square
 from fxad.primitives.elementwise.select import Ceil, Clamp, Floor, Round, SelectN
 from fxad.primitives.marks import Mark
 from fxad.primitives.shape import BroadcastInDim, ExpandDims, Iota, Reshape, Rev, Squeeze, Transpose
+from fxad.primitives.sharding_constraint import ShardingConstraint
 
 Kinds: TypeAlias = tuple[type[Primitive], ...]
 
 # no code is compiled for these
-VIEWS: Final[Kinds] = (ExpandDims, Reshape, Squeeze, StopGradient, Mark)
+VIEWS: Final[Kinds] = (ExpandDims, Reshape, Squeeze, StopGradient, Mark, ShardingConstraint)
 # these move or repeat elements
 MOVES: Final[Kinds] = (BroadcastInDim, Rev, Transpose, Iota)
 # one machine instruction for an element

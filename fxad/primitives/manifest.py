@@ -38,6 +38,7 @@ from fxad.primitives.reduce_window import REDUCE_WINDOW
 from fxad.primitives.scatter import SCATTER
 from fxad.primitives.select_and_scatter import SELECT_AND_SCATTER
 from fxad.primitives.shape import SHAPE
+from fxad.primitives.sharding_constraint import SHARDING_CONSTRAINT
 from fxad.primitives.slicing import SLICING
 from fxad.primitives.softmax import SOFTMAX
 from fxad.primitives.sort import SORT
@@ -81,4 +82,5 @@ ALL: Final[tuple[type[Primitive], ...]] = (
     *CHECKING,
     *HOST_CALLS,
     *COLLECTIVES,
+    *SHARDING_CONSTRAINT,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 from types import MappingProxyType
 from typing import Final
 
@@ -13,8 +14,10 @@ from fxad.core.builder import Builder
 from fxad.ir import Atom, Aval, Primitive
 from fxad.primitives import elementwise as ew
 from fxad.primitives.collectives import Psum
-from fxad.primitives.control.shard_map import Mesh, ShardMap
-from fxad.primitives.control.shard_map import Spec as Division
+from fxad.primitives.control.shard_map import ShardMap
+from fxad.primitives.meshes import OPEN, Mesh
+from fxad.primitives.meshes import Spec as Division
+from fxad.primitives.sharding_constraint import ShardingConstraint
 from fxad.runtime import devices
 from fxad.testing.applications import Spec, Specs
 from fxad.testing.values import ORDINARY
@@ -67,4 +70,14 @@ def _shard_map(draw: st.DrawFn, smooth: bool) -> Spec:
     return prim, [(prim.whole(d, aval), ORDINARY) for d in prim.in_specs]
 
 
-OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType({ShardMap: _shard_map})
+def _constraint(draw: st.DrawFn, smooth: bool) -> Spec:
+    over = mesh(draw)
+    count = prod([n for _, n in over])
+    dtype = dtypes.float64 if smooth else draw(st.sampled_from([dtypes.float64, dtypes.int32, dtypes.bool_]))
+    division = _division(draw, over)
+    if not division and draw(st.booleans()):
+        division = ((OPEN,),)
+    return ShardingConstraint(over, division), [(Aval((count, count), dtype), ORDINARY)]
+
+
+OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType({ShardMap: _shard_map, ShardingConstraint: _constraint})

@@ -305,6 +305,13 @@ def load_executable(
     return runtime.compile_jaxpr(jaxpr, options, device)
 
 
+def load_for(jaxpr: Jaxpr, where: placement.Target | None) -> runtime.LoadedProgram:
+    """The executable of a program for the devices of its operands."""
+    if isinstance(where, placement.Division):
+        return load_executable(where.program(jaxpr), device=where.device)
+    return load_executable(jaxpr, device=where)
+
+
 def aval_of(value: object, what: str = "value") -> Aval:
     """The type of a user's value. This function alone decides which values can be operands.
 
@@ -358,9 +365,8 @@ class Eager:
     def call(self, jaxpr: Jaxpr, args: Sequence[object]) -> tuple[Array, ...]:
         buffers = [self._operand(jaxpr.name, k, a)._buffer for k, a in enumerate(args)]
         if commitments.any and True in map(placement.is_committed, buffers):
-            loaded = load_executable(
-                jaxpr, device=placement.target_device(jaxpr.name, buffers, placement.operand_label)
-            )
+            where = placement.target(jaxpr.name, buffers, placement.operand_label)
+            loaded = load_for(jaxpr, where)
             return tuple(wrap_buffers(loaded.out_avals, placement.run_committed(loaded, buffers)))
         loaded = load_executable(jaxpr)
         return tuple(wrap_buffers(loaded.out_avals, loaded.execute(buffers)))
@@ -407,8 +413,8 @@ class Eager:
         if next(collection_due):
             collect_garbage()
         if commitments.any and True in map(placement.is_committed, buffers):
-            device = placement.target_device(operation_name(op, static), buffers, placement.operand_label)
-            loaded = self._load_on(device, op, avals, static, key)
+            where = placement.target(operation_name(op, static), buffers, placement.operand_label)
+            loaded = self._load_on(where, op, avals, static, key)
             out = placement.run_committed(loaded, buffers)
         else:
             if loaded is None:
@@ -422,17 +428,17 @@ class Eager:
 
     def _load_on(
         self,
-        device: runtime.Device,
+        where: placement.Target,
         op: Operation,
         avals: tuple[Aval, ...],
         static: tuple[Hashable, ...],
         key: Hashable,
     ) -> runtime.LoadedProgram:
-        """The operation's program for a device, loaded at its first use there."""
-        if key is not None and device is not runtime.default_device():
-            key = device, key
+        """The operation's program for its devices, loaded at its first use there."""
+        if key is not None and where is not runtime.default_device():
+            key = where, key
         there = None if key is None else self._programs.get(key)
-        return (there and there()) or self._load(op, avals, static, key, device)
+        return (there and there()) or self._load(op, avals, static, key, where)
 
     def _load(
         self,
@@ -440,10 +446,10 @@ class Eager:
         avals: tuple[Aval, ...],
         static: tuple[Hashable, ...],
         key: Hashable,
-        device: runtime.Device | None = None,
+        where: placement.Target | None = None,
     ) -> runtime.LoadedProgram:
         b = Builder()
-        loaded = load_executable(b.build(op(b, *b.inputs(avals), *static), "eager"), device=device)
+        loaded = load_for(b.build(op(b, *b.inputs(avals), *static), "eager"), where)
         if key is not None:
             self._programs.put(key, ref(loaded))
         return loaded

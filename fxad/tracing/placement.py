@@ -8,41 +8,85 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from operator import attrgetter
-from typing import Final, final
+from typing import Final, TypeAlias, final
 
 from fxad import runtime
+from fxad.core.dataclasses import dataclass
 from fxad.errors import ArgumentError, ParameterError, PlacementError, described
 from fxad.ir import Atom, Eqn, Jaxpr
+from fxad.primitives.meshes import Mesh, Spec
 from fxad.runtime import Results, Start
+from fxad.sharding import ids_of
+from fxad.transforms.spmd.shardings import with_shardings
 from fxad.units.blocks import called
 
 # Every call evaluates `True in map(committed, buffers)`, which takes 0.05 us an operand.
 is_committed: Final = attrgetter("_committed")
 
 
-def target_device(what: str, buffers: Sequence[runtime.Buffer], path: Callable[[int], str]) -> runtime.Device:
-    """The device of the committed operands; the default device if there are none.
+@final
+@dataclass(frozen=True, slots=True)
+class Division:
+    """The devices of a program that has operands divided among several, and how each of them is divided; None for an
+    operand that may move."""
 
-    `what` is the name of the program and `path(k)` that of operand k, for messages.
-    Raises: PlacementError naming two operands that are committed to different devices.
+    devices: tuple[runtime.Device, ...]
+    ins: tuple[tuple[Mesh, Spec] | None, ...]
+
+    @property
+    def device(self) -> runtime.Device:
+        """The first device."""
+        return self.devices[0]
+
+    def program(self, jaxpr: Jaxpr) -> Jaxpr:
+        """The program of operands that are divided so."""
+        ids = ids_of(self.devices)
+        return with_shardings(
+            jaxpr, tuple([None if w is None else (*w, ids) for w in self.ins]), (None,) * len(jaxpr.outs)
+        )
+
+
+Target: TypeAlias = runtime.Device | Division
+
+
+def target_of(what: str, buffers: Sequence[runtime.Buffer | None], path: Callable[[int], str]) -> Target | None:
+    """The device of the committed operands, or the devices among which they are divided; None if there are none.
+
+    `what` is the name of the program and `path(k)` that of operand k, for messages. None among the buffers is an
+    operand that may move. Raises: PlacementError naming two operands that are committed to different devices.
     """
-    first: tuple[int, runtime.Device] | None = None
+    first: tuple[int, tuple[runtime.Device, ...]] | None = None
+    ins: list[tuple[Mesh, Spec] | None] = []
     for k, b in enumerate(buffers):
-        if b._committed:
-            device = runtime.device_of(b)
-            if first is None:
-                first = k, device
-            elif device is not first[1]:
-                raise PlacementError(
-                    f"{what}: {path(first[0])} is on {first[1]}, {path(k)} on {device}",
-                    remedy=f"move one of them: fx.device_put(x, device), with the device of the other, {first[1]}",
-                )
-    return first[1] if first else runtime.default_device()
+        ins.append(None)
+        if b is None or not b._committed:
+            continue
+        where = b._sharding
+        on: tuple[runtime.Device, ...] = (runtime.device_of(b),)
+        if isinstance(where, runtime.ManyDevices):
+            ins[k], on = (where.mesh, where.spec), where.devices
+        if first is None:
+            first = k, on
+        elif on != first[1]:
+            one = len(on) == len(first[1]) == 1
+            raise PlacementError(
+                f"{what}: {path(first[0])} is on {_listed(first[1])}, {path(k)} on {_listed(on)}",
+                remedy=f"move one of them: fx.device_put(x, device), with the device of the other, {first[1][0]}"
+                if one
+                else "put one of them on the devices of the other, in their order: fx.device_put(x, sharding)",
+            )
+    if first is None:
+        return None
+    return first[1][0] if all([w is None for w in ins]) else Division(first[1], tuple(ins))
 
 
-def committed_device(buffers: Sequence[runtime.Buffer]) -> runtime.Device | None:
-    """The device of the first committed operand; None if none is committed."""
-    return next((runtime.device_of(b) for b in buffers if b._committed), None)
+def target(what: str, buffers: Sequence[runtime.Buffer], path: Callable[[int], str]) -> Target:
+    """`target_of`, and the default device if no operand is committed."""
+    return target_of(what, buffers, path) or runtime.default_device()
+
+
+def _listed(devices: Sequence[runtime.Device]) -> str:
+    return ", ".join(map(str, devices[:8])) + (", ..." if len(devices) > 8 else "")
 
 
 def operand_label(k: int) -> str:
@@ -60,7 +104,7 @@ def moved_to(buffers: Sequence[runtime.Buffer], device: runtime.Device) -> list[
 
 def run_committed(loaded: runtime.LoadedProgram, buffers: Sequence[runtime.Buffer]) -> list[runtime.Buffer]:
     """The results of a program, committed to its device. Raises: ExecutionError when XLA refuses the call."""
-    operands = buffers if len(loaded.devices) > 1 else moved_to(buffers, loaded.device)
+    operands = buffers if loaded.placed is not None else moved_to(buffers, loaded.device)
     return runtime.launch(loaded, operands, loaded.committed)
 
 
@@ -86,14 +130,21 @@ class CommittedRun:
 
     def __init__(self, loaded: runtime.Runnable, bound: Sequence[runtime.Buffer]) -> None:
         self.device, self.handlers = loaded.device, loaded.committed
-        self._bound, self._start = moved_to(bound, loaded.device), loaded.start
-        # a program on several devices divides its operands itself
-        is_sharded = isinstance(loaded, runtime.LoadedProgram) and len(loaded.devices) > 1
-        self.start: Start = loaded.start if is_sharded else self._start_here
+        self._start = loaded.start
+        self.start: Start = self._start_here
+        placed = loaded.placed if isinstance(loaded, runtime.LoadedProgram) else None
+        if placed is not None:  # the program divides its operands itself
+            self._bound = [runtime.resharded(b, w) for b, w in zip(bound, placed.ins, strict=False)]
+            self.start = self._divide if bound else loaded.start
+        else:
+            self._bound = moved_to(bound, loaded.device)
 
     def _start_here(self, buffers: Sequence[runtime.Buffer]) -> Results:
         rest = moved_to(buffers[len(self._bound) :], self.device)
         return self._start([*self._bound, *rest])
+
+    def _divide(self, buffers: Sequence[runtime.Buffer]) -> Results:
+        return self._start([*self._bound, *buffers[len(self._bound) :]])
 
 
 @final

@@ -8,6 +8,7 @@ from fxad.core.builder import Builder
 from fxad.core.memo import by_value
 from fxad.errors import AxisNameError, FxadError, ShapeError
 from fxad.ir import Atom, Aval, Eqn, FreeAxes, Jaxpr, source_location
+from fxad.primitives.control.shard_map import runs_on_devices
 from fxad.primitives.shape import broadcast_to_axis
 from fxad.transforms.locate import describe
 
@@ -17,12 +18,13 @@ Dim = int | None
 class BatchedCtx(Builder):
     """The `BatchCtx`: the builder of the batched program. It batches bodies by value."""
 
-    __slots__ = ("_axis", "_size")
+    __slots__ = ("_axis", "_size", "_spmd")
 
-    def __init__(self, size: int, axis: str | None = None) -> None:
+    def __init__(self, size: int, axis: str | None = None, spmd: tuple[str, ...] = ()) -> None:
         super().__init__()
         self._size = size
         self._axis = axis
+        self._spmd = spmd
 
     @property
     def size(self) -> int:
@@ -32,14 +34,20 @@ class BatchedCtx(Builder):
     def axis(self) -> str | None:
         return self._axis
 
+    @property
+    def spmd(self) -> tuple[str, ...]:
+        return self._spmd
+
     def recur(
         self, body: Jaxpr, in_dims: tuple[Dim, ...], out_dims: tuple[Dim, ...] | None = None
     ) -> tuple[Jaxpr, tuple[Dim, ...]]:
-        return vmap_named(body, self._size, self._axis, in_dims, out_dims)
+        return vmap_named(body, self._size, self._axis, in_dims, out_dims, self._spmd)
 
     @staticmethod  # so that results can be memoised by it
-    def batched(body: Jaxpr, size: int, in_dims: tuple[Dim, ...], out_dims: tuple[Dim, ...]) -> Jaxpr:
-        return over_stack(body, size, in_dims, out_dims)
+    def batched(
+        body: Jaxpr, size: int, in_dims: tuple[Dim, ...], out_dims: tuple[Dim, ...], axis: str | None = None
+    ) -> Jaxpr:
+        return over_stack(body, size, in_dims, out_dims, axis)
 
 
 def vmap_named(
@@ -48,16 +56,20 @@ def vmap_named(
     axis: str | None,
     in_dims: tuple[Dim, ...],
     out_dims: tuple[Dim, ...] | None = None,
+    spmd: tuple[str, ...] = (),
 ) -> tuple[Jaxpr, tuple[Dim, ...]]:
-    """`vmap` over an axis that may have a name: collectives over it become operations on the stack.
+    """`vmap` over an axis that may have a name: collectives over it become operations on the stack. `spmd` are the axes
+    of a mesh that divide it.
 
     Law:    the program does not contain the name.
     Raises: AxisNameError for another size, and for bodies with collectives over the axis that run for some indices
             only.
     """
-    if axis is None or not has_axis(jaxpr.free_axes, axis):
-        return vmap(jaxpr, size, in_dims, out_dims)
-    return vmap(jaxpr, size, in_dims, out_dims, axis)
+    named = axis if axis is not None and has_axis(jaxpr.free_axes, axis) else None
+    divided = spmd if spmd and runs_on_devices(jaxpr) else ()
+    if divided:
+        return vmap(jaxpr, size, in_dims, out_dims, named, divided)
+    return vmap(jaxpr, size, in_dims, out_dims) if named is None else vmap(jaxpr, size, in_dims, out_dims, named)
 
 
 def has_axis(axes: FreeAxes, name: str) -> bool:
@@ -72,18 +84,20 @@ def vmap(
     in_dims: tuple[Dim, ...],
     out_dims: tuple[Dim, ...] | None = None,
     axis: str | None = None,
+    spmd: tuple[str, ...] = (),
 ) -> tuple[Jaxpr, tuple[Dim, ...]]:
     """Maps a program over a new axis of length `size`. Returns the program and the batch axis of each result.
 
     `in_dims[i]` is the batch axis of operand i; None means that the operand is not mapped. `out_dims` gives the batch
     axis of each result. Without `out_dims` the batching rules choose the axis, and a result that depends on no mapped
-    operand has none. `axis` names the axis for collectives of the program; use `vmap_named` for it.
+    operand has none. `axis` names the axis for collectives of the program, and `spmd` the axes of a mesh that divide
+    it; use `vmap_named` for them.
 
     Law:    equals the stack of the results for each index; vmap of vmap commutes up to the order of axes.
     Cost:   one pass; an equation that depends on no mapped operand is not batched.
     Raises: ShapeError when `out_dims` is None for a result that depends on a mapped operand.
     """
-    b = BatchedCtx(size, axis)
+    b = BatchedCtx(size, axis, spmd)
     dims: dict[Atom, int] = {}
     env: dict[Atom, Atom] = {}
     for v, d in zip(jaxpr.ins, in_dims, strict=True):
@@ -146,6 +160,8 @@ def _move(b: Builder, k: int, a: Atom, dim: Dim, to: Dim, size: int) -> Atom:
     return broadcast_to_axis(b, a, dim, size, to)
 
 
-def over_stack(jaxpr: Jaxpr, size: int, in_dims: tuple[Dim, ...], out_dims: tuple[Dim, ...]) -> Jaxpr:
-    """Returns the program of `vmap` with all batch axes given."""
-    return vmap(jaxpr, size, in_dims, out_dims)[0]
+def over_stack(
+    jaxpr: Jaxpr, size: int, in_dims: tuple[Dim, ...], out_dims: tuple[Dim, ...], axis: str | None = None
+) -> Jaxpr:
+    """Returns the program of `vmap` with all batch axes given. `axis` names the mapped axis."""
+    return vmap_named(jaxpr, size, axis, in_dims, out_dims)[0]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import socket
 from contextlib import suppress
 from dataclasses import field
 from functools import partial
@@ -46,6 +47,16 @@ class Device:
     def __reduce__(self) -> tuple[object, ...]:
         return _device_named, (self.platform, self.id)
 
+    @property
+    def process_index(self) -> int:
+        """The process that has the device."""
+        return self.raw.process_index
+
+    @property
+    def is_local(self) -> bool:
+        """True if this process has the device."""
+        return self.raw.process_index == process_index()
+
     def __str__(self) -> str:
         return f"{self.platform}:{self.id}"
 
@@ -54,13 +65,14 @@ class Device:
 class _Clients:
     """The clients of this process, one per platform. Thread-safe."""
 
-    __slots__ = ("__weakref__", "_cpu_devices", "_devices", "_forked", "default")
+    __slots__ = ("__weakref__", "_cpu_devices", "_devices", "_forked", "default", "processes")
 
     def __init__(self) -> None:
         self._devices: dict[str, tuple[Device, ...]] = {}
         self._cpu_devices: int | None = None
         self._forked = False
         self.default: Device | None = None
+        self.processes: tuple[_jax.DistributedRuntimeClient, int, int, str] | None = None
 
     def after_fork(self) -> None:
         """Mark the clients as unusable: the threads of a client do not exist in a forked child."""
@@ -77,7 +89,7 @@ class _Clients:
             )
 
     def choose_default(self) -> Device:
-        self.default = devices()[0]
+        self.default = local_devices()[0]
         return self.default
 
     def set_cpu_devices(self, count: int) -> None:
@@ -98,7 +110,7 @@ class _Clients:
 
     def _begin(self, platform: str) -> tuple[Device, ...]:
         client = self._make(platform)
-        return self._devices.setdefault(platform, tuple([_device(platform, client, d) for d in client.local_devices()]))
+        return self._devices.setdefault(platform, tuple([_device(platform, client, d) for d in _all_devices(client)]))
 
     def settle(self) -> None:
         """Wait for every live array. A failed computation is reported when its value is used. Signals interrupt it."""
@@ -119,6 +131,13 @@ class _Clients:
 
     def _make(self, platform: str) -> _jax.Client:
         try:
+            if platform == "cpu" and self.processes is not None:
+                client, k, n, host = self.processes
+                collectives = _jax.make_gloo_tcp_collectives(distributed_client=client, hostname=_own_address(host))
+                return xla_client.make_cpu_client(
+                    num_devices=self._cpu_devices or _cpu_devices_asked(),
+                    distributed_client=client, node_id=k, num_nodes=n, collectives=collectives,
+                )  # fmt: skip
             if platform == "cpu":
                 return xla_client.make_cpu_client(num_devices=self._cpu_devices or _cpu_devices_asked())
             if platform in ("cuda", "gpu"):
@@ -210,6 +229,46 @@ def _device_named(platform: str, number: int) -> Device:
             remedy="give it as many devices: set_cpu_devices, or FXAD_CPU_DEVICES",
         )
     return found
+
+
+def local_devices(platform: str | None = None) -> tuple[Device, ...]:
+    """The devices of this process."""
+    return tuple([d for d in devices(platform) if d.is_local])
+
+
+def device_count(platform: str | None = None) -> int:
+    """The number of devices of all processes."""
+    return len(devices(platform))
+
+
+def process_index() -> int:
+    """The number of this process; 0 if there is one."""
+    return 0 if _clients.processes is None else _clients.processes[1]
+
+
+def process_count() -> int:
+    """The number of processes."""
+    return 1 if _clients.processes is None else _clients.processes[2]
+
+
+def join_processes(client: _jax.DistributedRuntimeClient, index: int, count: int, host: str) -> None:
+    """Share the devices of several processes from now on. Raises: ParameterError if devices are in use."""
+    if _clients._devices:
+        raise ParameterError(
+            "distributed.initialize: devices are in use", remedy="call it before the first program runs"
+        )
+    _clients.processes = client, index, count, host
+
+
+def _all_devices(client: _jax.Client) -> list[_jax.Device]:
+    return client.local_devices() if process_count() == 1 else sorted(client.devices(), key=lambda d: d.id)
+
+
+def _own_address(coordinator: str) -> str:
+    """The address at which the other processes reach this one: that of the interface to the coordinator."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((coordinator, 9))  # sends nothing
+        return str(probe.getsockname()[0])
 
 
 def check_not_forked(what: str) -> None:

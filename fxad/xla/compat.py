@@ -108,13 +108,15 @@ def put_part(part: NDArray, where: OneDevice) -> _jax.ArrayImpl:
     return _jax.batched_device_put(aval, where, [part], [where._device], True, False, copy, True)
 
 
-def partitioned_options(devices: Sequence[int]) -> _jax.CompileOptions:
-    """Options for a program on several devices, which Shardy and XLA's partitioner divide."""
+def partitioned_options(devices: Sequence[int], chosen: Sequence[bool]) -> _jax.CompileOptions:
+    """Options for a program on several devices, which Shardy and XLA's partitioner divide. They choose the shardings of
+    the results marked in `chosen`."""
     options = _jax.CompileOptions()
     build = options.executable_build_options
     options.num_partitions = build.num_partitions = len(devices)
     options.num_replicas = build.num_replicas = 1
     build.use_spmd_partitioning = build.use_shardy_partitioner = True
+    build.allow_spmd_sharding_propagation_to_output = list(chosen) or [False]
     assignment = xla_client.DeviceAssignment.create(np.array([list(devices)]))
     options.device_assignment = build.device_assignment = assignment
     return options

@@ -20,8 +20,8 @@ from fxad.ir import Jaxpr, distinct_jaxprs
 from fxad.lower import first_line
 from fxad.lowering.jaxlib import _jax, jaxlib_version
 from fxad.primitives.check import Check
-from fxad.primitives.control.shard_map import ShardMap
 from fxad.primitives.host_call import HostCall
+from fxad.primitives.meshes import OnMesh
 from fxad.xla import custom_calls
 from fxad.xla.client import Device
 from fxad.xla.compat import compile_options, reason
@@ -67,7 +67,8 @@ def is_storable(jaxpr: Jaxpr) -> bool:
     """
     kinds = {type(eqn.prim) for body in distinct_jaxprs(jaxpr) for eqn in body.eqns}
     ours = all([kind.__module__.startswith("fxad.") for kind in kinds])
-    return ours and not jaxpr.effects and kinds.isdisjoint((HostCall, Check, ShardMap))
+    of_process = any([issubclass(kind, (HostCall, Check, OnMesh)) for kind in kinds])
+    return ours and not jaxpr.effects and not of_process
 
 
 @final

@@ -10,11 +10,13 @@ from fxad.core.dataclasses import dataclass
 from fxad.errors import CompileError, ParameterError
 from fxad.ir import Aval, Jaxpr
 from fxad.lower import LoweredModule, lower_jaxpr
+from fxad.ir import Aval
+from fxad.lower import LoweredModule, Placement
 from fxad.lowering.jaxlib import _jax
 from fxad.lowering.nesting import check_nesting
 from fxad.xla import custom_calls, host_calls
 from fxad.xla.buffers import Buffer, commitments, resharded
-from fxad.xla.client import Device
+from fxad.xla.client import Device, process_count
 from fxad.xla.compat import compile_options, partitioned_options, reason, result_handler
 from fxad.xla.failures import MemoryStats, Origin, ResultHandler, XlaRuntimeError, execution_error
 from fxad.xla.garbage import collect_garbage, collection_due
@@ -158,18 +160,40 @@ class Placed:
 class Spread:
     """The execution of a program on several devices: each device gets its parts of the operands.
 
-    Cost: an operand that is divided as the program wants it is not copied; another one goes through the host.
+    Cost: an operand that is divided as the program wants it is not copied; another one goes through the host. On CPUs
+          of several processes, a call waits for its results: with two calls in progress, the threads of XLA's pool may
+          all wait in collectives of calls that other processes have not reached.
     """
 
-    __slots__ = ("_ins", "_start")
+    __slots__ = ("_ins", "_start", "_waits")
 
-    def __init__(self, start: Start, ins: list[ManyDevices]) -> None:
+    def __init__(self, start: Start, ins: list[ManyDevices], platform: str) -> None:
         self._start, self._ins = start, ins
+        self._waits = platform == "cpu" and process_count() > 1
 
     def __call__(self, buffers: Sequence[Buffer]) -> Results:
-        return self._start([
-            b if b._sharding == where else resharded(b, where) for b, where in zip(buffers, self._ins, strict=True)
+        results = self._start([
+            b if b._sharding is where or b._sharding == where else resharded(b, where)
+            for b, where in zip(buffers, self._ins, strict=True)
         ])  # fmt: skip
+        return _Awaited(results) if self._waits else results
+
+
+@final
+class _Awaited:
+    """Results that are waited for."""
+
+    __slots__ = ("_results",)
+
+    def __init__(self, results: Results) -> None:
+        self._results = results
+
+    def consume_with_handlers(self, handlers: Sequence[ResultHandler], /) -> list[Buffer]:
+        """The results."""
+        made = self._results.consume_with_handlers(handlers)
+        for buffer in made:
+            buffer.block_until_ready()
+        return made
 
 
 @final
@@ -181,7 +205,8 @@ class LoadedProgram:
     """
 
     __slots__ = (
-        "__weakref__", "committed", "device", "devices", "handlers", "in_avals", "origin", "out_avals", "raw", "start",
+        "__weakref__", "committed", "device", "devices", "handlers", "in_avals", "origin", "out_avals", "placed", "raw",
+        "start",
     )  # fmt: skip
 
     def __init__(
@@ -199,8 +224,9 @@ class LoadedProgram:
         self.start: Start = waiting or raw.execute_sharded
         self.origin = Origin(program.name, program.where, memory(self))
         self.devices: tuple[Device, ...] = (device,) if placed is None else placed.devices
+        self.placed = placed
         if placed is not None:
-            self.start = Spread(raw.execute_sharded, placed.ins)
+            self.start = Spread(raw.execute_sharded, placed.ins, device.platform)
         if program.unbounded:
             self.start = interruptible(self.start)
         if placed is not None:
@@ -231,20 +257,22 @@ def compile_module(lowered: LoweredModule, options: CompileOptions, device: Devi
     source = lowered.source(options.donate)
     custom_calls.register_targets(custom_calls.custom_call_targets(source), device.platform)
     placed = None
+    on: tuple[Device, ...] = (device,)
     if lowered.placement is not None:
-        on = devices_for(lowered.placement.devices, device.platform, lowered.name)
-        placed = Placed(on, *shardings(lowered.placement, on))
+        placed = lowered.placement
+        on = devices_for(placed.devices, device.platform, lowered.name, placed.ids)
         if lowered.waits:
             raise CompileError(
                 f"compile of {lowered.name}: it runs on several devices and calls the host",
                 remedy="call the host outside of shard_map and pmap, in a program of its own",
                 where=lowered.where,
             )
-    xla_options = _given(options, device, placed)
+    xla_options = _given(options, on, placed)
     try:
         if placed is not None:
-            raw = device.client.compile_and_load(source, [d.raw for d in placed.devices], xla_options)
-            return LoadedProgram(raw, lowered, placed.devices[0], placed=placed)
+            raw = device.client.compile_and_load(source, [d.raw for d in on], xla_options)
+            divided = Placed(on, *shardings(placed, on, raw, lowered.name))
+            return LoadedProgram(raw, lowered, on[0], placed=divided)
         if lowered.waits:
             raw, start = host_calls.compile_with_callbacks(source, lowered.host, device, xla_options)
             return LoadedProgram(raw, lowered, device, start)
@@ -284,9 +312,13 @@ class StoredProgram:
     where: str
 
 
-def _given(options: CompileOptions, device: Device, placed: Placed | None) -> _jax.CompileOptions:
+def _given(options: CompileOptions, on: tuple[Device, ...], placed: Placement | None) -> _jax.CompileOptions:
     """The options in XLA's form. The module itself contains the donation."""
-    xla_options = compile_options(device.id) if placed is None else partitioned_options([d.id for d in placed.devices])
+    xla_options = (
+        compile_options(on[0].id)
+        if placed is None
+        else partitioned_options([d.id for d in on], [where is None for where in placed.outs])
+    )
     if options.optimization_level is not None:
         xla_options.executable_build_options.optimization_level = options.optimization_level
     if options.flags:

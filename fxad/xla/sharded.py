@@ -9,11 +9,11 @@ from typing import cast, final
 
 import numpy as np
 
-from fxad.errors import ParameterError
+from fxad.errors import CompileError, ExecutionError, ParameterError, ShapeError
 from fxad.ir import Aval, NDArray, Shape
 from fxad.lower import Placement
 from fxad.lowering.jaxlib import _jax, xla_client
-from fxad.primitives.control.shard_map import Mesh, Spec, local_shape, window
+from fxad.primitives.meshes import Ids, Mesh, Spec, local_shape, parts_of, window
 from fxad.xla.client import Device, devices
 from fxad.xla.compat import make_array, on_device, put_part, tiled
 
@@ -65,7 +65,12 @@ class ManyDevices(_jax.Sharding):
 
     @property
     def is_fully_addressable(self) -> bool:
-        return True
+        return all([d.is_local for d in self.devices])
+
+    @property
+    def local(self) -> list[int]:
+        """The indices of the devices of this process."""
+        return [k for k, d in enumerate(self.devices) if d.is_local]
 
     @property
     def is_fully_replicated(self) -> bool:
@@ -93,7 +98,13 @@ def gathered(buffer: _jax.ArrayImpl) -> NDArray:
     out = np.empty(shape, buffer.aval.dtype)
     done = set[str]()
     # XLA does not divide an array without elements
-    for at, part in zip(where.windows(shape), buffer._arrays, strict=True) if out.size else ():
+    if not (where.is_fully_addressable or where.is_fully_replicated):
+        raise ExecutionError(
+            "to_numpy: parts of the array are on devices of other processes",
+            remedy="read addressable_shards, or gather it in a program: out_shardings with PartitionSpec()",
+        )
+    windows = where.windows(shape)
+    for at, part in zip([windows[k] for k in where.local], buffer._arrays, strict=True) if out.size else ():
         if str(at) not in done:
             done.add(str(at))
             out[at] = part._single_device_array_to_np_array_did_copy()[0]
@@ -103,10 +114,9 @@ def gathered(buffer: _jax.ArrayImpl) -> NDArray:
 
 def divided(value: NDArray, aval: Aval, where: ManyDevices) -> _jax.ArrayImpl:
     """A NumPy array as a buffer with a part on each device."""
-    shape = local_shape(where.mesh, where.spec, aval.shape)
+    shape, windows = local_shape(where.mesh, where.spec, aval.shape), where.windows(aval.shape)
     parts = [
-        put_part(np.ascontiguousarray(value[at]).reshape(shape), device.sharding)
-        for at, device in zip(where.windows(aval.shape), where.devices, strict=True)
+        put_part(np.ascontiguousarray(value[windows[k]]).reshape(shape), where.devices[k].sharding) for k in where.local
     ]
     return make_array(aval, where, parts)
 
@@ -114,11 +124,33 @@ def divided(value: NDArray, aval: Aval, where: ManyDevices) -> _jax.ArrayImpl:
 def shards(buffer: _jax.ArrayImpl) -> list[tuple[Device, tuple[slice, ...], _jax.ArrayImpl]]:
     """The device, the place and the buffer of each part."""
     where, shape = cast(ManyDevices, buffer._sharding), buffer.aval.shape
-    aval = Aval(local_shape(where.mesh, where.spec, shape), buffer.aval.dtype)
+    aval, windows = Aval(local_shape(where.mesh, where.spec, shape), buffer.aval.dtype), where.windows(shape)
     return [
-        (device, at, on_device(part, aval, device.sharding))
-        for device, at, part in zip(where.devices, where.windows(buffer.aval.shape), buffer._arrays, strict=True)
+        (where.devices[k], windows[k], on_device(part, aval, where.devices[k].sharding))
+        for k, part in zip(where.local, buffer._arrays, strict=True)
     ]
+
+
+def from_local(value: NDArray, where: ManyDevices, shape: Shape | None) -> _jax.ArrayImpl:
+    """A buffer of the data of this process: the parts of its devices, put together. Raises: ShapeError."""
+    parts = (*parts_of(where.mesh, where.spec), *[1] * value.ndim)[: value.ndim]
+    places = [[w.start or 0 for w in (*at, *[slice(0)] * value.ndim)][: value.ndim] for at in where.windows(parts)]
+    mine = [sorted({places[k][axis] for k in where.local}) for axis in range(value.ndim)]
+    found = tuple([n * p // len(m) for n, p, m in zip(value.shape, parts, mine, strict=True)])
+    if (shape is not None and shape != found) or any([n % len(m) for n, m in zip(value.shape, mine, strict=True)]):
+        raise ShapeError(
+            f"make_array_from_process_local_data: local data of shape {value.shape} are {[len(m) for m in mine]} of"
+            f" {list(parts)} parts of an array of shape {shape or found}",
+            remedy="give the parts of the devices of this process, put together",
+        )
+    whole = Aval(found, value.dtype)
+    part = local_shape(where.mesh, where.spec, found)
+    pieces = []
+    for k in where.local:
+        starts = [m.index(p) * n for m, p, n in zip(mine, places[k], part, strict=True)]
+        window = tuple([slice(s, s + n) for s, n in zip(starts, part, strict=True)])
+        pieces.append(put_part(np.ascontiguousarray(value[window]).reshape(part), where.devices[k].sharding))
+    return make_array(whole, where, pieces)
 
 
 def assembled(aval: Aval, where: ManyDevices, parts: Sequence[_jax.ArrayImpl]) -> _jax.ArrayImpl:
@@ -126,9 +158,12 @@ def assembled(aval: Aval, where: ManyDevices, parts: Sequence[_jax.ArrayImpl]) -
     return make_array(aval, where, parts)
 
 
-def devices_for(count: int, platform: str, name: str) -> tuple[Device, ...]:
-    """The first devices of a platform. Raises: ParameterError if there are fewer."""
+def devices_for(count: int, platform: str, name: str, ids: Ids = ()) -> tuple[Device, ...]:
+    """The devices with these ids, or the first ones of a platform. Raises: ParameterError if there are fewer."""
     there = devices(platform)
+    known = {d.id: d for d in there}
+    if ids and all([k in known for k in ids]):
+        return tuple([known[k] for k in ids])
     if len(there) < count:
         raise ParameterError(
             f"compile of {name}: it runs on {count} devices, there {'is' if len(there) == 1 else 'are'} {len(there)} of"
@@ -138,10 +173,67 @@ def devices_for(count: int, platform: str, name: str) -> tuple[Device, ...]:
     return there[:count]
 
 
-def shardings(placement: Placement, on: tuple[Device, ...]) -> tuple[list[ManyDevices], list[ManyDevices]]:
-    """The shardings of the operands and of the results."""
-    ins, outs = [
-        [ManyDevices(on, placement.meshes[mesh], spec) for mesh, spec in side]
-        for side in (placement.ins, placement.outs)
-    ]
+def shardings(
+    placement: Placement, on: tuple[Device, ...], raw: _jax.LoadedExecutable, name: str
+) -> tuple[list[ManyDevices], list[ManyDevices]]:
+    """The shardings of the operands and of the results. XLA has chosen those of some results."""
+    ins = [ManyDevices(on, placement.meshes[mesh], spec) for mesh, spec in placement.ins]
+    chosen = raw.get_output_shardings() if None in placement.outs else None
+    outs = []
+    for k, where in enumerate(placement.outs):
+        if where is not None:
+            outs.append(ManyDevices(on, placement.meshes[where[0]], where[1]))
+        elif chosen is None:
+            outs.append(ManyDevices(on, placement.meshes[0], ()))
+        else:
+            mesh, spec = in_terms_of(placement.meshes, xla_client.HloSharding.from_proto(chosen[k]), name, k)
+            outs.append(ManyDevices(on, mesh, spec))
     return ins, outs
+
+
+def in_terms_of(meshes: Sequence[Mesh], chosen: xla_client.HloSharding, name: str, result: int) -> tuple[Mesh, Spec]:
+    """A division that XLA chose, as a mesh and a spec. Axes of the mesh are factored where XLA has divided them.
+
+    Raises: CompileError for a division that no mesh has.
+    """
+    if chosen.is_replicated():
+        return meshes[0], ()
+    parts = list(chosen.tile_assignment_dimensions())
+    ids = np.array(chosen.tile_assignment_devices()).reshape(parts)
+    places = np.argwhere(np.ones(parts, bool))[np.argsort(ids.ravel())]  # of each device, in each axis
+    ndim = len(parts) - chosen.replicate_on_last_tile_dim()
+    for mesh in (*meshes, *map(_factored, meshes)):
+        groups = [_group(mesh, places[:, axis], parts[axis]) for axis in range(ndim)]
+        if None not in groups:
+            while groups and not groups[-1]:
+                groups.pop()
+            return mesh, tuple([g or () for g in groups])
+    raise CompileError(
+        f"compile of {name}: XLA divides result {result} as no mesh does: {chosen}",
+        remedy="give the sharding of the result: out_shardings, or with_sharding_constraint",
+    )
+
+
+def _group(mesh: Mesh, places: NDArray, parts: int) -> tuple[str, ...] | None:
+    """The axes of a mesh that give each device its place among `parts` ones; None if none do."""
+    at = places.reshape([n for _, n in mesh])
+    steps = [int(np.take(at, 1, k).flat[0] - at.flat[0]) if n > 1 else 0 for k, (_, n) in enumerate(mesh)]
+    order = sorted([k for k, step in enumerate(steps) if step > 0], key=lambda k: -steps[k])
+    want, left = np.zeros(at.shape, int), parts
+    for k in order:
+        n = mesh[k][1]
+        left //= n
+        want += left * np.arange(n).reshape([-1 if j == k else 1 for j in range(at.ndim)])
+    return tuple([mesh[k][0] for k in order]) if left == 1 and np.array_equal(want, at) else None
+
+
+def _factored(mesh: Mesh) -> Mesh:
+    """The mesh with an axis for each prime factor of the size of an axis."""
+    out = []
+    for name, size in mesh:
+        factors = []
+        while size > 1:
+            factors.append(next(p for p in range(2, size + 1) if size % p == 0))
+            size //= factors[-1]
+        out += [(f"{name}.{k}", p) for k, p in enumerate(factors)] if len(factors) > 1 else [(name, n) for n in factors]
+    return tuple(out)

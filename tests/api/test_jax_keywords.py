@@ -173,8 +173,6 @@ REFUSED: list[tuple[Callable[[], object], type[Exception], str, str]] = [
     (lambda: loose.custom_vjp(lambda x: x).defvjp(abs, abs, optimize_remat="no"), ParameterError,
      "defvjp of <lambda>: optimize_remat is a str, not a bool: 'no'",
      "leave it out: what fwd computes for residuals alone is always dropped"),
-    (lambda: loose.vmap(abs, spmd_axis_name="i"), ParameterError,
-     "vmap: spmd_axis_name is 'i'; vmap runs on one device", "shard_map runs the function on the devices of a mesh"),
     (lambda: loose_lax.cond(True, abs, abs, 1.0, operand=2.0), ArgumentError,
      "cond: operand is given by keyword beside 1 by position", "give all by position"),
     (lambda: loose_lax.scan(lambda c, x: (c, x), 0.0, length=2, _split_transpose=True), ParameterError,

@@ -6,7 +6,8 @@ FXAD_CPU_DEVICES=8 python -m pytest tests/spmd/on_devices.py
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -16,8 +17,19 @@ from hypothesis import strategies as st
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax
-from fxad.errors import FxadError, ParameterError, ShapeError
+from fxad.errors import (
+    ArgumentError,
+    AxisNameError,
+    CompileError,
+    FxadError,
+    ParameterError,
+    PlacementError,
+    ShapeError,
+)
+from fxad.ir import Aval
+from fxad.lowering.jaxlib import xla_client
 from fxad.primitives.control.shard_map import ShardMap
+from fxad.primitives.sharding_constraint import ShardingConstraint
 from fxad.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding, make_mesh, picture
 from fxad.testing import (
     Application,
@@ -33,10 +45,12 @@ from fxad.testing import (
 )
 from fxad.testing.collective_steps import COLLECTIVE_STEPS
 from fxad.testing.spmd_laws import check_devices
+from fxad.xla.sharded import in_terms_of
 from tests.laws.budget import share
 
 P = PartitionSpec
 X: Any = np.arange(1.0, 33.0, dtype=np.float32).reshape(8, 4)
+WRONG: Any = fx
 W: Any = np.linspace(0.5, 2.0, 4, dtype=np.float32)
 
 
@@ -208,6 +222,137 @@ def test_picture(mesh: Mesh) -> None:
     ]
 
 
+# ------------------------------------------------------------------------------------------------- global view
+
+
+@share(2)
+@given(calls(ShardingConstraint), calls(ShardingConstraint, smooth=True), st.integers(0, 9))
+def test_constraint(application: Application, smooth: Application, seed: int) -> None:
+    check_types(application)
+    check_text(application)
+    check_lowering(application)
+    check_batch(application)
+    check_jvp(smooth, seed)
+    check_transpose(smooth)
+
+
+def _spec(x: Any) -> Any:
+    return x.sharding.spec
+
+
+def test_a_program_called_with_sharded_arrays_is_partitioned(mesh: Mesh) -> None:
+    rows = NamedSharding(mesh, P(("i", "j")))
+    x: Any = fx.device_put(X, rows)
+    f = fx.jit(lambda x, w: (fnp.tanh(x * w), fnp.sum(x), x.T))
+    y, total, turned = f(x, W)
+    assert (_spec(y), _spec(total), _spec(turned)) == (P(("i", "j")), P(), P(None, ("i", "j")))
+    np.testing.assert_allclose(np.asarray(y), np.tanh(X * W), rtol=1e-6)
+    np.testing.assert_allclose(np.asarray(turned), X.T)
+    assert float(total) == X.sum()
+    z = x * 2 + 1  # outside of jit, too
+    assert _spec(z) == P(("i", "j"))
+    np.testing.assert_array_equal(np.asarray(z), X * 2 + 1)
+    np.testing.assert_array_equal(np.asarray(f(X, W)[0]), np.asarray(y))  # free data: one device
+    grad = fx.jit(fx.grad(lambda x: fnp.sum(fnp.sin(x))))(x)
+    assert _spec(grad) == P(("i", "j"))
+    np.testing.assert_allclose(np.asarray(grad), np.cos(X), rtol=1e-5, atol=1e-6)
+
+
+def test_shardings_of_arguments_and_results(mesh: Mesh) -> None:
+    rows, columns, whole = [NamedSharding(mesh, s) for s in (P("i"), P(None, "j"), P())]
+    f = fx.jit(
+        lambda x, w: {"y": x * w, "s": x.sum(0)}, in_shardings=(rows, None), out_shardings={"y": columns, "s": whole}
+    )
+    out = f(X, W)
+    assert (_spec(out["y"]), _spec(out["s"])) == (P(None, "j"), P())
+    np.testing.assert_allclose(np.asarray(out["y"]), X * W)
+    np.testing.assert_allclose(np.asarray(out["s"]), X.sum(0))
+    again = f(out["y"], W)
+    np.testing.assert_allclose(np.asarray(again["y"]), X * W * W)
+    run = fx.lower(fx.trace(lambda x: x + 1, X)).compile(in_shardings=columns, out_shardings=rows)
+    assert _spec(run(X)) == P("i")
+    np.testing.assert_allclose(np.asarray(run(X)), X + 1)
+    inside = fx.jit(lambda x: fx.jit(lambda u: u + 1, out_shardings=columns)(x) * 2)(X)
+    assert _spec(inside) == P(None, "j")
+
+
+def test_with_sharding_constraint(mesh: Mesh) -> None:
+    columns = NamedSharding(mesh, P(None, "j"))
+
+    def f(x: Any) -> Any:
+        return lax.with_sharding_constraint({"a": fnp.sin(x)}, columns)["a"]
+
+    assert _spec(lax.with_sharding_constraint(fx.asarray(X), columns)) == P(None, "j")
+    for g in (f, fx.remat(f), fx.jit(f)):
+        y = fx.jit(g)(X)
+        assert _spec(y) == P(None, "j")
+        np.testing.assert_allclose(np.asarray(y), np.sin(X), rtol=1e-6)
+        np.testing.assert_allclose(
+            np.asarray(fx.grad(lambda x, g=g: fnp.sum(g(x)))(X)), np.cos(X), rtol=1e-5, atol=1e-6
+        )
+    looped = fx.jit(lambda x: lax.scan(lambda c, _: (f(c), None), x, None, length=3)[0])(X)
+    np.testing.assert_allclose(np.asarray(looped), np.sin(np.sin(np.sin(X))), rtol=1e-6)
+    z: Any = np.stack([X] * 4)
+    divided = fx.jit(fx.vmap(f, spmd_axis_name="i"))(z)
+    assert _spec(divided) == P("i", None, "j")
+    np.testing.assert_allclose(np.asarray(divided), np.sin(z), rtol=1e-6)
+    np.testing.assert_allclose(np.asarray(fx.jit(fx.vmap(f))(z)), np.sin(z), rtol=1e-6)
+    both = fx.shard_map(lambda v: lax.psum(f(v), "i"), mesh, P("i"), P())(X)
+    np.testing.assert_allclose(np.asarray(both), np.sin(X[:4]) + np.sin(X[4:]), rtol=1e-5)
+
+
+def test_donation_of_sharded_arrays(mesh: Mesh) -> None:
+    rows = NamedSharding(mesh, P("i"))
+    x = fx.device_put(X, rows)
+    f = fx.jit(lambda x: x + 1, donate="x")
+    y = f(x)
+    assert _spec(y) == P("i")
+    assert x._buffer.is_deleted()
+    np.testing.assert_array_equal(np.asarray(f(y)), X + 2)
+
+
+def test_meshes_of_other_devices() -> None:
+    """A program runs on the devices of its mesh, also if they are not the first ones."""
+    last = Mesh(np.array(fx.devices()[:3:-1], dtype=object), "d")
+    x: Any = fx.device_put(X, NamedSharding(last, P("d")))
+    for y in (x + 1, fx.jit(lambda x: x + 1)(x), fx.shard_map(lambda v: v + 1, last, P("d"), P("d"))(X)):
+        assert [s.device for s in y.addressable_shards] == list(last.devices)
+        np.testing.assert_array_equal(np.asarray(y), X + 1)
+
+
+def test_division_that_xla_chooses() -> None:
+    """Axes of a mesh are factored where XLA divides by a part of one."""
+    kind: Any = xla_client.HloSharding
+    mesh = (("i", 4), ("j", 2))
+    assert in_terms_of([mesh], kind.iota_tile([2, 4], [4, 2], [1, 0], []), "f", 0) == (mesh, (("j",), ("i",)))
+    halves = kind.iota_tile([2, 4], [2, 4], [0, 1], [xla_client.OpSharding.Type.REPLICATED])
+    assert in_terms_of([mesh], halves, "f", 0) == ((("i.0", 2), ("i.1", 2), ("j", 2)), (("i.0",),))
+    mixed = SimpleNamespace(
+        is_replicated=lambda: False, tile_assignment_dimensions=lambda: [8], replicate_on_last_tile_dim=lambda: False,
+        tile_assignment_devices=lambda: [1, 0, 2, 3, 4, 5, 6, 7],
+    )  # fmt: skip
+    with pytest.raises(CompileError) as e:
+        in_terms_of([mesh], cast("Any", mixed), "f", 0)
+    assert e.value.message == f"compile of f: XLA divides result 0 as no mesh does: {mixed}"
+    assert e.value.remedy == "give the sharding of the result: out_shardings, or with_sharding_constraint"
+
+
+def _one(k: int) -> Any:
+    return fx.device_put(X, fx.devices()[k])
+
+
+def _on_half_and_all(m: Mesh) -> Any:
+    half = NamedSharding(Mesh(np.array(fx.devices()[4:], dtype=object), "d"), P("d"))
+    whole = NamedSharding(m, P(("i", "j")))
+    return fx.jit(lambda x: lax.with_sharding_constraint((x, x), (half, whole)))(X)
+
+
+def _on_two_orders(m: Mesh) -> Any:
+    backwards, half = [Mesh(np.array(ds, dtype=object), "d") for ds in (fx.devices()[::-1], fx.devices()[4:])]
+    f = lambda x: [lax.with_sharding_constraint(x, NamedSharding(of, P("d"))) for of in (backwards, half)]  # noqa: E731
+    return fx.jit(f)(X)
+
+
 # ------------------------------------------------------------------------------------------------------ text, bad input
 
 
@@ -239,6 +384,36 @@ REFUSED = [
     (lambda m: make_mesh((4, 4), ("i", "j")), ParameterError,
      "make_mesh: axis_shapes (4, 4) need 16 devices, there are 8",
      "call fx.set_cpu_devices(16) before the first program runs, or map over sizes alone: shard_map(f, {'i': 8}, ...)"),
+    (lambda m: fx.jit(lambda x, y: x)(fx.device_put(X, NamedSharding(m, P("i"))), _one(3)), PlacementError,
+     "<lambda>: argument x is on cpu:0, cpu:1, cpu:2, cpu:3, cpu:4, cpu:5, cpu:6, cpu:7, argument y on cpu:3",
+     "put one of them on the devices of the other, in their order: fx.device_put(x, sharding)"),
+    (lambda m: fx.jit(lambda x: x, in_shardings=NamedSharding(m, P(None, ("i", "j"))))(X), ShapeError,
+     "jit of <lambda>: argument x: axis 1 of f32[8,4] has size 4, which 8 devices along 'i', 'j' do not divide",
+     "pad the axis, or choose another one or another mesh"),
+    (lambda m: fx.jit(lambda x: x, in_shardings=NamedSharding(m, P("k")))(X), AxisNameError,
+     "jit of <lambda>: argument x: PartitionSpec('k') names axis 'k', the mesh has 'i', 'j'", "name axes of the mesh"),
+    (lambda m: fx.jit(lambda x: x, in_shardings=(None, None))(X), ArgumentError,
+     "jit of <lambda>: in_shardings has 2 entries for 1 arguments",
+     "give one NamedSharding per argument, or one for all"),
+    (lambda m: fx.jit(lambda x: x, out_shardings=3), ArgumentError,
+     "jit: out_shardings has an entry that is an int: 3", "give a NamedSharding, or None for what XLA decides"),
+    (lambda m: lax.with_sharding_constraint(X, P("i")), ArgumentError,
+     "with_sharding_constraint: shardings has an entry that is a PartitionSpec: PartitionSpec('i')",
+     "give a NamedSharding, or None for what XLA decides"),
+    (lambda m: ShardingConstraint((("i", 3),), (("i",),)).abstract_eval(Aval((4,), "float32")), ShapeError,
+     "sharding_constraint: axis 0 of f32[4] has size 4, which 3 devices along 'i' do not divide",
+     "pad the axis, or choose another one or another mesh"),
+    (lambda m: ShardingConstraint((("i", 2),), (), (1, 1)).abstract_eval(Aval((4,), "float32")), ShapeError,
+     "sharding_constraint: devices (1, 1) are not the 2 devices of mesh {'i': 2}",
+     "give one id for each device, or none"),
+    (lambda m: WRONG.vmap(lambda x: x, spmd_axis_name=3)(X), ArgumentError,
+     "vmap: spmd_axis_name is an int: 3", "give a name or a tuple of names"),
+    (_on_half_and_all, PlacementError,
+     "lower: <lambda> runs on devices 4, 5, 6, 7, and needs 8 devices",
+     "give all meshes of a program the same devices, in one order"),
+    (_on_two_orders, PlacementError,
+     "lower: <lambda> runs on devices 7, 6, 5, 4, 3, 2, 1, 0 and on devices 4, 5, 6, 7",
+     "give all meshes of a program the same devices, in one order"),
 ]  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from fxad.core.interpreter import run
 from fxad.core.layout import Body, Constant, Group, InParallel, Layout, Part, Slice, Value
 from fxad.core.lockstep import run_mapped
 from fxad.core.memo import by_value
-from fxad.errors import ArgumentError, AxisNameError, ShapeError
+from fxad.errors import ArgumentError, AxisNameError
 from fxad.ir import (
     Atom,
     Atoms,
@@ -36,7 +36,6 @@ from fxad.ir import (
     Lit,
     NDArray,
     Operands,
-    Shape,
     Tangents,
     TransposeCtx,
     Zero,
@@ -47,52 +46,26 @@ from fxad.primitives.control.bodies import with_outs
 from fxad.primitives.dynamic_slicing import DynamicSlice
 from fxad.primitives.elementwise import MUL
 from fxad.primitives.linearity import is_linear
+from fxad.primitives.meshes import (
+    Ids,
+    Mesh,
+    OnMesh,
+    Spec,
+    check_ids,
+    check_mesh,
+    check_spec,
+    global_shape,
+    names_in,
+    window,
+)
 from fxad.primitives.operand_checks import MATCH_BODIES, type_mismatch
 from fxad.primitives.shape import emit_reshape, move_axis
 
-Mesh: TypeAlias = tuple[tuple[str, int], ...]
-# For each axis of an array, the named axes that divide it, the slowest first. Axes at the end may be left out.
-Spec: TypeAlias = tuple[tuple[str, ...], ...]
-
-
-def names_in(spec: Spec) -> tuple[str, ...]:
-    """The named axes that divide an array."""
-    return tuple([name for names in spec for name in names])
-
-
-def parts_of(mesh: Mesh, spec: Spec) -> tuple[int, ...]:
-    """The number of parts of each axis in a spec."""
-    sizes = dict(mesh)
-    return tuple([prod([sizes[name] for name in names]) for names in spec])
-
-
-def local_shape(mesh: Mesh, spec: Spec, shape: Shape) -> Shape:
-    """The shape of one part."""
-    parts = (*parts_of(mesh, spec), *[1] * (len(shape) - len(spec)))
-    return tuple([n // k for n, k in zip(shape, parts, strict=True)])
-
-
-def global_shape(mesh: Mesh, spec: Spec, shape: Shape) -> Shape:
-    """The shape of the array of which `shape` is the shape of a part."""
-    parts = (*parts_of(mesh, spec), *[1] * (len(shape) - len(spec)))
-    return tuple([n * k for n, k in zip(shape, parts, strict=True)])
-
-
-def window(mesh: Mesh, spec: Spec, shape: Shape, index: tuple[int, ...]) -> tuple[slice, ...]:
-    """The part of an array for an index of the mesh."""
-    at, sizes = dict(zip([name for name, _ in mesh], index, strict=True)), dict(mesh)
-    out = []
-    for names, n in zip(spec, local_shape(mesh, spec, shape), strict=False):
-        k = 0
-        for name in names:
-            k = k * sizes[name] + at[name]
-        out.append(slice(k * n, (k + 1) * n))
-    return tuple(out)
 
 
 @final
 @primitive
-class ShardMap(HigherOrder, Linear):
+class ShardMap(HigherOrder, Linear, OnMesh):
     """`body` for each index of the axes of `mesh`, on its parts of the operands; the results are put together.
 
     Type: operands: `n_consts` whole arrays; arrays divided as `ins` says; arrays with one slice along axis 0 for each
@@ -109,11 +82,7 @@ class ShardMap(HigherOrder, Linear):
     n_consts: int
     ins: tuple[Spec, ...]
     outs: tuple[Spec, ...]
-
-    @property
-    def count(self) -> int:
-        """The number of indices."""
-        return prod([n for _, n in self.mesh])
+    devices: Ids = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -157,12 +126,12 @@ class ShardMap(HigherOrder, Linear):
         return Layout((*operands, Group(Slice(), stacks)), (*results, Group(Slice(), more)), (body,))
 
     def with_bodies(self, bodies: tuple[Jaxpr, ...]) -> ShardMap:
-        return ShardMap(bodies[0], self.mesh, self.n_consts, self.ins, self.outs)
+        return ShardMap(bodies[0], self.mesh, self.n_consts, self.ins, self.outs, self.devices)
 
     def rebuild(self, bodies: tuple[Jaxpr, ...], operands: tuple[int, ...], results: tuple[int, ...]) -> ShardMap:
         ins = tuple([s for s, n in zip(self.ins, operands[1:], strict=False) for _ in range(n)])
         outs = tuple([s for s, n in zip(self.outs, results, strict=False) for _ in range(n)])
-        return ShardMap(bodies[0], self.mesh, operands[0], ins, outs)
+        return ShardMap(bodies[0], self.mesh, operands[0], ins, outs, self.devices)
 
     def whole(self, spec: Spec | None, aval: Aval) -> Aval:
         """The type of an array, of which each index has a part of type `aval`."""
@@ -170,7 +139,8 @@ class ShardMap(HigherOrder, Linear):
         return aval.with_shape(shape)
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
-        check_mesh(self.mesh)
+        check_mesh(self.name, self.mesh)
+        check_ids(self.name, self.mesh, self.devices)
         if len(avals) != len(self.body.ins):
             raise ArgumentError(
                 f"shard_map: {self.body.name} takes {len(self.body.ins)} operands, got {len(avals)}",
@@ -255,7 +225,7 @@ class ShardMap(HigherOrder, Linear):
         made = rebind_operands(body, takes, (0, 1, 2), (consts, parts, stacks))
         ins = tuple([s for p in parts if (s := specs[p]) is not None])
         results = tuple([s for s in outs if s is not None])
-        return ShardMap(made, self.mesh, len(consts), ins, results), [*consts, *parts, *stacks]
+        return ShardMap(made, self.mesh, len(consts), ins, results, self.devices), [*consts, *parts, *stacks]
 
     def _sorted(self, body: Jaxpr, outs: Sequence[Spec | None]) -> tuple[Jaxpr, list[int]]:
         """The body with the stacks last among its results, and the order of the results."""
@@ -406,47 +376,36 @@ def _taking_parts(
 
 
 @by_value
-def has_maps(jaxpr: Jaxpr) -> bool:
-    """Returns True if the program has a map over devices, in a body too."""
+def runs_on_devices(jaxpr: Jaxpr) -> bool:
+    """Returns True if the program names a mesh of devices, in a body too."""
     return any([
-        isinstance(e.prim, ShardMap) or (isinstance(e.prim, HigherOrder) and any(map(has_maps, e.prim.bodies)))
+        isinstance(e.prim, OnMesh) or (isinstance(e.prim, HigherOrder) and any(map(runs_on_devices, e.prim.bodies)))
         for e in jaxpr.eqns
     ])  # fmt: skip
 
 
 @by_value
-def devices_needed(jaxpr: Jaxpr) -> int:
-    """The number of devices that run a program: 1 without maps over devices."""
+def devices_needed(jaxpr: Jaxpr, within: bool = False) -> int:
+    """The number of devices that run a program: 1 without a mesh. `within` a map, only maps need more."""
     found = 1
     for eqn in jaxpr.eqns:
         prim = eqn.prim
         if isinstance(prim, ShardMap):
-            found = lcm(found, prim.count * devices_needed(prim.body))
+            found = lcm(found, prim.count * devices_needed(prim.body, True))
+        elif isinstance(prim, OnMesh):
+            found = found if within else lcm(found, prim.count)
         elif isinstance(prim, HigherOrder):
-            found = lcm(found, *[devices_needed(body) for body in prim.bodies])
+            found = lcm(found, *[devices_needed(body, within) for body in prim.bodies])
     return found
 
 
-def check_mesh(mesh: Mesh) -> None:
-    """Check the axes of a mesh. Raises: AxisNameError, ShapeError."""
-    names = [name for name, _ in mesh]
-    if len(set(names)) != len(names) or "" in names:
-        raise AxisNameError(f"shard_map: mesh {mesh} names an axis twice", remedy="name each axis once")
-    if any([n < 1 for _, n in mesh]):
-        raise ShapeError(f"shard_map: mesh {mesh} has an axis without devices", remedy="give sizes from 1 on")
-
-
-def check_spec(op: str, mesh: Mesh, spec: Spec, aval: Aval) -> None:
-    """Check that a spec fits a mesh and an array of its rank. Raises: AxisNameError, ShapeError."""
-    names = names_in(spec)
-    unknown = [name for name in names if name not in dict(mesh)]
-    if unknown or len(set(names)) != len(names):
-        problem = f"has no axis {unknown[0]!r}" if unknown else "is used twice for one axis"
-        raise AxisNameError(
-            f"{op}: spec {spec}: mesh {dict(mesh)} {problem}", remedy="name axes of the mesh, each at most once"
-        )
-    if len(spec) > aval.ndim:
-        raise ShapeError(
-            f"{op}: spec {spec} has {len(spec)} entries for the {aval.ndim} axes of {aval}",
-            remedy="give at most one entry for each axis",
-        )
+@by_value
+def device_ids(jaxpr: Jaxpr) -> tuple[Ids, ...]:
+    """The distinct ids of devices that meshes of a program give, in order. A program that can run has one at most."""
+    found: dict[Ids, None] = {}
+    for eqn in jaxpr.eqns:
+        if isinstance(eqn.prim, OnMesh) and eqn.prim.devices:
+            found[eqn.prim.devices] = None
+        if isinstance(eqn.prim, HigherOrder):
+            found.update(dict.fromkeys([ids for body in eqn.prim.bodies for ids in device_ids(body)]))
+    return tuple(found)

@@ -84,8 +84,10 @@ class SplitCtx(Builder):
         return jvp(body, nonzero)
 
     @staticmethod  # so that results can be memoised by it
-    def batched(body: Jaxpr, size: int, in_dims: tuple[Dim, ...], out_dims: tuple[Dim, ...]) -> Jaxpr:
-        return over_stack(body, size, in_dims, out_dims)
+    def batched(
+        body: Jaxpr, size: int, in_dims: tuple[Dim, ...], out_dims: tuple[Dim, ...], axis: str | None = None
+    ) -> Jaxpr:
+        return over_stack(body, size, in_dims, out_dims, axis)
 
 
 @by_value

@@ -24,6 +24,7 @@ from fxad.primitives.elementwise import (
     StopGradient,
 )
 from fxad.primitives.marks import Keep, Name
+from fxad.primitives.sharding_constraint import ShardingConstraint
 from fxad.transforms.inversion.rules.contract import (
     VOLUME,
     Args,
@@ -136,6 +137,7 @@ CONVERSION: Final[tuple[InverseRule, ...]] = (
     row(Imag, _imag, VOLUME),
     row(StopGradient, _same, VOLUME),
     row(OptimizationBarrier, _same, VOLUME),
+    row(ShardingConstraint, _same, VOLUME),
     row(Name, _same, VOLUME),
     row(Check, _behind, VOLUME),
     row(Keep, _same, VOLUME),

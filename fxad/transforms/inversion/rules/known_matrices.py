@@ -28,6 +28,7 @@ from fxad.primitives.elementwise.family import Compare
 from fxad.primitives.linalg import Cholesky, Eigh, Expm, Qr, Svd
 from fxad.primitives.marks import Keep, Name
 from fxad.primitives.shape import BroadcastInDim, Iota, Transpose
+from fxad.primitives.sharding_constraint import ShardingConstraint
 from fxad.transforms.inversion.rules.contract import InverseCtx
 
 LOWER: Final = "lower"
@@ -88,7 +89,7 @@ def _made_by(ctx: InverseCtx, a: Var, eqn: Eqn, depth: int) -> Facts:
     return _decomposed(a, eqn, prim)
 
 
-_SAME: Final = (Name, Keep, StopGradient, OptimizationBarrier)
+_SAME: Final = (Name, Keep, StopGradient, OptimizationBarrier, ShardingConstraint)
 _ENTRYWISE: Final = (Add, Sub, Mul, Div, Neg, ConvertElementType)
 
 

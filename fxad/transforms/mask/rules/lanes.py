@@ -13,6 +13,7 @@ from fxad.primitives.elementwise.gamma import GAMMA
 from fxad.primitives.marks import NAMING
 from fxad.primitives.random import GammaSample, Threefry2x32
 from fxad.primitives.shape import ExpandDims, Squeeze, Transpose
+from fxad.primitives.sharding_constraint import SHARDING_CONSTRAINT
 from fxad.transforms.mask.contract import MaskRule, lanewise, row
 
 _KINDS: Final[tuple[type[Primitive], ...]] = (
@@ -22,6 +23,7 @@ _KINDS: Final[tuple[type[Primitive], ...]] = (
     *BETA,
     *BARRIER,
     *NAMING,
+    *SHARDING_CONSTRAINT,
     Threefry2x32,
     GammaSample,
     Transpose,

@@ -1,0 +1,65 @@
+"""`in_shardings` and `out_shardings`: programs whose arguments and results are divided among devices."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from fxad.core import tree
+from fxad.core.tree import Structure
+from fxad.errors import ArgumentError, described
+from fxad.sharding import NamedSharding, located
+from fxad.tracing.program import Program
+from fxad.transforms.spmd.shardings import with_shardings
+
+P = TypeVar("P", bound=Program[..., Any])
+
+# A NamedSharding, None for what XLA decides, or a tree prefix of them.
+Shardings = Any
+
+
+def with_program_shardings(what: str, program: P, ins: Shardings, outs: Shardings) -> P:
+    """The program with its arguments and results divided.
+
+    Raises: ArgumentError, TreeError; ShapeError and AxisNameError naming argument, axis and sizes.
+    """
+    if ins is None and outs is None:
+        return program
+    args, kwargs = program.in_tree.children()
+    given = tuple(ins) if isinstance(ins, list) else ins
+    if isinstance(given, tuple) and len(given) != args.num_children:
+        raise ArgumentError(
+            f"{what}: in_shardings has {len(given)} entries for {args.num_children} arguments",
+            remedy="give one NamedSharding per argument, or one for all",
+        )
+    leaves = [*_leaves(given, args, f"{what}: in_shardings"), *[None] * kwargs.num_leaves]
+    results = _leaves(outs, program.out_tree, f"{what}: out_shardings")
+    paths = tree.paths(program.out_tree, "result")
+    where_in = [
+        None if s is None else located(what, s, a, f"argument {p}")
+        for s, a, p in zip(leaves, program.in_avals, program.paths, strict=True)
+    ]
+    where_out = [
+        None if s is None else located(what, s, a, p) for s, a, p in zip(results, program.out_avals, paths, strict=True)
+    ]
+    jaxpr = with_shardings(program.jaxpr, (*[None] * len(program.bound), *where_in), tuple(where_out))
+    made: P = program.replace(jaxpr)
+    return made
+
+
+def check_shardings(what: str, shardings: Shardings) -> None:
+    """Check that the leaves of a tree are shardings or None. Raises: ArgumentError."""
+    for entry in tree.leaves(shardings):
+        if not _is_sharding(entry):
+            raise ArgumentError(
+                f"{what} has an entry that is {described(entry)}: {entry!r:.60}",
+                remedy="give a NamedSharding, or None for what XLA decides",
+            )
+
+
+def _is_sharding(x: object) -> bool:
+    return x is None or isinstance(x, NamedSharding)
+
+
+def _leaves(prefix: Shardings, structure: Structure, what: str) -> list[NamedSharding | None]:
+    check_shardings(what, prefix)
+    return list(tree.broadcast_prefix(prefix, structure, what, _is_sharding))

@@ -1,0 +1,114 @@
+"""Meshes and specs as values in programs: named axes with sizes, and how they divide arrays. They have no devices, or
+the ids of devices."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Final, TypeAlias
+
+from fxad.errors import AxisNameError, ShapeError
+from fxad.ir import Aval, Primitive, Shape
+
+Mesh: TypeAlias = tuple[tuple[str, int], ...]
+# For each axis of an array, the named axes that divide it, the slowest first. Axes at the end may be left out.
+Spec: TypeAlias = tuple[tuple[str, ...], ...]
+# The ids of the devices of a mesh, the first axis slowest. () are the first devices, or those of the operands.
+Ids: TypeAlias = tuple[int, ...]
+
+# A group of a spec with this name: XLA decides how the axis is divided.
+OPEN: Final = "?"
+
+
+class OnMesh(Primitive):
+    """An operation that names a mesh of devices."""
+
+    __slots__ = ()
+
+    mesh: Mesh
+    devices: Ids
+
+    @property
+    def count(self) -> int:
+        """The number of devices."""
+        return prod([n for _, n in self.mesh])
+
+
+def names_in(spec: Spec) -> tuple[str, ...]:
+    """The named axes that divide an array."""
+    return tuple([name for names in spec for name in names])
+
+
+def parts_of(mesh: Mesh, spec: Spec) -> tuple[int, ...]:
+    """The number of parts of each axis in a spec."""
+    sizes = dict(mesh)
+    return tuple([prod([sizes[name] for name in names]) for names in spec])
+
+
+def local_shape(mesh: Mesh, spec: Spec, shape: Shape) -> Shape:
+    """The shape of one part."""
+    parts = (*parts_of(mesh, spec), *[1] * (len(shape) - len(spec)))
+    return tuple([n // k for n, k in zip(shape, parts, strict=True)])
+
+
+def global_shape(mesh: Mesh, spec: Spec, shape: Shape) -> Shape:
+    """The shape of the array of which `shape` is the shape of a part."""
+    parts = (*parts_of(mesh, spec), *[1] * (len(shape) - len(spec)))
+    return tuple([n * k for n, k in zip(shape, parts, strict=True)])
+
+
+def window(mesh: Mesh, spec: Spec, shape: Shape, index: tuple[int, ...]) -> tuple[slice, ...]:
+    """The part of an array for an index of the mesh."""
+    at, sizes = dict(zip([name for name, _ in mesh], index, strict=True)), dict(mesh)
+    out = []
+    for names, n in zip(spec, local_shape(mesh, spec, shape), strict=False):
+        k = 0
+        for name in names:
+            k = k * sizes[name] + at[name]
+        out.append(slice(k * n, (k + 1) * n))
+    return tuple(out)
+
+
+def check_mesh(op: str, mesh: Mesh) -> None:
+    """Check the axes of a mesh. Raises: AxisNameError, ShapeError."""
+    names = [name for name, _ in mesh]
+    if len(set(names)) != len(names) or "" in names:
+        raise AxisNameError(f"{op}: mesh {mesh} names an axis twice", remedy="name each axis once")
+    if any([n < 1 for _, n in mesh]):
+        raise ShapeError(f"{op}: mesh {mesh} has an axis without devices", remedy="give sizes from 1 on")
+
+
+def check_spec(op: str, mesh: Mesh, spec: Spec, aval: Aval) -> None:
+    """Check that a spec fits a mesh and an array of its rank. Raises: AxisNameError, ShapeError."""
+    names = names_in(spec)
+    unknown = [name for name in names if name not in dict(mesh)]
+    if unknown or len(set(names)) != len(names):
+        problem = f"has no axis {unknown[0]!r}" if unknown else "is used twice for one axis"
+        raise AxisNameError(
+            f"{op}: spec {spec}: mesh {dict(mesh)} {problem}", remedy="name axes of the mesh, each at most once"
+        )
+    if len(spec) > aval.ndim:
+        raise ShapeError(
+            f"{op}: spec {spec} has {len(spec)} entries for the {aval.ndim} axes of {aval}",
+            remedy="give at most one entry for each axis",
+        )
+
+
+def check_ids(op: str, mesh: Mesh, devices: Ids) -> None:
+    """Check the ids of the devices of a mesh. Raises: ShapeError."""
+    count = prod([n for _, n in mesh])
+    if devices and (len(devices) != count or len(set(devices)) != count):
+        raise ShapeError(
+            f"{op}: devices {devices} are not the {count} devices of mesh {dict(mesh)}",
+            remedy="give one id for each device, or none",
+        )
+
+
+def check_divides(op: str, mesh: Mesh, spec: Spec, aval: Aval) -> None:
+    """Check that a spec divides the axes of an array. Raises: ShapeError naming the axis and the sizes."""
+    for axis, (names, n, parts) in enumerate(zip(spec, aval.shape, parts_of(mesh, spec), strict=False)):
+        if type(n) is int and n % parts:  # a size of another kind is checked when it is known
+            raise ShapeError(
+                f"{op}: axis {axis} of {aval} has size {n}, which {parts} devices along"
+                f" {', '.join(map(repr, names))} do not divide",
+                remedy="pad the axis, or choose another one or another mesh",
+            )

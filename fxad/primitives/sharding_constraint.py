@@ -1,0 +1,100 @@
+"""`sharding_constraint`: how the partitioner divides a value among devices."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final, final
+
+from fxad.ir import (
+    Atoms,
+    Aval,
+    Avals,
+    BatchCtx,
+    Cotangent,
+    Cotangents,
+    Dims,
+    Hlo,
+    HloValues,
+    Hole,
+    JvpCtx,
+    Linear,
+    NDArray,
+    Operands,
+    Tangents,
+    TransposeCtx,
+    Zero,
+    primitive,
+)
+from fxad.primitives.meshes import (
+    OPEN,
+    Ids,
+    Mesh,
+    OnMesh,
+    Spec,
+    check_divides,
+    check_ids,
+    check_mesh,
+    check_spec,
+)
+from fxad.primitives.operand_checks import check_count
+
+
+@final
+@primitive
+class ShardingConstraint(Linear, OnMesh):
+    """Return the operand, divided among the devices of a mesh. `"?"` in a spec leaves an axis to the partitioner.
+    Inside a map over devices, which have their parts already, it has no effect.
+
+    Type: x of any type; the spec divides its axes. `devices` are ids, or () for those of the program.
+    Rule: tangents and cotangents are divided in the same way.
+    Source: sdy.sharding_constraint
+    """
+
+    name: ClassVar[str] = "sharding_constraint"
+    mesh: Mesh
+    spec: Spec
+    devices: Ids = ()
+
+    @property
+    def closed(self) -> Spec:
+        """The spec, with axes that the partitioner divides left whole."""
+        return tuple([() if group == (OPEN,) else group for group in self.spec])
+
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        check_count(self, avals, 1)
+        check_mesh(self.name, self.mesh)
+        check_ids(self.name, self.mesh, self.devices)
+        check_spec(self.name, self.mesh, self.closed, avals[0])
+        check_divides(self.name, self.mesh, self.closed, avals[0])
+        return avals
+
+    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
+        return args
+
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
+        if hlo.mesh or not outs[0].size:  # XLA does not divide an array without elements
+            return args
+        attrs = {"sharding": hlo.sharding(self.mesh, self.spec, outs[0])}
+        return hlo.op("sdy.sharding_constraint", args, outs, attrs)
+
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
+        (d,) = dims
+        if d is None:
+            return ctx(self, *args), dims
+        before = (*self.spec[:d], *[()] * (d - len(self.spec)))
+        spec = (*before, ctx.spmd or (OPEN,), *self.spec[d:])
+        return ctx(ShardingConstraint(self.mesh, spec, self.devices), *args), dims
+
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
+        return ctx(self, *primals), ctx.lin(self, *tangents)
+
+    def linear_in(self, mask: tuple[bool, ...]) -> bool:
+        return mask == (True,)
+
+    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
+        (ct,), (x,) = cts, args
+        if not isinstance(x, Hole):
+            return (None,)
+        return (Zero(x.aval) if isinstance(ct, Zero) else ctx.one(self, ct),)
+
+
+SHARDING_CONSTRAINT: Final = (ShardingConstraint,)

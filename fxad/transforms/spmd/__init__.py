@@ -1,0 +1,1 @@
+"""Programs on several devices: how their operands are divided, and what they communicate."""

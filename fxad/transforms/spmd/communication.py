@@ -1,0 +1,116 @@
+"""Counts what the devices of a program communicate in its collectives, from the program alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TypeAlias, final
+
+from fxad.core.dataclasses import dataclass
+from fxad.core.layout import OneOf, Times, Unknown, UpTo
+from fxad.core.memo import by_value
+from fxad.ir import HigherOrder, Jaxpr
+from fxad.primitives.collectives import Collective
+
+# The collective and its axes; the runs and the bytes, and whether both are exact.
+_Key: TypeAlias = tuple[str, tuple[str, ...], tuple[int, ...]]
+_Entry: TypeAlias = tuple[int, int, bool]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """A collective over named axes: how often a device runs it, and the bytes of its operands on that device, over all
+    runs. `known` is False if a loop or a branch that contains it runs a number of times that the program does not
+    tell: then the figures are for one run of a loop without a bound, all runs of one with a bound, and the largest
+    branch."""
+
+    collective: str
+    axes: tuple[str, ...]
+    sizes: tuple[int, ...]
+    runs: int
+    bytes: int
+    known: bool
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Communication:
+    """The collectives of a program. Its `str` is a table."""
+
+    rows: tuple[Traffic, ...]
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of the operands of all collectives, on one device."""
+        return sum([row.bytes for row in self.rows])
+
+    @property
+    def known(self) -> bool:
+        """True if all figures are exact."""
+        return all([row.known for row in self.rows])
+
+    def __iter__(self) -> Iterator[Traffic]:
+        return iter(self.rows)
+
+    def __str__(self) -> str:
+        cells = [("collective", "axes", "runs", "bytes per device", "")]
+        for r in self.rows:
+            axes = " ".join([f"{name}={size}" for name, size in zip(r.axes, r.sizes, strict=True)])
+            cells.append((r.collective, axes, f"{r.runs:,}", f"{r.bytes:,}", "" if r.known else "runs not known"))
+        cells.append(("in all", "", "", f"{self.bytes:,}", "" if self.known else "runs not known"))
+        a, b, c, d, _ = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        return "\n".join([f"{r[0]:<{a}}  {r[1]:<{b}}  {r[2]:>{c}}  {r[3]:>{d}}  {r[4]}".rstrip() for r in cells])
+
+
+def communication(jaxpr: Jaxpr) -> Communication:
+    """Returns the collectives of a program, with their bytes on one device. Collectives that the partitioner adds for
+    shardings of whole arrays are not in the program, and not counted."""
+    rows = [Traffic(*key, *entry) for key, entry in sorted(dict(_counted(jaxpr)).items())]
+    return Communication(tuple(rows))
+
+
+@by_value
+def _counted(jaxpr: Jaxpr) -> tuple[tuple[_Key, _Entry], ...]:
+    found: dict[_Key, _Entry] = {}
+    for eqn in jaxpr.eqns:
+        prim = eqn.prim
+        if isinstance(prim, Collective):
+            add(found, (prim.name, prim.names, prim.sizes), (1, eqn.ins[0].aval.nbytes, True))
+        elif isinstance(prim, HigherOrder):
+            for key, entry in _inside(prim).items():
+                add(found, key, entry)
+    return tuple(found.items())
+
+
+def add(found: dict[_Key, _Entry], key: _Key, entry: _Entry) -> None:
+    """Add runs and bytes to those of an equal collective."""
+    runs, size, known = found.get(key, (0, 0, True))
+    found[key] = runs + entry[0], size + entry[1], known and entry[2]
+
+
+def _inside(prim: HigherOrder) -> dict[_Key, _Entry]:
+    """The collectives of one run of an equation with bodies."""
+    layout = prim.layout
+    found: dict[_Key, _Entry] = {}
+    branches: list[dict[_Key, _Entry]] = []
+    for k in layout.running:
+        body, rows = layout.bodies[k], dict(_counted(layout.bodies[k].jaxpr))
+        match body.runs:
+            case OneOf():
+                branches.append(rows)
+                continue
+            case Times(count):
+                times, known = count, True
+            case UpTo(most):
+                times, known = most, False
+            case Unknown():
+                times, known = 1, False
+            case _:
+                times, known = 1, True  # a map over devices: the figures are of one device
+        for key, (runs, size, sure) in rows.items():
+            add(found, key, (times * runs, times * size, known and sure))
+    for key in dict.fromkeys([key for rows in branches for key in rows]):
+        entries = [rows.get(key, (0, 0, True)) for rows in branches]
+        runs, size = max([e[0] for e in entries]), max([e[1] for e in entries])
+        add(found, key, (runs, size, len(set(entries)) == 1 and entries[0][2]))
+    return found

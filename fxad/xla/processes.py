@@ -1,0 +1,80 @@
+"""Several processes that share their devices: jaxlib's distributed service, with gloo for CPUs."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Final, final
+
+from fxad.errors import ExecutionError, ParameterError
+from fxad.lowering.jaxlib import _jax
+from fxad.xla.client import join_processes
+from fxad.xla.compat import reason
+
+
+@final
+class Processes:
+    """The connection of this process to the others."""
+
+    def __init__(self) -> None:
+        self.client: _jax.DistributedRuntimeClient | None = None
+        self.service: _jax.DistributedRuntimeService | None = None
+        self._barriers = count()
+
+    def connect(self, address: str, n: int, k: int, timeout: int, heartbeat: int) -> None:
+        """Connect; process 0 starts the service. Raises: ParameterError, ExecutionError after `timeout` seconds."""
+        if self.client is not None:
+            raise ParameterError("distributed.initialize: it was called before", remedy="call it once in a process")
+        if not 0 <= k < n:
+            raise ParameterError(
+                f"distributed.initialize: process_id is {k} of {n} processes", remedy="number processes from 0"
+            )
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdecimal():
+            raise ParameterError(
+                f"distributed.initialize: coordinator_address is {address!r}, not a host and a port",
+                remedy='as in "127.0.0.1:8476": an address of process 0 that all processes reach',
+            )
+        try:
+            if k == 0:
+                self.service = _jax.get_distributed_runtime_service(
+                    f"[::]:{port}", n, heartbeat_timeout=heartbeat, shutdown_timeout=heartbeat
+                )
+            client = _jax.get_distributed_runtime_client(
+                address, k, init_timeout=timeout, heartbeat_timeout=heartbeat, shutdown_timeout=heartbeat,
+                missed_heartbeat_callback=_lost, shutdown_on_destruction=False, use_compression=True,
+            )  # fmt: skip
+            client.connect()
+        except (_jax.JaxRuntimeError, RuntimeError) as e:
+            raise ExecutionError(
+                f"distributed.initialize: process {k} of {n} at {address}: {reason(e)}",
+                remedy="start all processes with one address, within the timeout",
+            ) from e
+        join_processes(client, k, n, host)
+        self.client = client
+
+    def barrier(self, timeout: float) -> None:
+        """Wait for all processes. Raises: ExecutionError after `timeout` seconds."""
+        if self.client is None:
+            return
+        try:
+            self.client.wait_at_barrier(f"fxad{next(self._barriers)}", int(1000 * timeout))
+        except _jax.JaxRuntimeError as e:
+            raise ExecutionError(
+                f"distributed.barrier: {reason(e)}", remedy="see why another process did not come to the barrier"
+            ) from e
+
+    def disconnect(self) -> None:
+        """Wait for the other processes, and end the connection."""
+        client, self.client = self.client, None
+        if client is not None:
+            client.shutdown()
+        service, self.service = self.service, None
+        if service is not None:
+            service.shutdown()
+
+
+def _lost(*_status: object) -> None:
+    """Given to jaxlib for lost processes. Without it, jaxlib ends this process if it cannot connect, too."""
+
+
+PROCESSES: Final = Processes()

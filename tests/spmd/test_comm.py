@@ -1,0 +1,65 @@
+"""`comm` counts the bytes of collectives from the program alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fxad as fx
+from fxad import lax
+from fxad.errors import ArgumentError
+from fxad.sharding import PartitionSpec as P
+
+X: Any = np.zeros((8, 4), np.float32)
+
+
+def test_loops_multiply_and_gradients_count() -> None:
+    def f(x: fx.Array) -> Any:
+        x = lax.scan(lambda c, _: (c + lax.psum(c, "i"), None), x, None, length=5)[0]
+        return lax.all_gather(x, "i", tiled=True)
+
+    mapped = fx.trace(fx.shard_map(f, {"i": 4}, P("i"), P()), X)
+    assert str(fx.comm(mapped)).splitlines() == [
+        "collective  axes  runs  bytes per device",
+        "all_gather  i=4      1                32",
+        "psum        i=4      5               160",
+        "in all                               192",
+    ]
+
+    def total(x: Any) -> Any:
+        return fx.shard_map(f, {"i": 4}, P("i"), P())(x).sum()
+
+    back = fx.comm(fx.trace(fx.grad(total), X))
+    # the function is linear, so the forward run is not needed
+    assert {r.collective: (r.runs, r.bytes) for r in back} == {"psum": (5, 160), "psum_scatter": (1, 128)}
+
+
+def test_what_is_not_known_is_said() -> None:
+    def f(x: fx.Array) -> Any:
+        x = lax.while_loop(lambda c: lax.pmax(c[0, 0], "i") > 1, lambda c: c - lax.psum(c, "i"), x)
+        return lax.cond(lax.psum(x[0, 0], "i") > 0, lambda u: lax.pmin(u, "i"), lambda u: u, x)
+
+    found = fx.comm(fx.trace(f, X, axis_env={"i": 2}))
+    assert {r.collective: (r.runs, r.bytes, r.known) for r in found} == {
+        "pmax": (1, 4, False), "psum": (2, 132, False), "pmin": (1, 128, False),
+    }  # fmt: skip
+    assert not found.known
+    assert str(found).endswith("runs not known")
+
+
+def test_a_program_without_collectives() -> None:
+    def f(x: fx.Array) -> fx.Array:
+        return x + 1
+
+    found = fx.comm(fx.trace(f, X))
+    assert (found.bytes, found.known, found.rows) == (0, True, ())
+
+
+def test_refused() -> None:
+    wrong: Any = fx
+    with pytest.raises(ArgumentError) as e:
+        wrong.comm(3)
+    assert e.value.message == "comm: takes a Program, got an int: 3"
+    assert e.value.remedy == "trace the function first: comm(trace(f, *examples))"

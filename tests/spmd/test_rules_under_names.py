@@ -1,0 +1,146 @@
+"""Custom rules that call their own function, under a named axis: the collectives may be in the function or in its rule
+only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fxad as fx
+import fxad.numpy as fnp
+from fxad import lax
+from fxad.sharding import PartitionSpec as P
+from fxad.text import parse
+
+X: Any = np.array([0.1, 0.2, 0.3, 0.4], np.float32)
+
+
+def plain(x: fx.Array) -> fx.Array:
+    return fnp.sin(lax.psum(x * x, "i")) * x
+
+
+@fx.custom_jvp
+def forward(x: fx.Array) -> fx.Array:
+    return plain(x)
+
+
+@forward.defjvp
+def _forward(primals: tuple[fx.Array], tangents: tuple[fx.Array]) -> tuple[fx.Array, fx.Array]:
+    (x,), (t,) = primals, tangents
+    total = lax.psum(x * x, "i")
+    return forward(x), fnp.sin(total) * t + fnp.cos(total) * x * lax.psum(2 * x * t, "i")
+
+
+def _back(x: fx.Array, ct: fx.Array) -> tuple[fx.Array]:
+    total = lax.psum(x * x, "i")
+    return (fnp.sin(total) * ct + 2 * x * lax.psum(fnp.cos(total) * x * ct, "i"),)
+
+
+@fx.custom_vjp
+def backward(x: fx.Array) -> fx.Array:
+    return plain(x)
+
+
+backward.defvjp(lambda x: (backward(x), x), _back)
+
+
+@fx.custom_vjp
+def in_a_loop(x: fx.Array) -> fx.Array:
+    return plain(x)
+
+
+in_a_loop.defvjp(
+    lambda x: (lax.fori_loop(0, 1, lambda _, c: in_a_loop(c), x), x),
+    lambda x, ct: lax.cond(lax.psum(x, "i") != 7, lambda: _back(x, ct), lambda: _back(x, ct)),
+)
+
+
+@fx.custom_jvp
+def in_a_map(x: fx.Array) -> fx.Array:
+    return plain(x)
+
+
+@in_a_map.defjvp
+def _in_a_map(primals: tuple[fx.Array], tangents: tuple[fx.Array]) -> tuple[fx.Array, fx.Array]:
+    (x,), (t,) = primals, tangents
+    return fx.vmap(in_a_map)(x[None])[0], fx.jvp(plain, (x,), (t,))[1]
+
+
+RULED = [forward, backward, in_a_loop, in_a_map]
+
+
+def _second(f: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return fx.grad(lambda x: fx.grad(f)(x))
+
+
+AROUND: dict[str, Callable[[Callable[[Any], Any]], Callable[[Any], Any]]] = {
+    "value": lambda f: f,
+    "grad": fx.grad,
+    "second": _second,
+    "remat": lambda f: fx.grad(fx.remat(f)),
+    "jit": lambda f: fx.grad(fx.jit(f)),
+    "scan": lambda f: fx.grad(lambda x: lax.scan(lambda c, _: (f(c), None), x, None, length=2)[0]),
+    "vmap": lambda f: lambda x: fnp.sum(fx.vmap(fx.grad(f))(fnp.stack([x, 2 * x]))),
+}
+
+
+@pytest.mark.parametrize("around", AROUND)
+@pytest.mark.parametrize("f", RULED, ids=lambda f: f.__name__)
+def test_recursive_rules(f: Any, around: str) -> None:
+    have, want = [fx.vmap(AROUND[around](g), axis_name="i")(X) for g in (f, plain)]
+    np.testing.assert_allclose(np.asarray(have), np.asarray(want), rtol=2e-5)
+    outside = fx.grad(lambda x: fnp.sum(fx.vmap(AROUND[around](f), axis_name="i")(x)))
+    if around == "value":
+        want = fx.grad(lambda x: fnp.sum(fx.vmap(plain, axis_name="i")(x)))(X)
+        np.testing.assert_allclose(np.asarray(outside(X)), np.asarray(want), rtol=2e-5)
+
+
+@pytest.mark.parametrize("f", [forward, in_a_map], ids=lambda f: f.__name__)
+def test_tangents(f: Any) -> None:
+    have, want = [
+        fx.vmap(lambda x, g=g: fx.jvp(g, (x,), (2 * x,))[1], axis_name="i")(X) for g in (f, plain)
+    ]  # fmt: skip
+    np.testing.assert_allclose(np.asarray(have), np.asarray(want), rtol=2e-5)
+
+
+@pytest.mark.parametrize("f", RULED, ids=lambda f: f.__name__)
+def test_on_devices(f: Any) -> None:
+    def total(g: Any) -> Any:
+        return lambda x: fx.shard_map(lambda v: g(v[0])[None], {"i": 1}, P("i"), P("i"))(x)[0]
+
+    for around in (total, lambda g: fx.grad(total(g))):
+        have, want = [around(g)(X[:1]) for g in (f, plain)]
+        np.testing.assert_allclose(np.asarray(have), np.asarray(want), rtol=2e-5)
+
+
+@pytest.mark.parametrize("f", RULED, ids=lambda f: f.__name__)
+def test_programs_are_values_and_nothing_is_left(f: Any) -> None:
+    program = fx.trace(f, X[0], axis_env={"i": 4})
+    assert program.jaxpr.free_axes == {("i", 4)}
+    assert parse(str(program.jaxpr)) is program.jaxpr
+    batched = fx.vmap(program, axis_name="i", axis_size=4)
+    assert not batched.jaxpr.free_axes
+    assert parse(str(batched.jaxpr)) is batched.jaxpr
+
+
+@fx.custom_vjp
+def synchronised(x: fx.Array) -> fx.Array:
+    return fnp.sin(x)
+
+
+synchronised.defvjp(lambda x: (synchronised(x), x), lambda x, ct: (lax.psum(ct * fnp.cos(x), "i"),))
+
+
+def test_a_collective_in_the_rule_only() -> None:
+    """The function has no collective; its rule does. vmap batches named calls of it over the name all the same."""
+    program = fx.trace(synchronised, X[0], axis_env={"i": 4})
+    assert program.jaxpr.free_axes == {("i", 4)}
+    want = np.broadcast_to(np.cos(X).sum(), 4)
+    np.testing.assert_allclose(np.asarray(fx.vmap(fx.grad(synchronised), axis_name="i")(X)), want, rtol=1e-6)
+    outer = fx.grad(lambda x: fnp.sum(fx.vmap(synchronised, axis_name="i")(x)))(X)
+    np.testing.assert_allclose(np.asarray(outer), want, rtol=1e-6)
+    second = fx.vmap(_second(synchronised), axis_name="i")(X)
+    np.testing.assert_allclose(np.asarray(second), -4 * np.sin(X), rtol=1e-5)
