@@ -88,7 +88,7 @@ class Asked:
 def asked(cls: type[Primitive]) -> list[Asked]:
     """What a primitive answers at types and parameters that are drawn, always the same ones."""
     found: list[Asked] = []
-    for smooth, count in ((True, FEW), (False, MANY if fields(cls) else FEW)):  # type: ignore[arg-type]
+    for smooth, count in ((True, FEW), (False, MANY if fields(cls) else FEW)):
         some = settings(
             max_examples=count,
             derandomize=True,
@@ -311,7 +311,7 @@ def masked(cls: type[Primitive]) -> str:
 
 def stated(cls: type[Primitive]) -> str:
     """The cells of a line that the class alone decides: nothing is drawn for them."""
-    parameters = [f"`{f.name}`" for f in fields(cls)]  # type: ignore[arg-type]
+    parameters = [f"`{f.name}`" for f in fields(cls)]
     cells = [f"`{cls.name}`", " ".join(parameters) or "none"]
     cells += [who(cls, q) for q in ("type", "meaning", "lowering", "batching")]
     return f"| {' | '.join(cells)} |"
@@ -321,7 +321,7 @@ def body_fields(cls: type[Primitive]) -> str:
     """The cell of the bodies."""
     if not issubclass(cls, HigherOrder):
         return "none: no parameter is a program"
-    return " ".join([f"`{f.name}`" for f in fields(cls) if "Jaxpr" in str(f.type) or fields_of(cls)[f.name].records])  # type: ignore[arg-type]
+    return " ".join([f"`{f.name}`" for f in fields(cls) if "Jaxpr" in str(f.type) or fields_of(cls)[f.name].records])
 
 
 def rule_matrix() -> str:

@@ -18,6 +18,7 @@ from fxad import tree as tree
 from fxad.api.gradients import grad as grad
 from fxad.api.gradients import hessian as hessian
 from fxad.api.gradients import jacfwd as jacfwd
+from fxad.api.gradients import jacobian as jacobian
 from fxad.api.gradients import jacrev as jacrev
 from fxad.api.gradients import value_and_grad as value_and_grad
 from fxad.api.jit import jit as jit
@@ -26,6 +27,7 @@ from fxad.api.reference import interpret as interpret
 from fxad.api.vmap import vmap as vmap
 from fxad.core.lazy_exports import lazy_exports
 from fxad.core.typecheck import typecheck as typecheck
+from fxad.dtypes import float0 as float0
 from fxad.execution.executable import Executable as Executable
 from fxad.execution.executable import Lowered as Lowered
 from fxad.execution.executable import lower as lower
@@ -33,6 +35,7 @@ from fxad.ir import Aval as Aval
 from fxad.ir import Jaxpr as Jaxpr
 from fxad.runtime import Cache as Cache
 from fxad.runtime import CompileOptions as CompileOptions
+from fxad.runtime import Device as Device
 from fxad.runtime import cache as cache
 from fxad.runtime import devices as devices
 from fxad.runtime import profile as profile
@@ -41,22 +44,35 @@ from fxad.tracing.array import Array as Array
 from fxad.tracing.array import ArrayLike as ArrayLike
 from fxad.tracing.array import asarray as asarray
 from fxad.tracing.program import Program as Program
+from fxad.tracing.program import ShapeDtypeStruct as ShapeDtypeStruct
 from fxad.tracing.program import Spec as Spec
 from fxad.tracing.program import trace as trace
 
 if TYPE_CHECKING:
+    from fxad import ad_checkpoint as ad_checkpoint
+    from fxad import custom_batching as custom_batching
+    from fxad import custom_derivatives as custom_derivatives
+    from fxad import debug as debug
+    from fxad import experimental as experimental
+    from fxad import flatten_util as flatten_util
     from fxad import lax as lax
     from fxad import nn as nn
     from fxad import numpy as numpy
+    from fxad import ops as ops
     from fxad import optim as optim
     from fxad import random as random
+    from fxad import scipy as scipy
     from fxad import sharding as sharding
+    from fxad import stages as stages
     from fxad import text as text
+    from fxad import tree_util as tree_util
+    from fxad import typing as typing
     from fxad.api.budget import plan_memory as plan_memory
     from fxad.api.custom import CustomFunction as CustomFunction
     from fxad.api.custom import custom_jvp as custom_jvp
     from fxad.api.custom import custom_vjp as custom_vjp
     from fxad.api.custom import custom_vmap as custom_vmap
+    from fxad.api.custom_functions import custom_gradient as custom_gradient
     from fxad.api.device_put import device_put as device_put
     from fxad.api.directional import Linearized as Linearized
     from fxad.api.directional import jvp as jvp
@@ -91,6 +107,19 @@ if TYPE_CHECKING:
     from fxad.api.rewrite import specialize as specialize
     from fxad.api.shard_map import pmap as pmap
     from fxad.api.shard_map import shard_map as shard_map
+    from fxad.api.staging import block_until_ready as block_until_ready
+    from fxad.api.staging import checkpoint as checkpoint
+    from fxad.api.staging import closure_convert as closure_convert
+    from fxad.api.staging import default_backend as default_backend
+    from fxad.api.staging import device_get as device_get
+    from fxad.api.staging import disable_jit as disable_jit
+    from fxad.api.staging import ensure_compile_time_eval as ensure_compile_time_eval
+    from fxad.api.staging import eval_shape as eval_shape
+    from fxad.api.staging import linear_transpose as linear_transpose
+    from fxad.api.staging import make_jaxpr as make_jaxpr
+    from fxad.api.staging import named_call as named_call
+    from fxad.api.staging import named_scope as named_scope
+    from fxad.api.staging import typeof as typeof
     from fxad.api.symbolic import CustomVJPPrimal as CustomVJPPrimal
     from fxad.api.symbolic import SymbolicZero as SymbolicZero
     from fxad.lax import checkpoint_name as checkpoint_name
@@ -103,6 +132,7 @@ if TYPE_CHECKING:
     from fxad.sharding import make_mesh as make_mesh
     from fxad.storage.programs import load as load
     from fxad.storage.programs import save as save
+    from fxad.transforms.memory import checkpoint_policies as checkpoint_policies
     from fxad.transforms.memory import policies as policies
 else:
     __getattr__, __dir__ = lazy_exports(
@@ -120,12 +150,18 @@ else:
             "fxad.api.explain_nan": "NanExplanation explain_nan",
             "fxad.api.device_put": "device_put",
             "fxad.api.rewrite": "apply_passes cse dce inline outline remat reroll simplify specialize",
+            "fxad.api.custom_functions": "custom_gradient",
+            "fxad.api.staging": (
+                "block_until_ready checkpoint closure_convert default_backend device_get disable_jit "
+                "ensure_compile_time_eval eval_shape linear_transpose make_jaxpr named_call named_scope typeof"
+            ),
             "fxad.api.symbolic": "CustomVJPPrimal SymbolicZero",
             "fxad.storage.programs": "load save",
             "fxad.lax": "checkpoint_name stop_gradient",
             "fxad.lax.control.checking": "error_if",
             "fxad.lax.control.host": "debug_callback debug_print io_callback pure_callback",
-            "fxad.transforms.memory": "policies",
+            "fxad.transforms.memory": "checkpoint_policies policies",
         },
-        "lax nn numpy optim random sharding text",
+        "ad_checkpoint custom_batching custom_derivatives debug dtypes errors experimental flatten_util lax nn numpy "
+        "ops optim passes random scipy sharding stages text tree tree_util typing",
     )

@@ -82,6 +82,54 @@ RANGES: Final = MappingProxyType(
     }
 )
 
+
+class ScalarType:
+    """A dtype that users write. It is accepted as a dtype, and equals and hashes as its NumPy dtype.
+
+    `fxad.numpy` makes those that can be called: `fnp.float32(x)`.
+    """
+
+    __slots__ = ("dtype",)
+
+    def __init__(self, dtype: DType) -> None:
+        self.dtype: Final = dtype
+
+    @property
+    def name(self) -> str:
+        """The name: `float32`."""
+        return self.dtype.name
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return self.dtype.itemsize
+
+    @property
+    def kind(self) -> str:
+        """NumPy's letter of the kind."""
+        return self.dtype.kind
+
+    @property
+    def type(self) -> type[np.generic]:
+        """NumPy's scalar type."""
+        return self.dtype.type
+
+    def __repr__(self) -> str:
+        return f"fxad.numpy.{self.name}"
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __hash__(self) -> int:
+        return hash(self.dtype)
+
+    def __eq__(self, other: object) -> bool:
+        try:
+            return bool(self.dtype == other)
+        except TypeError:
+            return False
+
+
 # by type and by name: both spellings mean the same dtype
 _ALONE: Final = ((bool, bool_), (int, int32), (float, float32), (complex, complex64))
 _PYTHON: Final[Mapping[type | str, DType]] = MappingProxyType({**dict(_ALONE), **{t.__name__: d for t, d in _ALONE}})
@@ -100,6 +148,8 @@ def as_dtype(value: object) -> DType:
 
     Raises: DTypeError for anything else, byte orders of other machines included.
     """
+    if isinstance(value, ScalarType):
+        return value.dtype
     if isinstance(value, type | str) and value in _PYTHON:
         return _PYTHON[value]
     if isinstance(value, str) and value in BY_SHORT:
@@ -119,6 +169,47 @@ def as_dtype(value: object) -> DType:
 
 # `np.dtype("<f4")` equals `np.dtype("f4")`; programs hold the one object of this module.
 _CANONICAL: Final = MappingProxyType({d: d for d in ALL})
+
+
+float0: Final = np.dtype([("float0", np.void, 0)])  # JAX's dtype of tangents of integers; here None stands for them
+
+
+class prng_key(np.generic):  # noqa: N801  # pragma: no cover
+    """The class of the dtypes of typed keys in JAX. No dtype of fxad is one: keys are u32[...,2]."""
+
+
+# NumPy's classes of dtypes, and the dtypes of fxad in each: NumPy does not know that bfloat16 is floating.
+_CLASSES: Final[Mapping[object, frozenset[DType]]] = MappingProxyType(
+    {
+        np.generic: frozenset(ALL),
+        np.number: NUMERIC,
+        np.integer: INTEGER,
+        np.signedinteger: SIGNED,
+        np.unsignedinteger: UNSIGNED,
+        np.inexact: INEXACT,
+        np.floating: FLOATING,
+        np.complexfloating: COMPLEX,
+    }
+)
+
+
+def issubdtype(dtype: object, kind: object, /) -> bool:
+    """Return True if a dtype is of one of NumPy's classes (`floating`, `integer`, ...), or of a subclass, or equals a
+    dtype. `fxad.numpy.isdtype` is the array API's function."""
+    if kind is prng_key:
+        return False
+    wanted = _class(kind) or frozenset({as_dtype(kind)})
+    own = getattr(dtype, "dtype", None)
+    return (_class(dtype) or frozenset({as_dtype(own if isinstance(own, np.dtype) else dtype)})) <= wanted
+
+
+def _class(kind: object) -> frozenset[DType] | None:
+    return _CLASSES.get(kind) if isinstance(kind, type) else None
+
+
+def canonicalize_dtype(dtype: object, allow_extended_dtype: bool = False) -> DType:  # noqa: ARG001  as in JAX
+    """Return a dtype argument as a dtype: 64-bit types stay as they are."""
+    return as_dtype(dtype)
 
 
 def is_float(dtype: DType) -> bool:

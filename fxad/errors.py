@@ -230,5 +230,18 @@ class DepthError(FxadError, RecursionError):
     """Programs are nested more deeply than the system has stack for."""
 
 
+class TranslationError(FxadError, NotImplementedError):
+    """A program of another library has a part that fxad does not have."""
+
+
 class NotInvertibleError(FxadError, ValueError):
     """The results do not determine the operands to reconstruct; the message names the equation."""
+
+
+# JAX's names, for `except`.
+ConcretizationTypeError = TracerError
+TracerArrayConversionError = TracerError
+TracerBoolConversionError = TracerError
+TracerIntegerConversionError = TracerError
+UnexpectedTracerError = LeakedTracerError
+JaxRuntimeError = ExecutionError

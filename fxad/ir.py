@@ -11,7 +11,7 @@ import hashlib
 import weakref
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import FrozenInstanceError, dataclass, field, fields
+from dataclasses import Field, FrozenInstanceError, dataclass, field, fields
 from typing import Any, ClassVar, Final, Protocol, TypeAlias, cast, final
 
 from fxad.core import printing
@@ -32,6 +32,7 @@ from fxad.core.atoms import result_vars as result_vars
 from fxad.core.declaration import Abstract, has_no_jaxpr
 from fxad.core.declaration import Record as Record
 from fxad.core.declaration import primitive as primitive
+from fxad.core.declaration import primitive_family as primitive_family
 from fxad.core.declaration import record as record
 from fxad.core.hlo import Hlo as Hlo
 from fxad.core.hlo import HloValue as HloValue
@@ -90,13 +91,14 @@ def new_eqn(prim: Primitive, ins: Atoms, outs: tuple[Var, ...], source: Source) 
 
 
 @final
-class _Alike(list[weakref.ref["Jaxpr"]]):
-    """The programs with one structural hash, oldest first. The programs refer to the list; it refers to them weakly."""
+class _Bucket(list[weakref.ref["Jaxpr"]]):
+    """The programs with one structural hash, oldest first. A program refers to its bucket; the bucket refers to the
+    programs weakly."""
 
     __slots__ = ("__weakref__",)
 
     def find(self, ins: tuple[Var, ...], eqns: tuple[Eqn, ...], outs: Atoms) -> Jaxpr | None:
-        """The first live program with these parts, or None."""
+        """Returns the first live program with these parts, or None."""
         for ref in tuple(self):
             program = ref()
             if program is not None and program.ins == ins and program.outs == outs and program.eqns == eqns:
@@ -104,7 +106,7 @@ class _Alike(list[weakref.ref["Jaxpr"]]):
         return None
 
 
-_jaxprs: Final[WeakTable[int, _Alike]] = WeakTable()
+_jaxprs: Final[WeakTable[int, _Bucket]] = WeakTable()
 
 
 @final
@@ -124,16 +126,16 @@ class Jaxpr:
     name: str  # the user's function, for messages and metadata; not part of the value
     _hash: int
     _memo: dict[Hashable, Any]  # results of memoised transforms; they have the lifetime of the program
-    _alike: _Alike
+    _bucket: _Bucket
 
     def __new__(cls, ins: tuple[Var, ...], eqns: tuple[Eqn, ...], outs: Atoms, name: str = "main") -> Jaxpr:
         h = hash((ins, outs, tuple([(e.prim, e.ins) for e in eqns])))
-        alike = _jaxprs.get(h)
-        interned = None if alike is None else alike.find(ins, eqns, outs)
+        bucket = _jaxprs.get(h)
+        interned = None if bucket is None else bucket.find(ins, eqns, outs)
         if interned is not None:
             return interned
-        if alike is None:
-            alike = _jaxprs.put(h, _Alike())
+        if bucket is None:
+            bucket = _jaxprs.put(h, _Bucket())
         self = object.__new__(cls)
         _set(self, "ins", ins)
         _set(self, "eqns", eqns)
@@ -141,11 +143,11 @@ class Jaxpr:
         _set(self, "name", name)
         _set(self, "_hash", h)
         _set(self, "_memo", {})
-        _set(self, "_alike", alike)
-        # Threads may run this concurrently, without a lock. The first live one of equal programs in the list is the
-        # canonical one: entries before it are dead, and stay dead.
-        alike.append(weakref.ref(self, alike.remove))
-        return alike.find(ins, eqns, outs) or self
+        _set(self, "_bucket", bucket)
+        # Threads may run this concurrently, without a lock. Of equal programs, the first live one in the bucket is
+        # canonical: entries before it are dead, and stay dead.
+        bucket.append(weakref.ref(self, bucket.remove))
+        return bucket.find(ins, eqns, outs) or self
 
     def __hash__(self) -> int:
         return self._hash
@@ -163,40 +165,31 @@ class Jaxpr:
     @property
     def symbolic(self) -> bool:
         """Returns True if the type of an operand has a dimension that is not a number."""
-        found = self._memo.get("symbolic")
-        if found is None:
-            found = self._memo["symbolic"] = any([v.aval.symbolic for v in self.ins])
-        return cast(bool, found)
+        if "symbolic" not in self._memo:
+            self._memo["symbolic"] = any([v.aval.symbolic for v in self.ins])
+        return cast(bool, self._memo["symbolic"])
 
     @property
     def effects(self) -> frozenset[str]:
         """Effects of all equations; empty for a pure program."""
         if "effects" not in self._memo:
-            kinds = {kind for kind in {type(e.prim) for e in self.eqns} if issubclass(kind, HigherOrder)}
-            inner = (
-                [b for e in self.eqns if type(e.prim) in kinds for b in cast(HigherOrder, e.prim).bodies]
-                if kinds
-                else []
-            )
-            # bodies first: the effects of an equation are those of its bodies, which recursion would compute in turn
-            for jaxpr in (
-                jaxprs_without_memo(self, "effects") if any(["effects" not in b._memo for b in inner]) else (self,)
-            ):
+            has_bodies = any([issubclass(kind, HigherOrder) for kind in {type(e.prim) for e in self.eqns}])
+            # bodies first: the effects of an equation are those of its bodies, and deep nesting must not recur
+            for jaxpr in jaxprs_without_memo(self, "effects") if has_bodies else (self,):
                 jaxpr._memo["effects"] = frozenset().union(*[e.prim.effects for e in jaxpr.eqns])
         return cast(frozenset[str], self._memo["effects"])
 
     @property
     def free_axes(self) -> FreeAxes:
-        """The named axes, with their sizes, over which collectives of the program run and which no map in it binds."""
+        """The named axes, with their sizes, that collectives of the program use and no map in the program binds."""
         if "free axes" not in self._memo:
             for jaxpr in jaxprs_without_memo(self, "free axes"):
-                found = [e.prim.free_axes for e in jaxpr.eqns]
-                jaxpr._memo["free axes"] = frozenset().union(*found)
+                jaxpr._memo["free axes"] = frozenset().union(*[e.prim.free_axes for e in jaxpr.eqns])
         return cast(FreeAxes, self._memo["free axes"])
 
     def __reduce__(self) -> tuple[object, ...]:
         # bodies first, in one list: pickle recurses, and must not recur into nested bodies
-        return _rebuilt, (tuple([_record(jaxpr) for jaxpr in distinct_jaxprs(self)]),)
+        return _unpickled, (tuple([_pickled(jaxpr) for jaxpr in distinct_jaxprs(self)]),)
 
     def __copy__(self) -> Jaxpr:
         return self
@@ -227,85 +220,85 @@ class Jaxpr:
 
 
 @final
-class _Record:
-    """The pickled form of a program. Its bodies are records too. A program has one record, so a shared body is written
-    once."""
+class _PickledJaxpr:
+    """The pickled form of a program. Its bodies are in this form too. A program has one such object, so pickle writes a
+    shared body once."""
 
     __slots__ = ("eqns", "ins", "jaxpr", "name", "outs")
 
     def __init__(
-        self, ins: tuple[Var, ...], eqns: tuple[_Written, ...], outs: Atoms, name: str, jaxpr: Jaxpr | None
+        self, ins: tuple[Var, ...], eqns: tuple[_PickledEqn, ...], outs: Atoms, name: str, jaxpr: Jaxpr | None
     ) -> None:
         self.ins, self.eqns, self.outs, self.name = ins, eqns, outs, name
         self.jaxpr = jaxpr  # set by unpickling
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _Record, (self.ins, self.eqns, self.outs, self.name, None)
+        return _PickledJaxpr, (self.ins, self.eqns, self.outs, self.name, None)
 
 
-# The pickled form of an equation with bodies: class and parameters of its primitive, operands, results, source.
-_Carrier: TypeAlias = tuple[
+# The pickled form of an equation with bodies: class and parameters of the primitive, operands, results, location.
+_PickledHigherOrder: TypeAlias = tuple[
     type["Primitive"], tuple[object, ...], tuple[Atom, ...], tuple[Var, ...], SourceLocation | None
 ]
-_Written: TypeAlias = Eqn | _Carrier
+_PickledEqn: TypeAlias = Eqn | _PickledHigherOrder
 
 
-def _record(jaxpr: Jaxpr) -> _Record:
-    """The record of a program whose bodies have records already."""
-    record = jaxpr._memo.get("record")
-    if record is None:
+def _pickled(jaxpr: Jaxpr) -> _PickledJaxpr:
+    """Returns the pickled form of a program whose bodies have been converted already."""
+    pickled = jaxpr._memo.get("pickled")
+    if pickled is None:
         eqns = (
-            tuple([_written(e) if jaxprs_in_params(e.prim) else e for e in jaxpr.eqns])
+            tuple([_pickled_eqn(e) if jaxprs_in_params(e.prim) else e for e in jaxpr.eqns])
             if subjaxprs(jaxpr)
             else jaxpr.eqns
         )
-        record = jaxpr._memo.setdefault("record", _Record(jaxpr.ins, eqns, jaxpr.outs, jaxpr.name, None))
-    return cast(_Record, record)
+        pickled = jaxpr._memo.setdefault("pickled", _PickledJaxpr(jaxpr.ins, eqns, jaxpr.outs, jaxpr.name, None))
+    return cast(_PickledJaxpr, pickled)
 
 
-def _written(eqn: Eqn) -> _Carrier:
-    values = tuple([mapped_parameter(value, _record_in) for _, value in params(eqn.prim)])
+def _pickled_eqn(eqn: Eqn) -> _PickledHigherOrder:
+    values = tuple([map_parameter(value, _pickled_if_jaxpr) for _, value in params(eqn.prim)])
     return type(eqn.prim), values, eqn.ins, eqn.outs, source_location(eqn.source)
 
 
-def _rebuilt(records: tuple[_Record, ...]) -> Jaxpr:
-    """The last program of unpickled records, in which each program comes after its bodies."""
-    for written in records:
-        if written.jaxpr is None:
-            eqns = [e if isinstance(e, Eqn) else _read(*e) for e in written.eqns]
-            written.jaxpr = Jaxpr(written.ins, tuple(eqns), written.outs, written.name)
+def _unpickled(records: tuple[_PickledJaxpr, ...]) -> Jaxpr:
+    """Returns the last of the pickled programs. Each program comes after its bodies."""
+    for pickled in records:
+        if pickled.jaxpr is None:
+            eqns = [e if isinstance(e, Eqn) else _unpickled_eqn(*e) for e in pickled.eqns]
+            pickled.jaxpr = Jaxpr(pickled.ins, tuple(eqns), pickled.outs, pickled.name)
     return cast(Jaxpr, records[-1].jaxpr)
 
 
-def _read(
+def _unpickled_eqn(
     kind: type[Primitive],
     values: tuple[object, ...],
     ins: Atoms,
     outs: tuple[Var, ...],
     at: SourceLocation | None,
 ) -> Eqn:
-    prim = kind(*[mapped_parameter(value, _program_of) for value in values])
+    prim = kind(*[map_parameter(value, _unpickled_if_jaxpr) for value in values])
     return Eqn(prim, ins, outs, at)
 
 
-def mapped_parameter(value: object, by: Callable[[object], object]) -> object:
-    """A parameter with `by` applied to the values in it. The fields of records are not checked."""
+def map_parameter(value: object, fn: Callable[[object], object]) -> object:
+    """Returns a parameter with `fn` applied to the values in its tuples and records. Records are not checked again."""
     if type(value) is tuple:
-        return tuple([mapped_parameter(v, by) for v in value])
+        return tuple([map_parameter(v, fn) for v in value])
     if not isinstance(value, Record):
-        return by(value)
-    made = object.__new__(type(value))
+        return fn(value)
+    copy = object.__new__(type(value))
     for name, v in params(value):
-        _set(made, name, mapped_parameter(v, by))
-    return made
+        _set(copy, name, map_parameter(v, fn))
+    return copy
 
 
-def _record_in(value: object) -> object:
-    return _record(value) if isinstance(value, Jaxpr) else value
+def _pickled_if_jaxpr(value: object) -> object:
+    return _pickled(value) if isinstance(value, Jaxpr) else value
 
 
-def _program_of(value: object) -> object:
-    return value.jaxpr if isinstance(value, _Record) else value
+def _unpickled_if_jaxpr(value: object) -> object:
+    return value.jaxpr if isinstance(value, _PickledJaxpr) else value
 
 
 def jaxprs_in_params(prim: Primitive) -> tuple[Jaxpr, ...]:
@@ -348,12 +341,13 @@ def jaxprs_without_memo(jaxpr: Jaxpr, key: Hashable) -> tuple[Jaxpr, ...]:
 
 
 def subjaxprs(jaxpr: Jaxpr) -> tuple[Jaxpr, ...]:
-    """The distinct bodies in the equations. The result is memoised: every pass begins with `distinct_jaxprs`."""
-    if "carried" not in jaxpr._memo:
+    """The distinct bodies in the equations. The result is memoised, because every pass calls `distinct_jaxprs`."""
+    if "subjaxprs" not in jaxpr._memo:
         names = {kind: [n for n, _ in params(p)] for kind, p in {type(e.prim): e.prim for e in jaxpr.eqns}.items()}
-        carriers = [e.prim for e in jaxpr.eqns if not has_no_jaxpr(e.prim, names[type(e.prim)])]
-        jaxpr._memo["carried"] = tuple(dict.fromkeys([body for prim in carriers for body in jaxprs_in_params(prim)]))
-    return cast(tuple[Jaxpr, ...], jaxpr._memo["carried"])
+        with_bodies = [e.prim for e in jaxpr.eqns if not has_no_jaxpr(e.prim, names[type(e.prim)])]
+        bodies = [body for prim in with_bodies for body in jaxprs_in_params(prim)]
+        jaxpr._memo["subjaxprs"] = tuple(dict.fromkeys(bodies))
+    return cast(tuple[Jaxpr, ...], jaxpr._memo["subjaxprs"])
 
 
 # ------------------------------------------------------------------------------------------------------ primitives
@@ -472,6 +466,7 @@ class Primitive(metaclass=Abstract):
     __slots__ = ()
 
     name: ClassVar[str]
+    __dataclass_fields__: ClassVar[dict[str, Field[object]]]  # every leaf is a dataclass
 
     @property
     def effects(self) -> frozenset[str]:
@@ -576,4 +571,4 @@ Prune: TypeAlias = Callable[[Jaxpr, tuple[bool, ...]], tuple[Jaxpr, tuple[bool, 
 
 def params(prim: Primitive | Record) -> tuple[tuple[str, Param], ...]:
     """The static parameters of a primitive, or the fields of a record: names and values, in the order of the class."""
-    return tuple((f.name, getattr(prim, f.name)) for f in fields(prim))  # type: ignore[arg-type]
+    return tuple((f.name, getattr(prim, f.name)) for f in fields(prim))

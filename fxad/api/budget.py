@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
-from fxad import transforms, tree
+from fxad import transforms
+from fxad.core import tree
 from fxad.dtypes import FLOATING
 from fxad.errors import ArgumentError, ParameterError, described
 from fxad.execution.executable import lower

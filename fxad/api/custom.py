@@ -13,11 +13,11 @@ from functools import partial, update_wrapper
 from types import MappingProxyType, MethodType
 from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar, cast, final, overload
 
-from fxad import tree
 from fxad.api.custom_calls import GivenRules, TracedCall, UserRule
 from fxad.api.custom_inverses import GivenInverse, places_of
 from fxad.api.custom_rules import MisfitError, added_tangents, static_places
 from fxad.api.lift import check_function
+from fxad.core import tree
 from fxad.errors import ArgumentError, FxadError, ParameterError, described
 from fxad.tracing.program import function_name
 from fxad.tracing.tracer import active_trace
@@ -139,7 +139,13 @@ class CustomFunction(Generic[P, R]):
 
         self._given = replace(self._given, jvp=defjvps, symbolic_zeros=self._given.symbolic_zeros - {"jvp"})
 
-    def defvjp(self, fwd: Callable[..., tuple[R, Any]], bwd: UserRule, symbolic_zeros: bool = False) -> None:
+    def defvjp(
+        self,
+        fwd: Callable[..., tuple[R, Any]],
+        bwd: UserRule,
+        symbolic_zeros: bool = False,
+        optimize_remat: bool = False,
+    ) -> None:
         """Give the cotangents: `fwd(*args) -> (results, residuals)`, `bwd(*nondiff, residuals, cotangents)` gives a
         tuple with the cotangent of each argument that is not in `nondiff_argnums`; as in JAX.
 
@@ -153,8 +159,15 @@ class CustomFunction(Generic[P, R]):
         is given are arrays: where they vanish is known when all is traced.
 
         What is stored between the two is any pytree. Arrays are residuals of the program; other leaves (numbers,
-        strings, sizes, functions) are given to `bwd` as they are, and must be hashable.
+        strings, sizes, functions) are given to `bwd` as they are, and must be hashable. What `fwd` computes for residuals
+        alone is dropped where it is not differentiated, so `optimize_remat` changes nothing.
         """
+        if not isinstance(optimize_remat, bool):
+            raise ParameterError(
+                f"defvjp of {function_name(self.fun)}: optimize_remat is {described(optimize_remat)}, not a bool: "
+                f"{optimize_remat!r:.60}",
+                remedy="leave it out: what fwd computes for residuals alone is always dropped",
+            )
         check_function("defvjp", fwd)
         check_function("defvjp", bwd)
         zeros = self._zeros("defvjp", "vjp", symbolic_zeros)
@@ -284,10 +297,12 @@ class CustomFunction(Generic[P, R]):
         return bound.args
 
 
-def made(what: str, fun: Any, nondiff_argnums: Sequence[int]) -> Any:
+def made(what: str, fun: Any, nondiff_argnums: Sequence[int], nondiff_argnames: Sequence[str] = ()) -> Any:
     """The function with rules that a decorator makes of a function, or adds to."""
     if fun is None:
-        return partial(made, what, nondiff_argnums=nondiff_argnums)
+        return partial(made, what, nondiff_argnums=nondiff_argnums, nondiff_argnames=nondiff_argnames)
+    if nondiff_argnames:
+        nondiff_argnums = (*nondiff_argnums, *_numbers(what, fun, nondiff_argnames))
     if isinstance(fun, CustomFunction):  # another decorator on the same function
         if nondiff_argnums and tuple(sorted(set(nondiff_argnums))) != fun.nondiff_argnums:
             raise ArgumentError(
@@ -301,13 +316,31 @@ def made(what: str, fun: Any, nondiff_argnums: Sequence[int]) -> Any:
     return CustomFunction(fun, nondiff_argnums, (what,))
 
 
-@overload
-def custom_jvp(fun: Callable[P, R], nondiff_argnums: Sequence[int] = ()) -> CustomFunction[P, R]: ...
+def _numbers(what: str, fun: Any, names: Sequence[str]) -> list[int]:
+    """The positions of parameters. Raises: ArgumentError for a name that is not one."""
+    check_function(what, fun)
+    whole = fun.fun if isinstance(fun, CustomFunction) else fun
+    parameters = list(inspect.signature(whole).parameters)
+    asked = [names] if isinstance(names, str) else list(names)
+    for name in asked:
+        if name not in parameters:
+            raise ArgumentError(
+                f"{what} of {function_name(whole)}: nondiff_argnames has {name!r}, its parameters are "
+                f"{', '.join(parameters)}",
+                remedy="name parameters of the function",
+            )
+    return [parameters.index(name) for name in asked]
+
+
 @overload
 def custom_jvp(
-    fun: None = None, nondiff_argnums: Sequence[int] = ()
+    fun: Callable[P, R], nondiff_argnums: Sequence[int] = (), nondiff_argnames: Sequence[str] = ()
+) -> CustomFunction[P, R]: ...
+@overload
+def custom_jvp(
+    fun: None = None, nondiff_argnums: Sequence[int] = (), nondiff_argnames: Sequence[str] = ()
 ) -> Callable[[Callable[P, R]], CustomFunction[P, R]]: ...
-def custom_jvp(fun: Any = None, nondiff_argnums: Sequence[int] = ()) -> Any:
+def custom_jvp(fun: Any = None, nondiff_argnums: Sequence[int] = (), nondiff_argnames: Sequence[str] = ()) -> Any:
     """A function that takes the derivative given by `defjvp`, in forward mode and, transposed, in reverse mode.
 
     >>> import fxad as fx, fxad.numpy as fnp
@@ -325,22 +358,24 @@ def custom_jvp(fun: Any = None, nondiff_argnums: Sequence[int] = ()) -> Any:
     Raises: where it is called: TreeError, ShapeError, DTypeError naming rule, path and both types; NotLinearError
             naming the equation; where it is differentiated: NotDifferentiableError for what is closed over.
     """
-    return made("custom_jvp", fun, nondiff_argnums)
+    return made("custom_jvp", fun, nondiff_argnums, nondiff_argnames)
 
 
-@overload
-def custom_vjp(fun: Callable[P, R], nondiff_argnums: Sequence[int] = ()) -> CustomFunction[P, R]: ...
 @overload
 def custom_vjp(
-    fun: None = None, nondiff_argnums: Sequence[int] = ()
+    fun: Callable[P, R], nondiff_argnums: Sequence[int] = (), nondiff_argnames: Sequence[str] = ()
+) -> CustomFunction[P, R]: ...
+@overload
+def custom_vjp(
+    fun: None = None, nondiff_argnums: Sequence[int] = (), nondiff_argnames: Sequence[str] = ()
 ) -> Callable[[Callable[P, R]], CustomFunction[P, R]]: ...
-def custom_vjp(fun: Any = None, nondiff_argnums: Sequence[int] = ()) -> Any:
+def custom_vjp(fun: Any = None, nondiff_argnums: Sequence[int] = (), nondiff_argnames: Sequence[str] = ()) -> Any:
     """A function that takes the derivative given by `defvjp`, in reverse mode and, transposed, in forward mode.
 
     Law:    with right rules, every transformation gives what it gives without them, within rounding.
     Raises: as `custom_jvp`.
     """
-    return made("custom_vjp", fun, nondiff_argnums)
+    return made("custom_vjp", fun, nondiff_argnums, nondiff_argnames)
 
 
 def custom_vmap(fun: Callable[P, R]) -> CustomFunction[P, R]:

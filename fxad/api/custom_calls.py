@@ -18,7 +18,6 @@ from typing import Any, Final, TypeAlias, final
 
 import numpy as np
 
-from fxad import tree
 from fxad.api.custom_inverses import GivenInverse, inverse_rule
 from fxad.api.custom_rules import (
     Signature,
@@ -31,8 +30,10 @@ from fxad.api.custom_rules import (
     tangent_rule,
     traced,
 )
+from fxad.core import tree
 from fxad.core.dataclasses import dataclass
 from fxad.core.frames import Scoped
+from fxad.core.tree import Structure
 from fxad.errors import ArgumentError
 from fxad.ir import Aval, Jaxpr
 from fxad.lax.control.bodies import Body, common_operands
@@ -55,7 +56,6 @@ from fxad.tracing.context import (
 from fxad.tracing.program import argument_path, function_name
 from fxad.tracing.tracer import Tracer, bind
 from fxad.transforms.vmap import over_stack
-from fxad.tree import Structure
 
 UserRule: TypeAlias = Callable[..., Any]  # the types of its arguments are those of the user's function
 DEPTH: Final = 3

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
-from fxad import tree
 from fxad.api.custom_rules import (
     Signature,
     TracedRule,
@@ -16,6 +15,7 @@ from fxad.api.custom_rules import (
     traced_rule,
     with_none,
 )
+from fxad.core import tree
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
 from fxad.core.dce import dce, prune

@@ -9,10 +9,11 @@ from typing import Any, Concatenate, Final, ParamSpec, cast, final
 
 import numpy as np
 
-from fxad import tree
 from fxad.api.lift import tangent_tree
 from fxad.api.symbolic import CustomVJPPrimal, SymbolicZero
+from fxad.core import tree
 from fxad.core.dataclasses import dataclass
+from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError, TreeError, described
 from fxad.ir import Aval, Jaxpr, Zero
 from fxad.lax.control.bodies import Body, traced_body
@@ -26,7 +27,6 @@ from fxad.tracing.array import Array, ArrayLike, aval_of, is_scalar
 from fxad.tracing.program import count_text, function_name
 from fxad.transforms.ad.linear_rule import cotangent_maps, split_tangents
 from fxad.transforms.reorder import reorder_ins
-from fxad.tree import Structure
 
 Q = ParamSpec("Q")
 

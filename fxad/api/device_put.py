@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from fxad import tree
+from fxad.core import tree
 from fxad.errors import ArgumentError
 from fxad.lax.placement import committed_to
 from fxad.runtime import Device, resharded

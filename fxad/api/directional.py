@@ -6,10 +6,10 @@ the tangents of results.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Generic, ParamSpec, TypeVar, final, overload
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Generic, Literal, ParamSpec, TypeVar, final, overload
 
-from fxad import transforms, tree
+from fxad import transforms
 from fxad.api.lift import (
     args_tree,
     bind_static_arguments,
@@ -24,19 +24,21 @@ from fxad.api.lift import (
     trace_for_transform,
     tuple_structure,
 )
+from fxad.core import tree
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
+from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, DTypeError, described
 from fxad.ir import Atom, Aval, Jaxpr, Zero
 from fxad.tracing.program import Program, function_name, trace
 from fxad.tracing.static_args import Argnames, Argnums, static_arguments
 from fxad.transforms.reorder import reorder_ins
-from fxad.tree import Structure
 
 P = ParamSpec("P")
 R = TypeVar("R")
 Q = ParamSpec("Q")
 X = TypeVar("X")
+Aux = TypeVar("Aux")
 
 Primals = tuple[Any, ...]
 
@@ -68,15 +70,28 @@ def jvp(
     f: Callable[P, R],
     primals: Primals,
     tangents: Primals,
+    has_aux: Literal[False] = False,
     *,
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
     **kwargs: Any,
 ) -> tuple[R, R]: ...
+@overload
+def jvp(
+    f: Callable[..., tuple[X, Aux]],
+    primals: Primals,
+    tangents: Primals,
+    has_aux: Literal[True],
+    *,
+    static_argnums: Argnums = (),
+    static_argnames: Argnames = (),
+    **kwargs: Any,
+) -> tuple[X, X, Aux]: ...
 def jvp(
     f: Any,
     primals: Primals | None = None,
     tangents: Primals | None = None,
+    has_aux: bool = False,
     *,
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
@@ -85,7 +100,8 @@ def jvp(
     """Forward mode: a function of (primals, tangents) that gives (results, tangents of results).
 
     `jvp(f, primals, tangents)` calls it at once, as in JAX. Tangents have the tree of the arguments, None where a leaf
-    has no tangent; so have the tangents of results. Keyword arguments go to `f`, and have no tangents.
+    has no tangent; so have the tangents of results. With `has_aux`, `f` returns (results, auxiliary) and a third value
+    is the auxiliary. Keyword arguments go to `f`, and have no tangents.
     Static arguments, by number or by name, are hashable values, given to `f` as they are, besides those that `f` declares
     itself; their tangents are None.
 
@@ -94,6 +110,10 @@ def jvp(
     """
     if isinstance(f, Program):
         check_no_statics("jvp", f, static_argnums, static_argnames)
+        if has_aux:
+            raise ArgumentError(
+                "jvp: a Program is transformed without has_aux", remedy="its result has the tangents of all results"
+            )
         made: Any = _jvp(f)
     else:
         check_function("jvp", f)
@@ -102,7 +122,11 @@ def jvp(
         def made(primals: Primals, tangents: Primals, **kwargs: Any) -> Any:
             primals, tangents = _tuple("primals", primals), _tuple("tangents", tangents)
             g, primals, kwargs = bind_static_arguments("jvp", f, statics, primals, kwargs)
-            return _jvp(trace_for_transform(g, primals, kwargs))(primals, tangents, **kwargs)
+            program = trace_for_transform(g, primals, kwargs)
+            if has_aux:
+                _aux_leaves("jvp", program)
+            out, dots = _jvp(program)(primals, tangents, **kwargs)
+            return (out[0], dots[0], out[1]) if has_aux else (out, dots)
 
     if primals is None and tangents is None and not kwargs:
         return made
@@ -180,9 +204,20 @@ def linearize(
     static_argnames: Argnames = (),
     **kwargs: Any,
 ) -> tuple[R, Callable[..., Any]]: ...
+@overload
+def linearize(
+    f: Callable[..., Any],
+    *primals: Any,
+    has_aux: bool,
+    argnums: Argnums | None = None,
+    static_argnums: Argnums = (),
+    static_argnames: Argnames = (),
+    **kwargs: Any,
+) -> Any: ...
 def linearize(
     f: Any,
     *primals: Any,
+    has_aux: bool = False,
     argnums: Argnums | None = None,
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
@@ -190,8 +225,9 @@ def linearize(
 ) -> Any:
     """Split a program into a primal program with residuals and a linear program of the tangents.
 
-    For a callable, `linearize(f, *primals)` gives (results, function of tangents), as in JAX. Keyword arguments go to
-    `f`, and have no tangents.
+    For a callable, `linearize(f, *primals)` gives (results, function of tangents), as in JAX. The function is a pytree
+    of residuals. With `has_aux`, `f` returns (results, auxiliary) and a third value is the auxiliary. Keyword arguments
+    go to `f`, and have no tangents.
     Static arguments, by number or by name, are hashable values, given to `f` as they are, besides those that `f` declares
     itself; their tangents are None.
 
@@ -200,7 +236,7 @@ def linearize(
     """
     if isinstance(f, Program):
         check_no_statics("linearize", f, static_argnums, static_argnames)
-        if primals or kwargs:
+        if primals or kwargs or has_aux:
             raise ArgumentError(
                 "linearize: a Program is split without values", remedy="call the two parts of the result with them"
             )
@@ -209,15 +245,22 @@ def linearize(
     statics = static_arguments(f"linearize of {function_name(f)}", f, static_argnums, static_argnames)
     g, primals, kwargs = bind_static_arguments("linearize", f, statics, primals, kwargs, argnums)
     program = trace_for_transform(g, primals, kwargs)
+    if has_aux:
+        _aux_leaves("linearize", program)
     split = _linearize(program, argnums)
     out, residuals = split.primal(*primals, **kwargs)
-    bound = bind_trailing(split.linear, residuals)
-
-    def f_jvp(*tangents: Any) -> Any:
-        return bound(tuple(tangents))
-
-    f_jvp.__name__ = f"linearize_{function_name(f)}"
-    return out, f_jvp
+    linear = split.linear
+    if has_aux:  # the tangents of auxiliary results are not asked for
+        first = linear.out_tree.children()[0]
+        linear = linear.replace(select_outs(linear.jaxpr, range(first.num_leaves)), out_tree=first)
+    bound = bind_trailing(linear, residuals)
+    # called with the tangents one by one, as in JAX
+    (tangents,) = _args(bound)[0].children()
+    names = tuple([f"tangents[{k}]" for k in range(tangents.num_children)])
+    f_jvp: ResidualProgram[Any, Any] = ResidualProgram(
+        bound.jaxpr, args_tree(tangents), bound.out_tree, bound.bound, names, bound.name
+    )
+    return (out[0], f_jvp, out[1]) if has_aux else (out, f_jvp)
 
 
 def _linearize(program: Program[Any, Any], argnums: Argnums | None) -> Linearized[Any, Any]:
@@ -248,13 +291,40 @@ def _linearize(program: Program[Any, Any], argnums: Argnums | None) -> Linearize
     )
 
 
-def bind_trailing(program: Program[Any, Any], values: Sequence[object]) -> Program[Any, Any]:
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class ResidualProgram(Program[P, R]):
+    """A program that is a pytree: its leaves are the arrays that it closes over, such as the residuals of `vjp`.
+
+    So it can be returned from a jitted function, mapped and stored in a carry.
+    """
+
+    @classmethod
+    def of(cls, program: Program[P, R]) -> ResidualProgram[P, R]:
+        """The program as a pytree."""
+        p = program
+        return cls(p.jaxpr, p.in_tree, p.out_tree, p.bound, p.names, p.name)
+
+
+def _flatten_program(p: ResidualProgram[Any, Any]) -> tuple[Sequence[object], Any, Sequence[Any]]:
+    return p.bound, (p.jaxpr, p.in_tree, p.out_tree, p.names, p.name), range(len(p.bound))
+
+
+def _unflatten_program(static: Any, bound: Iterable[object]) -> ResidualProgram[Any, Any]:
+    jaxpr, in_tree, out_tree, names, name = static
+    return ResidualProgram(jaxpr, in_tree, out_tree, tuple(bound), names, name)
+
+
+tree.register(ResidualProgram, _flatten_program, _unflatten_program)
+
+
+def bind_trailing(program: Program[Any, Any], values: Sequence[object]) -> ResidualProgram[Any, Any]:
     """Return the program with its last positional argument, a tuple, bound to values."""
     args, kwargs = _args(program)
     *kept, last = args.children()
     n, n_last = len(program.jaxpr.ins), last.num_leaves
     jaxpr = reorder_ins(program.jaxpr, (*range(n - n_last, n), *range(n - n_last)))
-    return Program(
+    return ResidualProgram(
         jaxpr,
         args_tree(tuple_structure(*kept), kwargs),
         program.out_tree,
@@ -314,15 +384,19 @@ def vjp(
     statics = static_arguments(f"vjp of {function_name(f)}", f, static_argnums, static_argnames)
     g, primals, kwargs = bind_static_arguments("vjp", f, statics, primals, kwargs)
     program = trace_for_transform(g, primals, kwargs)
-    aux_leaves = 0
-    if has_aux:
-        if program.out_tree.type is not tuple or program.out_tree.num_children != 2:
-            raise ArgumentError(
-                f"vjp: has_aux=True, but {program.name} returns {tree.shape_text(program.out_tree)}",
-                remedy="return a pair (result, auxiliary results)",
-            )
-        aux_leaves = program.out_tree.children()[1].num_leaves
+    aux_leaves = _aux_leaves("vjp", program) if has_aux else 0
     return _vjp_call(program, primals, kwargs, aux_leaves, has_aux)
+
+
+def _aux_leaves(what: str, program: Program[Any, Any]) -> int:
+    """The number of leaves of the auxiliary results. Raises: ArgumentError."""
+    if program.out_tree.type is not tuple or program.out_tree.num_children != 2:
+        raise ArgumentError(
+            f"{what}: has_aux=True, but {program.name} returns {tree.shape_text(program.out_tree)}",
+            remedy="return a pair (result, auxiliary results)",
+        )
+    n: int = program.out_tree.children()[1].num_leaves
+    return n
 
 
 def _grads_tree(program: Program[Any, Any]) -> Structure:

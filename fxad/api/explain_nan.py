@@ -142,7 +142,7 @@ class _Walker:
         outs_roles = layout.result_roles
         for k in _steps(layout, ins):
             for body in layout.running:
-                takes, gives = layout.takes(body), layout.gives(body)
+                takes, gives = layout.operand_indices(body), layout.result_indices(body)
                 args = [_slice_of_step(state[p], roles[p], k) for p in takes]
                 what = "predicate" if all([q is None for q in gives]) else "step"
                 step_outs = self.run(layout.bodies[body].jaxpr, args, (*inside, f"{what} {k} of {eqn.prim.name}"))

@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
-from fxad import transforms, tree
-from fxad.api.lift import check_real, leaf_ranges, lift, mask_of, normalise, positional, select_outs, tuple_structure
-from fxad.dtypes import FLOATING
-from fxad.errors import ArgumentError, NotDifferentiableError, ShapeError
-from fxad.tracing.array import Array
-from fxad.tracing.program import Program, Traced
+from fxad import transforms
+from fxad.api.directional import vjp
+from fxad.api.lift import (
+    check_no_reduce_axes,
+    check_real,
+    leaf_ranges,
+    lift,
+    mask_of,
+    normalise,
+    positional,
+    select_outs,
+    tangent_tree,
+    tuple_structure,
+)
+from fxad.core import tree
+from fxad.core.tree import Structure
+from fxad.dtypes import COMPLEX, FLOATING
+from fxad.errors import ArgumentError, NotDifferentiableError, ParameterError, ShapeError
+from fxad.execution.executable import specs
+from fxad.operations.arguments import flag
+from fxad.tracing.array import Array, asarray
+from fxad.tracing.program import Program, Traced, trace
 from fxad.tracing.static_args import Argnames, Argnums
-from fxad.tree import Structure
 
 P = ParamSpec("P")
 A = TypeVar("A")
@@ -24,10 +40,13 @@ X = TypeVar("X")
 class _Wrt:
     """The chosen arguments of a program: their leaves, the mask over its operands, the tree of their gradients."""
 
-    def __init__(self, what: str, program: Program[Any, Any], argnums: Argnums) -> None:
+    def __init__(self, what: str, program: Program[Any, Any], argnums: Argnums, allow_int: bool = False) -> None:
         self.numbers = normalise(what, program, argnums)
-        ranges, trees = leaf_ranges(program), positional(program)
+        ranges, trees, avals = leaf_ranges(program), positional(program), program.in_avals
         self.leaves = [k for n in self.numbers for k in ranges[n]]
+        if allow_int:  # None stands for the gradient of an integer
+            self.leaves = [k for k in self.leaves if avals[k].inexact]
+            trees = [tangent_tree(t, [avals[k] for k in r]) for t, r in zip(trees, ranges, strict=True)]
         check_real(what, program, self.leaves)
         self.mask = mask_of(program, set(self.leaves))
         self.tree: Structure = (
@@ -75,8 +94,10 @@ def _check_scalar(what: str, program: Program[Any, Any]) -> None:
         )
 
 
-def _value_and_grad(program: Program[Any, Any], argnums: Argnums, has_aux: bool) -> Program[Any, Any]:
-    wrt = _Wrt("value_and_grad", program, argnums)
+def _value_and_grad(
+    program: Program[Any, Any], argnums: Argnums, has_aux: bool, allow_int: bool = False
+) -> Program[Any, Any]:
+    wrt = _Wrt("value_and_grad", program, argnums, allow_int)
     _value_tree("value_and_grad", program, has_aux)
     jaxpr = transforms.value_and_grad(program.jaxpr, wrt.mask)
     n = len(program.out_avals)
@@ -87,8 +108,8 @@ def _value_and_grad(program: Program[Any, Any], argnums: Argnums, has_aux: bool)
     return out
 
 
-def _grad(program: Program[Any, Any], argnums: Argnums, has_aux: bool) -> Program[Any, Any]:
-    wrt = _Wrt("grad", program, argnums)
+def _grad(program: Program[Any, Any], argnums: Argnums, has_aux: bool, allow_int: bool = False) -> Program[Any, Any]:
+    wrt = _Wrt("grad", program, argnums, allow_int)
     aux = _value_tree("grad", program, has_aux)
     jaxpr = transforms.grad(program.jaxpr, wrt.mask)
     n = len(program.out_avals) - 1
@@ -97,6 +118,43 @@ def _grad(program: Program[Any, Any], argnums: Argnums, has_aux: bool) -> Progra
         jaxpr, out_tree=wrt.tree if aux is None else tuple_structure(wrt.tree, aux), name=f"grad_{program.name}"
     )
     return out
+
+
+def _holomorphic(
+    what: str, program: Program[Any, Any], argnums: Argnums, has_aux: bool, allow_int: bool
+) -> Program[Any, Any]:
+    """The derivative of a holomorphic function: its vjp, applied to 1. Raises: NotDifferentiableError."""
+    numbers = normalise(what, program, argnums)
+    ranges, avals = leaf_ranges(program), program.in_avals
+    for n in numbers:
+        for k in ranges[n]:
+            if avals[k].dtype not in COMPLEX and not (allow_int and not avals[k].inexact):
+                raise NotDifferentiableError(
+                    f"{what}: argument {program.paths[k]} of {program.name} has type {avals[k]}, not complex",
+                    remedy="leave out holomorphic=True, or convert the argument to a complex dtype",
+                )
+    if program.out_avals[0].dtype not in COMPLEX or program.out_avals[0].shape:
+        raise NotDifferentiableError(
+            f"{what}: {program.name} returns {program.out_avals[0]}, not a complex scalar",
+            remedy="leave out holomorphic=True, or return one complex number",
+        )
+
+    def derivative(*args: Any, **kwargs: Any) -> Any:
+        def of_chosen(*chosen: Any) -> Any:
+            given = dict(zip(numbers, chosen, strict=True))
+            return program(*[given.get(k, x) for k, x in enumerate(args)], **kwargs)
+
+        found: tuple[Any, ...] = vjp(of_chosen, *[args[n] for n in numbers], has_aux=has_aux)
+        out, pull, *aux = found
+        grads = pull(asarray(1, out.dtype))
+        gradient = grads[0] if isinstance(argnums, int) else grads
+        if what == "grad":
+            return (gradient, aux[0]) if has_aux else gradient
+        return ((out, aux[0]) if has_aux else out), gradient
+
+    args, kwargs = specs(program.in_tree, avals)
+    made: Program[Any, Any] = trace(derivative, *args, **kwargs)
+    return made
 
 
 # `argnums` of a literal int, or a pair of them, is resolved by overloads; anything else gives Any. The overload of
@@ -131,12 +189,17 @@ def grad(f: Callable[P, Any], argnums: Argnums, has_aux: bool = False) -> Callab
 @overload
 def grad(f: Callable[P, Any], argnums: Argnums = 0, has_aux: bool = False, *, static_argnums: Argnums, static_argnames: Argnames = ...) -> Callable[P, Any]: ...
 @overload
+def grad(f: Callable[P, Any], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = ..., allow_int: bool = ..., reduce_axes: Sequence[str] = ..., *, static_argnums: Argnums = ..., static_argnames: Argnames = ...) -> Callable[P, Any]: ...
+@overload
 def grad(f: Callable[P, Any], argnums: Argnums = 0, has_aux: bool = False, *, static_argnames: Argnames) -> Callable[P, Any]: ...
 # fmt: on
 def grad(
     f: Any,
     argnums: Argnums = 0,
     has_aux: bool = False,
+    holomorphic: bool = False,
+    allow_int: bool = False,
+    reduce_axes: Sequence[str] = (),
     *,
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
@@ -149,13 +212,19 @@ def grad(
     Static arguments, by number or by name, are hashable values, given to `f` as they are, besides those that `f` declares
     itself. `argnums` counts them, and chooses others.
 
+    `holomorphic` says that `f` is a holomorphic function of complex arguments; the result is its complex derivative.
+    With `allow_int`, integer arguments are allowed, and None stands for their gradients.
+
     Law:    `<grad f(x), x_dot> = jvp f(x, x_dot)`.
     Rule:   linearize, transpose, apply to 1, remove equations that only the value needs. Repeated layers of a function
             are first outlined as calls of one body, which is differentiated once. A program is differentiated as it is.
     Raises: ShapeError for a result that is not a scalar; NotDifferentiableError for an argument or result that is not
             real floating, naming the argument's path; ArgumentError for argnums that do not exist, or are static.
     """
-    return lift("grad", f, lambda p: _grad(p, argnums, has_aux), 1, argnums, static_argnums, static_argnames)
+    check_no_reduce_axes("grad", reduce_axes)
+    transform = partial(_holomorphic, "grad") if flag("grad", "holomorphic", holomorphic) else _grad
+    ints = flag("grad", "allow_int", allow_int)
+    return lift("grad", f, lambda p: transform(p, argnums, has_aux, ints), 1, argnums, static_argnums, static_argnames)
 
 
 # fmt: off
@@ -188,20 +257,36 @@ def value_and_grad(f: Callable[P, Any], argnums: Argnums, has_aux: bool = False)
 @overload
 def value_and_grad(f: Callable[P, Any], argnums: Argnums = 0, has_aux: bool = False, *, static_argnums: Argnums, static_argnames: Argnames = ...) -> Callable[P, Any]: ...
 @overload
+def value_and_grad(f: Callable[P, Any], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = ..., allow_int: bool = ..., reduce_axes: Sequence[str] = ..., *, static_argnums: Argnums = ..., static_argnames: Argnames = ...) -> Callable[P, Any]: ...
+@overload
 def value_and_grad(f: Callable[P, Any], argnums: Argnums = 0, has_aux: bool = False, *, static_argnames: Argnames) -> Callable[P, Any]: ...
 # fmt: on
 def value_and_grad(
     f: Any,
     argnums: Argnums = 0,
     has_aux: bool = False,
+    holomorphic: bool = False,
+    allow_int: bool = False,
+    reduce_axes: Sequence[str] = (),
     *,
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
 ) -> Any:
     """(value, gradient) of a scalar function; with `has_aux`, ((value, auxiliary), gradient). See `grad`."""
-    return lift(
-        "value_and_grad", f, lambda p: _value_and_grad(p, argnums, has_aux), 1, argnums, static_argnums, static_argnames
-    )
+    what = "value_and_grad"
+    check_no_reduce_axes(what, reduce_axes)
+    transform = partial(_holomorphic, what) if flag(what, "holomorphic", holomorphic) else _value_and_grad
+    ints = flag(what, "allow_int", allow_int)
+    return lift(what, f, lambda p: transform(p, argnums, has_aux, ints), 1, argnums, static_argnums, static_argnames)
+
+
+def _check_real_only(what: str, **options: object) -> None:
+    for name, value in options.items():
+        if value is not False:
+            raise ParameterError(
+                f"{what}: {name} is {value!r:.60}; Jacobians are of real floating arguments",
+                remedy="vmap jvp or vjp over unit vectors",
+            )
 
 
 def _jacobian(what: str, program: Program[Any, Any], argnums: Argnums, has_aux: bool) -> Program[Any, Any]:
@@ -239,7 +324,7 @@ def _jacobian(what: str, program: Program[Any, Any], argnums: Argnums, has_aux: 
 @overload
 def jacfwd(f: Program[P, Any], argnums: Argnums = 0, has_aux: bool = False) -> Program[P, Any]: ...
 @overload
-def jacfwd(f: Callable[P, Any], argnums: Argnums = 0, has_aux: bool = False) -> Callable[P, Any]: ...
+def jacfwd(f: Callable[P, Any], argnums: Argnums = 0, has_aux: bool = False, holomorphic: Literal[False] = ...) -> Callable[P, Any]: ...
 @overload
 def jacfwd(f: Callable[P, Any], argnums: Argnums = 0, has_aux: bool = False, *, static_argnums: Argnums = ..., static_argnames: Argnames = ...) -> Callable[P, Any]: ...
 # fmt: on
@@ -247,6 +332,7 @@ def jacfwd(
     f: Any,
     argnums: Argnums = 0,
     has_aux: bool = False,
+    holomorphic: Literal[False] = False,
     *,
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
@@ -258,6 +344,7 @@ def jacfwd(
     Cost:   applies the linear program to one basis vector for each element of the arguments.
     Raises: NotDifferentiableError for arguments or results that are not real floating.
     """
+    _check_real_only("jacfwd", holomorphic=holomorphic)
     return lift(
         "jacfwd", f, lambda p: _jacobian("jacfwd", p, argnums, has_aux), 1, argnums, static_argnums, static_argnames
     )
@@ -267,7 +354,7 @@ def jacfwd(
 @overload
 def jacrev(f: Program[P, Any], argnums: Argnums = 0, has_aux: bool = False) -> Program[P, Any]: ...
 @overload
-def jacrev(f: Callable[P, Any], argnums: Argnums = 0, has_aux: bool = False) -> Callable[P, Any]: ...
+def jacrev(f: Callable[P, Any], argnums: Argnums = 0, has_aux: bool = False, holomorphic: Literal[False] = ..., allow_int: Literal[False] = ...) -> Callable[P, Any]: ...
 @overload
 def jacrev(f: Callable[P, Any], argnums: Argnums = 0, has_aux: bool = False, *, static_argnums: Argnums = ..., static_argnames: Argnames = ...) -> Callable[P, Any]: ...
 # fmt: on
@@ -275,6 +362,8 @@ def jacrev(
     f: Any,
     argnums: Argnums = 0,
     has_aux: bool = False,
+    holomorphic: Literal[False] = False,
+    allow_int: Literal[False] = False,
     *,
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
@@ -283,16 +372,20 @@ def jacrev(
 
     Cost: applies the transposed linear program to one basis vector for each element of the results.
     """
+    _check_real_only("jacrev", holomorphic=holomorphic, allow_int=allow_int)
     return lift(
         "jacrev", f, lambda p: _jacobian("jacrev", p, argnums, has_aux), 1, argnums, static_argnums, static_argnames
     )
+
+
+jacobian = jacrev  # JAX's other name
 
 
 # fmt: off
 @overload
 def hessian(f: Program[P, Any], argnums: Argnums = 0, has_aux: bool = False) -> Program[P, Any]: ...
 @overload
-def hessian(f: Callable[P, Any], argnums: Argnums = 0, has_aux: bool = False) -> Callable[P, Any]: ...
+def hessian(f: Callable[P, Any], argnums: Argnums = 0, has_aux: bool = False, holomorphic: Literal[False] = ...) -> Callable[P, Any]: ...
 @overload
 def hessian(f: Callable[P, Any], argnums: Argnums = 0, has_aux: bool = False, *, static_argnums: Argnums = ..., static_argnames: Argnames = ...) -> Callable[P, Any]: ...
 # fmt: on
@@ -300,11 +393,13 @@ def hessian(
     f: Any,
     argnums: Argnums = 0,
     has_aux: bool = False,
+    holomorphic: Literal[False] = False,
     *,
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
 ) -> Any:
     """The Hessian: `jacfwd` of `jacrev`. For a scalar function of one array, of shape (*x.shape, *x.shape)."""
+    _check_real_only("hessian", holomorphic=holomorphic)
     return lift(
         "hessian",
         f,

@@ -8,10 +8,10 @@ from typing import Any, ParamSpec, TypeAlias, TypeVar, overload
 
 import numpy as np
 
-from fxad import tree
 from fxad.api.custom import CustomFunction, made
 from fxad.api.lift import bind_static_arguments, check_function, lift, positional
 from fxad.api.rewrite import Rewrite
+from fxad.core import tree
 from fxad.errors import ArgumentError
 from fxad.tracing.array import binder
 from fxad.tracing.program import Program, count_text, function_name, trace

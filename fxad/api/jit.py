@@ -6,24 +6,27 @@ from __future__ import annotations
 import functools
 import logging
 import weakref
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, Protocol, TypeVar, final, overload
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, final, overload
 
-from fxad import tree
 from fxad.api.lift import check_function, check_no_statics
 from fxad.api.recompilation import recompilation_reason
 from fxad.api.shapes import Shapes, symbolic_types
+from fxad.core import tree
 from fxad.core.dataclasses import dataclass
 from fxad.core.lru import LRUCache
+from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, ParameterError
 from fxad.execution.dispatch import Dispatcher, avals_of_arrays, fast_path
 from fxad.execution.donation import Donate, Donation, donates_any, parse_donation
-from fxad.execution.executable import Executable, Lowered, Units, check_choice, lower
+from fxad.execution.executable import Executable, Lowered, Units, check_choice, lower, specs
 from fxad.ir import Aval
 from fxad.passes import Passes, check_passes
+from fxad.runtime import default_device
 from fxad.tracing import placement
-from fxad.tracing.array import Array
+from fxad.tracing.array import OPERATION_BY_OPERATION, Array
 from fxad.tracing.context import Surroundings, Watch, ask, surroundings, told, watching
 from fxad.tracing.program import Program, function_name, parameter_names, trace_tree, types_of
 from fxad.tracing.static_args import (
@@ -35,7 +38,6 @@ from fxad.tracing.static_args import (
     static_arguments,
 )
 from fxad.tracing.tracer import Tracer, active_trace, current_binder
-from fxad.tree import Structure
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -57,6 +59,33 @@ class _How:
             return lowered
         bound = len(program.bound)
         return replace(lowered, donate=tuple([bound + k for k in self.donation.leaves(program)]))
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class TracedProgram(Program[P, R]):
+    """The program of a jitted function for arguments of some types, with the options of `jit`: a stage, as in JAX."""
+
+    how: _How = _How()
+
+    @property
+    def fun_name(self) -> str:
+        """The name of the function."""
+        return self.name
+
+    @property
+    def args_info(self) -> Any:
+        """The types of the arguments: a tree ((positional), {keyword})."""
+        return specs(self.in_tree, self.in_avals)
+
+    @property
+    def out_info(self) -> Any:
+        """The types of the results."""
+        return specs(self.out_tree, self.out_avals)
+
+    def lower(self) -> Lowered[P, R]:
+        """Lower the program with the options of `jit`."""
+        return self.how.lowered(self)
 
 
 @final
@@ -105,7 +134,9 @@ class _Compiled(Generic[P, R]):
 
     def general(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The slow path of a call: inside a trace, for new types, or for other types than those of the last call."""
-        if current_binder() is not None and active_trace() is not None:
+        if (here := current_binder()) is OPERATION_BY_OPERATION:
+            return self.fn(*args, **kwargs)
+        if here is not None and active_trace() is not None:
             leaves, in_tree = tree.flatten((args, kwargs))
             return self.program(in_tree, self.types(leaves, in_tree)).call_flat(leaves)
         known = self._simple.get(avals_of_arrays(args)) if not kwargs else None
@@ -179,13 +210,23 @@ class Jitted(Generic[P, R]):
     def _call_with(self, call: Callable[..., R]) -> None:
         object.__setattr__(self, "__call__", call)
 
-    def trace(self, *args: P.args, **kwargs: P.kwargs) -> Program[P, R]:
+    def trace(self, *args: P.args, **kwargs: P.kwargs) -> TracedProgram[P, R]:
         """Return the program for these arguments, traced once per types (unless it closes over tracers)."""
-        return self._compiled.trace(args, kwargs)
+        p = self._compiled.trace(args, kwargs)
+        return TracedProgram(p.jaxpr, p.in_tree, p.out_tree, p.bound, p.names, p.name, self._compiled.how)
 
-    def lower(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+    def lower(self, *args: P.args, **kwargs: P.kwargs) -> Lowered[P, R]:
         """Return the lowered program for these arguments (values or `Spec`s)."""
-        return self._compiled.how.lowered(self.trace(*args, **kwargs))
+        return self._compiled.how.lowered(self._compiled.trace(args, kwargs))
+
+    def eval_shape(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+        """Return the types of the results for these arguments."""
+        return self.trace(*args, **kwargs).out_info
+
+    def clear_cache(self) -> None:
+        """Drop the programs and executables of this function. Equal ones stay in `fx.cache`."""
+        self._compiled.programs.clear()
+        self._compiled.executables.clear()
 
     @property
     def _executables(self) -> dict[tuple[Structure, tuple[Aval, ...]], Executable[P, R]]:
@@ -259,12 +300,20 @@ class StaticJitted(Generic[P, R]):
         jitted, left, named = self._split(args, kwargs)
         return jitted(*left, **named)
 
-    def trace(self, *args: P.args, **kwargs: P.kwargs) -> Program[..., R]:
+    def trace(self, *args: P.args, **kwargs: P.kwargs) -> TracedProgram[..., R]:
         """Return the program for these arguments, as a function of those that are not static."""
         jitted, left, named = self._split(args, kwargs)
         return jitted.trace(*left, **named)
 
-    def lower(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+    def eval_shape(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+        """Return the types of the results for these arguments."""
+        return self.trace(*args, **kwargs).out_info
+
+    def clear_cache(self) -> None:
+        """Drop the programs and executables of this function. Equal ones stay in `fx.cache`."""
+        self._jitted = LRUCache(512)
+
+    def lower(self, *args: P.args, **kwargs: P.kwargs) -> Lowered[..., R]:
         """Return the lowered program for these arguments (values or `Spec`s)."""
         jitted, left, named = self._split(args, kwargs)
         return jitted.lower(*left, **named)
@@ -287,6 +336,20 @@ _LEAF: Final = tree.structure(0)
 _log: Final = logging.getLogger("fxad")
 
 
+class JaxOptions(TypedDict, total=False):
+    """Options of `jit` by JAX's names."""
+
+    donate_argnums: int | Sequence[int] | None
+    donate_argnames: str | Sequence[str] | None
+    in_shardings: None
+    out_shardings: None
+    keep_unused: bool
+    inline: bool
+    device: None
+    backend: str | None
+    compiler_options: None
+
+
 class _Decorator(Protocol):
     def __call__(self, f: Callable[P, R], /) -> Jitted[P, R]: ...
 
@@ -297,11 +360,21 @@ class _StaticDecorator(Protocol):
 
 @overload
 def jit(  # type: ignore[overload-overlap]
-    f: Program[P, R], *, donate: Donate = ..., units: Units = ..., passes: Passes | None = ...
+    f: Program[P, R],
+    *,
+    donate: Donate = ...,
+    units: Units = ...,
+    passes: Passes | None = ...,
+    **options: Unpack[JaxOptions],
 ) -> Executable[P, R]: ...
 @overload
 def jit(
-    f: Callable[P, R], *, donate: Donate = ..., units: Units = ..., passes: Passes | None = ...
+    f: Callable[P, R],
+    *,
+    donate: Donate = ...,
+    units: Units = ...,
+    passes: Passes | None = ...,
+    **options: Unpack[JaxOptions],
 ) -> Jitted[P, R]: ...
 @overload
 def jit(
@@ -312,6 +385,7 @@ def jit(
     donate: Donate = ...,
     units: Units = ...,
     passes: Passes | None = ...,
+    **options: Unpack[JaxOptions],
 ) -> StaticJitted[P, R]: ...
 @overload
 def jit(f: Callable[P, R], *, symbolic: Shapes) -> Callable[P, R]: ...
@@ -322,6 +396,8 @@ def jit(*, units: Units, passes: Passes | None = ...) -> _Decorator: ...
 @overload
 def jit(*, passes: Passes | None) -> _Decorator: ...
 @overload
+def jit(**options: Unpack[JaxOptions]) -> _Decorator: ...
+@overload
 def jit(
     *,
     static_argnums: Argnums = ...,
@@ -329,6 +405,7 @@ def jit(
     donate: Donate = ...,
     units: Units = ...,
     passes: Passes | None = ...,
+    **options: Unpack[JaxOptions],
 ) -> _StaticDecorator: ...
 def jit(
     f: Any = _LEAF,
@@ -339,6 +416,15 @@ def jit(
     units: Units = "auto",
     passes: Passes | None = None,
     symbolic: Shapes = None,
+    donate_argnums: int | Sequence[int] | None = None,
+    donate_argnames: str | Sequence[str] | None = None,
+    in_shardings: None = None,
+    out_shardings: None = None,
+    keep_unused: bool = False,  # noqa: ARG001
+    inline: bool = False,  # noqa: ARG001
+    device: None = None,
+    backend: str | None = None,
+    compiler_options: None = None,
 ) -> Any:
     """Compile a function when it is called, or a `Program` at once.
 
@@ -352,12 +438,24 @@ def jit(
     `symbolic` names sizes of the arguments, as the `in_shapes` of `mask`: the function is traced once for every size, and
     compiled for each. It goes with no other option.
 
+    `donate_argnums` and `donate_argnames` are JAX's names for `donate`. Unused arguments are always kept, and a call in a
+    trace is inlined by XLA, so `keep_unused` and `inline` change nothing. Other names of JAX are refused if they ask for
+    something.
+
     Rule:   the function must be pure: it runs once per types of arguments, and reads the values that it closes over at
             that time. Inside a trace there is no donation: the outer program decides.
     Cost:   see `trace`, `lower`; equal programs share one executable.
     Raises: ParameterError for a `donate` that is not an argument or is static, and for invalid `units` or `passes`;
             DonationWarning, once per types of arguments, for memory that no result can use.
     """
+    _check_jax_options(
+        in_shardings=in_shardings,
+        out_shardings=out_shardings,
+        device=device,
+        backend=None if backend == default_device().platform else backend,
+        compiler_options=compiler_options,
+    )
+    donate = _with_jax_names(donate, donate_argnums, donate_argnames)
     if f is _LEAF:  # jit called without a function: a decorator
         options: dict[str, object] = {
             "static_argnums": static_argnums,
@@ -388,6 +486,37 @@ def jit(
     )
     statics = static_arguments(f"jit of {function_name(f)}", f, static_argnums, static_argnames)
     return Jitted(f, how) if statics is None else StaticJitted(f, static_argnums, static_argnames, how)
+
+
+_INSTEAD: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "in_shardings": "put the arguments where they belong: device_put(x, sharding); shard_map divides a computation",
+        "out_shardings": "put the results where they belong: device_put(y, sharding); shard_map divides a computation",
+        "device": "put the arguments on the device: device_put(x, device)",
+        "backend": "put the arguments on a device of that platform: device_put(x, device)",
+        "compiler_options": "lower(trace(f, x)).compile(CompileOptions(...))",
+    }
+)
+
+
+def _check_jax_options(**options: object) -> None:
+    """Raises: ParameterError for what jit cannot do."""
+    for name, value in options.items():
+        if value is not None:
+            raise ParameterError(f"jit: {name} is {value!r:.60}, which jit does not take", remedy=_INSTEAD[name])
+
+
+def _with_jax_names(donate: Donate, argnums: object, argnames: object) -> Donate:
+    """The donation of `donate`, or of JAX's names. Raises: ArgumentError for both."""
+    named: list[Any] = []
+    for more in (argnums, argnames):
+        named += [more] if isinstance(more, int | str) else list(more) if isinstance(more, Sequence) else []
+    if named and donates_any(donate):
+        raise ArgumentError(
+            f"jit: donate is {donate!r:.60}, and donate_argnums or donate_argnames is given too",
+            remedy="name all donated arguments in donate",
+        )
+    return named or donate
 
 
 def _for_every_size(f: Callable[..., Any], shapes: Shapes) -> Callable[..., Any]:

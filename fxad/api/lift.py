@@ -6,15 +6,15 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 
-from fxad import tree
+from fxad.core import tree
+from fxad.core.tree import Structure
 from fxad.dtypes import FLOATING
-from fxad.errors import ArgumentError, NotDifferentiableError, described
+from fxad.errors import ArgumentError, NotDifferentiableError, ParameterError, described
 from fxad.ir import Aval, Jaxpr
 from fxad.passes import BEFORE_DIFFERENTIATION, run_passes
 from fxad.tracing.context import differentiated
 from fxad.tracing.program import Program, count_text, function_name, trace
 from fxad.tracing.static_args import Argnames, Argnums, StaticArguments, attach_declaration, static_arguments
-from fxad.tree import Structure
 
 
 def lift(
@@ -175,3 +175,11 @@ def select_outs(jaxpr: Jaxpr, order: Sequence[int]) -> Jaxpr:
     """Return the program with the results at `order`, a list of places."""
     outs = tuple([jaxpr.outs[k] for k in order])
     return jaxpr if outs == jaxpr.outs else Jaxpr(jaxpr.ins, jaxpr.eqns, outs, jaxpr.name)
+
+
+def check_no_reduce_axes(what: str, reduce_axes: Sequence[str]) -> None:
+    """Raises: ParameterError for axes over which JAX once summed cotangents."""
+    if tuple(reduce_axes):
+        raise ParameterError(
+            f"{what}: reduce_axes is {reduce_axes!r}", remedy="sum over the named axis in the function: lax.psum"
+        )

@@ -10,11 +10,12 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from fxad import tree
 from fxad.api.jit import jit
 from fxad.api.lift import args_tree, check_function
 from fxad.api.shapes import FITTING, Shapes, is_shape, read_prefix, shown_shape, trace_symbolic
-from fxad.core.sizes import Size, named, read_shapes, solved, substituted
+from fxad.core import tree
+from fxad.core.sizes import Size, named_size, read_shapes, solve_sizes, substitute_sizes
+from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError, TreeError, described
 from fxad.ir import Aval
 from fxad.lax.control.checking import error_if
@@ -30,7 +31,6 @@ from fxad.tracing.program import (
 from fxad.transforms.mask.contract import Padding
 from fxad.transforms.mask.mask import mask as mask_jaxpr
 from fxad.transforms.specialize import names
-from fxad.tree import Structure
 
 T = TypeVar("T")
 
@@ -126,11 +126,11 @@ def _check_results(program: Program[Any, Any], out_shapes: Shapes) -> None:
     if out_shapes is None:
         return
     entries = tree.broadcast_prefix(out_shapes, program.out_tree, f"mask of {program.name}: out_shapes", is_shape)
-    known = {n.name: named(n.name, n.least) for n in names(program.jaxpr)}
+    known = {n.name: named_size(n.name, n.at_least) for n in names(program.jaxpr)}
     for k, (shape, aval) in enumerate(zip(read_prefix(entries), program.out_avals, strict=True)):
         if shape is None:
             continue
-        want = [None if n is None else substituted(n, known) for n in shape]
+        want = [None if n is None else substitute_sizes(n, known) for n in shape]
         same = len(want) == aval.ndim and all([n is None or n == m for n, m in zip(want, aval.shape, strict=True)])
         if not same:
             path = program.out_tree.accessors()[k].codify("")
@@ -195,7 +195,7 @@ def _bounds(program: Program[Any, Any], found: Sequence[Aval]) -> Padding:
             for k, (n, m) in enumerate(zip(want.shape, aval.shape, strict=True))
             if type(n) is Size and n != m
         ]
-    return tuple(sorted(solved(what, places).items()))
+    return tuple(sorted(solve_sizes(what, places).items()))
 
 
 def _padding_of(program: Program[Any, Any], padding: Mapping[str, int]) -> Padding:
@@ -240,7 +240,7 @@ def _sizes(
             f"{what}: sizes is {described(given)}, not a mapping of names to sizes: {given!r:.60}",
             remedy='sizes={"n": n}',
         )
-    own = {n.name: n.least for n in names(program.jaxpr)}
+    own = {n.name: n.at_least for n in names(program.jaxpr)}
     written = {said.get(name, name): name for name, _ in padding}
     for name in given:
         if name not in written:
@@ -334,17 +334,19 @@ def bucketed(
                 for x, want, path in zip(arrays, program.in_avals, program.paths, strict=True)
                 for k, (n, m) in enumerate(zip(want.shape, x.shape, strict=True))
             ]
-            known = cache[key] = program, MappingProxyType(solved(f"bucketed {function_name(f)}", places))
+            known = cache[key] = program, MappingProxyType(solve_sizes(f"bucketed {function_name(f)}", places))
         program, sizes = known
         room = {n: padded_size(m, least, growth) for n, m in sizes.items()}
         padded = [
-            _padded(x, tuple([substituted(n, room) for n in want.shape]))
+            _padded(x, tuple([substitute_sizes(n, room) for n in want.shape]))
             for x, want in zip(arrays, program.in_avals, strict=True)
         ]
         given, keywords = tree.unflatten(in_tree, padded)
         outs, out_tree = tree.flatten(run(*given, sizes={n: np.int32(m) for n, m in sizes.items()}, **keywords))
         cut = [
-            asarray(np.asarray(y)[tuple([slice(substituted(n, sizes)) for n in want.shape])]) if want.symbolic else y
+            asarray(np.asarray(y)[tuple([slice(substitute_sizes(n, sizes)) for n in want.shape])])
+            if want.symbolic
+            else y
             for y, want in zip(outs, program.out_avals, strict=True)
         ]
         return tree.unflatten(out_tree, cut)

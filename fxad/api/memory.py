@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, final
 
-from fxad import transforms, tree
+from fxad import transforms
 from fxad.api.lift import args_tree, leaf_ranges, mask_of, normalise, positional, tuple_structure
+from fxad.core import tree
 from fxad.core.dataclasses import dataclass
+from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, NotDifferentiableError
 from fxad.tracing.program import Program, count_text
 from fxad.tracing.static_args import Argnums
 from fxad.transforms.inversion.second_order import without_derivative
 from fxad.transforms.memory.partial_eval import Halves, Passed
 from fxad.transforms.memory.residuals import Residuals
-from fxad.tree import Structure
 
 
 def residuals(program: Program[..., Any], argnums: Argnums | None = None) -> Residuals:

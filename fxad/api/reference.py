@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fxad import tree
+from fxad.core import tree
 from fxad.core.diff import Difference
 from fxad.core.diff import diff as first_difference
 from fxad.core.interpreter import Observe, run

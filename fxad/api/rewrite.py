@@ -36,7 +36,7 @@ class Rewrite(Protocol):
 def remat(
     f: Program[P, R],
     *,
-    policy: Policy = nothing,
+    policy: Policy | None = None,
     plan: Residuals | MemoryPlan | None = None,
     budget: int | str | None = None,
     within: Within | None = None,
@@ -45,35 +45,39 @@ def remat(
 def remat(
     f: Callable[P, R],
     *,
-    policy: Policy = nothing,
+    policy: Policy | None = None,
     budget: int | str | None = None,
     within: Within | None = None,
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
+    prevent_cse: bool = True,
 ) -> Callable[P, R]: ...
 @overload
 def remat(
     *,
-    policy: Policy = nothing,
+    policy: Policy | None = None,
     budget: int | str | None = None,
     within: Within | None = None,
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
+    prevent_cse: bool = True,
 ) -> Rewrite: ...
 def remat(
     f: Any = None,
     *,
-    policy: Policy = nothing,
+    policy: Policy | None = None,
     plan: Residuals | MemoryPlan | None = None,
     budget: int | str | None = None,
     within: Within | None = None,
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
+    prevent_cse: bool = True,
 ) -> Any:
     """The same function; reverse mode stores its arguments and what `policy` chooses, and computes the rest again.
 
     Nestable; on a function used inside another it makes that call a segment. `remat(policy=...)` alone is a decorator.
-    Policies are values, in `fxad.policies`. `plan` is what `residuals(program)` gave for this very program, edited.
+    Policies are values, in `fxad.policies`; None stores nothing. A recompute is real for both values of `prevent_cse`,
+    which JAX has. `plan` is what `residuals(program)` gave for this very program, edited.
     Static arguments, by number or by name, are hashable values, given to `f` as they are, besides those that `f` declares
     itself.
 
@@ -89,7 +93,12 @@ def remat(
     Raises: ArgumentError for an invalid policy or budget, and for a plan of another program; ParameterError for a budget
             into which no plan fits, with the least one that does.
     """
-    check_policy("remat", policy)
+    if not isinstance(prevent_cse, bool):
+        raise ArgumentError(
+            f"remat: prevent_cse is {described(prevent_cse)}, not a bool: {prevent_cse!r:.60}",
+            remedy="leave it out: a recompute is always real",
+        )
+    policy = check_policy("remat", nothing if policy is None else policy)
     if plan is not None:
         _check_plan(f, policy, plan)
         if budget is not None:

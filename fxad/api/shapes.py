@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from fxad import tree
-from fxad.core.sizes import Name, named, names_of, read_shapes, substituted
+from fxad.core import tree
+from fxad.core.sizes import Name, named_size, names_of, read_shapes, substitute_sizes
+from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, ShapeError
 from fxad.ir import Aval
 from fxad.tracing.array import aval_of
@@ -19,7 +20,6 @@ from fxad.tracing.program import (
     parameter_names,
     trace_tree,
 )
-from fxad.tree import Structure
 
 Shapes: TypeAlias = Any  # a tree prefix of shapes: texts as "(n, _)", tuples of ints, sizes and None, or None
 _Shape: TypeAlias = tuple[int | None, ...] | None  # None: the whole shape, or a dimension, is that of the array
@@ -92,7 +92,7 @@ def symbolic_types(
                     f"{what} of {name}: in_shapes says {n} for size {k} of argument {path}, which is {have}",
                     remedy=FITTING,
                 )
-            dims.append(have if n is None else substituted(n, {a.name: b for a, b in renamed.items()}))
+            dims.append(have if n is None else substitute_sizes(n, {a.name: b for a, b in renamed.items()}))
         avals.append(Aval(dims, aval.dtype))
     said = {names_of(new)[0].name: old.name for old, new in renamed.items()}
     return assumed(avals), said
@@ -112,7 +112,7 @@ def _fresh(name: Name, taken: set[str]) -> int:
     k = 1
     while f"{name.name}_{k}" in taken:
         k += 1
-    return named(f"{name.name}_{k}", name.least)
+    return named_size(f"{name.name}_{k}", name.at_least)
 
 
 def shown_shape(shape: Sequence[int | None]) -> str:

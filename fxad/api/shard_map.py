@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import Any, Final, ParamSpec, TypeVar, overload
 
-from fxad import tree
 from fxad.api.lift import bind_static_arguments, check_function, check_no_statics
 from fxad.api.vmap import Axes, flatten_axes, infer_size, is_axis, normalize_dim, without_axis
+from fxad.core import tree
 from fxad.core.builder import Builder
 from fxad.core.dce import rebind_operands
+from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, ShapeError
 from fxad.ir import Aval, Jaxpr, source_location
 from fxad.primitives.control.shard_map import Mesh as MeshAxes
@@ -21,7 +22,6 @@ from fxad.tracing.context import in_scope, mapped_over, new_axis
 from fxad.tracing.program import Program, argument_path, function_name, parameter_names, trace_tree, types_of
 from fxad.tracing.static_args import Argnames, Argnums, static_arguments
 from fxad.transforms.vmap import vmap_named
-from fxad.tree import Structure
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -9,8 +9,9 @@ from typing import Any, Final, ParamSpec, SupportsIndex, TypeVar, cast, overload
 
 import numpy as np
 
-from fxad import tree
 from fxad.api.lift import bind_static_arguments, check_function, check_no_statics
+from fxad.core import tree
+from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, AxisError, AxisNameError, ParameterError, ShapeError, described
 from fxad.ir import Aval
 from fxad.tracing.array import Array
@@ -26,7 +27,6 @@ from fxad.tracing.program import (
 )
 from fxad.tracing.static_args import Argnames, Argnums, attach_declaration, static_arguments
 from fxad.transforms.vmap import vmap_named
-from fxad.tree import Structure
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -56,6 +56,7 @@ def vmap(
     *,
     axis_size: int | None = None,
     axis_name: str | None = None,
+    spmd_axis_name: None = None,
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
 ) -> Any:
@@ -76,6 +77,11 @@ def vmap(
     Raises: AxisError, ShapeError, TreeError, ArgumentError naming the argument's path; AxisNameError for a name in use,
             and for collectives that some examples only reach.
     """
+    if spmd_axis_name is not None:
+        raise ParameterError(
+            f"vmap: spmd_axis_name is {spmd_axis_name!r:.60}; vmap runs on one device",
+            remedy="shard_map runs the function on the devices of a mesh",
+        )
     if isinstance(f, Program):
         check_no_statics("vmap", f, static_argnums, static_argnames)
         if axis_size is None:

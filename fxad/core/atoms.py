@@ -53,7 +53,7 @@ class Aval:
     dtype: DType
     nbytes: int  # of the dense array; a symbolic shape counts with each name at `NOMINAL`
     _vars: dict[int, tuple[Var]] = field(repr=False)  # by index; as the `outs` tuple of an equation with one result
-    _kin: dict[DType, Aval] = field(repr=False)  # the same shape with other dtypes
+    _by_dtype: dict[DType, Aval] = field(repr=False)  # types of this shape with other dtypes
 
     def __new__(cls, shape: Iterable[int], dtype: object) -> Aval:
         # 1 == True == 1.0: only a shape of plain ints may be looked up by equality
@@ -75,7 +75,7 @@ class Aval:
         _set(self, "dtype", dtype)
         _set(self, "nbytes", prod(map(_nominal, shape) if symbolic else shape) * dtype.itemsize)
         _set(self, "_vars", {})
-        _set(self, "_kin", {})
+        _set(self, "_by_dtype", {})
         return _avals.put((shape, dtype), self)
 
     @property
@@ -107,14 +107,14 @@ class Aval:
 
     def with_dtype(self, dtype: object) -> Aval:
         """The same shape with another dtype."""
-        aval = self._kin.get(dtype) if isinstance(dtype, np.dtype) else None
+        aval = self._by_dtype.get(dtype) if isinstance(dtype, np.dtype) else None
         if aval is None:
             aval = Aval(self.shape, dtype)
-            self._kin[aval.dtype] = aval
+            self._by_dtype[aval.dtype] = aval
         return aval
 
     def __str__(self) -> str:
-        return f"{dtypes.short(self.dtype)}[{','.join(map(sizes.exact, self.shape))}]"
+        return f"{dtypes.short(self.dtype)}[{','.join(map(sizes.exact_text, self.shape))}]"
 
     __repr__ = __str__
 
@@ -127,11 +127,11 @@ class Aval:
 
 def as_shape(shape: int | Iterable[int]) -> Shape:
     """A user's shape as a tuple of plain ints >= 0; one integer is a vector of that size. Raises: ShapeError."""
-    try:
+    try:  # an integer cannot be iterated over; an array of integers can, and has `__index__` too
         out = tuple([d if type(d) is Size else d.__index__() for d in shape])  # type: ignore[union-attr]
     except (AttributeError, TypeError):
         try:
-            out = (index(shape),)  # type: ignore[arg-type]
+            out = (index(shape),)  # type: ignore[arg-type]  # raises for any other object
         except TypeError:
             raise ShapeError(f"shape: {shape!r} is not a sequence of integers") from None
     if any([type(d) is int and d < 0 for d in out]):
@@ -139,7 +139,7 @@ def as_shape(shape: int | Iterable[int]) -> Shape:
     if any([type(d) is int and d >= 1 << 63 for d in out]):
         raise ShapeError("shape: a size is 2**63 or more")
     for d in out:
-        if type(d) is Size and not sizes.least(d, 0) and sizes.least(-d, 1):
+        if type(d) is Size and not sizes.at_least(d, 0) and sizes.at_least(-d, 1):
             raise ShapeError(f"shape: {out} has a negative size")
     return out
 
@@ -148,7 +148,7 @@ NOMINAL: Final = 256  # the value of a named size in estimates of memory and wor
 
 
 def _nominal(size: int) -> int:
-    return max(sizes.evaluated(size, lambda _: NOMINAL), 1)
+    return max(sizes.evaluate(size, lambda _: NOMINAL), 1)
 
 
 # ----------------------------------------------------------------------------------------------------------- atoms
@@ -238,9 +238,9 @@ class Lit:
     @staticmethod
     def sized(size: Size, aval: Aval) -> Lit:
         """The literal whose value is a size, converted to `aval.dtype` as an int is. `specialize` makes it a number."""
-        known = _lits.get((size, aval))
-        if known is not None:
-            return known
+        interned = _lits.get((size, aval))
+        if interned is not None:
+            return interned
         if aval.dtype not in dtypes.NUMERIC:
             raise DTypeError(f"literal: the size {size} is not a value of {aval}")
         self = object.__new__(Lit)

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Self, TypeAlias
 
 from fxad.errors import FxadError
-from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Primitive, Source, Var, new_eqn, result_vars, source_location
+from fxad.ir import Atom, Aval, Eqn, Jaxpr, Primitive, Source, Var, new_eqn, result_vars, source_location
 
-# See `Builder.opened`.
-Opens: TypeAlias = Callable[[Eqn, tuple[Atom, ...], bool], tuple[Jaxpr, bool] | None]
-Add: TypeAlias = Callable[[Eqn, tuple[Atom, ...], bool], Sequence[Atom]]
+# See `Builder.inline_calls`.
+BodyToInline: TypeAlias = Callable[[Eqn, tuple[Atom, ...], bool], tuple[Jaxpr, bool] | None]
+AddEqn: TypeAlias = Callable[[Eqn, tuple[Atom, ...], bool], Sequence[Atom]]
 
 
 class Builder:
@@ -100,10 +100,12 @@ class Builder:
         self.extend(jaxpr.eqns, env, rule)
         return substitute(jaxpr.outs, env)
 
-    def opened(self, jaxpr: Jaxpr, args: Sequence[Atom], opens: Opens, add: Add | None = None) -> tuple[Atom, ...]:
+    def inline_calls(
+        self, jaxpr: Jaxpr, args: Sequence[Atom], body_to_inline: BodyToInline, add: AddEqn | None = None
+    ) -> tuple[Atom, ...]:
         """`inline` that also inlines calls, at any depth.
 
-        `opens(eqn, ins, mark)` returns the body of a call to inline and the mark of the equations in that body, or None
+        `body_to_inline(eqn, ins, mark)` returns the body of a call and the mark of the equations in that body, or None
         to keep the equation. `add(eqn, ins, mark)` adds a kept equation (default: `copy`). `mark` is the mark of the
         enclosing call, and False at the top level.
 
@@ -112,23 +114,24 @@ class Builder:
         env: dict[Atom, Atom] = dict(zip(jaxpr.ins, args, strict=True))
         mark = False
         rest, outs = iter(jaxpr.eqns), jaxpr.outs
-        waiting: list[tuple[Iterator[Eqn], tuple[Atom, ...], tuple[Var, ...], dict[Atom, Atom], bool]] = []
+        # the enclosing programs: remaining equations, results, results of the call, environment, mark
+        callers: list[tuple[Iterator[Eqn], tuple[Atom, ...], tuple[Var, ...], dict[Atom, Atom], bool]] = []
         while True:
             for eqn in rest:
                 ins = tuple([env.get(a, a) for a in eqn.ins])
-                opened_body = opens(eqn, ins, mark)
-                if opened_body is not None:
-                    waiting.append((rest, outs, eqn.outs, env, mark))
-                    body, mark = opened_body
+                inlined = body_to_inline(eqn, ins, mark)
+                if inlined is not None:
+                    callers.append((rest, outs, eqn.outs, env, mark))
+                    body, mark = inlined
                     rest, outs, env = iter(body.eqns), body.outs, dict(zip(body.ins, ins, strict=True))
                     break
                 results_of_eqn = self.copy(eqn, ins) if add is None else add(eqn, ins, mark)
                 env.update(zip(eqn.outs, results_of_eqn, strict=True))
             else:
                 results = tuple([env.get(a, a) for a in outs])
-                if not waiting:
+                if not callers:
                     return results
-                rest, outs, call_outs, env, mark = waiting.pop()
+                rest, outs, call_outs, env, mark = callers.pop()
                 env.update(zip(call_outs, results, strict=True))
 
     def paste(self, jaxpr: Jaxpr, args: Sequence[Atom]) -> tuple[Atom, ...]:
@@ -175,8 +178,3 @@ def rewrite(jaxpr: Jaxpr, rule: Rule) -> Jaxpr:
 def substitute(atoms: Iterable[Atom], env: Mapping[Atom, Atom]) -> tuple[Atom, ...]:
     """Atoms, replaced as in `env`."""
     return tuple([env.get(a, a) for a in atoms])
-
-
-def splat(value: object, aval: Aval) -> Lit:
-    """The literal of type `aval` filled with a scalar; short for `Lit.of`."""
-    return Lit.of(value, aval)

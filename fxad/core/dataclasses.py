@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, ClassVar, Final, NoReturn, Protocol, TypeVar, 
 T = TypeVar("T")
 
 
-class _Record(Protocol):
+class _DataclassLike(Protocol):
     """The attribute of a dataclass that this module reads."""
 
     __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[object]]]
 
 
-def record(
+def frozen_dataclass(
     *,
     frozen: bool = False,
     slots: bool = False,
@@ -40,31 +40,31 @@ def record(
     if not (frozen and slots):
         raise TypeError("a dataclass of fxad.core.dataclasses is frozen and slotted: use the standard one")
 
-    def made(declared: type[T]) -> type[T]:
-        own = set(vars(declared))
-        documented = declared.__doc__
-        declared.__doc__ = documented or declared.__name__  # without a docstring, the standard one prints the signature
+    def decorate(declared: type[T]) -> type[T]:
+        defined = set(vars(declared))
+        docstring = declared.__doc__
+        declared.__doc__ = docstring or declared.__name__  # without a docstring, the standard one prints the signature
         cls = dataclasses.dataclass(init=False, repr=False, eq=False, slots=True)(declared)
-        declares = cast("type[_Record]", cls)
-        fields = dataclasses.fields(declares)
+        typed = cast("type[_DataclassLike]", cls)
+        fields = dataclasses.fields(typed)
         if any([f.kw_only or not f.init for f in fields]):
             raise TypeError(f"{cls.__qualname__}: a field that __init__ does not take in order needs the standard one")
         methods: dict[str, object] = dict(_SHARED)
-        if not documented:
+        if not docstring:
             cls.__doc__ = f"{cls.__name__}({', '.join([f.name for f in fields])})"
         if repr:
             methods["__repr__"] = _repr
         if eq:
             methods |= _comparison(tuple([f.name for f in fields if f.compare]))
             if vars(declared).get("__hash__") is None:  # Python writes None beside an __eq__
-                own.discard("__hash__")
-        methods["__init__"] = _Initializer(declares)
+                defined.discard("__hash__")
+        methods["__init__"] = _Initializer(typed)
         for name, method in methods.items():
-            if name not in own:
+            if name not in defined:
                 type.__setattr__(cls, name, method)
         return cls
 
-    return made
+    return decorate
 
 
 def _no_assignment(_self: object, name: str, _value: object) -> NoReturn:
@@ -75,19 +75,19 @@ def _no_deletion(_self: object, name: str) -> NoReturn:
     raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
 
 
-def _state(self: _Record) -> list[object]:
+def _state(self: _DataclassLike) -> list[object]:
     return [getattr(self, f.name) for f in dataclasses.fields(self)]
 
 
-def _restore(self: _Record, state: list[object]) -> None:
+def _restore(self: _DataclassLike, state: list[object]) -> None:
     for field, value in zip(dataclasses.fields(self), state, strict=True):
         object.__setattr__(self, field.name, value)
 
 
 @recursive_repr()
-def _repr(self: _Record) -> str:
-    shown = [f"{f.name}={getattr(self, f.name)!r}" for f in dataclasses.fields(self) if f.repr]
-    return f"{type(self).__qualname__}({', '.join(shown)})"
+def _repr(self: _DataclassLike) -> str:
+    values = [f"{f.name}={getattr(self, f.name)!r}" for f in dataclasses.fields(self) if f.repr]
+    return f"{type(self).__qualname__}({', '.join(values)})"
 
 
 _SHARED: Final[tuple[tuple[str, object], ...]] = (
@@ -101,7 +101,7 @@ _SHARED: Final[tuple[tuple[str, object], ...]] = (
 def _comparison(names: tuple[str, ...]) -> dict[str, object]:
     """Equality and hash of the tuple of the fields. Equal: the same class, and all fields identical or equal."""
     if len(names) == 1:
-        return _of_one(attrgetter(*names))
+        return _comparison_of_one(attrgetter(*names))
     key: Callable[[object], tuple[object, ...]] = attrgetter(*names) if names else lambda _: ()
 
     def equal(self: object, other: object) -> bool:
@@ -110,7 +110,7 @@ def _comparison(names: tuple[str, ...]) -> dict[str, object]:
     return {"__eq__": equal, "__hash__": lambda self: hash(key(self))}
 
 
-def _of_one(get: Callable[[object], object]) -> dict[str, object]:
+def _comparison_of_one(get: Callable[[object], object]) -> dict[str, object]:
     # Tuples of one: tuple equality returns a bool, and identical items are equal.
     def equal(self: object, other: object) -> bool:
         return (get(self),) == (get(other),) if other.__class__ is self.__class__ else NotImplemented
@@ -123,16 +123,16 @@ class _Initializer:
 
     __slots__ = ("cls",)
 
-    def __init__(self, cls: type[_Record]) -> None:
+    def __init__(self, cls: type[_DataclassLike]) -> None:
         self.cls = cls
 
     def __get__(self, instance: object, owner: type[object]) -> FunctionType | MethodType:
-        init = _written(self.cls)
+        init = _generate_init(self.cls)
         type.__setattr__(self.cls, "__init__", init)  # two threads may both store it: the functions are equivalent
         return init if instance is None else MethodType(init, instance)
 
 
-def _written(cls: type[_Record]) -> FunctionType:
+def _generate_init(cls: type[_DataclassLike]) -> FunctionType:
     """The `__init__` of a class, compiled from generated text."""
     fields = dataclasses.fields(cls)
     scope: dict[str, object] = {"_set": object.__setattr__}
@@ -167,4 +167,4 @@ _ABSENT: Final = _Absent()
 if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass
 else:
-    dataclass = record
+    dataclass = frozen_dataclass

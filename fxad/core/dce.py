@@ -17,17 +17,17 @@ def keep_all_results(eqn: Eqn, _used: tuple[bool, ...]) -> Eqn:
     return eqn
 
 
-def remove_dead_eqns(jaxpr: Jaxpr, less: Callable[[Eqn, tuple[bool, ...]], Eqn] = keep_all_results) -> Jaxpr:
+def remove_dead_eqns(jaxpr: Jaxpr, shrink: Callable[[Eqn, tuple[bool, ...]], Eqn] = keep_all_results) -> Jaxpr:
     """The program without dead equations; the program itself if none is dead.
 
-    `less(eqn, used)` may replace a live equation by one that has only the results marked in `used`.
+    `shrink(eqn, used)` may replace a live equation by one that has only the results marked in `used`.
     """
     live: set[Atom] = set(jaxpr.outs)
     kept: list[Eqn] = []
     for eqn in reversed(jaxpr.eqns):
         used = tuple([v in live for v in eqn.outs])
         if any(used) or eqn.prim.effects:
-            kept.append(less(eqn, used))
+            kept.append(shrink(eqn, used))
             live.update(kept[-1].ins)
     kept.reverse()
     if len(kept) == len(jaxpr.eqns) and all([a is b for a, b in zip(kept, jaxpr.eqns, strict=True)]):
@@ -80,10 +80,10 @@ def _without_unused(eqn: Eqn, used: tuple[bool, ...]) -> Eqn:
     live = {v for v, u in zip(eqn.outs, used, strict=True) if u}
     while True:
         # to a fixed point: a literal that moved into a body may move further, into a nested body
-        less = remove_unused(eqn, tuple([v in live for v in eqn.outs]))
-        if less is eqn or not isinstance(less.prim, HigherOrder):
-            return less
-        eqn = less
+        shrunk = remove_unused(eqn, tuple([v in live for v in eqn.outs]))
+        if shrunk is eqn or not isinstance(shrunk.prim, HigherOrder):
+            return shrunk
+        eqn = shrunk
 
 
 def remove_unused(eqn: Eqn, used: tuple[bool, ...]) -> Eqn:
@@ -95,31 +95,34 @@ def remove_unused(eqn: Eqn, used: tuple[bool, ...]) -> Eqn:
     """
     prim = eqn.prim
     assert isinstance(prim, HigherOrder), "an equation with bodies"
-    own = prim.without_results(eqn, used, prune)
-    if own is not None:
-        return own
+    by_rule = prim.without_results(eqn, used, prune)
+    if by_rule is not None:
+        return by_rule
     layout = prim.layout
     running, carries = layout.running, layout.carries
-    takes, gives = {k: layout.takes(k) for k in running}, {k: layout.gives(k) for k in running}
+    operands_of = {k: layout.operand_indices(k) for k in running}
+    results_of = {k: layout.result_indices(k) for k in running}
     keep = [u or g for u, g in zip(used, [g.fixed for g in layout.results for _ in range(g.size)], strict=True)]
-    idle = _idle(layout, carries, keep) if carries else set[int]()
+    invariant = _invariant_carries(layout, carries, keep) if carries else set[int]()
     while True:
-        pruned = {k: prune(layout.bodies[k].jaxpr, tuple([q is None or keep[q] for q in gives[k]])) for k in running}
-        read = {k: {p for p, r in zip(takes[k], pruned[k][1], strict=True) if r} for k in running}
-        every = set[int]().union(*read.values())
-        further = [q for p, q in carries.items() if p in every and p not in idle and not keep[q]]
-        if not further:
+        pruned = {
+            k: prune(layout.bodies[k].jaxpr, tuple([q is None or keep[q] for q in results_of[k]])) for k in running
+        }
+        read = {k: {p for p, r in zip(operands_of[k], pruned[k][1], strict=True) if r} for k in running}
+        read_anywhere = set[int]().union(*read.values())
+        more_carries = [q for p, q in carries.items() if p in read_anywhere and p not in invariant and not keep[q]]
+        if not more_carries:
             break
-        for q in further:
+        for q in more_carries:
             keep[q] = True
-    whole = all(keep) and all([j is layout.bodies[k].jaxpr and all(mask) for k, (j, mask) in pruned.items()])
-    moves = type(layout.bodies[running[0]].runs) is not Once and any([isinstance(a, Lit) for a in eqn.ins])
-    if whole and not idle and not moves:
+    all_kept = all(keep) and all([j is layout.bodies[k].jaxpr and all(mask) for k, (j, mask) in pruned.items()])
+    moves_literals = type(layout.bodies[running[0]].runs) is not Once and any([isinstance(a, Lit) for a in eqn.ins])
+    if all_kept and not invariant and not moves_literals:
         return eqn  # the common case
-    groups, fixed = _kept_operands(eqn, layout, keep, idle, read)
+    groups, literals = _kept_operands(eqn, layout, keep, invariant, read)
     rebuilt = prim.rebuild(
         tuple([
-            _over_kept(layout, k, pruned[k], groups, fixed) if k in pruned else body.jaxpr
+            _rebound_body(layout, k, pruned[k], groups, literals) if k in pruned else body.jaxpr
             for k, body in enumerate(layout.bodies)
         ]),
         tuple(map(len, groups)),
@@ -131,34 +134,34 @@ def remove_unused(eqn: Eqn, used: tuple[bool, ...]) -> Eqn:
     return Eqn(rebuilt, ins, tuple([v for v, k in zip(eqn.outs, keep, strict=True) if k]), eqn.source)
 
 
-def _over_kept(
+def _rebound_body(
     layout: Layout,
     body: int,
     pruned: tuple[Jaxpr, tuple[bool, ...]],
     groups: Sequence[Sequence[int]],
-    fixed: Mapping[int, Lit],
+    literals: Mapping[int, Lit],
 ) -> Jaxpr:
     jaxpr, mask = pruned
-    takes, types = layout.takes(body), layout.bodies[body].jaxpr.in_avals
-    read = [p for p, r in zip(takes, mask, strict=True) if r]
+    taken, types = layout.operand_indices(body), layout.bodies[body].jaxpr.in_avals
+    remaining = [p for p, r in zip(taken, mask, strict=True) if r]
     return rebind_operands(
-        jaxpr, read, layout.bodies[body].operands, groups, fixed, dict(zip(takes, types, strict=True))
+        jaxpr, remaining, layout.bodies[body].operands, groups, literals, dict(zip(taken, types, strict=True))
     )
 
 
-def _idle(layout: Layout, carries: Mapping[int, int], keep: Sequence[bool]) -> set[int]:
+def _invariant_carries(layout: Layout, carries: Mapping[int, int], keep: Sequence[bool]) -> set[int]:
     """The loop-invariant carries whose results are not kept. Empty if a body that takes the carries has no group of
     constants to which they could move."""
     if all([keep[q] for q in carries.values()]) or any(
-        [layout.group_of(k, Constant) is None for k in layout.taken_by(_carry_group(layout))]
+        [layout.group_of(k, Constant) is None for k in layout.bodies_taking(_carry_group(layout))]
     ):
         return set()
-    same = set[int]()
+    invariant = set[int]()
     for k in layout.running:
-        results = dict(zip(layout.gives(k), layout.bodies[k].jaxpr.outs, strict=True))
-        operands = dict(zip(layout.takes(k), layout.bodies[k].jaxpr.ins, strict=True))
-        same.update([p for p, q in carries.items() if q in results and results[q] is operands[p] and not keep[q]])
-    return same
+        results = dict(zip(layout.result_indices(k), layout.bodies[k].jaxpr.outs, strict=True))
+        operands = dict(zip(layout.operand_indices(k), layout.bodies[k].jaxpr.ins, strict=True))
+        invariant.update([p for p, q in carries.items() if q in results and results[q] is operands[p] and not keep[q]])
+    return invariant
 
 
 def _carry_group(layout: Layout) -> int:
@@ -166,46 +169,46 @@ def _carry_group(layout: Layout) -> int:
 
 
 def _kept_operands(
-    eqn: Eqn, layout: Layout, keep: Sequence[bool], idle: AbstractSet[int], read: Mapping[int, AbstractSet[int]]
+    eqn: Eqn, layout: Layout, keep: Sequence[bool], invariant: AbstractSet[int], read: Mapping[int, AbstractSet[int]]
 ) -> tuple[list[list[int]], dict[int, Lit]]:
     """The operands that remain, by groups, and those that become literals in the bodies."""
     groups: list[list[int]] = []
-    fixed: dict[int, Lit] = {}
+    literals: dict[int, Lit] = {}
     for g, group in enumerate(layout.operands):
-        here = list(layout.operands_of(g))
-        of = layout.taken_by(g)
+        kept = list(layout.operands_of(g))
+        readers = layout.bodies_taking(g)
         if type(group.role) is Carry:
-            here = [p for p in here if keep[layout.carries[p]]]
-        elif of and not group.fixed:
-            here = [p for p in here if any([p in read[k] for k in of])]
+            kept = [p for p in kept if keep[layout.carries[p]]]
+        elif readers and not group.fixed:
+            kept = [p for p in kept if any([p in read[k] for k in readers])]
             if type(group.role) is Constant:
                 # loop-invariant carries
-                bodies = [k for k in of if layout.group_of(k, Constant) == g]
-                here += [p for p in sorted(idle) if any([p in read[k] for k in bodies])]
-            if any([type(layout.bodies[k].runs) is not Once for k in of]):
-                fixed.update({p: a for p in here if isinstance(a := eqn.ins[p], Lit)})
-                here = [p for p in here if p not in fixed]
-        groups.append(here)
-    return groups, fixed
+                constant_readers = [k for k in readers if layout.group_of(k, Constant) == g]
+                kept += [p for p in sorted(invariant) if any([p in read[k] for k in constant_readers])]
+            if any([type(layout.bodies[k].runs) is not Once for k in readers]):
+                literals.update({p: a for p in kept if isinstance(a := eqn.ins[p], Lit)})
+                kept = [p for p in kept if p not in literals]
+        groups.append(kept)
+    return groups, literals
 
 
 def rebind_operands(
     jaxpr: Jaxpr,
-    takes: Sequence[int],
+    taken: Sequence[int],
     operands: Sequence[int],
     groups: Sequence[Sequence[int]],
-    fixed: Mapping[int, Lit] = MappingProxyType({}),
+    literals: Mapping[int, Lit] = MappingProxyType({}),
     types: Mapping[int, Aval] = MappingProxyType({}),
 ) -> Jaxpr:
-    """Change the operands of a body after the operands of its equation changed. The body took the operands `takes` of
-    the equation; the new one takes those in the `groups` that `operands` lists. `fixed` operands become literals.
+    """Change the operands of a body after the operands of its equation changed. The body took the operands `taken` of
+    the equation; the new one takes those in the `groups` that `operands` lists. `literals` operands become literals.
     `types` are the types of operands that the body did not take.
     """
-    wants = [p for g in operands for p in groups[g]]
-    if list(takes) == wants:
+    new_operands = [p for g in operands for p in groups[g]]
+    if list(taken) == new_operands:
         return jaxpr
-    avals = {**types, **{p: v.aval for p, v in zip(takes, jaxpr.ins, strict=True)}}
+    avals = {**types, **{p: v.aval for p, v in zip(taken, jaxpr.ins, strict=True)}}
     b = Builder()
-    args: dict[int, Atom] = {p: b.input(avals[p]) for p in wants}
-    args.update({p: a.with_aval(avals[p].shape) for p, a in fixed.items() if p in avals})
-    return b.build(b.inline(jaxpr, [args[p] for p in takes]), jaxpr.name)
+    args: dict[int, Atom] = {p: b.input(avals[p]) for p in new_operands}
+    args.update({p: a.with_aval(avals[p].shape) for p, a in literals.items() if p in avals})
+    return b.build(b.inline(jaxpr, [args[p] for p in taken]), jaxpr.name)

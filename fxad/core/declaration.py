@@ -12,6 +12,7 @@ import typing
 from abc import ABCMeta
 from collections.abc import Callable, Iterable
 from dataclasses import Field, field, fields
+from dataclasses import dataclass as standard_dataclass
 from operator import index
 from typing import ClassVar, Final, Protocol, TypeAlias, TypeVar, cast, dataclass_transform
 
@@ -43,14 +44,21 @@ def primitive(cls: type[T]) -> type[T]:
     A class without parameters has one instance, compared and hashed by identity, in C.
     Raises: ArgumentError, from the constructor, for a parameter that its annotation does not admit.
     """
-    if all("ClassVar" in str(t) for t in cls.__dict__.get("__annotations__", {}).values()):
+    own = cls.__dict__.get("__annotations__", {}).values()
+    if all("ClassVar" in str(t) for t in own) and not getattr(cls, "__dataclass_fields__", {}):
         return _singleton(cls)
-    type.__setattr__(cls, "__post_init__", _checked())
+    type.__setattr__(cls, "__post_init__", _make_post_init())
     primitive_class = dataclass(frozen=True, slots=True, repr=False)(cls)
     by_params = primitive_class.__hash__
     seed = hash(primitive_class.__qualname__)
     primitive_class.__hash__ = lambda self: seed ^ by_params(self)  # type: ignore[method-assign]
     return primitive_class
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+def primitive_family(cls: type[T]) -> type[T]:
+    """Declare the parameters that the primitives of a family share. The leaves inherit them, and are `@primitive`."""
+    return standard_dataclass(init=False, repr=False, eq=False)(cls)
 
 
 class Record:
@@ -65,7 +73,7 @@ class Record:
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def record(cls: type[T]) -> type[T]:
     """Make a record: a frozen, slotted dataclass whose constructor checks its fields as that of a primitive does."""
-    type.__setattr__(cls, "__post_init__", _checked())
+    type.__setattr__(cls, "__post_init__", _make_post_init())
     return dataclass(frozen=True, slots=True)(cls)
 
 
@@ -82,18 +90,18 @@ def _singleton(cls: type[T]) -> type[T]:
 # ------------------------------------------------------------------------------------------------------ parameters
 
 
-class _Made(Protocol):
-    """The attributes of a primitive that this module reads."""
+class _Parametrised(Protocol):
+    """A primitive or a record, with the attributes that this module reads."""
 
     name: ClassVar[str]
     __dataclass_fields__: ClassVar[dict[str, Field[object]]]
 
 
-def _checked() -> Callable[[_Made], None]:
-    """The `__post_init__` of a primitive: it checks the parameters and converts them to plain values."""
+def _make_post_init() -> Callable[[_Parametrised], None]:
+    """Returns the `__post_init__` of a primitive. It checks the parameters and converts them to plain values."""
     parameters: list[tuple[str, object, Test]] = []
 
-    def check(self: _Made) -> None:
+    def check(self: _Parametrised) -> None:
         if not parameters:  # annotations may name classes that are defined later in their module
             hints = typing.get_type_hints(type(self))
             parameters.extend([(f.name, hints[f.name], type_test(hints[f.name])) for f in fields(self)])
@@ -110,18 +118,18 @@ def _checked() -> Callable[[_Made], None]:
     return check
 
 
-_BARE: Final = frozenset({int, Size, bool, str, type(None)})
+_PLAIN_TYPES: Final = frozenset({int, Size, bool, str, type(None)})
 
 
 def has_no_jaxpr(prim: object, names: Iterable[str]) -> bool:
-    """Returns True if all the parameters are plain values or flat tuples of them. Then no parameter holds a program.
+    """Returns True if all parameters are plain values or flat tuples of them, so that no parameter holds a program.
 
     Cost: 0.5 us for a primitive of several parameters.
     """
     for name in names:
         value = getattr(prim, name)
         kind = type(value)
-        if kind not in _BARE and (kind is not tuple or not _BARE.issuperset(map(type, value))):
+        if kind not in _PLAIN_TYPES and (kind is not tuple or not _PLAIN_TYPES.issuperset(map(type, value))):
             return False
     return True
 

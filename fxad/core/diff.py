@@ -26,8 +26,8 @@ class Difference:
         return f"{' / '.join(self.path)}: {self.left} vs {self.right}"
 
 
-# A path and both sides: two programs, which are compared further, or two texts.
-_Found: TypeAlias = tuple[tuple[str, ...], Jaxpr | str, Jaxpr | str]
+# A path, and what is there on each side: two programs, which are compared next, or two texts.
+_Step: TypeAlias = tuple[tuple[str, ...], Jaxpr | str, Jaxpr | str]
 
 
 def diff(a: Jaxpr, b: Jaxpr) -> Difference | None:
@@ -46,8 +46,8 @@ def diff(a: Jaxpr, b: Jaxpr) -> Difference | None:
     return None
 
 
-def _differences(a: Jaxpr, b: Jaxpr) -> Iterator[_Found]:
-    """All differences, in order."""
+def _differences(a: Jaxpr, b: Jaxpr) -> Iterator[_Step]:
+    """Yields all differences, in order."""
     yield from _each("operand", list(map(str, a.in_avals)), list(map(str, b.in_avals)))
     for i, (e, f) in enumerate(zip(a.eqns, b.eqns, strict=False)):
         for steps, left, right in _in_equation(e, f):
@@ -57,7 +57,7 @@ def _differences(a: Jaxpr, b: Jaxpr) -> Iterator[_Found]:
     yield from _each("result", list(map(repr, a.outs)), list(map(repr, b.outs)))
 
 
-def _in_equation(a: Eqn, b: Eqn) -> Iterator[_Found]:
+def _in_equation(a: Eqn, b: Eqn) -> Iterator[_Step]:
     if type(a.prim) is not type(b.prim):
         yield ("operation",), a.prim.name, b.prim.name
         return
@@ -68,7 +68,7 @@ def _in_equation(a: Eqn, b: Eqn) -> Iterator[_Found]:
     yield from _each("result", list(map(repr, a.outs)), list(map(repr, b.outs)))
 
 
-def _in_parameter(path: tuple[str, ...], a: Param, b: Param) -> Iterator[_Found]:
+def _in_parameter(path: tuple[str, ...], a: Param, b: Param) -> Iterator[_Step]:
     if a == b and type(a) is type(b):
         return
     if isinstance(a, Jaxpr) and isinstance(b, Jaxpr):
@@ -95,7 +95,7 @@ def _shown(value: Param) -> str:
     return printing.parameter(value, printing.labels(_programs(value)))
 
 
-def _each(what: str, a: Sequence[str], b: Sequence[str]) -> Iterator[_Found]:
+def _each(what: str, a: Sequence[str], b: Sequence[str]) -> Iterator[_Step]:
     """Differences of two lists of printed values."""
     for k, (left, right) in enumerate(zip(a, b, strict=False)):
         if left != right:

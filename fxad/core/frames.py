@@ -29,12 +29,12 @@ T = TypeVar("T")
 class _Collections:
     """The reports of the garbage collector: the last phase in any thread, and the last start in each thread."""
 
-    __slots__ = ("_begun", "_phases")
+    __slots__ = ("_starts", "_phases")
 
     def __init__(self) -> None:
         self._phases: dict[str, dict[str, int]] = {}  # the last phase is the last key
-        self._begun = threading.local()
-        gc.callbacks.extend((self._phases.pop, self._phases.__setitem__, partial(setattr, self._begun)))
+        self._starts = threading.local()
+        gc.callbacks.extend((self._phases.pop, self._phases.__setitem__, partial(setattr, self._starts)))
 
     def __call__(self) -> object | None:
         """The running collection of this thread, during which Python runs finalisers; None if there is none."""
@@ -44,7 +44,7 @@ class _Collections:
             started = self._phases["start"]
         except (KeyError, RuntimeError, StopIteration):  # no collection so far, or one starts or ends in another thread
             return None
-        return started if getattr(self._begun, "start", None) is started else None
+        return started if getattr(self._starts, "start", None) is started else None
 
 
 running_collection: Final = _Collections()
@@ -67,24 +67,24 @@ _FINALIZE: Final = weakref.finalize.__call__.__code__
 
 def is_asynchronous(frame: FrameType) -> bool:
     """Returns True for a frame of a finaliser or of a signal handler, or one on top of a frame that called nothing."""
-    code, under = frame.f_code, frame.f_back
+    code, caller = frame.f_code, frame.f_back
     if code.co_name == "__del__" or code is _FINALIZE:
         return True
-    if under is None:
+    if caller is None:
         return False
-    if under.f_lasti >= 0 and under.f_code.co_code[under.f_lasti] in _CALL_NOTHING:
+    if caller.f_lasti >= 0 and caller.f_code.co_code[caller.f_lasti] in _CALL_NOTHING:
         return True
-    return _handles(frame, code, under)
+    return _handles(frame, code, caller)
 
 
-def _handles(frame: FrameType, code: CodeType, under: FrameType) -> bool:
+def _handles(frame: FrameType, code: CodeType, caller: FrameType) -> bool:
     """Returns True if a function is a signal handler: its last argument is the interrupted frame."""
     n = code.co_argcount
     if code.co_flags & CO_VARARGS:
-        rest = frame.f_locals.get(code.co_varnames[n + code.co_kwonlyargcount])
-        if isinstance(rest, tuple) and rest:
-            return rest[-1] is under
-    return n > 1 and frame.f_locals.get(code.co_varnames[n - 1]) is under
+        varargs = frame.f_locals.get(code.co_varnames[n + code.co_kwonlyargcount])
+        if isinstance(varargs, tuple) and varargs:
+            return varargs[-1] is caller
+    return n > 1 and frame.f_locals.get(code.co_varnames[n - 1]) is caller
 
 
 @final
@@ -94,19 +94,19 @@ class CalledFrames:
     Cost: one comparison for the frame that was looked up last.
     """
 
-    __slots__ = ("_collection", "_met", "base", "last", "thread")
+    __slots__ = ("_collection", "_members", "base", "last", "thread")
 
     def __init__(self, base: FrameType) -> None:
         self.base: FrameType | None = base
         self.thread = threading.get_ident()
         self._collection = running_collection()
-        self._met: dict[FrameType, None] = {}  # known members, each called by the one before, perhaps indirectly
+        self._members: dict[FrameType, None] = {}  # known members, each called by the one before, perhaps indirectly
         self.last: FrameType | None = None  # the member that was found last
 
     def end(self) -> None:
         """Drop the references to frames, at the end of the function."""
         self.base = self.last = None
-        self._met = {}
+        self._members = {}
 
     def __contains__(self, frame: FrameType) -> bool:
         """Returns True if the function called a frame of this thread, directly or indirectly."""
@@ -114,23 +114,23 @@ class CalledFrames:
             return True
         if self.base is None or self.thread != threading.get_ident() or running_collection() is not self._collection:
             return False
-        passed: list[FrameType] = []
-        at: FrameType | None = frame
-        while at is not None and at is not self.base and at not in self._met:
-            if is_asynchronous(at):
+        unknown: list[FrameType] = []
+        current: FrameType | None = frame
+        while current is not None and current is not self.base and current not in self._members:
+            if is_asynchronous(current):
                 return False
-            if not at.f_code.co_flags & CO_GENERATOR:  # another caller may resume a generator, so it is not cached
-                passed.append(at)
-            at = at.f_back
-        if at is None:  # the function has ended, and an asynchronous exception prevented its call of `end`
+            if not current.f_code.co_flags & CO_GENERATOR:  # another caller may resume a generator, so it is not cached
+                unknown.append(current)
+            current = current.f_back
+        if current is None:  # the function has ended, and an asynchronous exception prevented its call of `end`
             self.end()
             return False
-        if at is self.base:
-            self._met.clear()
-        while self._met and next(reversed(self._met)) is not at:
-            self._met.popitem()
-        self._met.update(dict.fromkeys(reversed(passed)))
-        self.last = frame if frame in self._met else None
+        if current is self.base:
+            self._members.clear()
+        while self._members and next(reversed(self._members)) is not current:
+            self._members.popitem()
+        self._members.update(dict.fromkeys(reversed(unknown)))
+        self.last = frame if frame in self._members else None
         return True
 
 
@@ -138,11 +138,11 @@ class CalledFrames:
 class _Setting(Generic[T]):
     """A value, the frames in which it is in force, and the setting of the enclosing block."""
 
-    __slots__ = ("outer", "reach", "value")
+    __slots__ = ("outer", "frames", "value")
 
     def __init__(self, value: T, base: FrameType, outer: _Setting[T] | None) -> None:
         self.value, self.outer = value, outer
-        self.reach = CalledFrames(base)
+        self.frames = CalledFrames(base)
 
 
 @final
@@ -170,8 +170,8 @@ class Scoped(Generic[T]):
 
     def _in_force(self, frame: FrameType) -> _Setting[T] | None:
         setting = self._variable.get()
-        while setting is not None and frame not in setting.reach:
-            if setting.reach.base is None and setting is self._variable.get():
+        while setting is not None and frame not in setting.frames:
+            if setting.frames.base is None and setting is self._variable.get():
                 self._variable.set(setting.outer)
             setting = setting.outer
         return setting
@@ -184,7 +184,7 @@ class Scoped(Generic[T]):
         """Restore the previous value."""
         setting = self._variable.get()
         if setting is not None:
-            setting.reach.end()
+            setting.frames.end()
         self._variable.reset(token)
 
 

@@ -51,7 +51,7 @@ def _operands(jaxpr: Jaxpr, args: Sequence[NDArray]) -> list[NDArray]:
         x = _read_only(arg)
         if x.dtype != v.aval.dtype or x.shape != v.aval.shape:
             error = DTypeError if x.dtype != v.aval.dtype else ShapeError
-            raise error(f"interpret: operand {k} of {jaxpr.name} is {v.aval}, got {_typed(x)}")
+            raise error(f"interpret: operand {k} of {jaxpr.name} is {v.aval}, got {_type_text(x)}")
         out.append(x)
     return out
 
@@ -63,8 +63,10 @@ def _apply(i: int, eqn: Eqn, args: list[NDArray]) -> tuple[NDArray, ...]:
     except FxadError as e:
         raise e.located(equation=where, where=str(source_location(eqn.source) or ""))
     if [(x.shape, x.dtype) for x in outs] != [(v.aval.shape, v.aval.dtype) for v in eqn.outs]:
-        gave, says = ", ".join(map(_typed, outs)), ", ".join([str(v.aval) for v in eqn.outs])
-        raise TypecheckError(f"interpret: {where} gave {gave or 'nothing'}, its type rule says {says or 'nothing'}")
+        actual, expected = ", ".join(map(_type_text, outs)), ", ".join([str(v.aval) for v in eqn.outs])
+        raise TypecheckError(
+            f"interpret: {where} gave {actual or 'nothing'}, its type rule says {expected or 'nothing'}"
+        )
     return outs
 
 
@@ -74,7 +76,7 @@ def _read_only(x: NDArray) -> NDArray:
     return view
 
 
-def _typed(x: NDArray) -> str:
+def _type_text(x: NDArray) -> str:
     try:
         return str(Aval(x.shape, x.dtype))
     except DTypeError:

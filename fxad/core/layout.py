@@ -215,11 +215,11 @@ class Layout:
         first = sum([g.size for g in self.results[:group]])
         return range(first, first + self.results[group].size)
 
-    def takes(self, body: int) -> tuple[int, ...]:
+    def operand_indices(self, body: int) -> tuple[int, ...]:
         """For each operand of a body, the operand of the equation that it takes."""
         return tuple(chain(*[self.operands_of(g) for g in self.bodies[body].operands]))
 
-    def gives(self, body: int) -> tuple[int | None, ...]:
+    def result_indices(self, body: int) -> tuple[int | None, ...]:
         """For each result of a body, the result of the equation that it supplies; None for a predicate."""
         groups = self.bodies[body].results
         return tuple(chain(*[(None,) if g == PREDICATE else self.results_of(g) for g in groups]))
@@ -248,7 +248,7 @@ class Layout:
         groups = self.bodies[body].operands
         return next((g for g in groups if isinstance(self.operands[g].role, role) and not self.operands[g].fixed), None)
 
-    def taken_by(self, group: int) -> tuple[int, ...]:
+    def bodies_taking(self, group: int) -> tuple[int, ...]:
         """The running bodies that take a group of operands."""
         return tuple([k for k in self.running if group in self.bodies[k].operands])
 
@@ -264,11 +264,11 @@ class Layout:
         return running[0] if len(running) == 1 and type(self.bodies[running[0]].runs) is Once else None
 
     @property
-    def depends(self) -> bool:
+    def has_predicate(self) -> bool:
         """Returns True if a predicate determines the number of runs."""
         return any([PREDICATE in self.bodies[k].results for k in self.running])
 
     @property
     def unbounded(self) -> bool:
         """Returns True if a predicate alone determines the number of runs, without an upper bound."""
-        return self.depends and any([self.bodies[k].runs == Unknown() for k in self.running])
+        return self.has_predicate and any([self.bodies[k].runs == Unknown() for k in self.running])

@@ -11,40 +11,42 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from types import ModuleType
 
+from fxad.core.absent import absent
+
 
 def lazy_exports(
-    package: str, homes: Mapping[str, str], modules: str = ""
+    package: str, exports: Mapping[str, str], modules: str = ""
 ) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
-    """`__getattr__` and `__dir__` of a package. `homes` maps a file to the names that it exports; `map=map_` exports
-    `map_` as `map`. `modules` are submodules that are exported themselves.
+    """Returns `__getattr__` and `__dir__` of a package. `exports` maps a file to the names that it exports; `map=map_`
+    exports `map_` as `map`. `modules` are submodules that are exported themselves.
 
     Rule: a name may equal that of its own file, but not that of another file of the package.
     """
-    home = {
-        shown: (file, name or shown)
-        for file, names in homes.items()
-        for shown, _, name in [entry.partition("=") for entry in names.split()]
+    locations = {  # the file of each exported name, and its name there
+        name: (file, defined or name)
+        for file, names in exports.items()
+        for name, _, defined in [entry.partition("=") for entry in names.split()]
     }
-    parts = frozenset(modules.split())
-    if any([file == f"{package}.{shown}" for shown, (file, _) in home.items()]):
+    submodules = frozenset(modules.split())
+    if any([file == f"{package}.{name}" for name, (file, _) in locations.items()]):
         sys.modules[package].__class__ = _Package
 
     def find(name: str) -> object:
-        if name in parts:
+        if name in submodules:
             return import_module(f"{package}.{name}")
-        if name not in home:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        file, there = home[name]
-        value = getattr(import_module(file), there)
+        if name not in locations:
+            raise AttributeError(absent(package, name), name=name, obj=sys.modules[package])
+        file, defined = locations[name]
+        value = getattr(import_module(file), defined)
         setattr(sys.modules[package], name, value)  # later lookups do not call `find`
         return value
 
-    def listed() -> list[str]:
+    def list_names() -> list[str]:
         # without the submodules, which Python sets as attributes of a package when they are imported
-        there = {n for n, v in vars(sys.modules[package]).items() if not isinstance(v, ModuleType)}
-        return sorted({*(there - _TOOLS), *parts, *home})
+        present = {n for n, v in vars(sys.modules[package]).items() if not isinstance(v, ModuleType)}
+        return sorted({*(present - _NOT_EXPORTED), *submodules, *locations})
 
-    return find, listed
+    return find, list_names
 
 
 class _Package(ModuleType):
@@ -56,4 +58,4 @@ class _Package(ModuleType):
             super().__setattr__(name, value)
 
 
-_TOOLS = frozenset({"TYPE_CHECKING", "Final", "lazy_exports"})
+_NOT_EXPORTED = frozenset({"TYPE_CHECKING", "Final", "lazy_exports"})

@@ -1,8 +1,8 @@
 """Runs a function for every index of named axes at the same time, with exchanges between the runs.
 
-This is the meaning of collectives for the interpreter: a thread for each index, and an exchange in which each thread
-waits for the threads of its group. It needs no knowledge of control flow: a collective in a loop or a branch waits
-there. Runs that wait for each other forever are found, and give an error.
+The interpreter runs collectives in this way. Each index has a thread, and an exchange makes each thread wait for the
+threads of its group. Control flow needs no special case: a collective in a loop or a branch waits there. If all threads
+wait, they would wait forever; this is detected and raises an error.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ T = TypeVar("T")
 
 
 @final
-class _World:
-    """The runs of all maps that are nested in one another, and the exchanges in which some of them wait."""
+class _Exchanges:
+    """The exchanges of an outermost map and of the maps nested in it, and the number of their running threads."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
-        self.exchanges: dict[object, dict[int, object]] = {}
-        self.taken: dict[object, int] = {}
-        self.running = 0  # threads that run; those that wait for an inner map or for an exchange do not
+        self.exchanges: dict[object, dict[int, object]] = {}  # the values of an open exchange, by index
+        self.taken: dict[object, int] = {}  # how many threads have read the values of an exchange
+        self.running = 0  # threads that do not wait for an inner map or for an exchange
         self.failed = False
 
     def exchange(self, key: object, at: int, size: int, value: object) -> list[object]:
@@ -59,85 +59,85 @@ class _World:
 
 @final
 class _Position:
-    """The index of one run along each named axis, and the number of its exchanges and inner maps so far."""
+    """One run: its index along each named axis, and what it has exchanged and mapped so far."""
 
-    def __init__(self, world: _World, index: Mapping[str, tuple[int, int]], path: tuple[int, ...]) -> None:
-        self.world = world
+    def __init__(self, exchanges: _Exchanges, index: Mapping[str, tuple[int, int]], path: tuple[int, ...]) -> None:
+        self.exchanges = exchanges
         self.index = index  # by name: the index and the size
-        self.path = path  # which map this is, among the maps that the runs around it make
-        self.counts: dict[tuple[str, ...], int] = {}
-        self.maps = 0
+        self.path = path  # the number of this map in the enclosing run, after the path of that run
+        self.counts: dict[tuple[str, ...], int] = {}  # the number of exchanges so far, by axes
+        self.maps = 0  # the number of inner maps so far
 
 
 _position: Final[ContextVar[_Position | None]] = ContextVar("fxad_position", default=None)
 
 
 def _coordinates(names: Sequence[str], sizes: Sequence[int]) -> _Position:
-    here = _position.get()
+    position = _position.get()
     for name, size in zip(names, sizes, strict=True):
-        known = None if here is None else here.index.get(name)
-        if known is None or known[1] != size:
+        bound = None if position is None else position.index.get(name)
+        if bound is None or bound[1] != size:
             raise AxisNameError(
                 f"interpret: axis {name!r} of size {size} is not bound",
                 remedy=f"map over it: vmap(program, axis_name={name!r}, axis_size={size})",
             )
-    return cast(_Position, here)
+    return cast(_Position, position)
 
 
 def index_of(names: Sequence[str], sizes: Sequence[int]) -> int:
     """The index of this run along several axes, the first one slowest. Raises: AxisNameError."""
-    here, at = _coordinates(names, sizes), 0
+    position, at = _coordinates(names, sizes), 0
     for name, size in zip(names, sizes, strict=True):
-        at = at * size + here.index[name][0]
+        at = at * size + position.index[name][0]
     return at
 
 
-def exchanged(names: Sequence[str], sizes: Sequence[int], value: T) -> list[T]:
+def gather_from_runs(names: Sequence[str], sizes: Sequence[int], value: T) -> list[T]:
     """The values of all runs along several axes, the first axis slowest. Raises: AxisNameError, ExecutionError."""
-    here = _coordinates(names, sizes)
-    count = here.counts[tuple(names)] = here.counts.get(tuple(names), 0) + 1
-    others = tuple([(name, k) for name, (k, _) in here.index.items() if name not in names])
-    key = (tuple(names), others, here.path, count)
-    found = here.world.exchange(key, index_of(names, sizes), prod(sizes), value)
-    return cast("list[T]", found)
+    position = _coordinates(names, sizes)
+    count = position.counts[tuple(names)] = position.counts.get(tuple(names), 0) + 1
+    others = tuple([(name, k) for name, (k, _) in position.index.items() if name not in names])
+    key = (tuple(names), others, position.path, count)
+    values = position.exchanges.exchange(key, index_of(names, sizes), prod(sizes), value)
+    return cast("list[T]", values)
 
 
-def mapped(names: Sequence[str], sizes: Sequence[int], run: Callable[[tuple[int, ...]], T]) -> list[T]:
+def run_mapped(names: Sequence[str], sizes: Sequence[int], run: Callable[[tuple[int, ...]], T]) -> list[T]:
     """`run(index)` for every index of the axes, the first one slowest, all at the same time."""
     outer = _position.get()
-    world, path = _World(), cast(tuple[int, ...], ())
+    exchanges = _Exchanges() if outer is None else outer.exchanges
+    path: tuple[int, ...] = () if outer is None else (*outer.path, outer.maps)
     if outer is not None:
-        world, path = outer.world, (*outer.path, outer.maps)
         outer.maps += 1
     indices = list(product(*map(range, sizes)))
     results: dict[tuple[int, ...], T] = {}
     errors: list[BaseException] = []
 
-    def one(index: tuple[int, ...]) -> None:
-        around = {} if outer is None else outer.index
-        here = {name: (k, n) for name, k, n in zip(names, index, sizes, strict=True)}
-        _position.set(_Position(world, {**around, **here}, path))
+    def run_one(index: tuple[int, ...]) -> None:
+        outer_index = {} if outer is None else outer.index
+        own_index = {name: (k, n) for name, k, n in zip(names, index, sizes, strict=True)}
+        _position.set(_Position(exchanges, {**outer_index, **own_index}, path))
         try:
             results[index] = run(index)
         except BaseException as e:  # noqa: BLE001  the waiting thread raises it
             errors.append(e)
-            with world.changed:
-                world.fail()
-        with world.changed:
-            world.running -= 1
-            if world.running == 0 and world.exchanges:
-                world.fail()
+            with exchanges.changed:
+                exchanges.fail()
+        with exchanges.changed:
+            exchanges.running -= 1
+            if exchanges.running == 0 and exchanges.exchanges:
+                exchanges.fail()
 
-    threads = [threading.Thread(target=copy_context().run, args=(one, index)) for index in indices]
-    with world.changed:
-        world.running += len(threads) - (outer is not None)
+    threads = [threading.Thread(target=copy_context().run, args=(run_one, index)) for index in indices]
+    with exchanges.changed:
+        exchanges.running += len(threads) - (outer is not None)
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    with world.changed:
-        world.running += outer is not None
+    with exchanges.changed:
+        exchanges.running += outer is not None
     if errors:
-        own = [e for e in errors if not isinstance(e, ExecutionError)]
-        raise (own or errors)[0]
+        first_causes = [e for e in errors if not isinstance(e, ExecutionError)]
+        raise (first_causes or errors)[0]
     return [results[index] for index in indices]

@@ -67,11 +67,11 @@ def function(jaxpr: Jaxpr, head: str, names: Labels, note: Callable[[Eqn], str] 
     lines = [f"{head}({_bindings(jaxpr.ins)}) -> ({', '.join([str(a.aval) for a in jaxpr.outs])}) {{"]
     operations: dict[Primitive, str] = {}  # programs repeat operations: each is printed once
     for eqn in jaxpr.eqns:
-        done = operations.get(eqn.prim)
-        if done is None:
-            done = operations[eqn.prim] = operation(eqn.prim, names)
+        operation_text = operations.get(eqn.prim)
+        if operation_text is None:
+            operation_text = operations[eqn.prim] = operation(eqn.prim, names)
         comment = " ".join(note(eqn).split()) if note else ""
-        lines.append(f"  {_line(eqn, done)}{'  # ' if comment else ''}{comment}")
+        lines.append(f"  {_line(eqn, operation_text)}{'  # ' if comment else ''}{comment}")
     lines.append(f"  return {', '.join(map(str, jaxpr.outs))}".rstrip())
     return "\n".join([*lines, "}\n"])
 
@@ -81,14 +81,16 @@ def equation(eqn: Eqn, names: Labels) -> str:
     return _line(eqn, operation(eqn.prim, names))
 
 
-def _line(eqn: Eqn, done: str) -> str:
-    return f"{_bindings(eqn.outs) or '()'} = {done} {', '.join(map(str, eqn.ins))}".rstrip()
+def _line(eqn: Eqn, operation_text: str) -> str:
+    return f"{_bindings(eqn.outs) or '()'} = {operation_text} {', '.join(map(str, eqn.ins))}".rstrip()
 
 
 def operation(prim: Primitive, names: Labels) -> str:
     """A primitive with its parameters: `reduce_sum[axes=(0,)]`."""
     values = []
-    for f in fields(prim):  # type: ignore[arg-type]  # primitives are dataclasses, which the type Primitive does not say
+    for f in fields(prim):
+        if f.default == "" == getattr(prim, f.name):  # a text that is not there
+            continue
         try:
             values.append(f"{f.name}={parameter(getattr(prim, f.name), names)}")
         except (TypecheckError, DTypeError) as e:
@@ -117,8 +119,8 @@ def parameter(value: Param, names: Labels) -> str:
             inner = ", ".join([parameter(v, names) for v in value])
             return f"({inner},)" if len(value) == 1 else f"({inner})"
         case Record():
-            given = [f.name for f in fields(value) if getattr(value, f.name) != f.default]
-            inner = ", ".join([f"{name}={parameter(getattr(value, name), names)}" for name in given])
+            non_default = [f.name for f in fields(value) if getattr(value, f.name) != f.default]
+            inner = ", ".join([f"{name}={parameter(getattr(value, name), names)}" for name in non_default])
             return f"{value.name}({inner})"
         case _:
             if value in names:

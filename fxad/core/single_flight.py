@@ -17,7 +17,7 @@ from weakref import ref
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_LOOK: Final = 0.1  # seconds after which a waiting thread checks again, even without a notification
+_POLL_SECONDS: Final = 0.1  # seconds after which a waiting thread checks again, even without a notification
 
 
 @final
@@ -27,14 +27,14 @@ class _Call(partial[T]):
     __slots__ = ()
 
     def __new__(cls, running: dict[Hashable, _Running], key: Hashable, fn: Callable[[_Running], T]) -> Self:
-        marks: list[_Running] = []
-        self = super().__new__(cls, _marked, fn, marks)
-        marks.append(_Running(self, running, key))
+        markers: list[_Running] = []
+        self = super().__new__(cls, _call_with_marker, fn, markers)
+        markers.append(_Running(self, running, key))
         return self
 
 
-def _marked(fn: Callable[[_Running], T], marks: list[_Running]) -> T:
-    return fn(marks.pop())
+def _call_with_marker(fn: Callable[[_Running], T], markers: list[_Running]) -> T:
+    return fn(markers.pop())
 
 
 @final
@@ -98,27 +98,27 @@ class SingleFlight:
         key = object()
         return _Call(self._running, key, partial(self._enter, key, partial(fn, *args, **kwargs)))()
 
-    def _enter(self, key: Hashable, fn: Callable[[], T], mine: _Running) -> T:
-        self._running[key] = mine
+    def _enter(self, key: Hashable, fn: Callable[[], T], own: _Running) -> T:
+        self._running[key] = own
         return fn()
 
-    def _attempt(self, key: Hashable, find: Callable[[], T | None], make: Callable[[], T], mine: _Running) -> T | None:
+    def _attempt(self, key: Hashable, find: Callable[[], T | None], make: Callable[[], T], own: _Running) -> T | None:
         """Do the work of a key; returns None if another thread is doing it."""
-        while (there := self._running.setdefault(key, mine)) is not mine:
-            if there() is not None:
-                return make() if there.thread == mine.thread else None
+        while (running := self._running.setdefault(key, own)) is not own:
+            if running() is not None:
+                return make() if running.thread == own.thread else None
             _remove_dead_weakref(self._running, key)
         result = find()  # another thread may have just finished it
         return make() if result is None else result
 
     def _wait(self, key: Hashable) -> bool:
         """Wait for the thread that does the work of a key. Returns False if this thread must not wait."""
-        there = self._running.get(key)
-        if there is None:
+        running = self._running.get(key)
+        if running is None:
             return True
         if get_ident() in self.threads():
             return False
-        _pause(there)
+        _wait_for_end(running)
         return True
 
     def threads(self) -> set[int]:
@@ -126,19 +126,19 @@ class SingleFlight:
         return {r.thread for r in self._alive()}
 
     def wait_for_one(self, threads: set[int]) -> None:
-        """Wait for one of these threads, at most `_LOOK` seconds."""
+        """Wait for one of these threads, at most `_POLL_SECONDS` seconds."""
         for r in self._alive():
             if r.thread in threads:
-                _pause(r)
+                _wait_for_end(r)
                 return
 
     def _alive(self) -> list[_Running]:
         return [r for r in self._running.copy().values() if r() is not None]
 
 
-def _pause(running: _Running) -> None:
-    """Wait for the end of a call, at most `_LOOK` seconds."""
-    if running.ended.acquire(timeout=_LOOK):
+def _wait_for_end(running: _Running) -> None:
+    """Wait for the end of a call, at most `_POLL_SECONDS` seconds."""
+    if running.ended.acquire(timeout=_POLL_SECONDS):
         running.ended.release()  # wakes the next waiting thread; if interrupted before, that thread's timeout wakes it
 
 

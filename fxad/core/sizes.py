@@ -25,25 +25,25 @@ _set: Final = object.__setattr__
 @final
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A named size that is at least `least`."""
+    """A named size that is at least `at_least`."""
 
     name: str
-    least: int = 0
+    at_least: int = 0
 
     @property
     def text(self) -> str:
         """The name, with the assumption if it is not the default: `n`, `(n>0)`."""
-        return f"({self.name}>{self.least - 1})" if self.least else self.name
+        return f"({self.name}>{self.at_least - 1})" if self.at_least else self.name
 
     @property
-    def shown(self) -> str:
+    def readable(self) -> str:
         """The name."""
         return self.name
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Applied:
+class SizeFunction:
     """A function of two sizes that is not a polynomial: `//`, `max` or `min`."""
 
     function: str
@@ -53,24 +53,24 @@ class Applied:
     @property
     def text(self) -> str:
         """The function with exact operands: `div(n,2)`."""
-        return f"{_WORD[self.function]}({exact(self.a)},{exact(self.b)})"
+        return f"{_FUNCTION_NAMES[self.function]}({exact_text(self.a)},{exact_text(self.b)})"
 
     @property
-    def shown(self) -> str:
+    def readable(self) -> str:
         """The function for messages: `(n + 1)//2`."""
         if self.function == "//":
-            return f"{_wrapped(self.a)}//{_wrapped(self.b)}"
+            return f"{_parenthesized(self.a)}//{_parenthesized(self.b)}"
         return f"{self.function}({self.a}, {self.b})"
 
 
-_WORD: Final[Mapping[str, str]] = MappingProxyType({"//": "div", "max": "max", "min": "min"})
+_FUNCTION_NAMES: Final[Mapping[str, str]] = MappingProxyType({"//": "div", "max": "max", "min": "min"})
 
-Part: TypeAlias = Name | Applied
-Monomial: TypeAlias = tuple[tuple[Part, int], ...]  # atoms with their powers, in the order of their text
+Factor: TypeAlias = Name | SizeFunction
+Monomial: TypeAlias = tuple[tuple[Factor, int], ...]  # atoms with their powers, in the order of their text
 Terms: TypeAlias = dict[Monomial, int]
 
 
-def _wrapped(size: int) -> str:
+def _parenthesized(size: int) -> str:
     text = str(size)
     return f"({text})" if " " in text or text[0] == "-" else text
 
@@ -102,10 +102,10 @@ else:
 
         def __new__(cls, terms):
             """The size of ordered terms, of which one is not constant."""
-            text = _joined(terms, "text", "*", "+")
-            known = _sizes.get(text)
-            if known is not None:
-                return known
+            text = _terms_text(terms, "text", "*", "+")
+            interned = _sizes.get(text)
+            if interned is not None:
+                return interned
             self = object.__new__(cls)
             _set(self, "terms", terms)
             _set(self, "text", text)
@@ -118,7 +118,7 @@ else:
             raise AttributeError(f"cannot delete {name!r}: a size is a value")
 
         def __reduce__(self):
-            return read, (self.text,)
+            return read_size, (self.text,)
 
         def __copy__(self):
             return self
@@ -129,15 +129,15 @@ else:
         @property
         def names(self):
             """The named sizes in the expression, in order."""
-            found = {}
+            names = {}
             for mono, _ in self.terms:
-                for part, _ in mono:
-                    inner = (part,) if isinstance(part, Name) else (*names_of(part.a), *names_of(part.b))
-                    found.update(dict.fromkeys(inner))
-            return tuple(sorted(found, key=lambda n: n.name))
+                for factor, _ in mono:
+                    inner = (factor,) if isinstance(factor, Name) else (*names_of(factor.a), *names_of(factor.b))
+                    names.update(dict.fromkeys(inner))
+            return tuple(sorted(names, key=lambda n: n.name))
 
         def __str__(self):
-            return _joined(self.terms, "shown", "*", " + ").replace("+ -", "- ")
+            return _terms_text(self.terms, "readable", "*", " + ").replace("+ -", "- ")
 
         __repr__ = __str__
 
@@ -155,11 +155,11 @@ else:
 
         def __add__(self, other):
             if not _is_size(other):
-                return _other(self, "+", other)
+                return _refuse_operand(self, "+", other)
             terms = dict(self.terms)
             for mono, c in _terms(other).items():
                 terms[mono] = terms.get(mono, 0) + c
-            return _size(terms)
+            return _size_of_terms(terms)
 
         __radd__ = __add__
 
@@ -170,43 +170,43 @@ else:
             return self
 
         def __sub__(self, other):
-            return self + other * -1 if _is_size(other) else _other(self, "-", other)
+            return self + other * -1 if _is_size(other) else _refuse_operand(self, "-", other)
 
         def __rsub__(self, other):
-            return self * -1 + other if _is_size(other) else _other(self, "-", other)
+            return self * -1 + other if _is_size(other) else _refuse_operand(self, "-", other)
 
         def __mul__(self, other):
             if not _is_size(other):
-                return _other(self, "*", other)
+                return _refuse_operand(self, "*", other)
             terms = {}
             theirs = _terms(other)
             for mono, c in self.terms:
                 for m, d in theirs.items():
                     product = _product(mono, m)
                     terms[product] = terms.get(product, 0) + c * d
-            return _size(terms)
+            return _size_of_terms(terms)
 
         __rmul__ = __mul__
 
         def __pow__(self, other):
             if type(other) is not int or other < 0:
-                return _other(self, "**", other)
+                return _refuse_operand(self, "**", other)
             out = 1
             for _ in range(other):
                 out = out * self
             return out
 
         def __floordiv__(self, other):
-            return _quotient(self, other) if _is_size(other) else _other(self, "//", other)
+            return _floor_divide(self, other) if _is_size(other) else _refuse_operand(self, "//", other)
 
         def __rfloordiv__(self, other):
-            return _quotient(other, self) if _is_size(other) else _other(self, "//", other)
+            return _floor_divide(other, self) if _is_size(other) else _refuse_operand(self, "//", other)
 
         def __mod__(self, other):
-            return self - self // other * other if _is_size(other) else _other(self, "%", other)
+            return self - self // other * other if _is_size(other) else _refuse_operand(self, "%", other)
 
         def __rmod__(self, other):
-            return other - other // self * self if _is_size(other) else _other(self, "%", other)
+            return other - other // self * self if _is_size(other) else _refuse_operand(self, "%", other)
 
         def __divmod__(self, other):
             return self // other, self % other
@@ -215,7 +215,7 @@ else:
             return other // self, other % self
 
         def __truediv__(self, other):
-            return _other(self, "/", other)
+            return _refuse_operand(self, "/", other)
 
         __rtruediv__ = __rpow__ = __truediv__
 
@@ -229,16 +229,16 @@ else:
         # ------------------------------------------------------------------------------------------- comparison
 
         def __ge__(self, other):
-            return _decided(self, ">=", other, 0)
+            return _compare(self, ">=", other, 0)
 
         def __gt__(self, other):
-            return _decided(self, ">", other, 1)
+            return _compare(self, ">", other, 1)
 
         def __le__(self, other):
-            return not _decided(self, "<=", other, 1)
+            return not _compare(self, "<=", other, 1)
 
         def __lt__(self, other):
-            return not _decided(self, "<", other, 0)
+            return not _compare(self, "<", other, 0)
 
         # --------------------------------------------------------------------------------------------- no number
 
@@ -251,24 +251,24 @@ else:
         __int__ = __float__ = __complex__ = __index__
 
 
-_MOST: Final = 2**31 - 1  # no dimension is larger
+_LARGEST_SIZE: Final = 2**31 - 1  # no dimension is larger
 _sizes: Final[WeakTable[str, Size]] = WeakTable()
 Dim: TypeAlias = int | Size
 
 
-def _joined(terms: Iterable[tuple[Monomial, int]], how: str, times: str, plus: str) -> str:
-    out = []
+def _terms_text(terms: Iterable[tuple[Monomial, int]], attribute: str, times: str, plus: str) -> str:
+    texts = []
     for mono, c in terms:
         factors = []
         for part, power in mono:
-            factor = getattr(part, how)
+            factor = getattr(part, attribute)
             if "//" in factor and (len(mono) > 1 or power > 1 or abs(c) != 1):
                 factor = f"({factor})"
             factors.append(f"{factor}^{power}" if power > 1 else factor)
         if not factors or abs(c) != 1:
             factors.insert(0, str(abs(c)))
-        out.append(("-" if c < 0 else "") + times.join(factors))
-    return plus.join(out) if how == "shown" else plus.join(out).replace("+-", "-")
+        texts.append(("-" if c < 0 else "") + times.join(factors))
+    return plus.join(texts) if attribute == "readable" else plus.join(texts).replace("+-", "-")
 
 
 def _is_size(value: object) -> bool:
@@ -281,50 +281,50 @@ def _terms(size: int) -> Terms:
     return {(): size} if size else {}
 
 
-def _size(terms: Terms) -> int:
+def _size_of_terms(terms: Terms) -> int:
     """The size of terms in any order: an int if it is constant."""
     kept = [(m, c) for m, c in terms.items() if c]
     if not kept:
         return 0
     if len(kept) == 1 and not kept[0][0]:
         return kept[0][1]
-    return Size(tuple(sorted(kept, key=_rank)))
+    return Size(tuple(sorted(kept, key=_term_order)))
 
 
-def _order(part: Part) -> tuple[bool, str]:
-    return isinstance(part, Applied), part.text
+def _factor_order(part: Factor) -> tuple[bool, str]:
+    return isinstance(part, SizeFunction), part.text
 
 
-def _rank(term: tuple[Monomial, int]) -> tuple[int, tuple[tuple[tuple[bool, str], int], ...]]:
+def _term_order(term: tuple[Monomial, int]) -> tuple[int, tuple[tuple[tuple[bool, str], int], ...]]:
     """The order of terms: by degree from the highest, then names before functions, then by text."""
     mono, _ = term
-    return -sum([power for _, power in mono]), tuple([(_order(part), power) for part, power in mono])
+    return -sum([power for _, power in mono]), tuple([(_factor_order(part), power) for part, power in mono])
 
 
 def _product(a: Monomial, b: Monomial) -> Monomial:
     powers = dict(a)
     for part, power in b:
         powers[part] = powers.get(part, 0) + power
-    return tuple(sorted(powers.items(), key=lambda item: _order(item[0])))
+    return tuple(sorted(powers.items(), key=lambda item: _factor_order(item[0])))
 
 
-def _part(part: Part) -> int:
+def _size_of_factor(part: Factor) -> int:
     return Size(((((part, 1),), 1),))
 
 
-def named(name: str, least: int = 0) -> int:
-    """The size with a name that is at least `least`. Raises: ArgumentError for a name that is not an identifier."""
+def named_size(name: str, at_least: int = 0) -> int:
+    """The size with a name that is at least `at_least`. Raises: ArgumentError for a name that is not an identifier."""
     if not _NAME.fullmatch(name) or name in _RESERVED:
         raise ArgumentError(
             f"size: {name!r} is not a name of a size", remedy="begin with a letter; div, max, min and dtypes are taken"
         )
-    return _part(Name(name, least))
+    return _size_of_factor(Name(name, at_least))
 
 
 _RESERVED: Final = frozenset({"div", "max", "min", "none", "true", "false", "complex"})
 
 
-def _quotient(a: int, b: int) -> int:
+def _floor_divide(a: int, b: int) -> int:
     """a // b: exact where the polynomial is divisible, else an atom."""
     if type(b) is int:
         if b == 0:
@@ -334,29 +334,29 @@ def _quotient(a: int, b: int) -> int:
         whole: Terms = {m: c // b for m, c in _terms(a).items() if c % b == 0}
         rest: Terms = {m: c for m, c in _terms(a).items() if c % b}
         if rest and whole:
-            return _size(whole) + _quotient(_size(rest), b)
+            return _size_of_terms(whole) + _floor_divide(_size_of_terms(rest), b)
         if not rest:
-            return _size(whole)
+            return _size_of_terms(whole)
         if rest.keys() == {()}:
-            return _size(whole) + rest[()] // b
+            return _size_of_terms(whole) + rest[()] // b
     else:
-        if a == 0 or (least(a, 0) and least(b - a, 1)):
+        if a == 0 or (at_least(a, 0) and at_least(b - a, 1)):
             return 0
-        if least(-a, 1) and least(a + b, 0):
+        if at_least(-a, 1) and at_least(a + b, 0):
             return -1
-        exact_quotient = _divided(a, b)
+        exact_quotient = _exact_quotient(a, b)
         if exact_quotient is not None:
             return exact_quotient
-    return _part(Applied("//", a, b))
+    return _size_of_factor(SizeFunction("//", a, b))
 
 
-def _divided(a: int, b: int) -> int | None:
+def _exact_quotient(a: int, b: int) -> int | None:
     """The polynomial a / b if it has integer coefficients and no remainder."""
     out: int = 0
     left = a
-    (lead, lead_c), *_ = sorted(_terms(b).items(), key=_rank)
+    (lead, lead_c), *_ = sorted(_terms(b).items(), key=_term_order)
     for _ in range(len(_terms(a)) * 4 + 4):
-        terms = sorted(_terms(left).items(), key=_rank)
+        terms = sorted(_terms(left).items(), key=_term_order)
         if not terms:
             return out
         mono, c = terms[0]
@@ -365,8 +365,11 @@ def _divided(a: int, b: int) -> int | None:
             powers[part] = powers.get(part, 0) - power
         if c % lead_c or any([p < 0 for p in powers.values()]):
             return None
-        q = _size(
-            {tuple([(part, p) for part, p in sorted(powers.items(), key=lambda i: _order(i[0])) if p]): c // lead_c}
+        q = _size_of_terms(
+            {
+                tuple([(part, p) for part, p in sorted(powers.items(), key=lambda i: _factor_order(i[0])) if p]): c
+                // lead_c
+            }
         )
         out, left = out + q, left - q * b
     return None
@@ -376,25 +379,25 @@ def maximum(a: int, b: int) -> int:
     """The larger of two sizes; an atom if the assumptions do not decide."""
     if type(a) is int and type(b) is int:
         return max(a, b)
-    if least(a - b, 0):
+    if at_least(a - b, 0):
         return a
-    if least(b - a, 0):
+    if at_least(b - a, 0):
         return b
-    return _part(Applied("max", *sorted((a, b), key=exact)))
+    return _size_of_factor(SizeFunction("max", *sorted((a, b), key=exact_text)))
 
 
 def minimum(a: int, b: int) -> int:
     """The smaller of two sizes; an atom if the assumptions do not decide."""
     if type(a) is int and type(b) is int:
         return min(a, b)
-    if least(a - b, 0):
+    if at_least(a - b, 0):
         return b
-    if least(b - a, 0):
+    if at_least(b - a, 0):
         return a
-    return _part(Applied("min", *sorted((a, b), key=exact)))
+    return _size_of_factor(SizeFunction("min", *sorted((a, b), key=exact_text)))
 
 
-def _other(a: int, sign: str, b: object) -> object:
+def _refuse_operand(a: int, sign: str, b: object) -> object:
     if type(b) in (float, complex, bool) or (sign in ("/", "**") and isinstance(b, int | Size)):
         raise SizeError(
             f"size: {a} {sign} {b} is not a size",
@@ -408,47 +411,49 @@ def _other(a: int, sign: str, b: object) -> object:
 # ---------------------------------------------------------------------------------------------------------- assumptions
 
 
-def lower(size: int) -> int | None:
+def lower_bound(size: int) -> int | None:
     """A number that the size is never below, as far as the assumptions tell."""
     if type(size) is int:
         return size
-    return _lower(_terms(size), 4)
+    return _lower_bound_of_terms(_terms(size), 4)
 
 
-def _lower(terms: Terms, depth: int) -> int | None:
+def _lower_bound_of_terms(terms: Terms, depth: int) -> int | None:
     if depth == 0:
         return None
-    direct = _shifted(terms)
+    direct = _constant_after_shift(terms)
     if direct is not None:
         return direct
     # a term with a negative coefficient: replace its atom by something that is at least as large
     for mono, c in terms.items():
-        if c < 0 and len(mono) == 1 and mono[0][1] == 1 and isinstance(mono[0][0], Applied):
+        if c < 0 and len(mono) == 1 and mono[0][1] == 1 and isinstance(mono[0][0], SizeFunction):
             part = mono[0][0]
             others = {m: d for m, d in terms.items() if m != mono}
             bounds: list[int] = []
             if part.function == "//" and type(part.b) is int and part.b > 0 and c % part.b == 0:
                 bounds = [part.a * (c // part.b)]
-            elif part.function == "//" and least(part.a, 0) and least(part.b, 1):
+            elif part.function == "//" and at_least(part.a, 0) and at_least(part.b, 1):
                 bounds = [part.a * c]
             elif part.function == "min":
                 bounds = [part.a * c, part.b * c]
-            elif part.function == "max" and least(part.a, 0) and least(part.b, 0):
+            elif part.function == "max" and at_least(part.a, 0) and at_least(part.b, 0):
                 bounds = [(part.a + part.b) * c]
-            below = [_lower(_terms(_size(others) + bound), depth - 1) for bound in bounds]
-            if any([found is not None for found in below]):
-                return max([found for found in below if found is not None])
+            bounds_of_rest = [
+                _lower_bound_of_terms(_terms(_size_of_terms(others) + bound), depth - 1) for bound in bounds
+            ]
+            if any([bound is not None for bound in bounds_of_rest]):
+                return max([bound for bound in bounds_of_rest if bound is not None])
     return None
 
 
-def _shifted(terms: Terms) -> int | None:
+def _constant_after_shift(terms: Terms) -> int | None:
     """The constant term after each atom is replaced by its least value plus an atom >= 0. None if a coefficient is then
     negative."""
     total: dict[tuple[tuple[str, int], ...], int] = {}
     for mono, c in terms.items():
         expanded: dict[tuple[tuple[str, int], ...], int] = {(): c}
         for part, power in mono:
-            low = part.least if isinstance(part, Name) else _lower_of(part)
+            low = part.at_least if isinstance(part, Name) else _lower_bound_of_function(part)
             if low is None:
                 return None
             for _ in range(power):
@@ -465,11 +470,11 @@ def _shifted(terms: Terms) -> int | None:
     return total.pop((), 0) if all([c >= 0 for m, c in total.items() if m]) else None
 
 
-def _lower_of(part: Applied) -> int | None:
-    a, b = lower(part.a), lower(part.b)
+def _lower_bound_of_function(part: SizeFunction) -> int | None:
+    a, b = lower_bound(part.a), lower_bound(part.b)
     if part.function == "max":
-        known = [x for x in (a, b) if x is not None]
-        return max(known) if known else None
+        bounds = [x for x in (a, b) if x is not None]
+        return max(bounds) if bounds else None
     if part.function == "min":
         return None if a is None or b is None else min(a, b)
     if b is None or b <= 0 or a is None:
@@ -479,20 +484,20 @@ def _lower_of(part: Applied) -> int | None:
     return 0 if a >= 0 else None
 
 
-def least(size: int, bound: int) -> bool:
+def at_least(size: int, bound: int) -> bool:
     """Returns True if the assumptions tell that a size is at least `bound`."""
-    found = lower(size)
-    return found is not None and found >= bound
+    low = lower_bound(size)
+    return low is not None and low >= bound
 
 
 def may_fit(m: int, n: int) -> bool:
     """Returns True unless it is known that m is negative or larger than n."""
     if type(m) is int and type(n) is int:
         return 0 <= m <= n
-    return not least(-m, 1) and not least(m - n, 1)
+    return not at_least(-m, 1) and not at_least(m - n, 1)
 
 
-def _decided(a: int, sign: str, b: object, margin: int) -> bool:
+def _compare(a: int, sign: str, b: object, margin: int) -> bool:
     """Whether a - b >= margin. Raises: SizeError if the assumptions do not decide it."""
     if not _is_size(b):
         if isinstance(b, float):  # an infinity, as in a comparison with a bound
@@ -502,23 +507,23 @@ def _decided(a: int, sign: str, b: object, margin: int) -> bool:
                 return True
         raise SizeError(f"size: {a} {sign} {b!r} cannot be decided", remedy="compare sizes with ints and sizes")
     difference: int = a - b  # type: ignore[operator]
-    if type(b) is int and b >= _MOST:
+    if type(b) is int and b >= _LARGEST_SIZE:
         return False
-    if least(difference, margin):
+    if at_least(difference, margin):
         return True
-    if least(-difference, 1 - margin):
+    if at_least(-difference, 1 - margin):
         return False
     names = {n.name: n for n in names_of(difference)}
     first = next(iter(names.values()))
     raise SizeError(
-        f"size: {a} {sign} {b} is not decided by {_assumed(names.values())}",
-        remedy=f"state an assumption where the size is named, as in '{first.name}>={first.least + 1}', or use "
+        f"size: {a} {sign} {b} is not decided by {_assumptions_text(names.values())}",
+        remedy=f"state an assumption where the size is named, as in '{first.name}>={first.at_least + 1}', or use "
         "fxad.numpy on the value of the size",
     )
 
 
-def _assumed(names: Iterable[Name]) -> str:
-    return ", ".join([f"{n.name} >= {n.least}" for n in names])
+def _assumptions_text(names: Iterable[Name]) -> str:
+    return ", ".join([f"{n.name} >= {n.at_least}" for n in names])
 
 
 # ------------------------------------------------------------------------------------------------------------- values
@@ -539,22 +544,24 @@ def names_of(size: object) -> tuple[Name, ...]:
     return size.names if isinstance(size, Size) else ()
 
 
-def exact(size: int) -> str:
-    """The text of a dimension, with assumptions; `read` reads it."""
+def exact_text(size: int) -> str:
+    """The text of a dimension, with assumptions; `read_size` reads it."""
     return size.text if isinstance(size, Size) else str(size)
 
 
-def substituted(size: int, values: Mapping[str, int]) -> int:
+def substitute_sizes(size: int, values: Mapping[str, int]) -> int:
     """A dimension with the named sizes replaced by ints or sizes. Names without a value stay."""
-    return evaluated(size, lambda n: values[n.name] if n.name in values else _part(n), _APPLY)
+    return evaluate(size, lambda n: values[n.name] if n.name in values else _size_of_factor(n), _FUNCTIONS)
 
 
-_APPLY: Final[Mapping[str, Callable[[int, int], int]]] = MappingProxyType(
+_FUNCTIONS: Final[Mapping[str, Callable[[int, int], int]]] = MappingProxyType(
     {"//": lambda a, b: a // b, "max": maximum, "min": minimum}
 )
 
 
-def evaluated(size: int, value: Callable[[Name], int], apply: Mapping[str, Callable[[int, int], int]] = _APPLY) -> int:
+def evaluate(
+    size: int, value: Callable[[Name], int], apply: Mapping[str, Callable[[int, int], int]] = _FUNCTIONS
+) -> int:
     """A polynomial evaluated over values of its names."""
     if not isinstance(size, Size):
         return size
@@ -565,24 +572,24 @@ def evaluated(size: int, value: Callable[[Name], int], apply: Mapping[str, Calla
             if isinstance(part, Name):
                 factor = value(part)
             else:
-                a, b = evaluated(part.a, value, apply), evaluated(part.b, value, apply)
+                a, b = evaluate(part.a, value, apply), evaluate(part.b, value, apply)
                 factor = apply[part.function](a, b)
             term = term * (factor**power if power > 1 else factor)
         total = total + term
     return total
 
 
-def most(size: int, bounds: Mapping[str, int]) -> int:
+def upper_bound(size: int, bounds: Mapping[str, int]) -> int:
     """An upper bound of a dimension whose names are at most `bounds`: the size of its padding.
 
-    Law: `most(n, {"n": k}) == k`; exact where the size grows with every name.
+    Law: `upper_bound(n, {"n": k}) == k`; exact where the size grows with every name.
     """
     if not isinstance(size, Size):
         return size
-    return maximum(_extreme(size, bounds, 1), 0)
+    return maximum(_interval_bound(size, bounds, 1), 0)
 
 
-def _extreme(size: int, bounds: Mapping[str, int], sign: int) -> int:
+def _interval_bound(size: int, bounds: Mapping[str, int], sign: int) -> int:
     """An upper (sign 1) or a lower (sign -1) bound, by intervals of terms."""
     if not isinstance(size, Size):
         return size
@@ -592,24 +599,24 @@ def _extreme(size: int, bounds: Mapping[str, int], sign: int) -> int:
         term: int = c
         for part, power in mono:
             if isinstance(part, Name):
-                factor = bounds[part.name] if upper else part.least
+                factor = bounds[part.name] if upper else part.at_least
                 if part.name not in bounds:
-                    factor = _part(part)
+                    factor = _size_of_factor(part)
             else:
                 a, b = (
-                    _extreme(part.a, bounds, 1 if upper else -1),
-                    _extreme(part.b, bounds, (1 if upper else -1) * (-1 if part.function == "//" else 1)),
+                    _interval_bound(part.a, bounds, 1 if upper else -1),
+                    _interval_bound(part.b, bounds, (1 if upper else -1) * (-1 if part.function == "//" else 1)),
                 )
-                factor = _APPLY[part.function](a, maximum(b, 1) if part.function == "//" else b)
+                factor = _FUNCTIONS[part.function](a, maximum(b, 1) if part.function == "//" else b)
             term = term * (factor**power if power > 1 else factor)
         total = total + term
     return total
 
 
-Place: TypeAlias = tuple[int, int, str]  # a dimension, what it is found to be, and where
+Constraint: TypeAlias = tuple[int, int, str]  # a dimension, what it is found to be, and where
 
 
-def solved(what: str, places: Iterable[Place]) -> dict[str, int]:
+def solve_sizes(what: str, constraints: Iterable[Constraint]) -> dict[str, int]:
     """The values of named sizes that give dimensions the sizes that were found. Values may be sizes of another program.
 
     Raises: ShapeError that names two places for a name with two values, a dimension that differs, or a name that no
@@ -617,54 +624,56 @@ def solved(what: str, places: Iterable[Place]) -> dict[str, int]:
     """
     values: dict[str, int] = {}
     origin: dict[str, str] = {}
-    left = [place for place in places if type(place[0]) is Size]
-    while left:
-        later: list[Place] = []
-        for size, found, where in left:
-            name = _unknown(size, values)
+    unsolved = [constraint for constraint in constraints if type(constraint[0]) is Size]
+    while unsolved:
+        postponed: list[Constraint] = []
+        for size, actual, where in unsolved:
+            name = _first_unsolved(size, values)
             if name is None:
-                have = substituted(size, values)
-                if have != found:
-                    known = ", ".join([f"{n.name} = {values[n.name]} by {origin[n.name]}" for n in names_of(size)])
-                    raise ShapeError(f"{what}: {where} is {found}, but {size} is {have}: {known}", remedy=_AGREEING)
+                expected = substitute_sizes(size, values)
+                if expected != actual:
+                    reasons = ", ".join([f"{n.name} = {values[n.name]} by {origin[n.name]}" for n in names_of(size)])
+                    raise ShapeError(
+                        f"{what}: {where} is {actual}, but {size} is {expected}: {reasons}", remedy=_AGREEING
+                    )
                 continue
-            value = _inverse(size, name, found, values)
+            value = _solve_for(size, name, actual, values)
             if value is None:
-                later.append((size, found, where))
+                postponed.append((size, actual, where))
                 continue
-            if value is False or (type(value) is int and not least(value, name.least)):
+            if value is False or (type(value) is int and not at_least(value, name.at_least)):
                 raise ShapeError(
-                    f"{what}: {where} is {found}, which is not {size} for any {name.name} >= {name.least}",
+                    f"{what}: {where} is {actual}, which is not {size} for any {name.name} >= {name.at_least}",
                     remedy=_AGREEING,
                 )
             values[name.name], origin[name.name] = value, where
-        if len(later) == len(left):
-            size, found, where = later[0]
+        if len(postponed) == len(unsolved):
+            size, actual, where = postponed[0]
             raise ShapeError(
-                f"{what}: {where} is {found}, which does not determine the sizes in {size}",
+                f"{what}: {where} is {actual}, which does not determine the sizes in {size}",
                 remedy="give each named size alone in some shape, as in 'n'",
             )
-        left = later
+        unsolved = postponed
     return values
 
 
 _AGREEING: Final = "a name stands for one number: give arrays, or padding, whose sizes agree"
 
 
-def _unknown(size: int, values: Mapping[str, int]) -> Name | None:
+def _first_unsolved(size: int, values: Mapping[str, int]) -> Name | None:
     """The first name without a value."""
     return next((n for n in names_of(size) if n.name not in values), None)
 
 
-def _inverse(size: int, name: Name, found: int, values: Mapping[str, int]) -> int | None:
-    """The value of a name for which a size is `found`: None if that is not clear, False if there is none."""
-    known = substituted(size, values)
-    terms = _terms(known)
+def _solve_for(size: int, name: Name, target: int, values: Mapping[str, int]) -> int | None:
+    """The value of a name for which a size is `target`: None if that is not clear, False if there is none."""
+    remaining = substitute_sizes(size, values)
+    terms = _terms(remaining)
     alone: Monomial = ((name, 1),)
-    rest = _size({m: c for m, c in terms.items() if m != alone})
-    if alone not in terms or any([n.name == name.name for n in names_of(rest)]) or _unknown(rest, values):
+    rest = _size_of_terms({m: c for m, c in terms.items() if m != alone})
+    if alone not in terms or any([n.name == name.name for n in names_of(rest)]) or _first_unsolved(rest, values):
         return None
-    difference = found - rest
+    difference = target - rest
     quotient = difference // terms[alone]
     return quotient if quotient * terms[alone] == difference else False
 
@@ -698,9 +707,9 @@ class Reader:
         )
 
     def accept(self, token: str) -> bool:
-        there: bool = self.tokens[self.at] == token
-        self.at += there
-        return there
+        matches: bool = self.tokens[self.at] == token
+        self.at += matches
+        return matches
 
     def take(self, token: str) -> None:
         if not self.accept(token):
@@ -796,19 +805,19 @@ class Reader:
             self.fail(f"expected a size, got {repr(token) if token else 'the end'}")
         self.at += 1
         low = self.scope.get(token, 0) if self.scope is not None else 0
-        more = self.tokens[self.at]
-        if more in (">", ">="):
+        sign = self.tokens[self.at]
+        if sign in (">", ">="):
             number = self.tokens[self.at + 1]
             if not number.isdigit() or len(number) > 18:
-                self.fail(f"{token} {more} is followed by a number")
+                self.fail(f"{token} {sign} is followed by a number")
             self.at += 2
-            low = max(low, int(number) + (more == ">"))
+            low = max(low, int(number) + (sign == ">"))
             if self.scope is not None:
                 self.scope[token] = low
-        return named(token, low)
+        return named_size(token, low)
 
 
-def read(text: str) -> int:
+def read_size(text: str) -> int:
     """The size of an exact text. Raises: ArgumentError."""
     return Reader(text).whole()
 

@@ -35,7 +35,7 @@ def _check(jaxpr: Jaxpr) -> None:
         avals = _check_equation(jaxpr, i, eqn, bound)
         for v, aval in zip(eqn.outs, avals, strict=True):
             if v.index != n or v.aval is not aval:
-                raise _bad(jaxpr, i, eqn, f"result {v!r} should be %{n}:{aval}")
+                raise _error(jaxpr, i, eqn, f"result {v!r} should be %{n}:{aval}")
             bound.add(v)
             n += 1
     for k, a in enumerate(jaxpr.outs):
@@ -46,16 +46,16 @@ def _check(jaxpr: Jaxpr) -> None:
 def _check_equation(jaxpr: Jaxpr, i: int, eqn: Eqn, bound: set[Atom]) -> tuple[Aval, ...]:
     for a in eqn.ins:
         if isinstance(a, Var) and a not in bound:
-            raise _bad(jaxpr, i, eqn, f"{a!r} is used and not bound before")
+            raise _error(jaxpr, i, eqn, f"{a!r} is used and not bound before")
     for name, value in params(eqn.prim):
         if not _storable(value):
-            raise _bad(jaxpr, i, eqn, f"parameter {name} is {value!r}, which a program cannot hold")
+            raise _error(jaxpr, i, eqn, f"parameter {name} is {value!r}, which a program cannot hold")
     try:
         avals = eqn.prim.abstract_eval(*[a.aval for a in eqn.ins])
     except Exception as e:
-        raise _bad(jaxpr, i, eqn, f"{type(e).__name__}: {e}") from e
+        raise _error(jaxpr, i, eqn, f"{type(e).__name__}: {e}") from e
     if len(avals) != len(eqn.outs):
-        raise _bad(jaxpr, i, eqn, f"{len(eqn.outs)} results are bound, the primitive has {len(avals)}")
+        raise _error(jaxpr, i, eqn, f"{len(eqn.outs)} results are bound, the primitive has {len(avals)}")
     return avals
 
 
@@ -71,7 +71,7 @@ def _storable(value: object) -> bool:
 _STORABLE: Final = frozenset({type(None), bool, int, Size, str, Aval, Lit, Jaxpr})
 
 
-def _bad(jaxpr: Jaxpr, i: int, eqn: Eqn, problem: str) -> TypecheckError:
+def _error(jaxpr: Jaxpr, i: int, eqn: Eqn, problem: str) -> TypecheckError:
     where = source_location(eqn.source)
     return TypecheckError(
         f"typecheck: {jaxpr.name}: equation {i} ({eqn.prim.name}): {problem}",

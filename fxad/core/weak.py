@@ -36,14 +36,14 @@ class WeakTable(Generic[K, V]):
     def put(self, key: K, value: V) -> V:
         """Store `value` under `key`, unless the key has an object. Returns the stored object."""
         refs = self._refs
-        mine: KeyedRef[K, V] = KeyedRef(value, lambda ref: _forget(refs, ref.key), key)
+        ref: KeyedRef[K, V] = KeyedRef(value, lambda ref: _forget(refs, ref.key), key)
         while True:
-            there = refs.setdefault(key, mine)
-            if there is mine:
+            stored = refs.setdefault(key, ref)
+            if stored is ref:
                 return value
-            present = there()
-            if present is not None:
-                return present
+            live = stored()
+            if live is not None:
+                return live
             _forget(refs, key)
 
     def __len__(self) -> int:

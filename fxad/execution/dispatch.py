@@ -13,7 +13,8 @@ from functools import partial
 from operator import attrgetter, itemgetter
 from typing import Any, Final, TypeAlias, final
 
-from fxad import runtime, tree
+from fxad import runtime
+from fxad.core import tree
 from fxad.errors import ArgumentError, ExecutionError
 from fxad.execution.donation import DonatingStart
 from fxad.ir import Aval

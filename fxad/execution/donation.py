@@ -12,7 +12,8 @@ from dataclasses import replace
 from threading import get_ident
 from typing import TypeAlias, final
 
-from fxad import runtime, tree
+from fxad import runtime
+from fxad.core import tree
 from fxad.core.dataclasses import dataclass
 from fxad.errors import ArgumentError, DonationWarning, ParameterError, warn
 from fxad.ir import Aval

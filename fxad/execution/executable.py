@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from inspect import Parameter, Signature
-from typing import TYPE_CHECKING, Generic, Literal, NoReturn, ParamSpec, Self, TypeAlias, TypeVar, final
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, ParamSpec, Self, TypeAlias, TypeVar, final
 
 from fxad import runtime
+from fxad.core import tree
 from fxad.core.dataclasses import dataclass
+from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, ParameterError, SizeError
 from fxad.execution.dispatch import Dispatcher, fast_path
 from fxad.execution.donation import Donate, check_operands, donated_operands, donates_any
@@ -20,7 +22,7 @@ from fxad.runtime import CompileOptions, CostStats, MemoryStats
 from fxad.storage.exported import export
 from fxad.tracing.array import DEFAULT_OPTIONS
 from fxad.tracing.placement import check_device
-from fxad.tracing.program import Program
+from fxad.tracing.program import Program, Spec
 from fxad.units.blocks import Predicate, selected_bodies
 from fxad.units.plan import Choice, Plan
 
@@ -107,6 +109,36 @@ class Lowered(Generic[P, R_co]):
         loaded = load(first or runtime.default_device())
         return Executable(self.program, Dispatcher(self.program, loaded, load, operands, device))
 
+    # ------------------------------------------------------------------------------------------------- JAX's names
+
+    def as_text(self) -> str:
+        """`text()`."""
+        return self.text()
+
+    def cost_analysis(self) -> dict[str, float]:
+        """XLA's estimates for the compiled program, by JAX's keys. Cost: compiles it."""
+        return self.compile().cost_analysis()
+
+    @property
+    def args_info(self) -> Any:
+        """The types of the arguments: a tree ((positional), {keyword}) of `Spec`s."""
+        return specs(self.program.in_tree, self.program.in_avals)
+
+    @property
+    def out_info(self) -> Any:
+        """The types of the results: a tree of `Spec`s."""
+        return specs(self.program.out_tree, self.program.out_avals)
+
+    @property
+    def in_tree(self) -> Structure:
+        """The structure of ((positional), {keyword})."""
+        return self.program.in_tree
+
+    @property
+    def out_tree(self) -> Structure:
+        """The structure of the results."""
+        return self.program.out_tree
+
     def export(self, *, platforms: str | Sequence[str] | None = None) -> bytes:
         """The whole program as bytes. `fx.load_exported` loads them in any process.
 
@@ -172,6 +204,24 @@ def load_plan(
     return runtime.link(plan, device, options)
 
 
+def specs(structure: Structure, avals: Sequence[Aval]) -> Any:
+    """A tree of the types of its leaves."""
+    return tree.unflatten(structure, [Spec(a.shape, a.dtype) for a in avals])
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class CompiledMemoryStats:
+    """Bytes that a compiled program uses, by JAX's names."""
+
+    argument_size_in_bytes: int
+    output_size_in_bytes: int
+    alias_size_in_bytes: int
+    temp_size_in_bytes: int
+    generated_code_size_in_bytes: int
+    peak_memory_in_bytes: int
+
+
 @final
 class Executable(Generic[P, R_co]):
     """A compiled program. Takes NumPy arrays, Python scalars, fxad arrays and anything with `__dlpack__`.
@@ -214,6 +264,48 @@ class Executable(Generic[P, R_co]):
     def cost(self) -> CostStats:
         """Flops, bytes accessed and transcendentals, as estimated by XLA."""
         return runtime.cost(self._loaded)
+
+    # ------------------------------------------------------------------------------------------------- JAX's names
+
+    def as_text(self) -> str:
+        """`text()`."""
+        return self.text()
+
+    def cost_analysis(self) -> dict[str, float]:
+        """`cost()` by JAX's keys."""
+        cost = self.cost()
+        return {
+            "flops": cost.flops,
+            "bytes accessed": cost.bytes_accessed,
+            "transcendentals": cost.transcendentals,
+        }
+
+    def memory_analysis(self) -> CompiledMemoryStats:
+        """`memory()` by JAX's names."""
+        m = self.memory()
+        return CompiledMemoryStats(
+            m.argument_bytes, m.output_bytes, m.alias_bytes, m.temp_bytes, m.generated_code_bytes, m.peak_bytes
+        )
+
+    @property
+    def args_info(self) -> Any:
+        """The types of the arguments: a tree ((positional), {keyword}) of `Spec`s."""
+        return specs(self.program.in_tree, self.program.in_avals)
+
+    @property
+    def out_info(self) -> Any:
+        """The types of the results: a tree of `Spec`s."""
+        return specs(self.program.out_tree, self.program.out_avals)
+
+    @property
+    def in_tree(self) -> Structure:
+        """The structure of ((positional), {keyword})."""
+        return self.program.in_tree
+
+    @property
+    def out_tree(self) -> Structure:
+        """The structure of the results."""
+        return self.program.out_tree
 
     def __copy__(self) -> Self:
         return self

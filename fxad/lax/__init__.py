@@ -181,6 +181,7 @@ if TYPE_CHECKING:
     from fxad.lax.shapes import (
         broadcast,
         broadcast_in_dim,
+        broadcast_shapes,
         concatenate,
         dynamic_index_in_dim,
         dynamic_slice,
@@ -233,6 +234,7 @@ if TYPE_CHECKING:
         select_and_gather_add,
         select_and_scatter_add,
     )
+    from fxad.operations.precision import Precision, PrecisionLike
 else:
     __getattr__, __dir__ = lazy_exports(
         __name__,
@@ -270,12 +272,14 @@ else:
             "fxad.lax.parallel": (
                 "all_gather all_to_all axis_index axis_size pmax pmean pmin ppermute pshuffle psum psum_scatter"
             ),
+            "fxad.operations.precision": "Precision PrecisionLike",
             "fxad.lax.reductions": (
                 "argmax argmin batch_matmul dot dot_general reduce_and reduce_max reduce_min reduce_or "
                 "reduce_prod reduce_sum reduce_xor"
             ),
             "fxad.lax.shapes": (
-                "broadcast broadcast_in_dim concatenate dynamic_index_in_dim dynamic_slice dynamic_slice_in_dim "
+                "broadcast broadcast_in_dim broadcast_shapes concatenate dynamic_index_in_dim dynamic_slice "
+                "dynamic_slice_in_dim "
                 "dynamic_update_index_in_dim dynamic_update_slice dynamic_update_slice_in_dim expand_dims "
                 "index_in_dim pad reshape rev slice slice_in_dim squeeze transpose"
             ),
@@ -292,11 +296,13 @@ else:
     )
 
 __all__ = [
-    "Breakdown", "ConvDimensionNumbers", "Convergence", "FftType", "GatherDimensionNumbers",
+    "Breakdown", "ConvDimensionNumbers", "Convergence", "FftType", "GatherDimensionNumbers", "Precision",
+    "PrecisionLike",
     "ScatterDimensionNumbers", "abs", "acos", "acosh", "add", "all_gather", "all_to_all", "argmax", "argmin",
     "asin", "asinh", "associative_scan", "atan", "atan2", "atanh", "axis_index", "axis_size", "batch_matmul",
     "bessel_i0e", "bessel_i1e", "betainc", "betaln", "bicgstab", "bitcast_convert_type", "bitwise_and",
-    "bitwise_not", "bitwise_or", "bitwise_xor", "broadcast", "broadcast_in_dim", "broadcasted_iota", "cbrt",
+    "bitwise_not", "bitwise_or", "bitwise_xor", "broadcast", "broadcast_in_dim", "broadcast_shapes", "broadcasted_iota",
+    "cbrt",
     "ceil", "cg", "checkpoint_name", "checkpointed_scan", "clamp", "clz", "complex", "concatenate", "cond",
     "conj", "conv", "conv_dimension_numbers", "conv_general_dilated", "conv_general_dilated_patches",
     "conv_transpose", "conv_with_general_padding", "convert_element_type", "cos", "cosh", "cumlogsumexp",

@@ -12,6 +12,7 @@ from fxad.ir import Shape
 from fxad.lax.shapes import rev
 from fxad.operations import windows
 from fxad.operations.arguments import flag, to_int, to_ints, to_tuple
+from fxad.operations.precision import PrecisionLike, to_precision
 from fxad.operations.promotion import optional_dtype
 from fxad.primitives.conv import ConvGeneralDilated
 from fxad.primitives.sliding import Padding, SlidingWindow, dilated_size
@@ -126,7 +127,7 @@ def conv_general_dilated(
     dimension_numbers: ConvGeneralDilatedDimensionNumbers = None,
     feature_group_count: int = 1,
     batch_group_count: int = 1,
-    *,
+    precision: PrecisionLike = None,
     preferred_element_type: object = None,
 ) -> Array:
     """The sum of products of a window of lhs and the kernel rhs, for each position of the window.
@@ -150,7 +151,8 @@ def conv_general_dilated(
     preferred = optional_dtype(preferred_element_type)
     groups = to_int(op, "feature_group_count", feature_group_count)
     batch_groups = to_int(op, "batch_group_count", batch_group_count)
-    prim = ConvGeneralDilated(strides, pads, base, dilation, *specs, groups, batch_groups, preferred)
+    how = to_precision(op, precision)
+    prim = ConvGeneralDilated(strides, pads, base, dilation, *specs, groups, batch_groups, preferred, how)
     return binder().bind(prim, (lhs, rhs))[0]
 
 
@@ -178,11 +180,13 @@ def conv(
     rhs: ArrayLike,
     window_strides: Sequence[int],
     padding: str,
-    *,
+    precision: PrecisionLike = None,
     preferred_element_type: object = None,
 ) -> Array:
     """`conv_general_dilated` of arrays in the order `NCHW, OIHW`, without dilation."""
-    return conv_general_dilated(lhs, rhs, window_strides, padding, preferred_element_type=preferred_element_type)
+    return conv_general_dilated(
+        lhs, rhs, window_strides, padding, precision=precision, preferred_element_type=preferred_element_type
+    )
 
 
 def conv_with_general_padding(
@@ -192,7 +196,10 @@ def conv_with_general_padding(
     padding: Pairs,
     lhs_dilation: Sequence[int] | None,
     rhs_dilation: Sequence[int] | None,
-    *,
+    dimension_numbers: ConvGeneralDilatedDimensionNumbers = None,
+    feature_group_count: int = 1,
+    batch_group_count: int = 1,
+    precision: PrecisionLike = None,
     preferred_element_type: object = None,
 ) -> Array:
     """`conv_general_dilated` of arrays in the order `NCHW, OIHW`."""
@@ -203,7 +210,11 @@ def conv_with_general_padding(
         padding,
         lhs_dilation,
         rhs_dilation,
-        preferred_element_type=preferred_element_type,
+        dimension_numbers,
+        feature_group_count,
+        batch_group_count,
+        precision,
+        preferred_element_type,
     )
 
 
@@ -215,7 +226,7 @@ def conv_transpose(
     rhs_dilation: Sequence[int] | None = None,
     dimension_numbers: ConvGeneralDilatedDimensionNumbers = None,
     transpose_kernel: bool = False,
-    *,
+    precision: PrecisionLike = None,
     preferred_element_type: object = None,
     use_consistent_padding: bool = False,
 ) -> Array:
@@ -248,7 +259,7 @@ def conv_transpose(
         rhs = rev(rhs, sorted(space))
         specs = ConvDimensionNumbers(specs.lhs_spec, (i, o, *space), specs.out_spec)
     return conv_general_dilated(
-        lhs, rhs, (1,) * n, pads, steps, dilation, specs, preferred_element_type=preferred_element_type
+        lhs, rhs, (1,) * n, pads, steps, dilation, specs, 1, 1, precision, preferred_element_type
     )
 
 

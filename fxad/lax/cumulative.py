@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from fxad.operations.arguments import flag
 from fxad.operations.axes import normalize_axis_index
-from fxad.primitives.cumulative import CumLogSumExp, CumMax, CumMin, CumProd, CumSum
-from fxad.primitives.linear_recurrence import LinearRecurrence
+from fxad.primitives.cumulative import CumLogSumExp, CumMax, CumMin, CumProd, CumSum, LinearRecurrence
 from fxad.tracing.array import Array, ArrayLike, aval_of, binder
 
 

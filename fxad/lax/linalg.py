@@ -15,6 +15,7 @@ from fxad.primitives.linalg import (
     TRIDIAGONAL_SOLVE,
     Eig,
     LuPivotsToPermutation,
+    Ormqr,
     Qr,
     Svd,
 )
@@ -55,6 +56,12 @@ def geqrf(a: ArrayLike) -> tuple[Array, Array]:
 def householder_product(a: ArrayLike, taus: ArrayLike) -> Array:
     """The first columns of the product of the reflections below the diagonal of a."""
     return binder().bind(HOUSEHOLDER_PRODUCT, (a, taus))[0]
+
+
+def ormqr(a: ArrayLike, taus: ArrayLike, c: ArrayLike, *, left: bool = True, transpose: bool = False) -> Array:
+    """Q c, or c Q without `left`; Q is the square product of the reflections below the diagonal of a, as `geqrf` gives
+    them. `transpose` multiplies by Q^T, of complex matrices by Q^H. Q is not formed."""
+    return binder().bind(Ormqr(left, transpose), (a, taus, c))[0]
 
 
 def lu(x: ArrayLike) -> tuple[Array, Array, Array]:
@@ -119,6 +126,7 @@ __all__ = [
     "householder_product",
     "lu",
     "lu_pivots_to_permutation",
+    "ormqr",
     "qr",
     "svd",
     "triangular_solve",

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar, cast
 
-from fxad import tree
+from fxad.core import tree
+from fxad.core.tree import Structure
 from fxad.errors import DTypeError, FxadError, ShapeError, TreeError
 from fxad.ir import Aval, Jaxpr
 from fxad.lax.control.bodies import Body, common_operands, traced_body
@@ -19,7 +20,6 @@ from fxad.transforms.ad.linear_rule import check_equations, cotangent_maps
 from fxad.transforms.ad.transpose_by_basis import by_units
 from fxad.transforms.cleanup.dce import dce
 from fxad.transforms.reorder import reorder_ins
-from fxad.tree import Structure
 
 R = TypeVar("R")
 

@@ -14,7 +14,7 @@ from typing import TypeAlias, TypeVar
 
 import numpy as np
 
-from fxad import tree
+from fxad.core import tree
 from fxad.errors import AxisNameError, ShapeError
 from fxad.ir import Atom, Emit, Primitive
 from fxad.operations.arguments import to_ints, to_tuple

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypeVar
 
-from fxad import tree
+from fxad.core import tree
 from fxad.runtime import Device, commitments, is_sharded, transfer
 from fxad.tracing.array import Array, wrap_buffer
 from fxad.tracing.placement import operand_label, target_device

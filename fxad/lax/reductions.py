@@ -9,6 +9,7 @@ from fxad.errors import ParameterError
 from fxad.operations import contractions
 from fxad.operations.arguments import to_ints, to_tuple
 from fxad.operations.methods import sizes_argument
+from fxad.operations.precision import PrecisionLike, precise, to_precision
 from fxad.operations.promotion import optional_dtype
 from fxad.primitives.argmax import ArgMax, ArgMin
 from fxad.primitives.dot import DotGeneral
@@ -73,7 +74,7 @@ def dot_general(
     lhs: ArrayLike,
     rhs: ArrayLike,
     dimension_numbers: DotDimensionNumbers,
-    *,
+    precision: PrecisionLike = None,
     preferred_element_type: object = None,
 ) -> Array:
     """The sum of products over contracting axes, for each index of the batch axes.
@@ -90,15 +91,27 @@ def dot_general(
         )
     axes = [to_ints(op, what, a) for pair in pairs for a in pair]
     preferred = optional_dtype(preferred_element_type)
-    return binder().bind(DotGeneral(axes[0], axes[1], axes[2], axes[3], preferred), (lhs, rhs))[0]
+    return binder().bind(
+        DotGeneral(axes[0], axes[1], axes[2], axes[3], preferred, to_precision(op, precision)), (lhs, rhs)
+    )[0]
 
 
-def dot(lhs: ArrayLike, rhs: ArrayLike, *, preferred_element_type: object = None) -> Array:
+def dot(
+    lhs: ArrayLike, rhs: ArrayLike, *, precision: PrecisionLike = None, preferred_element_type: object = None
+) -> Array:
     """Vectors and matrices: the sum over the last axis of lhs and the first of rhs."""
-    preferred = optional_dtype(preferred_element_type)
-    return binder().apply(contractions.matmul, (lhs, rhs), (preferred,))[0]
+    return _product("dot", lhs, rhs, precision, optional_dtype(preferred_element_type))
 
 
-def batch_matmul(lhs: ArrayLike, rhs: ArrayLike) -> Array:
+def _product(
+    op: str, lhs: ArrayLike, rhs: ArrayLike, precision: PrecisionLike, preferred: dtypes.DType | None
+) -> Array:
+    how = to_precision(op, precision)
+    if not how:
+        return binder().apply(contractions.matmul, (lhs, rhs), (preferred,))[0]
+    return binder().apply(precise, (lhs, rhs), (contractions.matmul, how, preferred))[0]
+
+
+def batch_matmul(lhs: ArrayLike, rhs: ArrayLike, precision: PrecisionLike = None) -> Array:
     """The matrix product over the last two axes; all axes before them are batch axes."""
-    return binder().apply(contractions.matmul, (lhs, rhs), (None,))[0]
+    return _product("batch_matmul", lhs, rhs, precision, None)

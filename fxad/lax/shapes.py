@@ -12,7 +12,7 @@ from fxad.core.lru import LRUCache
 from fxad.core.sizes import dimension
 from fxad.errors import ArgumentError, ParameterError
 from fxad.ir import Aval, Jaxpr, as_shape
-from fxad.operations import indexing, shapes
+from fxad.operations import indexing, promotion, shapes
 from fxad.operations.arguments import flag, to_int, to_ints, to_tuple
 from fxad.operations.axes import normalize_axis_index
 from fxad.operations.methods import sizes_argument as static_ints
@@ -27,6 +27,14 @@ def _ints(values: Sequence[int]) -> tuple[int, ...]:
 
 def _shape_axes(op: str, values: Sequence[int], ndim: int) -> tuple[int, ...]:
     return tuple(sorted([normalize_axis_index(op, a, ndim) for a in to_tuple(op, "dimensions", values)]))
+
+
+def broadcast_shapes(*given: Sequence[int]) -> tuple[int, ...]:
+    """Return the shape to which shapes broadcast."""
+    out: tuple[int, ...] = ()
+    for shape in given:
+        out = promotion.common_shape("broadcast_shapes", out, as_shape(shape))
+    return out
 
 
 def broadcast_in_dim(operand: ArrayLike, shape: Sequence[int], broadcast_dimensions: Sequence[int]) -> Array:

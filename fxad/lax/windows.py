@@ -7,7 +7,7 @@ from typing import TypeVar, cast
 
 import numpy as np
 
-from fxad import tree
+from fxad.core import tree
 from fxad.errors import ArgumentError, ShapeError, TreeError
 from fxad.ir import Aval, Jaxpr, Lit, Shape
 from fxad.lax.control.bodies import traced_body
@@ -138,7 +138,7 @@ def select_and_scatter_add(
     sliding = sliding_window(
         "select_and_scatter_add", shape, window_dimensions, window_strides, padding, base_dilation, window_dilation
     )
-    return binder().bind(SelectAndScatterAdd(select, *sliding.fields), (source, operand))[0]
+    return binder().bind(SelectAndScatterAdd(select, *sliding.values), (source, operand))[0]
 
 
 def select_and_gather_add(
@@ -157,7 +157,7 @@ def select_and_gather_add(
     sliding = sliding_window(
         "select_and_gather_add", shape, window_dimensions, window_strides, padding, base_dilation, window_dilation
     )
-    return binder().bind(SelectAndGatherAdd(select, *sliding.fields), (values, operand))[0]
+    return binder().bind(SelectAndGatherAdd(select, *sliding.values), (values, operand))[0]
 
 
 def optimization_barrier(operand: T) -> T:

@@ -60,5 +60,5 @@ def _calls(prim: HigherOrder) -> int:
     layout = prim.layout
     runs = [layout.bodies[k].runs for k in layout.running]
     apart = any([isinstance(r, Once) and r.opaque for r in runs])
-    sliced = any([type(g.role) is Slice for g in (*layout.operands, *layout.results)]) and not layout.depends
+    sliced = any([type(g.role) is Slice for g in (*layout.operands, *layout.results)]) and not layout.has_predicate
     return 2 if apart or sliced else 1

@@ -113,7 +113,7 @@ def _with_token(prim: HigherOrder) -> _Ordered | None:
     operands[group].insert(0, _TOKEN)
     bodies = []
     for k, body in enumerate(layout.bodies):
-        takes, jaxpr = layout.takes(k), body.jaxpr
+        takes, jaxpr = layout.operand_indices(k), body.jaxpr
         if k in threaded:
             first = body.results[: body.results.index(result)]
             jaxpr = _moved(_threaded(jaxpr), sum([1 if g == PREDICATE else layout.results[g].size for g in first]))

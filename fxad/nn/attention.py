@@ -113,7 +113,7 @@ def _attention(
 ) -> Array:
     b, t, n, h = q.shape
     s, groups = k.shape[1], k.shape[2]
-    wide = np.promote_types(q.dtype, np.float32)
+    wide = fnp.promote_types(q.dtype, np.float32)
     grouped = q.reshape(b, t, groups, n // groups, h)
     scores = fnp.einsum("btkgh,bskh->bkgts", grouped, k, preferred_element_type=wide).reshape(b, n, t, s) * scale
     if bias is not None:

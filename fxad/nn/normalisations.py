@@ -205,6 +205,6 @@ def one_hot(x: ArrayLike, num_classes: int, *, dtype: object = float, axis: int 
 def _one_hot(x: Array, num_classes: int, axis: int, dtype: dtypes.DType) -> Array:
     shape = (*x.shape[:axis], num_classes, *x.shape[axis:])
     # counted in a dtype that holds every class: 300 classes of uint8 are not 44
-    wide = fnp.promote_types(x.dtype, dtypes.int32)
+    wide = x.dtype if x.dtype.itemsize >= 4 else dtypes.int32
     places = lax.broadcasted_iota(wide, shape, axis)
     return (fnp.expand_dims(x.astype(wide), axis) == places).astype(dtype)

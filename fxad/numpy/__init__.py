@@ -2,21 +2,22 @@
 
 Dtypes are the same on every platform and under every setting:
 
-- Arrays promote by NumPy's rules (int32 with float32 is float64). A Python scalar takes the dtype of the array it meets
-  if its kind fits, as in the array API standard; alone it is bool, int32, float32 or complex64.
+- Arrays of one kind promote as in the array API standard. Of two kinds (bool, integer, floating, complex) the higher
+  one decides: int32 with float32 is float32. A Python scalar takes the dtype of the array it meets if its kind fits;
+  alone, and with an array of a lower kind, it is bool, int32, float32 or complex64. No result is float64 or complex128
+  unless an operand is.
 - The default dtype of creation functions is float32; `arange` of ints is int32. `asarray` of nested lists follows the
   rule for scalars and keeps the dtype of NumPy arrays.
 - `sum` and `prod` of bools and of integers below 32 bits are int32 (uint32 for unsigned ones); wider integers and all
   floats keep their dtype. `count_nonzero`, `argmax` and `argmin` are int32.
-- `mean`, `var` and `std` of integers are float32, the default dtype, as in the standard. `/` of integers is float64, as
-  in NumPy. Other floating functions of integers and bools have NumPy's dtype: float16 for 8 bits, float32 for 16,
-  float64 for 32 and 64.
+- `mean`, `var` and `std` of integers are float32, the default dtype, as in the standard. So are `/` and every
+  other floating function of integers and bools.
 - Index arrays have any integer dtype. Indices known only at run time are not checked: negative ones count from the end,
   and indices out of range are clamped.
 - Ordering comparisons of complex numbers are errors, and so is a cast from complex to real.
 
 The standard is version 2025.12 (tests/conformance contains it as data). Where it leaves a choice: `//` and `%` of
-infinities follow Python; int64 with uint64 is float64; operators mix kinds as NumPy does; the maximum of no elements is
+infinities follow Python; int64 with uint64 is float32; operators mix kinds as above; the maximum of no elements is
 an error; functions whose result size depends on values work outside traced functions, or with a `size`. As an
 extension, `x.T` reverses the axes of any array.
 
@@ -52,7 +53,7 @@ from numpy import (
 # fmt: off
 # isort: off
 from fxad.tracing.array import Array
-from fxad.dtypes import (
+from fxad.numpy.scalar_types import (
     bfloat16, bool_, complex64, complex128, float8_e4m3b11fnuz, float8_e4m3fn, float8_e4m3fnuz, float8_e5m2,
     float8_e5m2fnuz, float16, float32, float64, int8, int16, int32, int64, uint8, uint16, uint32, uint64,
 )
@@ -107,8 +108,9 @@ if TYPE_CHECKING:
         UniqueAll, UniqueCounts, UniqueInverse, isin, unique, unique_all, unique_counts, unique_inverse,
         unique_values,
     )
+    from fxad.lax.shapes import broadcast_shapes
     from fxad.numpy.shapes import (
-        array_split, atleast_1d, atleast_2d, broadcast_arrays, broadcast_shapes, broadcast_to, column_stack, concat,
+        array_split, atleast_1d, atleast_2d, broadcast_arrays, broadcast_to, column_stack, concat,
         concatenate, diag, diagonal, diff, expand_dims, flip, fliplr, flipud, hstack, matrix_transpose, moveaxis,
         permute_dims, ravel, reshape, roll, split, squeeze, stack, swapaxes, take, take_along_axis, tile, trace,
         transpose, unstack, vstack,
@@ -122,8 +124,9 @@ if TYPE_CHECKING:
         average, corrcoef, cov, median, nanmedian, nanpercentile, nanquantile, percentile, quantile,
     )
     from fxad.numpy.files import frombuffer, fromfile, fromiter, fromstring, load, save, savez
+    from fxad.dtypes import issubdtype
     from fxad.numpy.types import (
-        FloatInfo, IntInfo, can_cast, finfo, iinfo, isdtype, issubdtype, ndim, promote_types, result_type, shape,
+        FloatInfo, IntInfo, can_cast, finfo, iinfo, isdtype, ndim, promote_types, result_type, shape,
         size,
     )
     from fxad.numpy.unary import (
@@ -184,8 +187,9 @@ else:
                 "UniqueAll UniqueCounts UniqueInverse isin unique unique_all unique_counts unique_inverse "
                 "unique_values"
             ),
+            "fxad.lax.shapes": "broadcast_shapes",
             "fxad.numpy.shapes": (
-                "array_split atleast_1d atleast_2d broadcast_arrays broadcast_shapes broadcast_to column_stack "
+                "array_split atleast_1d atleast_2d broadcast_arrays broadcast_to column_stack "
                 "concat concatenate diag diagonal diff expand_dims flip fliplr flipud hstack matrix_transpose "
                 "moveaxis permute_dims ravel reshape roll split squeeze stack swapaxes take take_along_axis tile "
                 "trace transpose unstack vstack"
@@ -199,8 +203,9 @@ else:
                 "average corrcoef cov median nanmedian nanpercentile nanquantile percentile quantile"
             ),
             "fxad.numpy.files": "frombuffer fromfile fromiter fromstring load save savez",
+            "fxad.dtypes": "issubdtype",
             "fxad.numpy.types": (
-                "FloatInfo IntInfo can_cast finfo iinfo isdtype issubdtype ndim promote_types result_type shape "
+                "FloatInfo IntInfo can_cast finfo iinfo isdtype ndim promote_types result_type shape "
                 "size"
             ),
             "fxad.numpy.unary": (

@@ -207,10 +207,14 @@ def allclose(x1: ArrayLike, x2: ArrayLike, /, rtol: float = 1e-5, atol: float = 
     return isclose(x1, x2, rtol, atol, equal_nan).all()
 
 
-def array_equal(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """True if x1 and x2 have one shape and equal elements."""
+def array_equal(x1: ArrayLike, x2: ArrayLike, /, equal_nan: bool = False) -> Array:
+    """True if x1 and x2 have one shape and equal elements; with `equal_nan`, a nan equals a nan."""
+    equal_nan = flag("array_equal", "equal_nan", equal_nan)
     a, b = as_array("array_equal", x1), as_array("array_equal", x2, 1)
-    return (a == b).all() if a.shape == b.shape else full((), False)
+    if a.shape != b.shape:
+        return full((), False)
+    same = (a == b) | ((a != a) & (b != b)) if equal_nan else a == b
+    return same.all()
 
 
 # --------------------------------------------------------------------------------------------------------- choosing

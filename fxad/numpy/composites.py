@@ -8,6 +8,7 @@ executable.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
+from inspect import signature
 from typing import Final, cast
 
 import numpy as np
@@ -61,8 +62,8 @@ def _call_composite(fn: Callable[..., object], args: tuple[object, ...]) -> tupl
 
 def _parameters(fn: Callable[..., object], args: tuple[object, ...]) -> Iterator[tuple[str, str, object]]:
     """The name of each parameter, its annotation, and its argument."""
-    names = fn.__code__.co_varnames[: fn.__code__.co_argcount]
-    return zip(names, [fn.__annotations__.get(n, "") for n in names], args, strict=False)
+    parameters = signature(fn).parameters
+    return zip(parameters, [p.annotation for p in parameters.values()], args, strict=False)
 
 
 def _check_arrays(fn: Callable[..., object], args: tuple[object, ...]) -> None:

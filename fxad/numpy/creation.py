@@ -145,7 +145,6 @@ def _static_number(name: str, k: int, value: object) -> int | float:
 def linspace(
     start: ArrayLike,
     stop: ArrayLike,
-    /,
     num: int = 50,
     *,
     endpoint: bool = True,

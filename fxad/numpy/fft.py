@@ -1,7 +1,7 @@
 """Discrete Fourier transforms: the fft extension of the array API standard, and NumPy's further functions.
 
-float64 gives complex128; narrower floats give complex64. Integers and bools are first converted to NumPy's floating
-dtype. Axes are first resized to `n` or `s` by truncation or zero padding. `norm` is where the result is divided by the
+float64 gives complex128; narrower floats give complex64. Integers and bools are first converted to float32.
+Axes are first resized to `n` or `s` by truncation or zero padding. `norm` is where the result is divided by the
 number of elements: "backward" in the inverse, "forward" in the transform, "ortho" by its square root in both.
 """
 

@@ -9,10 +9,11 @@ from typing import Final, TypeAlias, cast
 
 from fxad.errors import ArgumentError, ParameterError, ShapeError, described
 from fxad.ir import as_shape
+from fxad.lax.shapes import broadcast_shapes
 from fxad.numpy.apply import as_array
 from fxad.numpy.composites import promote_arguments
 from fxad.numpy.indexing import indices
-from fxad.numpy.shapes import broadcast_shapes, moveaxis
+from fxad.numpy.shapes import moveaxis
 from fxad.operations.arguments import function, text, to_tuple
 from fxad.operations.axes import hashable_axis, normalize_axis_index
 from fxad.tracing.array import Array, ArrayLike, binder

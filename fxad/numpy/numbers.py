@@ -22,7 +22,7 @@ from fxad.numpy.value_dependent import concrete_value
 from fxad.operations import promotion
 from fxad.operations.arguments import by_numpy, flag, text, to_int
 from fxad.operations.axes import normalize_axis_index
-from fxad.tracing.array import Array, ArrayLike, aval_of
+from fxad.tracing.array import Array, ArrayLike, aval_of, is_scalar
 
 # ----------------------------------------------------------------------------------------------------- of integers
 
@@ -229,9 +229,10 @@ def _ignore_nan(x: Array, y: Array, greater: bool) -> Array:
 
 
 def float_power(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """Return x1 to the power x2 in float64, or in complex128 if one is complex."""
-    a, b = promote_arguments("float_power", x1, x2, dtype=dtypes.float64)
-    dtype = dtypes.complex128 if dtypes.COMPLEX & {a.dtype, b.dtype} else dtypes.float64
+    """Return x1 to the power x2 in floating numbers: integers and bools are first converted to float32."""
+    operands = [v if is_scalar(v) else as_array("float_power", v, k) for k, v in enumerate((x1, x2))]
+    dtype = promotion.to_inexact_dtype(result_type(*operands))
+    a, b = promote_arguments("float_power", x1, x2, dtype=dtype)
     return power(a.astype(dtype), b.astype(dtype))
 
 
@@ -336,7 +337,8 @@ def array_equiv(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     sizes = zip(a.shape[::-1], b.shape[::-1], strict=False)
     if not all([n == m or 1 in (n, m) for n, m in sizes]):
         return lax.full((), False)
-    return array_equal(*broadcast_arrays(a, b))
+    left, right = broadcast_arrays(a, b)
+    return array_equal(left, right)
 
 
 def array_repr(
@@ -380,8 +382,7 @@ def sort_complex(x: ArrayLike, /) -> Array:
 
 
 def _complex(dtype: DType) -> DType:
-    narrow = dtypes.float64 if dtype.itemsize > 4 or dtype in {dtypes.int32, dtypes.uint32} else dtypes.float32
-    return dtypes.complex_of(narrow)
+    return dtypes.complex_of(dtypes.float64 if dtype is dtypes.float64 else dtypes.float32)
 
 
 def copy(x: ArrayLike, /) -> Array:

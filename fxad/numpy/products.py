@@ -3,48 +3,62 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from itertools import chain
 from typing import cast
 
 import opt_einsum
 
-from fxad.errors import ArgumentError, ParameterError, ShapeError
+from fxad.errors import ArgumentError, ParameterError, ShapeError, described
 from fxad.ir import Shape
 from fxad.numpy.apply import apply_op, as_array
 from fxad.operations import arithmetic, contractions
 from fxad.operations.arguments import to_int, to_tuple
 from fxad.operations.axes import normalize_axis_tuple
 from fxad.operations.contractions import Label
+from fxad.operations.operators import Operation
+from fxad.operations.precision import PrecisionLike, precise, to_precision
 from fxad.operations.promotion import optional_dtype
 from fxad.tracing.array import Array, ArrayLike, aval_of
 
 
-def matmul(x1: ArrayLike, x2: ArrayLike, /, *, preferred_element_type: object = None) -> Array:
+def _product(
+    name: str, op: Operation, operands: tuple[ArrayLike, ...], precision: PrecisionLike, *static: Hashable
+) -> Array:
+    """An operation whose products have a precision."""
+    how = to_precision(name, precision)
+    return apply_op(name, precise, operands, op, how, *static) if how else apply_op(name, op, operands, *static)
+
+
+def matmul(
+    x1: ArrayLike, x2: ArrayLike, /, *, precision: PrecisionLike = None, preferred_element_type: object = None
+) -> Array:
     """Return the matrix product over the last two axes; the other axes broadcast. A vector is a row (x1) or a column
-    (x2)."""
-    return apply_op("matmul", contractions.matmul, (x1, x2), optional_dtype(preferred_element_type))
+    (x2). `precision` is that of products on an accelerator, see `lax.Precision`."""
+    return _product("matmul", contractions.matmul, (x1, x2), precision, optional_dtype(preferred_element_type))
 
 
-def dot(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+def dot(
+    x1: ArrayLike, x2: ArrayLike, /, *, precision: PrecisionLike = None, preferred_element_type: object = None
+) -> Array:
     """Return the product summed over the last axis of x1 and the second-to-last of x2; a scalar multiplies."""
-    return apply_op("dot", contractions.dot, (x1, x2))
+    return _product("dot", contractions.dot, (x1, x2), precision, optional_dtype(preferred_element_type))
 
 
-def vecdot(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1) -> Array:
+def vecdot(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1, precision: PrecisionLike = None) -> Array:
     """Return the sum of products along one axis, with x1 conjugated; the other axes broadcast."""
-    return apply_op("vecdot", contractions.vecdot, (x1, x2), axis)
+    return _product("vecdot", contractions.vecdot, (x1, x2), precision, axis)
 
 
-def vdot(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+def vdot(x1: ArrayLike, x2: ArrayLike, /, *, precision: PrecisionLike = None) -> Array:
     """Return the sum of the products of all elements, with x1 conjugated."""
-    return vecdot(as_array("vdot", x1).ravel(), as_array("vdot", x2, 1).ravel())
+    return vecdot(as_array("vdot", x1).ravel(), as_array("vdot", x2, 1).ravel(), precision=precision)
 
 
-def inner(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+def inner(x1: ArrayLike, x2: ArrayLike, /, *, precision: PrecisionLike = None) -> Array:
     """Return the product summed over the last axes; a scalar multiplies."""
     a, b = as_array("inner", x1), as_array("inner", x2, 1)
-    return tensordot(a, b, ((-1,), (-1,))) if a.ndim and b.ndim else a * b
+    return tensordot(a, b, ((-1,), (-1,)), precision=precision) if a.ndim and b.ndim else a * b
 
 
 def outer(x1: ArrayLike, x2: ArrayLike, /) -> Array:
@@ -59,6 +73,7 @@ def tensordot(
     /,
     axes: int | tuple[int | Sequence[int], int | Sequence[int]] = 2,
     *,
+    precision: PrecisionLike = None,
     preferred_element_type: object = None,
 ) -> Array:
     """Return the product summed over pairs of axes, or over the last `axes` axes of x1 and the first of x2."""
@@ -74,18 +89,26 @@ def tensordot(
     left, right = normalize_axis_tuple("tensordot", pair[0], n), normalize_axis_tuple("tensordot", pair[1], m)
     if len(left) != len(right):
         raise ShapeError(f"tensordot: {len(left)} axes of x1 against {len(right)} of x2")
-    return apply_op("tensordot", contractions.tensordot, (x1, x2), left, right, optional_dtype(preferred_element_type))
+    preferred = optional_dtype(preferred_element_type)
+    return _product("tensordot", contractions.tensordot, (x1, x2), precision, left, right, preferred)
 
 
 # ----------------------------------------------------------------------------------------------------------- einsum
 
 
-def einsum(subscripts: str, *operands: ArrayLike, preferred_element_type: object = None) -> Array:
+def einsum(
+    subscripts: str,
+    *operands: ArrayLike,
+    optimize: bool | str = "optimal",
+    precision: PrecisionLike = None,
+    preferred_element_type: object = None,
+) -> Array:
     """Return the sum of products over labelled axes, as in `einsum("...ij,jk->...ik", a, b)`.
 
     Rule:   a repeated label in one operand takes the diagonal. Labels that the result lacks are summed over. Without
             `->` the result has the labels that occur once, in alphabetical order. Axes of size 1 broadcast.
-    Cost:   three or more operands are contracted in the order that `opt_einsum` finds cheapest.
+    Cost:   three or more operands are contracted in the order that `opt_einsum` finds cheapest; `optimize` is accepted
+            as in JAX, and changes no value.
     Raises: ParameterError for subscripts that do not parse; ShapeError for sizes that differ.
     """
     if not isinstance(subscripts, str):
@@ -96,7 +119,10 @@ def einsum(subscripts: str, *operands: ArrayLike, preferred_element_type: object
     shapes = [aval_of(x, f"einsum: argument {k + 1}").shape for k, x in enumerate(operands)]
     labels, out = _parse_subscripts(subscripts, shapes)
     path = _path(labels, out, shapes)
-    return apply_op("einsum", contractions.einsum, operands, labels, out, path, optional_dtype(preferred_element_type))
+    if not isinstance(optimize, bool | str):
+        raise ArgumentError(f"einsum: optimize is {described(optimize)}, not a bool or a str", remedy="leave it out")
+    preferred = optional_dtype(preferred_element_type)
+    return _product("einsum", contractions.einsum, operands, precision, labels, out, path, preferred)
 
 
 def _parse_subscripts(

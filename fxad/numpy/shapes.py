@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, cast
 
 import numpy as np
 
 from fxad import dtypes
 from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError
 from fxad.ir import as_shape
+from fxad.lax.shapes import broadcast_shapes
 from fxad.numpy.apply import apply_op, apply_op_all, as_array
-from fxad.operations import contractions, indexing, promotion, shapes
+from fxad.operations import arithmetic, contractions, elementwise, indexing, shapes
 from fxad.operations.arguments import by_numpy, flag, one_or_more, to_int
 from fxad.operations.axes import Axes, hashable_axis, normalize_axis_index
 from fxad.operations.methods import sizes_argument
+from fxad.primitives.elementwise import GE, LT
 from fxad.tracing.array import Array, ArrayLike, aval_of
 
 Arrays = Sequence[ArrayLike]
@@ -69,14 +73,6 @@ def broadcast_to(x: ArrayLike, /, shape: int | Sequence[int]) -> Array:
     return apply_op("broadcast_to", shapes.broadcast_to, (x,), as_shape((shape,) if isinstance(shape, int) else shape))
 
 
-def broadcast_shapes(*given: Sequence[int]) -> tuple[int, ...]:
-    """Return the shape to which shapes broadcast."""
-    out: tuple[int, ...] = ()
-    for shape in given:
-        out = promotion.common_shape("broadcast_shapes", out, as_shape(shape))
-    return out
-
-
 def broadcast_arrays(*arrays: ArrayLike) -> tuple[Array, ...]:
     """Return arrays broadcast to their common shape."""
     shape = broadcast_shapes(*[aval_of(a, f"broadcast_arrays: argument {k}").shape for k, a in enumerate(arrays)])
@@ -121,14 +117,22 @@ def _at_least(name: str, x: ArrayLike, n: int) -> Array:
 # ----------------------------------------------------------------------------------------------- together and apart
 
 
-def concat(arrays: Arrays, /, axis: int | None = 0) -> Array:
-    """Concatenate arrays along an axis; None flattens them."""
-    return apply_op("concat", shapes.concatenate, _as_sequence("concat", arrays), axis)
+def concat(arrays: Arrays, /, axis: int | None = 0, dtype: object = None) -> Array:
+    """Concatenate arrays along an axis; None flattens them. With a `dtype`, they are converted first."""
+    return apply_op("concat", shapes.concatenate, _converted(_as_sequence("concat", arrays), dtype), axis)
 
 
-def stack(arrays: Arrays, /, axis: int = 0) -> Array:
-    """Stack arrays of one shape along a new axis."""
-    return apply_op("stack", shapes.stack, _as_sequence("stack", arrays), axis)
+def stack(arrays: Arrays, /, axis: int = 0, *, out: None = None, dtype: object = None) -> Array:
+    """Stack arrays of one shape along a new axis. With a `dtype`, they are converted first. `out` must be None."""
+    if out is not None:
+        raise ParameterError("stack: out is given, and arrays are immutable", remedy="use the result")
+    return apply_op("stack", shapes.stack, _converted(_as_sequence("stack", arrays), dtype), axis)
+
+
+def _converted(arrays: tuple[ArrayLike, ...], dtype: object) -> tuple[ArrayLike, ...]:
+    if dtype is None:
+        return arrays
+    return tuple([as_array("concat", a).astype(dtypes.as_dtype(dtype)) for a in arrays])
 
 
 def _as_sequence(name: str, arrays: object) -> tuple[ArrayLike, ...]:
@@ -227,22 +231,94 @@ def diag(x: ArrayLike, /, k: int = 0) -> Array:
 # ----------------------------------------------------------------------------------------------------------- places
 
 
-def take(x: ArrayLike, indices: ArrayLike | Sequence[int], /, axis: int | None = None) -> Array:
-    """Return the elements at `indices` along an axis; None flattens the array."""
-    array = as_array("take", x)
+def take(
+    a: ArrayLike,
+    indices: ArrayLike | Sequence[int],
+    axis: int | None = None,
+    *,
+    mode: str | None = None,
+    fill_value: ArrayLike | None = None,
+) -> Array:
+    """Return the elements at `indices` along an axis; None flattens the array.
+
+    `mode` says what an index out of range gives: "clip" the nearest element (the first one for a negative index),
+    "wrap" the index modulo the size, "fill" the `fill_value` (default: nan, or the least number of an integer dtype,
+    the greatest of an unsigned one, True). Without it, indices are those of `a[indices]`: negative ones count from the
+    end.
+    """
+    array = as_array("take", a)
     places = by_numpy("take", np.asarray, indices) if isinstance(indices, list | tuple) else indices
     aval = aval_of(places, "take: argument 1")
     if aval.dtype not in dtypes.INTEGER and aval.size:
         raise DTypeError(f"take: indices must be integers, got {aval}", remedy="index with x[mask] for a mask")
-    at = places if aval.size else np.zeros(aval.shape, np.int32)  # an empty list is float64 to NumPy
+    # an empty list is float64 to NumPy
+    at = cast("ArrayLike", places) if aval.size else np.zeros(aval.shape, np.int32)
     if axis is None:
-        return array.ravel()[at]
-    return array[(*[slice(None)] * normalize_axis_index("take", axis, array.ndim), at)]
+        array, axis = array.ravel(), 0
+    k = normalize_axis_index("take", axis, array.ndim)
+    return _taken("take", array, at, k, mode, fill_value, lambda x, i: x[(*[slice(None)] * k, i)], k)
 
 
-def take_along_axis(x: ArrayLike, indices: ArrayLike, /, axis: int = -1) -> Array:
-    """Return the elements at `indices` along an axis; the other axes are batch axes."""
+def take_along_axis(
+    arr: ArrayLike,
+    indices: ArrayLike,
+    axis: int | None = -1,
+    mode: str | None = None,
+    fill_value: ArrayLike | None = None,
+) -> Array:
+    """Return the elements at `indices` along an axis; the other axes are batch axes. None flattens both. `mode` is that
+    of `take`."""
+    array, at = as_array("take_along_axis", arr), indices
+    if axis is None:
+        array, at, axis = array.ravel(), as_array("take_along_axis", at, 1).ravel(), 0
+    k = normalize_axis_index("take_along_axis", axis, array.ndim)
+    return _taken("take_along_axis", array, at, k, mode, fill_value, partial(_along_axis, axis=k), None)
+
+
+def _along_axis(x: Array, indices: ArrayLike, axis: int) -> Array:
     return apply_op("take_along_axis", indexing.take_along_axis, (x, indices), axis)
+
+
+def _taken(
+    name: str,
+    x: Array,
+    at: ArrayLike,
+    axis: int,
+    mode: str | None,
+    fill_value: ArrayLike | None,
+    pick: Callable[[Array, ArrayLike], Array],
+    places_axis: int | None,
+) -> Array:
+    """The elements that `pick` gives for indices, by the rule of `mode` for indices out of range.
+
+    `places_axis` is where the axes of the indices stand in the result; None: they have its shape.
+    """
+    if mode not in (None, "clip", "wrap", "fill"):
+        raise ParameterError(f"{name}: mode {mode!r}", remedy='use "clip", "wrap" or "fill"')
+    if fill_value is not None and mode != "fill":
+        raise ParameterError(f'{name}: fill_value goes with mode="fill", got mode {mode!r}', remedy='mode="fill"')
+    if mode is None:
+        return pick(x, at)
+    n, places = x.shape[axis], as_array(name, at, 1)
+    if mode == "clip":
+        return pick(x, apply_op(name, elementwise.clip, (places, 0, n - 1)))
+    if mode == "wrap":
+        return pick(x, apply_op(name, arithmetic.remainder, (places, n)))
+    inside = apply_op(name, arithmetic.binary, (places, -n), GE) & apply_op(name, arithmetic.binary, (places, n), LT)
+    picked = pick(x, apply_op(name, elementwise.where, (places, np.zeros((), places.dtype), inside)))
+    if places_axis is not None:
+        inside = inside.reshape(*inside.shape, *[1] * (x.ndim - 1 - places_axis))
+    fill = _default_fill(x.dtype) if fill_value is None else fill_value
+    return apply_op(name, elementwise.where, (picked, as_array(name, fill).astype(x.dtype), inside))
+
+
+def _default_fill(dtype: dtypes.DType) -> bool | int | float:
+    if dtype in dtypes.INEXACT:
+        return math.nan
+    if dtype is dtypes.bool_:
+        return True
+    least, most = dtypes.RANGES[dtype]
+    return most if dtype in dtypes.UNSIGNED else least
 
 
 def diff(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fxad.errors import ArgumentError, AxisError
+from fxad.errors import ArgumentError, AxisError, ParameterError
 from fxad.numpy.apply import apply_op, as_array
 from fxad.numpy.shapes import take, unstack
 from fxad.operations import sorting
@@ -13,26 +13,54 @@ from fxad.operations.axes import normalize_axis_index
 from fxad.tracing.array import Array, ArrayLike
 
 
-def sort(x: ArrayLike, /, axis: int | None = -1, *, descending: bool = False, stable: bool = True) -> Array:
+def sort(
+    x: ArrayLike,
+    /,
+    axis: int | None = -1,
+    *,
+    kind: str | None = None,
+    order: None = None,
+    descending: bool = False,
+    stable: bool = True,
+) -> Array:
     """Return the elements sorted along an axis; None flattens the array.
 
     Rule:   nans are last, or first when descending. Complex numbers are sorted by real, then by imaginary parts.
     """
+    _no_kind("sort", kind, order)
     stable = flag("sort", "stable", stable)
     descending = flag("sort", "descending", descending)
     del stable  # it always is
     return apply_op("sort", sorting.sort, (x,), axis, bool(descending))
 
 
-def argsort(x: ArrayLike, /, axis: int | None = -1, *, descending: bool = False, stable: bool = True) -> Array:
+def argsort(
+    x: ArrayLike,
+    /,
+    axis: int | None = -1,
+    *,
+    kind: str | None = None,
+    order: None = None,
+    descending: bool = False,
+    stable: bool = True,
+) -> Array:
     """Return the indices that sort the elements along an axis, as int32, for `take_along_axis`.
 
     Law:    equal elements keep their order, also when descending, whatever `stable` is.
     """
+    _no_kind("argsort", kind, order)
     stable = flag("argsort", "stable", stable)
     descending = flag("argsort", "descending", descending)
     del stable  # it always is
     return apply_op("argsort", sorting.argsort, (x,), axis, bool(descending))
+
+
+def _no_kind(name: str, kind: object, order: object) -> None:
+    """Raises: ParameterError for a method of sorting, and for fields of a structured dtype."""
+    if kind not in (None, "stable"):
+        raise ParameterError(f"{name}: kind {kind!r}", remedy="leave it out: sorting is stable")
+    if order is not None:
+        raise ParameterError(f"{name}: order {order!r:.60}; arrays have no fields", remedy="sort the columns: lexsort")
 
 
 def lexsort(keys: ArrayLike | tuple[ArrayLike, ...] | list[ArrayLike], axis: int = -1) -> Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import MappingProxyType
-from typing import Final, TypeAlias
+from typing import Final, Literal, TypeAlias, overload
 
 import numpy as np
 
@@ -50,6 +50,24 @@ def statistics_dtype(x: Array) -> DType:
 # --------------------------------------------------------------------------------------------------------- averages
 
 
+@overload
+def average(
+    x: ArrayLike,
+    axis: Axes = None,
+    weights: ArrayLike | None = None,
+    returned: Literal[False] = False,
+    *,
+    keepdims: bool = False,
+) -> Array: ...
+@overload
+def average(
+    x: ArrayLike,
+    axis: Axes = None,
+    weights: ArrayLike | None = None,
+    *,
+    returned: Literal[True],
+    keepdims: bool = False,
+) -> tuple[Array, Array]: ...
 def average(
     x: ArrayLike, axis: Axes = None, weights: ArrayLike | None = None, returned: bool = False, *, keepdims: bool = False
 ) -> Array | tuple[Array, Array]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final, final
 
@@ -14,6 +13,7 @@ from fxad.core.dataclasses import dataclass
 from fxad.dtypes import DType
 from fxad.errors import ArgumentError, DTypeError
 from fxad.operations import promotion
+from fxad.operations.axes import normalize_axis_index
 from fxad.tracing.array import ArrayLike, aval_of
 
 _SCALARS: Final = (bool, int, float, complex)
@@ -128,32 +128,6 @@ def isdtype(dtype: object, kind: object) -> bool:
     return wanted is dtypes.as_dtype(kind)
 
 
-# NumPy's classes of dtypes, and the dtypes of fxad in each: NumPy does not know that bfloat16 is floating.
-_CLASSES: Final[Mapping[object, frozenset[DType]]] = MappingProxyType(
-    {
-        np.generic: frozenset(dtypes.ALL),
-        np.number: dtypes.NUMERIC,
-        np.integer: dtypes.INTEGER,
-        np.signedinteger: dtypes.SIGNED,
-        np.unsignedinteger: dtypes.UNSIGNED,
-        np.inexact: dtypes.INEXACT,
-        np.floating: dtypes.FLOATING,
-        np.complexfloating: dtypes.COMPLEX,
-    }
-)
-
-
-def issubdtype(dtype: object, kind: object, /) -> bool:
-    """Return True if a dtype is of one of NumPy's classes (`floating`, `integer`, ...), or of a subclass, or equals a
-    dtype. `isdtype` is the array API's function."""
-    wanted = _class(kind) or frozenset({dtypes.as_dtype(kind)})
-    return (_class(dtype) or frozenset({_dtype_of(dtype)})) <= wanted
-
-
-def _class(kind: object) -> frozenset[dtypes.DType] | None:
-    return _CLASSES.get(kind) if isinstance(kind, type) else None
-
-
 def shape(x: ArrayLike) -> tuple[int, ...]:
     """Return the sizes of the axes."""
     return aval_of(x, "shape: argument 0").shape
@@ -164,6 +138,7 @@ def ndim(x: ArrayLike) -> int:
     return aval_of(x, "ndim: argument 0").ndim
 
 
-def size(x: ArrayLike) -> int:
-    """Return the number of elements."""
-    return aval_of(x, "size: argument 0").size
+def size(x: ArrayLike, axis: int | None = None) -> int:
+    """Return the number of elements, or the size of an axis."""
+    aval = aval_of(x, "size: argument 0")
+    return aval.size if axis is None else aval.shape[normalize_axis_index("size", axis, aval.ndim)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fxad import dtypes
 from fxad.errors import DTypeError
 from fxad.ir import Atom, Emit, Lit, Primitive
-from fxad.operations.promotion import convert, promote_and_broadcast
+from fxad.operations.promotion import convert, promote_and_broadcast, to_inexact_dtype
 from fxad.primitives.elementwise import (
     ABS,
     ADD,
@@ -50,9 +50,9 @@ def multiply(emit: Emit, x: Atom, y: Atom) -> Results:
 
 
 def true_divide(emit: Emit, x: Atom, y: Atom) -> Results:
-    """x / y; integers and bools are divided in float64, as in NumPy."""
+    """x / y; integers and bools are divided in float32."""
     x, y = promote_and_broadcast("divide", emit, x, y)
-    dtype = x.aval.dtype if x.aval.dtype in dtypes.INEXACT else dtypes.float64
+    dtype = to_inexact_dtype(x.aval.dtype)
     return emit(DIV, convert(emit, x, dtype), convert(emit, y, dtype))
 
 

@@ -15,7 +15,8 @@ from typing import Any, Final, Self, cast
 
 import numpy as np
 
-from fxad import dtypes, tree
+from fxad import dtypes
+from fxad.core import tree
 from fxad.errors import ArgumentError, DTypeError, FxadError, ParameterError, ShapeError
 from fxad.ir import Aval, NDArray
 

@@ -87,12 +87,12 @@ def unary(emit: Emit, x: Atom, prim: Primitive) -> Results:
 
 
 def inexact_unary(emit: Emit, x: Atom, prim: Primitive) -> Results:
-    """`prim` of x; integers and bools are first converted to NumPy's floating dtype."""
+    """`prim` of x; integers and bools are first converted to float32."""
     return emit(prim, convert(emit, x, to_inexact_dtype(x.aval.dtype)))
 
 
 def inexact_binary(emit: Emit, x: Atom, y: Atom, prim: Primitive) -> Results:
-    """`prim` of both, promoted; integers and bools are first converted to NumPy's floating dtype."""
+    """`prim` of both, promoted; integers and bools are first converted to float32."""
     x, y = promote_and_broadcast(prim.name, emit, x, y)
     dtype = to_inexact_dtype(x.aval.dtype)
     return emit(prim, convert(emit, x, dtype), convert(emit, y, dtype))

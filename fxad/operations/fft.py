@@ -1,4 +1,4 @@
-"""Fourier transforms in equations: dtypes, sizes and axes by NumPy's rules."""
+"""Fourier transforms in equations: dtypes, sizes and axes by NumPy's rules (integers become float32)."""
 
 from __future__ import annotations
 

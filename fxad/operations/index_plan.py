@@ -18,8 +18,7 @@ import numpy.typing as npt
 from fxad import dtypes
 from fxad.core.dataclasses import dataclass
 from fxad.core.lru import LRUCache
-from fxad.core.sizes import Size, maximum, minimum
-from fxad.core.sizes import least as at_least
+from fxad.core.sizes import Size, at_least, maximum, minimum
 from fxad.dtypes import DType
 from fxad.errors import ArgumentError, AxisError, DTypeError, TracerError
 from fxad.ir import Aval, NDArray, Primitive, Shape

@@ -1,7 +1,7 @@
 """Linear systems, inverses and determinants, composed of the primitives of linear algebra.
 
-Operands are in the dtype of the computation (`promoted` converts integers to float64, as NumPy does); batch axes of two
-operands broadcast. A function with its own derivative formula uses the primitive that defines it.
+Operands are in the dtype of the computation (integers become float32); batch axes of two operands broadcast.
+A function with its own derivative formula uses the primitive that defines it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from fxad import dtypes
 from fxad.core.sizes import maximum
 from fxad.errors import ShapeError
 from fxad.ir import Atom, Aval, Emit, Shape
-from fxad.operations.promotion import broadcast, common_shape, convert, promote_dtypes
+from fxad.operations.promotion import broadcast, common_shape, convert, promote_dtypes, to_inexact_dtype
 from fxad.primitives.elementwise import (
     ADD,
     MUL,
@@ -39,8 +39,8 @@ Results: TypeAlias = tuple[Atom, ...]
 
 
 def promote_for_lapack(op: str, emit: Emit, x: Atom) -> Atom:
-    """Return `x`, integers and bools as float64. Raises: DTypeError for a dtype without LAPACK routines."""
-    x = x if x.aval.dtype in dtypes.INEXACT else convert(emit, x, dtypes.float64)
+    """Return `x`, integers and bools as float32. Raises: DTypeError for a dtype without LAPACK routines."""
+    x = convert(emit, x, to_inexact_dtype(x.aval.dtype))
     check_lapack_dtype(op, x.aval)
     return x
 

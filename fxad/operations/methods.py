@@ -15,7 +15,8 @@ from fxad import dtypes
 from fxad.core.sizes import dimension
 from fxad.errors import ArgumentError
 from fxad.ir import Aval, NDArray, Shape
-from fxad.operations import contractions, elementwise, masked_reductions, reductions, shapes
+from fxad.operations import contractions, cumulative, elementwise, masked_reductions, reductions, shapes, sorting
+from fxad.operations.arguments import flag, to_int
 from fxad.operations.aval_attributes import Typed
 from fxad.operations.axes import Axes, hashable_axis
 from fxad.operations.operators import Operators
@@ -273,6 +274,41 @@ class Methods(Operators):
         if low is not None:
             return self._apply(elementwise.clip_below, (low,), ())
         return self if high is None else self._apply(elementwise.clip_above, (high,), ())
+
+    def conjugate(self) -> Self:
+        """`conj`."""
+        return self.conj()
+
+    def __round__(self, ndigits: int | None = None) -> Self:
+        return self.round(0 if ndigits is None else ndigits)
+
+    # --------------------------------------------------------------------------------- along an axis, and diagonals
+
+    def sort(self, axis: int | None = -1, *, descending: bool = False, stable: bool = True) -> Self:
+        """Sorted along an axis; None flattens. It is a new array, and always stable."""
+        flag("sort", "stable", stable)
+        return self._apply(sorting.sort, (), (axis, flag("sort", "descending", descending)))
+
+    def argsort(self, axis: int | None = -1, *, descending: bool = False, stable: bool = True) -> Self:
+        """The indices that sort along an axis, as int32; always stable."""
+        flag("argsort", "stable", stable)
+        return self._apply(sorting.argsort, (), (axis, flag("argsort", "descending", descending)))
+
+    def cumsum(self, axis: int | None = None, dtype: object = None) -> Self:
+        """Cumulative sums along an axis; of the flattened array for None."""
+        return self._apply(cumulative.cumulate_flat, (), (False, axis, optional_dtype(dtype)))
+
+    def cumprod(self, axis: int | None = None, dtype: object = None) -> Self:
+        """Cumulative products along an axis; of the flattened array for None."""
+        return self._apply(cumulative.cumulate_flat, (), (True, axis, optional_dtype(dtype)))
+
+    def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Self:
+        """The diagonal of two axes, as a last axis."""
+        return self._apply(contractions.diagonal, (), (to_int("diagonal", "offset", offset), axis1, axis2))
+
+    def trace(self, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: object = None) -> Self:
+        """The sum of the diagonal of two axes."""
+        return self.diagonal(offset, axis1, axis2).sum(-1, dtype=dtype)
 
     def dot(self, other: Self | NDArray | Scalar) -> Self:
         """The product summed over the last axis of this and the last but one of `other`."""

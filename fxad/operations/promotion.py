@@ -1,8 +1,10 @@
 """Promotion: the common dtype and shape of operands.
 
-Arrays follow NumPy's rules. A bare Python scalar takes the dtype of the array operand if its kind fits (array API
-standard, "mixing arrays with Python scalars"). A scalar of a higher kind (a float with an integer array) has its own
-dtype: int32, float32 or complex64.
+Two arrays of one kind follow the array API standard. Of two kinds (bool < integer < floating < complex) the higher one
+decides: an integer array with a floating array has the floating dtype. A bare Python scalar takes the dtype of the
+array operand if its kind fits (array API standard, "mixing arrays with Python scalars"). A scalar of a higher kind (a
+float with an integer array) has its own dtype: int32, float32 or complex64. No result is float64 or complex128 unless
+an operand is (decision 64).
 """
 
 from __future__ import annotations
@@ -80,22 +82,41 @@ def python_type(value: object) -> type[Scalar]:
 
 
 def promote_dtypes(op: str, a: DType, b: DType) -> DType:
-    """Return the common dtype of two arrays, by NumPy's rules. Raises: DTypeError if there is none."""
+    """Return the common dtype of two arrays: this function is the promotion rule. Raises: DTypeError if there is none.
+
+    Rule:   of two kinds the higher one decides. A complex dtype with a floating one has parts that hold both. Of two
+            floating dtypes the wider one decides. float16 with bfloat16, and a signed integer with uint64, are float32,
+            which neither is.
+    """
     if a is b:
         return a
-    try:
-        return dtypes.as_dtype(np.promote_types(a, b))
-    except (TypeError, DTypeError):
-        raise DTypeError(
-            f"{op}: {a.name} and {b.name} have no common dtype", remedy="convert one of them with astype"
-        ) from None
+    low, high = sorted((a, b), key=lambda d: (dtype_kind(d), d.itemsize))
+    kinds = dtype_kind(low), dtype_kind(high)
+    if kinds == (1, 1):
+        return _common_integer(a, b)
+    if kinds[0] != kinds[1] and kinds[0] < 2:
+        return high
+    if kinds[1] == 3:
+        return dtypes.complex128 if dtypes.float64 in (low, high) else high
+    if low.itemsize < high.itemsize:
+        return high
+    if low.itemsize == 2:
+        return dtypes.float32
+    raise DTypeError(f"{op}: {a.name} and {b.name} have no common dtype", remedy="convert one of them with astype")
+
+
+def _common_integer(a: DType, b: DType) -> DType:
+    """The narrowest integer dtype that holds two; float32 where there is none."""
+    return (
+        dtypes.float32
+        if dtypes.uint64 in (a, b) and dtypes.SIGNED & {a, b}
+        else dtypes.as_dtype(np.promote_types(a, b))
+    )
 
 
 def to_inexact_dtype(dtype: DType) -> DType:
-    """The floating dtype NumPy computes in for this dtype: itself when floating or complex."""
-    if dtype in dtypes.INEXACT:
-        return dtype
-    return dtypes.as_dtype(np.promote_types(dtype, np.float16))
+    """The dtype of floating results for this dtype: itself when floating or complex, else float32."""
+    return dtype if dtype in dtypes.INEXACT else dtypes.float32
 
 
 def common_shape(op: str, a: Shape, b: Shape) -> Shape:
@@ -130,7 +151,7 @@ def convert(emit: Emit, x: Atom, dtype: DType) -> Atom:
                 return emit.one(ConvertElementType(dtype), x)
             return Lit.sized(x.size, x.aval.with_dtype(dtype))
         # fold only between formats for which NumPy and XLA round in the same way
-        return Lit.of(x.value, x.aval.with_dtype(dtype))
+        return Lit.of(x.value != 0 if dtype is dtypes.bool_ else x.value, x.aval.with_dtype(dtype))
     return emit.one(ConvertElementType(dtype), x)
 
 

@@ -24,8 +24,7 @@ from fxad.primitives.dynamic_slicing import DYNAMIC_UPDATE_SLICE
 from fxad.primitives.elementwise import DIV, MAX, MIN, NEG, SELECT_N, SUB
 from fxad.primitives.gather import Gather, ScatterAdd
 from fxad.primitives.index import IndexVectors, index_dtype
-from fxad.primitives.scatter import Scatter
-from fxad.primitives.scatter_combine import ScatterMax, ScatterMin, ScatterMul
+from fxad.primitives.scatter import Scatter, ScatterMax, ScatterMin, ScatterMul
 from fxad.primitives.shape import BroadcastInDim, ExpandDims, Rev, Squeeze, emit_reshape, insert_entry, remove_axes
 from fxad.primitives.slicing import Pad, Slice
 

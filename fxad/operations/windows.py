@@ -102,9 +102,9 @@ def reduce_window(emit: Emit, *args: object) -> Results:
         and prim in _WINDOWS
         and (prim in (ew.MAX, ew.MIN) or inits[0] is _identity_element(prim, xs[0].aval))
     ):
-        y = emit.one(_WINDOWS[prim](*sliding.fields), xs[0])
+        y = emit.one(_WINDOWS[prim](*sliding.values), xs[0])
         return (_combine_initial(emit, prim, y, inits[0]),)
-    return emit(ReduceWindow(body, *sliding.fields), *xs, *inits)
+    return emit(ReduceWindow(body, *sliding.values), *xs, *inits)
 
 
 def patches(

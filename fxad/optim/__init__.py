@@ -1,6 +1,7 @@
 """Optimisers: pure functions from trees of gradients to trees of updates, with optax's names and argument orders."""
 
-from fxad.optim.clipping import Clip, ClipByGlobalNorm, clip, clip_by_global_norm, global_norm
+from fxad.api.trees import global_norm
+from fxad.optim.clipping import Clip, ClipByGlobalNorm, clip, clip_by_global_norm
 from fxad.optim.lbfgs import Lbfgs, LbfgsState, lbfgs, line_search
 from fxad.optim.optimisers import (
     Adam,

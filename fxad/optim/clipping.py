@@ -6,29 +6,12 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import fxad.numpy as fnp
-from fxad import tree
+from fxad.api.trees import global_norm
+from fxad.core import tree
 from fxad.optim.transformations import Setting, check_not_negative
 from fxad.tracing.array import Array, ArrayLike
 
 P = TypeVar("P")
-
-
-def global_norm(values: object) -> Array:
-    """The Euclidean norm of all elements of a tree of arrays, a scalar; 0.0 for a tree without leaves.
-
-    Type: float32, or wider where a leaf is. float16 and bfloat16 are summed in float32.
-    """
-    total: ArrayLike = fnp.zeros((), fnp.float32)
-    for k, leaf in enumerate(tree.leaves(values)):
-        square = _sum_of_squares(fnp.asarray(leaf))
-        total = square if k == 0 else total + square
-    return fnp.sqrt(total)
-
-
-def _sum_of_squares(x: Array) -> Array:
-    square = fnp.real(x) ** 2 + fnp.imag(x) ** 2 if fnp.iscomplexobj(x) else x
-    wide = square.astype(fnp.promote_types(square.dtype, fnp.float32))
-    return fnp.sum(wide if fnp.iscomplexobj(x) else wide**2)
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import fxad.numpy as fnp
-from fxad import lax, tree
+from fxad import lax
 from fxad.api.directional import jvp
+from fxad.api.trees import global_norm
+from fxad.core import tree
 from fxad.errors import ArgumentError
-from fxad.optim.clipping import global_norm
 from fxad.optim.transformations import Rate, check_rate, needs_params, no_steps, rate_at, scaled, zeros
 from fxad.tracing.array import Array, ArrayLike
 

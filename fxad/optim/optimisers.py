@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import fxad.numpy as fnp
-from fxad import tree
+from fxad.core import tree
 from fxad.optim.transformations import (
     Rate,
     Setting,

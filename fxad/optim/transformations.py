@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 import fxad.numpy as fnp
-from fxad import tree
+from fxad.core import tree
 from fxad.errors import ArgumentError, described
 from fxad.tracing.array import Array, ArrayLike
 

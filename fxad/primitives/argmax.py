@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import replace
 from typing import ClassVar, Final, final
 
 import numpy as np
@@ -27,6 +28,7 @@ from fxad.ir import (
     Primitive,
     Tangents,
     primitive,
+    primitive_family,
 )
 from fxad.primitives.elementwise import (
     AND,
@@ -44,6 +46,7 @@ from fxad.primitives.reduce import ORDERED, extreme_value, zero_tangent_jvp
 from fxad.primitives.shape import axes_after_insert, remove_axes
 
 
+@primitive_family
 class ArgExtremum(Primitive):
     """The index of an extremum along one axis, which is removed: that of the first extremum, or of the first nan if
     there is one."""
@@ -57,10 +60,6 @@ class ArgExtremum(Primitive):
     @abstractmethod
     def compute(self, x: NDArray) -> npt.NDArray[np.intp]:
         """Compute the result in NumPy, for floats of at least 32 bits."""
-
-    @abstractmethod
-    def along(self, axis: int) -> Primitive:
-        """Return the same primitive for another axis."""
 
     @final
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
@@ -96,7 +95,7 @@ class ArgExtremum(Primitive):
         if dim is None:
             return ctx(self, *args), (None,)
         (axis,) = axes_after_insert((self.axis,), dim)
-        return ctx(self.along(axis), *args), (dim - (axis < dim),)
+        return ctx(replace(self, axis=axis), *args), (dim - (axis < dim),)
 
     @final
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
@@ -129,14 +128,9 @@ class ArgMax(ArgExtremum):
 
     name: ClassVar[str] = "argmax"
     sign: ClassVar[int] = 1
-    axis: int
-    index_dtype: DType
 
     def compute(self, x: NDArray) -> npt.NDArray[np.intp]:
         return np.asarray(np.argmax(x, self.axis))
-
-    def along(self, axis: int) -> ArgMax:
-        return ArgMax(axis, self.index_dtype)
 
 
 @final
@@ -150,14 +144,9 @@ class ArgMin(ArgExtremum):
 
     name: ClassVar[str] = "argmin"
     sign: ClassVar[int] = -1
-    axis: int
-    index_dtype: DType
 
     def compute(self, x: NDArray) -> npt.NDArray[np.intp]:
         return np.asarray(np.argmin(x, self.axis))
-
-    def along(self, axis: int) -> ArgMin:
-        return ArgMin(axis, self.index_dtype)
 
 
 ARGMAX: Final = (ArgMax, ArgMin)

@@ -19,7 +19,7 @@ from typing import ClassVar, Final, TypeAlias, final
 import numpy as np
 
 from fxad import dtypes
-from fxad.core.lockstep import exchanged, index_of
+from fxad.core.lockstep import gather_from_runs, index_of
 from fxad.errors import AxisNameError, DTypeError, ParameterError, ShapeError
 from fxad.ir import (
     Atom,
@@ -98,7 +98,7 @@ class Collective(Primitive):
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         (x,) = args
         at = index_of(self.names, self.sizes)
-        return (np.asarray(self.compute(exchanged(self.names, self.sizes, x), at)),)
+        return (np.asarray(self.compute(gather_from_runs(self.names, self.sizes, x), at)),)
 
     @abstractmethod
     def compute(self, xs: list[NDArray], at: int) -> object:

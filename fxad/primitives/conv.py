@@ -41,8 +41,8 @@ from fxad.ir import (
 )
 from fxad.primitives.elementwise import ConvertElementType
 from fxad.primitives.elementwise.family import as_accumulated
-from fxad.primitives.mlir_attributes import i64_array, i64_attribute
-from fxad.primitives.operand_checks import check_count
+from fxad.primitives.mlir_attributes import i64_array, i64_attribute, precision_attribute
+from fxad.primitives.operand_checks import check_count, check_precision
 from fxad.primitives.shape import Rev, emit_reshape, insert_entry, move_axis
 from fxad.primitives.sliding import (
     Padding,
@@ -71,6 +71,7 @@ class ConvGeneralDilated(Linear):
 
     Type: lhs and rhs of one dtype but bool, with two axes and any number of spatial ones. The result has the dtype
           `preferred` (of the same kind and no narrower), or theirs when it is None; integers wrap.
+          `precision` is that of the products on an accelerator: "high", "highest", or "" for the fastest.
     Rule: linear in each operand; the transposes are convolutions of the cotangent with the other operand, computed in
           the dtype of the cotangent.
     Source: stablehlo.convolution; `impl` sums floats below 32 bits in float32 and rounds once.
@@ -87,11 +88,13 @@ class ConvGeneralDilated(Linear):
     feature_groups: int
     batch_groups: int
     preferred: DType | None
+    precision: str = ""
 
     # ------------------------------------------------------------------------------------------------------- types
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         lhs, rhs = check_count(self, avals, 2)
+        check_precision(self.name, self.precision)
         dtype = self._dtype(lhs, rhs)
         self._check_axes(lhs, rhs)
         self._check_groups(lhs, rhs)
@@ -199,6 +202,7 @@ class ConvGeneralDilated(Linear):
             "dimension_numbers": f"#stablehlo.conv<{specs[0]}x{specs[1]}->{specs[2]}>",
             "feature_group_count": i64_attribute(self.feature_groups),
             "batch_group_count": i64_attribute(self.batch_groups),
+            **precision_attribute(self.precision),
         }
         aval = outs[0].with_shape(tuple([outs[0].shape[k] for k in orders[2]]))
         wide = aval.with_dtype(_exact(ins, aval.dtype, ins[1].size // ins[1].shape[self.rhs_spec[0]]))
@@ -251,6 +255,7 @@ class ConvGeneralDilated(Linear):
             feature_groups,
             batch_groups,
             self.preferred,
+            self.precision,
         )
 
     # ------------------------------------------------------------------------------------------------- derivatives
@@ -299,6 +304,7 @@ class ConvGeneralDilated(Linear):
             feature_groups=groups,
             batch_groups=1,
             preferred=None,
+            precision=self.precision,
         )
         bar = _regroup(emit, emit.one(conv, ct, kernel), f, b, self.batch_groups)
         return _convert(emit, bar, lhs.dtype)
@@ -326,6 +332,7 @@ class ConvGeneralDilated(Linear):
             feature_groups=self.batch_groups,
             batch_groups=self.feature_groups,
             preferred=None,
+            precision=self.precision,
         )
         return _convert(emit, emit.one(conv, _convert(emit, lhs, ct.aval.dtype), ct), rhs.dtype)
 

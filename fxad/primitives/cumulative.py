@@ -1,4 +1,4 @@
-"""Cumulative sums, products, extrema and log-sum-exp along an axis.
+"""Cumulative sums, products, extrema and log-sum-exp along an axis, and linear recurrences.
 
 They are closed under differentiation and transposition. A cumulative sum is its own adjoint in the reverse direction.
 The tangent of every other one is a linear recurrence y[i] = a[i] y[i - 1] + b[i], whose derivative and adjoint are
@@ -8,6 +8,7 @@ linear recurrences.
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import replace
 from typing import ClassVar, Final, final
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy as np
 from fxad import dtypes
 from fxad.core.constants import WINDOW_SIZE
 from fxad.dtypes import DType
+from fxad.errors import DTypeError, ShapeError
 from fxad.ir import (
     Atom,
     Atoms,
@@ -26,8 +28,9 @@ from fxad.ir import (
     Dims,
     Emit,
     Hlo,
-    HloValue,
     HloValues,
+    Hole,
+    Jaxpr,
     JvpCtx,
     Linear,
     Lit,
@@ -38,31 +41,203 @@ from fxad.ir import (
     TransposeCtx,
     Zero,
     primitive,
+    primitive_family,
 )
 from fxad.primitives.cumulative_lowering import Join, Parts, cumulative_program
-from fxad.primitives.elementwise import (
-    ABS,
-    ADD,
-    AND,
-    EQ,
-    EXP,
-    LOG1P,
-    MAX,
-    MIN,
-    MUL,
-    NE,
-    NEG,
-    OR,
-    SELECT_N,
-    SUB,
-)
+from fxad.primitives.elementwise import ABS, ADD, AND, EQ, EXP, LOG1P, MAX, MUL, NE, NEG, OR, SELECT_N, SUB
 from fxad.primitives.elementwise.family import WIDER, as_accumulated
 from fxad.primitives.gather import Gather
-from fxad.primitives.linear_recurrence import SUMMED, LinearRecurrence, check_same_type, predecessors, zero_scalar
 from fxad.primitives.mlir_attributes import i64_array
-from fxad.primitives.operand_checks import check_count
-from fxad.primitives.reduce import ORDERED, extreme_value
-from fxad.primitives.shape import ExpandDims, Iota
+from fxad.primitives.operand_checks import check_axis, check_count
+from fxad.primitives.reduce import MAXIMUM, MINIMUM, ORDERED, PRODUCT, SUM, Monoid
+from fxad.primitives.shape import ExpandDims, Iota, align_batch_axes
+from fxad.primitives.slicing import Pad
+
+SUMMED: Final = dtypes.NUMERIC - dtypes.FLOAT8
+
+
+def predecessors(emit: Emit, x: Atom, axis: int, reverse: bool, first: Lit) -> Atom:
+    """Return each element's predecessor along an axis; the predecessor of the first is `first`."""
+    if not x.aval.shape[axis]:
+        return x
+    here = tuple([int(a == axis) for a in range(x.aval.ndim)])
+    back, none = tuple([-h for h in here]), (0,) * x.aval.ndim
+    return emit.one(Pad(back, here, none) if reverse else Pad(here, back, none), x, first)
+
+
+def zero_scalar(x: Aval) -> Lit:
+    """Return a 0-d zero of a type's dtype."""
+    return Lit(bytes(x.dtype.itemsize), x.with_shape(()))
+
+
+def compose_affine(emit: Emit, left: Parts, right: Parts) -> Parts:
+    """Return the map y -> right(left(y)) for maps y -> a y + b."""
+    (a, b), (c, d) = left, right
+    return emit.one(MUL, a, c), emit.one(ADD, emit.one(MUL, c, b), d)
+
+
+def check_same_type(prim: Primitive, axis: int, takes: frozenset[DType], *avals: Aval) -> None:
+    """Check that operands have one type that `prim` takes, and the axis. Raises: AxisError, DTypeError, ShapeError."""
+    x = avals[0]
+    check_axis(prim.name, axis, x.ndim)
+    for k, a in enumerate(avals):
+        if a.dtype not in takes:
+            raise DTypeError(f"{prim.name}: is not defined for {a}")
+        if a is not x:
+            error = ShapeError if a.shape != x.shape else DTypeError
+            raise error(f"{prim.name}: operands differ: operand 0 {x}, operand {k} {a}")
+
+
+@final
+@primitive
+class LinearRecurrence(Linear):
+    """y[i] = a[i] y[i - 1] + b[i] along `axis`, with y = 0 before the first; from the end with `reverse`.
+
+    Type: a, b of one type, float or complex, not float8; those below 32 bits are computed in float32.
+    Rule: linear in b; the transpose is the recurrence from the other end with the next factor. d/da is the recurrence
+          of da[i] y[i - 1].
+    Cost: one pass.
+    Source: Blelloch, Prefix Sums and Their Applications (1990), 1.4.
+    """
+
+    name: ClassVar[str] = "linear_recurrence"
+    takes: ClassVar[frozenset[DType]] = SUMMED & dtypes.INEXACT
+    axis: int
+    reverse: bool
+
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        check_same_type(self, self.axis, self.takes, *check_count(self, avals, 2))
+        return avals[:1]
+
+    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
+        a, b = [np.moveaxis(as_accumulated(x), self.axis, 0) for x in args]
+        y, last = np.empty_like(b), np.zeros(b.shape[1:], b.dtype)
+        for i in reversed(range(len(b))) if self.reverse else range(len(b)):
+            y[i] = last = a[i] * last + b[i]
+        return (np.moveaxis(y, 0, self.axis).astype(args[0].dtype),)
+
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
+        x = ins[0]
+        if x.size == 0 or x.shape[self.axis] == 1:
+            return args[1:]
+        wide = x.with_dtype(dtypes.float32) if x.dtype.itemsize < 4 else x
+        wide_args = args if wide is x else [hlo.op("stablehlo.convert", (v,), (wide,))[0] for v in args]
+        program = cumulative_program(self.name, (wide, wide), compose_affine, (1.0, 0.0), self.axis, self.reverse)
+        done = hlo.call(Jaxpr(program.ins, program.eqns, program.outs[1:], program.name), wide_args)
+        return done if wide is x else hlo.op("stablehlo.convert", done, (x,))
+
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
+        at = next(d for d in dims if d is not None)
+        args = align_batch_axes(ctx, args, dims, at)
+        return ctx(LinearRecurrence(self.axis + (self.axis >= at), self.reverse), *args), (at,)
+
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
+        (a, b), (ta, tb) = primals, tangents
+        y = ctx.one(self, a, b)
+        if not isinstance(ta, Zero):
+            previous = predecessors(ctx, y, self.axis, self.reverse, zero_scalar(y.aval))
+            tb = ctx.add(tb, ctx.lin_one(MUL, ta, previous))
+        return (y,), ctx.lin(self, a, tb)
+
+    def linear_in(self, mask: tuple[bool, ...]) -> bool:
+        return mask == (False, True)
+
+    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
+        (ct,), (a, b) = cts, args
+        if isinstance(a, Hole) or not isinstance(b, Hole):
+            raise AssertionError("transpose: a recurrence is linear in b only")
+        if isinstance(ct, Zero):
+            return None, Zero(b.aval)
+        following = predecessors(ctx, a, self.axis, not self.reverse, zero_scalar(a.aval))
+        return None, ctx.one(LinearRecurrence(self.axis, not self.reverse), following, ct)
+
+
+@primitive_family
+class Cumulative(Primitive):
+    """Combine all elements up to each along `axis`; from the end with `reverse`. The result has the operand's type."""
+
+    __slots__ = ()
+
+    takes: ClassVar[frozenset[DType]]
+    axis: int
+    reverse: bool
+
+    @abstractmethod
+    def identity(self, dtype: DType) -> Lit:
+        """Return the identity element."""
+
+    @abstractmethod
+    def join(self) -> Join:
+        """Return the operation on two elements."""
+
+    @abstractmethod
+    def compute(self, x: NDArray) -> object:
+        """Compute the result in NumPy along axis 0, from the front, for an axis that is not empty. Floats below 32 bits
+        are given as float32."""
+
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        check_same_type(self, self.axis, self.takes, *check_count(self, avals, 1))
+        return avals
+
+    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
+        (x,) = args
+        if not x.size:
+            return (x,)
+        front = np.moveaxis(as_accumulated(x), self.axis, 0)
+        with np.errstate(all="ignore"):
+            done = np.asarray(self.compute(front[::-1] if self.reverse else front))
+        return (np.moveaxis(done[::-1] if self.reverse else done, 0, self.axis).astype(x.dtype),)
+
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
+        (x,) = ins
+        if x.size == 0 or x.shape[self.axis] == 1:
+            return args
+        wide = x.with_dtype(dtypes.accumulated(x.dtype))
+        if wide is x:
+            return self.lower_wide(hlo, args, x)
+        done = self.lower_wide(hlo, hlo.op("stablehlo.convert", args, (wide,)), wide)
+        return hlo.op("stablehlo.convert", done, (x,))
+
+    def lower_wide(self, hlo: Hlo, args: HloValues, x: Aval) -> HloValues:
+        """Add StableHLO operations for an operand of at least 32 bits and of more than one element along the axis."""
+        identity = self.identity(x.dtype).value
+        return hlo.call(cumulative_program(self.name, (x,), self.join(), (identity,), self.axis, self.reverse), args)
+
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
+        (dim,) = dims
+        axis = self.axis if dim is None else self.axis + (self.axis >= dim)
+        return ctx(replace(self, axis=axis), *args), dims
+
+
+class MonoidScan(Cumulative):
+    """A cumulative operation of a monoid."""
+
+    __slots__ = ()
+
+    monoid: ClassVar[Monoid]
+
+    @final
+    def identity(self, dtype: DType) -> Lit:
+        return self.monoid.identity(dtype)
+
+    @final
+    def join(self) -> Join:
+        return lambda emit, left, right: emit(self.monoid.prim, *left, *right)
+
+    @final
+    def compute(self, x: NDArray) -> object:
+        return self.monoid.ufunc.accumulate(x, dtype=x.dtype)
+
+    @final
+    def lower_wide(self, hlo: Hlo, args: HloValues, x: Aval) -> HloValues:
+        n = x.shape[self.axis]
+        if n > WINDOW_SIZE:
+            return super().lower_wide(hlo, args, x)
+        window = [n if a == self.axis else 1 for a in range(x.ndim)]
+        pads = [[0, m - 1] if self.reverse else [m - 1, 0] for m in window]
+        attrs = {"window_dimensions": i64_array(window), "padding": f"dense<{pads}> : tensor<{x.ndim}x2xi64>"}
+        operands = (*args, hlo.constant(self.identity(x.dtype)))
+        return hlo.op("stablehlo.reduce_window", operands, (x,), attrs, (self.monoid.prim.hlo_name,))
 
 
 def subtract_or_zero(emit: Emit, a: Atom, b: Atom) -> Atom:
@@ -79,77 +254,9 @@ def log_add_exp(emit: Emit, left: Parts, right: Parts) -> Parts:
     return (emit.one(SELECT_N, infinite, emit.one(ADD, top, more), top),)
 
 
-class Cumulative(Primitive):
-    """Combine all elements up to each along `axis`; from the end with `reverse`. The result has the operand's type."""
-
-    __slots__ = ()
-
-    takes: ClassVar[frozenset[DType]]
-    applies: ClassVar[str]  # the operation of two elements in StableHLO; empty where it takes more than one
-    axis: int
-    reverse: bool
-
-    @abstractmethod
-    def unit(self, dtype: DType) -> Lit:
-        """Return the identity element."""
-
-    @abstractmethod
-    def join(self) -> Join:
-        """Return the operation on two elements."""
-
-    @abstractmethod
-    def compute(self, x: NDArray) -> object:
-        """Compute the result in NumPy along axis 0, from the front, for an axis that is not empty. Floats below 32 bits
-        are given as float32."""
-
-    @abstractmethod
-    def along(self, axis: int, reverse: bool) -> Primitive:
-        """Return the same primitive for another axis."""
-
-    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
-        check_same_type(self, self.axis, self.takes, *check_count(self, avals, 1))
-        return avals
-
-    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
-        (x,) = args
-        if not x.size:
-            return (x,)
-        front = np.moveaxis(as_accumulated(x), self.axis, 0)
-        with np.errstate(all="ignore"):
-            done = np.asarray(self.compute(front[::-1] if self.reverse else front))
-        return (np.moveaxis(done[::-1] if self.reverse else done, 0, self.axis).astype(x.dtype),)
-
-    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
-        (x,), n = ins, ins[0].shape[self.axis]
-        if x.size == 0 or n == 1:
-            return args
-        wide = x.with_dtype(dtypes.accumulated(x.dtype))
-        wide_args = args if wide is x else hlo.op("stablehlo.convert", args, (wide,))
-        unit = self.unit(wide.dtype)
-        if n <= WINDOW_SIZE and self.applies:
-            done = self._window(hlo, wide_args[0], wide, hlo.constant(unit))
-        else:
-            done = hlo.call(
-                cumulative_program(self.name, (wide,), self.join(), (unit.value,), self.axis, self.reverse), wide_args
-            )
-        return done if wide is x else hlo.op("stablehlo.convert", done, (x,))
-
-    def _window(self, hlo: Hlo, x: HloValue, aval: Aval, unit: HloValue) -> HloValues:
-        n = aval.shape[self.axis]
-        window = [n if a == self.axis else 1 for a in range(aval.ndim)]
-        pads = [[0, m - 1] if self.reverse else [m - 1, 0] for m in window]
-        attrs = {"window_dimensions": i64_array(window), "padding": f"dense<{pads}> : tensor<{aval.ndim}x2xi64>"}
-        return hlo.op("stablehlo.reduce_window", (x, unit), (aval,), attrs, (self.applies,))
-
-    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
-        (dim,) = dims
-        axis = self.axis if dim is None else self.axis + (self.axis >= dim)
-        return ctx(self.along(axis, self.reverse), *args), dims
-
-
 @final
 @primitive
-class CumSum(Cumulative, Linear):
+class CumSum(MonoidScan, Linear):
     """The sum of the elements up to each along `axis`; from the end with `reverse`.
 
     Type: x numeric, not float8; floats below 32 bits are added in float32.
@@ -160,21 +267,7 @@ class CumSum(Cumulative, Linear):
 
     name: ClassVar[str] = "cumsum"
     takes: ClassVar[frozenset[DType]] = SUMMED
-    applies: ClassVar[str] = "stablehlo.add"
-    axis: int
-    reverse: bool
-
-    def unit(self, dtype: DType) -> Lit:
-        return Lit.of(0, Aval((), dtype))
-
-    def join(self) -> Join:
-        return lambda emit, left, right: emit(ADD, *left, *right)
-
-    def compute(self, x: NDArray) -> object:
-        return np.add.accumulate(x, dtype=x.dtype)
-
-    def along(self, axis: int, reverse: bool) -> CumSum:
-        return CumSum(axis, reverse)
+    monoid: ClassVar[Monoid] = SUM
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         return ctx(self, *primals), ctx.lin(self, *tangents)
@@ -189,7 +282,7 @@ class CumSum(Cumulative, Linear):
 
 @final
 @primitive
-class CumProd(Cumulative):
+class CumProd(MonoidScan):
     """The product of the elements up to each along `axis`; from the end with `reverse`.
 
     Type: x numeric, not float8; floats below 32 bits are multiplied in float32.
@@ -200,45 +293,21 @@ class CumProd(Cumulative):
 
     name: ClassVar[str] = "cumprod"
     takes: ClassVar[frozenset[DType]] = SUMMED
-    applies: ClassVar[str] = "stablehlo.multiply"
-    axis: int
-    reverse: bool
-
-    def unit(self, dtype: DType) -> Lit:
-        return Lit.of(1, Aval((), dtype))
-
-    def join(self) -> Join:
-        return lambda emit, left, right: emit(MUL, *left, *right)
-
-    def compute(self, x: NDArray) -> object:
-        return np.multiply.accumulate(x, dtype=x.dtype)
-
-    def along(self, axis: int, reverse: bool) -> CumProd:
-        return CumProd(axis, reverse)
+    monoid: ClassVar[Monoid] = PRODUCT
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         (x,), (t,) = primals, tangents
         y = ctx.one(self, x)
-        ahead = predecessors(ctx, y, self.axis, self.reverse, self.unit(x.aval.dtype))
-        return (y,), ctx.lin(LinearRecurrence(self.axis, self.reverse), x, ctx.lin_one(MUL, t, ahead))
+        previous = predecessors(ctx, y, self.axis, self.reverse, self.identity(x.aval.dtype))
+        return (y,), ctx.lin(LinearRecurrence(self.axis, self.reverse), x, ctx.lin_one(MUL, t, previous))
 
 
-class CumExtremum(Cumulative):
+class CumExtremum(MonoidScan):
     """The greatest or least element up to each. The tangent is that of the first element equal to it."""
 
     __slots__ = ()
 
     takes: ClassVar[frozenset[DType]] = ORDERED
-    sign: ClassVar[int]  # +1 for the greatest element, -1 for the least
-
-    @final
-    def unit(self, dtype: DType) -> Lit:
-        return extreme_value(dtype, -self.sign)
-
-    @final
-    def join(self) -> Join:
-        prim = MAX if self.sign > 0 else MIN
-        return lambda emit, left, right: emit(prim, *left, *right)
 
     @final
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
@@ -256,10 +325,10 @@ class CumExtremum(Cumulative):
     def _places(self, emit: Emit, y: Atom) -> Atom:
         """Return the index at which the current extremum first occurs."""
         n = y.aval.shape[self.axis]
-        ahead = predecessors(emit, y, self.axis, self.reverse, zero_scalar(y.aval))
+        previous = predecessors(emit, y, self.axis, self.reverse, zero_scalar(y.aval))
         # a new extremum differs from the previous one; nan differs from itself, and no extremum follows it
-        nans = emit.one(AND, emit.one(NE, y, y), emit.one(NE, ahead, ahead))
-        same = emit.one(OR, nans, emit.one(EQ, y, ahead))
+        nans = emit.one(AND, emit.one(NE, y, y), emit.one(NE, previous, previous))
+        same = emit.one(OR, nans, emit.one(EQ, y, previous))
         at = emit.one(Iota(y.aval.shape, dtypes.int32, self.axis))
         first = n - 1 if self.reverse else 0
         latest = emit.one(SELECT_N, same, at, Lit.of(first, at.aval))
@@ -278,16 +347,7 @@ class CumMax(CumExtremum):
     """
 
     name: ClassVar[str] = "cummax"
-    applies: ClassVar[str] = "stablehlo.maximum"
-    sign: ClassVar[int] = 1
-    axis: int
-    reverse: bool
-
-    def compute(self, x: NDArray) -> object:
-        return np.maximum.accumulate(x)
-
-    def along(self, axis: int, reverse: bool) -> CumMax:
-        return CumMax(axis, reverse)
+    monoid: ClassVar[Monoid] = MAXIMUM
 
 
 @final
@@ -302,16 +362,7 @@ class CumMin(CumExtremum):
     """
 
     name: ClassVar[str] = "cummin"
-    applies: ClassVar[str] = "stablehlo.minimum"
-    sign: ClassVar[int] = -1
-    axis: int
-    reverse: bool
-
-    def compute(self, x: NDArray) -> object:
-        return np.minimum.accumulate(x)
-
-    def along(self, axis: int, reverse: bool) -> CumMin:
-        return CumMin(axis, reverse)
+    monoid: ClassVar[Monoid] = MINIMUM
 
 
 @final
@@ -327,11 +378,8 @@ class CumLogSumExp(Cumulative):
 
     name: ClassVar[str] = "cumlogsumexp"
     takes: ClassVar[frozenset[DType]] = WIDER
-    applies: ClassVar[str] = ""
-    axis: int
-    reverse: bool
 
-    def unit(self, dtype: DType) -> Lit:
+    def identity(self, dtype: DType) -> Lit:
         return Lit.of(-np.inf, Aval((), dtype))
 
     def join(self) -> Join:
@@ -340,18 +388,15 @@ class CumLogSumExp(Cumulative):
     def compute(self, x: NDArray) -> object:
         return np.logaddexp.accumulate(x)
 
-    def along(self, axis: int, reverse: bool) -> CumLogSumExp:
-        return CumLogSumExp(axis, reverse)
-
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         (x,), (t,) = primals, tangents
         y = ctx.one(self, x)
-        ahead = predecessors(ctx, y, self.axis, self.reverse, self.unit(x.aval.dtype))
+        previous = predecessors(ctx, y, self.axis, self.reverse, self.identity(x.aval.dtype))
         # while the sum is 0, the tangent is 0
         empty = ctx.one(EQ, y, Lit.of(-np.inf, y.aval))
         old, new = [
             ctx.one(SELECT_N, empty, ctx.one(EXP, subtract_or_zero(ctx, part, y)), Zero(y.aval).instantiate())
-            for part in (ahead, x)
+            for part in (previous, x)
         ]
         return (y,), ctx.lin(LinearRecurrence(self.axis, self.reverse), old, ctx.lin_one(MUL, t, new))
 

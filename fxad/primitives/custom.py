@@ -40,7 +40,7 @@ from fxad.ir import (
     TransposeCtx,
     Zero,
     jaxprs_in_params,
-    mapped_parameter,
+    map_parameter,
     params,
     primitive,
     record,
@@ -279,7 +279,7 @@ def _knowing(function: Function, reads: Sequence[tuple[Marks, ...]]) -> Function
 
 def _in_calls(function: Function, by: Callable[[NamedCall], NamedCall]) -> Function:
     """The function with each named call in its programs replaced."""
-    made = mapped_parameter(function, lambda value: replaced(value, by) if isinstance(value, Jaxpr) else value)
+    made = map_parameter(function, lambda value: replaced(value, by) if isinstance(value, Jaxpr) else value)
     assert isinstance(made, Function)
     return made
 
@@ -338,7 +338,7 @@ class CustomCall(Applied, Linear):
     def with_bodies(self, bodies: tuple[Jaxpr, ...]) -> CustomCall:
         given = iter(bodies)
         values = tuple([value for _, value in params(self)])
-        made = mapped_parameter(values, lambda value: next(given) if isinstance(value, Jaxpr) else value)
+        made = map_parameter(values, lambda value: next(given) if isinstance(value, Jaxpr) else value)
         assert isinstance(made, tuple)
         return CustomCall(*made)
 

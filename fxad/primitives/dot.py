@@ -33,8 +33,8 @@ from fxad.ir import (
     primitive,
 )
 from fxad.primitives.elementwise import ConvertElementType
-from fxad.primitives.mlir_attributes import int_list
-from fxad.primitives.operand_checks import check_axis, check_count
+from fxad.primitives.mlir_attributes import int_list, precision_attribute
+from fxad.primitives.operand_checks import check_axis, check_count, check_precision
 from fxad.primitives.shape import Transpose, axes_after_insert
 
 
@@ -47,6 +47,7 @@ class DotGeneral(Linear):
 
     Type: lhs and rhs of one dtype but bool; paired axes have equal sizes. The result has the dtype `preferred` (of the
     same kind and no narrower), or theirs when it is None; integers wrap.
+    `precision` is that of the products on an accelerator: "high", "highest", or "" for the fastest.
     Rule: linear in each operand; each transpose is a dot_general of the cotangent and the other operand, computed in
     the dtype of the cotangent.
     Source: stablehlo.dot_general; `impl` sums floats below 32 bits in float32 and rounds once.
@@ -58,9 +59,11 @@ class DotGeneral(Linear):
     lhs_batch: tuple[int, ...]
     rhs_batch: tuple[int, ...]
     preferred: DType | None
+    precision: str = ""
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         lhs, rhs = check_count(self, avals, 2)
+        check_precision(self.name, self.precision)
         dtype = lhs.dtype
         if dtype is not rhs.dtype or self.preferred is not None or dtype is dtypes.bool_:
             dtype = self._dtype(lhs, rhs)
@@ -114,7 +117,8 @@ class DotGeneral(Linear):
             "rhs_contracting_dimensions": self.rhs_contract,
         }
         text = ", ".join([f"{name} = {int_list(axes)}" for name, axes in fields.items()])
-        return hlo.op("stablehlo.dot_general", args, outs, {"dot_dimension_numbers": f"#stablehlo.dot<{text}>"})
+        attributes = {"dot_dimension_numbers": f"#stablehlo.dot<{text}>", **precision_attribute(self.precision)}
+        return hlo.op("stablehlo.dot_general", args, outs, attributes)
 
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         left, right = dims
@@ -136,7 +140,9 @@ class DotGeneral(Linear):
         elif right is not None:
             rows = args[0].aval.ndim - len(lhs_contract)
             at = rows + free_axes(args[1].aval.ndim, rhs_batch, rhs_contract).index(right)
-        return ctx(DotGeneral(lhs_contract, rhs_contract, lhs_batch, rhs_batch, self.preferred), *args), (at,)
+        return ctx(
+            DotGeneral(lhs_contract, rhs_contract, lhs_batch, rhs_batch, self.preferred, self.precision), *args
+        ), (at,)
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         (lhs, rhs), (lhs_dot, rhs_dot) = primals, tangents
@@ -161,7 +167,9 @@ class DotGeneral(Linear):
         rows = free_axes(lhs.ndim, self.lhs_batch, self.lhs_contract)
         columns = free_axes(rhs.aval.ndim, self.rhs_batch, self.rhs_contract)
         n, m = len(self.lhs_batch), len(self.lhs_batch) + len(rows)
-        dot = DotGeneral(tuple(range(m, m + len(columns))), columns, tuple(range(n)), self.rhs_batch, None)
+        dot = DotGeneral(
+            tuple(range(m, m + len(columns))), columns, tuple(range(n)), self.rhs_batch, None, self.precision
+        )
         bar = emit.one(dot, ct, _convert(emit, rhs, ct.aval.dtype))
         return _arranged(emit, bar, (*self.lhs_batch, *rows, *_paired(self.lhs_contract, self.rhs_contract)), lhs)
 
@@ -170,7 +178,7 @@ class DotGeneral(Linear):
         rows = free_axes(lhs.aval.ndim, self.lhs_batch, self.lhs_contract)
         columns = free_axes(rhs.ndim, self.rhs_batch, self.rhs_contract)
         n, m = len(self.lhs_batch), len(self.lhs_batch) + len(rows)
-        dot = DotGeneral(tuple(range(n, m)), rows, tuple(range(n)), self.lhs_batch, None)
+        dot = DotGeneral(tuple(range(n, m)), rows, tuple(range(n)), self.lhs_batch, None, self.precision)
         bar = emit.one(dot, ct, _convert(emit, lhs, ct.aval.dtype))
         return _arranged(emit, bar, (*self.rhs_batch, *columns, *_paired(self.rhs_contract, self.lhs_contract)), rhs)
 

@@ -196,7 +196,7 @@ class ReduceWindow(Fold):
 
     def with_bodies(self, bodies: tuple[Jaxpr, ...]) -> ReduceWindow:
         (body,) = bodies
-        return ReduceWindow(body, *self.sliding.fields)
+        return ReduceWindow(body, *self.sliding.values)
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         xs = self._operands(avals)
@@ -216,10 +216,10 @@ class ReduceWindow(Fold):
         n, sliding = len(args) // 2, self.sliding.mapped(0)
         xs = align_batch_axes(ctx, args[:n], dims[:n])
         if all([d is None for d in dims[n:]]):
-            return ctx(ReduceWindow(self.body, *sliding.fields), *xs, *args[n:]), (0,) * n
+            return ctx(ReduceWindow(self.body, *sliding.values), *xs, *args[n:]), (0,) * n
         inits = align_batch_axes(ctx, args[n:], dims[n:])
         flag = Lit.of(True, xs[0].aval.with_dtype(dtypes.bool_))
-        window = ReduceWindow(_guarded_body(self.body), *sliding.fields)
+        window = ReduceWindow(_guarded_body(self.body), *sliding.values)
         flags, *ys = ctx(window, flag, *xs, *_guarded_inits(xs))
         return _reduce_examples(ctx, self.body, tuple(ys), (), inits, flags), (0,) * n
 

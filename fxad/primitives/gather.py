@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from typing import ClassVar, Final, TypeAlias, final
+from typing import ClassVar, Final, Self, final
 
 import numpy as np
-import numpy.typing as npt
 
 from fxad import dtypes
 from fxad.core.builder import Builder
@@ -38,14 +36,15 @@ from fxad.ir import (
     TransposeCtx,
     Zero,
     primitive,
+    primitive_family,
 )
 from fxad.primitives.dimension_numbers import DimensionNumbers, clamp_starts, widen_indices, windows_in_range
 from fxad.primitives.elementwise import SELECT_N
+from fxad.primitives.elementwise.family import as_accumulated
 from fxad.primitives.mlir_attributes import bool_attribute, i64_array
 from fxad.primitives.operand_checks import check_count, check_ranks
+from fxad.primitives.reduce import SUM, Monoid
 from fxad.primitives.shape import BroadcastInDim, ExpandDims, Squeeze, broadcast_to_axis, insert_entry, move_axis
-
-Positions: TypeAlias = tuple[npt.NDArray[np.int64], ...]
 
 _GATHER: Final = (
     "offset_dims",
@@ -183,6 +182,7 @@ class Gather(Linear):
         return ctx.one(scatter, Zero(x.aval).instantiate(), indices, ct), None
 
 
+@primitive_family
 class ScatterFamily(Primitive):
     """Combine windows of x, at the places in an index array, with updates.
 
@@ -195,7 +195,7 @@ class ScatterFamily(Primitive):
 
     __slots__ = ()
 
-    applies: ClassVar[str]  # the operation of the update block, or "" for the update itself
+    monoid: ClassVar[Monoid | None]  # combines an element and its updates; None: an update replaces the element
     takes: ClassVar[frozenset[DType]]
 
     update_window_dims: tuple[int, ...]
@@ -207,13 +207,11 @@ class ScatterFamily(Primitive):
     indices_sorted: bool
     unique_indices: bool
 
-    @abstractmethod
-    def combine(self, out: NDArray, at: Positions, updates: NDArray) -> None:
-        """Write `updates` into `out` at the positions `at`."""
-
-    @abstractmethod
-    def remade(self, windows: DimensionNumbers, mode: str, indices_sorted: bool, unique_indices: bool) -> Primitive:
-        """Return the same primitive with other parameters."""
+    def with_windows(
+        self, windows: DimensionNumbers, mode: str, indices_sorted: bool = False, unique_indices: bool = False
+    ) -> Self:
+        """Return the same primitive with other dimension numbers, mode and promises."""
+        return type(self)(*windows.numbers, mode, indices_sorted, unique_indices)
 
     @property
     def windows(self) -> DimensionNumbers:
@@ -269,7 +267,12 @@ class ScatterFamily(Primitive):
         )
         out = np.array(x, ndmin=1)  # a 0-d operand has one place
         at = tuple([g[kept] for g in grid]) or (np.zeros(np.count_nonzero(kept), np.int64),)
-        self.combine(out, at, update_windows[kept])
+        if self.monoid is None:
+            out[at] = update_windows[kept]
+        else:
+            total = as_accumulated(out)
+            self.monoid.ufunc.at(total, at, as_accumulated(update_windows[kept]))
+            out[...] = total
         return (out.reshape(x.shape),)
 
     @final
@@ -286,7 +289,8 @@ class ScatterFamily(Primitive):
             "indices_are_sorted": bool_attribute(self.indices_sorted),
             "unique_indices": bool_attribute(self.unique_indices),
         }
-        return hlo.op("stablehlo.scatter", args, outs, attrs, (self.applies or _second(x.with_shape(())),))
+        region = self.monoid.prim.hlo_name if self.monoid else _second(x.with_shape(()))
+        return hlo.op("stablehlo.scatter", args, outs, attrs, (region,))
 
     def _composed(self, x: Aval, indices: Aval, updates: Aval) -> Jaxpr:
         """Return an equivalent program whose scatter drops windows out of range."""
@@ -296,7 +300,7 @@ class ScatterFamily(Primitive):
         if self.mode == "clip":
             sizes = self.sizes(x.shape, updates.shape)
             at = clamp_starts(b, at, tuple([x.shape[a] - sizes[a] for a in self.scatter_dims_to_operand_dims]))
-        scatter = self.remade(self.windows, "drop", self.indices_sorted, self.unique_indices)
+        scatter = self.with_windows(self.windows, "drop", self.indices_sorted, self.unique_indices)
         return b.build(b(scatter, operand, at, values), self.name)
 
     def _indexed(self, x: Aval, indices: Aval, updates: Aval) -> Jaxpr:
@@ -307,7 +311,7 @@ class ScatterFamily(Primitive):
         windows, _ = self.windows.mapped(x.ndim, 0, False)
         offset, index_map = self.windows.offset, (0, *windows.index_map)
         windows = DimensionNumbers(offset, (0, *windows.collapsed), windows.batched, windows.index_batched, index_map)
-        scatter = self.remade(windows, "drop", self.indices_sorted, self.unique_indices)
+        scatter = self.with_windows(windows, "drop", self.indices_sorted, self.unique_indices)
         at = Lit.of(0, Aval((*indices.shape[:-1], 1), dtypes.int32))
         out = b.one(scatter, b.one(ExpandDims((0,)), operand), at, values)
         return b.build((b.one(Squeeze((0,)), out),), self.name)
@@ -322,7 +326,7 @@ class ScatterFamily(Primitive):
         if index_dim is not None:
             indices = move_axis(ctx, indices, index_dim, 0)
         updates = broadcast_to_axis(ctx, updates, update_dim, ctx.size, at)
-        scatter = self.remade(windows, self.mode, self.indices_sorted and not stacked, self.unique_indices)
+        scatter = self.with_windows(windows, self.mode, self.indices_sorted and not stacked, self.unique_indices)
         return ctx(scatter, x, indices, updates), (dim,)
 
     def read(self, emit: Emit, x: Atom, indices: Atom, updates: Aval) -> Atom:
@@ -349,27 +353,8 @@ class ScatterAdd(ScatterFamily, Linear):
     """
 
     name: ClassVar[str] = "scatter_add"
-    applies: ClassVar[str] = "stablehlo.add"
+    monoid: ClassVar[Monoid | None] = SUM
     takes: ClassVar[frozenset[DType]] = dtypes.NUMERIC
-    update_window_dims: tuple[int, ...]
-    inserted_window_dims: tuple[int, ...]
-    operand_batching_dims: tuple[int, ...]
-    scatter_indices_batching_dims: tuple[int, ...]
-    scatter_dims_to_operand_dims: tuple[int, ...]
-    mode: str
-    indices_sorted: bool
-    unique_indices: bool
-
-    def combine(self, out: NDArray, at: Positions, updates: NDArray) -> None:
-        if out.dtype in dtypes.FLOATING and out.dtype.itemsize < 4:
-            wide = out.astype(np.float32)
-            np.add.at(wide, at, updates.astype(np.float32))
-            out[...] = wide
-        else:
-            np.add.at(out, at, updates)
-
-    def remade(self, windows: DimensionNumbers, mode: str, indices_sorted: bool, unique_indices: bool) -> ScatterAdd:
-        return ScatterAdd(*windows.numbers, mode, indices_sorted, unique_indices)
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         return ctx(self, *primals), ctx.lin(self, tangents[0], primals[1], tangents[2])

@@ -72,7 +72,7 @@ def _affine_results(eqn: Eqn, mask: tuple[bool, ...]) -> tuple[bool, ...] | None
     choices = [[k for k, a in enumerate(eqn.ins) if a.aval.inexact]]
     if isinstance(prim, HigherOrder):  # with many residuals, not every choice of operands is tried
         layout = prim.layout
-        choices = [*[[*layout.takes(k)[: layout.bodies[k].linear]] for k in layout.running], *choices]
+        choices = [*[[*layout.operand_indices(k)[: layout.bodies[k].linear]] for k in layout.running], *choices]
     affine = prim.linear_in(mask) or any([
         _jointly_linear(prim, mask, [k for k in choice if not mask[k]]) is not None for choice in choices
     ])  # fmt: skip
@@ -87,10 +87,10 @@ def _affine_in_bodies(prim: HigherOrder, eqn: Eqn, mask: tuple[bool, ...]) -> tu
     while True:
         outs: set[int] = set()
         for k in layout.running:
-            found = _affine_outs(prim.bodies[k], tuple([p in marked for p in layout.takes(k)]))
+            found = _affine_outs(prim.bodies[k], tuple([p in marked for p in layout.operand_indices(k)]))
             if found is None:
                 return None
-            for place, out in zip(layout.gives(k), found, strict=True):
+            for place, out in zip(layout.result_indices(k), found, strict=True):
                 if out and place is None:
                     return None
                 if out and place is not None:

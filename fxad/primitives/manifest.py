@@ -36,7 +36,6 @@ from fxad.primitives.random import RANDOM
 from fxad.primitives.reduce import REDUCE
 from fxad.primitives.reduce_window import REDUCE_WINDOW
 from fxad.primitives.scatter import SCATTER
-from fxad.primitives.scatter_combine import SCATTER_COMBINE
 from fxad.primitives.select_and_scatter import SELECT_AND_SCATTER
 from fxad.primitives.shape import SHAPE
 from fxad.primitives.slicing import SLICING
@@ -58,7 +57,6 @@ ALL: Final[tuple[type[Primitive], ...]] = (
     *DYNAMIC_SLICING,
     *INDEXING,
     *SCATTER,
-    *SCATTER_COMBINE,
     *PICKING,
     *REDUCE,
     *ARGMAX,

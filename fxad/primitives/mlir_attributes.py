@@ -24,3 +24,11 @@ def int_list(values: Iterable[int]) -> str:
 def bool_attribute(value: bool) -> str:
     """`true` or `false`."""
     return "true" if value else "false"
+
+
+def precision_attribute(precision: str) -> dict[str, str]:
+    """The attribute for the precision of products; none for the fastest."""
+    if not precision:
+        return {}
+    one = f"#stablehlo<precision {precision.upper()}>"
+    return {"precision_config": f"[{one}, {one}]"}

@@ -48,3 +48,9 @@ def check_ranks(name: str, x: Aval, **fields: tuple[int, ...]) -> None:
     for field, values in fields.items():
         if len(values) != len(x.shape):
             raise ShapeError(f"{name}: {field} {values} has {len(values)} entries for the {x.ndim} axes of {x}")
+
+
+def check_precision(name: str, precision: str) -> None:
+    """Raises: ParameterError for a precision of products that is not one."""
+    if precision not in ("", "high", "highest"):
+        raise ParameterError(f"{name}: precision {precision!r}", remedy='use "high", "highest", or "" for the fastest')

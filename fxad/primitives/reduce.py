@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import replace
 from math import prod
 from typing import ClassVar, Final, final
 
@@ -10,6 +11,7 @@ import ml_dtypes
 import numpy as np
 
 from fxad import dtypes
+from fxad.core.dataclasses import dataclass
 from fxad.core.sizes import Size
 from fxad.dtypes import DType
 from fxad.errors import DTypeError, SizeError
@@ -30,14 +32,10 @@ from fxad.ir import (
     Tangents,
     Zero,
     primitive,
+    primitive_family,
 )
-from fxad.primitives.elementwise import (
-    DIV,
-    EQ,
-    MUL,
-    ConvertElementType,
-)
-from fxad.primitives.elementwise.family import as_accumulated
+from fxad.primitives.elementwise import ADD, AND, DIV, EQ, MAX, MIN, MUL, OR, XOR, ConvertElementType
+from fxad.primitives.elementwise.family import Binary, as_accumulated
 from fxad.primitives.operand_checks import check_axes, check_count
 from fxad.primitives.shape import (
     ReduceSum,
@@ -69,24 +67,37 @@ def extreme_value(dtype: DType, sign: int) -> Lit:
     return Lit.of(sign * float(ml_dtypes.finfo(dtype).max), aval)  # type: ignore[no-untyped-call]  # ml_dtypes has no types
 
 
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Monoid:
+    """An associative and commutative operation with an identity element: as a primitive and in NumPy."""
+
+    prim: Binary
+    ufunc: np.ufunc
+    identity: Callable[[DType], Lit]
+
+
+SUM: Final = Monoid(ADD, np.add, lambda dtype: Lit.of(0, Aval((), dtype)))
+PRODUCT: Final = Monoid(MUL, np.multiply, lambda dtype: Lit.of(1, Aval((), dtype)))
+MAXIMUM: Final = Monoid(MAX, np.maximum, lambda dtype: extreme_value(dtype, -1))
+MINIMUM: Final = Monoid(MIN, np.minimum, lambda dtype: extreme_value(dtype, 1))
+ALL_BITS: Final = Monoid(
+    AND, np.bitwise_and, lambda dtype: Lit.of(True if dtype == dtypes.bool_ else -1, Aval((), dtype))
+)
+ANY_BITS: Final = Monoid(OR, np.bitwise_or, SUM.identity)
+PARITY: Final = Monoid(XOR, np.bitwise_xor, SUM.identity)
+
+
+@primitive_family
 class Reduction(Primitive):
     """Combine the elements along `axes`, which are removed, by an associative and commutative operation."""
 
     __slots__ = ()
 
     takes: ClassVar[frozenset[DType]]
-    applies: ClassVar[str]  # the operation in StableHLO
+    monoid: ClassVar[Monoid]
     rounds: ClassVar[bool] = False  # the operation rounds, so floats below 32 bits are combined in float32
-    ufunc: ClassVar[np.ufunc]
     axes: tuple[int, ...]
-
-    @abstractmethod
-    def start(self, dtype: DType) -> Lit:
-        """Return the identity element: the result over no elements."""
-
-    @abstractmethod
-    def along(self, axes: tuple[int, ...]) -> Primitive:
-        """The same reduction over other axes."""
 
     @final
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
@@ -99,13 +110,13 @@ class Reduction(Primitive):
     @final
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         (x,) = args
-        wide, start = as_accumulated(x), as_accumulated(self.start(x.dtype).array)
-        return (np.asarray(self.ufunc.reduce(wide, self.axes, wide.dtype, initial=start[()])).astype(x.dtype),)
+        wide, start = as_accumulated(x), as_accumulated(self.monoid.identity(x.dtype).array)
+        return (np.asarray(self.monoid.ufunc.reduce(wide, self.axes, wide.dtype, initial=start[()])).astype(x.dtype),)
 
     @final
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
-        start = self.start(dtypes.accumulated(ins[0].dtype) if self.rounds else ins[0].dtype)
-        return lower_reduce(hlo, self.applies, self.axes, start, args, ins[0], outs)
+        start = self.monoid.identity(dtypes.accumulated(ins[0].dtype) if self.rounds else ins[0].dtype)
+        return lower_reduce(hlo, self.monoid.prim.hlo_name, self.axes, start, args, ins[0], outs)
 
     @final
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
@@ -113,7 +124,7 @@ class Reduction(Primitive):
         if dim is None:
             return ctx(self, *args), (None,)
         axes = axes_after_insert(self.axes, dim)
-        return ctx(self.along(axes), *args), (dim - sum([a < dim for a in axes]),)
+        return ctx(replace(self, axes=axes), *args), (dim - sum([a < dim for a in axes]),)
 
 
 def broadcast_result(ctx: JvpCtx, y: Atom, x: Aval, axes: tuple[int, ...]) -> Atom:
@@ -141,15 +152,7 @@ class ReduceMax(Reduction):
 
     name: ClassVar[str] = "reduce_max"
     takes: ClassVar[frozenset[DType]] = ORDERED
-    applies: ClassVar[str] = "stablehlo.maximum"
-    ufunc: ClassVar[np.ufunc] = np.maximum
-    axes: tuple[int, ...]
-
-    def start(self, dtype: DType) -> Lit:
-        return extreme_value(dtype, -1)
-
-    def along(self, axes: tuple[int, ...]) -> ReduceMax:
-        return ReduceMax(axes)
+    monoid: ClassVar[Monoid] = MAXIMUM
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         y, t = extremum_jvp(ctx, self, self.axes, primals[0], tangents[0])
@@ -168,15 +171,7 @@ class ReduceMin(Reduction):
 
     name: ClassVar[str] = "reduce_min"
     takes: ClassVar[frozenset[DType]] = ORDERED
-    applies: ClassVar[str] = "stablehlo.minimum"
-    ufunc: ClassVar[np.ufunc] = np.minimum
-    axes: tuple[int, ...]
-
-    def start(self, dtype: DType) -> Lit:
-        return extreme_value(dtype, 1)
-
-    def along(self, axes: tuple[int, ...]) -> ReduceMin:
-        return ReduceMin(axes)
+    monoid: ClassVar[Monoid] = MINIMUM
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         y, t = extremum_jvp(ctx, self, self.axes, primals[0], tangents[0])
@@ -196,16 +191,8 @@ class ReduceProd(Reduction):
 
     name: ClassVar[str] = "reduce_prod"
     takes: ClassVar[frozenset[DType]] = dtypes.NUMERIC
-    applies: ClassVar[str] = "stablehlo.multiply"
+    monoid: ClassVar[Monoid] = PRODUCT
     rounds: ClassVar[bool] = True
-    ufunc: ClassVar[np.ufunc] = np.multiply
-    axes: tuple[int, ...]
-
-    def start(self, dtype: DType) -> Lit:
-        return Lit.of(1, Aval((), dtype))
-
-    def along(self, axes: tuple[int, ...]) -> ReduceProd:
-        return ReduceProd(axes)
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         y = ctx.one(self, *primals)
@@ -261,15 +248,7 @@ class ReduceAnd(Reduction):
 
     name: ClassVar[str] = "reduce_and"
     takes: ClassVar[frozenset[DType]] = _BITS
-    applies: ClassVar[str] = "stablehlo.and"
-    ufunc: ClassVar[np.ufunc] = np.bitwise_and
-    axes: tuple[int, ...]
-
-    def start(self, dtype: DType) -> Lit:
-        return Lit.of(True, Aval((), dtype)) if dtype == dtypes.bool_ else Lit.of(-1, Aval((), dtype))
-
-    def along(self, axes: tuple[int, ...]) -> ReduceAnd:
-        return ReduceAnd(axes)
+    monoid: ClassVar[Monoid] = ALL_BITS
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         return zero_tangent_jvp(ctx, self, primals)
@@ -286,15 +265,7 @@ class ReduceOr(Reduction):
 
     name: ClassVar[str] = "reduce_or"
     takes: ClassVar[frozenset[DType]] = _BITS
-    applies: ClassVar[str] = "stablehlo.or"
-    ufunc: ClassVar[np.ufunc] = np.bitwise_or
-    axes: tuple[int, ...]
-
-    def start(self, dtype: DType) -> Lit:
-        return Lit.of(0, Aval((), dtype))
-
-    def along(self, axes: tuple[int, ...]) -> ReduceOr:
-        return ReduceOr(axes)
+    monoid: ClassVar[Monoid] = ANY_BITS
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         return zero_tangent_jvp(ctx, self, primals)
@@ -311,15 +282,7 @@ class ReduceXor(Reduction):
 
     name: ClassVar[str] = "reduce_xor"
     takes: ClassVar[frozenset[DType]] = _BITS
-    applies: ClassVar[str] = "stablehlo.xor"
-    ufunc: ClassVar[np.ufunc] = np.bitwise_xor
-    axes: tuple[int, ...]
-
-    def start(self, dtype: DType) -> Lit:
-        return Lit.of(0, Aval((), dtype))
-
-    def along(self, axes: tuple[int, ...]) -> ReduceXor:
-        return ReduceXor(axes)
+    monoid: ClassVar[Monoid] = PARITY
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         return zero_tangent_jvp(ctx, self, primals)

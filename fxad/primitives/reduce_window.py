@@ -3,7 +3,7 @@ select elements, and their derivative is the pair of `select_and_scatter`."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from dataclasses import replace
 from itertools import product
 from typing import ClassVar, Final, TypeAlias, final
 
@@ -25,7 +25,6 @@ from fxad.ir import (
     Hole,
     JvpCtx,
     Linear,
-    Lit,
     NDArray,
     Operands,
     Primitive,
@@ -34,10 +33,11 @@ from fxad.ir import (
     TransposeCtx,
     Zero,
     primitive,
+    primitive_family,
 )
 from fxad.primitives.elementwise.family import as_accumulated
 from fxad.primitives.operand_checks import check_count
-from fxad.primitives.reduce import ORDERED, extreme_value, product_tangent
+from fxad.primitives.reduce import MAXIMUM, MINIMUM, ORDERED, PRODUCT, SUM, Monoid, product_tangent
 from fxad.primitives.select_and_scatter import SelectAndGatherAdd
 from fxad.primitives.shape import Reshape
 from fxad.primitives.slicing import Concatenate, Pad, Slice
@@ -46,27 +46,19 @@ from fxad.primitives.sliding import Padding, SlidingWindow, dilated_size
 Axes: TypeAlias = tuple[int, ...]
 
 
+@primitive_family
 class WindowReduction(Primitive):
     """Combine the elements of each window by an associative and commutative operation; holes do not count."""
 
     __slots__ = ()
 
     takes: ClassVar[frozenset[DType]]
-    applies: ClassVar[str]  # the operation in StableHLO
-    ufunc: ClassVar[np.ufunc]
+    monoid: ClassVar[Monoid]
     window: Shape
     strides: Axes
     padding: Padding
     base_dilation: Axes
     window_dilation: Axes
-
-    @abstractmethod
-    def start(self, dtype: DType) -> Lit:
-        """Return the identity element: the result of a window without elements."""
-
-    @abstractmethod
-    def over(self, sliding: SlidingWindow) -> Primitive:
-        """Return the same reduction for other windows."""
 
     @property
     def sliding(self) -> SlidingWindow:
@@ -83,22 +75,24 @@ class WindowReduction(Primitive):
     @final
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         (x,) = args
-        wide, start = as_accumulated(x), as_accumulated(self.start(x.dtype).array)
+        wide, start = as_accumulated(x), as_accumulated(self.monoid.identity(x.dtype).array)
         axes = tuple(range(x.ndim, 2 * x.ndim))
-        y = self.ufunc.reduce(self.sliding.windows(wide, start), axes, wide.dtype, initial=start[()])
+        y = self.monoid.ufunc.reduce(self.sliding.windows(wide, start), axes, wide.dtype, initial=start[()])
         return (np.asarray(y).astype(x.dtype),)
 
     @final
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
-        init = hlo.constant(self.start(ins[0].dtype))
+        init = hlo.constant(self.monoid.identity(ins[0].dtype))
         if not ins[0].size or not outs[0].size:
-            return (hlo.constant(self.start(ins[0].dtype).with_aval(outs[0].shape)),)
-        return hlo.op("stablehlo.reduce_window", (*args, init), outs, self.sliding.attributes(), (self.applies,))
+            return (hlo.constant(self.monoid.identity(ins[0].dtype).with_aval(outs[0].shape)),)
+        return hlo.op(
+            "stablehlo.reduce_window", (*args, init), outs, self.sliding.attributes(), (self.monoid.prim.hlo_name,)
+        )
 
     @final
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         (dim,) = dims
-        return ctx(self if dim is None else self.over(self.sliding.mapped(dim)), *args), (dim,)
+        return ctx(self if dim is None else replace(self, **self.sliding.mapped(dim).parameters), *args), (dim,)
 
 
 @final
@@ -114,19 +108,7 @@ class ReduceWindowSum(WindowReduction, Linear):
 
     name: ClassVar[str] = "reduce_window_sum"
     takes: ClassVar[frozenset[DType]] = dtypes.NUMERIC
-    applies: ClassVar[str] = "stablehlo.add"
-    ufunc: ClassVar[np.ufunc] = np.add
-    window: Shape
-    strides: Axes
-    padding: Padding
-    base_dilation: Axes
-    window_dilation: Axes
-
-    def start(self, dtype: DType) -> Lit:
-        return Zero(Aval((), dtype)).instantiate()
-
-    def over(self, sliding: SlidingWindow) -> ReduceWindowSum:
-        return ReduceWindowSum(*sliding.fields)
+    monoid: ClassVar[Monoid] = SUM
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         return ctx(self, *primals), ctx.lin(self, *tangents)
@@ -140,7 +122,7 @@ class ReduceWindowSum(WindowReduction, Linear):
             return (None,)
         if isinstance(ct, Zero) or not ct.aval.size or not x.aval.size:
             return (Zero(x.aval),)
-        return ctx(self.over(self.sliding.adjoint(x.aval.shape, ct.aval.shape)), ct)
+        return ctx(ReduceWindowSum(*self.sliding.adjoint(x.aval.shape, ct.aval.shape).values), ct)
 
 
 @final
@@ -155,22 +137,10 @@ class ReduceWindowMax(WindowReduction):
 
     name: ClassVar[str] = "reduce_window_max"
     takes: ClassVar[frozenset[DType]] = ORDERED
-    applies: ClassVar[str] = "stablehlo.maximum"
-    ufunc: ClassVar[np.ufunc] = np.maximum
-    window: Shape
-    strides: Axes
-    padding: Padding
-    base_dilation: Axes
-    window_dilation: Axes
-
-    def start(self, dtype: DType) -> Lit:
-        return extreme_value(dtype, -1)
-
-    def over(self, sliding: SlidingWindow) -> ReduceWindowMax:
-        return ReduceWindowMax(*sliding.fields)
+    monoid: ClassVar[Monoid] = MAXIMUM
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
-        select = SelectAndGatherAdd("ge", *self.sliding.fields)
+        select = SelectAndGatherAdd("ge", *self.sliding.values)
         return ctx(self, *primals), ctx.lin(select, *tangents, *primals)
 
 
@@ -186,22 +156,10 @@ class ReduceWindowMin(WindowReduction):
 
     name: ClassVar[str] = "reduce_window_min"
     takes: ClassVar[frozenset[DType]] = ORDERED
-    applies: ClassVar[str] = "stablehlo.minimum"
-    ufunc: ClassVar[np.ufunc] = np.minimum
-    window: Shape
-    strides: Axes
-    padding: Padding
-    base_dilation: Axes
-    window_dilation: Axes
-
-    def start(self, dtype: DType) -> Lit:
-        return extreme_value(dtype, 1)
-
-    def over(self, sliding: SlidingWindow) -> ReduceWindowMin:
-        return ReduceWindowMin(*sliding.fields)
+    monoid: ClassVar[Monoid] = MINIMUM
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
-        select = SelectAndGatherAdd("le", *self.sliding.fields)
+        select = SelectAndGatherAdd("le", *self.sliding.values)
         return ctx(self, *primals), ctx.lin(select, *tangents, *primals)
 
 
@@ -218,25 +176,13 @@ class ReduceWindowProd(WindowReduction):
 
     name: ClassVar[str] = "reduce_window_prod"
     takes: ClassVar[frozenset[DType]] = dtypes.NUMERIC
-    applies: ClassVar[str] = "stablehlo.multiply"
-    ufunc: ClassVar[np.ufunc] = np.multiply
-    window: Shape
-    strides: Axes
-    padding: Padding
-    base_dilation: Axes
-    window_dilation: Axes
-
-    def start(self, dtype: DType) -> Lit:
-        return Lit.of(1, Aval((), dtype))
-
-    def over(self, sliding: SlidingWindow) -> ReduceWindowProd:
-        return ReduceWindowProd(*sliding.fields)
+    monoid: ClassVar[Monoid] = PRODUCT
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         (x,), (t,) = primals, tangents
         y = ctx.one(self, x)
         pad, slices, row = _side_by_side(self.sliding, y.aval.shape)
-        holes = ctx.one(pad, x, self.start(x.aval.dtype))
+        holes = ctx.one(pad, x, self.monoid.identity(x.aval.dtype))
         spread = ctx.lin_one(pad, t, Zero(x.aval.with_shape(())))
         xs = ctx.one(Concatenate(0), *[ctx.one(row, ctx.one(s, holes)) for s in slices])
         ts = ctx.lin_one(Concatenate(0), *[ctx.lin_one(row, ctx.lin_one(s, spread)) for s in slices])

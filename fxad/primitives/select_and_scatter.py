@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import reduce
 from itertools import product
 from math import prod
@@ -46,6 +47,7 @@ from fxad.ir import (
     TransposeCtx,
     Zero,
     primitive,
+    primitive_family,
 )
 from fxad.primitives.argmax import better
 from fxad.primitives.elementwise import ADD, AND, EQ, GE, GT, LE, LT, MUL, NE, OR, REM, SELECT_N, SUB
@@ -62,6 +64,7 @@ _TAKES: Final = dtypes.INTEGER | dtypes.FLOATING
 _SIGNS: Final = MappingProxyType({"ge": 1, "le": -1})
 
 
+@primitive_family
 class Selection(Linear):
     """A selection of values: the first operand holds the values; the extreme element of each window of the second gives
     the place.
@@ -77,10 +80,6 @@ class Selection(Linear):
     padding: Padding
     base_dilation: Axes
     window_dilation: Axes
-
-    @abstractmethod
-    def over(self, sliding: SlidingWindow) -> Primitive:
-        """Return the same primitive for other windows."""
 
     @abstractmethod
     def adjoint(self) -> Primitive:
@@ -111,7 +110,7 @@ class Selection(Linear):
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         at = next(d for d in dims if d is not None)
         args = align_batch_axes(ctx, args, dims, at)
-        return ctx(self.over(self.sliding.mapped(at)), *args), (at,)
+        return ctx(replace(self, **self.sliding.mapped(at).parameters), *args), (at,)
 
     @final
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
@@ -173,18 +172,9 @@ class SelectAndGatherAdd(Selection):
     """
 
     name: ClassVar[str] = "select_and_gather_add"
-    select: str
-    window: Shape
-    strides: Axes
-    padding: Padding
-    base_dilation: Axes
-    window_dilation: Axes
-
-    def over(self, sliding: SlidingWindow) -> SelectAndGatherAdd:
-        return SelectAndGatherAdd(self.select, *sliding.fields)
 
     def adjoint(self) -> SelectAndScatterAdd:
-        return SelectAndScatterAdd(self.select, *self.sliding.fields)
+        return SelectAndScatterAdd(self.select, *self.sliding.values)
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         values, x = check_count(self, avals, 2)
@@ -220,18 +210,9 @@ class SelectAndScatterAdd(Selection):
     """
 
     name: ClassVar[str] = "select_and_scatter_add"
-    select: str
-    window: Shape
-    strides: Axes
-    padding: Padding
-    base_dilation: Axes
-    window_dilation: Axes
-
-    def over(self, sliding: SlidingWindow) -> SelectAndScatterAdd:
-        return SelectAndScatterAdd(self.select, *sliding.fields)
 
     def adjoint(self) -> SelectAndGatherAdd:
-        return SelectAndGatherAdd(self.select, *self.sliding.fields)
+        return SelectAndGatherAdd(self.select, *self.sliding.values)
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         source, x = check_count(self, avals, 2)

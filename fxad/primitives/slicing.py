@@ -10,8 +10,7 @@ from typing import ClassVar, Final, final
 import numpy as np
 
 from fxad import dtypes
-from fxad.core.sizes import least as at_least
-from fxad.core.sizes import maximum
+from fxad.core.sizes import at_least, maximum
 from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError
 from fxad.ir import (
     Atom,

@@ -8,7 +8,7 @@ fits.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias, final
+from typing import TypeAlias, TypedDict, final
 
 import numpy as np
 
@@ -87,6 +87,16 @@ def padding_attribute(padding: Padding) -> str:
     return f"dense<[{text}]> : tensor<{len(padding)}x2xi64>" if padding else "dense<> : tensor<0x2xi64>"
 
 
+class WindowParameters(TypedDict):
+    """The parameters of a primitive that describe its windows."""
+
+    window: Shape
+    strides: Axes
+    padding: Padding
+    base_dilation: Axes
+    window_dilation: Axes
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class SlidingWindow:
@@ -99,9 +109,20 @@ class SlidingWindow:
     window_dilation: Axes
 
     @property
-    def fields(self) -> tuple[Shape, Axes, Padding, Axes, Axes]:
+    def values(self) -> tuple[Shape, Axes, Padding, Axes, Axes]:
         """The fields, in the order of the primitives' parameters."""
         return self.window, self.strides, self.padding, self.base_dilation, self.window_dilation
+
+    @property
+    def parameters(self) -> WindowParameters:
+        """The fields by name, as parameters of a primitive."""
+        return WindowParameters(
+            window=self.window,
+            strides=self.strides,
+            padding=self.padding,
+            base_dilation=self.base_dilation,
+            window_dilation=self.window_dilation,
+        )
 
     def places(self, name: str, x: Aval) -> Shape:
         """Return the number of windows along each axis of `x`. Raises: ParameterError, ShapeError."""
@@ -117,11 +138,11 @@ class SlidingWindow:
             raise ParameterError(f"{name}: padding {self.padding} has {len(self.padding)} pairs for {x.ndim} axes")
         for a, (n, pads, base) in enumerate(zip(x.shape, self.padding, self.base_dilation, strict=True)):
             check_padding(name, a, n, pads, base)
-        return tuple(map(window_count, x.shape, *self.fields))
+        return tuple(map(window_count, x.shape, *self.values))
 
     def mapped(self, dim: int) -> SlidingWindow:
         """Return the same windows for an array with a mapped axis at `dim`."""
-        window, strides, padding, base, dilation = self.fields
+        window, strides, padding, base, dilation = self.values
         pads = (*padding[:dim], (0, 0), *padding[dim:])
         return SlidingWindow(
             insert_entry(window, dim, 1),

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
         t,
     )
     from fxad.random.gaussian import double_sided_maxwell, lognormal, maxwell, normal, truncated_normal, wald
-    from fxad.random.keys import clone, fold_in, key, key_data, split, wrap_key_data
+    from fxad.random.keys import PRNGKey, clone, fold_in, key, key_data, key_impl, split, wrap_key_data
     from fxad.random.ordering import choice, permutation
     from fxad.random.uniforms import bernoulli, bits, rademacher, randint, uniform
     from fxad.random.vectors import multivariate_normal, orthogonal
@@ -63,16 +63,16 @@ else:
             "fxad.random.uniforms": "bernoulli bits rademacher randint uniform",
             "fxad.random.gammas": "ball beta chisquare dirichlet f gamma generalized_normal loggamma student_t t",
             "fxad.random.gaussian": "double_sided_maxwell lognormal maxwell normal truncated_normal wald",
-            "fxad.random.keys": "clone fold_in key key_data split wrap_key_data",
+            "fxad.random.keys": "PRNGKey clone fold_in key key_data key_impl split wrap_key_data",
             "fxad.random.ordering": "choice permutation",
             "fxad.random.vectors": "multivariate_normal orthogonal",
         },
     )
 
 __all__ = [
-    "ball", "bernoulli", "beta", "binomial", "bits", "categorical", "cauchy", "chisquare", "choice", "clone",
+    "PRNGKey", "ball", "bernoulli", "beta", "binomial", "bits", "categorical", "cauchy", "chisquare", "choice", "clone",
     "dirichlet", "double_sided_maxwell", "exponential", "f", "fold_in", "gamma", "generalized_normal", "geometric",
-    "gumbel", "key", "key_data", "laplace", "loggamma", "logistic", "lognormal", "maxwell", "multinomial",
+    "gumbel", "key", "key_data", "key_impl", "laplace", "loggamma", "logistic", "lognormal", "maxwell", "multinomial",
     "multivariate_normal", "normal", "orthogonal", "pareto", "permutation", "poisson", "rademacher", "randint",
     "rayleigh", "split", "student_t", "t", "triangular", "truncated_normal", "uniform", "wald", "weibull_min",
     "wrap_key_data",

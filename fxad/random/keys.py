@@ -7,6 +7,7 @@ give equal numbers, so use each key once: `split` it first.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 
@@ -21,17 +22,20 @@ from fxad.random.cipher import threefry, threefry_counters
 from fxad.random.jit_sampler import jit_sampler
 from fxad.tracing.array import Array, ArrayLike, aval_of, is_scalar
 
+THREEFRY: Final = "threefry2x32"
 
-def key(seed: ArrayLike) -> Array:
-    """Return the key of an integer seed.
+
+def key(seed: ArrayLike, *, impl: str | None = None) -> Array:
+    """Return the key of an integer seed. `impl` is "threefry2x32", or None, which means it.
 
     Type:   an integer without axes -> u32[2]: the upper and the lower half of the seed as 64 bits. An array of 32 bits
             or fewer has no upper half (0); a lower half of fewer bits is filled up with its sign.
     Rule:   a Python int is an int32 where it fits into 32 bits, signed or not, and else an int64 or uint64: no bit of a
             seed is lost. `jax.random.key` gives the same data for seeds of 32 bits, and for wider ones under
             `jax_enable_x64`; without it JAX drops the upper half.
-    Raises: ArgumentError, DTypeError, ShapeError, ParameterError (a seed of more than 64 bits).
+    Raises: ArgumentError, DTypeError, ShapeError, ParameterError (a seed of more than 64 bits, another generator).
     """
+    _check_impl("random.key", impl)
     if isinstance(seed, bool | float | complex) and not isinstance(seed, np.generic):
         raise ArgumentError(f"random.key: a seed is an integer, got {seed!r}", remedy="convert it with int()")
     if isinstance(seed, int) and not isinstance(seed, np.generic):
@@ -43,6 +47,21 @@ def key(seed: ArrayLike) -> Array:
         remedy = "this is a key already" if aval.shape == (2,) else "map over seeds with fxad.vmap"
         raise ShapeError(f"random.key: a seed is one integer, got {aval}", remedy=remedy)
     return jit_sampler(_key, (seed,))
+
+
+PRNGKey = key  # JAX's older name
+
+
+def _check_impl(name: str, impl: object) -> None:
+    """Raises: ParameterError for a generator that is not there."""
+    if impl not in (None, THREEFRY):
+        raise ParameterError(f"{name}: the generator {impl!r} is not there", remedy=f"use {THREEFRY!r}, the only one")
+
+
+def key_impl(keys: ArrayLike) -> str:
+    """Return the name of the generator of keys: "threefry2x32"."""
+    _check_keys("random.key_impl", keys)
+    return THREEFRY
 
 
 def _seed_array(seed: int) -> np.generic:
@@ -131,12 +150,13 @@ def key_data(keys: ArrayLike) -> Array:
     return _check_keys("random.key_data", keys)
 
 
-def wrap_key_data(key_bits_array: ArrayLike) -> Array:
+def wrap_key_data(key_bits_array: ArrayLike, *, impl: str | None = None) -> Array:
     """Return the keys with given words: the inverse of `key_data`.
 
     Type:   u32[...,2] -> u32[...,2].
     Raises: DTypeError, ShapeError for what are not keys.
     """
+    _check_impl("random.wrap_key_data", impl)
     return _check_keys("random.wrap_key_data", key_bits_array)
 
 
@@ -154,4 +174,4 @@ def _check_keys(name: str, keys: ArrayLike) -> Array:
     return as_array(name, keys)
 
 
-__all__ = ["clone", "fold_in", "key", "key_data", "split", "wrap_key_data"]
+__all__ = ["PRNGKey", "clone", "fold_in", "key", "key_data", "key_impl", "split", "wrap_key_data"]

@@ -21,14 +21,16 @@ import numpy.typing as npt
 import safetensors
 from safetensors.numpy import save_file
 
-from fxad import dtypes, tree
+from fxad import dtypes
+from fxad.core import tree
 from fxad.core.atomic_file import FOLLOWING, UNFINISHED, open_file, sync_directory
+from fxad.core.tree import Structure
+from fxad.core.tree_paths import NamedKey, key_value
 from fxad.errors import ArgumentError, DTypeError, FileFormatError, FxadError, ShapeError, described
 from fxad.storage.programs import absolute_path
 from fxad.storage.tree_structure import Json, structure_from_json, structure_to_json
 from fxad.tracing.array import Array, asarray
 from fxad.tracing.tracer import Tracer
-from fxad.tree import Structure
 
 T = TypeVar("T")
 
@@ -212,13 +214,17 @@ def _names(structure: Structure) -> list[str]:
     """The names of the leaves: their paths, with dots. Two leaves of one name get a number behind it."""
     names: dict[str, None] = {}
     for accessor in structure.accessors():
-        name = base = ".".join([str(entry.entry) for entry in accessor]) or "value"
+        name = base = ".".join([_entry_name(entry) for entry in accessor]) or "value"
         number = 1
         while name in names or name == "__metadata__":
             number += 1
             name = f"{base}#{number}"
         names[name] = None
     return list(names)
+
+
+def _entry_name(entry: Any) -> str:
+    return str(key_value(entry.entry)) if isinstance(entry, NamedKey) else str(entry.entry)
 
 
 def _head(what: str, text: str) -> dict[str, Any]:

@@ -13,7 +13,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from fxad import dtypes, tree
+from fxad import dtypes
+from fxad.core import tree
 from fxad.errors import FileFormatError, ParseError
 from fxad.ir import Aval, Jaxpr, Primitive
 from fxad.storage.encoding import ARRAY, find_host_call, host_function_label

@@ -12,6 +12,9 @@ import stat
 from collections.abc import Mapping
 from typing import Any, Final, ParamSpec, Protocol, TypeVar, runtime_checkable
 
+import numpy as np
+
+from fxad.core import tree
 from fxad.core.atomic_file import FOLLOWING, open_file, write_whole
 from fxad.errors import ArgumentError, FileFormatError, described
 from fxad.ir import Primitive
@@ -19,6 +22,7 @@ from fxad.storage.decoding import decode
 from fxad.storage.encoding import encode
 from fxad.storage.file_format import has_header, pack, unpack
 from fxad.text import PRIMITIVES
+from fxad.tracing.array import Array
 from fxad.tracing.program import Program
 
 P = ParamSpec("P")
@@ -45,7 +49,12 @@ def save(program: Program[P, R] | Compiled[P, R], path: str | os.PathLike[str]) 
     Raises: ArgumentError if `program` is not a program or `path` not a path, for a program that closes over tracers or
             calls Python functions, and for trees that a file cannot hold; OSError.
     """
-    traced = program.program if isinstance(program, Compiled) else program
+    traced: object = program.program if isinstance(program, Compiled) else program
+    if isinstance(traced, Array | np.ndarray) or tree.structure(traced).num_nodes > 1:
+        raise ArgumentError(
+            f"save: {described(program)} is a tree of arrays, not a program",
+            remedy="fxad.tree.save(path, tree) writes trees of arrays, fxad.tree.load(path) reads them",
+        )
     if not isinstance(traced, Program):
         raise ArgumentError(
             f"save: {described(program)} is not a program: {program!r:.60}",

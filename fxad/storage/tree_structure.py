@@ -11,20 +11,26 @@ from __future__ import annotations
 
 import sys
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from fxad import dtypes, tree
+from fxad import dtypes
+from fxad.core import tree
+from fxad.core.tree import Structure
+from fxad.core.tree_paths import DictKey, FlattenedIndexKey, GetAttrKey, SequenceKey, key_value
 from fxad.errors import ArgumentError, FileFormatError
-from fxad.tree import Structure
 
 Json: TypeAlias = "None | bool | int | str | list[Json] | dict[str, Json]"
 
 _LEAF: Final = "*"
+# The keys of classes that name their children.
+_KEYS: Final[Mapping[str, type[Any]]] = MappingProxyType(
+    {"key": DictKey, "index": SequenceKey, "attribute": GetAttrKey, "flat index": FlattenedIndexKey}
+)
 _SEQUENCES: Final = MappingProxyType({"tuple": tuple, "list": list})
 _MAPPINGS: Final = MappingProxyType({"dict": dict, "ordered": OrderedDict})
 _FACTORIES: Final = MappingProxyType({f.__name__: f for f in (list, dict, tuple, set, int, float, complex, str, bool)})
@@ -103,8 +109,11 @@ def _value(value: object, part: str, what: str) -> Json:
         return {"complex": [value.real.hex(), value.imag.hex()]}
     if type(value) is bytes:
         return {"bytes": value.hex()}
-    if isinstance(value, np.dtype) and value in dtypes.ALL:
+    if isinstance(value, np.dtype | dtypes.ScalarType) and value in dtypes.ALL:
         return {"dtype": value.name}
+    for word, key in _KEYS.items():
+        if isinstance(value, key):
+            return {word: _value(key_value(value), part, what)}
     raise ArgumentError(
         f"{what}: {part} has {value!r:.60}, which a file cannot hold",
         remedy="None, bools, numbers, strings, bytes, dtypes and tuples of these are what a file holds",
@@ -274,6 +283,8 @@ def _read(d: Json, reader: _Reader) -> object:
                 return bytes.fromhex(text)
             case "dtype", str(text):
                 return dtypes.as_dtype(text)
+            case key, value if key in _KEYS:
+                return _KEYS[key](_read(value, reader))
             case _:
                 pass
     except (ValueError, OverflowError, TypeError):

@@ -26,6 +26,7 @@ from fxad.primitives.linalg import (
     ExpmFrechet,
     Geqrf,
     HouseholderProduct,
+    Ormqr,
     Pinv,
     Solve,
     TriangularSolve,
@@ -34,7 +35,7 @@ from fxad.primitives.linalg import (
 from fxad.primitives.linalg.family import Matrixwise
 from fxad.primitives.random import GammaSample, Threefry2x32
 from fxad.primitives.reduce_window import ReduceWindowMax, ReduceWindowMin, ReduceWindowSum
-from fxad.primitives.scatter_combine import ScatterExtremum, ScatterMul
+from fxad.primitives.scatter import ScatterExtremum, ScatterMul
 from fxad.primitives.select_and_scatter import Selection
 from fxad.primitives.shape import (
     Iota,
@@ -45,7 +46,17 @@ from fxad.testing.growth import Fact, Growth
 from fxad.testing.values import SEEDS, Domain, sample
 
 # matrices are made to suit: `matrix_steps`
-_MATRICES: Final = (Matrixwise, Solve, TriangularSolve, TridiagonalSolve, Pinv, ExpmFrechet, HouseholderProduct, Geqrf)
+_MATRICES: Final = (
+    Matrixwise,
+    Solve,
+    TriangularSolve,
+    TridiagonalSolve,
+    Pinv,
+    ExpmFrechet,
+    HouseholderProduct,
+    Ormqr,
+    Geqrf,
+)
 # derivatives that are not known, in an operand, of second order or where updates meet: laws differentiate all programs
 _PARTLY: Final = (Incomplete, RegularizedIncompleteBeta, Zeta, Polygamma, ScatterMul)
 _APPLIED: Final = tuple(

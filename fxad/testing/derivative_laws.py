@@ -146,7 +146,7 @@ def _has_unknown_runs(program: Jaxpr) -> bool:
     """Return True for a loop with a predicate and floating results: forward mode computes values and tangents in one
     loop, and they are not separated."""
     every = [eqn for body in distinct_jaxprs(program) for eqn in body.eqns]
-    loops = [eqn for eqn in every if isinstance(eqn.prim, HigherOrder) and eqn.prim.layout.depends]
+    loops = [eqn for eqn in every if isinstance(eqn.prim, HigherOrder) and eqn.prim.layout.has_predicate]
     return any([v.aval.inexact for eqn in loops for v in eqn.outs])
 
 

@@ -23,8 +23,7 @@ from fxad.primitives.reduce import (
     ReduceProd,
     ReduceXor,
 )
-from fxad.primitives.scatter import Scatter
-from fxad.primitives.scatter_combine import ScatterMax, ScatterMin, ScatterMul
+from fxad.primitives.scatter import Scatter, ScatterMax, ScatterMin, ScatterMul
 from fxad.testing.applications import ANY, Spec, Specs, dtype_of, index_of, some_axes
 from fxad.testing.values import ORDINARY, SPECIAL, Domain, shapes
 
@@ -126,7 +125,8 @@ def _dot_general(draw: st.DrawFn, smooth: bool) -> Spec:
     dtype = dtype_of(draw, dtypes.NUMERIC - dtypes.FLOAT8, smooth)
     wider = {dtypes.bfloat16: dtypes.float32, dtypes.float32: dtypes.float64, dtypes.int8: dtypes.int32}
     preferred = draw(st.sampled_from([None, wider.get(dtype)]))
-    prim = DotGeneral(tuple(i[n:m]), tuple(j[n:m]), tuple(i[:n]), tuple(j[:n]), preferred)
+    precision = draw(st.sampled_from(["", "highest"]))
+    prim = DotGeneral(tuple(i[n:m]), tuple(j[n:m]), tuple(i[:n]), tuple(j[:n]), preferred, precision)
     return prim, [(Aval(left, dtype), ORDINARY), (Aval(right, dtype), ORDINARY)]
 
 

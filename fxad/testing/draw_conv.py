@@ -56,8 +56,10 @@ def _conv(draw: st.DrawFn, smooth: bool) -> Spec:
     dtype = dtype_of(draw, dtypes.NUMERIC - dtypes.FLOAT8, smooth)
     wider = {dtypes.bfloat16: dtypes.float32, dtypes.float32: dtypes.float64, dtypes.int8: dtypes.int32}
     preferred = draw(st.sampled_from([None, wider.get(dtype)]))
+    specs = lhs_spec, rhs_spec, out_spec
+    precision = draw(st.sampled_from(["", "high"]))
     prim = ConvGeneralDilated(
-        _steps(draw, n), padding, base, _steps(draw, n), lhs_spec, rhs_spec, out_spec, features, batches, preferred
+        _steps(draw, n), padding, base, _steps(draw, n), *specs, features, batches, preferred, precision
     )
     return prim, [(Aval(lhs, dtype), ORDINARY), (Aval(rhs, dtype), ORDINARY)]
 
@@ -75,7 +77,7 @@ def _reduce_window(kind: type[ReduceWindowSum | ReduceWindowMax | ReduceWindowMi
         shape, sliding = _sliding(draw)
         exact = kind in (ReduceWindowMax, ReduceWindowMin) and not smooth
         x = Aval(shape, dtype_of(draw, kind.takes - dtypes.FLOAT8, smooth))
-        return kind(*sliding.fields), [(x, SPECIAL if exact else ORDINARY)]
+        return kind(*sliding.values), [(x, SPECIAL if exact else ORDINARY)]
 
     return specs
 
@@ -105,7 +107,7 @@ def _reduce_windows(draw: st.DrawFn, smooth: bool) -> Spec:
     shape, sliding = _sliding(draw)
     starts = Domain(-9.0, -8.0, whole=(0, 0))
     xs = [(a.with_shape(shape), Domain(whole=(0, 9))) for a in scalars]
-    return ReduceWindow(body, *sliding.fields), [*xs, *[(a, starts) for a in scalars]]
+    return ReduceWindow(body, *sliding.values), [*xs, *[(a, starts) for a in scalars]]
 
 
 def _barrier(draw: st.DrawFn, smooth: bool) -> Spec:
@@ -124,7 +126,7 @@ def _selection(kind: type[SelectAndGatherAdd | SelectAndScatterAdd]) -> Specs:
         shape, sliding = _sliding(draw)
         x = Aval(shape, dtype_of(draw, dtypes.INTEGER | dtypes.FLOATING - dtypes.FLOAT8, smooth))
         value = x if kind is SelectAndGatherAdd else x.with_shape(sliding.places("", x))
-        prim = kind(draw(st.sampled_from(["ge", "le"])), *sliding.fields)
+        prim = kind(draw(st.sampled_from(["ge", "le"])), *sliding.values)
         return prim, [(value, ORDINARY), (x, ORDINARY if smooth else SPECIAL)]
 
     return specs

@@ -25,6 +25,7 @@ from fxad.primitives.linalg import (
     HouseholderProduct,
     Lu,
     LuPivotsToPermutation,
+    Ormqr,
     Pinv,
     Qr,
     Slogdet,
@@ -132,6 +133,13 @@ def _householder_product(draw: st.DrawFn, smooth: bool) -> Spec:
     return HouseholderProduct(), [(Aval((*batch, m, n), dtype), ORDINARY), (Aval((*batch, k), dtype), ORDINARY)]
 
 
+def _ormqr(draw: st.DrawFn, smooth: bool) -> Spec:
+    batch, m, n, p = _batch(draw), draw(_SIZES), draw(_SIZES), draw(_SIZES)
+    k, dtype, left = draw(st.integers(0, min(m, n))), dtype_of(draw, TAKES, smooth), draw(st.booleans())
+    shapes = (*batch, m, n), (*batch, k), (*batch, *((m, p) if left else (p, m)))
+    return Ormqr(left, draw(st.booleans())), [(Aval(s, dtype), ORDINARY) for s in shapes]
+
+
 def _qr(draw: st.DrawFn, m: int, n: int, smooth: bool) -> Primitive:
     return Qr(draw(st.booleans()) and not (smooth and m > n))
 
@@ -160,6 +168,7 @@ OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType(
         Pinv: _pinv,
         Geqrf: _any_matrices(_constant(Geqrf())),
         HouseholderProduct: _householder_product,
+        Ormqr: _ormqr,
         Qr: _any_matrices(_qr),
         Eigh: _square_matrices(lambda draw: Eigh(draw(st.booleans()), draw(st.booleans())), smooth_in=_REAL),
         # vectors of LAPACK and of NumPy differ in signs, and those of tangents in phases: tests/primitives

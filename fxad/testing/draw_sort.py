@@ -15,8 +15,8 @@ from fxad.primitives.cumulative import (
     CumMin,
     CumProd,
     CumSum,
+    LinearRecurrence,
 )
-from fxad.primitives.linear_recurrence import LinearRecurrence
 from fxad.primitives.sort import Sort
 from fxad.testing.applications import ANY, Spec, Specs, dtype_of
 from fxad.testing.values import ORDINARY, SPECIAL, shapes

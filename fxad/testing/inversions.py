@@ -13,8 +13,9 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.vendor.pretty import RepresentationPrinter
 
-from fxad import dtypes, tree
+from fxad import dtypes
 from fxad.api.inverse import Names, chosen_arguments, leaf_mask
+from fxad.core import tree
 from fxad.ir import Aval, Jaxpr, NDArray
 from fxad.testing.inverse_state import HeldArrays, Move, State
 from fxad.testing.inverse_steps import BENT, NESTED, RETYPING, SIMPLE, STEADY, UNMEASURED, run_steps

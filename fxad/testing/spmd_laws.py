@@ -8,7 +8,7 @@ import numpy as np
 
 from fxad.core.builder import Builder
 from fxad.core.interpreter import run
-from fxad.core.lockstep import mapped
+from fxad.core.lockstep import run_mapped
 from fxad.core.typecheck import typecheck
 from fxad.errors import AxisNameError
 from fxad.ir import Jaxpr, NDArray
@@ -42,7 +42,7 @@ def over_axes(program: Jaxpr) -> Jaxpr:
 def in_lockstep(program: Jaxpr, args: Values) -> list[NDArray]:
     """The results for all indices, of runs that exchange values."""
     names, sizes = [n for n, _ in AXES], [n for _, n in AXES]
-    rows = mapped(names, sizes, lambda index: run(program, [a[index] for a in args]))
+    rows = run_mapped(names, sizes, lambda index: run(program, [a[index] for a in args]))
     return [np.stack([row[k] for row in rows]).reshape((*sizes, *a.shape)) for k, a in enumerate(program.out_avals)]
 
 

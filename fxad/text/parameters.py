@@ -45,7 +45,7 @@ def fields_of(cls: type[Primitive | Record]) -> Mapping[str, Field]:
         hints = typing.get_type_hints(cls)
         fields = {
             f.name: Field(f.name, str(f.type), hint, f.default is dataclasses.MISSING, dict(_records(hint)))
-            for f in dataclasses.fields(cls)  # type: ignore[arg-type]  # every leaf is a dataclass
+            for f in dataclasses.fields(cls)
             for hint in (hints[f.name],)
         }
         cached = _known.setdefault(cls, fields)

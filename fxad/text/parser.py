@@ -18,7 +18,7 @@ from typing import Final, NoReturn, TypeVar, final
 from fxad import dtypes
 from fxad.core import printing
 from fxad.core import scalar_text as scalars
-from fxad.core.sizes import Reader, read
+from fxad.core.sizes import Reader, read_size
 from fxad.errors import FxadError, ParseError
 from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Param, Primitive, Record, Var, distinct_jaxprs, source_location
 from fxad.primitives import ALL
@@ -293,7 +293,7 @@ class _Parser:
         if lit is None:
             paired = dtypes.is_complex(aval.dtype)
             if token_kind(parts[0]) == "size":
-                size = self.checked(at, read, parts[0][1:-1])
+                size = self.checked(at, read_size, parts[0][1:-1])
                 lit = self.literals[key] = self.checked(at, Lit.of, size, aval)
                 return lit
             bits = [scalars.read(part, dtypes.real_part(aval.dtype)) for part in parts]
@@ -408,7 +408,7 @@ class _Parser:
         if of_kind == "string":
             return self.quoted(token)
         if of_kind == "size":
-            return self.checked(self.at - 1, read, token[1:-1])
+            return self.checked(self.at - 1, read_size, token[1:-1])
         if token in _WORDS:
             return _WORDS[token]
         if token not in dtypes.BY_SHORT:

@@ -7,9 +7,10 @@ operation as a program, once per operand types, and runs it.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Final, Protocol, Self, cast
+from typing import Any, Final, Literal, Protocol, Self, cast
 from weakref import ref
 
 import numpy as np
@@ -62,7 +63,7 @@ class Array(Typed, Conversions, Methods, Updatable):
 
     Type:  `shape`, `dtype` as in NumPy; never a subclass of `numpy.ndarray`. The arguments of a traced function are
            tracers: Arrays without a value.
-    Rule:  operators promote as NumPy does between arrays; a Python scalar takes the dtype of the array it meets.
+    Rule:  arrays promote by kind, then by width (decision 64); a Python scalar takes the dtype of the array it meets.
     """
 
     __slots__ = ("__weakref__", "_aval", "_buffer")
@@ -90,6 +91,26 @@ class Array(Typed, Conversions, Methods, Updatable):
     def sharding(self) -> Sharding:
         """How the value is divided among devices."""
         return sharding_of(self._buffer)
+
+    def devices(self) -> set[runtime.Device]:
+        """The devices that hold the value."""
+        return set(self.sharding.device_set)
+
+    def is_deleted(self) -> bool:
+        """True if the memory was freed: deleted, or donated."""
+        return runtime.is_deleted(self._buffer)
+
+    def is_ready(self) -> bool:
+        """True if the value has been computed."""
+        return runtime.is_ready(self._buffer)
+
+    def delete(self) -> None:
+        """Free the memory now. Later uses are errors."""
+        runtime.delete(self._buffer)
+
+    def tobytes(self, order: Literal["C", "F", "A"] | None = "C") -> bytes:
+        """The elements as bytes."""
+        return self.__array__().tobytes(order)
 
     @property
     def addressable_shards(self) -> tuple[Shard, ...]:
@@ -187,6 +208,29 @@ class Array(Typed, Conversions, Methods, Updatable):
 
 _SCALARS: Final = frozenset({bool, int, float, complex})
 _OPERANDS: Final = (Array, np.ndarray, np.generic, bool, int, float, complex)
+
+
+@contextmanager
+def evaluating() -> Iterator[None]:
+    """Inside it, operations are computed at once: no trace is active."""
+    before = _binder.set(None)
+    try:
+        yield
+    finally:
+        _binder.reset(before)
+
+
+@contextmanager
+def running_each_operation(on: bool) -> Iterator[None]:
+    """Inside it, functions of `jit` run operation by operation. A trace that is active stays so."""
+    here = _binder.get()
+    if here is None or here is OPERATION_BY_OPERATION:
+        here = OPERATION_BY_OPERATION if on else None
+    before = _binder.set(here)
+    try:
+        yield
+    finally:
+        _binder.reset(before)
 
 
 # ----------------------------------------------------------------------------------------------------------- eager
@@ -473,6 +517,7 @@ def _emit_prim(b: Builder, *args: Any) -> tuple[Atom, ...]:
 
 
 EAGER: Final = Eager()
+OPERATION_BY_OPERATION: Final = Eager()  # the binder while functions of `jit` are not compiled
 
 __all__ = [
     "Array",
@@ -481,8 +526,11 @@ __all__ = [
     "DEFAULT_OPTIONS",
     "EAGER",
     "Eager",
+    "OPERATION_BY_OPERATION",
     "Operation",
     "apply_operation",
+    "evaluating",
+    "running_each_operation",
     "wrap_buffers",
     "asarray",
     "aval_of",

@@ -14,10 +14,11 @@ from typing import Any, Final, Generic, ParamSpec, Protocol, TypeAlias, TypeVar,
 
 import numpy as np
 
-from fxad import dtypes, tree
-from fxad.core import sizes
+from fxad import dtypes
+from fxad.core import sizes, tree
 from fxad.core.dataclasses import dataclass
-from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError, TreeError, described
+from fxad.core.tree import Structure
+from fxad.errors import ArgumentError, DTypeError, FxadError, ParameterError, ShapeError, TreeError, described
 from fxad.ir import Aval, Jaxpr
 from fxad.operations import promotion
 from fxad.tracing.array import Array, aval_of, binder
@@ -25,7 +26,6 @@ from fxad.tracing.context import MappedAxis, mapped_over, new_axis
 from fxad.tracing.static_args import Argnames, static_arguments
 from fxad.tracing.tracer import line_of_traceback, trace_flat
 from fxad.transforms.specialize import specialize
-from fxad.tree import Structure
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -43,7 +43,12 @@ class Spec:
     shape: tuple[int, ...]
     dtype: dtypes.DType
 
-    def __init__(self, shape: Iterable[int] | str, dtype: object = "float32") -> None:
+    def __init__(self, shape: Iterable[int] | str, dtype: object = "float32", *, sharding: None = None) -> None:
+        if sharding is not None:
+            raise ParameterError(
+                f"Spec: sharding is {sharding!r:.60}; a type has none",
+                remedy="put the argument where it belongs: device_put(x, sharding)",
+            )
         aval = Aval(symbolic_shape(shape) if isinstance(shape, str) else shape, dtype)
         object.__setattr__(self, "shape", aval.shape)
         object.__setattr__(self, "dtype", aval.dtype)
@@ -52,6 +57,23 @@ class Spec:
     def aval(self) -> Aval:
         """The type in the IR."""
         return Aval(self.shape, self.dtype)
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return self.aval.size
+
+    def update(self, *, shape: Iterable[int] | None = None, dtype: object = None) -> Spec:
+        """The type with another shape or dtype."""
+        return Spec(self.shape if shape is None else shape, self.dtype if dtype is None else dtype)
+
+
+ShapeDtypeStruct = Spec  # JAX's name
 
 
 def symbolic_shape(text: str) -> tuple[int, ...]:
@@ -74,7 +96,6 @@ class Traced(Protocol[P, R_co]):
         """Run it."""
 
 
-@final
 @dataclass(frozen=True, slots=True, eq=False)
 class Program(Generic[P, R_co]):
     """A traced function as a value: `jaxpr`, the trees of its arguments and results, and the arrays it closed over.
@@ -156,7 +177,7 @@ def sized(program: Program[Any, Any], leaves: Sequence[object]) -> Jaxpr:
         for x, aval, path in zip(leaves, program.in_avals, program.paths, strict=True)
         for axis, (size, n) in enumerate(zip(aval.shape, aval_of(x).shape, strict=True))
     ]
-    return specialize(program.jaxpr, tuple(sorted(sizes.solved(what, places).items())))
+    return specialize(program.jaxpr, tuple(sorted(sizes.solve_sizes(what, places).items())))
 
 
 def argument_path(accessor: Any, names: tuple[str, ...]) -> str:
@@ -261,8 +282,8 @@ def assumed(avals: Sequence[Aval]) -> tuple[Aval, ...]:
     names = [name for a in avals if a.symbolic for n in a.shape for name in sizes.names_of(n)]
     if len({n.name for n in names}) == len(set(names)):
         return tuple(avals)
-    strongest = {n.name: sizes.named(n.name, n.least) for n in sorted(names, key=lambda n: n.least)}
-    return tuple([Aval([sizes.substituted(n, strongest) for n in a.shape], a.dtype) for a in avals])
+    strongest = {n.name: sizes.named_size(n.name, n.at_least) for n in sorted(names, key=lambda n: n.at_least)}
+    return tuple([Aval([sizes.substitute_sizes(n, strongest) for n in a.shape], a.dtype) for a in avals])
 
 
 def trace_tree(

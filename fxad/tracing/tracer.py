@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Sequence
 from enum import Enum
 from threading import get_ident
 from types import FrameType, TracebackType
-from typing import Any, Final, NoReturn, cast, final
+from typing import Any, Final, Literal, NoReturn, cast, final
 
 import numpy as np
 import optree
@@ -28,6 +28,7 @@ from fxad.operations import promotion
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.remat import whole_segment
 from fxad.runtime import Device, default_device
+from fxad.sharding import Sharding
 from fxad.tracing.array import EAGER, Array, Binder, Operation, _binder, aval_of, binder, is_scalar, operation_name
 from fxad.tracing.placement import check_device
 
@@ -173,8 +174,27 @@ class Tracer(Array):
     def tolist(self) -> Any:
         self._refuse("tolist", "return the array and call tolist() on the result")
 
+    def tobytes(self, order: Literal["C", "F", "A"] | None = "C") -> bytes:
+        self._refuse("tobytes", "return the array and call tobytes() on the result")
+
     def block_until_ready(self) -> Array:
         return self
+
+    @property
+    def sharding(self) -> Sharding:
+        self._refuse("sharding", "look at the sharding of the arguments, before the function is traced")
+
+    def devices(self) -> set[Device]:
+        self._refuse("devices", "look at the devices of the arguments, before the function is traced")
+
+    def is_deleted(self) -> bool:
+        return False
+
+    def is_ready(self) -> bool:
+        self._refuse("is_ready", "ask the result of the program")
+
+    def delete(self) -> None:
+        self._refuse("delete", "delete the argument after the call, or donate it")
 
     def __dlpack__(self, **kwargs: Any) -> Any:
         self._refuse("__dlpack__", "return the array and export the result")

@@ -7,7 +7,7 @@ from typing import Final
 
 from fxad.core.builder import Builder
 from fxad.core.memo import by_value
-from fxad.core.sizes import Name, Size, names_of, substituted
+from fxad.core.sizes import Name, Size, names_of, substitute_sizes
 from fxad.errors import ArgumentError, ShapeError
 from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Param, Primitive, params, subjaxprs
 from fxad.primitives.shape import BroadcastInDim, Reshape
@@ -31,17 +31,17 @@ def specialize(jaxpr: Jaxpr, values: Values) -> Jaxpr:
     def typed(aval: Aval) -> Aval:
         found = types.get(aval)
         if found is None:
-            shape = tuple([substituted(n, known) for n in aval.shape])
+            shape = tuple([substitute_sizes(n, known) for n in aval.shape])
             found = types[aval] = Aval(shape, aval.dtype)
         return found
 
     def atom(a: Lit) -> Lit:
-        value = substituted(a.size, known) if a.size is not None else None
+        value = substitute_sizes(a.size, known) if a.size is not None else None
         return Lit.of(value, typed(a.aval)) if value is not None else a.with_aval(typed(a.aval).shape)
 
     def parameter(value: Param) -> Param:
         if type(value) is Size:
-            return substituted(value, known)
+            return substitute_sizes(value, known)
         if type(value) is tuple:
             return tuple([parameter(v) for v in value])
         if isinstance(value, Jaxpr):
@@ -116,12 +116,12 @@ def names(jaxpr: Jaxpr) -> tuple[Name, ...]:
             add(a)
     for body in subjaxprs(jaxpr):
         found.update(dict.fromkeys(names(body)))
-    return tuple(sorted(found, key=lambda n: (n.name, n.least)))
+    return tuple(sorted(found, key=lambda n: (n.name, n.at_least)))
 
 
 def checked_sizes(what: str, known: Sequence[Name], values: dict[str, object]) -> Values:
     """Values of sizes, in order. Raises: ArgumentError, ShapeError."""
-    least = {n.name: max([m.least for m in known if m.name == n.name]) for n in known}
+    least = {n.name: max([m.at_least for m in known if m.name == n.name]) for n in known}
     for name, value in values.items():
         if name not in least:
             raise ArgumentError(

@@ -106,7 +106,7 @@ def inline_calls(jaxpr: Jaxpr, which: Container[Jaxpr], *, recomputations: bool 
     b = Builder.like(jaxpr)
     pinned: list[int] = []
 
-    def opens(eqn: Eqn, _ins: tuple[Atom, ...], mark: bool) -> tuple[Jaxpr, bool] | None:
+    def body_to_inline(eqn: Eqn, _ins: tuple[Atom, ...], mark: bool) -> tuple[Jaxpr, bool] | None:
         body = _inlined_body(eqn, which, recomputations)
         return None if body is None else (body, mark or is_recomputation(eqn))
 
@@ -115,7 +115,7 @@ def inline_calls(jaxpr: Jaxpr, which: Container[Jaxpr], *, recomputations: bool 
             pinned.append(len(b.eqns))
         return b.copy(eqn, ins)
 
-    return b.build(b.opened(jaxpr, jaxpr.ins, opens, add), jaxpr.name), frozenset(pinned)
+    return b.build(b.inline_calls(jaxpr, jaxpr.ins, body_to_inline, add), jaxpr.name), frozenset(pinned)
 
 
 def _inlined_body(eqn: Eqn, which: Container[Jaxpr], recomputations: bool) -> Jaxpr | None:

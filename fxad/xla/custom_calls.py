@@ -29,6 +29,7 @@ _LAPACK: Final = MappingProxyType(
         "geqrf": ("geqrf", "geqrf"),
         "geqp3": ("geqp3", "geqp3"),
         "orgqr": ("orgqr", "ungqr"),
+        "ormqr": ("ormqr", "unmqr"),
         "syevd": ("syevd", "heevd"),
         "geev": ("geev", "geev"),
         "gesdd": ("gesdd", "gesdd"),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import signal
+import subprocess
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -143,6 +145,54 @@ def test_a_finaliser_that_traces() -> None:
 
     assert len(fx.trace(f, X).jaxpr.eqns) == 1
     assert found == [fx.trace(lambda x: fnp.cos(x) + TABLE, X).jaxpr]
+
+
+WHILE_XLA_RUNS = """
+import gc, sys
+import numpy as np
+import fxad as fx
+import fxad.numpy as fnp
+
+N = np.ones(8, np.float32)
+twice = fx.jit(lambda x: fnp.tanh(x) * 2)
+x = fx.asarray(N)
+WAYS = [lambda: twice(x), lambda: x + 1, lambda: fnp.sin(x), lambda: fx.asarray(N), lambda: x.copy()]
+
+def deep(n, way):
+    return way() if n == 0 else deep(n - 1, way)
+
+class Finalised:
+    def __init__(self, way):
+        self.me, self.way = self, way
+
+    def __del__(self):
+        deep(5, self.way)
+
+def outer(n, way):
+    return way() if n == 0 else outer(n - 1, way)
+
+codes = [f.__code__ for f in (deep, outer, Finalised.__del__, *WAYS)]
+for way in WAYS:
+    outer(9, way), deep(9, way)
+fx.asarray(N)  # jaxlib drops what it has recorded
+before = list(map(sys.getrefcount, codes))
+for k in range(2000):
+    Finalised(WAYS[k % 5])
+    held = []
+    while gc.get_count()[0] < 699 - k % 23:  # the next collection starts somewhere in the call
+        held.append([])
+    outer(9, WAYS[k // 5 % 5])
+gc.collect()
+fx.asarray(N)
+print([b - a for a, b in zip(before, map(sys.getrefcount, codes))])
+"""
+
+
+def test_a_finaliser_that_computes_while_xla_is_called() -> None:
+    """No code object loses a reference. On Python 3.11 a collection may start inside jaxlib."""
+    command = [sys.executable, "-X", "faulthandler", "-c", WHILE_XLA_RUNS]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stderr, done.stdout) == (0, "", f"{[0] * 8}\n")
 
 
 class Handler:

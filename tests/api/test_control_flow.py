@@ -509,8 +509,8 @@ F = fnp.zeros(3)
         (
             lambda: lax.while_loop(lambda _: True, lambda x: x * 0.5, np.arange(3)),
             DTypeError,
-            "while_loop: the carry changes its type: init_val is i64[3], body_fun <lambda> returns f64[3] for it",
-            "start from a value of dtype float64, or return astype('int64')",
+            "while_loop: the carry changes its type: init_val is i64[3], body_fun <lambda> returns f32[3] for it",
+            "start from a value of dtype float32, or return astype('int64')",
         ),
         (
             lambda: lax.while_loop(lambda _: True, lambda x: x, F, max_steps=2.5),

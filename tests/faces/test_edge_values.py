@@ -280,7 +280,7 @@ def test_integers_do_not_hold_covariances(name: str) -> None:
 def test_the_mean_of_integers_is_no_integer() -> None:
     for name in ("mean", "nanmean", "var", "nanvar", "std", "nanstd"):
         f = getattr(fnp_, name)
-        assert f(X, dtype="int32").dtype == np.float64
+        assert f(X, dtype="int32").dtype == np.float32
         assert float(f(X, dtype="int32")) == pytest.approx(getattr(np, name)(X.astype(float)))
 
 

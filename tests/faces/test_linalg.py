@@ -118,6 +118,12 @@ def test_decompositions(dtype: Any, m: int, n: int) -> None:
     packed, taus = lax.geqrf(x)
     reflected = lax.householder_product(values_of(packed)[..., :, :k].copy(), taus)
     same(reflected, L.qr(x).Q)
+    q = values_of(L.qr(x, mode="complete").Q)
+    c = drawn(*x.shape[:-1], 3, dtype=dtype)
+    same(lax.ormqr(packed, taus, c), q @ c)
+    same(lax.ormqr(packed, taus, c, transpose=True), adjoint(q) @ c)
+    same(lax.ormqr(packed, taus, adjoint(c), left=False), adjoint(c) @ q)
+    same(lax.ormqr(packed, taus, adjoint(c), left=False, transpose=True), adjoint(c) @ adjoint(q))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -197,12 +203,12 @@ def test_triangular_solve() -> None:
     same(lax.triangular_solve(a, b[:, 0]), np.linalg.solve(np.triu(a).T, b[:, 0]))
 
 
-def test_integers_are_float64() -> None:
+def test_integers_are_float32() -> None:
     a = np.array([[2, 1], [1, 3]], np.int32)
     for name in ("inv", "det", "cholesky", "eigvalsh", "svdvals", "expm", "pinv"):
-        assert getattr(L, name)(a).dtype == np.float64
-    same(L.solve(a, np.array([1, 2])), np.linalg.solve(a, np.array([1, 2])))
-    same(L.det(a.astype(bool)), np.float64(0))
+        assert getattr(L, name)(a).dtype == np.float32
+    same(L.solve(a, np.array([1, 2])), np.linalg.solve(a, np.array([1, 2])).astype(np.float32))
+    same(L.det(a.astype(bool)), np.float32(0))
     assert L.matrix_power(a, 3).dtype == np.int32
 
 

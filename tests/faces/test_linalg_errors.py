@@ -133,6 +133,30 @@ ERRORS: list[tuple[Callable[[], object], type[FxadError], str]] = [
             "needs rows >= columns >= reflections"
         ),
     ),
+    (lambda: lax.ormqr(x(3, 3), x(), x(3, 3)), ShapeError, "ormqr: operand 1 must be vectors, got f32[]"),
+    (
+        lambda: lax.ormqr(x(2, 3), x(3), x(2, 2)),
+        ShapeError,
+        (
+            "ormqr: 2 by 3 matrices in f32[2,3] and 3 reflections in f32[3]: "
+            "needs rows >= reflections and columns >= reflections"
+        ),
+    ),
+    (
+        lambda: lax.ormqr(x(3, 3), x(2), x(2, 3)),
+        ShapeError,
+        "ormqr: sizes differ: reflections of 3 elements in f32[3,3], rows of f32[2,3]",
+    ),
+    (
+        lambda: lax.ormqr(x(3, 3), x(2), x(2, 2), left=False),
+        ShapeError,
+        "ormqr: sizes differ: reflections of 3 elements in f32[3,3], columns of f32[2,2]",
+    ),
+    (
+        lambda: lax.ormqr(x(2, 3, 3), x(2, 2), x(3, 3, 3)),
+        ShapeError,
+        "ormqr: batch axes differ: operand 0 f32[2,3,3], operand 2 f32[3,3,3]",
+    ),
     (
         lambda: lax.lu_pivots_to_permutation(np.zeros(3, np.int32), 2),
         ParameterError,

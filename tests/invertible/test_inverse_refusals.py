@@ -10,6 +10,7 @@ from fxad import dtypes
 from fxad.dtypes import DType
 from fxad.ir import Aval, HigherOrder, Hole, Lit, Primitive
 from fxad.primitives import ALL
+from fxad.primitives.cumulative import LinearRecurrence
 from fxad.primitives.dot import DotGeneral
 from fxad.primitives.elementwise import (
     ADD,
@@ -30,7 +31,6 @@ from fxad.primitives.elementwise import (
 from fxad.primitives.fft import Fft
 from fxad.primitives.gather import ScatterAdd
 from fxad.primitives.linalg import Eigh, Svd, TriangularSolve
-from fxad.primitives.linear_recurrence import LinearRecurrence
 from fxad.primitives.scatter import Scatter
 from fxad.primitives.shape import BroadcastInDim, ReduceSum
 from fxad.primitives.slicing import Pad

@@ -124,7 +124,7 @@ def told(declared: Callable[[], type[Any]], calls: list[Any], decorator: Any, **
 @pytest.mark.parametrize(("declared", "calls"), CASES, ids=lambda x: getattr(x, "__name__", ""))
 @pytest.mark.parametrize("options", [{}, {"eq": False}, {"repr": False}], ids=str)
 def test_is_as_the_standard_one(declared: Callable[[], type[Any]], calls: list[Any], options: dict[str, bool]) -> None:
-    ours = told(declared, calls, records.record, **options)
+    ours = told(declared, calls, records.frozen_dataclass, **options)
     standard = told(declared, calls, dataclasses.dataclass, **options)
     assert [str(a) for a in ours] == [str(b) for b in standard]
 
@@ -189,10 +189,10 @@ def test_what_it_is_not_for() -> None:
     with pytest.raises(
         TypeError, match=r"a dataclass of fxad.core.dataclasses is frozen and slotted: use the standard one"
     ):
-        records.record(frozen=True)
+        records.frozen_dataclass(frozen=True)
 
     class Odd:
         a: int = dataclasses.field(default=1, init=False)
 
     with pytest.raises(TypeError, match="Odd: a field that __init__ does not take in order needs the standard one"):
-        records.record(frozen=True, slots=True)(Odd)
+        records.frozen_dataclass(frozen=True, slots=True)(Odd)

@@ -10,7 +10,7 @@ import numpy as np
 import fxad as fx
 import fxad.numpy as fnp
 from fxad.core.interpreter import run
-from fxad.core.sizes import substituted
+from fxad.core.sizes import substitute_sizes
 from fxad.ir import Aval, Jaxpr, NDArray
 from fxad.primitives.reduce import extreme_value
 from fxad.transforms import grad as grad_jaxpr
@@ -23,7 +23,7 @@ BAD: tuple[float, ...] = (np.nan, np.inf, -np.inf, -0.0, 1e30)
 
 
 def shape_at(aval: Aval, values: Values) -> tuple[int, ...]:
-    return tuple([substituted(n, values) for n in aval.shape])
+    return tuple([substitute_sizes(n, values) for n in aval.shape])
 
 
 def part(x: NDArray, shape: Sequence[int]) -> NDArray:

@@ -94,7 +94,7 @@ def traced(f: Function, shapes: tuple[str, ...]) -> fx.Program[..., Any]:
 def test_valid_results_and_gradients(name: str) -> None:
     f, shapes = (CASES | MORE)[name]
     program = traced(f, shapes)
-    least = {n.name: n.least for n in names(program.jaxpr)}
+    least = {n.name: n.at_least for n in names(program.jaxpr)}
     for k, values in enumerate(SIZES):
         at = {n: max(v, least.get(n, 0)) for n, v in values.items()}
         check(program.jaxpr, PADDING, at, operand, BAD[k % len(BAD)])
@@ -168,7 +168,7 @@ def test_places(name: str) -> None:
     scope: dict[str, int] = {}
     specs = [fx.Spec([n for n in Reader(s, scope).shape() if n is not None], dtype) for s, dtype in types]
     program = fx.trace(f, *specs)
-    least = {n.name: n.least for n in names(program.jaxpr)}
+    least = {n.name: n.at_least for n in names(program.jaxpr)}
 
     def place(k: int, shape: tuple[int, ...], dtype: Any) -> NDArray:
         if dtype.kind not in "iu":

@@ -13,7 +13,7 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax, nn, random, text
-from fxad.core.sizes import Reader, substituted
+from fxad.core.sizes import Reader, substitute_sizes
 from fxad.errors import ArgumentError, FxadError, ShapeError, SizeError
 from fxad.transforms.specialize import names
 
@@ -23,7 +23,7 @@ Given = tuple[str, str]
 
 def spec(shape: str, dtype: str, values: dict[str, int] | None = None) -> fx.Spec:
     sizes = [n for n in Reader(shape).shape() if n is not None]
-    return fx.Spec(sizes if values is None else [substituted(n, values) for n in sizes], dtype)
+    return fx.Spec(sizes if values is None else [substitute_sizes(n, values) for n in sizes], dtype)
 
 
 def total(f: Function) -> Function:

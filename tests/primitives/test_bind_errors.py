@@ -22,7 +22,7 @@ from tests.laws.budget import share
 
 def parameters(kind: type[Primitive]) -> list[str]:
     """The names of the parameters of a class."""
-    return [f.name for f in dataclasses.fields(kind)]  # type: ignore[arg-type]
+    return [f.name for f in dataclasses.fields(kind)]
 
 
 every = pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.name)
@@ -95,14 +95,14 @@ def test_parameters(kind: type[Primitive]) -> None:
         for name in parameters(kind):
             value = getattr(prim, name)
             for wrong in WRONG:
-                error = raised(partial(dataclasses.replace, prim, **{name: wrong}))  # type: ignore[type-var]
+                error = raised(partial(dataclasses.replace, prim, **{name: wrong}))
                 if error is None:  # a str or None, where one belongs
-                    judged(dataclasses.replace(prim, **{name: wrong}), avals)  # type: ignore[type-var]
+                    judged(dataclasses.replace(prim, **{name: wrong}), avals)
                 else:
                     assert isinstance(error, ArgumentError)
                     assert error.message.startswith(f"{prim.name}: {name} must be "), error
             if type(value) in (int, tuple) and not isinstance(value, Jaxpr):
-                again = dataclasses.replace(prim, **{name: foreign(value)})  # type: ignore[type-var]
+                again = dataclasses.replace(prim, **{name: foreign(value)})
                 assert again == prim
                 assert repr(again) == repr(prim)
 

@@ -10,8 +10,7 @@ from fxad import dtypes
 from fxad.core.interpreter import run
 from fxad.errors import ArgumentError, AxisError, DTypeError, FxadError, ShapeError
 from fxad.ir import Aval, NDArray, Primitive
-from fxad.primitives.cumulative import CumLogSumExp, CumMax, CumMin, CumProd, CumSum
-from fxad.primitives.linear_recurrence import LinearRecurrence
+from fxad.primitives.cumulative import CumLogSumExp, CumMax, CumMin, CumProd, CumSum, LinearRecurrence
 from fxad.transforms.ad.jvp import jvp
 from tests.primitives.harness import avals_of, check, floats, program, same, second_order, wide, xla
 

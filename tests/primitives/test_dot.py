@@ -71,7 +71,7 @@ def test_the_transpose_of_a_wide_result_is_computed_wide() -> None:
     p = program(DotGeneral((1,), (1,), (), (), dtypes.float32), narrow, narrow)
     adjoint = transpose(linearize(p, (True, False)).linear, (True, False))
     assert [str(e.prim) for e in adjoint.eqns if e.prim.name == "dot_general"] == [
-        "DotGeneral(lhs_contract=(1,), rhs_contract=(0,), lhs_batch=(), rhs_batch=(), preferred=None)"
+        "DotGeneral(lhs_contract=(1,), rhs_contract=(0,), lhs_batch=(), rhs_batch=(), preferred=None, precision='')"
     ]
     assert adjoint.out_avals == (narrow,)
 

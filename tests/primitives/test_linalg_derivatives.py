@@ -81,6 +81,11 @@ CASES: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {
     "lu, wide": (lambda a: L.lu_factor(a)[0], [(2, 4)]),
     "lu_solve": (lambda a, b: L.lu_solve(L.lu_factor(a), b, 2), [(3, 3), (3,)]),
     "householder_product": (lax.householder_product, [(4, 3), (2,)]),
+    "ormqr": (lax.ormqr, [(4, 3), (2,), (4, 2)]),
+    "ormqr, from the right, adjoint": (
+        lambda a, taus, c: lax.ormqr(a, taus, c, left=False, transpose=True),
+        [(3, 3), (3,), (2, 3)],
+    ),
     "tridiagonal_solve": (lambda a, b, c, d: lax.tridiagonal_solve(a, b + 6, c, d), [(3,), (3,), (3,), (3, 2)]),
     "triangular_solve": (
         lambda a, b: lax.triangular_solve(a + 4 * _unit(a), b, lower=True, transpose_a=True, conjugate_a=True),

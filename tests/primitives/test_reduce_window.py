@@ -55,7 +55,7 @@ SLIDING: list[tuple[SlidingWindow, tuple[int, ...]]] = [
 @pytest.mark.parametrize("kind", KINDS)
 def test_laws(kind: Kind, sliding: SlidingWindow, shape: tuple[int, ...]) -> None:
     inner = kind in (ReduceWindowSum, ReduceWindowProd) or _full(sliding, shape)
-    check(kind(*sliding.fields), floats(*shape), differentiate=inner)
+    check(kind(*sliding.values), floats(*shape), differentiate=inner)
 
 
 def _full(sliding: SlidingWindow, shape: tuple[int, ...]) -> bool:
@@ -73,7 +73,7 @@ def test_laws_of_selection(
 ) -> None:
     x = floats(*shape)
     value = floats(*shape) if kind is SelectAndGatherAdd else floats(*sliding.places("", Aval(shape, "float64")))
-    prim = kind(select, *sliding.fields)
+    prim = kind(select, *sliding.values)
     check(prim, value, x, batching=select == "ge", differentiate=False)
     if select == "ge":
         check(prim, (10 * value).astype(np.int32), (3 * x).astype(np.int32), batching=False)
@@ -86,15 +86,15 @@ def test_large_and_dilated_windows_scatter_too() -> None:
     x = floats(12, 13)
     for sliding in (slide((9, 8), (2, 3), ((1, 0), (2, 2))), slide((5, 13), dilation=(2, 1))):
         source = floats(*sliding.places("", Aval(x.shape, "float64")))
-        check(SelectAndScatterAdd("ge", *sliding.fields), source, x, batching=False, differentiate=False)
-        check(SelectAndGatherAdd("le", *sliding.fields), x + 1, x, batching=False, differentiate=False)
+        check(SelectAndScatterAdd("ge", *sliding.values), source, x, batching=False, differentiate=False)
+        check(SelectAndGatherAdd("le", *sliding.values), x + 1, x, batching=False, differentiate=False)
 
 
 TIES = np.array([1.0, 3.0, 3.0, 2.0, -0.0, 0.0])
 
 
 def test_the_first_of_equal_elements_has_the_derivative() -> None:
-    p = program(ReduceWindowMax(*slide((3,), (3,)).fields), Aval((6,), "float64"))
+    p = program(ReduceWindowMax(*slide((3,), (3,)).values), Aval((6,), "float64"))
     adjoint = transpose(linearize(p, (True,)).linear, (True, False))
     assert eqns(adjoint) == ["select_and_scatter_add"]
     (bar,) = xla(adjoint, np.array([1.0, 2.0]), TIES)
@@ -103,12 +103,12 @@ def test_the_first_of_equal_elements_has_the_derivative() -> None:
 
 def test_nan_wins_and_an_infinite_window_has_its_first_element() -> None:
     x = np.array([1.0, np.nan, 5.0, np.nan, -np.inf, -np.inf])
-    prim = SelectAndScatterAdd("ge", *slide((2,), (2,)).fields)
+    prim = SelectAndScatterAdd("ge", *slide((2,), (2,)).values)
     p = program(prim, Aval((3,), "float64"), Aval((6,), "float64"))
     for run in (prim.impl, lambda *args: xla(p, *args)):
         (out,) = run(np.array([1.0, 2.0, 3.0]), x)
         np.testing.assert_array_equal(out, [0, 1, 0, 2, 3, 0])
-    np.testing.assert_array_equal(ReduceWindowMax(*slide((2,), (2,)).fields).impl(x)[0], [np.nan, np.nan, -np.inf])
+    np.testing.assert_array_equal(ReduceWindowMax(*slide((2,), (2,)).values).impl(x)[0], [np.nan, np.nan, -np.inf])
 
 
 @pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.bfloat16, dtypes.int8, dtypes.uint32, dtypes.bool_])
@@ -116,14 +116,14 @@ def test_dtypes(dtype: dtypes.DType) -> None:
     x = (3 * floats(4, 5)).astype(dtype)
     for kind in KINDS:
         if dtype != dtypes.bool_ or kind in (ReduceWindowMax, ReduceWindowMin):
-            check(kind(*slide((2, 2), padding=((1, 0), (0, 1))).fields), x, batching=False)
+            check(kind(*slide((2, 2), padding=((1, 0), (0, 1))).values), x, batching=False)
 
 
 def test_second_order() -> None:
-    p = program(ReduceWindowProd(*slide((2,)).fields), Aval((3,), "float64"))
+    p = program(ReduceWindowProd(*slide((2,)).values), Aval((3,), "float64"))
     b = Builder.like(p)
     (y,) = b.inline(p, p.ins)
-    total = b.one(ReduceWindowSum(*slide((2,)).fields), b.one(MUL, y, y))
+    total = b.one(ReduceWindowSum(*slide((2,)).values), b.one(MUL, y, y))
     x = np.array([0.0, 2.0, 3.0])
     # of the sum of the squares of xy and yz
     want = [[2 * 4, 0, 0], [0, 2 * 9, 4 * 6], [0, 4 * 6, 2 * 4]]
@@ -148,7 +148,7 @@ def test_folds() -> None:
     x, y = np.arange(12, dtype=np.int32).reshape(3, 4), floats(3, 4).astype(np.float32)
     starts = np.array(0, np.int32), np.array(-9, np.float32)
     both = body(I32, F32)
-    for prim in (Reduce(both, (1,)), Reduce(both, (0, 1)), ReduceWindow(both, *slide((2, 2), (1, 2)).fields)):
+    for prim in (Reduce(both, (1,)), Reduce(both, (0, 1)), ReduceWindow(both, *slide((2, 2), (1, 2)).values)):
         check(prim, x, y, *starts)
     empty = np.zeros((2, 0), np.float32)
     check(Reduce(body(F32), (1,)), empty, np.asarray(np.float32(-1)))
@@ -198,7 +198,7 @@ def test_barrier() -> None:
 # ------------------------------------------------------------------------------------------------------------ messages
 
 X = Aval((4, 5), "float32")
-HALVES = slide((2, 2), (2, 2)).fields
+HALVES = slide((2, 2), (2, 2)).values
 
 ERRORS: list[tuple[Primitive, tuple[Aval, ...], type[FxadError], str]] = [
     (
@@ -214,25 +214,25 @@ ERRORS: list[tuple[Primitive, tuple[Aval, ...], type[FxadError], str]] = [
         "reduce_window_max: is not defined for c64[4,5]",
     ),
     (
-        ReduceWindowSum(*slide((2,)).fields),
+        ReduceWindowSum(*slide((2,)).values),
         (X,),
         ParameterError,
         "reduce_window_sum: window (2,) has 1 entries for 2 axes",
     ),
     (
-        ReduceWindowSum(*slide((2, 0)).fields),
+        ReduceWindowSum(*slide((2, 0)).values),
         (X,),
         ParameterError,
         "reduce_window_sum: window (2, 0) has an entry that is not positive",
     ),
     (
-        ReduceWindowSum(*slide((2, 2), padding=((0, 0),)).fields),
+        ReduceWindowSum(*slide((2, 2), padding=((0, 0),)).values),
         (X,),
         ParameterError,
         "reduce_window_sum: padding ((0, 0),) has 1 pairs for 2 axes",
     ),
     (
-        ReduceWindowSum(*slide((2, 2), padding=((0, 0), (-9, 1))).fields),
+        ReduceWindowSum(*slide((2, 2), padding=((0, 0), (-9, 1))).values),
         (X,),
         ShapeError,
         "reduce_window_sum: padding (-9, 1) drops more than axis 1 has: 5 elements",

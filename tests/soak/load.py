@@ -8,7 +8,7 @@ A `Disturbed` that a disturbance raises in a piece of work ends that piece, is c
 
 from __future__ import annotations
 
-import os
+import gc
 import random
 import signal
 import sys
@@ -145,12 +145,12 @@ class Finalised:
     """Computes when the collector finds it, wherever the code is that it interrupts."""
 
     def __init__(self, counts: Counts) -> None:
-        self.counts, self.itself = counts, self
+        self.told, self.itself = counts, self
 
     def __del__(self) -> None:
         with suppress(Disturbed):
-            if float(twice(ONES)[0]) == 2:
-                self.counts["finalisers"] += 1
+            if float(twice(ONES)[0]) == 2 and hasattr(self, "told"):  # it has not if its `__init__` was interrupted
+                self.told["finalisers"] += 1
 
 
 def drop_finalised(counts: Counts, draw: random.Random) -> None:
@@ -159,13 +159,7 @@ def drop_finalised(counts: Counts, draw: random.Random) -> None:
         Finalised(counts)
 
 
-# Computing in a finaliser that the collector runs crashes Python 3.11 within a minute: at a frame that is being made
-# (line -1). Until that is understood it joins on request: FXAD_SOAK_FINALISERS=1.
-DISTURBANCES: Final[tuple[Work, ...]] = (
-    switch_interval,
-    interrupt_soon,
-    *([drop_finalised] if os.environ.get("FXAD_SOAK_FINALISERS") else []),
-)
+DISTURBANCES: Final[tuple[Work, ...]] = (switch_interval, interrupt_soon, drop_finalised)
 
 
 def work_until(end: float, counts: Counts, seed: int, between: Callable[[random.Random], None]) -> None:
@@ -206,6 +200,12 @@ def run(seconds: float) -> Counts:
         if "warm" not in at and time.monotonic() > end - 0.75 * seconds:
             at["warm"] = resident()
 
+    def lost(told: sys.UnraisableHookArgs) -> None:
+        if not isinstance(told.exc_value, Disturbed):
+            found.append(told.exc_value or AssertionError(told))
+            sys.__unraisablehook__(told)
+        counts[0]["interruptions of finalisers"] += 1
+
     def other(k: int) -> None:
         try:
             work_until(end, counts[k], k, lambda _: None)
@@ -218,6 +218,7 @@ def run(seconds: float) -> Counts:
     for t in threads:
         t.start()
     before = signal.signal(signal.SIGALRM, interrupted)
+    sys.unraisablehook = lost
     try:
         work_until(end, counts[0], 0, disturb)
     finally:
@@ -226,6 +227,8 @@ def run(seconds: float) -> Counts:
         signal.signal(signal.SIGALRM, before)
     for t in threads:
         t.join()
+    gc.collect()  # finalisers that run at the exit of the interpreter find half of it
+    sys.unraisablehook = sys.__unraisablehook__
     assert not found, found
     total = sum(counts, Counter[str]())
     total["bytes grown"] = resident() - at.get("warm", resident())

@@ -12,7 +12,7 @@ import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax
 from fxad.core.interpreter import run
-from fxad.core.lockstep import mapped as lockstep
+from fxad.core.lockstep import run_mapped as lockstep
 from fxad.errors import ArgumentError, AxisNameError, ExecutionError, FxadError, ParameterError, ShapeError
 from fxad.ir import HigherOrder
 from fxad.text import parse

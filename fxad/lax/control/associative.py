@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
-from fxad import tree
+from fxad.core import tree
 from fxad.core.sizes import Size
 from fxad.errors import ArgumentError, DTypeError, ShapeError, SizeError, TreeError, described
 from fxad.lax.shapes import concatenate, expand_dims, reshape, rev, slice_in_dim

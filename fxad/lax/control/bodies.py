@@ -11,17 +11,20 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final, cast, final
 
-from fxad import dtypes, tree
+from fxad import dtypes
+from fxad.core import tree
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
+from fxad.core.source_info import source_location
+from fxad.core.tree import Structure
 from fxad.dtypes import DType
 from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError, TreeError, described
-from fxad.ir import Aval, Jaxpr, Lit
+from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit
 from fxad.lax.creation import splat
 from fxad.operations import promotion
 from fxad.tracing.array import aval_of, is_scalar
 from fxad.tracing.program import function_name, trace_leaves
-from fxad.tree import Structure
+from fxad.transforms.locate import describe
 
 
 @final
@@ -159,9 +162,13 @@ def traced_loop(
 
     avals = _carry_types(leaves, first, lambda guess: traced(guess)[0].jaxpr.out_avals)
     body, rest_tree = traced(avals)
-    for have, want, path in zip(body.jaxpr.out_avals, avals, paths, strict=False):
+    for k, (have, want, path) in enumerate(zip(body.jaxpr.out_avals, avals, paths, strict=False)):
         if have is not want:
-            raise _carry_error(what, f"{role} {body.name}", path, want, have)
+            error = _carry_error(what, f"{role} {body.name}", path, want, have)
+            widening = _widening_equation(body.jaxpr, len(body.captured) + k, body.jaxpr.outs[k])
+            if widening is not None and want.dtype is not have.dtype:
+                error.located(equation=describe(widening), where=str(source_location(widening.source) or ""))
+            raise error
     values = tuple([_as_carry(x, a) for x, a in zip(leaves, avals, strict=True)])
     return Loop(body, values, carry_tree, rest_tree)
 
@@ -179,8 +186,7 @@ def _carry_types(
     leaves: Sequence[object], first: Sequence[Aval], outs_of: Callable[[Sequence[Aval]], Sequence[Aval]]
 ) -> list[Aval]:
     """Return the types of the carry: those of its leaves. A bare number whose type the body changes gets the dtype of
-    the arrays that it is combined with. An int32 with a float32 would promote to float64, but the number 0 with a
-    float32 does not.
+    the arrays that it is combined with. An int32 with an int8 would promote to int32, but the number 0 does not.
 
     A number may reach arrays through another one, steps later: `(a, b) -> (b, a * x)`. So types are propagated to a
     fixpoint. A number that then no longer keeps its type is treated as a changing one too, and the propagation
@@ -249,6 +255,29 @@ def _can_hold(number: object, aval: Aval) -> bool:
 
 def _as_carry(leaf: object, aval: Aval) -> object:
     return splat(Lit.of(leaf, aval)) if is_scalar(leaf) else leaf
+
+
+def _widening_equation(body: Jaxpr, place: int, out: Atom) -> Eqn | None:
+    """Return the equation on the way from an operand of a body to a result that gave the value the dtype of the result.
+    None if the result does not depend on the operand.
+
+    An equation that converts for an operation of the same line, which promotes, stands for that operation.
+    """
+    reached: set[Atom] = {body.ins[place]}
+    made: dict[Atom, Eqn] = {}
+    for eqn in body.eqns:
+        if any([x in reached for x in eqn.ins]):
+            reached.update(eqn.outs)
+            made.update(dict.fromkeys(eqn.outs, eqn))
+    found, reader, value = None, None, out
+    while value in made:
+        found, reader = made[value], found
+        earlier = [x for x in found.ins if x in made and x.aval.dtype is out.aval.dtype]
+        if not earlier:
+            break
+        value = earlier[0]
+    promotes = found is not None and found.prim.name == "convert_element_type" and reader is not None
+    return reader if promotes and reader is not None and found is not None and reader.source == found.source else found
 
 
 def _carry_error(what: str, role: str, path: str, want: Aval, have: Aval) -> FxadError:

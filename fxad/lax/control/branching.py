@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import ParamSpec, TypeVar, cast
+from typing import Final, ParamSpec, TypeVar, cast
 
 import numpy as np
 
-from fxad import dtypes, tree
+from fxad import dtypes
+from fxad.core import tree
 from fxad.errors import ArgumentError, DTypeError, FxadError, ParameterError, ShapeError, TreeError, described
 from fxad.ir import Aval, Lit
 from fxad.lax.control.bodies import Body, common_operands, traced_body
@@ -17,17 +18,23 @@ from fxad.tracing.array import Array, aval_of, binder, is_scalar
 from fxad.tracing.tracer import bind
 
 P = ParamSpec("P")
+NOT_GIVEN: Final = object()
 R = TypeVar("R")
 
 
 def cond(
-    pred: object, true_fun: Callable[..., R], false_fun: Callable[..., R], *operands: object, batched: str = SELECT
+    pred: object,
+    true_fun: Callable[..., R],
+    false_fun: Callable[..., R],
+    *operands: object,
+    operand: object = NOT_GIVEN,
+    batched: str = SELECT,
 ) -> R:
     """`true_fun(*operands)` if `pred` else `false_fun(*operands)`, decided at run time.
 
     Both functions are always traced, also if `pred` is a Python bool. Their results must have the same structure and
     types; a bare Python number takes the dtype of the other function's result. They may close over arrays and tracers.
-    Operands and results are any pytrees of arrays.
+    Operands and results are any pytrees of arrays; `operand=` is a single one by keyword, as in JAX.
 
     `batched` selects the vmap rule for a `pred` that varies: with "select" both functions run for all examples and
     results are selected; with "loop" a loop over the examples runs one function for each.
@@ -39,6 +46,12 @@ def cond(
     Raises: DTypeError, ShapeError for a `pred` that is not one bool; TreeError, DTypeError, ShapeError when the results
             differ, naming both functions, the path and both types.
     """
+    if operand is not NOT_GIVEN:
+        if operands:
+            raise ArgumentError(
+                f"cond: operand is given by keyword beside {len(operands)} by position", remedy="give all by position"
+            )
+        operands = (operand,)
     aval = aval_of(pred, "cond: pred")
     if aval.dtype is not dtypes.bool_:
         raise DTypeError(f"cond: pred is {aval}, not a bool", remedy="compare: x != 0")

@@ -9,7 +9,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from fxad import dtypes, tree
+from fxad import dtypes
+from fxad.core import tree
 from fxad.errors import ArgumentError, CheckError, DTypeError, described
 from fxad.ir import source_location
 from fxad.lax.control.host import check_format, try_format

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
-from fxad import tree
+from fxad.core import tree
 from fxad.errors import ArgumentError, ParameterError, described
 from fxad.lax.control.bodies import traced_loop
 from fxad.lax.control.scanning import slice_types, static_int

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar, final, overload
 
 import numpy as np
 
-from fxad import tree
+from fxad.core import tree
 from fxad.core.host_functions import HOST
 from fxad.errors import ArgumentError, ParameterError, described
 from fxad.ir import Aval

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from operator import index
 from typing import SupportsIndex, TypeVar, cast
 
-from fxad import dtypes, tree
+from fxad import dtypes
+from fxad.core import tree
 from fxad.errors import DTypeError, ParameterError, ShapeError, TreeError
 from fxad.ir import Aval
 from fxad.lax.control.bodies import Body, traced_body, traced_loop

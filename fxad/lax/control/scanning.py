@@ -8,9 +8,10 @@ from typing import Any, TypeAlias, TypeVar, cast, overload
 
 import numpy as np
 
-from fxad import tree
+from fxad.core import tree
 from fxad.core.builder import Builder
 from fxad.core.sizes import Size, dimension, maximum, minimum
+from fxad.core.tree import Structure
 from fxad.dtypes import int32, int64, is_integer
 from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError, described
 from fxad.ir import Aval, Jaxpr, Lit
@@ -26,7 +27,6 @@ from fxad.tracing.array import Array, ArrayLike, aval_of
 from fxad.tracing.program import function_name
 from fxad.tracing.tracer import bind
 from fxad.transforms import vmap
-from fxad.tree import Structure
 
 C = TypeVar("C")
 X = TypeVar("X")
@@ -40,11 +40,11 @@ _HostValue: TypeAlias = "complex | np.ndarray[Any, Any] | np.generic | tuple[obj
 # A slice has the type of `xs`. The last overload is for an `init` with numbers or NumPy arrays, which become Arrays.
 # fmt: off
 @overload
-def scan(f: Callable[[C, None], tuple[C, Y]], init: C, xs: None = None, length: int | None = None, reverse: bool = False, unroll: int | bool = 1) -> tuple[C, Y]: ...
+def scan(f: Callable[[C, None], tuple[C, Y]], init: C, xs: None = None, length: int | None = None, reverse: bool = False, unroll: int | bool = 1, _split_transpose: bool = False) -> tuple[C, Y]: ...
 @overload
-def scan(f: Callable[[C, X], tuple[C, Y]], init: C, xs: X, length: int | None = None, reverse: bool = False, unroll: int | bool = 1) -> tuple[C, Y]: ...
+def scan(f: Callable[[C, X], tuple[C, Y]], init: C, xs: X, length: int | None = None, reverse: bool = False, unroll: int | bool = 1, _split_transpose: bool = False) -> tuple[C, Y]: ...
 @overload
-def scan(f: Callable[[C, Any], tuple[C, Y]], init: _HostValue, xs: object = None, length: int | None = None, reverse: bool = False, unroll: int | bool = 1) -> tuple[C, Y]: ...
+def scan(f: Callable[[C, Any], tuple[C, Y]], init: _HostValue, xs: object = None, length: int | None = None, reverse: bool = False, unroll: int | bool = 1, _split_transpose: bool = False) -> tuple[C, Y]: ...
 # fmt: on
 def scan(
     f: Callable[[C, Any], tuple[C, Y]],
@@ -53,6 +53,7 @@ def scan(
     length: int | None = None,
     reverse: bool = False,
     unroll: int | bool = 1,
+    _split_transpose: bool = False,
 ) -> tuple[C, Y]:
     """Apply `f(carry, x) -> (carry, y)` to each slice of `xs` along axis 0; return the last carry and all `y` stacked.
 
@@ -67,6 +68,11 @@ def scan(
     Raises: ShapeError when leaves of `xs` differ in length, or from `length`; TreeError when `f` does not return a
             pair; TreeError, ShapeError, DTypeError naming the leaf of the carry that changes, and both types.
     """
+    if _split_transpose:
+        raise ParameterError(
+            "scan: _split_transpose is not there",
+            remedy="leave it out: reverse mode stores no slices that it can read again",
+        )
     reverse = flag("scan", "reverse", reverse)
     leaves, xs_tree = tree.flatten(xs)
     n, slices = slice_types("scan", leaves, xs_tree, length)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import final
 
-from fxad import tree
+from fxad.core import tree
 from fxad.tracing.array import Array
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fxad import dtypes, tree
+from fxad import dtypes
+from fxad.core import tree
 from fxad.lax.binary import max as maximum
 from fxad.lax.control import while_loop
 from fxad.lax.control.scanning import static_int

@@ -7,7 +7,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias, cast, final
 
-from fxad import dtypes, tree
+from fxad import dtypes
+from fxad.core import tree
 from fxad.core.dataclasses import dataclass
 from fxad.errors import ArgumentError, DTypeError, ShapeError, TreeError, described
 from fxad.ir import Aval, Lit

@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, final
 
-from fxad import tree
+from fxad.core import tree
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
+from fxad.core.tree import Structure
 from fxad.errors import DTypeError, FxadError, NotDifferentiableError, ShapeError, TreeError
 from fxad.ir import Aval, HigherOrder, Jaxpr, Lit
 from fxad.lax.control.bodies import Body, traced_body
@@ -24,7 +25,6 @@ from fxad.tracing.tracer import bind
 from fxad.transforms import dce, transpose
 from fxad.transforms.ad.linear_rule import linear_form
 from fxad.transforms.reorder import reorder_ins
-from fxad.tree import Structure
 
 
 @final

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, final
 
-from fxad import tree
+from fxad.core import tree
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
 from fxad.errors import NotDifferentiableError

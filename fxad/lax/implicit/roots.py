@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from fxad import tree
+from fxad.core import tree
 from fxad.core.builder import Builder
 from fxad.errors import DTypeError, ShapeError, TreeError
 from fxad.ir import Atom, Lit

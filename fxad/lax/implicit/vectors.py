@@ -6,7 +6,8 @@ from collections.abc import Callable
 from math import prod
 from typing import Any, final
 
-from fxad import dtypes, tree
+from fxad import dtypes
+from fxad.core import tree
 from fxad.core.dataclasses import dataclass
 from fxad.dtypes import DType
 from fxad.ir import Aval

@@ -72,17 +72,24 @@ def qr(x: ArrayLike, /, *, mode: str = "reduced") -> QRResult | Array:
 
 
 @overload
-def svd(x: ArrayLike, /, *, full_matrices: bool = True, compute_uv: Literal[True] = True) -> SVDResult: ...
+def svd(
+    x: ArrayLike, /, full_matrices: bool = True, compute_uv: Literal[True] = True, hermitian: bool = False
+) -> SVDResult: ...
 @overload
-def svd(x: ArrayLike, /, *, full_matrices: bool = True, compute_uv: Literal[False]) -> Array: ...
+def svd(
+    x: ArrayLike, /, full_matrices: bool = True, *, compute_uv: Literal[False], hermitian: bool = False
+) -> Array: ...
 
 
-def svd(x: ArrayLike, /, *, full_matrices: bool = True, compute_uv: bool = True) -> SVDResult | Array:
+def svd(
+    x: ArrayLike, /, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False
+) -> SVDResult | Array:
     """Return singular vectors and descending singular values; without `compute_uv` only the singular values.
 
-    Rule:   full matrices have a derivative only for square x.
+    Rule:   full matrices have a derivative only for square x. `hermitian` says that x is, which changes nothing here.
     """
     compute_uv = flag("svd", "compute_uv", compute_uv)
+    flag("svd", "hermitian", hermitian)
     return SVDResult(*apply_op_all("svd", linalg.svd, (x,), full_matrices)) if compute_uv else svdvals(x)
 
 

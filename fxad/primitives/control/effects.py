@@ -127,7 +127,7 @@ def guard_checks_in_bodies(prim: HigherOrder) -> tuple[Primitive, int] | None:
     operands[group].insert(0, _NEW)
     bodies = []
     for k, body in enumerate(layout.bodies):
-        takes, jaxpr = layout.takes(k), body.jaxpr
+        takes, jaxpr = layout.operand_indices(k), body.jaxpr
         if has_check(jaxpr):
             guard = guard_checks(jaxpr)
             if guard is None:

@@ -173,7 +173,7 @@ def _group_sizes(layout: Layout, further: int = 0) -> tuple[tuple[int, ...], tup
 def _resumed_by_count(prim: HigherOrder, layout: Layout, at: int, resuming: Jaxpr) -> Primitive | None:
     """Return the second loop for a body that takes no slices: (operands, stacks) -> results. It takes the whole stacks
     as constants and counts its steps to index them."""
-    body, takes = layout.bodies[at], layout.takes(at)
+    body, takes = layout.bodies[at], layout.operand_indices(at)
     constants, carry = layout.group_of(at, Constant), layout.group_of(at, Carry)
     runs = body.runs
     if constants is None or carry is None or not isinstance(runs, Unknown) or runs.most is None:
@@ -188,7 +188,8 @@ def _resumed_by_count(prim: HigherOrder, layout: Layout, at: int, resuming: Jaxp
     groups[carry].insert(0, step)
     types.update(_whole_operand_types(layout))
     bodies = [
-        rebind_operands(b.jaxpr, layout.takes(k), b.operands, groups, types=types) for k, b in enumerate(layout.bodies)
+        rebind_operands(b.jaxpr, layout.operand_indices(k), b.operands, groups, types=types)
+        for k, b in enumerate(layout.bodies)
     ]
     b = Builder()
     ins: dict[int, Atom] = {p: b.input(types[p]) for g in body.operands for p in groups[g]}
@@ -213,7 +214,7 @@ def _whole_operand_types(layout: Layout) -> dict[int, Aval]:
     return {
         p: v.aval
         for k in layout.running
-        for p, v in zip(layout.takes(k), layout.bodies[k].jaxpr.ins, strict=True)
+        for p, v in zip(layout.operand_indices(k), layout.bodies[k].jaxpr.ins, strict=True)
         if isinstance(layout.operand_roles[p], Constant | Carry)
     }
 

@@ -12,7 +12,7 @@ from fxad.core.builder import Builder
 from fxad.core.dce import rebind_operands
 from fxad.core.interpreter import run
 from fxad.core.layout import Body, Constant, Group, InParallel, Layout, Part, Slice, Value
-from fxad.core.lockstep import mapped
+from fxad.core.lockstep import run_mapped
 from fxad.core.memo import by_value
 from fxad.errors import ArgumentError, AxisNameError, ShapeError
 from fxad.ir import (
@@ -205,7 +205,7 @@ class ShardMap(HigherOrder, Linear):
             for out, s, x in zip(outs, self.out_specs, run(self.body, mine), strict=True):
                 out[flat if s is None else window(self.mesh, s, out.shape, index)] = x
 
-        mapped(self.names, sizes, one)
+        run_mapped(self.names, sizes, one)
         return tuple(outs)
 
     # ----------------------------------------------------------------------------------------------------- lowering

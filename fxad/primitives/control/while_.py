@@ -248,7 +248,7 @@ class While(HigherOrder):
             body, _ = ctx.recur(guard, (0, *_dims((*of_body, *carry))), _dims((*carry, *rows)))
         endless = any(
             [
-                isinstance(e.prim, HigherOrder) and e.prim.layout.depends
+                isinstance(e.prim, HigherOrder) and e.prim.layout.has_predicate
                 for j in distinct_jaxprs(self.body)
                 for e in j.eqns
             ]

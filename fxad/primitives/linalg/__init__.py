@@ -8,7 +8,7 @@ from fxad.primitives.linalg.eig import Eig
 from fxad.primitives.linalg.eigh import Eigh
 from fxad.primitives.linalg.expm import EXPM, EXPM_FRECHET, Expm, ExpmFrechet
 from fxad.primitives.linalg.lu import LU, Lu, LuPivotsToPermutation
-from fxad.primitives.linalg.qr import GEQRF, HOUSEHOLDER_PRODUCT, Geqrf, HouseholderProduct, Qr
+from fxad.primitives.linalg.qr import GEQRF, HOUSEHOLDER_PRODUCT, Geqrf, HouseholderProduct, Ormqr, Qr
 from fxad.primitives.linalg.solve import Det, Pinv, Slogdet, Solve, lu_factors
 from fxad.primitives.linalg.svd import Svd
 from fxad.primitives.linalg.triangular import TriangularSolve
@@ -26,6 +26,7 @@ LINALG: Final = (
     Pinv,
     Geqrf,
     HouseholderProduct,
+    Ormqr,
     Qr,
     Eigh,
     Eig,
@@ -51,6 +52,7 @@ __all__ = [
     "ExpmFrechet",
     "Geqrf",
     "HouseholderProduct",
+    "Ormqr",
     "Lu",
     "LuPivotsToPermutation",
     "Pinv",

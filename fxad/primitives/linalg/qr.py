@@ -13,12 +13,20 @@ from fxad.ir import (
     Atoms,
     Aval,
     Avals,
+    BatchCtx,
+    Cotangent,
+    Cotangents,
+    Dims,
     Hlo,
     HloValues,
+    Hole,
     JvpCtx,
+    Linear,
     NDArray,
+    Operands,
     Tangent,
     Tangents,
+    TransposeCtx,
     Zero,
     primitive,
 )
@@ -38,6 +46,7 @@ from fxad.primitives.linalg.matrices import (
     adjoint,
     below,
     columns,
+    conj,
     dot,
     identity,
     minus,
@@ -49,8 +58,9 @@ from fxad.primitives.linalg.matrices import (
     unless,
     where,
 )
-from fxad.primitives.linalg.triangular import TriangularSolve
+from fxad.primitives.linalg.triangular import TriangularSolve, more_columns
 from fxad.primitives.operand_checks import check_count
+from fxad.primitives.shape import align_batch_axes
 from fxad.primitives.slicing import Concatenate
 
 
@@ -151,7 +161,19 @@ class HouseholderProduct(Matrixwise):
 
 def _wy_tangent(ctx: JvpCtx, a: Atom, taus: Atom, a_dot: Tangent, taus_dot: Tangent) -> Tangent:
     """The tangent of E - V T V_1^H."""
-    one, lin, n, k = ctx.one, ctx.lin_one, a.aval.shape[-1], taus.aval.shape[-1]
+    one, lin, n = ctx.one, ctx.lin_one, a.aval.shape[-1]
+    v, v_dot, t, t_dot = _wy_form(ctx, a, taus, a_dot, taus_dot)
+    first, first_dot = adjoint(one, rows(one, v, 0, n)), adjoint(lin, rows(lin, v_dot, 0, n))
+    left_part = dot(lin, ctx.add(dot(lin, v_dot, t), dot(lin, v, t_dot)), first)
+    total = ctx.add(left_part, dot(lin, dot(one, v, t), first_dot))
+    return lin(NEG, total)
+
+
+def _wy_form(
+    ctx: JvpCtx, a: Atom, taus: Atom, a_dot: Tangent, taus_dot: Tangent
+) -> tuple[Atom, Tangent, Atom, Tangent]:
+    """V, its tangent, T and its tangent, with I - V T V^H the product of the reflections."""
+    one, lin, k = ctx.one, ctx.lin_one, taus.aval.shape[-1]
     left = columns(one, a, 0, k)
     strict = below(ctx, left.aval.shape, -1)
     v = plus(one, where(one, strict, left), identity(ctx, left.aval))
@@ -169,10 +191,109 @@ def _wy_tangent(ctx: JvpCtx, a: Atom, taus: Atom, a_dot: Tangent, taus_dot: Tang
     line = on_diagonal(ctx, shape)
     t = one(solve, w, where(one, line, d))
     t_dot = lin(solve, w, minus(lin, where(lin, line, d_dot), dot(lin, t, w_dot)))
-    first, first_dot = adjoint(one, rows(one, v, 0, n)), adjoint(lin, rows(lin, v_dot, 0, n))
-    left_part = dot(lin, ctx.add(dot(lin, v_dot, t), dot(lin, v, t_dot)), first)
-    total = ctx.add(left_part, dot(lin, dot(one, v, t), first_dot))
-    return lin(NEG, total)
+    return v, v_dot, t, t_dot
+
+
+@final
+@primitive
+class Ormqr(Linear):
+    """op(Q) C, or C op(Q) if not `left_side`: Q is the product of the reflections of `HouseholderProduct`, all its
+    columns. op(Q) is Q, or Q^H for `adjoint`. Q is not formed.
+
+    Type:   A (..., m, n), taus (..., k), C (..., m, p) or (..., p, m), of one dtype and with the same batch axes,
+            k <= m, n -> the type of C.
+    Rule:   linear in C, the transpose multiplies by op(Q)^T; in A and taus that of Q = I - V T V^H.
+    Source: ormqr and unmqr of LAPACK; Schreiber, Van Loan, A storage-efficient WY representation (1989).
+    """
+
+    name: ClassVar[str] = "ormqr"
+    left_side: bool
+    adjoint: bool
+
+    def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
+        a, taus, c = check_count(self, avals, 3)
+        check_lapack_dtype("ormqr", a, taus, c)
+        batch, m, n = matrix_shape("ormqr", a)
+        if not taus.shape:
+            raise ShapeError(f"ormqr: operand 1 must be vectors, got {taus}")
+        check_same_batch("ormqr", a, taus, batch, taus.shape[:-1])
+        if taus.shape[-1] > min(m, n):
+            raise ShapeError(
+                f"ormqr: {m} by {n} matrices in {a} and {taus.shape[-1]} reflections in {taus}: "
+                f"needs rows >= reflections and columns >= reflections"
+            )
+        batch_c, n_rows, n_columns = matrix_shape("ormqr", c, 2)
+        if batch != batch_c:
+            raise ShapeError(
+                f"ormqr: batch axes differ: operand 0 {a}, operand 2 {c}", remedy="broadcast the operands first"
+            )
+        if m != (n_rows if self.left_side else n_columns):
+            side = "rows" if self.left_side else "columns"
+            raise ShapeError(f"ormqr: sizes differ: reflections of {m} elements in {a}, {side} of {c}")
+        return (c,)
+
+    def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
+        a, taus, c = as_entries(args[0]), as_entries(args[1]), as_entries(args[2])
+        # C op(Q) = (op(Q)^H C^H)^H
+        out = c.copy() if self.left_side else np.swapaxes(c, -1, -2).conj()
+        backwards = self.adjoint != self.left_side
+        order = range(taus.shape[-1])
+        for i in order[::-1] if backwards else order:
+            v = a[..., :, i : i + 1].copy()
+            v[..., :i, :] = 0
+            v[..., i, :] = 1
+            tau = taus[..., i, None, None]
+            out = out - (tau if backwards else tau.conj()) * v @ (np.swapaxes(v, -1, -2).conj() @ out)
+        return (out if self.left_side else np.swapaxes(out, -1, -2).conj(),)
+
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
+        if has_empty(*outs):
+            return (zeros_constant(hlo, outs[0]),)
+        if not ins[1].size:
+            return (args[2],)
+        options = {"left": str(self.left_side).lower(), "transpose": str(self.adjoint).lower()}
+        return lapack_call(hlo, "ormqr", args, ins, outs, options, overwrite=[(2, 0)])
+
+    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
+        (a, taus, c), (a_dim, taus_dim, c_dim) = args, dims
+        if a_dim is None and taus_dim is None and c_dim is not None:
+            return (more_columns(ctx, self, (a, taus), c, c_dim, left_side=self.left_side),), (0,)
+        return ctx(self, *align_batch_axes(ctx, args, dims)), (0,)
+
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
+        (a, taus, c), (a_dot, taus_dot, c_dot) = primals, tangents
+        outs = ctx(self, *primals)
+        moved = ctx.lin_one(self, a, taus, c_dot)
+        if not taus.aval.size or (isinstance(a_dot, Zero) and isinstance(taus_dot, Zero)):
+            return outs, (moved,)
+        one, lin = ctx.one, ctx.lin_one
+        v, v_dot, t, t_dot = _wy_form(ctx, a, taus, a_dot, taus_dot)
+        if self.adjoint:
+            t, t_dot = adjoint(one, t), adjoint(lin, t_dot)
+        vh, vh_dot = adjoint(one, v), adjoint(lin, v_dot)
+        # V T V^H C and C V T V^H, one factor after the other: nothing of the size of Q is formed
+        if self.left_side:
+            inner = dot(one, vh, c)
+            product = dot(lin, v_dot, dot(one, t, inner))
+            product = ctx.add(product, dot(lin, v, dot(lin, t_dot, inner)))
+            product = ctx.add(product, dot(lin, dot(one, v, t), dot(lin, vh_dot, c)))
+        else:
+            inner = dot(one, c, v)
+            product = dot(lin, dot(one, inner, t), vh_dot)
+            product = ctx.add(product, dot(lin, dot(lin, inner, t_dot), vh))
+            product = ctx.add(product, dot(lin, dot(lin, c, v_dot), dot(one, t, vh)))
+        return outs, (minus(lin, moved, product),)
+
+    def linear_in(self, mask: tuple[bool, ...]) -> bool:
+        return mask == (False, False, True)
+
+    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
+        (ct,), (a, taus, c) = cts, args
+        if isinstance(ct, Zero) or isinstance(a, Hole) or isinstance(taus, Hole):
+            return None, None, Zero(c.aval)
+        # op(Q)^T is the conjugate of op(Q)^H
+        other = Ormqr(self.left_side, not self.adjoint)
+        return None, None, conj(ctx.one, ctx.one(other, a, taus, conj(ctx.one, ct)))
 
 
 # -------------------------------------------------------------------------------------------------------------- QR

@@ -247,7 +247,7 @@ def _bare(jaxpr: Jaxpr, mask: tuple[bool, ...]) -> Jaxpr:
     reached: set[Atom] = {v for v, m in zip(jaxpr.ins, mask, strict=True) if m}
     zeros: set[Atom] = set()
 
-    def opens(eqn: Eqn, ins: tuple[Atom, ...], mark: bool) -> tuple[Jaxpr, bool] | None:
+    def body_to_inline(eqn: Eqn, ins: tuple[Atom, ...], mark: bool) -> tuple[Jaxpr, bool] | None:
         prim, here, vanish = eqn.prim, tuple([a in reached for a in ins]), _vanishing(ins, zeros, False)
         if any(here) and isinstance(prim, CustomCall | NamedCall):
             return prim.body, mark
@@ -264,7 +264,7 @@ def _bare(jaxpr: Jaxpr, mask: tuple[bool, ...]) -> Jaxpr:
         zeros.update(outs if keeps else ())
         return outs
 
-    return b.build(b.opened(jaxpr, jaxpr.ins, opens, add), jaxpr.name)
+    return b.build(b.inline_calls(jaxpr, jaxpr.ins, body_to_inline, add), jaxpr.name)
 
 
 def _is_linear(eqn: Eqn, mask: tuple[bool, ...]) -> bool:

@@ -245,8 +245,8 @@ def _zero_results(prim: HigherOrder, mask: tuple[bool, ...]) -> list[bool]:
         kept = dict.fromkeys(range(n_out), True)
         given: set[int] = set()
         for k in layout.running:
-            found = _zero_outs(prim.bodies[k], tuple([p in marked for p in layout.takes(k)]))
-            for place, zero in zip(layout.gives(k), found, strict=True):
+            found = _zero_outs(prim.bodies[k], tuple([p in marked for p in layout.operand_indices(k)]))
+            for place, zero in zip(layout.result_indices(k), found, strict=True):
                 if place is not None:
                     kept[place] &= zero
                     given.add(place)
@@ -273,7 +273,7 @@ def _separated_bodies(prim: Primitive, ins: tuple[Atom, ...], here: tuple[bool, 
     layout = prim.layout
     # a carry of zeros is linear in every step
     starts = {k for k in layout.carries if is_zero(ins[k])}
-    marks = [tuple([here[p] or p in starts for p in layout.takes(k)]) for k in range(len(layout.bodies))]
+    marks = [tuple([here[p] or p in starts for p in layout.operand_indices(k)]) for k in range(len(layout.bodies))]
     return prim.with_bodies(tuple([separated(body, mask) for body, mask in zip(prim.bodies, marks, strict=True)]))
 
 

@@ -51,9 +51,9 @@ def inline(jaxpr: Jaxpr) -> Jaxpr:
             eqn = Eqn(prim, ins, eqn.outs, eqn.source)
         return b.copy(eqn, ins)
 
-    return b.build(b.opened(jaxpr, jaxpr.ins, _body, add), jaxpr.name)
+    return b.build(b.inline_calls(jaxpr, jaxpr.ins, _body_of_call, add), jaxpr.name)
 
 
-def _body(eqn: Eqn, _ins: tuple[Atom, ...], mark: bool) -> tuple[Jaxpr, bool] | None:
+def _body_of_call(eqn: Eqn, _ins: tuple[Atom, ...], mark: bool) -> tuple[Jaxpr, bool] | None:
     body = callee(eqn)
     return None if body is None else (body, mark)

@@ -99,7 +99,7 @@ def _control(b: Builder, prim: HigherOrder, eqn: Eqn, ins: tuple[Atom, ...]) -> 
         k = _chosen(layout, branches, ins)
         if k is None:
             return b.copy(eqn, ins, made)
-        return b.copy(eqn, tuple([ins[p] for p in layout.takes(k)]), Call(layout.bodies[k].jaxpr))
+        return b.copy(eqn, tuple([ins[p] for p in layout.operand_indices(k)]), Call(layout.bodies[k].jaxpr))
     known = _known_results(layout, ins, eqn.outs)
     if len(known) == len(eqn.outs) and _no_runs(layout):
         return [known[q] for q in range(len(eqn.outs))]
@@ -143,9 +143,9 @@ def _known_results(layout: Layout, ins: tuple[Atom, ...], outs: Sequence[Var]) -
     roles, of, known = layout.operand_roles, layout.result_roles, dict[int, Atom]()
     for k in layout.running:
         body = layout.bodies[k]
-        operands = dict(zip(body.jaxpr.ins, layout.takes(k), strict=True))
+        operands = dict(zip(body.jaxpr.ins, layout.operand_indices(k), strict=True))
         every = isinstance(body.runs, Times | InParallel)
-        for q, a in zip(layout.gives(k), body.jaxpr.outs, strict=True):
+        for q, a in zip(layout.result_indices(k), body.jaxpr.outs, strict=True):
             if q is None:
                 continue
             p = operands.get(a) if isinstance(a, Var) else None

@@ -24,7 +24,7 @@ from typing import Final, Protocol, TypeAlias, TypeVar, final
 from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
-from fxad.core.sizes import Name, Size, most, named, names_of, substituted
+from fxad.core.sizes import Name, Size, named_size, names_of, substitute_sizes, upper_bound
 from fxad.errors import SizeError
 from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Primitive, Shape
 from fxad.primitives.elementwise import ADD, AND, DIV, GE, LT, MAX, MIN, MUL, SELECT_N, SUB, ConvertElementType
@@ -71,7 +71,7 @@ class MaskCtx(Builder):
 
     def room(self, size: int) -> int:
         """The padded dimension: at least as large as every value of `size`."""
-        return most(size, self.bounds) if self.masked(size) else size
+        return upper_bound(size, self.bounds) if self.masked(size) else size
 
     def padded(self, shape: Shape) -> Shape:
         """The padded shape."""
@@ -102,7 +102,11 @@ class MaskCtx(Builder):
             term: Atom | None = None if c == 1 and mono else _int(c)
             for part, power in mono:
                 if isinstance(part, Name):
-                    factor = self.sizes[part.name] if part.name in self.bounds else _int(named(part.name, part.least))
+                    factor = (
+                        self.sizes[part.name]
+                        if part.name in self.bounds
+                        else _int(named_size(part.name, part.at_least))
+                    )
                 else:
                     factor = self._applied(part.function, self.count(part.a), self.count(part.b))
                 for _ in range(power):
@@ -207,9 +211,9 @@ class MaskCtx(Builder):
         assert isinstance(value, int)
         return value
 
-    def substituted(self, size: int, values: Mapping[str, int]) -> int:
+    def substitute_sizes(self, size: int, values: Mapping[str, int]) -> int:
         """A dimension at other values of the sizes."""
-        return substituted(size, values)
+        return substitute_sizes(size, values)
 
 
 class Write(Protocol[Q]):

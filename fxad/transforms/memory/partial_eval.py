@@ -85,7 +85,7 @@ def _opened(jaxpr: Jaxpr, known: Sequence[bool]) -> tuple[Jaxpr, list[bool]]:
     def have(ins: tuple[Atom, ...]) -> list[bool]:
         return [isinstance(a, Lit) or a in made for a in ins]
 
-    def opens(eqn: Eqn, ins: tuple[Atom, ...], mark: bool) -> tuple[Jaxpr, bool] | None:
+    def body_to_inline(eqn: Eqn, ins: tuple[Atom, ...], mark: bool) -> tuple[Jaxpr, bool] | None:
         # only a plain call can be inlined
         if not isinstance(eqn.prim, Call) or all(given := have(ins)):
             return None
@@ -118,7 +118,7 @@ def _opened(jaxpr: Jaxpr, known: Sequence[bool]) -> tuple[Jaxpr, list[bool]]:
         made.update(outs if sure[-1] else ())
         return outs
 
-    return b.build(b.opened(jaxpr, jaxpr.ins, opens, add), jaxpr.name), sure
+    return b.build(b.inline_calls(jaxpr, jaxpr.ins, body_to_inline, add), jaxpr.name), sure
 
 
 def _halve(jaxpr: Jaxpr, known: tuple[bool, ...]) -> Body:

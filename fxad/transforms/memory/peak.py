@@ -74,7 +74,7 @@ def _flat(jaxpr: Jaxpr) -> Jaxpr:
     if not any([isinstance(e.prim, HigherOrder) for e in jaxpr.eqns]):
         return jaxpr
     b = Builder.like(jaxpr)
-    return b.build(b.opened(jaxpr, jaxpr.ins, opens), jaxpr.name)
+    return b.build(b.inline_calls(jaxpr, jaxpr.ins, opens), jaxpr.name)
 
 
 def _bodies(eqn: Eqn) -> Sequence[Jaxpr]:

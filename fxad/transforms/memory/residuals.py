@@ -188,7 +188,7 @@ def _reader(jaxpr: Jaxpr, v: Var) -> str:
         if layout is None or not layout.transparent or layout.once is None:
             return _named(eqn.prim)
         jaxpr = layout.bodies[layout.once].jaxpr
-        v = jaxpr.ins[layout.takes(layout.once).index(eqn.ins.index(v))]
+        v = jaxpr.ins[layout.operand_indices(layout.once).index(eqn.ins.index(v))]
     return "result"
 
 
@@ -217,7 +217,7 @@ def _maker(eqn: Eqn, v: Var) -> tuple[Eqn, str]:
 
 def _given(layout: Layout, body: int) -> Iterator[tuple[int | None, Atom]]:
     """Pairs each result of a body with the number of the equation's result that it becomes."""
-    return zip(layout.gives(body), layout.bodies[body].jaxpr.outs, strict=True)
+    return zip(layout.result_indices(body), layout.bodies[body].jaxpr.outs, strict=True)
 
 
 def _values(value: Var, home: dict[Atom, Var], made: dict[Var, Eqn]) -> tuple[Var, ...]:

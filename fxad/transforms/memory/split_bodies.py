@@ -81,7 +81,7 @@ def apart(prim: Primitive, have: Marks, halve: Halve) -> Apart | None:
         return None
     layout = prim.layout
     decides = [h for h, role in zip(have, layout.operand_roles, strict=True) if isinstance(role, BranchIndex | Count)]
-    if not layout.transparent or not all(decides) or layout.depends:
+    if not layout.transparent or not all(decides) or layout.has_predicate:
         return None
     runs = [layout.bodies[k].runs for k in layout.running]
     if layout.once is not None:
@@ -149,7 +149,7 @@ def _loop(prim: HigherOrder, layout: Layout, have: Marks, halve: Halve) -> Apart
     slice is read from the operand. The other residuals are stacked along the first axis, in the last groups of operands
     and results."""
     (at,) = layout.running
-    parts, takes, gives = layout.bodies[at], layout.takes(at), layout.gives(at)
+    parts, takes, gives = layout.bodies[at], layout.operand_indices(at), layout.result_indices(at)
     last, last_result = len(layout.operands) - 1, len(layout.results) - 1
     if parts.operands[-1:] != (last,) or parts.results[-1:] != (last_result,):
         return None

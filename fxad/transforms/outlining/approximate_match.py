@@ -157,7 +157,7 @@ def may_fail(prim: Primitive) -> bool:
         return isinstance(prim, Check | HostCall)
     inner = {e.prim for body in prim.bodies for f in distinct_jaxprs(body) for e in f.eqns}
     carriers = [p for p in (prim, *inner) if isinstance(p, HigherOrder)]
-    return any([isinstance(p, Check | HostCall) for p in inner]) or any([p.layout.depends for p in carriers])
+    return any([isinstance(p, Check | HostCall) for p in inner]) or any([p.layout.has_predicate for p in carriers])
 
 
 def ends(start: int, stop: int, length: int) -> list[tuple[int, int]]:

@@ -14,8 +14,7 @@ from fxad.ir import Atom, Emit, Hole, Lit
 from fxad.primitives.elementwise import DIV, NEG
 from fxad.primitives.elementwise.formula import Formula
 from fxad.primitives.gather import Gather, ScatterAdd
-from fxad.primitives.scatter import Scatter
-from fxad.primitives.scatter_combine import ScatterMul
+from fxad.primitives.scatter import Scatter, ScatterMul
 from fxad.transforms.inversion.rules.arithmetic import inexact
 from fxad.transforms.inversion.rules.contract import (
     VOLUME,

@@ -59,12 +59,13 @@ from fxad.primitives.linalg import (
     Geqrf,
     HouseholderProduct,
     LuPivotsToPermutation,
+    Ormqr,
     Pinv,
     Slogdet,
 )
 from fxad.primitives.random import GammaSample, Threefry2x32
 from fxad.primitives.reduce_window import ReduceWindowMax, ReduceWindowMin, ReduceWindowProd, ReduceWindowSum
-from fxad.primitives.scatter_combine import ScatterMax, ScatterMin
+from fxad.primitives.scatter import ScatterMax, ScatterMin
 from fxad.primitives.select_and_scatter import SelectAndGatherAdd, SelectAndScatterAdd
 from fxad.primitives.shape import Iota
 from fxad.primitives.softmax import Softmax
@@ -89,7 +90,7 @@ REASONS: Final[Mapping[type[Primitive], str]] = MappingProxyType(
         **dict.fromkeys((Sign, Floor, Ceil, Round, ReducePrecision, Nextafter), ROUNDED),
         **dict.fromkeys((Lgamma, Digamma, Polygamma, BesselI0e, BesselI1e), "several operands have the same result"),
         **dict.fromkeys((Igamma, Igammac, IgammaGradA, RandomGammaGrad, Zeta), NO_FORMULA),
-        **dict.fromkeys((RegularizedIncompleteBeta, GammaSample, HouseholderProduct, ExpmFrechet), NO_FORMULA),
+        **dict.fromkeys((RegularizedIncompleteBeta, GammaSample, HouseholderProduct, Ormqr, ExpmFrechet), NO_FORMULA),
         **dict.fromkeys((Max, Min, Clamp, ScatterMax, ScatterMin, CumMax, CumMin), CHOSEN),
         **dict.fromkeys((Lt, Le, Gt, Ge, IsFinite), TRUTH),
         **dict.fromkeys((And, Or, ShiftLeft, ShiftRightLogical, ShiftRightArithmetic), BITS),

@@ -10,11 +10,18 @@ import math
 from typing import Final
 
 from fxad.ir import Atom, Hole
-from fxad.primitives.cumulative import CumLogSumExp, CumProd, CumSum, subtract_or_zero
+from fxad.primitives.cumulative import (
+    CumLogSumExp,
+    CumProd,
+    CumSum,
+    LinearRecurrence,
+    predecessors,
+    subtract_or_zero,
+    zero_scalar,
+)
 from fxad.primitives.elementwise import DIV, MUL, SUB
 from fxad.primitives.elementwise.formula import Formula
 from fxad.primitives.fft import Fft
-from fxad.primitives.linear_recurrence import LinearRecurrence, predecessors, zero_scalar
 from fxad.transforms.inversion.rules.arithmetic import finite_part, inexact
 from fxad.transforms.inversion.rules.contract import (
     VOLUME,
@@ -31,25 +38,27 @@ from fxad.transforms.inversion.rules.totals import constant, log_sizes, total
 
 def _cumsum(ctx: InverseCtx, prim: CumSum, args: Args, outs: Outs) -> Solved:
     (y,) = outs
-    return (ctx.one(SUB, y, predecessors(ctx, y, prim.axis, prim.reverse, prim.unit(y.aval.dtype))),)
+    return (ctx.one(SUB, y, predecessors(ctx, y, prim.axis, prim.reverse, prim.identity(y.aval.dtype))),)
 
 
 def _cumprod(ctx: InverseCtx, prim: CumProd, args: Args, outs: Outs) -> Solved | Refused:
     (y,) = outs
     if why := inexact(y):
         return Refused(why)
-    return (finite_part(ctx, ctx.one(DIV, y, predecessors(ctx, y, prim.axis, prim.reverse, prim.unit(y.aval.dtype)))),)
+    return (
+        finite_part(ctx, ctx.one(DIV, y, predecessors(ctx, y, prim.axis, prim.reverse, prim.identity(y.aval.dtype)))),
+    )
 
 
 def _cumprod_log_det(ctx: InverseCtx, prim: CumProd, args: Outs, unknown: tuple[bool, ...], outs: Outs) -> Atom:
     (y,) = outs
-    return total(ctx, log_sizes(ctx, predecessors(ctx, y, prim.axis, prim.reverse, prim.unit(y.aval.dtype))))
+    return total(ctx, log_sizes(ctx, predecessors(ctx, y, prim.axis, prim.reverse, prim.identity(y.aval.dtype))))
 
 
 def _cumlogsumexp(ctx: InverseCtx, prim: CumLogSumExp, args: Args, outs: Outs) -> Solved:
     """Uses log(exp y[i] - exp y[i - 1]) = y[i] + log(-expm1(y[i - 1] - y[i]))."""
     (y,) = outs
-    ahead = predecessors(ctx, y, prim.axis, prim.reverse, prim.unit(y.aval.dtype))
+    ahead = predecessors(ctx, y, prim.axis, prim.reverse, prim.identity(y.aval.dtype))
     below = Formula(ctx, subtract_or_zero(ctx, ahead, y)).expm1()
     return ((Formula(ctx, y) + (-below).log()).atom,)
 

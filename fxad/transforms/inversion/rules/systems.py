@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from fxad.ir import Atom, Hole
+from fxad.primitives.cumulative import predecessors, zero_scalar
 from fxad.primitives.elementwise import MUL
 from fxad.primitives.linalg import (
     Cholesky,
@@ -39,7 +40,6 @@ from fxad.primitives.linalg.matrices import (
     unless,
     where,
 )
-from fxad.primitives.linear_recurrence import predecessors, zero_scalar
 from fxad.transforms.inversion.rules.contract import Args, InverseCtx, InverseRule, Outs, Refused, Solved, row
 from fxad.transforms.inversion.rules.totals import constant, log_sizes, total
 

@@ -11,8 +11,7 @@ from fxad.primitives.dynamic_slicing import DYNAMIC_UPDATE_SLICE, DynamicSlice, 
 from fxad.primitives.elementwise import ADD, AND, GE, LE, LT, MAX, MIN, SELECT_N, SUB, ConvertElementType
 from fxad.primitives.gather import Gather, ScatterAdd, ScatterFamily
 from fxad.primitives.index import Index, IndexVectors
-from fxad.primitives.scatter import Scatter
-from fxad.primitives.scatter_combine import ScatterMax, ScatterMin, ScatterMul
+from fxad.primitives.scatter import Scatter, ScatterMax, ScatterMin, ScatterMul
 from fxad.primitives.shape import ExpandDims, Squeeze, emit_broadcast
 from fxad.primitives.slicing import Concatenate, Slice
 from fxad.transforms.mask.contract import INT, Atoms, Avals, MaskCtx, MaskRule, not_masked, row
@@ -235,7 +234,7 @@ def _scatter(ctx: MaskCtx, prim: ScatterFamily, args: Atoms, ins: Avals, outs: A
         keep = given if keep is None else ctx.one(AND, keep, given)
     if keep is not None:
         columns = _left_out(ctx, columns, keep)
-    made = prim.remade(windows, "drop", False, False)
+    made = prim.with_windows(windows, "drop", False, False)
     return ctx(made, x, _joined(ctx, columns), updates)
 
 

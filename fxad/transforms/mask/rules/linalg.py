@@ -12,7 +12,7 @@ from fxad.primitives.linalg.eig import Eig
 from fxad.primitives.linalg.eigh import Eigh
 from fxad.primitives.linalg.expm import Expm, ExpmFrechet
 from fxad.primitives.linalg.lu import Lu, LuPivotsToPermutation
-from fxad.primitives.linalg.qr import Geqrf, HouseholderProduct, Qr
+from fxad.primitives.linalg.qr import Geqrf, HouseholderProduct, Ormqr, Qr
 from fxad.primitives.linalg.solve import Det, Pinv, Slogdet, Solve
 from fxad.primitives.linalg.svd import Svd
 from fxad.primitives.linalg.triangular import TriangularSolve
@@ -87,6 +87,7 @@ _BATCHES: Final[tuple[type[Primitive], ...]] = (
     Pinv,
     Geqrf,
     HouseholderProduct,
+    Ormqr,
     Qr,
     Eigh,
     Eig,

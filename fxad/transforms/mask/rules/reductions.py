@@ -7,8 +7,7 @@ from typing import Final
 
 from fxad.ir import Atom
 from fxad.primitives.argmax import ArgMax, ArgMin
-from fxad.primitives.cumulative import CumLogSumExp, CumMax, CumMin, CumProd, CumSum, Cumulative
-from fxad.primitives.linear_recurrence import LinearRecurrence
+from fxad.primitives.cumulative import CumLogSumExp, CumMax, CumMin, CumProd, CumSum, Cumulative, LinearRecurrence
 from fxad.primitives.reduce import (
     ReduceAnd,
     ReduceMax,
@@ -29,7 +28,7 @@ def _sum(ctx: MaskCtx, prim: ReduceSum, args: Atoms, ins: Avals, outs: Avals) ->
 
 
 def _reduction(ctx: MaskCtx, prim: Reduction, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    return ctx(prim, ctx.filled(args[0], ins[0].shape, prim.start(ins[0].dtype), prim.axes))
+    return ctx(prim, ctx.filled(args[0], ins[0].shape, prim.monoid.identity(ins[0].dtype), prim.axes))
 
 
 def _argmax(ctx: MaskCtx, prim: ArgMax, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
@@ -42,7 +41,7 @@ def _argmin(ctx: MaskCtx, prim: ArgMin, args: Atoms, ins: Avals, outs: Avals) ->
 
 def _cumulative(ctx: MaskCtx, prim: Cumulative, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     (x,) = ins
-    y = ctx.one(prim, ctx.filled(args[0], x.shape, prim.unit(x.dtype), (prim.axis,)))
+    y = ctx.one(prim, ctx.filled(args[0], x.shape, prim.identity(x.dtype), (prim.axis,)))
     return (ctx.cleared(y, x.shape, (prim.axis,)),)
 
 

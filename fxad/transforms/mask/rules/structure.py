@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Final
 
-from fxad.core.sizes import Size, lower, maximum
+from fxad.core.sizes import Size, lower_bound, maximum
 from fxad.ir import Atom, Aval, Lit, Shape
 from fxad.primitives.dynamic_slicing import DYNAMIC_UPDATE_SLICE, DynamicSlice
 from fxad.primitives.elementwise import ADD, DIV, MAX, MIN, MUL, REM, SUB
@@ -89,7 +89,7 @@ def _pad(ctx: MaskCtx, prim: Pad, args: Atoms, ins: Avals, outs: Avals) -> Seque
         n, m = x.aval.shape[a], ctx.room(y.shape[a])
         wide = n + maximum(n - 1, 0) * interior
         if ctx.masked(lo):
-            most, below = maximum(ctx.room(lo), 0), lower(lo)
+            most, below = maximum(ctx.room(lo), 0), lower_bound(lo)
             least = below if below is not None else -wide
             low.append(most)
             high.append(maximum(m - least - wide, 0))

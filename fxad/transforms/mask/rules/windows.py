@@ -15,7 +15,7 @@ from fxad.primitives.reduce_window import (
     ReduceWindowSum,
     WindowReduction,
 )
-from fxad.primitives.sliding import SlidingWindow, dilated_size
+from fxad.primitives.sliding import dilated_size
 from fxad.transforms.mask.contract import Atoms, Avals, MaskCtx, MaskRule, not_masked, row
 
 
@@ -71,8 +71,8 @@ def _reduce_window(ctx: MaskCtx, prim: WindowReduction, args: Atoms, ins: Avals,
             )
         else:
             padding.append((low, high))
-    made = prim.over(SlidingWindow(prim.window, prim.strides, tuple(padding), prim.base_dilation, prim.window_dilation))
-    value = ctx.filled(args[0], x.shape, prim.start(x.dtype))
+    made = replace(prim, padding=tuple(padding))
+    value = ctx.filled(args[0], x.shape, prim.monoid.identity(x.dtype))
     return (ctx.cleared(ctx.one(made, value), y.shape),)
 
 

@@ -1,0 +1,87 @@
+"""`custom_gradient`, `sequential_vmap`: functions with rules, written as one function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+
+from fxad.api.custom import custom_vjp, custom_vmap
+from fxad.api.directional import ResidualProgram
+from fxad.api.lift import check_function
+from fxad.core import tree
+from fxad.errors import ArgumentError, described
+from fxad.execution.executable import specs
+from fxad.ir import Aval
+from fxad.lax.control import map_
+from fxad.tracing.array import aval_of
+from fxad.tracing.program import function_name, trace
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def custom_gradient(fun: Callable[..., Any]) -> Callable[..., Any]:
+    """A function whose gradient it gives itself: `fun(*args)` returns (results, function of the cotangent).
+
+    That function returns the cotangent of the argument, or a tuple with one for each argument. What it closes over is
+    stored between the forward and the backward pass.
+
+    >>> import fxad as fx, fxad.numpy as fnp
+    >>> @fx.custom_gradient
+    ... def f(x):
+    ...     return x**2, lambda g: (g * x,)
+    >>> float(fx.grad(f)(3.0))
+    3.0
+    """
+    check_function("custom_gradient", fun)
+
+    @wraps(fun, updated=())
+    def value(*args: Any) -> Any:
+        return _pair(fun, fun(*args))[0]
+
+    def forward(*args: Any) -> tuple[Any, Any]:
+        out, pull = _pair(fun, fun(*args))
+        leaves, structure = tree.flatten(out)
+        avals = [aval_of(x) for x in leaves]
+        program = trace(pull, specs(structure, [Aval(a.shape, a.dtype) for a in avals]))
+        return out, ResidualProgram.of(program)
+
+    def backward(residuals: Callable[[Any], Any], cotangent: Any) -> Any:
+        out = residuals(cotangent)
+        return out if isinstance(out, tuple) else (out,)
+
+    made = custom_vjp(value)
+    made.defvjp(forward, backward)
+    return made
+
+
+def _pair(fun: Callable[..., Any], result: Any) -> tuple[Any, Callable[..., Any]]:
+    if not isinstance(result, tuple) or len(result) != 2 or not callable(result[1]):
+        raise ArgumentError(
+            f"custom_gradient of {function_name(fun)}: it returns {described(result)}, not a pair (results, function)",
+            remedy="return the results, and a function from their cotangent to those of the arguments",
+        )
+    return result
+
+
+def sequential_vmap(f: Callable[P, R]) -> Callable[P, R]:
+    """A function that `vmap` runs in a loop, an example after the other. Arguments are positional."""
+    check_function("sequential_vmap", f)
+    made = custom_vmap(f)
+
+    @made.def_vmap
+    def rule(_: int, in_batched: list[Any], *args: Any) -> tuple[Any, Any]:
+        leaves, structure = tree.flatten(args)
+        batched = tree.leaves(tuple(in_batched))
+
+        def one(examples: list[Any]) -> Any:
+            given = iter(examples)
+            whole = [next(given) if b else x for x, b in zip(leaves, batched, strict=True)]
+            g: Callable[..., Any] = f
+            return g(*tree.unflatten(structure, whole))
+
+        out = map_(one, [x for x, b in zip(leaves, batched, strict=True) if b])
+        return out, tree.map(lambda _: True, out)
+
+    return made

@@ -1,0 +1,200 @@
+"""What a function does without running it, and functions by JAX's names: `eval_shape`, `make_jaxpr`, `checkpoint`, ..."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+
+import numpy as np
+
+from fxad.api.directional import transpose
+from fxad.api.lift import check_function, check_no_reduce_axes
+from fxad.api.rewrite import remat
+from fxad.core import tree
+from fxad.errors import ArgumentError, ParameterError, described
+from fxad.execution.executable import specs
+from fxad.ir import Aval
+from fxad.lax.control.host import debug_callback
+from fxad.runtime import default_device
+from fxad.tracing.array import Array, aval_of, evaluating, running_each_operation
+from fxad.tracing.program import Program, function_name, trace
+from fxad.tracing.static_args import Argnums, static_arguments
+from fxad.transforms.memory.policies import Policy
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+# -------------------------------------------------------------------------------------------------- types of results
+
+
+def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Return the types of the results of a function, as a tree of `Spec`s, without computing them.
+
+    Arguments are values or `Spec`s. Cost: one trace.
+    """
+    check_function("eval_shape", fun)
+    program = fun if isinstance(fun, Program) else trace(fun, *args, **kwargs)
+    return specs(program.out_tree, program.out_avals)
+
+
+def make_jaxpr(
+    fun: Callable[..., Any],
+    static_argnums: Argnums = (),
+    axis_env: None = None,
+    return_shape: bool = False,
+) -> Callable[..., Any]:
+    """Return a function that traces `fun` on its arguments and returns the `Program`: `make_jaxpr(f)(x).jaxpr`.
+
+    With `return_shape`, also the types of the results, as a tree of `Spec`s. Raises: ParameterError for `axis_env`.
+    """
+    check_function("make_jaxpr", fun)
+    if axis_env is not None:
+        raise ParameterError(
+            f"make_jaxpr: axis_env is {axis_env!r:.60}",
+            remedy="map over the named axis: make_jaxpr(vmap(f, axis_name=...))",
+        )
+    statics = static_arguments(f"make_jaxpr of {function_name(fun)}", fun, static_argnums, ())
+
+    @wraps(fun, updated=())
+    def traced(*args: Any, **kwargs: Any) -> Any:
+        g, args, kwargs = (fun, args, kwargs) if statics is None else statics.in_place(args, kwargs)
+        program = trace(g, *args, **kwargs)
+        return (program, specs(program.out_tree, program.out_avals)) if return_shape else program
+
+    return traced
+
+
+def typeof(x: object) -> Aval:
+    """Return the type of an array or a number: its shape and dtype."""
+    return aval_of(x, "typeof")
+
+
+# ------------------------------------------------------------------------------------------------ other ways to run
+
+
+@contextmanager
+def ensure_compile_time_eval() -> Iterator[None]:
+    """Inside it, operations on values are computed at once, also while a function is traced.
+
+    Raises: LeakedTracerError for an operation on a tracer, whose value is not known.
+    """
+    with evaluating():
+        yield
+
+
+@contextmanager
+def disable_jit(disable: bool = True) -> Iterator[None]:
+    """Inside it, functions of `jit` run operation by operation, so that a debugger sees values.
+
+    Control flow (`scan`, `cond`, ...) and transformations still trace their functions.
+    """
+    if not isinstance(disable, bool):
+        raise ArgumentError(
+            f"disable_jit: disable is {described(disable)}, not a bool: {disable!r:.60}", remedy="disable_jit(True)"
+        )
+    with running_each_operation(disable):
+        yield
+
+
+def checkpoint(
+    fun: Callable[P, R],
+    *,
+    prevent_cse: bool = True,
+    policy: Policy | None = None,
+    static_argnums: Argnums = (),
+) -> Callable[P, R]:
+    """`remat` by JAX's name. A recompute is real for both values of `prevent_cse`."""
+    return remat(fun, policy=policy, static_argnums=static_argnums, prevent_cse=prevent_cse)
+
+
+def named_call(fun: Callable[P, R], *, name: str | None = None) -> Callable[P, R]:
+    """The function under a name. Where it is traced as a program of its own, the program has the name."""
+    check_function("named_call", fun)
+
+    @wraps(fun, updated=())
+    def named(*args: P.args, **kwargs: P.kwargs) -> R:
+        return fun(*args, **kwargs)
+
+    named.__name__ = name or function_name(fun)
+    return named
+
+
+@contextmanager
+def named_scope(name: str) -> Iterator[None]:
+    """A name for the operations inside, in JAX's profiles. Programs of fxad keep the user's line and function for each
+    equation, so the name adds nothing to them. Also a decorator. Raises: ArgumentError for what is not a str."""
+    if not isinstance(name, str):
+        raise ArgumentError(f"named_scope: the name is {described(name)}, not a str: {name!r:.60}", remedy="give a str")
+    yield
+
+
+# ------------------------------------------------------------------------------------------------------- functions
+
+
+def closure_convert(fun: Callable[..., Any], *example_args: Any) -> tuple[Callable[..., Any], list[Any]]:
+    """Return a function that closes over no arrays, and the arrays that `fun` closes over.
+
+    `converted(*args, *arrays)` is `fun(*args)`. Custom rules and host functions can then take them as arguments.
+    """
+    check_function("closure_convert", fun)
+    program: Program[..., Any] = trace(fun, *example_args)
+    n = len(example_args)
+
+    @wraps(fun, updated=())
+    def converted(*args: Any) -> Any:
+        if len(args) != n + len(program.bound):
+            raise ArgumentError(
+                f"closure_convert: {program.name} takes {n} arguments and {len(program.bound)} arrays, got {len(args)}",
+                remedy="call converted(*args, *arrays) with the arrays that closure_convert returned",
+            )
+        return replace(program, bound=args[n:])(*args[:n])
+
+    return converted, list(program.bound)
+
+
+def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Sequence[str] = ()) -> Callable[..., Any]:
+    """Return the transpose of a linear function: from a cotangent of its results to a tuple of cotangents.
+
+    `primals` are examples of the arguments: values or `Spec`s. See `transpose`. Raises: ParameterError for `reduce_axes`.
+    """
+    check_no_reduce_axes("linear_transpose", reduce_axes)
+    transposed: Callable[..., Any] = transpose(fun, *primals)
+    return transposed
+
+
+# ---------------------------------------------------------------------------------------------------- values, devices
+
+
+def block_until_ready(x: T) -> T:
+    """Wait until all arrays of a tree have been computed; return the tree."""
+    for leaf in tree.leaves(x):
+        if isinstance(leaf, Array):
+            leaf.block_until_ready()
+    return x
+
+
+def device_get(x: T) -> T:
+    """Return the tree with NumPy arrays in place of arrays on devices."""
+    return tree.map(lambda leaf: np.asarray(leaf) if isinstance(leaf, Array) else leaf, x)
+
+
+def default_backend() -> str:
+    """Return the platform of the default device: "cpu", "gpu"."""
+    return str(default_device().platform)
+
+
+# -------------------------------------------------------------------------------------------------------- debugging
+
+
+def stop_in_debugger(**values: object) -> None:
+    """Stop in Python's debugger when the program gets here, with `values` to look at. Outside a trace: at once."""
+    debug_callback(_stop, values)
+
+
+def _stop(values: dict[str, object]) -> None:  # noqa: ARG001  to look at
+    breakpoint()  # noqa: T100  this is what it is for

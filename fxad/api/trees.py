@@ -1,0 +1,87 @@
+"""Functions of whole trees of arrays: `ravel` and `global_norm`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any, TypeVar
+
+import fxad.numpy as fnp
+from fxad.core import tree
+from fxad.core.tree import Structure
+from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError, described
+from fxad.tracing.array import Array, ArrayLike
+
+T = TypeVar("T")
+
+
+def ravel(values: T) -> tuple[Any, Callable[[Any], T]]:
+    """The leaves of a tree of arrays in one vector, and the function from such a vector to such a tree.
+
+    Rule:   the vector has the common dtype of the leaves, by promotion; `unravel` gives each leaf its own dtype back.
+    Law:    `unravel(flat)` is the tree, with an array for each leaf.
+    Raises: ArgumentError for a leaf that is not an array; DTypeError when there is no common dtype. `unravel`:
+            ArgumentError, ShapeError, DTypeError for what is not a vector like `flat`.
+    """
+    flat, shape = tree.flatten(values)
+    arrays = []
+    for k, x in enumerate(flat):
+        try:
+            arrays.append(fnp.asarray(x))
+        except FxadError as e:
+            path = tree.paths(shape, "tree")[k]
+            raise ArgumentError(
+                f"tree.ravel: {path} is {described(x)}, not an array: {x!r:.60}",
+                remedy="ravel a tree of arrays and numbers",
+            ) from e
+    # of the original leaves: Python numbers among them take the dtype of the arrays
+    dtype = fnp.result_type(*flat) if flat else fnp.float32
+    vector = fnp.concat([x.astype(dtype).reshape(-1) for x in arrays]) if arrays else fnp.zeros(0, dtype)
+    return vector, _unravel(shape, [(x.shape, x.dtype) for x in arrays], vector.shape[0], vector.dtype)
+
+
+def _unravel(
+    shape: Structure, parts: Sequence[tuple[tuple[int, ...], Any]], size: int, dtype: Any
+) -> Callable[[Any], Any]:
+    def unravel(vector: Any) -> Any:
+        if not hasattr(vector, "dtype"):
+            raise ArgumentError(
+                f"unravel: {described(vector)} is not a vector: {vector!r:.60}",
+                remedy="give an array like the vector that ravel made",
+            )
+        if tuple(vector.shape) != (size,):
+            raise ShapeError(
+                f"unravel: the vector has shape {tuple(vector.shape)}, the tree needs ({size},)",
+                remedy="give a vector with an element for each element of the tree",
+            )
+        if vector.dtype != dtype:
+            raise DTypeError(
+                f"unravel: the vector has dtype {vector.dtype}, that of the tree has {dtype.name}",
+                remedy=f"convert it with astype('{dtype.name}'); nothing is converted silently",
+            )
+        whole, out, at = fnp.asarray(vector), [], 0
+        for sizes, own in parts:
+            n = prod(sizes)
+            out.append(whole[at : at + n].reshape(sizes).astype(own))
+            at += n
+        return tree.unflatten(shape, out)
+
+    return unravel
+
+
+def global_norm(values: object) -> Array:
+    """The Euclidean norm of all elements of a tree of arrays, a scalar; 0.0 for a tree without leaves.
+
+    Type: float32, or wider where a leaf is. float16 and bfloat16 are summed in float32.
+    """
+    total: ArrayLike = fnp.zeros((), fnp.float32)
+    for k, leaf in enumerate(tree.leaves(values)):
+        square = _sum_of_squares(fnp.asarray(leaf))
+        total = square if k == 0 else total + square
+    return fnp.sqrt(total)
+
+
+def _sum_of_squares(x: Array) -> Array:
+    square = fnp.real(x) ** 2 + fnp.imag(x) ** 2 if fnp.iscomplexobj(x) else x
+    wide = square.astype(fnp.promote_types(square.dtype, fnp.float32))
+    return fnp.sum(wide if fnp.iscomplexobj(x) else wide**2)

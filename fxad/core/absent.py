@@ -1,0 +1,128 @@
+"""What to write instead of a name of JAX that is not here: the text of an AttributeError."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+_FLAG: Final = "it is a flag of the process, and no flag changes what a program means"
+_X64: Final = "64-bit types are always there, and nothing becomes 64 bits unless a 64-bit value takes part"
+_INTERNAL: Final = "it belongs to JAX's own machinery"
+_HOSTS: Final = "one process runs a program: devices() lists its devices"
+_SHARDING: Final = "shard_map(f, mesh, in_specs, out_specs) runs a function on the devices of a mesh"
+_REFS: Final = "arrays are immutable: return new values, x.at[i].set(y)"
+_SHAPES: Final = "eval_shape(f, ...) gives the shapes of results"
+_PRIMITIVE: Final = "primitives are classes: fxad.primitives.ALL lists them"
+_ALGORITHM: Final = "the precision of products is precision= and preferred_element_type="
+_NARROW: Final = "dtypes have at least 8 bits; fxad.dtypes.ALL lists them"
+_RAGGED: Final = "mask(f, in_shapes=...) computes with ragged sizes"
+
+# By module of JAX: names, and what to write instead of each.
+_BY_MODULE: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
+    {
+        "": {
+            "NamedSharding P Shard": "fxad.sharding has NamedSharding, PartitionSpec and Shard",
+            "Ref array_ref empty_ref free_ref freeze new_ref ref": _REFS,
+            "allow_f16_reductions array_garbage_collection_guard auto_pcast check_tracer_leaks checking_leaks config "
+            "debug_infs debug_key_reuse default_prng_impl enable_checks enable_custom_prng legacy_prng_key "
+            "log_compiles no_execution no_tracing numpy_dtype_promotion numpy_rank_promotion softmax_custom_jvp "
+            "thread_guard threefry_partitionable transfer_guard transfer_guard_device_to_device "
+            "transfer_guard_device_to_host transfer_guard_host_to_device jax2tf_associative_scan_reductions "
+            "remove_size_one_mesh_axis_from_type": _FLAG,
+            "enable_x64": _X64,
+            "debug_nans": "explain_nan(f, *args) finds the operation that makes the first nan",
+            "default_matmul_precision": "contractions take precision=: fnp.matmul(x, y, precision='highest')",
+            "default_device": "device_put(x, device) puts arguments on a device, and computations follow",
+            "explain_cache_misses": "cache.explain() says why a program was compiled",
+            "clear_caches": "cache.clear()",
+            "live_arrays": "cache.stats() has the bytes that programs hold",
+            "device_count local_device_count": "len(devices())",
+            "local_devices": "devices()",
+            "process_count process_index process_indices host_count host_id host_ids distributed": _HOSTS,
+            "make_array_from_callback make_array_from_process_local_data make_array_from_single_device_arrays "
+            "copy_to_host_async": "device_put(x, sharding) divides an array, device_get(x) brings it back",
+            "reshard set_mesh smap": _SHARDING,
+            "effects_barrier": "block_until_ready(results) waits for the program and its effects",
+            "export": "lower(program).export() gives bytes, load_exported reads them",
+            "ffi": "pure_callback calls a function of the host",
+            "dlpack": "fxad.numpy.from_dlpack(x), and x.__dlpack__()",
+            "profiler": "profile(...)",
+            "fwd_and_bwd": "linearize(program) gives the primal and the linear program",
+            "ad api_util ds image interpreters lib memory make_user_context monitoring print_environment_info "
+            "version": _INTERNAL,
+        },
+        "numpy": {
+            "ComplexWarning character flexible object_": "arrays hold numbers and bools only",
+            "complex_": "fnp.complex64 or fnp.complex128",
+            "float_": "fnp.float32 or fnp.float64",
+            "int_": "fnp.int32 or fnp.int64",
+            "uint": "fnp.uint32 or fnp.uint64",
+            "float4_e2m1fn float6_e2m3fn float6_e3m2fn float8_e3m4 float8_e4m3 float8_e8m0fnu int1 int2 int4 uint1 "
+            "uint2 uint4": _NARROW,
+            "frompyfunc ufunc": "fnp.vectorize(f) maps a function over elements",
+            "get_printoptions printoptions set_printoptions": "arrays print as NumPy's: use numpy.printoptions",
+            "place": "x.at[mask].set(values)",
+        },
+        "lax": {
+            "AccuracyMode DotAlgorithm DotAlgorithmPreset Tolerance": _ALGORITHM,
+            "ConvGeneralDilatedDimensionNumbers DotDimensionNumbers GatherScatterMode RandomAlgorithm RoundingMethod": (
+                "give texts and tuples: they are types of arguments"
+            ),
+            "RaggedDotDimensionNumbers ragged_all_to_all ragged_dot ragged_dot_general": _RAGGED,
+            "after_all create_token": "effects are ordered by io_callback(ordered=True)",
+            "approx_max_k approx_min_k": "lax.top_k is exact",
+            "broadcast_like broadcast_to_rank collapse dtype empty index_take split stack tile unstack": (
+                "fxad.numpy has broadcast_to, reshape, result_type, zeros, take, split, stack, tile and unstack"
+            ),
+            "composite": "jit(f) is a call of its own in a program",
+            "conv_general_dilated_local": "conv_general_dilated_patches, then einsum",
+            "conv_general_permutations conv_general_shape_tuple conv_shape_tuple conv_transpose_shape_tuple "
+            "reduce_window_shape_tuple": _SHAPES,
+            "dce_sink stage": _INTERNAL,
+            "mulhi": "multiply in a wider dtype, and shift right",
+            "pbroadcast pcast precv psend pswapaxes": "lax.ppermute, lax.all_gather and lax.all_to_all move values",
+            "platform_dependent": "trace a program for each platform",
+            "rng_bit_generator rng_uniform": "random.bits and random.uniform, from a key",
+            "scaled_dot": "scale the operands, then lax.dot_general",
+            "shape_as_value": "x.shape",
+            "with_sharding_constraint": _SHARDING,
+        },
+        "lax.linalg": {
+            "EigImplementation EighImplementation SvdAlgorithm": "there is one algorithm for each decomposition",
+            "cholesky_update": "cholesky(a + outer(x, conj(x)))",
+            "hessenberg schur tridiagonal": "eig and eigh give eigenvalues",
+            "qdwh": "the polar decomposition is u @ vh of svd",
+            "symmetric_product": "c + alpha * a @ a.T",
+        },
+        "random": {"key_dtype": "keys are uint32 arrays"},
+        "nn": {
+            "get_scaled_dot_general_config scaled_dot_general scaled_matmul": (
+                "scale the operands, then lax.dot_general"
+            ),
+            "logmeanexp": "nn.logsumexp(x, axis) - fnp.log(x.shape[axis])",
+        },
+    }
+)
+_INSTEAD: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        ".".join(["fxad", *([module] if module else []), name]): text
+        for module, names in _BY_MODULE.items()
+        for group, text in names.items()
+        for name in group.split()
+    }
+)
+
+
+def absent(package: str, name: str) -> str:
+    """What an AttributeError says about a name that a package does not have."""
+    said = f"module {package!r} has no attribute {name!r}"
+    instead = _INSTEAD.get(f"{package}.{name}")
+    if instead is None and package in ("fxad.lax", "fxad.lax.linalg", "fxad.random") and name.endswith("_p"):
+        instead = _PRIMITIVE
+    return f"{said}: {instead}" if instead else said
+
+
+def explained() -> Mapping[str, str]:
+    """The names of the table, for tests: the path in fxad, and what to write instead."""
+    return _INSTEAD

@@ -1,0 +1,368 @@
+"""Pytrees: nested containers <-> a flat list of leaves and a structure. Implemented with optree.
+
+Containers: dict, OrderedDict, defaultdict, tuple, list, deque, namedtuple, None (no leaves), classes made by
+`fxad.tree.dataclass`, and pyrsistent maps, vectors and records. Everything else is a leaf. Each leaf
+has a path in Python syntax (`params['layers'][0].w`), for messages. `fxad.tree` is the public interface.
+"""
+
+from __future__ import annotations
+
+import builtins
+import dataclasses
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, dataclass_transform
+
+import optree
+import pyrsistent
+from pyrsistent import PMap, PRecord, PVector
+from pyrsistent._pvector import PythonPVector
+
+from fxad.errors import ArgumentError, ParameterError, TreeError, described
+
+Structure: TypeAlias = optree.PyTreeSpec
+T = TypeVar("T")
+
+_NAMESPACE: Final = "fxad"
+_NOTHING: Final = object()  # an argument that was not given
+_PERSISTENT: Final = (PRecord, PMap, PVector)
+
+
+IsLeaf: TypeAlias = Callable[[Any], bool] | None
+
+
+def flatten(tree: object, is_leaf: IsLeaf = None) -> tuple[list[Any], Structure]:
+    """Leaves in order, and the structure that `unflatten` takes. A container that `is_leaf` selects is a leaf."""
+    leaves, structure = optree.tree_flatten(tree, is_leaf, namespace=_NAMESPACE)  # type: ignore[arg-type]
+    if _register_records(leaves):
+        return flatten(tree, is_leaf)
+    return leaves, structure
+
+
+def flatten_up_to(structure: Structure, tree: object) -> list[Any] | None:
+    """The subtrees of `tree` at the leaves of `structure`; None if the tree does not match."""
+    try:
+        return structure.flatten_up_to(tree)  # type: ignore[arg-type]
+    except (ValueError, TypeError):
+        return None
+
+
+def unflatten(treedef: Structure, leaves: Iterable[object]) -> Any:
+    """The tree of a structure over new leaves. Raises: TreeError when their number is wrong."""
+    try:
+        return treedef.unflatten(leaves)
+    except ValueError as e:
+        raise TreeError(f"unflatten: {e}", remedy="give as many leaves as the structure has") from None
+
+
+def leaves(tree: object, is_leaf: IsLeaf = None) -> list[Any]:
+    """The leaves, in order."""
+    return flatten(tree, is_leaf)[0]
+
+
+def structure(tree: object, is_leaf: IsLeaf = None) -> Structure:
+    """The structure of a tree; hashable, compared by value."""
+    return flatten(tree, is_leaf)[1]
+
+
+def map(f: Callable[..., object], tree: T, *rest: object, is_leaf: IsLeaf = None) -> T:
+    """Apply `f` to the leaves of a tree, and to what stands at their places in the other trees.
+
+    The other trees have the structure of the first, or more: `f` gets a whole subtree where the first has a leaf.
+
+    Raises: TreeError with the first path at which the structures differ.
+    """
+    flat, shape = flatten(tree, is_leaf)
+    others = [_fitting("map", shape, r, k + 1) for k, r in enumerate(rest)]
+    out: T = unflatten(shape, [f(*xs) for xs in zip(flat, *others, strict=True)])
+    return out
+
+
+def _fitting(what: str, shape: Structure, other: object, number: int) -> list[Any]:
+    """The subtrees of another tree at the leaves of the first. Raises: TreeError."""
+    xs = flatten_up_to(shape, other)
+    if xs is None:
+        raise TreeError(
+            f"tree.{what}: tree {number} differs from the first: {difference(shape, structure(other))}",
+            remedy="give trees of one structure",
+        )
+    return xs
+
+
+def reduce(
+    function: Callable[[Any, Any], Any], tree: object, initializer: object = _NOTHING, is_leaf: IsLeaf = None
+) -> Any:
+    """Combine the leaves from the left: `function(function(initializer, leaf 0), leaf 1)`, ....
+
+    Raises: ArgumentError for a tree without leaves and without `initializer`.
+    """
+    xs = leaves(tree, is_leaf)
+    if initializer is not _NOTHING:
+        return functools.reduce(function, xs, initializer)
+    if not xs:
+        raise ArgumentError("tree.reduce: the tree has no leaves", remedy="give an initializer")
+    return functools.reduce(function, xs)
+
+
+def all(tree: object, *, is_leaf: IsLeaf = None) -> bool:
+    """Returns True if every leaf is true."""
+    return builtins.all(leaves(tree, is_leaf))
+
+
+def transpose(outer_treedef: Structure, inner_treedef: Structure | None, pytree_to_transpose: object) -> Any:
+    """A tree of structure `outer` with trees of structure `inner` at its leaves, turned inside out.
+
+    Without `inner_treedef`, it is the structure of the first of the inner trees. Raises: TreeError.
+    """
+    parts = _fitting("transpose", outer_treedef, pytree_to_transpose, 1)
+    if inner_treedef is None:
+        inner_treedef = structure(parts[0]) if parts else structure(())
+    columns = [_fitting("transpose", inner_treedef, part, k) for k, part in enumerate(parts)]
+    return unflatten(inner_treedef, [unflatten(outer_treedef, xs) for xs in zip(*columns, strict=True)])
+
+
+def broadcast(prefix_tree: object, full_tree: object, is_leaf: IsLeaf = None) -> Any:
+    """A tree of the structure of `full_tree`, in which each leaf of `prefix_tree` is repeated over its subtree.
+
+    Raises: TreeError if the prefix does not fit.
+    """
+    entries, outer = flatten(prefix_tree, is_leaf)
+    parts = _fitting("broadcast", outer, full_tree, 1)
+    shape = structure(full_tree, is_leaf)
+    return unflatten(shape, [e for e, p in zip(entries, parts, strict=True) for _ in leaves(p, is_leaf)])
+
+
+def paths(structure: Structure, root: str = "") -> list[str]:
+    """The paths of all leaves, as Python would spell them behind the name `root`."""
+    return [a.codify(root) for a in structure.accessors()]
+
+
+def broadcast_prefix(prefix: object, structure: Structure, what: str, is_leaf: Callable[[object], bool]) -> list[Any]:
+    """The entries of a tree prefix, repeated so that there is one for each leaf of `structure`.
+
+    `is_leaf` says what an entry is (None may be one). `what` names the argument, as in `vmap: in_axes`.
+    Raises: TreeError when the prefix does not fit.
+    """
+    if is_leaf(prefix):
+        return [prefix] * structure.num_leaves
+    whole = structure.unflatten(range(structure.num_leaves))
+    out: list[Any] = []
+
+    def spread(entry: object, part: object) -> None:
+        out.extend([entry] * len(leaves(part)))
+
+    try:
+        _zip_prefix(prefix, whole, spread, is_leaf)
+    except (ValueError, TypeError):
+        raise TreeError(
+            f"{what}: {prefix!r} is not a tree prefix of {shape_text(structure)}",
+            remedy="give one entry for the whole tree, or a tree whose entries stand for whole subtrees",
+        ) from None
+    return out
+
+
+def _zip_prefix(
+    prefix: object, whole: object, fn: Callable[[object, object], None], is_leaf: Callable[[object], bool]
+) -> None:
+    if is_leaf(prefix):
+        fn(prefix, whole)
+        return
+    entries, outer = _children(prefix)
+    parts, inner = _children(whole)
+    # a list may stand for a tuple: users write in_axes either way
+    same = outer == inner or ({type(prefix), type(whole)} == {list, tuple} and len(entries) == len(parts))
+    if not same or (outer.num_leaves == 1 and outer.num_nodes == 1):
+        raise ValueError("no prefix")
+    for e, p in zip(entries, parts, strict=True):
+        _zip_prefix(e, p, fn, is_leaf)
+
+
+def _children(tree: object) -> tuple[list[Any], Structure]:
+    """The children of the outermost container of a tree, and its structure with leaves for children."""
+    return optree.tree_flatten(tree, is_leaf=lambda x: x is not tree, namespace=_NAMESPACE)  # type: ignore[arg-type]
+
+
+def difference(a: Structure, b: Structure) -> str:
+    """The first difference of two structures, for messages."""
+    pa, pb = paths(a, "tree"), paths(b, "tree")
+    for x, y in zip(pa, pb, strict=False):
+        if x != y:
+            return f"{x} stands against {y}"
+    if len(pa) != len(pb):
+        longer = pa if len(pa) > len(pb) else pb
+        return f"{longer[min(len(pa), len(pb))]} is only in one of them ({len(pa)} and {len(pb)} leaves)"
+    return f"{shape_text(a)} and {shape_text(b)}"
+
+
+class Node(NamedTuple):
+    """A container of a structure: its data other than children, and one key for each child."""
+
+    data: Any
+    keys: Sequence[Any]
+
+
+def outermost_node(structure: Structure) -> Node:
+    """The outermost container of a structure that is not a leaf."""
+    outer = structure.one_level()
+    assert outer is not None
+    node = optree.tree_flatten_one_level(outer.unflatten(range(structure.num_children)), namespace=_NAMESPACE)
+    return Node(node.metadata, node.entries)
+
+
+def unflattener(cls: type[Any]) -> Callable[[Any, Sequence[object]], Any] | None:
+    """The function that makes an instance of a registered class from its data and children; None for other classes."""
+    if issubclass(cls, PRecord) and not _registered(cls):
+        register(cls, _flatten_map, _make_record(cls))
+    registration = _registered(cls)
+    return (
+        None if registration is None or cls.__module__ in ("builtins", "collections") else registration.unflatten_func
+    )
+
+
+def is_container(cls: type[Any]) -> bool:
+    """Returns True if instances of a class are containers, and not leaves."""
+    return _registered(cls) is not None or optree.is_namedtuple_class(cls)
+
+
+def _registered(cls: type[Any]) -> Any:
+    return optree.register_pytree_node.get(cls, namespace=_NAMESPACE)
+
+
+def shape_text(structure: Structure) -> str:
+    """A structure in short form, as in `(*, {'w': *}, Layer(w=*, b=*))`."""
+    kind, parts = structure.type, [shape_text(c) for c in structure.children()]
+    if kind is None:
+        return "*"
+    if kind is type(None):
+        return "None"
+    if kind is tuple:
+        return f"({', '.join(parts)}{',' * (len(parts) == 1)})"
+    if kind is list:
+        return f"[{', '.join(parts)}]"
+    keys = structure.entries()
+    if kind is dict:
+        return f"{{{', '.join([f'{k!r}: {p}' for k, p in zip(keys, parts, strict=True)])}}}"
+    named = [f"{k}={p}" if isinstance(k, str) else p for k, p in zip(keys, parts, strict=True)]
+    if dataclasses.is_dataclass(kind):  # its static fields are part of the structure
+        node = structure.unflatten(range(structure.num_leaves))
+        fixed = [n.name for n in dataclasses.fields(kind) if n.metadata.get("static")]
+        named += [f"{n}={getattr(node, n)!r}" for n in fixed]
+    return f"{kind.__name__}({', '.join(named)})"
+
+
+def static(*, metadata: Mapping[Any, Any] | None = None, **kwargs: Any) -> Any:
+    """A field of a tree dataclass that is part of the structure, not a leaf; its value must be hashable.
+
+    The arguments are those of `dataclasses.field`. Raises: ArgumentError for metadata that is not a mapping.
+    """
+    if not isinstance(metadata, Mapping | None):
+        raise ArgumentError(
+            f"tree.static: metadata is {described(metadata)}, not a mapping: {metadata!r:.60}", remedy="give a dict"
+        )
+    return dataclasses.field(metadata={**(metadata or {}), "static": True}, **kwargs)
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field, static))
+def dataclass(cls: type[T]) -> type[T]:
+    """Make a class a frozen dataclass and a pytree: its fields are children, those made by `static` are structure.
+
+    >>> @dataclass
+    ... class Layer:
+    ...     w: object
+    ...     b: object
+    >>> leaves(Layer(w=1, b=2))
+    [1, 2]
+    """
+    frozen = dataclasses.dataclass(frozen=True)(cls)
+    fields = dataclasses.fields(frozen)  # type: ignore[arg-type]
+    children = tuple(f.name for f in fields if not f.metadata.get("static"))
+    fixed = tuple(f.name for f in fields if f.metadata.get("static"))
+
+    def flat(x: Any) -> tuple[Sequence[object], tuple[object, ...], tuple[str, ...]]:
+        return [getattr(x, n) for n in children], tuple([getattr(x, n) for n in fixed]), children
+
+    def unflat(aux: tuple[object, ...], parts: Iterable[object]) -> Any:
+        # the leaves may be anything while a transform runs, so __post_init__ must not see them
+        x = object.__new__(frozen)
+        for n, v in zip((*fixed, *children), (*aux, *parts), strict=True):
+            object.__setattr__(x, n, v)
+        return x
+
+    register(frozen, flat, unflat, optree.GetAttrEntry)
+    return frozen
+
+
+def register(
+    cls: type[Any],
+    flatten_node: Callable[[Any], tuple[Sequence[object], Any, Sequence[Any]]],
+    unflatten_node: Callable[[Any, Iterable[object]], Any],
+    entry: type[optree.PyTreeEntry] = optree.GetItemEntry,
+) -> None:
+    """Register a class: its instances, but not those of subclasses, are containers.
+
+    `flatten_node(x)` gives children, hashable structure data and one key per child; `unflatten_node(data, children)`
+    returns the instance. Raises: ParameterError when the class is a container already.
+    """
+    try:
+        optree.register_pytree_node(cls, flatten_node, unflatten_node, path_entry_type=entry, namespace=_NAMESPACE)
+    except ValueError as e:
+        raise ParameterError(
+            f"tree.register: {e}", remedy="register a class once, and none that is a container already"
+        ) from None
+
+
+def _sorted_keys(keys: Iterable[Any]) -> tuple[Any, ...]:
+    try:
+        return tuple(sorted(keys))
+    except TypeError:
+        return tuple(sorted(keys, key=lambda k: (type(k).__qualname__, str(k))))
+
+
+def _flatten_map(x: Any) -> tuple[Sequence[object], Any, Sequence[Any]]:
+    keys = _sorted_keys(x.keys())
+    return [x[k] for k in keys], keys, keys
+
+
+def _register_map() -> None:
+    register(
+        type(pyrsistent.pmap({})), _flatten_map, lambda keys, xs: pyrsistent.pmap(dict(zip(keys, xs, strict=True)))
+    )
+
+
+def _register_vectors() -> None:
+    # pyrsistent has two vector classes, one in C
+    def flat(x: Any) -> tuple[Sequence[object], Any, Sequence[Any]]:
+        return list(x), len(x), range(len(x))
+
+    classes = {type(pyrsistent.pvector([])), PythonPVector}
+    for cls in classes:
+        register(cls, flat, lambda _, xs: pyrsistent.pvector(xs))
+
+
+def _register_records(values: Sequence[object]) -> bool:
+    """Register pyrsistent record classes among the types of leaves. Returns True if there were any."""
+    # by type, not by leaf: each call runs this code
+    new = [t for t in {type(x) for x in values} if issubclass(t, _PERSISTENT)]
+    for cls in new:
+        if issubclass(cls, PRecord):
+            register(cls, _flatten_map, _make_record(cls))
+        else:
+            raise TreeError(
+                f"tree: {cls.__qualname__} is a subclass of a pyrsistent container that fxad does not know",
+                remedy="register the class: fxad.tree.register",
+            )
+    return bool(new)
+
+
+def _make_record(cls: type[Any]) -> Callable[[Any, Iterable[object]], Any]:
+    # Type checks and invariants of fields must not run on tracers and None. So the record is built from the buckets of
+    # a map, as pyrsistent itself does to evolve one.
+    def make(keys: tuple[Any, ...], xs: Iterable[object]) -> Any:
+        m = pyrsistent.pmap(dict(zip(keys, xs, strict=True)))
+        return cls(_precord_size=len(m), _precord_buckets=m._buckets)
+
+    return make
+
+
+_register_map()
+_register_vectors()

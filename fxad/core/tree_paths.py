@@ -1,0 +1,331 @@
+"""The path of a leaf in a tree as a tuple of keys, as in JAX, and classes of trees that name their own keys."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any, Final, TypeAlias, TypeVar, final, overload
+
+import optree
+
+from fxad.core import tree
+from fxad.core.dataclasses import dataclass
+from fxad.core.tree import Structure
+from fxad.errors import ArgumentError, described
+
+T = TypeVar("T")
+C = TypeVar("C", bound=type)
+
+
+# ------------------------------------------------------------------------------------------------------------- keys
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class DictKey:
+    """The place of a child in a mapping."""
+
+    key: Any
+
+    def __str__(self) -> str:
+        return f"[{self.key!r}]"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class SequenceKey:
+    """The place of a child in a sequence."""
+
+    idx: int
+
+    def __str__(self) -> str:
+        return f"[{self.idx!r}]"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class GetAttrKey:
+    """The attribute that a child is."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f".{self.name}"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class FlattenedIndexKey:
+    """The number of a child, in a class that names no keys."""
+
+    key: int
+
+    def __str__(self) -> str:
+        return f"[<flat index {self.key}>]"
+
+
+KeyEntry: TypeAlias = Any  # a class may name its children by anything that has a text
+KeyPath: TypeAlias = tuple[KeyEntry, ...]
+
+
+class NamedKey(optree.PyTreeEntry):
+    """An entry of a path in optree whose name is a key."""
+
+    def __call__(self, obj: Any) -> Any:
+        """The child of an object at this key."""
+        children, structure = tree.flatten(obj, lambda x: x is not obj)
+        return children[structure.entries().index(self.entry)]
+
+    def codify(self, /, node: str = "") -> str:
+        """The key behind an expression."""
+        return f"{node}{self.entry}"
+
+
+def key_path(accessor: Iterable[optree.PyTreeEntry]) -> KeyPath:
+    """The path of a leaf as keys."""
+    return tuple([_key(e) for e in accessor])
+
+
+def _key(entry: optree.PyTreeEntry) -> KeyEntry:
+    if isinstance(entry, NamedKey):
+        return entry.entry
+    if isinstance(entry, optree.NamedTupleEntry | optree.StructSequenceEntry):
+        return GetAttrKey(entry.field)
+    if isinstance(entry, optree.GetAttrEntry):
+        return GetAttrKey(entry.name)
+    if isinstance(entry, optree.SequenceEntry):
+        return SequenceKey(entry.index)
+    if isinstance(entry, optree.FlattenedEntry):
+        return FlattenedIndexKey(entry.entry)
+    if isinstance(entry, optree.GetItemEntry) and isinstance(entry.entry, int):
+        return SequenceKey(entry.entry)
+    return DictKey(entry.entry)
+
+
+def key_value(key: KeyEntry) -> object:
+    """The key of a dict, the index or the name of the attribute; a key of another class itself."""
+    if isinstance(key, DictKey | FlattenedIndexKey):
+        return key.key
+    if isinstance(key, SequenceKey):
+        return key.idx
+    return key.name if isinstance(key, GetAttrKey) else key
+
+
+def keystr(keys: KeyPath, *, simple: bool = False, separator: str = "") -> str:
+    """A path as text: `['layers'][0].w`, or with `simple` and a separator `layers/0/w`."""
+    return separator.join([str(key_value(k)) if simple else str(k) for k in keys])
+
+
+# ------------------------------------------------------------------------------------------------- trees with paths
+
+
+def flatten_with_path(
+    tree: object, is_leaf: Callable[..., bool] | None = None, is_leaf_takes_path: bool = False
+) -> tuple[list[tuple[KeyPath, Any]], Structure]:
+    """The leaves with their paths, in order, and the structure. With `is_leaf_takes_path`, `is_leaf(path, value)`."""
+    found, structure = _flatten(tree, is_leaf, is_leaf_takes_path)
+    return found, structure
+
+
+def leaves_with_path(
+    tree: object, is_leaf: Callable[..., bool] | None = None, is_leaf_takes_path: bool = False
+) -> list[tuple[KeyPath, Any]]:
+    """The leaves with their paths, in order."""
+    return _flatten(tree, is_leaf, is_leaf_takes_path)[0]
+
+
+def map_with_path(
+    f: Callable[..., object],
+    tree: T,
+    *rest: object,
+    is_leaf: Callable[..., bool] | None = None,
+    is_leaf_takes_path: bool = False,
+) -> T:
+    """Apply `f(path, leaf, ...)` to the leaves of trees of one structure."""
+    found, structure = _flatten(tree, is_leaf, is_leaf_takes_path)
+    paths: Any = structure.unflatten([_Path(path) for path, _ in found])
+    values = structure.unflatten([value for _, value in found])
+
+    def with_path(path: _Path, *leaves: object) -> object:
+        return f(path.keys, *leaves)
+
+    out: T = _map(with_path, paths, values, *rest)
+    return out
+
+
+@final
+class _Path:
+    """A path that is a leaf of a tree: a tuple would be a container."""
+
+    __slots__ = ("keys",)
+
+    def __init__(self, keys: KeyPath) -> None:
+        self.keys = keys
+
+
+_map: Final = tree.map
+_whole: Final = tree.flatten
+
+
+def _flatten(
+    values: object, is_leaf: Callable[..., bool] | None, takes_path: bool
+) -> tuple[list[tuple[KeyPath, Any]], Structure]:
+    if takes_path and is_leaf is not None:
+        is_leaf = _by_path(values, is_leaf)
+    leaves, structure = _whole(values, is_leaf)
+    return [(key_path(a), x) for a, x in zip(structure.accessors(), leaves, strict=True)], structure
+
+
+def _by_path(values: object, is_leaf: Callable[..., bool]) -> Callable[[Any], bool]:
+    """A predicate of values, from one of paths and values. A value that stands in two places is a leaf in both."""
+    chosen: set[int] = set()
+
+    def walk(path: KeyPath, value: object) -> None:
+        if is_leaf(path, value):
+            chosen.add(id(value))
+            return
+        children, outer = _whole(value, lambda x: x is not value)
+        if outer.num_nodes == 1 and outer.num_leaves == 1:
+            return
+        for accessor, child in zip(outer.accessors(), children, strict=True):
+            walk((*path, *key_path(accessor)), child)
+
+    walk((), values)
+    return lambda x: id(x) in chosen
+
+
+# ---------------------------------------------------------------------------------------------------------- classes
+
+
+def register_pytree_node(
+    nodetype: type[Any],
+    flatten_func: Callable[[Any], tuple[Iterable[object], Any]],
+    unflatten_func: Callable[[Any, Any], Any],
+    flatten_with_keys_func: Callable[[Any], tuple[Iterable[tuple[KeyEntry, object]], Any]] | None = None,
+) -> None:
+    """Register a class as a container, by functions as in JAX: `flatten_func(x)` gives (children, static data),
+    `unflatten_func(data, children)` the instance. Raises: ParameterError for a class that is a container already."""
+    if flatten_with_keys_func is not None:
+        register_pytree_with_keys(nodetype, flatten_with_keys_func, unflatten_func)
+        return
+
+    def flat(x: Any) -> tuple[Sequence[object], Any, Sequence[Any]]:
+        children, data = flatten_func(x)
+        children = list(children)
+        return children, data, range(len(children))
+
+    tree.register(nodetype, flat, unflatten_func, optree.FlattenedEntry)
+
+
+def register_pytree_with_keys(
+    nodetype: type[Any],
+    flatten_with_keys: Callable[[Any], tuple[Iterable[tuple[KeyEntry, object]], Any]],
+    unflatten_func: Callable[[Any, Any], Any],
+    flatten_func: Callable[[Any], tuple[Iterable[object], Any]] | None = None,  # noqa: ARG001  as in JAX
+) -> None:
+    """Register a class as a container whose children have keys: `flatten_with_keys(x)` gives pairs (key, child), and
+    static data. `flatten_func` is not needed, and accepted as JAX does."""
+
+    def flat(x: Any) -> tuple[Sequence[object], Any, Sequence[Any]]:
+        pairs, data = flatten_with_keys(x)
+        pairs = list(pairs)
+        return [child for _, child in pairs], data, [key for key, _ in pairs]
+
+    tree.register(nodetype, flat, unflatten_func, NamedKey)
+
+
+def register_pytree_node_class(cls: C) -> C:
+    """Register a class with the methods `tree_flatten(self)` and `tree_unflatten(cls, data, children)`; a decorator."""
+    node: Any = cls  # the methods are JAX's protocol
+    register_pytree_node(cls, lambda x: x.tree_flatten(), node.tree_unflatten)
+    return cls
+
+
+def register_pytree_with_keys_class(cls: C) -> C:
+    """Register a class with the methods `tree_flatten_with_keys` and `tree_unflatten`; a decorator."""
+    node: Any = cls
+    register_pytree_with_keys(cls, lambda x: x.tree_flatten_with_keys(), node.tree_unflatten)
+    return cls
+
+
+def register_static(cls: C) -> C:
+    """Register a class whose instances are part of the structure: they have no leaves; a decorator."""
+    tree.register(cls, lambda x: ((), x, ()), lambda data, _: data)
+    return cls
+
+
+@overload
+def register_dataclass(
+    nodetype: C,
+    data_fields: Sequence[str] | None = None,
+    meta_fields: Sequence[str] | None = None,
+    drop_fields: Sequence[str] = (),
+) -> C: ...
+@overload
+def register_dataclass(
+    *,
+    data_fields: Sequence[str] | None = None,
+    meta_fields: Sequence[str] | None = None,
+    drop_fields: Sequence[str] = (),
+) -> Callable[[C], C]: ...
+def register_dataclass(
+    nodetype: Any = None,
+    data_fields: Sequence[str] | None = None,
+    meta_fields: Sequence[str] | None = None,
+    drop_fields: Sequence[str] = (),
+) -> Any:
+    """Register a dataclass as a container: `data_fields` are children, `meta_fields` are part of the structure.
+
+    Without names, a field is part of the structure if its metadata say `static=True`. Fields in `drop_fields` are not
+    kept. Raises: ArgumentError for names that are not the fields that `__init__` takes.
+    """
+    if nodetype is None:
+        return lambda cls: register_dataclass(cls, data_fields, meta_fields, drop_fields)
+    if data_fields is None or meta_fields is None:
+        if not is_dataclass(nodetype):
+            raise ArgumentError(
+                f"register_dataclass: {described(nodetype)} is not a dataclass: {nodetype!r:.60}",
+                remedy="decorate it with dataclasses.dataclass first, or name data_fields and meta_fields",
+            )
+        own = [f for f in fields(nodetype) if f.init and f.name not in drop_fields]
+        data_fields = [f.name for f in own if not f.metadata.get("static")]
+        meta_fields = [f.name for f in own if f.metadata.get("static")]
+    name: str = getattr(nodetype, "__qualname__", "")
+    if is_dataclass(nodetype):
+        wanted = {f.name for f in fields(nodetype) if f.init}
+        named = {*data_fields, *meta_fields, *drop_fields}
+        if not named >= wanted or not named - set(drop_fields) <= wanted:
+            raise ArgumentError(
+                f"register_dataclass: {name} has the fields {', '.join(sorted(wanted))}; "
+                f"named are {', '.join(sorted(named))}",
+                remedy="name each field that __init__ takes once, in data_fields, meta_fields or drop_fields",
+            )
+    data, meta = tuple(data_fields), tuple(meta_fields)
+
+    def flat(x: Any) -> tuple[Sequence[object], Any, Sequence[Any]]:
+        return [getattr(x, n) for n in data], tuple([getattr(x, n) for n in meta]), data
+
+    def unflat(static: tuple[object, ...], children: Iterable[object]) -> Any:
+        return nodetype(**dict(zip((*meta, *data), (*static, *children), strict=True)))
+
+    tree.register(nodetype, flat, unflat, optree.GetAttrEntry)
+    return nodetype
+
+
+class Partial(functools.partial[Any]):
+    """`functools.partial` as a container: its arguments are children, the function is part of the structure."""
+
+
+def _partial(func: Callable[..., Any], args: object, keywords: object) -> Partial:
+    # leaves may stand for whole children while structures are taken apart
+    named = keywords if isinstance(keywords, dict) else {"keywords": keywords}
+    return Partial(func, *(args if isinstance(args, tuple) else (args,)), **named)
+
+
+tree.register(
+    Partial,
+    lambda p: ((p.args, p.keywords), p.func, (GetAttrKey("args"), GetAttrKey("keywords"))),
+    lambda func, parts: _partial(func, *parts),
+    NamedKey,
+)

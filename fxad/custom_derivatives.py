@@ -1,0 +1,8 @@
+"""Functions with derivatives of their own, under the names of `jax.custom_derivatives`."""
+
+from fxad.api.custom import custom_jvp, custom_vjp
+from fxad.api.custom_functions import custom_gradient
+from fxad.api.staging import closure_convert
+from fxad.api.symbolic import CustomVJPPrimal, SymbolicZero
+
+__all__ = ["CustomVJPPrimal", "SymbolicZero", "closure_convert", "custom_gradient", "custom_jvp", "custom_vjp"]

@@ -1,0 +1,6 @@
+"""What JAX has under `jax.experimental` and fxad has elsewhere."""
+
+from fxad.api.shard_map import shard_map
+from fxad.lax.control.host import io_callback
+
+__all__ = ["io_callback", "shard_map"]

@@ -1,0 +1,267 @@
+"""Calls, loops, branches, segments, solves and functions of the host."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+from types import MappingProxyType
+from typing import Any, Final
+
+import jax
+import numpy as np
+
+from fxad import lax, runtime
+from fxad.api.rewrite import remat
+from fxad.interop.jax.equations import Equation, Rows, Value, array, plain_aval
+from fxad.lax.control import host
+from fxad.tracing.program import Spec
+from fxad.transforms.memory import policies
+
+
+def _closed(eqn: Equation, jaxpr: Any) -> Any:
+    """A function of the operands of a jaxpr in a parameter, which is closed or has no constants."""
+    if hasattr(jaxpr, "jaxpr"):
+        return lambda *args: tuple(eqn.run(jaxpr, args))
+    return lambda *args: tuple(eqn.translation.run(jaxpr, (), args))
+
+
+def _groups(args: Sequence[Value], *sizes: int) -> list[Sequence[Value]]:
+    """The operands in groups of these sizes, and the rest."""
+    places = [0, *accumulate(sizes), len(args)]
+    return [args[a:b] for a, b in pairwise(places)]
+
+
+def _call(eqn: Equation, *args: Value) -> list[Value]:
+    p = eqn.params
+    closed = p["jaxpr"] if "jaxpr" in p else p["call_jaxpr"]
+    if not hasattr(closed, "jaxpr"):
+        return eqn.translation.run(closed, (), args)
+    if p.get("inline"):
+        return eqn.run(closed, args)
+    return eqn.translation.call(closed, args, str(p.get("name", eqn.name)))
+
+
+def _inlined(eqn: Equation, *args: Value) -> list[Value]:
+    return eqn.run(eqn.params["jaxpr"], args)
+
+
+def _scan(eqn: Equation, *args: Value) -> tuple[Value, ...]:
+    p, body = eqn.params, _closed(eqn, eqn.params["jaxpr"])
+    n = p["num_carry"]
+    consts, init, xs = _groups(args, p["num_consts"], n)
+
+    def step(carry: Any, x: Any) -> tuple[Any, Any]:
+        outs = body(*consts, *carry, *x)
+        return outs[:n], outs[n:]
+
+    carry, ys = lax.scan(
+        step, tuple(map(array, init)), tuple(map(array, xs)), p["length"], p["reverse"], p["unroll"] or 1
+    )
+    return (*carry, *ys)
+
+
+def _while(eqn: Equation, *args: Value) -> tuple[Value, ...]:
+    p = eqn.params
+    test, body = _closed(eqn, p["cond_jaxpr"]), _closed(eqn, p["body_jaxpr"])
+    of_test, of_body, init = _groups(args, p["cond_nconsts"], p["body_nconsts"])
+    stack = tuple(p["cond_jaxpr"].out_avals[0].shape)
+
+    def more(carry: Any) -> Value:
+        running = array(test(*of_test, *carry)[0])
+        return lax.reduce_or(running, range(len(stack)))
+
+    def step(carry: Any) -> tuple[Value, ...]:
+        after = tuple(map(array, body(*of_body, *carry)))
+        if not stack:
+            return after
+        running = array(test(*of_test, *carry)[0])  # the examples of a stack end one by one
+        return tuple([_kept(running, new, old) for new, old in zip(after, carry, strict=True)])
+
+    return lax.while_loop(more, step, tuple(map(array, init)))
+
+
+def _kept(running: Value, new: Value, old: Value) -> Value:
+    return lax.select(lax.broadcast_in_dim(running, new.shape, range(running.ndim)), new, old)
+
+
+def _cond(eqn: Equation, index: Value, *args: Value) -> Any:
+    branches = [_closed(eqn, b) for b in eqn.params["branches"]]
+    if isinstance(index, np.generic):  # of `platform_dependent`
+        return branches[min(max(int(index), 0), len(branches) - 1)](*args)
+    return lax.switch(index, [lambda *xs, f=f: tuple(map(array, f(*xs))) for f in branches], *args)
+
+
+def _platform_index(eqn: Equation) -> np.generic:
+    """The index of the platform on which fxad runs by default."""
+    here = runtime.default_device().platform
+    names = {"gpu": ("gpu", "cuda", "rocm")}.get(here, (here,))
+    found = [k for k, of in enumerate(eqn.params["platforms"]) if of is None or any(n in of for n in names)]
+    if not found:
+        raise eqn.refuse(f"it has no branch for {here}", "give platform_dependent a default")
+    return np.int32(found[0])
+
+
+# -------------------------------------------------------------------------------------------------------- segments
+
+# JAX's policies without parameters
+_POLICIES: Final = (
+    (jax.checkpoint_policies.nothing_saveable, policies.nothing),
+    (jax.checkpoint_policies.everything_saveable, policies.everything),
+    (jax.checkpoint_policies.dots_saveable, policies.dots),
+    (jax.checkpoint_policies.dots_with_no_batch_dims_saveable, policies.dots_without_batch_dims),
+)
+
+
+def _policy(eqn: Equation, policy: Any) -> policies.Policy:
+    if policy is None:
+        return policies.nothing
+    for theirs, ours in _POLICIES:
+        if policy is theirs or policy == theirs:
+            return ours
+    kind = type(policy).__name__
+    if kind == "SaveOnlyTheseNames":
+        return policies.names(*sorted(policy.saveable_names))
+    if kind == "SaveAnyNamesButThese":
+        return policies.names_except(*sorted(policy.names))
+    cells = [c.cell_contents for c in getattr(policy, "__closure__", None) or ()]
+    if getattr(policy, "__qualname__", "").startswith("save_from_both_policies"):
+        first, second = [_policy(eqn, c) for c in cells]
+        return first | second
+    raise eqn.refuse(
+        f"its policy is {getattr(policy, '__qualname__', kind)}",
+        "use one of jax.checkpoint_policies that stores values by name or by kind",
+    )
+
+
+def _remat(eqn: Equation, *args: Value) -> Any:
+    p = eqn.params
+    body = _closed(eqn, p["jaxpr"])
+    if p["differentiated"]:  # the backward pass, as JAX has split it already
+        return body(*args)
+
+    def segment(*xs: Value) -> tuple[Value, ...]:
+        return tuple(map(array, body(*xs)))
+
+    return remat(segment, policy=_policy(eqn, p["policy"]))(*map(array, args))
+
+
+# ---------------------------------------------------------------------------------------------------- linear maps
+
+
+def _linear_solve(eqn: Equation, *args: Value) -> Any:
+    sizes, jaxprs = eqn.params["const_lengths"], eqn.params["jaxprs"]
+    *consts, b = _groups(args, *sizes)
+    maps: list[Any] = [
+        None if j is None else lambda xs, j=j, c=c: tuple(map(array, _closed(eqn, j)(*c, *xs)))
+        for j, c in zip(jaxprs, consts, strict=True)
+    ]
+    matvec, _, solve, transpose_solve = maps
+    n = len(b)
+    has_aux = len(eqn.outs) > n
+
+    def applied(fn: Any) -> Any:
+        if not has_aux:
+            return lambda _, rhs: fn(rhs)
+        return lambda _, rhs: (fn(rhs)[:n], fn(rhs)[n:])
+
+    result = lax.custom_linear_solve(
+        matvec,
+        tuple(map(array, b)),
+        applied(solve),
+        applied(transpose_solve) if transpose_solve else None,
+        symmetric=False,
+        has_aux=has_aux,
+    )
+    return (*result[0], *result[1]) if has_aux else result
+
+
+def _linear_call(eqn: Equation, *args: Value) -> Any:
+    p = eqn.params
+    consts, residuals, linear = _groups(args, p["num_callee_consts"], p["num_res"])
+    callee = _closed(eqn, p["callee"])
+
+    def adjoint(res: Any, cts: Any) -> Any:
+        transposed, held = p["transpose_thunk"]()
+        values = [eqn.translation.constant(c) for c in held]
+        return tuple(map(array, _closed(eqn, transposed)(*values, *res[len(consts) :], *cts)))
+
+    return lax.linear_call(
+        lambda res, xs: tuple(map(array, callee(*res, *xs))),
+        adjoint,
+        tuple(map(array, (*consts, *residuals))),
+        tuple(map(array, linear)),
+    )
+
+
+# ----------------------------------------------------------------------------------------------------------- host
+
+
+def _specs(avals: Sequence[Any]) -> tuple[Spec, ...]:
+    return tuple([Spec(a.shape, a.dtype) for a in map(plain_aval, avals)])
+
+
+def _on_host(callback: Any) -> Any:
+    def called(*xs: Any) -> tuple[Any, ...]:
+        return tuple([np.asarray(r) for r in callback(*xs)])
+
+    called.__name__ = getattr(getattr(callback, "callback_func", callback), "__name__", "callback")
+    return called
+
+
+def _pure_callback(eqn: Equation, *args: Value) -> Any:
+    p = eqn.params
+    method = "broadcast_all" if p["vmap_method"] == "broadcast_all" else "sequential"
+    return host.pure_callback(_on_host(p["callback"]), _specs(p["result_avals"]), *args, vmap_method=method)
+
+
+def _io_callback(eqn: Equation, *args: Value) -> Any:
+    p = eqn.params
+    return host.io_callback(_on_host(p["callback"]), _specs(p["result_avals"]), *args, ordered=p["ordered"])
+
+
+def _debug_callback(eqn: Equation, *args: Value) -> tuple[Value, ...]:
+    p = eqn.params
+    host.debug_callback(p["callback"], *args, ordered="Ordered" in type(p["effect"]).__name__)
+    return ()
+
+
+def _debug_print(eqn: Equation, *args: Value) -> tuple[Value, ...]:
+    p = eqn.params
+    fixed, rest = dict(p["static_args"]), iter(args)
+    n = p["in_tree"].num_leaves
+    leaves = [fixed[k] if k in fixed else next(rest) for k in range(n)]
+    positional, named = jax.tree.unflatten(p["in_tree"], leaves)
+    if p["has_placeholders"]:
+        host.debug_print(p["fmt"], *positional, ordered=p["ordered"], **named)
+    else:
+        host.debug_print(" ".join([p["fmt"], *["{}"] * len(positional)]), *positional, ordered=p["ordered"], **named)
+    return ()
+
+
+CONTROL: Final[Rows] = MappingProxyType({
+    "jit": _call,
+    "pjit": _call,
+    "closed_call": _call,
+    "core_call": _call,
+    "call": _call,
+    "eval_jaxpr": _inlined,
+    "composite": _inlined,
+    "scan": _scan,
+    "while": _while,
+    "cond": _cond,
+    "platform_index": _platform_index,
+    "remat2": _remat,
+    "checkpoint": _remat,
+    "name": lambda eqn, x: lax.checkpoint_name(array(x), eqn.params["name"]),
+    "custom_linear_solve": _linear_solve,
+    "linear_call": _linear_call,
+    "pure_callback": _pure_callback,
+    "io_callback": _io_callback,
+    "debug_callback": _debug_callback,
+    "debug_print": _debug_print,
+    # one device: these say where values are
+    "device_put": lambda eqn, *xs: list(map(array, xs)),
+    "sharding_constraint": lambda eqn, x: array(x),
+    "layout_constraint": lambda eqn, x: array(x),
+    "reshard": lambda eqn, x: array(x),
+})  # fmt: skip

@@ -1,0 +1,152 @@
+"""Functions of JAX with rules of their own become functions of fxad with these rules.
+
+A rule is translated when fxad traces it. A rule that calls its own function finds the function that was made for it:
+the table of a translation has one for each rule, types and program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import MappingProxyType
+from typing import Any, Final
+
+import jax
+import numpy as np
+
+from fxad import lax
+from fxad.api.custom import CustomFunction, custom_jvp, custom_vjp
+from fxad.api.symbolic import SymbolicZero
+from fxad.interop.jax.equations import Equation, Rows, Value, array, plain_aval
+
+
+def _written_by(rule: Any) -> object:
+    """The user's function behind a rule, which JAX wraps in functions of its own."""
+    inner = getattr(rule, "f", rule)
+    cells = dict(zip(inner.__code__.co_freevars, inner.__closure__ or (), strict=True)) if _is_wrapper(inner) else {}
+    for name in _WRAPPED:
+        if name in cells:
+            return _written_by(cells[name].cell_contents)
+    return inner
+
+
+# The variables in which JAX's wrappers of rules hold what they wrap
+_WRAPPED: Final = ("fn", "jvp", "jvp_jaxpr_fun", "fwd", "fwd_jaxpr_thunk")
+
+
+def _is_wrapper(fn: Any) -> bool:
+    return getattr(fn, "__module__", "").endswith((".partial_eval", ".custom_derivatives")) and hasattr(fn, "__code__")
+
+
+def _made_once(eqn: Equation, rule: Any, make: Callable[[], CustomFunction[..., Any]]) -> CustomFunction[..., Any]:
+    """The function of a rule: the one that was made for it before, or a new one."""
+    types = tuple([str(a) for a in eqn.ins])
+    key = (eqn.name, _written_by(rule), types, eqn.params["num_consts"], str(eqn.params["call_jaxpr"]))
+    found = eqn.translation.functions.get(key)
+    if found is None:
+        found = eqn.translation.functions[key] = make()
+    return found
+
+
+def _body(eqn: Equation) -> Callable[..., tuple[Value, ...]]:
+    closed = eqn.params["call_jaxpr"]
+
+    def function(*args: Value) -> tuple[Value, ...]:
+        return tuple(map(array, eqn.run(closed, args)))
+
+    name = closed.jaxpr.debug_info.func_src_info.split(" ")[0]
+    function.__name__ = name if name.isidentifier() else "custom"
+    return function
+
+
+def _custom_jvp(eqn: Equation, *args: Value) -> Any:
+    p, n = eqn.params, eqn.params["num_consts"]
+
+    def make() -> CustomFunction[..., Any]:
+        function = custom_jvp(_body(eqn))
+
+        def rule(primals: Sequence[Value], tangents: Sequence[Value]) -> tuple[Any, Any]:
+            live = tangents[n:]
+            known = [isinstance(t, SymbolicZero) for t in live]
+            jaxpr, consts, zeros = p["jvp_jaxpr_fun"].call_wrapped(*known)
+            held = [eqn.translation.constant(c) for c in consts]
+            given = [t for t, zero in zip(live, known, strict=True) if not zero]
+            outs = eqn.translation.run(jaxpr, held, (*primals[n:], *given))
+            moved = iter(outs[len(zeros) :])
+            results = tuple(map(array, outs[: len(zeros)]))
+            return results, tuple(
+                [_tangent(y, None if z else next(moved)) for y, z in zip(results, zeros, strict=True)]
+            )
+
+        rule.__name__ = f"{function.fun.__name__}_jvp"
+        function.defjvp(rule, symbolic_zeros=p["symbolic_zeros"])
+        return function
+
+    return _made_once(eqn, p["jvp_jaxpr_fun"], make)(*map(array, args))
+
+
+def _tangent(y: Value, tangent: Value) -> Value:
+    """A tangent of a result; None for integers."""
+    if not plain_aval(y).inexact:
+        return None
+    return lax.full(y.shape, 0, y.dtype) if tangent is None else array(tangent)
+
+
+def _custom_vjp(eqn: Equation, *args: Value) -> Any:
+    p, n = eqn.params, eqn.params["num_consts"]
+    avals = eqn.ins[n:]
+
+    def make() -> CustomFunction[..., Any]:
+        function = custom_vjp(_body(eqn))
+
+        def fwd(*primals: Value) -> tuple[Any, Any]:
+            jaxpr, consts = p["fwd_jaxpr_thunk"].call_wrapped(*[plain_aval(a).inexact for a in avals])
+            held = [eqn.translation.constant(c) for c in consts]
+            outs = eqn.translation.run(jaxpr, held, primals[n:])
+            _, res_tree, forwards = p["out_trees"]()
+            rest = iter(outs)
+            residuals = [primals[k] if k is not None else next(rest) for k in forwards]
+            assert len(residuals) == res_tree.num_leaves
+            return tuple(map(array, rest)), tuple(residuals)
+
+        def bwd(residuals: Sequence[Value], cotangents: Sequence[Value]) -> tuple[Value, ...]:
+            specs = [_spec(r) for r in residuals]
+            wanted = [_spec(ct) for ct in cotangents]
+            zeros: list[bool] = []
+
+            def flat(*xs: Any) -> list[Any]:
+                given = iter(xs)
+                values = [
+                    next(given) if s is not None else np.zeros(o.shape, jax.dtypes.float0)
+                    for s, o in zip((*specs, *wanted), (*specs, *eqn.outs), strict=True)
+                ]
+                outs = p["bwd"].call_wrapped(*values)
+                zeros[:] = [type(ct).__name__ in ("Zero", "SymbolicZero") for ct in outs]
+                return [ct for ct, zero in zip(outs, zeros, strict=True) if not zero]
+
+            values = [x for x in (*residuals, *cotangents) if x is not None]
+            closed = jax.make_jaxpr(flat)(*[s for s in (*specs, *wanted) if s is not None])
+            given = iter(eqn.run(closed, values))
+            return (*[None] * n, *[None if zero else next(given) for zero in zeros])
+
+        fwd.__name__, bwd.__name__ = f"{function.fun.__name__}_fwd", f"{function.fun.__name__}_bwd"
+        function.defvjp(fwd, bwd)
+        return function
+
+    return _made_once(eqn, p["bwd"], make)(*map(array, args))
+
+
+def _spec(x: Value) -> Any:
+    """JAX's type of a value; None for a value that is not there."""
+    return None if x is None else jax.ShapeDtypeStruct(x.shape, x.dtype)
+
+
+def _custom_vmap(eqn: Equation, *args: Value) -> Any:
+    """The function, batched by its program: a rule that gives the same values needs no other."""
+    return eqn.run(eqn.params["call"], args)
+
+
+CUSTOM_RULES: Final[Rows] = MappingProxyType({
+    "custom_jvp_call": _custom_jvp,
+    "custom_vjp_call": _custom_vjp,
+    "custom_vmap_call": _custom_vmap,
+})  # fmt: skip

@@ -1,0 +1,109 @@
+"""Elementwise primitives of JAX."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Any, Final
+
+from fxad import dtypes, lax
+from fxad.interop.jax.equations import Equation, Row, Rows, Value, array, fitted
+from fxad.tracing.array import Array
+
+
+def _elementwise(fn: Any) -> Row:
+    """The row of a function that takes arrays of one shape, and nothing else."""
+
+    def row(eqn: Equation, *xs: Value) -> Any:
+        return fn(*[fitted(x, eqn.shape) for x in xs])
+
+    return row
+
+
+def _pow(eqn: Equation, x: Value, y: Value) -> Array:
+    x, y = array(x), array(y)
+    if y.dtype != x.dtype:  # an integer exponent
+        y = lax.convert_element_type(y, x.dtype)
+    return lax.pow(fitted(x, eqn.shape), fitted(y, eqn.shape))
+
+
+def _conj(eqn: Equation, x: Value) -> Array:
+    if array(x).dtype in dtypes.COMPLEX:
+        return lax.conj(x)
+    return lax.complex(x, lax.full(x.shape, 0, x.dtype))
+
+
+def _mulhi(eqn: Equation, x: Value, y: Value) -> Array:
+    """The upper half of a product."""
+    bits = 8 * eqn.dtype.itemsize
+    if bits > 32:
+        raise eqn.refuse("fxad has no product of 128 bits", "multiply integers of 32 bits")
+    wide = dtypes.int64 if eqn.dtype in dtypes.SIGNED else dtypes.uint64
+    a, b = [lax.convert_element_type(fitted(v, eqn.shape), wide) for v in (x, y)]
+    product = lax.mul(a, b)
+    high = lax.full(eqn.shape, bits, wide)
+    shifted: Any = lax.shift_right_arithmetic if wide is dtypes.int64 else lax.shift_right_logical
+    return lax.convert_element_type(shifted(product, high), eqn.dtype)
+
+
+def _ordered(eqn: Equation, x: Value) -> Array:
+    """Integers in IEEE 754's total order of floating values."""
+    x = array(x)
+    if x.dtype not in dtypes.FLOATING:
+        if x.dtype in dtypes.COMPLEX:
+            raise eqn.refuse("complex numbers have no total order in fxad")
+        return array(x)
+    signed = {d.itemsize: d for d in dtypes.SIGNED}[x.dtype.itemsize]
+    bits = lax.bitcast_convert_type(x, signed)
+    least = dtypes.RANGES[signed][1]
+    flipped = lax.bitwise_xor(bits, lax.full(x.shape, least, signed))
+    return lax.select(lax.lt(bits, lax.full(x.shape, 0, signed)), flipped, bits)
+
+
+def _total(compare: Any) -> Row:
+    def row(eqn: Equation, x: Value, y: Value) -> Any:
+        return compare(*[fitted(_ordered(eqn, v), eqn.shape) for v in (x, y)])
+
+    return row
+
+
+def _identity(eqn: Equation, x: Value) -> Array:
+    return array(x)
+
+
+_SAME_NAME: Final = (
+    lax.abs, lax.acos, lax.acosh, lax.add, lax.asin, lax.asinh, lax.atan, lax.atan2, lax.atanh, lax.bessel_i0e,
+    lax.bessel_i1e, lax.cbrt, lax.ceil, lax.clz, lax.complex, lax.cos, lax.cosh, lax.digamma, lax.div, lax.eq,
+    lax.erf, lax.erf_inv, lax.erfc, lax.exp, lax.exp2, lax.expm1, lax.floor, lax.ge, lax.gt, lax.igamma,
+    lax.igamma_grad_a, lax.igammac, lax.imag, lax.is_finite, lax.le, lax.lgamma, lax.log, lax.log1p, lax.logistic,
+    lax.lt, lax.max, lax.min, lax.mul, lax.ne, lax.neg, lax.nextafter, lax.polygamma, lax.population_count, lax.real,
+    lax.rem, lax.rsqrt, lax.shift_left, lax.shift_right_arithmetic, lax.shift_right_logical, lax.sign, lax.sin,
+    lax.sinh, lax.sqrt, lax.square, lax.sub, lax.tan, lax.tanh, lax.zeta, lax.stop_gradient,
+)  # fmt: skip
+
+ELEMENTWISE: Final[Rows] = MappingProxyType({
+    **{fn.__name__: _elementwise(fn) for fn in _SAME_NAME},
+    "add_any": _elementwise(lax.add),
+    "and": _elementwise(lax.bitwise_and),
+    "or": _elementwise(lax.bitwise_or),
+    "xor": _elementwise(lax.bitwise_xor),
+    "not": _elementwise(lax.bitwise_not),
+    "regularized_incomplete_beta": _elementwise(lax.betainc),
+    "pow": _pow,
+    "conj": _conj,
+    "mulhi": _mulhi,
+    "eq_to": _total(lax.eq),
+    "lt_to": _total(lax.lt),
+    "le_to": _total(lax.le),
+    "integer_pow": lambda eqn, x: lax.integer_pow(x, eqn.params["y"]),
+    "round": lambda eqn, x: lax.round(x, eqn.params["rounding_method"].name.lower()),
+    "convert_element_type": lambda eqn, x: lax.convert_element_type(x, eqn.dtype),
+    "bitcast_convert_type": lambda eqn, x: lax.bitcast_convert_type(x, eqn.dtype),
+    "reduce_precision": lambda eqn, x: lax.reduce_precision(
+        x, eqn.params["exponent_bits"], eqn.params["mantissa_bits"]
+    ),
+    "clamp": lambda eqn, low, x, high: lax.clamp(low, x, high),
+    "select_n": lambda eqn, *xs: lax.select_n(*[fitted(x, eqn.shape) for x in xs]),
+    "copy": _identity,
+    "copy_p": _identity,
+    "optimization_barrier": lambda eqn, *xs: lax.optimization_barrier(tuple(map(array, xs))),
+})  # fmt: skip

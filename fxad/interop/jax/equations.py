@@ -1,0 +1,106 @@
+"""What a row of the translation is given: one equation of JAX; and how it refuses one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias, final
+
+import jax
+import numpy as np
+
+from fxad import dtypes, lax
+from fxad.core.dataclasses import dataclass
+from fxad.errors import TranslationError
+from fxad.ir import Aval, Lit, Shape
+from fxad.lax.creation import splat
+from fxad.tracing.array import Array
+
+# A value of a jaxpr while it is translated. A scalar of NumPy is a literal; None has no value: tokens, float0.
+Value: TypeAlias = Any
+
+
+class Translates(Protocol):
+    """The translation that is under way. `functions` are those with rules of their own, by what tells them apart."""
+
+    functions: dict[object, Any]
+
+    def run(self, jaxpr: Any, consts: Sequence[Value], args: Sequence[Value]) -> list[Value]:
+        """Adds the equations of a jaxpr of JAX to the active trace. Returns the values of its results."""
+
+    def call(self, closed: Any, args: Sequence[Value], name: str) -> list[Value]:
+        """Binds a closed jaxpr of JAX as one call. Each jaxpr is translated once."""
+
+    def constant(self, value: object) -> Value:
+        """An array of JAX as a value: each becomes one operand."""
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Equation:
+    """An equation of JAX: the name of its primitive, its parameters, JAX's types of its operands and results."""
+
+    name: str
+    params: Mapping[str, Any]
+    ins: tuple[Any, ...]
+    outs: tuple[Any, ...]
+    primitive: Any
+    translation: Translates
+
+    @property
+    def shape(self) -> Shape:
+        """The shape of the first result."""
+        return tuple(self.outs[0].shape)
+
+    @property
+    def dtype(self) -> dtypes.DType:
+        """The dtype of the first result."""
+        return plain_aval(self.outs[0]).dtype
+
+    def run(self, closed: Any, args: Sequence[Value]) -> list[Value]:
+        """The results of a closed jaxpr in a parameter, in the active trace."""
+        consts = [self.translation.constant(c) for c in closed.consts]
+        return self.translation.run(closed.jaxpr, consts, args)
+
+    def refuse(self, why: str, remedy: str = "") -> TranslationError:
+        """The error for an equation that has no translation."""
+        return TranslationError(
+            f"from_jax: {self.name}: {why}",
+            remedy=remedy or "write this part with other functions, or give it to fxad as a primitive of your own",
+        )
+
+
+# Translates an equation, given its operands. Returns its result, or the sequence of its results.
+Row: TypeAlias = Callable[..., Any]
+Rows: TypeAlias = Mapping[str, Row]  # by the name of the primitive in JAX
+
+
+def is_key(aval: Any) -> bool:
+    """Returns True for JAX's types of keys."""
+    return hasattr(aval, "dtype") and jax.dtypes.issubdtype(aval.dtype, jax.dtypes.prng_key)
+
+
+def has_value(aval: Any) -> bool:
+    """Returns True for types of JAX that have values in fxad: not for tokens and tangents of integers."""
+    return hasattr(aval, "dtype") and aval.dtype != jax.dtypes.float0
+
+
+def plain_aval(aval: Any) -> Aval:
+    """The type in fxad of a type of JAX. A key is its words."""
+    if is_key(aval):
+        return Aval((*aval.shape, *aval.dtype._impl.key_shape), dtypes.uint32)
+    return Aval(tuple(aval.shape), np.dtype(aval.dtype))
+
+
+def fitted(x: Value, shape: Shape) -> Value:
+    """An operand of the shape of the result: equations of JAX take scalars, and axes of one element."""
+    if x.shape == shape:
+        return x
+    if isinstance(x, np.generic):
+        return splat(Lit.of(x, Aval(shape, x.dtype)))
+    kept = [k for k in range(x.ndim) if x.shape[k] == shape[k]]
+    return lax.broadcast_in_dim(lax.squeeze(x, [k for k in range(x.ndim) if k not in kept]), shape, kept)
+
+
+def array(x: Value) -> Array:
+    """A value as an array: literals too."""
+    return splat(Lit.of(x, Aval((), x.dtype))) if isinstance(x, np.generic) else x

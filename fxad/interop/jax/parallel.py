@@ -1,0 +1,93 @@
+"""Collectives, and `shard_map`."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Any, Final
+
+from fxad import lax
+from fxad.api.shard_map import shard_map
+from fxad.interop.jax.equations import Equation, Row, Rows, Value, array
+from fxad.sharding import PartitionSpec
+from fxad.tracing.array import Array
+
+
+def _names(eqn: Equation, which: Any) -> Any:
+    names = tuple(which) if isinstance(which, tuple | list) else (which,)
+    if not all([isinstance(n, str) for n in names]):
+        raise eqn.refuse(f"its axes are {names}", "name the axes by strings")
+    return names[0] if len(names) == 1 else names
+
+
+def _all_reduce(fn: Any, along: Any) -> Row:
+    """The row of a reduction over named axes, and over axes of the operands by number."""
+
+    def row(eqn: Equation, *xs: Value) -> list[Array]:
+        axes, groups = eqn.params["axes"], eqn.params.get("axis_index_groups")
+        numbers, names = [a for a in axes if isinstance(a, int)], [a for a in axes if not isinstance(a, int)]
+        outs = [along(x, numbers) if numbers else array(x) for x in xs]
+        return [fn(y, _names(eqn, names), axis_index_groups=groups) for y in outs] if names else outs
+
+    return row
+
+
+def _all_gather(eqn: Equation, *xs: Value) -> list[Array]:
+    p = eqn.params
+    names, groups = _names(eqn, p["axis_name"]), p.get("axis_index_groups")
+    dim, tiled = p["all_gather_dimension"], p["tiled"]
+    return [lax.all_gather(array(x), names, axis_index_groups=groups, axis=dim, tiled=tiled) for x in xs]
+
+
+def _reduce_scatter(eqn: Equation, x: Value) -> Array:
+    p = eqn.params
+    return lax.psum_scatter(
+        array(x),
+        _names(eqn, p["axis_name"]),
+        scatter_dimension=p["scatter_dimension"],
+        axis_index_groups=p["axis_index_groups"],
+        tiled=p["tiled"],
+    )
+
+
+def _all_to_all(eqn: Equation, x: Value) -> Array:
+    p = eqn.params
+    return lax.all_to_all(
+        array(x),
+        _names(eqn, p["axis_name"]),
+        p["split_axis"],
+        p["concat_axis"],
+        axis_index_groups=p["axis_index_groups"],
+        tiled=p["tiled"],
+    )
+
+
+def _shard_map(eqn: Equation, *args: Value) -> Any:
+    p = eqn.params
+    mesh = dict(p["mesh"].shape)
+    if set(p["newly_manual_axes"]) != set(mesh):
+        left = sorted(set(mesh) - set(p["newly_manual_axes"]))
+        raise eqn.refuse(f"the compiler divides the axes {left}", "name all axes of the mesh in axis_names")
+    body = p["jaxpr"]
+
+    def part(*xs: Value) -> tuple[Array, ...]:
+        run = eqn.run(body, xs) if hasattr(body, "jaxpr") else eqn.translation.run(body, (), xs)
+        return tuple(map(array, run))
+
+    ins, outs = [tuple([PartitionSpec(*s) for s in p[specs]]) for specs in ("in_specs", "out_specs")]
+    return shard_map(part, mesh, ins, outs)(*map(array, args))
+
+
+PARALLEL: Final[Rows] = MappingProxyType({
+    "psum": _all_reduce(lax.psum, lax.reduce_sum),
+    "psum_invariant": _all_reduce(lax.psum, lax.reduce_sum),
+    "pmax": _all_reduce(lax.pmax, lax.reduce_max),
+    "pmin": _all_reduce(lax.pmin, lax.reduce_min),
+    "all_gather": _all_gather,
+    "all_gather_invariant": _all_gather,
+    "reduce_scatter": _reduce_scatter,
+    "all_to_all": _all_to_all,
+    "ppermute": lambda eqn, x: lax.ppermute(array(x), _names(eqn, eqn.params["axis_name"]), eqn.params["perm"]),
+    "axis_index": lambda eqn: lax.axis_index(_names(eqn, eqn.params["axis_name"])),
+    "pvary": lambda eqn, *xs: list(map(array, xs)),
+    "shard_map": _shard_map,
+})  # fmt: skip

@@ -1,0 +1,319 @@
+"""Primitives of JAX that move, combine or contract elements."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from types import MappingProxyType
+from typing import Any, Final
+
+import numpy as np
+
+from fxad import lax
+from fxad.interop.jax.equations import Equation, Row, Rows, Value, array
+from fxad.lax.convolution import ConvDimensionNumbers
+from fxad.lax.indexing import GatherDimensionNumbers, ScatterDimensionNumbers
+from fxad.primitives.reduce_window import ReduceWindowMax, ReduceWindowMin, ReduceWindowSum
+from fxad.tracing.array import Array
+from fxad.tracing.tracer import bind
+
+# --------------------------------------------------------------------------------------------------------- shapes
+
+
+def _reshape(eqn: Equation, x: Value) -> Array:
+    if eqn.params["dimensions"] is not None:
+        x = lax.transpose(x, eqn.params["dimensions"])
+    return lax.reshape(x, eqn.params["new_sizes"])
+
+
+def _broadcast_in_dim(eqn: Equation, x: Value) -> Array:
+    shape, dims = eqn.params["shape"], eqn.params["broadcast_dimensions"]
+    return lax.full(shape, x, x.dtype) if isinstance(x, np.generic) else lax.broadcast_in_dim(x, shape, dims)
+
+
+def _split(eqn: Equation, x: Value) -> list[Array]:
+    axis, starts = eqn.params["axis"], np.cumsum([0, *eqn.params["sizes"]]).tolist()
+    return [lax.slice_in_dim(x, a, b, 1, axis) for a, b in pairwise(starts)]
+
+
+def _stack(eqn: Equation, *xs: Value) -> Array:
+    axis = eqn.params["axis"]
+    return lax.concatenate([lax.expand_dims(x, (axis,)) for x in xs], axis)
+
+
+def _unstack(eqn: Equation, x: Value) -> list[Array]:
+    axis = eqn.params["axis"]
+    return [lax.index_in_dim(x, k, axis, keepdims=False) for k in range(x.shape[axis])]
+
+
+def _tile(eqn: Equation, x: Value) -> Array:
+    for axis, count in enumerate(eqn.params["reps"]):
+        x = lax.concatenate([x] * count, axis) if count else lax.slice_in_dim(x, 0, 0, 1, axis)
+    return array(x)
+
+
+def _dynamic_slice(eqn: Equation, x: Value, *starts: Value) -> Array:
+    if len(starts) != x.ndim:
+        raise eqn.refuse("it has dynamic sizes", "give sizes that are numbers")
+    return lax.dynamic_slice(x, starts, eqn.params["slice_sizes"])
+
+
+def _dynamic_update_slice(eqn: Equation, x: Value, update: Value, *starts: Value) -> Array:
+    return lax.dynamic_update_slice(x, update, starts)
+
+
+def _zeros(eqn: Equation, *_: Value) -> Array:
+    return lax.full(eqn.shape, 0, eqn.dtype)
+
+
+# ------------------------------------------------------------------------------------------------------- indexing
+
+# JAX's `GatherScatterMode`
+_MODES: Final = MappingProxyType({"CLIP": "clip", "FILL_OR_DROP": "drop", "PROMISE_IN_BOUNDS": "promise_in_bounds"})
+
+
+def _mode(eqn: Equation) -> str:
+    mode = eqn.params["mode"]
+    name = "CLIP" if mode is None else mode.name
+    if name not in _MODES:
+        raise eqn.refuse(f"its mode is {name}", f"use one of {' '.join(_MODES)}")
+    return _MODES[name]
+
+
+def _gather(eqn: Equation, x: Value, indices: Value) -> Array:
+    d, p, fill = eqn.params["dimension_numbers"], eqn.params, eqn.params["fill_value"]
+    numbers = GatherDimensionNumbers(
+        d.offset_dims,
+        d.collapsed_slice_dims,
+        d.start_index_map,
+        d.operand_batching_dims,
+        d.start_indices_batching_dims,
+    )
+    return lax.gather(
+        x,
+        indices,
+        numbers,
+        p["slice_sizes"],
+        unique_indices=p["unique_indices"],
+        indices_are_sorted=p["indices_are_sorted"],
+        mode=_mode(eqn),
+        fill_value=None if fill is None else np.asarray(fill, x.dtype).reshape(1)[0],
+    )
+
+
+def _scatter(fn: Any) -> Row:
+    def row(eqn: Equation, x: Value, indices: Value, updates: Value) -> Array:
+        d, p = eqn.params["dimension_numbers"], eqn.params
+        numbers = ScatterDimensionNumbers(
+            d.update_window_dims,
+            d.inserted_window_dims,
+            d.scatter_dims_to_operand_dims,
+            d.operand_batching_dims,
+            d.scatter_indices_batching_dims,
+        )
+        result: Array = fn(
+            array(x),
+            indices,
+            updates,
+            numbers,
+            indices_are_sorted=p["indices_are_sorted"],
+            unique_indices=p["unique_indices"],
+            mode=_mode(eqn),
+        )
+        return result
+
+    return row
+
+
+def _scatter_apply(eqn: Equation, x: Value, indices: Value, updates: Value) -> Array:
+    body = eqn.params["update_jaxpr"]
+    if eqn.name == "scatter" and (body is None or not body.eqns):
+        replaced: Array = _SCATTER(eqn, x, indices, updates)
+        return replaced
+    raise eqn.refuse("it applies a function of its own", "use scatter_add, scatter_mul, scatter_min or scatter_max")
+
+
+_SCATTER: Final = _scatter(lax.scatter)
+
+# ----------------------------------------------------------------------------------------------------- reductions
+
+
+def _reduction(fn: Any) -> Row:
+    return lambda eqn, x: fn(x, eqn.params["axes"])
+
+
+def _extremum(fn: Any) -> Row:
+    return lambda eqn, x: fn(x, eqn.params["axes"][0], eqn.params["index_dtype"])
+
+
+def _cumulative(fn: Any) -> Row:
+    return lambda eqn, x: fn(x, eqn.params["axis"], eqn.params["reverse"])
+
+
+def _combination(eqn: Equation, jaxpr: Any, consts: tuple[Any, ...]) -> Any:
+    """The function of two tuples of scalars that a reduction applies."""
+    held = [eqn.translation.constant(c) for c in consts]
+    return lambda a, b: tuple(eqn.translation.run(jaxpr, held, (*a, *b)))
+
+
+def _reduce(eqn: Equation, *args: Value) -> tuple[Array, ...]:
+    n, closed = len(args) // 2, eqn.params["jaxpr"]
+    combine = _combination(eqn, closed.jaxpr, tuple(closed.consts))
+    return lax.reduce(tuple(map(array, args[:n])), args[n:], combine, eqn.params["dimensions"])
+
+
+def _windows(eqn: Equation) -> tuple[Any, ...]:
+    p = eqn.params
+    return (
+        p["window_dimensions"],
+        p["window_strides"],
+        tuple([tuple(pair) for pair in p["padding"]]),
+        p.get("base_dilation"),
+        p.get("window_dilation"),
+    )
+
+
+def _reduce_window(eqn: Equation, *args: Value) -> tuple[Array, ...]:
+    n = len(args) // 2
+    combine = _combination(eqn, eqn.params["jaxpr"], tuple(eqn.params["consts"]))
+    return lax.reduce_window(tuple(map(array, args[:n])), args[n:], combine, *_windows(eqn))
+
+
+def _window_reduction(prim: Any) -> Row:
+    def row(eqn: Equation, x: Value) -> Array:
+        window, strides, padding, base, dilation = _windows(eqn)
+        ones = (1,) * len(window)
+        return bind(prim(window, strides, padding, base or ones, dilation or ones), x)[0]
+
+    return row
+
+
+# JAX's comparisons that select an element of a window
+_SELECTS: Final = MappingProxyType({"ge": "ge", "le": "le"})
+
+
+def _selecting(fn: Any) -> Row:
+    def row(eqn: Equation, x: Value, y: Value) -> Array:
+        result: Array = fn(x, y, _SELECTS[eqn.params["select_prim"].name], *_windows(eqn))
+        return result
+
+    return row
+
+
+# ---------------------------------------------------------------------------------------- sorting and contractions
+
+
+def _sort(eqn: Equation, *xs: Value) -> tuple[Array, ...]:
+    p = eqn.params
+    return lax.sort(tuple(map(array, xs)), p["dimension"], p["is_stable"], p["num_keys"])
+
+
+def _top_k(eqn: Equation, x: Value) -> tuple[Array, Array]:
+    axis = eqn.params.get("axis", -1)
+    return lax.top_k(x, eqn.params["k"], axis=axis)
+
+
+def _approx_top_k(eqn: Equation, x: Value) -> tuple[Array, Array]:
+    """The exact result, which is one of the approximations."""
+    p = eqn.params
+    if p["reduction_input_size_override"] != -1 or not p["aggregate_to_topk"]:
+        raise eqn.refuse("it returns partial reductions", "leave out aggregate_to_topk and the size override")
+    axis = p["reduction_dimension"]
+    values, places = lax.top_k(x if p["is_max_k"] else lax.neg(x), p["k"], axis=axis)
+    return (values if p["is_max_k"] else lax.neg(values)), places
+
+
+def _one_dtype(*xs: Value) -> list[Array]:
+    """Operands of one dtype: JAX's contractions take two, whose common dtype is that of the result or wider."""
+    wanted = np.result_type(*[x.dtype for x in xs]) if len({x.dtype for x in xs}) > 1 else xs[0].dtype
+    return [array(x) if x.dtype == wanted else lax.convert_element_type(x, wanted) for x in xs]
+
+
+def _check_precision(eqn: Equation) -> None:
+    """Presets of JAX's algorithms are refused: they choose the dtype of products."""
+    precision = eqn.params["precision"]
+    for p in precision if isinstance(precision, tuple) else (precision,):
+        if p is not None and type(p).__name__ != "Precision":
+            raise eqn.refuse(f"its precision is {p}", "leave precision out: fxad multiplies in the operands' dtype")
+
+
+def _dot_general(eqn: Equation, x: Value, y: Value) -> Array:
+    _check_precision(eqn)
+    x, y = _one_dtype(x, y)
+    preferred = None if eqn.dtype == x.dtype else eqn.dtype
+    return lax.dot_general(x, y, eqn.params["dimension_numbers"], preferred_element_type=preferred)
+
+
+def _convolution(eqn: Equation, x: Value, kernel: Value) -> Array:
+    _check_precision(eqn)
+    x, kernel = _one_dtype(x, kernel)
+    p, d = eqn.params, eqn.params["dimension_numbers"]
+    return lax.conv_general_dilated(
+        x,
+        kernel,
+        p["window_strides"],
+        tuple([tuple(pair) for pair in p["padding"]]),
+        p["lhs_dilation"],
+        p["rhs_dilation"],
+        ConvDimensionNumbers(d.lhs_spec, d.rhs_spec, d.out_spec),
+        p["feature_group_count"],
+        p["batch_group_count"],
+        preferred_element_type=None if eqn.dtype == x.dtype else eqn.dtype,
+    )
+
+
+STRUCTURAL: Final[Rows] = MappingProxyType({
+    "broadcast_in_dim": _broadcast_in_dim,
+    "reshape": _reshape,
+    "transpose": lambda eqn, x: lax.transpose(x, eqn.params["permutation"]),
+    "squeeze": lambda eqn, x: lax.squeeze(x, eqn.params["dimensions"]),
+    "rev": lambda eqn, x: lax.rev(x, eqn.params["dimensions"]),
+    "concatenate": lambda eqn, *xs: lax.concatenate(xs, eqn.params["dimension"]),
+    "split": _split,
+    "stack": _stack,
+    "unstack": _unstack,
+    "tile": _tile,
+    "pad": lambda eqn, x, value: lax.pad(x, value, eqn.params["padding_config"]),
+    "slice": lambda eqn, x: lax.slice(
+        x, eqn.params["start_indices"], eqn.params["limit_indices"], eqn.params["strides"]
+    ),
+    "dynamic_slice": _dynamic_slice,
+    "dynamic_update_slice": _dynamic_update_slice,
+    "iota": lambda eqn: lax.broadcasted_iota(eqn.dtype, eqn.shape, eqn.params["dimension"]),
+    "empty": _zeros,
+    "empty2": _zeros,
+    "zeros_like": _zeros,
+    "gather": _gather,
+    "scatter": _scatter_apply,
+    "scatter-add": _scatter(lax.scatter_add),
+    "scatter-sub": _scatter(lax.scatter_sub),
+    "scatter-mul": _scatter(lax.scatter_mul),
+    "scatter-min": _scatter(lax.scatter_min),
+    "scatter-max": _scatter(lax.scatter_max),
+    "reduce_sum": _reduction(lax.reduce_sum),
+    "reduce_prod": _reduction(lax.reduce_prod),
+    "reduce_max": _reduction(lax.reduce_max),
+    "reduce_min": _reduction(lax.reduce_min),
+    "reduce_and": _reduction(lax.reduce_and),
+    "reduce_or": _reduction(lax.reduce_or),
+    "reduce_xor": _reduction(lax.reduce_xor),
+    "argmax": _extremum(lax.argmax),
+    "argmin": _extremum(lax.argmin),
+    "cumsum": _cumulative(lax.cumsum),
+    "cumprod": _cumulative(lax.cumprod),
+    "cummax": _cumulative(lax.cummax),
+    "cummin": _cumulative(lax.cummin),
+    "cumlogsumexp": _cumulative(lax.cumlogsumexp),
+    "reduce": _reduce,
+    "reduce_window": _reduce_window,
+    "reduce_window_sum": _window_reduction(ReduceWindowSum),
+    "reduce_window_max": _window_reduction(ReduceWindowMax),
+    "reduce_window_min": _window_reduction(ReduceWindowMin),
+    "select_and_scatter_add": _selecting(lax.select_and_scatter_add),
+    "select_and_gather_add": _selecting(lax.select_and_gather_add),
+    "sort": _sort,
+    "top_k": _top_k,
+    "approx_top_k": _approx_top_k,
+    "dot_general": _dot_general,
+    "conv_general_dilated": _convolution,
+    "fft": lambda eqn, x: lax.fft(x, eqn.params["fft_type"].name, eqn.params["fft_lengths"]),
+})  # fmt: skip

@@ -1,0 +1,237 @@
+"""From a jaxpr of JAX to a program of fxad: the table of all rows, and the walk over equations."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Sequence
+from functools import partial
+from types import MappingProxyType
+from typing import Any, Final, final
+
+import jax
+import numpy as np
+from jax.extend import core
+
+from fxad.api.custom import CustomFunction
+from fxad.api.vmap import vmap
+from fxad.core import tree
+from fxad.errors import PACKAGE, ArgumentError, FxadError, TranslationError, described
+from fxad.interop.jax.control import CONTROL
+from fxad.interop.jax.custom_rules import CUSTOM_RULES
+from fxad.interop.jax.elementwise import ELEMENTWISE
+from fxad.interop.jax.equations import Equation, Row, Rows, Value, array, has_value, is_key, plain_aval
+from fxad.interop.jax.keys import KEYS
+from fxad.interop.jax.linalg import LINALG
+from fxad.interop.jax.parallel import PARALLEL
+from fxad.interop.jax.refusals import REFUSED
+from fxad.interop.jax.structural import STRUCTURAL
+from fxad.ir import Aval, Jaxpr, Source, new_eqn, source_location
+from fxad.tracing.array import Array, asarray, binder
+from fxad.tracing.program import Program, Spec, function_name, parameter_names, trace
+from fxad.tracing.tracer import active_trace, trace_flat
+
+# The translation of each primitive, by its name in JAX.
+ROWS: Final[Rows] = MappingProxyType({
+    **ELEMENTWISE, **STRUCTURAL, **LINALG, **CONTROL, **CUSTOM_RULES, **KEYS, **PARALLEL,
+})  # fmt: skip
+
+# Rows that know that an array of keys has an axis more. Others are mapped over it.
+_KNOW_KEYS: Final = frozenset({*CONTROL, *CUSTOM_RULES, *KEYS, "shard_map"})
+# Frames of these are not the user's.
+_INTERNAL: Final = (PACKAGE, *[os.path.dirname(str(m.__file__)) + os.sep for m in (jax, np, contextlib)])
+# Parameters that ask for an accuracy or a place.
+_REFUSED_PARAMETERS: Final = ("accuracy", "out_sharding")
+
+
+@final
+class Translation:
+    """The translation of one program: what it has translated, each once."""
+
+    def __init__(self) -> None:
+        self.functions: dict[object, CustomFunction[..., Any] | None] = {}
+        # by identity; the reference to the object keeps the id unique
+        self._programs: dict[int, tuple[object, Jaxpr, tuple[object, ...]]] = {}
+        self._constants: dict[int, tuple[object, Array]] = {}
+        self._failed: FxadError | None = None
+
+    def constant(self, value: object) -> Value:
+        """An array of JAX as a value: each becomes one operand."""
+        found = self._constants.get(id(value))
+        if found is None:
+            found = self._constants[id(value)] = value, concrete(value)
+        return found[1]
+
+    def call(self, closed: Any, args: Sequence[Value], name: str) -> list[Value]:
+        """Binds a closed jaxpr of JAX as one call. Each jaxpr is translated once."""
+        places = [k for k, v in enumerate(closed.jaxpr.invars) if has_value(v.aval)]
+        results = [k for k, v in enumerate(closed.jaxpr.outvars) if has_value(v.aval)]
+        found = self._programs.get(id(closed))
+        if found is None:
+
+            def flat(xs: Sequence[Array]) -> Sequence[object]:
+                given: list[Value] = [None] * len(closed.jaxpr.invars)
+                for k, x in zip(places, xs, strict=True):
+                    given[k] = x
+                outs = self.run(closed.jaxpr, [self.constant(c) for c in closed.consts], given)
+                return [outs[k] for k in results]
+
+            avals = [plain_aval(closed.jaxpr.invars[k].aval) for k in places]
+            found = self._programs[id(closed)] = closed, *trace_flat(flat, avals, name)
+        _, jaxpr, bound = found
+        outs: list[Value] = [None] * len(closed.jaxpr.outvars)
+        for k, y in zip(results, binder().call(jaxpr, [*bound, *[args[k] for k in places]]), strict=True):
+            outs[k] = y
+        return outs
+
+    def run(self, jaxpr: Any, consts: Sequence[Value], args: Sequence[Value]) -> list[Value]:
+        """Adds the equations of a jaxpr of JAX to the active trace. Returns the values of its results."""
+        values: dict[Any, Value] = dict(zip(jaxpr.constvars, consts, strict=True))
+        values.update(zip(jaxpr.invars, args, strict=True))
+
+        def read(atom: Any) -> Value:
+            return self._literal(atom) if isinstance(atom, core.Literal) else values[atom]
+
+        for eqn in jaxpr.eqns:
+            values.update(zip(eqn.outvars, self._equation(eqn, [read(a) for a in eqn.invars]), strict=True))
+        return [read(a) for a in jaxpr.outvars]
+
+    def _literal(self, atom: Any) -> Value:
+        if not has_value(atom.aval):
+            return None
+        if is_key(atom.aval) or atom.aval.shape:
+            return self.constant(atom.val)
+        return np.asarray(atom.val, atom.aval.dtype)[()]
+
+    def _equation(self, eqn: Any, args: list[Value]) -> Sequence[Value]:
+        where = _line(eqn)
+        outs = [v.aval for v in eqn.outvars]
+        if outs and not any(map(has_value, outs)):
+            return [None] * len(outs)
+        ins = tuple([a.aval for a in eqn.invars])
+        equation = Equation(eqn.primitive.name, eqn.params, ins, tuple(outs), eqn.primitive, self)
+        trace = active_trace()
+        start = len(trace.builder.eqns) if trace is not None else 0
+        try:
+            results = _translated(equation, args)
+        except FxadError as e:
+            if self._failed is not e and where is not None:  # the innermost equation says where
+                self._failed, e.where = e, str(source_location(where))
+            raise
+        if trace is not None and where is not None:
+            made = trace.builder.eqns
+            made[start:] = [new_eqn(e.prim, e.ins, e.outs, where) for e in made[start:]]
+        return results
+
+
+def _translated(eqn: Equation, args: list[Value]) -> list[Value]:
+    """The results of an equation."""
+    row = ROWS.get(eqn.name)
+    if row is None:
+        why = REFUSED.get(eqn.name, "fxad does not know this primitive")
+        raise eqn.refuse(why)
+    for name in _REFUSED_PARAMETERS:
+        if eqn.params.get(name) is not None:
+            raise eqn.refuse(f"{name} is {eqn.params[name]}", f"leave {name} out")
+    keys = [is_key(a) for a in eqn.ins]
+    if eqn.name not in _KNOW_KEYS and any(keys):
+        results = vmap(partial(_listed, row, eqn), in_axes=[-1 if k else None for k in keys], out_axes=-1)(*args)
+    else:
+        results = _listed(row, eqn, *args)
+    for k, (y, aval) in enumerate(zip(results, eqn.outs, strict=True)):
+        if has_value(aval) and plain_aval(y) is not plain_aval(aval):
+            raise eqn.refuse(f"result {k} is {plain_aval(y)} in fxad and {plain_aval(aval)} in JAX", "report this")
+    return results
+
+
+def _listed(row: Row, eqn: Equation, *args: Value) -> list[Value]:
+    found = row(eqn, *args)
+    return list(found) if isinstance(found, tuple | list) else [found]
+
+
+def _line(eqn: Any) -> Source:
+    """The user's line of an equation of JAX: the innermost that is neither JAX's nor fxad's."""
+    traceback = eqn.source_info.traceback
+    if traceback is None:
+        return None
+    for code, offset in zip(*traceback.raw_frames(), strict=True):
+        if not code.co_filename.startswith(_INTERNAL):
+            return code, offset
+    return None
+
+
+def concrete(value: object) -> Array:
+    """An array of JAX with a value, as an array of fxad; of keys, their words. No copy on one device."""
+    if isinstance(value, jax.core.Tracer):
+        raise TranslationError(
+            f"from_jax: the function closes over {value}, which a transformation of JAX is tracing",
+            remedy="pass it as an argument, or call from_jax outside jit, grad and vmap of JAX",
+        )
+    if hasattr(value, "dtype") and jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
+        value = jax.random.key_data(value)
+    return asarray(value)
+
+
+# ------------------------------------------------------------------------------------------------------- programs
+
+
+def from_jax(f: Callable[..., Any], /, *examples: Any, **kwargs: Any) -> Program[..., Any]:
+    """Translate a function of JAX into a program of fxad, from example values or `Spec`s.
+
+    The program can be transformed, stored and run without JAX. A key of JAX is its words, u32[2]. A function with rules
+    of its own keeps them, `checkpoint` becomes `remat`, and a call stays a call. Lines are those of `f`.
+
+    Law:    value, gradient, batch and Hessian-vector product are those of `f`.
+    Raises: TranslationError for a primitive that fxad does not have, naming it and the user's line; what `f` raises.
+    """
+    if not callable(f):
+        raise ArgumentError(f"from_jax: {described(f)} is not a function: {f!r:.60}", remedy="from_jax(f, *examples)")
+    positional, named = jax.tree.map(_example, (examples, kwargs))
+    closed, shapes = jax.make_jaxpr(f, return_shape=True)(*positional, **named)
+    in_tree, out_tree = jax.tree.structure((positional, named)), jax.tree.structure(shapes)
+    register_nodes(in_tree)
+    register_nodes(out_tree)
+    translation = Translation()
+
+    def translated(*args: Any, **kwargs: Any) -> Any:
+        consts = [translation.constant(c) for c in closed.consts]
+        outs = translation.run(closed.jaxpr, consts, jax.tree.leaves((args, kwargs)))
+        return jax.tree.unflatten(out_tree, list(map(array, outs)))
+
+    translated.__name__ = function_name(f)
+    specs = [Spec(a.shape, a.dtype) for a in map(plain_aval, closed.in_avals)]
+    args, keywords = jax.tree.unflatten(in_tree, specs)
+    program = trace(translated, *args, **keywords)
+    return Program(
+        program.jaxpr, program.in_tree, program.out_tree, program.bound, parameter_names(f), function_name(f)
+    )
+
+
+def _example(x: Any) -> Any:
+    """An example as JAX takes it."""
+    if not isinstance(x, Spec | Array):
+        return x
+    aval: Aval = x.aval
+    if aval.symbolic:
+        raise ArgumentError(
+            f"from_jax: {aval} has sizes that are not numbers", remedy="translate for the sizes that are needed"
+        )
+    return jax.ShapeDtypeStruct(aval.shape, aval.dtype)
+
+
+def register_nodes(structure: Any) -> None:
+    """Makes containers of fxad of the classes that JAX knows as containers, such as modules and states."""
+    data = structure.node_data()
+    if data is not None and not tree.is_container(data[0]):
+        tree.register(data[0], _flattened, _unflattened)
+    for child in structure.children():
+        register_nodes(child)
+
+
+def _flattened(x: Any) -> tuple[Sequence[object], Any, Sequence[Any]]:
+    children, structure = jax.tree.flatten(x, is_leaf=lambda y: y is not x)
+    return children, structure, range(len(children))
+
+
+def _unflattened(structure: Any, children: Any) -> Any:
+    return jax.tree.unflatten(structure, list(children))

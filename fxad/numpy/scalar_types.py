@@ -1,0 +1,58 @@
+"""The dtypes of `fxad.numpy`. Each can be called: `fnp.float32(x)` is x as an array of this dtype."""
+
+from __future__ import annotations
+
+from typing import Final, cast, final
+
+from fxad import dtypes
+from fxad.dtypes import ScalarType
+from fxad.numpy.creation import Nested, asarray
+from fxad.operations.promotion import Scalar, scalar_dtype
+from fxad.tracing.array import Array, is_scalar
+
+
+@final
+class CallableType(ScalarType):
+    """A dtype that converts values to itself when it is called."""
+
+    __slots__ = ()
+
+    def __call__(self, x: Nested = 0, /) -> Array:
+        """Return x, an array, a number or nested lists of these, as an array of this dtype.
+
+        Raises: DTypeError for a complex value and a real dtype, and for an int that does not fit.
+        """
+        if is_scalar(x):
+            scalar_dtype(cast("Scalar", x), self.dtype, self.name)  # an int that does not fit is an error
+        return asarray(x, self.dtype)
+
+    def __reduce__(self) -> str:
+        return "bool_" if self.dtype is dtypes.bool_ else self.name
+
+
+bool_: Final = CallableType(dtypes.bool_)
+int8: Final = CallableType(dtypes.int8)
+int16: Final = CallableType(dtypes.int16)
+int32: Final = CallableType(dtypes.int32)
+int64: Final = CallableType(dtypes.int64)
+uint8: Final = CallableType(dtypes.uint8)
+uint16: Final = CallableType(dtypes.uint16)
+uint32: Final = CallableType(dtypes.uint32)
+uint64: Final = CallableType(dtypes.uint64)
+float8_e4m3fn: Final = CallableType(dtypes.float8_e4m3fn)
+float8_e5m2: Final = CallableType(dtypes.float8_e5m2)
+float8_e4m3b11fnuz: Final = CallableType(dtypes.float8_e4m3b11fnuz)
+float8_e4m3fnuz: Final = CallableType(dtypes.float8_e4m3fnuz)
+float8_e5m2fnuz: Final = CallableType(dtypes.float8_e5m2fnuz)
+float16: Final = CallableType(dtypes.float16)
+bfloat16: Final = CallableType(dtypes.bfloat16)
+float32: Final = CallableType(dtypes.float32)
+float64: Final = CallableType(dtypes.float64)
+complex64: Final = CallableType(dtypes.complex64)
+complex128: Final = CallableType(dtypes.complex128)
+
+__all__ = [
+    "bfloat16", "bool_", "complex128", "complex64", "float16", "float32", "float64", "float8_e4m3b11fnuz",
+    "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "int16", "int32", "int64", "int8", "uint16",
+    "uint32", "uint64", "uint8",
+]  # fmt: skip

@@ -1,0 +1,29 @@
+"""Arguments of functions of SciPy: as arrays of one floating dtype."""
+
+from __future__ import annotations
+
+from fxad import dtypes
+from fxad import numpy as fnp
+from fxad.errors import DTypeError
+from fxad.numpy.composites import promote_arguments
+from fxad.operations.promotion import to_inexact_dtype
+from fxad.tracing.array import Array, ArrayLike, is_scalar
+
+
+def floats(name: str, *args: ArrayLike) -> list[Array]:
+    """Arguments in their common dtype, at least float32."""
+    dtype = to_inexact_dtype(fnp.result_type(*[a if is_scalar(a) else fnp.asarray(a) for a in args]))
+    return [a.astype(dtype) for a in promote_arguments(name, *args, dtype=dtype)]
+
+
+def floating(name: str, *args: ArrayLike) -> list[Array]:
+    """Arguments in their common dtype, at least float32, and in their common shape."""
+    return list(fnp.broadcast_arrays(*floats(name, *args)))
+
+
+def reals(name: str, *args: ArrayLike) -> list[Array]:
+    """`floats` of real arguments. Raises: DTypeError for complex ones."""
+    arrays = floats(name, *args)
+    if arrays[0].dtype in dtypes.COMPLEX:
+        raise DTypeError(f"{name}: takes real numbers, got {arrays[0].dtype}", remedy="pass the real part")
+    return arrays

@@ -1,0 +1,239 @@
+"""Special functions, as in `scipy.special`."""
+
+from __future__ import annotations
+
+from fxad import lax
+from fxad import numpy as fnp
+from fxad.errors import ParameterError
+from fxad.nn.normalisations import log_softmax as _log_softmax
+from fxad.nn.normalisations import logsumexp
+from fxad.nn.normalisations import softmax as _softmax
+from fxad.operations.axes import Axes
+from fxad.scipy.arguments import floating
+from fxad.tracing.array import Array, ArrayLike
+
+
+def digamma(x: ArrayLike) -> Array:
+    """The derivative of gammaln: the logarithmic derivative of the gamma function."""
+    return lax.digamma(*floating("digamma", x))
+
+
+def erf(x: ArrayLike) -> Array:
+    """The error function."""
+    return lax.erf(*floating("erf", x))
+
+
+def erfc(x: ArrayLike) -> Array:
+    """1 - erf(x), with all digits where it is small."""
+    return lax.erfc(*floating("erfc", x))
+
+
+def erfinv(x: ArrayLike) -> Array:
+    """The inverse of erf."""
+    return lax.erf_inv(*floating("erfinv", x))
+
+
+def gammaln(x: ArrayLike) -> Array:
+    """The logarithm of |gamma(x)|."""
+    return lax.lgamma(*floating("gammaln", x))
+
+
+def i0(x: ArrayLike) -> Array:
+    """The modified Bessel function of the first kind of order 0."""
+    return lax.i0(*floating("i0", x))
+
+
+def i0e(x: ArrayLike) -> Array:
+    """exp(-|x|) i0(x)."""
+    return lax.bessel_i0e(*floating("i0e", x))
+
+
+def i1(x: ArrayLike) -> Array:
+    """The modified Bessel function of the first kind of order 1."""
+    return lax.i1(*floating("i1", x))
+
+
+def i1e(x: ArrayLike) -> Array:
+    """exp(-|x|) i1(x)."""
+    return lax.bessel_i1e(*floating("i1e", x))
+
+
+def ndtr(x: ArrayLike) -> Array:
+    """The distribution function of the standard normal distribution."""
+    return lax.ndtr(*floating("ndtr", x))
+
+
+def log_ndtr(x: ArrayLike) -> Array:
+    """log(ndtr(x)), also where ndtr(x) is 0."""
+    return lax.log_ndtr(*floating("log_ndtr", x))
+
+
+def ndtri(x: ArrayLike) -> Array:
+    """The quantile function of the standard normal distribution."""
+    return lax.ndtri(*floating("ndtri", x))
+
+
+def expit(x: ArrayLike) -> Array:
+    """1 / (1 + exp(-x))."""
+    return lax.expit(*floating("expit", x))
+
+
+def logit(x: ArrayLike) -> Array:
+    """log(x / (1 - x))."""
+    return lax.logit(*floating("logit", x))
+
+
+def entr(x: ArrayLike) -> Array:
+    """-x log(x); 0 at 0, -inf below."""
+    return lax.entr(*floating("entr", x))
+
+
+def gammainc(a: ArrayLike, x: ArrayLike) -> Array:
+    """The regularized lower incomplete gamma function."""
+    return lax.igamma(*floating("gammainc", a, x))
+
+
+def gammaincc(a: ArrayLike, x: ArrayLike) -> Array:
+    """The regularized upper incomplete gamma function."""
+    return lax.igammac(*floating("gammaincc", a, x))
+
+
+def betaln(a: ArrayLike, b: ArrayLike) -> Array:
+    """The logarithm of |beta(a, b)|."""
+    return lax.betaln(*floating("betaln", a, b))
+
+
+def xlogy(x: ArrayLike, y: ArrayLike) -> Array:
+    """x log(y); 0 where x is 0."""
+    return lax.xlogy(*floating("xlogy", x, y))
+
+
+def xlog1py(x: ArrayLike, y: ArrayLike) -> Array:
+    """x log1p(y); 0 where x is 0."""
+    return lax.xlog1py(*floating("xlog1py", x, y))
+
+
+def betainc(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> Array:
+    """The regularized incomplete beta function."""
+    return lax.betainc(*floating("betainc", a, b, x))
+
+
+def zeta(x: ArrayLike, q: ArrayLike | None = None) -> Array:
+    """Hurwitz's zeta function; Riemann's without q."""
+    return lax.zeta(*floating("zeta", x, 1.0 if q is None else q))
+
+
+def polygamma(n: ArrayLike, x: ArrayLike) -> Array:
+    """The derivative of order n of digamma."""
+    return lax.polygamma(*floating("polygamma", n, x))
+
+
+def psi(x: ArrayLike) -> Array:
+    """`digamma` under its other name."""
+    return digamma(x)
+
+
+def gammasgn(x: ArrayLike) -> Array:
+    """The sign of gamma(x): 1 or -1; nan at negative integers."""
+    (v,) = floating("gammasgn", x)
+    whole = fnp.floor(v)
+    sign = fnp.where((v > 0) | (fnp.remainder(whole, 2) == 0), 1.0, -1.0)
+    sign = fnp.where((v < 0) & (v == whole), fnp.nan, sign)
+    return fnp.where(v == 0, fnp.copysign(1.0, v), sign).astype(v.dtype)
+
+
+def gamma(x: ArrayLike) -> Array:
+    """The gamma function."""
+    return gammasgn(x) * fnp.exp(gammaln(x))
+
+
+def beta(a: ArrayLike, b: ArrayLike) -> Array:
+    """gamma(a) gamma(b) / gamma(a + b)."""
+    p, q = floating("beta", a, b)
+    return gammasgn(p) * gammasgn(q) * gammasgn(p + q) * fnp.exp(betaln(p, q))
+
+
+def factorial(n: ArrayLike, exact: bool = False) -> Array:
+    """n! = gamma(n + 1); 0 below 0. Raises: ParameterError for `exact`, which takes Python's ints."""
+    if exact:
+        raise ParameterError("factorial: exact=True has no result of a floating dtype", remedy="use math.factorial")
+    (v,) = floating("factorial", n)
+    return fnp.where(v < 0, 0.0, fnp.exp(lax.lgamma(v + 1)))
+
+
+def poch(z: ArrayLike, m: ArrayLike) -> Array:
+    """gamma(z + m) / gamma(z)."""
+    a, b = floating("poch", z, m)
+    return fnp.where(b == 0, 1.0, gammasgn(a + b) * gammasgn(a) * fnp.exp(lax.lgamma(a + b) - lax.lgamma(a)))
+
+
+def kl_div(p: ArrayLike, q: ArrayLike) -> Array:
+    """p log(p / q) - p + q; q where p is 0, inf where one is negative or q alone is 0."""
+    a, b = floating("kl_div", p, q)
+    return rel_entr(a, b) - a + b
+
+
+def rel_entr(p: ArrayLike, q: ArrayLike) -> Array:
+    """p log(p / q); 0 where p is 0, inf where one is negative or q alone is 0."""
+    a, b = floating("rel_entr", p, q)
+    both, null = (a > 0) & (b > 0), (a == 0) & (b >= 0)
+    left, right = fnp.where(both, a, 1.0), fnp.where(both, b, 1.0)
+    value = left * (fnp.log(left) - fnp.log(right))
+    return fnp.where(both, value, fnp.where(null, 0.0, fnp.inf)).astype(a.dtype)
+
+
+def multigammaln(a: ArrayLike, d: int) -> Array:
+    """The logarithm of the multivariate gamma function of dimension d."""
+    (x,) = floating("multigammaln", a)
+    return lax.multigammaln(x, d)
+
+
+def softmax(x: ArrayLike, /, *, axis: Axes = None) -> Array:
+    """exp(x) over its sum; over all elements by default."""
+    array = fnp.asarray(x)
+    return _softmax(array, tuple(range(array.ndim)) if axis is None else axis)
+
+
+def log_softmax(x: ArrayLike, /, *, axis: Axes = None) -> Array:
+    """The logarithm of `softmax`."""
+    array = fnp.asarray(x)
+    return _log_softmax(array, tuple(range(array.ndim)) if axis is None else axis)
+
+
+__all__ = [
+    "beta",
+    "betainc",
+    "betaln",
+    "digamma",
+    "entr",
+    "erf",
+    "erfc",
+    "erfinv",
+    "expit",
+    "factorial",
+    "gamma",
+    "gammainc",
+    "gammaincc",
+    "gammaln",
+    "gammasgn",
+    "i0",
+    "i0e",
+    "i1",
+    "i1e",
+    "kl_div",
+    "log_ndtr",
+    "log_softmax",
+    "logit",
+    "logsumexp",
+    "multigammaln",
+    "ndtr",
+    "ndtri",
+    "poch",
+    "polygamma",
+    "psi",
+    "rel_entr",
+    "softmax",
+    "xlog1py",
+    "xlogy",
+    "zeta",
+]

@@ -1,0 +1,35 @@
+"""`scipy.stats`: distributions as values, and statistics of samples.
+
+>>> from fxad.scipy.stats import norm
+>>> print(norm.logpdf(0.0))
+-0.9189385
+"""
+
+from fxad.scipy.stats.continuous import (
+    beta,
+    cauchy,
+    chi2,
+    expon,
+    gamma,
+    gennorm,
+    gumbel_l,
+    gumbel_r,
+    laplace,
+    logistic,
+    norm,
+    pareto,
+    t,
+    truncnorm,
+    uniform,
+    vonmises,
+    wrapcauchy,
+)
+from fxad.scipy.stats.discrete import bernoulli, betabinom, binom, geom, nbinom, poisson
+from fxad.scipy.stats.multivariate import dirichlet, multinomial, multivariate_normal
+from fxad.scipy.stats.samples import ModeResult, mode, rankdata, sem
+
+__all__ = [
+    "ModeResult", "bernoulli", "beta", "betabinom", "binom", "cauchy", "chi2", "dirichlet", "expon", "gamma", "gennorm",
+    "geom", "gumbel_l", "gumbel_r", "laplace", "logistic", "mode", "multinomial", "multivariate_normal", "nbinom",
+    "norm", "pareto", "poisson", "rankdata", "sem", "t", "truncnorm", "uniform", "vonmises", "wrapcauchy",
+]  # fmt: skip

@@ -1,0 +1,273 @@
+"""Distributions with a density. Formulas are those of the standardized variable.
+
+Source: Johnson, Kotz, Balakrishnan, Continuous Univariate Distributions (1994, 1995).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import fxad.numpy as fnp
+from fxad import lax
+from fxad.nn.activations import softplus
+from fxad.scipy import special
+from fxad.scipy.stats.distribution import Continuous
+from fxad.tracing.array import Array
+
+_LOG_2PI: Final = math.log(2 * math.pi)
+_POSITIVE: Final = (0.0, math.inf)
+
+
+def _norm(y: Array) -> Array:
+    return -0.5 * (y * y + _LOG_2PI)
+
+
+norm: Final = Continuous(
+    "norm",
+    (),
+    density=_norm,
+    functions={
+        "cdf": lax.ndtr,
+        "sf": lambda y: lax.ndtr(-y),
+        "logcdf": lax.log_ndtr,
+        "logsf": lambda y: lax.log_ndtr(-y),
+        "ppf": lax.ndtri,
+        "isf": lambda q: -lax.ndtri(q),
+    },
+)
+
+
+def _beta(y: Array, a: Array, b: Array) -> Array:
+    return lax.xlog1py(b - 1, -y) + lax.xlogy(a - 1, y) - lax.betaln(a, b)
+
+
+beta: Final = Continuous(
+    "beta",
+    ("a", "b"),
+    density=_beta,
+    functions={
+        "cdf": lambda y, a, b: special.betainc(a, b, y),
+        "sf": lambda y, a, b: special.betainc(b, a, 1 - y),
+    },
+    support=(0.0, 1.0),
+    inside=0.5,
+)
+
+
+def _cauchy_isf(q: Array) -> Array:
+    # cot(pi q) by the smaller of q and 1 - q, whose tangent has all its digits; infinite at both ends
+    low = q < 0.5
+    return fnp.where(low, 1.0, -1.0) / fnp.tan(math.pi * fnp.where(low, q, 1 - q))
+
+
+cauchy: Final = Continuous(
+    "cauchy",
+    (),
+    density=lambda y: -fnp.log(math.pi * (1 + y * y)),
+    functions={
+        # atan2 keeps the digits of small probabilities
+        "cdf": lambda y: fnp.atan2(fnp.ones_like(y), -y) / math.pi,
+        "sf": lambda y: fnp.atan2(fnp.ones_like(y), y) / math.pi,
+        "ppf": lambda q: -_cauchy_isf(q),
+        "isf": _cauchy_isf,
+    },
+)
+
+
+def _gamma(y: Array, a: Array) -> Array:
+    return lax.xlogy(a - 1, y) - y - lax.lgamma(a)
+
+
+gamma: Final = Continuous(
+    "gamma",
+    ("a",),
+    density=_gamma,
+    functions={
+        "cdf": lambda y, a: special.gammainc(a, y),
+        "sf": lambda y, a: special.gammaincc(a, y),
+    },
+    support=_POSITIVE,
+    inside=1.0,
+)
+
+chi2: Final = Continuous(
+    "chi2",
+    ("df",),
+    density=lambda y, df: _gamma(y / 2, df / 2) - math.log(2),
+    functions={
+        "cdf": lambda y, df: special.gammainc(df / 2, y / 2),
+        "sf": lambda y, df: special.gammaincc(df / 2, y / 2),
+    },
+    support=_POSITIVE,
+    inside=1.0,
+)
+
+expon: Final = Continuous(
+    "expon",
+    (),
+    density=lambda y: -y,
+    functions={
+        "cdf": lambda y: -fnp.expm1(-y),
+        "sf": lambda y: fnp.exp(-y),
+        "logcdf": lambda y: fnp.log(-fnp.expm1(-y)),
+        "logsf": lambda y: -y,
+        "ppf": lambda q: -fnp.log1p(-q),
+        "isf": lambda q: -fnp.log(q),
+    },
+    support=_POSITIVE,
+)
+
+
+def _gennorm_cdf(y: Array, beta: Array) -> Array:
+    return 0.5 * (1 + fnp.sign(y) * special.gammainc(1 / beta, fnp.abs(y) ** beta))
+
+
+gennorm: Final = Continuous(
+    "gennorm",
+    ("beta",),
+    density=lambda y, beta: fnp.log(beta / 2) - lax.lgamma(1 / beta) - fnp.abs(y) ** beta,
+    functions={"cdf": _gennorm_cdf, "sf": lambda y, beta: _gennorm_cdf(-y, beta)},
+)
+
+gumbel_r: Final = Continuous(
+    "gumbel_r",
+    (),
+    density=lambda y: -(y + fnp.exp(-y)),
+    functions={
+        "cdf": lambda y: fnp.exp(-fnp.exp(-y)),
+        "sf": lambda y: -fnp.expm1(-fnp.exp(-y)),
+        "logcdf": lambda y: -fnp.exp(-y),
+        "ppf": lambda q: -fnp.log(-fnp.log(q)),
+        "isf": lambda q: -fnp.log(-fnp.log1p(-q)),
+    },
+)
+
+gumbel_l: Final = Continuous(
+    "gumbel_l",
+    (),
+    density=lambda y: y - fnp.exp(y),
+    functions={
+        "cdf": lambda y: -fnp.expm1(-fnp.exp(y)),
+        "sf": lambda y: fnp.exp(-fnp.exp(y)),
+        "logsf": lambda y: -fnp.exp(y),
+        "ppf": lambda q: fnp.log(-fnp.log1p(-q)),
+        "isf": lambda q: fnp.log(-fnp.log(q)),
+    },
+)
+
+
+def _laplace_cdf(y: Array) -> Array:
+    tail = 0.5 * fnp.exp(-fnp.abs(y))
+    return fnp.where(y < 0, tail, 1 - tail)
+
+
+def _laplace_ppf(q: Array) -> Array:
+    low = q < 0.5
+    return fnp.where(low, fnp.log(2 * fnp.where(low, q, 0.5)), -fnp.log(2 * (1 - fnp.where(low, 0.5, q))))
+
+
+laplace: Final = Continuous(
+    "laplace",
+    (),
+    density=lambda y: -fnp.abs(y) - math.log(2),
+    functions={
+        "cdf": _laplace_cdf,
+        "sf": lambda y: _laplace_cdf(-y),
+        "ppf": _laplace_ppf,
+        "isf": lambda q: -_laplace_ppf(q),
+    },
+)
+
+logistic: Final = Continuous(
+    "logistic",
+    (),
+    density=lambda y: -y - 2 * softplus(-y),
+    functions={
+        "cdf": lax.expit,
+        "sf": lambda y: lax.expit(-y),
+        "logcdf": lambda y: -softplus(-y),
+        "logsf": lambda y: -softplus(y),
+        "ppf": lax.logit,
+        "isf": lambda q: -lax.logit(q),
+    },
+)
+
+pareto: Final = Continuous(
+    "pareto",
+    ("b",),
+    density=lambda y, b: fnp.log(b) - (b + 1) * fnp.log(y),
+    functions={
+        "cdf": lambda y, b: -fnp.expm1(-b * fnp.log(y)),
+        "sf": lambda y, b: y**-b,
+        "logsf": lambda y, b: -b * fnp.log(y),
+        "ppf": lambda q, b: fnp.exp(-fnp.log1p(-q) / b),
+        "isf": lambda q, b: q ** (-1 / b),
+    },
+    support=(1.0, math.inf),
+    inside=2.0,
+)
+
+
+def _t(y: Array, df: Array) -> Array:
+    half = (df + 1) / 2
+    return lax.lgamma(half) - lax.lgamma(df / 2) - 0.5 * fnp.log(math.pi * df) - half * fnp.log1p(y * y / df)
+
+
+def _t_cdf(y: Array, df: Array) -> Array:
+    tail = 0.5 * special.betainc(df / 2, 0.5, df / (df + y * y))
+    return fnp.where(y < 0, tail, 1 - tail)
+
+
+t: Final = Continuous(
+    "t",
+    ("df",),
+    density=_t,
+    functions={"cdf": _t_cdf, "sf": lambda y, df: _t_cdf(-y, df)},
+)
+
+
+def _log_mass(a: Array, b: Array) -> Array:
+    """The logarithm of the probability that a standard normal variable is between a and b."""
+    # in the tail where both are, so that the difference keeps its digits
+    upper = a > 0
+    low, high = fnp.where(upper, -b, a), fnp.where(upper, -a, b)
+    top = lax.log_ndtr(high)
+    return top + fnp.log1p(-fnp.exp(lax.log_ndtr(low) - top))
+
+
+truncnorm: Final = Continuous(
+    "truncnorm",
+    ("a", "b"),
+    density=lambda y, a, b: _norm(y) - _log_mass(a, b),
+    functions={
+        "logcdf": lambda y, a, b: _log_mass(a, y) - _log_mass(a, b),
+        "logsf": lambda y, a, b: _log_mass(y, b) - _log_mass(a, b),
+        "cdf": lambda y, a, b: fnp.exp(_log_mass(a, y) - _log_mass(a, b)),
+        "sf": lambda y, a, b: fnp.exp(_log_mass(y, b) - _log_mass(a, b)),
+    },
+    support=lambda a, b: (a, b),
+    inside=lambda a, _: a,
+)
+
+uniform: Final = Continuous(
+    "uniform",
+    (),
+    density=fnp.zeros_like,
+    functions={"cdf": lambda y: y, "sf": lambda y: 1 - y, "ppf": lambda q: q, "isf": lambda q: 1 - q},
+    support=(0.0, 1.0),
+)
+
+vonmises: Final = Continuous(
+    "vonmises",
+    ("kappa",),
+    # i0e(kappa) = exp(-kappa) i0(kappa) does not overflow
+    density=lambda y, kappa: kappa * (fnp.cos(y) - 1) - fnp.log(2 * math.pi * lax.bessel_i0e(kappa)),
+)
+
+wrapcauchy: Final = Continuous(
+    "wrapcauchy",
+    ("c",),
+    density=lambda y, c: fnp.log((1 - c * c) / (2 * math.pi * (1 + c * c - 2 * c * fnp.cos(y)))),
+    support=(0.0, 2 * math.pi),
+)

@@ -1,0 +1,227 @@
+"""What all distributions have in common: the binding of arguments, location and scale, densities from their logarithms.
+
+A distribution is a value: the names of its shape parameters, and functions of the standardized variable. The functions
+of a user, such as `norm.logpdf(x, loc, scale)`, are derived from these.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import ClassVar, TypeAlias, final
+
+import fxad.numpy as fnp
+from fxad.errors import ArgumentError, FxadError
+from fxad.numpy.composites import jit_composite
+from fxad.scipy.arguments import reals
+from fxad.tracing.array import Array, ArrayLike
+
+Function: TypeAlias = Callable[..., Array]
+Support: TypeAlias = tuple[float, float] | Callable[..., tuple[ArrayLike, ArrayLike]]  # from the shapes
+
+
+@dataclass(frozen=True, eq=False)
+class Distribution(ABC):
+    """A distribution with shape parameters `shapes`, and others that have defaults."""
+
+    name: str
+    shapes: Sequence[str]
+    defaults: ClassVar[Mapping[str, ArrayLike]] = MappingProxyType({})
+
+    def _bind(self, method: str, args: Sequence[ArrayLike], named: Mapping[str, ArrayLike]) -> list[ArrayLike]:
+        """The parameters in order. Raises: ArgumentError for one that is missing, unknown or given twice."""
+        name, names = f"{self.name}.{method}", [*self.shapes, *self.defaults]
+        remedy = f"the parameters are {' '.join(names)}"
+        if len(args) > len(names):
+            raise ArgumentError(f"{name}: got {len(args)} parameters", remedy=remedy)
+        given = dict(zip(names, args, strict=False))
+        for key, value in named.items():
+            if key not in names:
+                raise ArgumentError(f"{name}: no parameter {key}", remedy=remedy)
+            if key in given:
+                raise ArgumentError(f"{name}: parameter {key} is given twice", remedy="give it by place or by name")
+            given[key] = value
+        for key in names:
+            if key not in given and key not in self.defaults:
+                raise ArgumentError(f"{name}: parameter {key} is missing", remedy=remedy)
+        return [given[key] if key in given else self.defaults[key] for key in names]
+
+    def _apply(self, method: str, x: ArrayLike, args: Sequence[ArrayLike], named: Mapping[str, ArrayLike]) -> Array:
+        return jit_composite(Method(self, method), *reals(f"{self.name}.{method}", x, *self._bind(method, args, named)))
+
+    @abstractmethod
+    def compute(self, method: str, x: Array, *parameters: Array) -> Array:
+        """A function of the distribution, of arrays."""
+
+
+@final
+@dataclass(frozen=True)
+class Method:
+    """A function of a distribution, named for programs."""
+
+    distribution: Distribution
+    method: str
+
+    @property
+    def __name__(self) -> str:
+        return f"{self.distribution.name}_{self.method}"
+
+    def __call__(self, x: Array, *parameters: Array) -> Array:
+        return self.distribution.compute(self.method, x, *parameters)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Continuous(Distribution):
+    """A distribution with a density. All functions take the standardized variable y = (x - loc) / scale, then shapes.
+
+    `logpdf`:  the logarithm of the density inside of the support.
+    `support`: the ends of the support, from the shapes.
+    `inside`:  a point of the support at which `logpdf` is finite; it replaces points outside, so that derivatives are
+               finite there.
+    `functions`: those of cdf sf logcdf logsf ppf isf that have a formula.
+    """
+
+    density: Function
+    functions: Mapping[str, Function] = field(default_factory=dict)
+    support: Support = (-float("inf"), float("inf"))
+    inside: float | Function = 0.0
+    defaults: ClassVar[Mapping[str, ArrayLike]] = MappingProxyType({"loc": 0.0, "scale": 1.0})
+
+    def compute(self, method: str, x: Array, *parameters: Array) -> Array:
+        *shapes, loc, scale = parameters
+        if method in ("ppf", "isf"):
+            valid = (x >= 0) & (x <= 1)
+            return fnp.where(valid, self._formula(method, fnp.where(valid, x, 0.5), *shapes) * scale + loc, fnp.nan)
+        y = (x - loc) / scale
+        if method in ("pdf", "logpdf"):
+            result = self._logpdf(y, *shapes) - fnp.log(scale)
+            return fnp.exp(result) if method == "pdf" else result
+        return self._probability(method, y, *shapes)
+
+    def _ends(self, *shapes: Array) -> tuple[ArrayLike, ArrayLike]:
+        if isinstance(self.support, tuple):
+            return self.support
+        low, high = self.support(*shapes)
+        return low, high
+
+    def _logpdf(self, y: Array, *shapes: Array) -> Array:
+        low, high = self._ends(*shapes)
+        inside = (y >= low) & (y <= high)
+        point = self.inside(*shapes) if callable(self.inside) else self.inside
+        value = self.density(fnp.where(inside, y, point), *shapes)
+        # nan stays nan
+        return fnp.where(inside, value, fnp.where(fnp.isnan(y), fnp.nan, -fnp.inf))
+
+    def _formula(self, method: str, y: Array, *shapes: Array) -> Array:
+        if method in self.functions:
+            return self.functions[method](y, *shapes)
+        if method == "isf" and "ppf" in self.functions:
+            return self.functions["ppf"](1 - y, *shapes)
+        raise FxadError(
+            f"{self.name}.{method} has no formula here",
+            remedy=f"{self.name} has {' '.join(['pdf', 'logpdf', *self.functions])}",
+        )
+
+    def _probability(self, method: str, y: Array, *shapes: Array) -> Array:
+        low, high = self._ends(*shapes)
+        kind = method.removeprefix("log")
+        y = fnp.clip(y, low, high)
+        if method in self.functions:
+            return self.functions[method](y, *shapes)
+        if kind in self.functions:
+            value = self.functions[kind](y, *shapes)
+        else:
+            value = 1 - self._formula({"sf": "cdf", "cdf": "sf"}[kind], y, *shapes)
+        return fnp.log(value) if method.startswith("log") else value
+
+    def pdf(self, x: ArrayLike, *args: ArrayLike, **named: ArrayLike) -> Array:
+        """The density at x."""
+        return self._apply("pdf", x, args, named)
+
+    def logpdf(self, x: ArrayLike, *args: ArrayLike, **named: ArrayLike) -> Array:
+        """The logarithm of the density at x; -inf outside of the support."""
+        return self._apply("logpdf", x, args, named)
+
+    def cdf(self, x: ArrayLike, *args: ArrayLike, **named: ArrayLike) -> Array:
+        """The probability of values up to x."""
+        return self._apply("cdf", x, args, named)
+
+    def logcdf(self, x: ArrayLike, *args: ArrayLike, **named: ArrayLike) -> Array:
+        """The logarithm of `cdf`."""
+        return self._apply("logcdf", x, args, named)
+
+    def sf(self, x: ArrayLike, *args: ArrayLike, **named: ArrayLike) -> Array:
+        """The probability of values above x."""
+        return self._apply("sf", x, args, named)
+
+    def logsf(self, x: ArrayLike, *args: ArrayLike, **named: ArrayLike) -> Array:
+        """The logarithm of `sf`."""
+        return self._apply("logsf", x, args, named)
+
+    def ppf(self, q: ArrayLike, *args: ArrayLike, **named: ArrayLike) -> Array:
+        """The x with cdf(x) = q; nan for q outside of [0, 1]."""
+        return self._apply("ppf", q, args, named)
+
+    def isf(self, q: ArrayLike, *args: ArrayLike, **named: ArrayLike) -> Array:
+        """The x with sf(x) = q; nan for q outside of [0, 1]."""
+        return self._apply("isf", q, args, named)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Discrete(Distribution):
+    """A distribution of whole numbers. Functions take k - loc, then shapes.
+
+    `mass`:    the logarithm of the probability of a whole number in the support.
+    `support`: the first and the last whole number, from the shapes.
+    `functions`: those of cdf and ppf that have a formula.
+    """
+
+    mass: Function
+    functions: Mapping[str, Function] = field(default_factory=dict)
+    support: Support = (0.0, float("inf"))
+    defaults: ClassVar[Mapping[str, ArrayLike]] = MappingProxyType({"loc": 0.0})
+
+    def compute(self, method: str, x: Array, *parameters: Array) -> Array:
+        *shapes, loc = parameters
+        if method == "ppf":
+            valid = (x >= 0) & (x <= 1)
+            return fnp.where(valid, self._formula(method, x, *shapes) + loc, fnp.nan)
+        k = x - loc
+        low, high = self.support if isinstance(self.support, tuple) else self.support(*shapes)
+        if method == "cdf":
+            whole = fnp.floor(k)
+            inside = (whole >= low) & (whole < high)
+            value = self._formula(method, fnp.where(inside, whole, low), *shapes)
+            return fnp.where(inside, value, fnp.where(fnp.isnan(k), fnp.nan, fnp.where(whole < low, 0.0, 1.0)))
+        inside = (k >= low) & (k <= high) & (k == fnp.floor(k))
+        value = self.mass(fnp.where(inside, k, low), *shapes)
+        result = fnp.where(inside, value, fnp.where(fnp.isnan(k), fnp.nan, -fnp.inf))
+        return fnp.exp(result) if method == "pmf" else result
+
+    def _formula(self, method: str, k: Array, *shapes: Array) -> Array:
+        if method not in self.functions:
+            raise FxadError(
+                f"{self.name}.{method} has no formula here",
+                remedy=f"{self.name} has {' '.join(['pmf', 'logpmf', *self.functions])}",
+            )
+        return self.functions[method](k, *shapes)
+
+    def pmf(self, k: ArrayLike, *args: ArrayLike, **named: ArrayLike) -> Array:
+        """The probability of k; 0 if k is not a whole number of the support."""
+        return self._apply("pmf", k, args, named)
+
+    def logpmf(self, k: ArrayLike, *args: ArrayLike, **named: ArrayLike) -> Array:
+        """The logarithm of `pmf`."""
+        return self._apply("logpmf", k, args, named)
+
+    def cdf(self, k: ArrayLike, *args: ArrayLike, **named: ArrayLike) -> Array:
+        """The probability of values up to k."""
+        return self._apply("cdf", k, args, named)
+
+    def ppf(self, q: ArrayLike, *args: ArrayLike, **named: ArrayLike) -> Array:
+        """The least k with cdf(k) >= q; nan for q outside of [0, 1]."""
+        return self._apply("ppf", q, args, named)

@@ -1,0 +1,106 @@
+"""Statistics of samples."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import fxad.numpy as fnp
+from fxad import lax
+from fxad.errors import ParameterError
+from fxad.numpy.apply import as_array
+from fxad.numpy.composites import jit_composite, jit_composite_all
+from fxad.operations.arguments import flag, text, to_int
+from fxad.operations.axes import normalize_axis_index
+from fxad.scipy.arguments import floats
+from fxad.tracing.array import Array, ArrayLike
+
+
+class ModeResult(NamedTuple):
+    """The most frequent values, and how often each occurs."""
+
+    mode: Array
+    count: Array  # type: ignore[assignment]  # SciPy's name, which hides the method of tuples
+
+
+def sem(a: ArrayLike, axis: int | None = 0, ddof: int = 1, *, keepdims: bool = False) -> Array:
+    """The standard error of the mean along an axis; None: of all elements."""
+    (x,) = floats("sem", a)
+    x, axis = (x.reshape(-1), 0) if axis is None else (x, normalize_axis_index("sem", axis, x.ndim))
+    return jit_composite(_sem, x, axis, to_int("sem", "ddof", ddof), flag("sem", "keepdims", keepdims))
+
+
+def _sem(x: Array, axis: int, ddof: int, keepdims: bool) -> Array:
+    return fnp.std(x, axis=axis, ddof=ddof, keepdims=keepdims) / math.sqrt(x.shape[axis])
+
+
+def mode(a: ArrayLike, axis: int | None = 0, *, keepdims: bool = False) -> ModeResult:
+    """The most frequent value along an axis, the least of several; None: of all elements."""
+    x = as_array("mode", a)
+    x, axis = (x.reshape(-1), 0) if axis is None else (x, normalize_axis_index("mode", axis, x.ndim))
+    if not x.shape[axis]:
+        raise ParameterError(
+            "mode: an axis without elements has no most frequent value", remedy="give at least one element"
+        )
+    value, count = jit_composite_all(_mode, x, axis)
+    if keepdims:
+        return ModeResult(fnp.expand_dims(value, axis), fnp.expand_dims(count, axis))
+    return ModeResult(value, count)
+
+
+def _mode(x: Array, axis: int) -> tuple[Array, Array]:
+    # equal elements of a sorted row are neighbours: the first and last place of each value count it
+    ordered = fnp.moveaxis(fnp.sort(x, axis=axis), axis, -1)
+    n = ordered.shape[-1]
+    rows = ordered.reshape(-1, n)
+    first = _first_of_equals(rows)
+    last = n - 1 - fnp.flip(_first_of_equals(fnp.flip(rows, axis=1)), axis=1)
+    counts = last - first + 1
+    best = fnp.argmax(counts, axis=1, keepdims=True)
+    shape = ordered.shape[:-1]
+    value, count = [fnp.take_along_axis(y, best, 1).reshape(shape) for y in (rows, counts)]
+    return value, count
+
+
+def _first_of_equals(rows: Array) -> Array:
+    """For each element of sorted rows, the place of the first element equal to it."""
+    places = fnp.broadcast_to(fnp.arange(rows.shape[1]), rows.shape)
+    before = rows[:, :-1]
+    equal = (rows[:, 1:] == before) | (fnp.isnan(rows[:, 1:]) & fnp.isnan(before))
+    starts = fnp.where(fnp.pad(equal, ((0, 0), (1, 0))), 0, places)
+    return lax.cummax(starts, axis=1)
+
+
+_METHODS = ("average", "min", "max", "dense", "ordinal")
+
+
+def rankdata(a: ArrayLike, method: str = "average", *, axis: int | None = None) -> Array:
+    """The ranks of elements along an axis, from 1; None: of all elements. Equal elements have the average, least or
+    greatest of their ranks, consecutive ranks of distinct values ("dense"), or ranks in order ("ordinal")."""
+    x = as_array("rankdata", a)
+    if text("rankdata", "method", method) not in _METHODS:
+        raise ParameterError(f"rankdata: method {method!r} is unknown", remedy=f"the methods are {' '.join(_METHODS)}")
+    x, axis = (x.reshape(-1), 0) if axis is None else (x, normalize_axis_index("rankdata", axis, x.ndim))
+    return jit_composite(_rankdata, x, method, axis)
+
+
+def _rankdata(x: Array, method: str, axis: int) -> Array:
+    moved = fnp.moveaxis(x, axis, -1)
+    n = moved.shape[-1]
+    rows = moved.reshape(-1, n)
+    order = fnp.argsort(rows, axis=1, stable=True)
+    inverse = fnp.argsort(order, axis=1)
+    ordered = fnp.take_along_axis(rows, order, 1)
+    if method == "ordinal":
+        ranks = inverse + 1
+    elif method == "dense":
+        new = fnp.pad(ordered[:, 1:] != ordered[:, :-1], ((0, 0), (1, 0)))
+        ranks = fnp.take_along_axis(fnp.cumsum(new, axis=1) + 1, inverse, 1)
+    else:
+        first = _first_of_equals(ordered) + 1
+        last = n - fnp.flip(_first_of_equals(fnp.flip(ordered, axis=1)), axis=1)
+        ties = {"min": first, "max": last}.get(method)
+        if ties is None:
+            ties = (first + last) / 2
+        ranks = fnp.take_along_axis(ties, inverse, 1)
+    return fnp.moveaxis(ranks.reshape(moved.shape), -1, axis)

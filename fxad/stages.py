@@ -1,0 +1,9 @@
+"""The stages of a jitted function, under the names of `jax.stages`."""
+
+from fxad.api.jit import Jitted as Wrapped
+from fxad.api.jit import TracedProgram as Traced
+from fxad.execution.executable import Executable as Compiled
+from fxad.execution.executable import Lowered
+from fxad.tracing.program import Spec as ArgInfo
+
+__all__ = ["ArgInfo", "Compiled", "Lowered", "Traced", "Wrapped"]

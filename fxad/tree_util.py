@@ -1,0 +1,73 @@
+"""`fxad.tree` under the names of `jax.tree_util`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from fxad.core import tree
+from fxad.core.tree import IsLeaf
+from fxad.core.tree import Structure as PyTreeDef
+from fxad.core.tree import all as tree_all
+from fxad.core.tree import broadcast as tree_broadcast
+from fxad.core.tree import flatten as tree_flatten
+from fxad.core.tree import leaves as tree_leaves
+from fxad.core.tree import map as tree_map
+from fxad.core.tree import reduce as tree_reduce
+from fxad.core.tree import structure as tree_structure
+from fxad.core.tree import transpose as tree_transpose
+from fxad.core.tree import unflatten as tree_unflatten
+from fxad.core.tree_paths import (
+    DictKey,
+    FlattenedIndexKey,
+    GetAttrKey,
+    KeyEntry,
+    KeyPath,
+    Partial,
+    SequenceKey,
+    keystr,
+    register_dataclass,
+    register_pytree_node,
+    register_pytree_node_class,
+    register_pytree_with_keys,
+    register_pytree_with_keys_class,
+    register_static,
+)
+from fxad.core.tree_paths import flatten_with_path as tree_flatten_with_path
+from fxad.core.tree_paths import leaves_with_path as tree_leaves_with_path
+from fxad.core.tree_paths import map_with_path as tree_map_with_path
+
+
+def all_leaves(iterable: Iterable[object], is_leaf: IsLeaf = None) -> bool:
+    """Returns True if none of the values is a container."""
+    return all([treedef_is_leaf(tree.structure(x, is_leaf)) for x in iterable])
+
+
+def treedef_is_leaf(treedef: PyTreeDef) -> bool:
+    """Returns True for the structure of a single leaf."""
+    return treedef.num_nodes == 1 and treedef.num_leaves == 1
+
+
+def treedef_children(treedef: PyTreeDef) -> list[PyTreeDef]:
+    """The structures of the children of the outermost container."""
+    return list(treedef.children())
+
+
+def treedef_tuple(treedefs: Iterable[PyTreeDef]) -> PyTreeDef:
+    """The structure of a tuple of trees."""
+    return tree.structure(tuple([s.unflatten(range(s.num_leaves)) for s in treedefs]))
+
+
+def build_tree(treedef: PyTreeDef, xs: Sequence[object]) -> object:
+    """The outermost container of a structure with other children. Raises: TreeError for another number of children."""
+    outer = treedef.one_level()
+    return xs[0] if outer is None else tree.unflatten(outer, xs)
+
+
+__all__ = [
+    "DictKey", "FlattenedIndexKey", "GetAttrKey", "KeyEntry", "KeyPath", "Partial", "PyTreeDef", "SequenceKey",
+    "all_leaves", "build_tree", "keystr", "register_dataclass", "register_pytree_node", "register_pytree_node_class",
+    "register_pytree_with_keys", "register_pytree_with_keys_class", "register_static", "tree_all", "tree_broadcast",
+    "tree_flatten", "tree_flatten_with_path", "tree_leaves", "tree_leaves_with_path", "tree_map", "tree_map_with_path",
+    "tree_reduce", "tree_structure", "tree_transpose", "tree_unflatten", "treedef_children", "treedef_is_leaf",
+    "treedef_tuple",
+]  # fmt: skip

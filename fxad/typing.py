@@ -1,0 +1,24 @@
+"""Types for annotations, under the names of `jax.typing`."""
+
+from __future__ import annotations
+
+from typing import Protocol, TypeAlias
+
+import numpy as np
+
+from fxad.dtypes import DType, ScalarType
+from fxad.tracing.array import ArrayLike
+
+
+class SupportsDType(Protocol):
+    """Anything with a dtype."""
+
+    @property
+    def dtype(self) -> DType:
+        """Its dtype."""
+
+
+# What `dtype=` takes.
+DTypeLike: TypeAlias = "str | type[bool | int | float | complex | np.generic] | DType | ScalarType | SupportsDType"
+
+__all__ = ["ArrayLike", "DTypeLike", "SupportsDType"]

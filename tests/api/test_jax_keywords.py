@@ -1,0 +1,212 @@
+"""Keywords that JAX has: they do what they do there, or are refused with what to write instead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fxad as fx
+import fxad.numpy as fnp
+from fxad import lax, text
+from fxad.errors import ArgumentError, NotDifferentiableError, ParameterError
+from fxad.primitives.dot import DotGeneral
+
+X = fnp.asarray([[1.0, 2.0], [3.0, 4.0]])
+Z = fnp.asarray(1 + 2j)
+loose: Any = fx
+loose_np: Any = fnp
+loose_lax: Any = lax
+
+
+# ---------------------------------------------------------------------------------------------------------- gradients
+
+
+def test_holomorphic_gradients() -> None:
+    np.testing.assert_allclose(complex(fx.grad(lambda z: z**3, holomorphic=True)(Z)), 3 * (1 + 2j) ** 2, rtol=1e-6)
+    (value, aux), grads = fx.value_and_grad(lambda z, w: (z * w, w), (0, 1), has_aux=True, holomorphic=True)(Z, 3 * Z)
+    assert [complex(x) for x in (value, aux, *grads)] == [-9 + 12j, 3 + 6j, 3 + 6j, 1 + 2j]
+    sine = fx.jit(fx.vmap(fx.grad(fnp.sin, holomorphic=True)))(fnp.stack([Z, 2 * Z]))
+    np.testing.assert_allclose(np.asarray(sine), np.cos([1 + 2j, 2 + 4j]), rtol=1e-5)
+
+
+def test_gradients_of_integers() -> None:
+    g = fx.grad(lambda x, n: (x["a"] * n).sum(), argnums=(0, 1), allow_int=True)({"a": X, "k": 3}, 2)
+    assert np.asarray(g[0]["a"]).tolist() == [[2, 2], [2, 2]]
+    assert g[0]["k"] is g[1] is None
+    value, none = fx.value_and_grad(lambda n: 1.0 * n, allow_int=True)(2)
+    assert (float(value), none) == (2, None)
+
+
+def test_names_of_arguments_without_derivative() -> None:
+    @partial(fx.custom_jvp, nondiff_argnames=("n",))
+    def f(x: Any, n: str) -> Any:
+        return x * len(n)
+
+    @f.defjvp
+    def f_jvp(n: str, primals: Any, tangents: Any) -> Any:
+        return f(primals[0], n), 10 * tangents[0]
+
+    assert float(fx.grad(lambda x: f(x, "ab"))(1.0)) == 10
+
+    @partial(fx.custom_vjp, nondiff_argnames="n")
+    def g(n: str, x: Any) -> Any:
+        return x * len(n)
+
+    g.defvjp(lambda n, x: (g(n, x), None), lambda n, _, ct: (7 * ct,), optimize_remat=True)
+    assert float(fx.grad(lambda x: g("ab", x))(1.0)) == 7
+
+
+# ------------------------------------------------------------------------------------------------------- contractions
+
+
+PRODUCTS: list[Callable[..., Any]] = [
+    partial(fnp.matmul, X, X), partial(fnp.dot, X, X), partial(fnp.vdot, X, X), partial(fnp.inner, X, X),
+    partial(fnp.vecdot, X, X), partial(fnp.tensordot, X, X), partial(fnp.einsum, "ij,jk,kl->il", X, X, X),
+    partial(lax.dot, X, X), partial(lax.batch_matmul, X[None], X[None]),
+    partial(lax.dot_general, X, X, (((1,), (0,)), ((), ()))),
+    partial(lax.conv, X[None, None], X[None, None], (1, 1), "SAME"),
+    partial(lax.conv_transpose, X[None, ..., None], X[..., None, None], (2, 2), "SAME"),
+    partial(lax.conv_general_dilated, X[None, None], X[None, None], (1, 1), "SAME"),
+    partial(lax.conv_with_general_padding, X[None, None], X[None, None], (1, 1), "SAME", None, None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("k", range(len(PRODUCTS)))
+def test_precision(k: int) -> None:
+    f = PRODUCTS[k]
+    plain = fx.trace(f)
+    assert "precision" not in plain.text()
+    for given in (None, "default", lax.Precision.DEFAULT):
+        assert fx.trace(partial(f, precision=given)).jaxpr is plain.jaxpr
+    for given in (lax.Precision.HIGHEST, "float32", ("highest", "highest")):
+        program = fx.trace(partial(f, precision=given))
+        products = program.text().count("dot_general[") + program.text().count("conv_general_dilated[")
+        assert program.text().count('precision="highest"') == products > 0
+        assert fx.lower(program).text().count("precision HIGHEST") == 2 * products
+        assert text.parse(program.text()) is program.jaxpr
+        np.testing.assert_allclose(np.asarray(program()), np.asarray(f()), rtol=1e-6)
+
+
+def test_derivatives_and_batches_have_the_precision() -> None:
+    def f(x: Any, y: Any) -> Any:
+        product = fnp.matmul(x, y, precision="high")
+        return lax.conv(product[None, None], y[None, None], (1, 1), "SAME", precision="high").sum()
+
+    for made in (fx.grad(fx.trace(f, X, X), (0, 1)), fx.vmap(fx.trace(f, X, X), axis_size=3)):
+        products = made.text().count("dot_general[") + made.text().count("conv_general_dilated[")
+        assert made.text().count('precision="high"') == products > 1
+
+
+# ------------------------------------------------------------------------------------------------------ control flow
+
+
+def test_an_operand_by_keyword() -> None:
+    assert int(lax.cond(True, lambda t: t[0] + 1, lambda t: t[1], operand=(1, 2))) == 2
+    assert int(lax.cond(False, lambda _: 1, lambda _: 2, operand=None)) == 2
+
+
+# ------------------------------------------------------------------------------------------------------------- arrays
+
+
+@pytest.mark.parametrize("mode", ["clip", "wrap", "fill"])
+@pytest.mark.parametrize(
+    ("indices", "axis"), [([0, 5, -1, -4], 1), (9, 0), ([[0, 1], [7, 2]], None), ([0, -7], -1), ([], 0)]
+)
+def test_take(mode: str, indices: Any, axis: int | None) -> None:
+    jnp = pytest.importorskip("jax.numpy")
+    at = np.asarray(indices, np.int32)
+    for dtype in ("float32", "int8", "uint16", "bool"):
+        x = np.arange(6).reshape(2, 3).astype(dtype)
+        ours = fx.jit(lambda x, i: fnp.take(x, i, axis=axis, mode=mode))(x, at)
+        theirs = jnp.take(x, at, axis=axis, mode=mode)
+        np.testing.assert_array_equal(np.asarray(ours), np.asarray(theirs))
+        if mode != "wrap" and axis == 1:
+            rows = at[None] % 9
+            ours = fnp.take_along_axis(x, rows, axis, mode=mode)
+            np.testing.assert_array_equal(np.asarray(ours), np.asarray(jnp.take_along_axis(x, rows, axis, mode=mode)))
+
+
+def test_take_fills_and_takes_keywords() -> None:
+    assert np.asarray(fnp.take(X, indices=np.array([0, 9]), mode="fill", fill_value=-1)).tolist() == [1, -1]
+    assert np.asarray(fnp.take_along_axis(arr=X, indices=np.array([3, 0]), axis=None)).tolist() == [4, 1]
+    assert float(fx.grad(lambda x: fnp.take(x, np.array([0, 9]), mode="fill", fill_value=0).sum())(X)[0, 0]) == 1
+
+
+def test_dtypes_of_joined_arrays() -> None:
+    assert fnp.stack([X, X], dtype="int8").dtype == np.int8
+    assert fnp.concatenate([X, X], axis=None, dtype=fnp.float16).dtype == np.float16
+    assert fnp.concat([X, fnp.ones((1, 2), "int8")], dtype=None).dtype == np.float32
+
+
+def test_small_ones() -> None:
+    assert bool(fnp.array_equal([np.nan] * np.ones(2), [np.nan] * np.ones(2), equal_nan=True))
+    assert not bool(fnp.array_equal([np.nan] * np.ones(2), [np.nan] * np.ones(2)))
+    assert fnp.size(X, 1) == 2
+    assert np.asarray(fnp.linspace(start=0, stop=1, num=3)).tolist() == [0, 0.5, 1]
+    assert np.asarray(fnp.sort(X, kind="stable")).tolist() == np.asarray(X).tolist()
+    assert fnp.linalg.svd(X, hermitian=True)[1].shape == (2,)
+    assert fnp.einsum("ij->i", X, optimize="optimal").shape == (2,)
+
+
+REFUSED: list[tuple[Callable[[], object], type[Exception], str, str]] = [
+    (lambda: fx.grad(lambda z: z, holomorphic=True)(1.0), NotDifferentiableError,
+     "grad: argument z of <lambda> has type f32[], not complex",
+     "leave out holomorphic=True, or convert the argument to a complex dtype"),
+    (lambda: fx.grad(lambda z: z.real, holomorphic=True)(Z), NotDifferentiableError,
+     "grad: <lambda> returns f32[], not a complex scalar",
+     "leave out holomorphic=True, or return one complex number"),
+    (lambda: loose.jacfwd(abs, holomorphic=True), ParameterError,
+     "jacfwd: holomorphic is True; Jacobians are of real floating arguments",
+     "vmap jvp or vjp over unit vectors"),
+    (lambda: loose.jacrev(abs, allow_int=True), ParameterError,
+     "jacrev: allow_int is True; Jacobians are of real floating arguments", "vmap jvp or vjp over unit vectors"),
+    (lambda: loose.hessian(abs, holomorphic=True), ParameterError,
+     "hessian: holomorphic is True; Jacobians are of real floating arguments", "vmap jvp or vjp over unit vectors"),
+    (lambda: fx.value_and_grad(abs, reduce_axes=("i",)), ParameterError,
+     "value_and_grad: reduce_axes is ('i',)", "sum over the named axis in the function: lax.psum"),
+    (lambda: loose.custom_jvp(lambda x: x, nondiff_argnames=("y",)), ArgumentError,
+     "custom_jvp of <lambda>: nondiff_argnames has 'y', its parameters are x", "name parameters of the function"),
+    (lambda: loose.custom_vjp(lambda x: x).defvjp(abs, abs, optimize_remat="no"), ParameterError,
+     "defvjp of <lambda>: optimize_remat is a str, not a bool: 'no'",
+     "leave it out: what fwd computes for residuals alone is always dropped"),
+    (lambda: loose.vmap(abs, spmd_axis_name="i"), ParameterError,
+     "vmap: spmd_axis_name is 'i'; vmap runs on one device", "shard_map runs the function on the devices of a mesh"),
+    (lambda: loose_lax.cond(True, abs, abs, 1.0, operand=2.0), ArgumentError,
+     "cond: operand is given by keyword beside 1 by position", "give all by position"),
+    (lambda: loose_lax.scan(lambda c, x: (c, x), 0.0, length=2, _split_transpose=True), ParameterError,
+     "scan: _split_transpose is not there", "leave it out: reverse mode stores no slices that it can read again"),
+    (lambda: loose_np.matmul(X, X, precision="low"), ParameterError, "matmul: precision 'low'",
+     'use "default", "high" or "highest", or lax.Precision'),
+    (lambda: fnp.dot(X, X, precision=("high", "highest")), ParameterError,
+     "dot: precision ('high', 'highest') differs between the operands", "give one for both"),
+    (lambda: loose_np.einsum("ij->i", X, optimize=3), ArgumentError,
+     "einsum: optimize is an int, not a bool or a str", "leave it out"),
+    (lambda: fnp.take(X, 0, mode="raise"), ParameterError, "take: mode 'raise'", 'use "clip", "wrap" or "fill"'),
+    (lambda: fnp.take(X, 0, fill_value=1), ParameterError,
+     'take: fill_value goes with mode="fill", got mode None', 'mode="fill"'),
+    (lambda: loose_np.stack([X], out=X), ParameterError, "stack: out is given, and arrays are immutable",
+     "use the result"),
+    (lambda: fnp.sort(X, kind="heapsort"), ParameterError, "sort: kind 'heapsort'",
+     "leave it out: sorting is stable"),
+    (lambda: loose_np.argsort(X, order="f"), ParameterError, "argsort: order 'f'; arrays have no fields",
+     "sort the columns: lexsort"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("k", range(len(REFUSED)))
+def test_refusals(k: int) -> None:
+    call, error, message, remedy = REFUSED[k]
+    with pytest.raises(error) as e:
+        call()
+    assert (e.value.message, e.value.remedy) == (message, remedy)  # type: ignore[attr-defined]
+
+
+def test_a_primitive_takes_no_other_precision() -> None:
+    with pytest.raises(ParameterError) as e:
+        DotGeneral((1,), (0,), (), (), None, "low").abstract_eval(X.aval, X.aval)
+    assert e.value.message == "dot_general: precision 'low'"
+    assert e.value.remedy == 'use "high", "highest", or "" for the fastest'

@@ -1,0 +1,357 @@
+"""Functions and stages by JAX's names: each does what it does there, under transformations too."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fxad as fx
+import fxad.numpy as fnp
+from fxad import lax
+from fxad.custom_batching import sequential_vmap
+from fxad.errors import ArgumentError, DTypeError, LeakedTracerError, ParameterError, ShapeError
+from fxad.stages import Compiled, Lowered, Traced
+
+X = fnp.asarray([[1.0, 2.0], [3.0, 4.0]])
+loose: Any = fx  # calls that mypy refuses
+
+
+# ---------------------------------------------------------------------------------------------------------- stages
+
+
+def test_stages() -> None:
+    f = fx.jit(lambda x, *, y: {"out": (x @ y).sum()})
+    traced = f.trace(X, y=fx.Spec((2, 2)))
+    assert isinstance(traced, Traced)
+    assert isinstance(traced, fx.Program)
+    assert traced.fun_name == "<lambda>"
+    spec = fx.ShapeDtypeStruct((2, 2), "float32")
+    assert traced.args_info == ((spec,), {"y": spec})
+    assert traced.out_info == {"out": fx.Spec(())}
+    lowered = traced.lower()
+    assert isinstance(lowered, Lowered)
+    assert lowered.as_text() == lowered.text() == f.lower(X, y=X).as_text()
+    compiled = lowered.compile()
+    assert isinstance(compiled, Compiled)
+    assert "HloModule" in compiled.as_text()
+    for stage in (lowered, compiled):
+        assert stage.args_info == traced.args_info
+        assert stage.out_info == traced.out_info
+        assert stage.in_tree == traced.in_tree
+        assert stage.out_tree == traced.out_tree
+        assert set(stage.cost_analysis()) == {"flops", "bytes accessed", "transcendentals"}
+    memory = compiled.memory_analysis()
+    assert (memory.argument_size_in_bytes, memory.output_size_in_bytes) == (32, 4)
+    assert memory.temp_size_in_bytes == compiled.memory().temp_bytes
+    assert float(compiled(X, y=X)["out"]) == 54
+    assert traced == fx.trace(lambda x, *, y: {"out": (x @ y).sum()}, X, y=X)
+
+
+def test_stages_with_static_arguments_and_donation() -> None:
+    f = fx.jit(lambda x, n: x * n, static_argnames="n", donate_argnums=0)
+    assert f.trace(X, n=3).lower().donate == (0,)
+    assert f.eval_shape(X, n=3) == fx.Spec((2, 2))
+    x = X + 0
+    y = f(x, n=3)
+    assert x.is_deleted()
+    f.clear_cache()
+    assert np.array_equal(np.asarray(f(X + 0, n=3)), np.asarray(y))
+    g = fx.jit(lambda state, x: state + x, donate_argnames=("state",))
+    state = X + 0
+    g(state, X)
+    assert state.is_deleted()
+    g.clear_cache()
+    assert np.array_equal(np.asarray(g(X + 0, X)), 2 * np.asarray(X))
+
+
+def test_eval_shape_and_make_jaxpr() -> None:
+    def f(x: Any, n: int) -> Any:
+        return {"y": x**n, "s": (x.sum(), x.astype("int8"))}
+
+    want = {"y": fx.Spec((3,)), "s": (fx.Spec(()), fx.Spec((3,), "int8"))}
+    assert fx.eval_shape(lambda x: f(x, 2), fx.ShapeDtypeStruct((3,), "float32")) == want
+    assert fx.eval_shape(fx.trace(lambda x: f(x, 2), fx.Spec((3,)))) == want
+    program, shapes = fx.make_jaxpr(f, static_argnums=1, return_shape=True)(fx.Spec((3,)), 2)
+    assert shapes == want
+    assert program.jaxpr is fx.trace(lambda x: f(x, 2), fx.Spec((3,))).jaxpr
+    assert fx.make_jaxpr(fnp.sin)(1.0).jaxpr.eqns[0].prim.name == "sin"
+    assert fx.typeof(np.ones((2, 3), "int8")) is fx.Spec((2, 3), "int8").aval
+
+
+def test_specs() -> None:
+    spec = fx.ShapeDtypeStruct((2, 3), fnp.int8)
+    assert (spec.ndim, spec.size) == (2, 6)
+    assert spec.update(shape=(4,)) == fx.Spec((4,), "int8")
+    assert spec.update(dtype=float) == fx.Spec((2, 3))
+
+
+# --------------------------------------------------------------------------------------- functions that are pytrees
+
+
+def test_what_vjp_and_linearize_return_are_pytrees() -> None:
+    def f(x: Any) -> Any:
+        return fnp.sin(x)
+
+    pull = fx.jit(lambda x: fx.vjp(f, x)[1])(X)
+    np.testing.assert_allclose(np.asarray(pull(X)[0]), np.cos(X) * np.asarray(X), rtol=1e-6)
+    assert [leaf.shape for leaf in fx.tree.leaves(pull)] == [(2, 2)]
+    push = fx.jit(lambda x: fx.linearize(f, x)[1])(X)
+    np.testing.assert_allclose(np.asarray(push(X)), np.cos(X) * np.asarray(X), rtol=1e-6)
+    # mapped, and in a carry
+    pulls = fx.vmap(lambda x: fx.vjp(f, x)[1])(X)
+    np.testing.assert_allclose(
+        np.asarray(fx.vmap(lambda p, c: p(c)[0])(pulls, X)), np.cos(X) * np.asarray(X), rtol=1e-6
+    )
+    carried, _ = lax.scan(lambda p, _: (fx.tree.map(lambda r: r * 2, p), None), pull, length=2)
+    np.testing.assert_allclose(np.asarray(carried(X)[0]), 4 * np.cos(X) * np.asarray(X), rtol=1e-6)
+
+
+def test_has_aux_of_jvp_and_linearize() -> None:
+    def f(x: Any, y: Any) -> Any:
+        return x * y, {"n": 2 * x, "k": 3}
+
+    out, dot, aux = fx.jvp(f, (3.0, 2.0), (1.0, 0.0), has_aux=True)
+    assert (float(out), float(dot), float(aux["n"]), int(aux["k"])) == (6, 2, 6, 3)
+    out, push, aux = fx.linearize(f, 3.0, 2.0, has_aux=True)
+    assert (float(out), float(push(1.0, 0.0)), float(aux["n"])) == (6, 2, 6)
+    for call in (
+        lambda: fx.jvp(lambda x: x, (1.0,), (1.0,), has_aux=True),  # type: ignore[arg-type, return-value]
+        lambda: fx.linearize(lambda x: x, 1.0, has_aux=True),
+    ):
+        with pytest.raises(ArgumentError, match="has_aux=True, but <lambda> returns") as e:
+            call()
+        assert e.value.remedy == "return a pair (result, auxiliary results)"
+    with pytest.raises(ArgumentError) as e:
+        loose.jvp(fx.trace(f, 1.0, 1.0), (1.0, 1.0), (1.0, 1.0), has_aux=True)
+    assert e.value.message == "jvp: a Program is transformed without has_aux"
+    assert e.value.remedy == "its result has the tangents of all results"
+
+
+def test_closure_convert() -> None:
+    converted, arrays = fx.closure_convert(lambda y: (y * X).sum(), 2.0)
+    assert len(arrays) == 1
+    assert float(converted(3.0, *arrays)) == 30
+    assert float(fx.grad(lambda a: converted(1.0, a))(X)[0, 0]) == 1
+    with pytest.raises(ArgumentError) as e:
+        converted(3.0)
+    assert e.value.message == "closure_convert: <lambda> takes 1 arguments and 1 arrays, got 1"
+    assert e.value.remedy == "call converted(*args, *arrays) with the arrays that closure_convert returned"
+
+
+def test_linear_transpose() -> None:
+    assert [float(x) for x in fx.linear_transpose(lambda x, y: 3 * x + 2 * y, 1.0, 1.0)(2.0)] == [6, 4]
+
+
+# ------------------------------------------------------------------------------------------------ rules in one function
+
+
+def test_custom_gradient() -> None:
+    @fx.custom_gradient
+    def f(x: Any, y: Any) -> Any:
+        scale = fnp.cos(x)  # stored for the backward pass
+        return x * y, lambda g: (10 * g * scale, g * y)
+
+    assert float(f(2.0, 3.0)) == 6
+    want = 10 * np.cos(2.0), 3.0
+    for grad in (fx.grad(f, (0, 1)), fx.jit(fx.grad(f, (0, 1)))):
+        np.testing.assert_allclose([float(g) for g in grad(2.0, 3.0)], want, rtol=1e-6)
+    mapped = fx.vmap(fx.grad(f))(fnp.asarray([2.0, 0.0]), fnp.asarray([1.0, 1.0]))
+    np.testing.assert_allclose(np.asarray(mapped), [want[0], 10], rtol=1e-6)
+    one = fx.custom_gradient(lambda x: (x, lambda g: 5 * g))
+    assert float(fx.grad(one)(1.0)) == 5
+    with pytest.raises(ArgumentError) as e:
+        fx.custom_gradient(lambda x: x)(1.0)
+    assert e.value.message == ("custom_gradient of <lambda>: it returns a float, not a pair (results, function)")
+    assert e.value.remedy == "return the results, and a function from their cotangent to those of the arguments"
+
+
+def test_sequential_vmap(capfd: pytest.CaptureFixture[str]) -> None:
+    @sequential_vmap
+    def f(x: Any, y: Any) -> Any:
+        fx.debug.print("{}", x)
+        return {"s": x + y}
+
+    out = fx.vmap(f, (0, None))(fnp.arange(3.0), 10.0)["s"]
+    assert np.asarray(out).tolist() == [10, 11, 12]
+    assert capfd.readouterr().out.split() == ["0.0", "1.0", "2.0"]
+
+
+# ------------------------------------------------------------------------------------------------------ ways to run
+
+
+def test_disable_jit() -> None:
+    seen = []
+
+    @fx.jit
+    def f(x: Any) -> Any:
+        seen.append(isinstance(x, fx.Array) and "Array(" in repr(x))
+        return x * 2 + X[0]
+
+    with fx.disable_jit():
+        out = f(X)
+        static = fx.jit(lambda x, n: x * n if float(x.sum()) > 0 else x, static_argnums=1)(X, 3)
+        with fx.disable_jit(False):
+            f(X)
+        assert float(fx.grad(lambda x: (f(x) * x).sum())(X)[0, 0]) == 5  # traced, as in JAX
+    assert np.array_equal(np.asarray(out), np.asarray(f(X)))
+    assert np.array_equal(np.asarray(static), 3 * np.asarray(X))
+    assert seen[0] is True
+    assert seen[1] is False
+    with pytest.raises(ArgumentError) as e, fx.disable_jit("yes"):  # type: ignore[arg-type]
+        pass
+    assert e.value.message == "disable_jit: disable is a str, not a bool: 'yes'"
+    assert e.value.remedy == "disable_jit(True)"
+
+
+def test_ensure_compile_time_eval() -> None:
+    @fx.jit
+    def f(x: Any) -> Any:
+        with fx.ensure_compile_time_eval():
+            table = fnp.arange(3.0) * 2
+            assert float(table[1]) == 2
+        return x + table
+
+    assert np.asarray(f(1.0)).tolist() == [1, 3, 5]
+    with pytest.raises(LeakedTracerError):
+        with_tracer(1.0)
+
+
+@fx.jit
+def with_tracer(x: Any) -> Any:
+    with fx.ensure_compile_time_eval():
+        return x + 1
+
+
+def test_checkpoint() -> None:
+    def f(x: Any) -> Any:
+        return fnp.sin(fnp.sin(x))
+
+    for how in ({}, {"prevent_cse": False}, {"policy": fx.checkpoint_policies.everything_saveable}):
+        assert float(fx.grad(fx.checkpoint(f, **how))(1.0)) == float(fx.grad(f)(1.0))
+    g = fx.checkpoint(lambda x, n: x**n, static_argnums=(1,))
+    assert float(fx.grad(g)(2.0, 3)) == 12
+    with pytest.raises(ArgumentError) as e:
+        fx.checkpoint(f, prevent_cse="no")  # type: ignore[arg-type]
+    assert e.value.message == "remat: prevent_cse is a str, not a bool: 'no'"
+    assert e.value.remedy == "leave it out: a recompute is always real"
+
+
+def test_names() -> None:
+    named = fx.named_call(lambda x: x + 1, name="layer")
+    assert fx.trace(named, 1.0).name == "layer"
+    with fx.named_scope("block"):
+        assert int(named(1)) == 2
+    with pytest.raises(ArgumentError) as e, fx.named_scope(3):  # type: ignore[arg-type]
+        pass
+    assert e.value.message == "named_scope: the name is an int, not a str: 3"
+    assert e.value.remedy == "give a str"
+
+
+# --------------------------------------------------------------------------------------------------------- debugging
+
+
+def test_debug(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[float] = []
+
+    @fx.jit
+    def f(x: Any) -> Any:
+        fx.debug.print("x is {x}", x=x)
+        fx.debug.callback(lambda v: told.append(float(v)), x)
+        return x
+
+    f(2.0).block_until_ready()
+    assert told == [2]
+    assert capfd.readouterr().out == "x is 2.0\n"
+    monkeypatch.setattr(sys, "stdin", io.StringIO("c\n"))
+    stopped: list[dict[str, Any]] = []
+    monkeypatch.setattr(sys, "breakpointhook", lambda: stopped.append(sys._getframe(1).f_locals))
+    fx.jit(lambda x: (fx.debug.breakpoint(x=x), x)[1])(3.0).block_until_ready()
+    fx.debug.breakpoint(x=fnp.asarray(4.0))
+    assert [float(s["values"]["x"]) for s in stopped] == [3, 4]
+
+
+# ------------------------------------------------------------------------------------------------ values and segments
+
+
+def test_values() -> None:
+    t = {"a": X, "b": 3}
+    assert fx.block_until_ready(t) is t
+    got = fx.device_get(t)
+    assert type(got["a"]) is np.ndarray
+    assert got["b"] == 3
+    assert fx.default_backend() == fx.devices()[0].platform
+
+
+@pytest.mark.parametrize("name", ["sum", "prod", "max", "min"])
+@pytest.mark.parametrize("dtype", ["float32", "int32", "bool"])
+def test_segments(name: str, dtype: str) -> None:
+    if dtype == "bool" and name in {"sum", "prod"}:
+        return
+    data = np.array([[1, 2], [3, 0], [5, 6], [7, 8], [9, 1]]).astype(dtype)
+    ids = np.array([0, 2, 0, -1, 7])
+    segment = getattr(fx.ops, f"segment_{name}")
+    reduce = getattr(np, name)
+    for out in (segment(data, ids, 3), fx.jit(lambda d, i: segment(d, i, num_segments=3))(data, ids)):
+        assert np.array_equal(np.asarray(out)[0], reduce(data[[0, 2]], axis=0))
+        assert np.array_equal(np.asarray(out)[2], data[1])
+        assert out.dtype == dtype
+        empty = {"sum": 0, "prod": 1}.get(name)
+        if empty is not None:
+            assert (np.asarray(out)[1] == empty).all()
+    jax = pytest.importorskip("jax")
+    theirs = getattr(jax.ops, f"segment_{name}")(data, ids, 3)
+    assert np.array_equal(np.asarray(segment(data, ids, 3)), np.asarray(theirs))
+
+
+def test_segments_by_default_and_their_gradient() -> None:
+    assert fx.ops.segment_sum(np.ones(3), np.array([0, 4, 1])).shape == (5,)
+    g = fx.grad(lambda x: (fx.ops.segment_sum(x, np.array([0, 1, 0]), 2) * fnp.asarray([2.0, 3.0])).sum())
+    assert np.asarray(g(fnp.ones(3))).tolist() == [2, 3, 2]
+
+
+REFUSED: list[tuple[Callable[[], object], type[Exception], str, str]] = [
+    (lambda: loose.jit(abs, backend="tpu"), ParameterError, "jit: backend is 'tpu', which jit does not take",
+     "put the arguments on a device of that platform: device_put(x, device)"),
+    (lambda: loose.jit(abs, device=3), ParameterError, "jit: device is 3, which jit does not take",
+     "put the arguments on the device: device_put(x, device)"),
+    (lambda: loose.jit(abs, in_shardings=3), ParameterError, "jit: in_shardings is 3, which jit does not take",
+     "put the arguments where they belong: device_put(x, sharding); shard_map divides a computation"),
+    (lambda: loose.jit(abs, out_shardings=3), ParameterError, "jit: out_shardings is 3, which jit does not take",
+     "put the results where they belong: device_put(y, sharding); shard_map divides a computation"),
+    (lambda: loose.jit(abs, compiler_options={}), ParameterError,
+     "jit: compiler_options is {}, which jit does not take",
+     "lower(trace(f, x)).compile(CompileOptions(...))"),
+    (lambda: loose.jit(abs, donate=0, donate_argnums=0), ArgumentError,
+     "jit: donate is 0, and donate_argnums or donate_argnames is given too", "name all donated arguments in donate"),
+    (lambda: loose.make_jaxpr(abs, axis_env=[("i", 2)]), ParameterError, "make_jaxpr: axis_env is [('i', 2)]",
+     "map over the named axis: make_jaxpr(vmap(f, axis_name=...))"),
+    (lambda: fx.linear_transpose(abs, 1.0, reduce_axes=("i",)), ParameterError,
+     "linear_transpose: reduce_axes is ('i',)", "sum over the named axis in the function: lax.psum"),
+    (lambda: loose.Spec((2,), sharding=3), ParameterError, "Spec: sharding is 3; a type has none",
+     "put the argument where it belongs: device_put(x, sharding)"),
+    (lambda: fx.ops.segment_sum(X, fnp.zeros(2)), DTypeError,
+     "segment_sum: segment_ids are f32[2], not integers", "convert them with astype"),
+    (lambda: fx.ops.segment_sum(X, np.arange(3)), ShapeError,
+     "segment_sum: segment_ids are i64[3], data is f32[2,2]", "give a number for each row of data"),
+    (lambda: fx.ops.segment_sum(X, np.arange(2), -1), ParameterError,
+     "segment_sum: num_segments is -1", "give an int from 0 on"),
+    (lambda: fx.ops.segment_sum(X, np.arange(2), 2, mode="clip"), ParameterError, "segment_sum: mode 'clip'",
+     'numbers out of range are dropped: leave it out, or "drop"'),
+    (lambda: fx.ops.segment_max(X.astype("complex64"), np.arange(2), 2), DTypeError,
+     "segment_max: complex numbers have no order, got complex64", ""),
+    (lambda: fx.random.key(0, impl="rbg"), ParameterError, "random.key: the generator 'rbg' is not there",
+     "use 'threefry2x32', the only one"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("k", range(len(REFUSED)))
+def test_refusals(k: int) -> None:
+    call, error, message, remedy = REFUSED[k]
+    with pytest.raises(error) as e:
+        call()
+    assert (e.value.message, e.value.remedy) == (message, remedy)  # type: ignore[attr-defined]

@@ -1,0 +1,240 @@
+"""Paths as keys, registered classes, and the names of `jax.tree_util`."""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+from collections import OrderedDict, defaultdict, namedtuple
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fxad as fx
+import fxad.numpy as fnp
+import fxad.tree_util as tu
+from fxad import tree
+from fxad.errors import ArgumentError, ParameterError, TreeError
+
+Pair = namedtuple("Pair", "x y")  # noqa: PYI024  what is tested
+SAMPLE: dict[str, Any] = {
+    "a": [1, (2, Pair(3, [4]))],
+    "none": None,
+    "o": OrderedDict(q=5, b=6),
+    "e": [7],
+    "f": defaultdict(int, k=8),
+}
+
+
+def by_keystr(module: Any, **how: Any) -> list[tuple[str, Any]]:
+    return [(module.keystr(p, **how), x) for p, x in module.tree_leaves_with_path(SAMPLE)]
+
+
+def test_paths() -> None:
+    assert by_keystr(tu) == [
+        ("['a'][0]", 1), ("['a'][1][0]", 2), ("['a'][1][1].x", 3), ("['a'][1][1].y[0]", 4), ("['e'][0]", 7),
+        ("['f']['k']", 8), ("['o']['q']", 5), ("['o']['b']", 6),
+    ]  # fmt: skip
+    assert by_keystr(tu, simple=True, separator="/")[3] == ("a/1/1/y/0", 4)
+    assert tree.leaves_with_path({"a": [1]}) == [((tree.DictKey("a"), tree.SequenceKey(0)), 1)]
+    assert repr(tree.DictKey("a")) == "DictKey(key='a')"
+
+
+def test_paths_are_those_of_jax() -> None:
+    jax = pytest.importorskip("jax")
+    for simple in (False, True):
+        assert by_keystr(tu, simple=simple) == by_keystr(jax.tree_util, simple=simple)
+    for key in (tu.DictKey("a"), tu.SequenceKey(3), tu.GetAttrKey("x"), tu.FlattenedIndexKey(2)):
+        theirs = getattr(jax.tree_util, type(key).__name__)(*[getattr(key, f.name) for f in dataclasses.fields(key)])
+        assert (str(key), repr(key)) == (str(theirs), repr(theirs))
+
+
+def test_the_names_of_jax() -> None:
+    jax = pytest.importorskip("jax")
+    missing = {n for n in dir(jax.tree_util) if n.islower() and not n.startswith("_")} - set(dir(tu))
+    assert missing <= {
+        "default_registry", "flatten_one_level", "flatten_one_level_with_keys", "is_tree_node",
+        "tree_reduce_associative",
+        *[n for n in missing if isinstance(getattr(jax.tree_util, n), ModuleType)],
+    }  # fmt: skip
+    assert {n for n in dir(jax.tree) if not n.startswith("_")} - set(dir(tree)) <= {
+        "annotations",
+        "reduce_associative",
+        "static",
+    }
+
+
+def test_map_takes_whole_subtrees_of_the_others() -> None:
+    pairs: Any = tree.map(lambda a, b: (a, b), {"x": 1, "y": 2}, {"x": [1, 2], "y": None})
+    assert pairs == {"x": (1, [1, 2]), "y": (2, None)}
+    with pytest.raises(TreeError, match=r"^tree.map: tree 2 differs from the first: tree\[0\] is only in one of them"):
+        tree.map(lambda *xs: xs, [1], [1], [])
+
+
+@pytest.mark.parametrize("is_leaf", [lambda x: isinstance(x, list), lambda x: x is None])
+def test_is_leaf(is_leaf: Any) -> None:
+    t: Any = {"a": [1, 2], "b": None, "c": 3}
+    found = tree.leaves(t, is_leaf)
+    assert found == tree.leaves(t, is_leaf=is_leaf) == [x for _, x in tree.leaves_with_path(t, is_leaf)]
+    assert found in ([[1, 2], 3], [1, 2, None, 3])
+    assert tree.unflatten(tree.structure(t, is_leaf), found) == t
+    assert tree.map(lambda x: x, t, is_leaf=is_leaf) == t
+    assert tree.map_with_path(lambda p, x: (tu.keystr(p), x), t, is_leaf=is_leaf)["c"] == ("['c']", 3)
+    assert tree.reduce(lambda n, x: [*n, x], t, [], is_leaf) == found
+
+
+def test_is_leaf_takes_path() -> None:
+    t = {"a": [1, 2], "b": [3]}
+    found = tree.leaves_with_path(t, lambda p, x: p == (tree.DictKey("a"),), is_leaf_takes_path=True)
+    assert [(tu.keystr(p), x) for p, x in found] == [("['a']", [1, 2]), ("['b'][0]", 3)]
+
+
+def test_reduce_all_transpose_broadcast() -> None:
+    assert tree.reduce(operator.add, SAMPLE) == 36
+    assert tree.reduce(operator.add, [], 5) == 5
+    with pytest.raises(ArgumentError, match=r"^tree.reduce: the tree has no leaves") as e:
+        tree.reduce(operator.add, [])
+    assert e.value.remedy == "give an initializer"
+    assert tree.all([1, (2,)])
+    assert not tree.all([1, (0,)])
+    outer, inner = tree.structure([0, 0]), tree.structure({"a": 0})
+    assert tree.transpose(outer, inner, [{"a": 1}, {"a": 2}]) == {"a": [1, 2]}
+    assert tree.transpose(outer, None, [{"a": 1}, {"a": 2}]) == {"a": [1, 2]}
+    with pytest.raises(TreeError, match=r"^tree.transpose: tree 1 differs from the first"):
+        tree.transpose(outer, inner, [{"a": 1}, {"b": 2}])
+    assert tree.broadcast({"a": 1, "b": 2}, {"a": [0, 0], "b": 0}) == {"a": [1, 1], "b": 2}
+    with pytest.raises(TreeError, match=r"^tree.broadcast: tree 1 differs from the first"):
+        tree.broadcast({"a": 1}, {"b": [0, 0]})
+
+
+def test_structures() -> None:
+    whole = tu.tree_structure((1, [2, 3]))
+    assert tu.treedef_children(whole) == [tu.tree_structure(0), tu.tree_structure([0, 0])]
+    assert tu.treedef_tuple(tu.treedef_children(whole)) == whole
+    assert tu.treedef_is_leaf(tu.tree_structure(1))
+    assert not tu.treedef_is_leaf(tu.tree_structure(()))
+    assert tu.all_leaves([1, 2])
+    assert not tu.all_leaves([1, [2]])
+    assert tu.build_tree(whole, [5, "x"]) == (5, "x")
+
+
+# ---------------------------------------------------------------------------------------------------------- classes
+
+
+class Node:
+    def __init__(self, a: Any, b: Any) -> None:
+        self.a, self.b = a, b
+
+
+@tu.register_pytree_node_class
+class Plain(Node):
+    def tree_flatten(self) -> tuple[tuple[Any, ...], Any]:
+        return (self.a,), self.b
+
+    @classmethod
+    def tree_unflatten(cls, data: Any, children: tuple[Any, ...]) -> Plain:
+        return cls(children[0], data)
+
+
+@tu.register_pytree_with_keys_class
+class Keyed(Node):
+    def tree_flatten_with_keys(self) -> tuple[tuple[Any, ...], Any]:
+        return ((tu.GetAttrKey("a"), self.a), (tu.DictKey("b"), self.b)), None
+
+    @classmethod
+    def tree_unflatten(cls, data: Any, children: Any) -> Keyed:
+        return cls(*children)
+
+
+@tu.register_dataclass
+@dataclasses.dataclass
+class Data:
+    w: Any
+    size: int = dataclasses.field(default=3, metadata={"static": True})
+
+
+@dataclasses.dataclass
+class Chosen:
+    w: Any
+    size: int = 3
+
+
+tu.register_dataclass(Chosen, data_fields=["w"], meta_fields=["size"])
+
+
+@tu.register_static
+@dataclasses.dataclass(frozen=True)
+class Config:
+    n: int
+
+
+@pytest.mark.parametrize(
+    ("value", "paths"),
+    [
+        (Plain(fnp.ones(2), "static"), ["[<flat index 0>]"]),
+        (Keyed(fnp.ones(2), fnp.zeros(3)), [".a", "['b']"]),
+        (Data(fnp.ones(2), 7), [".w"]),
+        (Chosen(fnp.ones(2), 7), [".w"]),
+        (Config(3), []),
+        (tu.Partial(pow, fnp.ones(2), mod=fnp.ones(1)), [".args[0]", ".keywords['mod']"]),
+    ],
+)
+def test_classes(value: Any, paths: list[str]) -> None:
+    found, structure = tu.tree_flatten_with_path(value)
+    assert [tu.keystr(p) for p, _ in found] == paths == tree.paths(structure)
+    assert structure == tree.structure(tree.map(lambda x: x + 1, value))
+    for path, leaf in zip(structure.accessors(), tree.leaves(value), strict=True):
+        if "<flat" not in path.codify():
+            assert path(value) is leaf
+    # through a transformation
+    assert tree.structure(fx.jit(lambda t: tree.map(lambda x: x * 2, t))(value)) == structure
+
+
+def test_files_keep_keys(tmp_path: Path) -> None:
+    value = {"k": Keyed(np.ones(2), np.zeros(3)), "p": Plain(np.ones(1), 5), "d": Data(np.ones(1))}
+    fx.tree.save(tmp_path / "f", value)
+    back = fx.tree.load(tmp_path / "f")
+    assert tree.structure(back) == tree.structure(value)
+    assert [float(x.sum()) for x in tree.leaves(back)] == [1, 2, 0, 1]
+
+
+def test_refusals() -> None:
+    with pytest.raises(ParameterError, match=r"^tree.register: "):
+        tu.register_pytree_node(Plain, lambda x: ((), None), lambda *_: None)
+    with pytest.raises(ArgumentError) as e:
+        tu.register_dataclass(int)
+    assert e.value.message == "register_dataclass: a type is not a dataclass: <class 'int'>"
+    assert e.value.remedy == "decorate it with dataclasses.dataclass first, or name data_fields and meta_fields"
+
+    @dataclasses.dataclass
+    class Other:
+        x: int
+        y: int
+
+    with pytest.raises(ArgumentError) as e:
+        tu.register_dataclass(Other, data_fields=["x"], meta_fields=["z"])
+    assert e.value.message.endswith("Other has the fields x, y; named are x, z")
+    assert e.value.remedy == "name each field that __init__ takes once, in data_fields, meta_fields or drop_fields"
+
+
+def test_partial_is_called_and_differentiated() -> None:
+    p = tu.Partial(lambda a, b, c: (a + b * c).sum(), fnp.ones(2), c=2.0)
+    assert float(p(3.0)) == 14
+    g = fx.grad(lambda p: p(3.0))(p)
+    assert isinstance(g, tu.Partial)
+    assert np.array_equal(np.asarray(g.args[0]), [1, 1])
+    assert float(g.keywords["c"]) == 6
+
+
+def test_saving_a_tree_as_a_program_says_what_to_use(tmp_path: Path) -> None:
+    for value, what in (({"w": fnp.ones(2)}, "a dict"), (fnp.ones(2), "an Array")):
+        with pytest.raises(ArgumentError) as e:
+            fx.save(value, tmp_path / "f")  # type: ignore[arg-type]
+        assert e.value.message == f"save: {what} is a tree of arrays, not a program"
+        assert e.value.remedy == "fxad.tree.save(path, tree) writes trees of arrays, fxad.tree.load(path) reads them"
+
+
+def test_the_norm_of_a_tree() -> None:
+    assert float(tree.global_norm({"a": [3.0], "b": 4.0})) == 5

@@ -1,0 +1,212 @@
+"""`fxad.scipy.stats` against SciPy: every function of every distribution, inside of the support and outside of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.stats
+
+import fxad as fx
+import fxad.numpy as fnp
+from fxad.errors import ArgumentError, DTypeError, FxadError, ParameterError, ShapeError
+from fxad.scipy import stats
+
+POINTS = np.array([-3.0, -1.0, -0.2, 0.0, 0.1, 0.5, 1.0, 1.7, 2.5, 6.0, np.nan])
+QUANTILES = np.array([0.0, 1e-5, 0.1, 0.5, 0.8, 1.0, -0.1, 1.2])
+COUNTS = np.array([-1.0, 0.0, 0.5, 1.0, 2.0, 3.0, 5.0, 9.0, np.nan])
+SHAPES: dict[str, tuple[float, ...]] = {
+    "beta": (1.3, 2.2),
+    "cauchy": (),
+    "chi2": (3.0,),
+    "expon": (),
+    "gamma": (2.5,),
+    "gennorm": (1.7,),
+    "gumbel_l": (),
+    "gumbel_r": (),
+    "laplace": (),
+    "logistic": (),
+    "norm": (),
+    "pareto": (1.6,),
+    "t": (4.5,),
+    "truncnorm": (-1.0, 2.0),
+    "uniform": (),
+    "vonmises": (1.5,),
+    "wrapcauchy": (0.4,),
+}
+MASSES: dict[str, tuple[float, ...]] = {
+    "bernoulli": (0.3,),
+    "betabinom": (6.0, 1.5, 2.5),
+    "binom": (5.0, 0.4),
+    "geom": (0.35,),
+    "nbinom": (3.0, 0.6),
+    "poisson": (2.3,),
+}
+
+
+def functions(name: str) -> list[str]:
+    given = getattr(stats, name).functions
+    derived = [m for kind in ("cdf", "sf") if given.keys() & {"cdf", "sf"} for m in (kind, f"log{kind}")]
+    return ["pdf", "logpdf", *derived, *(["ppf", "isf"] if "ppf" in given else [])]
+
+
+@pytest.mark.parametrize(("name", "method"), [(n, m) for n in SHAPES for m in functions(n)])
+@pytest.mark.parametrize("place", [(), (0.5,), (0.25, 1.5)])
+def test_densities(name: str, method: str, place: tuple[float, ...]) -> None:
+    x = QUANTILES if method in ("ppf", "isf") else POINTS
+    args = (*SHAPES[name], *place)
+    with np.errstate(all="ignore"):
+        want = getattr(getattr(scipy.stats, name), method)(x, *args)
+    if name == "vonmises":  # SciPy's support is one period
+        inside = np.abs((x - (args[1] if len(args) > 1 else 0)) / (args[2] if len(args) > 2 else 1)) <= np.pi
+        x, want = x[inside], want[inside]
+    found = getattr(getattr(stats, name), method)(x, *args)
+    np.testing.assert_allclose(np.asarray(found), want, rtol=1e-8, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", MASSES)
+@pytest.mark.parametrize("loc", [(), (1.0,)])
+def test_masses(name: str, loc: tuple[float, ...]) -> None:
+    ours, theirs, args = getattr(stats, name), getattr(scipy.stats, name), (*MASSES[name], *loc)
+    for method in ("pmf", "logpmf", *ours.functions):
+        x = np.array([0.1, 0.5, 0.9]) if method == "ppf" else COUNTS
+        with np.errstate(all="ignore"):
+            want = getattr(theirs, method)(x, *args)
+        np.testing.assert_allclose(np.asarray(getattr(ours, method)(x, *args)), want, rtol=1e-8, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_slopes_are_finite_everywhere(name: str) -> None:
+    """Outside of the support the log density is -inf, and its derivatives are 0, not nan."""
+    density = getattr(stats, name)
+    args = SHAPES[name]
+
+    def total(x: Any, loc: Any, scale: Any) -> Any:
+        value = density.logpdf(x, *args, loc, scale)
+        return fnp.where(fnp.isfinite(value), value, 0.0).sum()
+
+    x = np.array([-7.0, -0.4, 0.3, 0.6, 1.4, 9.0])
+    for found in fx.grad(total, (0, 1, 2))(x, np.float64(0.1), np.float64(1.2)):
+        assert np.isfinite(np.asarray(found)).all()
+
+
+def test_the_slope_of_a_density_is_that_of_scipy() -> None:
+    x, step = np.array([0.3, 0.7]), 1e-6
+    for name, args in SHAPES.items():
+        x = np.array([1.3, 1.7]) if name == "pareto" else np.array([0.3, 0.7])
+        theirs = getattr(scipy.stats, name).logpdf
+        want = (theirs(x + step, *args) - theirs(x - step, *args)) / (2 * step)
+        density = getattr(stats, name)
+        found = fx.grad(lambda v, d=density, a=args: d.logpdf(v, *a).sum())(x)
+        np.testing.assert_allclose(np.asarray(found), want, rtol=1e-6)
+
+
+def test_dtypes_names_and_shapes() -> None:
+    assert stats.norm.logpdf(1).dtype == fnp.float32
+    assert stats.norm.logpdf(np.float64(1)).dtype == fnp.float64
+    assert stats.gamma.logpdf(fnp.ones(3), a=np.ones((2, 1)), scale=2).shape == (2, 3)
+    close: Any = np.testing.assert_allclose
+    close(np.asarray(stats.norm.logpdf(0.3, scale=2.0)), scipy.stats.norm.logpdf(0.3, scale=2.0), rtol=1e-6)
+    assert stats.norm.cdf(np.zeros((0, 2))).shape == (0, 2)
+    program = fx.trace(stats.norm.logpdf, np.ones(3))
+    assert "@norm_logpdf" in str(program) or "log" in str(program)
+    close(np.asarray(fx.vmap(stats.expon.logpdf)(np.ones(4))), -np.ones(4))
+
+
+def test_vectors() -> None:
+    rng = np.random.default_rng(0)
+    a = rng.standard_normal((3, 3))
+    cov, mean, x = a @ a.T + np.eye(3), rng.standard_normal(3), rng.standard_normal((4, 3))
+    ours, theirs = stats.multivariate_normal, scipy.stats.multivariate_normal
+    close: Any = np.testing.assert_allclose
+    close(np.asarray(ours.logpdf(x, mean, cov)), theirs.logpdf(x, mean, cov))
+    close(np.asarray(ours.pdf(x[0], mean, cov)), theirs.pdf(x[0], mean, cov))
+    close(np.asarray(ours.logpdf(x, mean, 2.0)), theirs.logpdf(x, mean, 2.0))
+    close(np.asarray(ours.logpdf(x, mean, np.array([1.0, 2.0, 3.0]))), theirs.logpdf(x, mean, np.diag([1.0, 2.0, 3.0])))
+    close(np.asarray(ours.logpdf(0.5, 0.1, 2.0)), theirs.logpdf(0.5, 0.1, 2.0), rtol=1e-6)
+    weights, alpha = np.array([[0.2, 0.5], [0.3, 0.1], [0.5, 0.4]]), np.array([1.5, 2.0, 0.7])
+    close(np.asarray(stats.dirichlet.logpdf(weights, alpha)), scipy.stats.dirichlet.logpdf(weights, alpha))
+    close(np.asarray(stats.dirichlet.pdf(weights[:2], alpha)), scipy.stats.dirichlet.pdf(weights, alpha))
+    assert np.asarray(stats.dirichlet.logpdf(np.array([0.5, 0.6, 0.5]), alpha)) == -np.inf
+    counts, p = np.array([[1.0, 2.0, 2.0], [5.0, 0.0, 0.0], [1.0, 1.0, 1.0]]), np.array([0.2, 0.3, 0.5])
+    close(np.asarray(stats.multinomial.logpmf(counts, 5, p)), scipy.stats.multinomial.logpmf(counts, 5, p))
+    close(np.asarray(stats.multinomial.pmf(counts, 5, p)), scipy.stats.multinomial.pmf(counts, 5, p))
+
+
+def test_samples() -> None:
+    x = np.array([[3.0, 1.0, 3.0, 2.0], [1.0, 1.0, 2.0, 2.0], [3.0, 0.0, 2.0, 2.0]])
+    close: Any = np.testing.assert_allclose
+    for axis in (0, 1, -1, None):
+        close(np.asarray(stats.sem(x, axis)), scipy.stats.sem(x, axis))
+        found, want = stats.mode(x, axis), scipy.stats.mode(x, axis)
+        close(np.asarray(found.mode), want.mode)
+        close(np.asarray(found.count), want.count)
+        for method in ("average", "min", "max", "dense", "ordinal"):
+            close(np.asarray(stats.rankdata(x, method, axis=axis)), scipy.stats.rankdata(x, method, axis=axis))
+    assert stats.mode(x, 1, keepdims=True).mode.shape == (3, 1)
+
+
+MESSAGES = [
+    (
+        lambda: stats.norm.logpdf(1.0, 0.0, 1.0, 2.0),
+        ArgumentError,
+        "norm.logpdf: got 3 parameters",
+    ),
+    (lambda: stats.norm.logpdf(1.0, mean=0.0), ArgumentError, "norm.logpdf: no parameter mean"),
+    (lambda: stats.norm.logpdf(1.0, 0.0, loc=0.0), ArgumentError, "norm.logpdf: parameter loc is given twice"),
+    (lambda: stats.gamma.logpdf(1.0), ArgumentError, "gamma.logpdf: parameter a is missing"),
+    (lambda: stats.norm.logpdf(1j), DTypeError, "norm.logpdf: takes real numbers, got complex64"),
+    (lambda: stats.vonmises.cdf(1.0, 2.0), FxadError, "vonmises.sf has no formula here"),
+    (lambda: stats.betabinom.cdf(1.0, 2, 1, 1), FxadError, "betabinom.cdf has no formula here"),
+    (
+        lambda: stats.multivariate_normal.logpdf(np.ones(3), np.ones(2), 1.0),
+        ShapeError,
+        "multivariate_normal: vectors of 3 elements, but mean is f64[2]",
+    ),
+    (
+        lambda: stats.dirichlet.logpdf(np.ones(4), np.ones(2)),
+        ShapeError,
+        "dirichlet: x is f64[4] and alpha f64[2]",
+    ),
+    (lambda: stats.mode(np.ones((0, 2))), ParameterError, "mode: an axis without elements has no most frequent value"),
+    (
+        lambda: stats.rankdata(np.ones(2), "middle"),
+        ParameterError,
+        "rankdata: method 'middle' is unknown",
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "error", "message"), MESSAGES, ids=range(len(MESSAGES)))
+def test_messages(call: Any, error: type[FxadError], message: str) -> None:
+    with pytest.raises(error) as e:
+        call()
+    assert e.value.message.startswith(message)
+
+
+def test_remedies() -> None:
+    cases: list[tuple[Callable[[], object], str]] = [
+        (lambda: stats.norm.logpdf(1.0, mean=0.0), "the parameters are loc scale"),
+        (lambda: stats.vonmises.cdf(1.0, 2.0), "vonmises has pdf logpdf"),
+        (lambda: stats.betabinom.cdf(1.0, 2, 1, 1), "betabinom has pmf logpmf"),
+        (lambda: stats.norm.logpdf(1.0, 0.0, 1.0, 2.0), "the parameters are loc scale"),
+        (lambda: stats.norm.logpdf(1.0, 0.0, loc=0.0), "give it by place or by name"),
+        (lambda: stats.gamma.logpdf(1.0), "the parameters are a loc scale"),
+        (lambda: stats.mode(np.ones((0, 2))), "give at least one element"),
+        (lambda: stats.rankdata(np.ones(2), "middle"), "the methods are average min max dense ordinal"),
+        (
+            lambda: stats.dirichlet.logpdf(np.ones(4), np.ones(2)),
+            "alpha is a vector, and x has a row for each element of it, or one less",
+        ),
+        (lambda: stats.norm.logpdf(1j), "pass the real part"),
+        (
+            lambda: stats.multivariate_normal.logpdf(np.ones(3), np.ones(2), 1.0),
+            "the last axes of x, mean and cov have one size",
+        ),
+    ]
+    for call, remedy in cases:
+        with pytest.raises(FxadError) as e:
+            call()
+        assert e.value.remedy == remedy

@@ -1,0 +1,89 @@
+"""The laws of `from_jax` and `to_jax`: what a translated function and the function itself have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fxad as fx
+
+jax = pytest.importorskip("jax")
+
+
+def close(found: Any, wanted: Any, what: str) -> None:
+    """The leaves of two trees agree, within the rounding of some operations of their dtype."""
+    ours, theirs = fx.tree.leaves(found), jax.tree.leaves(wanted)
+    assert len(ours) == len(theirs), what
+    for k, (a, b) in enumerate(zip(ours, theirs, strict=True)):
+        x, y = np.asarray(a), np.asarray(b)
+        assert (x.shape, x.dtype) == (y.shape, y.dtype), f"{what}: result {k}"
+        if y.dtype.kind not in "fcV":
+            np.testing.assert_array_equal(x, y, f"{what}: result {k}")
+            continue
+        wide = np.complex128 if y.dtype.kind == "c" else np.float64
+        x, y = x.astype(wide), y.astype(wide)
+        finite = np.abs(y[np.isfinite(y)])
+        eps = float(fx.numpy.finfo(a.dtype).eps)
+        atol = 2.0**9 * eps * max(1.0, float(finite.max()) if finite.size else 1.0)
+        np.testing.assert_allclose(x, y, rtol=2**9 * eps, atol=atol, err_msg=f"{what}: result {k}")
+
+
+def floating(x: Any) -> bool:
+    return bool(np.asarray(x).dtype.kind in "fV")
+
+
+def agree(
+    ours: Callable[..., Any],
+    theirs: Callable[..., Any],
+    args: Sequence[Any],
+    *,
+    orders: int = 2,
+    stack: bool = True,
+    wrt: Sequence[int] | None = None,
+) -> None:
+    """`ours`, a function of fxad, agrees with `theirs`, one of JAX: in value, gradient, Hessian-vector product and
+    batch."""
+    theirs = jax.jit(theirs)  # eager operations round values of 16 bits more often
+    close(ours(*args), theirs(*args), "value")
+    moving = [k for k, a in enumerate(args) if wrt is None and all(map(floating, jax.tree.leaves(a)))]
+    moving = [k for k in moving if jax.tree.leaves(args[k])] if wrt is None else list(wrt)
+    outs = [np.asarray(y) for y in jax.tree.leaves(theirs(*args))]
+    if moving and orders and any(map(floating, outs)):
+        draw = np.random.default_rng(1)
+        weights = [draw.normal(size=y.shape).astype(y.dtype) if floating(y) else None for y in outs]
+
+        def scalar(leaves: Callable[[Any], list[Any]], f: Callable[..., Any]) -> Callable[..., Any]:
+            def loss(*xs: Any) -> Any:
+                full = list(args)
+                for k, x in zip(moving, xs, strict=True):
+                    full[k] = x
+                pairs = zip(leaves(f(*full)), weights, strict=True)
+                terms = [(y * w).sum().astype("float32") for y, w in pairs if w is not None]
+                return sum(terms[1:], terms[0])
+
+            return loss
+
+        mine, other = scalar(fx.tree.leaves, ours), scalar(jax.tree.leaves, theirs)
+        numbers = tuple(range(len(moving)))
+        at = tuple([args[k] for k in moving])
+        gradient, gradient_of_jax = fx.grad(mine, argnums=numbers), jax.grad(other, argnums=numbers)
+        close(gradient(*at), gradient_of_jax(*at), "gradient")
+        if orders > 1:
+            direction = [draw.normal(size=np.shape(x)).astype(np.asarray(x).dtype) for x in jax.tree.leaves(at)]
+
+            def along(leaves: Callable[[Any], list[Any]], g: Callable[..., Any]) -> Callable[..., Any]:
+                def product(*xs: Any) -> Any:
+                    terms = [(y * d).sum().astype("float32") for y, d in zip(leaves(g(*xs)), direction, strict=True)]
+                    return sum(terms[1:], terms[0])
+
+                return product
+
+            ours_twice = fx.grad(along(jax.tree.leaves, gradient), argnums=numbers)
+            theirs_twice = jax.grad(along(jax.tree.leaves, gradient_of_jax), argnums=numbers)
+            close(ours_twice(*at), theirs_twice(*at), "Hessian-vector product")
+    if stack:
+        stacked = jax.tree.map(lambda x: np.stack([np.asarray(x), np.flip(np.asarray(x))]), tuple(args))
+        close(fx.vmap(lambda *xs: ours(*xs))(*stacked), jax.vmap(theirs)(*stacked), "batch")

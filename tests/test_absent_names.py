@@ -1,0 +1,76 @@
+"""A name of JAX that is not here says what to write instead."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+import fxad as fx
+from fxad.core.absent import absent, explained
+
+MODULES = ("", "numpy", "numpy.linalg", "numpy.fft", "lax", "lax.linalg", "random", "nn", "nn.initializers")
+
+
+def of(root: str, module: str) -> Any:
+    return importlib.import_module(f"{root}.{module}" if module else root)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_each_public_name_of_jax_is_here_or_explained(module: str) -> None:
+    pytest.importorskip("jax")
+    theirs, ours = of("jax", module), of("fxad", module)
+    silent = []
+    for name in dir(theirs):
+        if name.startswith("_") or not _there(theirs, name) or hasattr(ours, name):
+            continue
+        if absent(ours.__name__, name).endswith(f"has no attribute {name!r}"):
+            silent.append(name)
+    assert silent == []
+
+
+def _there(module: Any, name: str) -> bool:
+    try:
+        getattr(module, name)
+    except Exception:  # deprecated names raise what they like
+        return False
+    return True
+
+
+def test_what_is_explained_is_not_here() -> None:
+    here = []
+    for path in explained():
+        module, _, name = path.rpartition(".")
+        if hasattr(importlib.import_module(module), name):
+            here.append(path)
+    assert here == []
+
+
+def test_the_message() -> None:
+    for module, name, instead in (
+        (
+            fx,
+            "enable_x64",
+            "64-bit types are always there, and nothing becomes 64 bits unless a 64-bit value takes part",
+        ),
+        (fx.lax, "add_p", "primitives are classes: fxad.primitives.ALL lists them"),
+        (fx.lax, "approx_max_k", "lax.top_k is exact"),
+    ):
+        with pytest.raises(AttributeError) as e:
+            getattr(module, name)
+        assert str(e.value) == f"module {module.__name__!r} has no attribute {name!r}: {instead}"
+    with pytest.raises(AttributeError) as e:
+        getattr(fx.lax, "nothing")  # noqa: B009
+    assert str(e.value) == "module 'fxad.lax' has no attribute 'nothing'"
+
+
+def test_dir_shows_what_a_user_looks_for() -> None:
+    """In a fresh process: nothing that fxad imports for itself."""
+    code = "import fxad, fxad.numpy, fxad.lax, fxad.random, fxad.nn, fxad.tree\n"
+    code += "print(*[n for m in (fxad, fxad.numpy, fxad.lax, fxad.random, fxad.nn, fxad.tree) for n in dir(m)])"
+    names = set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
+    assert {"grad", "jit", "vmap", "tree", "dtypes", "errors", "numpy", "scipy", "eval_shape", "matmul"} <= names
+    assert names & {"annotations", "lazy_exports", "TYPE_CHECKING", "sys", "np", "Final", "core", "api"} == set()
