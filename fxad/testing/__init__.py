@@ -57,7 +57,14 @@ from fxad.testing.derivative_laws import (
 from fxad.testing.implicit_laws import check_implicit
 from fxad.testing.inverse_laws import check_inverse, check_invertible
 from fxad.testing.inversions import Inversion, inversions
-from fxad.testing.memory_laws import check_partial_eval, check_plan, check_policy, check_segments, some_policies
+from fxad.testing.memory_laws import (
+    check_memory_plans,
+    check_partial_eval,
+    check_plan,
+    check_policy,
+    check_segments,
+    some_policies,
+)
 from fxad.testing.primitive_laws import (
     check_batch,
     check_batched_linear,
@@ -120,6 +127,7 @@ __all__ = [
     "check_lowering",
     "check_outline",
     "check_partial_eval",
+    "check_memory_plans",
     "check_plan",
     "check_policy",
     "check_segments",
