@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from fxad import tree_util as tree_util
     from fxad import typing as typing
     from fxad.api.comm import comm as comm
+    from fxad.api.budget import plan_memory as plan_memory
     from fxad.api.custom import CustomFunction as CustomFunction
     from fxad.api.custom import custom_jvp as custom_jvp
     from fxad.api.custom import custom_vjp as custom_vjp
@@ -157,6 +158,7 @@ else:
             "fxad.api.exported": "Exported load_exported",
             "fxad.api.inverse": "custom_inverse custom_ivjp inverse invertible reconstruction_error",
             "fxad.api.mask": "bucketed mask padded_size ragged_batches shapecheck",
+            "fxad.api.budget": "plan_memory",
             "fxad.api.memory": "Partial partial_eval residuals",
             "fxad.api.explain_nan": "NanExplanation explain_nan",
             "fxad.api.device_put": "device_put make_array_from_process_local_data",

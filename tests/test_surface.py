@@ -26,7 +26,7 @@ NAMES = (
     "lower", "jit", "apply_passes", "interpret", "diff", "devices", "device_put", "explain_nan", "profile",
     "load_exported",
     "error_if", "debug_print", "debug_callback", "io_callback", "pure_callback", "set_cpu_devices",
-    "residuals", "partial_eval", "checkpoint_name", "policies", "SymbolicZero", "CustomVJPPrimal",
+    "residuals", "plan_memory", "partial_eval", "checkpoint_name", "policies", "SymbolicZero", "CustomVJPPrimal",
 )  # fmt: skip
 MODULES = ("errors", "lax", "numpy", "passes", "testing", "text", "tree")
 

@@ -7,11 +7,14 @@ from collections.abc import Callable
 from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 from fxad import transforms
+from fxad.api.budget import Within, parse_bytes, plan_memory
 from fxad.api.lift import lift
 from fxad.errors import ArgumentError, described
+from fxad.ir import Jaxpr
 from fxad.passes import Passes, check_passes, run_passes
 from fxad.tracing.program import Program
 from fxad.tracing.static_args import Argnames, Argnums
+from fxad.transforms.memory.plans import MemoryPlan, applied
 from fxad.transforms.memory.policies import Policy, check_policy, nothing
 from fxad.transforms.memory.residuals import Residuals
 from fxad.transforms.specialize import check_sizes, size_names
@@ -30,12 +33,21 @@ class Rewrite(Protocol):
 
 
 @overload
-def remat(f: Program[P, R], *, policy: Policy | None = None, plan: Residuals | None = None) -> Program[P, R]: ...
+def remat(
+    f: Program[P, R],
+    *,
+    policy: Policy | None = None,
+    plan: Residuals | MemoryPlan | None = None,
+    budget: int | str | None = None,
+    within: Within | None = None,
+) -> Program[P, R]: ...
 @overload
 def remat(
     f: Callable[P, R],
     *,
     policy: Policy | None = None,
+    budget: int | str | None = None,
+    within: Within | None = None,
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
     prevent_cse: bool = True,
@@ -44,6 +56,8 @@ def remat(
 def remat(
     *,
     policy: Policy | None = None,
+    budget: int | str | None = None,
+    within: Within | None = None,
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
     prevent_cse: bool = True,
@@ -52,7 +66,9 @@ def remat(
     f: Any = None,
     *,
     policy: Policy | None = None,
-    plan: Residuals | None = None,
+    plan: Residuals | MemoryPlan | None = None,
+    budget: int | str | None = None,
+    within: Within | None = None,
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
     prevent_cse: bool = True,
@@ -65,11 +81,17 @@ def remat(
     Static arguments, by number or by name, are hashable values, given to `f` as they are, besides those that `f` declares
     itself.
 
+    `budget` is a number of bytes, or a text such as "64 MiB": the fastest plan that is found whose compiled gradient has
+    at most that many bytes of temporaries (`plan_memory`). The gradient is that of all floating arguments;
+    `within=fx.grad`, or any function of the program, says which program must fit instead. Plans are compiled to check
+    them, also inside a trace.
+
     Law:    same value and, bitwise, the same gradient, even if segments share values; the compiled program stores the
             residuals of the program (CPU). The last bits of a compiled program may differ if XLA contracts `a * b + c`
             within a fusion and chooses other fusions.
     Cost:   the backward program recomputes the part of the forward computation that is not stored.
-    Raises: ArgumentError for an invalid policy, and for a plan of another program.
+    Raises: ArgumentError for an invalid policy or budget, and for a plan of another program; ParameterError for a budget
+            into which no plan fits, with the least one that does.
     """
     if not isinstance(prevent_cse, bool):
         raise ArgumentError(
@@ -79,20 +101,53 @@ def remat(
     policy = check_policy("remat", nothing if policy is None else policy)
     if plan is not None:
         _check_plan(f, policy, plan)
-        return f.replace(transforms.planned(f.jaxpr, plan))
+        if budget is not None:
+            raise ArgumentError("remat: both a plan and a budget are given", remedy="give one; a budget chooses a plan")
+        return f.replace(_under(f.jaxpr, plan))
+    most = None if budget is None else parse_bytes(budget)
+    if most is not None and policy != nothing:
+        raise ArgumentError(
+            f"remat: both a budget and the policy {policy} are given", remedy="give one; a budget chooses the policies"
+        )
     if f is None:
-        return lambda g: remat(g, policy=policy, static_argnums=static_argnums, static_argnames=static_argnames)
+        return lambda g: remat(
+            g,
+            policy=policy,
+            budget=most,
+            within=within,
+            static_argnums=static_argnums,
+            static_argnames=static_argnames,
+        )
+
+    def transform(p: Program[Any, Any]) -> Program[Any, Any]:
+        jaxpr = (
+            transforms.remat(p.jaxpr, policy) if most is None else applied(plan_memory(p, budget=most, within=within))
+        )
+        out: Program[Any, Any] = p.replace(jaxpr)
+        return out
+
     return lift(
         "remat",
         f,
-        lambda p: p.replace(transforms.remat(p.jaxpr, policy)),
+        transform,
         static_argnums=static_argnums,
         static_argnames=static_argnames,
     )
 
 
+def _under(jaxpr: Jaxpr, plan: Residuals | MemoryPlan) -> Jaxpr:
+    if isinstance(plan, Residuals):
+        return transforms.planned(jaxpr, plan)
+    if plan.jaxpr is not jaxpr:
+        raise ArgumentError(
+            f"remat: the memory plan is for another program: {plan.jaxpr!r}, this is {jaxpr!r}",
+            remedy="make it with plan_memory(program, budget=...) of this very program",
+        )
+    return applied(plan)
+
+
 def _check_plan(f: object, policy: Policy, plan: object) -> None:
-    if not isinstance(plan, Residuals):
+    if not isinstance(plan, Residuals | MemoryPlan):
         raise ArgumentError(
             f"remat: plan is {described(plan)}, not what residuals(program) gives: {plan!r:.60}",
             remedy="plan=residuals(program).without(k)",

@@ -58,7 +58,14 @@ from fxad.testing.implicit_laws import check_implicit
 from fxad.testing.inverse_laws import check_inverse, check_invertible
 from fxad.testing.inversions import Inversion, inversions
 from fxad.testing.mask_laws import MASK_STEPS, RaggedCase, check_mask, check_mask_stack, mask_stacks, ragged_cases
-from fxad.testing.memory_laws import check_partial_eval, check_plan, check_policy, check_segments, some_policies
+from fxad.testing.memory_laws import (
+    check_memory_plans,
+    check_partial_eval,
+    check_plan,
+    check_policy,
+    check_segments,
+    some_policies,
+)
 from fxad.testing.primitive_laws import (
     check_batch,
     check_batched_linear,
@@ -125,6 +132,7 @@ __all__ = [
     "check_mask_stack",
     "check_outline",
     "check_partial_eval",
+    "check_memory_plans",
     "check_plan",
     "check_policy",
     "check_segments",

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
+from itertools import pairwise
 from operator import and_, or_
 from typing import Final, final
 
@@ -22,6 +23,7 @@ from fxad.testing.programs import Case
 from fxad.testing.unit_laws import split_into_calls
 from fxad.transforms import inline, linearize, partial_eval, planned, remat, residuals, vjp_fused
 from fxad.transforms.memory import policies
+from fxad.transforms.memory.plans import applied, frontier
 from fxad.transforms.memory.policies import Policy
 from fxad.transforms.memory.residuals import Residuals
 
@@ -137,6 +139,30 @@ def check_plan(case: Case, choose: Sequence[bool]) -> None:
     _check_same("a plan", Case(inline(case.program), case.args, case.seed, case.smooth), lean)
     if any(mask):
         _check_stored(plan, residuals(lean, mask))
+
+
+def check_memory_plans(case: Case) -> None:
+    """Under every plan that a budget may choose, results are equal, and gradients within rounding: bit for bit, if no
+    loop is divided. Estimated bytes fall along the plans, and the first is the program."""
+    mask = differentiable_mask(case)
+    if not any(mask):
+        return
+    plans = frontier(case.program, mask)
+    if applied(plans[0]) is not case.program:
+        fail("the first plan is not the program", case.program, case.args)
+    if any([b.bytes > a.bytes for a, b in pairwise(plans)]):
+        fail("a later plan is larger", case.program, case.args)
+    if any([b.microseconds < a.microseconds for a, b in pairwise(plans[1:])]):
+        fail("a later plan is faster", case.program, case.args)
+    flat = Case(inline(case.program), case.args, case.seed, case.smooth)
+    for plan in plans[1:]:
+        lean = applied(plan)
+        typecheck(lean)
+        if any([loop.sizes for loop in plan.loops]):
+            if problem := differ(run(lean, case.args), run(case.program, case.args), exact=True):
+                fail(f"a memory plan changed the results: {problem}", case.program, case.args, lean)
+        else:
+            _check_same("a memory plan", flat, lean)
 
 
 def _check_stored(plan: Residuals, after: Residuals) -> None:

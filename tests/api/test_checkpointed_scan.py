@@ -10,7 +10,8 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax
-from fxad.lax.control.checkpoints import carries_stored, segments
+from fxad.lax.control.checkpoints import segments
+from fxad.transforms.memory.nested_scan import carries_stored
 
 RNG = np.random.default_rng(2)
 X, W = [RNG.standard_normal((3, 3)) for _ in range(2)]

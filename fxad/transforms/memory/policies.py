@@ -17,11 +17,13 @@ from typing import Final, final
 
 import numpy as np
 
+from fxad.core.constants import BYTES_PER_MICROSECOND
 from fxad.core.dataclasses import dataclass
 from fxad.errors import ArgumentError, described
 from fxad.ir import Eqn, source_location
 from fxad.primitives.dot import DotGeneral
 from fxad.primitives.marks import Name
+from fxad.transforms.costs import microseconds
 from fxad.transforms.locate import describe
 
 
@@ -123,6 +125,28 @@ class Dots(Policy):
 
 @final
 @dataclass(frozen=True, slots=True)
+class Costly(Policy):
+    """Stores the results of equations that take at least `ratio` times as long as writing their results, by the cost
+    model. An elementwise operation has the ratio 1, a product of matrices a ratio that grows with the sizes that it
+    contracts."""
+
+    ratio: float
+
+    def keeps(self, eqn: Eqn) -> bool:
+        return cost_ratio(eqn) >= self.ratio
+
+    def __str__(self) -> str:
+        return f"costly({self.ratio:g})"
+
+
+def cost_ratio(eqn: Eqn) -> float:
+    """Returns the estimated time of an equation, relative to the time to write its results."""
+    written = sum([v.aval.nbytes for v in eqn.outs])
+    return microseconds(eqn) * BYTES_PER_MICROSECOND / written if written else 0.0
+
+
+@final
+@dataclass(frozen=True, slots=True)
 class Names(Policy):
     """Stores the values that `checkpoint_name` labels with one of these names. With `but`: the values with any other
     name."""
@@ -210,6 +234,19 @@ nothing: Final = Nothing()
 everything: Final = Everything()
 dots: Final = Dots()
 dots_without_batch_dims: Final = Dots(batched=False)
+
+
+def costly(ratio: float) -> Policy:
+    """Returns a policy that stores results which take at least `ratio` times as long to compute as to write.
+
+    Raises: ArgumentError for a ratio that is no number >= 0.
+    """
+    if isinstance(ratio, bool) or not isinstance(ratio, int | float) or not ratio >= 0:
+        raise ArgumentError(
+            f"costly: the ratio is {ratio!r:.60}, not a number >= 0",
+            remedy="costly(2) stores matrix products and convolutions, and recomputes elementwise operations",
+        )
+    return Costly(float(ratio))
 
 
 def names(*labels: str) -> Policy:

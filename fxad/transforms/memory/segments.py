@@ -101,7 +101,7 @@ def _whole(body: Jaxpr, least: int) -> Jaxpr:
 
 def _ends(jaxpr: Jaxpr, carried: Mask, least: int) -> list[int]:
     """Returns the end of each segment: among the permitted ends, the last one with the fewest live bytes."""
-    n, live = len(jaxpr.eqns), _live_bytes(jaxpr, carried)
+    n, live = len(jaxpr.eqns), live_bytes(jaxpr, carried)
     results = frozenset(jaxpr.outs)
     ends: list[int] = []
     start = 0
@@ -120,7 +120,7 @@ def _ends(jaxpr: Jaxpr, carried: Mask, least: int) -> list[int]:
     return ends
 
 
-def _live_bytes(jaxpr: Jaxpr, carried: Mask) -> list[int]:
+def live_bytes(jaxpr: Jaxpr, carried: Mask) -> list[int]:
     """Returns the bytes of the values that later equations read, before each equation and at the end. A result of the
     program that no equation reads has its own memory and is not counted."""
     last: dict[Atom, int] = {a: k for k, e in enumerate(jaxpr.eqns) for a in e.ins}

@@ -1,0 +1,105 @@
+"""`plan_memory`, and the budgets of `remat`: the fastest plan whose compiled gradient fits into a number of bytes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias
+
+from fxad import transforms
+from fxad.core import tree
+from fxad.dtypes import FLOATING
+from fxad.errors import ArgumentError, ParameterError, described
+from fxad.execution.executable import lower
+from fxad.ir import source_location
+from fxad.tracing.program import Program
+from fxad.transforms.ad.vjp import vjp_fused
+from fxad.transforms.inversion.second_order import without_derivative
+from fxad.transforms.memory.peak import peak
+from fxad.transforms.memory.plans import MemoryPlan, applied, frontier
+
+# Makes the program whose executable must fit, from the program that `remat` returns.
+Within: TypeAlias = Callable[[Any], Program[..., Any]]
+
+SURE: Final = 0.5  # XLA is taken to need at least this part of the estimate
+
+_UNITS: Final[Mapping[str, int]] = MappingProxyType(
+    {"": 1}
+    | {f"{p}B": 1000**k for k, p in enumerate(("", "k", "M", "G", "T"))}
+    | {f"{p}iB": 1024 ** (k + 1) for k, p in enumerate("KMGT")}
+)
+_TEXT: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", re.ASCII)
+
+
+def parse_bytes(budget: object) -> int:
+    """Return a number of bytes, given as an int or as a text such as "64 MiB". Raises: ArgumentError."""
+    if isinstance(budget, int) and not isinstance(budget, bool) and budget >= 0:
+        return budget
+    found = _TEXT.fullmatch(budget) if isinstance(budget, str) else None
+    if found is None or found[2] not in _UNITS:
+        raise ArgumentError(
+            f"remat: the budget is {described(budget)}, not a number of bytes: {budget!r:.60}",
+            remedy='give an int >= 0, or a text such as "64 MiB" or "1.5 GB"',
+        )
+    return int(float(found[1]) * _UNITS[found[2]])
+
+
+def plan_memory(program: Program[..., Any], *, budget: int | str, within: Within | None = None) -> MemoryPlan:
+    """Return the plan of `remat(program, budget=budget)`, as a value to print and to edit.
+
+    Law:    the executable of the gradient of `remat(program, plan=plan_memory(program, budget=b))` has at most b bytes
+            of temporaries; a smaller budget never gives more.
+    Raises: as `remat`; ArgumentError for a value that is not a Program.
+    """
+    if not isinstance(program, Program):
+        raise ArgumentError(
+            f"plan_memory: takes a Program, got {program!r:.60}",
+            remedy="trace the function first: plan_memory(trace(f, *examples), budget=...)",
+        )
+    most = parse_bytes(budget)
+    avals, n = program.jaxpr.in_avals, len(program.bound)
+    fixed = without_derivative(program.jaxpr, tuple([k < n for k in range(len(avals))]))
+    wrt = tuple([a.inexact and not f and k >= n for k, (a, f) in enumerate(zip(avals, fixed, strict=True))])
+    if not any(wrt):
+        return MemoryPlan(program.jaxpr, wrt)
+    make = within or (lambda p: _gradient(p, wrt))
+    plain = MemoryPlan(program.jaxpr, wrt)
+    measured = [(_temporaries(make(program)), plain)]
+    if measured[0][0] <= most:
+        return plain
+    plans = frontier(program.jaxpr, wrt)[1:]
+    for k, plan in enumerate(plans):
+        if k + 1 < len(plans) and SURE * plan.bytes > most:
+            continue
+        measured.append((_temporaries(make(program.replace(applied(plan)))), plan))
+        if measured[-1][0] <= most:
+            return plan
+    least, best = min(measured, key=lambda row: row[0])
+    raise ParameterError(
+        f"remat: no plan of {program.name} fits into {most:,} bytes: the least budget that fits is {least:,} bytes",
+        remedy=f"give a larger budget, or make these values smaller: {_largest(best)}",
+    )
+
+
+def _gradient(program: Program[..., Any], wrt: tuple[bool, ...]) -> Program[..., Any]:
+    """Return the gradient of all floating arguments: of a scalar, or the cotangents of other results."""
+    outs = program.out_avals
+    scalar = len(outs) == 1 and not outs[0].shape and outs[0].dtype in FLOATING
+    jaxpr = transforms.grad(program.jaxpr, wrt) if scalar else vjp_fused(program.jaxpr, wrt)
+    ins, results = tuple(range(len(jaxpr.ins))), tuple(range(len(jaxpr.outs)))
+    # what the program closes over is an argument here
+    return Program(jaxpr, tree.structure((ins, {})), tree.structure(results), name=f"gradient_{program.name}")
+
+
+def _temporaries(program: Program[..., Any]) -> int:
+    return lower(program).compile().memory().temp_bytes
+
+
+def _largest(plan: MemoryPlan) -> str:
+    """Describe the largest values at the peak of a plan."""
+    found = []
+    for live in peak(vjp_fused(applied(plan), plan.wrt)).values[:3]:
+        where = source_location(live.eqn.source)
+        found.append(f"{live.eqn.prim.name} {live.eqn.outs[0].aval}{f' ({where})' if where else ''}")
+    return ", ".join(found) or "none is known"

@@ -1,0 +1,87 @@
+"""Loops in nested segments: reverse mode stores the carries between the segments, and computes the rest again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fxad.core.builder import Builder
+from fxad.core.memo import by_value
+from fxad.ir import Atom, Jaxpr, Var
+from fxad.primitives.control.remat import Remat
+from fxad.primitives.control.scan import Scan
+from fxad.primitives.shape import Reshape
+from fxad.primitives.slicing import Concatenate, Slice
+from fxad.transforms.memory.policies import Policy
+from fxad.transforms.memory.remat import remat
+
+
+def nested_scan(scan: Scan, sizes: tuple[int, ...], keep: Policy | None) -> Jaxpr:
+    """Returns a scan as a program over its operands, in nested segments of `sizes` steps, outermost first.
+
+    Each segment is a `remat` of a scan. If `keep` is a policy, each step is a `remat` with this policy too. Otherwise
+    the innermost segment stores the values of its steps.
+
+    Law: same values; in exact arithmetic, the same gradients; any length, also one that `sizes` do not divide.
+    """
+    step = scan.body if keep is None else remat(scan.body, keep)
+    return _nested(step, scan.length, scan.reverse, scan.unroll, scan.n_consts, scan.n_carry, sizes)
+
+
+@by_value
+def _nested(
+    step: Jaxpr, n: int, reverse: bool, unroll: int, n_consts: int, n_carry: int, sizes: tuple[int, ...]
+) -> Jaxpr:
+    """Returns n steps as a program: constants, carry, arrays of n slices -> carry, stacked results."""
+    b = Builder()
+    avals = step.in_avals
+    consts, state = b.inputs(avals[:n_consts]), b.inputs(avals[n_consts : n_consts + n_carry])
+    xs = b.inputs([a.with_shape((n, *a.shape)) for a in avals[n_consts + n_carry :]])
+    if not sizes:
+        return b.build(b(Scan(step, n, reverse, unroll, n_consts, n_carry), *consts, *state, *xs), step.name)
+    m, further = sizes[0], sizes[1:]
+    trips, left = divmod(n, m)
+    # the steps that are left over run last
+    start = left if reverse else 0
+    part = remat(_nested(step, m, reverse, unroll, n_consts, n_carry, further))
+    blocks = [_row_block(b, x, start, start + trips * m, (trips, m)) for x in xs]
+    outs: Sequence[Var] = b(Scan(part, trips, reverse, 1, n_consts, n_carry), *consts, *state, *blocks)
+    carry, ys = outs[:n_carry], [b.one(Reshape((trips * m, *y.aval.shape[2:])), y) for y in outs[n_carry:]]
+    if left:
+        tail = _nested(step, left, reverse, unroll, n_consts, n_carry, tuple([s for s in further if s < left]))
+        rest = slice(0, left) if reverse else slice(n - left, n)
+        last = [_row_block(b, x, rest.start, rest.stop, (left,)) for x in xs]
+        outs = b(Remat(tail), *consts, *carry, *last)
+        carry = outs[:n_carry]
+        pairs = zip(ys, outs[n_carry:], strict=True)
+        ys = [b.one(Concatenate(0), *((z, y) if reverse else (y, z))) for y, z in pairs]
+    return b.build([*carry, *ys], f"segments_{step.name}")
+
+
+def _row_block(b: Builder, x: Atom, start: int, stop: int, lead: tuple[int, ...]) -> Atom:
+    """Return rows of x, with leading axes `lead` in place of the first."""
+    shape = x.aval.shape
+    if (start, stop) != (0, shape[0]):
+        x = b.one(Slice((start, *[0] * (len(shape) - 1)), (stop, *shape[1:]), (1,) * len(shape)), x)
+    return x if x.aval.shape == (*lead, *shape[1:]) else b.one(Reshape((*lead, *shape[1:])), x)
+
+
+def balanced(n: int, depth: int) -> tuple[int, ...]:
+    """Return sizes of `depth - 1` nested segments of n steps, with about as many parts on every level."""
+    parts, below = max(n, 1), 0  # the least number on each level: parts**depth >= n
+    while parts - below > 1:
+        middle = (parts + below) // 2
+        parts, below = (middle, below) if middle**depth >= n else (parts, middle)
+    out, m = [], n
+    for _ in range(depth - 1):
+        m = -(-m // parts)
+        out.append(m)
+    return tuple([m for k, m in enumerate(out) if m > 1 and m < (out[k - 1] if k else n)])
+
+
+def carries_stored(n: int, sizes: Sequence[int]) -> int:
+    """Return the largest number of carries stored at a time: on each level one for each part."""
+    total = 0
+    for m in sizes:
+        total += -(-n // m)
+        n = m
+    return total + n

@@ -1,0 +1,133 @@
+"""Estimates the bytes of temporaries that XLA needs for a program: liveness, with a model of fusion.
+
+A cheap equation is computed in the kernel of each of its readers, so its result takes no memory, and its operands live
+until the last reader. A result is in memory if a kernel reads it there: a product, a loop, a branch, a recomputation.
+Operands of the program are memory of the caller, and results have memory of their own. Neither is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, TypeAlias, final
+
+from fxad.core.builder import Builder
+from fxad.core.dataclasses import dataclass
+from fxad.core.memo import by_value
+from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Lit, Var
+from fxad.primitives.control.call import callee
+from fxad.primitives.control.remat import Remat
+from fxad.transforms.costs import Kind, compile_cost
+
+MOST_FUSED: Final = 4  # readers into which a cheap equation is fused; with more, its result is in memory
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Live:
+    """A value that is in memory at the peak: its bytes, and the equation that computes it."""
+
+    bytes: int
+    eqn: Eqn
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """The most bytes that are in memory at one time, and the values that take them, the largest first."""
+
+    bytes: int
+    values: tuple[Live, ...]
+
+
+_Spans: TypeAlias = dict[Atom, int]
+
+
+@by_value
+def peak_bytes(jaxpr: Jaxpr) -> int:
+    """Returns the estimated bytes of temporaries. Cost: linear in the distinct equations, with calls inlined."""
+    return max(_live_bytes(_flat(jaxpr)), default=0)
+
+
+def peak(jaxpr: Jaxpr) -> Peak:
+    """Returns the estimate, and the values that are in memory at the peak, also those of the body that runs then."""
+    flat = _flat(jaxpr)
+    live = _live_bytes(flat)
+    if not live:
+        return Peak(0, ())
+    at = max(range(len(live)), key=live.__getitem__)
+    begin, end = _spans(flat)
+    made = {v: e for e in flat.eqns for v in e.outs}
+    values = [Live(v.aval.nbytes, made[v]) for v, k in begin.items() if isinstance(v, Var) and k <= at <= end[v]]
+    inner = max(_bodies(flat.eqns[at]), key=peak_bytes, default=None)
+    values += peak(inner).values if inner is not None else ()
+    return Peak(live[at], tuple(sorted(values, key=lambda value: -value.bytes)))
+
+
+def _flat(jaxpr: Jaxpr) -> Jaxpr:
+    """Returns the program without calls, and without `remat` equations that only matter for differentiation."""
+
+    def opens(eqn: Eqn, _ins: tuple[Atom, ...], mark: bool) -> tuple[Jaxpr, bool] | None:
+        prim = eqn.prim
+        body = prim.body if isinstance(prim, Remat) and not prim.opaque else callee(eqn)
+        return None if body is None else (body, mark)
+
+    if not any([isinstance(e.prim, HigherOrder) for e in jaxpr.eqns]):
+        return jaxpr
+    b = Builder.like(jaxpr)
+    return b.build(b.inline_calls(jaxpr, jaxpr.ins, opens), jaxpr.name)
+
+
+def _bodies(eqn: Eqn) -> Sequence[Jaxpr]:
+    prim = eqn.prim
+    if not isinstance(prim, HigherOrder):
+        return ()
+    layout = prim.layout
+    return [layout.bodies[k].jaxpr for k in layout.running]
+
+
+def _live_bytes(flat: Jaxpr) -> list[int]:
+    """Returns the bytes in memory while each equation runs."""
+    begin, end = _spans(flat)
+    born, dead = [0] * len(flat.eqns), [0] * (len(flat.eqns) + 1)
+    for v, k in begin.items():
+        born[k] += v.aval.nbytes
+        dead[end[v] + 1] += v.aval.nbytes
+    out, live = [], 0
+    for k, eqn in enumerate(flat.eqns):
+        live += born[k] - dead[k]
+        out.append(live + max([peak_bytes(body) for body in _bodies(eqn)], default=0))
+    return out
+
+
+def _spans(flat: Jaxpr) -> tuple[_Spans, _Spans]:
+    """Returns the first and the last equation during which each value is in memory. Other values are not in memory:
+    they are operands or results of the program, views, or fused into their readers."""
+    kinds = [Kind.KERNEL if isinstance(e.prim, HigherOrder) else compile_cost(type(e.prim))[0] for e in flat.eqns]
+    readers: dict[Atom, list[int]] = {}
+    for k, eqn in enumerate(flat.eqns):
+        for a in dict.fromkeys(eqn.ins):
+            readers.setdefault(a, []).append(k)
+    results: set[Atom] = {a for a in flat.outs if not isinstance(a, Lit)}
+    given = {*flat.ins}
+    # backwards: the last use of a value is known when its equation is reached
+    begin: _Spans = {}
+    end: _Spans = {}
+    last: dict[Atom, int] = {}  # the last equation that reads a value, or reads what is fused with it
+    for k in reversed(range(len(flat.eqns))):
+        eqn, kind = flat.eqns[k], kinds[k]
+        ends = [last[v] for v in eqn.outs if v in last]
+        fused = kind is Kind.VIEW or not ends
+        if kind in (Kind.CHEAP, Kind.EXPENSIVE):
+            read = readers.get(eqn.outs[0], [])
+            most = MOST_FUSED if kind is Kind.CHEAP else 1
+            fused = len(read) <= most and all([kinds[r] is not Kind.KERNEL for r in read])
+        if kind is Kind.VIEW and eqn.outs[0] in results:
+            results.update(eqn.ins)
+        for v in eqn.outs:
+            if v in last and not fused and v not in results:
+                begin[v], end[v] = k, last[v]
+        until = max(ends, default=k) if fused else k
+        for a in eqn.ins:
+            if isinstance(a, Var) and a not in given:
+                last[a] = max(last.get(a, -1), until)
+    return begin, end
