@@ -69,8 +69,8 @@ if TYPE_CHECKING:
     from fxad import text as text
     from fxad import tree_util as tree_util
     from fxad import typing as typing
-    from fxad.api.comm import comm as comm
     from fxad.api.budget import plan_memory as plan_memory
+    from fxad.api.comm import comm as comm
     from fxad.api.custom import CustomFunction as CustomFunction
     from fxad.api.custom import custom_jvp as custom_jvp
     from fxad.api.custom import custom_vjp as custom_vjp
@@ -138,9 +138,9 @@ if TYPE_CHECKING:
     from fxad.lax.control.host import debug_print as debug_print
     from fxad.lax.control.host import io_callback as io_callback
     from fxad.lax.control.host import pure_callback as pure_callback
+    from fxad.lax.parallel import with_sharding_constraint as with_sharding_constraint
     from fxad.sharding import NamedSharding as NamedSharding
     from fxad.sharding import P as P
-    from fxad.lax.parallel import with_sharding_constraint as with_sharding_constraint
     from fxad.sharding import make_mesh as make_mesh
     from fxad.storage.programs import load as load
     from fxad.storage.programs import save as save

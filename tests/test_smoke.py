@@ -21,7 +21,7 @@ def modules() -> list[str]:
 
 def test_every_module_imports_and_jax_stays_out() -> None:
     """In a process of its own: a module imported first must not need what another one happened to import."""
-    lines = [f"import {m}" for m in modules()]
+    lines = [f"import {m}" for m in modules() if not m.startswith("fxad.interop.jax")]  # which is about jax
     lines += ["import sys", "assert not {'jax'} & set(sys.modules)"]
     command = [sys.executable, "-W", "error", "-c", "\n".join(lines)]
     done = subprocess.run(command, check=False, capture_output=True, text=True)

@@ -441,7 +441,8 @@ def _lower_bound_of_terms(terms: Terms, depth: int) -> int | None:
                 bounds = [function.a * c]
             below = [_lower_bound_of_terms(_terms(_size_of_terms(others) + bound), depth - 1) for bound in bounds]
             known = [found for found in below if found is not None]
-            if function.function != "//" and (function.function == "max") == (c < 0):  # one of both, and it is not known which
+            # one of both, and it is not known which
+            if function.function != "//" and (function.function == "max") == (c < 0):
                 known = [min(known)] if len(known) == 2 else []
             if known:
                 return max(known)

@@ -20,7 +20,7 @@ from fxad.execution.donation import DonatingStart
 from fxad.ir import Aval
 from fxad.runtime import Results, Start, collect_garbage, collection_due, commitments, donated_placeholder
 from fxad.tracing.array import Array, aval_of, device_array, wrap_buffers
-from fxad.tracing.placement import Division, CommittedRun, Forwarding, Target, forwarded_operands, is_committed, target
+from fxad.tracing.placement import CommittedRun, Division, Forwarding, Target, forwarded_operands, is_committed, target
 from fxad.tracing.program import Program, fit_leaf, tree_error
 from fxad.tracing.tracer import Tracer, active_trace, current_binder
 

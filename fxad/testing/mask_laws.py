@@ -52,7 +52,7 @@ from fxad.transforms import (
 )
 from fxad.transforms.mask.contract import Padding
 from fxad.transforms.mask.mask import mask
-from fxad.transforms.specialize import names
+from fxad.transforms.specialize import size_names
 
 PADDING: Final[Mapping[Name, int]] = MappingProxyType({Name("n"): 4, Name("m", 1): 3})
 
@@ -86,7 +86,7 @@ class RaggedCase:
     @property
     def own(self) -> Padding:
         """The padding of the sizes that the program has."""
-        known = {n.name for n in names(self.program)}
+        known = {n.name for n in size_names(self.program)}
         return tuple([(n, most) for n, most in self.padding if n in known])
 
     @property
@@ -226,7 +226,7 @@ def _compare(law: str, case: RaggedCase, masked: Jaxpr, have: Values, want: Valu
 
 def _check_batch_of_sizes(case: RaggedCase, masked: Jaxpr) -> None:
     """A ragged batch: each example has sizes of its own."""
-    least = {n.name: n.at_least for n in names(case.program)}
+    least = {n.name: n.at_least for n in size_names(case.program)}
     sizes = [case.sizes, {**dict(case.padding)}, {n: least.get(n, 0) for n in case.sizes}]
     examples = [replace(case, sizes=values, seed=case.seed + k) for k, values in enumerate(sizes)]
     rows = []

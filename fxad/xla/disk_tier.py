@@ -17,7 +17,7 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
 from fxad.errors import CompileError
 from fxad.ir import Jaxpr, distinct_jaxprs
-from fxad.lower import first_line
+from fxad.lower import first_line, may_not_end
 from fxad.lowering.jaxlib import _jax, jaxlib_version
 from fxad.primitives.check import Check
 from fxad.primitives.host_call import HostCall
@@ -150,7 +150,8 @@ def from_disk_entry(payload: bytes, targets: list[str], source: Jaxpr, device: D
         raw = device.client.deserialize_executable(payload, device.raw_list, compile_options(device.id))
     except _jax.JaxRuntimeError as e:
         raise UnreadableError(reason(e)) from e
-    return LoadedProgram(raw, StoredProgram(source.in_avals, source.out_avals, source.name, first_line(source)), device)
+    where, unbounded = first_line(source), may_not_end(source)
+    return LoadedProgram(raw, StoredProgram(source.in_avals, source.out_avals, source.name, where, unbounded), device)
 
 
 class UnreadableError(Exception):

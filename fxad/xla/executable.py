@@ -9,9 +9,7 @@ from typing import Final, Protocol, final
 from fxad.core.dataclasses import dataclass
 from fxad.errors import CompileError, ParameterError
 from fxad.ir import Aval, Jaxpr
-from fxad.lower import LoweredModule, lower_jaxpr
-from fxad.ir import Aval
-from fxad.lower import LoweredModule, Placement
+from fxad.lower import LoweredModule, Placement, lower_jaxpr
 from fxad.lowering.jaxlib import _jax
 from fxad.lowering.nesting import check_nesting
 from fxad.xla import custom_calls, host_calls
@@ -310,6 +308,7 @@ class StoredProgram:
     out_avals: tuple[Aval, ...]
     name: str
     where: str
+    unbounded: bool
 
 
 def _given(options: CompileOptions, on: tuple[Device, ...], placed: Placement | None) -> _jax.CompileOptions:

@@ -51,7 +51,7 @@ def test_refusals() -> None:
     for call, message, remedy in (
         (lambda: check_grads(smooth, (X, {}), 1, modes=("both",)), "check_grads: mode 'both'",
          'modes are "fwd" and "rev"'),
-        (lambda: fx.local_devices(3), "local_devices: process_index is 3; there is one process", "leave it out"),
+        (lambda: fx.local_devices(3), "local_devices: process_index is 3, this process is 0", "leave it out"),
         (lambda: fx.device_count("tpu"),
          f"local_devices: backend is 'tpu', the platform is {fx.default_backend()!r}", "leave it out"),
     ):  # fmt: skip

@@ -80,6 +80,7 @@ def test_precision(k: int) -> None:
     f = PRODUCTS[k]
     plain = fx.trace(f)
     assert "precision" not in plain.text()
+    given: Any
     for given in (None, "default", lax.Precision.DEFAULT):
         assert fx.trace(partial(f, precision=given)).jaxpr is plain.jaxpr
     for given in (lax.Precision.HIGHEST, "float32", ("highest", "highest")):
@@ -143,8 +144,8 @@ def test_dtypes_of_joined_arrays() -> None:
 
 
 def test_small_ones() -> None:
-    assert bool(fnp.array_equal([np.nan] * np.ones(2), [np.nan] * np.ones(2), equal_nan=True))
-    assert not bool(fnp.array_equal([np.nan] * np.ones(2), [np.nan] * np.ones(2)))
+    assert bool(fnp.array_equal(np.full(2, np.nan), np.full(2, np.nan), equal_nan=True))
+    assert not bool(fnp.array_equal(np.full(2, np.nan), np.full(2, np.nan)))
     assert fnp.size(X, 1) == 2
     assert np.asarray(fnp.linspace(start=0, stop=1, num=3)).tolist() == [0, 0.5, 1]
     assert np.asarray(fnp.sort(X, kind="stable")).tolist() == np.asarray(X).tolist()

@@ -115,12 +115,14 @@ def test_has_aux_of_jvp_and_linearize() -> None:
     def f(x: Any, y: Any) -> Any:
         return x * y, {"n": 2 * x, "k": 3}
 
-    out, dot, aux = fx.jvp(f, (3.0, 2.0), (1.0, 0.0), has_aux=True)
+    jvp: Any = fx.jvp
+    out, dot, aux = jvp(f, (3.0, 2.0), (1.0, 0.0), has_aux=True)
     assert (float(out), float(dot), float(aux["n"]), int(aux["k"])) == (6, 2, 6, 3)
-    out, push, aux = fx.linearize(f, 3.0, 2.0, has_aux=True)
+    linearize: Any = fx.linearize
+    out, push, aux = linearize(f, 3.0, 2.0, has_aux=True)
     assert (float(out), float(push(1.0, 0.0)), float(aux["n"])) == (6, 2, 6)
     for call in (
-        lambda: fx.jvp(lambda x: x, (1.0,), (1.0,), has_aux=True),  # type: ignore[arg-type, return-value]
+        lambda: fx.jvp(lambda x: x, (1.0,), (1.0,), has_aux=True),
         lambda: fx.linearize(lambda x: x, 1.0, has_aux=True),
     ):
         with pytest.raises(ArgumentError, match="has_aux=True, but <lambda> returns") as e:
@@ -159,8 +161,9 @@ def test_custom_gradient() -> None:
     assert float(f(2.0, 3.0)) == 6
     want = 10 * np.cos(2.0), 3.0
     for grad in (fx.grad(f, (0, 1)), fx.jit(fx.grad(f, (0, 1)))):
-        np.testing.assert_allclose([float(g) for g in grad(2.0, 3.0)], want, rtol=1e-6)
-    mapped = fx.vmap(fx.grad(f))(fnp.asarray([2.0, 0.0]), fnp.asarray([1.0, 1.0]))
+        np.testing.assert_allclose(np.array([float(g) for g in grad(2.0, 3.0)]), np.array(want), rtol=1e-6)
+    slope: Any = fx.grad(f)
+    mapped = fx.vmap(slope)(fnp.asarray([2.0, 0.0]), fnp.asarray([1.0, 1.0]))
     np.testing.assert_allclose(np.asarray(mapped), [want[0], 10], rtol=1e-6)
     one = fx.custom_gradient(lambda x: (x, lambda g: 5 * g))
     assert float(fx.grad(one)(1.0)) == 5
@@ -270,7 +273,8 @@ def test_debug(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(sys, "stdin", io.StringIO("c\n"))
     stopped: list[dict[str, Any]] = []
     monkeypatch.setattr(sys, "breakpointhook", lambda: stopped.append(sys._getframe(1).f_locals))
-    fx.jit(lambda x: (fx.debug.breakpoint(x=x), x)[1])(3.0).block_until_ready()
+    shown: Any = fx.debug.breakpoint
+    fx.jit(lambda x: (shown(x=x), x)[1])(3.0).block_until_ready()
     fx.debug.breakpoint(x=fnp.asarray(4.0))
     assert [float(s["values"]["x"]) for s in stopped] == [3, 4]
 

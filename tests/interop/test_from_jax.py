@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fxad as fx
+from fxad.errors import ArgumentError, TranslationError
 from tests.interop.jax_laws import agree, close, jax
 from tests.laws.budget import share
 
@@ -310,3 +311,27 @@ def test_generated_programs() -> None:
         agree(from_jax(f, A, B), f, (A, B))
 
     law()
+
+
+def test_what_a_function_must_not_close_over() -> None:
+    def inside(x: Any) -> Any:
+        with pytest.raises(TranslationError) as e:
+            from_jax(lambda y: y * x, 1.0)
+        assert e.value.message.startswith("from_jax: the function closes over ")
+        assert e.value.message.endswith(", which a transformation of JAX is tracing")
+        assert e.value.remedy == "pass it as an argument, or call from_jax outside jit, grad and vmap of JAX"
+        return x
+
+    jax.jit(inside)(1.0)
+    ref = jax.new_ref(jnp.ones(2))
+    with pytest.raises(TranslationError) as e:
+        from_jax(lambda y: y * ref[...], 1.0)
+    assert "which changes in place" in e.value.message
+    assert e.value.remedy == "a program of fxad is pure: pass the array, and return the new one"
+
+
+def test_sizes_that_are_not_numbers() -> None:
+    with pytest.raises(ArgumentError) as e:
+        from_jax(lambda y: y, fx.Spec("(n, 3)"))
+    assert e.value.message == "from_jax: f32[n,3] has sizes that are not numbers"
+    assert e.value.remedy == "translate for the sizes that are needed"

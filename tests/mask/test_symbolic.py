@@ -224,9 +224,9 @@ def test_sizes_in_rules_are_specialized() -> None:
 
     scaled.defvjp(lambda x: (scaled(x), ()), lambda _, ct: (ct * 7,))
     program = fx.trace(scaled, fx.Spec("(n, 3)"))
-    assert names(program.jaxpr)
+    assert size_names(program.jaxpr)
     fixed = fx.specialize(program, n=4)
-    assert not names(fixed.jaxpr)
+    assert not size_names(fixed.jaxpr)
     assert fixed.jaxpr is fx.trace(scaled, fx.Spec((4, 3))).jaxpr
 
 

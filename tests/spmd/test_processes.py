@@ -89,7 +89,7 @@ def test_a_process_that_dies_is_an_error_in_the_others() -> None:
 
 def test_one_process() -> None:
     assert (fx.process_index(), fx.process_count()) == (0, 1)
-    assert fx.local_devices() == fx.devices()
+    assert fx.local_devices() == list(fx.devices())
     assert fx.device_count() == len(fx.devices())
     fx.distributed.barrier()
     fx.distributed.shutdown()

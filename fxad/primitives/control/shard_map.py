@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import lcm, prod
-from typing import ClassVar, TypeAlias, final
+from typing import ClassVar, final
 
 import numpy as np
 
@@ -60,7 +60,6 @@ from fxad.primitives.meshes import (
 )
 from fxad.primitives.operand_checks import MATCH_BODIES, type_mismatch
 from fxad.primitives.shape import emit_reshape, move_axis
-
 
 
 @final

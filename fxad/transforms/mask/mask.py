@@ -93,9 +93,7 @@ def _ragged(b: MaskCtx, eqn: Eqn) -> bool:
     if isinstance(prim, HigherOrder):
         if not (isinstance(prim, CustomCall) and prim.module) and any([named_calls(body) for body in prim.bodies]):
             return True
-        return any([n.name in b.bounds for body in jaxprs_in_params(prim) for n in size_names(body)]) or _named(
-            b, eqn
-        )
+        return any([n.name in b.bounds for body in jaxprs_in_params(prim) for n in size_names(body)]) or _named(b, eqn)
     return _named(b, eqn)
 
 
