@@ -53,7 +53,7 @@ def test_refusals() -> None:
          'modes are "fwd" and "rev"'),
         (lambda: fx.local_devices(3), "local_devices: process_index is 3, this process is 0", "leave it out"),
         (lambda: fx.device_count("tpu"),
-         f"local_devices: backend is 'tpu', the platform is {fx.default_backend()!r}", "leave it out"),
+         f"device_count: backend is 'tpu', the platform is {fx.default_backend()!r}", "leave it out"),
     ):  # fmt: skip
         with pytest.raises(ParameterError) as e:
             call()
