@@ -219,7 +219,8 @@ def test_recomputation_is_real() -> None:
 
 def test_hlo_has_the_users_names() -> None:
     b = Builder()
-    jaxpr = b.build([b.one(SIN, b.input(F4))], "attend")
+    # no other test has this program, with a name of its own
+    jaxpr = b.build([b.one(SIN, b.one(SIN, b.one(SIN, b.input(Aval((4, 17), dtypes.float32)))))], "attend")
     assert 'op_name="attend/sin"' in runtime.cache(jaxpr, CPU).hlo()
 
 

@@ -190,7 +190,7 @@ WIDENED: list[tuple[Callable[[Array], Array], DType, str, str]] = [
     (lambda v: v * 0.5, dtypes.int32, "mul %0:f32[2] 0.5:f32[2]", "float32"),
     (lambda v: fnp.sin(v) + 1, dtypes.int64, "sin %0:f32[2]", "float32"),
     (lambda v: (v + np.float64(1)) * 2, dtypes.float32, "add %0:f64[2] 1.0:f64[2]", "float64"),
-    (lambda v: v.astype("float16"), dtypes.float32, "convert_element_type %arg0:f32[2]", "float16"),
+    (lambda v: (v * 0.8125).astype("float16"), dtypes.float32, "convert_element_type %0:f32[2]", "float16"),
 ]
 
 
