@@ -160,7 +160,8 @@ def test_custom_gradient() -> None:
 
     assert float(f(2.0, 3.0)) == 6
     want = 10 * np.cos(2.0), 3.0
-    for grad in (fx.grad(f, (0, 1)), fx.jit(fx.grad(f, (0, 1)))):
+    slopes: Any = fx.grad(f, (0, 1))
+    for grad in (slopes, fx.jit(slopes)):
         np.testing.assert_allclose(np.array([float(g) for g in grad(2.0, 3.0)]), np.array(want), rtol=1e-6)
     slope: Any = fx.grad(f)
     mapped = fx.vmap(slope)(fnp.asarray([2.0, 0.0]), fnp.asarray([1.0, 1.0]))
