@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,9 @@ def test_gradients_of_generated_programs(case: Case) -> None:
 
 
 @pytest.mark.smoke
+@pytest.mark.skipif(
+    version("jaxlib").startswith("0.11."), reason="its XLA refuses the layout of a divided fft's operand"
+)
 def test_on_eight_devices() -> None:
     env = {**os.environ, "FXAD_CPU_DEVICES": "8", "FXAD_PLATFORM": "cpu"}
     done = subprocess.run(
