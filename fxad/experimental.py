@@ -1,4 +1,4 @@
-"""What JAX has under `jax.experimental` and fxad has elsewhere."""
+"""Names of `jax.experimental`; fxad defines them elsewhere."""
 
 from fxad.api.shard_map import shard_map
 from fxad.lax.control.host import io_callback

@@ -18,7 +18,7 @@ class SupportsDType(Protocol):
         """Its dtype."""
 
 
-# What `dtype=` takes.
+# The type of `dtype=` arguments.
 DTypeLike: TypeAlias = "str | type[bool | int | float | complex | np.generic] | DType | ScalarType | SupportsDType"
 
 __all__ = ["ArrayLike", "DTypeLike", "SupportsDType"]

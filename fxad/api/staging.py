@@ -1,4 +1,4 @@
-"""What a function does without running it, and functions by JAX's names: `eval_shape`, `make_jaxpr`, `checkpoint`, ..."""
+"""Functions of JAX's names that stage, inspect or wrap a function: `eval_shape`, `make_jaxpr`, `checkpoint`, ..."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What to write instead of a name of JAX that is not here: the text of an AttributeError."""
+"""Names of JAX that fxad does not have, and the remedy that the AttributeError gives for each."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ _INSTEAD: Final[Mapping[str, str]] = MappingProxyType(
 
 
 def absent(package: str, name: str) -> str:
-    """What an AttributeError says about a name that a package does not have."""
+    """The message of the AttributeError for a name that a package does not have."""
     said = f"module {package!r} has no attribute {name!r}"
     instead = _INSTEAD.get(f"{package}.{name}")
     if instead is None and package in ("fxad.lax", "fxad.lax.linalg", "fxad.random") and name.endswith("_p"):

@@ -198,7 +198,7 @@ def _refused(error: SizeError) -> bool:
     return False
 
 
-# What a transformation says of a program of symbolic shape, or of a masked one, that it cannot transform.
+# Pieces of the errors of transformations that refuse a program of symbolic shape, or a masked one.
 _REFUSALS: Final = ("is not masked", "is not decided", "is not a number")
 
 

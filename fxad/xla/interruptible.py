@@ -28,7 +28,7 @@ _TRIES: Final = 3  # quick starts, after which a program is started directly
 
 @final
 class Waits:
-    """What exit must know: `unbounded` is True if there is a program with an unbounded loop, `interrupted` if the
+    """State that exit reads: `unbounded` is True if there is a program with an unbounded loop, `interrupted` if the
     exception of a signal handler has ended the wait for a computation."""
 
     __slots__ = ("interrupted", "unbounded")

@@ -1,4 +1,4 @@
-"""What a row of the translation is given: one equation of JAX; and how it refuses one."""
+"""The argument of a translation row: an equation of JAX, and the errors that refuse it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all distributions have in common: the binding of arguments, location and scale, densities from their logarithms.
+"""The base classes of distributions: they bind arguments, apply location and scale, derive densities from logarithms.
 
 A distribution is a value: the names of its shape parameters, and functions of the standardized variable. The functions
 of a user, such as `norm.logpdf(x, loc, scale)`, are derived from these.

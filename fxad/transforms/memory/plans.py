@@ -62,7 +62,7 @@ class Loop:
 @final
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """What reverse mode of a program stores and recomputes. `print` shows it for each equation.
+    """The values of a program that reverse mode stores or recomputes. `print` shows a row for each equation.
 
     `bytes` and `microseconds` are estimates for the gradient: temporaries, and run time. `with_segment` and `with_loop`
     return edited plans, for `remat(program, plan=plan)`.
