@@ -35,9 +35,36 @@ R_co = TypeVar("R_co", covariant=True)
 Units: TypeAlias = Literal["auto", "none"] | Predicate
 
 
+class _Staged:
+    """The types and trees of a program, for its forms before and after compilation."""
+
+    __slots__ = ()
+    program: Program[Any, Any]
+
+    @property
+    def args_info(self) -> Any:
+        """The types of the arguments: a tree ((positional), {keyword}) of `Spec`s."""
+        return specs(self.program.in_tree, self.program.in_avals)
+
+    @property
+    def out_info(self) -> Any:
+        """The types of the results: a tree of `Spec`s."""
+        return specs(self.program.out_tree, self.program.out_avals)
+
+    @property
+    def in_tree(self) -> Structure:
+        """The structure of ((positional), {keyword})."""
+        return self.program.in_tree
+
+    @property
+    def out_tree(self) -> Structure:
+        """The structure of the results."""
+        return self.program.out_tree
+
+
 @final
 @dataclass(frozen=True, slots=True)
-class Lowered(Generic[P, R_co]):
+class Lowered(_Staged, Generic[P, R_co]):
     """A program as StableHLO. `compile()` returns an `Executable`.
 
     The module is generated at its first use, or when XLA has to compile it. A program that is in the cache, in memory
@@ -129,26 +156,6 @@ class Lowered(Generic[P, R_co]):
         """XLA's estimates for the compiled program, by JAX's keys. Cost: compiles it."""
         return self.compile().cost_analysis()
 
-    @property
-    def args_info(self) -> Any:
-        """The types of the arguments: a tree ((positional), {keyword}) of `Spec`s."""
-        return specs(self.program.in_tree, self.program.in_avals)
-
-    @property
-    def out_info(self) -> Any:
-        """The types of the results: a tree of `Spec`s."""
-        return specs(self.program.out_tree, self.program.out_avals)
-
-    @property
-    def in_tree(self) -> Structure:
-        """The structure of ((positional), {keyword})."""
-        return self.program.in_tree
-
-    @property
-    def out_tree(self) -> Structure:
-        """The structure of the results."""
-        return self.program.out_tree
-
     def export(self, *, platforms: str | Sequence[str] | None = None) -> bytes:
         """The whole program as bytes. `fx.load_exported` loads them in any process.
 
@@ -234,7 +241,7 @@ class CompiledMemoryStats:
 
 
 @final
-class Executable(Generic[P, R_co]):
+class Executable(_Staged, Generic[P, R_co]):
     """A compiled program. Takes NumPy arrays, Python scalars, fxad arrays and anything with `__dlpack__`.
 
     Rule:   arguments must have exactly the types of the program; nothing is converted silently.
@@ -297,26 +304,6 @@ class Executable(Generic[P, R_co]):
         return CompiledMemoryStats(
             m.argument_bytes, m.output_bytes, m.alias_bytes, m.temp_bytes, m.generated_code_bytes, m.peak_bytes
         )
-
-    @property
-    def args_info(self) -> Any:
-        """The types of the arguments: a tree ((positional), {keyword}) of `Spec`s."""
-        return specs(self.program.in_tree, self.program.in_avals)
-
-    @property
-    def out_info(self) -> Any:
-        """The types of the results: a tree of `Spec`s."""
-        return specs(self.program.out_tree, self.program.out_avals)
-
-    @property
-    def in_tree(self) -> Structure:
-        """The structure of ((positional), {keyword})."""
-        return self.program.in_tree
-
-    @property
-    def out_tree(self) -> Structure:
-        """The structure of the results."""
-        return self.program.out_tree
 
     def __copy__(self) -> Self:
         return self
