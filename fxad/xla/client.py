@@ -48,6 +48,11 @@ class Device:
         return _device_named, (self.platform, self.id)
 
     @property
+    def device_kind(self) -> str:
+        """JAX's name for `kind`."""
+        return self.kind
+
+    @property
     def process_index(self) -> int:
         """The process that has the device."""
         return self.raw.process_index
