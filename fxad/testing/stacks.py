@@ -117,10 +117,17 @@ def _gradient(transform: Callable[[Jaxpr, tuple[bool, ...]], Jaxpr]) -> Callable
 
 
 def _vmap_step(case: Case) -> Case | None:
-    """vmap over two examples."""
+    """vmap over two examples: the operands, and the same rolled. Rolled residuals may be none of the program, such as a
+    singular factor; then both examples are the same."""
     at = batching_laws.mapped_dims(case)
-    args = [np.stack([a, np.roll(a, 1)], d) if d is not None else a for a, d in zip(case.args, at, strict=True)]
-    return Case(vmap(case.program, 2, at, (0,) * len(case.program.outs))[0], tuple(args), case.seed + 1, case.smooth)
+    mapped = vmap(case.program, 2, at, (0,) * len(case.program.outs))[0]
+    for roll in (1, 0):
+        args = [np.stack([a, np.roll(a, roll)], d) if d is not None else a for a, d in zip(case.args, at, strict=True)]
+        with np.errstate(all="ignore"):
+            outs = run(mapped, args)
+        if all([np.isfinite(x).all() for x in outs if x.dtype.kind in "fc"]):
+            break
+    return Case(mapped, tuple(args), case.seed + 1, case.smooth)
 
 
 def _identity_step(case: Case) -> None:
