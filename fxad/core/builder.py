@@ -35,8 +35,8 @@ class _Positions:
 def _by_position(jaxpr: Jaxpr) -> _Positions:
     atoms = [a for e in jaxpr.eqns for a in e.ins] + list(jaxpr.outs)
     literals = tuple(dict.fromkeys([a for a in atoms if isinstance(a, Lit)]))
-    results = [v for e in jaxpr.eqns for v in e.outs]
-    places: dict[Atom, int] = {a: k for k, a in enumerate((*jaxpr.ins, *literals, *results))}
+    listed: list[Atom] = [*jaxpr.ins, *literals, *[v for e in jaxpr.eqns for v in e.outs]]
+    places = {a: k for k, a in enumerate(listed)}
     return _Positions(
         literals,
         tuple([(e.prim, _pick([places[a] for a in e.ins]), tuple([v.aval for v in e.outs])) for e in jaxpr.eqns]),
