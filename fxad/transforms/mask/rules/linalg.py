@@ -2,10 +2,10 @@
 
 - The identity pads triangular matrices, and those that are factored or solved with.
 - Zeros pad where the operation keeps zero rows and columns apart: packed reflections, exponentials, pseudo-inverses.
-- A decomposition whose derivative divides by diagonal elements, or by differences of eigenvalues, gets a diagonal block:
-  ones for R and U, else numbers that are different from each other and larger than all eigenvalues of the valid block.
-- Where rows beyond the columns would stand between the blocks, the diagonal block comes first, and the valid one is moved
-  behind it. Results are moved back.
+- A decomposition whose derivative divides by diagonal elements, or by differences of eigenvalues, gets a diagonal
+  block: ones for R and U, else numbers that are all different, and larger than the eigenvalues of the valid block.
+- Where rows beyond the columns would stand between the blocks, the diagonal block comes first, and the valid one is
+  moved behind it. Results are moved back.
 
 Decision: docs/adr/0069.
 """
