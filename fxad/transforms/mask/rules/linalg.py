@@ -22,7 +22,6 @@ from fxad.primitives.elementwise import (
     ABS,
     ADD,
     AND,
-    EQ,
     GE,
     GT,
     LT,
@@ -249,9 +248,7 @@ def _qr(ctx: MaskCtx, prim: Qr, args: Atoms, ins: Avals, outs: Avals) -> Sequenc
     return [_block(ctx, y, aval, by) for y, aval in zip(ctx(prim, framed), outs, strict=True)]
 
 
-def _reflections(
-    ctx: MaskCtx, prim: Geqrf | HouseholderProduct | Ormqr, args: Atoms, ins: Avals, outs: Avals
-) -> Sequence[Atom]:
+def _reflections(ctx: MaskCtx, prim: Primitive, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     """Packed reflections; those of the padding are the identity, because their scales are zero."""
     a, *others = [ctx.neutral(x, aval.shape) for x, aval in zip(args, ins, strict=True)]
     n = a.aval.ndim
@@ -261,7 +258,7 @@ def _reflections(
             rows = maximum(rows, columns)
             a = padded_to(ctx, a, n - 2, rows)
         others[0] = _window(ctx, others[0], n - 2, None, minimum(others[0].aval.shape[-1], minimum(rows, columns)))
-    found = [*ctx(prim, a, *others)]
+    found: list[Atom] = [*ctx(prim, a, *others)]
     for k, aval in enumerate(outs):
         for axis in range(n - 2, aval.ndim):
             found[k] = _window(ctx, found[k], axis, None, ctx.room(aval.shape[axis]))
@@ -307,8 +304,8 @@ def _reduced_svd(ctx: MaskCtx, vectors: bool, x: Atom, aval: Aval) -> Sequence[A
     u_aval, vh_aval = aval.with_shape((*batch, m, k)), aval.with_shape((*batch, k, n))
     if wide and not tall:
         turned = aval.with_shape((*batch, n, m))
-        s, *both = _reduced_svd(ctx, vectors, adjoint(ctx.one, ctx.neutral(x, aval.shape)), turned)
-        return s, *[adjoint(ctx.one, y) for y in reversed(both)]
+        s, *turned_vectors = _reduced_svd(ctx, vectors, adjoint(ctx.one, ctx.neutral(x, aval.shape)), turned)
+        return s, *[adjoint(ctx.one, y) for y in reversed(turned_vectors)]
     x = ctx.neutral(x, aval.shape)
     rank = x.aval.ndim
     upright: Atom | None = None
@@ -338,12 +335,14 @@ def _reduced_svd(ctx: MaskCtx, vectors: bool, x: Atom, aval: Aval) -> Sequence[A
     if upright is None:
         return s, _block(ctx, u, u_aval, by), _block(ctx, vh, vh_aval, by)
     lying = adjoint(ctx.one, vh), adjoint(ctx.one, u)
-    found = []
+    found: list[Atom] = []
     for own, other, out in zip((u, vh), lying, (u_aval, vh_aval), strict=True):
         y, z = _block(ctx, own, out, by), _block(ctx, other, out, by)
         found.append(ctx.one(SELECT_N, emit_broadcast(ctx, upright, y.aval.shape, ()), z, y))
     return s, *found
 
+
+_REFLECTIONS: Final[tuple[type[Primitive], ...]] = (Geqrf, HouseholderProduct, Ormqr)
 
 _IDENTITY: Final = "padding is the identity"
 _ZERO: Final = "padding is 0"
@@ -358,7 +357,7 @@ LINALG: Final[tuple[MaskRule, ...]] = (
     *[row(kind, _factored, _IDENTITY) for kind in (Solve, Slogdet, Det)],
     row(Lu, _lu, _FIRST),
     row(Qr, _qr, _FIRST),
-    *[row(kind, _reflections, _ZERO) for kind in (Geqrf, HouseholderProduct, Ormqr)],
+    *[row(kind, _reflections, _ZERO) for kind in _REFLECTIONS],
     *[row(kind, _zeros, _ZERO) for kind in (Pinv, Expm, ExpmFrechet)],
     row(Eigh, _eigh, _LARGE),
     row(Eig, _eig, f"{_LARGE}; its eigenvalues are sorted to the end"),
