@@ -29,6 +29,7 @@ from fxad.errors import SizeError
 from fxad.ir import Atom, Aval, Jaxpr, Lit, Primitive, Shape
 from fxad.primitives.elementwise import ADD, AND, DIV, GE, LT, MAX, MIN, MUL, SELECT_N, SUB, ConvertElementType
 from fxad.primitives.shape import Iota, emit_broadcast
+from fxad.transforms.specialize import size_names
 
 P = TypeVar("P", bound=Primitive)
 Q = TypeVar("Q", bound=Primitive, contravariant=True)
@@ -198,6 +199,10 @@ class MaskCtx(Builder):
     def recur(self, body: Jaxpr) -> Jaxpr:
         """A body over padded arrays. It takes its operands, then the sizes: `size_operands`."""
         return self._body(body, self.padding)
+
+    def uses_sizes(self, body: Jaxpr) -> bool:
+        """Returns True if a body depends on a size that is masked."""
+        return any([n.name in self.bounds for n in size_names(body)])
 
     @property
     def size_operands(self) -> Atoms:
