@@ -27,7 +27,7 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.sizes import Name, Size, named_size, names_of, upper_bound
 from fxad.errors import SizeError
 from fxad.ir import Atom, Aval, Jaxpr, Lit, Primitive, Shape
-from fxad.primitives.elementwise import ADD, AND, DIV, GE, LT, MAX, MIN, MUL, SELECT_N, SUB, ConvertElementType
+from fxad.primitives.elementwise import ADD, AND, CLZ, DIV, GE, LT, MAX, MIN, MUL, SELECT_N, SUB, ConvertElementType
 from fxad.primitives.shape import Iota, emit_broadcast
 from fxad.transforms.specialize import size_names
 
@@ -122,6 +122,8 @@ class MaskCtx(Builder):
             return self.one(MAX, a, b)
         if function == "min":
             return self.one(MIN, a, b)
+        if function == "bits":
+            return self.one(SUB, _int(32), self.one(CLZ, self.one(MAX, a, _int(0))))
         quotient = self.one(DIV, a, b)  # towards zero; // rounds down
         below = self.one(LT, self.one(SUB, a, self.one(MUL, quotient, b)), _int(0))
         return self.one(SUB, quotient, self.one(ConvertElementType(dtypes.int32), below))
