@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 from fxad import transforms
 from fxad.core import tree
 from fxad.dtypes import FLOATING
-from fxad.errors import ArgumentError, ParameterError, described
+from fxad.errors import ArgumentError, AxisNameError, ParameterError, described
 from fxad.execution.executable import lower
 from fxad.ir import source_location
 from fxad.tracing.program import Program
@@ -50,7 +50,8 @@ def plan_memory(program: Program[..., Any], *, budget: int | str, within: Within
 
     Law:    the executable of the gradient of `remat(program, plan=plan_memory(program, budget=b))` has at most b bytes
             of temporaries; a smaller budget never gives more.
-    Raises: as `remat`; ArgumentError for a value that is not a Program.
+    Raises: as `remat`; ArgumentError for a value that is not a Program; AxisNameError for collectives over an axis of a
+            map around it.
     """
     if not isinstance(program, Program):
         raise ArgumentError(
@@ -58,6 +59,13 @@ def plan_memory(program: Program[..., Any], *, budget: int | str, within: Within
             remedy="trace the function first: plan_memory(trace(f, *examples), budget=...)",
         )
     most = parse_bytes(budget)
+    if program.jaxpr.free_axes:
+        names = ", ".join([repr(name) for name, _ in sorted(program.jaxpr.free_axes)])
+        raise AxisNameError(
+            f"remat: {program.name} has collectives over the axes {names} of a map around it: it has no memory of its"
+            " own to fit into a budget",
+            remedy="give the budget around the map, as in remat(pmap(f), budget=...), or a policy inside it",
+        )
     avals, n = program.jaxpr.in_avals, len(program.bound)
     fixed = without_derivative(program.jaxpr, tuple([k < n for k in range(len(avals))]))
     wrt = tuple([a.inexact and not f and k >= n for k, (a, f) in enumerate(zip(avals, fixed, strict=True))])
