@@ -17,6 +17,7 @@ Decision: docs/adr/0050.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Final, Protocol, TypeAlias, TypeVar, final
@@ -229,12 +230,31 @@ class MaskRule:
     says: str
 
 
+class HasMask(Primitive):
+    """A primitive from outside fxad that has a rule of `mask`. Those of fxad have rows in a table."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def mask(self, ctx: MaskCtx, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+        """As in `Write`. If a lane of the results depends on that lane of the operands only: `ctx(self, *args)`."""
+
+
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class MaskRules:
     """An immutable table of rules; two tables are different values."""
 
     rows: Mapping[type[Primitive], MaskRule] = field(repr=False)
+
+    def of(self, prim: Primitive) -> MaskRule | None:
+        """The rule of a primitive: its row, or what it states itself."""
+        rule = self.rows.get(type(prim))
+        return row(type(prim), _own, "own") if rule is None and isinstance(prim, HasMask) else rule
+
+
+def _own(ctx: MaskCtx, prim: HasMask, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+    return prim.mask(ctx, args, ins, outs)
 
 
 def row(kind: type[P], write: Write[P], says: str) -> MaskRule:
@@ -273,6 +293,7 @@ __all__ = [
     "GE",
     "Atoms",
     "Avals",
+    "HasMask",
     "MaskCtx",
     "MaskRule",
     "MaskRules",
