@@ -6,7 +6,9 @@ FXAD_CPU_DEVICES=8 python -m pytest tests/spmd/names_on_devices.py
 
 from __future__ import annotations
 
+import gc
 import pickle
+import weakref
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -28,6 +30,7 @@ from fxad.errors import (
     ShapeError,
 )
 from fxad.experimental import mesh_utils
+from fxad.runtime import resharded
 from fxad.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding, get_mesh, make_mesh
 from fxad.testing import Case, cases
 from fxad.testing.collective_steps import COLLECTIVE_STEPS
@@ -168,6 +171,27 @@ def test_devices_exchange_parts_of_an_array_that_is_divided_anew(mesh: Mesh, mon
         np.testing.assert_array_equal(np.asarray(y), X)
     inside = fx.jit(lambda v: fx.device_put(v, NamedSharding(mesh, P("y"))))(X)
     assert inside.sharding == NamedSharding(mesh, P("y"))
+
+
+def test_an_operand_that_is_passed_again_is_not_divided_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    divided: list[Any] = []
+
+    def counted(buffer: Any, where: Any) -> Any:
+        divided.append(where.spec)
+        return resharded(buffer, where)
+
+    monkeypatch.setattr("fxad.xla.executable.resharded", counted)
+    w, x, c = fnp.ones(4), fnp.asarray(X), fnp.full((4,), 3.0)  # uncommitted; c is closed over
+    f = fx.jit(fx.shard_map(lambda w, v: v * w + c, {"i": 8}, (P(), P("i")), P("i")))
+    for k in range(3):
+        np.testing.assert_array_equal(np.asarray(f(w, x + k)), X + k + 3)
+    assert sorted(divided) == [(), (), *[(("i",),)] * 3]
+    np.testing.assert_array_equal(np.asarray(f(2 * w, x)), 2 * X + 3)
+    np.testing.assert_array_equal(np.asarray(f(w, x)), X + 3)
+    held = weakref.ref(w)
+    del w, x
+    gc.collect()
+    assert held() is None
 
 
 def test_trees_of_shardings_need_not_be_containers_of_python(mesh: Mesh) -> None:
