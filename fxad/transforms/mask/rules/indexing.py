@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from fxad import dtypes
+from fxad.core.sizes import maximum
 from fxad.ir import Atom, Aval, Lit
 from fxad.primitives.dimension_numbers import DimensionNumbers
 from fxad.primitives.dynamic_slicing import DYNAMIC_UPDATE_SLICE, DynamicSlice, DynamicUpdateSlice
@@ -114,7 +115,7 @@ def _index(ctx: MaskCtx, prim: Index, args: Atoms, ins: Avals, outs: Avals) -> S
     x, *places = args
     full = ins[0]
     windows = zip(prim.starts, prim.sizes, prim.strides, strict=True)
-    limits = [start + (m - 1) * stride + 1 for start, m, stride in windows]
+    limits = [start + maximum((m - 1) * stride + 1, 0) for start, m, stride in windows]
     fixed = [n if a in prim.dynamic else m for a, (n, m) in enumerate(zip(full.shape, prim.sizes, strict=True))]
     part = Slice(
         prim.starts,
