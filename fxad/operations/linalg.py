@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Final
 
 from fxad import dtypes
-from fxad.core.sizes import Size, maximum
+from fxad.core.sizes import maximum
 from fxad.errors import ShapeError
 from fxad.ir import Atom, Atoms, Aval, Emit, Lit
 from fxad.operations.axes import normalize_axis_index
@@ -62,11 +62,8 @@ def pinv(emit: Emit, a: Atom, hermitian: bool) -> Atoms:
 def default_rtol(op: str, emit: Emit, a: Atom) -> Atom:
     """The relative size of a zero singular value after rounding."""
     _, m, n = matrix_shape(op, a)
-    scalar = Aval((), dtypes.real_part(a.aval.dtype))
-    size, eps = maximum(m, n), _EPS.get(scalar.dtype, 0.0)
-    if type(size) is Size:
-        return emit.one(MUL, Lit.of(size, scalar), Lit.of(eps, scalar))
-    return Lit.of(size * eps, scalar)
+    aval = Aval((), dtypes.real_part(a.aval.dtype))
+    return emit.one(MUL, Lit.of(maximum(m, n), aval), Lit.of(_EPS.get(aval.dtype, 0.0), aval))
 
 
 def pinv_above(emit: Emit, a: Atom, rtol: Atom, hermitian: bool) -> Atoms:

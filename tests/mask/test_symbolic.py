@@ -86,6 +86,11 @@ CASES: dict[str, tuple[Function, tuple[str, ...]]] = {
     "same": (lambda x, w: lax.conv(x, w, (1,), "SAME"), ("(1, 2, n)", "(4, 2, 3)")),
     "valid": (lambda x, w: lax.conv(x, w, (1,), "VALID"), ("(1, 2, n+2)", "(4, 2, 3)")),
     "by sizes": (lambda x: x.sum() / x.shape[0] + fnp.sqrt(x.shape[0]) + x.size, (X,)),
+    "searchsorted": (lambda x, y: fnp.searchsorted(fnp.sort(x), y), (V1, "m")),
+    "interp": (lambda x, y: fnp.interp(y, fnp.arange(x.shape[0]), x), (V1, "m")),
+    "thirds": (lambda x: fnp.array_split(x, 3), (X1,)),
+    "shift": (lambda x: fnp.fft.ifftshift(x, axes=0), (X1,)),
+    "window at a number": (lambda x: lax.dynamic_slice_in_dim(x, -1, 1, 0), (X1,)),
     "repeat": (lambda x: fnp.repeat(x, 2, axis=0), (X,)),
 }
 
