@@ -145,7 +145,7 @@ else:
         __repr__ = __str__
 
         def __format__(self, spec):
-            return format(str(self), spec)
+            return format(str(self), spec.replace(",", "").removesuffix("d"))  # the formats of ints
 
         @property
         def __class__(self):

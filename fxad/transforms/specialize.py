@@ -55,8 +55,12 @@ def specialize(jaxpr: Jaxpr, values: Values) -> Jaxpr:
     for eqn in jaxpr.eqns:
         ins = tuple([specialize_lit(a) if isinstance(a, Lit) else env[a] for a in eqn.ins])
         outs = tuple([specialize_aval(v.aval) for v in eqn.outs])
-        if isinstance(eqn.prim, _REMOVED_IF_TRIVIAL) and (ins[0].aval is outs[0] or isinstance(ins[0], Lit)):
-            env[eqn.outs[0]] = ins[0].with_aval(outs[0].shape) if isinstance(ins[0], Lit) else ins[0]
+        if (
+            isinstance(eqn.prim, _REMOVED_IF_TRIVIAL)
+            and ins[0].aval is outs[0]
+            and eqn.ins[0].aval is not eqn.outs[0].aval
+        ):
+            env[eqn.outs[0]] = ins[0]
             continue
         prim = operations.get(eqn.prim)
         if prim is None:

@@ -16,6 +16,7 @@ from typing import Final, TypeAlias, final
 from fxad.core.builder import Builder, substitute
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
+from fxad.core.sizes import at_least
 from fxad.errors import ArgumentError
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Var, source_location
 from fxad.primitives.control.scan import Scan
@@ -283,7 +284,13 @@ def _scans(jaxpr: Jaxpr) -> Iterator[Scan]:
     """Returns the loops of a program and of its bodies that can be divided."""
     for eqn in jaxpr.eqns:
         prim = eqn.prim
-        if isinstance(prim, Scan) and not prim.upto and prim.length > 1 and not prim.effects:
+        if (
+            isinstance(prim, Scan)
+            and not prim.upto
+            and type(prim.length) is int
+            and prim.length > 1
+            and not prim.effects
+        ):
             yield prim
         elif isinstance(prim, HigherOrder) and not prim.layout.has_rules:
             for body in prim.bodies:
