@@ -37,7 +37,8 @@ from fxad.primitives.elementwise import (
     SQUARE,
     SUB,
 )
-from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr, ReduceProd, extreme_value
+from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr, extreme_value
+from fxad.primitives.reduce_prod import ReduceProd
 from fxad.primitives.shape import ReduceSum, emit_broadcast
 
 

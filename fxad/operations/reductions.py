@@ -22,7 +22,8 @@ from fxad.operations.axes import Axes, normalize_axes, normalize_axis_index
 from fxad.operations.promotion import convert, to_inexact_dtype
 from fxad.primitives.argmax import ArgMax, ArgMin
 from fxad.primitives.elementwise import CONJ, DIV, MUL, REAL, SQRT, SQUARE, SUB
-from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr, ReduceProd
+from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr
+from fxad.primitives.reduce_prod import ReduceProd
 from fxad.primitives.shape import ReduceSum, emit_broadcast, emit_reshape
 
 

@@ -200,16 +200,6 @@ def test_a_program_is_saved(tmp_path: Path) -> None:
             ShapeError,
             "add: shapes (n,) and (3,) do not broadcast: axis -1 has sizes n and 3",
         ),
-        (
-            lambda p: fx.grad(fx.trace(lambda x: fnp.prod(x), fx.Spec("n"))),
-            SizeError,
-            "reduce_prod: the derivative halves the n elements again and again, and n is not a number",
-        ),
-        (
-            lambda p: fx.trace(lambda x: lax.associative_scan(fnp.add, x), fx.Spec("n")),
-            SizeError,
-            "associative_scan: the size n of axis 0 is not a number, and determines the number of stages",
-        ),
     ],
 )
 def test_refusals(use: Callable[[Any], object], error: type[FxadError], message: str) -> None:

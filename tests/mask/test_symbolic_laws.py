@@ -65,7 +65,8 @@ def test_specialize_commutes_with_every_transformation(case: RaggedCase) -> None
         try:
             first = transform(case.program, 0)
         except SizeError as e:
-            assert "reduce_prod" in e.message, name
+            if "reduce_prod" not in e.message:
+                raise
             continue
         have, want = specialize(first, at), transform(fixed, 0)
         if have is not want:

@@ -17,6 +17,7 @@ Decision: docs/adr/0050.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Final, Protocol, TypeAlias, TypeVar, final
@@ -29,6 +30,7 @@ from fxad.errors import SizeError
 from fxad.ir import Atom, Aval, Jaxpr, Lit, Primitive, Shape
 from fxad.primitives.elementwise import ADD, AND, CLZ, DIV, GE, LT, MAX, MIN, MUL, SELECT_N, SUB, ConvertElementType
 from fxad.primitives.shape import Iota, emit_broadcast
+from fxad.transforms.specialize import size_names
 
 P = TypeVar("P", bound=Primitive)
 Q = TypeVar("Q", bound=Primitive, contravariant=True)
@@ -201,6 +203,10 @@ class MaskCtx(Builder):
         """A body over padded arrays. It takes its operands, then the sizes: `size_operands`."""
         return self._body(body, self.padding)
 
+    def uses_sizes(self, body: Jaxpr) -> bool:
+        """Returns True if a body depends on a size that is masked."""
+        return any([n.name in self.bounds for n in size_names(body)])
+
     @property
     def size_operands(self) -> Atoms:
         """The sizes, in order: i32[]."""
@@ -224,12 +230,31 @@ class MaskRule:
     says: str
 
 
+class HasMask(Primitive):
+    """A primitive from outside fxad that has a rule of `mask`. Those of fxad have rows in a table."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def mask(self, ctx: MaskCtx, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+        """As in `Write`. If a lane of the results depends on that lane of the operands only: `ctx(self, *args)`."""
+
+
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class MaskRules:
     """An immutable table of rules; two tables are different values."""
 
     rows: Mapping[type[Primitive], MaskRule] = field(repr=False)
+
+    def of(self, prim: Primitive) -> MaskRule | None:
+        """The rule of a primitive: its row, or what it states itself."""
+        rule = self.rows.get(type(prim))
+        return row(type(prim), _own, "own") if rule is None and isinstance(prim, HasMask) else rule
+
+
+def _own(ctx: MaskCtx, prim: HasMask, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+    return prim.mask(ctx, args, ins, outs)
 
 
 def row(kind: type[P], write: Write[P], says: str) -> MaskRule:
@@ -268,6 +293,7 @@ __all__ = [
     "GE",
     "Atoms",
     "Avals",
+    "HasMask",
     "MaskCtx",
     "MaskRule",
     "MaskRules",
