@@ -795,6 +795,8 @@ class Reader:
         return out
 
     def power(self) -> int:
+        if self.accept("-"):
+            return -self.power()
         out = self.atom()
         if self.accept("^") or self.accept("**"):
             token = self.tokens[self.at]

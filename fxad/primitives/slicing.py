@@ -104,6 +104,15 @@ class Slice(Rearrange):
         return emit.one(pad, ct, Lit(bytes(x.dtype.itemsize), x.with_shape(())))
 
 
+def tight_slice(prim: Slice, shape: Shape) -> Slice:
+    """The slice as `x[a:b:c]` gives it: with stride 1 along an axis of which one element is kept."""
+    if all([stride == 1 for stride in prim.strides]):
+        return prim
+    one = [m == 1 for m in shape]
+    limits = tuple([start + 1 if only else n for only, start, n in zip(one, prim.starts, prim.limits, strict=True)])
+    return Slice(prim.starts, limits, tuple([1 if only else n for only, n in zip(one, prim.strides, strict=True)]))
+
+
 def emit_slice(emit: Emit, x: Atom, axis: int, start: int, limit: int) -> Atom:
     """`x[start:limit]` along `axis`; emits nothing for a literal."""
     shape = x.aval.shape

@@ -10,7 +10,8 @@ from fxad.core.memo import by_value
 from fxad.core.sizes import Name, Size, names_of, substitute_sizes
 from fxad.errors import ArgumentError, ShapeError
 from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Param, Primitive, Record, map_parameter, params, subjaxprs
-from fxad.primitives.shape import BroadcastInDim, Reshape
+from fxad.primitives.shape import BroadcastInDim, Reshape, Rev
+from fxad.primitives.slicing import Slice, tight_slice
 
 Values = tuple[tuple[str, int], ...]  # names of sizes with ints, or other sizes, in order
 
@@ -66,12 +67,20 @@ def specialize(jaxpr: Jaxpr, values: Values) -> Jaxpr:
         if prim is None:
             given = [map_parameter(value, specialize_param) for _, value in params(eqn.prim)]
             prim = operations[eqn.prim] = type(eqn.prim)(*given)
+        if isinstance(prim, Slice) and eqn.outs[0].aval.symbolic:
+            prim = tight_slice(prim, outs[0].shape)
+        elif isinstance(prim, Rev):
+            kept = tuple([k for k in prim.axes if outs[0].shape[k] != 1 or eqn.outs[0].aval.shape[k] == 1])
+            if not kept:
+                env[eqn.outs[0]] = ins[0]
+                continue
+            prim = Rev(kept)
         env.update(zip(eqn.outs, _add_checked(b, eqn, prim, ins, outs), strict=True))
     return b.build([specialize_lit(a) if isinstance(a, Lit) else env[a] for a in jaxpr.outs], jaxpr.name)
 
 
 # Tracing adds no equation of these where they change nothing.
-_REMOVED_IF_TRIVIAL: Final = (BroadcastInDim, Reshape)
+_REMOVED_IF_TRIVIAL: Final = (BroadcastInDim, Reshape, Slice)
 
 
 def _add_checked(
