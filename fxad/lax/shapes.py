@@ -107,7 +107,7 @@ def slice(
     (aval,) = prim.abstract_eval(x := aval_of(operand, "slice: operand"))
     if isinstance(operand, Array) and x is aval:
         return operand
-    return binder().bind(tight_slice(prim, aval.shape), (operand,))[0]
+    return binder().bind(tight_slice(prim, [k for k, n in enumerate(aval.shape) if n == 1]), (operand,))[0]
 
 
 def slice_in_dim(

@@ -5,6 +5,7 @@ Duals: slice and pad, concatenate and the slices of its result.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar, Final, final
 
 import numpy as np
@@ -104,13 +105,13 @@ class Slice(Rearrange):
         return emit.one(pad, ct, Lit(bytes(x.dtype.itemsize), x.with_shape(())))
 
 
-def tight_slice(prim: Slice, shape: Shape) -> Slice:
-    """The slice as `x[a:b:c]` gives it: with stride 1 along an axis of which one element is kept."""
-    if all([stride == 1 for stride in prim.strides]):
+def tight_slice(prim: Slice, single: Sequence[int]) -> Slice:
+    """The slice as `x[a:b:c]` gives it: with stride 1 along the axes `single`, of which one element is kept."""
+    if all([prim.strides[k] == 1 for k in single]):
         return prim
-    one = [m == 1 for m in shape]
-    limits = tuple([start + 1 if only else n for only, start, n in zip(one, prim.starts, prim.limits, strict=True)])
-    return Slice(prim.starts, limits, tuple([1 if only else n for only, n in zip(one, prim.strides, strict=True)]))
+    axes = enumerate(zip(prim.starts, prim.limits, strict=True))
+    limits = tuple([start + 1 if k in single else limit for k, (start, limit) in axes])
+    return Slice(prim.starts, limits, tuple([1 if k in single else n for k, n in enumerate(prim.strides)]))
 
 
 def emit_slice(emit: Emit, x: Atom, axis: int, start: int, limit: int) -> Atom:

@@ -67,14 +67,16 @@ def specialize(jaxpr: Jaxpr, values: Values) -> Jaxpr:
         if prim is None:
             given = [map_parameter(value, specialize_param) for _, value in params(eqn.prim)]
             prim = operations[eqn.prim] = type(eqn.prim)(*given)
-        if isinstance(prim, Slice) and eqn.outs[0].aval.symbolic:
-            prim = tight_slice(prim, outs[0].shape)
-        elif isinstance(prim, Rev):
-            kept = tuple([k for k in prim.axes if outs[0].shape[k] != 1 or eqn.outs[0].aval.shape[k] == 1])
-            if not kept:
-                env[eqn.outs[0]] = ins[0]
-                continue
-            prim = Rev(kept)
+        if isinstance(prim, Slice | Rev) and eqn.outs[0].aval.symbolic:
+            # axes that have one element at these sizes
+            single = [k for k, n in enumerate(outs[0].shape) if n == 1 and type(eqn.outs[0].aval.shape[k]) is Size]
+            if isinstance(prim, Slice):
+                prim = tight_slice(prim, single)
+            elif single:
+                prim = Rev(tuple([k for k in prim.axes if k not in single]))
+                if not prim.axes:
+                    env[eqn.outs[0]] = ins[0]
+                    continue
         env.update(zip(eqn.outs, _add_checked(b, eqn, prim, ins, outs), strict=True))
     return b.build([specialize_lit(a) if isinstance(a, Lit) else env[a] for a in jaxpr.outs], jaxpr.name)
 
