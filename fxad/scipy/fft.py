@@ -100,7 +100,7 @@ def _cosine(x: Array, n: int, axis: int, norm: str, second: bool, inverse: bool)
     x = x[..., :n] if n <= x.shape[-1] else fnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, n - x.shape[-1])])
     # unnormalised, each type is the inverse of the other, times 2n
     scaled = (norm == "backward") if inverse else (norm == "forward")
-    first = fnp.where(fnp.arange(n) == 0, math.sqrt(0.5), 1.0).astype(x.dtype)
+    first = fnp.where(fnp.arange(n) == 0, math.sqrt(0.5), fnp.ones(n, x.dtype))
     if second:
         y = _second(x, n)
         y = y * first * math.sqrt(0.5 / n) if norm == "ortho" else y * (0.5 / n) if scaled else y
