@@ -68,7 +68,7 @@ def average(
     keepdims: bool = False,
 ) -> tuple[Array, Array]: ...
 def average(
-    *, a: ArrayLike, axis: Axes = None, weights: ArrayLike | None = None, returned: bool = False, keepdims: bool = False
+    a: ArrayLike, axis: Axes = None, weights: ArrayLike | None = None, returned: bool = False, keepdims: bool = False
 ) -> Array | tuple[Array, Array]:
     """Return the mean over axes, weighted by `weights`; with `returned` also the sum of the weights.
 
