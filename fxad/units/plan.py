@@ -13,6 +13,7 @@ from operator import add
 from typing import Literal, TypeAlias, final
 
 from fxad.core.dataclasses import dataclass
+from fxad.core.tables import Table, headed
 from fxad.ir import Atom, Aval, Jaxpr, Lit, Source, source_location
 from fxad.lower import aliases
 from fxad.transforms.costs import weight_of_nested
@@ -102,29 +103,35 @@ class Plan:
 
     def table(self, *, places: bool = True) -> str:
         """Units and steps as text; `places` adds the user's line to each step."""
-        runs = sum([u.uses * u.equations for u in self.units])
-        head = f"{self.name}: {len(self.units)} units, {len(self.steps)} steps; "
-        head += f"{self.equations} equations to compile, {runs} to run\n"
-        rows = [("unit", "", "uses", "equations", "donated")]
-        for k, u in enumerate(self.units):
-            rows.append((str(k), u.body.name, str(u.uses), str(u.equations), str(len(u.donate))))
-        steps = [("step", "unit", "frees", "live bytes", "at" if places else "")]
-        for k, s in enumerate(self.steps):
-            what = f"{s.unit} {self.units[s.unit].body.name}"
-            at = str(source_location(s.source) or "") if places else ""
-            steps.append((str(k), what, str(len(s.frees)), f"{s.live_bytes:,}", at))
-        return f"{head}{_columns(rows)}\n{_columns(steps)}"
+        return "\n".join([self._head, *[table.text() for table in self._tables(places)]])
 
     def __str__(self) -> str:
         return self.table()
 
+    def _repr_html_(self) -> str:
+        return headed(self._head, *[table.html() for table in self._tables(True)])
 
-def _columns(rows: Sequence[tuple[str, str, str, str, str]]) -> str:
-    """Columns: a number, a name to the left, numbers to the right."""
-    wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    a, b, c, d, e = wide
-    lines = [f"{r[0]:>{a}}  {r[1]:<{b}}  {r[2]:>{c}}  {r[3]:>{d}}  {r[4]:<{e}}".rstrip() for r in rows]
-    return "\n".join(lines)
+    @property
+    def _head(self) -> str:
+        runs = sum([u.uses * u.equations for u in self.units])
+        sizes = f"{len(self.units)} units, {len(self.steps)} steps"
+        return f"{self.name}: {sizes}; {self.equations} equations to compile, {runs} to run"
+
+    def _tables(self, places: bool) -> tuple[Table, Table]:
+        """The units, and the steps."""
+        units = [
+            (str(k), u.body.name, str(u.uses), str(u.equations), str(len(u.donate))) for k, u in enumerate(self.units)
+        ]
+        steps = []
+        for k, s in enumerate(self.steps):
+            what = f"{s.unit} {self.units[s.unit].body.name}"
+            at = str(source_location(s.source) or "") if places else ""
+            steps.append((str(k), what, str(len(s.frees)), f"{s.live_bytes:,}", at))
+        right = (0, 2, 3)  # numbers
+        return (
+            Table(("unit", "", "uses", "equations", "donated"), tuple(units), right),
+            Table(("step", "unit", "frees", "live bytes", "at" if places else ""), tuple(steps), right),
+        )
 
 
 def single_unit(jaxpr: Jaxpr, donate: tuple[int, ...] = ()) -> Plan:
