@@ -10,6 +10,7 @@ import pytest
 
 import fxad as fx
 import fxad.numpy as fnp
+from fxad import lax
 from fxad.core.tables import LINES, ROWS, Table, escaped, preformatted
 
 
@@ -99,6 +100,10 @@ def layers(w: fx.Array, x: fx.Array) -> fx.Array:
     return x.sum()
 
 
+def summed(x: fx.Array) -> fx.Array:
+    return lax.psum(x, "i")
+
+
 SQUARE = np.eye(8, dtype=np.float32)
 
 
@@ -109,7 +114,7 @@ SQUARE = np.eye(8, dtype=np.float32)
         fx.plan_memory(fx.trace(layers, SQUARE, SQUARE), budget=10**6),
         fx.lower(fx.grad(fx.remat(fx.trace(layers, SQUARE, SQUARE)))).units,
         fx.lower(PROGRAM, passes=()).stages,
-        fx.comm(fx.trace(lambda x: fx.lax.psum(x, "i"), fx.Spec((4,)), axis_env={"i": 2})),
+        fx.comm(fx.trace(summed, fx.Spec((4,)), axis_env={"i": 2})),
     ],
     ids=lambda value: type(value).__name__,
 )
