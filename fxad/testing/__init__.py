@@ -63,6 +63,7 @@ from fxad.testing.inverse_laws import check_inverse, check_invertible
 from fxad.testing.inversions import Inversion, inversions
 from fxad.testing.mask_laws import MASK_STEPS, RaggedCase, check_mask, check_mask_stack, mask_stacks, ragged_cases
 from fxad.testing.memory_laws import (
+    check_budgets,
     check_memory_plans,
     check_partial_eval,
     check_plan,
@@ -143,6 +144,7 @@ __all__ = [
     "check_mask_stack",
     "check_outline",
     "check_partial_eval",
+    "check_budgets",
     "check_memory_plans",
     "check_plan",
     "check_policy",

@@ -18,6 +18,7 @@ from fxad.ir import Atom, Aval, Jaxpr, Lit, Source, source_location
 from fxad.lower import aliases
 from fxad.transforms.costs import weight_of_nested
 from fxad.units.blocks import check_steps
+from fxad.units.kernels import repeats_kernels
 from fxad.units.pieces import Piece, Pieces, partition
 from fxad.units.recompute import recompute
 
@@ -39,6 +40,11 @@ class Unit:
     def equations(self) -> int:
         """The cost of compilation: the number of equations that XLA gets."""
         return weight_of_nested(self.body).equations
+
+    @property
+    def effort(self) -> str:
+        """XLA's effort to compile it for a CPU, unless the options say another: "less" if few kernels are equal."""
+        return "full" if repeats_kernels(self.body) else "less"
 
 
 @final
@@ -120,7 +126,8 @@ class Plan:
     def _tables(self, places: bool) -> tuple[Table, Table]:
         """The units, and the steps."""
         units = [
-            (str(k), u.body.name, str(u.uses), str(u.equations), str(len(u.donate))) for k, u in enumerate(self.units)
+            (str(k), u.body.name, str(u.uses), str(u.equations), str(len(u.donate)), u.effort)
+            for k, u in enumerate(self.units)
         ]
         steps = []
         for k, s in enumerate(self.steps):
@@ -129,7 +136,7 @@ class Plan:
             steps.append((str(k), what, str(len(s.frees)), f"{s.live_bytes:,}", at))
         right = (0, 2, 3)  # numbers
         return (
-            Table(("unit", "", "uses", "equations", "donated"), tuple(units), right),
+            Table(("unit", "", "uses", "equations", "donated", "effort"), tuple(units), right),
             Table(("step", "unit", "frees", "live bytes", "at" if places else ""), tuple(steps), right),
         )
 

@@ -28,8 +28,9 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.sizes import Name, Size, named_size, names_of, upper_bound
 from fxad.errors import SizeError
 from fxad.ir import Atom, Aval, Jaxpr, Lit, Primitive, Shape
-from fxad.primitives.elementwise import ADD, AND, DIV, GE, LT, MAX, MIN, MUL, SELECT_N, SUB, ConvertElementType
+from fxad.primitives.elementwise import ADD, AND, CLZ, DIV, GE, LT, MAX, MIN, MUL, SELECT_N, SUB, ConvertElementType
 from fxad.primitives.shape import Iota, emit_broadcast
+from fxad.transforms.specialize import size_names
 
 P = TypeVar("P", bound=Primitive)
 Q = TypeVar("Q", bound=Primitive, contravariant=True)
@@ -122,6 +123,8 @@ class MaskCtx(Builder):
             return self.one(MAX, a, b)
         if function == "min":
             return self.one(MIN, a, b)
+        if function == "bits":
+            return self.one(SUB, _int(32), self.one(CLZ, self.one(MAX, a, _int(0))))
         quotient = self.one(DIV, a, b)  # towards zero; // rounds down
         below = self.one(LT, self.one(SUB, a, self.one(MUL, quotient, b)), _int(0))
         return self.one(SUB, quotient, self.one(ConvertElementType(dtypes.int32), below))
@@ -199,6 +202,10 @@ class MaskCtx(Builder):
     def recur(self, body: Jaxpr) -> Jaxpr:
         """A body over padded arrays. It takes its operands, then the sizes: `size_operands`."""
         return self._body(body, self.padding)
+
+    def uses_sizes(self, body: Jaxpr) -> bool:
+        """Returns True if a body depends on a size that is masked."""
+        return any([n.name in self.bounds for n in size_names(body)])
 
     @property
     def size_operands(self) -> Atoms:
