@@ -20,6 +20,7 @@ from fxad import dtypes, runtime
 from fxad.core.builder import Builder
 from fxad.core.lru import LRUCache
 from fxad.core.sizes import Size
+from fxad.core.tables import headed, preformatted
 from fxad.errors import ArgumentError, DTypeError, LeakedTracerError, ParameterError, described
 from fxad.ir import Atom, Aval, Jaxpr, NDArray, Primitive
 from fxad.operations import index_plan, indexing, promotion
@@ -149,6 +150,7 @@ class Array(Typed, Conversions, Methods, Updatable):
 
     # ---------------------------------------------------------------------------------------------------- values
 
+    # with `dtype[Any]`, type checkers would take `ndarray + Array` for an ndarray
     def __array__(self, dtype: object = None, copy: bool | None = None) -> NDArray:
         value = runtime.to_numpy(self._buffer)
         if dtype is not None and value.dtype != dtype:
@@ -162,6 +164,13 @@ class Array(Typed, Conversions, Methods, Updatable):
     def __repr__(self) -> str:
         missing = runtime.missing_value_reason(self._buffer)  # debuggers and messages also show deleted arrays
         return f"<Array {self._aval}, {missing}>" if missing else super().__repr__()
+
+    def _repr_html_(self) -> str:
+        if runtime.missing_value_reason(self._buffer):
+            return headed(repr(self))
+        devices = sorted(map(str, self.devices()))
+        place = devices[0] if len(devices) == 1 else f"{len(devices)} devices"
+        return headed(f"{self._aval}, {self._aval.nbytes:,} bytes, {place}", preformatted(str(self)))
 
     def leaked(self, what: str, here: str) -> LeakedTracerError:
         """The error for a tracer used outside its trace. `what` is its role, `here` the place of the use."""
