@@ -245,8 +245,8 @@ def test_no_service() -> None:
                           timeout=60, cwd=ROOT)  # fmt: skip
     assert done.stdout.splitlines() == [
         (
-            "distributed.initialize: process 1 of 2 at 127.0.0.1:9: not connected within 1 s, or another process has this"
-            " number | start all processes with one address and distinct process_id, within the timeout"
+            "distributed.initialize: process 1 of 2 at 127.0.0.1:9: not connected within 1 s, or another process has"
+            " this number | start all processes with one address and distinct process_id, within the timeout"
         ),
         "distributed.initialize: devices are in use | call it before the first program runs",
     ], done.stderr[-1000:]
