@@ -11,7 +11,7 @@ import numpy as np
 from fxad.core.dataclasses import dataclass
 from fxad.core.layout import Count, Elements, InParallel, Layout, OneOf, Role, Slice, Times, Unknown, UpTo
 from fxad.core.lockstep import gather_from_runs
-from fxad.errors import ArgumentError, FxadError
+from fxad.errors import ArgumentError, name_equation
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Lit, NDArray, SourceLocation, source_location
 from fxad.primitives.collectives import Collective
 from fxad.primitives.control.shard_map import ShardMap
@@ -233,8 +233,9 @@ class _Walker:
 def _run_equation(eqn: Eqn, ins: list[NDArray]) -> list[NDArray]:
     try:
         return [np.asarray(x) for x in eqn.prim.impl(*ins)]
-    except FxadError as e:  # from a check or a host function
-        raise e.located(equation=describe(eqn), where=str(source_location(eqn.source) or ""))
+    except Exception as e:  # from a check or a host function
+        name_equation(e, describe(eqn), str(source_location(eqn.source) or ""))
+        raise
 
 
 def _steps(layout: Layout, ins: Sequence[NDArray]) -> Iterable[int]:

@@ -26,11 +26,13 @@ from fxad.execution.shardings import Shardings, check_shardings, with_program_sh
 from fxad.ir import Aval
 from fxad.passes import Passes, check_passes
 from fxad.runtime import default_device
+from fxad.sharding import Mesh, get_mesh
 from fxad.tracing import placement
 from fxad.tracing.array import OPERATION_BY_OPERATION, Array
 from fxad.tracing.context import (
     EnclosingTransforms,
     TraceDependencies,
+    depend_on_mesh,
     depend_on_transforms,
     enclosing_transforms,
     record_in_outer,
@@ -110,13 +112,14 @@ class TracedProgram(Program[P, R]):
 class _Compiled(Generic[P, R]):
     """The programs and executables of a jitted function, by argument types."""
 
-    __slots__ = ("_missed", "_owner", "_simple", "executables", "fn", "how", "programs")
+    __slots__ = ("_missed", "_owner", "_simple", "executables", "fn", "how", "on_mesh", "programs")
 
     def __init__(self, owner: Jitted[P, R], fn: Callable[P, R], how: _How) -> None:
         self._owner = weakref.ref(owner)  # weak: an unreferenced function is freed at once, with its closure
         self.fn, self.how = fn, how
         self.programs: dict[tuple[Structure, tuple[Aval, ...], EnclosingTransforms | None], Program[P, R]] = {}
-        self.executables: dict[tuple[Structure, tuple[Aval, ...]], Executable[P, R]] = {}
+        self.executables: dict[tuple[Structure, tuple[Aval, ...], Mesh | None], Executable[P, R]] = {}
+        self.on_mesh = False  # a program was traced with the mesh of `with mesh:`: each call looks for its own
         # positional arrays only, keyed by their types
         self._simple: dict[tuple[Aval, ...] | None, Dispatcher] = {}
         self._missed = 0
@@ -155,7 +158,7 @@ class _Compiled(Generic[P, R]):
         if known is None:
             known = self.programs.get((in_tree, avals, enclosing_transforms()))
             if known is not None:
-                depend_on_transforms()
+                (depend_on_mesh if self.on_mesh else depend_on_transforms)()
         if known is None:
             watched = TraceDependencies()
             try:
@@ -163,6 +166,7 @@ class _Compiled(Generic[P, R]):
                     known = make(in_tree, avals)
             finally:
                 record_in_outer(watched)
+            self.on_mesh = self.on_mesh or watched.on_mesh
             if not watched.on_outer_trace and not any(isinstance(b, Tracer) for b in known.bound):
                 # a batching rule is traced for the mapped sizes around it, so the program is specific to them
                 key = (in_tree, avals, enclosing_transforms() if watched.on_transforms else None)
@@ -188,14 +192,14 @@ class _Compiled(Generic[P, R]):
         leaves, in_tree = tree.flatten((args, kwargs))
         fast_types = avals_of_arrays(leaves)
         types = self.types(leaves, in_tree) if fast_types is None else fast_types
-        executable = self.executables.get((in_tree, types))
+        executable = self.executables.get((in_tree, types, get_mesh() if self.on_mesh else None))
         if executable is None:
             executable = self._compile(in_tree, types, leaves)
             self._turn_to(executable._calls)
         elif fast_types is not None:
             self._missed_by_one(executable._calls)
         known = executable._calls
-        if known.flat and fast_types is not None:
+        if known.flat and fast_types is not None and not self.on_mesh:
             self._simple[fast_types] = known
         return known.run(leaves, fast_types)
 
@@ -216,13 +220,17 @@ class _Compiled(Generic[P, R]):
             )
         held = [x._buffer if type(x) is Array else None for x in (*program.bound, *leaves)]
         where = placement.target_of(program.name, held, functools.partial(operand_path, program))
-        executable = self.executables[in_tree, types] = self.how.lowered(program).compile_first_for(where)
+        mesh = get_mesh() if self.on_mesh else None
+        executable = self.executables[in_tree, types, mesh] = self.how.lowered(program).compile_first_for(where)
         return executable
 
     def _turn_to(self, calls: Dispatcher) -> None:
         """Redirect the fast call of the function to one of its programs."""
         owner = self._owner()
-        if owner is not None:
+        if owner is not None and self.on_mesh:
+            self._simple.clear()
+            owner._call_with(lambda *args, **kwargs: self.general(args, kwargs))
+        elif owner is not None:
             owner._call_with(fast_path(calls, self.general))
 
 
@@ -272,7 +280,7 @@ class Jitted(Generic[P, R]):
         self._compiled.executables.clear()
 
     @property
-    def _executables(self) -> dict[tuple[Structure, tuple[Aval, ...]], Executable[P, R]]:
+    def _executables(self) -> dict[tuple[Structure, tuple[Aval, ...], Mesh | None], Executable[P, R]]:
         return self._compiled.executables
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
@@ -480,7 +488,8 @@ def jit(
     `symbolic` names sizes of the arguments that are not static, as the `in_shapes` of `mask`: the function is traced once
     for every size, and compiled for each. `bucketed` compiles fewer programs.
 
-    `in_shardings` and `out_shardings` are tree prefixes of `NamedSharding`s, or of None for what XLA decides: they say
+    `in_shardings` and `out_shardings` are tree prefixes of `NamedSharding`s, of `PartitionSpec`s of the mesh of
+    `with mesh:`, or of None for what XLA decides: they say
     how devices divide the arguments that are not static, and the results. Arguments that are divided among devices
     already are taken as they are.
 

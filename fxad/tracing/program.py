@@ -17,6 +17,7 @@ import numpy as np
 from fxad import dtypes
 from fxad.core import sizes, tree
 from fxad.core.dataclasses import dataclass
+from fxad.core.tables import Table, headed, preformatted
 from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, DTypeError, FxadError, ParameterError, ShapeError, TreeError, described
 from fxad.ir import Aval, Jaxpr
@@ -145,6 +146,13 @@ class Program(Generic[P, R_co]):
 
     def __repr__(self) -> str:
         return f"<Program {self.name}: {len(self.jaxpr.eqns)} equations, {len(self.in_avals)} argument leaves>"
+
+    def _repr_html_(self) -> str:
+        takes = [("argument", path, str(a)) for path, a in zip(self.paths, self.in_avals, strict=True)]
+        places = [accessor.codify("") for accessor in self.out_tree.accessors()]
+        gives = [("result", place, str(a)) for place, a in zip(places, self.out_avals, strict=True)]
+        text = f"<details open><summary>text</summary>{preformatted(self.text())}</details>"
+        return headed(repr(self)[1:-1], Table(("", "", "type"), (*takes, *gives)).html(), text)
 
     def replace(
         self, jaxpr: Jaxpr, *, in_tree: Structure | None = None, out_tree: Structure | None = None, name: str = ""

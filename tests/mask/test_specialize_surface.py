@@ -44,7 +44,7 @@ NUMBER: Final = MappingProxyType(
 # Functions whose algorithm depends on the number of elements.
 CHOICE: Final = MappingProxyType(
     {
-        "lax.associative_scan": "the stages are equations, of a symbolic size a loop",
+        "lax.associative_scan": "the stages of the scan are equations; without a number it is a scan",
         "numpy.isin": "compares with up to 64 elements, sorts more",
         "numpy.intersect1d": "isin",
         "numpy.setdiff1d": "isin",
