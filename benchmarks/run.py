@@ -36,6 +36,7 @@ MODULES: Final = (
     "outline",
     "units",
     "disk",
+    "devices",
 )
 
 RUN: Final = (

@@ -7,10 +7,10 @@ from functools import wraps
 from typing import Any, Final, ParamSpec, TypeVar, overload
 
 from fxad.api.lift import bind_static_arguments, check_function, check_no_statics
-from fxad.api.vmap import Axes, flatten_axes, infer_size, is_axis, normalize_dim, without_axis
+from fxad.api.vmap import OUT_AXES, Axes, check_kinds, flatten_axes, infer_size, is_axis, normalize_dim, without_axis
 from fxad.core import tree
 from fxad.core.builder import Builder
-from fxad.core.dce import rebind_operands
+from fxad.core.dce import rebind_operands, remove_dead_eqns
 from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, ShapeError
 from fxad.ir import Aval, Jaxpr, source_location
@@ -115,11 +115,13 @@ def _bound(
     outs: Sequence[Spec],
     paths: Sequence[str],
     ids: Ids = (),
+    fault: tuple[str, str] = ("which its spec does not name", "name the axis in the spec"),
 ) -> Program[Any, Any]:
-    """The program over whole arrays, with one equation, of a program over parts."""
-    body = program.jaxpr
+    """The program over whole arrays, with one equation, of a program over parts. `fault` and its remedy are words for a
+    result that is not the same for all indices."""
+    body = remove_dead_eqns(program.jaxpr)
     specs = [*[()] * len(program.bound), *ins]
-    check_results(what, body, mesh, specs, outs, paths)
+    check_results(what, body, mesh, specs, outs, paths, fault)
     consts = [k for k, s in enumerate(specs) if not s]
     parts = [k for k, s in enumerate(specs) if s]
     made = rebind_operands(body, range(len(specs)), (0, 1), (consts, parts))
@@ -132,7 +134,13 @@ def _bound(
 
 
 def check_results(
-    what: str, body: Jaxpr, mesh: MeshAxes, ins: Sequence[Spec], outs: Sequence[Spec], paths: Sequence[str]
+    what: str,
+    body: Jaxpr,
+    mesh: MeshAxes,
+    ins: Sequence[Spec],
+    outs: Sequence[Spec],
+    paths: Sequence[str],
+    fault: tuple[str, str],
 ) -> None:
     """Check that results are the same along the axes of the mesh that their specs do not name.
 
@@ -145,9 +153,9 @@ def check_results(
             if d is not None and name not in names_in(s):
                 made = next((e.source for e in reversed(body.eqns) if body.outs[k] in e.outs), None)
                 raise ShapeError(
-                    f"{what}: {paths[k]} differs along axis {name!r}, which its spec does not name",
+                    f"{what}: {paths[k]} differs along axis {name!r}, {fault[0]}",
                     where=str(source_location(made) or ""),
-                    remedy=f"combine it, with psum or all_gather over {name!r}, or name the axis in the spec",
+                    remedy=f"combine it, with psum or all_gather over {name!r}, or {fault[1]}",
                 )
 
 
@@ -236,10 +244,12 @@ def _pmapped(
     what: str, program: Program[Any, Any], mesh: MeshAxes, dims: Sequence[int | None], out_axes: Axes
 ) -> Program[Any, Any]:
     ((name, _),) = mesh
+    check_kinds(f"{what}: out_axes", out_axes)
     axes = tree.broadcast_prefix(out_axes, program.out_tree, f"{what}: out_axes", is_axis)
     paths = tree.paths(program.out_tree, "result")
     out_dims = [
-        normalize_dim(d, a.ndim + 1, f"{what}: {p}") for d, a, p in zip(axes, program.out_avals, paths, strict=True)
+        normalize_dim(d, a.ndim + 1, f"{what}: {p}", OUT_AXES)
+        for d, a, p in zip(axes, program.out_avals, paths, strict=True)
     ]
     body, n = program.jaxpr, len(program.bound)
     b = Builder()
@@ -250,7 +260,8 @@ def _pmapped(
     outs = [v if d is None else b.one(ExpandDims((d,)), v) for v, d in zip(found, out_dims, strict=True)]
     one: Program[Any, Any] = program.replace(b.build(outs, body.name))
     specs = [_spec(name, d) for d in dims]
-    return _bound(what, one, mesh, specs, [_spec(name, d) for d in out_dims], paths)
+    fault = "but its out_axes is None", "give the place of the axis in out_axes"
+    return _bound(what, one, mesh, specs, [_spec(name, d) for d in out_dims], paths, fault=fault)
 
 
 def _with_one(a: Aval, d: int) -> Aval:

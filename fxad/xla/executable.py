@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from operator import attrgetter, is_not
 from typing import Final, Protocol, final
 
 from fxad.core.dataclasses import dataclass
@@ -169,18 +170,25 @@ class Spread:
           all wait in collectives of calls that other processes have not reached.
     """
 
-    __slots__ = ("_ins", "_start", "_waits")
+    __slots__ = ("_fits", "_ins", "_start", "_waits")
 
     def __init__(self, start: Start, ins: list[ManyDevices], platform: str) -> None:
         self._start, self._ins = start, ins
+        self._fits: Sequence[object] = ins  # shardings that are equal to those of the program
         self._waits = platform == "cpu" and process_count() > 1
 
     def __call__(self, buffers: Sequence[Buffer]) -> Results:
-        results = self._start([
-            b if b._sharding is where or b._sharding == where else resharded(b, where)
-            for b, where in zip(buffers, self._ins, strict=True)
-        ])  # fmt: skip
+        where = list(map(sharding_of_buffer, buffers))
+        if any(map(is_not, where, self._fits)):  # usually they are the same objects as in the last call
+            if where == self._ins:
+                self._fits = where
+            else:
+                buffers = [resharded(b, w) for b, w in zip(buffers, self._ins, strict=True)]
+        results = self._start(buffers)
         return _Awaited(results) if self._waits else results
+
+
+sharding_of_buffer: Final = attrgetter("_sharding")
 
 
 @final
