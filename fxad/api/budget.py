@@ -22,7 +22,7 @@ from fxad.transforms.memory.plans import MemoryPlan, applied, frontier
 # Makes the program whose executable must fit, from the program that `remat` returns.
 Within: TypeAlias = Callable[[Any], Program[..., Any]]
 
-SURE: Final = 0.5  # XLA is taken to need at least this part of the estimate
+SURE: Final = 0.25  # XLA is taken to need at least this part of the estimate
 
 _UNITS: Final[Mapping[str, int]] = MappingProxyType(
     {"": 1}
@@ -45,8 +45,13 @@ def parse_bytes(budget: object) -> int:
     return int(float(found[1]) * _UNITS[found[2]])
 
 
-def plan_memory(program: Program[..., Any], *, budget: int | str, within: Within | None = None) -> MemoryPlan:
+def plan_memory(
+    program: Program[..., Any], *, budget: int | str, within: Within | None = None, reconstruct: bool = False
+) -> MemoryPlan:
     """Return the plan of `remat(program, budget=budget)`, as a value to print and to edit.
+
+    With `reconstruct`, values of functions that have an inverse may be reconstructed from their results, as by
+    `invertible`: gradients are then equal within the error of the reconstruction.
 
     Law:    the executable of the gradient of `remat(program, plan=plan_memory(program, budget=b))` has at most b bytes
             of temporaries; a smaller budget never gives more.
@@ -71,15 +76,17 @@ def plan_memory(program: Program[..., Any], *, budget: int | str, within: Within
     wrt = tuple([a.inexact and not f and k >= n for k, (a, f) in enumerate(zip(avals, fixed, strict=True))])
     if not any(wrt):
         return MemoryPlan(program.jaxpr, wrt)
-    make = within or (lambda p: _gradient(p, wrt))
+    make = within or (lambda p: gradient_of(p, wrt))
     plain = MemoryPlan(program.jaxpr, wrt)
     measured = [(_temporaries(make(program)), plain)]
     if measured[0][0] <= most:
         return plain
-    plans = frontier(program.jaxpr, wrt)[1:]
-    for k, plan in enumerate(plans):
-        if k + 1 < len(plans) and SURE * plan.bytes > most:
-            continue
+    plans = frontier(program.jaxpr, wrt, reconstruct)[1:]
+    likely = [plan for plan in plans if SURE * plan.bytes <= most]
+    # the others last: the error names the least bytes of all plans
+    for plan in (*likely, *reversed([plan for plan in plans if plan not in likely])):
+        if SURE * plan.bytes > min([held for held, _ in measured]):
+            break
         measured.append((_temporaries(make(program.replace(applied(plan)))), plan))
         if measured[-1][0] <= most:
             return plan
@@ -90,7 +97,7 @@ def plan_memory(program: Program[..., Any], *, budget: int | str, within: Within
     )
 
 
-def _gradient(program: Program[..., Any], wrt: tuple[bool, ...]) -> Program[..., Any]:
+def gradient_of(program: Program[..., Any], wrt: tuple[bool, ...]) -> Program[..., Any]:
     """Return the gradient of all floating arguments: of a scalar, or the cotangents of other results."""
     outs = program.out_avals
     scalar = len(outs) == 1 and not outs[0].shape and outs[0].dtype in FLOATING

@@ -40,6 +40,7 @@ def remat(
     plan: Residuals | MemoryPlan | None = None,
     budget: int | str | None = None,
     within: Within | None = None,
+    reconstruct: bool = False,
 ) -> Program[P, R]: ...
 @overload
 def remat(
@@ -48,6 +49,7 @@ def remat(
     policy: Policy | None = None,
     budget: int | str | None = None,
     within: Within | None = None,
+    reconstruct: bool = False,
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
     prevent_cse: bool = True,
@@ -58,6 +60,7 @@ def remat(
     policy: Policy | None = None,
     budget: int | str | None = None,
     within: Within | None = None,
+    reconstruct: bool = False,
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
     prevent_cse: bool = True,
@@ -69,6 +72,7 @@ def remat(
     plan: Residuals | MemoryPlan | None = None,
     budget: int | str | None = None,
     within: Within | None = None,
+    reconstruct: bool = False,
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
     prevent_cse: bool = True,
@@ -84,7 +88,8 @@ def remat(
     `budget` is a number of bytes, or a text such as "64 MiB": the fastest plan that is found whose compiled gradient has
     at most that many bytes of temporaries (`plan_memory`). The gradient is that of all floating arguments;
     `within=fx.grad`, or any function of the program, says which program must fit instead. Plans are compiled to check
-    them, also inside a trace.
+    them, also inside a trace. With `reconstruct=True` a plan may reconstruct values of functions that have an inverse, as
+    `invertible` does; derivatives are then equal within the error of the reconstruction, and nan if that is large.
 
     Law:    same value and, bitwise, the same gradient, even if segments share values; the compiled program stores the
             residuals of the program (CPU). The last bits of a compiled program may differ if XLA contracts `a * b + c`
@@ -115,14 +120,15 @@ def remat(
             policy=policy,
             budget=most,
             within=within,
+            reconstruct=reconstruct,
             static_argnums=static_argnums,
             static_argnames=static_argnames,
         )
 
     def transform(p: Program[Any, Any]) -> Program[Any, Any]:
-        jaxpr = (
-            transforms.remat(p.jaxpr, policy) if most is None else applied(plan_memory(p, budget=most, within=within))
-        )
+        jaxpr = transforms.remat(p.jaxpr, policy) if most is None else p.jaxpr
+        if most is not None:
+            jaxpr = applied(plan_memory(p, budget=most, within=within, reconstruct=reconstruct))
         out: Program[Any, Any] = p.replace(jaxpr)
         return out
 

@@ -8,19 +8,24 @@ from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
 from operator import and_, or_
-from typing import Final, final
+from typing import Any, Final, final
 
 from hypothesis import strategies as st
 
+from fxad.api.budget import gradient_of, plan_memory
+from fxad.core import tree
 from fxad.core.interpreter import run
 from fxad.core.layout import InParallel, OneOf, Times, UpTo
 from fxad.core.typecheck import typecheck
+from fxad.errors import ParameterError
+from fxad.execution.executable import lower
 from fxad.ir import Eqn, HigherOrder, Jaxpr
 from fxad.primitives.control.remat import Remat
-from fxad.testing.compare import differ, fail, random_tangents
+from fxad.testing.compare import differ, fail, program_tolerance, random_tangents
 from fxad.testing.derivative_laws import differentiable_mask
 from fxad.testing.programs import Case
 from fxad.testing.unit_laws import split_into_calls
+from fxad.tracing.program import Program
 from fxad.transforms import inline, linearize, partial_eval, planned, remat, residuals, vjp_fused
 from fxad.transforms.memory import policies
 from fxad.transforms.memory.plans import applied, frontier
@@ -163,6 +168,48 @@ def check_memory_plans(case: Case) -> None:
                 fail(f"a memory plan changed the results: {problem}", case.program, case.args, lean)
         else:
             _check_same("a memory plan", flat, lean)
+
+
+def check_budgets(case: Case, shares: Sequence[float] = (0.9, 0.6, 0.3)) -> None:
+    """Compiled gradients keep to a budget, or the error names the least that is found. A smaller budget never needs
+    more memory. Gradients are those without a budget. A budget of the plain bytes returns the same program."""
+    ins, outs = tuple(range(len(case.program.ins))), tuple(range(len(case.program.outs)))
+    made: Program[..., Any] = Program(case.program, tree.structure((ins, {})), tree.structure(outs))
+    wrt = plan_memory(made, budget="1 TB").wrt
+    if not any(wrt):
+        return
+
+    def held_by(jaxpr: Jaxpr) -> int:
+        return lower(gradient_of(made.replace(jaxpr), wrt)).compile().memory().temp_bytes
+
+    plain = held_by(case.program)
+    if applied(plan_memory(made, budget=plain)) is not case.program:
+        fail("a budget of the plain bytes changes the program", case.program, case.args)
+    before = plain
+    for share in shares:
+        budget = int(share * plain)
+        try:
+            plan = plan_memory(made, budget=budget)
+        except ParameterError as e:
+            least = int(str(e).partition("fits is ")[2].partition(" bytes")[0].replace(",", ""))
+            if least <= budget or least > before:
+                fail(f"the least budget is said to be {least}, {before} bytes were reached", case.program, case.args)
+            if held_by(applied(plan_memory(made, budget=least))) > least:
+                fail(f"the least budget is said to be {least} and is not reached", case.program, case.args)
+            return
+        held = held_by(applied(plan))
+        if held > min(budget, before):
+            fail(f"{held} bytes with a budget of {budget}, {before} before", case.program, case.args, applied(plan))
+        before = held
+        _check_gradient_within_rounding(case, applied(plan))
+
+
+def _check_gradient_within_rounding(case: Case, lean: Jaxpr) -> None:
+    program, mask = case.program, differentiable_mask(case)
+    operands = [*case.args, *random_tangents([a for a in program.out_avals if a.inexact], 1)]
+    plain, again = vjp_fused(program, mask), vjp_fused(lean, mask)
+    if problem := differ(run(again, operands), run(plain, operands), slack=program_tolerance(program, case.args)):
+        fail(f"a budget changed the gradient: {problem}", program, case.args, again)
 
 
 def _check_stored(plan: Residuals, after: Residuals) -> None:

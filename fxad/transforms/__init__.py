@@ -1,6 +1,6 @@
 """Transformations: pure functions from jaxpr to jaxpr, memoised by value.
 
-`inverse`, `invertible` and the table of inverse rules are not exported here. Import them from their files.
+`inverse` and the table of inverse rules are not exported here. Import them from their files.
 """
 
 from typing import TYPE_CHECKING
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from fxad.transforms.cleanup.inline import inline as inline
     from fxad.transforms.cleanup.simplify import simplify as simplify
     from fxad.transforms.inversion.chains import merge_invertible as merge_invertible
+    from fxad.transforms.inversion.invertible import invertible as invertible
     from fxad.transforms.inversion.merge_invertible import merge_chains as merge_chains
     from fxad.transforms.memory.partial_eval import partial_eval as partial_eval
     from fxad.transforms.memory.remat import remat as remat
@@ -38,6 +39,7 @@ else:
     __getattr__, __dir__ = lazy_exports(
         __name__,
         {
+            "fxad.transforms.inversion.invertible": "invertible",
             "fxad.transforms.inversion.merge_invertible": "merge_chains",
             "fxad.transforms.inversion.chains": "merge_invertible",
             "fxad.transforms.cleanup.cse": "cse",

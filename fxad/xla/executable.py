@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from operator import attrgetter, is_not
-from typing import Final, Protocol, final
+from typing import Final, Literal, Protocol, TypeAlias, final, get_args
 
 from fxad.core.dataclasses import dataclass
 from fxad.errors import CompileError, ParameterError
@@ -14,15 +15,18 @@ from fxad.lower import LoweredModule, Placement, lower_jaxpr
 from fxad.lowering.jaxlib import _jax
 from fxad.lowering.nesting import check_nesting
 from fxad.primitives.meshes import Mesh
+from fxad.units.kernels import repeats_kernels
 from fxad.xla import custom_calls, host_calls
 from fxad.xla.buffers import Buffer, commitments, resharded
 from fxad.xla.client import Device, process_count
-from fxad.xla.compat import compile_options, partitioned_options, reason, result_handler
+from fxad.xla.compat import LESS_EFFORT, compile_options, partitioned_options, reason, result_handler
 from fxad.xla.failures import MemoryStats, Origin, ResultHandler, XlaRuntimeError, execution_error
 from fxad.xla.garbage import collect_garbage, collection_due
 from fxad.xla.host_calls import HostErrors, Results, Start, SynchronousStart
 from fxad.xla.interruptible import interruptible
 from fxad.xla.sharded import ManyDevices, devices_for, shardings
+
+Effort: TypeAlias = Literal["auto", "full"]
 
 
 @final
@@ -32,14 +36,18 @@ class CompileOptions:
 
     `donate` are indices of operands whose memory results of their type reuse; the call deletes the caller's buffers.
     `flags` are XLA's flags, as in XLA_FLAGS but for this program only: `(("xla_cpu_enable_fast_math", True),)`.
+    `effort` is that of XLA. With "auto", a program for a CPU in which few kernels are equal is compiled without fusion
+    emitters and at optimisation level 1, in half of the time; it runs as fast. "full" leaves XLA's defaults.
 
-    Rule:   lists become tuples. Flags of 1, 1.0 and True differ, as for XLA.
+    Rule:   lists become tuples. Flags of 1, 1.0 and True differ, as for XLA. An optimisation level or flags that are
+            given leave nothing to `effort`. Results may differ in the last bits between efforts.
     Raises: ParameterError for a value of another type.
     """
 
     donate: tuple[int, ...] = ()
     optimization_level: int | None = None
     flags: tuple[tuple[str, str | bool | int | float], ...] = ()
+    effort: Effort = "auto"
 
     def __post_init__(self) -> None:
         donate, level = self.donate, self.optimization_level
@@ -57,12 +65,16 @@ class CompileOptions:
                 f"CompileOptions: flags is {self.flags!r:.60}, not a sequence of pairs of a name and a value",
                 remedy='as in flags=(("xla_cpu_enable_fast_math", True),); a value is a str, a bool, an int or a float',
             )
+        if self.effort not in get_args(Effort):
+            raise ParameterError(
+                f"CompileOptions: effort is {self.effort!r:.60}", remedy='the efforts are "auto" and "full"'
+            )
         object.__setattr__(self, "donate", tuple(donate))
         object.__setattr__(self, "flags", tuple([(name, value) for name, value in self.flags]))
 
     def _key(self) -> tuple[object, ...]:
         # by the repr: 1 == True, 0.0 == -0.0, and nan != nan
-        return self.donate, self.optimization_level, repr(self.flags)
+        return self.donate, self.optimization_level, repr(self.flags), self.effort
 
     def __eq__(self, other: object) -> bool:
         return self._key() == other._key() if isinstance(other, CompileOptions) else NotImplemented
@@ -315,9 +327,17 @@ def compile_uncached(source: Jaxpr, options: CompileOptions, device: Device) -> 
     """Compile, without a cache. Raises: CompileError."""
     check_nesting(source)
     lowered = lower_jaxpr(source)
-    program = compile_module(lowered, options, device)
+    program = compile_module(lowered, with_effort(source, options, device), device)
     text = len(lowered.body) + len(lowered.locations)
     return Compilation(program, tuple(sorted(custom_calls.custom_call_targets(lowered.body))), text, lowered.placement)
+
+
+def with_effort(source: Jaxpr, options: CompileOptions, device: Device) -> CompileOptions:
+    """The options with the flags for less effort, if they leave it to fxad and the program has few equal kernels."""
+    chosen = options.effort == "full" or options.optimization_level is not None or options.flags
+    if chosen or device.platform != "cpu" or repeats_kernels(source):
+        return options
+    return replace(options, flags=LESS_EFFORT)
 
 
 @final

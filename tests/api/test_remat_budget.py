@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax, policies
 from fxad.errors import ArgumentError, ParameterError
+from fxad.transforms.memory.plans import MemoryPlan, frontier
 
 X, W = np.full((32, 64), 0.1, np.float32), np.full((64, 64), 0.01, np.float32)
 
@@ -36,6 +38,11 @@ def backwards(x: fx.Array) -> fx.Array:
         return h, fnp.sum(h)
 
     return fnp.sum(lax.scan(step, x, fnp.arange(61, dtype="float32"), reverse=True)[1])
+
+
+def plans_of(program: fx.Program[..., Any], reconstruct: bool = False) -> tuple[MemoryPlan, ...]:
+    n = len(program.bound)
+    return frontier(program.jaxpr, tuple([k >= n for k in range(len(program.jaxpr.ins))]), reconstruct)
 
 
 def temporaries(program: fx.Program[..., Any]) -> int:
@@ -93,6 +100,78 @@ def test_a_plan_is_printed_edited_and_used() -> None:
     assert "scan of 256 steps" in str(loop)
     with pytest.raises(ArgumentError, match=r"plan: segment 99 does not exist: there are \d+"):
         plan.with_segment(99, None)
+
+
+def test_recomputation_within_recomputation() -> None:
+    def deep(x: Any) -> Any:
+        for _ in range(27):
+            x = fnp.sin(x @ W)
+        return fnp.sum(x)
+
+    plans = plans_of(fx.trace(deep, X))
+    assert "recomputed up to 3 times" in str(plans[-1])
+    small = plans[-1]
+    assert small.bytes < 0.4 * plans[0].bytes
+    gradient = fx.grad(fx.trace(deep, X))(X)
+    assert (np.asarray(fx.grad(fx.remat(fx.trace(deep, X), plan=small))(X)) == np.asarray(gradient)).all()
+
+
+def test_a_plan_reconstructs_on_request() -> None:
+    w, state = W[:16, :16], np.full((2, 256, 16), 0.1, np.float32)
+
+    def couplings(x: Any) -> Any:
+        a, b = x[0], x[1]
+        for _ in range(24):
+            a = a + fnp.tanh(b @ w) @ w
+            b = b + fnp.sin(a @ w) @ w
+        return fnp.sum(a * b)
+
+    program = fx.trace(couplings, state)
+    plain = temporaries(program)
+    assert not any([s.reconstruct for plan in plans_of(program) for s in plan.segments])
+    plan = next(p for p in plans_of(program, reconstruct=True) if any([s.reconstruct for s in p.segments]))
+    assert "reconstructed" in str(plan)
+    lean = fx.remat(program, plan=plan)
+    assert temporaries(lean) < 0.5 * plain
+    assert np.allclose(fx.grad(lean)(state), fx.grad(program)(state), rtol=1e-3, atol=1e-4)
+    assert temporaries(fx.remat(program, budget=plain // 2, within=fx.grad, reconstruct=True)) <= plain // 2
+
+
+def test_bodies_of_branches_and_of_rules_have_segments() -> None:
+    def branches(x: fx.Array) -> fx.Array:
+        def one(x: fx.Array) -> fx.Array:
+            for _ in range(6):
+                x = fnp.sin(x @ W)
+            return x
+
+        return fnp.sum(lax.cond(fnp.sum(x) > 0, one, fnp.cos, x))
+
+    @fx.custom_vmap
+    def ruled(x: fx.Array) -> fx.Array:
+        return lax.scan(lambda h, _: (fnp.sin(h * h), None), x, None, length=64)[0]
+
+    @ruled.def_vmap
+    def _rule(size: int, in_batched: Any, x: fx.Array) -> Any:
+        return ruled(x), True
+
+    program = fx.trace(branches, X)
+    plans = plans_of(program)
+    assert any([len(inner.segments) > 1 for plan in plans for inner in plan.inner])
+    inner = next(plan for plan in plans if plan.inner)
+    assert "body 0: " in str(inner)
+    assert fx.remat(program, plan=inner.with_inner(0, ())) == program
+    looped = fx.trace(lambda x: fnp.sum(ruled(x)), X)
+    least = plans_of(looped)[-1]
+    assert least.loops
+    assert temporaries(fx.remat(looped, plan=least)) < 0.5 * temporaries(looped)
+
+
+def test_a_plan_is_saved_with_the_program(tmp_path: Path) -> None:
+    program = fx.trace(unrolled, X)
+    lean = fx.remat(program, budget=temporaries(program) // 2, within=fx.grad)
+    assert lean != program
+    fx.save(lean, tmp_path / "lean")
+    assert fx.load(tmp_path / "lean").jaxpr is lean.jaxpr
 
 
 @pytest.mark.parametrize("budget", ["64 parsecs", "much", -1, True, 1.5])

@@ -16,6 +16,7 @@ from fxad.core.memo import by_value
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Lit, Var
 from fxad.primitives.control.call import callee
 from fxad.primitives.control.remat import Remat
+from fxad.primitives.control.scan import Scan
 from fxad.transforms.costs import Kind, compile_cost
 
 MOST_FUSED: Final = 4  # readers into which a cheap equation is fused; with more, its result is in memory
@@ -95,8 +96,30 @@ def _live_bytes(flat: Jaxpr) -> list[int]:
     out, live = [], 0
     for k, eqn in enumerate(flat.eqns):
         live += born[k] - dead[k]
-        out.append(live + max([peak_bytes(body) for body in _bodies(eqn)], default=0))
+        out.append(live + max([peak_bytes(body) for body in _bodies(eqn)], default=0) + _sliced_bytes(eqn))
     return out
+
+
+def _sliced_bytes(eqn: Eqn) -> int:
+    """Returns the bytes of the slices of a step that are copied: bodies within the step read or compute them."""
+    prim = eqn.prim
+    if not isinstance(prim, Scan):
+        return 0
+    n = prim.n_consts + prim.n_carry
+    return _read_within(prim.body, prim.body.ins[n:]) + _made_within(prim.body, prim.body.outs[prim.n_carry :])
+
+
+def _read_within(jaxpr: Jaxpr, which: Sequence[Atom]) -> int:
+    read = {a for e in _flat(jaxpr).eqns if isinstance(e.prim, HigherOrder) for a in e.ins}
+    flat = dict(zip(jaxpr.ins, _flat(jaxpr).ins, strict=True))
+    return sum([a.aval.nbytes for a in which if isinstance(a, Var) and flat[a] in read])
+
+
+def _made_within(jaxpr: Jaxpr, which: Sequence[Atom]) -> int:
+    flat = _flat(jaxpr)
+    made = {v for e in flat.eqns if isinstance(e.prim, HigherOrder) for v in e.outs}
+    start = len(jaxpr.outs) - len(which)
+    return sum([a.aval.nbytes for a in flat.outs[start:] if a in made])
 
 
 def _spans(flat: Jaxpr) -> tuple[_Spans, _Spans]:

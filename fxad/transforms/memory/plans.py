@@ -1,22 +1,24 @@
 """Memory plans: what reverse mode stores and what it computes again, as a value, and the plans worth trying.
 
 A plan divides the equations of a program (its calls inlined) into segments, and the steps of its loops into nested
-segments. Each segment is stored or recomputed, under a policy. `frontier` gives the plans that need least memory for
-their time, by estimates: the plain program first, each plan slower and smaller than the one before. See docs/adr/0066.
+segments. Bodies of loops, branches and custom derivatives have segments too. Each segment is stored, recomputed under a
+policy, or reconstructed from its results. `frontier` gives the plans that need least memory for their time, by
+estimates: the plain program first, each plan slower and smaller than the one before. See docs/adr/0066 and 0074.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise, product
 from math import ceil, isqrt
 from typing import Final, TypeAlias, final
 
+from fxad import transforms
 from fxad.core.builder import Builder, substitute
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
-from fxad.errors import ArgumentError
+from fxad.errors import ArgumentError, NotDifferentiableError, NotInvertibleError
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Var, source_location
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.custom import CustomCall
@@ -24,6 +26,7 @@ from fxad.transforms.ad.linearize import linearize
 from fxad.transforms.ad.vjp import vjp_fused
 from fxad.transforms.cleanup.inline import inline
 from fxad.transforms.costs import microseconds, time_of
+from fxad.transforms.inversion.chains import reversible
 from fxad.transforms.memory.nested_scan import balanced, nested_scan
 from fxad.transforms.memory.peak import peak_bytes
 from fxad.transforms.memory.policies import Policy, cost_ratio, costly, decided, nothing
@@ -33,6 +36,10 @@ from fxad.transforms.memory.segments import live_bytes
 LEAST_GAIN: Final = 0.9  # a plan on the frontier needs at most this part of the bytes of the one before
 MAX_PARTS: Final = 16  # parts of a stretch in which nothing repeats
 MAX_PERIOD: Final = 1024  # equations of a repeated layer
+LAYER_PARTS: Final = (1, 2, 4)  # parts of a layer
+FEW: Final = 8  # segments from which on a third level of recomputation is tried; a fourth from the square
+BODY_PARTS: Final = (1, 2, 4, 8)  # parts of a body
+SMALLEST_BODY: Final = 4  # equations of a body that is divided
 
 
 @final
@@ -40,12 +47,28 @@ MAX_PERIOD: Final = 1024  # equations of a repeated layer
 class Segment:
     """Equations of the inlined program, from `start` to before `stop`. With a policy `keep` the backward pass
     recomputes them, except what the policy selects; without one their values are stored. `parts` are segments within,
-    which are recomputed once more."""
+    which are recomputed once more. With `reconstruct` the backward pass computes the operands from the results, as
+    `invertible` does; operands that are operands of the program are stored anyway."""
 
     start: int
     stop: int
     keep: Policy | None = None
     parts: tuple[Segment, ...] = ()
+    reconstruct: bool = False
+
+    @property
+    def stored(self) -> bool:
+        """True if the plan changes nothing here."""
+        return self.keep is None and not self.reconstruct
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Inner:
+    """A body of a loop, a branch or a custom derivative, and the segments of its own equations, its calls inlined."""
+
+    body: Jaxpr
+    segments: tuple[Segment, ...]
 
 
 @final
@@ -64,14 +87,15 @@ class Loop:
 class MemoryPlan:
     """The values of a program that reverse mode stores or recomputes. `print` shows a row for each equation.
 
-    `bytes` and `microseconds` are estimates for the gradient: temporaries, and run time. `with_segment` and `with_loop`
-    return edited plans, for `remat(program, plan=plan)`.
+    `bytes` and `microseconds` are estimates for the gradient: temporaries, and run time. `with_segment`, `with_loop`
+    and `with_inner` return edited plans, for `remat(program, plan=plan)`.
     """
 
     jaxpr: Jaxpr
     wrt: tuple[bool, ...]
     segments: tuple[Segment, ...] = ()
     loops: tuple[Loop, ...] = ()
+    inner: tuple[Inner, ...] = ()
 
     @property
     def bytes(self) -> int:
@@ -88,7 +112,8 @@ class MemoryPlan:
 
         Raises: ArgumentError for a segment that does not exist.
         """
-        new = replace(self.segments[self._index("segment", k, len(self.segments))], keep=keep, parts=())
+        old = self.segments[self._index("segment", k, len(self.segments))]
+        new = Segment(old.start, old.stop, keep)
         return replace(self, segments=(*self.segments[:k], new, *self.segments[k + 1 :]))
 
     def with_loop(self, k: int, sizes: tuple[int, ...], keep: Policy | None) -> MemoryPlan:
@@ -98,6 +123,14 @@ class MemoryPlan:
         """
         new = replace(self.loops[self._index("loop", k, len(self.loops))], sizes=sizes, keep=keep)
         return replace(self, loops=(*self.loops[:k], new, *self.loops[k + 1 :]))
+
+    def with_inner(self, k: int, segments: tuple[Segment, ...]) -> MemoryPlan:
+        """Returns a plan in which body k has these segments.
+
+        Raises: ArgumentError for a body that does not exist.
+        """
+        new = replace(self.inner[self._index("body", k, len(self.inner))], segments=segments)
+        return replace(self, inner=(*self.inner[:k], new, *self.inner[k + 1 :]))
 
     def _index(self, what: str, k: int, n: int) -> int:
         if not 0 <= k < n:
@@ -114,6 +147,7 @@ class MemoryPlan:
         flat = inline(self.jaxpr)
         places = _places(self.segments)
         lines = [f"loop {k}: {_loop_text(loop)}" for k, loop in enumerate(self.loops)]
+        lines += [f"body {k}: {_inner_text(inner)}" for k, inner in enumerate(self.inner)]
         rows = [("", "bytes", "us", "operation", "where", "segment", "in the backward pass")]
         last = {a: k for k, e in enumerate(flat.eqns) for a in e.ins}
         for k, eqn in enumerate(flat.eqns):
@@ -147,6 +181,11 @@ def _loop_text(loop: Loop) -> str:
     return f"scan of {loop.scan.length} steps: {sizes}, {step}"
 
 
+def _inner_text(inner: Inner) -> str:
+    cuts = ", ".join([f"{s.start} to {s.stop - 1}" for s in inner.segments if not s.stored])
+    return f"{inner.body.name}: recomputed in segments of the equations {cuts}"
+
+
 def _line(eqn: Eqn) -> str:
     where = source_location(eqn.source)
     return f"{where.file.rpartition('/')[2]}:{where.line}" if where else ""
@@ -159,13 +198,20 @@ def _places(segments: Sequence[Segment]) -> dict[int, tuple[int, Segment]]:
 def _treatment(eqn: Eqn, segment: Segment | None, last: Sequence[int]) -> str:
     if isinstance(eqn.prim, CustomCall) and eqn.prim.tolerance is not None:
         return "reconstructed"
+    if segment is not None and segment.reconstruct:
+        return "reconstructed"
     if segment is None or segment.keep is None:
         return "stored where a derivative reads it"
     if any([k >= segment.stop for k in last]):
         return "stored: a later segment reads it"
     if segment.keep != nothing and decided(segment.keep, eqn):
         return f"stored: {segment.keep}"
-    return "recomputed twice" if segment.parts else "recomputed"
+    return f"recomputed up to {_depth(segment)} times" if segment.parts else "recomputed"
+
+
+def _depth(segment: Segment) -> int:
+    """Returns how often the innermost equations are recomputed."""
+    return (segment.keep is not None) + max(map(_depth, segment.parts), default=0)
 
 
 # ------------------------------------------------------------------------------------------------------ applying a plan
@@ -177,21 +223,36 @@ def applied(plan: MemoryPlan) -> Jaxpr:
     Law: same value; the same gradient, bitwise where loops are not divided.
     """
     loops = tuple([loop for loop in plan.loops if loop.sizes or loop.keep is not None])
-    if not loops and all([s.keep is None and not s.parts for s in plan.segments]):
+    inner = tuple([body for body in plan.inner if not all([s.stored for s in body.segments])])
+    if not loops and not inner and all([s.stored for s in plan.segments]):
         return plan.jaxpr
-    return _applied(plan.jaxpr, plan.segments, loops)
+    return _applied(plan.jaxpr, plan.segments, loops, inner)
 
 
 @by_value
-def _applied(jaxpr: Jaxpr, segments: tuple[Segment, ...], loops: tuple[Loop, ...]) -> Jaxpr:
+def _applied(jaxpr: Jaxpr, segments: tuple[Segment, ...], loops: tuple[Loop, ...], inner: tuple[Inner, ...]) -> Jaxpr:
+    choice = _Choice({loop.scan: loop for loop in loops}, {body.body: body.segments for body in inner})
+    return _divided(jaxpr, segments, choice)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _Choice:
+    """What a plan does with loops, and with bodies."""
+
+    loops: dict[Scan, Loop]
+    inner: dict[Jaxpr, tuple[Segment, ...]]
+
+
+def _divided(jaxpr: Jaxpr, segments: tuple[Segment, ...], choice: _Choice) -> Jaxpr:
+    """Returns a program in segments."""
     flat = inline(jaxpr)
-    choice = {loop.scan: loop for loop in loops}
     segments = segments or (Segment(0, len(flat.eqns)),)
     b = Builder.like(flat)
     env: dict[Atom, Atom] = {}
     last: dict[Atom, int] = {a: k for k, e in enumerate(flat.eqns) for a in e.ins}
     last.update(dict.fromkeys(flat.outs, len(flat.eqns)))
-    _add(b, flat.eqns, segments, env, last, choice)
+    _add(b, flat.eqns, segments, env, last, choice, frozenset(flat.ins))
     return b.build(substitute(flat.outs, env), jaxpr.name)
 
 
@@ -201,82 +262,113 @@ def _add(
     segments: Sequence[Segment],
     env: dict[Atom, Atom],
     last: dict[Atom, int],
-    choice: dict[Scan, Loop],
+    choice: _Choice,
+    given: frozenset[Atom],
 ) -> None:
-    """Adds segments to a builder."""
+    """Adds segments to a builder. `given` are the operands of the program."""
 
     def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom] | None:
-        return _in_loops(b, eqn, ins, choice)
+        return _in_bodies(b, eqn, ins, choice)
 
     for segment in segments:
         own = eqns[segment.start : segment.stop]
-        if segment.keep is None or not own:
+        if segment.stored or not own:
             b.extend(own, env, rule)
             continue
-        inside = {v for e in own for v in e.outs}
-        read = tuple(dict.fromkeys([a for e in own for a in e.ins if isinstance(a, Var) and a not in inside]))
-        given = tuple([v for e in own for v in e.outs if last.get(v, -1) >= segment.stop])
+        read, returned = _border(eqns, segment, last)
         body = Builder()
-        inner: dict[Atom, Atom] = dict(zip(read, body.inputs([a.aval for a in read]), strict=True))
-        _add(body, eqns, segment.parts or (Segment(segment.start, segment.stop),), inner, last, choice)
-        made = remat(body.build(substitute(given, inner), "segment"), segment.keep)
+        within: dict[Atom, Atom] = dict(zip(read, body.inputs([a.aval for a in read]), strict=True))
+        parts = () if segment.reconstruct else segment.parts
+        _add(body, eqns, parts or (Segment(segment.start, segment.stop),), within, last, choice, given)
+        made = body.build(substitute(returned, within), "segment")
+        keep = None if segment.reconstruct else segment.keep
+        made = _reversed(made, read, given) if keep is None else remat(made, keep)
         b.source = own[-1].source
-        env.update(zip(given, b.inline(made, substitute(read, env)), strict=True))
+        env.update(zip(returned, b.inline(made, substitute(read, env)), strict=True))
 
 
-def _in_loops(b: Builder, eqn: Eqn, ins: tuple[Atom, ...], choice: dict[Scan, Loop]) -> Sequence[Atom] | None:
-    """Applies a plan to a loop, and to the loops in the bodies of an equation. Functions with custom rules stay."""
+def _border(eqns: Sequence[Eqn], segment: Segment, last: Mapping[Atom, int]) -> tuple[tuple[Var, ...], tuple[Var, ...]]:
+    """Returns the values that a segment reads, and those that later equations read of it."""
+    own = eqns[segment.start : segment.stop]
+    inside = {v for e in own for v in e.outs}
+    read = tuple(dict.fromkeys([a for e in own for a in e.ins if isinstance(a, Var) and a not in inside]))
+    return read, tuple([v for e in own for v in e.outs if last.get(v, -1) >= segment.stop])
+
+
+def _reversed(body: Jaxpr, read: Sequence[Atom], given: frozenset[Atom]) -> Jaxpr:
+    """Returns a segment whose backward pass reconstructs its operands. Raises: NotInvertibleError."""
+    return transforms.invertible(body, tuple([a in given for a in read]))
+
+
+def _in_bodies(b: Builder, eqn: Eqn, ins: tuple[Atom, ...], choice: _Choice) -> Sequence[Atom] | None:
+    """Applies a plan to the bodies of an equation whose values reverse mode may store, and divides a loop."""
     prim = eqn.prim
-    if not choice or not isinstance(prim, HigherOrder) or prim.layout.has_rules:
+    if not isinstance(prim, HigherOrder) or reversible(eqn) or not (choice.loops or choice.inner):
         return None
-    if isinstance(prim, Scan) and (loop := choice.get(prim)) is not None:
-        return b.inline(nested_scan(prim, loop.sizes, loop.keep), ins)
-    bodies = tuple([_body(body, choice) for body in prim.bodies])
-    return None if bodies == prim.bodies else b.copy(eqn, ins, prim.with_bodies(bodies))
+    made = tuple([_body(x.jaxpr, choice) if x.stores else x.jaxpr for x in prim.layout.bodies])
+    if isinstance(prim, Scan) and (loop := choice.loops.get(prim)) is not None:
+        return b.inline(nested_scan(replace(prim, body=made[0]), loop.sizes, loop.keep), ins)
+    return None if made == prim.bodies else b.copy(eqn, ins, prim.with_bodies(made))
 
 
-def _body(body: Jaxpr, choice: dict[Scan, Loop]) -> Jaxpr:
-    if not any([isinstance(e.prim, HigherOrder) for e in body.eqns]):
+def _body(body: Jaxpr, choice: _Choice) -> Jaxpr:
+    segments = choice.inner.get(body, ())
+    if not segments and not any([isinstance(e.prim, HigherOrder) for e in body.eqns]):
         return body
+    if segments:
+        return _divided(body, segments, choice)
     b = Builder.like(body)
     env: dict[Atom, Atom] = {}
-    b.extend(body.eqns, env, lambda b, eqn, ins: _in_loops(b, eqn, ins, choice))
+    b.extend(body.eqns, env, lambda b, eqn, ins: _in_bodies(b, eqn, ins, choice))
     return b.build(substitute(body.outs, env), body.name)
 
 
 # --------------------------------------------------------------------------------------------------------- the frontier
 
 
-def frontier(jaxpr: Jaxpr, wrt: tuple[bool, ...]) -> Plans:
+def frontier(jaxpr: Jaxpr, wrt: tuple[bool, ...], reconstruct: bool = False) -> Plans:
     """Returns the plans worth trying: the plain program first, then each slower and smaller than the one before, by
-    estimates. No plan outside is estimated to be faster and as small.
+    estimates. No plan outside is estimated to be faster and as small. With `reconstruct`, functions with an inverse
+    are reconstructed too.
 
     Law:  the same plans for every budget, so a smaller budget never chooses a larger plan.
     Cost: a derivative for each plan that is examined, a few dozen.
     """
-    found = [(plan.microseconds, plan.bytes, plan) for plan in _candidates(jaxpr, wrt)]
+    found = [(plan.microseconds, plan.bytes, plan) for plan in _candidates(jaxpr, wrt, reconstruct)]
     plain, rest = found[0], sorted(found[1:], key=lambda row: row[:2])
     out = [plain]
     for row in rest:
         if row[1] <= LEAST_GAIN * out[-1][1]:
             out.append(row)
+    least = min(rest, key=lambda row: row[1], default=plain)
+    if least[1] < out[-1][1]:
+        out.append(least)
     return tuple([plan for *_, plan in out])
 
 
-def _candidates(jaxpr: Jaxpr, wrt: tuple[bool, ...]) -> Iterator[MemoryPlan]:
+def _candidates(jaxpr: Jaxpr, wrt: tuple[bool, ...], reconstruct: bool) -> Iterator[MemoryPlan]:
     flat = inline(jaxpr)
     yield MemoryPlan(jaxpr, wrt)
     scans = tuple(dict.fromkeys(_scans(flat)))
+    whole = tuple(map(Loop, scans))
     loops = [tuple([ladder[min(k, len(ladder) - 1)] for ladder in map(_loop_ladder, scans)]) for k in range(9)]
     loops = list(dict.fromkeys(loops)) if scans else []
     divided = list(dict.fromkeys(_sequences(flat)))
+    inner = _inner_ladder(flat)
     for chosen in loops:
         yield MemoryPlan(jaxpr, wrt, (), chosen)
     for segments in divided:
-        yield MemoryPlan(jaxpr, wrt, segments, tuple(map(Loop, scans)))
+        yield MemoryPlan(jaxpr, wrt, segments, whole)
+    for bodies in inner:
+        yield MemoryPlan(jaxpr, wrt, (), whole, bodies)
     # both at once, in steps: only the strongest of each
     for chosen, segments in product(loops[2::3], divided[3::4]):
         yield MemoryPlan(jaxpr, wrt, segments, chosen)
+    for chosen, bodies in product(loops[1::2], inner[1:]):
+        yield MemoryPlan(jaxpr, wrt, (), chosen, bodies)
+    if reconstruct:
+        for segments in _reconstructed(flat):
+            yield MemoryPlan(jaxpr, wrt, segments, whole)
 
 
 def _scans(jaxpr: Jaxpr) -> Iterator[Scan]:
@@ -285,9 +377,78 @@ def _scans(jaxpr: Jaxpr) -> Iterator[Scan]:
         prim = eqn.prim
         if isinstance(prim, Scan) and not prim.upto and prim.length > 1 and not prim.effects:
             yield prim
-        elif isinstance(prim, HigherOrder) and not prim.layout.has_rules:
-            for body in prim.bodies:
-                yield from _scans(body)
+        if isinstance(prim, HigherOrder) and not reversible(eqn):
+            for body in prim.layout.bodies:
+                if body.stores:
+                    yield from _scans(body.jaxpr)
+
+
+def _inner_ladder(flat: Jaxpr) -> list[tuple[Inner, ...]]:
+    """Returns ways to divide the bodies of a program, those with fewer segments first."""
+    bodies = tuple(dict.fromkeys(_stored_bodies(flat)))
+    out = []
+    for parts in BODY_PARTS:
+        made = []
+        for body in bodies:
+            inlined = inline(body)
+            live = live_bytes(inlined, (False,) * len(inlined.ins))
+            cuts = sorted({*_quantiles(live, 0, len(inlined.eqns), parts)})
+            made.append(Inner(body, tuple([Segment(i, j, nothing) for i, j in pairwise(cuts)])))
+        out.append(tuple(made))
+    return list(dict.fromkeys(out)) if bodies else []
+
+
+def _stored_bodies(jaxpr: Jaxpr) -> Iterator[Jaxpr]:
+    """Returns the bodies in which segments may save memory: large ones, of which reverse mode stores values."""
+    for eqn in jaxpr.eqns:
+        if isinstance(eqn.prim, HigherOrder) and not reversible(eqn):
+            for body in eqn.prim.layout.bodies:
+                if body.stores and len(inline(body.jaxpr).eqns) >= SMALLEST_BODY:
+                    yield body.jaxpr
+                if body.stores:
+                    yield from _stored_bodies(body.jaxpr)
+
+
+def _reconstructed(flat: Jaxpr) -> Iterator[tuple[Segment, ...]]:
+    """Returns segments that are reconstructed: the longest stretches of layers that have an inverse, and loops."""
+    last: dict[Atom, int] = {a: k for k, e in enumerate(flat.eqns) for a in e.ins}
+    last.update(dict.fromkeys(flat.outs, len(flat.eqns)))
+    given = frozenset(flat.ins)
+    cuts = {*_cuts(flat)} | {k + d for k, e in enumerate(flat.eqns) if isinstance(e.prim, Scan) for d in (0, 1)}
+    known: dict[Jaxpr, bool] = {}
+
+    def invertible(start: int, stop: int) -> bool:
+        segment = Segment(start, stop, reconstruct=True)
+        read, returned = _border(flat.eqns, segment, last)
+        if not returned or all([a in given or not a.aval.inexact for a in read]):
+            return False  # nothing is to be reconstructed
+        body = Builder()
+        within: dict[Atom, Atom] = dict(zip(read, body.inputs([a.aval for a in read]), strict=True))
+        body.extend(flat.eqns[start:stop], within)
+        made = body.build(substitute(returned, within), "segment")
+        if made not in known:
+            known[made] = _has_inverse(made, read, given)
+        return known[made]
+
+    runs: list[list[int]] = []  # the borders of adjacent layers that have an inverse
+    for start, stop in pairwise(sorted(cuts)):
+        if invertible(start, stop):
+            if runs and runs[-1][-1] == start:
+                runs[-1].append(stop)
+            else:
+                runs.append([start, stop])
+    joined = [k for run in runs for k in ([(run[0], run[-1])] if invertible(run[0], run[-1]) else [*pairwise(run)])]
+    if joined:
+        ends = sorted({0, len(flat.eqns), *[k for run in joined for k in run]})
+        yield tuple([Segment(a, b, reconstruct=(a, b) in joined) for a, b in pairwise(ends)])
+
+
+def _has_inverse(body: Jaxpr, read: Sequence[Atom], given: frozenset[Atom]) -> bool:
+    try:
+        _reversed(body, read, given)
+    except (NotDifferentiableError, NotInvertibleError):
+        return False
+    return True
 
 
 def _loop_ladder(scan: Scan) -> list[Loop]:
@@ -303,6 +464,7 @@ def _loop_ladder(scan: Scan) -> list[Loop]:
     out = [Loop(scan, (), keep) for keep in (*products, nothing)]
     out += [Loop(scan, (m,), None)] if 1 < m < n else []
     depths = [balanced(n, depth) for depth in (2, 3, 4, 6, max(n, 2).bit_length())]
+    depths.insert(1, tuple([max(2, m // 2) for m in depths[0]]))  # shorter segments, which copy fewer slices
     return [*out, *dict.fromkeys([Loop(scan, sizes, nothing) for sizes in depths if sizes])]
 
 
@@ -327,15 +489,30 @@ def _sequences(flat: Jaxpr) -> Iterator[tuple[Segment, ...]]:
     ratio = _least_ratio(flat.eqns)
     policies: list[Policy] = [*([costly(ratio)] if ratio else []), nothing]
     for keep in policies:
-        for part in sorted({ceil(n / 4), ceil(n / 2), ceil(3 * n / 4), n - 1, n} - {0}):
+        for part in sorted({ceil(n / 4), ceil(n / 2), ceil(3 * n / 4), n - 1} - {0}):
             yield tuple([replace(s, keep=keep) if k < part else s for k, s in enumerate(layers)])
-    for m in sorted({2, 3, 4, 6, 8, 12, isqrt(n)}):
-        if 1 < m <= n // 2:
+    for m in (2, 3):
+        if m <= n // 2:
             groups = [layers[k : k + m] for k in range(0, n, m)]
             yield tuple([Segment(g[0].start, g[-1].stop, nothing) for g in groups])
-            if m * m >= n // 2:
-                inner = [tuple([replace(s, keep=nothing) for s in g]) for g in groups]
-                yield tuple([Segment(g[0].start, g[-1].stop, nothing, g) for g in inner])
+    # recomputation within recomputation, and parts of layers: a state for each level, and the values of one part
+    live = live_bytes(flat, (False,) * len(flat.ins))
+    for parts in LAYER_PARTS:
+        fine = {k for a, b in pairwise(cuts) for k in _quantiles(live, a, b, parts)}
+        leaves = [Segment(a, b) for a, b in pairwise(sorted(fine))]
+        most = 1 + (len(leaves) > 3) + (len(leaves) > FEW) + (len(leaves) > FEW**2)
+        for depth in range(1 + (parts == 1), 1 + most):
+            yield _nested(leaves, balanced(len(leaves), depth))
+
+
+def _nested(leaves: Sequence[Segment], sizes: tuple[int, ...]) -> tuple[Segment, ...]:
+    """Returns segments that are recomputed, in nested groups of `sizes` segments, outermost first."""
+    if not sizes:
+        return tuple([replace(s, keep=nothing) for s in leaves])
+    groups = [leaves[k : k + sizes[0]] for k in range(0, len(leaves), sizes[0])]
+    return tuple(
+        [Segment(g[0].start, g[-1].stop, nothing, _nested(g, sizes[1:]) if len(g) > 1 else ()) for g in groups]
+    )
 
 
 def _cuts(flat: Jaxpr) -> list[int]:
@@ -366,7 +543,7 @@ def _cuts_between(kinds: Sequence[int], live: Sequence[int], start: int, stop: i
             break
     covered, period, first = best[0], -best[1], best[2]
     if covered < n // 2 or period < 2:
-        return _quantiles(live, start, stop)
+        return _quantiles(live, start, stop, min(MAX_PARTS, max(1, n // 4)))
     means = [_mean([live[c] for c in range(first + k, first + covered + 1, period)]) for k in range(period)]
     phase = means.index(min(means))  # where layers begin: of equal shifts the first, where the run begins
     cuts = list(range(first + phase, first + covered + 1, period))
@@ -379,8 +556,8 @@ def _mean(numbers: Sequence[int]) -> float:
     return sum(numbers) / max(1, len(numbers))
 
 
-def _quantiles(live: Sequence[int], start: int, stop: int) -> list[int]:
+def _quantiles(live: Sequence[int], start: int, stop: int, parts: int) -> list[int]:
     """Returns cuts of a stretch in which nothing repeats: in each of equal parts, where the fewest bytes live."""
-    parts = min(MAX_PARTS, max(1, (stop - start) // 4))
     ends = [start + (stop - start) * k // parts for k in range(parts + 1)]
-    return [start, *[min(range(a + 1, b + 1), key=lambda k: (live[k], -k)) for a, b in pairwise(ends)], stop]
+    inside = [min(range(a + 1, b + 1), key=lambda k: (live[k], -k)) for a, b in pairwise(ends) if a < b]
+    return [start, *inside, stop]

@@ -1,0 +1,104 @@
+"""Budgets on generated programs: layers, loops, branches, functions with custom rules, nested functions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import fxad as fx
+import fxad.numpy as fnp
+from fxad import lax
+from fxad.testing import Case, cases, check_budgets
+from tests.laws.budget import share
+
+W = (np.arange(48 * 48, dtype=np.float32).reshape(48, 48) % 7 - 3) / 64
+X = (np.arange(48 * 48, dtype=np.float32).reshape(48, 48) % 11 - 5) / 16
+
+
+def product(x: Any) -> Any:
+    return fnp.tanh(x @ W) + x
+
+
+def elementwise(x: Any) -> Any:
+    return fnp.sin(x) * fnp.exp(-(x**2)) + x
+
+
+def loop(x: Any) -> Any:
+    return lax.scan(lambda h, _: (fnp.tanh(h @ W) + h, None), x, None, length=12)[0]
+
+
+def slices(x: Any) -> Any:
+    total, ys = lax.scan(lambda h, row: (h + fnp.sin(row) * h, fnp.tanh(h) * row), x[0], x, reverse=True)
+    return ys + total
+
+
+def branch(x: Any) -> Any:
+    return lax.cond(fnp.sum(x) > 0, lambda x: elementwise(product(product(x))), lambda x: fnp.sin(loop(x)), x)
+
+
+def squares(x: Any) -> Any:
+    return lax.scan(lambda h, _: (fnp.sin(h @ h) * 0.5 + fnp.exp(-(h**2)), None), x, None, length=12)[0]
+
+
+# rules close over nothing: the law differentiates with respect to all operands
+@fx.custom_jvp
+def with_jvp(x: Any) -> Any:
+    return squares(x)
+
+
+@with_jvp.defjvp
+def _with_jvp(primals: Any, tangents: Any) -> Any:
+    (x,), (dot,) = primals, tangents
+    return fx.jvp(squares, (x,), (0.5 * dot,))
+
+
+@fx.custom_vjp
+def with_vjp(x: Any) -> Any:
+    return fnp.sin(elementwise(x) @ x)
+
+
+with_vjp.defvjp(lambda x: (fnp.sin(elementwise(x) @ x), fnp.tanh(x)), lambda h, ct: (ct * (1 - h * h),))
+
+
+@fx.jit
+def nested(x: Any) -> Any:
+    return fx.jit(product)(fx.jit(elementwise)(x))
+
+
+BLOCKS = {f.__name__: f for f in (product, elementwise, loop, slices, branch)}
+BLOCKS |= {"with_jvp": with_jvp, "with_vjp": with_vjp, "nested": nested}
+
+
+def chain(names: list[str], times: int) -> Case:
+    """A chain of repeated blocks."""
+
+    def network(x: fx.Array) -> fx.Array:
+        for _ in range(times):
+            for name in names:
+                x = BLOCKS[name](x) * 0.5
+        return fnp.sum(x)
+
+    program = fx.trace(network, X)
+    return Case(program.jaxpr, (*map(np.asarray, program.bound), X))
+
+
+@pytest.mark.parametrize("name", ["product", "with_jvp"])
+def test_chains_keep_to_budgets(name: str) -> None:
+    check_budgets(chain([name], 2), (0.5,))
+
+
+@pytest.mark.deep
+@share(10)
+@given(st.lists(st.sampled_from(sorted(BLOCKS)), min_size=1, max_size=3), st.integers(2, 5))
+def test_compiled_gradients_keep_to_budgets(names: list[str], times: int) -> None:
+    check_budgets(chain(names, times))
+
+
+@share(20)
+@given(cases(differentiable=True))
+def test_budgets_of_any_program(case: Case) -> None:
+    check_budgets(case, (0.5,))
