@@ -43,7 +43,8 @@ from fxad.testing import (
     check_transpose,
     check_types,
 )
-from fxad.testing.collective_steps import COLLECTIVE_STEPS
+from fxad.testing.collective_steps import collective_steps
+from fxad.testing.draw_collectives import MESHES
 from fxad.testing.spmd_laws import check_devices
 from fxad.xla.sharded import in_terms_of
 from tests.laws.budget import share
@@ -73,16 +74,19 @@ def test_primitive(application: Application, smooth: Application, seed: int) -> 
     check_transpose(smooth)
 
 
-@share(3)
-@given(cases(steps=COLLECTIVE_STEPS, size=5, depth=1))
-def test_devices_equal_vmap(case: Case) -> None:
-    check_devices(case, compiled=True)
+on_meshes = pytest.mark.parametrize("over", MESHES, ids=lambda mesh: "x".join([str(n) for _, n in mesh]))
 
 
-@share(4)
-@given(cases(differentiable=True, steps=COLLECTIVE_STEPS, size=5, depth=1))
-def test_gradients_on_devices_equal_those_of_vmap(case: Case) -> None:
-    check_devices(case, compiled=True)
+@pytest.mark.law
+@on_meshes
+@pytest.mark.parametrize("smooth", [False, True], ids=["values", "gradients"])
+def test_devices_equal_vmap(over: Any, smooth: bool) -> None:
+    @share(10)
+    @given(cases(differentiable=smooth, steps=collective_steps(over), size=5, depth=1))
+    def law(case: Case) -> None:
+        check_devices(case, over, compiled=True)
+
+    law()
 
 
 # ------------------------------------------------------------------------------------------------------------ shard_map
