@@ -57,3 +57,8 @@ def test_on_eight_devices() -> None:
 
 def test_combinations() -> None:
     on_eight_devices("combinations_on_devices.py")
+
+
+def test_from_jax() -> None:
+    pytest.importorskip("jax")
+    on_eight_devices("from_jax_on_devices.py")
