@@ -8,12 +8,14 @@ FXAD_CPU_DEVICES=8 python -m pytest tests/spmd/combinations_on_devices.py
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import fxad as fx
 import fxad.numpy as fnp
@@ -21,6 +23,7 @@ from fxad import lax
 from fxad.errors import AxisNameError, CheckError, CompileError, ExecutionError, FxadError
 from fxad.sharding import NamedSharding, PartitionSpec, make_mesh
 from fxad.text import parse
+from tests.laws.budget import share
 
 P = PartitionSpec
 Function: TypeAlias = Callable[[Any], Any]
@@ -257,6 +260,36 @@ def test_transformations(name: str, place: str, kind: str) -> None:
     if name not in FORWARD_ONLY:
         have, want = [fx.jit(fx.grad(lambda x, g=g: fnp.sum(g(x) ** 2)))(X) for g in (mapped, single)]
         np.testing.assert_allclose(np.asarray(have), np.asarray(want), rtol=1e-4, atol=1e-5)
+
+
+PLACES = sorted({*WRAPS} - {"while", "remat_budget", "outline", "checkpointed_steps", "hessian_vector"})
+
+
+def stacked(names: Sequence[str]) -> Wrap:
+    """Several transformations, the first one inside."""
+
+    def wrap(f: Function) -> Function:
+        for name in names:
+            f = WRAPS[name](f)
+        return f
+
+    return wrap
+
+
+@share(4)
+@given(
+    st.lists(st.sampled_from(PLACES), max_size=2),
+    st.lists(st.sampled_from(PLACES), max_size=2),
+    st.sampled_from(sorted(KINDS)),
+)
+def test_placements(inside: list[str], around: list[str], kind: str) -> None:
+    """A map anywhere among transformations: the values and the gradient of one device."""
+    mapped = stacked(around)(KINDS[kind](stacked(inside)))
+    single = stacked(around)(on_one_device(stacked(inside)))
+    np.testing.assert_allclose(np.asarray(fx.jit(mapped)(X)), np.asarray(fx.jit(single)(X)), rtol=1e-4, atol=1e-5)
+    have, want = [fx.jit(fx.grad(lambda x, g=g: fnp.sum(fnp.sin(g(x)))))(X) for g in (mapped, single)]
+    scale = max(1.0, float(np.abs(np.asarray(want)).max()))
+    np.testing.assert_allclose(np.asarray(have) / scale, np.asarray(want) / scale, rtol=1e-3, atol=1e-5)
 
 
 # ----------------------------------------------------------------------------------------------- calls of the host
