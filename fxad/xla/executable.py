@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from operator import attrgetter, is_not
 from typing import Final, Literal, Protocol, TypeAlias, final, get_args
+from weakref import ref
 
 from fxad.core.dataclasses import dataclass
 from fxad.errors import CompileError, ParameterError
@@ -177,16 +178,18 @@ class Placed:
 class Spread:
     """The execution of a program on several devices: each device gets its parts of the operands.
 
-    Cost: an operand that is divided as the program wants it is not copied; another one goes through the host. On CPUs
-          of several processes, a call waits for its results: with two calls in progress, the threads of XLA's pool may
-          all wait in collectives of calls that other processes have not reached.
+    Cost: an operand that is divided as the program wants it is not copied. Another one goes through the host, once: its
+          parts are kept while it lives, for the next call with the same array. On CPUs of several processes, a call
+          waits for its results: with two calls in progress, the threads of XLA's pool may all wait in collectives of
+          calls that other processes have not reached.
     """
 
-    __slots__ = ("_fits", "_ins", "_start", "_waits")
+    __slots__ = ("_fits", "_ins", "_parts", "_start", "_waits")
 
     def __init__(self, start: Start, ins: list[ManyDevices], platform: str) -> None:
         self._start, self._ins = start, ins
         self._fits: Sequence[object] = ins  # shardings that are equal to those of the program
+        self._parts: dict[int, tuple[ref[Buffer], Buffer]] = {}  # of the operands of the last call that were divided
         self._waits = platform == "cpu" and process_count() > 1
 
     def __call__(self, buffers: Sequence[Buffer]) -> Results:
@@ -195,9 +198,24 @@ class Spread:
             if where == self._ins:
                 self._fits = where
             else:
-                buffers = [resharded(b, w) for b, w in zip(buffers, self._ins, strict=True)]
+                pairs = zip(buffers, self._ins, strict=True)
+                buffers = [b if b._sharding == w else self._divided(k, b, w) for k, (b, w) in enumerate(pairs)]
         results = self._start(buffers)
         return _Awaited(results) if self._waits else results
+
+    def _divided(self, k: int, buffer: Buffer, where: ManyDevices) -> Buffer:
+        """Operand `k`, divided; as in the last call if it is the same array."""
+        held = self._parts.get(k)
+        if held is not None and held[0]() is buffer and not (buffer.is_deleted() or held[1].is_deleted()):
+            return held[1]
+        made, kept = resharded(buffer, where), self._parts
+
+        def drop(dead: ref[Buffer]) -> None:
+            if (now := kept.get(k)) is not None and now[0] is dead:
+                del kept[k]
+
+        kept[k] = ref(buffer, drop), made
+        return made
 
 
 sharding_of_buffer: Final = attrgetter("_sharding")

@@ -221,8 +221,17 @@ def test_results_keep_their_sharding_and_are_not_copied(mesh: Mesh) -> None:
 def test_picture(mesh: Mesh) -> None:
     assert picture(NamedSharding(mesh, P("i")), (4, 2)).splitlines() == [
         "(4, 2) as PartitionSpec('i')",
-        "  [0:2]  cpu 0, 1, 2, 3",
-        "  [2:4]  cpu 4, 5, 6, 7",
+        "+----------------+",
+        "| cpu 0, 1, 2, 3 |",
+        "+----------------+",
+        "| cpu 4, 5, 6, 7 |",
+        "+----------------+",
+    ]
+    assert picture(NamedSharding(mesh, P("i")), (4,)).splitlines()[2] == "| cpu 0, 1, 2, 3 | cpu 4, 5, 6, 7 |"
+    assert picture(NamedSharding(mesh, P(None, "i")), (1, 4, 2)).splitlines() == [
+        "(1, 4, 2) as PartitionSpec(None, 'i')",
+        "  [0:1, 0:2, 0:2]  cpu 0, 1, 2, 3",
+        "  [0:1, 2:4, 0:2]  cpu 4, 5, 6, 7",
     ]
 
 
@@ -408,9 +417,9 @@ REFUSED = [
      "give one NamedSharding per argument, or one for all"),
     (lambda m: fx.jit(lambda x: x, out_shardings=3), ArgumentError,
      "jit: out_shardings has an entry that is an int: 3", "give a NamedSharding, or None for what XLA decides"),
-    (lambda m: lax.with_sharding_constraint(X, P("i")), ArgumentError,
-     "with_sharding_constraint: shardings has an entry that is a PartitionSpec: PartitionSpec('i')",
-     "give a NamedSharding, or None for what XLA decides"),
+    (lambda m: lax.with_sharding_constraint(X, P("i")), ParameterError,
+     "with_sharding_constraint: PartitionSpec('i') has no mesh",
+     "give NamedSharding(mesh, spec), or call it in `with mesh:`"),
     (lambda m: ShardingConstraint((("i", 3),), (("i",),)).abstract_eval(Aval((4,), "float32")), ShapeError,
      "sharding_constraint: axis 0 of f32[4] has size 4, which 3 devices along 'i' do not divide",
      "pad the axis, or choose another one or another mesh"),
