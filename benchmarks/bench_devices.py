@@ -78,7 +78,7 @@ def fx_shard_map() -> Callable[..., Any]:
     return fx.jit(fx.shard_map(fx_step, fx_mesh(), (whole, rows, rows), (whole, whole)))
 
 
-def jax_shard_map() -> Callable[..., Any]:
+def jax_shard_map() -> Any:
     rows, whole = jax.P("i"), jax.P()
     mapped = jax.shard_map(jax_varying_step, mesh=jax_mesh(), in_specs=(whole, rows, rows), out_specs=(whole, whole))
     return jax.jit(mapped)
@@ -88,7 +88,7 @@ def fx_pmap() -> Callable[..., Any]:
     return fx.jit(fx.pmap(fx_step, "i"))
 
 
-def jax_pmap() -> Callable[..., Any]:
+def jax_pmap() -> Any:
     return jax.pmap(jax_step, "i")
 
 
@@ -102,7 +102,7 @@ def fx_global() -> Callable[..., Any]:
     return fx.jit(step, in_shardings=(whole, rows, rows), out_shardings=whole)
 
 
-def jax_global() -> Callable[..., Any]:
+def jax_global() -> Any:
     def step(params: Params, x: Any, y: Any) -> Any:
         value, grads = jax.value_and_grad(partial(loss, jnp))(params, x, y)
         return updated(params, grads), value
@@ -163,26 +163,26 @@ def first_steps(kind: str) -> Row:
     return replace(row, ours=row.ours / 1e3, jax=row.jax / 1e3, unit="ms")
 
 
+def _block(f: Any, state: list[Any], rest: tuple[Any, ...], wait: Callable[[Any], object], calls: int) -> None:
+    for _ in range(calls):
+        state[0], _value = f(state[0], *rest)
+    wait(state[0])
+
+
 def steps(kind: str, rounds: int = 40, calls: int = 10) -> Row:
     """A step on arrays that are divided as the program wants them: its results are the arguments of the next one.
 
     Each round runs a block of calls of one, then of the other: two clients of XLA in a process disturb each other.
     """
     ours, theirs = [make() for make in KINDS[kind]]
-    blocks: list[Callable[[], None]] = []
+    blocks: list[Contest] = []
     for f, args, wait in (
         (ours, placed_fx(kind), fx.block_until_ready),
         (theirs, placed_jax(kind), jax.block_until_ready),
     ):
         state = [args[0]]
-
-        def block(f: Any = f, rest: Any = args[1:], wait: Any = wait, state: list[Any] = state) -> None:
-            for _ in range(calls):
-                state[0], _value = f(state[0], *rest)
-            wait(state[0])
-
-        block()
-        blocks.append(block)
+        blocks.append(partial(_block, f, state, args[1:], wait, calls))
+        blocks[-1]()
     best = [float("inf")] * 2
     for _ in range(rounds):
         for k, block in enumerate(blocks):
