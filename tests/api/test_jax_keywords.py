@@ -137,6 +137,14 @@ def test_derivatives_and_batches_have_the_precision() -> None:
 def test_an_operand_by_keyword() -> None:
     assert int(lax.cond(True, lambda t: t[0] + 1, lambda t: t[1], operand=(1, 2))) == 2
     assert int(lax.cond(False, lambda _: 1, lambda _: 2, operand=None)) == 2
+    assert int(lax.switch(1, [lambda t: t + 1, lambda t: t + 2], operand=3)) == 5
+
+
+def test_defaults_of_jax_by_name() -> None:
+    doubled = fx.jit(lambda x: 2 * x, static_argnums=None, static_argnames=None, donate_argnums=None)
+    assert float(doubled(1.0)) == 2
+    assert np.asarray(fx.vmap(lambda x: lax.psum(x, "i"), 0, 0, "i", 3)(np.ones(3, "f"))).tolist() == [3, 3, 3]
+    assert "stablehlo.sine" in fx.jit(fnp.sin).lower(X).as_text("stablehlo")
 
 
 # ------------------------------------------------------------------------------------------------------------- arrays
@@ -206,6 +214,8 @@ REFUSED: list[tuple[Callable[[], object], type[Exception], str, str]] = [
      "leave it out: what fwd computes for residuals alone is always dropped"),
     (lambda: loose_lax.cond(True, abs, abs, 1.0, operand=2.0), ArgumentError,
      "cond: operand is given by keyword beside 1 by position", "give all by position"),
+    (lambda: loose_lax.switch(0, [abs], 1.0, operand=2.0), ArgumentError,
+     "switch: operand is given by keyword beside 1 by position", "give all by position"),
     (lambda: loose_lax.scan(lambda c, x: (c, x), 0.0, length=2, _split_transpose=True), ParameterError,
      "scan: _split_transpose is not there", "leave it out: reverse mode stores no slices that it can read again"),
     (lambda: loose_np.matmul(X, X, precision="low"), ParameterError, "matmul: precision 'low'",
