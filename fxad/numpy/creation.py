@@ -343,7 +343,7 @@ def from_dlpack(x: object, /, *, device: Device | None = None, copy: bool | None
 def _stack_nested(x: Sequence[object], want: dtypes.DType | None) -> Array:
     leaves = list(_leaves(x))
     dtype = want or _dtype_of(leaves)
-    if any([isinstance(leaf, Array) for leaf in leaves]):
+    if any([isinstance(leaf, Array) or type(leaf) is Size for leaf in leaves]):
         return _stack_scalars(x, dtype)
     try:
         value = np.asarray(cast("npt.ArrayLike", x), dtype=dtype if leaves else None)

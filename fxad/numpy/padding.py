@@ -9,6 +9,7 @@ from typing import Final, TypeAlias, cast
 import numpy as np
 
 from fxad import dtypes
+from fxad.core.sizes import Size, at_least
 from fxad.errors import ArgumentError, ParameterError, ShapeError, described
 from fxad.ir import NDArray
 from fxad.numpy.apply import apply_op, as_array
@@ -120,11 +121,12 @@ def _check_widths(widths: NDArray, x: Array, given: object) -> Pairs:
         pairs = np.broadcast_to(widths if widths.size else widths.reshape(-1, 2), (x.ndim, 2))
     except ValueError:
         raise ShapeError(f"pad: widths {given} are not one pair, or one for each of the axes of {x.aval}") from None
-    if pairs.dtype.kind not in "iu" and pairs.size:
+    sizes = pairs.tolist()
+    if not all([type(n) in (int, Size) for pair in sizes for n in pair]):
         raise ParameterError(f"pad: widths {given} must be ints")
-    if pairs.size and pairs.min() < 0:
+    if any([at_least(-1 - n, 0) for pair in sizes for n in pair]):
         raise ShapeError(f"pad: widths {given} must not be below 0", remedy="slice the array to make it smaller")
-    return tuple([(int(a), int(b)) for a, b in pairs])
+    return tuple([(a, b) for a, b in sizes])
 
 
 def _lengths(given: int | Sequence[int] | Sequence[Sequence[int]] | None, x: Array) -> Pairs:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from fxad import dtypes
+from fxad.core.sizes import dimension
 from fxad.errors import ParameterError, ShapeError, TracerError
 from fxad.ir import NDArray
 from fxad.lax.placement import place_like_operands
@@ -59,7 +60,7 @@ def repeat(
     Cost:   without it, an array of counts is read on the host, because the size of the result depends on it.
     """
     if isinstance(repeats, int | np.integer) and total_repeat_length is None:
-        return apply_op("repeat", shapes.repeat, (a,), int(repeats), axis)
+        return apply_op("repeat", shapes.repeat, (a,), dimension(repeats), axis)
     array = as_array("repeat", a)
     if axis is None:
         array, axis = array.ravel(), 0

@@ -205,8 +205,8 @@ CASES: list[tuple[Callable[[], object], type[FxadError], str, str]] = [
     (
         lambda: fx.jit(program(), symbolic="n"),
         ArgumentError,
-        "jit: symbolic goes with a function and no other option",
-        "trace(f, Spec('(n, 3)')) gives a program for every size, which takes the others",
+        "jit of f: symbolic names sizes of the arguments of a function, and f is a Program",
+        "leave out symbolic: trace(f, Spec('(n, 3)')) gives a program for every size",
     ),
     (
         lambda: fx.bucketed(f, ("n",), least=0),

@@ -292,11 +292,6 @@ def test_jit_traces_once_for_every_size() -> None:
         x = RNG.normal(size=(n, 3)).astype("float32")
         np.testing.assert_allclose(run(x, W), (x @ W).mean(0) * n, rtol=1e-4, atol=1e-5)
     assert len(traced) == 1
-    with pytest.raises(
-        fx.errors.ArgumentError, match="jit: symbolic goes with a function and no other option"
-    ) as caught:
-        fx.jit(f, symbolic="n", static_argnames="w")  # type: ignore[call-overload]
-    assert caught.value.remedy == "trace(f, Spec('(n, 3)')) gives a program for every size, which takes the others"
 
 
 def test_one_exported_artifact_runs_at_every_size() -> None:
