@@ -51,8 +51,7 @@ class Methods(Operators):
         where: Self | NDArray | bool | None = None,
     ) -> Self:
         """Sum over axes; narrow integers and bools in 32 bits."""
-        if out is not None:
-            no_out("sum", out)
+        no_out("sum", out)
         if not masked_reductions.is_unmasked(initial, where):
             return self._masked("sum", axis, keepdims, initial=initial, where=where, dtype=optional_dtype(dtype))
         return self._apply(reductions.sum, (), (hashable_axis(axis), keepdims, optional_dtype(dtype)))
@@ -67,8 +66,7 @@ class Methods(Operators):
         where: Self | NDArray | bool | None = None,
     ) -> Self:
         """Product over axes; narrow integers and bools in 32 bits."""
-        if out is not None:
-            no_out("prod", out)
+        no_out("prod", out)
         if not masked_reductions.is_unmasked(initial, where):
             return self._masked("prod", axis, keepdims, initial=initial, where=where, dtype=optional_dtype(dtype))
         return self._apply(reductions.prod, (), (hashable_axis(axis), keepdims, optional_dtype(dtype)))
@@ -83,8 +81,7 @@ class Methods(Operators):
         where: Self | NDArray | bool | None = None,
     ) -> Self:
         """Mean over axes; of integers as float32."""
-        if out is not None:
-            no_out("mean", out)
+        no_out("mean", out)
         if not masked_reductions.is_unmasked(None, where):
             return self._masked("mean", axis, keepdims, where=where, dtype=optional_dtype(dtype))
         return self._apply(reductions.mean, (), (hashable_axis(axis), keepdims, optional_dtype(dtype)))
@@ -101,8 +98,7 @@ class Methods(Operators):
         correction: float = 0,
     ) -> Self:
         """Variance over axes: mean squared distance from the mean, divided by the count less `correction` or `ddof`."""
-        if out is not None:
-            no_out("var", out)
+        no_out("var", out)
         less = masked_reductions.degrees_of_freedom("var", correction, ddof)
         if not masked_reductions.is_unmasked(None, where):
             return self._masked("var", axis, keepdims, where=where, dtype=optional_dtype(dtype), correction=less)
@@ -120,8 +116,7 @@ class Methods(Operators):
         correction: float = 0,
     ) -> Self:
         """Standard deviation over axes: the root of `var`."""
-        if out is not None:
-            no_out("std", out)
+        no_out("std", out)
         less = masked_reductions.degrees_of_freedom("std", correction, ddof)
         if not masked_reductions.is_unmasked(None, where):
             return self._masked("std", axis, keepdims, where=where, dtype=optional_dtype(dtype), correction=less)
@@ -136,8 +131,7 @@ class Methods(Operators):
         where: Self | NDArray | bool | None = None,
     ) -> Self:
         """Greatest element over axes; nan if any element is nan."""
-        if out is not None:
-            no_out("max", out)
+        no_out("max", out)
         if not masked_reductions.is_unmasked(initial, where):
             return self._masked("max", axis, keepdims, initial=initial, where=where)
         return self._apply(reductions.max, (), (hashable_axis(axis), keepdims))
@@ -151,8 +145,7 @@ class Methods(Operators):
         where: Self | NDArray | bool | None = None,
     ) -> Self:
         """Least element over axes; nan if any element is nan."""
-        if out is not None:
-            no_out("min", out)
+        no_out("min", out)
         if not masked_reductions.is_unmasked(initial, where):
             return self._masked("min", axis, keepdims, initial=initial, where=where)
         return self._apply(reductions.min, (), (hashable_axis(axis), keepdims))
@@ -166,8 +159,7 @@ class Methods(Operators):
         where: Self | NDArray | bool | None = None,
     ) -> Self:
         """True if an element is not zero."""
-        if out is not None:
-            no_out("any", out)
+        no_out("any", out)
         if not masked_reductions.is_unmasked(None, where):
             return self._masked("any", axis, keepdims, where=where)
         return self._apply(reductions.any, (), (hashable_axis(axis), keepdims))
@@ -181,8 +173,7 @@ class Methods(Operators):
         where: Self | NDArray | bool | None = None,
     ) -> Self:
         """True if no element is zero."""
-        if out is not None:
-            no_out("all", out)
+        no_out("all", out)
         if not masked_reductions.is_unmasked(None, where):
             return self._masked("all", axis, keepdims, where=where)
         return self._apply(reductions.all, (), (hashable_axis(axis), keepdims))
@@ -217,8 +208,7 @@ class Methods(Operators):
     ) -> Self:
         """The index of the greatest element, as int32; of equal ones the first; in the flattened array for axis
         None."""
-        if out is not None:
-            no_out("argmax", out)
+        no_out("argmax", out)
         return self._apply(reductions.argmax, (), (axis, keepdims))
 
     def argmin(
@@ -228,8 +218,7 @@ class Methods(Operators):
         keepdims: bool = False,
     ) -> Self:
         """The index of the least element, as int32; of equal ones the first; in the flattened array for axis None."""
-        if out is not None:
-            no_out("argmin", out)
+        no_out("argmin", out)
         return self._apply(reductions.argmin, (), (axis, keepdims))
 
     # ------------------------------------------------------------------------------------------------------ shapes
