@@ -344,7 +344,7 @@ def test_less_effort_for_a_program_of_few_equal_kernels() -> None:
     assert with_effort(few, auto, CPU) == runtime.CompileOptions(flags=LESS_EFFORT)
     assert with_effort(many, auto, CPU) == auto
     for chosen in ({"effort": "full"}, {"optimization_level": 1}, {"flags": (("xla_cpu_enable_fast_math", True),)}):
-        options = runtime.CompileOptions(**chosen)  # type: ignore[arg-type]  # one of its fields each
+        options = runtime.CompileOptions(**chosen)
         assert with_effort(few, options, CPU) == options
     cache = runtime.Cache()
     assert cache(few, CPU) is not cache(few, CPU, runtime.CompileOptions(effort="full"))

@@ -1,5 +1,4 @@
-"""Reductions except the sum (the dual of broadcasting, in `shape`) and the product (`reduce_prod`): extrema, logical
-operations."""
+"""Extrema, and logical operations along axes. The sum is in `shape`, the product in `reduce_prod`."""
 
 from __future__ import annotations
 

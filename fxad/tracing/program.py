@@ -181,13 +181,17 @@ def specialize_to_arguments(program: Program[Any, Any], leaves: Sequence[object]
     """The program of symbolic shape, for the sizes of its arguments. Raises: ShapeError."""
     if all([aval_of(x) is aval for x, aval in zip(leaves, program.in_avals, strict=True)]):
         return program.jaxpr  # the call is inside a program of the same sizes
-    what = f"{program.name}"
+    return specialize_to_types(program, [aval_of(x) for x in leaves])
+
+
+def specialize_to_types(program: Program[Any, Any], avals: Sequence[Aval]) -> Jaxpr:
+    """The program of symbolic shape, for the sizes of types. Raises: ShapeError."""
     places = [
         (size, n, f"size {axis} of argument {path}")
-        for x, aval, path in zip(leaves, program.in_avals, program.paths, strict=True)
-        for axis, (size, n) in enumerate(zip(aval.shape, aval_of(x).shape, strict=True))
+        for x, aval, path in zip(avals, program.in_avals, program.paths, strict=True)
+        for axis, (size, n) in enumerate(zip(aval.shape, x.shape, strict=True))
     ]
-    return specialize(program.jaxpr, tuple(sorted(sizes.solve_sizes(what, places).items())))
+    return specialize(program.jaxpr, tuple(sorted(sizes.solve_sizes(program.name, places).items())))
 
 
 def argument_path(accessor: Any, names: tuple[str, ...]) -> str:

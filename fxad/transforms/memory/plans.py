@@ -18,6 +18,7 @@ from fxad import transforms
 from fxad.core.builder import Builder, substitute
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
+from fxad.core.sizes import at_least
 from fxad.core.tables import Table, escaped, headed
 from fxad.errors import ArgumentError, NotDifferentiableError, NotInvertibleError
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Var, source_location
@@ -386,7 +387,7 @@ def _scans(jaxpr: Jaxpr) -> Iterator[Scan]:
     """Returns the loops of a program and of its bodies that can be divided."""
     for eqn in jaxpr.eqns:
         prim = eqn.prim
-        if isinstance(prim, Scan) and not prim.upto and prim.length > 1 and not prim.effects:
+        if isinstance(prim, Scan) and not prim.upto and at_least(prim.length, 2) and not prim.effects:
             yield prim
         if isinstance(prim, HigherOrder) and not reversible(eqn):
             for body in prim.layout.bodies:
