@@ -287,7 +287,7 @@ def hypot(emit: Emit, x: Atom, y: Atom) -> Atoms:
     dtype = to_inexact_dtype(x.aval.dtype)
     a, b = convert(emit, x, dtype), convert(emit, y, dtype)
     x, y = emit.one(ABS, a), emit.one(ABS, b)
-    # chosen, not max and min, and a ratio with its sign: ties and zeros of the smaller one have derivatives of all orders
+    # chosen, not max and min, and a ratio with its sign: at ties and at 0 there are derivatives of all orders
     swapped = emit.one(LT, x, y)
     big, small = emit.one(SELECT_N, swapped, x, y), emit.one(SELECT_N, swapped, b, a)
     zero = emit.one(EQ, big, literal_like(0, big))

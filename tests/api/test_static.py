@@ -355,7 +355,7 @@ def test_messages_of_compositions(call: Any, error: type[FxadError], message: st
     assert (e.value.message, e.value.remedy) == (message, remedy)
 
 
-# ------------------------------------------- settings beside arrays: a bool, a string, a function, not differentiated by
+# ------------------------------------------------- settings beside arrays: a bool, a string, a function
 
 
 def chosen(w: Any, x: Any, how: Any = True, f: Any = None) -> Any:
