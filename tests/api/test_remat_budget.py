@@ -111,7 +111,7 @@ def test_recomputation_within_recomputation() -> None:
     plans = plans_of(fx.trace(deep, X))
     assert "recomputed up to 3 times" in str(plans[-1])
     small = plans[-1]
-    assert small.bytes < 0.4 * plans[0].bytes
+    assert small.bytes < 0.45 * plans[0].bytes
     gradient = fx.grad(fx.trace(deep, X))(X)
     assert (np.asarray(fx.grad(fx.remat(fx.trace(deep, X), plan=small))(X)) == np.asarray(gradient)).all()
 
