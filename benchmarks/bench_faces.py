@@ -24,6 +24,7 @@ Use = Callable[[Given], Any]
 BUDGET = 0.25
 USES: dict[str, Use] = {
     "lax.dynamic_slice": lambda o: o.lax.dynamic_slice(o.x, (o.i, o.i), (2, 2)),
+    "lax.dynamic_index_in_dim": lambda o: o.lax.dynamic_index_in_dim(o.x, o.i),
     "x[i], of a traced i": lambda o: o.x[o.i],
     "x[3]": lambda o: o.x[3],
     "where(x < y, x, y)": lambda o: o.np.where(o.x < o.y, o.x, o.y),

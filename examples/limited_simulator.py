@@ -3,9 +3,9 @@
     python examples/limited_simulator.py
 
 A reaction front runs along a rod. How fast it runs at a place depends on the conductivity there, which is unknown: it
-is fitted to what the rod looks like in the end. The gradient goes back through all 10,000 steps. Stored steps would take
-tens of megabytes. `remat(misfit, budget="1 MiB")` finds a plan of nested segments whose compiled gradient keeps to the
-limit. The plan is printed.
+is fitted to what the rod looks like in the end. The gradient goes back through all 10,000 steps, and stored steps would
+take tens of megabytes. `remat(misfit, budget="1 MiB")` finds a plan of nested segments whose compiled gradient keeps to
+the limit. The plan is printed.
 """
 
 from __future__ import annotations

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from fxad import debug as debug
     from fxad import distributed as distributed
     from fxad import experimental as experimental
+    from fxad import extend as extend
     from fxad import flatten_util as flatten_util
     from fxad import lax as lax
     from fxad import nn as nn
@@ -177,6 +178,6 @@ else:
             "fxad.lax.control.host": "debug_callback debug_print io_callback pure_callback",
             "fxad.transforms.memory": "checkpoint_policies policies",
         },
-        "ad_checkpoint custom_batching custom_derivatives debug distributed dtypes errors experimental flatten_util "
-        "lax nn numpy ops optim passes random scipy sharding stages text test_util tree tree_util typing",
+        "ad_checkpoint custom_batching custom_derivatives debug distributed dtypes errors experimental extend "
+        "flatten_util lax nn numpy ops optim passes random scipy sharding stages text test_util tree tree_util typing",
     )

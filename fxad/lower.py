@@ -17,7 +17,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from functools import partial
-from math import prod
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias, cast, final
 
@@ -39,6 +38,7 @@ from fxad.ir import (
     distinct_jaxprs,
     source_location,
 )
+from fxad.lowering.host_calls_on_devices import COPIES, covering, with_host_calls_on_devices
 from fxad.lowering.locations import Locations
 from fxad.lowering.mlir_text import dense_attribute, tensor_type
 from fxad.lowering.ordered_effects import DONE, calls_host, with_host_calls_ordered
@@ -126,8 +126,10 @@ def lower_jaxpr(jaxpr: Jaxpr) -> LoweredModule:
     Law: a pure function of the program's value, except for the locations, which contain names and source lines.
     Cost: 1 us an equation.
     """
-    module = _Module(devices_needed(jaxpr))
-    parts = [module.function(with_host_calls_ordered(jaxpr), ())]
+    devices = devices_needed(jaxpr)
+    module = _Module(devices)
+    called = with_host_calls_ordered(jaxpr)
+    parts = [module.function(with_host_calls_on_devices(called, devices) if runs_on_devices(jaxpr) else called, ())]
     for sub, mesh in module.queue:  # grows while it is walked: a call appends the function it needs
         name = f"private {module.names[sub, mesh]}"
         parts.append(_header(name, sub.in_avals, sub.out_avals, {}))
@@ -208,22 +210,6 @@ def _mesh_text(mesh: Mesh) -> str:
     return f"<[{', '.join([f'{json.dumps(name)}={size}' for name, size in mesh])}]>"
 
 
-def _covering(mesh: Mesh, devices: int) -> Mesh:
-    """A mesh with a further, fastest axis, along which devices compute the same, so that it has all devices."""
-    rest = devices // prod([size for _, size in mesh])
-    return mesh if rest == 1 else (*mesh, (_filler(mesh), rest))
-
-
-def _filler(mesh: Mesh) -> str:
-    name = _FILLER
-    while name in dict(mesh):
-        name += _FILLER
-    return name
-
-
-_FILLER: Final = "*"  # begins the name of the axis along which devices compute the same
-
-
 @by_value
 def _divisions(jaxpr: Jaxpr) -> tuple[tuple[_Division, ...], tuple[_Division, ...]]:
     """For each operand and result, how the map over devices or the constraint that takes or computes it divides it;
@@ -269,7 +255,7 @@ class _Module:
         self.channels = 0
         self.devices = devices
         self.meshes: dict[Mesh, int] = {}
-        # a function with collectives is written for each mesh of the devices that run it
+        # a function with collectives or host calls is written for each mesh of the devices that run it
         self.names: dict[tuple[Jaxpr, Mesh], str] = {}
         self.queue: list[tuple[Jaxpr, Mesh]] = []
         self.types = _Types()
@@ -277,7 +263,8 @@ class _Module:
 
     def name(self, sub: Jaxpr, mesh: Mesh) -> str:
         """The symbol of a sub-program's function, numbered by first use."""
-        key = (sub, mesh if mesh and (sub.free_axes or runs_on_devices(sub)) else ())
+        differs = mesh and (sub.free_axes or runs_on_devices(sub) or calls_host(sub))
+        key = (sub, mesh if differs else ())
         symbol = self.names.get(key)
         if symbol is None:
             symbol = self.names[key] = f"@f{len(self.queue)}"
@@ -300,7 +287,7 @@ class _Module:
                 remedy="give all meshes of a program the same devices, in one order",
             )
         ins, outs = [
-            [None if d is None else (self.mesh(_covering(d[0], self.devices)), d[1]) for d in side]
+            [None if d is None else (self.mesh(covering(d[0], self.devices)), d[1]) for d in side]
             for side in _divisions(jaxpr)
         ]
         whole = tuple([(0, ()) if d is None else d for d in ins])
@@ -387,8 +374,8 @@ class _Function:
         """Call the function of a sub-program; see `fxad.ir.Hlo`."""
         inside = self._mesh
         if mesh:  # further axes take the place of the one along which devices compute the same
-            known = tuple([axis for axis in inside if not axis[0].startswith(_FILLER)])
-            inside = _covering((*known, *mesh), self._module.devices)
+            known = tuple([axis for axis in inside if not axis[0].startswith(COPIES)])
+            inside = covering((*known, *mesh), self._module.devices)
         return self.op("func.call", operands, body.out_avals, {"callee": self._module.name(body, inside)})
 
     def on_devices(
@@ -402,7 +389,7 @@ class _Function:
     ) -> tuple[HloValue, ...]:
         """Call the function of a body on each device; see `fxad.ir.Hlo`."""
         module = self._module
-        whole = _covering(mesh, module.devices)
+        whole = covering(mesh, module.devices)
         at, name = module.mesh(whole), module.name(body, whole)
         zero = Zero(Aval((), dtypes.int32)).instantiate()
         # XLA needs an operand that it divides, and divides none without elements
@@ -456,7 +443,7 @@ class _Function:
 
     def sharding(self, mesh: Mesh, spec: Spec, aval: Aval) -> str:
         """The attribute that divides a value among the devices of a mesh; see `fxad.ir.Hlo`."""
-        whole = _covering(mesh, self._module.devices)
+        whole = covering(mesh, self._module.devices)
         return f"#sdy.sharding<@mesh{self._module.mesh(whole)}, {_divided(spec, aval)}>"
 
     def opaque_call(self, body: Jaxpr, operands: Sequence[HloValue]) -> tuple[HloValue, ...]:

@@ -21,6 +21,7 @@ from hypothesis.extra import numpy as hnp
 from typing_extensions import CapsuleType
 
 import fxad as fx
+import fxad.numpy as fnp
 from fxad import dtypes, runtime
 from fxad.core.builder import Builder
 from fxad.core.interpreter import run
@@ -30,8 +31,11 @@ from fxad.lower import lower_jaxpr
 from fxad.primitives.control.remat import Remat
 from fxad.primitives.dot import DotGeneral
 from fxad.primitives.elementwise import ADD, MUL, SIN, SUB, TANH
+from fxad.units.kernels import repeats_kernels
 from fxad.xla.client import cuda_library
+from fxad.xla.compat import LESS_EFFORT
 from fxad.xla.dlpack import _pointer, _Tensor, copy_out
+from fxad.xla.executable import with_effort
 
 pytestmark = pytest.mark.smoke
 
@@ -331,6 +335,27 @@ def test_flags_that_xla_tells_apart_are_apart() -> None:
     assert "('xla_cpu_enable_fast_math', 1)" in str(why)
 
 
+def test_less_effort_for_a_program_of_few_equal_kernels() -> None:
+    """It compiles in half of the time (FACTS, decision 76). What the user chooses is left as it is."""
+    few, many = add_mul(), fx.trace(deep, fx.Spec((8, 8)), fx.Spec((8, 8))).jaxpr
+    assert not repeats_kernels(few)
+    assert repeats_kernels(many)
+    auto = runtime.CompileOptions()
+    assert with_effort(few, auto, CPU) == runtime.CompileOptions(flags=LESS_EFFORT)
+    assert with_effort(many, auto, CPU) == auto
+    for chosen in ({"effort": "full"}, {"optimization_level": 1}, {"flags": (("xla_cpu_enable_fast_math", True),)}):
+        options = runtime.CompileOptions(**chosen)
+        assert with_effort(few, options, CPU) == options
+    cache = runtime.Cache()
+    assert cache(few, CPU) is not cache(few, CPU, runtime.CompileOptions(effort="full"))
+
+
+def deep(x: Any, w: Any) -> Any:
+    for _ in range(20):
+        x = fnp.tanh(x @ w)
+    return x
+
+
 def test_lists_in_options_are_tuples() -> None:
     given: Any = {"donate": [0], "flags": [["xla_cpu_enable_fast_math", True]]}
     options = runtime.CompileOptions(**given)
@@ -360,6 +385,7 @@ def test_lists_in_options_are_tuples() -> None:
             "CompileOptions: flags is (('a', [1]),), not a sequence of pairs of a name and a value",
             'as in flags=(("xla_cpu_enable_fast_math", True),); a value is a str, a bool, an int or a float',
         ),
+        ({"effort": "most"}, "CompileOptions: effort is 'most'", 'the efforts are "auto" and "full"'),
     ],
     ids=str,
 )

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 from fxad import transforms
 from fxad.core import tree
 from fxad.dtypes import FLOATING
-from fxad.errors import ArgumentError, ParameterError, described
+from fxad.errors import ArgumentError, AxisNameError, ParameterError, described
 from fxad.execution.executable import lower
 from fxad.ir import source_location
 from fxad.tracing.program import Program
@@ -22,7 +22,7 @@ from fxad.transforms.memory.plans import MemoryPlan, applied, frontier
 # Makes the program whose executable must fit, from the program that `remat` returns.
 Within: TypeAlias = Callable[[Any], Program[..., Any]]
 
-SURE: Final = 0.4  # XLA is taken to need at least this part of the estimate, scaled as for the plain program
+SURE: Final = 0.3  # XLA is taken to need at least this part of the estimate, scaled as for the plain program
 
 _UNITS: Final[Mapping[str, int]] = MappingProxyType(
     {"": 1}
@@ -55,7 +55,8 @@ def plan_memory(
 
     Law:    the executable of the gradient of `remat(program, plan=plan_memory(program, budget=b))` has at most b bytes
             of temporaries; a smaller budget never gives more.
-    Raises: as `remat`; ArgumentError for a value that is not a Program.
+    Raises: as `remat`; ArgumentError for a value that is not a Program; AxisNameError for collectives over an axis of a
+            map around it.
     """
     if not isinstance(program, Program):
         raise ArgumentError(
@@ -63,6 +64,13 @@ def plan_memory(
             remedy="trace the function first: plan_memory(trace(f, *examples), budget=...)",
         )
     most = parse_bytes(budget)
+    if program.jaxpr.free_axes:
+        names = ", ".join([repr(name) for name, _ in sorted(program.jaxpr.free_axes)])
+        raise AxisNameError(
+            f"remat: {program.name} has collectives over the axes {names} of a map around it: it has no memory of its"
+            " own to fit into a budget",
+            remedy="give the budget around the map, as in remat(pmap(f), budget=...), or a policy inside it",
+        )
     avals, n = program.jaxpr.in_avals, len(program.bound)
     fixed = without_derivative(program.jaxpr, tuple([k < n for k in range(len(avals))]))
     wrt = tuple([a.inexact and not f and k >= n for k, (a, f) in enumerate(zip(avals, fixed, strict=True))])

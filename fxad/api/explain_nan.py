@@ -10,8 +10,11 @@ import numpy as np
 
 from fxad.core.dataclasses import dataclass
 from fxad.core.layout import Count, Elements, InParallel, Layout, OneOf, Role, Slice, Times, Unknown, UpTo
+from fxad.core.lockstep import gather_from_runs
 from fxad.errors import ArgumentError, FxadError
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Lit, NDArray, SourceLocation, source_location
+from fxad.primitives.collectives import Collective
+from fxad.primitives.control.shard_map import ShardMap
 from fxad.tracing.program import Program, flatten_arguments
 from fxad.transforms.locate import body_label, describe
 
@@ -69,7 +72,7 @@ def explain_nan(program: Program[..., Any], *args: Any, **kwargs: Any) -> NanExp
     """Return the equation that makes the first nan when a program runs on these arguments; None if there is none.
 
     The program is interpreted in NumPy, equation by equation, including calls, the steps of loops and the branch that
-    is taken. A nan in an argument is not reported; a nan literal is reported where it is first read. The nan need not
+    is taken; and all indices of a map over devices. A nan in an argument is not reported; a nan literal is reported where it is first read. The nan need not
     reach a result: a nan that `where` excludes from the value can return in the gradient.
 
     >>> import fxad as fx
@@ -91,16 +94,22 @@ def explain_nan(program: Program[..., Any], *args: Any, **kwargs: Any) -> NanExp
 
 @final
 class _Walker:
-    """Interprets a program until an equation makes a nan. Records it, and the first equation that made an inf."""
+    """Interprets a program until an equation makes a nan. Records it, and the first equation that made an inf.
 
-    __slots__ = ("inf", "nan")
+    In a map over devices each index has a walker. It interprets its program to the end, because the other ones may wait
+    for it in a collective.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_to_the_end", "equations", "inf", "nan")
+
+    def __init__(self, to_the_end: bool = False) -> None:
         self.nan: Made | None = None
         self.inf: Made | None = None
+        self.equations = 0  # up to the first nan
+        self._to_the_end = to_the_end
 
     def _done(self) -> bool:
-        return self.nan is not None
+        return self.nan is not None and not self._to_the_end
 
     def run(self, jaxpr: Jaxpr, args: Sequence[NDArray], inside: tuple[str, ...]) -> list[NDArray]:
         """Return the results, as far as they are computed when a nan is found."""
@@ -122,6 +131,8 @@ class _Walker:
         """Return the results of an equation with bodies by interpreting them, or None if it has no body to
         interpret."""
         prim = eqn.prim
+        if isinstance(prim, ShardMap):
+            return self._map(prim, ins, inside)
         layout = prim.layout if isinstance(prim, HigherOrder) else None
         if layout is None or any([isinstance(role, Elements) for role in layout.operand_roles]):
             return None
@@ -134,6 +145,28 @@ class _Walker:
             body = branches[int(np.clip(which, 0, len(branches) - 1))]
             return self.run(body, operands, (*inside, body_label(eqn, body)))
         return self._loop(eqn, layout, ins, inside)
+
+    def _map(self, prim: ShardMap, ins: list[NDArray], inside: tuple[str, ...]) -> list[NDArray]:
+        """Return the results of a map over devices, all indices at the same time. The first nan is the one that takes
+        an index the fewest equations."""
+        walkers: dict[tuple[int, ...], _Walker] = {}
+
+        def part(index: tuple[int, ...], parts: Sequence[NDArray]) -> list[NDArray]:
+            walkers[index] = _Walker(to_the_end=True)
+            at = ", ".join([f"{name} = {k}" for name, k in zip(prim.names, index, strict=True)])
+            return walkers[index].run(prim.body, parts, (*inside, f"index {at} of {prim.name}"))
+
+        outs = list(prim.run_parts(ins, part))
+        if self.nan is None:
+            order = [w for _, w in sorted(walkers.items(), key=lambda item: (item[1].equations, item[0]))]
+            self.inf = self.inf or next((w.inf for w in order if w.inf), None)
+            self.nan = next((w.nan for w in order if w.nan), None)
+        self._count(max([w.equations for w in walkers.values()]))
+        return outs
+
+    def _count(self, equations: int) -> None:
+        if self.nan is None:
+            self.equations += equations
 
     def _loop(self, eqn: Eqn, layout: Layout, ins: list[NDArray], inside: tuple[str, ...]) -> list[NDArray]:
         """Return the results of a loop, step by step."""
@@ -166,17 +199,20 @@ class _Walker:
             outs[q] = state[p]
         return outs
 
-    def _judge(self, eqn: Eqn, ins: list[NDArray], outs: list[NDArray], inside: tuple[str, ...]) -> None:
+    def _judge(self, eqn: Eqn, own: list[NDArray], outs: list[NDArray], inside: tuple[str, ...]) -> None:
+        ins, atoms = own, eqn.ins
+        if isinstance(eqn.prim, Collective):  # its operands are those of all indices
+            ins = gather_from_runs(eqn.prim.names, eqn.prim.sizes, own[0])
+            atoms = eqn.ins * len(ins)
+        self._count(1)
+        if self.nan is not None:
+            return
         for what, has in (("inf", np.isinf), ("nan", np.isnan)):
             if what == "inf" and (self.inf or any([_contains(np.isnan, x) for x in ins])):
                 continue
             # a nan literal is an origin; an inf literal is common and harmless
             if any(
-                [
-                    _contains(has, x)
-                    for a, x in zip(eqn.ins, ins, strict=True)
-                    if what == "inf" or not isinstance(a, Lit)
-                ]
+                [_contains(has, x) for a, x in zip(atoms, ins, strict=True) if what == "inf" or not isinstance(a, Lit)]
             ):
                 continue
             for out in outs:

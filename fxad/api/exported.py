@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Final, final
 
 from fxad import runtime
 from fxad.errors import ArgumentError, ParameterError, described
 from fxad.execution.executable import Executable, lower
-from fxad.ir import Aval, Primitive
+from fxad.ir import Aval
 from fxad.runtime import MemoryStats
 from fxad.storage.decoding import decode
 from fxad.storage.exported import ALIASES, KIND, VERSION
 from fxad.storage.file_format import raise_damaged, unpack
-from fxad.text import PRIMITIVES
+from fxad.text import OwnPrimitives, vocabulary
 from fxad.xla.executable import CompileOptions
 
 
@@ -50,15 +49,13 @@ class Exported:
 _WHAT: Final = "load_exported: the program"
 
 
-def load_exported(
-    data: bytes, *, trusted: bool = False, primitives: Mapping[str, type[Primitive]] = PRIMITIVES
-) -> Exported:
+def load_exported(data: bytes, *, trusted: bool = False, primitives: OwnPrimitives = ()) -> Exported:
     """Load the bytes that `export` wrote, for the default device. Nothing is traced, and nothing is lowered or compiled
     if the cache has the executable, in memory or on disk.
 
     The bytes may be untrusted: the program is parsed and typechecked, and can only compute. Classes of pytrees are
     looked up among imported modules. With `trusted`, their modules are imported, which runs their code. `primitives`
-    are the primitives that the program may use, for user-defined ones.
+    are classes of primitives from outside fxad that the program may use, too.
 
     Raises: FileFormatError for bytes that are damaged, of a newer version or malformed, whatever their origin;
             ParameterError when the program is not for the default platform; CompileError.
@@ -66,7 +63,7 @@ def load_exported(
     if not isinstance(data, bytes | bytearray | memoryview):
         raise ArgumentError(f"load_exported: {described(data)} is not bytes", remedy="read the file in binary mode")
     _, sections = unpack(_WHAT, bytes(data), KIND, VERSION)
-    program, head = decode(_WHAT, sections, trusted, primitives)
+    program, head = decode(_WHAT, sections, trusted, vocabulary("load_exported", primitives))
     platforms, donate = head.get("platforms"), head.get("donate")
     at, first, n = sections[0].start, len(program.bound), len(program.jaxpr.ins)
     if not isinstance(platforms, list) or not all([isinstance(p, str) for p in platforms]):

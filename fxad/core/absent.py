@@ -47,7 +47,7 @@ _BY_MODULE: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "dlpack": "fxad.numpy.from_dlpack(x), and x.__dlpack__()",
             "profiler": "profile(...)",
             "fwd_and_bwd": "linearize(program) gives the primal and the linear program",
-            "ad api_util ds extend image interpreters lib memory make_user_context monitoring print_environment_info "
+            "ad api_util ds image interpreters lib memory make_user_context monitoring print_environment_info "
             "version": _INTERNAL,
         },
         "numpy": {

@@ -3,14 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Self, TypeAlias
+from operator import itemgetter
+from typing import Self, TypeAlias, final
 
+from fxad.core.dataclasses import dataclass
+from fxad.core.memo import by_value
 from fxad.errors import FxadError
-from fxad.ir import Atom, Aval, Eqn, Jaxpr, Primitive, Source, Var, new_eqn, result_vars, source_location
+from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Primitive, Source, Var, new_eqn, result_vars, source_location
 
 # See `Builder.inline_calls`.
 BodyToInline: TypeAlias = Callable[[Eqn, tuple[Atom, ...], bool], tuple[Jaxpr, bool] | None]
 AddEqn: TypeAlias = Callable[[Eqn, tuple[Atom, ...], bool], Sequence[Atom]]
+
+
+# Picks values from a list, by their positions.
+_Pick: TypeAlias = Callable[[list[Atom]], tuple[Atom, ...]]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Positions:
+    """A program with positions in place of variables. Position k of a list is operand k; then come the literals, and
+    the results of the equations in order."""
+
+    literals: tuple[Lit, ...]
+    eqns: tuple[tuple[Primitive, _Pick, tuple[Aval, ...]], ...]
+    outs: _Pick
+
+
+@by_value
+def _by_position(jaxpr: Jaxpr) -> _Positions:
+    atoms = [a for e in jaxpr.eqns for a in e.ins] + list(jaxpr.outs)
+    literals = tuple(dict.fromkeys([a for a in atoms if isinstance(a, Lit)]))
+    listed: list[Atom] = [*jaxpr.ins, *literals, *[v for e in jaxpr.eqns for v in e.outs]]
+    places = {a: k for k, a in enumerate(listed)}
+    return _Positions(
+        literals,
+        tuple([(e.prim, _pick([places[a] for a in e.ins]), tuple([v.aval for v in e.outs])) for e in jaxpr.eqns]),
+        _pick([places[a] for a in jaxpr.outs]),
+    )
+
+
+def _pick(places: Sequence[int]) -> _Pick:
+    if len(places) > 1:
+        return itemgetter(*places)
+    return lambda values: tuple([values[k] for k in places])
 
 
 class Builder:
@@ -136,22 +173,21 @@ class Builder:
 
     def paste(self, jaxpr: Jaxpr, args: Sequence[Atom]) -> tuple[Atom, ...]:
         """`inline` of a library program: its equations get the location `source` of this builder, not their own."""
-        env: dict[Atom, Atom] = dict(zip(jaxpr.ins, args, strict=True))
-        get, n, source, add = env.get, self.n, self.source, self.eqns.append
-        for eqn in jaxpr.eqns:  # a hot loop: tracing inlines the functions of `fxad.numpy` here
-            ins = eqn.ins
-            ins = (get(ins[0], ins[0]), get(ins[1], ins[1])) if len(ins) == 2 else tuple([get(a, a) for a in ins])
-            own = eqn.outs
-            outs = result_vars(n, (own[0].aval,) if len(own) == 1 else tuple([v.aval for v in own]))
-            add(new_eqn(eqn.prim, ins, outs, source))
-            if len(own) == 1:
-                env[own[0]] = outs[0]
+        assert len(args) == len(jaxpr.ins), jaxpr
+        form = _by_position(jaxpr)
+        values: list[Atom] = [*args, *form.literals]
+        n, source, add, hold = self.n, self.source, self.eqns.append, values.append
+        for prim, pick, avals in form.eqns:  # a hot loop: tracing inlines the functions of `fxad.numpy` here
+            outs = result_vars(n, avals)
+            add(new_eqn(prim, pick(values), outs, source))
+            if len(outs) == 1:
+                hold(outs[0])
                 n += 1
             else:
-                env.update(zip(own, outs, strict=True))
-                n += len(own)
+                values.extend(outs)
+                n += len(outs)
         self.n = n
-        return tuple([get(a, a) for a in jaxpr.outs])
+        return form.outs(values)
 
     def build(self, outs: Iterable[Atom], name: str = "main") -> Jaxpr:
         """The frozen, interned program."""

@@ -1,7 +1,8 @@
 """Sizes: polynomials with integer coefficients in named sizes, the dimensions of programs of symbolic shape.
 
 A dimension is an int or a `Size`. A polynomial without names is an int, so a `Size` is never equal to an int. Division,
-remainder, maximum and minimum that are not exact are further factors in its terms. Decision: docs/adr/0049.
+remainder, maximum and minimum that are not exact, and numbers of bits, are further factors in its terms. Decision:
+docs/adr/0049.
 
 For a type checker and for `isinstance` a `Size` is an int: code about shapes has one form. It is not a subclass of int,
 so no C code reads a number from it.
@@ -44,7 +45,7 @@ class Name:
 @final
 @dataclass(frozen=True, slots=True)
 class SizeFunction:
-    """A function of two sizes that is not a polynomial: `//`, `max` or `min`."""
+    """A function of two sizes that is not a polynomial: `//`, `max` or `min`; or `bits`, of one: its `b` is 0."""
 
     function: str
     a: int
@@ -53,6 +54,8 @@ class SizeFunction:
     @property
     def text(self) -> str:
         """The function with exact operands: `div(n,2)`."""
+        if self.function == "bits":
+            return f"bits({exact_text(self.a)})"
         return f"{_FUNCTION_NAMES[self.function]}({exact_text(self.a)},{exact_text(self.b)})"
 
     @property
@@ -60,7 +63,7 @@ class SizeFunction:
         """The function for messages: `(n + 1)//2`."""
         if self.function == "//":
             return f"{_parenthesized(self.a)}//{_parenthesized(self.b)}"
-        return f"{self.function}({self.a}, {self.b})"
+        return f"bits({self.a})" if self.function == "bits" else f"{self.function}({self.a}, {self.b})"
 
 
 _FUNCTION_NAMES: Final[Mapping[str, str]] = MappingProxyType({"//": "div", "max": "max", "min": "min"})
@@ -220,8 +223,8 @@ else:
         __rtruediv__ = __rpow__ = __truediv__
 
         def bit_length(self):
-            """The bits of the largest size."""
-            return 31
+            """The number of bits, which is a size too: `bits(n)`."""
+            return _bits(self)
 
         def __abs__(self):
             return self if self >= 0 else -self
@@ -262,7 +265,7 @@ def _terms_text(terms: Iterable[tuple[Monomial, int]], attribute: str, times: st
         factors = []
         for base, power in mono:
             factor = getattr(base, attribute)
-            if "//" in factor and (len(mono) > 1 or power > 1 or abs(c) != 1):
+            if "//" in factor and (len(mono) > 1 or power > 1 or c != 1):
                 factor = f"({factor})"
             factors.append(f"{factor}^{power}" if power > 1 else factor)
         if not factors or abs(c) != 1:
@@ -319,12 +322,13 @@ def named_size(name: str, at_least: int = 0) -> int:
     """
     if not _NAME.fullmatch(name) or name in _RESERVED:
         raise ArgumentError(
-            f"size: {name!r} is not a name of a size", remedy="begin with a letter; div, max, min and dtypes are taken"
+            f"size: {name!r} is not a name of a size",
+            remedy="begin with a letter; bits, div, max, min and dtypes are taken",
         )
     return _size_of_factor(Name(name, at_least))
 
 
-_RESERVED: Final = frozenset({"div", "max", "min", "none", "true", "false", "complex"})
+_RESERVED: Final = frozenset({"bits", "div", "max", "min", "none", "true", "false", "complex"})
 
 
 def _floor_divide(a: int, b: int) -> int:
@@ -400,6 +404,11 @@ def minimum(a: int, b: int) -> int:
     return _size_of_factor(SizeFunction("min", *sorted((a, b), key=exact_text)))
 
 
+def _bits(a: int, _: int = 0) -> int:
+    """The number of binary digits of a size; 0 of a negative one."""
+    return max(a, 0).bit_length() if type(a) is int else _size_of_factor(SizeFunction("bits", a, 0))
+
+
 def _refuse_operand(a: int, sign: str, b: object) -> object:
     if type(b) in (float, complex, bool) or (sign in ("/", "**") and isinstance(b, int | Size)):
         raise SizeError(
@@ -433,16 +442,24 @@ def _lower_bound_of_terms(terms: Terms, depth: int) -> int | None:
             function = mono[0][0]
             others = {m: d for m, d in terms.items() if m != mono}
             bounds: list[int] = []
-            if function.function != "//":
+            if function.function == "bits":
+                bounds = [function.a * c] if c < 0 and at_least(function.a, 0) else []
+            elif function.function != "//":
                 bounds = [function.a * c, function.b * c]
             elif type(function.b) is int and function.b > 0 and c % function.b == 0:
                 bounds = [(function.a if c < 0 else function.a - function.b + 1) * (c // function.b)]
+            elif type(function.b) is int and function.b > 0:
+                # b times the whole, in which c * b * (a // b) is at least c * a or c * (a - b + 1), then divided by b
+                scaled = (function.a if c < 0 else function.a - function.b + 1) * c
+                whole = _lower_bound_of_terms(_terms(_size_of_terms(others) * function.b + scaled), depth - 1)
+                if whole is not None:
+                    return -(-whole // function.b)
             elif c < 0 and at_least(function.a, 0) and at_least(function.b, 1):
                 bounds = [function.a * c]
             below = [_lower_bound_of_terms(_terms(_size_of_terms(others) + bound), depth - 1) for bound in bounds]
             known = [found for found in below if found is not None]
             # one of both, and it is not known which
-            if function.function != "//" and (function.function == "max") == (c < 0):
+            if function.function in ("max", "min") and (function.function == "max") == (c < 0):
                 known = [min(known)] if len(known) == 2 else []
             if known:
                 return max(known)
@@ -475,6 +492,8 @@ def _constant_after_shift(terms: Terms) -> int | None:
 
 def _lower_bound_of_function(function: SizeFunction) -> int | None:
     a, b = lower_bound(function.a), lower_bound(function.b)
+    if function.function == "bits":
+        return max(a or 0, 0).bit_length()
     if function.function == "max":
         bounds = [x for x in (a, b) if x is not None]
         return max(bounds) if bounds else None
@@ -558,7 +577,7 @@ def substitute_sizes(size: int, values: Mapping[str, int]) -> int:
 
 
 _FUNCTIONS: Final[Mapping[str, Callable[[int, int], int]]] = MappingProxyType(
-    {"//": lambda a, b: a // b, "max": maximum, "min": minimum}
+    {"//": lambda a, b: a // b, "max": maximum, "min": minimum, "bits": _bits}
 )
 
 
@@ -796,10 +815,13 @@ class Reader:
                 self.fail("a size is too large")
             self.at += 1
             return int(token)
-        if token in ("div", "max", "min"):
+        if token in ("bits", "div", "max", "min"):
             self.at += 1
             self.take("(")
             a = self.sum()
+            if token == "bits":
+                self.take(")")
+                return a.bit_length()
             self.take(",")
             b = self.sum()
             self.take(")")

@@ -13,7 +13,8 @@ from fxad.operations.precision import PrecisionLike, precise, to_precision
 from fxad.operations.promotion import optional_dtype
 from fxad.primitives.argmax import ArgMax, ArgMin
 from fxad.primitives.dot import DotGeneral
-from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr, ReduceProd, ReduceXor
+from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr, ReduceXor
+from fxad.primitives.reduce_prod import ReduceProd
 from fxad.primitives.shape import ReduceSum
 from fxad.tracing.array import Array, ArrayLike, binder
 

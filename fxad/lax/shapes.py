@@ -39,7 +39,10 @@ def broadcast_shapes(*given: Sequence[int]) -> tuple[int, ...]:
 
 def broadcast_in_dim(operand: ArrayLike, shape: Sequence[int], broadcast_dimensions: Sequence[int]) -> Array:
     """Repeat elements: operand axis k becomes axis `broadcast_dimensions[k]` of the result."""
-    return binder().bind(BroadcastInDim(as_shape(shape), _ints(broadcast_dimensions)), (operand,))[0]
+    to, dims = as_shape(shape), _ints(broadcast_dimensions)
+    if isinstance(operand, Array) and to == operand.shape and dims == (*range(len(to)),):
+        return operand
+    return binder().bind(BroadcastInDim(to, dims), (operand,))[0]
 
 
 def broadcast(operand: ArrayLike, sizes: Sequence[int]) -> Array:
@@ -51,7 +54,8 @@ def broadcast(operand: ArrayLike, sizes: Sequence[int]) -> Array:
 
 def reshape(operand: ArrayLike, new_sizes: Sequence[int]) -> Array:
     """The elements in row-major order in another shape."""
-    return binder().bind(Reshape(as_shape(new_sizes)), (operand,))[0]
+    to = as_shape(new_sizes)
+    return operand if isinstance(operand, Array) and to == operand.shape else binder().bind(Reshape(to), (operand,))[0]
 
 
 def transpose(operand: ArrayLike, permutation: Sequence[int]) -> Array:

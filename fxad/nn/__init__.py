@@ -34,7 +34,9 @@ if TYPE_CHECKING:
         tanh,
     )
     from fxad.nn.attention import dot_product_attention
+    from fxad.nn.layers import dropout, embedding
     from fxad.nn.normalisations import log_softmax, logsumexp, one_hot, softmax, standardize
+    from fxad.nn.norms import BatchStats, batch_norm, group_norm, layer_norm, rms_norm
     from fxad.nn.pooling import avg_pool, max_pool, min_pool, pool
 else:
     __getattr__, __dir__ = lazy_exports(
@@ -46,15 +48,18 @@ else:
                 "squareplus swish tanh"
             ),
             "fxad.nn.attention": "dot_product_attention",
+            "fxad.nn.layers": "dropout embedding",
             "fxad.nn.normalisations": "log_softmax logsumexp one_hot softmax standardize",
+            "fxad.nn.norms": "BatchStats batch_norm group_norm layer_norm rms_norm",
             "fxad.nn.pooling": "avg_pool max_pool min_pool pool",
         },
         "initializers",
     )
 
 __all__ = [
-    "avg_pool", "celu", "dot_product_attention", "elu", "gelu", "glu", "hard_sigmoid", "hard_silu", "hard_swish",
-    "hard_tanh", "identity", "initializers", "leaky_relu", "log1mexp", "log_sigmoid", "log_softmax", "logsumexp",
-    "max_pool", "min_pool", "mish", "one_hot", "pool", "relu", "relu6", "selu", "sigmoid", "silu", "soft_sign",
-    "softmax", "softplus", "sparse_plus", "sparse_sigmoid", "squareplus", "standardize", "swish", "tanh",
+    "BatchStats", "avg_pool", "batch_norm", "celu", "dot_product_attention", "dropout", "elu", "embedding", "gelu",
+    "glu", "group_norm", "hard_sigmoid", "hard_silu", "hard_swish", "hard_tanh", "identity", "initializers",
+    "layer_norm", "leaky_relu", "log1mexp", "log_sigmoid", "log_softmax", "logsumexp", "max_pool", "min_pool",
+    "mish", "one_hot", "pool", "relu", "relu6", "rms_norm", "selu", "sigmoid", "silu", "soft_sign", "softmax",
+    "softplus", "sparse_plus", "sparse_sigmoid", "squareplus", "standardize", "swish", "tanh",
 ]  # fmt: skip

@@ -177,12 +177,19 @@ def standardize(
 def _standardize(
     x: Array, axes: tuple[int, ...], mean: Array | None, variance: Array | None, epsilon: ArrayLike, where: Array | None
 ) -> Array:
+    wide = x.astype(computed_in(x.dtype))
     if mean is None:
-        mean = _mean(x, axes, where)
-    off = x - mean
+        mean = _mean(wide, axes, where)
+    off = wide - mean
     if variance is None:
         variance = _mean(fnp.square(off), axes, where)
-    return off * lax.rsqrt(variance + epsilon)
+    out = off * lax.rsqrt(variance + epsilon)
+    return out if wide.dtype == x.dtype else out.astype(x.dtype)
+
+
+def computed_in(dtype: dtypes.DType) -> dtypes.DType:
+    """The dtype that means and squares are computed in: at least float32."""
+    return dtypes.float32 if dtype in dtypes.FLOATING and dtype.itemsize < 4 else dtype
 
 
 def _mean(x: Array, axes: tuple[int, ...], where: Array | None) -> Array:

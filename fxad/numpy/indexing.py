@@ -7,13 +7,15 @@ elements are filled, further ones are dropped.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias, cast, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from fxad.errors import ArgumentError, AxisError, DTypeError, ParameterError, ShapeError, TracerError
+from fxad.core.sizes import Size
+from fxad.errors import ArgumentError, AxisError, DTypeError, ParameterError, ShapeError, SizeError, TracerError
 from fxad.ir import NDArray, as_shape
 from fxad.lax import broadcasted_iota, full
 from fxad.numpy import binary, value_dependent
@@ -213,8 +215,8 @@ def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array
 
 
 def _sizes(name: str, n: int, k: int, m: int | None) -> tuple[int, int, int]:
-    rows = to_int(name, "n", n)
-    return rows, to_int(name, "k", k), rows if m is None else to_int(name, "m", m)
+    rows = operator.index(to_int(name, "n", n))
+    return rows, to_int(name, "k", k), rows if m is None else operator.index(to_int(name, "m", m))
 
 
 def tril_indices_from(x: ArrayLike, /, k: int = 0) -> tuple[Array, Array]:
@@ -325,7 +327,7 @@ def fill_diagonal(x: ArrayLike, val: ArrayLike, wrap: bool = False) -> Array:
         _cube("fill_diagonal", array)
     step = 1 + sum(np.cumprod((1, *shape[:0:-1]))[1:].tolist())
     end = array.size if wrap or len(shape) != 2 else min(array.size, shape[1] * shape[1])
-    at = np.arange(0, end, step)
+    at = np.arange(0, operator.index(end), operator.index(step))
     values = as_array("fill_diagonal", val, 1)
     if values.ndim and values.size:
         values = take(values.ravel(), np.arange(at.size) % values.size)
@@ -344,14 +346,18 @@ def delete(x: ArrayLike, obj: Where, axis: int | None = None) -> Array:
     if axis is None:
         array, axis = array.ravel(), 0
     k = normalize_axis_index("delete", axis, array.ndim)
-    return take(
-        array, np.delete(np.arange(array.shape[k]), _concrete_indices("delete", obj, array.shape[k], 0)), axis=k
-    )
+    dropped = _concrete_indices("delete", obj, array.shape[k], 0)
+    return take(array, np.delete(np.arange(array.shape[k]), dropped), axis=k)
 
 
 def _concrete_indices(name: str, obj: Where, n: int, more: int) -> npt.NDArray[np.int64]:
     """Return concrete indices into an axis of size n, or up to `more` beyond it. Raises: TracerError, AxisError,
-    DTypeError."""
+    DTypeError, SizeError."""
+    if type(n) is Size:
+        raise SizeError(
+            f"{name}: the axis has {n} elements, and which of them remain where is found from the number",
+            remedy="concatenate slices, as in concatenate([x[:i], x[i + 1 :]]), or specialize the program first",
+        )
     if isinstance(obj, slice):
         return np.arange(n)[obj]
     if isinstance(obj, Tracer):

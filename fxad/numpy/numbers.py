@@ -328,7 +328,7 @@ def isscalar(element: object, /) -> bool:
 
 def iterable(y: object, /) -> bool:
     """Return True if `for` can iterate over the object."""
-    return bool(np.iterable(y)) and not (isinstance(y, Array) and y.ndim == 0)
+    return y.ndim > 0 if isinstance(y, Array) else bool(np.iterable(y))
 
 
 def array_equiv(x1: ArrayLike, x2: ArrayLike, /) -> Array:

@@ -208,9 +208,10 @@ _UNROLLED: Final = 256  # powers with an equation for each; more are a cumulativ
 def _vandermonde(x: Array, n: int, increasing: bool) -> Array:
     x = x.astype(dtypes.int32) if x.dtype is dtypes.bool_ else x
     columns = [full((x.size, 1), 1, x.dtype)]
-    if n > _UNROLLED:
+    many = type(n) is not int or n > _UNROLLED
+    if many:
         columns.append(lax.cumprod(broadcast_to(x[:, None], (x.size, n - 1)), 1))
-    for _ in range(n - 1 if n <= _UNROLLED else 0):
+    for _ in range(0 if many else n - 1):
         columns.append(columns[-1] * x[:, None])
     out = concat(columns, 1) if n else columns[0][:, :0]
     return out if increasing else flip(out, 1)
@@ -260,7 +261,7 @@ def _least_squares(x: Array, y: Array, w: Array | None, deg: int, rcond: float |
     x, y = x.astype(dtype), y.astype(dtype)
     powers, length = _scaled_vandermonde(x, w, deg)
     b = y if w is None else y * (w if y.ndim == 1 else w[:, None])
-    least = x.size * finfo(dtype).eps if rcond is None else rcond
+    least = full((), x.size, dtype) * finfo(dtype).eps if rcond is None else rcond
     solution = lstsq(powers, b, least)[0]
     return solution / (length if y.ndim == 1 else length[:, None])
 

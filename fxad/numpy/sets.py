@@ -159,7 +159,8 @@ def isin(x1: ArrayLike, x2: ArrayLike, /, *, invert: bool = False) -> Array:
     """
     invert = flag("isin", "invert", invert)
     array, among = as_array("isin", x1), as_array("isin", x2, 1).ravel()
-    if among.size <= _MANY or among.dtype in dtypes.COMPLEX or array.dtype in dtypes.COMPLEX:
+    few = type(among.size) is int and among.size <= _MANY
+    if few or among.dtype in dtypes.COMPLEX or array.dtype in dtypes.COMPLEX:
         member = equal(array[..., None], among).any(-1)
     else:
         dtype = result_type(array, among)

@@ -10,6 +10,7 @@ from typing import Final, cast
 import numpy as np
 
 from fxad import dtypes
+from fxad.core.sizes import minimum
 from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError
 from fxad.ir import as_shape
 from fxad.lax.shapes import broadcast_shapes
@@ -192,7 +193,7 @@ def array_split(x: ArrayLike, /, indices_or_sections: int | Sequence[int], axis:
         if positions > _MOST and type(n) is int and positions > n:
             raise ParameterError(f"array_split: {positions} parts of an axis of size {n}", remedy="ask for fewer parts")
         size, more = divmod(n, positions)
-        at = [k * size + min(k, more) for k in range(1, positions)]
+        at = [k * size + minimum(k, more) for k in range(1, positions)]
     else:
         at = list(positions)
     return list(apply_op_all("split", shapes.split, (x,), tuple(at), axis))

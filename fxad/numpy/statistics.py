@@ -81,7 +81,7 @@ def average(
     axes = normalize_axes("average", axis, array.ndim)
     if weights is None:
         mean = array.mean(axes, keepdims=keepdims)
-        count = array.size / mean.size if mean.size else 0
+        count = array.size // mean.size if mean.size else 0
         return (mean, full(mean.shape, count, mean.dtype)) if returned else mean
     w = as_array("average", weights, 2)
     reduced_axes = axes if axis is None else tuple(np.atleast_1d(np.asarray(hashable_axis(axis))).tolist())

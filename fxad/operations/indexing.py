@@ -10,6 +10,7 @@ from typing import cast
 
 from fxad import dtypes
 from fxad.core.builder import Builder
+from fxad.core.sizes import maximum, minimum
 from fxad.errors import AxisError, DTypeError, ShapeError
 from fxad.ir import Atom, Aval, Emit, Jaxpr, Lit, Shape, Zero
 from fxad.operations.axes import normalize_axis_index
@@ -21,7 +22,7 @@ from fxad.primitives.dynamic_slicing import DYNAMIC_UPDATE_SLICE, DynamicSlice
 from fxad.primitives.elementwise import SELECT_N
 from fxad.primitives.gather import Gather
 from fxad.primitives.index import IndexVectors, index_dtype, normalize_index
-from fxad.primitives.shape import BroadcastInDim, Squeeze
+from fxad.primitives.shape import Squeeze, emit_broadcast
 
 
 def getitem(emit: Emit, x: Atom, *rest: object) -> tuple[Atom, ...]:
@@ -47,7 +48,7 @@ def gather(emit: Emit, x: Atom, vectors: Atom, prim: Gather, fill: Lit) -> tuple
     out = emit.one(prim, x, vectors)
     last = tuple([x.aval.shape[a] - prim.slice_sizes[a] for a in prim.start_index_map])
     batch = tuple([a for a in range(out.aval.ndim) if a not in prim.offset_dims])
-    holds = emit.one(BroadcastInDim(out.aval.shape, batch), windows_in_range(emit, vectors, last))
+    holds = emit_broadcast(emit, windows_in_range(emit, vectors, last), out.aval.shape, batch)
     return emit(SELECT_N, holds, fill.with_aval(out.aval.shape), out)
 
 
@@ -114,6 +115,6 @@ def start_indices(emit: Emit, shape: Shape, atoms: Sequence[Atom], fixed: tuple[
     return [
         normalize_index(emit, next(rest), n, dtype)
         if k is None
-        else Lit.of(max(min(k, n), -n - 1) + n * (k < 0), place)
+        else Lit.of(maximum(minimum(k, n), -n - 1) + (n if k < 0 else 0), place)
         for k, n in zip(fixed, shape, strict=True)
     ]

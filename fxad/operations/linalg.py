@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import Final
 
 from fxad import dtypes
+from fxad.core.sizes import maximum
 from fxad.errors import ShapeError
 from fxad.ir import Atom, Atoms, Aval, Emit, Lit
 from fxad.operations.axes import normalize_axis_index
@@ -55,14 +56,14 @@ _EPS: Final = MappingProxyType({dtypes.float32: 2.0**-23, dtypes.float64: 2.0**-
 def pinv(emit: Emit, a: Atom, hermitian: bool) -> Atoms:
     """The pseudo-inverse, with the default `rtol`."""
     a = promote_for_lapack("pinv", emit, a)
-    return pinv_above(emit, a, default_rtol("pinv", a), hermitian)
+    return pinv_above(emit, a, default_rtol("pinv", emit, a), hermitian)
 
 
-def default_rtol(op: str, a: Atom) -> Lit:
+def default_rtol(op: str, emit: Emit, a: Atom) -> Atom:
     """The relative size of a zero singular value after rounding."""
     _, m, n = matrix_shape(op, a)
-    dtype = dtypes.real_part(a.aval.dtype)
-    return Lit.of(max(m, n) * _EPS.get(dtype, 0.0), Aval((), dtype))
+    aval = Aval((), dtypes.real_part(a.aval.dtype))
+    return emit.one(MUL, Lit.of(maximum(m, n), aval), Lit.of(_EPS.get(aval.dtype, 0.0), aval))
 
 
 def pinv_above(emit: Emit, a: Atom, rtol: Atom, hermitian: bool) -> Atoms:
@@ -117,13 +118,13 @@ def matrix_rank(emit: Emit, a: Atom, rtol: Atom) -> Atoms:
 def matrix_rank_default(emit: Emit, a: Atom) -> Atoms:
     """`matrix_rank` with the default `rtol`."""
     a = promote_for_lapack("matrix_rank", emit, a)
-    return matrix_rank(emit, a, default_rtol("matrix_rank", a))
+    return matrix_rank(emit, a, default_rtol("matrix_rank", emit, a))
 
 
 def lstsq_default(emit: Emit, a: Atom, b: Atom) -> Atoms:
     """`lstsq` with the default `rtol`."""
     a, b = promote_pair_for_lapack("lstsq", emit, a, b)
-    return lstsq(emit, a, b, default_rtol("lstsq", a))
+    return lstsq(emit, a, b, default_rtol("lstsq", emit, a))
 
 
 def lstsq(emit: Emit, a: Atom, b: Atom, rtol: Atom) -> Atoms:

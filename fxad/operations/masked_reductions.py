@@ -37,8 +37,9 @@ from fxad.primitives.elementwise import (
     SQUARE,
     SUB,
 )
-from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr, ReduceProd, extreme_value
-from fxad.primitives.shape import BroadcastInDim, ReduceSum
+from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr, extreme_value
+from fxad.primitives.reduce_prod import ReduceProd
+from fxad.primitives.shape import ReduceSum, emit_broadcast
 
 
 @final
@@ -195,10 +196,10 @@ def _reduce_moments(emit: Emit, x: Atom, mask: Atom | None, axes: tuple[int, ...
         return convert(emit, emit.one(DIV, total, convert(emit, count, x.aval.dtype)), dtype)
     # at least 1, to avoid a division by 0: the result of an empty count is nan anyway
     held = convert(emit, emit.one(MAX, count, Lit.of(1, count.aval)), x.aval.dtype)
-    center = emit.one(DIV, total, held)
+    center: Atom = emit.one(DIV, total, held)
     if axes:
         stay = tuple([a for a in range(x.aval.ndim) if a not in axes])
-        center = emit.one(BroadcastInDim(x.aval.shape, stay), center)
+        center = emit_broadcast(emit, center, x.aval.shape, stay)
     off = _select_kept(emit, emit.one(SUB, kept, center), mask, zero)
     if off.aval.dtype in dtypes.COMPLEX:
         square = emit.one(REAL, emit.one(MUL, off, emit.one(CONJ, off)))

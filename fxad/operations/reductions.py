@@ -22,8 +22,9 @@ from fxad.operations.axes import Axes, normalize_axes, normalize_axis_index
 from fxad.operations.promotion import convert, to_inexact_dtype
 from fxad.primitives.argmax import ArgMax, ArgMin
 from fxad.primitives.elementwise import CONJ, DIV, MUL, REAL, SQRT, SQUARE, SUB
-from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr, ReduceProd
-from fxad.primitives.shape import BroadcastInDim, ReduceSum, emit_reshape
+from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr
+from fxad.primitives.reduce_prod import ReduceProd
+from fxad.primitives.shape import ReduceSum, emit_broadcast, emit_reshape
 
 
 def accumulation_dtype(dtype: DType) -> DType:
@@ -156,7 +157,7 @@ def _var(emit: Emit, x: Atom, axes: tuple[int, ...], correction: float) -> Atom:
     center = _mean(emit, x, axes)
     stay = tuple([a for a in range(x.aval.ndim) if a not in axes])
     if axes:
-        center = emit.one(BroadcastInDim(x.aval.shape, stay), center)
+        center = emit_broadcast(emit, center, x.aval.shape, stay)
     off = emit.one(SUB, x, center)
     if off.aval.dtype in dtypes.COMPLEX:
         square = emit.one(REAL, emit.one(MUL, off, emit.one(CONJ, off)))

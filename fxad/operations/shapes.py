@@ -11,6 +11,7 @@ from math import prod
 from typing import cast
 
 from fxad import dtypes
+from fxad.core.sizes import maximum, minimum
 from fxad.dtypes import DType
 from fxad.errors import ArgumentError, ParameterError, ShapeError
 from fxad.ir import Atom, Atoms, Aval, Emit, Lit, Primitive, Shape
@@ -210,8 +211,8 @@ def split(emit: Emit, x: Atom, at: tuple[int, ...], axis: int) -> Atoms:
     """The parts of x between the positions `at` along an axis."""
     k = normalize_axis_index("split", axis, x.aval.ndim)
     n = x.aval.shape[k]
-    ends = [0, *[slice(i).indices(n)[1] for i in at], n]
-    return tuple([slice_axis(emit, x, k, a, max(a, b)) for a, b in pairwise(ends)])
+    ends = [0, *[minimum(maximum(i + n if i < 0 else i, 0), n) for i in at], n]
+    return tuple([slice_axis(emit, x, k, a, maximum(a, b)) for a, b in pairwise(ends)])
 
 
 def repeat(emit: Emit, x: Atom, count: int, axis: int | None) -> Atoms:

@@ -15,7 +15,6 @@ from fxad.operations.shapes import moveaxis, slice_axis
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.elementwise import (
     ADD,
-    AND,
     LE,
     LT,
     SELECT_N,
@@ -114,26 +113,25 @@ def _search_by_comparison(emit: Emit, keys: Atom, wanted: Atom, side: str, index
 
 
 def _binary_search(emit: Emit, keys: Atom, wanted: Atom, side: str, index: DType, unrolled: bool) -> Atom:
-    """Binary search by powers of two, from index 0: a step is taken if the key before its end qualifies."""
+    """Binary search: the place is in a window, whose first half is skipped if its last key qualifies."""
     n = keys.aval.size
     rounds = n.bit_length()
     places = wanted.aval.with_dtype(index)
     body = _binary_search_step(keys.aval, wanted.aval, places, side)
     scan = Scan(body, rounds, False, rounds if unrolled else 1, 2, 2)
-    return emit(scan, keys, wanted, Lit.of(0, places), Lit.of(1 << (rounds - 1), places))[0]
+    return emit(scan, keys, wanted, Lit.of(0, places), Lit.of(n, places))[0]
 
 
 def _binary_search_step(keys: Aval, wanted: Aval, places: Aval, side: str) -> Jaxpr:
     b = Builder()
-    a, v, at, step = b.inputs((keys, wanted, places, places))
-    end = b.one(ADD, at, step)
+    a, v, at, width = b.inputs((keys, wanted, places, places))
+    half = b.one(SHIFT_RIGHT_LOGICAL, b.one(ADD, width, Lit.of(1, places)), Lit.of(1, places))
+    end = b.one(ADD, at, half)
     last = b.one(SUB, end, Lit.of(1, places))
     gather = Gather((), (0,), (), (), (0,), (1,), "clip", False, False)
     key = b.one(gather, a, b.one(ExpandDims((places.ndim,)), last))
     before = b.one(LT if side == "left" else LE, key, v)
-    taken = b.one(AND, before, b.one(LE, end, Lit.of(keys.size, places)))
-    half = b.one(SHIFT_RIGHT_LOGICAL, step, Lit.of(1, places))
-    return b.build((b.one(SELECT_N, taken, at, end), half), "halving")
+    return b.build((b.one(SELECT_N, before, at, end), b.one(SUB, width, half)), "halving")
 
 
 def _search_by_sort(emit: Emit, keys: Atom, wanted: Atom, side: str, index: DType) -> Atom:

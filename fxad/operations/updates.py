@@ -25,7 +25,7 @@ from fxad.primitives.elementwise import DIV, MAX, MIN, NEG, SELECT_N, SUB
 from fxad.primitives.gather import Gather, ScatterAdd
 from fxad.primitives.index import IndexVectors, index_dtype
 from fxad.primitives.scatter import Scatter, ScatterMax, ScatterMin, ScatterMul
-from fxad.primitives.shape import BroadcastInDim, ExpandDims, Rev, Squeeze, emit_reshape, insert_entry, remove_axes
+from fxad.primitives.shape import ExpandDims, Rev, Squeeze, emit_broadcast, emit_reshape, insert_entry, remove_axes
 from fxad.primitives.slicing import Pad, Slice
 
 Combine: TypeAlias = Callable[[Emit, Atom, Atom], Atoms]
@@ -183,7 +183,7 @@ def masked_update(emit: Emit, x: Atom, value: Atom, mask: Atom, name: str) -> At
     value = fit_update(f"at.{name}", emit, value, x.aval, x.aval.shape)
     (new,) = COMBINE[name](emit, x, value)
     if ndim < x.aval.ndim:
-        mask = emit.one(BroadcastInDim(x.aval.shape, tuple(range(ndim))), mask)
+        mask = emit_broadcast(emit, mask, x.aval.shape, tuple(range(ndim)))
     return emit(SELECT_N, mask, x, new)
 
 

@@ -13,7 +13,8 @@ from typing import Final, cast
 from fxad.ir import Atom, Atoms, Aval, Emit, Jaxpr, Lit, Primitive, Zero
 from fxad.primitives import elementwise as ew
 from fxad.primitives.fold import Reduce, ReduceWindow
-from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr, ReduceProd, ReduceXor, extreme_value
+from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr, ReduceXor, extreme_value
+from fxad.primitives.reduce_prod import ReduceProd
 from fxad.primitives.reduce_window import ReduceWindowMax, ReduceWindowMin, ReduceWindowProd, ReduceWindowSum
 from fxad.primitives.shape import ExpandDims, ReduceSum, Transpose, emit_broadcast, emit_reshape
 from fxad.primitives.slicing import Concatenate, Pad, Slice

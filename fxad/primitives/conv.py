@@ -13,6 +13,7 @@ from typing import ClassVar, Final, TypeAlias, final
 import numpy as np
 
 from fxad import dtypes
+from fxad.core.sizes import at_least
 from fxad.dtypes import DType
 from fxad.errors import ParameterError, ShapeError
 from fxad.ir import (
@@ -344,7 +345,7 @@ def _swap_features(spec: Axes) -> Axes:
 
 
 def _reverse_spatial(emit: Emit, kernel: Atom, space: Sequence[int]) -> Atom:
-    axes = tuple(sorted([a for a in space if kernel.aval.shape[a] > 1]))
+    axes = tuple(sorted([a for a in space if not at_least(1 - kernel.aval.shape[a], 0)]))
     return emit.one(Rev(axes), kernel) if axes else kernel
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import prod
 from typing import ClassVar, Final, final
 
 import numpy as np
@@ -100,6 +101,11 @@ class HostCall(Primitive):
                     f"host_call: operand {k} of {self.label} has mapped axes {axes}, got {aval}",
                     remedy="mapped axes come first, in the order of sizes",
                 )
+        return self.out_avals
+
+    @property
+    def out_avals(self) -> tuple[Aval, ...]:
+        """The types of the results."""
         outs = tuple([a.with_shape(self.sizes + a.shape) for a in self.results])
         return (TOKEN, *outs) if self.token else outs
 
@@ -202,7 +208,10 @@ def _has(dtype: dtypes.DType, x: complex) -> bool:
 
 
 def custom_call(call: Primitive, hlo: Hlo, args: HloValues, outs: Avals) -> HloValues:
-    """Emit the custom call through which XLA calls `impl` of an equation on the host."""
+    """Emit the custom call through which XLA calls `impl` of an equation on the host. On several devices it has one
+    more operand: the number of the device."""
+    if prod([size for _, size in hlo.mesh]) > 1:
+        args = (*args, *hlo.op("stablehlo.partition_id", (), (Aval((), dtypes.uint32),)))
     attrs = {
         "call_target_name": '"xla_ffi_python_cpu_callback"',
         "has_side_effect": "true" if call.effects else "false",

@@ -34,6 +34,7 @@ from fxad.primitives.linalg import LINALG
 from fxad.primitives.marks import NAMING
 from fxad.primitives.random import RANDOM
 from fxad.primitives.reduce import REDUCE
+from fxad.primitives.reduce_prod import REDUCE_PROD
 from fxad.primitives.reduce_window import REDUCE_WINDOW
 from fxad.primitives.scatter import SCATTER
 from fxad.primitives.select_and_scatter import SELECT_AND_SCATTER
@@ -60,6 +61,7 @@ ALL: Final[tuple[type[Primitive], ...]] = (
     *SCATTER,
     *PICKING,
     *REDUCE,
+    *REDUCE_PROD,
     *ARGMAX,
     *REDUCE_WINDOW,
     *SELECT_AND_SCATTER,

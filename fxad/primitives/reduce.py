@@ -1,10 +1,9 @@
-"""Reductions except the sum (the dual of broadcasting, in `shape`): extrema, products, logical operations."""
+"""Extrema, and logical operations along axes. The sum is in `shape`, the product in `reduce_prod`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from math import prod
 from typing import ClassVar, Final, final
 
 import ml_dtypes
@@ -12,9 +11,8 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.core.dataclasses import dataclass
-from fxad.core.sizes import Size
 from fxad.dtypes import DType
-from fxad.errors import DTypeError, SizeError
+from fxad.errors import DTypeError
 from fxad.ir import (
     Atom,
     Atoms,
@@ -39,14 +37,11 @@ from fxad.primitives.elementwise.family import Binary, as_accumulated
 from fxad.primitives.operand_checks import check_axes, check_count
 from fxad.primitives.shape import (
     ReduceSum,
-    Reshape,
-    Transpose,
     axes_after_insert,
     emit_broadcast,
     lower_reduce,
     remove_axes,
 )
-from fxad.primitives.slicing import Concatenate, Slice
 
 ORDERED: Final = dtypes.INTEGER | dtypes.FLOATING | {dtypes.bool_}
 _BITS: Final = dtypes.INTEGER | {dtypes.bool_}
@@ -178,59 +173,6 @@ class ReduceMin(Reduction):
         return (y,), (t,)
 
 
-@final
-@primitive
-class ReduceProd(Reduction):
-    """The product along `axes`, 1 over no elements.
-
-    Type: x of any dtype but bool; the dtype is kept (integers wrap).
-    Rule: the tangent is computed by a binary tree of products, so there is no division and zeros need no special case.
-    Cost: the tangent takes about 3 multiplications per element.
-    Source: stablehlo.reduce with stablehlo.multiply; floats below 32 bits are multiplied in float32 and rounded once.
-    """
-
-    name: ClassVar[str] = "reduce_prod"
-    takes: ClassVar[frozenset[DType]] = dtypes.NUMERIC
-    monoid: ClassVar[Monoid] = PRODUCT
-    rounds: ClassVar[bool] = True
-
-    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
-        y = ctx.one(self, *primals)
-        return (y,), (product_tangent(ctx, self.axes, primals[0], tangents[0], y.aval),)
-
-
-def product_tangent(ctx: JvpCtx, axes: tuple[int, ...], x: Atom, t: Tangent, y: Aval) -> Tangent:
-    """Return the tangent of a product along `axes`, by halving: (ab)' = a'b + ab' for the halves a and b of the
-    remaining elements."""
-    perm = Transpose((*axes, *[a for a in range(x.aval.ndim) if a not in axes]))
-    n = prod([x.aval.shape[a] for a in axes])
-    if type(n) is Size:
-        raise SizeError(
-            f"reduce_prod: the derivative halves the {n} elements again and again, and {n} is not a number",
-            remedy="specialize the program before it is differentiated, or use exp(sum(log(x))) where x > 0",
-        )
-    flat = Reshape((n, *y.shape))
-    x, t = ctx.one(flat, ctx.one(perm, x)), ctx.lin_one(flat, ctx.lin_one(perm, t))
-    if not n:
-        return Zero(y)
-    while n > 1:
-        half = n // 2
-        a, b, odd = [_leading_slice(y, lo, hi) for lo, hi in ((0, half), (half, 2 * half), (2 * half, n))]
-        xa, xb = ctx.one(a, x), ctx.one(b, x)
-        s = ctx.add(ctx.lin_one(MUL, ctx.lin_one(a, t), xb), ctx.lin_one(MUL, xa, ctx.lin_one(b, t)))
-        t = ctx.lin_one(Concatenate(0), s, ctx.lin_one(odd, t)) if n % 2 else s
-        if n > 2:  # the last product is the result itself
-            xy = ctx.one(MUL, xa, xb)
-            x = ctx.one(Concatenate(0), xy, ctx.one(odd, x)) if n % 2 else xy
-        n -= half
-    return ctx.lin_one(Reshape(y.shape), t)
-
-
-def _leading_slice(y: Aval, start: int, limit: int) -> Slice:
-    """`x[start:limit]` of an x of shape (any, *y.shape)."""
-    return Slice((start, *[0] * y.ndim), (limit, *y.shape), (1,) * (y.ndim + 1))
-
-
 def zero_tangent_jvp(ctx: JvpCtx, prim: Primitive, primals: Atoms) -> tuple[Atoms, Tangents]:
     """The jvp of a primitive whose results have no tangent."""
     outs = ctx(prim, *primals)
@@ -288,4 +230,4 @@ class ReduceXor(Reduction):
         return zero_tangent_jvp(ctx, self, primals)
 
 
-REDUCE: Final = (ReduceMax, ReduceMin, ReduceProd, ReduceAnd, ReduceOr, ReduceXor)
+REDUCE: Final = (ReduceMax, ReduceMin, ReduceAnd, ReduceOr, ReduceXor)

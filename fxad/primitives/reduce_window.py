@@ -10,8 +10,9 @@ from typing import ClassVar, Final, TypeAlias, final
 import numpy as np
 
 from fxad import dtypes
+from fxad.core.sizes import is_symbolic
 from fxad.dtypes import DType
-from fxad.errors import DTypeError
+from fxad.errors import DTypeError, SizeError
 from fxad.ir import (
     Atoms,
     Aval,
@@ -37,7 +38,8 @@ from fxad.ir import (
 )
 from fxad.primitives.elementwise.family import as_accumulated
 from fxad.primitives.operand_checks import check_count
-from fxad.primitives.reduce import MAXIMUM, MINIMUM, ORDERED, PRODUCT, SUM, Monoid, product_tangent
+from fxad.primitives.reduce import MAXIMUM, MINIMUM, ORDERED, PRODUCT, SUM, Monoid
+from fxad.primitives.reduce_prod import product_tangent
 from fxad.primitives.select_and_scatter import SelectAndGatherAdd
 from fxad.primitives.shape import Reshape
 from fxad.primitives.slicing import Concatenate, Pad, Slice
@@ -181,6 +183,11 @@ class ReduceWindowProd(WindowReduction):
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         (x,), (t,) = primals, tangents
         y = ctx.one(self, x)
+        if is_symbolic(self.window):
+            raise SizeError(
+                f"reduce_window_prod: the derivative stacks the elements of windows, and {self.window} has no value",
+                remedy="differentiate the masked program, or specialize the program first",
+            )
         pad, slices, row = _side_by_side(self.sliding, y.aval.shape)
         holes = ctx.one(pad, x, self.monoid.identity(x.aval.dtype))
         spread = ctx.lin_one(pad, t, Zero(x.aval.with_shape(())))

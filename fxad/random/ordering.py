@@ -9,7 +9,8 @@ from typing import SupportsIndex, cast
 
 from fxad import dtypes, lax
 from fxad import numpy as fnp
-from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError
+from fxad.core.sizes import Size
+from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError, SizeError
 from fxad.ir import Shape
 from fxad.lax.cumulative import cumsum
 from fxad.lax.sorting import sort_key_val, top_k
@@ -72,6 +73,11 @@ def _permuted(key: Array, x: Array, axis: int, independent: bool) -> Array:
 def _shuffled(key: Array, x: Array, axis: int) -> Array:
     """Return x sorted by random keys. With r rounds two permutations collide with a probability of about size^(2 - 3r)
     or less."""
+    if type(x.size) is Size:
+        raise SizeError(
+            f"random.permutation: the number of elements {x.size} determines how often they are sorted",
+            remedy="sort by draws of random.uniform, or specialize the program first",
+        )
     rounds = math.ceil(3 * math.log(max(1, x.size)) / math.log(2**32 - 1))
     for _ in range(rounds):
         key, drawn = split_keys(key, 2)

@@ -7,7 +7,7 @@ fit the program, and jaxlib gets only modules that fxad lowers from the parsed p
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -16,17 +16,17 @@ import numpy as np
 from fxad import dtypes
 from fxad.core import tree
 from fxad.errors import FileFormatError, ParseError
-from fxad.ir import Aval, Jaxpr, Primitive
+from fxad.ir import Aval, Jaxpr
 from fxad.storage.encoding import ARRAY, find_host_call, host_function_label
 from fxad.storage.file_format import SAVE_AGAIN, Section, raise_damaged
 from fxad.storage.tree_structure import structure_from_json
-from fxad.text import parse
+from fxad.text import Vocabulary, parse
 from fxad.tracing.array import asarray
 from fxad.tracing.program import Program
 
 
 def decode(
-    what: str, sections: Sequence[Section], trusted: bool, primitives: Mapping[str, type[Primitive]]
+    what: str, sections: Sequence[Section], trusted: bool, primitives: Vocabulary
 ) -> tuple[Program[..., Any], dict[str, Any]]:
     """The program of sections, and its description. `what` names the operation and the bytes, for messages.
 
@@ -88,7 +88,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return items
 
 
-def _program(what: str, section: Section, primitives: Mapping[str, type[Primitive]]) -> Jaxpr:
+def _program(what: str, section: Section, primitives: Vocabulary) -> Jaxpr:
     try:
         return parse(section.content.decode(), primitives)
     except ParseError as e:

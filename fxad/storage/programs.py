@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping
 from typing import Any, Final, ParamSpec, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
@@ -17,11 +16,10 @@ import numpy as np
 from fxad.core import tree
 from fxad.core.atomic_file import FOLLOWING, open_file, write_whole
 from fxad.errors import ArgumentError, FileFormatError, described
-from fxad.ir import Primitive
 from fxad.storage.decoding import decode
 from fxad.storage.encoding import encode
 from fxad.storage.file_format import has_header, pack, unpack
-from fxad.text import PRIMITIVES
+from fxad.text import OwnPrimitives, vocabulary
 from fxad.tracing.array import Array
 from fxad.tracing.program import Program
 
@@ -68,12 +66,12 @@ def load(
     path: str | os.PathLike[str],
     *,
     trusted: bool = False,
-    primitives: Mapping[str, type[Primitive]] = PRIMITIVES,
+    primitives: OwnPrimitives = (),
 ) -> Program[..., Any]:
     """The program of a file. It can be called, transformed and lowered like any other.
 
     The classes of its trees must be registered, in imported modules. `trusted` imports the modules that the file names,
-    which runs their code. `primitives` are the primitives that its text may use, to which users can add their own.
+    which runs their code. `primitives` are classes of primitives from outside fxad that the program may use, too.
 
     Law:    `load(path) == program`, except for the arrays it closes over; `load(path).jaxpr is program.jaxpr`.
     Raises: FileFormatError with the byte offset for a file that is damaged, forged, of a later version or of another
@@ -83,7 +81,7 @@ def load(
     where = absolute_path("load", path)
     what = f"load: {where}"
     _, sections = unpack(what, _read(what, where), KIND, VERSION)
-    return decode(what, sections, trusted, primitives)[0]
+    return decode(what, sections, trusted, vocabulary("load", primitives))[0]
 
 
 def absolute_path(operation: str, path: object) -> str:

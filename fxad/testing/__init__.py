@@ -5,13 +5,15 @@ Needs the `test` extra: `pip install 'fxad[test]'`.
 A checker is a function that raises an AssertionError with the law, the program and its operands. A strategy is one of
 hypothesis. Together they are a property test:
 
-    from hypothesis import given
-    from fxad.testing import calls, cases, check_primitive, check_vmap
+    from hypothesis import given, settings
+    from fxad.testing import SETTINGS, calls, cases, check_primitive, check_vmap
 
+    @settings(SETTINGS)
     @given(calls(Sin, smooth=True))
     def test_sin(application):
         check_primitive(application)
 
+    @settings(SETTINGS)
     @given(cases(differentiable=True))
     def test_vmap(case):
         check_vmap(case)
@@ -21,20 +23,22 @@ A primitive of your own: give an application of it, or a strategy that draws par
     >>> import numpy as np
     >>> from fxad.ir import Aval
     >>> from fxad.primitives.elementwise import SIN
-    >>> from fxad.testing import Application, Domain, applications, check_primitive
+    >>> from fxad.testing import Application, Domain, applications, cases, check_primitive
     >>> check_primitive(Application(SIN, (np.array([0.1, 0.2, 0.3]),), smooth=True))
     >>> def specs(draw, smooth):
     ...     return SIN, [(Aval((3,), "float64"), Domain(-1.0, 1.0))]
     >>> strategy = applications(specs, smooth=True)  # for @given
+    >>> programs_with_it = cases(primitives=[specs])  # likewise, for the laws of transformations
 
-tests/laws/test_own_primitive.py does this for a new one. A transformation of your own that keeps the meaning of
+A transformation of your own that keeps the meaning of
 programs: `check_rewrite(transform, case)`; any other: `check_transform(transform, program)`.
 """
 
 from __future__ import annotations
 
 try:
-    import hypothesis as _hypothesis  # noqa: F401
+    from hypothesis import HealthCheck as _HealthCheck
+    from hypothesis import settings as _settings
 except ImportError as e:  # pragma: no cover
     raise ImportError("fxad.testing draws programs with hypothesis: pip install 'fxad[test]'") from e
 
@@ -96,6 +100,12 @@ from fxad.testing.transform_laws import (
 from fxad.testing.unit_laws import check_units
 from fxad.testing.values import Domain, arrays, avals, literals, shapes
 
+# Drawing a program takes longer than hypothesis expects: `@settings(SETTINGS, max_examples=50)`.
+SETTINGS = _settings(
+    deadline=None,
+    suppress_health_check=[_HealthCheck.too_slow, _HealthCheck.data_too_large, _HealthCheck.filter_too_much],
+)
+
 __all__ = [
     "Application",
     "Case",
@@ -103,6 +113,7 @@ __all__ = [
     "Inversion",
     "MASK_STEPS",
     "RaggedCase",
+    "SETTINGS",
     "SPECS",
     "STEPS",
     "Solution",

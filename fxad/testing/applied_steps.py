@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
@@ -41,6 +42,7 @@ from fxad.primitives.shape import (
     Iota,
 )
 from fxad.primitives.sort import Sort
+from fxad.testing.applications import Specs
 from fxad.testing.calls import SPECS
 from fxad.testing.growth import Fact, Growth
 from fxad.testing.values import SEEDS, Domain, sample
@@ -72,14 +74,14 @@ _SMOOTH: Final = tuple([k for k in _APPLIED if not issubclass(k, _ROUGH)])
 
 def primitive_step(g: Growth, _: Atom) -> None:
     """Apply any primitive to values inside its domain."""
-    _apply(g, g.draw(st.sampled_from(_SMOOTH if g.smooth else _APPLIED)))
+    _apply(g, SPECS[g.draw(st.sampled_from(_SMOOTH if g.smooth else _APPLIED))])
 
 
 def kernel_step(g: Growth, _: Atom) -> None:
     """Apply a convolution, a window reduction, a Fourier transform or a cumulative operation, which are rare among all
     primitives."""
     kinds: list[type[Primitive]] = [ConvGeneralDilated, ReduceWindowSum, Fft, CumSum]
-    _apply(g, g.draw(st.sampled_from(kinds)))
+    _apply(g, SPECS[g.draw(st.sampled_from(kinds))])
 
 
 def random_numbers(g: Growth, x: Atom) -> None:
@@ -95,10 +97,16 @@ def random_numbers(g: Growth, x: Atom) -> None:
     g.emit(Fact(0, 1, True), ew.MUL, whole, Lit.of(2.0**-24, whole.aval))
 
 
-def _apply(g: Growth, kind: type[Primitive]) -> None:
+def step_of(specs: Specs) -> Callable[[Growth, Atom], None]:
+    """The step that applies a primitive from outside fxad."""
+    return lambda g, _: _apply(g, specs)
+
+
+def _apply(g: Growth, specs: Specs) -> None:
     """Apply a primitive to values inside its domain: existing values, existing values mapped into the domain, or
     literals."""
-    prim, operands = SPECS[kind](g.draw, g.smooth)
+    prim, operands = specs(g.draw, g.smooth)
+    kind = type(prim)
     # on a bound, the derivative of clamp is 0 by convention: clamp(x, x, high) would be no smooth program
     fixed = [kind is ew.Clamp and k != 1 for k in range(len(operands))]
     args = [_draw_operand(g, aval, domain, f) for (aval, domain), f in zip(operands, fixed, strict=True)]

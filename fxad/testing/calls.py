@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from fxad import dtypes
 from fxad.core.builder import Builder
+from fxad.errors import ArgumentError
 from fxad.ir import Aval, Jaxpr, Lit, Primitive, Var
 from fxad.primitives import ALL
 from fxad.primitives import elementwise as ew
@@ -118,10 +119,16 @@ SPECS: Final[Mapping[type[Primitive], Specs]] = MappingProxyType(
 )
 
 
-@st.composite
-def calls(draw: st.DrawFn, primitive: type[Primitive], *, smooth: bool = False) -> Application:
-    """Applications of a primitive of `fxad.primitives.ALL`.
+def calls(primitive: type[Primitive], *, smooth: bool = False) -> st.SearchStrategy[Application]:
+    """Applications of a primitive of `fxad.primitives.ALL`. `applications` draws those of your own.
 
     `smooth`: operands are float64 and complex128 where the primitive takes them, inside the domain of its derivative.
+    Raises: ArgumentError for another primitive.
     """
-    return draw(applications(SPECS[primitive], smooth=smooth))
+    if primitive not in SPECS:
+        raise ArgumentError(
+            f"calls: {primitive.__name__} is not a primitive of fxad.primitives.ALL",
+            remedy="applications(specs) draws calls of a primitive of your own: specs(draw, smooth) gives the "
+            "primitive, and a type and a Domain for each operand",
+        )
+    return applications(SPECS[primitive], smooth=smooth)

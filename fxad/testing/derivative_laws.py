@@ -143,10 +143,10 @@ def check_tangents_transpose(case: Case) -> None:
 
 
 def _has_unknown_runs(program: Jaxpr) -> bool:
-    """Return True for a loop with a predicate and floating results: forward mode computes values and tangents in one
-    loop, and they are not separated."""
+    """Return True for a loop without a bound and with floating results: forward mode computes values and tangents in
+    one loop, and they are not separated."""
     every = [eqn for body in distinct_jaxprs(program) for eqn in body.eqns]
-    loops = [eqn for eqn in every if isinstance(eqn.prim, HigherOrder) and eqn.prim.layout.has_predicate]
+    loops = [eqn for eqn in every if isinstance(eqn.prim, HigherOrder) and eqn.prim.layout.unbounded]
     return any([v.aval.inexact for eqn in loops for v in eqn.outs])
 
 

@@ -27,11 +27,12 @@ from fxad.primitives.control.call import Call
 from fxad.primitives.control.cond import Cond
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.reduce import extreme_value
+from fxad.testing.applications import Specs
 from fxad.testing.compare import Values, differ, fail, program_tolerance, xla
 from fxad.testing.derivative_laws import has_gradient, scalarized
 from fxad.testing.growth import INPUT
-from fxad.testing.programs import programs
-from fxad.testing.steps import STEPS, Step
+from fxad.testing.programs import growth_steps, programs
+from fxad.testing.steps import Step
 from fxad.testing.transform_laws import as_one_call, check_transform
 from fxad.testing.values import SEEDS, Domain, sample
 from fxad.transforms import (
@@ -125,10 +126,12 @@ def ragged_cases(
     differentiable: bool = False,
     depth: int = 2,
     size: int = 10,
-    steps: Sequence[Step] = STEPS,
+    steps: Sequence[Step] | None = None,
+    primitives: Sequence[Specs] = (),
 ) -> RaggedCase:
     """Draw programs of symbolic shape: programs of `programs` with sizes as dimensions, or a stack of n examples of a
     program of fixed shape, so that every primitive is there. The sizes 0 and full are drawn often."""
+    steps = growth_steps(steps, primitives)
     of = programs(differentiable=differentiable, depth=depth, size=size, steps=steps, sizes=PADDING)
     examples = programs(differentiable=differentiable, depth=depth, size=size, steps=steps)
     kind = draw(st.sampled_from(["sizes", "sizes", "examples"]))

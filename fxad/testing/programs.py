@@ -22,6 +22,8 @@ from fxad.primitives import elementwise as ew
 from fxad.primitives.shape import (
     ReduceSum,
 )
+from fxad.testing.applications import Specs
+from fxad.testing.applied_steps import step_of
 from fxad.testing.growth import INPUT, Growth
 from fxad.testing.steps import STEPS, Step
 from fxad.testing.values import SEEDS, Domain, sample
@@ -50,6 +52,13 @@ class Case:
         return f"{self.program}at\n{values}"
 
 
+def growth_steps(steps: Sequence[Step] | None, primitives: Sequence[Specs]) -> Sequence[Step]:
+    """The growth steps, and those of primitives from outside fxad, which are half as many."""
+    chosen = STEPS if steps is None else tuple(steps)
+    own = [step_of(specs) for specs in primitives]
+    return (*chosen, *own * max(1, len(chosen) // (2 * max(1, len(own)))))
+
+
 @st.composite
 def programs(
     draw: st.DrawFn,
@@ -59,16 +68,19 @@ def programs(
     size: int = 10,
     scalar: bool = False,
     unbounded: bool = False,
-    steps: Sequence[Step] = STEPS,
+    steps: Sequence[Step] | None = None,
+    primitives: Sequence[Specs] = (),
     sizes: Mapping[Name, int] = MappingProxyType({}),
 ) -> Jaxpr:
     """Draw well-typed programs of up to about `size` equations with bodies nested to `depth`.
 
     differentiable: floats are float64 and complex128, functions are smooth almost everywhere and well conditioned.
     scalar: the first result is a real floating scalar, so the program has a gradient. unbounded: loops over floats may
-    have no bound, so the program has forward mode only. steps: the growth steps; your own steps add your own
-    primitives. sizes: named sizes with their largest values; dimensions are sizes, too.
+    have no bound, so the program has forward mode only. steps: the growth steps, `growth_steps` by default.
+    primitives: primitives of your own, drawn as for `applications`; a third of the equations are of these. sizes: named
+    sizes with their largest values; dimensions are sizes, too.
     """
+    steps = growth_steps(steps, primitives)
     inner = programs(
         differentiable=differentiable, depth=depth - 1, size=4, unbounded=unbounded, steps=steps, sizes=sizes
     )
@@ -112,9 +124,11 @@ def cases(
     size: int = 10,
     scalar: bool = False,
     unbounded: bool = False,
-    steps: Sequence[Step] = STEPS,
+    steps: Sequence[Step] | None = None,
+    primitives: Sequence[Specs] = (),
 ) -> Case:
     """Draw programs of `programs`, with operands within the bounds they were grown for."""
+    steps = growth_steps(steps, primitives)
     program = draw(
         programs(differentiable=differentiable, depth=depth, size=size, scalar=scalar, unbounded=unbounded, steps=steps)
     )

@@ -7,7 +7,7 @@ structure.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final, final
 
 import numpy as np
@@ -22,12 +22,9 @@ SEEDS: Final = st.integers(0, 2**32 - 1)
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Domain:
-    """The range of the values of an operand. low, high: bounds of floats, and of both parts of complex numbers. signs:
-    floats are negated at random, so they keep away from 0. special: sometimes an infinity, a nan or -0.0. zeros:
-    sometimes 0.0, -0.0 or 1.0. whole: inclusive bounds of integers; by default small ones and any. ridge: is added to
-    the diagonals of matrices (the last two axes), to make them definite.
+    """The range of the values of an operand.
 
     low, high: bounds of floats, and of both parts of complex numbers.
     signs:     floats are negated at random, so that they keep away from 0.
@@ -45,6 +42,10 @@ class Domain:
     whole: tuple[int, int] | None = None
     ridge: float = 0.0
 
+    def __repr__(self) -> str:
+        changed = [f.name for f in fields(self)[2:] if getattr(self, f.name) != f.default]
+        return f"Domain({', '.join([f'{self.low:g}, {self.high:g}', *[f'{n}={getattr(self, n)}' for n in changed]])})"
+
 
 ORDINARY: Final = Domain()
 SPECIAL: Final = Domain(special=True)
@@ -55,9 +56,9 @@ def shapes(max_rank: int = 5, sizes: Sequence[int] = _SIZES, min_rank: int = 0) 
     return st.lists(st.sampled_from(sizes), min_size=min_rank, max_size=max_rank).map(tuple)
 
 
-def avals(of: Iterable[DType] = dtypes.ALL, max_rank: int = 5) -> st.SearchStrategy[Aval]:
-    """Draw types with one of the dtypes `of`, including scalars and empty arrays."""
-    chosen = frozenset(of)
+def avals(of: Iterable[DType] | None = None, max_rank: int = 5) -> st.SearchStrategy[Aval]:
+    """Draw types with one of the dtypes `of` (default: all), including scalars and empty arrays."""
+    chosen = frozenset(dtypes.ALL if of is None else of)
     return st.builds(Aval, shapes(max_rank), st.sampled_from([d for d in dtypes.ALL if d in chosen]))
 
 

@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from types import MappingProxyType
-from typing import Final, NoReturn, TypeVar, final
+from typing import Final, NoReturn, TypeAlias, TypeVar, final
 
 from fxad import dtypes
 from fxad.core import printing
 from fxad.core import scalar_text as scalars
 from fxad.core.sizes import Reader, read_size
-from fxad.errors import FxadError, ParseError
+from fxad.errors import FxadError, ParameterError, ParseError
 from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Param, Primitive, Record, Var, distinct_jaxprs, source_location
 from fxad.primitives import ALL
 from fxad.text.lexer import token_kind, tokens
@@ -29,12 +29,16 @@ from fxad.text.parameters import Field, Records, fields_of
 T = TypeVar("T")
 
 PRIMITIVES: Final[Mapping[str, type[Primitive]]] = MappingProxyType({p.name: p for p in ALL})
+Vocabulary: TypeAlias = Mapping[str, type[Primitive]]  # primitives by their names in texts
+# Classes of primitives from outside fxad, or a mapping from their names to them.
+OwnPrimitives: TypeAlias = Iterable[type[Primitive]] | Vocabulary
 
 _TYPE: Final = re.compile(r"([a-z0-9]+)\[(?:((?:[0-9]+(?:,[0-9]+)*)?)|(.*[A-Za-z].*))\]")
 _INT: Final = re.compile(r"-?(?:0x[0-9a-f]+|[0-9]{1,20})")
 _WORDS: Final = MappingProxyType({"none": None, "true": True, "false": False})
 _NESTING: Final = 100  # of tuples in a parameter
 _SHOWN: Final = 120  # characters of the user's text in a message
+_OWN: Final = "if it is a primitive from outside fxad, give its class: primitives=[Softplus]"
 
 
 def to_text(jaxpr: Jaxpr, *, source: bool = False) -> str:
@@ -50,14 +54,37 @@ def _comment(eqn: Eqn) -> str:
     return str(where) if where else ""
 
 
-def parse(text: str, primitives: Mapping[str, type[Primitive]] = PRIMITIVES) -> Jaxpr:
-    """The program of a text.
+def parse(text: str, primitives: OwnPrimitives = ()) -> Jaxpr:
+    """The program of a text. `primitives` are classes of primitives from outside fxad that it may use, too.
 
     Law:    `parse(to_text(j)) is j`; the result is well typed.
-    Raises: ParseError, with line and column, and nothing else.
+    Raises: ParseError, with line and column, and for the text nothing else; ParameterError for `primitives`.
     Cost:   linear in the text.
     """
-    return _Parser(text, primitives).file()
+    return _Parser(text, vocabulary("parse", primitives)).file()
+
+
+def vocabulary(what: str, own: OwnPrimitives) -> Vocabulary:
+    """The primitives of fxad and those given, by name. Raises: ParameterError for what is no class of a primitive, and
+    for a class with the name of another."""
+    known = dict(PRIMITIVES)
+    for name, kind in own.items() if isinstance(own, Mapping) else [(getattr(k, "name", None), k) for k in own]:
+        given: object = kind
+        if not (isinstance(name, str) and isinstance(given, type) and issubclass(given, Primitive)):
+            raise ParameterError(
+                f"{what}: primitives has {given!r:.60}, not the class of a primitive",
+                remedy="give the classes: primitives=[Softplus]",
+            )
+        if known.setdefault(name, kind) is not kind:
+            raise ParameterError(
+                f"{what}: two primitives have the name {name!r}: {_class(known[name])} and {_class(kind)}",
+                remedy="rename one of them: a text names primitives",
+            )
+    return known
+
+
+def _class(kind: type[Primitive]) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 @final
@@ -75,7 +102,7 @@ class _Operation:
 class _Parser:
     """The state of parsing one text: the tokens, the current index, and caches of parsed values that may repeat."""
 
-    def __init__(self, text: str, primitives: Mapping[str, type[Primitive]]) -> None:
+    def __init__(self, text: str, primitives: Vocabulary) -> None:
         self.text = text
         self.primitives = primitives
         self.tokens = tokens(text)
@@ -87,7 +114,7 @@ class _Parser:
 
     # ------------------------------------------------------------------------------------------------ tokens
 
-    def fail(self, problem: str, at: int | None = None) -> NoReturn:
+    def fail(self, problem: str, at: int | None = None, *, remedy: str = "") -> NoReturn:
         """Raise the ParseError for the token `at` (default: the current one)."""
         start = place_of(self.text, self.at if at is None else at)
         begin, end = self.text.rfind("\n", 0, start) + 1, self.text.find("\n", start)
@@ -95,6 +122,7 @@ class _Parser:
         raise ParseError(
             f"parse: line {self.text.count(chr(10), 0, start) + 1}, column {start - begin + 1}: {problem}",
             equation=_short(line),
+            remedy=remedy,
         )
 
     def expected(self, what: str) -> NoReturn:
@@ -339,7 +367,7 @@ class _Parser:
         name = self.one("word", "an operation")
         cls = self.primitives.get(name)
         if cls is None:
-            self.fail(f"there is no operation {_short(name)!r}", at)
+            self.fail(f"there is no operation {_short(name)!r}", at, remedy=_OWN)
         fields = fields_of(cls)
         given = self.fields(at, name, fields, "]") if self.accept("[") else self.complete(at, name, fields, {})
         return self.checked(at, cls, **given)

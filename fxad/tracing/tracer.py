@@ -22,7 +22,7 @@ import optree
 from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.core.frames import CalledFrames
-from fxad.errors import PACKAGE, DTypeError, FxadError, LeakedTracerError, TracerError, is_rule
+from fxad.errors import PACKAGE, DepthError, DTypeError, FxadError, LeakedTracerError, TracerError, is_rule
 from fxad.ir import Atom, Aval, Jaxpr, Lit, NDArray, Primitive, Source, Var, new_eqn, result_vars, source_location
 from fxad.operations import promotion
 from fxad.primitives.control.call import Call
@@ -442,7 +442,8 @@ def trace_flat(
 
     Law:    the same function on the same types gives the same object.
     Cost:   one run of `fn` on tracers.
-    Raises: what `fn` raises; ArgumentError when it returns something that is not an array.
+    Raises: what `fn` raises; ArgumentError when it returns something that is not an array; DepthError when so many
+            functions are traced inside of each other that Python has no frame left.
     """
     trace = Trace(name, active_trace(), sys._getframe())
     before = _binder.set(trace)
@@ -453,9 +454,35 @@ def trace_flat(
         return trace.finish(outs, len(avals))
     except FxadError as e:  # without an equation: an error of an argument, an axis or an index
         raise e.located(where=line_of_traceback(e.__traceback__))
+    except RecursionError as e:
+        depth, first = _traces_in(e.__traceback__)
+        if trace.outer is not None or depth < _DEEP:  # the recursion is the user's own
+            raise
+        raise DepthError(
+            f"trace of {name}: {depth} functions are traced inside of each other, and Python allows"
+            f" {sys.getrecursionlimit()} frames",
+            remedy="trace the inner functions first: fx.trace(f, x) is a program, and programs call each other at any"
+            " depth; or loop over one function with lax.scan",
+        ).located(where=str(source_location(first) or "")) from None
     finally:  # an asynchronous exception may prevent this; then the trace ends with this frame
         trace.frames.end()
         _binder.reset(before)
+
+
+_DEEP: Final = 20
+
+
+def _traces_in(traceback: TracebackType | None) -> tuple[int, Source]:
+    """The number of traces that were in progress when an exception was raised, and the line in the first function."""
+    n = 0
+    first: Source = None
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        n += code is trace_flat.__code__
+        if n and first is None and not code.co_filename.startswith(_INTERNAL_PATHS):
+            first = code, traceback.tb_lasti
+        traceback = traceback.tb_next
+    return n, first
 
 
 def bind(prim: Primitive, *args: object) -> tuple[Array, ...]:

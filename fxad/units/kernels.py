@@ -1,4 +1,4 @@
-"""Estimates XLA's compile time of a program from its distinct kernels, by a model of its fusion.
+"""Estimates XLA's compile time of a program from its kernels, by a model of its fusion.
 
 XLA's CPU compiler compiles equal kernels once: 30 equal layers of a product and a tanh take 0.08 s, 30 layers of
 different widths 1.15 s. Products and plain reductions call a library. Any other kernel takes `KERNEL_MS`, plus a time
@@ -25,10 +25,11 @@ Source: XLA's `InstructionFusion` (`ComputeGloballyUnfusible`, `EffectivelyAtMos
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Final, TypeAlias, final
 
-from fxad.core.constants import EQUATION_MS, KERNEL_MS, LIBRARY_MS, PROGRAM_MS
+from fxad.core.constants import EQUATION_MS, KERNEL_MS, LIBRARY_MS, PROGRAM_MS, REPEATED_KERNELS
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Primitive, Var
@@ -58,27 +59,46 @@ def milliseconds(jaxpr: Jaxpr) -> float:
     Law:  equal kernels count once; adding different ones never lowers the estimate.
     Cost: linear in its first `MAX_READ` equations, with calls inlined: 5 us each. The other equations are ignored.
     """
-    return _of_first(jaxpr, MAX_READ)[0]
+    return _of_first(jaxpr, MAX_READ).milliseconds
 
 
 def takes(jaxpr: Jaxpr, least: float) -> bool:
     """Returns True if the estimate is at least `least` milliseconds. The first layers of a deep network often suffice
     to decide."""
-    begun, all_of_it = _of_first(jaxpr, FIRST_READ)
-    return begun >= least or (not all_of_it and milliseconds(jaxpr) >= least)
+    first = _of_first(jaxpr, FIRST_READ)
+    return first.milliseconds >= least or (not first.complete and milliseconds(jaxpr) >= least)
+
+
+def repeats_kernels(jaxpr: Jaxpr) -> bool:
+    """Returns True if the program has many equal kernels, or so many equations that this is not known."""
+    estimate = _of_first(jaxpr, MAX_READ)
+    return not estimate.complete or estimate.all_kernels > REPEATED_KERNELS * estimate.kernels
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Estimate:
+    """Milliseconds to compile the program; its distinct kernels; all kernels, if each were compiled. `complete`: the
+    program has no equations that were not read."""
+
+    milliseconds: float
+    kernels: float
+    all_kernels: float
+    complete: bool
 
 
 @by_value
-def _of_first(jaxpr: Jaxpr, at_most: int) -> tuple[float, bool]:
-    """The estimate for the first `at_most` equations, and True if the program has no others."""
+def _of_first(jaxpr: Jaxpr, at_most: int) -> _Estimate:
+    """The estimate for the first `at_most` equations."""
     program = Inlined(jaxpr, at_most)
-    kernels = Kernels(program).found.values()
-    estimate = PROGRAM_MS + EQUATION_MS * program.seen + sum([_of_kernel(k.kind) + k.milliseconds for k in kernels])
-    return estimate, program.seen < at_most
-
-
-def _of_kernel(kind: Kind) -> float:
-    return LIBRARY_MS if kind is Kind.REDUCTION else KERNEL_MS
+    kernels = Kernels(program)
+    own = [
+        (KERNEL_MS + k.milliseconds, kernels.uses[n]) for n, k in kernels.found.items() if k.kind is not Kind.REDUCTION
+    ]
+    library = sum([LIBRARY_MS + k.milliseconds for k in kernels.found.values() if k.kind is Kind.REDUCTION])
+    distinct = sum([ms for ms, _ in own])
+    whole = PROGRAM_MS + EQUATION_MS * program.seen + library + distinct
+    return _Estimate(whole, distinct, sum([ms * uses for ms, uses in own]), program.seen < at_most)
 
 
 # ------------------------------------------------------------------------------------------------------- the model
@@ -180,7 +200,7 @@ class Inlined:
 
 @final
 class Kernels:
-    """The distinct kernels of a program: `found`, by the numbers of their expressions.
+    """The distinct kernels of a program: `found`, by the numbers of their expressions, and how often each is used.
 
     Cost: linear in the operands of its equations.
     """
@@ -198,10 +218,12 @@ class Kernels:
         "_broadcast",
         "_transposed_products",
         "found",
+        "uses",
     )
 
     def __init__(self, program: Inlined) -> None:
         self.found: dict[_Number, Kernel] = {}
+        self.uses: Counter[_Number] = Counter()
         self._program = program
         count = len(program.avals)
         self._readers = [0] * count
@@ -267,7 +289,7 @@ class Kernels:
             self._size[out] = size
             own_kernel = size > MAX_FUSED or (expensive and self._readers[out] > 1)
             if size and (own_kernel or self._in_memory(out)):
-                self.found[number] = Kernel(kind, milliseconds)
+                self._add(number, Kernel(kind, milliseconds))
                 own_kernel = own_kernel or (out in self._needed_in_layout and self._joins_large_values(ins, out))
             if own_kernel:
                 self._size[out] = 0
@@ -287,7 +309,11 @@ class Kernels:
         avals = self._program.avals
         numbers = [self._number[a] if a in inside else self._numbered(avals[a]) for a in ins]
         milliseconds += sum([self._milliseconds[a] for a in inside])
-        self.found[self._numbered((prim, *numbers))] = Kernel(kind, milliseconds)
+        self._add(self._numbered((prim, *numbers)), Kernel(kind, milliseconds))
+
+    def _add(self, number: _Number, kernel: Kernel) -> None:
+        self.found[number] = kernel
+        self.uses[number] += 1
 
     def _in_memory(self, a: _Value) -> bool:
         """Returns True if some reader needs the value in memory."""

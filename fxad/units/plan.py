@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import field, replace
 from operator import add
-from typing import Literal, TypeAlias, final
+from typing import Final, Literal, TypeAlias, final
 
 from fxad.core.dataclasses import dataclass
 from fxad.ir import Atom, Aval, Jaxpr, Lit, Source, source_location
 from fxad.lower import aliases
 from fxad.transforms.costs import weight_of_nested
 from fxad.units.blocks import check_steps
+from fxad.units.kernels import repeats_kernels
 from fxad.units.pieces import Piece, Pieces, partition
 from fxad.units.recompute import recompute
 
@@ -38,6 +39,11 @@ class Unit:
     def equations(self) -> int:
         """The cost of compilation: the number of equations that XLA gets."""
         return weight_of_nested(self.body).equations
+
+    @property
+    def effort(self) -> str:
+        """XLA's effort to compile it for a CPU, unless the options say another: "less" if few kernels are equal."""
+        return "full" if repeats_kernels(self.body) else "less"
 
 
 @final
@@ -105,9 +111,9 @@ class Plan:
         runs = sum([u.uses * u.equations for u in self.units])
         head = f"{self.name}: {len(self.units)} units, {len(self.steps)} steps; "
         head += f"{self.equations} equations to compile, {runs} to run\n"
-        rows = [("unit", "", "uses", "equations", "donated")]
+        rows = [("unit", "", "uses", "equations", "donated", "effort")]
         for k, u in enumerate(self.units):
-            rows.append((str(k), u.body.name, str(u.uses), str(u.equations), str(len(u.donate))))
+            rows.append((str(k), u.body.name, str(u.uses), str(u.equations), str(len(u.donate)), u.effort))
         steps = [("step", "unit", "frees", "live bytes", "at" if places else "")]
         for k, s in enumerate(self.steps):
             what = f"{s.unit} {self.units[s.unit].body.name}"
@@ -119,12 +125,17 @@ class Plan:
         return self.table()
 
 
-def _columns(rows: Sequence[tuple[str, str, str, str, str]]) -> str:
-    """Columns: a number, a name to the left, numbers to the right."""
-    wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    a, b, c, d, e = wide
-    lines = [f"{r[0]:>{a}}  {r[1]:<{b}}  {r[2]:>{c}}  {r[3]:>{d}}  {r[4]:<{e}}".rstrip() for r in rows]
-    return "\n".join(lines)
+def _columns(rows: Sequence[tuple[str, ...]]) -> str:
+    """Columns: a number, a name to the left, two numbers to the right, others to the left."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    aligned = [
+        [text.rjust(w) if k in _RIGHT else text.ljust(w) for k, (text, w) in enumerate(zip(row, widths, strict=True))]
+        for row in rows
+    ]
+    return "\n".join(["  ".join(row).rstrip() for row in aligned])
+
+
+_RIGHT: Final = (0, 2, 3)
 
 
 def single_unit(jaxpr: Jaxpr, donate: tuple[int, ...] = ()) -> Plan:

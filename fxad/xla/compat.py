@@ -6,6 +6,7 @@ All other parts of jaxlib that fxad uses are the same in these versions; tests/t
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Sequence
 from functools import partial
 from typing import Final, final
@@ -13,7 +14,7 @@ from typing import Final, final
 import numpy as np
 
 from fxad.ir import Aval, NDArray, Shape
-from fxad.lowering.jaxlib import _jax, xla_client
+from fxad.lowering.jaxlib import _jax, jaxlib_version, xla_client
 
 
 @final
@@ -120,6 +121,18 @@ def partitioned_options(devices: Sequence[int], chosen: Sequence[bool]) -> _jax.
     assignment = xla_client.DeviceAssignment.create(np.array([list(devices)]))
     options.device_assignment = build.device_assignment = assignment
     return options
+
+
+# Compiles kernel by kernel, with fewer optimisations. From 0.11 on, XLA has fusion emitters only.
+LESS_EFFORT: Final[tuple[tuple[str, bool | int], ...]] = (
+    (
+        ("xla_cpu_use_fusion_emitters", False),
+        ("xla_backend_optimization_level", 1),
+        ("xla_cpu_parallel_codegen_split_count", min(32, os.cpu_count() or 1)),
+    )
+    if tuple(map(int, jaxlib_version.split(".")[:2])) < (0, 11)
+    else ()
+)
 
 
 def compile_options(device: int) -> _jax.CompileOptions:

@@ -9,24 +9,28 @@ from __future__ import annotations
 import os
 import platform
 import re
+from dataclasses import asdict
+from math import prod
 from pathlib import Path
-from typing import Final, final
+from typing import Any, Final, final
 
 from fxad.core.atomic_file import checksum
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
-from fxad.errors import CompileError
-from fxad.ir import Jaxpr, distinct_jaxprs
-from fxad.lower import first_line, may_not_end
+from fxad.errors import AxisNameError, CompileError
+from fxad.ir import Aval, Jaxpr, distinct_jaxprs
+from fxad.lower import Placement, first_line, may_not_end
 from fxad.lowering.jaxlib import _jax, jaxlib_version
 from fxad.primitives.check import Check
+from fxad.primitives.control.shard_map import runs_on_devices
 from fxad.primitives.host_call import HostCall
-from fxad.primitives.meshes import OnMesh
+from fxad.primitives.meshes import Spec, check_divides, check_ids, check_mesh, check_spec
 from fxad.xla import custom_calls
-from fxad.xla.client import Device
-from fxad.xla.compat import compile_options, reason
+from fxad.xla.client import Device, devices, process_count, process_index
+from fxad.xla.compat import reason
 from fxad.xla.disk import Directory, Stored
-from fxad.xla.executable import Compilation, CompileOptions, LoadedProgram, StoredProgram
+from fxad.xla.executable import Compilation, CompileOptions, LoadedProgram, StoredProgram, load, options_for
+from fxad.xla.sharded import devices_for
 
 # Memory of an executable on the CPU, as measured (jaxlib 0.10.2, resident bytes over 200 small
 # and 20 large programs): 80 to 170 kB however small, and 2 to 3 times its serialized bytes.
@@ -67,7 +71,7 @@ def is_storable(jaxpr: Jaxpr) -> bool:
     """
     kinds = {type(eqn.prim) for body in distinct_jaxprs(jaxpr) for eqn in body.eqns}
     ours = all([kind.__module__.startswith("fxad.") for kind in kinds])
-    of_process = any([issubclass(kind, (HostCall, Check, OnMesh)) for kind in kinds])
+    of_process = any([issubclass(kind, (HostCall, Check)) for kind in kinds])
     return ours and not jaxpr.effects and not of_process
 
 
@@ -137,25 +141,59 @@ def to_disk_entry(compilation: Compilation, payload: bytes, seconds: float) -> S
     targets = list(compilation.targets)
     if not payload or not custom_calls.are_portable(targets):
         return None
-    return Stored({"seconds": seconds, "targets": targets, "text": compilation.text}, payload)
+    facts = {"seconds": seconds, "targets": targets, "text": compilation.text}
+    if compilation.placement is not None:
+        facts["placement"] = asdict(compilation.placement)
+    return Stored(facts, payload)
 
 
-def from_disk_entry(payload: bytes, targets: list[str], source: Jaxpr, device: Device) -> LoadedProgram:
+def from_disk_entry(
+    payload: bytes, targets: list[str], source: Jaxpr, device: Device, placement: Placement | None = None
+) -> LoadedProgram:
     """The executable of an entry.
 
     Raises: UnreadableError when XLA refuses it; CompileError for a function that this jaxlib does not have.
     """
     custom_calls.register_targets(targets, device.platform)
+    on: tuple[Device, ...] = (device,)
+    if placement is not None:
+        on = devices_for(placement.devices, device.platform, source.name, placement.ids)
     try:
-        raw = device.client.deserialize_executable(payload, device.raw_list, compile_options(device.id))
+        raw = device.client.deserialize_executable(payload, [d.raw for d in on], options_for(on, placement))
     except _jax.JaxRuntimeError as e:
         raise UnreadableError(reason(e)) from e
-    where, unbounded = first_line(source), may_not_end(source)
-    return LoadedProgram(raw, StoredProgram(source.in_avals, source.out_avals, source.name, where, unbounded), device)
+    stored = StoredProgram(
+        source.in_avals, source.out_avals, source.name, first_line(source), may_not_end(source), placement
+    )
+    return load(raw, stored, on)
 
 
 class UnreadableError(Exception):
     """XLA cannot deserialize an executable."""
+
+
+def placement_of(facts: Any, source: Jaxpr) -> Placement | None:
+    """The placement of an entry. Raises: KeyError, TypeError, ValueError, AxisNameError for one that does not fit the
+    program."""
+    if facts is None:
+        return None
+    meshes = tuple([tuple([(str(name), int(size)) for name, size in mesh]) for mesh in facts["meshes"]])
+    devices, ids = int(facts["devices"]), tuple([int(k) for k in facts["ids"]])
+    for mesh in meshes:
+        check_mesh("cache", mesh)
+        if prod([size for _, size in mesh]) != devices:
+            raise ValueError(f"mesh {mesh} has not {devices} devices")
+        check_ids("cache", mesh, ids)
+
+    def where(given: Any, aval: Aval) -> tuple[int, Spec]:
+        k, spec = int(given[0]), tuple([tuple([str(name) for name in group]) for group in given[1]])
+        check_spec("cache", meshes[k], spec, aval)
+        check_divides("cache", meshes[k], spec, aval)
+        return k, spec
+
+    ins = tuple([where(g, a) for g, a in zip(facts["ins"], source.in_avals, strict=True)])
+    outs = tuple([None if g is None else where(g, a) for g, a in zip(facts["outs"], source.out_avals, strict=True)])
+    return Placement(devices, meshes, ins, outs, ids)
 
 
 # -------------------------------------------------------------------------------------------------------- the tier
@@ -199,9 +237,10 @@ class DiskTier:
                 raise ValueError(f"seconds is {seconds!r:.60}")
             if type(text) is not int or not 0 <= text < _LARGEST:
                 raise ValueError(f"text is {text!r:.60}")
-            program = from_disk_entry(entry.payload, targets, source, device)
+            placement = placement_of(facts.get("placement"), source)
+            program = from_disk_entry(entry.payload, targets, source, device, placement)
             return CachedExecutable(program, float(seconds), footprint(program, text, entry.payload))
-        except (UnreadableError, CompileError, KeyError, TypeError, ValueError, OverflowError) as e:
+        except (UnreadableError, CompileError, LookupError, TypeError, ValueError, OverflowError, AxisNameError) as e:
             path = self.directory.file(key or "")
             self.directory.warn_once("refused", f"cache: {path} is refused: {e}; it is compiled again")
             return None
@@ -221,4 +260,10 @@ class DiskTier:
         return key is not None and entry is not None and self.directory.write(key, entry)
 
     def _key(self, source: Jaxpr, device: Device, options: CompileOptions) -> str | None:
-        return key_of(source, options, _surroundings.of(device)) if is_storable(source) else None
+        if not is_storable(source):
+            return None
+        surroundings = _surroundings.of(device)
+        if runs_on_devices(source):
+            there = len(devices(device.platform))
+            surroundings += f"\ndevices {there}, process {process_index()} of {process_count()}"
+        return key_of(source, options, surroundings)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Final, Protocol, final
+from dataclasses import replace
+from typing import Final, Literal, Protocol, TypeAlias, final, get_args
 
 from fxad.core.dataclasses import dataclass
 from fxad.errors import CompileError, ParameterError
@@ -12,15 +13,19 @@ from fxad.ir import Aval, Jaxpr
 from fxad.lower import LoweredModule, Placement, lower_jaxpr
 from fxad.lowering.jaxlib import _jax
 from fxad.lowering.nesting import check_nesting
+from fxad.primitives.meshes import Mesh
+from fxad.units.kernels import repeats_kernels
 from fxad.xla import custom_calls, host_calls
 from fxad.xla.buffers import Buffer, commitments, resharded
 from fxad.xla.client import Device, process_count
-from fxad.xla.compat import compile_options, partitioned_options, reason, result_handler
+from fxad.xla.compat import LESS_EFFORT, compile_options, partitioned_options, reason, result_handler
 from fxad.xla.failures import MemoryStats, Origin, ResultHandler, XlaRuntimeError, execution_error
 from fxad.xla.garbage import collect_garbage, collection_due
-from fxad.xla.host_calls import Results, Start, SynchronousStart
+from fxad.xla.host_calls import HostErrors, Results, Start, SynchronousStart
 from fxad.xla.interruptible import interruptible
 from fxad.xla.sharded import ManyDevices, devices_for, shardings
+
+Effort: TypeAlias = Literal["auto", "full"]
 
 
 @final
@@ -30,14 +35,18 @@ class CompileOptions:
 
     `donate` are indices of operands whose memory results of their type reuse; the call deletes the caller's buffers.
     `flags` are XLA's flags, as in XLA_FLAGS but for this program only: `(("xla_cpu_enable_fast_math", True),)`.
+    `effort` is that of XLA. With "auto", a program for a CPU in which few kernels are equal is compiled without fusion
+    emitters and at optimisation level 1, in half of the time; it runs as fast. "full" leaves XLA's defaults.
 
-    Rule:   lists become tuples. Flags of 1, 1.0 and True differ, as for XLA.
+    Rule:   lists become tuples. Flags of 1, 1.0 and True differ, as for XLA. An optimisation level or flags that are
+            given leave nothing to `effort`. Results may differ in the last bits between efforts.
     Raises: ParameterError for a value of another type.
     """
 
     donate: tuple[int, ...] = ()
     optimization_level: int | None = None
     flags: tuple[tuple[str, str | bool | int | float], ...] = ()
+    effort: Effort = "auto"
 
     def __post_init__(self) -> None:
         donate, level = self.donate, self.optimization_level
@@ -55,12 +64,16 @@ class CompileOptions:
                 f"CompileOptions: flags is {self.flags!r:.60}, not a sequence of pairs of a name and a value",
                 remedy='as in flags=(("xla_cpu_enable_fast_math", True),); a value is a str, a bool, an int or a float',
             )
+        if self.effort not in get_args(Effort):
+            raise ParameterError(
+                f"CompileOptions: effort is {self.effort!r:.60}", remedy='the efforts are "auto" and "full"'
+            )
         object.__setattr__(self, "donate", tuple(donate))
         object.__setattr__(self, "flags", tuple([(name, value) for name, value in self.flags]))
 
     def _key(self) -> tuple[object, ...]:
         # by the repr: 1 == True, 0.0 == -0.0, and nan != nan
-        return self.donate, self.optimization_level, repr(self.flags)
+        return self.donate, self.optimization_level, repr(self.flags), self.effort
 
     def __eq__(self, other: object) -> bool:
         return self._key() == other._key() if isinstance(other, CompileOptions) else NotImplemented
@@ -117,6 +130,10 @@ class ProgramDescription(Protocol):
     def unbounded(self) -> bool:
         """True if it has a loop that may never end."""
 
+    @property
+    def placement(self) -> Placement | None:
+        """How it runs on several devices; None if it runs on one."""
+
 
 class Launchable(Protocol):
     """One executable, or several linked ones."""
@@ -150,6 +167,7 @@ class Placed:
     """The devices of a program, and how its operands and results are divided among them."""
 
     devices: tuple[Device, ...]
+    mesh: Mesh
     ins: list[ManyDevices]
     outs: list[ManyDevices]
 
@@ -212,19 +230,22 @@ class LoadedProgram:
         raw: _jax.LoadedExecutable,
         program: ProgramDescription,
         device: Device,
-        waiting: SynchronousStart | None = None,
+        failures: HostErrors | None = None,
         placed: Placed | None = None,
     ) -> None:
         self.raw = raw
         self.in_avals: tuple[Aval, ...] = program.in_avals
         self.out_avals: tuple[Aval, ...] = program.out_avals
         self.device = device
-        self.start: Start = waiting or raw.execute_sharded
+        self.start: Start = raw.execute_sharded
         self.origin = Origin(program.name, program.where, memory(self))
         self.devices: tuple[Device, ...] = (device,) if placed is None else placed.devices
         self.placed = placed
         if placed is not None:
-            self.start = Spread(raw.execute_sharded, placed.ins, device.platform)
+            self.start = Spread(self.start, placed.ins, device.platform)
+        if failures is not None:
+            where = device.sharding if placed is None else ManyDevices(placed.devices, placed.mesh, ())
+            self.start = SynchronousStart(self.start, failures, where)
         if program.unbounded:
             self.start = interruptible(self.start)
         if placed is not None:
@@ -254,49 +275,61 @@ def compile_module(lowered: LoweredModule, options: CompileOptions, device: Devi
     """Compile for a device, without a cache. Raises: CompileError."""
     source = lowered.source(options.donate)
     custom_calls.register_targets(custom_calls.custom_call_targets(source), device.platform)
-    placed = None
+    placed = lowered.placement
     on: tuple[Device, ...] = (device,)
-    if lowered.placement is not None:
-        placed = lowered.placement
+    if placed is not None:
         on = devices_for(placed.devices, device.platform, lowered.name, placed.ids)
-        if lowered.waits:
-            raise CompileError(
-                f"compile of {lowered.name}: it runs on several devices and calls the host",
-                remedy="call the host outside of shard_map and pmap, in a program of its own",
-                where=lowered.where,
-            )
-    xla_options = _given(options, on, placed)
+    xla_options = _given(options, on, placed, lowered.waits)
     try:
-        if placed is not None:
-            raw = device.client.compile_and_load(source, [d.raw for d in on], xla_options)
-            divided = Placed(on, *shardings(placed, on, raw, lowered.name))
-            return LoadedProgram(raw, lowered, on[0], placed=divided)
+        failures = None
         if lowered.waits:
-            raw, start = host_calls.compile_with_callbacks(source, lowered.host, device, xla_options)
-            return LoadedProgram(raw, lowered, device, start)
-        raw = device.client.compile_and_load(source, device.raw_list, xla_options)
+            raw, failures = host_calls.compile_with_callbacks(source, lowered.host, on, xla_options)
+        else:
+            raw = device.client.compile_and_load(source, [d.raw for d in on], xla_options)
     except _jax.JaxRuntimeError as e:
         raise CompileError(_explained(reason(e), source), remedy=_WITHOUT) from e
-    return LoadedProgram(raw, lowered, device)
+    return load(raw, lowered, on, failures)
+
+
+def load(
+    raw: _jax.LoadedExecutable,
+    program: ProgramDescription,
+    on: tuple[Device, ...],
+    failures: HostErrors | None = None,
+) -> LoadedProgram:
+    """An executable of XLA on its devices. Raises: CompileError for a division of a result that no mesh has."""
+    placed = program.placement
+    divided = None if placed is None else Placed(on, placed.meshes[0], *shardings(placed, on, raw, program.name))
+    return LoadedProgram(raw, program, on[0], failures, divided)
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Compilation:
-    """The result of a compilation: an executable, the functions it calls by name, and the length of its text."""
+    """The result of a compilation: an executable, the functions it calls by name, the length of its text, and its
+    devices if there are several."""
 
     program: LoadedProgram
     targets: tuple[str, ...]
     text: int
+    placement: Placement | None = None
 
 
 def compile_uncached(source: Jaxpr, options: CompileOptions, device: Device) -> Compilation:
     """Compile, without a cache. Raises: CompileError."""
     check_nesting(source)
     lowered = lower_jaxpr(source)
-    program = compile_module(lowered, options, device)
+    program = compile_module(lowered, with_effort(source, options, device), device)
     text = len(lowered.body) + len(lowered.locations)
-    return Compilation(program, tuple(sorted(custom_calls.custom_call_targets(lowered.body))), text)
+    return Compilation(program, tuple(sorted(custom_calls.custom_call_targets(lowered.body))), text, lowered.placement)
+
+
+def with_effort(source: Jaxpr, options: CompileOptions, device: Device) -> CompileOptions:
+    """The options with the flags for less effort, if they leave it to fxad and the program has few equal kernels."""
+    chosen = options.effort == "full" or options.optimization_level is not None or options.flags
+    if chosen or device.platform != "cpu" or repeats_kernels(source):
+        return options
+    return replace(options, flags=LESS_EFFORT)
 
 
 @final
@@ -309,15 +342,21 @@ class StoredProgram:
     name: str
     where: str
     unbounded: bool
+    placement: Placement | None
 
 
-def _given(options: CompileOptions, on: tuple[Device, ...], placed: Placement | None) -> _jax.CompileOptions:
+def options_for(on: tuple[Device, ...], placed: Placement | None, waits: bool = False) -> _jax.CompileOptions:
+    """XLA's default options for the devices of a program."""
+    if placed is None:
+        return compile_options(on[0].id)
+    return partitioned_options([d.id for d in on], [*[where is None for where in placed.outs], *[False] * waits])
+
+
+def _given(
+    options: CompileOptions, on: tuple[Device, ...], placed: Placement | None, waits: bool
+) -> _jax.CompileOptions:
     """The options in XLA's form. The module itself contains the donation."""
-    xla_options = (
-        compile_options(on[0].id)
-        if placed is None
-        else partitioned_options([d.id for d in on], [where is None for where in placed.outs])
-    )
+    xla_options = options_for(on, placed, waits)
     if options.optimization_level is not None:
         xla_options.executable_build_options.optimization_level = options.optimization_level
     if options.flags:

@@ -10,7 +10,10 @@ import re
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from itertools import count
+from operator import itemgetter
 from typing import Final, Protocol, TypeAlias, final
+
+import numpy as np
 
 from fxad import lowering
 from fxad.errors import CompileError, FxadError
@@ -18,6 +21,7 @@ from fxad.ir import NDArray
 from fxad.lowering.jaxlib import _jax
 from fxad.lowering.ordered_effects import DONE
 from fxad.primitives.check import Called
+from fxad.primitives.host_call import HostCall
 from fxad.xla.client import Device
 from fxad.xla.compat import result_handler
 from fxad.xla.in_flight import call_host_function, execute_with_host_calls
@@ -39,13 +43,19 @@ class _Raised(Exception):  # noqa: N818  not an error of its own: a number that 
 
 @final
 class HostErrors:
-    """The exceptions of the host functions of an executable, by numbers that XLA's messages contain. Thread-safe."""
+    """The exceptions of the host functions of an executable, by numbers that XLA's messages contain. Thread-safe.
 
-    __slots__ = ("_count", "_raised")
+    On several devices a host function that fails lets its device go on: the others may wait for it in a collective, and
+    XLA ends a process whose devices wait too long. Each call that is in progress then raises the exception at its end.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_count", "_raised", "_running", "later")
+
+    def __init__(self, later: bool) -> None:
+        self.later = later
         self._count = count()
         self._raised: OrderedDict[int, BaseException] = OrderedDict()
+        self._running: dict[int, list[tuple[int, BaseException]]] = {}
 
     def add(self, error: BaseException) -> _Raised:
         """Store an exception, and return the one to raise in its place."""
@@ -55,12 +65,26 @@ class HostErrors:
             self._raised.pop(number - _KEPT, None)
         return _Raised(f"<host call {number}>")
 
-    def explain(self, e: Exception) -> None:
-        """Raise the exception of a host function, if that is the reason why the execution failed."""
-        numbers = re.findall(r"<host call (\d+)>", str(e))
-        error = self._raised.pop(int(numbers[-1]), None) if numbers else None
-        if error is not None:
-            raise error from error.__cause__
+    def begin(self) -> int:
+        """A number for a call that begins."""
+        number = next(self._count)
+        self._running[number] = []
+        return number
+
+    def note(self, device: int, error: BaseException) -> None:
+        """Store an exception of a device for all calls in progress."""
+        for raised in self._running.copy().values():
+            raised.append((device, error))
+
+    def end(self, number: int, error: BaseException | None = None) -> None:
+        """Raise the exception of a host function, if it is the reason of an error of XLA, or if one was noted since a
+        call began: the first one of the first device."""
+        noted = self._running.pop(number)
+        numbers = re.findall(r"<host call (\d+)>", str(error)) if isinstance(error, _jax.JaxRuntimeError) else []
+        _, first = min(noted, key=itemgetter(0), default=(0, None))
+        raised = first or (self._raised.pop(int(numbers[-1]), None) if numbers else None)
+        if raised is not None:
+            raise raised from raised.__cause__
 
 
 _KEPT: Final = 64
@@ -75,13 +99,23 @@ class _Callback:
     def __init__(self, call: Called, where: str, failures: HostErrors) -> None:
         self._call, self._where, self._failures = call, where, failures
 
-    def __call__(self, *args: NDArray) -> tuple[NDArray, ...]:
+    def __call__(self, *operands: NDArray) -> tuple[NDArray, ...]:
+        args, device = operands, 0
+        if self._failures.later:
+            args, device = operands[:-1], int(operands[-1])
         try:
             return call_host_function(self._call.impl, *args)
         except FxadError as e:
-            raise self._failures.add(e.located(where=self._where)) from e
-        except BaseException as e:  # such as KeyboardInterrupt: no failure of the function
+            return self._failed(e.located(where=self._where), device)
+        except BaseException as e:  # noqa: BLE001  such as KeyboardInterrupt: no failure of the function
+            return self._failed(e, device)
+
+    def _failed(self, e: BaseException, device: int) -> tuple[NDArray, ...]:
+        if not self._failures.later:
             raise self._failures.add(e) from e
+        self._failures.note(device, e)
+        outs = self._call.out_avals if isinstance(self._call, HostCall) else ()
+        return tuple([np.zeros(a.shape, a.dtype) for a in outs])
 
 
 @final
@@ -90,45 +124,51 @@ class SynchronousStart:
 
     __slots__ = ("_done", "_failures", "_start")
 
-    def __init__(self, start: Start, failures: HostErrors, device: Device) -> None:
+    def __init__(self, start: Start, failures: HostErrors, where: _jax.Sharding) -> None:
         self._start, self._failures = start, failures
-        self._done = result_handler(DONE, device.sharding, False, None)
+        self._done = result_handler(DONE, where, False, None)
 
     def __call__(self, buffers: Sequence[_jax.ArrayImpl]) -> Results:
+        number = self._failures.begin()
         try:  # a small program runs here, in the call
-            return _Results(execute_with_host_calls(self._start, buffers), self._done, self._failures)
-        except _jax.JaxRuntimeError as e:
-            self._failures.explain(e)
+            results = execute_with_host_calls(self._start, buffers)
+        except BaseException as e:
+            self._failures.end(number, e)
             raise
+        return _Results(results, self._done, self._failures, number)
 
 
 @final
 class _Results:
-    __slots__ = ("_done", "_failures", "_results")
+    __slots__ = ("_done", "_failures", "_number", "_results")
 
-    def __init__(self, results: Results, done: _jax.ResultHandler, failures: HostErrors) -> None:
-        self._results, self._done, self._failures = results, done, failures
+    def __init__(self, results: Results, done: _jax.ResultHandler, failures: HostErrors, number: int) -> None:
+        self._results, self._done, self._failures, self._number = results, done, failures, number
 
     def consume_with_handlers(self, handlers: Sequence[_jax.ResultHandler], /) -> list[_jax.ArrayImpl]:
-        *arrays, done = execute_with_host_calls(self._results.consume_with_handlers, [*handlers, self._done])
         try:
+            *arrays, done = execute_with_host_calls(self._results.consume_with_handlers, [*handlers, self._done])
             execute_with_host_calls(done.block_until_ready)
-        except _jax.JaxRuntimeError as e:
-            self._failures.explain(e)
+        except BaseException as e:
+            self._failures.end(self._number, e)
             raise
+        self._failures.end(self._number)
         return arrays
 
 
 def compile_with_callbacks(
-    source: str, calls: Sequence[tuple[Called, str]], device: Device, options: _jax.CompileOptions
-) -> tuple[_jax.LoadedExecutable, SynchronousStart]:
+    source: str,
+    calls: Sequence[tuple[Called, str]],
+    devices: Sequence[Device],
+    options: _jax.CompileOptions,
+) -> tuple[_jax.LoadedExecutable, HostErrors]:
     """Compile a module that calls the host. Raises: CompileError off the CPU; what XLA raises."""
-    if calls and device.platform != "cpu":
+    client, platform = devices[0].client, devices[0].platform
+    if calls and platform != "cpu":
         what, remedy = calls[0][0].refusal
-        raise CompileError(f"compile: a program on {device.platform} cannot call {what}", remedy=remedy)
-    failures = HostErrors()
+        raise CompileError(f"compile: a program on {platform} cannot call {what}", remedy=remedy)
+    failures = HostErrors(later=len(devices) > 1)
     callbacks = [_Callback(call, where, failures) for call, where in calls]
-    devices = _jax.DeviceList((device.raw,))
-    load = device.client.compile_and_load
-    raw = lowering.mlir.with_module(source, lambda module: load(module, devices, options, callbacks))
-    return raw, SynchronousStart(raw.execute_sharded, failures, device)
+    on = _jax.DeviceList(tuple([d.raw for d in devices]))
+    raw = lowering.mlir.with_module(source, lambda module: client.compile_and_load(module, on, options, callbacks))
+    return raw, failures

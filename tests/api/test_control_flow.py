@@ -220,6 +220,37 @@ def test_a_loop_outside_and_inside_a_trace() -> None:
     assert fx.jit(collatz)(27).item() == 111
 
 
+DERIVATIVES: dict[str, Callable[[Any], Any]] = {
+    "grad": lambda f: fx.grad(lambda x: f(x).sum()),
+    "vjp": lambda f: lambda x: fx.vjp(f, x)[1](x)[0],
+    "jvp": lambda f: lambda x: fx.jvp(f, (x,), (fnp.cos(x),))[1],
+    "linearize": lambda f: lambda x: fx.linearize(f, x)[1](x),
+    "transpose": lambda f: lambda x: fx.transpose(lambda t: fx.jvp(f, (x,), (t,))[1], x)(x)[0],
+    "jacrev": lambda f: lambda x: fx.jacrev(f)(x).sum(0),
+    "remat": fx.remat,
+    "jit": fx.jit,
+}
+
+
+@pytest.mark.parametrize("outer", DERIVATIVES)
+@pytest.mark.parametrize("inner", DERIVATIVES)
+def test_derivatives_of_derivatives_of_a_loop_with_a_bound(inner: str, outer: str) -> None:
+    """The number of steps depends on `x`. The derivatives are those of the steps that run."""
+    x = np.array([0.3, 0.7])
+
+    def step(s: Any) -> Any:
+        return s[0] * 1.5 + fnp.cos(s[1]), s[1] * s[0]
+
+    def loop(x: Any) -> Any:
+        return lax.while_loop(lambda s: s[0].sum() < 9.0, step, (x, x), max_steps=7)[1]
+
+    def steps(x: Any) -> Any:
+        return step(step(step((x, x))))[1]
+
+    have, want = [fx.trace(DERIVATIVES[outer](DERIVATIVES[inner](f)), x) for f in (loop, steps)]
+    close(fx.interpret(have, x), fx.interpret(want, x), rtol=1e-9)
+
+
 def test_numbers_in_the_carry_take_the_dtype_the_body_gives() -> None:
     half = np.float16(0.5)
     n, x, flag = lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, c[1] + half, c[2]), (0, 1, True))

@@ -143,7 +143,7 @@ COMPILING: list[Case] = [
     (lambda: custom_calls.register_targets({"fxad_potrf_f32"}, "abacus"), CompileError,
      "compile: fxad_potrf_f32 has no implementation on abacus",
      "run this part of the program on the CPU: fx.devices('cpu')"),
-    (lambda: host_calls.compile_with_callbacks("", [(SHOW, "")], ELSEWHERE, driver.CompileOptions()), CompileError,
+    (lambda: host_calls.compile_with_callbacks("", [(SHOW, "")], (ELSEWHERE,), driver.CompileOptions()), CompileError,
      "compile: a program on abacus cannot call show, a function of this process",
      "leave it out of what does not run here, on a CPU"),
 ]  # fmt: skip

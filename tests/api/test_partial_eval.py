@@ -116,15 +116,35 @@ def test_a_cond_on_what_is_not_known_is_whole() -> None:
     assert ops(halves.unknown) == {"exp"}
 
 
-def test_a_while_is_whole() -> None:
+def test_a_while_with_a_bound() -> None:
     def f(a: Any, b: Any) -> Any:
-        return lax.while_loop(lambda s: fnp.sum(s[0]) < 3, lambda s: (fnp.exp(s[0]), s[1] + s[0]), (a, b), max_steps=3)
+        def step(s: Any) -> Any:
+            return fnp.exp(s[0]) + a, s[1] * fnp.sin(s[0]) + s[0], s[2] * 2.0
 
-    assert ops(halved(f)[0].known) == set()
+        return lax.while_loop(lambda s: fnp.sum(s[0]) < 30.0, step, (a * 0.5, b, a), max_steps=4)
+
+    for a in (A, A + 100.0):  # some steps, none
+        halves, first, _ = halved(f, a)
+        assert [v is not None for v in first] == [True, False, True]
+        assert ops(halves.known) >= {"exp", "sin"}
+        assert "exp" not in ops(halves.unknown)
     known = lax.while_loop
     g = halved(lambda a, b: known(lambda c: fnp.sum(c) < 3, fnp.exp, a, max_steps=3) * b)[0]
     assert ops(g.known) == {"exp"}
     assert ops(g.unknown) == set()
+
+
+@pytest.mark.parametrize("most", [None, 3])
+def test_a_while_is_whole(most: int | None) -> None:
+    """Without a bound there is no room for residuals; with an unknown predicate the number of steps is unknown."""
+
+    def f(a: Any, b: Any) -> Any:
+        def goes_on(s: Any) -> Any:
+            return fnp.sum(s[0] if most is None else s[1]) < 3
+
+        return lax.while_loop(goes_on, lambda s: (fnp.exp(s[0]), s[1] + s[0] + 1.0), (a, b), max_steps=most)
+
+    assert ops(halved(f)[0].known) == set()
 
 
 @pytest.mark.parametrize("wrap", [fx.remat, fx.jit, lambda f: fx.remat(fx.jit(fx.remat(f)))])

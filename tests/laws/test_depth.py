@@ -7,6 +7,7 @@ could grow faster than the program: bytes, functions, equations.
 from __future__ import annotations
 
 import pickle
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +20,7 @@ import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax, transforms
 from fxad.core.typecheck import typecheck
-from fxad.errors import CompileError, NotDifferentiableError, NotInvertibleError, ParameterError
+from fxad.errors import CompileError, DepthError, NotDifferentiableError, NotInvertibleError, ParameterError
 from fxad.ir import Jaxpr, distinct_jaxprs
 from fxad.text import parse
 
@@ -386,3 +387,30 @@ def test_transforms_of_jaxprs_too() -> None:
     both = transforms.linearize(p.jaxpr, (True,))
     assert len(bodies(p)) == 700
     assert len(distinct_jaxprs(both.primal)) == len(distinct_jaxprs(both.linear)) == 700
+
+
+@pytest.mark.parametrize("wrap", [fx.jit, remat, lambda f: lambda x: fx.grad(f)(x) + x])
+@pytest.mark.parametrize("run", [fx.grad, lambda f: f, lambda f: lambda x: fx.trace(f, x), fx.vmap])
+def test_functions_traced_inside_of_each_other_beyond_the_frames_of_python(wrap: Any, run: Any) -> None:
+    f: Any = fnp.sin
+    for _ in range(300):
+        f = wrap(lambda x, f=f: f(x))
+    with pytest.raises(DepthError) as caught:
+        run(f)(X if run is not fx.vmap else np.stack([X, X]))
+    message = r"trace of .*<lambda>: \d+ functions are traced inside of each other, and Python allows \d+ frames"
+    assert re.fullmatch(message, caught.value.message)
+    assert caught.value.remedy == (
+        "trace the inner functions first: fx.trace(f, x) is a program, and programs call each other at any depth; or"
+        " loop over one function with lax.scan"
+    )
+    assert "test_depth.py" in caught.value.where
+    assert len(fx.trace(lambda x: x + 1.0, X).jaxpr.eqns) == 1  # no trace is left in force
+
+
+def test_a_function_without_end_of_the_user_is_his_own() -> None:
+    def endless(x: Any) -> Any:
+        return endless(x) + 1.0
+
+    with pytest.raises(RecursionError) as caught:
+        fx.trace(endless, X)
+    assert not isinstance(caught.value, DepthError)

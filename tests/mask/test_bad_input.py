@@ -10,7 +10,6 @@ import pytest
 
 import fxad as fx
 import fxad.numpy as fnp
-from fxad import lax
 from fxad.errors import (
     ArgumentError,
     CheckError,
@@ -192,12 +191,6 @@ CASES: list[tuple[Callable[[], object], type[FxadError], str, str]] = [
         SizeError,
         "mask: fft is not masked: ",
         "mask the functions around it, or specialize the program to each size",
-    ),
-    (
-        lambda: fx.mask(lambda x: lax.associative_scan(fnp.add, x), ("n",))(V, sizes={"n": 2}),
-        SizeError,
-        "associative_scan: the size n of axis 0 is not a number, and determines the number of stages",
-        "use cumsum and its like, or scan, or specialize the program first",
     ),
     (
         lambda: lower_jaxpr(program().jaxpr),

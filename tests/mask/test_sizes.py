@@ -30,6 +30,7 @@ def _grown(inner: st.SearchStrategy[int]) -> st.SearchStrategy[int]:
         pairs.map(lambda p: minimum(*p)),
         st.tuples(inner, st.integers(1, 4)).map(lambda p: p[0] // p[1]),
         st.tuples(inner, st.integers(1, 4)).map(lambda p: p[0] % p[1]),
+        inner.map(lambda a: maximum(a, 0).bit_length()),
     )
 
 
@@ -99,6 +100,7 @@ def test_normal_form() -> None:
     assert N != 0
     assert N != 3
     assert hash(N) == hash(named_size("n"))
+    assert str(-(-N // 8)) == "-((-n)//8)"
     assert str(2 * N * M - (N // 2) * 3 + 1) == "2*m*n - 3*(n//2) + 1"
     assert str(Aval((N, 3), "float32")) == "f32[n,3]"
     assert str(Aval((M - 1,), "int8")) == "i8[(m>0)-1]"
@@ -113,6 +115,10 @@ def test_assumptions_decide() -> None:
     assert N + M > N
     assert N - N // 2 * 2 >= 0
     assert N < 2**31
+    assert M - M // 2 >= 1
+    assert -(-N // 8) >= 0
+    assert M.bit_length() >= 1
+    assert N.bit_length() <= N
     assert at_least(N * M, 0)
     assert not at_least(N * M, 1)
 
@@ -161,6 +167,7 @@ def test_refusals(use: Callable[[], object], message: str) -> None:
         ("m>0", (M,)),
         ("max(n, 3)", (maximum(N, 3),)),
         ("-n + 7", (7 - N,)),
+        ("bits(n + 1)", ((N + 1).bit_length(),)),
     ],
 )
 def test_language(text: str, shape: tuple[int | None, ...]) -> None:

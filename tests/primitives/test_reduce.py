@@ -10,7 +10,8 @@ from fxad.core.interpreter import run
 from fxad.errors import AxisError, DTypeError, FxadError, ShapeError
 from fxad.ir import Aval, NDArray, Primitive
 from fxad.primitives.argmax import ArgMax, ArgMin
-from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr, ReduceProd, ReduceXor
+from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr, ReduceXor
+from fxad.primitives.reduce_prod import ReduceProd
 from fxad.transforms.ad.jvp import jvp
 from tests.primitives.harness import check, floats, program, second_order, xla
 

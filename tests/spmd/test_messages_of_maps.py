@@ -12,7 +12,7 @@ import pytest
 import fxad as fx
 from fxad import lax
 from fxad.core.builder import Builder
-from fxad.errors import ArgumentError, AxisNameError, CompileError, FxadError, ParameterError, ShapeError
+from fxad.errors import ArgumentError, AxisNameError, FxadError, ParameterError, ShapeError
 from fxad.ir import Aval, Jaxpr
 from fxad.primitives.control.shard_map import ShardMap
 from fxad.primitives.elementwise import SIN
@@ -50,10 +50,6 @@ def over(mesh: Any, spec: Any) -> ShardMap:
 def batched() -> Any:
     context: Any = SimpleNamespace(axis="i")
     return over((("i", 2),), (("i",),)).batch(context, (), ())
-
-
-def on_host(x: Any) -> Any:
-    return fx.pure_callback(lambda v: v, fx.Spec((2, 2), "float32"), x)
 
 
 ERRORS: list[tuple[Callable[[], Any], type[FxadError], str, str]] = [
@@ -94,9 +90,6 @@ ERRORS: list[tuple[Callable[[], Any], type[FxadError], str, str]] = [
     (lambda: summed(4),
      AxisNameError, "shard_map: axis 'i' has size 2, <lambda> was traced with 4",
      "trace the program again for this size"),
-    (lambda: fx.lower(fx.trace(fx.shard_map(on_host, {"i": 1}, P(), P()), X[:2])).compile(), CompileError,
-     "compile of shard_map_on_host: it runs on several devices and calls the host",
-     "call the host outside of shard_map and pmap, in a program of its own"),
 ]  # fmt: skip
 
 

@@ -32,14 +32,23 @@ def test_gradients_of_generated_programs(case: Case) -> None:
     check_devices(case)
 
 
+def on_eight_devices(file: str) -> None:
+    """Run the tests of a file in a process with 8 CPU devices."""
+    env = {**os.environ, "FXAD_CPU_DEVICES": "8", "FXAD_PLATFORM": "cpu"}
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(HERE / file)],
+        env=env, capture_output=True, text=True, check=False, timeout=900, cwd=HERE.parent.parent,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+
+
 @pytest.mark.smoke
 @pytest.mark.skipif(
     version("jaxlib").startswith("0.11."), reason="its XLA refuses the layout of a divided fft's operand"
 )
 def test_on_eight_devices() -> None:
-    env = {**os.environ, "FXAD_CPU_DEVICES": "8", "FXAD_PLATFORM": "cpu"}
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(HERE / "on_devices.py")],
-        env=env, capture_output=True, text=True, check=False, timeout=900, cwd=HERE.parent.parent,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    on_eight_devices("on_devices.py")
+
+
+def test_combinations() -> None:
+    on_eight_devices("combinations_on_devices.py")

@@ -30,6 +30,7 @@ from fxad.units.kernels import (
     Kernel,
     Kernels,
     milliseconds,
+    repeats_kernels,
     takes,
 )
 from tests.laws.words import program
@@ -81,6 +82,15 @@ def test_kernels_of_other_shapes_and_types_count() -> None:
     assert len(kernels(lambda x, y: (fnp.sin(x), fnp.sin(y)), SQUARE, SQUARE)) == 1
     assert len(kernels(lambda x, y: (fnp.sin(x), fnp.sin(y)), SQUARE, fx.Spec((64, 64), "float16"))) == 2
     assert len(kernels(lambda x: (x[1], x[2], x[1] * 2, x[2] * 2, x[2] * 3), SQUARE)) == 5
+
+
+def test_equal_kernels_are_counted() -> None:
+    """XLA compiles a program of few equal kernels with less effort."""
+    assert repeats_kernels(layers([64], 40))
+    assert not repeats_kernels(layers([64 + 8 * k for k in range(31)], 30))
+    assert not repeats_kernels(fx.trace(fnp.sin, SQUARE).jaxpr)
+    assert not repeats_kernels(Builder().build((), "nothing"))
+    assert repeats_kernels(chain(fnp.sin, MAX_READ + 1))  # not known, as not all of it is read
 
 
 def residual(ws: Any, x: Any) -> Any:

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from fxad.core import tree
 from fxad.core.sizes import Size
-from fxad.errors import ArgumentError, DTypeError, ShapeError, SizeError, TreeError, described
-from fxad.lax.shapes import concatenate, expand_dims, reshape, rev, slice_in_dim
+from fxad.dtypes import bool_
+from fxad.errors import ArgumentError, DTypeError, ShapeError, TreeError, described
+from fxad.ir import Aval, Lit
+from fxad.lax.control.branching import cond
+from fxad.lax.control.scanning import scan
+from fxad.lax.creation import splat
+from fxad.lax.shapes import concatenate, expand_dims, reshape, rev, slice_in_dim, squeeze, transpose
 from fxad.operations.arguments import flag
 from fxad.operations.axes import normalize_axis_index
 from fxad.tracing.array import Array, aval_of, is_scalar
 from fxad.tracing.program import function_name
 
 T = TypeVar("T")
+_FLAG: Final = Aval((), bool_)
+_Combine: TypeAlias = Callable[[list[Array], list[Array]], list[Array]]
 
 
 def associative_scan(fn: Callable[[T, T], T], elems: object, reverse: bool = False, axis: int = 0) -> T:
@@ -24,8 +31,9 @@ def associative_scan(fn: Callable[[T, T], T], elems: object, reverse: bool = Fal
     `elems` is any pytree of arrays of one length along `axis`. `fn` gets stacks of slices and must combine them slice
     by slice: elementwise functions do, others under vmap. It must be associative.
 
-    Rule:   lengths 0 and 1 return `elems`; `fn` is traced about twice for each doubling of the length.
-    Cost:   combines fewer than 2 n slices, in depth 2 log2(n).
+    Rule:   lengths 0 and 1 return `elems`; `fn` is traced about twice for each doubling of the length. A length that is
+            no number does not say how many stages there are: then the slices are combined one after the other.
+    Cost:   combines fewer than 2 n slices, in depth 2 log2(n), or n for a length that is no number.
     Raises: ShapeError when leaves differ in length; TreeError, ShapeError, DTypeError when `fn` returns other types.
     Source: Blelloch, Prefix Sums and Their Applications (1990); `jax.lax.associative_scan`
     """
@@ -65,16 +73,11 @@ def associative_scan(fn: Callable[[T, T], T], elems: object, reverse: bool = Fal
             _check_combined(f"associative_scan: {path} of {function_name(fn)}", have, want)
         return combined
 
-    if leaves and type(avals[0].shape[axes[0]]) is Size:
-        raise SizeError(
-            f"associative_scan: the size {avals[0].shape[axes[0]]} of axis {axes[0]} is not a number, and determines "
-            "the number of stages",
-            remedy="use cumsum and its like, or scan, or specialize the program first",
-        )
-    if not leaves or avals[0].shape[axes[0]] < 2:
+    symbolic = bool(leaves) and type(avals[0].shape[axes[0]]) is Size
+    if not leaves or (not symbolic and avals[0].shape[axes[0]] < 2):
         return cast("T", elems)
     inputs = [rev(x, (k,)) if reverse else x for x, k in zip(leaves, axes, strict=True)]
-    partial = _partial(combine, inputs, axes)
+    partial = (_in_sequence if symbolic else _partial)(combine, inputs, axes)
     return cast("T", structure.unflatten([rev(x, (k,)) if reverse else x for x, k in zip(partial, axes, strict=True)]))
 
 
@@ -92,9 +95,30 @@ def _check_combined(what: str, have: Any, want: Array) -> None:
         )
 
 
-def _partial(
-    combine: Callable[[list[Array], list[Array]], list[Array]], xs: list[Array], axes: list[int]
-) -> list[Array]:
+def _in_sequence(combine: _Combine, xs: list[Array], axes: list[int]) -> list[Array]:
+    """Return prefix results of any number of slices, 0 too, by a scan."""
+
+    def front(x: Array, k: int, n: int) -> Array:
+        return transpose(x, (k, *range(k), *range(k + 1, n))) if k else x
+
+    def back(x: Array, k: int, n: int) -> Array:
+        return transpose(x, (*range(1, k + 1), 0, *range(k + 1, n))) if k else x
+
+    def step(carry: tuple[Array, list[Array]], slices: list[Array]) -> tuple[tuple[Array, list[Array]], list[Array]]:
+        started, held = carry
+        now = [expand_dims(x, (k,)) for x, k in zip(slices, axes, strict=True)]
+        new = cond(started, combine, lambda _, now: now, held, now)
+        return (splat(Lit.of(True, _FLAG)), new), [squeeze(x, (k,)) for x, k in zip(new, axes, strict=True)]
+
+    avals = [aval_of(x) for x in xs]
+    ones = [(*a.shape[:k], 1, *a.shape[k + 1 :]) for a, k in zip(avals, axes, strict=True)]
+    first = [splat(Lit.of(0, a.with_shape(shape))) for a, shape in zip(avals, ones, strict=True)]
+    rows = [front(x, k, a.ndim) for x, k, a in zip(xs, axes, avals, strict=True)]
+    _, partial = scan(step, (splat(Lit.of(False, _FLAG)), first), rows)
+    return [back(x, k, a.ndim) for x, k, a in zip(partial, axes, avals, strict=True)]
+
+
+def _partial(combine: _Combine, xs: list[Array], axes: list[int]) -> list[Array]:
     """Return prefix results: combine neighbours, recurse on half as many, then compute every second one."""
     n = aval_of(xs[0]).shape[axes[0]]
     if n < 2:

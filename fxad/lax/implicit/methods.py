@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from fxad import dtypes
+from fxad.core.sizes import maximum, minimum
 from fxad.lax.control import while_loop
 from fxad.lax.creation import convert, full, full_like, iota
 from fxad.lax.elementwise import abs as absolute
@@ -120,7 +121,7 @@ def gmres_cycle(length: int) -> Method:
 
     def method(apply: Map, precondition: Map, r: Array, target: Array, limit: Array) -> Found:
         n, dtype, eps = r.shape[0], r.dtype, epsilon(r.dtype)
-        m = max(min(length, n), 1)
+        m = maximum(minimum(length, n), 1)
         beta = short_norm(r)
         zero = full((), 0, dtypes.int32)
         basis = full((m + 1, n), 0, dtype)

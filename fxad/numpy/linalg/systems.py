@@ -75,7 +75,7 @@ def pinv(x: ArrayLike, /, *, rtol: ArrayLike | None = None, hermitian: bool = Fa
     return apply_op("pinv", linalg.pinv_above, (x, rtol), hermitian)
 
 
-def lstsq(a: ArrayLike, b: ArrayLike, rcond: float | None = None) -> LstsqResult:
+def lstsq(a: ArrayLike, b: ArrayLike, rcond: ArrayLike | None = None) -> LstsqResult:
     """Return the x of least norm that minimizes the sum of squares of b - a @ x. The sums of squared residuals are
     always returned, one for each column of b; NumPy omits them for some ranks.
 

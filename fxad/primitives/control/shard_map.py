@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import lcm, prod
-from typing import ClassVar, final
+from typing import ClassVar, TypeAlias, final
 
 import numpy as np
 
@@ -60,6 +60,9 @@ from fxad.primitives.meshes import (
 )
 from fxad.primitives.operand_checks import MATCH_BODIES, type_mismatch
 from fxad.primitives.shape import emit_reshape, move_axis
+
+# The results of one index, from its parts of the operands.
+PartRun: TypeAlias = Callable[[tuple[int, ...], Sequence[NDArray]], Sequence[NDArray]]
 
 
 @final
@@ -164,6 +167,11 @@ class ShardMap(HigherOrder, Linear, OnMesh):
         return tuple([self.whole(s, a) for s, a in zip(self.out_specs, self.body.out_avals, strict=True)])
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
+        return self.run_parts(args, lambda _, mine: run(self.body, mine))
+
+    def run_parts(self, args: Sequence[NDArray], part: PartRun) -> tuple[NDArray, ...]:
+        """The results of `part(index, operands)` for all indices, put together. It runs for all indices at the same
+        time, and may exchange values."""
         sizes = [n for _, n in self.mesh]
         outs = [
             np.zeros(self.whole(s, a).shape, a.dtype) for s, a in zip(self.out_specs, self.body.out_avals, strict=True)
@@ -175,7 +183,7 @@ class ShardMap(HigherOrder, Linear, OnMesh):
                 a[flat] if s is None else a[window(self.mesh, s, a.shape, index)]
                 for a, s in zip(args, self.in_specs, strict=True)
             ]
-            for out, s, x in zip(outs, self.out_specs, run(self.body, mine), strict=True):
+            for out, s, x in zip(outs, self.out_specs, part(index, mine), strict=True):
                 out[flat if s is None else window(self.mesh, s, out.shape, index)] = x
 
         run_mapped(self.names, sizes, one)

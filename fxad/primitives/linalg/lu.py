@@ -8,6 +8,7 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.core.builder import Builder
+from fxad.core.sizes import at_least, minimum
 from fxad.errors import DTypeError, ParameterError, ShapeError
 from fxad.ir import (
     Atom,
@@ -66,7 +67,7 @@ class Lu(Matrixwise):
         (x,) = check_count(self, avals, 1)
         check_lapack_dtype("lu", x)
         batch, m, n = matrix_shape("lu", x)
-        return x, Aval((*batch, min(m, n)), dtypes.int32)
+        return x, Aval((*batch, minimum(m, n)), dtypes.int32)
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         (x,) = args
@@ -120,13 +121,12 @@ def _square_factors(ctx: JvpCtx, lu: Atom) -> tuple[Atom, Atom]:
     A matrix that is not square is extended by the identity.
     """
     m, n = lu.aval.shape[-2:]
-    if m > n:  # the unit diagonal of L is ignored, so zeros suffice
-        return padded(ctx.one, lu, 0, m - n), rows(ctx.one, lu, 0, n)
-    lower: Atom = columns(ctx.one, lu, 0, m)
-    upper = padded(ctx.one, lu, n - m, 0)
-    if n > m:
+    k = minimum(m, n)
+    lower: Atom = padded(ctx.one, columns(ctx.one, lu, 0, k), 0, m - k)  # its unit diagonal is ignored: zeros suffice
+    upper: Atom = padded(ctx.one, rows(ctx.one, lu, 0, k), n - k, 0)
+    if n != k:
         counts = upper.aval.with_dtype(dtypes.int32)
-        late = ctx.one(LT, Lit.of(m - 1, counts), ctx.one(Iota(counts.shape, dtypes.int32, counts.ndim - 2)))
+        late = ctx.one(LT, Lit.of(k - 1, counts), ctx.one(Iota(counts.shape, dtypes.int32, counts.ndim - 2)))
         ones = where(ctx.one, on_diagonal(ctx, upper.aval.shape), Lit.of(1, upper.aval))
         upper = ctx.one(SELECT_N, late, upper, ones)
     return lower, upper
@@ -164,7 +164,7 @@ class LuPivotsToPermutation(Matrixwise):
             raise DTypeError(f"lu_pivots_to_permutation: pivots must be int32, got {pivots}")
         if not pivots.shape:
             raise ShapeError(f"lu_pivots_to_permutation: pivots need an axis, got {pivots}")
-        if pivots.shape[-1] > self.size:
+        if at_least(pivots.shape[-1] - self.size, 1):
             raise ParameterError(
                 f"lu_pivots_to_permutation: {pivots.shape[-1]} exchanges of {self.size} rows in {pivots}"
             )

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TypeAlias, TypeVar
 
 from fxad import dtypes
+from fxad.core.sizes import minimum
 from fxad.ir import Atom, Aval, Emit, Lin, Lit, Shape, Var, Zero
 from fxad.primitives.dot import DotGeneral
 from fxad.primitives.elementwise import ADD, CONJ, EQ, GE, MUL, SELECT_N, SUB, ConvertElementType
@@ -108,10 +109,10 @@ def identity(emit: Emit, aval: Aval) -> Atom:
 def diagonal(emit: Emit, one: One[X], a: X) -> X:
     """The diagonal of matrices, (..., m, n) -> (..., min(m, n))."""
     n = len(a.aval.shape)
-    k = min(a.aval.shape[-2:])
+    k = minimum(*a.aval.shape[-2:])
     kept = where(one, on_diagonal(emit, a.aval.shape), a)
     sums = one(ReduceSum((n - 2,)), kept)
-    return columns(one, sums, 0, k) if k < a.aval.shape[-1] else sums
+    return columns(one, sums, 0, k) if k != a.aval.shape[-1] else sums
 
 
 def on_rows(one: One[X], v: Operand, shape: Shape) -> X:
@@ -147,7 +148,7 @@ def rows(one: One[X], a: X, start: int, limit: int) -> X:
 
 def padded(one: One[X], a: X, more_rows: int, more_columns: int) -> X:
     """Zeros below and to the right."""
-    if not more_rows and not more_columns:
+    if more_rows == 0 and more_columns == 0:
         return a
     n = len(a.aval.shape)
     zeros = (0,) * n
@@ -180,7 +181,7 @@ def permuted(one: One[X], a: Operand, order: Atom) -> X:
         operand_batching_dims=lead,
         start_indices_batching_dims=lead,
         start_index_map=(len(lead),),
-        slice_sizes=(*[min(k, 1) for k in (*batch, m)], n),
+        slice_sizes=(*[minimum(k, 1) for k in (*batch, m)], n),
         mode="promise_in_bounds",
         indices_sorted=False,
         unique_indices=True,

@@ -7,6 +7,7 @@ from typing import ClassVar, Final, final
 import numpy as np
 
 from fxad import dtypes
+from fxad.core.sizes import at_least, minimum
 from fxad.errors import NotDifferentiableError, ShapeError
 from fxad.ir import (
     Atom,
@@ -80,7 +81,7 @@ class Geqrf(Matrixwise):
         (x,) = check_count(self, avals, 1)
         check_lapack_dtype("geqrf", x)
         batch, m, n = matrix_shape("geqrf", x)
-        return x, Aval((*batch, min(m, n)), x.dtype)
+        return x, Aval((*batch, minimum(m, n)), x.dtype)
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         (x,) = args
@@ -126,7 +127,7 @@ class HouseholderProduct(Matrixwise):
         if not taus.shape:
             raise ShapeError(f"householder_product: operand 1 must be vectors, got {taus}")
         check_same_batch("householder_product", a, taus, batch, taus.shape[:-1])
-        if m < n or taus.shape[-1] > n:
+        if at_least(n - m, 1) or at_least(taus.shape[-1] - n, 1):
             raise ShapeError(
                 f"householder_product: {m} by {n} matrices in {a} and {taus.shape[-1]} reflections in {taus}: "
                 f"needs rows >= columns >= reflections"
@@ -217,7 +218,7 @@ class Ormqr(Linear):
         if not taus.shape:
             raise ShapeError(f"ormqr: operand 1 must be vectors, got {taus}")
         check_same_batch("ormqr", a, taus, batch, taus.shape[:-1])
-        if taus.shape[-1] > min(m, n):
+        if at_least(taus.shape[-1] - minimum(m, n), 1):
             raise ShapeError(
                 f"ormqr: {m} by {n} matrices in {a} and {taus.shape[-1]} reflections in {taus}: "
                 f"needs rows >= reflections and columns >= reflections"
@@ -320,7 +321,7 @@ class Qr(Matrixwise):
         (x,) = check_count(self, avals, 1)
         check_lapack_dtype("qr", x)
         batch, m, n = matrix_shape("qr", x)
-        k = m if self.full_matrices else min(m, n)
+        k = m if self.full_matrices else minimum(m, n)
         return Aval((*batch, m, k), x.dtype), Aval((*batch, k, n), x.dtype)
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
@@ -353,9 +354,9 @@ class Qr(Matrixwise):
             )
         q, r = ctx(self, x)
         one, lin = ctx.one, ctx.lin_one
-        k = min(m, n)
+        k = minimum(m, n)
         q_dot, r_dot = _square_r_tangent(ctx, q, columns(one, r, 0, k), columns(lin, t, 0, k))
-        if n > m:
+        if not at_least(m - n, 0):
             more = plus(
                 lin,
                 dot(lin, adjoint(lin, q_dot), columns(one, x, k, n)),

@@ -55,7 +55,8 @@ from fxad.primitives.linalg.lu import LU, LuPivotsToPermutation
 from fxad.primitives.linalg.matrices import adjoint, column, diagonal, dot, minus, permuted, plus, transposed
 from fxad.primitives.linalg.triangular import TriangularSolve, more_columns
 from fxad.primitives.operand_checks import check_count
-from fxad.primitives.reduce import ReduceProd, ReduceXor
+from fxad.primitives.reduce import ReduceXor
+from fxad.primitives.reduce_prod import ReduceProd
 from fxad.primitives.shape import Iota, ReduceSum, align_batch_axes
 
 

@@ -7,6 +7,7 @@ from typing import ClassVar, final
 import numpy as np
 
 from fxad import dtypes
+from fxad.core.sizes import at_least, minimum
 from fxad.errors import NotDifferentiableError
 from fxad.ir import (
     Atom,
@@ -76,7 +77,7 @@ class Svd(Matrixwise):
         (x,) = check_count(self, avals, 1)
         check_lapack_dtype("svd", x)
         batch, m, n = matrix_shape("svd", x)
-        k = min(m, n)
+        k = minimum(m, n)
         s = Aval((*batch, k), real_dtype(x))
         if not self.vectors:
             return (s,)
@@ -126,11 +127,11 @@ class Svd(Matrixwise):
         if not self.vectors:
             return (s,), (s_dot,)
         u_dot, v_dot = _vectors_tangent(ctx, s, u, v, inner)
-        if m > n:
+        if not at_least(n - m, 0):
             beyond = dot(lin, t, v)
             beyond = minus(lin, beyond, dot(lin, u, inner))
             u_dot = plus(lin, u_dot, _divide_columns(ctx, beyond, s))
-        if n > m:
+        if not at_least(m - n, 0):
             beyond = dot(lin, adjoint(lin, t), u)
             beyond = minus(lin, beyond, dot(lin, v, adjoint(lin, inner)))
             v_dot = plus(lin, v_dot, _divide_columns(ctx, beyond, s))

@@ -123,7 +123,7 @@ class _Search:
     def _consider(self, k: int) -> None:
         eqn = self.graph.eqns[k]
         known = [v in self.computed_by for v in eqn.outs]
-        rule = self.rules.rows.get(type(eqn.prim))
+        rule = self.rules.of(eqn.prim)
         if any(known) and (all(known) or (rule is not None and rule.partial)) and k not in self.waiting:
             self.waiting.add(k)
             heapq.heappush(self.backward, -k)
@@ -183,7 +183,7 @@ class _Search:
         self, scratch: Scratch, eqn: Eqn, outs: tuple[Var, ...] = ()
     ) -> Sequence[Atom | PartialValue | None] | Refused:
         """Applies the inverse rule of an equation to its unknown operands; `outs` are also taken to be known."""
-        rule = self.rules.rows.get(type(eqn.prim))
+        rule = self.rules.of(eqn.prim)
         if rule is None:
             return UNKNOWN_RULE
         args = tuple([Hole(a.aval) if self._unknown(a) else a for a in eqn.ins])
@@ -261,7 +261,7 @@ class _Search:
         scratch.at(eqn)
         if (there := through_places(scratch, eqn, part, self._unknown, self.graph.producer.get)) is not None:
             return there
-        rule = self.rules.rows.get(type(eqn.prim))
+        rule = self.rules.of(eqn.prim)
         if rule is None or part.chosen is None or not isinstance(eqn.prim, Unary | Binary):
             return MIXES_ELEMENTS
         holes = [a for a in eqn.ins if self._unknown(a)]

@@ -17,6 +17,7 @@ Decision: docs/adr/0050.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Final, Protocol, TypeAlias, TypeVar, final
@@ -27,8 +28,9 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.sizes import Name, Size, named_size, names_of, upper_bound
 from fxad.errors import SizeError
 from fxad.ir import Atom, Aval, Jaxpr, Lit, Primitive, Shape
-from fxad.primitives.elementwise import ADD, AND, DIV, GE, LT, MAX, MIN, MUL, SELECT_N, SUB, ConvertElementType
+from fxad.primitives.elementwise import ADD, AND, CLZ, DIV, GE, LT, MAX, MIN, MUL, SELECT_N, SUB, ConvertElementType
 from fxad.primitives.shape import Iota, emit_broadcast
+from fxad.transforms.specialize import size_names
 
 P = TypeVar("P", bound=Primitive)
 Q = TypeVar("Q", bound=Primitive, contravariant=True)
@@ -121,6 +123,8 @@ class MaskCtx(Builder):
             return self.one(MAX, a, b)
         if function == "min":
             return self.one(MIN, a, b)
+        if function == "bits":
+            return self.one(SUB, _int(32), self.one(CLZ, self.one(MAX, a, _int(0))))
         quotient = self.one(DIV, a, b)  # towards zero; // rounds down
         below = self.one(LT, self.one(SUB, a, self.one(MUL, quotient, b)), _int(0))
         return self.one(SUB, quotient, self.one(ConvertElementType(dtypes.int32), below))
@@ -199,6 +203,10 @@ class MaskCtx(Builder):
         """A body over padded arrays. It takes its operands, then the sizes: `size_operands`."""
         return self._body(body, self.padding)
 
+    def uses_sizes(self, body: Jaxpr) -> bool:
+        """Returns True if a body depends on a size that is masked."""
+        return any([n.name in self.bounds for n in size_names(body)])
+
     @property
     def size_operands(self) -> Atoms:
         """The sizes, in order: i32[]."""
@@ -222,12 +230,31 @@ class MaskRule:
     says: str
 
 
+class HasMask(Primitive):
+    """A primitive from outside fxad that has a rule of `mask`. Those of fxad have rows in a table."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def mask(self, ctx: MaskCtx, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+        """As in `Write`. If a lane of the results depends on that lane of the operands only: `ctx(self, *args)`."""
+
+
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class MaskRules:
     """An immutable table of rules; two tables are different values."""
 
     rows: Mapping[type[Primitive], MaskRule] = field(repr=False)
+
+    def of(self, prim: Primitive) -> MaskRule | None:
+        """The rule of a primitive: its row, or what it states itself."""
+        rule = self.rows.get(type(prim))
+        return row(type(prim), _own, "own") if rule is None and isinstance(prim, HasMask) else rule
+
+
+def _own(ctx: MaskCtx, prim: HasMask, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+    return prim.mask(ctx, args, ins, outs)
 
 
 def row(kind: type[P], write: Write[P], says: str) -> MaskRule:
@@ -266,6 +293,7 @@ __all__ = [
     "GE",
     "Atoms",
     "Avals",
+    "HasMask",
     "MaskCtx",
     "MaskRule",
     "MaskRules",

@@ -63,7 +63,7 @@ def _walk(b: MaskCtx, jaxpr: Jaxpr, args: Sequence[Atom], rules: MaskRules) -> l
         if not _ragged(b, eqn):
             env.update(zip(eqn.outs, b.copy(eqn, ins), strict=True))
             continue
-        row = rules.rows.get(type(eqn.prim))
+        row = rules.of(eqn.prim)
         try:
             if row is None:
                 raise not_masked(eqn.prim, "it has no rule")

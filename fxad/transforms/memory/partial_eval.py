@@ -45,11 +45,12 @@ def partial_eval(jaxpr: Jaxpr, known: tuple[bool, ...]) -> Halves:
     """Splits a program into a known part, which depends only on the marked operands, and an unknown part.
 
     An equation is known if all its operands are known. Literals are known. Some equations with bodies are split: calls,
-    `remat`, a `cond` whose index is known, and a `scan`. The known part of a scan is a scan. A carry is known if each
-    step computes it from known values. The residuals of the steps are stacked, except constants and slices, which the
-    second program reads from the operands. A `while`, a `cond` on an unknown index and a function with custom rules are
-    not split: they are known or unknown as a whole. The same holds for equations with effects. The first program
-    returns the known results, including known operands and literals. The second program returns the others.
+    `remat`, a `cond` whose index is known, a `scan`, and a `while` with a bound and a known predicate. The known part
+    of a loop is a loop; the unknown part of a `while` is a scan of as many steps. A carry is known if each step
+    computes it from known values. The residuals of the steps are stacked, except constants and slices, which the second
+    program reads from the operands. Other loops, a `cond` on an unknown index and a function with custom rules are not
+    split: they are known or unknown as a whole. The same holds for equations with effects. The first program returns
+    the known results, including known operands and literals. The second program returns the others.
 
     Law:  `unknown(residuals of known, others)` and the results of `known` are the results of the program, bit for bit.
           No equation is in both. Effects stay in order: an effect that follows an effect of the second program is in
@@ -103,13 +104,12 @@ def _opened(jaxpr: Jaxpr, known: Sequence[bool]) -> tuple[Jaxpr, list[bool]]:
             )
         if parts := apart(eqn.prim, tuple(here), _halve):
             b.source = eqn.source
-            first = b(parts.known, *[ins[k] for k in parts.takes])
+            first = b(parts.known, *[k if isinstance(k, Lit) else ins[k] for k in parts.takes])
             made.update(first)
             sure.append(True)
-            n = sum(parts.out_known)
-            rest = b(parts.unknown, *[ins[k] if k >= 0 else first[n + ~k] for k in parts.reads])
+            rest = b(parts.unknown, *[ins[k] if k >= 0 else first[~k] for k in parts.reads])
             sure.append(False)
-            given, late = iter(first), iter(rest)
+            given, late = iter([first[k] for k in parts.gives]), iter(rest)
             return [next(given) if k else next(late) for k in parts.out_known]
         effects = bool(eqn.prim.effects)
         outs = b.copy(eqn, ins)

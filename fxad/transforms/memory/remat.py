@@ -26,7 +26,7 @@ def remat(jaxpr: Jaxpr, policy: Policy = nothing) -> Jaxpr:
     Cost: none forward; one more forward computation in the backward program.
     """
     b = Builder.like(jaxpr)
-    return b.build(b(Remat(keeping(jaxpr, policy)), *jaxpr.ins), f"remat_{jaxpr.name}")
+    return b.build(b(Remat(keeping(jaxpr, policy)), *jaxpr.ins), f"remat_{jaxpr.name.removeprefix('remat_')}")
 
 
 @by_value

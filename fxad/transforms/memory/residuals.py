@@ -286,4 +286,4 @@ def _planned(jaxpr: Jaxpr, chosen: frozenset[Var]) -> Jaxpr:
 
     marked = rewrite(body, rule)
     b = Builder.like(jaxpr)
-    return b.build(b(Remat(marked), *jaxpr.ins), f"remat_{jaxpr.name}")
+    return b.build(b(Remat(marked), *jaxpr.ins), f"remat_{jaxpr.name.removeprefix('remat_')}")

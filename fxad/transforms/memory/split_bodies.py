@@ -7,11 +7,13 @@ from typing import TypeAlias, final
 
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
-from fxad.core.dce import rebind_operands
-from fxad.core.layout import BranchIndex, Carry, Constant, Count, Layout, OneOf, Slice
-from fxad.ir import Atom, HigherOrder, Jaxpr, Mask, Primitive, Var
+from fxad.core.dce import drop_unread_operands, rebind_operands, remove_dead_eqns
+from fxad.core.layout import PREDICATE, BranchIndex, Carry, Constant, Count, Layout, OneOf, Slice, Unknown
+from fxad.ir import Atom, HigherOrder, Jaxpr, Lit, Mask, Primitive, Var
 from fxad.primitives.control.bodies import assign_slots, shared_slots, with_outs, with_slot_operands, with_slot_results
-from fxad.primitives.control.loop_steps import rearrange_operands
+from fxad.primitives.control.loop_steps import COUNT, rearrange_operands
+from fxad.primitives.control.scan import Scan
+from fxad.primitives.elementwise import ADD
 
 
 @final
@@ -58,31 +60,34 @@ Halve: TypeAlias = Callable[[Jaxpr, Mask], Body]
 @final
 @dataclass(frozen=True, slots=True)
 class Apart:
-    """An equation in two parts. `known` takes the operands with the numbers `takes`, and returns the results marked in
-    `out_known`, then residuals. `unknown` takes the values in `reads` and returns the other results. A number k >= 0 in
-    `reads` is an operand of the equation; ~k is residual k of `known`."""
+    """An equation in two parts. `known` takes the operands with the numbers `takes`, or literals. Its results `gives`
+    are the results of the equation that `out_known` marks. `unknown` takes the values in `reads` and returns the other
+    results. A number k >= 0 in `reads` is an operand of the equation; ~k is result k of `known`."""
 
     known: Primitive
     unknown: Primitive
-    takes: tuple[int, ...]
+    takes: tuple[int | Lit, ...]
     reads: tuple[int, ...]
     out_known: Mask
+    gives: tuple[int, ...]
 
 
 def apart(prim: Primitive, have: Mask, halve: Halve) -> Apart | None:
     """Splits an equation whose marked operands are known. Returns None if it is known or unknown as a whole.
 
-    Not split are a loop that ends by a predicate, a branch on an unknown index, a function with custom rules, and an
-    equation with an effect.
+    Not split are a loop without a bound or with an unknown predicate, a branch on an unknown index, a function with
+    custom rules, and an equation with an effect.
     """
     if prim.effects or all(have) or not isinstance(prim, HigherOrder):
         return None
     layout = prim.layout
     decides = [h for h, role in zip(have, layout.operand_roles, strict=True) if isinstance(role, BranchIndex | Count)]
-    if not layout.transparent or not all(decides) or layout.has_predicate:
+    if not layout.transparent or not all(decides):
         return None
     runs = [layout.bodies[k].runs for k in layout.running]
-    if layout.once is not None:
+    if layout.has_predicate:
+        found = _bounded_loop(prim, layout, have, halve)
+    elif layout.once is not None:
         found = _once(prim, layout, have, halve)
     elif all([isinstance(r, OneOf) for r in runs]):
         found = _branches(prim, layout, have, halve)
@@ -103,13 +108,15 @@ def _once(prim: HigherOrder, layout: Layout, have: Mask, halve: Halve) -> Apart 
     body = halve(layout.bodies[0].jaxpr, have)
     if body.idle:
         return None
-    further = [~k for k in range(len(body.residuals))]
+    n = sum(body.out_known)
+    further = [~k for k in range(n, len(body.known.outs))]
     return Apart(
         prim.rebuild((body.known,), (len(body.known.ins),), (len(body.known.outs),)),
         prim.rebuild((body.unknown,), (len(body.unknown.ins),), (len(body.unknown.outs),)),
         tuple(_places(have, True)),
         (*further, *_places(have, False)),
         body.out_known,
+        tuple(range(n)),
     )
 
 
@@ -127,13 +134,14 @@ def _branches(prim: HigherOrder, layout: Layout, have: Mask, halve: Halve) -> Ap
     known = [with_slot_results(body.known, n, assign_slots(body.residuals, places), places) for body in bodies]
     takes, others = _places(have, True), _places(have, False)
     unknown = [with_slot_operands(_residuals_last(body), len(others), places) for body in bodies]
-    further = [~k for k in range(len(places))]
+    further = [~(n + k) for k in range(len(places))]
     return Apart(
         prim.rebuild(tuple(known), (1, len(takes) - 1), (n + len(places),)),
         prim.rebuild(tuple(unknown), (1, len(others) + len(places)), (len(out_known) - n,)),
         tuple(takes),
         (0, *others, *further),
         out_known,
+        tuple(range(n)),
     )
 
 
@@ -189,14 +197,72 @@ def _loop(prim: HigherOrder, layout: Layout, have: Mask, halve: Halve) -> Apart 
     second = rebind_operands(body.unknown, (*handed, *others), parts.operands, of_unknown)
     sizes = [[known[q] for q in layout.results_of(g)] for g in range(last_result + 1)]
     n_known, n_unknown = [m.count(True) for m in sizes], [m.count(False) for m in sizes]
+    n = sum(n_known)
     n_known[-1] += len(stacked)
     return Apart(
         prim.rebuild((first,), tuple(map(len, of_known)), tuple(n_known)),
         prim.rebuild((second,), tuple(map(len, of_unknown)), tuple(n_unknown)),
         tuple([p for group in of_known for p in group]),
-        tuple([p for group in of_unknown for p in group]),
+        tuple([p if p >= 0 else p - n for group in of_unknown for p in group]),
         tuple([known[q] for q in range(len(known))]),
+        tuple(range(n)),
     )
+
+
+def _bounded_loop(prim: HigherOrder, layout: Layout, have: Mask, halve: Halve) -> Apart | None:
+    """Splits a loop with a bound that ends by a known predicate. The known part is a loop that also counts its runs;
+    the unknown part is a scan of so many steps."""
+    decides = next(k for k in layout.running if PREDICATE in layout.bodies[k].results)
+    at = next((k for k in layout.running if k != decides), decides)
+    condition, parts = layout.bodies[decides], layout.bodies[at]
+    results = [g for g in parts.results if g != PREDICATE]
+    roles = [layout.operands[g].role for g in parts.operands] + [layout.results[g].role for g in results]
+    if len(layout.running) > 2 or roles != [Constant(), Carry(), Carry(), Slice()]:
+        return None
+    if not isinstance(parts.runs, Unknown) or not parts.runs.most or parts.results[-2:] != tuple(results):
+        return None
+    takes, carries = layout.operand_indices(at), layout.operands_of(parts.operands[1])
+    outs = zip(parts.jaxpr.outs, layout.result_indices(at), strict=True)
+    step = remove_dead_eqns(with_outs(parts.jaxpr, [a for a, q in outs if q is not None]))
+    scan = Scan(step, parts.runs.most, False, 1, len(takes) - len(carries), len(carries), upto=True)
+    found = _loop(scan, scan.layout, (True, *[have[p] for p in takes]), halve)
+    if found is None or not isinstance(found.known, Scan):
+        return None
+    mine = [takes[k - 1] for k in found.takes if isinstance(k, int) and k]
+    predicate = condition.jaxpr.outs[layout.result_indices(decides).index(None)]
+    test, read = drop_unread_operands(remove_dead_eqns(with_outs(condition.jaxpr, [predicate])))
+    needs = [p for p, r in zip(layout.operand_indices(decides), read, strict=True) if r]
+    if not all([p in mine if p in carries else have[p] for p in needs]):
+        return None
+    # the count is one more carry, the last one
+    count, n = len(have), found.known.n_carry
+    wanted = {g: {*(mine if g in parts.operands else ()), *needs} for g in range(len(layout.operands))}
+    groups = [[p for p in layout.operands_of(g) if p in wanted[g]] for g in range(len(layout.operands))]
+    groups[parts.operands[1]].append(count)
+    avals = {
+        p: v.aval for k in layout.running for p, v in zip(layout.operand_indices(k), prim.bodies[k].ins, strict=True)
+    }
+    types = {count: COUNT, **avals}
+    first = rebind_operands(found.known.body, mine, parts.operands, groups, types=types)
+    more = rebind_operands(test, needs, condition.operands, groups, types=types)
+    bodies = {decides: more, at: _counting(first, n, more if decides == at else None)}
+    return Apart(
+        prim.rebuild(tuple([bodies[k] for k in layout.running]), tuple(map(len, groups)), (n + 1, len(first.outs) - n)),
+        found.unknown,
+        tuple([Lit.of(0, COUNT) if p == count else p for group in groups for p in group]),
+        tuple([takes[p - 1] if p > 0 else ~n if p == 0 else p - (~p >= n) for p in found.reads]),
+        found.out_known,
+        tuple([k + (k >= n) for k in found.gives]),
+    )
+
+
+def _counting(body: Jaxpr, n_carry: int, more: Jaxpr | None) -> Jaxpr:
+    """Returns a body that returns its last operand, plus 1, after its `n_carry` carries; and the result of `more`, a
+    program of the same operands, first."""
+    b = Builder.like(body)
+    outs = b.inline(body, b.ins)
+    go = () if more is None else b.inline(more, b.ins)
+    return b.build((*go, *outs[:n_carry], b.one(ADD, b.ins[-1], Lit.of(1, COUNT)), *outs[n_carry:]), body.name)
 
 
 def _outs_of(first: Jaxpr, body: Body, values: Sequence[Atom]) -> list[Atom]:

@@ -6,6 +6,7 @@ of an equation are known and some operands are not. The known operands come from
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Final, Protocol, TypeAlias, TypeVar, final
@@ -162,13 +163,13 @@ class Solve(Protocol[Q]):
 
 class LogDet(Protocol[Q]):
     """Emits log|det| of the Jacobian of the results in the operands marked `unknown`, summed over all elements: an
-    atom of shape () and the real dtype of the operand. All operands and results are known at this point. Elementwise
-    primitives (`Unary`, `Binary`) return log|slope| for each element; complex ones return the logarithm of the
-    slope."""
+    atom of shape () and the real dtype of the operand; None if it is not known. All operands and results are known at
+    this point. Elementwise primitives (`Unary`, `Binary`) return log|slope| for each element; complex ones return the
+    logarithm of the slope."""
 
     def __call__(
         self, ctx: InverseCtx, prim: Q, args: tuple[Atom, ...], unknown: tuple[bool, ...], outs: Outs, /
-    ) -> Atom: ...
+    ) -> Atom | None: ...
 
 
 class SolveBody(Protocol[Q]):
@@ -214,7 +215,7 @@ def row(kind: type[P], solve: Solve[P], log_det: LogDet[P] | Constant | None = N
 
     def measuring(
         ctx: InverseCtx, prim: Primitive, args: tuple[Atom, ...], unknown: tuple[bool, ...], outs: Outs
-    ) -> Atom:
+    ) -> Atom | None:
         assert isinstance(prim, kind)
         return given(ctx, prim, args, unknown, outs)
 
@@ -232,9 +233,43 @@ def body_row(kind: type[P], solve: SolveBody[P], partial: bool = True) -> Invers
     return InverseRule(kind, solving, None, partial)
 
 
+class HasInverse(Primitive):
+    """A primitive from outside fxad that has an inverse rule. Those of fxad have rows in a table."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def solve(self, ctx: InverseCtx, args: Args, outs: Outs) -> Solved | Refused:
+        """As in `Solve`: emits equations that compute the operands that are a `Hole` from the results, which are all
+        known. Returns an entry for each operand, None for known ones; or `Refused` with the reason."""
+
+    def log_det(self, ctx: InverseCtx, args: tuple[Atom, ...], unknown: tuple[bool, ...], outs: Outs) -> Atom | None:
+        """As in `LogDet`; None, as here, if it is not known."""
+        return None
+
+
+def own_row(kind: type[HasInverse]) -> InverseRule:
+    """Returns the rule of a class from outside fxad."""
+
+    def solve(ctx: InverseCtx, prim: HasInverse, args: Args, outs: Outs) -> Solved | Refused:
+        return prim.solve(ctx, args, outs)
+
+    def log_det(
+        ctx: InverseCtx, prim: HasInverse, args: tuple[Atom, ...], unknown: tuple[bool, ...], outs: Outs
+    ) -> Atom | None:
+        return prim.log_det(ctx, args, unknown, outs)
+
+    return row(kind, solve, log_det)
+
+
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class InverseRules:
     """An immutable table of rules; two tables are different values."""
 
     rows: Mapping[type[Primitive], InverseRule] = field(repr=False)
+
+    def of(self, prim: Primitive) -> InverseRule | None:
+        """Returns the rule of a primitive: its row, or what it states itself."""
+        rule = self.rows.get(type(prim))
+        return own_row(type(prim)) if rule is None and isinstance(prim, HasInverse) else rule

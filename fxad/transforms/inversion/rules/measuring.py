@@ -49,8 +49,8 @@ def log_det_of(
     ])  # fmt: skip
     assert not isinstance(rule.log_det, Constant), "VOLUME is the only one"
     measured = rule.log_det(ctx, eqn.prim, args, unknown, (part.value,) if part else eqn.outs)
-    if not isinstance(eqn.prim, Unary | Binary):
-        return measured
+    if measured is None or not isinstance(eqn.prim, Unary | Binary):
+        return UNMEASURED if measured is None else measured
     if chosen:
         measured = with_part(ctx, chosen_part(measured, chosen), Zero(measured.aval).instantiate())
     return sum_of(ctx, measured)

@@ -15,7 +15,8 @@ import numpy as np
 from fxad.ir import Atom, Aval, Emit, Hole, Lit, NDArray, Primitive, Shape, Zero
 from fxad.primitives.dynamic_slicing import DYNAMIC_UPDATE_SLICE, DynamicSlice, DynamicUpdateSlice
 from fxad.primitives.index import Index, index_dtype, normalize_index
-from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr, ReduceProd, ReduceXor
+from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr, ReduceXor
+from fxad.primitives.reduce_prod import ReduceProd
 from fxad.primitives.shape import (
     BroadcastInDim,
     ExpandDims,

@@ -20,6 +20,7 @@ from fxad.primitives.control.while_ import While
 from fxad.primitives.custom import Batched, CustomCall, NamedCall, Pruned
 from fxad.primitives.custom_rules import BatchRule, Derivative, Function, Refusal, Rules
 from fxad.primitives.elementwise import MIN
+from fxad.primitives.implicit import LinearSolve, Root
 from fxad.primitives.linear_call import LinearCall
 from fxad.transforms.mask.contract import Atoms, Avals, MaskCtx, MaskRule, not_masked, row
 
@@ -129,6 +130,22 @@ def _linear(ctx: MaskCtx, prim: LinearCall, args: Atoms, ins: Avals, outs: Avals
     return ctx(made, *args, *ctx.size_operands)
 
 
+def _linear_solve(ctx: MaskCtx, prim: LinearSolve, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+    """The solver is a program: masked, its iterations are those of the true size."""
+    made = prim.with_bodies(tuple([ctx.recur(body) for body in prim.bodies]))
+    return ctx(made, *args, *ctx.size_operands)
+
+
+def _root(ctx: MaskCtx, prim: Root, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+    """The sizes are captured, which come first in the equation, and last in the linear system."""
+    sizes = ctx.size_operands
+    first = [_sizes_first(ctx, body) for body in (prim.equation, prim.solve, prim.at)]
+    before = len(prim.equation.outs) + len(prim.at.outs)
+    system = [moved_in(ctx.recur(body), before, len(sizes)) for body in prim.system]
+    made = Root(first[0], first[1], first[2], tuple(system), len(sizes) + prim.captured)
+    return ctx(made, *sizes, *args)
+
+
 def _check(ctx: MaskCtx, prim: Check, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     pred = ctx.filled(args[0], ins[0].shape, False)
     made = Check(prim.message, prim.equation, prim.where, prim.n_fields, ctx.padded(prim.sizes), prim.told)
@@ -143,5 +160,7 @@ CONTROL: Final[tuple[MaskRule, ...]] = (
     row(CustomCall, _custom, "through its body and its rules; there is no inverse"),
     row(NamedCall, _named, _THROUGH),
     row(LinearCall, _linear, _THROUGH),
+    row(LinearSolve, _linear_solve, _THROUGH),
+    row(Root, _root, _THROUGH),
     row(Check, _check, "padding passes the check"),
 )

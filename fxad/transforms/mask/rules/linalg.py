@@ -1,44 +1,79 @@
-"""Linear algebra: batches of masked size lane by lane; matrices of masked size only where the identity can pad them."""
+"""Linear algebra: padding is a block of its own, which no operation mixes with the valid one.
+
+- The identity pads triangular matrices, and those that are factored or solved with.
+- Zeros pad where the operation keeps zero rows and columns apart: packed reflections, exponentials, pseudo-inverses.
+- A decomposition whose derivative divides by diagonal elements, or by differences of eigenvalues, gets a diagonal
+  block: ones for R and U, else numbers that are all different, and larger than the eigenvalues of the valid block.
+- Where rows beyond the columns would stand between the blocks, the diagonal block comes first, and the valid one is
+  moved behind it. Results are moved back.
+
+Decision: docs/adr/0069.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final
 
+from fxad import dtypes
+from fxad.core.sizes import at_least, maximum, minimum
 from fxad.ir import Atom, Aval, Lit, Primitive
-from fxad.primitives.elementwise import AND, EQ, SELECT_N
+from fxad.primitives.elementwise import (
+    ABS,
+    ADD,
+    AND,
+    GE,
+    GT,
+    LT,
+    MUL,
+    NOT,
+    OR,
+    REAL,
+    SELECT_N,
+    STOP_GRADIENT,
+    SUB,
+    ConvertElementType,
+)
 from fxad.primitives.linalg.cholesky import Cholesky
 from fxad.primitives.linalg.eig import Eig
 from fxad.primitives.linalg.eigh import Eigh
 from fxad.primitives.linalg.expm import Expm, ExpmFrechet
 from fxad.primitives.linalg.lu import Lu, LuPivotsToPermutation
+from fxad.primitives.linalg.matrices import adjoint, as_complex, below, on_columns, on_diagonal, where
 from fxad.primitives.linalg.qr import Geqrf, HouseholderProduct, Ormqr, Qr
 from fxad.primitives.linalg.solve import Det, Pinv, Slogdet, Solve
 from fxad.primitives.linalg.svd import Svd
 from fxad.primitives.linalg.triangular import TriangularSolve
 from fxad.primitives.linalg.tridiagonal import TridiagonalSolve
-from fxad.transforms.mask.contract import Atoms, Avals, MaskCtx, MaskRule, not_masked, row
+from fxad.primitives.reduce import ReduceMax
+from fxad.primitives.shape import emit_broadcast
+from fxad.primitives.slicing import Pad, Slice
+from fxad.primitives.sort import Sort
+from fxad.transforms.mask.contract import INT, Atoms, Avals, MaskCtx, MaskRule, row
+from fxad.transforms.mask.rules.structure import padded_to, taken_from, zero_of
 
 
 def with_identity(ctx: MaskCtx, x: Atom, aval: Aval) -> Atom:
     """Square matrices with ones on the diagonal of the padding, and zeros beside it."""
-    shape, n = x.aval.shape, aval.ndim
-    clear = ctx.neutral(x, aval.shape)
+    return _with_block(ctx, x, aval, Lit.of(1, x.aval))
+
+
+def _with_block(ctx: MaskCtx, x: Atom, aval: Aval, values: Atom) -> Atom:
+    """Square matrices with `values`, of the padded type, on the diagonal of the padding, and zeros beside it."""
     inside = ctx.inside(aval.shape)
     if inside is None:
         return x
-    diagonal = ctx.one(EQ, ctx.line(shape, n - 2), ctx.line(shape, n - 1))
-    empty = ctx.one(EQ, inside, Lit.of(False, inside.aval))
-    return ctx.one(SELECT_N, ctx.one(AND, diagonal, empty), clear, Lit.of(1, x.aval))
+    outside = ctx.one(AND, on_diagonal(ctx, x.aval.shape), ctx.one(NOT, inside))
+    return ctx.one(SELECT_N, outside, ctx.neutral(x, aval.shape), values)
 
 
-def _batches(ctx: MaskCtx, prim: Primitive, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    """Lane by lane, where only batch axes have padding."""
-    batch = max([aval.ndim for aval in ins]) - 2
-    for aval in ins:
-        if ctx.ragged(aval.shape[batch:]):
-            raise not_masked(prim, f"the size of its matrices {aval} is masked, and padding would change the result")
-    return ctx(prim, *[ctx.neutral(x, aval.shape) for x, aval in zip(args, ins, strict=True)])
+# ---------------------------------------------------------------------------------------------- zeros and the identity
+
+
+def _zeros(ctx: MaskCtx, prim: Primitive, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+    """The padding is zero, and stays apart."""
+    given = [ctx.neutral(x, aval.shape) for x, aval in zip(args, ins, strict=True)]
+    return [ctx.cleared(y, aval.shape) for y, aval in zip(ctx(prim, *given), outs, strict=True)]
 
 
 def _cholesky(ctx: MaskCtx, prim: Cholesky, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
@@ -50,28 +85,28 @@ def _triangular(ctx: MaskCtx, prim: TriangularSolve, args: Atoms, ins: Avals, ou
     return (ctx.cleared(ctx.one(prim, a, b), outs[0].shape),)
 
 
+def _tridiagonal(ctx: MaskCtx, prim: TridiagonalSolve, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+    dl, d, du, b = args
+    line = ins[1].shape
+    last = ctx.count(line[-1] - 1)  # the element of du in the last row is ignored, but the padding has further rows
+    above = ctx.neutral(du, line)
+    if ctx.masked(line[-1]):
+        above = where(ctx.one, ctx.below(du.aval.shape, len(line) - 1, last), above)
+    x = ctx.one(prim, ctx.neutral(dl, line), ctx.filled(d, line, 1), above, ctx.neutral(b, ins[3].shape))
+    return (ctx.cleared(x, outs[0].shape),)
+
+
 def _pivots(ctx: MaskCtx, x: Atom, aval: Aval) -> Atom:
     """Row exchanges that leave the padding in place."""
     inside = ctx.inside(aval.shape)
     return x if inside is None else ctx.one(SELECT_N, inside, ctx.line(x.aval.shape, aval.ndim - 1), x)
 
 
-def _check_square(prim: Primitive, ctx: MaskCtx, aval: Aval) -> None:
-    m, n = aval.shape[-2:]
-    if ctx.ragged((m, n)) and m != n:
-        raise not_masked(prim, f"its matrix {aval} is not square, and only the identity can pad it")
-
-
-def _lu(ctx: MaskCtx, prim: Lu, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    _check_square(prim, ctx, ins[0])
-    factors, exchanged = ctx(prim, with_identity(ctx, args[0], ins[0]))
-    return ctx.cleared(factors, outs[0].shape), exchanged
-
-
 def _permutation(ctx: MaskCtx, prim: LuPivotsToPermutation, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    if ctx.ragged(ins[0].shape[-1:]) and ins[0].shape[-1] != prim.size:
-        raise not_masked(prim, f"its {ins[0].shape[-1]} pivots permute {prim.size} rows")
-    return ctx(LuPivotsToPermutation(ctx.room(prim.size), prim.inverse), _pivots(ctx, args[0], ins[0]))
+    room = ctx.room(prim.size)
+    pivots = _pivots(ctx, args[0], ins[0])
+    pivots = _window(ctx, pivots, ins[0].ndim - 1, None, minimum(pivots.aval.shape[-1], room))
+    return ctx(LuPivotsToPermutation(room, prim.inverse), pivots)
 
 
 def _factored(ctx: MaskCtx, prim: Primitive, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
@@ -82,29 +117,251 @@ def _factored(ctx: MaskCtx, prim: Primitive, args: Atoms, ins: Avals, outs: Aval
     return [ctx.cleared(y, aval.shape) for y, aval in zip(ctx(prim, *given), outs, strict=True)]
 
 
-_BATCHES: Final[tuple[type[Primitive], ...]] = (
-    TridiagonalSolve,
-    Pinv,
-    Geqrf,
-    HouseholderProduct,
-    Ormqr,
-    Qr,
-    Eigh,
-    Eig,
-    Svd,
-    Expm,
-    ExpmFrechet,
-)
+# ------------------------------------------------------------------------------------------------------- eigenvalues
 
-_FACTORED: Final[tuple[type[Primitive], ...]] = (Solve, Slogdet, Det)
+
+def _bound(ctx: MaskCtx, size: Atom, rooms: int) -> Atom:
+    """A number that no eigenvalue or singular value exceeds, for each matrix: `rooms` times the greatest of the
+    magnitudes `size`, or 1 for a matrix of zeros. It is a constant of the derivative."""
+    greatest = ctx.one(ReduceMax((size.aval.ndim - 2, size.aval.ndim - 1)), ctx.one(STOP_GRADIENT, size))
+    greatest = ctx.one(MUL, greatest, Lit.of(rooms, greatest.aval))
+    return ctx.one(SELECT_N, ctx.one(GT, greatest, Lit.of(0, greatest.aval)), Lit.of(1, greatest.aval), greatest)
+
+
+def _apart(ctx: MaskCtx, bound: Atom, rooms: int, *, descending: bool = False) -> Atom:
+    """Numbers between two and three times the bound, all different: (..., rooms)."""
+    shape = (*bound.aval.shape, rooms)
+    steps = ctx.one(ConvertElementType(bound.aval.dtype), ctx.line(shape, len(shape) - 1))
+    steps = ctx.one(MUL, steps, Lit.of((-1 if descending else 1) / rooms, steps.aval))
+    factor = ctx.one(ADD, steps, Lit.of(3 if descending else 2, steps.aval))
+    return ctx.one(MUL, factor, emit_broadcast(ctx, bound, shape, tuple(range(bound.aval.ndim))))
+
+
+def _eigh(ctx: MaskCtx, prim: Eigh, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+    (x,), (aval,) = args, ins
+    shape, rooms = x.aval.shape, x.aval.shape[-1]
+    if ctx.ragged(aval.shape[-2:]) and rooms:
+        clear = ctx.neutral(x, aval.shape)
+        size = ctx.one(ABS, clear)
+        if clear.aval.dtype in dtypes.COMPLEX:  # imaginary parts on the diagonal are ignored
+            size = ctx.one(SELECT_N, on_diagonal(ctx, shape), size, ctx.one(ABS, ctx.one(REAL, clear)))
+        triangle = below(ctx, shape) if prim.lower_a else ctx.one(NOT, below(ctx, shape, -1))
+        values = _apart(ctx, _bound(ctx, where(ctx.one, triangle, size), rooms), rooms)
+        x = _with_block(ctx, x, aval, as_complex(ctx.one, on_columns(ctx.one, values, shape), x.aval))
+    else:
+        x = ctx.neutral(x, aval.shape)
+    return [ctx.cleared(y, out.shape) for y, out in zip(ctx(prim, x), outs, strict=True)]
+
+
+def _eig(ctx: MaskCtx, prim: Eig, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+    (x,), (aval,) = args, ins
+    shape, rooms = x.aval.shape, x.aval.shape[-1]
+    if not ctx.ragged(aval.shape[-2:]) or not rooms:
+        return _zeros(ctx, prim, args, ins, outs)
+    bound = _bound(ctx, ctx.one(ABS, ctx.neutral(x, aval.shape)), rooms)
+    values = on_columns(ctx.one, _apart(ctx, bound, rooms), shape)
+    w, *vectors = ctx(prim, _with_block(ctx, x, aval, as_complex(ctx.one, values, x.aval)))
+    # no order of eigenvalues is promised: those of the padding, which exceed the bound, are sorted to the end
+    magnitude = ctx.one(ABS, w)
+    wide = emit_broadcast(ctx, bound, magnitude.aval.shape, tuple(range(bound.aval.ndim)))
+    late = ctx.one(ConvertElementType(dtypes.int32), ctx.one(GT, magnitude, ctx.one(MUL, wide, Lit.of(1.5, wide.aval))))
+    last = len(shape) - 1
+    found = [ctx(Sort(last - 1, 1), late, w)[1]]
+    found += [ctx(Sort(last, 1), on_columns(ctx.one, late, shape), v)[1] for v in vectors]
+    return [ctx.cleared(y, out.shape) for y, out in zip(found, outs, strict=True)]
+
+
+# --------------------------------------------------------------------------------------------------- blocks in a frame
+
+
+def _moved(ctx: MaskCtx, x: Atom, axis: int, by: Atom | None, most: int, room: int) -> Atom:
+    """`x` behind `by` zeros, at most `most`, in an axis of size `room`."""
+    n = x.aval.ndim
+    if by is None:
+        return _window(ctx, x, axis, None, room)
+    low, high = [0] * n, [0] * n
+    low[axis], high[axis] = most, maximum(room - x.aval.shape[axis], 0)
+    wide = ctx.one(Pad(tuple(low), tuple(high), (0,) * n), x, zero_of(x.aval))
+    return taken_from(ctx, wide, axis, ctx.one(SUB, Lit.of(most, INT), by), room)
+
+
+def _window(ctx: MaskCtx, x: Atom, axis: int, by: Atom | None, room: int) -> Atom:
+    """`room` elements along an axis, without the first `by`; zeros beyond the end."""
+    n = x.aval.ndim
+    if by is not None:
+        return taken_from(ctx, padded_to(ctx, x, axis, x.aval.shape[axis] + room), axis, by, room)
+    x = padded_to(ctx, x, axis, room)
+    if x.aval.shape[axis] == room:
+        return x
+    limits = tuple([room if a == axis else k for a, k in enumerate(x.aval.shape)])
+    return ctx.one(Slice((0,) * n, limits, (1,) * n), x)
+
+
+def _framed(ctx: MaskCtx, x: Atom, aval: Aval) -> tuple[Atom, Atom | None]:
+    """Matrices with the valid block on the diagonal and ones on the rest of it, so that they have the rank of the valid
+    block and more; and the place of that block, if it is not the first. No column exceeds the rows."""
+    n = aval.ndim
+    m, k = aval.shape[-2:]
+    rows, columns = x.aval.shape[-2:]
+    x = ctx.neutral(x, aval.shape)
+    if not ctx.ragged((m, k)):
+        return x, None
+    by: Atom | None = None
+    if at_least(k - m, 0):
+        columns = maximum(rows, columns)
+    else:  # rows may follow the square part: the valid block comes last
+        if ctx.masked(k):
+            by = ctx.one(SUB, Lit.of(columns, INT), ctx.count(k))
+            rows = rows + columns
+        rows = maximum(rows, columns)
+    most = x.aval.shape[-1]
+    x = _moved(ctx, _moved(ctx, x, n - 2, by, most, rows), n - 1, by, most, columns)
+    shape = x.aval.shape
+    end = ctx.count(m) if by is None else ctx.one(ADD, by, ctx.count(m))
+    line = ctx.line(shape, n - 2)
+    outside = ctx.one(GE, line, emit_broadcast(ctx, end, shape, ()))
+    if by is not None:
+        outside = ctx.one(OR, outside, ctx.one(LT, line, emit_broadcast(ctx, by, shape, ())))
+    ones = ctx.one(AND, on_diagonal(ctx, shape), outside)
+    return ctx.one(SELECT_N, ones, x, Lit.of(1, x.aval)), by
+
+
+def _block(ctx: MaskCtx, x: Atom, aval: Aval, by: Atom | None) -> Atom:
+    """The valid block of matrices, as padded matrices of the symbolic type `aval`."""
+    n = aval.ndim
+    for axis in (n - 2, n - 1):
+        x = _window(ctx, x, axis, by, ctx.room(aval.shape[axis]))
+    return ctx.cleared(x, aval.shape)
+
+
+def _lu(ctx: MaskCtx, prim: Lu, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+    framed, by = _framed(ctx, args[0], ins[0])
+    factors, pivots = ctx(prim, framed)
+    exchanged = _window(ctx, pivots, pivots.aval.ndim - 1, by, ctx.room(outs[1].shape[-1]))
+    if by is not None:
+        exchanged = ctx.one(SUB, exchanged, emit_broadcast(ctx, by, exchanged.aval.shape, ()))
+    return _block(ctx, factors, outs[0], by), exchanged
+
+
+def _qr(ctx: MaskCtx, prim: Qr, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+    framed, by = _framed(ctx, args[0], ins[0])
+    return [_block(ctx, y, aval, by) for y, aval in zip(ctx(prim, framed), outs, strict=True)]
+
+
+def _reflections(ctx: MaskCtx, prim: Primitive, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+    """Packed reflections; those of the padding are the identity, because their scales are zero."""
+    a, *others = [ctx.neutral(x, aval.shape) for x, aval in zip(args, ins, strict=True)]
+    n = a.aval.ndim
+    rows, columns = a.aval.shape[-2:]
+    if others:
+        if isinstance(prim, HouseholderProduct):
+            rows = maximum(rows, columns)
+            a = padded_to(ctx, a, n - 2, rows)
+        others[0] = _window(ctx, others[0], n - 2, None, minimum(others[0].aval.shape[-1], minimum(rows, columns)))
+    found: list[Atom] = [*ctx(prim, a, *others)]
+    for k, aval in enumerate(outs):
+        for axis in range(n - 2, aval.ndim):
+            found[k] = _window(ctx, found[k], axis, None, ctx.room(aval.shape[axis]))
+    return [ctx.cleared(y, aval.shape) for y, aval in zip(found, outs, strict=True)]
+
+
+# --------------------------------------------------------------------------------------------------- singular values
+
+
+def _svd(ctx: MaskCtx, prim: Svd, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+    (x,), (aval,) = args, ins
+    *batch, m, n = aval.shape
+    if not ctx.ragged((m, n)):
+        return _zeros(ctx, prim, args, ins, outs)
+    if not prim.full_matrices or m == n:
+        return _reduced_svd(ctx, prim.vectors, x, aval)
+    # the further vectors are any basis of the complement: the last columns of a full Q
+    s, u, vh = _reduced_svd(ctx, True, x, aval)
+    k = outs[0].shape[-1]
+    of_v = aval.with_shape((*batch, n, k))
+    full_u = _completed(ctx, u, aval.with_shape((*batch, m, k)), outs[1])
+    return s, full_u, adjoint(ctx.one, _completed(ctx, adjoint(ctx.one, vh), of_v, outs[2]))
+
+
+def _completed(ctx: MaskCtx, u: Atom, aval: Aval, out: Aval) -> Atom:
+    """Orthonormal columns, and further ones that make them a basis."""
+    (full, _) = _qr(
+        ctx, Qr(True), (u,), (aval,), (out, aval.with_shape((*out.shape[:-2], out.shape[-1], aval.shape[-1])))
+    )
+    axis, room = out.ndim - 1, out.shape[-1]
+    given = _window(ctx, u, axis, None, ctx.room(room))
+    own = ctx.below(full.aval.shape, axis, ctx.count(aval.shape[-1]))
+    return ctx.one(SELECT_N, own, full, given)
+
+
+def _reduced_svd(ctx: MaskCtx, vectors: bool, x: Atom, aval: Aval) -> Sequence[Atom]:
+    """The singular values of the padding are the first ones: large, and different from each other. Those of the valid
+    block may be zero, and their vectors must not mix with the padding."""
+    *batch, m, n = aval.shape
+    tall, wide = at_least(m - n, 0), at_least(n - m, 0)
+    k = minimum(m, n)
+    s_aval = Aval((*batch, k), dtypes.real_part(aval.dtype))
+    u_aval, vh_aval = aval.with_shape((*batch, m, k)), aval.with_shape((*batch, k, n))
+    if wide and not tall:
+        turned = aval.with_shape((*batch, n, m))
+        s, *turned_vectors = _reduced_svd(ctx, vectors, adjoint(ctx.one, ctx.neutral(x, aval.shape)), turned)
+        return s, *[adjoint(ctx.one, y) for y in reversed(turned_vectors)]
+    x = ctx.neutral(x, aval.shape)
+    rank = x.aval.ndim
+    upright: Atom | None = None
+    if tall:
+        columns = ctx.room(n)
+        rows = columns + ctx.room(m - n)
+    else:  # not decided: each is made upright when the sizes are known
+        columns = maximum(*x.aval.shape[-2:])
+        x = _window(ctx, _window(ctx, x, rank - 2, None, columns), rank - 1, None, columns)
+        upright = ctx.one(GE, ctx.count(m), ctx.count(n))
+        x = ctx.one(SELECT_N, emit_broadcast(ctx, upright, x.aval.shape, ()), adjoint(ctx.one, x), x)
+        rows = 2 * columns
+    by = ctx.one(SUB, Lit.of(columns, INT), ctx.count(k)) if ctx.masked(k) else None
+    if by is not None and columns:
+        bound = _bound(ctx, ctx.one(ABS, x), columns)
+        x = _moved(ctx, _moved(ctx, x, rank - 2, by, columns, rows), rank - 1, by, columns, columns)
+        shape = x.aval.shape
+        values = on_columns(ctx.one, _apart(ctx, bound, columns, descending=True), shape)
+        first = ctx.one(LT, ctx.line(shape, rank - 1), emit_broadcast(ctx, by, shape, ()))
+        first = ctx.one(AND, on_diagonal(ctx, shape), first)
+        x = ctx.one(SELECT_N, first, x, as_complex(ctx.one, values, x.aval))
+    s, *both = ctx(Svd(vectors, False), x)
+    s = ctx.cleared(_window(ctx, s, rank - 2, by, ctx.room(k)), s_aval.shape)
+    if not vectors:
+        return (s,)
+    u, vh = both
+    if upright is None:
+        return s, _block(ctx, u, u_aval, by), _block(ctx, vh, vh_aval, by)
+    lying = adjoint(ctx.one, vh), adjoint(ctx.one, u)
+    found: list[Atom] = []
+    for own, other, out in zip((u, vh), lying, (u_aval, vh_aval), strict=True):
+        y, z = _block(ctx, own, out, by), _block(ctx, other, out, by)
+        found.append(ctx.one(SELECT_N, emit_broadcast(ctx, upright, y.aval.shape, ()), z, y))
+    return s, *found
+
+
+_REFLECTIONS: Final[tuple[type[Primitive], ...]] = (Geqrf, HouseholderProduct, Ormqr)
+
+_IDENTITY: Final = "padding is the identity"
+_ZERO: Final = "padding is 0"
+_LARGE: Final = "padding has larger values, all different, on its diagonal"
+_FIRST: Final = "padding is the identity, before the matrix where rows may be more than columns"
 
 LINALG: Final[tuple[MaskRule, ...]] = (
-    row(Cholesky, _cholesky, "padding is the identity"),
-    row(TriangularSolve, _triangular, "padding is the identity"),
-    row(Lu, _lu, "padding is the identity"),
+    row(Cholesky, _cholesky, _IDENTITY),
+    row(TriangularSolve, _triangular, _IDENTITY),
+    row(TridiagonalSolve, _tridiagonal, _IDENTITY),
     row(LuPivotsToPermutation, _permutation, "padding stays in place"),
-    *[row(kind, _factored, "padding is the identity") for kind in _FACTORED],
-    *[row(kind, _batches, "lane by lane along batch axes; none for matrices of masked size") for kind in _BATCHES],
+    *[row(kind, _factored, _IDENTITY) for kind in (Solve, Slogdet, Det)],
+    row(Lu, _lu, _FIRST),
+    row(Qr, _qr, _FIRST),
+    *[row(kind, _reflections, _ZERO) for kind in _REFLECTIONS],
+    *[row(kind, _zeros, _ZERO) for kind in (Pinv, Expm, ExpmFrechet)],
+    row(Eigh, _eigh, _LARGE),
+    row(Eig, _eig, f"{_LARGE}; its eigenvalues are sorted to the end"),
+    row(Svd, _svd, f"{_LARGE}; its singular values come first and are dropped"),
 )
 
 __all__ = ["LINALG", "with_identity"]

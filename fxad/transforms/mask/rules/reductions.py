@@ -8,16 +8,8 @@ from typing import Final
 from fxad.ir import Atom
 from fxad.primitives.argmax import ArgMax, ArgMin
 from fxad.primitives.cumulative import CumLogSumExp, CumMax, CumMin, CumProd, CumSum, Cumulative, LinearRecurrence
-from fxad.primitives.reduce import (
-    ReduceAnd,
-    ReduceMax,
-    ReduceMin,
-    ReduceOr,
-    ReduceProd,
-    ReduceXor,
-    Reduction,
-    extreme_value,
-)
+from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr, ReduceXor, Reduction, extreme_value
+from fxad.primitives.reduce_prod import ReduceProd
 from fxad.primitives.shape import ReduceSum
 from fxad.primitives.softmax import Softmax
 from fxad.transforms.mask.contract import Atoms, Avals, MaskCtx, MaskRule, row

@@ -12,9 +12,7 @@ from fxad.ir import Atom
 from fxad.primitives.collectives import COLLECTIVES
 from fxad.primitives.control.shard_map import ShardMap
 from fxad.primitives.fft import Fft
-from fxad.primitives.fold import Reduce, ReduceWindow
 from fxad.primitives.host_call import HostCall
-from fxad.primitives.implicit import LinearSolve, Root
 from fxad.transforms.mask.contract import Atoms, Avals, MaskCtx, MaskRule, not_masked, refused, row
 
 
@@ -30,10 +28,6 @@ def _fft(ctx: MaskCtx, prim: Fft, args: Atoms, ins: Avals, outs: Avals) -> Seque
 
 REFUSED: Final[tuple[MaskRule, ...]] = (
     row(Fft, _fft, "lane by lane along other axes; none for axes that are transformed"),
-    refused(Reduce, "it is not known which value the operation ignores"),
-    refused(ReduceWindow, "it is not known which value the operation ignores"),
-    refused(LinearSolve, "the iterations of a solver look at the whole of its operands"),
-    refused(Root, "the iterations of a solver look at the whole of its operands"),
     *[refused(kind, "each device may have a size of its own") for kind in (*COLLECTIVES, ShardMap)],
     refused(HostCall, "what the host computes is not known"),
 )

@@ -9,7 +9,7 @@ from typing import Final
 from fxad.core.sizes import Size, lower_bound, maximum
 from fxad.ir import Atom, Aval, Lit, Shape
 from fxad.primitives.dynamic_slicing import DYNAMIC_UPDATE_SLICE, DynamicSlice
-from fxad.primitives.elementwise import ADD, DIV, MAX, MIN, MUL, REM, SUB
+from fxad.primitives.elementwise import ADD, AND, DIV, EQ, GE, LT, MAX, MIN, MUL, REM, SELECT_N, SUB
 from fxad.primitives.gather import Gather
 from fxad.primitives.shape import BroadcastInDim, ExpandDims, Iota, Reshape, Rev, emit_broadcast, emit_reshape
 from fxad.primitives.slicing import Concatenate, Pad, Slice
@@ -42,6 +42,24 @@ def taken_from(ctx: MaskCtx, x: Atom, axis: int, start: Atom, size: int) -> Atom
     return ctx.one(DynamicSlice(tuple([size if a == axis else n for a, n in enumerate(shape)])), x, *starts)
 
 
+def taken_at(ctx: MaskCtx, x: Atom, axis: int, places: Atom) -> Atom:
+    """The elements of `x` at `places`, an i32 vector, along an axis. Places out of range are clamped."""
+    x = padded_to(ctx, x, axis, 1)
+    shape = x.aval.shape
+    gather = Gather(
+        offset_dims=tuple([a for a in range(len(shape)) if a != axis]),
+        collapsed_slice_dims=(axis,),
+        operand_batching_dims=(),
+        start_indices_batching_dims=(),
+        start_index_map=(axis,),
+        slice_sizes=tuple([1 if a == axis else n for a, n in enumerate(shape)]),
+        mode="clip",
+        indices_sorted=False,
+        unique_indices=False,
+    )
+    return ctx.one(gather, x, ctx.one(ExpandDims((1,)), places))
+
+
 # ------------------------------------------------------------------------------------------------------------ copies
 
 
@@ -65,6 +83,12 @@ def slice_rule(ctx: MaskCtx, prim: Slice, args: Atoms, ins: Avals, outs: Avals) 
     starts, limits, strides = [0] * y.ndim, list(x.aval.shape), [1] * y.ndim
     for a, (start, stride) in enumerate(zip(prim.starts, prim.strides, strict=True)):
         m = ctx.room(y.shape[a])
+        if ctx.masked(stride):
+            steps = ctx.one(MUL, ctx.line((m,), 0), emit_broadcast(ctx, ctx.count(stride), (m,), ()))
+            first = emit_broadcast(ctx, ctx.count(start), (m,), ())
+            x = taken_at(ctx, x, a, ctx.one(ADD, steps, first))
+            limits[a] = m
+            continue
         if not ctx.masked(start) and not ctx.ragged((ins[0].shape[a], y.shape[a])):
             starts[a], limits[a], strides[a] = start, prim.limits[a], stride
             continue
@@ -79,16 +103,26 @@ def slice_rule(ctx: MaskCtx, prim: Slice, args: Atoms, ins: Avals, outs: Avals) 
     return (ctx.cleared(out, y.shape),)
 
 
-def _pad(ctx: MaskCtx, prim: Pad, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+def pad_rule(ctx: MaskCtx, prim: Pad, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+    """The rule of `pad`."""
     (x, value), (y,) = args, outs
     x = ctx.filled(x, ins[0].shape, value)
     low: list[int] = []
     high: list[int] = []
     shift: list[Atom | None] = []
+    between = list(prim.interior)
     for a, (lo, hi, interior) in enumerate(zip(prim.low, prim.high, prim.interior, strict=True)):
-        n, m = x.aval.shape[a], ctx.room(y.shape[a])
+        m = ctx.room(y.shape[a])
+        if ctx.masked(interior):
+            x = _spread(ctx, x, value, a, ins[0].shape[a], m, lo, interior)
+            lo, hi, interior, between[a] = 0, 0, 0, 0
+        n = x.aval.shape[a]
         wide = n + maximum(n - 1, 0) * interior
-        if ctx.masked(lo):
+        if between[a] != prim.interior[a]:
+            low.append(0)
+            high.append(0)
+            shift.append(None)
+        elif ctx.masked(lo):
             most, below = maximum(ctx.room(lo), 0), lower_bound(lo)
             least = below if below is not None else -wide
             low.append(most)
@@ -102,11 +136,27 @@ def _pad(ctx: MaskCtx, prim: Pad, args: Atoms, ins: Avals, outs: Avals) -> Seque
             low.append(lo)
             high.append(hi)
             shift.append(None)
-    out: Atom = ctx.one(Pad(tuple(low), tuple(high), prim.interior), x, value)
+    out: Atom = ctx.one(Pad(tuple(low), tuple(high), tuple(between)), x, value)
     for a, start in enumerate(shift):
         if start is not None:
             out = taken_from(ctx, out, a, start, ctx.room(y.shape[a]))
     return (ctx.cleared(out, y.shape),)
+
+
+def _spread(ctx: MaskCtx, x: Atom, value: Atom, axis: int, n: int, room: int, low: int, interior: int) -> Atom:
+    """`x` with as many values between its elements as a size says: each of `room` places reads its element."""
+    line = ctx.line((room,), 0)
+
+    def row(size: int) -> Atom:
+        return emit_broadcast(ctx, ctx.count(size), (room,), ())
+
+    at, step = ctx.one(SUB, line, row(low)), row(interior + 1)
+    place = ctx.one(DIV, at, step)
+    whole = ctx.one(EQ, ctx.one(REM, at, step), _int(0).with_aval((room,)))
+    inside = ctx.one(AND, ctx.one(GE, at, _int(0).with_aval((room,))), ctx.one(LT, place, row(n)))
+    found = taken_at(ctx, x, axis, place)
+    here = emit_broadcast(ctx, ctx.one(AND, whole, inside), found.aval.shape, (axis,))
+    return ctx.one(SELECT_N, here, emit_broadcast(ctx, value, found.aval.shape, ()), found)
 
 
 def _concatenate(ctx: MaskCtx, prim: Concatenate, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
@@ -138,7 +188,7 @@ def _reshape(ctx: MaskCtx, prim: Reshape, args: Atoms, ins: Avals, outs: Avals) 
     (x,), old, new = args, ins[0].shape, outs[0].shape
     if isinstance(x, Lit) or _in_place(ctx, old, new):
         return (emit_reshape(ctx, x, ctx.padded(new)),)
-    return (_regrouped(ctx, x, old, new),)
+    return (regrouped(ctx, x, old, new),)
 
 
 def _in_place(ctx: MaskCtx, old: Shape, new: Shape) -> bool:
@@ -164,7 +214,7 @@ def _group(old: Shape, new: Shape, i: int, j: int) -> tuple[int, int]:
     return next((a, b) for a, b in sorted(ends, key=sum) if prod(old[i:a]) == prod(new[j:b]))
 
 
-def _regrouped(ctx: MaskCtx, x: Atom, old: Shape, new: Shape) -> Atom:
+def regrouped(ctx: MaskCtx, x: Atom, old: Shape, new: Shape) -> Atom:
     """A reshape in which the places of elements depend on the sizes: each result element reads its place."""
     shape = ctx.padded(new)
     flat: Atom = _int(0).with_aval(shape)
@@ -201,10 +251,10 @@ STRUCTURE: Final[tuple[MaskRule, ...]] = (
     row(BroadcastInDim, _broadcast, "lane by lane; padding is cleared in the result"),
     row(Iota, _iota, "of the padded shape"),
     row(Slice, slice_rule, "the bounds are those of the true size"),
-    row(Pad, _pad, "padding is the value"),
+    row(Pad, pad_rule, "padding is the value"),
     row(Concatenate, _concatenate, "each operand overwrites the padding before it"),
     row(Rev, _rev, "shifted by the padding"),
     row(Reshape, _reshape, "in place where only outermost axes have padding, else by the places of elements"),
 )
 
-__all__ = ["STRUCTURE", "padded_to", "slice_rule", "taken_from", "zero_of"]
+__all__ = ["STRUCTURE", "pad_rule", "padded_to", "regrouped", "slice_rule", "taken_at", "taken_from", "zero_of"]

@@ -1,14 +1,24 @@
-"""Convolutions and reductions of windows: the padding holds what lies beside the array."""
+"""Convolutions and reductions of windows: the padding holds what lies beside the array.
+
+Parameters that are sizes become operations: the elements before an array whose number is a size are padded first, a
+stride that is a size selects from the places of stride 1, and the elements of a window whose size or dilation is a size
+are gathered, an axis for the places and one for the elements.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Final
 
-from fxad.ir import Atom, Aval, Primitive, Shape
+from fxad.core.sizes import maximum
+from fxad.ir import Atom, Aval, Lit, Primitive, Shape
 from fxad.primitives.conv import ConvGeneralDilated
-from fxad.primitives.reduce import extreme_value
+from fxad.primitives.elementwise import ADD, AND, DIV, EQ, GE, LT, MUL, REM, SELECT_N, SUB
+from fxad.primitives.fold import Reduce, ReduceWindow
+from fxad.primitives.reduce import ReduceMax, ReduceMin, extreme_value
+from fxad.primitives.reduce_prod import ReduceProd
 from fxad.primitives.reduce_window import (
     ReduceWindowMax,
     ReduceWindowMin,
@@ -17,73 +27,297 @@ from fxad.primitives.reduce_window import (
     WindowReduction,
 )
 from fxad.primitives.select_and_scatter import SelectAndGatherAdd, SelectAndScatterAdd, Selection
-from fxad.primitives.sliding import Padding, dilated_size
-from fxad.transforms.mask.contract import Atoms, Avals, MaskCtx, MaskRule, not_masked, row
+from fxad.primitives.shape import ReduceSum, emit_broadcast, emit_reshape
+from fxad.primitives.slicing import Pad, Slice
+from fxad.primitives.sliding import SlidingWindow, dilated_size, window_count
+from fxad.transforms.mask.contract import INT, Atoms, Avals, MaskCtx, MaskRule, not_masked, row
+from fxad.transforms.mask.rules.structure import pad_rule, regrouped, slice_rule, taken_at, zero_of
+
+_Reduce = Callable[[tuple[int, ...], Sequence[Atom]], Sequence[Atom]]
 
 
-def _pads(
-    ctx: MaskCtx, prim: Primitive, low: int, n: int, m: int, window: int, stride: int, base: int, dilation: int
+def _int(value: int) -> Lit:
+    return Lit.of(value, INT)
+
+
+def _with_size(aval: Aval, axis: int, size: int) -> Aval:
+    return aval.with_shape((*aval.shape[:axis], size, *aval.shape[axis + 1 :]))
+
+
+def _fitting(
+    ctx: MaskCtx, low: int, n: int, m: int, window: int, stride: int, base: int, dilation: int
 ) -> tuple[int, int]:
     """The padding with which windows over the room of `n` elements have the room of `m` places."""
-    if ctx.masked(low):
-        raise not_masked(prim, f"its padding {low} depends on a size")
     reach = (ctx.room(m) - 1) * stride + dilated_size(ctx.room(window), dilation)
     return low, reach - low - dilated_size(ctx.room(n), base)
 
 
+def _padded_axis(
+    ctx: MaskCtx, x: Atom, aval: Aval, fill: Atom, axis: int, pads: tuple[int, int], base: int
+) -> tuple[Atom, Aval]:
+    """An array with what lies beside it and between its elements, along one axis."""
+    zeros = (0,) * aval.ndim
+    low, high, interior = list(zeros), list(zeros), list(zeros)
+    low[axis], high[axis], interior[axis] = *pads, base - 1
+    made = Pad(tuple(low), tuple(high), tuple(interior))
+    n = aval.shape[axis]
+    out = _with_size(aval, axis, pads[0] + n + maximum(n - 1, 0) * (base - 1) + pads[1])
+    (x,) = pad_rule(ctx, made, (x, fill), (aval, fill.aval), (out,))
+    return x, out
+
+
+def _every(ctx: MaskCtx, x: Atom, aval: Aval, axis: int, stride: int, out: Aval) -> Atom:
+    """The places of a stride that is a size, of those of stride 1."""
+    strides = [stride if a == axis else 1 for a in range(aval.ndim)]
+    limits = [(m - 1) * s + 1 if a == axis else m for a, (m, s) in enumerate(zip(out.shape, strides, strict=True))]
+    made = Slice((0,) * aval.ndim, tuple(limits), tuple(strides))
+    (x,) = slice_rule(ctx, made, (x,), (aval,), (out,))
+    return x
+
+
+# -------------------------------------------------------------------------------------------------------- convolution
+
+
 def _conv(ctx: MaskCtx, prim: ConvGeneralDilated, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     (lhs, rhs), (left, right), (out,) = args, ins, outs
-    # the padding of an axis that has groups consists of whole groups, if only their number is masked
-    parts = (
-        (prim.feature_groups, (left.shape[prim.lhs_spec[1]], right.shape[prim.rhs_spec[0]])),
-        (prim.batch_groups, (left.shape[prim.lhs_spec[0]], right.shape[prim.rhs_spec[0]])),
-    )
-    for groups, split in parts:
-        if groups != 1 and any([ctx.masked(n // groups) for n in split]):
-            raise not_masked(prim, "its groups have a size that is masked")
-    padding = []
-    for k, (low, high) in enumerate(prim.padding):
-        n, w, m = left.shape[prim.lhs_spec[2 + k]], right.shape[prim.rhs_spec[2 + k]], out.shape[prim.out_spec[2 + k]]
-        if ctx.ragged((n, w, m)) or ctx.masked(low) or ctx.masked(high):
-            padding.append(_pads(ctx, prim, low, n, m, w, prim.strides[k], prim.lhs_dilation[k], prim.rhs_dilation[k]))
-        else:
-            padding.append((low, high))
+    if 0 in ctx.padded(out.shape):
+        return (zero_of(out).with_aval(ctx.padded(out.shape)),)
     lhs, rhs = ctx.neutral(lhs, left.shape), ctx.neutral(rhs, right.shape)
-    of_features, of_batch = ctx.room(prim.feature_groups), ctx.room(prim.batch_groups)
-    made = replace(prim, padding=tuple(padding), feature_groups=of_features, batch_groups=of_batch)
-    return (ctx.cleared(ctx.one(made, lhs, rhs), out.shape),)
+    strides, bases, dilations = list(prim.strides), list(prim.lhs_dilation), list(prim.rhs_dilation)
+    padding: list[tuple[int, int]] = []
+    dense = out  # the result before places are selected
+    for k, pads in enumerate(prim.padding):
+        a, b, c = prim.lhs_spec[2 + k], prim.rhs_spec[2 + k], prim.out_spec[2 + k]
+        if ctx.masked(dilations[k]):
+            rhs, right = _padded_axis(ctx, rhs, right, zero_of(right), b, (0, 0), dilations[k])
+            dilations[k] = 1
+        if ctx.masked(pads[0]) or ctx.masked(bases[k]):
+            lhs, left = _padded_axis(ctx, lhs, left, zero_of(left), a, pads, bases[k])
+            pads, bases[k] = (0, 0), 1
+        n, w = left.shape[a], right.shape[b]
+        if ctx.masked(strides[k]):
+            strides[k] = 1
+            dense = _with_size(dense, c, window_count(n, w, 1, pads, bases[k], dilations[k]))
+        m = dense.shape[c]
+        if ctx.ragged((n, w, m)) or ctx.masked(pads[1]):
+            pads = _fitting(ctx, pads[0], n, m, w, strides[k], bases[k], dilations[k])
+        padding.append(pads)
+    made = replace(
+        prim,
+        strides=tuple(strides),
+        padding=tuple(padding),
+        lhs_dilation=tuple(bases),
+        rhs_dilation=tuple(dilations),
+        feature_groups=ctx.room(prim.feature_groups),
+        batch_groups=ctx.room(prim.batch_groups),
+    )
+    lhs = _groups_apart(ctx, lhs, left, prim.lhs_spec[1], prim.feature_groups)
+    lhs = _groups_apart(ctx, lhs, left, prim.lhs_spec[0], prim.batch_groups)
+    groups = prim.feature_groups if prim.feature_groups != 1 else prim.batch_groups
+    y: Atom = ctx.one(made, lhs, _groups_apart(ctx, rhs, right, prim.rhs_spec[0], groups))
+    y = _groups_together(ctx, y, dense, prim.out_spec[1], groups)
+    for k, stride in enumerate(prim.strides):
+        if strides[k] != stride:
+            c = prim.out_spec[2 + k]
+            sparse = _with_size(dense, c, out.shape[c])
+            y, dense = _every(ctx, y, dense, c, stride, sparse), sparse
+    return (ctx.cleared(y, out.shape),)
 
 
-def _padding(ctx: MaskCtx, prim: WindowReduction | Selection, x: Aval, places: Shape) -> Padding:
-    """The padding of the windows over the room of `x`, at the room of their places."""
-    padding = []
-    for a, (low, high) in enumerate(prim.padding):
-        n, m, window = x.shape[a], places[a], prim.window[a]
-        if ctx.masked(window):
-            raise not_masked(prim, f"its window {window} depends on a size")
-        if ctx.ragged((n, m)) or ctx.masked(low) or ctx.masked(high):
-            padding.append(
-                _pads(ctx, prim, low, n, m, window, prim.strides[a], prim.base_dilation[a], prim.window_dilation[a])
-            )
-        else:
-            padding.append((low, high))
-    return tuple(padding)
+def _groups_apart(ctx: MaskCtx, x: Atom, aval: Aval, axis: int, groups: int) -> Atom:
+    """An axis of groups whose size is masked, with padding behind each group, and not only behind the last one."""
+    shape = aval.shape
+    if groups == 1 or not ctx.masked(shape[axis] // groups):
+        return x
+    split = (*shape[:axis], groups, shape[axis] // groups, *shape[axis + 1 :])
+    x = regrouped(ctx, x, shape, split)
+    padded = ctx.padded(split)
+    return emit_reshape(ctx, x, (*padded[:axis], padded[axis] * padded[axis + 1], *padded[axis + 2 :]))
+
+
+def _groups_together(ctx: MaskCtx, x: Atom, aval: Aval, axis: int, groups: int) -> Atom:
+    """The inverse of `_groups_apart`."""
+    shape = aval.shape
+    if groups == 1 or not ctx.masked(shape[axis] // groups):
+        return x
+    split = (*shape[:axis], groups, shape[axis] // groups, *shape[axis + 1 :])
+    padded = ctx.padded(split)
+    return regrouped(ctx, emit_reshape(ctx, x, padded), split, shape)
+
+
+# ------------------------------------------------------------------------------------------------- window reductions
+
+
+def _windows(
+    ctx: MaskCtx,
+    sliding: SlidingWindow,
+    args: Sequence[Atom],
+    fills: Sequence[Atom],
+    x: Aval,
+    places: Shape,
+    reduce: _Reduce,
+    slide: Callable[[SlidingWindow, Sequence[Atom]], Sequence[Atom]],
+) -> Sequence[Atom]:
+    """The windows over several arrays of one shape; `fills` are what lies beside them."""
+    values = [ctx.filled(v, x.shape, fill) for v, fill in zip(args, fills, strict=True)]
+    window, strides = list(sliding.window), list(sliding.strides)
+    bases, dilations = list(sliding.base_dilation), list(sliding.window_dilation)
+    padding: list[tuple[int, int]] = []
+    for a, pads in enumerate(sliding.padding):
+        n, m = x.shape[a], places[a]
+        if any([ctx.masked(v) for v in (window[a], strides[a], dilations[a], bases[a])]):
+            reads, here = _elements(ctx, n, m, window[a], strides[a], pads[0], bases[a], dilations[a])
+            values = [_gathered(ctx, v, fill, a, reads, here) for v, fill in zip(values, fills, strict=True)]
+            values = [*reduce((a + 1,), values)]
+            x = _with_size(x, a, m)
+            window[a], strides[a], dilations[a], bases[a], pads = 1, 1, 1, 1, (0, 0)
+        elif ctx.masked(pads[0]):
+            made = [_padded_axis(ctx, v, x, f, a, pads, bases[a]) for v, f in zip(values, fills, strict=True)]
+            values, x = [v for v, _ in made], made[0][1]
+            pads = _fitting(ctx, 0, x.shape[a], m, window[a], strides[a], 1, dilations[a])
+            bases[a] = 1
+        elif ctx.ragged((n, m)) or ctx.masked(pads[1]):
+            pads = _fitting(ctx, pads[0], n, m, window[a], strides[a], bases[a], dilations[a])
+        padding.append(pads)
+    left = SlidingWindow(tuple(window), tuple(strides), tuple(padding), tuple(bases), tuple(dilations))
+    return slide(left, values)
+
+
+def _elements(
+    ctx: MaskCtx, n: int, m: int, window: int, stride: int, low: int, base: int, dilation: int
+) -> tuple[Atom, Atom]:
+    """For each place and each element of its window, the index of the element, and True if there is one."""
+    shape = ctx.room(m), ctx.room(window)
+
+    def full(size: int) -> Atom:
+        return emit_broadcast(ctx, ctx.count(size), shape, ())
+
+    offset = ctx.line(shape, 1)
+    at = ctx.one(ADD, ctx.one(MUL, ctx.line(shape, 0), full(stride)), ctx.one(MUL, offset, full(dilation)))
+    at = ctx.one(SUB, at, full(low))
+    index = ctx.one(DIV, at, full(base))
+    zero = _int(0).with_aval(shape)
+    here = ctx.one(AND, ctx.one(GE, at, zero), ctx.one(LT, index, full(n)))
+    here = ctx.one(AND, here, ctx.one(LT, offset, full(window)))
+    return index, ctx.one(AND, here, ctx.one(EQ, ctx.one(REM, at, full(base)), zero))
+
+
+def _gathered(ctx: MaskCtx, x: Atom, fill: Atom, axis: int, index: Atom, here: Atom) -> Atom:
+    """The elements of windows: an axis of places, then one of elements, in place of `axis`."""
+    places, window = index.aval.shape
+    found = taken_at(ctx, x, axis, emit_reshape(ctx, index, (places * window,)))
+    shape = x.aval.shape
+    split = (*shape[:axis], places, window, *shape[axis + 1 :])
+    found = emit_reshape(ctx, found, split)
+    inside = emit_broadcast(ctx, here, split, (axis, axis + 1))
+    return ctx.one(SELECT_N, inside, emit_broadcast(ctx, fill, split, ()), found)
+
+
+_KINDS: Final[Mapping[type[WindowReduction], Callable[[tuple[int, ...]], Primitive]]] = MappingProxyType(
+    {
+        ReduceWindowSum: ReduceSum,
+        ReduceWindowMax: ReduceMax,
+        ReduceWindowMin: ReduceMin,
+        ReduceWindowProd: ReduceProd,
+    }
+)
 
 
 def _reduce_window(ctx: MaskCtx, prim: WindowReduction, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     (x,), (y,) = ins, outs
-    made = replace(prim, padding=_padding(ctx, prim, x, y.shape))
-    value = ctx.filled(args[0], x.shape, prim.monoid.identity(x.dtype))
-    return (ctx.cleared(ctx.one(made, value), y.shape),)
+    if 0 in ctx.padded(y.shape):
+        return (zero_of(y).with_aval(ctx.padded(y.shape)),)
+    identity = prim.monoid.identity(x.dtype)
+    kind = _KINDS[type(prim)]
+
+    def reduce(axes: tuple[int, ...], values: Sequence[Atom]) -> Sequence[Atom]:
+        return ctx(kind(axes), *values)
+
+    def slide(sliding: SlidingWindow, values: Sequence[Atom]) -> Sequence[Atom]:
+        return ctx(replace(prim, **sliding.parameters), *values)
+
+    (found,) = _windows(ctx, prim.sliding, args, (identity,), x, y.shape, reduce, slide)
+    return (ctx.cleared(found, y.shape),)
+
+
+def _fold(ctx: MaskCtx, prim: Reduce, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+    """The initial values are the identity of the body: they fill the padding."""
+    _check_body(ctx, prim)
+    n = len(args) // 2
+    values = [ctx.filled(x, a.shape, i, prim.axes) for x, a, i in zip(args[:n], ins[:n], args[n:], strict=True)]
+    return ctx(prim, *values, *args[n:])
+
+
+def _fold_windows(ctx: MaskCtx, prim: ReduceWindow, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+    _check_body(ctx, prim)
+    n, shape = len(args) // 2, outs[0].shape
+    inits = args[n:]
+    if 0 in ctx.padded(shape):
+        return [zero_of(y).with_aval(ctx.padded(shape)) for y in outs]
+
+    def reduce(axes: tuple[int, ...], values: Sequence[Atom]) -> Sequence[Atom]:
+        return ctx(Reduce(prim.body, axes), *values, *inits)
+
+    def slide(sliding: SlidingWindow, values: Sequence[Atom]) -> Sequence[Atom]:
+        return ctx(ReduceWindow(prim.body, *sliding.values), *values, *inits)
+
+    return _windows(ctx, prim.sliding, args[:n], inits, ins[0], shape, reduce, slide)
+
+
+def _check_body(ctx: MaskCtx, prim: Reduce | ReduceWindow) -> None:
+    if ctx.uses_sizes(prim.body):
+        raise not_masked(prim, f"its body {prim.body.name} reads a size, and takes nothing but elements")
+
+
+# ----------------------------------------------------------------------------------------------------------- selection
 
 
 def _selection(ctx: MaskCtx, prim: Selection, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    # the first element of a window is valid if any is, so padding with the worst value is never chosen before it
+    """The first element of a window is valid if any is, so the worst values behind the array are never chosen before
+    it. Nothing may be put before the array: places whose windows begin at a size are selected from all places."""
     (values, x), (of_values, of_x), (out,) = args, ins, outs
-    places = out.shape if isinstance(prim, SelectAndGatherAdd) else of_values.shape
-    made = replace(prim, padding=_padding(ctx, prim, of_x, places))
+    gathers = isinstance(prim, SelectAndGatherAdd)
+    places = out.shape if gathers else of_values.shape
+    if 0 in ctx.padded(places) or 0 in ctx.padded(out.shape):
+        return (zero_of(out).with_aval(ctx.padded(out.shape)),)
+    strides, padding = list(prim.strides), []
+    moved: list[tuple[int, int, int]] = []  # an axis, its first place and its stride
+    dense = list(places)
+    for a, (low, high) in enumerate(prim.padding):
+        n, window, dilation, base = of_x.shape[a], prim.window[a], prim.window_dilation[a], prim.base_dilation[a]
+        if any([ctx.masked(v) for v in (window, dilation, base)]):
+            raise not_masked(prim, f"the elements of its windows along axis {a} depend on a size")
+        if ctx.masked(low) or ctx.masked(strides[a]):
+            most = ctx.room(low)
+            moved.append((a, most - low, strides[a]))
+            dense[a] = most - low + (places[a] - 1) * strides[a] + 1
+            low, strides[a] = most, 1
+        m = dense[a]
+        pads = (low, high)
+        if ctx.ragged((n, m)) or ctx.masked(high):
+            pads = _fitting(ctx, low, n, m, window, strides[a], base, dilation)
+        padding.append(pads)
+    made = replace(prim, strides=tuple(strides), padding=tuple(padding))
     x = ctx.filled(x, of_x.shape, extreme_value(of_x.dtype, -prim.sign))
-    return (ctx.cleared(ctx.one(made, ctx.neutral(values, of_values.shape), x), out.shape),)
+    values = ctx.neutral(values, of_values.shape)
+    if gathers:
+        y: Atom = ctx.one(made, values, x)
+        if moved:
+            y = _selected_places(ctx, y, out.with_shape(dense), moved, out)
+        return (ctx.cleared(y, out.shape),)
+    spread = of_values
+    for a, first, stride in moved:
+        values, spread = _padded_axis(ctx, values, spread, zero_of(spread), a, (first, 0), stride)
+    return (ctx.cleared(ctx.one(made, values, x), out.shape),)
+
+
+def _selected_places(ctx: MaskCtx, y: Atom, dense: Aval, moved: Sequence[tuple[int, int, int]], out: Aval) -> Atom:
+    starts, strides = [0] * out.ndim, [1] * out.ndim
+    for a, first, stride in moved:
+        starts[a], strides[a] = first, stride
+    made = Slice(tuple(starts), dense.shape, tuple(strides))
+    (y,) = slice_rule(ctx, made, (y,), (dense,), (out,))
+    return y
 
 
 _REDUCTIONS: Final[tuple[type[WindowReduction], ...]] = (
@@ -94,7 +328,9 @@ _REDUCTIONS: Final[tuple[type[WindowReduction], ...]] = (
 )
 
 WINDOWS: Final[tuple[MaskRule, ...]] = (
-    row(ConvGeneralDilated, _conv, "padding is 0; the number of groups may be masked, their size not"),
+    row(ConvGeneralDilated, _conv, "padding is 0"),
     *[row(kind, _reduce_window, "padding is the neutral element") for kind in _REDUCTIONS],
+    row(Reduce, _fold, "padding is the initial value, which is the identity of the body"),
+    row(ReduceWindow, _fold_windows, "padding is the initial value, which is the identity of the body"),
     *[row(kind, _selection, "padding is the worst value") for kind in (SelectAndGatherAdd, SelectAndScatterAdd)],
 )

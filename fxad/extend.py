@@ -1,0 +1,194 @@
+"""What primitives and transformations from outside fxad are written with.
+
+A primitive is a class with `@final @primitive`: five rules, and more as bases ask for them (`Linear`, `HigherOrder`,
+`HasInverse`, `HasMask`). `bind` applies it to arrays. A transformation is a function from `Jaxpr` to `Jaxpr` that walks
+the equations and ends in `Builder.build`; `by_value` memoises it. `fxad.primitives` has the primitives of fxad, and
+`fxad.testing` the checkers of laws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import fxad.primitives.elementwise as elementwise
+from fxad.core.builder import Builder, rewrite
+from fxad.core.interpreter import run
+from fxad.core.layout import (
+    PREDICATE,
+    Body,
+    BranchIndex,
+    Carry,
+    Constant,
+    Count,
+    Elements,
+    Group,
+    InParallel,
+    Layout,
+    Never,
+    Once,
+    OneOf,
+    Part,
+    Slice,
+    Times,
+    Unknown,
+    UpTo,
+    Value,
+)
+from fxad.core.memo import by_value
+from fxad.core.typecheck import typecheck
+from fxad.errors import ArgumentError
+from fxad.ir import (
+    Atom,
+    Atoms,
+    Aval,
+    Avals,
+    BatchCtx,
+    Cotangent,
+    Cotangents,
+    Dims,
+    Emit,
+    Eqn,
+    HigherOrder,
+    Hlo,
+    HloValue,
+    HloValues,
+    Hole,
+    Jaxpr,
+    JvpCtx,
+    Lin,
+    Linear,
+    LinearizedBody,
+    Lit,
+    NDArray,
+    Operands,
+    Primitive,
+    Record,
+    SourceLocation,
+    Tangent,
+    Tangents,
+    TransposeCtx,
+    Var,
+    Zero,
+    distinct_jaxprs,
+    params,
+    primitive,
+    record,
+    source_location,
+)
+from fxad.passes import Pass
+from fxad.primitives.control.call import Call
+from fxad.primitives.elementwise.family import Binary, Unary
+from fxad.primitives.linearity import is_linear
+from fxad.primitives.shape import broadcast_to_axis, emit_broadcast, emit_reshape, move_axis
+from fxad.tracing.array import Array
+from fxad.tracing.program import Spec, trace
+from fxad.tracing.tracer import bind
+from fxad.transforms.inversion.rules.contract import HasInverse, InverseCtx, PartialValue, Refused
+from fxad.transforms.mask.contract import HasMask, MaskCtx, not_masked
+
+
+def call(jaxpr: Jaxpr, *args: object) -> tuple[Array, ...]:
+    """The results of a jaxpr for arrays: run now, or recorded as one equation in the active trace.
+
+    Raises: ArgumentError, ShapeError, DTypeError for operands of other types.
+    """
+    return bind(Call(jaxpr), *args)
+
+
+def emit(ctx: Emit, function: Callable[..., object], *args: Atom) -> Atom:
+    """The result of a Python function of arrays, written into a program: a rule may be written with `fxad.numpy`.
+
+    Raises: ArgumentError for a function that closes over arrays, or does not return one array.
+    """
+    program = trace(function, *[Spec(a.aval.shape, a.aval.dtype) for a in args])
+    if program.bound or len(program.jaxpr.outs) != 1:
+        has = "closes over arrays" if program.bound else f"returns {len(program.jaxpr.outs)} arrays"
+        raise ArgumentError(f"emit: {program.name} {has}", remedy="pass arrays as operands, and return one array")
+    env: dict[Atom, Atom] = dict(zip(program.jaxpr.ins, args, strict=True))
+    for eqn in program.jaxpr.eqns:
+        env.update(zip(eqn.outs, ctx(eqn.prim, *[env.get(a, a) for a in eqn.ins]), strict=True))
+    (out,) = program.jaxpr.outs
+    return env.get(out, out)
+
+
+__all__ = [
+    "Atom",
+    "Atoms",
+    "Aval",
+    "Avals",
+    "BatchCtx",
+    "Binary",
+    "Body",
+    "BranchIndex",
+    "Builder",
+    "Carry",
+    "Constant",
+    "Cotangent",
+    "Cotangents",
+    "Count",
+    "Dims",
+    "Elements",
+    "Emit",
+    "Eqn",
+    "Group",
+    "HasInverse",
+    "HasMask",
+    "HigherOrder",
+    "Hlo",
+    "HloValue",
+    "HloValues",
+    "Hole",
+    "InParallel",
+    "InverseCtx",
+    "Jaxpr",
+    "JvpCtx",
+    "Layout",
+    "Lin",
+    "Linear",
+    "LinearizedBody",
+    "Lit",
+    "MaskCtx",
+    "NDArray",
+    "Never",
+    "Once",
+    "OneOf",
+    "Operands",
+    "PREDICATE",
+    "Part",
+    "PartialValue",
+    "Pass",
+    "Primitive",
+    "Record",
+    "Refused",
+    "Slice",
+    "SourceLocation",
+    "Tangent",
+    "Tangents",
+    "Times",
+    "TransposeCtx",
+    "Unary",
+    "Unknown",
+    "UpTo",
+    "Value",
+    "Var",
+    "Zero",
+    "bind",
+    "broadcast_to_axis",
+    "by_value",
+    "call",
+    "distinct_jaxprs",
+    "elementwise",
+    "emit",
+    "emit_broadcast",
+    "emit_reshape",
+    "is_linear",
+    "move_axis",
+    "not_masked",
+    "params",
+    "primitive",
+    "record",
+    "rewrite",
+    "run",
+    "source_location",
+    "typecheck",
+]

@@ -1,0 +1,97 @@
+"""Host calls of a program on several devices.
+
+In a map over devices each index calls the host, as each example does under `vmap`. Elsewhere all devices compute the
+same: there a map over all of them surrounds the call, in which the first device calls the host and sends the results to
+the others. So a call happens once, with the whole operands, as on one device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Final
+
+from fxad import dtypes
+from fxad.core.builder import Builder, rewrite
+from fxad.core.memo import by_value
+from fxad.ir import Atom, Atoms, Aval, Eqn, HigherOrder, Jaxpr, Lit, Source
+from fxad.lowering.ordered_effects import calls_host
+from fxad.primitives.check import Check
+from fxad.primitives.collectives import INDEX, AxisIndex, Pmax, Psum
+from fxad.primitives.control.call import Call
+from fxad.primitives.control.cond import Cond
+from fxad.primitives.control.shard_map import ShardMap
+from fxad.primitives.elementwise import EQ, ConvertElementType
+from fxad.primitives.host_call import HostCall
+from fxad.primitives.meshes import Mesh
+
+# Begins the name of the axis along which devices compute the same.
+COPIES: Final = "*"
+
+
+def covering(mesh: Mesh, devices: int) -> Mesh:
+    """A mesh with a further, fastest axis, along which devices compute the same, so that it has all devices."""
+    rest = devices // prod([size for _, size in mesh])
+    return mesh if rest == 1 else (*mesh, (copies_axis(mesh), rest))
+
+
+def copies_axis(mesh: Mesh) -> str:
+    """The name of the axis that `covering` adds."""
+    name = COPIES
+    while name in dict(mesh):
+        name += COPIES
+    return name
+
+
+@by_value
+def with_host_calls_on_devices(jaxpr: Jaxpr, devices: int, mesh: Mesh = ()) -> Jaxpr:
+    """The program whose calls of the host happen once for each index of the axes of `mesh`, which maps bind."""
+    if not calls_host(jaxpr):
+        return jaxpr
+
+    def rule(b: Builder, eqn: Eqn, ins: Atoms) -> Sequence[Atom] | None:
+        prim = eqn.prim
+        if isinstance(prim, Check) and not mesh and devices > 1:
+            n = 1 + prim.n_fields
+            b(_everywhere(_failing(prim, tuple([a.aval for a in ins[:n]]), eqn.source), devices), *ins[:n])
+            return ins[n:]
+        if isinstance(prim, HostCall) and devices > prod([size for _, size in mesh]):
+            body = _calling(prim, tuple([a.aval for a in ins]), eqn.source, *covering(mesh, devices)[-1])
+            return b(Call(body) if mesh else _everywhere(body, devices), *ins)
+        if isinstance(prim, HigherOrder) and any(map(calls_host, prim.bodies)):
+            inside = (*mesh, *prim.mesh) if isinstance(prim, ShardMap) else mesh
+            return b(
+                prim.with_bodies(tuple([with_host_calls_on_devices(p, devices, inside) for p in prim.bodies])), *ins
+            )
+        return None
+
+    return rewrite(jaxpr, rule)
+
+
+def _everywhere(body: Jaxpr, devices: int) -> ShardMap:
+    """A map over all devices, each of which has whole operands and the same results."""
+    return ShardMap(body, covering((), devices), len(body.ins), (), ((),) * len(body.outs))
+
+
+def _failing(check: Check, avals: tuple[Aval, ...], source: Source) -> Jaxpr:
+    b = Builder()
+    b.source = source
+    b(check, *b.inputs(avals))
+    return b.build((), check.name)
+
+
+def _calling(call: HostCall, avals: tuple[Aval, ...], source: Source, axis: str, size: int) -> Jaxpr:
+    """A call on the first device along an axis. The others add -0, so the sum is the result of the first one."""
+    b = Builder()
+    b.source = source
+    called = b.build(b(call, *b.inputs(avals)), call.name)
+    b = Builder()
+    b.inputs(avals)
+    fills = [Lit.of(-0.0 if a.inexact else 0, a) for a in called.out_avals]
+    waits = b.build(fills, "wait")
+    b = Builder()
+    args = b.inputs(avals)
+    first = b.one(ConvertElementType(INDEX.dtype), b.one(EQ, b.one(AxisIndex(axis, size)), Lit.of(0, INDEX)))
+    found = b(Cond((waits, called)), first, *args)
+    outs = [b.one((Pmax if v.aval.dtype == dtypes.bool_ else Psum)((axis,), (size,)), v) for v in found]
+    return b.build(outs, call.name)

@@ -1,0 +1,225 @@
+"""What a package of a user needs beside public names: texts and files with its primitives, rules of inverse and mask,
+programs of the laws with its primitives, and what is said where one of these is missing."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import ClassVar, final
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import fxad as fx
+import fxad.numpy as fnp
+from fxad import dtypes, testing
+from fxad import extend as ex
+from fxad.dtypes import DType
+from fxad.errors import ArgumentError, FileFormatError, NotInvertibleError, ParameterError, ParseError
+from fxad.extend import elementwise as ew
+from fxad.transforms.inversion.rules.contract import Args, Outs
+
+
+@final
+@ex.primitive
+class Shifted(ex.Unary, ex.HasInverse, ex.HasMask):
+    """exp(x) + 1; with a log-determinant."""
+
+    name: ClassVar[str] = "shifted"
+    takes: ClassVar[frozenset[DType]] = frozenset({dtypes.float32, dtypes.float64})
+
+    def compute(self, x: ex.NDArray) -> object:
+        return np.add(np.exp(x), 1)
+
+    def lower(self, hlo: ex.Hlo, args: ex.HloValues, ins: ex.Avals, outs: ex.Avals) -> ex.HloValues:
+        return hlo.call(fx.trace(lambda x: fnp.exp(x) + 1, fx.Spec(ins[0].shape, ins[0].dtype)).jaxpr, args)
+
+    def tangent(self, ctx: ex.JvpCtx, x: ex.Atom, y: ex.Atom, t: ex.Tangent) -> ex.Tangent:
+        return ctx.lin_one(ew.MUL, t, ex.emit(ctx, fnp.exp, x))
+
+    def solve(self, ctx: ex.InverseCtx, args: Args, outs: Outs) -> tuple[ex.Atom, ...]:
+        return (ex.emit(ctx, lambda y: fnp.log(y - 1), outs[0]),)
+
+    def log_det(self, ctx: ex.InverseCtx, args: tuple[ex.Atom, ...], unknown: tuple[bool, ...], outs: Outs) -> ex.Atom:
+        return args[0]
+
+    def mask(
+        self, ctx: ex.MaskCtx, args: ex.Atoms, ins: Sequence[ex.Aval], outs: Sequence[ex.Aval]
+    ) -> Sequence[ex.Atom]:
+        return ctx(self, *args)
+
+
+@final
+@ex.primitive
+class Unmeasured(ex.Unary, ex.HasInverse):
+    """-x; with an inverse and without a log-determinant."""
+
+    name: ClassVar[str] = "unmeasured"
+    takes: ClassVar[frozenset[DType]] = Shifted.takes
+    hlo_name: ClassVar[str] = "stablehlo.negate"
+
+    def compute(self, x: ex.NDArray) -> object:
+        return np.negative(x)
+
+    def tangent(self, ctx: ex.JvpCtx, x: ex.Atom, y: ex.Atom, t: ex.Tangent) -> ex.Tangent:
+        return ctx.lin_one(ew.NEG, t)
+
+    def solve(self, ctx: ex.InverseCtx, args: Args, outs: Outs) -> tuple[ex.Atom, ...]:
+        return ctx(ew.NEG, *outs)
+
+
+@final
+@ex.primitive
+class Sinus(ex.Unary):
+    """With the name of a primitive of fxad."""
+
+    name: ClassVar[str] = "sin"
+    takes: ClassVar[frozenset[DType]] = Shifted.takes
+
+    def compute(self, x: ex.NDArray) -> object:
+        return x
+
+    def tangent(self, ctx: ex.JvpCtx, x: ex.Atom, y: ex.Atom, t: ex.Tangent) -> ex.Tangent:
+        return t
+
+
+def shifted(x: fx.Array) -> fx.Array:
+    return ex.bind(Shifted(), x)[0]
+
+
+X = np.array([0.3, -1.2, 0.5])
+PROGRAM = fx.trace(shifted, X)
+TEXT = str(PROGRAM.jaxpr)
+REMEDY = "if it is a primitive from outside fxad, give its class: primitives=[Softplus]"
+
+
+@pytest.mark.parametrize("given", [[Shifted], (Shifted,), {"shifted": Shifted}, {Shifted}], ids=str)
+def test_a_text_and_a_file_with_a_primitive_from_outside(given: Sequence[type[ex.Primitive]], tmp_path: Path) -> None:
+    assert fx.text.parse(TEXT, given) is PROGRAM.jaxpr
+    fx.save(PROGRAM, tmp_path / "p")
+    assert fx.load(tmp_path / "p", primitives=given) == PROGRAM
+    exported = fx.load_exported(fx.lower(PROGRAM).export(), primitives=given)
+    np.testing.assert_allclose(exported(X), np.exp(X) + 1)
+
+
+def test_a_text_may_name_a_primitive_otherwise() -> None:
+    assert fx.text.parse(TEXT.replace("= shifted", "= older"), {"older": Shifted}) is PROGRAM.jaxpr
+
+
+def test_a_missing_primitive_says_how_to_give_it(tmp_path: Path) -> None:
+    with pytest.raises(ParseError) as parsed:
+        fx.text.parse(TEXT)
+    assert parsed.value.message == "parse: line 2, column 16: there is no operation 'shifted'"
+    assert parsed.value.remedy == REMEDY
+    fx.save(PROGRAM, tmp_path / "p")
+    with pytest.raises(FileFormatError) as loaded:
+        fx.load(tmp_path / "p")
+    assert loaded.value.message.endswith("line 2, column 16: there is no operation 'shifted'")
+    assert loaded.value.remedy == REMEDY
+
+
+READERS: list[tuple[str, Callable[..., object]]] = [
+    ("parse", lambda given, path: fx.text.parse(TEXT, given)),
+    ("load", lambda given, path: fx.load(path, primitives=given)),
+    ("load_exported", lambda given, path: fx.load_exported(fx.lower(PROGRAM).export(), primitives=given)),
+]
+
+
+@pytest.mark.parametrize(("what", "read"), READERS, ids=lambda r: str(r)[:5])
+def test_what_is_no_primitive_is_refused(what: str, read: Callable[..., object], tmp_path: Path) -> None:
+    fx.save(PROGRAM, tmp_path / "p")
+    for wrong, shown in ((3, "3"), (Shifted(), "Shifted()"), (int, "<class 'int'>")):
+        with pytest.raises(ParameterError) as caught:
+            read([wrong], tmp_path / "p")
+        assert caught.value.message == f"{what}: primitives has {shown}, not the class of a primitive"
+        assert caught.value.remedy == "give the classes: primitives=[Softplus]"
+    with pytest.raises(ParameterError) as caught:
+        read([Sinus], tmp_path / "p")
+    assert caught.value.message == (
+        f"{what}: two primitives have the name 'sin': fxad.primitives.elementwise.trigonometric.Sin and "
+        f"{Sinus.__module__}.Sinus"
+    )
+    assert caught.value.remedy == "rename one of them: a text names primitives"
+
+
+def test_the_inverse_and_its_log_determinant() -> None:
+    back = fx.inverse(PROGRAM, log_det=True)
+    x, log_det = back(shifted(fnp.asarray(X)))
+    np.testing.assert_allclose(x, X)
+    np.testing.assert_allclose(log_det, X.sum())
+    testing.check_inverse(testing.Inversion(PROGRAM.jaxpr, (X,), (False,), measured=True))
+    gradient = fx.grad(lambda x: fx.invertible(lambda x: shifted(shifted(x)))(x).sum())(X)
+    np.testing.assert_allclose(gradient, fx.grad(lambda x: shifted(shifted(x)).sum())(X))
+
+
+def test_an_inverse_without_a_log_determinant() -> None:
+    program = fx.trace(lambda x: ex.bind(Unmeasured(), x)[0], X)
+    np.testing.assert_array_equal(fx.inverse(program)(-X), X)
+    with pytest.raises(NotInvertibleError, match=r"unmeasured.*its log-determinant is not known"):
+        fx.inverse(program, log_det=True)
+
+
+def specs(draw: st.DrawFn, smooth: bool) -> testing.Spec:
+    dtype = dtypes.float64 if smooth else draw(st.sampled_from([dtypes.float32, dtypes.float64]))
+    return Shifted(), [(fx.Aval(draw(testing.shapes()), dtype), testing.Domain(-1, 1))]
+
+
+drawn: list[bool] = []
+
+
+@given(testing.cases(differentiable=True, size=6, primitives=[specs]))
+def test_generated_programs_have_the_primitive(case: testing.Case) -> None:
+    kinds = {type(e.prim) for body in ex.distinct_jaxprs(case.program) for e in body.eqns}
+    drawn.append(Shifted in kinds)
+    testing.check_stack(("vmap",), case)
+
+
+def test_most_of_them_do() -> None:
+    if drawn:  # this file runs in order
+        assert sum(drawn) > len(drawn) / 3
+
+
+@given(testing.ragged_cases(size=5, depth=1, primitives=[specs]))
+def test_mask(case: testing.RaggedCase) -> None:
+    testing.check_mask(case)
+
+
+def test_calls_are_of_primitives_of_fxad() -> None:
+    with pytest.raises(ArgumentError) as caught:
+        testing.calls(Shifted)
+    assert caught.value.message == "calls: Shifted is not a primitive of fxad.primitives.ALL"
+    assert caught.value.remedy == (
+        "applications(specs) draws calls of a primitive of your own: specs(draw, smooth) gives the primitive, and a "
+        "type and a Domain for each operand"
+    )
+
+
+def test_signatures_can_be_read() -> None:
+    """`help` prints defaults: none of them is a table."""
+    functions = [fx.load, fx.load_exported, fx.text.parse, *[getattr(testing, n) for n in testing.__all__]]
+    for f in functions:
+        if inspect.isfunction(f):
+            defaults = [p.default for p in inspect.signature(f).parameters.values() if p.default is not p.empty]
+            assert [d for d in defaults if len(repr(d)) > 20] == [], f.__name__
+
+
+def test_a_function_in_a_rule_must_be_one_of_its_operands() -> None:
+    y = fnp.ones(3)
+    b = ex.Builder()
+    x = b.input(fx.Aval((3,), "float32"))
+    with pytest.raises(ArgumentError) as caught:
+        ex.emit(b, lambda x: x + y, x)
+    assert caught.value.message == "emit: <lambda> closes over arrays"
+    assert caught.value.remedy == "pass arrays as operands, and return one array"
+    with pytest.raises(ArgumentError) as caught:
+        ex.emit(b, lambda x: (x, x), x)
+    assert caught.value.message == "emit: <lambda> returns 2 arrays"
+
+
+def test_a_jaxpr_is_called() -> None:
+    jaxpr = fx.trace(lambda x: (x + 1, x.sum()), X).jaxpr
+    assert float(ex.call(jaxpr, X)[1]) == pytest.approx(X.sum())
+    assert [e.prim.name for e in fx.trace(lambda x: ex.call(jaxpr, x), X).jaxpr.eqns] == ["call"]

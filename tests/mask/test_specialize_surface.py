@@ -1,0 +1,115 @@
+"""The law of `specialize` on every public function: the program of a size is the one that is traced at that size.
+
+A function runs on arrays whose sizes 3 are named n. What it does with them is one of three: the law holds; it asks for
+more than sizes can say, and refuses; it chooses an algorithm by the number, and then the law holds for the results
+only. The two tables give the reasons.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Any, Final
+
+import numpy as np
+import pytest
+
+import fxad as fx
+import fxad.numpy as fnp
+from fxad import lax, nn, random
+from fxad.core.sizes import named_size
+from fxad.errors import FxadError, SizeError
+from fxad.numpy import fft, linalg
+from tests.attack.public import Function, functions
+
+GIVEN: Final = 3  # the size of the arrays in tests/attack/public.py
+AT: Final = (3, 5)
+
+# Functions that refuse a symbolic size, and what they need the number for.
+NUMBER: Final = MappingProxyType(
+    {
+        "lax.associative_scan": "the stages of the scan are equations",
+        "numpy.delete": "which slices remain is found by NumPy",
+        "numpy.insert": "where slices go is found by NumPy",
+        "numpy.einsum_path": "an order of contraction for Python",
+        "numpy.fill_diagonal": "the places are found by NumPy",
+        "numpy.histogramdd": "one vector of edges for each column",
+        "numpy.poly": "one equation for each root",
+        "numpy.tril_indices_from": "the number of indices is not a polynomial of n",
+        "numpy.triu_indices_from": "the number of indices is not a polynomial of n",
+        "numpy.unstack": "one result for each slice",
+        "numpy.fft.hfft": "the scale is a number",
+        "numpy.fft.ihfft": "the scale is a number",
+        "random.permutation": "the number of rounds of sorting",
+    }
+)
+# Functions whose algorithm depends on the number of elements.
+CHOICE: Final = MappingProxyType(
+    {
+        "numpy.isin": "compares with up to 64 elements, sorts more",
+        "numpy.intersect1d": "isin",
+        "numpy.setdiff1d": "isin",
+        "numpy.setxor1d": "isin",
+        "numpy.vander": "up to 256 powers have an equation each",
+        "numpy.linalg.det": "up to 3 rows by the formula",
+    }
+)
+
+
+def traced(f: Function, size: int) -> fx.Program[..., Any] | None:
+    """The function of its arrays with `size` for the size 3; None if it has no such arrays."""
+    specs: list[fx.Spec] = []
+
+    def take(v: Any) -> Any:
+        if isinstance(v, np.ndarray) and v.ndim and GIVEN in v.shape:
+            specs.append(fx.Spec([size if n == GIVEN else n for n in v.shape], v.dtype))
+            return Place(len(specs) - 1)
+        return type(v)([take(x) for x in v]) if type(v) in (list, tuple) else v
+
+    marked = {k: take(v) for k, v in f.given.items()}
+
+    def run(*arrays: Any) -> list[Any]:
+        def put(v: Any) -> Any:
+            if isinstance(v, Place):
+                return arrays[v.number]
+            return type(v)([put(x) for x in v]) if type(v) in (list, tuple) else v
+
+        found = fx.tree.leaves(f.run(**{k: put(v) for k, v in marked.items()}))
+        return [x for x in found if isinstance(x, fx.Array | np.ndarray | np.generic | bool | int | float | complex)]
+
+    return fx.trace(run, *specs) if specs else None
+
+
+class Place:
+    """Where an array was among the arguments."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+def _check(f: Function) -> str:
+    """What a function does: "same", "differs", "refuses", or "" if there is nothing to compare."""
+    at: dict[int, fx.Program[..., Any]] = {}
+    for n in AT:
+        try:
+            program = traced(f, n)
+        except FxadError:  # a function of exactly three elements, or of values
+            return ""
+        if program is None:
+            return ""
+        at[n] = program
+    try:
+        symbolic = traced(f, named_size("n", min(AT)))
+    except SizeError:
+        return "refuses"
+    assert symbolic is not None
+    fixed = {n: fx.specialize(symbolic, n=n) if symbolic.jaxpr.symbolic else symbolic for n in AT}
+    return "same" if all([fixed[n].jaxpr is at[n].jaxpr for n in AT]) else "differs"
+
+
+@pytest.mark.parametrize("room", [lax, fnp, fft, linalg, nn, random], ids=lambda m: m.__name__)
+def test_every_function(room: Any) -> None:
+    found = {str(f): _check(f) for f in functions(room)}
+    tables = {**dict.fromkeys(NUMBER, "refuses"), **dict.fromkeys(CHOICE, "differs")}
+    want = {name: tables.get(name, "same") for name, said in found.items() if said or name in tables}
+    assert {name: found[name] for name in want} == want
+    assert len(want) > 3

@@ -1,0 +1,450 @@
+"""Each feature under each kind of division among 8 CPU devices equals the same feature on one device.
+
+`test_shard_map_laws.py` runs them in a process of their own; to run them by hand:
+
+FXAD_CPU_DEVICES=8 python -m pytest tests/spmd/combinations_on_devices.py
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import pytest
+
+import fxad as fx
+import fxad.numpy as fnp
+from fxad import lax
+from fxad.errors import AxisNameError, CheckError, CompileError, ExecutionError, FxadError
+from fxad.sharding import NamedSharding, PartitionSpec, make_mesh
+from fxad.text import parse
+
+P = PartitionSpec
+Function: TypeAlias = Callable[[Any], Any]
+Wrap: TypeAlias = Callable[[Function], Function]
+
+X: Any = np.linspace(-1.0, 1.5, 32, dtype=np.float32).reshape(8, 4)
+W: Any = np.linspace(0.5, 2.0, 4, dtype=np.float32)
+
+
+# --------------------------------------------------------------------------------------------- kinds of division
+
+
+def body(total: Function) -> Function:
+    """The function of each device: `total` sums over the elements of all devices."""
+
+    def part(v: fx.Array) -> fx.Array:
+        return fnp.tanh(v * W) / (2 + total(v * v))
+
+    return part
+
+
+def on_one_device(inside: Wrap) -> Function:
+    return inside(body(fnp.sum))
+
+
+def by_pmap(inside: Wrap) -> Function:
+    return fx.pmap(inside(body(lambda u: lax.psum(fnp.sum(u), "i"))), "i")
+
+
+def by_vmap(inside: Wrap) -> Function:
+    return fx.vmap(inside(body(lambda u: lax.psum(fnp.sum(u), "i"))), axis_name="i")
+
+
+def by_shard_map(inside: Wrap) -> Function:
+    mesh, rows = make_mesh((4, 2), ("i", "j")), P(("i", "j"))
+    return fx.shard_map(inside(body(lambda u: lax.psum(fnp.sum(u), ("i", "j")))), mesh, rows, rows)
+
+
+def by_constraints(inside: Wrap) -> Function:
+    columns = NamedSharding(make_mesh((2, 4), ("i", "j")), P("i", "j"))
+    f = inside(body(fnp.sum))
+    return lambda x: lax.with_sharding_constraint(f(lax.with_sharding_constraint(x, columns)), columns)
+
+
+def by_shardings(inside: Wrap) -> Function:
+    rows = NamedSharding(make_mesh((8,), ("i",)), P("i"))
+    return fx.jit(inside(body(fnp.sum)), in_shardings=rows, out_shardings=rows)
+
+
+KINDS: dict[str, Callable[[Wrap], Function]] = {
+    "pmap": by_pmap,
+    "vmap": by_vmap,
+    "shard_map": by_shard_map,
+    "constraints": by_constraints,
+    "shardings": by_shardings,
+}
+every_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+# ------------------------------------------------------------------------------- transformations, inside and around
+
+
+def plain(f: Function) -> Function:
+    return f
+
+
+@fx.custom_vjp
+def _halved(x: fx.Array) -> fx.Array:
+    return x / 2
+
+
+_halved.defvjp(lambda x: (_halved(x), None), lambda _, ct: (3 * ct,))
+
+
+def with_custom_rule(f: Function) -> Function:
+    return lambda x: _halved(f(_halved(x)))
+
+
+def in_scan(f: Function) -> Function:
+    return lambda x: lax.scan(lambda c, k: (f(c) + k * c, None), x, fnp.arange(3.0))[0]
+
+
+def in_while(f: Function) -> Function:
+    return lambda x: lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, f(c[1]) + x), (0, x))[1]
+
+
+def in_cond(f: Function) -> Function:
+    return lambda x: lax.cond(fnp.asarray(True), f, lambda u: 2 * u, x)
+
+
+def in_switch(f: Function) -> Function:
+    return lambda x: lax.switch(1, [lambda u: u, f, lambda u: 2 * u], x)
+
+
+def with_jvp(f: Function) -> Function:
+    return lambda x: sum(fx.jvp(f, (x,), (2 * x,)))
+
+
+def with_linearize(f: Function) -> Function:
+    def g(x: fx.Array) -> fx.Array:
+        y, linear = fx.linearize(f, x)
+        return y + linear(x) + linear(3 * x)
+
+    return g
+
+
+def with_vjp(f: Function) -> Function:
+    def g(x: fx.Array) -> fx.Array:
+        y, back = fx.vjp(f, x)
+        return y + back(y)[0]
+
+    return g
+
+
+def with_hessian_vector(f: Function) -> Function:
+    return lambda x: fx.jvp(fx.grad(lambda u: fnp.sum(f(u) ** 2)), (x,), (x,))[1]
+
+
+def with_vmap(f: Function) -> Function:
+    return lambda x: fnp.sum(fx.vmap(f, in_axes=-1, out_axes=0)(fnp.stack([x, 2 * x, -x], -1)), 0)
+
+
+def with_steps(f: Function) -> Function:
+    def step(u: fx.Array) -> fx.Array:
+        return u + f(u)
+
+    return lambda x: step(step(step(step(x))))
+
+
+def with_outline(f: Function) -> Function:
+    return fx.outline(with_steps(f))
+
+
+def with_checks(f: Function) -> Function:
+    def g(x: fx.Array) -> fx.Array:
+        y = f(x)
+        return fx.error_if(y, fnp.any(y > 1e6), "too large")
+
+    return g
+
+
+def with_pure_callback(f: Function) -> Function:
+    @fx.custom_jvp
+    def half(x: fx.Array) -> fx.Array:
+        return fx.pure_callback(lambda v: v / 2, fx.Spec(x.shape, x.dtype), x)
+
+    @half.defjvp
+    def _half_jvp(primals: tuple[fx.Array], tangents: tuple[fx.Array]) -> tuple[fx.Array, fx.Array]:
+        return half(primals[0]), tangents[0] / 2
+
+    return lambda x: f(half(x))
+
+
+def with_invertible(f: Function) -> Function:
+    def step(p: Any) -> Any:
+        a, b = p
+        return b, a + f(b)
+
+    def g(x: fx.Array) -> fx.Array:
+        a, b = fx.invertible(lambda p: step(step(step(p))))((x, 2 * x))
+        return a + b
+
+    return g
+
+
+def with_remat_policy(f: Function) -> Function:
+    def g(x: fx.Array) -> fx.Array:
+        return lax.checkpoint_name(f(fnp.sin(x)), "mid") * fnp.cos(x)
+
+    return fx.remat(g, policy=fx.checkpoint_policies.save_only_these_names("mid"))
+
+
+def with_mask(f: Function) -> Function:
+    def g(x: fx.Array) -> fx.Array:
+        rows = fnp.reshape(x, (-1, 4))
+        filled = fx.mask(lambda a: fnp.cumsum(a / (1 + fnp.sum(a * a, 1, keepdims=True)), 1), ("(_, n)",))
+        return f(fnp.reshape(filled(rows, sizes={"n": 3}), x.shape))
+
+    return g
+
+
+def with_remat_budget(f: Function) -> Function:
+    return fx.remat(with_steps(f), budget=1400)
+
+
+WRAPS: dict[str, Wrap] = {
+    "plain": plain,
+    "jit": fx.jit,
+    "remat": fx.remat,
+    "remat_policy": with_remat_policy,
+    "checkpointed_steps": lambda f: fx.remat(with_steps(fx.remat(f))),
+    "scan": in_scan,
+    "while": in_while,
+    "cond": in_cond,
+    "switch": in_switch,
+    "custom_vjp": with_custom_rule,
+    "jvp": with_jvp,
+    "linearize": with_linearize,
+    "vjp": with_vjp,
+    "hessian_vector": with_hessian_vector,
+    "vmap": with_vmap,
+    "steps": with_steps,
+    "outline": with_outline,
+    "mask": with_mask,
+    "remat_budget": with_remat_budget,
+    "checks": with_checks,
+    "pure_callback": with_pure_callback,
+    "invertible": with_invertible,
+}
+FORWARD_ONLY = {"while"}
+NAMED = {"pmap": "'i'", "vmap": "'i'", "shard_map": "'i', 'j'"}  # the axes in scope of a body
+
+
+@every_kind
+@pytest.mark.parametrize("place", ["inside", "around"])
+@pytest.mark.parametrize("name", WRAPS)
+def test_transformations(name: str, place: str, kind: str) -> None:
+    wrap = WRAPS[name]
+    if name == "remat_budget" and place == "inside" and kind in NAMED:
+        with pytest.raises(AxisNameError) as e:
+            KINDS[kind](wrap)(X)
+        assert e.value.message == (
+            f"remat: <lambda> has collectives over the axes {NAMED[kind]} of a map around it: it has no memory of its"
+            " own to fit into a budget"
+        )
+        assert (
+            e.value.remedy == "give the budget around the map, as in remat(pmap(f), budget=...), or a policy inside it"
+        )
+        return
+    divide = KINDS[kind]
+    mapped = divide(wrap) if place == "inside" else wrap(divide(plain))
+    single = on_one_device(wrap)
+    np.testing.assert_allclose(np.asarray(fx.jit(mapped)(X)), np.asarray(fx.jit(single)(X)), rtol=2e-5, atol=1e-6)
+    if name not in FORWARD_ONLY:
+        have, want = [fx.jit(fx.grad(lambda x, g=g: fnp.sum(g(x) ** 2)))(X) for g in (mapped, single)]
+        np.testing.assert_allclose(np.asarray(have), np.asarray(want), rtol=1e-4, atol=1e-5)
+
+
+# ----------------------------------------------------------------------------------------------- calls of the host
+
+
+def calls_of(effect: str, seen: list[Any]) -> Wrap:
+    """Calls of the host before and after a function, which record the shape of its operand, or an order."""
+    ordered = effect == "ordered"
+
+    def note(what: Any) -> Function:
+        return lambda v: seen.append((what, np.shape(v)) if not ordered else what)
+
+    def wrap(f: Function) -> Function:
+        def g(x: fx.Array) -> Any:
+            fx.io_callback(note("before"), None, x, ordered=ordered)
+            y = f(x)
+            fx.io_callback(note("after"), None, y, ordered=ordered)
+            return y
+
+        return g
+
+    return wrap
+
+
+@every_kind
+@pytest.mark.parametrize("effect", ["unordered", "ordered"])
+def test_the_host_is_called_once_around_a_map(effect: str, kind: str) -> None:
+    """With the whole operand, and in order if that is asked for."""
+    seen: list[Any] = []
+    f = fx.jit(calls_of(effect, seen)(KINDS[kind](plain)))
+    for _ in range(2):
+        np.testing.assert_allclose(np.asarray(f(X)), np.asarray(on_one_device(plain)(X)), rtol=2e-5, atol=1e-6)
+    if effect == "ordered":
+        assert seen == ["before", "after"] * 2
+    else:
+        assert sorted(seen) == [("after", (8, 4))] * 2 + [("before", (8, 4))] * 2
+
+
+@pytest.mark.parametrize("kind", ["pmap", "vmap", "shard_map"])
+def test_the_host_is_called_by_each_index_in_a_map(kind: str) -> None:
+    seen: list[Any] = []
+    fx.jit(KINDS[kind](calls_of("unordered", seen)))(X)
+    part = (1, 4) if kind == "shard_map" else (4,)
+    assert sorted(seen) == [("after", part)] * 8 + [("before", part)] * 8
+
+
+def test_devices_that_compute_the_same_call_the_host_once() -> None:
+    """Beside a map of 8 devices, a map of 2 runs each index on 4 devices."""
+    seen: list[Any] = []
+
+    def f(x: fx.Array) -> Any:
+        few = fx.pmap(calls_of("unordered", seen)(lambda v: lax.psum(v, "i")), "i")(x[:2])
+        return few, fx.pmap(lambda v: lax.psum(v, "j"), "j")(x)
+
+    fx.jit(f)(X)
+    assert sorted(seen) == [("after", (4,))] * 2 + [("before", (4,))] * 2
+
+
+@pytest.mark.parametrize("kind", ["pmap", "shard_map"])
+def test_an_ordered_call_in_a_map_has_no_order(kind: str) -> None:
+    with pytest.raises(CompileError) as e:
+        fx.jit(KINDS[kind](calls_of("ordered", [])))(X)
+    assert e.value.message == "compile: an ordered call of the host inside shard_map has no place in an order"
+    assert e.value.remedy == "leave out `ordered`, or call the host outside of it"
+
+
+@every_kind
+@pytest.mark.parametrize("place", ["inside", "around"])
+def test_a_check_that_fails(place: str, kind: str) -> None:
+    """All devices run to the end, and the error is that of the first one, at each call."""
+
+    def wrap(f: Function) -> Function:
+        def g(x: fx.Array) -> Any:
+            y = f(x)
+            return fx.error_if(y, fnp.max(y) > 0.03, "too large: {:.4f}", fnp.max(y))
+
+        return g
+
+    f = fx.jit(KINDS[kind](wrap) if place == "inside" else wrap(KINDS[kind](plain)))
+    by_index = place == "inside" and kind in ("pmap", "vmap", "shard_map")
+    for _ in range(2):
+        with pytest.raises(CheckError) as e:
+            f(X)
+        largest = "0.0362" if by_index else "0.0458"
+        example = " (in example 4)" if kind == "vmap" and place == "inside" else ""
+        assert e.value.message == f"error_if: too large: {largest}{example}"
+        assert "combinations_on_devices.py" in str(e.value.where)
+    assert np.isfinite(np.asarray(f(0 * X))).all()
+
+
+@every_kind
+@pytest.mark.parametrize("place", ["inside", "around"])
+def test_a_host_function_that_fails(place: str, kind: str) -> None:
+    def broken(_: Any) -> Any:
+        raise ValueError("no value")
+
+    def wrap(f: Function) -> Function:
+        return lambda x: f(fx.pure_callback(broken, fx.Spec(x.shape, x.dtype), x))
+
+    f = fx.jit(KINDS[kind](wrap) if place == "inside" else wrap(KINDS[kind](plain)))
+    for _ in range(2):
+        with pytest.raises(ExecutionError) as e:
+            f(X)
+        assert e.value.message == "host_call: broken raised ValueError: no value"
+        assert "combinations_on_devices.py" in str(e.value.where)
+
+
+# ------------------------------------------------------------------------------------- running, storing, explaining
+
+
+@every_kind
+def test_donation(kind: str) -> None:
+    f = fx.jit(KINDS[kind](plain), donate=(0,))
+    want = np.asarray(on_one_device(plain)(X))
+    x: Any = fx.device_put(X, NamedSharding(make_mesh((8,), ("i",)), P("i"))) if kind != "vmap" else fx.asarray(X)
+    np.testing.assert_allclose(np.asarray(f(x)), want, rtol=2e-5, atol=1e-6)
+    with pytest.raises(FxadError, match="donated"):
+        np.asarray(x)
+
+
+@every_kind
+def test_units_and_passes(kind: str) -> None:
+    """A program with a map over devices is one unit, as XLA divides the whole; passes run on it all the same."""
+    program = fx.trace(fx.grad(lambda x: fnp.sum(KINDS[kind](with_steps)(x) ** 2)), X)
+    want = np.asarray(fx.grad(lambda x: fnp.sum(on_one_device(with_steps)(x) ** 2))(X))
+    for units in ("auto", lambda body: True):
+        for passes in (None, fx.passes.BEFORE_COMPILATION):
+            run = fx.lower(program, units=units, passes=passes).compile()
+            np.testing.assert_allclose(np.asarray(run(X)), want, rtol=1e-4, atol=1e-5)
+
+
+@every_kind
+def test_the_disk_has_it(kind: str, tmp_path: Path) -> None:
+    """A second cache compiles nothing, and its results are divided in the same way."""
+    found = []
+    for _ in range(2):
+        with fx.cache.private(dir=tmp_path) as mine:
+            y = fx.jit(KINDS[kind](plain))(X)
+            found.append((np.asarray(y), y.sharding))
+            stats = mine.stats()
+        assert (stats.compilations, stats.disk_hits) == ((0, stats.misses) if found[1:] else (stats.misses, 0))
+    np.testing.assert_array_equal(found[0][0], found[1][0])
+    assert found[0][1] == found[1][1]
+
+
+@every_kind
+def test_programs_are_values(kind: str, tmp_path: Path) -> None:
+    """Text, pickle, files and exported bytes give the same program."""
+    program = fx.trace(fx.grad(lambda x: fnp.sum(KINDS[kind](plain)(x) ** 2)), X)
+    want = np.asarray(program(X))
+    assert parse(program.text()) is program.jaxpr
+    assert pickle.loads(pickle.dumps(program)).jaxpr is program.jaxpr
+    fx.save(program, tmp_path / "program")
+    assert fx.load(tmp_path / "program").jaxpr is program.jaxpr
+    exported = fx.load_exported(fx.lower(program).export())
+    np.testing.assert_array_equal(np.asarray(exported(X)), want)
+    np.testing.assert_allclose(np.asarray(fx.interpret(program, X)), want, rtol=1e-4, atol=1e-6)
+
+
+@every_kind
+@pytest.mark.parametrize("place", ["inside", "around"])
+def test_explain_nan(place: str, kind: str) -> None:
+    def wrap(f: Function) -> Function:
+        return lambda x: f(x) + fnp.log(x)
+
+    x = np.ones((8, 4), np.float32)
+    x[5, 2] = -1
+    program = fx.trace(KINDS[kind](wrap) if place == "inside" else wrap(KINDS[kind](plain)), x)
+    found = fx.explain_nan(program, x)
+    assert found is not None
+    assert " = log " in found.nan.equation
+    assert found.nan.operands[0][found.nan.at] == -1
+    index = {"pmap": "index i = 5 of shard_map", "shard_map": "index i = 2, j = 1 of shard_map"}.get(kind)
+    assert (index in found.nan.inside) == (place == "inside") if index else True
+    assert fx.explain_nan(program, np.abs(x)) is None
+
+
+def test_a_nan_of_a_collective_is_explained() -> None:
+    """inf - inf of two devices: no operand of one device tells it. A nan that only passes through is not reported."""
+    x = np.array([1, 0, -0.0, 1], np.float32)
+    program = fx.trace(fx.pmap(lambda v: fnp.sqrt(lax.psum(1 / v, "i")), "i"), x)
+    found = fx.explain_nan(program, x)
+    assert found is not None
+    assert " = psum " in found.nan.equation
+    assert [float(v) for v in found.nan.operands] == [1, np.inf, -np.inf, 1]
+    assert found.inf is not None
+    assert " = div " in found.inf.equation
+    passed = fx.explain_nan(fx.trace(fx.pmap(lambda v: lax.psum(fnp.log(v), "i"), "i"), x), -x)
+    assert passed is not None
+    assert " = log " in passed.nan.equation
+    assert passed.nan.inside[-1] == "index i = 0 of shard_map"
