@@ -282,7 +282,9 @@ def _add(
         _add(body, eqns, parts or (Segment(segment.start, segment.stop),), within, last, choice, given)
         made = body.build(substitute(returned, within), "segment")
         keep = None if segment.reconstruct else segment.keep
-        made = _reversed(made, read, given) if keep is None else remat(made, keep)
+        # operands of the program are stored anyway; the others are reconstructed
+        kept = tuple([a in given for a in read])
+        made = transforms.invertible(made, kept) if keep is None else remat(made, keep)
         b.source = own[-1].source
         env.update(zip(returned, b.inline(made, substitute(read, env)), strict=True))
 
@@ -293,11 +295,6 @@ def _border(eqns: Sequence[Eqn], segment: Segment, last: Mapping[Atom, int]) -> 
     inside = {v for e in own for v in e.outs}
     read = tuple(dict.fromkeys([a for e in own for a in e.ins if isinstance(a, Var) and a not in inside]))
     return read, tuple([v for e in own for v in e.outs if last.get(v, -1) >= segment.stop])
-
-
-def _reversed(body: Jaxpr, read: Sequence[Atom], given: frozenset[Atom]) -> Jaxpr:
-    """Returns a segment whose backward pass reconstructs its operands. Raises: NotInvertibleError."""
-    return transforms.invertible(body, tuple([a in given for a in read]))
 
 
 def _in_bodies(b: Builder, eqn: Eqn, ins: tuple[Atom, ...], choice: _Choice) -> Sequence[Atom] | None:
@@ -421,7 +418,7 @@ def _reconstructed(flat: Jaxpr) -> Iterator[tuple[Segment, ...]]:
     last.update(dict.fromkeys(flat.outs, len(flat.eqns)))
     given = frozenset(flat.ins)
     cuts = {*_cuts(flat)} | {k + d for k, e in enumerate(flat.eqns) if isinstance(e.prim, Scan) for d in (0, 1)}
-    known: dict[Jaxpr, bool] = {}
+    known: dict[tuple[Jaxpr, tuple[bool, ...]], bool] = {}
 
     def invertible(start: int, stop: int) -> bool:
         segment = Segment(start, stop, reconstruct=True)
@@ -432,9 +429,10 @@ def _reconstructed(flat: Jaxpr) -> Iterator[tuple[Segment, ...]]:
         within: dict[Atom, Atom] = dict(zip(read, body.inputs([a.aval for a in read]), strict=True))
         body.extend(flat.eqns[start:stop], within)
         made = body.build(substitute(returned, within), "segment")
-        if made not in known:
-            known[made] = _has_inverse(made, read, given)
-        return known[made]
+        kept = tuple([a in given for a in read])
+        if (made, kept) not in known:
+            known[made, kept] = _has_inverse(made, kept)
+        return known[made, kept]
 
     runs: list[list[int]] = []  # the borders of adjacent layers that have an inverse
     for start, stop in pairwise(sorted(cuts)):
@@ -449,9 +447,9 @@ def _reconstructed(flat: Jaxpr) -> Iterator[tuple[Segment, ...]]:
         yield tuple([Segment(a, b, reconstruct=(a, b) in joined) for a, b in pairwise(ends)])
 
 
-def _has_inverse(body: Jaxpr, read: Sequence[Atom], given: frozenset[Atom]) -> bool:
+def _has_inverse(body: Jaxpr, kept: tuple[bool, ...]) -> bool:
     try:
-        _reversed(body, read, given)
+        transforms.invertible(body, kept)
     except (NotDifferentiableError, NotInvertibleError):
         return False
     return True
