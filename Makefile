@@ -31,6 +31,9 @@ examples:
 	python examples/equilibrium.py
 	python examples/revnet.py
 	python examples/leapfrog.py
+	python examples/data_parallel.py
+	python examples/tensor_parallel.py
+	python examples/pipeline_parallel.py
 	python examples/two_processes.py
 
 # The laws at 2,000 examples each.

@@ -65,7 +65,7 @@ class State:
     steps: fx.Array
 
 
-def initial(key: fx.Array) -> Params:
+def initial(key: fx.Array, layers: int = LAYERS) -> Params:
     """Random parameters: a function of the key."""
     normal = nn.initializers.lecun_normal()
     at_characters, at_blocks = random.split(key)
@@ -83,7 +83,7 @@ def initial(key: fx.Array) -> Params:
 
     return Params(
         characters=random.normal(at_characters, (len(ALPHABET), WIDTH)),
-        blocks=fx.vmap(block)(random.split(at_blocks, LAYERS)),
+        blocks=fx.vmap(block)(random.split(at_blocks, layers)),
         head=fnp.zeros((WIDTH, len(ALPHABET))),
     )
 

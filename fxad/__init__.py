@@ -78,7 +78,9 @@ if TYPE_CHECKING:
     from fxad.api.custom import custom_vmap as custom_vmap
     from fxad.api.custom_functions import custom_gradient as custom_gradient
     from fxad.api.device_put import device_put as device_put
+    from fxad.api.device_put import make_array_from_callback as make_array_from_callback
     from fxad.api.device_put import make_array_from_process_local_data as make_array_from_process_local_data
+    from fxad.api.device_put import make_array_from_single_device_arrays as make_array_from_single_device_arrays
     from fxad.api.directional import Linearized as Linearized
     from fxad.api.directional import jvp as jvp
     from fxad.api.directional import linearize as linearize
@@ -112,6 +114,7 @@ if TYPE_CHECKING:
     from fxad.api.rewrite import specialize as specialize
     from fxad.api.shard_map import pmap as pmap
     from fxad.api.shard_map import shard_map as shard_map
+    from fxad.api.soft_pmap import soft_pmap as soft_pmap
     from fxad.api.staging import block_until_ready as block_until_ready
     from fxad.api.staging import checkpoint as checkpoint
     from fxad.api.staging import closure_convert as closure_convert
@@ -143,6 +146,7 @@ if TYPE_CHECKING:
     from fxad.sharding import NamedSharding as NamedSharding
     from fxad.sharding import P as P
     from fxad.sharding import make_mesh as make_mesh
+    from fxad.sharding import set_mesh as set_mesh
     from fxad.storage.programs import load as load
     from fxad.storage.programs import save as save
     from fxad.transforms.memory import checkpoint_policies as checkpoint_policies
@@ -153,7 +157,8 @@ else:
         {
             "fxad.api.comm": "comm",
             "fxad.api.shard_map": "pmap shard_map",
-            "fxad.sharding": "NamedSharding P make_mesh",
+            "fxad.api.soft_pmap": "soft_pmap",
+            "fxad.sharding": "NamedSharding P make_mesh set_mesh",
             "fxad.api.custom": "CustomFunction custom_jvp custom_vjp custom_vmap",
             "fxad.api.directional": "Linearized jvp linearize transpose vjp",
             "fxad.api.exported": "Exported load_exported",
@@ -162,7 +167,10 @@ else:
             "fxad.api.budget": "plan_memory",
             "fxad.api.memory": "Partial partial_eval residuals",
             "fxad.api.explain_nan": "NanExplanation explain_nan",
-            "fxad.api.device_put": "device_put make_array_from_process_local_data",
+            "fxad.api.device_put": (
+                "device_put make_array_from_callback make_array_from_process_local_data "
+                "make_array_from_single_device_arrays"
+            ),
             "fxad.api.rewrite": "apply_passes cse dce inline outline remat reroll simplify specialize",
             "fxad.api.custom_functions": "custom_gradient",
             "fxad.api.staging": (

@@ -7,6 +7,9 @@ the data that each process has.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from operator import index
+
 from fxad.xla.processes import PROCESSES
 
 
@@ -14,19 +17,32 @@ def initialize(
     coordinator_address: str,
     num_processes: int,
     process_id: int,
+    local_device_ids: int | Sequence[int] | None = None,
     *,
     initialization_timeout: int = 300,
     heartbeat_timeout: int = 10,
 ) -> None:
     """Connect this process with the others. Process 0 runs the service at `coordinator_address`, a host and a port.
 
-    If a process dies, a barrier of another one raises an error after its timeout. About `heartbeat_timeout` seconds
-    after the death, jaxlib ends the other processes, also if they wait in a collective.
+    `local_device_ids` are the GPUs of this process; without it, it has all that it sees. The CPU devices of a process
+    are those of `set_cpu_devices`.
+
+    If a process dies, on CPUs: a collective that it takes part in raises an ExecutionError as soon as its connections
+    close, and a barrier after its timeout. A process that does neither goes on. On GPUs, where NCCL would wait for
+    ever, jaxlib ends the others about `heartbeat_timeout` seconds after the death. If process 0 dies, jaxlib ends the
+    others, within that time.
 
     Raises: ParameterError for an invalid address or number, and if devices are in use; ExecutionError if not all
             processes connect within `initialization_timeout` seconds.
     """
-    PROCESSES.connect(coordinator_address, num_processes, process_id, initialization_timeout, heartbeat_timeout)
+    visible = (local_device_ids,) if isinstance(local_device_ids, int) else local_device_ids
+    ids = None if visible is None else tuple([index(k) for k in visible])
+    PROCESSES.connect(coordinator_address, num_processes, process_id, initialization_timeout, heartbeat_timeout, ids)
+
+
+def is_initialized() -> bool:
+    """Return True if this process is connected with others."""
+    return PROCESSES.client is not None
 
 
 def barrier(timeout: float = 60.0) -> None:
@@ -35,8 +51,8 @@ def barrier(timeout: float = 60.0) -> None:
 
 
 def shutdown() -> None:
-    """Wait for the other processes, and end the connection."""
+    """Wait for the other processes, at most for the heartbeat timeout, and end the connection."""
     PROCESSES.disconnect()
 
 
-__all__ = ["barrier", "initialize", "shutdown"]
+__all__ = ["barrier", "initialize", "is_initialized", "shutdown"]

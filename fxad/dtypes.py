@@ -193,14 +193,14 @@ _CLASSES: Final[Mapping[object, frozenset[DType]]] = MappingProxyType(
 )
 
 
-def issubdtype(dtype: object, kind: object, /) -> bool:
+def issubdtype(arg1: object, arg2: object) -> bool:
     """Return True if a dtype is of one of NumPy's classes (`floating`, `integer`, ...), or of a subclass, or equals a
     dtype. `fxad.numpy.isdtype` is the array API's function."""
-    if kind is prng_key:
+    if arg2 is prng_key:
         return False
-    wanted = _class(kind) or frozenset({as_dtype(kind)})
-    own = getattr(dtype, "dtype", None)
-    return (_class(dtype) or frozenset({as_dtype(own if isinstance(own, np.dtype) else dtype)})) <= wanted
+    wanted = _class(arg2) or frozenset({as_dtype(arg2)})
+    own = getattr(arg1, "dtype", None)
+    return (_class(arg1) or frozenset({as_dtype(own if isinstance(own, np.dtype) else arg1)})) <= wanted
 
 
 def _class(kind: object) -> frozenset[DType] | None:

@@ -66,6 +66,18 @@ def _public_name(frame: FrameType) -> str:
     return ""
 
 
+def name_equation(e: Exception, equation: str, where: str) -> None:
+    """Name the equation whose rule raised an exception, and the user's line: in the message of an `FxadError`, in a
+    note of any other exception, such as one of the user's own primitive."""
+    if isinstance(e, FxadError):
+        e.located(equation=equation, where=where)
+    elif not any([note.startswith(_NOTE) for note in getattr(e, "__notes__", ())]):
+        e.add_note(f"{_NOTE}{equation}" + (f"\n  traced at     {where}" if where else ""))
+
+
+_NOTE: Final = "  equation      "
+
+
 def exception_text(e: BaseException) -> str:
     """The class and the message of an exception, also if its `__str__` raises."""
     try:

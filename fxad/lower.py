@@ -23,10 +23,11 @@ from typing import Any, Final, TypeAlias, cast, final
 from fxad import dtypes, lowering
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
-from fxad.errors import ParameterError, PlacementError
+from fxad.errors import ParameterError, PlacementError, name_equation
 from fxad.ir import (
     Atom,
     Aval,
+    Eqn,
     HigherOrder,
     HloValue,
     Jaxpr,
@@ -323,19 +324,26 @@ class _Function:
         """The operations of a body over `args`, ended by `terminator`."""
         env: dict[Var, HloValue] = dict(zip(jaxpr.ins, args, strict=True))
         alias, name, constant = self._module.places.alias, self._name, self.constant
-        for eqn in jaxpr.eqns:
-            prim, ins, outs = eqn.prim, eqn.ins, eqn.outs
-            self._loc = alias(name, prim.name, eqn.source)
-            if len(ins) == 2 and len(outs) == 1:  # most equations; this fast path halves the cost of the loop
-                (x, y), (out,) = ins, outs
-                a = env[x] if type(x) is Var else constant(x)
-                b = env[y] if type(y) is Var else constant(y)
-                (env[out],) = prim.lower(self, (a, b), (x.aval, y.aval), (out.aval,))
-            else:
-                args = [env[x] if type(x) is Var else constant(x) for x in ins]
-                env.update(
-                    zip(outs, prim.lower(self, args, [x.aval for x in ins], [v.aval for v in outs]), strict=True)
-                )
+        eqn: Eqn | None = None
+        try:
+            for eqn in jaxpr.eqns:
+                prim, ins, outs = eqn.prim, eqn.ins, eqn.outs
+                self._loc = alias(name, prim.name, eqn.source)
+                if len(ins) == 2 and len(outs) == 1:  # most equations; this fast path halves the cost of the loop
+                    (x, y), (out,) = ins, outs
+                    a = env[x] if type(x) is Var else constant(x)
+                    b = env[y] if type(y) is Var else constant(y)
+                    (env[out],) = prim.lower(self, (a, b), (x.aval, y.aval), (out.aval,))
+                else:
+                    args = [env[x] if type(x) is Var else constant(x) for x in ins]
+                    env.update(
+                        zip(outs, prim.lower(self, args, [x.aval for x in ins], [v.aval for v in outs]), strict=True)
+                    )
+        except Exception as e:
+            if eqn is not None:
+                equation = f"{eqn.prim.name} of {', '.join([str(a.aval) for a in eqn.ins])}"
+                name_equation(e, equation, str(source_location(eqn.source) or ""))
+            raise
         self._loc = alias(name, "", None)
         self.op(terminator, [env[x] if type(x) is Var else constant(x) for x in jaxpr.outs], ())
 

@@ -22,6 +22,7 @@ from typing import Final, TypeAlias, final
 from fxad.core.constants import GROUP_MICROSECONDS, SAVED_MS, WASTE
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
+from fxad.core.tables import Table
 from fxad.errors import ArgumentError, ParameterError, described
 from fxad.ir import Aval, Jaxpr, distinct_jaxprs
 from fxad.primitives.control.shard_map import runs_on_devices
@@ -230,14 +231,19 @@ class Stages:
 
     def table(self, *, times: bool = True) -> str:
         """The stages as text; `times` adds the milliseconds of each pass."""
-        rows = [("stage", "equations", "bytes", "ms" if times else "")]
-        for s in self.stages:
-            rows.append((s.name, f"{s.equations:,}", f"{s.bytes:,}", f"{1e3 * s.seconds:.1f}" if times else ""))
-        a, b, c, d = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        return "\n".join([f"{r[0]:<{a}}  {r[1]:>{b}}  {r[2]:>{c}}  {r[3]:>{d}}".rstrip() for r in rows])
+        return self._table(times).text()
 
     def __str__(self) -> str:
         return self.table()
+
+    def _repr_html_(self) -> str:
+        return self._table(True).html()
+
+    def _table(self, times: bool) -> Table:
+        rows = [
+            (s.name, f"{s.equations:,}", f"{s.bytes:,}", f"{1e3 * s.seconds:.1f}" if times else "") for s in self.stages
+        ]
+        return Table(("stage", "equations", "bytes", "ms" if times else ""), tuple(rows), right=(1, 2, 3))
 
 
 def stages_of(jaxpr: Jaxpr, choice: Choice, donate: tuple[int, ...] = (), passes: Passes | None = None) -> Stages:

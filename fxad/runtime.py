@@ -59,7 +59,7 @@ from fxad.xla.garbage import collect_garbage, collection_due
 from fxad.xla.host_calls import Results, Start
 from fxad.xla.linked import LinkedProgram, Runnable, cost, link, memory
 from fxad.xla.profiler import profile
-from fxad.xla.sharded import ManyDevices, from_local, is_sharded, shards
+from fxad.xla.sharded import ManyDevices, assembled, from_local, is_sharded, shards
 
 __all__ = [
     "Buffer",
@@ -82,6 +82,7 @@ __all__ = [
     "ResultHandler",
     "Results",
     "Start",
+    "assembled",
     "block",
     "cache",
     "active_cache",

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from contextvars import ContextVar
+from enum import Enum
 from math import prod
-from typing import ClassVar, Final, TypeAlias, final
+from typing import ClassVar, Final, Self, TypeAlias, final
 
 import numpy as np
 
 from fxad import runtime
 from fxad.core.dataclasses import dataclass
+from fxad.core.lazy_exports import lazy_exports
 from fxad.errors import ArgumentError, AxisNameError, ParameterError, ShapeError, described
 from fxad.ir import Aval, Shape
 from fxad.primitives.meshes import OPEN, Ids
@@ -54,15 +59,36 @@ class PartitionSpec(tuple[Entry, ...]):
         return tuple(groups)
 
 
+class AxisType(Enum):
+    """JAX's kinds of axes of a mesh. Those of fxad are all `Auto`: XLA divides what a program leaves open."""
+
+    Auto = "auto"
+    Explicit = "explicit"
+    Manual = "manual"
+
+
+def _check_axis_types(what: str, types: object, count: int) -> None:
+    given = (types,) * count if types is None or isinstance(types, AxisType) else types
+    if not isinstance(given, tuple) or any([t not in (None, AxisType.Auto) for t in given]):
+        raise ParameterError(
+            f"{what}: axis_types is {types!r:.80}",
+            remedy="leave it out: all axes are AxisType.Auto, and shard_map makes those of its mesh manual",
+        )
+
+
 @final
 class Mesh:
-    """Devices in an array whose axes have names."""
+    """Devices in an array whose axes have names.
+
+    `with mesh:` gives a mesh to the `PartitionSpec`s that stand without one, in this thread or task.
+    """
 
     __slots__ = ("axis_names", "devices")
 
-    def __init__(self, devices: object, axis_names: Iterable[str] | str) -> None:
+    def __init__(self, devices: object, axis_names: Iterable[str] | str, axis_types: object = None) -> None:
         names = (axis_names,) if isinstance(axis_names, str) else tuple(axis_names)
         array = np.array(devices, dtype=object)
+        _check_axis_types("Mesh", axis_types, len(names))
         if array.ndim != len(names):
             raise ShapeError(
                 f"Mesh: the devices have {array.ndim} axes, axis_names {names} has {len(names)}",
@@ -91,6 +117,33 @@ class Mesh:
         """The number of devices."""
         return int(self.devices.size)
 
+    @property
+    def axis_sizes(self) -> tuple[int, ...]:
+        """The size of each axis, in order."""
+        return self.devices.shape
+
+    @property
+    def empty(self) -> bool:
+        """True if there is no device."""
+        return not self.devices.size
+
+    @property
+    def is_multi_process(self) -> bool:
+        """True if devices of other processes are there."""
+        return not all([d.is_local for d in self.devices.flat])
+
+    @property
+    def local_devices(self) -> list[runtime.Device]:
+        """The devices of this process."""
+        return [d for d in self.devices.flat if d.is_local]
+
+    def __enter__(self) -> Self:
+        _meshes.set((*_meshes.get(), self))
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        _meshes.set(_meshes.get()[:-1])
+
     def __reduce__(self) -> tuple[object, ...]:
         return Mesh, (self.devices, self.axis_names)  # read-only again
 
@@ -107,10 +160,31 @@ class Mesh:
         return f"Mesh({self.shape})"
 
 
+_meshes: Final[ContextVar[tuple[Mesh, ...]]] = ContextVar("fxad_meshes", default=())
+
+
+def set_mesh(mesh: Mesh) -> AbstractContextManager[Mesh]:
+    """Return the context manager that a mesh is. Nothing is set without `with`."""
+    if not isinstance(mesh, Mesh):
+        raise ArgumentError(f"set_mesh: {described(mesh)} is not a Mesh: {mesh!r:.60}", remedy="use make_mesh")
+    return mesh
+
+
+def get_mesh() -> Mesh | None:
+    """Return the mesh of the innermost block around; None without one."""
+    meshes = _meshes.get()
+    return meshes[-1] if meshes else None
+
+
 def make_mesh(
-    axis_shapes: Sequence[int], axis_names: Sequence[str], *, devices: Sequence[runtime.Device] | None = None
+    axis_shapes: Sequence[int],
+    axis_names: Sequence[str],
+    axis_types: object = None,
+    *,
+    devices: Sequence[runtime.Device] | None = None,
 ) -> Mesh:
     """Return a mesh of the first devices (or of those given). Raises: ParameterError if there are too few."""
+    _check_axis_types("make_mesh", axis_types, len(axis_names))
     there = list(runtime.devices() if devices is None else devices)
     count = prod(axis_shapes)
     if count > len(there):
@@ -122,17 +196,85 @@ def make_mesh(
     return Mesh(np.array(there[:count], dtype=object).reshape(tuple(axis_shapes)), axis_names)
 
 
+# For each device, the part of an array that it has.
+Places: TypeAlias = dict[runtime.Device, tuple[slice, ...]]
+
+
+class _Divided(ABC):
+    """The questions that every sharding answers."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def devices_indices_map(self, shape: Shape) -> Places:
+        """For each device, the part of an array of this shape that it has."""
+
+    @abstractmethod
+    def shard_shape(self, shape: Shape) -> Shape:
+        """The shape of one part. Raises: ShapeError, AxisNameError."""
+
+    @property
+    @abstractmethod
+    def device_set(self) -> frozenset[runtime.Device]:
+        """The devices."""
+
+    @property
+    def num_devices(self) -> int:
+        """The number of devices."""
+        return len(self.device_set)
+
+    @property
+    def addressable_devices(self) -> frozenset[runtime.Device]:
+        """The devices of this process."""
+        return frozenset([d for d in self.device_set if d.is_local])
+
+    @property
+    def is_fully_addressable(self) -> bool:
+        """True if this process has all devices."""
+        return all([d.is_local for d in self.device_set])
+
+    def addressable_devices_indices_map(self, shape: Shape) -> Places:
+        """For each device of this process, the part of an array of this shape that it has."""
+        return {d: at for d, at in self.devices_indices_map(shape).items() if d.is_local}
+
+    def is_equivalent_to(self, other: Sharding, ndim: int) -> bool:
+        """True if both give each device the same part of every array of `ndim` axes that they divide."""
+        shape = (prod([n for s in (self, other) if isinstance(s, NamedSharding) for n in s.mesh.axis_sizes]),) * ndim
+        return self.devices_indices_map(shape) == other.devices_indices_map(shape)
+
+
 @final
-@dataclass(frozen=True, slots=True)
-class NamedSharding:
-    """An array divided among the devices of a mesh as a spec says."""
+@dataclass(frozen=True, slots=True, eq=False)
+class NamedSharding(_Divided):
+    """An array divided among the devices of a mesh as a spec says. Equal ones have equal meshes, and specs that name
+    the same axes."""
 
     mesh: Mesh
     spec: PartitionSpec
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, NamedSharding) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def _key(self) -> tuple[object, ...]:
+        return self.mesh, self.spec.names
+
     def shard_shape(self, shape: Shape) -> Shape:
         """The shape of one part. Raises: ShapeError, AxisNameError."""
         return local("NamedSharding", tuple(self.mesh.shape.items()), self.spec, Aval(shape, "bool"), "the array").shape
+
+    def devices_indices_map(self, shape: Shape) -> Places:
+        """For each device, the part of an array of this shape that it has."""
+        self.shard_shape(shape)
+        where, spec = on_devices(self), self.spec.names
+        rest = (slice(None),) * (len(shape) - len(spec))
+        parts = [
+            (*[w if names else slice(None) for w, names in zip(at, spec, strict=True)], *rest)
+            for at in where.windows(shape)
+        ]
+        return dict(zip(where.devices, parts, strict=True))
 
     @property
     def device_set(self) -> frozenset[runtime.Device]:
@@ -142,15 +284,24 @@ class NamedSharding:
     @property
     def is_fully_replicated(self) -> bool:
         """True if each device has the whole array."""
-        return not any(self.spec.names)
+        sizes = self.mesh.shape
+        return prod([sizes.get(name, 1) for group in self.spec.names for name in group]) == 1
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class SingleDeviceSharding:
+class SingleDeviceSharding(_Divided):
     """An array on one device."""
 
     device: runtime.Device
+
+    def shard_shape(self, shape: Shape) -> Shape:
+        """The shape of the array."""
+        return shape
+
+    def devices_indices_map(self, shape: Shape) -> Places:
+        """The device, which has the whole array."""
+        return {self.device: (slice(None),) * len(shape)}
 
     @property
     def device_set(self) -> frozenset[runtime.Device]:
@@ -164,6 +315,18 @@ class SingleDeviceSharding:
 
 
 Sharding: TypeAlias = NamedSharding | SingleDeviceSharding
+
+
+def named(what: str, sharding: NamedSharding | PartitionSpec) -> NamedSharding:
+    """A sharding; a spec alone is one of the mesh around. Raises: ParameterError if there is none."""
+    if isinstance(sharding, NamedSharding):
+        return sharding
+    mesh = get_mesh()
+    if mesh is None:
+        raise ParameterError(
+            f"{what}: {sharding} has no mesh", remedy="give NamedSharding(mesh, spec), or call it in `with mesh:`"
+        )
+    return NamedSharding(mesh, sharding)
 
 
 def axes_of(what: str, mesh: Mesh | Mapping[str, int]) -> Axes:
@@ -225,8 +388,13 @@ def ids_of(on: tuple[runtime.Device, ...]) -> Ids:
 def sharding_of(buffer: runtime.Buffer) -> Sharding:
     """The sharding of a buffer."""
     where = buffer._sharding
-    if not isinstance(where, runtime.ManyDevices):
-        return SingleDeviceSharding(runtime.device_of(buffer))
+    return (
+        of_buffers(where) if isinstance(where, runtime.ManyDevices) else SingleDeviceSharding(runtime.device_of(buffer))
+    )
+
+
+def of_buffers(where: runtime.ManyDevices) -> NamedSharding:
+    """The sharding of buffers, in the form of users."""
     sizes = [n for _, n in where.mesh]
     mesh = Mesh(np.array(where.devices, dtype=object).reshape(sizes), [name for name, _ in where.mesh])
     entries = [None if not group else group[0] if len(group) == 1 else group for group in where.spec]
@@ -242,31 +410,47 @@ def on_devices(sharding: NamedSharding) -> runtime.ManyDevices:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Shard:
-    """A part of an array: its device, its place in the array, and its value."""
+    """A part of an array: its device, its place in the array, its value, and how many devices before it have the same
+    part."""
 
     device: runtime.Device
     index: tuple[slice, ...]
     data: object
+    replica_id: int = 0
 
 
 def picture(sharding: Sharding, shape: Shape) -> str:
-    """The layout of an array of one or two axes as text: for each part, the numbers of its devices."""
+    """The layout of an array as text: the ids of the devices of each part. Arrays of one or two axes are drawn."""
     if isinstance(sharding, SingleDeviceSharding):
         return f"{shape} on {sharding.device}"
-    where = on_devices(sharding)
+    places = sharding.devices_indices_map(shape)
     cells: dict[tuple[tuple[int, int], ...], list[int]] = {}
-    for device, at in zip(where.devices, where.windows(shape), strict=True):
-        key = tuple([(w.start, w.stop) for w in at])
+    for device, at in places.items():
+        key = tuple([w.indices(n)[:2] for w, n in zip(at, shape, strict=False)])
         cells.setdefault(key, []).append(device.id)
-    rows = [
-        f"  [{', '.join([f'{a}:{b}' for a, b in key]) or ':'}]  {where.devices[0].platform} {', '.join(map(str, ids))}"
-        for key, ids in sorted(cells.items())
-    ]
+    platform = next(iter(places)).platform
+    drawn = {key: f"{platform} {', '.join(map(str, ids))}" for key, ids in cells.items()}
+    rows = _grid(drawn) if len(shape) in (1, 2) else [
+        f"  [{', '.join([f'{a}:{b}' for a, b in key])}]  {text}" for key, text in sorted(drawn.items())
+    ]  # fmt: skip
     return "\n".join([f"{shape} as {sharding.spec!r}", *rows])
+
+
+def _grid(drawn: Mapping[tuple[tuple[int, int], ...], str]) -> list[str]:
+    """Parts of one or two axes as boxes: axis 0 of a matrix goes down, the axis of a vector to the right."""
+    at = {key if len(key) == 2 else ((0, 0), *key): text for key, text in drawn.items()}
+    tops, lefts = [sorted({key[axis] for key in at}) for axis in (0, 1)]
+    width = max([len(text) for text in at.values()])
+    rule = "+".join(["", *["-" * (width + 2)] * len(lefts), ""])
+    lines = ["|".join(["", *[f" {at[top, left]:^{width}} " for left in lefts], ""]) for top in tops]
+    return [rule, *[text for line in lines for text in (line, rule)]]
 
 
 P: Final = PartitionSpec
 
 __all__ = [
-    "Mesh", "NamedSharding", "PartitionSpec", "Shard", "SingleDeviceSharding", "make_mesh", "picture",
+    "AxisType", "Mesh", "NamedSharding", "PartitionSpec", "Shard", "SingleDeviceSharding", "get_mesh", "make_mesh",
+    "picture", "set_mesh",
 ]  # fmt: skip
+
+__getattr__, __dir__ = lazy_exports(__name__, {})

@@ -12,7 +12,19 @@ import pytest
 import fxad as fx
 from fxad.core.absent import absent, explained
 
-MODULES = ("", "numpy", "numpy.linalg", "numpy.fft", "lax", "lax.linalg", "random", "nn", "nn.initializers")
+MODULES = (
+    "",
+    "numpy",
+    "numpy.linalg",
+    "numpy.fft",
+    "lax",
+    "lax.linalg",
+    "random",
+    "nn",
+    "nn.initializers",
+    "sharding",
+    "debug",
+)
 
 
 def of(root: str, module: str) -> Any:

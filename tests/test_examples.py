@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -141,9 +143,33 @@ def test_a_transformer_is_trained_under_a_limit() -> None:
 
 
 def test_every_example_is_tested() -> None:
-    # tests/spmd/test_processes.py runs the example of two processes
+    # tests/spmd/test_processes.py runs the example of two processes; side_by_side is a module of the parallel ones
     here = Path(__file__).read_text(encoding="utf-8")
-    assert [p.stem for p in EXAMPLES.glob("*.py") if f'load("{p.stem}")' not in here] == ["two_processes"]
+    untested = {p.stem for p in EXAMPLES.glob("*.py") if f'load("{p.stem}")' not in here}
+    assert untested - {f"{kind}_parallel" for kind in PARALLEL} == {"side_by_side", "two_processes"}
+
+
+PARALLEL = {
+    # the bytes of collectives that a device sends in a step
+    "data": "psum        data=8     9           425,992",
+    "tensor": "psum        model=4            8           524,288",
+    "pipeline": "ppermute    stage=8    30           491,520",
+}
+
+
+@pytest.mark.parametrize("kind", PARALLEL)
+def test_parallel_training_equals_that_on_one_device(kind: str) -> None:
+    """The example asserts that the parameters agree. It needs 8 devices, so it runs in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / f"{kind}_parallel.py"), "--steps", "3"],
+        env={**os.environ, "FXAD_PLATFORM": "cpu"}, capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert PARALLEL[kind] in done.stdout
+    losses = [line.split()[-2:] for line in done.stdout.splitlines() if "loss" in line or "on one device" in line]
+    (first, last), alone = [[float(x.strip(",")) for x in pair] for pair in losses]
+    assert last < first - 0.3
+    assert (first, last) == pytest.approx(alone, abs=2e-4)
 
 
 def test_checkpointing_holds_what_the_budget_says(capsys: pytest.CaptureFixture[str]) -> None:

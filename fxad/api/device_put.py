@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
 from fxad.core import tree
-from fxad.errors import ArgumentError
+from fxad.errors import ArgumentError, DTypeError, PlacementError, ShapeError, described
 from fxad.ir import Aval
 from fxad.lax.placement import committed_to
-from fxad.runtime import Device, commitments, from_local, resharded
-from fxad.sharding import NamedSharding, Sharding, SingleDeviceSharding, local, on_devices
+from fxad.primitives.sharding_constraint import ShardingConstraint
+from fxad.runtime import Device, assembled, commitments, from_local, resharded
+from fxad.sharding import NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding, local, located, on_devices
 from fxad.tracing import placement
-from fxad.tracing.array import Array, asarray, wrap_buffer
+from fxad.tracing.array import Array, asarray, binder, wrap_buffer
+from fxad.tracing.context import sharding_here
+from fxad.tracing.tracer import Tracer
 
 T = TypeVar("T")
 
@@ -21,7 +25,9 @@ T = TypeVar("T")
 def device_put(x: T, device: Device | Sharding | Any = None) -> T:
     """Return a tree with its arrays on a device, committed to it: computations on them run there.
 
-    `device` may be a sharding, or a tree prefix of shardings: the arrays are divided among its devices.
+    `device` may be a sharding, a `PartitionSpec` of the mesh of `with mesh:`, or a tree prefix of them: the arrays are
+    divided among its devices. An array that is divided among the same devices in another way does not go through the
+    host: the devices exchange its parts.
 
     Without a device, NumPy arrays and numbers go to the default device, uncommitted; arrays that are on a device are
     returned unchanged.
@@ -32,7 +38,8 @@ def device_put(x: T, device: Device | Sharding | Any = None) -> T:
     leaves, structure = tree.flatten(x)
     targets: list[Device | Sharding | None] = [None] * len(leaves)
     if device is not None:
-        targets = tree.broadcast_prefix(device, structure, "device_put: device", _is_target)
+        found = tree.broadcast_prefix(device, structure, "device_put: device", _is_target)
+        targets = [None if d is None else _checked(d) for d in found]
     arrays = []
     for k, leaf in enumerate(leaves):
         try:
@@ -48,10 +55,20 @@ def device_put(x: T, device: Device | Sharding | Any = None) -> T:
 
 
 def _is_target(x: object) -> bool:
-    if isinstance(x, NamedSharding | SingleDeviceSharding | tuple | list | dict):
-        return not isinstance(x, tuple | list | dict)
+    if isinstance(x, Device | NamedSharding | SingleDeviceSharding | PartitionSpec):
+        return True
+    leaves = tree.leaves(x)  # what is no container is told by `_checked`
+    return len(leaves) == 1 and leaves[0] is x
+
+
+def _checked(x: object) -> Device | Sharding:
+    """A device or a sharding. Raises: ArgumentError for another value, ParameterError for a spec without a mesh."""
+    if isinstance(x, NamedSharding | PartitionSpec):
+        return sharding_here("device_put", x)
+    if isinstance(x, SingleDeviceSharding):
+        return x
     placement.check_device("device_put", x)
-    return True
+    return cast("Device", x)
 
 
 def _placed(array: Array, target: Device | Sharding, path: str) -> Array:
@@ -60,7 +77,13 @@ def _placed(array: Array, target: Device | Sharding, path: str) -> Array:
     if not isinstance(target, NamedSharding):
         return committed_to(array, target)
     local("device_put", tuple(target.mesh.shape.items()), target.spec, array.aval, path)
+    if isinstance(array, Tracer) or _same_devices(array.sharding, target):  # devices exchange parts
+        return binder().bind(ShardingConstraint(*located("device_put", target, array.aval, path)), (array,))[0]
     return wrap_buffer(array.aval, resharded(array._buffer, on_devices(target)))
+
+
+def _same_devices(have: Sharding, want: NamedSharding) -> bool:
+    return isinstance(have, NamedSharding) and list(have.mesh.devices.flat) == list(want.mesh.devices.flat)
 
 
 def make_array_from_process_local_data(
@@ -72,3 +95,71 @@ def make_array_from_process_local_data(
     commitments.any = True
     buffer = from_local(value, on_devices(sharding), global_shape)
     return wrap_buffer(Aval(buffer.aval.shape, value.dtype), buffer)
+
+
+def make_array_from_callback(
+    shape: tuple[int, ...], sharding: Sharding, data_callback: Callable[[tuple[slice, ...]], Any], *, dtype: Any = None
+) -> Array:
+    """Return a sharded array whose parts a function computes: it takes the slices of a part and returns its values.
+    It is called once for each distinct part on the devices of this process.
+
+    Raises: ShapeError, DTypeError naming the device of a part that does not fit.
+    """
+    what, made = "make_array_from_callback", {}
+    parts: list[Array] = []
+    for device, at in sharding.addressable_devices_indices_map(tuple(shape)).items():
+        if str(at) not in made:
+            made[str(at)] = np.asarray(data_callback(at), dtype)
+        parts.append(committed_to(asarray(made[str(at)]), device))
+    return _assembled(what, tuple(shape), sharding, parts)
+
+
+def make_array_from_single_device_arrays(
+    shape: tuple[int, ...], sharding: Sharding, arrays: Sequence[Array], *, dtype: Any = None
+) -> Array:
+    """Return a sharded array of its parts, each on its device. Nothing is copied. In several processes, `arrays` are the
+    parts of this one.
+
+    Raises: ShapeError, DTypeError naming the device of a part that does not fit; PlacementError for devices without a
+            part; ArgumentError for values that are no arrays.
+    """
+    what = "make_array_from_single_device_arrays"
+    for k, part in enumerate(arrays):
+        if not isinstance(part, Array) or isinstance(part, Tracer):
+            raise ArgumentError(
+                f"{what}: arrays[{k}] is {described(part)}: {part!r:.60}",
+                remedy="put each part on its device: device_put",
+            )
+        if dtype is not None and part.dtype != np.dtype(dtype):
+            raise DTypeError(f"{what}: arrays[{k}] is {part.aval}, dtype is {np.dtype(dtype)}", remedy="convert it")
+    return _assembled(what, tuple(shape), sharding, arrays)
+
+
+def _assembled(what: str, shape: tuple[int, ...], sharding: Sharding, parts: Sequence[Array]) -> Array:
+    there = {part.device: part for part in parts}
+    needed = [d for d in sharding.devices_indices_map(shape) if d.is_local]
+    if set(needed) != set(there) or len(parts) != len(there):
+        raise PlacementError(
+            f"{what}: {len(parts)} parts are on {', '.join(map(str, there)) or 'no device'}, the sharding has"
+            f" {', '.join(map(str, needed))}",
+            remedy="give one part for each device of this process",
+        )
+    first = there[needed[0]].aval
+    want = Aval(sharding.shard_shape(shape), first.dtype)
+    for device, part in there.items():
+        if part.aval.dtype != want.dtype:
+            raise DTypeError(
+                f"{what}: the part on {device} is {part.aval}, the part on {needed[0]} {first}",
+                remedy="give parts of one dtype",
+            )
+        if part.aval != want:
+            raise ShapeError(
+                f"{what}: the part on {device} is {part.aval}, an array of shape {shape} has parts {want}",
+                remedy="give the parts that sharding.devices_indices_map(shape) lists",
+            )
+    aval = Aval(shape, first.dtype)
+    if isinstance(sharding, SingleDeviceSharding):
+        return there[sharding.device]
+    commitments.any = True
+    buffers = [there[d]._buffer for d in needed]
+    return wrap_buffer(aval, assembled(aval, on_devices(sharding), buffers))

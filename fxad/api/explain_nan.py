@@ -11,11 +11,11 @@ import numpy as np
 from fxad.core.dataclasses import dataclass
 from fxad.core.layout import Count, Elements, InParallel, Layout, OneOf, Role, Slice, Times, Unknown, UpTo
 from fxad.core.lockstep import gather_from_runs
-from fxad.errors import ArgumentError, FxadError
+from fxad.errors import ArgumentError, name_equation
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Lit, NDArray, SourceLocation, source_location
 from fxad.primitives.collectives import Collective
 from fxad.primitives.control.shard_map import ShardMap
-from fxad.tracing.program import Program, flatten_arguments
+from fxad.tracing.program import Program, flatten_arguments, specialize_to_arguments
 from fxad.transforms.locate import body_label, describe
 
 _SHOWN: Final = 4  # operands whose values are shown
@@ -86,9 +86,10 @@ def explain_nan(program: Program[..., Any], *args: Any, **kwargs: Any) -> NanExp
     if not isinstance(program, Program):
         raise ArgumentError(f"explain_nan: takes a Program, got {program!r:.60}", remedy="trace the function first")
     leaves = flatten_arguments(program, args, kwargs)
+    jaxpr = specialize_to_arguments(program, leaves) if program.jaxpr.symbolic else program.jaxpr
     walker = _Walker()
     with np.errstate(all="ignore"):
-        walker.run(program.jaxpr, [np.asarray(x) for x in (*program.bound, *leaves)], ())
+        walker.run(jaxpr, [np.asarray(x) for x in (*program.bound, *leaves)], ())
     return NanExplanation(walker.nan, walker.inf) if walker.nan else None
 
 
@@ -232,8 +233,9 @@ class _Walker:
 def _run_equation(eqn: Eqn, ins: list[NDArray]) -> list[NDArray]:
     try:
         return [np.asarray(x) for x in eqn.prim.impl(*ins)]
-    except FxadError as e:  # from a check or a host function
-        raise e.located(equation=describe(eqn), where=str(source_location(eqn.source) or ""))
+    except Exception as e:  # from a check or a host function
+        name_equation(e, describe(eqn), str(source_location(eqn.source) or ""))
+        raise
 
 
 def _steps(layout: Layout, ins: Sequence[NDArray]) -> Iterable[int]:

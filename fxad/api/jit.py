@@ -26,17 +26,26 @@ from fxad.execution.shardings import Shardings, check_shardings, with_program_sh
 from fxad.ir import Aval
 from fxad.passes import Passes, check_passes
 from fxad.runtime import default_device
+from fxad.sharding import Mesh, get_mesh
 from fxad.tracing import placement
 from fxad.tracing.array import OPERATION_BY_OPERATION, Array
 from fxad.tracing.context import (
     EnclosingTransforms,
     TraceDependencies,
+    depend_on_mesh,
     depend_on_transforms,
     enclosing_transforms,
     record_in_outer,
     recording_dependencies,
 )
-from fxad.tracing.program import Program, function_name, parameter_names, trace_tree, types_of
+from fxad.tracing.program import (
+    Program,
+    function_name,
+    parameter_names,
+    specialize_to_types,
+    trace_tree,
+    types_of,
+)
 from fxad.tracing.static_args import (
     Argnames,
     Argnums,
@@ -61,6 +70,7 @@ class _How:
     passes: Passes | None = None
     ins: Shardings = None
     outs: Shardings = None
+    symbolic: Shapes = None  # of the arguments that are not static
 
     def lowered(self, program: Program[P, R]) -> Lowered[P, R]:
         """Lower a program with these options."""
@@ -102,13 +112,14 @@ class TracedProgram(Program[P, R]):
 class _Compiled(Generic[P, R]):
     """The programs and executables of a jitted function, by argument types."""
 
-    __slots__ = ("_missed", "_owner", "_simple", "executables", "fn", "how", "programs")
+    __slots__ = ("_missed", "_owner", "_simple", "executables", "fn", "how", "on_mesh", "programs")
 
     def __init__(self, owner: Jitted[P, R], fn: Callable[P, R], how: _How) -> None:
         self._owner = weakref.ref(owner)  # weak: an unreferenced function is freed at once, with its closure
         self.fn, self.how = fn, how
         self.programs: dict[tuple[Structure, tuple[Aval, ...], EnclosingTransforms | None], Program[P, R]] = {}
-        self.executables: dict[tuple[Structure, tuple[Aval, ...]], Executable[P, R]] = {}
+        self.executables: dict[tuple[Structure, tuple[Aval, ...], Mesh | None], Executable[P, R]] = {}
+        self.on_mesh = False  # a program was traced with the mesh of `with mesh:`: each call looks for its own
         # positional arrays only, keyed by their types
         self._simple: dict[tuple[Aval, ...] | None, Dispatcher] = {}
         self._missed = 0
@@ -119,19 +130,43 @@ class _Compiled(Generic[P, R]):
 
     def program(self, in_tree: Structure, avals: tuple[Aval, ...]) -> Program[P, R]:
         """Return the program for arguments of these types, traced once (unless it closes over tracers)."""
+        return self._kept(in_tree, avals, self._for_types)
+
+    def _for_types(self, in_tree: Structure, avals: tuple[Aval, ...]) -> Program[P, R]:
+        """Trace the program for these types, or specialize the one for every size."""
+        every = avals
+        if self.how.symbolic is not None:
+            every, _ = symbolic_types("jit", self.fn, self.how.symbolic, avals, in_tree, "symbolic")
+        if every == avals:
+            known = self._traced(in_tree, avals)
+        else:
+            known = self._kept(in_tree, every, self._traced)
+            known = known.replace(specialize_to_types(known, avals))
+        return with_program_shardings(f"jit of {known.name}", known, self.how.ins, self.how.outs)
+
+    def _traced(self, in_tree: Structure, avals: tuple[Aval, ...]) -> Program[P, R]:
+        return trace_tree(self.fn, in_tree, avals, function_name(self.fn), parameter_names(self.fn))
+
+    def _kept(
+        self,
+        in_tree: Structure,
+        avals: tuple[Aval, ...],
+        make: Callable[[Structure, tuple[Aval, ...]], Program[P, R]],
+    ) -> Program[P, R]:
+        """Return the known program for these types, or a new one, which is kept unless it closes over tracers."""
         known = self.programs.get((in_tree, avals, None))
         if known is None:
             known = self.programs.get((in_tree, avals, enclosing_transforms()))
             if known is not None:
-                depend_on_transforms()
+                (depend_on_mesh if self.on_mesh else depend_on_transforms)()
         if known is None:
             watched = TraceDependencies()
             try:
                 with recording_dependencies(watched):
-                    known = trace_tree(self.fn, in_tree, avals, function_name(self.fn), parameter_names(self.fn))
-                    known = with_program_shardings(f"jit of {known.name}", known, self.how.ins, self.how.outs)
+                    known = make(in_tree, avals)
             finally:
                 record_in_outer(watched)
+            self.on_mesh = self.on_mesh or watched.on_mesh
             if not watched.on_outer_trace and not any(isinstance(b, Tracer) for b in known.bound):
                 # a batching rule is traced for the mapped sizes around it, so the program is specific to them
                 key = (in_tree, avals, enclosing_transforms() if watched.on_transforms else None)
@@ -157,14 +192,14 @@ class _Compiled(Generic[P, R]):
         leaves, in_tree = tree.flatten((args, kwargs))
         fast_types = avals_of_arrays(leaves)
         types = self.types(leaves, in_tree) if fast_types is None else fast_types
-        executable = self.executables.get((in_tree, types))
+        executable = self.executables.get((in_tree, types, get_mesh() if self.on_mesh else None))
         if executable is None:
             executable = self._compile(in_tree, types, leaves)
             self._turn_to(executable._calls)
         elif fast_types is not None:
             self._missed_by_one(executable._calls)
         known = executable._calls
-        if known.flat and fast_types is not None:
+        if known.flat and fast_types is not None and not self.on_mesh:
             self._simple[fast_types] = known
         return known.run(leaves, fast_types)
 
@@ -185,13 +220,17 @@ class _Compiled(Generic[P, R]):
             )
         held = [x._buffer if type(x) is Array else None for x in (*program.bound, *leaves)]
         where = placement.target_of(program.name, held, functools.partial(operand_path, program))
-        executable = self.executables[in_tree, types] = self.how.lowered(program).compile_first_for(where)
+        mesh = get_mesh() if self.on_mesh else None
+        executable = self.executables[in_tree, types, mesh] = self.how.lowered(program).compile_first_for(where)
         return executable
 
     def _turn_to(self, calls: Dispatcher) -> None:
         """Redirect the fast call of the function to one of its programs."""
         owner = self._owner()
-        if owner is not None:
+        if owner is not None and self.on_mesh:
+            self._simple.clear()
+            owner._call_with(lambda *args, **kwargs: self.general(args, kwargs))
+        elif owner is not None:
             owner._call_with(fast_path(calls, self.general))
 
 
@@ -241,7 +280,7 @@ class Jitted(Generic[P, R]):
         self._compiled.executables.clear()
 
     @property
-    def _executables(self) -> dict[tuple[Structure, tuple[Aval, ...]], Executable[P, R]]:
+    def _executables(self) -> dict[tuple[Structure, tuple[Aval, ...], Mesh | None], Executable[P, R]]:
         return self._compiled.executables
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
@@ -360,6 +399,7 @@ class JaxOptions(TypedDict, total=False):
     device: None
     backend: str | None
     compiler_options: None
+    symbolic: Shapes
 
 
 class _Decorator(Protocol):
@@ -399,8 +439,6 @@ def jit(
     passes: Passes | None = ...,
     **options: Unpack[JaxOptions],
 ) -> StaticJitted[P, R]: ...
-@overload
-def jit(f: Callable[P, R], *, symbolic: Shapes) -> Callable[P, R]: ...
 @overload
 def jit(*, donate: Donate, units: Units = ..., passes: Passes | None = ...) -> _Decorator: ...
 @overload
@@ -447,10 +485,11 @@ def jit(
     `@jit(static_argnames="n", donate="state")`. What repeats in it is compiled once: `units` and `passes`
     are those of `lower`.
 
-    `symbolic` names sizes of the arguments, as the `in_shapes` of `mask`: the function is traced once for every size, and
-    compiled for each. It goes with no other option.
+    `symbolic` names sizes of the arguments that are not static, as the `in_shapes` of `mask`: the function is traced once
+    for every size, and compiled for each. `bucketed` compiles fewer programs.
 
-    `in_shardings` and `out_shardings` are tree prefixes of `NamedSharding`s, or of None for what XLA decides: they say
+    `in_shardings` and `out_shardings` are tree prefixes of `NamedSharding`s, of `PartitionSpec`s of the mesh of
+    `with mesh:`, or of None for what XLA decides: they say
     how devices divide the arguments that are not static, and the results. Arguments that are divided among devices
     already are taken as they are.
 
@@ -479,29 +518,19 @@ def jit(
             "passes": passes,
             "in_shardings": in_shardings,
             "out_shardings": out_shardings,
+            "symbolic": symbolic,
         }
         return functools.partial(jit, **options)
     check_choice("jit", units)
     check_passes("jit", passes)
     for side, given in (("in_shardings", in_shardings), ("out_shardings", out_shardings)):
         check_shardings(f"jit: {side}", given)
-    if symbolic is not None:
-        if (
-            isinstance(f, Program)
-            or static_argnums
-            or static_argnames
-            or donates_any(donate)
-            or passes is not None
-            or in_shardings
-            or out_shardings
-        ):
-            raise ArgumentError(
-                "jit: symbolic goes with a function and no other option",
-                remedy="trace(f, Spec('(n, 3)')) gives a program for every size, which takes the others",
-            )
-        check_function("jit", f)
-        return _for_every_size(f, symbolic)
     if isinstance(f, Program):
+        if symbolic is not None:
+            raise ArgumentError(
+                f"jit of {f.name}: symbolic names sizes of the arguments of a function, and {f.name} is a Program",
+                remedy="leave out symbolic: trace(f, Spec('(n, 3)')) gives a program for every size",
+            )
         check_no_statics("jit", f, static_argnums, static_argnames)
         f = with_program_shardings(f"jit of {f.name}", f, in_shardings, out_shardings)
         return lower(f, units, passes).compile(donate=donate)
@@ -512,6 +541,7 @@ def jit(
         passes,
         in_shardings,
         out_shardings,
+        symbolic,
     )
     statics = static_arguments(f"jit of {function_name(f)}", f, static_argnums, static_argnames)
     return Jitted(f, how) if statics is None else StaticJitted(f, static_argnums, static_argnames, how)
@@ -544,23 +574,6 @@ def _with_jax_names(donate: Donate, argnums: object, argnames: object) -> Donate
             remedy="name all donated arguments in donate",
         )
     return named or donate
-
-
-def _for_every_size(f: Callable[..., Any], shapes: Shapes) -> Callable[..., Any]:
-    """The function, traced once for every size."""
-    known: LRUCache[object, Program[Any, Any]] = LRUCache(256)
-
-    @functools.wraps(f, updated=())
-    def call(*args: Any, **kwargs: Any) -> Any:
-        leaves, in_tree = tree.flatten((args, kwargs))
-        avals, _ = symbolic_types("jit", f, shapes, leaves, in_tree)
-        program = known.get((in_tree, avals))
-        if program is None:
-            program = trace_tree(f, in_tree, avals, function_name(f), parameter_names(f))
-            known.put((in_tree, avals), program)
-        return program(*args, **kwargs)
-
-    return call
 
 
 __all__ = ["Jitted", "StaticJitted", "jit"]

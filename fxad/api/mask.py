@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import wraps
 from math import ceil
-from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 import numpy as np
 
 from fxad.api.jit import jit
 from fxad.api.lift import args_tree, check_function
-from fxad.api.shapes import FITTING, Shapes, is_shape, read_prefix, shown_shape, trace_symbolic
+from fxad.api.shapes import FITTING, Shapes, is_shape, read_prefix, shown_shape, symbolic_types, trace_symbolic
 from fxad.core import tree
 from fxad.core.sizes import Size, named_size, read_shapes, solve_sizes, substitute_sizes
 from fxad.core.tree import Structure
@@ -26,8 +25,10 @@ from fxad.tracing.program import (
     parameter_names,
     spec_of,
     trace_tree,
+    types_of,
     unify_assumptions,
 )
+from fxad.tracing.tracer import active_trace
 from fxad.transforms.mask.contract import Padding
 from fxad.transforms.mask.mask import mask as mask_jaxpr
 from fxad.transforms.specialize import size_names
@@ -303,9 +304,10 @@ def padded_size(n: int, least: int = 8, growth: float = 2.0) -> int:
 def bucketed(
     f: Callable[..., T], in_shapes: Shapes, out_shapes: Shapes = None, *, least: int = 8, growth: float = 2.0
 ) -> Callable[..., T]:
-    """The function, compiled for padded arguments: calls with any lengths take O(log n) compilations.
+    """The function, compiled for padded arguments: calls with any lengths take one trace and O(log n) compilations.
 
     A call pads its arguments to sizes `least * growth**k` in host memory, runs `jit(mask(f))`, and cuts the results.
+    Inside a trace, where sizes are fixed, it is `f` itself.
 
     Law:    equals `f`.
     Cost:   each size is at most `growth` times the true one (or `least`): so the work along an axis of symbolic size
@@ -318,28 +320,34 @@ def bucketed(
         raise ParameterError(
             f"bucketed: least is {least} and growth {growth}", remedy="least is at least 1, growth more than 1"
         )
-    run = jit(mask(f, in_shapes, out_shapes))
-    cache: dict[object, tuple[Program[Any, Any], Mapping[str, int]]] = {}
+    name, parameters = function_name(f), parameter_names(f)
+    programs: dict[object, tuple[Program[Any, Any], Callable[..., Any]]] = {}
 
     @wraps(f, updated=())
     def call(*args: Any, **kwargs: Any) -> Any:
+        if active_trace() is not None:
+            return f(*args, **kwargs)
         leaves, in_tree = tree.flatten((args, kwargs))
-        arrays = [np.asarray(x) for x in leaves]
-        key = in_tree, tuple([(x.shape, x.dtype) for x in arrays])
-        known = cache.get(key)
+        avals = types_of(f"bucketed {name}", f, leaves, in_tree)
+        types, _ = symbolic_types("bucketed", f, in_shapes, avals, in_tree)
+        known = programs.get((in_tree, types))
         if known is None:
-            program, _ = trace_symbolic("bucketed", f, in_shapes, *tree.unflatten(in_tree, arrays))
-            places = [
-                (n, m, f"size {k} of argument {path}")
-                for x, want, path in zip(arrays, program.in_avals, program.paths, strict=True)
-                for k, (n, m) in enumerate(zip(want.shape, x.shape, strict=True))
-            ]
-            known = cache[key] = program, MappingProxyType(solve_sizes(f"bucketed {function_name(f)}", places))
-        program, sizes = known
+            program = trace_tree(f, in_tree, types, name, parameters)
+            _check_results(program, out_shapes)
+            known = programs[in_tree, types] = program, jit(mask(program))
+        program, run = known
+        places = [
+            (n, m, f"size {k} of argument {path}")
+            for x, want, path in zip(avals, types, program.paths, strict=True)
+            for k, (n, m) in enumerate(zip(want.shape, x.shape, strict=True))
+        ]
+        sizes = solve_sizes(f"bucketed {name}", places)
         room = {n: padded_size(m, least, growth) for n, m in sizes.items()}
         padded = [
-            _padded(x, tuple([substitute_sizes(n, room) for n in want.shape]))
-            for x, want in zip(arrays, program.in_avals, strict=True)
+            _padded(np.asarray(x, want.dtype), tuple([substitute_sizes(n, room) for n in want.shape]))
+            if want.symbolic
+            else x
+            for x, want in zip(leaves, types, strict=True)
         ]
         given, keywords = tree.unflatten(in_tree, padded)
         outs, out_tree = tree.flatten(run(*given, sizes={n: np.int32(m) for n, m in sizes.items()}, **keywords))

@@ -53,14 +53,20 @@ def trace_symbolic(
     Raises: ShapeError, TreeError, ArgumentError for shapes that do not fit the arguments.
     """
     leaves, in_tree = tree.flatten((args, kwargs))
-    avals, said = symbolic_types(what, f, in_shapes, leaves, in_tree)
+    avals, said = symbolic_types(what, f, in_shapes, [aval_of(x) for x in leaves], in_tree)
     return trace_tree(f, in_tree, avals, function_name(f), parameter_names(f)), said
 
 
 def symbolic_types(
-    what: str, f: Callable[..., Any], in_shapes: Shapes, leaves: Sequence[object], in_tree: Structure
+    what: str,
+    f: Callable[..., Any],
+    in_shapes: Shapes,
+    have: Sequence[Aval],
+    in_tree: Structure,
+    role: str = "in_shapes",
 ) -> tuple[tuple[Aval, ...], Mapping[str, str]]:
-    """The types of arguments with the sizes that `in_shapes` names, and the user's names of those that were taken."""
+    """The types of arguments with the sizes that `in_shapes` names, and the user's names of those that were taken.
+    `role` is the name of `in_shapes` in messages."""
     name, parameters = function_name(f), parameter_names(f)
     positional, keywords = in_tree.children()
     prefix = tuple(in_shapes) if isinstance(in_shapes, list) else in_shapes
@@ -68,31 +74,30 @@ def symbolic_types(
         prefix = (prefix,) * positional.num_children
     if isinstance(prefix, tuple) and len(prefix) != positional.num_children:
         raise ArgumentError(
-            f"{what} of {name}: in_shapes has {count_text(len(prefix), 'entry', 'entries')} for "
+            f"{what} of {name}: {role} has {count_text(len(prefix), 'entry', 'entries')} for "
             f"{count_text(positional.num_children, 'positional argument')}",
             remedy="give one entry per positional argument; None for an array without named sizes",
         )
-    entries = tree.broadcast_prefix(prefix, positional, f"{what} of {name}: in_shapes", is_shape)
+    entries = tree.broadcast_prefix(prefix, positional, f"{what} of {name}: {role}", is_shape)
     shapes = [*read_prefix(entries), *[None] * keywords.num_leaves]
-    taken = {n.name for x in leaves for size in aval_of(x).shape for n in names_of(size)}
+    taken = {n.name for aval in have for size in aval.shape for n in names_of(size)}
     renamed = {n: _fresh(n, taken) for s in shapes for n in _names(s) if n.name in taken}
     avals: list[Aval] = []
-    for x, shape, accessor in zip(leaves, shapes, in_tree.accessors(), strict=True):
-        aval = aval_of(x)
+    for aval, shape, accessor in zip(have, shapes, in_tree.accessors(), strict=True):
         path = argument_path(accessor, parameters)
         if shape is not None and len(shape) != aval.ndim:
             raise ShapeError(
-                f"{what} of {name}: in_shapes says {shown_shape(shape)} for argument {path}, which is {aval}",
+                f"{what} of {name}: {role} says {shown_shape(shape)} for argument {path}, which is {aval}",
                 remedy=FITTING,
             )
         dims: list[int] = []
-        for k, (n, have) in enumerate(zip(shape or [None] * aval.ndim, aval.shape, strict=True)):
-            if type(n) is int and n != have:
+        for k, (n, m) in enumerate(zip(shape or [None] * aval.ndim, aval.shape, strict=True)):
+            if type(n) is int and n != m:
                 raise ShapeError(
-                    f"{what} of {name}: in_shapes says {n} for size {k} of argument {path}, which is {have}",
+                    f"{what} of {name}: {role} says {n} for size {k} of argument {path}, which is {m}",
                     remedy=FITTING,
                 )
-            dims.append(have if n is None else substitute_sizes(n, {a.name: b for a, b in renamed.items()}))
+            dims.append(m if n is None else substitute_sizes(n, {a.name: b for a, b in renamed.items()}))
         avals.append(Aval(dims, aval.dtype))
     said = {names_of(new)[0].name: old.name for old, new in renamed.items()}
     return unify_assumptions(avals), said

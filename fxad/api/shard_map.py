@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import wraps
-from typing import Any, Final, ParamSpec, TypeVar, overload
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial, wraps
+from typing import Any, Final, ParamSpec, TypeVar, final, overload
 
+from fxad.api.jit import jit
 from fxad.api.lift import bind_static_arguments, check_function, check_no_statics
 from fxad.api.vmap import Axes, flatten_axes, infer_size, is_axis, normalize_dim, without_axis
 from fxad.core import tree
 from fxad.core.builder import Builder
+from fxad.core.dataclasses import dataclass
 from fxad.core.dce import rebind_operands
 from fxad.core.tree import Structure
-from fxad.errors import ArgumentError, ShapeError
+from fxad.errors import ArgumentError, AxisNameError, ParameterError, ShapeError
 from fxad.ir import Aval, Jaxpr, source_location
 from fxad.primitives.control.shard_map import ShardMap
 from fxad.primitives.meshes import Ids, Spec, names_in
 from fxad.primitives.meshes import Mesh as MeshAxes
 from fxad.primitives.shape import ExpandDims, Squeeze
-from fxad.sharding import Mesh, PartitionSpec, axes_of, ids_of, local
-from fxad.tracing.context import mapped_over, n_axes_in_scope, new_axis
+from fxad.runtime import Device, default_device
+from fxad.sharding import Mesh, PartitionSpec, axes_of, get_mesh, ids_of, local
+from fxad.tracing.context import depend_on_mesh, mapped_over, n_axes_in_scope, new_axis
+from fxad.tracing.placement import check_device
 from fxad.tracing.program import Program, argument_path, function_name, parameter_names, trace_tree, types_of
 from fxad.tracing.static_args import Argnames, Argnums, static_arguments
 from fxad.transforms.vmap import vmap_named
@@ -28,50 +32,126 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 Specs = Any  # a PartitionSpec, or a tree prefix of them
+_MISSING: Final = object()
 
 
-@overload
-def shard_map(f: Program[P, R], mesh: Mesh | Mapping[str, int], in_specs: Specs, out_specs: Specs) -> Program[P, R]: ...
 @overload
 def shard_map(
-    f: Callable[P, R], mesh: Mesh | Mapping[str, int], in_specs: Specs, out_specs: Specs
+    f: Program[P, R],
+    mesh: Mesh | Mapping[str, int] | None = None,
+    in_specs: Specs = ...,
+    out_specs: Specs = ...,
+    *,
+    axis_names: Collection[str] = ...,
+    check_vma: bool = ...,
+) -> Program[P, R]: ...
+@overload
+def shard_map(
+    f: Callable[P, R],
+    mesh: Mesh | Mapping[str, int] | None = None,
+    in_specs: Specs = ...,
+    out_specs: Specs = ...,
+    *,
+    axis_names: Collection[str] = ...,
+    check_vma: bool = ...,
 ) -> Callable[P, R]: ...
-def shard_map(f: Any, mesh: Mesh | Mapping[str, int], in_specs: Specs, out_specs: Specs) -> Any:
-    """Map over the devices of a mesh: each runs `f` on its parts of the arguments.
+@overload
+def shard_map(
+    f: None = None,
+    mesh: Mesh | Mapping[str, int] | None = None,
+    *,
+    in_specs: Specs,
+    out_specs: Specs,
+    axis_names: Collection[str] = ...,
+    check_vma: bool = ...,
+) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+def shard_map(
+    f: Any = None,
+    mesh: Mesh | Mapping[str, int] | None = None,
+    in_specs: Specs = _MISSING,
+    out_specs: Specs = _MISSING,
+    *,
+    axis_names: Collection[str] = frozenset(),
+    check_vma: bool = True,
+) -> Any:
+    """Map over the devices of a mesh: each runs `f` on its parts of the arguments. Without `f` it is a decorator.
 
     `in_specs` is a tree prefix of the tuple of arguments, of `PartitionSpec`s: they say which axes of the mesh divide
     which axes of an argument. `out_specs` says so for the results, which are put together. An axis of the mesh that a
     spec does not name: each device along it has the same part. `f` may use collectives over the axes of the mesh. `mesh`
-    may be names and sizes alone, as in `{"i": 8}`: the program then runs on the first devices. A `Program` takes and
-    returns parts; trace it with `axis_env`.
+    may be names and sizes alone, as in `{"i": 8}`: the program then runs on the first devices. Without one it is that of
+    `with mesh:`. A `Program` takes and returns parts; trace it with `axis_env`.
+
+    `axis_names` are the axes that specs and collectives may name, if not all. The devices along the others compute the
+    same. `check_vma=False` takes it on trust that a result is the same along the axes that its spec does not name.
 
     Law:    equals `vmap` over each axis of the mesh, with the parts stacked.
     Raises: ShapeError for sizes that do not divide, and for a result that differs along an axis that its spec does not
             name; AxisNameError for unknown names, and for collectives that only some devices reach.
     """
+    if in_specs is _MISSING or out_specs is _MISSING:
+        missing = "in_specs" if in_specs is _MISSING else "out_specs"
+        raise ArgumentError(
+            f"shard_map: {missing} is missing", remedy="give a PartitionSpec for each argument and result: P() is whole"
+        )
+    if f is None:
+        return partial(
+            shard_map, mesh=mesh, in_specs=in_specs, out_specs=out_specs, axis_names=axis_names, check_vma=check_vma
+        )
     name = function_name(f) if not isinstance(f, Program) else f.name
     what = f"shard_map of {name}"
-    axes = axes_of(what, mesh)
-    ids = ids_of(tuple(mesh.devices.flat)) if isinstance(mesh, Mesh) else ()
     if isinstance(f, Program):
+        over = Over.of(what, mesh, axis_names, check_vma)
         specs = _specs(in_specs, f.in_tree, f"{what}: in_specs")
-        return _over_devices(what, f, axes, specs, out_specs, ids)
+        return _over_devices(what, f, over, specs, out_specs)
     check_function("shard_map", f)
     names = parameter_names(f)
+    if mesh is not None:
+        Over.of(what, mesh, axis_names, check_vma)
 
     @wraps(f, updated=())
-    def mapped(*args: Any) -> Any:
-        leaves, in_tree = tree.flatten((args, {}))
+    def mapped(*args: Any, **kwargs: Any) -> Any:
+        over = Over.of(what, mesh, axis_names, check_vma)
+        leaves, in_tree = tree.flatten((args, kwargs))
         avals = types_of(what, f, leaves, in_tree)
         specs = _specs(in_specs, in_tree, f"{what}: in_specs")
         paths = [argument_path(a, names) for a in in_tree.accessors()]
-        parts = [local(what, axes, s, a, f"argument {p}") for s, a, p in zip(specs, avals, paths, strict=True)]
-        with mapped_over(*[new_axis(what, n, size, stacked=False) for n, size in axes]):
+        parts = [local(what, over.named, s, a, f"argument {p}") for s, a, p in zip(specs, avals, paths, strict=True)]
+        with mapped_over(*[new_axis(what, n, size, stacked=False) for n, size in over.named]):
             program = trace_tree(f, in_tree, parts, name, names)
-        return _over_devices(what, program, axes, specs, out_specs, ids)(*args)
+        return _over_devices(what, program, over, specs, out_specs)(*args)
 
     mapped.__name__ = f"shard_map_{name}"
     return mapped
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Over:
+    """The axes of a mesh, those that may be named, the ids of its devices, and whether results are checked."""
+
+    axes: MeshAxes
+    named: MeshAxes
+    ids: Ids
+    checked: bool
+
+    @classmethod
+    def of(cls, what: str, mesh: Mesh | Mapping[str, int] | None, names: Collection[str], checked: bool) -> Over:
+        """The arguments of `shard_map`, checked. Raises: ParameterError without a mesh, AxisNameError, ArgumentError."""
+        if mesh is None:
+            depend_on_mesh()
+            mesh = get_mesh()
+        if mesh is None:
+            raise ParameterError(f"{what}: it has no mesh", remedy="give mesh=, or call it in `with mesh:`")
+        axes = axes_of(what, mesh)
+        unknown = [n for n in names if n not in dict(axes)]
+        if unknown:
+            raise AxisNameError(
+                f"{what}: axis_names has {unknown[0]!r}, the mesh has {', '.join([repr(n) for n, _ in axes])}",
+                remedy="name axes of the mesh",
+            )
+        ids = ids_of(tuple(mesh.devices.flat)) if isinstance(mesh, Mesh) else ()
+        return cls(axes, tuple([(n, size) for n, size in axes if n in names]) if names else axes, ids, checked)
 
 
 def _is_spec(x: object) -> bool:
@@ -92,38 +172,32 @@ def _specs(prefix: Specs, in_tree: Structure, what: str) -> list[PartitionSpec]:
 
 
 def _over_devices(
-    what: str,
-    program: Program[Any, Any],
-    mesh: MeshAxes,
-    specs: Sequence[PartitionSpec],
-    out_specs: Specs,
-    ids: Ids,
+    what: str, program: Program[Any, Any], over: Over, specs: Sequence[PartitionSpec], out_specs: Specs
 ) -> Program[Any, Any]:
     outs = tree.broadcast_prefix(out_specs, program.out_tree, f"{what}: out_specs", _is_spec)
     paths = tree.paths(program.out_tree, "result")
     for s, a, p in zip(outs, program.out_avals, paths, strict=True):
-        names = {name: 1 for name, _ in mesh}
+        names = {name: 1 for name, _ in over.named}
         local(what, tuple(names.items()), s, a, p)  # the names, and the number of axes
-    return _bound(what, program, mesh, [s.names for s in specs], [s.names for s in outs], paths, ids)
+    return bound_to_devices(what, program, over, [s.names for s in specs], [s.names for s in outs], paths)
 
 
-def _bound(
+def bound_to_devices(
     what: str,
     program: Program[Any, Any],
-    mesh: MeshAxes,
+    over: Over,
     ins: Sequence[Spec],
     outs: Sequence[Spec],
     paths: Sequence[str],
-    ids: Ids = (),
 ) -> Program[Any, Any]:
     """The program over whole arrays, with one equation, of a program over parts."""
-    body = program.jaxpr
+    body, mesh = program.jaxpr, over.axes
     specs = [*[()] * len(program.bound), *ins]
-    check_results(what, body, mesh, specs, outs, paths)
+    check_results(what, body, mesh, specs, outs, paths if over.checked else None)
     consts = [k for k, s in enumerate(specs) if not s]
     parts = [k for k, s in enumerate(specs) if s]
     made = rebind_operands(body, range(len(specs)), (0, 1), (consts, parts))
-    prim = ShardMap(made, mesh, len(consts), tuple([specs[k] for k in parts]), tuple(outs), ids)
+    prim = ShardMap(made, mesh, len(consts), tuple([specs[k] for k in parts]), tuple(outs), over.ids)
     b = Builder()
     operands = [b.input(prim.whole(s, a)) for s, a in zip(specs, body.in_avals, strict=True)]
     jaxpr = b.build(b(prim, *[operands[k] for k in (*consts, *parts)]), body.name)
@@ -132,9 +206,10 @@ def _bound(
 
 
 def check_results(
-    what: str, body: Jaxpr, mesh: MeshAxes, ins: Sequence[Spec], outs: Sequence[Spec], paths: Sequence[str]
+    what: str, body: Jaxpr, mesh: MeshAxes, ins: Sequence[Spec], outs: Sequence[Spec], paths: Sequence[str] | None
 ) -> None:
-    """Check that results are the same along the axes of the mesh that their specs do not name.
+    """Check that results are the same along the axes of the mesh that their specs do not name, unless `paths` is None;
+    and that all devices reach the same collectives.
 
     Raises: ShapeError naming the result, the axis and the line.
     """
@@ -142,13 +217,18 @@ def check_results(
         dims = tuple([0 if name in names_in(s) else None for s in ins])
         _, found = vmap_named(body, size, name, dims)
         for k, (d, s) in enumerate(zip(found, outs, strict=True)):
-            if d is not None and name not in names_in(s):
-                made = next((e.source for e in reversed(body.eqns) if body.outs[k] in e.outs), None)
-                raise ShapeError(
-                    f"{what}: {paths[k]} differs along axis {name!r}, which its spec does not name",
-                    where=str(source_location(made) or ""),
-                    remedy=f"combine it, with psum or all_gather over {name!r}, or name the axis in the spec",
-                )
+            if paths is not None and d is not None and name not in names_in(s):
+                raise varies(what, body, k, paths[k], name)
+
+
+def varies(what: str, body: Jaxpr, result: int, path: str, name: str) -> ShapeError:
+    """The error for a result that differs between the indices of an axis, and must not."""
+    made = next((e.source for e in reversed(body.eqns) if body.outs[result] in e.outs), None)
+    return ShapeError(
+        f"{what}: {path} differs along axis {name!r}, which its spec does not name",
+        where=str(source_location(made) or ""),
+        remedy=f"combine it, with psum or all_gather over {name!r}, or name the axis in the spec",
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------------- pmap
@@ -156,7 +236,13 @@ def check_results(
 
 @overload
 def pmap(
-    f: Program[P, R], axis_name: str | None = None, *, in_axes: Axes = 0, out_axes: Axes = 0, axis_size: int
+    f: Program[P, R],
+    axis_name: str | None = None,
+    *,
+    in_axes: Axes = 0,
+    out_axes: Axes = 0,
+    axis_size: int,
+    devices: Sequence[Device] | None = None,
 ) -> Program[P, R]: ...
 @overload
 def pmap(
@@ -168,6 +254,11 @@ def pmap(
     axis_size: int | None = None,
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
+    devices: Sequence[Device] | None = None,
+    static_broadcasted_argnums: Argnums = (),
+    donate_argnums: int | Sequence[int] = (),
+    backend: str | None = None,
+    global_arg_shapes: None = None,
 ) -> Callable[P, R]: ...
 def pmap(
     f: Any,
@@ -178,53 +269,138 @@ def pmap(
     axis_size: int | None = None,
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
+    devices: Sequence[Device] | None = None,
+    static_broadcasted_argnums: Argnums = (),
+    donate_argnums: int | Sequence[int] = (),
+    backend: str | None = None,
+    global_arg_shapes: None = None,
 ) -> Any:
     """Map over an axis of the arguments, each index on a device of its own.
 
-    The arguments are those of `vmap`. `axis_name` names the axis for collectives in `f`.
+    The arguments are those of `vmap`. `axis_name` names the axis for collectives in `f`. `devices` are those of the
+    indices, in order: the first ones if it is left out. `soft_pmap` maps an axis larger than the number of devices.
+
+    `static_broadcasted_argnums` is JAX's name for `static_argnums`. With `donate_argnums`, the map is compiled, as by
+    `jit(pmap(f), donate_argnums=...)`.
 
     Law:    equals `vmap`.
     Raises: as `vmap`; ParameterError when it runs and there are fewer devices than indices.
+    Cost:   a function is traced at each call; `jit(pmap(f))` traces it once.
     """
+    _check_jax_options(backend, global_arg_shapes)
+    for device in devices or ():
+        check_device("pmap: devices", device)
     if isinstance(f, Program):
-        check_no_statics("pmap", f, static_argnums, static_argnames)
+        check_no_statics("pmap", f, static_argnums or static_broadcasted_argnums, static_argnames)
         what = f"pmap of {f.name}"
-        if axis_size is None:
+        if donate_argnums != ():
             raise ArgumentError(
-                f"pmap: {f.name} is a Program over one example, so the number of examples must be given",
-                remedy="pmap(program, axis_size=n)",
+                f"{what}: donate_argnums is for functions",
+                remedy="donate when it is compiled: jit(pmap(p), donate=...)",
             )
-        axes = flatten_axes(in_axes, f.in_tree, f"{what}: in_axes")
-        dims = [
-            normalize_dim(d, a.ndim + 1, f"{what}: argument {p}")
-            for d, a, p in zip(axes, f.in_avals, f.paths, strict=True)
-        ]
-        return _pmapped(what, f, ((_name(axis_name), axis_size),), dims, out_axes)
+        dims, size = axes_of_program("pmap", what, f, in_axes, axis_size)
+        return _pmapped(what, f, _indices(what, name_of_axis(axis_name), size, devices), dims, out_axes)
     check_function("pmap", f)
     name, names = function_name(f), parameter_names(f)
     what = f"pmap of {name}"
-    statics = static_arguments(what, f, static_argnums, static_argnames)
+    fixed = static_broadcasted_argnums if static_argnums == () else static_argnums
+    statics = static_arguments(what, f, fixed, static_argnames)
 
     @wraps(f, updated=())
     def mapped(*args: Any, **kwargs: Any) -> Any:
-        g, args, kwargs = bind_static_arguments("pmap", f, statics, args, kwargs)
-        leaves, in_tree = tree.flatten((args, kwargs))
-        avals = types_of(what, f, leaves, in_tree)
-        paths = [argument_path(a, names) for a in in_tree.accessors()]
-        axes = flatten_axes(in_axes, in_tree, f"{what}: in_axes")
-        dims = [normalize_dim(d, a.ndim, f"{what}: argument {p}") for d, a, p in zip(axes, avals, paths, strict=True)]
-        size = infer_size(what, axis_size, avals, dims, paths)
-        single = [a if d is None else without_axis(a, d) for a, d in zip(avals, dims, strict=True)]
-        axis = new_axis(what, _name(axis_name), size, stacked=False)
+        m = mapped_arguments(what, f, bind_static_arguments("pmap", f, statics, args, kwargs), in_axes, axis_size)
+        axis = new_axis(what, name_of_axis(axis_name), m.size, stacked=False)
         with mapped_over(axis):
-            program = trace_tree(g, in_tree, single, name, names)
-        return _pmapped(what, program, ((str(axis.name), size),), dims, out_axes)(*args, **kwargs)
+            program = trace_tree(m.f, m.in_tree, m.single, name, names)
+        over = _indices(what, str(axis.name), m.size, devices)
+        return _pmapped(what, program, over, m.dims, out_axes)(*m.args, **m.kwargs)
 
     mapped.__name__ = f"pmap_{name}"
-    return mapped
+    return mapped if donate_argnums == () else jit(mapped, static_argnums=fixed, donate_argnums=donate_argnums)
 
 
-def _name(axis_name: str | None) -> str:
+def _check_jax_options(backend: str | None, global_arg_shapes: object) -> None:
+    """Check names of `jax.pmap`. Raises: ParameterError if they ask for something."""
+    if backend is not None and backend != default_device().platform:
+        raise ParameterError(f"pmap: backend={backend!r} is not supported", remedy="give devices=fxad.devices(backend)")
+    if global_arg_shapes is not None:
+        raise ParameterError(
+            f"pmap: global_arg_shapes={global_arg_shapes!r:.60} is not supported",
+            remedy="pass arrays of all processes: make_array_from_process_local_data",
+        )
+
+
+def _indices(what: str, name: str, size: int, devices: Sequence[Device] | None) -> Over:
+    """The axis of a pmap. Raises: ParameterError if `devices` are not as many as the indices."""
+    if devices is not None and len(devices) != size:
+        raise ParameterError(
+            f"{what}: the axis has size {size}, devices has {len(devices)}", remedy="give one device for each index"
+        )
+    return Over(((name, size),), ((name, size),), ids_of(tuple(devices)) if devices else (), checked=True)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class MappedArguments:
+    """The arguments of a mapped function: their axes, the types of one example, and the number of examples."""
+
+    f: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    in_tree: Structure
+    dims: list[int | None]
+    single: list[Aval]
+    size: int
+
+
+def mapped_arguments(
+    what: str,
+    f: Callable[..., Any],
+    bound: tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]],
+    in_axes: Axes,
+    axis_size: int | None,
+) -> MappedArguments:
+    """The arguments of a call, checked. Raises: as `vmap`."""
+    g, args, kwargs = bound
+    names = parameter_names(f)
+    leaves, in_tree = tree.flatten((args, kwargs))
+    avals = types_of(what, f, leaves, in_tree)
+    paths = [argument_path(a, names) for a in in_tree.accessors()]
+    axes = flatten_axes(in_axes, in_tree, f"{what}: in_axes")
+    dims = [normalize_dim(d, a.ndim, f"{what}: argument {p}") for d, a, p in zip(axes, avals, paths, strict=True)]
+    size = infer_size(what, axis_size, avals, dims, paths)
+    single = [a if d is None else without_axis(a, d) for a, d in zip(avals, dims, strict=True)]
+    return MappedArguments(g, args, kwargs, in_tree, dims, single, size)
+
+
+def axes_of_program(
+    name: str, what: str, program: Program[Any, Any], in_axes: Axes, axis_size: int | None
+) -> tuple[list[int | None], int]:
+    """The mapped axes of the arguments of a Program, and the number of examples. Raises: as `vmap`."""
+    if axis_size is None:
+        raise ArgumentError(
+            f"{name}: {program.name} is a Program over one example, so the number of examples must be given",
+            remedy=f"{name}(program, axis_size=n)",
+        )
+    axes = flatten_axes(in_axes, program.in_tree, f"{what}: in_axes")
+    dims = [
+        normalize_dim(d, a.ndim + 1, f"{what}: argument {p}")
+        for d, a, p in zip(axes, program.in_avals, program.paths, strict=True)
+    ]
+    return dims, axis_size
+
+
+def result_axes(what: str, program: Program[Any, Any], out_axes: Axes) -> tuple[list[int | None], list[str]]:
+    """The axes of the results, and their paths. Raises: TreeError, AxisError."""
+    axes = tree.broadcast_prefix(out_axes, program.out_tree, f"{what}: out_axes", is_axis)
+    paths = tree.paths(program.out_tree, "result")
+    dims = [
+        normalize_dim(d, a.ndim + 1, f"{what}: {p}") for d, a, p in zip(axes, program.out_avals, paths, strict=True)
+    ]
+    return dims, list(paths)
+
+
+def name_of_axis(axis_name: str | None) -> str:
     """The name of an axis; one that no map around uses, if none is given."""
     return f"{_UNNAMED}{n_axes_in_scope()}" if axis_name is None else axis_name
 
@@ -233,14 +409,10 @@ _UNNAMED: Final = "pmap"
 
 
 def _pmapped(
-    what: str, program: Program[Any, Any], mesh: MeshAxes, dims: Sequence[int | None], out_axes: Axes
+    what: str, program: Program[Any, Any], over: Over, dims: Sequence[int | None], out_axes: Axes
 ) -> Program[Any, Any]:
-    ((name, _),) = mesh
-    axes = tree.broadcast_prefix(out_axes, program.out_tree, f"{what}: out_axes", is_axis)
-    paths = tree.paths(program.out_tree, "result")
-    out_dims = [
-        normalize_dim(d, a.ndim + 1, f"{what}: {p}") for d, a, p in zip(axes, program.out_avals, paths, strict=True)
-    ]
+    ((name, _),) = over.axes
+    out_dims, paths = result_axes(what, program, out_axes)
     body, n = program.jaxpr, len(program.bound)
     b = Builder()
     args = list(b.inputs(body.in_avals[:n]))
@@ -249,13 +421,14 @@ def _pmapped(
     found = b.inline(body, args)
     outs = [v if d is None else b.one(ExpandDims((d,)), v) for v, d in zip(found, out_dims, strict=True)]
     one: Program[Any, Any] = program.replace(b.build(outs, body.name))
-    specs = [_spec(name, d) for d in dims]
-    return _bound(what, one, mesh, specs, [_spec(name, d) for d in out_dims], paths)
+    specs = [spec_along(name, d) for d in dims]
+    return bound_to_devices(what, one, over, specs, [spec_along(name, d) for d in out_dims], paths)
 
 
 def _with_one(a: Aval, d: int) -> Aval:
     return a.with_shape((*a.shape[:d], 1, *a.shape[d:]))
 
 
-def _spec(name: str, d: int | None) -> Spec:
+def spec_along(name: str, d: int | None) -> Spec:
+    """The spec of an array whose axis `d` an axis of devices divides; None is the whole array on each device."""
     return () if d is None else (*[()] * d, (name,))

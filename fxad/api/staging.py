@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -20,6 +21,7 @@ from fxad.execution.executable import specs
 from fxad.ir import Aval
 from fxad.lax.control.host import debug_callback
 from fxad.runtime import Device, default_device
+from fxad.sharding import Sharding, picture
 from fxad.tracing.array import Array, aval_of, evaluating, running_each_operation
 from fxad.tracing.program import Program, function_name, trace
 from fxad.tracing.static_args import Argnums, static_arguments
@@ -182,6 +184,16 @@ def block_until_ready(x: T) -> T:
 def device_get(x: T) -> T:
     """Return the tree with NumPy arrays in place of arrays on devices."""
     return tree.map(lambda leaf: np.asarray(leaf) if isinstance(leaf, Array) else leaf, x)
+
+
+def visualize_sharding(shape: Sequence[int], sharding: Sharding) -> None:
+    """Print how an array of a shape is divided, as text."""
+    sys.stdout.write(picture(sharding, tuple(shape)) + "\n")
+
+
+def visualize_array_sharding(x: Array) -> None:
+    """Print how an array is divided, as text."""
+    visualize_sharding(x.shape, x.sharding)
 
 
 def default_backend() -> str:

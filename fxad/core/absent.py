@@ -11,6 +11,7 @@ _X64: Final = "64-bit types are always there, and nothing becomes 64 bits unless
 _INTERNAL: Final = "it belongs to JAX's own machinery"
 _HOSTS: Final = "process_index() and process_count(): fxad.distributed connects several processes"
 _SHARDING: Final = "shard_map(f, mesh, in_specs, out_specs) runs a function on the devices of a mesh"
+_RESHARD: Final = "device_put(x, sharding) moves an array, with_sharding_constraint divides a value in a program"
 _REFS: Final = "arrays are immutable: return new values, x.at[i].set(y)"
 _SHAPES: Final = "eval_shape(f, ...) gives the shapes of results"
 _PRIMITIVE: Final = "primitives are classes: fxad.primitives.ALL lists them"
@@ -38,9 +39,9 @@ _BY_MODULE: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "clear_caches": "cache.clear()",
             "live_arrays": "cache.stats() has the bytes that programs hold",
             "process_indices host_count host_id host_ids": _HOSTS,
-            "make_array_from_callback make_array_from_single_device_arrays "
             "copy_to_host_async": "device_put(x, sharding) divides an array, device_get(x) brings it back",
-            "reshard set_mesh smap": _SHARDING,
+            "reshard": _RESHARD,
+            "smap": _SHARDING,
             "effects_barrier": "block_until_ready(results) waits for the program and its effects",
             "export": "lower(program).export() gives bytes, load_exported reads them",
             "ffi": "pure_callback calls a function of the host",
@@ -79,7 +80,7 @@ _BY_MODULE: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "reduce_window_shape_tuple": _SHAPES,
             "dce_sink stage": _INTERNAL,
             "mulhi": "multiply in a wider dtype, and shift right",
-            "pbroadcast pcast precv psend pswapaxes": "lax.ppermute, lax.all_gather and lax.all_to_all move values",
+            "precv psend": "lax.ppermute, lax.all_gather and lax.all_to_all move values",
             "platform_dependent": "trace a program for each platform",
             "rng_bit_generator rng_uniform": "random.bits and random.uniform, from a key",
             "scaled_dot": "scale the operands, then lax.dot_general",
@@ -91,6 +92,20 @@ _BY_MODULE: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "hessenberg schur tridiagonal": "eig and eigh give eigenvalues",
             "qdwh": "the polar decomposition is u @ vh of svd",
             "symmetric_product": "c + alpha * a @ a.T",
+        },
+        "sharding": {
+            "AbstractMesh AbstractDevice use_abstract_mesh": "shard_map takes names and sizes: {'i': 8}",
+            "ManualAxisType": "shard_map finds out which values are the same on all devices",
+            "auto_axes explicit_axes": "with_sharding_constraint divides a value, and XLA decides about the others",
+            "get_abstract_mesh": "get_mesh() is the mesh of `with mesh:`",
+            "make_single_device_sharding": "SingleDeviceSharding(device)",
+            "reshard": _RESHARD,
+            "GSPMDSharding PmapSharding PositionalSharding": "NamedSharding(mesh, PartitionSpec(...))",
+        },
+        "debug": {
+            "inspect_array_sharding": "print(x.sharding) of a result; with_sharding_constraint decides in a program",
+            "log": "debug.print",
+            "DebugEffect OrderedDebugEffect": _INTERNAL,
         },
         "random": {"key_dtype": "keys are uint32 arrays"},
         "nn": {

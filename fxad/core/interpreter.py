@@ -13,7 +13,7 @@ import numpy as np
 
 from fxad.core.memo import by_value
 from fxad.core.stack import with_enough_stack
-from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError, TypecheckError
+from fxad.errors import ArgumentError, DTypeError, ShapeError, TypecheckError, name_equation
 from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, NDArray, Var, source_location
 
 # Called after every equation with its number, itself and its results.
@@ -60,8 +60,9 @@ def _apply(i: int, eqn: Eqn, args: list[NDArray]) -> tuple[NDArray, ...]:
     where = f"equation {i} ({eqn.prim.name})"
     try:
         outs = tuple([_read_only(x) for x in eqn.prim.impl(*args)])
-    except FxadError as e:
-        raise e.located(equation=where, where=str(source_location(eqn.source) or ""))
+    except Exception as e:
+        name_equation(e, where, str(source_location(eqn.source) or ""))
+        raise
     if [(x.shape, x.dtype) for x in outs] != [(v.aval.shape, v.aval.dtype) for v in eqn.outs]:
         actual, expected = ", ".join(map(_type_text, outs)), ", ".join([str(v.aval) for v in eqn.outs])
         raise TypecheckError(

@@ -145,7 +145,7 @@ else:
         __repr__ = __str__
 
         def __format__(self, spec):
-            return format(str(self), spec)
+            return format(str(self), spec.replace(",", "").removesuffix("d"))  # the formats of ints
 
         @property
         def __class__(self):
@@ -795,6 +795,8 @@ class Reader:
         return out
 
     def power(self) -> int:
+        if self.accept("-"):
+            return -self.power()
         out = self.atom()
         if self.accept("^") or self.accept("**"):
             token = self.tokens[self.at]

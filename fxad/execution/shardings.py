@@ -7,13 +7,14 @@ from typing import Any, TypeVar
 from fxad.core import tree
 from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, described
-from fxad.sharding import NamedSharding, located
+from fxad.sharding import NamedSharding, PartitionSpec, located
+from fxad.tracing.context import sharding_here
 from fxad.tracing.program import Program
 from fxad.transforms.spmd.shardings import with_shardings
 
 P = TypeVar("P", bound=Program[..., Any])
 
-# A NamedSharding, None for what XLA decides, or a tree prefix of them.
+# A NamedSharding, a PartitionSpec of the mesh of `with mesh:`, None for what XLA decides, or a tree prefix of them.
 Shardings = Any
 
 
@@ -26,7 +27,7 @@ def with_program_shardings(what: str, program: P, ins: Shardings, outs: Sharding
         return program
     args, kwargs = program.in_tree.children()
     given = tuple(ins) if isinstance(ins, list) else ins
-    if isinstance(given, tuple) and len(given) != args.num_children:
+    if isinstance(given, tuple) and not isinstance(given, PartitionSpec) and len(given) != args.num_children:
         raise ArgumentError(
             f"{what}: in_shardings has {len(given)} entries for {args.num_children} arguments",
             remedy="give one NamedSharding per argument, or one for all",
@@ -57,9 +58,10 @@ def check_shardings(what: str, shardings: Shardings) -> None:
 
 
 def _is_sharding(x: object) -> bool:
-    return x is None or isinstance(x, NamedSharding)
+    return x is None or isinstance(x, NamedSharding | PartitionSpec)
 
 
 def _leaves(prefix: Shardings, structure: Structure, what: str) -> list[NamedSharding | None]:
     check_shardings(what, prefix)
-    return list(tree.broadcast_prefix(prefix, structure, what, _is_sharding))
+    found = tree.broadcast_prefix(prefix, structure, what, _is_sharding)
+    return [None if s is None else sharding_here(what, s) for s in found]

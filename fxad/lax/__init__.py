@@ -156,6 +156,8 @@ if TYPE_CHECKING:
         all_to_all,
         axis_index,
         axis_size,
+        pbroadcast,
+        pcast,
         pmax,
         pmean,
         pmin,
@@ -163,6 +165,8 @@ if TYPE_CHECKING:
         pshuffle,
         psum,
         psum_scatter,
+        pswapaxes,
+        pvary,
         with_sharding_constraint,
     )
     from fxad.lax.reductions import (
@@ -271,8 +275,8 @@ else:
             ),
             "fxad.lax.linear": "linear_call",
             "fxad.lax.parallel": (
-                "all_gather all_to_all axis_index axis_size pmax pmean pmin ppermute pshuffle psum psum_scatter"
-                " with_sharding_constraint"
+                "all_gather all_to_all axis_index axis_size pbroadcast pcast pmax pmean pmin ppermute pshuffle psum "
+                "psum_scatter pswapaxes pvary with_sharding_constraint"
             ),
             "fxad.operations.precision": "Precision PrecisionLike",
             "fxad.lax.reductions": (
@@ -316,8 +320,9 @@ __all__ = [
     "ge", "gmres", "gt", "i0", "i1", "igamma", "igamma_grad_a", "igammac", "imag", "index_in_dim",
     "integer_pow", "iota", "is_finite", "le", "lgamma", "linalg", "linear_call", "linear_recurrence", "log",
     "log1p", "log_ndtr", "logistic", "logit", "lt", "map", "max", "min", "mul", "multigammaln", "ndtr",
-    "ndtri", "ne", "neg", "nextafter", "optimization_barrier", "pad", "padtype_to_pads", "pmax", "pmean",
-    "pmin", "polygamma", "population_count", "pow", "ppermute", "pshuffle", "psum", "psum_scatter",
+    "ndtri", "ne", "neg", "nextafter", "optimization_barrier", "pad", "padtype_to_pads", "pbroadcast", "pcast",
+    "pmax", "pmean", "pmin", "polygamma", "population_count", "pow", "ppermute", "pshuffle", "psum", "psum_scatter",
+    "pswapaxes", "pvary",
     "random_gamma_grad", "real", "reciprocal", "reduce", "reduce_and", "reduce_max", "reduce_min",
     "reduce_or", "reduce_precision", "reduce_prod", "reduce_sum", "reduce_window", "reduce_xor",
     "regularized_incomplete_beta", "rem", "reshape", "rev", "round", "rsqrt", "scan", "scatter",

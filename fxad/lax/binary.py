@@ -100,10 +100,10 @@ def atan2(x: ArrayLike, y: ArrayLike) -> Array:
     return _scalar(ATAN2, x, y) if scalar else binder().bind(ATAN2, (x, y))[0]
 
 
-def nextafter(x: ArrayLike, y: ArrayLike) -> Array:
+def nextafter(x1: ArrayLike, x2: ArrayLike) -> Array:
     """The next number after x in the direction of y."""
-    scalar = type(x) in _SCALARS or type(y) in _SCALARS
-    return _scalar(NEXTAFTER, x, y) if scalar else binder().bind(NEXTAFTER, (x, y))[0]
+    scalar = type(x1) in _SCALARS or type(x2) in _SCALARS
+    return _scalar(NEXTAFTER, x1, x2) if scalar else binder().bind(NEXTAFTER, (x1, x2))[0]
 
 
 def complex(x: ArrayLike, y: ArrayLike) -> Array:

@@ -15,7 +15,7 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 
 from fxad.core import tree
-from fxad.errors import ArgumentError, AxisNameError, ShapeError, described
+from fxad.errors import ArgumentError, AxisNameError, ParameterError, ShapeError, described
 from fxad.ir import Atom, Emit, Primitive
 from fxad.operations.arguments import to_ints, to_tuple
 from fxad.operations.axes import normalize_axis_index
@@ -35,9 +35,9 @@ from fxad.primitives.collectives import (
 )
 from fxad.primitives.shape import ExpandDims, Squeeze, Transpose
 from fxad.primitives.sharding_constraint import ShardingConstraint
-from fxad.sharding import NamedSharding, located
+from fxad.sharding import NamedSharding, PartitionSpec, located
 from fxad.tracing.array import Array, ArrayLike, aval_of, binder
-from fxad.tracing.context import size_of_axis
+from fxad.tracing.context import sharding_here, size_of_axis
 
 T = TypeVar("T")
 AxisName: TypeAlias = str | Sequence[str]
@@ -212,6 +212,35 @@ def pshuffle(x: T, axis_name: AxisName, perm: Sequence[int]) -> T:
     return _each(Ppermute(names, sizes, tuple([(s, d) for d, s in enumerate(sources)])), x)
 
 
+def pbroadcast(x: T, axis_name: AxisName, source: int) -> T:
+    """The value of index `source` of named axes, on all indices, for each leaf."""
+    names, sizes = _axes("pbroadcast", axis_name)
+    if not 0 <= source < prod(sizes):
+        raise ParameterError(
+            f"pbroadcast: source is {source}, there are {prod(sizes)} indices of {', '.join(map(repr, names))}",
+            remedy="give an index",
+        )
+    return tree.map(lambda leaf: all_gather(leaf, names)[source], x)
+
+
+def pswapaxes(x: T, axis_name: AxisName, axis: int, *, axis_index_groups: AxisGroups = None) -> T:
+    """A named axis exchanged with axis `axis`, which has as many entries as there are indices, for each leaf."""
+    return all_to_all(x, axis_name, axis, axis, axis_index_groups=axis_index_groups)
+
+
+def pvary(x: T, axis_name: AxisName) -> T:
+    """The value itself. JAX marks it as one that may differ along named axes, which fxad finds out."""
+    _axes("pvary", axis_name)
+    return x
+
+
+def pcast(x: T, axis_name: AxisName, *, to: str) -> T:
+    """The value itself, for `to="varying"`, as `pvary`."""
+    if to != "varying":
+        raise ParameterError(f"pcast: to is {to!r}", remedy='give to="varying": psum, pmean or pmax make values equal')
+    return pvary(x, axis_name)
+
+
 def axis_index(axis_name: AxisName) -> Array:
     """The index along named axes, the first one slowest, as an int32."""
     names, sizes = _axes("axis_index", axis_name)
@@ -231,8 +260,8 @@ def _flat_index(emit: Emit, names: Names, sizes: Sizes) -> tuple[Atom]:
 
 
 def with_sharding_constraint(x: T, shardings: object) -> T:
-    """Return the tree with its arrays divided among devices. `shardings` is a `NamedSharding`, None for what XLA
-    decides, or a tree prefix of them.
+    """Return the tree with its arrays divided among devices. `shardings` is a `NamedSharding`, a `PartitionSpec`
+    of the mesh of `with mesh:`, None for what XLA decides, or a tree prefix of them.
 
     Rule:   the value is the same; so are derivatives, whose tangents and cotangents are divided in the same way.
     Raises: ArgumentError, TreeError; ShapeError and AxisNameError naming the array, the axis and the sizes.
@@ -240,7 +269,7 @@ def with_sharding_constraint(x: T, shardings: object) -> T:
     what = "with_sharding_constraint"
     leaves, structure = tree.flatten(x)
     for entry in tree.leaves(shardings):
-        if entry is not None and not isinstance(entry, NamedSharding):
+        if entry is not None and not isinstance(entry, NamedSharding | PartitionSpec):
             raise ArgumentError(
                 f"{what}: shardings has an entry that is {described(entry)}: {entry!r:.60}",
                 remedy="give a NamedSharding, or None for what XLA decides",
@@ -251,11 +280,12 @@ def with_sharding_constraint(x: T, shardings: object) -> T:
         if want is None:
             made.append(leaf)
             continue
-        prim = ShardingConstraint(*located(what, want, aval_of(leaf, f"{what}: {path}"), path))
+        sharding = sharding_here(what, want)
+        prim = ShardingConstraint(*located(what, sharding, aval_of(leaf, f"{what}: {path}"), path))
         made += binder().bind(prim, (leaf,))
     out: T = tree.unflatten(structure, made)
     return out
 
 
 def _is_sharding(x: object) -> bool:
-    return x is None or isinstance(x, NamedSharding)
+    return x is None or isinstance(x, NamedSharding | PartitionSpec)

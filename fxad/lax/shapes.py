@@ -17,7 +17,7 @@ from fxad.operations.arguments import flag, to_int, to_ints, to_tuple
 from fxad.operations.axes import normalize_axis_index
 from fxad.operations.methods import sizes_argument as static_ints
 from fxad.primitives.shape import BroadcastInDim, ExpandDims, Reshape, Rev, Squeeze, Transpose
-from fxad.primitives.slicing import Concatenate, Pad, Slice
+from fxad.primitives.slicing import Concatenate, Pad, Slice, tight_slice
 from fxad.tracing.array import Array, ArrayLike, aval_of, binder
 
 
@@ -103,7 +103,11 @@ def slice(
     """Return a static slice."""
     starts = _ints(start_indices)
     steps = (1,) * len(starts) if strides is None else _ints(strides)
-    return binder().bind(Slice(starts, _ints(limit_indices), steps), (operand,))[0]
+    prim = Slice(starts, _ints(limit_indices), steps)
+    (aval,) = prim.abstract_eval(x := aval_of(operand, "slice: operand"))
+    if isinstance(operand, Array) and x is aval:
+        return operand
+    return binder().bind(tight_slice(prim, [k for k, n in enumerate(aval.shape) if n == 1]), (operand,))[0]
 
 
 def slice_in_dim(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 import fxad.numpy as fnp
 from fxad import dtypes, random
 from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError
@@ -35,7 +37,7 @@ def dropout(
     """
     array = as_inexact_array("dropout", x)
     axes = normalize_axes("dropout", broadcast_axes, array.ndim)
-    if is_scalar(rate):
+    if is_scalar(rate) or isinstance(rate, np.generic):
         rate = number("dropout", "rate", rate)
         if not 0 <= rate <= 1:
             raise ParameterError(f"dropout: rate is {rate}", remedy="give a probability: 0 <= rate <= 1")
@@ -45,13 +47,13 @@ def dropout(
             raise ParameterError(
                 f"dropout: rate is {aval}, not one floating number", remedy="give a float, or an array of shape ()"
             )
-    if flag("dropout", "deterministic", deterministic) or (is_scalar(rate) and rate == 0):
+    if flag("dropout", "deterministic", deterministic) or (isinstance(rate, float) and rate == 0):
         return array
     if key is None:
         raise ArgumentError(
             "dropout: there is no key", remedy="pass a key of fxad.random, or deterministic=True to keep all elements"
         )
-    if is_scalar(rate) and rate == 1:
+    if isinstance(rate, float) and rate == 1:
         return fnp.zeros_like(array)
     kept = 1 - (rate if isinstance(rate, float) else as_array("dropout", rate, 1).astype(dtypes.float32))
     shape = tuple([1 if k in axes else n for k, n in enumerate(array.shape)])

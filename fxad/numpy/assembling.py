@@ -44,24 +44,25 @@ def atleast_3d(x: ArrayLike) -> Array:
     return array.reshape(1, -1, 1) if array.ndim < 2 else array[:, :, None]
 
 
-def dstack(arrays: Sequence[ArrayLike], /) -> Array:
+def dstack(tup: Sequence[ArrayLike], dtype: object = None) -> Array:
     """Concatenate arrays along the third axis, after vectors and matrices are extended to three axes."""
-    return concat([atleast_3d(as_array("dstack", a, k)) for k, a in enumerate(to_tuple("dstack", "arrays", arrays))], 2)
+    arrays = [as_array("dstack", a, k) for k, a in enumerate(to_tuple("dstack", "arrays", tup))]
+    return concat([atleast_3d(a) for a in arrays], 2, dtype)
 
 
-def hsplit(x: ArrayLike, indices_or_sections: Parts) -> list[Array]:
+def hsplit(ary: ArrayLike, indices_or_sections: Parts) -> list[Array]:
     """Split x along the second axis, or along the only axis of a vector."""
-    return _split("hsplit", x, indices_or_sections, 1 if aval_of(x, "hsplit: argument 0").ndim > 1 else 0, 1)
+    return _split("hsplit", ary, indices_or_sections, 1 if aval_of(ary, "hsplit: argument 0").ndim > 1 else 0, 1)
 
 
-def vsplit(x: ArrayLike, indices_or_sections: Parts) -> list[Array]:
+def vsplit(ary: ArrayLike, indices_or_sections: Parts) -> list[Array]:
     """Split x along the first axis. x has at least two axes."""
-    return _split("vsplit", x, indices_or_sections, 0, 2)
+    return _split("vsplit", ary, indices_or_sections, 0, 2)
 
 
-def dsplit(x: ArrayLike, indices_or_sections: Parts) -> list[Array]:
+def dsplit(ary: ArrayLike, indices_or_sections: Parts) -> list[Array]:
     """Split x along the third axis."""
-    return _split("dsplit", x, indices_or_sections, 2, 3)
+    return _split("dsplit", ary, indices_or_sections, 2, 3)
 
 
 def _split(name: str, x: ArrayLike, parts: Parts, axis: int, ndim: int) -> list[Array]:
@@ -106,10 +107,10 @@ def _blocks(arrays: Blocks, depth: int, ndim: int) -> Array:
 # ------------------------------------------------------------------------------------------------- turned and moved
 
 
-def rot90(x: ArrayLike, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Array:
+def rot90(m: ArrayLike, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Array:
     """Rotate x by k right angles in the plane of two axes, from the first axis towards the second."""
     k = to_int("rot90", "k", k)
-    array = as_array("rot90", x)
+    array = as_array("rot90", m)
     plane = to_tuple("rot90", "axes", axes)
     if len(plane) != 2:
         raise ParameterError(f"rot90: axes {plane} must be two")
@@ -122,20 +123,20 @@ def rot90(x: ArrayLike, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Array:
     return swapaxes(flip(array, b), a, b) if k == 1 else flip(swapaxes(array, a, b), b)
 
 
-def rollaxis(x: ArrayLike, axis: int, start: int = 0) -> Array:
+def rollaxis(a: ArrayLike, axis: int, start: int = 0) -> Array:
     """Move an axis before axis `start`. Prefer `moveaxis`."""
     start = to_int("rollaxis", "start", start)
-    array = as_array("rollaxis", x)
-    a = normalize_axis_index("rollaxis", axis, array.ndim)
+    array = as_array("rollaxis", a)
+    k = normalize_axis_index("rollaxis", axis, array.ndim)
     to = start + array.ndim if start < 0 else start
     if not 0 <= to <= array.ndim:
         raise ParameterError(f"rollaxis: start {start} is out of range for {array.aval}")
-    return moveaxis(array, a, to - 1 if a < to else to)
+    return moveaxis(array, k, to - 1 if k < to else to)
 
 
-def resize(x: ArrayLike, new_shape: int | Sequence[int]) -> Array:
+def resize(a: ArrayLike, new_shape: int | Sequence[int]) -> Array:
     """Return the elements in another shape. They are repeated, or truncated, to fill it."""
-    array = as_array("resize", x)
+    array = as_array("resize", a)
     shape = as_shape((new_shape,) if isinstance(new_shape, int) else new_shape)
     n, size = prod(shape), array.size
     if not size:
@@ -145,16 +146,16 @@ def resize(x: ArrayLike, new_shape: int | Sequence[int]) -> Array:
     return (concat([flat] * times)[:n] if times else flat[:0]).reshape(shape)
 
 
-def trim_zeros(x: ArrayLike, trim: str = "fb") -> Array:
+def trim_zeros(filt: ArrayLike, trim: str = "fb") -> Array:
     """Return a vector without its leading ("f" in `trim`) and trailing ("b") zeros.
 
     Rule:   the size depends on the values, so the function cannot be traced.
     """
     trim = text("trim_zeros", "trim", trim)
-    array = as_array("trim_zeros", x)
+    array = as_array("trim_zeros", filt)
     if array.ndim != 1 or not set(trim.lower()) <= {"f", "b"}:
         raise ParameterError(f"trim_zeros: takes a vector, and 'f', 'b' or 'fb', got {array.aval} and {trim!r}")
-    there = concrete_value("trim_zeros", x, "slice the array where you know it to be zero").nonzero()[0]
+    there = concrete_value("trim_zeros", filt, "slice the array where you know it to be zero").nonzero()[0]
     first, last = (int(there[0]), int(there[-1]) + 1) if there.size else (array.size, 0)
     return array[first if "f" in trim.lower() else 0 : last if "b" in trim.lower() else array.size]
 

@@ -191,26 +191,26 @@ def bitwise_right_shift(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     return apply_op("bitwise_right_shift", arithmetic.shift_right, (x1, x2))
 
 
-def isclose(x1: ArrayLike, x2: ArrayLike, /, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Array:
+def isclose(a: ArrayLike, b: ArrayLike, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Array:
     """True where x1 and x2 differ by at most atol + rtol * abs(x2)."""
     atol = number("isclose", "atol", atol)
     rtol = number("isclose", "rtol", rtol)
     equal_nan = flag("isclose", "equal_nan", equal_nan)
-    return apply_op("isclose", elementwise.isclose, (x1, x2), rtol, atol, equal_nan)
+    return apply_op("isclose", elementwise.isclose, (a, b), rtol, atol, equal_nan)
 
 
-def allclose(x1: ArrayLike, x2: ArrayLike, /, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Array:
+def allclose(a: ArrayLike, b: ArrayLike, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Array:
     """True if `isclose` is True everywhere."""
     atol = number("allclose", "atol", atol)
     rtol = number("allclose", "rtol", rtol)
     equal_nan = flag("allclose", "equal_nan", equal_nan)
-    return isclose(x1, x2, rtol, atol, equal_nan).all()
+    return isclose(a, b, rtol, atol, equal_nan).all()
 
 
-def array_equal(x1: ArrayLike, x2: ArrayLike, /, equal_nan: bool = False) -> Array:
+def array_equal(a1: ArrayLike, a2: ArrayLike, equal_nan: bool = False) -> Array:
     """True if x1 and x2 have one shape and equal elements; with `equal_nan`, a nan equals a nan."""
     equal_nan = flag("array_equal", "equal_nan", equal_nan)
-    a, b = as_array("array_equal", x1), as_array("array_equal", x2, 1)
+    a, b = as_array("array_equal", a1), as_array("array_equal", a2, 1)
     if a.shape != b.shape:
         return full((), False)
     same = (a == b) | ((a != a) & (b != b)) if equal_nan else a == b

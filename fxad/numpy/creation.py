@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import TypeAlias, cast
+from typing import Literal, TypeAlias, cast, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -48,37 +48,36 @@ def full(shape: ShapeLike, fill_value: ArrayLike, dtype: object = None, *, devic
 
 
 def zeros_like(
-    x: ArrayLike, /, dtype: object = None, *, device: Device | None = None, shape: ShapeLike | None = None
+    a: ArrayLike, dtype: object = None, shape: ShapeLike | None = None, *, device: Device | None = None
 ) -> Array:
     """Return zeros, by default of the shape and dtype of x."""
-    return _like("zeros_like", x, False, dtype, device, shape)
+    return _like("zeros_like", a, False, dtype, device, shape)
 
 
 def ones_like(
-    x: ArrayLike, /, dtype: object = None, *, device: Device | None = None, shape: ShapeLike | None = None
+    a: ArrayLike, dtype: object = None, shape: ShapeLike | None = None, *, device: Device | None = None
 ) -> Array:
     """Return ones, by default of the shape and dtype of x."""
-    return _like("ones_like", x, True, dtype, device, shape)
+    return _like("ones_like", a, True, dtype, device, shape)
 
 
 def empty_like(
-    x: ArrayLike, /, dtype: object = None, *, device: Device | None = None, shape: ShapeLike | None = None
+    prototype: ArrayLike, dtype: object = None, shape: ShapeLike | None = None, *, device: Device | None = None
 ) -> Array:
     """Return zeros, by default of the shape and dtype of x."""
-    return _like("empty_like", x, False, dtype, device, shape)
+    return _like("empty_like", prototype, False, dtype, device, shape)
 
 
 def full_like(
-    x: ArrayLike,
-    /,
+    a: ArrayLike,
     fill_value: ArrayLike,
     dtype: object = None,
+    shape: ShapeLike | None = None,
     *,
     device: Device | None = None,
-    shape: ShapeLike | None = None,
 ) -> Array:
     """Return an array filled with one value, by default of the shape and dtype of x."""
-    return _like("full_like", x, fill_value, dtype, device, shape)
+    return _like("full_like", a, fill_value, dtype, device, shape)
 
 
 def _like(
@@ -94,7 +93,6 @@ def _like(
 
 def arange(
     start: Number,
-    /,
     stop: Number | None = None,
     step: Number = 1,
     dtype: object = None,
@@ -142,17 +140,44 @@ def _static_number(name: str, k: int, value: object) -> int | float:
     return found
 
 
+@overload
 def linspace(
     start: ArrayLike,
     stop: ArrayLike,
     num: int = 50,
-    *,
     endpoint: bool = True,
+    retstep: Literal[False] = False,
+    dtype: object = None,
+    axis: int = 0,
+    *,
+    device: Device | None = None,
+) -> Array: ...
+@overload
+def linspace(
+    start: ArrayLike,
+    stop: ArrayLike,
+    num: int = 50,
+    endpoint: bool = True,
+    *,
+    retstep: Literal[True],
     dtype: object = None,
     axis: int = 0,
     device: Device | None = None,
-) -> Array:
-    """Return `num` equally spaced values from start to stop. With `endpoint` the last value is stop."""
+) -> tuple[Array, Array]: ...
+def linspace(
+    start: ArrayLike,
+    stop: ArrayLike,
+    num: int = 50,
+    endpoint: bool = True,
+    retstep: bool = False,
+    dtype: object = None,
+    axis: int = 0,
+    *,
+    device: Device | None = None,
+) -> Array | tuple[Array, Array]:
+    """Return `num` equally spaced values from start to stop. With `endpoint` the last value is stop. `retstep` also
+    returns the distance between them."""
+    retstep = flag("linspace", "retstep", retstep)
     axis = to_int("linspace", "axis", axis)
     endpoint = flag("linspace", "endpoint", endpoint)
     num = to_int("linspace", "num", num)
@@ -170,20 +195,21 @@ def linspace(
     a, b = a.astype(inner), b.astype(inner)
     steps = maximum(num - 1 if endpoint else num, 1)
     k = lax.reshape(lax.iota(inner, num), (num, *[1] * max(a.ndim, b.ndim)))
-    x = a + k * ((b - a) / steps)
+    step = (b - a) / steps
+    x = a + k * step
     if endpoint and (type(num) is Size or num > 1):  # the last value is `stop` exactly
         x = apply_op("linspace", elementwise.where, (b, x, k == num - 1))
     if axis:
         x = apply_op("linspace", shapes.moveaxis, (x,), 0, axis)
     if want in dtypes.INTEGER:
         x = apply_op("linspace", elementwise.round_unary, (x,), FLOOR)
-    return to_device("linspace", x if want is None else x.astype(want), device)
+    values = to_device("linspace", x if want is None else x.astype(want), device)
+    return (values, step) if retstep else values
 
 
 def eye(
-    n_rows: int,
-    n_cols: int | None = None,
-    /,
+    N: int,
+    M: int | None = None,
     k: int = 0,
     dtype: object = None,
     *,
@@ -192,8 +218,8 @@ def eye(
     """Return a matrix with ones on diagonal k and zeros elsewhere; square if `n_cols` is not given."""
     k = to_int("eye", "k", k)
     want = dtypes.as_dtype(float if dtype is None else dtype)
-    columns = n_rows if n_cols is None else n_cols
-    return to_device("eye", binder().apply(shapes.eye, (), (n_rows, columns, k, want))[0], device)
+    columns = N if M is None else M
+    return to_device("eye", binder().apply(shapes.eye, (), (N, columns, k, want))[0], device)
 
 
 def identity(n: int, dtype: object = None) -> Array:
@@ -201,26 +227,30 @@ def identity(n: int, dtype: object = None) -> Array:
     return eye(n, dtype=dtype)
 
 
-def tri(n: int, m: int | None = None, k: int = 0, dtype: object = None) -> Array:
+def tri(N: int, M: int | None = None, k: int = 0, dtype: object = None) -> Array:
     """Return an n by m matrix with ones on and below diagonal k, zeros above."""
     k = to_int("tri", "k", k)
-    return tril(ones((n, n if m is None else m), dtype), k)
+    return tril(ones((N, N if M is None else M), dtype), k)
 
 
-def tril(x: ArrayLike, /, k: int = 0) -> Array:
+def tril(m: ArrayLike, k: int = 0) -> Array:
     """Return matrices with the elements on and below diagonal k, zeros above."""
     k = to_int("tril", "k", k)
-    return apply_op("tril", shapes.triangle, (x,), k, True)
+    return apply_op("tril", shapes.triangle, (m,), k, True)
 
 
-def triu(x: ArrayLike, /, k: int = 0) -> Array:
+def triu(m: ArrayLike, k: int = 0) -> Array:
     """Return matrices with the elements on and above diagonal k, zeros below."""
     k = to_int("triu", "k", k)
-    return apply_op("triu", shapes.triangle, (x,), k, False)
+    return apply_op("triu", shapes.triangle, (m,), k, False)
 
 
-def meshgrid(*arrays: ArrayLike, indexing: str = "xy") -> tuple[Array, ...]:
-    """Return coordinate arrays of a grid, with one axis for each vector. "xy" exchanges the first two axes."""
+def meshgrid(*arrays: ArrayLike, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> tuple[Array, ...]:
+    """Return coordinate arrays of a grid, with one axis for each vector. "xy" exchanges the first two axes.
+
+    Rule:   with `sparse` the other axes have size 1. Arrays are immutable, so `copy` has no effect.
+    """
+    sparse, _ = flag("meshgrid", "sparse", sparse), flag("meshgrid", "copy", copy)
     indexing = text("meshgrid", "indexing", indexing)
     if indexing not in ("xy", "ij"):
         raise ParameterError(f"meshgrid: indexing must be 'xy' or 'ij', got {indexing!r}")
@@ -231,13 +261,20 @@ def meshgrid(*arrays: ArrayLike, indexing: str = "xy") -> tuple[Array, ...]:
         order[0], order[1] = 1, 0
     shape = tuple([sizes[a] for a in order])
     columns = [x.reshape([x.size if a == k else 1 for a in order]) for k, x in enumerate(vectors)]
-    return tuple([apply_op("meshgrid", shapes.broadcast_to, (c,), shape) for c in columns])
+    return tuple([c if sparse else apply_op("meshgrid", shapes.broadcast_to, (c,), shape) for c in columns])
 
 
 # ------------------------------------------------------------------------------------------------- what users have
 
 
-def asarray(obj: Nested, /, dtype: object = None, *, device: Device | None = None, copy: bool | None = None) -> Array:
+def asarray(
+    a: Nested,
+    dtype: object = None,
+    order: str | None = None,
+    *,
+    copy: bool | None = None,
+    device: Device | None = None,
+) -> Array:
     """Return an array of the values of an array, a scalar, a DLPack object or nested lists of these.
 
     Type:   a NumPy array keeps its dtype. Python scalars alone are bool, int32, float32 or complex64; beside arrays
@@ -246,26 +283,47 @@ def asarray(obj: Nested, /, dtype: object = None, *, device: Device | None = Non
     Raises: ArgumentError for rows of different lengths and for other objects; ParameterError if `copy=False` and a copy
             is needed.
     """
+    _check_order("asarray", order)
     copy = None if copy is None else flag("asarray", "copy", copy)
     want = optional_dtype(dtype)
-    if copy is False and not (isinstance(obj, Array) and (want is None or want is obj.dtype)):
+    if copy is False and not (isinstance(a, Array) and (want is None or want is a.dtype)):
         raise ParameterError(
-            f"asarray: {described(obj)} does not become an array without a copy", remedy="leave `copy` out"
+            f"asarray: {described(a)} does not become an array without a copy", remedy="leave `copy` out"
         )
-    if isinstance(obj, list | tuple):
-        out = _stack_nested(obj, want)
-    elif isinstance(obj, bool | int | float | complex):
-        out = lax.full((), obj, want)
+    if isinstance(a, list | tuple):
+        out = _stack_nested(a, want)
+    elif isinstance(a, bool | int | float | complex):
+        out = lax.full((), a, want)
     else:
-        out = as_array("asarray", cast("ArrayLike", obj))
+        out = as_array("asarray", cast("ArrayLike", a))
         out = out if want is None or want is out.dtype else out.astype(want)
-    return to_device("asarray", out.copy() if copy and out is obj else out, device)
+    return to_device("asarray", out.copy() if copy and out is a else out, device)
 
 
-def array(obj: Nested, /, dtype: object = None, *, copy: bool | None = None) -> Array:
-    """`asarray`, under NumPy's name."""
+def array(
+    object: Nested,
+    dtype: object = None,
+    copy: bool | None = None,
+    order: str | None = "K",
+    ndmin: int = 0,
+    *,
+    device: Device | None = None,
+) -> Array:
+    """`asarray`, under NumPy's name. `ndmin` adds axes of size 1 in front.
+
+    Raises: ParameterError for an order in memory, which arrays do not have.
+    """
     copy = None if copy is None else flag("array", "copy", copy)
-    return asarray(obj, dtype, copy=copy)
+    _check_order("array", order)
+    made = asarray(object, dtype, device=device, copy=copy)
+    missing = to_int("array", "ndmin", ndmin) - made.ndim
+    return made.reshape((1,) * missing + made.shape) if missing > 0 else made
+
+
+def _check_order(name: str, order: str | None) -> None:
+    """Raises: ParameterError for an order in memory, which arrays do not have."""
+    if order not in (None, "K", "C", "A"):
+        raise ParameterError(f"{name}: order {order!r:.40}; arrays have no layout", remedy="leave it out")
 
 
 def from_dlpack(x: object, /, *, device: Device | None = None, copy: bool | None = None) -> Array:
@@ -285,7 +343,7 @@ def from_dlpack(x: object, /, *, device: Device | None = None, copy: bool | None
 def _stack_nested(x: Sequence[object], want: dtypes.DType | None) -> Array:
     leaves = list(_leaves(x))
     dtype = want or _dtype_of(leaves)
-    if any([isinstance(leaf, Array) for leaf in leaves]):
+    if any([isinstance(leaf, Array) or type(leaf) is Size for leaf in leaves]):
         return _stack_scalars(x, dtype)
     try:
         value = np.asarray(cast("npt.ArrayLike", x), dtype=dtype if leaves else None)

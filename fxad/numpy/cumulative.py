@@ -5,19 +5,21 @@ from __future__ import annotations
 from fxad.numpy.apply import apply_op, as_array
 from fxad.numpy.shapes import concat, diff
 from fxad.operations import cumulative
-from fxad.operations.arguments import flag
+from fxad.operations.arguments import flag, no_out
 from fxad.operations.promotion import optional_dtype
 from fxad.tracing.array import Array, ArrayLike
 
 
-def cumsum(x: ArrayLike, /, axis: int | None = None, dtype: object = None) -> Array:
+def cumsum(a: ArrayLike, axis: int | None = None, dtype: object = None, out: None = None) -> Array:
     """Return cumulative sums along an axis; of the flattened array for None."""
-    return apply_op("cumsum", cumulative.cumulate_flat, (x,), False, axis, optional_dtype(dtype))
+    no_out("cumsum", out)
+    return apply_op("cumsum", cumulative.cumulate_flat, (a,), False, axis, optional_dtype(dtype))
 
 
-def cumprod(x: ArrayLike, /, axis: int | None = None, dtype: object = None) -> Array:
+def cumprod(a: ArrayLike, axis: int | None = None, dtype: object = None, out: None = None) -> Array:
     """Return cumulative products along an axis; of the flattened array for None."""
-    return apply_op("cumprod", cumulative.cumulate_flat, (x,), True, axis, optional_dtype(dtype))
+    no_out("cumprod", out)
+    return apply_op("cumprod", cumulative.cumulate_flat, (a,), True, axis, optional_dtype(dtype))
 
 
 def cumulative_sum(
@@ -46,12 +48,12 @@ def cumulative_prod(
     )
 
 
-def ediff1d(x: ArrayLike, /, to_end: ArrayLike | None = None, to_begin: ArrayLike | None = None) -> Array:
+def ediff1d(ary: ArrayLike, to_end: ArrayLike | None = None, to_begin: ArrayLike | None = None) -> Array:
     """Return the differences of adjacent elements of the flattened array, after `to_begin` and before `to_end`.
 
     Type: the dtype of x.
     """
-    array = as_array("ediff1d", x).reshape(-1)
+    array = as_array("ediff1d", ary).reshape(-1)
     ends = [None if e is None else as_array("ediff1d", e).reshape(-1).astype(array.dtype) for e in (to_begin, to_end)]
     parts = [p for p in (ends[0], diff(array), ends[1]) if p is not None]
     return concat(parts) if len(parts) > 1 else parts[0]

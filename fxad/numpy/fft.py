@@ -35,77 +35,77 @@ def _transform_axes(name: str, kind: str, x: ArrayLike, s: Sizes, axes: Sizes, n
     return apply_op(name, transforms.fft_transform, (x,), name, kind, sizes_and_axes[0], sizes_and_axes[1], norm)
 
 
-def fft(x: ArrayLike, /, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Array:
+def fft(a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Array:
     """Return the Fourier transform along an axis."""
-    return _transform_axis("fft", "FFT", x, n, axis, norm)
+    return _transform_axis("fft", "FFT", a, n, axis, norm)
 
 
-def ifft(x: ArrayLike, /, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Array:
+def ifft(a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Array:
     """Return the inverse of `fft`."""
-    return _transform_axis("ifft", "IFFT", x, n, axis, norm)
+    return _transform_axis("ifft", "IFFT", a, n, axis, norm)
 
 
-def rfft(x: ArrayLike, /, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Array:
+def rfft(a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Array:
     """Return the nonredundant half of the Fourier transform of real elements: n // 2 + 1 elements."""
-    return _transform_axis("rfft", "RFFT", x, n, axis, norm)
+    return _transform_axis("rfft", "RFFT", a, n, axis, norm)
 
 
-def irfft(x: ArrayLike, /, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Array:
+def irfft(a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Array:
     """Return the inverse of `rfft`: n real elements, by default 2 (m - 1) for m input elements."""
-    return _transform_axis("irfft", "IRFFT", x, n, axis, norm)
+    return _transform_axis("irfft", "IRFFT", a, n, axis, norm)
 
 
-def hfft(x: ArrayLike, /, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Array:
+def hfft(a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Array:
     """Return the Fourier transform, which is real, of a signal with Hermitian symmetry, given by one half."""
     n = None if n is None else to_int("hfft", "n", n)
-    return apply_op("hfft", transforms.hermitian, (x,), "hfft", n, axis, norm)
+    return apply_op("hfft", transforms.hermitian, (a,), "hfft", n, axis, norm)
 
 
-def ihfft(x: ArrayLike, /, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Array:
+def ihfft(a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Array:
     """Return the inverse of `hfft`."""
     n = None if n is None else to_int("ihfft", "n", n)
-    return apply_op("ihfft", transforms.antihermitian, (x,), "ihfft", n, axis, norm)
+    return apply_op("ihfft", transforms.antihermitian, (a,), "ihfft", n, axis, norm)
 
 
-def fftn(x: ArrayLike, /, s: Sizes = None, axes: Sizes = None, norm: str | None = "backward") -> Array:
+def fftn(a: ArrayLike, s: Sizes = None, axes: Sizes = None, norm: str | None = "backward") -> Array:
     """Return the Fourier transform over several axes: all, or the last `len(s)`."""
-    return _transform_axes("fftn", "FFT", x, s, axes, norm)
+    return _transform_axes("fftn", "FFT", a, s, axes, norm)
 
 
-def ifftn(x: ArrayLike, /, s: Sizes = None, axes: Sizes = None, norm: str | None = "backward") -> Array:
+def ifftn(a: ArrayLike, s: Sizes = None, axes: Sizes = None, norm: str | None = "backward") -> Array:
     """Return the inverse of `fftn`."""
-    return _transform_axes("ifftn", "IFFT", x, s, axes, norm)
+    return _transform_axes("ifftn", "IFFT", a, s, axes, norm)
 
 
-def rfftn(x: ArrayLike, /, s: Sizes = None, axes: Sizes = None, norm: str | None = "backward") -> Array:
+def rfftn(a: ArrayLike, s: Sizes = None, axes: Sizes = None, norm: str | None = "backward") -> Array:
     """Return the Fourier transform of real elements over several axes; the last of them has only the nonredundant
     half."""
-    return _transform_axes("rfftn", "RFFT", x, s, axes, norm)
+    return _transform_axes("rfftn", "RFFT", a, s, axes, norm)
 
 
-def irfftn(x: ArrayLike, /, s: Sizes = None, axes: Sizes = None, norm: str | None = "backward") -> Array:
+def irfftn(a: ArrayLike, s: Sizes = None, axes: Sizes = None, norm: str | None = "backward") -> Array:
     """Return the inverse of `rfftn`."""
-    return _transform_axes("irfftn", "IRFFT", x, s, axes, norm)
+    return _transform_axes("irfftn", "IRFFT", a, s, axes, norm)
 
 
-def fft2(x: ArrayLike, /, s: Sizes = None, axes: Sizes = (-2, -1), norm: str | None = "backward") -> Array:
+def fft2(a: ArrayLike, s: Sizes = None, axes: Sizes = (-2, -1), norm: str | None = "backward") -> Array:
     """Return the Fourier transform over two axes."""
-    return _transform_axes("fft2", "FFT", x, s, axes, norm)
+    return _transform_axes("fft2", "FFT", a, s, axes, norm)
 
 
-def ifft2(x: ArrayLike, /, s: Sizes = None, axes: Sizes = (-2, -1), norm: str | None = "backward") -> Array:
+def ifft2(a: ArrayLike, s: Sizes = None, axes: Sizes = (-2, -1), norm: str | None = "backward") -> Array:
     """Return the inverse of `fft2`."""
-    return _transform_axes("ifft2", "IFFT", x, s, axes, norm)
+    return _transform_axes("ifft2", "IFFT", a, s, axes, norm)
 
 
-def rfft2(x: ArrayLike, /, s: Sizes = None, axes: Sizes = (-2, -1), norm: str | None = "backward") -> Array:
+def rfft2(a: ArrayLike, s: Sizes = None, axes: Sizes = (-2, -1), norm: str | None = "backward") -> Array:
     """Return the Fourier transform of real elements over two axes."""
-    return _transform_axes("rfft2", "RFFT", x, s, axes, norm)
+    return _transform_axes("rfft2", "RFFT", a, s, axes, norm)
 
 
-def irfft2(x: ArrayLike, /, s: Sizes = None, axes: Sizes = (-2, -1), norm: str | None = "backward") -> Array:
+def irfft2(a: ArrayLike, s: Sizes = None, axes: Sizes = (-2, -1), norm: str | None = "backward") -> Array:
     """Return the inverse of `rfft2`."""
-    return _transform_axes("irfft2", "IRFFT", x, s, axes, norm)
+    return _transform_axes("irfft2", "IRFFT", a, s, axes, norm)
 
 
 def _frequencies(name: str, n: int, d: float, k: Array, dtype: object, device: Device | None) -> Array:
@@ -116,7 +116,7 @@ def _frequencies(name: str, n: int, d: float, k: Array, dtype: object, device: D
     return to_device(name, values, device)
 
 
-def fftfreq(n: int, /, *, d: float = 1.0, dtype: object = None, device: Device | None = None) -> Array:
+def fftfreq(n: int, d: float = 1.0, *, dtype: object = None, device: Device | None = None) -> Array:
     """Return the frequencies of the elements of `fft`, for n samples at spacing d: 0, 1, ..., then the negative ones,
     over n d."""
     n = to_int("fftfreq", "n", n)
@@ -124,7 +124,7 @@ def fftfreq(n: int, /, *, d: float = 1.0, dtype: object = None, device: Device |
     return _frequencies("fftfreq", n, d, where(k < (n + 1) // 2, k, k - n), dtype, device)
 
 
-def rfftfreq(n: int, /, *, d: float = 1.0, dtype: object = None, device: Device | None = None) -> Array:
+def rfftfreq(n: int, d: float = 1.0, *, dtype: object = None, device: Device | None = None) -> Array:
     """Return the frequencies of the elements of `rfft`, for n samples at spacing d: 0, 1, ..., n // 2, over n d."""
     n = to_int("rfftfreq", "n", n)
     return _frequencies("rfftfreq", n, d, arange(max(n, 0) // 2 + 1), dtype, device)
@@ -137,12 +137,12 @@ def _roll_axes(name: str, x: ArrayLike, axes: int | Sequence[int] | None, back: 
     return roll(array, by, at) if at else array
 
 
-def fftshift(x: ArrayLike, /, axes: int | Sequence[int] | None = None) -> Array:
+def fftshift(x: ArrayLike, axes: int | Sequence[int] | None = None) -> Array:
     """Move frequency 0 to the middle of axes."""
     return _roll_axes("fftshift", x, axes, False)
 
 
-def ifftshift(x: ArrayLike, /, axes: int | Sequence[int] | None = None) -> Array:
+def ifftshift(x: ArrayLike, axes: int | Sequence[int] | None = None) -> Array:
     """Return the inverse of `fftshift`."""
     return _roll_axes("ifftshift", x, axes, True)
 

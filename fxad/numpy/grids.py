@@ -152,7 +152,6 @@ def logspace(
     start: ArrayLike,
     stop: ArrayLike,
     num: int = 50,
-    *,
     endpoint: bool = True,
     base: ArrayLike = 10.0,
     dtype: object = None,
@@ -176,13 +175,7 @@ def _powers(
 
 
 def geomspace(
-    start: ArrayLike,
-    stop: ArrayLike,
-    num: int = 50,
-    *,
-    endpoint: bool = True,
-    dtype: object = None,
-    axis: int = 0,
+    start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: bool = True, dtype: object = None, axis: int = 0
 ) -> Array:
     """Return `num` values from start to stop with equal ratios. Both have the same sign and are not 0; else nan."""
     endpoint = flag("geomspace", "endpoint", endpoint)

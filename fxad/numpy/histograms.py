@@ -27,9 +27,7 @@ Bins: TypeAlias = "int | str | ArrayLike | Sequence[float]"
 Range: TypeAlias = "Sequence[ArrayLike] | None"
 
 
-def bincount(
-    x: ArrayLike, /, weights: ArrayLike | None = None, minlength: int = 0, *, length: int | None = None
-) -> Array:
+def bincount(x: ArrayLike, weights: ArrayLike | None = None, minlength: int = 0, *, length: int | None = None) -> Array:
     """Return the number of occurrences of 0, 1, 2, ... in a vector of integers, or the sum of their `weights`.
 
     Type:   int32, or the dtype of the weights (float32 for integer weights).
@@ -100,7 +98,7 @@ def _edges_array(edges: object, x: Array) -> Array:
 # ------------------------------------------------------------------------------------------------------- histograms
 
 
-def histogram_bin_edges(x: ArrayLike, bins: Bins = 10, range: Range = None, weights: ArrayLike | None = None) -> Array:
+def histogram_bin_edges(a: ArrayLike, bins: Bins = 10, range: Range = None, weights: ArrayLike | None = None) -> Array:
     """Return the bin edges that `histogram` uses: the given edges, or `bins` bins of equal width over a range.
 
     Rule:   the default range is from the least to the greatest element, or of width 1 around them if they are equal.
@@ -108,8 +106,8 @@ def histogram_bin_edges(x: ArrayLike, bins: Bins = 10, range: Range = None, weig
             be traced.
     """
     del weights  # NumPy's signature; the edges do not depend on them
-    array = as_array("histogram_bin_edges", x)
-    return _edges("histogram_bin_edges", array, bins, range, x)
+    array = as_array("histogram_bin_edges", a)
+    return _edges("histogram_bin_edges", array, bins, range, a)
 
 
 def _edges(name: str, x: Array, bins: object, range: Range, value: ArrayLike | None = None) -> Array:
@@ -152,7 +150,7 @@ def _even_edges(x: Array, low: Array | None, high: Array | None, bins: int) -> A
 
 
 def histogram(
-    x: ArrayLike,
+    a: ArrayLike,
     bins: Bins = 10,
     range: Range = None,
     density: bool = False,
@@ -165,8 +163,8 @@ def histogram(
             `density` divides by the total and by the width of each bin, so the integral is 1.
     """
     density = flag("histogram", "density", density)
-    array = as_array("histogram", x)
-    edges = _edges("histogram", array, bins, range, x)
+    array = as_array("histogram", a)
+    edges = _edges("histogram", array, bins, range, a)
     w = None if weights is None else as_array("histogram", weights, 4)
     if w is not None and w.shape != array.shape:
         raise ShapeError(f"histogram: weights {w.aval} for {array.aval}")

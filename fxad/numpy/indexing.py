@@ -23,7 +23,7 @@ from fxad.numpy.apply import apply_op, apply_op_all, as_array
 from fxad.numpy.creation import full_like
 from fxad.numpy.shapes import broadcast_to, concat, moveaxis, take
 from fxad.operations import index_arrays
-from fxad.operations.arguments import by_numpy, flag, one_or_more, to_int, to_tuple
+from fxad.operations.arguments import by_numpy, flag, no_out, one_or_more, to_int, to_tuple
 from fxad.operations.at import as_0d_scalar
 from fxad.operations.axes import normalize_axis_index
 from fxad.tracing.array import Array, ArrayLike, asarray, aval_of
@@ -39,7 +39,7 @@ _SIZED: Final = "give `size`: how many elements the result has"
 
 
 def nonzero(
-    x: ArrayLike, /, *, size: int | None = None, fill_value: int | Sequence[int] | None = None
+    a: ArrayLike, *, size: int | None = None, fill_value: int | Sequence[int] | None = None
 ) -> tuple[Array, ...]:
     """Return the indices of the nonzero elements in row-major order: one int32 array for each axis.
 
@@ -47,8 +47,8 @@ def nonzero(
     axis.
     """
     if size is None:
-        return value_dependent.nonzero(x)
-    array = as_array("nonzero", x)
+        return value_dependent.nonzero(a)
+    array = as_array("nonzero", a)
     if not array.ndim:
         raise ShapeError("nonzero: takes an array with at least one axis", remedy="use x != 0")
     given = 0 if fill_value is None else one_or_more("nonzero", "fill_value", fill_value)
@@ -56,9 +56,9 @@ def nonzero(
     return apply_op_all("nonzero", index_arrays.nonzero, (array,), as_shape((size,))[0], fills)
 
 
-def argwhere(x: ArrayLike, /, *, size: int | None = None, fill_value: int | Sequence[int] | None = None) -> Array:
+def argwhere(a: ArrayLike, *, size: int | None = None, fill_value: int | Sequence[int] | None = None) -> Array:
     """Return the indices of the nonzero elements: one row for each."""
-    array = as_array("argwhere", x)
+    array = as_array("argwhere", a)
     if not array.ndim:
         count = int(bool(array)) if size is None else size
         return full((count, 0), 0, "int32")
@@ -66,9 +66,9 @@ def argwhere(x: ArrayLike, /, *, size: int | None = None, fill_value: int | Sequ
     return concat([c[:, None] for c in columns], 1)
 
 
-def flatnonzero(x: ArrayLike, /, *, size: int | None = None, fill_value: int | None = None) -> Array:
+def flatnonzero(a: ArrayLike, *, size: int | None = None, fill_value: int | None = None) -> Array:
     """Return the indices of the nonzero elements of the flattened array."""
-    array = x if isinstance(x, np.ndarray) else as_array("flatnonzero", x)
+    array = a if isinstance(a, np.ndarray) else as_array("flatnonzero", a)
     return nonzero(array.ravel(), size=size, fill_value=fill_value)[0]
 
 
@@ -97,23 +97,22 @@ def where(
     return nonzero(condition, size=size, fill_value=fill_value)
 
 
-def extract(condition: ArrayLike, x: ArrayLike, /, *, size: int | None = None, fill_value: Scalar = 0) -> Array:
+def extract(condition: ArrayLike, arr: ArrayLike, *, size: int | None = None, fill_value: Scalar = 0) -> Array:
     """Return the elements of the flattened x where the flattened condition holds."""
     flat = condition.ravel() if isinstance(condition, Array | np.ndarray) else condition
-    return compress(flat, x, size=size, fill_value=fill_value)
+    return compress(flat, arr, size=size, fill_value=fill_value)
 
 
 def compress(
     condition: ArrayLike,
-    x: ArrayLike,
-    /,
+    a: ArrayLike,
     axis: int | None = None,
     *,
     size: int | None = None,
     fill_value: Scalar = 0,
 ) -> Array:
     """Return the slices of x along an axis where a one-dimensional condition holds; of the flattened x for None."""
-    array, shape = as_array("compress", x, 1), aval_of(condition, "compress: argument 0").shape
+    array, shape = as_array("compress", a, 1), aval_of(condition, "compress: argument 0").shape
     if len(shape) != 1:
         raise ShapeError(f"compress: the condition must have one axis, got shape {shape}", remedy="use extract")
     if axis is None:
@@ -189,9 +188,9 @@ def diag_indices(n: int, ndim: int = 2) -> tuple[Array, ...]:
     return (broadcasted_iota("int32", as_shape((n,)), 0),) * ndim
 
 
-def diag_indices_from(x: ArrayLike, /) -> tuple[Array, ...]:
+def diag_indices_from(arr: ArrayLike) -> tuple[Array, ...]:
     """Return the indices of the diagonal of x, whose axes have equal sizes."""
-    shape = _cube("diag_indices_from", x)
+    shape = _cube("diag_indices_from", arr)
     return diag_indices(shape[0], len(shape))
 
 
@@ -219,14 +218,14 @@ def _sizes(name: str, n: int, k: int, m: int | None) -> tuple[int, int, int]:
     return rows, to_int(name, "k", k), rows if m is None else operator.index(to_int(name, "m", m))
 
 
-def tril_indices_from(x: ArrayLike, /, k: int = 0) -> tuple[Array, Array]:
+def tril_indices_from(arr: ArrayLike, k: int = 0) -> tuple[Array, Array]:
     """Return the indices of the elements on and below diagonal k of a matrix."""
-    return tril_indices(*_matrix("tril_indices_from", x, k))
+    return tril_indices(*_matrix("tril_indices_from", arr, k))
 
 
-def triu_indices_from(x: ArrayLike, /, k: int = 0) -> tuple[Array, Array]:
+def triu_indices_from(arr: ArrayLike, k: int = 0) -> tuple[Array, Array]:
     """Return the indices of the elements on and above diagonal k of a matrix."""
-    return triu_indices(*_matrix("triu_indices_from", x, k))
+    return triu_indices(*_matrix("triu_indices_from", arr, k))
 
 
 def _matrix(name: str, x: ArrayLike, k: int) -> tuple[int, int, int]:
@@ -239,9 +238,10 @@ def _matrix(name: str, x: ArrayLike, k: int) -> tuple[int, int, int]:
 # --------------------------------------------------------------------------------------------------------- choosing
 
 
-def choose(a: ArrayLike, choices: Sequence[ArrayLike] | Array, mode: str = "clip") -> Array:
+def choose(a: ArrayLike, choices: Sequence[ArrayLike] | Array, out: None = None, mode: str = "clip") -> Array:
     """Select for each element one of `choices` by the number in `a`. Numbers out of range are clamped ("clip") or
     wrapped ("wrap")."""
+    no_out("choose", out)
     _check_mode("choose", mode)
     cases = to_tuple("choose", "choices", choices)
     if not cases:
@@ -296,32 +296,32 @@ def _piece(x: Array, fn: Callable[..., ArrayLike] | Scalar, args: tuple[object, 
 # ---------------------------------------------------------------------------------------------------------- writing
 
 
-def put(x: ArrayLike, indices: ArrayLike, values: ArrayLike) -> Array:
+def put(a: ArrayLike, ind: ArrayLike, v: ArrayLike) -> Array:
     """Return x with `values`, repeated as needed, at `indices` of the flattened array."""
-    array, at = as_array("put", x), as_array("put", indices, 1).ravel()
-    flat_values = as_array("put", values, 2).ravel()
+    array, at = as_array("put", a), as_array("put", ind, 1).ravel()
+    flat_values = as_array("put", v, 2).ravel()
     if flat_values.size != at.size and flat_values.size:
         flat_values = take(flat_values, np.arange(at.size) % flat_values.size)
     return array.ravel().at[at].set(flat_values).reshape(array.shape)
 
 
-def put_along_axis(x: ArrayLike, indices: ArrayLike, values: ArrayLike, /, axis: int | None = -1) -> Array:
+def put_along_axis(arr: ArrayLike, indices: ArrayLike, values: ArrayLike, axis: int | None = -1) -> Array:
     """Return x with `values` at `indices` along an axis; the other axes are batch axes. None flattens x."""
     if axis is None:
-        array = as_array("put_along_axis", x)
+        array = as_array("put_along_axis", arr)
         return put_along_axis(array.ravel(), indices, values, 0).reshape(array.shape)
-    scalar = as_0d_scalar(values, aval_of(x, "put_along_axis: argument 0"))
-    return apply_op("put_along_axis", index_arrays.put_along_axis, (x, indices, scalar), axis)
+    scalar = as_0d_scalar(values, aval_of(arr, "put_along_axis: argument 0"))
+    return apply_op("put_along_axis", index_arrays.put_along_axis, (arr, indices, scalar), axis)
 
 
-def fill_diagonal(x: ArrayLike, val: ArrayLike, wrap: bool = False) -> Array:
+def fill_diagonal(a: ArrayLike, val: ArrayLike, wrap: bool = False) -> Array:
     """Return x with its diagonal replaced by a value, or by the elements of an array, repeated as needed. With `wrap`
     the diagonal of a tall matrix starts again below its end.
 
     `wrap`: the diagonal of a tall matrix starts again below its end.
     """
     wrap = flag("fill_diagonal", "wrap", wrap)
-    array = as_array("fill_diagonal", x)
+    array = as_array("fill_diagonal", a)
     shape = array.shape
     if len(shape) != 2:
         _cube("fill_diagonal", array)
@@ -334,15 +334,15 @@ def fill_diagonal(x: ArrayLike, val: ArrayLike, wrap: bool = False) -> Array:
     return array.ravel().at[at].set(values).reshape(shape)
 
 
-def append(x: ArrayLike, values: ArrayLike, axis: int | None = None) -> Array:
+def append(arr: ArrayLike, values: ArrayLike, axis: int | None = None) -> Array:
     """Concatenate x and `values` along an axis; None flattens both."""
-    return concat([as_array("append", x), as_array("append", values, 1)], axis)
+    return concat([as_array("append", arr), as_array("append", values, 1)], axis)
 
 
-def delete(x: ArrayLike, obj: Where, axis: int | None = None) -> Array:
+def delete(arr: ArrayLike, obj: Where, axis: int | None = None) -> Array:
     """Return x without the slices that an int, a slice or an array of ints or bools selects along an axis; of the
     flattened x for None."""
-    array = as_array("delete", x)
+    array = as_array("delete", arr)
     if axis is None:
         array, axis = array.ravel(), 0
     k = normalize_axis_index("delete", axis, array.ndim)
@@ -377,10 +377,10 @@ def _concrete_indices(name: str, obj: Where, n: int, more: int) -> npt.NDArray[n
     return at
 
 
-def insert(x: ArrayLike, obj: Where, values: ArrayLike, axis: int | None = None) -> Array:
+def insert(arr: ArrayLike, obj: Where, values: ArrayLike, axis: int | None = None) -> Array:
     """Return x with `values` inserted before the slices that an int, a slice or an array of ints selects along an axis;
     None flattens x."""
-    array, inserted = as_array("insert", x), as_array("insert", values, 2)
+    array, inserted = as_array("insert", arr), as_array("insert", values, 2)
     if axis is None:
         array, axis = array.ravel(), 0
     k = normalize_axis_index("insert", axis, array.ndim)

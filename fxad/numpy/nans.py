@@ -12,7 +12,7 @@ from fxad.numpy.reductions import reduce_masked
 from fxad.numpy.statistics import statistics_dtype, to_statistics_dtype
 from fxad.numpy.unary import conj, isnan, real, sqrt
 from fxad.operations import promotion, reductions
-from fxad.operations.arguments import flag
+from fxad.operations.arguments import flag, no_out
 from fxad.operations.axes import Axes, normalize_axes
 from fxad.operations.masked_reductions import degrees_of_freedom, is_unmasked
 from fxad.operations.promotion import optional_dtype
@@ -25,20 +25,20 @@ def _replace_nan(x: Array, value: float) -> Array:
 
 
 def nansum(
-    x: ArrayLike,
-    /,
+    a: ArrayLike,
     axis: Axes = None,
-    *,
     dtype: object = None,
+    out: None = None,
     keepdims: bool = False,
     initial: ArrayLike | None = None,
     where: ArrayLike | None = None,
 ) -> Array:
     """Return the sum over axes, without nans."""
+    no_out("nansum", out)
     keepdims = flag("nansum", "keepdims", keepdims)
     if not is_unmasked(initial, where):
-        return reduce_masked("nansum", x, axis, keepdims, initial=initial, where=where, dtype=dtype)
-    array = as_array("nansum", x)
+        return reduce_masked("nansum", a, axis, keepdims, initial=initial, where=where, dtype=dtype)
+    array = as_array("nansum", a)
     return jit_composite(_sum, array, normalize_axes("nansum", axis, array.ndim), optional_dtype(dtype), bool(keepdims))
 
 
@@ -47,20 +47,20 @@ def _sum(x: Array, axis: Axes, dtype: DType | None, keepdims: bool) -> Array:
 
 
 def nanprod(
-    x: ArrayLike,
-    /,
+    a: ArrayLike,
     axis: Axes = None,
-    *,
     dtype: object = None,
+    out: None = None,
     keepdims: bool = False,
     initial: ArrayLike | None = None,
     where: ArrayLike | None = None,
 ) -> Array:
     """Return the product over axes, without nans."""
+    no_out("nanprod", out)
     keepdims = flag("nanprod", "keepdims", keepdims)
     if not is_unmasked(initial, where):
-        return reduce_masked("nanprod", x, axis, keepdims, initial=initial, where=where, dtype=dtype)
-    array = as_array("nanprod", x)
+        return reduce_masked("nanprod", a, axis, keepdims, initial=initial, where=where, dtype=dtype)
+    array = as_array("nanprod", a)
     return jit_composite(
         _prod, array, normalize_axes("nanprod", axis, array.ndim), optional_dtype(dtype), bool(keepdims)
     )
@@ -70,18 +70,20 @@ def _prod(x: Array, axis: Axes, dtype: DType | None, keepdims: bool) -> Array:
     return apply_op("nanprod", reductions.prod, (_replace_nan(x, 1),), axis, keepdims, dtype)
 
 
-def nancumsum(x: ArrayLike, /, axis: int | None = None, dtype: object = None) -> Array:
+def nancumsum(a: ArrayLike, axis: int | None = None, dtype: object = None, out: None = None) -> Array:
     """Return cumulative sums along an axis, with nan as 0; of the flattened array for None."""
-    return jit_composite(_cumsum, as_array("nancumsum", x), axis, optional_dtype(dtype))
+    no_out("nancumsum", out)
+    return jit_composite(_cumsum, as_array("nancumsum", a), axis, optional_dtype(dtype))
 
 
 def _cumsum(x: Array, axis: int | None, dtype: DType | None) -> Array:
     return cumsum(_replace_nan(x, 0), axis, dtype)
 
 
-def nancumprod(x: ArrayLike, /, axis: int | None = None, dtype: object = None) -> Array:
+def nancumprod(a: ArrayLike, axis: int | None = None, dtype: object = None, out: None = None) -> Array:
     """Return cumulative products along an axis, with nan as 1; of the flattened array for None."""
-    return jit_composite(_cumprod, as_array("nancumprod", x), axis, optional_dtype(dtype))
+    no_out("nancumprod", out)
+    return jit_composite(_cumprod, as_array("nancumprod", a), axis, optional_dtype(dtype))
 
 
 def _cumprod(x: Array, axis: int | None, dtype: DType | None) -> Array:
@@ -89,36 +91,36 @@ def _cumprod(x: Array, axis: int | None, dtype: DType | None) -> Array:
 
 
 def nanmax(
-    x: ArrayLike,
-    /,
+    a: ArrayLike,
     axis: Axes = None,
-    *,
+    out: None = None,
     keepdims: bool = False,
     initial: ArrayLike | None = None,
     where: ArrayLike | None = None,
 ) -> Array:
     """Return the greatest element over axes, without nans; nan if all are nan."""
+    no_out("nanmax", out)
     keepdims = flag("nanmax", "keepdims", keepdims)
     if not is_unmasked(initial, where):
-        return reduce_masked("nanmax", x, axis, keepdims, initial=initial, where=where)
-    array = as_array("nanmax", x)
+        return reduce_masked("nanmax", a, axis, keepdims, initial=initial, where=where)
+    array = as_array("nanmax", a)
     return jit_composite(_extremum, array, normalize_axes("nanmax", axis, array.ndim), bool(keepdims), True)
 
 
 def nanmin(
-    x: ArrayLike,
-    /,
+    a: ArrayLike,
     axis: Axes = None,
-    *,
+    out: None = None,
     keepdims: bool = False,
     initial: ArrayLike | None = None,
     where: ArrayLike | None = None,
 ) -> Array:
     """Return the least element over axes, without nans; nan if all are nan."""
+    no_out("nanmin", out)
     keepdims = flag("nanmin", "keepdims", keepdims)
     if not is_unmasked(initial, where):
-        return reduce_masked("nanmin", x, axis, keepdims, initial=initial, where=where)
-    array = as_array("nanmin", x)
+        return reduce_masked("nanmin", a, axis, keepdims, initial=initial, where=where)
+    array = as_array("nanmin", a)
     return jit_composite(_extremum, array, normalize_axes("nanmin", axis, array.ndim), bool(keepdims), False)
 
 
@@ -130,16 +132,18 @@ def _extremum(x: Array, axis: Axes, keepdims: bool, greatest: bool) -> Array:
     return where(isnan(x).all(axis, keepdims=keepdims), float("nan"), extremum)
 
 
-def nanargmax(x: ArrayLike, /, axis: int | None = None, *, keepdims: bool = False) -> Array:
+def nanargmax(a: ArrayLike, axis: int | None = None, out: None = None, keepdims: bool = False) -> Array:
     """Return the index of the greatest element, without nans, as int32; -1 if all are nan (NumPy raises an error)."""
+    no_out("nanargmax", out)
     keepdims = flag("nanargmax", "keepdims", keepdims)
-    return jit_composite(_arg_extremum, as_array("nanargmax", x), axis, bool(keepdims), True)
+    return jit_composite(_arg_extremum, as_array("nanargmax", a), axis, bool(keepdims), True)
 
 
-def nanargmin(x: ArrayLike, /, axis: int | None = None, *, keepdims: bool = False) -> Array:
+def nanargmin(a: ArrayLike, axis: int | None = None, out: None = None, keepdims: bool = False) -> Array:
     """Return the index of the least element, without nans, as int32; -1 if all are nan (NumPy raises an error)."""
+    no_out("nanargmin", out)
     keepdims = flag("nanargmin", "keepdims", keepdims)
-    return jit_composite(_arg_extremum, as_array("nanargmin", x), axis, bool(keepdims), False)
+    return jit_composite(_arg_extremum, as_array("nanargmin", a), axis, bool(keepdims), False)
 
 
 def _arg_extremum(x: Array, axis: int | None, keepdims: bool, greatest: bool) -> Array:
@@ -160,19 +164,19 @@ def _fill_nan(x: Array, greatest: bool) -> Array:
 
 
 def nanmean(
-    x: ArrayLike,
-    /,
+    a: ArrayLike,
     axis: Axes = None,
-    *,
     dtype: object = None,
+    out: None = None,
     keepdims: bool = False,
     where: ArrayLike | None = None,
 ) -> Array:
     """Return the mean over axes, without nans; nan if all are nan."""
+    no_out("nanmean", out)
     keepdims = flag("nanmean", "keepdims", keepdims)
     if not is_unmasked(None, where):
-        return reduce_masked("nanmean", x, axis, keepdims, where=where, dtype=dtype)
-    array = as_array("nanmean", x)
+        return reduce_masked("nanmean", a, axis, keepdims, where=where, dtype=dtype)
+    array = as_array("nanmean", a)
     return jit_composite(
         _mean, array, normalize_axes("nanmean", axis, array.ndim), optional_dtype(dtype), bool(keepdims)
     )
@@ -186,45 +190,47 @@ def _mean(x: Array, axes: tuple[int, ...], dtype: DType | None, keepdims: bool) 
 
 
 def nanvar(
-    x: ArrayLike,
-    /,
+    a: ArrayLike,
     axis: Axes = None,
-    *,
-    correction: float = 0.0,
-    ddof: float | None = None,
     dtype: object = None,
+    out: None = None,
+    ddof: float | None = None,
     keepdims: bool = False,
     where: ArrayLike | None = None,
+    *,
+    correction: float = 0.0,
 ) -> Array:
     """Return the variance over axes, without nans: the mean squared distance from the mean, with the count less
     `correction` (or `ddof`); nan if that is not positive."""
+    no_out("nanvar", out)
     keepdims = flag("nanvar", "keepdims", keepdims)
     less = degrees_of_freedom("nanvar", correction, ddof)
     if not is_unmasked(None, where):
-        return reduce_masked("nanvar", x, axis, keepdims, where=where, dtype=dtype, correction=less)
-    array = as_array("nanvar", x)
+        return reduce_masked("nanvar", a, axis, keepdims, where=where, dtype=dtype, correction=less)
+    array = as_array("nanvar", a)
     return jit_composite(
         _var, array, normalize_axes("nanvar", axis, array.ndim), optional_dtype(dtype), bool(keepdims), less
     )
 
 
 def nanstd(
-    x: ArrayLike,
-    /,
+    a: ArrayLike,
     axis: Axes = None,
-    *,
-    correction: float = 0.0,
-    ddof: float | None = None,
     dtype: object = None,
+    out: None = None,
+    ddof: float | None = None,
     keepdims: bool = False,
     where: ArrayLike | None = None,
+    *,
+    correction: float = 0.0,
 ) -> Array:
     """Return the standard deviation over axes, without nans: the square root of `nanvar`."""
+    no_out("nanstd", out)
     keepdims = flag("nanstd", "keepdims", keepdims)
     less = degrees_of_freedom("nanstd", correction, ddof)
     if not is_unmasked(None, where):
-        return reduce_masked("nanstd", x, axis, keepdims, where=where, dtype=dtype, correction=less)
-    array = as_array("nanstd", x)
+        return reduce_masked("nanstd", a, axis, keepdims, where=where, dtype=dtype, correction=less)
+    array = as_array("nanstd", a)
     return jit_composite(
         _std, array, normalize_axes("nanstd", axis, array.ndim), optional_dtype(dtype), bool(keepdims), less
     )

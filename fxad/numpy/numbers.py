@@ -20,19 +20,19 @@ from fxad.numpy.types import finfo, result_type
 from fxad.numpy.unary import abs, exp2, isinf, isnan, log1p, trunc
 from fxad.numpy.value_dependent import concrete_value
 from fxad.operations import promotion
-from fxad.operations.arguments import by_numpy, flag, text, to_int
+from fxad.operations.arguments import by_numpy, flag, no_out, text, to_int
 from fxad.operations.axes import normalize_axis_index
 from fxad.tracing.array import Array, ArrayLike, aval_of, is_scalar
 
 # ----------------------------------------------------------------------------------------------------- of integers
 
 
-def gcd(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+def gcd(x1: ArrayLike, x2: ArrayLike) -> Array:
     """Return the greatest common divisor of integers; never negative."""
     return jit_composite(_gcd, *_integers("gcd", x1, x2))
 
 
-def lcm(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+def lcm(x1: ArrayLike, x2: ArrayLike) -> Array:
     """Return the least common multiple of integers; it wraps if it does not fit the dtype."""
     return jit_composite(_lcm, *_integers("lcm", x1, x2))
 
@@ -68,7 +68,7 @@ def _lcm(x: Array, y: Array) -> Array:
     return abs(x) // where(divisor == 0, 1, divisor) * abs(y)
 
 
-def packbits(x: ArrayLike, /, axis: int | None = None, bitorder: str = "big") -> Array:
+def packbits(a: ArrayLike, axis: int | None = None, bitorder: str = "big") -> Array:
     """Pack eight bools (or nonzero integers) along an axis into one uint8, padded with zeros at the end. None flattens
     x.
 
@@ -76,7 +76,7 @@ def packbits(x: ArrayLike, /, axis: int | None = None, bitorder: str = "big") ->
     """
     bitorder = text("packbits", "bitorder", bitorder)
     axis = None if axis is None else to_int("packbits", "axis", axis)
-    array = as_array("packbits", x)
+    array = as_array("packbits", a)
     if array.dtype in dtypes.INEXACT:
         raise DTypeError(f"packbits: takes bools or integers, got {array.aval}", remedy="use x != 0")
     array = array.reshape(-1) if axis is None else array
@@ -85,13 +85,13 @@ def packbits(x: ArrayLike, /, axis: int | None = None, bitorder: str = "big") ->
     )
 
 
-def unpackbits(x: ArrayLike, /, axis: int | None = None, count: int | None = None, bitorder: str = "big") -> Array:
+def unpackbits(a: ArrayLike, axis: int | None = None, count: int | None = None, bitorder: str = "big") -> Array:
     """Unpack uint8 along an axis into bits, as uint8 0 and 1. None flattens x. `count` is the number of bits to return;
     a negative count drops bits from the end."""
     bitorder = text("unpackbits", "bitorder", bitorder)
     axis = None if axis is None else to_int("unpackbits", "axis", axis)
     count = None if count is None else to_int("unpackbits", "count", count)
-    array = as_array("unpackbits", x)
+    array = as_array("unpackbits", a)
     if array.dtype is not dtypes.uint8:
         raise DTypeError(f"unpackbits: takes uint8, got {array.aval}", remedy="use astype('uint8')")
     array = array.reshape(-1) if axis is None else array
@@ -211,12 +211,12 @@ def _fraction(x: Array) -> tuple[Array, Array]:
     return where(isinf(x), 0, x - whole), whole
 
 
-def fmax(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+def fmax(x1: ArrayLike, x2: ArrayLike) -> Array:
     """Return the greater of x1 and x2; the other one if one is nan."""
     return jit_composite(_ignore_nan, *_promote_pair("fmax", x1, x2), True)
 
 
-def fmin(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+def fmin(x1: ArrayLike, x2: ArrayLike) -> Array:
     """Return the lesser of x1 and x2; the other one if one is nan."""
     return jit_composite(_ignore_nan, *_promote_pair("fmin", x1, x2), False)
 
@@ -280,13 +280,15 @@ _INTEGERS: Final = MappingProxyType({1: dtypes.int8, 2: dtypes.int16, 4: dtypes.
 # -------------------------------------------------------------------------------------------------------- questions
 
 
-def isposinf(x: ArrayLike, /) -> Array:
+def isposinf(x: ArrayLike, out: None = None) -> Array:
     """Return True where x is inf."""
+    no_out("isposinf", out)
     return equal(_spacing_order("isposinf", x), math.inf)
 
 
-def isneginf(x: ArrayLike, /) -> Array:
+def isneginf(x: ArrayLike, out: None = None) -> Array:
     """Return True where x is -inf."""
+    no_out("isneginf", out)
     return equal(_spacing_order("isneginf", x), -math.inf)
 
 
@@ -297,27 +299,27 @@ def _spacing_order(name: str, x: ArrayLike) -> Array:
     return array if array.dtype in dtypes.FLOATING else array.astype(dtypes.float32)
 
 
-def isreal(x: ArrayLike, /) -> Array:
+def isreal(x: ArrayLike) -> Array:
     """Return True where the imaginary part is 0."""
     return equal(as_array("isreal", x).imag, 0)
 
 
-def iscomplex(x: ArrayLike, /) -> Array:
+def iscomplex(x: ArrayLike) -> Array:
     """Return True where the imaginary part is not 0."""
     return as_array("iscomplex", x).imag != 0
 
 
-def isrealobj(x: ArrayLike, /) -> bool:
+def isrealobj(x: ArrayLike) -> bool:
     """Return True if the dtype is not complex."""
     return not iscomplexobj(x)
 
 
-def iscomplexobj(x: ArrayLike, /) -> bool:
+def iscomplexobj(x: ArrayLike) -> bool:
     """Return True if the dtype is complex."""
     return aval_of(x, "iscomplexobj: argument 0").dtype in dtypes.COMPLEX
 
 
-def isscalar(element: object, /) -> bool:
+def isscalar(element: object) -> bool:
     """Return True for a Python or NumPy scalar, and for an fxad array of shape ()."""
     return (
         element.ndim == 0
@@ -326,14 +328,14 @@ def isscalar(element: object, /) -> bool:
     )
 
 
-def iterable(y: object, /) -> bool:
+def iterable(y: object) -> bool:
     """Return True if `for` can iterate over the object."""
     return y.ndim > 0 if isinstance(y, Array) else bool(np.iterable(y))
 
 
-def array_equiv(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+def array_equiv(a1: ArrayLike, a2: ArrayLike) -> Array:
     """Return True if x1 and x2 broadcast to one shape and have equal elements."""
-    a, b = promote_arguments("array_equiv", x1, x2)
+    a, b = promote_arguments("array_equiv", a1, a2)
     sizes = zip(a.shape[::-1], b.shape[::-1], strict=False)
     if not all([n == m or 1 in (n, m) for n, m in sizes]):
         return lax.full((), False)
@@ -342,7 +344,7 @@ def array_equiv(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
 
 def array_repr(
-    x: ArrayLike, max_line_width: int | None = None, precision: int | None = None, suppress_small: bool | None = None
+    arr: ArrayLike, max_line_width: int | None = None, precision: int | None = None, suppress_small: bool | None = None
 ) -> str:
     """Return the array as text in NumPy's form, with its dtype; `numpy.set_printoptions` applies."""
     precision = None if precision is None else to_int("array_repr", "precision", precision)
@@ -351,7 +353,7 @@ def array_repr(
     return by_numpy(
         "array_repr",
         np.array_repr,
-        concrete_value("array_repr", x, "return the array and write it outside"),
+        concrete_value("array_repr", arr, "return the array and write it outside"),
         max_line_width,
         precision,
         suppress_small,
@@ -359,7 +361,7 @@ def array_repr(
 
 
 def array_str(
-    x: ArrayLike, max_line_width: int | None = None, precision: int | None = None, suppress_small: bool | None = None
+    a: ArrayLike, max_line_width: int | None = None, precision: int | None = None, suppress_small: bool | None = None
 ) -> str:
     """Return the elements as text in NumPy's form; `numpy.set_printoptions` applies."""
     precision = None if precision is None else to_int("array_str", "precision", precision)
@@ -368,16 +370,16 @@ def array_str(
     return by_numpy(
         "array_str",
         np.array_str,
-        concrete_value("array_str", x, "return the array and write it outside"),
+        concrete_value("array_str", a, "return the array and write it outside"),
         max_line_width,
         precision,
         suppress_small,
     )
 
 
-def sort_complex(x: ArrayLike, /) -> Array:
+def sort_complex(a: ArrayLike) -> Array:
     """Return the elements as complex numbers, sorted by real and then by imaginary parts."""
-    array = as_array("sort_complex", x)
+    array = as_array("sort_complex", a)
     return sort(array if array.dtype in dtypes.COMPLEX else array.astype(_complex(array.dtype)))
 
 
@@ -385,9 +387,9 @@ def _complex(dtype: DType) -> DType:
     return dtypes.complex_of(dtypes.float64 if dtype is dtypes.float64 else dtypes.float32)
 
 
-def copy(x: ArrayLike, /) -> Array:
+def copy(a: ArrayLike) -> Array:
     """Return the values in memory of their own, which can be donated separately. Inside a trace: the array itself."""
-    return as_array("copy", x).copy()
+    return as_array("copy", a).copy()
 
 
 __all__ = [

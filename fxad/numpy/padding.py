@@ -9,6 +9,7 @@ from typing import Final, TypeAlias, cast
 import numpy as np
 
 from fxad import dtypes
+from fxad.core.sizes import Size, at_least
 from fxad.errors import ArgumentError, ParameterError, ShapeError, described
 from fxad.ir import NDArray
 from fxad.numpy.apply import apply_op, as_array
@@ -42,7 +43,7 @@ _TAKEN_BY: Final = MappingProxyType(
 
 
 def pad(
-    x: ArrayLike,
+    array: ArrayLike,
     pad_width: Widths,
     mode: str = "constant",
     *,
@@ -62,8 +63,8 @@ def pad(
             an empty axis that is mirrored.
     """
     mode = text("pad", "mode", mode)
-    array = as_array("pad", x)
-    widths = _widths(pad_width, array)
+    x = as_array("pad", array)
+    widths = _widths(pad_width, x)
     if mode not in MODES:
         raise ParameterError(f"pad: mode {mode!r} is not one of fxad's", remedy=f"use one of {' '.join(MODES)}")
     options = {
@@ -78,22 +79,22 @@ def pad(
     if reflect_type not in (None, "even", "odd"):
         raise ParameterError(f"pad: reflect_type {reflect_type!r} is not 'even' or 'odd'")
     if mode in ("constant", "empty"):
-        return _pad_constant(array, widths, 0 if constant_values is None else constant_values)
-    for axis, (n, width) in enumerate(zip(array.shape, widths, strict=True)):
+        return _pad_constant(x, widths, 0 if constant_values is None else constant_values)
+    for axis, (n, width) in enumerate(zip(x.shape, widths, strict=True)):
         if not n and any(width):
             raise ShapeError(
-                f"pad: axis {axis} of {array.aval} is empty: there is nothing to pad with in mode {mode!r}",
+                f"pad: axis {axis} of {x.aval} is empty: there is nothing to pad with in mode {mode!r}",
                 remedy="use mode='constant'",
             )
     if mode == "linear_ramp":
         return jit_composite(
-            _pad_linear_ramp, array, _per_side("end_values", 0 if end_values is None else end_values, array), widths
+            _pad_linear_ramp, x, _per_side("end_values", 0 if end_values is None else end_values, x), widths
         )
     if mode in ("maximum", "mean", "median", "minimum"):
-        return jit_composite(_pad_statistic, array, widths, mode, _lengths(stat_length, array))
+        return jit_composite(_pad_statistic, x, widths, mode, _lengths(stat_length, x))
     if mode == "edge":
-        return jit_composite(_pad_edges, array, widths)
-    return jit_composite(_pad_mirrored, array, widths, mode, reflect_type == "odd")
+        return jit_composite(_pad_edges, x, widths)
+    return jit_composite(_pad_mirrored, x, widths, mode, reflect_type == "odd")
 
 
 # -------------------------------------------------------------------------------------------------------- arguments
@@ -120,11 +121,12 @@ def _check_widths(widths: NDArray, x: Array, given: object) -> Pairs:
         pairs = np.broadcast_to(widths if widths.size else widths.reshape(-1, 2), (x.ndim, 2))
     except ValueError:
         raise ShapeError(f"pad: widths {given} are not one pair, or one for each of the axes of {x.aval}") from None
-    if pairs.dtype.kind not in "iu" and pairs.size:
+    sizes = pairs.tolist()
+    if not all([type(n) in (int, Size) for pair in sizes for n in pair]):
         raise ParameterError(f"pad: widths {given} must be ints")
-    if pairs.size and pairs.min() < 0:
+    if any([at_least(-1 - n, 0) for pair in sizes for n in pair]):
         raise ShapeError(f"pad: widths {given} must not be below 0", remedy="slice the array to make it smaller")
-    return tuple([(int(a), int(b)) for a, b in pairs])
+    return tuple([(a, b) for a, b in sizes])
 
 
 def _lengths(given: int | Sequence[int] | Sequence[Sequence[int]] | None, x: Array) -> Pairs:

@@ -13,7 +13,7 @@ from fxad.errors import ArgumentError, ParameterError, ShapeError, described
 from fxad.ir import Shape
 from fxad.numpy.apply import apply_op, as_array
 from fxad.operations import arithmetic, contractions
-from fxad.operations.arguments import to_int, to_tuple
+from fxad.operations.arguments import no_out, to_int, to_tuple
 from fxad.operations.axes import normalize_axis_tuple
 from fxad.operations.contractions import Label
 from fxad.operations.operators import Operation
@@ -31,18 +31,16 @@ def _product(
 
 
 def matmul(
-    x1: ArrayLike, x2: ArrayLike, /, *, precision: PrecisionLike = None, preferred_element_type: object = None
+    a: ArrayLike, b: ArrayLike, *, precision: PrecisionLike = None, preferred_element_type: object = None
 ) -> Array:
     """Return the matrix product over the last two axes; the other axes broadcast. A vector is a row (x1) or a column
     (x2). `precision` is that of products on an accelerator, see `lax.Precision`."""
-    return _product("matmul", contractions.matmul, (x1, x2), precision, optional_dtype(preferred_element_type))
+    return _product("matmul", contractions.matmul, (a, b), precision, optional_dtype(preferred_element_type))
 
 
-def dot(
-    x1: ArrayLike, x2: ArrayLike, /, *, precision: PrecisionLike = None, preferred_element_type: object = None
-) -> Array:
+def dot(a: ArrayLike, b: ArrayLike, *, precision: PrecisionLike = None, preferred_element_type: object = None) -> Array:
     """Return the product summed over the last axis of x1 and the second-to-last of x2; a scalar multiplies."""
-    return _product("dot", contractions.dot, (x1, x2), precision, optional_dtype(preferred_element_type))
+    return _product("dot", contractions.dot, (a, b), precision, optional_dtype(preferred_element_type))
 
 
 def vecdot(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1, precision: PrecisionLike = None) -> Array:
@@ -50,34 +48,40 @@ def vecdot(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1, precision: Precis
     return _product("vecdot", contractions.vecdot, (x1, x2), precision, axis)
 
 
-def vdot(x1: ArrayLike, x2: ArrayLike, /, *, precision: PrecisionLike = None) -> Array:
+def vdot(a: ArrayLike, b: ArrayLike, *, precision: PrecisionLike = None) -> Array:
     """Return the sum of the products of all elements, with x1 conjugated."""
-    return vecdot(as_array("vdot", x1).ravel(), as_array("vdot", x2, 1).ravel(), precision=precision)
+    return vecdot(as_array("vdot", a).ravel(), as_array("vdot", b, 1).ravel(), precision=precision)
 
 
-def inner(x1: ArrayLike, x2: ArrayLike, /, *, precision: PrecisionLike = None) -> Array:
+def inner(
+    a: ArrayLike, b: ArrayLike, *, precision: PrecisionLike = None, preferred_element_type: object = None
+) -> Array:
     """Return the product summed over the last axes; a scalar multiplies."""
-    a, b = as_array("inner", x1), as_array("inner", x2, 1)
-    return tensordot(a, b, ((-1,), (-1,)), precision=precision) if a.ndim and b.ndim else a * b
+    x, y = as_array("inner", a), as_array("inner", b, 1)
+    if not (x.ndim and y.ndim):
+        preferred = optional_dtype(preferred_element_type)
+        return x * y if preferred is None else x.astype(preferred) * y.astype(preferred)
+    return tensordot(x, y, ((-1,), (-1,)), precision=precision, preferred_element_type=preferred_element_type)
 
 
-def outer(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """Return the products of all pairs of an element of x1 and an element of x2."""
-    a, b = as_array("outer", x1), as_array("outer", x2, 1)
-    return apply_op("outer", arithmetic.multiply, (a.reshape(-1, 1), b.reshape(1, -1)))
+def outer(a: ArrayLike, b: ArrayLike, out: None = None) -> Array:
+    """Return the products of all pairs of an element of `a` and an element of `b`."""
+    no_out("outer", out)
+    x, y = as_array("outer", a), as_array("outer", b, 1)
+    return apply_op("outer", arithmetic.multiply, (x.reshape(-1, 1), y.reshape(1, -1)))
 
 
 def tensordot(
-    x1: ArrayLike,
-    x2: ArrayLike,
-    /,
+    a: ArrayLike,
+    b: ArrayLike,
     axes: int | tuple[int | Sequence[int], int | Sequence[int]] = 2,
     *,
     precision: PrecisionLike = None,
     preferred_element_type: object = None,
 ) -> Array:
-    """Return the product summed over pairs of axes, or over the last `axes` axes of x1 and the first of x2."""
-    n, m = [aval_of(a, f"tensordot: argument {k}").ndim for k, a in enumerate((x1, x2))]
+    """Return the product summed over pairs of axes, or over the last `axes` axes of the first array
+    and the first ones of the second."""
+    n, m = [aval_of(x, f"tensordot: argument {k}").ndim for k, x in enumerate((a, b))]
     if hasattr(axes, "__index__") and not getattr(axes, "ndim", 0):
         count = to_int("tensordot", "axes", cast("int", axes))
         if not 0 <= count <= min(n, m):
@@ -90,7 +94,7 @@ def tensordot(
     if len(left) != len(right):
         raise ShapeError(f"tensordot: {len(left)} axes of x1 against {len(right)} of x2")
     preferred = optional_dtype(preferred_element_type)
-    return _product("tensordot", contractions.tensordot, (x1, x2), precision, left, right, preferred)
+    return _product("tensordot", contractions.tensordot, (a, b), precision, left, right, preferred)
 
 
 # ----------------------------------------------------------------------------------------------------------- einsum

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from fxad.numpy.apply import apply_op
 from fxad.operations import masked_reductions, reductions
+from fxad.operations.arguments import no_out
 from fxad.operations.axes import Axes, hashable_axis
 from fxad.operations.masked_reductions import is_unmasked
 from fxad.operations.promotion import optional_dtype
@@ -43,168 +44,166 @@ def reduce_masked(
 
 
 def sum(
-    x: ArrayLike,
-    /,
+    a: ArrayLike,
     axis: Axes = None,
-    *,
     dtype: object = None,
+    out: None = None,
     keepdims: bool = False,
     initial: ArrayLike | None = None,
     where: ArrayLike | None = None,
 ) -> Array:
     """Return the sum over axes. Narrow integers and bools are summed in 32 bits."""
     # the sum of all is common: be quick
-    if axis is None and dtype is None and keepdims is False and initial is None and where is None:
-        return apply_op("sum", reductions.sum, (x,))
+    if axis is None and dtype is None and out is None and keepdims is False and initial is None and where is None:
+        return apply_op("sum", reductions.sum, (a,))
+    no_out("sum", out)
     if not is_unmasked(initial, where):
-        return reduce_masked("sum", x, axis, keepdims, initial=initial, where=where, dtype=dtype)
-    return apply_op("sum", reductions.sum, (x,), hashable_axis(axis), keepdims, optional_dtype(dtype))
+        return reduce_masked("sum", a, axis, keepdims, initial=initial, where=where, dtype=dtype)
+    return apply_op("sum", reductions.sum, (a,), hashable_axis(axis), keepdims, optional_dtype(dtype))
 
 
 def prod(
-    x: ArrayLike,
-    /,
+    a: ArrayLike,
     axis: Axes = None,
-    *,
     dtype: object = None,
+    out: None = None,
     keepdims: bool = False,
     initial: ArrayLike | None = None,
     where: ArrayLike | None = None,
 ) -> Array:
     """Return the product over axes. Narrow integers and bools are multiplied in 32 bits."""
+    no_out("prod", out)
     if not is_unmasked(initial, where):
-        return reduce_masked("prod", x, axis, keepdims, initial=initial, where=where, dtype=dtype)
-    return apply_op("prod", reductions.prod, (x,), hashable_axis(axis), keepdims, optional_dtype(dtype))
+        return reduce_masked("prod", a, axis, keepdims, initial=initial, where=where, dtype=dtype)
+    return apply_op("prod", reductions.prod, (a,), hashable_axis(axis), keepdims, optional_dtype(dtype))
 
 
 def max(
-    x: ArrayLike,
-    /,
+    a: ArrayLike,
     axis: Axes = None,
-    *,
+    out: None = None,
     keepdims: bool = False,
     initial: ArrayLike | None = None,
     where: ArrayLike | None = None,
 ) -> Array:
     """Return the greatest element over axes; nan if any is nan."""
+    no_out("max", out)
     if not is_unmasked(initial, where):
-        return reduce_masked("max", x, axis, keepdims, initial=initial, where=where)
-    return apply_op("max", reductions.max, (x,), hashable_axis(axis), keepdims)
+        return reduce_masked("max", a, axis, keepdims, initial=initial, where=where)
+    return apply_op("max", reductions.max, (a,), hashable_axis(axis), keepdims)
 
 
 def min(
-    x: ArrayLike,
-    /,
+    a: ArrayLike,
     axis: Axes = None,
-    *,
+    out: None = None,
     keepdims: bool = False,
     initial: ArrayLike | None = None,
     where: ArrayLike | None = None,
 ) -> Array:
     """Return the least element over axes; nan if any is nan."""
+    no_out("min", out)
     if not is_unmasked(initial, where):
-        return reduce_masked("min", x, axis, keepdims, initial=initial, where=where)
-    return apply_op("min", reductions.min, (x,), hashable_axis(axis), keepdims)
+        return reduce_masked("min", a, axis, keepdims, initial=initial, where=where)
+    return apply_op("min", reductions.min, (a,), hashable_axis(axis), keepdims)
 
 
-def ptp(x: ArrayLike, /, axis: Axes = None, *, keepdims: bool = False) -> Array:
+def ptp(a: ArrayLike, axis: Axes = None, out: None = None, keepdims: bool = False) -> Array:
     """Return the difference of the greatest and the least element over axes."""
-    return max(x, axis, keepdims=keepdims) - min(x, axis, keepdims=keepdims)
+    no_out("ptp", out)
+    return max(a, axis, keepdims=keepdims) - min(a, axis, keepdims=keepdims)
 
 
 def mean(
-    x: ArrayLike,
-    /,
+    a: ArrayLike,
     axis: Axes = None,
-    *,
     dtype: object = None,
+    out: None = None,
     keepdims: bool = False,
+    *,
     where: ArrayLike | None = None,
 ) -> Array:
     """Return the mean over axes; float32 for integers."""
+    no_out("mean", out)
     if not is_unmasked(None, where):
-        return reduce_masked("mean", x, axis, keepdims, where=where, dtype=dtype)
-    return apply_op("mean", reductions.mean, (x,), hashable_axis(axis), keepdims, optional_dtype(dtype))
+        return reduce_masked("mean", a, axis, keepdims, where=where, dtype=dtype)
+    return apply_op("mean", reductions.mean, (a,), hashable_axis(axis), keepdims, optional_dtype(dtype))
 
 
 def var(
-    x: ArrayLike,
-    /,
+    a: ArrayLike,
     axis: Axes = None,
+    dtype: object = None,
+    out: None = None,
+    ddof: float | None = None,
+    keepdims: bool = False,
     *,
     correction: float = 0.0,
-    ddof: float | None = None,
-    dtype: object = None,
-    keepdims: bool = False,
     where: ArrayLike | None = None,
 ) -> Array:
     """Return the variance over axes: the mean squared distance from the mean, with the count less `correction` (or
     `ddof`)."""
+    no_out("var", out)
     less = masked_reductions.degrees_of_freedom("var", correction, ddof)
     if not is_unmasked(None, where):
-        return reduce_masked("var", x, axis, keepdims, where=where, dtype=dtype, correction=less)
-    return apply_op("var", reductions.var, (x,), hashable_axis(axis), keepdims, optional_dtype(dtype), less)
+        return reduce_masked("var", a, axis, keepdims, where=where, dtype=dtype, correction=less)
+    return apply_op("var", reductions.var, (a,), hashable_axis(axis), keepdims, optional_dtype(dtype), less)
 
 
 def std(
-    x: ArrayLike,
-    /,
+    a: ArrayLike,
     axis: Axes = None,
+    dtype: object = None,
+    out: None = None,
+    ddof: float | None = None,
+    keepdims: bool = False,
     *,
     correction: float = 0.0,
-    ddof: float | None = None,
-    dtype: object = None,
-    keepdims: bool = False,
     where: ArrayLike | None = None,
 ) -> Array:
     """Return the standard deviation over axes: the square root of `var`."""
+    no_out("std", out)
     less = masked_reductions.degrees_of_freedom("std", correction, ddof)
     if not is_unmasked(None, where):
-        return reduce_masked("std", x, axis, keepdims, where=where, dtype=dtype, correction=less)
-    return apply_op("std", reductions.std, (x,), hashable_axis(axis), keepdims, optional_dtype(dtype), less)
+        return reduce_masked("std", a, axis, keepdims, where=where, dtype=dtype, correction=less)
+    return apply_op("std", reductions.std, (a,), hashable_axis(axis), keepdims, optional_dtype(dtype), less)
 
 
 def any(
-    x: ArrayLike,
-    /,
-    axis: Axes = None,
-    *,
-    keepdims: bool = False,
-    where: ArrayLike | None = None,
+    a: ArrayLike, axis: Axes = None, out: None = None, keepdims: bool = False, *, where: ArrayLike | None = None
 ) -> Array:
     """Return True if an element is not zero."""
+    no_out("any", out)
     if not is_unmasked(None, where):
-        return reduce_masked("any", x, axis, keepdims, where=where)
-    return apply_op("any", reductions.any, (x,), hashable_axis(axis), keepdims)
+        return reduce_masked("any", a, axis, keepdims, where=where)
+    return apply_op("any", reductions.any, (a,), hashable_axis(axis), keepdims)
 
 
 def all(
-    x: ArrayLike,
-    /,
-    axis: Axes = None,
-    *,
-    keepdims: bool = False,
-    where: ArrayLike | None = None,
+    a: ArrayLike, axis: Axes = None, out: None = None, keepdims: bool = False, *, where: ArrayLike | None = None
 ) -> Array:
     """Return True if no element is zero."""
+    no_out("all", out)
     if not is_unmasked(None, where):
-        return reduce_masked("all", x, axis, keepdims, where=where)
-    return apply_op("all", reductions.all, (x,), hashable_axis(axis), keepdims)
+        return reduce_masked("all", a, axis, keepdims, where=where)
+    return apply_op("all", reductions.all, (a,), hashable_axis(axis), keepdims)
 
 
-def count_nonzero(x: ArrayLike, /, axis: Axes = None, *, keepdims: bool = False) -> Array:
+def count_nonzero(a: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Array:
     """Return the number of nonzero elements, as int32."""
-    return apply_op("count_nonzero", reductions.count_nonzero, (x,), hashable_axis(axis), keepdims)
+    return apply_op("count_nonzero", reductions.count_nonzero, (a,), hashable_axis(axis), keepdims)
 
 
-def argmax(x: ArrayLike, /, axis: int | None = None, *, keepdims: bool = False) -> Array:
+def argmax(a: ArrayLike, axis: int | None = None, out: None = None, keepdims: bool = False) -> Array:
     """Return the index of the greatest element, as int32: of the first one. None flattens the array."""
-    return apply_op("argmax", reductions.argmax, (x,), axis, keepdims)
+    no_out("argmax", out)
+    return apply_op("argmax", reductions.argmax, (a,), axis, keepdims)
 
 
-def argmin(x: ArrayLike, /, axis: int | None = None, *, keepdims: bool = False) -> Array:
+def argmin(a: ArrayLike, axis: int | None = None, out: None = None, keepdims: bool = False) -> Array:
     """Return the index of the least element, as int32: of the first one. None flattens the array."""
-    return apply_op("argmin", reductions.argmin, (x,), axis, keepdims)
+    no_out("argmin", out)
+    return apply_op("argmin", reductions.argmin, (a,), axis, keepdims)
 
 
 # NumPy's other names.

@@ -29,17 +29,17 @@ from fxad.tracing.array import Array, ArrayLike, asarray
 _SIZED: Final = "say size=: the result then has so many elements"
 
 
-def union1d(x1: ArrayLike, x2: ArrayLike, *, size: int | None = None, fill_value: ArrayLike | None = None) -> Array:
+def union1d(ar1: ArrayLike, ar2: ArrayLike, *, size: int | None = None, fill_value: ArrayLike | None = None) -> Array:
     """Return the elements that are in x1 or in x2."""
     if size is None:
-        return place_like_operands("union1d", (x1, x2), asarray(np.union1d(*_concrete_pair("union1d", x1, x2))))
-    a, b = _flatten_pair("union1d", x1, x2)
+        return place_like_operands("union1d", (ar1, ar2), asarray(np.union1d(*_concrete_pair("union1d", ar1, ar2))))
+    a, b = _flatten_pair("union1d", ar1, ar2)
     return _padded_set(concat([a, b]), None, None, "all", size, fill_value)[0]
 
 
 def setdiff1d(
-    x1: ArrayLike,
-    x2: ArrayLike,
+    ar1: ArrayLike,
+    ar2: ArrayLike,
     assume_unique: bool = False,
     *,
     size: int | None = None,
@@ -48,15 +48,15 @@ def setdiff1d(
     """Return the elements of x1 that are not in x2; in their original order with `assume_unique`."""
     assume_unique = flag("setdiff1d", "assume_unique", assume_unique)
     if size is None:
-        values = _concrete_pair("setdiff1d", x1, x2)
-        return place_like_operands("setdiff1d", (x1, x2), asarray(np.setdiff1d(*values, assume_unique=assume_unique)))
-    a, b = _flatten_pair("setdiff1d", x1, x2)
-    return _padded_set(a, None, b, "outside", size, fill_value)[0].astype(as_array("setdiff1d", x1).dtype)
+        values = _concrete_pair("setdiff1d", ar1, ar2)
+        return place_like_operands("setdiff1d", (ar1, ar2), asarray(np.setdiff1d(*values, assume_unique=assume_unique)))
+    a, b = _flatten_pair("setdiff1d", ar1, ar2)
+    return _padded_set(a, None, b, "outside", size, fill_value)[0].astype(as_array("setdiff1d", ar1).dtype)
 
 
 def setxor1d(
-    x1: ArrayLike,
-    x2: ArrayLike,
+    ar1: ArrayLike,
+    ar2: ArrayLike,
     assume_unique: bool = False,
     *,
     size: int | None = None,
@@ -65,15 +65,15 @@ def setxor1d(
     """Return the elements that are in exactly one of x1 and x2."""
     assume_unique = flag("setxor1d", "assume_unique", assume_unique)
     if size is None:
-        values = _concrete_pair("setxor1d", x1, x2)
-        return place_like_operands("setxor1d", (x1, x2), asarray(np.setxor1d(*values, assume_unique=assume_unique)))
-    a, b = _flatten_pair("setxor1d", x1, x2)
+        values = _concrete_pair("setxor1d", ar1, ar2)
+        return place_like_operands("setxor1d", (ar1, ar2), asarray(np.setxor1d(*values, assume_unique=assume_unique)))
+    a, b = _flatten_pair("setxor1d", ar1, ar2)
     return _padded_set(concat([a, b]), a, b, "one", size, fill_value)[0]
 
 
 def intersect1d(
-    x1: ArrayLike,
-    x2: ArrayLike,
+    ar1: ArrayLike,
+    ar2: ArrayLike,
     assume_unique: bool = False,
     return_indices: bool = False,
     *,
@@ -87,13 +87,13 @@ def intersect1d(
     return_indices = flag("intersect1d", "return_indices", return_indices)
     assume_unique = flag("intersect1d", "assume_unique", assume_unique)
     if size is None:
-        values = _concrete_pair("intersect1d", x1, x2)
+        values = _concrete_pair("intersect1d", ar1, ar2)
         both, *at = np.intersect1d(*values, assume_unique=assume_unique, return_indices=True)
         outs = place_like_operands(
-            "intersect1d", (x1, x2), (asarray(both), index_dtype_array(at[0]), index_dtype_array(at[1]))
+            "intersect1d", (ar1, ar2), (asarray(both), index_dtype_array(at[0]), index_dtype_array(at[1]))
         )
         return outs if return_indices else outs[0]
-    a, b = _flatten_pair("intersect1d", x1, x2)
+    a, b = _flatten_pair("intersect1d", ar1, ar2)
     common, there, first = _padded_set(a, None, b, "inside", size, fill_value)
     return (common, first, jit_composite(_first_index, b, common, there)) if return_indices else common
 

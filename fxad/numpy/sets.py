@@ -7,18 +7,20 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from fxad import dtypes
+from fxad.errors import ShapeError
 from fxad.ir import NDArray
 from fxad.lax.placement import place_like_operands
 from fxad.numpy.apply import as_array
 from fxad.numpy.binary import equal, minimum, where
 from fxad.numpy.creation import arange, full
 from fxad.numpy.cumulative import cumulative_sum
-from fxad.numpy.shapes import concat
-from fxad.numpy.sorting import argsort, searchsorted, sort
+from fxad.numpy.shapes import concat, flip, moveaxis
+from fxad.numpy.sorting import argsort, lexsort, searchsorted, sort
 from fxad.numpy.types import result_type
 from fxad.numpy.value_dependent import concrete_value, index_dtype_array
 from fxad.operations.arguments import flag
-from fxad.tracing.array import Array, ArrayLike, asarray
+from fxad.operations.axes import normalize_axis_index
+from fxad.tracing.array import Array, ArrayLike, asarray, aval_of
 
 _SIZED: Final = "use unique(x, size=...), whose result has a size that you state"
 
@@ -46,11 +48,11 @@ class UniqueInverse(NamedTuple):
     inverse_indices: Array
 
 
-def _unique(value: NDArray, equal_nan: bool) -> tuple[NDArray, NDArray, NDArray, NDArray]:
+def _unique(value: NDArray, equal_nan: bool, axis: int | None = None) -> tuple[NDArray, NDArray, NDArray, NDArray]:
     """`np.unique` with all its results. Small floats are computed in float32: NumPy does not sort the nans of all of
     them."""
     wide = value.astype(dtypes.accumulated(value.dtype), copy=False)
-    distinct, first, inverse, counts = np.unique(wide, True, True, True, equal_nan=equal_nan)
+    distinct, first, inverse, counts = np.unique(wide, True, True, True, axis, equal_nan=equal_nan)
     return distinct.astype(value.dtype, copy=False), first, inverse, counts
 
 
@@ -95,18 +97,19 @@ def unique_values(x: ArrayLike, /) -> Array:
 
 
 def unique(
-    x: ArrayLike,
-    /,
+    ar: ArrayLike,
     return_index: bool = False,
     return_inverse: bool = False,
     return_counts: bool = False,
+    axis: int | None = None,
     *,
     equal_nan: bool = True,
     size: int | None = None,
     fill_value: ArrayLike | None = None,
+    sorted: bool = True,
 ) -> Array | tuple[Array, ...]:
     """Return the distinct elements in ascending order; on request also their first indices, the index of each element
-    of x among them, and their counts.
+    of the array among them, and their counts. With an `axis`, the distinct slices along it. They are `sorted` anyway.
 
     Rule:   with `size` further elements are dropped, and missing ones are `fill_value` (None: the least element) with
             count 0. Without it the size depends on the values, so the function cannot be traced.
@@ -115,13 +118,18 @@ def unique(
     return_counts = flag("unique", "return_counts", return_counts)
     return_inverse = flag("unique", "return_inverse", return_inverse)
     return_index = flag("unique", "return_index", return_index)
+    flag("unique", "sorted", sorted)
+    k = None if axis is None else normalize_axis_index("unique", axis, aval_of(ar, "unique: argument 0").ndim)
     if size is None:
-        value = concrete_value("unique", x, _SIZED)
-        distinct, *rest = _unique(value, equal_nan)
+        value = concrete_value("unique", ar, _SIZED)
+        distinct, *rest = _unique(value, equal_nan, k)
         first, inverse, counts = [index_dtype_array(r) for r in rest]
-        outs = place_like_operands("unique", (x,), (asarray(distinct), first, inverse.reshape(value.shape), counts))
+        shape = value.shape if k is None else (-1,)
+        outs = place_like_operands("unique", (ar,), (asarray(distinct), first, inverse.reshape(shape), counts))
+    elif k is None:
+        outs = _pad_results(as_array("unique", ar), size, fill_value, equal_nan)
     else:
-        outs = _pad_results(as_array("unique", x), size, fill_value, equal_nan)
+        outs = _pad_slices(as_array("unique", ar), k, size, fill_value, equal_nan)
     wanted = (True, return_index, return_inverse, return_counts)
     kept = tuple([out for out, want in zip(outs, wanted, strict=True) if want])
     return kept if len(kept) > 1 else kept[0]
@@ -148,17 +156,41 @@ def _pad_results(
     return values, where(there, order[at], 0), inverse, end - start
 
 
+def _pad_slices(
+    x: Array, axis: int, size: int, fill_value: ArrayLike | None, equal_nan: bool
+) -> tuple[Array, Array, Array, Array]:
+    n = x.shape[axis]
+    if not x.size:
+        raise ShapeError(f"unique: takes slices along axis {axis} of {x.aval}", remedy="give slices that are not empty")
+    slices = moveaxis(x, axis, 0)
+    rows = slices.reshape(n, -1)
+    order = lexsort(flip(rows.T, 0))
+    ordered = rows[order]
+    new = ordered[1:] != ordered[:-1]
+    if equal_nan and x.dtype in dtypes.INEXACT:
+        new = new & ~((ordered[1:] != ordered[1:]) & (ordered[:-1] != ordered[:-1]))
+    number = cumulative_sum(concat([full((1,), False), new.any(1)]), dtype=dtypes.int32)
+    wanted = arange(size)
+    start, end = searchsorted(number, wanted), searchsorted(number, wanted, side="right")
+    there, at = wanted <= number[-1], minimum(start, n - 1)
+    values = where(there[:, None], ordered[at], ordered[0] if fill_value is None else fill_value)
+    distinct = moveaxis(values.reshape(size, *slices.shape[1:]), 0, axis)
+    return distinct, where(there, order[at], 0), number[argsort(order)], end - start
+
+
 # Beside how many elements it pays to sort them.
 _MANY: Final = 64
 
 
-def isin(x1: ArrayLike, x2: ArrayLike, /, *, invert: bool = False) -> Array:
-    """Return True for each element of x1 that is in x2; False for these if `invert`.
+def isin(element: ArrayLike, test_elements: ArrayLike, assume_unique: bool = False, invert: bool = False) -> Array:
+    """Return True for each element that is among the test elements; False for these if `invert`.
 
-    Cost:   the product of the sizes; for a large x2, a sort.
+    Rule:   `assume_unique` is a promise that changes nothing.
+    Cost:   the product of the sizes; for many test elements, a sort.
     """
     invert = flag("isin", "invert", invert)
-    array, among = as_array("isin", x1), as_array("isin", x2, 1).ravel()
+    flag("isin", "assume_unique", assume_unique)
+    array, among = as_array("isin", element), as_array("isin", test_elements, 1).ravel()
     few = type(among.size) is int and among.size <= _MANY
     if few or among.dtype in dtypes.COMPLEX or array.dtype in dtypes.COMPLEX:
         member = equal(array[..., None], among).any(-1)

@@ -16,7 +16,7 @@ from fxad.ir import as_shape
 from fxad.lax.shapes import broadcast_shapes
 from fxad.numpy.apply import apply_op, apply_op_all, as_array
 from fxad.operations import arithmetic, contractions, elementwise, indexing, shapes
-from fxad.operations.arguments import by_numpy, flag, one_or_more, to_int
+from fxad.operations.arguments import by_numpy, flag, no_out, one_or_more, to_int
 from fxad.operations.axes import Axes, hashable_axis, normalize_axis_index
 from fxad.operations.methods import sizes_argument
 from fxad.primitives.elementwise import GE, LT
@@ -25,23 +25,34 @@ from fxad.tracing.array import Array, ArrayLike, aval_of
 Arrays = Sequence[ArrayLike]
 
 
-def reshape(x: ArrayLike, /, shape: int | Sequence[int], *, copy: bool | None = None) -> Array:
-    """Return the elements in row-major order in another shape. One size may be -1, which is inferred.
+def reshape(a: ArrayLike, shape: int | Sequence[int], order: str = "C", *, copy: bool | None = None) -> Array:
+    """Return the elements in another shape, in row-major order, or column-major with `order="F"`. One size may be -1,
+    which is inferred.
 
     Rule:   arrays are immutable, so `copy` has no visible effect.
     """
     copy = None if copy is None else flag("reshape", "copy", copy)
-    return apply_op("reshape", shapes.reshape, (x,), sizes_argument((shape,)))
+    sizes = sizes_argument((shape,))
+    if not _column_major("reshape", order):
+        return apply_op("reshape", shapes.reshape, (a,), sizes)
+    return permute_dims(reshape(permute_dims(a), sizes[::-1]))
 
 
-def ravel(x: ArrayLike, /) -> Array:
-    """Return all elements as a vector."""
-    return apply_op("ravel", shapes.reshape, (x,), (-1,))
+def ravel(a: ArrayLike, order: str = "C") -> Array:
+    """Return all elements as a vector, in row-major order, or column-major with `order="F"`."""
+    return apply_op("ravel", shapes.reshape, (permute_dims(a) if _column_major("ravel", order) else a,), (-1,))
 
 
-def permute_dims(x: ArrayLike, /, axes: Sequence[int] | None = None) -> Array:
+def _column_major(name: str, order: str) -> bool:
+    """Raises: ParameterError for an order that depends on the memory."""
+    if order not in ("C", "F"):
+        raise ParameterError(f"{name}: order {order!r:.40}; arrays have no layout", remedy='use "C" or "F"')
+    return order == "F"
+
+
+def permute_dims(a: ArrayLike, axes: Sequence[int] | None = None) -> Array:
     """Permute the axes; reverse them for None."""
-    return apply_op("permute_dims", shapes.transpose, (x,), None if axes is None else sizes_argument((axes,)))
+    return apply_op("permute_dims", shapes.transpose, (a,), None if axes is None else sizes_argument((axes,)))
 
 
 def matrix_transpose(x: ArrayLike, /) -> Array:
@@ -49,29 +60,31 @@ def matrix_transpose(x: ArrayLike, /) -> Array:
     return apply_op("matrix_transpose", shapes.matrix_transpose, (x,))
 
 
-def swapaxes(x: ArrayLike, /, axis1: int, axis2: int) -> Array:
+def swapaxes(a: ArrayLike, axis1: int, axis2: int) -> Array:
     """Exchange two axes."""
-    return apply_op("swapaxes", shapes.swapaxes, (x,), axis1, axis2)
+    return apply_op("swapaxes", shapes.swapaxes, (a,), axis1, axis2)
 
 
-def moveaxis(x: ArrayLike, source: int | Sequence[int], destination: int | Sequence[int], /) -> Array:
+def moveaxis(a: ArrayLike, source: int | Sequence[int], destination: int | Sequence[int]) -> Array:
     """Move axes to other positions; the others keep their order."""
-    return apply_op("moveaxis", shapes.moveaxis, (x,), hashable_axis(source), hashable_axis(destination))
+    return apply_op("moveaxis", shapes.moveaxis, (a,), hashable_axis(source), hashable_axis(destination))
 
 
-def squeeze(x: ArrayLike, /, axis: Axes = None) -> Array:
+def squeeze(a: ArrayLike, axis: Axes = None) -> Array:
     """Remove axes of size 1: all of them for None."""
-    return apply_op("squeeze", shapes.squeeze, (x,), hashable_axis(axis))
+    return apply_op("squeeze", shapes.squeeze, (a,), hashable_axis(axis))
 
 
-def expand_dims(x: ArrayLike, /, axis: int | Sequence[int]) -> Array:
+def expand_dims(a: ArrayLike, axis: int | Sequence[int]) -> Array:
     """Insert axes of size 1, at `axis` of the result."""
-    return apply_op("expand_dims", shapes.expand_dims, (x,), hashable_axis(axis))
+    return apply_op("expand_dims", shapes.expand_dims, (a,), hashable_axis(axis))
 
 
-def broadcast_to(x: ArrayLike, /, shape: int | Sequence[int]) -> Array:
+def broadcast_to(array: ArrayLike, shape: int | Sequence[int]) -> Array:
     """Return x broadcast to a shape."""
-    return apply_op("broadcast_to", shapes.broadcast_to, (x,), as_shape((shape,) if isinstance(shape, int) else shape))
+    return apply_op(
+        "broadcast_to", shapes.broadcast_to, (array,), as_shape((shape,) if isinstance(shape, int) else shape)
+    )
 
 
 def broadcast_arrays(*arrays: ArrayLike) -> tuple[Array, ...]:
@@ -80,24 +93,24 @@ def broadcast_arrays(*arrays: ArrayLike) -> tuple[Array, ...]:
     return tuple([broadcast_to(a, shape) for a in arrays])
 
 
-def flip(x: ArrayLike, /, axis: Axes = None) -> Array:
+def flip(m: ArrayLike, axis: Axes = None) -> Array:
     """Reverse the order of the elements along axes."""
-    return apply_op("flip", shapes.flip, (x,), hashable_axis(axis))
+    return apply_op("flip", shapes.flip, (m,), hashable_axis(axis))
 
 
-def fliplr(x: ArrayLike, /) -> Array:
+def fliplr(m: ArrayLike) -> Array:
     """Reverse the order of the columns."""
-    return flip(x, 1)
+    return flip(m, 1)
 
 
-def flipud(x: ArrayLike, /) -> Array:
+def flipud(m: ArrayLike) -> Array:
     """Reverse the order of the rows."""
-    return flip(x, 0)
+    return flip(m, 0)
 
 
-def roll(x: ArrayLike, /, shift: int | Sequence[int], axis: Axes = None) -> Array:
+def roll(a: ArrayLike, shift: int | Sequence[int], axis: Axes = None) -> Array:
     """Shift elements cyclically along axes; None flattens the array."""
-    return apply_op("roll", shapes.roll, (x,), hashable_axis(shift), hashable_axis(axis))
+    return apply_op("roll", shapes.roll, (a,), hashable_axis(shift), hashable_axis(axis))
 
 
 def atleast_1d(x: ArrayLike) -> Array:
@@ -118,15 +131,14 @@ def _at_least(name: str, x: ArrayLike, n: int) -> Array:
 # ----------------------------------------------------------------------------------------------- together and apart
 
 
-def concat(arrays: Arrays, /, axis: int | None = 0, dtype: object = None) -> Array:
+def concat(arrays: Arrays, axis: int | None = 0, dtype: object = None) -> Array:
     """Concatenate arrays along an axis; None flattens them. With a `dtype`, they are converted first."""
     return apply_op("concat", shapes.concatenate, _converted(_as_sequence("concat", arrays), dtype), axis)
 
 
-def stack(arrays: Arrays, /, axis: int = 0, *, out: None = None, dtype: object = None) -> Array:
+def stack(arrays: Arrays, axis: int = 0, out: None = None, dtype: object = None) -> Array:
     """Stack arrays of one shape along a new axis. With a `dtype`, they are converted first. `out` must be None."""
-    if out is not None:
-        raise ParameterError("stack: out is given, and arrays are immutable", remedy="use the result")
+    no_out("stack", out)
     return apply_op("stack", shapes.stack, _converted(_as_sequence("stack", arrays), dtype), axis)
 
 
@@ -145,20 +157,20 @@ def _as_sequence(name: str, arrays: object) -> tuple[ArrayLike, ...]:
     return tuple([as_array(name, a, k) for k, a in enumerate(arrays)])
 
 
-def vstack(arrays: Arrays, /) -> Array:
+def vstack(tup: Arrays, dtype: object = None) -> Array:
     """Concatenate arrays as rows."""
-    return concat([atleast_2d(a) for a in _as_sequence("vstack", arrays)], 0)
+    return concat([atleast_2d(a) for a in _as_sequence("vstack", tup)], 0, dtype)
 
 
-def hstack(arrays: Arrays, /) -> Array:
+def hstack(tup: Arrays, dtype: object = None) -> Array:
     """Concatenate arrays as columns; vectors along their only axis."""
-    flat = [atleast_1d(a) for a in _as_sequence("hstack", arrays)]
-    return concat(flat, 0 if flat and flat[0].ndim == 1 else 1)
+    flat = [atleast_1d(a) for a in _as_sequence("hstack", tup)]
+    return concat(flat, 0 if flat and flat[0].ndim == 1 else 1, dtype)
 
 
-def column_stack(arrays: Arrays, /) -> Array:
+def column_stack(tup: Arrays) -> Array:
     """Concatenate arrays as columns; a vector is one column."""
-    columns = [as_array("column_stack", a, k) for k, a in enumerate(_as_sequence("column_stack", arrays))]
+    columns = [as_array("column_stack", a, k) for k, a in enumerate(_as_sequence("column_stack", tup))]
     return concat([c.reshape(-1, 1) if c.ndim < 2 else c for c in columns], 1)
 
 
@@ -169,22 +181,22 @@ def unstack(x: ArrayLike, /, axis: int = 0) -> tuple[Array, ...]:
     return tuple([array[(*[slice(None)] * k, i)] for i in range(array.shape[k])])
 
 
-def split(x: ArrayLike, /, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[Array]:
+def split(ary: ArrayLike, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[Array]:
     """Split x along an axis into equal parts, or at positions."""
-    shape = aval_of(x, "split: argument 0").shape
+    shape = aval_of(ary, "split: argument 0").shape
     n = shape[normalize_axis_index("split", axis, len(shape))]
     positions = one_or_more("split", "indices_or_sections", indices_or_sections)
     if isinstance(positions, int) and (positions <= 0 or n % positions):
         raise ShapeError(f"split: axis {axis} of size {n} does not divide into {positions} equal parts")
-    return array_split(x, positions, axis)
+    return array_split(ary, positions, axis)
 
 
 _MOST: Final = 1 << 16  # parts, most of them empty
 
 
-def array_split(x: ArrayLike, /, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[Array]:
+def array_split(ary: ArrayLike, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[Array]:
     """`split`, except that the last parts may be smaller by one element."""
-    shape = aval_of(x, "array_split: argument 0").shape
+    shape = aval_of(ary, "array_split: argument 0").shape
     n = shape[normalize_axis_index("array_split", axis, len(shape))]
     positions = one_or_more("array_split", "indices_or_sections", indices_or_sections)
     if isinstance(positions, int):
@@ -196,32 +208,35 @@ def array_split(x: ArrayLike, /, indices_or_sections: int | Sequence[int], axis:
         at = [k * size + minimum(k, more) for k in range(1, positions)]
     else:
         at = list(positions)
-    return list(apply_op_all("split", shapes.split, (x,), tuple(at), axis))
+    return list(apply_op_all("split", shapes.split, (ary,), tuple(at), axis))
 
 
-def tile(x: ArrayLike, repetitions: int | Sequence[int], /) -> Array:
+def tile(A: ArrayLike, reps: int | Sequence[int]) -> Array:
     """Repeat the whole array `repetitions` times along each axis."""
-    return apply_op("tile", shapes.tile, (x,), sizes_argument((repetitions,)))
+    return apply_op("tile", shapes.tile, (A,), sizes_argument((reps,)))
 
 
 # -------------------------------------------------------------------------------------------------------- diagonals
 
 
-def diagonal(x: ArrayLike, /, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
+def diagonal(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
     """Return the diagonal of two axes, as a last axis."""
     offset = to_int("diagonal", "offset", offset)
-    return apply_op("diagonal", contractions.diagonal, (x,), offset, axis1, axis2)
+    return apply_op("diagonal", contractions.diagonal, (a,), offset, axis1, axis2)
 
 
-def trace(x: ArrayLike, /, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
+def trace(
+    a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: object = None, out: None = None
+) -> Array:
     """Return the sum of the diagonal of two axes."""
-    return diagonal(x, offset, axis1, axis2).sum(-1)
+    no_out("trace", out)
+    return diagonal(a, offset, axis1, axis2).sum(-1, dtype=dtype)
 
 
-def diag(x: ArrayLike, /, k: int = 0) -> Array:
+def diag(v: ArrayLike, k: int = 0) -> Array:
     """Return the diagonal of a matrix, or a matrix with a vector on its diagonal."""
     k = to_int("diag", "k", k)
-    array = as_array("diag", x)
+    array = as_array("diag", v)
     if array.ndim == 2:
         return diagonal(array, k)
     if array.ndim != 1:
@@ -236,17 +251,22 @@ def take(
     a: ArrayLike,
     indices: ArrayLike | Sequence[int],
     axis: int | None = None,
-    *,
+    out: None = None,
     mode: str | None = None,
+    unique_indices: bool = False,
+    indices_are_sorted: bool = False,
     fill_value: ArrayLike | None = None,
 ) -> Array:
-    """Return the elements at `indices` along an axis; None flattens the array.
+    """Return the elements at `indices` along an axis; None flattens the array. `unique_indices` and
+    `indices_are_sorted` are promises that change nothing.
 
     `mode` says what an index out of range gives: "clip" the nearest element (the first one for a negative index),
     "wrap" the index modulo the size, "fill" the `fill_value` (default: nan, or the least number of an integer dtype,
     the greatest of an unsigned one, True). Without it, indices are those of `a[indices]`: negative ones count from the
     end.
     """
+    no_out("take", out)
+    flag("take", "unique_indices", unique_indices), flag("take", "indices_are_sorted", indices_are_sorted)
     array = as_array("take", a)
     places = by_numpy("take", np.asarray, indices) if isinstance(indices, list | tuple) else indices
     aval = aval_of(places, "take: argument 1")
@@ -323,13 +343,13 @@ def _default_fill(dtype: dtypes.DType) -> bool | int | float:
 
 
 def diff(
-    x: ArrayLike, /, n: int = 1, axis: int = -1, prepend: ArrayLike | None = None, append: ArrayLike | None = None
+    a: ArrayLike, n: int = 1, axis: int = -1, prepend: ArrayLike | None = None, append: ArrayLike | None = None
 ) -> Array:
     """Return the n-th differences of adjacent elements along an axis, of x between `prepend` and `append`."""
     n = to_int("diff", "n", n)
     if n < 0:
         raise ParameterError(f"diff: order {n} is below 0")
-    array = as_array("diff", x)
+    array = as_array("diff", a)
     k = normalize_axis_index("diff", axis, array.ndim)
     parts = [_one_past_end("diff", prepend, array, k), array, _one_past_end("diff", append, array, k)]
     if n:

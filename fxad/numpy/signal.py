@@ -235,7 +235,7 @@ def _trapezoid(y: Array, x: Array | None, dx: Array | None, axis: int) -> Array:
     return ((both if dx is None else both * dx).sum(axis) / 2).astype(dtype)
 
 
-def unwrap(p: ArrayLike, discont: float | None = None, axis: int = -1, *, period: float = 2 * math.pi) -> Array:
+def unwrap(p: ArrayLike, discont: float | None = None, axis: int = -1, period: float = 2 * math.pi) -> Array:
     """Return p with multiples of the period added, so that adjacent elements along an axis differ by at most half a
     period wherever they differ by at least `discont` (by default half a period)."""
     if not isinstance(period, int):  # an integer period of integers gives integers

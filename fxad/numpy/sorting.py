@@ -14,8 +14,7 @@ from fxad.tracing.array import Array, ArrayLike
 
 
 def sort(
-    x: ArrayLike,
-    /,
+    a: ArrayLike,
     axis: int | None = -1,
     *,
     kind: str | None = None,
@@ -31,12 +30,11 @@ def sort(
     stable = flag("sort", "stable", stable)
     descending = flag("sort", "descending", descending)
     del stable  # it always is
-    return apply_op("sort", sorting.sort, (x,), axis, bool(descending))
+    return apply_op("sort", sorting.sort, (a,), axis, bool(descending))
 
 
 def argsort(
-    x: ArrayLike,
-    /,
+    a: ArrayLike,
     axis: int | None = -1,
     *,
     kind: str | None = None,
@@ -52,7 +50,7 @@ def argsort(
     stable = flag("argsort", "stable", stable)
     descending = flag("argsort", "descending", descending)
     del stable  # it always is
-    return apply_op("argsort", sorting.argsort, (x,), axis, bool(descending))
+    return apply_op("argsort", sorting.argsort, (a,), axis, bool(descending))
 
 
 def _no_kind(name: str, kind: object, order: object) -> None:
@@ -76,20 +74,20 @@ def lexsort(keys: ArrayLike | tuple[ArrayLike, ...] | list[ArrayLike], axis: int
     return apply_op("lexsort", sorting.lexsort, arrays, axis)
 
 
-def partition(x: ArrayLike, kth: int | Sequence[int], axis: int | None = -1) -> Array:
+def partition(a: ArrayLike, kth: int | Sequence[int], axis: int | None = -1) -> Array:
     """Return the elements with those at indices `kth` in their sorted place, smaller ones before them and greater ones
     behind.
 
     Rule:   the result is fully sorted.
     """
-    _check_places("partition", x, kth, axis)
-    return sort(x, axis)
+    _check_places("partition", a, kth, axis)
+    return sort(a, axis)
 
 
-def argpartition(x: ArrayLike, kth: int | Sequence[int], axis: int | None = -1) -> Array:
+def argpartition(a: ArrayLike, kth: int | Sequence[int], axis: int | None = -1) -> Array:
     """Return the indices of the elements that `partition` returns."""
-    _check_places("argpartition", x, kth, axis)
-    return argsort(x, axis)
+    _check_places("argpartition", a, kth, axis)
+    return argsort(a, axis)
 
 
 def _check_places(name: str, x: ArrayLike, kth: int | Sequence[int], axis: int | None) -> None:
@@ -101,7 +99,7 @@ def _check_places(name: str, x: ArrayLike, kth: int | Sequence[int], axis: int |
 
 
 def searchsorted(
-    x1: ArrayLike, x2: ArrayLike, /, side: str = "left", sorter: ArrayLike | None = None, *, method: str = "scan"
+    a: ArrayLike, v: ArrayLike, side: str = "left", sorter: ArrayLike | None = None, *, method: str = "scan"
 ) -> Array:
     """Return the index at which each element of x2 keeps the sorted x1 sorted: before equal elements, or after them for
     `side` "right".
@@ -112,5 +110,5 @@ def searchsorted(
     """
     method = text("searchsorted", "method", method)
     side = text("searchsorted", "side", side)
-    ordered = x1 if sorter is None else take(x1, sorter)
-    return apply_op("searchsorted", sorting.searchsorted, (ordered, x2), side, method)
+    ordered = a if sorter is None else take(a, sorter)
+    return apply_op("searchsorted", sorting.searchsorted, (ordered, v), side, method)

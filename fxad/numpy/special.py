@@ -7,7 +7,7 @@ from fxad.operations import special
 from fxad.tracing.array import Array, ArrayLike
 
 
-def i0(x: ArrayLike, /) -> Array:
+def i0(x: ArrayLike) -> Array:
     """Return the modified Bessel function of the first kind of order 0."""
     return apply_op("i0", special.i0, (x,))
 

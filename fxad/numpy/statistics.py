@@ -29,7 +29,7 @@ from fxad.numpy.shapes import (
 from fxad.numpy.sorting import argsort, sort
 from fxad.numpy.types import result_type
 from fxad.numpy.unary import ceil, floor, isnan, real, rint, sqrt
-from fxad.operations.arguments import by_numpy, flag, text, to_int
+from fxad.operations.arguments import by_numpy, flag, no_out, text, to_int
 from fxad.operations.axes import Axes, hashable_axis, normalize_axes
 from fxad.operations.promotion import optional_dtype
 from fxad.tracing.array import Array, ArrayLike
@@ -52,16 +52,15 @@ def statistics_dtype(x: Array) -> DType:
 
 @overload
 def average(
-    x: ArrayLike,
+    a: ArrayLike,
     axis: Axes = None,
     weights: ArrayLike | None = None,
     returned: Literal[False] = False,
-    *,
     keepdims: bool = False,
 ) -> Array: ...
 @overload
 def average(
-    x: ArrayLike,
+    a: ArrayLike,
     axis: Axes = None,
     weights: ArrayLike | None = None,
     *,
@@ -69,7 +68,7 @@ def average(
     keepdims: bool = False,
 ) -> tuple[Array, Array]: ...
 def average(
-    x: ArrayLike, axis: Axes = None, weights: ArrayLike | None = None, returned: bool = False, *, keepdims: bool = False
+    a: ArrayLike, axis: Axes = None, weights: ArrayLike | None = None, returned: bool = False, keepdims: bool = False
 ) -> Array | tuple[Array, Array]:
     """Return the mean over axes, weighted by `weights`; with `returned` also the sum of the weights.
 
@@ -77,7 +76,7 @@ def average(
     Rule:   weights that sum to 0 give nan or infinities.
     """
     returned = flag("average", "returned", returned)
-    array = as_array("average", x)
+    array = as_array("average", a)
     axes = normalize_axes("average", axis, array.ndim)
     if weights is None:
         mean = array.mean(axes, keepdims=keepdims)
@@ -85,8 +84,8 @@ def average(
         return (mean, full(mean.shape, count, mean.dtype)) if returned else mean
     w = as_array("average", weights, 2)
     reduced_axes = axes if axis is None else tuple(np.atleast_1d(np.asarray(hashable_axis(axis))).tolist())
-    order = [a % array.ndim for a in reduced_axes] if array.ndim else []
-    if w.shape not in (array.shape, tuple([array.shape[a] for a in order])):
+    order = [k % array.ndim for k in reduced_axes] if array.ndim else []
+    if w.shape not in (array.shape, tuple([array.shape[k] for k in order])):
         raise ShapeError(
             f"average: weights of shape {w.shape} for axis {axis} of {array.aval}",
             remedy="give weights of the shape of the array, or one for each place along the axes",
@@ -114,7 +113,6 @@ def cov(
     ddof: int | None = None,
     fweights: ArrayLike | None = None,
     aweights: ArrayLike | None = None,
-    *,
     dtype: object = None,
 ) -> Array:
     """Return the covariances of the rows of m (and of y). A row is a variable, a column an observation.
@@ -190,7 +188,7 @@ def _cov(m: Array, y: Array | None, often: Array | None, much: Array | None, les
     return (product / where(norm.real > 0, norm, np.nan)).astype(dtype).squeeze()
 
 
-def corrcoef(x: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True, *, dtype: object = None) -> Array:
+def corrcoef(x: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True, dtype: object = None) -> Array:
     """Return the correlations of the rows of x (and of y): covariances divided by standard deviations, from -1 to 1."""
     rowvar = flag("corrcoef", "rowvar", rowvar)
     want = _requested_dtype("corrcoef", dtype)
@@ -234,12 +232,14 @@ METHODS: Final = (*_PLOTTED, *_PICKED, "midpoint", "averaged_inverted_cdf")
 
 
 def quantile(
-    x: ArrayLike,
+    a: ArrayLike,
     q: Probabilities,
     axis: Axes = None,
-    *,
+    out: None = None,
+    overwrite_input: bool = False,
     method: str = "linear",
     keepdims: bool = False,
+    *,
     weights: ArrayLike | None = None,
 ) -> Array:
     """Return the quantiles of the elements over axes, for probabilities q; nan if an element is nan.
@@ -251,66 +251,82 @@ def quantile(
     Cost:   a sort; the derivative is a gather.
     Raises: ParameterError, DTypeError for complex x.
     """
+    no_out("quantile", out, overwrite_input)
     method = text("quantile", "method", method)
     keepdims = flag("quantile", "keepdims", keepdims)
-    return _quantile("quantile", x, q, 1, axis, method, keepdims, False, weights)
+    return _quantile("quantile", a, q, 1, axis, method, keepdims, False, weights)
 
 
 def percentile(
-    x: ArrayLike,
+    a: ArrayLike,
     q: Probabilities,
     axis: Axes = None,
-    *,
+    out: None = None,
+    overwrite_input: bool = False,
     method: str = "linear",
     keepdims: bool = False,
+    *,
     weights: ArrayLike | None = None,
 ) -> Array:
     """`quantile` of q / 100."""
+    no_out("percentile", out, overwrite_input)
     method = text("percentile", "method", method)
     keepdims = flag("percentile", "keepdims", keepdims)
-    return _quantile("percentile", x, q, 100, axis, method, keepdims, False, weights)
+    return _quantile("percentile", a, q, 100, axis, method, keepdims, False, weights)
 
 
 def nanquantile(
-    x: ArrayLike,
+    a: ArrayLike,
     q: Probabilities,
     axis: Axes = None,
-    *,
+    out: None = None,
+    overwrite_input: bool = False,
     method: str = "linear",
     keepdims: bool = False,
+    *,
     weights: ArrayLike | None = None,
 ) -> Array:
     """`quantile` without nans; nan if all are nan."""
+    no_out("nanquantile", out, overwrite_input)
     method = text("nanquantile", "method", method)
     keepdims = flag("nanquantile", "keepdims", keepdims)
-    return _quantile("nanquantile", x, q, 1, axis, method, keepdims, True, weights)
+    return _quantile("nanquantile", a, q, 1, axis, method, keepdims, True, weights)
 
 
 def nanpercentile(
-    x: ArrayLike,
+    a: ArrayLike,
     q: Probabilities,
     axis: Axes = None,
-    *,
+    out: None = None,
+    overwrite_input: bool = False,
     method: str = "linear",
     keepdims: bool = False,
+    *,
     weights: ArrayLike | None = None,
 ) -> Array:
     """`nanquantile` of q / 100."""
+    no_out("nanpercentile", out, overwrite_input)
     method = text("nanpercentile", "method", method)
     keepdims = flag("nanpercentile", "keepdims", keepdims)
-    return _quantile("nanpercentile", x, q, 100, axis, method, keepdims, True, weights)
+    return _quantile("nanpercentile", a, q, 100, axis, method, keepdims, True, weights)
 
 
-def median(x: ArrayLike, axis: Axes = None, *, keepdims: bool = False) -> Array:
+def median(
+    a: ArrayLike, axis: Axes = None, out: None = None, overwrite_input: bool = False, keepdims: bool = False
+) -> Array:
     """Return the middle element over axes, or the mean of the two middle ones; nan if any is nan."""
+    no_out("median", out, overwrite_input)
     keepdims = flag("median", "keepdims", keepdims)
-    return _quantile("median", x, 0.5, 1, axis, "midpoint", keepdims, False, None)
+    return _quantile("median", a, 0.5, 1, axis, "midpoint", keepdims, False, None)
 
 
-def nanmedian(x: ArrayLike, axis: Axes = None, *, keepdims: bool = False) -> Array:
+def nanmedian(
+    a: ArrayLike, axis: Axes = None, out: None = None, overwrite_input: bool = False, keepdims: bool = False
+) -> Array:
     """`median` without nans; nan if all are nan."""
+    no_out("nanmedian", out, overwrite_input)
     keepdims = flag("nanmedian", "keepdims", keepdims)
-    return _quantile("nanmedian", x, 0.5, 1, axis, "midpoint", keepdims, True, None)
+    return _quantile("nanmedian", a, 0.5, 1, axis, "midpoint", keepdims, True, None)
 
 
 def _quantile(

@@ -90,12 +90,12 @@ def result_type(*arrays_and_dtypes: object) -> DType:
     return out or dtypes.float32
 
 
-def promote_types(a: object, b: object, /) -> DType:
+def promote_types(a: object, b: object) -> DType:
     """Return the common dtype of two dtypes."""
     return promotion.promote_dtypes("promote_types", dtypes.as_dtype(a), dtypes.as_dtype(b))
 
 
-def can_cast(from_: object, to: object, /) -> bool:
+def can_cast(from_: object, to: object) -> bool:
     """Return True if promotion with `to` gives `to`."""
     a, b = _dtype_of(from_), dtypes.as_dtype(to)
     try:
@@ -128,17 +128,17 @@ def isdtype(dtype: object, kind: object) -> bool:
     return wanted is dtypes.as_dtype(kind)
 
 
-def shape(x: ArrayLike) -> tuple[int, ...]:
+def shape(a: ArrayLike) -> tuple[int, ...]:
     """Return the sizes of the axes."""
-    return aval_of(x, "shape: argument 0").shape
+    return aval_of(a, "shape: argument 0").shape
 
 
-def ndim(x: ArrayLike) -> int:
+def ndim(a: ArrayLike) -> int:
     """Return the number of axes."""
-    return aval_of(x, "ndim: argument 0").ndim
+    return aval_of(a, "ndim: argument 0").ndim
 
 
-def size(x: ArrayLike, axis: int | None = None) -> int:
+def size(a: ArrayLike, axis: int | None = None) -> int:
     """Return the number of elements, or the size of an axis."""
-    aval = aval_of(x, "size: argument 0")
+    aval = aval_of(a, "size: argument 0")
     return aval.size if axis is None else aval.shape[normalize_axis_index("size", axis, aval.ndim)]

@@ -7,7 +7,7 @@ import math
 from fxad import dtypes
 from fxad.numpy.apply import apply_op, to_device
 from fxad.operations import arithmetic, elementwise
-from fxad.operations.arguments import flag, number, to_int
+from fxad.operations.arguments import flag, no_out, number, to_int
 from fxad.primitives.elementwise import (
     ACOS,
     ACOSH,
@@ -159,9 +159,10 @@ def rad2deg(x: ArrayLike, /) -> Array:
     return apply_op("rad2deg", elementwise.times_constant, (x,), 180 / math.pi)
 
 
-def angle(x: ArrayLike, /) -> Array:
-    """The angle of complex x, from -pi to pi."""
-    return apply_op("angle", elementwise.angle, (x,))
+def angle(z: ArrayLike, deg: bool = False) -> Array:
+    """The angle of a complex number, from -pi to pi; from -180 to 180 with `deg`."""
+    radians = apply_op("angle", elementwise.angle, (z,))
+    return radians * (180 / math.pi) if flag("angle", "deg", deg) else radians
 
 
 # ---------------------------------------------------------------------------------- results of the dtype of x
@@ -217,15 +218,16 @@ def ceil(x: ArrayLike, /) -> Array:
     return apply_op("ceil", elementwise.round_unary, (x,), CEIL)
 
 
-def trunc(x: ArrayLike, /) -> Array:
+def trunc(x: ArrayLike) -> Array:
     """The integral part of x."""
     return apply_op("trunc", elementwise.trunc, (x,))
 
 
-def round(x: ArrayLike, /, decimals: int = 0) -> Array:
+def round(a: ArrayLike, decimals: int = 0, out: None = None) -> Array:
     """x rounded to a number of decimals, ties to even."""
+    no_out("round", out)
     decimals = to_int("round", "decimals", decimals)
-    return apply_op("round", elementwise.round_to, (x,), decimals)
+    return apply_op("round", elementwise.round_to, (a,), decimals)
 
 
 def rint(x: ArrayLike, /) -> Array:
@@ -256,8 +258,14 @@ def astype(
     return to_device("astype", apply_op("astype", elementwise.astype, (x,), dtypes.as_dtype(dtype)), device)
 
 
-def nan_to_num(x: ArrayLike, /, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Array:
-    """Return x with nan replaced by 0, and infinities by the greatest and the least finite number."""
+def nan_to_num(
+    x: ArrayLike, copy: bool = True, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
+) -> Array:
+    """Return x with nan replaced by 0, and infinities by the greatest and the least finite number.
+
+    Rule:   arrays are immutable, so `copy` has no effect.
+    """
+    flag("nan_to_num", "copy", copy)
     neginf = None if neginf is None else number("nan_to_num", "neginf", neginf)
     posinf = None if posinf is None else number("nan_to_num", "posinf", posinf)
     nan = number("nan_to_num", "nan", nan)

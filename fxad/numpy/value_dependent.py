@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from fxad import dtypes
+from fxad.core.sizes import dimension
 from fxad.errors import ParameterError, ShapeError, TracerError
 from fxad.ir import NDArray
 from fxad.lax.placement import place_like_operands
@@ -49,7 +50,7 @@ def nonzero(x: ArrayLike, /) -> tuple[Array, ...]:
 
 
 def repeat(
-    x: ArrayLike, repeats: ArrayLike, /, axis: int | None = None, *, total_repeat_length: int | None = None
+    a: ArrayLike, repeats: ArrayLike, axis: int | None = None, *, total_repeat_length: int | None = None
 ) -> Array:
     """Repeat each element along an axis: `repeats` times, or by a count for each element. None flattens the array
     first.
@@ -59,8 +60,8 @@ def repeat(
     Cost:   without it, an array of counts is read on the host, because the size of the result depends on it.
     """
     if isinstance(repeats, int | np.integer) and total_repeat_length is None:
-        return apply_op("repeat", shapes.repeat, (x,), int(repeats), axis)
-    array = as_array("repeat", x)
+        return apply_op("repeat", shapes.repeat, (a,), dimension(repeats), axis)
+    array = as_array("repeat", a)
     if axis is None:
         array, axis = array.ravel(), 0
     k = normalize_axis_index("repeat", axis, array.ndim)

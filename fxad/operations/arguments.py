@@ -132,3 +132,11 @@ def shape(op: str, what: str, value: int | Iterable[int]) -> Shape:
     """Return the sizes of an array: one integer is a vector of that size. Raises: ArgumentError, ParameterError."""
     given = one_or_more(op, what, value)
     return (given,) if isinstance(given, int) else given
+
+
+def no_out(op: str, out: object, overwrite_input: bool = False) -> None:
+    """Raises: ParameterError for an array to write the result to: arrays are immutable."""
+    if out is not None:
+        raise ParameterError(f"{op}: out is given, and arrays are immutable", remedy="use the result")
+    if overwrite_input:
+        raise ParameterError(f"{op}: overwrite_input is True, and arrays are immutable", remedy="leave it out")

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from fxad import dtypes
 from fxad.core.dataclasses import dataclass
 from fxad.core.lru import LRUCache
-from fxad.core.sizes import Size, at_least, maximum, minimum
+from fxad.core.sizes import Size, maximum, minimum
 from fxad.dtypes import DType
 from fxad.errors import ArgumentError, AxisError, DTypeError, TracerError
 from fxad.ir import Aval, NDArray, Primitive, Shape
@@ -331,14 +331,15 @@ class _PlanBuilder:
             default if b is None else _clamped(b, n, first, last)
             for b, default in ((s.start, first if step > 0 else last), (s.stop, last if step > 0 else first))
         ]
-        count = stop - start if step > 0 else start - stop
-        m = maximum(0, (count + abs(step) - 1) // abs(step))
+        count, stride = stop - start if step > 0 else start - stop, abs(step)
+        m = maximum(0, (count + stride - 1) // stride)
+        span = maximum((m - 1) * stride + 1, 0)  # from the first element to the last one
+        m = (span + stride - 1) // stride  # the same number, as the slice gives it
         if step < 0:
             self.reversed.append(self.axis)
-            start, step = start + (m - 1) * step, -step
+            start = start + 1 - span
         self.result.append((m,))
-        limit = start + (m - 1) * step + 1 if step == 1 or at_least(m, 1) else maximum(start, stop)
-        self._window(start, limit, step, m)
+        self._window(start, start + span, stride if m != 1 else 1, m)
 
     def _array(self, e: _IndexArray) -> None:
         n = self.shape[self.axis]

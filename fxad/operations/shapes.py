@@ -137,7 +137,7 @@ def broadcast_to(emit: Emit, x: Atom, shape: Shape) -> Atoms:
 
 def flip(emit: Emit, x: Atom, axis: Axes) -> Atoms:
     """The elements in reverse order along axes."""
-    axes = normalize_axes("flip", axis, x.aval.ndim)
+    axes = tuple([k for k in normalize_axes("flip", axis, x.aval.ndim) if x.aval.shape[k] != 1])
     return (emit_rearrange(emit, Rev(axes), x) if axes else x,)
 
 

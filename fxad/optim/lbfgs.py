@@ -73,8 +73,8 @@ class Lbfgs:
                 "lbfgs: the line search needs the function that is minimised",
                 remedy="write `update(gradients, state, params, value_fn=loss)`, or give a learning_rate",
             )
-        state = self._remembered(state, params, updates)
-        direction = self._direction(state)
+        state = self.remember(state, params, updates)
+        direction = self.direction(state)
         if self.learning_rate is not None:
             step = scaled(direction, rate_at(self.learning_rate, state.count))
         else:
@@ -86,7 +86,7 @@ class Lbfgs:
             state.count + 1, state.params, state.gradient, state.moves, state.changes, state.weights
         )
 
-    def _remembered(self, state: LbfgsState[P], params: P, gradient: P) -> LbfgsState[P]:
+    def remember(self, state: LbfgsState[P], params: P, gradient: P) -> LbfgsState[P]:
         """The state with the differences since the last step, if there was one, in the place of the oldest."""
         place = (state.count - 1) % self.memory_size
         some = state.count > 0
@@ -107,7 +107,7 @@ class Lbfgs:
             stored(state.weights, weight),
         )
 
-    def _direction(self, state: LbfgsState[P]) -> P:
+    def direction(self, state: LbfgsState[P]) -> P:
         """The two-loop recursion. The first Hessian is a multiple of the identity that fits the last step."""
         newest = (state.count - 1) % self.memory_size
         order = (state.count + fnp.arange(self.memory_size)) % self.memory_size  # from the oldest to the newest
@@ -166,6 +166,18 @@ def line_search(
 
     Source: Lewis and Overton, Nonsmooth optimization via quasi-Newton methods (2013), algorithm 2.6.
     """
+    return counted_line_search(value_fn, params, direction, max_steps, decrease, curvature)[0]
+
+
+def counted_line_search(
+    value_fn: Callable[[P], ArrayLike],
+    params: P,
+    direction: P,
+    max_steps: int,
+    decrease: float = 1e-4,
+    curvature: float = 0.9,
+) -> tuple[Array, Array]:
+    """The step length of `line_search`, and how often it evaluated the function."""
 
     def along(t: Array) -> ArrayLike:
         return value_fn(_plus(params, t, direction))
@@ -177,11 +189,11 @@ def line_search(
     zero = fnp.zeros((), global_norm(params).dtype)
     value, slope = value_and_slope(zero)
 
-    def unfinished(carry: tuple[Array, Array, Array, Array]) -> Array:
+    def unfinished(carry: tuple[Array, Array, Array, Array, Array]) -> Array:
         return ~carry[3]
 
-    def trial(carry: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
-        low, high, t, _ = carry
+    def trial(carry: tuple[Array, Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array, Array]:
+        low, high, t, _, count = carry
         there, slope_there = value_and_slope(t)
         enough = there <= value + decrease * t * slope  # False for nan: the step is shortened
         steep = slope_there < curvature * slope
@@ -189,11 +201,11 @@ def line_search(
         high = fnp.where(enough, high, t)
         done = enough & ~steep
         longer = fnp.where(fnp.isinf(high), 2 * low, (low + high) / 2)
-        return low, high, fnp.where(done, t, longer), done
+        return low, high, fnp.where(done, t, longer), done, count + 1
 
-    start = (zero, fnp.full_like(zero, fnp.inf), fnp.ones_like(zero), ~(slope < 0))
-    low, _, t, done = lax.while_loop(unfinished, trial, start, max_steps=max_steps)
-    return fnp.where(slope < 0, fnp.where(done, t, low), 0)
+    start = (zero, fnp.full_like(zero, fnp.inf), fnp.ones_like(zero), ~(slope < 0), fnp.ones((), "int32"))
+    low, _, t, done, count = lax.while_loop(unfinished, trial, start, max_steps=max_steps)
+    return fnp.where(slope < 0, fnp.where(done, t, low), 0), count
 
 
 def _plus(x: P, factor: Array, y: P) -> P:

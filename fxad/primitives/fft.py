@@ -10,6 +10,7 @@ from typing import ClassVar, Final, TypeAlias, final
 import numpy as np
 
 from fxad import dtypes
+from fxad.core.sizes import Size
 from fxad.errors import DTypeError, ParameterError, ShapeError
 from fxad.ir import (
     Atom,
@@ -33,7 +34,7 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.primitives.elementwise import COMPLEX, CONJ, EQ, MUL, OR, SELECT_N
+from fxad.primitives.elementwise import COMPLEX, CONJ, DIV, EQ, MUL, OR, SELECT_N
 from fxad.primitives.elementwise.family import WIDE
 from fxad.primitives.mlir_attributes import i64_array
 from fxad.primitives.operand_checks import check_count
@@ -74,7 +75,7 @@ class Fft(Linear):
             raise ParameterError(
                 f"fft: takes one to three axes, got {len(self.lengths)}", remedy="transform the others in turn"
             )
-        if min(self.lengths) < 1:
+        if any([n < 1 for n in self.lengths]):
             raise ShapeError(f"fft: lengths {self.lengths} are not all positive")
         takes = WIDE if self.kind == "RFFT" else dtypes.COMPLEX
         if x.dtype not in takes:
@@ -128,6 +129,9 @@ class Fft(Linear):
             back = ctx.one(Fft("IRFFT", self.lengths), halved)
             return (ctx.one(MUL, back, Lit.of(count, back.aval)),)
         there = ctx.one(CONJ, ctx.one(Fft("RFFT", self.lengths), ct))
+        if type(count) is Size:
+            weighted = ctx.one(MUL, there, self._weights(ctx, there.aval, 1, 2))
+            return (ctx.one(DIV, weighted, Lit.of(count, weighted.aval)),)
         return (ctx.one(MUL, there, self._weights(ctx, there.aval, 1 / count, 2 / count)),)
 
     def _weights(self, emit: Emit, half: Aval, once: float, twice: float) -> Atom:
@@ -135,8 +139,11 @@ class Fft(Linear):
         others."""
         n, m = self.lengths[-1], half.shape[-1]
         k = emit.one(Iota((m,), dtypes.int32, 0))
-        middle = 0 if n % 2 else n // 2
-        alone = emit.one(OR, emit.one(EQ, k, Lit.of(0, k.aval)), emit.one(EQ, k, Lit.of(middle, k.aval)))
+        if type(n) is Size:
+            middle = emit.one(EQ, emit.one(MUL, k, Lit.of(2, k.aval)), Lit.of(n, k.aval))
+        else:
+            middle = emit.one(EQ, k, Lit.of(0 if n % 2 else n // 2, k.aval))
+        alone = emit.one(OR, emit.one(EQ, k, Lit.of(0, k.aval)), middle)
         real = Aval((m,), dtypes.real_part(half.dtype))
         weights = emit.one(SELECT_N, alone, Lit.of(twice, real), Lit.of(once, real))
         row = emit.one(COMPLEX, weights, Lit.of(0, real))

@@ -125,10 +125,13 @@ class IndexVectors(Primitive):
             raise ParameterError(f"index_vectors: sizes {self.sizes} of axes are not negative")
         if len(avals) == 1:
             return (Aval((*avals[0].shape, 1), index_dtype(self.sizes)),)
-        try:
-            shape = np.broadcast_shapes(*[a.shape for a in avals])
-        except ValueError:
-            raise ShapeError(f"index_vectors: shapes do not broadcast: {', '.join(map(str, avals))}") from None
+        rank = max([a.ndim for a in avals])
+        shape: list[int] = []
+        for row in zip(*[(1,) * (rank - a.ndim) + a.shape for a in avals], strict=True):
+            sizes = {n for n in row if n != 1}
+            if len(sizes) > 1:
+                raise ShapeError(f"index_vectors: shapes do not broadcast: {', '.join(map(str, avals))}")
+            shape.append(sizes.pop() if sizes else 1)
         return (Aval((*shape, len(avals)), index_dtype(self.sizes)),)
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:

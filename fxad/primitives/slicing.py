@@ -5,6 +5,7 @@ Duals: slice and pad, concatenate and the slices of its result.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar, Final, final
 
 import numpy as np
@@ -102,6 +103,15 @@ class Slice(Rearrange):
         high = tuple([n - start - m - maximum(m - 1, 0) * (stride - 1) for n, start, stride, m in places])
         pad = Pad(self.starts, high, tuple([stride - 1 for stride in self.strides]))
         return emit.one(pad, ct, Lit(bytes(x.dtype.itemsize), x.with_shape(())))
+
+
+def tight_slice(prim: Slice, single: Sequence[int]) -> Slice:
+    """The slice as `x[a:b:c]` gives it: with stride 1 along the axes `single`, of which one element is kept."""
+    if all([prim.strides[k] == 1 for k in single]):
+        return prim
+    axes = enumerate(zip(prim.starts, prim.limits, strict=True))
+    limits = tuple([start + 1 if k in single else limit for k, (start, limit) in axes])
+    return Slice(prim.starts, limits, tuple([1 if k in single else n for k, n in enumerate(prim.strides)]))
 
 
 def emit_slice(emit: Emit, x: Atom, axis: int, start: int, limit: int) -> Atom:

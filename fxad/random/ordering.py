@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Sequence
-from typing import SupportsIndex, cast
 
 from fxad import dtypes, lax
 from fxad import numpy as fnp
-from fxad.core.sizes import Size
+from fxad.core.sizes import Size, dimension
 from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError, SizeError
 from fxad.ir import Shape
 from fxad.lax.cumulative import cumsum
@@ -54,7 +52,7 @@ def _int_argument(name: str, which: str, x: ArrayLike) -> int | None:
         return None
     if aval.dtype not in dtypes.INTEGER:
         raise DTypeError(f"{name}: {which} must be an int or an array with axes, got {aval}")
-    count = operator.index(cast("SupportsIndex", x))
+    count = dimension(x)
     if count < 0:
         raise ParameterError(f"{name}: {which} must not be negative, got {count}")
     return count

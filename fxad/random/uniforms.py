@@ -8,6 +8,7 @@ import numpy as np
 
 from fxad import dtypes, lax
 from fxad import numpy as fnp
+from fxad.core.sizes import Size
 from fxad.dtypes import DType
 from fxad.errors import DTypeError
 from fxad.ir import Shape
@@ -104,6 +105,8 @@ def _bound_operand(value: ArrayLike, dtype: DType) -> ArrayLike:
     """Return a bound as an operand. A Python int takes a dtype that holds the maximum of `dtype` plus one."""
     if not is_scalar(value):
         return value
+    if type(value) is Size:
+        return fnp.asarray(value, dtypes.int64)
     info = fnp.iinfo(dtype)
     held = min(max(int(cast(int, value)), info.min), info.max + 1)
     return np.int64(held) if held < 1 << 63 else np.uint64(held)

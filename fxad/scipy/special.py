@@ -68,9 +68,9 @@ def log_ndtr(x: ArrayLike) -> Array:
     return lax.log_ndtr(*floating("log_ndtr", x))
 
 
-def ndtri(x: ArrayLike) -> Array:
+def ndtri(p: ArrayLike) -> Array:
     """The quantile function of the standard normal distribution."""
-    return lax.ndtri(*floating("ndtri", x))
+    return lax.ndtri(*floating("ndtri", p))
 
 
 def expit(x: ArrayLike) -> Array:

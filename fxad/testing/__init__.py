@@ -61,6 +61,7 @@ from fxad.testing.derivative_laws import (
 from fxad.testing.implicit_laws import check_implicit
 from fxad.testing.inverse_laws import check_inverse, check_invertible
 from fxad.testing.inversions import Inversion, inversions
+from fxad.testing.mask_applications import ragged_applications
 from fxad.testing.mask_laws import MASK_STEPS, RaggedCase, check_mask, check_mask_stack, mask_stacks, ragged_cases
 from fxad.testing.memory_laws import (
     check_budgets,
@@ -177,6 +178,7 @@ __all__ = [
     "literals",
     "mask_stacks",
     "programs",
+    "ragged_applications",
     "ragged_cases",
     "repeated",
     "repeated_cases",

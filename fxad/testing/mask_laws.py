@@ -14,6 +14,7 @@ from typing import Final, TypeAlias, final
 
 import numpy as np
 from hypothesis import strategies as st
+from hypothesis.vendor.pretty import RepresentationPrinter
 
 from fxad import dtypes
 from fxad.core.builder import Builder
@@ -63,7 +64,7 @@ PADDING: Final[Mapping[Name, int]] = MappingProxyType({Name("n"): 4, Name("m", 1
 class RaggedCase:
     """A program of symbolic shape, the largest values of its sizes, and their values. `seed` gives the operands.
 
-    smooth: all floats are float64 and complex128.
+    smooth: all floats are float64 and complex128. domains: those of the first operands; by default that of programs.
     """
 
     program: Jaxpr
@@ -71,6 +72,11 @@ class RaggedCase:
     sizes: Mapping[str, int]
     seed: int = 0
     smooth: bool = False
+    domains: tuple[Domain, ...] = ()
+
+    def _repr_pretty_(self, printer: RepresentationPrinter, cycle: bool) -> None:
+        """Print the case for hypothesis."""
+        printer.text(repr(self))
 
     def __repr__(self) -> str:
         return f"{self.program}of {dict(self.sizes)} in {dict(self.padding)}, seed {self.seed}"
@@ -81,8 +87,10 @@ class RaggedCase:
 
     def operands(self, avals: Sequence[Aval]) -> list[NDArray]:
         """Return operands of these types at the sizes."""
-        domain = Domain(INPUT.low, INPUT.high, zeros=not self.smooth)
-        return [sample(Aval(self.shape(a), a.dtype), domain, self.seed, k) for k, a in enumerate(avals)]
+        other = Domain(INPUT.low, INPUT.high, zeros=not self.smooth)
+        domains = [*self.domains, *[other] * len(avals)]
+        given = zip(avals, domains, strict=False)
+        return [sample(Aval(self.shape(a), a.dtype), domain, self.seed, k) for k, (a, domain) in enumerate(given)]
 
     @property
     def own(self) -> Padding:
@@ -194,15 +202,13 @@ def check_mask(case: RaggedCase, *, compiled: bool = False) -> bool:
     return True
 
 
-def _refused(error: SizeError) -> bool:
-    """Returns False for the refusal of a rule; raises any other error again."""
-    if "is not masked" not in error.message:
-        raise error
-    return False
-
-
-# Pieces of the errors of transformations that refuse a program of symbolic shape, or a masked one.
-_REFUSALS: Final = ("is not masked", "is not decided", "is not a number")
+def _refused(error: FxadError) -> bool:
+    """Returns False for the refusal of a rule, and for a comparison that the assumptions do not decide, if it says
+    where it is and which assumption decides it; raises any other error again."""
+    undecided = "is not decided by" in error.message and error.remedy.startswith("state an assumption")
+    if "is not masked" in error.message or (undecided and (error.equation or error.where)):
+        return False
+    raise error
 
 
 def _compare(law: str, case: RaggedCase, masked: Jaxpr, have: Values, want: Values, room: float) -> None:
@@ -356,10 +362,8 @@ def check_mask_stack(stack: Sequence[str], case: RaggedCase, *, compiled: bool =
         try:
             plain, outer = MASK_STEPS[name](plain, 0), MASK_STEPS[name](outer, len(own))
         except FxadError as e:
-            if any([text in e.message for text in _REFUSALS]):
-                return False
             e.add_note(f"in step {k} of mask > {' > '.join(stack)} of {case}")
-            raise
+            return _refused(e)
     typecheck(outer)
     case = replace(case, program=plain)
     args = case.operands(plain.in_avals)

@@ -18,6 +18,7 @@ from fxad.testing.derivative_laws import differentiable_mask
 from fxad.testing.draw_collectives import AXES
 from fxad.testing.programs import Case
 from fxad.transforms import vjp_fused
+from fxad.transforms.spmd.split import split_axis
 from fxad.transforms.vmap import vmap_named
 
 Values = Sequence[NDArray]
@@ -119,6 +120,38 @@ def check_devices(case: Case, *, compiled: bool = False) -> bool:
         have = execute(divided_back, flat([*args, *cts]))
         if problem := differ(have, flat(bars), slack=_room(program, bars)):
             fail(f"gradients on devices differ from those of vmap: {problem}", program, (), divided_back)
+    return True
+
+
+def check_split_axis(case: Case, *, compiled: bool = False) -> bool:
+    """An axis split in two = the axis. Returns False for a program that vmap refuses. `compiled` needs 4 devices, which
+    have the first half of the split axis, and the other axis."""
+    program, args = case.program, stacked_operands(case)
+    try:
+        want = run(over_axes(program), args)
+        ((first, size), (second, n)) = AXES
+        split = split_axis(program, first, (2, size // 2), "lane")
+        typecheck(split)
+        one = (0,) * len(split.ins), (0,) * len(split.outs)
+        lanes, _ = vmap_named(split, size // 2, "lane", *one)  # which vmap refuses depends on the order of axes
+    except AxisNameError:
+        return False
+    # (first, lane, second, ...) -> (first, second, lane, ...)
+    ordered = [np.moveaxis(a.reshape((2, size // 2, *a.shape[1:])), 1, 2) for a in args]
+    if compiled:
+        prim = ShardMap(lanes, ((first, 2), (second, n)), 0, (), ())
+        b = Builder()
+        divided = b.build(b(prim, *[b.input(prim.whole(None, a)) for a in lanes.in_avals]), program.name)
+        found = xla(divided, [a.reshape((2 * n, *a.shape[2:])) for a in ordered])
+    else:
+        divided = lanes
+        for name, count in ((second, n), (first, 2)):
+            divided, _ = vmap_named(divided, count, name, *one)
+        found = run(divided, ordered)
+    have = [np.moveaxis(x.reshape((2, n, size // 2, *w.shape[2:])), 2, 1) for x, w in zip(found, want, strict=True)]
+    rows = [x.reshape(w.shape) for x, w in zip(have, want, strict=True)]
+    if problem := differ(rows, want, slack=_room(program, want)):
+        fail(f"an axis split in two differs from the axis: {problem}", program, (), divided)
     return True
 
 

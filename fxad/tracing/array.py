@@ -20,6 +20,7 @@ from fxad import dtypes, runtime
 from fxad.core.builder import Builder
 from fxad.core.lru import LRUCache
 from fxad.core.sizes import Size
+from fxad.core.tables import headed, preformatted
 from fxad.errors import ArgumentError, DTypeError, LeakedTracerError, ParameterError, described
 from fxad.ir import Atom, Aval, Jaxpr, NDArray, Primitive
 from fxad.operations import index_plan, indexing, promotion
@@ -118,10 +119,27 @@ class Array(Typed, Conversions, Methods, Updatable):
         """The parts of the value on the devices of this process, each with its device and its place."""
         if not runtime.is_sharded(self._buffer):
             return (Shard(self.device, (slice(None),) * self.ndim, self),)
-        parts = runtime.shards(self._buffer)
-        return tuple([
-            Shard(d, at, wrap_buffer(Aval(part.aval.shape, part.aval.dtype), part)) for d, at, part in parts
-        ])  # fmt: skip
+        before: dict[str, int] = {}  # how many devices had a part, in the order of the mesh
+        places: dict[runtime.Device, tuple[tuple[slice, ...], int]] = {}
+        for d, at in self.sharding.devices_indices_map(self.shape).items():
+            before[str(at)] = before.get(str(at), -1) + 1
+            places[d] = at, before[str(at)]
+        parts = [(d, wrap_buffer(Aval(p.aval.shape, p.aval.dtype), p)) for d, _, p in runtime.shards(self._buffer)]
+        return tuple([Shard(d, places[d][0], part, places[d][1]) for d, part in parts])
+
+    @property
+    def is_fully_addressable(self) -> bool:
+        """True if all parts are on devices of this process."""
+        return self.sharding.is_fully_addressable
+
+    @property
+    def is_fully_replicated(self) -> bool:
+        """True if each device has the whole value."""
+        return self.sharding.is_fully_replicated
+
+    def addressable_data(self, index: int) -> Array:
+        """The value of one part on the devices of this process."""
+        return cast("Array", self.addressable_shards[index].data)
 
     def to_device(self, device: runtime.Device, /, *, stream: None = None) -> Array:
         """The value on another device; the array itself if it is there. `stream` must be None (array API standard)."""
@@ -132,6 +150,7 @@ class Array(Typed, Conversions, Methods, Updatable):
 
     # ---------------------------------------------------------------------------------------------------- values
 
+    # with `dtype[Any]`, type checkers would take `ndarray + Array` for an ndarray
     def __array__(self, dtype: object = None, copy: bool | None = None) -> NDArray:
         value = runtime.to_numpy(self._buffer)
         if dtype is not None and value.dtype != dtype:
@@ -145,6 +164,13 @@ class Array(Typed, Conversions, Methods, Updatable):
     def __repr__(self) -> str:
         missing = runtime.missing_value_reason(self._buffer)  # debuggers and messages also show deleted arrays
         return f"<Array {self._aval}, {missing}>" if missing else super().__repr__()
+
+    def _repr_html_(self) -> str:
+        if runtime.missing_value_reason(self._buffer):
+            return headed(repr(self))
+        devices = sorted(map(str, self.devices()))
+        place = devices[0] if len(devices) == 1 else f"{len(devices)} devices"
+        return headed(f"{self._aval}, {self._aval.nbytes:,} bytes, {place}", preformatted(str(self)))
 
     def leaked(self, what: str, here: str) -> LeakedTracerError:
         """The error for a tracer used outside its trace. `what` is its role, `here` the place of the use."""

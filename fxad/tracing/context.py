@@ -15,6 +15,7 @@ from typing import Final, TypeAlias, TypeVar, cast, final
 
 from fxad.core.frames import Scoped
 from fxad.errors import ArgumentError, AxisNameError, described
+from fxad.sharding import Mesh, NamedSharding, PartitionSpec, get_mesh, named
 
 T = TypeVar("T")
 
@@ -30,16 +31,18 @@ class MappedAxis:
     stacked: bool = True
 
 
-EnclosingTransforms: TypeAlias = tuple[tuple[MappedAxis, ...], int]
+# The enclosing mapped axes, outermost first; the order of differentiation; the mesh of `with mesh:`.
+EnclosingTransforms: TypeAlias = tuple[tuple[MappedAxis, ...], int, Mesh | None]
 
 
 @final
 @dataclass(slots=True)
 class TraceDependencies:
-    """`on_transforms`: the trace read the mapped axes or the order of differentiation. `on_outer_trace`: the trace is
-    valid only inside the enclosing trace of a rule."""
+    """`on_transforms`: the trace read the mapped axes, the order of differentiation or the mesh. `on_mesh`: it read the
+    mesh. `on_outer_trace`: the trace is valid only inside the enclosing trace of a rule."""
 
     on_transforms: bool = False
+    on_mesh: bool = False
     on_outer_trace: bool = False
 
 
@@ -99,8 +102,8 @@ def differentiated(times: int = 1) -> AbstractContextManager[None]:
 
 
 def enclosing_transforms() -> EnclosingTransforms:
-    """The enclosing mapped axes, outermost first, and the order of differentiation."""
-    return _axes.get(), _orders.get()
+    """The enclosing mapped axes, the order of differentiation, and the mesh."""
+    return _axes.get(), _orders.get(), get_mesh()
 
 
 def depend_on_transforms() -> None:
@@ -108,6 +111,21 @@ def depend_on_transforms() -> None:
     dependencies = _dependencies.get()
     if dependencies is not None:
         dependencies.on_transforms = True
+
+
+def depend_on_mesh() -> None:
+    """Record that the trace depends on the mesh of `with mesh:`, for caches of traces."""
+    depend_on_transforms()
+    dependencies = _dependencies.get()
+    if dependencies is not None:
+        dependencies.on_mesh = True
+
+
+def sharding_here(what: str, sharding: NamedSharding | PartitionSpec) -> NamedSharding:
+    """A sharding; a spec alone is one of the mesh around, which is recorded. Raises: ParameterError without a mesh."""
+    if not isinstance(sharding, NamedSharding):
+        depend_on_mesh()
+    return named(what, sharding)
 
 
 def stacked_axis_sizes() -> tuple[int, ...]:
@@ -138,6 +156,8 @@ def record_in_outer(dependencies: TraceDependencies) -> None:
     """Record these dependencies for the enclosing trace, too."""
     if dependencies.on_transforms:
         depend_on_transforms()
+    if dependencies.on_mesh:
+        depend_on_mesh()
     if dependencies.on_outer_trace:
         depend_on_outer_trace()
 

@@ -17,6 +17,7 @@ import numpy as np
 from fxad import dtypes
 from fxad.core import sizes, tree
 from fxad.core.dataclasses import dataclass
+from fxad.core.tables import Table, headed, preformatted
 from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, DTypeError, FxadError, ParameterError, ShapeError, TreeError, described
 from fxad.ir import Aval, Jaxpr
@@ -146,6 +147,13 @@ class Program(Generic[P, R_co]):
     def __repr__(self) -> str:
         return f"<Program {self.name}: {len(self.jaxpr.eqns)} equations, {len(self.in_avals)} argument leaves>"
 
+    def _repr_html_(self) -> str:
+        takes = [("argument", path, str(a)) for path, a in zip(self.paths, self.in_avals, strict=True)]
+        places = [accessor.codify("") for accessor in self.out_tree.accessors()]
+        gives = [("result", place, str(a)) for place, a in zip(places, self.out_avals, strict=True)]
+        text = f"<details open><summary>text</summary>{preformatted(self.text())}</details>"
+        return headed(repr(self)[1:-1], Table(("", "", "type"), (*takes, *gives)).html(), text)
+
     def replace(
         self, jaxpr: Jaxpr, *, in_tree: Structure | None = None, out_tree: Structure | None = None, name: str = ""
     ) -> Any:
@@ -173,13 +181,17 @@ def specialize_to_arguments(program: Program[Any, Any], leaves: Sequence[object]
     """The program of symbolic shape, for the sizes of its arguments. Raises: ShapeError."""
     if all([aval_of(x) is aval for x, aval in zip(leaves, program.in_avals, strict=True)]):
         return program.jaxpr  # the call is inside a program of the same sizes
-    what = f"{program.name}"
+    return specialize_to_types(program, [aval_of(x) for x in leaves])
+
+
+def specialize_to_types(program: Program[Any, Any], avals: Sequence[Aval]) -> Jaxpr:
+    """The program of symbolic shape, for the sizes of types. Raises: ShapeError."""
     places = [
         (size, n, f"size {axis} of argument {path}")
-        for x, aval, path in zip(leaves, program.in_avals, program.paths, strict=True)
-        for axis, (size, n) in enumerate(zip(aval.shape, aval_of(x).shape, strict=True))
+        for x, aval, path in zip(avals, program.in_avals, program.paths, strict=True)
+        for axis, (size, n) in enumerate(zip(aval.shape, x.shape, strict=True))
     ]
-    return specialize(program.jaxpr, tuple(sorted(sizes.solve_sizes(what, places).items())))
+    return specialize(program.jaxpr, tuple(sorted(sizes.solve_sizes(program.name, places).items())))
 
 
 def argument_path(accessor: Any, names: tuple[str, ...]) -> str:

@@ -22,6 +22,7 @@ import optree
 from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.core.frames import CalledFrames
+from fxad.core.tables import headed
 from fxad.errors import PACKAGE, DepthError, DTypeError, FxadError, LeakedTracerError, TracerError, is_rule
 from fxad.ir import Atom, Aval, Jaxpr, Lit, NDArray, Primitive, Source, Var, new_eqn, result_vars, source_location
 from fxad.operations import promotion
@@ -96,6 +97,9 @@ class Tracer(Array):
         return f"Tracer<{self._var.aval}>"
 
     __str__ = __repr__
+
+    def _repr_html_(self) -> str:
+        return headed(repr(self))
 
     def __format__(self, spec: str) -> str:
         return repr(self)

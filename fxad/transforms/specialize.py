@@ -10,7 +10,8 @@ from fxad.core.memo import by_value
 from fxad.core.sizes import Name, Size, names_of, substitute_sizes
 from fxad.errors import ArgumentError, ShapeError
 from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Param, Primitive, Record, map_parameter, params, subjaxprs
-from fxad.primitives.shape import BroadcastInDim, Reshape
+from fxad.primitives.shape import BroadcastInDim, Reshape, Rev
+from fxad.primitives.slicing import Slice, tight_slice
 
 Values = tuple[tuple[str, int], ...]  # names of sizes with ints, or other sizes, in order
 
@@ -55,19 +56,33 @@ def specialize(jaxpr: Jaxpr, values: Values) -> Jaxpr:
     for eqn in jaxpr.eqns:
         ins = tuple([specialize_lit(a) if isinstance(a, Lit) else env[a] for a in eqn.ins])
         outs = tuple([specialize_aval(v.aval) for v in eqn.outs])
-        if isinstance(eqn.prim, _REMOVED_IF_TRIVIAL) and (ins[0].aval is outs[0] or isinstance(ins[0], Lit)):
-            env[eqn.outs[0]] = ins[0].with_aval(outs[0].shape) if isinstance(ins[0], Lit) else ins[0]
+        if (
+            isinstance(eqn.prim, _REMOVED_IF_TRIVIAL)
+            and ins[0].aval is outs[0]
+            and eqn.ins[0].aval is not eqn.outs[0].aval
+        ):
+            env[eqn.outs[0]] = ins[0]
             continue
         prim = operations.get(eqn.prim)
         if prim is None:
             given = [map_parameter(value, specialize_param) for _, value in params(eqn.prim)]
             prim = operations[eqn.prim] = type(eqn.prim)(*given)
+        if isinstance(prim, Slice | Rev) and eqn.outs[0].aval.symbolic:
+            # axes that have one element at these sizes
+            single = [k for k, n in enumerate(outs[0].shape) if n == 1 and type(eqn.outs[0].aval.shape[k]) is Size]
+            if isinstance(prim, Slice):
+                prim = tight_slice(prim, single)
+            elif single:
+                prim = Rev(tuple([k for k in prim.axes if k not in single]))
+                if not prim.axes:
+                    env[eqn.outs[0]] = ins[0]
+                    continue
         env.update(zip(eqn.outs, _add_checked(b, eqn, prim, ins, outs), strict=True))
     return b.build([specialize_lit(a) if isinstance(a, Lit) else env[a] for a in jaxpr.outs], jaxpr.name)
 
 
 # Tracing adds no equation of these where they change nothing.
-_REMOVED_IF_TRIVIAL: Final = (BroadcastInDim, Reshape)
+_REMOVED_IF_TRIVIAL: Final = (BroadcastInDim, Reshape, Slice)
 
 
 def _add_checked(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fxad.core.builder import Builder
 from fxad.core.memo import by_value
-from fxad.errors import AxisNameError, FxadError, ShapeError
+from fxad.errors import AxisNameError, ShapeError, name_equation
 from fxad.ir import Atom, Aval, Eqn, FreeAxes, Jaxpr, source_location
 from fxad.primitives.control.shard_map import runs_on_devices
 from fxad.primitives.shape import broadcast_to_axis
@@ -117,8 +117,9 @@ def vmap(
             outs, result_dims = eqn.prim.batch(b, args, operand_dims)
             if axis is not None:
                 _check_bound(b.eqns[start:], axis, eqn)
-        except FxadError as e:
-            raise e.located(equation=describe(eqn), where=str(source_location(eqn.source) or ""))
+        except Exception as e:
+            name_equation(e, describe(eqn), str(source_location(eqn.source) or ""))
+            raise
         for v, out, d in zip(eqn.outs, outs, result_dims, strict=True):
             env[v] = out
             if d is not None:

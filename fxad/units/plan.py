@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import field, replace
 from operator import add
-from typing import Final, Literal, TypeAlias, final
+from typing import Literal, TypeAlias, final
 
 from fxad.core.dataclasses import dataclass
+from fxad.core.tables import Table, headed
 from fxad.ir import Atom, Aval, Jaxpr, Lit, Source, source_location
 from fxad.lower import aliases
 from fxad.transforms.costs import weight_of_nested
@@ -108,34 +109,36 @@ class Plan:
 
     def table(self, *, places: bool = True) -> str:
         """Units and steps as text; `places` adds the user's line to each step."""
-        runs = sum([u.uses * u.equations for u in self.units])
-        head = f"{self.name}: {len(self.units)} units, {len(self.steps)} steps; "
-        head += f"{self.equations} equations to compile, {runs} to run\n"
-        rows = [("unit", "", "uses", "equations", "donated", "effort")]
-        for k, u in enumerate(self.units):
-            rows.append((str(k), u.body.name, str(u.uses), str(u.equations), str(len(u.donate)), u.effort))
-        steps = [("step", "unit", "frees", "live bytes", "at" if places else "")]
-        for k, s in enumerate(self.steps):
-            what = f"{s.unit} {self.units[s.unit].body.name}"
-            at = str(source_location(s.source) or "") if places else ""
-            steps.append((str(k), what, str(len(s.frees)), f"{s.live_bytes:,}", at))
-        return f"{head}{_columns(rows)}\n{_columns(steps)}"
+        return "\n".join([self._head, *[table.text() for table in self._tables(places)]])
 
     def __str__(self) -> str:
         return self.table()
 
+    def _repr_html_(self) -> str:
+        return headed(self._head, *[table.html() for table in self._tables(True)])
 
-def _columns(rows: Sequence[tuple[str, ...]]) -> str:
-    """Columns: a number, a name to the left, two numbers to the right, others to the left."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    aligned = [
-        [text.rjust(w) if k in _RIGHT else text.ljust(w) for k, (text, w) in enumerate(zip(row, widths, strict=True))]
-        for row in rows
-    ]
-    return "\n".join(["  ".join(row).rstrip() for row in aligned])
+    @property
+    def _head(self) -> str:
+        runs = sum([u.uses * u.equations for u in self.units])
+        sizes = f"{len(self.units)} units, {len(self.steps)} steps"
+        return f"{self.name}: {sizes}; {self.equations} equations to compile, {runs} to run"
 
-
-_RIGHT: Final = (0, 2, 3)
+    def _tables(self, places: bool) -> tuple[Table, Table]:
+        """The units, and the steps."""
+        units = [
+            (str(k), u.body.name, str(u.uses), str(u.equations), str(len(u.donate)), u.effort)
+            for k, u in enumerate(self.units)
+        ]
+        steps = []
+        for k, s in enumerate(self.steps):
+            what = f"{s.unit} {self.units[s.unit].body.name}"
+            at = str(source_location(s.source) or "") if places else ""
+            steps.append((str(k), what, str(len(s.frees)), f"{s.live_bytes:,}", at))
+        right = (0, 2, 3)  # numbers
+        return (
+            Table(("unit", "", "uses", "equations", "donated", "effort"), tuple(units), right),
+            Table(("step", "unit", "frees", "live bytes", "at" if places else ""), tuple(steps), right),
+        )
 
 
 def single_unit(jaxpr: Jaxpr, donate: tuple[int, ...] = ()) -> Plan:

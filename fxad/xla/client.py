@@ -15,7 +15,7 @@ from dataclasses import field
 from functools import partial
 from importlib.util import find_spec
 from operator import methodcaller
-from typing import Final, final
+from typing import Final, TypeAlias, final
 from weakref import proxy
 
 from fxad.core.dataclasses import dataclass
@@ -48,6 +48,11 @@ class Device:
         return _device_named, (self.platform, self.id)
 
     @property
+    def device_kind(self) -> str:
+        """JAX's name for `kind`."""
+        return self.kind
+
+    @property
     def process_index(self) -> int:
         """The process that has the device."""
         return self.raw.process_index
@@ -61,18 +66,23 @@ class Device:
         return f"{self.platform}:{self.id}"
 
 
+# The service, the number of this process, the number of processes, and the host of process 0.
+Connection: TypeAlias = tuple[_jax.DistributedRuntimeClient, int, int, str]
+
+
 @final
 class _Clients:
     """The clients of this process, one per platform. Thread-safe."""
 
-    __slots__ = ("__weakref__", "_cpu_devices", "_devices", "_forked", "default", "processes")
+    __slots__ = ("__weakref__", "_cpu_devices", "_devices", "_forked", "default", "local_device_ids", "processes")
 
     def __init__(self) -> None:
         self._devices: dict[str, tuple[Device, ...]] = {}
         self._cpu_devices: int | None = None
         self._forked = False
         self.default: Device | None = None
-        self.processes: tuple[_jax.DistributedRuntimeClient, int, int, str] | None = None
+        self.processes: Connection | None = None
+        self.local_device_ids: tuple[int, ...] | None = None  # the GPUs of this process; None: all
 
     def after_fork(self) -> None:
         """Mark the clients as unusable: the threads of a client do not exist in a forked child."""
@@ -141,7 +151,7 @@ class _Clients:
             if platform == "cpu":
                 return xla_client.make_cpu_client(num_devices=self._cpu_devices or _cpu_devices_asked())
             if platform in ("cuda", "gpu"):
-                return _cuda_client()
+                return _cuda_client(self.processes, self.local_device_ids)
         except _jax.JaxRuntimeError as e:
             raise ExecutionError(
                 f"devices: no {platform} client: {reason(e)}",
@@ -179,16 +189,25 @@ def cuda_library() -> str:
     )
 
 
-def _cuda_client() -> _jax.Client:
+def _cuda_client(processes: Connection | None, visible: tuple[int, ...] | None) -> _jax.Client:
+    """A client of the GPUs of this process. With several processes, NCCL connects them: the plugin exchanges its ids
+    through the service."""
     library = cuda_library()
     if not xla_client.pjrt_plugin_loaded(_CUDA_NAME):
         xla_client.load_pjrt_plugin_dynamically(_CUDA_NAME, library)
     if not xla_client.pjrt_plugin_initialized(_CUDA_NAME):
         xla_client.initialize_pjrt_plugin(_CUDA_NAME)
     # No preallocation by default, because another client may use the same device.
-    return xla_client.make_c_api_client(
-        _CUDA_NAME, {"preallocate": False, **xla_client.generate_pjrt_gpu_plugin_options()}
-    )
+    options: dict[str, str | int | list[int] | float | bool] = {
+        "preallocate": False,
+        **xla_client.generate_pjrt_gpu_plugin_options(),
+    }
+    if visible is not None:
+        options["visible_devices"] = list(visible)
+    if processes is None:
+        return xla_client.make_c_api_client(_CUDA_NAME, options)
+    client, k, n, _ = processes
+    return xla_client.make_c_api_client(_CUDA_NAME, {**options, "node_id": k, "num_nodes": n}, client)
 
 
 def register_after_fork(one: object) -> None:
@@ -217,7 +236,7 @@ def devices(platform: str | None = None) -> tuple[Device, ...]:
 
     Raises: ParameterError for an unknown platform; ExecutionError when its client cannot be made.
     """
-    return _clients.devices(platform or os.environ.get("FXAD_PLATFORM") or "cpu")
+    return _clients.devices(platform or default_platform())
 
 
 def _device_named(platform: str, number: int) -> Device:
@@ -251,13 +270,22 @@ def process_count() -> int:
     return 1 if _clients.processes is None else _clients.processes[2]
 
 
-def join_processes(client: _jax.DistributedRuntimeClient, index: int, count: int, host: str) -> None:
-    """Share the devices of several processes from now on. Raises: ParameterError if devices are in use."""
+def check_no_devices() -> None:
+    """Check that this process uses no devices yet. Raises: ParameterError."""
     if _clients._devices:
         raise ParameterError(
             "distributed.initialize: devices are in use", remedy="call it before the first program runs"
         )
-    _clients.processes = client, index, count, host
+
+
+def join_processes(connection: Connection, local_device_ids: tuple[int, ...] | None) -> None:
+    """Share the devices of several processes from now on."""
+    _clients.processes, _clients.local_device_ids = connection, local_device_ids
+
+
+def default_platform() -> str:
+    """The platform that is used without a choice."""
+    return os.environ.get("FXAD_PLATFORM") or "cpu"
 
 
 def _all_devices(client: _jax.Client) -> list[_jax.Device]:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, Literal, Protocol, TypeAlias, final, get_args
+from weakref import ref
 
 from fxad.core.dataclasses import dataclass
 from fxad.errors import CompileError, ParameterError
@@ -176,23 +177,39 @@ class Placed:
 class Spread:
     """The execution of a program on several devices: each device gets its parts of the operands.
 
-    Cost: an operand that is divided as the program wants it is not copied; another one goes through the host. On CPUs
-          of several processes, a call waits for its results: with two calls in progress, the threads of XLA's pool may
-          all wait in collectives of calls that other processes have not reached.
+    Cost: an operand that is divided as the program wants it is not copied. Another one goes through the host, once: its
+          parts are kept while it lives, for the next call with the same array. On CPUs of several processes, a call
+          waits for its results: with two calls in progress, the threads of XLA's pool may all wait in collectives of
+          calls that other processes have not reached.
     """
 
-    __slots__ = ("_ins", "_start", "_waits")
+    __slots__ = ("_ins", "_parts", "_start", "_waits")
 
     def __init__(self, start: Start, ins: list[ManyDevices], platform: str) -> None:
         self._start, self._ins = start, ins
+        self._parts: dict[int, tuple[ref[Buffer], Buffer]] = {}  # of the operands of the last call that were divided
         self._waits = platform == "cpu" and process_count() > 1
 
     def __call__(self, buffers: Sequence[Buffer]) -> Results:
         results = self._start([
-            b if b._sharding is where or b._sharding == where else resharded(b, where)
-            for b, where in zip(buffers, self._ins, strict=True)
+            b if b._sharding is where or b._sharding == where else self._divided(k, b, where)
+            for k, (b, where) in enumerate(zip(buffers, self._ins, strict=True))
         ])  # fmt: skip
         return _Awaited(results) if self._waits else results
+
+    def _divided(self, k: int, buffer: Buffer, where: ManyDevices) -> Buffer:
+        """Operand `k`, divided; as in the last call if it is the same array."""
+        held = self._parts.get(k)
+        if held is not None and held[0]() is buffer and not (buffer.is_deleted() or held[1].is_deleted()):
+            return held[1]
+        made, kept = resharded(buffer, where), self._parts
+
+        def drop(dead: ref[Buffer]) -> None:
+            if (now := kept.get(k)) is not None and now[0] is dead:
+                del kept[k]
+
+        kept[k] = ref(buffer, drop), made
+        return made
 
 
 @final

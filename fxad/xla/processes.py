@@ -7,7 +7,7 @@ from typing import Final, final
 
 from fxad.errors import ExecutionError, ParameterError
 from fxad.lowering.jaxlib import _jax
-from fxad.xla.client import join_processes
+from fxad.xla.client import check_no_devices, default_platform, join_processes
 from fxad.xla.compat import reason
 
 
@@ -20,7 +20,9 @@ class Processes:
         self.service: _jax.DistributedRuntimeService | None = None
         self._barriers = count()
 
-    def connect(self, address: str, n: int, k: int, timeout: int, heartbeat: int) -> None:
+    def connect(
+        self, address: str, n: int, k: int, timeout: int, heartbeat: int, visible: tuple[int, ...] | None
+    ) -> None:
         """Connect; process 0 starts the service. Raises: ParameterError, ExecutionError after `timeout` seconds."""
         if self.client is not None:
             raise ParameterError("distributed.initialize: it was called before", remedy="call it once in a process")
@@ -34,23 +36,30 @@ class Processes:
                 f"distributed.initialize: coordinator_address is {address!r}, not a host and a port",
                 remedy='as in "127.0.0.1:8476": an address of process 0 that all processes reach',
             )
+        check_no_devices()
+        service = None
         try:
             if k == 0:
-                self.service = _jax.get_distributed_runtime_service(
-                    f"[::]:{port}", n, heartbeat_timeout=heartbeat, shutdown_timeout=heartbeat
-                )
+                # A service that is not recoverable tells all processes to end when one is lost. On CPUs that is not
+                # needed: gloo sees that a connection is closed. NCCL would wait for ever.
+                service = _jax.get_distributed_runtime_service(
+                    f"[::]:{port}", n, heartbeat_timeout=heartbeat, shutdown_timeout=heartbeat,
+                    recoverable=default_platform() == "cpu",
+                )  # fmt: skip
             client = _jax.get_distributed_runtime_client(
                 address, k, init_timeout=timeout, heartbeat_timeout=heartbeat, shutdown_timeout=heartbeat,
                 missed_heartbeat_callback=_lost, shutdown_on_destruction=False, use_compression=True,
             )  # fmt: skip
             client.connect()
         except (_jax.JaxRuntimeError, RuntimeError) as e:
+            if service is not None:
+                service.shutdown()
             raise ExecutionError(
-                f"distributed.initialize: process {k} of {n} at {address}: {reason(e)}",
-                remedy="start all processes with one address, within the timeout",
+                f"distributed.initialize: process {k} of {n} at {address}: {_reason(e, timeout)}",
+                remedy="start all processes with one address and distinct process_id, within the timeout",
             ) from e
-        join_processes(client, k, n, host)
-        self.client = client
+        join_processes((client, k, n, host), visible)
+        self.client, self.service = client, service
 
     def barrier(self, timeout: float) -> None:
         """Wait for all processes. Raises: ExecutionError after `timeout` seconds."""
@@ -73,8 +82,17 @@ class Processes:
             service.shutdown()
 
 
+def _reason(e: Exception, timeout: int) -> str:
+    """The text of an error. jaxlib has none for a refused connection: it calls `_lost`, and fails."""
+    text = reason(e)
+    return f"not connected within {timeout} s, or another process has this number" if "bad_cast" in text else text
+
+
 def _lost(*_status: object) -> None:
-    """Given to jaxlib for lost processes. Without it, jaxlib ends this process if it cannot connect, too."""
+    """Given to jaxlib for lost processes. Without it, jaxlib ends this process if it cannot connect, too.
+
+    jaxlib ends the process instead of calling it: it cannot pass the status to Python.
+    """
 
 
 PROCESSES: Final = Processes()

@@ -195,7 +195,11 @@ class DistributedRuntimeClient:
     def wait_at_barrier(self, barrier_id: str, timeout_in_ms: int) -> None: ...
 
 def get_distributed_runtime_service(
-    address: str, num_nodes: int, heartbeat_timeout: int | None = None, shutdown_timeout: int | None = None
+    address: str,
+    num_nodes: int,
+    heartbeat_timeout: int | None = None,
+    shutdown_timeout: int | None = None,
+    recoverable: bool | None = None,
 ) -> DistributedRuntimeService: ...
 def get_distributed_runtime_client(
     address: str,

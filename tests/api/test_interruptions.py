@@ -93,7 +93,7 @@ def scaled() -> Any:
 
 def check() -> None:
     assert current_binder() is None or active_trace() is None
-    assert enclosing_transforms() == ((), 0)
+    assert enclosing_transforms() == ((), 0, None)
     assert gc.isenabled()
     assert FLIGHTS.threads() == set()
     assert (fx.asarray(X) + 1.0).tolist() == [1, 2, 3]

@@ -259,6 +259,8 @@ OWN: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
         "numpy.linalg.norm": {"axis": 0},
         "nn.avg_pool": POOLED, "nn.max_pool": POOLED, "nn.min_pool": POOLED,
         "nn.pool": {**POOLED, "init": np.float32(0), "reduce_fn": lax.add},
+        "nn.batch_norm": {"stats": nn.BatchStats.init(3), "training": True},
+        "nn.dropout": {"rate": 0.5, "key": KEY}, "nn.group_norm": {"num_groups": 1},
         "nn.dot_product_attention": {"query": FOUR, "key": FOUR, "value": FOUR},
         "nn.glu": {"x": np.ones((4, 3), np.float32), "axis": 0},
         "nn.one_hot": {"x": I, "num_classes": 3},

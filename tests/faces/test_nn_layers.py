@@ -209,6 +209,7 @@ def test_dropout(rate: float, dtype: str) -> None:
     kept = random.bernoulli(KEY, 1 - rate, (40, 50))
     equal(np.asarray(y), np.asarray(fnp.where(kept, x / (1 - rate), 0)))
     assert y.dtype == x.dtype
+    equal(nn.dropout(x, np.float64(rate), KEY), y)
     given = nn.dropout(x, fnp.float32(rate), KEY)
     assert given.dtype == x.dtype
     close(given.astype("float64"), y.astype("float64"), rtol=1e-2 if x.itemsize < 4 else 1e-6)

@@ -1,11 +1,30 @@
-"""The laws of mask, on generated programs of symbolic shape, alone and in stacks of depth 4 with mask in any place."""
+"""The laws of mask, on generated programs of symbolic shape, alone and in stacks of depth 4 with mask in any place, and
+on applications of each primitive."""
 
 from __future__ import annotations
 
-import pytest
-from hypothesis import given
+from contextlib import suppress
 
-from fxad.testing import MASK_STEPS, RaggedCase, check_mask, check_mask_stack, mask_stacks, ragged_cases
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from fxad.core.sizes import Size
+from fxad.errors import NotDifferentiableError
+from fxad.ir import Primitive
+from fxad.primitives import ALL
+from fxad.primitives.collectives import COLLECTIVES
+from fxad.primitives.control.shard_map import ShardMap
+from fxad.primitives.host_call import HostCall
+from fxad.testing import (
+    MASK_STEPS,
+    RaggedCase,
+    check_mask,
+    check_mask_stack,
+    mask_stacks,
+    ragged_applications,
+    ragged_cases,
+)
 from tests.laws.budget import share
 
 
@@ -40,3 +59,60 @@ def test_each_transformation(name: str) -> None:
         check_mask_stack((name,), case)
 
     law()
+
+
+# ---------------------------------------------------------------------------------------------------- every primitive
+
+# a map has to bind the axes of collectives: tests/mask/test_named_axes.py
+APPLIED = [k for k in ALL if k not in (*COLLECTIVES, ShardMap)]
+every = pytest.mark.parametrize("kind", APPLIED, ids=lambda kind: kind.name)
+
+
+@pytest.mark.law
+@every
+def test_each_primitive(kind: type[Primitive]) -> None:
+    @share(10)
+    @given(ragged_applications(kind))
+    def law(case: RaggedCase) -> None:
+        assert check_mask(case) or kind is HostCall, f"{kind.name} is refused: {case}"
+
+    law()
+
+
+@pytest.mark.law
+@every
+def test_derivatives_of_each_primitive(kind: type[Primitive]) -> None:
+    @share(10)
+    @given(ragged_applications(kind, smooth=True), st.sampled_from(["grad", "jvp", "linearize", "vjp"]))
+    def law(case: RaggedCase, step: str) -> None:
+        with suppress(NotDifferentiableError):
+            check_mask_stack((step,), case)
+
+    law()
+
+
+@every
+def test_each_operand_and_result_has_a_masked_axis_in_some_case(kind: type[Primitive]) -> None:
+    arrays: set[int] = set()
+    masked: set[int] = set()
+    results = False
+
+    @settings(
+        max_examples=15,
+        deadline=None,
+        database=None,
+        derandomize=True,
+        suppress_health_check=list(HealthCheck),
+        phases=[Phase.generate],
+    )
+    @given(ragged_applications(kind))
+    def reach(case: RaggedCase) -> None:
+        nonlocal results
+        for k, a in enumerate(case.program.in_avals):
+            arrays.update([k] if a.shape else [])
+            masked.update([k] if any([type(n) is Size for n in a.shape]) else [])
+        results = results or any([type(n) is Size for a in case.program.out_avals for n in a.shape])
+
+    reach()
+    assert arrays <= masked
+    assert results

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from itertools import count
 from typing import Any, ClassVar, NoReturn, final
 
 import numpy as np
@@ -206,19 +207,19 @@ def summed(x: Any) -> Any:
 ROW, GRID = np.ones(3), np.ones((3, 3))
 
 
-@pytest.mark.parametrize(
-    "use",
-    [
-        lambda: fx.trace(used, GRID),
-        lambda: used(GRID),
-        lambda: used(ROW),
-        lambda: fx.jit(used)(ROW),
-        lambda: fx.interpret(fx.trace(used, ROW), ROW),
-        lambda: fx.vmap(used)(GRID),
-        lambda: fx.jvp(used, (ROW,), (ROW,)),
-        lambda: fx.grad(summed)(ROW),
-    ],
-)
+USES: list[Callable[[], object]] = [
+    lambda: fx.trace(used, GRID),
+    lambda: used(GRID),
+    lambda: used(ROW),
+    lambda: fx.jit(used)(ROW),
+    lambda: fx.interpret(fx.trace(used, ROW), ROW),
+    lambda: fx.vmap(used)(GRID),
+    lambda: fx.jvp(used, (ROW,), (ROW,)),
+    lambda: fx.grad(summed)(ROW),
+]
+
+
+@pytest.mark.parametrize("use", USES)
 def test_an_error_of_a_rule_of_ones_own_names_the_line_that_uses_the_primitive(use: Callable[[], object]) -> None:
     with pytest.raises(ShapeError) as e:
         use()
@@ -226,3 +227,50 @@ def test_an_error_of_a_rule_of_ones_own_names_the_line_that_uses_the_primitive(u
     assert any(f"{__file__}:{line} in {name}" in str(e.value) for line, name in lines), str(e.value)
     assert "refusing" not in str(e.value)
     assert "Wrong." not in str(e.value)
+
+
+_numbers = count(2)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda f: fx.jit(f)(ROW),
+        lambda f: fx.interpret(fx.trace(f, ROW), ROW),
+        lambda f: fx.vmap(f)(GRID),
+        lambda f: fx.jvp(f, (ROW,), (ROW,)),
+        lambda f: fx.grad(lambda x: f(x).sum())(ROW),
+        lambda f: fx.vmap(fx.trace(f, ROW), axis_size=3)(GRID),
+        lambda f: fx.lower(fx.trace(f, ROW)).text(),
+    ],
+)
+def test_any_exception_of_a_rule_of_ones_own_has_a_note_with_the_line(
+    use: Callable[[Any], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing() -> NoReturn:
+        raise KeyError("no row")
+
+    number = float(next(_numbers))  # an equal program of another test has its line
+
+    def own(x: Any) -> Any:
+        return used(x * number)
+
+    monkeypatch.setattr(sys.modules[__name__], "refusing", failing)
+    with pytest.raises(KeyError) as e:
+        use(own)
+    (note,) = e.value.__notes__
+    assert note.endswith(f"\n  traced at     {__file__}:{used.__code__.co_firstlineno + 1} in used")
+    assert "wrong" in note
+
+
+def test_the_note_of_an_exception_of_a_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing() -> NoReturn:
+        raise KeyError("no row")
+
+    monkeypatch.setattr(sys.modules[__name__], "refusing", failing)
+    with pytest.raises(KeyError) as e:
+        fx.vmap(lambda x: fx.jit(lambda y: used(y * 3.5))(x))(GRID)
+    line = used.__code__.co_firstlineno + 1
+    assert e.value.__notes__ == [
+        f"  equation      %1:f64[3] = wrong %0:f64[3]\n  traced at     {__file__}:{line} in used"
+    ]

@@ -38,6 +38,10 @@ def g(x: Any, y: Any) -> Any:
     return x + y
 
 
+def on_the_host(x: Any) -> Any:
+    return fx.pure_callback(np.cumsum, fx.Spec(x.shape, x.dtype), x)
+
+
 def program() -> fx.Program[..., Any]:
     return fx.trace(f, fx.Spec("(n, 3)"))
 
@@ -187,9 +191,9 @@ CASES: list[tuple[Callable[[], object], type[FxadError], str, str]] = [
         "give the number",
     ),
     (
-        lambda: fx.mask(lambda x: fnp.fft.fft(x), ("n>=1",))(V, sizes={"n": 2}),
+        lambda: fx.mask(on_the_host, ("n>=1",))(V, sizes={"n": 2}),
         SizeError,
-        "mask: fft is not masked: ",
+        "mask: host_call is not masked: the host takes arrays of the true size, which a padded program does not have",
         "mask the functions around it, or specialize the program to each size",
     ),
     (
@@ -201,8 +205,8 @@ CASES: list[tuple[Callable[[], object], type[FxadError], str, str]] = [
     (
         lambda: fx.jit(program(), symbolic="n"),
         ArgumentError,
-        "jit: symbolic goes with a function and no other option",
-        "trace(f, Spec('(n, 3)')) gives a program for every size, which takes the others",
+        "jit of f: symbolic names sizes of the arguments of a function, and f is a Program",
+        "leave out symbolic: trace(f, Spec('(n, 3)')) gives a program for every size",
     ),
     (
         lambda: fx.bucketed(f, ("n",), least=0),
@@ -260,6 +264,6 @@ def test_sizes_are_checked_when_the_program_runs() -> None:
 
 def test_the_users_line_is_named() -> None:
     with pytest.raises(SizeError) as caught:
-        fx.mask(lambda x: fnp.fft.fft(x), ("n>=1",))(V, sizes={"n": 2})
+        fx.mask(on_the_host, ("n>=2",))(V, sizes={"n": 2})
     assert "test_bad_input.py" in caught.value.where
-    assert "fft" in caught.value.equation
+    assert "host_call" in caught.value.equation

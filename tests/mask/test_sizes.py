@@ -167,6 +167,8 @@ def test_refusals(use: Callable[[], object], message: str) -> None:
         ("m>0", (M,)),
         ("max(n, 3)", (maximum(N, 3),)),
         ("-n + 7", (7 - N,)),
+        ("n + -1", (N - 1,)),
+        ("n * -2^2", (-4 * N,)),
         ("bits(n + 1)", ((N + 1).bit_length(),)),
     ],
 )

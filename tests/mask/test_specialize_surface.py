@@ -27,7 +27,6 @@ AT: Final = (3, 5)
 # Functions that refuse a symbolic size, and what they need the number for.
 NUMBER: Final = MappingProxyType(
     {
-        "lax.associative_scan": "the stages of the scan are equations",
         "numpy.delete": "which slices remain is found by NumPy",
         "numpy.insert": "where slices go is found by NumPy",
         "numpy.einsum_path": "an order of contraction for Python",
@@ -45,6 +44,7 @@ NUMBER: Final = MappingProxyType(
 # Functions whose algorithm depends on the number of elements.
 CHOICE: Final = MappingProxyType(
     {
+        "lax.associative_scan": "the stages of the scan are equations; without a number it is a scan",
         "numpy.isin": "compares with up to 64 elements, sorts more",
         "numpy.intersect1d": "isin",
         "numpy.setdiff1d": "isin",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -239,6 +240,27 @@ def test_gradients_of_steps_where_an_axis_may_be_empty(f: Function) -> None:
     for n in (0, 1, 2, 5):
         x = np.arange(n, dtype="float32")
         np.testing.assert_array_equal(fx.specialize(gradient, n=n)(x), total(f)(x))
+
+
+def test_every_slice_of_an_axis_of_symbolic_size() -> None:
+    """Bounds and steps of every sign: the values of Python's slice, at each size; and the traced program, unless the
+    result is empty. A slice whose bounds are not decided asks for an assumption."""
+    bounds = (None, *range(-3, 4))
+    undecided = 0
+    for start, stop, step in itertools.product(bounds, bounds, (None, -2, -1, 2, 3)):
+        cut = slice(start, stop, step)
+        try:
+            program = fx.trace(lambda x, cut=cut: x[cut], fx.Spec("n>=1"))
+        except SizeError:
+            undecided += 1
+            continue
+        for n in (1, 2, 3, 6):
+            x = np.arange(n, dtype="float32")
+            fixed = fx.specialize(program, n=n)
+            np.testing.assert_array_equal(fx.interpret(fixed, x), x[cut], strict=True)
+            if x[cut].size:
+                assert fixed.jaxpr is fx.trace(lambda x, cut=cut: x[cut], x).jaxpr
+    assert undecided < 32
 
 
 def test_a_minimum_and_a_maximum_are_decided_case_by_case() -> None:

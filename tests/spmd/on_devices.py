@@ -217,8 +217,17 @@ def test_results_keep_their_sharding_and_are_not_copied(mesh: Mesh) -> None:
 def test_picture(mesh: Mesh) -> None:
     assert picture(NamedSharding(mesh, P("i")), (4, 2)).splitlines() == [
         "(4, 2) as PartitionSpec('i')",
-        "  [0:2]  cpu 0, 1, 2, 3",
-        "  [2:4]  cpu 4, 5, 6, 7",
+        "+----------------+",
+        "| cpu 0, 1, 2, 3 |",
+        "+----------------+",
+        "| cpu 4, 5, 6, 7 |",
+        "+----------------+",
+    ]
+    assert picture(NamedSharding(mesh, P("i")), (4,)).splitlines()[2] == "| cpu 0, 1, 2, 3 | cpu 4, 5, 6, 7 |"
+    assert picture(NamedSharding(mesh, P(None, "i")), (1, 4, 2)).splitlines() == [
+        "(1, 4, 2) as PartitionSpec(None, 'i')",
+        "  [0:1, 0:2, 0:2]  cpu 0, 1, 2, 3",
+        "  [0:1, 2:4, 0:2]  cpu 4, 5, 6, 7",
     ]
 
 

@@ -6,7 +6,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -17,33 +16,94 @@ import fxad as fx
 from fxad import distributed
 from fxad.errors import FxadError, ParameterError, ShapeError
 from fxad.sharding import NamedSharding, PartitionSpec, make_mesh
+from fxad.xla import client
 
 ROOT = Path(__file__).parent.parent.parent
+# Each script is called with: the number of the process, the number of processes, the address, and what it needs.
 LOST = """
-import os, sys
+import os, sys, time
 import numpy as np
 import fxad as fx
 from fxad import lax
-fx.distributed.initialize(sys.argv[3], 2, int(sys.argv[1]), heartbeat_timeout=30)
+k, n, heartbeat = int(sys.argv[1]), int(sys.argv[2]), 2
+fx.distributed.initialize(sys.argv[3], n, k, heartbeat_timeout=heartbeat)
 f = fx.jit(fx.pmap(lambda v: lax.psum(v, "i"), "i", out_axes=None))
-mesh = fx.make_mesh((2,), ("i",))
+mesh = fx.make_mesh((n,), ("i",))
 rows = fx.sharding.NamedSharding(mesh, fx.sharding.PartitionSpec("i"))
 x = fx.make_array_from_process_local_data(rows, np.ones(1, "float32"))
-print(float(np.asarray(f(x))), flush=True)
-if sys.argv[1] == "1":
+print(float(np.asarray(f(x))), fx.distributed.is_initialized(), flush=True)
+if k == n - 1:
     os._exit(7)
-for call in (lambda: fx.distributed.initialize(sys.argv[3], 2, 0), lambda: np.asarray(x)):
+died = time.monotonic()
+calls = [lambda: fx.distributed.initialize(sys.argv[3], n, 0), lambda: np.asarray(x)]
+for call in calls:
     try:
         call()
     except fx.errors.FxadError as e:
         print(e.message, "|", e.remedy)
-try:
-    fx.distributed.barrier(3)
-    print("no error")
-except fx.errors.ExecutionError as e:
-    print(e.message.split(":")[0], "|", e.remedy, flush=True)
+for call in (lambda: np.asarray(f(x)), lambda: fx.distributed.barrier(1)):
+    try:
+        print("no error", call())
+    except fx.errors.ExecutionError as e:
+        print(e.message.split(":")[0], "|", e.remedy, flush=True)
+print("soon" if time.monotonic() - died < 30 else "late")
+time.sleep(2.5 * heartbeat)  # jaxlib has noticed it
+fx.distributed.shutdown()
+fx.distributed.shutdown()
+print("alive", fx.distributed.is_initialized(), flush=True)
 os._exit(0)
 """
+FIRST = """
+import os, sys, time
+import fxad as fx
+fx.distributed.initialize(sys.argv[3], 2, int(sys.argv[1]), heartbeat_timeout=2)
+fx.distributed.barrier()
+if sys.argv[1] == "0":
+    os._exit(7)
+time.sleep(60)
+"""
+ALONE = """
+import sys
+import fxad as fx
+try:
+    fx.distributed.initialize(sys.argv[3], 2, 0, initialization_timeout=2)
+except fx.errors.ExecutionError as e:
+    print(e.message.replace(sys.argv[3], "ADDRESS"), "|", e.remedy, fx.distributed.is_initialized())
+"""
+SHARED = """
+import sys
+import numpy as np
+import fxad as fx, fxad.numpy as fnp
+from fxad import lax
+k, n = int(sys.argv[1]), int(sys.argv[2])
+fx.cache.configure(dir=sys.argv[4])
+fx.distributed.initialize(sys.argv[3], n, k)
+mesh = fx.make_mesh((n,), ("i",))
+x = fx.make_array_from_process_local_data(fx.NamedSharding(mesh, fx.P("i")), np.arange(2.0) + k)
+y = fx.jit(fx.shard_map(lambda v: lax.psum(fnp.sum(v), "i"), mesh, fx.P("i"), fx.P()))(x)
+turned = fx.device_put(x, fx.NamedSharding(mesh, fx.P()))  # devices of both processes exchange parts
+parts = fx.make_array_from_callback((4,), fx.NamedSharding(mesh, fx.P("i")), lambda at: np.arange(4.0)[at])
+print(float(np.asarray(y)), np.asarray(turned).tolist(), parts.addressable_data(0).tolist(), parts.is_fully_addressable)
+stats = fx.cache.stats()
+print(stats.compilations > 0, stats.disk_hits > 0)
+fx.distributed.shutdown()
+"""
+
+
+def _run(text: str, processes: int, *more: str) -> list[tuple[int, list[str]]]:
+    """Run a script in several processes: the exit status and the output of each."""
+    address = _address()
+    command = [sys.executable, "-c", text]
+    started = [
+        subprocess.Popen(
+            [*command, str(k), str(processes), address, *more],
+            env=_env(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=ROOT,
+        )
+        for k in range(processes)
+    ]  # fmt: skip
+    out = [p.communicate(timeout=150)[0] for p in started]
+    lines = [[line for line in text.splitlines() if not line.startswith("[Gloo]")] for text in out]
+    return [(p.returncode, found) for p, found in zip(started, lines, strict=True)]
 
 
 def _address() -> str:
@@ -65,26 +125,68 @@ def test_training_in_processes(processes: int) -> None:
         assert f"process {k} of {processes}, {2 * processes} devices: [ 1.  -2.   0.5]" in done.stdout
 
 
-def test_a_process_that_dies_is_an_error_in_the_others() -> None:
-    address, start = _address(), time.monotonic()
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-c", LOST, str(k), "2", address], env=_env(), stdout=subprocess.PIPE, text=True, cwd=ROOT
-        )
-        for k in range(2)
-    ]
-    out = [p.communicate(timeout=100)[0] for p in started]
-    assert started[1].returncode == 7
-    assert out[0].splitlines()[-4:] == [
-        "2.0",
-        "distributed.initialize: it was called before | call it once in a process",
+@pytest.mark.parametrize("processes", [2, 4])
+def test_a_process_that_dies_is_an_error_in_the_others(processes: int) -> None:
+    """A collective fails as soon as the connections close, a barrier after its timeout. The others go on."""
+    *others, dead = _run(LOST, processes)
+    assert dead == (7, [f"{float(processes)} True"])
+    for status, lines in others:
+        assert lines == [
+            f"{float(processes)} True",
+            "distributed.initialize: it was called before | call it once in a process",
+            (
+                "to_numpy: parts of the array are on devices of other processes | "
+                "read addressable_shards, or gather it in a program: out_shardings with PartitionSpec()"
+            ),
+            "pmap_<lambda> | the words are XLA's: check what the program is given, and what memory the device has left",
+            "distributed.barrier | see why another process did not come to the barrier",
+            "soon",
+            "alive False",
+        ]
+        assert status == 0
+
+
+def test_if_process_0_dies_the_others_end() -> None:
+    (first, _), (other, lines) = _run(FIRST, 2)
+    assert first == 7
+    assert other != 0
+    assert lines == []
+
+
+def test_a_process_that_does_not_come() -> None:
+    ((status, lines),) = _run(ALONE, 1)
+    assert lines == [
         (
-            "to_numpy: parts of the array are on devices of other processes | "
-            "read addressable_shards, or gather it in a program: out_shardings with PartitionSpec()"
-        ),
-        "distributed.barrier | see why another process did not come to the barrier",
-    ], out
-    assert time.monotonic() - start < 90
+            "distributed.initialize: process 0 of 2 at ADDRESS: not connected within 2 s, or another process has this"
+            " number | start all processes with one address and distinct process_id, within the timeout False"
+        )
+    ]
+    assert status == 0
+
+
+def test_processes_share_arrays_and_the_directory_of_the_cache(tmp_path: Path) -> None:
+    for again in (False, True):
+        for k, (status, lines) in enumerate(_run(SHARED, 2, str(tmp_path))):
+            assert status == 0
+            assert lines == [f"4.0 [0.0, 1.0, 1.0, 2.0] {[2.0 * k, 2.0 * k + 1]} False", f"{not again} {again}"]
+
+
+def test_the_client_of_gpus_gets_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No GPU is needed: the arguments that jaxlib gets for two processes."""
+    made: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(client, "cuda_library", lambda: "library")
+    monkeypatch.setattr(client.xla_client, "pjrt_plugin_loaded", lambda name: True)
+    monkeypatch.setattr(client.xla_client, "pjrt_plugin_initialized", lambda name: True)
+    monkeypatch.setattr(client.xla_client, "generate_pjrt_gpu_plugin_options", lambda: {"platform_name": "cuda"})
+    monkeypatch.setattr(client.xla_client, "make_c_api_client", lambda *args: made.append(args))
+    service: Any = object()
+    client._cuda_client(None, None)
+    client._cuda_client((service, 1, 2, "host"), (3,))
+    options = {"preallocate": False, "platform_name": "cuda"}
+    assert made == [
+        ("fxad_cuda", options),
+        ("fxad_cuda", {**options, "visible_devices": [3], "node_id": 1, "num_nodes": 2}, service),
+    ]
 
 
 def test_one_process() -> None:
@@ -125,7 +227,7 @@ import fxad as fx
 try:
     fx.distributed.initialize("127.0.0.1:9", 2, 1, initialization_timeout=1)
 except fx.errors.ExecutionError as e:
-    print(e.message.startswith("distributed.initialize: process 1 of 2 at 127.0.0.1:9:"), e.remedy)
+    print(e.message, "|", e.remedy)
 fx.devices()
 import os
 address = "127.0.0.1:%s"
@@ -142,6 +244,9 @@ def test_no_service() -> None:
     done = subprocess.run([sys.executable, "-c", text], env=_env(), capture_output=True, text=True, check=False,
                           timeout=60, cwd=ROOT)  # fmt: skip
     assert done.stdout.splitlines() == [
-        "True start all processes with one address, within the timeout",
+        (
+            "distributed.initialize: process 1 of 2 at 127.0.0.1:9: not connected within 1 s, or another process has"
+            " this number | start all processes with one address and distinct process_id, within the timeout"
+        ),
         "distributed.initialize: devices are in use | call it before the first program runs",
     ], done.stderr[-1000:]

@@ -45,7 +45,7 @@ class EigResult(NamedTuple):
     eigenvectors: Array
 
 
-def cholesky(x: ArrayLike, /, *, upper: bool = False, symmetrize_input: bool = True) -> Array:
+def cholesky(a: ArrayLike, *, upper: bool = False, symmetrize_input: bool = True) -> Array:
     """Return the Cholesky factor of positive definite matrices: L with L L^H = x, or for `upper` U with U^H U = x.
 
     Rule:   with `symmetrize_input` x is replaced by (x + x^H) / 2, so its gradient is Hermitian; otherwise the lower
@@ -53,36 +53,34 @@ def cholesky(x: ArrayLike, /, *, upper: bool = False, symmetrize_input: bool = T
     """
     symmetrize_input = flag("cholesky", "symmetrize_input", symmetrize_input)
     upper = flag("cholesky", "upper", upper)
-    return apply_op("cholesky", linalg.factor, (x,), upper, symmetrize_input)
+    return apply_op("cholesky", linalg.factor, (a,), upper, symmetrize_input)
 
 
 @overload
-def qr(x: ArrayLike, /, *, mode: Literal["reduced", "complete"] = "reduced") -> QRResult: ...
+def qr(a: ArrayLike, mode: Literal["reduced", "complete"] = "reduced") -> QRResult: ...
 @overload
-def qr(x: ArrayLike, /, *, mode: Literal["r"]) -> Array: ...
+def qr(a: ArrayLike, mode: Literal["r"]) -> Array: ...
 
 
-def qr(x: ArrayLike, /, *, mode: str = "reduced") -> QRResult | Array:
+def qr(a: ArrayLike, mode: str = "reduced") -> QRResult | Array:
     """Return Q with orthonormal columns and upper triangular R; all columns of Q for "complete", only R for "r"."""
     mode = text("qr", "mode", mode)
     if mode not in ("reduced", "complete", "r"):
         raise ParameterError(f"qr: mode {mode!r} is not one of 'reduced', 'complete', 'r'")
-    q, r = apply_op_all("qr", linalg.qr, (x,), mode == "complete")
+    q, r = apply_op_all("qr", linalg.qr, (a,), mode == "complete")
     return r if mode == "r" else QRResult(q, r)
 
 
 @overload
 def svd(
-    x: ArrayLike, /, full_matrices: bool = True, compute_uv: Literal[True] = True, hermitian: bool = False
+    a: ArrayLike, full_matrices: bool = True, compute_uv: Literal[True] = True, hermitian: bool = False
 ) -> SVDResult: ...
 @overload
-def svd(
-    x: ArrayLike, /, full_matrices: bool = True, *, compute_uv: Literal[False], hermitian: bool = False
-) -> Array: ...
+def svd(a: ArrayLike, full_matrices: bool = True, *, compute_uv: Literal[False], hermitian: bool = False) -> Array: ...
 
 
 def svd(
-    x: ArrayLike, /, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False
+    a: ArrayLike, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False
 ) -> SVDResult | Array:
     """Return singular vectors and descending singular values; without `compute_uv` only the singular values.
 
@@ -90,7 +88,7 @@ def svd(
     """
     compute_uv = flag("svd", "compute_uv", compute_uv)
     flag("svd", "hermitian", hermitian)
-    return SVDResult(*apply_op_all("svd", linalg.svd, (x,), full_matrices)) if compute_uv else svdvals(x)
+    return SVDResult(*apply_op_all("svd", linalg.svd, (a,), full_matrices)) if compute_uv else svdvals(a)
 
 
 def svdvals(x: ArrayLike, /) -> Array:
@@ -98,7 +96,7 @@ def svdvals(x: ArrayLike, /) -> Array:
     return apply_op("svdvals", linalg.svdvals, (x,))
 
 
-def eigh(x: ArrayLike, /, UPLO: str = "L", symmetrize_input: bool = True) -> EighResult:
+def eigh(a: ArrayLike, UPLO: str = "L", symmetrize_input: bool = True) -> EighResult:
     """Return eigenvalues and eigenvectors of Hermitian matrices.
 
     Rule:   x is symmetrized as in `cholesky`; otherwise the triangle `UPLO` is read. The derivative of eigenvectors is
@@ -107,14 +105,14 @@ def eigh(x: ArrayLike, /, UPLO: str = "L", symmetrize_input: bool = True) -> Eig
     UPLO = text("eigh", "UPLO", UPLO)
     symmetrize_input = flag("eigh", "symmetrize_input", symmetrize_input)
     static = _is_lower("eigh", UPLO), symmetrize_input, True
-    return EighResult(*apply_op_all("eigh", linalg.hermitian_eig, (x,), *static))
+    return EighResult(*apply_op_all("eigh", linalg.hermitian_eig, (a,), *static))
 
 
-def eigvalsh(x: ArrayLike, /, UPLO: str = "L", symmetrize_input: bool = True) -> Array:
+def eigvalsh(a: ArrayLike, UPLO: str = "L", symmetrize_input: bool = True) -> Array:
     """Return the eigenvalues of Hermitian matrices, ascending; see `eigh`."""
     UPLO = text("eigvalsh", "UPLO", UPLO)
     symmetrize_input = flag("eigvalsh", "symmetrize_input", symmetrize_input)
-    return apply_op("eigvalsh", linalg.hermitian_eig, (x,), _is_lower("eigvalsh", UPLO), symmetrize_input, False)
+    return apply_op("eigvalsh", linalg.hermitian_eig, (a,), _is_lower("eigvalsh", UPLO), symmetrize_input, False)
 
 
 def _is_lower(name: str, uplo: str) -> bool:
@@ -123,14 +121,14 @@ def _is_lower(name: str, uplo: str) -> bool:
     return uplo in "Ll"
 
 
-def eig(x: ArrayLike, /) -> EigResult:
+def eig(a: ArrayLike) -> EigResult:
     """Return eigenvalues and right eigenvectors of square matrices."""
-    return EigResult(*apply_op_all("eig", linalg.eig, (x,), True))
+    return EigResult(*apply_op_all("eig", linalg.eig, (a,), True))
 
 
-def eigvals(x: ArrayLike, /) -> Array:
+def eigvals(a: ArrayLike) -> Array:
     """Return the eigenvalues of square matrices."""
-    return apply_op("eigvals", linalg.eig, (x,), False)
+    return apply_op("eigvals", linalg.eig, (a,), False)
 
 
 @overload
@@ -145,14 +143,14 @@ def lu(a: ArrayLike, permute_l: bool = False) -> tuple[Array, ...]:
     return apply_op_all("lu", linear_systems.lu_parts, (a,), permute_l)
 
 
-def matrix_rank(x: ArrayLike, /, *, rtol: ArrayLike | None = None) -> Array:
+def matrix_rank(M: ArrayLike, rtol: ArrayLike | None = None) -> Array:
     """Return the number of singular values that exceed `rtol` times the largest, as int32. `rtol` is as in `pinv`.
 
     `rtol` is as in `pinv`.
     """
     if rtol is not None:
-        return apply_op("matrix_rank", linalg.matrix_rank, (x, rtol))
-    return apply_op("matrix_rank", linalg.matrix_rank_default, (x,))
+        return apply_op("matrix_rank", linalg.matrix_rank, (M, rtol))
+    return apply_op("matrix_rank", linalg.matrix_rank_default, (M,))
 
 
 def cond(x: ArrayLike, p: str | float | None = None) -> Array:

@@ -35,34 +35,34 @@ class LstsqResult(NamedTuple):
     singular_values: Array
 
 
-def solve(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+def solve(a: ArrayLike, b: ArrayLike) -> Array:
     """Return the x with x1 @ x = x2. An x2 with one axis is a vector, otherwise matrices.
 
     Rule:   one LU decomposition, which derivatives reuse. The result has infinities and nan if x1 is singular.
     """
-    return apply_op("solve", linear_systems.solve, (x1, x2))
+    return apply_op("solve", linear_systems.solve, (a, b))
 
 
-def inv(x: ArrayLike, /) -> Array:
+def inv(a: ArrayLike) -> Array:
     """Return the inverse; infinities and nan for a singular matrix."""
-    return apply_op("inv", linear_systems.inv, (x,))
+    return apply_op("inv", linear_systems.inv, (a,))
 
 
-def det(x: ArrayLike, /) -> Array:
+def det(a: ArrayLike) -> Array:
     """Return the determinant.
 
     Rule:   the derivative is det(x) trace(x^-1 x_dot), which needs an inverse of x. Up to 3 by 3 the determinant is
             computed as a polynomial of the elements, whose derivatives always exist.
     """
-    return apply_op("det", linear_systems.det, (x,))
+    return apply_op("det", linear_systems.det, (a,))
 
 
-def slogdet(x: ArrayLike, /) -> SlogdetResult:
+def slogdet(a: ArrayLike) -> SlogdetResult:
     """Return the sign and the logarithm of the absolute value of the determinant; 0 and -inf for a singular matrix."""
-    return SlogdetResult(*apply_op_all("slogdet", linear_systems.slogdet, (x,)))
+    return SlogdetResult(*apply_op_all("slogdet", linear_systems.slogdet, (a,)))
 
 
-def pinv(x: ArrayLike, /, *, rtol: ArrayLike | None = None, hermitian: bool = False) -> Array:
+def pinv(a: ArrayLike, rtol: ArrayLike | None = None, hermitian: bool = False) -> Array:
     """Return the pseudo-inverse. Singular values up to `rtol` times the largest count as zero.
 
     `rtol` is one number, or one for each matrix; by default the larger size of the matrices times the spacing of floats
@@ -71,8 +71,8 @@ def pinv(x: ArrayLike, /, *, rtol: ArrayLike | None = None, hermitian: bool = Fa
     """
     hermitian = flag("pinv", "hermitian", hermitian)
     if rtol is None:
-        return apply_op("pinv", linalg.pinv, (x,), hermitian)
-    return apply_op("pinv", linalg.pinv_above, (x, rtol), hermitian)
+        return apply_op("pinv", linalg.pinv, (a,), hermitian)
+    return apply_op("pinv", linalg.pinv_above, (a, rtol), hermitian)
 
 
 def lstsq(a: ArrayLike, b: ArrayLike, rcond: ArrayLike | None = None) -> LstsqResult:
@@ -86,13 +86,13 @@ def lstsq(a: ArrayLike, b: ArrayLike, rcond: ArrayLike | None = None) -> LstsqRe
     return LstsqResult(*apply_op_all("lstsq", linalg.lstsq, (a, b, rcond)))
 
 
-def matrix_power(x: ArrayLike, n: int, /) -> Array:
+def matrix_power(a: ArrayLike, n: int) -> Array:
     """Return x multiplied by itself n times, in about log2(n) products; for negative n the power of the inverse."""
     try:
         times = n.__index__()
     except (AttributeError, TypeError):
         raise ArgumentError(f"matrix_power: n must be an integer, got {type(n).__qualname__} {n!r}") from None
-    return apply_op("matrix_power", linalg.matrix_power, (x,), times)
+    return apply_op("matrix_power", linalg.matrix_power, (a,), times)
 
 
 def expm(x: ArrayLike, /) -> Array:

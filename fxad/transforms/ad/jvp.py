@@ -11,7 +11,7 @@ from typing import Protocol
 
 from fxad.core.builder import Builder
 from fxad.core.memo import by_value
-from fxad.errors import FxadError, NotDifferentiableError
+from fxad.errors import NotDifferentiableError, name_equation
 from fxad.ir import (
     Atom,
     Atoms,
@@ -122,8 +122,9 @@ def apply_jvp_rules(jaxpr: Jaxpr, ctx: JvpBuilder, linear: Builder, tangents: di
         tangents_in: tuple[Tangent, ...] = tuple([t or Zero(a.aval) for t, a in zip(dots_in, ins, strict=True)])
         try:
             outs, dots = eqn.prim.jvp(ctx, primals, tangents_in)
-        except FxadError as e:
-            raise e.located(equation=describe(eqn), where=str(source_location(eqn.source) or ""))
+        except Exception as e:
+            name_equation(e, describe(eqn), str(source_location(eqn.source) or ""))
+            raise
         if len(eqn.outs) == 1:  # the common case; this loop is the hot path of differentiation
             env[eqn.outs[0]] = outs[0]
             if type(dots[0]) is Lin:

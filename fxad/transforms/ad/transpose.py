@@ -12,7 +12,7 @@ from typing import Protocol, cast
 from fxad.core.builder import Builder, substitute
 from fxad.core.layout import Elements
 from fxad.core.memo import by_value
-from fxad.errors import FxadError, NotLinearError
+from fxad.errors import NotLinearError, name_equation
 from fxad.ir import (
     Atom,
     Cotangent,
@@ -126,8 +126,9 @@ def backward_eqn(ctx: BackwardCtx, eqn: Eqn, reached: set[Atom], env: FixedValue
         prim, cts = _with_earlier_cotangents(prim, eqn, mask, cts, bars)
     try:
         bars_in = prim.transpose(ctx, cts, args)
-    except FxadError as e:
-        raise e.located(equation=describe(eqn), where=str(source_location(eqn.source) or ""))
+    except Exception as e:
+        name_equation(e, describe(eqn), str(source_location(eqn.source) or ""))
+        raise
     for a, bar in zip(eqn.ins, bars_in, strict=True):
         if bar is not None and isinstance(a, Var):
             accumulate(ctx, bars, a, bar)

@@ -16,6 +16,7 @@ from fxad.core.builder import Builder, rewrite
 from fxad.core.dce import remove_dead_eqns
 from fxad.core.layout import PREDICATE, BranchIndex, InParallel, Layout, OneOf, Times, Unknown, UpTo
 from fxad.core.memo import by_value
+from fxad.core.sizes import at_least
 from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, Primitive, Var
 from fxad.primitives.control.call import Call
 from fxad.primitives.elementwise import (
@@ -319,7 +320,7 @@ def _transpose(defs: _Defs, eqn: Eqn, ins: tuple[Atom, ...]) -> Atom | tuple[Pri
 
 def _rev(defs: _Defs, eqn: Eqn, ins: tuple[Atom, ...]) -> Atom | None:
     assert isinstance(eqn.prim, Rev)
-    if all([ins[0].aval.shape[k] <= 1 for k in eqn.prim.axes]):
+    if all([at_least(1 - ins[0].aval.shape[k], 0) for k in eqn.prim.axes]):
         return ins[0]
     inner = defs.get(ins[0])
     return inner.ins[0] if inner is not None and inner.prim == eqn.prim else None

@@ -21,7 +21,7 @@ from fxad.core.builder import Builder, substitute
 from fxad.core.dataclasses import dataclass
 from fxad.core.dce import dce
 from fxad.core.memo import by_value
-from fxad.errors import FxadError, NotDifferentiableError, NotInvertibleError
+from fxad.errors import NotDifferentiableError, NotInvertibleError, name_equation
 from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lin, Lit, Mask, Tangent, Var, Zero, as_lin, source_location
 from fxad.primitives.check import has_check
 from fxad.primitives.control.bodies import select_by_mask, with_operands
@@ -345,8 +345,9 @@ class _Split(SplitCtx):
         if step is None or moves:
             try:
                 outs, moved = eqn.prim.jvp(self, ins, tangents)
-            except FxadError as e:
-                raise e.located(equation=describe(eqn), where=str(source_location(eqn.source) or ""))
+            except Exception as e:
+                name_equation(e, describe(eqn), str(source_location(eqn.source) or ""))
+                raise
             # a custom derivative may use another program than the function; the function itself is run backwards
             itself = isinstance(eqn.prim, CustomCall) or eqn.outs[0] in self.apart
             return (self.copy(eqn, ins) if itself else outs), moved

@@ -17,7 +17,7 @@ from typing import Final, final
 
 from fxad.core.builder import Builder, substitute
 from fxad.core.memo import by_value
-from fxad.errors import FxadError
+from fxad.errors import name_equation
 from fxad.ir import Atom, Eqn, HigherOrder, Hole, Jaxpr, Lit, Mask, Var, source_location
 from fxad.primitives.control.bodies import select_by_mask
 from fxad.primitives.elementwise.family import Binary, Unary
@@ -197,8 +197,9 @@ class _Search:
         try:
             there = tuple([v if v in self.computed_by or v in outs else Hole(v.aval) for v in eqn.outs])
             found = rule.solve(scratch, eqn.prim, args, there)
-        except FxadError as e:
-            raise e.located(equation=describe(eqn), where=str(source_location(eqn.source) or ""))
+        except Exception as e:
+            name_equation(e, describe(eqn), str(source_location(eqn.source) or ""))
+            raise
         if scratch.measured and not isinstance(found, Refused):
             self._measure(scratch, eqn, rule, found)
         return found

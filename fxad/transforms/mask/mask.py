@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fxad import dtypes
 from fxad.core.memo import by_value
 from fxad.core.sizes import Size
-from fxad.errors import FxadError, SizeError
+from fxad.errors import SizeError, name_equation
 from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, Param, Record, jaxprs_in_params, params, source_location
 from fxad.primitives.custom import CustomCall, NamedCall
 from fxad.primitives.custom import named as named_calls
@@ -69,8 +69,9 @@ def _walk(b: MaskCtx, jaxpr: Jaxpr, args: Sequence[Atom], rules: MaskRules) -> l
                 raise not_masked(eqn.prim, "it has no rule")
             types = tuple([a.aval for a in eqn.ins]), tuple([v.aval for v in eqn.outs])
             outs = tuple(row.write(b, eqn.prim, ins, *types))
-        except FxadError as e:
-            raise e.located(equation=describe(eqn), where=str(source_location(eqn.source) or ""))
+        except Exception as e:
+            name_equation(e, describe(eqn), str(source_location(eqn.source) or ""))
+            raise
         for v, out in zip(eqn.outs, outs, strict=True):
             if out.aval is not b.type(v.aval):
                 raise SizeError(

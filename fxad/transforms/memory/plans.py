@@ -18,6 +18,8 @@ from fxad import transforms
 from fxad.core.builder import Builder, substitute
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
+from fxad.core.sizes import at_least
+from fxad.core.tables import Table, escaped, headed
 from fxad.errors import ArgumentError, NotDifferentiableError, NotInvertibleError
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Var, source_location
 from fxad.primitives.control.scan import Scan
@@ -143,12 +145,11 @@ class MemoryPlan:
         n, m = len(self.segments), len(self.loops)
         return f"<MemoryPlan of {self.jaxpr.name}: {n} segments, {m} loops, {self.bytes:,} bytes>"
 
-    def __str__(self) -> str:
+    @property
+    def _table(self) -> Table:
         flat = inline(self.jaxpr)
         places = _places(self.segments)
-        lines = [f"loop {k}: {_loop_text(loop)}" for k, loop in enumerate(self.loops)]
-        lines += [f"body {k}: {_inner_text(inner)}" for k, inner in enumerate(self.inner)]
-        rows = [("", "bytes", "us", "operation", "where", "segment", "in the backward pass")]
+        rows = []
         last = {a: k for k, e in enumerate(flat.eqns) for a in e.ins}
         for k, eqn in enumerate(flat.eqns):
             number, segment = places.get(k, (-1, None))
@@ -163,13 +164,24 @@ class MemoryPlan:
                     _treatment(eqn, segment, [last.get(v, -1) for v in eqn.outs]),
                 )
             )
-        widths = [max([len(row[i]) for row in rows]) for i in range(7)]
-        lines += [
-            "  ".join([c.rjust(w) if i < 3 else c.ljust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))])
-            for row in rows
-        ]
-        lines.append(f"estimate: {self.bytes:,} bytes of temporaries, {self.microseconds:,.0f} microseconds")
-        return "\n".join([line.rstrip() for line in lines])
+        head = ("", "bytes", "us", "operation", "where", "segment", "in the backward pass")
+        return Table(head, tuple(rows), right=(0, 1, 2))
+
+    @property
+    def _loops(self) -> list[str]:
+        loops = [f"loop {k}: {_loop_text(loop)}" for k, loop in enumerate(self.loops)]
+        return [*loops, *[f"body {k}: {_inner_text(inner)}" for k, inner in enumerate(self.inner)]]
+
+    @property
+    def _estimate(self) -> str:
+        return f"estimate: {self.bytes:,} bytes of temporaries, {self.microseconds:,.0f} microseconds"
+
+    def __str__(self) -> str:
+        return "\n".join([*self._loops, self._table.text(), self._estimate])
+
+    def _repr_html_(self) -> str:
+        loops = [f"<div>{escaped(loop)}</div>" for loop in self._loops]
+        return headed(f"MemoryPlan of {self.jaxpr.name}, {self._estimate}", *loops, self._table.html())
 
 
 Plans: TypeAlias = tuple[MemoryPlan, ...]
@@ -378,7 +390,7 @@ def _scans(jaxpr: Jaxpr) -> Iterator[Scan]:
     """Returns the loops of a program and of its bodies that can be divided."""
     for eqn in jaxpr.eqns:
         prim = eqn.prim
-        if isinstance(prim, Scan) and not prim.upto and prim.length > 1 and not prim.effects:
+        if isinstance(prim, Scan) and not prim.upto and at_least(prim.length, 2) and not prim.effects:
             yield prim
         if isinstance(prim, HigherOrder) and not reversible(eqn):
             for body in prim.layout.bodies:

@@ -12,6 +12,7 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.dce import dce, drop_unread_operands
 from fxad.core.layout import Layout
 from fxad.core.memo import by_value
+from fxad.core.tables import Table, headed
 from fxad.errors import ArgumentError, described
 from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Primitive, SourceLocation, Var, source_location
 from fxad.primitives.control.remat import Remat
@@ -116,14 +117,16 @@ class Residuals(Sequence[Residual]):
     def _total(self) -> str:
         return f"{self.bytes:,} bytes beside the arguments"
 
-    def __str__(self) -> str:
+    @property
+    def _table(self) -> Table:
         head = ("", "bytes", "type", "made by", "where", "read by", "decided by")
-        table = [head, *[_cells(k, r) for k, r in enumerate(self.rows)]]
-        widths = [max([len(row[i]) for row in table]) for i in range(len(head))]
-        lines = [
-            "  ".join([_aligned(i, c, w) for i, (c, w) in enumerate(zip(row, widths, strict=True))]) for row in table
-        ]
-        return "\n".join([*[line.rstrip() for line in lines], self._total])
+        return Table(head, tuple([_cells(k, r) for k, r in enumerate(self.rows)]), right=(0, 1))
+
+    def __str__(self) -> str:
+        return f"{self._table.text()}\n{self._total}"
+
+    def _repr_html_(self) -> str:
+        return headed(f"Residuals of {self.jaxpr.name}: {self._total}", self._table.html())
 
 
 def _cells(k: int, r: Residual) -> tuple[str, ...]:
@@ -133,10 +136,6 @@ def _cells(k: int, r: Residual) -> tuple[str, ...]:
 
 def _line(r: Residual) -> str:
     return f"{basename(r.where.file)}:{r.where.line}" if r.where else ""
-
-
-def _aligned(column: int, text: str, width: int) -> str:
-    return text.rjust(width) if column < 2 else text.ljust(width)
 
 
 @by_value

@@ -8,6 +8,7 @@ from typing import TypeAlias, final
 from fxad.core.dataclasses import dataclass
 from fxad.core.layout import OneOf, Times, Unknown, UpTo
 from fxad.core.memo import by_value
+from fxad.core.tables import Table
 from fxad.ir import HigherOrder, Jaxpr
 from fxad.primitives.collectives import Collective
 
@@ -52,14 +53,20 @@ class Communication:
     def __iter__(self) -> Iterator[Traffic]:
         return iter(self.rows)
 
-    def __str__(self) -> str:
-        cells = [("collective", "axes", "runs", "bytes per device", "")]
+    @property
+    def _table(self) -> Table:
+        cells = []
         for r in self.rows:
             axes = " ".join([f"{name}={size}" for name, size in zip(r.axes, r.sizes, strict=True)])
             cells.append((r.collective, axes, f"{r.runs:,}", f"{r.bytes:,}", "" if r.known else "runs not known"))
         cells.append(("in all", "", "", f"{self.bytes:,}", "" if self.known else "runs not known"))
-        a, b, c, d, _ = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        return "\n".join([f"{r[0]:<{a}}  {r[1]:<{b}}  {r[2]:>{c}}  {r[3]:>{d}}  {r[4]}".rstrip() for r in cells])
+        return Table(("collective", "axes", "runs", "bytes per device", ""), tuple(cells), right=(2, 3))
+
+    def __str__(self) -> str:
+        return self._table.text()
+
+    def _repr_html_(self) -> str:
+        return self._table.html()
 
 
 def communication(jaxpr: Jaxpr) -> Communication:

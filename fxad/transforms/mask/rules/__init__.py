@@ -6,7 +6,9 @@ from types import MappingProxyType
 from typing import Final
 
 from fxad.transforms.mask.contract import MaskRules
+from fxad.transforms.mask.rules.collectives import COLLECTIVE
 from fxad.transforms.mask.rules.control import CONTROL
+from fxad.transforms.mask.rules.fourier import FOURIER
 from fxad.transforms.mask.rules.indexing import INDEXING
 from fxad.transforms.mask.rules.lanes import LANEWISE
 from fxad.transforms.mask.rules.linalg import LINALG
@@ -26,7 +28,9 @@ _ALL: Final = (
     *SORTING,
     *WINDOWS,
     *LINALG,
+    *FOURIER,
     *CONTROL,
+    *COLLECTIVE,
     *REFUSED,
 )
 

@@ -25,8 +25,8 @@ from fxad.primitives.linear_call import LinearCall
 from fxad.transforms.mask.contract import Atoms, Avals, MaskCtx, MaskRule, not_masked, row
 
 
-def _bodies(ctx: MaskCtx, prim: HigherOrder, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    """The sizes become constants of every body."""
+def through_bodies(ctx: MaskCtx, prim: HigherOrder, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+    """The rule over layouts: the sizes become constants of every body."""
     layout, extra = prim.layout, ctx.size_operands
     groups: list[int] = []
     bodies: list[Jaxpr] = []
@@ -59,7 +59,7 @@ def moved_in(body: Jaxpr, position: int, count: int) -> Jaxpr:
 def _scan(ctx: MaskCtx, prim: Scan, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     """A scan over a symbolic length runs up to the true length: further steps do not run."""
     if not ctx.masked(prim.length):
-        return _bodies(ctx, prim, args, ins, outs)
+        return through_bodies(ctx, prim, args, ins, outs)
     extra = ctx.size_operands
     (given,), rest = prim.split_count(args) if prim.upto else ((None,), args)
     length = ctx.count(prim.length)
@@ -155,7 +155,7 @@ def _check(ctx: MaskCtx, prim: Check, args: Atoms, ins: Avals, outs: Avals) -> S
 _THROUGH: Final = "through its bodies"
 
 CONTROL: Final[tuple[MaskRule, ...]] = (
-    *[row(kind, _bodies, _THROUGH) for kind in (Call, Remat, Cond, While)],
+    *[row(kind, through_bodies, _THROUGH) for kind in (Call, Remat, Cond, While)],
     row(Scan, _scan, "through its body; up to the true length"),
     row(CustomCall, _custom, "through its body and its rules; there is no inverse"),
     row(NamedCall, _named, _THROUGH),

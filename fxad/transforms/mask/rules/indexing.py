@@ -6,16 +6,22 @@ from collections.abc import Sequence
 from typing import Final
 
 from fxad import dtypes
+from fxad.core.sizes import maximum
 from fxad.ir import Atom, Aval, Lit
+from fxad.primitives.dimension_numbers import DimensionNumbers
 from fxad.primitives.dynamic_slicing import DYNAMIC_UPDATE_SLICE, DynamicSlice, DynamicUpdateSlice
 from fxad.primitives.elementwise import ADD, AND, GE, LE, LT, MAX, MIN, SELECT_N, SUB, ConvertElementType
 from fxad.primitives.gather import Gather, ScatterAdd, ScatterFamily
 from fxad.primitives.index import Index, IndexVectors
 from fxad.primitives.scatter import Scatter, ScatterMax, ScatterMin, ScatterMul
-from fxad.primitives.shape import ExpandDims, Squeeze, emit_broadcast
+from fxad.primitives.shape import ExpandDims, Squeeze, Transpose, emit_broadcast
 from fxad.primitives.slicing import Concatenate, Slice
-from fxad.transforms.mask.contract import INT, Atoms, Avals, MaskCtx, MaskRule, not_masked, row
+from fxad.transforms.mask.contract import INT, Atoms, Avals, MaskCtx, MaskRule, row
 from fxad.transforms.mask.rules.structure import padded_to, slice_rule
+
+
+def _int(value: int) -> Lit:
+    return Lit.of(value, INT)
 
 
 def _wide(ctx: MaskCtx, i: Atom) -> Atom:
@@ -109,7 +115,7 @@ def _index(ctx: MaskCtx, prim: Index, args: Atoms, ins: Avals, outs: Avals) -> S
     x, *places = args
     full = ins[0]
     windows = zip(prim.starts, prim.sizes, prim.strides, strict=True)
-    limits = [start + (m - 1) * stride + 1 for start, m, stride in windows]
+    limits = [start + maximum((m - 1) * stride + 1, 0) for start, m, stride in windows]
     fixed = [n if a in prim.dynamic else m for a, (n, m) in enumerate(zip(full.shape, prim.sizes, strict=True))]
     part = Slice(
         prim.starts,
@@ -210,32 +216,88 @@ def _gather(ctx: MaskCtx, prim: Gather, args: Atoms, ins: Avals, outs: Avals) ->
 
 
 def _scatter(ctx: MaskCtx, prim: ScatterFamily, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+    """Places out of the true range, and the padding of indices and of windows, are left out."""
     x, indices, updates = args
     full, windows = ins[0].shape, prim.windows
     sizes = prim.sizes(full, ins[2].shape)
     partial = [a for a in windows.axes(len(full)) if ctx.masked(sizes[a]) and sizes[a] is not full[a]]
-    if partial:
-        a = partial[0]
-        raise not_masked(prim, f"its windows have the size {sizes[a]} along axis {a}, of {full[a]}")
-    ragged = ctx.inside(ins[1].shape[:-1])
-    if not windows.index_map:
-        if ragged is not None:
-            raise not_masked(prim, "it has no indices, so that no update can be left out")
-        return ctx(prim, *args)
-    columns = _columns(ctx, _wide(ctx, indices))
+    columns = _columns(ctx, _wide(ctx, indices)) if windows.index_map else []
     lasts = [_last(ctx, full[a], sizes[a]) for a in windows.index_map]
-    if prim.mode == "clip":
+    keep: Atom | None = None
+    if columns and prim.mode == "clip":
         columns = [_clamped(ctx, i, last) for i, last in zip(columns, lasts, strict=True)]
-        keep = None
-    else:
+    elif columns:
         keep = _within(ctx, columns, lasts)
+    ragged = ctx.inside(ins[1].shape[:-1])
     if ragged is not None:
         given = ctx.one(ExpandDims((ragged.aval.ndim,)), ragged)
         keep = given if keep is None else ctx.one(AND, keep, given)
+    if keep is None and not partial and not columns:
+        return ctx(prim, *args)
+    lead = not columns and not partial
+    if lead:  # without indices nothing could be left out: one place of an axis of size 1
+        x = ctx.one(ExpandDims((0,)), x)
+        columns = [_int(0).with_aval((*indices.aval.shape[:-1], 1))]
+        windows = DimensionNumbers(
+            windows.offset,
+            (0, *[a + 1 for a in windows.collapsed]),
+            tuple([a + 1 for a in windows.batched]),
+            windows.index_batched,
+            (0,),
+        )
+    for a in partial:
+        updates, windows, columns, keep = _each_place(ctx, updates, windows, columns, keep, a, x.aval.ndim, sizes[a])
     if keep is not None:
         columns = _left_out(ctx, columns, keep)
-    made = prim.with_windows(windows, "drop", False, False)
-    return ctx(made, x, _joined(ctx, columns), updates)
+    out: Atom = ctx.one(prim.with_windows(windows, "drop"), x, _joined(ctx, columns), updates)
+    return (ctx.one(Squeeze((0,)), out) if lead else out,)
+
+
+def _each_place(
+    ctx: MaskCtx,
+    updates: Atom,
+    windows: DimensionNumbers,
+    columns: Sequence[Atom],
+    keep: Atom | None,
+    axis: int,
+    ndim: int,
+    size: int,
+) -> tuple[Atom, DimensionNumbers, list[Atom], Atom]:
+    """A window along an operand axis as single places, of which those beyond `size` are left out: the axis of the
+    updates becomes the last batch axis."""
+    over = dict(zip(windows.axes(ndim), windows.offset, strict=True))
+    mine = over.pop(axis)
+    rank = updates.aval.ndim
+    batch = [k for k in range(rank) if k not in windows.offset]
+    rest = [k for k in range(rank) if k != mine]
+    order = [*rest]
+    order.insert(rest.index(batch[-1]) + 1 if batch else 0, mine)
+    room = updates.aval.shape[mine]
+    shape = (*[updates.aval.shape[k] for k in batch], room, 1)
+    dims = (*range(len(batch)), len(batch) + 1)
+    line = ctx.line(shape, len(batch))
+    found = [emit_broadcast(ctx, i, shape, dims) for i in columns]
+    places = list(windows.index_map)
+    if axis in places:
+        k = places.index(axis)
+        step = line if found[k].aval is line.aval else ctx.one(ConvertElementType(found[k].aval.dtype), line)
+        found[k] = ctx.one(ADD, found[k], step)
+    else:
+        like = found[0].aval if found else line.aval
+        found.append(line if like is line.aval else ctx.one(ConvertElementType(like.dtype), line))
+        places.append(axis)
+    inside: Atom = ctx.one(LT, line, _number(ctx, ctx.count(size), line.aval))
+    if keep is not None:
+        inside = ctx.one(AND, inside, emit_broadcast(ctx, keep, shape, dims))
+    made = DimensionNumbers(
+        tuple([order.index(k) for k in over.values()]),
+        tuple(sorted((*windows.collapsed, axis))),
+        windows.batched,
+        windows.index_batched,
+        tuple(places),
+    )
+    moved = updates if order == list(range(rank)) else ctx.one(Transpose(tuple(order)), updates)
+    return moved, made, found, inside
 
 
 _SCATTERS: Final[tuple[type[ScatterFamily], ...]] = (Scatter, ScatterAdd, ScatterMul, ScatterMin, ScatterMax)

@@ -188,7 +188,7 @@ def _reshape(ctx: MaskCtx, prim: Reshape, args: Atoms, ins: Avals, outs: Avals) 
     (x,), old, new = args, ins[0].shape, outs[0].shape
     if isinstance(x, Lit) or _in_place(ctx, old, new):
         return (emit_reshape(ctx, x, ctx.padded(new)),)
-    return (regrouped(ctx, x, old, new),)
+    return (_regrouped(ctx, x, old, new),)
 
 
 def _in_place(ctx: MaskCtx, old: Shape, new: Shape) -> bool:
@@ -214,7 +214,7 @@ def _group(old: Shape, new: Shape, i: int, j: int) -> tuple[int, int]:
     return next((a, b) for a, b in sorted(ends, key=sum) if prod(old[i:a]) == prod(new[j:b]))
 
 
-def regrouped(ctx: MaskCtx, x: Atom, old: Shape, new: Shape) -> Atom:
+def _regrouped(ctx: MaskCtx, x: Atom, old: Shape, new: Shape) -> Atom:
     """A reshape in which the places of elements depend on the sizes: each result element reads its place."""
     shape = ctx.padded(new)
     flat: Atom = _int(0).with_aval(shape)
@@ -247,6 +247,27 @@ def regrouped(ctx: MaskCtx, x: Atom, old: Shape, new: Shape) -> Atom:
     return ctx.cleared(out, new)
 
 
+def groups_apart(ctx: MaskCtx, x: Atom, aval: Aval, axis: int, groups: int) -> Atom:
+    """An axis of groups whose size is masked, with padding behind each group, and not only behind the last one."""
+    shape = aval.shape
+    if groups == 1 or not ctx.masked(shape[axis] // groups):
+        return x
+    split = (*shape[:axis], groups, shape[axis] // groups, *shape[axis + 1 :])
+    x = _regrouped(ctx, x, shape, split)
+    padded = ctx.padded(split)
+    return emit_reshape(ctx, x, (*padded[:axis], padded[axis] * padded[axis + 1], *padded[axis + 2 :]))
+
+
+def groups_together(ctx: MaskCtx, x: Atom, aval: Aval, axis: int, groups: int) -> Atom:
+    """The inverse of `groups_apart`."""
+    shape = aval.shape
+    if groups == 1 or not ctx.masked(shape[axis] // groups):
+        return x
+    split = (*shape[:axis], groups, shape[axis] // groups, *shape[axis + 1 :])
+    padded = ctx.padded(split)
+    return _regrouped(ctx, emit_reshape(ctx, x, padded), split, shape)
+
+
 STRUCTURE: Final[tuple[MaskRule, ...]] = (
     row(BroadcastInDim, _broadcast, "lane by lane; padding is cleared in the result"),
     row(Iota, _iota, "of the padded shape"),
@@ -257,4 +278,14 @@ STRUCTURE: Final[tuple[MaskRule, ...]] = (
     row(Reshape, _reshape, "in place where only outermost axes have padding, else by the places of elements"),
 )
 
-__all__ = ["STRUCTURE", "pad_rule", "padded_to", "regrouped", "slice_rule", "taken_at", "taken_from", "zero_of"]
+__all__ = [
+    "STRUCTURE",
+    "groups_apart",
+    "groups_together",
+    "pad_rule",
+    "padded_to",
+    "slice_rule",
+    "taken_at",
+    "taken_from",
+    "zero_of",
+]

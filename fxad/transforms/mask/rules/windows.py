@@ -31,7 +31,14 @@ from fxad.primitives.shape import ReduceSum, emit_broadcast, emit_reshape
 from fxad.primitives.slicing import Pad, Slice
 from fxad.primitives.sliding import SlidingWindow, dilated_size, window_count
 from fxad.transforms.mask.contract import INT, Atoms, Avals, MaskCtx, MaskRule, not_masked, row
-from fxad.transforms.mask.rules.structure import pad_rule, regrouped, slice_rule, taken_at, zero_of
+from fxad.transforms.mask.rules.structure import (
+    groups_apart,
+    groups_together,
+    pad_rule,
+    slice_rule,
+    taken_at,
+    zero_of,
+)
 
 _Reduce = Callable[[tuple[int, ...], Sequence[Atom]], Sequence[Atom]]
 
@@ -111,38 +118,17 @@ def _conv(ctx: MaskCtx, prim: ConvGeneralDilated, args: Atoms, ins: Avals, outs:
         feature_groups=ctx.room(prim.feature_groups),
         batch_groups=ctx.room(prim.batch_groups),
     )
-    lhs = _groups_apart(ctx, lhs, left, prim.lhs_spec[1], prim.feature_groups)
-    lhs = _groups_apart(ctx, lhs, left, prim.lhs_spec[0], prim.batch_groups)
+    lhs = groups_apart(ctx, lhs, left, prim.lhs_spec[1], prim.feature_groups)
+    lhs = groups_apart(ctx, lhs, left, prim.lhs_spec[0], prim.batch_groups)
     groups = prim.feature_groups if prim.feature_groups != 1 else prim.batch_groups
-    y: Atom = ctx.one(made, lhs, _groups_apart(ctx, rhs, right, prim.rhs_spec[0], groups))
-    y = _groups_together(ctx, y, dense, prim.out_spec[1], groups)
+    y: Atom = ctx.one(made, lhs, groups_apart(ctx, rhs, right, prim.rhs_spec[0], groups))
+    y = groups_together(ctx, y, dense, prim.out_spec[1], groups)
     for k, stride in enumerate(prim.strides):
         if strides[k] != stride:
             c = prim.out_spec[2 + k]
             sparse = _with_size(dense, c, out.shape[c])
             y, dense = _every(ctx, y, dense, c, stride, sparse), sparse
     return (ctx.cleared(y, out.shape),)
-
-
-def _groups_apart(ctx: MaskCtx, x: Atom, aval: Aval, axis: int, groups: int) -> Atom:
-    """An axis of groups whose size is masked, with padding behind each group, and not only behind the last one."""
-    shape = aval.shape
-    if groups == 1 or not ctx.masked(shape[axis] // groups):
-        return x
-    split = (*shape[:axis], groups, shape[axis] // groups, *shape[axis + 1 :])
-    x = regrouped(ctx, x, shape, split)
-    padded = ctx.padded(split)
-    return emit_reshape(ctx, x, (*padded[:axis], padded[axis] * padded[axis + 1], *padded[axis + 2 :]))
-
-
-def _groups_together(ctx: MaskCtx, x: Atom, aval: Aval, axis: int, groups: int) -> Atom:
-    """The inverse of `_groups_apart`."""
-    shape = aval.shape
-    if groups == 1 or not ctx.masked(shape[axis] // groups):
-        return x
-    split = (*shape[:axis], groups, shape[axis] // groups, *shape[axis + 1 :])
-    padded = ctx.padded(split)
-    return regrouped(ctx, emit_reshape(ctx, x, padded), split, shape)
 
 
 # ------------------------------------------------------------------------------------------------- window reductions

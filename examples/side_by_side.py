@@ -1,0 +1,54 @@
+"""Trains a model twice, by the loss of one device and by that of many, and compares. The parallel examples use it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+from characters import BATCH, CONTEXT, TEXT, Params, encode, windows
+
+import fxad as fx
+from fxad import random
+
+Loss: TypeAlias = Callable[[Params, fx.Array], fx.Array]
+RATE = 0.5
+
+
+def trained(loss: Loss, params: Params, division: Any, steps: int) -> tuple[Params, list[float]]:
+    """The parameters and losses of some steps of descent. `division` has a sharding for each parameter, or is None."""
+    key, text = random.key(1), encode(TEXT)
+
+    def step(params: Params, text: fx.Array) -> tuple[Params, fx.Array]:
+        value, grads = fx.value_and_grad(loss)(params, text)
+        return fx.tree.map(lambda p, g: p - RATE * g, params, grads), value
+
+    # parameters stay where they are
+    run, values = fx.jit(step, out_shardings=(division, None)), []
+    if division is not None:
+        params = fx.device_put(params, division)
+    for k in range(steps):
+        starts = random.randint(random.fold_in(key, k), (BATCH,), 0, len(TEXT) - CONTEXT)
+        params, value = run(params, windows(text, starts))
+        values.append(float(value))
+    return params, values
+
+
+def compare(parallel: Loss, plain: Loss, params: Params, division: Any, steps: int) -> dict[str, float]:
+    """Train with both losses. Print the communication of a step, and check that the parameters agree."""
+    example = fx.Spec((BATCH, CONTEXT + 1), "int32")
+    traffic = fx.comm(fx.trace(fx.value_and_grad(parallel), params, example))
+    print(f"a step on {fx.device_count()} devices sends:\n{traffic}\n")
+    start = time.perf_counter()
+    found, values = trained(parallel, params, division, steps)
+    want, alone = trained(plain, params, None, steps)
+    off = 0.0
+    for a, b in zip(fx.tree.leaves(found), fx.tree.leaves(want), strict=True):
+        a, b = np.asarray(a), np.asarray(b)
+        assert np.allclose(a, b, rtol=1e-3, atol=1e-4), np.max(np.abs(a - b))
+        off = max(off, float(np.max(np.abs(a - b))))
+    print(f"loss, first and last of {steps} steps: {values[0]:.4f}, {values[-1]:.4f}")
+    print(f"on one device:                    {alone[0]:.4f}, {alone[-1]:.4f}")
+    print(f"the parameters differ by {off:.1e} at most; {time.perf_counter() - start:.1f} s")
+    return {"first": values[0], "last": values[-1], "alone": alone[-1], "off": off, "bytes": traffic.bytes}

@@ -1,0 +1,107 @@
+"""Images of any number of axes, as in `scipy.ndimage`."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Final
+
+from fxad import dtypes
+from fxad import numpy as fnp
+from fxad.errors import ParameterError, ShapeError
+from fxad.numpy.apply import as_array
+from fxad.numpy.composites import jit_composite, promote_arguments
+from fxad.operations.arguments import to_int
+from fxad.operations.promotion import to_inexact_dtype
+from fxad.tracing.array import Array, ArrayLike
+
+_MODES: Final = ("constant", "nearest", "mirror", "wrap", "reflect")
+_SYNONYMS: Final = {"grid-constant": "constant", "grid-wrap": "wrap", "grid-mirror": "reflect"}.items()
+
+
+def map_coordinates(
+    input: ArrayLike,  # noqa: A002 -- SciPy's name
+    coordinates: ArrayLike | Sequence[ArrayLike],
+    order: int,
+    mode: str = "constant",
+    cval: ArrayLike = 0.0,
+) -> Array:
+    """Return the values of an array at places between its elements.
+
+    Type:   one array of coordinates for each axis; the result has their shape, and the dtype of the input. `order` is 0
+            (the nearest element) or 1 (linear interpolation).
+    Rule:   beyond the edges the array is continued: with `cval` ("constant", SciPy's "grid-constant"), with the last
+            element ("nearest"), periodically ("wrap", SciPy's "grid-wrap"), mirrored about the last element ("mirror")
+            or about its outer edge ("reflect"). These are the modes of `jax.scipy.ndimage`.
+    Raises: ParameterError for another order or mode; ShapeError.
+    """
+    array = as_array("map_coordinates", input)
+    mode = dict(_SYNONYMS).get(mode, mode)
+    if mode not in _MODES:
+        raise ParameterError(f"map_coordinates: mode {mode!r:.40}", remedy=f"use one of {', '.join(_MODES)}")
+    order = to_int("map_coordinates", "order", order)
+    if order not in (0, 1):
+        raise ParameterError(f"map_coordinates: order {order}", remedy="orders 0 and 1 are there")
+    if len(coordinates) != array.ndim:  # type: ignore[arg-type]  # of an array, or of a sequence
+        raise ShapeError(
+            f"map_coordinates: coordinates of {len(coordinates)} axes for {array.aval}",  # type: ignore[arg-type]
+            remedy="give one array of coordinates for each axis",
+        )
+    places = promote_arguments("map_coordinates", *coordinates)  # type: ignore[misc]  # an array is its rows
+    if not array.size:
+        raise ShapeError(f"map_coordinates: the array is empty: {array.aval}", remedy="give at least one element")
+    fill = as_array("map_coordinates", cval, 4)
+    return jit_composite(_interpolated, array, fill, order, mode, *fnp.broadcast_arrays(*places))
+
+
+def _interpolated(array: Array, cval: Array, order: int, mode: str, *places: Array) -> Array:
+    wide = to_inexact_dtype(fnp.promote_types(array.dtype, places[0].dtype if places else dtypes.float32))
+    dtype = dtypes.float32 if wide in dtypes.FLOATING and wide.itemsize < 4 else wide
+    values, fill = array.astype(dtype), cval.astype(dtype)
+    total = fnp.zeros(places[0].shape if places else (), dtype)
+    for corner in itertools.product(*[_neighbours(x, order) for x in places]):
+        inside: Array | None = None
+        index = []
+        for k, (_, size) in enumerate(zip(corner, array.shape, strict=True)):
+            at = corner[k][0]
+            if mode == "constant":
+                fits = (at >= 0) & (at < size)
+                inside = fits if inside is None else inside & fits
+            index.append(_continued(at, size, mode))
+        found = values[tuple(index)]
+        found = found if inside is None else fnp.where(inside, found, fill)
+        weight = math.prod(
+            [w for _, w in corner if w is not None], start=fnp.ones((), places[0].real.dtype) if places else 1
+        )
+        total = total + found * weight
+    return _to_dtype(total, array.dtype)
+
+
+def _neighbours(x: Array, order: int) -> list[tuple[Array, Array | None]]:
+    """The elements next to a place along one axis, and their weights."""
+    if x.dtype in dtypes.INTEGER:
+        return [(x, None)]
+    wide = dtypes.int64 if x.dtype.itemsize == 8 else dtypes.int32
+    if order == 0:  # half away from 0
+        return [((fnp.sign(x) * fnp.floor(fnp.abs(x) + 0.5)).astype(wide), None)]
+    low = fnp.floor(x)
+    share = x - low
+    return [(low.astype(wide), 1 - share), (low.astype(wide) + 1, share)]
+
+
+def _continued(at: Array, size: int, mode: str) -> Array:
+    """The element that stands at an index beyond the edges."""
+    if mode == "wrap":
+        return at % size
+    if mode == "mirror":
+        last = max(size - 1, 1)
+        return fnp.minimum(fnp.abs((at + last) % (2 * last) - last), size - 1)
+    if mode == "reflect":  # half an element around each: 2k + 1 is mirrored about -1 and 2n - 1
+        folded = at % (2 * size)
+        return fnp.minimum(folded, 2 * size - 1 - folded)
+    return fnp.clip(at, 0, size - 1)
+
+
+def _to_dtype(x: Array, dtype: dtypes.DType) -> Array:
+    return fnp.round(x).astype(dtype) if dtype in dtypes.INTEGER else x.astype(dtype)

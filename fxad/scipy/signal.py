@@ -1,0 +1,557 @@
+"""Signals, as in `scipy.signal`: convolutions, trends and spectra."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Final, Literal
+
+import numpy as np
+
+from fxad import dtypes, lax
+from fxad import numpy as fnp
+from fxad.errors import ParameterError, ShapeError
+from fxad.numpy.apply import as_array, as_inexact_array
+from fxad.numpy.composites import jit_composite, promote_arguments
+from fxad.operations.arguments import flag, text, to_int, to_ints
+from fxad.operations.axes import normalize_axes, normalize_axis_index, normalize_axis_tuple
+from fxad.operations.precision import PrecisionLike
+from fxad.scipy.arguments import floats
+from fxad.tracing.array import Array, ArrayLike
+
+_OVERLAPS: Final = ("full", "same", "valid")
+_BOUNDARIES: Final = {"fill": "constant", "wrap": "wrap", "symm": "symmetric"}.items()
+
+# ------------------------------------------------------------------------------------------------------- convolutions
+
+
+def convolve(
+    in1: ArrayLike, in2: ArrayLike, mode: str = "full", method: str = "auto", precision: PrecisionLike = None
+) -> Array:
+    """Return the convolution of two arrays of the same number of axes.
+
+    Type:   the result is that of every overlap ("full"), its middle part of the shape of in1 ("same"), or that of
+            complete overlaps ("valid"). `method` is "direct" ("auto") or "fft".
+    Raises: ParameterError, ShapeError.
+    """
+    return _convolved("convolve", in1, in2, mode, method, precision, correlated=False)
+
+
+def correlate(
+    in1: ArrayLike, in2: ArrayLike, mode: str = "full", method: str = "auto", precision: PrecisionLike = None
+) -> Array:
+    """Return the cross-correlation of two arrays: `convolve` of in1 and the reversed conjugate of in2."""
+    return _convolved("correlate", in1, in2, mode, method, precision, correlated=True)
+
+
+def convolve2d(
+    in1: ArrayLike,
+    in2: ArrayLike,
+    mode: str = "full",
+    boundary: str = "fill",
+    fillvalue: ArrayLike = 0,
+    precision: PrecisionLike = None,
+) -> Array:
+    """Return the convolution of two matrices.
+
+    Type:   `boundary` continues in1 beyond its edges: with `fillvalue` ("fill"), periodically ("wrap") or mirrored
+            ("symm").
+    Raises: ParameterError, ShapeError.
+    """
+    return _planar("convolve2d", in1, in2, mode, boundary, fillvalue, precision, correlated=False)
+
+
+def correlate2d(
+    in1: ArrayLike,
+    in2: ArrayLike,
+    mode: str = "full",
+    boundary: str = "fill",
+    fillvalue: ArrayLike = 0,
+    precision: PrecisionLike = None,
+) -> Array:
+    """Return the cross-correlation of two matrices; `boundary` is that of `convolve2d`."""
+    return _planar("correlate2d", in1, in2, mode, boundary, fillvalue, precision, correlated=True)
+
+
+def fftconvolve(in1: ArrayLike, in2: ArrayLike, mode: str = "full", axes: int | Sequence[int] | None = None) -> Array:
+    """Return the convolution of two arrays along axes, by default all, computed with Fourier transforms.
+
+    Type:   the other axes broadcast. `mode` is that of `convolve`. The result is floating or complex.
+    Raises: ParameterError, ShapeError.
+    """
+    x, y = floats("fftconvolve", in1, in2)
+    _check("fftconvolve", x, y, mode)
+    chosen = normalize_axes("fftconvolve", axes, x.ndim)
+    if mode == "valid" and all([x.shape[k] <= y.shape[k] for k in chosen]):
+        x, y = y, x
+    elif mode == "valid":
+        _check_contained("fftconvolve", x, y, chosen)
+    return jit_composite(_by_fft, x, y, mode, chosen)
+
+
+def _by_fft(x: Array, y: Array, mode: str, axes: tuple[int, ...]) -> Array:
+    if not axes:
+        return x * y
+    dtype = x.dtype
+    x, y = [a.astype(dtypes.float32) if dtype.itemsize < 4 else a for a in (x, y)]
+    sizes = [x.shape[k] + y.shape[k] - 1 for k in axes]
+    if dtype in dtypes.COMPLEX:
+        full = fnp.fft.ifftn(fnp.fft.fftn(x, sizes, axes) * fnp.fft.fftn(y, sizes, axes), sizes, axes)
+    else:
+        full = fnp.fft.irfftn(fnp.fft.rfftn(x, sizes, axes) * fnp.fft.rfftn(y, sizes, axes), sizes, axes)
+    cut = [slice(None)] * x.ndim
+    for k, n in zip(axes, sizes, strict=True):
+        wanted = {"full": n, "same": x.shape[k], "valid": x.shape[k] - y.shape[k] + 1}[mode]
+        start = (n - wanted) // 2
+        cut[k] = slice(start, start + wanted)
+    return full[tuple(cut)].astype(dtype)
+
+
+def _convolved(
+    name: str, in1: ArrayLike, in2: ArrayLike, mode: str, method: str, precision: PrecisionLike, correlated: bool
+) -> Array:
+    if method not in ("auto", "direct", "fft"):
+        raise ParameterError(f"{name}: method {method!r:.40}", remedy='use "auto", "direct" or "fft"')
+    x, y = promote_arguments(name, in1, in2)
+    _check(name, x, y, mode)
+    if method == "fft":
+        return fftconvolve(x, fnp.conj(fnp.flip(y)) if correlated else y, mode)
+    return _direct(name, x, y, mode, precision, correlated)
+
+
+def _check(name: str, x: Array, y: Array, mode: str) -> None:
+    if mode not in _OVERLAPS:
+        raise ParameterError(f"{name}: mode {mode!r:.40}", remedy='use "full", "same" or "valid"')
+    if x.ndim != y.ndim or not x.size or not y.size:
+        raise ShapeError(
+            f"{name}: takes two arrays of the same number of axes, not empty, got {x.aval} and {y.aval}",
+            remedy="add axes of size 1: x[None]",
+        )
+
+
+def _check_contained(name: str, x: Array, y: Array, axes: Sequence[int]) -> None:
+    if any([x.shape[k] < y.shape[k] for k in axes]):
+        raise ShapeError(
+            f"{name}: for the mode 'valid' one array fits into the other along every axis, got {x.aval} and {y.aval}",
+            remedy='use mode="full"',
+        )
+
+
+def _middle(kernel: Array, later: bool) -> list[int]:
+    """Where the middle part begins: for an even size SciPy's `correlate2d` takes the later of two places."""
+    return [n // 2 if later else (n - 1) // 2 for n in kernel.shape]
+
+
+def _direct(
+    name: str, x: Array, y: Array, mode: str, precision: PrecisionLike, correlated: bool, later: bool = False
+) -> Array:
+    kernel = fnp.conj(y) if correlated else fnp.flip(y)
+    swapped = mode == "valid" and all([n <= m for n, m in zip(x.shape, y.shape, strict=True)])
+    if swapped:  # the larger one stays; the order of overlaps is then reversed, which flips both
+        x, kernel = fnp.flip(kernel), fnp.flip(x)
+    elif mode == "valid":
+        _check_contained(name, x, y, range(x.ndim))
+    same = [(n - 1 - start, start) for n, start in zip(kernel.shape, _middle(kernel, later), strict=True)]
+    padding = {"full": [(n - 1, n - 1) for n in kernel.shape], "same": same, "valid": [(0, 0)] * x.ndim}[mode]
+    inner = dtypes.int32 if x.dtype is dtypes.bool_ else x.dtype
+    operand, filters = x.astype(inner)[None, None], kernel.astype(inner)[None, None]
+    return lax.conv_general_dilated(operand, filters, (1,) * x.ndim, padding, precision=precision)[0, 0]
+
+
+def _planar(
+    name: str,
+    in1: ArrayLike,
+    in2: ArrayLike,
+    mode: str,
+    boundary: str,
+    fillvalue: ArrayLike,
+    precision: PrecisionLike,
+    correlated: bool,
+) -> Array:
+    continued = dict(_BOUNDARIES).get(boundary)
+    if continued is None:
+        raise ParameterError(f"{name}: boundary {boundary!r:.40}", remedy='use "fill", "wrap" or "symm"')
+    x, y = promote_arguments(name, in1, in2)
+    _check(name, x, y, mode)
+    if x.ndim != 2:
+        raise ShapeError(f"{name}: takes matrices, got {x.aval} and {y.aval}", remedy="use convolve or correlate")
+    zero = boundary == "fill" and isinstance(fillvalue, int | float | complex) and fillvalue == 0
+    if mode == "valid" or zero:
+        return _direct(name, x, y, mode, precision, correlated, later=correlated)
+    n, m = y.shape
+    around = ((n - 1, n - 1), (m - 1, m - 1))
+    if continued == "constant":
+        wide = fnp.pad(x, around, constant_values=as_array(name, fillvalue).astype(x.dtype))
+    else:
+        wide = fnp.pad(x, around, continued)
+    kernel = fnp.conj(y) if correlated else fnp.flip(y)
+    inner = dtypes.int32 if x.dtype is dtypes.bool_ else x.dtype
+    operand, filters = wide.astype(inner)[None, None], kernel.astype(inner)[None, None]
+    full = lax.conv_general_dilated(operand, filters, (1, 1), [(0, 0)] * 2, precision=precision)[0, 0]
+    if mode == "full":
+        return full
+    starts = _middle(y, later=correlated)
+    return full[starts[0] : starts[0] + x.shape[0], starts[1] : starts[1] + x.shape[1]]
+
+
+# ------------------------------------------------------------------------------------------------------------- trends
+
+
+def detrend(
+    data: ArrayLike,
+    axis: int = -1,
+    type: Literal["linear", "constant"] = "linear",  # noqa: A002 -- SciPy's name
+    bp: int | Sequence[int] = 0,
+    overwrite_data: bool = False,
+) -> Array:
+    """Return data without its mean ("constant"), or without the line that fits best ("linear").
+
+    Type:   `bp` are places where a new line begins. `overwrite_data` changes nothing.
+    Raises: ParameterError, AxisError.
+    """
+    array = as_inexact_array("detrend", data)
+    k = normalize_axis_index("detrend", axis, array.ndim)
+    if type not in ("linear", "constant"):
+        raise ParameterError(f"detrend: type {type!r:.40}", remedy='use "linear" or "constant"')
+    breaks = to_ints("detrend", "bp", (bp,) if isinstance(bp, int) else bp)
+    n = array.shape[k]
+    if any([not 0 <= b <= n for b in breaks]):
+        raise ParameterError(f"detrend: bp {breaks} is not within axis {k} of {array.aval}", remedy="give places in it")
+    return jit_composite(_detrended, array, k, type, tuple(sorted({0, *breaks, n})))
+
+
+def _detrended(x: Array, axis: int, kind: str, bounds: tuple[int, ...]) -> Array:
+    if kind == "constant":
+        return x - x.mean(axis, keepdims=True)
+    x = fnp.moveaxis(x, axis, -1)
+    parts = []
+    for start, end in pairwise(bounds):
+        part = x[..., start:end]
+        part = part - part.mean(-1, keepdims=True)
+        n = end - start
+        t = fnp.arange(n).astype(x.real.dtype) - (n - 1) / 2
+        slope = (part * t).sum(-1, keepdims=True) / (n * (n**2 - 1) / 12 or 1)
+        parts.append(part - slope * t)
+    return fnp.moveaxis(fnp.concatenate(parts, axis=-1) if parts else x, -1, axis)
+
+
+# ------------------------------------------------------------------------------------------------------------ spectra
+
+_WINDOWS: Final = {
+    "boxcar": (1.0,), "hann": (0.5, 0.5), "hamming": (0.54, 0.46), "blackman": (0.42, 0.5, 0.08),
+    "blackmanharris": (0.35875, 0.48829, 0.14128, 0.01168), "nuttall": (0.3635819, 0.4891775, 0.1365995, 0.0106411),
+    "flattop": (0.21557895, 0.41663158, 0.277263158, 0.083578947, 0.006947368),
+}.items()  # fmt: skip
+
+Detrend = Literal[False, "constant", "linear"]
+
+
+def stft(
+    x: ArrayLike,
+    fs: ArrayLike = 1.0,
+    window: str | ArrayLike = "hann",
+    nperseg: int = 256,
+    noverlap: int | None = None,
+    nfft: int | None = None,
+    detrend: Detrend = False,
+    return_onesided: bool = True,
+    boundary: str | None = "zeros",
+    padded: bool = True,
+    axis: int = -1,
+) -> tuple[Array, Array, Array]:
+    """Return frequencies, times and the short-time Fourier transform, with the scaling of SciPy's default.
+
+    Type:   `window` is the name of a window (boxcar, hann, hamming, blackman, blackmanharris, nuttall, flattop) or its
+            values. `boundary` extends the signal by half a segment: "zeros", "even", "odd", "constant" or None.
+    Raises: ParameterError, ShapeError.
+    """
+    freqs, times, spectrum = _spectra(
+        "stft", x, None, fs, window, nperseg, noverlap, nfft, detrend, return_onesided, "spectrum", axis, boundary,
+        padded,
+    )  # fmt: skip
+    return freqs, times, spectrum
+
+
+def csd(
+    x: ArrayLike,
+    y: ArrayLike | None,
+    fs: ArrayLike = 1.0,
+    window: str | ArrayLike = "hann",
+    nperseg: int | None = None,
+    noverlap: int | None = None,
+    nfft: int | None = None,
+    detrend: Detrend = "constant",
+    return_onesided: bool = True,
+    scaling: str = "density",
+    axis: int = -1,
+    average: str = "mean",
+) -> tuple[Array, Array]:
+    """Return frequencies and the cross power spectral density of two signals, by Welch's method.
+
+    Type:   `window` is that of `stft`; `scaling` is "density" or "spectrum"; `average` is "mean" or "median".
+    Raises: ParameterError, ShapeError.
+    Source: Welch, The use of the fast Fourier transform for the estimation of power spectra (1967)
+    """
+    return _averaged(
+        "csd", x, x if y is None else y, fs, window, nperseg, noverlap, nfft, detrend, return_onesided, scaling, axis,
+        average,
+    )  # fmt: skip
+
+
+def welch(
+    x: ArrayLike,
+    fs: ArrayLike = 1.0,
+    window: str | ArrayLike = "hann",
+    nperseg: int | None = None,
+    noverlap: int | None = None,
+    nfft: int | None = None,
+    detrend: Detrend = "constant",
+    return_onesided: bool = True,
+    scaling: str = "density",
+    axis: int = -1,
+    average: str = "mean",
+) -> tuple[Array, Array]:
+    """Return frequencies and the power spectral density of a signal, by Welch's method; the arguments are those of
+    `csd`."""
+    freqs, power = _averaged(
+        "welch", x, x, fs, window, nperseg, noverlap, nfft, detrend, return_onesided, scaling, axis, average
+    )
+    return freqs, power.real
+
+
+def istft(
+    Zxx: ArrayLike,
+    fs: ArrayLike = 1.0,
+    window: str | ArrayLike = "hann",
+    nperseg: int | None = None,
+    noverlap: int | None = None,
+    nfft: int | None = None,
+    input_onesided: bool = True,
+    boundary: bool = True,
+    time_axis: int = -1,
+    freq_axis: int = -2,
+) -> tuple[Array, Array]:
+    """Return times and the signal of a short-time Fourier transform: the inverse of `stft` with the same arguments.
+
+    Raises: ParameterError, ShapeError.
+    """
+    spectrum = as_array("istft", Zxx)
+    if spectrum.ndim < 2:
+        raise ShapeError(
+            f"istft: takes an array [..., frequencies, times], got {spectrum.aval}", remedy="add an axis: x[:, None]"
+        )
+    at = normalize_axis_tuple("istft", (freq_axis, time_axis), spectrum.ndim)
+    spectrum = fnp.moveaxis(spectrum, at, (-2, -1))
+    rows = spectrum.shape[-2]
+    default = 2 * (rows - 1) if input_onesided else rows
+    size = default if nperseg is None else to_int("istft", "nperseg", nperseg)
+    length = (
+        (size if input_onesided and size == default + 1 else default) if nfft is None else to_int("istft", "nfft", nfft)
+    )
+    overlap = size // 2 if noverlap is None else to_int("istft", "noverlap", noverlap)
+    _check_segments("istft", size, overlap, length)
+    real = spectrum.real.dtype if spectrum.dtype in dtypes.COMPLEX else dtypes.float32
+    values = _window("istft", window, size).astype(real)
+    input_onesided = flag("istft", "input_onesided", input_onesided)
+    signal = jit_composite(_overlap_add, spectrum, values, size, overlap, length, input_onesided, bool(boundary))
+    time = fnp.arange(signal.shape[-1]).astype(values.dtype) / as_array("istft", fs).astype(values.dtype)
+    return time, fnp.moveaxis(signal, -1, at[1] - (at[0] < at[1]))
+
+
+def _overlap_add(
+    spectrum: Array, window: Array, size: int, overlap: int, length: int, onesided: bool, boundary: bool
+) -> Array:
+    spectrum = fnp.swapaxes(spectrum, -1, -2)  # [..., times, frequencies]
+    segments = (fnp.fft.irfft(spectrum, length) if onesided else fnp.fft.ifft(spectrum, length))[..., :size]
+    step, count = size - overlap, spectrum.shape[-2]
+    places = _segments(count, step, size)
+    total = size + (count - 1) * step
+    empty = fnp.zeros((*segments.shape[:-2], total), segments.dtype)
+    # stft divides by the sum of the window
+    signal = empty.at[..., places].add(segments * window * window.sum())
+    norm = fnp.zeros(total, window.dtype).at[places].add(fnp.broadcast_to(window**2, places.shape))
+    if boundary:
+        signal, norm = signal[..., size // 2 : total - size // 2], norm[size // 2 : total - size // 2]
+    return signal / fnp.where(norm > 1e-10, norm, 1)
+
+
+def _averaged(
+    name: str,
+    x: ArrayLike,
+    y: ArrayLike,
+    fs: ArrayLike,
+    window: str | ArrayLike,
+    nperseg: int | None,
+    noverlap: int | None,
+    nfft: int | None,
+    detrend: Detrend,
+    onesided: bool,
+    scaling: str,
+    axis: int,
+    average: str,
+) -> tuple[Array, Array]:
+    if average not in ("mean", "median"):
+        raise ParameterError(f"{name}: average {average!r:.40}", remedy='use "mean" or "median"')
+    freqs, _, spectra = _spectra(
+        name, x, y, fs, window, nperseg, noverlap, nfft, detrend, onesided, scaling, axis, None, False
+    )
+    count = spectra.shape[-1]
+    if average == "mean" or count == 1:
+        out = spectra.mean(-1)
+    else:  # the median of a sum of squares is below its mean
+        places = np.arange(1, (count - 1) // 2 + 1) * 2.0
+        bias = float(1 + np.sum(1 / (places + 1) - 1 / places))
+        out = fnp.median(spectra.real, -1) / bias
+        if spectra.dtype in dtypes.COMPLEX:
+            out = out + 1j * (fnp.median(spectra.imag, -1) / bias)
+    place = axis % (out.ndim)
+    return freqs, fnp.moveaxis(out, -1, place)
+
+
+def _spectra(
+    name: str,
+    x: ArrayLike,
+    y: ArrayLike | None,
+    fs: ArrayLike,
+    window: str | ArrayLike,
+    nperseg: int | None,
+    noverlap: int | None,
+    nfft: int | None,
+    detrend_by: Detrend,
+    onesided: bool,
+    scaling: str,
+    axis: int,
+    boundary: str | None,
+    padded: bool,
+) -> tuple[Array, Array, Array]:
+    """Frequencies, times, and the spectra of segments: times at the last axis, frequencies at `axis` for a transform
+    (y is None), else at the axis before."""
+    onesided = flag(name, "return_onesided", onesided)
+    if scaling not in ("density", "spectrum"):
+        raise ParameterError(f"{name}: scaling {scaling!r:.40}", remedy='use "density" or "spectrum"')
+    if boundary not in (None, "zeros", "even", "odd", "constant"):
+        raise ParameterError(
+            f"{name}: boundary {boundary!r:.40}", remedy='use "zeros", "even", "odd", "constant" or None'
+        )
+    if detrend_by not in (False, "constant", "linear"):
+        raise ParameterError(f"{name}: detrend {detrend_by!r:.40}", remedy='use "constant", "linear" or False')
+    arrays = floats(name, x) if y is None else floats(name, x, y)
+    arrays = [fnp.moveaxis(a, normalize_axis_index(name, axis, a.ndim), -1) for a in arrays]
+    n = max([a.shape[-1] for a in arrays])
+    arrays = [a if a.shape[-1] == n else _extended(a, 0, n - a.shape[-1]) for a in arrays]
+    given = None if isinstance(window, str) else as_array(name, window)
+    if nperseg is None:
+        size = min(256, n) if given is None else given.shape[0]
+    else:
+        size = to_int(name, "nperseg", nperseg)
+        size = min(size, n) if given is None else size
+    if given is not None and given.shape != (size,):
+        raise ShapeError(f"{name}: window is {given.aval} for segments of {size}", remedy="give them the same length")
+    length = size if nfft is None else to_int(name, "nfft", nfft)
+    overlap = size // 2 if noverlap is None else to_int(name, "noverlap", noverlap)
+    _check_segments(name, size, overlap, length)
+    values = (_window(name, window, size) if given is None else given).astype(arrays[0].real.dtype)
+    real = arrays[0].dtype not in dtypes.COMPLEX
+    onesided = onesided and real
+    step = size - overlap
+    if boundary is not None:
+        arrays = [_beyond(a, boundary, size // 2) for a in arrays]
+    if padded:
+        rest = -(arrays[0].shape[-1] - size) % step % size
+        arrays = [_extended(a, 0, rest) for a in arrays]
+    second = arrays[1] if len(arrays) > 1 else None
+    rate = as_array(name, fs).astype(values.dtype)
+    static = (size, step, length, detrend_by, onesided, scaling)
+    spectra = jit_composite(_segment_spectra, arrays[0], second, values, rate, *static)
+    steps = np.fft.rfftfreq(length) if onesided else np.fft.fftfreq(length)
+    freqs = fnp.asarray(steps, values.dtype) * rate
+    count = spectra.shape[-1]
+    times = (fnp.arange(count) * step + size / 2).astype(values.dtype) / rate
+    if boundary is not None:
+        times = times - (size / 2) / rate
+    if y is None:
+        place = axis - 1 if axis < 0 else axis
+        spectra = fnp.moveaxis(spectra, -2, place % spectra.ndim)
+    return freqs, times, spectra
+
+
+def _segment_spectra(
+    x: Array,
+    y: Array | None,
+    window: Array,
+    rate: Array,
+    size: int,
+    step: int,
+    length: int,
+    detrend_by: Detrend,
+    onesided: bool,
+    scaling: str,
+) -> Array:
+    def transformed(a: Array) -> Array:
+        count = (a.shape[-1] - (size - step)) // step
+        segments = a[..., _segments(count, step, size)]
+        if detrend_by:
+            segments = _detrended(segments, segments.ndim - 1, detrend_by, (0, size))
+        segments = segments * window
+        return fnp.fft.rfft(segments, length) if onesided else fnp.fft.fft(segments, length)
+
+    first = transformed(x)
+    if y is None:
+        return fnp.swapaxes(first / window.sum(), -1, -2)
+    power = fnp.conj(first) * (first if y is x else transformed(y))
+    scale = 1 / (rate * (window**2).sum()) if scaling == "density" else 1 / window.sum() ** 2
+    power = power * scale
+    if onesided:  # the negative frequencies, which are left out, have the same power
+        twice = fnp.full(power.shape[-1], 2.0, window.dtype).at[0].set(1)
+        power = power * (twice if length % 2 else twice.at[-1].set(1))
+    return fnp.swapaxes(power, -1, -2)
+
+
+def _segments(count: int, step: int, size: int) -> Array:
+    """The places of each segment, a row for each."""
+    return fnp.arange(count)[:, None] * step + fnp.arange(size)
+
+
+def _check_segments(name: str, size: int, overlap: int, length: int) -> None:
+    if size < 1 or not 0 <= overlap < size or length < size:
+        raise ParameterError(
+            f"{name}: nperseg is {size}, noverlap {overlap}, nfft {length}",
+            remedy="they satisfy 0 <= noverlap < nperseg <= nfft",
+        )
+
+
+def _window(name: str, window: str | ArrayLike, size: int) -> Array:
+    if not isinstance(window, str):
+        values = as_array(name, window)
+        if values.shape != (size,):
+            raise ShapeError(
+                f"{name}: window is {values.aval} for segments of {size}", remedy="give them the same length"
+            )
+        return values
+    cosines = dict(_WINDOWS).get(text(name, "window", window))
+    if cosines is None:
+        raise ParameterError(
+            f"{name}: window {window!r:.40}", remedy=f"give its values, or one of {', '.join(dict(_WINDOWS))}"
+        )
+    turns = 2 * np.pi * np.arange(size) / size  # periodic
+    values64 = sum([(-1) ** k * a * np.cos(k * turns) for k, a in enumerate(cosines)])
+    return fnp.asarray(np.ones(1) if size == 1 else values64)
+
+
+def _extended(x: Array, before: int, after: int) -> Array:
+    return fnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(before, after)])
+
+
+def _beyond(x: Array, boundary: str, n: int) -> Array:
+    """x with n elements more at both ends."""
+    around = [(0, 0)] * (x.ndim - 1) + [(n, n)]
+    if boundary == "zeros":
+        return fnp.pad(x, around)
+    if boundary == "constant":
+        return fnp.pad(x, around, "edge")
+    return fnp.pad(x, around, "reflect", reflect_type=boundary)
+
+
+__all__ = [
+    "convolve", "convolve2d", "correlate", "correlate2d", "csd", "detrend", "fftconvolve", "istft", "stft", "welch",
+]  # fmt: skip

@@ -1,0 +1,180 @@
+"""Applications of one primitive over masked sizes: sizes of operands and parameters of a drawn application are replaced
+by named sizes, where its types allow it.
+
+@given(ragged_applications(Sort))
+def test_mask_of_sort(case):
+    check_mask(case)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import combinations
+from typing import Final, TypeAlias
+
+from hypothesis import assume
+from hypothesis import strategies as st
+
+from fxad.core.builder import Builder
+from fxad.core.sizes import named_size
+from fxad.core.typecheck import typecheck
+from fxad.errors import FxadError, SizeError
+from fxad.ir import Aval, HigherOrder, Jaxpr, Param, Primitive, params
+from fxad.primitives.collectives import COLLECTIVES
+from fxad.primitives.control.shard_map import ShardMap
+from fxad.primitives.cumulative import CumMax, CumMin
+from fxad.primitives.elementwise import ELEMENTWISE
+from fxad.primitives.fold import FOLD
+from fxad.primitives.linalg import Det, Eig, Eigh, LuPivotsToPermutation, Slogdet, Solve, Svd
+from fxad.testing.calls import SPECS
+from fxad.testing.mask_laws import RaggedCase
+from fxad.testing.values import SEEDS
+from fxad.transforms import specialize, vmap
+
+# A place in a parameter: its name and the indices into its tuples.
+_Place: TypeAlias = tuple[str, tuple[int, ...]]
+
+# signs and phases of vectors are conventions, which the number of rows may change
+_VECTORS: Final = (Eigh, Svd, Eig)
+# operands of these hold places, which must exist
+_PLACES: Final = (LuPivotsToPermutation, Solve, Det, Slogdet, CumMax, CumMin)
+_UNBOUND: Final = (*COLLECTIVES, ShardMap)
+
+
+@st.composite
+def ragged_applications(
+    draw: st.DrawFn, kind: type[Primitive], *, smooth: bool = False, examples: bool | None = None
+) -> RaggedCase:
+    """Draw applications of a primitive of which at least one size is masked. `examples`: a stack of masked length of
+    ordinary applications; False: sizes of the application itself; None: either."""
+    prim, operands = SPECS[kind](draw, smooth)
+    avals, domains = [a for a, _ in operands], tuple([d for _, d in operands])
+    own = not issubclass(kind, HigherOrder) or issubclass(kind, FOLD)
+    stacked = not own if examples is None else examples
+    if examples is None and own:
+        stacked = draw(st.integers(0, 3)) == 0
+    values: dict[str, int] = {}
+    if stacked:
+        program, padding, values["n"] = *_stacked(draw, _program(prim, avals)), draw(st.sampled_from([3, 2, 0, 1]))
+        values["n"] = max(values["n"], padding[0][2])
+    else:
+        program, padding = _symbolic(draw, prim, avals)
+        for name, most, least in padding:
+            values[name] = draw(st.sampled_from([most - 1, most, least, *range(least, most)]))
+    for at in (values, {n: most for n, most, _ in padding}, {n: least for n, _, least in padding}):
+        try:
+            specialize(program, tuple(sorted(at.items())))
+        except FxadError:  # a window may not fit into every size
+            assume(False)
+    rooms = tuple([(name, most) for name, most, _ in padding])
+    return RaggedCase(program, rooms, values, draw(SEEDS), smooth, domains)
+
+
+def _program(prim: Primitive, avals: Sequence[Aval]) -> Jaxpr:
+    b = Builder()
+    outs = b(prim, *b.inputs(avals))
+    return b.build(outs[:1] if isinstance(prim, _VECTORS) else outs, prim.name)
+
+
+def _stacked(draw: st.DrawFn, program: Jaxpr) -> tuple[Jaxpr, list[tuple[str, int, int]]]:
+    dims = tuple([draw(st.sampled_from([0, a.ndim, None])) for a in program.in_avals])
+    dims = dims if any([d is not None for d in dims]) else (0,) * len(dims)
+    assume(dims)
+    try:
+        return vmap(program, named_size("n"), dims, (0,) * len(program.outs))[0], [("n", 3, 0)]
+    except SizeError:
+        return vmap(program, named_size("n", 1), dims, (0,) * len(program.outs))[0], [("n", 3, 1)]
+
+
+def _symbolic(draw: st.DrawFn, prim: Primitive, avals: Sequence[Aval]) -> tuple[Jaxpr, list[tuple[str, int, int]]]:
+    """The application with one or two of its sizes replaced."""
+    sizes = sorted({n for a in (*avals, *_program(prim, avals).out_avals) for n in a.shape if n > 0})
+    assume(sizes)
+    padding: list[tuple[str, int, int]] = []
+    program: Jaxpr | None = None
+    fixed = isinstance(prim, _PLACES) or getattr(prim, "mode", "") == "promise_in_bounds"
+    for name in ("n", "m")[: draw(st.sampled_from([1, 1, 2]))]:
+        if not sizes:
+            break
+        k = sizes.pop(draw(st.integers(0, len(sizes) - 1)))
+        least = k if fixed else draw(st.sampled_from([0, 1, k]))
+        found = _replaced(draw, prim, avals, k, named_size(name, least), {"n": 0, **{p: m for p, m, _ in padding}})
+        if found is None and not fixed and least != k:
+            least = k
+            found = _replaced(draw, prim, avals, k, named_size(name, least), {})
+        if found is not None:
+            prim, avals, program = found
+            padding.append((name, k + draw(st.integers(1, 2)), least))
+    assume(program is not None)
+    assert program is not None
+    return program, padding
+
+
+def _replaced(
+    draw: st.DrawFn, prim: Primitive, avals: Sequence[Aval], k: int, size: int, _: object
+) -> tuple[Primitive, list[Aval], Jaxpr] | None:
+    """The application with `size` for some of the sizes k, so that it is the given one where `size` is k."""
+    axes = [(i, a) for i, aval in enumerate(avals) for a, n in enumerate(aval.shape) if n is k or n == k]
+    drawn = [p for p in axes if draw(st.booleans())]
+    original = _program(prim, avals)
+    name = str(size)
+    for chosen in (drawn, axes, *[[p] for p in axes], []):
+        types = [_with_axes(aval, [a for i, a in chosen if i == j], size) for j, aval in enumerate(avals)]
+        for made in _candidates(prim, k, size):
+            try:
+                program = _program(made, types)
+                typecheck(program)
+                back = specialize(program, ((name, k),))
+            except (FxadError, TypeError, ValueError, IndexError, AssertionError):
+                continue
+            if back is original and program is not original:
+                return made, types, program
+    return None
+
+
+def _with_axes(aval: Aval, axes: Sequence[int], size: int) -> Aval:
+    return aval.with_shape(tuple([size if a in axes else n for a, n in enumerate(aval.shape)]))
+
+
+def _candidates(prim: Primitive, k: int, size: int) -> Iterator[Primitive]:
+    """The primitive with some parameters in terms of the size: fewer replacements first."""
+    yield prim
+    if isinstance(prim, ELEMENTWISE):  # exponents and widths are no sizes
+        return
+    places = [p for name, value in params(prim) for p in _ints(name, value) if _in_terms(p[1], k, size) is not None]
+    most = len(places) if len(places) <= 6 else 1
+    for count in [*range(1, most + 1), *([len(places)] if most == 1 and len(places) > 1 else [])]:
+        for chosen in combinations(places, count):
+            made: dict[str, Param] = {}
+            for (name, at), value in chosen:
+                old = made.get(name, getattr(prim, name))
+                made[name] = _put(old, at, _in_terms(value, k, size))
+            yield replace(prim, **made)
+
+
+def _ints(name: str, value: Param, at: tuple[int, ...] = ()) -> Iterator[tuple[_Place, int]]:
+    if type(value) is int:
+        yield (name, at), value
+    elif type(value) is tuple:
+        for i, v in enumerate(value):
+            yield from _ints(name, v, (*at, i))
+
+
+def _in_terms(value: int, k: int, size: int) -> int | None:
+    """k as the size, numbers near it and multiples of it as sums and multiples of the size."""
+    if value == k:
+        return size
+    if value == k - 1 and value > 0:
+        return size - 1
+    return size * (value // k) if value > k > 1 and value % k == 0 else None
+
+
+def _put(value: Param, at: tuple[int, ...], new: int | None) -> Param:
+    if not at:
+        return new
+    assert isinstance(value, tuple)
+    return tuple([_put(v, at[1:], new) if i == at[0] else v for i, v in enumerate(value)])
+
+
+__all__ = ["ragged_applications"]

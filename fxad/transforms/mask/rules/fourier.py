@@ -1,0 +1,121 @@
+"""Fourier transforms of masked length, by Bluestein's algorithm: a convolution of fixed length with a chirp that
+depends on the true length.
+
+Source: Bluestein, A linear filtering approach to the computation of discrete Fourier transform (1970).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import isqrt, pi
+from typing import Final
+
+from fxad import dtypes
+from fxad.ir import Atom, Aval, Lit
+from fxad.primitives.elementwise import (
+    COMPLEX,
+    CONJ,
+    COS,
+    DIV,
+    EQ,
+    MAX,
+    MUL,
+    OR,
+    REAL,
+    REM,
+    SELECT_N,
+    SIN,
+    ConvertElementType,
+)
+from fxad.primitives.fft import Fft
+from fxad.primitives.shape import Rev, Transpose, emit_broadcast
+from fxad.primitives.slicing import Concatenate, Slice, emit_slice
+from fxad.transforms.mask.contract import INT, Atoms, Avals, MaskCtx, MaskRule, row
+from fxad.transforms.mask.rules.structure import padded_to
+
+
+def _fft(ctx: MaskCtx, prim: Fft, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+    (aval,), (out,) = ins, outs
+    x = ctx.neutral(args[0], aval.shape)
+    first = aval.ndim - len(prim.lengths)
+    if not ctx.ragged((*aval.shape[first:], *out.shape[first:])):
+        return ctx(prim, x)
+    inverse = prim.kind in ("IFFT", "IRFFT")
+    if prim.kind == "RFFT":
+        x = ctx.one(COMPLEX, x, Lit.of(0, x.aval))
+    last = aval.ndim - 1
+    for axis in range(first, aval.ndim):
+        n = prim.lengths[axis - first]
+        if axis == last and prim.kind == "IRFFT":  # the other half are the conjugates, so this half counts twice
+            x = ctx.one(MUL, padded_to(ctx, x, axis, ctx.room(n)), _weights(ctx, ctx.padded(out.shape), x.aval, n))
+        x = _along(ctx, x, axis, n, inverse)
+    if prim.kind == "RFFT":
+        x = emit_slice(ctx, x, last, 0, ctx.room(out.shape[last]))
+    elif prim.kind == "IRFFT":
+        x = ctx.one(REAL, x)
+    return (ctx.cleared(x, out.shape),)
+
+
+def _weights(ctx: MaskCtx, shape: tuple[int, ...], like: Aval, n: int) -> Atom:
+    """2 for the elements that represent two, 1 for those that represent only themselves: 0 and n / 2."""
+    line = ctx.line(shape, len(shape) - 1)
+    twice = ctx.one(MUL, line, Lit.of(2, line.aval))
+    middle = ctx.one(EQ, twice, emit_broadcast(ctx, ctx.count(n), shape, ()))
+    alone = ctx.one(OR, ctx.one(EQ, line, Lit.of(0, line.aval)), middle)
+    weights = like.with_shape(shape)
+    return ctx.one(SELECT_N, alone, Lit.of(2, weights), Lit.of(1, weights))
+
+
+def _along(ctx: MaskCtx, x: Atom, axis: int, n: int, inverse: bool) -> Atom:
+    """The complex transform of `n` elements along one axis."""
+    rank = x.aval.ndim
+    order = (*[a for a in range(rank) if a != axis], axis)
+    back = tuple([order.index(a) for a in range(rank)])
+    moved = axis != rank - 1
+    if moved:
+        x = ctx.one(Transpose(order), x)
+    if ctx.masked(n):
+        x = _bluestein(ctx, x, ctx.count(n), inverse)
+    else:
+        x = ctx.one(Fft("IFFT" if inverse else "FFT", (n,)), x)
+    return ctx.one(Transpose(back), x) if moved else x
+
+
+_EXACT: Final = isqrt(2**31 - 1)  # the square of an index up to here is an i32
+
+
+def _bluestein(ctx: MaskCtx, x: Atom, count: Atom, inverse: bool) -> Atom:
+    """2 j k = j^2 + k^2 - (k - j)^2, so the transform is a convolution with exp(+-i pi m^2 / n), between products with
+    its conjugate."""
+    room = x.aval.shape[-1]
+    real = Aval((room,), dtypes.real_part(x.aval.dtype))
+    count = ctx.one(MAX, count, Lit.of(1, INT))
+    index = ctx.line((room,), 0)
+    if room > _EXACT:
+        index = ctx.one(ConvertElementType(dtypes.int64), index)
+    whole = count if index.aval.dtype is dtypes.int32 else ctx.one(ConvertElementType(index.aval.dtype), count)
+    turn = emit_broadcast(ctx, ctx.one(MUL, whole, Lit.of(2, whole.aval)), (room,), ())
+    part = ctx.one(ConvertElementType(real.dtype), ctx.one(REM, ctx.one(MUL, index, index), turn))
+    size = emit_broadcast(ctx, ctx.one(ConvertElementType(real.dtype), count), (room,), ())
+    angle = ctx.one(MUL, ctx.one(DIV, part, size), Lit.of(pi if inverse else -pi, real))
+    chirp = ctx.one(COMPLEX, ctx.one(COS, angle), ctx.one(SIN, angle))
+    wide = emit_broadcast(ctx, chirp, x.aval.shape, (x.aval.ndim - 1,))
+    length = 1 << (2 * room - 1).bit_length()
+    turned = ctx.one(CONJ, chirp)
+    zeros = Lit.of(0, turned.aval.with_shape((length - 2 * room + 1,)))
+    behind = ctx.one(Rev((0,)), ctx.one(Slice((1,), (room,), (1,)), turned))
+    kernel = ctx.one(Fft("FFT", (length,)), ctx.one(Concatenate(0), turned, zeros, behind))
+    spread = padded_to(ctx, ctx.one(MUL, x, wide), x.aval.ndim - 1, length)
+    both = ctx.one(Fft("FFT", (length,)), spread)
+    both = ctx.one(MUL, both, emit_broadcast(ctx, kernel, both.aval.shape, (x.aval.ndim - 1,)))
+    found = emit_slice(ctx, ctx.one(Fft("IFFT", (length,)), both), x.aval.ndim - 1, 0, room)
+    out = ctx.one(MUL, found, wide)
+    if not inverse:
+        return out
+    divisor = ctx.one(COMPLEX, size, Lit.of(0, real))
+    return ctx.one(DIV, out, emit_broadcast(ctx, divisor, out.aval.shape, (x.aval.ndim - 1,)))
+
+
+FOURIER: Final[tuple[MaskRule, ...]] = (
+    row(Fft, _fft, "padding is 0; axes of masked length as convolutions with a chirp of the true length"),
+)

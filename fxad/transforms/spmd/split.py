@@ -1,0 +1,63 @@
+"""Splits a named axis in two: one for devices, and one for the indices of a device."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fxad.core.builder import Builder
+from fxad.core.memo import by_value
+from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Lit
+from fxad.primitives.collectives import INDEX, AllGather, AxisIndex, Collective, Grouped, flat_index
+from fxad.primitives.dynamic_slicing import DynamicSlice
+from fxad.primitives.shape import emit_reshape
+from fxad.transforms.vmap import has_axis, vmap_named
+
+
+@by_value
+def split_axis(jaxpr: Jaxpr, name: str, sizes: tuple[int, int], inner: str) -> Jaxpr:
+    """Returns the program over axes `name` and `inner` of these sizes, in place of a free axis `name` of all indices.
+
+    Index k of the axis is index `divmod(k, sizes[1])` of the two.
+
+    Law:    the same values for each index.
+    """
+    b = Builder()
+    env: dict[Atom, Atom] = {v: b.input(v.aval) for v in jaxpr.ins}
+    for eqn in jaxpr.eqns:
+        args = [env.get(a, a) for a in eqn.ins]
+        if has_axis(eqn.prim.free_axes, name):
+            b.source = eqn.source
+            outs = _over_two(b, eqn, args, name, sizes, inner)
+        else:
+            outs = b.copy(eqn, tuple(args))
+        env.update(zip(eqn.outs, outs, strict=True))
+    return b.build([env.get(a, a) for a in jaxpr.outs], jaxpr.name)
+
+
+def _over_two(
+    b: Builder, eqn: Eqn, args: list[Atom], name: str, sizes: tuple[int, int], inner: str
+) -> tuple[Atom, ...]:
+    prim, axes = eqn.prim, (name, inner)
+    if isinstance(prim, HigherOrder):
+        return b(prim.with_bodies(tuple([split_axis(body, name, sizes, inner) for body in prim.bodies])), *args)
+    if isinstance(prim, AxisIndex):
+        return (flat_index(b, axes, sizes),)
+    if isinstance(prim, Grouped) and prim.groups:
+        return (_gathered(b, prim, args[0], name, sizes, inner),)
+    if isinstance(prim, Collective):
+        k = prim.names.index(name)
+        names = (*prim.names[:k], *axes, *prim.names[k + 1 :])
+        return b(replace(prim, names=names, sizes=(*prim.sizes[:k], *sizes, *prim.sizes[k + 1 :])), *args)
+    return b.copy(eqn, tuple(args))  # a user's: it keeps the axis, whose size a map then refuses
+
+
+def _gathered(b: Builder, prim: Grouped, x: Atom, name: str, sizes: tuple[int, int], inner: str) -> Atom:
+    """A collective of groups, which may cross devices: each index computes the results of all, and takes its own."""
+    one = Builder()
+    program = one.build(one(prim, one.input(x.aval)), prim.name)
+    stacked, _ = vmap_named(program, sizes[0] * sizes[1], name, (0,), (0,))
+    every = b.one(AllGather((name, inner), sizes, 0), emit_reshape(b, x, (1, *x.aval.shape)))
+    (rows,) = b.inline(stacked, [every])
+    shape = rows.aval.shape[1:]
+    start = [flat_index(b, (name, inner), sizes), *[Lit.of(0, INDEX)] * len(shape)]
+    return emit_reshape(b, b.one(DynamicSlice((1, *shape)), rows, *start), shape)

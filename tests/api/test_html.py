@@ -1,0 +1,150 @@
+"""What a notebook shows: plain HTML, escaped, and short."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fxad as fx
+import fxad.numpy as fnp
+from fxad import lax
+from fxad.core.tables import LINES, ROWS, Table, escaped, preformatted
+
+
+class _Checker(HTMLParser):
+    """Every tag is closed, in order; the text of the cells."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.text: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+
+def shown(value: Any) -> list[str]:
+    checker = _Checker()
+    html = value if isinstance(value, str) else value._repr_html_()
+    checker.feed(html)
+    assert checker.open == []
+    return checker.text
+
+
+def model(w: fx.Array, x: fx.Array) -> dict[str, fx.Array]:
+    return {"y": fnp.tanh(x @ w)}
+
+
+W, X = np.ones((3, 2), np.float32), np.ones((4, 3), np.float32)
+PROGRAM = fx.trace(model, W, X)
+
+
+def test_an_array() -> None:
+    x = fnp.arange(3.0)
+    assert x._repr_html_() == f"<div><div><code>f32[3], 12 bytes, {x.device}</code></div><pre>[0. 1. 2.]</pre></div>"
+    assert len(fnp.zeros((1000, 1000))._repr_html_()) < 2000
+
+
+def test_an_array_without_a_value() -> None:
+    x = fnp.ones(3)
+    fx.jit(lambda x: x + 1, donate=0)(x)
+    assert shown(x) == [repr(x)]
+    assert "<Array f32[3]" in repr(x)
+
+
+def test_a_tracer() -> None:
+    seen = []
+
+    def f(x: fx.Array) -> fx.Array:
+        seen.append(x._repr_html_())
+        return x
+
+    fx.trace(f, fx.Spec((3,), "float32"))
+    assert seen == ["<div><div><code>Tracer&lt;f32[3]&gt;</code></div></div>"]
+
+
+def test_a_program() -> None:
+    html = PROGRAM._repr_html_()
+    assert html == (
+        "<div><div><code>Program model: 2 equations, 2 argument leaves</code></div>"
+        "<table><thead><tr><th></th><th></th><th>type</th></tr></thead><tbody>"
+        "<tr><td>argument</td><td>w</td><td>f32[3,2]</td></tr><tr><td>argument</td><td>x</td><td>f32[4,3]</td></tr>"
+        "<tr><td>result</td><td>[&#x27;y&#x27;]</td><td>f32[4,2]</td></tr></tbody></table>"
+        "<details open><summary>text</summary><pre>main @model(%arg0: f32[3,2], %arg1: f32[4,3]) -&gt; (f32[4,2]) {\n"
+        "  %0: f32[4,2] = dot_general[lhs_contract=(1,), rhs_contract=(0,), lhs_batch=(), rhs_batch=(), preferred=none]"
+        " %arg1, %arg0\n  %1: f32[4,2] = tanh %0\n  return %1\n}</pre></details></div>"
+    )
+    shown(PROGRAM)
+
+
+def test_names_are_escaped() -> None:
+    program = fx.trace(lambda x: x + 1, fx.Spec((), "float32"))
+    assert "<lambda>" not in program._repr_html_()
+    assert "&lt;lambda&gt;" in program._repr_html_()
+    assert any("<lambda>" in text for text in shown(program))
+    assert escaped("""<a href="x" id='y'>&""") == "&lt;a href=&quot;x&quot; id=&#x27;y&#x27;&gt;&amp;"
+
+
+def layers(w: fx.Array, x: fx.Array) -> fx.Array:
+    for _ in range(12):
+        x = fnp.tanh(x @ w)
+    return x.sum()
+
+
+def summed(x: fx.Array) -> fx.Array:
+    return lax.psum(x, "i")
+
+
+SQUARE = np.eye(8, dtype=np.float32)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        fx.residuals(fx.trace(layers, SQUARE, SQUARE)),
+        fx.plan_memory(fx.trace(layers, SQUARE, SQUARE), budget=10**6),
+        fx.lower(fx.grad(fx.remat(fx.trace(layers, SQUARE, SQUARE)))).units,
+        fx.lower(PROGRAM, passes=()).stages,
+        fx.comm(fx.trace(summed, fx.Spec((4,)), axis_env={"i": 2})),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_table_has_the_cells_of_its_text(value: Any) -> None:
+    cells = " ".join(" ".join(shown(value)).split())
+    for line in str(value).splitlines():
+        for word in line.split():
+            assert word.strip(",;:") in cells
+
+
+def test_a_table() -> None:
+    table = Table(("", "bytes"), (("a<b", "1"), ("c", "20")), right=(1,))
+    assert table.text() == "     bytes\na<b      1\nc       20"
+    assert table.html() == (
+        '<table><thead><tr><th></th><th style="text-align: right">bytes</th></tr></thead><tbody>'
+        '<tr><td>a&lt;b</td><td style="text-align: right">1</td></tr>'
+        '<tr><td>c</td><td style="text-align: right">20</td></tr></tbody></table>'
+    )
+
+
+def test_long_ones_are_cut() -> None:
+    table = Table(("n",), tuple([(str(k),) for k in range(ROWS + 1200)]))
+    assert shown(table.html())[-1] == "1,200 more rows"
+    text = shown(preformatted("\n".join(map(str, range(LINES + 7)))))[0]
+    assert text.splitlines()[-2:] == [str(LINES - 1), "... 7 more lines"]
+
+    def f(x: fx.Array) -> fx.Array:
+        for k in range(500):
+            x = x + k
+        return x
+
+    long = fx.trace(f, fx.Spec((), "float32"))
+    assert len(long._repr_html_()) < 10_000

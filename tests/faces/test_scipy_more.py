@@ -1,0 +1,393 @@
+"""`fxad.scipy` against SciPy: optimize, signal, ndimage, fft, interpolate, integrate, cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.cluster.vq
+import scipy.fft
+import scipy.integrate
+import scipy.interpolate
+import scipy.ndimage
+import scipy.optimize
+import scipy.signal
+
+import fxad as fx
+import fxad.numpy as fnp
+from fxad.errors import ArgumentError, ParameterError, ShapeError
+from fxad.scipy import cluster, fft, integrate, interpolate, ndimage, optimize, signal
+from fxad.test_util import check_grads
+
+them: Any = scipy  # whose types allow less than it takes
+RNG = np.random.default_rng(12)
+loose: Any = fx.scipy
+
+
+def close(ours: Any, theirs: Any, tolerance: float = 1e-9) -> None:
+    a, b = np.asarray(ours), np.asarray(theirs)
+    assert a.shape == b.shape
+    np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
+
+
+# ------------------------------------------------------------------------------------------------------ convolutions
+
+PAIRS = {
+    "vectors": ((9,), (4,)), "short first": ((3,), (8,)), "matrices": ((6, 7), (3, 2)), "even": ((5, 4), (4, 4)),
+    "crossed": ((3, 8), (5, 2)), "three axes": ((4, 3, 5), (2, 3, 2)), "inside out": ((2, 2), (4, 5)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["convolve", "correlate"])
+@pytest.mark.parametrize("mode", ["full", "same", "valid"])
+@pytest.mark.parametrize("pair", PAIRS)
+def test_convolutions(pair: str, mode: str, name: str) -> None:
+    if pair == "crossed" and mode == "valid":
+        return
+    ours, theirs = getattr(signal, name), getattr(them.signal, name)
+    x, y = [RNG.standard_normal(s) for s in PAIRS[pair]]
+    for method in ("direct", "fft"):
+        close(ours(x, y, mode, method), theirs(x, y, mode, method))
+    z = x + 1j * x[::-1]
+    w = y - 2j * y[..., ::-1]
+    close(ours(z, w, mode), theirs(z, w, mode))
+    i, j = (5 * x).astype(np.int32), (5 * y).astype(np.int32)
+    close(ours(i, j, mode), theirs(i, j, mode))
+    assert ours(i, j, mode).dtype == np.int32
+    close(fx.jit(lambda a, b: ours(a, b, mode))(x, y), theirs(x, y, mode))
+    if name == "convolve":
+        close(signal.fftconvolve(x, y, mode), them.signal.fftconvolve(x, y, mode))
+        close(signal.fftconvolve(z, w, mode), them.signal.fftconvolve(z, w, mode))
+    if mode == "same":
+        check_grads(lambda a, b: ours(a, b, mode), (fnp.asarray(x), fnp.asarray(y)), order=1, modes=("fwd", "rev"))
+
+
+@pytest.mark.parametrize("name", ["convolve2d", "correlate2d"])
+@pytest.mark.parametrize("mode", ["full", "same", "valid"])
+@pytest.mark.parametrize("boundary", ["fill", "wrap", "symm"])
+def test_convolutions_of_matrices(boundary: str, mode: str, name: str) -> None:
+    for shapes in (((6, 7), (3, 2)), ((5, 5), (4, 5)), ((4, 3), (3, 3))):
+        x, y = [RNG.standard_normal(s) for s in shapes]
+        for fill in (0, 2.5):
+            ours = getattr(signal, name)(x, y, mode, boundary, fill)
+            close(ours, getattr(them.signal, name)(x, y, mode, boundary, fill))
+
+
+def test_convolutions_along_some_axes() -> None:
+    x, y = RNG.standard_normal((3, 6)), RNG.standard_normal((3, 4))
+    for mode in ("full", "same", "valid"):
+        close(signal.fftconvolve(x, y, mode, axes=1), them.signal.fftconvolve(x, y, mode, axes=1))
+    close(signal.fftconvolve(x, y[:1], axes=[-1]), them.signal.fftconvolve(x, y[:1], axes=[-1]))
+    half = fnp.asarray(x).astype("float16")
+    assert signal.fftconvolve(half, half).dtype == np.float16
+
+
+# ------------------------------------------------------------------------------------------------------------ spectra
+
+T = np.cumsum(RNG.standard_normal((2, 300)), axis=1)
+U = np.cumsum(RNG.standard_normal((2, 280)), axis=1)
+
+
+def test_trends() -> None:
+    for axis in (0, -1):
+        for kind in ("linear", "constant"):
+            close(signal.detrend(T, axis, kind), them.signal.detrend(T, axis, kind), 1e-8)
+    close(signal.detrend(T, bp=[100, 37]), them.signal.detrend(T, bp=[100, 37]), 1e-8)
+    close(signal.detrend(T[:, :1]), T[:, :1] * 0)
+    check_grads(lambda x: signal.detrend(x, bp=3), (fnp.asarray(T[:, :8]),), order=1, modes=("fwd", "rev"))
+
+
+SPECTRA: list[dict[str, Any]] = [
+    {}, {"fs": 20.0, "nperseg": 64}, {"nperseg": 33, "noverlap": 5, "nfft": 50, "window": "hamming"},
+    {"nperseg": 32, "return_onesided": False, "detrend": "linear"}, {"window": np.hanning(40), "detrend": False},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("given", SPECTRA)
+def test_power_spectra(given: dict[str, Any]) -> None:
+    for scaling in ("density", "spectrum"):
+        for average in ("mean", "median"):
+            more = {**given, "scaling": scaling, "average": average}
+            for a, b in zip(signal.welch(T, **more), them.signal.welch(T, **more), strict=True):
+                close(a, b, 1e-8)
+            for a, b in zip(signal.csd(T, U, **more), them.signal.csd(T, U, **more), strict=True):
+                close(a, b, 1e-8)
+    z = T + 1j * T[::-1]
+    for a, b in zip(signal.welch(z, **{**given, "return_onesided": False}),
+                    them.signal.welch(z, **{**given, "return_onesided": False}), strict=True):  # fmt: skip
+        close(a, b, 1e-8)
+    close(signal.welch(T.T, **given, axis=0)[1], them.signal.welch(T.T, **given, axis=0)[1], 1e-8)
+
+
+@pytest.mark.parametrize("boundary", ["zeros", "even", "odd", "constant", None])
+@pytest.mark.parametrize("given", SPECTRA[1:4])
+def test_short_time_transforms(given: dict[str, Any], boundary: str | None) -> None:
+    more = {**given, "boundary": boundary}
+    for a, b in zip(signal.stft(T, **more), them.signal.stft(T, **more), strict=True):
+        close(a, b, 1e-8)
+    close(signal.stft(T.T, **more, axis=0)[2], them.signal.stft(T.T, **more, axis=0)[2], 1e-8)
+    if boundary is None or given.get("detrend"):
+        return
+    again = {k: v for k, v in given.items() if k != "return_onesided"}
+    spectrum = them.signal.stft(T, **more)[2]
+    close(signal.istft(spectrum, **again)[1], them.signal.istft(spectrum, **again)[1], 1e-8)
+    for a, b in zip(signal.istft(spectrum[0], **again), them.signal.istft(spectrum[0], **again), strict=True):
+        close(a, b, 1e-8)
+    close(np.asarray(signal.istft(spectrum, **again)[1])[:, :300], T, 1e-8)  # the inverse
+    turned = np.moveaxis(spectrum, -1, 0)
+    close(signal.istft(turned, **again, time_axis=0, freq_axis=-1)[1],
+          them.signal.istft(turned, **again, time_axis=0, freq_axis=-1)[1], 1e-8)  # fmt: skip
+
+
+def test_gradients_of_spectra() -> None:
+    x = fnp.asarray(RNG.standard_normal(24))
+    check_grads(lambda x: signal.welch(x, nperseg=8)[1], (x,), order=1, modes=("fwd", "rev"))
+    check_grads(lambda x: signal.istft(2 * signal.stft(x, nperseg=8)[2], nperseg=8)[1], (x,), 1, ("fwd", "rev"))
+
+
+# --------------------------------------------------------------------------------------------------- fft, integration
+
+
+@pytest.mark.parametrize("norm", [None, "backward", "ortho", "forward"])
+@pytest.mark.parametrize("kind", [2, 3])
+@pytest.mark.parametrize("n", [1, 2, 5, 8])
+def test_cosine_transforms(n: int, kind: int, norm: str | None) -> None:
+    x = RNG.standard_normal((3, n))
+    for name in ("dct", "idct"):
+        ours, theirs = getattr(fft, name), getattr(them.fft, name)
+        close(ours(x, kind, norm=norm), theirs(x, kind, norm=norm))
+        close(ours(x, kind, 4, 0, norm), theirs(x, kind, 4, 0, norm))
+        close(ours(x, kind, 2, norm=norm), theirs(x, kind, 2, norm=norm))
+        many, all_of_them = getattr(fft, f"{name}n"), getattr(them.fft, f"{name}n")
+        close(many(x, kind, norm=norm), all_of_them(x, kind, norm=norm))
+        close(many(x, kind, (2, 3), (1, 0), norm), all_of_them(x, kind, (2, 3), (1, 0), norm))
+        close(many(x, kind, axes=[-1]), all_of_them(x, kind, axes=[-1]))
+    close(fft.idct(fft.dct(x, kind, norm=norm), kind, norm=norm), x)
+    check_grads(lambda x: fft.dct(x, kind, norm=norm), (fnp.asarray(x),), order=1, modes=("fwd", "rev"))
+
+
+def test_dtypes() -> None:
+    half = fnp.ones((2, 4), "float16")
+    assert fft.dct(half).dtype == np.float16
+    assert fft.dct(np.arange(4)).dtype == np.float32
+    assert signal.welch(fnp.ones(300))[1].dtype == np.float32
+    assert signal.detrend(np.arange(4)).dtype == np.float32
+
+
+def test_integrals() -> None:
+    x = np.sort(RNG.random(6))
+    close(integrate.trapezoid(T[:, :6], x), them.integrate.trapezoid(T[:, :6], x))
+
+
+# ------------------------------------------------------------------------------------------------------- interpolation
+
+IMAGE = RNG.standard_normal((4, 5))
+PLACES = RNG.uniform(-9, 13, (2, 60))
+
+
+@pytest.mark.parametrize("order", [0, 1])
+@pytest.mark.parametrize(
+    ("mode", "theirs"),
+    [("constant", "grid-constant"), ("grid-constant", "grid-constant"), ("nearest", "nearest"), ("mirror", "mirror"),
+     ("wrap", "grid-wrap"), ("reflect", "reflect")],
+)  # fmt: skip
+def test_places_in_images(mode: str, theirs: str, order: int) -> None:
+    for places in (PLACES, PLACES.reshape(2, 5, 12), np.floor(PLACES)):
+        ours = ndimage.map_coordinates(IMAGE, places, order, mode, -1.5)
+        close(ours, them.ndimage.map_coordinates(IMAGE, places, order=order, mode=theirs, cval=-1.5))
+        inside = np.stack([places[0] % 3, places[1] % 4])  # and within the array, SciPy's own mode
+        close(ndimage.map_coordinates(IMAGE, inside, order, mode),
+              them.ndimage.map_coordinates(IMAGE, inside, order=order, mode=mode))  # fmt: skip
+    line = np.array([3.0])
+    close(ndimage.map_coordinates(line, [np.array([-1.5, 0.0, 2.0])], order, mode, 0.5),
+          them.ndimage.map_coordinates(line, [[-1.5, 0.0, 2.0]], order=order, mode=theirs, cval=0.5))  # fmt: skip
+
+
+def test_images_are_differentiated_and_keep_their_dtype() -> None:
+    places = RNG.uniform(0, 3, (2, 6))
+    check_grads(
+        lambda x, at: ndimage.map_coordinates(x, at, 1), (fnp.asarray(IMAGE), fnp.asarray(places)), 1, ("fwd", "rev")
+    )
+    counts = (10 * IMAGE).astype(np.int32)
+    got = ndimage.map_coordinates(counts, places, 1)
+    assert got.dtype == np.int32
+    exact = them.ndimage.map_coordinates(counts.astype(float), places, order=1)
+    assert (abs(np.asarray(got) - exact) <= 0.5 + 1e-6).all()
+    assert ndimage.map_coordinates(fnp.asarray(IMAGE, fnp.float32), places, 1).dtype == np.float32
+
+
+@pytest.mark.parametrize("method", ["linear", "nearest"])
+@pytest.mark.parametrize("fill", [np.nan, 7.0, None])
+def test_grids(fill: float | None, method: str) -> None:
+    grid = (np.array([0.0, 0.5, 2.0, 3.0]), np.array([-1.0, 1.0, 1.5]))
+    at = RNG.uniform(-1.5, 3.5, (7, 2))
+    for values in (RNG.standard_normal((4, 3)), RNG.standard_normal((4, 3, 2))):
+        mine = interpolate.RegularGridInterpolator(grid, values, method, fill_value=fill)
+        theirs = them.interpolate.RegularGridInterpolator(grid, values, method, False, fill)
+        close(mine(at), theirs(at))
+        close(mine((at[:, 0], at[:, 1])), theirs((at[:, 0], at[:, 1])))
+        close(fx.jit(lambda p, m=mine: m(p))(at), theirs(at))
+        close(mine(at, "nearest"), theirs(at, "nearest"))
+    line = interpolate.RegularGridInterpolator((grid[0],), grid[0] ** 2, method)
+    close(
+        line(at[:3, 0] % 3), them.interpolate.RegularGridInterpolator((grid[0],), grid[0] ** 2, method)(at[:3, 0] % 3)
+    )
+
+
+def test_gradients_of_grids() -> None:
+    grid = (np.array([0.0, 0.5, 2.0]), np.array([-1.0, 1.0]))
+    at = fnp.asarray(RNG.uniform(0.1, 0.9, (4, 2)))
+
+    def value(values: Any, at: Any) -> Any:
+        return interpolate.RegularGridInterpolator(grid, values)(at)
+
+    check_grads(value, (fnp.asarray(RNG.standard_normal((3, 2))), at), order=1, modes=("fwd", "rev"))
+
+
+def test_codes() -> None:
+    obs, codes = RNG.standard_normal((9, 3)), RNG.standard_normal((4, 3))
+    for x, c in ((obs, codes), (obs[:, 0], codes[:, 0])):
+        for a, b in zip(cluster.vq.vq(x, c), them.cluster.vq.vq(x, c), strict=True):
+            close(a, b)
+
+
+# ------------------------------------------------------------------------------------------------------- minimization
+
+
+def rosenbrock(x: Any, a: float = 100.0) -> Any:
+    return a * ((x[1:] - x[:-1] ** 2) ** 2).sum() + ((1 - x[:-1]) ** 2).sum()
+
+
+METHODS = ["BFGS", "L-BFGS-B", "l-bfgs-experimental-do-not-rely-on-this"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_minima(method: str) -> None:
+    start = np.array([-1.2, 1.0, 0.5, 2.0])
+    options = {"ftol": 0.0} if method != "BFGS" else {}
+    near = np.array([0.3, 0.6, 0.5, 0.2])  # from farther away there is another minimum
+    result = optimize.minimize(rosenbrock, near, method=method, tol=1e-6, options=options)
+    assert bool(result.success)
+    assert int(result.status) == 0
+    close(result.x, np.ones(4), 1e-5)
+    close(result.jac, fx.grad(rosenbrock)(result.x))
+    close(result.fun, rosenbrock(result.x))
+    assert 5 < int(result.nit) < int(result.nfev) < 500
+    assert int(result.njev) == int(result.nit) + 1
+    theirs = them.optimize.minimize(lambda x: x @ x + np.cos(x).sum() * 3, start, method="BFGS")
+    ours = optimize.minimize(lambda x: x @ x + fnp.cos(x).sum() * 3, start, method=method)
+    close(ours.fun, theirs.fun, 1e-6)
+    if method == "BFGS":
+        assert ours.hess_inv is not None
+        hessian = fx.hessian(lambda x: x @ x + fnp.cos(x).sum() * 3)(ours.x)
+        close(ours.hess_inv, np.linalg.inv(np.asarray(hessian)), 0.1)
+    else:
+        assert ours.hess_inv is None
+
+
+@pytest.mark.parametrize("method", METHODS[:2])
+def test_minimization_is_traced_and_batched(method: str) -> None:
+    starts = fnp.asarray(RNG.standard_normal((3, 2)))
+    solve = lambda x: optimize.minimize(rosenbrock, x, (10.0,), method=method, tol=1e-7).x  # noqa: E731
+    close(fx.jit(fx.vmap(solve))(starts), np.ones((3, 2)), 1e-5)
+
+
+def test_minimization_that_ends_early() -> None:
+    start = np.array([-1.2, 1.0])
+    few = optimize.minimize(rosenbrock, start, options={"maxiter": 3})
+    assert (int(few.status), int(few.nit), bool(few.success)) == (1, 3, False)
+    none = optimize.minimize(rosenbrock, start, options={"maxiter": 0})
+    assert (int(none.status), int(none.nit)) == (1, 0)
+    there = optimize.minimize(rosenbrock, np.ones(2))
+    assert (int(there.status), int(there.nit)) == (0, 0)
+    stuck = optimize.minimize(lambda x: fnp.where(x[0] == 1, 0, fnp.nan) * x[0] + x[0], np.ones(1))
+    assert (int(stuck.status), bool(stuck.success)) == (3, False)
+
+
+# ----------------------------------------------------------------------------------------------------------- refusals
+
+V, M = np.ones(5), np.ones((3, 3))
+REFUSED: list[tuple[Callable[[], object], type[Exception], str, str]] = [
+    (lambda: signal.convolve(V, M), ShapeError,
+     "convolve: takes two arrays of the same number of axes, not empty, got f64[5] and f64[3,3]",
+     "add axes of size 1: x[None]"),
+    (lambda: signal.correlate(V, V, "all"), ParameterError, "correlate: mode 'all'",
+     'use "full", "same" or "valid"'),
+    (lambda: signal.convolve(V, V, method="loop"), ParameterError, "convolve: method 'loop'",
+     'use "auto", "direct" or "fft"'),
+    (lambda: signal.convolve(np.ones((3, 8)), np.ones((5, 2)), "valid"), ShapeError,
+     "convolve: for the mode 'valid' one array fits into the other along every axis, got f64[3,8] and f64[5,2]",
+     'use mode="full"'),
+    (lambda: signal.convolve2d(M, M, boundary="edge"), ParameterError, "convolve2d: boundary 'edge'",
+     'use "fill", "wrap" or "symm"'),
+    (lambda: signal.correlate2d(V, V), ShapeError, "correlate2d: takes matrices, got f64[5] and f64[5]",
+     "use convolve or correlate"),
+    (lambda: loose.signal.detrend(V, type="cubic"), ParameterError, "detrend: type 'cubic'",
+     'use "linear" or "constant"'),
+    (lambda: signal.detrend(V, bp=9), ParameterError, "detrend: bp (9,) is not within axis 0 of f64[5]",
+     "give places in it"),
+    (lambda: signal.welch(V, window="kaiser"), ParameterError, "welch: window 'kaiser'",
+     "give its values, or one of boxcar, hann, hamming, blackman, blackmanharris, nuttall, flattop"),
+    (lambda: signal.welch(V, window=np.ones(3), nperseg=4), ShapeError, "welch: window is f64[3] for segments of 4",
+     "give them the same length"),
+    (lambda: signal.istft(M, window=np.ones(3)), ShapeError, "istft: window is f64[3] for segments of 4",
+     "give them the same length"),
+    (lambda: signal.istft(V), ShapeError, "istft: takes an array [..., frequencies, times], got f64[5]",
+     "add an axis: x[:, None]"),
+    (lambda: signal.stft(V, nperseg=4, noverlap=4), ParameterError, "stft: nperseg is 4, noverlap 4, nfft 4",
+     "they satisfy 0 <= noverlap < nperseg <= nfft"),
+    (lambda: signal.csd(V, V, scaling="none"), ParameterError, "csd: scaling 'none'",
+     'use "density" or "spectrum"'),
+    (lambda: signal.csd(V, V, average="mode"), ParameterError, "csd: average 'mode'", 'use "mean" or "median"'),
+    (lambda: signal.stft(V, boundary="wrap"), ParameterError, "stft: boundary 'wrap'",
+     'use "zeros", "even", "odd", "constant" or None'),
+    (lambda: loose.signal.stft(V, detrend="cubic"), ParameterError, "stft: detrend 'cubic'",
+     'use "constant", "linear" or False'),
+    (lambda: fft.dct(V, 1), ParameterError, "dct: type 1", "types 2 and 3 are there"),
+    (lambda: fft.idct(V, norm="unit"), ParameterError, "idct: norm 'unit'", 'use "backward", "ortho" or "forward"'),
+    (lambda: fft.dct(V, n=0), ParameterError, "dct: n is 0", "give a size of 1 or more"),
+    (lambda: fft.dctn(M, s=(2,), axes=(0, 1)), ShapeError, "dctn: s has 1 sizes for 2 axes",
+     "give one size for each axis"),
+    (lambda: ndimage.map_coordinates(M, [V, V], 3), ParameterError, "map_coordinates: order 3",
+     "orders 0 and 1 are there"),
+    (lambda: ndimage.map_coordinates(M, [V, V], 1, "edge"), ParameterError, "map_coordinates: mode 'edge'",
+     "use one of constant, nearest, mirror, wrap, reflect"),
+    (lambda: ndimage.map_coordinates(M, [V], 1), ShapeError, "map_coordinates: coordinates of 1 axes for f64[3,3]",
+     "give one array of coordinates for each axis"),
+    (lambda: ndimage.map_coordinates(M[:0], [V, V], 1), ShapeError,
+     "map_coordinates: the array is empty: f64[0,3]", "give at least one element"),
+    (lambda: interpolate.RegularGridInterpolator((V,), V, bounds_error=True), ParameterError,
+     "RegularGridInterpolator: bounds_error is True, and whether a point is outside depends on its value",
+     "leave it out: fill_value marks points outside; lax.error_if checks them"),
+    (lambda: interpolate.RegularGridInterpolator((V,), V, "cubic"), ParameterError,
+     "RegularGridInterpolator: method 'cubic'", 'use "linear" or "nearest"'),
+    (lambda: interpolate.RegularGridInterpolator((V[:3],), V), ShapeError,
+     "RegularGridInterpolator: points[0] is f64[3], and axis 0 of the values has size 5",
+     "give one coordinate for each place along the axis, and at least two"),
+    (lambda: interpolate.RegularGridInterpolator((V, V), V), ShapeError,
+     "RegularGridInterpolator: 2 vectors of points for values f64[5]",
+     "give one vector of points for each axis of the grid"),
+    (lambda: interpolate.RegularGridInterpolator((V,), V)(M), ShapeError,
+     "RegularGridInterpolator: points of 3 coordinates in a grid of 1 axes",
+     "give an array [..., k], or a tuple of k arrays"),
+    (lambda: cluster.vq.vq(M, V), ShapeError, "vq: observations f64[3,3] and codes f64[5] are not [m,n] and [k,n]",
+     "give a row for each observation and for each code"),
+    (lambda: optimize.minimize(rosenbrock, V, method="CG"), ParameterError, "minimize: method 'CG'",
+     'use "BFGS" or "L-BFGS-B"'),
+    (lambda: optimize.minimize(rosenbrock, M), ShapeError, "minimize: x0 is f64[3,3], not a vector of real numbers",
+     "make a vector of a tree with fxad.tree.ravel"),
+    (lambda: optimize.minimize(rosenbrock, V, options={"disp": True}), ParameterError,
+     "minimize: BFGS has no option 'disp'", "its options are gtol, norm, maxiter, line_search_maxiter"),
+    (lambda: loose.optimize.minimize(rosenbrock, V, 3.0), ArgumentError, "minimize: args is a float, not a tuple",
+     "args=(a,)"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("k", range(len(REFUSED)))
+def test_refusals(k: int) -> None:
+    call, error, message, remedy = REFUSED[k]
+    with pytest.raises(error) as e:
+        call()
+    assert (e.value.message, e.value.remedy) == (message, remedy)  # type: ignore[attr-defined]

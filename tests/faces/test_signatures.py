@@ -1,0 +1,111 @@
+"""Parameters of functions beside those of jax: names, positions. What differs is a table, with the reason."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+
+MODULES = (
+    "numpy", "numpy.linalg", "numpy.fft", "lax", "lax.linalg", "nn", "nn.initializers", "random", "scipy.cluster.vq",
+    "scipy.fft", "scipy.integrate", "scipy.linalg", "scipy.ndimage", "scipy.optimize", "scipy.signal",
+    "scipy.sparse.linalg", "scipy.special", "scipy.stats", "ops", "tree", "tree_util",
+)  # fmt: skip
+
+# Keywords of jax that are not here, wherever they stand. Python's TypeError names them.
+NOWHERE: Mapping[str, str] = {
+    "out_sharding": "device_put(x, sharding) divides an array",
+    "sharding": "device_put(x, sharding) divides an array",
+    "accuracy": "there is one algorithm for each function",
+    "allow_negative_indices": "negative places count from the end: jnp's rule",
+    "implementation": "there is one algorithm for each decomposition",
+    "use_magma": "there is one algorithm for each decomposition",
+    "_dot_general": "private",
+    "promote_integers": "narrow integers are summed in 32 bits",
+    "inplace": "arrays are immutable",
+    "algorithm": "there is one algorithm",
+    "subset_by_index": "slice the results",
+    "nan_policy": "nan is the result, as in jax",
+    "preferred_element_type": "astype before the product",
+    "precision": "the products are composites",
+    "numpy_resid": "residuals are always returned",
+    "method": "there is one algorithm",
+    "trim_leading_zeros": "sizes do not depend on values",
+    "mean": "computed in the same pass",
+    "size": "unique(size=) pads its results",
+    "fill_value": "unique(fill_value=) pads its results",
+    "wrap_negative_indices": "negative indices count from the end",
+}
+# Further keywords that are not here, by function.
+ABSENT: Mapping[str, str] = {
+    "numpy.argsort": "dtype", "numpy.can_cast": "casting", "numpy.compress": "out", "numpy.copy": "order",
+    "numpy.delete": "assume_unique_indices", "numpy.einsum": "out", "numpy.modf": "out", "numpy.polyfit": "full",
+    "numpy.put": "mode", "numpy.put_along_axis": "mode", "numpy.ravel_multi_index": "dtype order",
+    "numpy.save": "allow_pickle", "numpy.trim_zeros": "axis", "numpy.linalg.matrix_rank": "hermitian tol",
+    "numpy.linalg.pinv": "rcond", "lax.all_gather": "to", "lax.dot": "dimension_numbers", "lax.mul": "out_dtype",
+    "lax.reshape": "dimensions", "lax.switch": "operand", "lax.linalg.eig": "enable_eigvec_derivs",
+    "lax.linalg.eigh": "sort_eigenvalues", "lax.linalg.qr": "pivoting",
+    "lax.linalg.tridiagonal_solve": "perturb_singular",
+    "nn.dot_product_attention": "return_residual", "random.key": "dtype", "random.wrap_key_data": "dtype",
+    "scipy.special.log_ndtr": "series_order",
+    "scipy.linalg.eigh": "check_finite eigvals overwrite_a overwrite_b turbo type",
+    "scipy.linalg.expm": "max_squarings upper_triangular", "scipy.sparse.linalg.gmres": "solve_method",
+}  # fmt: skip
+# Parameters that jax takes at another position, or not by position here.
+MOVED: Mapping[str, str] = {
+    "numpy.histogram": "density weights", "numpy.histogram2d": "density weights",  # NumPy's order
+    "numpy.histogramdd": "density weights", "numpy.polyfit": "cov w", "scipy.stats.mode": "keepdims",
+    "lax.conv_with_general_padding": "precision preferred_element_type",
+}  # fmt: skip
+# NumPy's ufuncs: `out` and `where` go with arrays that change.
+UFUNC = frozenset({"out", "where"})
+
+
+def of(root: str, module: str) -> Any:
+    return importlib.import_module(f"{root}.{module}")
+
+
+def pairs(module: str) -> Iterator[tuple[str, Mapping[str, inspect.Parameter], Mapping[str, inspect.Parameter]]]:
+    theirs, ours = of("jax", module), of("fxad", module)
+    for name in dir(theirs):
+        if name.startswith("_") or not hasattr(ours, name):
+            continue
+        try:
+            function = getattr(theirs, name)
+            if inspect.isclass(function) or inspect.ismodule(function) or not callable(function):
+                continue
+            signatures = inspect.signature(function), inspect.signature(getattr(ours, name))
+        except Exception:  # deprecated names raise what they like; some have no signature
+            continue
+        yield f"{module}.{name}", signatures[0].parameters, signatures[1].parameters
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_parameters_are_those_of_jax(module: str) -> None:
+    pytest.importorskip("jax")
+    differences = {}
+    for path, theirs, ours in pairs(module):
+        kinds = [p.kind for p in ours.values()]
+        places = [n for n, p in ours.items() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        any_number, any_keyword = inspect.Parameter.VAR_POSITIONAL in kinds, inspect.Parameter.VAR_KEYWORD in kinds
+        absent, moved = set(), set()
+        for at, (name, p) in enumerate(theirs.items()):
+            if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY):
+                here = name in ours and ours[name].kind is not inspect.Parameter.POSITIONAL_ONLY
+                if not here and not any_keyword and name not in NOWHERE:
+                    absent.add(name)
+            if p.kind is p.POSITIONAL_OR_KEYWORD and name in ours and not any_number and places[at : at + 1] != [name]:
+                moved.add(name)
+        if absent == UFUNC:
+            absent = set()
+        # a parameter after one that is not here cannot stand where jax has it
+        missing = [k for k, (n, p) in enumerate(theirs.items()) if n not in ours and p.kind is p.POSITIONAL_OR_KEYWORD]
+        if missing and not set(MOVED.get(path, "").split()) & moved:
+            moved = {n for n in moved if list(theirs).index(n) < missing[0]}
+        if absent or moved:
+            differences[path] = (" ".join(sorted(absent)), " ".join(sorted(moved)))
+    known = {p: (ABSENT.get(p, ""), MOVED.get(p, "")) for p in (*ABSENT, *MOVED) if p.rpartition(".")[0] == module}
+    assert differences == known

@@ -1,0 +1,442 @@
+"""The names of JAX programs on 8 CPU devices, called as JAX calls them. `test_names.py` runs them in a process of its
+own; to run them by hand:
+
+FXAD_CPU_DEVICES=8 python -m pytest tests/spmd/names_on_devices.py
+"""
+
+from __future__ import annotations
+
+import gc
+import pickle
+import weakref
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+import fxad as fx
+import fxad.numpy as fnp
+from fxad import lax
+from fxad.errors import (
+    ArgumentError,
+    AxisNameError,
+    DTypeError,
+    FxadError,
+    ParameterError,
+    PlacementError,
+    ShapeError,
+)
+from fxad.experimental import mesh_utils
+from fxad.runtime import resharded
+from fxad.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding, get_mesh, make_mesh
+from fxad.testing import Case, cases
+from fxad.testing.collective_steps import COLLECTIVE_STEPS
+from fxad.testing.spmd_laws import check_split_axis
+from tests.laws.budget import share
+
+P = PartitionSpec
+X: Any = np.arange(32, dtype=np.float32).reshape(8, 4)
+WRONG: Any = fx
+ANY: Any = fx  # types of overloaded functions do not survive functools.partial
+
+
+@pytest.fixture(scope="module")
+def mesh() -> Mesh:
+    return make_mesh((4, 2), ("x", "y"))
+
+
+# -------------------------------------------------------------------------------------------------------------- meshes
+
+
+def test_meshes(mesh: Mesh) -> None:
+    devices = np.array(fx.devices()).reshape(4, 2)
+    assert Mesh(devices, ("x", "y")) == mesh == Mesh(devices, axis_names=("x", "y"), axis_types=(AxisType.Auto,) * 2)
+    assert make_mesh((4, 2), ("x", "y"), axis_types=(AxisType.Auto,) * 2) == mesh
+    assert Mesh(mesh_utils.create_device_mesh((4, 2)), ("x", "y")) == mesh
+    assert (mesh.shape["x"], mesh.axis_sizes, mesh.size, mesh.empty, mesh.is_multi_process) == (
+        4,
+        (4, 2),
+        8,
+        False,
+        False,
+    )
+    assert mesh.local_devices == list(fx.devices())
+    assert pickle.loads(pickle.dumps(mesh)) == mesh
+
+
+def test_the_mesh_of_a_block(mesh: Mesh) -> None:
+    other = make_mesh((2, 4), ("x", "y"))
+    f = fx.jit(lambda x: lax.with_sharding_constraint(2 * x, P("x")))
+    assert get_mesh() is None
+    with mesh:
+        assert f(X).sharding == NamedSharding(mesh, P("x"))
+        with fx.set_mesh(other):
+            assert f(X).sharding == NamedSharding(other, P("x"))
+            assert fx.jit(lambda x: f(x) + 1)(X).sharding == NamedSharding(other, P("x"))
+        assert get_mesh() is mesh
+        assert f(X).sharding == NamedSharding(mesh, P("x"))
+        assert fx.device_put(X, P("x", "y")).sharding == NamedSharding(mesh, P("x", "y"))
+        g = fx.jit(lambda x: x + 1, in_shardings=P("x"), out_shardings=P(None, "y"))
+        assert g(X).sharding == NamedSharding(mesh, P(None, "y"))
+        total = fx.shard_map(lambda v: lax.psum(v, "x"), in_specs=P("x"), out_specs=P())
+        np.testing.assert_array_equal(np.asarray(total(X)), X.reshape(4, 2, 4).sum(0))
+    assert get_mesh() is None
+    calls: tuple[Callable[[], Any], ...] = (lambda: f(X), lambda: total(X), lambda: g(X))
+    for call in calls:
+        with pytest.raises(ParameterError, match="no mesh"):
+            call()
+
+
+def test_a_jitted_function_that_follows_the_mesh_is_traced_once_for_each(mesh: Mesh) -> None:
+    traced = []
+
+    def f(x: Any) -> Any:
+        traced.append(get_mesh())
+        return lax.with_sharding_constraint(x, P("y"))
+
+    other, run = make_mesh((8,), ("y",)), fx.jit(f)
+    for m in (mesh, other, mesh, other, mesh):
+        with m:
+            assert run(X).sharding == NamedSharding(m, P("y"))
+    assert traced == [mesh, other]
+
+
+# ----------------------------------------------------------------------------------------------------------- shardings
+
+
+def test_questions_to_shardings(mesh: Mesh) -> None:
+    rows, one = NamedSharding(mesh, P("x", None)), SingleDeviceSharding(fx.devices()[2])
+    assert rows == NamedSharding(mesh, P("x")) != NamedSharding(mesh, P("y"))
+    assert hash(rows) == hash(NamedSharding(mesh, P("x")))
+    assert rows.shard_shape((8, 4)) == (2, 4)
+    at = rows.devices_indices_map((8, 4))
+    assert list(at) == list(fx.devices())
+    assert at[fx.devices()[3]] == (slice(2, 4), slice(None))
+    assert rows.addressable_devices_indices_map((8, 4)) == at
+    assert (rows.num_devices, rows.is_fully_addressable, rows.is_fully_replicated) == (8, True, False)
+    assert NamedSharding(make_mesh((1,), ("i",)), P("i")).is_fully_replicated
+    assert rows.addressable_devices == rows.device_set == frozenset(fx.devices())
+    same = NamedSharding(make_mesh((4, 2), ("a", "b")), P("a"))
+    assert rows.is_equivalent_to(same, 2)
+    assert not rows.is_equivalent_to(NamedSharding(mesh, P("y")), 2)
+    assert not rows.is_equivalent_to(one, 2)
+    assert one.devices_indices_map((3,)) == {fx.devices()[2]: (slice(None),)}
+    assert (one.shard_shape((3,)), one.num_devices, one.is_fully_replicated) == ((3,), 1, True)
+
+
+def test_shards_and_parts_of_arrays(mesh: Mesh) -> None:
+    rows = NamedSharding(mesh, P("x"))
+    x: Any = fx.device_put(X, rows)
+    assert x.sharding == rows
+    assert [s.replica_id for s in x.addressable_shards] == [0, 1] * 4
+    for s in x.addressable_shards:
+        np.testing.assert_array_equal(np.asarray(s.data), X[s.index])
+    np.testing.assert_array_equal(np.asarray(x.addressable_data(3)), X[2:4])
+    assert (x.is_fully_addressable, x.is_fully_replicated) == (True, False)
+    assert fx.asarray(X).is_fully_replicated
+    assert fx.devices()[0].device_kind == fx.devices()[0].kind
+    np.testing.assert_array_equal(np.from_dlpack(x.addressable_shards[5].data), X[4:6])
+
+
+def test_arrays_of_parts(mesh: Mesh) -> None:
+    where, asked = NamedSharding(mesh, P("y", "x")), []
+
+    def part(at: tuple[slice, ...]) -> Any:
+        asked.append(at)
+        return X[at]
+
+    x: Any = fx.make_array_from_callback((8, 4), where, part)
+    assert x.sharding == where
+    np.testing.assert_array_equal(np.asarray(x), X)
+    assert len(asked) == 8
+    whole = fx.make_array_from_callback((8, 4), NamedSharding(mesh, P()), part)
+    assert len(asked) == 9, "once for each distinct part"
+    assert whole.is_fully_replicated
+    parts = [fx.device_put(X[at], d) for d, at in where.addressable_devices_indices_map((8, 4)).items()]
+    y: Any = fx.make_array_from_single_device_arrays((8, 4), where, parts)
+    np.testing.assert_array_equal(np.asarray(y * 1), X)
+    z = fx.make_array_from_process_local_data(where, X, (8, 4))
+    np.testing.assert_array_equal(np.asarray(z), X)
+
+
+def test_devices_exchange_parts_of_an_array_that_is_divided_anew(mesh: Mesh, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = fx.device_put(fx.asarray(X), NamedSharding(mesh, P("x", "y")))
+    monkeypatch.setattr("fxad.api.device_put.resharded", None)  # through the host
+    for spec in (P("y", "x"), P(("x", "y")), P("x"), P()):
+        y: Any = fx.device_put(x, NamedSharding(mesh, spec))
+        assert y.sharding == NamedSharding(mesh, spec)
+        np.testing.assert_array_equal(np.asarray(y), X)
+    inside = fx.jit(lambda v: fx.device_put(v, NamedSharding(mesh, P("y"))))(X)
+    assert inside.sharding == NamedSharding(mesh, P("y"))
+
+
+def test_an_operand_that_is_passed_again_is_not_divided_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    divided: list[Any] = []
+
+    def counted(buffer: Any, where: Any) -> Any:
+        divided.append(where.spec)
+        return resharded(buffer, where)
+
+    monkeypatch.setattr("fxad.xla.executable.resharded", counted)
+    w, x, c = fnp.ones(4), fnp.asarray(X), fnp.full((4,), 3.0)  # uncommitted; c is closed over
+    f = fx.jit(fx.shard_map(lambda w, v: v * w + c, {"i": 8}, (P(), P("i")), P("i")))
+    for k in range(3):
+        np.testing.assert_array_equal(np.asarray(f(w, x + k)), X + k + 3)
+    assert sorted(divided) == [(), (), *[(("i",),)] * 3]
+    np.testing.assert_array_equal(np.asarray(f(2 * w, x)), 2 * X + 3)
+    np.testing.assert_array_equal(np.asarray(f(w, x)), X + 3)
+    held = weakref.ref(w)
+    del w, x
+    gc.collect()
+    assert held() is None
+
+
+def test_trees_of_shardings_need_not_be_containers_of_python(mesh: Mesh) -> None:
+    """They are prefixes of the tree, whatever its nodes are."""
+
+    @fx.tree.dataclass
+    class Params:
+        w: Any
+        b: Any
+
+    places = Params(NamedSharding(mesh, P("x")), {"b": SingleDeviceSharding(fx.devices()[1])})
+    put = fx.device_put(Params(X, {"b": fnp.zeros(3)}), places)
+    assert (put.w.sharding, put.b["b"].sharding) == (places.w, places.b["b"])
+
+
+def test_layouts_are_printed(mesh: Mesh, capsys: pytest.CaptureFixture[str]) -> None:
+    fx.debug.visualize_array_sharding(fx.device_put(fx.asarray(X), NamedSharding(mesh, P("y", "x"))))
+    assert capsys.readouterr().out.splitlines() == [
+        "(8, 4) as PartitionSpec('y', 'x')",
+        "+-------+-------+-------+-------+",
+        "| cpu 0 | cpu 2 | cpu 4 | cpu 6 |",
+        "+-------+-------+-------+-------+",
+        "| cpu 1 | cpu 3 | cpu 5 | cpu 7 |",
+        "+-------+-------+-------+-------+",
+    ]
+    fx.debug.visualize_sharding((4,), NamedSharding(mesh, P("y")))
+    assert capsys.readouterr().out.splitlines()[2] == "| cpu 0, 2, 4, 6 | cpu 1, 3, 5, 7 |"
+
+
+def test_shardings_of_executables(mesh: Mesh) -> None:
+    rows = NamedSharding(mesh, P("x"))
+    run = fx.jit(lambda d: {"sum": d["a"] + d["b"]}, in_shardings=rows).lower({"a": X, "b": X}).compile()
+    assert run.input_shardings == (({"a": rows, "b": rows},), {})
+    assert run.output_shardings == {"sum": rows}
+    alone = fx.jit(lambda x: x + 1).lower(X).compile()
+    assert alone.input_shardings == ((SingleDeviceSharding(fx.devices()[0]),), {})
+
+
+# ---------------------------------------------------------------------------------------------------- shard_map, pmap
+
+
+def test_shard_map_as_jax_calls_it(mesh: Mesh) -> None:
+    a, b = np.cos(np.arange(64.0).reshape(8, 8)), np.sin(np.arange(32.0).reshape(8, 4))
+
+    @partial(ANY.shard_map, mesh=mesh, in_specs=(P("x", "y"), P("y", None)), out_specs=P("x", None))
+    def product(a_block: Any, b_block: Any) -> Any:
+        return lax.psum(a_block @ b_block, "y")
+
+    @fx.shard_map(mesh=mesh, in_specs=(P("x", "y"), P("y", None)), out_specs=P("x", "y"))
+    def scattered(a_block: Any, b_block: Any) -> Any:
+        return lax.psum_scatter(a_block @ b_block, "y", scatter_dimension=1, tiled=True)
+
+    for f in (product, scattered, fx.jit(product)):
+        np.testing.assert_allclose(np.asarray(f(a, b)), a @ b, rtol=1e-10)
+    # a ring: each device hands its block on, and adds what it is handed
+    n = mesh.shape["x"]
+
+    def ring(v: Any) -> Any:
+        total = v
+        for _ in range(n - 1):
+            v = lax.ppermute(v, "x", [(k, (k + 1) % n) for k in range(n)])
+            total = total + v
+        return total
+
+    summed = fx.shard_map(ring, mesh=mesh, in_specs=P("x"), out_specs=P(), check_vma=False)
+    np.testing.assert_array_equal(np.asarray(summed(X)), X.reshape(4, 2, 4).sum(0))
+    slope = fx.grad(lambda x: fnp.sum(fnp.sin(summed(x))))(X)
+    np.testing.assert_allclose(np.asarray(slope), np.tile(np.cos(X.reshape(4, 2, 4).sum(0)), (4, 1)), rtol=1e-5)
+    some = fx.shard_map(lambda v: lax.pmean(v, "x"), mesh=mesh, in_specs=P("x"), out_specs=P(), axis_names={"x"})
+    np.testing.assert_array_equal(np.asarray(some(X)), X.reshape(4, 2, 4).mean(0))
+
+
+def test_collectives_of_jax(mesh: Mesh) -> None:
+    over = partial(ANY.shard_map, mesh=mesh)
+    for varied in (lambda v: lax.pvary(v, ("x",)), lambda v: lax.pcast(v, "x", to="varying")):
+        np.testing.assert_array_equal(np.asarray(over(varied, in_specs=P(), out_specs=P("x"))(X)), np.tile(X, (4, 1)))
+    one = over(lambda v: lax.pbroadcast(v, "x", 2), in_specs=P("x"), out_specs=P())
+    np.testing.assert_array_equal(np.asarray(one(X)), X[4:6])
+    square: Any = np.arange(16.0).reshape(4, 4)
+    turned = fx.vmap(lambda v: lax.pswapaxes(v, "i", 0), axis_name="i")(square)
+    np.testing.assert_array_equal(np.asarray(turned), square.T)
+    assert over(lambda v: v * lax.axis_size(("x", "y")), in_specs=P(), out_specs=P())(np.ones(1))[0] == 8
+
+
+def test_pmap_as_jax_calls_it() -> None:
+    @partial(ANY.pmap, axis_name="i")
+    def normalized(v: Any) -> Any:
+        return v / lax.psum(v, "i")
+
+    np.testing.assert_allclose(np.asarray(normalized(X + 1)), (X + 1) / (X + 1).sum(0), rtol=1e-6)
+    scaled = fx.pmap(lambda v, n: v * n, in_axes=(0, None), static_broadcasted_argnums=(1,))
+    np.testing.assert_array_equal(np.asarray(scaled(X, 3)), X * 3)
+    x = fx.device_put(X, NamedSharding(make_mesh((8,), ("pmap0",)), P("pmap0")))
+    y = fx.pmap(lambda v: v + 1, donate_argnums=(0,))(x)
+    np.testing.assert_array_equal(np.asarray(y), X + 1)
+    assert x.is_deleted()
+    back: Any = fx.pmap(lambda v: v + 1, devices=fx.devices()[::-1], backend="cpu")(X)
+    assert [s.device.id for s in back.addressable_shards] == [7, 6, 5, 4, 3, 2, 1, 0]
+    np.testing.assert_array_equal(np.asarray(back), X + 1)
+
+
+# ----------------------------------------------------------------------------------------------------------- soft_pmap
+
+
+@share(3)
+@given(cases(steps=COLLECTIVE_STEPS, size=5, depth=1))
+def test_an_axis_split_between_devices_equals_vmap(case: Case) -> None:
+    check_split_axis(case, compiled=True)
+
+
+@pytest.mark.parametrize(("in_axes", "out_axes"), [(0, 0), ((0, None), 1), ((1, 0), -1)])
+@pytest.mark.parametrize("devices", [None, 1, 2, 8])
+def test_soft_pmap_equals_vmap(in_axes: Any, out_axes: Any, devices: int | None) -> None:
+    def f(x: Any, y: Any) -> Any:
+        k = lax.axis_index("d").astype("float32")
+        turned = lax.ppermute(x, "d", [(i, (i + 3) % 24) for i in range(24)])
+        return {"a": x * k + lax.psum(x, "d") + turned, "b": fnp.sum(y) + k}
+
+    x: Any = np.cos(np.arange(24 * 24.0)).reshape(24, 24)
+    have = fx.soft_pmap(f, "d", in_axes=in_axes, out_axes=out_axes if out_axes == 0 else {"a": out_axes, "b": 0},
+                        devices=devices)(x, x)  # fmt: skip
+    want = fx.vmap(f, in_axes, out_axes if out_axes == 0 else {"a": out_axes, "b": 0}, axis_name="d")(x, x)
+    for key in want:
+        np.testing.assert_allclose(np.asarray(have[key]), np.asarray(want[key]), rtol=1e-10)
+
+
+def test_soft_pmap_among_transformations() -> None:
+    x: Any = np.linspace(0.1, 2, 24)
+
+    def f(v: Any) -> Any:
+        return v / lax.psum(v * v, "d") + lax.pmax(v, "d")
+
+    soft, plain = fx.soft_pmap(f, "d"), fx.vmap(f, axis_name="d")
+    pairs: list[tuple[Callable[[Any], Any], Any]] = [
+        (lambda m: fx.jit(m)(x), None),
+        (lambda m: fx.grad(lambda u: fnp.sum(m(u) ** 2))(x), None),
+        (lambda m: fx.vmap(m)(np.stack([x, 2 * x])), None),
+        (lambda m: lax.scan(lambda c, _: (m(c), None), fnp.asarray(x), None, length=3)[0], None),
+        (lambda m: fx.jit(fx.grad(lambda u: fnp.sum(fx.remat(m)(u))))(x), None),
+    ]
+    for around, _ in pairs:
+        np.testing.assert_allclose(np.asarray(around(soft)), np.asarray(around(plain)), rtol=1e-9)
+    inside = fx.soft_pmap(fx.grad(lambda v: lax.psum(v * v, "d")), "d")(x)
+    np.testing.assert_allclose(np.asarray(inside), 48 * x, rtol=1e-10)
+    total = fx.soft_pmap(lambda v: lax.psum(v, "d"), "d", out_axes=None)(x)
+    np.testing.assert_allclose(np.asarray(total), x.sum(), rtol=1e-12)
+    run: Any = fx.jit(soft)(x)
+    assert run.sharding.num_devices == 8
+    assert [s.data.shape for s in run.addressable_shards] == [(3,)] * 8
+    nested = fx.pmap(lambda row: fx.soft_pmap(lambda v: v - lax.pmean(v, ("r", "d")), "d")(row), "r")
+    y = x.reshape(2, 12)
+    np.testing.assert_allclose(np.asarray(nested(y)), y - y.mean(), atol=1e-12)
+
+
+def test_groups_may_cross_devices() -> None:
+    x: Any = np.arange(12.0)
+    groups = [[0, 5, 10, 3], [4, 1, 2, 11], [6, 9, 8, 7]]
+
+    def f(v: Any) -> Any:
+        return lax.psum(v, "d", axis_index_groups=groups), lax.all_gather(v, "d", axis_index_groups=groups)
+
+    have, want = fx.soft_pmap(f, "d", devices=4)(x), fx.vmap(f, axis_name="d")(x)
+    for a, b in zip(have, want, strict=True):
+        np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
+
+
+def test_soft_pmap_of_a_program() -> None:
+    program = fx.trace(lambda v: v - lax.pmean(v, "d"), np.float64(1), axis_env={"d": 16})
+    x: Any = np.arange(16.0)
+    mapped = fx.soft_pmap(program, "d", axis_size=16, devices=4)
+    assert fx.soft_pmap(program, "d", axis_size=16, devices=4).jaxpr is mapped.jaxpr
+    np.testing.assert_array_equal(np.asarray(mapped(x)), x - x.mean())
+
+
+# ----------------------------------------------------------------------------------------------------------- bad input
+
+
+def _parts(m: Mesh, *shapes: tuple[int, ...]) -> list[Any]:
+    return [fx.device_put(np.zeros(s, "float32"), d) for s, d in zip(shapes, fx.devices(), strict=False)]
+
+
+ROWS = [(2, 4)] * 8
+REFUSED = [
+    (lambda m: make_mesh((4, 2), ("x", "y"), (AxisType.Explicit,) * 2), ParameterError,
+     f"make_mesh: axis_types is {(AxisType.Explicit,) * 2!r:.80}",
+     "leave it out: all axes are AxisType.Auto, and shard_map makes those of its mesh manual"),
+    (lambda m: WRONG.set_mesh(3), ArgumentError, "set_mesh: an int is not a Mesh: 3", "use make_mesh"),
+    (lambda m: fx.device_put(X, P("x")), ParameterError, "device_put: PartitionSpec('x') has no mesh",
+     "give NamedSharding(mesh, spec), or call it in `with mesh:`"),
+    (lambda m: fx.shard_map(lambda v: v, in_specs=P(), out_specs=P())(X), ParameterError,
+     "shard_map of <lambda>: it has no mesh", "give mesh=, or call it in `with mesh:`"),
+    (lambda m: WRONG.shard_map(lambda v: v, m, out_specs=P())(X), ArgumentError, "shard_map: in_specs is missing",
+     "give a PartitionSpec for each argument and result: P() is whole"),
+    (lambda m: fx.shard_map(lambda v: v, m, P(), P(), axis_names={"z"})(X), AxisNameError,
+     "shard_map of <lambda>: axis_names has 'z', the mesh has 'x', 'y'", "name axes of the mesh"),
+    (lambda m: fx.shard_map(lambda v: v, m, P("y"), P("y"), axis_names={"x"})(X), AxisNameError,
+     "shard_map of <lambda>: argument v: PartitionSpec('y') names axis 'y', the mesh has 'x'", "name axes of the mesh"),
+    (lambda m: fx.pmap(lambda v: v, devices=fx.devices()[:3])(X), ParameterError,
+     "pmap of <lambda>: the axis has size 8, devices has 3", "give one device for each index"),
+    (lambda m: WRONG.pmap(lambda v: v, global_arg_shapes=((8, 4),)), ParameterError,
+     "pmap: global_arg_shapes=((8, 4),) is not supported",
+     "pass arrays of all processes: make_array_from_process_local_data"),
+    (lambda m: fx.pmap(lambda v: v, backend="tpu"), ParameterError, "pmap: backend='tpu' is not supported",
+     "give devices=fxad.devices(backend)"),
+    (lambda m: WRONG.pmap(fx.trace(lambda v: v + 1, X[0]), axis_size=8, donate_argnums=0), ArgumentError,
+     "pmap of <lambda>: donate_argnums is for functions", "donate when it is compiled: jit(pmap(p), donate=...)"),
+    (lambda m: fx.soft_pmap(lambda v: v, devices=3)(X), ShapeError,
+     "soft_pmap of <lambda>: the axis has size 8, which 3 devices do not divide",
+     "pad the axis, or give another number of devices"),
+    (lambda m: fx.soft_pmap(lambda v: v, devices=0)(X), ParameterError, "soft_pmap of <lambda>: devices is 0",
+     "give one device or more, or their number"),
+    (lambda m: WRONG.soft_pmap(fx.trace(lambda v: v + 1, X[0])), ArgumentError,
+     "soft_pmap: <lambda> is a Program over one example, so the number of examples must be given",
+     "soft_pmap(program, axis_size=n)"),
+    (lambda m: fx.soft_pmap(lambda v: v, "d", out_axes=None)(X), ShapeError,
+     "soft_pmap of <lambda>: result differs along axis 'd', which its spec does not name",
+     "combine it, with psum or all_gather over 'd', or name the axis in the spec"),
+    (lambda m: fx.make_array_from_single_device_arrays((8, 4), NamedSharding(m, P("x")), _parts(m, *ROWS[:7])),
+     PlacementError,
+     ("make_array_from_single_device_arrays: 7 parts are on cpu:0, cpu:1, cpu:2, cpu:3, cpu:4, cpu:5, cpu:6, the"
+     " sharding has cpu:0, cpu:1, cpu:2, cpu:3, cpu:4, cpu:5, cpu:6, cpu:7"),
+     "give one part for each device of this process"),
+    (lambda m: fx.make_array_from_single_device_arrays((8, 4), NamedSharding(m, P("x")), _parts(m, *ROWS[:7], (1, 4))),
+     ShapeError,
+     "make_array_from_single_device_arrays: the part on cpu:7 is f32[1,4], an array of shape (8, 4) has parts f32[2,4]",
+     "give the parts that sharding.devices_indices_map(shape) lists"),
+    (lambda m: WRONG.make_array_from_single_device_arrays((8, 4), NamedSharding(m, P("x")), [X]), ArgumentError,
+     f"make_array_from_single_device_arrays: arrays[0] is an ndarray: {X!r:.60}",
+     "put each part on its device: device_put"),
+    (lambda m: fx.make_array_from_callback((8, 4), NamedSharding(m, P("x")), lambda at: X[0]), ShapeError,
+     "make_array_from_callback: the part on cpu:0 is f32[4], an array of shape (8, 4) has parts f32[2,4]",
+     "give the parts that sharding.devices_indices_map(shape) lists"),
+    (lambda m: fx.make_array_from_callback(
+        (8, 4), NamedSharding(m, P("x")), lambda at: X[at].astype("int32" if at[0].start else "float32")), DTypeError,
+     "make_array_from_callback: the part on cpu:2 is i32[2,4], the part on cpu:0 f32[2,4]",
+     "give parts of one dtype"),
+    (lambda m: fx.shard_map(lambda v: lax.pbroadcast(v, "x", 4), m, P("x"), P())(X), ParameterError,
+     "pbroadcast: source is 4, there are 4 indices of 'x'", "give an index"),
+    (lambda m: fx.shard_map(lambda v: lax.pcast(v, "x", to="reduced"), m, P("x"), P("x"))(X), ParameterError,
+     "pcast: to is 'reduced'", 'give to="varying": psum, pmean or pmax make values equal'),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "kind", "message", "remedy"), REFUSED, ids=[m[:40] for _, _, m, _ in REFUSED])
+def test_refused(mesh: Mesh, call: Callable[[Mesh], object], kind: type[FxadError], message: str, remedy: str) -> None:
+    with pytest.raises(kind) as e:
+        call(mesh)
+    assert (e.value.message, e.value.remedy) == (message, remedy)
