@@ -135,9 +135,9 @@ def check_devices(case: Case, mesh: Mesh | None = None, *, compiled: bool = Fals
 def check_split_axis(case: Case, *, compiled: bool = False) -> bool:
     """An axis split in two = the axis. Returns False for a program that vmap refuses. `compiled` needs 4 devices, which
     have the first half of the split axis, and the other axis."""
-    program, args = case.program, stacked_operands(case)
+    program, args = case.program, stacked_operands(case, AXES)
     try:
-        want = run(over_axes(program), args)
+        want = run(over_axes(program, AXES), args)
         ((first, size), (second, n)) = AXES
         split = split_axis(program, first, (2, size // 2), "lane")
         typecheck(split)
