@@ -37,6 +37,7 @@ MODULES: Final = (
     "units",
     "disk",
     "mask",
+    "devices",
 )
 
 RUN: Final = (
