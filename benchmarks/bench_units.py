@@ -18,11 +18,11 @@ import fxad as fx
 import fxad.numpy as fnp
 from benchmarks.bench_models import agree, best_of
 from benchmarks.harness import Row, race, show
-from benchmarks.models.adbench import mixture
+from benchmarks.models.adbench import bundle, mixture
 from benchmarks.models.deep import transformer
 from benchmarks.models.dynamics import bodies
 from benchmarks.models.face import OURS, THEIRS, Model
-from benchmarks.models.networks import rnn
+from benchmarks.models.networks import residual, rnn
 from benchmarks.models.networks import transformer as block
 from fxad.ir import Jaxpr
 
@@ -179,9 +179,11 @@ def rows(names: tuple[str, ...] = ()) -> list[Row]:
         "linking": linking,
         "transformer": lambda: measure(transformer, 0.25),
         "rnn": lambda: measure(rnn, 0.2),
-        "block": lambda: measure(block, 0.9, seconds=2.0),
-        "mixture": lambda: measure(mixture, 0.9, seconds=2.0),
-        "bodies": lambda: measure(bodies, 0.9, seconds=2.0),
+        "block": lambda: measure(block, 0.6, seconds=2.0),
+        "mixture": lambda: measure(mixture, 0.6, seconds=2.0),
+        "bundle": lambda: measure(bundle, 0.6, seconds=2.0),
+        "bodies": lambda: measure(bodies, 0.6, seconds=2.0),
+        "residual": lambda: measure(residual, 0.6, seconds=2.0),
         "depth": depth,
     }
     return [row for name, part in parts.items() if not names or name in names for row in part()]
