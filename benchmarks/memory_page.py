@@ -40,6 +40,18 @@ fuses a whole network of elementwise operations into one loop. Where a figure is
 minutes: it fuses each layer with all before it.
 
 {couplings}
+## Budgets
+
+`fx.remat(f, budget=bytes)` at parts of the bytes of fxad's plain gradient, written by `python -m benchmarks.budget`
+([decision 66](adr/0066-a-budget-chooses-a-plan.md), [decision 74](adr/0074-plans-are-nested.md)). Bytes are what the
+compiled gradient has, in kilobytes and as a part of the plain figure. Times are processor times of a step, of all
+threads, relative to jax's plain gradient: the best of turns that all rows of a table take one by one. Where no plan
+fits into a part, the row is that of the least budget, which the error names. The last rows of each table are
+`jax.checkpoint` of each block with its policies.
+
+![Bytes against time](images/memory-budget.png)
+
+{budgets}
 ## Time
 
 One step, relative to jax's plain gradient of the same network: the best of turns that all contestants take one by one.
@@ -92,6 +104,22 @@ def curves(data: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def budgets(data: dict[str, Any]) -> str:
+    """A table for each network: a row for each budget, and for each policy of jax."""
+    return "\n".join(["\n".join(_budget_table(network)) + "\n" for network in data.get("budgets", [])])
+
+
+def _budget_table(network: dict[str, Any]) -> Iterator[str]:
+    yield f"Measured on {network['taken']}. The search of {network['plans']} plans took {network['search']:.2f} of the"
+    yield "processor time of a compilation of the plain gradient.\n"
+    yield f"| {network['name']} | KB | part | time | plan |"
+    yield "|---|---:|---:|---:|---|"
+    for row in network["rows"]:
+        part = row["bytes"] / network["plain"]
+        name = row["name"] if row.get("fits", True) else f"{row['name']} (least)"
+        yield f"| {name} | {row['bytes'] / 1024:,.0f} | {part:.2f} | {row['time']:.2f} | {row.get('plan', '')} |"
+
+
 def read(docs: Path) -> dict[str, Any]:
     """What was measured before."""
     path = docs / "memory.json"
@@ -102,5 +130,7 @@ def read(docs: Path) -> dict[str, Any]:
 def write(docs: Path, data: dict[str, Any]) -> None:
     """The data and the page."""
     save(docs / "memory.json", json.dumps(data, indent=1) + "\n")
-    page = PAGE.format(bytes=tables(data, "bytes"), times=tables(data, "time"), couplings=curves(data))
+    page = PAGE.format(
+        bytes=tables(data, "bytes"), times=tables(data, "time"), couplings=curves(data), budgets=budgets(data)
+    )
     save(docs / "memory.md", page.rstrip() + "\n")

@@ -55,6 +55,42 @@ def memory_and_time(data: dict[str, Any]) -> Any:
     return figure
 
 
+def budgets(data: dict[str, Any]) -> Any:
+    """For each network the bytes that budgets reach against the time of a step, and those of jax's policies."""
+    figure = Figure(figsize=(10, 6.2), layout="constrained")
+    axes = figure.subplots(2, 3)
+    marks: dict[str, Line2D] = {}
+    for ax, network in zip(axes.flat, data["budgets"], strict=False):
+        rows = network["rows"]
+        groups = {
+            "fxad: budgets": [r for r in rows if "plan" in r and "reconstruct" not in r["name"]],
+            "fxad: budgets, reconstruct=True": [r for r in rows if "reconstruct" in r["name"]],
+            "jax, plain": [r for r in rows if r["name"] == "jax, plain"],
+            "jax.checkpoint, its policies": [r for r in rows if r["name"].startswith("jax.checkpoint")],
+        }
+        for (name, group), colour, marker in zip(
+            groups.items(), ("#1f77b4", "#2ca02c", "#222222", "#d62728"), "osXd", strict=True
+        ):
+            line = "-" if name.startswith("fxad") else ""
+            points = sorted({(r["bytes"] / network["plain"], r["time"]) for r in group}, reverse=True)
+            if points:
+                held, took = zip(*points, strict=True)
+                (marks[name],) = ax.plot(took, held, marker=marker, color=colour, linestyle=line, label=name)
+        for share in (0.75, 0.5, 0.25, 0.12, 0.06):
+            ax.axhline(share, color="#dddddd", linewidth=0.7, zorder=0)
+        ax.set_yscale("log")
+        ax.set_yticks([1, 0.75, 0.5, 0.25, 0.12, 0.06], ["1", "0.75", "0.5", "0.25", "0.12", "0.06"])
+        ax.minorticks_off()
+        ax.set_title(network["name"], fontsize=10)
+        ax.set_xlabel("time of a step / jax's plain", fontsize=9)
+        ax.set_ylabel("temporaries / fxad's plain", fontsize=9)
+        ax.tick_params(labelsize=8)
+    last = axes.flat[len(data["budgets"])]
+    last.axis("off")
+    last.legend(handles=list(marks.values()), loc="center left", fontsize=8.5, frameon=False)
+    return figure
+
+
 def growth(data: dict[str, Any], along: str, title: str) -> Any:
     """What is held, in states, against how long or deep a program is."""
     figure = Figure(figsize=(5.4, 3.8), layout="constrained")
@@ -81,6 +117,7 @@ def main() -> None:
     images.mkdir(exist_ok=True)
     figures = {
         "memory-time": memory_and_time(data),
+        "memory-budget": budgets(data),
         "memory-loops": growth(data["loops"], "steps", "Gradient through a loop"),
         "memory-depth": growth(data["depths"], "blocks", "Gradient of reversible couplings"),
     }

@@ -408,6 +408,16 @@ class JvpCtx(Batching, Protocol):
     def lin_one(self, prim: Primitive, *operands: Lin | Zero | Var | Lit) -> Tangent:
         """`lin` for an equation with a single result."""
 
+    def lin_again(
+        self,
+        prim: Primitive,
+        operands: Sequence[Lin | Atom],
+        results: Atoms,
+        resumed: Callable[[Mask], Primitive | None],
+    ) -> Tangents:
+        """`lin` for a recomputation of primal `results`. If other equations store some of these, `resumed` returns the
+        primitive that takes the stored ones as further operands, or None. For `split` contexts."""
+
     def add(self, a: Tangent, b: Tangent) -> Tangent:
         """Sum of two tangents of one type; no equation if one is `Zero`."""
 

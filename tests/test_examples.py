@@ -130,6 +130,18 @@ def test_revnet_needs_the_same_memory_at_all_depths() -> None:
     assert figures["accuracy"] > 0.8
 
 
+def test_a_simulator_is_fitted_under_a_limit() -> None:
+    figures = load("limited_simulator").main(["--fits", "3"])
+    assert figures["KiB"] <= 1024 < figures["plain KiB"] / 20
+    assert figures["last"] < figures["first"]
+
+
+def test_a_transformer_is_trained_under_a_limit() -> None:
+    figures = load("limited_transformer").main(["--steps", "40"])
+    assert figures["KiB"] <= 8192 < figures["plain KiB"]
+    assert figures["last"] < figures["first"]
+
+
 def test_every_example_is_tested() -> None:
     # tests/spmd/test_processes.py runs the example of two processes; side_by_side is a module of the parallel ones
     here = Path(__file__).read_text(encoding="utf-8")

@@ -22,7 +22,7 @@ from fxad.transforms.memory.plans import MemoryPlan, applied, frontier
 # Makes the program whose executable must fit, from the program that `remat` returns.
 Within: TypeAlias = Callable[[Any], Program[..., Any]]
 
-SURE: Final = 0.25  # XLA is taken to need at least this part of the estimate
+SURE: Final = 0.3  # XLA is taken to need at least this part of the estimate, scaled as for the plain program
 
 _UNITS: Final[Mapping[str, int]] = MappingProxyType(
     {"": 1}
@@ -82,10 +82,11 @@ def plan_memory(
     if measured[0][0] <= most:
         return plain
     plans = frontier(program.jaxpr, wrt, reconstruct)[1:]
-    likely = [plan for plan in plans if SURE * plan.bytes <= most]
+    sure = SURE * min(1.0, measured[0][0] / max(1, plain.bytes))
+    likely = [plan for plan in plans if sure * plan.bytes <= most]
     # the others last: the error names the least bytes of all plans
     for plan in (*likely, *reversed([plan for plan in plans if plan not in likely])):
-        if SURE * plan.bytes > min([held for held, _ in measured]):
+        if sure * plan.bytes > min([held for held, _ in measured]):
             break
         measured.append((_temporaries(make(program.replace(applied(plan)))), plan))
         if measured[-1][0] <= most:

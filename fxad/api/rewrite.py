@@ -129,7 +129,7 @@ def remat(
         jaxpr = transforms.remat(p.jaxpr, policy) if most is None else p.jaxpr
         if most is not None:
             jaxpr = applied(plan_memory(p, budget=most, within=within, reconstruct=reconstruct))
-        out: Program[Any, Any] = p.replace(jaxpr)
+        out: Program[Any, Any] = p if jaxpr is p.jaxpr else p.replace(jaxpr)
         return out
 
     return lift(

@@ -49,10 +49,10 @@ def vmap(
     f: Callable[P, R],
     in_axes: Axes = 0,
     out_axes: Axes = 0,
-    *,
-    axis_size: int | None = None,
     axis_name: str | None = None,
+    axis_size: int | None = None,
     spmd_axis_name: SpmdNames = None,
+    *,
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
 ) -> Callable[P, R]: ...
@@ -60,10 +60,10 @@ def vmap(
     f: Any,
     in_axes: Axes = 0,
     out_axes: Axes = 0,
-    *,
-    axis_size: int | None = None,
     axis_name: str | None = None,
+    axis_size: int | None = None,
     spmd_axis_name: SpmdNames = None,
+    *,
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
 ) -> Any:
@@ -153,7 +153,7 @@ def _spmd_names(given: SpmdNames) -> tuple[str, ...]:
 
 
 _IN: Final = "in_axes says where an argument carries the axis; None there is for what is the same for all"
-_OUT: Final = "out_axes says where a result shall carry the axis, which it has besides its own"
+OUT_AXES: Final = "out_axes says where a result shall carry the axis, which it has besides its own"
 
 
 def is_axis(x: object) -> bool:
@@ -266,7 +266,7 @@ def _vmap_program(
     paths = tree.paths(program.out_tree, "result")
     out_dims = tuple(
         [
-            normalize_dim(d, a.ndim + 1, f"{what}: {p}", _OUT)
+            normalize_dim(d, a.ndim + 1, f"{what}: {p}", OUT_AXES)
             for d, a, p in zip(axes, program.out_avals, paths, strict=True)
         ]
     )

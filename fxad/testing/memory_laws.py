@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
 from operator import and_, or_
-from typing import Any, Final, final
+from typing import Final, final
 
 from hypothesis import strategies as st
 
@@ -174,7 +174,7 @@ def check_budgets(case: Case, shares: Sequence[float] = (0.9, 0.6, 0.3)) -> None
     """Compiled gradients keep to a budget, or the error names the least that is found. A smaller budget never needs
     more memory. Gradients are those without a budget. A budget of the plain bytes returns the same program."""
     ins, outs = tuple(range(len(case.program.ins))), tuple(range(len(case.program.outs)))
-    made: Program[..., Any] = Program(case.program, tree.structure((ins, {})), tree.structure(outs))
+    made: Program[..., object] = Program(case.program, tree.structure((ins, {})), tree.structure(outs))
     wrt = plan_memory(made, budget="1 TB").wrt
     if not any(wrt):
         return

@@ -269,3 +269,25 @@ def test_each_equation_is_run_once_and_once_more_in_a_branch() -> None:
 
     assert done(f(lambda f: f))[:2] == (1, 1)
     assert done(f(fx.remat))[:2] == (2, 2)
+
+
+def test_a_recomputation_starts_from_stored_results() -> None:
+    w = np.full((4, 4), 0.1, np.float32)
+
+    def segment(x: fx.Array) -> fx.Array:
+        for _ in range(5):
+            x = fnp.tanh(x @ w)
+        return x
+
+    def network(x: fx.Array, wrap: Any) -> fx.Array:
+        for _ in range(4):
+            x = wrap(segment)(x)
+        return fnp.sum(x)
+
+    program: Any = fx.trace(lambda x: network(x, fx.remat), w)
+    runs = work(fx.grad(program).jaxpr)
+    # 4 of each segment are run again, because the next one stores its result; the last segment is run once, backward
+    assert runs["dot_general"] == 20 + 20 + 3 * 4
+    assert runs["tanh"] == 20 + 3 * 4
+    plain: Any = fx.trace(lambda x: network(x, lambda f: f), w)
+    assert (fx.interpret(fx.grad(program), w) == fx.interpret(fx.grad(plain), w)).all()

@@ -10,6 +10,9 @@ Values that the body marks with `keep` are further results of the call if the re
 residuals, and the recomputation starts from them. An outer `remat` keeps those values of an inner one that both keep;
 its recomputation starts from them inside the inner one.
 
+If another equation stores a result of the call, as the next segment stores its operands, the recomputation starts from
+this result: it does not compute the last values of the segment.
+
 Gradients are bit for bit those of the program without segments. ADR 0035 (docs/adr) describes the order of sums.
 """
 
@@ -18,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar, final
 
-from fxad.core.builder import Builder, rewrite
+from fxad.core.builder import Builder, rewrite, substitute
 from fxad.core.dce import dce, drop_unread_operands, remove_dead_eqns
 from fxad.core.interpreter import run
 from fxad.core.layout import Layout, Once
@@ -41,11 +44,13 @@ from fxad.ir import (
     Lin,
     Linear,
     LinearizedBody,
+    Mask,
     NDArray,
     Operands,
     Tangent,
     Tangents,
     TransposeCtx,
+    Var,
     primitive,
 )
 from fxad.primitives.control.bodies import insert_zeros
@@ -96,10 +101,10 @@ class Remat(HigherOrder, Linear):
         return ctx(Remat(body, self.opaque), *args), out_dims
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
-        body, distinct = deduplicate_operands(self.body, primals)
-        if len(distinct) < len(primals):
+        body, places = deduplicate_operands(self.body, primals)
+        if len(places) < len(primals):
             prim = Remat(body, self.opaque)
-            return prim.jvp(ctx, tuple([primals[k] for k in distinct]), tuple([tangents[k] for k in distinct]))
+            return prim.jvp(ctx, tuple([primals[k] for k in places]), tuple([tangents[k] for k in places]))
         nonzero = tuple([type(t) is Lin for t in tangents])
         lins = [t for t in tangents if isinstance(t, Lin)]
         n_out = len(self.body.outs)
@@ -118,11 +123,19 @@ class Remat(HigherOrder, Linear):
             outs = both[:n_out]
             operands = [*[a for a, n in zip((*lins, *primals), needed, strict=False) if n], *both[n_out:]]
             # Different values, such as x and x + 1, may have the same tangent. Its cotangents are summed inside.
-            recomputation, distinct_operands = deduplicate_operands(recomputation, operands)
-            operands = [operands[k] for k in distinct_operands]
-            tangent.update(
-                zip(computed, ctx.lin(Remat(recomputation, True), *operands) if computed else (), strict=True)
-            )
+            body, distinct_operands = deduplicate_operands(recomputation, operands)
+
+            def resumed(stored: Mask) -> Remat | None:
+                """The recomputation that takes stored results of the segment; None if it would not use them."""
+                shorter = resume(split, computed, n_out, needed, stored)
+                if len(shorter.eqns) >= len(recomputation.eqns):
+                    return None
+                results = [v for v, s in zip(outs, stored, strict=True) if s]
+                return Remat(deduplicate_operands(shorter, [*operands, *results])[0], True)
+
+            distinct = tuple([operands[k] for k in distinct_operands])
+            dots = ctx.lin_again(Remat(body, True), distinct, outs, resumed) if computed else ()
+            tangent.update(zip(computed, dots, strict=True))
             dots = [tangent[a] for a in split.linear.outs]
         else:
             fused, out_nonzero = ctx.recur_fused(self.body, nonzero)
@@ -223,15 +236,53 @@ def _not_opaque(b: Builder, eqn: Eqn, ins: Atoms) -> Sequence[Atom] | None:
 def recompute(split: LinearizedBody, own: Atoms, n_out: int) -> tuple[Jaxpr, tuple[bool, ...]]:
     """Return (tangents, then operands and kept values of a body) -> the results `own` of its linear half, without
     unused operands; and a mask of the operands that are used."""
+    return drop_unread_operands(_again(split, own, n_out))
+
+
+def resume(split: LinearizedBody, own: Atoms, n_out: int, needed: tuple[bool, ...], stored: tuple[bool, ...]) -> Jaxpr:
+    """Return the program of `recompute`, with the operands `needed`, that takes the marked results of the body as
+    further operands instead of computing them."""
+    whole, read = drop_unread_operands(_again(split, own, n_out, stored))
+    b = Builder()
+    avals = [v.aval for v in (*split.linear.ins[: len(split.linear.ins) - split.n_res], *_resuming(split).ins)]
+    given = [b.input(a) if n else None for a, n in zip(avals, needed, strict=True)]
+    given += [b.input(v.aval) for v, s in zip(split.primal.outs[:n_out], stored, strict=True) if s]
+    taken = [v for v, r in zip(given, read, strict=True) if r]
+    return b.build(b.inline(whole, [v for v in taken if v is not None]), whole.name)
+
+
+def _resuming(split: LinearizedBody) -> Jaxpr:
+    return split_at_saved(split.primal)[1]
+
+
+def _again(split: LinearizedBody, own: Atoms, n_out: int, stored: tuple[bool, ...] = ()) -> Jaxpr:
+    """Return (tangents, operands and kept values, stored results) -> the results `own` of the linear half."""
     n_dots = len(split.linear.ins) - split.n_res
     # do not simplify the linear half: if a carry became a constant, its cotangents would be summed in another order
     linear = remove_dead_eqns(Jaxpr(split.linear.ins, split.linear.eqns, own, split.linear.name))
     read = drop_unread_operands(linear)[1][n_dots:]
-    _, resuming = split_at_saved(split.primal)
+    resuming = _with_given_results(_resuming(split), n_out, stored)
     wanted = [a for a, r in zip(resuming.outs[n_out:], read, strict=True) if r]
     resuming = dce(Jaxpr(resuming.ins, resuming.eqns, tuple(wanted), resuming.name))
     b = Builder()
     dots = b.inputs([v.aval for v in linear.ins[:n_dots]])
     recomputed = iter(b.inline(resuming, b.inputs(resuming.in_avals)))
     residuals = [next(recomputed) if r else v for v, r in zip(linear.ins[n_dots:], read, strict=True)]
-    return drop_unread_operands(b.build(b.inline(linear, [*dots, *residuals]), f"again_{split.primal.name}"))
+    return b.build(b.inline(linear, [*dots, *residuals]), f"again_{split.primal.name}")
+
+
+def _with_given_results(jaxpr: Jaxpr, n_out: int, stored: tuple[bool, ...]) -> Jaxpr:
+    """Return the program that takes the marked ones of its first `n_out` results as further operands."""
+    if not any(stored):
+        return jaxpr
+    b = Builder.like(jaxpr)
+    given: dict[Atom, Var] = {}
+    for v, s in zip(jaxpr.outs[:n_out], stored, strict=True):
+        if s:
+            operand = b.input(v.aval)
+            given.setdefault(v, operand)
+    env: dict[Atom, Atom] = {}
+    for eqn in jaxpr.eqns:
+        b.extend([eqn], env)
+        env.update({v: given[v] for v in eqn.outs if v in given})
+    return b.build(substitute(jaxpr.outs, env), jaxpr.name)

@@ -6,6 +6,7 @@ context is one builder, so tangents are ordinary variables of the same program.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from fxad.core.builder import Builder
@@ -13,12 +14,14 @@ from fxad.core.memo import by_value
 from fxad.errors import NotDifferentiableError, name_equation
 from fxad.ir import (
     Atom,
+    Atoms,
     Eqn,
     Jaxpr,
     JvpCtx,
     Lin,
     LinearizedBody,
     Lit,
+    Mask,
     Primitive,
     Source,
     Tangent,
@@ -48,6 +51,15 @@ class FusedCtx(Builder):
 
     def lin_one(self, prim: Primitive, *operands: Lin | Zero | Var | Lit) -> Tangent:
         return self.lin(prim, *operands)[0]
+
+    def lin_again(
+        self,
+        prim: Primitive,
+        operands: Sequence[Lin | Atom],
+        results: Atoms,
+        resumed: Callable[[Mask], Primitive | None],
+    ) -> tuple[Tangent, ...]:
+        raise AssertionError("forward mode recomputes nothing")
 
     def add(self, a: Tangent, b: Tangent) -> Tangent:
         if type(a) is Zero:

@@ -6,12 +6,13 @@ program, all others to the primal program. A residual is a primal value that the
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from fxad.core.builder import Builder
 from fxad.core.memo import by_value
 from fxad.errors import NotDifferentiableError
-from fxad.ir import Atom, Jaxpr, Lin, LinearizedBody, Lit, Primitive, Tangent, Var, Zero, as_lin
+from fxad.ir import Atom, Atoms, Eqn, Jaxpr, Lin, LinearizedBody, Lit, Mask, Primitive, Tangent, Var, Zero, as_lin
 from fxad.primitives.elementwise import ADD
 from fxad.transforms.ad.jvp import apply_jvp_rules, check_differentiable, jvp, zero_results
 from fxad.transforms.vmap import Dim, over_stack
@@ -26,12 +27,14 @@ class SplitCtx(Builder):
     Residuals are operands of the linear program after its tangents, in order of first use.
     """
 
-    __slots__ = ("linear", "residuals")
+    __slots__ = ("_again", "linear", "residuals")
 
     def __init__(self) -> None:
         super().__init__()
         self.linear = Builder()
         self.residuals: dict[Atom, Var] = {}
+        # recomputations: their places in the linear program, the results they compute, and the shorter primitives
+        self._again: list[tuple[int, Atoms, Callable[[Mask], Primitive | None]]] = []
 
     @property
     def split(self) -> bool:
@@ -46,6 +49,28 @@ class SplitCtx(Builder):
         if Lin not in map(type, operands):
             return zero_results(prim, operands)[0]
         return as_lin(self.linear(prim, *self._operands(operands))[0])
+
+    def lin_again(
+        self,
+        prim: Primitive,
+        operands: Sequence[Lin | Atom],
+        results: Atoms,
+        resumed: Callable[[Mask], Primitive | None],
+    ) -> tuple[Tangent, ...]:
+        if not any([isinstance(a, Lin) for a in operands]):
+            return zero_results(prim, tuple(operands))
+        self._again.append((len(self.linear.eqns), results, resumed))
+        return self.lin(prim, *operands)
+
+    def use_stored_results(self) -> None:
+        """Lets recomputations start from results that other equations store."""
+        eqns = self.linear.eqns
+        for k, results, resumed in self._again:
+            stored = tuple([a in self.residuals for a in results])
+            prim = resumed(stored) if any(stored) else None
+            if prim is not None:
+                further = [self.residuals[a] for a, s in zip(results, stored, strict=True) if s]
+                eqns[k] = Eqn(prim, (*eqns[k].ins, *further), eqns[k].outs, eqns[k].source)
 
     def _operands(self, operands: tuple[Lin | Zero | Var | Lit, ...]) -> list[Atom]:
         ins: list[Atom] = []
@@ -109,6 +134,7 @@ def linearize(jaxpr: Jaxpr, nonzero: tuple[bool, ...]) -> LinearizedBody:
         v: as_lin(linear.input(v.aval)) for v, nz in zip(jaxpr.ins, nonzero, strict=True) if nz
     }
     outs = apply_jvp_rules(jaxpr, ctx, linear, tangents)
+    ctx.use_stored_results()
     dots = [tangents.get(a) for a in jaxpr.outs]
     return LinearizedBody(
         ctx.build([*outs, *ctx.residuals], jaxpr.name),

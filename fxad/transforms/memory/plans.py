@@ -38,7 +38,7 @@ from fxad.transforms.memory.segments import live_bytes
 LEAST_GAIN: Final = 0.9  # a plan on the frontier needs at most this part of the bytes of the one before
 MAX_PARTS: Final = 16  # parts of a stretch in which nothing repeats
 MAX_PERIOD: Final = 1024  # equations of a repeated layer
-LAYER_PARTS: Final = (1, 2, 4)  # parts of a layer
+LAYER_PARTS: Final = (2, 4)  # parts of a layer
 FEW: Final = 8  # segments from which on a third level of recomputation is tried; a fourth from the square
 BODY_PARTS: Final = (1, 2, 4, 8)  # parts of a body
 SMALLEST_BODY: Final = 4  # equations of a body that is divided
@@ -294,7 +294,9 @@ def _add(
         _add(body, eqns, parts or (Segment(segment.start, segment.stop),), within, last, choice, given)
         made = body.build(substitute(returned, within), "segment")
         keep = None if segment.reconstruct else segment.keep
-        made = _reversed(made, read, given) if keep is None else remat(made, keep)
+        # operands of the program are stored anyway; the others are reconstructed
+        kept = tuple([a in given for a in read])
+        made = transforms.invertible(made, kept) if keep is None else remat(made, keep)
         b.source = own[-1].source
         env.update(zip(returned, b.inline(made, substitute(read, env)), strict=True))
 
@@ -305,11 +307,6 @@ def _border(eqns: Sequence[Eqn], segment: Segment, last: Mapping[Atom, int]) -> 
     inside = {v for e in own for v in e.outs}
     read = tuple(dict.fromkeys([a for e in own for a in e.ins if isinstance(a, Var) and a not in inside]))
     return read, tuple([v for e in own for v in e.outs if last.get(v, -1) >= segment.stop])
-
-
-def _reversed(body: Jaxpr, read: Sequence[Atom], given: frozenset[Atom]) -> Jaxpr:
-    """Returns a segment whose backward pass reconstructs its operands. Raises: NotInvertibleError."""
-    return transforms.invertible(body, tuple([a in given for a in read]))
 
 
 def _in_bodies(b: Builder, eqn: Eqn, ins: tuple[Atom, ...], choice: _Choice) -> Sequence[Atom] | None:
@@ -360,21 +357,27 @@ def frontier(jaxpr: Jaxpr, wrt: tuple[bool, ...], reconstruct: bool = False) -> 
 
 def _candidates(jaxpr: Jaxpr, wrt: tuple[bool, ...], reconstruct: bool) -> Iterator[MemoryPlan]:
     flat = inline(jaxpr)
-    yield MemoryPlan(jaxpr, wrt)
+    plain = MemoryPlan(jaxpr, wrt)
+    yield plain
     scans = tuple(dict.fromkeys(_scans(flat)))
     whole = tuple(map(Loop, scans))
     loops = [tuple([ladder[min(k, len(ladder) - 1)] for ladder in map(_loop_ladder, scans)]) for k in range(9)]
     loops = list(dict.fromkeys(loops)) if scans else []
-    divided = list(dict.fromkeys(_sequences(flat)))
     inner = _inner_ladder(flat)
     for chosen in loops:
         yield MemoryPlan(jaxpr, wrt, (), chosen)
-    for segments in divided:
-        yield MemoryPlan(jaxpr, wrt, segments, whole)
+    divided = []
+    for family in _sequences(flat):
+        for k, segments in enumerate(family):
+            plan = MemoryPlan(jaxpr, wrt, segments, whole)
+            yield plan
+            if k == 0 and plan.bytes > LEAST_GAIN * plain.bytes:
+                break  # the others of this family need more
+            divided.append(segments)
     for bodies in inner:
         yield MemoryPlan(jaxpr, wrt, (), whole, bodies)
     # both at once, in steps: only the strongest of each
-    for chosen, segments in product(loops[2::3], divided[3::4]):
+    for chosen, segments in product(loops[2::3], divided[::4]):
         yield MemoryPlan(jaxpr, wrt, segments, chosen)
     for chosen, bodies in product(loops[1::2], inner[1:]):
         yield MemoryPlan(jaxpr, wrt, (), chosen, bodies)
@@ -427,7 +430,7 @@ def _reconstructed(flat: Jaxpr) -> Iterator[tuple[Segment, ...]]:
     last.update(dict.fromkeys(flat.outs, len(flat.eqns)))
     given = frozenset(flat.ins)
     cuts = {*_cuts(flat)} | {k + d for k, e in enumerate(flat.eqns) if isinstance(e.prim, Scan) for d in (0, 1)}
-    known: dict[Jaxpr, bool] = {}
+    known: dict[tuple[Jaxpr, tuple[bool, ...]], bool] = {}
 
     def invertible(start: int, stop: int) -> bool:
         segment = Segment(start, stop, reconstruct=True)
@@ -438,9 +441,10 @@ def _reconstructed(flat: Jaxpr) -> Iterator[tuple[Segment, ...]]:
         within: dict[Atom, Atom] = dict(zip(read, body.inputs([a.aval for a in read]), strict=True))
         body.extend(flat.eqns[start:stop], within)
         made = body.build(substitute(returned, within), "segment")
-        if made not in known:
-            known[made] = _has_inverse(made, read, given)
-        return known[made]
+        kept = tuple([a in given for a in read])
+        if (made, kept) not in known:
+            known[made, kept] = _has_inverse(made, kept)
+        return known[made, kept]
 
     runs: list[list[int]] = []  # the borders of adjacent layers that have an inverse
     for start, stop in pairwise(sorted(cuts)):
@@ -455,9 +459,9 @@ def _reconstructed(flat: Jaxpr) -> Iterator[tuple[Segment, ...]]:
         yield tuple([Segment(a, b, reconstruct=(a, b) in joined) for a, b in pairwise(ends)])
 
 
-def _has_inverse(body: Jaxpr, read: Sequence[Atom], given: frozenset[Atom]) -> bool:
+def _has_inverse(body: Jaxpr, kept: tuple[bool, ...]) -> bool:
     try:
-        _reversed(body, read, given)
+        transforms.invertible(body, kept)
     except (NotDifferentiableError, NotInvertibleError):
         return False
     return True
@@ -491,8 +495,8 @@ def _least_ratio(eqns: Sequence[Eqn]) -> float:
     return min([r for r in map(cost_ratio, eqns) if r > 1.01], default=0.0)
 
 
-def _sequences(flat: Jaxpr) -> Iterator[tuple[Segment, ...]]:
-    """Returns ways to divide a program into segments, those that recompute less first."""
+def _sequences(flat: Jaxpr) -> Iterator[list[tuple[Segment, ...]]]:
+    """Returns families of ways to divide a program into segments. The first of a family needs least memory."""
     cuts = _cuts(flat)
     n = len(cuts) - 1
     if n < 1 or not flat.eqns:
@@ -501,20 +505,30 @@ def _sequences(flat: Jaxpr) -> Iterator[tuple[Segment, ...]]:
     ratio = _least_ratio(flat.eqns)
     policies: list[Policy] = [*([costly(ratio)] if ratio else []), nothing]
     for keep in policies:
-        for part in sorted({ceil(n / 4), ceil(n / 2), ceil(3 * n / 4), n - 1} - {0}):
-            yield tuple([replace(s, keep=keep) if k < part else s for k, s in enumerate(layers)])
-    for m in (2, 3):
-        if m <= n // 2:
-            groups = [layers[k : k + m] for k in range(0, n, m)]
-            yield tuple([Segment(g[0].start, g[-1].stop, nothing) for g in groups])
-    # recomputation within recomputation, and parts of layers: a state for each level, and the values of one part
+        # nothing is gained by recomputing the last layer: its derivative comes first
+        shares = dict.fromkeys([max(1, n - 1), ceil(3 * n / 4), ceil(n / 2), ceil(n / 4)])
+        yield [tuple([replace(s, keep=keep) if k < m else s for k, s in enumerate(layers)]) for m in shares]
+    yield [
+        tuple([Segment(g[0].start, g[-1].stop, nothing) for g in [layers[k : k + m] for k in range(0, n, m)]])
+        for m in (2, 3)
+        if m <= n // 2
+    ]
+    # recomputation within recomputation: a state for each level, and the values of one layer
+    yield [_nested(layers, balanced(n, depth)) for depth in range(_levels(n), 1, -1)]
     live = live_bytes(flat, (False,) * len(flat.ins))
-    for parts in LAYER_PARTS:
-        fine = {k for a, b in pairwise(cuts) for k in _quantiles(live, a, b, parts)}
-        leaves = [Segment(a, b) for a, b in pairwise(sorted(fine))]
-        most = 1 + (len(leaves) > 3) + (len(leaves) > FEW) + (len(leaves) > FEW**2)
-        for depth in range(1 + (parts == 1), 1 + most):
-            yield _nested(leaves, balanced(len(leaves), depth))
+    states = 2 * isqrt(n) * max([live[k] for k in cuts])
+    computed = [sum([v.aval.nbytes for e in flat.eqns[a:b] for v in e.outs]) for a, b in pairwise(cuts)]
+    if max(computed) > states:  # the values of a layer are more than the states: parts of layers help
+        for parts in LAYER_PARTS:
+            fine = {k for a, b in pairwise(cuts) for k in _quantiles(live, a, b, parts)}
+            leaves = [Segment(a, b) for a, b in pairwise(sorted(fine))]
+            most = _levels(len(leaves))
+            yield [_nested(leaves, balanced(len(leaves), depth)) for depth in range(most, 0, -1)]
+
+
+def _levels(n: int) -> int:
+    """Returns how many levels of recomputation are tried for n segments."""
+    return 1 + (n > 3) + (n > FEW) + (n > FEW**2)
 
 
 def _nested(leaves: Sequence[Segment], sizes: tuple[int, ...]) -> tuple[Segment, ...]:

@@ -1,0 +1,168 @@
+"""Budgets: the bytes that `remat(f, budget=...)` reaches and the time of a step, beside `jax.checkpoint`.
+
+    python -m benchmarks.budget                 measure everything, write docs/memory.json and docs/memory.md
+    python -m benchmarks.budget mlp             some networks; what was measured of the others stays
+    python docs/plots.py                        the plot, from docs/memory.json
+
+The networks are those of `benchmarks.memory`. Budgets are parts of the bytes of fxad's plain gradient. Where no plan
+fits into a part, the row is that of the least budget that the error names. A time is the processor time of a step, of
+all threads: the best of turns that all contestants take one by one, in one process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import re
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final
+
+import jax
+
+import fxad as fx
+from benchmarks.bench_models import agree
+from benchmarks.memory import DOCS, POLICIES, Variant, theirs
+from benchmarks.memory_page import read, write
+from benchmarks.models.blocks import NETWORKS, Network, Way
+from benchmarks.models.face import OURS
+from benchmarks.page import taken
+from fxad.errors import ParameterError
+from fxad.transforms.memory.plans import MemoryPlan, frontier
+
+SHARES: Final = (1.0, 0.75, 0.5, 0.25, 0.12, 0.06)
+
+
+def chosen(program: Any, budget: int, reconstruct: bool) -> tuple[MemoryPlan, int]:
+    """The plan for a budget, or for the least that is possible; and that budget."""
+    try:
+        return fx.plan_memory(program, budget=budget, within=fx.grad, reconstruct=reconstruct), budget
+    except ParameterError as e:
+        found = re.search(r"fits is ([\d,]+) bytes", str(e))
+        assert found is not None
+        budget = int(found[1].replace(",", ""))
+        return fx.plan_memory(program, budget=budget, within=fx.grad, reconstruct=reconstruct), budget
+
+
+def described(plan: MemoryPlan) -> str:
+    """What a plan does, in a few words."""
+
+    def depth(segments: Sequence[Any]) -> int:
+        return max([(s.keep is not None) + depth(s.parts) for s in segments], default=0)
+
+    parts = []
+    if n := sum([not s.stored for s in plan.segments]):
+        parts.append(f"{n} of {len(plan.segments)} segments, {depth(plan.segments)} deep")
+    parts += [
+        f"loop: {', '.join([f'segments of {m}' for m in loop.sizes]) or 'no segments'},"
+        f" {'steps recomputed' if loop.keep is not None else 'steps stored'}"
+        for loop in plan.loops
+        if loop.sizes or loop.keep is not None
+    ]
+    if any([s.reconstruct for s in plan.segments]):
+        parts = ["reconstructed"]
+    return "; ".join(parts) or "plain"
+
+
+def turns(steps: Sequence[Callable[[], object]], seconds: float) -> list[float]:
+    """Seconds of processor time of each contestant: on a shared machine these are less disturbed than times."""
+    best = [float("inf")] * len(steps)
+    end = time.perf_counter() + seconds
+    gc.disable()
+    while time.perf_counter() < end or float("inf") in best:
+        for k, step in enumerate(steps):
+            start = time.process_time()
+            step()
+            best[k] = min(best[k], time.process_time() - start)
+    gc.enable()
+    return best
+
+
+def measure(network: Network, seconds: float) -> dict[str, Any]:
+    """The rows of a network: name, budget, bytes, time relative to jax's plain gradient, and the plan."""
+    args = [fx.tree.map(fx.asarray, a) for a in (network.layers, network.start, network.xs)]
+    program = fx.trace(lambda layers, start, xs: network.loss(OURS, Way(), layers, start, xs), *args)
+    start = time.process_time()
+    run: fx.Executable[..., Any] = fx.lower(fx.grad(program)).compile()
+    compiling = time.process_time() - start
+    start = time.process_time()
+    plans = frontier(program.jaxpr, tuple([a.inexact for a in program.jaxpr.in_avals]))
+    searching = time.process_time() - start
+    plain, value = run.memory().temp_bytes, run(*args)
+    rows: list[dict[str, Any]] = []
+    steps: list[Callable[[], object]] = []
+    made: dict[MemoryPlan, Any] = {}
+
+    def step(run: Any) -> None:
+        for a in fx.tree.leaves(run(*args)):
+            a.block_until_ready()
+
+    reversible = network.name.startswith("RevNet")
+    for reconstruct in (False, True) if reversible else (False,):
+        for share in SHARES:
+            plan, budget = chosen(program, int(share * plain), reconstruct)
+            if plan not in made:
+                made[plan] = fx.lower(fx.grad(fx.remat(program, plan=plan))).compile()
+                agree(value, made[plan](*args))
+                steps.append(partial(step, made[plan]))
+            lean = made[plan]
+            rows.append(
+                {
+                    "name": f"{100 * share:.0f} %" + (", reconstruct" if reconstruct else ""),
+                    "fits": budget == int(share * plain),
+                    "budget": int(share * plain),
+                    "bytes": lean.memory().temp_bytes,
+                    "plan": described(plan),
+                    "contestant": list(made).index(plan),
+                }
+            )
+    ways = {"jax, plain": Way()}
+    ways |= {
+        f"jax.checkpoint: {name}": Way(partial(jax_checkpoint, policy=peer)) for name, (_, peer) in POLICIES.items()
+    }
+    for name, way in ways.items():
+        contestant = theirs(network, Variant(name, Way(), way))
+        agree(value, contestant.value)
+        rows.append({"name": name, "bytes": contestant.temp_bytes, "contestant": len(steps)})
+        steps.append(contestant.step)
+    times = turns(steps, seconds)
+    unit = times[next(row["contestant"] for row in rows if row["name"] == "jax, plain")]
+    for row in rows:
+        row["time"] = round(times[row.pop("contestant")] / unit, 3)
+    return {
+        "name": network.name,
+        "plain": plain,
+        "rows": rows,
+        "search": round(searching / compiling, 2),
+        "plans": len(plans),
+        "taken": taken(),
+    }
+
+
+def jax_checkpoint(f: Callable[..., Any], policy: Any) -> Callable[..., Any]:
+    """`jax.checkpoint` with a policy."""
+    lean: Callable[..., Any] = jax.checkpoint(f, policy=policy)
+    return lean
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Measure, and write after each network."""
+    makers = {make.__name__: make for make in NETWORKS}
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("networks", nargs="*", metavar="NETWORK", help=f"of {', '.join(makers)}; all by default")
+    parser.add_argument("--seconds", type=float, default=20.0, help="for the times of each network")
+    options = parser.parse_args(argv)
+    for name in options.networks or makers:
+        found = measure(makers[name](), options.seconds)
+        data = read(DOCS)
+        budgets = {n["name"]: n for n in data.get("budgets", [])}
+        write(DOCS, {**data, "budgets": list({**budgets, found["name"]: found}.values())})
+        print(name, f"search / compilation {found['search']}")
+        for row in found["rows"]:
+            part = row["bytes"] / found["plain"]
+            print(f"  {row['name']:32} {row['bytes']:>12,} {part:6.2f} {row['time']:6.2f}  {row.get('plan', '')}")
+
+
+if __name__ == "__main__":
+    main()
