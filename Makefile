@@ -70,6 +70,7 @@ memory:
 # What is generated: the rule matrix, what the blocks of the tutorials print, and the picture of a plan.
 docs:
 	python docs/generate.py
+	python docs/gpu.py
 	python docs/outputs.py docs/tutorial*.md
 	python docs/picture.py docs/tutorial-compiling.md docs/images/plan.svg
 

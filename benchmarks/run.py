@@ -36,6 +36,8 @@ MODULES: Final = (
     "outline",
     "units",
     "disk",
+    "mask",
+    "devices",
 )
 
 RUN: Final = (

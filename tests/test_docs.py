@@ -99,3 +99,8 @@ def test_rule_matrix_has_no_empty_cell() -> None:
     assert len(rows) > 150
     assert {len(r) for r in rows} == {12}
     assert [r[0] for r in rows if not all(cell.strip() not in ("", "—") for cell in r)] == []
+
+
+def test_the_list_of_code_for_gpus_is_fresh() -> None:
+    page = (ROOT / "docs" / "gpu.md").read_text(encoding="utf-8")
+    assert page == runpy.run_path(str(ROOT / "docs" / "gpu.py"))["refreshed"](page), "run `python docs/gpu.py`"

@@ -23,7 +23,7 @@ from fxad.api.lift import (
 from fxad.core import tree
 from fxad.core.tree import Structure
 from fxad.dtypes import COMPLEX, FLOATING
-from fxad.errors import ArgumentError, NotDifferentiableError, ParameterError, ShapeError
+from fxad.errors import ArgumentError, NotDifferentiableError, ShapeError
 from fxad.execution.executable import specs
 from fxad.operations.arguments import flag
 from fxad.tracing.array import Array, asarray
@@ -40,14 +40,24 @@ X = TypeVar("X")
 class _Wrt:
     """The chosen arguments of a program: their leaves, the mask over its operands, the tree of their gradients."""
 
-    def __init__(self, what: str, program: Program[Any, Any], argnums: Argnums, allow_int: bool = False) -> None:
+    def __init__(
+        self,
+        what: str,
+        program: Program[Any, Any],
+        argnums: Argnums,
+        allow_int: bool = False,
+        holomorphic: bool = False,
+    ) -> None:
         self.numbers = normalise(what, program, argnums)
         ranges, trees, avals = leaf_ranges(program), positional(program), program.in_avals
         self.leaves = [k for n in self.numbers for k in ranges[n]]
         if allow_int:  # None stands for the gradient of an integer
             self.leaves = [k for k in self.leaves if avals[k].inexact]
             trees = [tangent_tree(t, [avals[k] for k in r]) for t, r in zip(trees, ranges, strict=True)]
-        check_real(what, program, self.leaves)
+        if holomorphic:
+            _check_complex(what, program, self.leaves)
+        else:
+            check_real(what, program, self.leaves)
         self.mask = mask_of(program, set(self.leaves))
         self.tree: Structure = (
             trees[self.numbers[0]] if isinstance(argnums, int) else tuple_structure(*[trees[n] for n in self.numbers])
@@ -55,6 +65,16 @@ class _Wrt:
         # the jaxpr returns gradients in the order of its operands, the user expects the order of argnums
         rank = {leaf: k for k, leaf in enumerate(sorted(self.leaves))}
         self.order = [rank[leaf] for leaf in self.leaves]
+
+
+def _check_complex(what: str, program: Program[Any, Any], leaves: Sequence[int]) -> None:
+    """Raises: NotDifferentiableError naming the first of the argument leaves that is not complex."""
+    for k in leaves:
+        if program.in_avals[k].dtype not in COMPLEX:
+            raise NotDifferentiableError(
+                f"{what}: argument {program.paths[k]} of {program.name} has type {program.in_avals[k]}, not complex",
+                remedy="leave out holomorphic=True, or convert the argument to a complex dtype",
+            )
 
 
 def _value_tree(what: str, program: Program[Any, Any], has_aux: bool) -> Structure | None:
@@ -126,13 +146,8 @@ def _holomorphic(
     """The derivative of a holomorphic function: its vjp, applied to 1. Raises: NotDifferentiableError."""
     numbers = normalise(what, program, argnums)
     ranges, avals = leaf_ranges(program), program.in_avals
-    for n in numbers:
-        for k in ranges[n]:
-            if avals[k].dtype not in COMPLEX and not (allow_int and not avals[k].inexact):
-                raise NotDifferentiableError(
-                    f"{what}: argument {program.paths[k]} of {program.name} has type {avals[k]}, not complex",
-                    remedy="leave out holomorphic=True, or convert the argument to a complex dtype",
-                )
+    leaves = [k for n in numbers for k in ranges[n] if avals[k].inexact or not allow_int]
+    _check_complex(what, program, leaves)
     if program.out_avals[0].dtype not in COMPLEX or program.out_avals[0].shape:
         raise NotDifferentiableError(
             f"{what}: {program.name} returns {program.out_avals[0]}, not a complex scalar",
@@ -288,17 +303,15 @@ def value_and_grad(
     return lift(what, f, lambda p: transform(p, argnums, has_aux, ints), 1, argnums, static_argnums, static_argnames)
 
 
-def _check_real_only(what: str, **options: object) -> None:
-    for name, value in options.items():
-        if value is not False:
-            raise ParameterError(
-                f"{what}: {name} is {value!r:.60}; Jacobians are of real floating arguments",
-                remedy="vmap jvp or vjp over unit vectors",
-            )
-
-
-def _jacobian(what: str, program: Program[Any, Any], argnums: Argnums, has_aux: bool) -> Program[Any, Any]:
-    wrt = _Wrt(what, program, argnums)
+def _jacobian(
+    what: str,
+    program: Program[Any, Any],
+    argnums: Argnums,
+    has_aux: bool,
+    holomorphic: bool,
+    allow_int: bool = False,
+) -> Program[Any, Any]:
+    wrt = _Wrt(what, program, argnums, allow_int, holomorphic)
     out, aux = program.out_tree, None
     if has_aux:
         parts = out.children()
@@ -309,14 +322,19 @@ def _jacobian(what: str, program: Program[Any, Any], argnums: Argnums, has_aux: 
             )
         out, aux = parts
     for aval, path in zip(program.out_avals, tree.paths(out, "result"), strict=False):
-        if aval.dtype not in FLOATING:
+        if holomorphic and aval.dtype not in COMPLEX:
+            raise NotDifferentiableError(
+                f"{what}: {path} of {program.name} has type {aval}, not complex",
+                remedy="leave out holomorphic=True, or return complex numbers",
+            )
+        if not holomorphic and aval.dtype not in FLOATING:
             raise NotDifferentiableError(
                 f"{what}: {path} of {program.name} has type {aval}, not real floating",
                 remedy="return it as auxiliary (has_aux=True); for complex numbers use jvp or vjp",
             )
     n_all, n_out, n_wrt = len(program.out_avals), out.num_leaves, len(wrt.leaves)
     make = transforms.jacfwd if what == "jacfwd" else transforms.jacrev
-    jaxpr = make(program.jaxpr, wrt.mask, n_out)
+    jaxpr = make(program.jaxpr, wrt.mask, n_out, holomorphic)
     order = [n_all + i * n_wrt + k for i in range(n_out) for k in wrt.order]
     block = wrt.tree.unflatten(range(n_wrt))
     jacobian_tree = tree.structure(out.unflatten([block] * n_out))
@@ -332,7 +350,7 @@ def _jacobian(what: str, program: Program[Any, Any], argnums: Argnums, has_aux: 
 @overload
 def jacfwd(f: Program[P, Any], argnums: Argnums = 0, has_aux: bool = False) -> Program[P, Any]: ...
 @overload
-def jacfwd(f: Callable[P, Any], argnums: Argnums = 0, has_aux: bool = False, holomorphic: Literal[False] = ...) -> Callable[P, Any]: ...
+def jacfwd(f: Callable[P, Any], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = ...) -> Callable[P, Any]: ...
 @overload
 def jacfwd(f: Callable[P, Any], argnums: Argnums = 0, has_aux: bool = False, *, static_argnums: Argnums = ..., static_argnames: Argnames = ...) -> Callable[P, Any]: ...
 # fmt: on
@@ -340,7 +358,7 @@ def jacfwd(
     f: Any,
     argnums: Argnums = 0,
     has_aux: bool = False,
-    holomorphic: Literal[False] = False,
+    holomorphic: bool = False,
     *,
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
@@ -350,19 +368,22 @@ def jacfwd(
     The tree is that of the result with the tree of the argument(s) at each leaf.
 
     Cost:   applies the linear program to one basis vector for each element of the arguments.
-    Raises: NotDifferentiableError for arguments or results that are not real floating.
+    Raises: NotDifferentiableError for arguments or results that are not real floating, or not complex for a
+            `holomorphic` function.
     """
-    _check_real_only("jacfwd", holomorphic=holomorphic)
-    return lift(
-        "jacfwd", f, lambda p: _jacobian("jacfwd", p, argnums, has_aux), 1, argnums, static_argnums, static_argnames
-    )
+    complex_ = flag("jacfwd", "holomorphic", holomorphic)
+
+    def transform(p: Program[Any, Any]) -> Program[Any, Any]:
+        return _jacobian("jacfwd", p, argnums, has_aux, complex_)
+
+    return lift("jacfwd", f, transform, 1, argnums, static_argnums, static_argnames)
 
 
 # fmt: off
 @overload
 def jacrev(f: Program[P, Any], argnums: Argnums = 0, has_aux: bool = False) -> Program[P, Any]: ...
 @overload
-def jacrev(f: Callable[P, Any], argnums: Argnums = 0, has_aux: bool = False, holomorphic: Literal[False] = ..., allow_int: Literal[False] = ...) -> Callable[P, Any]: ...
+def jacrev(f: Callable[P, Any], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = ..., allow_int: bool = ...) -> Callable[P, Any]: ...
 @overload
 def jacrev(f: Callable[P, Any], argnums: Argnums = 0, has_aux: bool = False, *, static_argnums: Argnums = ..., static_argnames: Argnames = ...) -> Callable[P, Any]: ...
 # fmt: on
@@ -370,20 +391,24 @@ def jacrev(
     f: Any,
     argnums: Argnums = 0,
     has_aux: bool = False,
-    holomorphic: Literal[False] = False,
-    allow_int: Literal[False] = False,
+    holomorphic: bool = False,
+    allow_int: bool = False,
     *,
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
 ) -> Any:
-    """The Jacobian by reverse mode; the same value as `jacfwd`.
+    """The Jacobian by reverse mode; the same value as `jacfwd`. With `allow_int`, None stands for the Jacobian of an
+    integer argument.
 
     Cost: applies the transposed linear program to one basis vector for each element of the results.
     """
-    _check_real_only("jacrev", holomorphic=holomorphic, allow_int=allow_int)
-    return lift(
-        "jacrev", f, lambda p: _jacobian("jacrev", p, argnums, has_aux), 1, argnums, static_argnums, static_argnames
-    )
+    complex_ = flag("jacrev", "holomorphic", holomorphic)
+    ints = flag("jacrev", "allow_int", allow_int)
+
+    def transform(p: Program[Any, Any]) -> Program[Any, Any]:
+        return _jacobian("jacrev", p, argnums, has_aux, complex_, ints)
+
+    return lift("jacrev", f, transform, 1, argnums, static_argnums, static_argnames)
 
 
 jacobian = jacrev  # JAX's other name
@@ -393,7 +418,7 @@ jacobian = jacrev  # JAX's other name
 @overload
 def hessian(f: Program[P, Any], argnums: Argnums = 0, has_aux: bool = False) -> Program[P, Any]: ...
 @overload
-def hessian(f: Callable[P, Any], argnums: Argnums = 0, has_aux: bool = False, holomorphic: Literal[False] = ...) -> Callable[P, Any]: ...
+def hessian(f: Callable[P, Any], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = ...) -> Callable[P, Any]: ...
 @overload
 def hessian(f: Callable[P, Any], argnums: Argnums = 0, has_aux: bool = False, *, static_argnums: Argnums = ..., static_argnames: Argnames = ...) -> Callable[P, Any]: ...
 # fmt: on
@@ -401,19 +426,15 @@ def hessian(
     f: Any,
     argnums: Argnums = 0,
     has_aux: bool = False,
-    holomorphic: Literal[False] = False,
+    holomorphic: bool = False,
     *,
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
 ) -> Any:
     """The Hessian: `jacfwd` of `jacrev`. For a scalar function of one array, of shape (*x.shape, *x.shape)."""
-    _check_real_only("hessian", holomorphic=holomorphic)
-    return lift(
-        "hessian",
-        f,
-        lambda p: _jacobian("jacfwd", _jacobian("jacrev", p, argnums, has_aux), argnums, has_aux),
-        2,
-        argnums,
-        static_argnums,
-        static_argnames,
-    )
+    complex_ = flag("hessian", "holomorphic", holomorphic)
+
+    def transform(p: Program[Any, Any]) -> Program[Any, Any]:
+        return _jacobian("jacfwd", _jacobian("jacrev", p, argnums, has_aux, complex_), argnums, has_aux, complex_)
+
+    return lift("hessian", f, transform, 2, argnums, static_argnums, static_argnames)

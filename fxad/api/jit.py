@@ -432,8 +432,8 @@ def jit(
 def jit(
     f: Callable[P, R],
     *,
-    static_argnums: Argnums = ...,
-    static_argnames: Argnames = ...,
+    static_argnums: Argnums | None = ...,
+    static_argnames: Argnames | None = ...,
     donate: Donate = ...,
     units: Units = ...,
     passes: Passes | None = ...,
@@ -450,8 +450,8 @@ def jit(**options: Unpack[JaxOptions]) -> _Decorator: ...
 @overload
 def jit(
     *,
-    static_argnums: Argnums = ...,
-    static_argnames: Argnames = ...,
+    static_argnums: Argnums | None = ...,
+    static_argnames: Argnames | None = ...,
     donate: Donate = ...,
     units: Units = ...,
     passes: Passes | None = ...,
@@ -460,8 +460,8 @@ def jit(
 def jit(
     f: Any = _LEAF,
     *,
-    static_argnums: Argnums = (),
-    static_argnames: Argnames = (),
+    static_argnums: Argnums | None = (),
+    static_argnames: Argnames | None = (),
     donate: Donate = (),
     units: Units = "auto",
     passes: Passes | None = None,
@@ -508,6 +508,8 @@ def jit(
         backend=None if isinstance(backend, str) and backend == default_device().platform else backend,
         compiler_options=compiler_options,
     )
+    static_argnums = () if static_argnums is None else static_argnums  # JAX's defaults
+    static_argnames = () if static_argnames is None else static_argnames
     donate = _with_jax_names(donate, donate_argnums, donate_argnames)
     if f is _LEAF:  # jit called without a function: a decorator
         options: dict[str, object] = {

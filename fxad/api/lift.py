@@ -6,12 +6,15 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 
+import numpy as np
+
 from fxad.core import tree
 from fxad.core.tree import Structure
 from fxad.dtypes import FLOATING
 from fxad.errors import ArgumentError, NotDifferentiableError, ParameterError, described
 from fxad.ir import Aval, Jaxpr
 from fxad.passes import BEFORE_DIFFERENTIATION, run_passes
+from fxad.tracing.array import Array
 from fxad.tracing.context import differentiated
 from fxad.tracing.program import Program, count_text, function_name, trace
 from fxad.tracing.static_args import Argnames, Argnums, StaticArguments, attach_declaration, static_arguments
@@ -39,6 +42,8 @@ def lift(
     @wraps(f, updated=())
     def transformed(*args: Any, **kwargs: Any) -> Any:
         g, args, kwargs = bind_static_arguments(what, f, statics, args, kwargs, argnums)
+        if argnums is not None:
+            g, args, kwargs = hold_unmoved_settings(g, args, kwargs, argnums)
         program = trace_for_transform(g, args, kwargs, orders) if orders else trace(g, *args, **kwargs)
         return transform(program)(*args, **kwargs)
 
@@ -68,6 +73,46 @@ def bind_static_arguments(
     if argnums is not None:
         statics.check_not_static(what, argnums, len(args))
     return statics.with_placeholders(args, kwargs)
+
+
+def is_setting(x: object) -> bool:
+    """Returns True for a leaf that decides what a function does, and is no data: a bool of Python, a string, a function."""
+    return type(x) is bool or isinstance(x, str) or (callable(x) and not isinstance(x, Array | np.ndarray | np.generic))
+
+
+def hold_settings(
+    f: Callable[..., Any], leaves: Sequence[object], structure: Structure, held: Sequence[bool]
+) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
+    """A function that is given the leaves marked in `held` as they are, and its arguments, with None for these."""
+
+    @wraps(f, updated=())
+    def holding(*args: Any, **kwargs: Any) -> Any:
+        given = tree.flatten_up_to(structure, (args, kwargs)) or ()
+        whole = [x if h else y for h, x, y in zip(held, leaves, given, strict=True)]
+        args, kwargs = tree.unflatten(structure, whole)
+        return f(*args, **kwargs)
+
+    args, kwargs = tree.unflatten(structure, [None if h else x for h, x in zip(held, leaves, strict=True)])
+    return holding, args, kwargs
+
+
+def hold_unmoved_settings(
+    f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], argnums: Argnums
+) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
+    """`hold_settings` for the arguments by which a function is not differentiated."""
+    n = len(args)
+    moved = {
+        k + n if isinstance(k, int) and k < 0 else k for k in (argnums if isinstance(argnums, Sequence) else (argnums,))
+    }
+    leaves, structure = tree.flatten(([None if k in moved else a for k, a in enumerate(args)], kwargs))
+    if not any(map(is_setting, leaves)):
+        return f, args, kwargs
+    leaves, structure = tree.flatten((args, kwargs))
+    places = [k for k, a in enumerate(args) for _ in tree.leaves(a)]
+    places += [n] * (len(leaves) - len(places))
+    return hold_settings(
+        f, leaves, structure, [k not in moved and is_setting(x) for k, x in zip(places, leaves, strict=True)]
+    )
 
 
 def check_no_statics(what: str, program: Program[Any, Any], argnums: Argnums, argnames: Argnames) -> None:

@@ -165,7 +165,8 @@ def _applied(
         padding = _bounds(program, [x.aval for x in arrays])
         given = _sizes(f"mask of {name}", program, padding, said, sizes)
         if check:
-            given = [_checked(name, n, bound, x) for x, (n, bound) in zip(given, padding, strict=True)]
+            own = {n.name: n.at_least for n in size_names(program.jaxpr)}
+            given = [_checked(name, n, own.get(n, 0), bound, x) for x, (n, bound) in zip(given, padding, strict=True)]
         outs = binder().call(mask_jaxpr(program.jaxpr, padding), [*program.bound, *arrays, *given])
         return program.out_tree.unflatten(outs)
 
@@ -278,11 +279,11 @@ def _sizes(
 _MAPPED: Final = "sizes of a batch are mapped: vmap(lambda x, n: masked(x, sizes={'n': n}))(xs, lengths)"
 
 
-def _checked(name: str, size: str, bound: int, value: Array) -> Array:
+def _checked(name: str, size: str, least: int, bound: int, value: Array) -> Array:
     return error_if(
         value,
-        (value < 0) | (value > bound),
-        f"mask of {name}: the size {size} is {{}}, the padding holds {bound}",
+        (value < least) | (value > bound),
+        f"mask of {name}: the size {size} is {{}}, the padded arguments hold {least} to {bound}",
         value,
     )
 

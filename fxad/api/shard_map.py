@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial, wraps
-from typing import Any, Final, ParamSpec, TypeVar, final, overload
+from typing import Any, Final, ParamSpec, TypeAlias, TypeVar, final, overload
 
 from fxad.api.jit import jit
 from fxad.api.lift import bind_static_arguments, check_function, check_no_statics
-from fxad.api.vmap import Axes, flatten_axes, infer_size, is_axis, normalize_dim, without_axis
+from fxad.api.vmap import OUT_AXES, Axes, check_kinds, flatten_axes, infer_size, is_axis, normalize_dim, without_axis
 from fxad.core import tree
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
-from fxad.core.dce import rebind_operands
+from fxad.core.dce import rebind_operands, remove_dead_eqns
 from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, AxisNameError, ParameterError, ShapeError
 from fxad.ir import Aval, Jaxpr, source_location
@@ -33,6 +33,10 @@ R = TypeVar("R")
 
 Specs = Any  # a PartitionSpec, or a tree prefix of them
 _MISSING: Final = object()
+Fault: TypeAlias = tuple[str, str]
+# Words for a result that is not the same for all indices, and its remedy.
+BY_SPEC: Final[Fault] = ("which its spec does not name", "name the axis in the spec")
+BY_AXES: Final[Fault] = ("but its out_axes is None", "give the place of the axis in out_axes")
 
 
 @overload
@@ -189,11 +193,13 @@ def bound_to_devices(
     ins: Sequence[Spec],
     outs: Sequence[Spec],
     paths: Sequence[str],
+    fault: Fault = BY_SPEC,
 ) -> Program[Any, Any]:
-    """The program over whole arrays, with one equation, of a program over parts."""
-    body, mesh = program.jaxpr, over.axes
+    """The program over whole arrays, with one equation, of a program over parts. `fault` are words for a result that is
+    not the same for all indices."""
+    body, mesh = remove_dead_eqns(program.jaxpr), over.axes
     specs = [*[()] * len(program.bound), *ins]
-    check_results(what, body, mesh, specs, outs, paths if over.checked else None)
+    check_results(what, body, mesh, specs, outs, paths if over.checked else None, fault)
     consts = [k for k, s in enumerate(specs) if not s]
     parts = [k for k, s in enumerate(specs) if s]
     made = rebind_operands(body, range(len(specs)), (0, 1), (consts, parts))
@@ -206,7 +212,13 @@ def bound_to_devices(
 
 
 def check_results(
-    what: str, body: Jaxpr, mesh: MeshAxes, ins: Sequence[Spec], outs: Sequence[Spec], paths: Sequence[str] | None
+    what: str,
+    body: Jaxpr,
+    mesh: MeshAxes,
+    ins: Sequence[Spec],
+    outs: Sequence[Spec],
+    paths: Sequence[str] | None,
+    fault: Fault,
 ) -> None:
     """Check that results are the same along the axes of the mesh that their specs do not name, unless `paths` is None;
     and that all devices reach the same collectives.
@@ -218,16 +230,16 @@ def check_results(
         _, found = vmap_named(body, size, name, dims)
         for k, (d, s) in enumerate(zip(found, outs, strict=True)):
             if paths is not None and d is not None and name not in names_in(s):
-                raise varies(what, body, k, paths[k], name)
+                raise varies(what, body, k, paths[k], name, fault)
 
 
-def varies(what: str, body: Jaxpr, result: int, path: str, name: str) -> ShapeError:
+def varies(what: str, body: Jaxpr, result: int, path: str, name: str, fault: Fault = BY_SPEC) -> ShapeError:
     """The error for a result that differs between the indices of an axis, and must not."""
     made = next((e.source for e in reversed(body.eqns) if body.outs[result] in e.outs), None)
     return ShapeError(
-        f"{what}: {path} differs along axis {name!r}, which its spec does not name",
+        f"{what}: {path} differs along axis {name!r}, {fault[0]}",
         where=str(source_location(made) or ""),
-        remedy=f"combine it, with psum or all_gather over {name!r}, or name the axis in the spec",
+        remedy=f"combine it, with psum or all_gather over {name!r}, or {fault[1]}",
     )
 
 
@@ -392,10 +404,12 @@ def axes_of_program(
 
 def result_axes(what: str, program: Program[Any, Any], out_axes: Axes) -> tuple[list[int | None], list[str]]:
     """The axes of the results, and their paths. Raises: TreeError, AxisError."""
+    check_kinds(f"{what}: out_axes", out_axes)
     axes = tree.broadcast_prefix(out_axes, program.out_tree, f"{what}: out_axes", is_axis)
     paths = tree.paths(program.out_tree, "result")
     dims = [
-        normalize_dim(d, a.ndim + 1, f"{what}: {p}") for d, a, p in zip(axes, program.out_avals, paths, strict=True)
+        normalize_dim(d, a.ndim + 1, f"{what}: {p}", OUT_AXES)
+        for d, a, p in zip(axes, program.out_avals, paths, strict=True)
     ]
     return dims, list(paths)
 
@@ -422,7 +436,7 @@ def _pmapped(
     outs = [v if d is None else b.one(ExpandDims((d,)), v) for v, d in zip(found, out_dims, strict=True)]
     one: Program[Any, Any] = program.replace(b.build(outs, body.name))
     specs = [spec_along(name, d) for d in dims]
-    return bound_to_devices(what, one, over, specs, [spec_along(name, d) for d in out_dims], paths)
+    return bound_to_devices(what, one, over, specs, [spec_along(name, d) for d in out_dims], paths, BY_AXES)
 
 
 def _with_one(a: Aval, d: int) -> Aval:

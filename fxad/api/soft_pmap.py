@@ -9,6 +9,7 @@ from typing import Any, Final, ParamSpec, TypeVar, overload
 
 from fxad.api.lift import bind_static_arguments, check_function, check_no_statics
 from fxad.api.shard_map import (
+    BY_AXES,
     Over,
     axes_of_program,
     bound_to_devices,
@@ -119,11 +120,11 @@ def _split(
     _, found = vmap_named(body, size // count, name + _LANE, rows)
     for k, (d, want) in enumerate(zip(found, out_dims, strict=True)):
         if d is not None and want is None:
-            raise varies(what, program.jaxpr, k, paths[k], name)
+            raise varies(what, program.jaxpr, k, paths[k], name, BY_AXES)
     stacked, _ = vmap_named(body, size // count, name + _LANE, rows, tuple(out_dims))
     over = Over(((name, count),), ((name, count),), ids_of(on) if on else (), checked=True)
     specs, outs = [[spec_along(name, d) for d in ds] for ds in (dims, out_dims)]
-    return bound_to_devices(what, program.replace(stacked, name=program.name), over, specs, outs, paths)
+    return bound_to_devices(what, program.replace(stacked, name=program.name), over, specs, outs, paths, BY_AXES)
 
 
 def _devices(what: str, size: int, given: int | Sequence[Device] | None) -> tuple[int, tuple[Device, ...]]:

@@ -9,12 +9,11 @@ from typing import Any, Final, ParamSpec, SupportsIndex, TypeAlias, TypeVar, cas
 
 import numpy as np
 
-from fxad.api.lift import bind_static_arguments, check_function, check_no_statics
+from fxad.api.lift import bind_static_arguments, check_function, check_no_statics, hold_settings, is_setting
 from fxad.core import tree
 from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, AxisError, AxisNameError, ParameterError, ShapeError, described
 from fxad.ir import Aval
-from fxad.tracing.array import Array
 from fxad.tracing.context import MappedAxis, mapped_over, new_axis
 from fxad.tracing.program import (
     Program,
@@ -50,10 +49,10 @@ def vmap(
     f: Callable[P, R],
     in_axes: Axes = 0,
     out_axes: Axes = 0,
-    *,
-    axis_size: int | None = None,
     axis_name: str | None = None,
+    axis_size: int | None = None,
     spmd_axis_name: SpmdNames = None,
+    *,
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
 ) -> Callable[P, R]: ...
@@ -61,10 +60,10 @@ def vmap(
     f: Any,
     in_axes: Axes = 0,
     out_axes: Axes = 0,
-    *,
-    axis_size: int | None = None,
     axis_name: str | None = None,
+    axis_size: int | None = None,
     spmd_axis_name: SpmdNames = None,
+    *,
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
 ) -> Any:
@@ -104,13 +103,11 @@ def vmap(
     def mapped(*args: Any, **kwargs: Any) -> Any:
         g, args, kwargs = bind_static_arguments("vmap", f, statics, args, kwargs)
         leaves, in_tree = tree.flatten((args, kwargs))
-        if any(map(_is_function, leaves)):
-            held = _holding(g, in_axes, leaves, in_tree, f"vmap of {name}: in_axes")
-            if held is not None:
-                again: Any = vmap(
-                    held[0], held[1], out_axes, axis_size=axis_size, axis_name=axis_name, spmd_axis_name=spmd
-                )
-                return again(*held[2])
+        if any(map(is_setting, leaves)):
+            unmapped = [d is None for d in flatten_axes(in_axes, in_tree, f"vmap of {name}: in_axes")]
+            held = [u and is_setting(x) for u, x in zip(unmapped, leaves, strict=True)]
+            g, args, kwargs = hold_settings(g, leaves, in_tree, held)
+            leaves, in_tree = tree.flatten((args, kwargs))
         avals = types_of(f"vmap of {name}", f, leaves, in_tree)
         paths = [argument_path(a, names) for a in in_tree.accessors()]
         axes = flatten_axes(in_axes, in_tree, f"vmap of {name}: in_axes")
@@ -156,7 +153,7 @@ def _spmd_names(given: SpmdNames) -> tuple[str, ...]:
 
 
 _IN: Final = "in_axes says where an argument carries the axis; None there is for what is the same for all"
-_OUT: Final = "out_axes says where a result shall carry the axis, which it has besides its own"
+OUT_AXES: Final = "out_axes says where a result shall carry the axis, which it has besides its own"
 
 
 def is_axis(x: object) -> bool:
@@ -194,34 +191,6 @@ def flatten_axes(in_axes: Axes, in_tree: Structure, what: str) -> list[int | Non
             remedy="give one entry per positional argument, or one int for all; keyword arguments are mapped over axis 0",
         )
     return [*tree.broadcast_prefix(prefix, args, what, is_axis), *[0] * kwargs.num_leaves]
-
-
-def _is_function(x: object) -> bool:
-    return callable(x) and not isinstance(x, Array | np.ndarray | np.generic)
-
-
-def _holding(
-    g: Callable[..., Any], in_axes: Axes, leaves: Sequence[object], in_tree: Structure, what: str
-) -> tuple[Callable[..., Any], list[int | None], list[object]] | None:
-    """The function of the leaves that are arrays, their axes, and these leaves: functions that are not mapped are given
-    to `g` as they are. None if there is no such function."""
-    axes = flatten_axes(in_axes, in_tree, what)
-    taken = [d is not None or not _is_function(x) for d, x in zip(axes, leaves, strict=True)]
-    if all(taken) or any([t and _is_function(x) for t, x in zip(taken, leaves, strict=True)]):
-        return None  # a function that is mapped is an error, which names its path
-
-    @wraps(g, updated=())
-    def held(*arrays: Any) -> Any:
-        given = iter(arrays)
-        args, kwargs = tree.unflatten(in_tree, [next(given) if t else x for t, x in zip(taken, leaves, strict=True)])
-        return g(*args, **kwargs)
-
-    vars(held).pop("__wrapped__", None)  # its signature is its own
-    return (
-        held,
-        [d for d, t in zip(axes, taken, strict=True) if t],
-        [x for x, t in zip(leaves, taken, strict=True) if t],
-    )
 
 
 def normalize_dim(dim: int | None, ndim: int, what: str, remedy: str = _IN) -> int | None:
@@ -297,7 +266,7 @@ def _vmap_program(
     paths = tree.paths(program.out_tree, "result")
     out_dims = tuple(
         [
-            normalize_dim(d, a.ndim + 1, f"{what}: {p}", _OUT)
+            normalize_dim(d, a.ndim + 1, f"{what}: {p}", OUT_AXES)
             for d, a, p in zip(axes, program.out_avals, paths, strict=True)
         ]
     )

@@ -17,6 +17,7 @@ _SHAPES: Final = "eval_shape(f, ...) gives the shapes of results"
 _PRIMITIVE: Final = "primitives are classes: fxad.primitives.ALL lists them"
 _ALGORITHM: Final = "the precision of products is precision= and preferred_element_type="
 _NARROW: Final = "dtypes have at least 8 bits; fxad.dtypes.ALL lists them"
+_ON_THE_HOST: Final = "pure_callback calls SciPy's function"
 _RAGGED: Final = "mask(f, in_shapes=...) computes with ragged sizes"
 
 # By module of JAX: names, and what to write instead of each.
@@ -48,7 +49,8 @@ _BY_MODULE: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "dlpack": "fxad.numpy.from_dlpack(x), and x.__dlpack__()",
             "profiler": "profile(...)",
             "fwd_and_bwd": "linearize(program) gives the primal and the linear program",
-            "ad api_util ds image interpreters lib memory make_user_context monitoring print_environment_info "
+            "image": "scipy.ndimage.map_coordinates reads an image at any places",
+            "ad api_util ds interpreters lib memory make_user_context monitoring print_environment_info "
             "version": _INTERNAL,
         },
         "numpy": {
@@ -107,6 +109,19 @@ _BY_MODULE: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "log": "debug.print",
             "DebugEffect OrderedDebugEffect": _INTERNAL,
         },
+        "scipy.special": {
+            "bernoulli bessel_jn dawsn erfcx exp1 expi expn fresnel hyp1f1 hyp2f1 owens_t sici spence sph_harm_y "
+            "wofz": _ON_THE_HOST,
+        },
+        "scipy.linalg": {
+            "hessenberg rsf2csf schur": "eig and eigh give eigenvalues",
+            "funm sqrtm": "of a Hermitian matrix: w, v = eigh(a), then v * f(w) @ v.conj().T",
+            "solve_sylvester": "solve(kron(eye(m), A) + kron(B.T, eye(n)), C.T.ravel())",
+            "qr_multiply": "q, r = qr(a), then c @ q",
+            "fiedler_companion": "companion has the same eigenvalues",
+            "invhilbert invpascal": "inv(hilbert(n)), inv(pascal(n))",
+        },
+        "scipy.stats": {"gaussian_kde": "logsumexp(norm.logpdf(x[:, None], points, width), axis=1)"},
         "random": {"key_dtype": "keys are uint32 arrays"},
         "nn": {
             "get_scaled_dot_general_config scaled_dot_general scaled_matmul": (

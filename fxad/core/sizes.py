@@ -229,6 +229,11 @@ else:
         def __abs__(self):
             return self if self >= 0 else -self
 
+        def __round__(self, digits=None):
+            return self
+
+        __trunc__ = __floor__ = __ceil__ = __round__
+
         # ------------------------------------------------------------------------------------------- comparison
 
         def __ge__(self, other):
@@ -536,12 +541,22 @@ def _compare(a: int, sign: str, b: object, margin: int) -> bool:
     if at_least(-difference, 1 - margin):
         return False
     names = {n.name: n for n in names_of(difference)}
-    first = next(iter(names.values()))
     raise SizeError(
         f"size: {a} {sign} {b} is not decided by {_assumptions_text(names.values())}",
-        remedy=f"state an assumption where the size is named, as in '{first.name}>={first.at_least + 1}', or use "
+        remedy=f"state an assumption where the size is named, as in '{_deciding(difference, margin)}', or use "
         "fxad.numpy on the value of the size",
     )
+
+
+def _deciding(difference: int, margin: int) -> str:
+    """An assumption that decides whether a difference is at least `margin`; if none is found, a stronger one."""
+    names = names_of(difference)
+    for name in names:
+        for k in range(name.at_least + 1, name.at_least + 65):
+            stronger = substitute_sizes(difference, {name.name: named_size(name.name, k)})
+            if at_least(stronger, margin) or at_least(-stronger, 1 - margin):
+                return f"{name.name}>={k}"
+    return f"{names[0].name}>={names[0].at_least + 1}"
 
 
 def _assumptions_text(names: Iterable[Name]) -> str:

@@ -149,8 +149,18 @@ class Lowered(_Staged, Generic[P, R_co]):
 
     # ------------------------------------------------------------------------------------------------- JAX's names
 
-    def as_text(self) -> str:
-        """`text()`."""
+    def as_text(self, dialect: str | None = None, *, debug_info: bool = False) -> str:
+        """`text()`. Raises: ParameterError for another dialect than "stablehlo", and for `debug_info`."""
+        if dialect not in (None, "stablehlo"):
+            raise ParameterError(
+                f"as_text of {self.program.name}: dialect {dialect!r:.40}",
+                remedy="leave it out for StableHLO; compile().as_text() is XLA's HLO",
+            )
+        if debug_info:
+            raise ParameterError(
+                f"as_text of {self.program.name}: debug_info is True, and the text has no locations",
+                remedy="leave it out; errors and profiles name the lines",
+            )
         return self.text()
 
     def cost_analysis(self) -> dict[str, float]:

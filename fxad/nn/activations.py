@@ -111,7 +111,9 @@ def softplus(x: ArrayLike) -> Array:
 
 
 def _softplus(x: Array) -> Array:
-    return fnp.maximum(x, 0.0) + fnp.log1p(fnp.exp(-fnp.abs(x)))
+    # `where`, not maximum and abs: at 0 each choice has all derivatives of the function, and these have averages
+    positive = x > 0
+    return fnp.where(positive, x, 0.0) + fnp.log1p(fnp.exp(fnp.where(positive, -x, x)))
 
 
 def sparse_plus(x: ArrayLike) -> Array:

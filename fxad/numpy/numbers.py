@@ -243,10 +243,11 @@ def logaddexp2(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
 
 def _logaddexp2(x: Array, y: Array) -> Array:
-    gap = x - y
-    soft = log1p(exp2(-abs(gap))) / math.log(2)
+    gap, swapped = x - y, x < y
+    # chosen, not maximum and abs: at a tie each choice has all derivatives of the result
+    soft = log1p(exp2(where(swapped, gap, -gap))) / math.log(2)
     # equal infinities: their difference is nan, their sum is themselves; a nan stays one
-    return where(isnan(gap), x + y, maximum(x, y) + soft)
+    return where(isnan(gap), x + y, where(swapped, y, x) + soft)
 
 
 def fabs(x: ArrayLike, /) -> Array:

@@ -16,7 +16,7 @@ from fxad.ir import as_shape
 from fxad.lax.shapes import broadcast_shapes
 from fxad.numpy.apply import apply_op, apply_op_all, as_array
 from fxad.operations import arithmetic, contractions, elementwise, indexing, shapes
-from fxad.operations.arguments import by_numpy, flag, no_out, one_or_more, to_int
+from fxad.operations.arguments import by_numpy, column_major, flag, no_out, one_or_more, to_int
 from fxad.operations.axes import Axes, hashable_axis, normalize_axis_index
 from fxad.operations.methods import sizes_argument
 from fxad.primitives.elementwise import GE, LT
@@ -33,21 +33,14 @@ def reshape(a: ArrayLike, shape: int | Sequence[int], order: str = "C", *, copy:
     """
     copy = None if copy is None else flag("reshape", "copy", copy)
     sizes = sizes_argument((shape,))
-    if not _column_major("reshape", order):
+    if not column_major("reshape", order):
         return apply_op("reshape", shapes.reshape, (a,), sizes)
     return permute_dims(reshape(permute_dims(a), sizes[::-1]))
 
 
 def ravel(a: ArrayLike, order: str = "C") -> Array:
     """Return all elements as a vector, in row-major order, or column-major with `order="F"`."""
-    return apply_op("ravel", shapes.reshape, (permute_dims(a) if _column_major("ravel", order) else a,), (-1,))
-
-
-def _column_major(name: str, order: str) -> bool:
-    """Raises: ParameterError for an order that depends on the memory."""
-    if order not in ("C", "F"):
-        raise ParameterError(f"{name}: order {order!r:.40}; arrays have no layout", remedy='use "C" or "F"')
-    return order == "F"
+    return apply_op("ravel", shapes.reshape, (permute_dims(a) if column_major("ravel", order) else a,), (-1,))
 
 
 def permute_dims(a: ArrayLike, axes: Sequence[int] | None = None) -> Array:

@@ -140,3 +140,10 @@ def no_out(op: str, out: object, overwrite_input: bool = False) -> None:
         raise ParameterError(f"{op}: out is given, and arrays are immutable", remedy="use the result")
     if overwrite_input:
         raise ParameterError(f"{op}: overwrite_input is True, and arrays are immutable", remedy="leave it out")
+
+
+def column_major(op: str, order: str) -> bool:
+    """Returns True for the order "F". Raises: ParameterError for an order that depends on the memory."""
+    if order not in ("C", "F"):
+        raise ParameterError(f"{op}: order {order!r:.40}; arrays have no layout", remedy='use "C" or "F"')
+    return order == "F"

@@ -272,8 +272,10 @@ def logaddexp(emit: Emit, x: Atom, y: Atom) -> Atoms:
     if dtype in dtypes.COMPLEX:
         raise DTypeError(f"logaddexp: takes real values, got {x.aval}")
     x, y = convert(emit, x, dtype), convert(emit, y, dtype)
-    top, gap = emit.one(MAX, x, y), emit.one(SUB, x, y)
-    soft = emit.one(LOG1P, emit.one(EXP, emit.one(NEG, emit.one(ABS, gap))))
+    # chosen, not max and abs: at a tie each choice has all derivatives of the result, and max and abs have averages
+    gap, swapped = emit.one(SUB, x, y), emit.one(LT, x, y)
+    top = emit.one(SELECT_N, swapped, x, y)
+    soft = emit.one(LOG1P, emit.one(EXP, emit.one(SELECT_N, swapped, emit.one(NEG, gap), gap)))
     # equal infinities: their difference is nan, their sum is themselves; a nan stays one
     same = emit.one(NE, gap, gap)
     return emit(SELECT_N, same, emit.one(ADD, top, soft), emit.one(ADD, x, y))
@@ -283,8 +285,11 @@ def hypot(emit: Emit, x: Atom, y: Atom) -> Atoms:
     """sqrt(x**2 + y**2), scaled so that the squares do not overflow."""
     x, y = promote_and_broadcast("hypot", emit, x, y)
     dtype = to_inexact_dtype(x.aval.dtype)
-    x, y = emit.one(ABS, convert(emit, x, dtype)), emit.one(ABS, convert(emit, y, dtype))
-    big, small = emit.one(MAX, x, y), emit.one(MIN, x, y)
+    a, b = convert(emit, x, dtype), convert(emit, y, dtype)
+    x, y = emit.one(ABS, a), emit.one(ABS, b)
+    # chosen, not max and min, and a ratio with its sign: at ties and at 0 there are derivatives of all orders
+    swapped = emit.one(LT, x, y)
+    big, small = emit.one(SELECT_N, swapped, x, y), emit.one(SELECT_N, swapped, b, a)
     zero = emit.one(EQ, big, literal_like(0, big))
     ratio = emit.one(DIV, small, emit.one(SELECT_N, zero, big, literal_like(1, big)))
     size = emit.one(MUL, big, emit.one(SQRT, emit.one(ADD, literal_like(1, big), emit.one(MUL, ratio, ratio))))

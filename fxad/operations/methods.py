@@ -16,7 +16,7 @@ from fxad.core.sizes import dimension
 from fxad.errors import ArgumentError
 from fxad.ir import Aval, NDArray, Shape
 from fxad.operations import contractions, cumulative, elementwise, masked_reductions, reductions, shapes, sorting
-from fxad.operations.arguments import flag, to_int
+from fxad.operations.arguments import column_major, flag, no_out, to_int
 from fxad.operations.aval_attributes import Typed
 from fxad.operations.axes import Axes, hashable_axis
 from fxad.operations.operators import Operators
@@ -44,13 +44,14 @@ class Methods(Operators):
     def sum(
         self,
         axis: Axes = None,
-        *,
-        keepdims: bool = False,
         dtype: object = None,
+        out: None = None,
+        keepdims: bool = False,
         initial: Self | NDArray | Scalar | None = None,
         where: Self | NDArray | bool | None = None,
     ) -> Self:
         """Sum over axes; narrow integers and bools in 32 bits."""
+        no_out("sum", out)
         if not masked_reductions.is_unmasked(initial, where):
             return self._masked("sum", axis, keepdims, initial=initial, where=where, dtype=optional_dtype(dtype))
         return self._apply(reductions.sum, (), (hashable_axis(axis), keepdims, optional_dtype(dtype)))
@@ -58,13 +59,14 @@ class Methods(Operators):
     def prod(
         self,
         axis: Axes = None,
-        *,
-        keepdims: bool = False,
         dtype: object = None,
+        out: None = None,
+        keepdims: bool = False,
         initial: Self | NDArray | Scalar | None = None,
         where: Self | NDArray | bool | None = None,
     ) -> Self:
         """Product over axes; narrow integers and bools in 32 bits."""
+        no_out("prod", out)
         if not masked_reductions.is_unmasked(initial, where):
             return self._masked("prod", axis, keepdims, initial=initial, where=where, dtype=optional_dtype(dtype))
         return self._apply(reductions.prod, (), (hashable_axis(axis), keepdims, optional_dtype(dtype)))
@@ -72,12 +74,14 @@ class Methods(Operators):
     def mean(
         self,
         axis: Axes = None,
-        *,
-        keepdims: bool = False,
         dtype: object = None,
+        out: None = None,
+        keepdims: bool = False,
+        *,
         where: Self | NDArray | bool | None = None,
     ) -> Self:
         """Mean over axes; of integers as float32."""
+        no_out("mean", out)
         if not masked_reductions.is_unmasked(None, where):
             return self._masked("mean", axis, keepdims, where=where, dtype=optional_dtype(dtype))
         return self._apply(reductions.mean, (), (hashable_axis(axis), keepdims, optional_dtype(dtype)))
@@ -85,14 +89,16 @@ class Methods(Operators):
     def var(
         self,
         axis: Axes = None,
-        *,
-        keepdims: bool = False,
-        correction: float = 0,
-        ddof: float | None = None,
         dtype: object = None,
+        out: None = None,
+        ddof: float | None = None,
+        keepdims: bool = False,
+        *,
         where: Self | NDArray | bool | None = None,
+        correction: float = 0,
     ) -> Self:
         """Variance over axes: mean squared distance from the mean, divided by the count less `correction` or `ddof`."""
+        no_out("var", out)
         less = masked_reductions.degrees_of_freedom("var", correction, ddof)
         if not masked_reductions.is_unmasked(None, where):
             return self._masked("var", axis, keepdims, where=where, dtype=optional_dtype(dtype), correction=less)
@@ -101,14 +107,16 @@ class Methods(Operators):
     def std(
         self,
         axis: Axes = None,
-        *,
-        keepdims: bool = False,
-        correction: float = 0,
-        ddof: float | None = None,
         dtype: object = None,
+        out: None = None,
+        ddof: float | None = None,
+        keepdims: bool = False,
+        *,
         where: Self | NDArray | bool | None = None,
+        correction: float = 0,
     ) -> Self:
         """Standard deviation over axes: the root of `var`."""
+        no_out("std", out)
         less = masked_reductions.degrees_of_freedom("std", correction, ddof)
         if not masked_reductions.is_unmasked(None, where):
             return self._masked("std", axis, keepdims, where=where, dtype=optional_dtype(dtype), correction=less)
@@ -117,12 +125,13 @@ class Methods(Operators):
     def max(
         self,
         axis: Axes = None,
-        *,
+        out: None = None,
         keepdims: bool = False,
         initial: Self | NDArray | Scalar | None = None,
         where: Self | NDArray | bool | None = None,
     ) -> Self:
         """Greatest element over axes; nan if any element is nan."""
+        no_out("max", out)
         if not masked_reductions.is_unmasked(initial, where):
             return self._masked("max", axis, keepdims, initial=initial, where=where)
         return self._apply(reductions.max, (), (hashable_axis(axis), keepdims))
@@ -130,12 +139,13 @@ class Methods(Operators):
     def min(
         self,
         axis: Axes = None,
-        *,
+        out: None = None,
         keepdims: bool = False,
         initial: Self | NDArray | Scalar | None = None,
         where: Self | NDArray | bool | None = None,
     ) -> Self:
         """Least element over axes; nan if any element is nan."""
+        no_out("min", out)
         if not masked_reductions.is_unmasked(initial, where):
             return self._masked("min", axis, keepdims, initial=initial, where=where)
         return self._apply(reductions.min, (), (hashable_axis(axis), keepdims))
@@ -143,11 +153,13 @@ class Methods(Operators):
     def any(
         self,
         axis: Axes = None,
-        *,
+        out: None = None,
         keepdims: bool = False,
+        *,
         where: Self | NDArray | bool | None = None,
     ) -> Self:
         """True if an element is not zero."""
+        no_out("any", out)
         if not masked_reductions.is_unmasked(None, where):
             return self._masked("any", axis, keepdims, where=where)
         return self._apply(reductions.any, (), (hashable_axis(axis), keepdims))
@@ -155,11 +167,13 @@ class Methods(Operators):
     def all(
         self,
         axis: Axes = None,
-        *,
+        out: None = None,
         keepdims: bool = False,
+        *,
         where: Self | NDArray | bool | None = None,
     ) -> Self:
         """True if no element is zero."""
+        no_out("all", out)
         if not masked_reductions.is_unmasked(None, where):
             return self._masked("all", axis, keepdims, where=where)
         return self._apply(reductions.all, (), (hashable_axis(axis), keepdims))
@@ -186,28 +200,45 @@ class Methods(Operators):
         )
         return self._apply(masked_reductions.masked_reduction, operands, (hashable_axis(axis), spec))
 
-    def argmax(self, axis: int | None = None, *, keepdims: bool = False) -> Self:
+    def argmax(
+        self,
+        axis: int | None = None,
+        out: None = None,
+        keepdims: bool = False,
+    ) -> Self:
         """The index of the greatest element, as int32; of equal ones the first; in the flattened array for axis
         None."""
+        no_out("argmax", out)
         return self._apply(reductions.argmax, (), (axis, keepdims))
 
-    def argmin(self, axis: int | None = None, *, keepdims: bool = False) -> Self:
+    def argmin(
+        self,
+        axis: int | None = None,
+        out: None = None,
+        keepdims: bool = False,
+    ) -> Self:
         """The index of the least element, as int32; of equal ones the first; in the flattened array for axis None."""
+        no_out("argmin", out)
         return self._apply(reductions.argmin, (), (axis, keepdims))
 
     # ------------------------------------------------------------------------------------------------------ shapes
 
-    def reshape(self, *shape: int | Sequence[int]) -> Self:
-        """The elements in row-major order in another shape; one size may be -1, which is inferred."""
-        return self._apply(shapes.reshape, (), (sizes_argument(shape),))
+    def reshape(self, *shape: int | Sequence[int], order: str = "C") -> Self:
+        """The same elements in another shape, in row-major order, or column-major for "F"; one size may be -1, which is
+        inferred."""
+        sizes = sizes_argument(shape)
+        if column_major("reshape", order):
+            return self.T.reshape(sizes[::-1]).T
+        return self._apply(shapes.reshape, (), (sizes,))
 
-    def ravel(self) -> Self:
-        """All elements on one axis."""
-        return self._apply(shapes.reshape, (), ((-1,),))
+    def ravel(self, order: str = "C") -> Self:
+        """All elements as a vector, in row-major order, or column-major for "F"."""
+        x = self.T if column_major("ravel", order) else self
+        return x._apply(shapes.reshape, (), ((-1,),))
 
-    def flatten(self) -> Self:
-        """All elements on one axis."""
-        return self.ravel()
+    def flatten(self, order: str = "C") -> Self:
+        """`ravel`."""
+        return self.ravel(order)
 
     def squeeze(self, axis: Axes = None) -> Self:
         """Without axes of size 1."""
@@ -245,8 +276,10 @@ class Methods(Operators):
 
     # ------------------------------------------------------------------------------------------------- elementwise
 
-    def astype(self, dtype: object) -> Self:
-        """The same values in another dtype."""
+    def astype(self, dtype: object, copy: bool = True) -> Self:
+        """The same values in another dtype. Arrays are immutable, so `copy` has no effect."""
+        if copy is not True:
+            flag("astype", "copy", copy)
         return self._apply(elementwise.astype, (), (dtypes.as_dtype(dtype),))
 
     @property
@@ -267,13 +300,17 @@ class Methods(Operators):
         """Rounded to a number of decimals, ties to even."""
         return self._apply(elementwise.round_to, (), (decimals,))
 
-    def clip(self, low: Self | NDArray | Scalar | None = None, high: Self | NDArray | Scalar | None = None) -> Self:
-        """Not below `low` and then not above `high`; None is no bound."""
-        if low is not None and high is not None:
-            return self._apply(elementwise.clip, (low, high), ())
-        if low is not None:
-            return self._apply(elementwise.clip_below, (low,), ())
-        return self if high is None else self._apply(elementwise.clip_above, (high,), ())
+    def clip(self, min: Self | NDArray | Scalar | None = None, max: Self | NDArray | Scalar | None = None) -> Self:
+        """Not below `min` and then not above `max`; None is no bound."""
+        if min is not None and max is not None:
+            return self._apply(elementwise.clip, (min, max), ())
+        if min is not None:
+            return self._apply(elementwise.clip_below, (min,), ())
+        return self if max is None else self._apply(elementwise.clip_above, (max,), ())
+
+    def ptp(self, axis: Axes = None, out: None = None, keepdims: bool = False) -> Self:
+        """The greatest element less the least one."""
+        return self.max(axis, out, keepdims) - self.min(axis, None, keepdims)
 
     def conjugate(self) -> Self:
         """`conj`."""

@@ -133,8 +133,9 @@ def _log_ndtr(x: Formula) -> Formula:
     tail, body = (x < far).where(x, x.like(far)), (x < far).where(far, x)
     inverse = 1 / tail
     below = tail * tail * -0.5 - (-tail).log() - _HALF_LOG + (polynomial(inverse * inverse, _TAIL) - 1).log1p()
-    above = (-_ndtr(-body.greatest(0.0))).log1p()
-    inside = (body > 0).where(above, _ndtr(body.least(0.0)).log())
+    positive, zero = body > 0, body.like(0.0)  # chosen, not by max and min, whose derivative at 0 is one half
+    above = (-_ndtr(-positive.where(body, zero))).log1p()
+    inside = positive.where(above, _ndtr(positive.where(zero, body)).log())
     return (x < far).where(below, inside)
 
 

@@ -50,7 +50,7 @@ from fxad.ir import (
 )
 from fxad.primitives.dynamic_slicing import DynamicSlice
 from fxad.primitives.elementwise import ADD, DIV, EQ, MUL, ConvertElementType
-from fxad.primitives.mlir_attributes import i64_attribute, int_list
+from fxad.primitives.mlir_attributes import i64_attribute
 from fxad.primitives.operand_checks import check_axis, check_count
 from fxad.primitives.reduce import MAXIMUM, MINIMUM, ORDERED, SUM, Monoid, ReduceMax, ReduceMin
 from fxad.primitives.shape import (
@@ -333,12 +333,11 @@ def replica_groups(hlo: Hlo, op: str, names: Names, sizes: Sizes, groups: Groups
     every, order = list(mesh), [*[a for a in mesh if a not in names], *names]
     ids = np.arange(prod(mesh.values())).reshape(tuple(mesh.values())).transpose([every.index(a) for a in order])
     rows: list[list[int]] = ids.reshape(-1, prod(sizes)).tolist()
-    return [[row[k] for k in g] for row in rows for g in groups or (range(len(row)),)]
+    return [[row[k] for k in g] for row in rows for g in groups] if groups else rows
 
 
-def _table(rows: Sequence[Sequence[int]]) -> str:
-    text = ", ".join([int_list(row) for row in rows])
-    return f"dense<[{text}]> : tensor<{len(rows)}x{len(rows[0]) if rows else 2}xi64>"
+def _table(rows: list[list[int]]) -> str:
+    return f"dense<{rows}> : tensor<{len(rows)}x{len(rows[0]) if rows else 2}xi64>"  # lists are printed as in MLIR
 
 
 def _channel(hlo: Hlo) -> str:

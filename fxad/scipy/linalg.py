@@ -6,12 +6,22 @@ change no result: nothing is overwritten, and a matrix with nan gives nan.
 
 from __future__ import annotations
 
-from typing import Final, Literal, overload
+import math
+from typing import TYPE_CHECKING, Final, Literal, NoReturn, overload
 
+import numpy as np
+
+from fxad import dtypes
 from fxad import numpy as fnp
-from fxad.errors import ParameterError
+from fxad.api.directional import jvp
+from fxad.core.absent import absent
+from fxad.errors import ParameterError, ShapeError
 from fxad.numpy import linalg
+from fxad.numpy.apply import as_array, as_inexact_array
+from fxad.numpy.composites import promote_arguments
 from fxad.numpy.linalg import block_diag
+from fxad.operations.arguments import to_int
+from fxad.scipy.arguments import floats
 from fxad.tracing.array import Array, ArrayLike
 
 _TRANS: Final = {"N": 0, "T": 1, "C": 2}.items()
@@ -214,7 +224,182 @@ def hilbert(n: int) -> Array:
     return 1.0 / (k[:, None] + k[None, :] + 1)
 
 
+def circulant(c: ArrayLike) -> Array:
+    """Return the matrix whose columns are the turns of c."""
+    column = _vector("circulant", c)
+    k = fnp.arange(column.shape[0])
+    return column[(k[:, None] - k[None, :]) % column.shape[0]]
+
+
+def hankel(c: ArrayLike, r: ArrayLike | None = None) -> Array:
+    """Return the matrix with constant antidiagonals whose first column is c and whose last row is r (default: 0)."""
+    column = _vector("hankel", c)
+    row = fnp.zeros_like(column) if r is None else _vector("hankel", r)
+    values = fnp.concatenate([column, row[1:]])
+    return values[fnp.arange(column.shape[0])[:, None] + fnp.arange(row.shape[0])[None, :]]
+
+
+def companion(a: ArrayLike) -> Array:
+    """Return the companion matrix of the polynomial whose coefficients are a, the highest first."""
+    coefficients = as_inexact_array("companion", _vector("companion", a))
+    n = coefficients.shape[0]
+    if n < 2:
+        raise ShapeError(f"companion: takes two coefficients or more, got {n}", remedy="give a polynomial of degree 1")
+    below = fnp.eye(n - 2, n - 1, dtype=coefficients.dtype)
+    return fnp.concatenate([(-coefficients[1:] / coefficients[0])[None], below])
+
+
+def convolution_matrix(a: ArrayLike, n: int, mode: str = "full") -> Array:
+    """Return the matrix that convolves a vector of n elements with a: `convolution_matrix(a, n) @ v`."""
+    vector = _vector("convolution_matrix", a)
+    if mode not in ("full", "same", "valid"):
+        raise ParameterError(f"convolution_matrix: mode {mode!r:.40}", remedy='use "full", "same" or "valid"')
+    size = to_int("convolution_matrix", "n", n)
+    m = vector.shape[0]
+    if size < 1 or not m:
+        raise ParameterError(f"convolution_matrix: n is {size}, and a has {m} elements", remedy="both are 1 or more")
+    zeros = fnp.zeros(size - 1, vector.dtype)
+    full = toeplitz(fnp.concatenate([vector, zeros]), fnp.concatenate([vector[:1], zeros]))
+    if mode == "full":
+        return full
+    cut = (min(m, size) - 1) if mode == "valid" else (min(m, size) - 1) // 2
+    rows = abs(m - size) + 1 if mode == "valid" else max(m, size)
+    return full[cut : cut + rows]
+
+
+def dft(n: int, scale: str | None = None, *, dtype: object = None) -> Array:
+    """Return the matrix of the Fourier transform of n elements; `scale` is "sqrtn" or "n" to divide by these."""
+    size = to_int("dft", "n", n)
+    if scale not in (None, "sqrtn", "n"):
+        raise ParameterError(f"dft: scale {scale!r:.40}", remedy='use "sqrtn", "n" or None')
+    kind = dtypes.complex64 if dtype is None else dtypes.as_dtype(dtype)
+    matrix = fnp.fft.fft(fnp.eye(size, dtype=kind))
+    return matrix / {None: 1.0, "sqrtn": math.sqrt(size), "n": float(size)}[scale]
+
+
+def fiedler(a: ArrayLike) -> Array:
+    """Return the matrix of distances |a_i - a_j|."""
+    vector = _vector("fiedler", a)
+    return fnp.abs(vector[:, None] - vector[None, :])
+
+
+def hadamard(n: int, dtype: object = int) -> Array:
+    """Return Hadamard's matrix of a size that is a power of 2."""
+    size = to_int("hadamard", "n", n)
+    if size < 1 or size & (size - 1):
+        raise ParameterError(f"hadamard: n is {size}, not a power of 2", remedy="give 1, 2, 4, 8, ...")
+    matrix = fnp.ones((1, 1), dtypes.as_dtype(dtype))
+    while matrix.shape[0] < size:
+        matrix = fnp.concatenate([fnp.hstack([matrix, matrix]), fnp.hstack([matrix, -matrix])])
+    return matrix
+
+
+def helmert(n: int, full: bool = False) -> Array:
+    """Return the orthogonal matrix of Helmert's contrasts; without its first row, which is constant, unless `full`."""
+    size = to_int("helmert", "n", n)
+    k = fnp.arange(size).astype(dtypes.float32)
+    rows = fnp.where(k[:, None] > k[None, :], 1.0, 0.0) - fnp.diag(k)
+    rows = fnp.where(k[:, None] == 0, 1.0, rows)
+    matrix = rows / fnp.sqrt(fnp.where(k == 0, float(size), k * (k + 1)))[:, None]
+    return matrix if full else matrix[1:]
+
+
+def leslie(f: ArrayLike, s: ArrayLike) -> Array:
+    """Return Leslie's matrix of a population: fecundities f in the first row, survival rates s below the diagonal."""
+    births, rates = promote_arguments("leslie", _vector("leslie", f), _vector("leslie", s))
+    if births.shape[0] != rates.shape[0] + 1 or births.shape[0] < 2:
+        raise ShapeError(
+            f"leslie: {births.shape[0]} fecundities and {rates.shape[0]} survival rates",
+            remedy="give one rate less than fecundities",
+        )
+    return fnp.diag(rates, -1).at[0].set(births)
+
+
+def pascal(n: int, kind: str | None = None) -> Array:
+    """Return the matrix of binomial coefficients: "symmetric" (None), "lower" or "upper"."""
+    size = to_int("pascal", "n", n)
+    if kind not in (None, "symmetric", "lower", "upper"):
+        raise ParameterError(f"pascal: kind {kind!r:.40}", remedy='use "symmetric", "lower" or "upper"')
+    values = np.array([[math.comb(i, j) for j in range(size)] for i in range(size)], np.float32).reshape(size, size)
+    lower = fnp.asarray(values)
+    return lower if kind == "lower" else lower.T if kind == "upper" else lower @ lower.T
+
+
+def polar(a: ArrayLike, side: str = "right") -> tuple[Array, Array]:
+    """Return U and P with a = U @ P ("right") or a = P @ U ("left"): U has orthonormal columns or rows, P is positive
+    semidefinite.
+
+    Raises: ParameterError for another side.
+    """
+    if side not in ("right", "left"):
+        raise ParameterError(f"polar: side {side!r:.40}", remedy='use "right" or "left"')
+    u, s, vh = linalg.svd(a, full_matrices=False)
+    inner = fnp.conj(fnp.matrix_transpose(vh)) * s[..., None, :] @ vh if side == "right" else None
+    outer = u * s[..., None, :] @ fnp.conj(fnp.matrix_transpose(u)) if inner is None else inner
+    return u @ vh, outer
+
+
+@overload
+def expm_frechet(
+    A: ArrayLike, E: ArrayLike, *, method: str | None = None, compute_expm: Literal[True] = True
+) -> tuple[Array, Array]: ...
+@overload
+def expm_frechet(A: ArrayLike, E: ArrayLike, *, method: str | None = None, compute_expm: Literal[False]) -> Array: ...
+def expm_frechet(
+    A: ArrayLike, E: ArrayLike, *, method: str | None = None, compute_expm: bool = True
+) -> Array | tuple[Array, Array]:
+    """Return expm(A), and its derivative in the direction E; the derivative alone without `compute_expm`.
+
+    Raises: ParameterError for a method: the derivative is that of the program.
+    """
+    if method is not None:
+        raise ParameterError(f"expm_frechet: method {method!r:.40}", remedy="leave it out")
+    x, e = floats("expm_frechet", A, E)
+    value, slope = jvp(linalg.expm, (x,), (e,))
+    return (value, slope) if compute_expm else slope
+
+
+@overload
+def eigh_tridiagonal(
+    d: ArrayLike, e: ArrayLike, *, eigvals_only: Literal[False] = False, select: str = "a"
+) -> tuple[Array, Array]: ...
+@overload
+def eigh_tridiagonal(d: ArrayLike, e: ArrayLike, *, eigvals_only: Literal[True], select: str = "a") -> Array: ...
+def eigh_tridiagonal(
+    d: ArrayLike, e: ArrayLike, *, eigvals_only: bool = False, select: str = "a"
+) -> Array | tuple[Array, Array]:
+    """Return eigenvalues and eigenvectors of the symmetric matrix with diagonal d and off-diagonal e.
+
+    Cost:   that of the dense matrix.
+    Raises: ParameterError for a selection of eigenvalues; ShapeError.
+    """
+    if select != "a":
+        raise ParameterError(f"eigh_tridiagonal: select {select!r:.40}", remedy="slice the results")
+    middle, beside = floats("eigh_tridiagonal", _vector("eigh_tridiagonal", d), _vector("eigh_tridiagonal", e))
+    if middle.shape[0] != beside.shape[0] + 1:
+        raise ShapeError(
+            f"eigh_tridiagonal: {middle.shape[0]} elements on the diagonal, {beside.shape[0]} beside it",
+            remedy="give one element less beside the diagonal",
+        )
+    matrix = fnp.diag(middle) + fnp.diag(beside, -1) + fnp.diag(fnp.conj(beside), 1)
+    if eigvals_only:
+        return linalg.eigvalsh(matrix)
+    values, vectors = linalg.eigh(matrix)
+    return values, vectors
+
+
+def _vector(name: str, x: ArrayLike) -> Array:
+    return fnp.ravel(as_array(name, x))
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> NoReturn:
+        raise AttributeError(absent(__name__, name), name=name)
+
+
 __all__ = [
-    "block_diag", "cho_factor", "cho_solve", "cholesky", "det", "eigh", "expm", "hilbert", "inv", "lu", "lu_factor",
-    "lu_solve", "qr", "solve", "solve_triangular", "svd", "toeplitz",
+    "block_diag", "cho_factor", "cho_solve", "cholesky", "circulant", "companion", "convolution_matrix", "det", "dft",
+    "eigh", "eigh_tridiagonal", "expm", "expm_frechet", "fiedler", "hadamard", "hankel", "helmert", "hilbert", "inv",
+    "leslie", "lu", "lu_factor", "lu_solve", "pascal", "polar", "qr", "solve", "solve_triangular", "svd", "toeplitz",
 ]  # fmt: skip

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, NoReturn
+
 from fxad import lax
 from fxad import numpy as fnp
+from fxad.core.absent import absent
 from fxad.errors import ParameterError
 from fxad.nn.normalisations import log_softmax as _log_softmax
 from fxad.nn.normalisations import logsumexp
 from fxad.nn.normalisations import softmax as _softmax
 from fxad.operations.axes import Axes
-from fxad.scipy.arguments import floating
+from fxad.scipy.arguments import floating, reals
 from fxad.tracing.array import Array, ArrayLike
 
 
@@ -200,40 +203,59 @@ def log_softmax(x: ArrayLike, /, *, axis: Axes = None) -> Array:
     return _log_softmax(array, tuple(range(array.ndim)) if axis is None else axis)
 
 
+def loggamma(x: ArrayLike) -> Array:
+    """The logarithm of gamma(x) for x above 0; nan below, where it is complex."""
+    (a,) = floating("loggamma", *reals("loggamma", x))
+    return fnp.where(a > 0, lax.lgamma(fnp.where(a > 0, a, 1)), fnp.where(a == 0, fnp.inf, fnp.nan))
+
+
+def boxcox(x: ArrayLike, lmbda: ArrayLike) -> Array:
+    """(x**lmbda - 1) / lmbda, and its limit log(x) where lmbda is 0."""
+    a, power = floating("boxcox", x, lmbda)
+    return _power_of_log(fnp.log(a), power)
+
+
+def boxcox1p(x: ArrayLike, lmbda: ArrayLike) -> Array:
+    """`boxcox(1 + x, lmbda)`, with all digits for small x."""
+    a, power = floating("boxcox1p", x, lmbda)
+    return _power_of_log(fnp.log1p(a), power)
+
+
+def _power_of_log(log: Array, power: Array) -> Array:
+    """expm1(power * log) / power; for a small exponent a series, whose derivative by the power exists at 0."""
+    exponent = power * log
+    small = fnp.abs(exponent) < 1e-3
+    series = log * (1 + exponent / 2 * (1 + exponent / 3 * (1 + exponent / 4)))
+    return fnp.where(small, series, fnp.expm1(exponent) / fnp.where(small, 1, power))
+
+
+def comb(N: ArrayLike, k: ArrayLike, *, exact: bool = False, repetition: bool = False) -> Array:
+    """The number of subsets of k elements of N, or of multisets with `repetition`; 0 for k below 0 or above N.
+
+    Raises: ParameterError for `exact`: results are floating.
+    """
+    if exact:
+        raise ParameterError("comb: exact=True has no result of a floating dtype", remedy="use math.comb")
+    n, m = floating("comb", N, k)
+    if repetition:
+        n = n + m - 1
+    there = (m >= 0) & (n >= m) & (n >= 0)
+    n, m = fnp.where(there, n, 1), fnp.where(there, m, 0)
+    value = fnp.exp(lax.lgamma(n + 1) - lax.lgamma(m + 1) - lax.lgamma(n - m + 1))
+    whole = (n == fnp.floor(n)) & (m == fnp.floor(m)) & (value < 0.5 / fnp.finfo(value.dtype).eps)
+    value = fnp.where(whole, lax.stop_gradient(fnp.round(value) - value) + value, value)
+    return fnp.where(there, value, 0)
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> NoReturn:
+        raise AttributeError(absent(__name__, name), name=name)
+
+
 __all__ = [
-    "beta",
-    "betainc",
-    "betaln",
-    "digamma",
-    "entr",
-    "erf",
-    "erfc",
-    "erfinv",
-    "expit",
-    "factorial",
-    "gamma",
-    "gammainc",
-    "gammaincc",
-    "gammaln",
-    "gammasgn",
-    "i0",
-    "i0e",
-    "i1",
-    "i1e",
-    "kl_div",
-    "log_ndtr",
-    "log_softmax",
-    "logit",
-    "logsumexp",
-    "multigammaln",
-    "ndtr",
-    "ndtri",
-    "poch",
-    "polygamma",
-    "psi",
-    "rel_entr",
-    "softmax",
-    "xlog1py",
-    "xlogy",
-    "zeta",
-]
+    "beta", "betainc", "betaln", "boxcox", "boxcox1p", "comb", "digamma", "entr", "erf", "erfc", "erfinv", "expit",
+    "factorial", "gamma", "gammainc", "gammaincc", "gammaln", "gammasgn", "i0", "i0e", "i1", "i1e", "kl_div",
+    "log_ndtr", "log_softmax", "loggamma", "logit", "logsumexp", "multigammaln", "ndtr", "ndtri", "poch",
+    "polygamma", "psi", "rel_entr", "softmax", "xlog1py", "xlogy", "zeta",
+]  # fmt: skip

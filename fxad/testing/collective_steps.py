@@ -1,7 +1,8 @@
-"""Steps that grow programs with collectives over the axes of `draw_collectives.AXES`, which a map has to bind."""
+"""Steps that grow programs with collectives over the axes of a mesh, which a map has to bind."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from hypothesis import strategies as st
@@ -18,30 +19,37 @@ from fxad.primitives.collectives import (
     Psum,
     PsumScatter,
 )
+from fxad.primitives.meshes import Mesh
+from fxad.primitives.shape import broadcast_to_axis
 from fxad.testing.draw_collectives import AXES, axes, perm
 from fxad.testing.growth import UNKNOWN, Fact, Growth
 from fxad.testing.steps import STEPS, Step
 
+_KINDS: Final = ("sum", "max", "min", "gather", "scatter", "to_all", "permute", "index")
+_LARGEST: Final = 64  # elements of a value that collectives make larger
 
-def communicate(g: Growth, x: Atom) -> None:
+
+def communicate(mesh: Mesh, g: Growth, x: Atom) -> None:
     """A collective of a value."""
-    names, sizes, groups = axes(g.draw)
+    names, sizes, groups = axes(g.draw, mesh)
     width = Psum(names, sizes, groups).width
-    kind = g.draw(st.sampled_from(["sum", "extremum", "gather", "scatter", "to_all", "permute", "index"]))
+    kind = g.draw(st.sampled_from(_KINDS))
+    if kind in ("scatter", "to_all", "gather") and x.aval.size * width <= _LARGEST:
+        x = _divisible(g, x, 1 if kind == "gather" else width)
     aval, fits = x.aval, [k for k, n in enumerate(x.aval.shape) if n % width == 0]
     if kind == "index":
-        g.emit(UNKNOWN, AxisIndex(*g.draw(st.sampled_from(AXES))))
+        g.emit(UNKNOWN, AxisIndex(*g.draw(st.sampled_from(mesh))))
     elif kind == "permute":
         fact = g.facts[x]
         around = Fact(min(0.0, fact.low), max(0.0, fact.high), fact.exact)
         g.emit(around, Ppermute(names, sizes, perm(g.draw, Psum(names, sizes).count)), x)
-    elif kind == "gather" and aval.ndim and aval.size <= 64:
+    elif kind == "gather" and aval.ndim and aval.size <= _LARGEST:
         g.emit(g.facts[x], AllGather(names, sizes, g.draw(st.integers(0, aval.ndim - 1)), groups), x)
     elif kind == "to_all" and fits:
         concat = g.draw(st.integers(0, aval.ndim - 1))
         g.emit(g.facts[x], AllToAll(names, sizes, g.draw(st.sampled_from(fits)), concat, groups), x)
-    elif aval.dtype == dtypes.bool_ or (kind == "extremum" and not g.smooth and aval.dtype not in dtypes.COMPLEX):
-        g.emit(g.facts[x], g.draw(st.sampled_from([Pmax, Pmin]))(names, sizes, groups), x)
+    elif aval.dtype == dtypes.bool_ or (kind in ("max", "min") and not g.smooth and aval.dtype not in dtypes.COMPLEX):
+        g.emit(g.facts[x], (Pmin if kind == "min" else Pmax)(names, sizes, groups), x)
     elif kind in ("sum", "scatter"):
         x = g.within(x, 2.0 / width)
         dim = g.draw(st.sampled_from(fits)) if fits and kind == "scatter" else None
@@ -49,5 +57,16 @@ def communicate(g: Growth, x: Atom) -> None:
         g.emit(Fact(-2.0, 2.0, False), prim, x)
 
 
-# as often as all other steps together
-COLLECTIVE_STEPS: Final[tuple[Step, ...]] = (*STEPS, *[communicate] * len(STEPS))
+def _divisible(g: Growth, x: Atom, width: int) -> Atom:
+    """A value with an axis that `width` divides: `x`, or `x` with an axis of that size in front."""
+    if any([n % width == 0 for n in x.aval.shape]):
+        return x
+    return g.add(broadcast_to_axis(g.builder, x, None, width, 0), g.facts[x])
+
+
+def collective_steps(mesh: Mesh) -> tuple[Step, ...]:
+    """The steps, with collectives over a mesh as often as all other steps together."""
+    return (*STEPS, *[partial(communicate, mesh)] * len(STEPS))
+
+
+COLLECTIVE_STEPS: Final[tuple[Step, ...]] = collective_steps(AXES)

@@ -24,15 +24,27 @@ from fxad.primitives.collectives import (
     PsumScatter,
     Sizes,
 )
+from fxad.primitives.meshes import Mesh
 from fxad.testing.applications import ANY, Spec, Specs, dtype_of
 from fxad.testing.values import ORDINARY, shapes
 
-AXES: Final[tuple[tuple[str, int], ...]] = (("i", 4), ("j", 2))
+AXES: Final[Mesh] = (("i", 4), ("j", 2))
+MESHES: Final[tuple[Mesh, ...]] = (
+    AXES,
+    (("i", 1),),
+    (("i", 2),),
+    (("i", 8),),
+    (("i", 3),),
+    (("i", 2), ("j", 3)),
+    (("i", 1), ("j", 8)),
+    (("i", 2), ("j", 2), ("k", 2)),
+)
 
 
-def axes(draw: st.DrawFn) -> tuple[Names, Sizes, Groups]:
-    """One axis or two, in any order; sometimes groups of one."""
-    chosen = draw(st.lists(st.sampled_from(AXES), min_size=1, max_size=2, unique=True))
+def axes(draw: st.DrawFn, mesh: Mesh | None = None) -> tuple[Names, Sizes, Groups]:
+    """Axes of a mesh, in any order; sometimes groups of one. Without a mesh, those of any one."""
+    mesh = mesh or draw(st.sampled_from(MESHES))
+    chosen = draw(st.lists(st.sampled_from(mesh), min_size=1, max_size=len(mesh), unique=True))
     names, sizes = tuple([n for n, _ in chosen]), tuple([s for _, s in chosen])
     if len(chosen) > 1 or draw(st.booleans()):
         return names, sizes, ()
@@ -90,7 +102,7 @@ def _all_to_all(draw: st.DrawFn, smooth: bool) -> Spec:
 
 
 def _axis_index(draw: st.DrawFn, smooth: bool) -> Spec:  # noqa: ARG001  no operands
-    return AxisIndex(*draw(st.sampled_from(AXES))), []
+    return AxisIndex(*draw(st.sampled_from(draw(st.sampled_from(MESHES))))), []
 
 
 OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType(

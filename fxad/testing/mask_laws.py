@@ -21,16 +21,20 @@ from fxad.core.builder import Builder
 from fxad.core.interpreter import run
 from fxad.core.sizes import Name, named_size, substitute_sizes
 from fxad.core.typecheck import typecheck
-from fxad.errors import FxadError, SizeError
+from fxad.errors import FxadError, NotDifferentiableError, NotInvertibleError, SizeError
 from fxad.ir import Aval, Jaxpr, Lit, NDArray
+from fxad.primitives.collectives import Psum
 from fxad.primitives.control.bodies import instantiate_linear_outs, instantiate_outs
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.cond import Cond
 from fxad.primitives.control.scan import Scan
+from fxad.primitives.control.while_ import While
+from fxad.primitives.elementwise import ADD, LT
 from fxad.primitives.reduce import extreme_value
 from fxad.testing.applications import Specs
 from fxad.testing.compare import Values, differ, fail, program_tolerance, xla
 from fxad.testing.derivative_laws import has_gradient, scalarized
+from fxad.testing.draw_custom import ruled
 from fxad.testing.growth import INPUT
 from fxad.testing.programs import growth_steps, programs
 from fxad.testing.steps import Step
@@ -41,6 +45,7 @@ from fxad.transforms import (
     dce,
     grad,
     inline,
+    invertible,
     jvp,
     linearize,
     outline,
@@ -48,13 +53,16 @@ from fxad.transforms import (
     reroll,
     simplify,
     specialize,
+    transpose,
     value_and_grad,
     vjp_fused,
     vmap,
 )
 from fxad.transforms.mask.contract import Padding
 from fxad.transforms.mask.mask import mask
+from fxad.transforms.memory.policies import dots, everything
 from fxad.transforms.specialize import size_names
+from fxad.transforms.vmap import vmap_named
 
 PADDING: Final[Mapping[Name, int]] = MappingProxyType({Name("n"): 4, Name("m", 1): 3})
 
@@ -303,6 +311,88 @@ def _cond(program: Jaxpr, _: int) -> Jaxpr:
     return b.build(b(Cond((zeros, program), "select"), which, *args), program.name)
 
 
+def _switch(program: Jaxpr, _: int) -> Jaxpr:
+    """One of three branches, chosen by an operand."""
+    b = Builder.like(program)
+    zeros = b.build([Lit.of(0, a) for a in program.out_avals], "zeros")
+    b = Builder()
+    args = b.inputs(program.in_avals)
+    which = b.input(Aval((), dtypes.int32))
+    return b.build(b(Cond((zeros, program, program), "loop"), which, *args), program.name)
+
+
+def _loop(program: Jaxpr, sizes: int) -> Jaxpr:
+    """Two steps of a loop without slices. The sizes are carried."""
+    b = Builder()
+    consts = b.inputs(program.in_avals[sizes:])
+    carried = b.inputs(program.in_avals[:sizes])
+    b.inputs(program.out_avals)
+    body = b.build([*carried, *b(Call(program), *carried, *consts)], "step")
+    b = Builder()
+    args = b.inputs(program.in_avals)
+    start = [Lit.of(0, a) for a in program.out_avals]
+    loop = Scan(body, 2, False, 1, len(consts), sizes + len(start))
+    return b.build(b(loop, *args[sizes:], *args[:sizes], *start)[sizes:], program.name)
+
+
+def _while(program: Jaxpr, sizes: int) -> Jaxpr:
+    """A loop that stops after two steps, counted in its carry, beside the sizes."""
+    count = Aval((), dtypes.int32)
+    n_consts = len(program.ins) - sizes
+    b = Builder()
+    consts, number, carried = b.inputs(program.in_avals[sizes:]), b.input(count), b.inputs(program.in_avals[:sizes])
+    b.inputs(program.out_avals)
+    more = b.one(ADD, number, Lit.of(1, count))
+    body = b.build([more, *carried, *b(Call(program), *carried, *consts)], "step")
+    b = Builder()
+    number, *_ = b.inputs([count, *program.in_avals[:sizes], *program.out_avals])
+    condition = b.build([b.one(LT, number, Lit.of(2, count))], "more")
+    b = Builder()
+    args = b.inputs(program.in_avals)
+    start = [Lit.of(0, a) for a in program.out_avals]
+    loop = While(condition, body, 0, n_consts, 2)
+    return b.build(b(loop, *args[sizes:], Lit.of(0, count), *args[:sizes], *start)[1 + sizes :], program.name)
+
+
+def _transposed(program: Jaxpr, _: int) -> Jaxpr:
+    """The results, and the adjoint of the linear half at one cotangent for each inexact result."""
+    marks, n = _real(program), len(program.outs)
+    split = linearize(program, marks)
+    linear = instantiate_linear_outs(split, [a.inexact for a in program.out_avals])
+    dots = sum(marks)
+    adjoint = transpose(linear, (True,) * dots + (False,) * (len(linear.ins) - dots))
+    b = Builder()
+    args = b.inputs(program.in_avals)
+    cts = b.inputs(linear.out_avals)
+    known = b.inline(split.primal, args)
+    return b.build([*known[:n], *b.inline(adjoint, [*cts, *known[n:]])], program.name)
+
+
+def _named_axis(program: Jaxpr, sizes: int) -> Jaxpr:
+    """Over two indices of a named axis, with the mean of the results over the axis, which are of the same sizes."""
+    b = Builder.like(program)
+    total = Psum(("i",), (2,))
+    outs = [b.one(total, v) if v.aval.inexact else v for v in b.inline(program, program.ins)]
+    dims = (*(None,) * sizes, *(0,) * (len(program.ins) - sizes))
+    return vmap_named(b.build(outs, program.name), 2, "i", dims, (0,) * len(program.outs))[0]
+
+
+def _ruled(kind: str) -> Callable[[Jaxpr, int], Jaxpr]:
+    def apply(program: Jaxpr, _: int) -> Jaxpr:
+        b = Builder()
+        return b.build(b(ruled(program, kind), *b.inputs(program.in_avals)), program.name)
+
+    return apply
+
+
+def _invertible(program: Jaxpr, sizes: int) -> Jaxpr:
+    """What can be reconstructed is not stored. Programs that cannot be inverted stay as they are."""
+    try:
+        return invertible(program, (True,) * sizes + (False,) * (len(program.ins) - sizes))
+    except (NotInvertibleError, NotDifferentiableError):
+        return program
+
+
 def _gradient(transform: Callable[[Jaxpr, tuple[bool, ...]], Jaxpr]) -> Callable[[Jaxpr, int], Jaxpr]:
     def apply(program: Jaxpr, _: int) -> Jaxpr:
         scalar, marks = scalarized(program), _real(program)
@@ -329,7 +419,17 @@ MASK_STEPS: Final[Mapping[str, Transformation]] = MappingProxyType(
         "scan": _scan,
         "cond": _cond,
         "call": _rewriting(as_one_call),
+        "switch": _switch,
+        "loop": _loop,
+        "while": _while,
+        "transpose": _transposed,
+        "named axis": _named_axis,
+        "rule for tangents": _ruled("jvp"),
+        "rule for cotangents": _ruled("vjp"),
+        "invertible": _invertible,
         "remat": _rewriting(remat),
+        "remat keeping products": _rewriting(lambda f: remat(f, dots)),
+        "remat keeping all": _rewriting(lambda f: remat(f, everything)),
         "dce": _rewriting(dce),
         "cse": _rewriting(cse),
         "simplify": _rewriting(simplify),

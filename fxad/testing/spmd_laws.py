@@ -13,6 +13,7 @@ from fxad.core.typecheck import typecheck
 from fxad.errors import AxisNameError
 from fxad.ir import Jaxpr, NDArray
 from fxad.primitives.control.shard_map import ShardMap
+from fxad.primitives.meshes import Mesh
 from fxad.testing.compare import differ, fail, random_tangents, to_widest_dtype, tolerance, xla
 from fxad.testing.derivative_laws import differentiable_mask
 from fxad.testing.draw_collectives import AXES
@@ -24,54 +25,61 @@ from fxad.transforms.vmap import vmap_named
 Values = Sequence[NDArray]
 
 
-def stacked_operands(case: Case) -> list[NDArray]:
+def mesh_of(program: Jaxpr) -> Mesh:
+    """The axes that a program needs, or the usual ones."""
+    return tuple(sorted(program.free_axes)) or AXES
+
+
+def stacked_operands(case: Case, mesh: Mesh | None = None) -> list[NDArray]:
     """Other operands for each index of the axes."""
-    sizes = [n for _, n in AXES]
+    sizes = [n for _, n in mesh or mesh_of(case.program)]
     rows = [[np.roll(a.ravel(), k).reshape(a.shape) for a in case.args] for k in range(int(np.prod(sizes)))]
     return [
         np.stack([row[p] for row in rows]).reshape((*sizes, *a.shape)) if rows else a for p, a in enumerate(case.args)
     ]
 
 
-def over_axes(program: Jaxpr) -> Jaxpr:
+def over_axes(program: Jaxpr, mesh: Mesh | None = None) -> Jaxpr:
     """A program mapped over the axes, along the leading axes of all operands and results. Raises: AxisNameError."""
-    for name, size in reversed(AXES):
+    for name, size in reversed(mesh or mesh_of(program)):
         program, _ = vmap_named(program, size, name, (0,) * len(program.ins), (0,) * len(program.outs))
     return program
 
 
-def in_lockstep(program: Jaxpr, args: Values) -> list[NDArray]:
+def in_lockstep(program: Jaxpr, args: Values, mesh: Mesh | None = None) -> list[NDArray]:
     """The results for all indices, of runs that exchange values."""
-    names, sizes = [n for n, _ in AXES], [n for _, n in AXES]
+    mesh = mesh or mesh_of(program)
+    names, sizes = [n for n, _ in mesh], [n for _, n in mesh]
     rows = run_mapped(names, sizes, lambda index: run(program, [a[index] for a in args]))
     return [np.stack([row[k] for row in rows]).reshape((*sizes, *a.shape)) for k, a in enumerate(program.out_avals)]
 
 
-def check_collectives(case: Case) -> bool:
+def check_collectives(case: Case, mesh: Mesh | None = None) -> bool:
     """vmap = runs in lockstep; no axis is left. Returns False for a program that vmap refuses."""
-    program, args = case.program, stacked_operands(case)
+    program, args = case.program, stacked_operands(case, mesh)
     try:
-        batched = over_axes(program)
+        batched = over_axes(program, mesh)
     except AxisNameError:
         return False
     typecheck(batched)
     if batched.free_axes:
         fail("vmap left a collective", program, (), batched)
-    want = in_lockstep(program, args)
+    want = in_lockstep(program, args, mesh)
     if problem := differ(run(batched, args), want, slack=_room(program, want)):
         fail(f"vmap over named axes differs from the runs: {problem}", program, args[:0], batched)
     return True
 
 
-def check_collective_gradients(case: Case) -> bool:
+def check_collective_gradients(case: Case, mesh: Mesh | None = None) -> bool:
     """vmap(vjp f) = vjp(vmap f). Returns False for a program that vmap refuses."""
-    program, mask, args = case.program, differentiable_mask(case), stacked_operands(case)
+    mesh = mesh or mesh_of(case.program)
+    program, mask, args = case.program, differentiable_mask(case), stacked_operands(case, mesh)
     if not any(mask):
         return False
     backward = vjp_fused(program, mask)
     typecheck(backward)
     try:
-        batched, inner = over_axes(program), over_axes(backward)
+        batched, inner = over_axes(program, mesh), over_axes(backward, mesh)
     except AxisNameError:
         return False
     outer = vjp_fused(batched, mask)
@@ -82,43 +90,44 @@ def check_collective_gradients(case: Case) -> bool:
     return True
 
 
-def on_devices(program: Jaxpr) -> Jaxpr:
+def on_devices(program: Jaxpr, mesh: Mesh) -> Jaxpr:
     """A program over stacks of operands of all indices, along one axis, which devices run."""
-    prim = ShardMap(program, AXES, 0, (), ())
+    prim = ShardMap(program, mesh, 0, (), ())
     b = Builder()
     return b.build(b(prim, *[b.input(prim.whole(None, a)) for a in program.in_avals]), program.name)
 
 
-def flat(values: Values) -> list[NDArray]:
+def flat(values: Values, mesh: Mesh) -> list[NDArray]:
     """Stacks along one axis, of stacks along each of the axes."""
-    count = int(np.prod([n for _, n in AXES]))
-    return [x.reshape((count, *x.shape[len(AXES) :])) for x in values]
+    count = int(np.prod([n for _, n in mesh]))
+    return [x.reshape((count, *x.shape[len(mesh) :])) for x in values]
 
 
-def check_devices(case: Case, *, compiled: bool = False) -> bool:
+def check_devices(case: Case, mesh: Mesh | None = None, *, compiled: bool = False) -> bool:
     """Devices = vmap, for values and gradients. Returns False for a program that vmap refuses.
 
     `compiled` needs as many devices as the axes have indices.
     """
-    program, mask, args = case.program, differentiable_mask(case), stacked_operands(case)
+    mesh = mesh or mesh_of(case.program)
+    program, mask, args = case.program, differentiable_mask(case), stacked_operands(case, mesh)
     try:
-        batched = over_axes(program)
+        batched = over_axes(program, mesh)
     except AxisNameError:
         return False
     execute = xla if compiled else run
-    divided = on_devices(program)
+    divided = on_devices(program, mesh)
     typecheck(divided)
     want = run(batched, args)
     room = _room(program, want)
-    if problem := differ(execute(divided, flat(args)), flat(want), slack=room):
+    if problem := differ(execute(divided, flat(args, mesh)), flat(want, mesh), slack=room):
         fail(f"devices differ from vmap: {problem}", program, (), divided)
     if case.smooth and any(mask):
         mapped_back, divided_back = vjp_fused(batched, mask), vjp_fused(divided, mask)
         typecheck(divided_back)
         cts = random_tangents([a for a in batched.out_avals if a.inexact], case.seed)
         bars = run(mapped_back, [*args, *cts])
-        have = execute(divided_back, flat([*args, *cts]))
-        if problem := differ(have, flat(bars), slack=_room(program, bars)):
+        have = execute(divided_back, flat([*args, *cts], mesh))
+        if problem := differ(have, flat(bars, mesh), slack=_room(program, bars)):
             fail(f"gradients on devices differ from those of vmap: {problem}", program, (), divided_back)
     return True
 

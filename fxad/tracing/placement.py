@@ -104,8 +104,27 @@ def moved_to(buffers: Sequence[runtime.Buffer], device: runtime.Device) -> list[
 
 def run_committed(loaded: runtime.LoadedProgram, buffers: Sequence[runtime.Buffer]) -> list[runtime.Buffer]:
     """The results of a program, committed to its device. Raises: ExecutionError when XLA refuses the call."""
-    operands = buffers if loaded.placed is not None else moved_to(buffers, loaded.device)
+    operands = buffers
+    if loaded.placed is None:
+        operands = moved_to(buffers, loaded.device)
+    else:
+        check_operands_on(loaded.devices, loaded.origin.name, buffers, operand_label)
     return runtime.launch(loaded, operands, loaded.committed)
+
+
+def check_operands_on(
+    devices: tuple[runtime.Device, ...], what: str, buffers: Sequence[runtime.Buffer], path: Callable[[int], str]
+) -> None:
+    """Check that committed operands are on these devices. Raises: PlacementError naming the first that is not."""
+    for k, b in enumerate(buffers):
+        if b._committed:
+            where = b._sharding
+            on = where.devices if isinstance(where, runtime.ManyDevices) else (runtime.device_of(b),)
+            if on is not devices and set(on) != set(devices):
+                raise PlacementError(
+                    f"{what}: {path(k)} is on {_listed(on)}, the program runs on {_listed(devices)}",
+                    remedy="put it on the devices of the program: fx.device_put(x, sharding)",
+                )
 
 
 def check_device(op: str, device: object, stream: object = None) -> None:
@@ -126,18 +145,25 @@ class CommittedRun:
     The arrays that the program closes over (`bound`) are copied once. `handlers` commit the results.
     """
 
-    __slots__ = ("_bound", "_start", "device", "handlers", "start")
+    __slots__ = ("_bound", "_devices", "_start", "device", "handlers", "start")
 
     def __init__(self, loaded: runtime.Runnable, bound: Sequence[runtime.Buffer]) -> None:
+        self._devices: tuple[runtime.Device, ...] = ()  # of a program that divides its operands itself
         self.device, self.handlers = loaded.device, loaded.committed
         self._start = loaded.start
         self.start: Start = self._start_here
         placed = loaded.placed if isinstance(loaded, runtime.LoadedProgram) else None
         if placed is not None:  # the program divides its operands itself
+            self._devices = placed.devices
             self._bound = [runtime.resharded(b, w) for b, w in zip(bound, placed.ins, strict=False)]
             self.start = self._divide if bound else loaded.start
         else:
             self._bound = moved_to(bound, loaded.device)
+
+    def check(self, what: str, buffers: Sequence[runtime.Buffer], path: Callable[[int], str]) -> None:
+        """Check that committed operands are on the devices of a program with several. Raises: PlacementError."""
+        if self._devices:
+            check_operands_on(self._devices, what, buffers, path)
 
     def _start_here(self, buffers: Sequence[runtime.Buffer]) -> Results:
         rest = moved_to(buffers[len(self._bound) :], self.device)

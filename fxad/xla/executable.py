@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from operator import attrgetter, is_not
 from typing import Final, Literal, Protocol, TypeAlias, final, get_args
 from weakref import ref
 
@@ -183,18 +184,23 @@ class Spread:
           calls that other processes have not reached.
     """
 
-    __slots__ = ("_ins", "_parts", "_start", "_waits")
+    __slots__ = ("_fits", "_ins", "_parts", "_start", "_waits")
 
     def __init__(self, start: Start, ins: list[ManyDevices], platform: str) -> None:
         self._start, self._ins = start, ins
+        self._fits: Sequence[object] = ins  # shardings that are equal to those of the program
         self._parts: dict[int, tuple[ref[Buffer], Buffer]] = {}  # of the operands of the last call that were divided
         self._waits = platform == "cpu" and process_count() > 1
 
     def __call__(self, buffers: Sequence[Buffer]) -> Results:
-        results = self._start([
-            b if b._sharding is where or b._sharding == where else self._divided(k, b, where)
-            for k, (b, where) in enumerate(zip(buffers, self._ins, strict=True))
-        ])  # fmt: skip
+        where = list(map(sharding_of_buffer, buffers))
+        if any(map(is_not, where, self._fits)):  # usually they are the same objects as in the last call
+            if where == self._ins:
+                self._fits = where
+            else:
+                pairs = zip(buffers, self._ins, strict=True)
+                buffers = [b if b._sharding == w else self._divided(k, b, w) for k, (b, w) in enumerate(pairs)]
+        results = self._start(buffers)
         return _Awaited(results) if self._waits else results
 
     def _divided(self, k: int, buffer: Buffer, where: ManyDevices) -> Buffer:
@@ -210,6 +216,9 @@ class Spread:
 
         kept[k] = ref(buffer, drop), made
         return made
+
+
+sharding_of_buffer: Final = attrgetter("_sharding")
 
 
 @final

@@ -41,6 +41,35 @@ def test_gradients_of_integers() -> None:
     assert (float(value), none) == (2, None)
 
 
+def test_holomorphic_jacobians() -> None:
+    z = fnp.asarray([[1 + 2j, 3 - 1j], [0.5j, 2]], "complex128")
+
+    def f(z: Any, w: Any = 2.0) -> Any:
+        return {"a": fnp.exp(z) * z[0] * w, "b": z @ z}
+
+    for made in (fx.jacfwd, fx.jacrev):
+        found: Any = made(f, holomorphic=True)(z)
+        step = 1e-6 * (1 + 1j)  # any direction of the step gives the derivative
+        for k in range(2):
+            for i in range(2):
+                moved = f(z.at[k, i].add(step)), f(z.at[k, i].add(-step))
+                for name in ("a", "b"):
+                    slope = (moved[0][name] - moved[1][name]) / (2 * step)
+                    np.testing.assert_allclose(
+                        np.asarray(found[name][..., k, i]), np.asarray(slope), rtol=1e-7, atol=1e-8
+                    )
+    second: Any = fx.hessian(lambda z: (z**3).sum(), holomorphic=True)(z[0])
+    np.testing.assert_allclose(np.asarray(second), np.diag(6 * np.asarray(z[0])), rtol=1e-12)
+    traced: Any = fx.jit(fx.vmap(fx.jacfwd(lambda z: z**2, holomorphic=True)))(z)
+    np.testing.assert_allclose(np.asarray(traced), [np.diag(2 * row) for row in np.asarray(z)], rtol=1e-12)
+
+
+def test_jacobians_of_integers() -> None:
+    found: Any = fx.jacrev(lambda x, k: x["a"] * k, argnums=(0, 1), allow_int=True)({"a": X[0], "n": 3}, 2)
+    assert np.asarray(found[0]["a"]).tolist() == [[2, 0], [0, 2]]
+    assert found[0]["n"] is found[1] is None
+
+
 def test_names_of_arguments_without_derivative() -> None:
     @partial(fx.custom_jvp, nondiff_argnames=("n",))
     def f(x: Any, n: str) -> Any:
@@ -108,6 +137,14 @@ def test_derivatives_and_batches_have_the_precision() -> None:
 def test_an_operand_by_keyword() -> None:
     assert int(lax.cond(True, lambda t: t[0] + 1, lambda t: t[1], operand=(1, 2))) == 2
     assert int(lax.cond(False, lambda _: 1, lambda _: 2, operand=None)) == 2
+    assert int(lax.switch(1, [lambda t: t + 1, lambda t: t + 2], operand=3)) == 5
+
+
+def test_defaults_of_jax_by_name() -> None:
+    doubled = fx.jit(lambda x: 2 * x, static_argnums=None, static_argnames=None, donate_argnums=None)
+    assert float(doubled(1.0)) == 2
+    assert np.asarray(fx.vmap(lambda x: lax.psum(x, "i"), 0, 0, "i", 3)(np.ones(3, "f"))).tolist() == [3, 3, 3]
+    assert "stablehlo.sine" in fx.jit(fnp.sin).lower(X).as_text("stablehlo")
 
 
 # ------------------------------------------------------------------------------------------------------------- arrays
@@ -160,13 +197,14 @@ REFUSED: list[tuple[Callable[[], object], type[Exception], str, str]] = [
     (lambda: fx.grad(lambda z: z.real, holomorphic=True)(Z), NotDifferentiableError,
      "grad: <lambda> returns f32[], not a complex scalar",
      "leave out holomorphic=True, or return one complex number"),
-    (lambda: loose.jacfwd(abs, holomorphic=True), ParameterError,
-     "jacfwd: holomorphic is True; Jacobians are of real floating arguments",
-     "vmap jvp or vjp over unit vectors"),
-    (lambda: loose.jacrev(abs, allow_int=True), ParameterError,
-     "jacrev: allow_int is True; Jacobians are of real floating arguments", "vmap jvp or vjp over unit vectors"),
-    (lambda: loose.hessian(abs, holomorphic=True), ParameterError,
-     "hessian: holomorphic is True; Jacobians are of real floating arguments", "vmap jvp or vjp over unit vectors"),
+    (lambda: fx.jacfwd(lambda z: z, holomorphic=True)(X), NotDifferentiableError,
+     "jacfwd: argument z of <lambda> has type f32[2,2], not complex",
+     "leave out holomorphic=True, or convert the argument to a complex dtype"),
+    (lambda: fx.jacrev(lambda z: z.real, holomorphic=True)(Z), NotDifferentiableError,
+     "jacrev: result of <lambda> has type f32[], not complex", "leave out holomorphic=True, or return complex numbers"),
+    (lambda: fx.hessian(lambda z: z)(Z), NotDifferentiableError,
+     "jacrev: argument z of <lambda> has type c64[], not real floating",
+     "for complex arguments use vjp or jvp, whose conventions are explicit"),
     (lambda: fx.value_and_grad(abs, reduce_axes=("i",)), ParameterError,
      "value_and_grad: reduce_axes is ('i',)", "sum over the named axis in the function: lax.psum"),
     (lambda: loose.custom_jvp(lambda x: x, nondiff_argnames=("y",)), ArgumentError,
@@ -176,6 +214,8 @@ REFUSED: list[tuple[Callable[[], object], type[Exception], str, str]] = [
      "leave it out: what fwd computes for residuals alone is always dropped"),
     (lambda: loose_lax.cond(True, abs, abs, 1.0, operand=2.0), ArgumentError,
      "cond: operand is given by keyword beside 1 by position", "give all by position"),
+    (lambda: loose_lax.switch(0, [abs], 1.0, operand=2.0), ArgumentError,
+     "switch: operand is given by keyword beside 1 by position", "give all by position"),
     (lambda: loose_lax.scan(lambda c, x: (c, x), 0.0, length=2, _split_transpose=True), ParameterError,
      "scan: _split_transpose is not there", "leave it out: reverse mode stores no slices that it can read again"),
     (lambda: loose_np.matmul(X, X, precision="low"), ParameterError, "matmul: precision 'low'",

@@ -11,7 +11,7 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import tree
-from fxad.errors import ArgumentError, FxadError, ParameterError, TracerError
+from fxad.errors import ArgumentError, FxadError, ParameterError, ShapeError, TracerError
 from tests.api.refusals import X
 
 TRACES: list[object] = []
@@ -353,3 +353,45 @@ def test_messages_of_compositions(call: Any, error: type[FxadError], message: st
     with pytest.raises(error) as e:
         call()
     assert (e.value.message, e.value.remedy) == (message, remedy)
+
+
+# ------------------------------------------------- settings beside arrays: a bool, a string, a function
+
+
+def chosen(w: Any, x: Any, how: Any = True, f: Any = None) -> Any:
+    y = fnp.sum(w * x) if how is True or how == "sum" else fnp.max(w * x)
+    return y if f is None else f(y)
+
+
+@pytest.mark.parametrize("derivative", [fx.grad, fx.jacfwd, fx.jacrev, fx.hessian])
+@pytest.mark.parametrize("how", [True, False, "sum", "max"])
+def test_what_is_not_differentiated_by_may_be_a_setting(derivative: Any, how: Any) -> None:
+    w, x = np.float32([1, 5, 2]), np.float32([2, 1, 3])
+    wanted = derivative(lambda w: chosen(w, x, how))(w)
+    np.testing.assert_array_equal(derivative(chosen)(w, x, how), wanted)
+    np.testing.assert_array_equal(derivative(chosen)(w, x, how=how), wanted)
+    np.testing.assert_array_equal(fx.jit(lambda w: derivative(chosen, argnums=-3)(w, x, how))(w), wanted)
+    value, gradient = fx.value_and_grad(chosen, (0, 1))(w, x, how, fnp.sin)
+    assert value == fnp.sin(chosen(w, x, how))
+    assert len(gradient) == 2
+
+
+def test_what_is_not_mapped_may_be_a_setting() -> None:
+    w, x = np.ones((4, 3), np.float32), np.arange(3, dtype=np.float32)
+    for how in (True, "max"):
+        wanted = fx.vmap(lambda w: chosen(w, x, how))(w)
+        np.testing.assert_array_equal(fx.vmap(chosen, (0, None, None))(w, x, how), wanted)
+        np.testing.assert_array_equal(fx.vmap(chosen, (0, None, None, None))(w, x, how, abs), wanted)
+        np.testing.assert_array_equal(fx.vmap(lambda s: chosen(*s), ((0, None, None),))((w, x, how)), wanted)
+
+
+def test_a_setting_does_not_rename_arguments() -> None:
+    with pytest.raises(ShapeError, match=r"4: axis 0 of w, .* 3: axis 0 of x"):
+        fx.vmap(chosen, (0, 0, None))(np.ones((4, 3)), np.ones((3, 3)), True)
+
+
+def test_what_is_differentiated_by_or_mapped_is_no_setting() -> None:
+    with pytest.raises(FxadError):
+        fx.grad(chosen, 2)(X, X, True)
+    with pytest.raises(FxadError):
+        fx.vmap(chosen, (0, None, 0))(X, X, "sum")

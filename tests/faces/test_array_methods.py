@@ -10,13 +10,20 @@ import pytest
 
 import fxad as fx
 import fxad.numpy as fnp
-from fxad.errors import TracerError
+from fxad.errors import ParameterError, ShapeError, TracerError
 
 N = np.array([[3.26, 1.5], [2.5, 4.0]], np.float32)
 METHODS: list[Callable[[Any], Any]] = [
     lambda x: x.cumsum(), lambda x: x.cumsum(1), lambda x: x.cumprod(0), lambda x: x.cumsum(dtype="float64"),
     lambda x: x.argsort(), lambda x: x.argsort(0), lambda x: x.diagonal(), lambda x: x.diagonal(1), lambda x: x.trace(),
-    lambda x: x.trace(-1), lambda x: x.conjugate(), lambda x: x.round(1),
+    lambda x: x.trace(-1), lambda x: x.conjugate(), lambda x: x.round(1), lambda x: x.sum(0, "float64", None, True),
+    lambda x: x.prod(1, None, None, True), lambda x: x.mean(0, "float64", None, True),
+    lambda x: x.std(0, None, None, 1),
+    lambda x: x.var(1, None, None, 1, True), lambda x: x.max(0, None, True), lambda x: x.min(None, None, True, 2.0),
+    lambda x: x.any(0, keepdims=True), lambda x: x.all(1, keepdims=True), lambda x: x.argmax(0, None),
+    lambda x: x.argmin(1, keepdims=True), lambda x: x.reshape(4, 1, order="F"), lambda x: x.reshape((-1,), order="F"),
+    lambda x: x.ravel("F"), lambda x: x.flatten("F"), lambda x: x.astype("float64", copy=False),
+    lambda x: x.clip(min=2, max=3), lambda x: x.clip(max=2), lambda x: np.float32(1) * x.clip(3),
 ]  # fmt: skip
 
 
@@ -26,6 +33,65 @@ def test_methods(k: int) -> None:
     for out in (METHODS[k](fnp.asarray(N)), fx.jit(METHODS[k])(N)):
         np.testing.assert_allclose(np.asarray(out), want, rtol=1e-6)
         assert out.dtype == want.dtype or want.dtype == np.int64  # indices are int32
+
+
+def test_ptp() -> None:
+    np.testing.assert_allclose(np.asarray(fnp.asarray(N).ptp(0, None, True)), np.ptp(N, 0, keepdims=True))
+
+
+UNHONOURED: list[tuple[Callable[[Any], Any], str, str]] = [
+    (lambda x: x.sum(out=x), "sum: out is given, and arrays are immutable", "use the result"),
+    (lambda x: fnp.median(x, overwrite_input=True), "median: overwrite_input is True, and arrays are immutable",
+     "leave it out"),
+    (lambda x: x.reshape(-1, order="A"), "reshape: order 'A'; arrays have no layout", 'use "C" or "F"'),
+    (lambda x: fnp.asarray(x, order="F"), "asarray: order 'F'; arrays have no layout", "leave it out"),
+    (lambda x: fx.jit(lambda y: y).lower(x).as_text("hlo"), "as_text of <lambda>: dialect 'hlo'",
+     "leave it out for StableHLO; compile().as_text() is XLA's HLO"),
+    (lambda x: fx.jit(lambda y: y).lower(x).as_text(debug_info=True),
+     "as_text of <lambda>: debug_info is True, and the text has no locations",
+     "leave it out; errors and profiles name the lines"),
+    (lambda x: fnp.unique(x[:0], axis=0, size=2), "unique: takes slices along axis 0 of f32[0,2]",
+     "give slices that are not empty"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("k", range(len(UNHONOURED)))
+def test_what_cannot_be_honoured(k: int) -> None:
+    call, message, remedy = UNHONOURED[k]
+    with pytest.raises((ParameterError, ShapeError)) as e:
+        call(fnp.asarray(N))
+    assert (e.value.message, e.value.remedy) == (message, remedy)
+
+
+FUNCTIONS: list[Callable[[Any, Any], Any]] = [
+    lambda m, x: m.sum(a=x, axis=0, keepdims=True), lambda m, x: m.max(x, 0, None, True),
+    lambda m, x: m.reshape(x, (1, 4), order="F"), lambda m, x: m.ravel(x, "F"),
+    lambda m, x: m.linspace(0.0, 1.0, 5, False, True)[1], lambda m, x: m.angle(x + 1j * x, True),
+    lambda m, x: m.meshgrid(x[0], x[1], sparse=True)[0], lambda m, x: m.array(x, None, ndmin=3),
+    lambda m, x: m.vstack(tup=(x, x), dtype="float64"), lambda m, x: m.hstack((x, x), dtype="float64"),
+    lambda m, x: m.trace(x, 0, 0, 1, "float64"), lambda m, x: m.nan_to_num(x, True, 1.0),
+    lambda m, x: m.tensordot(a=x, b=x, axes=1), lambda m, x: m.inner(x, x), lambda m, x: m.outer(a=x, b=x),
+    lambda m, x: m.average(a=x, axis=0, weights=x), lambda m, x: m.pad(array=x, pad_width=1),
+    lambda m, x: m.take(x, np.array([1]), 0, None, "clip"), lambda m, x: m.isin(x, x[0], False, True),
+    lambda m, x: m.median(x, 0, None, False, True), lambda m, x: m.quantile(x, 0.5, 0, None, False, "lower", True),
+    lambda m, x: m.unique(m.stack([x[0], x[1], x[0]]), True, True, True, 0)[0],
+    lambda m, x: m.unique(m.stack([x[0], x[1], x[0]]), True, True, True, 0)[1].astype("int32"),
+    lambda m, x: m.unique(m.stack([x[0], x[1], x[0]], 1), True, True, True, axis=1)[2].reshape(-1).astype("int32"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("k", range(len(FUNCTIONS)))
+def test_functions_take_what_numpy_takes(k: int) -> None:
+    np.testing.assert_allclose(np.asarray(FUNCTIONS[k](fnp, fnp.asarray(N))), FUNCTIONS[k](np, N), rtol=1e-6)
+
+
+def test_slices_of_a_known_number() -> None:
+    x = fnp.asarray([[1.0, 2.0], [0.0, 3.0], [1.0, 2.0], [np.nan, 0.0], [np.nan, 0.0]])
+    rows, first, inverse, counts = fx.jit(lambda x: fnp.unique(x, True, True, True, 0, size=4, fill_value=-1))(x)
+    np.testing.assert_array_equal(np.asarray(rows), [[0, 3], [1, 2], [np.nan, 0], [-1, -1]])
+    assert [np.asarray(v).tolist() for v in (first, inverse, counts)] == [[1, 0, 3, 0], [1, 0, 1, 2, 2], [1, 2, 2, 0]]
+    columns = fnp.unique(x.T, axis=-1, size=4, fill_value=-1)
+    np.testing.assert_array_equal(np.asarray(columns), np.asarray(rows).T)
 
 
 def test_sort_gives_a_new_array() -> None:

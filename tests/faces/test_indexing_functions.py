@@ -117,7 +117,7 @@ def test_choosing() -> None:
     rows = [X[k] for k in range(3)]
     for mode in ("clip", "wrap"):
         check(
-            lambda a, *c, mode=mode: fnp.choose(a, c, mode),
+            lambda a, *c, mode=mode: fnp.choose(a, c, mode=mode),
             lambda a, *c, mode=mode: np.choose(a, c, mode=mode),
             which,
             *rows,
@@ -209,7 +209,7 @@ WHERE: Any = fnp.where
             lambda x: fnp.ravel_multi_index((0,), (2, 3)),
             "ravel_multi_index: 1 index arrays for the shape (2, 3)",
         ),
-        (ParameterError, lambda x: fnp.choose(0, [x], "raise"), "choose: mode 'raise' is not one of clip, wrap"),
+        (ParameterError, lambda x: fnp.choose(0, [x], mode="raise"), "choose: mode 'raise' is not one of clip, wrap"),
         (ParameterError, lambda x: fnp.choose(0, []), "choose: there is no choice"),
         (DTypeError, lambda x: fnp.choose(x, [x]), "choose: the selector must be integers, got f32[3,4]"),
         (ParameterError, lambda x: fnp.select([x > 0], []), "select: 1 conditions for 0 choices"),

@@ -314,3 +314,25 @@ def test_messages(call: Callable[[], object], kind: type[FxadError], message: st
     with pytest.raises(kind) as e:
         call()
     assert e.value.message == message
+
+
+SMOOTH: list[tuple[Callable[[Any], Any], tuple[float, float, float, float]]] = [
+    # derivatives of order 1 to 4 where branches of the computation meet
+    (nn.softplus, (0.5, 0.25, 0.0, -0.125)),
+    (nn.log_sigmoid, (0.5, -0.25, 0.0, 0.125)),
+    (lambda x: fnp.logaddexp(0.0, x), (0.5, 0.25, 0.0, -0.125)),
+    (lambda x: fnp.logaddexp(x, 2 * x), (1.5, 0.25, 0.0, -0.125)),
+    (lambda x: fnp.logaddexp2(x, 0.0), (0.5, np.log(2) / 4, 0.0, -(np.log(2) ** 3) / 8)),
+    (lambda x: fnp.hypot(1.0, x), (0.0, 1.0, 0.0, -3.0)),
+    (lambda x: fnp.hypot(1.0 + x, 1.0 - x), (0.0, 2**0.5, 0.0, -3 * 2**0.5)),
+    (fx.scipy.special.log_ndtr, (0.7978845608, -0.6366197723, 0.2180136141, 0.1147705183)),
+]
+
+
+@pytest.mark.parametrize(("f", "wanted"), SMOOTH)
+def test_smooth_functions_have_derivatives_of_all_orders_where_their_branches_meet(
+    f: Callable[[Any], Any], wanted: tuple[float, ...]
+) -> None:
+    for order, value in enumerate(wanted, 1):
+        f = fx.grad(f)
+        assert float(f(0.0)) == pytest.approx(value, abs=1e-5), order

@@ -11,14 +11,16 @@ import scipy.cluster.vq
 import scipy.fft
 import scipy.integrate
 import scipy.interpolate
+import scipy.linalg
 import scipy.ndimage
 import scipy.optimize
 import scipy.signal
+import scipy.special
 
 import fxad as fx
 import fxad.numpy as fnp
 from fxad.errors import ArgumentError, ParameterError, ShapeError
-from fxad.scipy import cluster, fft, integrate, interpolate, ndimage, optimize, signal
+from fxad.scipy import cluster, fft, integrate, interpolate, linalg, ndimage, optimize, signal, special
 from fxad.test_util import check_grads
 
 them: Any = scipy  # whose types allow less than it takes
@@ -306,6 +308,71 @@ def test_minimization_that_ends_early() -> None:
     assert (int(stuck.status), bool(stuck.success)) == (3, False)
 
 
+# ------------------------------------------------------------------------------------------------- special, matrices
+
+
+def test_more_special_functions() -> None:
+    x = np.array([0.3, 1.0, 2.5, 1e-8])
+    for power in (0.0, 1e-9, 1e-3, 0.5, -2.0):
+        close(special.boxcox(x, power), them.special.boxcox(x, power))
+        close(special.boxcox1p(x, power), them.special.boxcox1p(x, power), 1e-12)
+        if power >= 0:
+            check_grads(lambda x, p: special.boxcox(x, p), (fnp.asarray(x[:3]), fnp.asarray(power)), 1, ("fwd", "rev"))
+    n, k = np.array([5, 10, 3, -1, 60.0, 4]), np.array([2, 3, 4, 0, 30, -1])
+    for repetition in (False, True):
+        close(special.comb(n[:4], k[:4], repetition=repetition), them.special.comb(n[:4], k[:4], repetition=repetition))
+    np.testing.assert_allclose(np.asarray(special.comb(n, k)), them.special.comb(n, k), rtol=1e-12)
+    y = np.array([-1.5, 0.0, 0.25, 2.5])
+    close(special.loggamma(y), them.special.loggamma(y))
+    assert np.asarray(special.comb(np.float32(5), 2)).dtype == np.float32
+
+
+C = np.array([2.0, -1.0, 0.5, 3.0])
+MATRICES: list[Callable[[Any], Any]] = [
+    lambda m: m.circulant(C), lambda m: m.hankel(C), lambda m: m.hankel(C, np.array([3.0, 1, 4, 1, 5])),
+    lambda m: m.companion(C), lambda m: m.fiedler(C), lambda m: m.leslie(C, C[1:]), lambda m: m.pascal(5),
+    lambda m: m.pascal(4, "lower"), lambda m: m.pascal(4, "upper"), lambda m: m.hadamard(8), lambda m: m.hadamard(1),
+    lambda m: m.expm_frechet(np.outer(C, C) / 9, np.diag(C))[1],
+    lambda m: m.expm_frechet(np.outer(C, C) / 9, np.diag(C), compute_expm=False),
+    *[lambda m, n=n, k=k: m.convolution_matrix(C, n, k) for n in (2, 4, 7) for k in ("full", "same", "valid")],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("k", range(len(MATRICES)))
+def test_matrices(k: int) -> None:
+    close(MATRICES[k](linalg), MATRICES[k](them.linalg), 1e-8)
+
+
+def test_matrices_in_float32() -> None:
+    for ours, theirs in (
+        (linalg.dft(5), them.linalg.dft(5)), (linalg.dft(4, "sqrtn"), them.linalg.dft(4, "sqrtn")),
+        (linalg.helmert(5), them.linalg.helmert(5)), (linalg.helmert(4, True), them.linalg.helmert(4, True)),
+    ):  # fmt: skip
+        close(ours, theirs, 1e-6)
+
+
+def test_decompositions() -> None:
+    a = RNG.standard_normal((4, 3))
+    for side, m in (("right", a), ("left", a), ("left", a.T), ("right", a[:3])):
+        for ours, theirs in zip(linalg.polar(m, side), them.linalg.polar(m, side), strict=True):
+            close(ours, theirs, 1e-8)
+    values, vectors = linalg.eigh_tridiagonal(C, C[1:])
+    matrix = np.diag(C) + np.diag(C[1:], 1) + np.diag(C[1:], -1)
+    close(values, them.linalg.eigh_tridiagonal(C, C[1:])[0], 1e-8)
+    close(matrix @ np.asarray(vectors), np.asarray(vectors) * np.asarray(values), 1e-8)
+    close(linalg.eigh_tridiagonal(C, C[1:], eigvals_only=True), values)
+
+
+def test_a_function_of_scipy_that_is_not_here_says_what_to_write() -> None:
+    for module, name, instead in (
+        (fx.scipy.special, "expi", "pure_callback calls SciPy's function"),
+        (fx.scipy.linalg, "sqrtm", "of a Hermitian matrix: w, v = eigh(a), then v * f(w) @ v.conj().T"),
+    ):
+        with pytest.raises(AttributeError) as e:
+            getattr(module, name)
+        assert str(e.value) == f"module '{module.__name__}' has no attribute '{name}': {instead}"
+
+
 # ----------------------------------------------------------------------------------------------------------- refusals
 
 V, M = np.ones(5), np.ones((3, 3))
@@ -374,6 +441,25 @@ REFUSED: list[tuple[Callable[[], object], type[Exception], str, str]] = [
      "give an array [..., k], or a tuple of k arrays"),
     (lambda: cluster.vq.vq(M, V), ShapeError, "vq: observations f64[3,3] and codes f64[5] are not [m,n] and [k,n]",
      "give a row for each observation and for each code"),
+    (lambda: linalg.companion(V[:1]), ShapeError, "companion: takes two coefficients or more, got 1",
+     "give a polynomial of degree 1"),
+    (lambda: linalg.convolution_matrix(V, 3, "all"), ParameterError, "convolution_matrix: mode 'all'",
+     'use "full", "same" or "valid"'),
+    (lambda: linalg.convolution_matrix(V, 0), ParameterError, "convolution_matrix: n is 0, and a has 5 elements",
+     "both are 1 or more"),
+    (lambda: linalg.dft(3, "unit"), ParameterError, "dft: scale 'unit'", 'use "sqrtn", "n" or None'),
+    (lambda: linalg.hadamard(6), ParameterError, "hadamard: n is 6, not a power of 2", "give 1, 2, 4, 8, ..."),
+    (lambda: linalg.leslie(V, V), ShapeError, "leslie: 5 fecundities and 5 survival rates",
+     "give one rate less than fecundities"),
+    (lambda: linalg.pascal(3, "left"), ParameterError, "pascal: kind 'left'", 'use "symmetric", "lower" or "upper"'),
+    (lambda: linalg.polar(M, "top"), ParameterError, "polar: side 'top'", 'use "right" or "left"'),
+    (lambda: linalg.expm_frechet(M, M, method="SPS"), ParameterError, "expm_frechet: method 'SPS'", "leave it out"),
+    (lambda: linalg.eigh_tridiagonal(V, V[1:], select="i"), ParameterError, "eigh_tridiagonal: select 'i'",
+     "slice the results"),
+    (lambda: linalg.eigh_tridiagonal(V, V), ShapeError,
+     "eigh_tridiagonal: 5 elements on the diagonal, 5 beside it", "give one element less beside the diagonal"),
+    (lambda: special.comb(5, 2, exact=True), ParameterError, "comb: exact=True has no result of a floating dtype",
+     "use math.comb"),
     (lambda: optimize.minimize(rosenbrock, V, method="CG"), ParameterError, "minimize: method 'CG'",
      'use "BFGS" or "L-BFGS-B"'),
     (lambda: optimize.minimize(rosenbrock, M), ShapeError, "minimize: x0 is f64[3,3], not a vector of real numbers",

@@ -46,7 +46,7 @@ ABSENT: Mapping[str, str] = {
     "numpy.put": "mode", "numpy.put_along_axis": "mode", "numpy.ravel_multi_index": "dtype order",
     "numpy.save": "allow_pickle", "numpy.trim_zeros": "axis", "numpy.linalg.matrix_rank": "hermitian tol",
     "numpy.linalg.pinv": "rcond", "lax.all_gather": "to", "lax.dot": "dimension_numbers", "lax.mul": "out_dtype",
-    "lax.reshape": "dimensions", "lax.switch": "operand", "lax.linalg.eig": "enable_eigvec_derivs",
+    "lax.reshape": "dimensions", "lax.linalg.eig": "enable_eigvec_derivs",
     "lax.linalg.eigh": "sort_eigenvalues", "lax.linalg.qr": "pivoting",
     "lax.linalg.tridiagonal_solve": "perturb_singular",
     "nn.dot_product_attention": "return_residual", "random.key": "dtype", "random.wrap_key_data": "dtype",

@@ -256,10 +256,68 @@ def test_message(use: Callable[[], object], error: type[FxadError], message: str
 
 
 def test_sizes_are_checked_when_the_program_runs() -> None:
-    masked = fx.jit(lambda x, n: fx.mask(f, ("n",), check=True)(x, sizes={"n": n}))
+    checked = fx.mask(f, ("n>=1",), check=True)
+    masked = fx.jit(lambda x, n: checked(x, sizes={"n": n}))
     assert masked(V, fnp.asarray(3)).shape == (4,)
-    with pytest.raises(CheckError, match=r"mask of f: the size n is 7, the padding holds 4"):
-        masked(V, fnp.asarray(7))
+    for n in (7, 0, -1):
+        with pytest.raises(CheckError) as caught:
+            masked(V, fnp.asarray(n))
+        assert caught.value.message == f"error_if: mask of f: the size n is {n}, the padded arguments hold 1 to 4"
+    ragged = fx.vmap(lambda x, n: checked(x, sizes={"n": n}))
+    assert ragged(np.stack([V, V]), np.array([1, 4], np.int32)).shape == (2, 4)
+    for run in (ragged, fx.jit(ragged)):
+        with pytest.raises(CheckError) as caught:
+            run(np.stack([V, V]), np.array([1, 5], np.int32))
+        assert caught.value.message == (
+            "error_if: mask of f: the size n is 5, the padded arguments hold 1 to 4 (in example 1)"
+        )
+
+
+# What Python may ask of a size: a shape, an answer that the assumptions give, or an error. `==` compares expressions.
+ASKED: list[tuple[str, Callable[[Any], object], str, object]] = [
+    ("//", lambda n: n // 2, "n", "n//2"),
+    ("%", lambda n: n % 2, "n", "n - 2*(n//2)"),
+    ("divmod", lambda n: divmod(2 * n, 2), "n", "(n, 0)"),
+    ("max", lambda n: max(n, 0), "n", "n"),
+    ("min", lambda n: min(n, 4), "n>=5", "4"),
+    ("abs", lambda n: abs(n - 1), "n>=1", "n - 1"),
+    ("round", round, "n", "n"),
+    ("sum", lambda n: sum((n, 1, n)), "n", "2*n + 1"),
+    ("sorted", lambda n: sorted((n + 1, n)), "n", "[n, n + 1]"),
+    ("text", lambda n: f"{n} {n + 1!r} {n:>3}", "n", "n n + 1   n"),
+    ("equal", lambda n: (n == 3, n + 1 == 1 + n, n in (3, n)), "n", "(False, True, True)"),
+    ("truth", lambda n: not n + 1, "n", "False"),
+    ("hash", lambda n: {n: 1}[n + 0], "n", "1"),
+    (">", lambda n: n > 3, "n", ("n > 3 is not decided by n >= 0", "n>=4")),
+    ("max undecided", lambda n: max(n, 3), "n>=1", ("n < 3 is not decided by n >= 1", "n>=3")),
+    ("of two", lambda n: 2 * n >= 7, "n", ("2*n >= 7 is not decided by n >= 0", "n>=4")),
+    ("range", lambda n: list(range(n)), "n", ("n has no value while the program is of symbolic shape", None)),
+    ("int", int, "n", ("n has no value while the program is of symbolic shape", None)),
+    ("float", float, "n", ("n has no value while the program is of symbolic shape", None)),
+    ("list", lambda n: [0] * n, "n", ("n has no value while the program is of symbolic shape", None)),
+    ("np.zeros", lambda n: np.zeros((n,)), "n", ("n has no value while the program is of symbolic shape", None)),
+    ("half", lambda n: n / 2, "n", ("n / 2 is not a size", None)),
+    ("root", lambda n: n**0.5, "n", ("n ** 0.5 is not a size", None)),
+]
+
+
+@pytest.mark.parametrize(("ask", "shape", "answer"), [case[1:] for case in ASKED], ids=[case[0] for case in ASKED])
+def test_what_python_asks_of_a_size(ask: Callable[[Any], object], shape: str, answer: object) -> None:
+    def asking(x: Any) -> Any:
+        found.append(str(ask(x.shape[0])))
+        return x
+
+    found: list[str] = []
+    if isinstance(answer, str):
+        fx.trace(asking, fx.Spec(shape))
+        assert found == [answer]
+        return
+    assert isinstance(answer, tuple)
+    with pytest.raises(SizeError) as caught:
+        fx.trace(asking, fx.Spec(shape))
+    assert caught.value.message == f"size: {answer[0]}"
+    assert "test_bad_input.py" in caught.value.where
+    assert answer[1] is None or f"as in '{answer[1]}'" in (caught.value.remedy or "")
 
 
 def test_the_users_line_is_named() -> None:

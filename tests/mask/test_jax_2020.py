@@ -318,8 +318,8 @@ def test_rnn_and_its_gradient() -> None:
     for t in range(7):
         value, slope = run(w, np.int32(t))
         want, want_slope = fx.value_and_grad(rnn)(w, xs[:t], y)
-        np.testing.assert_allclose(value, want, rtol=1e-4)
-        np.testing.assert_allclose(slope, want_slope, rtol=1e-3, atol=1e-5)
+        np.testing.assert_allclose(np.asarray(value), np.asarray(want), rtol=1e-4)
+        np.testing.assert_allclose(np.asarray(slope), np.asarray(want_slope), rtol=1e-3, atol=1e-5)
 
 
 def test_ragged_batched_rnn() -> None:

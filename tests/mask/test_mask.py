@@ -14,8 +14,11 @@ import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax, nn, random
 from fxad.core.sizes import Reader
-from fxad.ir import NDArray
+from fxad.ir import Jaxpr, NDArray, distinct_jaxprs
 from fxad.primitives import ALL
+from fxad.primitives.elementwise import SELECT_N
+from fxad.transforms import grad
+from fxad.transforms.mask.mask import mask
 from fxad.transforms.mask.rules import MASK_RULES
 from fxad.transforms.specialize import size_names
 from tests.mask.law import BAD, check, check_gradients
@@ -232,3 +235,39 @@ def test_generated_programs(steps: list[tuple[tuple[str, Function], int, int]], 
     padding, at = {"n": 5, "m": 4}, {"n": n, "m": m}
     check(program.jaxpr, padding, at, operand, bad)
     check_gradients(program.jaxpr, padding, at, operand, bad)
+
+
+# ---------------------------------------------------------------------------------------------------- counted selects
+
+# how many selects the masked program has, and its gradient: padding that is zero is not filled with zeros again
+SELECTS: dict[str, tuple[Function, tuple[str, ...], int, int | None]] = {
+    "the operand": (lambda x: x, ("(n, m)",), 1, None),
+    "functions that keep zero": (lambda x: (fnp.tanh(x) * 2 + x).sum(), ("(n, 3)",), 1, 2),
+    "functions that do not": (lambda x: fnp.exp(x).sum(), ("(n, 3)",), 2, 3),
+    "mean": (lambda x: x.mean(0), ("(n>0, 3)",), 1, None),
+    "a transpose": (lambda x: x.T @ x, ("(n, 3)",), 1, None),
+    "a product": (lambda x: x @ x.T, ("(n, 3)",), 2, None),
+    "layers": (lambda x, w: fnp.tanh(fnp.tanh(x @ w) @ w).sum(), ("(n, 3)", "(3, 3)"), 3, 6),
+    "a broadcast": (lambda x: (x - x.sum(0)).sum(), ("(n, 3)",), 2, 2),
+    "attention": (
+        lambda x, w: (nn.softmax((x @ w) @ x.T * 0.1, axis=-1) @ x).sum(0).mean(),
+        ("(n>0, 3)", "(3, 3)"),
+        6,
+        11,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SELECTS)
+def test_selects(name: str) -> None:
+    f, shapes, value, gradient = SELECTS[name]
+    program = traced(f, shapes).jaxpr
+    own = sorted({n.name for n in size_names(program)})
+    masked = mask(program, tuple([(n, PADDING[n]) for n in own]))
+    assert _selects(masked) == value
+    if gradient is not None:
+        assert _selects(grad(masked, (*(True,) * len(program.ins), *(False,) * len(own)))) == gradient
+
+
+def _selects(program: Jaxpr) -> int:
+    return sum([e.prim is SELECT_N for body in distinct_jaxprs(program) for e in body.eqns])

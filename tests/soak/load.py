@@ -232,6 +232,7 @@ def run(seconds: float) -> Counts:
     gives_up(fx.asarray(ONES))
     for piece in WORK:
         piece(Counter(), random.Random(0))
+    print("warm", flush=True)  # with other processes at work this takes minutes too
     end = time.monotonic() + seconds
     threads = [threading.Thread(target=other, args=(k,)) for k in range(1, THREADS)]
     for t in threads:
@@ -246,6 +247,7 @@ def run(seconds: float) -> Counts:
         signal.signal(signal.SIGALRM, before)
     for t in threads:
         t.join()
+    print(f"{sum([c['pieces of work'] for c in counts]):,} pieces of work done; the last finalisers run", flush=True)
     gc.collect()  # finalisers that run at the exit of the interpreter find half of it
     sys.unraisablehook = sys.__unraisablehook__
     assert not found, found

@@ -8,19 +8,22 @@ FXAD_CPU_DEVICES=8 python -m pytest tests/spmd/combinations_on_devices.py
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax
-from fxad.errors import AxisNameError, CheckError, CompileError, ExecutionError, FxadError
+from fxad.errors import AxisNameError, CheckError, CompileError, ExecutionError, FxadError, SizeError
 from fxad.sharding import NamedSharding, PartitionSpec, make_mesh
 from fxad.text import parse
+from tests.laws.budget import share
 
 P = PartitionSpec
 Function: TypeAlias = Callable[[Any], Any]
@@ -259,6 +262,36 @@ def test_transformations(name: str, place: str, kind: str) -> None:
         np.testing.assert_allclose(np.asarray(have), np.asarray(want), rtol=1e-4, atol=1e-5)
 
 
+PLACES = sorted({*WRAPS} - {"while", "remat_budget", "outline", "checkpointed_steps", "hessian_vector"})
+
+
+def stacked(names: Sequence[str]) -> Wrap:
+    """Several transformations, the first one inside."""
+
+    def wrap(f: Function) -> Function:
+        for name in names:
+            f = WRAPS[name](f)
+        return f
+
+    return wrap
+
+
+@share(4)
+@given(
+    st.lists(st.sampled_from(PLACES), max_size=2),
+    st.lists(st.sampled_from(PLACES), max_size=2),
+    st.sampled_from(sorted(KINDS)),
+)
+def test_placements(inside: list[str], around: list[str], kind: str) -> None:
+    """A map anywhere among transformations: the values and the gradient of one device."""
+    mapped = stacked(around)(KINDS[kind](stacked(inside)))
+    single = stacked(around)(on_one_device(stacked(inside)))
+    np.testing.assert_allclose(np.asarray(fx.jit(mapped)(X)), np.asarray(fx.jit(single)(X)), rtol=1e-4, atol=1e-5)
+    have, want = [fx.jit(fx.grad(lambda x, g=g: fnp.sum(fnp.sin(g(x)))))(X) for g in (mapped, single)]
+    scale = max(1.0, float(np.abs(np.asarray(want)).max()))
+    np.testing.assert_allclose(np.asarray(have) / scale, np.asarray(want) / scale, rtol=1e-3, atol=1e-5)
+
+
 # ----------------------------------------------------------------------------------------------- calls of the host
 
 
@@ -448,3 +481,55 @@ def test_a_nan_of_a_collective_is_explained() -> None:
     assert passed is not None
     assert " = log " in passed.nan.equation
     assert passed.nan.inside[-1] == "index i = 0 of shard_map"
+
+
+# ------------------------------------------------------------------------------------------------------------ mask
+
+LENGTHS = np.array([1, 4, 2, 3, 4, 1, 2, 3], np.int32)
+
+
+def _ragged_total(kind: str) -> Callable[[Any, Any], Any]:
+    """The sum over the rows of X, of which row k has LENGTHS[k] elements, of a function of a row."""
+    masked = fx.mask(lambda a: fnp.sum(fnp.tanh(a)) * a.shape[0], ("n",))
+
+    def one(a: Any, n: Any) -> Any:
+        return masked(a, sizes={"n": n})
+
+    rows, line = P("i"), make_mesh((8,), ("i",))
+    match kind:
+        case "pmap":
+            return fx.pmap(lambda a, n: lax.psum(one(a, n), "i"), "i", out_axes=None)
+        case "vmap":
+            return fx.vmap(lambda a, n: lax.psum(one(a, n), "i"), axis_name="i", out_axes=None)
+        case "shard_map":
+            return fx.shard_map(lambda a, n: lax.psum(fnp.sum(fx.vmap(one)(a, n)), "i"), line, (rows, rows), P())
+        case _:
+            divided = NamedSharding(line, rows)
+            return fx.jit(lambda a, n: fnp.sum(fx.vmap(one)(a, n)), in_shardings=divided)
+
+
+@every_kind
+def test_a_ragged_batch(kind: str) -> None:
+    """Each device masks the rows that it has; the padding is nan."""
+    f = _ragged_total(kind)
+    inside = np.arange(4) < LENGTHS[:, None]
+    x = np.where(inside, X, np.nan).astype(np.float32)
+    want = (np.where(inside, np.tanh(X), 0).sum(1) * LENGTHS).sum()
+    np.testing.assert_allclose(np.asarray(fx.jit(f)(x, LENGTHS)), want, rtol=1e-5)
+    slope = np.where(inside, (1 - np.tanh(X) ** 2) * LENGTHS[:, None], 0)
+    have = fx.jit(fx.grad(f))(x, LENGTHS)
+    np.testing.assert_allclose(np.asarray(have), slope, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["psum", "shard_map"])
+def test_mask_goes_inside_of_a_map(name: str) -> None:
+    """Devices may have sizes of their own, so a collective of arrays of named sizes has no size."""
+
+    def meeting(a: Any) -> Any:
+        return lax.psum(fnp.tanh(a), "i")
+
+    inside = fx.pmap(lambda a: fx.mask(meeting, ("n",))(a, sizes={"n": 3}), "i")
+    around = fx.mask(fx.pmap(meeting, "i"), ("(_, n)",))
+    with pytest.raises(SizeError) as e:
+        inside(X) if name == "psum" else around(X, sizes={"n": 3})
+    assert e.value.message == f"mask: {name} is not masked: each device may have a size of its own"

@@ -407,8 +407,8 @@ REFUSED = [
      "soft_pmap: <lambda> is a Program over one example, so the number of examples must be given",
      "soft_pmap(program, axis_size=n)"),
     (lambda m: fx.soft_pmap(lambda v: v, "d", out_axes=None)(X), ShapeError,
-     "soft_pmap of <lambda>: result differs along axis 'd', which its spec does not name",
-     "combine it, with psum or all_gather over 'd', or name the axis in the spec"),
+     "soft_pmap of <lambda>: result differs along axis 'd', but its out_axes is None",
+     "combine it, with psum or all_gather over 'd', or give the place of the axis in out_axes"),
     (lambda m: fx.make_array_from_single_device_arrays((8, 4), NamedSharding(m, P("x")), _parts(m, *ROWS[:7])),
      PlacementError,
      ("make_array_from_single_device_arrays: 7 parts are on cpu:0, cpu:1, cpu:2, cpu:3, cpu:4, cpu:5, cpu:6, the"

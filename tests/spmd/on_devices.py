@@ -43,7 +43,8 @@ from fxad.testing import (
     check_transpose,
     check_types,
 )
-from fxad.testing.collective_steps import COLLECTIVE_STEPS
+from fxad.testing.collective_steps import collective_steps
+from fxad.testing.draw_collectives import MESHES
 from fxad.testing.spmd_laws import check_devices
 from fxad.xla.sharded import in_terms_of
 from tests.laws.budget import share
@@ -73,16 +74,19 @@ def test_primitive(application: Application, smooth: Application, seed: int) -> 
     check_transpose(smooth)
 
 
-@share(3)
-@given(cases(steps=COLLECTIVE_STEPS, size=5, depth=1))
-def test_devices_equal_vmap(case: Case) -> None:
-    check_devices(case, compiled=True)
+on_meshes = pytest.mark.parametrize("over", MESHES, ids=lambda mesh: "x".join([str(n) for _, n in mesh]))
 
 
-@share(4)
-@given(cases(differentiable=True, steps=COLLECTIVE_STEPS, size=5, depth=1))
-def test_gradients_on_devices_equal_those_of_vmap(case: Case) -> None:
-    check_devices(case, compiled=True)
+@pytest.mark.law
+@on_meshes
+@pytest.mark.parametrize("smooth", [False, True], ids=["values", "gradients"])
+def test_devices_equal_vmap(over: Any, smooth: bool) -> None:
+    @share(10)
+    @given(cases(differentiable=smooth, steps=collective_steps(over), size=5, depth=1))
+    def law(case: Case) -> None:
+        check_devices(case, over, compiled=True)
+
+    law()
 
 
 # ------------------------------------------------------------------------------------------------------------ shard_map
@@ -350,6 +354,12 @@ def _one(k: int) -> Any:
     return fx.device_put(X, fx.devices()[k])
 
 
+def _halves(m: Mesh) -> Any:
+    """Arrays on all devices, and on half of them."""
+    half = NamedSharding(Mesh(np.array(fx.devices()[:4], dtype=object), "d"), P("d"))
+    return fx.device_put(X, NamedSharding(m, P("i"))), {"k": fx.device_put(X, half)}
+
+
 def _on_half_and_all(m: Mesh) -> Any:
     half = NamedSharding(Mesh(np.array(fx.devices()[4:], dtype=object), "d"), P("d"))
     whole = NamedSharding(m, P(("i", "j")))
@@ -371,14 +381,9 @@ def test_replica_groups_of_nested_axes() -> None:
     assert "replica_groups = dense<[[0, 4], [1, 5], [2, 6], [3, 7]]>" in text
 
 
-@pytest.mark.parametrize("n", [8, 64, 512])
-def test_staging_out_for_devices_that_are_not_there(n: int) -> None:
-    """The program has the same size for any number of devices, but for the list of devices in each collective."""
-    f = fx.pmap(lambda v: lax.psum(fnp.sin(v), "d"), "d", out_axes=None)
-    text = fx.lower(fx.trace(f, fx.Spec((n, 2)))).text()
-    assert len(text.splitlines()) == len(fx.lower(fx.trace(f, fx.Spec((8, 2)))).text().splitlines())
-
-
+ALL, HALF = "cpu:0, cpu:1, cpu:2, cpu:3, cpu:4, cpu:5, cpu:6, cpu:7", "cpu:0, cpu:1, cpu:2, cpu:3"
+IN_ORDER = "put one of them on the devices of the other, in their order: fx.device_put(x, sharding)"
+MOVE_IT = "put it on the devices of the program: fx.device_put(x, sharding)"
 TOO_FEW = "call fx.set_cpu_devices(16) or set FXAD_CPU_DEVICES=16 before the first program runs"
 REFUSED = [
     (lambda m: fx.pmap(lambda v: v)(np.ones((16, 2), np.float32)), ParameterError,
@@ -395,7 +400,13 @@ REFUSED = [
      "call fx.set_cpu_devices(16) before the first program runs, or map over sizes alone: shard_map(f, {'i': 8}, ...)"),
     (lambda m: fx.jit(lambda x, y: x)(fx.device_put(X, NamedSharding(m, P("i"))), _one(3)), PlacementError,
      "<lambda>: argument x is on cpu:0, cpu:1, cpu:2, cpu:3, cpu:4, cpu:5, cpu:6, cpu:7, argument y on cpu:3",
-     "put one of them on the devices of the other, in their order: fx.device_put(x, sharding)"),
+     IN_ORDER),
+    (lambda m: fx.jit(lambda x, y: x + y["k"])(*_halves(m)), PlacementError,
+     f"<lambda>: argument x is on {ALL}, argument y['k'] on {HALF}", IN_ORDER),
+    (lambda m: fx.jit(fx.pmap(lambda v: 2 * v))(_one(3)), PlacementError,
+     f"pmap_<lambda>: argument v is on cpu:3, the program runs on {ALL}", MOVE_IT),
+    (lambda m: fx.shard_map(lambda v: 2 * v, m, P("i"), P("i"))(_halves(m)[1]["k"]), PlacementError,
+     f"<lambda>: operand 0 is on {HALF}, the program runs on {ALL}", MOVE_IT),
     (lambda m: fx.jit(lambda x: x, in_shardings=NamedSharding(m, P(None, ("i", "j"))))(X), ShapeError,
      "jit of <lambda>: argument x: axis 1 of f32[8,4] has size 4, which 8 devices along 'i', 'j' do not divide",
      "pad the axis, or choose another one or another mesh"),
@@ -406,9 +417,9 @@ REFUSED = [
      "give one NamedSharding per argument, or one for all"),
     (lambda m: fx.jit(lambda x: x, out_shardings=3), ArgumentError,
      "jit: out_shardings has an entry that is an int: 3", "give a NamedSharding, or None for what XLA decides"),
-    (lambda m: lax.with_sharding_constraint(X, P("i")), ArgumentError,
-     "with_sharding_constraint: shardings has an entry that is a PartitionSpec: PartitionSpec('i')",
-     "give a NamedSharding, or None for what XLA decides"),
+    (lambda m: lax.with_sharding_constraint(X, P("i")), ParameterError,
+     "with_sharding_constraint: PartitionSpec('i') has no mesh",
+     "give NamedSharding(mesh, spec), or call it in `with mesh:`"),
     (lambda m: ShardingConstraint((("i", 3),), (("i",),)).abstract_eval(Aval((4,), "float32")), ShapeError,
      "sharding_constraint: axis 0 of f32[4] has size 4, which 3 devices along 'i' do not divide",
      "pad the axis, or choose another one or another mesh"),

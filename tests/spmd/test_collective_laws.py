@@ -9,19 +9,25 @@ from hypothesis import strategies as st
 
 from fxad.core.interpreter import run
 from fxad.core.typecheck import typecheck
-from fxad.ir import Linear, Primitive
-from fxad.primitives.collectives import COLLECTIVES
+from fxad.ir import HigherOrder, Jaxpr, Linear, Primitive
+from fxad.primitives.collectives import COLLECTIVES, Collective, Grouped
+from fxad.primitives.meshes import Mesh
 from fxad.testing import Application, Case, calls, cases, check_text
-from fxad.testing.collective_steps import COLLECTIVE_STEPS
+from fxad.testing.collective_steps import COLLECTIVE_STEPS, collective_steps
 from fxad.testing.compare import differ, inner_product_error, random_tangents, step_along, tangent_error
+from fxad.testing.control_steps import branch_step, scan_step, while_step
+from fxad.testing.derivative_laws import differentiable_mask
+from fxad.testing.draw_collectives import MESHES
 from fxad.testing.spmd_laws import (
     check_collective_gradients,
     check_collectives,
     in_lockstep,
+    mesh_of,
     over_axes,
     stacked_operands,
 )
-from fxad.transforms import jvp, transpose, vmap
+from fxad.testing.steps import STEPS
+from fxad.transforms import jvp, transpose, vjp_fused, vmap
 from tests.laws.budget import share
 
 every = pytest.mark.parametrize("kind", COLLECTIVES, ids=lambda kind: kind.name)
@@ -56,12 +62,14 @@ def test_beside_another_axis(kind: type[Primitive]) -> None:
         at = min(dim, program.ins[0].aval.ndim)
         batched, (to,) = vmap(program, 2, (at,))
         args = stacked_operands(case_of(application))
-        twice = [np.stack([a, a[::-1]], at + 2) for a in args]
-        (found,) = in_lockstep(batched, twice)
+        mesh = mesh_of(program)
+        n = len(mesh)
+        twice = [np.stack([a, a[::-1]], at + n) for a in args]
+        (found,) = in_lockstep(batched, twice, mesh)
         for k in range(2):
-            (want,) = in_lockstep(program, [np.take(a, k, at + 2) for a in twice])
+            (want,) = in_lockstep(program, [np.take(a, k, at + n) for a in twice], mesh)
             assert to is not None
-            assert not differ([np.take(found, k, to + 2)], [want])
+            assert not differ([np.take(found, k, to + n)], [want])
 
     law()
 
@@ -75,7 +83,8 @@ def test_transpose(kind: type[Primitive]) -> None:
         program = application.program
         adjoint = transpose(program, (True,))
         assert transpose(adjoint, (True,)) is program
-        whole, back = over_axes(program), over_axes(adjoint)
+        mesh = mesh_of(program)
+        whole, back = over_axes(program, mesh), over_axes(adjoint, mesh)
         dots, cts = random_tangents(whole.in_avals, seed), random_tangents(whole.out_avals, seed + 1)
         assert not inner_product_error(cts, run(whole, dots), run(back, cts), dots)
 
@@ -91,7 +100,8 @@ def test_jvp(kind: type[Primitive]) -> None:
         if not any(a.inexact for a in program.in_avals):
             return
         args = stacked_operands(case_of(application))
-        whole, forward = over_axes(program), over_axes(jvp(program, (True,))[0])
+        mesh = mesh_of(program)
+        whole, forward = over_axes(program, mesh), over_axes(jvp(program, (True,))[0], mesh)
         dots = random_tangents(whole.in_avals, seed)
         found = run(forward, [*args, *dots])
         every = (True,) * len(dots)
@@ -100,14 +110,29 @@ def test_jvp(kind: type[Primitive]) -> None:
     law()
 
 
-@given(cases(steps=COLLECTIVE_STEPS, size=6))
-def test_generated_programs(case: Case) -> None:
-    check_collectives(case)
+on_meshes = pytest.mark.parametrize("mesh", MESHES, ids=lambda mesh: "x".join([str(n) for _, n in mesh]))
 
 
-@given(cases(differentiable=True, steps=COLLECTIVE_STEPS, size=6))
-def test_gradients_of_generated_programs(case: Case) -> None:
-    check_collective_gradients(case)
+@pytest.mark.law
+@on_meshes
+def test_generated_programs(mesh: Mesh) -> None:
+    @share(3)
+    @given(cases(steps=collective_steps(mesh), size=6))
+    def law(case: Case) -> None:
+        check_collectives(case, mesh)
+
+    law()
+
+
+@pytest.mark.law
+@on_meshes
+def test_gradients_of_generated_programs(mesh: Mesh) -> None:
+    @share(3)
+    @given(cases(differentiable=True, steps=collective_steps(mesh), size=6))
+    def law(case: Case) -> None:
+        check_collective_gradients(case, mesh)
+
+    law()
 
 
 def test_few_generated_programs_are_refused() -> None:
@@ -122,3 +147,42 @@ def test_few_generated_programs_are_refused() -> None:
     look()
     assert sum([done for done, _ in seen]) > 0.7 * len(seen)
     assert sum([done and free for done, free in seen]) > 0.4 * len(seen)
+
+
+def _roles(jaxpr: Jaxpr, inside: frozenset[str] = frozenset()) -> set[tuple[str, str]]:
+    """The collectives of a program and its bodies, each with its roles: the equations that contain it, and others."""
+    found = set[tuple[str, str]]()
+    for eqn in jaxpr.eqns:
+        prim = eqn.prim
+        if isinstance(prim, COLLECTIVES):
+            found |= {(prim.name, role) for role in inside or {"program"}}
+            if isinstance(prim, Collective) and len(prim.names) > 1:
+                found.add((prim.name, "several axes"))
+            if isinstance(prim, Grouped) and prim.groups:
+                found.add((prim.name, "groups"))
+        elif isinstance(prim, HigherOrder):
+            for body in prim.bodies:
+                found |= _roles(body, inside | {prim.name})
+    return found
+
+
+def test_the_generator_reaches_every_collective_in_every_role() -> None:
+    """Of its steps, those of collectives and of control flow: few programs are enough then."""
+    found = set[tuple[str, str]]()
+    steps = [*[step for step in COLLECTIVE_STEPS if step not in STEPS][:6], branch_step, scan_step, while_step]
+
+    @settings(max_examples=60, derandomize=True, database=None, phases=[Phase.generate])
+    @given(cases(steps=steps, size=12, depth=1), cases(differentiable=True, steps=steps, size=8, depth=0))
+    def look(case: Case, smooth: Case) -> None:
+        found.update(_roles(case.program))
+        mask = differentiable_mask(smooth)
+        if any(mask):
+            found.update([(name, "transposed") for name, _ in _roles(vjp_fused(smooth.program, mask))])
+
+    look()
+    roles = {kind: ["program", "scan", "while", "cond", "call"] for kind in COLLECTIVES}
+    for kind in COLLECTIVES:
+        roles[kind] += ["several axes"] * issubclass(kind, Collective)
+        roles[kind] += ["groups"] * issubclass(kind, Grouped)
+        roles[kind] += ["transposed"] * issubclass(kind, Linear)
+    assert not [(kind.name, role) for kind in COLLECTIVES for role in roles[kind] if (kind.name, role) not in found]

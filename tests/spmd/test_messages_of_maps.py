@@ -12,7 +12,7 @@ import pytest
 import fxad as fx
 from fxad import lax
 from fxad.core.builder import Builder
-from fxad.errors import ArgumentError, AxisNameError, FxadError, ParameterError, ShapeError
+from fxad.errors import ArgumentError, AxisError, AxisNameError, FxadError, ParameterError, ShapeError
 from fxad.ir import Aval, Jaxpr
 from fxad.primitives.control.shard_map import ShardMap
 from fxad.primitives.elementwise import SIN
@@ -24,8 +24,16 @@ MESH: Any = {"i": 2, "j": 1}
 WRONG: Any = fx
 
 
+IN_AXES = "in_axes says where an argument carries the axis; None there is for what is the same for all"
+THERE = "is 1" if len(fx.devices("cpu")) == 1 else f"are {len(fx.devices('cpu'))}"
+
+
 def f(x: Any) -> Any:
     return x
+
+
+def g(p: Any, q: Any) -> Any:
+    return p["u"], q
 
 
 def sine() -> Jaxpr:
@@ -85,6 +93,57 @@ ERRORS: list[tuple[Callable[[], Any], type[FxadError], str, str]] = [
     (lambda: bound((("i", 2),), (("i",), (), ())), ShapeError,
      "shard_map: spec (('i',), (), ()) has 3 entries for the 2 axes of f32[2,2]",
      "give at most one entry for each axis"),
+    (lambda: fx.pmap(g)({"u": X, "v": X[:3]}, X), ShapeError,
+     "pmap of g: sizes of the mapped axis differ: 4: axis 0 of p['u'], f32[4,2], axis 0 of q, f32[4,2]; 3: axis 0 of p['v'], f32[3,2]",  # noqa: E501
+     IN_AXES),
+    (lambda: fx.pmap(f, axis_size=3)(X), ShapeError,
+     "pmap of f: sizes of the mapped axis differ: 3: axis_size; 4: axis 0 of x, f32[4,2]", IN_AXES),
+    (lambda: fx.pmap(g)({"u": X, "v": np.float32(1)}, X), AxisError,
+     "pmap of g: argument p['v']: axis 0 does not exist in an array with 0 axes", IN_AXES),
+    (lambda: fx.pmap(f, in_axes=2)(X), AxisError,
+     "pmap of f: argument x: axis 2 does not exist in an array with 2 axes", IN_AXES),
+    (lambda: fx.pmap(f, out_axes=3)(X), AxisError,
+     "pmap of f: result: axis 3 does not exist in an array with 2 axes",
+     "out_axes says where a result shall carry the axis, which it has besides its own"),
+    (lambda: fx.pmap(f, in_axes=None)(X), ArgumentError,
+     "pmap of f: no argument is mapped", "give in_axes an int, or pass axis_size"),
+    (lambda: fx.pmap(lambda: 3, "i")(), ArgumentError,
+     "pmap of <lambda>: no argument is mapped", "give in_axes an int, or pass axis_size"),
+    (lambda: fx.pmap(lambda x: {"a": 2 * x}, "i", out_axes={"a": None})(X), ShapeError,
+     "pmap of <lambda>: result['a'] differs along axis 'i', but its out_axes is None",
+     "combine it, with psum or all_gather over 'i', or give the place of the axis in out_axes"),
+    (lambda: fx.pmap(f, "i", out_axes="i")(X), ArgumentError,
+     "pmap of f: out_axes is a str: 'i'",
+     "an entry is an int, or None for what is not mapped: give one for all, or a tree of them"),
+    (lambda: fx.pmap(f, "i", in_axes=(0, 0))(X), ArgumentError,
+     "pmap of f: in_axes has 2 entries for 1 positional argument",
+     "give one entry per positional argument, or one int for all; keyword arguments are mapped over axis 0"),
+    (lambda: fx.pmap(lambda x: lax.psum(x, "k"), "i")(X), AxisNameError,
+     "psum: no map around binds axis 'k'; axes in scope: 'i'",
+     "name the axis of a map: vmap(f, axis_name='k'), or give its size to trace: trace(f, x, axis_env={'k': 8})"),
+    (lambda: fx.pmap(lambda w: fx.pmap(f, "i")(w), "i")(X), AxisNameError,
+     "pmap of f: axis name 'i' is in use by a map around it", "give each of nested maps its own name"),
+    (lambda: fx.pmap(lambda w: fx.shard_map(f, {"i": 2}, P("i"), P("i"))(w), "i")(X), AxisNameError,
+     "shard_map of f: axis name 'i' is in use by a map around it", "give each of nested maps its own name"),
+    (lambda: fx.shard_map(g, MESH, (P(), P(None, "i")), P())({"u": X}, X[:, :1]), ShapeError,
+     "shard_map of g: argument q: axis 1 of f32[4,1] has size 1, which 2 devices along 'i' do not divide",
+     "pad the axis, or choose another one or another mesh"),
+    (lambda: fx.shard_map(g, MESH, (P(("i", "j")), P()), P())({"u": X[:3]}, X), ShapeError,
+     "shard_map of g: argument p['u']: axis 0 of f32[3,2] has size 3, which 2 devices along 'i', 'j' do not divide",
+     "pad the axis, or choose another one or another mesh"),
+    (lambda: fx.shard_map(lambda x: {"a": x, "b": lax.psum(x, "i")}, MESH, P("i", "j"), {"a": P("i", "j"), "b": P()})(
+        X), ShapeError, "shard_map of <lambda>: result['b'] differs along axis 'j', which its spec does not name",
+     "combine it, with psum or all_gather over 'j', or name the axis in the spec"),
+    (lambda: fx.shard_map(lambda x: x.sum(), MESH, P("i"), P("i"))(X), ShapeError,
+     "shard_map of <lambda>: result: PartitionSpec('i') has 1 entries, f32[] has 0 axes",
+     "give at most one entry for each axis"),
+    (lambda: fx.shard_map(f, MESH, P("i"), P("k"))(X), AxisNameError,
+     "shard_map of f: result: PartitionSpec('k') names axis 'k', the mesh has 'i', 'j'", "name axes of the mesh"),
+    (lambda: fx.shard_map(f, {}, P(), P())(X), ArgumentError,
+     "shard_map of f: mesh is a dict: {}", 'give a Mesh, or names and sizes: {"i": 8}'),
+    (lambda: fx.jit(fx.pmap(f, "i"))(np.ones((1000, 2), np.float32)), ParameterError,
+     f"compile of pmap_f: it runs on 1000 devices, there {THERE} of platform cpu",
+     "call fx.set_cpu_devices(1000) or set FXAD_CPU_DEVICES=1000 before the first program runs"),
     (batched, AxisNameError,
      "vmap: axis name 'i' is also an axis of shard_map in the program", "give each of nested maps its own name"),
     (lambda: summed(4),
@@ -102,3 +161,19 @@ def test_what_is_wrong_is_named(call: Callable[[], Any], kind: type[FxadError], 
 
 def test_a_sharding_takes_a_mesh() -> None:
     assert NamedSharding(Mesh(fx.devices()[:1], "i"), P("i")).spec == P("i")
+
+
+def test_the_line_of_a_result_that_differs_is_named() -> None:
+    def part(x: Any) -> Any:
+        y = lax.psum(x * 1.5, "i")
+        return y + 0.75 * x  # this line
+
+    line = part.__code__.co_firstlineno + 2
+    for make in (
+        lambda: fx.shard_map(part, {"i": 2}, P("i"), P())(X),
+        lambda: fx.pmap(part, "i", out_axes=None)(X),
+        lambda: fx.shard_map(fx.trace(part, X[:2], axis_env={"i": 2}), {"i": 2}, P("i"), P()),
+    ):
+        with pytest.raises(ShapeError) as e:
+            make()
+        assert str(e.value.where).endswith(f"test_messages_of_maps.py:{line} in {part.__qualname__}")

@@ -18,6 +18,7 @@ from fxad.errors import FxadError, ParameterError, ShapeError
 from fxad.sharding import NamedSharding, PartitionSpec, make_mesh
 from fxad.xla import client
 
+JAXLIB = "fxad.xla.client.xla_client"
 ROOT = Path(__file__).parent.parent.parent
 # Each script is called with: the number of the process, the number of processes, the address, and what it needs.
 LOST = """
@@ -175,10 +176,10 @@ def test_the_client_of_gpus_gets_the_service(monkeypatch: pytest.MonkeyPatch) ->
     """No GPU is needed: the arguments that jaxlib gets for two processes."""
     made: list[tuple[Any, ...]] = []
     monkeypatch.setattr(client, "cuda_library", lambda: "library")
-    monkeypatch.setattr(client.xla_client, "pjrt_plugin_loaded", lambda name: True)
-    monkeypatch.setattr(client.xla_client, "pjrt_plugin_initialized", lambda name: True)
-    monkeypatch.setattr(client.xla_client, "generate_pjrt_gpu_plugin_options", lambda: {"platform_name": "cuda"})
-    monkeypatch.setattr(client.xla_client, "make_c_api_client", lambda *args: made.append(args))
+    monkeypatch.setattr(f"{JAXLIB}.pjrt_plugin_loaded", lambda name: True)
+    monkeypatch.setattr(f"{JAXLIB}.pjrt_plugin_initialized", lambda name: True)
+    monkeypatch.setattr(f"{JAXLIB}.generate_pjrt_gpu_plugin_options", lambda: {"platform_name": "cuda"})
+    monkeypatch.setattr(f"{JAXLIB}.make_c_api_client", lambda *args: made.append(args))
     service: Any = object()
     client._cuda_client(None, None)
     client._cuda_client((service, 1, 2, "host"), (3,))

@@ -12,24 +12,29 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 
+from fxad.primitives.meshes import Mesh
 from fxad.testing import Case, cases
-from fxad.testing.collective_steps import COLLECTIVE_STEPS
+from fxad.testing.collective_steps import collective_steps
+from fxad.testing.draw_collectives import MESHES
 from fxad.testing.spmd_laws import check_devices
 from tests.laws.budget import share
 
 HERE = Path(__file__).parent
 
 
-@share(2)
-@given(cases(steps=COLLECTIVE_STEPS, size=6))
-def test_generated_programs(case: Case) -> None:
-    check_devices(case)
+on_meshes = pytest.mark.parametrize("mesh", MESHES, ids=lambda mesh: "x".join([str(n) for _, n in mesh]))
 
 
-@share(2)
-@given(cases(differentiable=True, steps=COLLECTIVE_STEPS, size=6))
-def test_gradients_of_generated_programs(case: Case) -> None:
-    check_devices(case)
+@pytest.mark.law
+@on_meshes
+@pytest.mark.parametrize("smooth", [False, True], ids=["values", "gradients"])
+def test_generated_programs(mesh: Mesh, smooth: bool) -> None:
+    @share(6)
+    @given(cases(differentiable=smooth, steps=collective_steps(mesh), size=6))
+    def law(case: Case) -> None:
+        check_devices(case, mesh)
+
+    law()
 
 
 def on_eight_devices(file: str) -> None:
@@ -52,3 +57,8 @@ def test_on_eight_devices() -> None:
 
 def test_combinations() -> None:
     on_eight_devices("combinations_on_devices.py")
+
+
+def test_from_jax() -> None:
+    pytest.importorskip("jax")
+    on_eight_devices("from_jax_on_devices.py")

@@ -56,7 +56,8 @@ def test_a_training_loop_holds_one_copy_of_the_state(n: int) -> None:
 def test_its_values_are_those_without_donation_and_without_units() -> None:
     x = np.ones((16, D), "f")
     found = []
-    for options in ({}, {"donate": "state"}, {"donate": "state", "units": "none"}):
+    every: tuple[dict[str, Any], ...] = ({}, {"donate": "state"}, {"donate": "state", "units": "none"})
+    for options in every:
         run = fx.jit(step, **options)
         state, value = fx.device_put(start(LAYERS[0])), None
         for _ in range(3):

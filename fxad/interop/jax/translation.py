@@ -125,13 +125,18 @@ class Translation:
         return results
 
 
+def _asks(parameter: Any) -> bool:
+    """Returns False for a sharding that divides nothing, as JAX writes it in `shard_map`."""
+    return not hasattr(parameter, "spec") or any([entry is not None for entry in parameter.spec])
+
+
 def _translated(eqn: Equation, args: list[Value]) -> list[Value]:
     """The results of an equation."""
     if eqn.name in REFUSED:
         raise eqn.refuse(REFUSED[eqn.name])
     row = ROWS.get(eqn.name, foreign)
     for name in _REFUSED_PARAMETERS:
-        if eqn.params.get(name) is not None:
+        if eqn.params.get(name) is not None and _asks(eqn.params[name]):
             raise eqn.refuse(f"{name} is {eqn.params[name]}", f"leave {name} out")
     keys = [is_key(a) for a in eqn.ins]
     if eqn.name not in _KNOW_KEYS and any(keys):

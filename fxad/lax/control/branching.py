@@ -46,12 +46,7 @@ def cond(
     Raises: DTypeError, ShapeError for a `pred` that is not one bool; TreeError, DTypeError, ShapeError when the results
             differ, naming both functions, the path and both types.
     """
-    if operand is not NOT_GIVEN:
-        if operands:
-            raise ArgumentError(
-                f"cond: operand is given by keyword beside {len(operands)} by position", remedy="give all by position"
-            )
-        operands = (operand,)
+    operands = _with_operand("cond", operand, operands)
     aval = aval_of(pred, "cond: pred")
     if aval.dtype is not dtypes.bool_:
         raise DTypeError(f"cond: pred is {aval}, not a bool", remedy="compare: x != 0")
@@ -64,7 +59,24 @@ def cond(
     return _bind_cond("cond", index, (false_fun, true_fun), ("false_fun", "true_fun"), operands, batched)
 
 
-def switch(index: object, branches: Sequence[Callable[..., R]], *operands: object, batched: str = SELECT) -> R:
+def _with_operand(what: str, operand: object, operands: tuple[object, ...]) -> tuple[object, ...]:
+    """The operands, one of which may be given by keyword. Raises: ArgumentError for both."""
+    if operand is NOT_GIVEN:
+        return operands
+    if operands:
+        raise ArgumentError(
+            f"{what}: operand is given by keyword beside {len(operands)} by position", remedy="give all by position"
+        )
+    return (operand,)
+
+
+def switch(
+    index: object,
+    branches: Sequence[Callable[..., R]],
+    *operands: object,
+    operand: object = NOT_GIVEN,
+    batched: str = SELECT,
+) -> R:
     """`branches[index](*operands)`, decided at run time; an index out of range is clamped.
 
     `index` is one integer of any integer dtype. For the rest see `cond`.
@@ -72,6 +84,7 @@ def switch(index: object, branches: Sequence[Callable[..., R]], *operands: objec
     Raises: ParameterError without branches; DTypeError, ShapeError for an `index` that is not one integer; the errors
             of `cond`.
     """
+    operands = _with_operand("switch", operand, operands)
     if not isinstance(branches, Sequence):
         raise ArgumentError(
             f"switch: branches is {described(branches)}, not a sequence of functions", remedy="give a list or a tuple"

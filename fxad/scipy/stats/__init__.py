@@ -5,6 +5,9 @@
 -0.9189385
 """
 
+from typing import TYPE_CHECKING, NoReturn
+
+from fxad.core.absent import absent
 from fxad.scipy.stats.continuous import (
     beta,
     cauchy,
@@ -27,6 +30,12 @@ from fxad.scipy.stats.continuous import (
 from fxad.scipy.stats.discrete import bernoulli, betabinom, binom, geom, nbinom, poisson
 from fxad.scipy.stats.multivariate import dirichlet, multinomial, multivariate_normal
 from fxad.scipy.stats.samples import ModeResult, mode, rankdata, sem
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> NoReturn:
+        raise AttributeError(absent(__name__, name), name=name)
+
 
 __all__ = [
     "ModeResult", "bernoulli", "beta", "betabinom", "binom", "cauchy", "chi2", "dirichlet", "expon", "gamma", "gennorm",

@@ -53,9 +53,14 @@ def blocks(emit: Emit, x: Atom, avals: Sequence[Aval], *, last: bool) -> list[At
     return out
 
 
-def _check_real(jaxpr: Jaxpr, what: str, avals: Sequence[Aval]) -> None:
+def _check_kind(jaxpr: Jaxpr, what: str, avals: Sequence[Aval], holomorphic: bool) -> None:
     for a in avals:
-        if a.dtype not in dtypes.FLOATING:
+        if holomorphic and a.dtype not in dtypes.COMPLEX:
+            raise NotDifferentiableError(
+                f"{what}: {jaxpr.name} has an operand or result of type {a}, not complex",
+                remedy="a holomorphic function maps complex numbers to complex numbers",
+            )
+        if not holomorphic and a.dtype not in dtypes.FLOATING:
             raise NotDifferentiableError(
                 f"{what}: {jaxpr.name} has an operand or result of type {a}, not real floating",
                 remedy="mark integer results as auxiliary; for complex numbers use jvp or vjp",
@@ -63,17 +68,18 @@ def _check_real(jaxpr: Jaxpr, what: str, avals: Sequence[Aval]) -> None:
 
 
 @by_value
-def jacfwd(jaxpr: Jaxpr, wrt: tuple[bool, ...], n_out: int) -> Jaxpr:
+def jacfwd(jaxpr: Jaxpr, wrt: tuple[bool, ...], n_out: int, holomorphic: bool = False) -> Jaxpr:
     """Returns the program of Jacobians by forward mode: operands -> all results, then the Jacobians.
 
     For each of the first `n_out` results and each marked operand it returns one Jacobian of shape (*result, *operand).
+    A `holomorphic` program maps complex numbers to complex numbers, and has complex derivatives.
 
     Cost: the equations that tangents reach, batched over as many basis vectors as the marked operands have elements;
           the other equations run once. Forward mode stores no residuals, so it also differentiates a loop without a
           bound.
     """
     avals = [v.aval for v, m in zip(jaxpr.ins, wrt, strict=True) if m]
-    _check_real(jaxpr, "jacfwd", [*avals, *jaxpr.out_avals[:n_out]])
+    _check_kind(jaxpr, "jacfwd", [*avals, *jaxpr.out_avals[:n_out]], holomorphic)
     forward, nonzero = jvp(jaxpr, wrt)
     b, n = Builder.like(jaxpr), len(jaxpr.outs)
     size = sum([a.size for a in avals])
@@ -95,13 +101,13 @@ def jacfwd(jaxpr: Jaxpr, wrt: tuple[bool, ...], n_out: int) -> Jaxpr:
 
 
 @by_value
-def jacrev(jaxpr: Jaxpr, wrt: tuple[bool, ...], n_out: int) -> Jaxpr:
+def jacrev(jaxpr: Jaxpr, wrt: tuple[bool, ...], n_out: int, holomorphic: bool = False) -> Jaxpr:
     """Returns the Jacobians of `jacfwd`, by reverse mode.
 
     Cost: the transposed linear program, batched over as many basis vectors as the first `n_out` results have elements.
     """
     avals = [v.aval for v, m in zip(jaxpr.ins, wrt, strict=True) if m]
-    _check_real(jaxpr, "jacrev", [*avals, *jaxpr.out_avals[:n_out]])
+    _check_kind(jaxpr, "jacrev", [*avals, *jaxpr.out_avals[:n_out]], holomorphic)
     both = vjp(jaxpr, wrt)
     b = Builder.like(jaxpr)
     primal = b.inline(both.forward, jaxpr.ins)

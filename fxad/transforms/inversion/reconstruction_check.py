@@ -17,6 +17,7 @@ from typing import Final
 
 from fxad import dtypes
 from fxad.core.builder import Builder
+from fxad.core.sizes import Size, at_least
 from fxad.dtypes import DType
 from fxad.ir import Atom, Aval, Jaxpr, Lit
 from fxad.primitives.barrier import OPTIMIZATION_BARRIER
@@ -32,6 +33,7 @@ from fxad.primitives.elementwise import (
     MUL,
     NEG,
     REAL,
+    RSQRT,
     SELECT_N,
     SHIFT_RIGHT_LOGICAL,
     STOP_GRADIENT,
@@ -40,7 +42,7 @@ from fxad.primitives.elementwise import (
     ConvertElementType,
 )
 from fxad.primitives.reduce import ReduceMax
-from fxad.primitives.shape import Iota, ReduceSum, emit_reshape
+from fxad.primitives.shape import Iota, ReduceSum, emit_broadcast, emit_reshape
 from fxad.primitives.slicing import Concatenate, Pad, Slice
 
 SUMS: Final = 64
@@ -61,14 +63,15 @@ def tolerated(dtype: DType) -> float:
 
 
 def compared(x: Aval) -> bool:
-    """Returns True if values of this type are compared: floating or complex, not float8, not empty."""
-    return x.inexact and x.dtype not in dtypes.FLOAT8 and x.size > 0
+    """Returns True if values of this type are compared: floating or complex, not float8, not known to be empty."""
+    return x.inexact and x.dtype not in dtypes.FLOAT8 and not at_least(-x.size, 0)
 
 
 def sketched(x: Aval) -> Aval:
     """Returns the type of the sketch of an array."""
     dtype = dtypes.real_part(x.dtype)
-    return Aval((min(_numbers(x), SUMS),), dtype if dtype == dtypes.float64 else dtypes.float32)
+    n = _numbers(x)
+    return Aval((SUMS if type(n) is Size else min(n, SUMS),), dtype if dtype == dtypes.float64 else dtypes.float32)
 
 
 def sketch(b: Builder, x: Atom) -> Atom:
@@ -84,7 +87,7 @@ def sketch(b: Builder, x: Atom) -> Atom:
     line = _line(b, b.one(STOP_GRADIENT, x))
     line = _chosen(b, b.one(IS_FINITE, line), line, Lit.of(0, line.aval))
     n = line.aval.size
-    if n <= SUMS:
+    if type(n) is int and n <= SUMS:
         return line
     rows = -(-n // SUMS)
     # a hash finaliser: makes the bits of an element's index independent of each other
@@ -121,8 +124,12 @@ def agree(
     errors: list[Atom] = []
     for was, x in zip(sketches, found, strict=True):
         apart = _peak(b, b.one(SUB, sketch(b, x), was), wide)
-        spread = math.sqrt(max(_numbers(x.aval) / SUMS, 1.0))
-        allowed = spread * (tolerance or tolerated(x.aval.dtype))
+        allowed, n = tolerance or tolerated(x.aval.dtype), _numbers(x.aval)
+        if type(n) is Size:
+            ratio = b.one(MUL, Lit.of(n, apart.aval), Lit.of(1.0 / SUMS, apart.aval))
+            apart = b.one(MUL, apart, b.one(RSQRT, b.one(MAX, ratio, Lit.of(1.0, apart.aval))))
+        else:
+            allowed *= math.sqrt(max(n / SUMS, 1.0))
         errors.append(b.one(MUL, apart, Lit.of(1.0 / allowed, apart.aval)))
     there = _largest(b, [_peak(b, s, wide) for s in sketches])
     size = _largest(b, [_peak(b, _finite_line(b, x), wide) for x in found])
@@ -170,6 +177,8 @@ def where_right(b: Builder, right: Atom, values: Sequence[Atom]) -> list[Atom]:
         factor = _chosen(b, right, Lit.of(1.0, one), Lit.of(math.nan, one))
         if not x.aval.ndim:
             out.append(b.one(MUL, x, factor))
+        elif type(x.aval.size) is Size and not at_least(x.aval.size, 1):  # there may be no first element
+            out.append(b.one(MUL, x, emit_broadcast(b, factor, x.aval.shape, ())))
         elif x.aval.size:
             n = x.aval.ndim
             first = b.one(Slice((0,) * n, (1,) * n, (1,) * n), x)

@@ -27,9 +27,10 @@ from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
 from fxad.core.sizes import Name, Size, named_size, names_of, upper_bound
 from fxad.errors import SizeError
-from fxad.ir import Atom, Aval, Jaxpr, Lit, Primitive, Shape
+from fxad.ir import Atom, Aval, Jaxpr, Lit, Primitive, Shape, Var
 from fxad.primitives.elementwise import ADD, AND, CLZ, DIV, GE, LT, MAX, MIN, MUL, SELECT_N, SUB, ConvertElementType
 from fxad.primitives.shape import Iota, emit_broadcast
+from fxad.transforms.mask.zeros import ZeroAxes, zero_axes
 from fxad.transforms.specialize import size_names
 
 P = TypeVar("P", bound=Primitive)
@@ -52,7 +53,7 @@ class MaskCtx(Builder):
     `padding` gives the largest value of each size that is masked. Other sizes stay symbolic.
     """
 
-    __slots__ = ("_body", "_clean", "_counts", "_filled", "_lines", "bounds", "padding", "sizes")
+    __slots__ = ("_body", "_clean", "_counts", "_filled", "_lines", "_rows", "bounds", "padding", "sizes")
 
     def __init__(self, padding: Padding, body: Callable[[Jaxpr, Padding], Jaxpr]) -> None:
         super().__init__()
@@ -63,7 +64,8 @@ class MaskCtx(Builder):
         self._counts: dict[int, Atom] = {}
         self._lines: dict[tuple[Shape, tuple[tuple[int, int], ...]], Atom] = {}
         self._filled: dict[tuple[Atom, Atom, tuple[tuple[int, int], ...]], Atom] = {}
-        self._clean: dict[Atom, frozenset[int]] = {}
+        self._rows: dict[tuple[int, Atom], Atom] = {}
+        self._clean: dict[Atom, ZeroAxes] = {}
 
     # ------------------------------------------------------------------------------------------------------- shapes
 
@@ -148,7 +150,9 @@ class MaskCtx(Builder):
     def below(self, shape: Shape, axis: int, count: Atom) -> Atom:
         """True at the indices less than `count` along an axis of a padded shape: bool."""
         n = shape[axis]
-        row = self.one(LT, self.line((n,), 0), emit_broadcast(self, count, (n,), ()))
+        row = self._rows.get((n, count))
+        if row is None:
+            row = self._rows[n, count] = self.one(LT, self.line((n,), 0), emit_broadcast(self, count, (n,), ()))
         return row if len(shape) == 1 else emit_broadcast(self, row, shape, (axis,))
 
     def inside(self, shape: Shape, axes: Sequence[int] | None = None) -> Atom | None:
@@ -174,8 +178,8 @@ class MaskCtx(Builder):
             return x
         fill = value if isinstance(value, Atom) else Lit.of(value, Aval((), x.aval.dtype))
         zero = isinstance(fill, Lit) and fill.size is None and not any(fill.bits)
-        over = frozenset([a for a, _ in ragged])
-        if zero and over <= self._clean.get(x, frozenset()):
+        over = frozenset(ragged)
+        if zero and over <= self.zeros(x):
             return x
         if isinstance(x, Lit) and isinstance(fill, Lit) and x.with_aval(()) is fill:
             return x
@@ -186,8 +190,18 @@ class MaskCtx(Builder):
             known = self.one(SELECT_N, inside, emit_broadcast(self, fill, x.aval.shape, ()), x)
             self._filled[x, fill, ragged] = known
             if zero:
-                self._clean[known] = over | self._clean.get(x, frozenset())
+                self._clean[known] = over | self.zeros(x)
         return known
+
+    def zeros(self, x: Atom) -> ZeroAxes:
+        """The axes along which the padding of a value is known to be zero, with their sizes."""
+        return self._clean.get(x, frozenset())
+
+    def __call__(self, prim: Primitive, *args: Atom) -> tuple[Var, ...]:
+        outs = super().__call__(prim, *args)
+        if len(outs) == 1 and (axes := zero_axes(prim, args, self.zeros)):
+            self._clean[outs[0]] = axes
+        return outs
 
     def cleared(self, x: Atom, shape: Shape, axes: Sequence[int] | None = None) -> Atom:
         """`x` with zeros in the padding along `axes`, if it can have a tangent: cotangents there are then zero."""
