@@ -10,9 +10,10 @@ from typing import Final
 from fxad import dtypes
 from fxad import numpy as fnp
 from fxad.errors import ParameterError, ShapeError
+from fxad.ir import NDArray
 from fxad.numpy.apply import as_array
 from fxad.numpy.composites import jit_composite, promote_arguments
-from fxad.operations.arguments import to_int
+from fxad.operations.arguments import to_int, to_tuple
 from fxad.operations.promotion import to_inexact_dtype
 from fxad.tracing.array import Array, ArrayLike
 
@@ -22,7 +23,7 @@ _SYNONYMS: Final = {"grid-constant": "constant", "grid-wrap": "wrap", "grid-mirr
 
 def map_coordinates(
     input: ArrayLike,  # noqa: A002 -- SciPy's name
-    coordinates: ArrayLike | Sequence[ArrayLike],
+    coordinates: Array | NDArray | Sequence[ArrayLike],
     order: int,
     mode: str = "constant",
     cval: ArrayLike = 0.0,
@@ -43,12 +44,13 @@ def map_coordinates(
     order = to_int("map_coordinates", "order", order)
     if order not in (0, 1):
         raise ParameterError(f"map_coordinates: order {order}", remedy="orders 0 and 1 are there")
-    if len(coordinates) != array.ndim:  # type: ignore[arg-type]  # of an array, or of a sequence
+    given = to_tuple("map_coordinates", "coordinates", coordinates)
+    if len(given) != array.ndim:
         raise ShapeError(
-            f"map_coordinates: coordinates of {len(coordinates)} axes for {array.aval}",  # type: ignore[arg-type]
+            f"map_coordinates: coordinates of {len(given)} axes for {array.aval}",
             remedy="give one array of coordinates for each axis",
         )
-    places = promote_arguments("map_coordinates", *coordinates)  # type: ignore[misc]  # an array is its rows
+    places = promote_arguments("map_coordinates", *given)
     if not array.size:
         raise ShapeError(f"map_coordinates: the array is empty: {array.aval}", remedy="give at least one element")
     fill = as_array("map_coordinates", cval, 4)

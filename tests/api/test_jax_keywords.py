@@ -11,7 +11,7 @@ import pytest
 
 import fxad as fx
 import fxad.numpy as fnp
-from fxad import lax, text
+from fxad import lax, text, transforms
 from fxad.errors import ArgumentError, NotDifferentiableError, ParameterError
 from fxad.primitives.dot import DotGeneral
 
@@ -202,6 +202,9 @@ REFUSED: list[tuple[Callable[[], object], type[Exception], str, str]] = [
      "leave out holomorphic=True, or convert the argument to a complex dtype"),
     (lambda: fx.jacrev(lambda z: z.real, holomorphic=True)(Z), NotDifferentiableError,
      "jacrev: result of <lambda> has type f32[], not complex", "leave out holomorphic=True, or return complex numbers"),
+    (lambda: transforms.jacrev(fx.trace(fnp.sin, X).jaxpr, (True,), 1, True), NotDifferentiableError,
+     "jacrev: sin has an operand or result of type f32[2,2], not complex",
+     "a holomorphic function maps complex numbers to complex numbers"),
     (lambda: fx.hessian(lambda z: z)(Z), NotDifferentiableError,
      "jacrev: argument z of <lambda> has type c64[], not real floating",
      "for complex arguments use vjp or jvp, whose conventions are explicit"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -71,6 +72,49 @@ def test_the_numbers_are_those_of_optax(name: str) -> None:
     params, _ = after(OPTIMISERS[name], PARAMS, GRADIENTS)
     got = np.concatenate([np.ravel(x) for x in fx.tree.leaves(params)])
     np.testing.assert_array_max_ulp(got, np.array(OPTAX[name], "f"), maxulp=4)
+
+
+# The same optimisers of optax, where it is installed.
+PEERS: dict[str, Callable[[Any], Any]] = {
+    "sgd": lambda o: o.sgd(0.1),
+    "momentum": lambda o: o.sgd(0.1, 0.9),
+    "nesterov": lambda o: o.sgd(0.1, 0.9, nesterov=True),
+    "adam": lambda o: o.adam(0.01),
+    "nadam": lambda o: o.adam(0.01, nesterov=True),
+    "adamw": lambda o: o.adamw(o.warmup_cosine_decay_schedule(0.0, 0.1, 2, 10), weight_decay=0.1),
+    "lion": lambda o: o.lion(0.01),
+    "clipped": lambda o: o.chain(o.clip_by_global_norm(1.0), o.adam(0.01)),
+    "elementwise": lambda o: o.chain(o.clip(1.0), o.sgd(0.1)),
+}
+
+
+@pytest.mark.parametrize("name", PEERS)
+def test_optax_computes_the_same(name: str) -> None:
+    """After each of ten steps with random gradients, some of them large, equal to the last bits."""
+    optax: Any = pytest.importorskip("optax")
+    jax: Any = pytest.importorskip("jax")
+    peer = PEERS[name](optax)
+    rng = np.random.default_rng(3)
+    theirs = {"w": rng.standard_normal((3, 4)).astype("f"), "b": [rng.standard_normal(4).astype("f")]}
+    ours: Any = fx.tree.map(fnp.asarray, theirs)
+    state, their_state = OPTIMISERS[name].init(ours), peer.init(theirs)
+
+    @jax.jit
+    def their_step(g: Any, state: Any, p: Any) -> Any:
+        updates, following = peer.update(g, state, p)
+        return optax.apply_updates(p, updates), following
+
+    @fx.jit
+    def step(g: Any, state: Any, p: Any) -> Any:
+        updates, following = OPTIMISERS[name].update(g, state, p)
+        return optim.apply_updates(p, updates), following
+
+    for k in range(10):
+        g = {"w": rng.standard_normal((3, 4)).astype("f") * 10 ** (k % 3), "b": [rng.standard_normal(4).astype("f")]}
+        ours, state = step(g, state, ours)
+        theirs, their_state = their_step(g, their_state, theirs)
+        for a, b in zip(fx.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+            np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=3e-6, atol=3e-7)
 
 
 SCHEDULES: dict[str, tuple[Any, tuple[float, ...]]] = {
