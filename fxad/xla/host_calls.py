@@ -105,15 +105,11 @@ class _Callback:
             args, device = operands[:-1], int(operands[-1])
         try:
             return call_host_function(self._call.impl, *args)
-        except FxadError as e:
-            return self._failed(e.located(where=self._where), device)
-        except BaseException as e:  # noqa: BLE001  such as KeyboardInterrupt: no failure of the function
-            return self._failed(e, device)
-
-    def _failed(self, e: BaseException, device: int) -> tuple[NDArray, ...]:
-        if not self._failures.later:
-            raise self._failures.add(e) from e
-        self._failures.note(device, e)
+        except BaseException as e:  # also KeyboardInterrupt and the like, which are no failures of the function
+            error = e.located(where=self._where) if isinstance(e, FxadError) else e
+            if not self._failures.later:
+                raise self._failures.add(error) from e
+            self._failures.note(device, error)
         outs = self._call.out_avals if isinstance(self._call, HostCall) else ()
         return tuple([np.zeros(a.shape, a.dtype) for a in outs])
 
