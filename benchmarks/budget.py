@@ -60,6 +60,8 @@ def described(plan: MemoryPlan) -> str:
         for loop in plan.loops
         if loop.sizes or loop.keep is not None
     ]
+    if n := sum([not all([s.stored for s in inner.segments]) for inner in plan.inner]):
+        parts.append("a body in segments" if n == 1 else f"{n} bodies in segments")
     if any([s.reconstruct for s in plan.segments]):
         parts = ["reconstructed"]
     return "; ".join(parts) or "plain"

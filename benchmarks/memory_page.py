@@ -110,8 +110,10 @@ def budgets(data: dict[str, Any]) -> str:
 
 
 def _budget_table(network: dict[str, Any]) -> Iterator[str]:
-    yield f"Measured on {network['taken']}. The search of {network['plans']} plans took {network['search']:.2f} of the"
-    yield "processor time of a compilation of the plain gradient.\n"
+    yield f"Measured on {network['taken']}."
+    search = f"{network['search']:.2f}"
+    yield f"The search for {network['plans']} plans took {search} of the processor time of a compilation of the plain"
+    yield "gradient.\n"
     yield f"| {network['name']} | KB | part | time | plan |"
     yield "|---|---:|---:|---:|---|"
     for row in network["rows"]:

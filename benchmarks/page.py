@@ -30,8 +30,9 @@ NOTES: Final = {
     "first step": "XLA compiles nearly the same module in both, and takes 0.9 of jax's time and 0.95 of fxad's. In CPU "
     "time of the process, the best of three: shard_map 0.85, pmap 0.81, global view 0.93. Runs under loads of 11 to 20 "
     "gave 0.54 to 1.07.",
-    "step: shard_map": "The same kernels and collectives, counted in XLA's text. Four runs under loads of 11 to 20 gave "
-    "0.94, 1.03, 1.08 and 1.21.",
+    "step: shard_map": "The same kernels and collectives, counted in XLA's text. Five runs under loads of 11 to 20 "
+    ""
+    "gave 0.94, 0.97, 1.03, 1.08 and 1.21.",
     "second process: MLP": "Not to be had: of the CPU time of such a process (430 ms under load) NumPy and jaxlib take "
     "185 to import, and the first product of matrices 40, in jax's too; fxad takes 155 to import, with optree and "
     "pyrsistent, 24 to trace and differentiate, 6 for the key of its sources, 11 to find and load.",

@@ -85,8 +85,9 @@ def budgets(data: dict[str, Any]) -> Any:
         ax.set_xlabel("time of a step / jax's plain", fontsize=9)
         ax.set_ylabel("temporaries / fxad's plain", fontsize=9)
         ax.tick_params(labelsize=8)
+    for ax in axes.flat[len(data["budgets"]) :]:
+        ax.axis("off")
     last = axes.flat[len(data["budgets"])]
-    last.axis("off")
     last.legend(handles=list(marks.values()), loc="center left", fontsize=8.5, frameon=False)
     return figure
 

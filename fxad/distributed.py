@@ -56,3 +56,8 @@ def shutdown() -> None:
 
 
 __all__ = ["barrier", "initialize", "is_initialized", "shutdown"]
+
+
+def __dir__() -> list[str]:
+    """The names of the module, without those that it imports."""
+    return sorted(__all__)

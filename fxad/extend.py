@@ -192,3 +192,8 @@ __all__ = [
     "source_location",
     "typecheck",
 ]
+
+
+def __dir__() -> list[str]:
+    """The names of the module, without those that it imports."""
+    return sorted(__all__)

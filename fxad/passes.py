@@ -268,3 +268,8 @@ __all__ = [
     "Stages",
     "run_passes",
 ]
+
+
+def __dir__() -> list[str]:
+    """The names of the module, without those that it imports."""
+    return sorted(__all__)

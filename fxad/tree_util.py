@@ -71,3 +71,8 @@ __all__ = [
     "tree_reduce", "tree_structure", "tree_transpose", "tree_unflatten", "treedef_children", "treedef_is_leaf",
     "treedef_tuple",
 ]  # fmt: skip
+
+
+def __dir__() -> list[str]:
+    """The names of the module, without those that it imports."""
+    return sorted(__all__)

@@ -22,3 +22,8 @@ class SupportsDType(Protocol):
 DTypeLike: TypeAlias = "str | type[bool | int | float | complex | np.generic] | DType | ScalarType | SupportsDType"
 
 __all__ = ["ArrayLike", "DTypeLike", "SupportsDType"]
+
+
+def __dir__() -> list[str]:
+    """The names of the module, without those that it imports."""
+    return sorted(__all__)

@@ -86,3 +86,15 @@ def test_dir_shows_what_a_user_looks_for() -> None:
     names = set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
     assert {"grad", "jit", "vmap", "tree", "dtypes", "errors", "numpy", "scipy", "eval_shape", "matmul"} <= names
     assert names & {"annotations", "lazy_exports", "TYPE_CHECKING", "sys", "np", "Final", "core", "api"} == set()
+
+
+PUBLIC = (
+    "distributed extend lax.linalg numpy.fft optim passes scipy.linalg scipy.special scipy.stats testing "
+    "tree_util typing"
+)
+
+
+@pytest.mark.parametrize("name", PUBLIC.split())
+def test_dir_of_a_public_module_has_its_names_only(name: str) -> None:
+    module = importlib.import_module(f"fxad.{name}")
+    assert {n for n in dir(module) if not n.startswith("_")} == set(module.__all__)

@@ -6,6 +6,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial, wraps
 from typing import Any, Final, ParamSpec, TypeAlias, TypeVar, final, overload
 
+import numpy as np
+
+from fxad.api.device_put import device_put
 from fxad.api.jit import jit
 from fxad.api.lift import bind_static_arguments, check_function, check_no_statics
 from fxad.api.vmap import OUT_AXES, Axes, check_kinds, flatten_axes, infer_size, is_axis, normalize_dim, without_axis
@@ -13,6 +16,7 @@ from fxad.core import tree
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
 from fxad.core.dce import rebind_operands, remove_dead_eqns
+from fxad.core.interpreter import run
 from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, AxisNameError, ParameterError, ShapeError
 from fxad.ir import Aval, Jaxpr, source_location
@@ -21,7 +25,9 @@ from fxad.primitives.meshes import Ids, Spec, names_in
 from fxad.primitives.meshes import Mesh as MeshAxes
 from fxad.primitives.shape import ExpandDims, Squeeze
 from fxad.runtime import Device, default_device
-from fxad.sharding import Mesh, PartitionSpec, axes_of, get_mesh, ids_of, local
+from fxad.runtime import devices as default_devices
+from fxad.sharding import Mesh, NamedSharding, PartitionSpec, axes_of, get_mesh, ids_of, local
+from fxad.tracing.array import binder
 from fxad.tracing.context import depend_on_mesh, mapped_over, n_axes_in_scope, new_axis
 from fxad.tracing.placement import check_device
 from fxad.tracing.program import Program, argument_path, function_name, parameter_names, trace_tree, types_of
@@ -325,6 +331,8 @@ def pmap(
         with mapped_over(axis):
             program = trace_tree(m.f, m.in_tree, m.single, name, names)
         over = _indices(what, str(axis.name), m.size, devices)
+        if not (program.jaxpr.eqns or binder().staging()) and (found := _constants(what, program, over, out_axes)):
+            return found[0]
         return _pmapped(what, program, over, m.dims, out_axes)(*m.args, **m.kwargs)
 
     mapped.__name__ = f"pmap_{name}"
@@ -340,6 +348,27 @@ def _check_jax_options(backend: str | None, global_arg_shapes: object) -> None:
             f"pmap: global_arg_shapes={global_arg_shapes!r:.60} is not supported",
             remedy="pass arrays of all processes: make_array_from_process_local_data",
         )
+
+
+def _constants(what: str, program: Program[Any, Any], over: Over, out_axes: Axes) -> tuple[Any] | None:
+    """The results of a pmap without equations that depend on no argument: nothing is compiled. None for other ones, and
+    for more indices than devices."""
+    body, bound = program.jaxpr, len(program.bound)
+    ((name, size),) = over.axes
+    there = {d.id: d for d in default_devices()}
+    ids = over.ids or tuple(there)[:size]
+    if any([a in body.ins[bound:] for a in body.outs]) or len(ids) < size or not set(ids) <= set(there):
+        return None
+    values = run(body, [*map(np.asarray, program.bound), *[np.zeros(a.shape, a.dtype) for a in body.in_avals[bound:]]])
+    mesh = Mesh(np.array([there[k] for k in ids], dtype=object), name)
+    made = []
+    for x, d in zip(values, result_axes(what, program, out_axes)[0], strict=True):
+        spec, whole = PartitionSpec(), x
+        if d is not None:
+            spec = PartitionSpec(*[None] * d, name)
+            whole = np.broadcast_to(np.expand_dims(x, d), (*x.shape[:d], size, *x.shape[d:]))
+        made.append(device_put(whole, NamedSharding(mesh, spec)))
+    return (tree.unflatten(program.out_tree, made),)
 
 
 def _indices(what: str, name: str, size: int, devices: Sequence[Device] | None) -> Over:

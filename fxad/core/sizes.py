@@ -550,13 +550,20 @@ def _compare(a: int, sign: str, b: object, margin: int) -> bool:
 
 def _deciding(difference: int, margin: int) -> str:
     """An assumption that decides whether a difference is at least `margin`; if none is found, a stronger one."""
-    names = names_of(difference)
-    for name in names:
-        for k in range(name.at_least + 1, name.at_least + 65):
-            stronger = substitute_sizes(difference, {name.name: named_size(name.name, k)})
-            if at_least(stronger, margin) or at_least(-stronger, 1 - margin):
-                return f"{name.name}>={k}"
-    return f"{names[0].name}>={names[0].at_least + 1}"
+    name, *_ = names_of(difference)
+
+    def decides(k: int) -> bool:
+        stronger = substitute_sizes(difference, {name.name: named_size(name.name, k)})
+        return at_least(stronger, margin) or at_least(-stronger, 1 - margin)
+
+    low, high = name.at_least, name.at_least + 64
+    if decides(high):  # the least one, by bisection
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if decides(middle) else (middle, high)
+    else:
+        high = low + 1
+    return f"{name.name}>={high}"
 
 
 def _assumptions_text(names: Iterable[Name]) -> str:

@@ -132,3 +132,8 @@ __all__ = [
     "triangular_solve",
     "tridiagonal_solve",
 ]
+
+
+def __dir__() -> list[str]:
+    """The names of the module, without those that it imports."""
+    return sorted(__all__)

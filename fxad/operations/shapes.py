@@ -240,7 +240,7 @@ def tile(emit: Emit, x: Atom, reps: tuple[int, ...]) -> Atoms:
 
 def pad(emit: Emit, x: Atom, value: Atom, widths: tuple[tuple[int, int], ...]) -> Atoms:
     """Insert `value` before and after the elements of each axis."""
-    if len(widths) != x.aval.ndim or any([min(w) < 0 for w in widths]):
+    if len(widths) != x.aval.ndim or any([n < 0 for w in widths for n in w]):
         raise ShapeError(f"pad: widths {widths} must be a pair of sizes >= 0 for each of the axes of {x.aval}")
     low, high = tuple([a for a, _ in widths]), tuple([b for _, b in widths])
     return emit_pad(emit, x, convert(emit, value, x.aval.dtype), Pad(low, high, (0,) * len(widths)))

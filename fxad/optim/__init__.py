@@ -38,3 +38,8 @@ __all__ = [
     "join_schedules", "lbfgs", "line_search", "linear_schedule", "lion", "momentum", "piecewise_constant_schedule",
     "polynomial_schedule", "sgd", "warmup_constant_schedule", "warmup_cosine_decay_schedule",
 ]  # fmt: skip
+
+
+def __dir__() -> list[str]:
+    """The names of the module, without those that it imports."""
+    return sorted(__all__)

@@ -403,3 +403,8 @@ __all__ = [
     "eigh", "eigh_tridiagonal", "expm", "expm_frechet", "fiedler", "hadamard", "hankel", "helmert", "hilbert", "inv",
     "leslie", "lu", "lu_factor", "lu_solve", "pascal", "polar", "qr", "solve", "solve_triangular", "svd", "toeplitz",
 ]  # fmt: skip
+
+
+def __dir__() -> list[str]:
+    """The names of the module, without those that it imports."""
+    return sorted(__all__)

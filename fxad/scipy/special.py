@@ -259,3 +259,8 @@ __all__ = [
     "log_ndtr", "log_softmax", "loggamma", "logit", "logsumexp", "multigammaln", "ndtr", "ndtri", "poch",
     "polygamma", "psi", "rel_entr", "softmax", "xlog1py", "xlogy", "zeta",
 ]  # fmt: skip
+
+
+def __dir__() -> list[str]:
+    """The names of the module, without those that it imports."""
+    return sorted(__all__)

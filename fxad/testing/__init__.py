@@ -189,3 +189,8 @@ __all__ = [
     "tolerance",
     "xla",
 ]
+
+
+def __dir__() -> list[str]:
+    """The names of the module, without those that it imports."""
+    return sorted(__all__)

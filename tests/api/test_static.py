@@ -366,12 +366,13 @@ def chosen(w: Any, x: Any, how: Any = True, f: Any = None) -> Any:
 @pytest.mark.parametrize("derivative", [fx.grad, fx.jacfwd, fx.jacrev, fx.hessian])
 @pytest.mark.parametrize("how", [True, False, "sum", "max"])
 def test_what_is_not_differentiated_by_may_be_a_setting(derivative: Any, how: Any) -> None:
-    w, x = np.float32([1, 5, 2]), np.float32([2, 1, 3])
+    w, x = np.array([1, 5, 2], np.float32), np.array([2, 1, 3], np.float32)
     wanted = derivative(lambda w: chosen(w, x, how))(w)
     np.testing.assert_array_equal(derivative(chosen)(w, x, how), wanted)
     np.testing.assert_array_equal(derivative(chosen)(w, x, how=how), wanted)
     np.testing.assert_array_equal(fx.jit(lambda w: derivative(chosen, argnums=-3)(w, x, how))(w), wanted)
-    value, gradient = fx.value_and_grad(chosen, (0, 1))(w, x, how, fnp.sin)
+    both: Any = fx.value_and_grad
+    value, gradient = both(chosen, (0, 1))(w, x, how, fnp.sin)
     assert value == fnp.sin(chosen(w, x, how))
     assert len(gradient) == 2
 
@@ -391,7 +392,8 @@ def test_a_setting_does_not_rename_arguments() -> None:
 
 
 def test_what_is_differentiated_by_or_mapped_is_no_setting() -> None:
+    derivative: Any = fx.grad
     with pytest.raises(FxadError):
-        fx.grad(chosen, 2)(X, X, True)
+        derivative(chosen, 2)(X, X, True)
     with pytest.raises(FxadError):
         fx.vmap(chosen, (0, None, 0))(X, X, "sum")

@@ -114,6 +114,7 @@ def log_det(prim: Primitive, avals: Sequence[Aval], unknown: Mask) -> Jaxpr | No
         return None if rule.log_det is None else b.build([Lit.of(0.0, Aval((), "f64"))], "volume")
     assert not isinstance(rule.log_det, Constant)
     measured = rule.log_det(b, prim, args, unknown, outs)
+    assert measured is not None
     if isinstance(prim, Unary | Binary):
         measured = total(b, measured)
     assert measured.aval.shape == ()

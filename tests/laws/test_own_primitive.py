@@ -230,12 +230,13 @@ def test_an_error_of_a_rule_of_ones_own_names_the_line_that_uses_the_primitive(u
 
 
 _numbers = count(2)
+jit: Any = fx.jit
 
 
 @pytest.mark.parametrize(
     "use",
     [
-        lambda f: fx.jit(f)(ROW),
+        lambda f: jit(f)(ROW),
         lambda f: fx.interpret(fx.trace(f, ROW), ROW),
         lambda f: fx.vmap(f)(GRID),
         lambda f: fx.jvp(f, (ROW,), (ROW,)),

@@ -60,13 +60,14 @@ class Stack:
         """The static arguments as the options of a transformation."""
         names = self.order.split()
         numbers = tuple([names.index(s) for s in STATIC])
-        return {
+        options: dict[str, dict[str, Any]] = {
             "no": {},
             "numbers": {"static_argnums": numbers},
             "numbers from the end": {"static_argnums": tuple([k - len(names) for k in numbers])},
             "names": {"static_argnames": STATIC},
             "both": {"static_argnums": numbers[0], "static_argnames": "n"},
-        }[how]
+        }
+        return options[how]
 
     def apply(self, f: Callable[..., Any], names: list[str], *, declares: bool) -> Callable[..., Any]:
         """The stack of a function with these parameters."""
@@ -105,7 +106,8 @@ def test_a_stack_with_static_arguments_is_the_stack_for_their_values(stack: Stac
     names = stack.order.split()
     f = stack.apply(FUNCTIONS[stack.order], names, declares=True)
     want: Any = stack.apply(lambda x, y: meaning(x, y, flag, n), ["x", "y"], declares=False)
-    x, y = np.float32(0.4), np.float32(1.3)
+    x: Any = np.float32(0.4)
+    y: Any = np.float32(1.3)
     if any([name == "vmap" for name, _, _ in stack.layers]):
         x, y = np.stack([x, y]), np.stack([y, x])
     values: dict[str, Any] = {"x": x, "y": y, "flag": flag, "n": n}

@@ -99,6 +99,7 @@ CASES: dict[str, tuple[Function, tuple[str, ...]]] = {
         lambda x, y: lax.reduce_window(x, 0.0, lax.add, (2,), (y.shape[0],), [(1, 1)]),
         ("m", "n>0"),
     ),
+    "pad by sizes": (lambda x: fnp.pad(x, ((x.shape[0], 1), (0, x.shape[1]))), ("(n, m)",)),
     "elements between": (lambda x, y: lax.pad(x, two(), [(1, 2, y.shape[0])]), ("m>0", "n")),
     "elements cut off": (lambda x, y: lax.pad(x, two(), [(-y.shape[0], 0, 1)]), ("n+m", "n")),
     "cut off, between and behind": (

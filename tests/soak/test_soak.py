@@ -18,8 +18,10 @@ PROGRAMS = int(os.environ.get("FXAD_SOAK_PROGRAMS", "20000"))
 def soak(module: str, *args: object) -> None:
     """Run a module of this folder, and show what it prints."""
     command = [sys.executable, "-X", "faulthandler", "-W", "error", "-m", f"tests.soak.{module}", *map(str, args)]
-    quiet = {"TF_CPP_MIN_LOG_LEVEL": "3"}  # XLA writes of each call that it refuses
-    done = subprocess.run(command, check=False, capture_output=True, text=True, env={**os.environ, **quiet})
+    # XLA writes of each call that it refuses. What counts is what the process holds: an allocator with one arena for
+    # each thread keeps freed memory of programs that threads compile, 40 KB for each, until all arenas have had many.
+    settings = {"TF_CPP_MIN_LOG_LEVEL": "3", "MALLOC_ARENA_MAX": "1"}
+    done = subprocess.run(command, check=False, capture_output=True, text=True, env={**os.environ, **settings})
     print(done.stdout)
     assert (done.returncode, done.stderr) == (0, "")
 

@@ -39,7 +39,7 @@ W: Any = np.linspace(0.5, 2.0, 4, dtype=np.float32)
 def body(total: Function) -> Function:
     """The function of each device: `total` sums over the elements of all devices."""
 
-    def part(v: fx.Array) -> fx.Array:
+    def part(v: Any) -> Any:
         return fnp.tanh(v * W) / (2 + total(v * v))
 
     return part
@@ -123,7 +123,7 @@ def with_jvp(f: Function) -> Function:
 
 
 def with_linearize(f: Function) -> Function:
-    def g(x: fx.Array) -> fx.Array:
+    def g(x: Any) -> Any:
         y, linear = fx.linearize(f, x)
         return y + linear(x) + linear(3 * x)
 
@@ -131,7 +131,7 @@ def with_linearize(f: Function) -> Function:
 
 
 def with_vjp(f: Function) -> Function:
-    def g(x: fx.Array) -> fx.Array:
+    def g(x: Any) -> Any:
         y, back = fx.vjp(f, x)
         return y + back(y)[0]
 
@@ -147,7 +147,7 @@ def with_vmap(f: Function) -> Function:
 
 
 def with_steps(f: Function) -> Function:
-    def step(u: fx.Array) -> fx.Array:
+    def step(u: Any) -> Any:
         return u + f(u)
 
     return lambda x: step(step(step(step(x))))
@@ -158,7 +158,7 @@ def with_outline(f: Function) -> Function:
 
 
 def with_checks(f: Function) -> Function:
-    def g(x: fx.Array) -> fx.Array:
+    def g(x: Any) -> Any:
         y = f(x)
         return fx.error_if(y, fnp.any(y > 1e6), "too large")
 
@@ -182,7 +182,7 @@ def with_invertible(f: Function) -> Function:
         a, b = p
         return b, a + f(b)
 
-    def g(x: fx.Array) -> fx.Array:
+    def g(x: Any) -> Any:
         a, b = fx.invertible(lambda p: step(step(step(p))))((x, 2 * x))
         return a + b
 
@@ -190,14 +190,14 @@ def with_invertible(f: Function) -> Function:
 
 
 def with_remat_policy(f: Function) -> Function:
-    def g(x: fx.Array) -> fx.Array:
+    def g(x: Any) -> Any:
         return lax.checkpoint_name(f(fnp.sin(x)), "mid") * fnp.cos(x)
 
     return fx.remat(g, policy=fx.checkpoint_policies.save_only_these_names("mid"))
 
 
 def with_mask(f: Function) -> Function:
-    def g(x: fx.Array) -> fx.Array:
+    def g(x: Any) -> Any:
         rows = fnp.reshape(x, (-1, 4))
         filled = fx.mask(lambda a: fnp.cumsum(a / (1 + fnp.sum(a * a, 1, keepdims=True)), 1), ("(_, n)",))
         return f(fnp.reshape(filled(rows, sizes={"n": 3}), x.shape))
@@ -477,7 +477,11 @@ def test_a_nan_of_a_collective_is_explained() -> None:
     assert [float(v) for v in found.nan.operands] == [1, np.inf, -np.inf, 1]
     assert found.inf is not None
     assert " = div " in found.inf.equation
-    passed = fx.explain_nan(fx.trace(fx.pmap(lambda v: lax.psum(fnp.log(v), "i"), "i"), x), -x)
+
+    def total_log(v: Any) -> Any:
+        return lax.psum(fnp.log(v), "i")
+
+    passed = fx.explain_nan(fx.trace(fx.pmap(total_log, "i"), x), -x)
     assert passed is not None
     assert " = log " in passed.nan.equation
     assert passed.nan.inside[-1] == "index i = 0 of shard_map"

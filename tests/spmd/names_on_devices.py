@@ -293,6 +293,22 @@ def test_pmap_as_jax_calls_it() -> None:
     np.testing.assert_array_equal(np.asarray(back), X + 1)
 
 
+def test_results_that_depend_on_no_argument_are_not_compiled() -> None:
+    c: Any = np.array([1.0, 2.0])
+    fx.pmap(lambda v: v + 1)(X)
+    before = fx.cache.stats().compilations
+    y: Any = fx.pmap(lambda v: {"a": 3, "b": c, "c": c}, out_axes={"a": 0, "b": 1, "c": None})(X)
+    assert fx.cache.stats().compilations == before
+    want = fx.vmap(lambda v: {"a": 3, "b": c, "c": c}, out_axes={"a": 0, "b": 1, "c": None})(X)
+    for key, x in want.items():
+        assert y[key].dtype == x.dtype
+        np.testing.assert_array_equal(np.asarray(y[key]), np.asarray(x))
+    assert [s.data.shape for s in y["b"].addressable_shards] == [(2, 1)] * 8
+    np.testing.assert_array_equal(np.asarray(fx.jit(fx.pmap(lambda v: c))(X)), np.tile(c, (8, 1)))
+    with pytest.raises(ParameterError, match="it runs on 16 devices"):
+        fx.pmap(lambda v: 3)(np.ones(16))
+
+
 # ----------------------------------------------------------------------------------------------------------- soft_pmap
 
 

@@ -169,11 +169,12 @@ def test_the_line_of_a_result_that_differs_is_named() -> None:
         return y + 0.75 * x  # this line
 
     line = part.__code__.co_firstlineno + 2
-    for make in (
+    makes: list[Callable[[], object]] = [
         lambda: fx.shard_map(part, {"i": 2}, P("i"), P())(X),
         lambda: fx.pmap(part, "i", out_axes=None)(X),
         lambda: fx.shard_map(fx.trace(part, X[:2], axis_env={"i": 2}), {"i": 2}, P("i"), P()),
-    ):
+    ]
+    for make in makes:
         with pytest.raises(ShapeError) as e:
             make()
         assert str(e.value.where).endswith(f"test_messages_of_maps.py:{line} in {part.__qualname__}")

@@ -379,7 +379,7 @@ def _candidates(jaxpr: Jaxpr, wrt: tuple[bool, ...], reconstruct: bool) -> Itera
     # both at once, in steps: only the strongest of each
     for chosen, segments in product(loops[2::3], divided[::4]):
         yield MemoryPlan(jaxpr, wrt, segments, chosen)
-    for chosen, bodies in product(loops[1::2], inner[1:]):
+    for chosen, bodies in product(loops[2::3], inner[2:3]):
         yield MemoryPlan(jaxpr, wrt, (), chosen, bodies)
     if reconstruct:
         for segments in _reconstructed(flat):
