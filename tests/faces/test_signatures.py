@@ -52,6 +52,7 @@ ABSENT: Mapping[str, str] = {
     "nn.dot_product_attention": "return_residual", "random.key": "dtype", "random.wrap_key_data": "dtype",
     "scipy.special.log_ndtr": "series_order",
     "scipy.linalg.eigh": "check_finite eigvals overwrite_a overwrite_b turbo type",
+    "scipy.linalg.eigh_tridiagonal": "key select_range tol", "scipy.linalg.polar": "eps max_iterations",
     "scipy.linalg.expm": "max_squarings upper_triangular", "scipy.sparse.linalg.gmres": "solve_method",
 }  # fmt: skip
 # Parameters that jax takes at another position, or not by position here.
