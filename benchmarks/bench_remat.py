@@ -80,13 +80,13 @@ def rows() -> list[Row]:
         lambda: saving(*ours_in).block_until_ready(), lambda: peer_saving(*theirs_in).block_until_ready()
     )
     name = f"{LAYERS} layers in {SEGMENTS} segments"
-    whole = fx.lower(saving.program, units="none").compile()
+    whole: fx.Executable[..., Any] = fx.lower(saving.program, units="none").compile()
     products = whole.text().count(" dot("), peer_saving.as_text().count(" dot(")
     return [
         Row(f"remat: temporaries of {name}", held(saving), held(peer_saving), at_most=18, unit="arrays"),
         Row("without remat", held(plain), held(peer_plain), unit="arrays"),
-        Row(f"remat: products of {name}", *map(float, products), 1.4, unit="products"),
-        Row(f"remat: processor time of a step of {name}", *processor, 1.4, unit="ms"),
+        Row(f"remat: products of {name}", products[0], products[1], 1.4, unit="products"),
+        Row(f"remat: processor time of a step of {name}", processor[0], processor[1], 1.4, unit="ms"),
         Row(f"remat: step of {name}", *ms, unit="ms"),
     ]
 

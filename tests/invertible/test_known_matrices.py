@@ -43,7 +43,9 @@ def product_undone(program: Jaxpr) -> tuple[Jaxpr, Jaxpr] | Refused:
         assert back.aval is x.aval
         if measured:
             assert callable(rule.log_det)
-            back = rule.log_det(b, last.prim, last.ins, tuple([a is x for a in last.ins]), (y,))
+            determinant = rule.log_det(b, last.prim, last.ins, tuple([a is x for a in last.ins]), (y,))
+            assert determinant is not None
+            back = determinant
         found.append(b.build([back]))
     return found[0], found[1]
 

@@ -281,7 +281,7 @@ class TestMalformed:
                 raise ZeroDivisionError("inside")
 
         with pytest.raises(ParseError, match=r"^parse: line 2, column 16: ZeroDivisionError: inside"):
-            parse(GOLDEN.replace(" sin ", " broken "), {**VOCABULARY, "broken": Broken})
+            parse(GOLDEN.replace(" sin ", " broken "), [Broken])
 
     @pytest.mark.parametrize(
         "text",
