@@ -543,27 +543,31 @@ def _compare(a: int, sign: str, b: object, margin: int) -> bool:
     names = {n.name: n for n in names_of(difference)}
     raise SizeError(
         f"size: {a} {sign} {b} is not decided by {_assumptions_text(names.values())}",
-        remedy=f"state an assumption where the size is named, as in '{_deciding(difference, margin)}', or use "
-        "fxad.numpy on the value of the size",
+        remedy=f"{_deciding(difference, margin)}, or use fxad.numpy on the value of the size",
     )
 
 
 def _deciding(difference: int, margin: int) -> str:
-    """An assumption that decides whether a difference is at least `margin`; if none is found, a stronger one."""
-    name, *_ = names_of(difference)
+    """What the user can state so that it is decided whether a difference is at least `margin`."""
+    names = list(names_of(difference))
 
-    def decides(k: int) -> bool:
-        stronger = substitute_sizes(difference, {name.name: named_size(name.name, k)})
+    def decides(k: int, chosen: Sequence[Name]) -> bool:
+        stronger = substitute_sizes(difference, {n.name: named_size(n.name, k) for n in chosen})
         return at_least(stronger, margin) or at_least(-stronger, 1 - margin)
 
-    low, high = name.at_least, name.at_least + 64
-    if decides(high):  # the least one, by bisection
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (low, middle) if decides(middle) else (middle, high)
-    else:
-        high = low + 1
-    return f"{name.name}>={high}"
+    for chosen in (names[:1], names):
+        low = max([n.at_least for n in chosen])
+        high = low + 64
+        if decides(high, chosen):  # the least one, by bisection
+            while high - low > 1:
+                middle = (low + high) // 2
+                low, high = (low, middle) if decides(middle, chosen) else (middle, high)
+            stated = ", ".join([f"{n.name}>={high}" for n in chosen])
+            return f"state an assumption where the size is named, as in '{stated}'"
+    first, *others = names
+    if others:
+        return f"name one size by the other, as in '{others[0].name}+k' for {first.name}"
+    return f"state an assumption where the size is named, as in '{first.name}>={first.at_least + 1}'"
 
 
 def _assumptions_text(names: Iterable[Name]) -> str:

@@ -320,6 +320,25 @@ def test_what_python_asks_of_a_size(ask: Callable[[Any], object], shape: str, an
     assert answer[1] is None or f"as in '{answer[1]}'" in (caught.value.remedy or "")
 
 
+@pytest.mark.parametrize(
+    ("ask", "remedy"),
+    [
+        (lambda n, m: n > m, "name one size by the other, as in 'n+k' for m"),
+        (lambda n, m: n * m > 7, "state an assumption where the size is named, as in 'm>=3, n>=3'"),
+        (lambda n, m: n + m > 7, "state an assumption where the size is named, as in 'm>=8'"),
+    ],
+)
+def test_what_decides_a_comparison_of_two_sizes(ask: Callable[[Any, Any], bool], remedy: str) -> None:
+    def asking(x: Any, y: Any) -> Any:
+        return x if ask(x.shape[0], y.shape[0]) else y
+
+    with pytest.raises(SizeError) as caught:
+        fx.trace(asking, fx.Spec("n"), fx.Spec("m"))
+    assert caught.value.remedy == f"{remedy}, or use fxad.numpy on the value of the size"
+    stated = ("m", "n+m+1") if "+k" in remedy else ("m>=8", "n>=3")
+    fx.trace(asking, *[fx.Spec(f"{part}") for part in reversed(stated)])
+
+
 def test_the_users_line_is_named() -> None:
     with pytest.raises(SizeError) as caught:
         fx.mask(on_the_host, ("n>=2",))(V, sizes={"n": 2})
