@@ -19,10 +19,12 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax, transforms
+from fxad.core.interpreter import run
 from fxad.core.typecheck import typecheck
 from fxad.errors import CompileError, DepthError, NotDifferentiableError, NotInvertibleError, ParameterError
 from fxad.ir import Jaxpr, distinct_jaxprs
 from fxad.text import parse
+from fxad.transforms.mask.mask import mask
 
 X: Final = np.float32(0.3)
 Program = fx.Program[..., Any]
@@ -132,6 +134,37 @@ def test_a_transformation_of_nested_functions(name: str, depth: int) -> None:
         np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5)
 
 
+def _invertible_chain(depth: int) -> Program:
+    """2x + 1, and `depth - 1` functions around it, each of which subtracts its result from 0, 1 or 2."""
+    p: Program = fx.trace(lambda x: 2 * x + 1, X)
+    for k in range(1, depth):
+        p = fx.trace(_minus(p, float(k % 3)), X)
+    return p
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+def test_inverses_of_nested_functions(depth: int) -> None:
+    p = _invertible_chain(depth)
+    out = fx.interpret(p, X)
+    np.testing.assert_allclose(fx.interpret(fx.inverse(p), out), X, rtol=1e-4)
+    gradient = fx.grad(fx.invertible(p))
+    typecheck(gradient.jaxpr)
+    np.testing.assert_allclose(fx.interpret(gradient, X), 2 * sign(depth), rtol=1e-4)
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+def test_masks_of_nested_functions(depth: int) -> None:
+    p: Program = fx.trace(fnp.sin, fx.Spec("n"))
+    for k in range(1, depth):
+        p = fx.trace(_minus(p, float(k % 3)), fx.Spec("n"))
+    gradient = fx.grad(fx.trace(lambda x: p(x).sum(), fx.Spec("n")))
+    for program, at_x in ((p, value(depth)), (gradient, sign(depth) * np.cos(X))):
+        masked = mask(program.jaxpr, (("n", 3),))
+        typecheck(masked)
+        (found,) = run(masked, [np.array([X, X, np.nan], "float32"), np.asarray(2, "int32")])
+        np.testing.assert_allclose(np.asarray(found)[:2], at_x, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("depth", DEPTHS)
 def test_what_is_said_of_nested_functions(depth: int, tmp_path: Path) -> None:
     p = chain(depth)
@@ -151,8 +184,8 @@ def test_what_is_said_of_nested_functions(depth: int, tmp_path: Path) -> None:
     else:
         with pytest.raises(CompileError, match=f"^compile: bodies are nested {depth - 1} deep in <lambda>, and XLA"):
             lowered.compile()
-        run: Any = fx.lower(fx.inline(p)).compile()
-        np.testing.assert_allclose(run(X), value(depth), rtol=1e-5)
+        inlined: Any = fx.lower(fx.inline(p)).compile()
+        np.testing.assert_allclose(inlined(X), value(depth), rtol=1e-5)
 
 
 def test_pickled_bytes_are_linear_in_the_depth() -> None:

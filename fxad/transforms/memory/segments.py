@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from fxad.core.builder import Builder
+from fxad.core.builder import Builder, rewrite
 from fxad.core.constants import SEGMENT_BYTES, SEGMENT_TIMES
 from fxad.core.memo import by_value
-from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Mask, Var
+from fxad.ir import Atom, Atoms, Eqn, HigherOrder, Jaxpr, Mask, Var
 from fxad.primitives.control.bodies import select_by_mask
 from fxad.primitives.control.call import Applied, Call
 from fxad.primitives.control.remat import Remat
@@ -63,21 +63,16 @@ def _body(eqns: Sequence[Eqn], read: Sequence[Atom], given: Sequence[Atom]) -> J
     return b.build([env[v] for v in given], "segment")
 
 
+@by_value
 def _inlined(jaxpr: Jaxpr, least: int) -> Jaxpr:
     """Inlines the calls of a program, and splits its other bodies into segments."""
-    if not any([isinstance(e.prim, HigherOrder) for e in jaxpr.eqns]):
-        return jaxpr
-    b = Builder.like(jaxpr)
-    env: dict[Atom, Atom] = {}
-    for eqn in jaxpr.eqns:
-        ins = tuple([env.get(a, a) for a in eqn.ins])
-        outs: Sequence[Atom]
+
+    def rule(b: Builder, eqn: Eqn, ins: Atoms) -> Sequence[Atom]:
         if type(eqn.prim) is Call:
-            outs = b.inline(_inlined(eqn.prim.body, least), ins)
-        else:
-            outs = b.copy(_with_bodies(eqn, least), ins)
-        env.update(zip(eqn.outs, outs, strict=True))
-    return b.build([env.get(a, a) for a in jaxpr.outs], jaxpr.name)
+            return b.inline(_inlined(eqn.prim.body, least), ins)
+        return b.copy(_with_bodies(eqn, least), ins)
+
+    return rewrite(jaxpr, rule) if any([isinstance(e.prim, HigherOrder) for e in jaxpr.eqns]) else jaxpr
 
 
 def _with_bodies(eqn: Eqn, least: int) -> Eqn:
