@@ -31,7 +31,7 @@ from fxad.lower import lower_jaxpr
 from fxad.primitives.control.remat import Remat
 from fxad.primitives.dot import DotGeneral
 from fxad.primitives.elementwise import ADD, MUL, SIN, SUB, TANH
-from fxad.units.kernels import repeats_kernels
+from fxad.units.kernels import wants_full_effort
 from fxad.xla.client import cuda_library
 from fxad.xla.compat import LESS_EFFORT
 from fxad.xla.dlpack import _pointer, _Tensor, copy_out
@@ -338,8 +338,8 @@ def test_flags_that_xla_tells_apart_are_apart() -> None:
 def test_less_effort_for_a_program_of_few_equal_kernels() -> None:
     """It compiles in half of the time (FACTS, decision 76). What the user chooses is left as it is."""
     few, many = add_mul(), fx.trace(deep, fx.Spec((8, 8)), fx.Spec((8, 8))).jaxpr
-    assert not repeats_kernels(few)
-    assert repeats_kernels(many)
+    assert not wants_full_effort(few)
+    assert wants_full_effort(many)
     auto = runtime.CompileOptions()
     assert with_effort(few, auto, CPU) == runtime.CompileOptions(flags=LESS_EFFORT)
     assert with_effort(many, auto, CPU) == auto

@@ -34,6 +34,7 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Primitive, Var
 from fxad.primitives.dot import DotGeneral
+from fxad.primitives.elementwise import CBRT, TAN
 from fxad.primitives.shape import BroadcastInDim, Iota, Transpose
 from fxad.transforms.costs import Cost, Kind, compile_cost
 
@@ -41,6 +42,10 @@ MAX_READ: Final = 4096  # equations that the estimate reads
 FIRST_READ: Final = 1024  # equations that `takes` reads first
 MAX_FUSED: Final = 512
 REDUCED_WITH: Final = 4  # equations that are fused into a reduction of their result
+
+# Functions that are less exact with less effort (in float32 1.6 and 2.6 units in the last place, else 0.8). All others
+# have the same bits.
+LESS_EXACT: Final[frozenset[type[Primitive]]] = frozenset({type(TAN), type(CBRT)})
 
 # Values and expressions are numbered in the order of their definition.
 _Value: TypeAlias = int
@@ -69,22 +74,25 @@ def takes(jaxpr: Jaxpr, least: float) -> bool:
     return first.milliseconds >= least or (not first.complete and milliseconds(jaxpr) >= least)
 
 
-def repeats_kernels(jaxpr: Jaxpr) -> bool:
-    """Returns True if the program has many equal kernels, or so many equations that this is not known."""
+def wants_full_effort(jaxpr: Jaxpr) -> bool:
+    """Returns True if the program has many equal kernels, or so many equations that this is not known, or functions
+    that XLA computes less exactly with less effort."""
     estimate = _of_first(jaxpr, MAX_READ)
-    return not estimate.complete or estimate.all_kernels > REPEATED_KERNELS * estimate.kernels
+    repeats = estimate.all_kernels > REPEATED_KERNELS * estimate.kernels
+    return repeats or not estimate.complete or estimate.less_exact
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class _Estimate:
     """Milliseconds to compile the program; its distinct kernels; all kernels, if each were compiled. `complete`: the
-    program has no equations that were not read."""
+    program has no equations that were not read. `less_exact`: it has functions of `LESS_EXACT`."""
 
     milliseconds: float
     kernels: float
     all_kernels: float
     complete: bool
+    less_exact: bool
 
 
 @by_value
@@ -98,7 +106,8 @@ def _of_first(jaxpr: Jaxpr, at_most: int) -> _Estimate:
     library = sum([LIBRARY_MS + k.milliseconds for k in kernels.found.values() if k.kind is Kind.REDUCTION])
     distinct = sum([ms for ms, _ in own])
     whole = PROGRAM_MS + EQUATION_MS * program.seen + library + distinct
-    return _Estimate(whole, distinct, sum([ms * uses for ms, uses in own]), program.seen < at_most)
+    less_exact = not LESS_EXACT.isdisjoint([type(prim) for prim, _, _ in program.ops])
+    return _Estimate(whole, distinct, sum([ms * uses for ms, uses in own]), program.seen < at_most, less_exact)
 
 
 # ------------------------------------------------------------------------------------------------------- the model

@@ -16,7 +16,7 @@ from fxad.lower import LoweredModule, Placement, lower_jaxpr
 from fxad.lowering.jaxlib import _jax
 from fxad.lowering.nesting import check_nesting
 from fxad.primitives.meshes import Mesh
-from fxad.units.kernels import repeats_kernels
+from fxad.units.kernels import wants_full_effort
 from fxad.xla import custom_calls, host_calls
 from fxad.xla.buffers import Buffer, commitments, resharded
 from fxad.xla.client import Device, process_count
@@ -353,7 +353,7 @@ def compile_uncached(source: Jaxpr, options: CompileOptions, device: Device) -> 
 def with_effort(source: Jaxpr, options: CompileOptions, device: Device) -> CompileOptions:
     """The options with the flags for less effort, if they leave it to fxad and the program has few equal kernels."""
     chosen = options.effort == "full" or options.optimization_level is not None or options.flags
-    if chosen or device.platform != "cpu" or repeats_kernels(source):
+    if chosen or device.platform != "cpu" or wants_full_effort(source):
         return options
     return replace(options, flags=LESS_EFFORT)
 

@@ -228,14 +228,14 @@ import fxad as fx
 try:
     fx.distributed.initialize("127.0.0.1:9", 2, 1, initialization_timeout=1)
 except fx.errors.ExecutionError as e:
-    print(e.message, "|", e.remedy)
+    print(e.message, "|", e.remedy, flush=True)
 fx.devices()
 import os
 address = "127.0.0.1:%s"
 try:
     fx.distributed.initialize(address, 1, 0)
 except fx.errors.ParameterError as e:
-    print(e.message, "|", e.remedy)
+    print(e.message, "|", e.remedy, flush=True)
 os._exit(0)
 """
 

@@ -30,8 +30,8 @@ from fxad.units.kernels import (
     Kernel,
     Kernels,
     milliseconds,
-    repeats_kernels,
     takes,
+    wants_full_effort,
 )
 from tests.laws.words import program
 
@@ -86,11 +86,13 @@ def test_kernels_of_other_shapes_and_types_count() -> None:
 
 def test_equal_kernels_are_counted() -> None:
     """XLA compiles a program of few equal kernels with less effort."""
-    assert repeats_kernels(layers([64], 40))
-    assert not repeats_kernels(layers([64 + 8 * k for k in range(31)], 30))
-    assert not repeats_kernels(fx.trace(fnp.sin, SQUARE).jaxpr)
-    assert not repeats_kernels(Builder().build((), "nothing"))
-    assert repeats_kernels(chain(fnp.sin, MAX_READ + 1))  # not known, as not all of it is read
+    assert wants_full_effort(layers([64], 40))
+    assert not wants_full_effort(layers([64 + 8 * k for k in range(31)], 30))
+    assert not wants_full_effort(fx.trace(fnp.sin, SQUARE).jaxpr)
+    assert not wants_full_effort(Builder().build((), "nothing"))
+    assert wants_full_effort(fx.trace(fnp.tan, SQUARE).jaxpr)
+    assert wants_full_effort(fx.trace(lambda x: lax.map(fnp.cbrt, x), SQUARE).jaxpr)
+    assert wants_full_effort(chain(fnp.sin, MAX_READ + 1))  # not known, as not all of it is read
 
 
 def residual(ws: Any, x: Any) -> Any:
