@@ -200,7 +200,8 @@ def _gather(ctx: MaskCtx, prim: Gather, args: Atoms, ins: Avals, outs: Avals) ->
             if ctx.masked(prim.slice_sizes[a]):
                 x = padded_to(ctx, x, a, ctx.room(full[a]) + ctx.room(prim.slice_sizes[a]))
     for a, n in enumerate(x.aval.shape):
-        x = padded_to(ctx, x, a, 1) if n == 0 else x
+        # a batched axis has the size of that of the indices: the result is empty
+        x = padded_to(ctx, x, a, 1) if n == 0 and a not in prim.operand_batching_dims else x
     made = Gather(
         prim.offset_dims,
         prim.collapsed_slice_dims,
