@@ -44,7 +44,7 @@ AxisName: TypeAlias = str | Sequence[str]
 AxisGroups: TypeAlias = Sequence[Sequence[int]] | None
 
 
-def _axes(op: str, axis_name: AxisName) -> tuple[Names, Sizes]:
+def named_axes(op: str, axis_name: AxisName) -> tuple[Names, Sizes]:
     """The axes with their sizes. Raises: AxisNameError, ArgumentError."""
     names = (axis_name,) if isinstance(axis_name, str) else to_tuple(op, "axis_name", axis_name)
     sizes = tuple([size_of_axis(op, name) for name in names])
@@ -66,7 +66,7 @@ def _each(prim: Primitive, x: T) -> T:
 
 def psum(x: T, axis_name: AxisName, *, axis_index_groups: AxisGroups = None) -> T:
     """The sum over the indices of named axes, of each leaf of a pytree. The psum of a Python number is one."""
-    names, sizes = _axes("psum", axis_name)
+    names, sizes = named_axes("psum", axis_name)
     groups = _groups("psum", axis_index_groups)
     if not names:
         return x
@@ -83,7 +83,7 @@ def psum(x: T, axis_name: AxisName, *, axis_index_groups: AxisGroups = None) -> 
 
 def pmean(x: T, axis_name: AxisName, *, axis_index_groups: AxisGroups = None) -> T:
     """The mean over the indices of named axes, of each leaf of a pytree."""
-    names, sizes = _axes("pmean", axis_name)
+    names, sizes = named_axes("pmean", axis_name)
     width = Psum(names, sizes, _groups("pmean", axis_index_groups)).width if names else 1
     total = psum(x, axis_name, axis_index_groups=axis_index_groups)
     return tree.map(lambda leaf: leaf / width, total)
@@ -91,13 +91,13 @@ def pmean(x: T, axis_name: AxisName, *, axis_index_groups: AxisGroups = None) ->
 
 def pmax(x: T, axis_name: AxisName, *, axis_index_groups: AxisGroups = None) -> T:
     """The greatest value over the indices of named axes, of each leaf of a pytree."""
-    names, sizes = _axes("pmax", axis_name)
+    names, sizes = named_axes("pmax", axis_name)
     return _each(Pmax(names, sizes, _groups("pmax", axis_index_groups)), x) if names else x
 
 
 def pmin(x: T, axis_name: AxisName, *, axis_index_groups: AxisGroups = None) -> T:
     """The least value over the indices of named axes, of each leaf of a pytree."""
-    names, sizes = _axes("pmin", axis_name)
+    names, sizes = named_axes("pmin", axis_name)
     return _each(Pmin(names, sizes, _groups("pmin", axis_index_groups)), x) if names else x
 
 
@@ -110,7 +110,7 @@ def all_gather(
 ) -> T:
     """The values of all indices of named axes, of each leaf: stacked along a new `axis`, or concatenated along an
     existing one if `tiled`."""
-    names, sizes = _axes("all_gather", axis_name)
+    names, sizes = named_axes("all_gather", axis_name)
     groups = _groups("all_gather", axis_index_groups)
 
     def one(leaf: ArrayLike) -> Array:
@@ -134,7 +134,7 @@ def psum_scatter(
 
     The dimension is as long as there are indices, and removed, unless `tiled`: then it is a multiple of that.
     """
-    names, sizes = _axes("psum_scatter", axis_name)
+    names, sizes = named_axes("psum_scatter", axis_name)
     groups = _groups("psum_scatter", axis_index_groups)
 
     def one(leaf: ArrayLike) -> Array:
@@ -164,7 +164,7 @@ def all_to_all(
     `split_axis` is as long as there are indices; it is removed, and `concat_axis` is new. If `tiled`, it is a multiple
     of that, and the parts are concatenated along an existing axis.
     """
-    names, sizes = _axes("all_to_all", axis_name)
+    names, sizes = named_axes("all_to_all", axis_name)
     groups = _groups("all_to_all", axis_index_groups)
 
     def one(leaf: ArrayLike) -> Array:
@@ -194,14 +194,14 @@ def _check_exact(op: str, what: str, at: int, shape: tuple[int, ...], count: int
 def ppermute(x: T, axis_name: AxisName, perm: Sequence[tuple[int, int]]) -> T:
     """Each index has the value of another one, for each leaf: `perm` lists pairs `(source, target)`. An index that is
     no target has zeros."""
-    names, sizes = _axes("ppermute", axis_name)
+    names, sizes = named_axes("ppermute", axis_name)
     pairs = [to_ints("ppermute", "perm", p) for p in to_tuple("ppermute", "perm", perm)]
     return _each(Ppermute(names, sizes, tuple([(s, d) for s, d in pairs])), x)
 
 
 def pshuffle(x: T, axis_name: AxisName, perm: Sequence[int]) -> T:
     """Index k has the value of index `perm[k]`, for each leaf."""
-    names, sizes = _axes("pshuffle", axis_name)
+    names, sizes = named_axes("pshuffle", axis_name)
     sources = to_ints("pshuffle", "perm", perm)
     if sorted(sources) != list(range(prod(sizes))):
         raise ShapeError(
@@ -214,7 +214,7 @@ def pshuffle(x: T, axis_name: AxisName, perm: Sequence[int]) -> T:
 
 def pbroadcast(x: T, axis_name: AxisName, source: int) -> T:
     """The value of index `source` of named axes, on all indices, for each leaf."""
-    names, sizes = _axes("pbroadcast", axis_name)
+    names, sizes = named_axes("pbroadcast", axis_name)
     if not 0 <= source < prod(sizes):
         raise ParameterError(
             f"pbroadcast: source is {source}, there are {prod(sizes)} indices of {', '.join(map(repr, names))}",
@@ -230,7 +230,7 @@ def pswapaxes(x: T, axis_name: AxisName, axis: int, *, axis_index_groups: AxisGr
 
 def pvary(x: T, axis_name: AxisName) -> T:
     """The value itself. JAX marks it as one that may differ along named axes, which fxad finds out."""
-    _axes("pvary", axis_name)
+    named_axes("pvary", axis_name)
     return x
 
 
@@ -243,7 +243,7 @@ def pcast(x: T, axis_name: AxisName, *, to: str) -> T:
 
 def axis_index(axis_name: AxisName) -> Array:
     """The index along named axes, the first one slowest, as an int32."""
-    names, sizes = _axes("axis_index", axis_name)
+    names, sizes = named_axes("axis_index", axis_name)
     if len(names) == 1:
         return binder().bind(AxisIndex(names[0], sizes[0]), ())[0]
     (out,) = binder().apply(_flat_index, (), (names, sizes))
@@ -252,7 +252,7 @@ def axis_index(axis_name: AxisName) -> Array:
 
 def axis_size(axis_name: AxisName) -> int:
     """The number of indices along named axes."""
-    return prod(_axes("axis_size", axis_name)[1])
+    return prod(named_axes("axis_size", axis_name)[1])
 
 
 def _flat_index(emit: Emit, names: Names, sizes: Sizes) -> tuple[Atom]:

@@ -15,15 +15,15 @@ from fxad.core import tree
 from fxad.dtypes import DType
 from fxad.errors import ParameterError, ShapeError
 from fxad.ir import Shape
+from fxad.lax.parallel import AxisName, named_axes
 from fxad.nn.normalisations import computed_in
 from fxad.numpy.apply import as_array
 from fxad.numpy.composites import jit_composite, jit_composite_all
 from fxad.operations.arguments import flag, number, to_int
 from fxad.operations.axes import normalize_axes, normalize_axis_index
 from fxad.operations.promotion import to_inexact_dtype
+from fxad.primitives.collectives import Names, Sizes
 from fxad.tracing.array import Array, ArrayLike, is_scalar
-
-AxisName = str | Sequence[str]
 
 
 def layer_norm(
@@ -59,7 +59,7 @@ def _layer_norm(
     dtype: DType,
 ) -> Array:
     wide = x.astype(computed_in(dtype))
-    mean, variance = _moments(wide, axes, where, None)
+    mean, variance = _moments(wide, axes, where)
     return _affine((wide - mean) * lax.rsqrt(variance + epsilon), scale, bias).astype(dtype)
 
 
@@ -88,7 +88,7 @@ def _rms_norm(
     x: Array, scale: Array | None, axes: tuple[int, ...], epsilon: ArrayLike, where: Array | None, dtype: DType
 ) -> Array:
     wide = x.astype(computed_in(dtype))
-    square = _mean(_abs_square(wide), axes, where, None)
+    square = _mean(_abs_square(wide), axes, where)
     return _affine(wide * lax.rsqrt(square + epsilon), scale, None).astype(dtype)
 
 
@@ -143,7 +143,7 @@ def _group_norm(
         *shape[:channel], groups, shape[channel] // groups, *shape[channel + 1 :]
     )
     kept = {channel, *[k + (k > channel) for k in batch]}
-    mean, variance = _moments(grouped, tuple([k for k in range(grouped.ndim) if k not in kept]), None, None)
+    mean, variance = _moments(grouped, tuple([k for k in range(grouped.ndim) if k not in kept]), None)
     y = ((grouped - mean) * lax.rsqrt(variance + epsilon)).reshape(*shape)
     return _affine(y, scale, bias).astype(dtype)
 
@@ -198,9 +198,9 @@ def batch_norm(
     axes = tuple([k for k in range(array.ndim) if k != channel])
     if not flag("batch_norm", "training", training):
         return jit_composite(_batch_norm_with, array, s, b, *old, epsilon, dtype), stats
-    names = (axis_name,) if isinstance(axis_name, str) else None if axis_name is None else tuple(axis_name)
+    mapped = ((), ()) if axis_name is None else named_axes("batch_norm", axis_name)
     kept = _where("batch_norm", array, where)
-    mean, variance = jit_composite_all(_batch_moments, array.astype(computed_in(dtype)), axes, kept, names)
+    mean, variance = jit_composite_all(_batch_moments, array.astype(computed_in(dtype)), axes, kept, *mapped)
     y = jit_composite(_batch_norm_with, array, s, b, mean, variance, epsilon, dtype)
     decay = number("batch_norm", "momentum", momentum) if is_scalar(momentum) else as_array("batch_norm", momentum)
     running = [jit_composite(_running, o, n, decay).ravel() for o, n in zip(old, (mean, variance), strict=True)]
@@ -208,8 +208,9 @@ def batch_norm(
 
 
 def _batch_moments(
-    x: Array, axes: tuple[int, ...], where: Array | None, names: tuple[str, ...] | None
+    x: Array, axes: tuple[int, ...], where: Array | None, names: Names, sizes: Sizes
 ) -> tuple[Array, Array]:
+    del sizes  # the program depends on them: they are a part of what it is cached by
     return _moments(x, axes, where, names)
 
 
@@ -281,22 +282,20 @@ def _affine(y: Array, scale: Array | None, bias: Array | None) -> Array:
     return y if bias is None else y + bias.astype(fnp.promote_types(bias.dtype, y.dtype))
 
 
-def _moments(
-    x: Array, axes: tuple[int, ...], where: Array | None, names: tuple[str, ...] | None
-) -> tuple[Array, Array]:
+def _moments(x: Array, axes: tuple[int, ...], where: Array | None, names: Names = ()) -> tuple[Array, Array]:
     """Mean and variance over axes, which are kept with size 1."""
     mean = _mean(x, axes, where, names)
     return mean, _mean(_abs_square(x - mean), axes, where, names)
 
 
-def _mean(x: Array, axes: tuple[int, ...], where: Array | None, names: tuple[str, ...] | None) -> Array:
+def _mean(x: Array, axes: tuple[int, ...], where: Array | None, names: Names = ()) -> Array:
     """The mean of the elements inside `where`, over axes and mapped axes; 0 if there are none."""
     if where is None:
         mean = x.mean(axes, keepdims=True)
-        return mean if names is None else lax.pmean(mean, names)
+        return lax.pmean(mean, names) if names else mean
     total = fnp.where(where, x, 0).sum(axes, keepdims=True)
     count = where.astype(x.real.dtype).sum(axes, keepdims=True)
-    if names is not None:
+    if names:
         total, count = lax.psum((total, count), names)
     return total / fnp.maximum(count, 1)
 

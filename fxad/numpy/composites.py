@@ -75,11 +75,20 @@ def _check_arrays(fn: Callable[..., object], args: tuple[object, ...]) -> None:
 
 def _not_static(fn: Callable[..., object], args: tuple[object, ...]) -> ArgumentError:
     """The error for an argument that cannot be a part of a program."""
-    name, value = next((n, v) for n, _, v in _parameters(fn, args) if not isinstance(v, Array | Hashable))
+    name, value = next((n, v) for n, _, v in _parameters(fn, args) if not (isinstance(v, _ARRAYS) or _hashes(v)))
     return ArgumentError(
         f"{fn.__name__.lstrip('_')}: {name} is {described(value)}: {value!r:.60}",
         remedy="pass an array, or a static value: a number, a str, a tuple of these",
     )
+
+
+def _hashes(value: object) -> bool:
+    """Whether a value has a hash: a tuple has one if its items do."""
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
 
 
 def _trace_composite(

@@ -322,7 +322,7 @@ def array(
 
 def _check_order(name: str, order: str | None) -> None:
     """Raises: ParameterError for an order in memory, which arrays do not have."""
-    if order not in (None, "K", "C", "A"):
+    if order is not None and not (isinstance(order, str) and order in ("K", "C", "A")):
         raise ParameterError(f"{name}: order {order!r:.40}; arrays have no layout", remedy="leave it out")
 
 

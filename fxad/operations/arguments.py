@@ -135,15 +135,16 @@ def shape(op: str, what: str, value: int | Iterable[int]) -> Shape:
 
 
 def no_out(op: str, out: object, overwrite_input: bool = False) -> None:
-    """Raises: ParameterError for an array to write the result to: arrays are immutable."""
+    """Raises: ParameterError for an array to write the result to: arrays are immutable; ArgumentError for an
+    `overwrite_input` that is not a flag."""
     if out is not None:
         raise ParameterError(f"{op}: out is given, and arrays are immutable", remedy="use the result")
-    if overwrite_input:
+    if flag(op, "overwrite_input", overwrite_input):
         raise ParameterError(f"{op}: overwrite_input is True, and arrays are immutable", remedy="leave it out")
 
 
 def column_major(op: str, order: str) -> bool:
     """Returns True for the order "F". Raises: ParameterError for an order that depends on the memory."""
-    if order not in ("C", "F"):
+    if not (isinstance(order, str) and order in ("C", "F")):
         raise ParameterError(f"{op}: order {order!r:.40}; arrays have no layout", remedy='use "C" or "F"')
     return order == "F"

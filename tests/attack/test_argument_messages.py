@@ -13,6 +13,7 @@ import fxad.lax as lax
 import fxad.numpy as fnp
 from fxad import dtypes
 from fxad.errors import ArgumentError, DTypeError, FxadError, ParameterError
+from fxad.numpy.composites import jit_composite
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
 STATIC: Final = "it is static: a Python value, which cannot come from a traced array"
@@ -21,6 +22,12 @@ WIDER: Final = "convert the array to a wider dtype, or make the scalar an array 
 NUMBERS: Final = lax.ScatterDimensionNumbers((0,), (0,), (0,))
 loose_lax: Any = lax  # calls that mypy refuses too
 loose_numpy: Any = fnp
+
+
+def scaled(x: fx.Array, factors: tuple[list[int], ...]) -> fx.Array:
+    return x * factors[0][0]
+
+
 REFUSED: Final[tuple[tuple[Callable[[], object], type[FxadError], str, str], ...]] = (
     (
         lambda: loose_lax.cumsum(X, 0, "no"),
@@ -29,6 +36,23 @@ REFUSED: Final[tuple[tuple[Callable[[], object], type[FxadError], str, str], ...
     (
         lambda: loose_lax.cumsum(X, 0, np.ones(2)),
         ArgumentError, "cumsum: reverse must be True or False, got an ndarray: array([1., 1.])", STATIC,
+    ),
+    (
+        lambda: loose_numpy.median(X, overwrite_input=""),
+        ArgumentError, "median: overwrite_input must be True or False, got a str: ''", STATIC,
+    ),
+    (
+        lambda: loose_numpy.asarray(X, order=np.ones(2)),
+        ParameterError, "asarray: order array([1., 1.]); arrays have no layout", "leave it out",
+    ),
+    (
+        lambda: loose_numpy.reshape(X, -1, order=np.ones(2)),
+        ParameterError, "reshape: order array([1., 1.]); arrays have no layout", 'use "C" or "F"',
+    ),
+    (
+        lambda: jit_composite(scaled, X, ([2],)),
+        ArgumentError, "scaled: factors is a tuple: ([2],)",
+        "pass an array, or a static value: a number, a str, a tuple of these",
     ),
     (
         lambda: loose_numpy.sum(X, keepdims=1),

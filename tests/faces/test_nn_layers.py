@@ -13,7 +13,7 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import nn, random
-from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError
+from fxad.errors import ArgumentError, AxisNameError, DTypeError, ParameterError, ShapeError
 from fxad.test_util import check_grads
 
 RNG = np.random.default_rng(8)
@@ -196,6 +196,18 @@ def test_statistics_over_a_mapped_axis_are_those_of_the_whole_batch(where: Any) 
         close(after.var[k], wanted.var, rtol=1e-10)
 
 
+def test_mapped_axes_of_one_name_and_several_sizes() -> None:
+    def mean(x: Any) -> Any:
+        return nn.batch_norm(x, STATS, training=True, axis_name="rows", momentum=0)[1].mean
+
+    for size in (2, 4, 1):
+        close(fx.vmap(mean, axis_name="rows")(X[:size])[0], X[:size].mean((0, 1)), rtol=1e-12)
+    with pytest.raises(AxisNameError) as e:  # as before the calls above
+        mean(X)
+    assert e.value.message == "batch_norm: no map around binds axis 'rows'; axes in scope: none"
+    close(nn.batch_norm(X, STATS, training=True, axis_name=(), momentum=0)[1].mean, X.mean((0, 1)), rtol=1e-12)
+
+
 # ------------------------------------------------------------------------------------------------ dropout, embedding
 
 KEY = random.key(3)
@@ -308,6 +320,10 @@ REFUSED: list[tuple[Callable[[], object], type[Exception], str, str | None]] = [
     (lambda: nn.batch_norm(X, nn.BatchStats.init(3), training=True), ShapeError,
      "batch_norm: stats.mean has the shape (3,); axes (2,) of f64[4,3,6] have the shape (6,)",
      "give stats.mean one element for each element of these axes"),
+    (lambda: loose.batch_norm(X, STATS, training=True, axis_name=3), ArgumentError,
+     "batch_norm: axis_name must be a sequence, got an int: 3", "give a tuple or a list"),
+    (lambda: loose.batch_norm(X, STATS, training=True, axis_name=[[1]]), ArgumentError,
+     "batch_norm: an axis name is a string, got a list: [1]", "give a name, or a tuple of names"),
     (lambda: nn.dropout(X, 1.5, KEY), ParameterError, "dropout: rate is 1.5", "give a probability: 0 <= rate <= 1"),
     (lambda: nn.dropout(X, np.ones(2), KEY), ParameterError, "dropout: rate is f64[2], not one floating number",
      "give a float, or an array of shape ()"),
