@@ -89,8 +89,9 @@ def partial_eval(program: Program[..., Any], known: Sequence[bool]) -> Partial:
     [('scan %0', 'f32[3]')]
 
     A carry is known if each step computes a known one from it. Residuals of steps are stacked, except for constants and
-    slices, which exist already. A `while`, a `cond` on an unknown index, a function with custom rules, and an equation
-    with an effect are known as a whole or not at all.
+    slices, which exist already. A `while` with a bound and a known predicate is split too: the known part counts its
+    steps, and the unknown part is a scan of as many. Other `while` loops, a `cond` on an unknown index, a function with
+    custom rules, and an equation with an effect are known as a whole or not at all.
 
     Law:    both halves together give the results of the program, bit for bit; no equation is in both; the first
             half returns all known results. Effects stay in order: one that follows an effect of the second is in the second.

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from fxad.api.budget import gradient_of, plan_memory
 from fxad.core import tree
 from fxad.core.interpreter import run
-from fxad.core.layout import InParallel, OneOf, Times, UpTo
+from fxad.core.layout import InParallel, OneOf, Times, Unknown, UpTo
 from fxad.core.typecheck import typecheck
 from fxad.errors import ParameterError
 from fxad.execution.executable import lower
@@ -98,7 +98,8 @@ _COSTLY: Final = frozenset({
 
 def work(jaxpr: Jaxpr, times: int = 1) -> Counter[str]:
     """Return the number of runs of each operation. Of branches the first counts, of a function with rules the function.
-    A loop of no steps counts as one step, because its invariants are computed outside."""
+    A loop of no steps counts as one step, because its invariants are computed outside. A loop that ends by a predicate
+    counts as many steps as its bound, like the scan that it becomes where it is split; without a bound, one."""
     out: Counter[str] = Counter()
     for eqn in jaxpr.eqns:
         out[eqn.prim.name] += times
@@ -108,7 +109,7 @@ def work(jaxpr: Jaxpr, times: int = 1) -> Counter[str]:
             match body.runs:
                 case OneOf() if branch:
                     continue
-                case Times(count) | UpTo(count) | InParallel(count):
+                case Times(count) | UpTo(count) | InParallel(count) | Unknown(int(count)):
                     out.update(work(body.jaxpr, times * max(count, 1)))
                 case _:
                     out.update(work(body.jaxpr, times))

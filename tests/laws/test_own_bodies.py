@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fxad import dtypes
+from fxad.core.builder import Builder
+from fxad.ir import Aval
+from fxad.primitives.elementwise import ADD, COS, LT, MUL, SIN
 from fxad.testing import Case, cases, check_partial_eval, check_plan, check_policy, check_segments, some_policies
 from fxad.testing.effect_laws import check_effects
+from fxad.testing.memory_laws import work
 from fxad.testing.unit_laws import check_units
+from fxad.transforms import partial_eval
 from fxad.transforms.memory.policies import Policy
 from tests.laws.budget import share
-from tests.laws.own_bodies import OWN
+from tests.laws.own_bodies import OWN, Until
 from tests.laws.test_transform_laws import ANY, DIFFERENTIABLE
 
 SEEDS = st.integers(0, 99)
@@ -63,6 +71,33 @@ def test_plans(case: Case, choose: list[bool]) -> None:
 @given(cases(steps=OWN, size=5), MASKS)
 def test_partial_evaluation(case: Case, known: list[bool]) -> None:
     check_partial_eval(case, known)
+
+
+def _loop_whose_predicate_reads_the_step(limit: float) -> Case:
+    """A loop of one body: the sine is in the predicate, in a carry, and in what is added to the other carry."""
+    b, x = Builder(), Aval((), dtypes.float64)
+    ins = bound, constant, known, unknown = b.inputs((x, x, x, x))
+    s = b.one(SIN, known)
+    cosine = b.one(COS, constant)
+    body = b.build((b.one(LT, s, bound), s, b.one(ADD, unknown, b.one(MUL, s, cosine)), unknown, s), "until")
+    args = tuple([np.asarray(v) for v in (limit, 0.3, 2.0, 0.7)])
+    b = Builder()
+    ins = b.inputs([v.aval for v in ins])
+    return Case(b.build(b(Until(body, 4, 2), *ins), "main"), args, 0, smooth=True)
+
+
+@pytest.mark.parametrize("limit", [0.8, 1.0, 0.0])  # some steps, all, one
+@pytest.mark.parametrize("known", list(product([False, True], repeat=4)))
+def test_a_predicate_in_the_step(limit: float, known: tuple[bool, ...]) -> None:
+    """Partial evaluation computes what the predicate shares with the step once, and each step as often as the loop."""
+    case = _loop_whose_predicate_reads_the_step(limit)
+    check_partial_eval(case, known)
+    halves = partial_eval(case.program, known)
+    split = known[0] and known[2] and not all(known)
+    assert [e.prim.name for e in halves.unknown.eqns if e.prim.name in {"until", "scan"}] == (
+        ["scan"] if split else [] if all(known) else ["until"]
+    )
+    assert work(halves.known)["sin"] == (4 if split or all(known) else 0)
 
 
 @given(cases(differentiable=True, steps=OWN, size=5), SEEDS)

@@ -211,7 +211,8 @@ def _loop(prim: HigherOrder, layout: Layout, have: Mask, halve: Halve) -> Apart 
 
 def _bounded_loop(prim: HigherOrder, layout: Layout, have: Mask, halve: Halve) -> Apart | None:
     """Splits a loop with a bound that ends by a known predicate. The known part is a loop that also counts its runs;
-    the unknown part is a scan of so many steps."""
+    the unknown part is a scan of so many steps. A predicate that the stepping body returns is its last row while the
+    body is split, so that what it shares with the step is computed once."""
     decides = next(k for k in layout.running if PREDICATE in layout.bodies[k].results)
     at = next((k for k in layout.running if k != decides), decides)
     condition, parts = layout.bodies[decides], layout.bodies[at]
@@ -222,16 +223,20 @@ def _bounded_loop(prim: HigherOrder, layout: Layout, have: Mask, halve: Halve) -
     if not isinstance(parts.runs, Unknown) or not parts.runs.most or parts.results[-2:] != tuple(results):
         return None
     takes, carries = layout.operand_indices(at), layout.operands_of(parts.operands[1])
+    predicate = condition.jaxpr.outs[layout.result_indices(decides).index(None)]
     outs = zip(parts.jaxpr.outs, layout.result_indices(at), strict=True)
-    step = remove_dead_eqns(with_outs(parts.jaxpr, [a for a, q in outs if q is not None]))
+    in_step = decides == at
+    step = with_outs(parts.jaxpr, [*[a for a, q in outs if q is not None], *[predicate] * in_step])
     scan = Scan(step, parts.runs.most, False, 1, len(takes) - len(carries), len(carries), upto=True)
     found = _loop(scan, scan.layout, (True, *[have[p] for p in takes]), halve)
-    if found is None or not isinstance(found.known, Scan):
+    if found is None or not isinstance(found.known, Scan) or (in_step and not found.out_known[-1]):
+        return None
+    out_known = found.out_known[: len(found.out_known) - in_step]
+    if not found.known.body.eqns and not any(out_known):
         return None
     mine = [takes[k - 1] for k in found.takes if isinstance(k, int) and k]
-    predicate = condition.jaxpr.outs[layout.result_indices(decides).index(None)]
     test, read = drop_unread_operands(remove_dead_eqns(with_outs(condition.jaxpr, [predicate])))
-    needs = [p for p, r in zip(layout.operand_indices(decides), read, strict=True) if r]
+    needs = [p for p, r in zip(layout.operand_indices(decides), read, strict=True) if r and not in_step]
     if not all([p in mine if p in carries else have[p] for p in needs]):
         return None
     # the count is one more carry, the last one
@@ -244,24 +249,29 @@ def _bounded_loop(prim: HigherOrder, layout: Layout, have: Mask, halve: Halve) -
     }
     types = {count: COUNT, **avals}
     first = rebind_operands(found.known.body, mine, parts.operands, groups, types=types)
-    more = rebind_operands(test, needs, condition.operands, groups, types=types)
-    bodies = {decides: more, at: _counting(first, n, more if decides == at else None)}
+    if in_step:
+        bodies = {at: _counting(first, n, sum(out_known))}
+    else:
+        more = rebind_operands(test, needs, condition.operands, groups, types=types)
+        bodies = {decides: more, at: _counting(first, n)}
+    n_rows = len(first.outs) - n - in_step
     return Apart(
-        prim.rebuild(tuple([bodies[k] for k in layout.running]), tuple(map(len, groups)), (n + 1, len(first.outs) - n)),
+        prim.rebuild(tuple([bodies[k] for k in layout.running]), tuple(map(len, groups)), (n + 1, n_rows)),
         found.unknown,
         tuple([Lit.of(0, COUNT) if p == count else p for group in groups for p in group]),
-        tuple([takes[p - 1] if p > 0 else ~n if p == 0 else p - (~p >= n) for p in found.reads]),
-        found.out_known,
-        tuple([k + (k >= n) for k in found.gives]),
+        # the count comes before the rows, and the predicate was the last known row
+        tuple([takes[p - 1] if p > 0 else ~n if p == 0 else p - 1 + in_step for p in found.reads]),
+        out_known,
+        tuple([k + (k >= n) for k in range(sum(out_known))]),
     )
 
 
-def _counting(body: Jaxpr, n_carry: int, more: Jaxpr | None) -> Jaxpr:
-    """Returns a body that returns its last operand, plus 1, after its `n_carry` carries; and the result of `more`, a
-    program of the same operands, first."""
+def _counting(body: Jaxpr, n_carry: int, predicate: int | None = None) -> Jaxpr:
+    """Returns a body that returns its last operand, plus 1, after its `n_carry` carries; and the result number
+    `predicate`, if there is one, first."""
     b = Builder.like(body)
-    outs = b.inline(body, b.ins)
-    go = () if more is None else b.inline(more, b.ins)
+    outs = list(b.inline(body, b.ins))
+    go = [] if predicate is None else [outs.pop(predicate)]
     return b.build((*go, *outs[:n_carry], b.one(ADD, b.ins[-1], Lit.of(1, COUNT)), *outs[n_carry:]), body.name)
 
 
