@@ -17,7 +17,7 @@ from typing import Final, final
 
 from fxad.core.builder import Builder, substitute
 from fxad.core.memo import by_value
-from fxad.errors import name_equation
+from fxad.errors import SizeError, name_equation
 from fxad.ir import Atom, Eqn, HigherOrder, Hole, Jaxpr, Lit, Mask, Var, source_location
 from fxad.primitives.control.bodies import select_by_mask
 from fxad.primitives.elementwise.family import Binary, Unary
@@ -197,6 +197,8 @@ class _Search:
         try:
             there = tuple([v if v in self.computed_by or v in outs else Hole(v.aval) for v in eqn.outs])
             found = rule.solve(scratch, eqn.prim, args, there)
+        except SizeError as e:  # the places of elements are numbers
+            return Refused(f"its inverse needs the sizes: {e.message}")
         except Exception as e:
             name_equation(e, describe(eqn), str(source_location(eqn.source) or ""))
             raise
@@ -269,7 +271,10 @@ class _Search:
         if len(holes) != 1:
             return REPEATED_OPERAND
         args = tuple([Hole(a.aval) if self._unknown(a) else where_chosen(scratch, a, part.chosen) for a in eqn.ins])
-        found = rule.solve(scratch, eqn.prim, args, (part.value,))
+        try:
+            found = rule.solve(scratch, eqn.prim, args, (part.value,))
+        except SizeError as e:
+            return Refused(f"its inverse needs the sizes: {e.message}")
         if isinstance(found, Refused):
             return found
         (value,) = [x for x in found if x is not None]

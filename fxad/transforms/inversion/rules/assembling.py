@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from fxad import dtypes
+from fxad.core.sizes import at_least
 from fxad.ir import Atom, Aval, Emit, Eqn, Lit, NDArray
 from fxad.primitives.elementwise import SELECT_N
 from fxad.primitives.shape import BroadcastInDim
@@ -24,7 +25,9 @@ def complete(aval: Aval, parts: Sequence[PartialValue]) -> bool:
     sure = [p.covers for p in parts if p.covers is not None]
     parts = [p for p in parts if p.share is None and p.covers is None]
     if any([p.write for p in parts]):
-        return aval.dtype in dtypes.INEXACT and sum([p.size for p in parts]) >= aval.size
+        return aval.dtype in dtypes.INEXACT and at_least(sum([p.size for p in parts]) - aval.size, 0)
+    if aval.symbolic:
+        return False  # a box with numbers does not cover an axis of any size
     if sure:
         boxes = [box_mask(p.box, aval.shape) for p in parts]
         return bool(np.logical_or.reduce(np.broadcast_arrays(*sure, *boxes)).all())
@@ -43,7 +46,9 @@ def has_box(covers: NDArray, box: tuple[range, ...]) -> bool:
 
 def constant_mask(a: Atom, maker: Callable[[Atom], Eqn | None]) -> NDArray | None:
     """Returns the value of a constant selector: a literal, or a constant box padded by a constant, also broadcast. An
-    axis of size 1 stands for equal elements. Returns None for any other selector."""
+    axis of size 1 stands for equal elements. Returns None for any other selector, and for one of symbolic shape."""
+    if a.aval.symbolic:
+        return None
     if isinstance(a, Lit):
         return np.reshape(a.array.ravel()[:1], (1,) * a.aval.ndim) if a.aval.size else None
     eqn = maker(a)

@@ -12,6 +12,7 @@ from typing import Final
 
 import numpy as np
 
+from fxad.core.sizes import is_symbolic
 from fxad.ir import Atom, Aval, Emit, Hole, Lit, NDArray, Primitive, Shape, Zero
 from fxad.primitives.dynamic_slicing import DYNAMIC_UPDATE_SLICE, DynamicSlice, DynamicUpdateSlice
 from fxad.primitives.index import Index, index_dtype, normalize_index
@@ -161,10 +162,11 @@ def _box(starts: Shape, sizes: Shape, strides: Shape) -> tuple[range, ...]:
 
 
 def box_of(prim: Primitive, x: Aval) -> tuple[range, ...] | None:
-    """Returns the elements of an operand that a slice with constant start reads."""
-    if isinstance(prim, Slice):
-        return _box(prim.starts, prim.abstract_eval(x)[0].shape, prim.strides)
-    return _box(prim.starts, prim.sizes, prim.strides) if isinstance(prim, Index) and not prim.dynamic else None
+    """Returns the elements of an operand that a slice with constant start reads; None if they are not numbers."""
+    if not isinstance(prim, Slice) and not (isinstance(prim, Index) and not prim.dynamic):
+        return None
+    sizes = prim.abstract_eval(x)[0].shape if isinstance(prim, Slice) else prim.sizes
+    return None if is_symbolic((*prim.starts, *sizes)) else _box(prim.starts, sizes, prim.strides)
 
 
 def _index(ctx: InverseCtx, prim: Index, args: Args, outs: Outs) -> Solved | Refused:
