@@ -213,7 +213,8 @@ def check_mask(case: RaggedCase, *, compiled: bool = False) -> bool:
 def _refused(error: FxadError) -> bool:
     """Returns False for the refusal of a rule, and for a comparison that the assumptions do not decide, if it says
     where it is and which assumption decides it; raises any other error again."""
-    undecided = "is not decided by" in error.message and error.remedy.startswith("state an assumption")
+    advice = "state an assumption", "name one size by the other"
+    undecided = "is not decided by" in error.message and error.remedy.startswith(advice)
     if "is not masked" in error.message or (undecided and (error.equation or error.where)):
         return False
     raise error
