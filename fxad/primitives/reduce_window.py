@@ -183,9 +183,11 @@ class ReduceWindowProd(WindowReduction):
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         (x,), (t,) = primals, tangents
         y = ctx.one(self, x)
-        if is_symbolic(self.window):
+        steps = list(zip(y.aval.shape, self.strides, strict=True))
+        if is_symbolic(self.window) or any([(dilated_size(m, s) + s - 1) // s != m for m, s in steps]):
             raise SizeError(
-                f"reduce_window_prod: the derivative stacks the elements of windows, and {self.window} has no value",
+                f"reduce_window_prod: the derivative stacks the elements of windows, and the sizes of {self.window} in "
+                f"{x.aval} do not give their places",
                 remedy="differentiate the masked program, or specialize the program first",
             )
         pad, slices, row = _side_by_side(self.sliding, y.aval.shape)
