@@ -184,10 +184,11 @@ class ReduceWindowProd(WindowReduction):
         (x,), (t,) = primals, tangents
         y = ctx.one(self, x)
         steps = list(zip(y.aval.shape, self.strides, strict=True))
-        if is_symbolic(self.window) or any([(dilated_size(m, s) + s - 1) // s != m for m, s in steps]):
+        inexact = [m for m, s in steps if (dilated_size(m, s) + s - 1) // s != m]  # the number of strided places
+        if is_symbolic(self.window) or inexact:
+            what = self.window if is_symbolic(self.window) else tuple(inexact)
             raise SizeError(
-                f"reduce_window_prod: the derivative stacks the elements of windows, and the sizes of {self.window} in "
-                f"{x.aval} do not give their places",
+                f"reduce_window_prod: the derivative stacks the elements of windows, and {what} has no value",
                 remedy="differentiate the masked program, or specialize the program first",
             )
         pad, slices, row = _side_by_side(self.sliding, y.aval.shape)

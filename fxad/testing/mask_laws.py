@@ -215,7 +215,7 @@ def _refused(error: FxadError) -> bool:
     not decide and for the derivative of a window product; raises any other error again."""
     advice = "state an assumption", "name one size by the other"
     undecided = "is not decided by" in error.message and error.remedy.startswith(advice)
-    # the remedy of this one: differentiate the masked program, which the law does for windows of fixed size
+    # the derivative of the masked program is the remedy
     stacked = "reduce_window_prod: the derivative stacks the elements of windows" in error.message
     if "is not masked" in error.message or ((undecided or stacked) and (error.equation or error.where)):
         return False
