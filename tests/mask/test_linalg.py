@@ -152,5 +152,8 @@ def test_an_order_that_is_not_decided_names_the_expression_the_line_and_the_assu
     with pytest.raises(fx.errors.SizeError) as caught:
         fx.grad(fx.trace(lambda a: fnp.sum(program(a)), fx.Spec("(n, m)")))
     assert caught.value.message == "size: n > m is not decided by m >= 0, n >= 0"
-    assert caught.value.remedy == "name one size by the other, as in 'n+k' for m, or use fxad.numpy on the value of the size"
+    assert (
+        caught.value.remedy
+        == "name one size by the other, as in 'n+k' for m, or use fxad.numpy on the value of the size"
+    )
     assert "test_linalg.py" in caught.value.where
