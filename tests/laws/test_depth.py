@@ -134,9 +134,13 @@ def test_a_transformation_of_nested_functions(name: str, depth: int) -> None:
         np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5)
 
 
+def _doubled(x: Any) -> Any:
+    return 2 * x + 1
+
+
 def _invertible_chain(depth: int) -> Program:
     """2x + 1, and `depth - 1` functions around it, each of which subtracts its result from 0, 1 or 2."""
-    p: Program = fx.trace(lambda x: 2 * x + 1, X)
+    p: Program = fx.trace(_doubled, X)
     for k in range(1, depth):
         p = fx.trace(_minus(p, float(k % 3)), X)
     return p
@@ -157,7 +161,11 @@ def test_masks_of_nested_functions(depth: int) -> None:
     p: Program = fx.trace(fnp.sin, fx.Spec("n"))
     for k in range(1, depth):
         p = fx.trace(_minus(p, float(k % 3)), fx.Spec("n"))
-    gradient = fx.grad(fx.trace(lambda x: p(x).sum(), fx.Spec("n")))
+
+    def summed(x: Any) -> Any:
+        return p(x).sum()
+
+    gradient = fx.grad(fx.trace(summed, fx.Spec("n")))
     for program, at_x in ((p, value(depth)), (gradient, sign(depth) * np.cos(X))):
         masked = mask(program.jaxpr, (("n", 3),))
         typecheck(masked)
