@@ -20,6 +20,7 @@ from fxad.testing import MASK_STEPS, RaggedCase, ragged_cases
 from fxad.testing.compare import differ, program_tolerance
 from fxad.transforms import specialize
 from fxad.transforms.specialize import size_names
+from tests.laws.budget import share
 
 
 def as_program(jaxpr: Jaxpr) -> fx.Program[..., object]:
@@ -54,8 +55,8 @@ def test_files_give_the_same_object(tmp_path_factory: pytest.TempPathFactory, ca
 EXACT = ("jvp", "linearize", "vmap", "scan", "cond", "call", "remat", "dce", "inline")
 
 
+@share(10)
 @given(ragged_cases(differentiable=True, size=8, depth=2))
-@settings(max_examples=20, deadline=None)
 def test_specialize_commutes_with_every_transformation(case: RaggedCase) -> None:
     """The transformed program at a size is the program at that size, transformed: the same object, or one with the same
     results. An empty axis may make an equation trivial."""
