@@ -51,7 +51,10 @@ def _has_opaque_eqn(jaxpr: Jaxpr) -> bool:
 
 
 def as_linear_call(body: Jaxpr, adjoint: Jaxpr, n: int) -> Jaxpr:
-    """Returns a program of one `linear_call`: a map that is linear in its first `n` operands, with its transpose."""
+    """Returns a program of one `linear_call`: a map that is linear in its first `n` operands, with its transpose. The
+    body itself if it has no such operands."""
+    if not n:
+        return body
     b = Builder.like(body)
     return b.build(b(LinearCall(body, adjoint, n), *body.ins), body.name)
 

@@ -33,8 +33,8 @@ def complete(aval: Aval, parts: Sequence[PartialValue]) -> bool:
         return bool(np.logical_or.reduce(np.broadcast_arrays(*sure, *boxes)).all())
     covered = np.zeros(tuple([1 if _full(parts, k, n) else n for k, n in enumerate(aval.shape)]), bool)
     for p in parts:
-        ranges = [np.arange(1) if _full(parts, k, n) else np.asarray(p.box[k]) for k, n in enumerate(aval.shape)]
-        covered[np.ix_(*ranges)] = True
+        places = [np.arange(1) if _full(parts, k, n) else np.asarray(p.box[k], int) for k, n in enumerate(aval.shape)]
+        covered[np.ix_(*places)] = True
     return bool(covered.all())
 
 

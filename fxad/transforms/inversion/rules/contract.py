@@ -124,7 +124,7 @@ class PartialValue:
     @property
     def size(self) -> int:
         """The largest number of elements that the part gives."""
-        return self.value.aval.size if self.count < 0 else self.count
+        return self.value.aval.size if type(self.count) is int and self.count < 0 else self.count
 
 
 Args: TypeAlias = tuple[Atom | Hole, ...]
