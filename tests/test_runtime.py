@@ -33,7 +33,7 @@ from fxad.primitives.dot import DotGeneral
 from fxad.primitives.elementwise import ADD, MUL, SIN, SUB, TANH
 from fxad.units.kernels import wants_full_effort
 from fxad.xla.client import cuda_library
-from fxad.xla.compat import LESS_EFFORT
+from fxad.xla.compat import FLAGS
 from fxad.xla.dlpack import _pointer, _Tensor, copy_out
 from fxad.xla.executable import with_effort
 
@@ -341,8 +341,10 @@ def test_less_effort_for_a_program_of_few_equal_kernels() -> None:
     assert not wants_full_effort(few)
     assert wants_full_effort(many)
     auto = runtime.CompileOptions()
-    assert with_effort(few, auto, CPU) == runtime.CompileOptions(flags=LESS_EFFORT)
+    assert with_effort(few, auto, CPU) == runtime.CompileOptions(flags=FLAGS["less"])
     assert with_effort(many, auto, CPU) == auto
+    mapped = fx.trace(fx.pmap(deep), fx.Spec((1, 8, 8)), fx.Spec((1, 8, 8))).jaxpr
+    assert with_effort(mapped, auto, CPU) == runtime.CompileOptions(flags=FLAGS["level 1"])
     for chosen in ({"effort": "full"}, {"optimization_level": 1}, {"flags": (("xla_cpu_enable_fast_math", True),)}):
         options = runtime.CompileOptions(**chosen)
         assert with_effort(few, options, CPU) == options
