@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import weakref
+from collections.abc import Callable
 from typing import Any, cast
 
 import numpy as np
@@ -22,7 +23,7 @@ from typing_extensions import CapsuleType
 
 import fxad as fx
 import fxad.numpy as fnp
-from fxad import dtypes, runtime
+from fxad import dtypes, lax, runtime
 from fxad.core.builder import Builder
 from fxad.core.interpreter import run
 from fxad.errors import ArgumentError, CompileError, DTypeError, ExecutionError, ParameterError, ShapeError
@@ -350,6 +351,22 @@ def test_less_effort_for_a_program_of_few_equal_kernels() -> None:
         assert with_effort(few, options, CPU) == options
     cache = runtime.Cache()
     assert cache(few, CPU) is not cache(few, CPU, runtime.CompileOptions(effort="full"))
+
+
+@pytest.mark.parametrize(
+    "total",
+    [
+        fnp.prod,
+        lambda x: lax.reduce(x, np.float32(1), lambda a, b: a * b, (0, 1)),
+        lambda x: lax.reduce_window(x, np.float32(1), lax.mul, x.shape, (1, 1), "valid"),
+    ],
+    ids=["prod", "reduce", "reduce_window"],
+)
+def test_a_product_keeps_its_constant_factors(total: Callable[[fx.Array], fx.Array]) -> None:
+    """With less effort XLA multiplies by the constants at the end, when the product has overflowed."""
+    x = np.full((2, 3), 1e9, np.float32)
+    found = fx.jit(lambda x: total(x * np.float32(1e-9)))(x)
+    np.testing.assert_allclose(np.asarray(found).ravel(), [1], rtol=1e-6)
 
 
 def deep(x: Any, w: Any) -> Any:

@@ -34,8 +34,12 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Primitive, Var
 from fxad.primitives.control.shard_map import runs_on_devices
+from fxad.primitives.cumulative import CumProd
 from fxad.primitives.dot import DotGeneral
 from fxad.primitives.elementwise import CBRT, TAN
+from fxad.primitives.fold import Reduce, ReduceWindow
+from fxad.primitives.reduce_prod import ReduceProd
+from fxad.primitives.reduce_window import ReduceWindowProd
 from fxad.primitives.shape import BroadcastInDim, Iota, Transpose
 from fxad.transforms.costs import Cost, Kind, compile_cost
 
@@ -45,9 +49,11 @@ FIRST_READ: Final = 1024  # equations that `takes` reads first
 MAX_FUSED: Final = 512
 REDUCED_WITH: Final = 4  # equations that are fused into a reduction of their result
 
-# Functions that are less exact with less effort (in float32 1.6 and 2.6 units in the last place, else 0.8). All others
-# have the same bits.
-LESS_EXACT: Final[frozenset[type[Primitive]]] = frozenset({type(TAN), type(CBRT)})
+# Functions that are less exact with less effort: `tan` and `cbrt` in float32 by 1.6 and 2.6 units in the last place, else
+# 0.8. A product along several axes takes constant factors out: prod(c * x) overflows where prod(x) does.
+LESS_EXACT: Final[frozenset[type[Primitive]]] = frozenset(
+    {type(TAN), type(CBRT), ReduceProd, ReduceWindowProd, CumProd, Reduce, ReduceWindow}
+)
 
 # Values and expressions are numbered in the order of their definition.
 _Value: TypeAlias = int
