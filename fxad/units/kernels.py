@@ -49,8 +49,8 @@ FIRST_READ: Final = 1024  # equations that `takes` reads first
 MAX_FUSED: Final = 512
 REDUCED_WITH: Final = 4  # equations that are fused into a reduction of their result
 
-# Functions that are less exact with less effort: `tan` and `cbrt` in float32 by 1.6 and 2.6 units in the last place, else
-# 0.8. A product along several axes takes constant factors out: prod(c * x) overflows where prod(x) does.
+# Functions that are less exact with less effort: `tan` and `cbrt` in float32 (1.6 and 2.6 units in the last place, else
+# 0.8). A product along several axes takes constant factors out: prod(c * x) overflows where prod(x) does.
 LESS_EXACT: Final[frozenset[type[Primitive]]] = frozenset(
     {type(TAN), type(CBRT), ReduceProd, ReduceWindowProd, CumProd, Reduce, ReduceWindow}
 )
