@@ -76,7 +76,8 @@ def vmap(
 
     `axis_name` names the axis for collectives in `f`, such as `lax.psum(x, "i")`. They become operations on the stack.
 
-    `spmd_axis_name` names axes of the mesh that divide the new axis where `f` has sharding constraints.
+    `spmd_axis_name` names axes of the mesh that divide the new axis where `f` has sharding constraints. A function
+    without them has no value to divide.
 
     Static arguments, by number or by name, are hashable values, given to `f` as they are, besides those that `f` declares
     itself. They have entries in `in_axes`, None or an int, which mean nothing.
