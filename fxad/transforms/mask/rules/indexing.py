@@ -187,9 +187,11 @@ def _left_out(ctx: MaskCtx, columns: Sequence[Atom], keep: Atom) -> list[Atom]:
 def _gather(ctx: MaskCtx, prim: Gather, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     x, indices = args
     full = ins[0].shape
+    # a collapsed axis has windows of one element, or no element and no windows
+    sizes = [1 if a in prim.collapsed_slice_dims else m for a, m in enumerate(prim.slice_sizes)]
     if prim.start_index_map:
         columns = _columns(ctx, _wide(ctx, indices))
-        lasts = [_last(ctx, full[a], prim.slice_sizes[a]) for a in prim.start_index_map]
+        lasts = [_last(ctx, full[a], sizes[a]) for a in prim.start_index_map]
         if prim.mode == "drop":
             within = _within(ctx, columns, lasts)
             columns = _left_out(ctx, columns, within)
@@ -197,8 +199,8 @@ def _gather(ctx: MaskCtx, prim: Gather, args: Atoms, ins: Avals, outs: Avals) ->
             columns = [_clamped(ctx, i, last) for i, last in zip(columns, lasts, strict=True)]
         indices = _joined(ctx, columns)
         for a in prim.start_index_map:
-            if ctx.masked(prim.slice_sizes[a]):
-                x = padded_to(ctx, x, a, ctx.room(full[a]) + ctx.room(prim.slice_sizes[a]))
+            if ctx.masked(sizes[a]):
+                x = padded_to(ctx, x, a, ctx.room(full[a]) + ctx.room(sizes[a]))
     for a, n in enumerate(x.aval.shape):
         # a batched axis has the size of that of the indices: the result is empty
         x = padded_to(ctx, x, a, 1) if n == 0 and a not in prim.operand_batching_dims else x
