@@ -147,6 +147,9 @@ else:
         def __format__(self, spec):
             return format(str(self), spec.replace(",", "").removesuffix("d"))  # the formats of ints
 
+        def _repr_pretty_(self, printer, cycle):
+            printer.text(str(self))  # IPython and hypothesis would ask whether it is below 1,000,000,000
+
         @property
         def __class__(self):
             return int  # for isinstance, as for a type checker; `type(n) is Size` tells
