@@ -223,3 +223,12 @@ def test_hypothesis_shows_the_case_that_fails_and_not_a_comparison() -> None:
     with pytest.raises(ValueError, match="wrong") as e:
         law()
     assert "size=n + 1," in "\n".join(e.value.__notes__)
+
+
+def test_a_multiple_of_a_rounded_quotient_is_decided() -> None:
+    n, k = named_size("n", 1), named_size("k")
+    assert n * (k // n) <= k
+    assert k - n < n * (k // n)
+    assert n * ((k + n - 1) // n) >= k
+    with pytest.raises(SizeError, match="is not decided by"):
+        bool(n * (k // n) >= k)

@@ -367,12 +367,11 @@ def refused(kind: type[Primitive], reason: str) -> MaskRule:
     return MaskRule(kind, refusing, f"none: {reason}")
 
 
-def not_masked(prim: Primitive, reason: str) -> SizeError:
+def not_masked(
+    prim: Primitive, reason: str, remedy: str = "mask the functions around it, or specialize the program to each size"
+) -> SizeError:
     """The error for an equation that has no padded form."""
-    return SizeError(
-        f"mask: {prim.name} is not masked: {reason}",
-        remedy="mask the functions around it, or specialize the program to each size",
-    )
+    return SizeError(f"mask: {prim.name} is not masked: {reason}", remedy=remedy)
 
 
 def lanewise(ctx: MaskCtx, prim: Primitive, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
