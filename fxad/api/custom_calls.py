@@ -33,6 +33,7 @@ from fxad.api.custom_rules import (
 from fxad.core import tree
 from fxad.core.dataclasses import dataclass
 from fxad.core.frames import Scoped
+from fxad.core.sizes import bound_size
 from fxad.core.tree import Structure
 from fxad.errors import ArgumentError
 from fxad.ir import Aval, Jaxpr
@@ -184,7 +185,17 @@ class TracedCall:
                 which = [False if k in self.static else next(marks) for k in range(len(self.args))]
                 return rule(size, which, *self.arguments(args))
 
-            for size in dict.fromkeys(stacked_axis_sizes()) if sizes is None else sizes:
+            if sizes is None:
+                depth = _bound_sizes.get()
+                try:
+                    with _bound_sizes(depth + 1):
+                        general = stacked_rule(sig, rule, bound_size(depth), stacked)
+                except Exception:  # noqa: BLE001  it needs the number, so it is traced for the sizes of the maps around
+                    sizes = stacked_axis_sizes()
+                else:
+                    sizes = ()
+                    yield general
+            for size in dict.fromkeys(sizes):
                 yield stacked_rule(sig, rule, size, stacked)
         if given.inverse:
             places = [k for k in range(len(self.args)) if k not in self.static]
@@ -358,6 +369,9 @@ class _Scope:
         traced.body, traced.referable = replace(body, jaxpr=jaxprs[0], captured=captured), True
         return _function(rules, jaxprs, len(captured))
 
+
+# The number of rules for any size that are traced around.
+_bound_sizes: Final[Scoped[int]] = Scoped("fxad_bound_sizes", 0)
 
 # Set while a function with rules is traced.
 _scope: Final[Scoped[_Scope | None]] = Scoped("fxad_functions_with_rules", None)
