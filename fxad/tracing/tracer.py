@@ -391,6 +391,17 @@ class Trace:
         where = source_location(source)
         return e.located(equation=f"{op} {' '.join(map(repr, atoms))}", where=str(where) if where else "")
 
+    def variable_of(self, value: object) -> Var | None:
+        """The variable of a tracer of this trace; None for a literal and for every other value."""
+        atom = value._var if isinstance(value, Tracer) and value._trace is self else None
+        return atom if isinstance(atom, Var) else None
+
+    @property
+    def operands(self) -> list[Var]:
+        """The operands so far, without the constants that were captured."""
+        constants = {var for value, var in self.captured.values() if not isinstance(value, Tracer)}
+        return [v for v in self.builder.ins if v not in constants]
+
     # ------------------------------------------------------------------------------------------------ the end
 
     def finish(self, outs: Sequence[Atom], n_args: int) -> tuple[Jaxpr, tuple[object, ...]]:
