@@ -172,7 +172,8 @@ class Tracer(Array):
     def __index__(self) -> int:  # noqa: PLE0305  it raises
         self._refuse(
             "index",
-            "sizes and range() need Python ints: make the argument static, jit(f, static_argnames=...); x[i] takes tracers",
+            "sizes and range() need Python ints: make the argument static, jit(f, static_argnames=...); "
+            "x[i] takes tracers",
         )
 
     def item(self) -> bool | int | float | complex:

@@ -40,7 +40,7 @@ def test_gradients_of_real_functions_of_complex_numbers() -> None:
 
 
 def test_vmap_of_a_program_reads_the_number_of_examples() -> None:
-    y, pull = fx.vjp(lambda v: fnp.sin(v) * v[0], X[0])
+    _, pull = fx.vjp(lambda v: fnp.sin(v) * v[0], X[0])
     rows = fx.vmap(pull)(fnp.eye(2))[0]
     np.testing.assert_allclose(np.asarray(rows), np.asarray(fx.jacrev(lambda v: fnp.sin(v) * v[0])(X[0])), rtol=1e-6)
     program: Any = fx.trace(lambda p, x: p["w"] * x, {"w": 2.0}, 3.0)
@@ -180,7 +180,12 @@ def test_defaults_of_jax_by_name() -> None:
     doubled = fx.jit(lambda x: 2 * x, static_argnums=None, static_argnames=None, donate_argnums=None)
     assert float(doubled(1.0)) == 2
     assert np.asarray(fx.vmap(lambda x: lax.psum(x, "i"), 0, 0, "i", 3)(np.ones(3, "f"))).tolist() == [3, 3, 3]
-    assert "stablehlo.sine" in fx.jit(fnp.sin).lower(X).as_text("stablehlo")
+    lowered = fx.jit(fnp.sin).lower(X)
+    assert "stablehlo.sine" in lowered.as_text("stablehlo")
+    assert "stablehlo.sine" in str(lowered.compiler_ir())
+    assert lowered.as_text("hlo").startswith("HloModule")
+    computation: Any = lowered.compiler_ir("hlo")
+    assert "sine(" in computation.as_hlo_text()
 
 
 # ------------------------------------------------------------------------------------------------------------- arrays

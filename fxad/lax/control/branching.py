@@ -32,8 +32,9 @@ def cond(
 ) -> R:
     """`true_fun(*operands)` if `pred` else `false_fun(*operands)`, decided at run time.
 
-    Both functions are always traced, also if `pred` is a Python bool. A real number is true if it is not 0. Their results must have the same structure and
-    types; a bare Python number takes the dtype of the other function's result. They may close over arrays and tracers.
+    `pred` is a bool, or a real number, which is true if it is not 0. Both functions are always traced, also if it is a
+    Python bool. Their results must have the same structure and types; a bare Python number takes the dtype of the other
+    function's result. They may close over arrays and tracers.
     Operands and results are any pytrees of arrays; `operand=` is a single one by keyword, as in JAX.
 
     `batched` selects the vmap rule for a `pred` that varies: with "select" both functions run for all examples and
