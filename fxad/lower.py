@@ -117,6 +117,9 @@ class LoweredModule:
         """StableHLO in MLIR's pretty form, checked by MLIR's verifier. Raises: CompileError if it is not valid."""
         return lowering.mlir.pretty(self.source())
 
+    def __str__(self) -> str:
+        return self.text()
+
 
 _LOCATION: Final = re.compile(r" loc\(#L\d+\)$", re.MULTILINE)  # at the end of an operation
 

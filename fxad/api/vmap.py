@@ -71,8 +71,8 @@ def vmap(
 
     `in_axes` is a tree prefix of the tuple of positional arguments: an int is the mapped axis of a leaf (negative:
     counted from the end), None means that the leaf is not mapped. Keyword arguments are mapped over axis 0. `out_axes`
-    is a prefix of the results; None requires a result that does not vary. `axis_size` is the number of examples. A
-    program needs it; for a callable it is read from the arguments.
+    is a prefix of the results; None requires a result that does not vary. `axis_size` is the number of examples; without
+    it, it is read from the arguments. A program with `axis_size` becomes a program, without it a function.
 
     `axis_name` names the axis for collectives in `f`, such as `lax.psum(x, "i")`. They become operations on the stack.
 
@@ -90,11 +90,7 @@ def vmap(
     spmd = _spmd_names(spmd_axis_name)
     if isinstance(f, Program):
         check_no_statics("vmap", f, static_argnums, static_argnames)
-        if axis_size is None:
-            raise ArgumentError(
-                f"vmap: {f.name} is a Program over one example, so the number of examples must be given",
-                remedy="vmap(program, axis_size=n)",
-            )
+    if isinstance(f, Program) and axis_size is not None:
         return _vmap(f, in_axes, out_axes, axis_size, axis_name, spmd)
     check_function("vmap", f)
     name, names = function_name(f), parameter_names(f)

@@ -170,7 +170,11 @@ class Tracer(Array):
         self._refuse("complex", "use astype, or make the value a Python number that the function closes over")
 
     def __index__(self) -> int:  # noqa: PLE0305  it raises
-        self._refuse("index", "sizes and range() need Python ints; index arrays with x[i], which takes tracers")
+        self._refuse(
+            "index",
+            "sizes and range() need Python ints: make the argument static, jit(f, static_argnames=...); "
+            "x[i] takes tracers",
+        )
 
     def item(self) -> bool | int | float | complex:
         self._refuse("item", "return the array and call item() on the result")
