@@ -284,14 +284,14 @@ class Executable(_Staged, Generic[P, R_co]):
 
     @property
     def input_shardings(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """How the program divides its arguments: the trees of the positional and of the keyword ones."""
+        """The division of the arguments: a tree for the positional ones and a tree for the keyword ones."""
         bound = len(self.program.bound)
         args, kwargs = tree.unflatten(self.program.in_tree, self._shardings("ins", bound, len(self.in_avals)))
         return args, kwargs
 
     @property
     def output_shardings(self) -> Any:
-        """How the program divides its results: a tree."""
+        """The division of the results: a tree."""
         return tree.unflatten(self.program.out_tree, self._shardings("outs", 0, len(self.program.out_avals)))
 
     def _shardings(self, side: Literal["ins", "outs"], start: int, count: int) -> list[Sharding]:

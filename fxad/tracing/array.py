@@ -91,7 +91,7 @@ class Array(Typed, Conversions, Methods, Updatable):
 
     @property
     def sharding(self) -> Sharding:
-        """How the value is divided among devices."""
+        """The division of the value among devices."""
         return sharding_of(self._buffer)
 
     def devices(self) -> set[runtime.Device]:
