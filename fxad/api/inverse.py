@@ -9,7 +9,7 @@ from typing import Any, ParamSpec, TypeAlias, TypeVar, overload
 import numpy as np
 
 from fxad.api.custom import CustomFunction, made
-from fxad.api.lift import bind_static_arguments, check_function, lift, positional
+from fxad.api.lift import bind_static_arguments, check_function, lift, positional, select_outs
 from fxad.api.rewrite import Rewrite
 from fxad.core import tree
 from fxad.errors import ArgumentError
@@ -169,9 +169,8 @@ def _inverse(program: Program[..., Any], argnums: Names, log_det: bool) -> Progr
     at = {**{n + k: k for k in range(n_out)}, **{k: n_out + n_bound + j for j, k in enumerate(held)}}
     jaxpr = reorder_operands(jaxpr, (*range(n_out, n_out + n_bound), *[at[k] for k in order]))
     position = {k: j for j, k in enumerate([*[k for k, w in enumerate(wanted) if w], n])}
-    outs = tuple([jaxpr.outs[position[k]] for k in out_order])
+    jaxpr = select_outs(jaxpr, [position[k] for k in out_order])
     names = ("results", *[name for k, name in enumerate(program.names) if k not in which])
-    jaxpr = type(jaxpr)(jaxpr.ins, jaxpr.eqns, outs, jaxpr.name)
     return Program(jaxpr, in_tree, out_tree, program.bound, names, f"inverse_{program.name}")
 
 
@@ -243,7 +242,7 @@ def invertible(
         kept = leaf_mask(program, chosen_arguments("invertible", "keep", program, keep))
         marks = (True,) * len(program.bound) + kept
         jaxpr = invertible_of(program.jaxpr, marks, operand_labels(program), float(tolerance or 0))
-        return Program(jaxpr, program.in_tree, program.out_tree, program.bound, program.names, program.name)
+        return program.replace(jaxpr)
 
     return lift("invertible", f, transform, static_argnums=static_argnums, static_argnames=static_argnames)
 

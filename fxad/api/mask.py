@@ -229,8 +229,7 @@ def _masked(program: Program[Any, Any], padding: Padding) -> Program[Any, Any]:
     parts = [*kwargs.children(), sizes]
     unflat = [s.unflatten(range(s.num_leaves)) for s in parts]
     together = args_tree(args, tree.structure(dict(zip(keys, unflat, strict=True))))
-    out: Program[Any, Any] = program.replace(jaxpr, in_tree=together, name=f"mask_{program.name}")
-    return out
+    return program.replace(jaxpr, in_tree=together, name=f"mask_{program.name}")
 
 
 def _sizes(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, final
 
 from fxad import transforms
-from fxad.api.lift import args_tree, leaf_ranges, mask_of, normalise, positional, tuple_structure
+from fxad.api.lift import args_tree, argument_numbers, leaf_ranges, mask_of, positional, tuple_structure
 from fxad.core import tree
 from fxad.core.dataclasses import dataclass
 from fxad.core.tree import Structure
@@ -37,7 +37,7 @@ def residuals(program: Program[..., Any], argnums: Argnums | None = None) -> Res
             program.jaxpr, tuple([a.inexact and not f for a, f in zip(avals, fixed, strict=True)])
         )
     ranges, avals, chosen = leaf_ranges(program), program.in_avals, set[int]()
-    for n in normalise("residuals", program, argnums):
+    for n in argument_numbers("residuals", program, argnums):
         floating = [k for k in ranges[n] if avals[k].inexact]
         if ranges[n] and not floating:
             k = ranges[n][0]

@@ -126,11 +126,11 @@ def remat(
         )
 
     def transform(p: Program[Any, Any]) -> Program[Any, Any]:
-        jaxpr = transforms.remat(p.jaxpr, policy) if most is None else p.jaxpr
-        if most is not None:
+        if most is None:
+            jaxpr = transforms.remat(p.jaxpr, policy)
+        else:
             jaxpr = applied(plan_memory(p, budget=most, within=within, reconstruct=reconstruct))
-        out: Program[Any, Any] = p if jaxpr is p.jaxpr else p.replace(jaxpr)
-        return out
+        return p if jaxpr is p.jaxpr else p.replace(jaxpr)
 
     return lift(
         "remat",
@@ -207,8 +207,7 @@ def specialize(program: Program[P, R], **sizes: int) -> Program[P, R]:
     if not isinstance(program, Program):
         raise ArgumentError(f"specialize: takes a Program, got {described(program)}", remedy="trace the function first")
     values = check_sizes("specialize", size_names(program.jaxpr), dict(sizes))
-    out: Program[P, R] = program.replace(transforms.specialize(program.jaxpr, values))
-    return out
+    return program.replace(transforms.specialize(program.jaxpr, values))
 
 
 @overload

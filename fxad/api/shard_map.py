@@ -10,8 +10,8 @@ import numpy as np
 
 from fxad.api.device_put import device_put
 from fxad.api.jit import jit
-from fxad.api.lift import bind_static_arguments, check_function, check_no_statics
-from fxad.api.vmap import OUT_AXES, Axes, check_kinds, flatten_axes, infer_size, is_axis, normalize_dim, without_axis
+from fxad.api.lift import check_function, check_no_statics
+from fxad.api.mapped_axes import Axes, mapped_arguments, mapped_axes_of_program, mapped_axes_of_results
 from fxad.core import tree
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
@@ -213,8 +213,7 @@ def bound_to_devices(
     b = Builder()
     operands = [b.input(prim.whole(s, a)) for s, a in zip(specs, body.in_avals, strict=True)]
     jaxpr = b.build(b(prim, *[operands[k] for k in (*consts, *parts)]), body.name)
-    bound: Program[Any, Any] = program.replace(jaxpr, name=what.replace(" of ", "_"))
-    return bound
+    return program.replace(jaxpr, name=what.replace(" of ", "_"))
 
 
 def check_results(
@@ -316,20 +315,19 @@ def pmap(
                 f"{what}: donate_argnums is for functions",
                 remedy="donate when it is compiled: jit(pmap(p), donate=...)",
             )
-        dims, size = axes_of_program("pmap", what, f, in_axes, axis_size)
+        dims, size = mapped_axes_of_program("pmap", f, in_axes, axis_size)
         return _pmapped(what, f, _indices(what, name_of_axis(axis_name), size, devices), dims, out_axes)
     check_function("pmap", f)
-    name, names = function_name(f), parameter_names(f)
+    name = function_name(f)
     what = f"pmap of {name}"
     fixed = static_broadcasted_argnums if static_argnums == () else static_argnums
     statics = static_arguments(what, f, fixed, static_argnames)
 
     @wraps(f, updated=())
     def mapped(*args: Any, **kwargs: Any) -> Any:
-        m = mapped_arguments(what, f, bind_static_arguments("pmap", f, statics, args, kwargs), in_axes, axis_size)
+        m = mapped_arguments("pmap", f, statics, args, kwargs, in_axes, axis_size)
         axis = new_axis(what, name_of_axis(axis_name), m.size, stacked=False)
-        with mapped_over(axis):
-            program = trace_tree(m.f, m.in_tree, m.single, name, names)
+        program = m.trace(axis)
         over = _indices(what, str(axis.name), m.size, devices)
         if not (program.jaxpr.eqns or binder().staging()) and (found := _constants(what, program, over, out_axes)):
             return found[0]
@@ -362,7 +360,7 @@ def _constants(what: str, program: Program[Any, Any], over: Over, out_axes: Axes
     values = run(body, [*map(np.asarray, program.bound), *[np.zeros(a.shape, a.dtype) for a in body.in_avals[bound:]]])
     mesh = Mesh(np.array([there[k] for k in ids], dtype=object), name)
     made = []
-    for x, d in zip(values, result_axes(what, program, out_axes)[0], strict=True):
+    for x, d in zip(values, mapped_axes_of_results(what, program, out_axes)[0], strict=True):
         spec, whole = PartitionSpec(), x
         if d is not None:
             spec = PartitionSpec(*[None] * d, name)
@@ -380,69 +378,6 @@ def _indices(what: str, name: str, size: int, devices: Sequence[Device] | None) 
     return Over(((name, size),), ((name, size),), ids_of(tuple(devices)) if devices else (), checked=True)
 
 
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class MappedArguments:
-    """The arguments of a mapped function: their axes, the types of one example, and the number of examples."""
-
-    f: Callable[..., Any]
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    in_tree: Structure
-    dims: list[int | None]
-    single: list[Aval]
-    size: int
-
-
-def mapped_arguments(
-    what: str,
-    f: Callable[..., Any],
-    bound: tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]],
-    in_axes: Axes,
-    axis_size: int | None,
-) -> MappedArguments:
-    """The arguments of a call, checked. Raises: as `vmap`."""
-    g, args, kwargs = bound
-    names = parameter_names(f)
-    leaves, in_tree = tree.flatten((args, kwargs))
-    avals = types_of(what, f, leaves, in_tree)
-    paths = [argument_path(a, names) for a in in_tree.accessors()]
-    axes = flatten_axes(in_axes, in_tree, f"{what}: in_axes")
-    dims = [normalize_dim(d, a.ndim, f"{what}: argument {p}") for d, a, p in zip(axes, avals, paths, strict=True)]
-    size = infer_size(what, axis_size, avals, dims, paths)
-    single = [a if d is None else without_axis(a, d) for a, d in zip(avals, dims, strict=True)]
-    return MappedArguments(g, args, kwargs, in_tree, dims, single, size)
-
-
-def axes_of_program(
-    name: str, what: str, program: Program[Any, Any], in_axes: Axes, axis_size: int | None
-) -> tuple[list[int | None], int]:
-    """The mapped axes of the arguments of a Program, and the number of examples. Raises: as `vmap`."""
-    if axis_size is None:
-        raise ArgumentError(
-            f"{name}: {program.name} is a Program over one example, so the number of examples must be given",
-            remedy=f"{name}(program, axis_size=n)",
-        )
-    axes = flatten_axes(in_axes, program.in_tree, f"{what}: in_axes")
-    dims = [
-        normalize_dim(d, a.ndim + 1, f"{what}: argument {p}")
-        for d, a, p in zip(axes, program.in_avals, program.paths, strict=True)
-    ]
-    return dims, axis_size
-
-
-def result_axes(what: str, program: Program[Any, Any], out_axes: Axes) -> tuple[list[int | None], list[str]]:
-    """The axes of the results, and their paths. Raises: TreeError, AxisError."""
-    check_kinds(f"{what}: out_axes", out_axes)
-    axes = tree.broadcast_prefix(out_axes, program.out_tree, f"{what}: out_axes", is_axis)
-    paths = tree.paths(program.out_tree, "result")
-    dims = [
-        normalize_dim(d, a.ndim + 1, f"{what}: {p}", OUT_AXES)
-        for d, a, p in zip(axes, program.out_avals, paths, strict=True)
-    ]
-    return dims, list(paths)
-
-
 def name_of_axis(axis_name: str | None) -> str:
     """The name of an axis; one that no map around uses, if none is given."""
     return f"{_UNNAMED}{n_axes_in_scope()}" if axis_name is None else axis_name
@@ -455,7 +390,7 @@ def _pmapped(
     what: str, program: Program[Any, Any], over: Over, dims: Sequence[int | None], out_axes: Axes
 ) -> Program[Any, Any]:
     ((name, _),) = over.axes
-    out_dims, paths = result_axes(what, program, out_axes)
+    out_dims, paths = mapped_axes_of_results(what, program, out_axes)
     body, n = program.jaxpr, len(program.bound)
     b = Builder()
     args = list(b.inputs(body.in_avals[:n]))
@@ -463,7 +398,7 @@ def _pmapped(
         args.append(b.input(a) if d is None else b.one(Squeeze((d,)), b.input(_with_one(a, d))))
     found = b.inline(body, args)
     outs = [v if d is None else b.one(ExpandDims((d,)), v) for v, d in zip(found, out_dims, strict=True)]
-    one: Program[Any, Any] = program.replace(b.build(outs, body.name))
+    one = program.replace(b.build(outs, body.name))
     specs = [spec_along(name, d) for d in dims]
     return bound_to_devices(what, one, over, specs, [spec_along(name, d) for d in out_dims], paths, BY_AXES)
 

@@ -7,25 +7,22 @@ from functools import wraps
 from math import prod
 from typing import Any, Final, ParamSpec, TypeVar, overload
 
-from fxad.api.lift import bind_static_arguments, check_function, check_no_statics
+from fxad.api.lift import check_function, check_no_statics
+from fxad.api.mapped_axes import Axes, mapped_arguments, mapped_axes_of_program, mapped_axes_of_results
 from fxad.api.shard_map import (
     BY_AXES,
     Over,
-    axes_of_program,
     bound_to_devices,
-    mapped_arguments,
     name_of_axis,
-    result_axes,
     spec_along,
     varies,
 )
-from fxad.api.vmap import Axes
 from fxad.errors import ParameterError, ShapeError
 from fxad.runtime import Device, device_count
 from fxad.sharding import ids_of
-from fxad.tracing.context import depend_on_transforms, enclosing_transforms, mapped_over, new_axis
+from fxad.tracing.context import depend_on_transforms, enclosing_transforms, new_axis
 from fxad.tracing.placement import check_device
-from fxad.tracing.program import Program, function_name, parameter_names, trace_tree
+from fxad.tracing.program import Program, function_name
 from fxad.tracing.static_args import Argnames, Argnums, static_arguments
 from fxad.transforms.spmd.split import split_axis
 from fxad.transforms.vmap import vmap_named
@@ -81,21 +78,18 @@ def soft_pmap(
     if isinstance(f, Program):
         check_no_statics("soft_pmap", f, static_argnums, static_argnames)
         what = f"soft_pmap of {f.name}"
-        dims, size = axes_of_program("soft_pmap", what, f, in_axes, axis_size)
+        dims, size = mapped_axes_of_program("soft_pmap", f, in_axes, axis_size)
         return _split(what, f, name_of_axis(axis_name), size, devices, dims, out_axes)
     check_function("soft_pmap", f)
-    name, names = function_name(f), parameter_names(f)
+    name = function_name(f)
     what = f"soft_pmap of {name}"
     statics = static_arguments(what, f, static_argnums, static_argnames)
 
     @wraps(f, updated=())
     def mapped(*args: Any, **kwargs: Any) -> Any:
-        bound = bind_static_arguments("soft_pmap", f, statics, args, kwargs)
-        m = mapped_arguments(what, f, bound, in_axes, axis_size)
+        m = mapped_arguments("soft_pmap", f, statics, args, kwargs, in_axes, axis_size)
         axis = new_axis(what, name_of_axis(axis_name), m.size, stacked=False)
-        with mapped_over(axis):
-            program = trace_tree(m.f, m.in_tree, m.single, name, names)
-        return _split(what, program, str(axis.name), m.size, devices, m.dims, out_axes)(*m.args, **m.kwargs)
+        return _split(what, m.trace(axis), str(axis.name), m.size, devices, m.dims, out_axes)(*m.args, **m.kwargs)
 
     mapped.__name__ = f"soft_pmap_{name}"
     return mapped
@@ -114,7 +108,7 @@ def _split(
     out_axes: Axes,
 ) -> Program[Any, Any]:
     count, on = _devices(what, size, devices)
-    out_dims, paths = result_axes(what, program, out_axes)
+    out_dims, paths = mapped_axes_of_results(what, program, out_axes)
     body = split_axis(program.jaxpr, name, (count, size // count), name + _LANE)
     rows = (*[None] * len(program.bound), *dims)
     _, found = vmap_named(body, size // count, name + _LANE, rows)

@@ -174,7 +174,7 @@ class Lowered(_Staged, Generic[P, R_co]):
 
         Raises: ArgumentError for calls of the host; ParameterError for an unsupported platform.
         """
-        program: Program[P, R_co] = self.program.replace(run_passes(self.program.jaxpr, self.passes or ()))
+        program = self.program.replace(run_passes(self.program.jaxpr, self.passes or ()))
         return export(program, donate=self.donate, platforms=platforms)
 
     def __str__(self) -> str:

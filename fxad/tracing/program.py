@@ -154,10 +154,16 @@ class Program(Generic[P, R_co]):
         text = f"<details open><summary>text</summary>{preformatted(self.text())}</details>"
         return headed(repr(self)[1:-1], Table(("", "", "type"), (*takes, *gives)).html(), text)
 
+    @overload
+    def replace(self, jaxpr: Jaxpr, *, name: str = "") -> Program[P, R_co]: ...
+    @overload
     def replace(
         self, jaxpr: Jaxpr, *, in_tree: Structure | None = None, out_tree: Structure | None = None, name: str = ""
-    ) -> Any:
-        """The program with another jaxpr over the same bound operands. The caller knows the types."""
+    ) -> Program[..., Any]: ...
+    def replace(
+        self, jaxpr: Jaxpr, *, in_tree: Structure | None = None, out_tree: Structure | None = None, name: str = ""
+    ) -> Program[..., Any]:
+        """The program with another jaxpr over the same bound operands, and with the same trees unless they are given."""
         ins = self.in_tree if in_tree is None else in_tree  # an empty tree is falsy
         outs = self.out_tree if out_tree is None else out_tree
         return Program(jaxpr, ins, outs, self.bound, self.names, name or self.name)
