@@ -163,7 +163,7 @@ class Program(Generic[P, R_co]):
     def replace(
         self, jaxpr: Jaxpr, *, in_tree: Structure | None = None, out_tree: Structure | None = None, name: str = ""
     ) -> Program[..., Any]:
-        """The program with another jaxpr over the same bound operands, and with the same trees unless they are given."""
+        """The program with another jaxpr over the same bound operands; the trees are the same unless they are given."""
         ins = self.in_tree if in_tree is None else in_tree  # an empty tree is falsy
         outs = self.out_tree if out_tree is None else out_tree
         return Program(jaxpr, ins, outs, self.bound, self.names, name or self.name)
