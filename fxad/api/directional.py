@@ -102,8 +102,8 @@ def jvp(
     `jvp(f, primals, tangents)` calls it at once, as in JAX. Tangents have the tree of the arguments, None where a leaf
     has no tangent; so have the tangents of results. With `has_aux`, `f` returns (results, auxiliary) and a third value
     is the auxiliary. Keyword arguments go to `f`, and have no tangents.
-    Static arguments, by number or by name, are hashable values, given to `f` as they are, besides those that `f` declares
-    itself; their tangents are None.
+    Static arguments, by number or by name, are hashable values that are passed to `f` unchanged; so are those that `f`
+    declares static; their tangents are None.
 
     Law:    `jvp f(x, x_dot)` is linear in `x_dot`; chain rule.
     Raises: NotDifferentiableError; TreeError, ShapeError, DTypeError when a tangent does not fit its primal.
@@ -239,8 +239,8 @@ def linearize(
     For a callable, `linearize(f, *primals)` gives (results, function of tangents), as in JAX. The function is a pytree
     of residuals. With `has_aux`, `f` returns (results, auxiliary) and a third value is the auxiliary. Keyword arguments
     go to `f`, and have no tangents.
-    Static arguments, by number or by name, are hashable values, given to `f` as they are, besides those that `f` declares
-    itself; their tangents are None.
+    Static arguments, by number or by name, are hashable values that are passed to `f` unchanged; so are those that `f`
+    declares static; their tangents are None.
 
     Law:    `linear(x_dot, residuals)` is the tangent of `jvp`; each of its equations is linear in `x_dot`.
     Raises: NotDifferentiableError; ArgumentError for argnums that do not exist.
@@ -368,8 +368,8 @@ def vjp(
     For a program: a program of (primals, cotangent) that gives (results, cotangents of the primals).
     For a callable, `vjp(f, *primals)` gives (results, function of the cotangent), as in JAX; with `has_aux`, `f`
     returns (results, auxiliary) and a third value is the auxiliary. Keyword arguments go to `f`, and have no cotangents.
-    Static arguments, by number or by name, are hashable values, given to `f` as they are, besides those that `f` declares
-    itself; their cotangents are None.
+    Static arguments, by number or by name, are hashable values that are passed to `f` unchanged; so are those that `f`
+    declares static; their cotangents are None.
 
     Law:    `<y_bar, jvp f(x, x_dot)> = <f_vjp(y_bar), x_dot>`.
     Rule:   complex cotangents are not conjugated.

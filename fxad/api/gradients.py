@@ -225,8 +225,8 @@ def grad(
     The gradient has the tree of the argument; a sequence of `argnums` gives a tuple of gradients. With `has_aux`, `f`
     returns (scalar, auxiliary) and the result is (gradient, auxiliary).
 
-    Static arguments, by number or by name, are hashable values, given to `f` as they are, besides those that `f` declares
-    itself. `argnums` counts them, and chooses others.
+    Static arguments, by number or by name, are hashable values that are passed to `f` unchanged; so are those that `f`
+    declares static. `argnums` counts them, and chooses others.
 
     `holomorphic` says that `f` is a holomorphic function of complex arguments; the result is its complex derivative.
     With `allow_int`, integer arguments are allowed, and None stands for their gradients.

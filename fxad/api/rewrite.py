@@ -82,8 +82,8 @@ def remat(
     Nestable; on a function used inside another it makes that call a segment. `remat(policy=...)` alone is a decorator.
     Policies are values, in `fxad.policies`; None stores nothing. A recompute is real for both values of `prevent_cse`,
     which JAX has. `plan` is what `residuals(program)` gave for this very program, edited.
-    Static arguments, by number or by name, are hashable values, given to `f` as they are, besides those that `f` declares
-    itself.
+    Static arguments, by number or by name, are hashable values that are passed to `f` unchanged; so are those that `f`
+    declares static.
 
     `budget` is a number of bytes, or a text such as "64 MiB": the fastest plan that is found whose compiled gradient has
     at most that many bytes of temporaries (`plan_memory`). The gradient is that of all floating arguments;

@@ -64,8 +64,8 @@ def vmap(
 
     `spmd_axis_name` names axes of the mesh that divide the new axis where `f` has sharding constraints.
 
-    Static arguments, by number or by name, are hashable values, given to `f` as they are, besides those that `f` declares
-    itself. They have entries in `in_axes`, None or an int, which mean nothing.
+    Static arguments, by number or by name, are hashable values that are passed to `f` unchanged; so are those that `f`
+    declares static. They have entries in `in_axes`, None or an int, which mean nothing.
 
     Law:    equals the stack of results for each index; identity, composition; commutes with jvp and grad.
     Cost:   no loop: each equation once, over the stack.

@@ -295,10 +295,9 @@ class Executable(_Staged, Generic[P, R_co]):
         return tree.unflatten(self.program.out_tree, self._shardings("outs", 0, len(self.program.out_avals)))
 
     def _shardings(self, side: Literal["ins", "outs"], start: int, count: int) -> list[Sharding]:
-        loaded = self._loaded
-        placed = loaded.placed if isinstance(loaded, runtime.LoadedProgram) else None
+        placed = self._loaded.placed
         if placed is None:
-            return [SingleDeviceSharding(loaded.device)] * count
+            return [SingleDeviceSharding(self._loaded.device)] * count
         return [of_buffers(where) for where in (placed.ins if side == "ins" else placed.outs)[start:]]
 
     def text(self) -> str:
