@@ -108,9 +108,9 @@ def remat(
         _check_plan(f, policy, plan)
         if budget is not None:
             raise ArgumentError("remat: both a plan and a budget are given", remedy="give one; a budget chooses a plan")
-        return f.replace(_under(f.jaxpr, plan))
-    most = None if budget is None else parse_bytes(budget)
-    if most is not None and policy != nothing:
+        return f.replace(_with_plan(f.jaxpr, plan))
+    limit = None if budget is None else parse_bytes(budget)
+    if limit is not None and policy != nothing:
         raise ArgumentError(
             f"remat: both a budget and the policy {policy} are given", remedy="give one; a budget chooses the policies"
         )
@@ -118,7 +118,7 @@ def remat(
         return lambda g: remat(
             g,
             policy=policy,
-            budget=most,
+            budget=limit,
             within=within,
             reconstruct=reconstruct,
             static_argnums=static_argnums,
@@ -126,10 +126,10 @@ def remat(
         )
 
     def transform(p: Program[Any, Any]) -> Program[Any, Any]:
-        if most is None:
+        if limit is None:
             jaxpr = transforms.remat(p.jaxpr, policy)
         else:
-            jaxpr = applied(plan_memory(p, budget=most, within=within, reconstruct=reconstruct))
+            jaxpr = applied(plan_memory(p, budget=limit, within=within, reconstruct=reconstruct))
         return p if jaxpr is p.jaxpr else p.replace(jaxpr)
 
     return lift(
@@ -141,7 +141,7 @@ def remat(
     )
 
 
-def _under(jaxpr: Jaxpr, plan: Residuals | MemoryPlan) -> Jaxpr:
+def _with_plan(jaxpr: Jaxpr, plan: Residuals | MemoryPlan) -> Jaxpr:
     if isinstance(plan, Residuals):
         return transforms.planned(jaxpr, plan)
     if plan.jaxpr is not jaxpr:
@@ -234,12 +234,12 @@ def outline(f: Any, *, min_cost: float = 0.0, waste: float = 0.02) -> Any:
     Law:    same value, bit for bit; `dce(inline(outline(f)))` has the equations of `dce(inline(f))`; idempotent.
     Raises: ArgumentError for a `min_cost` or `waste` that is no number >= 0.
     """
-    _check_least("min_cost", min_cost, "the microseconds that a call is to take at least; 0 groups nothing")
-    _check_least("waste", waste, "the part of the run that may be computed for nothing; 0 allows none")
+    _check_not_negative("min_cost", min_cost, "the microseconds that a call is to take at least; 0 groups nothing")
+    _check_not_negative("waste", waste, "the part of the run that may be computed for nothing; 0 allows none")
     return lift("outline", f, lambda p: p.replace(transforms.outline(p.jaxpr, float(min_cost), float(waste))))
 
 
-def _check_least(name: str, value: object, remedy: str) -> None:
+def _check_not_negative(name: str, value: object, remedy: str) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
         raise ArgumentError(f"outline: {name} is {value!r}, not a number >= 0", remedy=f"give {remedy}")
 

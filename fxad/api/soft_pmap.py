@@ -10,12 +10,12 @@ from typing import Any, Final, ParamSpec, TypeVar, overload
 from fxad.api.lift import check_function, check_no_statics
 from fxad.api.mapped_axes import Axes, mapped_arguments, mapped_axes_of_program, mapped_axes_of_results
 from fxad.api.shard_map import (
-    BY_AXES,
-    Over,
-    bound_to_devices,
+    FOR_OUT_AXES,
+    ManualAxes,
+    map_over_devices,
     name_of_axis,
     spec_along,
-    varies,
+    varying_result_error,
 )
 from fxad.errors import ParameterError, ShapeError
 from fxad.runtime import Device, device_count
@@ -107,36 +107,36 @@ def _split(
     dims: Sequence[int | None],
     out_axes: Axes,
 ) -> Program[Any, Any]:
-    count, on = _devices(what, size, devices)
+    count, listed = _number_of_devices(what, size, devices)
     out_dims, paths = mapped_axes_of_results(what, program, out_axes)
     body = split_axis(program.jaxpr, name, (count, size // count), name + _LANE)
-    rows = (*[None] * len(program.bound), *dims)
-    _, found = vmap_named(body, size // count, name + _LANE, rows)
-    for k, (d, want) in enumerate(zip(found, out_dims, strict=True)):
-        if d is not None and want is None:
-            raise varies(what, program.jaxpr, k, paths[k], name, BY_AXES)
-    stacked, _ = vmap_named(body, size // count, name + _LANE, rows, tuple(out_dims))
-    over = Over(((name, count),), ((name, count),), ids_of(on) if on else (), checked=True)
+    in_dims = (*[None] * len(program.bound), *dims)
+    _, result_dims = vmap_named(body, size // count, name + _LANE, in_dims)
+    for k, (d, wanted) in enumerate(zip(result_dims, out_dims, strict=True)):
+        if d is not None and wanted is None:
+            raise varying_result_error(what, program.jaxpr, k, paths[k], name, FOR_OUT_AXES)
+    stacked, _ = vmap_named(body, size // count, name + _LANE, in_dims, tuple(out_dims))
+    manual = ManualAxes(((name, count),), ((name, count),), ids_of(listed) if listed else (), checked=True)
     specs, outs = [[spec_along(name, d) for d in ds] for ds in (dims, out_dims)]
-    return bound_to_devices(what, program.replace(stacked, name=program.name), over, specs, outs, paths, BY_AXES)
+    return map_over_devices(what, program.replace(stacked, name=program.name), manual, specs, outs, paths, FOR_OUT_AXES)
 
 
-def _devices(what: str, size: int, given: int | Sequence[Device] | None) -> tuple[int, tuple[Device, ...]]:
-    """The number of devices, and the devices if they are given. Raises: ShapeError, ParameterError, ArgumentError."""
-    if given is None:
+def _number_of_devices(what: str, size: int, devices: int | Sequence[Device] | None) -> tuple[int, tuple[Device, ...]]:
+    """The number of devices, and the devices if they are listed. Raises: ShapeError, ParameterError, ArgumentError."""
+    if devices is None:
         depend_on_transforms()
         around = prod([axis.size for axis in enclosing_transforms()[0] if not axis.stacked])
-        there = max(1, device_count() // around)
-        return max([n for n in range(1, there + 1) if size % n == 0]), ()
-    on = () if isinstance(given, int) else tuple(given)
-    for device in on:
+        available = max(1, device_count() // around)
+        return max([n for n in range(1, available + 1) if size % n == 0]), ()
+    listed = () if isinstance(devices, int) else tuple(devices)
+    for device in listed:
         check_device("soft_pmap: devices", device)
-    count = given if isinstance(given, int) else len(on)
+    count = devices if isinstance(devices, int) else len(listed)
     if count < 1:
-        raise ParameterError(f"{what}: devices is {given!r}", remedy="give one device or more, or their number")
+        raise ParameterError(f"{what}: devices is {devices!r}", remedy="give one device or more, or their number")
     if size % count:
         raise ShapeError(
             f"{what}: the axis has size {size}, which {count} devices do not divide",
             remedy="pad the axis, or give another number of devices",
         )
-    return count, on
+    return count, listed

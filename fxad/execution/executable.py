@@ -20,7 +20,7 @@ from fxad.ir import Aval, Jaxpr
 from fxad.lower import LoweredModule, lower_jaxpr
 from fxad.passes import Passes, Stages, check_passes, plan_of, run_passes, stages_of
 from fxad.runtime import CompileOptions, CostStats, MemoryStats
-from fxad.sharding import Sharding, SingleDeviceSharding, of_buffers
+from fxad.sharding import Sharding, SingleDeviceSharding, named_sharding_of
 from fxad.storage.exported import export
 from fxad.tracing.array import DEFAULT_OPTIONS
 from fxad.tracing.placement import Division, Target, check_device
@@ -298,7 +298,7 @@ class Executable(_Staged, Generic[P, R_co]):
         placed = self._loaded.placed
         if placed is None:
             return [SingleDeviceSharding(self._loaded.device)] * count
-        return [of_buffers(where) for where in (placed.ins if side == "ins" else placed.outs)[start:]]
+        return [named_sharding_of(where) for where in (placed.ins if side == "ins" else placed.outs)[start:]]
 
     def text(self) -> str:
         """The optimised HLO. A plan of several units has one section per unit, which begins with a comment."""

@@ -7,8 +7,8 @@ from typing import Any, ParamSpec, TypeVar
 from fxad.core import tree
 from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, described
-from fxad.sharding import NamedSharding, PartitionSpec, located
-from fxad.tracing.context import sharding_here
+from fxad.sharding import NamedSharding, PartitionSpec, sharding_in_program
+from fxad.tracing.context import resolve_sharding
 from fxad.tracing.program import Program
 from fxad.transforms.spmd.shardings import with_shardings
 
@@ -37,11 +37,12 @@ def with_program_shardings(what: str, program: Program[P, R], ins: Shardings, ou
     results = _leaves(outs, program.out_tree, f"{what}: out_shardings")
     paths = tree.paths(program.out_tree, "result")
     where_in = [
-        None if s is None else located(what, s, a, f"argument {p}")
+        None if s is None else sharding_in_program(what, s, a, f"argument {p}")
         for s, a, p in zip(leaves, program.in_avals, program.paths, strict=True)
     ]
     where_out = [
-        None if s is None else located(what, s, a, p) for s, a, p in zip(results, program.out_avals, paths, strict=True)
+        None if s is None else sharding_in_program(what, s, a, p)
+        for s, a, p in zip(results, program.out_avals, paths, strict=True)
     ]
     jaxpr = with_shardings(program.jaxpr, (*[None] * len(program.bound), *where_in), tuple(where_out))
     return program.replace(jaxpr)
@@ -64,4 +65,4 @@ def _is_sharding(x: object) -> bool:
 def _leaves(prefix: Shardings, structure: Structure, what: str) -> list[NamedSharding | None]:
     check_shardings(what, prefix)
     leaves = tree.broadcast_prefix(prefix, structure, what, _is_sharding)
-    return [None if s is None else sharding_here(what, s) for s in leaves]
+    return [None if s is None else resolve_sharding(what, s) for s in leaves]
