@@ -577,7 +577,7 @@ def _compare(a: int, sign: str, b: object, margin: int) -> bool:
 
 
 def _deciding(difference: int, margin: int) -> str:
-    """What the user can state so that it is decided whether a difference is at least `margin`."""
+    """A remedy: the assumption that decides if a difference is at least `margin`."""
     names = list(names_of(difference))
 
     def decides(k: int, chosen: Sequence[Name]) -> bool:

@@ -101,13 +101,13 @@ class ShardMap(HigherOrder, Linear, OnMesh):
 
     @property
     def in_specs(self) -> tuple[Spec | None, ...]:
-        """How each operand is divided; None for a stack."""
+        """The division of each operand; None for a stack."""
         known = (*[()] * self.n_consts, *self.ins)
         return (*known, *[None] * (len(self.body.ins) - len(known)))
 
     @property
     def out_specs(self) -> tuple[Spec | None, ...]:
-        """How each result is divided; None for a stack."""
+        """The division of each result; None for a stack."""
         return (*self.outs, *[None] * (len(self.body.outs) - len(self.outs)))
 
     def _parts(self, spec: Spec) -> Part:
