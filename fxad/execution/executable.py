@@ -20,7 +20,7 @@ from fxad.ir import Aval, Jaxpr
 from fxad.lower import LoweredModule, lower_jaxpr
 from fxad.passes import Passes, Stages, check_passes, plan_of, run_passes, stages_of
 from fxad.runtime import CompileOptions, CostStats, MemoryStats
-from fxad.sharding import Sharding, SingleDeviceSharding, of_buffers
+from fxad.sharding import Sharding, SingleDeviceSharding, named_sharding_of
 from fxad.storage.exported import export
 from fxad.tracing.array import DEFAULT_OPTIONS
 from fxad.tracing.placement import Division, Target, check_device
@@ -185,7 +185,7 @@ class Lowered(_Staged, Generic[P, R_co]):
 
         Raises: ArgumentError for calls of the host; ParameterError for an unsupported platform.
         """
-        program: Program[P, R_co] = self.program.replace(run_passes(self.program.jaxpr, self.passes or ()))
+        program = self.program.replace(run_passes(self.program.jaxpr, self.passes or ()))
         return export(program, donate=self.donate, platforms=platforms)
 
     def __str__(self) -> str:
@@ -295,22 +295,21 @@ class Executable(_Staged, Generic[P, R_co]):
 
     @property
     def input_shardings(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """How the program divides its arguments: the trees of the positional and of the keyword ones."""
+        """The division of the arguments: a tree for the positional ones and a tree for the keyword ones."""
         bound = len(self.program.bound)
         args, kwargs = tree.unflatten(self.program.in_tree, self._shardings("ins", bound, len(self.in_avals)))
         return args, kwargs
 
     @property
     def output_shardings(self) -> Any:
-        """How the program divides its results: a tree."""
+        """The division of the results: a tree."""
         return tree.unflatten(self.program.out_tree, self._shardings("outs", 0, len(self.program.out_avals)))
 
     def _shardings(self, side: Literal["ins", "outs"], start: int, count: int) -> list[Sharding]:
-        loaded = self._loaded
-        placed = loaded.placed if isinstance(loaded, runtime.LoadedProgram) else None
+        placed = self._loaded.placed
         if placed is None:
-            return [SingleDeviceSharding(loaded.device)] * count
-        return [of_buffers(where) for where in (placed.ins if side == "ins" else placed.outs)[start:]]
+            return [SingleDeviceSharding(self._loaded.device)] * count
+        return [named_sharding_of(where) for where in (placed.ins if side == "ins" else placed.outs)[start:]]
 
     def text(self) -> str:
         """The optimised HLO. A plan of several units has one section per unit, which begins with a comment."""

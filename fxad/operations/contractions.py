@@ -81,6 +81,7 @@ def contract(
                     _sum_unneeded(emit, x, inside | {*y.labels}),
                     _sum_unneeded(emit, y, inside | {*x.labels}),
                     inside,
+                    out,
                     preferred,
                 ),
                 *rest,
@@ -157,8 +158,14 @@ def _sum_unneeded(emit: Emit, o: Labelled, kept: set[Label]) -> Labelled:
     return Labelled(emit.one(ReduceSum(axes), o.x), _without_axes(o.labels, axes)) if axes else o
 
 
-def _contract_pair(emit: Emit, x: Labelled, y: Labelled, kept: set[Label], preferred: DType | None) -> Labelled:
-    """Return the product of two operands, summed over shared labels that are not kept."""
+def _contract_pair(
+    emit: Emit, x: Labelled, y: Labelled, kept: set[Label], out: tuple[Label, ...], preferred: DType | None
+) -> Labelled:
+    """Return the product of two operands, summed over shared labels that are not kept.
+
+    The labels of a product end with those of its second operand. The operand that has the last label of `out` comes
+    second, so that the transpose to the order of `out` leaves the last axis in its place, or is not needed.
+    """
     shared = [n for n in x.labels if n in y.labels]
     batch = [n for n in shared if n in kept]
     inner = [n for n in shared if n not in kept]
@@ -168,6 +175,9 @@ def _contract_pair(emit: Emit, x: Labelled, y: Labelled, kept: set[Label], prefe
         return Labelled(emit.one(MUL, *[convert(emit, v, dtype) for v in both]), x.labels)
     if x.x.aval.dtype is not y.x.aval.dtype:  # one of them already has the preferred dtype
         x, y = [replace(o, x=convert(emit, o.x, cast("DType", preferred))) for o in (x, y)]
+    from_one = [n for n in out if (n in x.labels) != (n in y.labels)]
+    if from_one and from_one[-1] in x.labels and len(y.labels) > len(shared):
+        x, y = y, x
     dot = DotGeneral(x.at(inner), y.at(inner), x.at(batch), y.at(batch), preferred)
     free = [n for o in (x, y) for n in o.labels if n not in shared]
     return Labelled(emit.one(dot, x.x, y.x), (*batch, *free))

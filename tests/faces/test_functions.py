@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import fxad as fx
 import fxad.numpy as fnp
 from fxad import dtypes
 from fxad.tracing.array import Array
@@ -344,6 +345,11 @@ def test_einsum(spec: str, shapes: list[tuple[int, ...]]) -> None:
 def test_einsum_is_one_contraction() -> None:
     x, y = RNG.standard_normal((2, 3, 4, 5)), RNG.standard_normal((2, 6, 4, 5))
     assert names(lambda x, y: fnp.einsum("bqhd,bkhd->bhqk", x, y), x, y) == ["dot_general"]
+    # the operand with the result's last axis comes second: no transpose, or one that leaves the last axis in its place
+    assert names(lambda x, y: fnp.einsum("bkhd,bqhd->bhqk", x, y), x, y) == ["dot_general"]
+    a, b = RNG.standard_normal((2, 3, 4, 5)), RNG.standard_normal((6, 2, 3, 5))
+    text = str(fx.trace(lambda a, b: fnp.einsum("bhij,nbhj->nbhi", a, b), a, b).jaxpr)
+    assert "transpose[perm=(2, 0, 1, 3)]" in text
     assert names(lambda x, y: x @ y.swapaxes(-1, -2), x, x) == ["transpose", "dot_general"]
 
 

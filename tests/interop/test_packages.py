@@ -145,6 +145,21 @@ def test_a_solve_of_diffrax() -> None:
     agree(from_jax(direct, y, a), direct, (y, a), orders=1, stack=False)
 
 
+@pytest.mark.deep
+def test_the_default_adjoint_of_diffrax() -> None:
+    """Its rules refuse every other set of arguments than that of those that depend on what is differentiated."""
+    diffrax = pytest.importorskip("diffrax")
+
+    def f(y: Any, a: Any) -> Any:
+        term = diffrax.ODETerm(lambda t, y, a: -a * y)
+        return diffrax.diffeqsolve(term, diffrax.Tsit5(), 0.0, 1.0, 0.25, y, a).ys.sum()
+
+    y, a = X[0, :2], np.float32(0.7)
+    have, want = fx.grad(from_jax(f, y, a), argnums=(0, 1)), jax.grad(f, argnums=(0, 1))
+    for x, w in zip(have(y, a), want(y, a), strict=True):
+        np.testing.assert_allclose(x, w, rtol=1e-5)
+
+
 def test_a_log_density_of_numpyro() -> None:
     numpyro = package("numpyro")
     dist, util = numpyro.distributions, package("numpyro.infer.util")
