@@ -107,6 +107,13 @@ _BY_MODULE: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "log": "debug.print",
             "DebugEffect OrderedDebugEffect": _INTERNAL,
         },
+        "experimental": {
+            "checkify": "error_if(x, x < 0, 'negative: {}', x) raises in the compiled program",
+            "disable_x64 enable_x64": _X64,
+            "pallas": "XLA alone compiles",
+            "sparse": "arrays are dense; scipy.sparse.linalg takes functions in place of matrices",
+        },
+        "scipy": {"spatial": "write the quaternion as an array; pure_callback calls SciPy's Rotation"},
         "scipy.special": {
             "bessel_jn dawsn erfcx fresnel hyp1f1 hyp2f1 owens_t sici spence sph_harm_y wofz": _ON_THE_HOST,
         },
