@@ -533,7 +533,7 @@ def _compare(a: int, sign: str, b: object, margin: int) -> bool:
             if b == float("-inf"):
                 return True
         raise SizeError(f"size: {a} {sign} {b!r} cannot be decided", remedy="compare sizes with ints and sizes")
-    difference: int = a - b  # type: ignore[operator]
+    difference: int = a - b  # type: ignore[operator]  # `b` is an int or a size
     if type(b) is int and b >= _LARGEST_SIZE:
         return False
     if at_least(difference, margin):
@@ -579,7 +579,7 @@ def _assumptions_text(names: Iterable[Name]) -> str:
 
 def dimension(value: object) -> int:
     """A user's dimension: a size as it is, anything else as an int. Raises: AttributeError, TypeError."""
-    return value if type(value) is Size else value.__index__()  # type: ignore[attr-defined]
+    return value if type(value) is Size else value.__index__()  # type: ignore[attr-defined]  # callers catch AttributeError
 
 
 def is_symbolic(shape: Iterable[object]) -> bool:

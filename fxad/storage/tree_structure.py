@@ -98,7 +98,7 @@ def _name(cls: type, what: str) -> str:
 
 def _value(value: object, part: str, what: str) -> Json:
     if value is None or type(value) in (bool, int, str):
-        return value  # type: ignore[return-value]
+        return value  # type: ignore[return-value]  # mypy does not narrow by `type(value) in`
     if isinstance(value, tuple) and type(value) is tuple:
         return {"tuple": [_value(v, part, what) for v in value]}
     if type(value) is list:  # optree gives keys so
