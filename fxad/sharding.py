@@ -71,8 +71,13 @@ def _check_axis_types(what: str, types: object, count: int) -> None:
     given = (types,) * count if types is None or isinstance(types, AxisType) else types
     if not isinstance(given, tuple) or any([t not in (None, AxisType.Auto) for t in given]):
         raise ParameterError(
-            f"{what}: axis_types is {types!r:.80}",
-            remedy="leave it out: all axes are AxisType.Auto, and shard_map makes those of its mesh manual",
+            f"{what}: axis_types is {types!r:.80}, and all axes of a mesh are AxisType.Auto",
+            remedy="leave it out, and divide values with in_shardings or with_sharding_constraint; shard_map makes the"
+            " axes of its mesh manual",
+        )
+    if len(given) != count:
+        raise ParameterError(
+            f"{what}: axis_types has {len(given)} entries for {count} axes", remedy="give one for each axis, or none"
         )
 
 

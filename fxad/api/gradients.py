@@ -57,7 +57,9 @@ class _Wrt:
         if holomorphic:
             _check_complex(what, program, self.leaves)
         else:
-            check_real(what, program, self.leaves)
+            # of one real result the gradient in a complex argument is the vjp applied to 1
+            to_complex = COMPLEX if what in ("grad", "value_and_grad") else ()
+            check_real(what, program, [k for k in self.leaves if avals[k].dtype not in to_complex])
         self.mask = mask_of(program, set(self.leaves))
         self.tree: Structure = (
             trees[self.numbers[0]] if isinstance(argnums, int) else tuple_structure(*[trees[n] for n in self.numbers])
@@ -228,8 +230,8 @@ def grad(
     Static arguments, by number or by name, are hashable values that are passed to `f` unchanged; so are those that `f`
     declares static. `argnums` counts them, and chooses others.
 
-    `holomorphic` says that `f` is a holomorphic function of complex arguments; the result is its complex derivative.
-    With `allow_int`, integer arguments are allowed, and None stands for their gradients.
+    The gradient in a complex argument z = x + iy is df/dx - i df/dy, as in JAX: step along its conjugate. `holomorphic`
+    says that `f` is a holomorphic function of complex arguments; the result is its complex derivative. With `allow_int`, integer arguments are allowed, and None stands for their gradients.
 
     Law:    `<grad f(x), x_dot> = jvp f(x, x_dot)`.
     Rule:   linearize, transpose, apply to 1, remove equations that only the value needs. Repeated layers of a function

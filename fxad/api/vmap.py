@@ -57,12 +57,13 @@ def vmap(
 
     `in_axes` is a tree prefix of the tuple of positional arguments: an int is the mapped axis of a leaf (negative:
     counted from the end), None means that the leaf is not mapped. Keyword arguments are mapped over axis 0. `out_axes`
-    is a prefix of the results; None requires a result that does not vary. `axis_size` is the number of examples. A
-    program needs it; for a callable it is read from the arguments.
+    is a prefix of the results; None requires a result that does not vary. `axis_size` is the number of examples; without
+    it, it is read from the arguments. A program with `axis_size` becomes a program, without it a function.
 
     `axis_name` names the axis for collectives in `f`, such as `lax.psum(x, "i")`. They become operations on the stack.
 
-    `spmd_axis_name` names axes of the mesh that divide the new axis where `f` has sharding constraints.
+    `spmd_axis_name` names axes of the mesh that divide the new axis where `f` has sharding constraints. A function
+    without them has no value to divide.
 
     Static arguments, by number or by name, are hashable values that are passed to `f` unchanged; so are those that `f`
     declares static. They have entries in `in_axes`, None or an int, which mean nothing.
@@ -75,8 +76,9 @@ def vmap(
     spmd = _spmd_names(spmd_axis_name)
     if isinstance(f, Program):
         check_no_statics("vmap", f, static_argnums, static_argnames)
-        dims, size = mapped_axes_of_program("vmap", f, in_axes, axis_size)
-        return _vmap(f, dims, out_axes, _axis_of_program(f, axis_name, size), spmd)
+        if axis_size is not None:
+            dims, size = mapped_axes_of_program("vmap", f, in_axes, axis_size)
+            return _vmap(f, dims, out_axes, _axis_of_program(f, axis_name, size), spmd)
     check_function("vmap", f)
     name = function_name(f)
     statics = static_arguments(f"vmap of {name}", f, static_argnums, static_argnames)

@@ -8,7 +8,7 @@ from functools import partial
 from inspect import Parameter, Signature
 from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, ParamSpec, Self, TypeAlias, TypeVar, final
 
-from fxad import runtime
+from fxad import lowering, runtime
 from fxad.core import tree
 from fxad.core.dataclasses import dataclass
 from fxad.core.tree import Structure
@@ -150,18 +150,29 @@ class Lowered(_Staged, Generic[P, R_co]):
     # ------------------------------------------------------------------------------------------------- JAX's names
 
     def as_text(self, dialect: str | None = None, *, debug_info: bool = False) -> str:
-        """`text()`. Raises: ParameterError for another dialect than "stablehlo", and for `debug_info`."""
-        if dialect not in (None, "stablehlo"):
-            raise ParameterError(
-                f"as_text of {self.program.name}: dialect {dialect!r:.40}",
-                remedy="leave it out for StableHLO; compile().as_text() is XLA's HLO",
-            )
+        """The text of a dialect: `text()` for "stablehlo", HLO before XLA optimises it for "hlo".
+
+        Raises: ParameterError for another dialect, and for `debug_info`.
+        """
+        self._check_dialect("as_text", dialect)
         if debug_info:
             raise ParameterError(
                 f"as_text of {self.program.name}: debug_info is True, and the text has no locations",
                 remedy="leave it out; errors and profiles name the lines",
             )
-        return self.text()
+        return lowering.mlir.computation(self.module.source()).as_hlo_text() if dialect == "hlo" else self.text()
+
+    def compiler_ir(self, dialect: str | None = None) -> object:
+        """The module, whose `str` is StableHLO; for the dialect "hlo" jaxlib's object. Raises: ParameterError."""
+        self._check_dialect("compiler_ir", dialect)
+        return lowering.mlir.computation(self.module.source()) if dialect == "hlo" else self.module
+
+    def _check_dialect(self, what: str, dialect: str | None) -> None:
+        if dialect not in (None, "stablehlo", "hlo"):
+            raise ParameterError(
+                f"{what} of {self.program.name}: dialect {dialect!r:.40}",
+                remedy='use "stablehlo" or "hlo"; compile().as_text() is the HLO that XLA has optimised',
+            )
 
     def cost_analysis(self) -> dict[str, float]:
         """XLA's estimates for the compiled program, by JAX's keys. Cost: compiles it."""

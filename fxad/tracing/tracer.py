@@ -164,7 +164,11 @@ class Tracer(Array):
         self._refuse("complex", "use astype, or make the value a Python number that the function closes over")
 
     def __index__(self) -> int:  # noqa: PLE0305  it raises
-        self._refuse("index", "sizes and range() need Python ints; index arrays with x[i], which takes tracers")
+        self._refuse(
+            "index",
+            "sizes and range() need Python ints: make the argument static, jit(f, static_argnames=...); "
+            "x[i] takes tracers",
+        )
 
     def item(self) -> bool | int | float | complex:
         self._refuse("item", "return the array and call item() on the result")
@@ -381,6 +385,17 @@ class Trace:
     def _located(self, e: FxadError, op: str, atoms: Sequence[Atom], source: Source) -> FxadError:
         where = source_location(source)
         return e.located(equation=f"{op} {' '.join(map(repr, atoms))}", where=str(where) if where else "")
+
+    def variable_of(self, value: object) -> Var | None:
+        """The variable of a tracer of this trace; None for a literal and for every other value."""
+        atom = value._var if isinstance(value, Tracer) and value._trace is self else None
+        return atom if isinstance(atom, Var) else None
+
+    @property
+    def operands(self) -> list[Var]:
+        """The operands so far, without the constants that were captured."""
+        constants = {var for value, var in self.captured.values() if not isinstance(value, Tracer)}
+        return [v for v in self.builder.ins if v not in constants]
 
     # ------------------------------------------------------------------------------------------------ the end
 

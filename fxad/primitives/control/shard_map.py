@@ -208,6 +208,12 @@ class ShardMap(HigherOrder, Linear, OnMesh):
                 f"vmap: axis name {ctx.axis!r} is also an axis of shard_map in the program",
                 remedy="give each of nested maps its own name",
             )
+        if ctx.spmd:
+            names = ", ".join(map(repr, ctx.spmd))
+            raise AxisNameError(
+                f"vmap: spmd_axis_name {names} cannot divide the new axis of a map over the devices of {dict(self.mesh)}",
+                remedy="map inside of shard_map, and name the axis in its specs; or leave spmd_axis_name out",
+            )
         # the mapped axis is the last one, which no spec divides
         args = tuple([
             a if d is None else move_axis(ctx, a, d, a.aval.ndim - 1) for a, d in zip(args, dims, strict=True)
