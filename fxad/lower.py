@@ -236,7 +236,7 @@ def _divisions(jaxpr: Jaxpr) -> tuple[tuple[_Division, ...], tuple[_Division, ..
             of_outs = tuple([(prim.mesh, stacked if s is None else s) for s in prim.out_specs])
         elif isinstance(prim, ShardingConstraint) and (OPEN,) not in prim.spec:
             of_ins = of_outs = ((prim.mesh, prim.spec),)
-        elif isinstance(prim, Call):
+        elif isinstance(prim, Call):  # the function that it calls has no shardings of its own
             of_ins, of_outs = _divisions(prim.body)
         for a, division in zip(eqn.ins, of_ins, strict=False):
             if division is not None:

@@ -208,7 +208,7 @@ def _places(segments: Sequence[Segment]) -> dict[int, tuple[int, Segment]]:
 
 
 def _treatment(eqn: Eqn, segment: Segment | None, last: Sequence[int]) -> str:
-    if isinstance(eqn.prim, CustomCall) and eqn.prim.tolerance is not None:
+    if isinstance(eqn.prim, CustomCall) and eqn.prim.tolerance is not None:  # a call of `invertible`
         return "reconstructed"
     if segment is not None and segment.reconstruct:
         return "reconstructed"
