@@ -40,7 +40,7 @@ class Binder(Protocol):
     """The destination of operations: the program being traced, or a device."""
 
     def bind(self, prim: Primitive, args: tuple[object, ...]) -> tuple[Array, ...]:
-        """One equation over the arguments, exactly as they are: no promotion."""
+        """One equation over the arguments, without promotion."""
 
     def apply(self, op: Operation, args: tuple[object, ...], static: tuple[Hashable, ...]) -> tuple[Array, ...]:
         """An operation over array arguments."""
@@ -367,7 +367,7 @@ def aval_of(value: object, what: str = "value") -> Aval:
 class Eager:
     """The binder outside a trace: each operation is a program, compiled once per operand types, and run immediately.
 
-    Cost: 1.5 us beside the execution itself (4 us) once the operation has run on these types.
+    Cost: 1.5 us in addition to the execution (4 us), once the operation has run on these types.
     """
 
     __slots__ = ("_plans", "_programs", "_scalars")
