@@ -209,10 +209,10 @@ def _sharding_attribute(mesh: int, spec: Spec, aval: Aval) -> str:
 def _divided(spec: Spec, aval: Aval) -> str:
     """The axes that divide each axis of an array, as MLIR text."""
     groups = [*spec, *[()] * (aval.ndim - len(spec))]
-    return f"[{', '.join(['{?}' if group == (OPEN,) else _names(group) for group in groups])}]"
+    return f"[{', '.join(['{?}' if group == (OPEN,) else _axis_names_text(group) for group in groups])}]"
 
 
-def _names(names: Sequence[str]) -> str:
+def _axis_names_text(names: Sequence[str]) -> str:
     return f"{{{', '.join(map(json.dumps, names))}}}"
 
 
@@ -425,7 +425,7 @@ class _Function:
         attrs = {
             "in_shardings": f"#sdy.sharding_per_value<[{divided[0]}]>",
             "out_shardings": f"#sdy.sharding_per_value<[{divided[1]}]>",
-            "manual_axes": f"#sdy<manual_axes{_names([axis for axis, _ in whole])}>",
+            "manual_axes": f"#sdy<manual_axes{_axis_names_text([axis for axis, _ in whole])}>",
         }
 
         def region() -> None:

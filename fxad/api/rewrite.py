@@ -14,7 +14,7 @@ from fxad.ir import Jaxpr
 from fxad.passes import Passes, check_passes, run_passes
 from fxad.tracing.program import Program
 from fxad.tracing.static_args import Argnames, Argnums
-from fxad.transforms.memory.plans import MemoryPlan, applied
+from fxad.transforms.memory.plans import MemoryPlan, apply_plan
 from fxad.transforms.memory.policies import Policy, check_policy, nothing
 from fxad.transforms.memory.residuals import Residuals
 from fxad.transforms.specialize import check_sizes, size_names
@@ -129,7 +129,7 @@ def remat(
         if limit is None:
             jaxpr = transforms.remat(p.jaxpr, policy)
         else:
-            jaxpr = applied(plan_memory(p, budget=limit, within=within, reconstruct=reconstruct))
+            jaxpr = apply_plan(plan_memory(p, budget=limit, within=within, reconstruct=reconstruct))
         return p if jaxpr is p.jaxpr else p.replace(jaxpr)
 
     return lift(
@@ -149,7 +149,7 @@ def _with_plan(jaxpr: Jaxpr, plan: Residuals | MemoryPlan) -> Jaxpr:
             f"remat: the memory plan is for another program: {plan.jaxpr!r}, this is {jaxpr!r}",
             remedy="make it with plan_memory(program, budget=...) of this very program",
         )
-    return applied(plan)
+    return apply_plan(plan)
 
 
 def _check_plan(f: object, policy: Policy, plan: object) -> None:
