@@ -75,7 +75,7 @@ def test_a_size_that_is_traced_says_what_to_do() -> None:
     ]
     for use in uses:
         with pytest.raises(fx.errors.FxadError) as of_use:
-            fx.grad(use)(1.0, n=2)
+            fx.grad(use)(1.0, 2)
         assert of_use.value.remedy == remedy
         with pytest.raises(fx.errors.FxadError) as of_use:
             fx.vmap(use, (0, None))(np.ones(3), 2)
