@@ -20,13 +20,12 @@ from fxad.lax.control.bodies import Body, traced_body
 from fxad.lax.creation import splat
 from fxad.numpy.binary import add
 from fxad.numpy.shapes import broadcast_to
-from fxad.primitives.control.bodies import select_by_mask, with_outs
+from fxad.primitives.control.bodies import reorder_operands, select_by_mask, with_outs
 from fxad.primitives.custom_rules import BatchRule, Derivative, Refusal, Rules
 from fxad.runtime import SupportsDLPack
 from fxad.tracing.array import Array, ArrayLike, aval_of, is_scalar
 from fxad.tracing.program import count_text, function_name
 from fxad.transforms.ad.linear_rule import cotangent_maps, split_tangents
-from fxad.transforms.reorder import reorder_operands
 
 Q = ParamSpec("Q")
 

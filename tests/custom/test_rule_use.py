@@ -157,6 +157,21 @@ def nested_rules() -> Fun:
     return found
 
 
+def test_a_rule_that_needs_an_example() -> None:
+    """It is for any size from 1: an empty stack has no largest element."""
+    f: Any = fx.custom_vmap(lambda x: fnp.sin(x))
+    f.def_vmap(lambda size, mapped, x: (fnp.sin(x) + fnp.max(x), True))
+    program = fx.trace(f, X[0])
+    np.testing.assert_allclose(fx.vmap(program, axis_size=3)(X), np.sin(X) + 2.0)
+    assert fx.vmap(program, axis_size=0)(X[:0]).shape == (0,)
+
+
+def test_a_map_over_a_symbolic_size() -> None:
+    f, _ = counted_rule()
+    total = fx.mask(lambda x, y: fnp.sum(fx.vmap(f)(x, y)), in_shapes=["n", "n"])
+    np.testing.assert_allclose(total(X, Y, sizes={"n": 2}), np.sum((np.sin(X) * Y + 1000)[:2]))
+
+
 MAPPED_LATER: dict[str, Callable[[Fun], Fun]] = {
     "alone": lambda f: f,
     "jit": fx.jit,
