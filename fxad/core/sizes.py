@@ -153,6 +153,9 @@ else:
         def __format__(self, spec):
             return format(str(self), spec.replace(",", "").removesuffix("d"))  # the formats of ints
 
+        def _repr_pretty_(self, printer, cycle):
+            printer.text(str(self))  # IPython and hypothesis would ask whether it is below 1,000,000,000
+
         @property
         def __class__(self):
             return int  # for isinstance, as for a type checker; `type(n) is Size` tells
@@ -454,6 +457,12 @@ def _lower_bound_of_terms(terms: Terms, depth: int) -> int | None:
         return direct
     # replace the atom of a term: by something at least as large if its coefficient is negative, else at most as large
     for mono, c in terms.items():
+        if len(mono) == 2 and (rounded := _rounded_to_multiple(mono)) is not None:
+            a, b = rounded
+            others = _size_of_terms({m: d for m, d in terms.items() if m != mono})
+            known = _lower_bound_of_terms(_terms(others + (a if c < 0 else a - b + 1) * c), depth - 1)
+            if known is not None:
+                return known
         if len(mono) == 1 and mono[0][1] == 1 and isinstance(mono[0][0], SizeFunction):
             function = mono[0][0]
             others = {m: d for m, d in terms.items() if m != mono}
@@ -479,6 +488,15 @@ def _lower_bound_of_terms(terms: Terms, depth: int) -> int | None:
                 known = [min(known)] if len(known) == 2 else []
             if known:
                 return max(known)
+    return None
+
+
+def _rounded_to_multiple(mono: Monomial) -> tuple[int, int] | None:
+    """a and b of b * (a // b), for a named size b >= 1: between a - b + 1 and a."""
+    for (name, p), (whole, q) in (mono, mono[::-1]):
+        divides = isinstance(name, Name) and name.at_least >= 1 and p == q == 1
+        if divides and isinstance(whole, SizeFunction) and whole.function == "//" and whole.b == _size_of_factor(name):
+            return whole.a, whole.b
     return None
 
 
@@ -559,7 +577,7 @@ def _compare(a: int, sign: str, b: object, margin: int) -> bool:
 
 
 def _deciding(difference: int, margin: int) -> str:
-    """What the user can state so that it is decided whether a difference is at least `margin`."""
+    """A remedy: the assumption that decides if a difference is at least `margin`."""
     names = list(names_of(difference))
 
     def decides(k: int, chosen: Sequence[Name]) -> bool:
