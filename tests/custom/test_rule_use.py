@@ -172,6 +172,19 @@ def test_a_map_over_a_symbolic_size() -> None:
     np.testing.assert_allclose(total(X, Y, sizes={"n": 2}), np.sum((np.sin(X) * Y + 1000)[:2]))
 
 
+def test_a_rule_keeps_the_size_that_it_binds_in_the_rule_of_another() -> None:
+    """Both bind a size of one name: `g` was traced before, and its trace is used again in the rule of `f`."""
+    g: Any = fx.custom_vmap(lambda x: fnp.sin(x))
+    g.def_vmap(lambda size, mapped, x: (fnp.sin(x) + 1000, True))
+    once: Any = fx.jit(g)
+    f: Any = fx.custom_vmap(lambda x: once(1.0) * x)
+    f.def_vmap(lambda size, mapped, x: (once(1.0) * x + size, True))
+    mapped: Any = fx.vmap(fx.trace(f, X[0]), axis_size=3)
+    np.testing.assert_allclose(mapped(X), np.sin(1.0) * X + 3, rtol=1e-6)
+    calls = [e.prim for j in distinct_jaxprs(mapped.jaxpr) for e in j.eqns if isinstance(e.prim, CustomCall)]
+    assert {rule.size for prim in calls for rule in prim.rules.batch} == {bound_size(0)}
+
+
 MAPPED_LATER: dict[str, Callable[[Fun], Fun]] = {
     "alone": lambda f: f,
     "jit": fx.jit,
