@@ -224,14 +224,15 @@ class TracedCall:
     def _stacked_rules(
         self, fn: UserRule, sizes: Sequence[int] | None, rule: Callable[[int, Sequence[bool], Sequence[object]], object]
     ) -> list[TracedRule]:
-        """Trace the rule for stacks of `sizes`. None: of any size; if it needs the number, of those of the maps around."""
-        if sizes is None:
-            depth = _bound_sizes.get()
-            for at_least in (0, 1):
-                with suppress(Exception), _bound_sizes(depth + 1):
-                    return [stacked_rule(self.signature, fn, bound_size(depth, at_least), rule)]
-            sizes = stacked_axis_sizes()
-        return [stacked_rule(self.signature, fn, size, rule) for size in dict.fromkeys(sizes)]
+        """Trace the rule for stacks of `sizes`. None: of the maps around, and of any size if it needs no number."""
+        traced: list[TracedRule] = []
+        depth = _bound_sizes.get()
+        for at_least in (0, 1) if sizes is None else ():
+            with suppress(Exception), _bound_sizes(depth + 1):
+                traced.append(stacked_rule(self.signature, fn, bound_size(depth, at_least), rule, any_size=True))
+                break
+        sizes = stacked_axis_sizes() if sizes is None else sizes
+        return [*traced, *[stacked_rule(self.signature, fn, size, rule) for size in dict.fromkeys(sizes)]]
 
     def _check_rules(self) -> None:
         """Raises: ArgumentError for a rule that cannot be called with its arguments."""

@@ -326,7 +326,12 @@ def cotangents(what: str, sig: Signature, bars: object) -> list[object]:
 
 
 def stacked_rule(
-    sig: Signature, fn: Callable[..., object], size: int, rule: Callable[[int, Any, Any], object]
+    sig: Signature,
+    fn: Callable[..., object],
+    size: int,
+    rule: Callable[[int, Any, Any], object],
+    *,
+    any_size: bool = False,
 ) -> TracedRule:
     """Trace a rule (size, which leaves are mapped, stacked arguments) -> (results, which of them are mapped).
 
@@ -353,7 +358,7 @@ def stacked_rule(
 
     takes, gives = [[a.with_shape((size, *a.shape)) for a in avals] for avals in (sig.in_avals, sig.out_avals)]
     body = traced_rule(what, fn, flat, takes, ("as stack of", sig.out_paths, gives))
-    return TracedRule((body,), lambda _, programs: Rules(batch=(BatchRule(size, programs[0]),)))
+    return TracedRule((body,), lambda _, programs: Rules(batch=(BatchRule(size, programs[0], any_size),)))
 
 
 # -------------------------------------------------------------------------------------------------------------- checks

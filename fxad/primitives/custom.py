@@ -16,7 +16,6 @@ from fxad.core.builder import Builder, rewrite
 from fxad.core.dce import prune, remove_dead_eqns
 from fxad.core.layout import Layout
 from fxad.core.memo import by_value
-from fxad.core.sizes import Size
 from fxad.core.stack import with_enough_stack
 from fxad.errors import NotDifferentiableError
 from fxad.ir import (
@@ -62,7 +61,7 @@ from fxad.primitives.control.bodies import (
 )
 from fxad.primitives.control.call import Applied, Call, check_operands, layout_with_rules
 from fxad.primitives.control.effects import without_checks, without_effects
-from fxad.primitives.custom_rules import BatchRule, Function, InverseRule, Refusal, Rules
+from fxad.primitives.custom_rules import Function, InverseRule, Refusal, Rules
 from fxad.primitives.linear_call import LinearCall
 from fxad.primitives.linearity import is_linear, is_zero
 from fxad.primitives.shape import broadcast_to_axis
@@ -408,10 +407,9 @@ class CustomCall(Applied, Linear):
 
     def _batch_rule(self, ctx: BatchCtx) -> Jaxpr | None:
         """The rule for the size of the mapped axis: the one that is for it alone, or the one that is for any size."""
-        rules = {r.size: r.body for r in self.rules.batch}
-        declared = next((size for size in rules if type(size) is Size), None)
-        general = None if declared is None else ctx.rule_of_size(rules[declared], declared)
-        return rules.get(ctx.size, general)
+        rules = {r.size: r.body for r in self.rules.batch if not r.any_size}
+        of_any_size = [ctx.rule_of_size(r.body, r.size) for r in self.rules.batch if r.any_size]
+        return rules.get(ctx.size, of_any_size[0] if of_any_size else None)
 
     def complete(self, rule: Jaxpr, batch: Batch) -> Jaxpr:
         """A program of a rule, for use outside of this equation: named calls in it are calls of the functions."""
@@ -486,7 +484,7 @@ class CustomCall(Applied, Linear):
 
     def _over_stacks(self, programs: Sequence[Jaxpr]) -> CustomCall:
         """Another function with batch rules of the same sizes: its body, then the bodies of the rules."""
-        batch = [BatchRule(r.size, body) for r, body in zip(self.rules.batch, programs[1:], strict=True)]
+        batch = [replace(r, body=body) for r, body in zip(self.rules.batch, programs[1:], strict=True)]
         return CustomCall(Function(programs[0], self.captured, Rules(batch=tuple(batch))))
 
     def linear_in(self, mask: Mask) -> bool:

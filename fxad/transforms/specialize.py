@@ -54,7 +54,7 @@ def specialize(jaxpr: Jaxpr, values: Values) -> Jaxpr:
 
     def binds(record: Record) -> bool:
         """A rule for any size keeps a size that it binds itself."""
-        return isinstance(record, BatchRule) and any([n.bound and n.name in sizes for n in names_of(record.size)])
+        return isinstance(record, BatchRule) and record.any_size and names_of(record.size)[0].name in sizes
 
     b = Builder()
     env: dict[Atom, Atom] = dict(zip(jaxpr.ins, b.inputs([specialize_aval(v.aval) for v in jaxpr.ins]), strict=True))
