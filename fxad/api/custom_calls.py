@@ -4,7 +4,7 @@ Rules are traced once for each function, types of arguments and values of `nondi
 its own rule, or in the rule of a function that its rules call, is a named call (`fxad.primitives.custom`). So functions
 whose rules call each other become one module. If a rule calls its function with other types or values, that is another
 function, whose rules are traced in turn: as deep as derivatives are taken around the call, and at least `DEPTH`.
-Decisions: docs/adr/0047, docs/adr/0048.
+Decisions: docs/adr/0047, docs/adr/0048, docs/adr/0080.
 """
 
 from __future__ import annotations
