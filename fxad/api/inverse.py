@@ -13,12 +13,12 @@ from fxad.api.lift import bind_static_arguments, check_function, lift, positiona
 from fxad.api.rewrite import Rewrite
 from fxad.core import tree
 from fxad.errors import ArgumentError
+from fxad.primitives.control.bodies import reorder_operands
 from fxad.tracing.array import binder
 from fxad.tracing.program import Program, count_text, function_name, spec_of, trace
 from fxad.tracing.static_args import Argnames, Argnums, static_arguments
 from fxad.transforms.inversion.inverse import inverse as inverse_of
 from fxad.transforms.inversion.invertible import invertible as invertible_of
-from fxad.transforms.reorder import reorder_operands
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -342,9 +342,9 @@ def named_size(name: str, at_least: int = 0) -> int:
     return _size_of_factor(Name(name, at_least))
 
 
-def bound_size(k: int) -> int:
-    """Size number k of those that rules bind: at least 1, with a name that no user can give."""
-    return _size_of_factor(Name(f"_axis{k}", 1))
+def bound_size(k: int, at_least: int = 0) -> int:
+    """Size number k of those that rules bind, with a name that no user can give."""
+    return _size_of_factor(Name(f"_axis{k}", at_least))
 
 
 _RESERVED: Final = frozenset({"bits", "div", "max", "min", "none", "true", "false", "complex"})
