@@ -59,7 +59,7 @@ def compared(found: Any, name: str, method: str, x: Any, args: tuple[float, ...]
         want = getattr(getattr(scipy.stats, name), method)(x, *args)
     inside = np.full(x.shape, True)
     if name == "vonmises":  # SciPy's support is one period
-        loc, scale = (*args, 0.0, 1.0)[1:3] if len(args) < 3 else args[1:]
+        loc, scale = (*args[1:], *(0.0, 1.0)[len(args) - 1 :])
         inside = np.abs((x - loc) / scale) <= np.pi
     np.testing.assert_allclose(np.asarray(found)[inside], want[inside], rtol=1e-8, atol=1e-12, err_msg=method)
 
