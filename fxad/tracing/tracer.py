@@ -302,13 +302,13 @@ class Trace:
         source = self.source()
         if source is ASYNCHRONOUS:
             return self._other_binder(operation_name(op, static)).apply(op, args, static)
-        like = None
+        like, scalars = None, False
         atoms: list[Atom | None] = []
         for k, a in enumerate(args):
             if type(a) is Tracer and a._trace is self:
                 atom: Atom | None = a._var
             elif type(a) in _SCALARS or is_scalar(a):
-                atom = None
+                atom, scalars = None, True
             else:
                 atom = self.lift(operation_name(op, static), k, a)
             if like is None and atom is not None:
@@ -317,7 +317,7 @@ class Trace:
         b = self.builder
         b.source = source
         operands: list[Any] = atoms
-        if None in atoms:
+        if scalars:
             if like is None:
                 alone = promotion.dtype_of_scalars([a for a in args if is_scalar(a)])
                 like = None if alone is None else Aval((), alone)
