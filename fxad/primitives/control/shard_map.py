@@ -209,9 +209,9 @@ class ShardMap(HigherOrder, Linear, OnMesh):
                 remedy="give each of nested maps its own name",
             )
         if ctx.spmd:
-            names = ", ".join(map(repr, ctx.spmd))
+            names, mesh = ", ".join(map(repr, ctx.spmd)), dict(self.mesh)
             raise AxisNameError(
-                f"vmap: spmd_axis_name {names} cannot divide the new axis of a map over the devices of {dict(self.mesh)}",
+                f"vmap: spmd_axis_name {names} cannot divide the new axis of a map over the devices of {mesh}",
                 remedy="map inside of shard_map, and name the axis in its specs; or leave spmd_axis_name out",
             )
         # the mapped axis is the last one, which no spec divides
