@@ -20,6 +20,7 @@ from fxad.core.weak import WeakTable
 from fxad.errors import ArgumentError, ShapeError, SizeError, described
 
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+_BOUND: Final = re.compile(r"_axis[0-9]{1,3}")
 _set: Final = object.__setattr__
 
 
@@ -30,6 +31,11 @@ class Name:
 
     name: str
     at_least: int = 0
+
+    @property
+    def bound(self) -> bool:
+        """Returns True for a size that a rule binds, which is none of the program's."""
+        return self.name.startswith("_")
 
     @property
     def text(self) -> str:
@@ -146,6 +152,9 @@ else:
 
         def __format__(self, spec):
             return format(str(self), spec.replace(",", "").removesuffix("d"))  # the formats of ints
+
+        def _repr_pretty_(self, printer, cycle):
+            printer.text(str(self))  # IPython and hypothesis would ask whether it is below 1,000,000,000
 
         @property
         def __class__(self):
@@ -333,6 +342,11 @@ def named_size(name: str, at_least: int = 0) -> int:
     return _size_of_factor(Name(name, at_least))
 
 
+def bound_size(k: int) -> int:
+    """Size number k of those that rules bind: at least 1, with a name that no user can give."""
+    return _size_of_factor(Name(f"_axis{k}", 1))
+
+
 _RESERVED: Final = frozenset({"bits", "div", "max", "min", "none", "true", "false", "complex"})
 
 
@@ -443,6 +457,12 @@ def _lower_bound_of_terms(terms: Terms, depth: int) -> int | None:
         return direct
     # replace the atom of a term: by something at least as large if its coefficient is negative, else at most as large
     for mono, c in terms.items():
+        if len(mono) == 2 and (rounded := _rounded_to_multiple(mono)) is not None:
+            a, b = rounded
+            others = _size_of_terms({m: d for m, d in terms.items() if m != mono})
+            known = _lower_bound_of_terms(_terms(others + (a if c < 0 else a - b + 1) * c), depth - 1)
+            if known is not None:
+                return known
         if len(mono) == 1 and mono[0][1] == 1 and isinstance(mono[0][0], SizeFunction):
             function = mono[0][0]
             others = {m: d for m, d in terms.items() if m != mono}
@@ -468,6 +488,15 @@ def _lower_bound_of_terms(terms: Terms, depth: int) -> int | None:
                 known = [min(known)] if len(known) == 2 else []
             if known:
                 return max(known)
+    return None
+
+
+def _rounded_to_multiple(mono: Monomial) -> tuple[int, int] | None:
+    """a and b of b * (a // b), for a named size b >= 1: between a - b + 1 and a."""
+    for (name, p), (whole, q) in (mono, mono[::-1]):
+        divides = isinstance(name, Name) and name.at_least >= 1 and p == q == 1
+        if divides and isinstance(whole, SizeFunction) and whole.function == "//" and whole.b == _size_of_factor(name):
+            return whole.a, whole.b
     return None
 
 
@@ -548,7 +577,7 @@ def _compare(a: int, sign: str, b: object, margin: int) -> bool:
 
 
 def _deciding(difference: int, margin: int) -> str:
-    """What the user can state so that it is decided whether a difference is at least `margin`."""
+    """A remedy: the assumption that decides if a difference is at least `margin`."""
     names = list(names_of(difference))
 
     def decides(k: int, chosen: Sequence[Name]) -> bool:
@@ -856,7 +885,8 @@ class Reader:
             if token == "div" and b == 0:
                 self.fail("division by 0")
             return a // b if token == "div" else maximum(a, b) if token == "max" else minimum(a, b)
-        if not _NAME.fullmatch(token) or token in _RESERVED:
+        bound = _BOUND.fullmatch(token)
+        if not (bound or _NAME.fullmatch(token)) or token in _RESERVED:
             self.fail(f"expected a size, got {repr(token) if token else 'the end'}")
         self.at += 1
         low = self.scope.get(token, 0) if self.scope is not None else 0
@@ -869,7 +899,7 @@ class Reader:
             low = max(low, int(number) + (sign == ">"))
             if self.scope is not None:
                 self.scope[token] = low
-        return named_size(token, low)
+        return _size_of_factor(Name(token, low)) if bound else named_size(token, low)
 
 
 def read_size(text: str) -> int:

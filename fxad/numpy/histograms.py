@@ -8,6 +8,7 @@ from typing import TypeAlias, cast
 import numpy as np
 
 from fxad import dtypes
+from fxad.core.sizes import lower_bound
 from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError, described
 from fxad.lax.placement import place_like_operands
 from fxad.numpy.apply import as_array
@@ -144,6 +145,9 @@ def _even_edges(x: Array, low: Array | None, high: Array | None, bins: int) -> A
     dtype = _edge_dtype(x)
     if low is None or high is None:
         low, high = (amin(x), amax(x)) if x.size else (full((), 0.0, dtype), full((), 1.0, dtype))
+        if not lower_bound(x.size) and x.size:  # a size that may be 0
+            some = asarray(x.size) > 0
+            low, high = where(some, low, 0), where(some, high, 1)
     low, high = low.astype(dtype), high.astype(dtype)
     one = low == high
     return linspace(where(one, low - 0.5, low), where(one, high + 0.5, high), bins + 1)

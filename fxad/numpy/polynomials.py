@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from fxad import dtypes, lax
+from fxad.core.sizes import maximum
 from fxad.errors import ParameterError, ShapeError
 from fxad.lax import scan
 from fxad.numpy.apply import as_array, to_inexact
@@ -210,10 +211,10 @@ def _vandermonde(x: Array, n: int, increasing: bool) -> Array:
     columns = [full((x.size, 1), 1, x.dtype)]
     many = type(n) is not int or n > _UNROLLED
     if many:
-        columns.append(lax.cumprod(broadcast_to(x[:, None], (x.size, n - 1)), 1))
+        columns.append(lax.cumprod(broadcast_to(x[:, None], (x.size, maximum(n - 1, 0))), 1))
     for _ in range(0 if many else n - 1):
         columns.append(columns[-1] * x[:, None])
-    out = concat(columns, 1) if n else columns[0][:, :0]
+    out = concat(columns, 1)[:, :n]
     return out if increasing else flip(out, 1)
 
 

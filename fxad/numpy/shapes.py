@@ -10,7 +10,7 @@ from typing import Final, cast
 import numpy as np
 
 from fxad import dtypes
-from fxad.core.sizes import minimum
+from fxad.core.sizes import Size, minimum
 from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError
 from fxad.ir import as_shape
 from fxad.lax.shapes import broadcast_shapes
@@ -180,7 +180,10 @@ def split(ary: ArrayLike, indices_or_sections: int | Sequence[int], axis: int = 
     n = shape[normalize_axis_index("split", axis, len(shape))]
     positions = one_or_more("split", "indices_or_sections", indices_or_sections)
     if isinstance(positions, int) and (positions <= 0 or n % positions):
-        raise ShapeError(f"split: axis {axis} of size {n} does not divide into {positions} equal parts")
+        raise ShapeError(
+            f"split: axis {axis} of size {n} does not divide into {positions} equal parts",
+            remedy=f"name the size as a multiple, as in '{positions}*n'" if type(n) is Size else "use array_split",
+        )
     return array_split(ary, positions, axis)
 
 

@@ -17,7 +17,8 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.core import tree
-from fxad.errors import ArgumentError, DTypeError, FxadError, ParameterError, ShapeError
+from fxad.core.sizes import Size
+from fxad.errors import ArgumentError, DTypeError, FxadError, ParameterError, ShapeError, SizeError
 from fxad.ir import Aval, NDArray
 
 # Versions of the Python array API standard that `fxad.numpy` conforms to.
@@ -57,14 +58,21 @@ class Conversions:
     def __len__(self) -> int:
         if not self.aval.shape:
             raise ArgumentError("len: an array without axes has no length", remedy="its one element is item()")
-        return self.aval.shape[0]
+        return self._number_of("len", "x.shape[0] is a size, with which you can calculate")
 
     def __iter__(self) -> Iterator[Self]:
         if not self.aval.shape:
             raise ArgumentError(
                 "iter: an array without axes cannot be iterated over", remedy="its one element is item()"
             )
-        return (self[k] for k in range(self.aval.shape[0]))
+        steps = self._number_of("iter", "lax.scan, lax.map and vmap go over an axis of any size")
+        return (self[k] for k in range(steps))
+
+    def _number_of(self, name: str, remedy: str) -> int:
+        n = self.aval.shape[0]
+        if type(n) is Size:
+            raise SizeError(f"{name}: axis 0 of {self.aval} has no number of elements here", remedy=remedy)
+        return n
 
     def __setitem__(self, index: object, value: object) -> None:
         raise ArgumentError(

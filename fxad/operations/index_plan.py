@@ -297,7 +297,7 @@ class _PlanBuilder:
 
     def _slice(self, s: slice) -> None:
         n = self.shape[self.axis]
-        if Size in (type(n), type(s.start), type(s.stop)):
+        if Size in (type(n), type(s.start), type(s.stop), type(s.step)):
             self._symbolic_slice(n, s)
             return
         try:
@@ -323,7 +323,7 @@ class _PlanBuilder:
 
     def _symbolic_slice(self, n: int, s: slice) -> None:
         """A slice of an axis of symbolic size, or with symbolic bounds."""
-        step = 1 if s.step is None else s.step.__index__()
+        step = 1 if s.step is None else s.step if type(s.step) is Size else s.step.__index__()
         if step == 0:
             raise ArgumentError(f"getitem: {s} of axis {self.axis}: slice step cannot be zero")
         first, last = (0, n) if step > 0 else (-1, n - 1)
@@ -332,6 +332,12 @@ class _PlanBuilder:
             for b, default in ((s.start, first if step > 0 else last), (s.stop, last if step > 0 else first))
         ]
         count, stride = stop - start if step > 0 else start - stop, abs(step)
+        if type(stride) is Size and step > 0:  # the last element cannot be told simply: the window is not tight
+            count = maximum(count, 0)
+            m = (count + stride - 1) // stride
+            self.result.append((m,))
+            self._window(start, start + count, stride, m)
+            return
         m = maximum(0, (count + stride - 1) // stride)
         span = maximum((m - 1) * stride + 1, 0)  # from the first element to the last one
         m = (span + stride - 1) // stride  # the same number, as the slice gives it

@@ -89,7 +89,7 @@ def take_along_axis(emit: Emit, x: Atom, indices: Atom, axis: int) -> tuple[Atom
         operand_batching_dims=others,
         start_indices_batching_dims=others,
         start_index_map=(k,),
-        slice_sizes=(1,) * len(shape),
+        slice_sizes=tuple([minimum(1, at.aval.size if a == k else n) for a, n in enumerate(shape)]),
         mode="clip",
         indices_sorted=False,
         unique_indices=False,

@@ -55,7 +55,9 @@ def infer_shape(op: str, shape: Shape, x: Aval) -> Shape:
     if open_ or known != x.size:
         raise ShapeError(
             f"{op}: {x} has {x.size} elements, which do not fill shape {shape}",
-            remedy="the sizes must have the same product; -1 stands for the size that is left",
+            remedy="name the size as a multiple, as in '2*n'"
+            if x.symbolic
+            else "the sizes must have the same product; -1 stands for the size that is left",
         )
     return shape
 

@@ -6,6 +6,7 @@ from typing import Final, cast
 
 from fxad import dtypes
 from fxad.core.builder import Builder
+from fxad.core.sizes import minimum
 from fxad.dtypes import DType
 from fxad.errors import DTypeError, ParameterError, ShapeError
 from fxad.ir import Atom, Atoms, Aval, Emit, Jaxpr, Lit
@@ -128,7 +129,7 @@ def _binary_search_step(keys: Aval, wanted: Aval, places: Aval, side: str) -> Ja
     half = b.one(SHIFT_RIGHT_LOGICAL, b.one(ADD, width, Lit.of(1, places)), Lit.of(1, places))
     end = b.one(ADD, at, half)
     last = b.one(SUB, end, Lit.of(1, places))
-    gather = Gather((), (0,), (), (), (0,), (1,), "clip", False, False)
+    gather = Gather((), (0,), (), (), (0,), (minimum(1, keys.size),), "clip", False, False)
     key = b.one(gather, a, b.one(ExpandDims((places.ndim,)), last))
     before = b.one(LT if side == "left" else LE, key, v)
     return b.build((b.one(SELECT_N, before, at, end), b.one(SUB, width, half)), "halving")

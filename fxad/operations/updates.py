@@ -12,6 +12,7 @@ from typing import Final, TypeAlias, cast
 
 from fxad import dtypes
 from fxad.core.dataclasses import dataclass
+from fxad.core.sizes import maximum
 from fxad.errors import DTypeError, ParameterError, ShapeError
 from fxad.ir import Atom, Atoms, Aval, Emit, Lit, Primitive, Shape, Zero
 from fxad.operations import arithmetic
@@ -235,11 +236,12 @@ def _undo_axes_change(emit: Emit, prim: Primitive, value: Atom, view: Shape) -> 
 
 def _write_window(emit: Emit, x: Atom, new: Atom, window: Slice) -> Atom:
     """x with a window replaced."""
-    if max(window.strides) == 1:
+    if all([n == 1 for n in window.strides]):
         dtype = index_dtype(x.aval.shape)
         starts = [Lit.of(n, Aval((), dtype)) for n in window.starts]
         return emit.one(DYNAMIC_UPDATE_SLICE, x, new, *starts)
-    high = tuple([n - end for n, end in zip(x.aval.shape, window.limits, strict=True)])
+    places = zip(x.aval.shape, window.starts, window.strides, new.aval.shape, strict=True)
+    high = tuple([n - start - m - maximum(m - 1, 0) * (stride - 1) for n, start, stride, m in places])
     pad = Pad(window.starts, high, tuple([n - 1 for n in window.strides]))
     yes = Lit.of(True, new.aval.with_dtype(dtypes.bool_))
     mask = emit.one(pad, yes, Lit.of(False, Aval((), dtypes.bool_)))

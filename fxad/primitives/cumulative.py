@@ -15,6 +15,7 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.core.constants import WINDOW_SIZE
+from fxad.core.sizes import minimum
 from fxad.dtypes import DType
 from fxad.errors import DTypeError, ShapeError
 from fxad.ir import (
@@ -317,9 +318,8 @@ class CumExtremum(MonoidScan):
             return (y,), (Zero(y.aval),)
         index = ctx.one(ExpandDims((x.aval.ndim,)), self._places(ctx, y))
         others = tuple([a for a in range(x.aval.ndim) if a != self.axis])
-        gather = Gather(
-            (), (self.axis,), others, others, (self.axis,), (1,) * x.aval.ndim, "promise_in_bounds", False, False
-        )
+        single = tuple([minimum(1, n) for n in x.aval.shape])
+        gather = Gather((), (self.axis,), others, others, (self.axis,), single, "promise_in_bounds", False, False)
         return (y,), ctx.lin(gather, t, index)
 
     def _places(self, emit: Emit, y: Atom) -> Atom:

@@ -7,6 +7,7 @@ derivatives. The functions of `fxad.lax` use those if the body is such an operat
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import prod
 from typing import ClassVar, Final, TypeAlias, final
 
 import numpy as np
@@ -153,7 +154,7 @@ class Reduce(Fold):
         n = len(args) // 2
         kept = [a for a in range(args[0].ndim) if a not in self.axes]
         lead = tuple([args[0].shape[a] for a in kept])
-        size = int(np.prod([args[0].shape[a] for a in self.axes], dtype=np.int64))
+        size = prod([args[0].shape[a] for a in self.axes])
         return self.folded(args[n:], [x.transpose(*kept, *self.axes).reshape(*lead, size) for x in args[:n]])
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
@@ -206,7 +207,7 @@ class ReduceWindow(Fold):
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         n, ndim = len(args) // 2, args[0].ndim
         windows = [self.sliding.windows(x, hole) for x, hole in zip(args[:n], args[n:], strict=True)]
-        size = int(np.prod(self.window, dtype=np.int64))
+        size = prod(self.window)
         return self.folded(args[n:], [w.reshape(*w.shape[:ndim], size) for w in windows])
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
@@ -254,7 +255,7 @@ def _reduce_examples(emit: Emit, body: Jaxpr, xs: Atoms, axes: Axes, inits: Atom
     shape = xs[0].aval.shape
     kept = [a for a in range(len(shape)) if a not in axes]
     lead = tuple([shape[a] for a in kept])
-    size = int(np.prod([shape[a] for a in axes], dtype=np.int64))
+    size = prod([shape[a] for a in axes])
 
     def last(x: Atom) -> Atom:
         perm = (*kept, *axes)

@@ -42,7 +42,7 @@ from fxad.primitives.reduce import MAXIMUM, MINIMUM, ORDERED, PRODUCT, SUM, Mono
 from fxad.primitives.reduce_prod import product_tangent
 from fxad.primitives.select_and_scatter import SelectAndGatherAdd
 from fxad.primitives.shape import Reshape
-from fxad.primitives.slicing import Concatenate, Pad, Slice
+from fxad.primitives.slicing import Concatenate, Pad, Slice, tight_slice
 from fxad.primitives.sliding import Padding, SlidingWindow, dilated_size
 
 Axes: TypeAlias = tuple[int, ...]
@@ -210,7 +210,8 @@ def _side_by_side(sliding: SlidingWindow, places: Shape) -> tuple[Pad, list[Slic
         limits = [a + dilated_size(m, s) for a, m, s in zip(starts, places, strides, strict=True)]
         # without window positions each slice is empty
         first = tuple([a if m else 0 for a, m in zip(starts, places, strict=True)])
-        slices.append(Slice(first, tuple([b if m else 0 for b, m in zip(limits, places, strict=True)]), strides))
+        part = Slice(first, tuple([b if m else 0 for b, m in zip(limits, places, strict=True)]), strides)
+        slices.append(tight_slice(part, [k for k, m in enumerate(places) if m == 1]))
     return Pad(low, high, tuple([b - 1 for b in sliding.base_dilation])), slices, Reshape((1, *places))
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.core.constants import RADIX_SORT_SIZE
+from fxad.core.sizes import minimum
 from fxad.dtypes import DType
 from fxad.errors import ArgumentError, ParameterError, ShapeError
 from fxad.ir import (
@@ -224,7 +225,8 @@ def _real_parts(x: NDArray) -> tuple[NDArray, ...]:
 def gather_along_axis(x: Aval, axis: int) -> Gather:
     """Return the gather along one axis, at distinct places in range, with the other axes as batch axes."""
     others = tuple([a for a in range(x.ndim) if a != axis])
-    return Gather((), (axis,), others, others, (axis,), (1,) * x.ndim, "promise_in_bounds", False, True)
+    single = tuple([minimum(1, n) for n in x.shape])
+    return Gather((), (axis,), others, others, (axis,), single, "promise_in_bounds", False, True)
 
 
 def _emit_sort(hlo: Hlo, args: HloValues, avals: Avals, axis: int, less: Jaxpr) -> tuple[HloValue, ...]:

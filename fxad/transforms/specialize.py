@@ -7,7 +7,7 @@ from typing import Final
 
 from fxad.core.builder import Builder
 from fxad.core.memo import by_value
-from fxad.core.sizes import Name, Size, names_of, substitute_sizes
+from fxad.core.sizes import Name, Size, at_least, maximum, names_of, substitute_sizes
 from fxad.errors import ArgumentError, ShapeError
 from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Param, Primitive, Record, map_parameter, params, subjaxprs
 from fxad.primitives.shape import BroadcastInDim, Reshape, Rev
@@ -24,7 +24,7 @@ def specialize(jaxpr: Jaxpr, values: Values) -> Jaxpr:
     Raises: ShapeError if a dimension would be negative.
     """
     sizes = dict(values)
-    if not any([n.name in sizes for n in size_names(jaxpr)]):
+    if not any([n.name in sizes for n in _all_names(jaxpr)]):
         return jaxpr
     avals: dict[Aval, Aval] = {}
     operations: dict[Primitive, Primitive] = {}
@@ -67,18 +67,29 @@ def specialize(jaxpr: Jaxpr, values: Values) -> Jaxpr:
         if prim is None:
             given = [map_parameter(value, specialize_param) for _, value in params(eqn.prim)]
             prim = operations[eqn.prim] = type(eqn.prim)(*given)
-        if isinstance(prim, Slice | Rev) and eqn.outs[0].aval.symbolic:
-            # axes that have one element at these sizes
-            single = [k for k, n in enumerate(outs[0].shape) if n == 1 and type(eqn.outs[0].aval.shape[k]) is Size]
-            if isinstance(prim, Slice):
-                prim = tight_slice(prim, single)
-            elif single:
-                prim = Rev(tuple([k for k in prim.axes if k not in single]))
-                if not prim.axes:
-                    env[eqn.outs[0]] = ins[0]
-                    continue
+        # axes that have one element at these sizes
+        shape = eqn.outs[0].aval.shape if isinstance(prim, Slice | Rev) else ()
+        single = [k for k, n in enumerate(shape) if type(n) is Size and outs[0].shape[k] == 1]
+        if isinstance(prim, Slice):
+            assert isinstance(eqn.prim, Slice)
+            steps = [k for k, n in enumerate(eqn.prim.strides) if type(n) is Size]
+            single += [k for k in steps if outs[0].shape[k] == 1]
+            prim = tight_slice(_up_to_last(prim, steps, outs[0].shape), single)
+        elif isinstance(prim, Rev) and single:
+            prim = Rev(tuple([k for k in prim.axes if k not in single]))
+            if not prim.axes:
+                env[eqn.outs[0]] = ins[0]
+                continue
         env.update(zip(eqn.outs, _add_checked(b, eqn, prim, ins, outs), strict=True))
     return b.build([specialize_lit(a) if isinstance(a, Lit) else env[a] for a in jaxpr.outs], jaxpr.name)
+
+
+def _up_to_last(prim: Slice, axes: Sequence[int], shape: Sequence[int]) -> Slice:
+    """The slice that ends at its last element along `axes`, as one of a known step."""
+    if not axes:
+        return prim
+    ends = [start + maximum((m - 1) * n + 1, 0) for start, m, n in zip(prim.starts, shape, prim.strides, strict=True)]
+    return Slice(prim.starts, tuple([ends[k] if k in axes else n for k, n in enumerate(prim.limits)]), prim.strides)
 
 
 # Tracing adds no equation of these where they change nothing.
@@ -94,8 +105,23 @@ def _add_checked(
     return results
 
 
-@by_value
 def size_names(jaxpr: Jaxpr) -> tuple[Name, ...]:
+    """The named sizes in a program, in order, without those that its rules bind."""
+    return tuple([n for n in _all_names(jaxpr) if not n.bound])
+
+
+def rule_of_size(rule: Jaxpr, declared: int, size: int) -> Jaxpr | None:
+    """A rule that binds the size `declared`, at `size`. None if that is too small, or depends on what its own rules
+    bind."""
+    (name,) = names_of(declared)
+    bound = {n.name for n in _all_names(rule) if n.bound}
+    if not at_least(size, name.at_least) or any([n.name in bound for n in names_of(size)]):
+        return rule if size == declared else None
+    return specialize(rule, ((name.name, size),))
+
+
+@by_value
+def _all_names(jaxpr: Jaxpr) -> tuple[Name, ...]:
     """The named sizes in a program, in order.
 
     Cost: each distinct body is looked at once.
@@ -136,7 +162,7 @@ def size_names(jaxpr: Jaxpr) -> tuple[Name, ...]:
         if isinstance(a, Lit):
             add(a)
     for body in subjaxprs(jaxpr):
-        names.update(dict.fromkeys(size_names(body)))
+        names.update(dict.fromkeys(_all_names(body)))
     return tuple(sorted(names, key=lambda n: (n.name, n.at_least)))
 
 

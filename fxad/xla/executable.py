@@ -134,7 +134,7 @@ class ProgramDescription(Protocol):
 
     @property
     def placement(self) -> Placement | None:
-        """How it runs on several devices; None if it runs on one."""
+        """Its devices and the division of its values; None if it runs on one device."""
 
 
 class Launchable(Protocol):

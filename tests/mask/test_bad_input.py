@@ -10,6 +10,7 @@ import pytest
 
 import fxad as fx
 import fxad.numpy as fnp
+from fxad import lax
 from fxad.errors import (
     ArgumentError,
     CheckError,
@@ -48,6 +49,10 @@ def program() -> fx.Program[..., Any]:
 
 def keyed(x: Any, *, zoom: Any) -> Any:
     return x * zoom
+
+
+def masked(f: Callable[..., Any], *shapes: str) -> object:
+    return fx.mask(f, shapes)(*[V] * len(shapes), sizes={"n": 2, **({"k": 2} if "k" in shapes else {})})
 
 
 CASES: list[tuple[Callable[[], object], type[FxadError], str, str]] = [
@@ -195,6 +200,44 @@ CASES: list[tuple[Callable[[], object], type[FxadError], str, str]] = [
         SizeError,
         "mask: host_call is not masked: the host takes arrays of the true size, which a padded program does not have",
         "mask the functions around it, or specialize the program to each size",
+    ),
+    (
+        lambda: masked(lambda x: fnp.split(x, 2)[0], "n"),
+        ShapeError,
+        "split: axis 0 of size n does not divide into 2 equal parts",
+        "name the size as a multiple, as in '2*n'",
+    ),
+    (
+        lambda: masked(lambda x: x.reshape((-1, 2)), "n"),
+        ShapeError,
+        "reshape: f32[n] has n elements, which do not fill shape (-1, 2)",
+        "name the size as a multiple, as in '2*n'",
+    ),
+    (
+        lambda: masked(lambda x, y: x[:: y.shape[0]], "k", "n"),
+        SizeError,
+        "size: n > 0 is not decided by n >= 0",
+        "state an assumption where the size is named, as in 'n>=1', or use fxad.numpy on the value of the size",
+    ),
+    (
+        lambda: masked(lambda x: sum(x), "n"),
+        SizeError,
+        "iter: axis 0 of f32[n] has no number of elements here",
+        "lax.scan, lax.map and vmap go over an axis of any size",
+    ),
+    (
+        lambda: masked(lambda x: x / len(x), "n"),
+        SizeError,
+        "len: axis 0 of f32[n] has no number of elements here",
+        "x.shape[0] is a size, with which you can calculate",
+    ),
+    (
+        lambda: masked(
+            fx.grad(lambda x, y: lax.reduce_window(x, -np.inf, lax.max, (y.shape[0],), (1,), "SAME").sum()), "k", "n>=1"
+        ),
+        SizeError,
+        "mask: select_and_scatter_add is not masked: the elements of its windows along axis 0 depend on a size",
+        "differentiate the masked program, or specialize the program first",
     ),
     (
         lambda: lower_jaxpr(program().jaxpr),

@@ -10,7 +10,9 @@ from collections.abc import Callable
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
+from hypothesis.vendor.pretty import pretty
 
+import fxad as fx
 from fxad.core import sizes
 from fxad.core.sizes import Size, at_least, exact_text, maximum, minimum, named_size, read_size, substitute_sizes
 from fxad.errors import ArgumentError, ShapeError, SizeError
@@ -202,3 +204,31 @@ def test_sizes_that_shapes_determine() -> None:
         sizes.solve_sizes("f", [(2 * N, 5, "x")])
     with pytest.raises(ShapeError, match=r"does not determine the sizes in m\*n"):
         sizes.solve_sizes("f", [(N * M, 12, "x")])
+
+
+def test_hypothesis_prints_sizes() -> None:
+    n = named_size("n")
+    program = fx.trace(lambda x: x.sum(), fx.Spec("n"))
+    assert pretty([n, 2 * n - 3, {n: n}]) == "[n, 2*n - 3, {n: n}]"
+    assert pretty(fx.Spec((n, 2))) == repr(fx.Spec((n, 2)))
+    assert "n" in pretty(program.jaxpr)
+
+
+def test_hypothesis_shows_the_case_that_fails_and_not_a_comparison() -> None:
+    @settings(database=None, max_examples=5)
+    @given(st.sampled_from([named_size("n") + 1]), st.just(named_size("n")))
+    def law(size: int, other: int) -> None:
+        raise ValueError("wrong")
+
+    with pytest.raises(ValueError, match="wrong") as e:
+        law()
+    assert "size=n + 1," in "\n".join(e.value.__notes__)
+
+
+def test_a_multiple_of_a_rounded_quotient_is_decided() -> None:
+    n, k = named_size("n", 1), named_size("k")
+    assert n * (k // n) <= k
+    assert k - n < n * (k // n)
+    assert n * ((k + n - 1) // n) >= k
+    with pytest.raises(SizeError, match="is not decided by"):
+        bool(n * (k // n) >= k)

@@ -12,7 +12,11 @@ derivatives of every order too. Therefore:
 - Where a value goes to several lanes (a broadcast), or a lane of padding reads a valid element (a slice), a rule clears
   the padding of a result: the transposed program then adds zeros for these lanes.
 
-Decision: docs/adr/0050.
+A result whose padding is finite need not be cleared at once: its padding does not reach valid elements, so the
+cotangents there are zero as long as no derivative multiplies them by an infinite slope. It is cleared before the first
+equation that might (`cleared_later`, `settled`). Most equations of a model never do.
+
+Decisions: docs/adr/0050, docs/adr/0079.
 """
 
 from __future__ import annotations
@@ -27,10 +31,10 @@ from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
 from fxad.core.sizes import Name, Size, named_size, names_of, upper_bound
 from fxad.errors import SizeError
-from fxad.ir import Atom, Aval, Jaxpr, Lit, Primitive, Shape, Var
+from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Primitive, Shape, Var
 from fxad.primitives.elementwise import ADD, AND, CLZ, DIV, GE, LT, MAX, MIN, MUL, SELECT_N, SUB, ConvertElementType
 from fxad.primitives.shape import Iota, emit_broadcast
-from fxad.transforms.mask.zeros import ZeroAxes, zero_axes
+from fxad.transforms.mask.knowledge import Knowledge, ZeroAxes, finite_literal, keeps_finite, moved_axes, zero_axes
 from fxad.transforms.specialize import size_names
 
 P = TypeVar("P", bound=Primitive)
@@ -53,19 +57,30 @@ class MaskCtx(Builder):
     `padding` gives the largest value of each size that is masked. Other sizes stay symbolic.
     """
 
-    __slots__ = ("_body", "_clean", "_counts", "_filled", "_lines", "_rows", "bounds", "padding", "sizes")
+    __slots__ = (
+        *("_body", "_call", "_clean", "_counts", "_filled", "_finite", "_lines", "_pending", "_rows"),
+        *("bounds", "padding", "sizes"),
+    )
 
-    def __init__(self, padding: Padding, body: Callable[[Jaxpr, Padding], Jaxpr]) -> None:
+    def __init__(
+        self,
+        padding: Padding,
+        body: Callable[[Jaxpr, Padding], Jaxpr],
+        call: Callable[[Jaxpr, Padding, tuple[Knowledge, ...]], tuple[Jaxpr, tuple[Knowledge, ...]]],
+    ) -> None:
         super().__init__()
         self.padding = padding
         self.bounds = dict(padding)
         self.sizes: dict[str, Atom] = {}
         self._body = body
+        self._call = call
         self._counts: dict[int, Atom] = {}
         self._lines: dict[tuple[Shape, tuple[tuple[int, int], ...]], Atom] = {}
         self._filled: dict[tuple[Atom, Atom, tuple[tuple[int, int], ...]], Atom] = {}
         self._rows: dict[tuple[int, Atom], Atom] = {}
         self._clean: dict[Atom, ZeroAxes] = {}
+        self._finite: set[Atom] = set()
+        self._pending: dict[Atom, ZeroAxes] = {}
 
     # ------------------------------------------------------------------------------------------------------- shapes
 
@@ -157,18 +172,17 @@ class MaskCtx(Builder):
 
     def inside(self, shape: Shape, axes: Sequence[int] | None = None) -> Atom | None:
         """True at the valid elements of an array, along `axes` (default: all). None if there is no padding."""
-        ragged = [a for a in self.ragged(shape) if axes is None or a in axes]
-        if not ragged:
-            return None
-        padded = self.padded(shape)
-        key = padded, tuple([(a, shape[a]) for a in ragged])
-        found = self._lines.get(key)
+        ragged = [(a, shape[a]) for a in self.ragged(shape) if axes is None or a in axes]
+        return self._inside(self.padded(shape), tuple(ragged)) if ragged else None
+
+    def _inside(self, padded: Shape, ragged: tuple[tuple[int, int], ...]) -> Atom:
+        found = self._lines.get((padded, ragged))
         if found is None:
-            for a in ragged:
-                row = self.below(padded, a, self.count(shape[a]))
+            for a, n in ragged:
+                row = self.below(padded, a, self.count(n))
                 found = row if found is None else self.one(AND, found, row)
             assert found is not None
-            self._lines[key] = found
+            self._lines[padded, ragged] = found
         return found
 
     def filled(self, x: Atom, shape: Shape, value: object, axes: Sequence[int] | None = None) -> Atom:
@@ -177,35 +191,92 @@ class MaskCtx(Builder):
         if not ragged:
             return x
         fill = value if isinstance(value, Atom) else Lit.of(value, Aval((), x.aval.dtype))
-        zero = isinstance(fill, Lit) and fill.size is None and not any(fill.bits)
-        over = frozenset(ragged)
-        if zero and over <= self.zeros(x):
+        if _is_zero(fill) and frozenset(ragged) <= self.zeros(x):
             return x
         if isinstance(x, Lit) and isinstance(fill, Lit) and x.with_aval(()) is fill:
             return x
+        return self._selected(x, fill, ragged)
+
+    def _selected(self, x: Atom, fill: Atom, ragged: tuple[tuple[int, int], ...]) -> Atom:
         known = self._filled.get((x, fill, ragged))
         if known is None:
-            inside = self.inside(shape, [a for a, _ in ragged])
-            assert inside is not None
+            inside = self._inside(x.aval.shape, ragged)
             known = self.one(SELECT_N, inside, emit_broadcast(self, fill, x.aval.shape, ()), x)
             self._filled[x, fill, ragged] = known
-            if zero:
-                self._clean[known] = over | self.zeros(x)
+            if _is_zero(fill):
+                self._clean[known] = frozenset(ragged) | self.zeros(x)
+            self.wait(known, self.pending(x) - frozenset(ragged))
         return known
 
     def zeros(self, x: Atom) -> ZeroAxes:
         """The axes along which the padding of a value is known to be zero, with their sizes."""
         return self._clean.get(x, frozenset())
 
+    def finite(self, x: Atom) -> bool:
+        """Returns True if all elements are finite, padding included, where the operands of the program are."""
+        return not x.aval.inexact or (finite_literal(x) if isinstance(x, Lit) else x in self._finite)
+
+    def assume_finite(self, x: Atom) -> None:
+        """State that a value is finite."""
+        self._finite.add(x)
+
+    def pending(self, x: Atom) -> ZeroAxes:
+        """The axes along which a value is to be cleared before an equation that may have an infinite slope there."""
+        return self._pending.get(x, frozenset())
+
+    def wait(self, x: Atom, axes: ZeroAxes) -> None:
+        """State that a value is to be cleared later along these axes too."""
+        if axes and not isinstance(x, Lit):
+            self._pending[x] = self.pending(x) | axes
+
+    def knowledge(self, x: Atom) -> Knowledge:
+        """All that is known about a value."""
+        return self.finite(x), self.zeros(x), self.pending(x)
+
+    def learn(self, x: Var, known: Knowledge) -> None:
+        """State what is known about a value."""
+        finite, zeros, pending = known
+        if finite:
+            self.assume_finite(x)
+        if zeros:
+            self._clean[x] = zeros
+        self.wait(x, pending)
+
+    def settled(self, x: Atom, value: object = 0) -> Atom:
+        """`x`, with the padding replaced by `value` along the axes that are to be cleared."""
+        axes = self.pending(x)
+        return self._selected(x, Lit.of(value, x.aval.with_shape(())), tuple(sorted(axes))) if axes else x
+
     def __call__(self, prim: Primitive, *args: Atom) -> tuple[Var, ...]:
         outs = super().__call__(prim, *args)
-        if len(outs) == 1 and (axes := zero_axes(prim, args, self.zeros)):
-            self._clean[outs[0]] = axes
+        self._learn(prim, args, outs)
         return outs
+
+    def copy(self, eqn: Eqn, ins: Atoms, prim: Primitive | None = None) -> tuple[Var, ...]:
+        outs = super().copy(eqn, ins, prim)
+        self._learn(prim or eqn.prim, ins, outs)
+        return outs
+
+    def _learn(self, prim: Primitive, args: Atoms, outs: tuple[Var, ...]) -> None:
+        if len(outs) == 1:
+            if axes := zero_axes(prim, args, self.zeros):
+                self._clean[outs[0]] = axes
+            if keeps_finite(prim, args) and all([self.finite(a) for a in args]):
+                self._finite.add(outs[0])
 
     def cleared(self, x: Atom, shape: Shape, axes: Sequence[int] | None = None) -> Atom:
         """`x` with zeros in the padding along `axes`, if it can have a tangent: cotangents there are then zero."""
         return self.filled(x, shape, 0, axes) if x.aval.inexact else x
+
+    def cleared_later(self, x: Atom, shape: Shape, axes: Sequence[int] | None = None) -> Atom:
+        """`x`, a result of a rule, which is cleared now or before the first equation that needs it."""
+        if isinstance(x, Lit):
+            return x
+        if not self.finite(x):
+            return self.cleared(x, shape, axes)
+        if x.aval.inexact:
+            self.wait(x, frozenset([(a, shape[a]) for a in self.ragged(shape) if axes is None or a in axes]))
+        return x
 
     def neutral(self, x: Atom, shape: Shape, axes: Sequence[int] | None = None) -> Atom:
         """`x` with zeros in the padding along `axes`, of any dtype."""
@@ -216,6 +287,10 @@ class MaskCtx(Builder):
     def recur(self, body: Jaxpr) -> Jaxpr:
         """A body over padded arrays. It takes its operands, then the sizes: `size_operands`."""
         return self._body(body, self.padding)
+
+    def recur_once(self, body: Jaxpr, args: Atoms) -> tuple[Jaxpr, tuple[Knowledge, ...]]:
+        """A body that runs once, on these operands and then the sizes, and what is known about its results."""
+        return self._call(body, self.padding, tuple([self.knowledge(a) for a in args]))
 
     def uses_sizes(self, body: Jaxpr) -> bool:
         """Returns True if a body depends on a size that is masked."""
@@ -237,11 +312,13 @@ class Write(Protocol[Q]):
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class MaskRule:
-    """A row of the table, made by `row` or `refused`. `says` describes the rule in the rule matrix."""
+    """A row of the table, made by `row` or `refused`. `says` describes the rule in the rule matrix. `settles`: operands
+    that are to be cleared are cleared before; a rule that does so itself, where it must, has False."""
 
     kind: type[Primitive]
     write: Write[Primitive]
     says: str
+    settles: bool = True
 
 
 class HasMask(Primitive):
@@ -271,14 +348,14 @@ def _own(ctx: MaskCtx, prim: HasMask, args: Atoms, ins: Avals, outs: Avals) -> S
     return prim.mask(ctx, args, ins, outs)
 
 
-def row(kind: type[P], write: Write[P], says: str) -> MaskRule:
+def row(kind: type[P], write: Write[P], says: str, *, settles: bool = True) -> MaskRule:
     """The rule of the primitives of one class."""
 
     def writing(ctx: MaskCtx, prim: Primitive, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
         assert isinstance(prim, kind)
         return write(ctx, prim, args, ins, outs)
 
-    return MaskRule(kind, writing, says)
+    return MaskRule(kind, writing, says, settles)
 
 
 def refused(kind: type[Primitive], reason: str) -> MaskRule:
@@ -290,17 +367,27 @@ def refused(kind: type[Primitive], reason: str) -> MaskRule:
     return MaskRule(kind, refusing, f"none: {reason}")
 
 
-def not_masked(prim: Primitive, reason: str) -> SizeError:
+def not_masked(
+    prim: Primitive, reason: str, remedy: str = "mask the functions around it, or specialize the program to each size"
+) -> SizeError:
     """The error for an equation that has no padded form."""
-    return SizeError(
-        f"mask: {prim.name} is not masked: {reason}",
-        remedy="mask the functions around it, or specialize the program to each size",
-    )
+    return SizeError(f"mask: {prim.name} is not masked: {reason}", remedy=remedy)
 
 
 def lanewise(ctx: MaskCtx, prim: Primitive, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     """The same equation over padded arrays: each lane of the results depends on that lane of the operands only."""
-    return ctx(prim, *args)
+    if not any([ctx.pending(a) for a in args]):
+        return ctx(prim, *args)
+    if keeps_finite(prim, args) and all([ctx.finite(a) for a in args]):
+        (out,) = ctx(prim, *args)
+        for a in args:
+            ctx.wait(out, moved_axes(prim, a.aval, ctx.pending(a)))
+        return (out,)
+    return ctx(prim, *[ctx.settled(a) for a in args])
+
+
+def _is_zero(x: Atom) -> bool:
+    return isinstance(x, Lit) and x.size is None and not any(x.bits)
 
 
 __all__ = [

@@ -13,6 +13,7 @@ from fxad.primitives.custom import CustomCall, NamedCall
 from fxad.primitives.custom import named as named_calls
 from fxad.transforms.locate import describe
 from fxad.transforms.mask.contract import MaskCtx, MaskRules, Padding, not_masked
+from fxad.transforms.mask.knowledge import Knowledge
 from fxad.transforms.mask.rules import MASK_RULES
 from fxad.transforms.specialize import size_names
 
@@ -31,8 +32,11 @@ def mask(jaxpr: Jaxpr, padding: Padding, rules: MaskRules = MASK_RULES) -> Jaxpr
     args = b.inputs([b.type(v.aval) for v in jaxpr.ins])
     b.sizes.update(zip([name for name, _ in padding], b.inputs([_INT] * len(padding)), strict=True))
     clear = [b.cleared(x, v.aval.shape) for x, v in zip(args, jaxpr.ins, strict=True)]
+    for x in clear:
+        b.assume_finite(x)
     outs = _walk(b, jaxpr, clear, rules)
-    return b.build([b.neutral(x, a.aval.shape) for x, a in zip(outs, jaxpr.outs, strict=True)], f"mask_{jaxpr.name}")
+    last = [b.settled(b.neutral(x, a.aval.shape)) for x, a in zip(outs, jaxpr.outs, strict=True)]
+    return b.build(last, f"mask_{jaxpr.name}")
 
 
 _INT = Aval((), dtypes.int32)
@@ -41,14 +45,36 @@ _INT = Aval((), dtypes.int32)
 @by_value
 def masked_body(jaxpr: Jaxpr, padding: Padding, rules: MaskRules) -> Jaxpr:
     """`mask` for a body: the padding of its operands and results holds anything."""
+    b, outs = _body(jaxpr, padding, rules, ())
+    return b.build([b.settled(x) for x in outs], jaxpr.name)
+
+
+@by_value
+def masked_call(
+    jaxpr: Jaxpr, padding: Padding, rules: MaskRules, known: tuple[Knowledge, ...]
+) -> tuple[Jaxpr, tuple[Knowledge, ...]]:
+    """`mask` for a body that runs once, and what is known about its results, given what is known about its operands."""
+    b, outs = _body(jaxpr, padding, rules, known)
+    return b.build(outs, jaxpr.name), tuple([b.knowledge(x) for x in outs])
+
+
+def _body(
+    jaxpr: Jaxpr, padding: Padding, rules: MaskRules, known: tuple[Knowledge, ...]
+) -> tuple[MaskCtx, Sequence[Atom]]:
     b = _context(padding, rules)
     args = b.inputs([b.type(v.aval) for v in jaxpr.ins])
     b.sizes.update(zip([name for name, _ in padding], b.inputs([_INT] * len(padding)), strict=True))
-    return b.build(_walk(b, jaxpr, args, rules), jaxpr.name)
+    for x, knowledge in zip(args, known, strict=False):
+        b.learn(x, knowledge)
+    return b, _walk(b, jaxpr, args, rules)
 
 
 def _context(padding: Padding, rules: MaskRules) -> MaskCtx:
-    return MaskCtx(padding, lambda body, sizes: masked_body(body, sizes, rules))
+    return MaskCtx(
+        padding,
+        lambda body, sizes: masked_body(body, sizes, rules),
+        lambda body, sizes, known: masked_call(body, sizes, rules, known),
+    )
 
 
 def _walk(b: MaskCtx, jaxpr: Jaxpr, args: Sequence[Atom], rules: MaskRules) -> list[Atom]:
@@ -67,6 +93,8 @@ def _walk(b: MaskCtx, jaxpr: Jaxpr, args: Sequence[Atom], rules: MaskRules) -> l
         try:
             if row is None:
                 raise not_masked(eqn.prim, "it has no rule")
+            if row.settles:
+                ins = tuple([b.settled(a) for a in ins])
             types = tuple([a.aval for a in eqn.ins]), tuple([v.aval for v in eqn.outs])
             outs = tuple(row.write(b, eqn.prim, ins, *types))
         except Exception as e:

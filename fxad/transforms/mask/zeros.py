@@ -1,4 +1,4 @@
-"""Where the padding of a value is known to be zero, so that it need not be filled with zeros again."""
+"""The axes along which the padding of a value is known to be zero, so that it need not be filled with zeros again."""
 
 from __future__ import annotations
 

@@ -47,6 +47,16 @@ def through_bodies(ctx: MaskCtx, prim: HigherOrder, args: Atoms, ins: Avals, out
     return ctx(made, *operands)
 
 
+def _once(ctx: MaskCtx, prim: Call | Remat, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+    """A body that runs once knows what is known about its operands."""
+    body, known = ctx.recur_once(prim.body, args)
+    operands = (*args, *ctx.size_operands)
+    results = ctx(prim.rebuild((body,), (len(operands),), (len(outs),)), *operands)
+    for x, knowledge in zip(results, known, strict=True):
+        ctx.learn(x, knowledge)
+    return results
+
+
 def moved_in(body: Jaxpr, position: int, count: int) -> Jaxpr:
     """A body that takes its last `count` operands at `position`."""
     types = body.in_avals
@@ -155,7 +165,8 @@ def _check(ctx: MaskCtx, prim: Check, args: Atoms, ins: Avals, outs: Avals) -> S
 _THROUGH: Final = "through its bodies"
 
 CONTROL: Final[tuple[MaskRule, ...]] = (
-    *[row(kind, through_bodies, _THROUGH) for kind in (Call, Remat, Cond, While)],
+    *[row(kind, _once, _THROUGH, settles=False) for kind in (Call, Remat)],
+    *[row(kind, through_bodies, _THROUGH) for kind in (Cond, While)],
     row(Scan, _scan, "through its body; up to the true length"),
     row(CustomCall, _custom, "through its body and its rules; there is no inverse"),
     row(NamedCall, _named, _THROUGH),

@@ -17,6 +17,7 @@ from fxad.primitives.scatter import Scatter, ScatterMax, ScatterMin, ScatterMul
 from fxad.primitives.shape import ExpandDims, Squeeze, Transpose, emit_broadcast
 from fxad.primitives.slicing import Concatenate, Slice
 from fxad.transforms.mask.contract import INT, Atoms, Avals, MaskCtx, MaskRule, row
+from fxad.transforms.mask.knowledge import moved_axes
 from fxad.transforms.mask.rules.structure import padded_to, slice_rule
 
 
@@ -114,6 +115,9 @@ def _dynamic_update_slice(
 def _index(ctx: MaskCtx, prim: Index, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     x, *places = args
     full = ins[0]
+    kept = ctx.pending(x)
+    if prim.dynamic or any([(a, prim.sizes[a]) not in kept for a, _ in kept]):
+        x, kept = ctx.settled(x), frozenset()
     windows = zip(prim.starts, prim.sizes, prim.strides, strict=True)
     limits = [start + maximum((m - 1) * stride + 1, 0) for start, m, stride in windows]
     fixed = [n if a in prim.dynamic else m for a, (n, m) in enumerate(zip(full.shape, prim.sizes, strict=True))]
@@ -132,7 +136,13 @@ def _index(ctx: MaskCtx, prim: Index, args: Atoms, ins: Avals, outs: Avals) -> S
             at[a] = _from_front(ctx, i, full.shape[a])
         dynamic = DynamicSlice(prim.sizes)
         (x,) = _dynamic_slice(ctx, dynamic, (x, *at), (middle, *[INT] * full.ndim), (whole,))
-    return (ctx.one(Squeeze(prim.dropped), x) if prim.dropped else x,)
+    if not prim.dropped:
+        ctx.wait(x, kept)
+        return (x,)
+    squeeze = Squeeze(prim.dropped)
+    out = ctx.one(squeeze, x)
+    ctx.wait(out, moved_axes(squeeze, x.aval, kept))
+    return (out,)
 
 
 def _index_vectors(ctx: MaskCtx, prim: IndexVectors, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
@@ -187,9 +197,11 @@ def _left_out(ctx: MaskCtx, columns: Sequence[Atom], keep: Atom) -> list[Atom]:
 def _gather(ctx: MaskCtx, prim: Gather, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     x, indices = args
     full = ins[0].shape
+    # a collapsed axis has windows of one element, or no element and no windows
+    sizes = [1 if a in prim.collapsed_slice_dims else m for a, m in enumerate(prim.slice_sizes)]
     if prim.start_index_map:
         columns = _columns(ctx, _wide(ctx, indices))
-        lasts = [_last(ctx, full[a], prim.slice_sizes[a]) for a in prim.start_index_map]
+        lasts = [_last(ctx, full[a], sizes[a]) for a in prim.start_index_map]
         if prim.mode == "drop":
             within = _within(ctx, columns, lasts)
             columns = _left_out(ctx, columns, within)
@@ -197,8 +209,8 @@ def _gather(ctx: MaskCtx, prim: Gather, args: Atoms, ins: Avals, outs: Avals) ->
             columns = [_clamped(ctx, i, last) for i, last in zip(columns, lasts, strict=True)]
         indices = _joined(ctx, columns)
         for a in prim.start_index_map:
-            if ctx.masked(prim.slice_sizes[a]):
-                x = padded_to(ctx, x, a, ctx.room(full[a]) + ctx.room(prim.slice_sizes[a]))
+            if ctx.masked(sizes[a]):
+                x = padded_to(ctx, x, a, ctx.room(full[a]) + ctx.room(sizes[a]))
     for a, n in enumerate(x.aval.shape):
         # a batched axis has the size of that of the indices: the result is empty
         x = padded_to(ctx, x, a, 1) if n == 0 and a not in prim.operand_batching_dims else x
@@ -213,7 +225,7 @@ def _gather(ctx: MaskCtx, prim: Gather, args: Atoms, ins: Avals, outs: Avals) ->
         False,
         False,
     )
-    return (ctx.cleared(ctx.one(made, x, indices), outs[0].shape),)
+    return (ctx.cleared_later(ctx.one(made, x, indices), outs[0].shape),)
 
 
 def _scatter(ctx: MaskCtx, prim: ScatterFamily, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
@@ -306,7 +318,7 @@ _SCATTERS: Final[tuple[type[ScatterFamily], ...]] = (Scatter, ScatterAdd, Scatte
 INDEXING: Final[tuple[MaskRule, ...]] = (
     row(DynamicSlice, _dynamic_slice, "starts are clamped at the true size"),
     row(DynamicUpdateSlice, _dynamic_update_slice, "starts are clamped at the true size; padding is not written"),
-    row(Index, _index, "places count from the true end"),
+    row(Index, _index, "places count from the true end", settles=False),
     row(IndexVectors, _index_vectors, "places count from the true end"),
     row(Gather, _gather, "places are clamped or dropped at the true size"),
     *[row(kind, _scatter, "places are clamped or dropped at the true size; padding is dropped") for kind in _SCATTERS],

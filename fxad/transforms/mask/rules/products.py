@@ -11,8 +11,10 @@ from fxad.transforms.mask.contract import Atoms, Avals, MaskCtx, MaskRule, row
 
 
 def _dot(ctx: MaskCtx, prim: DotGeneral, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+    if ctx.finite(args[0]) and ctx.finite(args[1]):
+        return (_finite_dot(ctx, prim, args, ins, outs),)
     # a derivative contracts the free axes too, so their padding is cleared in operands and result
-    (lhs, rhs), (left, right) = args, ins
+    (lhs, rhs), (left, right) = [ctx.settled(a) for a in args], ins
     lhs_free = free_axes(left.ndim, prim.lhs_batch, prim.lhs_contract)
     rhs_free = free_axes(right.ndim, prim.rhs_batch, prim.rhs_contract)
     lhs = ctx.neutral(lhs, left.shape, (*(lhs_free if left.inexact else ()), *prim.lhs_contract))
@@ -21,4 +23,21 @@ def _dot(ctx: MaskCtx, prim: DotGeneral, args: Atoms, ins: Avals, outs: Avals) -
     return (ctx.cleared(ctx.one(prim, lhs, rhs), outs[0].shape, range(n, outs[0].ndim)),)
 
 
-PRODUCTS: Final[tuple[MaskRule, ...]] = (row(DotGeneral, _dot, "padding is 0"),)
+def _finite_dot(ctx: MaskCtx, prim: DotGeneral, args: Atoms, ins: Avals, outs: Avals) -> Atom:
+    """Zeros in one operand suffice along a contracted axis: the smaller operand is filled."""
+    (lhs, rhs), (left, right) = args, ins
+    for a, b in zip(prim.lhs_contract, prim.rhs_contract, strict=True):
+        if (a, left.shape[a]) in ctx.zeros(lhs) or (b, right.shape[b]) in ctx.zeros(rhs):
+            continue
+        if lhs.aval.size < rhs.aval.size:
+            lhs = ctx.neutral(lhs, left.shape, (a,))
+        else:
+            rhs = ctx.neutral(rhs, right.shape, (b,))
+    out = ctx.one(prim, lhs, rhs)
+    n = len(prim.lhs_batch)
+    for x, batch in ((lhs, prim.lhs_batch), (rhs, prim.rhs_batch)):
+        ctx.wait(out, frozenset([(batch.index(a), size) for a, size in ctx.pending(x) if a in batch]))
+    return ctx.cleared_later(out, outs[0].shape, range(n, outs[0].ndim))
+
+
+PRODUCTS: Final[tuple[MaskRule, ...]] = (row(DotGeneral, _dot, "padding is 0", settles=False),)

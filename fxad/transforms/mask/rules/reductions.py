@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from fxad.ir import Atom
+from fxad.core.sizes import lower_bound
+from fxad.ir import Atom, Aval
 from fxad.primitives.argmax import ArgMax, ArgMin
 from fxad.primitives.cumulative import CumLogSumExp, CumMax, CumMin, CumProd, CumSum, Cumulative, LinearRecurrence
 from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr, ReduceXor, Reduction, extreme_value
@@ -13,10 +14,32 @@ from fxad.primitives.reduce_prod import ReduceProd
 from fxad.primitives.shape import ReduceSum
 from fxad.primitives.softmax import Softmax
 from fxad.transforms.mask.contract import Atoms, Avals, MaskCtx, MaskRule, row
+from fxad.transforms.mask.knowledge import moved_axes
 
 
 def _sum(ctx: MaskCtx, prim: ReduceSum, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    return ctx(prim, ctx.neutral(args[0], ins[0].shape, prim.axes))
+    x = ctx.neutral(args[0], ins[0].shape, prim.axes)
+    x = x if ctx.finite(x) else ctx.settled(x)
+    out = ctx.one(prim, x)
+    ctx.wait(out, moved_axes(prim, x.aval, ctx.pending(x)))
+    return (out,)
+
+
+def _extremum(ctx: MaskCtx, prim: ReduceMax | ReduceMin, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+    finite = ctx.finite(args[0]) and _has_elements(ins[0], prim.axes)
+    x = args[0] if finite else ctx.settled(args[0])
+    x = ctx.filled(x, ins[0].shape, prim.monoid.identity(ins[0].dtype), prim.axes)
+    out = ctx.one(prim, x)
+    if finite:
+        ctx.assume_finite(out)
+        kept = [a for a in range(x.aval.ndim) if a not in prim.axes]
+        ctx.wait(out, frozenset([(kept.index(a), n) for a, n in ctx.pending(x) if a in kept]))
+    return (out,)
+
+
+def _has_elements(x: Aval, axes: Sequence[int]) -> bool:
+    """Returns True if each slice along `axes` has an element."""
+    return all([(lower_bound(x.shape[a]) or 0) > 0 for a in axes])
 
 
 def _reduction(ctx: MaskCtx, prim: Reduction, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
@@ -43,16 +66,21 @@ def _recurrence(ctx: MaskCtx, prim: LinearRecurrence, args: Atoms, ins: Avals, o
 
 
 def _softmax(ctx: MaskCtx, prim: Softmax, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    x = ctx.filled(args[0], ins[0].shape, extreme_value(ins[0].dtype, -1), prim.axes)
-    return (ctx.cleared(ctx.one(prim, x), outs[0].shape),)
+    finite = ctx.finite(args[0]) and _has_elements(ins[0], prim.axes)
+    x = args[0] if finite else ctx.settled(args[0])
+    x = ctx.filled(x, ins[0].shape, extreme_value(ins[0].dtype, -1), prim.axes)
+    out = ctx.one(prim, x)
+    if finite:
+        ctx.assume_finite(out)
+        ctx.wait(out, ctx.pending(x))
+        return (ctx.cleared_later(out, outs[0].shape, prim.axes),)
+    return (ctx.cleared(out, outs[0].shape),)
 
 
 REDUCTIONS: Final[tuple[MaskRule, ...]] = (
-    row(ReduceSum, _sum, "padding is 0"),
-    *[
-        row(kind, _reduction, "padding is the neutral element")
-        for kind in (ReduceMax, ReduceMin, ReduceProd, ReduceAnd, ReduceOr, ReduceXor)
-    ],
+    row(ReduceSum, _sum, "padding is 0", settles=False),
+    *[row(kind, _extremum, "padding is the neutral element", settles=False) for kind in (ReduceMax, ReduceMin)],
+    *[row(kind, _reduction, "padding is the neutral element") for kind in (ReduceProd, ReduceAnd, ReduceOr, ReduceXor)],
     row(ArgMax, _argmax, "padding is the least value"),
     row(ArgMin, _argmin, "padding is the greatest value"),
     *[
@@ -60,5 +88,5 @@ REDUCTIONS: Final[tuple[MaskRule, ...]] = (
         for kind in (CumSum, CumProd, CumMax, CumMin, CumLogSumExp)
     ],
     row(LinearRecurrence, _recurrence, "padding is 0"),
-    row(Softmax, _softmax, "padding is -inf"),
+    row(Softmax, _softmax, "padding is -inf", settles=False),
 )

@@ -13,7 +13,8 @@ from fxad.primitives.elementwise import ADD, AND, DIV, EQ, GE, LT, MAX, MIN, MUL
 from fxad.primitives.gather import Gather
 from fxad.primitives.shape import BroadcastInDim, ExpandDims, Iota, Reshape, Rev, emit_broadcast, emit_reshape
 from fxad.primitives.slicing import Concatenate, Pad, Slice
-from fxad.transforms.mask.contract import INT, Atoms, Avals, MaskCtx, MaskRule, row
+from fxad.transforms.mask.contract import INT, Atoms, Avals, MaskCtx, MaskRule, lanewise, row
+from fxad.transforms.mask.knowledge import moved_axes
 
 
 def zero_of(x: Aval) -> Lit:
@@ -65,9 +66,11 @@ def taken_at(ctx: MaskCtx, x: Atom, axis: int, places: Atom) -> Atom:
 
 def _broadcast(ctx: MaskCtx, prim: BroadcastInDim, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     (x,), shape = args, outs[0].shape
+    x = x if ctx.finite(x) else ctx.settled(x)
     out = emit_broadcast(ctx, x, ctx.padded(shape), prim.dims)
+    ctx.wait(out, moved_axes(prim, x.aval, ctx.pending(x)))
     kept = [d for d, n in zip(prim.dims, ins[0].shape, strict=True) if n == shape[d]]
-    return (ctx.cleared(out, shape, [a for a in range(len(shape)) if a not in kept]),)
+    return (ctx.cleared_later(out, shape, [a for a in range(len(shape)) if a not in kept]),)
 
 
 def _iota(ctx: MaskCtx, prim: Iota, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
@@ -100,7 +103,18 @@ def slice_rule(ctx: MaskCtx, prim: Slice, args: Atoms, ins: Avals, outs: Avals) 
     shape = x.aval.shape
     whole = (starts, limits, strides) == ([0] * y.ndim, list(shape), [1] * y.ndim)
     out = x if whole else ctx.one(Slice(tuple(starts), tuple(limits), tuple(strides)), x)
-    return (ctx.cleared(out, y.shape),)
+    # an axis that is taken as a whole keeps its lanes
+    cut = [a for a, (n, m) in enumerate(zip(ins[0].shape, y.shape, strict=True)) if n != m or prim.starts[a]]
+    return (ctx.cleared(out, y.shape, cut),)
+
+
+def _slice(ctx: MaskCtx, prim: Slice, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+    (x,), (old,), (new,) = args, ins, outs
+    if any([old.shape[a] != new.shape[a] for a in {*ctx.ragged(old.shape), *ctx.ragged(new.shape)}]):
+        return slice_rule(ctx, prim, (ctx.settled(x),), ins, outs)
+    (out,) = slice_rule(ctx, prim, args, ins, outs)
+    ctx.wait(out, ctx.pending(x))
+    return (out,)
 
 
 def pad_rule(ctx: MaskCtx, prim: Pad, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
@@ -162,7 +176,8 @@ def _spread(ctx: MaskCtx, x: Atom, value: Atom, axis: int, n: int, room: int, lo
 def _concatenate(ctx: MaskCtx, prim: Concatenate, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     axis, y = prim.axis, outs[0]
     if not any([ctx.masked(x.shape[axis]) for x in ins]):
-        return ctx(prim, *args)
+        return lanewise(ctx, prim, args, ins, outs)
+    args = tuple([ctx.settled(x) for x in args])
     shape = ctx.padded(y.shape)
     out: Atom = zero_of(y).with_aval(shape)
     start: int = 0
@@ -186,8 +201,17 @@ def _rev(ctx: MaskCtx, prim: Rev, args: Atoms, ins: Avals, outs: Avals) -> Seque
 
 def _reshape(ctx: MaskCtx, prim: Reshape, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     (x,), old, new = args, ins[0].shape, outs[0].shape
-    if isinstance(x, Lit) or _in_place(ctx, old, new):
+    if isinstance(x, Lit):
         return (emit_reshape(ctx, x, ctx.padded(new)),)
+    if _in_place(ctx, old, new):
+        moved = [
+            (a, n, b) for a, n in ctx.pending(x) for b, m in enumerate(new) if (n, prod(old[:a])) == (m, prod(new[:b]))
+        ]
+        x = x if len(moved) == len(ctx.pending(x)) else ctx.settled(x)
+        out = emit_reshape(ctx, x, ctx.padded(new))
+        ctx.wait(out, frozenset([(b, n) for _, n, b in moved]) if ctx.pending(x) else frozenset())
+        return (out,)
+    x = ctx.settled(x)
     return (_regrouped(ctx, x, old, new),)
 
 
@@ -269,13 +293,18 @@ def groups_together(ctx: MaskCtx, x: Atom, aval: Aval, axis: int, groups: int) -
 
 
 STRUCTURE: Final[tuple[MaskRule, ...]] = (
-    row(BroadcastInDim, _broadcast, "lane by lane; padding is cleared in the result"),
+    row(BroadcastInDim, _broadcast, "lane by lane; padding is cleared in the result", settles=False),
     row(Iota, _iota, "of the padded shape"),
-    row(Slice, slice_rule, "the bounds are those of the true size"),
+    row(Slice, _slice, "the bounds are those of the true size", settles=False),
     row(Pad, pad_rule, "padding is the value"),
-    row(Concatenate, _concatenate, "each operand overwrites the padding before it"),
+    row(Concatenate, _concatenate, "each operand overwrites the padding before it", settles=False),
     row(Rev, _rev, "shifted by the padding"),
-    row(Reshape, _reshape, "in place where only outermost axes have padding, else by the places of elements"),
+    row(
+        Reshape,
+        _reshape,
+        "in place where only outermost axes have padding, else by the places of elements",
+        settles=False,
+    ),
 )
 
 __all__ = [

@@ -272,7 +272,11 @@ def _selection(ctx: MaskCtx, prim: Selection, args: Atoms, ins: Avals, outs: Ava
     for a, (low, high) in enumerate(prim.padding):
         n, window, dilation, base = of_x.shape[a], prim.window[a], prim.window_dilation[a], prim.base_dilation[a]
         if any([ctx.masked(v) for v in (window, dilation, base)]):
-            raise not_masked(prim, f"the elements of its windows along axis {a} depend on a size")
+            raise not_masked(
+                prim,
+                f"the elements of its windows along axis {a} depend on a size",
+                "differentiate the masked program, or specialize the program first",
+            )
         if ctx.masked(low) or ctx.masked(strides[a]):
             most = ctx.room(low)
             moved.append((a, most - low, strides[a]))

@@ -1,0 +1,116 @@
+"""What is known about the padding of a value: where it is zero, so that it need not be filled with zeros again, and
+whether it is finite, so that it need not be cleared at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, TypeAlias
+
+import numpy as np
+
+from fxad import dtypes
+from fxad.ir import Atom, Atoms, Aval, Lit, Primitive
+from fxad.primitives import elementwise as ew
+from fxad.primitives.dot import DotGeneral
+from fxad.primitives.dynamic_slicing import DynamicSlice
+from fxad.primitives.elementwise.family import Unary
+from fxad.primitives.gather import Gather
+from fxad.primitives.shape import BroadcastInDim, ExpandDims, ReduceSum, Reshape, Rev, Squeeze, Transpose
+from fxad.primitives.slicing import Concatenate, Pad, Slice
+
+# Axes, each with the size that is valid: elements at indices from this size on are zero.
+ZeroAxes: TypeAlias = frozenset[tuple[int, int]]
+# Of a value: is it finite, where is its padding zero, and along which axes is it to be cleared later.
+Knowledge: TypeAlias = tuple[bool, ZeroAxes, ZeroAxes]
+
+# f(0) = 0, and not -0.0. The derivatives of all orders are finite at 0: sqrt and cbrt are not here, for 0 * inf is nan
+_KEEPS: Final[tuple[Unary, ...]] = (
+    *(ew.SIN, ew.TAN, ew.TANH, ew.ASIN, ew.ATAN, ew.SINH, ew.ASINH, ew.ATANH, ew.ERF),
+    *(ew.EXPM1, ew.LOG1P, ew.ABS, ew.SIGN, ew.SQUARE, ew.STOP_GRADIENT),
+)
+_OF_ZEROS: Final = (ew.ADD, ew.SUB, ew.MUL, ew.MAX, ew.MIN)
+
+# Results and derivatives of all orders are finite for finite operands, but for overflow of sums and products.
+_BOUNDED: Final[frozenset[Primitive]] = frozenset(
+    [
+        *(ew.ADD, ew.SUB, ew.MUL, ew.MAX, ew.MIN, ew.NEG, ew.ABS, ew.SIGN, ew.SQUARE, ew.SELECT_N, ew.CLAMP),
+        *(ew.SIN, ew.COS, ew.TANH, ew.ATAN, ew.ASINH, ew.LOGISTIC, ew.ERF, ew.ERFC, ew.STOP_GRADIENT),
+        *(ew.REAL, ew.IMAG, ew.COMPLEX, ew.CONJ),
+    ]
+)
+_MOVES: Final = (Transpose, ExpandDims, Squeeze, Reshape, BroadcastInDim, Slice, Pad, Rev, Concatenate)
+_LINEAR: Final = (*_MOVES, ReduceSum, DotGeneral, Gather, DynamicSlice)
+
+
+def zero_axes(prim: Primitive, args: Atoms, known: Callable[[Atom], ZeroAxes]) -> ZeroAxes:
+    """The axes along which the padding of the result is zero, given those of the operands."""
+    if not args:
+        return frozenset()
+    first = known(args[0])
+    if prim in _KEEPS or isinstance(prim, ew.ConvertElementType):
+        return first
+    if prim in _OF_ZEROS:
+        x, y = args
+        if prim is ew.MUL and (_is_positive(x) or _is_positive(y)):
+            return known(y) if _is_positive(x) else first
+        return _in_all(args, known)
+    if prim is ew.SELECT_N:
+        return _in_all(args[1:], known)
+    if prim is ew.DIV:
+        return first if _is_positive(args[1]) else frozenset()
+    if isinstance(prim, Concatenate):
+        return frozenset([(a, n) for a, n in _in_all(args, known) if a != prim.axis])
+    if isinstance(prim, Transpose | BroadcastInDim | ExpandDims | Squeeze | ReduceSum):
+        return moved_axes(prim, args[0].aval, first)
+    return frozenset()
+
+
+def moved_axes(prim: Primitive, x: Aval, axes: ZeroAxes) -> ZeroAxes:
+    """The axes of a result that are these of an operand."""
+    if isinstance(prim, Transpose):
+        return frozenset([(prim.perm.index(a), n) for a, n in axes])
+    if isinstance(prim, BroadcastInDim):
+        return frozenset([(prim.dims[a], n) for a, n in axes])
+    if isinstance(prim, ReduceSum | Squeeze):
+        return frozenset([(a - sum([b < a for b in prim.axes]), n) for a, n in axes if a not in prim.axes])
+    if isinstance(prim, ExpandDims):
+        places = [a for a in range(x.ndim + len(prim.axes)) if a not in prim.axes]
+        return frozenset([(places[a], n) for a, n in axes])
+    return axes
+
+
+def finite_literal(x: Lit) -> bool:
+    """Returns True for a literal that is a finite number."""
+    return x.size is not None or bool(np.all(np.isfinite(np.asarray(x.value).astype(np.complex128))))
+
+
+def keeps_finite(prim: Primitive, args: Atoms) -> bool:
+    """Returns True if the result and its derivatives are finite where the operands are."""
+    if isinstance(prim, ew.ConvertElementType):
+        return prim.dtype not in dtypes.FLOATING or prim.dtype.itemsize >= min(4, args[0].aval.dtype.itemsize)
+    if prim is ew.DIV:
+        return isinstance(args[1], Lit) and args[1].size is None and bool(np.asarray(args[1].value) != 0)
+    if isinstance(prim, ew.IntegerPow):
+        return prim.n >= 0
+    return prim in _BOUNDED or isinstance(prim, _LINEAR)
+
+
+def _in_all(args: Sequence[Atom], known: Callable[[Atom], ZeroAxes]) -> ZeroAxes:
+    """The axes of all operands that are not zero everywhere."""
+    found = [known(a) for a in args if not _is_zero(a)]
+    return frozenset.intersection(*found) if found else frozenset()
+
+
+def _is_zero(x: Atom) -> bool:
+    return isinstance(x, Lit) and x.size is None and not any(x.bits)
+
+
+def _is_positive(x: Atom) -> bool:
+    """Returns True for a literal that is a positive number: 0 times it is 0, and not nan or -0.0."""
+    if not isinstance(x, Lit) or x.size is not None or x.aval.dtype.kind == "c":
+        return False
+    value = np.asarray(x.value).astype(np.float64)
+    return bool(np.isfinite(value) and value > 0)
+
+
+__all__ = ["Knowledge", "ZeroAxes", "finite_literal", "keeps_finite", "moved_axes", "zero_axes"]
