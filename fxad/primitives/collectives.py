@@ -354,8 +354,8 @@ def _group_attributes(hlo: Hlo, prim: Grouped) -> dict[str, str]:
 
 
 def _by_parts(hlo: Hlo, reduced: Callable[[HloValue, Aval], HloValue], x: HloValue, of: Aval, out: Aval) -> HloValues:
-    """A sum of complex values as the sums of the real and the imaginary parts: at a sum of a complex constant, XLA's CPU
-    compiler ends the process."""
+    """A sum of complex values as the sums of the real and the imaginary parts. XLA's CPU compiler ends the process at a
+    sum of a complex constant."""
     if not dtypes.is_complex(out.dtype):
         return (reduced(x, out),)
     part, whole = [a.with_dtype(dtypes.real_part(a.dtype)) for a in (of, out)]
