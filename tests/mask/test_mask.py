@@ -8,7 +8,7 @@ from typing import Any
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 import fxad as fx
 import fxad.numpy as fnp
@@ -223,7 +223,6 @@ PROGRAMS = st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 2), st.inte
 
 
 @given(steps=PROGRAMS, n=st.integers(0, 5), m=st.integers(0, 4), bad=st.sampled_from(BAD))
-@settings(max_examples=40, deadline=None)
 def test_generated_programs(steps: list[tuple[tuple[str, Function], int, int]], n: int, m: int, bad: float) -> None:
     def f(x: Any, y: Any) -> Any:
         values = [x, y, x]
