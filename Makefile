@@ -1,5 +1,5 @@
 # `make check` is the one command to remember. It runs in the environment you are in: pip install -e '.[dev]'
-.PHONY: check lint types contracts matrix tests examples deep deep-laws units-laws soak bench memory docs structure format
+.PHONY: check lint types contracts matrix tests peers examples deep deep-laws units-laws soak bench memory docs structure format
 
 check: lint types contracts matrix tests examples
 
@@ -18,6 +18,10 @@ matrix:
 
 tests:
 	python -m pytest -n 2
+
+# Models of packages on JAX through from_jax: pip install -e '.[dev,peers]'
+peers:
+	FXAD_PEERS=required python -m pytest tests/interop/test_packages.py tests/interop/test_training.py
 
 examples:
 	python examples/checkpointing.py

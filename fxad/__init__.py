@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from fxad import experimental as experimental
     from fxad import extend as extend
     from fxad import flatten_util as flatten_util
+    from fxad import image as image
     from fxad import lax as lax
     from fxad import nn as nn
     from fxad import numpy as numpy
@@ -122,6 +123,7 @@ if TYPE_CHECKING:
     from fxad.api.staging import device_count as device_count
     from fxad.api.staging import device_get as device_get
     from fxad.api.staging import disable_jit as disable_jit
+    from fxad.api.staging import effects_barrier as effects_barrier
     from fxad.api.staging import ensure_compile_time_eval as ensure_compile_time_eval
     from fxad.api.staging import eval_shape as eval_shape
     from fxad.api.staging import linear_transpose as linear_transpose
@@ -174,7 +176,7 @@ else:
             "fxad.api.rewrite": "apply_passes cse dce inline outline remat reroll simplify specialize",
             "fxad.api.custom_functions": "custom_gradient",
             "fxad.api.staging": (
-                "block_until_ready checkpoint closure_convert default_backend device_get disable_jit "
+                "block_until_ready checkpoint closure_convert default_backend device_get disable_jit effects_barrier "
                 "device_count ensure_compile_time_eval eval_shape local_device_count local_devices "
                 "process_count process_index linear_transpose make_jaxpr named_call named_scope typeof"
             ),
@@ -186,6 +188,7 @@ else:
             "fxad.lax.control.host": "debug_callback debug_print io_callback pure_callback",
             "fxad.transforms.memory": "checkpoint_policies policies",
         },
-        "ad_checkpoint custom_batching custom_derivatives debug distributed dtypes errors experimental extend "
-        "flatten_util lax nn numpy ops optim passes random scipy sharding stages text test_util tree tree_util typing",
+        "ad_checkpoint custom_batching custom_derivatives debug distributed dtypes errors experimental "
+        "extend flatten_util image lax nn numpy ops optim passes random scipy sharding stages text test_util "
+        "tree tree_util typing",
     )

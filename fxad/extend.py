@@ -1,4 +1,4 @@
-"""What primitives and transformations from outside fxad are written with.
+"""The interface for primitives and transformations from outside fxad.
 
 A primitive is a class with `@final @primitive`: five rules, and more as bases ask for them (`Linear`, `HigherOrder`,
 `HasInverse`, `HasMask`). `bind` applies it to arrays. A transformation is a function from `Jaxpr` to `Jaxpr` that walks

@@ -392,6 +392,9 @@ class BatchCtx(Batching, Protocol):
     def recur(self, body: Jaxpr, in_dims: Dims, out_dims: Dims | None = None) -> tuple[Jaxpr, Dims]:
         """Batch a body. Returns the batched body and the batch axis of each result (None: not batched)."""
 
+    def rule_of_size(self, rule: Jaxpr, declared: int) -> Jaxpr | None:
+        """A program that binds the size `declared`, at the size of the mapped axis; None if it has no meaning there."""
+
 
 class JvpCtx(Batching, Protocol):
     """The context of a jvp rule: it adds equations to two programs.

@@ -39,6 +39,7 @@ from fxad.ir import (
     distinct_jaxprs,
     source_location,
 )
+from fxad.lowering.failed_checks import ending_loops
 from fxad.lowering.host_calls_on_devices import COPIES, covering, with_host_calls_on_devices
 from fxad.lowering.locations import Locations
 from fxad.lowering.mlir_text import dense_attribute, tensor_type
@@ -59,8 +60,9 @@ _NO_ATTRS: Final[Mapping[str, str]] = MappingProxyType({})
 @final
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """How a program runs on several devices: for each operand and result its mesh, whose axes cover all `devices`, and
-    the axes that divide it. XLA decides for results with None. `ids` are the devices; () are the first ones."""
+    """The devices of a program, and the division of its values: for each operand and result its mesh, whose axes cover
+    all `devices`, and the axes that divide it. XLA decides for results with None. `ids` are the devices; () means the
+    first ones."""
 
     devices: int
     meshes: tuple[Mesh, ...]
@@ -116,6 +118,9 @@ class LoweredModule:
         """StableHLO in MLIR's pretty form, checked by MLIR's verifier. Raises: CompileError if it is not valid."""
         return lowering.mlir.pretty(self.source())
 
+    def __str__(self) -> str:
+        return self.text()
+
 
 _LOCATION: Final = re.compile(r" loc\(#L\d+\)$", re.MULTILINE)  # at the end of an operation
 
@@ -129,7 +134,7 @@ def lower_jaxpr(jaxpr: Jaxpr) -> LoweredModule:
     """
     devices = devices_needed(jaxpr)
     module = _Module(devices)
-    called = with_host_calls_ordered(jaxpr)
+    called = with_host_calls_ordered(ending_loops(jaxpr) if runs_on_devices(jaxpr) else jaxpr)
     parts = [module.function(with_host_calls_on_devices(called, devices) if runs_on_devices(jaxpr) else called, ())]
     for sub, mesh in module.queue:  # grows while it is walked: a call appends the function it needs
         name = f"private {module.names[sub, mesh]}"
@@ -277,7 +282,7 @@ class _Module:
         return self.meshes.setdefault(mesh, len(self.meshes))
 
     def placement(self, jaxpr: Jaxpr) -> Placement | None:
-        """How the operands and results of the whole program are divided; None if it runs on one device."""
+        """The division of the operands and results of the whole program; None if it runs on one device."""
         if not self.meshes:
             return None
         ids = device_ids(jaxpr)

@@ -44,32 +44,32 @@ def _signature(context: MethodSigContext) -> FunctionLike:
 
 def _widened(declared: Type, numpy: list[Type]) -> Type:
     """An annotation that also admits NumPy arrays in place of arrays, in containers too."""
-    found = get_proper_type(declared)
-    if isinstance(found, UnionType):
-        return UnionType.make_union([_widened(t, numpy) for t in found.items])
-    if isinstance(found, TupleType):
-        return found.copy_modified(items=[_widened(t, numpy) for t in found.items])
-    if not isinstance(found, Instance):
+    proper = get_proper_type(declared)
+    if isinstance(proper, UnionType):
+        return UnionType.make_union([_widened(t, numpy) for t in proper.items])
+    if isinstance(proper, TupleType):
+        return proper.copy_modified(items=[_widened(t, numpy) for t in proper.items])
+    if not isinstance(proper, Instance):
         return declared
-    if found.type.fullname == _ARRAY:
-        return UnionType.make_union([found, *numpy])
-    if not found.args:
+    if proper.type.fullname == _ARRAY:
+        return UnionType.make_union([proper, *numpy])
+    if not proper.args:
         return declared
-    others = [_widened(t, numpy) for t in found.args]
-    if others == list(found.args):
+    items = [_widened(t, numpy) for t in proper.args]
+    if items == list(proper.args):
         return declared
     # a dict of one kind and a dict of both: containers that can be changed are invariant
-    arrays = [UnionType.make_union(numpy[:1]) if _is_array(t) else t for t in found.args]
-    return UnionType.make_union([found, found.copy_modified(args=arrays), found.copy_modified(args=others)])
+    arrays = [UnionType.make_union(numpy[:1]) if _is_array(t) else t for t in proper.args]
+    return UnionType.make_union([proper, proper.copy_modified(args=arrays), proper.copy_modified(args=items)])
 
 
 def _is_array(declared: Type) -> bool:
-    found = get_proper_type(declared)
-    return isinstance(found, Instance) and found.type.fullname == _ARRAY
+    proper = get_proper_type(declared)
+    return isinstance(proper, Instance) and proper.type.fullname == _ARRAY
 
 
 class FxadPlugin(Plugin):
-    """What mypy asks for the signatures of methods."""
+    """Gives mypy the hook that changes the signatures of these methods."""
 
     def get_method_signature_hook(self, fullname: str) -> Callable[[MethodSigContext], FunctionLike] | None:
         """The hook of calls of programs and of jitted functions."""

@@ -60,7 +60,7 @@ class PartitionSpec(tuple[Entry, ...]):
 
 
 class AxisType(Enum):
-    """JAX's kinds of axes of a mesh. Those of fxad are all `Auto`: XLA divides what a program leaves open."""
+    """JAX's kinds of axes of a mesh. In fxad all are `Auto`: XLA chooses what the program does not state."""
 
     Auto = "auto"
     Explicit = "explicit"
@@ -71,8 +71,13 @@ def _check_axis_types(what: str, types: object, count: int) -> None:
     given = (types,) * count if types is None or isinstance(types, AxisType) else types
     if not isinstance(given, tuple) or any([t not in (None, AxisType.Auto) for t in given]):
         raise ParameterError(
-            f"{what}: axis_types is {types!r:.80}",
-            remedy="leave it out: all axes are AxisType.Auto, and shard_map makes those of its mesh manual",
+            f"{what}: axis_types is {types!r:.80}, and all axes of a mesh are AxisType.Auto",
+            remedy="leave it out, and divide values with in_shardings or with_sharding_constraint; shard_map makes the"
+            " axes of its mesh manual",
+        )
+    if len(given) != count:
+        raise ParameterError(
+            f"{what}: axis_types has {len(given)} entries for {count} axes", remedy="give one for each axis, or none"
         )
 
 
@@ -171,7 +176,7 @@ def set_mesh(mesh: Mesh) -> AbstractContextManager[Mesh]:
 
 
 def get_mesh() -> Mesh | None:
-    """Return the mesh of the innermost block around; None without one."""
+    """Return the mesh of the innermost `with mesh:`; None outside of one."""
     meshes = _meshes.get()
     return meshes[-1] if meshes else None
 
@@ -200,8 +205,8 @@ def make_mesh(
 Places: TypeAlias = dict[runtime.Device, tuple[slice, ...]]
 
 
-class _Divided(ABC):
-    """The questions that every sharding answers."""
+class _ShardingBase(ABC):
+    """The methods of every sharding."""
 
     __slots__ = ()
 
@@ -245,7 +250,7 @@ class _Divided(ABC):
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class NamedSharding(_Divided):
+class NamedSharding(_ShardingBase):
     """An array divided among the devices of a mesh as a spec says. Equal ones have equal meshes, and specs that name
     the same axes."""
 
@@ -263,12 +268,14 @@ class NamedSharding(_Divided):
 
     def shard_shape(self, shape: Shape) -> Shape:
         """The shape of one part. Raises: ShapeError, AxisNameError."""
-        return local("NamedSharding", tuple(self.mesh.shape.items()), self.spec, Aval(shape, "bool"), "the array").shape
+        return part_type(
+            "NamedSharding", tuple(self.mesh.shape.items()), self.spec, Aval(shape, "bool"), "the array"
+        ).shape
 
     def devices_indices_map(self, shape: Shape) -> Places:
         """For each device, the part of an array of this shape that it has."""
         self.shard_shape(shape)
-        where, spec = on_devices(self), self.spec.names
+        where, spec = buffer_sharding(self), self.spec.names
         rest = (slice(None),) * (len(shape) - len(spec))
         parts = [
             (*[w if names else slice(None) for w, names in zip(at, spec, strict=True)], *rest)
@@ -290,7 +297,7 @@ class NamedSharding(_Divided):
 
 @final
 @dataclass(frozen=True, slots=True)
-class SingleDeviceSharding(_Divided):
+class SingleDeviceSharding(_ShardingBase):
     """An array on one device."""
 
     device: runtime.Device
@@ -317,18 +324,6 @@ class SingleDeviceSharding(_Divided):
 Sharding: TypeAlias = NamedSharding | SingleDeviceSharding
 
 
-def named(what: str, sharding: NamedSharding | PartitionSpec) -> NamedSharding:
-    """A sharding; a spec alone is one of the mesh around. Raises: ParameterError if there is none."""
-    if isinstance(sharding, NamedSharding):
-        return sharding
-    mesh = get_mesh()
-    if mesh is None:
-        raise ParameterError(
-            f"{what}: {sharding} has no mesh", remedy="give NamedSharding(mesh, spec), or call it in `with mesh:`"
-        )
-    return NamedSharding(mesh, sharding)
-
-
 def axes_of(what: str, mesh: Mesh | Mapping[str, int]) -> Axes:
     """The axes of a mesh, or of names and sizes without devices. Raises: ArgumentError."""
     if isinstance(mesh, Mesh):
@@ -340,7 +335,7 @@ def axes_of(what: str, mesh: Mesh | Mapping[str, int]) -> Axes:
     )
 
 
-def local(what: str, mesh: Axes, spec: PartitionSpec, aval: Aval, path: str) -> Aval:
+def part_type(what: str, mesh: Axes, spec: PartitionSpec, aval: Aval, path: str) -> Aval:
     """The type of a part of an array. Raises: AxisNameError, ShapeError naming the array, the axis and the sizes."""
     sizes, names = dict(mesh), spec.names
     flat = [name for group in names for name in group]
@@ -370,39 +365,39 @@ def local(what: str, mesh: Axes, spec: PartitionSpec, aval: Aval, path: str) -> 
     return aval.with_shape(tuple(shape))
 
 
-def located(what: str, sharding: NamedSharding, aval: Aval, path: str) -> tuple[Axes, Spec, Ids]:
-    """A sharding of an array as it is in programs: the mesh, the axes that divide the array, and the ids of devices
+def sharding_in_program(what: str, sharding: NamedSharding, aval: Aval, path: str) -> tuple[Axes, Spec, Ids]:
+    """The form in programs of a sharding of an array: the mesh, the axes that divide the array, and the ids of devices
     that are not the first ones. Raises: AxisNameError, ShapeError naming the array, the axis and the sizes."""
     mesh, spec = sharding.mesh, sharding.spec
     axes = tuple(mesh.shape.items())
     closed = PartitionSpec(*[None if e == OPEN else e for e in spec])
-    local(what, axes, closed, aval, path)
+    part_type(what, axes, closed, aval, path)
     return axes, spec.names, ids_of(tuple(mesh.devices.flat))
 
 
 def ids_of(on: tuple[runtime.Device, ...]) -> Ids:
-    """The ids of devices as they are in programs: () for the first ones of their platform."""
+    """The form in programs of the ids of devices: () for the first ones of their platform."""
     return () if runtime.devices(on[0].platform)[: len(on)] == on else tuple([d.id for d in on])
 
 
 def sharding_of(buffer: runtime.Buffer) -> Sharding:
     """The sharding of a buffer."""
     where = buffer._sharding
-    return (
-        of_buffers(where) if isinstance(where, runtime.ManyDevices) else SingleDeviceSharding(runtime.device_of(buffer))
-    )
+    if isinstance(where, runtime.ManyDevices):
+        return named_sharding_of(where)
+    return SingleDeviceSharding(runtime.device_of(buffer))
 
 
-def of_buffers(where: runtime.ManyDevices) -> NamedSharding:
-    """The sharding of buffers, in the form of users."""
+def named_sharding_of(where: runtime.ManyDevices) -> NamedSharding:
+    """The `NamedSharding` of a sharding of buffers."""
     sizes = [n for _, n in where.mesh]
     mesh = Mesh(np.array(where.devices, dtype=object).reshape(sizes), [name for name, _ in where.mesh])
     entries = [None if not group else group[0] if len(group) == 1 else group for group in where.spec]
     return NamedSharding(mesh, PartitionSpec(*entries))
 
 
-def on_devices(sharding: NamedSharding) -> runtime.ManyDevices:
-    """A sharding in the form of buffers."""
+def buffer_sharding(sharding: NamedSharding) -> runtime.ManyDevices:
+    """The form of a sharding in buffers."""
     mesh = sharding.mesh
     return runtime.ManyDevices(tuple(mesh.devices.flat), tuple(mesh.shape.items()), sharding.spec.names)
 

@@ -24,6 +24,10 @@ MODULES = (
     "nn.initializers",
     "sharding",
     "debug",
+    "image",
+    "scipy.linalg",
+    "scipy.special",
+    "scipy.stats",
 )
 
 

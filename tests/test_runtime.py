@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import weakref
+from collections.abc import Callable
 from typing import Any, cast
 
 import numpy as np
@@ -22,7 +23,7 @@ from typing_extensions import CapsuleType
 
 import fxad as fx
 import fxad.numpy as fnp
-from fxad import dtypes, runtime
+from fxad import dtypes, lax, runtime
 from fxad.core.builder import Builder
 from fxad.core.interpreter import run
 from fxad.errors import ArgumentError, CompileError, DTypeError, ExecutionError, ParameterError, ShapeError
@@ -33,7 +34,7 @@ from fxad.primitives.dot import DotGeneral
 from fxad.primitives.elementwise import ADD, MUL, SIN, SUB, TANH
 from fxad.units.kernels import wants_full_effort
 from fxad.xla.client import cuda_library
-from fxad.xla.compat import LESS_EFFORT
+from fxad.xla.compat import FLAGS
 from fxad.xla.dlpack import _pointer, _Tensor, copy_out
 from fxad.xla.executable import with_effort
 
@@ -341,13 +342,31 @@ def test_less_effort_for_a_program_of_few_equal_kernels() -> None:
     assert not wants_full_effort(few)
     assert wants_full_effort(many)
     auto = runtime.CompileOptions()
-    assert with_effort(few, auto, CPU) == runtime.CompileOptions(flags=LESS_EFFORT)
+    assert with_effort(few, auto, CPU) == runtime.CompileOptions(flags=FLAGS["less"])
     assert with_effort(many, auto, CPU) == auto
+    mapped = fx.trace(fx.pmap(deep), fx.Spec((1, 8, 8)), fx.Spec((1, 8, 8))).jaxpr
+    assert with_effort(mapped, auto, CPU) == runtime.CompileOptions(flags=FLAGS["level 1"])
     for chosen in ({"effort": "full"}, {"optimization_level": 1}, {"flags": (("xla_cpu_enable_fast_math", True),)}):
         options = runtime.CompileOptions(**chosen)
         assert with_effort(few, options, CPU) == options
     cache = runtime.Cache()
     assert cache(few, CPU) is not cache(few, CPU, runtime.CompileOptions(effort="full"))
+
+
+@pytest.mark.parametrize(
+    "total",
+    [
+        fnp.prod,
+        lambda x: lax.reduce(x, np.float32(1), lambda a, b: a * b, (0, 1)),
+        lambda x: lax.reduce_window(x, np.float32(1), lax.mul, x.shape, (1, 1), "valid"),
+    ],
+    ids=["prod", "reduce", "reduce_window"],
+)
+def test_a_product_keeps_its_constant_factors(total: Callable[[fx.Array], fx.Array]) -> None:
+    """With less effort XLA multiplies by the constants at the end, when the product has overflowed."""
+    x = np.full((2, 3), 1e9, np.float32)
+    found = fx.jit(lambda x: total(x * np.float32(1e-9)))(x)
+    np.testing.assert_allclose(np.asarray(found).ravel(), [1], rtol=1e-6)
 
 
 def deep(x: Any, w: Any) -> Any:

@@ -19,10 +19,10 @@ from fxad.transforms.inversion.second_order import without_derivative
 from fxad.transforms.memory.peak import peak
 from fxad.transforms.memory.plans import MemoryPlan, applied, frontier
 
-# Makes the program whose executable must fit, from the program that `remat` returns.
+# From the program that `remat` returns to the program whose executable must fit.
 Within: TypeAlias = Callable[[Any], Program[..., Any]]
 
-SURE: Final = 0.3  # XLA is taken to need at least this part of the estimate, scaled as for the plain program
+MIN_SHARE: Final = 0.3  # XLA needs at least this share of the estimate, which is scaled by that of the plain program
 
 _UNITS: Final[Mapping[str, int]] = MappingProxyType(
     {"": 1}
@@ -36,13 +36,13 @@ def parse_bytes(budget: object) -> int:
     """Return a number of bytes, given as an int or as a text such as "64 MiB". Raises: ArgumentError."""
     if isinstance(budget, int) and not isinstance(budget, bool) and budget >= 0:
         return budget
-    found = _TEXT.fullmatch(budget) if isinstance(budget, str) else None
-    if found is None or found[2] not in _UNITS:
+    match = _TEXT.fullmatch(budget) if isinstance(budget, str) else None
+    if match is None or match[2] not in _UNITS:
         raise ArgumentError(
             f"remat: the budget is {described(budget)}, not a number of bytes: {budget!r:.60}",
             remedy='give an int >= 0, or a text such as "64 MiB" or "1.5 GB"',
         )
-    return int(float(found[1]) * _UNITS[found[2]])
+    return int(float(match[1]) * _UNITS[match[2]])
 
 
 def plan_memory(
@@ -63,7 +63,7 @@ def plan_memory(
             f"plan_memory: takes a Program, got {program!r:.60}",
             remedy="trace the function first: plan_memory(trace(f, *examples), budget=...)",
         )
-    most = parse_bytes(budget)
+    limit = parse_bytes(budget)
     if program.jaxpr.free_axes:
         names = ", ".join([repr(name) for name, _ in sorted(program.jaxpr.free_axes)])
         raise AxisNameError(
@@ -76,24 +76,24 @@ def plan_memory(
     wrt = tuple([a.inexact and not f and k >= n for k, (a, f) in enumerate(zip(avals, fixed, strict=True))])
     if not any(wrt):
         return MemoryPlan(program.jaxpr, wrt)
-    make = within or (lambda p: gradient_of(p, wrt))
+    program_that_fits = within or (lambda p: gradient_of(p, wrt))
     plain = MemoryPlan(program.jaxpr, wrt)
-    measured = [(_temporaries(make(program)), plain)]
-    if measured[0][0] <= most:
+    measured = [(_temporaries(program_that_fits(program)), plain)]
+    if measured[0][0] <= limit:
         return plain
     plans = frontier(program.jaxpr, wrt, reconstruct)[1:]
-    sure = SURE * min(1.0, measured[0][0] / max(1, plain.bytes))
-    likely = [plan for plan in plans if sure * plan.bytes <= most]
+    share = MIN_SHARE * min(1.0, measured[0][0] / max(1, plain.bytes))
+    likely = [plan for plan in plans if share * plan.bytes <= limit]
     # the others last: the error names the least bytes of all plans
     for plan in (*likely, *reversed([plan for plan in plans if plan not in likely])):
-        if sure * plan.bytes > min([held for held, _ in measured]):
+        if share * plan.bytes > min([temporaries for temporaries, _ in measured]):
             break
-        measured.append((_temporaries(make(program.replace(applied(plan)))), plan))
-        if measured[-1][0] <= most:
+        measured.append((_temporaries(program_that_fits(program.replace(applied(plan)))), plan))
+        if measured[-1][0] <= limit:
             return plan
     least, best = min(measured, key=lambda row: row[0])
     raise ParameterError(
-        f"remat: no plan of {program.name} fits into {most:,} bytes: the least budget that fits is {least:,} bytes",
+        f"remat: no plan of {program.name} fits into {limit:,} bytes: the least budget that fits is {least:,} bytes",
         remedy=f"give a larger budget, or make these values smaller: {_largest(best)}",
     )
 
@@ -104,7 +104,7 @@ def gradient_of(program: Program[..., Any], wrt: tuple[bool, ...]) -> Program[..
     scalar = len(outs) == 1 and not outs[0].shape and outs[0].dtype in FLOATING
     jaxpr = transforms.grad(program.jaxpr, wrt) if scalar else vjp_fused(program.jaxpr, wrt)
     ins, results = tuple(range(len(jaxpr.ins))), tuple(range(len(jaxpr.outs)))
-    # what the program closes over is an argument here
+    # closed-over arrays are arguments here
     return Program(jaxpr, tree.structure((ins, {})), tree.structure(results), name=f"gradient_{program.name}")
 
 
@@ -114,8 +114,8 @@ def _temporaries(program: Program[..., Any]) -> int:
 
 def _largest(plan: MemoryPlan) -> str:
     """Describe the largest values at the peak of a plan."""
-    found = []
+    values = []
     for live in peak(vjp_fused(applied(plan), plan.wrt)).values[:3]:
-        where = source_location(live.eqn.source)
-        found.append(f"{live.eqn.prim.name} {live.eqn.outs[0].aval}{f' ({where})' if where else ''}")
-    return ", ".join(found) or "none is known"
+        line = source_location(live.eqn.source)
+        values.append(f"{live.eqn.prim.name} {live.eqn.outs[0].aval}{f' ({line})' if line else ''}")
+    return ", ".join(values) or "none is known"

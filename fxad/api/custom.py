@@ -173,10 +173,10 @@ class CustomFunction(Generic[P, R]):
         """Define the function of a stack: `rule(axis_size, in_batched, *args) -> (results, out_batched)`; as in JAX.
 
         All array arguments are stacked along their first axis. So are the results for which `out_batched` (a tree
-        prefix) is True. A rule is traced for a size, because a traced program has fixed shapes. `@f.def_vmap` is for
-        the sizes of the `vmap`s that are traced around the call. `@f.def_vmap(32, 128)` is for the sizes given, for a
-        Program that is mapped later. For any other size, or if a value that the function closes over is mapped, the
-        batched function is derived.
+        prefix) is True. `@f.def_vmap` is for any size from 1: `axis_size` is symbolic, and the rule is traced once. If
+        it needs the number, it is traced for the sizes of the `vmap`s that are traced around the call.
+        `@f.def_vmap(32, 128)` is for the sizes given. For any other size, or if a value that the function closes over
+        is mapped, the batched function is derived.
 
         If a function has only this rule, its derivative is that of the function, and the derivative of a stack is that
         of the rule: in `vmap(jvp(f))` and `vmap(grad(f))` as in `grad(vmap(f))`. The values of a rule do not belong to

@@ -12,7 +12,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import combinations, count
 from typing import Any, Final, TypeAlias, final
 
@@ -33,6 +33,7 @@ from fxad.api.custom_rules import (
 from fxad.core import tree
 from fxad.core.dataclasses import dataclass
 from fxad.core.frames import Scoped
+from fxad.core.sizes import bound_size
 from fxad.core.tree import Structure
 from fxad.errors import ArgumentError
 from fxad.ir import Aval, Jaxpr
@@ -54,7 +55,8 @@ from fxad.tracing.context import (
     tracing_repeatedly,
 )
 from fxad.tracing.program import argument_path, function_name
-from fxad.tracing.tracer import Tracer, bind
+from fxad.tracing.tracer import Tracer, active_trace, bind
+from fxad.transforms.ad.jvp import dependent_values
 from fxad.transforms.vmap import over_stack
 
 UserRule: TypeAlias = Callable[..., Any]  # the types of its arguments are those of the user's function
@@ -160,7 +162,9 @@ class TracedCall:
         self._check_rules()
         every = tuple([a.inexact for a in self.avals])
         # no derivative rule is traced if no argument has a tangent
-        sets = {kind: (every, *(self._fewer() if kind in given.symbolic_zeros else ())) for kind in ("jvp", "vjp")}
+        sets = {
+            k: dict.fromkeys([every, *(self._fewer() if k in given.symbolic_zeros else ())]) for k in ("jvp", "vjp")
+        }
         if given.jvp and any(every):
             jvp = partial(given.jvp, *static)
             for live in sets["jvp"]:
@@ -181,7 +185,17 @@ class TracedCall:
                 which = [False if k in self.static else next(marks) for k in range(len(self.args))]
                 return rule(size, which, *self.arguments(args))
 
-            for size in dict.fromkeys(stacked_axis_sizes()) if sizes is None else sizes:
+            if sizes is None:
+                depth = _bound_sizes.get()
+                try:
+                    with _bound_sizes(depth + 1):
+                        general = stacked_rule(sig, rule, bound_size(depth), stacked)
+                except Exception:  # noqa: BLE001  it needs the number, so it is traced for the sizes of the maps around
+                    sizes = stacked_axis_sizes()
+                else:
+                    sizes = ()
+                    yield general
+            for size in dict.fromkeys(sizes):
                 yield stacked_rule(sig, rule, size, stacked)
         if given.inverse:
             places = [k for k in range(len(self.args)) if k not in self.static]
@@ -206,14 +220,27 @@ class TracedCall:
             check_takes(given.inverse.role, self.name, given.inverse.rule, [*static, "results", *cts, *kept])
 
     def _fewer(self) -> list[tuple[bool, ...]]:
-        """The sets of arguments for which a rule with `symbolic_zeros` is traced, as marks of leaves: each proper subset
-        of up to three arguments; of more arguments, each alone. For other sets the rule for all arguments is used."""
+        """The sets of arguments for which a rule with `symbolic_zeros` is traced, as marks of leaves: those that depend
+        on what may be differentiated, and each proper subset of up to three such arguments; of more arguments, each
+        alone. For other sets the rule for all arguments is used."""
         parts = self.in_tree.children()
         leaves = [k for k, part in enumerate(parts) for _ in range(part.num_leaves)]
-        moving = list(dict.fromkeys([k for k, a in zip(leaves, self.avals, strict=True) if a.inexact]))
-        sizes = range(1, len(moving)) if len(moving) <= 3 else (1,)
-        sets = [some for size in sizes for some in combinations(moving, size)] if len(moving) > 1 else []
-        return [tuple([a.inexact and k in some for k, a in zip(leaves, self.avals, strict=True)]) for some in sets]
+        moving = list(dict.fromkeys([k for k, m in zip(leaves, self.dependent, strict=True) if m]))
+        sizes = range(1, len(moving) + 1) if len(moving) <= 3 else (1, len(moving))
+        sets = [some for size in sizes for some in combinations(moving, size)]
+        return [tuple([m and k in some for k, m in zip(leaves, self.dependent, strict=True)]) for some in sets]
+
+    @cached_property
+    def dependent(self) -> tuple[bool, ...]:
+        """Marks the leaves that depend on operands of the trace by equations with a derivative. Empty if no rule asks."""
+        trace = active_trace()
+        if trace is None or not self.rules.symbolic_zeros:
+            return ()
+        reached = dependent_values(trace.builder.eqns, trace.operands)
+        return tuple([
+            a.inexact and isinstance(x, Tracer) and (trace.variable_of(x) is None or trace.variable_of(x) in reached)
+            for x, a in zip(self.leaves, self.avals, strict=True)
+        ])  # fmt: skip
 
 
 # --------------------------------------------------------------------------------------- functions that are traced
@@ -251,6 +278,7 @@ class _Traced:
             return False
         return self.function is None or (
             self.around == enclosing_transforms()
+            and self.call.dependent == call.dependent
             and all([x.reachable for x in self.body.captured if isinstance(x, Tracer)])
         )
 
@@ -341,6 +369,9 @@ class _Scope:
         traced.body, traced.referable = replace(body, jaxpr=jaxprs[0], captured=captured), True
         return _function(rules, jaxprs, len(captured))
 
+
+# The number of rules for any size that are traced around.
+_bound_sizes: Final[Scoped[int]] = Scoped("fxad_bound_sizes", 0)
 
 # Set while a function with rules is traced.
 _scope: Final[Scoped[_Scope | None]] = Scoped("fxad_functions_with_rules", None)

@@ -443,7 +443,10 @@ def static_places(name: str, nondiff_argnums: Sequence[int]) -> tuple[int, ...]:
 
 
 def static_arguments(name: str, places: Sequence[int], n: int) -> list[int]:
-    """Which of the n arguments of a call the rules are not about. Raises: ArgumentError for one that it does not have."""
+    """The indices of the arguments that are not differentiated, of a call with n arguments.
+
+    Raises: ArgumentError for an index that the call does not have.
+    """
     if places and places[-1] >= n:
         raise ArgumentError(
             f"{name}: nondiff_argnums has {places[-1]}, and it is called with {count_text(n, 'argument')}",

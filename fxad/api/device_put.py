@@ -9,14 +9,22 @@ import numpy as np
 
 from fxad.core import tree
 from fxad.errors import ArgumentError, DTypeError, PlacementError, ShapeError, described
-from fxad.ir import Aval
+from fxad.ir import Aval, NDArray
 from fxad.lax.placement import committed_to
 from fxad.primitives.sharding_constraint import ShardingConstraint
 from fxad.runtime import Device, assembled, commitments, from_local, resharded
-from fxad.sharding import NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding, local, located, on_devices
+from fxad.sharding import (
+    NamedSharding,
+    PartitionSpec,
+    Sharding,
+    SingleDeviceSharding,
+    buffer_sharding,
+    part_type,
+    sharding_in_program,
+)
 from fxad.tracing import placement
 from fxad.tracing.array import Array, asarray, binder, wrap_buffer
-from fxad.tracing.context import sharding_here
+from fxad.tracing.context import resolve_sharding
 from fxad.tracing.tracer import Tracer
 
 T = TypeVar("T")
@@ -38,13 +46,13 @@ def device_put(x: T, device: Device | Sharding | Any = None) -> T:
     leaves, structure = tree.flatten(x)
     targets: list[Device | Sharding | None] = [None] * len(leaves)
     if device is not None:
-        found = tree.broadcast_prefix(device, structure, "device_put: device", _is_target)
-        targets = [None if d is None else _checked(d) for d in found]
+        prefix = tree.broadcast_prefix(device, structure, "device_put: device", _is_target)
+        targets = [None if d is None else _checked_target(d) for d in prefix]
     arrays = []
     for k, leaf in enumerate(leaves):
         try:
             if isinstance(leaf, Array):
-                leaf.present(f"device_put: {tree.paths(structure, 'x')[k]}")
+                leaf.check_usable(f"device_put: {tree.paths(structure, 'x')[k]}")
             array = asarray(leaf)
         except ArgumentError as e:
             raise ArgumentError(f"device_put: {tree.paths(structure, 'x')[k]}: {e.message}", remedy=e.remedy) from e
@@ -57,14 +65,14 @@ def device_put(x: T, device: Device | Sharding | Any = None) -> T:
 def _is_target(x: object) -> bool:
     if isinstance(x, Device | NamedSharding | SingleDeviceSharding | PartitionSpec):
         return True
-    leaves = tree.leaves(x)  # what is no container is told by `_checked`
+    leaves = tree.leaves(x)  # a value that is no container: `_checked_target` refuses it
     return len(leaves) == 1 and leaves[0] is x
 
 
-def _checked(x: object) -> Device | Sharding:
+def _checked_target(x: object) -> Device | Sharding:
     """A device or a sharding. Raises: ArgumentError for another value, ParameterError for a spec without a mesh."""
     if isinstance(x, NamedSharding | PartitionSpec):
-        return sharding_here("device_put", x)
+        return resolve_sharding("device_put", x)
     if isinstance(x, SingleDeviceSharding):
         return x
     placement.check_device("device_put", x)
@@ -76,10 +84,12 @@ def _placed(array: Array, target: Device | Sharding, path: str) -> Array:
         return committed_to(array, target.device)
     if not isinstance(target, NamedSharding):
         return committed_to(array, target)
-    local("device_put", tuple(target.mesh.shape.items()), target.spec, array.aval, path)
+    part_type("device_put", tuple(target.mesh.shape.items()), target.spec, array.aval, path)
     if isinstance(array, Tracer) or _same_devices(array.sharding, target):  # devices exchange parts
-        return binder().bind(ShardingConstraint(*located("device_put", target, array.aval, path)), (array,))[0]
-    return wrap_buffer(array.aval, resharded(array._buffer, on_devices(target)))
+        return binder().bind(
+            ShardingConstraint(*sharding_in_program("device_put", target, array.aval, path)), (array,)
+        )[0]
+    return wrap_buffer(array.aval, resharded(array._buffer, buffer_sharding(target)))
 
 
 def _same_devices(have: Sharding, want: NamedSharding) -> bool:
@@ -93,7 +103,7 @@ def make_array_from_process_local_data(
     put together. Raises: ShapeError if they do not fit the sharding or `global_shape`."""
     value = np.asarray(local_data)
     commitments.any = True
-    buffer = from_local(value, on_devices(sharding), global_shape)
+    buffer = from_local(value, buffer_sharding(sharding), global_shape)
     return wrap_buffer(Aval(buffer.aval.shape, value.dtype), buffer)
 
 
@@ -105,13 +115,13 @@ def make_array_from_callback(
 
     Raises: ShapeError, DTypeError naming the device of a part that does not fit.
     """
-    what, made = "make_array_from_callback", {}
     parts: list[Array] = []
-    for device, at in sharding.addressable_devices_indices_map(tuple(shape)).items():
-        if str(at) not in made:
-            made[str(at)] = np.asarray(data_callback(at), dtype)
-        parts.append(committed_to(asarray(made[str(at)]), device))
-    return _assembled(what, tuple(shape), sharding, parts)
+    distinct: dict[str, NDArray] = {}
+    for device, index in sharding.addressable_devices_indices_map(tuple(shape)).items():
+        if str(index) not in distinct:
+            distinct[str(index)] = np.asarray(data_callback(index), dtype)
+        parts.append(committed_to(asarray(distinct[str(index)]), device))
+    return _assembled("make_array_from_callback", tuple(shape), sharding, parts)
 
 
 def make_array_from_single_device_arrays(
@@ -136,17 +146,17 @@ def make_array_from_single_device_arrays(
 
 
 def _assembled(what: str, shape: tuple[int, ...], sharding: Sharding, parts: Sequence[Array]) -> Array:
-    there = {part.device: part for part in parts}
+    by_device = {part.device: part for part in parts}
     needed = [d for d in sharding.devices_indices_map(shape) if d.is_local]
-    if set(needed) != set(there) or len(parts) != len(there):
+    if set(needed) != set(by_device) or len(parts) != len(by_device):
         raise PlacementError(
-            f"{what}: {len(parts)} parts are on {', '.join(map(str, there)) or 'no device'}, the sharding has"
+            f"{what}: {len(parts)} parts are on {', '.join(map(str, by_device)) or 'no device'}, the sharding has"
             f" {', '.join(map(str, needed))}",
             remedy="give one part for each device of this process",
         )
-    first = there[needed[0]].aval
+    first = by_device[needed[0]].aval
     want = Aval(sharding.shard_shape(shape), first.dtype)
-    for device, part in there.items():
+    for device, part in by_device.items():
         if part.aval.dtype != want.dtype:
             raise DTypeError(
                 f"{what}: the part on {device} is {part.aval}, the part on {needed[0]} {first}",
@@ -159,7 +169,7 @@ def _assembled(what: str, shape: tuple[int, ...], sharding: Sharding, parts: Seq
             )
     aval = Aval(shape, first.dtype)
     if isinstance(sharding, SingleDeviceSharding):
-        return there[sharding.device]
+        return by_device[sharding.device]
     commitments.any = True
-    buffers = [there[d]._buffer for d in needed]
-    return wrap_buffer(aval, assembled(aval, on_devices(sharding), buffers))
+    buffers = [by_device[d]._buffer for d in needed]
+    return wrap_buffer(aval, assembled(aval, buffer_sharding(sharding), buffers))

@@ -12,12 +12,12 @@ from typing import Any, Generic, Literal, ParamSpec, TypeVar, final, overload
 from fxad import transforms
 from fxad.api.lift import (
     args_tree,
+    argument_numbers,
     bind_static_arguments,
     check_function,
     check_no_statics,
     leaf_ranges,
     mask_of,
-    normalise,
     positional,
     select_outs,
     tangent_tree,
@@ -31,7 +31,7 @@ from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, DTypeError, described
 from fxad.ir import Atom, Aval, Jaxpr, Zero
 from fxad.tracing.program import Program, function_name, trace
-from fxad.tracing.static_args import Argnames, Argnums, static_arguments
+from fxad.tracing.static_args import Argnames, Argnums, StaticArguments, static_arguments
 from fxad.transforms.reorder import reorder_operands
 
 P = ParamSpec("P")
@@ -49,9 +49,9 @@ def _args(program: Program[Any, Any]) -> tuple[Structure, Structure]:
 
 
 def _inexact_positional(program: Program[Any, Any], argnums: Argnums | None, what: str) -> list[int]:
-    """Return the places of the leaves of the chosen arguments that have tangents. Raises: ArgumentError."""
+    """Return the indices of the leaves of the chosen arguments that have tangents. Raises: ArgumentError."""
     n = len(positional(program))
-    numbers = tuple(range(n)) if argnums is None else normalise(what, program, argnums)
+    numbers = tuple(range(n)) if argnums is None else argument_numbers(what, program, argnums)
     ranges, avals = leaf_ranges(program), program.in_avals
     return [k for i in sorted(numbers) for k in ranges[i] if avals[k].inexact]
 
@@ -102,8 +102,8 @@ def jvp(
     `jvp(f, primals, tangents)` calls it at once, as in JAX. Tangents have the tree of the arguments, None where a leaf
     has no tangent; so have the tangents of results. With `has_aux`, `f` returns (results, auxiliary) and a third value
     is the auxiliary. Keyword arguments go to `f`, and have no tangents.
-    Static arguments, by number or by name, are hashable values, given to `f` as they are, besides those that `f` declares
-    itself; their tangents are None.
+    Static arguments, by number or by name, are hashable values that are passed to `f` unchanged; so are those that `f`
+    declares static; their tangents are None.
 
     Law:    `jvp f(x, x_dot)` is linear in `x_dot`; chain rule.
     Raises: NotDifferentiableError; TreeError, ShapeError, DTypeError when a tangent does not fit its primal.
@@ -114,26 +114,30 @@ def jvp(
             raise ArgumentError(
                 "jvp: a Program is transformed without has_aux", remedy="its result has the tangents of all results"
             )
-        made: Any = _jvp(f)
+        transformed: Callable[..., Any] = _jvp(f)
     else:
         check_function("jvp", f)
         statics = static_arguments(f"jvp of {function_name(f)}", f, static_argnums, static_argnames)
-
-        def made(primals: Primals, tangents: Primals, **kwargs: Any) -> Any:
-            primals, tangents = _tuple("primals", primals), _tuple("tangents", tangents)
-            g, primals, kwargs = bind_static_arguments("jvp", f, statics, primals, kwargs)
-            program = trace_for_transform(g, primals, kwargs)
-            if has_aux:
-                _aux_leaves("jvp", program)
-            out, dots = _jvp(program)(primals, tangents, **kwargs)
-            return (out[0], dots[0], out[1]) if has_aux else (out, dots)
-
+        transformed = _jvp_of_function(f, statics, has_aux)
     if primals is None and tangents is None and not kwargs:
-        return made
-    return made(_tuple("primals", primals), _tuple("tangents", tangents), **kwargs)
+        return transformed
+    return transformed(_as_tuple("primals", primals), _as_tuple("tangents", tangents), **kwargs)
 
 
-def _tuple(name: str, value: object) -> Primals:
+def _jvp_of_function(f: Callable[..., Any], statics: StaticArguments | None, has_aux: bool) -> Callable[..., Any]:
+    def transformed(primals: Primals, tangents: Primals, **kwargs: Any) -> Any:
+        primals, tangents = _as_tuple("primals", primals), _as_tuple("tangents", tangents)
+        g, primals, kwargs = bind_static_arguments("jvp", f, statics, primals, kwargs)
+        program = trace_for_transform(g, primals, kwargs)
+        if has_aux:
+            _aux_leaves("jvp", program)
+        out, dots = _jvp(program)(primals, tangents, **kwargs)
+        return (out[0], dots[0], out[1]) if has_aux else (out, dots)
+
+    return transformed
+
+
+def _as_tuple(name: str, value: object) -> Primals:
     if not isinstance(value, tuple | list):
         raise ArgumentError(
             f"jvp: {name} is {described(value)}, not a tuple with an entry per argument",
@@ -151,12 +155,9 @@ def _jvp(program: Program[Any, Any]) -> Program[Any, Any]:
     n_bound, n_in = len(program.bound), len(program.jaxpr.ins)
     first, last = range(n_bound + n_args), range(n_bound + n_args, n_in)
     fused = reorder_operands(fused, (*first, *range(n_in, len(fused.ins)), *last))
-    tangents_out = iter(fused.outs[len(program.out_avals) :])
-    dots: list[Atom] = []
-    for aval, nz in zip(program.out_avals, out_nonzero, strict=True):
-        if aval.inexact:
-            dots.append(next(tangents_out) if nz else Zero(aval).instantiate())
-    jaxpr = Jaxpr(fused.ins, fused.eqns, (*fused.outs[: len(program.out_avals)], *dots), fused.name)
+    n_out = len(program.out_avals)
+    dots = _with_zero_tangents(program, out_nonzero, fused.outs[n_out:])
+    jaxpr = Jaxpr(fused.ins, fused.eqns, (*fused.outs[:n_out], *dots), fused.name)
     return Program(
         jaxpr,
         args_tree(tuple_structure(args, tangent_tree(args, program.in_avals[:n_args])), kwargs),
@@ -165,6 +166,16 @@ def _jvp(program: Program[Any, Any]) -> Program[Any, Any]:
         ("primals", "tangents"),
         f"jvp_{program.name}",
     )
+
+
+def _with_zero_tangents(program: Program[Any, Any], nonzero: Sequence[bool], tangents: Sequence[Atom]) -> list[Atom]:
+    """The tangents of all floating and complex results. `tangents` are those that are marked in `nonzero`."""
+    remaining = iter(tangents)
+    return [
+        next(remaining) if nz else Zero(a).instantiate()
+        for a, nz in zip(program.out_avals, nonzero, strict=True)
+        if a.inexact
+    ]
 
 
 # ------------------------------------------------------------------------------------------------------- linearize
@@ -228,8 +239,8 @@ def linearize(
     For a callable, `linearize(f, *primals)` gives (results, function of tangents), as in JAX. The function is a pytree
     of residuals. With `has_aux`, `f` returns (results, auxiliary) and a third value is the auxiliary. Keyword arguments
     go to `f`, and have no tangents.
-    Static arguments, by number or by name, are hashable values, given to `f` as they are, besides those that `f` declares
-    itself; their tangents are None.
+    Static arguments, by number or by name, are hashable values that are passed to `f` unchanged; so are those that `f`
+    declares static; their tangents are None.
 
     Law:    `linear(x_dot, residuals)` is the tangent of `jvp`; each of its equations is linear in `x_dot`.
     Raises: NotDifferentiableError; ArgumentError for argnums that do not exist.
@@ -250,16 +261,14 @@ def linearize(
     split = _linearize(program, argnums)
     out, residuals = split.primal(*primals, **kwargs)
     linear = split.linear
-    if has_aux:  # the tangents of auxiliary results are not asked for
+    if has_aux:  # the tangents of auxiliary results are left out
         first = linear.out_tree.children()[0]
         linear = linear.replace(select_outs(linear.jaxpr, range(first.num_leaves)), out_tree=first)
     bound = bind_trailing(linear, residuals)
     # called with the tangents one by one, as in JAX
     (tangents,) = _args(bound)[0].children()
     names = tuple([f"tangents[{k}]" for k in range(tangents.num_children)])
-    f_jvp: ResidualProgram[Any, Any] = ResidualProgram(
-        bound.jaxpr, args_tree(tangents), bound.out_tree, bound.bound, names, bound.name
-    )
+    f_jvp = ResidualProgram[..., Any](bound.jaxpr, args_tree(tangents), bound.out_tree, bound.bound, names, bound.name)
     return (out[0], f_jvp, out[1]) if has_aux else (out, f_jvp)
 
 
@@ -269,14 +278,9 @@ def _linearize(program: Program[Any, Any], argnums: Argnums | None) -> Linearize
     residuals = tree.structure((0,) * split.n_res)
     primal = program.replace(split.primal, out_tree=tuple_structure(program.out_tree, residuals))
     trees, ranges, avals = positional(program), leaf_ranges(program), program.in_avals
-    numbers = range(len(trees)) if argnums is None else sorted(normalise("linearize", program, argnums))
+    numbers = range(len(trees)) if argnums is None else sorted(argument_numbers("linearize", program, argnums))
     tangents = tuple_structure(*[tangent_tree(trees[i], [avals[k] for k in ranges[i]]) for i in numbers])
-    tangents_out = iter(split.linear.outs)
-    dots = [
-        next(tangents_out) if nz else Zero(a).instantiate()
-        for a, nz in zip(program.out_avals, split.out_nonzero, strict=True)
-        if a.inexact
-    ]
+    dots = _with_zero_tangents(program, split.out_nonzero, split.linear.outs)
     linear = Jaxpr(split.linear.ins, split.linear.eqns, tuple(dots), split.linear.name)
     return Linearized(
         primal,
@@ -302,8 +306,7 @@ class ResidualProgram(Program[P, R]):
     @classmethod
     def of(cls, program: Program[P, R]) -> ResidualProgram[P, R]:
         """The program as a pytree."""
-        p = program
-        return cls(p.jaxpr, p.in_tree, p.out_tree, p.bound, p.names, p.name)
+        return cls(program.jaxpr, program.in_tree, program.out_tree, program.bound, program.names, program.name)
 
 
 def _flatten_program(p: ResidualProgram[Any, Any]) -> tuple[Sequence[object], Any, Sequence[Any]]:
@@ -365,8 +368,8 @@ def vjp(
     For a program: a program of (primals, cotangent) that gives (results, cotangents of the primals).
     For a callable, `vjp(f, *primals)` gives (results, function of the cotangent), as in JAX; with `has_aux`, `f`
     returns (results, auxiliary) and a third value is the auxiliary. Keyword arguments go to `f`, and have no cotangents.
-    Static arguments, by number or by name, are hashable values, given to `f` as they are, besides those that `f` declares
-    itself; their cotangents are None.
+    Static arguments, by number or by name, are hashable values that are passed to `f` unchanged; so are those that `f`
+    declares static; their cotangents are None.
 
     Law:    `<y_bar, jvp f(x, x_dot)> = <f_vjp(y_bar), x_dot>`.
     Rule:   complex cotangents are not conjugated.
@@ -395,8 +398,7 @@ def _aux_leaves(what: str, program: Program[Any, Any]) -> int:
             f"{what}: has_aux=True, but {program.name} returns {tree.shape_text(program.out_tree)}",
             remedy="return a pair (result, auxiliary results)",
         )
-    n: int = program.out_tree.children()[1].num_leaves
-    return n
+    return program.out_tree.children()[1].num_leaves
 
 
 def _grads_tree(program: Program[Any, Any]) -> Structure:
@@ -423,13 +425,13 @@ def _vjp_program(program: Program[Any, Any]) -> Program[Any, Any]:
 
 def _vjp_call(program: Program[Any, Any], primals: Primals, kwargs: dict[str, Any], n_aux: int, has_aux: bool) -> Any:
     moved = _inexact_positional(program, None, "vjp")
-    both = transforms.vjp(program.jaxpr, mask_of(program, set(moved)))
+    halves = transforms.vjp(program.jaxpr, mask_of(program, set(moved)))
     n_out = len(program.out_avals)
     forward = program.replace(
-        both.forward, out_tree=tuple_structure(program.out_tree, tree.structure((0,) * both.n_res))
+        halves.forward, out_tree=tuple_structure(program.out_tree, tree.structure((0,) * halves.n_res))
     )
     out, residuals = forward(*primals, **kwargs)
-    ct_tree, backward, ct_avals = program.out_tree, both.backward, program.out_avals
+    ct_tree, backward, ct_avals = program.out_tree, halves.backward, program.out_avals
     if has_aux:
         # the cotangents of auxiliary results are zeros
         ct_tree = program.out_tree.children()[0]
@@ -439,10 +441,10 @@ def _vjp_call(program: Program[Any, Any], primals: Primals, kwargs: dict[str, An
         zeros = [Zero(a).instantiate() for a in program.out_avals[n_out - n_aux :] if a.inexact]
         res = b.inputs([a.aval for a in backward.ins[len(cts) + len(zeros) :]])
         backward = b.build(b.inline(backward, [*cts, *zeros, *res]), backward.name)
-    pullback: Program[Any, Any] = bind_trailing(
+    pullback = bind_trailing(
         Program(
             backward,
-            args_tree(tuple_structure(tangent_tree(ct_tree, ct_avals), tree.structure((0,) * both.n_res))),
+            args_tree(tuple_structure(tangent_tree(ct_tree, ct_avals), tree.structure((0,) * halves.n_res))),
             _grads_tree(program),
             (),
             ("cotangent",),
@@ -494,7 +496,7 @@ def transpose(f: Any, *examples: Any, argnums: Argnums | None = None) -> Any:
 
 def _transpose(program: Program[Any, Any], argnums: Argnums | None) -> Program[Any, Any]:
     trees, ranges = positional(program), leaf_ranges(program)
-    numbers = tuple(range(len(trees))) if argnums is None else normalise("transpose", program, argnums)
+    numbers = tuple(range(len(trees))) if argnums is None else argument_numbers("transpose", program, argnums)
     chosen = {k for n in numbers for k in ranges[n]}
     avals = program.in_avals
     for k in sorted(chosen):

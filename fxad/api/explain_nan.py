@@ -15,7 +15,7 @@ from fxad.errors import ArgumentError, name_equation
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Lit, NDArray, SourceLocation, source_location
 from fxad.primitives.collectives import Collective
 from fxad.primitives.control.shard_map import ShardMap
-from fxad.tracing.program import Program, flatten_arguments, specialize_to_arguments
+from fxad.tracing.program import Program, numpy_operands
 from fxad.transforms.locate import body_label, describe
 
 _SHOWN: Final = 4  # operands whose values are shown
@@ -23,8 +23,8 @@ _SHOWN: Final = 4  # operands whose values are shown
 
 @final
 @dataclass(frozen=True, slots=True)
-class Made:
-    """An equation whose result has a nan or inf that no operand has: `what` is "nan" or "inf".
+class Origin:
+    """The origin of a nan or an inf: an equation whose result has one, while no operand has. `what` is "nan" or "inf".
 
     `inside` lists the calls, steps and branches that contain it, from the outside in. `operands` are the values of its
     operands; `at` is the index of the first such element of the result.
@@ -41,10 +41,10 @@ class Made:
 
     def __str__(self) -> str:
         """Format it over several lines, as in an error."""
-        of = f"{self.count} of {self.result.size} elements" if self.result.ndim else "its result"
-        written = any([_contains(np.isnan, x) for x in self.operands]) and self.what == "nan"
-        how = "from one that is written in the program" if written else "and no operand has one"
-        lines = [f"{self.what} was made in {of}, {how}", f"  equation      {self.equation}"]
+        elements = f"{self.count} of {self.result.size} elements" if self.result.ndim else "its result"
+        from_literal = any([_contains(np.isnan, x) for x in self.operands]) and self.what == "nan"
+        cause = "from one that is written in the program" if from_literal else "and no operand has one"
+        lines = [f"{self.what} was made in {elements}, {cause}", f"  equation      {self.equation}"]
         if self.where:
             lines.append(f"  traced at     {self.where}")
         lines += [f"  inside        {', '.join(self.inside)}"] if self.inside else []
@@ -60,8 +60,8 @@ class Made:
 class NanExplanation:
     """The origin of the first nan of a run, and of the first inf before it, if there is one."""
 
-    nan: Made
-    inf: Made | None
+    nan: Origin
+    inf: Origin | None
 
     def __str__(self) -> str:
         before = f"\nbefore it, {self.inf}" if self.inf else ""
@@ -71,9 +71,9 @@ class NanExplanation:
 def explain_nan(program: Program[..., Any], *args: Any, **kwargs: Any) -> NanExplanation | None:
     """Return the equation that makes the first nan when a program runs on these arguments; None if there is none.
 
-    The program is interpreted in NumPy, equation by equation, including calls, the steps of loops and the branch that
-    is taken; and all indices of a map over devices. A nan in an argument is not reported; a nan literal is reported where it is first read. The nan need not
-    reach a result: a nan that `where` excludes from the value can return in the gradient.
+    The program is interpreted in NumPy, equation by equation, including calls, the steps of loops, the branch that is
+    taken, and all indices of a map over devices. A nan in an argument is not reported. A nan literal is reported at its
+    first reader. The nan need not reach a result: a nan that `where` excludes from the value can return in the gradient.
 
     >>> import fxad as fx
     >>> import fxad.numpy as fnp
@@ -85,11 +85,10 @@ def explain_nan(program: Program[..., Any], *args: Any, **kwargs: Any) -> NanExp
     """
     if not isinstance(program, Program):
         raise ArgumentError(f"explain_nan: takes a Program, got {program!r:.60}", remedy="trace the function first")
-    leaves = flatten_arguments(program, args, kwargs)
-    jaxpr = specialize_to_arguments(program, leaves) if program.jaxpr.symbolic else program.jaxpr
+    jaxpr, operands = numpy_operands(program, args, kwargs)
     walker = _Walker()
     with np.errstate(all="ignore"):
-        walker.run(jaxpr, [np.asarray(x) for x in (*program.bound, *leaves)], ())
+        walker.run(jaxpr, operands, ())
     return NanExplanation(walker.nan, walker.inf) if walker.nan else None
 
 
@@ -104,8 +103,8 @@ class _Walker:
     __slots__ = ("_to_the_end", "equations", "inf", "nan")
 
     def __init__(self, to_the_end: bool = False) -> None:
-        self.nan: Made | None = None
-        self.inf: Made | None = None
+        self.nan: Origin | None = None
+        self.inf: Origin | None = None
         self.equations = 0  # up to the first nan
         self._to_the_end = to_the_end
 
@@ -117,23 +116,23 @@ class _Walker:
         env: dict[Atom, NDArray] = dict(zip(jaxpr.ins, args, strict=True))
         for eqn in jaxpr.eqns:
             ins = [a.array if isinstance(a, Lit) else env[a] for a in eqn.ins]
-            outs = self._enter(eqn, ins, inside)
+            outs = self._run_bodies(eqn, ins, inside)
             if self._done():
                 return []
             if outs is None:
                 outs = _run_equation(eqn, ins)
-                self._judge(eqn, ins, outs, inside)
+                self._look_for_origins(eqn, ins, outs, inside)
                 if self._done():
                     return []
             env.update(zip(eqn.outs, outs, strict=True))
         return [a.array if isinstance(a, Lit) else env[a] for a in jaxpr.outs]
 
-    def _enter(self, eqn: Eqn, ins: list[NDArray], inside: tuple[str, ...]) -> list[NDArray] | None:
+    def _run_bodies(self, eqn: Eqn, ins: list[NDArray], inside: tuple[str, ...]) -> list[NDArray] | None:
         """Return the results of an equation with bodies by interpreting them, or None if it has no body to
         interpret."""
         prim = eqn.prim
         if isinstance(prim, ShardMap):
-            return self._map(prim, ins, inside)
+            return self._run_map(prim, ins, inside)
         layout = prim.layout if isinstance(prim, HigherOrder) else None
         if layout is None or any([isinstance(role, Elements) for role in layout.operand_roles]):
             return None
@@ -145,9 +144,9 @@ class _Walker:
             which, *operands = ins
             body = branches[int(np.clip(which, 0, len(branches) - 1))]
             return self.run(body, operands, (*inside, body_label(eqn, body)))
-        return self._loop(eqn, layout, ins, inside)
+        return self._run_loop(eqn, layout, ins, inside)
 
-    def _map(self, prim: ShardMap, ins: list[NDArray], inside: tuple[str, ...]) -> list[NDArray]:
+    def _run_map(self, prim: ShardMap, ins: list[NDArray], inside: tuple[str, ...]) -> list[NDArray]:
         """Return the results of a map over devices, all indices at the same time. The first nan is the one that takes
         an index the fewest equations."""
         walkers: dict[tuple[int, ...], _Walker] = {}
@@ -169,7 +168,7 @@ class _Walker:
         if self.nan is None:
             self.equations += equations
 
-    def _loop(self, eqn: Eqn, layout: Layout, ins: list[NDArray], inside: tuple[str, ...]) -> list[NDArray]:
+    def _run_loop(self, eqn: Eqn, layout: Layout, ins: list[NDArray], inside: tuple[str, ...]) -> list[NDArray]:
         """Return the results of a loop, step by step."""
         carries, roles, state = layout.carries, layout.operand_roles, list(ins)
         outs = [np.zeros(v.aval.shape, v.aval.dtype) for v in eqn.outs]
@@ -200,7 +199,7 @@ class _Walker:
             outs[q] = state[p]
         return outs
 
-    def _judge(self, eqn: Eqn, own: list[NDArray], outs: list[NDArray], inside: tuple[str, ...]) -> None:
+    def _look_for_origins(self, eqn: Eqn, own: list[NDArray], outs: list[NDArray], inside: tuple[str, ...]) -> None:
         ins, atoms = own, eqn.ins
         if isinstance(eqn.prim, Collective):  # its operands are those of all indices
             ins = gather_from_runs(eqn.prim.names, eqn.prim.sizes, own[0])
@@ -220,7 +219,7 @@ class _Walker:
                 if _contains(has, out):
                     marks = has(_comparable(out))
                     at = tuple([int(k) for k in np.argwhere(marks)[0]])
-                    origin = Made(
+                    origin = Origin(
                         what, describe(eqn), source_location(eqn.source), inside, tuple(ins), out, at, int(marks.sum())
                     )
                     if what == "inf":

@@ -8,12 +8,11 @@ from fxad import runtime
 from fxad.errors import ArgumentError, ParameterError, described
 from fxad.execution.executable import Executable, lower
 from fxad.ir import Aval
-from fxad.runtime import MemoryStats
+from fxad.runtime import CompileOptions, MemoryStats
 from fxad.storage.decoding import decode
 from fxad.storage.exported import ALIASES, KIND, VERSION
 from fxad.storage.file_format import raise_damaged, unpack
 from fxad.text import OwnPrimitives, vocabulary
-from fxad.xla.executable import CompileOptions
 
 
 @final

@@ -9,12 +9,12 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 from fxad import transforms
 from fxad.api.directional import vjp
 from fxad.api.lift import (
+    argument_numbers,
     check_no_reduce_axes,
     check_real,
     leaf_ranges,
     lift,
     mask_of,
-    normalise,
     positional,
     select_outs,
     tangent_tree,
@@ -48,7 +48,7 @@ class _Wrt:
         allow_int: bool = False,
         holomorphic: bool = False,
     ) -> None:
-        self.numbers = normalise(what, program, argnums)
+        self.numbers = argument_numbers(what, program, argnums)
         ranges, trees, avals = leaf_ranges(program), positional(program), program.in_avals
         self.leaves = [k for n in self.numbers for k in ranges[n]]
         if allow_int:  # None stands for the gradient of an integer
@@ -57,7 +57,9 @@ class _Wrt:
         if holomorphic:
             _check_complex(what, program, self.leaves)
         else:
-            check_real(what, program, self.leaves)
+            # of one real result the gradient in a complex argument is the vjp applied to 1
+            to_complex = COMPLEX if what in ("grad", "value_and_grad") else ()
+            check_real(what, program, [k for k in self.leaves if avals[k].dtype not in to_complex])
         self.mask = mask_of(program, set(self.leaves))
         self.tree: Structure = (
             trees[self.numbers[0]] if isinstance(argnums, int) else tuple_structure(*[trees[n] for n in self.numbers])
@@ -95,8 +97,7 @@ def _value_tree(what: str, program: Program[Any, Any], has_aux: bool) -> Structu
             remedy="return a pair (scalar, auxiliary results)",
         )
     _check_scalar(what, program)
-    aux: Structure = parts[1]
-    return aux
+    return parts[1]
 
 
 def _check_scalar(what: str, program: Program[Any, Any]) -> None:
@@ -122,10 +123,9 @@ def _value_and_grad(
     jaxpr = transforms.value_and_grad(program.jaxpr, wrt.mask)
     n = len(program.out_avals)
     jaxpr = select_outs(jaxpr, [*range(n), *[n + k for k in wrt.order]])
-    out: Program[Any, Any] = program.replace(
+    return program.replace(
         jaxpr, out_tree=tuple_structure(program.out_tree, wrt.tree), name=f"value_and_grad_{program.name}"
     )
-    return out
 
 
 def _grad(program: Program[Any, Any], argnums: Argnums, has_aux: bool, allow_int: bool = False) -> Program[Any, Any]:
@@ -134,17 +134,16 @@ def _grad(program: Program[Any, Any], argnums: Argnums, has_aux: bool, allow_int
     jaxpr = transforms.grad(program.jaxpr, wrt.mask)
     n = len(program.out_avals) - 1
     jaxpr = select_outs(jaxpr, [*[n + k for k in wrt.order], *range(n)])
-    out: Program[Any, Any] = program.replace(
+    return program.replace(
         jaxpr, out_tree=wrt.tree if aux is None else tuple_structure(wrt.tree, aux), name=f"grad_{program.name}"
     )
-    return out
 
 
 def _holomorphic(
     what: str, program: Program[Any, Any], argnums: Argnums, has_aux: bool, allow_int: bool
 ) -> Program[Any, Any]:
     """The derivative of a holomorphic function: its vjp, applied to 1. Raises: NotDifferentiableError."""
-    numbers = normalise(what, program, argnums)
+    numbers = argument_numbers(what, program, argnums)
     ranges, avals = leaf_ranges(program), program.in_avals
     leaves = [k for n in numbers for k in ranges[n] if avals[k].inexact or not allow_int]
     _check_complex(what, program, leaves)
@@ -156,20 +155,20 @@ def _holomorphic(
 
     def derivative(*args: Any, **kwargs: Any) -> Any:
         def of_chosen(*chosen: Any) -> Any:
-            given = dict(zip(numbers, chosen, strict=True))
-            return program(*[given.get(k, x) for k, x in enumerate(args)], **kwargs)
+            replaced = dict(zip(numbers, chosen, strict=True))
+            return program(*[replaced.get(k, x) for k, x in enumerate(args)], **kwargs)
 
-        found: tuple[Any, ...] = vjp(of_chosen, *[args[n] for n in numbers], has_aux=has_aux)
-        out, pull, *aux = found
-        grads = pull(asarray(1, out.dtype))
+        results: tuple[Any, ...] = vjp(of_chosen, *[args[n] for n in numbers], has_aux=has_aux)
+        out, pullback, *aux = results
+        grads = pullback(asarray(1, out.dtype))
         gradient = grads[0] if isinstance(argnums, int) else grads
         if what == "grad":
             return (gradient, aux[0]) if has_aux else gradient
         return ((out, aux[0]) if has_aux else out), gradient
 
     args, kwargs = specs(program.in_tree, avals)
-    made: Program[Any, Any] = trace(derivative, *args, **kwargs)
-    return made
+    traced: Program[..., Any] = trace(derivative, *args, **kwargs)
+    return traced
 
 
 # `argnums` of a literal int, or a pair of them, is resolved by overloads; anything else gives Any. The overload of
@@ -228,11 +227,11 @@ def grad(
     The gradient has the tree of the argument; a sequence of `argnums` gives a tuple of gradients. With `has_aux`, `f`
     returns (scalar, auxiliary) and the result is (gradient, auxiliary).
 
-    Static arguments, by number or by name, are hashable values, given to `f` as they are, besides those that `f` declares
-    itself. `argnums` counts them, and chooses others.
+    Static arguments, by number or by name, are hashable values that are passed to `f` unchanged; so are those that `f`
+    declares static. `argnums` counts them, and chooses others.
 
-    `holomorphic` says that `f` is a holomorphic function of complex arguments; the result is its complex derivative.
-    With `allow_int`, integer arguments are allowed, and None stands for their gradients.
+    The gradient in a complex argument z = x + iy is df/dx - i df/dy, as in JAX: step along its conjugate. `holomorphic`
+    says that `f` is a holomorphic function of complex arguments; the result is its complex derivative. With `allow_int`, integer arguments are allowed, and None stands for their gradients.
 
     Law:    `<grad f(x), x_dot> = jvp f(x, x_dot)`.
     Rule:   linearize, transpose, apply to 1, remove equations that only the value needs. Repeated layers of a function
@@ -339,7 +338,7 @@ def _jacobian(
     block = wrt.tree.unflatten(range(n_wrt))
     jacobian_tree = tree.structure(out.unflatten([block] * n_out))
     jaxpr = select_outs(jaxpr, [*order, *range(n_out, n_all)])
-    return program.replace(  # type: ignore[no-any-return]  # the type of a Jacobian depends on trees
+    return program.replace(
         transforms.dce(jaxpr),
         out_tree=jacobian_tree if aux is None else tuple_structure(jacobian_tree, aux),
         name=f"{what}_{program.name}",

@@ -9,12 +9,12 @@ from typing import Any, ParamSpec, TypeAlias, TypeVar, overload
 import numpy as np
 
 from fxad.api.custom import CustomFunction, made
-from fxad.api.lift import bind_static_arguments, check_function, lift, positional
+from fxad.api.lift import bind_static_arguments, check_function, lift, positional, select_outs
 from fxad.api.rewrite import Rewrite
 from fxad.core import tree
 from fxad.errors import ArgumentError
 from fxad.tracing.array import binder
-from fxad.tracing.program import Program, count_text, function_name, trace
+from fxad.tracing.program import Program, count_text, function_name, spec_of, trace
 from fxad.tracing.static_args import Argnames, Argnums, static_arguments
 from fxad.transforms.inversion.inverse import inverse as inverse_of
 from fxad.transforms.inversion.invertible import invertible as invertible_of
@@ -32,7 +32,8 @@ def chosen_arguments(what: str, role: str, program: Program[Any, Any], given: Na
 
     Raises: ArgumentError for an argument that does not exist or is given twice.
     """
-    n, positions = len(positional(program)), program.names[: len(positional(program))]
+    n = len(positional(program))
+    positions = program.names[:n]
     keywords = list(dict.fromkeys([str(where.entry) for kind, where, *_ in program.in_tree.accessors() if kind.entry]))
     out: list[int | str] = []
     for k in given if isinstance(given, list | tuple) else (given,):
@@ -60,10 +61,10 @@ def chosen_arguments(what: str, role: str, program: Program[Any, Any], given: Na
     return tuple(out)
 
 
-def leaf_mask(program: Program[Any, Any], which: Sequence[int | str]) -> tuple[bool, ...]:
+def leaf_mask(program: Program[Any, Any], chosen: Sequence[int | str]) -> tuple[bool, ...]:
     """Return a mask of the leaves of the chosen arguments."""
-    places = [(where.entry if kind.entry == 0 else str(where.entry)) for kind, where, *_ in program.in_tree.accessors()]
-    return tuple([p in which for p in places])
+    arguments = [(a.entry if kind.entry == 0 else str(a.entry)) for kind, a, *_ in program.in_tree.accessors()]
+    return tuple([a in chosen for a in arguments])
 
 
 # ------------------------------------------------------------------------------------------------------------ inverse
@@ -115,10 +116,10 @@ def inverse(f: Program[..., Any] | Callable[..., Any], argnums: Names = 0, *, lo
 def _trace_from_results(
     f: Callable[..., Any], argnums: Names, results: Any, held: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Program[..., Any], tuple[Any, ...], dict[str, Any]]:
-    """Trace a function with chosen arguments like its results. The program, and what it takes besides the results: None
-    for what is static.
+    """Trace a function, with chosen arguments of the types of `results`. Returns the program, and its other arguments,
+    with None for static ones.
 
-    Raises: ArgumentError where its results are others.
+    Raises: ArgumentError if the results of the function have other types.
     """
     several = isinstance(argnums, Sequence) and not isinstance(argnums, str)
     requested: list[Any] = [argnums] if isinstance(argnums, int | str) else list(argnums)
@@ -131,47 +132,43 @@ def _trace_from_results(
             f"inverse: the types of arguments {argnums!r} of {function_name(f)} cannot be told from its results",
             remedy=remedy,
         )
-    like = dict(zip(requested, parts, strict=True))
-    rest = iter(held)
-    args = [like[k] if k in like else next(rest) for k in range(len(held) + len(requested))]
+    examples = dict(zip(requested, parts, strict=True))
+    others = iter(held)
+    args = tuple([examples[k] if k in examples else next(others) for k in range(len(held) + len(requested))])
     statics = static_arguments(f"inverse of {function_name(f)}", f)
-    g, put, kwargs = bind_static_arguments(
-        "inverse", f, statics, tuple(args), kwargs, [k for k in requested if isinstance(k, int)]
-    )
-    program = trace(g, *put, **kwargs)
+    numbers = [k for k in requested if isinstance(k, int)]
+    g, args, kwargs = bind_static_arguments("inverse", f, statics, args, kwargs, numbers)
+    program = trace(g, *args, **kwargs)
     leaves, structure = tree.flatten(results)
-    have = [x.aval for x in trace(lambda *a: a, *leaves).jaxpr.ins]
-    if structure != program.out_tree or have != list(program.out_avals):
+    if structure != program.out_tree or [spec_of(x, "inverse") for x in leaves] != list(program.out_avals):
         raise ArgumentError(
             f"inverse: {function_name(f)} gives results of other types than it takes as arguments {argnums!r}",
             remedy=remedy,
         )
-    return program, tuple([a for k, a in enumerate(put) if k not in like]), kwargs
+    return program, tuple([a for k, a in enumerate(args) if k not in examples]), kwargs
 
 
 def _inverse(program: Program[..., Any], argnums: Names, log_det: bool) -> Program[..., Any]:
-    which = chosen_arguments("inverse", "argnums", program, argnums)
-    wanted = leaf_mask(program, which)
-    n_bound, n_out = len(program.bound), len(program.out_avals)
-    marks = (False,) * n_bound + wanted
-    jaxpr = inverse_of(program.jaxpr, marks, log_det, operand_labels(program))
-    # the new trees, over numbers of leaves: arguments from 0, then results
-    n = len(wanted)
+    chosen = chosen_arguments("inverse", "argnums", program, argnums)
+    wanted = leaf_mask(program, chosen)
+    n_bound, n_out, n = len(program.bound), len(program.out_avals), len(wanted)
+    jaxpr = inverse_of(program.jaxpr, (False,) * n_bound + wanted, log_det, operand_labels(program))
+    # the new trees, over numbers of leaves: those of the arguments from 0, then those of the results
     args, kwargs = tree.unflatten(program.in_tree, range(n))
     results = tree.unflatten(program.out_tree, range(n, n + n_out))
-    parts = [args[k] if isinstance(k, int) else kwargs[k] for k in which]
-    left = [a for k, a in enumerate(args) if k not in which], {k: a for k, a in kwargs.items() if k not in which}
-    order, in_tree = tree.flatten(((results, *left[0]), left[1]))
-    back = tuple(parts) if not isinstance(argnums, int | str) else parts[0]
-    out_order, out_tree = tree.flatten((back, n) if log_det else back)
+    held_args = [a for k, a in enumerate(args) if k not in chosen]
+    held_kwargs = {k: a for k, a in kwargs.items() if k not in chosen}
+    order, in_tree = tree.flatten(((results, *held_args), held_kwargs))
+    reconstructed = tuple([args[k] if isinstance(k, int) else kwargs[k] for k in chosen])
+    out = reconstructed[0] if isinstance(argnums, int | str) else reconstructed
+    out_order, out_tree = tree.flatten((out, n) if log_det else out)
     # the jaxpr: results, bound constants, held arguments -> wanted arguments, in their order
     held = [k for k, w in enumerate(wanted) if not w]
-    at = {**{n + k: k for k in range(n_out)}, **{k: n_out + n_bound + j for j, k in enumerate(held)}}
-    jaxpr = reorder_operands(jaxpr, (*range(n_out, n_out + n_bound), *[at[k] for k in order]))
-    position = {k: j for j, k in enumerate([*[k for k, w in enumerate(wanted) if w], n])}
-    outs = tuple([jaxpr.outs[position[k]] for k in out_order])
-    names = ("results", *[name for k, name in enumerate(program.names) if k not in which])
-    jaxpr = type(jaxpr)(jaxpr.ins, jaxpr.eqns, outs, jaxpr.name)
+    operand = {**{n + k: k for k in range(n_out)}, **{k: n_out + n_bound + j for j, k in enumerate(held)}}
+    jaxpr = reorder_operands(jaxpr, (*range(n_out, n_out + n_bound), *[operand[k] for k in order]))
+    result = {k: j for j, k in enumerate([*[k for k, w in enumerate(wanted) if w], n])}
+    jaxpr = select_outs(jaxpr, [result[k] for k in out_order])
+    names = ("results", *[name for k, name in enumerate(program.names) if k not in chosen])
     return Program(jaxpr, in_tree, out_tree, program.bound, names, f"inverse_{program.name}")
 
 
@@ -243,7 +240,7 @@ def invertible(
         kept = leaf_mask(program, chosen_arguments("invertible", "keep", program, keep))
         marks = (True,) * len(program.bound) + kept
         jaxpr = invertible_of(program.jaxpr, marks, operand_labels(program), float(tolerance or 0))
-        return Program(jaxpr, program.in_tree, program.out_tree, program.bound, program.names, program.name)
+        return program.replace(jaxpr)
 
     return lift("invertible", f, transform, static_argnums=static_argnums, static_argnames=static_argnames)
 
@@ -268,10 +265,10 @@ def reconstruction_error(
     results = tree.leaves(program(*args, **kwargs))
     held = [*program.bound, *[x for x, w in zip(leaves, wanted, strict=True) if not w]]
     reconstructed = binder().call(back, [*results, *held])
-    was = [np.asarray(x, np.complex128) for x, w in zip(leaves, wanted, strict=True) if w]
-    apart = [np.abs(np.asarray(y, np.complex128) - x) for x, y in zip(was, reconstructed, strict=True)]
-    largest = [float(np.max(np.abs(x), initial=0)) for x in was]
-    return float(np.max([np.max(d, initial=0) for d in apart], initial=0)) / (max(largest, default=0) or 1.0)
+    exact = [np.asarray(x, np.complex128) for x, w in zip(leaves, wanted, strict=True) if w]
+    errors = [np.abs(np.asarray(y, np.complex128) - x) for x, y in zip(exact, reconstructed, strict=True)]
+    largest = [float(np.max(np.abs(x), initial=0)) for x in exact]
+    return float(np.max([np.max(e, initial=0) for e in errors], initial=0)) / (max(largest, default=0) or 1.0)
 
 
 def custom_inverse(

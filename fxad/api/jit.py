@@ -62,7 +62,7 @@ R = TypeVar("R")
 
 @final
 @dataclass(frozen=True, slots=True)
-class _How:
+class _JitOptions:
     """Compile options of a function: donated arguments, and the options of `lower`."""
 
     donation: Donation | None = None
@@ -72,7 +72,7 @@ class _How:
     outs: Shardings = None
     symbolic: Shapes = None  # of the arguments that are not static
 
-    def lowered(self, program: Program[P, R]) -> Lowered[P, R]:
+    def lower(self, program: Program[P, R]) -> Lowered[P, R]:
         """Lower a program with these options."""
         lowered = lower(program, self.units, self.passes)
         if self.donation is None:
@@ -86,7 +86,7 @@ class _How:
 class TracedProgram(Program[P, R]):
     """The program of a jitted function for arguments of some types, with the options of `jit`: a stage, as in JAX."""
 
-    how: _How = _How()
+    options: _JitOptions = _JitOptions()
 
     @property
     def fun_name(self) -> str:
@@ -105,24 +105,24 @@ class TracedProgram(Program[P, R]):
 
     def lower(self) -> Lowered[P, R]:
         """Lower the program with the options of `jit`."""
-        return self.how.lowered(self)
+        return self.options.lower(self)
 
 
 @final
-class _Compiled(Generic[P, R]):
+class _ByTypes(Generic[P, R]):
     """The programs and executables of a jitted function, by argument types."""
 
-    __slots__ = ("_missed", "_owner", "_simple", "executables", "fn", "how", "on_mesh", "programs")
+    __slots__ = ("_misses", "_owner", "_by_array_types", "executables", "fn", "options", "on_mesh", "programs")
 
-    def __init__(self, owner: Jitted[P, R], fn: Callable[P, R], how: _How) -> None:
+    def __init__(self, owner: Jitted[P, R], fn: Callable[P, R], options: _JitOptions) -> None:
         self._owner = weakref.ref(owner)  # weak: an unreferenced function is freed at once, with its closure
-        self.fn, self.how = fn, how
+        self.fn, self.options = fn, options
         self.programs: dict[tuple[Structure, tuple[Aval, ...], EnclosingTransforms | None], Program[P, R]] = {}
         self.executables: dict[tuple[Structure, tuple[Aval, ...], Mesh | None], Executable[P, R]] = {}
         self.on_mesh = False  # a program was traced with the mesh of `with mesh:`: each call looks for its own
         # positional arrays only, keyed by their types
-        self._simple: dict[tuple[Aval, ...] | None, Dispatcher] = {}
-        self._missed = 0
+        self._by_array_types: dict[tuple[Aval, ...] | None, Dispatcher] = {}
+        self._misses = 0
 
     def types(self, leaves: Sequence[object], in_tree: Structure) -> tuple[Aval, ...]:
         """Return the types of the leaves of a call. Raises: ArgumentError, DTypeError naming the path."""
@@ -130,48 +130,48 @@ class _Compiled(Generic[P, R]):
 
     def program(self, in_tree: Structure, avals: tuple[Aval, ...]) -> Program[P, R]:
         """Return the program for arguments of these types, traced once (unless it closes over tracers)."""
-        return self._kept(in_tree, avals, self._for_types)
+        return self._cached(in_tree, avals, self._new_program)
 
-    def _for_types(self, in_tree: Structure, avals: tuple[Aval, ...]) -> Program[P, R]:
+    def _new_program(self, in_tree: Structure, avals: tuple[Aval, ...]) -> Program[P, R]:
         """Trace the program for these types, or specialize the one for every size."""
-        every = avals
-        if self.how.symbolic is not None:
-            every, _ = symbolic_types("jit", self.fn, self.how.symbolic, avals, in_tree, "symbolic")
-        if every == avals:
-            known = self._traced(in_tree, avals)
+        symbolic_avals = avals
+        if self.options.symbolic is not None:
+            symbolic_avals, _ = symbolic_types("jit", self.fn, self.options.symbolic, avals, in_tree, "symbolic")
+        if symbolic_avals == avals:
+            program = self._trace(in_tree, avals)
         else:
-            known = self._kept(in_tree, every, self._traced)
-            known = known.replace(specialize_to_types(known, avals))
-        return with_program_shardings(f"jit of {known.name}", known, self.how.ins, self.how.outs)
+            program = self._cached(in_tree, symbolic_avals, self._trace)
+            program = program.replace(specialize_to_types(program, avals))
+        return with_program_shardings(f"jit of {program.name}", program, self.options.ins, self.options.outs)
 
-    def _traced(self, in_tree: Structure, avals: tuple[Aval, ...]) -> Program[P, R]:
+    def _trace(self, in_tree: Structure, avals: tuple[Aval, ...]) -> Program[P, R]:
         return trace_tree(self.fn, in_tree, avals, function_name(self.fn), parameter_names(self.fn))
 
-    def _kept(
+    def _cached(
         self,
         in_tree: Structure,
         avals: tuple[Aval, ...],
         make: Callable[[Structure, tuple[Aval, ...]], Program[P, R]],
     ) -> Program[P, R]:
-        """Return the known program for these types, or a new one, which is kept unless it closes over tracers."""
-        known = self.programs.get((in_tree, avals, None))
-        if known is None:
-            known = self.programs.get((in_tree, avals, enclosing_transforms()))
-            if known is not None:
+        """Return the cached program for these types, or a new one, which is cached unless it closes over tracers."""
+        program = self.programs.get((in_tree, avals, None))
+        if program is None:
+            program = self.programs.get((in_tree, avals, enclosing_transforms()))
+            if program is not None:
                 (depend_on_mesh if self.on_mesh else depend_on_transforms)()
-        if known is None:
-            watched = TraceDependencies()
+        if program is None:
+            dependencies = TraceDependencies()
             try:
-                with recording_dependencies(watched):
-                    known = make(in_tree, avals)
+                with recording_dependencies(dependencies):
+                    program = make(in_tree, avals)
             finally:
-                record_in_outer(watched)
-            self.on_mesh = self.on_mesh or watched.on_mesh
-            if not watched.on_outer_trace and not any(isinstance(b, Tracer) for b in known.bound):
+                record_in_outer(dependencies)
+            self.on_mesh = self.on_mesh or dependencies.on_mesh
+            if not dependencies.on_outer_trace and not any(isinstance(b, Tracer) for b in program.bound):
                 # a batching rule is traced for the mapped sizes around it, so the program is specific to them
-                key = (in_tree, avals, enclosing_transforms() if watched.on_transforms else None)
-                known = self.programs.setdefault(key, known)
-        return known
+                key = (in_tree, avals, enclosing_transforms() if dependencies.on_transforms else None)
+                program = self.programs.setdefault(key, program)
+        return program
 
     def trace(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Program[P, R]:
         """Return the program for these arguments."""
@@ -185,30 +185,30 @@ class _Compiled(Generic[P, R]):
         if here is not None and active_trace() is not None:
             leaves, in_tree = tree.flatten((args, kwargs))
             return self.program(in_tree, self.types(leaves, in_tree)).call_flat(leaves)
-        known = self._simple.get(avals_of_arrays(args)) if not kwargs else None
-        if known is not None:
-            self._missed_by_one(known)
-            return known.launch(args)
+        calls = self._by_array_types.get(avals_of_arrays(args)) if not kwargs else None
+        if calls is not None:
+            self._count_miss(calls)
+            return calls.launch(args)
         leaves, in_tree = tree.flatten((args, kwargs))
-        fast_types = avals_of_arrays(leaves)
-        types = self.types(leaves, in_tree) if fast_types is None else fast_types
+        array_types = avals_of_arrays(leaves)
+        types = self.types(leaves, in_tree) if array_types is None else array_types
         executable = self.executables.get((in_tree, types, get_mesh() if self.on_mesh else None))
         if executable is None:
             executable = self._compile(in_tree, types, leaves)
-            self._turn_to(executable._calls)
-        elif fast_types is not None:
-            self._missed_by_one(executable._calls)
-        known = executable._calls
-        if known.flat and fast_types is not None and not self.on_mesh:
-            self._simple[fast_types] = known
-        return known.run(leaves, fast_types)
+            self._redirect_to(executable._calls)
+        elif array_types is not None:
+            self._count_miss(executable._calls)
+        calls = executable._calls
+        if calls.takes_arrays and array_types is not None and not self.on_mesh:
+            self._by_array_types[array_types] = calls
+        return calls.run(leaves, array_types)
 
-    def _missed_by_one(self, known: Dispatcher) -> None:
-        """Count a miss of the fast call and redirect it to this program. It is redirected only at each power of two, so
-        alternating types do not redirect it at each call."""
-        self._missed += 1
-        if self._missed & (self._missed - 1) == 0:
-            self._turn_to(known)
+    def _count_miss(self, calls: Dispatcher) -> None:
+        """Count a call that the fast path did not handle, and redirect the fast path to its program if the count is a power
+        of two. So alternating types do not redirect it at each call."""
+        self._misses += 1
+        if self._misses & (self._misses - 1) == 0:
+            self._redirect_to(calls)
 
     def _compile(self, in_tree: Structure, types: tuple[Aval, ...], leaves: Sequence[object]) -> Executable[P, R]:
         program = self.program(in_tree, types)
@@ -218,17 +218,17 @@ class _Compiled(Generic[P, R]):
                 program.name,
                 recompilation_reason(program, [e.program for e in self.executables.values()]),
             )
-        held = [x._buffer if type(x) is Array else None for x in (*program.bound, *leaves)]
-        where = placement.target_of(program.name, held, functools.partial(operand_path, program))
+        buffers = [x._buffer if type(x) is Array else None for x in (*program.bound, *leaves)]
+        where = placement.target_of(program.name, buffers, functools.partial(operand_path, program))
         mesh = get_mesh() if self.on_mesh else None
-        executable = self.executables[in_tree, types, mesh] = self.how.lowered(program).compile_first_for(where)
+        executable = self.executables[in_tree, types, mesh] = self.options.lower(program).compile_first_for(where)
         return executable
 
-    def _turn_to(self, calls: Dispatcher) -> None:
-        """Redirect the fast call of the function to one of its programs."""
+    def _redirect_to(self, calls: Dispatcher) -> None:
+        """Redirect the fast path of the function to one of its programs."""
         owner = self._owner()
         if owner is not None and self.on_mesh:
-            self._simple.clear()
+            self._by_array_types.clear()
             owner._call_with(lambda *args, **kwargs: self.general(args, kwargs))
         elif owner is not None:
             owner._call_with(fast_path(calls, self.general))
@@ -244,31 +244,31 @@ class Jitted(Generic[P, R]):
     """
 
     # `__call__` is a slot, as in `Executable`: it holds the fast call of the last program
-    __slots__ = ("__call__", "__dict__", "__weakref__", "_compiled", "fn")
+    __slots__ = ("__call__", "__dict__", "__weakref__", "_by_types", "fn")
 
     if TYPE_CHECKING:
 
         def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
 
-    def __init__(self, fn: Callable[P, R], how: _How) -> None:
+    def __init__(self, fn: Callable[P, R], options: _JitOptions) -> None:
         self.fn = fn
-        general = (compiled := _Compiled(self, fn, how)).general
-        self._compiled = compiled
+        self._by_types = _ByTypes(self, fn, options)
+        general = self._by_types.general
         self._call_with(lambda *args, **kwargs: general(args, kwargs))
         functools.update_wrapper(self, fn)
-        attach_declaration(self, None, lambda numbers, names: StaticJitted(fn, numbers, names, how))
+        attach_declaration(self, None, lambda numbers, names: StaticJitted(fn, numbers, names, options))
 
     def _call_with(self, call: Callable[..., R]) -> None:
         object.__setattr__(self, "__call__", call)
 
     def trace(self, *args: P.args, **kwargs: P.kwargs) -> TracedProgram[P, R]:
         """Return the program for these arguments, traced once per types (unless it closes over tracers)."""
-        p = self._compiled.trace(args, kwargs)
-        return TracedProgram(p.jaxpr, p.in_tree, p.out_tree, p.bound, p.names, p.name, self._compiled.how)
+        p = self._by_types.trace(args, kwargs)
+        return TracedProgram(p.jaxpr, p.in_tree, p.out_tree, p.bound, p.names, p.name, self._by_types.options)
 
     def lower(self, *args: P.args, **kwargs: P.kwargs) -> Lowered[P, R]:
         """Return the lowered program for these arguments (values or `Spec`s)."""
-        return self._compiled.how.lowered(self._compiled.trace(args, kwargs))
+        return self._by_types.options.lower(self._by_types.trace(args, kwargs))
 
     def eval_shape(self, *args: P.args, **kwargs: P.kwargs) -> Any:
         """Return the types of the results for these arguments."""
@@ -276,12 +276,12 @@ class Jitted(Generic[P, R]):
 
     def clear_cache(self) -> None:
         """Drop the programs and executables of this function. Equal ones stay in `fx.cache`."""
-        self._compiled.programs.clear()
-        self._compiled.executables.clear()
+        self._by_types.programs.clear()
+        self._by_types.executables.clear()
 
     @property
     def _executables(self) -> dict[tuple[Structure, tuple[Aval, ...], Mesh | None], Executable[P, R]]:
-        return self._compiled.executables
+        return self._by_types.executables
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         if instance is None:
@@ -289,9 +289,9 @@ class Jitted(Generic[P, R]):
         if tree.structure(instance) != _LEAF:  # the instance is a pytree: an ordinary argument
             return functools.partial(self, instance)  # type: ignore[arg-type]  # the first parameter is bound
         # closed over, as by any bound method; it may have changed, so each call traces, but compiles only new programs
-        how = self._compiled.how
-        how = replace(how, donation=how.donation and how.donation.of_method())
-        return Jitted(functools.partial(self.fn, instance), how)  # type: ignore[arg-type]  # as above
+        options = self._by_types.options
+        options = replace(options, donation=options.donation and options.donation.of_method())
+        return Jitted(functools.partial(self.fn, instance), options)  # type: ignore[arg-type]  # as above
 
     def __repr__(self) -> str:
         return f"<jit {function_name(self.fn)}>"
@@ -304,57 +304,58 @@ class StaticJitted(Generic[P, R]):
     Make it with `jit`. It keeps the compiled functions of the most recently used static values.
     """
 
-    __slots__ = ("__dict__", "__weakref__", "_how", "_jitted", "_others", "_statics", "fn")
+    __slots__ = ("__dict__", "__weakref__", "_options", "_jitted", "_options_of_others", "_statics", "fn")
 
     def __init__(
         self,
         fn: Callable[P, R],
         argnums: Argnums,
         argnames: Argnames,
-        how: _How,
+        options: _JitOptions,
     ) -> None:
         self.fn = fn
         self._statics = StaticArguments(f"jit of {function_name(fn)}", fn, argnums, argnames)
-        self._how = how
-        self._others = replace(how, donation=how.donation and self._without_statics(how.donation))
+        self._options = options
+        donation = options.donation and self._without_statics(options.donation)
+        self._options_of_others = replace(options, donation=donation)
         self._jitted: LRUCache[Hashable, Jitted[..., R]] = LRUCache(512)
         functools.update_wrapper(self, fn)
-        attach_declaration(self, self._statics, lambda numbers, names: StaticJitted(fn, numbers, names, how))
+        attach_declaration(self, self._statics, lambda numbers, names: StaticJitted(fn, numbers, names, options))
 
-    def _without_statics(self, given_up: Donation) -> Donation:
+    def _without_statics(self, donation: Donation) -> Donation:
         """Return the donation in terms of the remaining arguments. Raises: ParameterError for a static argument."""
-        fixed = {*self._statics.numbers, *self._statics.names}
-        for k, _ in given_up.entries:
-            if k in fixed:
+        statics = {*self._statics.numbers, *self._statics.names}
+        for k, _ in donation.entries:
+            if k in statics:
                 raise ParameterError(
-                    f"{given_up.what}: the argument {k!r} is static and donated: a static value has no memory to give up",
+                    f"{donation.what}: the argument {k!r} is static and donated: a static value has no memory to give up",
                     remedy="leave it out of `donate`",
                 )
         entries = [
             (k if isinstance(k, str) else k - sum([n < k for n in self._statics.numbers]), prefix)
-            for k, prefix in given_up.entries
+            for k, prefix in donation.entries
         ]
-        return replace(given_up, entries=tuple(entries))
+        return replace(donation, entries=tuple(entries))
 
     def _split(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Jitted[..., R], Any, Any]:
-        key, fixed, left, named = self._statics.split(args, kwargs)
-        known = self._jitted.get(key)
-        if known is None:
-            known = Jitted(self._statics.bound(fixed), self._others)
+        key, fixed, args, kwargs = self._statics.split(args, kwargs)
+        jitted = self._jitted.get(key)
+        if jitted is None:
+            jitted = Jitted(self._statics.bound(fixed), self._options_of_others)
             if len(self._jitted) and _log.isEnabledFor(logging.INFO):
                 what = self._statics.described(fixed), len(self._jitted)
                 _log.info("jit of %s: %s is new to a function known for %d others", function_name(self.fn), *what)
-            self._jitted.put(key, known)
-        return known, left, named
+            self._jitted.put(key, jitted)
+        return jitted, args, kwargs
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        jitted, left, named = self._split(args, kwargs)
-        return jitted(*left, **named)
+        jitted, others, named = self._split(args, kwargs)
+        return jitted(*others, **named)
 
     def trace(self, *args: P.args, **kwargs: P.kwargs) -> TracedProgram[..., R]:
         """Return the program for these arguments, as a function of those that are not static."""
-        jitted, left, named = self._split(args, kwargs)
-        return jitted.trace(*left, **named)
+        jitted, others, named = self._split(args, kwargs)
+        return jitted.trace(*others, **named)
 
     def eval_shape(self, *args: P.args, **kwargs: P.kwargs) -> Any:
         """Return the types of the results for these arguments."""
@@ -366,8 +367,8 @@ class StaticJitted(Generic[P, R]):
 
     def lower(self, *args: P.args, **kwargs: P.kwargs) -> Lowered[..., R]:
         """Return the lowered program for these arguments (values or `Spec`s)."""
-        jitted, left, named = self._split(args, kwargs)
-        return jitted.lower(*left, **named)
+        jitted, others, named = self._split(args, kwargs)
+        return jitted.lower(*others, **named)
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         if instance is None:
@@ -376,8 +377,8 @@ class StaticJitted(Generic[P, R]):
         if 0 in self._statics.numbers or tree.structure(instance) != _LEAF:
             return partial(self, instance)
         numbers = [k - 1 for k in sorted(self._statics.numbers)]
-        how = replace(self._how, donation=self._how.donation and self._how.donation.of_method())
-        return StaticJitted(partial(self.fn, instance), numbers, sorted(self._statics.names), how)
+        options = replace(self._options, donation=self._options.donation and self._options.donation.of_method())
+        return StaticJitted(partial(self.fn, instance), numbers, sorted(self._statics.names), options)
 
     def __repr__(self) -> str:
         return f"<jit {function_name(self.fn)}>"
@@ -417,7 +418,7 @@ def jit(  # type: ignore[overload-overlap]
     donate: Donate = ...,
     units: Units = ...,
     passes: Passes | None = ...,
-    **options: Unpack[JaxOptions],
+    **jax_options: Unpack[JaxOptions],
 ) -> Executable[P, R]: ...
 @overload
 def jit(
@@ -426,7 +427,7 @@ def jit(
     donate: Donate = ...,
     units: Units = ...,
     passes: Passes | None = ...,
-    **options: Unpack[JaxOptions],
+    **jax_options: Unpack[JaxOptions],
 ) -> Jitted[P, R]: ...
 @overload
 def jit(
@@ -437,7 +438,7 @@ def jit(
     donate: Donate = ...,
     units: Units = ...,
     passes: Passes | None = ...,
-    **options: Unpack[JaxOptions],
+    **jax_options: Unpack[JaxOptions],
 ) -> StaticJitted[P, R]: ...
 @overload
 def jit(*, donate: Donate, units: Units = ..., passes: Passes | None = ...) -> _Decorator: ...
@@ -446,7 +447,7 @@ def jit(*, units: Units, passes: Passes | None = ...) -> _Decorator: ...
 @overload
 def jit(*, passes: Passes | None) -> _Decorator: ...
 @overload
-def jit(**options: Unpack[JaxOptions]) -> _Decorator: ...
+def jit(**jax_options: Unpack[JaxOptions]) -> _Decorator: ...
 @overload
 def jit(
     *,
@@ -455,7 +456,7 @@ def jit(
     donate: Donate = ...,
     units: Units = ...,
     passes: Passes | None = ...,
-    **options: Unpack[JaxOptions],
+    **jax_options: Unpack[JaxOptions],
 ) -> _StaticDecorator: ...
 def jit(
     f: Any = _LEAF,
@@ -478,24 +479,21 @@ def jit(
 ) -> Any:
     """Compile a function when it is called, or a `Program` at once.
 
-    Static arguments are hashable values, given to the function as they are: it is compiled for each of them. So are those
-    that `f` declares itself, as `grad(g, static_argnums=0)`. Donated
-    arguments are gone after a call, and results are written where they were: name them by position or name, or map
-    names to tree prefixes of bools, as in `donate={"state": (True, False)}`. Without a function it is a decorator:
-    `@jit(static_argnames="n", donate="state")`. What repeats in it is compiled once: `units` and `passes`
-    are those of `lower`.
+    Static arguments are hashable values that are passed to the function unchanged. It is compiled for each of them.
+    Arguments that `f` itself declares static, such as `grad(g, static_argnums=0)`, are static too. A call deletes the
+    donated arguments, and its results reuse their memory. Name them by position or name, or map names to tree prefixes
+    of bools, as in `donate={"state": (True, False)}`. Without a function, `jit` is a decorator:
+    `@jit(static_argnames="n", donate="state")`. `units` and `passes` are those of `lower`.
 
-    `symbolic` names sizes of the arguments that are not static, as the `in_shapes` of `mask`: the function is traced once
-    for every size, and compiled for each. `bucketed` compiles fewer programs.
+    `symbolic` names sizes of the arguments that are not static, as `in_shapes` of `mask` does. The function is traced
+    once for all sizes, and compiled for each. `bucketed` compiles fewer programs.
 
-    `in_shardings` and `out_shardings` are tree prefixes of `NamedSharding`s, of `PartitionSpec`s of the mesh of
-    `with mesh:`, or of None for what XLA decides: they say
-    how devices divide the arguments that are not static, and the results. Arguments that are divided among devices
-    already are taken as they are.
+    `in_shardings` and `out_shardings` divide the arguments that are not static, and the results, among devices. They are
+    tree prefixes of `NamedSharding`s, of `PartitionSpec`s of the mesh of `with mesh:`, or of None where XLA decides.
+    Without them, arguments that are already divided stay as they are.
 
-    `donate_argnums` and `donate_argnames` are JAX's names for `donate`. Unused arguments are always kept, and a call in a
-    trace is inlined by XLA, so `keep_unused` and `inline` change nothing. Other names of JAX are refused if they ask for
-    something.
+    `donate_argnums` and `donate_argnames` are JAX's names for `donate`. Unused arguments are always kept, and XLA inlines
+    a call in a trace, so `keep_unused` and `inline` have no effect. Other options of JAX must have their defaults.
 
     Rule:   the function must be pure: it runs once per types of arguments, and reads the values that it closes over at
             that time. Inside a trace there is no donation: the outer program decides.
@@ -512,7 +510,7 @@ def jit(
     static_argnames = () if static_argnames is None else static_argnames
     donate = _with_jax_names(donate, donate_argnums, donate_argnames)
     if f is _LEAF:  # jit called without a function: a decorator
-        options: dict[str, object] = {
+        arguments: dict[str, object] = {
             "static_argnums": static_argnums,
             "static_argnames": static_argnames,
             "donate": donate,
@@ -522,11 +520,11 @@ def jit(
             "out_shardings": out_shardings,
             "symbolic": symbolic,
         }
-        return functools.partial(jit, **options)
+        return functools.partial(jit, **arguments)
     check_choice("jit", units)
     check_passes("jit", passes)
-    for side, given in (("in_shardings", in_shardings), ("out_shardings", out_shardings)):
-        check_shardings(f"jit: {side}", given)
+    check_shardings("jit: in_shardings", in_shardings)
+    check_shardings("jit: out_shardings", out_shardings)
     if isinstance(f, Program):
         if symbolic is not None:
             raise ArgumentError(
@@ -537,7 +535,7 @@ def jit(
         f = with_program_shardings(f"jit of {f.name}", f, in_shardings, out_shardings)
         return lower(f, units, passes).compile(donate=donate)
     check_function("jit", f)
-    how = _How(
+    options = _JitOptions(
         parse_donation(f"jit of {function_name(f)}", donate, *parameters(f)) if donates_any(donate) else None,
         units,
         passes,
@@ -546,7 +544,7 @@ def jit(
         symbolic,
     )
     statics = static_arguments(f"jit of {function_name(f)}", f, static_argnums, static_argnames)
-    return Jitted(f, how) if statics is None else StaticJitted(f, static_argnums, static_argnames, how)
+    return Jitted(f, options) if statics is None else StaticJitted(f, static_argnums, static_argnames, options)
 
 
 _INSTEAD: Final[Mapping[str, str]] = MappingProxyType(
@@ -559,7 +557,7 @@ _INSTEAD: Final[Mapping[str, str]] = MappingProxyType(
 
 
 def _check_jax_options(**options: object) -> None:
-    """Raises: ParameterError for what jit cannot do."""
+    """Raises: ParameterError for an option of JAX that jit does not have."""
     for name, value in options.items():
         if value is not None:
             raise ParameterError(f"jit: {name} is {value!r:.60}, which jit does not take", remedy=_INSTEAD[name])

@@ -14,8 +14,8 @@ from fxad.dtypes import FLOATING
 from fxad.errors import ArgumentError, NotDifferentiableError, ParameterError, described
 from fxad.ir import Aval, Jaxpr
 from fxad.passes import BEFORE_DIFFERENTIATION, run_passes
+from fxad.tracing import context
 from fxad.tracing.array import Array
-from fxad.tracing.context import differentiated
 from fxad.tracing.program import Program, count_text, function_name, trace
 from fxad.tracing.static_args import Argnames, Argnums, StaticArguments, attach_declaration, static_arguments
 
@@ -43,7 +43,7 @@ def lift(
     def transformed(*args: Any, **kwargs: Any) -> Any:
         g, args, kwargs = bind_static_arguments(what, f, statics, args, kwargs, argnums)
         if argnums is not None:
-            g, args, kwargs = hold_unmoved_settings(g, args, kwargs, argnums)
+            g, args, kwargs = hold_undifferentiated_settings(g, args, kwargs, argnums)
         program = trace_for_transform(g, args, kwargs, orders) if orders else trace(g, *args, **kwargs)
         return transform(program)(*args, **kwargs)
 
@@ -76,43 +76,40 @@ def bind_static_arguments(
 
 
 def is_setting(x: object) -> bool:
-    """Returns True for a leaf that decides what a function does, and is no data: a bool of Python, a string, a function."""
+    """Returns True for a leaf that is a setting of a function, and not data: a bool of Python, a string, a function."""
     return type(x) is bool or isinstance(x, str) or (callable(x) and not isinstance(x, Array | np.ndarray | np.generic))
 
 
 def hold_settings(
     f: Callable[..., Any], leaves: Sequence[object], structure: Structure, held: Sequence[bool]
 ) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
-    """A function that is given the leaves marked in `held` as they are, and its arguments, with None for these."""
+    """A function that always gets the leaves marked in `held`, and its arguments, with None in place of these."""
 
     @wraps(f, updated=())
     def holding(*args: Any, **kwargs: Any) -> Any:
-        given = tree.flatten_up_to(structure, (args, kwargs)) or ()
-        whole = [x if h else y for h, x, y in zip(held, leaves, given, strict=True)]
-        args, kwargs = tree.unflatten(structure, whole)
+        others = tree.flatten_up_to(structure, (args, kwargs)) or ()
+        args, kwargs = tree.unflatten(structure, [x if h else y for h, x, y in zip(held, leaves, others, strict=True)])
         return f(*args, **kwargs)
 
     args, kwargs = tree.unflatten(structure, [None if h else x for h, x in zip(held, leaves, strict=True)])
     return holding, args, kwargs
 
 
-def hold_unmoved_settings(
+def hold_undifferentiated_settings(
     f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], argnums: Argnums
 ) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
     """`hold_settings` for the arguments by which a function is not differentiated."""
     n = len(args)
-    moved = {
-        k + n if isinstance(k, int) and k < 0 else k for k in (argnums if isinstance(argnums, Sequence) else (argnums,))
-    }
-    leaves, structure = tree.flatten(([None if k in moved else a for k, a in enumerate(args)], kwargs))
-    if not any(map(is_setting, leaves)):
+    numbers = argnums if isinstance(argnums, Sequence) else (argnums,)
+    differentiated = {k + n if isinstance(k, int) and k < 0 else k for k in numbers}
+    others = [None if k in differentiated else a for k, a in enumerate(args)]
+    if not any(map(is_setting, tree.leaves((others, kwargs)))):
         return f, args, kwargs
     leaves, structure = tree.flatten((args, kwargs))
-    places = [k for k, a in enumerate(args) for _ in tree.leaves(a)]
-    places += [n] * (len(leaves) - len(places))
-    return hold_settings(
-        f, leaves, structure, [k not in moved and is_setting(x) for k, x in zip(places, leaves, strict=True)]
-    )
+    argument_of_leaf = [k for k, a in enumerate(args) for _ in tree.leaves(a)]
+    argument_of_leaf += [n] * (len(leaves) - len(argument_of_leaf))  # of keyword arguments
+    held = [k not in differentiated and is_setting(x) for k, x in zip(argument_of_leaf, leaves, strict=True)]
+    return hold_settings(f, leaves, structure, held)
 
 
 def check_no_statics(what: str, program: Program[Any, Any], argnums: Argnums, argnames: Argnames) -> None:
@@ -127,10 +124,9 @@ def check_no_statics(what: str, program: Program[Any, Any], argnums: Argnums, ar
 def trace_for_transform(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any], orders: int = 1) -> Program[Any, Any]:
     """Return the program of a function that is differentiated `orders` times, after the passes before
     differentiation."""
-    with differentiated(orders):
+    with context.differentiated(orders):
         program: Program[Any, Any] = trace(f, *args, **kwargs)
-    prepared: Program[Any, Any] = program.replace(run_passes(program.jaxpr, BEFORE_DIFFERENTIATION))
-    return prepared
+    return program.replace(run_passes(program.jaxpr, BEFORE_DIFFERENTIATION))
 
 
 def check_function(what: str, f: object) -> None:
@@ -144,11 +140,10 @@ def check_function(what: str, f: object) -> None:
 
 def positional(program: Program[Any, Any]) -> list[Structure]:
     """Structures of the positional arguments."""
-    args: Structure = program.in_tree.children()[0]
-    return list(args.children())
+    return list(program.in_tree.children()[0].children())
 
 
-def normalise(what: str, program: Program[Any, Any], argnums: Argnums) -> tuple[int, ...]:
+def argument_numbers(what: str, program: Program[Any, Any], argnums: Argnums) -> tuple[int, ...]:
     """Return argument numbers as a tuple of ints >= 0. Raises: ArgumentError if one does not exist or is repeated."""
     n = len(positional(program))
     requested = tuple(argnums) if isinstance(argnums, Sequence) else (argnums,)
@@ -171,12 +166,12 @@ def normalise(what: str, program: Program[Any, Any], argnums: Argnums) -> tuple[
 
 
 def leaf_ranges(program: Program[Any, Any]) -> list[range]:
-    """Return, for each positional argument, the places of its leaves among all argument leaves."""
-    out, at = [], 0
+    """Return, for each positional argument, the indices of its leaves among all argument leaves."""
+    ranges, start = [], 0
     for s in positional(program):
-        out.append(range(at, at + s.num_leaves))
-        at += s.num_leaves
-    return out
+        ranges.append(range(start, start + s.num_leaves))
+        start += s.num_leaves
+    return ranges
 
 
 def mask_of(program: Program[Any, Any], chosen: set[int]) -> tuple[bool, ...]:
@@ -217,7 +212,7 @@ def args_tree(args: Structure, kwargs: Structure | None = None) -> Structure:
 
 
 def select_outs(jaxpr: Jaxpr, order: Sequence[int]) -> Jaxpr:
-    """Return the program with the results at `order`, a list of places."""
+    """Return the program with the results at the indices `order`."""
     outs = tuple([jaxpr.outs[k] for k in order])
     return jaxpr if outs == jaxpr.outs else Jaxpr(jaxpr.ins, jaxpr.eqns, outs, jaxpr.name)
 

@@ -23,6 +23,7 @@ from fxad.tracing.program import (
     Program,
     function_name,
     parameter_names,
+    size_equations,
     spec_of,
     trace_tree,
     types_of,
@@ -69,8 +70,8 @@ def mask(
             )
         _check_results(f, out_shapes)
         if padding is not None:
-            return _masked(f, _padding_of(f, padding))
-        return _applied(f, lambda _args, _kwargs: (f, {}), check)
+            return _masked_program(f, _checked_padding(f, padding))
+        return _masked_function(f, lambda _args, _kwargs: (f, {}), check)
     check_function("mask", f)
     if in_shapes is None or padding is not None:
         raise ArgumentError(
@@ -79,11 +80,11 @@ def mask(
         )
 
     def program_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Program[Any, Any], Mapping[str, str]]:
-        program, said = trace_symbolic("mask", f, in_shapes, args, kwargs)
+        program, user_names = trace_symbolic("mask", f, in_shapes, args, kwargs)
         _check_results(program, out_shapes)
-        return program, said
+        return program, user_names
 
-    return _applied(f, program_of, check)
+    return _masked_function(f, program_of, check)
 
 
 def shapecheck(f: Callable[..., object], in_shapes: Shapes, out_shapes: Shapes = None) -> Any:
@@ -145,7 +146,7 @@ def _check_results(program: Program[Any, Any], out_shapes: Shapes) -> None:
 # -------------------------------------------------------------------------------------------------------------- calls
 
 
-def _applied(
+def _masked_function(
     f: Any,
     program_of: Callable[[tuple[Any, ...], dict[str, Any]], tuple[Program[Any, Any], Mapping[str, str]]],
     check: bool,
@@ -153,7 +154,7 @@ def _applied(
     name = f.name if isinstance(f, Program) else function_name(f)
 
     def masked(*args: Any, sizes: Mapping[str, object], **kwargs: Any) -> Any:
-        program, said = program_of(args, kwargs)
+        program, user_names = program_of(args, kwargs)
         leaves, in_tree = tree.flatten((args, kwargs))
         if in_tree != program.in_tree:
             raise TreeError(
@@ -163,10 +164,12 @@ def _applied(
             )
         arrays = [x if isinstance(x, Array) else asarray(x) for x in leaves]
         padding = _bounds(program, [x.aval for x in arrays])
-        given = _sizes(f"mask of {name}", program, padding, said, sizes)
+        given = _sizes(f"mask of {name}", program, padding, user_names, sizes)
         if check:
             own = {n.name: n.at_least for n in size_names(program.jaxpr)}
-            given = [_checked(name, n, own.get(n, 0), bound, x) for x, (n, bound) in zip(given, padding, strict=True)]
+            given = [
+                _with_size_check(name, n, own.get(n, 0), bound, x) for x, (n, bound) in zip(given, padding, strict=True)
+            ]
         outs = binder().call(mask_jaxpr(program.jaxpr, padding), [*program.bound, *arrays, *given])
         return program.out_tree.unflatten(outs)
 
@@ -179,7 +182,6 @@ def _applied(
 def _bounds(program: Program[Any, Any], found: Sequence[Aval]) -> Padding:
     """The largest values of the sizes, which the padded arguments have. Raises: ShapeError, DTypeError."""
     what = f"mask of {program.name}"
-    places: list[tuple[int, int, str]] = []
     for aval, want, path in zip(found, program.in_avals, program.paths, strict=True):
         if aval.dtype is not want.dtype:
             raise DTypeError(
@@ -192,15 +194,15 @@ def _bounds(program: Program[Any, Any], found: Sequence[Aval]) -> Padding:
             raise ShapeError(
                 f"{what}: argument {path} is {aval}, its shape should be {_text(want.shape)}", remedy=FITTING
             )
-        places += [
-            (n, m, f"size {k} of argument {path}")
-            for k, (n, m) in enumerate(zip(want.shape, aval.shape, strict=True))
-            if type(n) is Size and n != m
-        ]
-    return tuple(sorted(solve_sizes(what, places).items()))
+    equations = [
+        (n, m, where)
+        for n, m, where in size_equations(found, program.in_avals, program.paths)
+        if type(n) is Size and n != m
+    ]
+    return tuple(sorted(solve_sizes(what, equations).items()))
 
 
-def _padding_of(program: Program[Any, Any], padding: Mapping[str, int]) -> Padding:
+def _checked_padding(program: Program[Any, Any], padding: Mapping[str, int]) -> Padding:
     known = {n.name for n in size_names(program.jaxpr)}
     for name, bound in padding.items():
         if name not in known:
@@ -215,7 +217,7 @@ def _padding_of(program: Program[Any, Any], padding: Mapping[str, int]) -> Paddi
     return tuple(sorted(padding.items()))
 
 
-def _masked(program: Program[Any, Any], padding: Padding) -> Program[Any, Any]:
+def _masked_program(program: Program[Any, Any], padding: Padding) -> Program[Any, Any]:
     """The program on padded arrays, with the sizes as a further keyword argument."""
     jaxpr = mask_jaxpr(program.jaxpr, padding)
     args, kwargs = program.in_tree.children()
@@ -229,12 +231,11 @@ def _masked(program: Program[Any, Any], padding: Padding) -> Program[Any, Any]:
     parts = [*kwargs.children(), sizes]
     unflat = [s.unflatten(range(s.num_leaves)) for s in parts]
     together = args_tree(args, tree.structure(dict(zip(keys, unflat, strict=True))))
-    out: Program[Any, Any] = program.replace(jaxpr, in_tree=together, name=f"mask_{program.name}")
-    return out
+    return program.replace(jaxpr, in_tree=together, name=f"mask_{program.name}")
 
 
 def _sizes(
-    what: str, program: Program[Any, Any], padding: Padding, said: Mapping[str, str], given: object
+    what: str, program: Program[Any, Any], padding: Padding, user_names: Mapping[str, str], given: object
 ) -> list[Array]:
     """The operands for the sizes. Raises: ArgumentError, ShapeError, DTypeError."""
     if not isinstance(given, Mapping):
@@ -243,7 +244,7 @@ def _sizes(
             remedy='sizes={"n": n}',
         )
     own = {n.name: n.at_least for n in size_names(program.jaxpr)}
-    written = {said.get(name, name): name for name, _ in padding}
+    written = {user_names.get(name, name): name for name, _ in padding}
     for name in given:
         if name not in written:
             raise ArgumentError(
@@ -279,7 +280,7 @@ def _sizes(
 _MAPPED: Final = "sizes of a batch are mapped: vmap(lambda x, n: masked(x, sizes={'n': n}))(xs, lengths)"
 
 
-def _checked(name: str, size: str, least: int, bound: int, value: Array) -> Array:
+def _with_size_check(name: str, size: str, least: int, bound: int, value: Array) -> Array:
     return error_if(
         value,
         (value < least) | (value > bound),
@@ -337,12 +338,7 @@ def bucketed(
             _check_results(program, out_shapes)
             known = programs[in_tree, types] = program, jit(mask(program))
         program, run = known
-        places = [
-            (n, m, f"size {k} of argument {path}")
-            for x, want, path in zip(avals, types, program.paths, strict=True)
-            for k, (n, m) in enumerate(zip(want.shape, x.shape, strict=True))
-        ]
-        sizes = solve_sizes(f"bucketed {name}", places)
+        sizes = solve_sizes(f"bucketed {name}", size_equations(avals, types, program.paths))
         room = {n: padded_size(m, least, growth) for n, m in sizes.items()}
         padded = [
             _padded(np.asarray(x, want.dtype), tuple([substitute_sizes(n, room) for n in want.shape]))

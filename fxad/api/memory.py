@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, final
 
 from fxad import transforms
-from fxad.api.lift import args_tree, leaf_ranges, mask_of, normalise, positional, tuple_structure
+from fxad.api.lift import args_tree, argument_numbers, leaf_ranges, mask_of, positional, tuple_structure
 from fxad.core import tree
 from fxad.core.dataclasses import dataclass
 from fxad.core.tree import Structure
@@ -37,7 +37,7 @@ def residuals(program: Program[..., Any], argnums: Argnums | None = None) -> Res
             program.jaxpr, tuple([a.inexact and not f for a, f in zip(avals, fixed, strict=True)])
         )
     ranges, avals, chosen = leaf_ranges(program), program.in_avals, set[int]()
-    for n in normalise("residuals", program, argnums):
+    for n in argument_numbers("residuals", program, argnums):
         floating = [k for k in ranges[n] if avals[k].inexact]
         if ranges[n] and not floating:
             k = ranges[n][0]
@@ -110,13 +110,13 @@ def partial_eval(program: Program[..., Any], known: Sequence[bool]) -> Partial:
             remedy="one bool for each positional argument; keyword arguments are not known",
         )
     others = [not k for k in known]
-    chosen = {k for r, marked in zip(leaf_ranges(program), known, strict=True) if marked for k in r}
-    mask = (True,) * len(program.bound) + tuple([k in chosen for k in range(len(program.in_avals))])
+    known_leaves = {k for r, marked in zip(leaf_ranges(program), known, strict=True) if marked for k in r}
+    mask = (True,) * len(program.bound) + tuple([k in known_leaves for k in range(len(program.in_avals))])
     halves = transforms.partial_eval(program.jaxpr, mask)
-    first, second = _trees(program, halves, known)
+    known_trees, unknown_trees = _trees(program, halves, known)
     return Partial(
-        Program(halves.known, *first, program.bound, _names(program, known), f"known_{program.name}"),
-        Program(halves.unknown, *second, (), ("residuals", *_names(program, others)), f"unknown_{program.name}"),
+        Program(halves.known, *known_trees, program.bound, _names(program, known), f"known_{program.name}"),
+        Program(halves.unknown, *unknown_trees, (), ("residuals", *_names(program, others)), f"unknown_{program.name}"),
         halves.residuals,
     )
 
@@ -126,16 +126,15 @@ def _trees(
 ) -> tuple[tuple[Structure, Structure], tuple[Structure, Structure]]:
     """Return the trees of arguments and results of both halves."""
     args = positional(program)
-    handed = tuple(range(len(halves.residuals)))
-    mine = program.out_tree.unflatten([0 if k else None for k in halves.out_known])
-    theirs = program.out_tree.unflatten([None if k else 0 for k in halves.out_known])
-    passed = tree.structure(handed)
-    first = tuple_structure(*[a for a, k in zip(args, known, strict=True) if k])
-    second = tuple_structure(passed, *[a for a, k in zip(args, known, strict=True) if not k])
+    residuals = tuple(range(len(halves.residuals)))
+    known_results = program.out_tree.unflatten([0 if k else None for k in halves.out_known])
+    unknown_results = program.out_tree.unflatten([None if k else 0 for k in halves.out_known])
+    known_args = tuple_structure(*[a for a, k in zip(args, known, strict=True) if k])
+    unknown_args = tuple_structure(tree.structure(residuals), *[a for a, k in zip(args, known, strict=True) if not k])
     keywords = program.in_tree.children()[1]
     return (
-        (args_tree(first), tree.structure((mine, handed))),
-        (args_tree(second, keywords), tree.structure(theirs)),
+        (args_tree(known_args), tree.structure((known_results, residuals))),
+        (args_tree(unknown_args, keywords), tree.structure(unknown_results)),
     )
 
 

@@ -13,12 +13,12 @@ def recompilation_reason(program: Program[..., Any], known: Sequence[Program[...
     if not known:
         arguments = ", ".join([f"{path} {a}" for path, a in zip(program.paths, program.in_avals, strict=True)][:_SHOWN])
         return f"called for the first time, with {arguments or 'no arguments'}{_more(len(program.in_avals))}"
-    alike = [other for other in known if other.in_tree == program.in_tree]
-    if not alike:
+    same_tree = [other for other in known if other.in_tree == program.in_tree]
+    if not same_tree:
         positional, keywords = program.in_tree.children()
         error = tree_error(known[-1], program.in_tree, positional.num_children, dict.fromkeys(keywords.entries()))
         return error.message.partition(": ")[2]
-    changes = min([_changes(program, other) for other in reversed(alike)], key=len)
+    changes = min([_changes(program, other) for other in reversed(same_tree)], key=len)
     if not changes:
         return "what it closes over, or what is mapped around it, is another"
     return f"{', '.join(changes[:_SHOWN])}{_more(len(changes))}"

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from fxad.core import tree
 from fxad.core.diff import Difference
 from fxad.core.diff import diff as first_difference
 from fxad.core.interpreter import Observe, run
 from fxad.errors import ArgumentError
 from fxad.ir import Jaxpr
-from fxad.tracing.program import Program, flatten_arguments, specialize_to_arguments
+from fxad.tracing.program import Program, numpy_operands
 
 
 def interpret(program: Program[..., Any], *args: Any, observe: Observe | None = None, **kwargs: Any) -> Any:
@@ -25,10 +23,8 @@ def interpret(program: Program[..., Any], *args: Any, observe: Observe | None = 
     """
     if not isinstance(program, Program):
         raise ArgumentError(f"interpret: takes a Program, got {program!r}", remedy="trace the function first")
-    leaves = flatten_arguments(program, args, kwargs)
-    jaxpr = specialize_to_arguments(program, leaves) if program.jaxpr.symbolic else program.jaxpr
-    outs = run(jaxpr, [np.asarray(x) for x in (*program.bound, *leaves)], observe)
-    return program.out_tree.unflatten(outs)
+    jaxpr, operands = numpy_operands(program, args, kwargs)
+    return program.out_tree.unflatten(run(jaxpr, operands, observe))
 
 
 def diff(a: Program[..., Any] | Jaxpr, b: Program[..., Any] | Jaxpr) -> Difference | None:

@@ -82,8 +82,8 @@ def remat(
     Nestable; on a function used inside another it makes that call a segment. `remat(policy=...)` alone is a decorator.
     Policies are values, in `fxad.policies`; None stores nothing. A recompute is real for both values of `prevent_cse`,
     which JAX has. `plan` is what `residuals(program)` gave for this very program, edited.
-    Static arguments, by number or by name, are hashable values, given to `f` as they are, besides those that `f` declares
-    itself.
+    Static arguments, by number or by name, are hashable values that are passed to `f` unchanged; so are those that `f`
+    declares static.
 
     `budget` is a number of bytes, or a text such as "64 MiB": the fastest plan that is found whose compiled gradient has
     at most that many bytes of temporaries (`plan_memory`). The gradient is that of all floating arguments;
@@ -108,9 +108,9 @@ def remat(
         _check_plan(f, policy, plan)
         if budget is not None:
             raise ArgumentError("remat: both a plan and a budget are given", remedy="give one; a budget chooses a plan")
-        return f.replace(_under(f.jaxpr, plan))
-    most = None if budget is None else parse_bytes(budget)
-    if most is not None and policy != nothing:
+        return f.replace(_with_plan(f.jaxpr, plan))
+    limit = None if budget is None else parse_bytes(budget)
+    if limit is not None and policy != nothing:
         raise ArgumentError(
             f"remat: both a budget and the policy {policy} are given", remedy="give one; a budget chooses the policies"
         )
@@ -118,7 +118,7 @@ def remat(
         return lambda g: remat(
             g,
             policy=policy,
-            budget=most,
+            budget=limit,
             within=within,
             reconstruct=reconstruct,
             static_argnums=static_argnums,
@@ -126,11 +126,11 @@ def remat(
         )
 
     def transform(p: Program[Any, Any]) -> Program[Any, Any]:
-        jaxpr = transforms.remat(p.jaxpr, policy) if most is None else p.jaxpr
-        if most is not None:
-            jaxpr = applied(plan_memory(p, budget=most, within=within, reconstruct=reconstruct))
-        out: Program[Any, Any] = p if jaxpr is p.jaxpr else p.replace(jaxpr)
-        return out
+        if limit is None:
+            jaxpr = transforms.remat(p.jaxpr, policy)
+        else:
+            jaxpr = applied(plan_memory(p, budget=limit, within=within, reconstruct=reconstruct))
+        return p if jaxpr is p.jaxpr else p.replace(jaxpr)
 
     return lift(
         "remat",
@@ -141,7 +141,7 @@ def remat(
     )
 
 
-def _under(jaxpr: Jaxpr, plan: Residuals | MemoryPlan) -> Jaxpr:
+def _with_plan(jaxpr: Jaxpr, plan: Residuals | MemoryPlan) -> Jaxpr:
     if isinstance(plan, Residuals):
         return transforms.planned(jaxpr, plan)
     if plan.jaxpr is not jaxpr:
@@ -207,8 +207,7 @@ def specialize(program: Program[P, R], **sizes: int) -> Program[P, R]:
     if not isinstance(program, Program):
         raise ArgumentError(f"specialize: takes a Program, got {described(program)}", remedy="trace the function first")
     values = check_sizes("specialize", size_names(program.jaxpr), dict(sizes))
-    out: Program[P, R] = program.replace(transforms.specialize(program.jaxpr, values))
-    return out
+    return program.replace(transforms.specialize(program.jaxpr, values))
 
 
 @overload
@@ -235,12 +234,12 @@ def outline(f: Any, *, min_cost: float = 0.0, waste: float = 0.02) -> Any:
     Law:    same value, bit for bit; `dce(inline(outline(f)))` has the equations of `dce(inline(f))`; idempotent.
     Raises: ArgumentError for a `min_cost` or `waste` that is no number >= 0.
     """
-    _check_least("min_cost", min_cost, "the microseconds that a call is to take at least; 0 groups nothing")
-    _check_least("waste", waste, "the part of the run that may be computed for nothing; 0 allows none")
+    _check_not_negative("min_cost", min_cost, "the microseconds that a call is to take at least; 0 groups nothing")
+    _check_not_negative("waste", waste, "the part of the run that may be computed for nothing; 0 allows none")
     return lift("outline", f, lambda p: p.replace(transforms.outline(p.jaxpr, float(min_cost), float(waste))))
 
 
-def _check_least(name: str, value: object, remedy: str) -> None:
+def _check_not_negative(name: str, value: object, remedy: str) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
         raise ArgumentError(f"outline: {name} is {value!r}, not a number >= 0", remedy=f"give {remedy}")
 

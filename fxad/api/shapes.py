@@ -39,10 +39,10 @@ def is_shape(x: object) -> bool:
     )
 
 
-def read_prefix(shapes: Sequence[object]) -> list[_Shape]:
+def read_prefix(shapes: Sequence[Any]) -> list[_Shape]:
     """Shapes as tuples; the texts share their assumptions."""
     texts = iter(read_shapes([s for s in shapes if isinstance(s, str)]))
-    return [next(texts) if isinstance(s, str) else s for s in shapes]  # type: ignore[misc]
+    return [next(texts) if isinstance(s, str) else s for s in shapes]
 
 
 def trace_symbolic(
@@ -53,15 +53,15 @@ def trace_symbolic(
     Raises: ShapeError, TreeError, ArgumentError for shapes that do not fit the arguments.
     """
     leaves, in_tree = tree.flatten((args, kwargs))
-    avals, said = symbolic_types(what, f, in_shapes, [aval_of(x) for x in leaves], in_tree)
-    return trace_tree(f, in_tree, avals, function_name(f), parameter_names(f)), said
+    avals, user_names = symbolic_types(what, f, in_shapes, [aval_of(x) for x in leaves], in_tree)
+    return trace_tree(f, in_tree, avals, function_name(f), parameter_names(f)), user_names
 
 
 def symbolic_types(
     what: str,
     f: Callable[..., Any],
     in_shapes: Shapes,
-    have: Sequence[Aval],
+    exact: Sequence[Aval],
     in_tree: Structure,
     role: str = "in_shapes",
 ) -> tuple[tuple[Aval, ...], Mapping[str, str]]:
@@ -80,10 +80,10 @@ def symbolic_types(
         )
     entries = tree.broadcast_prefix(prefix, positional, f"{what} of {name}: {role}", is_shape)
     shapes = [*read_prefix(entries), *[None] * keywords.num_leaves]
-    taken = {n.name for aval in have for size in aval.shape for n in names_of(size)}
-    renamed = {n: _fresh(n, taken) for s in shapes for n in _names(s) if n.name in taken}
+    taken = {n.name for aval in exact for size in aval.shape for n in names_of(size)}
+    renamed = {n: _unused_name(n, taken) for s in shapes for n in _names(s) if n.name in taken}
     avals: list[Aval] = []
-    for aval, shape, accessor in zip(have, shapes, in_tree.accessors(), strict=True):
+    for aval, shape, accessor in zip(exact, shapes, in_tree.accessors(), strict=True):
         path = argument_path(accessor, parameters)
         if shape is not None and len(shape) != aval.ndim:
             raise ShapeError(
@@ -99,8 +99,8 @@ def symbolic_types(
                 )
             dims.append(m if n is None else substitute_sizes(n, {a.name: b for a, b in renamed.items()}))
         avals.append(Aval(dims, aval.dtype))
-    said = {names_of(new)[0].name: old.name for old, new in renamed.items()}
-    return unify_assumptions(avals), said
+    user_names = {names_of(new)[0].name: old.name for old, new in renamed.items()}
+    return unify_assumptions(avals), user_names
 
 
 def _entries(prefix: tuple[object, ...], positional: Structure) -> bool:
@@ -112,7 +112,7 @@ def _names(shape: _Shape) -> tuple[Name, ...]:
     return tuple([name for n in shape or () for name in names_of(n)])
 
 
-def _fresh(name: Name, taken: set[str]) -> int:
+def _unused_name(name: Name, taken: set[str]) -> int:
     """The size under a name that the enclosing program does not use."""
     k = 1
     while f"{name.name}_{k}" in taken:

@@ -10,8 +10,8 @@ import numpy as np
 
 from fxad.api.device_put import device_put
 from fxad.api.jit import jit
-from fxad.api.lift import bind_static_arguments, check_function, check_no_statics
-from fxad.api.vmap import OUT_AXES, Axes, check_kinds, flatten_axes, infer_size, is_axis, normalize_dim, without_axis
+from fxad.api.lift import check_function, check_no_statics
+from fxad.api.mapped_axes import Axes, mapped_arguments, mapped_axes_of_program, mapped_axes_of_results
 from fxad.core import tree
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
@@ -26,7 +26,7 @@ from fxad.primitives.meshes import Mesh as MeshAxes
 from fxad.primitives.shape import ExpandDims, Squeeze
 from fxad.runtime import Device, default_device
 from fxad.runtime import devices as default_devices
-from fxad.sharding import Mesh, NamedSharding, PartitionSpec, axes_of, get_mesh, ids_of, local
+from fxad.sharding import Mesh, NamedSharding, PartitionSpec, axes_of, get_mesh, ids_of, part_type
 from fxad.tracing.array import binder
 from fxad.tracing.context import depend_on_mesh, mapped_over, n_axes_in_scope, new_axis
 from fxad.tracing.placement import check_device
@@ -39,10 +39,10 @@ R = TypeVar("R")
 
 Specs = Any  # a PartitionSpec, or a tree prefix of them
 _MISSING: Final = object()
-Fault: TypeAlias = tuple[str, str]
-# Words for a result that is not the same for all indices, and its remedy.
-BY_SPEC: Final[Fault] = ("which its spec does not name", "name the axis in the spec")
-BY_AXES: Final[Fault] = ("but its out_axes is None", "give the place of the axis in out_axes")
+Wording: TypeAlias = tuple[str, str]
+# The wording of the error for a result that is not the same for all indices, and of its remedy.
+FOR_OUT_SPECS: Final[Wording] = ("which its spec does not name", "name the axis in the spec")
+FOR_OUT_AXES: Final[Wording] = ("but its out_axes is None", "give the place of the axis in out_axes")
 
 
 @overload
@@ -111,25 +111,27 @@ def shard_map(
     name = function_name(f) if not isinstance(f, Program) else f.name
     what = f"shard_map of {name}"
     if isinstance(f, Program):
-        over = Over.of(what, mesh, axis_names, check_vma)
+        manual = ManualAxes.of(what, mesh, axis_names, check_vma)
         specs = _specs(in_specs, f.in_tree, f"{what}: in_specs")
-        return _over_devices(what, f, over, specs, out_specs)
+        return _shard_mapped(what, f, manual, specs, out_specs)
     check_function("shard_map", f)
     names = parameter_names(f)
     if mesh is not None:
-        Over.of(what, mesh, axis_names, check_vma)
+        ManualAxes.of(what, mesh, axis_names, check_vma)
 
     @wraps(f, updated=())
     def mapped(*args: Any, **kwargs: Any) -> Any:
-        over = Over.of(what, mesh, axis_names, check_vma)
+        manual = ManualAxes.of(what, mesh, axis_names, check_vma)
         leaves, in_tree = tree.flatten((args, kwargs))
         avals = types_of(what, f, leaves, in_tree)
         specs = _specs(in_specs, in_tree, f"{what}: in_specs")
         paths = [argument_path(a, names) for a in in_tree.accessors()]
-        parts = [local(what, over.named, s, a, f"argument {p}") for s, a, p in zip(specs, avals, paths, strict=True)]
-        with mapped_over(*[new_axis(what, n, size, stacked=False) for n, size in over.named]):
+        parts = [
+            part_type(what, manual.named, s, a, f"argument {p}") for s, a, p in zip(specs, avals, paths, strict=True)
+        ]
+        with mapped_over(*[new_axis(what, n, size, stacked=False) for n, size in manual.named]):
             program = trace_tree(f, in_tree, parts, name, names)
-        return _over_devices(what, program, over, specs, out_specs)(*args)
+        return _shard_mapped(what, program, manual, specs, out_specs)(*args)
 
     mapped.__name__ = f"shard_map_{name}"
     return mapped
@@ -137,16 +139,17 @@ def shard_map(
 
 @final
 @dataclass(frozen=True, slots=True)
-class Over:
-    """The axes of a mesh, those that may be named, the ids of its devices, and whether results are checked."""
+class ManualAxes:
+    """The axes of a map over devices: those of the mesh, those that may be named, and the ids of the devices. `checked`:
+    results must be equal along the axes that their specs do not name."""
 
-    axes: MeshAxes
+    mesh: MeshAxes
     named: MeshAxes
     ids: Ids
     checked: bool
 
     @classmethod
-    def of(cls, what: str, mesh: Mesh | Mapping[str, int] | None, names: Collection[str], checked: bool) -> Over:
+    def of(cls, what: str, mesh: Mesh | Mapping[str, int] | None, names: Collection[str], checked: bool) -> ManualAxes:
         """The arguments of `shard_map`, checked. Raises: ParameterError without a mesh, AxisNameError, ArgumentError."""
         if mesh is None:
             depend_on_mesh()
@@ -172,59 +175,59 @@ def _specs(prefix: Specs, in_tree: Structure, what: str) -> list[PartitionSpec]:
     args, kwargs = in_tree.children()
     if kwargs.num_leaves:
         raise ArgumentError(f"{what}: keyword arguments are not divided", remedy="pass arguments by position")
-    given = tuple(prefix) if isinstance(prefix, list) else prefix
-    if isinstance(given, tuple) and not _is_spec(given) and len(given) != args.num_children:
+    if isinstance(prefix, list):
+        prefix = tuple(prefix)
+    if isinstance(prefix, tuple) and not _is_spec(prefix) and len(prefix) != args.num_children:
         raise ArgumentError(
-            f"{what} has {len(given)} entries for {args.num_children} arguments",
+            f"{what} has {len(prefix)} entries for {args.num_children} arguments",
             remedy="give one PartitionSpec per argument, or one for all",
         )
-    return list(tree.broadcast_prefix(given, args, what, _is_spec))
+    return list(tree.broadcast_prefix(prefix, args, what, _is_spec))
 
 
-def _over_devices(
-    what: str, program: Program[Any, Any], over: Over, specs: Sequence[PartitionSpec], out_specs: Specs
+def _shard_mapped(
+    what: str, program: Program[Any, Any], manual: ManualAxes, specs: Sequence[PartitionSpec], out_specs: Specs
 ) -> Program[Any, Any]:
     outs = tree.broadcast_prefix(out_specs, program.out_tree, f"{what}: out_specs", _is_spec)
     paths = tree.paths(program.out_tree, "result")
     for s, a, p in zip(outs, program.out_avals, paths, strict=True):
-        names = {name: 1 for name, _ in over.named}
-        local(what, tuple(names.items()), s, a, p)  # the names, and the number of axes
-    return bound_to_devices(what, program, over, [s.names for s in specs], [s.names for s in outs], paths)
+        names = {name: 1 for name, _ in manual.named}
+        part_type(what, tuple(names.items()), s, a, p)  # the names, and the number of axes
+    return map_over_devices(what, program, manual, [s.names for s in specs], [s.names for s in outs], paths)
 
 
-def bound_to_devices(
+def map_over_devices(
     what: str,
     program: Program[Any, Any],
-    over: Over,
+    manual: ManualAxes,
     ins: Sequence[Spec],
     outs: Sequence[Spec],
     paths: Sequence[str],
-    fault: Fault = BY_SPEC,
+    wording: Wording = FOR_OUT_SPECS,
 ) -> Program[Any, Any]:
-    """The program over whole arrays, with one equation, of a program over parts. `fault` are words for a result that is
-    not the same for all indices."""
-    body, mesh = remove_dead_eqns(program.jaxpr), over.axes
+    """The program over whole arrays, with one equation, of a program over parts. `wording` is that of the error for a
+    result that is not the same for all indices."""
+    body, mesh = remove_dead_eqns(program.jaxpr), manual.mesh
     specs = [*[()] * len(program.bound), *ins]
-    check_results(what, body, mesh, specs, outs, paths if over.checked else None, fault)
+    check_equal_results(what, body, mesh, specs, outs, paths if manual.checked else None, wording)
     consts = [k for k, s in enumerate(specs) if not s]
     parts = [k for k, s in enumerate(specs) if s]
-    made = rebind_operands(body, range(len(specs)), (0, 1), (consts, parts))
-    prim = ShardMap(made, mesh, len(consts), tuple([specs[k] for k in parts]), tuple(outs), over.ids)
+    reordered = rebind_operands(body, range(len(specs)), (0, 1), (consts, parts))
+    prim = ShardMap(reordered, mesh, len(consts), tuple([specs[k] for k in parts]), tuple(outs), manual.ids)
     b = Builder()
     operands = [b.input(prim.whole(s, a)) for s, a in zip(specs, body.in_avals, strict=True)]
     jaxpr = b.build(b(prim, *[operands[k] for k in (*consts, *parts)]), body.name)
-    bound: Program[Any, Any] = program.replace(jaxpr, name=what.replace(" of ", "_"))
-    return bound
+    return program.replace(jaxpr, name=what.replace(" of ", "_"))
 
 
-def check_results(
+def check_equal_results(
     what: str,
     body: Jaxpr,
     mesh: MeshAxes,
     ins: Sequence[Spec],
     outs: Sequence[Spec],
     paths: Sequence[str] | None,
-    fault: Fault,
+    wording: Wording,
 ) -> None:
     """Check that results are the same along the axes of the mesh that their specs do not name, unless `paths` is None;
     and that all devices reach the same collectives.
@@ -233,19 +236,21 @@ def check_results(
     """
     for name, size in mesh:
         dims = tuple([0 if name in names_in(s) else None for s in ins])
-        _, found = vmap_named(body, size, name, dims)
-        for k, (d, s) in enumerate(zip(found, outs, strict=True)):
+        _, out_dims = vmap_named(body, size, name, dims)
+        for k, (d, s) in enumerate(zip(out_dims, outs, strict=True)):
             if paths is not None and d is not None and name not in names_in(s):
-                raise varies(what, body, k, paths[k], name, fault)
+                raise varying_result_error(what, body, k, paths[k], name, wording)
 
 
-def varies(what: str, body: Jaxpr, result: int, path: str, name: str, fault: Fault = BY_SPEC) -> ShapeError:
+def varying_result_error(
+    what: str, body: Jaxpr, result: int, path: str, name: str, wording: Wording = FOR_OUT_SPECS
+) -> ShapeError:
     """The error for a result that differs between the indices of an axis, and must not."""
-    made = next((e.source for e in reversed(body.eqns) if body.outs[result] in e.outs), None)
+    source = next((e.source for e in reversed(body.eqns) if body.outs[result] in e.outs), None)
     return ShapeError(
-        f"{what}: {path} differs along axis {name!r}, {fault[0]}",
-        where=str(source_location(made) or ""),
-        remedy=f"combine it, with psum or all_gather over {name!r}, or {fault[1]}",
+        f"{what}: {path} differs along axis {name!r}, {wording[0]}",
+        where=str(source_location(source) or ""),
+        remedy=f"combine it, with psum or all_gather over {name!r}, or {wording[1]}",
     )
 
 
@@ -316,24 +321,25 @@ def pmap(
                 f"{what}: donate_argnums is for functions",
                 remedy="donate when it is compiled: jit(pmap(p), donate=...)",
             )
-        dims, size = axes_of_program("pmap", what, f, in_axes, axis_size)
-        return _pmapped(what, f, _indices(what, name_of_axis(axis_name), size, devices), dims, out_axes)
+        dims, size = mapped_axes_of_program("pmap", f, in_axes, axis_size)
+        return _pmapped(what, f, _axis_of_pmap(what, name_of_axis(axis_name), size, devices), dims, out_axes)
     check_function("pmap", f)
-    name, names = function_name(f), parameter_names(f)
+    name = function_name(f)
     what = f"pmap of {name}"
     fixed = static_broadcasted_argnums if static_argnums == () else static_argnums
     statics = static_arguments(what, f, fixed, static_argnames)
 
     @wraps(f, updated=())
     def mapped(*args: Any, **kwargs: Any) -> Any:
-        m = mapped_arguments(what, f, bind_static_arguments("pmap", f, statics, args, kwargs), in_axes, axis_size)
+        m = mapped_arguments("pmap", f, statics, args, kwargs, in_axes, axis_size)
         axis = new_axis(what, name_of_axis(axis_name), m.size, stacked=False)
-        with mapped_over(axis):
-            program = trace_tree(m.f, m.in_tree, m.single, name, names)
-        over = _indices(what, str(axis.name), m.size, devices)
-        if not (program.jaxpr.eqns or binder().staging()) and (found := _constants(what, program, over, out_axes)):
-            return found[0]
-        return _pmapped(what, program, over, m.dims, out_axes)(*m.args, **m.kwargs)
+        program = m.trace(axis)
+        manual = _axis_of_pmap(what, str(axis.name), m.size, devices)
+        if not (program.jaxpr.eqns or binder().staging()) and (
+            results := _constant_results(what, program, manual, out_axes)
+        ):
+            return results[0]
+        return _pmapped(what, program, manual, m.dims, out_axes)(*m.args, **m.kwargs)
 
     mapped.__name__ = f"pmap_{name}"
     return mapped if donate_argnums == () else jit(mapped, static_argnums=fixed, donate_argnums=donate_argnums)
@@ -350,97 +356,34 @@ def _check_jax_options(backend: str | None, global_arg_shapes: object) -> None:
         )
 
 
-def _constants(what: str, program: Program[Any, Any], over: Over, out_axes: Axes) -> tuple[Any] | None:
-    """The results of a pmap without equations that depend on no argument: nothing is compiled. None for other ones, and
-    for more indices than devices."""
+def _constant_results(what: str, program: Program[Any, Any], manual: ManualAxes, out_axes: Axes) -> tuple[Any] | None:
+    """The results of a pmap of a program without equations whose results are no arguments: nothing is compiled. None for
+    any other program, and if there are more indices than devices."""
     body, bound = program.jaxpr, len(program.bound)
-    ((name, size),) = over.axes
-    there = {d.id: d for d in default_devices()}
-    ids = over.ids or tuple(there)[:size]
-    if any([a in body.ins[bound:] for a in body.outs]) or len(ids) < size or not set(ids) <= set(there):
+    ((name, size),) = manual.mesh
+    by_id = {d.id: d for d in default_devices()}
+    ids = manual.ids or tuple(by_id)[:size]
+    if any([a in body.ins[bound:] for a in body.outs]) or len(ids) < size or not set(ids) <= set(by_id):
         return None
     values = run(body, [*map(np.asarray, program.bound), *[np.zeros(a.shape, a.dtype) for a in body.in_avals[bound:]]])
-    mesh = Mesh(np.array([there[k] for k in ids], dtype=object), name)
-    made = []
-    for x, d in zip(values, result_axes(what, program, out_axes)[0], strict=True):
+    mesh = Mesh(np.array([by_id[k] for k in ids], dtype=object), name)
+    results = []
+    for x, d in zip(values, mapped_axes_of_results(what, program, out_axes)[0], strict=True):
         spec, whole = PartitionSpec(), x
         if d is not None:
             spec = PartitionSpec(*[None] * d, name)
             whole = np.broadcast_to(np.expand_dims(x, d), (*x.shape[:d], size, *x.shape[d:]))
-        made.append(device_put(whole, NamedSharding(mesh, spec)))
-    return (tree.unflatten(program.out_tree, made),)
+        results.append(device_put(whole, NamedSharding(mesh, spec)))
+    return (tree.unflatten(program.out_tree, results),)
 
 
-def _indices(what: str, name: str, size: int, devices: Sequence[Device] | None) -> Over:
+def _axis_of_pmap(what: str, name: str, size: int, devices: Sequence[Device] | None) -> ManualAxes:
     """The axis of a pmap. Raises: ParameterError if `devices` are not as many as the indices."""
     if devices is not None and len(devices) != size:
         raise ParameterError(
             f"{what}: the axis has size {size}, devices has {len(devices)}", remedy="give one device for each index"
         )
-    return Over(((name, size),), ((name, size),), ids_of(tuple(devices)) if devices else (), checked=True)
-
-
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class MappedArguments:
-    """The arguments of a mapped function: their axes, the types of one example, and the number of examples."""
-
-    f: Callable[..., Any]
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    in_tree: Structure
-    dims: list[int | None]
-    single: list[Aval]
-    size: int
-
-
-def mapped_arguments(
-    what: str,
-    f: Callable[..., Any],
-    bound: tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]],
-    in_axes: Axes,
-    axis_size: int | None,
-) -> MappedArguments:
-    """The arguments of a call, checked. Raises: as `vmap`."""
-    g, args, kwargs = bound
-    names = parameter_names(f)
-    leaves, in_tree = tree.flatten((args, kwargs))
-    avals = types_of(what, f, leaves, in_tree)
-    paths = [argument_path(a, names) for a in in_tree.accessors()]
-    axes = flatten_axes(in_axes, in_tree, f"{what}: in_axes")
-    dims = [normalize_dim(d, a.ndim, f"{what}: argument {p}") for d, a, p in zip(axes, avals, paths, strict=True)]
-    size = infer_size(what, axis_size, avals, dims, paths)
-    single = [a if d is None else without_axis(a, d) for a, d in zip(avals, dims, strict=True)]
-    return MappedArguments(g, args, kwargs, in_tree, dims, single, size)
-
-
-def axes_of_program(
-    name: str, what: str, program: Program[Any, Any], in_axes: Axes, axis_size: int | None
-) -> tuple[list[int | None], int]:
-    """The mapped axes of the arguments of a Program, and the number of examples. Raises: as `vmap`."""
-    if axis_size is None:
-        raise ArgumentError(
-            f"{name}: {program.name} is a Program over one example, so the number of examples must be given",
-            remedy=f"{name}(program, axis_size=n)",
-        )
-    axes = flatten_axes(in_axes, program.in_tree, f"{what}: in_axes")
-    dims = [
-        normalize_dim(d, a.ndim + 1, f"{what}: argument {p}")
-        for d, a, p in zip(axes, program.in_avals, program.paths, strict=True)
-    ]
-    return dims, axis_size
-
-
-def result_axes(what: str, program: Program[Any, Any], out_axes: Axes) -> tuple[list[int | None], list[str]]:
-    """The axes of the results, and their paths. Raises: TreeError, AxisError."""
-    check_kinds(f"{what}: out_axes", out_axes)
-    axes = tree.broadcast_prefix(out_axes, program.out_tree, f"{what}: out_axes", is_axis)
-    paths = tree.paths(program.out_tree, "result")
-    dims = [
-        normalize_dim(d, a.ndim + 1, f"{what}: {p}", OUT_AXES)
-        for d, a, p in zip(axes, program.out_avals, paths, strict=True)
-    ]
-    return dims, list(paths)
+    return ManualAxes(((name, size),), ((name, size),), ids_of(tuple(devices)) if devices else (), checked=True)
 
 
 def name_of_axis(axis_name: str | None) -> str:
@@ -452,20 +395,20 @@ _UNNAMED: Final = "pmap"
 
 
 def _pmapped(
-    what: str, program: Program[Any, Any], over: Over, dims: Sequence[int | None], out_axes: Axes
+    what: str, program: Program[Any, Any], manual: ManualAxes, dims: Sequence[int | None], out_axes: Axes
 ) -> Program[Any, Any]:
-    ((name, _),) = over.axes
-    out_dims, paths = result_axes(what, program, out_axes)
+    ((name, _),) = manual.mesh
+    out_dims, paths = mapped_axes_of_results(what, program, out_axes)
     body, n = program.jaxpr, len(program.bound)
     b = Builder()
     args = list(b.inputs(body.in_avals[:n]))
     for a, d in zip(body.in_avals[n:], dims, strict=True):
         args.append(b.input(a) if d is None else b.one(Squeeze((d,)), b.input(_with_one(a, d))))
-    found = b.inline(body, args)
-    outs = [v if d is None else b.one(ExpandDims((d,)), v) for v, d in zip(found, out_dims, strict=True)]
-    one: Program[Any, Any] = program.replace(b.build(outs, body.name))
+    results = b.inline(body, args)
+    outs = [v if d is None else b.one(ExpandDims((d,)), v) for v, d in zip(results, out_dims, strict=True)]
+    on_parts = program.replace(b.build(outs, body.name))
     specs = [spec_along(name, d) for d in dims]
-    return bound_to_devices(what, one, over, specs, [spec_along(name, d) for d in out_dims], paths, BY_AXES)
+    return map_over_devices(what, on_parts, manual, specs, [spec_along(name, d) for d in out_dims], paths, FOR_OUT_AXES)
 
 
 def _with_one(a: Aval, d: int) -> Aval:

@@ -7,25 +7,22 @@ from functools import wraps
 from math import prod
 from typing import Any, Final, ParamSpec, TypeVar, overload
 
-from fxad.api.lift import bind_static_arguments, check_function, check_no_statics
+from fxad.api.lift import check_function, check_no_statics
+from fxad.api.mapped_axes import Axes, mapped_arguments, mapped_axes_of_program, mapped_axes_of_results
 from fxad.api.shard_map import (
-    BY_AXES,
-    Over,
-    axes_of_program,
-    bound_to_devices,
-    mapped_arguments,
+    FOR_OUT_AXES,
+    ManualAxes,
+    map_over_devices,
     name_of_axis,
-    result_axes,
     spec_along,
-    varies,
+    varying_result_error,
 )
-from fxad.api.vmap import Axes
 from fxad.errors import ParameterError, ShapeError
 from fxad.runtime import Device, device_count
 from fxad.sharding import ids_of
-from fxad.tracing.context import depend_on_transforms, enclosing_transforms, mapped_over, new_axis
+from fxad.tracing.context import depend_on_transforms, enclosing_transforms, new_axis
 from fxad.tracing.placement import check_device
-from fxad.tracing.program import Program, function_name, parameter_names, trace_tree
+from fxad.tracing.program import Program, function_name
 from fxad.tracing.static_args import Argnames, Argnums, static_arguments
 from fxad.transforms.spmd.split import split_axis
 from fxad.transforms.vmap import vmap_named
@@ -81,21 +78,18 @@ def soft_pmap(
     if isinstance(f, Program):
         check_no_statics("soft_pmap", f, static_argnums, static_argnames)
         what = f"soft_pmap of {f.name}"
-        dims, size = axes_of_program("soft_pmap", what, f, in_axes, axis_size)
+        dims, size = mapped_axes_of_program("soft_pmap", f, in_axes, axis_size)
         return _split(what, f, name_of_axis(axis_name), size, devices, dims, out_axes)
     check_function("soft_pmap", f)
-    name, names = function_name(f), parameter_names(f)
+    name = function_name(f)
     what = f"soft_pmap of {name}"
     statics = static_arguments(what, f, static_argnums, static_argnames)
 
     @wraps(f, updated=())
     def mapped(*args: Any, **kwargs: Any) -> Any:
-        bound = bind_static_arguments("soft_pmap", f, statics, args, kwargs)
-        m = mapped_arguments(what, f, bound, in_axes, axis_size)
+        m = mapped_arguments("soft_pmap", f, statics, args, kwargs, in_axes, axis_size)
         axis = new_axis(what, name_of_axis(axis_name), m.size, stacked=False)
-        with mapped_over(axis):
-            program = trace_tree(m.f, m.in_tree, m.single, name, names)
-        return _split(what, program, str(axis.name), m.size, devices, m.dims, out_axes)(*m.args, **m.kwargs)
+        return _split(what, m.trace(axis), str(axis.name), m.size, devices, m.dims, out_axes)(*m.args, **m.kwargs)
 
     mapped.__name__ = f"soft_pmap_{name}"
     return mapped
@@ -113,36 +107,36 @@ def _split(
     dims: Sequence[int | None],
     out_axes: Axes,
 ) -> Program[Any, Any]:
-    count, on = _devices(what, size, devices)
-    out_dims, paths = result_axes(what, program, out_axes)
+    count, listed = _number_of_devices(what, size, devices)
+    out_dims, paths = mapped_axes_of_results(what, program, out_axes)
     body = split_axis(program.jaxpr, name, (count, size // count), name + _LANE)
-    rows = (*[None] * len(program.bound), *dims)
-    _, found = vmap_named(body, size // count, name + _LANE, rows)
-    for k, (d, want) in enumerate(zip(found, out_dims, strict=True)):
-        if d is not None and want is None:
-            raise varies(what, program.jaxpr, k, paths[k], name, BY_AXES)
-    stacked, _ = vmap_named(body, size // count, name + _LANE, rows, tuple(out_dims))
-    over = Over(((name, count),), ((name, count),), ids_of(on) if on else (), checked=True)
+    in_dims = (*[None] * len(program.bound), *dims)
+    _, result_dims = vmap_named(body, size // count, name + _LANE, in_dims)
+    for k, (d, wanted) in enumerate(zip(result_dims, out_dims, strict=True)):
+        if d is not None and wanted is None:
+            raise varying_result_error(what, program.jaxpr, k, paths[k], name, FOR_OUT_AXES)
+    stacked, _ = vmap_named(body, size // count, name + _LANE, in_dims, tuple(out_dims))
+    manual = ManualAxes(((name, count),), ((name, count),), ids_of(listed) if listed else (), checked=True)
     specs, outs = [[spec_along(name, d) for d in ds] for ds in (dims, out_dims)]
-    return bound_to_devices(what, program.replace(stacked, name=program.name), over, specs, outs, paths, BY_AXES)
+    return map_over_devices(what, program.replace(stacked, name=program.name), manual, specs, outs, paths, FOR_OUT_AXES)
 
 
-def _devices(what: str, size: int, given: int | Sequence[Device] | None) -> tuple[int, tuple[Device, ...]]:
-    """The number of devices, and the devices if they are given. Raises: ShapeError, ParameterError, ArgumentError."""
-    if given is None:
+def _number_of_devices(what: str, size: int, devices: int | Sequence[Device] | None) -> tuple[int, tuple[Device, ...]]:
+    """The number of devices, and the devices if they are listed. Raises: ShapeError, ParameterError, ArgumentError."""
+    if devices is None:
         depend_on_transforms()
         around = prod([axis.size for axis in enclosing_transforms()[0] if not axis.stacked])
-        there = max(1, device_count() // around)
-        return max([n for n in range(1, there + 1) if size % n == 0]), ()
-    on = () if isinstance(given, int) else tuple(given)
-    for device in on:
+        available = max(1, device_count() // around)
+        return max([n for n in range(1, available + 1) if size % n == 0]), ()
+    listed = () if isinstance(devices, int) else tuple(devices)
+    for device in listed:
         check_device("soft_pmap: devices", device)
-    count = given if isinstance(given, int) else len(on)
+    count = devices if isinstance(devices, int) else len(listed)
     if count < 1:
-        raise ParameterError(f"{what}: devices is {given!r}", remedy="give one device or more, or their number")
+        raise ParameterError(f"{what}: devices is {devices!r}", remedy="give one device or more, or their number")
     if size % count:
         raise ShapeError(
             f"{what}: the axis has size {size}, which {count} devices do not divide",
             remedy="pad the axis, or give another number of devices",
         )
-    return count, on
+    return count, listed

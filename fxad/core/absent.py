@@ -43,13 +43,11 @@ _BY_MODULE: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "copy_to_host_async": "device_put(x, sharding) divides an array, device_get(x) brings it back",
             "reshard": _RESHARD,
             "smap": _SHARDING,
-            "effects_barrier": "block_until_ready(results) waits for the program and its effects",
             "export": "lower(program).export() gives bytes, load_exported reads them",
             "ffi": "pure_callback calls a function of the host",
             "dlpack": "fxad.numpy.from_dlpack(x), and x.__dlpack__()",
             "profiler": "profile(...)",
             "fwd_and_bwd": "linearize(program) gives the primal and the linear program",
-            "image": "scipy.ndimage.map_coordinates reads an image at any places",
             "ad api_util ds interpreters lib memory make_user_context monitoring print_environment_info "
             "version": _INTERNAL,
         },
@@ -70,7 +68,7 @@ _BY_MODULE: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "ConvGeneralDilatedDimensionNumbers DotDimensionNumbers GatherScatterMode RandomAlgorithm RoundingMethod": (
                 "give texts and tuples: they are types of arguments"
             ),
-            "RaggedDotDimensionNumbers ragged_all_to_all ragged_dot ragged_dot_general": _RAGGED,
+            "ragged_all_to_all": _RAGGED,
             "after_all create_token": "effects are ordered by io_callback(ordered=True)",
             "approx_max_k approx_min_k": "lax.top_k is exact",
             "broadcast_like broadcast_to_rank collapse dtype empty index_take split stack tile unstack": (

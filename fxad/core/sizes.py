@@ -20,6 +20,7 @@ from fxad.core.weak import WeakTable
 from fxad.errors import ArgumentError, ShapeError, SizeError, described
 
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+_BOUND: Final = re.compile(r"_axis[0-9]{1,3}")
 _set: Final = object.__setattr__
 
 
@@ -30,6 +31,11 @@ class Name:
 
     name: str
     at_least: int = 0
+
+    @property
+    def bound(self) -> bool:
+        """Returns True for a size that a rule binds, which is none of the program's."""
+        return self.name.startswith("_")
 
     @property
     def text(self) -> str:
@@ -336,6 +342,11 @@ def named_size(name: str, at_least: int = 0) -> int:
     return _size_of_factor(Name(name, at_least))
 
 
+def bound_size(k: int) -> int:
+    """Size number k of those that rules bind: at least 1, with a name that no user can give."""
+    return _size_of_factor(Name(f"_axis{k}", 1))
+
+
 _RESERVED: Final = frozenset({"bits", "div", "max", "min", "none", "true", "false", "complex"})
 
 
@@ -566,7 +577,7 @@ def _compare(a: int, sign: str, b: object, margin: int) -> bool:
 
 
 def _deciding(difference: int, margin: int) -> str:
-    """What the user can state so that it is decided whether a difference is at least `margin`."""
+    """A remedy: the assumption that decides if a difference is at least `margin`."""
     names = list(names_of(difference))
 
     def decides(k: int, chosen: Sequence[Name]) -> bool:
@@ -874,7 +885,8 @@ class Reader:
             if token == "div" and b == 0:
                 self.fail("division by 0")
             return a // b if token == "div" else maximum(a, b) if token == "max" else minimum(a, b)
-        if not _NAME.fullmatch(token) or token in _RESERVED:
+        bound = _BOUND.fullmatch(token)
+        if not (bound or _NAME.fullmatch(token)) or token in _RESERVED:
             self.fail(f"expected a size, got {repr(token) if token else 'the end'}")
         self.at += 1
         low = self.scope.get(token, 0) if self.scope is not None else 0
@@ -887,7 +899,7 @@ class Reader:
             low = max(low, int(number) + (sign == ">"))
             if self.scope is not None:
                 self.scope[token] = low
-        return named_size(token, low)
+        return _size_of_factor(Name(token, low)) if bound else named_size(token, low)
 
 
 def read_size(text: str) -> int:

@@ -1,4 +1,4 @@
-"""Where in the user's program an equation was written."""
+"""The place in the user's program where an equation was written."""
 
 from __future__ import annotations
 

@@ -41,8 +41,9 @@ class Dispatcher:
     """
 
     __slots__ = (
-        "_recent", "_there", "avals", "bound", "donate", "finish", "flat", "given_up", "handlers", "load", "loaded",
-        "out_avals", "passed", "path", "program", "settled", "start",
+        "_committed_runs", "_last_placement", "avals", "bound", "build_results", "default_is_loaded", "donate",
+        "donated_leaves", "forwarded", "handlers", "load", "loaded", "out_avals", "path", "program", "start",
+        "takes_arrays",
     )  # fmt: skip
 
     def __init__(
@@ -56,28 +57,31 @@ class Dispatcher:
     ) -> None:
         self.program = program
         self.loaded, self.load, self.donate = loaded, load, donate
-        self.given_up = tuple([k - len(program.bound) for k in donate])  # the same, as indices of argument leaves
+        self.donated_leaves = tuple([k - len(program.bound) for k in donate])  # the same, as indices of argument leaves
         self.path = partial(operand_path, program)
-        passes = not donate and device is None
-        self.passed = forwarded_operands(program.jaxpr, len(program.bound)) if passes else None
-        self.start: Start = self._free
+        may_forward = not donate and device is None
+        self.forwarded = forwarded_operands(program.jaxpr, len(program.bound)) if may_forward else None
+        self.start: Start = self._load_and_start
         self.handlers = self.loaded.handlers
-        self._there: dict[Target, CommittedRun] = {}  # devices on which it has run
-        self._recent: tuple[list[object], CommittedRun] | None = None  # the placement of operands in the last call
+        self._committed_runs: dict[Target, CommittedRun] = {}
+        # the shardings of the committed operands in the last call, and its execution
+        self._last_placement: tuple[list[object], CommittedRun] | None = None
         self.avals = program.in_avals
         self.out_avals = program.out_avals
-        self.bound = [(b if isinstance(b, Array) else device_array(b, aval_of(b)))._buffer for b in _values(program)]
-        at_home = loaded.device is runtime.default_device() and division is None
-        self.settled = device is not None or at_home or self.passed is not None
+        arrays = [b if isinstance(b, Array) else device_array(b, aval_of(b)) for b in _bound_values(program)]
+        self.bound = [x._buffer for x in arrays]
+        on_default = loaded.device is runtime.default_device() and division is None
+        # False for a program that was compiled only for committed data on another device
+        self.default_is_loaded = device is not None or on_default or self.forwarded is not None
         if division is not None:
-            self._there[division] = self._ready(loaded)
-        if device is not None:  # free data goes there, and the results are committed to it
-            there = self._on_device(device)
-            self.start, self.handlers = there.start, there.handlers
-        elif self.settled:
-            self._start_with(self.loaded)
-        self.flat = program.in_tree == tree.structure((tuple([0] * len(self.avals)), {}))
-        self.finish = _finish(program.out_tree)
+            self._committed_runs[division] = self._new_committed_run(loaded)
+        if device is not None:  # uncommitted data goes there, and the results are committed to it
+            run = self._committed_run(device)
+            self.start, self.handlers = run.start, run.handlers
+        elif self.default_is_loaded:
+            self._set_default(self.loaded)
+        self.takes_arrays = program.in_tree == tree.structure((tuple([0] * len(self.avals)), {}))
+        self.build_results = _result_builder(program.out_tree)
 
     def general(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Handle any call. Flattens the arguments once."""
@@ -103,8 +107,8 @@ class Dispatcher:
     def launch(self, leaves: Sequence[Array]) -> Any:
         """Call with Arrays of exactly the types of the program."""
         out = self.launch_buffers([*self.bound, *map(_buffer_of, leaves)])
-        if self.given_up:
-            _leave(leaves, self.given_up)
+        if self.donated_leaves:
+            _mark_as_donated(leaves, self.donated_leaves)
         return out
 
     def launch_buffers(self, buffers: list[runtime.Buffer]) -> Any:
@@ -114,60 +118,61 @@ class Dispatcher:
             collect_garbage()
         try:
             if commitments.any and True in map(is_committed, buffers):
-                outs = self._placed(buffers)
+                outs = self._run_committed(buffers)
             else:  # read `handlers` after `start` has returned: it may change them
                 outs = self.start(buffers).consume_with_handlers(self.handlers)
         except runtime.XlaRuntimeError as e:
-            raise self.refused(e, buffers) from e
-        return self.finish(wrap_buffers(self.out_avals, outs))
+            raise self.execution_error(e, buffers) from e
+        return self.build_results(wrap_buffers(self.out_avals, outs))
 
-    def _free(self, buffers: Sequence[runtime.Buffer]) -> Results:
+    def _load_and_start(self, buffers: Sequence[runtime.Buffer]) -> Results:
         """The first execution on uncommitted data, of a program that was not compiled for the default device."""
-        self._start_with(self.load(runtime.default_device()))
+        self._set_default(self.load(runtime.default_device()))
         return self.start(buffers)
 
-    def _start_with(self, loaded: runtime.Runnable) -> None:
+    def _set_default(self, loaded: runtime.Runnable) -> None:
         """Set the executable for the default device."""
         self.handlers = loaded.handlers
-        self.start = Forwarding(self.passed) if self.passed is not None else self._around(loaded.start)
+        self.start = Forwarding(self.forwarded) if self.forwarded is not None else self._donating(loaded.start)
 
-    def _around(self, start: Start) -> Start:
+    def _donating(self, start: Start) -> Start:
+        """The execution, which also donates operands if the program does."""
         return DonatingStart(start, self.donate, self.program.name, self.path) if self.donate else start
 
-    def _placed(self, buffers: list[runtime.Buffer]) -> list[runtime.Buffer]:
+    def _run_committed(self, buffers: list[runtime.Buffer]) -> list[runtime.Buffer]:
         """Run on the device of the committed operands. The results are committed to it."""
-        if self.passed is not None:
+        if self.forwarded is not None:
             return self.start(buffers).consume_with_handlers(self.handlers)
-        where: list[object] = [b._sharding if b._committed else None for b in buffers]
-        recent = self._recent
-        if recent is None or any(map(is_not, where, recent[0])):  # equal shardings are often the same object
-            if recent is None or recent[0] != where:
-                there = self._on_device(target(self.program.name, buffers, self.path))
-                there.check(self.program.name, buffers, self.path)
+        shardings: list[object] = [b._sharding if b._committed else None for b in buffers]
+        last = self._last_placement
+        if last is None or any(map(is_not, shardings, last[0])):  # equal shardings are often the same object
+            if last is None or last[0] != shardings:
+                run = self._committed_run(target(self.program.name, buffers, self.path))
+                run.check(self.program.name, buffers, self.path)
             else:
-                there = recent[1]
-            recent = self._recent = where, there
-        there = recent[1]
-        return there.start(buffers).consume_with_handlers(there.handlers)
+                run = last[1]
+            last = self._last_placement = shardings, run
+        run = last[1]
+        return run.start(buffers).consume_with_handlers(run.handlers)
 
-    def _on_device(self, where: Target) -> CommittedRun:
+    def _committed_run(self, where: Target) -> CommittedRun:
         """The execution on the devices of the operands. It is loaded at its first use."""
-        if isinstance(where, Division) and self._divides_so(where):
-            where = where.device  # as the program divides its operands itself
-        there = self._there.get(where)
-        if there is None:
+        if isinstance(where, Division) and self._divides_like(where):
+            where = where.device  # the program itself divides its operands in this way
+        run = self._committed_runs.get(where)
+        if run is None:
             loaded = self.loaded if where is self.loaded.device else self.load(where)
-            there = self._there[where] = self._ready(loaded)
-        return there
+            run = self._committed_runs[where] = self._new_committed_run(loaded)
+        return run
 
-    def _ready(self, loaded: runtime.Runnable) -> CommittedRun:
-        there = CommittedRun(loaded, self.bound)
-        there.start = self._around(there.start)
-        return there
+    def _new_committed_run(self, loaded: runtime.Runnable) -> CommittedRun:
+        run = CommittedRun(loaded, self.bound)
+        run.start = self._donating(run.start)
+        return run
 
-    def _divides_so(self, where: Division) -> bool:
+    def _divides_like(self, where: Division) -> bool:
         """Returns True if the program divides operands as those of a call are divided."""
-        placed = self.loaded.placed if isinstance(self.loaded, runtime.LoadedProgram) else None
+        placed = self.loaded.placed
         if placed is None or placed.devices != where.devices:
             return False
         pairs = zip(where.ins, placed.ins, strict=True)
@@ -186,19 +191,19 @@ class Dispatcher:
         leaf = fit_leaf(self.program, k, value, aval)
         return leaf if isinstance(leaf, Array) else device_array(leaf, aval)
 
-    def refused(self, e: Exception, buffers: Sequence[runtime.Buffer]) -> ExecutionError:
-        """The error for a call that XLA refused."""
+    def execution_error(self, e: Exception, buffers: Sequence[runtime.Buffer]) -> ExecutionError:
+        """The error for a call that XLA execution_error."""
         return runtime.execution_error(e, buffers, replace(self.loaded.origin, name=self.program.name), self.path)
 
 
-def _leave(leaves: Sequence[Array], given_up: Sequence[int]) -> None:
-    """Replace the buffers of donated arrays by placeholders, which keep the device and whether it is committed."""
-    left = donated_placeholder(leaves[given_up[0]]._buffer)
-    for k in given_up:
-        leaves[k]._buffer = donated_placeholder(leaves[k]._buffer) if commitments.any else left
+def _mark_as_donated(leaves: Sequence[Array], donated_leaves: Sequence[int]) -> None:
+    """Replace the buffers of donated arrays by placeholders, which know the device and if they are committed to it."""
+    shared = donated_placeholder(leaves[donated_leaves[0]]._buffer)
+    for k in donated_leaves:
+        leaves[k]._buffer = donated_placeholder(leaves[k]._buffer) if commitments.any else shared
 
 
-def _finish(out_tree: tree.Structure) -> Callable[[list[Array]], Any]:
+def _result_builder(out_tree: tree.Structure) -> Callable[[list[Array]], Any]:
     """A function that builds the result tree from its leaves. One leaf and a flat tuple have fast paths."""
     if out_tree == _LEAF:
         return _first
@@ -219,7 +224,7 @@ def avals_of_arrays(leaves: Sequence[Any]) -> tuple[Aval, ...] | None:
         return None
 
 
-def _values(program: Program[Any, Any]) -> tuple[object, ...]:
+def _bound_values(program: Program[Any, Any]) -> tuple[object, ...]:
     for b in program.bound:
         if isinstance(b, Tracer):
             raise ArgumentError(
@@ -237,17 +242,17 @@ def fast_path(calls: Dispatcher, otherwise: SlowPath) -> Callable[..., Any]:
 
     `otherwise` handles every other call. Types are compared by identity: equal avals are one object.
     """
-    if not calls.settled:  # compiled for another device than the default, for committed data
-        return _elsewhere(calls, otherwise)
-    if calls.flat and not calls.bound and calls.finish is _first and not calls.donate:
+    if not calls.default_is_loaded:
+        return _call_on_any_device(calls, otherwise)
+    if calls.takes_arrays and not calls.bound and calls.build_results is _first and not calls.donate:
         if len(calls.avals) == 1:
-            return _of_one(calls, otherwise)
+            return _call_of_one_array(calls, otherwise)
         if len(calls.avals) == 2:
-            return _of_two(calls, otherwise)
-    return _of_many(calls, otherwise)
+            return _call_of_two_arrays(calls, otherwise)
+    return _call_of_any_trees(calls, otherwise)
 
 
-def _elsewhere(calls: Dispatcher, otherwise: SlowPath) -> Callable[..., Any]:
+def _call_on_any_device(calls: Dispatcher, otherwise: SlowPath) -> Callable[..., Any]:
     """Any argument and result trees, for a program that does not run on the default device."""
     match, launch = calls.match, calls.launch
 
@@ -258,16 +263,16 @@ def _elsewhere(calls: Dispatcher, otherwise: SlowPath) -> Callable[..., Any]:
     return call
 
 
-def _of_one(calls: Dispatcher, otherwise: SlowPath) -> Callable[..., Any]:
+def _call_of_one_array(calls: Dispatcher, otherwise: SlowPath) -> Callable[..., Any]:
     """One array in, one out: one Python frame, and no attribute lookup on the program."""
-    (a,), (out_aval,), start, handlers, refused = (
+    (a,), (out_aval,), start, handlers, execution_error = (
         calls.avals,
         calls.out_avals,
         calls.start,
         calls.handlers,
-        calls.refused,
+        calls.execution_error,
     )
-    placed = calls.launch_buffers
+    launch_buffers = calls.launch_buffers
 
     def call(*args: Any, **kwargs: Any) -> Any:
         buffers = None
@@ -280,13 +285,13 @@ def _of_one(calls: Dispatcher, otherwise: SlowPath) -> Callable[..., Any]:
         if buffers is None:
             return otherwise(args, kwargs)
         if commitments.any:
-            return placed(buffers)
+            return launch_buffers(buffers)
         if next(collection_due):
             collect_garbage()
         try:
             (out,) = start(buffers).consume_with_handlers(handlers)
         except runtime.XlaRuntimeError as e:
-            raise refused(e, buffers) from e
+            raise execution_error(e, buffers) from e
         result = Array()
         result._aval, result._buffer = out_aval, out
         return result
@@ -294,10 +299,10 @@ def _of_one(calls: Dispatcher, otherwise: SlowPath) -> Callable[..., Any]:
     return call
 
 
-def _of_two(calls: Dispatcher, otherwise: SlowPath) -> Callable[..., Any]:
+def _call_of_two_arrays(calls: Dispatcher, otherwise: SlowPath) -> Callable[..., Any]:
     """Two arrays in, one out."""
     (a, b), (out_aval,), start, handlers = calls.avals, calls.out_avals, calls.start, calls.handlers
-    placed, refused = calls.launch_buffers, calls.refused
+    launch_buffers, execution_error = calls.launch_buffers, calls.execution_error
 
     def call(*args: Any, **kwargs: Any) -> Any:
         buffers = None
@@ -310,13 +315,13 @@ def _of_two(calls: Dispatcher, otherwise: SlowPath) -> Callable[..., Any]:
         if buffers is None:
             return otherwise(args, kwargs)
         if commitments.any:
-            return placed(buffers)
+            return launch_buffers(buffers)
         if next(collection_due):
             collect_garbage()
         try:
             (out,) = start(buffers).consume_with_handlers(handlers)
         except runtime.XlaRuntimeError as e:
-            raise refused(e, buffers) from e
+            raise execution_error(e, buffers) from e
         result = Array()
         result._aval, result._buffer = out_aval, out
         return result
@@ -324,22 +329,24 @@ def _of_two(calls: Dispatcher, otherwise: SlowPath) -> Callable[..., Any]:
     return call
 
 
-def _of_many(calls: Dispatcher, otherwise: SlowPath) -> Callable[..., Any]:
+def _call_of_any_trees(calls: Dispatcher, otherwise: SlowPath) -> Callable[..., Any]:
     """Any argument and result trees. Loops are written out, because a comprehension costs a frame."""
     avals, bound, start, handlers, out_avals = calls.avals, calls.bound, calls.start, calls.handlers, calls.out_avals
-    follow, flat, n = calls.program.in_tree.flatten_up_to, calls.flat, len(avals)
-    finish, refused, operands, given_up = calls.finish, calls.refused, len(bound) + len(avals), calls.given_up
+    flatten_up_to, takes_arrays = calls.program.in_tree.flatten_up_to, calls.takes_arrays
+    build_results, execution_error, donated_leaves = calls.build_results, calls.execution_error, calls.donated_leaves
+    n, n_operands = len(avals), len(bound) + len(avals)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         buffers, fits = [*bound], False
         leaves: Sequence[Any] = args
         try:
-            leaves = args if flat and len(args) == n and not kwargs else follow((args, kwargs))  # type: ignore[arg-type]
+            if not (takes_arrays and len(args) == n and not kwargs):
+                leaves = flatten_up_to((args, kwargs))  # type: ignore[arg-type]  # a pair is a tree, to optree
             for k, x in enumerate(leaves):
                 if x._aval is not avals[k]:
                     break
                 buffers.append(x._buffer)
-            fits = len(buffers) == operands and current_binder() is None
+            fits = len(buffers) == n_operands and current_binder() is None
         except (AttributeError, TypeError, ValueError):
             pass
         if not fits:
@@ -351,13 +358,13 @@ def _of_many(calls: Dispatcher, otherwise: SlowPath) -> Callable[..., Any]:
         try:
             outs: list[Any] = start(buffers).consume_with_handlers(handlers)
         except runtime.XlaRuntimeError as e:
-            raise refused(e, buffers) from e
-        if given_up:
-            _leave(leaves, given_up)
+            raise execution_error(e, buffers) from e
+        if donated_leaves:
+            _mark_as_donated(leaves, donated_leaves)
         for k, a in enumerate(out_avals):
             result = Array()
             result._aval, result._buffer = a, outs[k]
             outs[k] = result
-        return finish(outs)
+        return build_results(outs)
 
     return call

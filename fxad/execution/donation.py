@@ -54,37 +54,39 @@ class Donation:
 
         Raises: TreeError when a prefix does not fit its argument.
         """
-        placed, keywords = program.in_tree.children()
-        at: dict[int | str, tuple[int, tree.Structure]] = {}
+        positional, keywords = program.in_tree.children()
+        arguments: dict[int | str, tuple[int, tree.Structure]] = {}  # with the index of the first leaf
         start = 0
-        for k, part in enumerate(placed.children()):
-            at[k] = at[program.names[k] if k < len(program.names) else k] = start, part
+        for k, part in enumerate(positional.children()):
+            arguments[k] = arguments[program.names[k] if k < len(program.names) else k] = start, part
             start += part.num_leaves
         for name, part in zip(keywords.entries(), keywords.children(), strict=True):
-            at[name] = start, part
+            arguments[name] = start, part
             start += part.num_leaves
-        out: list[int] = []
-        for where, prefix in self.entries:
-            if where in at:
-                first, part = at[where]
-                marks = tree.broadcast_prefix(prefix, part, f"{self.what}: donate of {where!r}", _is_bool)
-                out.extend([first + k for k, is_donated in enumerate(marks) if is_donated])
-        return tuple(sorted(out))
+        leaves: list[int] = []
+        for key, prefix in self.entries:
+            if key in arguments:
+                first, part = arguments[key]
+                mask = tree.broadcast_prefix(prefix, part, f"{self.what}: donate of {key!r}", _is_bool)
+                leaves.extend([first + k for k, is_donated in enumerate(mask) if is_donated])
+        return tuple(sorted(leaves))
 
 
 def _is_bool(x: object) -> bool:
     return isinstance(x, bool)
 
 
-def parse_donation(what: str, donate: Donate, placed: Sequence[str], parameters: Collection[str] | None) -> Donation:
-    """The donation that `donate` describes, for a function with positional parameters `placed`. `parameters` are all
-    its parameters (None: it takes others too). `what` is the name of the caller in messages.
+def parse_donation(
+    what: str, donate: Donate, positional: Sequence[str], parameters: Collection[str] | None
+) -> Donation:
+    """The donation that `donate` describes, for a function with these positional parameters. `parameters` are all its
+    parameters (None: it takes others too). `what` is the name of the caller in messages.
 
     Raises: ParameterError for an unknown argument, and for an argument that is named twice.
     """
     entries: dict[int | str, object] = {}
-    for where, prefix in _entries(what, donate):
-        key = _resolved(what, where, placed, parameters)
+    for argument, prefix in _entries(what, donate):
+        key = _argument_key(what, argument, positional, parameters)
         if key in entries:
             raise ParameterError(
                 f"{what}: donate names the argument {key!r} twice: {donate!r:.60}", remedy="name each argument once"
@@ -108,30 +110,32 @@ def _entries(what: str, donate: Donate) -> list[tuple[int | str, object]]:
     return pairs
 
 
-def _resolved(what: str, where: int | str, placed: Sequence[str], parameters: Collection[str] | None) -> int | str:
+def _argument_key(
+    what: str, argument: int | str, positional: Sequence[str], parameters: Collection[str] | None
+) -> int | str:
     """The name of an argument, or its position if it has no name."""
-    n = len(placed)
-    if isinstance(where, str):
-        if parameters is not None and where not in parameters:
-            names = [*placed, *sorted({*parameters} - {*placed})]
+    n = len(positional)
+    if isinstance(argument, str):
+        if parameters is not None and argument not in parameters:
+            names = [*positional, *sorted({*parameters} - {*positional})]
             raise ParameterError(
-                f"{what}: donate has {where!r}, which is no argument of it",
+                f"{what}: donate has {argument!r}, which is no argument of it",
                 remedy=f"its arguments are {', '.join(names)}" if names else "it takes no arguments",
             )
-        return where
-    if not -n <= where < n and (parameters is not None or where < 0):
+        return argument
+    if not -n <= argument < n and (parameters is not None or argument < 0):
         takes = "any number of" if parameters is None else str(n)
         raise ParameterError(
-            f"{what}: donate has {where}, it takes {takes} positional arguments",
+            f"{what}: donate has {argument}, it takes {takes} positional arguments",
             remedy="number them from 0, or give their names",
         )
-    return placed[where] if where < n else where
+    return positional[argument] if argument < n else argument
 
 
 def donated_operands(program: Program[..., object], donate: Donate) -> tuple[int, ...]:
     """The operands of a program's jaxpr that `donate` describes."""
-    placed, keywords = program.in_tree.children()
-    names = [program.names[k] if k < len(program.names) else f"args[{k}]" for k in range(placed.num_children)]
+    positional, keywords = program.in_tree.children()
+    names = [program.names[k] if k < len(program.names) else f"args[{k}]" for k in range(positional.num_children)]
     donation = parse_donation(f"compile of {program.name}", donate, names, [*names, *keywords.entries()])
     return tuple([len(program.bound) + k for k in donation.leaves(program)])
 

@@ -8,7 +8,7 @@ from functools import partial
 from inspect import Parameter, Signature
 from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, ParamSpec, Self, TypeAlias, TypeVar, final
 
-from fxad import runtime
+from fxad import lowering, runtime
 from fxad.core import tree
 from fxad.core.dataclasses import dataclass
 from fxad.core.tree import Structure
@@ -20,7 +20,7 @@ from fxad.ir import Aval, Jaxpr
 from fxad.lower import LoweredModule, lower_jaxpr
 from fxad.passes import Passes, Stages, check_passes, plan_of, run_passes, stages_of
 from fxad.runtime import CompileOptions, CostStats, MemoryStats
-from fxad.sharding import Sharding, SingleDeviceSharding, of_buffers
+from fxad.sharding import Sharding, SingleDeviceSharding, named_sharding_of
 from fxad.storage.exported import export
 from fxad.tracing.array import DEFAULT_OPTIONS
 from fxad.tracing.placement import Division, Target, check_device
@@ -150,18 +150,29 @@ class Lowered(_Staged, Generic[P, R_co]):
     # ------------------------------------------------------------------------------------------------- JAX's names
 
     def as_text(self, dialect: str | None = None, *, debug_info: bool = False) -> str:
-        """`text()`. Raises: ParameterError for another dialect than "stablehlo", and for `debug_info`."""
-        if dialect not in (None, "stablehlo"):
-            raise ParameterError(
-                f"as_text of {self.program.name}: dialect {dialect!r:.40}",
-                remedy="leave it out for StableHLO; compile().as_text() is XLA's HLO",
-            )
+        """The text of a dialect: `text()` for "stablehlo", HLO before XLA optimises it for "hlo".
+
+        Raises: ParameterError for another dialect, and for `debug_info`.
+        """
+        self._check_dialect("as_text", dialect)
         if debug_info:
             raise ParameterError(
                 f"as_text of {self.program.name}: debug_info is True, and the text has no locations",
                 remedy="leave it out; errors and profiles name the lines",
             )
-        return self.text()
+        return lowering.mlir.computation(self.module.source()).as_hlo_text() if dialect == "hlo" else self.text()
+
+    def compiler_ir(self, dialect: str | None = None) -> object:
+        """The module, whose `str` is StableHLO; for the dialect "hlo" jaxlib's object. Raises: ParameterError."""
+        self._check_dialect("compiler_ir", dialect)
+        return lowering.mlir.computation(self.module.source()) if dialect == "hlo" else self.module
+
+    def _check_dialect(self, what: str, dialect: str | None) -> None:
+        if dialect not in (None, "stablehlo", "hlo"):
+            raise ParameterError(
+                f"{what} of {self.program.name}: dialect {dialect!r:.40}",
+                remedy='use "stablehlo" or "hlo"; compile().as_text() is the HLO that XLA has optimised',
+            )
 
     def cost_analysis(self) -> dict[str, float]:
         """XLA's estimates for the compiled program, by JAX's keys. Cost: compiles it."""
@@ -174,7 +185,7 @@ class Lowered(_Staged, Generic[P, R_co]):
 
         Raises: ArgumentError for calls of the host; ParameterError for an unsupported platform.
         """
-        program: Program[P, R_co] = self.program.replace(run_passes(self.program.jaxpr, self.passes or ()))
+        program = self.program.replace(run_passes(self.program.jaxpr, self.passes or ()))
         return export(program, donate=self.donate, platforms=platforms)
 
     def __str__(self) -> str:
@@ -284,22 +295,21 @@ class Executable(_Staged, Generic[P, R_co]):
 
     @property
     def input_shardings(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """How the program divides its arguments: the trees of the positional and of the keyword ones."""
+        """The division of the arguments: a tree for the positional ones and a tree for the keyword ones."""
         bound = len(self.program.bound)
         args, kwargs = tree.unflatten(self.program.in_tree, self._shardings("ins", bound, len(self.in_avals)))
         return args, kwargs
 
     @property
     def output_shardings(self) -> Any:
-        """How the program divides its results: a tree."""
+        """The division of the results: a tree."""
         return tree.unflatten(self.program.out_tree, self._shardings("outs", 0, len(self.program.out_avals)))
 
     def _shardings(self, side: Literal["ins", "outs"], start: int, count: int) -> list[Sharding]:
-        loaded = self._loaded
-        placed = loaded.placed if isinstance(loaded, runtime.LoadedProgram) else None
+        placed = self._loaded.placed
         if placed is None:
-            return [SingleDeviceSharding(loaded.device)] * count
-        return [of_buffers(where) for where in (placed.ins if side == "ins" else placed.outs)[start:]]
+            return [SingleDeviceSharding(self._loaded.device)] * count
+        return [named_sharding_of(where) for where in (placed.ins if side == "ins" else placed.outs)[start:]]
 
     def text(self) -> str:
         """The optimised HLO. A plan of several units has one section per unit, which begins with a comment."""

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from fxad.core import tree
 from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, described
-from fxad.sharding import NamedSharding, PartitionSpec, located
-from fxad.tracing.context import sharding_here
+from fxad.sharding import NamedSharding, PartitionSpec, sharding_in_program
+from fxad.tracing.context import resolve_sharding
 from fxad.tracing.program import Program
 from fxad.transforms.spmd.shardings import with_shardings
 
-P = TypeVar("P", bound=Program[..., Any])
+P = ParamSpec("P")
+R = TypeVar("R")
 
-# A NamedSharding, a PartitionSpec of the mesh of `with mesh:`, None for what XLA decides, or a tree prefix of them.
+# A NamedSharding, a PartitionSpec of the mesh of `with mesh:`, None where XLA decides, or a tree prefix of them.
 Shardings = Any
 
 
-def with_program_shardings(what: str, program: P, ins: Shardings, outs: Shardings) -> P:
+def with_program_shardings(what: str, program: Program[P, R], ins: Shardings, outs: Shardings) -> Program[P, R]:
     """The program with its arguments and results divided.
 
     Raises: ArgumentError, TreeError; ShapeError and AxisNameError naming argument, axis and sizes.
@@ -26,25 +27,25 @@ def with_program_shardings(what: str, program: P, ins: Shardings, outs: Sharding
     if ins is None and outs is None:
         return program
     args, kwargs = program.in_tree.children()
-    given = tuple(ins) if isinstance(ins, list) else ins
-    if isinstance(given, tuple) and not isinstance(given, PartitionSpec) and len(given) != args.num_children:
+    prefix = tuple(ins) if isinstance(ins, list) else ins
+    if isinstance(prefix, tuple) and not isinstance(prefix, PartitionSpec) and len(prefix) != args.num_children:
         raise ArgumentError(
-            f"{what}: in_shardings has {len(given)} entries for {args.num_children} arguments",
+            f"{what}: in_shardings has {len(prefix)} entries for {args.num_children} arguments",
             remedy="give one NamedSharding per argument, or one for all",
         )
-    leaves = [*_leaves(given, args, f"{what}: in_shardings"), *[None] * kwargs.num_leaves]
+    leaves = [*_leaves(prefix, args, f"{what}: in_shardings"), *[None] * kwargs.num_leaves]
     results = _leaves(outs, program.out_tree, f"{what}: out_shardings")
     paths = tree.paths(program.out_tree, "result")
     where_in = [
-        None if s is None else located(what, s, a, f"argument {p}")
+        None if s is None else sharding_in_program(what, s, a, f"argument {p}")
         for s, a, p in zip(leaves, program.in_avals, program.paths, strict=True)
     ]
     where_out = [
-        None if s is None else located(what, s, a, p) for s, a, p in zip(results, program.out_avals, paths, strict=True)
+        None if s is None else sharding_in_program(what, s, a, p)
+        for s, a, p in zip(results, program.out_avals, paths, strict=True)
     ]
     jaxpr = with_shardings(program.jaxpr, (*[None] * len(program.bound), *where_in), tuple(where_out))
-    made: P = program.replace(jaxpr)
-    return made
+    return program.replace(jaxpr)
 
 
 def check_shardings(what: str, shardings: Shardings) -> None:
@@ -63,5 +64,5 @@ def _is_sharding(x: object) -> bool:
 
 def _leaves(prefix: Shardings, structure: Structure, what: str) -> list[NamedSharding | None]:
     check_shardings(what, prefix)
-    found = tree.broadcast_prefix(prefix, structure, what, _is_sharding)
-    return [None if s is None else sharding_here(what, s) for s in found]
+    leaves = tree.broadcast_prefix(prefix, structure, what, _is_sharding)
+    return [None if s is None else resolve_sharding(what, s) for s in leaves]

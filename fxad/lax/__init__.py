@@ -169,6 +169,7 @@ if TYPE_CHECKING:
         pvary,
         with_sharding_constraint,
     )
+    from fxad.lax.ragged import RaggedDotDimensionNumbers, ragged_dot, ragged_dot_general
     from fxad.lax.reductions import (
         argmax,
         argmin,
@@ -279,6 +280,7 @@ else:
                 "psum_scatter pswapaxes pvary with_sharding_constraint"
             ),
             "fxad.operations.precision": "Precision PrecisionLike",
+            "fxad.lax.ragged": "RaggedDotDimensionNumbers ragged_dot ragged_dot_general",
             "fxad.lax.reductions": (
                 "argmax argmin batch_matmul dot dot_general reduce_and reduce_max reduce_min reduce_or "
                 "reduce_prod reduce_sum reduce_xor"
@@ -303,7 +305,7 @@ else:
 
 __all__ = [
     "Breakdown", "ConvDimensionNumbers", "Convergence", "FftType", "GatherDimensionNumbers", "Precision",
-    "PrecisionLike",
+    "PrecisionLike", "RaggedDotDimensionNumbers",
     "ScatterDimensionNumbers", "abs", "acos", "acosh", "add", "all_gather", "all_to_all", "argmax", "argmin",
     "asin", "asinh", "associative_scan", "atan", "atan2", "atanh", "axis_index", "axis_size", "batch_matmul",
     "bessel_i0e", "bessel_i1e", "betainc", "betaln", "bicgstab", "bitcast_convert_type", "bitwise_and",
@@ -323,6 +325,7 @@ __all__ = [
     "ndtri", "ne", "neg", "nextafter", "optimization_barrier", "pad", "padtype_to_pads", "pbroadcast", "pcast",
     "pmax", "pmean", "pmin", "polygamma", "population_count", "pow", "ppermute", "pshuffle", "psum", "psum_scatter",
     "pswapaxes", "pvary",
+    "ragged_dot", "ragged_dot_general",
     "random_gamma_grad", "real", "reciprocal", "reduce", "reduce_and", "reduce_max", "reduce_min",
     "reduce_or", "reduce_precision", "reduce_prod", "reduce_sum", "reduce_window", "reduce_xor",
     "regularized_incomplete_beta", "rem", "reshape", "rev", "round", "rsqrt", "scan", "scatter",

@@ -35,9 +35,9 @@ from fxad.primitives.collectives import (
 )
 from fxad.primitives.shape import ExpandDims, Squeeze, Transpose
 from fxad.primitives.sharding_constraint import ShardingConstraint
-from fxad.sharding import NamedSharding, PartitionSpec, located
+from fxad.sharding import NamedSharding, PartitionSpec, sharding_in_program
 from fxad.tracing.array import Array, ArrayLike, aval_of, binder
-from fxad.tracing.context import sharding_here, size_of_axis
+from fxad.tracing.context import resolve_sharding, size_of_axis
 
 T = TypeVar("T")
 AxisName: TypeAlias = str | Sequence[str]
@@ -280,8 +280,8 @@ def with_sharding_constraint(x: T, shardings: object) -> T:
         if want is None:
             made.append(leaf)
             continue
-        sharding = sharding_here(what, want)
-        prim = ShardingConstraint(*located(what, sharding, aval_of(leaf, f"{what}: {path}"), path))
+        sharding = resolve_sharding(what, want)
+        prim = ShardingConstraint(*sharding_in_program(what, sharding, aval_of(leaf, f"{what}: {path}"), path))
         made += binder().bind(prim, (leaf,))
     out: T = tree.unflatten(structure, made)
     return out

@@ -14,6 +14,7 @@ from jaxlib.mlir import ir
 from jaxlib.mlir._mlir_libs import _chlo, _jax_mlir_ext, _sdy, _stablehlo
 
 from fxad.errors import CompileError
+from fxad.lowering.jaxlib import _jax
 
 R = TypeVar("R")
 
@@ -59,6 +60,11 @@ _parser: Final = _Parser()
 def pretty(source: str) -> str:
     """The module in MLIR's own form, without locations. Raises: CompileError when it is not valid."""
     return _parser(source, str)
+
+
+def computation(source: str) -> _jax.XlaComputation:
+    """The module as HLO, before XLA optimises it."""
+    return _jax.mlir.mlir_module_to_xla_computation(source, use_tuple_args=False, return_tuple=False)
 
 
 def with_module(source: str, use: Callable[[ir.Module], R]) -> R:

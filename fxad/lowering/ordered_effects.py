@@ -6,7 +6,7 @@ through the ordered calls of a program, and through the bodies that contain them
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final, TypeAlias
 
@@ -22,9 +22,9 @@ from fxad.primitives.control.call import Call
 from fxad.primitives.control.while_ import While
 from fxad.primitives.host_call import ORDERED, TOKEN, HostCall
 
-# An equation with a token, and the places of the token among its operands and among its results.
-_Ordered: TypeAlias = tuple[Primitive, int, int]
-_TOKEN: Final = -1  # the token, among the places of operands
+# An equation with a threaded value, and the places of that value among its operands and among its results.
+Threaded: TypeAlias = tuple[Primitive, int, int]
+_NEW: Final = -1  # the threaded value, among the places of operands
 
 GOES: Final = Aval((), dtypes.bool_)
 # The additional last result of every program with calls of the host: it is available when the program has run.
@@ -73,11 +73,11 @@ def _threaded(jaxpr: Jaxpr) -> Jaxpr:
 def _through(b: Builder, eqn: Eqn, ins: tuple[Atom, ...], token: Atom) -> tuple[Atom, tuple[Var, ...]]:
     """An equation with ordered calls: the token after it, and its results."""
     prim = eqn.prim
-    ordered: _Ordered | None = None
+    ordered: Threaded | None = None
     if isinstance(prim, HostCall):
         ordered = replace(prim, token=True), 1, 0
     elif isinstance(prim, HigherOrder):
-        ordered = _with_token(prim)
+        ordered = with_threaded(prim, TOKEN, _threaded, _is_ordered)
     if ordered is None:
         raise CompileError(
             f"compile: an ordered call of the host inside {prim.name} has no place in an order",
@@ -89,52 +89,59 @@ def _through(b: Builder, eqn: Eqn, ins: tuple[Atom, ...], token: Atom) -> tuple[
     return outs[after], (*outs[:after], *outs[after + 1 :])
 
 
-def _with_token(prim: HigherOrder) -> _Ordered | None:
-    """Add a token to an equation whose bodies have ordered calls: as a carry of a loop, or as an operand and a result
-    of a body that runs once. None if there is no order: parallel runs, or a predicate with ordered calls."""
+def _is_ordered(jaxpr: Jaxpr) -> bool:
+    return ORDERED in jaxpr.effects
+
+
+def with_threaded(
+    prim: HigherOrder, aval: Aval, thread: Callable[[Jaxpr], Jaxpr], holds: Callable[[Jaxpr], bool]
+) -> Threaded | None:
+    """Thread a value of a type through an equation some of whose bodies hold what changes it: as a carry of a loop, or
+    as an operand and a result of a body that runs once. `thread` gives a body (value, operands) -> (value, results).
+    None if there is no order: parallel runs, or a predicate that changes the value."""
     layout = prim.layout
-    holding = [k for k in layout.running if ORDERED in layout.bodies[k].jaxpr.effects]
+    holding = [k for k in layout.running if holds(layout.bodies[k].jaxpr)]
     once = layout.once
     if layout.has_rules and once is not None:  # rules are not needed any more
-        return Call(_threaded(layout.bodies[once].jaxpr)), 0, 0
-    if isinstance(prim, While) and ORDERED in prim.cond.effects and prim.max_steps is None:
-        return Call(_threaded(_deciding(prim))), 0, 0  # a program of another loop, which only `while` is known to have
+        return Call(thread(layout.bodies[once].jaxpr)), 0, 0
+    if isinstance(prim, While) and holds(prim.cond) and prim.max_steps is None:
+        return Call(thread(deciding(prim))), 0, 0  # a program of another loop, which only `while` is known to have
     branches = all([isinstance(layout.bodies[k].runs, Once | OneOf) for k in layout.running])
     kind: type[Role] = Constant if branches else Carry
     threaded = layout.running if branches else holding
     groups = {layout.group_of(k, kind) for k in threaded}
-    gives = {next((g for g in layout.bodies[k].results if _takes_token(layout, g, branches)), None) for k in threaded}
+    gives = {next((g for g in layout.bodies[k].results if _takes_value(layout, g, branches)), None) for k in threaded}
     if len(groups) != 1 or len(gives) != 1 or any([isinstance(layout.bodies[k].runs, InParallel) for k in holding]):
         return None
     (group,), (result,) = groups, gives
     if group is None or result is None or (not branches and len(holding) > 1):
         return None
     operands = [list(layout.operands_of(g)) for g in range(len(layout.operands))]
-    operands[group].insert(0, _TOKEN)
+    operands[group].insert(0, _NEW)
     bodies = []
     for k, body in enumerate(layout.bodies):
         takes, jaxpr = layout.operand_indices(k), body.jaxpr
         if k in threaded:
             first = body.results[: body.results.index(result)]
-            jaxpr = _moved(_threaded(jaxpr), sum([1 if g == PREDICATE else layout.results[g].size for g in first]))
-            takes = (_TOKEN, *takes)
-        bodies.append(rebind_operands(jaxpr, takes, body.operands, operands, types={_TOKEN: TOKEN}))
+            jaxpr = _moved(thread(jaxpr), sum([1 if g == PREDICATE else layout.results[g].size for g in first]))
+            takes = (_NEW, *takes)
+        bodies.append(rebind_operands(jaxpr, takes, body.operands, operands, types={_NEW: aval}))
     sizes = tuple([g.size + (k == result) for k, g in enumerate(layout.results)])
     new = prim.rebuild(tuple(bodies), tuple(map(len, operands)), sizes)
     return new, layout.operands_of(group).start, layout.results_of(result).start
 
 
-def _takes_token(layout: Layout, group: int, branches: bool) -> bool:
+def _takes_value(layout: Layout, group: int, branches: bool) -> bool:
     return group != PREDICATE and isinstance(layout.results[group].role, Value if branches else Carry)
 
 
 def _moved(body: Jaxpr, to: int) -> Jaxpr:
     """A body with its first result at another place."""
-    token, *outs = body.outs
-    return Jaxpr(body.ins, body.eqns, (*outs[:to], token, *outs[to:]), body.name)
+    first, *outs = body.outs
+    return Jaxpr(body.ins, body.eqns, (*outs[:to], first, *outs[to:]), body.name)
 
 
-def _deciding(loop: While) -> Jaxpr:
+def deciding(loop: While) -> Jaxpr:
     """Rewrite a loop whose predicate calls the host: the predicate moves to the end of the body, and its value becomes
     a carry."""
     n, m = loop.n_cond, loop.n_cond + loop.n_body

@@ -87,7 +87,7 @@ def as_array(name: str, x: ArrayLike, k: int = 0) -> Array:
     ArgumentError."""
     if isinstance(x, Array):
         if type(x) is Tracer and x._trace is not _binder.get():
-            x.present(f"{name}: argument {k}")
+            x.check_usable(f"{name}: argument {k}")
         return x
     if isinstance(x, bool | int | float | complex):
         return full((), x)

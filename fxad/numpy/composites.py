@@ -83,7 +83,7 @@ def _not_static(fn: Callable[..., object], args: tuple[object, ...]) -> Argument
 
 
 def _hashes(value: object) -> bool:
-    """Whether a value has a hash: a tuple has one if its items do."""
+    """Returns True if a value has a hash. A tuple has one if its items do."""
     try:
         hash(value)
     except TypeError:

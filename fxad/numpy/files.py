@@ -19,7 +19,7 @@ from fxad.tracing.array import Array, ArrayLike, asarray
 File: TypeAlias = "str | PathLike[str] | BinaryIO"
 
 _OUTSIDE: Final = "save what the traced function returns"
-# What the file format has no name for: kept as bits, which `load` could not tell from other ones.
+# Dtypes without a name in the file format. They would be saved as bits without a dtype.
 _NAMELESS: Final = dtypes.FLOAT8 | {dtypes.bfloat16}
 
 

@@ -350,7 +350,7 @@ def isclose(emit: Emit, x: Atom, y: Atom, rtol: float, atol: float, equal_nan: b
 
 
 def bit_count(emit: Emit, x: Atom) -> Atoms:
-    """How many bits of abs(x) are set, as uint8."""
+    """The number of bits of abs(x) that are set, as uint8."""
     if x.aval.dtype in dtypes.SIGNED:
         x = emit.one(ABS, x)
     return (convert(emit, emit.one(POPULATION_COUNT, x), dtypes.uint8),)

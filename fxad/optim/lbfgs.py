@@ -20,7 +20,7 @@ P = TypeVar("P")
 
 @tree.dataclass
 class LbfgsState(Generic[P]):
-    """What L-BFGS remembers.
+    """The state of L-BFGS between steps.
 
     `count`: steps made. `params`, `gradient`: those of the last step. `moves`, `changes`: the last `memory_size`
     differences of parameters and of gradients, stacked along axis 0. `weights`: 1 / <change, move> of each.

@@ -1,4 +1,4 @@
-"""What an optimiser is: a pair of pure functions on trees, and what combines them.
+"""Optimisers: pairs of pure functions on trees, and the functions that combine them.
 
     optimiser = optim.adam(1e-3)
     state = optimiser.init(params)

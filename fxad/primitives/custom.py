@@ -16,6 +16,7 @@ from fxad.core.builder import Builder, rewrite
 from fxad.core.dce import prune, remove_dead_eqns
 from fxad.core.layout import Layout
 from fxad.core.memo import by_value
+from fxad.core.sizes import Size
 from fxad.core.stack import with_enough_stack
 from fxad.errors import NotDifferentiableError
 from fxad.ir import (
@@ -409,16 +410,23 @@ class CustomCall(Applied, Linear):
 
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         n, back = self.captured, self.rules.inverse
-        rule = next((r for r in self.rules.batch if r.size == ctx.size and dims[:n] == (None,) * n), None)
+        rule = self._batch_rule(ctx) if dims[:n] == (None,) * n else None
         first = [rule is not None and k >= n for k in range(len(args))]
         if isinstance(back, InverseRule):  # operands that are computed from results with the mapped axis have it too
             first = [f or (d is None and not k) for f, d, k in zip(first, dims, back.kept, strict=True)]
         moved = zip(args, dims, first, strict=True)
         args = tuple([broadcast_to_axis(ctx, a, d, ctx.size, 0) if f else a for a, d, f in moved])
         dims = tuple([0 if f else d for d, f in zip(dims, first, strict=True)])
-        body = None if rule is None else self.complete(rule.body, ctx.batched)
+        body = None if rule is None else self.complete(rule, ctx.batched)
         function, out_dims = self.function.batched(ctx, dims, body)
         return ctx(in_module(function, self.module, self.tolerance), *args), out_dims
+
+    def _batch_rule(self, ctx: BatchCtx) -> Jaxpr | None:
+        """The rule for the size of the mapped axis: the one that is for it alone, or the one that is for any size."""
+        rules = {r.size: r.body for r in self.rules.batch}
+        declared = next((size for size in rules if type(size) is Size), None)
+        general = None if declared is None else ctx.rule_of_size(rules[declared], declared)
+        return rules.get(ctx.size, general)
 
     def complete(self, rule: Jaxpr, batch: Batch) -> Jaxpr:
         """A program of a rule, for use outside of this equation: named calls in it are calls of the functions."""

@@ -149,7 +149,8 @@ class Refusal(Record):
 @final
 @record
 class BatchRule(Record):
-    """`body` is the function of a stack of `size` examples, along the first axis of all arguments and results."""
+    """`body` is the function of a stack of `size` examples, along the first axis of all arguments and results. A
+    symbolic size is bound by the rule, which is for any size."""
 
     name: ClassVar[str] = "batch_rule"
     size: int

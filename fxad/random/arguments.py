@@ -12,7 +12,7 @@ from fxad.ir import Aval, Lit, Shape, as_shape
 from fxad.operations import promotion
 from fxad.tracing.array import ArrayLike, aval_of, is_scalar
 
-# What a user may give as a shape: one int is a vector of that size.
+# A shape argument; one int is a vector of that size.
 ShapeLike: TypeAlias = int | Sequence[int]
 
 FLOATS: Final = dtypes.FLOATING - dtypes.FLOAT8

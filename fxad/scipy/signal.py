@@ -138,7 +138,8 @@ def _check_contained(name: str, x: Array, y: Array, axes: Sequence[int]) -> None
 
 
 def _middle(kernel: Array, later: bool) -> list[int]:
-    """Where the middle part begins: for an even size SciPy's `correlate2d` takes the later of two places."""
+    """The start of the middle part along each axis. For an even size there are two, and SciPy's `correlate2d` takes the
+    later one."""
     return [n // 2 if later else (n - 1) // 2 for n in kernel.shape]
 
 

@@ -49,7 +49,7 @@ class Application:
         return f"{self.program}at\n{values}"
 
 
-# What to draw: the primitive with its parameters, and a type and a domain for each operand.
+# A drawn application: the primitive with its parameters, and a type and a domain for each operand.
 Spec: TypeAlias = tuple[Primitive, Sequence[tuple[Aval, Domain]]]
 # `smooth` asks for float64 (or complex128) operands where the derivative exists and finite differences find it.
 Specs: TypeAlias = Callable[[st.DrawFn, bool], Spec]

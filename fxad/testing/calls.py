@@ -113,7 +113,7 @@ def _specs(kind: type[Primitive]) -> Specs | None:
     return None
 
 
-# How to draw applications of each primitive. A primitive that is missing here fails the coverage test.
+# A strategy for applications of each primitive. A primitive that is missing here fails the coverage test.
 SPECS: Final[Mapping[type[Primitive], Specs]] = MappingProxyType(
     {kind: specs for kind in ALL if (specs := _specs(kind)) is not None}
 )

@@ -40,7 +40,7 @@ def tolerance(dtype: DType) -> float:
     return TOLERANCE.get(dtype, _FLOAT8)
 
 
-# How the laws compile what they run, in this context: whole, unless somebody sets it.
+# The choice of units with which the laws compile programs in this context: none, unless it is set.
 units: Final[ContextVar[Callable[[Jaxpr], Choice]]] = ContextVar("fxad_testing_units", default=lambda _: "none")
 
 

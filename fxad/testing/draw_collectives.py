@@ -1,4 +1,4 @@
-"""How to draw applications of collectives. They have free axes: a map has to bind these before they can run."""
+"""Strategies that draw applications of collectives. These have free axes, which a map must bind before they can run."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ MESHES: Final[tuple[Mesh, ...]] = (
     AXES,
     (("i", 1),),
     (("i", 2),),
+    (("i", 4),),
     (("i", 8),),
     (("i", 3),),
     (("i", 2), ("j", 3)),

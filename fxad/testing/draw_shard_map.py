@@ -1,4 +1,4 @@
-"""How to draw maps over devices: over as many as there are, so that they can be compiled."""
+"""Strategies that draw maps over devices: over the devices of this process, so that they can be compiled."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def mesh(draw: st.DrawFn) -> Mesh:
 
 
 def _division(draw: st.DrawFn, over: Mesh) -> Division:
-    """How the two axes of an array are divided."""
+    """Draws a division of the two axes of an array."""
     groups: list[list[str]] = [[], []]
     for name, _ in over:
         where = draw(st.integers(0, 2))

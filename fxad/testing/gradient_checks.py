@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fxad.api.directional import jvp, vjp
+from fxad.api.jit import jit
 from fxad.core import tree
 from fxad.errors import ParameterError
 from fxad.tracing.array import asarray
@@ -91,13 +92,14 @@ def _difference(f: Callable[..., Any], args: tuple[Any, ...], dots: tuple[Any, .
     step = eps or (1e-5 if _wide(leaves) else 1e-2)
     flat = tree.flatten_up_to(structure, dots)
     assert flat is not None
+    run = jit(f)  # one program, and not one for each operation
 
     def at(distance: float) -> list[Any]:
         moved = [
             x if d is None else (np.asarray(x) + distance * d).astype(np.asarray(x).dtype)
             for x, d in zip(leaves, flat, strict=True)
         ]
-        return [np.asarray(y) for y in tree.leaves(f(*tree.unflatten(structure, moved)))]
+        return [np.asarray(y) for y in tree.leaves(run(*tree.unflatten(structure, moved)))]
 
     return [(a - b) / (2 * step) for a, b in zip(at(step), at(-step), strict=True)]
 

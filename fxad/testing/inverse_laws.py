@@ -30,7 +30,7 @@ from fxad.transforms.inversion.invertible import invertible
 from fxad.transforms.inversion.reconstruction_check import SUMS
 from fxad.transforms.inversion.rules.measuring import widest
 
-# What rounding of the steps back may lose, relative to the largest magnitude met.
+# The error that rounding in the backward steps may cause, relative to the largest magnitude of their values.
 RTOL: Final = 1e-6
 
 

@@ -389,7 +389,7 @@ def _ruled(kind: str) -> Callable[[Jaxpr, int], Jaxpr]:
 
 
 def _invertible(program: Jaxpr, sizes: int) -> Jaxpr:
-    """What can be reconstructed is not stored. Programs that cannot be inverted stay as they are."""
+    """The program under `invertible`; a program that cannot be inverted stays as it is."""
     try:
         return invertible(program, (True,) * sizes + (False,) * (len(program.ins) - sizes))
     except (NotInvertibleError, NotDifferentiableError):

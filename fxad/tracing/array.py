@@ -91,7 +91,7 @@ class Array(Typed, Conversions, Methods, Updatable):
 
     @property
     def sharding(self) -> Sharding:
-        """How the value is divided among devices."""
+        """The division of the value among devices."""
         return sharding_of(self._buffer)
 
     def devices(self) -> set[runtime.Device]:
@@ -116,16 +116,16 @@ class Array(Typed, Conversions, Methods, Updatable):
 
     @property
     def addressable_shards(self) -> tuple[Shard, ...]:
-        """The parts of the value on the devices of this process, each with its device and its place."""
+        """The parts of the value on the devices of this process, each with its device and its index."""
         if not runtime.is_sharded(self._buffer):
             return (Shard(self.device, (slice(None),) * self.ndim, self),)
-        before: dict[str, int] = {}  # how many devices had a part, in the order of the mesh
-        places: dict[runtime.Device, tuple[tuple[slice, ...], int]] = {}
-        for d, at in self.sharding.devices_indices_map(self.shape).items():
-            before[str(at)] = before.get(str(at), -1) + 1
-            places[d] = at, before[str(at)]
+        last_replica: dict[str, int] = {}  # of each part, in the order of the mesh
+        indices: dict[runtime.Device, tuple[tuple[slice, ...], int]] = {}
+        for d, index in self.sharding.devices_indices_map(self.shape).items():
+            last_replica[str(index)] = last_replica.get(str(index), -1) + 1
+            indices[d] = index, last_replica[str(index)]
         parts = [(d, wrap_buffer(Aval(p.aval.shape, p.aval.dtype), p)) for d, _, p in runtime.shards(self._buffer)]
-        return tuple([Shard(d, places[d][0], part, places[d][1]) for d, part in parts])
+        return tuple([Shard(d, indices[d][0], part, indices[d][1]) for d, part in parts])
 
     @property
     def is_fully_addressable(self) -> bool:
@@ -169,14 +169,14 @@ class Array(Typed, Conversions, Methods, Updatable):
         if runtime.missing_value_reason(self._buffer):
             return headed(repr(self))
         devices = sorted(map(str, self.devices()))
-        place = devices[0] if len(devices) == 1 else f"{len(devices)} devices"
-        return headed(f"{self._aval}, {self._aval.nbytes:,} bytes, {place}", preformatted(str(self)))
+        where = devices[0] if len(devices) == 1 else f"{len(devices)} devices"
+        return headed(f"{self._aval}, {self._aval.nbytes:,} bytes, {where}", preformatted(str(self)))
 
-    def leaked(self, what: str, here: str) -> LeakedTracerError:
-        """The error for a tracer used outside its trace. `what` is its role, `here` the place of the use."""
+    def leaked(self, what: str, where: str) -> LeakedTracerError:
+        """The error for a tracer used outside its trace. `what` is its role, `where` the place of the use."""
         raise AssertionError("an array with a value belongs to no trace")
 
-    def present(self, what: str) -> None:
+    def check_usable(self, what: str) -> None:
         """Check that the array may be used here. Raises: LeakedTracerError for a tracer of another trace."""
 
     def __dlpack__(
@@ -208,7 +208,7 @@ class Array(Typed, Conversions, Methods, Updatable):
 
     def copy(self) -> Self:
         """A copy in separate memory, which can be donated on its own. Inside a trace, it is the array itself."""
-        self.present("copy: argument 0")
+        self.check_usable("copy: argument 0")
         staged = type(self) is not Array or binder().staging()
         return self if staged else cast("Self", wrap_buffer(self._aval, runtime.copy_buffer(self._buffer)))
 
@@ -234,15 +234,15 @@ class Array(Typed, Conversions, Methods, Updatable):
         return cast("Self", apply_operation(op, (x, y), static))
 
     def __getitem__(self, index: object) -> Self:
-        here = _binder.get()
-        if here is None:
+        active = _binder.get()
+        if active is None:
             return cast("Self", EAGER.getitem(self, index))
-        plan, places = index_plan.plan(self.aval.shape, index)
-        return cast("Self", here.apply(indexing.getitem, (self, *places), (plan,))[0])
+        plan, operands = index_plan.plan(self.aval.shape, index)
+        return cast("Self", active.apply(indexing.getitem, (self, *operands), (plan,))[0])
 
 
 class _Lent:
-    """The memory of an array by DLPack, for jax: it writes to no array, so it need not have a copy."""
+    """The memory of an array by DLPack, without a copy, for jax, which never writes to an array."""
 
     __slots__ = ("_array",)
 
@@ -273,10 +273,10 @@ def evaluating() -> Iterator[None]:
 @contextmanager
 def running_each_operation(on: bool) -> Iterator[None]:
     """Inside it, functions of `jit` run operation by operation. A trace that is active stays so."""
-    here = _binder.get()
-    if here is None or here is OPERATION_BY_OPERATION:
-        here = OPERATION_BY_OPERATION if on else None
-    before = _binder.set(here)
+    active = _binder.get()
+    if active is None or active is OPERATION_BY_OPERATION:
+        active = OPERATION_BY_OPERATION if on else None
+    before = _binder.set(active)
     try:
         yield
     finally:
@@ -292,7 +292,7 @@ def asarray(value: object, dtype: object = None) -> Array:
     Raises: ArgumentError if `value` is not an array; DTypeError for a dtype fxad does not have.
     """
     if isinstance(value, Array):
-        value.present("asarray: argument 0")
+        value.check_usable("asarray: argument 0")
         return value if dtype is None else value.astype(dtype)
     if type(value) is Size:
         size = apply_operation(_size_literal, (value,), ())
@@ -410,11 +410,11 @@ class Eager:
         if cached is not None:
             plan, starts = cached
             return self.apply(indexing.getitem, (x, *[self.scalar(k) for k in starts]), (plan,))[0]
-        plan, places = index_plan.plan(shape, index)
+        plan, operands = index_plan.plan(shape, index)
         plan, starts = index_plan.with_dynamic_starts(plan, shape)
         if key is not None:
             self._plans.put((shape, key), (plan, starts))
-        return self.apply(indexing.getitem, (x, *map(self.scalar, starts), *places), (plan,))[0]
+        return self.apply(indexing.getitem, (x, *map(self.scalar, starts), *operands), (plan,))[0]
 
     def run(self, op: Operation, args: Sequence[Array], static: tuple[Hashable, ...]) -> tuple[Array, ...]:
         """`apply` for Arrays that are not tracers. A cached operation takes one Python frame."""
@@ -463,8 +463,8 @@ class Eager:
         """The operation's program for its devices, loaded at its first use there."""
         if key is not None and where is not runtime.default_device():
             key = where, key
-        there = None if key is None else self._programs.get(key)
-        return (there and there()) or self._load(op, avals, static, key, where)
+        cached = None if key is None else self._programs.get(key)
+        return (cached and cached()) or self._load(op, avals, static, key, where)
 
     def _load(
         self,
@@ -545,9 +545,9 @@ def exact_key(static: Hashable) -> Hashable:
 
 def apply_operation(op: Operation, args: tuple[object, ...], static: tuple[Hashable, ...]) -> Array:
     """`binder().apply(op, args, static)[0]`, with a fast path for arrays outside a trace."""
-    here = _binder.get()
-    if here is not None:
-        return here.apply(op, args, static)[0]
+    active = _binder.get()
+    if active is not None:
+        return active.apply(op, args, static)[0]
     for a in args:
         if type(a) is not Array:
             return EAGER.run(op, EAGER.operands(op, args, static), static)[0]

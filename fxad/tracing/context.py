@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias, TypeVar, cast, final
 
 from fxad.core.frames import Scoped
-from fxad.errors import ArgumentError, AxisNameError, described
-from fxad.sharding import Mesh, NamedSharding, PartitionSpec, get_mesh, named
+from fxad.errors import ArgumentError, AxisNameError, ParameterError, described
+from fxad.sharding import Mesh, NamedSharding, PartitionSpec, get_mesh
 
 T = TypeVar("T")
 
@@ -121,11 +121,20 @@ def depend_on_mesh() -> None:
         dependencies.on_mesh = True
 
 
-def sharding_here(what: str, sharding: NamedSharding | PartitionSpec) -> NamedSharding:
-    """A sharding; a spec alone is one of the mesh around, which is recorded. Raises: ParameterError without a mesh."""
-    if not isinstance(sharding, NamedSharding):
-        depend_on_mesh()
-    return named(what, sharding)
+def resolve_sharding(what: str, sharding: NamedSharding | PartitionSpec) -> NamedSharding:
+    """The sharding; for a spec, the sharding with the mesh of `with mesh:`. Records that the trace depends on the mesh.
+
+    Raises: ParameterError for a spec without a mesh.
+    """
+    if isinstance(sharding, NamedSharding):
+        return sharding
+    depend_on_mesh()
+    mesh = get_mesh()
+    if mesh is None:
+        raise ParameterError(
+            f"{what}: {sharding} has no mesh", remedy="give NamedSharding(mesh, spec), or call it in `with mesh:`"
+        )
+    return NamedSharding(mesh, sharding)
 
 
 def stacked_axis_sizes() -> tuple[int, ...]:

@@ -20,7 +20,7 @@ from fxad.sharding import ids_of
 from fxad.transforms.spmd.shardings import with_shardings
 from fxad.units.blocks import called
 
-# Every call evaluates `True in map(committed, buffers)`, which takes 0.05 us an operand.
+# Every call evaluates `True in map(is_committed, buffers)`, which takes 0.05 us an operand.
 is_committed: Final = attrgetter("_committed")
 
 
@@ -148,11 +148,11 @@ class CommittedRun:
     __slots__ = ("_bound", "_devices", "_start", "device", "handlers", "start")
 
     def __init__(self, loaded: runtime.Runnable, bound: Sequence[runtime.Buffer]) -> None:
-        self._devices: tuple[runtime.Device, ...] = ()  # of a program that divides its operands itself
+        self._devices: tuple[runtime.Device, ...] = ()  # of a program that divides its operands itself; else ()
         self.device, self.handlers = loaded.device, loaded.committed
         self._start = loaded.start
         self.start: Start = self._start_here
-        placed = loaded.placed if isinstance(loaded, runtime.LoadedProgram) else None
+        placed = loaded.placed
         if placed is not None:  # the program divides its operands itself
             self._devices = placed.devices
             self._bound = [runtime.resharded(b, w) for b, w in zip(bound, placed.ins, strict=False)]

@@ -20,7 +20,7 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.tables import Table, headed, preformatted
 from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, DTypeError, FxadError, ParameterError, ShapeError, TreeError, described
-from fxad.ir import Aval, Jaxpr
+from fxad.ir import Aval, Jaxpr, NDArray
 from fxad.operations import promotion
 from fxad.tracing.array import Array, aval_of, binder
 from fxad.tracing.context import MappedAxis, mapped_over, new_axis
@@ -86,8 +86,8 @@ def symbolic_shape(text: str) -> tuple[int, ...]:
 
 
 class Traced(Protocol[P, R_co]):
-    """A `Program`, seen structurally. For overloads: mypy finds the types behind `Concatenate` in the calls of
-    a protocol, and not in the parameters of a class."""
+    """The protocol of `Program`, for overloads: mypy infers the types in `Concatenate` from the `__call__` of a
+    protocol, but not from the parameters of a class."""
 
     @property
     def jaxpr(self) -> Jaxpr:
@@ -148,16 +148,22 @@ class Program(Generic[P, R_co]):
         return f"<Program {self.name}: {len(self.jaxpr.eqns)} equations, {len(self.in_avals)} argument leaves>"
 
     def _repr_html_(self) -> str:
-        takes = [("argument", path, str(a)) for path, a in zip(self.paths, self.in_avals, strict=True)]
-        places = [accessor.codify("") for accessor in self.out_tree.accessors()]
-        gives = [("result", place, str(a)) for place, a in zip(places, self.out_avals, strict=True)]
+        arguments = [("argument", path, str(a)) for path, a in zip(self.paths, self.in_avals, strict=True)]
+        paths = [accessor.codify("") for accessor in self.out_tree.accessors()]
+        results = [("result", path, str(a)) for path, a in zip(paths, self.out_avals, strict=True)]
         text = f"<details open><summary>text</summary>{preformatted(self.text())}</details>"
-        return headed(repr(self)[1:-1], Table(("", "", "type"), (*takes, *gives)).html(), text)
+        return headed(repr(self)[1:-1], Table(("", "", "type"), (*arguments, *results)).html(), text)
 
+    @overload
+    def replace(self, jaxpr: Jaxpr, *, name: str = "") -> Program[P, R_co]: ...
+    @overload
     def replace(
         self, jaxpr: Jaxpr, *, in_tree: Structure | None = None, out_tree: Structure | None = None, name: str = ""
-    ) -> Any:
-        """The program with another jaxpr over the same bound operands. The caller knows the types."""
+    ) -> Program[..., Any]: ...
+    def replace(
+        self, jaxpr: Jaxpr, *, in_tree: Structure | None = None, out_tree: Structure | None = None, name: str = ""
+    ) -> Program[..., Any]:
+        """The program with another jaxpr over the same bound operands; the trees are the same unless they are given."""
         ins = self.in_tree if in_tree is None else in_tree  # an empty tree is falsy
         outs = self.out_tree if out_tree is None else out_tree
         return Program(jaxpr, ins, outs, self.bound, self.names, name or self.name)
@@ -186,12 +192,17 @@ def specialize_to_arguments(program: Program[Any, Any], leaves: Sequence[object]
 
 def specialize_to_types(program: Program[Any, Any], avals: Sequence[Aval]) -> Jaxpr:
     """The program of symbolic shape, for the sizes of types. Raises: ShapeError."""
-    places = [
+    values = sizes.solve_sizes(program.name, size_equations(avals, program.in_avals, program.paths))
+    return specialize(program.jaxpr, tuple(sorted(values.items())))
+
+
+def size_equations(avals: Sequence[Aval], symbolic: Sequence[Aval], paths: Sequence[str]) -> list[tuple[int, int, str]]:
+    """For each axis of the arguments: its symbolic size, its size in `avals`, and its name in messages."""
+    return [
         (size, n, f"size {axis} of argument {path}")
-        for x, aval, path in zip(avals, program.in_avals, program.paths, strict=True)
-        for axis, (size, n) in enumerate(zip(aval.shape, x.shape, strict=True))
+        for aval, want, path in zip(avals, symbolic, paths, strict=True)
+        for axis, (size, n) in enumerate(zip(want.shape, aval.shape, strict=True))
     ]
-    return specialize(program.jaxpr, tuple(sorted(sizes.solve_sizes(program.name, places).items())))
 
 
 def argument_path(accessor: Any, names: tuple[str, ...]) -> str:
@@ -371,6 +382,18 @@ def flatten_arguments(program: Program[Any, Any], args: tuple[object, ...], kwar
     if in_tree != program.in_tree:
         raise tree_error(program, in_tree, len(args), kwargs)
     return fit_leaves(program, leaves)
+
+
+def numpy_operands(
+    program: Program[Any, Any], args: tuple[object, ...], kwargs: dict[str, object]
+) -> tuple[Jaxpr, list[NDArray]]:
+    """The jaxpr for the arguments of a call, of their sizes if it is symbolic, and its operands as NumPy arrays.
+
+    Raises: as `flatten_arguments`.
+    """
+    leaves = flatten_arguments(program, args, kwargs)
+    jaxpr = specialize_to_arguments(program, leaves) if program.jaxpr.symbolic else program.jaxpr
+    return jaxpr, [np.asarray(x) for x in (*program.bound, *leaves)]
 
 
 def fit_leaves(program: Program[Any, Any], leaves: Sequence[object]) -> list[Any]:

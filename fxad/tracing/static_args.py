@@ -67,9 +67,9 @@ def _declaration_of_bound(
         return None
     numbers, names = inner.numbers, inner.names
 
-    def declare(more: Sequence[int], others: Sequence[str]) -> Callable[..., Any]:
-        whole = inner.declare(sorted(numbers | {k + n for k in more}), sorted(names | {*others}))
-        return functools.partial(whole, *args, **kwargs)
+    def declare(more_numbers: Sequence[int], more_names: Sequence[str]) -> Callable[..., Any]:
+        redeclared = inner.declare(sorted(numbers | {k + n for k in more_numbers}), sorted(names | {*more_names}))
+        return functools.partial(redeclared, *args, **kwargs)
 
     bound = {*kwargs, *parameters(fn)[0][:n]}
     return StaticDeclaration(frozenset([k - n for k in numbers if k >= n]), names - bound, declare, inner.of)
@@ -93,52 +93,54 @@ class StaticArguments:
     `what` is the caller in messages, as in `jit of f`. Raises: ParameterError for a number or name that `fn` lacks.
     """
 
-    __slots__ = ("fn", "known", "names", "numbers", "placed", "what")
+    __slots__ = ("fn", "names", "numbers", "positional", "what")
 
     def __init__(self, what: str, fn: Callable[..., Any], argnums: Argnums, argnames: Argnames) -> None:
         self.what = what
-        self.placed, known = parameters(fn)
-        self.known = known
+        self.positional, all_names = parameters(fn)
         numbers = set(self._checked(argnums, int, "static_argnums", "an int"))
         names = set(self._checked(argnames, str, "static_argnames", "a name"))
-        n = len(self.placed)
-        if known is None and min(numbers, default=0) < 0:
+        n = len(self.positional)
+        if all_names is None and min(numbers, default=0) < 0:
             raise ParameterError(
                 f"{what}: static_argnums has {min(numbers)}, and the function takes any number of arguments",
                 remedy="number them from 0",
             )
-        if known is not None:
+        if all_names is not None:
             for k in sorted(numbers):
                 if not -n <= k < n:
                     raise ParameterError(
                         f"{what}: static_argnums has {k}, the function takes {n} positional arguments",
                         remedy="number them from 0, or give static_argnames",
                     )
-            for name in sorted(names - known):
+            for name in sorted(names - all_names):
+                listed = [*self.positional, *sorted(all_names - {*self.positional})]
                 raise ParameterError(
                     f"{what}: static_argnames has {name!r}, which is no parameter of the function",
-                    remedy=f"its parameters are {', '.join([*self.placed, *sorted(known - {*self.placed})])}",
+                    remedy=f"its parameters are {', '.join(listed)}",
                 )
             numbers = {k % n for k in numbers}
         declared = _declaration(fn)
         if declared is not None:
             numbers |= declared.numbers
             names |= declared.names
-        names |= {self.placed[k] for k in numbers if k < n}
-        numbers |= {k for k, name in enumerate(self.placed) if name in names}
+        names |= {self.positional[k] for k in numbers if k < n}
+        numbers |= {k for k, name in enumerate(self.positional) if name in names}
         self.numbers, self.names = frozenset(numbers), frozenset(names)
         if declared is not None and (self.numbers, self.names) != (declared.numbers, declared.names):
             fn = declared.declare(sorted(numbers), sorted(names))
         self.fn = fn
 
     def _checked(self, value: Any, kind: type[Any], role: str, one: str) -> Sequence[Any]:
-        out = (value,) if isinstance(value, kind) else value
-        if not isinstance(out, tuple | list) or not all(isinstance(k, kind) and not isinstance(k, bool) for k in out):
+        values = (value,) if isinstance(value, kind) else value
+        if not isinstance(values, tuple | list) or not all(
+            isinstance(k, kind) and not isinstance(k, bool) for k in values
+        ):
             raise ParameterError(
                 f"{self.what}: {role} is {value!r:.60}, not {one} or a sequence of them",
                 remedy="static_argnums takes ints, static_argnames takes strings",
             )
-        return out
+        return values
 
     def split(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -184,7 +186,7 @@ class StaticArguments:
         return ", ".join([f"{self._name(k)}={v!r:.40}" for k, v in fixed.items()])
 
     def _name(self, k: int | str) -> str:
-        return k if isinstance(k, str) else self.placed[k] if k < len(self.placed) else f"args[{k}]"
+        return k if isinstance(k, str) else self.positional[k] if k < len(self.positional) else f"args[{k}]"
 
     def _key(self, k: int | str, value: object) -> Hashable:
         try:
@@ -204,12 +206,12 @@ class StaticArguments:
 
         @functools.wraps(fn, updated=())
         def with_static_values(*args: Any, **kwargs: Any) -> Any:
-            whole = list(args)
+            all_args = list(args)
             for k in positions:  # in increasing order, so that each insertion position is final
-                whole.insert(k, fixed[k])
-            return fn(*whole, **named, **kwargs)
+                all_args.insert(k, fixed[k])
+            return fn(*all_args, **named, **kwargs)
 
-        removed = {*named, *[self.placed[k] for k in positions if k < len(self.placed)]}
+        removed = {*named, *[self.positional[k] for k in positions if k < len(self.positional)]}
         signature = _signature(fn)
         if signature is not None:
             remaining = [p for p in signature.parameters.values() if p.name not in removed]

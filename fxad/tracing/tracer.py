@@ -113,10 +113,7 @@ class Tracer(Array):
     @property
     def reachable(self) -> bool:
         """Returns True if the tracer belongs to the active trace or an enclosing one, so that it may be used here."""
-        trace = active_trace()
-        while trace is not None and trace is not self._trace:
-            trace = trace.outer
-        return trace is not None
+        return _encloses(self._trace, active_trace())
 
     def _refuse(self, what: str, remedy: str) -> NoReturn:
         raise self._without_value(what, remedy)
@@ -127,24 +124,21 @@ class Tracer(Array):
         function = self._trace.name
         for eqn in reversed(self._trace.builder.eqns):
             if self._var in eqn.outs:
-                at = source_location(eqn.source)
-                return f"made at {at}" if at else f"made in {function}"
+                line = source_location(eqn.source)
+                return f"made at {line}" if line else f"made in {function}"
         return f"an argument of {function}" if self._var in self._trace.builder.ins else f"of {function}"
 
-    def leaked(self, what: str, here: str) -> LeakedTracerError:
+    def leaked(self, what: str, where: str) -> LeakedTracerError:
         state = "which is being traced elsewhere" if self._trace.alive else "whose trace has ended"
         return LeakedTracerError(
-            f"{what} is {self!r}, {self.origin}, {state}; {here}",
+            f"{what} is {self!r}, {self.origin}, {state}; {where}",
             remedy="return values from traced functions; do not keep them in globals, attributes or other threads",
         )
 
-    def present(self, what: str) -> None:
-        here = active_trace()
-        outer = here
-        while outer is not None and outer is not self._trace:
-            outer = outer.outer
-        if outer is None:
-            raise self.leaked(what, f"it is used in {here.name}" if here else "no function is being traced here")
+    def check_usable(self, what: str) -> None:
+        active = active_trace()
+        if not _encloses(self._trace, active):
+            raise self.leaked(what, f"it is used in {active.name}" if active else "no function is being traced here")
 
     def _outside(self, name: str) -> FxadError:
         return self._without_value(
@@ -170,7 +164,11 @@ class Tracer(Array):
         self._refuse("complex", "use astype, or make the value a Python number that the function closes over")
 
     def __index__(self) -> int:  # noqa: PLE0305  it raises
-        self._refuse("index", "sizes and range() need Python ints; index arrays with x[i], which takes tracers")
+        self._refuse(
+            "index",
+            "sizes and range() need Python ints: make the argument static, jit(f, static_argnames=...); "
+            "x[i] takes tracers",
+        )
 
     def item(self) -> bool | int | float | complex:
         self._refuse("item", "return the array and call item() on the result")
@@ -226,7 +224,7 @@ ASYNCHRONOUS: Final = Asynchronous.ASYNCHRONOUS
 
 
 class Trace:
-    """A trace in progress: a `Binder` that adds equations to one builder, the `Emit` of the operations."""
+    """A trace in progress: a `Binder` that adds equations to one builder."""
 
     __slots__ = ("builder", "captured", "name", "outer", "frames")
 
@@ -381,15 +379,23 @@ class Trace:
         return captured[1]
 
     def _check_outer(self, what: str, value: Tracer) -> None:
-        outer = self.outer
-        while outer is not None and outer is not value._trace:
-            outer = outer.outer
-        if outer is None:
+        if not _encloses(value._trace, self.outer):
             raise value.leaked(what, f"it is used in {self.name}")
 
     def _located(self, e: FxadError, op: str, atoms: Sequence[Atom], source: Source) -> FxadError:
         where = source_location(source)
         return e.located(equation=f"{op} {' '.join(map(repr, atoms))}", where=str(where) if where else "")
+
+    def variable_of(self, value: object) -> Var | None:
+        """The variable of a tracer of this trace; None for a literal and for every other value."""
+        atom = value._var if isinstance(value, Tracer) and value._trace is self else None
+        return atom if isinstance(atom, Var) else None
+
+    @property
+    def operands(self) -> list[Var]:
+        """The operands so far, without the constants that were captured."""
+        constants = {var for value, var in self.captured.values() if not isinstance(value, Tracer)}
+        return [v for v in self.builder.ins if v not in constants]
 
     # ------------------------------------------------------------------------------------------------ the end
 
@@ -404,6 +410,13 @@ class Trace:
         args = b.inputs([v.aval for v in ins[:n_args]])
         moved = b.build(b.inline(jaxpr, [*args, *captured]), self.name)
         return moved, tuple([value for value, _ in self.captured.values()])
+
+
+def _encloses(outer: Trace, trace: Trace | None) -> bool:
+    """Returns True if `outer` is a trace or one of those around it."""
+    while trace is not None and trace is not outer:
+        trace = trace.outer
+    return trace is not None
 
 
 _SCALARS: Final = frozenset({bool, int, float, complex})
@@ -425,15 +438,15 @@ def active_trace() -> Trace | None:
 def line_of_traceback(traceback: TracebackType | None) -> str:
     """The user's line in a traceback: the innermost that is not fxad's own; empty when there is none."""
     source: Source = None
-    called = False  # by fxad
+    called_by_fxad = False
     while traceback is not None:
         code = traceback.tb_frame.f_code
         own = code.co_filename.startswith(_INTERNAL_PATHS)
-        if called and not own and is_rule(traceback.tb_frame):
+        if called_by_fxad and not own and is_rule(traceback.tb_frame):
             break
         if not own:
             source = code, traceback.tb_lasti
-        called = own
+        called_by_fxad = own
         traceback = traceback.tb_next
     where = source_location(source)
     return str(where) if where else ""
@@ -460,7 +473,7 @@ def trace_flat(
         raise e.located(where=line_of_traceback(e.__traceback__))
     except RecursionError as e:
         depth, first = _traces_in(e.__traceback__)
-        if trace.outer is not None or depth < _DEEP:  # the recursion is the user's own
+        if trace.outer is not None or depth < _MIN_NESTED_TRACES:  # the recursion is the user's own
             raise
         raise DepthError(
             f"trace of {name}: {depth} functions are traced inside of each other, and Python allows"
@@ -473,7 +486,7 @@ def trace_flat(
         _binder.reset(before)
 
 
-_DEEP: Final = 20
+_MIN_NESTED_TRACES: Final = 20  # fewer do not exhaust Python's frames
 
 
 def _traces_in(traceback: TracebackType | None) -> tuple[int, Source]:

@@ -186,7 +186,7 @@ _FUSED: Final[tuple[type, ...]] = (Unary, Binary, Compare, SelectN, Clamp, *VIEW
 
 
 class Kind(Enum):
-    """How XLA compiles a primitive."""
+    """The kind of code that XLA compiles a primitive to."""
 
     VIEW = "nothing is compiled"
     CHEAP = "into the kernel of each reader"

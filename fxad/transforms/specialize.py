@@ -8,6 +8,7 @@ from typing import Final
 from fxad.core.builder import Builder
 from fxad.core.memo import by_value
 from fxad.core.sizes import Name, Size, maximum, names_of, substitute_sizes
+from fxad.core.sizes import Name, Size, at_least, names_of, substitute_sizes
 from fxad.errors import ArgumentError, ShapeError
 from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Param, Primitive, Record, map_parameter, params, subjaxprs
 from fxad.primitives.shape import BroadcastInDim, Reshape, Rev
@@ -24,7 +25,7 @@ def specialize(jaxpr: Jaxpr, values: Values) -> Jaxpr:
     Raises: ShapeError if a dimension would be negative.
     """
     sizes = dict(values)
-    if not any([n.name in sizes for n in size_names(jaxpr)]):
+    if not any([n.name in sizes for n in _all_names(jaxpr)]):
         return jaxpr
     avals: dict[Aval, Aval] = {}
     operations: dict[Primitive, Primitive] = {}
@@ -105,8 +106,23 @@ def _add_checked(
     return results
 
 
-@by_value
 def size_names(jaxpr: Jaxpr) -> tuple[Name, ...]:
+    """The named sizes in a program, in order, without those that its rules bind."""
+    return tuple([n for n in _all_names(jaxpr) if not n.bound])
+
+
+def rule_of_size(rule: Jaxpr, declared: int, size: int) -> Jaxpr | None:
+    """A rule that binds the size `declared`, at `size`. None if that is too small, or depends on what its own rules
+    bind."""
+    (name,) = names_of(declared)
+    bound = {n.name for n in _all_names(rule) if n.bound}
+    if not at_least(size, name.at_least) or any([n.name in bound for n in names_of(size)]):
+        return rule if size == declared else None
+    return specialize(rule, ((name.name, size),))
+
+
+@by_value
+def _all_names(jaxpr: Jaxpr) -> tuple[Name, ...]:
     """The named sizes in a program, in order.
 
     Cost: each distinct body is looked at once.
@@ -147,7 +163,7 @@ def size_names(jaxpr: Jaxpr) -> tuple[Name, ...]:
         if isinstance(a, Lit):
             add(a)
     for body in subjaxprs(jaxpr):
-        names.update(dict.fromkeys(size_names(body)))
+        names.update(dict.fromkeys(_all_names(body)))
     return tuple(sorted(names, key=lambda n: (n.name, n.at_least)))
 
 

@@ -11,6 +11,7 @@ from fxad.ir import Atom, Aval, Eqn, FreeAxes, Jaxpr, source_location
 from fxad.primitives.control.shard_map import runs_on_devices
 from fxad.primitives.shape import broadcast_to_axis
 from fxad.transforms.locate import describe
+from fxad.transforms.specialize import rule_of_size
 
 Dim = int | None
 
@@ -48,6 +49,9 @@ class BatchedCtx(Builder):
         body: Jaxpr, size: int, in_dims: tuple[Dim, ...], out_dims: tuple[Dim, ...], axis: str | None = None
     ) -> Jaxpr:
         return over_stack(body, size, in_dims, out_dims, axis)
+
+    def rule_of_size(self, rule: Jaxpr, declared: int) -> Jaxpr | None:
+        return rule_of_size(rule, declared, self._size)
 
 
 def vmap_named(

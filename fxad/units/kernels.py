@@ -27,25 +27,33 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Final, TypeAlias, final
+from typing import Final, Literal, TypeAlias, final
 
 from fxad.core.constants import EQUATION_MS, KERNEL_MS, LIBRARY_MS, PROGRAM_MS, REPEATED_KERNELS
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Primitive, Var
+from fxad.primitives.control.shard_map import runs_on_devices
+from fxad.primitives.cumulative import CumProd
 from fxad.primitives.dot import DotGeneral
 from fxad.primitives.elementwise import CBRT, TAN
+from fxad.primitives.fold import Reduce, ReduceWindow
+from fxad.primitives.reduce_prod import ReduceProd
+from fxad.primitives.reduce_window import ReduceWindowProd
 from fxad.primitives.shape import BroadcastInDim, Iota, Transpose
 from fxad.transforms.costs import Cost, Kind, compile_cost
 
+Effort: TypeAlias = Literal["less", "level 1", "full"]
 MAX_READ: Final = 4096  # equations that the estimate reads
 FIRST_READ: Final = 1024  # equations that `takes` reads first
 MAX_FUSED: Final = 512
 REDUCED_WITH: Final = 4  # equations that are fused into a reduction of their result
 
-# Functions that are less exact with less effort (in float32 1.6 and 2.6 units in the last place, else 0.8). All others
-# have the same bits.
-LESS_EXACT: Final[frozenset[type[Primitive]]] = frozenset({type(TAN), type(CBRT)})
+# Functions that are less exact with less effort: `tan` and `cbrt` in float32 (1.6 and 2.6 units in the last place, else
+# 0.8). A product along several axes takes constant factors out: prod(c * x) overflows where prod(x) does.
+LESS_EXACT: Final[frozenset[type[Primitive]]] = frozenset(
+    {type(TAN), type(CBRT), ReduceProd, ReduceWindowProd, CumProd, Reduce, ReduceWindow}
+)
 
 # Values and expressions are numbered in the order of their definition.
 _Value: TypeAlias = int
@@ -80,6 +88,16 @@ def wants_full_effort(jaxpr: Jaxpr) -> bool:
     estimate = _of_first(jaxpr, MAX_READ)
     repeats = estimate.all_kernels > REPEATED_KERNELS * estimate.kernels
     return repeats or not estimate.complete or estimate.less_exact
+
+
+def effort(jaxpr: Jaxpr) -> Effort:
+    """XLA's effort to compile a program for a CPU, if the options leave it to fxad: "less" if few kernels are equal,
+    "level 1" if many are and the program runs on several devices."""
+    if not wants_full_effort(jaxpr):
+        return "less"
+    estimate = _of_first(jaxpr, MAX_READ)
+    exact = estimate.complete and not estimate.less_exact
+    return "level 1" if exact and runs_on_devices(jaxpr) else "full"
 
 
 @final

@@ -18,7 +18,7 @@ from fxad.ir import Atom, Aval, Jaxpr, Lit, Source, source_location
 from fxad.lower import aliases
 from fxad.transforms.costs import weight_of_nested
 from fxad.units.blocks import check_steps
-from fxad.units.kernels import wants_full_effort
+from fxad.units.kernels import effort
 from fxad.units.pieces import Piece, Pieces, partition
 from fxad.units.recompute import recompute
 
@@ -43,8 +43,8 @@ class Unit:
 
     @property
     def effort(self) -> str:
-        """XLA's effort to compile it for a CPU, unless the options say another: "less" if few kernels are equal."""
-        return "full" if wants_full_effort(self.body) else "less"
+        """XLA's effort to compile it for a CPU, unless the options say another."""
+        return effort(self.body)
 
 
 @final

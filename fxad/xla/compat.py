@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Final, final
+from types import MappingProxyType
+from typing import Final, TypeAlias, final
 
 import numpy as np
 
 from fxad.ir import Aval, NDArray, Shape
 from fxad.lowering.jaxlib import _jax, jaxlib_version, xla_client
+
+Flags: TypeAlias = tuple[tuple[str, bool | int], ...]
 
 
 @final
@@ -123,15 +126,16 @@ def partitioned_options(devices: Sequence[int], chosen: Sequence[bool]) -> _jax.
     return options
 
 
-# Compiles kernel by kernel, with fewer optimisations. From 0.11 on, XLA has fusion emitters only.
-LESS_EFFORT: Final[tuple[tuple[str, bool | int], ...]] = (
-    (
-        ("xla_cpu_use_fusion_emitters", False),
-        ("xla_backend_optimization_level", 1),
-        ("xla_cpu_parallel_codegen_split_count", min(32, os.cpu_count() or 1)),
-    )
-    if tuple(map(int, jaxlib_version.split(".")[:2])) < (0, 11)
-    else ()
+# Flags for the efforts of `fxad.units.kernels`. From 0.11 on, XLA has fusion emitters only, and all have no flags.
+_LEVEL: Final[Flags] = (("xla_backend_optimization_level", 1),)
+_KERNEL_BY_KERNEL: Final[Flags] = (
+    ("xla_cpu_use_fusion_emitters", False),
+    *_LEVEL,
+    ("xla_cpu_parallel_codegen_split_count", min(32, os.cpu_count() or 1)),
+)
+_OLD: Final = tuple(map(int, jaxlib_version.split(".")[:2])) < (0, 11)
+FLAGS: Final[Mapping[str, Flags]] = MappingProxyType(
+    {"less": _KERNEL_BY_KERNEL if _OLD else (), "level 1": _LEVEL if _OLD else (), "full": ()}
 )
 
 

@@ -16,11 +16,11 @@ from fxad.lower import LoweredModule, Placement, lower_jaxpr
 from fxad.lowering.jaxlib import _jax
 from fxad.lowering.nesting import check_nesting
 from fxad.primitives.meshes import Mesh
-from fxad.units.kernels import wants_full_effort
+from fxad.units.kernels import effort
 from fxad.xla import custom_calls, host_calls
 from fxad.xla.buffers import Buffer, commitments, resharded
 from fxad.xla.client import Device, process_count
-from fxad.xla.compat import LESS_EFFORT, compile_options, partitioned_options, reason, result_handler
+from fxad.xla.compat import FLAGS, compile_options, partitioned_options, reason, result_handler
 from fxad.xla.failures import MemoryStats, Origin, ResultHandler, XlaRuntimeError, execution_error
 from fxad.xla.garbage import collect_garbage, collection_due
 from fxad.xla.host_calls import HostErrors, Results, Start, SynchronousStart
@@ -134,7 +134,7 @@ class ProgramDescription(Protocol):
 
     @property
     def placement(self) -> Placement | None:
-        """How it runs on several devices; None if it runs on one."""
+        """Its devices and the division of its values; None if it runs on one device."""
 
 
 class Launchable(Protocol):
@@ -351,11 +351,10 @@ def compile_uncached(source: Jaxpr, options: CompileOptions, device: Device) -> 
 
 
 def with_effort(source: Jaxpr, options: CompileOptions, device: Device) -> CompileOptions:
-    """The options with the flags for less effort, if they leave it to fxad and the program has few equal kernels."""
+    """The options with the flags for an effort, if they leave it to fxad."""
     chosen = options.effort == "full" or options.optimization_level is not None or options.flags
-    if chosen or device.platform != "cpu" or wants_full_effort(source):
-        return options
-    return replace(options, flags=LESS_EFFORT)
+    flags = () if chosen or device.platform != "cpu" else FLAGS[effort(source)]
+    return replace(options, flags=flags) if flags else options
 
 
 @final

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextvars import copy_context
 from dataclasses import replace
 from operator import itemgetter
-from typing import Final, TypeAlias, cast, final
+from typing import ClassVar, Final, TypeAlias, cast, final
 
 import numpy as np
 
@@ -68,6 +68,7 @@ class LinkedProgram:
         "__weakref__", "_constants", "_outs", "_parts", "committed", "device", "handlers", "in_avals", "origin",
         "out_avals", "plan", "programs",
     )  # fmt: skip
+    placed: ClassVar[None] = None  # it runs on one device
 
     def __init__(self, plan: Plan, programs: tuple[LoadedProgram, ...], device: Device) -> None:
         self.plan = plan

@@ -8,6 +8,15 @@ from typing_extensions import CapsuleType
 
 class JaxRuntimeError(RuntimeError): ...
 
+class XlaComputation(Protocol):  # in a private module of jaxlib
+    def as_hlo_text(self) -> str: ...
+
+class mlir:  # a module
+    @staticmethod
+    def mlir_module_to_xla_computation(
+        mlir_module: str, *, use_tuple_args: bool, return_tuple: bool
+    ) -> XlaComputation: ...
+
 class Device:
     @property
     def id(self) -> int: ...

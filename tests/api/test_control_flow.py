@@ -430,7 +430,7 @@ F = fnp.zeros(3)
 @pytest.mark.parametrize(
     ("call", "error", "message", "remedy"),
     [
-        (lambda: lax.cond(1, int, int), DTypeError, "cond: pred is i32[], not a bool", "compare: x != 0"),
+        (lambda: lax.cond(1j, int, int), DTypeError, "cond: pred is c64[], not a bool", "compare: x != 0"),
         (
             lambda: lax.cond(F > 0, lambda: 1, lambda: 2),
             ShapeError,

@@ -127,7 +127,6 @@ REFUSED: list[tuple[Callable[[Any], Any], Any, type[Any], str]] = [
         NotDifferentiableError,
         "grad: argument x['i'] of <lambda> has type bool[], not real floating",
     ),
-    (lambda x: x.real, 1j, NotDifferentiableError, "grad: argument x of <lambda> has type c64[], not real floating"),
 ]
 
 

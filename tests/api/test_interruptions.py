@@ -268,6 +268,7 @@ def loop(x):
 run = fx.lower(fx.trace(loop, fx.Spec((SIZE,), "float32"))).compile(donate="x" if WAY == "donated" else None)
 x = fx.asarray(np.ones(SIZE, np.float32))
 threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+signal.alarm(60)  # also where the test that waits for it was killed
 try:
     y = run(x)
     if WAY == "read later":

@@ -33,6 +33,42 @@ def test_holomorphic_gradients() -> None:
     np.testing.assert_allclose(np.asarray(sine), np.cos([1 + 2j, 2 + 4j]), rtol=1e-5)
 
 
+def test_gradients_of_real_functions_of_complex_numbers() -> None:
+    assert complex(fx.grad(lambda z: abs(z) ** 2)(3 + 4j)) == pytest.approx(6 - 8j)
+    value, (of_z, of_x) = fx.value_and_grad(lambda z, x: (z * x).imag, (0, 1))(Z, 3.0)
+    assert [float(value), complex(of_z), float(of_x)] == [6, -3j, 2]
+
+
+def test_vmap_of_a_program_reads_the_number_of_examples() -> None:
+    _, pull = fx.vjp(lambda v: fnp.sin(v) * v[0], X[0])
+    rows = fx.vmap(pull)(fnp.eye(2))[0]
+    np.testing.assert_allclose(np.asarray(rows), np.asarray(fx.jacrev(lambda v: fnp.sin(v) * v[0])(X[0])), rtol=1e-6)
+    program: Any = fx.trace(lambda p, x: p["w"] * x, {"w": 2.0}, 3.0)
+    mapped = fx.jit(fx.vmap(program, in_axes=({"w": None}, 0)))
+    assert np.asarray(mapped({"w": 2.0}, np.arange(3, dtype=np.float32))).tolist() == [0, 2, 4]
+    assert mapped({"w": 2.0}, np.arange(5, dtype=np.float32)).shape == (5,)
+    assert fx.vmap(program, axis_size=3).in_avals[1].shape == (3,)
+
+
+@pytest.mark.parametrize("pred", [2, 0, 0.5, np.float32(0), np.int8(3), np.asarray(0), fnp.asarray(0.5)])
+def test_a_number_is_a_predicate(pred: Any) -> None:
+    assert int(lax.cond(pred, lambda: 1, lambda: 2)) == (1 if pred else 2)
+    assert int(fx.jit(lambda p: lax.cond(p, lambda: 1, lambda: 2))(pred)) == (1 if pred else 2)
+
+
+def test_a_size_that_is_traced_says_what_to_do() -> None:
+    with pytest.raises(fx.errors.ShapeError) as caught:
+        fx.jit(lambda n: loose_np.ones((n, 2)))(3)
+    assert caught.value.message == "shape: (Tracer<i32[]>, 2) is not a sequence of integers"
+    remedy = (
+        "sizes and range() need Python ints: make the argument static, jit(f, static_argnames=...); x[i] takes tracers"
+    )
+    assert caught.value.remedy == remedy
+    with pytest.raises(fx.errors.TracerIntegerConversionError) as of_range:
+        fx.jit(lambda n: sum(range(n)))(3)
+    assert of_range.value.remedy == remedy
+
+
 def test_gradients_of_integers() -> None:
     g = fx.grad(lambda x, n: (x["a"] * n).sum(), argnums=(0, 1), allow_int=True)({"a": X, "k": 3}, 2)
     assert np.asarray(g[0]["a"]).tolist() == [[2, 2], [2, 2]]
@@ -144,7 +180,12 @@ def test_defaults_of_jax_by_name() -> None:
     doubled = fx.jit(lambda x: 2 * x, static_argnums=None, static_argnames=None, donate_argnums=None)
     assert float(doubled(1.0)) == 2
     assert np.asarray(fx.vmap(lambda x: lax.psum(x, "i"), 0, 0, "i", 3)(np.ones(3, "f"))).tolist() == [3, 3, 3]
-    assert "stablehlo.sine" in fx.jit(fnp.sin).lower(X).as_text("stablehlo")
+    lowered = fx.jit(fnp.sin).lower(X)
+    assert "stablehlo.sine" in lowered.as_text("stablehlo")
+    assert "stablehlo.sine" in str(lowered.compiler_ir())
+    assert lowered.as_text("hlo").startswith("HloModule")
+    computation: Any = lowered.compiler_ir("hlo")
+    assert "sine(" in computation.as_hlo_text()
 
 
 # ------------------------------------------------------------------------------------------------------------- arrays

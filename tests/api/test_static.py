@@ -386,6 +386,14 @@ def test_what_is_not_mapped_may_be_a_setting() -> None:
         np.testing.assert_array_equal(fx.vmap(lambda s: chosen(*s), ((0, None, None),))((w, x, how)), wanted)
 
 
+def test_what_is_not_mapped_over_devices_may_be_a_setting() -> None:
+    def scaled(x: fx.Array, how: str) -> fx.Array:
+        return 2 * x if how == "twice" else x
+
+    for over_devices in (fx.pmap, fx.soft_pmap):
+        assert over_devices(scaled, in_axes=(0, None))(X[None], "twice").tolist() == [(2 * X).tolist()]
+
+
 def test_a_setting_does_not_rename_arguments() -> None:
     with pytest.raises(ShapeError, match=r"4: axis 0 of w, .* 3: axis 0 of x"):
         fx.vmap(chosen, (0, 0, None))(np.ones((4, 3)), np.ones((3, 3)), True)

@@ -140,9 +140,6 @@ DERIVATIVES: list[Case] = [
 ]  # fmt: skip
 
 MAPS: list[Case] = [
-    (lambda: fx.vmap(DOUBLE), ArgumentError,
-     "vmap: double is a Program over one example, so the number of examples must be given",
-     "vmap(program, axis_size=n)"),
     (lambda: fx.vmap(double, in_axes=(0, 0))(X), ArgumentError,
      "vmap of double: in_axes has 2 entries for 1 positional argument",
      "give one entry per positional argument, or one int for all; keyword arguments are mapped over axis 0"),

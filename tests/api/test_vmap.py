@@ -179,11 +179,6 @@ REFUSED: list[tuple[type[FxadError], str, Callable[[], Any]]] = [
         "vmap of same: axis_size is True, not a number of examples",
         lambda: loose.vmap(loose.trace(same, X), axis_size=True),
     ),
-    (
-        ArgumentError,
-        "vmap: same is a Program over one example, so the number of examples must be given",
-        lambda: loose.vmap(loose.trace(same, S)),
-    ),
 ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import fxad.numpy as fnp
 from fxad import lax, transforms
 from fxad.core.builder import Builder
 from fxad.core.interpreter import run
+from fxad.core.sizes import bound_size
 from fxad.core.typecheck import typecheck
 from fxad.ir import Jaxpr, distinct_jaxprs
 from fxad.primitives.custom import CustomCall
@@ -92,8 +94,8 @@ def test_a_method_of_what_is_no_pytree_is_refused() -> None:
 # ---------------------------------------------------------------------------------------------------------- any size
 
 
-def counted_rule() -> tuple[Any, list[int]]:
-    """A function whose rule for stacks adds 1000, and the sizes that it was traced for."""
+def counted_rule(number: bool = False) -> tuple[Any, list[int]]:
+    """A function whose rule for stacks adds 1000, and the sizes that it was traced for. `number`: it needs an int."""
     sizes: list[int] = []
 
     @fx.custom_vmap
@@ -103,20 +105,21 @@ def counted_rule() -> tuple[Any, list[int]]:
     @f.def_vmap
     def f_vmap(axis_size: int, in_batched: Any, x: Any, y: Any) -> Any:
         assert in_batched == [True, True]
-        sizes.append(axis_size)
+        sizes.append(int(axis_size) if number else axis_size)
         return fnp.sin(x) * y + 1000, True
 
     return f, sizes
 
 
-def test_a_rule_for_stacks_of_any_size() -> None:
-    f, sizes = counted_rule()
+@pytest.mark.parametrize("number", [True, False])
+def test_a_rule_for_stacks_of_any_size(number: bool) -> None:
+    f, sizes = counted_rule(number)
     want = np.sin(X) * Y
     np.testing.assert_allclose(fx.vmap(f)(X, Y), want + 1000)
     np.testing.assert_allclose(fx.vmap(f)(X[:2], Y[:2]), want[:2] + 1000)
     np.testing.assert_allclose(fx.vmap(f, in_axes=(None, 0))(X[0], Y), np.sin(X[0]) * Y + 1000)
     np.testing.assert_allclose(fx.vmap(lambda x: f(x, 2.0), axis_size=3)(X), np.sin(X) * 2 + 1000)
-    assert sizes == [3, 2, 3, 3]
+    assert sizes == ([3, 2, 3, 3] if number else [bound_size(0)] * 4)
     rows = fx.vmap(fx.vmap(f), in_axes=(1, None))(np.stack([X, X], 1), Y)
     np.testing.assert_allclose(rows, np.stack([want, want]) + 1000)
     np.testing.assert_allclose(fx.vmap(fx.grad(f), in_axes=(0, 0))(X, Y), np.cos(X) * Y)
@@ -129,11 +132,66 @@ def test_a_rule_for_stacks_of_any_size() -> None:
     assert f.axis_sizes is None
 
 
-def test_a_program_mapped_later_has_no_size_to_be_traced_for() -> None:
-    f, sizes = counted_rule()
+def test_a_program_mapped_later_has_no_number_to_give_to_a_rule() -> None:
+    f, sizes = counted_rule(number=True)
     program = fx.trace(f, X[0], Y[0])
     np.testing.assert_allclose(fx.vmap(program, axis_size=3)(X, Y), np.sin(X) * Y)
     assert sizes == []
+
+
+def nested_rules() -> Fun:
+    """A function whose rule for stacks maps another one over the stack, whose rule closes over the stack and loops."""
+    outer: Any = fx.custom_vmap(lambda x, y: fnp.sin(x) * y)
+
+    @outer.def_vmap  # type: ignore[untyped-decorator]
+    def outer_rule(size: int, mapped: Any, x: Any, y: Any) -> Any:
+        inner: Any = fx.custom_vmap(lambda a, b: fnp.sin(a) * b)
+
+        @inner.def_vmap  # type: ignore[untyped-decorator]
+        def inner_rule(n: int, mapped: Any, a: Any, b: Any) -> Any:
+            return lax.map(lambda ab: fnp.sin(ab[0]) * ab[1], (a, b)) + n + 0.0 * fnp.sum(x) / size, True
+
+        return fx.vmap(inner)(x, y) + size, True
+
+    found: Fun = outer
+    return found
+
+
+MAPPED_LATER: dict[str, Callable[[Fun], Fun]] = {
+    "alone": lambda f: f,
+    "jit": fx.jit,
+    "remat": fx.remat,
+    "grad": lambda f: fx.grad(f, argnums=0),
+    "jvp": lambda f: lambda x, y: fx.jvp(f, (x, y), (y, x))[1],
+    "scan": lambda f: lambda x, y: lax.scan(lambda c, _: (f(c, y), None), x, None, length=2)[0],
+    "branch": lambda f: lambda x, y: lax.cond(x > y, f, lambda x, y: x, x, y),
+    "another map": lambda f: lambda x, y: fnp.sum(fx.vmap(f, in_axes=(None, 0))(x, fnp.stack([y, x]))),
+    "beside a map": lambda f: lambda x, y: fnp.sum(fx.vmap(lambda z: f(x, y) + z)(fnp.stack([y, x]))),
+}
+
+
+@pytest.mark.parametrize("name", MAPPED_LATER)
+@pytest.mark.parametrize("make", [lambda: counted_rule()[0], nested_rules], ids=["plain", "nested"])
+def test_a_program_that_is_mapped_uses_the_rule_as_its_function_does(
+    name: str, make: Callable[[], Fun], tmp_path: Path
+) -> None:
+    """vmap(trace(f)) is vmap(f): twice, with what is not mapped, as text, and from a file."""
+    f = MAPPED_LATER[name](make())
+    program = fx.trace(f, X[0], Y[0])
+    assert fx.text.parse(program.text()) is program.jaxpr
+    fx.save(program, tmp_path / "f.fxad")
+    read: Any = fx.load(tmp_path / "f.fxad")
+    for in_axes in ((0, 0), (None, 0)):
+        args = [a if at == 0 else a[0] for a, at in zip((X, Y), in_axes, strict=True)]
+        want = fx.trace(fx.vmap(f, in_axes), *args)
+        for p in (program, read):
+            have = fx.vmap(p, in_axes, axis_size=3)
+            np.testing.assert_allclose(fx.interpret(have, *args), fx.interpret(want, *args), rtol=1e-12)
+    rows = np.stack([X, 2 * X])
+    twice: Any = fx.vmap(fx.vmap(program, axis_size=3), (0, None), axis_size=2)
+    np.testing.assert_allclose(
+        fx.interpret(twice, rows, Y), fx.interpret(fx.trace(fx.vmap(fx.vmap(f), (0, None)), rows, Y), rows, Y)
+    )
 
 
 def triple(x: Any, y: Any) -> Any:
@@ -243,8 +301,9 @@ def test_what_a_function_does_happens_once_where_a_stack_of_it_is_differentiated
     assert seen == [pytest.approx(np.sum(X))]
 
 
-def test_jit_under_vmap_is_traced_for_the_sizes_that_a_rule_asks_for() -> None:
-    f, _ = counted_rule()
+@pytest.mark.parametrize("number", [True, False])
+def test_jit_under_vmap_is_traced_for_the_sizes_that_a_rule_asks_for(number: bool) -> None:
+    f, _ = counted_rule(number)
     traces: list[int] = []
 
     @fx.jit
@@ -259,7 +318,7 @@ def test_jit_under_vmap_is_traced_for_the_sizes_that_a_rule_asks_for() -> None:
         np.testing.assert_allclose(fx.vmap(inner)(X, Y), want + 1000)
         np.testing.assert_allclose(fx.vmap(inner)(X[:2], Y[:2]), want[:2] + 1000)
         np.testing.assert_allclose(inner(X[0], Y[0]), want[0])
-    assert len(traces) == 3, "once for each number of examples"
+    assert len(traces) == (3 if number else 1), "once for each number of examples"
 
     traces.clear()
 

@@ -175,6 +175,32 @@ def test_of_many_arguments_each_alone() -> None:
     assert sorted(map(sum, seen)) == [1, 1, 1, 1, 4]
 
 
+def test_of_many_arguments_those_that_can_move() -> None:
+    """A rule that refuses any other set than that of the arguments that depend on what is differentiated."""
+    f: Any = fx.custom_vjp(lambda *xs: xs[0] * xs[2] + xs[1] * xs[3] + xs[4])
+
+    def forward(*xs: Any) -> Any:
+        assert [x.perturbed for x in xs] == [True, False, True, False, False]
+        return f(*[x.value for x in xs]), (xs[0].value, xs[2].value)
+
+    f.defvjp(forward, lambda held, ct: (held[1] * ct, None, held[0] * ct, None, None), symbolic_zeros=True)
+    barrier: Any = fx.custom_jvp(lambda x: x)
+
+    @barrier.defjvp  # type: ignore[untyped-decorator]
+    def refuse(primals: Any, tangents: Any) -> Any:
+        raise RuntimeError
+
+    def total(x: Any, y: Any, z: Any) -> Any:
+        inner = fx.jit(lambda x: (fnp.sin(x), lax.stop_gradient(x)))
+        first, still = inner(x)
+        return fnp.sum(f(first, still, lax.cond(True, fnp.exp, fnp.cos, y), barrier(z), fnp.asarray(X)))
+
+    got: Any = fx.grad(fx.trace(total, X, Y, Y), argnums=(0, 1))
+    by_x, by_y = got(X, Y, Y)
+    np.testing.assert_allclose(by_x, np.cos(X) * np.exp(Y), rtol=1e-12)
+    np.testing.assert_allclose(by_y, np.sin(X) * np.exp(Y), rtol=1e-12)
+
+
 def test_symbolic_zeros_have_a_type_and_no_elements() -> None:
     zero = fx.SymbolicZero(Aval((2, 3), "float32"))
     assert (zero.shape, zero.dtype.name) == ((2, 3), "float32")
@@ -212,6 +238,11 @@ def zeros_of(x: Any) -> dict[str, Any]:
         "scaled": (2.0 * z, True),
         "product": (0.0 * x, True),
         "joined": (fnp.concatenate([z, z])[: len(x)], True),
+        "loop without a bound": (
+            lax.while_loop(lambda s: s[0] < x[0], lambda s: (s[0] + 2, 2.0 * s[1] + z), (0.0, z))[1],
+            True,
+        ),
+        "loop that adds": (lax.while_loop(lambda s: s[0] < 5, lambda s: (s[0] + 2, s[1] + x), (0.0, z))[1], False),
         "loop": (lax.scan(lambda c, _: (2.0 * c, None), z, None, length=2)[0], True),
         "sum": (z + x, False),
         "chosen": (fnp.where(x > 0, z, x), False),

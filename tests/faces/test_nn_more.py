@@ -32,9 +32,10 @@ def test_activations_are_jax_s(name: str) -> None:
     jax = pytest.importorskip("jax")
     fn, peer = getattr(nn, name), getattr(jax.nn, name)
     with jax.enable_x64(True):
-        np.testing.assert_allclose(np.asarray(fn(POINTS)), np.asarray(peer(POINTS)), rtol=1e-12, atol=1e-12)
-        want = np.asarray(jax.grad(lambda x: peer(x).sum())(POINTS))
-    np.testing.assert_allclose(np.asarray(fx.grad(lambda x: fn(x).sum())(fnp.asarray(POINTS))), want, atol=1e-9)
+        want, slopes = jax.jit(lambda x: (peer(x), jax.grad(lambda v: peer(v).sum())(x)))(POINTS)
+    have, found = fx.jit(lambda x: (fn(x), fx.grad(lambda v: fn(v).sum())(x)))(POINTS)
+    np.testing.assert_allclose(np.asarray(have), np.asarray(want), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(np.asarray(found), np.asarray(slopes), atol=1e-9)
 
 
 def test_sparse_sigmoid_is_the_derivative_of_sparse_plus() -> None:
@@ -208,25 +209,30 @@ def test_attention_in_half_precision() -> None:
 SCALED = ("glorot_normal", "glorot_uniform", "he_normal", "he_uniform", "lecun_normal", "lecun_uniform")
 
 
-@pytest.mark.parametrize("name", SCALED)
-def test_variance_scaling_is_jax_s(name: str) -> None:
+def test_variance_scaling_is_jax_s() -> None:
     jax = pytest.importorskip("jax")
     key, shape = random.key(3), (3, 3, 4, 5)
-    want = getattr(jax.nn.initializers, name)()(np.asarray(key), shape, np.float32)
-    have = getattr(initializers, name)()(key, shape)
-    np.testing.assert_allclose(np.asarray(have), np.asarray(want), rtol=1e-5, atol=1e-7)
+    wanted = jax.jit(lambda k: [getattr(jax.nn.initializers, n)()(k, shape, np.float32) for n in SCALED])(
+        np.asarray(key)
+    )
+    found = fx.jit(lambda k: [getattr(initializers, n)()(k, shape) for n in SCALED])(key)
+    for name, have, want in zip(SCALED, found, wanted, strict=True):
+        np.testing.assert_allclose(np.asarray(have), np.asarray(want), rtol=1e-5, atol=1e-7, err_msg=name)
 
 
 def test_variances() -> None:
     """Of n draws the variance is off by its square root of 2 / n: four of those would be one failure in 15,000."""
     key, shape = random.key(0), (40, 50, 60)
     n = 40 * 50 * 60
-    for mode, fan in (("fan_in", 2000), ("fan_out", 2400), ("fan_avg", 2200), ("fan_geo_avg", np.sqrt(2000 * 2400))):
-        for kind in ("uniform", "normal", "truncated_normal"):
-            x = np.asarray(initializers.variance_scaling(3.0, mode, kind)(key, shape), np.float64)
-            assert abs(x.var() * fan / 3 - 1) < 4 * np.sqrt(2 / n)
-    x = np.asarray(initializers.variance_scaling(1.0, "fan_in", "normal", batch_axis=0)(key, shape))
-    assert abs(x.var() * 50 - 1) < 4 * np.sqrt(2 / n)
+    modes = {"fan_in": 2000, "fan_out": 2400, "fan_avg": 2200, "fan_geo_avg": np.sqrt(2000 * 2400)}
+    scaled = [
+        (initializers.variance_scaling(3.0, mode, kind), 3 / fan)
+        for mode, fan in modes.items()
+        for kind in ("uniform", "normal", "truncated_normal")
+    ]
+    scaled.append((initializers.variance_scaling(1.0, "fan_in", "normal", batch_axis=0), 1 / 50))
+    for x, (_, want) in zip(fx.jit(lambda k: [pair[0](k, shape) for pair in scaled])(key), scaled, strict=True):
+        assert abs(np.asarray(x, np.float64).var() / want - 1) < 4 * np.sqrt(2 / n)
 
 
 def test_plain_initialisers() -> None:
@@ -333,6 +339,6 @@ SMOOTH: list[tuple[Callable[[Any], Any], tuple[float, float, float, float]]] = [
 def test_smooth_functions_have_derivatives_of_all_orders_where_their_branches_meet(
     f: Callable[[Any], Any], wanted: tuple[float, ...]
 ) -> None:
-    for order, value in enumerate(wanted, 1):
-        f = fx.grad(f)
-        assert float(f(0.0)) == pytest.approx(value, abs=1e-5), order
+    slopes = [f := fx.grad(f) for _ in wanted]
+    for order, (found, value) in enumerate(zip(fx.jit(lambda x: [g(x) for g in slopes])(0.0), wanted, strict=True), 1):
+        assert float(found) == pytest.approx(value, abs=1e-5), order

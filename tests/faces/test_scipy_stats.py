@@ -52,29 +52,47 @@ def functions(name: str) -> list[str]:
     return ["pdf", "logpdf", *derived, *(["ppf", "isf"] if "ppf" in given else [])]
 
 
-@pytest.mark.parametrize(("name", "method"), [(n, m) for n in SHAPES for m in functions(n)])
-@pytest.mark.parametrize("place", [(), (0.5,), (0.25, 1.5)])
-def test_densities(name: str, method: str, place: tuple[float, ...]) -> None:
-    x = QUANTILES if method in ("ppf", "isf") else POINTS
-    args = (*SHAPES[name], *place)
+def compared(found: Any, name: str, method: str, x: Any, args: tuple[float, ...]) -> None:
+    """What a function of a distribution gave, against SciPy."""
     with np.errstate(all="ignore"):
         want = getattr(getattr(scipy.stats, name), method)(x, *args)
+    inside = np.full(x.shape, True)
     if name == "vonmises":  # SciPy's support is one period
-        inside = np.abs((x - (args[1] if len(args) > 1 else 0)) / (args[2] if len(args) > 2 else 1)) <= np.pi
-        x, want = x[inside], want[inside]
-    found = getattr(getattr(stats, name), method)(x, *args)
-    np.testing.assert_allclose(np.asarray(found), want, rtol=1e-8, atol=1e-12)
+        loc, scale = (*args, 0.0, 1.0)[1:3] if len(args) < 3 else args[1:]
+        inside = np.abs((x - loc) / scale) <= np.pi
+    np.testing.assert_allclose(np.asarray(found)[inside], want[inside], rtol=1e-8, atol=1e-12, err_msg=method)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_densities(name: str) -> None:
+    """All functions in one program, of which location and scale are operands; without them, interpreted."""
+    args, methods = SHAPES[name], functions(name)
+    points = {m: QUANTILES if m in ("ppf", "isf") else POINTS for m in methods}
+
+    def all_of_them(*place: Any) -> list[Any]:
+        return [getattr(getattr(stats, name), m)(points[m], *args, *place) for m in methods]
+
+    run = fx.jit(all_of_them)
+    for place in [(0.0, 1.0), (0.25, 1.5)]:
+        for m, found in zip(methods, run(*map(np.float64, place)), strict=True):
+            compared(found, name, m, points[m], (*args, *place))
+    for fewer in [(), (0.5,)]:
+        for m, found in zip(methods, fx.interpret(fx.trace(lambda a=fewer: all_of_them(*a))), strict=True):
+            compared(found, name, m, points[m], (*args, *fewer))
 
 
 @pytest.mark.parametrize("name", MASSES)
-@pytest.mark.parametrize("loc", [(), (1.0,)])
-def test_masses(name: str, loc: tuple[float, ...]) -> None:
-    ours, theirs, args = getattr(stats, name), getattr(scipy.stats, name), (*MASSES[name], *loc)
-    for method in ("pmf", "logpmf", *ours.functions):
-        x = np.array([0.1, 0.5, 0.9]) if method == "ppf" else COUNTS
-        with np.errstate(all="ignore"):
-            want = getattr(theirs, method)(x, *args)
-        np.testing.assert_allclose(np.asarray(getattr(ours, method)(x, *args)), want, rtol=1e-8, atol=1e-12)
+def test_masses(name: str) -> None:
+    args, methods = MASSES[name], ["pmf", "logpmf", *getattr(stats, name).functions]
+    points = {m: np.array([0.1, 0.5, 0.9]) if m == "ppf" else COUNTS for m in methods}
+
+    def all_of_them(*loc: Any) -> list[Any]:
+        return [getattr(getattr(stats, name), m)(points[m], *args, *loc) for m in methods]
+
+    for m, found in zip(methods, fx.jit(all_of_them)(np.float64(1.0)), strict=True):
+        compared(found, name, m, points[m], (*args, 1.0))
+    for m, found in zip(methods, fx.interpret(fx.trace(all_of_them)), strict=True):
+        compared(found, name, m, points[m], args)
 
 
 @pytest.mark.parametrize("name", SHAPES)

@@ -12,7 +12,7 @@ import pytest
 MODULES = (
     "numpy", "numpy.linalg", "numpy.fft", "lax", "lax.linalg", "nn", "nn.initializers", "random", "scipy.cluster.vq",
     "scipy.fft", "scipy.integrate", "scipy.linalg", "scipy.ndimage", "scipy.optimize", "scipy.signal",
-    "scipy.sparse.linalg", "scipy.special", "scipy.stats", "ops", "tree", "tree_util",
+    "scipy.sparse.linalg", "scipy.special", "scipy.stats", "image", "ops", "tree", "tree_util",
 )  # fmt: skip
 
 # Keywords of jax that are not here, wherever they stand. Python's TypeError names them.

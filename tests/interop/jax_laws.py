@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,11 @@ import pytest
 import fxad as fx
 
 jax = pytest.importorskip("jax")
+
+
+def package(name: str) -> Any:
+    """A package on JAX; the test is skipped where it is not installed, unless FXAD_PEERS is "required"."""
+    return import_module(name) if os.environ.get("FXAD_PEERS") == "required" else pytest.importorskip(name)
 
 
 def close(found: Any, wanted: Any, what: str) -> None:

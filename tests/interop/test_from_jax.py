@@ -154,6 +154,15 @@ STRUCTURAL = {
         lambda x, y: lax.dot(x.astype(jnp.bfloat16), y.astype(jnp.bfloat16).T, preferred_element_type=jnp.float32),
         (A, B), 1,
     ),
+    "ragged dot": Case(
+        lambda x, y: lax.ragged_dot(x.reshape(6, 2), jnp.stack([y[:2], x[:2] * 2, y[1:]]), np.array([2, 0, 3])),
+        (A, B), 1, False,
+    ),
+    "gradients of ragged dots": Case(
+        lambda x, y: jax.grad(lambda r, s: (lax.ragged_dot(r, s, np.array([2, 1])) ** 2).sum(), (0, 1))(
+            x, jnp.stack([y.T, -y.T])
+        ), (A, B), 0, False,
+    ),
     "integer dot": Case(lambda i: i @ i.T, (I32,)),
     "convolution": Case(
         lambda x, k: lax.conv_general_dilated(x, k, (2, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")),
@@ -213,6 +222,9 @@ LINALG = {
     "matrix_power": unary(lambda a: jnp.linalg.matrix_power(a, 3) / 100, SQUARE),
     "tridiagonal": Case(
         lambda d, b: lax.linalg.tridiagonal_solve(jnp.ones(4) * 0.1, d + 4, jnp.ones(4) * 0.1, b[:, None]), (V, W), 0
+    ),
+    "update of a factor": Case(
+        lambda a, w: lax.linalg.cholesky_update(jnp.linalg.cholesky(a @ a.T).T, w), (SQUARE, V), 0, False
     ),
     "symmetric product": Case(
         lambda a, c: lax.linalg.symmetric_product(a, c, alpha=2.0, beta=0.5, symmetrize_output=True), (SQUARE, SPD), 0

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fxad as fx
-from tests.interop.jax_laws import agree, close, jax
+from tests.interop.jax_laws import agree, close, jax, package
 
 interop = pytest.importorskip("fxad.interop.jax")
 from_jax, to_jax = interop.from_jax, interop.to_jax
@@ -24,7 +24,7 @@ def numpied(tree: Any) -> Any:
 
 
 def test_a_transformer_of_linen() -> None:
-    nn = pytest.importorskip("flax.linen")
+    nn = package("flax.linen")
     attention = nn.MultiHeadDotProductAttention(num_heads=2)
     norm, dense, out = nn.LayerNorm(), nn.Dense(16), nn.Dense(8)
     key = jax.random.key(0)
@@ -42,7 +42,7 @@ def test_a_transformer_of_linen() -> None:
 
 
 def test_a_convolutional_network_of_linen_with_state_and_dropout() -> None:
-    nn = pytest.importorskip("flax.linen")
+    nn = package("flax.linen")
     layers = [nn.Conv(4, (3, 3)), nn.BatchNorm(use_running_average=False), nn.Dropout(0.5, deterministic=False)]
     key = jax.random.key(0)
     conv = numpied(layers[0].init(key, IMAGES))
@@ -58,14 +58,14 @@ def test_a_convolutional_network_of_linen_with_state_and_dropout() -> None:
 
 
 def test_a_recurrent_network_of_linen() -> None:
-    nn = pytest.importorskip("flax.linen")
+    nn = package("flax.linen")
     rnn = nn.RNN(nn.LSTMCell(5))
     params = numpied(rnn.init(jax.random.key(0), X))
     agree(from_jax(rnn.apply, params, X), rnn.apply, (params, X), stack=False)
 
 
 def test_a_model_of_nnx() -> None:
-    nnx = pytest.importorskip("flax.nnx")
+    nnx = package("flax.nnx")
     model = nnx.Sequential(nnx.Linear(8, 16, rngs=nnx.Rngs(0)), nnx.gelu, nnx.LayerNorm(16, rngs=nnx.Rngs(1)))
     graph, state = nnx.split(model)
 
@@ -81,7 +81,7 @@ def test_a_model_of_nnx() -> None:
 
 
 def test_a_model_of_equinox() -> None:
-    eqx = pytest.importorskip("equinox")
+    eqx = package("equinox")
     model = eqx.nn.MLP(8, 4, 16, 2, key=jax.random.key(0))
     arrays, static = eqx.partition(model, eqx.is_array)
 
@@ -95,7 +95,7 @@ def test_a_model_of_equinox() -> None:
 
 
 def test_a_model_of_haiku() -> None:
-    hk = pytest.importorskip("haiku")
+    hk = package("haiku")
     net = hk.without_apply_rng(hk.transform(lambda x: hk.nets.MLP([8, 3], activation=jnp.tanh)(x)))
     params = numpied(net.init(jax.random.PRNGKey(0), X))
     agree(from_jax(net.apply, params, X), net.apply, (params, X), stack=False)
@@ -103,7 +103,7 @@ def test_a_model_of_haiku() -> None:
 
 @pytest.mark.parametrize("name", ["sgd", "adam", "adamw", "lion", "rmsprop", "adafactor", "lamb", "yogi"])
 def test_updates_of_optax(name: str) -> None:
-    optax = pytest.importorskip("optax")
+    optax = package("optax")
     rule = optax.chain(optax.clip_by_global_norm(1.0), getattr(optax, name)(1e-2))
     params = {"w": X[0], "b": X[0, 0]}
     state = numpied(rule.init(params))
@@ -116,7 +116,7 @@ def test_updates_of_optax(name: str) -> None:
 
 
 def test_losses_and_schedules_of_optax() -> None:
-    optax = pytest.importorskip("optax")
+    optax = package("optax")
     labels = np.array([1, 3, 0, 2, 7, 5])
 
     def f(x: Any) -> Any:
@@ -127,7 +127,7 @@ def test_losses_and_schedules_of_optax() -> None:
 
 
 def test_a_solve_of_diffrax() -> None:
-    diffrax = pytest.importorskip("diffrax")
+    diffrax = package("diffrax")
 
     def f(y: Any, a: Any, **kwargs: Any) -> Any:
         term = diffrax.ODETerm(lambda t, y, a: -a * y + jnp.sin(t))
@@ -145,9 +145,24 @@ def test_a_solve_of_diffrax() -> None:
     agree(from_jax(direct, y, a), direct, (y, a), orders=1, stack=False)
 
 
+@pytest.mark.deep
+def test_the_default_adjoint_of_diffrax() -> None:
+    """Its rules refuse every other set of arguments than that of those that depend on what is differentiated."""
+    diffrax = pytest.importorskip("diffrax")
+
+    def f(y: Any, a: Any) -> Any:
+        term = diffrax.ODETerm(lambda t, y, a: -a * y)
+        return diffrax.diffeqsolve(term, diffrax.Tsit5(), 0.0, 1.0, 0.25, y, a).ys.sum()
+
+    y, a = X[0, :2], np.float32(0.7)
+    have, want = fx.grad(from_jax(f, y, a), argnums=(0, 1)), jax.grad(f, argnums=(0, 1))
+    for x, w in zip(have(y, a), want(y, a), strict=True):
+        np.testing.assert_allclose(x, w, rtol=1e-5)
+
+
 def test_a_log_density_of_numpyro() -> None:
-    numpyro = pytest.importorskip("numpyro")
-    dist, util = numpyro.distributions, pytest.importorskip("numpyro.infer.util")
+    numpyro = package("numpyro")
+    dist, util = numpyro.distributions, package("numpyro.infer.util")
 
     def model(x: Any, y: Any) -> None:
         w = numpyro.sample("w", dist.Normal(0.0, 1.0).expand([8]))
@@ -163,7 +178,7 @@ def test_a_log_density_of_numpyro() -> None:
 
 
 def test_a_step_of_blackjax() -> None:
-    blackjax = pytest.importorskip("blackjax")
+    blackjax = package("blackjax")
 
     def f(key: Any, x: Any) -> Any:
         kernel = blackjax.nuts(lambda q: -0.5 * (q**2).sum(), 0.5, jnp.ones(8))
@@ -175,7 +190,7 @@ def test_a_step_of_blackjax() -> None:
 
 
 def test_a_solver_of_jaxopt() -> None:
-    jaxopt = pytest.importorskip("jaxopt")
+    jaxopt = package("jaxopt")
 
     def f(x: Any, y: Any) -> Any:
         return jaxopt.GradientDescent(lambda w: ((x @ w - y) ** 2).mean(), maxiter=20, tol=0.0).run(jnp.zeros(8)).params
@@ -184,7 +199,7 @@ def test_a_solver_of_jaxopt() -> None:
 
 
 def test_there_and_back_of_a_model() -> None:
-    nn = pytest.importorskip("flax.linen")
+    nn = package("flax.linen")
     dense = nn.Sequential([nn.Dense(8), nn.tanh, nn.LayerNorm()])
     params = numpied(dense.init(jax.random.key(0), X))
     back = to_jax(from_jax(dense.apply, params, X))

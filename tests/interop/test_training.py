@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 import fxad as fx
-from tests.interop.jax_laws import close, jax
+from tests.interop.jax_laws import close, jax, package
 
 from_jax = pytest.importorskip("fxad.interop.jax").from_jax
-optax = pytest.importorskip("optax")
+optax = package("optax")
 jnp = jax.numpy
 draw = np.random.default_rng(0)
 
@@ -77,7 +77,7 @@ def trained_like_jax(
 
 
 def test_a_transformer_of_flax(tmp_path: Path) -> None:
-    nn = pytest.importorskip("flax.linen")
+    nn = package("flax.linen")
     size, width = 11, 8
     attention = nn.MultiHeadDotProductAttention(num_heads=2)
     norms, embed = [nn.LayerNorm(), nn.LayerNorm()], nn.Embed(size, width)
@@ -112,7 +112,7 @@ def test_a_gaussian_process(tmp_path: Path) -> None:
     x = np.sort(draw.uniform(-3, 3, 20)).astype(np.float32)
     y = (np.sin(x) + 0.1 * draw.normal(size=20)).astype(np.float32)
     params = {"amplitude": np.float32(0.0), "scale": np.float32(0.3), "noise": np.float32(-1.0)}
-    tinygp = pytest.importorskip("tinygp")
+    tinygp = package("tinygp")
 
     def loss(p: Any, x: Any, y: Any) -> Any:
         kernel = jnp.exp(p["amplitude"]) * tinygp.kernels.Matern52(scale=jnp.exp(p["scale"]))

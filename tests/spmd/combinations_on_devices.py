@@ -380,6 +380,55 @@ def test_a_check_that_fails(place: str, kind: str) -> None:
     assert np.isfinite(np.asarray(f(0 * X))).all()
 
 
+def endless(step: Function) -> Function:
+    """A loop that nothing but a check ends."""
+    return lambda x: lax.while_loop(lambda _: fnp.asarray(True), step, x)
+
+
+def checked(v: Any, limit: float, message: str) -> Any:
+    return fx.error_if(v, fnp.any(v > limit), message)
+
+
+def on_one_index(v: Any) -> Any:
+    return fx.error_if(v, (lax.axis_index("i") == 2) & fnp.any(v > 50), "on one device")
+
+
+def in_bodies(v: Any) -> Any:
+    """A check in a branch of a scan in a function that is recomputed."""
+    steps = in_scan(lambda c: lax.cond(fnp.sum(c) > 9, lambda u: checked(u + 1, 50, "in bodies"), lambda u: u + 1, c))
+    return fx.remat(steps)(v)
+
+
+ENDLESS: dict[str, Function] = {
+    "on one device": fx.pmap(endless(lambda v: on_one_index(v + 1) + lax.pmax(v, "i")), "i"),
+    "before": fx.pmap(lambda x: endless(lambda v: lax.pmean(v, "i"))(checked(x, 1, "before")), "i"),
+    "in bodies": fx.pmap(endless(in_bodies)),
+    "in a map": endless(fx.pmap(lambda v: checked(v + 1, 20, "in a map"))),
+    "in two loops": endless(endless(fx.pmap(lambda v: checked(v + 1, 20, "in two loops")))),
+    "predicate": fx.pmap(
+        lambda x: lax.while_loop(lambda c: checked(c, 20, "predicate")[0] < 1e6, lambda c: c + abs(c) + 1, x)
+    ),
+    "whole": lambda x: endless(lambda v: checked(v + 1, 20, "whole"))(by_constraints(plain)(x)),
+}
+
+
+@pytest.mark.parametrize("where", ENDLESS)
+def test_a_failed_check_ends_loops(where: str) -> None:
+    """As on one device, where it ends the run. Devices go on to the end of the program, so a loop must not go on."""
+    with pytest.raises(CheckError) as e:
+        fx.jit(ENDLESS[where])(X)
+    assert e.value.message == f"error_if: {where}"
+
+
+def test_a_loop_whose_checks_hold_runs_all_its_steps() -> None:
+    def f(x: Any) -> Any:
+        return lax.while_loop(
+            lambda c: lax.pmax(c[0], "i") < 9, lambda c: checked(c + lax.pmax(c, "i"), 1e9, "too large"), x
+        )
+
+    np.testing.assert_array_equal(np.asarray(fx.jit(fx.pmap(f, "i"))(X)), np.asarray(fx.vmap(f, axis_name="i")(X)))
+
+
 @every_kind
 @pytest.mark.parametrize("place", ["inside", "around"])
 def test_a_host_function_that_fails(place: str, kind: str) -> None:

@@ -392,8 +392,14 @@ def _parts(m: Mesh, *shapes: tuple[int, ...]) -> list[Any]:
 ROWS = [(2, 4)] * 8
 REFUSED = [
     (lambda m: make_mesh((4, 2), ("x", "y"), (AxisType.Explicit,) * 2), ParameterError,
-     f"make_mesh: axis_types is {(AxisType.Explicit,) * 2!r:.80}",
-     "leave it out: all axes are AxisType.Auto, and shard_map makes those of its mesh manual"),
+     f"make_mesh: axis_types is {(AxisType.Explicit,) * 2!r:.80}, and all axes of a mesh are AxisType.Auto",
+     "leave it out, and divide values with in_shardings or with_sharding_constraint; shard_map makes the axes of its"
+     " mesh manual"),
+    (lambda m: make_mesh((4, 2), ("x", "y"), (AxisType.Auto,)), ParameterError,
+     "make_mesh: axis_types has 1 entries for 2 axes", "give one for each axis, or none"),
+    (lambda m: fx.vmap(fx.shard_map(lambda v: 2 * v, m, P("x"), P("x")), in_axes=1, spmd_axis_name="y")(X),
+     AxisNameError, "vmap: spmd_axis_name 'y' cannot divide the new axis of a map over the devices of {'x': 4, 'y': 2}",
+     "map inside of shard_map, and name the axis in its specs; or leave spmd_axis_name out"),
     (lambda m: WRONG.set_mesh(3), ArgumentError, "set_mesh: an int is not a Mesh: 3", "use make_mesh"),
     (lambda m: fx.device_put(X, P("x")), ParameterError, "device_put: PartitionSpec('x') has no mesh",
      "give NamedSharding(mesh, spec), or call it in `with mesh:`"),

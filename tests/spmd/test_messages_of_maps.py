@@ -56,7 +56,7 @@ def over(mesh: Any, spec: Any) -> ShardMap:
 
 
 def batched() -> Any:
-    context: Any = SimpleNamespace(axis="i")
+    context: Any = SimpleNamespace(axis="i", spmd=())
     return over((("i", 2),), (("i",),)).batch(context, (), ())
 
 

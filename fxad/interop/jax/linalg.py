@@ -8,7 +8,7 @@ from typing import Any, Final
 from fxad import lax
 from fxad.interop.jax.equations import Equation, Rows, Value
 from fxad.lax import linalg
-from fxad.numpy.products import matmul
+from fxad.numpy.products import matmul, outer
 from fxad.numpy.shapes import matrix_transpose
 from fxad.tracing.array import Array
 
@@ -51,6 +51,11 @@ def _eig(eqn: Equation, x: Value) -> tuple[Array, ...]:
     )
 
 
+def _cholesky_update(eqn: Equation, r: Value, w: Value) -> Array:
+    """The upper factor of r^T r + w w^T."""
+    return matrix_transpose(linalg.cholesky(lax.add(matmul(matrix_transpose(r), r), outer(w, w))))
+
+
 def _symmetric_product(eqn: Equation, a: Value, c: Value) -> Array:
     product = matmul(a, matrix_transpose(a))
     alpha, beta = [lax.full(eqn.shape, eqn.params[name], eqn.dtype) for name in ("alpha", "beta")]
@@ -78,6 +83,7 @@ def _triangular_solve(eqn: Equation, a: Value, b: Value) -> Array:
 LINALG: Final[Rows] = MappingProxyType({
     # reads one triangle; its derivative is JAX's for symmetric tangents
     "cholesky": lambda eqn, x: linalg.cholesky(x, symmetrize_input=False),
+    "cholesky_update": _cholesky_update,
     "eig": _eig,
     "eigh": _eigh,
     "geqrf": lambda eqn, x: linalg.geqrf(x),

@@ -32,9 +32,8 @@ _REASONS: Final = MappingProxyType({
         "philox2x32 philox4x32 threefry4x32 rng_bit_generator rng_uniform"
     ),
     "fxad has no such decomposition": (
-        "cholesky_update geqp3 hessenberg schur tridiagonal"
+        "geqp3 hessenberg schur tridiagonal"
     ),
-    "fxad has no contraction of ragged groups": "ragged_dot_general",
     "fxad has no scatter that a body selects for": "select_and_scatter",
     "fxad has no such collective": (
         "all_gather_reduced pbroadcast preduced precv psend ragged_all_to_all reduced_vary_cast_p "

@@ -245,6 +245,14 @@ def _dot_general(eqn: Equation, x: Value, y: Value) -> Array:
     return lax.dot_general(x, y, eqn.params["dimension_numbers"], precision, preferred)
 
 
+def _ragged_dot_general(eqn: Equation, x: Value, y: Value, sizes: Value) -> Array:
+    d = eqn.params["ragged_dot_dimension_numbers"]
+    numbers = lax.RaggedDotDimensionNumbers(d.dot_dimension_numbers, d.lhs_ragged_dimensions, d.rhs_group_dimensions)
+    x, y = _one_dtype(x, y)
+    preferred = None if eqn.dtype == x.dtype else eqn.dtype
+    return lax.ragged_dot_general(x, y, sizes, numbers, _precision(eqn), preferred)
+
+
 def _convolution(eqn: Equation, x: Value, kernel: Value) -> Array:
     precision = _precision(eqn)
     x, kernel = _one_dtype(x, kernel)
@@ -317,6 +325,7 @@ STRUCTURAL: Final[Rows] = MappingProxyType({
     "top_k": _top_k,
     "approx_top_k": _approx_top_k,
     "dot_general": _dot_general,
+    "ragged_dot_general": _ragged_dot_general,
     "conv_general_dilated": _convolution,
     "fft": lambda eqn, x: lax.fft(x, eqn.params["fft_type"].name, eqn.params["fft_lengths"]),
 })  # fmt: skip

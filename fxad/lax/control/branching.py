@@ -14,7 +14,7 @@ from fxad.ir import Aval, Lit
 from fxad.lax.control.bodies import Body, common_operands, traced_body
 from fxad.operations import elementwise, promotion
 from fxad.primitives.control.cond import INDEX, LOOP, SELECT, Cond
-from fxad.tracing.array import Array, aval_of, binder, is_scalar
+from fxad.tracing.array import Array, asarray, aval_of, binder, is_scalar
 from fxad.tracing.tracer import bind
 
 P = ParamSpec("P")
@@ -32,8 +32,9 @@ def cond(
 ) -> R:
     """`true_fun(*operands)` if `pred` else `false_fun(*operands)`, decided at run time.
 
-    Both functions are always traced, also if `pred` is a Python bool. Their results must have the same structure and
-    types; a bare Python number takes the dtype of the other function's result. They may close over arrays and tracers.
+    `pred` is a bool, or a real number, which is true if it is not 0. Both functions are always traced, also if it is a
+    Python bool. Their results must have the same structure and types; a bare Python number takes the dtype of the other
+    function's result. They may close over arrays and tracers.
     Operands and results are any pytrees of arrays; `operand=` is a single one by keyword, as in JAX.
 
     `batched` selects the vmap rule for a `pred` that varies: with "select" both functions run for all examples and
@@ -43,19 +44,23 @@ def cond(
             functions share. Under vmap with "select" both functions run for all examples, and a derivative that is not
             finite in an example that does not select the function does not reach the mapped operands. A result that
             both functions take from one operand is that operand: it varies only if the operand does.
-    Raises: DTypeError, ShapeError for a `pred` that is not one bool; TreeError, DTypeError, ShapeError when the results
-            differ, naming both functions, the path and both types.
+    Raises: DTypeError, ShapeError for a `pred` that is not one bool or real number; TreeError, DTypeError, ShapeError
+            when the results differ, naming both functions, the path and both types.
     """
     operands = _with_operand("cond", operand, operands)
     aval = aval_of(pred, "cond: pred")
-    if aval.dtype is not dtypes.bool_:
+    if aval.dtype in dtypes.COMPLEX:
         raise DTypeError(f"cond: pred is {aval}, not a bool", remedy="compare: x != 0")
     if aval.shape:
         raise ShapeError(
             f"cond: pred has shape {aval.shape}, it must have no axes",
             remedy="reduce it with any() or all(); to choose element by element use fxad.numpy.where",
         )
-    index = np.int32(bool(pred)) if isinstance(pred, bool | np.bool_) else _to_index(cast("Array", pred))
+    if is_scalar(pred) or isinstance(pred, np.generic):
+        index: object = np.int32(bool(pred))
+    else:
+        array = asarray(cast("Array", pred))
+        index = _to_index(array if aval.dtype is dtypes.bool_ else array != 0)
     return _bind_cond("cond", index, (false_fun, true_fun), ("false_fun", "true_fun"), operands, batched)
 
 

@@ -33,7 +33,7 @@ X = TypeVar("X")
 Y = TypeVar("Y")
 
 
-# What may become an Array in the carry.
+# Types whose values may become an Array in the carry.
 _HostValue: TypeAlias = "complex | np.ndarray[Any, Any] | np.generic | tuple[object, ...] | list[Any] | dict[Any, Any]"
 
 

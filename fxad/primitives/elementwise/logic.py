@@ -264,7 +264,7 @@ class ShiftRightArithmetic(Binary):
 @final
 @primitive
 class PopulationCount(Unary):
-    """How many bits of x are set.
+    """The number of bits of x that are set.
 
     Type:   an integer operand; the dtype is kept.
     Source: stablehlo.popcnt
@@ -284,7 +284,7 @@ class PopulationCount(Unary):
 @final
 @primitive
 class Clz(Unary):
-    """How many zeros come before the first set bit of x; the width of the dtype for 0.
+    """The number of zeros before the first set bit of x; the width of the dtype for 0.
 
     Type:   an integer operand; the dtype is kept.
     Source: stablehlo.count_leading_zeros
@@ -345,7 +345,7 @@ def _unsigned(x: NDArray) -> NDArray:
 
 
 def _amount(y: NDArray) -> tuple[NDArray, NDArray]:
-    """Where a shift amount, read as unsigned, is less than the width; and the amounts, 0 elsewhere."""
+    """The mask of amounts that are less than the width, read as unsigned; and the amounts, 0 outside the mask."""
     inside = np.less(_unsigned(y), 8 * y.dtype.itemsize)
     return inside, np.where(inside, y, np.zeros_like(y))
 

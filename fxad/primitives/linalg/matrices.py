@@ -77,7 +77,7 @@ def _count(emit: Emit, shape: Shape, axis: int) -> Var:
 
 
 def below(emit: Emit, shape: Shape, offset: int = 0) -> Atom:
-    """Where column <= row + offset: the lower triangle, without the diagonal for offset -1."""
+    """The mask of column <= row + offset: the lower triangle, without the diagonal for offset -1."""
     n = len(shape)
     rows, columns = _count(emit, shape, n - 2), _count(emit, shape, n - 1)
     if offset:
@@ -86,7 +86,7 @@ def below(emit: Emit, shape: Shape, offset: int = 0) -> Atom:
 
 
 def on_diagonal(emit: Emit, shape: Shape) -> Atom:
-    """Where row = column."""
+    """The mask of row = column."""
     n = len(shape)
     return emit.one(EQ, _count(emit, shape, n - 2), _count(emit, shape, n - 1))
 

@@ -6,7 +6,7 @@ context is one builder, so tangents are ordinary variables of the same program.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from fxad.core.builder import Builder
@@ -16,6 +16,7 @@ from fxad.ir import (
     Atom,
     Atoms,
     Eqn,
+    HigherOrder,
     Jaxpr,
     JvpCtx,
     Lin,
@@ -135,6 +136,24 @@ def apply_jvp_rules(jaxpr: Jaxpr, ctx: JvpBuilder, linear: Builder, tangents: di
             if type(dot) is Lin:
                 tangents[v] = dot
     return tuple([get(a, a) for a in jaxpr.outs])
+
+
+def dependent_values(eqns: Iterable[Eqn], operands: Iterable[Atom]) -> set[Atom]:
+    """Returns the values with a tangent if all inexact operands have one. A refused derivative has no tangents."""
+    reached: set[Atom] = {v for v in operands if v.aval.inexact}
+    for eqn in eqns:
+        mask = tuple([a in reached for a in eqn.ins])
+        if not any(mask):
+            continue
+        b = Builder()
+        alone = b.build(b(eqn.prim, *b.inputs([a.aval for a in eqn.ins])), eqn.prim.name)
+        try:
+            moves = jvp(alone, mask)[1]
+        except NotDifferentiableError:
+            whole = isinstance(eqn.prim, HigherOrder) and eqn.prim.layout.transparent
+            moves = tuple([whole and a.inexact for a in alone.out_avals])
+        reached.update([v for v, m in zip(eqn.outs, moves, strict=True) if m])
+    return reached
 
 
 def check_differentiable(jaxpr: Jaxpr, nonzero: tuple[bool, ...], what: str) -> None:

@@ -8,10 +8,11 @@ from typing import Final
 
 from fxad.core.builder import Builder
 from fxad.core.dce import drop_unread_operands, remove_dead_eqns
+from fxad.core.layout import Elements
 from fxad.core.memo import by_value
 from fxad.errors import NotDifferentiableError, NotLinearError
-from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Linear, LinearizedBody, Lit, Primitive, Zero, source_location
-from fxad.primitives.control.bodies import with_outs
+from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Linear, LinearizedBody, Lit, Mask, Primitive, Zero, source_location
+from fxad.primitives.control.bodies import mask_or, select_by_mask, with_outs
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.effects import without_checks, without_effects
 from fxad.primitives.custom import CustomCall, NamedCall
@@ -207,7 +208,7 @@ def _nonlinear(jaxpr: Jaxpr, mask: tuple[bool, ...], n_out: int) -> Eqn | int | 
     for eqn in jaxpr.eqns:
         here = tuple([a in linear for a in eqn.ins])
         if not any(here):
-            zeros.update(eqn.outs if _results_vanish(eqn.prim, eqn.ins, zeros) else ())
+            zeros.update(select_by_mask(eqn.outs, _vanishing(eqn, eqn.ins, zeros)))
             continue
         also = tuple([h or a in zeros or is_zero(a) for h, a in zip(here, eqn.ins, strict=True)])
         if not (_is_linear(eqn, here) or _is_linear(eqn, also) or isinstance(eqn.prim, HigherOrder)):
@@ -219,25 +220,48 @@ def _nonlinear(jaxpr: Jaxpr, mask: tuple[bool, ...], n_out: int) -> Eqn | int | 
     return None
 
 
-def _results_vanish(prim: Primitive, operands: Sequence[Atom], zeros: Container[Atom]) -> bool:
-    """Returns True if all results of an equation are zero because operands are zero. A zero may also be an integer
-    literal: the operand of a conversion, or the index of a branch."""
-    return any([_maps_zeros_to_zeros(prim, _zero_mask(operands, zeros, whole)) for whole in (False, True)])
+def _vanishing(eqn: Eqn, operands: Sequence[Atom], zeros: Container[Atom]) -> Mask:
+    """Marks the results of an equation that are zero because operands are. A zero may also be an integer literal: the
+    operand of a conversion, or the index of a branch."""
+    masks = [_zero_mask(operands, zeros, whole) for whole in (False, True)]
+    return mask_or(*[_zero_results(eqn.prim, mask, len(eqn.outs)) for mask in masks])
 
 
-def _zero_mask(operands: Sequence[Atom], zeros: Container[Atom], whole: bool) -> tuple[bool, ...]:
+def _zero_mask(operands: Sequence[Atom], zeros: Container[Atom], whole: bool) -> Mask:
     """Marks the operands that are zero. With `whole`, integer and bool literals count too."""
     return tuple([a in zeros or is_zero(a) or (whole and isinstance(a, Lit) and not any(a.bits)) for a in operands])
 
 
-def _maps_zeros_to_zeros(prim: Primitive, mask: tuple[bool, ...]) -> bool:
-    """Returns True if the results are zero when the marked operands are. A function with custom rules computes the
-    values of its plain body."""
-    if not any(mask):
-        return False
-    if isinstance(prim, CustomCall | NamedCall):
-        return is_linear(_without_custom_rules(prim.body, mask), mask)
-    return isinstance(prim, Linear) and prim.linear_in(mask)
+def _zero_results(prim: Primitive, zeros: Mask, n: int) -> Mask:
+    """Marks the results, of `n`, that are zero when the marked operands are. Of bodies, only those that run count: a
+    function with custom rules computes the values of its plain body."""
+    if any(zeros) and isinstance(prim, Linear) and prim.linear_in(zeros):
+        return (True,) * n
+    layout = prim.layout if isinstance(prim, HigherOrder) else None
+    if layout is None or not any(zeros) or any([type(g.role) is Elements for g in layout.operands]):
+        return (False,) * n
+    operands, carries = list(zeros), layout.carries
+    while True:  # a carry is zero if it is at first, and each run leaves it so
+        results = [True] * n
+        for k in layout.running:
+            vanish = _zeros_of(layout.bodies[k].jaxpr, tuple([operands[p] for p in layout.operand_indices(k)]))
+            for place, vanishes in zip(layout.result_indices(k), vanish, strict=True):
+                if place is not None and not vanishes:
+                    results[place] = False
+        kept = [z and (p not in carries or results[carries[p]]) for p, z in enumerate(operands)]
+        if kept == operands:
+            lost = {result for p, result in carries.items() if not operands[p]}
+            return tuple([z and k not in lost for k, z in enumerate(results)])
+        operands = kept
+
+
+@by_value
+def _zeros_of(jaxpr: Jaxpr, mask: Mask) -> Mask:
+    """Marks the results of a program that are zero when the marked operands are."""
+    zeros: set[Atom] = {v for v, m in zip(jaxpr.ins, mask, strict=True) if m}
+    for eqn in jaxpr.eqns:
+        zeros.update(select_by_mask(eqn.outs, _vanishing(eqn, eqn.ins, zeros)))
+    return tuple([a in zeros or is_zero(a) for a in jaxpr.outs])
 
 
 @by_value
@@ -258,15 +282,16 @@ def _without_custom_rules(jaxpr: Jaxpr, mask: tuple[bool, ...]) -> Jaxpr:
             return prim.body, mark
         if not any([*here, *vanish]) or not isinstance(prim, Call):
             return None
-        keeps = not any(here) and _results_vanish(prim, ins, zeros)
+        keeps = not any(here) and all(_vanishing(eqn, ins, zeros))
         return None if keeps or _is_linear(eqn, here) else (prim.body, mark)
 
     def add(eqn: Eqn, ins: tuple[Atom, ...], _mark: bool) -> tuple[Atom, ...]:
         here = tuple([a in reached for a in ins])
-        keeps = not any(here) and _results_vanish(eqn.prim, ins, zeros)
         outs = b.copy(eqn, ins)
-        reached.update(_dependent_results(eqn, here, outs) if any(here) else ())
-        zeros.update(outs if keeps else ())
+        if any(here):
+            reached.update(_dependent_results(eqn, here, outs))
+        else:
+            zeros.update(select_by_mask(outs, _vanishing(eqn, ins, zeros)))
         return outs
 
     return b.build(b.inline_calls(jaxpr, jaxpr.ins, body_to_inline, add), jaxpr.name)

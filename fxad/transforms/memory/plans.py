@@ -250,7 +250,7 @@ def _applied(jaxpr: Jaxpr, segments: tuple[Segment, ...], loops: tuple[Loop, ...
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class _Choice:
-    """What a plan does with loops, and with bodies."""
+    """The choices of a plan: the nesting of each loop, and the segments of each body."""
 
     loops: dict[Scan, Loop]
     inner: dict[Jaxpr, tuple[Segment, ...]]

@@ -10,7 +10,7 @@ from fxad.ir import Atom, Jaxpr
 from fxad.primitives.meshes import Ids, Mesh, Spec
 from fxad.primitives.sharding_constraint import ShardingConstraint
 
-# How a value is divided; None: as the partitioner decides.
+# The division of a value; with None, the partitioner decides.
 Where: TypeAlias = tuple[Mesh, Spec, Ids] | None
 
 

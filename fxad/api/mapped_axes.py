@@ -1,0 +1,195 @@
+"""The axes of a map over arguments: `in_axes` and `out_axes` of `vmap`, `pmap` and `soft_pmap`, read and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import index
+from typing import Any, Final, SupportsIndex, final
+
+import numpy as np
+
+from fxad.api.lift import bind_static_arguments, hold_settings, is_setting
+from fxad.core import tree
+from fxad.core.dataclasses import dataclass
+from fxad.core.tree import Structure
+from fxad.errors import ArgumentError, AxisError, ParameterError, ShapeError, described
+from fxad.ir import Aval
+from fxad.tracing.context import MappedAxis, mapped_over
+from fxad.tracing.program import (
+    Program,
+    argument_path,
+    count_text,
+    function_name,
+    parameter_names,
+    trace_tree,
+    types_of,
+)
+from fxad.tracing.static_args import StaticArguments
+
+Axes = Any  # an int, None, or a tree prefix of them
+
+_IN_AXES: Final = "in_axes says where an argument carries the axis; None there is for what is the same for all"
+_OUT_AXES: Final = "out_axes says where a result shall carry the axis, which it has besides its own"
+
+
+# ----------------------------------------------------------------------------------------------------- tree prefixes
+
+
+def _is_axis(x: object) -> bool:
+    """Returns True for an int, or what converts to one, or None."""
+    if x is None or type(x) is int:
+        return True
+    if isinstance(x, bool | np.bool_) or not isinstance(x, SupportsIndex):
+        return False
+    try:
+        index(x)  # an array has `__index__`, and it may raise
+    except TypeError:
+        return False
+    return True
+
+
+def _check_axes(what: str, axes: Axes) -> None:
+    """Check that entries are axes. Raises: ArgumentError."""
+    for entry in tree.leaves(axes):
+        if not _is_axis(entry):
+            is_whole = entry is axes
+            raise ArgumentError(
+                f"{what}{'' if is_whole else ' has an entry that'} is {described(entry)}: {entry!r:.60}",
+                remedy="an entry is an int, or None for what is not mapped: give one for all, or a tree of them",
+            )
+
+
+def _flatten_axes(in_axes: Axes, in_tree: Structure, what: str) -> list[int | None]:
+    """The mapped axis of each argument leaf. Raises: ArgumentError, TreeError."""
+    _check_axes(what, in_axes)
+    args, kwargs = in_tree.children()
+    prefix = tuple(in_axes) if isinstance(in_axes, list) else in_axes
+    if isinstance(prefix, tuple) and len(prefix) != args.num_children:
+        raise ArgumentError(
+            f"{what} has {count_text(len(prefix), 'entry', 'entries')} for {count_text(args.num_children, 'positional argument')}",
+            remedy="give one entry per positional argument, or one int for all; keyword arguments are mapped over axis 0",
+        )
+    return [*tree.broadcast_prefix(prefix, args, what, _is_axis), *[0] * kwargs.num_leaves]
+
+
+def _normalize_axis(axis: int | None, ndim: int, what: str, remedy: str = _IN_AXES) -> int | None:
+    """An axis counted from the front. Raises: AxisError."""
+    if axis is None:
+        return None
+    axis = index(axis)
+    if not -ndim <= axis < ndim:
+        axes = count_text(ndim, "axis", "axes")
+        raise AxisError(f"{what}: axis {axis} does not exist in an array with {axes}", remedy=remedy)
+    return axis % ndim
+
+
+def _number_of_examples(what: str, size: int) -> int:
+    if not _is_axis(size) or index(size) < 0:
+        raise ParameterError(f"{what}: axis_size is {size!r}, not a number of examples", remedy="give an int >= 0")
+    return index(size)
+
+
+def _infer_size(
+    what: str, axis_size: int | None, avals: Sequence[Aval], dims: Sequence[int | None], paths: Sequence[str]
+) -> int:
+    """The number of examples. Raises: ShapeError, ArgumentError, ParameterError."""
+    sources = {} if axis_size is None else {_number_of_examples(what, axis_size): ["axis_size"]}
+    for a, d, p in zip(avals, dims, paths, strict=True):
+        if d is not None:
+            sources.setdefault(a.shape[d], []).append(f"axis {d} of {p}, {a}")
+    if not sources:
+        raise ArgumentError(f"{what}: no argument is mapped", remedy="give in_axes an int, or pass axis_size")
+    if len(sources) > 1:
+        sizes = "; ".join([f"{size}: {', '.join(whose)}" for size, whose in sources.items()])
+        raise ShapeError(f"{what}: sizes of the mapped axis differ: {sizes}", remedy=_IN_AXES)
+    (size,) = sources
+    return size
+
+
+# ---------------------------------------------------------------------------------------------- arguments and results
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class MappedArguments:
+    """The arguments of a call of a mapped function `f`: their mapped axes, the types of one example, and the number of
+    examples. Static arguments are bound to `f`, and so are unmapped settings, such as strings."""
+
+    name: str
+    names: tuple[str, ...]
+    f: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    in_tree: Structure
+    dims: list[int | None]
+    example: list[Aval]
+    size: int
+
+    def trace(self, axis: MappedAxis) -> Program[Any, Any]:
+        """The program of one example, traced inside the map."""
+        with mapped_over(axis):
+            return trace_tree(self.f, self.in_tree, self.example, self.name, self.names)
+
+
+def mapped_arguments(
+    name: str,
+    f: Callable[..., Any],
+    statics: StaticArguments | None,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    in_axes: Axes,
+    axis_size: int | None,
+) -> MappedArguments:
+    """The arguments of a call, checked. `name` is the name of the map. Raises: as `vmap`."""
+    what, names = f"{name} of {function_name(f)}", parameter_names(f)
+    g, args, kwargs = bind_static_arguments(name, f, statics, args, kwargs)
+    leaves, in_tree = tree.flatten((args, kwargs))
+    if any(map(is_setting, leaves)):
+        axes = _flatten_axes(in_axes, in_tree, f"{what}: in_axes")
+        held = [d is None and is_setting(x) for d, x in zip(axes, leaves, strict=True)]
+        g, args, kwargs = hold_settings(g, leaves, in_tree, held)
+        leaves, in_tree = tree.flatten((args, kwargs))
+    avals = types_of(what, f, leaves, in_tree)
+    paths = [argument_path(a, names) for a in in_tree.accessors()]
+    axes = _flatten_axes(in_axes, in_tree, f"{what}: in_axes")
+    dims = [_normalize_axis(d, a.ndim, f"{what}: argument {p}") for d, a, p in zip(axes, avals, paths, strict=True)]
+    size = _infer_size(what, axis_size, avals, dims, paths)
+    example = [
+        a if d is None else a.with_shape((*a.shape[:d], *a.shape[d + 1 :])) for a, d in zip(avals, dims, strict=True)
+    ]
+    return MappedArguments(function_name(f), names, g, args, kwargs, in_tree, dims, example, size)
+
+
+def mapped_axes_of_program(
+    name: str, program: Program[Any, Any], in_axes: Axes, axis_size: int | None
+) -> tuple[list[int | None], int]:
+    """The mapped axes of the arguments of a Program, and the number of examples. `name` is the name of the map.
+
+    Raises: as `vmap`.
+    """
+    what = f"{name} of {program.name}"
+    if axis_size is None:
+        raise ArgumentError(
+            f"{name}: {program.name} is a Program over one example, so the number of examples must be given",
+            remedy=f"{name}(program, axis_size=n)",
+        )
+    axes = _flatten_axes(in_axes, program.in_tree, f"{what}: in_axes")
+    size = _number_of_examples(what, axis_size)
+    # in_axes are axes of the stacked argument, which has the mapped axis too
+    dims = [
+        _normalize_axis(d, a.ndim + 1, f"{what}: argument {p}")
+        for d, a, p in zip(axes, program.in_avals, program.paths, strict=True)
+    ]
+    return dims, size
+
+
+def mapped_axes_of_results(what: str, program: Program[Any, Any], out_axes: Axes) -> tuple[list[int | None], list[str]]:
+    """The mapped axes of the results, and the paths of the results. Raises: ArgumentError, TreeError, AxisError."""
+    _check_axes(f"{what}: out_axes", out_axes)
+    axes = tree.broadcast_prefix(out_axes, program.out_tree, f"{what}: out_axes", _is_axis)
+    paths = tree.paths(program.out_tree, "result")
+    dims = [
+        _normalize_axis(d, a.ndim + 1, f"{what}: {p}", _OUT_AXES)
+        for d, a, p in zip(axes, program.out_avals, paths, strict=True)
+    ]
+    return dims, list(paths)

@@ -1,0 +1,193 @@
+"""Images resized and moved, as in `jax.image`.
+
+Each axis is resampled by a matrix of weights: a kernel around the place that an element of the result has in the image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import Enum
+from math import pi
+from types import MappingProxyType
+from typing import Final, TypeAlias
+
+from fxad import lax
+from fxad import numpy as fnp
+from fxad.errors import ParameterError, ShapeError
+from fxad.lax import Precision
+from fxad.operations.arguments import to_ints
+from fxad.operations.precision import PrecisionLike
+from fxad.scipy.arguments import floats
+from fxad.tracing.array import Array, ArrayLike
+
+Kernel: TypeAlias = Callable[[Array], Array]
+
+
+class ResizeMethod(Enum):
+    """How `resize` reads between elements."""
+
+    NEAREST = "nearest"
+    LINEAR = "linear"
+    LANCZOS3 = "lanczos3"
+    LANCZOS5 = "lanczos5"
+    CUBIC = "cubic"
+    CUBIC_PYTORCH = "cubic-pytorch"
+    AREA = "area"
+
+    @staticmethod
+    def from_string(s: str) -> ResizeMethod:
+        """The method of a name. Raises: ParameterError."""
+        name = _OTHER_NAMES.get(s, s)
+        if name not in [m.value for m in ResizeMethod]:
+            names = " ".join([m.value for m in ResizeMethod])
+            raise ParameterError(f"ResizeMethod: {s!r:.40} is no method", remedy=f"use one of {names}")
+        return ResizeMethod(name)
+
+
+_OTHER_NAMES: Final = MappingProxyType({
+    "bilinear": "linear", "trilinear": "linear", "triangle": "linear", "bicubic": "cubic", "tricubic": "cubic",
+})  # fmt: skip
+
+
+def _triangle(d: Array) -> Array:
+    return fnp.maximum(0, 1 - d)
+
+
+def _lanczos(radius: float) -> Kernel:
+    def kernel(d: Array) -> Array:
+        inside = (d > 1e-3) & (d <= radius)
+        at = fnp.where(inside, d, 1.0)
+        waves = radius * fnp.sin(pi * at) * fnp.sin(pi * at / radius) / (pi * at) ** 2
+        return fnp.where(d <= 1e-3, 1.0, fnp.where(inside, waves, 0.0))
+
+    return kernel
+
+
+def _cubic(a: float) -> Kernel:
+    def kernel(d: Array) -> Array:
+        near = ((a + 2) * d - (a + 3)) * d * d + 1
+        far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
+        return fnp.where(d < 1, near, fnp.where(d < 2, far, 0.0))
+
+    return kernel
+
+
+_KERNELS: Final = MappingProxyType({
+    ResizeMethod.LINEAR: _triangle,
+    ResizeMethod.LANCZOS3: _lanczos(3.0),
+    ResizeMethod.LANCZOS5: _lanczos(5.0),
+    ResizeMethod.CUBIC: _cubic(-0.5),
+    ResizeMethod.CUBIC_PYTORCH: _cubic(-0.5),  # with antialias, as in PyTorch
+})  # fmt: skip
+
+
+def _weights(n: int, m: int, scale: Array, translation: Array, method: ResizeMethod, antialias: bool) -> Array:
+    """The matrix (n, m) that resamples an axis of n elements to m."""
+    size = 1 / scale
+    place, at = fnp.arange(n).astype(scale.dtype)[:, None], fnp.arange(m).astype(scale.dtype)[None, :]
+    centre = (at + 0.5 - translation) * size - 0.5
+    if method is ResizeMethod.AREA:  # the part of an element of the result that an element of the image covers
+        start, end = (at - translation) * size, (at + 1 - translation) * size
+        weights = fnp.maximum(0, fnp.minimum(end, place + 1) - fnp.maximum(start, place))
+    elif method is ResizeMethod.CUBIC_PYTORCH and not antialias:  # elements at the border are repeated outside
+        beyond = fnp.arange(-2, n + 2).astype(scale.dtype)[:, None]
+        spread = _cubic(-0.75)(fnp.abs(centre - beyond))
+        weights = spread[2:-2].at[0].add(spread[:2].sum(0)).at[-1].add(spread[-2:].sum(0))
+    else:
+        width = fnp.maximum(size, 1) if antialias else fnp.ones_like(size)
+        weights = _KERNELS[method](fnp.abs(centre - place) / width)
+    total = fnp.sum(weights, axis=0, keepdims=True)
+    some = fnp.abs(total) > 1000 * fnp.finfo(scale.dtype).eps
+    weights = fnp.where(some, weights / fnp.where(some, total, 1), 0)
+    return fnp.where((centre >= -0.5) & (centre <= n - 0.5), weights, 0)
+
+
+def scale_and_translate(
+    image: ArrayLike,
+    shape: Sequence[int],
+    spatial_dims: Sequence[int],
+    scale: ArrayLike,
+    translation: ArrayLike,
+    method: str | ResizeMethod,
+    antialias: bool = True,
+    precision: PrecisionLike = Precision.HIGHEST,
+) -> Array:
+    """Return the image of this shape whose element at x is read at (x - translation) / scale along `spatial_dims`.
+
+    What lies outside of the image is 0. With `antialias`, the kernel is as wide as an element of the result.
+
+    Raises: ShapeError if `shape` differs along another axis; ParameterError for the method "nearest".
+    """
+    return _resampled(
+        "scale_and_translate", image, shape, spatial_dims, scale, translation, method, antialias, precision
+    )
+
+
+def _resampled(
+    what: str,
+    image: ArrayLike,
+    shape: Sequence[int],
+    spatial_dims: Sequence[int],
+    scale: ArrayLike,
+    translation: ArrayLike,
+    method: str | ResizeMethod,
+    antialias: bool,
+    precision: PrecisionLike,
+) -> Array:
+    kind = ResizeMethod.from_string(method) if isinstance(method, str) else method
+    if kind is ResizeMethod.NEAREST:
+        raise ParameterError(f"{what}: the method is nearest", remedy="use resize, or the method linear")
+    (array,) = floats(what, image)
+    sizes, dims = _sizes(what, array, shape), [d % array.ndim for d in to_ints(what, "spatial_dims", spatial_dims)]
+    fixed = [k for k in range(array.ndim) if k not in dims and sizes[k] != array.shape[k]]
+    if fixed:
+        k = fixed[0]
+        raise ShapeError(
+            f"{what}: axis {k} of {array.shape[k]} elements shall have {sizes[k]}, and is not in spatial_dims",
+            remedy="give spatial_dims all axes that change",
+        )
+    exact = fnp.float64 if array.dtype == fnp.float64 else fnp.float32
+    scales, moves = fnp.asarray(scale).astype(exact), fnp.asarray(translation).astype(exact)
+    for k, d in enumerate(dims):
+        weights = _weights(array.shape[d], sizes[d], scales[k], moves[k], kind, antialias).astype(array.dtype)
+        product = lax.dot_general(array, weights, (((d,), (0,)), ((), ())), precision)
+        array = fnp.moveaxis(product, -1, d)
+    return array
+
+
+def resize(
+    image: ArrayLike,
+    shape: Sequence[int],
+    method: str | ResizeMethod,
+    antialias: bool = True,
+    precision: PrecisionLike = Precision.HIGHEST,
+) -> Array:
+    """Return the image of another shape. Methods: nearest, linear, cubic, lanczos3, lanczos5, cubic-pytorch, area.
+
+    With `antialias`, an axis that becomes shorter is smoothed. Integers become float32, but for "nearest".
+    """
+    array = fnp.asarray(image)
+    sizes = _sizes("resize", array, shape)
+    kind = ResizeMethod.from_string(method) if isinstance(method, str) else method
+    dims = [k for k, (n, m) in enumerate(zip(array.shape, sizes, strict=True)) if n != m]
+    if kind is ResizeMethod.NEAREST:
+        for d in dims:
+            n, m = array.shape[d], sizes[d]
+            at = fnp.floor((fnp.arange(m).astype(fnp.float32) + 0.5) * (n / m)).astype(fnp.int32)
+            array = fnp.take(array, at, axis=d, mode="clip")
+        return array
+    scale = [sizes[d] / array.shape[d] for d in dims]
+    return _resampled("resize", array, sizes, dims, scale, [0.0] * len(dims), kind, antialias, precision)
+
+
+def _sizes(what: str, image: Array, shape: Sequence[int]) -> tuple[int, ...]:
+    sizes = to_ints(what, "shape", shape)
+    if len(sizes) != image.ndim:
+        raise ShapeError(
+            f"{what}: shape {sizes} has {len(sizes)} axes, the image has {image.ndim}",
+            remedy="give the size of each axis; those of batches and channels stay",
+        )
+    return sizes
+
+
+__all__ = ["ResizeMethod", "resize", "scale_and_translate"]

@@ -1,0 +1,104 @@
+"""Loops of a program on several devices end after a failed check.
+
+On one device XLA ends the run where a check fails. On several, others may wait for that device in a collective, so it
+goes on to the end of the program. A loop without a bound might never get there. So a flag, a bool, is threaded through
+the program: True after a failed check. A `while` ends when the flag of its device is True, or, if it has collectives,
+that of any device that takes part in them. A `scan` runs all its steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from fxad import dtypes
+from fxad.core.builder import Builder
+from fxad.core.memo import by_value
+from fxad.ir import Atom, Atoms, Aval, Eqn, FreeAxes, HigherOrder, Jaxpr, Lit, distinct_jaxprs
+from fxad.lowering.ordered_effects import Threaded, deciding, with_threaded
+from fxad.primitives.check import Check, has_check
+from fxad.primitives.collectives import Pmax
+from fxad.primitives.control.call import Call
+from fxad.primitives.control.shard_map import ShardMap
+from fxad.primitives.control.while_ import While
+from fxad.primitives.elementwise import AND, NOT, OR
+from fxad.primitives.reduce import ReduceOr
+
+FAILED: Final = Aval((), dtypes.bool_)
+
+
+def ending_loops(jaxpr: Jaxpr) -> Jaxpr:
+    """The program, whose loops end after a failed check; the same operands and results."""
+    if not has_check(jaxpr) or not any([isinstance(e.prim, While) for p in distinct_jaxprs(jaxpr) for e in p.eqns]):
+        return jaxpr
+    b = Builder.like(jaxpr)
+    _, *outs = b.inline(_flagged(jaxpr), [Lit.of(False, FAILED), *jaxpr.ins])
+    return b.build(outs, jaxpr.name)
+
+
+@by_value
+def _holds(jaxpr: Jaxpr) -> bool:
+    """Returns True if a program changes the flag or reads it."""
+    return any([isinstance(e.prim, Check | While) for body in distinct_jaxprs(jaxpr) for e in body.eqns])
+
+
+@by_value
+def _flagged(jaxpr: Jaxpr) -> Jaxpr:
+    """(failed, operands) -> (failed, results)."""
+    b = Builder()
+    failed: Atom = b.input(FAILED)
+
+    def rule(b: Builder, eqn: Eqn, ins: Atoms) -> Sequence[Atom] | None:
+        nonlocal failed
+        prim = eqn.prim
+        if isinstance(prim, Check):
+            wrong = b.one(ReduceOr(tuple(range(len(prim.sizes)))), ins[0]) if prim.sizes else ins[0]
+            failed = b.one(OR, failed, wrong)
+            return None
+        found: Threaded | None = None
+        if isinstance(prim, While):
+            failed = _of_any(b, failed, prim.free_axes)
+            found = _ending(prim)
+        elif isinstance(prim, ShardMap) and _holds(prim.body):
+            found = _flagged_map(prim)
+        elif isinstance(prim, HigherOrder) and any(map(_holds, prim.bodies)):
+            found = with_threaded(prim, FAILED, _flagged, _holds)
+        if found is None:
+            return None
+        new, at, after = found
+        outs = b(new, *ins[:at], failed, *ins[at:])
+        failed = outs[after]
+        return (*outs[:after], *outs[after + 1 :])
+
+    outs = b.inline(jaxpr, b.inputs(jaxpr.in_avals), rule)
+    return b.build((failed, *outs), jaxpr.name)
+
+
+def _of_any(b: Builder, failed: Atom, axes: FreeAxes) -> Atom:
+    """The flag of all devices along axes. They run a loop with collectives for as many steps."""
+    names, sizes = tuple([n for n, _ in sorted(axes)]), tuple([n for _, n in sorted(axes)])
+    return b.one(Pmax(names, sizes), failed) if axes else failed
+
+
+def _ending(loop: While) -> Threaded:
+    """The loop with the flag as its first carry, which ends when it is True."""
+    if has_check(loop.cond) and loop.max_steps is None:
+        return Call(_flagged(deciding(loop))), 0, 0
+    b = Builder()
+    consts = b.inputs(loop.cond.in_avals[: loop.n_cond])
+    failed = b.input(FAILED)
+    goes = b.inline(loop.cond, (*consts, *b.inputs(loop.carry)))
+    cond = b.build([b.one(AND, b.one(NOT, failed), goes[0])], loop.cond.name)
+    b = Builder()
+    consts = b.inputs(loop.body.in_avals[: loop.n_body])
+    failed, *outs = b.inline(_flagged(loop.body), (b.input(FAILED), *consts, *b.inputs(loop.carry)))
+    body = b.build((_of_any(b, failed, loop.free_axes), *outs), loop.body.name)
+    return While(cond, body, loop.n_cond, loop.n_body, loop.max_steps), loop.n_cond + loop.n_body, 0
+
+
+def _flagged_map(prim: ShardMap) -> Threaded:
+    """The map with the flag as its first operand and result: that of all its devices."""
+    b = Builder()
+    failed, *outs = b.inline(_flagged(prim.body), b.inputs((FAILED, *prim.body.in_avals)))
+    body = b.build((_of_any(b, failed, frozenset(prim.mesh)), *outs), prim.body.name)
+    return ShardMap(body, prim.mesh, 1 + prim.n_consts, prim.ins, ((), *prim.outs), prim.devices), 0, 0
