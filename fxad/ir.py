@@ -1,4 +1,4 @@
-"""The program as a value: equations, jaxprs, and the contract a primitive answers.
+"""The program as a value: equations, jaxprs, and the rules of primitives.
 
 All classes are frozen and compared by value. `fxad.core.atoms` defines types, variables and literals, which this module
 exports. `Jaxpr` is hash-consed like them: a cache key that contains a program costs a pointer, and unreferenced

@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Sequence
 from enum import Enum
 from threading import get_ident
 from types import FrameType, TracebackType
-from typing import Any, Final, Literal, NoReturn, cast, final
+from typing import Any, Final, Literal, NoReturn, final
 
 import numpy as np
 import optree
@@ -322,10 +322,10 @@ class Trace:
                 alone = promotion.dtype_of_scalars([a for a in args if is_scalar(a)])
                 like = None if alone is None else Aval((), alone)
             operands = list(atoms)
-            for k, x in enumerate(atoms):
-                if x is None:
+            for k, x in enumerate(args):
+                if atoms[k] is None and is_scalar(x):
                     try:
-                        operands[k] = promotion.scalar_literal(cast("promotion.Scalar", args[k]), like)
+                        operands[k] = promotion.scalar_literal(x, like)
                     except DTypeError as e:
                         raise promotion.argument(e, f"{operation_name(op, static)}: argument {k}") from None
         start, first = len(b.eqns), b.n
@@ -371,7 +371,7 @@ class Trace:
             return Lit.of(value, aval)
         if is_scalar(value):
             try:
-                return promotion.scalar_literal(cast("promotion.Scalar", value))
+                return promotion.scalar_literal(value)
             except DTypeError as e:
                 raise promotion.argument(e, f"{op}: {role} {k}") from None
         aval = aval_of(value, f"{op}: {role} {k}")

@@ -7,7 +7,7 @@ from typing import Final
 
 from fxad.core.builder import Builder
 from fxad.core.memo import by_value
-from fxad.core.sizes import Name, Size, at_least, maximum, names_of, substitute_sizes
+from fxad.core.sizes import Name, Size, at_least, dimension, maximum, names_of, substitute_sizes
 from fxad.errors import ArgumentError, ShapeError
 from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Param, Primitive, Record, map_parameter, params, subjaxprs
 from fxad.primitives.shape import BroadcastInDim, Reshape, Rev
@@ -179,9 +179,9 @@ def check_sizes(what: str, declared: Sequence[Name], values: dict[str, object]) 
             continue
         if not hasattr(type(value), "__index__") or isinstance(value, bool):
             raise ArgumentError(f"{what}: {name} is {value!r:.60}, not an int", remedy="give a number of elements")
-        if int(value) < least[name]:  # type: ignore[call-overload]
+        if int(value) < least[name]:  # type: ignore[call-overload]  # it has `__index__`
             raise ShapeError(
                 f"{what}: {name} is {value}, the program assumes {name} >= {least[name]}",
                 remedy="trace it with a weaker assumption, if it has a meaning there",
             )
-    return tuple(sorted([(n, v if type(v) is Size else int(v)) for n, v in values.items()]))  # type: ignore[call-overload]
+    return tuple(sorted([(n, dimension(v)) for n, v in values.items()]))

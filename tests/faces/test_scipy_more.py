@@ -503,3 +503,46 @@ def test_refusals(k: int) -> None:
     with pytest.raises(error) as e:
         call()
     assert (e.value.message, e.value.remedy) == (message, remedy)  # type: ignore[attr-defined]
+
+
+# ---------------------------------------------------------------------------------------------- exponential integrals
+
+
+def test_exponential_integrals() -> None:
+    x = np.array([-50.0, -3, -1, -1e-3, 0, 1e-3, 0.3, 1, 2, 20, 39.9, 40.1, 300, np.inf, -np.inf, np.nan])
+    close(fx.jit(special.expi)(x), scipy.special.expi(x), 1e-11)
+    y = np.array([0, 1e-6, 0.5, 1, 1.0001, 2, 30, np.inf, -1])
+    orders = np.array([0, 1, 2, 7, 50])[:, None]
+    wanted = np.where(y < 0, np.nan, them.special.expn(orders, y))
+    close(fx.jit(special.expn)(orders, y), wanted, 1e-11)
+    v = np.array([0.4, 1.3, 6.0])
+    slope = fx.jit(fx.grad(lambda v: (special.expi(v) + special.expn(3, v) - special.exp1(v)).sum()))(v)
+    close(slope, np.exp(v) / v - them.special.expn(2, v) + np.exp(-v) / v, 1e-11)
+
+
+def test_matrices_of_whole_numbers() -> None:
+    close(special.bernoulli(8), scipy.special.bernoulli(8), 1e-6)
+    close(linalg.invhilbert(4), scipy.linalg.invhilbert(4))
+    for kind in ("symmetric", "lower", "upper"):
+        close(linalg.invpascal(5, kind), them.linalg.invpascal(5, kind))
+    a, c = RNG.standard_normal((4, 3)), RNG.standard_normal((2, 4))
+    for ours, theirs in zip(linalg.qr_multiply(a, c), scipy.linalg.qr_multiply(a, c), strict=True):
+        close(abs(ours), abs(theirs), 1e-12)
+    q, r = linalg.qr_multiply(a, np.eye(3), "left")
+    close(q @ r, a, 1e-12)
+
+
+@pytest.mark.parametrize(
+    ("call", "message", "remedy"),
+    [
+        (lambda: special.bernoulli(-1), "bernoulli: n is -1", "give 0 or more"),
+        (lambda: linalg.invpascal(3, "x"), "invpascal: kind 'x'", 'use "symmetric", "lower" or "upper"'),
+        (lambda: linalg.qr_multiply(np.eye(2), np.eye(2), pivoting=True), "qr_multiply: pivoting is not there",
+         "use svd to find the rank"),
+        (lambda: linalg.qr_multiply(np.eye(2), np.eye(2), "x"), "qr_multiply: mode 'x'", 'use "right" or "left"'),
+    ],
+)  # fmt: skip
+def test_what_these_refuse(call: Callable[[], object], message: str, remedy: str) -> None:
+    with pytest.raises(ParameterError) as caught:
+        call()
+    assert (caught.value.message, caught.value.remedy) == (message, remedy)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from os.path import basename
 from typing import SupportsIndex, final, overload
 
 from fxad.core.builder import Builder, rewrite
@@ -131,11 +130,7 @@ class Residuals(Sequence[Residual]):
 
 def _cells(k: int, r: Residual) -> tuple[str, ...]:
     decided = r.decided_by if r.stored else "plan: computed again"
-    return str(k), f"{r.bytes:,}", str(r.aval), r.made_by, _line(r), r.read_by, decided
-
-
-def _line(r: Residual) -> str:
-    return f"{basename(r.where.file)}:{r.where.line}" if r.where else ""
+    return str(k), f"{r.bytes:,}", str(r.aval), r.made_by, r.where.short if r.where else "", r.read_by, decided
 
 
 @by_value
@@ -269,7 +264,7 @@ def _brief(row: object) -> str:
     """Describes a row of a plan, which may be any object."""
     if not isinstance(row, Residual):
         return f"{described(row)}: {row!r:.60}"
-    where = f" ({line})" if (line := _line(row)) else ""
+    where = f" ({row.where.short})" if row.where else ""
     return f"{row.made_by} {row.aval}{where}{'' if row.stored else ', computed again'}"
 
 
