@@ -459,10 +459,10 @@ def _lower_bound_of_terms(terms: Terms, depth: int) -> int | None:
     for mono, c in terms.items():
         if len(mono) == 2 and (rounded := _rounded_to_multiple(mono)) is not None:
             a, b = rounded
-            others = _size_of_terms({m: d for m, d in terms.items() if m != mono})
-            known = _lower_bound_of_terms(_terms(others + (a if c < 0 else a - b + 1) * c), depth - 1)
-            if known is not None:
-                return known
+            rest = _size_of_terms({m: d for m, d in terms.items() if m != mono})
+            least = _lower_bound_of_terms(_terms(rest + (a if c < 0 else a - b + 1) * c), depth - 1)
+            if least is not None:
+                return least
         if len(mono) == 1 and mono[0][1] == 1 and isinstance(mono[0][0], SizeFunction):
             function = mono[0][0]
             remaining = {m: d for m, d in terms.items() if m != mono}

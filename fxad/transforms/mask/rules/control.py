@@ -166,7 +166,8 @@ def _check(ctx: MaskCtx, prim: Check, args: Atoms, ins: Avals, outs: Avals) -> S
 _THROUGH: Final = "through its bodies"
 
 CONTROL: Final[tuple[MaskRule, ...]] = (
-    *[row(kind, _once, _THROUGH, settles=False) for kind in (Call, Remat)],
+    row(Call, _once, _THROUGH, settles=False),
+    row(Remat, _once, _THROUGH, settles=False),
     *[row(kind, through_bodies, _THROUGH) for kind in (Cond, While)],
     row(Scan, _scan, "through its body; up to the true length"),
     row(CustomCall, _custom, "through its body and its rules; there is no inverse"),
