@@ -35,7 +35,10 @@ def _caller() -> tuple[str, str]:
             last = last.f_back
         if last.f_back is None or not is_rule(last):
             code = frame.f_code
-            return f"{code.co_filename}:{frame.f_lineno} in {code.co_qualname}", _public_name(inner) if inner else ""
+            called = _public_name(inner) if inner else ""
+            if called == _BIND:
+                called = f"{frame.f_globals.get('__name__', '')}.{code.co_qualname}"
+            return f"{code.co_filename}:{frame.f_lineno} in {code.co_qualname}", called
         frame, inner = last.f_back, None
     return "", ""
 
@@ -45,6 +48,7 @@ def _own(frame: FrameType) -> bool:
     return code.co_filename.startswith(_HERE) or code.co_qualname.startswith(_GENERATED)
 
 
+_BIND: Final = "fxad.tracing.tracer.bind"  # applies any primitive: the function that calls it says which
 _GENERATED: Final = "__create_fn__."  # the __init__ of a dataclass
 
 
