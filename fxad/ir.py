@@ -53,7 +53,11 @@ _set: Final = object.__setattr__
 @final
 @dataclass(frozen=True, slots=True)
 class Eqn:
-    """One equation: `outs = prim(ins)`. Its source location is not part of its value."""
+    """One equation: `outs = prim(ins)`. Its source location is not part of its value.
+
+    Equal programs are one object, with the sources of the one that was made first, so a source may be that of an equal
+    function.
+    """
 
     prim: Primitive
     ins: tuple[Atom, ...]
@@ -407,7 +411,7 @@ class JvpCtx(Batching, Protocol):
 
     def lin(self, prim: Primitive, *operands: Lin | Zero | Var | Lit) -> Tangents:
         """Add an equation to the linear program. If all linear operands are `Zero`, the results are `Zero` and no
-        equation is added."""
+        equation is added. A `Zero` beside a `Lin` becomes an array of zeros."""
 
     def lin_one(self, prim: Primitive, *operands: Lin | Zero | Var | Lit) -> Tangent:
         """`lin` for an equation with a single result."""

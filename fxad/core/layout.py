@@ -125,7 +125,8 @@ class Unknown:
     """A number of runs that is not known before the loop, at most `most`. If there is a predicate, runs continue while
     it holds.
 
-    The predicate is a result of this body, or of another body, which is then evaluated before each run.
+    The predicate is a result of this body, or of another body, which is then evaluated before each run. A predicate of
+    this body is known only after a run, so there is at least one, unless `most` is 0.
     """
 
     most: int | None = None

@@ -34,7 +34,7 @@ def lines_of(eqns: Iterable[Eqn]) -> tuple[SourceLocation, ...]:
     equations on one line, the inner one counts.
 
     Equal bodies are one program, with the lines of the function that was traced first. So the line of an equation in a
-    body may be that of an equal function; the outermost line is never in a body.
+    body may be that of an equal function. The lines around it tell two uses of that function apart.
     """
     lines: list[SourceLocation] = []
     for line in [source_location(e.source) for e in eqns]:

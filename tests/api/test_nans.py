@@ -172,7 +172,7 @@ def test_a_function_that_is_used_twice_has_the_line_of_the_use_that_fails() -> N
         y = lax.scan(lambda c, _: (fnp.sqrt(c), None), x, length=3)[0]
         return lax.scan(lambda c, _: (fnp.sqrt(c), None), y - 1.25, length=3)[0].sum()
 
-    found: Any = fx.explain_nan(twice, np.float32([0.5]))
+    found: Any = fx.explain_nan(twice, X[:1] / 2)
     first = twice.__code__.co_firstlineno + 1
     assert [line.line for line in found.nan.lines] == [first + 1, first], "the use, then the equal body"
     assert found.nan.where == found.nan.lines[-1]

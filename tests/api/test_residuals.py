@@ -252,9 +252,8 @@ def test_a_function_that_is_used_twice_has_the_lines_of_both_uses() -> None:
         return lax.scan(lambda c, _: (fnp.sin(c) * 1.375, None), y, length=5)[0].sum()
 
     for f in (twice, looped):
-        at = f.__code__.co_firstlineno
-        table = [r for r in fx.residuals(fx.trace(f, X)) if not r.is_argument]
-        lines = [r.lines[0].line - at for r in table]
+        lines = [r.lines[0].line - f.__code__.co_firstlineno for r in fx.residuals(fx.trace(f, X)) if not r.is_argument]
         assert lines == [1] * (len(lines) // 2) + [2] * (len(lines) // 2)
+    at = looped.__code__.co_firstlineno
     cells = [line.split() for line in str(fx.residuals(fx.trace(looped, X))).splitlines()]
     assert any([f"test_residuals.py:{at + 2}" in row and f"{at + 1}" in row and ">" in row for row in cells])
