@@ -93,6 +93,17 @@ def exception_text(e: BaseException) -> str:
 _VOWELS: Final = (*"aeiouAEIO", "nd")  # an ndarray
 
 
+NEEDS_STATIC: Final = (
+    "sizes, axes and range() need Python ints: make the argument static, with static_argnums or static_argnames of jit,"
+    " grad, vmap, ...; x[i] takes tracers"
+)
+
+
+def remedy_of(e: BaseException) -> str:
+    """The remedy of an error of fxad; of any other, nothing."""
+    return e.remedy if isinstance(e, FxadError) else ""
+
+
 def described(value: object) -> str:
     """The type of a value with its article: `an int`, `a Tracer`."""
     name = type(value).__qualname__

@@ -26,12 +26,14 @@ _BY_MODULE: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
         "": {
             "Shard": "fxad.sharding.Shard",
             "Ref array_ref empty_ref free_ref freeze new_ref ref": _REFS,
-            "allow_f16_reductions array_garbage_collection_guard auto_pcast check_tracer_leaks checking_leaks config "
+            "allow_f16_reductions array_garbage_collection_guard auto_pcast check_tracer_leaks checking_leaks "
             "debug_infs debug_key_reuse default_prng_impl enable_checks enable_custom_prng legacy_prng_key "
             "log_compiles no_execution no_tracing numpy_dtype_promotion numpy_rank_promotion softmax_custom_jvp "
             "thread_guard threefry_partitionable transfer_guard transfer_guard_device_to_device "
             "transfer_guard_device_to_host transfer_guard_host_to_device jax2tf_associative_scan_reductions "
             "remove_size_one_mesh_axis_from_type": _FLAG,
+            "config": "no flag of the process changes what a program means; docs/coming-from-jax.md says what replaces "
+            "jax_debug_nans, jax_enable_x64 and others",
             "enable_x64": _X64,
             "debug_nans": "explain_nan(f, *args) finds the operation that makes the first nan",
             "default_matmul_precision": "contractions take precision=: fnp.matmul(x, y, precision='highest')",

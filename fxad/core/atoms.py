@@ -134,7 +134,7 @@ def as_shape(shape: int | Iterable[int]) -> Shape:
             out = (index(shape),)  # type: ignore[arg-type]  # raises for any other object
         except TypeError as of_shape:
             said = [e.remedy for e in (of_item, of_shape) if isinstance(e, FxadError)]
-            raise ShapeError(f"shape: {shape!r} is not a sequence of integers", remedy="".join(said[:1])) from None
+            raise ShapeError(f"shape: {shape!r} is not a sequence of integers", remedy="".join(said[-1:])) from None
     if any([type(d) is int and d < 0 for d in out]):
         raise ShapeError(f"shape: {out} has a negative size")
     if any([type(d) is int and d >= 1 << 63 for d in out]):

@@ -46,7 +46,8 @@ def result_shape(name: str, shape: ShapeLike) -> Shape:
     try:
         return as_shape((shape,) if isinstance(shape, int) else shape)
     except ShapeError as e:
-        raise ShapeError(f"{name}: {e.message}", remedy="a shape is a tuple of ints that are not negative") from None
+        remedy = e.remedy or "a shape is a tuple of ints that are not negative"
+        raise ShapeError(f"{name}: {e.message}", remedy=remedy) from None
 
 
 def broadcast_shape(name: str, shape: ShapeLike | None, **parameters: ArrayLike) -> Shape:

@@ -23,7 +23,16 @@ from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.core.frames import CalledFrames
 from fxad.core.tables import headed
-from fxad.errors import PACKAGE, DepthError, DTypeError, FxadError, LeakedTracerError, TracerError, is_rule
+from fxad.errors import (
+    NEEDS_STATIC,
+    PACKAGE,
+    DepthError,
+    DTypeError,
+    FxadError,
+    LeakedTracerError,
+    TracerError,
+    is_rule,
+)
 from fxad.ir import Atom, Aval, Jaxpr, Lit, NDArray, Primitive, Source, Var, new_eqn, result_vars, source_location
 from fxad.operations import promotion
 from fxad.primitives.control.call import Call
@@ -164,11 +173,7 @@ class Tracer(Array):
         self._refuse("complex", "use astype, or make the value a Python number that the function closes over")
 
     def __index__(self) -> int:  # noqa: PLE0305  it raises
-        self._refuse(
-            "index",
-            "sizes and range() need Python ints: make the argument static, jit(f, static_argnames=...); "
-            "x[i] takes tracers",
-        )
+        self._refuse("index", NEEDS_STATIC)
 
     def item(self) -> bool | int | float | complex:
         self._refuse("item", "return the array and call item() on the result")

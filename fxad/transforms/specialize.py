@@ -7,8 +7,7 @@ from typing import Final
 
 from fxad.core.builder import Builder
 from fxad.core.memo import by_value
-from fxad.core.sizes import Name, Size, maximum, names_of, substitute_sizes
-from fxad.core.sizes import Name, Size, at_least, names_of, substitute_sizes
+from fxad.core.sizes import Name, Size, at_least, maximum, names_of, substitute_sizes
 from fxad.errors import ArgumentError, ShapeError
 from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Param, Primitive, Record, map_parameter, params, subjaxprs
 from fxad.primitives.shape import BroadcastInDim, Reshape, Rev

@@ -393,8 +393,8 @@ ROWS = [(2, 4)] * 8
 REFUSED = [
     (lambda m: make_mesh((4, 2), ("x", "y"), (AxisType.Explicit,) * 2), ParameterError,
      f"make_mesh: axis_types is {(AxisType.Explicit,) * 2!r:.80}, and all axes of a mesh are AxisType.Auto",
-     "leave it out, and divide values with in_shardings or with_sharding_constraint; shard_map makes the axes of its"
-     " mesh manual"),
+     ("leave it out, and divide values with in_shardings or with_sharding_constraint; shard_map makes the axes of its"
+      " mesh manual")),
     (lambda m: make_mesh((4, 2), ("x", "y"), (AxisType.Auto,)), ParameterError,
      "make_mesh: axis_types has 1 entries for 2 axes", "give one for each axis, or none"),
     (lambda m: fx.vmap(fx.shard_map(lambda v: 2 * v, m, P("x"), P("x")), in_axes=1, spmd_axis_name="y")(X),

@@ -211,7 +211,8 @@ class ShardMap(HigherOrder, Linear, OnMesh):
         if ctx.spmd:
             names = ", ".join(map(repr, ctx.spmd))
             raise AxisNameError(
-                f"vmap: spmd_axis_name {names} cannot divide the new axis of a map over the devices of {dict(self.mesh)}",
+                f"vmap: spmd_axis_name {names} cannot divide the new axis of a map over the devices of"
+                f" {dict(self.mesh)}",
                 remedy="map inside of shard_map, and name the axis in its specs; or leave spmd_axis_name out",
             )
         # the mapped axis is the last one, which no spec divides
