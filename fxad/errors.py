@@ -74,6 +74,9 @@ def name_equation(e: Exception, equation: str, where: str) -> None:
     """Name the equation whose rule raised an exception, and the user's line: in the message of an `FxadError`, in a
     note of any other exception, such as one of the user's own primitive."""
     if isinstance(e, FxadError):
+        known = (*e.around, e.where)[0].rpartition(" in ")[0]
+        if e.equation and where and where.rpartition(" in ")[0] != known:  # of an equation in a body of this one
+            e.around = (where, *e.around)
         e.located(equation=equation, where=where)
     elif not any([note.startswith(_NOTE) for note in getattr(e, "__notes__", ())]):
         e.add_note(f"{_NOTE}{equation}" + (f"\n  traced at     {where}" if where else ""))
@@ -130,8 +133,10 @@ class FxadError(Exception):
     """Root of all fxad errors.
 
     `message` contains operation, difference and values; `remedy` says what to do. The pass that knows them fills in
-    `equation` and `where`. `inside` lists the bodies around the equation, outermost first. `caller` is the user's line
-    that called fxad, and `function` is the called function; both are recorded when the error is made.
+    `equation` and `where`. `inside` lists the bodies around the equation, outermost first. `around` lists the lines of
+    the equations with these bodies, as far as a rule recurred into them; `where` may then be the line of an equal
+    function. `caller` is the user's line that called fxad, and `function` is the called function; both are recorded
+    when the error is made.
     """
 
     def __init__(
@@ -143,6 +148,7 @@ class FxadError(Exception):
         self.equation = equation
         self.where = where
         self.inside = inside
+        self.around: tuple[str, ...] = ()
         self.caller, self.function = _caller()
 
     def called_here(self) -> None:
@@ -165,7 +171,8 @@ class FxadError(Exception):
         if self.inside:
             lines.append(f"  inside        {', '.join(self.inside)}")
         if self.where:
-            lines.append(f"  traced at     {self.where}")
+            labels = ("traced at   ", *["in a body at"] * len(self.around))
+            lines += [f"  {k}  {line}" for k, line in zip(labels, (*self.around, self.where), strict=True)]
         elif self.caller:
             lines.append(f"  called at     {self.caller}")
         if self.remedy:

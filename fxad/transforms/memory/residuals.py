@@ -174,7 +174,7 @@ def residuals(jaxpr: Jaxpr, wrt: tuple[bool, ...]) -> Residuals:
     for a, v in zip(primal.outs[n:n_all], values, strict=True):
         home.setdefault(before.get(a, a), v)
     made = {v: e for e in primal.eqns for v in e.outs}
-    position = {v: k for k, v in enumerate(made)}
+    position: dict[Atom, int] = {v: k for k, v in enumerate(made)}
     place = {v: position.get(before.get(a, a), 0) for a, v in zip(primal.outs[n:n_all], values, strict=True)}
     around: dict[Atom, list[tuple[Eqn, int, tuple[Eqn, ...]]]] = {}
     for e, calls in zip(body.eqns, _calls(jaxpr), strict=True):
