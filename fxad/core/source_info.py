@@ -32,7 +32,7 @@ Source: TypeAlias = tuple[CodeType, int] | SourceLocation | None
 
 
 def source_location(source: Source) -> SourceLocation | None:
-    """The line of the user's program at which an equation was traced."""
+    """The line of the user's program at which an equation was traced, or an equal one of an equal program before it."""
     if source is None or isinstance(source, SourceLocation):
         return source
     code, offset = source
