@@ -149,7 +149,7 @@ def _line(r: Residual) -> str:
     """Returns the lines of a row: `model.py:5 > 4`, the outermost first, with the file where it changes."""
     files = ["", *[line.file for line in r.lines]]
     places = zip(r.lines, files, strict=False)
-    return " > ".join([f"{at.line}" if at.file == file else f"{basename(at.file)}:{at.line}" for at, file in places])
+    return " > ".join([f"{at.line}" if at.file == file else at.short for at, file in places])
 
 
 @by_value
