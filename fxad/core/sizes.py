@@ -460,9 +460,9 @@ def _lower_bound_of_terms(terms: Terms, depth: int) -> int | None:
         if len(mono) == 2 and (rounded := _rounded_to_multiple(mono)) is not None:
             a, b = rounded
             rest = _size_of_terms({m: d for m, d in terms.items() if m != mono})
-            least = _lower_bound_of_terms(_terms(rest + (a if c < 0 else a - b + 1) * c), depth - 1)
-            if least is not None:
-                return least
+            low = _lower_bound_of_terms(_terms(rest + (a if c < 0 else a - b + 1) * c), depth - 1)
+            if low is not None:
+                return low
         if len(mono) == 1 and mono[0][1] == 1 and isinstance(mono[0][0], SizeFunction):
             function = mono[0][0]
             remaining = {m: d for m, d in terms.items() if m != mono}
