@@ -274,6 +274,7 @@ class NotInvertibleError(FxadError, ValueError):
 
 # JAX's names, for `except`.
 ConcretizationTypeError = TracerError
+NonConcreteBooleanIndexError = TracerError
 TracerArrayConversionError = TracerError
 TracerBoolConversionError = TracerError
 TracerIntegerConversionError = TracerError

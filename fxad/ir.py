@@ -1,4 +1,4 @@
-"""The program as a value: equations, jaxprs, and the contract a primitive answers.
+"""The program as a value: equations, jaxprs, and the rules of primitives.
 
 All classes are frozen and compared by value. `fxad.core.atoms` defines types, variables and literals, which this module
 exports. `Jaxpr` is hash-consed like them: a cache key that contains a program costs a pointer, and unreferenced
@@ -286,15 +286,20 @@ def _unpickled_eqn(
     return Eqn(prim, ins, outs, at)
 
 
-def map_parameter(value: object, fn: Callable[[object], object]) -> object:
-    """Returns a parameter with `fn` applied to the values in its tuples and records. Records are not checked again."""
+def map_parameter(
+    value: object, fn: Callable[[object], object], keeps: Callable[[Record], bool] = lambda _: False
+) -> object:
+    """Returns a parameter with `fn` applied to the values in its tuples and records. Records are not checked again.
+    Records for which `keeps` returns True stay as they are."""
     if type(value) is tuple:
-        return tuple([map_parameter(v, fn) for v in value])
+        return tuple([map_parameter(v, fn, keeps) for v in value])
     if not isinstance(value, Record):
         return fn(value)
+    if keeps(value):
+        return value
     copy = object.__new__(type(value))
     for name, v in params(value):
-        _set(copy, name, map_parameter(v, fn))
+        _set(copy, name, map_parameter(v, fn, keeps))
     return copy
 
 

@@ -128,7 +128,7 @@ class Aval:
 def as_shape(shape: int | Iterable[int]) -> Shape:
     """A user's shape as a tuple of plain ints >= 0; one integer is a vector of that size. Raises: ShapeError."""
     try:  # an integer cannot be iterated over; an array of integers can, and has `__index__` too
-        out = tuple([d if type(d) is Size else d.__index__() for d in shape])  # type: ignore[union-attr]
+        out = tuple([d if type(d) is Size else d.__index__() for d in shape])  # type: ignore[union-attr]  # TypeError is caught
     except (AttributeError, TypeError) as of_item:
         try:
             out = (index(shape),)  # type: ignore[arg-type]  # raises for any other object

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from types import CodeType
 from typing import TypeAlias, final
 
@@ -16,6 +17,11 @@ class SourceLocation:
     file: str
     line: int
     function: str
+
+    @property
+    def short(self) -> str:
+        """The name of the file, without its folder, and the line."""
+        return f"{os.path.basename(self.file)}:{self.line}"
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line} in {self.function}"

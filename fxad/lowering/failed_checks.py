@@ -91,8 +91,8 @@ def _ending(loop: While) -> Threaded:
     cond = b.build([b.one(AND, b.one(NOT, failed), goes[0])], loop.cond.name)
     b = Builder()
     consts = b.inputs(loop.body.in_avals[: loop.n_body])
-    failed, *outs = b.inline(_flagged(loop.body), (b.input(FAILED), *consts, *b.inputs(loop.carry)))
-    body = b.build((_of_any(b, failed, loop.free_axes), *outs), loop.body.name)
+    after, *outs = b.inline(_flagged(loop.body), (b.input(FAILED), *consts, *b.inputs(loop.carry)))
+    body = b.build((_of_any(b, after, loop.free_axes), *outs), loop.body.name)
     return While(cond, body, loop.n_cond, loop.n_body, loop.max_steps), loop.n_cond + loop.n_body, 0
 
 

@@ -12,7 +12,7 @@ transpose is the adjoint of that map.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import prod
 from typing import ClassVar, Final, TypeAlias, final
@@ -34,6 +34,7 @@ from fxad.ir import (
     Emit,
     FreeAxes,
     Hlo,
+    HloValue,
     HloValues,
     Hole,
     JvpCtx,
@@ -352,6 +353,16 @@ def _group_attributes(hlo: Hlo, prim: Grouped) -> dict[str, str]:
 # -------------------------------------------------------------------------------------------------------- reductions
 
 
+def _by_parts(hlo: Hlo, reduced: Callable[[HloValue, Aval], HloValue], x: HloValue, of: Aval, out: Aval) -> HloValues:
+    """A sum of complex values as the sums of the real and the imaginary parts. XLA's CPU compiler ends the process at a
+    sum of a complex constant."""
+    if not dtypes.is_complex(out.dtype):
+        return (reduced(x, out),)
+    part, whole = [a.with_dtype(dtypes.real_part(a.dtype)) for a in (of, out)]
+    parts = [reduced(hlo.op(name, (x,), (part,))[0], whole) for name in ("stablehlo.real", "stablehlo.imag")]
+    return hlo.op("stablehlo.complex", parts, (out,))
+
+
 @primitive_family
 class Reducing(Grouped):
     """A reduction over the indices of a group; each index has the result."""
@@ -383,7 +394,12 @@ class Reducing(Grouped):
 
     @final
     def exchange(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
-        return hlo.op("stablehlo.all_reduce", args, outs, _group_attributes(hlo, self), (self.monoid.prim.hlo_name,))
+        region = (self.monoid.prim.hlo_name,)
+
+        def reduced(x: HloValue, out: Aval) -> HloValue:
+            return hlo.op("stablehlo.all_reduce", (x,), (out,), _group_attributes(hlo, self), region)[0]
+
+        return _by_parts(hlo, reduced, args[0], ins[0], outs[0])
 
     @final
     def with_extra_axis(self, emit: Emit, x: Atom, dim: int) -> Atom:
@@ -549,7 +565,7 @@ class PsumScatter(Grouped, Adjoint):
     def shape_of(self, x: Aval) -> Aval:
         if x.dtype not in dtypes.NUMERIC:
             raise DTypeError(f"psum_scatter: is not defined for {x}")
-        return _resized(x, self.dim, _part(self.name, x, self.dim, self))
+        return _resized(x, self.dim, _size_of_part(self.name, x, self.dim, self))
 
     def combine(self, xs: list[NDArray], at: int) -> object:
         wide = dtypes.accumulated(xs[0].dtype)
@@ -557,8 +573,11 @@ class PsumScatter(Grouped, Adjoint):
         return np.split(total, len(xs), self.dim)[at]
 
     def exchange(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
-        attrs = {"scatter_dimension": i64_attribute(self.dim), **_group_attributes(hlo, self)}
-        return hlo.op("stablehlo.reduce_scatter", args, outs, attrs, ("stablehlo.add",))
+        def reduced(x: HloValue, out: Aval) -> HloValue:
+            attrs = {"scatter_dimension": i64_attribute(self.dim), **_group_attributes(hlo, self)}
+            return hlo.op("stablehlo.reduce_scatter", (x,), (out,), attrs, ("stablehlo.add",))[0]
+
+        return _by_parts(hlo, reduced, args[0], ins[0], outs[0])
 
     def with_extra_axis(self, emit: Emit, x: Atom, dim: int) -> Atom:
         return emit.one(PsumScatter(self.names, self.sizes, self.dim + (dim <= self.dim), self.groups), x)
@@ -598,7 +617,7 @@ class AllToAll(Grouped, Adjoint):
     groups: Groups = ()
 
     def shape_of(self, x: Aval) -> Aval:
-        part = _part(self.name, x, self.split, self)
+        part = _size_of_part(self.name, x, self.split, self)
         check_axis(self.name, self.concat, x.ndim)
         out = _resized(x, self.split, part)
         return _resized(out, self.concat, out.shape[self.concat] * self.width)
@@ -660,7 +679,7 @@ def _resized(x: Aval, dim: int, size: int) -> Aval:
     return x.with_shape((*x.shape[:dim], size, *x.shape[dim + 1 :]))
 
 
-def _part(op: str, x: Aval, dim: int, prim: Grouped) -> int:
+def _size_of_part(op: str, x: Aval, dim: int, prim: Grouped) -> int:
     """The size of a part of axis `dim`. Raises: AxisError, ShapeError."""
     check_axis(op, dim, x.ndim)
     if x.shape[dim] % prim.width:

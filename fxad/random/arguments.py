@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, TypeAlias, cast
+from typing import Final, TypeAlias
 
 from fxad import dtypes
 from fxad.dtypes import DType
@@ -121,7 +121,7 @@ def parameter_operand(value: ArrayLike, dtype: DType) -> ArrayLike:
     """Return a parameter as an operand: a Python scalar in the dtype of the result, an array unchanged."""
     if not is_scalar(value):
         return value
-    promotion.scalar_dtype(cast("promotion.Scalar", value), dtype)
+    promotion.scalar_dtype(value, dtype)
     return Lit.of(value, Aval((), dtype)).value
 
 

@@ -101,13 +101,13 @@ class ShardMap(HigherOrder, Linear, OnMesh):
 
     @property
     def in_specs(self) -> tuple[Spec | None, ...]:
-        """The division of each operand; None for a stack."""
+        """How each operand is divided; None for a stack."""
         known = (*[()] * self.n_consts, *self.ins)
         return (*known, *[None] * (len(self.body.ins) - len(known)))
 
     @property
     def out_specs(self) -> tuple[Spec | None, ...]:
-        """The division of each result; None for a stack."""
+        """How each result is divided; None for a stack."""
         return (*self.outs, *[None] * (len(self.body.outs) - len(self.outs)))
 
     def _parts(self, spec: Spec) -> Part:
@@ -209,10 +209,9 @@ class ShardMap(HigherOrder, Linear, OnMesh):
                 remedy="give each of nested maps its own name",
             )
         if ctx.spmd:
-            names = ", ".join(map(repr, ctx.spmd))
+            names, mesh = ", ".join(map(repr, ctx.spmd)), dict(self.mesh)
             raise AxisNameError(
-                f"vmap: spmd_axis_name {names} cannot divide the new axis of a map over the devices of"
-                f" {dict(self.mesh)}",
+                f"vmap: spmd_axis_name {names} cannot divide the new axis of a map over the devices of {mesh}",
                 remedy="map inside of shard_map, and name the axis in its specs; or leave spmd_axis_name out",
             )
         # the mapped axis is the last one, which no spec divides

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import itemgetter
-from os.path import basename
 from typing import Final, SupportsIndex, final, overload
 
 from fxad.core.builder import Builder, rewrite
@@ -150,7 +149,7 @@ def _line(r: Residual) -> str:
     """Returns the lines of a row: `model.py:5 > 4`, the outermost first, with the file where it changes."""
     files = ["", *[line.file for line in r.lines]]
     places = zip(r.lines, files, strict=False)
-    return " > ".join([f"{at.line}" if at.file == file else f"{basename(at.file)}:{at.line}" for at, file in places])
+    return " > ".join([f"{at.line}" if at.file == file else at.short for at, file in places])
 
 
 @by_value
@@ -316,7 +315,7 @@ def _brief(row: object) -> str:
     """Describes a row of a plan, which may be any object."""
     if not isinstance(row, Residual):
         return f"{described(row)}: {row!r:.60}"
-    where = f" ({line})" if (line := _line(row)) else ""
+    where = f" ({row.where.short})" if row.where else ""
     return f"{row.made_by} {row.aval}{where}{'' if row.stored else ', computed again'}"
 
 
