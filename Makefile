@@ -40,7 +40,7 @@ examples:
 	python examples/pipeline_parallel.py
 	python examples/two_processes.py
 
-# The laws at 2,000 examples each.
+# The laws at 2,000 examples each, and all of what ordinary runs take a part of.
 deep:
 	FXAD_PROFILE=deep python -m pytest -n 2 -m "not soak"
 

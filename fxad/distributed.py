@@ -27,10 +27,10 @@ def initialize(
     `local_device_ids` are the GPUs of this process; without it, it has all that it sees. The CPU devices of a process
     are those of `set_cpu_devices`.
 
-    If a process dies, on CPUs: a collective that it takes part in raises an ExecutionError as soon as its connections
-    close, and a barrier after its timeout. A process that does neither goes on. On GPUs, where NCCL would wait for
-    ever, jaxlib ends the others about `heartbeat_timeout` seconds after the death. If process 0 dies, jaxlib ends the
-    others, within that time.
+    If a process dies on CPUs, its collectives raise an ExecutionError in the other processes as soon as its connections
+    close, and a barrier raises one after its timeout. A process that calls neither continues. On GPUs, NCCL would wait
+    for ever, so jaxlib ends the other processes about `heartbeat_timeout` seconds after the death. If process 0 dies,
+    jaxlib ends the others within that time.
 
     Raises: ParameterError for an invalid address or number, and if devices are in use; ExecutionError if not all
             processes connect within `initialization_timeout` seconds.

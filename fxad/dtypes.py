@@ -156,7 +156,7 @@ def as_dtype(value: object) -> DType:
         return BY_SHORT[value]
     try:
         # np.dtype(None) is float64, which is never intended
-        dtype: DType | None = None if value is None else np.dtype(value)  # type: ignore[call-overload]
+        dtype: DType | None = None if value is None else np.dtype(value)  # type: ignore[call-overload]  # errors are caught
     except (TypeError, ValueError, SyntaxError):  # NumPy reads "i4,," as Python
         dtype = None
     if dtype is None or dtype not in _SHORT:

@@ -35,7 +35,10 @@ def _caller() -> tuple[str, str]:
             last = last.f_back
         if last.f_back is None or not is_rule(last):
             code = frame.f_code
-            return f"{code.co_filename}:{frame.f_lineno} in {code.co_qualname}", _public_name(inner) if inner else ""
+            called = _public_name(inner) if inner else ""
+            if called == _BIND:
+                called = f"{frame.f_globals.get('__name__', '')}.{code.co_qualname}"
+            return f"{code.co_filename}:{frame.f_lineno} in {code.co_qualname}", called
         frame, inner = last.f_back, None
     return "", ""
 
@@ -45,6 +48,7 @@ def _own(frame: FrameType) -> bool:
     return code.co_filename.startswith(_HERE) or code.co_qualname.startswith(_GENERATED)
 
 
+_BIND: Final = "fxad.tracing.tracer.bind"  # applies any primitive: the function that calls it says which
 _GENERATED: Final = "__create_fn__."  # the __init__ of a dataclass
 
 
@@ -70,6 +74,9 @@ def name_equation(e: Exception, equation: str, where: str) -> None:
     """Name the equation whose rule raised an exception, and the user's line: in the message of an `FxadError`, in a
     note of any other exception, such as one of the user's own primitive."""
     if isinstance(e, FxadError):
+        known = (*e.around, e.where)[0].rpartition(" in ")[0]
+        if e.equation and where and where.rpartition(" in ")[0] != known:  # of an equation in a body of this one
+            e.around = (where, *e.around)
         e.located(equation=equation, where=where)
     elif not any([note.startswith(_NOTE) for note in getattr(e, "__notes__", ())]):
         e.add_note(f"{_NOTE}{equation}" + (f"\n  traced at     {where}" if where else ""))
@@ -87,6 +94,17 @@ def exception_text(e: BaseException) -> str:
 
 
 _VOWELS: Final = (*"aeiouAEIO", "nd")  # an ndarray
+
+
+NEEDS_STATIC: Final = (
+    "sizes, axes and range() need Python ints: make the argument static, with static_argnums or static_argnames of jit,"
+    " grad, vmap, ...; x[i] takes tracers"
+)
+
+
+def remedy_of(e: BaseException) -> str:
+    """The remedy of an error of fxad; of any other, nothing."""
+    return e.remedy if isinstance(e, FxadError) else ""
 
 
 def described(value: object) -> str:
@@ -115,8 +133,10 @@ class FxadError(Exception):
     """Root of all fxad errors.
 
     `message` contains operation, difference and values; `remedy` says what to do. The pass that knows them fills in
-    `equation` and `where`. `inside` lists the bodies around the equation, outermost first. `caller` is the user's line
-    that called fxad, and `function` is the called function; both are recorded when the error is made.
+    `equation` and `where`. `inside` lists the bodies around the equation, outermost first. `around` lists the lines of
+    the equations with these bodies, as far as a rule recurred into them; `where` may then be the line of an equal
+    function. `caller` is the user's line that called fxad, and `function` is the called function; both are recorded
+    when the error is made.
     """
 
     def __init__(
@@ -128,6 +148,7 @@ class FxadError(Exception):
         self.equation = equation
         self.where = where
         self.inside = inside
+        self.around: tuple[str, ...] = ()
         self.caller, self.function = _caller()
 
     def called_here(self) -> None:
@@ -150,7 +171,8 @@ class FxadError(Exception):
         if self.inside:
             lines.append(f"  inside        {', '.join(self.inside)}")
         if self.where:
-            lines.append(f"  traced at     {self.where}")
+            labels = ("traced at   ", *["in a body at"] * len(self.around))
+            lines += [f"  {k}  {line}" for k, line in zip(labels, (*self.around, self.where), strict=True)]
         elif self.caller:
             lines.append(f"  called at     {self.caller}")
         if self.remedy:
@@ -252,6 +274,7 @@ class NotInvertibleError(FxadError, ValueError):
 
 # JAX's names, for `except`.
 ConcretizationTypeError = TracerError
+NonConcreteBooleanIndexError = TracerError
 TracerArrayConversionError = TracerError
 TracerBoolConversionError = TracerError
 TracerIntegerConversionError = TracerError

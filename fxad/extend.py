@@ -77,6 +77,7 @@ from fxad.ir import (
 )
 from fxad.passes import Pass
 from fxad.primitives.control.call import Call
+from fxad.primitives.control.scan import Scan
 from fxad.primitives.elementwise.family import Binary, Unary
 from fxad.primitives.linearity import is_linear
 from fxad.primitives.shape import broadcast_to_axis, emit_broadcast, emit_reshape, move_axis
@@ -121,6 +122,7 @@ __all__ = [
     "Body",
     "BranchIndex",
     "Builder",
+    "Call",
     "Carry",
     "Constant",
     "Cotangent",
@@ -160,6 +162,7 @@ __all__ = [
     "Primitive",
     "Record",
     "Refused",
+    "Scan",
     "Slice",
     "SourceLocation",
     "Tangent",

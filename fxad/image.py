@@ -11,6 +11,8 @@ from math import pi
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
+import numpy as np
+
 from fxad import lax
 from fxad import numpy as fnp
 from fxad.errors import ParameterError, ShapeError
@@ -176,8 +178,8 @@ def resize(
             at = fnp.floor((fnp.arange(m).astype(fnp.float32) + 0.5) * (n / m)).astype(fnp.int32)
             array = fnp.take(array, at, axis=d, mode="clip")
         return array
-    scale = [sizes[d] / array.shape[d] for d in dims]
-    return _resampled("resize", array, sizes, dims, scale, [0.0] * len(dims), kind, antialias, precision)
+    scale = np.array([sizes[d] / array.shape[d] for d in dims])
+    return _resampled("resize", array, sizes, dims, scale, np.zeros(len(dims)), kind, antialias, precision)
 
 
 def _sizes(what: str, image: Array, shape: Sequence[int]) -> tuple[int, ...]:

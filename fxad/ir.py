@@ -1,4 +1,4 @@
-"""The program as a value: equations, jaxprs, and the contract a primitive answers.
+"""The program as a value: equations, jaxprs, and the rules of primitives.
 
 All classes are frozen and compared by value. `fxad.core.atoms` defines types, variables and literals, which this module
 exports. `Jaxpr` is hash-consed like them: a cache key that contains a program costs a pointer, and unreferenced
@@ -43,6 +43,7 @@ from fxad.core.source_info import SourceLocation as SourceLocation
 from fxad.core.source_info import source_location as source_location
 from fxad.core.weak import WeakTable
 from fxad.dtypes import DType
+from fxad.errors import ArgumentError
 
 _set: Final = object.__setattr__
 
@@ -52,7 +53,11 @@ _set: Final = object.__setattr__
 @final
 @dataclass(frozen=True, slots=True)
 class Eqn:
-    """One equation: `outs = prim(ins)`. Its source location is not part of its value."""
+    """One equation: `outs = prim(ins)`. Its source location is not part of its value.
+
+    Equal programs are one object, with the sources of the one that was made first, so a source may be that of an equal
+    function.
+    """
 
     prim: Primitive
     ins: tuple[Atom, ...]
@@ -281,15 +286,20 @@ def _unpickled_eqn(
     return Eqn(prim, ins, outs, at)
 
 
-def map_parameter(value: object, fn: Callable[[object], object]) -> object:
-    """Returns a parameter with `fn` applied to the values in its tuples and records. Records are not checked again."""
+def map_parameter(
+    value: object, fn: Callable[[object], object], keeps: Callable[[Record], bool] = lambda _: False
+) -> object:
+    """Returns a parameter with `fn` applied to the values in its tuples and records. Records are not checked again.
+    Records for which `keeps` returns True stay as they are."""
     if type(value) is tuple:
-        return tuple([map_parameter(v, fn) for v in value])
+        return tuple([map_parameter(v, fn, keeps) for v in value])
     if not isinstance(value, Record):
         return fn(value)
+    if keeps(value):
+        return value
     copy = object.__new__(type(value))
     for name, v in params(value):
-        _set(copy, name, map_parameter(v, fn))
+        _set(copy, name, map_parameter(v, fn, keeps))
     return copy
 
 
@@ -406,7 +416,7 @@ class JvpCtx(Batching, Protocol):
 
     def lin(self, prim: Primitive, *operands: Lin | Zero | Var | Lit) -> Tangents:
         """Add an equation to the linear program. If all linear operands are `Zero`, the results are `Zero` and no
-        equation is added."""
+        equation is added. A `Zero` beside a `Lin` becomes an array of zeros."""
 
     def lin_one(self, prim: Primitive, *operands: Lin | Zero | Var | Lit) -> Tangent:
         """`lin` for an equation with a single result."""
@@ -573,9 +583,28 @@ class HigherOrder(Primitive):
         """The same primitive with other bodies, which have the same operand and result types."""
 
     def rebuild(self, bodies: tuple[Jaxpr, ...], operands: tuple[int, ...], results: tuple[int, ...]) -> Primitive:
-        """The same primitive with other bodies. `operands` and `results` are the new sizes of the groups of its layout;
-        those of fixed groups do not change. If there is one group, the bodies determine its size."""
-        return self.with_bodies(bodies)
+        """The same primitive with other bodies, which may have other operands and results. A pass that removes or adds
+        operands or results calls it.
+
+        `operands` and `results` are the sizes that the groups of the layout then have: `operands[g]` is that of group
+        g. Groups marked `fixed` keep their size. Override it if a parameter counts members of a group, and compute that
+        parameter from the sizes. Without it, `with_bodies` must give a primitive with groups of these sizes, as it does
+        if the layout computes them from the bodies.
+
+        Raises: ArgumentError if `with_bodies` gives other sizes.
+        """
+        made = self.with_bodies(bodies)
+        layout = made.layout if isinstance(made, HigherOrder) else None
+        if layout is not None:
+            for what, sizes, groups in (("operands", operands, layout.operands), ("results", results, layout.results)):
+                if (given := tuple([g.size for g in groups])) != sizes:
+                    raise ArgumentError(
+                        f"{self.name}: `rebuild` is missing: groups of {what} must get the sizes {sizes},"
+                        f" and `with_bodies` gives {given}",
+                        remedy=f"define {type(self).__name__}.rebuild(self, bodies, operands, results), and compute the"
+                        " parameters that count members of a group from these sizes",
+                    )
+        return made
 
     def without_results(self, eqn: Eqn, used: tuple[bool, ...], prune: Prune) -> Eqn | None:
         """`eqn`, an equation of this primitive, without unused results and the operands that only these need. A

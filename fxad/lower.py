@@ -72,8 +72,7 @@ class Placement:
 
     def attribute(self, where: tuple[int, Spec], aval: Aval) -> str:
         """The attribute of an operand or a result."""
-        mesh, spec = where
-        return f"#sdy.sharding<@mesh{mesh}, {_divided(spec, aval)}>"
+        return _sharding_attribute(*where, aval)
 
 
 @final
@@ -144,7 +143,7 @@ def lower_jaxpr(jaxpr: Jaxpr) -> LoweredModule:
     parts += [
         f"sdy.mesh @mesh{k} = {_mesh_text(mesh)}\n" for k, mesh in enumerate(placement.meshes if placement else ())
     ]
-    body, locations = "".join(parts), module.places.definitions()
+    body, locations = "".join(parts), module.locations.definitions()
     ins, outs, host = jaxpr.in_avals, jaxpr.out_avals, tuple(module.host)
     waits = calls_host(jaxpr)
     name, where, unbounded = jaxpr.name, first_line(jaxpr), may_not_end(jaxpr)
@@ -194,21 +193,26 @@ def _header(
         for k, (out, a) in enumerate(zip(placement.outs, outs, strict=False)):
             if out is not None:
                 results[k] += f" {{sdy.sharding = {placement.attribute(out, a)}}}"
-    given = [f" {{{', '.join(of_arg)}}}" if of_arg else "" for of_arg in attrs]
-    args = [f"%arg{k}: {tensor_type(a)}{given[k]}" for k, a in enumerate(ins)]
+    attr_texts = [f" {{{', '.join(of_arg)}}}" if of_arg else "" for of_arg in attrs]
+    args = [f"%arg{k}: {tensor_type(a)}{attr_texts[k]}" for k, a in enumerate(ins)]
     return f"func.func {name}({', '.join(args)}) -> ({', '.join(results)}) {{\n"
 
 
 # ------------------------------------------------------------------------------------------------- several devices
 
 
+def _sharding_attribute(mesh: int, spec: Spec, aval: Aval) -> str:
+    """The attribute of a value that the axes of a mesh divide. Meshes are numbered."""
+    return f"#sdy.sharding<@mesh{mesh}, {_divided(spec, aval)}>"
+
+
 def _divided(spec: Spec, aval: Aval) -> str:
     """The axes that divide each axis of an array, as MLIR text."""
     groups = [*spec, *[()] * (aval.ndim - len(spec))]
-    return f"[{', '.join(['{?}' if group == (OPEN,) else _names(group) for group in groups])}]"
+    return f"[{', '.join(['{?}' if group == (OPEN,) else _axis_names_text(group) for group in groups])}]"
 
 
-def _names(names: Sequence[str]) -> str:
+def _axis_names_text(names: Sequence[str]) -> str:
     return f"{{{', '.join(map(json.dumps, names))}}}"
 
 
@@ -218,26 +222,26 @@ def _mesh_text(mesh: Mesh) -> str:
 
 @by_value
 def _divisions(jaxpr: Jaxpr) -> tuple[tuple[_Division, ...], tuple[_Division, ...]]:
-    """For each operand and result, how the map over devices or the constraint that takes or computes it divides it;
-    None if none does."""
+    """The division of each operand and result, by the map over devices or the constraint that reads or computes it;
+    None if there is none."""
     ins: dict[Atom, _Division] = {}
     outs: dict[Atom, _Division] = {}
     for eqn in jaxpr.eqns:
         prim = eqn.prim
-        taken: tuple[_Division, ...] = ()
-        given: tuple[_Division, ...] = ()
+        of_ins: tuple[_Division, ...] = ()
+        of_outs: tuple[_Division, ...] = ()
         if isinstance(prim, ShardMap):
             stacked: Spec = (prim.names,)
-            taken = tuple([(prim.mesh, stacked if s is None else s) for s in prim.in_specs])
-            given = tuple([(prim.mesh, stacked if s is None else s) for s in prim.out_specs])
+            of_ins = tuple([(prim.mesh, stacked if s is None else s) for s in prim.in_specs])
+            of_outs = tuple([(prim.mesh, stacked if s is None else s) for s in prim.out_specs])
         elif isinstance(prim, ShardingConstraint) and (OPEN,) not in prim.spec:
-            taken = given = ((prim.mesh, prim.spec),)
-        elif isinstance(prim, Call):
-            taken, given = _divisions(prim.body)
-        for a, t in zip(eqn.ins, taken, strict=False):
-            if t is not None:
-                ins.setdefault(a, t)
-        outs.update(zip(eqn.outs, given, strict=False))
+            of_ins = of_outs = ((prim.mesh, prim.spec),)
+        elif isinstance(prim, Call):  # the function that it calls has no shardings of its own
+            of_ins, of_outs = _divisions(prim.body)
+        for a, division in zip(eqn.ins, of_ins, strict=False):
+            if division is not None:
+                ins.setdefault(a, division)
+        outs.update(zip(eqn.outs, of_outs, strict=False))
     return tuple([ins.get(v) for v in jaxpr.ins]), tuple([outs.get(a) for a in jaxpr.outs])
 
 
@@ -254,7 +258,7 @@ class _Types(dict[Aval, str]):
 class _Module:
     """The shared state of the functions of one module: names of sub-programs, types, locations."""
 
-    __slots__ = ("channels", "devices", "host", "meshes", "names", "places", "queue", "types")
+    __slots__ = ("channels", "devices", "host", "locations", "meshes", "names", "queue", "types")
 
     def __init__(self, devices: int) -> None:
         self.host: list[tuple[Called, str]] = []
@@ -265,7 +269,7 @@ class _Module:
         self.names: dict[tuple[Jaxpr, Mesh], str] = {}
         self.queue: list[tuple[Jaxpr, Mesh]] = []
         self.types = _Types()
-        self.places = Locations()
+        self.locations = Locations()
 
     def name(self, sub: Jaxpr, mesh: Mesh) -> str:
         """The symbol of a sub-program's function, numbered by first use."""
@@ -305,7 +309,7 @@ class _Module:
         types = self.types
         args = [(f"%arg{k}", types[v.aval]) for k, v in enumerate(jaxpr.ins)]
         writer.block(jaxpr, args, "func.return")
-        writer.lines.append(f"}}{self.places.alias(jaxpr.name, '', None)}\n")
+        writer.lines.append(f"}}{self.locations.alias(jaxpr.name, '', None)}\n")
         return "".join(writer.lines)
 
 
@@ -328,7 +332,7 @@ class _Function:
     def block(self, jaxpr: Jaxpr, args: Sequence[HloValue], terminator: str) -> None:
         """The operations of a body over `args`, ended by `terminator`."""
         env: dict[Var, HloValue] = dict(zip(jaxpr.ins, args, strict=True))
-        alias, name, constant = self._module.places.alias, self._name, self.constant
+        alias, name, constant = self._module.locations.alias, self._name, self.constant
         eqn: Eqn | None = None
         try:
             for eqn in jaxpr.eqns:
@@ -387,8 +391,8 @@ class _Function:
         """Call the function of a sub-program; see `fxad.ir.Hlo`."""
         inside = self._mesh
         if mesh:  # further axes take the place of the one along which devices compute the same
-            known = tuple([axis for axis in inside if not axis[0].startswith(COPIES)])
-            inside = covering((*known, *mesh), self._module.devices)
+            named = tuple([axis for axis in inside if not axis[0].startswith(COPIES)])
+            inside = covering((*named, *mesh), self._module.devices)
         return self.op("func.call", operands, body.out_avals, {"callee": self._module.name(body, inside)})
 
     def on_devices(
@@ -406,34 +410,37 @@ class _Function:
         at, name = module.mesh(whole), module.name(body, whole)
         zero = Zero(Aval((), dtypes.int32)).instantiate()
         # XLA needs an operand that it divides, and divides none without elements
-        takes = [k for k, a in enumerate(body.in_avals) if a.size]
-        gives = [k for k, a in enumerate(outs) if a.size]
-        values = [operands[k] for k in takes] or [self.constant(zero)]
-        local = [body.in_avals[k] for k in takes] or [zero.aval]
-        specs = [in_specs[k] for k in takes] or [()]
+        nonempty_ins = [k for k, a in enumerate(body.in_avals) if a.size]
+        nonempty_outs = [k for k, a in enumerate(outs) if a.size]
+        values = [operands[k] for k in nonempty_ins] or [self.constant(zero)]
+        local = [body.in_avals[k] for k in nonempty_ins] or [zero.aval]
+        specs = [in_specs[k] for k in nonempty_ins] or [()]
         divided = [
             ", ".join([f"<@mesh{at}, {_divided(s, a)}>" for s, a in zip(of, types, strict=True)])
-            for of, types in ((specs, local), ([out_specs[k] for k in gives], [outs[k] for k in gives]))
+            for of, types in (
+                (specs, local),
+                ([out_specs[k] for k in nonempty_outs], [outs[k] for k in nonempty_outs]),
+            )
         ]
         attrs = {
             "in_shardings": f"#sdy.sharding_per_value<[{divided[0]}]>",
             "out_shardings": f"#sdy.sharding_per_value<[{divided[1]}]>",
-            "manual_axes": f"#sdy<manual_axes{_names([axis for axis, _ in whole])}>",
+            "manual_axes": f"#sdy<manual_axes{_axis_names_text([axis for axis, _ in whole])}>",
         }
 
         def region() -> None:
-            args = dict(zip(takes, self._block_args(local), strict=False))
-            every = [args[k] if k in args else self._zeros_of(a) for k, a in enumerate(body.in_avals)]
-            found = self.op("func.call", every, body.out_avals, {"callee": name})
-            self.op("sdy.return", [found[k] for k in gives], ())
+            args = dict(zip(nonempty_ins, self._block_args(local), strict=False))
+            all_args = [args[k] if k in args else self._zeros_of(a) for k, a in enumerate(body.in_avals)]
+            results = self.op("func.call", all_args, body.out_avals, {"callee": name})
+            self.op("sdy.return", [results[k] for k in nonempty_outs], ())
 
-        given = cast(Sequence[_Value], values)
-        head = f'"sdy.manual_computation"({", ".join([v[0] for v in given])}){self._regions([region])}'
+        texts = cast(Sequence[_Value], values)  # the values of this writer, which are opaque to rules
+        head = f'"sdy.manual_computation"({", ".join([v[0] for v in texts])}){self._regions([region])}'
         head += f" {{{', '.join([f'{k} = {v}' for k, v in attrs.items()])}}}"
-        found = dict(
-            zip(gives, self._append(head, ", ".join([v[1] for v in given]), [outs[k] for k in gives]), strict=True)
-        )
-        return tuple([found[k] if k in found else self._zeros_of(a) for k, a in enumerate(outs)])
+        types = ", ".join([v[1] for v in texts])
+        nonempty = self._append(head, types, [outs[k] for k in nonempty_outs])
+        results = dict(zip(nonempty_outs, nonempty, strict=True))
+        return tuple([results[k] if k in results else self._zeros_of(a) for k, a in enumerate(outs)])
 
     def _zeros_of(self, aval: Aval) -> HloValue:
         return self.constant(Zero(aval).instantiate())
@@ -450,14 +457,14 @@ class _Function:
 
     def host(self, call: Primitive) -> int:
         """The index of a host call; see `fxad.ir.Hlo`."""
-        where = source_location(self._module.places.source(self._loc))
+        where = source_location(self._module.locations.source(self._loc))
+        # `Hlo` says Primitive: its module stands below the primitives that call the host
         self._module.host.append((cast(Called, call), str(where or "")))
         return len(self._module.host) - 1
 
     def sharding(self, mesh: Mesh, spec: Spec, aval: Aval) -> str:
         """The attribute that divides a value among the devices of a mesh; see `fxad.ir.Hlo`."""
-        whole = covering(mesh, self._module.devices)
-        return f"#sdy.sharding<@mesh{self._module.mesh(whole)}, {_divided(spec, aval)}>"
+        return _sharding_attribute(self._module.mesh(covering(mesh, self._module.devices)), spec, aval)
 
     def opaque_call(self, body: Jaxpr, operands: Sequence[HloValue]) -> tuple[HloValue, ...]:
         """A call in a branch whose condition is always true, which XLA cannot prove; see `fxad.ir.Hlo`.
@@ -479,7 +486,7 @@ class _Function:
         self.op("stablehlo.return", results, ())
 
     def _zeros(self, body: Jaxpr) -> None:
-        self.op("stablehlo.return", [self.constant(Zero(a).instantiate()) for a in body.out_avals], ())
+        self.op("stablehlo.return", [self._zeros_of(a) for a in body.out_avals], ())
 
     def _true(self, value: HloValue, aval: Aval) -> tuple[HloValue, ...]:
         """An i1 that is true for every value, computed from its first element."""

@@ -118,13 +118,13 @@ def check_passes(what: str, passes: object) -> None:
 def run_passes(jaxpr: Jaxpr, passes: Passes) -> Jaxpr:
     """The program after all passes, in order."""
     for p in passes:
-        jaxpr = _applied(jaxpr, p).result or jaxpr
+        jaxpr = _run_pass(jaxpr, p).result or jaxpr
     return jaxpr
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class _Applied:
+class _PassResult:
     """The result of a pass, and the seconds it took. `result` is None if the pass returned its argument: the memo of a
     program must not refer to the program."""
 
@@ -133,10 +133,10 @@ class _Applied:
 
 
 @by_value
-def _applied(jaxpr: Jaxpr, p: Pass) -> _Applied:
+def _run_pass(jaxpr: Jaxpr, p: Pass) -> _PassResult:
     start = time.perf_counter()
     out = p(jaxpr)
-    return _Applied(None if out is jaxpr else out, time.perf_counter() - start)
+    return _PassResult(None if out is jaxpr else out, time.perf_counter() - start)
 
 
 # ------------------------------------------------------------------------------------------------------------- plans
@@ -252,9 +252,9 @@ def stages_of(jaxpr: Jaxpr, choice: Choice, donate: tuple[int, ...] = (), passes
         passes = BEFORE_COMPILATION if choice == "auto" and len(plan_of(jaxpr, choice, donate).steps) > 1 else ()
     stages = [Stage("program", jaxpr)]
     for p in passes:
-        applied = _applied(jaxpr, p)
-        jaxpr = applied.result or jaxpr
-        stages.append(Stage(p.name, jaxpr, applied.seconds))
+        outcome = _run_pass(jaxpr, p)
+        jaxpr = outcome.result or jaxpr
+        stages.append(Stage(p.name, jaxpr, outcome.seconds))
     return Stages(tuple(stages))
 
 

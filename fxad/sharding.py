@@ -85,7 +85,7 @@ def _check_axis_types(what: str, types: object, count: int) -> None:
 class Mesh:
     """Devices in an array whose axes have names.
 
-    `with mesh:` gives a mesh to the `PartitionSpec`s that stand without one, in this thread or task.
+    `with mesh:` sets the mesh of `PartitionSpec`s without one, in this thread or task.
     """
 
     __slots__ = ("axis_names", "devices")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import tempfile
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -28,8 +29,22 @@ settings.register_profile("deep", COMMON, max_examples=int(os.environ.get("FXAD_
 settings.load_profile(os.environ.get("FXAD_PROFILE", "ci" if os.environ.get("CI") else "dev"))
 
 
+_COMPILED = "PYTHONPYCACHEPREFIX"
+_folder: tempfile.TemporaryDirectory[str] | None = None
+
+
 def pytest_configure() -> None:
+    """Processes that tests start find compiled modules, which the first of them writes outside of the tree."""
+    global _folder  # noqa: PLW0603
     gc.disable()  # while ten thousand tests are collected: it would look through them again and again
+    if os.environ.pop("PYTHONDONTWRITEBYTECODE", "") and _COMPILED not in os.environ:
+        _folder = tempfile.TemporaryDirectory(prefix="fxad-tests-", ignore_cleanup_errors=True)
+        os.environ[_COMPILED] = _folder.name
+
+
+def pytest_unconfigure() -> None:
+    if _folder is not None:
+        _folder.cleanup()
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import sys
 import threading
@@ -20,7 +21,13 @@ from fxad.xla.in_flight import _CALLERS
 
 ROOT = Path(__file__).resolve().parent.parent
 FILES = sorted((ROOT / "fxad").rglob("*.py"))
-TREES = {p: ast.parse(p.read_text(encoding="utf-8")) for p in FILES}
+
+
+@functools.cache
+def trees() -> dict[Path, ast.Module]:
+    """The modules, parsed when a test asks for them: every process collects this file."""
+    return {p: ast.parse(p.read_text(encoding="utf-8")) for p in FILES}
+
 
 TOP_LEVEL = {
     "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md", "pyproject.toml",
@@ -65,8 +72,17 @@ def name(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-def imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
+def imports(tree: ast.AST) -> list[tuple[int, str]]:
     """Line and full dotted name of everything a module imports."""
+    if tree not in _imported:
+        _imported[tree] = list(_imports(tree))
+    return _imported[tree]
+
+
+_imported: dict[ast.AST, list[tuple[int, str]]] = {}
+
+
+def _imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, a.name) for a in node.names)
@@ -101,7 +117,7 @@ def test_only_the_translation_imports_jax() -> None:
     """`jax` is a peer to measure against, in benchmarks/; `fxad.interop.jax` translates its programs."""
     found = [
         f"{name(p)}:{n}"
-        for p, t in TREES.items()
+        for p, t in trees().items()
         for n, m in imports(t)
         if m.split(".")[0] == "jax" and not name(p).startswith("fxad/interop/jax/")
     ]
@@ -113,7 +129,8 @@ def test_tests_run_without_jax() -> None:
     found = [
         f"{p.relative_to(ROOT)}:{n}"
         for p in sorted((ROOT / "tests").rglob("*.py"))
-        for n, m in imports(ast.parse(p.read_text(encoding="utf-8")))
+        if re.search(r"^\s*(import|from) +jax\b", text := p.read_text(encoding="utf-8"), re.MULTILINE)
+        for n, m in imports(ast.parse(text))
         if m.split(".")[0] == "jax"
     ]
     assert found == []
@@ -122,7 +139,7 @@ def test_tests_run_without_jax() -> None:
 def test_jaxlib_has_rooms() -> None:
     found = [
         f"{name(p)}:{n}"
-        for p, t in TREES.items()
+        for p, t in trees().items()
         for n, m in imports(t)
         if m.split(".")[0] == "jaxlib" and not name(p).startswith(JAXLIB_ROOMS)
     ]
@@ -130,7 +147,9 @@ def test_jaxlib_has_rooms() -> None:
 
 
 def test_no_function_local_imports() -> None:
-    found = {f"{name(p)}:{n} in {f.name}" for p, t in TREES.items() for f in functions(t) for n, _ in imports(f)}
+    indented = re.compile(r"^[ \t]+(import|from) ", re.MULTILINE)
+    suspects = {p: t for p, t in trees().items() if indented.search(p.read_text(encoding="utf-8"))}
+    found = {f"{name(p)}:{n} in {f.name}" for p, t in suspects.items() for f in functions(t) for n, _ in imports(f)}
     assert found == set()
 
 
@@ -139,7 +158,7 @@ def test_nobody_imports_the_public_surface() -> None:
     modules = {p.stem for p in (ROOT / "fxad").glob("*.py")} | {p.name for p in (ROOT / "fxad").iterdir() if p.is_dir()}
     found = [
         f"{name(p)}:{n} {m}"
-        for p, t in TREES.items()
+        for p, t in trees().items()
         if p != ROOT / "fxad" / "__init__.py"
         for n, m in imports(t)
         if m.split(".")[0] == "fxad" and (m == "fxad" or m.split(".")[1] not in modules)
@@ -150,14 +169,14 @@ def test_nobody_imports_the_public_surface() -> None:
 def test_no_tools_that_erase_types() -> None:
     """`functools.lru_cache`, `cache` and `singledispatch` lose the types of what they wrap."""
     banned = {"functools.lru_cache", "functools.cache", "functools.singledispatch", "functools.singledispatchmethod"}
-    found = [f"{name(p)}:{n} {m}" for p, t in TREES.items() for n, m in imports(t) if m in banned]
+    found = [f"{name(p)}:{n} {m}" for p, t in trees().items() for n, m in imports(t) if m in banned]
     assert found == []
 
 
 def test_any_has_rooms() -> None:
     found = [
         f"{name(p)}:{n}"
-        for p, t in TREES.items()
+        for p, t in trees().items()
         for n, m in imports(t)
         if m == "typing.Any" and not name(p).startswith(ANY_ROOMS)
     ]
@@ -169,7 +188,7 @@ def test_no_mutable_registries() -> None:
     displays = ast.Dict | ast.DictComp | ast.List | ast.ListComp | ast.Set | ast.SetComp
     found = [
         (name(p), ast.unparse(target))
-        for p, tree in TREES.items()
+        for p, tree in trees().items()
         for node in tree.body
         if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, displays)
         for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
@@ -241,7 +260,7 @@ def test_no_derivative_calls_an_optimisation() -> None:
     optimisations = ("outlining", "inversion", "cleanup.cse", "cleanup.simplify")
     found = [
         f"{name(p)}:{n} {m}"
-        for p, t in TREES.items()
+        for p, t in trees().items()
         if name(p).startswith("fxad/transforms/ad/")
         for n, m in imports(t)
         if m.startswith(tuple([f"fxad.transforms.{o}" for o in optimisations]))
@@ -256,11 +275,11 @@ def test_stored_executables_depend_on_all_sources_of_the_lowering() -> None:
         path = waiting.pop()
         if path not in reached:
             reached.add(path)
-            for node in ast.walk(TREES[path]):
+            for node in ast.walk(trees()[path]):
                 if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("fxad"):
                     names = [node.module or "", *[f"{node.module}.{a.name}" for a in node.names]]
                     files = [ROOT / f"{n.replace('.', '/')}{end}" for n in names for end in (".py", "/__init__.py")]
-                    waiting += [file for file in files if file in TREES and file != ROOT / "fxad/__init__.py"]
+                    waiting += [file for file in files if file in trees() and file != ROOT / "fxad/__init__.py"]
     assert ROOT / "fxad/core/builder.py" in reached
     assert reached <= set(lowering_sources())
 

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 import fxad as fx
 from fxad import errors
 
@@ -39,7 +41,12 @@ ROOT: Final = Path(fx.__file__).parent
 EDGES: Final = " \n.,:;()[]{}'\"`"
 
 
-def raised() -> Iterator[tuple[str, ast.Call]]:
+@pytest.fixture(name="raised", scope="module")
+def _raised() -> list[tuple[str, ast.Call]]:
+    return list(errors_made())
+
+
+def errors_made() -> Iterator[tuple[str, ast.Call]]:
     """The errors that are made in the rooms, and where; constants of their module stand in place of their names."""
     for path in sorted(ROOT.rglob("*.py")):
         name = path.relative_to(ROOT).as_posix()
@@ -76,15 +83,15 @@ def written() -> str:
     return re.sub(r"""["']\s*\n\s*[rf]{0,2}["']""", "", whole).replace("\\", "")
 
 
-def test_every_error_says_what_to_do() -> None:
-    silent = [where for where, call in raised() if "remedy" not in [k.arg for k in call.keywords]]
+def test_every_error_says_what_to_do(raised: list[tuple[str, ast.Call]]) -> None:
+    silent = [where for where, call in raised if "remedy" not in [k.arg for k in call.keywords]]
     assert not silent
 
 
-def test_every_piece_of_a_message_stands_in_a_test() -> None:
+def test_every_piece_of_a_message_stands_in_a_test(raised: list[tuple[str, ast.Call]]) -> None:
     tests, unpinned = written(), list[str]()
-    for where, call in raised():
+    for where, call in raised:
         parts = [*call.args[:1], *[k.value for k in call.keywords if k.arg == "remedy"]]
         unpinned += [f"{where}: {text}" for part in parts for text in pieces(part) if text not in tests]
     assert not unpinned
-    assert len(list(raised())) > 150, "the rooms are found"
+    assert len(raised) > 150, "the rooms are found"

@@ -17,7 +17,7 @@ from fxad.tracing.program import Program
 from fxad.transforms.ad.vjp import vjp_fused
 from fxad.transforms.inversion.second_order import without_derivative
 from fxad.transforms.memory.peak import peak
-from fxad.transforms.memory.plans import MemoryPlan, applied, frontier
+from fxad.transforms.memory.plans import MemoryPlan, apply_plan, frontier
 
 # From the program that `remat` returns to the program whose executable must fit.
 Within: TypeAlias = Callable[[Any], Program[..., Any]]
@@ -88,7 +88,7 @@ def plan_memory(
     for plan in (*likely, *reversed([plan for plan in plans if plan not in likely])):
         if share * plan.bytes > min([temporaries for temporaries, _ in measured]):
             break
-        measured.append((_temporaries(program_that_fits(program.replace(applied(plan)))), plan))
+        measured.append((_temporaries(program_that_fits(program.replace(apply_plan(plan)))), plan))
         if measured[-1][0] <= limit:
             return plan
     least, best = min(measured, key=lambda row: row[0])
@@ -115,7 +115,7 @@ def _temporaries(program: Program[..., Any]) -> int:
 def _largest(plan: MemoryPlan) -> str:
     """Describe the largest values at the peak of a plan."""
     values = []
-    for live in peak(vjp_fused(applied(plan), plan.wrt)).values[:3]:
+    for live in peak(vjp_fused(apply_plan(plan), plan.wrt)).values[:3]:
         line = source_location(live.eqn.source)
         values.append(f"{live.eqn.prim.name} {live.eqn.outs[0].aval}{f' ({line})' if line else ''}")
     return ", ".join(values) or "none is known"

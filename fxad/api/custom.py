@@ -93,13 +93,18 @@ class CustomFunction(Generic[P, R]):
 
     def _zeros(self, what: str, kind: str, symbolic: bool) -> frozenset[str]:
         """The kinds of rules that take symbolic zeros. Raises: ParameterError if `symbolic` is not a bool."""
-        if not isinstance(symbolic, bool):
-            raise ParameterError(
-                f"{what} of {function_name(self.fun)}: symbolic_zeros is {described(symbolic)}, not a bool: {symbolic!r:.60}",
-                remedy="symbolic_zeros=True tells the rule what vanishes, False gives it zeros",
-            )
+        self._check_bool(
+            what, "symbolic_zeros", symbolic, "symbolic_zeros=True tells the rule what vanishes, False gives it zeros"
+        )
         zeros = self._given.symbolic_zeros
         return zeros | {kind} if symbolic else zeros - {kind}
+
+    def _check_bool(self, what: str, option: str, value: object, remedy: str) -> None:
+        if not isinstance(value, bool):
+            raise ParameterError(
+                f"{what} of {function_name(self.fun)}: {option} is {described(value)}, not a bool: {value!r:.60}",
+                remedy=remedy,
+            )
 
     def defjvps(self, *jvps: Callable[..., Any] | None) -> None:
         """Define the tangents for each argument: `jvps[k](tangent, results, *primals) -> tangents of results`.
@@ -154,12 +159,8 @@ class CustomFunction(Generic[P, R]):
         `residuals` is any pytree. Its arrays are residuals of the program. Other leaves (numbers, strings, sizes,
         functions) are passed to `bwd` unchanged, and must be hashable.
         """
-        if not isinstance(optimize_remat, bool):
-            raise ParameterError(
-                f"defvjp of {function_name(self.fun)}: optimize_remat is {described(optimize_remat)}, not a bool: "
-                f"{optimize_remat!r:.60}",
-                remedy="leave it out: what fwd computes for residuals alone is always dropped",
-            )
+        remedy = "leave it out: what fwd computes for residuals alone is always dropped"
+        self._check_bool("defvjp", "optimize_remat", optimize_remat, remedy)
         check_function("defvjp", fwd)
         check_function("defvjp", bwd)
         zeros = self._zeros("defvjp", "vjp", symbolic_zeros)
@@ -173,8 +174,9 @@ class CustomFunction(Generic[P, R]):
         """Define the function of a stack: `rule(axis_size, in_batched, *args) -> (results, out_batched)`; as in JAX.
 
         All array arguments are stacked along their first axis. So are the results for which `out_batched` (a tree
-        prefix) is True. `@f.def_vmap` is for any size from 1: `axis_size` is symbolic, and the rule is traced once. If
-        it needs the number, it is traced for the sizes of the `vmap`s that are traced around the call.
+        prefix) is True. `@f.def_vmap` is for any size: it is traced
+        for the sizes of the `vmap`s around the call, and once with a symbolic `axis_size`, for a Program that is mapped
+        later. A symbolic size is equal to no int; a rule that needs the number is not used there.
         `@f.def_vmap(32, 128)` is for the sizes given. For any other size, or if a value that the function closes over
         is mapped, the batched function is derived.
 
@@ -210,10 +212,7 @@ class CustomFunction(Generic[P, R]):
 
         `keep`: the arguments, by number or name, that the inverse takes.
         """
-        check_function("definverse", inverse)
-        given = GivenInverse(inverse, places_of("definverse", self.fun, keep), False)
-        self._given = replace(self._given, inverse=given)
-        return inverse
+        return self._inverse(inverse, keep, False)
 
     def defivjp(self, ivjp: F, keep: int | str | Sequence[int | str] = ()) -> F:
         """Define inverse and gradient together: `ivjp(*nondiff, results, cotangents, *kept) -> (the other argument, or a
@@ -222,10 +221,14 @@ class CustomFunction(Generic[P, R]):
         It is the inverse, and the derivative if no other is defined. It must be linear in the cotangents, and the
         arguments that it reconstructs must not depend on them. Both are checked when it is traced.
         """
-        check_function("defivjp", ivjp)
-        given = GivenInverse(ivjp, places_of("defivjp", self.fun, keep), True)
+        return self._inverse(ivjp, keep, True)
+
+    def _inverse(self, rule: F, keep: int | str | Sequence[int | str], fused: bool) -> F:
+        role = "defivjp" if fused else "definverse"
+        check_function(role, rule)
+        given = GivenInverse(rule, places_of(role, self.fun, keep), fused)
         self._given = replace(self._given, inverse=given)
-        return ivjp
+        return rule
 
     def add_decorator(self, decorator: str) -> None:
         """Require a rule of this decorator by the time of the first call."""

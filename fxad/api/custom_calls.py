@@ -4,13 +4,14 @@ Rules are traced once for each function, types of arguments and values of `nondi
 its own rule, or in the rule of a function that its rules call, is a named call (`fxad.primitives.custom`). So functions
 whose rules call each other become one module. If a rule calls its function with other types or values, that is another
 function, whose rules are traced in turn: as deep as derivatives are taken around the call, and at least `DEPTH`.
-Decisions: docs/adr/0047, docs/adr/0048.
+Decisions: docs/adr/0047, docs/adr/0048, docs/adr/0080.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import combinations, count
@@ -85,7 +86,11 @@ class GivenRules:
 
 @final
 class TracedCall:
-    """One call of a function with rules, in a trace. `owner` is the object that the user calls, `fun` its function."""
+    """One call of a function with rules, in a trace. `owner` is the object that the user calls, `fun` its function.
+
+    The function is *active* while it is traced. Then it is *open* if a named call in it refers to an active function
+    with a lower number, or *closed*: then `prim` is its equation, which depends on no trace around it.
+    """
 
     def __init__(
         self,
@@ -105,6 +110,15 @@ class TracedCall:
         self.leaves, self.in_tree = tree.flatten(dynamic)
         self.paths = self._paths()
         self.avals = tuple([_type(x, f"{self.name}: {p}") for x, p in zip(self.leaves, self.paths, strict=True)])
+        self.number = self.lowest = 0  # of the function in its scope, and of the active functions that it refers to
+        self.body: Body | None = None  # over the operands that a named call of it takes
+        self.referable = True  # False: a call of it is traced again, as its operands change with each trace
+        self.referred = False  # a named call refers to it
+        self.function: Function | None = None  # None while it is active
+        self.prim: CustomCall | None = None
+        self.around = enclosing_transforms()
+        self.on_transforms = False
+        self.start = self.end = replay_position()
 
     def _names(self) -> list[str]:
         """The names of the arguments."""
@@ -139,7 +153,22 @@ class TracedCall:
             return False
         return self.static == other.static and all([_alike(self.args[k], other.args[k]) for k in self.static])
 
-    def body(self) -> Body:
+    @property
+    def traces_rules(self) -> bool:
+        """Returns True while the rules of the function are traced."""
+        return self.function is None and self.body is not None
+
+    def serves(self, call: TracedCall) -> bool:
+        """Returns True if `call` is a call of this function, and the values that it closes over are valid here."""
+        if self.body is None or not self.referable or not self.same(call):
+            return False
+        return self.function is None or (
+            self.around == enclosing_transforms()
+            and self.dependent == call.dependent
+            and all([x.reachable for x in self.body.captured if isinstance(x, Tracer)])
+        )
+
+    def trace_body(self) -> Body:
         """Trace the function. Its rules are checked against its signature."""
         out_tree: Structure | None = None
 
@@ -185,23 +214,25 @@ class TracedCall:
                 which = [False if k in self.static else next(marks) for k in range(len(self.args))]
                 return rule(size, which, *self.arguments(args))
 
-            if sizes is None:
-                depth = _bound_sizes.get()
-                try:
-                    with _bound_sizes(depth + 1):
-                        general = stacked_rule(sig, rule, bound_size(depth), stacked)
-                except Exception:  # noqa: BLE001  it needs the number, so it is traced for the sizes of the maps around
-                    sizes = stacked_axis_sizes()
-                else:
-                    sizes = ()
-                    yield general
-            for size in dict.fromkeys(sizes):
-                yield stacked_rule(sig, rule, size, stacked)
+            yield from self._stacked_rules(rule, sizes, stacked)
         if given.inverse:
             places = [k for k in range(len(self.args)) if k not in self.static]
             inverse = partial(given.inverse.rule, *static)
             none = (False,) * len(every)
             yield or_refused(sig, none, lambda rule: Rules(inverse=rule), inverse_rule, places, given.inverse, inverse)
+
+    def _stacked_rules(
+        self, fn: UserRule, sizes: Sequence[int] | None, rule: Callable[[int, Sequence[bool], Sequence[object]], object]
+    ) -> list[TracedRule]:
+        """Trace the rule for stacks of `sizes`. None: of the maps around, and of any size if it needs no number."""
+        traced: list[TracedRule] = []
+        depth = _bound_sizes.get()
+        for at_least in (0, 1) if sizes is None else ():
+            with suppress(Exception), _bound_sizes(depth + 1):
+                traced.append(stacked_rule(self.signature, fn, bound_size(depth, at_least), rule, any_size=True))
+                break
+        sizes = stacked_axis_sizes() if sizes is None else sizes
+        return [*traced, *[stacked_rule(self.signature, fn, size, rule) for size in dict.fromkeys(sizes)]]
 
     def _check_rules(self) -> None:
         """Raises: ArgumentError for a rule that cannot be called with its arguments."""
@@ -247,67 +278,31 @@ class TracedCall:
 
 
 @final
-class _Traced:
-    """A function with rules, while it or a function around it is traced.
-
-    It is *active* while it is traced. Then it is *open* if a named call in it refers to an active function with a lower
-    number, or *closed*: then `prim` is its equation, which depends on no trace around it.
-    """
-
-    def __init__(self, call: TracedCall, number: int) -> None:
-        self.call = call
-        self.number = number
-        self.lowest = number  # of the active functions that it refers to, and its own
-        self.body: Body | None = None  # over the operands that a named call of it takes
-        self.referable = True  # False: a call of it is traced again, as its operands change with each trace
-        self.referred = False  # a named call refers to it
-        self.function: Function | None = None  # None while it is active
-        self.prim: CustomCall | None = None
-        self.around = enclosing_transforms()
-        self.on_transforms = False
-        self.start = self.end = replay_position()
-
-    @property
-    def traces_rules(self) -> bool:
-        """Returns True while the rules of the function are traced."""
-        return self.function is None and self.body is not None
-
-    def serves(self, call: TracedCall) -> bool:
-        """Returns True if `call` is a call of this function, and the values that it closes over are valid here."""
-        if self.body is None or not self.referable or not self.call.same(call):
-            return False
-        return self.function is None or (
-            self.around == enclosing_transforms()
-            and self.call.dependent == call.dependent
-            and all([x.reachable for x in self.body.captured if isinstance(x, Tracer)])
-        )
-
-
-@final
 class _Scope:
     """The functions that are traced for one call of a function with rules, in the order in which they were met."""
 
     def __init__(self) -> None:
-        self.functions: list[_Traced] = []
+        self.functions: list[TracedCall] = []
         self.numbers = count()
 
     def call(self, call: TracedCall) -> tuple[CustomCall | NamedCall, tuple[object, ...], Structure]:
         """The equation of a call, its leading operands, and the structure of its results."""
-        function = next((f for f in reversed(self.functions) if f.serves(call)), None)
-        if function is None:
-            function = self._traced(call)
-        elif function.function is not None:
-            skip_in_replay(function.start, function.end)
-            if function.on_transforms:
+        traced = next((f for f in reversed(self.functions) if f.serves(call)), None)
+        if traced is None:
+            traced = call
+            self._trace(call)
+        elif traced.function is not None:
+            skip_in_replay(traced.start, traced.end)
+            if traced.on_transforms:
                 depend_on_transforms()
-        assert function.body is not None
-        body = function.body
-        prim: CustomCall | NamedCall | None = function.prim
+        assert traced.body is not None
+        body = traced.body
+        prim: CustomCall | NamedCall | None = traced.prim
         if prim is None:
-            function.referred = True
-            self._refer(function.lowest)
-            prim = NamedCall(body.jaxpr, len(body.captured), function.number)
-        return prim, body.captured, function.call.signature.out_tree
+            traced.referred = True
+            self._refer(traced.lowest)
+            prim = NamedCall(body.jaxpr, len(body.captured), traced.number)
+        return prim, body.captured, traced.signature.out_tree
 
     def _refer(self, number: int) -> None:
         """Records that the active functions refer to a function around them."""
@@ -316,57 +311,55 @@ class _Scope:
             if function.function is None:
                 function.lowest = min(function.lowest, number)
 
-    def _traced(self, call: TracedCall) -> _Traced:
-        number = next(self.numbers)
-        traced, watch, at = _Traced(call, number), TraceDependencies(), len(self.functions)
-        self.functions.append(traced)
+    def _trace(self, call: TracedCall) -> None:
+        """Trace a function that is met for the first time."""
+        call.number = call.lowest = number = next(self.numbers)
+        watch, at = TraceDependencies(), len(self.functions)
+        self.functions.append(call)
         try:
             with recording_dependencies(watch):
-                body = traced.body = call.body()
-                alike = [f for f in self.functions[:at] if f.traces_rules and _code(f.call.fun) is _code(call.fun)]
+                body = call.body = call.trace_body()
+                alike = [f for f in self.functions[:at] if f.traces_rules and _code(f.fun) is _code(call.fun)]
                 if alike:
                     self._refer(alike[0].number)
-                if len(alike) >= DEPTH and len(alike) >= derivative_order():
-                    traced.function = _without_rules(call, body)
-                else:
-                    traced.function = self._with_rules(traced, body)
+                deep = len(alike) >= DEPTH and len(alike) >= derivative_order()
+                call.function = _without_rules(call, body) if deep else self._with_rules(call, body)
         except BaseException:
             del self.functions[at:]
             raise
         record_in_outer(watch)
-        traced.on_transforms, traced.end = watch.on_transforms, replay_position()
-        if traced.lowest == number:
+        call.on_transforms, call.end = watch.on_transforms, replay_position()
+        if call.lowest == number:
             members = [f for f in self.functions[at:] if f.prim is None]
             module = {f.number: f.function for f in members if f.function is not None}
-            traced.prim = module_call(module, number, over_stack)
-            self.functions = [f for f in self.functions if f is traced or f not in members]
-        return traced
+            call.prim = module_call(module, number, over_stack)
+            self.functions = [f for f in self.functions if f is call or f not in members]
 
-    def _with_rules(self, traced: _Traced, body: Body) -> Function:
+    def _with_rules(self, call: TracedCall, body: Body) -> Function:
         """The function with its rules.
 
         A named call takes the values that the function and all its rules close over. They are known when the rules are
-        traced. Then the rules are traced again.
+        call. Then the rules are traced again.
         """
-        at = self.functions.index(traced)
+        at = self.functions.index(call)
         block, rewind = tracing_repeatedly()
 
         def trace() -> tuple[list[TracedRule], tuple[Jaxpr, ...], tuple[object, ...]]:
             rewind()
             self.functions = [f for k, f in enumerate(self.functions) if k <= at or f.prim is not None]
-            traced.referred = False
-            rules = list(traced.call.traced_rules())
+            call.referred = False
+            rules = list(call.traced_rules())
             return rules, *common_operands(_same_constants([body, *[b for rule in rules for b in rule.bodies]]))
 
         known, times = body.captured, 0
         with block:
             rules, jaxprs, captured = trace()
-            while traced.referred and [id(v) for v in captured] != [id(v) for v in known]:
+            while call.referred and [id(v) for v in captured] != [id(v) for v in known]:
                 times += 1
-                traced.referable = len(captured) > len(known) and times <= _RETRACED
-                traced.body, known = replace(body, jaxpr=jaxprs[0], captured=captured), captured
+                call.referable = len(captured) > len(known) and times <= _RETRACED
+                call.body, known = replace(body, jaxpr=jaxprs[0], captured=captured), captured
                 rules, jaxprs, captured = trace()
-        traced.body, traced.referable = replace(body, jaxpr=jaxprs[0], captured=captured), True
+        call.body, call.referable = replace(body, jaxpr=jaxprs[0], captured=captured), True
         return _function(rules, jaxprs, len(captured))
 
 

@@ -21,11 +21,10 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.dce import dce, prune
 from fxad.errors import ArgumentError, NotInvertibleError, TreeError
 from fxad.ir import Jaxpr, Zero
-from fxad.primitives.control.bodies import select_by_mask, with_outs
+from fxad.primitives.control.bodies import reorder_operands, select_by_mask, with_outs
 from fxad.primitives.custom_rules import Derivative, InverseRule, Rules
 from fxad.tracing.program import function_name, parameter_names
 from fxad.transforms.ad.linear_rule import cotangent_maps
-from fxad.transforms.reorder import reorder_operands
 
 
 @final

@@ -20,13 +20,12 @@ from fxad.lax.control.bodies import Body, traced_body
 from fxad.lax.creation import splat
 from fxad.numpy.binary import add
 from fxad.numpy.shapes import broadcast_to
-from fxad.primitives.control.bodies import select_by_mask, with_outs
+from fxad.primitives.control.bodies import reorder_operands, select_by_mask, with_outs
 from fxad.primitives.custom_rules import BatchRule, Derivative, Refusal, Rules
 from fxad.runtime import SupportsDLPack
 from fxad.tracing.array import Array, ArrayLike, aval_of, is_scalar
 from fxad.tracing.program import count_text, function_name
 from fxad.transforms.ad.linear_rule import cotangent_maps, split_tangents
-from fxad.transforms.reorder import reorder_operands
 
 Q = ParamSpec("Q")
 
@@ -327,7 +326,12 @@ def cotangents(what: str, sig: Signature, bars: object) -> list[object]:
 
 
 def stacked_rule(
-    sig: Signature, fn: Callable[..., object], size: int, rule: Callable[[int, Any, Any], object]
+    sig: Signature,
+    fn: Callable[..., object],
+    size: int,
+    rule: Callable[[int, Any, Any], object],
+    *,
+    any_size: bool = False,
 ) -> TracedRule:
     """Trace a rule (size, which leaves are mapped, stacked arguments) -> (results, which of them are mapped).
 
@@ -354,7 +358,7 @@ def stacked_rule(
 
     takes, gives = [[a.with_shape((size, *a.shape)) for a in avals] for avals in (sig.in_avals, sig.out_avals)]
     body = traced_rule(what, fn, flat, takes, ("as stack of", sig.out_paths, gives))
-    return TracedRule((body,), lambda _, programs: Rules(batch=(BatchRule(size, programs[0]),)))
+    return TracedRule((body,), lambda _, programs: Rules(batch=(BatchRule(size, programs[0], any_size),)))
 
 
 # -------------------------------------------------------------------------------------------------------------- checks

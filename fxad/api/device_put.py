@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -75,8 +75,7 @@ def _checked_target(x: object) -> Device | Sharding:
         return resolve_sharding("device_put", x)
     if isinstance(x, SingleDeviceSharding):
         return x
-    placement.check_device("device_put", x)
-    return cast("Device", x)
+    return placement.check_device("device_put", x)
 
 
 def _placed(array: Array, target: Device | Sharding, path: str) -> Array:

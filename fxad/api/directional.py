@@ -30,9 +30,9 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, DTypeError, described
 from fxad.ir import Atom, Aval, Jaxpr, Zero
+from fxad.primitives.control.bodies import reorder_operands
 from fxad.tracing.program import Program, function_name, trace
 from fxad.tracing.static_args import Argnames, Argnums, StaticArguments, static_arguments
-from fxad.transforms.reorder import reorder_operands
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -205,7 +205,7 @@ class Linearized(Generic[P, R]):
 
 
 @overload
-def linearize(f: Program[P, R], *, argnums: Argnums | None = None) -> Linearized[P, R]: ...  # type: ignore[overload-overlap]
+def linearize(f: Program[P, R], *, argnums: Argnums | None = None) -> Linearized[P, R]: ...  # type: ignore[overload-overlap]  # a Program is callable
 @overload
 def linearize(
     f: Callable[..., R],
@@ -341,7 +341,7 @@ def bind_trailing(program: Program[Any, Any], values: Sequence[object]) -> Resid
 
 
 @overload
-def vjp(f: Program[P, R]) -> Program[[Primals, R], tuple[R, Primals]]: ...  # type: ignore[overload-overlap]
+def vjp(f: Program[P, R]) -> Program[[Primals, R], tuple[R, Primals]]: ...  # type: ignore[overload-overlap]  # a Program is callable
 @overload
 def vjp(
     f: Callable[..., R], *primals: Any, static_argnums: Argnums = (), static_argnames: Argnames = (), **kwargs: Any

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
-from typing import Any, Final, final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, TypeAlias, final
 
 import numpy as np
 
+from fxad.api.lift import check_function
 from fxad.core.dataclasses import dataclass
 from fxad.core.layout import Count, Elements, InParallel, Layout, OneOf, Role, Slice, Times, Unknown, UpTo
 from fxad.core.lockstep import gather_from_runs
-from fxad.errors import ArgumentError, name_equation
+from fxad.errors import name_equation
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Lit, NDArray, SourceLocation, source_location
 from fxad.primitives.collectives import Collective
 from fxad.primitives.control.shard_map import ShardMap
-from fxad.tracing.program import Program, numpy_operands
-from fxad.transforms.locate import body_label, describe
+from fxad.tracing.program import Program, numpy_operands, trace
+from fxad.transforms.locate import body_label, describe, lines_of
 
 _SHOWN: Final = 4  # operands whose values are shown
 
@@ -26,18 +27,25 @@ _SHOWN: Final = 4  # operands whose values are shown
 class Origin:
     """The origin of a nan or an inf: an equation whose result has one, while no operand has. `what` is "nan" or "inf".
 
-    `inside` lists the calls, steps and branches that contain it, from the outside in. `operands` are the values of its
-    operands; `at` is the index of the first such element of the result.
+    `inside` lists the calls, steps and branches that contain it, from the outside in. `lines` are the lines of the
+    equations with those bodies, the outermost first, and then its own, which may be that of an equal function: equal
+    bodies are one program. `operands` are the values of its operands; `at` is the index of the first such element of
+    the result.
     """
 
     what: str
     equation: str
-    where: SourceLocation | None
+    lines: tuple[SourceLocation, ...]
     inside: tuple[str, ...]
     operands: tuple[NDArray, ...]
     result: NDArray
     at: tuple[int, ...]
     count: int
+
+    @property
+    def where(self) -> SourceLocation | None:
+        """The line of the equation itself."""
+        return self.lines[-1] if self.lines else None
 
     def __str__(self) -> str:
         """Format it over several lines, as in an error."""
@@ -45,8 +53,10 @@ class Origin:
         from_literal = any([_contains(np.isnan, x) for x in self.operands]) and self.what == "nan"
         cause = "from one that is written in the program" if from_literal else "and no operand has one"
         lines = [f"{self.what} was made in {elements}, {cause}", f"  equation      {self.equation}"]
-        if self.where:
-            lines.append(f"  traced at     {self.where}")
+        for label, line in zip(("traced at", *["in a body at"] * len(self.lines)), self.lines, strict=False):
+            lines.append(f"  {label:12}  {line}")
+        if len(self.lines) > 1:
+            lines[-1] += ", or in an equal function"
         lines += [f"  inside        {', '.join(self.inside)}"] if self.inside else []
         for k, x in enumerate(self.operands[:_SHOWN]):
             same = x.shape == self.result.shape
@@ -68,28 +78,33 @@ class NanExplanation:
         return f"explain_nan: {self.nan}{before}"
 
 
-def explain_nan(program: Program[..., Any], *args: Any, **kwargs: Any) -> NanExplanation | None:
+def explain_nan(f: Callable[..., Any], *args: Any, **kwargs: Any) -> NanExplanation | None:
     """Return the equation that makes the first nan when a program runs on these arguments; None if there is none.
 
-    The program is interpreted in NumPy, equation by equation, including calls, the steps of loops, the branch that is
+    A function is traced for the arguments. The program is interpreted in NumPy, equation by equation, including calls, the steps of loops, the branch that is
     taken, and all indices of a map over devices. A nan in an argument is not reported. A nan literal is reported at its
     first reader. The nan need not reach a result: a nan that `where` excludes from the value can return in the gradient.
 
     >>> import fxad as fx
     >>> import fxad.numpy as fnp
-    >>> found = fx.explain_nan(fx.trace(lambda x: fnp.log(x).sum(), fx.Spec((2,))), fnp.asarray([1.0, -1.0]))
+    >>> found = fx.explain_nan(lambda x: fnp.log(x).sum(), fnp.asarray([1.0, -1.0]))
     >>> found.nan.equation, found.nan.at
     ('%0:f32[2] = log %arg0:f32[2]', (1,))
 
-    Raises: what a call of the program raises for arguments that do not fit; ArgumentError for what is not a Program.
+    Raises: what a call of the program raises for arguments that do not fit; ArgumentError for what is not a function.
     """
-    if not isinstance(program, Program):
-        raise ArgumentError(f"explain_nan: takes a Program, got {program!r:.60}", remedy="trace the function first")
+    if not isinstance(f, Program):
+        check_function("explain_nan", f)
+    program = f if isinstance(f, Program) else trace(f, *args, **kwargs)
     jaxpr, operands = numpy_operands(program, args, kwargs)
     walker = _Walker()
     with np.errstate(all="ignore"):
-        walker.run(jaxpr, operands, ())
+        walker.run(jaxpr, operands, ((), ()))
     return NanExplanation(walker.nan, walker.inf) if walker.nan else None
+
+
+# The bodies around an equation, from the outside in: their labels, and the equations that have them.
+_Inside: TypeAlias = tuple[tuple[str, ...], tuple[Eqn, ...]]
 
 
 @final
@@ -111,7 +126,7 @@ class _Walker:
     def _done(self) -> bool:
         return self.nan is not None and not self._to_the_end
 
-    def run(self, jaxpr: Jaxpr, args: Sequence[NDArray], inside: tuple[str, ...]) -> list[NDArray]:
+    def run(self, jaxpr: Jaxpr, args: Sequence[NDArray], inside: _Inside) -> list[NDArray]:
         """Return the results, as far as they are computed when a nan is found."""
         env: dict[Atom, NDArray] = dict(zip(jaxpr.ins, args, strict=True))
         for eqn in jaxpr.eqns:
@@ -127,26 +142,26 @@ class _Walker:
             env.update(zip(eqn.outs, outs, strict=True))
         return [a.array if isinstance(a, Lit) else env[a] for a in jaxpr.outs]
 
-    def _run_bodies(self, eqn: Eqn, ins: list[NDArray], inside: tuple[str, ...]) -> list[NDArray] | None:
+    def _run_bodies(self, eqn: Eqn, ins: list[NDArray], inside: _Inside) -> list[NDArray] | None:
         """Return the results of an equation with bodies by interpreting them, or None if it has no body to
         interpret."""
         prim = eqn.prim
         if isinstance(prim, ShardMap):
-            return self._run_map(prim, ins, inside)
+            return self._run_map(prim, eqn, ins, inside)
         layout = prim.layout if isinstance(prim, HigherOrder) else None
         if layout is None or any([isinstance(role, Elements) for role in layout.operand_roles]):
             return None
         if layout.once is not None:
             body = layout.bodies[layout.once].jaxpr
-            return self.run(body, ins, (*inside, body_label(eqn, body)))
+            return self.run(body, ins, _within(inside, body_label(eqn, body), eqn))
         branches = [layout.bodies[k].jaxpr for k in layout.running if isinstance(layout.bodies[k].runs, OneOf)]
         if branches:
             which, *operands = ins
             body = branches[int(np.clip(which, 0, len(branches) - 1))]
-            return self.run(body, operands, (*inside, body_label(eqn, body)))
+            return self.run(body, operands, _within(inside, body_label(eqn, body), eqn))
         return self._run_loop(eqn, layout, ins, inside)
 
-    def _run_map(self, prim: ShardMap, ins: list[NDArray], inside: tuple[str, ...]) -> list[NDArray]:
+    def _run_map(self, prim: ShardMap, eqn: Eqn, ins: list[NDArray], inside: _Inside) -> list[NDArray]:
         """Return the results of a map over devices, all indices at the same time. The first nan is the one that takes
         an index the fewest equations."""
         walkers: dict[tuple[int, ...], _Walker] = {}
@@ -154,7 +169,7 @@ class _Walker:
         def part(index: tuple[int, ...], parts: Sequence[NDArray]) -> list[NDArray]:
             walkers[index] = _Walker(to_the_end=True)
             at = ", ".join([f"{name} = {k}" for name, k in zip(prim.names, index, strict=True)])
-            return walkers[index].run(prim.body, parts, (*inside, f"index {at} of {prim.name}"))
+            return walkers[index].run(prim.body, parts, _within(inside, f"index {at} of {prim.name}", eqn))
 
         outs = list(prim.run_parts(ins, part))
         if self.nan is None:
@@ -168,7 +183,7 @@ class _Walker:
         if self.nan is None:
             self.equations += equations
 
-    def _run_loop(self, eqn: Eqn, layout: Layout, ins: list[NDArray], inside: tuple[str, ...]) -> list[NDArray]:
+    def _run_loop(self, eqn: Eqn, layout: Layout, ins: list[NDArray], inside: _Inside) -> list[NDArray]:
         """Return the results of a loop, step by step."""
         carries, roles, state = layout.carries, layout.operand_roles, list(ins)
         outs = [np.zeros(v.aval.shape, v.aval.dtype) for v in eqn.outs]
@@ -178,7 +193,9 @@ class _Walker:
                 takes, gives = layout.operand_indices(body), layout.result_indices(body)
                 args = [_slice_of_step(state[p], roles[p], k) for p in takes]
                 what = "predicate" if all([q is None for q in gives]) else "step"
-                step_outs = self.run(layout.bodies[body].jaxpr, args, (*inside, f"{what} {k} of {eqn.prim.name}"))
+                step_outs = self.run(
+                    layout.bodies[body].jaxpr, args, _within(inside, f"{what} {k} of {eqn.prim.name}", eqn)
+                )
                 if self._done():
                     return []
                 more = True
@@ -199,7 +216,7 @@ class _Walker:
             outs[q] = state[p]
         return outs
 
-    def _look_for_origins(self, eqn: Eqn, own: list[NDArray], outs: list[NDArray], inside: tuple[str, ...]) -> None:
+    def _look_for_origins(self, eqn: Eqn, own: list[NDArray], outs: list[NDArray], inside: _Inside) -> None:
         ins, atoms = own, eqn.ins
         if isinstance(eqn.prim, Collective):  # its operands are those of all indices
             ins = gather_from_runs(eqn.prim.names, eqn.prim.sizes, own[0])
@@ -220,13 +237,24 @@ class _Walker:
                     marks = has(_comparable(out))
                     at = tuple([int(k) for k in np.argwhere(marks)[0]])
                     origin = Origin(
-                        what, describe(eqn), source_location(eqn.source), inside, tuple(ins), out, at, int(marks.sum())
+                        what,
+                        describe(eqn),
+                        lines_of((*inside[1], eqn)),
+                        inside[0],
+                        tuple(ins),
+                        out,
+                        at,
+                        int(marks.sum()),
                     )
                     if what == "inf":
                         self.inf = origin
                     else:
                         self.nan = origin
                     break
+
+
+def _within(inside: _Inside, label: str, eqn: Eqn) -> _Inside:
+    return (*inside[0], label), (*inside[1], eqn)
 
 
 def _run_equation(eqn: Eqn, ins: list[NDArray]) -> list[NDArray]:

@@ -235,7 +235,7 @@ def grad(
 
     Law:    `<grad f(x), x_dot> = jvp f(x, x_dot)`.
     Rule:   linearize, transpose, apply to 1, remove equations that only the value needs. Repeated layers of a function
-            are first outlined as calls of one body, which is differentiated once. A program is differentiated as it is.
+            are first outlined as calls of one body, which is differentiated once. A program is differentiated unchanged.
     Raises: ShapeError for a result that is not a scalar; NotDifferentiableError for an argument or result that is not
             real floating, naming the argument's path; ArgumentError for argnums that do not exist, or are static.
     """
@@ -370,11 +370,8 @@ def jacfwd(
     Raises: NotDifferentiableError for arguments or results that are not real floating, or not complex for a
             `holomorphic` function.
     """
-    complex_ = flag("jacfwd", "holomorphic", holomorphic)
-
-    def transform(p: Program[Any, Any]) -> Program[Any, Any]:
-        return _jacobian("jacfwd", p, argnums, has_aux, complex_)
-
+    holomorphic = flag("jacfwd", "holomorphic", holomorphic)
+    transform = partial(_jacobian, "jacfwd", argnums=argnums, has_aux=has_aux, holomorphic=holomorphic)
     return lift("jacfwd", f, transform, 1, argnums, static_argnums, static_argnames)
 
 
@@ -401,12 +398,10 @@ def jacrev(
 
     Cost: applies the transposed linear program to one basis vector for each element of the results.
     """
-    complex_ = flag("jacrev", "holomorphic", holomorphic)
-    ints = flag("jacrev", "allow_int", allow_int)
-
-    def transform(p: Program[Any, Any]) -> Program[Any, Any]:
-        return _jacobian("jacrev", p, argnums, has_aux, complex_, ints)
-
+    holomorphic, allow_int = flag("jacrev", "holomorphic", holomorphic), flag("jacrev", "allow_int", allow_int)
+    transform = partial(
+        _jacobian, "jacrev", argnums=argnums, has_aux=has_aux, holomorphic=holomorphic, allow_int=allow_int
+    )
     return lift("jacrev", f, transform, 1, argnums, static_argnums, static_argnames)
 
 
@@ -431,9 +426,10 @@ def hessian(
     static_argnames: Argnames = (),
 ) -> Any:
     """The Hessian: `jacfwd` of `jacrev`. For a scalar function of one array, of shape (*x.shape, *x.shape)."""
-    complex_ = flag("hessian", "holomorphic", holomorphic)
+    holomorphic = flag("hessian", "holomorphic", holomorphic)
 
     def transform(p: Program[Any, Any]) -> Program[Any, Any]:
-        return _jacobian("jacfwd", _jacobian("jacrev", p, argnums, has_aux, complex_), argnums, has_aux, complex_)
+        gradient = _jacobian("jacrev", p, argnums, has_aux, holomorphic)
+        return _jacobian("jacfwd", gradient, argnums, has_aux, holomorphic)
 
     return lift("hessian", f, transform, 2, argnums, static_argnums, static_argnames)

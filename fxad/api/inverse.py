@@ -13,12 +13,12 @@ from fxad.api.lift import bind_static_arguments, check_function, lift, positiona
 from fxad.api.rewrite import Rewrite
 from fxad.core import tree
 from fxad.errors import ArgumentError
+from fxad.primitives.control.bodies import reorder_operands
 from fxad.tracing.array import binder
 from fxad.tracing.program import Program, count_text, function_name, spec_of, trace
 from fxad.tracing.static_args import Argnames, Argnums, static_arguments
 from fxad.transforms.inversion.inverse import inverse as inverse_of
 from fxad.transforms.inversion.invertible import invertible as invertible_of
-from fxad.transforms.reorder import reorder_operands
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -209,7 +209,7 @@ def invertible(
     over are held in memory: they are weights, which exist anyway. Integers and bools that the results do not determine
     are held too. A chain of steps stores one state, whether `invertible` wraps the chain or each step of a function:
     consecutive calls are merged before differentiation, and so is a loop over such a call (the pass `merge_invertible`;
-    a program is differentiated as it is, see `apply_passes`). `invertible(keep=...)` alone is a decorator.
+    a program is differentiated unchanged, see `apply_passes`). `invertible(keep=...)` alone is a decorator.
 
     A value that is lost (a factor 0, tanh saturated) becomes nan. A loss of digits is detected at run time: up to 64
     signed sums of the values reconstructed last are stored and compared. If they differ by more than `tolerance`,

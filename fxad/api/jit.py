@@ -412,7 +412,7 @@ class _StaticDecorator(Protocol):
 
 
 @overload
-def jit(  # type: ignore[overload-overlap]
+def jit(  # type: ignore[overload-overlap]  # a Program is callable, and has an overload of its own
     f: Program[P, R],
     *,
     donate: Donate = ...,

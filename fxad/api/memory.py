@@ -115,8 +115,14 @@ def partial_eval(program: Program[..., Any], known: Sequence[bool]) -> Partial:
     halves = transforms.partial_eval(program.jaxpr, mask)
     known_trees, unknown_trees = _trees(program, halves, known)
     return Partial(
-        Program(halves.known, *known_trees, program.bound, _names(program, known), f"known_{program.name}"),
-        Program(halves.unknown, *unknown_trees, (), ("residuals", *_names(program, others)), f"unknown_{program.name}"),
+        Program(halves.known, *known_trees, program.bound, _names_of_marked(program, known), f"known_{program.name}"),
+        Program(
+            halves.unknown,
+            *unknown_trees,
+            (),
+            ("residuals", *_names_of_marked(program, others)),
+            f"unknown_{program.name}",
+        ),
         halves.residuals,
     )
 
@@ -138,7 +144,7 @@ def _trees(
     )
 
 
-def _names(program: Program[..., Any], marked: Sequence[bool]) -> tuple[str, ...]:
+def _names_of_marked(program: Program[..., Any], marked: Sequence[bool]) -> tuple[str, ...]:
     """Return the names of the marked positional arguments."""
     names = (*program.names, *[f"args[{k}]" for k in range(len(program.names), len(marked))])
     return tuple([name for name, m in zip(names, marked, strict=False) if m])

@@ -14,7 +14,7 @@ from fxad.ir import Jaxpr
 from fxad.passes import Passes, check_passes, run_passes
 from fxad.tracing.program import Program
 from fxad.tracing.static_args import Argnames, Argnums
-from fxad.transforms.memory.plans import MemoryPlan, applied
+from fxad.transforms.memory.plans import MemoryPlan, apply_plan
 from fxad.transforms.memory.policies import Policy, check_policy, nothing
 from fxad.transforms.memory.residuals import Residuals
 from fxad.transforms.specialize import check_sizes, size_names
@@ -77,11 +77,11 @@ def remat(
     static_argnames: Argnames = (),
     prevent_cse: bool = True,
 ) -> Any:
-    """The same function; reverse mode stores its arguments and what `policy` chooses, and computes the rest again.
+    """The same function. Reverse mode stores its arguments and the values that `policy` selects, and recomputes others.
 
-    Nestable; on a function used inside another it makes that call a segment. `remat(policy=...)` alone is a decorator.
-    Policies are values, in `fxad.policies`; None stores nothing. A recompute is real for both values of `prevent_cse`,
-    which JAX has. `plan` is what `residuals(program)` gave for this very program, edited.
+    `remat` of a function that another function calls makes the call a segment; segments may be nested. `remat(policy=...)`
+    alone is a decorator. Policies are values, in `fxad.policies`; None stores nothing. `prevent_cse` is JAX's option: a
+    recompute is real for both values. `plan` is the result of `residuals(program)` for this program, edited.
     Static arguments, by number or by name, are hashable values that are passed to `f` unchanged; so are those that `f`
     declares static.
 
@@ -129,7 +129,7 @@ def remat(
         if limit is None:
             jaxpr = transforms.remat(p.jaxpr, policy)
         else:
-            jaxpr = applied(plan_memory(p, budget=limit, within=within, reconstruct=reconstruct))
+            jaxpr = apply_plan(plan_memory(p, budget=limit, within=within, reconstruct=reconstruct))
         return p if jaxpr is p.jaxpr else p.replace(jaxpr)
 
     return lift(
@@ -149,7 +149,7 @@ def _with_plan(jaxpr: Jaxpr, plan: Residuals | MemoryPlan) -> Jaxpr:
             f"remat: the memory plan is for another program: {plan.jaxpr!r}, this is {jaxpr!r}",
             remedy="make it with plan_memory(program, budget=...) of this very program",
         )
-    return applied(plan)
+    return apply_plan(plan)
 
 
 def _check_plan(f: object, policy: Policy, plan: object) -> None:
@@ -269,7 +269,7 @@ def apply_passes(f: Callable[P, R], passes: Passes) -> Callable[P, R]: ...
 def apply_passes(f: Any, passes: Passes) -> Any:
     """The same function after all passes of a tuple, in order: those of the default pipeline, or others.
 
-    A program is differentiated as it is; a function is first rewritten by `fxad.passes.BEFORE_DIFFERENTIATION`.
+    A program is differentiated unchanged; a function is first rewritten by `fxad.passes.BEFORE_DIFFERENTIATION`.
     `grad(apply_passes(program, BEFORE_DIFFERENTIATION))` does the same for a program.
 
     Raises: ParameterError for a value that is not a tuple of passes; ArgumentError for a pass that does not keep the

@@ -81,7 +81,7 @@ def symbolic_types(
     entries = tree.broadcast_prefix(prefix, positional, f"{what} of {name}: {role}", is_shape)
     shapes = [*read_prefix(entries), *[None] * keywords.num_leaves]
     taken = {n.name for aval in exact for size in aval.shape for n in names_of(size)}
-    renamed = {n: _unused_name(n, taken) for s in shapes for n in _names(s) if n.name in taken}
+    renamed = {n: _unused_name(n, taken) for s in shapes for n in _names_in_shape(s) if n.name in taken}
     avals: list[Aval] = []
     for aval, shape, accessor in zip(exact, shapes, in_tree.accessors(), strict=True):
         path = argument_path(accessor, parameters)
@@ -108,7 +108,7 @@ def _entries(prefix: tuple[object, ...], positional: Structure) -> bool:
     return len(prefix) == positional.num_children and all([n is None or isinstance(n, str | tuple) for n in prefix])
 
 
-def _names(shape: _Shape) -> tuple[Name, ...]:
+def _names_in_shape(shape: _Shape) -> tuple[Name, ...]:
     return tuple([name for n in shape or () for name in names_of(n)])
 
 

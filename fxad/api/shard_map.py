@@ -86,14 +86,15 @@ def shard_map(
 ) -> Any:
     """Map over the devices of a mesh: each runs `f` on its parts of the arguments. Without `f` it is a decorator.
 
-    `in_specs` is a tree prefix of the tuple of arguments, of `PartitionSpec`s: they say which axes of the mesh divide
-    which axes of an argument. `out_specs` says so for the results, which are put together. An axis of the mesh that a
-    spec does not name: each device along it has the same part. `f` may use collectives over the axes of the mesh. `mesh`
-    may be names and sizes alone, as in `{"i": 8}`: the program then runs on the first devices. Without one it is that of
+    `in_specs` is a tree prefix of the tuple of arguments. Each `PartitionSpec` in it names the axes of the mesh that
+    divide the axes of an argument. `out_specs` does so for the results, whose parts are joined. Devices along an axis of
+    the mesh that a spec does not name have the same part. `f` may use collectives over the axes of the mesh. `mesh` may
+    also be names with sizes, as in `{"i": 8}`: the program then runs on the first devices. The default is the mesh of
     `with mesh:`. A `Program` takes and returns parts; trace it with `axis_env`.
 
-    `axis_names` are the axes that specs and collectives may name, if not all. The devices along the others compute the
-    same. `check_vma=False` takes it on trust that a result is the same along the axes that its spec does not name.
+    `axis_names` are the axes that specs and collectives may name (default: all). Devices along the other axes compute
+    the same values. With `check_vma=False`, it is not checked that a result is the same along the axes that its spec
+    does not name.
 
     Law:    equals `vmap` over each axis of the mesh, with the parts stacked.
     Raises: ShapeError for sizes that do not divide, and for a result that differs along an axis that its spec does not
@@ -346,7 +347,7 @@ def pmap(
 
 
 def _check_jax_options(backend: str | None, global_arg_shapes: object) -> None:
-    """Check names of `jax.pmap`. Raises: ParameterError if they ask for something."""
+    """Check options of `jax.pmap`. Raises: ParameterError unless they have their defaults."""
     if backend is not None and backend != default_device().platform:
         raise ParameterError(f"pmap: backend={backend!r} is not supported", remedy="give devices=fxad.devices(backend)")
     if global_arg_shapes is not None:

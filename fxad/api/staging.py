@@ -166,8 +166,7 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Sequen
     `primals` are examples of the arguments: values or `Spec`s. See `transpose`. Raises: ParameterError for `reduce_axes`.
     """
     check_no_reduce_axes("linear_transpose", reduce_axes)
-    transposed: Callable[..., Any] = transpose(fun, *primals)
-    return transposed
+    return transpose(fun, *primals)
 
 
 # ---------------------------------------------------------------------------------------------------- values, devices

@@ -26,12 +26,14 @@ _BY_MODULE: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
         "": {
             "Shard": "fxad.sharding.Shard",
             "Ref array_ref empty_ref free_ref freeze new_ref ref": _REFS,
-            "allow_f16_reductions array_garbage_collection_guard auto_pcast check_tracer_leaks checking_leaks config "
+            "allow_f16_reductions array_garbage_collection_guard auto_pcast check_tracer_leaks checking_leaks "
             "debug_infs debug_key_reuse default_prng_impl enable_checks enable_custom_prng legacy_prng_key "
             "log_compiles no_execution no_tracing numpy_dtype_promotion numpy_rank_promotion softmax_custom_jvp "
             "thread_guard threefry_partitionable transfer_guard transfer_guard_device_to_device "
             "transfer_guard_device_to_host transfer_guard_host_to_device jax2tf_associative_scan_reductions "
             "remove_size_one_mesh_axis_from_type": _FLAG,
+            "config": "no flag of the process changes what a program means; docs/coming-from-jax.md says what replaces "
+            "jax_debug_nans, jax_enable_x64 and others",
             "enable_x64": _X64,
             "debug_nans": "explain_nan(f, *args) finds the operation that makes the first nan",
             "default_matmul_precision": "contractions take precision=: fnp.matmul(x, y, precision='highest')",
@@ -107,17 +109,21 @@ _BY_MODULE: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "log": "debug.print",
             "DebugEffect OrderedDebugEffect": _INTERNAL,
         },
+        "experimental": {
+            "checkify": "error_if(x, x < 0, 'negative: {}', x) raises in the compiled program",
+            "disable_x64 enable_x64": _X64,
+            "pallas": "XLA alone compiles",
+            "sparse": "arrays are dense; scipy.sparse.linalg takes functions in place of matrices",
+        },
+        "scipy": {"spatial": "write the quaternion as an array; pure_callback calls SciPy's Rotation"},
         "scipy.special": {
-            "bernoulli bessel_jn dawsn erfcx exp1 expi expn fresnel hyp1f1 hyp2f1 owens_t sici spence sph_harm_y "
-            "wofz": _ON_THE_HOST,
+            "bessel_jn dawsn erfcx fresnel hyp1f1 hyp2f1 owens_t sici spence sph_harm_y wofz": _ON_THE_HOST,
         },
         "scipy.linalg": {
             "hessenberg rsf2csf schur": "eig and eigh give eigenvalues",
             "funm sqrtm": "of a Hermitian matrix: w, v = eigh(a), then v * f(w) @ v.conj().T",
             "solve_sylvester": "solve(kron(eye(m), A) + kron(B.T, eye(n)), C.T.ravel())",
-            "qr_multiply": "q, r = qr(a), then c @ q",
             "fiedler_companion": "companion has the same eigenvalues",
-            "invhilbert invpascal": "inv(hilbert(n)), inv(pascal(n))",
         },
         "scipy.stats": {"gaussian_kde": "logsumexp(norm.logpdf(x[:, None], points, width), axis=1)"},
         "random": {"key_dtype": "keys are uint32 arrays"},
@@ -125,7 +131,6 @@ _BY_MODULE: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "get_scaled_dot_general_config scaled_dot_general scaled_matmul": (
                 "scale the operands, then lax.dot_general"
             ),
-            "logmeanexp": "nn.logsumexp(x, axis) - fnp.log(x.shape[axis])",
         },
     }
 )

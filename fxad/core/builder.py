@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
-from typing import Self, TypeAlias, final
+from types import MappingProxyType
+from typing import Final, Self, TypeAlias, final
 
 from fxad.core.dataclasses import dataclass
-from fxad.core.memo import by_value
 from fxad.errors import FxadError
 from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Primitive, Source, Var, new_eqn, result_vars, source_location
 
@@ -27,11 +27,10 @@ class _Positions:
     the results of the equations in order."""
 
     literals: tuple[Lit, ...]
-    eqns: tuple[tuple[Primitive, _Pick, tuple[Aval, ...]], ...]
+    eqns: tuple[tuple[Primitive, _Pick, Mapping[int, tuple[Var]], tuple[Aval, ...]], ...]
     outs: _Pick
 
 
-@by_value
 def _by_position(jaxpr: Jaxpr) -> _Positions:
     atoms = [a for e in jaxpr.eqns for a in e.ins] + list(jaxpr.outs)
     literals = tuple(dict.fromkeys([a for a in atoms if isinstance(a, Lit)]))
@@ -39,9 +38,18 @@ def _by_position(jaxpr: Jaxpr) -> _Positions:
     places = {a: k for k, a in enumerate(listed)}
     return _Positions(
         literals,
-        tuple([(e.prim, _pick([places[a] for a in e.ins]), tuple([v.aval for v in e.outs])) for e in jaxpr.eqns]),
+        tuple([(e.prim, _pick([places[a] for a in e.ins]), *_results(e)) for e in jaxpr.eqns]),
         _pick([places[a] for a in jaxpr.outs]),
     )
+
+
+def _results(eqn: Eqn) -> tuple[Mapping[int, tuple[Var]], tuple[Aval, ...]]:
+    """Return the known variables of the type of the only result, by index, and the types of all results."""
+    avals = tuple([v.aval for v in eqn.outs])
+    return (avals[0]._vars if len(avals) == 1 else _NONE), avals
+
+
+_NONE: Final[Mapping[int, tuple[Var]]] = MappingProxyType({})
 
 
 def _pick(places: Sequence[int]) -> _Pick:
@@ -174,18 +182,16 @@ class Builder:
     def paste(self, jaxpr: Jaxpr, args: Sequence[Atom]) -> tuple[Atom, ...]:
         """`inline` of a library program: its equations get the location `source` of this builder, not their own."""
         assert len(args) == len(jaxpr.ins), jaxpr
-        form = _by_position(jaxpr)
+        form: _Positions | None = jaxpr._memo.get("positions")
+        if form is None:
+            form = jaxpr._memo["positions"] = _by_position(jaxpr)
         values: list[Atom] = [*args, *form.literals]
-        n, source, add, hold = self.n, self.source, self.eqns.append, values.append
-        for prim, pick, avals in form.eqns:  # a hot loop: tracing inlines the functions of `fxad.numpy` here
-            outs = result_vars(n, avals)
+        n, source, add = self.n, self.source, self.eqns.append
+        for prim, pick, known, avals in form.eqns:  # a hot loop: tracing inlines the functions of `fxad.numpy` here
+            outs = known.get(n) or result_vars(n, avals)
             add(new_eqn(prim, pick(values), outs, source))
-            if len(outs) == 1:
-                hold(outs[0])
-                n += 1
-            else:
-                values.extend(outs)
-                n += len(outs)
+            values += outs
+            n += len(outs)
         self.n = n
         return form.outs(values)
 

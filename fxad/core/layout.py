@@ -125,7 +125,8 @@ class Unknown:
     """A number of runs that is not known before the loop, at most `most`. If there is a predicate, runs continue while
     it holds.
 
-    The predicate is a result of this body, or of another body, which is then evaluated before each run.
+    The predicate is a result of this body, or of another body, which is then evaluated before each run. A predicate of
+    this body is known only after a run, so there is at least one, unless `most` is 0.
     """
 
     most: int | None = None
@@ -155,7 +156,9 @@ Runs: TypeAlias = Once | OneOf | Times | UpTo | Unknown | InParallel | Never
 class Group:
     """Adjacent operands, or results, of an equation with the same role.
 
-    `fixed`: passes do not add or remove members, because the programs of rules have the same ones.
+    Its members are operands, or results: `size` of them, next to each other. A body that names the group takes, or
+    returns, one value for each member. `fixed`: passes remove none of them and add none. Mark a group so if a body that
+    never runs, as the program of a custom derivative, has operands or results for the same members.
     """
 
     role: Role

@@ -342,9 +342,9 @@ def named_size(name: str, at_least: int = 0) -> int:
     return _size_of_factor(Name(name, at_least))
 
 
-def bound_size(k: int) -> int:
-    """Size number k of those that rules bind: at least 1, with a name that no user can give."""
-    return _size_of_factor(Name(f"_axis{k}", 1))
+def bound_size(k: int, at_least: int = 0) -> int:
+    """Size number k of those that rules bind, with a name that no user can give."""
+    return _size_of_factor(Name(f"_axis{k}", at_least))
 
 
 _RESERVED: Final = frozenset({"bits", "div", "max", "min", "none", "true", "false", "complex"})
@@ -459,13 +459,13 @@ def _lower_bound_of_terms(terms: Terms, depth: int) -> int | None:
     for mono, c in terms.items():
         if len(mono) == 2 and (rounded := _rounded_to_multiple(mono)) is not None:
             a, b = rounded
-            others = _size_of_terms({m: d for m, d in terms.items() if m != mono})
-            known = _lower_bound_of_terms(_terms(others + (a if c < 0 else a - b + 1) * c), depth - 1)
-            if known is not None:
-                return known
+            rest = _size_of_terms({m: d for m, d in terms.items() if m != mono})
+            least = _lower_bound_of_terms(_terms(rest + (a if c < 0 else a - b + 1) * c), depth - 1)
+            if least is not None:
+                return least
         if len(mono) == 1 and mono[0][1] == 1 and isinstance(mono[0][0], SizeFunction):
             function = mono[0][0]
-            others = {m: d for m, d in terms.items() if m != mono}
+            remaining = {m: d for m, d in terms.items() if m != mono}
             bounds: list[int] = []
             if function.function == "bits":
                 bounds = [function.a * c] if c < 0 and at_least(function.a, 0) else []
@@ -476,18 +476,18 @@ def _lower_bound_of_terms(terms: Terms, depth: int) -> int | None:
             elif type(function.b) is int and function.b > 0:
                 # b times the whole, in which c * b * (a // b) is at least c * a or c * (a - b + 1), then divided by b
                 scaled = (function.a if c < 0 else function.a - function.b + 1) * c
-                whole = _lower_bound_of_terms(_terms(_size_of_terms(others) * function.b + scaled), depth - 1)
+                whole = _lower_bound_of_terms(_terms(_size_of_terms(remaining) * function.b + scaled), depth - 1)
                 if whole is not None:
                     return -(-whole // function.b)
             elif c < 0 and at_least(function.a, 0) and at_least(function.b, 1):
                 bounds = [function.a * c]
-            below = [_lower_bound_of_terms(_terms(_size_of_terms(others) + bound), depth - 1) for bound in bounds]
-            known = [found for found in below if found is not None]
-            # one of both, and it is not known which
+            below = [_lower_bound_of_terms(_terms(_size_of_terms(remaining) + bound), depth - 1) for bound in bounds]
+            least = [n for n in below if n is not None]
+            # the function is one of its operands, and it is not known which: both bounds must be there
             if function.function in ("max", "min") and (function.function == "max") == (c < 0):
-                known = [min(known)] if len(known) == 2 else []
-            if known:
-                return max(known)
+                least = [min(least)] if len(least) == 2 else []
+            if least:
+                return max(least)
     return None
 
 
@@ -562,7 +562,7 @@ def _compare(a: int, sign: str, b: object, margin: int) -> bool:
             if b == float("-inf"):
                 return True
         raise SizeError(f"size: {a} {sign} {b!r} cannot be decided", remedy="compare sizes with ints and sizes")
-    difference: int = a - b  # type: ignore[operator]
+    difference: int = a - b  # type: ignore[operator]  # `b` is an int or a size
     if type(b) is int and b >= _LARGEST_SIZE:
         return False
     if at_least(difference, margin):
@@ -608,7 +608,7 @@ def _assumptions_text(names: Iterable[Name]) -> str:
 
 def dimension(value: object) -> int:
     """A user's dimension: a size as it is, anything else as an int. Raises: AttributeError, TypeError."""
-    return value if type(value) is Size else value.__index__()  # type: ignore[attr-defined]
+    return value if type(value) is Size else value.__index__()  # type: ignore[attr-defined]  # callers catch AttributeError
 
 
 def is_symbolic(shape: Iterable[object]) -> bool:

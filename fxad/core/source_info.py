@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from types import CodeType
 from typing import TypeAlias, final
 
@@ -17,6 +18,11 @@ class SourceLocation:
     line: int
     function: str
 
+    @property
+    def short(self) -> str:
+        """The name of the file, without its folder, and the line."""
+        return f"{os.path.basename(self.file)}:{self.line}"
+
     def __str__(self) -> str:
         return f"{self.file}:{self.line} in {self.function}"
 
@@ -26,7 +32,7 @@ Source: TypeAlias = tuple[CodeType, int] | SourceLocation | None
 
 
 def source_location(source: Source) -> SourceLocation | None:
-    """The line of the user's program at which an equation was traced."""
+    """The line of the user's program at which an equation was traced, or an equal one of an equal program before it."""
     if source is None or isinstance(source, SourceLocation):
         return source
     code, offset = source

@@ -33,7 +33,7 @@ IsLeaf: TypeAlias = Callable[[Any], bool] | None
 
 def flatten(tree: object, is_leaf: IsLeaf = None) -> tuple[list[Any], Structure]:
     """Leaves in order, and the structure that `unflatten` takes. A container that `is_leaf` selects is a leaf."""
-    leaves, structure = optree.tree_flatten(tree, is_leaf, namespace=_NAMESPACE)  # type: ignore[arg-type]
+    leaves, structure = optree.tree_flatten(tree, is_leaf, namespace=_NAMESPACE)  # type: ignore[arg-type]  # any object
     if _register_records(leaves):
         return flatten(tree, is_leaf)
     return leaves, structure
@@ -42,7 +42,7 @@ def flatten(tree: object, is_leaf: IsLeaf = None) -> tuple[list[Any], Structure]
 def flatten_up_to(structure: Structure, tree: object) -> list[Any] | None:
     """The subtrees of `tree` at the leaves of `structure`; None if the tree does not match."""
     try:
-        return structure.flatten_up_to(tree)  # type: ignore[arg-type]
+        return structure.flatten_up_to(tree)  # type: ignore[arg-type]  # any object is a tree
     except (ValueError, TypeError):
         return None
 
@@ -274,7 +274,7 @@ def dataclass(cls: type[T]) -> type[T]:
     [1, 2]
     """
     frozen = dataclasses.dataclass(frozen=True)(cls)
-    fields = dataclasses.fields(frozen)  # type: ignore[arg-type]
+    fields = dataclasses.fields(frozen)  # type: ignore[arg-type]  # it is a dataclass now
     children = tuple(f.name for f in fields if not f.metadata.get("static"))
     fixed = tuple(f.name for f in fields if f.metadata.get("static"))
 

@@ -11,6 +11,7 @@ from fxad.errors import DTypeError, FxadError, ShapeError, TreeError
 from fxad.ir import Aval, Jaxpr
 from fxad.lax.control.bodies import Body, common_operands, traced_body
 from fxad.operations.arguments import flag
+from fxad.primitives.control.bodies import reorder_operands
 from fxad.primitives.control.effects import without_checks, without_effects
 from fxad.primitives.linear_call import LinearCall
 from fxad.tracing.array import aval_of
@@ -19,7 +20,6 @@ from fxad.tracing.tracer import bind
 from fxad.transforms.ad.linear_rule import check_equations, cotangent_maps
 from fxad.transforms.ad.transpose_by_basis import transpose_by_unit_vectors
 from fxad.transforms.cleanup.dce import dce
-from fxad.transforms.reorder import reorder_operands
 
 R = TypeVar("R")
 

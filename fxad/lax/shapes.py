@@ -199,7 +199,7 @@ def _along(op: str, operand: ArrayLike, start: ArrayLike, size: int, axis: int, 
         return _window_along(op, operand, start, size, axis, drop)
     key = operand.aval, place, size, axis, drop
     operands = (operand, start) if isinstance(start, Array) else (operand,)
-    program = _windows.get(key)
+    program = _windows.peek(key) or _windows.get(key)
     if program is not None:
         return binder().apply(indexing.inline_program, operands, (program,))[0]
     out = _window_along(op, operand, start, size, axis, drop)

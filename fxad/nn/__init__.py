@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     )
     from fxad.nn.attention import dot_product_attention
     from fxad.nn.layers import dropout, embedding
-    from fxad.nn.normalisations import log_softmax, logsumexp, one_hot, softmax, standardize
+    from fxad.nn.normalisations import log_softmax, logmeanexp, logsumexp, one_hot, softmax, standardize
     from fxad.nn.norms import BatchStats, batch_norm, group_norm, layer_norm, rms_norm
     from fxad.nn.pooling import avg_pool, max_pool, min_pool, pool
 else:
@@ -49,7 +49,7 @@ else:
             ),
             "fxad.nn.attention": "dot_product_attention",
             "fxad.nn.layers": "dropout embedding",
-            "fxad.nn.normalisations": "log_softmax logsumexp one_hot softmax standardize",
+            "fxad.nn.normalisations": "log_softmax logmeanexp logsumexp one_hot softmax standardize",
             "fxad.nn.norms": "BatchStats batch_norm group_norm layer_norm rms_norm",
             "fxad.nn.pooling": "avg_pool max_pool min_pool pool",
         },
@@ -59,7 +59,7 @@ else:
 __all__ = [
     "BatchStats", "avg_pool", "batch_norm", "celu", "dot_product_attention", "dropout", "elu", "embedding", "gelu",
     "glu", "group_norm", "hard_sigmoid", "hard_silu", "hard_swish", "hard_tanh", "identity", "initializers",
-    "layer_norm", "leaky_relu", "log1mexp", "log_sigmoid", "log_softmax", "logsumexp", "max_pool", "min_pool",
-    "mish", "one_hot", "pool", "relu", "relu6", "rms_norm", "selu", "sigmoid", "silu", "soft_sign", "softmax",
-    "softplus", "sparse_plus", "sparse_sigmoid", "squareplus", "standardize", "swish", "tanh",
+    "layer_norm", "leaky_relu", "log1mexp", "log_sigmoid", "log_softmax", "logmeanexp", "logsumexp", "max_pool",
+    "min_pool", "mish", "one_hot", "pool", "relu", "relu6", "rms_norm", "selu", "sigmoid", "silu", "soft_sign",
+    "softmax", "softplus", "sparse_plus", "sparse_sigmoid", "squareplus", "standardize", "swish", "tanh",
 ]  # fmt: skip

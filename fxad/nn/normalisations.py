@@ -114,6 +114,14 @@ def logsumexp(
     return (out, jit_composite(_sign_of_positive, out)) if return_sign else out
 
 
+def logmeanexp(x: ArrayLike, axis: Axes = None, where: ArrayLike | None = None, keepdims: bool = False) -> Array:
+    """Return log(mean(exp(x))) over axes, without overflow, of the elements where `where` is true."""
+    array = as_inexact_array("logmeanexp", x)
+    chosen = fnp.broadcast_to(True if where is None else as_array("logmeanexp", where, 2), array.shape)
+    count = fnp.sum(chosen, axis=axis, keepdims=keepdims).astype(array.dtype)
+    return logsumexp(array, axis, keepdims=keepdims, where=where) - fnp.log(count)
+
+
 def _where_argument(x: Array, where: Array) -> Array:
     return fnp.where(where, x, -fnp.inf)
 

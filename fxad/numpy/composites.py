@@ -116,10 +116,5 @@ def promote_arguments(name: str, *args: object, first: int = 0, dtype: DType | N
     if dtype is None:
         dtype = promotion.dtype_of_scalars(args)
     return tuple(
-        [
-            a
-            if isinstance(a, Array)
-            else full((), cast("ArrayLike", a), promotion.scalar_dtype(cast("promotion.Scalar", a), dtype))
-            for a in kept
-        ]
+        [a if isinstance(a, Array) else full((), cast("ArrayLike", a), promotion.scalar_dtype(a, dtype)) for a in kept]
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from typing import Literal, TypeAlias, cast, overload
 
 import numpy as np
@@ -12,7 +11,7 @@ import numpy.typing as npt
 
 from fxad import dtypes, lax
 from fxad.core.sizes import Size, maximum
-from fxad.errors import ArgumentError, DTypeError, ParameterError, TracerError, described
+from fxad.errors import NEEDS_STATIC, ArgumentError, DTypeError, ParameterError, TracerError, described
 from fxad.lax.placement import place_like_operands
 from fxad.numpy.apply import apply_op, as_array, to_device
 from fxad.operations import elementwise, promotion, shapes
@@ -122,14 +121,14 @@ def arange(
 
 
 def _static_number(name: str, k: int, value: object) -> int | float:
+    remedy = "sizes are static: they cannot depend on the values of arrays"
     if isinstance(value, np.ndarray | Array) and not value.ndim:
-        with suppress(TracerError):
+        try:
             value = value.item()
+        except TracerError:
+            remedy = NEEDS_STATIC
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.integer | np.floating):
-        raise ArgumentError(
-            f"{name}: argument {k} must be a number, got {type(value).__qualname__}",
-            remedy="sizes are static: they cannot depend on the values of arrays",
-        )
+        raise ArgumentError(f"{name}: argument {k} must be a number, got {type(value).__qualname__}", remedy=remedy)
     if type(value) is Size:
         return value
     found = int(value) if isinstance(value, int | np.integer) else float(value)

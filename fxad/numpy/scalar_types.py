@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final, cast, final
+from typing import Final, final
 
 from fxad import dtypes
 from fxad.dtypes import ScalarType
 from fxad.errors import ArgumentError, FxadError, described
 from fxad.numpy.creation import Nested, asarray
-from fxad.operations.promotion import Scalar, scalar_dtype
+from fxad.operations.promotion import scalar_dtype
 from fxad.tracing.array import Array, is_scalar
 
 
@@ -24,7 +24,7 @@ class CallableType(ScalarType):
         Raises: DTypeError for a complex value and a real dtype, and for an int that does not fit.
         """
         if is_scalar(x):
-            scalar_dtype(cast("Scalar", x), self.dtype, self.name)  # an int that does not fit is an error
+            scalar_dtype(x, self.dtype, self.name)  # an int that does not fit is an error
             if isinstance(x, int) and self.dtype in dtypes.INEXACT:
                 x = float(x)
         try:

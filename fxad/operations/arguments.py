@@ -68,7 +68,7 @@ def one_or_more(op: str, what: str, values: int | Iterable[int]) -> int | tuple[
     if type(values) is int:
         return values
     single = hasattr(values, "__index__") and not (isinstance(values, Typed | np.ndarray) and values.ndim)
-    return to_int(op, what, values) if single else to_ints(op, what, values)  # type: ignore[arg-type]
+    return to_int(op, what, values) if single else to_ints(op, what, values)  # type: ignore[arg-type]  # both check it
 
 
 def flag(op: str, what: str, value: object) -> bool:

@@ -9,7 +9,7 @@ from typing import Final, Generic, Self, TypeVar, cast, final
 import numpy as np
 
 from fxad import dtypes
-from fxad.errors import ArgumentError, DTypeError, described
+from fxad.errors import ArgumentError, DTypeError, FxadError, described
 from fxad.ir import Aval, Lit
 from fxad.operations import updates
 from fxad.operations.aval_attributes import Typed
@@ -210,7 +210,11 @@ class IndexUpdateRef(Generic[T]):
         value = as_0d_scalar(value, self._array.aval)
         if _is_mask(self._index) and not getattr(value, "ndim", 0):
             return self._array._apply(updates.masked_update, (value, self._index), (name,))
-        todo, places = plan(self._array.aval.shape, self._index, checked=mode is None)
+        try:
+            todo, places = plan(self._array.aval.shape, self._index, checked=mode is None)
+        except FxadError as e:
+            e.message = e.message.replace("getitem:", f"at.{name}:", 1)
+            raise
         return self._array._apply(updates.update, (value, *places), (promise_unique_indices(todo, places), name, how))
 
 

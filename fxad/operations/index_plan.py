@@ -18,7 +18,7 @@ import numpy.typing as npt
 from fxad import dtypes
 from fxad.core.dataclasses import dataclass
 from fxad.core.lru import LRUCache
-from fxad.core.sizes import Size, maximum, minimum
+from fxad.core.sizes import Size, dimension, maximum, minimum
 from fxad.dtypes import DType
 from fxad.errors import ArgumentError, AxisError, DTypeError, TracerError
 from fxad.ir import Aval, NDArray, Primitive, Shape
@@ -449,7 +449,7 @@ class _PlanBuilder:
 
 def _clamped(bound: object, n: int, first: int, last: int) -> int:
     """A bound of a slice of an axis of size `n`, counted from the front, between `first` and `last`."""
-    b = bound if type(bound) is Size else bound.__index__()  # type: ignore[attr-defined]
+    b = dimension(bound)
     return minimum(maximum(b + n if b < 0 else b, first), last)
 
 

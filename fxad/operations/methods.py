@@ -13,7 +13,7 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.core.sizes import dimension
-from fxad.errors import ArgumentError
+from fxad.errors import ArgumentError, remedy_of
 from fxad.ir import Aval, NDArray, Shape
 from fxad.operations import contractions, cumulative, elementwise, masked_reductions, reductions, shapes, sorting
 from fxad.operations.arguments import column_major, flag, no_out, to_int
@@ -359,5 +359,5 @@ def sizes_argument(shape: tuple[int | Sequence[int], ...]) -> Shape:
         sizes = shape
     try:
         return tuple([dimension(n) for n in sizes])
-    except (AttributeError, TypeError):
-        raise ArgumentError(f"shape: {sizes!r} is not made of integers") from None
+    except (AttributeError, TypeError) as e:
+        raise ArgumentError(f"shape: {sizes!r} is not made of integers", remedy=remedy_of(e)) from None

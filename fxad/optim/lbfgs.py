@@ -117,12 +117,12 @@ class Lbfgs:
 
         def later_to_earlier(q: P, k: Array) -> tuple[P, Array]:
             alpha = state.weights[k] * _inner(at(state.moves, k), q)
-            return _plus(q, -alpha, at(state.changes, k)), alpha
+            return _add_multiple(q, -alpha, at(state.changes, k)), alpha
 
         def earlier_to_later(r: P, k_alpha: tuple[Array, Array]) -> tuple[P, None]:
             k, alpha = k_alpha
             beta = state.weights[k] * _inner(at(state.changes, k), r)
-            return _plus(r, alpha - beta, at(state.moves, k)), None
+            return _add_multiple(r, alpha - beta, at(state.moves, k)), None
 
         q, alphas = lax.scan(later_to_earlier, state.gradient, order, reverse=True)
         last = at(state.changes, newest)
@@ -180,7 +180,7 @@ def counted_line_search(
     """The step length of `line_search`, and how often it evaluated the function."""
 
     def along(t: Array) -> ArrayLike:
-        return value_fn(_plus(params, t, direction))
+        return value_fn(_add_multiple(params, t, direction))
 
     def value_and_slope(t: Array) -> tuple[Array, Array]:
         value, slope = jvp(lambda s: fnp.asarray(along(s)), (t,), (fnp.ones_like(t),))
@@ -208,7 +208,7 @@ def counted_line_search(
     return fnp.where(slope < 0, fnp.where(done, t, low), 0), count
 
 
-def _plus(x: P, factor: Array, y: P) -> P:
+def _add_multiple(x: P, factor: Array, y: P) -> P:
     """`x + factor * y` in the dtypes of x."""
 
     def leaf(a: ArrayLike, b: ArrayLike) -> Array:

@@ -76,7 +76,7 @@ class Momentum:
         """The update of a step, and the next state."""
 
         def accumulated(g: ArrayLike, t: Array) -> Array:
-            return (fnp.asarray(g) + _times(self.decay, t)).astype(t.dtype)
+            return (fnp.asarray(g) + _multiply_keeping_dtype(self.decay, t)).astype(t.dtype)
 
         trace = tree.map(accumulated, updates, state.trace)
         direction = tree.map(accumulated, updates, trace) if self.nesterov else trace
@@ -129,7 +129,7 @@ class Adam:
         variance = tree.map(lambda g, v: _mean(_square(g), v, self.b2), updates, state.variance)
         if self.nesterov:  # Dozat, Incorporating Nesterov Momentum into Adam (2016), without its factor b2
             first = tree.map(
-                lambda m, g: _times(self.b1, m) + _times(1 - self.b1, g),
+                lambda m, g: _multiply_keeping_dtype(self.b1, m) + _multiply_keeping_dtype(1 - self.b1, g),
                 _unbiased(mean, self.b1, count + 1),
                 _unbiased(updates, self.b1, count),
             )
@@ -244,7 +244,7 @@ def _check_adam(operation: str, rate: object, b1: object, b2: object, eps: objec
     check_not_negative(operation, eps=eps, eps_root=eps_root)
 
 
-def _times(factor: Setting, x: ArrayLike) -> Array:
+def _multiply_keeping_dtype(factor: Setting, x: ArrayLike) -> Array:
     """`factor * x` in the dtype of x."""
     array = fnp.asarray(x)
     return (factor if isinstance(factor, (int, float)) else fnp.asarray(factor).astype(array.dtype)) * array
@@ -252,7 +252,7 @@ def _times(factor: Setting, x: ArrayLike) -> Array:
 
 def _mean(x: ArrayLike, mean: Array, decay: Setting) -> Array:
     """The decaying mean with one more element, in the dtype of the mean."""
-    return (_times(1 - decay, x) + _times(decay, mean)).astype(mean.dtype)
+    return (_multiply_keeping_dtype(1 - decay, x) + _multiply_keeping_dtype(decay, mean)).astype(mean.dtype)
 
 
 def _square(g: ArrayLike) -> Array:
@@ -277,6 +277,6 @@ def _decayed(operation: str, direction: P, params: P | None, weight_decay: Setti
     """The direction with `weight_decay * p` added where the mask says so."""
     params = needs_params(operation, params)
     if mask is None:
-        return tree.map(lambda d, p: d + _times(weight_decay, p), direction, params)
+        return tree.map(lambda d, p: d + _multiply_keeping_dtype(weight_decay, p), direction, params)
     decays = mask(params) if callable(mask) else mask
-    return tree.map(lambda d, p, m: d + _times(weight_decay, p) if m else d, direction, params, decays)
+    return tree.map(lambda d, p, m: d + _multiply_keeping_dtype(weight_decay, p) if m else d, direction, params, decays)

@@ -77,10 +77,10 @@ def chain(*parts: Transformation) -> Chain:
 
 def apply_updates(params: P, updates: P) -> P:
     """`params + updates`, leaf by leaf; each leaf keeps its dtype. Raises: TreeError for trees of two structures."""
-    return tree.map(_moved, params, updates)
+    return tree.map(_apply_update, params, updates)
 
 
-def _moved(p: ArrayLike, u: ArrayLike) -> Array:
+def _apply_update(p: ArrayLike, u: ArrayLike) -> Array:
     array = fnp.asarray(p)
     return (array + u).astype(array.dtype)
 

@@ -565,7 +565,7 @@ class PsumScatter(Grouped, Adjoint):
     def shape_of(self, x: Aval) -> Aval:
         if x.dtype not in dtypes.NUMERIC:
             raise DTypeError(f"psum_scatter: is not defined for {x}")
-        return _resized(x, self.dim, _part(self.name, x, self.dim, self))
+        return _resized(x, self.dim, _size_of_part(self.name, x, self.dim, self))
 
     def combine(self, xs: list[NDArray], at: int) -> object:
         wide = dtypes.accumulated(xs[0].dtype)
@@ -617,7 +617,7 @@ class AllToAll(Grouped, Adjoint):
     groups: Groups = ()
 
     def shape_of(self, x: Aval) -> Aval:
-        part = _part(self.name, x, self.split, self)
+        part = _size_of_part(self.name, x, self.split, self)
         check_axis(self.name, self.concat, x.ndim)
         out = _resized(x, self.split, part)
         return _resized(out, self.concat, out.shape[self.concat] * self.width)
@@ -679,7 +679,7 @@ def _resized(x: Aval, dim: int, size: int) -> Aval:
     return x.with_shape((*x.shape[:dim], size, *x.shape[dim + 1 :]))
 
 
-def _part(op: str, x: Aval, dim: int, prim: Grouped) -> int:
+def _size_of_part(op: str, x: Aval, dim: int, prim: Grouped) -> int:
     """The size of a part of axis `dim`. Raises: AxisError, ShapeError."""
     check_axis(op, dim, x.ndim)
     if x.shape[dim] % prim.width:

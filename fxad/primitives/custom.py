@@ -16,7 +16,6 @@ from fxad.core.builder import Builder, rewrite
 from fxad.core.dce import prune, remove_dead_eqns
 from fxad.core.layout import Layout
 from fxad.core.memo import by_value
-from fxad.core.sizes import Size
 from fxad.core.stack import with_enough_stack
 from fxad.errors import NotDifferentiableError
 from fxad.ir import (
@@ -55,13 +54,14 @@ from fxad.primitives.control.bodies import (
     insert_zeros,
     instantiate_linear_outs,
     instantiate_outs,
+    reorder_operands,
     select_by_mask,
     with_operands,
     with_outs,
 )
 from fxad.primitives.control.call import Applied, Call, check_operands, layout_with_rules
 from fxad.primitives.control.effects import without_checks, without_effects
-from fxad.primitives.custom_rules import BatchRule, Function, InverseRule, Refusal, Rules
+from fxad.primitives.custom_rules import Function, InverseRule, Refusal, Rules
 from fxad.primitives.linear_call import LinearCall
 from fxad.primitives.linearity import is_linear, is_zero
 from fxad.primitives.shape import broadcast_to_axis
@@ -206,8 +206,7 @@ def replaced(jaxpr: Jaxpr, by: Callable[[NamedCall], Jaxpr | Primitive]) -> Jaxp
 
 def module_call(functions: Mapping[int, Function], entry: int, batch: Batch) -> CustomCall:
     """The call of a function of a module, whose named calls have the keys of `functions` for numbers."""
-    module = _renumbered(functions, _reachable([entry], functions))
-    return _call_of(_with_axes(_with_reads(module)) if any(map(_names, module)) else module, 0, batch)
+    return _call_of(_informed(_renumbered(functions, _reachable([entry], functions))), 0, batch)
 
 
 def _call_of(module: tuple[Function, ...], k: int, batch: Batch) -> CustomCall:
@@ -268,45 +267,34 @@ def _renamed(function: Function, order: Sequence[int]) -> Function:
     return _in_calls(function, lambda call: replace(call, function=order.index(call.function)))
 
 
-def _with_reads(module: tuple[Function, ...]) -> tuple[Function, ...]:
-    """The functions, in which named calls know the operands that each of their results needs.
+def _informed(module: tuple[Function, ...]) -> tuple[Function, ...]:
+    """The functions, in which each named call knows what its function or one of its rules needs and does: the operands
+    for each result, and the named axes over which it communicates.
 
-    The operands that a result needs in a rule depend on those that it needs in named calls. So they are computed from
-    the operands that the bodies read, up to the least fixed point.
+    Both depend on those of other functions. So they are computed from what the bodies alone read, up to the least fixed
+    point.
     """
+    if not any(map(_names, module)):
+        return module
+    reads = [_reads_of(f, lambda f, used: prune(f.body, used)[1]) for f in module]
+    axes: list[Axes] = [()] * len(module)
 
-    def reads_of(function: Function, left: Callable[[Function, Mask], Mask]) -> tuple[Mask, ...]:
-        n = len(function.body.outs)
-        return tuple([left(function, tuple([k == j for k in range(n)])) for j in range(n)]) if 1 < n <= _MANY else ()
+    def informed(call: NamedCall) -> NamedCall:
+        k, left = call.function, _unbound(axes[call.function], call.changes)
+        return replace(call, reads=call.reads if call.changes else reads[k], axes=left)
 
-    reads = [reads_of(f, lambda f, used: prune(f.body, used)[1]) for f in module]
     while True:
-        made = tuple([_knowing(f, reads) for f in module])
-        found = [reads_of(f, lambda f, used: f.pruned(used)[1]) for f in made]
-        if found == reads:
+        made = tuple([_in_calls(f, informed) for f in module])
+        found = [_reads_of(f, lambda f, used: f.pruned(used)[1]) for f in made], [_axes_of(f) for f in made]
+        if found == (reads, axes):
             return made
-        reads = found
+        reads, axes = found
 
 
-def _with_axes(module: tuple[Function, ...]) -> tuple[Function, ...]:
-    """The functions, in which named calls know the named axes over which the function or its rules communicate.
-
-    They depend on one another, so they are computed up to the least fixed point.
-    """
-    axes: list[FreeAxes] = [frozenset()] * len(module)
-    while True:
-        made = tuple([_knowing_axes(f, axes) for f in module])
-        found = [_axes_of(f) for f in made]
-        if found == axes:
-            return made
-        axes = found
-
-
-def _knowing_axes(function: Function, axes: Sequence[FreeAxes]) -> Function:
-    def knowing(call: NamedCall) -> NamedCall:
-        return replace(call, axes=_unbound(tuple(sorted(axes[call.function])), call.changes))
-
-    return _in_calls(function, knowing) if any(axes) else function
+def _reads_of(function: Function, left: Callable[[Function, Mask], Mask]) -> tuple[Mask, ...]:
+    """For each result, the operands that are left when no other result is used; empty for one result, or many."""
+    n = len(function.body.outs)
+    return tuple([left(function, tuple([k == j for k in range(n)])) for j in range(n)]) if 1 < n <= _MANY else ()
 
 
 def _unbound(axes: Axes, changes: Sequence[Batched | Pruned]) -> Axes:
@@ -315,13 +303,9 @@ def _unbound(axes: Axes, changes: Sequence[Batched | Pruned]) -> Axes:
     return tuple([axis for axis in axes if axis[0] not in bound])
 
 
-def _axes_of(function: Function) -> FreeAxes:
-    """The named axes of collectives in a function or its rules."""
-    return frozenset().union(*[jaxpr.free_axes for jaxpr, _, _ in function.parts])
-
-
-def _knowing(function: Function, reads: Sequence[tuple[Mask, ...]]) -> Function:
-    return _in_calls(function, lambda call: call if call.changes else replace(call, reads=reads[call.function]))
+def _axes_of(function: Function) -> Axes:
+    """The named axes of collectives in a function or its rules, in order."""
+    return tuple(sorted(frozenset().union(*[jaxpr.free_axes for jaxpr, _, _ in function.parts])))
 
 
 def _in_calls(function: Function, by: Callable[[NamedCall], NamedCall]) -> Function:
@@ -378,7 +362,7 @@ class CustomCall(Applied, Linear):
 
     @property
     def free_axes(self) -> FreeAxes:
-        return _axes_of(self.function)  # a named call knows those of the module, and which a change has bound
+        return frozenset(_axes_of(self.function))  # named calls know those of the module
 
     @property
     def layout(self) -> Layout:
@@ -423,10 +407,9 @@ class CustomCall(Applied, Linear):
 
     def _batch_rule(self, ctx: BatchCtx) -> Jaxpr | None:
         """The rule for the size of the mapped axis: the one that is for it alone, or the one that is for any size."""
-        rules = {r.size: r.body for r in self.rules.batch}
-        declared = next((size for size in rules if type(size) is Size), None)
-        general = None if declared is None else ctx.rule_of_size(rules[declared], declared)
-        return rules.get(ctx.size, general)
+        rules = {r.size: r.body for r in self.rules.batch if not r.any_size}
+        of_any_size = [ctx.rule_of_size(r.body, r.size) for r in self.rules.batch if r.any_size]
+        return rules.get(ctx.size, of_any_size[0] if of_any_size else None)
 
     def complete(self, rule: Jaxpr, batch: Batch) -> Jaxpr:
         """A program of a rule, for use outside of this equation: named calls in it are calls of the functions."""
@@ -501,7 +484,7 @@ class CustomCall(Applied, Linear):
 
     def _over_stacks(self, programs: Sequence[Jaxpr]) -> CustomCall:
         """Another function with batch rules of the same sizes: its body, then the bodies of the rules."""
-        batch = [BatchRule(r.size, body) for r, body in zip(self.rules.batch, programs[1:], strict=True)]
+        batch = [replace(r, body=body) for r, body in zip(self.rules.batch, programs[1:], strict=True)]
         return CustomCall(Function(programs[0], self.captured, Rules(batch=tuple(batch))))
 
     def linear_in(self, mask: Mask) -> bool:
@@ -519,7 +502,7 @@ class CustomCall(Applied, Linear):
         programs = [self.body, *[rule.body for rule in self.rules.batch]]
         adjoints = [ctx.recur(with_outs(j, select_by_mask(j.outs, live)), holes) for j in programs]
         k = len(given)
-        ordered = [_reordered(j, (*range(k, k + n), *range(k), *range(k + n, len(j.ins)))) for j in adjoints]
+        ordered = [reorder_operands(j, (*range(k, k + n), *range(k), *range(k + n, len(j.ins)))) for j in adjoints]
         found = ctx(self._over_stacks(ordered), *known[:n], *given, *known[n:])
         vanish = [all(map(is_zero, outs)) for outs in zip(*[j.outs for j in adjoints], strict=True)]
         bars = iter([Zero(v.aval) if z else v for v, z in zip(found, vanish, strict=True)])
@@ -541,13 +524,6 @@ def _map_of_operands(half: LinearizedBody, captured: int, reached: Sequence[bool
     known = b.inline(primal, (*first, *b.inputs(primal.in_avals[captured:])))
     outs = b.inline(instantiate_linear_outs(half, reached), (*dots, *known[len(known) - half.n_res :]))
     return remove_dead_eqns(b.build(outs, half.linear.name))
-
-
-def _reordered(jaxpr: Jaxpr, order: Sequence[int]) -> Jaxpr:
-    """The program with its operands in another order."""
-    b = Builder()
-    new = dict(zip([jaxpr.ins[k] for k in order], b.inputs([jaxpr.in_avals[k] for k in order]), strict=True))
-    return b.build(b.inline(jaxpr, [new[v] for v in jaxpr.ins]), jaxpr.name)
 
 
 CUSTOM: Final[tuple[type[Primitive], ...]] = (CustomCall, NamedCall, LinearCall)

@@ -149,12 +149,13 @@ class Refusal(Record):
 @final
 @record
 class BatchRule(Record):
-    """`body` is the function of a stack of `size` examples, along the first axis of all arguments and results. A
-    symbolic size is bound by the rule, which is for any size."""
+    """`body` is the function of a stack of `size` examples, along the first axis of all arguments and results.
+    `any_size`: the size is symbolic and bound by the rule, which is for every size that it can be."""
 
     name: ClassVar[str] = "batch_rule"
     size: int
     body: Jaxpr
+    any_size: bool = False
 
 
 @final
@@ -242,7 +243,7 @@ class Rules(Record):
             tuple([refusal(rule) if isinstance(rule, Refusal) else derivative(rule) for rule in kind])
             for kind in (self.jvp, self.vjp)
         ]
-        batch = tuple([BatchRule(rule.size, program(rule.body)) for rule in self.batch])
+        batch = tuple([replace(rule, body=program(rule.body)) for rule in self.batch])
         back = refusal(self.inverse) if isinstance(self.inverse, Refusal) else None
         return Rules(jvp, vjp, batch, back, None if self.derivative_of is None else program(self.derivative_of))
 
@@ -362,7 +363,7 @@ class Function(Record):
         made = replace(rules, batch=()).each(
             lambda rule: rule.batched(ctx, dims, out_dims, self.inexact), lambda j: ctx.recur(j, dims, out_dims)[0]
         )
-        batch = tuple([BatchRule(rule.size, ctx.recur(rule.body, past, after)[0]) for rule in rules.batch])
+        batch = tuple([replace(rule, body=ctx.recur(rule.body, past, after)[0]) for rule in rules.batch])
         inverse = back.batched(ctx, dims, out_dims, self) if isinstance(back, InverseRule) else back
         made = replace(made, batch=batch, inverse=inverse)
         return Function(ctx.recur(self.body, dims, out_dims)[0] if body is None else body, n, made), out_dims

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, TypeAlias, cast
+from typing import Final, TypeAlias
 
 from fxad import dtypes
 from fxad.dtypes import DType
@@ -46,7 +46,8 @@ def result_shape(name: str, shape: ShapeLike) -> Shape:
     try:
         return as_shape((shape,) if isinstance(shape, int) else shape)
     except ShapeError as e:
-        raise ShapeError(f"{name}: {e.message}", remedy="a shape is a tuple of ints that are not negative") from None
+        remedy = e.remedy or "a shape is a tuple of ints that are not negative"
+        raise ShapeError(f"{name}: {e.message}", remedy=remedy) from None
 
 
 def broadcast_shape(name: str, shape: ShapeLike | None, **parameters: ArrayLike) -> Shape:
@@ -120,7 +121,7 @@ def parameter_operand(value: ArrayLike, dtype: DType) -> ArrayLike:
     """Return a parameter as an operand: a Python scalar in the dtype of the result, an array unchanged."""
     if not is_scalar(value):
         return value
-    promotion.scalar_dtype(cast("promotion.Scalar", value), dtype)
+    promotion.scalar_dtype(value, dtype)
     return Lit.of(value, Aval((), dtype)).value
 
 

@@ -325,6 +325,50 @@ def pascal(n: int, kind: str | None = None) -> Array:
     return lower if kind == "lower" else lower.T if kind == "upper" else lower @ lower.T
 
 
+def invpascal(n: int, kind: str | None = None) -> Array:
+    """Return the inverse of `pascal(n, kind)`, whose elements are whole numbers."""
+    size = to_int("invpascal", "n", n)
+    if kind not in (None, "symmetric", "lower", "upper"):
+        raise ParameterError(f"invpascal: kind {kind!r:.40}", remedy='use "symmetric", "lower" or "upper"')
+    k = fnp.arange(size)
+    lower = pascal(size, "lower") * fnp.where((k[:, None] + k[None, :]) % 2 == 0, 1.0, -1.0)
+    return lower if kind == "lower" else lower.T if kind == "upper" else lower.T @ lower
+
+
+def invhilbert(n: int) -> Array:
+    """Return the inverse of `hilbert(n)`, whose elements are whole numbers."""
+    size, c = to_int("invhilbert", "n", n), math.comb
+
+    def element(i: int, j: int) -> int:
+        whole = (i + j + 1) * c(size + i, size - j - 1) * c(size + j, size - i - 1) * c(i + j, i) ** 2
+        return -whole if (i + j) % 2 else whole
+
+    values = [[float(element(i, j)) for j in range(size)] for i in range(size)]
+    return fnp.asarray(np.array(values, np.float32).reshape(size, size))
+
+
+def qr_multiply(
+    a: ArrayLike,
+    c: ArrayLike,
+    mode: str = "right",
+    pivoting: bool = False,
+    conjugate: bool = False,
+    overwrite_a: bool = False,
+    overwrite_c: bool = False,
+) -> tuple[Array, Array]:
+    """Return c @ Q ("right") or Q @ c ("left"), and R, with a = Q @ R; of the conjugate of Q with `conjugate`.
+
+    Raises: ParameterError for another mode, and for `pivoting`.
+    """
+    if pivoting:
+        raise ParameterError("qr_multiply: pivoting is not there", remedy="use svd to find the rank")
+    if mode not in ("right", "left"):
+        raise ParameterError(f"qr_multiply: mode {mode!r:.40}", remedy='use "right" or "left"')
+    q, r = linalg.qr(a)
+    q = fnp.conj(q) if conjugate else q
+    return (fnp.matmul(q, c) if mode == "left" else fnp.matmul(c, q)), r
+
+
 def polar(a: ArrayLike, side: str = "right") -> tuple[Array, Array]:
     """Return U and P with a = U @ P ("right") or a = P @ U ("left"): U has orthonormal columns or rows, P is positive
     semidefinite.
@@ -400,8 +444,9 @@ if not TYPE_CHECKING:
 
 __all__ = [
     "block_diag", "cho_factor", "cho_solve", "cholesky", "circulant", "companion", "convolution_matrix", "det", "dft",
-    "eigh", "eigh_tridiagonal", "expm", "expm_frechet", "fiedler", "hadamard", "hankel", "helmert", "hilbert", "inv",
-    "leslie", "lu", "lu_factor", "lu_solve", "pascal", "polar", "qr", "solve", "solve_triangular", "svd", "toeplitz",
+    "eigh", "eigh_tridiagonal", "expm", "expm_frechet", "fiedler", "hadamard", "hankel", "helmert", "hilbert", "inv", "invhilbert",
+    "invpascal",
+    "leslie", "lu", "lu_factor", "lu_solve", "pascal", "polar", "qr", "qr_multiply", "solve", "solve_triangular", "svd", "toeplitz",
 ]  # fmt: skip
 
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import math
+from fractions import Fraction
 from typing import TYPE_CHECKING, NoReturn
+
+import numpy as np
 
 from fxad import lax
 from fxad import numpy as fnp
@@ -11,8 +15,10 @@ from fxad.errors import ParameterError
 from fxad.nn.normalisations import log_softmax as _log_softmax
 from fxad.nn.normalisations import logsumexp
 from fxad.nn.normalisations import softmax as _softmax
+from fxad.operations.arguments import to_int
 from fxad.operations.axes import Axes
 from fxad.scipy.arguments import floating, reals
+from fxad.scipy.exponential_integrals import exp1, expi, expn
 from fxad.tracing.array import Array, ArrayLike
 
 
@@ -247,6 +253,17 @@ def comb(N: ArrayLike, k: ArrayLike, *, exact: bool = False, repetition: bool = 
     return fnp.where(there, value, 0)
 
 
+def bernoulli(n: int) -> Array:
+    """Bernoulli's numbers from the 0th to the nth."""
+    count = to_int("bernoulli", "n", n)
+    if count < 0:
+        raise ParameterError(f"bernoulli: n is {count}", remedy="give 0 or more")
+    numbers = [Fraction(1)]
+    for m in range(1, count + 1):
+        numbers.append(-sum([math.comb(m + 1, k) * b for k, b in enumerate(numbers)], Fraction(0)) / (m + 1))
+    return fnp.asarray(np.array([float(b) for b in numbers], np.float32))
+
+
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> NoReturn:
@@ -254,7 +271,8 @@ if not TYPE_CHECKING:
 
 
 __all__ = [
-    "beta", "betainc", "betaln", "boxcox", "boxcox1p", "comb", "digamma", "entr", "erf", "erfc", "erfinv", "expit",
+    "bernoulli", "beta", "betainc", "betaln", "boxcox", "boxcox1p", "comb", "digamma", "entr", "erf", "erfc", "erfinv",
+    "exp1", "expi", "expit", "expn",
     "factorial", "gamma", "gammainc", "gammaincc", "gammaln", "gammasgn", "i0", "i0e", "i1", "i1e", "kl_div",
     "log_ndtr", "log_softmax", "loggamma", "logit", "logsumexp", "multigammaln", "ndtr", "ndtri", "poch",
     "polygamma", "psi", "rel_entr", "softmax", "xlog1py", "xlogy", "zeta",

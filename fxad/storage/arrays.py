@@ -46,8 +46,8 @@ _FLOAT8: Final[Mapping[str, dtypes.DType]] = MappingProxyType(
         "F8_E5M2FNUZ": dtypes.float8_e5m2fnuz,
     }
 )
-_WROTE: Final = "name a file of the safetensors format, as fxad.tree.save writes it"
-_LIKE: Final = "give `like=` a tree of the structure that was saved, or a part of it"
+_REMEDY: Final = "name a file of the safetensors format, as fxad.tree.save writes it"
+_GIVE_LIKE: Final = "give `like=` a tree of the structure that was saved, or a part of it"
 
 
 def save(path: str | os.PathLike[str], values: object) -> None:
@@ -78,14 +78,14 @@ def save(path: str | os.PathLike[str], values: object) -> None:
         "names": names,
         "dtypes": as_bytes,
     }
-    beside = f"{where}.{os.getpid()}.{secrets.token_hex(4)}{UNFINISHED}"
+    unfinished = f"{where}.{os.getpid()}.{secrets.token_hex(4)}{UNFINISHED}"
     try:
-        save_file(stored, beside, {_METADATA: json.dumps(head)})
-        _sync(beside)
-        os.replace(beside, where)
+        save_file(stored, unfinished, {_METADATA: json.dumps(head)})
+        _sync(unfinished)
+        os.replace(unfinished, where)
     except BaseException:
         with suppress(OSError):
-            os.unlink(beside)
+            os.unlink(unfinished)
         raise
     sync_directory(os.path.dirname(where))
 
@@ -115,7 +115,7 @@ def load(path: str | os.PathLike[str], like: object = None, *, trusted: bool = F
     except FxadError:
         raise
     except (safetensors.SafetensorError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
-        raise FileFormatError(f"{what} cannot be read: {e}", remedy=_WROTE) from e
+        raise FileFormatError(f"{what} cannot be read: {e}", remedy=_REMEDY) from e
 
 
 class _File:
@@ -135,24 +135,24 @@ class _File:
         if self.head is not None and name in self.head["dtypes"]:
             dtype = dtypes.as_dtype(self.head["dtypes"][name])
             if dtype not in _AS_BYTES or stored != "U8" or shape[-1:] != (dtype.itemsize,):
-                raise FileFormatError(f"{self.what}: {name} is not the bytes of a {dtype.name} array", remedy=_WROTE)
+                raise FileFormatError(f"{self.what}: {name} is not the bytes of a {dtype.name} array", remedy=_REMEDY)
             return shape[:-1], dtype
         if stored not in _STORED:
-            raise FileFormatError(f"{self.what}: {name} has dtype {stored}, which fxad does not have", remedy=_WROTE)
+            raise FileFormatError(f"{self.what}: {name} has dtype {stored}, which fxad does not have", remedy=_REMEDY)
         return shape, _STORED[stored]
 
     def read(self, name: str) -> Array:
         """An array."""
         shape, dtype = self.type(name)
         if self.file.get_slice(name).get_dtype() in _FLOAT8:
-            value = self._at_once()[name].view(dtype).reshape(shape)
+            value = self._bytes_of_all()[name].view(dtype).reshape(shape)
         else:
             value = self.file.get_tensor(name)
             if value.dtype != dtype:  # stored as bytes
                 value = value.reshape(-1).view(dtype).reshape(shape)
         return asarray(value)
 
-    def _at_once(self) -> dict[str, npt.NDArray[Any]]:
+    def _bytes_of_all(self) -> dict[str, npt.NDArray[Any]]:
         """The bytes of all arrays."""
         if self._all is None:
             with open(self.path, "rb") as file:
@@ -170,7 +170,7 @@ def _tree(what: str, file: _File, like: object, trusted: bool) -> Any:
     structure, names = structure_from_json(file.head["tree"], what, trusted), file.head["names"]
     if len(names) != structure.num_leaves:
         raise FileFormatError(
-            f"{what}: the tree has {structure.num_leaves} leaves and {len(names)} names", remedy=_WROTE
+            f"{what}: the tree has {structure.num_leaves} leaves and {len(names)} names", remedy=_REMEDY
         )
     return tree.unflatten(structure, _leaves(file, names, [None] * len(names)))
 
@@ -182,7 +182,7 @@ def _leaves(file: _File, names: Sequence[str], like: Sequence[Any]) -> list[Arra
         raise FileFormatError(
             f"{file.what} has no {', '.join(absent[:3])}{f' and {len(absent) - 3} more' if len(absent) > 3 else ''};"
             f" it has {', '.join(sorted(file.names)[:6]) or 'no arrays'}{', ...' if len(file.names) > 6 else ''}",
-            remedy=_LIKE,
+            remedy=_GIVE_LIKE,
         )
     for name, leaf in zip(names, like, strict=True):
         shape, dtype = file.type(name)
@@ -190,10 +190,13 @@ def _leaves(file: _File, names: Sequence[str], like: Sequence[Any]) -> list[Arra
             continue
         expected = leaf if hasattr(leaf, "shape") and hasattr(leaf, "dtype") else np.asarray(leaf)
         if tuple(expected.shape) != shape:
-            raise ShapeError(f"{file.what}: {name} has shape {shape}, like has {tuple(expected.shape)}", remedy=_LIKE)
+            raise ShapeError(
+                f"{file.what}: {name} has shape {shape}, like has {tuple(expected.shape)}", remedy=_GIVE_LIKE
+            )
         if hasattr(leaf, "dtype") and dtypes.as_dtype(leaf.dtype) != dtype:
             raise DTypeError(
-                f"{file.what}: {name} has dtype {dtype.name}, like has {dtypes.as_dtype(leaf.dtype).name}", remedy=_LIKE
+                f"{file.what}: {name} has dtype {dtype.name}, like has {dtypes.as_dtype(leaf.dtype).name}",
+                remedy=_GIVE_LIKE,
             )
     return [file.read(name) for name in names]
 
@@ -244,7 +247,7 @@ def _head(what: str, text: str) -> dict[str, Any]:
             remedy="install a later fxad",
         )
     if not fits or not isinstance(names, list):
-        raise FileFormatError(f"{what}: its metadata do not describe a tree", remedy=_WROTE)
+        raise FileFormatError(f"{what}: its metadata do not describe a tree", remedy=_REMEDY)
     return {"tree": described, "names": names, "dtypes": as_bytes}
 
 
@@ -256,7 +259,7 @@ def _check_regular(what: str, path: str) -> None:
     except IsADirectoryError:
         regular = False
     if not regular:
-        raise FileFormatError(f"{what} is not a regular file", remedy=_WROTE)
+        raise FileFormatError(f"{what} is not a regular file", remedy=_REMEDY)
 
 
 def _sync(path: str) -> None:

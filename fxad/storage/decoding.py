@@ -34,11 +34,11 @@ def decode(
     """
     names = [s.name for s in sections]
     if names[:2] != ["program", "text"] or names[2:] != [ARRAY] * len(names[2:]):
-        shown = ", ".join(names)[:_SHOWN] or "none"
+        shown = ", ".join(names)[:_MAX_SHOWN] or "none"
         raise FileFormatError(f"{what} is damaged: its sections are {shown}", remedy=SAVE_AGAIN)
-    head, jaxpr = _head(what, sections[0]), _program(what, sections[1], primitives)
+    description, jaxpr = _read_description(what, sections[0]), _parse_program(what, sections[1], primitives)
     at = sections[0].start
-    if jaxpr.digest != head["digest"]:
+    if jaxpr.digest != description["digest"]:
         raise_damaged(what, sections[1].start, "the text is that of another program than its digest names")
     host_call = find_host_call(jaxpr)
     if host_call is not None:
@@ -47,48 +47,50 @@ def decode(
             sections[1].start,
             f"the text calls {host_function_label(*host_call)!r:.60}, a Python function of some process",
         )
-    kinds, stored = head["arrays"], sections[2:]
-    if len(kinds) != len(stored) or len(kinds) > len(jaxpr.ins):
-        raise_damaged(what, at, f"{len(kinds)} arrays are named, there are {len(stored)}")
-    bound = tuple([_array(what, s, a, k) for s, a, k in zip(stored, jaxpr.in_avals, kinds, strict=False)])
-    ins, outs = (structure_from_json(head[part], f"{what}: {part}", trusted) for part in ("arguments", "results"))
-    if ins.num_leaves != len(jaxpr.ins) - len(bound) or outs.num_leaves != len(jaxpr.outs) or not _of_call(ins):
+    kinds, array_sections = description["arrays"], sections[2:]
+    if len(kinds) != len(array_sections) or len(kinds) > len(jaxpr.ins):
+        raise_damaged(what, at, f"{len(kinds)} arrays are named, there are {len(array_sections)}")
+    bound = tuple([_read_array(what, s, a, k) for s, a, k in zip(array_sections, jaxpr.in_avals, kinds, strict=False)])
+    ins, outs = (
+        structure_from_json(description[part], f"{what}: {part}", trusted) for part in ("arguments", "results")
+    )
+    if ins.num_leaves != len(jaxpr.ins) - len(bound) or outs.num_leaves != len(jaxpr.outs) or not _is_call_tree(ins):
         raise_damaged(what, at, "the trees do not fit the program")
-    return Program(jaxpr, ins, outs, bound, tuple(head["names"]), head["name"]), head
+    return Program(jaxpr, ins, outs, bound, tuple(description["names"]), description["name"]), description
 
 
-_SHOWN: Final = 120
+_MAX_SHOWN: Final = 120
 _FIELDS: Final = MappingProxyType({"name": str, "names": list, "digest": str, "arrays": list})
 _KINDS: Final = ("numpy", "fxad")
 
 
-def _head(what: str, section: Section) -> dict[str, Any]:
+def _read_description(what: str, section: Section) -> dict[str, Any]:
     try:
-        head = json.loads(section.content, object_pairs_hook=_once)
+        description = json.loads(section.content, object_pairs_hook=_without_duplicates)
     except (ValueError, RecursionError) as e:
         raise_damaged(what, section.start, f"section {section.name} is not JSON: {e}")
-    if not isinstance(head, dict) or {"arguments", "results"} - head.keys():
+    if not isinstance(description, dict) or {"arguments", "results"} - description.keys():
         raise_damaged(what, section.start, f"section {section.name} does not describe a program")
     for name, kind in _FIELDS.items():
-        if not isinstance(head.get(name), kind):
-            raise_damaged(what, section.start, f"section {section.name}: {name} is {head.get(name)!r:.60}")
-    for name in head["names"]:
+        if not isinstance(description.get(name), kind):
+            raise_damaged(what, section.start, f"section {section.name}: {name} is {description.get(name)!r:.60}")
+    for name in description["names"]:
         if not isinstance(name, str):
             raise_damaged(what, section.start, f"section {section.name}: names has {name!r:.60}")
-    for kind in head["arrays"]:
+    for kind in description["arrays"]:
         if kind not in _KINDS:
             raise_damaged(what, section.start, f"section {section.name}: arrays has {kind!r:.60}")
-    return head
+    return description
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     items = dict(pairs)
     if len(items) != len(pairs):
         raise ValueError("a key stands in it twice")
     return items
 
 
-def _program(what: str, section: Section, primitives: Vocabulary) -> Jaxpr:
+def _parse_program(what: str, section: Section, primitives: Vocabulary) -> Jaxpr:
     try:
         return parse(section.content.decode(), primitives)
     except ParseError as e:
@@ -99,7 +101,7 @@ def _program(what: str, section: Section, primitives: Vocabulary) -> Jaxpr:
         raise_damaged(what, section.start + e.start, "the text is not UTF-8")
 
 
-def _array(what: str, section: Section, aval: Aval, kind: str) -> object:
+def _read_array(what: str, section: Section, aval: Aval, kind: str) -> object:
     if len(section.content) != aval.nbytes:
         raise_damaged(what, section.start, f"an array {aval} has {aval.nbytes} bytes, here are {len(section.content)}")
     if aval.dtype == dtypes.bool_ and section.content.strip(b"\0\1"):
@@ -111,7 +113,7 @@ def _array(what: str, section: Section, aval: Aval, kind: str) -> object:
         raise_damaged(what, section.start, f"an array {aval} cannot be made: {e}")
 
 
-def _of_call(structure: tree.Structure) -> bool:
+def _is_call_tree(structure: tree.Structure) -> bool:
     """Returns True if a structure is that of positional arguments and keywords."""
     if structure.type is not tuple or [c.type for c in structure.children()] != [tuple, dict]:
         return False

@@ -38,18 +38,18 @@ def encode(what: str, program: Program[..., Any], more: Mapping[str, Json]) -> l
             " hold",
             remedy="save the parts around it",
         ).located(equation=str(body.eqns[k]))
-    values = [_value(what, program, b) for b in program.bound]
-    head: dict[str, Json] = {
+    values = [_bound_value(what, program, b) for b in program.bound]
+    description: dict[str, Json] = {
         "name": program.name,
         "names": list(program.names),
         "arguments": structure_to_json(program.in_tree, what),
         "results": structure_to_json(program.out_tree, what),
         "digest": program.jaxpr.digest,
-        "arrays": [_kind(b) for b in program.bound],
+        "arrays": [_array_kind(b) for b in program.bound],
         **more,
     }
     arrays = [Section(ARRAY, np.ascontiguousarray(v).tobytes()) for v in values]
-    lines = ",\n".join([f" {json.dumps(key)}: {json.dumps(value)}" for key, value in head.items()])
+    lines = ",\n".join([f" {json.dumps(key)}: {json.dumps(value)}" for key, value in description.items()])
     text = Section("text", printing.program(distinct_jaxprs(program.jaxpr)).encode())
     return [Section("program", f"{{\n{lines}\n}}".encode()), text, *arrays]
 
@@ -69,7 +69,7 @@ def host_function_label(body: Jaxpr, k: int) -> str:
     return prim.label if isinstance(prim, HostCall) else prim.name
 
 
-def _value(what: str, program: Program[..., Any], bound: Any) -> NDArray:
+def _bound_value(what: str, program: Program[..., Any], bound: Any) -> NDArray:
     if isinstance(bound, Tracer):
         raise ArgumentError(
             f"{what}: {program.name} closes over {bound!r} of an enclosing trace",
@@ -79,5 +79,5 @@ def _value(what: str, program: Program[..., Any], bound: Any) -> NDArray:
     return np.asarray(value)
 
 
-def _kind(bound: object) -> str:
+def _array_kind(bound: object) -> str:
     return "numpy" if isinstance(bound, np.ndarray) else "fxad"

@@ -57,19 +57,19 @@ def structure_to_json(structure: Structure, what: str = "save") -> Json:
     data, entries = node.data, node.keys
     for word, cls in _MAPPINGS.items():
         if kind is cls:
-            return {word: [[_value(k, "a key", what), c] for k, c in zip(entries, children, strict=True)]}
+            return {word: [[_value_to_json(k, "a key", what), c] for k, c in zip(entries, children, strict=True)]}
     if kind is deque:
         return {"deque": children, "maxlen": data}
     if kind is defaultdict:
-        return {"defaultdict": [[_value(k, "a key", what), c] for k, c in zip(entries, children, strict=True)],
+        return {"defaultdict": [[_value_to_json(k, "a key", what), c] for k, c in zip(entries, children, strict=True)],
                 "factory": _factory(data[0], what)}  # fmt: skip
-    name = _name(kind, what)
+    name = _class_name(kind, what)
     if _is_namedtuple(kind):
         return {"namedtuple": name, "fields": list(kind._fields), "children": children}
     return {
         "class": name,
-        "data": _value(data, f"what {kind.__qualname__} keeps beside its children", what),
-        "entries": [_value(e, "a key", what) for e in entries],
+        "data": _value_to_json(data, f"what {kind.__qualname__} keeps beside its children", what),
+        "entries": [_value_to_json(e, "a key", what) for e in entries],
         "children": children,
     }
 
@@ -86,7 +86,7 @@ def _factory(factory: object, what: str) -> str | None:
     return name
 
 
-def _name(cls: type, what: str) -> str:
+def _class_name(cls: type, what: str) -> str:
     name = f"{cls.__module__}:{cls.__qualname__}"
     if _attribute(sys.modules.get(cls.__module__), cls.__qualname__) is not cls:
         raise ArgumentError(
@@ -96,13 +96,13 @@ def _name(cls: type, what: str) -> str:
     return name
 
 
-def _value(value: object, part: str, what: str) -> Json:
+def _value_to_json(value: object, part: str, what: str) -> Json:
     if value is None or type(value) in (bool, int, str):
-        return value  # type: ignore[return-value]
+        return value  # type: ignore[return-value]  # mypy does not narrow by `type(value) in`
     if isinstance(value, tuple) and type(value) is tuple:
-        return {"tuple": [_value(v, part, what) for v in value]}
+        return {"tuple": [_value_to_json(v, part, what) for v in value]}
     if type(value) is list:  # optree gives keys so
-        return {"list": [_value(v, part, what) for v in value]}
+        return {"list": [_value_to_json(v, part, what) for v in value]}
     if type(value) is float:
         return {"float": value.hex()}
     if type(value) is complex:
@@ -113,7 +113,7 @@ def _value(value: object, part: str, what: str) -> Json:
         return {"dtype": value.name}
     for word, key in _KEYS.items():
         if isinstance(value, key):
-            return {word: _value(key_value(value), part, what)}
+            return {word: _value_to_json(key_value(value), part, what)}
     raise ArgumentError(
         f"{what}: {part} has {value!r:.60}, which a file cannot hold",
         remedy="None, bools, numbers, strings, bytes, dtypes and tuples of these are what a file holds",
@@ -132,7 +132,7 @@ def structure_from_json(described: Json, what: str, imports: bool) -> Structure:
     """
     reader = _Reader(what, imports)
     try:
-        structure = tree.structure(_tree(described, reader))
+        structure = tree.structure(_tree_from_json(described, reader))
         hash(structure)  # static data of a class must be hashable: programs are compared by it
     except FileFormatError:
         raise
@@ -143,7 +143,7 @@ def structure_from_json(described: Json, what: str, imports: bool) -> Structure:
     return structure
 
 
-_AGAIN: Final = "take another copy of what was saved, or save the program again"
+_SAVE_AGAIN: Final = "take another copy of what was saved, or save the program again"
 
 
 class _Reader:
@@ -152,7 +152,7 @@ class _Reader:
     def __init__(self, what: str, imports: bool) -> None:
         self.what, self.imports = what, imports
 
-    def fail(self, problem: str, remedy: str = _AGAIN) -> FileFormatError:
+    def fail(self, problem: str, remedy: str = _SAVE_AGAIN) -> FileFormatError:
         return FileFormatError(f"{self.what}: {problem}", remedy=remedy)
 
     def pytree(self, name: object) -> type[Any]:
@@ -165,7 +165,7 @@ class _Reader:
             try:
                 loaded = import_module(module)
             except Exception as e:  # noqa: BLE001  # the module's code
-                raise self.fail(f"the class {name} of a pytree cannot be imported: {e}", _THERE) from None
+                raise self.fail(f"the class {name} of a pytree cannot be imported: {e}", _INSTALL) from None
         if loaded is None:
             raise self.fail(
                 f"the class {name} of a pytree is in a module that is not imported",
@@ -177,11 +177,11 @@ class _Reader:
         return cls
 
 
-_THERE: Final = "install what has the module, and put it on sys.path"
+_INSTALL: Final = "install what has the module, and put it on sys.path"
 _AS_IT_WAS: Final = "define the class as it was when the program was saved, or save the program again"
 
 
-def _tree(d: Json, reader: _Reader) -> object:
+def _tree_from_json(d: Json, reader: _Reader) -> object:
     """A tree of the described structure, with numbers for leaves."""
     if d is None:
         return None
@@ -191,12 +191,12 @@ def _tree(d: Json, reader: _Reader) -> object:
         raise reader.fail(f"{d!r:.60} describes no pytree")
     for word, make in _SEQUENCES.items():
         if word in d:
-            return make([_tree(c, reader) for c in _list(d[word], reader)])
+            return make([_tree_from_json(c, reader) for c in _checked_list(d[word], reader)])
     for word, mapping in _MAPPINGS.items():
         if word in d:
-            return mapping(_items(d[word], reader))
+            return mapping(_items_from_json(d[word], reader))
     if "deque" in d:
-        items, length = [_tree(c, reader) for c in _list(d["deque"], reader)], d.get("maxlen")
+        items, length = [_tree_from_json(c, reader) for c in _checked_list(d["deque"], reader)], d.get("maxlen")
         fits = length is None or (type(length) is int and len(items) <= length <= sys.maxsize)
         if not fits or not (length is None or isinstance(length, int)):
             raise reader.fail(f"a deque of {len(items)} has maxlen {length!r:.60}")
@@ -206,12 +206,12 @@ def _tree(d: Json, reader: _Reader) -> object:
         factory: Callable[[], object] | None = _FACTORIES.get(name) if isinstance(name, str) else None
         if factory is None and name is not None:
             raise reader.fail(f"{name!r:.60} makes no values of a defaultdict")
-        return defaultdict(factory, _items(d["defaultdict"], reader))
-    return _instance(d, reader)
+        return defaultdict(factory, _items_from_json(d["defaultdict"], reader))
+    return _instance_from_json(d, reader)
 
 
-def _instance(d: dict[str, Json], reader: _Reader) -> object:
-    children = [_tree(c, reader) for c in _list(d.get("children"), reader)]
+def _instance_from_json(d: dict[str, Json], reader: _Reader) -> object:
+    children = [_tree_from_json(c, reader) for c in _checked_list(d.get("children"), reader)]
     if "namedtuple" in d:
         cls = reader.pytree(d["namedtuple"])
         if not _is_namedtuple(cls) or list(cls._fields) != d.get("fields"):
@@ -224,11 +224,11 @@ def _instance(d: dict[str, Json], reader: _Reader) -> object:
     if "class" not in d:
         raise reader.fail(f"{d!r:.60} describes no pytree")
     cls, name = reader.pytree(d["class"]), d["class"]
-    entries = tuple([_read(e, reader) for e in _list(d.get("entries"), reader)])
+    entries = tuple([_value_from_json(e, reader) for e in _checked_list(d.get("entries"), reader)])
     make = tree.unflattener(cls)
     if make is None:
         raise reader.fail(f"the class {name} is not a pytree here", "register it with fxad.tree, as when it was saved")
-    data = _read(d.get("data"), reader)
+    data = _value_from_json(d.get("data"), reader)
     try:
         instance = make(data, children)
         keys = tuple(tree.outermost_node(tree.structure(instance)).keys)
@@ -239,18 +239,18 @@ def _instance(d: dict[str, Json], reader: _Reader) -> object:
     return instance
 
 
-def _items(d: Json, reader: _Reader) -> list[tuple[object, object]]:
-    pairs = [_list(pair, reader) for pair in _list(d, reader)]
+def _items_from_json(d: Json, reader: _Reader) -> list[tuple[object, object]]:
+    pairs = [_checked_list(pair, reader) for pair in _checked_list(d, reader)]
     if any([len(pair) != 2 for pair in pairs]):
         raise reader.fail(f"{d!r:.60} describes no keys and values")
-    items = [(_key(k, reader), _tree(c, reader)) for k, c in pairs]
+    items = [(_key_from_json(k, reader), _tree_from_json(c, reader)) for k, c in pairs]
     if len(dict(items)) != len(items):
         raise reader.fail(f"{d!r:.60} has a key twice")
     return items
 
 
-def _key(d: Json, reader: _Reader) -> object:
-    key = _read(d, reader)
+def _key_from_json(d: Json, reader: _Reader) -> object:
+    key = _value_from_json(d, reader)
     try:
         hash(key)
     except TypeError:
@@ -258,14 +258,14 @@ def _key(d: Json, reader: _Reader) -> object:
     return key
 
 
-def _list(d: Json, reader: _Reader) -> list[Json]:
+def _checked_list(d: Json, reader: _Reader) -> list[Json]:
     if not isinstance(d, list):
         raise reader.fail(f"{d!r:.60} is not a list")
     return d
 
 
-def _read(d: Json, reader: _Reader) -> object:
-    """The value of `_value`."""
+def _value_from_json(d: Json, reader: _Reader) -> object:
+    """The value that `_value_to_json` encoded."""
     if d is None or isinstance(d, bool | int | str):
         return d
     if not isinstance(d, dict):
@@ -274,7 +274,7 @@ def _read(d: Json, reader: _Reader) -> object:
     try:
         match word, d.get(word):
             case (("tuple" | "list"), list(items)):
-                return _SEQUENCES[word]([_read(v, reader) for v in items])
+                return _SEQUENCES[word]([_value_from_json(v, reader) for v in items])
             case "float", str(text):
                 return float.fromhex(text)
             case "complex", [str(re), str(im)]:
@@ -284,7 +284,7 @@ def _read(d: Json, reader: _Reader) -> object:
             case "dtype", str(text):
                 return dtypes.as_dtype(text)
             case key, value if key in _KEYS:
-                return _KEYS[key](_read(value, reader))
+                return _KEYS[key](_value_from_json(value, reader))
             case _:
                 pass
     except (ValueError, OverflowError, TypeError):

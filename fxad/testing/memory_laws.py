@@ -28,7 +28,7 @@ from fxad.testing.unit_laws import split_into_calls
 from fxad.tracing.program import Program
 from fxad.transforms import inline, linearize, partial_eval, planned, remat, residuals, vjp_fused
 from fxad.transforms.memory import policies
-from fxad.transforms.memory.plans import applied, frontier
+from fxad.transforms.memory.plans import apply_plan, frontier
 from fxad.transforms.memory.policies import Policy
 from fxad.transforms.memory.residuals import Residuals
 
@@ -154,7 +154,7 @@ def check_memory_plans(case: Case) -> None:
     if not any(mask):
         return
     plans = frontier(case.program, mask)
-    if applied(plans[0]) is not case.program:
+    if apply_plan(plans[0]) is not case.program:
         fail("the first plan is not the program", case.program, case.args)
     if any([b.bytes > a.bytes for a, b in pairwise(plans)]):
         fail("a later plan is larger", case.program, case.args)
@@ -162,7 +162,7 @@ def check_memory_plans(case: Case) -> None:
         fail("a later plan is faster", case.program, case.args)
     flat = Case(inline(case.program), case.args, case.seed, case.smooth)
     for plan in plans[1:]:
-        lean = applied(plan)
+        lean = apply_plan(plan)
         typecheck(lean)
         if any([loop.sizes for loop in plan.loops]):
             if problem := differ(run(lean, case.args), run(case.program, case.args), exact=True):
@@ -184,7 +184,7 @@ def check_budgets(case: Case, shares: Sequence[float] = (0.9, 0.6, 0.3)) -> None
         return lower(gradient_of(made.replace(jaxpr), wrt)).compile().memory().temp_bytes
 
     plain = held_by(case.program)
-    if applied(plan_memory(made, budget=plain)) is not case.program:
+    if apply_plan(plan_memory(made, budget=plain)) is not case.program:
         fail("a budget of the plain bytes changes the program", case.program, case.args)
     before = plain
     for share in shares:
@@ -195,14 +195,14 @@ def check_budgets(case: Case, shares: Sequence[float] = (0.9, 0.6, 0.3)) -> None
             least = int(str(e).partition("fits is ")[2].partition(" bytes")[0].replace(",", ""))
             if least <= budget or least > before:
                 fail(f"the least budget is said to be {least}, {before} bytes were reached", case.program, case.args)
-            if held_by(applied(plan_memory(made, budget=least))) > least:
+            if held_by(apply_plan(plan_memory(made, budget=least))) > least:
                 fail(f"the least budget is said to be {least} and is not reached", case.program, case.args)
             return
-        held = held_by(applied(plan))
+        held = held_by(apply_plan(plan))
         if held > min(budget, before):
-            fail(f"{held} bytes with a budget of {budget}, {before} before", case.program, case.args, applied(plan))
+            fail(f"{held} bytes with a budget of {budget}, {before} before", case.program, case.args, apply_plan(plan))
         before = held
-        _check_gradient_within_rounding(case, applied(plan))
+        _check_gradient_within_rounding(case, apply_plan(plan))
 
 
 def _check_gradient_within_rounding(case: Case, lean: Jaxpr) -> None:

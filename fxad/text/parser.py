@@ -38,7 +38,7 @@ _INT: Final = re.compile(r"-?(?:0x[0-9a-f]+|[0-9]{1,20})")
 _WORDS: Final = MappingProxyType({"none": None, "true": True, "false": False})
 _NESTING: Final = 100  # of tuples in a parameter
 _SHOWN: Final = 120  # characters of the user's text in a message
-_OWN: Final = "if it is a primitive from outside fxad, give its class: primitives=[Softplus]"
+_OWN: Final = "if {name} is a primitive from outside fxad, give the class that has this name in primitives=[...]"
 
 
 def to_text(jaxpr: Jaxpr, *, source: bool = False) -> str:
@@ -73,7 +73,7 @@ def vocabulary(what: str, own: OwnPrimitives) -> Vocabulary:
         if not (isinstance(name, str) and isinstance(given, type) and issubclass(given, Primitive)):
             raise ParameterError(
                 f"{what}: primitives has {given!r:.60}, not the class of a primitive",
-                remedy="give the classes: primitives=[Softplus]",
+                remedy="give classes: primitives=[MyPrimitive]",
             )
         if known.setdefault(name, kind) is not kind:
             raise ParameterError(
@@ -367,7 +367,7 @@ class _Parser:
         name = self.one("word", "an operation")
         cls = self.primitives.get(name)
         if cls is None:
-            self.fail(f"there is no operation {_short(name)!r}", at, remedy=_OWN)
+            self.fail(f"there is no operation {_short(name)!r}", at, remedy=_OWN.format(name=repr(_short(name))))
         fields = fields_of(cls)
         given = self.fields(at, name, fields, "]") if self.accept("[") else self.complete(at, name, fields, {})
         return self.checked(at, cls, **given)

@@ -127,12 +127,13 @@ def check_operands_on(
                 )
 
 
-def check_device(op: str, device: object, stream: object = None) -> None:
-    """Check a device. Raises: ArgumentError if it is not one; ParameterError for a stream, which only fxad chooses."""
+def check_device(op: str, device: object, stream: object = None) -> runtime.Device:
+    """The device. Raises: ArgumentError if it is not one; ParameterError for a stream, which only fxad chooses."""
     if not isinstance(device, runtime.Device):
         raise ArgumentError(f"{op}: {described(device)} is not a device: {device!r:.60}", remedy="use fxad.devices()")
     if stream is not None:
         raise ParameterError(f"{op}: stream {stream!r}: fxad orders its own work", remedy="leave `stream` out")
+    return device
 
 
 # ----------------------------------------------------------------------------------------------------------- running

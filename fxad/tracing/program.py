@@ -219,7 +219,7 @@ def argument_path(accessor: Any, names: tuple[str, ...]) -> str:
 def parameter_names(fn: object) -> tuple[str, ...]:
     """Names of a function's positional parameters; empty when they cannot be known."""
     try:
-        parameters = inspect.signature(fn).parameters.values()  # type: ignore[arg-type]
+        parameters = inspect.signature(fn).parameters.values()  # type: ignore[arg-type]  # TypeError is caught
     except (TypeError, ValueError):
         return ()
     return tuple([p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)])

@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Sequence
 from enum import Enum
 from threading import get_ident
 from types import FrameType, TracebackType
-from typing import Any, Final, Literal, NoReturn, cast, final
+from typing import Any, Final, Literal, NoReturn, final
 
 import numpy as np
 import optree
@@ -23,7 +23,16 @@ from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.core.frames import CalledFrames
 from fxad.core.tables import headed
-from fxad.errors import PACKAGE, DepthError, DTypeError, FxadError, LeakedTracerError, TracerError, is_rule
+from fxad.errors import (
+    NEEDS_STATIC,
+    PACKAGE,
+    DepthError,
+    DTypeError,
+    FxadError,
+    LeakedTracerError,
+    TracerError,
+    is_rule,
+)
 from fxad.ir import Atom, Aval, Jaxpr, Lit, NDArray, Primitive, Source, Var, new_eqn, result_vars, source_location
 from fxad.operations import promotion
 from fxad.primitives.control.call import Call
@@ -164,11 +173,7 @@ class Tracer(Array):
         self._refuse("complex", "use astype, or make the value a Python number that the function closes over")
 
     def __index__(self) -> int:  # noqa: PLE0305  it raises
-        self._refuse(
-            "index",
-            "sizes and range() need Python ints: make the argument static, jit(f, static_argnames=...); "
-            "x[i] takes tracers",
-        )
+        self._refuse("index", NEEDS_STATIC)
 
     def item(self) -> bool | int | float | complex:
         self._refuse("item", "return the array and call item() on the result")
@@ -297,13 +302,13 @@ class Trace:
         source = self.source()
         if source is ASYNCHRONOUS:
             return self._other_binder(operation_name(op, static)).apply(op, args, static)
-        like = None
+        like, scalars = None, False
         atoms: list[Atom | None] = []
         for k, a in enumerate(args):
             if type(a) is Tracer and a._trace is self:
                 atom: Atom | None = a._var
             elif type(a) in _SCALARS or is_scalar(a):
-                atom = None
+                atom, scalars = None, True
             else:
                 atom = self.lift(operation_name(op, static), k, a)
             if like is None and atom is not None:
@@ -312,15 +317,15 @@ class Trace:
         b = self.builder
         b.source = source
         operands: list[Any] = atoms
-        if None in atoms:
+        if scalars:
             if like is None:
                 alone = promotion.dtype_of_scalars([a for a in args if is_scalar(a)])
                 like = None if alone is None else Aval((), alone)
             operands = list(atoms)
-            for k, x in enumerate(atoms):
-                if x is None:
+            for k, x in enumerate(args):
+                if atoms[k] is None and is_scalar(x):
                     try:
-                        operands[k] = promotion.scalar_literal(cast("promotion.Scalar", args[k]), like)
+                        operands[k] = promotion.scalar_literal(x, like)
                     except DTypeError as e:
                         raise promotion.argument(e, f"{operation_name(op, static)}: argument {k}") from None
         start, first = len(b.eqns), b.n
@@ -366,7 +371,7 @@ class Trace:
             return Lit.of(value, aval)
         if is_scalar(value):
             try:
-                return promotion.scalar_literal(cast("promotion.Scalar", value))
+                return promotion.scalar_literal(value)
             except DTypeError as e:
                 raise promotion.argument(e, f"{op}: {role} {k}") from None
         aval = aval_of(value, f"{op}: {role} {k}")

@@ -66,12 +66,12 @@ def microseconds(eqn: Eqn) -> float:
             if isinstance(runs, OneOf):
                 branches.append(time_of(body.jaxpr))
             else:
-                others += time_of(body.jaxpr) * _times(runs)
+                others += time_of(body.jaxpr) * _number_of_runs(runs)
         return max(branches) + others
     return _flops(eqn) / FLOPS_PER_MICROSECOND + sum([v.aval.nbytes for v in eqn.outs]) / BYTES_PER_MICROSECOND
 
 
-def _times(runs: Runs) -> int:
+def _number_of_runs(runs: Runs) -> int:
     """Returns how often a body runs; 1 if that is not known."""
     match runs:
         case Times(count) | InParallel(count) | UpTo(count):

@@ -7,9 +7,10 @@ from typing import Final
 
 from fxad.core.builder import Builder
 from fxad.core.memo import by_value
-from fxad.core.sizes import Name, Size, at_least, maximum, names_of, substitute_sizes
+from fxad.core.sizes import Name, Size, at_least, dimension, maximum, names_of, substitute_sizes
 from fxad.errors import ArgumentError, ShapeError
 from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Param, Primitive, Record, map_parameter, params, subjaxprs
+from fxad.primitives.custom_rules import BatchRule
 from fxad.primitives.shape import BroadcastInDim, Reshape, Rev
 from fxad.primitives.slicing import Slice, tight_slice
 
@@ -51,6 +52,10 @@ def specialize(jaxpr: Jaxpr, values: Values) -> Jaxpr:
             return specialize_aval(value)
         return specialize_lit(value) if isinstance(value, Lit) else value
 
+    def binds(record: Record) -> bool:
+        """A rule for any size keeps a size that it binds itself."""
+        return isinstance(record, BatchRule) and record.any_size and names_of(record.size)[0].name in sizes
+
     b = Builder()
     env: dict[Atom, Atom] = dict(zip(jaxpr.ins, b.inputs([specialize_aval(v.aval) for v in jaxpr.ins]), strict=True))
     for eqn in jaxpr.eqns:
@@ -65,7 +70,7 @@ def specialize(jaxpr: Jaxpr, values: Values) -> Jaxpr:
             continue
         prim = operations.get(eqn.prim)
         if prim is None:
-            given = [map_parameter(value, specialize_param) for _, value in params(eqn.prim)]
+            given = [map_parameter(value, specialize_param, binds) for _, value in params(eqn.prim)]
             prim = operations[eqn.prim] = type(eqn.prim)(*given)
         # axes that have one element at these sizes
         shape = eqn.outs[0].aval.shape if isinstance(prim, Slice | Rev) else ()
@@ -179,9 +184,9 @@ def check_sizes(what: str, declared: Sequence[Name], values: dict[str, object]) 
             continue
         if not hasattr(type(value), "__index__") or isinstance(value, bool):
             raise ArgumentError(f"{what}: {name} is {value!r:.60}, not an int", remedy="give a number of elements")
-        if int(value) < least[name]:  # type: ignore[call-overload]
+        if int(value) < least[name]:  # type: ignore[call-overload]  # it has `__index__`
             raise ShapeError(
                 f"{what}: {name} is {value}, the program assumes {name} >= {least[name]}",
                 remedy="trace it with a weaker assumption, if it has a meaning there",
             )
-    return tuple(sorted([(n, v if type(v) is Size else int(v)) for n, v in values.items()]))  # type: ignore[call-overload]
+    return tuple(sorted([(n, dimension(v)) for n, v in values.items()]))

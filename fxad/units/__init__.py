@@ -1,1 +1,2 @@
-"""Units: which parts of a program are compiled apart, once each, and how they are linked. Values, nothing runs here."""
+"""Compilation units: the choice of the parts that are compiled separately, and the plan that links them. Nothing is
+compiled or run here."""

@@ -86,11 +86,11 @@ def selected_bodies(jaxpr: Jaxpr, predicate: Predicate) -> tuple[Jaxpr, ...]:
 def repeated(jaxpr: Jaxpr) -> tuple[Jaxpr, ...]:
     """The bodies that the cost rule selects as units; see the module. Cost: linear in the distinct equations."""
     weight_of_nested(jaxpr)
-    found: dict[Jaxpr, None] = {}
+    units: dict[Jaxpr, None] = {}
     for body, n in uses(jaxpr).items():  # innermost first
-        if n > 1 and worth(weight(body), n) and 2 * left_to_compile(body, found) > weight(body).equations:
-            found[body] = None
-    return tuple(found)
+        if n > 1 and worth(weight(body), n) and 2 * left_to_compile(body, units) > weight(body).equations:
+            units[body] = None
+    return tuple(units)
 
 
 def worth(w: Weight, n: int) -> bool:
@@ -101,8 +101,8 @@ def worth(w: Weight, n: int) -> bool:
 
 def left_to_compile(jaxpr: Jaxpr, units: Container[Jaxpr]) -> int:
     """The number of equations to compile if `units` are compiled separately, once each."""
-    again = [(n - 1) * weight(body).equations for body, n in uses(jaxpr, units).items() if body in units]
-    return weight(jaxpr).equations - sum(again)
+    saved = [(n - 1) * weight(body).equations for body, n in uses(jaxpr, units).items() if body in units]
+    return weight(jaxpr).equations - sum(saved)
 
 
 def saves_compile_time(units: Iterable[Jaxpr], whole: Jaxpr, saves: float = SAVED_MS) -> bool:

@@ -68,12 +68,12 @@ class _Row:
 
 @final
 @dataclass(frozen=True, slots=True)
-class _Read:
-    """For each value, the last piece that reads it as an operand to recompute (`again`), and as another operand
-    (`otherwise`)."""
+class _LastReads:
+    """For each value, the last piece that reads it as an operand to recompute (`recomputed`), and as another operand
+    (`stored`)."""
 
-    again: Mapping[Atom, int]
-    otherwise: Mapping[Atom, int]
+    recomputed: Mapping[Atom, int]
+    stored: Mapping[Atom, int]
 
 
 @final
@@ -104,16 +104,16 @@ class DefUse:
 
     def formulas(self) -> tuple[set[Port], dict[Port, Formula]]:
         """The operands to recompute, and the formulas of the results that they read."""
-        again = {port for body in self.uses for n in range(len(body.ins)) if self._is_candidate(port := (body, n))}
-        while again:
-            found: dict[Port, Formula] = {}
-            read = self._read(again)
-            for maker in dict.fromkeys([self.maker(k, n)[0] for port in again for k, n in self.at(port)]):
-                found.update(self._of_results(maker, read))
-            same = {port for port in again if self._same(port, found)}
-            if same == again:
-                return again, found
-            again = same
+        ports = {port for body in self.uses for n in range(len(body.ins)) if self._is_candidate(port := (body, n))}
+        while ports:
+            formulas: dict[Port, Formula] = {}
+            last_reads = self._last_reads(ports)
+            for maker in dict.fromkeys([self.maker(k, n)[0] for port in ports for k, n in self.at(port)]):
+                formulas.update(self._of_results(maker, last_reads))
+            same = {port for port in ports if self._same(port, formulas)}
+            if same == ports:
+                return ports, formulas
+            ports = same
         return set(), {}
 
     def maker(self, k: int, n: int) -> Port:
@@ -126,11 +126,11 @@ class DefUse:
         body, n = port
         return [(k, n) for k in self.uses[body] if (k, n) not in self._idle]
 
-    def _same(self, port: Port, found: Mapping[Port, Formula]) -> bool:
+    def _same(self, port: Port, formulas: Mapping[Port, Formula]) -> bool:
         """Returns True if an operand has the same formula at all uses, and values of the right types exist where it is
         idle."""
-        formulas = [found.get(self.maker(k, n)) for k, n in self.at(port)]
-        programs = {f.program if f else None for f in formulas}
+        at_uses = [formulas.get(self.maker(k, n)) for k, n in self.at(port)]
+        programs = {f.program if f else None for f in at_uses}
         program = programs.pop()
         if programs or program is None:
             return False
@@ -162,57 +162,56 @@ class DefUse:
             a = self.pieces[k].ins[n]
             if a not in self.source or a in self._always_live:
                 return False
-            made = self.source[a][0]
-            far = far or k - made > 1
-            if len({j for j, _ in self.readers[a] if j - made > 1}) > MAX_READERS:
+            maker = self.source[a][0]
+            far = far or k - maker > 1
+            if len({j for j, _ in self.readers[a] if j - maker > 1}) > MAX_READERS:
                 return False
         return far
 
-    def _of_results(self, body: Jaxpr, read: _Read) -> dict[Port, Formula]:
+    def _of_results(self, body: Jaxpr, last_reads: _LastReads) -> dict[Port, Formula]:
         """The formulas of results of a body, from the values that the minimum cut chooses."""
-        made: dict[Atom, Eqn] = {e.outs[0]: e for e in body.eqns if isinstance(e.prim, RECOMPUTED)}
+        cheap: dict[Atom, Eqn] = {e.outs[0]: e for e in body.eqns if isinstance(e.prim, RECOMPUTED)}
         until: dict[Var, Sequence[int]] = {}  # for each use, the last piece that recomputes something from a value
         for n, v in enumerate(body.outs):
-            last = [read.again.get(self.pieces[k].outs[n], -1) for k in self.uses[body]]
+            last = [last_reads.recomputed.get(self.pieces[k].outs[n], -1) for k in self.uses[body]]
             if isinstance(v, Var) and max(last) >= 0:
                 until[v] = _later(last, until.get(v))
         needed = tuple(until)
         for eqn in reversed(body.eqns):
-            if eqn.outs and eqn.outs[0] in until and eqn.outs[0] in made:
-                given = until[eqn.outs[0]]
+            if eqn.outs and eqn.outs[0] in until and eqn.outs[0] in cheap:
                 for a in eqn.ins:
                     if isinstance(a, Var):
-                        until[a] = _later(given, until.get(a))
+                        until[a] = _later(until[eqn.outs[0]], until.get(a))
         values = tuple(until)
         number: dict[Atom, int] = {v: k for k, v in enumerate(values)}
-        weights = [v.aval.nbytes * self._longer(body, v, until[v], read) for v in values]
-        edges = [(number[a], number[v]) for v in values if v in made for a in made[v].ins if isinstance(a, Var)]
-        chosen = separator(weights, edges, [number[v] for v in values if v not in made], [number[v] for v in needed])
+        weights = [v.aval.nbytes * self._added_life(body, v, until[v], last_reads) for v in values]
+        edges = [(number[a], number[v]) for v in values if v in cheap for a in cheap[v].ins if isinstance(a, Var)]
+        chosen = separator(weights, edges, [number[v] for v in values if v not in cheap], [number[v] for v in needed])
         leaves = {values[k] for k in chosen}
-        formulas = {v: f for v in needed if v not in leaves and (f := _formula(v, made, leaves))}
+        formulas = {v: f for v in needed if v not in leaves and (f := _formula(v, cheap, leaves))}
         return {(body, n): formulas[v] for n, v in enumerate(body.outs) if v in formulas}
 
-    def _longer(self, body: Jaxpr, v: Var, until: Sequence[int], read: _Read) -> int:
+    def _added_life(self, body: Jaxpr, v: Var, until: Sequence[int], last_reads: _LastReads) -> int:
         """The number of pieces by which the life of a value grows if it is live until `until`, summed over all uses."""
         row = self._rows(body).get(v)
         if row is None:  # not a result so far: it is live only while its piece runs
             return sum([last - k for k, last in zip(self.uses[body], until, strict=True) if last > k])
-        longer = 0
+        added = 0
         for k, last in zip(self.uses[body], until, strict=True):
             a = row.of(self.pieces[k])
-            if a not in self._always_live and last > (anyway := read.otherwise.get(a, -1)):
-                longer += max(0, last - max(anyway, self.source.get(a, (0, 0))[0]))
-        return longer
+            if a not in self._always_live and last > (anyway := last_reads.stored.get(a, -1)):
+                added += max(0, last - max(anyway, self.source.get(a, (0, 0))[0]))
+        return added
 
-    def _read(self, again: set[Port]) -> _Read:
-        """The last readers of each value, if the operands in `again` are recomputed."""
-        computed = {body: [(body, n) in again for n in range(len(body.ins))] for body in self.uses}
-        repeated: dict[Atom, int] = {}
-        otherwise: dict[Atom, int] = {}
+    def _last_reads(self, ports: set[Port]) -> _LastReads:
+        """The last readers of each value, if the operands in `ports` are recomputed."""
+        is_recomputed = {body: [(body, n) in ports for n in range(len(body.ins))] for body in self.uses}
+        recomputed: dict[Atom, int] = {}
+        stored: dict[Atom, int] = {}
         for k, p in enumerate(self.pieces):
-            for a, c in zip(p.ins, computed[p.body], strict=True):
-                (repeated if c else otherwise)[a] = k
-        return _Read(repeated, otherwise)
+            for a, again in zip(p.ins, is_recomputed[p.body], strict=True):
+                (recomputed if again else stored)[a] = k
+        return _LastReads(recomputed, stored)
 
     def outside(self, k: int, v: Var) -> Atom | None:
         """The operand or result of piece `k` for a variable of its body; None if the variable is neither."""
@@ -222,11 +221,11 @@ class DefUse:
 
     def _rows(self, body: Jaxpr) -> Mapping[Atom, _Row]:
         """The positions of the operands and the results of a body. A variable that is both counts as an operand."""
-        known = self._rows_of.get(body)
-        if known is None:
-            known = self._rows_of[body] = {a: _Row(False, n) for n, a in reversed([*enumerate(body.outs)])}
-            known.update({a: _Row(True, n) for n, a in reversed([*enumerate(body.ins)])})
-        return known
+        rows = self._rows_of.get(body)
+        if rows is None:
+            rows = self._rows_of[body] = {a: _Row(False, n) for n, a in reversed([*enumerate(body.outs)])}
+            rows.update({a: _Row(True, n) for n, a in reversed([*enumerate(body.ins)])})
+        return rows
 
 
 def _later(a: Sequence[int], b: Sequence[int] | None) -> Sequence[int]:
@@ -247,7 +246,7 @@ def plain(jaxpr: Jaxpr) -> Jaxpr:
     return b.build([env.get(a, a) for a in inlined.outs], jaxpr.name)
 
 
-def _formula(v: Var, made: Mapping[Atom, Eqn], leaves: set[Var]) -> Formula | None:
+def _formula(v: Var, producers: Mapping[Atom, Eqn], leaves: set[Var]) -> Formula | None:
     """The formula of `v` from `leaves`; None if it has more than `MAX_FORMULA` equations."""
     needed: dict[Var, Eqn] = {}
     stack = [v]
@@ -255,8 +254,8 @@ def _formula(v: Var, made: Mapping[Atom, Eqn], leaves: set[Var]) -> Formula | No
         u = stack.pop()
         if u in leaves or u in needed:
             continue
-        needed[u] = made[u]
-        stack += [a for a in made[u].ins if isinstance(a, Var)]
+        needed[u] = producers[u]
+        stack += [a for a in producers[u].ins if isinstance(a, Var)]
         if len(needed) > MAX_FORMULA:
             return None
     eqns = [needed[u] for u in sorted(needed, key=lambda u: u.index)]

@@ -31,7 +31,7 @@ from fxad.units.blocks import called, uses
 
 MAX_CONSTANT_BYTES: Final = 1 << 12
 
-_NOBODY: Final[set[int]] = set()
+_NO_READERS: Final[set[int]] = set()
 _NONE: Final[frozenset[int]] = frozenset()
 _NO_COPIES: Final[Mapping[Var, Atom]] = MappingProxyType({})
 
@@ -51,7 +51,7 @@ class Piece:
 @final
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """A program as pieces. The results `outs` are distinct_jaxprs, and each is a result of a piece: none is an operand.
+    """A program as pieces. The results `outs` are distinct, and each is a result of a piece: none is an operand.
 
     `constants` are small literals that calls take as operands. Pieces compute the larger ones.
     """
@@ -145,7 +145,7 @@ class _Partition:
         "consumers",
         "kept",
         "live",
-        "made",
+        "available",
         "out",
         "pending",
         "pinned",
@@ -168,7 +168,7 @@ class _Partition:
                 self.consumers.setdefault(a, set()).add(k)
         self.out: list[Piece] = []
         self.constants = self._constants()
-        self.made: set[Atom] = {*program.ins, *self.constants}  # values available to the next piece
+        self.available: set[Atom] = {*program.ins, *self.constants}  # values available to the next piece
         self.pending: dict[int, Eqn] = {}
 
     def _is_unit(self, eqn: Eqn) -> bool:
@@ -217,7 +217,7 @@ class _Partition:
                     size = sum([v.aval.nbytes for v in eqn.outs])
                     size -= sum([a.aval.nbytes for a in {*eqn.ins} & ahead if self.consumers[a] == {k}])
                     if k not in self.wanted:
-                        at = ready  # pending from here on; it runs when `_before` or `_finish` emits it
+                        at = ready  # pending from here on; it runs when `_emit_before` or `_finish` emits it
                     elif size <= allowed:
                         ahead.update(eqn.outs)
                         allowed -= size
@@ -233,42 +233,42 @@ class _Partition:
             if not self._is_unit(eqn):
                 self.pending[k] = eqn
                 continue
-            self._before(eqn)
+            self._emit_before(eqn)
             self._emit(Piece(_body(eqn), eqn.ins, eqn.outs, False, eqn.source), (k,))
         return self._finish()
 
-    def _before(self, unit: Eqn) -> None:
+    def _emit_before(self, unit: Eqn) -> None:
         """Emit the pending equations that a unit needs."""
-        literals = [a for a in dict.fromkeys(unit.ins) if isinstance(a, Lit) and a not in self.made]
-        if self._freed() >= WAITING_BYTES:
-            self._glue(list(self.pending), literals)
-        elif literals or any([a not in self.made for a in unit.ins]) or self._effects():
-            self._glue([k for k in self.pending if k in self.wanted], literals)
+        literals = [a for a in dict.fromkeys(unit.ins) if isinstance(a, Lit) and a not in self.available]
+        if self._bytes_freed() >= WAITING_BYTES:
+            self._emit_glue(list(self.pending), literals)
+        elif literals or any([a not in self.available for a in unit.ins]) or self._has_pending_effects():
+            self._emit_glue([k for k in self.pending if k in self.wanted], literals)
 
-    def _effects(self) -> bool:
+    def _has_pending_effects(self) -> bool:
         return any([e.prim.effects for e in self.pending.values()])
 
-    def _freed(self) -> int:
+    def _bytes_freed(self) -> int:
         """Bytes that running all pending equations now would free."""
-        here = self.pending.keys()
-        ins = {a for e in self.pending.values() for a in e.ins if a in self.made and a not in self.kept}
-        dead = [a for a in ins if not isinstance(a, Lit) and a not in self.results and self.consumers[a] <= here]
-        outs = [v for e in self.pending.values() for v in e.outs if v in self.results or not self._read(v) <= here]
+        pending, eqns = self.pending.keys(), self.pending.values()
+        ins = {a for e in eqns for a in e.ins if a in self.available and a not in self.kept}
+        dead = [a for a in ins if not isinstance(a, Lit) and a not in self.results and self.consumers[a] <= pending]
+        outs = [v for e in eqns for v in e.outs if v in self.results or not self._readers(v) <= pending]
         return sum([a.aval.nbytes for a in dead]) - sum([v.aval.nbytes for v in outs])
 
-    def _read(self, a: Atom) -> set[int]:
-        return self.consumers.get(a, _NOBODY)
+    def _readers(self, a: Atom) -> set[int]:
+        return self.consumers.get(a, _NO_READERS)
 
-    def _glue(
+    def _emit_glue(
         self, which: Sequence[int], literals: Iterable[Atom] = (), copies: Mapping[Var, Atom] = _NO_COPIES
     ) -> None:
         """Emit a piece of the pending equations `which`, literals, and copies of values."""
-        here = set(which)
+        emitted = set(which)
         eqns = [self.pending.pop(k) for k in which]
         inside = {v for e in eqns for v in e.outs}
         read = [a for e in eqns for a in e.ins] + list(copies.values())
         ins = tuple([a for a in dict.fromkeys(read) if isinstance(a, Var) and a not in inside])
-        outs = [v for e in eqns for v in e.outs if v in self.results or not self._read(v) <= here]
+        outs = [v for e in eqns for v in e.outs if v in self.results or not self._readers(v) <= emitted]
         b = Builder()
         env: dict[Atom, Atom] = dict(zip(ins, b.inputs([a.aval for a in ins]), strict=True))
         for eqn in eqns:
@@ -280,7 +280,7 @@ class _Partition:
 
     def _emit(self, piece: Piece, which: Iterable[int]) -> None:
         self.out.append(piece)
-        self.made.update(piece.outs)
+        self.available.update(piece.outs)
         for k in which:
             for a in self.program.eqns[k].ins:
                 self.consumers[a].discard(k)
@@ -299,7 +299,7 @@ class _Partition:
             seen.add(a)
             outs.append(a)
         if self.pending or copies:
-            self._glue(list(self.pending), (), copies)
+            self._emit_glue(list(self.pending), (), copies)
         return Pieces(self.program.ins, self.constants, tuple(self.out), tuple(outs))
 
 

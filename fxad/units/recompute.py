@@ -53,6 +53,8 @@ class _Reader:
 
 @final
 class _Rewriter:
+    """Rewrites the pieces: bodies with new operands for the readers, and new results for the pieces they read."""
+
     __slots__ = ("added", "def_use", "formulas", "fresh", "recomputed")
 
     def __init__(self, def_use: DefUse, recomputed: set[Port], formulas: Mapping[Port, Formula]) -> None:
@@ -72,9 +74,9 @@ class _Rewriter:
                 ins[k] = tuple([column[n] for column in reader.columns])
         read = {*old.outs, *[a for row in ins for a in row]}
         added: dict[Jaxpr, list[Var]] = {body: [] for body in uses}
-        for i, v in sorted(self.added, key=lambda handed: handed[1].index):
-            if v not in (known := added[self.def_use.pieces[i].body]):
-                known.append(v)
+        for i, v in sorted(self.added, key=lambda result: result[1].index):
+            if v not in (results := added[self.def_use.pieces[i].body]):
+                results.append(v)
         kept = {
             body: [
                 n
@@ -130,10 +132,8 @@ class _Rewriter:
         return len(new.columns) - 1
 
     def _outside(self, i: int, v: Var) -> Atom:
-        known = self.def_use.outside(i, v)
-        if known is None:
-            known = self.added.get((i, v))
-        if known is None:
-            known = self.added[i, v] = Var(self.fresh, v.aval)
+        value = self.def_use.outside(i, v) or self.added.get((i, v))
+        if value is None:
+            value = self.added[i, v] = Var(self.fresh, v.aval)
             self.fresh += 1
-        return known
+        return value

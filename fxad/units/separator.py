@@ -20,55 +20,55 @@ def separator(
             improvements in algorithmic efficiency for network flow problems", for the order of the paths.
     """
     n = len(weights)
-    start, end, endless = 2 * n, 2 * n + 1, sum(weights) + 1
-    left: _Residual = [{} for _ in range(2 * n + 2)]  # vertex v is entered at 2 v and left at 2 v + 1
+    start, end, unlimited = 2 * n, 2 * n + 1, sum(weights) + 1
+    capacities: _Residual = [{} for _ in range(2 * n + 2)]  # vertex v is entered at 2 v and left at 2 v + 1
 
     def edge(u: int, v: int, capacity: int) -> None:
-        left[u][v] = capacity
-        left[v].setdefault(u, 0)
+        capacities[u][v] = capacity
+        capacities[v].setdefault(u, 0)
 
     for v, weight in enumerate(weights):
         edge(2 * v, 2 * v + 1, weight)
     for u, v in edges:
-        edge(2 * u + 1, 2 * v, endless)
+        edge(2 * u + 1, 2 * v, unlimited)
     for v in sources:
-        edge(start, 2 * v, endless)
+        edge(start, 2 * v, unlimited)
     for v in sinks:
-        edge(2 * v + 1, end, endless)
-    while path := _path(left, start, end):
-        flow = min([left[u][v] for u, v in path])
+        edge(2 * v + 1, end, unlimited)
+    while path := _path(capacities, start, end):
+        flow = min([capacities[u][v] for u, v in path])
         for u, v in path:
-            left[u][v] -= flow
-            left[v][u] += flow
-    ahead = _reaching(left, end)
-    return frozenset([v for v in range(n) if 2 * v + 1 in ahead and 2 * v not in ahead])
+            capacities[u][v] -= flow
+            capacities[v][u] += flow
+    reaching = _reaching(capacities, end)
+    return frozenset([v for v in range(n) if 2 * v + 1 in reaching and 2 * v not in reaching])
 
 
-def _path(left: _Residual, start: int, end: int) -> list[tuple[int, int]]:
+def _path(capacities: _Residual, start: int, end: int) -> list[tuple[int, int]]:
     """A shortest augmenting path; empty if there is none."""
-    came = {start: start}
+    predecessor = {start: start}
     queue = [start]
     for u in queue:
-        for v, capacity in left[u].items():
-            if capacity and v not in came:
-                came[v] = u
+        for v, capacity in capacities[u].items():
+            if capacity and v not in predecessor:
+                predecessor[v] = u
                 queue.append(v)
-        if end in came:
+        if end in predecessor:
             break
     path = []
-    while end in came and end != start:
-        path.append((came[end], end))
-        end = came[end]
+    while end in predecessor and end != start:
+        path.append((predecessor[end], end))
+        end = predecessor[end]
     return path
 
 
-def _reaching(left: _Residual, end: int) -> set[int]:
+def _reaching(capacities: _Residual, end: int) -> set[int]:
     """The vertices from which `end` is reachable in the residual graph."""
-    found = {end}
+    reaching = {end}
     queue = [end]
     for v in queue:
-        for u in left[v]:  # every edge has one back
-            if left[u].get(v, 0) and u not in found:
-                found.add(u)
+        for u in capacities[v]:  # every edge has a reverse edge
+            if capacities[u].get(v, 0) and u not in reaching:
+                reaching.add(u)
                 queue.append(u)
-    return found
+    return reaching

@@ -165,6 +165,16 @@ def test_an_operand_that_all_examples_share_gets_no_nan_from_those_that_do_not_s
     equal(fx.grad(lambda w: fnp.sum(fx.vmap(f, (0, None))(xs, w)))(2.0), 0.5)
 
 
+def test_an_operand_that_all_branches_return_is_not_mapped() -> None:
+    def f(x: Any, w: Any) -> Any:
+        return lax.cond(x > 0, lambda x, w: (x, w), lambda x, w: (-x, w), x, w)
+
+    xs, w = np.array([0.0, 4.0, -1.0]), np.array([1.0, 2.0])
+    out, same = fx.vmap(f, (0, None), out_axes=(0, None))(xs, w)
+    equal(out, [0.0, 4.0, 1.0])
+    equal(same, w)
+
+
 def test_the_linear_program_of_branches_is_linear_batched() -> None:
     """Tangents of examples that do not select a function are zero there."""
     xs, ts = np.array([0.0, 4.0, -1.0]), np.array([1.0, 2.0, 3.0])

@@ -403,3 +403,19 @@ def test_a_derivative_that_does_not_exist_names_the_line_that_wrote_the_equation
         return y.astype("int32")
 
     refused(lambda: fx.grad(f)(X), NotDifferentiableError, "grad: f returns i32[], not a real floating scalar")
+
+
+def test_the_line_of_the_use_comes_before_that_of_an_equal_body() -> None:
+    def twice(x: Any) -> Any:
+        y = lax.scan(lambda c, _: (lax.while_loop(lambda c: c > 1, lambda c: c * 0.34375, c), None), x, length=2)[0]
+        y = fx.stop_gradient(y)
+        return lax.scan(
+            lambda c, _: (lax.while_loop(lambda c: c > 1, lambda c: c * 0.34375, c), None), y * x, length=2
+        )[0]
+
+    with pytest.raises(fx.errors.NotDifferentiableError) as e:
+        fx.grad(twice)(2.0)
+    first = twice.__code__.co_firstlineno + 1
+    body = f"{__file__}:{first} in {twice.__qualname__}.<locals>.<lambda>"
+    assert (e.value.around, e.value.where) == ((f"{__file__}:{first + 2} in {twice.__qualname__}",), body)
+    assert f"\n  traced at     {e.value.around[0]}\n  in a body at  {body}\n  remedy " in str(e.value)

@@ -35,7 +35,7 @@ def test_holomorphic_gradients() -> None:
 
 def test_gradients_of_real_functions_of_complex_numbers() -> None:
     assert complex(fx.grad(lambda z: abs(z) ** 2)(3 + 4j)) == pytest.approx(6 - 8j)
-    value, (of_z, of_x) = fx.value_and_grad(lambda z, x: (z * x).imag, (0, 1))(Z, 3.0)
+    value, (of_z, of_x) = loose.value_and_grad(lambda z, x: (z * x).imag, (0, 1))(Z, 3.0)
     assert [float(value), complex(of_z), float(of_x)] == [6, -3j, 2]
 
 
@@ -61,12 +61,25 @@ def test_a_size_that_is_traced_says_what_to_do() -> None:
         fx.jit(lambda n: loose_np.ones((n, 2)))(3)
     assert caught.value.message == "shape: (Tracer<i32[]>, 2) is not a sequence of integers"
     remedy = (
-        "sizes and range() need Python ints: make the argument static, jit(f, static_argnames=...); x[i] takes tracers"
+        "sizes, axes and range() need Python ints: make the argument static, with static_argnums or static_argnames"
+        " of jit, grad, vmap, ...; x[i] takes tracers"
     )
     assert caught.value.remedy == remedy
-    with pytest.raises(fx.errors.TracerIntegerConversionError) as of_range:
-        fx.jit(lambda n: sum(range(n)))(3)
-    assert of_range.value.remedy == remedy
+    uses: list[Callable[[Any, Any], Any]] = [
+        lambda x, n: x * sum(range(n)),
+        lambda x, n: x * loose_np.zeros(n).sum(),
+        lambda x, n: x * fx.random.split(fx.random.key(0), n).sum(),
+        lambda x, n: x * loose_np.ones(6).reshape(n, -1).sum(),
+        lambda x, n: x * loose_np.sum(loose_np.ones(6), axis=n),
+        lambda x, n: x * loose_np.arange(n).sum(),
+    ]
+    for use in uses:
+        with pytest.raises(fx.errors.FxadError) as of_use:
+            fx.grad(use)(1.0, 2)
+        assert of_use.value.remedy == remedy
+        with pytest.raises(fx.errors.FxadError) as of_use:
+            fx.vmap(use, (0, None))(np.ones(3), 2)
+        assert of_use.value.remedy == remedy
 
 
 def test_gradients_of_integers() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 import fxad as fx
 import fxad.numpy as fnp
-from fxad import lax, policies
+from fxad import lax, nn, policies
 from fxad.core.builder import Builder
 from fxad.transforms import linearize, partial_eval
 
@@ -240,3 +240,20 @@ def test_what_a_rule_closes_over_has_no_derivative() -> None:
     lean = fx.remat(program, plan=table.without(2, 3, 4))
     assert fx.residuals(lean).bytes < table.bytes
     np.testing.assert_array_equal(fx.grad(lean)(X), fx.grad(program)(X))
+
+
+def test_a_function_that_is_used_twice_has_the_lines_of_both_uses() -> None:
+    def twice(x: Any) -> Any:
+        a = nn.gelu(x * 1.375)
+        return nn.gelu(a).sum()
+
+    def looped(x: Any) -> Any:
+        y = lax.scan(lambda c, _: (fnp.sin(c) * 1.375, None), x, length=3)[0]
+        return lax.scan(lambda c, _: (fnp.sin(c) * 1.375, None), y, length=5)[0].sum()
+
+    for f in (twice, looped):
+        lines = [r.lines[0].line - f.__code__.co_firstlineno for r in fx.residuals(fx.trace(f, X)) if not r.is_argument]
+        assert lines == [1] * (len(lines) // 2) + [2] * (len(lines) // 2)
+    at = looped.__code__.co_firstlineno
+    cells = [line.split() for line in str(fx.residuals(fx.trace(looped, X))).splitlines()]
+    assert any([f"test_residuals.py:{at + 2}" in row and f"{at + 1}" in row and ">" in row for row in cells])

@@ -390,7 +390,8 @@ def test_what_is_not_mapped_over_devices_may_be_a_setting() -> None:
     def scaled(x: fx.Array, how: str) -> fx.Array:
         return 2 * x if how == "twice" else x
 
-    for over_devices in (fx.pmap, fx.soft_pmap):
+    maps: tuple[Any, ...] = (fx.pmap, fx.soft_pmap)
+    for over_devices in maps:
         assert over_devices(scaled, in_axes=(0, None))(X[None], "twice").tolist() == [(2 * X).tolist()]
 
 

@@ -18,6 +18,7 @@ import fxad as fx
 import fxad.numpy as fnp
 from fxad.errors import FxadError
 from tests.attack.public import ROOMS, Function, P, functions
+from tests.laws.budget import some
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
 HOSTILE: Final[tuple[Any, ...]] = (
@@ -78,14 +79,15 @@ def flaw(f: Function, name: str, value: object) -> str:
 
 
 @pytest.mark.parametrize("room", ROOMS, ids=lambda m: m.__name__)
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("part", range(2))
 def test_a_hostile_argument_meets_no_error_but_fxad_s(room: Any, part: int) -> None:
     found = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # NumPy's, of the arguments
-        for f in functions(room)[part::4]:
+        for f in functions(room)[part::2]:
             for name in f.given:
-                found += [f"{f}({name}={w!r:.40}) {what}" for w in HOSTILE if (what := flaw(f, name, w))]
+                values = some(HOSTILE, 4, f"{f}({name})")
+                found += [f"{f}({name}={w!r:.40}) {what}" for w in values if (what := flaw(f, name, w))]
     assert not found
 
 

@@ -119,7 +119,8 @@ def test_a_rule_for_stacks_of_any_size(number: bool) -> None:
     np.testing.assert_allclose(fx.vmap(f)(X[:2], Y[:2]), want[:2] + 1000)
     np.testing.assert_allclose(fx.vmap(f, in_axes=(None, 0))(X[0], Y), np.sin(X[0]) * Y + 1000)
     np.testing.assert_allclose(fx.vmap(lambda x: f(x, 2.0), axis_size=3)(X), np.sin(X) * 2 + 1000)
-    assert sizes == ([3, 2, 3, 3] if number else [bound_size(0)] * 4)
+    assert [n for n in sizes if type(n) is int] == [3, 2, 3, 3]
+    assert len(sizes) == (4 if number else 8), "and once for a program that is mapped later"
     rows = fx.vmap(fx.vmap(f), in_axes=(1, None))(np.stack([X, X], 1), Y)
     np.testing.assert_allclose(rows, np.stack([want, want]) + 1000)
     np.testing.assert_allclose(fx.vmap(fx.grad(f), in_axes=(0, 0))(X, Y), np.cos(X) * Y)
@@ -155,6 +156,41 @@ def nested_rules() -> Fun:
 
     found: Fun = outer
     return found
+
+
+def test_a_rule_that_needs_an_example() -> None:
+    """It is for any size from 1: an empty stack has no largest element."""
+    f: Any = fx.custom_vmap(lambda x: fnp.sin(x))
+    f.def_vmap(lambda size, mapped, x: (fnp.sin(x) + fnp.max(x), True))
+    program = fx.trace(f, X[0])
+    np.testing.assert_allclose(fx.vmap(program, axis_size=3)(X), np.sin(X) + 2.0)
+    assert fx.vmap(program, axis_size=0)(X[:0]).shape == (0,)
+
+
+def test_a_map_over_a_symbolic_size() -> None:
+    f, _ = counted_rule()
+    total = fx.mask(lambda x, y: fnp.sum(fx.vmap(f)(x, y)), in_shapes=["n", "n"])
+    np.testing.assert_allclose(total(X, Y, sizes={"n": 2}), np.sum((np.sin(X) * Y + 1000)[:2]))
+
+
+def test_a_rule_keeps_the_size_that_it_binds_in_the_rule_of_another() -> None:
+    """Both bind a size of one name: `g` was traced before, and its trace is used again in the rule of `f`."""
+    g: Any = fx.custom_vmap(lambda x: fnp.sin(x))
+    g.def_vmap(lambda size, mapped, x: (fnp.sin(x) + 1000, True))
+    once: Any = fx.jit(g)
+    f: Any = fx.custom_vmap(lambda x: once(1.0) * x)
+    f.def_vmap(lambda size, mapped, x: (once(1.0) * x + size, True))
+    mapped: Any = fx.vmap(fx.trace(f, X[0]), axis_size=3)
+    np.testing.assert_allclose(mapped(X), np.sin(1.0) * X + 3, rtol=1e-6)
+    calls = [e.prim for j in distinct_jaxprs(mapped.jaxpr) for e in j.eqns if isinstance(e.prim, CustomCall)]
+    assert {rule.size for prim in calls for rule in prim.rules.batch} == {bound_size(0)}
+
+
+def test_a_rule_that_branches_on_its_size() -> None:
+    f: Any = fx.custom_vmap(lambda x: x)
+    f.def_vmap(lambda size, mapped, x: ((x if size == 1 else x * size / (size - 1)), True))
+    np.testing.assert_allclose(fx.vmap(f)(X[:1]), X[:1])
+    np.testing.assert_allclose(fx.vmap(f)(X), X * 1.5)
 
 
 MAPPED_LATER: dict[str, Callable[[Fun], Fun]] = {
@@ -301,9 +337,8 @@ def test_what_a_function_does_happens_once_where_a_stack_of_it_is_differentiated
     assert seen == [pytest.approx(np.sum(X))]
 
 
-@pytest.mark.parametrize("number", [True, False])
-def test_jit_under_vmap_is_traced_for_the_sizes_that_a_rule_asks_for(number: bool) -> None:
-    f, _ = counted_rule(number)
+def test_jit_under_vmap_is_traced_for_the_sizes_that_a_rule_asks_for() -> None:
+    f, _ = counted_rule()
     traces: list[int] = []
 
     @fx.jit
@@ -318,7 +353,7 @@ def test_jit_under_vmap_is_traced_for_the_sizes_that_a_rule_asks_for(number: boo
         np.testing.assert_allclose(fx.vmap(inner)(X, Y), want + 1000)
         np.testing.assert_allclose(fx.vmap(inner)(X[:2], Y[:2]), want[:2] + 1000)
         np.testing.assert_allclose(inner(X[0], Y[0]), want[0])
-    assert len(traces) == (3 if number else 1), "once for each number of examples"
+    assert len(traces) == 3, "once for each number of examples"
 
     traces.clear()
 

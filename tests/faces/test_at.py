@@ -290,7 +290,8 @@ LOSS = "convert the value with astype({0}), or the array"
             "at.subtract: bools have no difference, got bool[3,4]",
             "convert the array with astype",
         ),
-        (AxisError, lambda x: x.at[3].set(0), "getitem: index 3 is out of range for axis 0 with size 3", ""),
+        (AxisError, lambda x: x.at[3].set(0), "at.set: index 3 is out of range for axis 0 with size 3", ""),
+        (AxisError, lambda x: x[:0].at[0].add(0), "at.add: index 0 is out of range for axis 0 with size 0", ""),
     ],
 )
 def test_refusals(error: type[FxadError], update: Any, message: str, remedy: str) -> None:

@@ -44,11 +44,19 @@ def test_an_image_moved(method: str) -> None:
         np.testing.assert_allclose(np.asarray(found), np.asarray(wanted), rtol=2e-3, atol=1e-3)
 
 
+def test_logarithms_of_means() -> None:
+    x = np.array([[0.0, 1000.0], [2.0, -np.inf]], np.float32)
+    found = fx.nn.logmeanexp(x, 1, where=np.array([[False, True], [True, True]]))
+    np.testing.assert_allclose(np.asarray(found).tolist(), [1000, 2 - np.log(2)], rtol=1e-6)
+    assert fx.nn.logmeanexp(x, 0, keepdims=True).shape == (1, 2)
+
+
 def test_dtypes() -> None:
-    whole = np.arange(6, dtype=np.int32)
-    assert image.resize(whole, (4,), "nearest").dtype == np.int32
-    assert image.resize(whole, (4,), image.ResizeMethod.LINEAR).dtype == np.float32
-    assert image.resize(IMAGE.astype(np.float16), (2, 3, 3), "bilinear").dtype == np.float16
+    whole = fx.Spec((6,), np.int32)
+    assert fx.eval_shape(lambda x: image.resize(x, (4,), "nearest"), whole).dtype == np.int32
+    assert fx.eval_shape(lambda x: image.resize(x, (4,), image.ResizeMethod.LINEAR), whole).dtype == np.float32
+    half = fx.Spec((2, 6), np.float16)
+    assert fx.eval_shape(lambda x: image.resize(x, (2, 3), "bilinear"), half).dtype == np.float16
 
 
 @pytest.mark.parametrize(
@@ -59,7 +67,7 @@ def test_dtypes() -> None:
         (lambda: image.resize(IMAGE, (3, 3), "linear"), ShapeError,
          "resize: shape (3, 3) has 2 axes, the image has 3",
          "give the size of each axis; those of batches and channels stay"),
-        (lambda: image.scale_and_translate(IMAGE, (2, 3, 5), (1,), [1.0], [0.0], "nearest"), ParameterError,
+        (lambda: image.scale_and_translate(IMAGE, (2, 3, 5), (1,), np.ones(1), np.zeros(1), "nearest"), ParameterError,
          "scale_and_translate: the method is nearest", "use resize, or the method linear"),
         (lambda: image.scale_and_translate(IMAGE, (2, 3, 4), (1,), np.ones(1), np.zeros(1), "linear"), ShapeError,
          "scale_and_translate: axis 2 of 5 elements shall have 4, and is not in spatial_dims",

@@ -56,10 +56,12 @@ def agree(
 
     `by` transforms `ours`: fxad, or JAX."""
     theirs = jax.jit(theirs)  # eager operations round values of 16 bits more often
-    close(ours(*args), theirs(*args), "value")
+    value = theirs(*args)
+    both: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {}
     moving = [k for k, a in enumerate(args) if wrt is None and all(map(floating, jax.tree.leaves(a)))]
     moving = [k for k in moving if jax.tree.leaves(args[k])] if wrt is None else list(wrt)
-    outs = [np.asarray(y) for y in jax.tree.leaves(theirs(*args))]
+    outs = [np.asarray(y) for y in jax.tree.leaves(value)]
+    at = tuple([args[k] for k in moving])
     if moving and orders and any(map(floating, outs)):
         draw = np.random.default_rng(1)
         weights = [draw.normal(size=y.shape).astype(y.dtype) if floating(y) else None for y in outs]
@@ -77,9 +79,8 @@ def agree(
 
         mine, other = scalar(by.tree.leaves, ours), scalar(jax.tree.leaves, theirs)
         numbers = tuple(range(len(moving)))
-        at = tuple([args[k] for k in moving])
         gradient, gradient_of_jax = by.grad(mine, argnums=numbers), jax.grad(other, argnums=numbers)
-        close(gradient(*at), gradient_of_jax(*at), "gradient")
+        both["gradient"] = gradient, gradient_of_jax
         if orders > 1:
             direction = [draw.normal(size=np.shape(x)).astype(np.asarray(x).dtype) for x in jax.tree.leaves(at)]
 
@@ -92,7 +93,21 @@ def agree(
 
             ours_twice = by.grad(along(jax.tree.leaves, gradient), argnums=numbers)
             theirs_twice = jax.grad(along(jax.tree.leaves, gradient_of_jax), argnums=numbers)
-            close(ours_twice(*at), theirs_twice(*at), "Hessian-vector product")
-    if stack:
-        stacked = jax.tree.map(lambda x: np.stack([np.asarray(x), np.flip(np.asarray(x))]), tuple(args))
-        close(by.vmap(lambda *xs: ours(*xs))(*stacked), jax.vmap(theirs)(*stacked), "batch")
+            both["Hessian-vector product"] = ours_twice, theirs_twice
+    stacked = jax.tree.map(lambda x: np.stack([np.asarray(x), np.flip(np.asarray(x))]), tuple(args)) if stack else None
+    batches = by.vmap(lambda *xs: ours(*xs)), jax.vmap(theirs)
+
+    def results(side: int) -> Callable[..., Any]:
+        """All that is compared, as one program: most of the time of these laws is XLA's."""
+
+        def run(at: Any, stacked: Any) -> dict[str, Any]:
+            found = {what: pair[side](*at) for what, pair in both.items()}
+            return found if stacked is None else {**found, "batch": batches[side](*stacked)}
+
+        return run
+
+    close(ours(*args), value, "value")
+    if both or stack:
+        have, want = by.jit(results(0))(at, stacked), jax.jit(results(1))(at, stacked)
+        for what in want:
+            close(have[what], want[what], what)

@@ -6,8 +6,13 @@
 from __future__ import annotations
 
 import os
+import random
+from collections.abc import Sequence
+from typing import TypeVar
 
 from hypothesis import settings
+
+T = TypeVar("T")
 
 
 def share(of: int) -> settings:
@@ -16,3 +21,11 @@ def share(of: int) -> settings:
     if "FXAD_EXAMPLES" in os.environ:
         return profile
     return settings(profile, max_examples=max(2, profile.max_examples // of))
+
+
+def some(cases: Sequence[T], of: int, key: str) -> list[T]:
+    """1/`of` of some cases: with CI=1 a fixed choice by the key, otherwise another one each time, and all of them in
+    `make deep`."""
+    profile = settings()
+    draw = random.Random(key) if profile.derandomize else random.Random()
+    return draw.sample(cases, max(2, len(cases) // of)) if profile.max_examples < 200 else list(cases)

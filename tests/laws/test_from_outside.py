@@ -93,7 +93,7 @@ def shifted(x: fx.Array) -> fx.Array:
 X = np.array([0.3, -1.2, 0.5])
 PROGRAM = fx.trace(shifted, X)
 TEXT = str(PROGRAM.jaxpr)
-REMEDY = "if it is a primitive from outside fxad, give its class: primitives=[Softplus]"
+REMEDY = "if 'shifted' is a primitive from outside fxad, give the class that has this name in primitives=[...]"
 
 
 @pytest.mark.parametrize("given", [[Shifted], (Shifted,), {"shifted": Shifted}, {Shifted}], ids=str)
@@ -135,7 +135,7 @@ def test_what_is_no_primitive_is_refused(what: str, read: Callable[..., object],
         with pytest.raises(ParameterError) as caught:
             read([wrong], tmp_path / "p")
         assert caught.value.message == f"{what}: primitives has {shown}, not the class of a primitive"
-        assert caught.value.remedy == "give the classes: primitives=[Softplus]"
+        assert caught.value.remedy == "give classes: primitives=[MyPrimitive]"
     with pytest.raises(ParameterError) as caught:
         read([Sinus], tmp_path / "p")
     assert caught.value.message == (
@@ -223,3 +223,69 @@ def test_a_jaxpr_is_called() -> None:
     jaxpr = fx.trace(lambda x: (x + 1, x.sum()), X).jaxpr
     assert float(ex.call(jaxpr, X)[1]) == pytest.approx(X.sum())
     assert [e.prim.name for e in fx.trace(lambda x: ex.call(jaxpr, x), X).jaxpr.eqns] == ["call"]
+
+
+@final
+@ex.primitive
+class Pair(ex.HigherOrder):
+    """`body`, once, over two groups of operands of which one is counted by a parameter; it has no `rebuild`."""
+
+    name: ClassVar[str] = "pair"
+    body: ex.Jaxpr
+    first: int
+
+    @property
+    def bodies(self) -> tuple[ex.Jaxpr, ...]:
+        return (self.body,)
+
+    @property
+    def layout(self) -> ex.Layout:
+        groups = (ex.Group(ex.Constant(), self.first), ex.Group(ex.Constant(), len(self.body.ins) - self.first))
+        return ex.Layout(groups, (ex.Group(ex.Value(), len(self.body.outs)),), (ex.Body(self.body, (0, 1), (0,)),))
+
+    def with_bodies(self, bodies: tuple[ex.Jaxpr, ...]) -> ex.Primitive:
+        return Pair(bodies[0], self.first)
+
+    def abstract_eval(self, *avals: ex.Aval) -> tuple[ex.Aval, ...]:
+        if avals != self.body.in_avals:
+            raise fx.errors.ShapeError(f"pair: takes {self.body.in_avals}, got {avals}")
+        return self.body.out_avals
+
+    def impl(self, *args: ex.NDArray) -> tuple[ex.NDArray, ...]:
+        return tuple(ex.run(self.body, args))
+
+    def lower(self, hlo: ex.Hlo, args: ex.HloValues, ins: ex.Avals, outs: ex.Avals) -> ex.HloValues:
+        return hlo.call(self.body, args)
+
+    def batch(self, ctx: ex.BatchCtx, args: ex.Atoms, dims: ex.Dims) -> tuple[ex.Atoms, ex.Dims]:
+        raise NotImplementedError
+
+    def jvp(self, ctx: ex.JvpCtx, primals: ex.Atoms, tangents: ex.Tangents) -> tuple[ex.Atoms, ex.Tangents]:
+        raise NotImplementedError
+
+
+def pair(a: fx.Array, b: fx.Array) -> tuple[fx.Array, ...]:
+    return ex.bind(Pair(fx.trace(lambda a, b: (a * 2, b * 3), a, b).jaxpr, 1), a, b)
+
+
+def test_groups_whose_sizes_with_bodies_cannot_know_need_rebuild() -> None:
+    kept = fx.dce(fx.trace(lambda a, b: pair(a, b)[0], 1.0, 1.0))
+    assert len(kept.jaxpr.eqns[0].ins) == 1, "the group at the end is counted from the body"
+    with pytest.raises(fx.errors.ArgumentError) as e:
+        fx.dce(fx.trace(lambda a, b: pair(a, b)[1], 1.0, 1.0))
+    assert e.value.message == (
+        "pair: `rebuild` is missing: groups of operands must get the sizes (0, 1), and `with_bodies` gives (1, 0)"
+    )
+    assert e.value.remedy == (
+        "define Pair.rebuild(self, bodies, operands, results), and compute the parameters that count members of a group"
+        " from these sizes"
+    )
+
+
+def test_an_error_of_ones_own_primitive_names_the_function_that_applies_it() -> None:
+    def twice(a: fx.Array) -> tuple[fx.Array, ...]:
+        return ex.bind(Pair(fx.trace(lambda a, b: (a, b), 1.0, 1.0).jaxpr, 1), a, a)
+
+    with pytest.raises(fx.errors.ShapeError) as e:
+        twice(fx.numpy.ones(2))
+    assert e.value.function == f"{__name__}.{twice.__qualname__}"

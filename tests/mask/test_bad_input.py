@@ -51,6 +51,10 @@ def keyed(x: Any, *, zoom: Any) -> Any:
     return x * zoom
 
 
+def pooled(x: Any, y: Any) -> Any:
+    return lax.reduce_window(x, -np.inf, lax.max, (y.shape[0],), (1,), "SAME").sum()
+
+
 def masked(f: Callable[..., Any], *shapes: str) -> object:
     return fx.mask(f, shapes)(*[V] * len(shapes), sizes={"n": 2, **({"k": 2} if "k" in shapes else {})})
 
@@ -232,9 +236,7 @@ CASES: list[tuple[Callable[[], object], type[FxadError], str, str]] = [
         "x.shape[0] is a size, with which you can calculate",
     ),
     (
-        lambda: masked(
-            fx.grad(lambda x, y: lax.reduce_window(x, -np.inf, lax.max, (y.shape[0],), (1,), "SAME").sum()), "k", "n>=1"
-        ),
+        lambda: masked(fx.grad(pooled), "k", "n>=1"),
         SizeError,
         "mask: select_and_scatter_add is not masked: the elements of its windows along axis 0 depend on a size",
         "differentiate the masked program, or specialize the program first",

@@ -41,7 +41,6 @@ VALUES = st.fixed_dictionaries({"n": st.integers(0, 9), "m": st.integers(1, 9), 
 
 
 @given(a=SIZES, b=SIZES, values=VALUES)
-@settings(max_examples=300, deadline=None)
 def test_arithmetic_is_that_of_the_values(a: int, b: int, values: dict[str, int]) -> None:
     x, y = substitute_sizes(a, values), substitute_sizes(b, values)
     assert substitute_sizes(a + b, values) == x + y
@@ -54,8 +53,8 @@ def test_arithmetic_is_that_of_the_values(a: int, b: int, values: dict[str, int]
         assert substitute_sizes(a // b, values) == x // y
 
 
+@settings(max_examples=3 * settings().max_examples)
 @given(a=SIZES, b=SIZES, values=VALUES)
-@settings(max_examples=300, deadline=None)
 def test_a_decided_order_is_that_of_the_values(a: int, b: int, values: dict[str, int]) -> None:
     x, y = substitute_sizes(a, values), substitute_sizes(b, values)
     low = sizes.lower_bound(a)
@@ -70,7 +69,6 @@ def test_a_decided_order_is_that_of_the_values(a: int, b: int, values: dict[str,
 
 
 @given(a=SIZES)
-@settings(max_examples=200, deadline=None)
 def test_text_and_copies_give_the_same_object(a: int) -> None:
     assert read_size(exact_text(a)) is a or read_size(exact_text(a)) == a
     if type(a) is Size:
@@ -82,7 +80,6 @@ def test_text_and_copies_give_the_same_object(a: int) -> None:
 
 
 @given(a=SIZES, padded=VALUES, data=st.data())
-@settings(max_examples=200, deadline=None)
 def test_the_padding_holds_every_size_up_to_it(a: int, padded: dict[str, int], data: st.DataObject) -> None:
     values = {
         name: data.draw(st.integers(named_least, padded[name])) for name, named_least in (("n", 0), ("m", 1), ("k", 0))

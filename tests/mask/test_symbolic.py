@@ -245,7 +245,7 @@ def test_gradients_of_steps_where_an_axis_may_be_empty(f: Function) -> None:
 def test_every_slice_of_an_axis_of_symbolic_size() -> None:
     """Bounds and steps of every sign: the values of Python's slice, at each size; and the traced program, unless the
     result is empty. A slice whose bounds are not decided asks for an assumption."""
-    bounds = (None, *range(-3, 4))
+    bounds = (None, -3, -1, 0, 2)
     undecided = 0
     for start, stop, step in itertools.product(bounds, bounds, (None, -2, -1, 2, 3)):
         cut = slice(start, stop, step)
@@ -260,13 +260,13 @@ def test_every_slice_of_an_axis_of_symbolic_size() -> None:
             np.testing.assert_array_equal(fx.interpret(fixed, x), x[cut], strict=True)
             if x[cut].size:
                 assert fixed.jaxpr is fx.trace(lambda x, cut=cut: x[cut], x).jaxpr
-    assert undecided < 32
+    assert undecided < 16
 
 
 def test_a_slice_whose_step_is_a_size() -> None:
     for start, sign in itertools.product((None, 0, 1, -2), (1, -1)):
         program = fx.trace(lambda x, y, a=start, s=sign: x[a :: s * y.shape[0]], fx.Spec("k>=3"), fx.Spec("n>=1"))
-        for k, n in ((3, 1), (5, 2), (6, 3), (4, 7)):
+        for k, n in ((6, 3), (4, 7)):
             x, y = np.arange(k, dtype="float32"), np.zeros(n, "float32")
             fixed = fx.specialize(program, k=k, n=n)
             np.testing.assert_array_equal(fx.interpret(fixed, x, y), x[start :: sign * n], strict=True)

@@ -29,7 +29,7 @@ on_meshes = pytest.mark.parametrize("mesh", MESHES, ids=lambda mesh: "x".join([s
 @on_meshes
 @pytest.mark.parametrize("smooth", [False, True], ids=["values", "gradients"])
 def test_generated_programs(mesh: Mesh, smooth: bool) -> None:
-    @share(6)
+    @share(10)
     @given(cases(differentiable=smooth, steps=collective_steps(mesh), size=6))
     def law(case: Case) -> None:
         check_devices(case, mesh)

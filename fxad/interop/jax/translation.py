@@ -105,7 +105,7 @@ class Translation:
         return np.asarray(atom.val, atom.aval.dtype)[()]
 
     def _equation(self, eqn: Any, args: list[Value]) -> Sequence[Value]:
-        where = _line(eqn)
+        where = _source_of_equation(eqn)
         outs = [v.aval for v in eqn.outvars]
         if outs and not any(map(has_value, outs)):
             return [None] * len(outs)
@@ -154,7 +154,7 @@ def _listed(row: Row, eqn: Equation, *args: Value) -> list[Value]:
     return list(found) if isinstance(found, tuple | list) else [found]
 
 
-def _line(eqn: Any) -> Source:
+def _source_of_equation(eqn: Any) -> Source:
     """The user's line of an equation of JAX: the innermost that is neither JAX's nor fxad's."""
     traceback = eqn.source_info.traceback
     if traceback is None:

@@ -65,7 +65,7 @@ def traced_body(what: str, fn: Callable[..., object], in_tree: Structure, avals:
         )
     whole = tree.structure((in_tree.unflatten(range(in_tree.num_leaves)), {}))
     jaxpr, captured, out_tree, leaves = trace_leaves(fn, whole, avals, function_name(fn), what)
-    numbers = tuple([cast("promotion.Scalar", x) if is_scalar(x) else None for x in leaves])
+    numbers = tuple([x if is_scalar(x) else None for x in leaves])
     return Body(jaxpr, captured, out_tree, numbers, function_name(fn))
 
 

@@ -15,7 +15,7 @@ from fxad.ir import Aval, HigherOrder, Jaxpr, Lit
 from fxad.lax.control.bodies import Body, traced_body
 from fxad.lax.creation import splat
 from fxad.operations import promotion
-from fxad.primitives.control.bodies import select_by_mask, with_outs
+from fxad.primitives.control.bodies import reorder_operands, select_by_mask, with_outs
 from fxad.primitives.control.call import Call
 from fxad.primitives.elementwise import CONJ
 from fxad.primitives.linearity import is_linear
@@ -24,7 +24,6 @@ from fxad.tracing.program import function_name
 from fxad.tracing.tracer import bind
 from fxad.transforms import dce, transpose
 from fxad.transforms.ad.linear_rule import linear_form
-from fxad.transforms.reorder import reorder_operands
 
 
 @final

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from fxad.core.builder import Builder
+from fxad.core.memo import by_value
 from fxad.ir import Atom, Aval, BatchCtx, Dims, Jaxpr, LinearizedBody, Lit, Var, Zero
 from fxad.primitives.linearity import is_zero
 
@@ -52,6 +53,16 @@ def literal_operands(operands: Sequence[Atom], wanted: Sequence[bool]) -> dict[i
 def with_outs(jaxpr: Jaxpr, outs: Sequence[Atom]) -> Jaxpr:
     """Return the body with other results."""
     return Jaxpr(jaxpr.ins, jaxpr.eqns, tuple(outs), jaxpr.name)
+
+
+@by_value
+def reorder_operands(jaxpr: Jaxpr, order: tuple[int, ...]) -> Jaxpr:
+    """Return the program with reordered operands: operand k of the result is operand `order[k]` of `jaxpr`."""
+    if order == tuple(range(len(order))):
+        return jaxpr
+    b = Builder()
+    env = {k: b.input(jaxpr.ins[k].aval) for k in order}
+    return b.build(b.inline(jaxpr, [env[k] for k in range(len(jaxpr.ins))]), jaxpr.name)
 
 
 def instantiate_outs(

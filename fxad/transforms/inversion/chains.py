@@ -13,6 +13,7 @@ from fxad.primitives.custom import CustomCall
 
 def reversible(eqn: Eqn) -> bool:
     """Returns True if reverse mode stores results of the equation and reconstructs its operands from them."""
+    # only functions with rules reconstruct: `invertible` makes such a rule
     return isinstance(eqn.prim, CustomCall) and eqn.prim.rules.ivjp is not None
 
 

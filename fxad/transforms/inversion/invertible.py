@@ -24,7 +24,7 @@ from fxad.core.memo import by_value
 from fxad.errors import NotDifferentiableError, NotInvertibleError, name_equation
 from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lin, Lit, Mask, Tangent, Var, Zero, as_lin, source_location
 from fxad.primitives.check import has_check
-from fxad.primitives.control.bodies import select_by_mask, with_operands
+from fxad.primitives.control.bodies import reorder_operands, select_by_mask, with_operands
 from fxad.primitives.custom import CustomCall
 from fxad.primitives.custom_rules import Derivative, Function, InverseRule, Rules
 from fxad.transforms.ad.linearize import SplitCtx, linearize
@@ -46,7 +46,6 @@ from fxad.transforms.inversion.second_order import (
 from fxad.transforms.inversion.solver import LazyValues, determine, solve
 from fxad.transforms.locate import describe
 from fxad.transforms.memory.segments import in_segments
-from fxad.transforms.reorder import reorder_operands
 
 T = TypeVar("T")
 REMEDY: Final = "name the argument in keep, close over the value, or give the function a custom_inverse"

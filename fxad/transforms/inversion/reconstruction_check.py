@@ -82,9 +82,9 @@ def sketch(b: Builder, x: Atom) -> Atom:
     no derivative.
     """
     if x.aval.dtype in dtypes.COMPLEX:
-        parts = [_line(b, b.one(prim, x)) for prim in (REAL, IMAG)]
+        parts = [_flattened(b, b.one(prim, x)) for prim in (REAL, IMAG)]
         x = b.one(Concatenate(0), *parts)
-    line = _line(b, b.one(STOP_GRADIENT, x))
+    line = _flattened(b, b.one(STOP_GRADIENT, x))
     line = _chosen(b, b.one(IS_FINITE, line), line, Lit.of(0, line.aval))
     n = line.aval.size
     if type(n) is int and n <= SUMS:
@@ -100,7 +100,7 @@ def sketch(b: Builder, x: Atom) -> Atom:
     return b.one(ReduceSum((0,)), emit_reshape(b, whole, (rows, SUMS)))
 
 
-def _line(b: Builder, x: Atom) -> Atom:
+def _flattened(b: Builder, x: Atom) -> Atom:
     """Flattens an array, in a dtype in which its sums do not overflow."""
     wide = x.aval.dtype in (dtypes.float32, dtypes.float64) or x.aval.dtype in dtypes.COMPLEX
     return emit_reshape(b, x if wide else b.one(ConvertElementType(dtypes.float32), x), (x.aval.size,))
@@ -144,7 +144,7 @@ def _numbers(x: Aval) -> int:
 
 
 def _finite_line(b: Builder, x: Atom) -> Atom:
-    line = _line(b, b.one(ABS, b.one(STOP_GRADIENT, x)))
+    line = _flattened(b, b.one(ABS, b.one(STOP_GRADIENT, x)))
     return _chosen(b, b.one(IS_FINITE, line), line, Lit.of(0, line.aval))
 
 

@@ -194,7 +194,7 @@ def _loop(
     given = iter(results)
     consts, carry, xs = steps.split([None if k else next(given) for k in way.ins])
     d_consts, d_carry, d_xs = steps.split([next(given) if m else None for m in moves])
-    total = [_plus(s, a, d) for a, d in zip(step.extra[n_carry_cts:], [d for d in d_consts if d], strict=True)]
+    total = [_accumulate(s, a, d) for a, d in zip(step.extra[n_carry_cts:], [d for d in d_consts if d], strict=True)]
     assert not any(consts), "an unknown constant is not given by a loop"
     ends = [*[a for a in carry if a], *[d for d in d_carry if d], *total]
     made = s.build([*ends, *[a for a in xs if a], *[d for d in d_xs if d]], program.name)
@@ -222,5 +222,5 @@ def _loop(
     return values, [ct for ct in bars if ct is not None]
 
 
-def _plus(b: Builder, total: Atom, more: Atom) -> Atom:
+def _accumulate(b: Builder, total: Atom, more: Atom) -> Atom:
     return total if is_zero(more) else b.one(ADD, total, more)

@@ -47,7 +47,7 @@ def may_move_differently(eqn: Eqn) -> bool:
 
 def _satisfies(eqn: Eqn, condition: Callable[[Primitive], bool]) -> bool:
     prim = eqn.prim
-    if isinstance(prim, CustomCall) and prim.tolerance is not None:
+    if isinstance(prim, CustomCall) and prim.tolerance is not None:  # of `invertible`: its rules are those of its body
         return _contains(prim.body, condition)
     return condition(prim) or (
         isinstance(prim, HigherOrder) and any([_contains(body, condition) for body in prim.bodies])
@@ -65,8 +65,9 @@ def _has_custom_derivative(prim: Primitive) -> bool:
 
 
 def _has_custom_inverse(prim: Primitive) -> bool:
-    given = isinstance(prim, CustomCall) and isinstance(prim.rules.inverse, InverseRule)
-    return given or _has_custom_derivative(prim) or isinstance(prim, LinearCall | StopGradient)
+    # the derivative of a linear call or of `stop_gradient` is stated, too: it need not be that of a function
+    has_inverse = isinstance(prim, CustomCall) and isinstance(prim.rules.inverse, InverseRule)
+    return has_inverse or _has_custom_derivative(prim) or isinstance(prim, LinearCall | StopGradient)
 
 
 def without_derivative(jaxpr: Jaxpr, kept: tuple[bool, ...]) -> tuple[bool, ...]:

@@ -64,8 +64,8 @@ def partial_eval(jaxpr: Jaxpr, known: tuple[bool, ...]) -> Halves:
     late = [a for a, k in zip(flat.outs, out_known, strict=True) if not k]
     rest = _live([e for e, s in zip(flat.eqns, sure, strict=True) if not s], late)
     read = dict.fromkeys([a for e in rest for a in e.ins if a in made])
-    first = _part(flat, known, (), [e for e, s in zip(flat.eqns, sure, strict=True) if s])
-    second = _part(flat, [not k for k in known], tuple(read), rest)
+    first = _builder_with(flat, known, (), [e for e, s in zip(flat.eqns, sure, strict=True) if s])
+    second = _builder_with(flat, [not k for k in known], tuple(read), rest)
     results = [a for a, k in zip(flat.outs, out_known, strict=True) if k]
     return Halves(
         dce(first[0].build(substitute((*results, *read), first[1]), f"known_{jaxpr.name}")),
@@ -136,7 +136,7 @@ def _live(eqns: Sequence[Eqn], wanted: Sequence[Atom]) -> list[Eqn]:
     return out[::-1]
 
 
-def _part(
+def _builder_with(
     jaxpr: Jaxpr, takes: Sequence[bool], further: Sequence[Atom], eqns: Sequence[Eqn]
 ) -> tuple[Builder, dict[Atom, Atom]]:
     """Returns a builder with the given equations of a program. Its operands are the `further` values, then the operands

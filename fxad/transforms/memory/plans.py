@@ -102,12 +102,12 @@ class MemoryPlan:
     @property
     def bytes(self) -> int:
         """The estimated bytes of temporaries of the gradient."""
-        return peak_bytes(vjp_fused(applied(self), self.wrt))
+        return peak_bytes(vjp_fused(apply_plan(self), self.wrt))
 
     @property
     def microseconds(self) -> float:
         """The estimated run time of the gradient."""
-        return time_of(vjp_fused(applied(self), self.wrt))
+        return time_of(vjp_fused(apply_plan(self), self.wrt))
 
     def with_segment(self, k: int, keep: Policy | None) -> MemoryPlan:
         """Returns a plan in which segment k is recomputed except what `keep` selects, or stored if `keep` is None.
@@ -153,13 +153,14 @@ class MemoryPlan:
         last = {a: k for k, e in enumerate(flat.eqns) for a in e.ins}
         for k, eqn in enumerate(flat.eqns):
             number, segment = places.get(k, (-1, None))
+            where = source_location(eqn.source)
             rows.append(
                 (
                     str(k),
                     f"{sum([v.aval.nbytes for v in eqn.outs]):,}",
                     f"{microseconds(eqn):,.1f}",
                     eqn.prim.name,
-                    _line(eqn),
+                    where.short if where else "",
                     "" if number < 0 else str(number),
                     _treatment(eqn, segment, [last.get(v, -1) for v in eqn.outs]),
                 )
@@ -198,17 +199,12 @@ def _inner_text(inner: Inner) -> str:
     return f"{inner.body.name}: recomputed in segments of the equations {cuts}"
 
 
-def _line(eqn: Eqn) -> str:
-    where = source_location(eqn.source)
-    return f"{where.file.rpartition('/')[2]}:{where.line}" if where else ""
-
-
 def _places(segments: Sequence[Segment]) -> dict[int, tuple[int, Segment]]:
     return {k: (n, segment) for n, segment in enumerate(segments) for k in range(segment.start, segment.stop)}
 
 
 def _treatment(eqn: Eqn, segment: Segment | None, last: Sequence[int]) -> str:
-    if isinstance(eqn.prim, CustomCall) and eqn.prim.tolerance is not None:
+    if isinstance(eqn.prim, CustomCall) and eqn.prim.tolerance is not None:  # a call of `invertible`
         return "reconstructed"
     if segment is not None and segment.reconstruct:
         return "reconstructed"
@@ -229,7 +225,7 @@ def _depth(segment: Segment) -> int:
 # ------------------------------------------------------------------------------------------------------ applying a plan
 
 
-def applied(plan: MemoryPlan) -> Jaxpr:
+def apply_plan(plan: MemoryPlan) -> Jaxpr:
     """Returns the program under a plan; the program itself if the plan stores everything.
 
     Law: same value; the same gradient, bitwise where loops are not divided.
@@ -238,11 +234,13 @@ def applied(plan: MemoryPlan) -> Jaxpr:
     inner = tuple([body for body in plan.inner if not all([s.stored for s in body.segments])])
     if not loops and not inner and all([s.stored for s in plan.segments]):
         return plan.jaxpr
-    return _applied(plan.jaxpr, plan.segments, loops, inner)
+    return _with_choices(plan.jaxpr, plan.segments, loops, inner)
 
 
 @by_value
-def _applied(jaxpr: Jaxpr, segments: tuple[Segment, ...], loops: tuple[Loop, ...], inner: tuple[Inner, ...]) -> Jaxpr:
+def _with_choices(
+    jaxpr: Jaxpr, segments: tuple[Segment, ...], loops: tuple[Loop, ...], inner: tuple[Inner, ...]
+) -> Jaxpr:
     choice = _Choice({loop.scan: loop for loop in loops}, {body.body: body.segments for body in inner})
     return _divided(jaxpr, segments, choice)
 

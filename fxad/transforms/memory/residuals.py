@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from os.path import basename
-from typing import SupportsIndex, final, overload
+from operator import itemgetter
+from typing import Final, SupportsIndex, final, overload
 
 from fxad.core.builder import Builder, rewrite
 from fxad.core.dataclasses import dataclass
@@ -14,12 +14,16 @@ from fxad.core.layout import Layout
 from fxad.core.memo import by_value
 from fxad.core.tables import Table, headed
 from fxad.errors import ArgumentError, described
-from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Primitive, SourceLocation, Var, source_location
+from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Primitive, SourceLocation, Var
+from fxad.primitives.control.call import callee
 from fxad.primitives.control.remat import Remat
 from fxad.primitives.marks import Keep, Mark, Name, unmarked_values
 from fxad.transforms.ad.linearize import linearize
 from fxad.transforms.cleanup.inline import inline
 from fxad.transforms.inversion.second_order import drop_derivative_rules
+from fxad.transforms.locate import lines_of
+
+_MAX_LINES: Final = 15  # of calls in each other that are named
 
 
 @final
@@ -27,20 +31,27 @@ from fxad.transforms.inversion.second_order import drop_derivative_rules
 class Residual:
     """A value that reverse mode stores between the forward and the backward program.
 
-    `made_by` is the primitive that computes it, `where` the user's line of that equation, `read_by` the primitive that
-    first reads it. `decided_by` is the reason why it is stored: it is an argument, a policy selected it, or neither.
-    `values` are the values of the program (its calls inlined) that must be kept for it: the value itself, or, for a
-    value that only the derivative computes (cos x), the values it is computed from. A plan changes `stored`.
+    `made_by` is the primitive that computes it, `lines` are the user's lines of that equation and of those whose bodies
+    contain it, the outermost first, `read_by` is the primitive that first reads it. A line after the first one may be
+    that of an equal function: equal bodies are one program. `decided_by` is the reason why it is stored: it is an
+    argument, a policy selected it, or neither. `values` are the values of the program (its calls inlined) that must be
+    kept for it: the value itself, or, for a value that only the derivative computes (cos x), the values it is computed
+    from. A plan changes `stored`.
     """
 
     aval: Aval
     made_by: str
-    where: SourceLocation | None
+    lines: tuple[SourceLocation, ...]
     read_by: str
     decided_by: str
     values: tuple[Var, ...]
     is_argument: bool = False
     stored: bool = True
+
+    @property
+    def where(self) -> SourceLocation | None:
+        """The line of the equation itself."""
+        return self.lines[-1] if self.lines else None
 
     @property
     def bytes(self) -> int:
@@ -135,7 +146,10 @@ def _cells(k: int, r: Residual) -> tuple[str, ...]:
 
 
 def _line(r: Residual) -> str:
-    return f"{basename(r.where.file)}:{r.where.line}" if r.where else ""
+    """Returns the lines of a row: `model.py:5 > 4`, the outermost first, with the file where it changes."""
+    files = ["", *[line.file for line in r.lines]]
+    places = zip(r.lines, files, strict=False)
+    return " > ".join([f"{at.line}" if at.file == file else at.short for at, file in places])
 
 
 @by_value
@@ -159,20 +173,25 @@ def residuals(jaxpr: Jaxpr, wrt: tuple[bool, ...]) -> Residuals:
     for a, v in zip(primal.outs[n:n_all], values, strict=True):
         home.setdefault(before.get(a, a), v)
     made = {v: e for e in primal.eqns for v in e.outs}
+    position: dict[Atom, int] = {v: k for k, v in enumerate(made)}
+    place = {v: position.get(before.get(a, a), 0) for a, v in zip(primal.outs[n:n_all], values, strict=True)}
+    around: dict[Atom, list[tuple[Eqn, int, tuple[Eqn, ...]]]] = {}
+    for e, calls in zip(body.eqns, _calls(jaxpr), strict=True):
+        for a in {*e.outs, *e.ins} if e.outs else ():
+            around.setdefault(a, []).append((e, place[e.outs[0]], calls))
     rows: dict[Atom, Residual] = {}
     for a, v, needs in zip(primal.outs[n_all:], linear.ins[n_dots:], needed, strict=True):
         root = before.get(a, a)
         if needs and isinstance(root, Var) and root not in rows:
             reader = _reader(linear, v)
             if root in made:
-                eqn, by = _maker(made[root], root)
+                eqns, by = _makers(made[root], root)
                 origin = _values(root, home, made)
-                rows[root] = Residual(
-                    a.aval, _named(eqn.prim), source_location(eqn.source), reader, by or "no policy", origin
-                )
+                lines = lines_of((*_calls_around(eqns[0], position[root], origin, around), *eqns))
+                rows[root] = Residual(a.aval, _named(eqns[-1].prim), lines, reader, by or "no policy", origin)
             else:
                 what = f"argument {primal.ins.index(root)}"
-                rows[root] = Residual(a.aval, what, None, reader, "argument", (), is_argument=True)
+                rows[root] = Residual(a.aval, what, (), reader, "argument", (), is_argument=True)
     return Residuals(jaxpr, wrt, tuple([rows[a] for a in (*primal.ins, *made) if a in rows]))
 
 
@@ -191,9 +210,35 @@ def _reader(jaxpr: Jaxpr, v: Var) -> str:
     return "result"
 
 
-def _maker(eqn: Eqn, v: Var) -> tuple[Eqn, str]:
-    """Returns the equation that computes a value, also inside calls and loops, and the policy that marks it there."""
-    by, level = "", -1
+def _calls(jaxpr: Jaxpr) -> list[tuple[Eqn, ...]]:
+    """Returns, for each equation of `inline(jaxpr)`, the calls around it in `jaxpr`, from the outside in."""
+    out: list[tuple[Eqn, ...]] = []
+    stack: list[tuple[Iterator[Eqn], tuple[Eqn, ...]]] = [(iter(jaxpr.eqns), ())]
+    while stack:
+        rest, inside = stack.pop()
+        for eqn in rest:
+            if (body := callee(eqn)) is not None:
+                stack += [(rest, inside), (iter(body.eqns), (*inside[:_MAX_LINES], eqn))]
+                break
+            out.append(inside)
+    return out
+
+
+def _calls_around(
+    eqn: Eqn, at: int, origin: tuple[Var, ...], around: Mapping[Atom, list[tuple[Eqn, int, tuple[Eqn, ...]]]]
+) -> tuple[Eqn, ...]:
+    """Returns the calls around the equation of the program from whose rule an equation comes: it is on the same line,
+    computes or reads one of the values of `origin`, and its results are nearest."""
+    found = [
+        (abs(place - at), calls) for v in origin for e, place, calls in around.get(v, ()) if e.source == eqn.source
+    ]
+    return min(found, key=itemgetter(0))[1] if found else ()
+
+
+def _makers(eqn: Eqn, v: Var) -> tuple[list[Eqn], str]:
+    """Returns the equation that computes a value, after those whose bodies contain it, and the policy that marks it
+    there."""
+    by, level, makers = "", -1, [eqn]
     while isinstance(eqn.prim, HigherOrder) and (layout := eqn.prim.layout).transparent:
         level += layout.segment
         at = eqn.outs.index(v)
@@ -206,12 +251,13 @@ def _maker(eqn: Eqn, v: Var) -> tuple[Eqn, str]:
             if isinstance(mark.prim, Keep):
                 by = by or "".join(mark.prim.deciders[max(level, 0) :][:1])
             elif isinstance(mark.prim, Name):
-                return mark, by
+                return [*makers, mark], by
             out = mark.ins[0]
         if not isinstance(out, Var) or out not in made:
             break
         eqn, v = made[out], out
-    return eqn, by
+        makers.append(eqn)
+    return makers, by
 
 
 def _given(layout: Layout, body: int) -> Iterator[tuple[int | None, Atom]]:
@@ -269,7 +315,7 @@ def _brief(row: object) -> str:
     """Describes a row of a plan, which may be any object."""
     if not isinstance(row, Residual):
         return f"{described(row)}: {row!r:.60}"
-    where = f" ({line})" if (line := _line(row)) else ""
+    where = f" ({row.where.short})" if row.where else ""
     return f"{row.made_by} {row.aval}{where}{'' if row.stored else ', computed again'}"
 
 

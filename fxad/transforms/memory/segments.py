@@ -79,7 +79,7 @@ def _with_bodies(eqn: Eqn, least: int) -> Eqn:
     """Splits the bodies of an equation into segments. Of the functions with custom rules, only those that `invertible`
     made are split."""
     prim = eqn.prim
-    if isinstance(prim, CustomCall) and prim.tolerance is not None:
+    if isinstance(prim, CustomCall) and prim.tolerance is not None:  # a call of `invertible`
         prim = replace(prim, function=replace(prim.function, body=_whole(prim.function.body, least)))
     # the programs of rules have the operands of the function: they are not split
     elif isinstance(prim, HigherOrder) and not isinstance(prim, Applied):

@@ -107,7 +107,7 @@ class _Match:
         """Returns True if an equation matches the body's equation: the same results of the match, the same literals,
         and operands that are available before the match."""
         want = self.shared.body.eqns[slot]
-        prim, ins = _applied(self.flow.eqns[self.places[slot]], self.shared.marked[slot])
+        prim, ins = _operation_in_body(self.flow.eqns[self.places[slot]], self.shared.marked[slot])
         if prim != want.prim or len(ins) != len(want.ins):
             return False
         given: dict[int, Atom] = {}
@@ -146,7 +146,7 @@ class _Match:
         return Lit.of(1, v.aval)
 
 
-def _applied(eqn: Eqn, marked: tuple[bool, ...] | None) -> Applied:
+def _operation_in_body(eqn: Eqn, marked: tuple[bool, ...] | None) -> Applied:
     """Returns an equation in the form that it has in the body."""
     return (eqn.prim, eqn.ins) if marked is None else PARAMETRISED[type(eqn.prim)].general(eqn, marked)
 

@@ -188,7 +188,7 @@ def _scanned(
     return {
         (k, r): last[r]
         if r in last and k == length - 1 and r in from_last
-        else _row(b, whole[r], length - 1 - k if reverse else k)
+        else _index_row(b, whole[r], length - 1 - k if reverse else k)
         for k, r in used
     }
 
@@ -213,7 +213,7 @@ class _Rows:
         return _Rows(array, self.first, step, self.count + 1) if array is self.array and follows else None
 
 
-def _row(emit: Emit, x: Atom, k: int) -> Var:
+def _index_row(emit: Emit, x: Atom, k: int) -> Var:
     """Returns `x[k]`."""
     shape = x.aval.shape
     starts = (k, *(0,) * (len(shape) - 1))
@@ -249,11 +249,11 @@ def _stack(emit: Emit, column: Column, pieces: Sequence[_Rows | Atom], reverse: 
     counted = _counted(emit, column[::-1] if reverse else column)
     if counted is not None:
         return counted
-    parts = [_part(emit, piece, reverse) for piece in (reversed(pieces) if reverse else pieces)]
+    parts = [_stack_of_rows(emit, piece, reverse) for piece in (reversed(pieces) if reverse else pieces)]
     return parts[0] if len(parts) == 1 else emit.one(Concatenate(0), *parts)
 
 
-def _part(emit: Emit, piece: _Rows | Atom, reverse: bool) -> Atom:
+def _stack_of_rows(emit: Emit, piece: _Rows | Atom, reverse: bool) -> Atom:
     if isinstance(piece, Lit):
         return piece.with_aval((1, *piece.aval.shape))
     if isinstance(piece, Var):

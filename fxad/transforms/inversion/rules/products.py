@@ -90,17 +90,17 @@ def _as_matrices(ctx: InverseCtx, product: Product, y: Atom) -> Atom:
     """Returns Y with its rows on the last axis but one and its columns on the last axis."""
     rest = [a for a in range(y.aval.ndim) if a >= product.lead and a != product.at]
     shape = y.aval.shape
-    moved = _moved(ctx, y, (*range(product.lead), product.at, *rest))
+    moved = _transposed_axes(ctx, y, (*range(product.lead), product.at, *rest))
     return emit_reshape(ctx, moved, (*shape[: product.lead], shape[product.at], prod([shape[a] for a in rest])))
 
 
 def _as_operand(ctx: InverseCtx, product: Product, x: Atom, like: Aval) -> Atom:
     """Returns X in the shape and axis order of the operand."""
     apart = emit_reshape(ctx, x, tuple([like.shape[a] for a in product.order]))
-    return _moved(ctx, apart, tuple(sorted(range(like.ndim), key=product.order.__getitem__)))
+    return _transposed_axes(ctx, apart, tuple(sorted(range(like.ndim), key=product.order.__getitem__)))
 
 
-def _moved(ctx: InverseCtx, x: Atom, perm: tuple[int, ...]) -> Atom:
+def _transposed_axes(ctx: InverseCtx, x: Atom, perm: tuple[int, ...]) -> Atom:
     if isinstance(x, Lit):
         return x.with_aval([x.aval.shape[a] for a in perm])
     return x if perm == tuple(range(len(perm))) else ctx.one(Transpose(perm), x)

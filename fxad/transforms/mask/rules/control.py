@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from fxad.core.builder import Builder
@@ -18,7 +19,7 @@ from fxad.primitives.control.remat import Remat
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.control.while_ import While
 from fxad.primitives.custom import Batched, CustomCall, NamedCall, Pruned
-from fxad.primitives.custom_rules import BatchRule, Derivative, Function, Refusal, Rules
+from fxad.primitives.custom_rules import Derivative, Function, Refusal, Rules
 from fxad.primitives.elementwise import MIN
 from fxad.primitives.implicit import LinearSolve, Root
 from fxad.primitives.linear_call import LinearCall
@@ -95,7 +96,7 @@ def _function(ctx: MaskCtx, function: Function) -> Function:
     """A function with rules over padded arrays. It has no inverse: the padding cannot be reconstructed."""
     rules = function.rules
     jvp, vjp = [tuple([_derivative(ctx, rule) for rule in kind]) for kind in (rules.jvp, rules.vjp)]
-    batch = [BatchRule(r.size, _sizes_first(ctx, r.body)) for r in rules.batch if not ctx.masked(r.size)]
+    batch = [replace(r, body=_sizes_first(ctx, r.body)) for r in rules.batch if not ctx.masked(r.size)]
     plain = None if rules.derivative_of is None else _sizes_first(ctx, rules.derivative_of)
     made = Rules(jvp, vjp, tuple(batch), derivative_of=plain)
     return Function(_sizes_first(ctx, function.body), len(ctx.size_operands) + function.captured, made)
@@ -165,7 +166,8 @@ def _check(ctx: MaskCtx, prim: Check, args: Atoms, ins: Avals, outs: Avals) -> S
 _THROUGH: Final = "through its bodies"
 
 CONTROL: Final[tuple[MaskRule, ...]] = (
-    *[row(kind, _once, _THROUGH, settles=False) for kind in (Call, Remat)],
+    row(Call, _once, _THROUGH, settles=False),
+    row(Remat, _once, _THROUGH, settles=False),
     *[row(kind, through_bodies, _THROUGH) for kind in (Cond, While)],
     row(Scan, _scan, "through its body; up to the true length"),
     row(CustomCall, _custom, "through its body and its rules; there is no inverse"),

@@ -79,7 +79,8 @@ def _softmax(ctx: MaskCtx, prim: Softmax, args: Atoms, ins: Avals, outs: Avals) 
 
 REDUCTIONS: Final[tuple[MaskRule, ...]] = (
     row(ReduceSum, _sum, "padding is 0", settles=False),
-    *[row(kind, _extremum, "padding is the neutral element", settles=False) for kind in (ReduceMax, ReduceMin)],
+    row(ReduceMax, _extremum, "padding is the neutral element", settles=False),
+    row(ReduceMin, _extremum, "padding is the neutral element", settles=False),
     *[row(kind, _reduction, "padding is the neutral element") for kind in (ReduceProd, ReduceAnd, ReduceOr, ReduceXor)],
     row(ArgMax, _argmax, "padding is the least value"),
     row(ArgMin, _argmin, "padding is the greatest value"),

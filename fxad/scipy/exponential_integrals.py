@@ -1,0 +1,101 @@
+"""Exponential integrals: a power series near 0, a continued fraction or an asymptotic series far from it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from fxad import lax
+from fxad import numpy as fnp
+from fxad.api.custom import custom_jvp
+from fxad.scipy.arguments import floating, reals
+from fxad.tracing.array import Array, ArrayLike
+
+_FAR: Final = 40.0  # from here on, the asymptotic series of expi has all digits of float64
+
+
+def expi(x: ArrayLike) -> Array:
+    """The principal value of the integral of exp(t) / t from -inf to x; -inf at 0."""
+    (a,) = floating("expi", *reals("expi", x))
+    return _expi(a)
+
+
+def exp1(x: ArrayLike) -> Array:
+    """The integral of exp(-t) / t from x to inf; nan below 0, as it is complex there."""
+    (a,) = floating("exp1", *reals("exp1", x))
+    return _expn(fnp.ones(a.shape, np.int32), a)
+
+
+def expn(n: ArrayLike, x: ArrayLike) -> Array:
+    """The integral of exp(-x t) / t**n from 1 to inf, for whole n >= 0 and x >= 0; nan elsewhere."""
+    (a,) = floating("expn", *reals("expn", x))
+    return _expn(*fnp.broadcast_arrays(fnp.asarray(n).astype(np.int32), a))
+
+
+@custom_jvp
+def _expi(x: Array) -> Array:
+    size = fnp.abs(x)
+    near = fnp.clip(size, 1e-300 if x.dtype == np.float64 else 1e-37, _FAR)
+
+    def series(k: Array, terms: tuple[Array, Array]) -> tuple[Array, Array]:
+        power, total = terms  # x**k / k!
+        power = power * near / k
+        return power, total + power / k
+
+    total = lax.fori_loop(1, 140, series, (fnp.ones_like(near), fnp.zeros_like(near)))[1]
+    far = fnp.maximum(size, _FAR)
+
+    def asymptotic(k: Array, terms: tuple[Array, Array]) -> tuple[Array, Array]:
+        term, total = terms  # k! / x**k
+        term = term * k / far
+        return term, total + term
+
+    tail = lax.fori_loop(1, 40, asymptotic, (fnp.ones_like(far), fnp.ones_like(far)))[1]
+    positive = fnp.where(size > _FAR, fnp.exp(far) / far * tail, fnp.euler_gamma + fnp.log(near) + total)
+    negative = -_expn(fnp.ones(x.shape, np.int32), fnp.where(x < 0, size, 1))
+    value = fnp.where(x < 0, negative, fnp.where(size == fnp.inf, fnp.inf, positive))
+    return fnp.where(fnp.isnan(x), x, fnp.where(x == 0, -fnp.inf, value)).astype(x.dtype)
+
+
+@_expi.defjvp
+def _expi_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    (x,), (dot,) = primals, tangents
+    return _expi(x), fnp.exp(x) / x * dot
+
+
+@custom_jvp
+def _expn(n: Array, x: Array) -> Array:
+    order = fnp.maximum(n, 1)
+    m = order.astype(x.dtype)
+    near = fnp.clip(x, 1e-300 if x.dtype == np.float64 else 1e-37, 1)
+
+    log = lax.digamma(m) - fnp.log(near)
+
+    def series(k: Array, terms: tuple[Array, Array]) -> tuple[Array, Array]:
+        power, total = terms  # (-x)**k / k!
+        place = k - order + 1
+        factor = fnp.where(place == 0, log, -1 / fnp.where(place == 0, 1, place).astype(x.dtype))
+        return power * -near / (k + 1), total + power * factor
+
+    # of a large order the logarithm has a power that is 0 in any dtype
+    close = lax.fori_loop(0, 30, series, (fnp.ones_like(near), fnp.zeros_like(near)))[1]
+    far = fnp.maximum(x, 1)
+
+    def fraction(j: Array, below: Array) -> Array:
+        k = (90 - j).astype(x.dtype)
+        return k * (m + k - 1) / (far + m + 2 * k - below)
+
+    beyond = fnp.exp(-far) / (far + m - lax.fori_loop(0, 90, fraction, fnp.zeros_like(far)))
+    value = fnp.where(x > 1, beyond, close)
+    value = fnp.where(x == 0, fnp.where(n > 1, 1 / fnp.maximum(m - 1, 1), fnp.inf), value)
+    value = fnp.where(n == 0, fnp.exp(-x) / x, value)
+    value = fnp.where(x == fnp.inf, 0, value)
+    return fnp.where((x < 0) | (n < 0) | fnp.isnan(x), fnp.nan, value).astype(x.dtype)
+
+
+@_expn.defjvp
+def _expn_jvp(primals: tuple[Array, Array], tangents: tuple[Array | None, Array]) -> tuple[Array, Array]:
+    (n, x), (_, dot) = primals, tangents
+    below = fnp.where(n == 0, fnp.exp(-x) * (1 + 1 / x) / x, _expn(fnp.maximum(n - 1, 0), x))
+    return _expn(n, x), -below * dot
