@@ -24,6 +24,7 @@ from fxad.ir import (
     JvpCtx,
     Lin,
     Linear,
+    Lit,
     Operands,
     Tangents,
     TransposeCtx,
@@ -33,10 +34,10 @@ from fxad.ir import (
 from fxad.primitives.control.bodies import select_by_mask, with_operands
 from fxad.primitives.control.call import Applied, Call, check_operands, layout_with_rules
 from fxad.primitives.control.effects import without_checks, without_effects
-from fxad.primitives.elementwise import ADD
+from fxad.primitives.elementwise import ADD, DIV
 from fxad.primitives.linearity import is_zero, with_zero_operands
 from fxad.primitives.operand_checks import TRACE_AGAIN
-from fxad.primitives.shape import ReduceSum
+from fxad.primitives.shape import ReduceSum, broadcast_to_axis
 from fxad.primitives.slicing import Slice
 
 
@@ -160,7 +161,21 @@ def drop_unused_residuals(maps: Sequence[Jaxpr], counts: Sequence[int]) -> tuple
 
 def batch_adjoint(ctx: BatchCtx, pull: Jaxpr, cts: Dims, known: Dims, wants: Dims) -> Jaxpr:
     """Return a batched map from cotangents (its first operands) to cotangents. The cotangent of an operand that is not
-    batched is summed over the examples. The contribution of a result that is not batched is counted once."""
+    batched is summed over the examples. The contribution of a result that is not batched is counted once.
+
+    A map that exchanges values of the examples gets a share of the cotangent of such a result in each of them."""
+    if None in cts and any([name == ctx.axis for name, _ in pull.free_axes]):
+        shared = batch_adjoint(ctx, pull, tuple([0 if d is None else d for d in cts]), known, wants)
+        b = Builder()
+        dims = (*cts, *[0] * len(known))
+        given = [
+            b.input(own if d is None else a) for d, own, a in zip(dims, pull.in_avals, shared.in_avals, strict=True)
+        ]
+        shares = [
+            broadcast_to_axis(b, b.one(DIV, x, Lit.of(ctx.size, x.aval)), None, ctx.size, 0) if d is None else x
+            for d, x in zip(dims, given, strict=True)
+        ]
+        return b.build(b.inline(shared, shares), shared.name)
     out_dims = ctx.recur(pull, (*cts, *known))[1]
     at = tuple([(None if d is None else 0) if w is None else w for d, w in zip(out_dims, wants, strict=True)])
     jaxpr, _ = ctx.recur(pull, (*cts, *known), at)

@@ -144,3 +144,19 @@ def test_a_collective_in_the_rule_only() -> None:
     np.testing.assert_allclose(np.asarray(outer), want, rtol=1e-6)
     second = fx.vmap(_second(synchronised), axis_name="i")(X)
     np.testing.assert_allclose(np.asarray(second), -4 * np.sin(X), rtol=1e-5)
+
+
+@fx.custom_vjp
+def total(x: fx.Array) -> fx.Array:
+    return lax.psum(x * x, "i")
+
+
+total.defvjp(lambda x: (lax.psum(x * x, "i"), x), lambda x, ct: (2 * x * lax.psum(ct, "i"),))
+
+
+def test_the_cotangent_of_a_sum_counts_once() -> None:
+    """All examples have one sum; a rule that sums the cotangents of the examples counted it for each."""
+    have = fx.grad(lambda x: fnp.sum(fx.vmap(total, axis_name="i")(x)))(X)
+    np.testing.assert_allclose(np.asarray(have), 8 * X, rtol=1e-6)
+    once = fx.grad(lambda x: fx.vmap(total, axis_name="i", out_axes=None)(x))(X)
+    np.testing.assert_allclose(np.asarray(once), 2 * X, rtol=1e-6)
