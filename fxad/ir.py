@@ -287,19 +287,19 @@ def _unpickled_eqn(
 
 
 def map_parameter(
-    value: object, fn: Callable[[object], object], keeps: Callable[[Record], bool] = lambda _: False
+    value: object, fn: Callable[[object], object], of_record: Callable[[Record], Record | None] = lambda _: None
 ) -> object:
     """Returns a parameter with `fn` applied to the values in its tuples and records. Records are not checked again.
-    Records for which `keeps` returns True stay as they are."""
+    `of_record` may give another record for one."""
     if type(value) is tuple:
-        return tuple([map_parameter(v, fn, keeps) for v in value])
+        return tuple([map_parameter(v, fn, of_record) for v in value])
     if not isinstance(value, Record):
         return fn(value)
-    if keeps(value):
-        return value
+    if (made := of_record(value)) is not None:
+        return made
     copy = object.__new__(type(value))
     for name, v in params(value):
-        _set(copy, name, map_parameter(v, fn, keeps))
+        _set(copy, name, map_parameter(v, fn, of_record))
     return copy
 
 
@@ -404,6 +404,9 @@ class BatchCtx(Batching, Protocol):
 
     def rule_of_size(self, rule: Jaxpr, declared: int) -> Jaxpr | None:
         """A program that binds the size `declared`, at the size of the mapped axis; None if it has no meaning there."""
+
+    def rule_apart(self, rule: Jaxpr, declared: int) -> tuple[int, Jaxpr]:
+        """The size that a program binds, and the program: renamed if the size of the mapped axis depends on it."""
 
 
 class JvpCtx(Batching, Protocol):

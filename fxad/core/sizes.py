@@ -342,6 +342,11 @@ def named_size(name: str, at_least: int = 0) -> int:
     return _size_of_factor(Name(name, at_least))
 
 
+def size_of(name: Name) -> int:
+    """The size with a name that a size has already."""
+    return _size_of_factor(name)
+
+
 def bound_size(k: int, at_least: int = 0) -> int:
     """Size number k of those that rules bind, with a name that no user can give."""
     return _size_of_factor(Name(f"_axis{k}", at_least))
@@ -581,7 +586,7 @@ def _deciding(difference: int, margin: int) -> str:
     names = list(names_of(difference))
 
     def decides(k: int, chosen: Sequence[Name]) -> bool:
-        stronger = substitute_sizes(difference, {n.name: named_size(n.name, k) for n in chosen})
+        stronger = substitute_sizes(difference, {n.name: size_of(Name(n.name, k)) for n in chosen})
         return at_least(stronger, margin) or at_least(-stronger, 1 - margin)
 
     for chosen in (names[:1], names):
@@ -885,7 +890,7 @@ class Reader:
             if token == "div" and b == 0:
                 self.fail("division by 0")
             return a // b if token == "div" else maximum(a, b) if token == "max" else minimum(a, b)
-        bound = _BOUND.fullmatch(token)
+        bound = self.scope is None and _BOUND.fullmatch(token)
         if not (bound or _NAME.fullmatch(token)) or token in _RESERVED:
             self.fail(f"expected a size, got {repr(token) if token else 'the end'}")
         self.at += 1

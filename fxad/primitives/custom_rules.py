@@ -363,7 +363,11 @@ class Function(Record):
         made = replace(rules, batch=()).each(
             lambda rule: rule.batched(ctx, dims, out_dims, self.inexact), lambda j: ctx.recur(j, dims, out_dims)[0]
         )
-        batch = tuple([replace(rule, body=ctx.recur(rule.body, past, after)[0]) for rule in rules.batch])
+        apart = [ctx.rule_apart(r.body, r.size) if r.any_size else (r.size, r.body) for r in rules.batch]
+        batch = tuple([
+            replace(rule, size=size, body=ctx.recur(body, past, after)[0])
+            for rule, (size, body) in zip(rules.batch, apart, strict=True)
+        ])  # fmt: skip
         inverse = back.batched(ctx, dims, out_dims, self) if isinstance(back, InverseRule) else back
         made = replace(made, batch=batch, inverse=inverse)
         return Function(ctx.recur(self.body, dims, out_dims)[0] if body is None else body, n, made), out_dims

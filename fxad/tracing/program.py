@@ -307,7 +307,7 @@ def unify_assumptions(avals: Sequence[Aval]) -> tuple[Aval, ...]:
     names = [name for a in avals if a.symbolic for n in a.shape for name in sizes.names_of(n)]
     if len({n.name for n in names}) == len(set(names)):
         return tuple(avals)
-    strongest = {n.name: sizes.named_size(n.name, n.at_least) for n in sorted(names, key=lambda n: n.at_least)}
+    strongest = {n.name: sizes.size_of(n) for n in sorted(names, key=lambda n: n.at_least)}
     return tuple([Aval([sizes.substitute_sizes(n, strongest) for n in a.shape], a.dtype) for a in avals])
 
 

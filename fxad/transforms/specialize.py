@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import count
 from typing import Final
 
 from fxad.core.builder import Builder
 from fxad.core.memo import by_value
-from fxad.core.sizes import Name, Size, at_least, dimension, maximum, names_of, substitute_sizes
+from fxad.core.sizes import Name, Size, at_least, bound_size, dimension, maximum, names_of, substitute_sizes
 from fxad.errors import ArgumentError, ShapeError
 from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Param, Primitive, Record, map_parameter, params, subjaxprs
 from fxad.primitives.custom_rules import BatchRule
@@ -52,9 +54,19 @@ def specialize(jaxpr: Jaxpr, values: Values) -> Jaxpr:
             return specialize_aval(value)
         return specialize_lit(value) if isinstance(value, Lit) else value
 
-    def binds(record: Record) -> bool:
-        """A rule for any size keeps a size that it binds itself."""
-        return isinstance(record, BatchRule) and record.any_size and names_of(record.size)[0].name in sizes
+    free = [n for value in sizes.values() for n in names_of(value)]
+
+    def specialize_rule(record: Record) -> Record | None:
+        """A rule for any size keeps the size that it binds, which is none of those in the values."""
+        if not (isinstance(record, BatchRule) and record.any_size):
+            return None
+        (name,) = names_of(record.size)
+        if name.name in sizes:
+            return record
+        if name.name not in [n.name for n in free]:
+            return None
+        size, body = rule_apart(record.body, record.size, free)
+        return replace(record, size=size, body=specialize(body, values))
 
     b = Builder()
     env: dict[Atom, Atom] = dict(zip(jaxpr.ins, b.inputs([specialize_aval(v.aval) for v in jaxpr.ins]), strict=True))
@@ -70,7 +82,7 @@ def specialize(jaxpr: Jaxpr, values: Values) -> Jaxpr:
             continue
         prim = operations.get(eqn.prim)
         if prim is None:
-            given = [map_parameter(value, specialize_param, binds) for _, value in params(eqn.prim)]
+            given = [map_parameter(value, specialize_param, specialize_rule) for _, value in params(eqn.prim)]
             prim = operations[eqn.prim] = type(eqn.prim)(*given)
         # axes that have one element at these sizes
         shape = eqn.outs[0].aval.shape if isinstance(prim, Slice | Rev) else ()
@@ -116,13 +128,19 @@ def size_names(jaxpr: Jaxpr) -> tuple[Name, ...]:
 
 
 def rule_of_size(rule: Jaxpr, declared: int, size: int) -> Jaxpr | None:
-    """A rule that binds the size `declared`, at `size`. None if that is too small, or depends on what its own rules
-    bind."""
+    """A rule that binds the size `declared`, at `size`. None if that may be too small."""
     (name,) = names_of(declared)
-    bound = {n.name for n in _all_names(rule) if n.bound}
-    if not at_least(size, name.at_least) or any([n.name in bound for n in names_of(size)]):
-        return rule if size == declared else None
-    return specialize(rule, ((name.name, size),))
+    return specialize(rule, ((name.name, size),)) if at_least(size, name.at_least) else None
+
+
+def rule_apart(rule: Jaxpr, declared: int, names: Sequence[Name]) -> tuple[int, Jaxpr]:
+    """The size that a rule for any size binds, and the rule: renamed if it is among `names`."""
+    (name,) = names_of(declared)
+    if name.name not in [n.name for n in names]:
+        return declared, rule
+    taken = {n.name for n in (*names, *_all_names(rule))}
+    size = next(n for k in count() for n in [bound_size(k, name.at_least)] if names_of(n)[0].name not in taken)
+    return size, specialize(rule, ((name.name, size),))
 
 
 @by_value

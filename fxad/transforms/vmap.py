@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 from fxad.core.builder import Builder
 from fxad.core.memo import by_value
+from fxad.core.sizes import names_of
 from fxad.errors import AxisNameError, ShapeError, name_equation
 from fxad.ir import Atom, Aval, Eqn, FreeAxes, Jaxpr, source_location
 from fxad.primitives.control.shard_map import runs_on_devices
 from fxad.primitives.shape import broadcast_to_axis
 from fxad.transforms.locate import describe
-from fxad.transforms.specialize import rule_of_size
+from fxad.transforms.specialize import rule_apart, rule_of_size
 
 Dim = int | None
 
@@ -52,6 +53,9 @@ class BatchedCtx(Builder):
 
     def rule_of_size(self, rule: Jaxpr, declared: int) -> Jaxpr | None:
         return rule_of_size(rule, declared, self._size)
+
+    def rule_apart(self, rule: Jaxpr, declared: int) -> tuple[int, Jaxpr]:
+        return rule_apart(rule, declared, names_of(self._size))
 
 
 def vmap_named(

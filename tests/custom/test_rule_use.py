@@ -186,6 +186,36 @@ def test_a_rule_keeps_the_size_that_it_binds_in_the_rule_of_another() -> None:
     assert {rule.size for prim in calls for rule in prim.rules.batch} == {bound_size(0)}
 
 
+def marked_rule() -> Fun:
+    f: Any = fx.custom_vmap(lambda x: fnp.sum(fnp.sin(x)))
+    f.def_vmap(lambda size, mapped, x: (fnp.sum(fnp.sin(x.reshape(-1)).reshape((size, -1)), 1) + 1000, True))
+    found: Fun = f
+    return found
+
+
+@pytest.mark.parametrize("use", ["mapped", "of symbolic shape"])
+def test_a_program_with_a_rule_in_the_rule_of_another(use: str) -> None:
+    """Both bind a size of one name. The rule of the program is mapped over, or gets the shape of, the other size."""
+    inner: Any = fx.trace(marked_rule(), fx.Spec(() if use == "mapped" else "n", "float64"))
+    of_stack: Any = fx.vmap(inner) if use == "mapped" else inner
+    f: Any = fx.custom_vmap(lambda x: fnp.sin(x))
+    f.def_vmap(lambda size, mapped, x: (of_stack(x) + size + fnp.cos(x), True))
+    program, rows = fx.trace(f, X[0]), np.stack([X, 2 * X, X + 1, X - 1])
+    once: Any = fx.vmap(program, axis_size=3)
+    np.testing.assert_allclose(fx.interpret(once, X), fx.vmap(f)(X))
+    for n in (3, 4):
+        twice = fx.vmap(once, axis_size=n)
+        np.testing.assert_allclose(fx.interpret(twice, rows[:n]), fx.vmap(fx.vmap(f))(rows[:n]))
+
+
+def test_a_rule_of_any_size_is_masked() -> None:
+    program = fx.trace(marked_rule(), fx.Spec("n"))
+    x = np.arange(8, dtype="float32").reshape(2, 4)
+    masked = fx.trace(lambda x, n: fx.mask(program)(x, sizes={"n": n}), x[0], np.int32(3))
+    have = fx.interpret(fx.vmap(masked, (0, None), axis_size=2), x, np.int32(3))
+    np.testing.assert_allclose(have, np.sin(x[:, :3]).sum(1) + 1000, rtol=1e-6)
+
+
 def test_a_rule_that_branches_on_its_size() -> None:
     f: Any = fx.custom_vmap(lambda x: x)
     f.def_vmap(lambda size, mapped, x: ((x if size == 1 else x * size / (size - 1)), True))

@@ -13,11 +13,12 @@ from hypothesis import given
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax, nn, random
+from fxad.core.interpreter import run
 from fxad.core.sizes import Reader
 from fxad.ir import Jaxpr, NDArray, distinct_jaxprs
 from fxad.primitives import ALL
 from fxad.primitives.elementwise import SELECT_N
-from fxad.transforms import grad
+from fxad.transforms import grad, specialize
 from fxad.transforms.mask.mask import mask
 from fxad.transforms.mask.rules import MASK_RULES
 from fxad.transforms.specialize import size_names
@@ -239,6 +240,66 @@ def test_generated_programs(steps: list[tuple[tuple[str, Function], int, int]], 
     padding, at = {"n": 5, "m": 4}, {"n": n, "m": m}
     check(program.jaxpr, padding, at, operand, bad)
     check_gradients(program.jaxpr, padding, at, operand, bad)
+
+
+# ----------------------------------------------------------------------------------------- padding that overflows
+
+LEAST = float(np.finfo("float32").min)
+ONES = np.ones((3, 3), "float32")
+
+
+def two_masks(w: Any, x: Any, ok: Any) -> Any:
+    hidden = (1 - ok[:, None] * ok[None, :]) * LEAST
+    return ((nn.softmax(x @ w @ x.T + hidden + hidden, axis=-1) @ x) @ w).sum()
+
+
+# valid elements are moderate; a row of padding, in which x is 0, would be infinite or nan
+OVERFLOW: dict[str, tuple[Function, Any, tuple[tuple[str | None, Any], ...]]] = {
+    "scores masked twice": (two_masks, np.eye(2, dtype="f4"), (("(n>0, 2)", ONES[:, :2]), ("n", ONES[0]))),
+    "a fifth power": (lambda p, x: ((x - p) ** 5).sum(), np.float32(1e12), (("n", np.full(2, 1e12, "float32")),)),
+    "float16": (
+        lambda p, x: ((x - p[0]) ** 2 * p[1]).sum(),
+        (np.float16(300), np.float16(1)),
+        (("n", np.array([301, 302], "float16")),),
+    ),
+    "to float32": (
+        lambda p, x: ((x - p[0]).astype("float32") * p[1]).sum(),
+        (np.float64(1e40), np.float32(1)),
+        (("n", np.full(2, 1e40)),),
+    ),
+    "a division by a small number": (
+        lambda p, x: (((x - p[0]) / 1e-30) * p[1]).sum(),
+        (np.float32(1e10), np.float32(1e-9)),
+        (("n", np.full(2, 1e10, "float32")),),
+    ),
+    "a complex pole": (
+        lambda p, x: abs((fnp.arctan(x + p[0] * 1j) * p[1]).sum()),
+        (np.float32(1), np.float32(1)),
+        (("n", np.array([1, 2], "float32")),),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OVERFLOW)
+def test_padding_that_overflows_reaches_no_gradient(name: str) -> None:
+    f, p, others = OVERFLOW[name]
+    given = [x for _, x in others]
+    rooms = [np.pad(x, [(0, 2), *[(0, 0)] * (x.ndim - 1)], constant_values=np.nan) for x in given]
+    masked = fx.mask(f, (None, *[shape for shape, _ in others]))
+    sizes = {"n": len(given[0])}
+    have = fx.grad(lambda p: masked(p, *rooms, sizes=sizes))(p)
+    want = fx.grad(f)(p, *given)
+    for a, b in zip(fx.tree.leaves(have), fx.tree.leaves(want), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_the_smaller_operand_of_a_product_need_not_be_known() -> None:
+    """Sizes that are not masked stay symbolic: their order is not decided."""
+    program = traced(lambda x, y: fnp.cos(x).T @ fnp.cos(y), ("n, m", "n, k"))
+    x, y = np.ones((4, 2), "float32"), np.ones((4, 3), "float32")
+    part = mask(program.jaxpr, (("n", 4),))
+    (found,) = run(specialize(part, (("k", 3), ("m", 2))), [x, y, np.int32(3)])
+    np.testing.assert_allclose(found, np.cos(x[:3]).T @ np.cos(y[:3]), rtol=1e-6)
 
 
 # ---------------------------------------------------------------------------------------------------- counted selects

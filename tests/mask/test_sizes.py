@@ -229,3 +229,12 @@ def test_a_multiple_of_a_rounded_quotient_is_decided() -> None:
     assert n * ((k + n - 1) // n) >= k
     with pytest.raises(SizeError, match="is not decided by"):
         bool(n * (k // n) >= k)
+
+
+def test_a_size_that_rules_bind_has_no_name_of_a_user() -> None:
+    assert read_size(exact_text(sizes.bound_size(0, 1))) is sizes.bound_size(0, 1)
+    with pytest.raises(ArgumentError) as e:
+        fx.Spec("_axis0")
+    assert e.value.message == "shape: '_axis0': expected a size, got '_axis0'"
+    with pytest.raises(SizeError, match="_axis0 > 4 is not decided by _axis0 >= 0"):
+        bool(sizes.bound_size(0) > 4)

@@ -29,12 +29,20 @@ from typing import Final, Protocol, TypeAlias, TypeVar, final
 from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
-from fxad.core.sizes import Name, Size, named_size, names_of, upper_bound
+from fxad.core.sizes import Name, Size, names_of, size_of, upper_bound
 from fxad.errors import SizeError
 from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Primitive, Shape, Var
 from fxad.primitives.elementwise import ADD, AND, CLZ, DIV, GE, LT, MAX, MIN, MUL, SELECT_N, SUB, ConvertElementType
 from fxad.primitives.shape import Iota, emit_broadcast
-from fxad.transforms.mask.knowledge import Knowledge, ZeroAxes, finite_literal, keeps_finite, moved_axes, zero_axes
+from fxad.transforms.mask.knowledge import (
+    Knowledge,
+    ZeroAxes,
+    keeps_finite,
+    moderate_literal,
+    moved_axes,
+    wide_range,
+    zero_axes,
+)
 from fxad.transforms.specialize import size_names
 
 P = TypeVar("P", bound=Primitive)
@@ -121,11 +129,7 @@ class MaskCtx(Builder):
             term: Atom | None = None if c == 1 and mono else _int(c)
             for part, power in mono:
                 if isinstance(part, Name):
-                    factor = (
-                        self.sizes[part.name]
-                        if part.name in self.bounds
-                        else _int(named_size(part.name, part.at_least))
-                    )
+                    factor = self.sizes[part.name] if part.name in self.bounds else _int(size_of(part))
                 else:
                     factor = self._applied(part.function, self.count(part.a), self.count(part.b))
                 for _ in range(power):
@@ -214,7 +218,9 @@ class MaskCtx(Builder):
 
     def finite(self, x: Atom) -> bool:
         """Returns True if all elements are finite, padding included, where the operands of the program are."""
-        return not x.aval.inexact or (finite_literal(x) if isinstance(x, Lit) else x in self._finite)
+        if not x.aval.inexact:
+            return True
+        return wide_range(x.aval.dtype) and (moderate_literal(x) if isinstance(x, Lit) else x in self._finite)
 
     def assume_finite(self, x: Atom) -> None:
         """State that a value is finite."""

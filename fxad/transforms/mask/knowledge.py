@@ -9,6 +9,7 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from fxad import dtypes
+from fxad.dtypes import DType
 from fxad.ir import Atom, Atoms, Aval, Lit, Primitive
 from fxad.primitives import elementwise as ew
 from fxad.primitives.dot import DotGeneral
@@ -31,13 +32,19 @@ _KEEPS: Final[tuple[Unary, ...]] = (
 _OF_ZEROS: Final = (ew.ADD, ew.SUB, ew.MUL, ew.MAX, ew.MIN)
 
 # Results and derivatives of all orders are finite for finite operands, but for overflow of sums and products.
-_BOUNDED: Final[frozenset[Primitive]] = frozenset(
+_ARITHMETIC: Final[frozenset[Primitive]] = frozenset(
     [
-        *(ew.ADD, ew.SUB, ew.MUL, ew.MAX, ew.MIN, ew.NEG, ew.ABS, ew.SIGN, ew.SQUARE, ew.SELECT_N, ew.CLAMP),
-        *(ew.SIN, ew.COS, ew.TANH, ew.ATAN, ew.ASINH, ew.LOGISTIC, ew.ERF, ew.ERFC, ew.STOP_GRADIENT),
+        *(ew.ADD, ew.SUB, ew.MUL, ew.NEG, ew.ABS, ew.SIGN, ew.SQUARE, ew.SELECT_N, ew.STOP_GRADIENT),
         *(ew.REAL, ew.IMAG, ew.COMPLEX, ew.CONJ),
     ]
 )
+# Those of real operands: in the complex plane they have poles, or grow without bound.
+_REAL: Final[frozenset[Primitive]] = frozenset(
+    [ew.MAX, ew.MIN, ew.CLAMP, ew.SIN, ew.COS, ew.TANH, ew.ATAN, ew.ASINH, ew.LOGISTIC, ew.ERF, ew.ERFC]
+)
+# Of these and beyond, products of values of padding may overflow where those of valid elements do not: (x - 1e10) ** 5.
+_MODERATE: Final = 2.0**64
+_MOST_FACTORS: Final = 4
 _MOVES: Final = (Transpose, ExpandDims, Squeeze, Reshape, BroadcastInDim, Slice, Pad, Rev, Concatenate)
 _LINEAR: Final = (*_MOVES, ReduceSum, DotGeneral, Gather, DynamicSlice)
 
@@ -79,20 +86,29 @@ def moved_axes(prim: Primitive, x: Aval, axes: ZeroAxes) -> ZeroAxes:
     return axes
 
 
-def finite_literal(x: Lit) -> bool:
-    """Returns True for a literal that is a finite number."""
-    return x.size is not None or bool(np.all(np.isfinite(np.asarray(x.value).astype(np.complex128))))
+def wide_range(dtype: DType) -> bool:
+    """Returns True for the dtypes in which products of common numbers do not overflow: not float16 and float8."""
+    return dtype not in dtypes.FLOAT8 and dtype is not dtypes.float16
+
+
+def moderate_literal(x: Lit) -> bool:
+    """Returns True for a literal that is finite, and not so large that sums and products of it overflow: the least
+    number of a dtype, which fills masked scores, is."""
+    return x.size is not None or bool(abs(np.asarray(x.value).astype(np.complex128)) <= _MODERATE)
 
 
 def keeps_finite(prim: Primitive, args: Atoms) -> bool:
     """Returns True if the result and its derivatives are finite where the operands are."""
     if isinstance(prim, ew.ConvertElementType):
-        return prim.dtype not in dtypes.FLOATING or prim.dtype.itemsize >= min(4, args[0].aval.dtype.itemsize)
+        narrows = dtypes.real_part(args[0].aval.dtype) is dtypes.float64 and prim.dtype in dtypes.INEXACT
+        return not narrows or dtypes.real_part(prim.dtype) is dtypes.float64
     if prim is ew.DIV:
-        return isinstance(args[1], Lit) and args[1].size is None and bool(np.asarray(args[1].value) != 0)
+        by = args[1]
+        return isinstance(by, Lit) and by.size is None and bool(abs(np.asarray(by.value)) >= 1 / _MODERATE)
     if isinstance(prim, ew.IntegerPow):
-        return prim.n >= 0
-    return prim in _BOUNDED or isinstance(prim, _LINEAR)
+        return 0 <= prim.n <= _MOST_FACTORS
+    real = not any([a.aval.dtype in dtypes.COMPLEX for a in args])
+    return prim in _ARITHMETIC or (real and prim in _REAL) or isinstance(prim, _LINEAR)
 
 
 def _in_all(args: Sequence[Atom], known: Callable[[Atom], ZeroAxes]) -> ZeroAxes:
@@ -113,4 +129,4 @@ def _is_positive(x: Atom) -> bool:
     return bool(np.isfinite(value) and value > 0)
 
 
-__all__ = ["Knowledge", "ZeroAxes", "finite_literal", "keeps_finite", "moved_axes", "zero_axes"]
+__all__ = ["Knowledge", "ZeroAxes", "keeps_finite", "moderate_literal", "moved_axes", "wide_range", "zero_axes"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from fxad.core.sizes import at_least
 from fxad.ir import Atom
 from fxad.primitives.dot import DotGeneral, free_axes
 from fxad.transforms.mask.contract import Atoms, Avals, MaskCtx, MaskRule, row
@@ -29,7 +30,7 @@ def _finite_dot(ctx: MaskCtx, prim: DotGeneral, args: Atoms, ins: Avals, outs: A
     for a, b in zip(prim.lhs_contract, prim.rhs_contract, strict=True):
         if (a, left.shape[a]) in ctx.zeros(lhs) or (b, right.shape[b]) in ctx.zeros(rhs):
             continue
-        if lhs.aval.size < rhs.aval.size:
+        if at_least(rhs.aval.size - lhs.aval.size, 1):
             lhs = ctx.neutral(lhs, left.shape, (a,))
         else:
             rhs = ctx.neutral(rhs, right.shape, (b,))
