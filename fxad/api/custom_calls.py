@@ -339,7 +339,7 @@ class _Scope:
         """The function with its rules.
 
         A named call takes the values that the function and all its rules close over. They are known when the rules are
-        call. Then the rules are traced again.
+        traced. Then the rules are traced again.
         """
         at = self.functions.index(call)
         block, rewind = tracing_repeatedly()

@@ -216,6 +216,14 @@ def test_a_rule_of_any_size_is_masked() -> None:
     np.testing.assert_allclose(have, np.sin(x[:, :3]).sum(1) + 1000, rtol=1e-6)
 
 
+def test_a_rule_that_has_no_padded_form_is_left_out() -> None:
+    f: Any = fx.custom_vmap(lambda x: fnp.sin(x))
+    f.def_vmap(lambda size, mapped, x: (fx.pure_callback(lambda a: a, fx.Spec(x.shape, x.dtype), x), True))
+    program = fx.trace(f, fx.Spec("n"))
+    x = np.arange(4, dtype="float32")
+    np.testing.assert_allclose(fx.mask(program)(x, sizes={"n": 2}), [0, np.sin(x[1]), 0, 0])
+
+
 def test_a_rule_that_branches_on_its_size() -> None:
     f: Any = fx.custom_vmap(lambda x: x)
     f.def_vmap(lambda size, mapped, x: ((x if size == 1 else x * size / (size - 1)), True))

@@ -34,17 +34,20 @@ _OF_ZEROS: Final = (ew.ADD, ew.SUB, ew.MUL, ew.MAX, ew.MIN)
 # Results and derivatives of all orders are finite for finite operands, but for overflow of sums and products.
 _ARITHMETIC: Final[frozenset[Primitive]] = frozenset(
     [
-        *(ew.ADD, ew.SUB, ew.MUL, ew.NEG, ew.ABS, ew.SIGN, ew.SQUARE, ew.SELECT_N, ew.STOP_GRADIENT),
+        *(ew.ADD, ew.SUB, ew.MUL, ew.NEG, ew.SQUARE, ew.SELECT_N, ew.STOP_GRADIENT),
         *(ew.REAL, ew.IMAG, ew.COMPLEX, ew.CONJ),
     ]
 )
 # Those of real operands: in the complex plane they have poles, or grow without bound.
 _REAL: Final[frozenset[Primitive]] = frozenset(
-    [ew.MAX, ew.MIN, ew.CLAMP, ew.SIN, ew.COS, ew.TANH, ew.ATAN, ew.ASINH, ew.LOGISTIC, ew.ERF, ew.ERFC]
+    [
+        *(ew.ABS, ew.SIGN, ew.MAX, ew.MIN, ew.CLAMP, ew.SIN, ew.COS),
+        *(ew.TANH, ew.ATAN, ew.ASINH, ew.LOGISTIC, ew.ERF, ew.ERFC),
+    ]
 )
-# Of these and beyond, products of values of padding may overflow where those of valid elements do not: (x - 1e10) ** 5.
-_MODERATE: Final = 2.0**64
+# With more than these, products in the padding may overflow where those of valid elements do not: (x - 1e10) ** 5.
 _MOST_FACTORS: Final = 4
+_MODERATE: Final = 2.0**64  # greatest literal
 _MOVES: Final = (Transpose, ExpandDims, Squeeze, Reshape, BroadcastInDim, Slice, Pad, Rev, Concatenate)
 _LINEAR: Final = (*_MOVES, ReduceSum, DotGeneral, Gather, DynamicSlice)
 

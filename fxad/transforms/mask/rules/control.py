@@ -19,7 +19,7 @@ from fxad.primitives.control.remat import Remat
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.control.while_ import While
 from fxad.primitives.custom import Batched, CustomCall, NamedCall, Pruned
-from fxad.primitives.custom_rules import Derivative, Function, Refusal, Rules
+from fxad.primitives.custom_rules import BatchRule, Derivative, Function, Refusal, Rules
 from fxad.primitives.elementwise import MIN
 from fxad.primitives.implicit import LinearSolve, Root
 from fxad.primitives.linear_call import LinearCall
@@ -96,10 +96,22 @@ def _function(ctx: MaskCtx, function: Function) -> Function:
     """A function with rules over padded arrays. It has no inverse: the padding cannot be reconstructed."""
     rules = function.rules
     jvp, vjp = [tuple([_derivative(ctx, rule) for rule in kind]) for kind in (rules.jvp, rules.vjp)]
-    batch = [replace(r, body=_sizes_first(ctx, r.body)) for r in rules.batch if not ctx.masked(r.size)]
+    batch = [made for r in rules.batch for made in _for_stacks(ctx, r)]
     plain = None if rules.derivative_of is None else _sizes_first(ctx, rules.derivative_of)
     made = Rules(jvp, vjp, tuple(batch), derivative_of=plain)
     return Function(_sizes_first(ctx, function.body), len(ctx.size_operands) + function.captured, made)
+
+
+def _for_stacks(ctx: MaskCtx, rule: BatchRule) -> list[BatchRule]:
+    """The rule for stacks over padded arrays, if it can have one: else the batched function is derived."""
+    if ctx.masked(rule.size):
+        return []
+    try:
+        return [replace(rule, body=_sizes_first(ctx, rule.body))]
+    except SizeError:
+        if rule.any_size:  # it was traced for maps that may never come
+            return []
+        raise
 
 
 def _sizes_first(ctx: MaskCtx, body: Jaxpr) -> Jaxpr:
