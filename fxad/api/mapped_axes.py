@@ -11,6 +11,7 @@ import numpy as np
 from fxad.api.lift import bind_static_arguments, hold_settings, is_setting
 from fxad.core import tree
 from fxad.core.dataclasses import dataclass
+from fxad.core.sizes import Size, at_least
 from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, AxisError, ParameterError, ShapeError, described
 from fxad.ir import Aval
@@ -84,6 +85,8 @@ def _normalize_axis(axis: int | None, ndim: int, what: str, remedy: str = _IN_AX
 
 
 def _number_of_examples(what: str, size: int) -> int:
+    if type(size) is Size and at_least(size, 0):
+        return size
     if not _is_axis(size) or index(size) < 0:
         raise ParameterError(f"{what}: axis_size is {size!r}, not a number of examples", remedy="give an int >= 0")
     return index(size)

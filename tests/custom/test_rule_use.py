@@ -186,6 +186,14 @@ def test_a_rule_keeps_the_size_that_it_binds_in_the_rule_of_another() -> None:
     assert {rule.size for prim in calls for rule in prim.rules.batch} == {bound_size(0)}
 
 
+def test_a_rule_that_maps_over_its_size() -> None:
+    f: Any = fx.custom_vmap(lambda x, y: fnp.sin(x) * y)
+    f.def_vmap(lambda size, mapped, x, y: (fx.vmap(lambda a, b: a * b, axis_size=size)(x, y) + 1000, True))
+    for n in (0, 3):
+        have: Any = fx.vmap(fx.trace(f, X[0], Y[0]), axis_size=n)
+        np.testing.assert_allclose(have(X[:n], Y[:n]), X[:n] * Y[:n] + 1000)
+
+
 def marked_rule() -> Fun:
     f: Any = fx.custom_vmap(lambda x: fnp.sum(fnp.sin(x)))
     f.def_vmap(lambda size, mapped, x: (fnp.sum(fnp.sin(x.reshape(-1)).reshape((size, -1)), 1) + 1000, True))
