@@ -298,8 +298,8 @@ def test_the_smaller_operand_of_a_product_need_not_be_known() -> None:
     program = traced(lambda x, y: fnp.cos(x).T @ fnp.cos(y), ("n, m", "n, k"))
     x, y = np.ones((4, 2), "float32"), np.ones((4, 3), "float32")
     part = mask(program.jaxpr, (("n", 4),))
-    (found,) = run(specialize(part, (("k", 3), ("m", 2))), [x, y, np.int32(3)])
-    np.testing.assert_allclose(found, np.cos(x[:3]).T @ np.cos(y[:3]), rtol=1e-6)
+    (found,) = run(specialize(part, (("k", 3), ("m", 2))), [x, y, np.array(3, "int32")])
+    np.testing.assert_allclose(np.asarray(found), np.cos(x[:3]).T @ np.cos(y[:3]), rtol=1e-6)
 
 
 # ---------------------------------------------------------------------------------------------------- counted selects
