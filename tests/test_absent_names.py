@@ -24,6 +24,7 @@ MODULES = (
     "nn.initializers",
     "sharding",
     "debug",
+    "core",
     "image",
     "scipy.linalg",
     "scipy.special",

@@ -95,6 +95,15 @@ _BY_MODULE: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "qdwh": "the polar decomposition is u @ vh of svd",
             "symmetric_product": "c + alpha * a @ a.T",
         },
+        "core": {
+            "Tracer Trace": "a tracer is a fxad.Array too: isinstance(x, fxad.Array)",
+            "AbstractValue ShapedArray": "fxad.Spec(shape, dtype), and fxad.ir.Aval in programs",
+            "Atom ParamDict Value": "fxad.ir has the parts of programs: Var, Lit, Eqn, Jaxpr",
+            "ensure_compile_time_eval": "fxad.ensure_compile_time_eval",
+            "eval_context": "computations outside of traced functions run at once",
+            "eval_jaxpr": "call the program, or interpret(program, *args)",
+            "max_dim min_dim": "fxad.core.sizes.maximum and minimum, of sizes",
+        },
         "sharding": {
             "AbstractMesh AbstractDevice use_abstract_mesh": "shard_map takes names and sizes: {'i': 8}",
             "ManualAxisType": "shard_map finds out which values are the same on all devices",
