@@ -163,7 +163,8 @@ def test_the_cotangent_of_a_sum_counts_once() -> None:
 
 
 def summed(w: fx.Array, x: fx.Array) -> fx.Array:
-    return lax.linear_call(lambda w, v: w * lax.psum(v, "i"), lambda w, ct: lax.psum(w * ct, "i"), w, x)
+    out: fx.Array = lax.linear_call(lambda w, v: w * lax.psum(v, "i"), lambda w, ct: lax.psum(w * ct, "i"), w, x)
+    return out
 
 
 @pytest.mark.parametrize("of_w", [0, None])
