@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from fxad.errors import ParameterError, ShapeError
+from fxad.errors import ArgumentError, ParameterError, ShapeError, described
 from fxad.lax.binary import bitwise_and, ge, lt, select
 from fxad.lax.creation import broadcasted_iota, full_like
 from fxad.lax.cumulative import cumsum
@@ -55,14 +55,23 @@ def ragged_dot_general(
 
     Type:   `group_sizes` has the batch axes, and then an axis of groups.
     Cost:   that of one `dot_general` of all rows for each group: rows of other groups are zeros.
-    Raises: ParameterError for `group_offset`; ShapeError for other `group_sizes`.
+    Raises: ArgumentError for other dimension numbers; ParameterError for `group_offset`; ShapeError for other
+            `group_sizes`.
     """
     if group_offset is not None:
         raise ParameterError("ragged_dot: group_offset is not there", remedy="slice rhs and group_sizes")
     x, y, sizes = asarray(lhs), asarray(rhs), asarray(group_sizes)
-    dot, (ragged,), group = ragged_dot_dimension_numbers
-    (contract, other), (batch, other_batch) = [[[int(k) for k in axes] for axes in pair] for pair in dot]
-    ragged = int(ragged)
+    try:
+        dot, (ragged,), group = ragged_dot_dimension_numbers
+        (contract, other), (batch, other_batch) = [[[k.__index__() for k in axes] for axes in pair] for pair in dot]
+        ragged, group = ragged.__index__(), [k.__index__() for k in group]
+    except (AttributeError, TypeError, ValueError):
+        raise ArgumentError(
+            f"ragged_dot: ragged_dot_dimension_numbers is {described(ragged_dot_dimension_numbers)}: "
+            f"{ragged_dot_dimension_numbers!r:.60}",
+            remedy="give RaggedDotDimensionNumbers(((contracted of lhs, of rhs), (batch of lhs, of rhs)), (ragged axis "
+            "of lhs,), (axis of groups of rhs,))",
+        ) from None
     if ragged in batch:
         return dot_general(x, y, dot, precision, preferred_element_type)
     if sizes.ndim != 1 + len(batch):
@@ -88,5 +97,5 @@ def ragged_dot_general(
         numbers = ((after, [1 + k for k in other]), ([0, *after_batch], [0, *[1 + k for k in other_batch]]))
         stacks = grouped(x, ragged, batch), grouped(y, pair, other_batch)
         return dot_general(*stacks, numbers, precision, preferred_element_type)
-    numbers = (([0, *after], [int(group[0]), *other]), (after_batch, other_batch))
+    numbers = (([0, *after], [group[0], *other]), (after_batch, other_batch))
     return dot_general(grouped(x, ragged, batch), y, numbers, precision, preferred_element_type)

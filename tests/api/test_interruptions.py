@@ -257,6 +257,7 @@ import fxad as fx
 import fxad.lax as lax
 
 SIZE, WAY = int(sys.argv[1]), sys.argv[2]
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that starts the tests behind itself ignores it
 
 def loop(x):
     def goes_on(s):

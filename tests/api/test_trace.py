@@ -181,7 +181,7 @@ def test_a_leaked_tracer_says_where_it_was_made() -> None:
     line = leak.__code__.co_firstlineno + 4
     made = f"Tracer<f32[3]>, made at {code}:{line} in leak.<locals>.leaky, whose trace has ended"
     here = "no function is being traced here"
-    program = fx.trace(lambda x: x, X)
+    program = fx.trace(lambda x: x * 0.7654321, X)  # of its own: an equal one would lend its name
     for fn, message in (
         (lambda: t + 1, f"add: argument 0 is {made}; {here}"),
         (lambda: 1 - t, f"sub: argument 1 is {made}; {here}"),
@@ -199,7 +199,10 @@ def test_a_leaked_tracer_says_where_it_was_made() -> None:
         (lambda: np.sin(t), f"numpy.sin: the array is {made}; it has no value"),
         (lambda: program(t), f"<lambda>: argument 0 is {made}; {here}"),
         (lambda: fx.lower(program).compile()(t), f"<lambda>: argument x is {made}; a compiled program wants values"),
-        (lambda: fx.jit(lambda x: x)(t), f"<lambda>: argument x is {made}; a compiled program wants values"),
+        (
+            lambda: fx.jit(lambda x: x * 0.7654321)(t),
+            f"<lambda>: argument x is {made}; a compiled program wants values",
+        ),
         (lambda: fx.trace(lambda x: x + t, X), f"add: argument 1 is {made}; it is used in <lambda>"),
         (lambda: fx.trace(lambda x: (x, t), X), f"<lambda>: result 1 is {made}; it is used in <lambda>"),
     ):

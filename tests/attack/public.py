@@ -124,6 +124,7 @@ def _first(x: Any, *rest: Any) -> Any:
 
 POOLED: Final = {"inputs": np.ones((2, 4, 4, 1), np.float32)}
 SPD: Final = {"A": X @ X.T + 9 * np.eye(3, dtype=np.float32), "b": V}
+GROUPS: Final = {"rhs": np.ones((2, 3, 4), np.float32), "group_sizes": np.array([1, 2], np.int32)}
 PICK: Final = {"operand": np.ones((4, 4), np.float32), "select": "ge"}
 OWN: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
     {
@@ -142,6 +143,11 @@ OWN: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
         "lax.custom_linear_solve": {"matvec": lambda x: 2 * x, "solve": _same},
         "lax.custom_minimize": {"f": lambda x: (x * x).sum(), "solve": _same},
         "lax.custom_root": {"solve": _same, "tangent_solve": _same},
+        "lax.ragged_dot": GROUPS,
+        "lax.ragged_dot_general": {
+            **GROUPS,
+            "ragged_dot_dimension_numbers": lax.RaggedDotDimensionNumbers((((1,), (1,)), ((), ())), (0,), (0,)),
+        },
         "lax.dot_general": {"dimension_numbers": (((1,), (0,)), ((), ()))},
         "lax.dynamic_index_in_dim": {"index": 1},
         "lax.dynamic_slice": {"start_indices": (0, 1), "slice_sizes": (2, 2)},

@@ -9,7 +9,7 @@ import pytest
 
 import fxad as fx
 from fxad import image
-from fxad.errors import AxisError, ParameterError, ShapeError
+from fxad.errors import ArgumentError, AxisError, ParameterError, ShapeError
 
 IMAGE = np.random.default_rng(0).normal(size=(2, 6, 5)).astype(np.float32)
 METHODS = ("nearest", "linear", "cubic", "lanczos3", "lanczos5", "cubic-pytorch", "area")
@@ -68,6 +68,13 @@ def test_dtypes() -> None:
     assert fx.eval_shape(lambda x: image.resize(x, (2, 3), "bilinear"), half).dtype == np.float16
 
 
+NO: Any = "no"
+NUMBERS = (
+    "give RaggedDotDimensionNumbers(((contracted of lhs, of rhs), (batch of lhs, of rhs)), (ragged axis of lhs,), "
+    "(axis of groups of rhs,))"
+)
+
+
 @pytest.mark.parametrize(
     ("call", "error", "message", "remedy"),
     [
@@ -97,6 +104,8 @@ def test_dtypes() -> None:
         (lambda: fx.lax.ragged_dot(np.ones((3, 2)), np.ones((1, 2, 2)), np.ones((1, 1), np.int32)), ShapeError,
          "ragged_dot: group_sizes has shape (1, 1), with 0 batch axes",
          "give a size for each group, after the batch axes"),
+        (lambda: fx.lax.ragged_dot_general(np.ones((3, 2)), np.ones((1, 2, 2)), np.ones(1, np.int32), NO),
+         ArgumentError, "ragged_dot: ragged_dot_dimension_numbers is a str: 'no'", NUMBERS),
         (lambda: fx.lax.ragged_dot(np.ones((3, 2)), np.ones((1, 2, 2)), np.ones(1, np.int32), group_offset=LOOSE),
          ParameterError, "ragged_dot: group_offset is not there", "slice rhs and group_sizes"),
     ],

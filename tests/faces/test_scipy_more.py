@@ -388,7 +388,7 @@ def test_decompositions() -> None:
 
 def test_a_function_of_scipy_that_is_not_here_says_what_to_write() -> None:
     for module, name, instead in (
-        (fx.scipy.special, "expi", "pure_callback calls SciPy's function"),
+        (fx.scipy.special, "dawsn", "pure_callback calls SciPy's function"),
         (fx.scipy.linalg, "sqrtm", "of a Hermitian matrix: w, v = eigh(a), then v * f(w) @ v.conj().T"),
     ):
         with pytest.raises(AttributeError) as e:

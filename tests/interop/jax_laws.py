@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
@@ -17,7 +18,9 @@ jax = pytest.importorskip("jax")
 
 def package(name: str) -> Any:
     """A package on JAX; the test is skipped where it is not installed, unless FXAD_PEERS is "required"."""
-    return import_module(name) if os.environ.get("FXAD_PEERS") == "required" else pytest.importorskip(name)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # jaxopt says at its import that it is no longer maintained
+        return import_module(name) if os.environ.get("FXAD_PEERS") == "required" else pytest.importorskip(name)
 
 
 def close(found: Any, wanted: Any, what: str) -> None:
