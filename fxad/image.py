@@ -15,9 +15,10 @@ import numpy as np
 
 from fxad import lax
 from fxad import numpy as fnp
-from fxad.errors import ParameterError, ShapeError
+from fxad.errors import ParameterError, ShapeError, described
 from fxad.lax import Precision
 from fxad.operations.arguments import to_ints
+from fxad.operations.axes import normalize_axis_tuple
 from fxad.operations.precision import PrecisionLike
 from fxad.scipy.arguments import floats
 from fxad.tracing.array import Array, ArrayLike
@@ -136,11 +137,12 @@ def _resampled(
     antialias: bool,
     precision: PrecisionLike,
 ) -> Array:
-    kind = ResizeMethod.from_string(method) if isinstance(method, str) else method
+    kind = _method(what, method)
     if kind is ResizeMethod.NEAREST:
         raise ParameterError(f"{what}: the method is nearest", remedy="use resize, or the method linear")
     (array,) = floats(what, image)
-    sizes, dims = _sizes(what, array, shape), [d % array.ndim for d in to_ints(what, "spatial_dims", spatial_dims)]
+    sizes = _sizes(what, array, shape)
+    dims = normalize_axis_tuple(what, to_ints(what, "spatial_dims", spatial_dims), array.ndim)
     fixed = [k for k in range(array.ndim) if k not in dims and sizes[k] != array.shape[k]]
     if fixed:
         k = fixed[0]
@@ -150,6 +152,11 @@ def _resampled(
         )
     exact = fnp.float64 if array.dtype == fnp.float64 else fnp.float32
     scales, moves = fnp.asarray(scale).astype(exact), fnp.asarray(translation).astype(exact)
+    if scales.shape != (len(dims),) or moves.shape != (len(dims),):
+        raise ShapeError(
+            f"{what}: scale has shape {scales.shape}, translation {moves.shape}, with {len(dims)} spatial_dims",
+            remedy="give each a number for each of spatial_dims",
+        )
     for k, d in enumerate(dims):
         weights = _weights(array.shape[d], sizes[d], scales[k], moves[k], kind, antialias).astype(array.dtype)
         product = lax.dot_general(array, weights, (((d,), (0,)), ((), ())), precision)
@@ -170,20 +177,39 @@ def resize(
     """
     array = fnp.asarray(image)
     sizes = _sizes("resize", array, shape)
-    kind = ResizeMethod.from_string(method) if isinstance(method, str) else method
+    kind = _method("resize", method)
     dims = [k for k, (n, m) in enumerate(zip(array.shape, sizes, strict=True)) if n != m]
+    empty = [k for k in dims if not array.shape[k]]
+    if empty:
+        raise ShapeError(
+            f"resize: axis {empty[0]} of the image is empty, and shall have {sizes[empty[0]]} elements",
+            remedy="an element of the result is read from elements of the image",
+        )
     if kind is ResizeMethod.NEAREST:
         for d in dims:
             n, m = array.shape[d], sizes[d]
-            at = fnp.floor((fnp.arange(m).astype(fnp.float32) + 0.5) * (n / m)).astype(fnp.int32)
+            place = (fnp.arange(m).astype(fnp.float32) + 0.5) * n / max(m, 1)  # in this order, as JAX rounds
+            at = fnp.floor(place).astype(fnp.int32)
             array = fnp.take(array, at, axis=d, mode="clip")
         return array
     scale = np.array([sizes[d] / array.shape[d] for d in dims])
     return _resampled("resize", array, sizes, dims, scale, np.zeros(len(dims)), kind, antialias, precision)
 
 
+def _method(what: str, method: object) -> ResizeMethod:
+    if isinstance(method, str):
+        return ResizeMethod.from_string(method)
+    if not isinstance(method, ResizeMethod):
+        raise ParameterError(
+            f"{what}: method is {described(method)}: {method!r:.40}", remedy="give a ResizeMethod or its name"
+        )
+    return method
+
+
 def _sizes(what: str, image: Array, shape: Sequence[int]) -> tuple[int, ...]:
     sizes = to_ints(what, "shape", shape)
+    if min(sizes, default=0) < 0:
+        raise ShapeError(f"{what}: shape {sizes} has a negative size", remedy="give sizes >= 0")
     if len(sizes) != image.ndim:
         raise ShapeError(
             f"{what}: shape {sizes} has {len(sizes)} axes, the image has {image.ndim}",

@@ -231,13 +231,15 @@ def grad(
     declares static. `argnums` counts them, and chooses others.
 
     The gradient in a complex argument z = x + iy is df/dx - i df/dy, as in JAX: step along its conjugate. `holomorphic`
-    says that `f` is a holomorphic function of complex arguments; the result is its complex derivative. With `allow_int`, integer arguments are allowed, and None stands for their gradients.
+    says that `f` is a holomorphic function of complex arguments; the result is its complex derivative. With `allow_int`,
+    integer arguments are allowed, and None stands for their gradients.
 
     Law:    `<grad f(x), x_dot> = jvp f(x, x_dot)`.
     Rule:   linearize, transpose, apply to 1, remove equations that only the value needs. Repeated layers of a function
             are first outlined as calls of one body, which is differentiated once. A program is differentiated unchanged.
-    Raises: ShapeError for a result that is not a scalar; NotDifferentiableError for an argument or result that is not
-            real floating, naming the argument's path; ArgumentError for argnums that do not exist, or are static.
+    Raises: ShapeError for a result that is not a scalar; NotDifferentiableError for a result that is not real floating,
+            and for an argument that is neither that nor complex, naming its path; ArgumentError for argnums that do not
+            exist, or are static.
     """
     check_no_reduce_axes("grad", reduce_axes)
     transform = partial(_holomorphic, "grad") if flag("grad", "holomorphic", holomorphic) else _grad

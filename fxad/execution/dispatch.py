@@ -192,7 +192,7 @@ class Dispatcher:
         return leaf if isinstance(leaf, Array) else device_array(leaf, aval)
 
     def execution_error(self, e: Exception, buffers: Sequence[runtime.Buffer]) -> ExecutionError:
-        """The error for a call that XLA execution_error."""
+        """The error for a call that XLA refused."""
         return runtime.execution_error(e, buffers, replace(self.loaded.origin, name=self.program.name), self.path)
 
 

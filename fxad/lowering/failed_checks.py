@@ -3,7 +3,8 @@
 On one device XLA ends the run where a check fails. On several, others may wait for that device in a collective, so it
 goes on to the end of the program. A loop without a bound might never get there. So a flag, a bool, is threaded through
 the program: True after a failed check. A `while` ends when the flag of its device is True, or, if it has collectives,
-that of any device that takes part in them. A `scan` runs all its steps.
+that of any device that takes part in them: in a ppermute, XLA waits for all devices of the mesh. A `scan` runs all its
+steps.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ from fxad.core.memo import by_value
 from fxad.ir import Atom, Atoms, Aval, Eqn, FreeAxes, HigherOrder, Jaxpr, Lit, distinct_jaxprs
 from fxad.lowering.ordered_effects import Threaded, deciding, with_threaded
 from fxad.primitives.check import Check, has_check
-from fxad.primitives.collectives import Pmax
+from fxad.primitives.collectives import Pmax, Ppermute
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.shard_map import ShardMap
 from fxad.primitives.control.while_ import While
 from fxad.primitives.elementwise import AND, NOT, OR
+from fxad.primitives.meshes import Mesh
 from fxad.primitives.reduce import ReduceOr
 
 FAILED: Final = Aval((), dtypes.bool_)
@@ -32,7 +34,7 @@ def ending_loops(jaxpr: Jaxpr) -> Jaxpr:
     if not has_check(jaxpr) or not any([isinstance(e.prim, While) for p in distinct_jaxprs(jaxpr) for e in p.eqns]):
         return jaxpr
     b = Builder.like(jaxpr)
-    _, *outs = b.inline(_flagged(jaxpr), [Lit.of(False, FAILED), *jaxpr.ins])
+    _, *outs = b.inline(_flagged(jaxpr, ()), [Lit.of(False, FAILED), *jaxpr.ins])
     return b.build(outs, jaxpr.name)
 
 
@@ -43,8 +45,8 @@ def _holds(jaxpr: Jaxpr) -> bool:
 
 
 @by_value
-def _flagged(jaxpr: Jaxpr) -> Jaxpr:
-    """(failed, operands) -> (failed, results)."""
+def _flagged(jaxpr: Jaxpr, mesh: Mesh) -> Jaxpr:
+    """(failed, operands) -> (failed, results), of a program that each device of a mesh runs."""
     b = Builder()
     failed: Atom = b.input(FAILED)
 
@@ -57,12 +59,12 @@ def _flagged(jaxpr: Jaxpr) -> Jaxpr:
             return None
         found: Threaded | None = None
         if isinstance(prim, While):
-            failed = _of_any(b, failed, prim.free_axes)
-            found = _ending(prim)
+            failed = _of_any(b, failed, _axes(prim, mesh))
+            found = _ending(prim, mesh)
         elif isinstance(prim, ShardMap) and _holds(prim.body):
-            found = _flagged_map(prim)
+            found = _flagged_map(prim, mesh)
         elif isinstance(prim, HigherOrder) and any(map(_holds, prim.bodies)):
-            found = with_threaded(prim, FAILED, _flagged, _holds)
+            found = with_threaded(prim, FAILED, lambda body: _flagged(body, mesh), _holds)
         if found is None:
             return None
         new, at, after = found
@@ -80,10 +82,17 @@ def _of_any(b: Builder, failed: Atom, axes: FreeAxes) -> Atom:
     return b.one(Pmax(names, sizes), failed) if axes else failed
 
 
-def _ending(loop: While) -> Threaded:
+def _axes(loop: While, mesh: Mesh) -> FreeAxes:
+    """The axes along which all devices must run as many steps of a loop."""
+    if any([type(e.prim) is Ppermute for body in loop.bodies for p in distinct_jaxprs(body) for e in p.eqns]):
+        return frozenset(mesh)
+    return loop.free_axes
+
+
+def _ending(loop: While, mesh: Mesh) -> Threaded:
     """The loop with the flag as its first carry, which ends when it is True."""
     if has_check(loop.cond) and loop.max_steps is None:
-        return Call(_flagged(deciding(loop))), 0, 0
+        return Call(_flagged(deciding(loop), mesh)), 0, 0
     b = Builder()
     consts = b.inputs(loop.cond.in_avals[: loop.n_cond])
     failed = b.input(FAILED)
@@ -91,14 +100,14 @@ def _ending(loop: While) -> Threaded:
     cond = b.build([b.one(AND, b.one(NOT, failed), goes[0])], loop.cond.name)
     b = Builder()
     consts = b.inputs(loop.body.in_avals[: loop.n_body])
-    after, *outs = b.inline(_flagged(loop.body), (b.input(FAILED), *consts, *b.inputs(loop.carry)))
-    body = b.build((_of_any(b, after, loop.free_axes), *outs), loop.body.name)
+    after, *outs = b.inline(_flagged(loop.body, mesh), (b.input(FAILED), *consts, *b.inputs(loop.carry)))
+    body = b.build((_of_any(b, after, _axes(loop, mesh)), *outs), loop.body.name)
     return While(cond, body, loop.n_cond, loop.n_body, loop.max_steps), loop.n_cond + loop.n_body, 0
 
 
-def _flagged_map(prim: ShardMap) -> Threaded:
+def _flagged_map(prim: ShardMap, around: Mesh) -> Threaded:
     """The map with the flag as its first operand and result: that of all its devices."""
     b = Builder()
-    failed, *outs = b.inline(_flagged(prim.body), b.inputs((FAILED, *prim.body.in_avals)))
+    failed, *outs = b.inline(_flagged(prim.body, (*around, *prim.mesh)), b.inputs((FAILED, *prim.body.in_avals)))
     body = b.build((_of_any(b, failed, frozenset(prim.mesh)), *outs), prim.body.name)
     return ShardMap(body, prim.mesh, 1 + prim.n_consts, prim.ins, ((), *prim.outs), prim.devices), 0, 0

@@ -163,8 +163,10 @@ def batch_adjoint(ctx: BatchCtx, pull: Jaxpr, cts: Dims, known: Dims, wants: Dim
     """Return a batched map from cotangents (its first operands) to cotangents. The cotangent of an operand that is not
     batched is summed over the examples. The contribution of a result that is not batched is counted once.
 
-    A map that exchanges values of the examples gets a share of the cotangent of such a result in each of them."""
-    if None in cts and any([name == ctx.axis for name, _ in pull.free_axes]):
+    A map that exchanges values of the examples gets a share of the cotangent of such a result in each of them. The same
+    cotangent of all examples, such as a sum over them, is then counted for each."""
+    exchanges = bool(cts) and any([name == ctx.axis for name, _ in pull.free_axes])
+    if exchanges and None in cts:
         shared = batch_adjoint(ctx, pull, tuple([0 if d is None else d for d in cts]), known, wants)
         b = Builder()
         dims = (*cts, *[0] * len(known))
@@ -177,7 +179,9 @@ def batch_adjoint(ctx: BatchCtx, pull: Jaxpr, cts: Dims, known: Dims, wants: Dim
         ]
         return b.build(b.inline(shared, shares), shared.name)
     out_dims = ctx.recur(pull, (*cts, *known))[1]
-    at = tuple([(None if d is None else 0) if w is None else w for d, w in zip(out_dims, wants, strict=True)])
+    at = tuple(
+        [(0 if exchanges or d is not None else None) if w is None else w for d, w in zip(out_dims, wants, strict=True)]
+    )
     jaxpr, _ = ctx.recur(pull, (*cts, *known), at)
     sums = [k for k, (w, d) in enumerate(zip(wants, at, strict=True)) if w is None and d is not None]
     if not sums:

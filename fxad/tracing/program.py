@@ -226,8 +226,10 @@ def parameter_names(fn: object) -> tuple[str, ...]:
 
 
 def function_name(fn: object) -> str:
-    """The function's name, as in `loss`; the class's for a callable object."""
+    """The name of a function or a program, as in `loss`; that of the class for another callable object."""
     inner = getattr(fn, "func", fn)  # functools.partial
+    if isinstance(inner, Program):
+        return inner.name
     return str(getattr(inner, "__name__", type(inner).__name__))
 
 

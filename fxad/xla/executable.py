@@ -267,14 +267,13 @@ class LoadedProgram:
         self.origin = Origin(program.name, program.where, memory(self))
         self.devices: tuple[Device, ...] = (device,) if placed is None else placed.devices
         self.placed = placed
-        if placed is not None:
-            self.start = Spread(self.start, placed.ins, device.platform)
         if failures is not None:
             where = device.sharding if placed is None else ManyDevices(placed.devices, placed.mesh, ())
             self.start = SynchronousStart(self.start, failures, where)
         if program.unbounded:
             self.start = interruptible(self.start)
-        if placed is not None:
+        if placed is not None:  # the thread that donates operands divides them, not that of `interruptible`
+            self.start = Spread(self.start, placed.ins, device.platform)
             commitments.any = True  # its results are
             self.handlers = self.committed = [
                 result_handler(a, where, True, self.origin)

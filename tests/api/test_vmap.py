@@ -70,6 +70,7 @@ def test_no_examples_and_nothing_mapped() -> None:
 
 def test_programs_are_told_how_many() -> None:
     program = fx.trace(lambda a, b: a * b, S, S)
+    assert fx.vmap(program, (0, None)).__name__ == f"vmap_{program.name}"
     mapped = fx.vmap(program, (0, None), axis_size=3)
     assert mapped(X, S).tolist() == [0, 2, 4]
     assert mapped.jaxpr is fx.vmap(program, (0, None), axis_size=3).jaxpr

@@ -9,7 +9,7 @@ import pytest
 
 import fxad as fx
 from fxad import image
-from fxad.errors import ArgumentError, ParameterError, ShapeError
+from fxad.errors import ArgumentError, AxisError, ParameterError, ShapeError
 
 IMAGE = np.random.default_rng(0).normal(size=(2, 6, 5)).astype(np.float32)
 METHODS = ("nearest", "linear", "cubic", "lanczos3", "lanczos5", "cubic-pytorch", "area")
@@ -51,6 +51,15 @@ def test_logarithms_of_means() -> None:
     assert fx.nn.logmeanexp(x, 0, keepdims=True).shape == (1, 2)
 
 
+def test_the_nearest_element_is_rounded_as_in_jax() -> None:
+    """(x + 0.5) n / m is 1 here. With n / m rounded first it is below."""
+    jax_image = pytest.importorskip("jax.image")
+    for n, m in ((2, 41), (6, 37), (5, 0)):
+        row = np.arange(n)
+        found, wanted = image.resize(row, (m,), "nearest"), jax_image.resize(row, (m,), "nearest")
+        np.testing.assert_array_equal(np.asarray(found), np.asarray(wanted))
+
+
 def test_dtypes() -> None:
     whole = fx.Spec((6,), np.int32)
     assert fx.eval_shape(lambda x: image.resize(x, (4,), "nearest"), whole).dtype == np.int32
@@ -79,6 +88,19 @@ NUMBERS = (
         (lambda: image.scale_and_translate(IMAGE, (2, 3, 4), (1,), np.ones(1), np.zeros(1), "linear"), ShapeError,
          "scale_and_translate: axis 2 of 5 elements shall have 4, and is not in spatial_dims",
          "give spatial_dims all axes that change"),
+        (lambda: image.resize(IMAGE, (2, -3, 5), "nearest"), ShapeError, "resize: shape (2, -3, 5) has a negative size",
+         "give sizes >= 0"),
+        (lambda: image.resize(IMAGE[:, :0], (2, 3, 5), "linear"), ShapeError,
+         "resize: axis 1 of the image is empty, and shall have 3 elements",
+         "an element of the result is read from elements of the image"),
+        (lambda: image.resize(IMAGE, (2, 3, 3), LOOSE), ParameterError,
+         "resize: method is an ndarray: array([0], dtype=int32)", "give a ResizeMethod or its name"),
+        (lambda: image.scale_and_translate(IMAGE, (2, 3, 5), (4,), np.ones(1), np.zeros(1), "linear"), AxisError,
+         "scale_and_translate: axis 4 is out of range for an array with 3 axes",
+         "axes are counted from 0, or from -1 backwards"),
+        (lambda: image.scale_and_translate(IMAGE, (2, 3, 4), (1, 2), np.ones(1), np.zeros(2), "linear"), ShapeError,
+         "scale_and_translate: scale has shape (1,), translation (2,), with 2 spatial_dims",
+         "give each a number for each of spatial_dims"),
         (lambda: fx.lax.ragged_dot(np.ones((3, 2)), np.ones((1, 2, 2)), np.ones((1, 1), np.int32)), ShapeError,
          "ragged_dot: group_sizes has shape (1, 1), with 0 batch axes",
          "give a size for each group, after the batch axes"),

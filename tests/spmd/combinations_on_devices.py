@@ -417,7 +417,14 @@ def in_bodies(v: Any) -> Any:
     return fx.remat(steps)(v)
 
 
+def on_a_ring(v: Any) -> Any:
+    """The indices along j fail at different steps. In a ppermute, XLA waits for all devices of the mesh."""
+    ring = lax.ppermute(v, "i", [(0, 1), (1, 2), (2, 3), (3, 0)])
+    return fx.error_if(ring + 1, (lax.axis_index("i") == 2) & (v[0, 0] > 5), "on a ring")
+
+
 ENDLESS: dict[str, Function] = {
+    "on a ring": fx.shard_map(endless(on_a_ring), {"i": 4, "j": 2}, P(("i", "j")), P(("i", "j"))),
     "on one device": fx.pmap(endless(lambda v: on_one_index(v + 1) + lax.pmax(v, "i")), "i"),
     "before": fx.pmap(lambda x: endless(lambda v: lax.pmean(v, "i"))(checked(x, 1, "before")), "i"),
     "in bodies": fx.pmap(endless(in_bodies)),
@@ -436,6 +443,14 @@ def test_a_failed_check_ends_loops(where: str) -> None:
     with pytest.raises(CheckError) as e:
         fx.jit(ENDLESS[where])(X)
     assert e.value.message == f"error_if: {where}"
+
+
+def test_a_loop_over_donated_parts() -> None:
+    """The array is divided among the devices for a loop that a signal may interrupt, by another thread."""
+    f: Any = fx.jit(fx.pmap(lambda v: lax.while_loop(lambda c: c[0] < 9, lambda c: c + 3, v)), donate=0)
+    x = fnp.asarray(X)
+    np.testing.assert_allclose(np.asarray(f(x)), X + 3 * np.ceil((9 - X[:, :1]) / 3), rtol=1e-6)
+    assert x.is_deleted()
 
 
 def test_a_loop_whose_checks_hold_runs_all_its_steps() -> None:

@@ -160,3 +160,22 @@ def test_the_cotangent_of_a_sum_counts_once() -> None:
     np.testing.assert_allclose(np.asarray(have), 8 * X, rtol=1e-6)
     once = fx.grad(lambda x: fx.vmap(total, axis_name="i", out_axes=None)(x))(X)
     np.testing.assert_allclose(np.asarray(once), 2 * X, rtol=1e-6)
+
+
+def summed(w: fx.Array, x: fx.Array) -> fx.Array:
+    out: fx.Array = lax.linear_call(lambda w, v: w * lax.psum(v, "i"), lambda w, ct: lax.psum(w * ct, "i"), w, x)
+    return out
+
+
+@pytest.mark.parametrize("of_w", [0, None])
+def test_an_operand_of_all_examples_gets_the_cotangents_of_all(of_w: int | None) -> None:
+    """A rule that sums over the name gives all examples one cotangent, which counts for each of them."""
+    w = X if of_w == 0 else X[0]
+
+    def loss(f: Callable[[fx.Array, fx.Array], fx.Array]) -> Callable[[fx.Array], fx.Array]:
+        mapped = fx.vmap(f, in_axes=(of_w, None), axis_name="i", axis_size=len(X))
+        return lambda x: fnp.sum(mapped(fnp.asarray(w), x) ** 2)
+
+    x = fnp.asarray(X[1])
+    want = fx.grad(loss(lambda w, x: w * lax.psum(x, "i")))(x)
+    np.testing.assert_allclose(np.asarray(fx.grad(loss(summed))(x)), np.asarray(want), rtol=1e-5)
