@@ -22,6 +22,7 @@ from typing import Any, Final, TypeAlias, cast, final
 
 from fxad import dtypes, lowering
 from fxad.core.dataclasses import dataclass
+from fxad.core.layout import Times, Unknown, UpTo
 from fxad.core.memo import by_value
 from fxad.errors import ParameterError, PlacementError, name_equation
 from fxad.ir import (
@@ -55,6 +56,7 @@ _Division: TypeAlias = "tuple[Mesh, Spec] | None"
 _Value: TypeAlias = tuple[str, str]
 
 _NO_ATTRS: Final[Mapping[str, str]] = MappingProxyType({})
+_FOLDS: Final = frozenset({"stablehlo.reduce", "stablehlo.reduce_window"})  # XLA aborts where their bodies have loops
 
 
 @final
@@ -159,6 +161,13 @@ def may_not_end(jaxpr: Jaxpr) -> bool:
     """Returns True if a program has a loop whose number of runs has no bound."""
     loops = [e.prim for body in distinct_jaxprs(jaxpr) for e in body.eqns if isinstance(e.prim, HigherOrder)]
     return any([loop.layout.unbounded for loop in loops])
+
+
+def _calls_loop(body: Jaxpr) -> bool:
+    """Returns True if the body calls a function that has a loop."""
+    prims = [e.prim for called in distinct_jaxprs(body) for e in called.eqns]
+    runs = [b.runs for p in prims if isinstance(p, HigherOrder) for b in p.layout.bodies]
+    return any([isinstance(r, Times | UpTo | Unknown) for r in runs])
 
 
 def aliases(ins: Sequence[Aval], outs: Sequence[Aval], donate: Sequence[int]) -> dict[int, int]:
@@ -374,7 +383,14 @@ class _Function:
             return (out,)
         head, types = f'"{name}"({", ".join([v[0] for v in operands])})', ", ".join([v[1] for v in operands])
         if regions:
-            head += self._regions([partial(self._body, r, outs) for r in regions])
+            text = self._regions([partial(self._body, r, outs) for r in regions])
+            bodies = [r for r in regions if isinstance(r, Jaxpr)] if name in _FOLDS else []
+            if bodies and ("stablehlo.while" in text or any(map(_calls_loop, bodies))):
+                raise ParameterError(
+                    f"{name.removeprefix('stablehlo.')}: its body has a loop, of which XLA cannot make a reduction",
+                    remedy="use lax.associative_scan or lax.scan, or write the body without a loop",
+                )
+            head += text
         if attrs:
             head += f" {{{', '.join([f'{k} = {v}' for k, v in attrs.items()])}}}"
         return self._append(head, types, outs)

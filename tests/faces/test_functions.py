@@ -10,7 +10,8 @@ import pytest
 
 import fxad as fx
 import fxad.numpy as fnp
-from fxad import dtypes
+from fxad import dtypes, lax
+from fxad.errors import ParameterError
 from fxad.tracing.array import Array
 from tests.faces.oracle import Value, check, close, names, traced
 
@@ -460,3 +461,17 @@ def test_what_is_known_of_dtypes() -> None:
     assert fnp.isdtype("bf16", "real floating")
     assert fnp.isdtype(dtypes.int8, ("bool", "integral"))
     assert (fnp.shape(F32), fnp.ndim(F32), fnp.size(F32)) == ((3, 4), 2, 12)
+
+
+@pytest.mark.parametrize("way", ["loop", "call", "function"])
+def test_a_reduction_by_a_loop_is_refused(way: str) -> None:
+    """XLA would abort the process."""
+
+    def looped(a: Any, b: Any) -> Any:
+        return lax.fori_loop(0, 3, lambda _, c: c + b, a)
+
+    by: Any = {"loop": looped, "call": fx.jit(looped), "function": lambda a, b: lax.igamma(a + 1, b)}[way]
+    with pytest.raises(ParameterError) as caught:
+        lax.reduce(np.ones((4, 3), np.float32), np.float32(0), by, (0,))
+    assert caught.value.message == "reduce: its body has a loop, of which XLA cannot make a reduction"
+    assert caught.value.remedy == "use lax.associative_scan or lax.scan, or write the body without a loop"
