@@ -117,7 +117,7 @@ def scale_and_translate(
 ) -> Array:
     """Return the image of this shape whose element at x is read at (x - translation) / scale along `spatial_dims`.
 
-    What lies outside of the image is 0. With `antialias`, the kernel is as wide as an element of the result.
+    Elements outside of the image are 0. With `antialias`, the kernel is as wide as an element of the result.
 
     Raises: ShapeError if `shape` differs along another axis; ParameterError for the method "nearest".
     """

@@ -1,5 +1,5 @@
-"""What is known about the padding of a value: where it is zero, so that it need not be filled with zeros again, and
-whether it is finite, so that it need not be cleared at once."""
+"""Knowledge about the padding of a value. Padding that is zero need not be filled with zeros again. Padding that is
+finite need not be cleared at once."""
 
 from __future__ import annotations
 
