@@ -8,8 +8,9 @@ from __future__ import annotations
 import io
 import re
 import sys
-from collections.abc import Sequence
-from contextlib import redirect_stdout
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from types import ModuleType
 
@@ -25,7 +26,7 @@ def refreshed(page: Path) -> str:
     sys.modules["page"] = module  # where dataclasses and pickle look for the classes of a page
     parts, end = [], 0
     try:
-        with np.printoptions():
+        with np.printoptions(), folders_removed():
             for block in BLOCK.finditer(text):
                 printed = _run(page, text.count("\n", 0, block.start("code")), block["code"], module)
                 parts.append(text[end : block.end("code")] + "```\n")
@@ -36,6 +37,18 @@ def refreshed(page: Path) -> str:
         if before is not None:
             sys.modules["page"] = before
     return "".join([*parts, text[end:]])
+
+
+@contextmanager
+def folders_removed() -> Iterator[None]:
+    """Temporary folders that the blocks make are removed in the end."""
+    before = tempfile.tempdir
+    with tempfile.TemporaryDirectory() as home:
+        tempfile.tempdir = home
+        try:
+            yield
+        finally:
+            tempfile.tempdir = before
 
 
 def _run(page: Path, line: int, code: str, module: ModuleType) -> str:

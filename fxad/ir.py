@@ -399,6 +399,10 @@ class BatchCtx(Batching, Protocol):
     def spmd(self) -> tuple[str, ...]:
         """The axes of a mesh that divide the mapped axis, the slowest first."""
 
+    @property
+    def devices(self) -> bool:
+        """True if devices run the indices of the mapped axis."""
+
     def recur(self, body: Jaxpr, in_dims: Dims, out_dims: Dims | None = None) -> tuple[Jaxpr, Dims]:
         """Batch a body. Returns the batched body and the batch axis of each result (None: not batched)."""
 

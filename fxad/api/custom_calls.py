@@ -57,7 +57,7 @@ from fxad.tracing.context import (
 )
 from fxad.tracing.program import argument_path, function_name
 from fxad.tracing.tracer import Tracer, active_trace, bind
-from fxad.transforms.ad.jvp import dependent_values
+from fxad.transforms.ad.jvp import add_dependent_values
 from fxad.transforms.vmap import over_stack
 
 UserRule: TypeAlias = Callable[..., Any]  # the types of its arguments are those of the user's function
@@ -267,7 +267,9 @@ class TracedCall:
         trace = active_trace()
         if trace is None or not self.rules.symbolic_zeros:
             return ()
-        reached = dependent_values(trace.builder.eqns, trace.operands)
+        eqns, (n, reached) = trace.builder.eqns, trace.dependent
+        add_dependent_values(reached, eqns[n:], trace.operands)
+        trace.dependent = len(eqns), reached
         return tuple([
             a.inexact and isinstance(x, Tracer) and (trace.variable_of(x) is None or trace.variable_of(x) in reached)
             for x, a in zip(self.leaves, self.avals, strict=True)

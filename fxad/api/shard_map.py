@@ -237,7 +237,7 @@ def check_equal_results(
     """
     for name, size in mesh:
         dims = tuple([0 if name in names_in(s) else None for s in ins])
-        _, out_dims = vmap_named(body, size, name, dims)
+        _, out_dims = vmap_named(body, size, name, dims, devices=True)
         for k, (d, s) in enumerate(zip(out_dims, outs, strict=True)):
             if paths is not None and d is not None and name not in names_in(s):
                 raise varying_result_error(what, body, k, paths[k], name, wording)

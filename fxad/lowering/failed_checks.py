@@ -18,7 +18,7 @@ from fxad.core.memo import by_value
 from fxad.ir import Atom, Atoms, Aval, Eqn, FreeAxes, HigherOrder, Jaxpr, Lit, distinct_jaxprs
 from fxad.lowering.ordered_effects import Threaded, deciding, with_threaded
 from fxad.primitives.check import Check, has_check
-from fxad.primitives.collectives import Pmax, Ppermute
+from fxad.primitives.collectives import Pmax, exchanged_axes, has_ppermute
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.shard_map import ShardMap
 from fxad.primitives.control.while_ import While
@@ -84,9 +84,10 @@ def _of_any(b: Builder, failed: Atom, axes: FreeAxes) -> Atom:
 
 def _axes(loop: While, mesh: Mesh) -> FreeAxes:
     """The axes along which all devices must run as many steps of a loop."""
-    if any([type(e.prim) is Ppermute for body in loop.bodies for p in distinct_jaxprs(body) for e in p.eqns]):
+    if any(map(has_ppermute, loop.bodies)):
         return frozenset(mesh)
-    return loop.free_axes
+    names = exchanged_axes(loop)
+    return frozenset([(name, size) for name, size in loop.free_axes if name in names])
 
 
 def _ending(loop: While, mesh: Mesh) -> Threaded:

@@ -21,6 +21,7 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.core.lockstep import gather_from_runs, index_of
+from fxad.core.memo import by_value
 from fxad.errors import AxisNameError, DTypeError, ParameterError, ShapeError
 from fxad.ir import (
     Atom,
@@ -33,10 +34,12 @@ from fxad.ir import (
     Dims,
     Emit,
     FreeAxes,
+    HigherOrder,
     Hlo,
     HloValue,
     HloValues,
     Hole,
+    Jaxpr,
     JvpCtx,
     Linear,
     Lit,
@@ -46,6 +49,7 @@ from fxad.ir import (
     Tangents,
     TransposeCtx,
     Zero,
+    distinct_jaxprs,
     primitive,
     primitive_family,
 )
@@ -828,18 +832,51 @@ def flat_index(emit: Emit, names: Names, sizes: Sizes) -> Atom:
     return at
 
 
-def check_uniform(ctx: BatchCtx, prim: Primitive) -> None:
-    """Check that an equation whose bodies run for some indices of an axis only has no collectives over that axis.
+def check_uniform(ctx: BatchCtx, prim: HigherOrder) -> None:
+    """Check that an equation whose bodies run for some indices of an axis only has no collectives that wait for the
+    other indices: those over that axis, and on devices each ppermute, in which all devices of the mesh wait.
 
     Raises: AxisNameError.
     """
-    if ctx.axis is not None and ctx.axis in [name for name, _ in prim.free_axes]:
+    axis = ctx.axis
+    if axis is not None and axis in exchanged_axes(prim):
         raise AxisNameError(
-            f"{prim.name}: its bodies have collectives over axis {ctx.axis!r}, and the indices of that axis"
+            f"{prim.name}: its bodies have collectives over axis {axis!r}, and the indices of that axis"
             " do not agree on whether they run",
             remedy="make the predicate the same for all indices, with pmax or pmin over the axis, or move the"
             " collective out",
         )
+    if axis is not None and ctx.devices and any(map(has_ppermute, prim.bodies)):
+        raise AxisNameError(
+            f"{prim.name}: its bodies have a ppermute, in which all devices wait, and the indices of axis {axis!r}"
+            " do not agree on whether they run",
+            remedy="make the predicate the same for all indices, with pmax or pmin over the axis, or use all_gather"
+            " in place of ppermute",
+        )
+
+
+def exchanged_axes(prim: Primitive) -> frozenset[str]:
+    """The free axes of a primitive over which indices exchange values. An `axis_index` exchanges none."""
+    if isinstance(prim, AxisIndex):
+        return frozenset()
+    axes = prim.free_axes
+    if isinstance(prim, HigherOrder):
+        # all axes of custom rules; of the bodies those that their equations exchange values over
+        rules = axes.difference(*[body.free_axes for body in prim.bodies])
+        exchanged = frozenset[str]().union(*map(_exchanged_axes, prim.bodies))
+        return frozenset([name for name, size in axes if name in exchanged or (name, size) in rules])
+    return frozenset([name for name, _ in axes])
+
+
+@by_value
+def _exchanged_axes(jaxpr: Jaxpr) -> frozenset[str]:
+    return frozenset[str]().union(*[exchanged_axes(eqn.prim) for eqn in jaxpr.eqns])
+
+
+@by_value
+def has_ppermute(jaxpr: Jaxpr) -> bool:
+    """Returns True if a program or a body has a `ppermute`. In one, XLA makes all devices wait."""
+    return any([type(e.prim) is Ppermute for body in distinct_jaxprs(jaxpr) for e in body.eqns])
 
 
 COLLECTIVES: Final = (Psum, Pmax, Pmin, AllGather, PsumScatter, AllToAll, Ppermute, AxisIndex)

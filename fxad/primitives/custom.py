@@ -64,7 +64,8 @@ from fxad.primitives.control.effects import without_checks, without_effects
 from fxad.primitives.custom_rules import Function, InverseRule, Refusal, Rules
 from fxad.primitives.linear_call import LinearCall
 from fxad.primitives.linearity import is_linear, is_zero
-from fxad.primitives.shape import broadcast_to_axis
+from fxad.primitives.shape import broadcast_to_axis, emit_reshape
+from fxad.primitives.slicing import emit_slice
 
 # A program over a stack: `batch(program, size, in_dims, out_dims, axis)`.
 Batch: TypeAlias = Callable[[Jaxpr, int, Dims, Dims, str | None], Jaxpr]
@@ -143,8 +144,13 @@ class NamedCall(Applied):
         return self.body.out_avals
 
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
-        # a rule may read operands that the body does not read, so all results are batched
-        body, out_dims = ctx.recur(self.body, dims, (0,) * len(self.body.outs))
+        # a rule may read operands that the body does not read
+        everything = ((True,) * len(dims),) * len(self.body.outs)
+        rows = everything if ctx.axis in dict(self.free_axes) else self.reads or everything
+        mapped = [d is not None for d in ctx.recur(self.body, dims)[1]]
+        moves = [any([m and d is not None for d, m in zip(dims, row, strict=True)]) for row in rows]
+        wants = tuple([0 if f or m else None for f, m in zip(mapped, moves, strict=True)])
+        body, out_dims = ctx.recur(self.body, dims, wants)
         changes = (*self.changes, Batched(ctx.size, dims, out_dims, ctx.axis))
         left = _unbound(self.axes, changes)
         return ctx(NamedCall(body, self.captured, self.function, changes, self.reads, left), *args), out_dims
@@ -235,13 +241,28 @@ def _complete(jaxpr: Jaxpr, module: tuple[Function, ...], batch: Batch) -> Jaxpr
         program = b.build(b(made, *b.inputs(made.body.in_avals)), made.body.name)
         for change in call.changes:
             if isinstance(change, Batched):
-                program = batch(program, change.size, change.in_dims, change.out_dims, change.axis)
+                program = _batched(program, change, batch)
             else:
                 slim, read = prune(program, change.results)
                 program = with_operands(slim, read, program.in_avals, change.operands)
         return program
 
     return replaced(jaxpr, by) if module else jaxpr
+
+
+def _batched(program: Jaxpr, change: Batched, batch: Batch) -> Jaxpr:
+    """The program over a stack. A result that is the same for all examples is that of the first one: a rule may stack
+    it."""
+    stacked = batch(program, change.size, change.in_dims, (0,) * len(change.out_dims), change.axis)
+    if None not in change.out_dims:
+        return stacked
+    b = Builder()
+    outs = b.inline(stacked, b.inputs(stacked.in_avals))
+    alike = [
+        emit_reshape(b, emit_slice(b, x, 0, 0, 1), x.aval.shape[1:]) if d is None else x
+        for x, d in zip(outs, change.out_dims, strict=True)
+    ]
+    return b.build(alike, stacked.name)
 
 
 def _names(function: Function) -> tuple[int, ...]:

@@ -231,7 +231,7 @@ ASYNCHRONOUS: Final = Asynchronous.ASYNCHRONOUS
 class Trace:
     """A trace in progress: a `Binder` that adds equations to one builder."""
 
-    __slots__ = ("builder", "captured", "name", "outer", "frames")
+    __slots__ = ("builder", "captured", "dependent", "frames", "name", "outer")
 
     def __init__(self, name: str, outer: Trace | None, base: FrameType) -> None:
         self.name = name
@@ -240,6 +240,8 @@ class Trace:
         self.builder = Builder()
         # id -> (captured object, its operand); the reference to the object keeps the id unique
         self.captured: dict[int, tuple[object, Var]] = {}
+        # what custom rules ask for: the values with a tangent, of the operands and the first equations
+        self.dependent: tuple[int, set[Atom]] = 0, set()
 
     @property
     def alive(self) -> bool:

@@ -9,6 +9,7 @@ from fxad.core.memo import by_value
 from fxad.core.sizes import names_of
 from fxad.errors import AxisNameError, ShapeError, name_equation
 from fxad.ir import Atom, Aval, Eqn, FreeAxes, Jaxpr, source_location
+from fxad.primitives.collectives import exchanged_axes, has_ppermute
 from fxad.primitives.control.shard_map import runs_on_devices
 from fxad.primitives.shape import broadcast_to_axis
 from fxad.transforms.locate import describe
@@ -20,13 +21,14 @@ Dim = int | None
 class BatchedCtx(Builder):
     """The `BatchCtx`: the builder of the batched program. It batches bodies by value."""
 
-    __slots__ = ("_axis", "_size", "_spmd")
+    __slots__ = ("_axis", "_devices", "_size", "_spmd")
 
-    def __init__(self, size: int, axis: str | None = None, spmd: tuple[str, ...] = ()) -> None:
+    def __init__(self, size: int, axis: str | None = None, spmd: tuple[str, ...] = (), devices: bool = False) -> None:
         super().__init__()
         self._size = size
         self._axis = axis
         self._spmd = spmd
+        self._devices = devices
 
     @property
     def size(self) -> int:
@@ -40,10 +42,14 @@ class BatchedCtx(Builder):
     def spmd(self) -> tuple[str, ...]:
         return self._spmd
 
+    @property
+    def devices(self) -> bool:
+        return self._devices
+
     def recur(
         self, body: Jaxpr, in_dims: tuple[Dim, ...], out_dims: tuple[Dim, ...] | None = None
     ) -> tuple[Jaxpr, tuple[Dim, ...]]:
-        return vmap_named(body, self._size, self._axis, in_dims, out_dims, self._spmd)
+        return vmap_named(body, self._size, self._axis, in_dims, out_dims, self._spmd, self._devices)
 
     @staticmethod  # so that results can be memoised by it
     def batched(
@@ -65,14 +71,17 @@ def vmap_named(
     in_dims: tuple[Dim, ...],
     out_dims: tuple[Dim, ...] | None = None,
     spmd: tuple[str, ...] = (),
+    devices: bool = False,
 ) -> tuple[Jaxpr, tuple[Dim, ...]]:
     """`vmap` over an axis that may have a name: collectives over it become operations on the stack. `spmd` are the axes
-    of a mesh that divide it.
+    of a mesh that divide it. With `devices`, the indices are devices, which wait for one another.
 
     Law:    the program does not contain the name.
     Raises: AxisNameError for another size, and for bodies with collectives over the axis that run for some indices
             only.
     """
+    if devices and axis is not None and has_ppermute(jaxpr):
+        return vmap(jaxpr, size, in_dims, out_dims, axis, devices=True)
     named = axis if axis is not None and has_axis(jaxpr.free_axes, axis) else None
     divided = spmd if spmd and runs_on_devices(jaxpr) else ()
     if divided:
@@ -93,19 +102,20 @@ def vmap(
     out_dims: tuple[Dim, ...] | None = None,
     axis: str | None = None,
     spmd: tuple[str, ...] = (),
+    devices: bool = False,
 ) -> tuple[Jaxpr, tuple[Dim, ...]]:
     """Maps a program over a new axis of length `size`. Returns the program and the batch axis of each result.
 
     `in_dims[i]` is the batch axis of operand i; None means that the operand is not mapped. `out_dims` gives the batch
     axis of each result. Without `out_dims` the batching rules choose the axis, and a result that depends on no mapped
     operand has none. `axis` names the axis for collectives of the program, and `spmd` the axes of a mesh that divide
-    it; use `vmap_named` for them.
+    it; with `devices`, its indices are devices. Use `vmap_named` for them.
 
     Law:    equals the stack of the results for each index; vmap of vmap commutes up to the order of axes.
     Cost:   one pass; an equation that depends on no mapped operand is not batched.
     Raises: ShapeError when `out_dims` is None for a result that depends on a mapped operand.
     """
-    b = BatchedCtx(size, axis, spmd)
+    b = BatchedCtx(size, axis, spmd, devices)
     dims: dict[Atom, int] = {}
     env: dict[Atom, Atom] = {}
     for v, d in zip(jaxpr.ins, in_dims, strict=True):
@@ -124,7 +134,7 @@ def vmap(
         try:
             outs, result_dims = eqn.prim.batch(b, args, operand_dims)
             if axis is not None:
-                _check_bound(b.eqns[start:], axis, eqn)
+                _check_bound(b.eqns[start:], axis, eqn, devices)
         except Exception as e:
             name_equation(e, describe(eqn), str(source_location(eqn.source) or ""))
             raise
@@ -142,9 +152,10 @@ def vmap(
     return b.build(outs, f"vmap_{jaxpr.name}"), actual_dims
 
 
-def _check_bound(eqns: Sequence[Eqn], axis: str, eqn: Eqn) -> None:
-    """Checks that a batching rule left no collective over the axis. Raises: AxisNameError."""
-    if any([has_axis(e.prim.free_axes, axis) for e in eqns]):
+def _check_bound(eqns: Sequence[Eqn], axis: str, eqn: Eqn, devices: bool) -> None:
+    """Checks that a batching rule left no collective over the axis. Where devices run the indices, an `axis_index` may
+    stay. Raises: AxisNameError."""
+    if any([axis in exchanged_axes(e.prim) if devices else has_axis(e.prim.free_axes, axis) for e in eqns]):
         raise AxisNameError(
             f"vmap: {eqn.prim.name} applies its bodies to one example after the other, and they have collectives over"
             f" axis {axis!r}, which need all examples at once",

@@ -325,3 +325,22 @@ def test_a_function_made_again_in_its_own_rule_ends_somewhere() -> None:
     for _ in range(5):
         g = along_ones(g)
     np.testing.assert_allclose(np.asarray(g(X)), np.exp(X), rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["jvp", "vjp"])
+def test_a_result_that_no_mapped_argument_reaches_is_not_mapped(kind: str) -> None:
+    """The rule calls the function itself."""
+    f: Any
+    if kind == "jvp":
+        f = fx.custom_jvp(lambda x, y: (x * 2, y * 3))
+        f.defjvp(lambda primals, tangents: (f(*primals), (tangents[0] * 2, tangents[1] * 3)))
+    else:
+        f = fx.custom_vjp(lambda x, y: (x * 2, y * 3))
+        f.defvjp(lambda x, y: (f(x, y), None), lambda _, cts: (cts[0] * 2, cts[1] * 3))
+    x, y = np.arange(3, dtype=np.float32), np.float32(2)
+    both = fx.vmap(f, (0, None), (0, None))
+    np.testing.assert_array_equal(np.asarray(both(x, y)[0]), 2 * x)
+    assert float(both(x, y)[1]) == 6
+    of_y = fx.grad(lambda y: both(x, y)[1])(y)
+    assert float(of_y) == 3
+    assert float(fx.vmap(fx.grad(lambda x, y: f(x, y)[1], argnums=1), (0, None), None)(x, y)) == 3

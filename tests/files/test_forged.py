@@ -171,7 +171,7 @@ def exporting() -> Law:
 
 def loading() -> Law:
     whole = program()
-    path = Path(tempfile.mkdtemp(prefix="fxad-forged-")) / "program"
+    path = Path(tempfile.mkdtemp()) / "program"
     fx.save(whole, path)
     data = path.read_bytes()
 
@@ -202,7 +202,7 @@ def parsing() -> Law:
 
 
 def caching() -> Law:
-    home = Path(tempfile.mkdtemp(prefix="fxad-forged-"))
+    home = Path(tempfile.mkdtemp())
     home.chmod(0o700)
     facts = {"seconds": 1.5, "targets": ["fxad_potrf_f32"], "text": 300}
     head = json.dumps({"key": "key", **facts}, sort_keys=True).encode()
@@ -246,10 +246,11 @@ def main(name: str, first: int, last: int) -> None:
 
 def check(name: str, first: int, last: int) -> None:
     code = f"from tests.files.test_forged import main; main({name!r}, {first}, {last})"
-    environment = {**os.environ, "FXAD_CACHE_DIR": ""}
-    done = subprocess.run(
-        [sys.executable, "-c", code], check=False, capture_output=True, text=True, env=environment, errors="replace"
-    )
+    with tempfile.TemporaryDirectory(prefix="fxad-forged-") as home:  # a process that crashes removes nothing
+        environment = {**os.environ, "FXAD_CACHE_DIR": "", "TMPDIR": home}
+        done = subprocess.run(
+            [sys.executable, "-c", code], check=False, capture_output=True, text=True, env=environment, errors="replace"
+        )
     assert done.returncode == 0, (done.returncode, done.stderr[-3000:])
 
 

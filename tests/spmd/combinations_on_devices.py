@@ -462,6 +462,35 @@ def test_a_loop_whose_checks_hold_runs_all_its_steps() -> None:
     np.testing.assert_array_equal(np.asarray(fx.jit(fx.pmap(f, "i"))(X)), np.asarray(fx.vmap(f, axis_name="i")(X)))
 
 
+APART: dict[str, Function] = {
+    "psum": lambda v: lax.psum(v, "i") / 4,
+    "all_gather": lambda v: lax.all_gather(v, "i")[3] + 1,
+    "all_to_all": lambda v: v + lax.all_to_all(fnp.broadcast_to(v, (4, *v.shape)), "i", 0, 0)[1],
+    "psum_scatter": lambda v: v + lax.psum_scatter(fnp.broadcast_to(v, (4, *v.shape)), "i") / 8,
+    "axis_index": lambda v: v + lax.axis_index("i"),
+    "a check": lambda v: fx.error_if(v + lax.axis_index("i"), fnp.any(v > 1e6), "too large"),
+    "a check and a sum": lambda v: fx.error_if(v + lax.pmax(v, "i"), fnp.any(v > 1e30), "too large"),
+    "a host function": lambda v: v + fx.pure_callback(lambda u: u + 1, fx.Spec(v.shape, v.dtype), v),
+}
+
+
+@pytest.mark.parametrize("flow", ["while", "cond"])
+@pytest.mark.parametrize("kind", APART)
+def test_devices_that_take_different_numbers_of_steps(kind: str, flow: str) -> None:
+    """Collectives but a ppermute wait for the indices of their own axis only."""
+
+    def f(x: fx.Array) -> fx.Array:
+        step, count = APART[kind], 1 + 5 * lax.axis_index("j")
+        if flow == "while":
+            return lax.while_loop(lambda c: c[0] < count, lambda c: (c[0] + 1, step(c[1])), (0, x))[1]
+        return lax.cond(count > 1, lambda v: step(step(v)), lambda v: v, x)
+
+    x = np.linspace(-1, 1, 8 * 2, dtype=np.float32).reshape(4, 2, 2)
+    want = fx.vmap(fx.vmap(f, axis_name="j"), axis_name="i")(x)
+    got = fx.jit(fx.shard_map(lambda v: f(v[0, 0])[None, None], {"i": 4, "j": 2}, P("i", "j"), P("i", "j")))(x)
+    np.testing.assert_allclose(np.asarray(got), np.asarray(want), rtol=1e-6)
+
+
 @every_kind
 @pytest.mark.parametrize("place", ["inside", "around"])
 def test_a_host_function_that_fails(place: str, kind: str) -> None:

@@ -15,6 +15,7 @@ from fxad.core.interpreter import run
 from fxad.core.lockstep import run_mapped as lockstep
 from fxad.errors import ArgumentError, AxisNameError, ExecutionError, FxadError, ParameterError, ShapeError
 from fxad.ir import HigherOrder
+from fxad.sharding import PartitionSpec as P
 from fxad.text import parse
 
 X: Any = np.arange(1.0, 9.0, dtype=np.float32).reshape(4, 2)
@@ -170,10 +171,51 @@ def test_a_program_is_called_in_a_map() -> None:
     np.testing.assert_allclose(np.asarray(mapped(lambda v: program(v), X)), WANT, rtol=1e-6)
 
 
+@pytest.mark.parametrize("checked", [False, True])
+def test_a_loop_that_reads_its_index_runs_as_often_as_it_says(checked: bool) -> None:
+    """`axis_index` exchanges nothing, so indices need not agree."""
+
+    def steps(v: fx.Array) -> fx.Array:
+        def step(c: fx.Array) -> fx.Array:
+            c = c * 2 + lax.axis_index("i")
+            return fx.error_if(c, c[0] > 1e6, "too large") if checked else c
+
+        v = lax.while_loop(lambda c: c[0] < 9 * lax.axis_index("i"), step, v)
+        return lax.cond(v[0] > 20, lambda u: u * lax.axis_index("i"), lambda u: u, v)
+
+    want = []
+    for k, x in enumerate(X):
+        while x[0] < 9 * k:
+            x = x * 2 + k
+        want.append(x * k if x[0] > 20 else x)
+    np.testing.assert_allclose(np.asarray(mapped(steps, X)), want, rtol=1e-6)
+    fx.trace(fx.pmap(steps, "i"), X)
+
+
 # -------------------------------------------------------------------------------------------------------- bad input
 
 
 UNIFORM = "make the predicate the same for all indices, with pmax or pmin over the axis, or move the collective out"
+WAITS = (
+    "{}: its bodies have a ppermute, in which all devices wait, and the indices of axis 'j' do not agree on whether"
+    " they run"
+)
+APART = (
+    "make the predicate the same for all indices, with pmax or pmin over the axis,"
+    " or use all_gather in place of ppermute"
+)
+RING = [(0, 1), (1, 0)]
+# Bodies that run as often as index j says, with a ppermute over another axis.
+STEPS_APART = {
+    "while": lambda v: lax.fori_loop(0, lax.axis_index("j"), lambda _, c: lax.ppermute(c, "i", RING), v),
+    "cond": lambda v: lax.cond(lax.axis_index("j") > 0, fx.jit(lambda u: lax.ppermute(u, "i", RING)), lambda u: u, v),
+}
+
+
+def over_grid(f: Callable[[fx.Array], fx.Array]) -> Callable[[fx.Array], fx.Array]:
+    return fx.shard_map(f, {"i": 2, "j": 2}, P(("i", "j")), P(("i", "j")))
+
+
 PROGRAM = fx.trace(normalised, X[0], axis_env={"i": N})
 REFUSED = [
     (lambda: lax.psum(X, "k"), AxisNameError,
@@ -202,6 +244,8 @@ REFUSED = [
     (lambda: mapped(lambda v: lax.while_loop(lambda c: c[0] > 1, normalised, v), X), AxisNameError,
      "while: its bodies have collectives over axis 'i', and the indices of that axis do not agree on whether they run",
      UNIFORM),
+    *[(lambda f=f: fx.trace(over_grid(f), X), AxisNameError, WAITS.format(name), APART)
+      for name, f in STEPS_APART.items()],
     (lambda: mapped(lambda v: v, X, out_axes=None), ShapeError,
      "vmap of <lambda>: result varies with the mapped arguments, but its out_axes is None",
      "give the axis at which its values are to be stacked"),

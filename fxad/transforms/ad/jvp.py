@@ -138,9 +138,9 @@ def apply_jvp_rules(jaxpr: Jaxpr, ctx: JvpBuilder, linear: Builder, tangents: di
     return tuple([get(a, a) for a in jaxpr.outs])
 
 
-def dependent_values(eqns: Iterable[Eqn], operands: Iterable[Atom]) -> set[Atom]:
-    """Returns the values with a tangent if all inexact operands have one. A refused derivative has no tangents."""
-    reached: set[Atom] = {v for v in operands if v.aval.inexact}
+def add_dependent_values(reached: set[Atom], eqns: Iterable[Eqn], operands: Iterable[Atom]) -> None:
+    """Adds the values with a tangent if all inexact operands have one. A refused derivative has no tangents."""
+    reached.update([v for v in operands if v.aval.inexact])
     for eqn in eqns:
         mask = tuple([a in reached for a in eqn.ins])
         if not any(mask):
@@ -153,7 +153,6 @@ def dependent_values(eqns: Iterable[Eqn], operands: Iterable[Atom]) -> set[Atom]
             whole = isinstance(eqn.prim, HigherOrder) and eqn.prim.layout.transparent
             moves = tuple([whole and a.inexact for a in alone.out_avals])
         reached.update([v for v, m in zip(eqn.outs, moves, strict=True) if m])
-    return reached
 
 
 def check_differentiable(jaxpr: Jaxpr, nonzero: tuple[bool, ...], what: str) -> None:
