@@ -194,6 +194,19 @@ def test_polygamma_far_out(n: int, dtype: Any, most: int) -> None:
         np.testing.assert_allclose(np.asarray(fx.vmap(fx.grad(lax.digamma))(x)), special.polygamma(1, x), rtol=2e-5)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_polygamma_below_zero(n: int, dtype: Any) -> None:
+    """Also far below, where a sum of all terms would not end."""
+    x = np.array([-0.5, -1.25, -9.5, -10.3, -100.25, -12345.75, -1e30, -20.0, -np.inf], dtype)
+    want = special.polygamma(n, x.astype(float))
+    want[-3:] = np.inf if n % 2 else np.nan  # whole numbers
+    for y in both(lambda x: lax.polygamma(fnp.full(x.shape, n, dtype), x), x):
+        np.testing.assert_allclose(y, want, rtol=1e-3 if dtype == np.float32 else 1e-9)
+    if n == 1:
+        np.testing.assert_allclose(np.asarray(fx.vmap(fx.grad(lax.digamma))(x)), want, rtol=1e-4)
+
+
 @pytest.mark.parametrize("x", [1e-30, 0.5, 1.0, 3.0, 1e5, 1e10, -1e5, -1e10, -0.25])
 def test_the_slope_of_soft_sign(x: float) -> None:
     assert float(nn.soft_sign(np.float32(x))) == pytest.approx(x / (1 + abs(x)))

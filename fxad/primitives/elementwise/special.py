@@ -143,9 +143,9 @@ class Digamma(Unary):
 class Polygamma(Binary):
     """The n-th derivative of digamma at x, for operands n and x, n = 0, 1, 2, ...
 
-    Type:   n, x: two float operands of one type; nan for other n. XLA's is good for x > -10 and small n.
+    Type:   n, x: two float operands of one type; nan for other n. XLA's is good for small n.
     Rule:   d/dx = polygamma(n + 1, x); n has no derivative.
-    Source: chlo.polygamma; for a large x, where powers in it underflow, Abramowitz & Stegun 6.4.11
+    Source: chlo.polygamma, which is for x >= 0; for a large x, where powers in it underflow, Abramowitz & Stegun 6.4.11
     """
 
     name: ClassVar[str] = "polygamma"
@@ -169,18 +169,34 @@ class Polygamma(Binary):
         def number(value: float) -> HloValue:
             return hlo.constant(Lit.of(value, t))
 
+        mask = t.with_dtype(dtypes.bool_)
+
+        def both(first: HloValue, second: HloValue) -> HloValue:
+            return hlo.op("stablehlo.and", (first, second), (mask,))[0]
+
+        (from_1,), (whole,) = (
+            emit_compare(hlo, "GE", (n, number(1)), t),
+            emit_compare(hlo, "EQ", (n, op("stablehlo.floor", n)), t),
+        )
+        order, below = both(from_1, whole), op("stablehlo.floor", x)
+        # below 0: with f = x - floor(x), the values at f and, up to the sign, at 1 - f less that at 1 - x
+        (negative,), (between,) = emit_compare(hlo, "LT", (x, number(0)), t), emit_compare(hlo, "NE", (x, below), t)
+        reflected = both(order, both(negative, between))
+        place = op("stablehlo.select", reflected, op("stablehlo.subtract", number(1), x), x)
         # for large x: -(-1)^n gamma(n) (1 + n / 2x) / x^n; XLA's sum contains the power n + 1, which underflows
-        power = op("stablehlo.power", x, op("stablehlo.negate", n))
+        power = op("stablehlo.power", place, op("stablehlo.negate", n))
         size = op("stablehlo.multiply", op("stablehlo.exponential", op("chlo.lgamma", n)), power)
-        more = op("stablehlo.divide", n, op("stablehlo.add", x, x))
+        more = op("stablehlo.divide", n, op("stablehlo.add", place, place))
         size = op("stablehlo.multiply", size, op("stablehlo.add", number(1), more))
         (odd,) = emit_compare(hlo, "NE", (op("stablehlo.remainder", n, number(2)), number(0)), t)
         far = op("stablehlo.select", odd, size, op("stablehlo.negate", size))
-        mask = t.with_dtype(dtypes.bool_)
-        (there,) = emit_compare(hlo, "GT", (x, number(1e8 if t.dtype == dtypes.float64 else 1e4)), t)
-        for direction, bound in (("GE", number(1)), ("EQ", op("stablehlo.floor", n))):
-            (there,) = hlo.op("stablehlo.and", (there, emit_compare(hlo, direction, (n, bound), t)[0]), (mask,))
-        return op("stablehlo.select", there, far, op("chlo.polygamma", n, x))
+        (large,) = emit_compare(hlo, "GT", (place, number(1e8 if t.dtype == dtypes.float64 else 1e4)), t)
+        value = op("stablehlo.select", both(order, large), far, op("chlo.polygamma", n, place))
+        f = op("stablehlo.subtract", x, below)
+        rest = op("stablehlo.subtract", op("chlo.polygamma", n, op("stablehlo.subtract", number(1), f)), value)
+        rest = op("stablehlo.select", odd, rest, op("stablehlo.negate", rest))
+        sum_of_both = op("stablehlo.add", op("chlo.polygamma", n, f), rest)
+        return op("stablehlo.select", reflected, sum_of_both, value)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
         if not isinstance(tx, Zero):
@@ -244,7 +260,7 @@ def _polygamma(n: float, x: float) -> float:
         return _digamma(x)
     if math.isnan(x) or not n > 0 or not n.is_integer():
         return math.nan
-    if x <= 0 and x.is_integer():
+    if x <= 0 and (x.is_integer() or math.isinf(x)):
         return math.inf if n % 2 else math.nan
     try:
         return math.copysign(math.gamma(n + 1), 1 if n % 2 else -1) * _hurwitz(int(n) + 1, x)
@@ -256,6 +272,9 @@ def _hurwitz(s: int, q: float) -> float:
     """sum over k >= 0 of (q + k)^-s, by Euler and Maclaurin."""
     if math.isinf(q):
         return 0.0
+    if q < 0:  # the terms below 0 are those of 1 - f, 2 - f, ..., 0 - q
+        f = q - math.floor(q)
+        return _hurwitz(s, f) + (-1) ** s * (_hurwitz(s, 1 - f) - _hurwitz(s, 1 - q))
     total = 0.0
     while q < 12 + s:  # the series of corrections converges well from there on
         total += q**-s
