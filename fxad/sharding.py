@@ -17,6 +17,7 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.lazy_exports import lazy_exports
 from fxad.errors import ArgumentError, AxisNameError, ParameterError, ShapeError, described
 from fxad.ir import Aval, Shape
+from fxad.operations.arguments import plain_ints
 from fxad.primitives.meshes import OPEN, Ids
 
 Entry: TypeAlias = "str | tuple[str, ...] | None"
@@ -328,8 +329,9 @@ def axes_of(what: str, mesh: Mesh | Mapping[str, int]) -> Axes:
     """The axes of a mesh, or of names and sizes without devices. Raises: ArgumentError."""
     if isinstance(mesh, Mesh):
         return tuple(mesh.shape.items())
-    if isinstance(mesh, Mapping) and mesh and all([isinstance(n, int) and n > 0 for n in mesh.values()]):
-        return tuple(mesh.items())
+    sizes = {name: plain_ints(n) for name, n in mesh.items()} if isinstance(mesh, Mapping) else {}
+    if sizes and all([isinstance(n, int) and n > 0 for n in sizes.values()]):
+        return tuple(sizes.items())
     raise ArgumentError(
         f"{what}: mesh is {described(mesh)}: {mesh!r:.60}", remedy='give a Mesh, or names and sizes: {"i": 8}'
     )

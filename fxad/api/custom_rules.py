@@ -20,6 +20,7 @@ from fxad.lax.control.bodies import Body, traced_body
 from fxad.lax.creation import splat
 from fxad.numpy.binary import add
 from fxad.numpy.shapes import broadcast_to
+from fxad.operations.arguments import plain_ints
 from fxad.primitives.control.bodies import reorder_operands, select_by_mask, with_outs
 from fxad.primitives.custom_rules import BatchRule, Derivative, Refusal, Rules
 from fxad.runtime import SupportsDLPack
@@ -432,6 +433,7 @@ def check_types(what: str, verb: str, paths: Sequence[str], wants: Sequence[Aval
 
 def static_places(name: str, nondiff_argnums: Sequence[int]) -> tuple[int, ...]:
     """`nondiff_argnums` in order, each once. Raises: ArgumentError for what are no positions."""
+    nondiff_argnums = plain_ints(nondiff_argnums)
     if not isinstance(nondiff_argnums, Sequence):
         raise ArgumentError(
             f"custom rules of {name}: nondiff_argnums is {nondiff_argnums!r:.60}, not a sequence of numbers",

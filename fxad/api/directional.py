@@ -30,6 +30,7 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, DTypeError, described
 from fxad.ir import Atom, Aval, Jaxpr, Zero
+from fxad.operations.arguments import plain_ints
 from fxad.primitives.control.bodies import reorder_operands
 from fxad.tracing.program import Program, function_name, trace
 from fxad.tracing.static_args import Argnames, Argnums, StaticArguments, static_arguments
@@ -496,6 +497,7 @@ def transpose(f: Any, *examples: Any, argnums: Argnums | None = None) -> Any:
 
 def _transpose(program: Program[Any, Any], argnums: Argnums | None) -> Program[Any, Any]:
     trees, ranges = positional(program), leaf_ranges(program)
+    argnums = plain_ints(argnums)
     numbers = tuple(range(len(trees))) if argnums is None else argument_numbers("transpose", program, argnums)
     chosen = {k for n in numbers for k in ranges[n]}
     avals = program.in_avals

@@ -25,7 +25,7 @@ from fxad.core.tree import Structure
 from fxad.dtypes import COMPLEX, FLOATING
 from fxad.errors import ArgumentError, NotDifferentiableError, ShapeError
 from fxad.execution.executable import specs
-from fxad.operations.arguments import flag
+from fxad.operations.arguments import flag, plain_ints
 from fxad.tracing.array import Array, asarray
 from fxad.tracing.program import Program, Traced, trace
 from fxad.tracing.static_args import Argnames, Argnums
@@ -48,6 +48,7 @@ class _Wrt:
         allow_int: bool = False,
         holomorphic: bool = False,
     ) -> None:
+        argnums = plain_ints(argnums)
         self.numbers = argument_numbers(what, program, argnums)
         ranges, trees, avals = leaf_ranges(program), positional(program), program.in_avals
         self.leaves = [k for n in self.numbers for k in ranges[n]]
@@ -143,6 +144,7 @@ def _holomorphic(
     what: str, program: Program[Any, Any], argnums: Argnums, has_aux: bool, allow_int: bool
 ) -> Program[Any, Any]:
     """The derivative of a holomorphic function: its vjp, applied to 1. Raises: NotDifferentiableError."""
+    argnums = plain_ints(argnums)
     numbers = argument_numbers(what, program, argnums)
     ranges, avals = leaf_ranges(program), program.in_avals
     leaves = [k for n in numbers for k in ranges[n] if avals[k].inexact or not allow_int]

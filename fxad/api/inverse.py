@@ -13,6 +13,7 @@ from fxad.api.lift import bind_static_arguments, check_function, lift, positiona
 from fxad.api.rewrite import Rewrite
 from fxad.core import tree
 from fxad.errors import ArgumentError
+from fxad.operations.arguments import plain_ints
 from fxad.primitives.control.bodies import reorder_operands
 from fxad.tracing.array import binder
 from fxad.tracing.program import Program, count_text, function_name, spec_of, trace
@@ -32,7 +33,7 @@ def chosen_arguments(what: str, role: str, program: Program[Any, Any], given: Na
 
     Raises: ArgumentError for an argument that does not exist or is given twice.
     """
-    n = len(positional(program))
+    given, n = plain_ints(given), len(positional(program))
     positions = program.names[:n]
     keywords = list(dict.fromkeys([str(where.entry) for kind, where, *_ in program.in_tree.accessors() if kind.entry]))
     out: list[int | str] = []
@@ -121,6 +122,7 @@ def _trace_from_results(
 
     Raises: ArgumentError if the results of the function have other types.
     """
+    argnums = plain_ints(argnums)
     several = isinstance(argnums, Sequence) and not isinstance(argnums, str)
     requested: list[Any] = [argnums] if isinstance(argnums, int | str) else list(argnums)
     parts = list(results) if several and isinstance(results, tuple | list) else [results]
@@ -149,6 +151,7 @@ def _trace_from_results(
 
 
 def _inverse(program: Program[..., Any], argnums: Names, log_det: bool) -> Program[..., Any]:
+    argnums = plain_ints(argnums)
     chosen = chosen_arguments("inverse", "argnums", program, argnums)
     wanted = leaf_mask(program, chosen)
     n_bound, n_out, n = len(program.bound), len(program.out_avals), len(wanted)

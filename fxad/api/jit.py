@@ -24,6 +24,7 @@ from fxad.execution.donation import Donate, Donation, donates_any, parse_donatio
 from fxad.execution.executable import Executable, Lowered, Units, check_choice, lower, specs
 from fxad.execution.shardings import Shardings, check_shardings, with_program_shardings
 from fxad.ir import Aval
+from fxad.operations.arguments import plain_ints
 from fxad.passes import Passes, check_passes
 from fxad.runtime import default_device
 from fxad.sharding import Mesh, get_mesh
@@ -566,7 +567,7 @@ def _check_jax_options(**options: object) -> None:
 def _with_jax_names(donate: Donate, argnums: object, argnames: object) -> Donate:
     """The donation of `donate`, or of JAX's names. Raises: ArgumentError for both."""
     named: list[Any] = []
-    for more in (argnums, argnames):
+    for more in (plain_ints(argnums), argnames):
         named += [more] if isinstance(more, int | str) else list(more) if isinstance(more, Sequence) else []
     if named and donates_any(donate):
         raise ArgumentError(

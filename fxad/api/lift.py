@@ -13,6 +13,7 @@ from fxad.core.tree import Structure
 from fxad.dtypes import FLOATING
 from fxad.errors import ArgumentError, NotDifferentiableError, ParameterError, described
 from fxad.ir import Aval, Jaxpr
+from fxad.operations.arguments import plain_ints
 from fxad.passes import BEFORE_DIFFERENTIATION, run_passes
 from fxad.tracing import context
 from fxad.tracing.array import Array
@@ -100,6 +101,7 @@ def hold_undifferentiated_settings(
 ) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
     """`hold_settings` for the arguments by which a function is not differentiated."""
     n = len(args)
+    argnums = plain_ints(argnums)
     numbers = argnums if isinstance(argnums, Sequence) else (argnums,)
     differentiated = {k + n if isinstance(k, int) and k < 0 else k for k in numbers}
     others = [None if k in differentiated else a for k, a in enumerate(args)]
@@ -114,7 +116,7 @@ def hold_undifferentiated_settings(
 
 def check_no_statics(what: str, program: Program[Any, Any], argnums: Argnums, argnames: Argnames) -> None:
     """Raises: ArgumentError for static arguments of a program."""
-    if argnums not in ((), []) or argnames not in ((), []):
+    if plain_ints(argnums) not in ((), []) or argnames not in ((), []):
         raise ArgumentError(
             f"{what}: {program.name} is a Program, which has no static arguments",
             remedy=f"{what} the function, or give them to trace as static_argnames",
@@ -146,6 +148,7 @@ def positional(program: Program[Any, Any]) -> list[Structure]:
 def argument_numbers(what: str, program: Program[Any, Any], argnums: Argnums) -> tuple[int, ...]:
     """Return argument numbers as a tuple of ints >= 0. Raises: ArgumentError if one does not exist or is repeated."""
     n = len(positional(program))
+    argnums = plain_ints(argnums)
     requested = tuple(argnums) if isinstance(argnums, Sequence) else (argnums,)
     for k in requested:
         if not isinstance(k, int) or isinstance(k, bool):

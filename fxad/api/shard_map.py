@@ -20,6 +20,7 @@ from fxad.core.interpreter import run
 from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, AxisNameError, ParameterError, ShapeError
 from fxad.ir import Aval, Jaxpr, source_location
+from fxad.operations.arguments import plain_ints
 from fxad.primitives.control.shard_map import ShardMap
 from fxad.primitives.meshes import Ids, Spec, names_in
 from fxad.primitives.meshes import Mesh as MeshAxes
@@ -312,6 +313,7 @@ def pmap(
     Cost:   a function is traced at each call; `jit(pmap(f))` traces it once.
     """
     _check_jax_options(backend, global_arg_shapes)
+    donate_argnums, static_argnums = plain_ints(donate_argnums), plain_ints(static_argnums)
     for device in devices or ():
         check_device("pmap: devices", device)
     if isinstance(f, Program):

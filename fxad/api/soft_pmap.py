@@ -18,6 +18,7 @@ from fxad.api.shard_map import (
     varying_result_error,
 )
 from fxad.errors import ParameterError, ShapeError
+from fxad.operations.arguments import plain_ints
 from fxad.runtime import Device, device_count
 from fxad.sharding import ids_of
 from fxad.tracing.context import depend_on_transforms, enclosing_transforms, new_axis
@@ -128,6 +129,7 @@ def _number_of_devices(what: str, size: int, devices: int | Sequence[Device] | N
         around = prod([axis.size for axis in enclosing_transforms()[0] if not axis.stacked])
         available = max(1, device_count() // around)
         return max([n for n in range(1, available + 1) if size % n == 0]), ()
+    devices = plain_ints(devices)
     listed = () if isinstance(devices, int) else tuple(devices)
     for device in listed:
         check_device("soft_pmap: devices", device)

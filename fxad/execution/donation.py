@@ -18,6 +18,7 @@ from fxad.core.dataclasses import dataclass
 from fxad.errors import ArgumentError, DonationWarning, ParameterError, warn
 from fxad.ir import Aval
 from fxad.lower import aliases
+from fxad.operations.arguments import plain_ints
 from fxad.runtime import Results, Start
 from fxad.tracing.program import Program
 from fxad.tracing.tracer import user_source
@@ -31,6 +32,7 @@ Donate: TypeAlias = (
 def donates_any(donate: Donate) -> bool:
     """Returns False for None and for an empty collection. Other falsy values (0, an empty name, a NumPy 0) are
     attempts to name an argument."""
+    donate = plain_ints(donate)
     empty = isinstance(donate, Sequence | Mapping) and not isinstance(donate, str) and not donate
     return donate is not None and not empty
 
@@ -96,6 +98,7 @@ def parse_donation(
 
 
 def _entries(what: str, donate: Donate) -> list[tuple[int | str, object]]:
+    donate = plain_ints(donate)
     collection: object = (donate,) if isinstance(donate, int | str) else donate
     pairs: list[tuple[int | str, object]] | None = None
     if isinstance(collection, Mapping):

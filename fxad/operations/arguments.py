@@ -63,6 +63,22 @@ def to_ints(op: str, what: str, values: Iterable[int]) -> tuple[int, ...]:
     return tuple([to_int(op, f"{what}[{k}]", v) for k, v in enumerate(to_tuple(op, what, values))])
 
 
+def plain_ints(value: T) -> T:
+    """Return an integer as an int, and a sequence or an array of integers as a tuple of ints. Every other value is
+    returned as it is: the check of the caller refuses it."""
+    if isinstance(value, range) or (isinstance(value, np.ndarray | Typed) and value.ndim == 1):
+        return cast("T", tuple([plain_ints(v) for v in cast("Iterable[object]", value)]))
+    if isinstance(value, tuple | list):
+        plain = all([type(v) in (int, str) for v in value])
+        return value if plain else cast("T", tuple([plain_ints(v) for v in value]))
+    if type(value) in (int, bool, np.bool_) or not isinstance(value, SupportsIndex):
+        return value
+    try:
+        return cast("T", index(value))
+    except (TypeError, FxadError):  # an array of numbers that are no integers, a tracer
+        return value
+
+
 def one_or_more(op: str, what: str, values: int | Iterable[int]) -> int | tuple[int, ...]:
     """Return one integer as an int, and a sequence of integers as a tuple. Raises: ArgumentError."""
     if type(values) is int:

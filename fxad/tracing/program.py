@@ -22,6 +22,7 @@ from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, DTypeError, FxadError, ParameterError, ShapeError, TreeError, described
 from fxad.ir import Aval, Jaxpr, NDArray
 from fxad.operations import promotion
+from fxad.operations.arguments import plain_ints
 from fxad.tracing.array import Array, aval_of, binder
 from fxad.tracing.context import MappedAxis, mapped_over, new_axis
 from fxad.tracing.static_args import Argnames, static_arguments
@@ -285,12 +286,13 @@ def _axes_of(what: str, axis_env: object) -> list[MappedAxis]:
         raise ArgumentError(
             f"{what}: axis_env is {described(axis_env)}: {axis_env!r:.60}", remedy='give a dict, as in {"i": 8}'
         )
-    for name, size in axis_env.items():
+    sizes = {name: plain_ints(size) for name, size in axis_env.items()}
+    for name, size in sizes.items():
         if not isinstance(size, int) or isinstance(size, bool) or size < 1:
             raise ArgumentError(
                 f"{what}: axis_env[{name!r}] is {size!r:.60}, not a size", remedy="give each axis an int from 1 on"
             )
-    return [new_axis(what, name, size) for name, size in axis_env.items()]
+    return [new_axis(what, name, size) for name, size in sizes.items()]
 
 
 def types_of(what: str, f: object, leaves: Sequence[object], in_tree: Structure) -> tuple[Aval, ...]:

@@ -15,6 +15,7 @@ from typing import Any, Final, final
 
 from fxad.core.dataclasses import dataclass
 from fxad.errors import ArgumentError, ParameterError, described
+from fxad.operations.arguments import plain_ints
 from fxad.tracing.array import exact_key
 
 Argnums = int | Sequence[int]
@@ -79,6 +80,7 @@ def static_arguments(
     what: str, fn: Callable[..., Any], argnums: Argnums = (), argnames: Argnames = ()
 ) -> StaticArguments | None:
     """The static arguments of a function, including those that it declares itself; None if there are none."""
+    argnums = plain_ints(argnums)
     if argnums in ((), []) and argnames in ((), []):
         declared = _declaration(fn)
         if declared is None or not (declared.numbers or declared.names):
@@ -98,7 +100,7 @@ class StaticArguments:
     def __init__(self, what: str, fn: Callable[..., Any], argnums: Argnums, argnames: Argnames) -> None:
         self.what = what
         self.positional, all_names = parameters(fn)
-        numbers = set(self._checked(argnums, int, "static_argnums", "an int"))
+        numbers = set(self._checked(plain_ints(argnums), int, "static_argnums", "an int"))
         names = set(self._checked(argnames, str, "static_argnames", "a name"))
         n = len(self.positional)
         if all_names is None and min(numbers, default=0) < 0:
@@ -174,6 +176,7 @@ class StaticArguments:
 
     def check_not_static(self, what: str, argnums: Argnums, n: int) -> None:
         """Check that `argnums`, of `n` arguments, select no static one. Raises: ArgumentError."""
+        argnums = plain_ints(argnums)
         for k in argnums if isinstance(argnums, Sequence) else (argnums,):
             if isinstance(k, int) and -n <= k < n and k % n in self.numbers:
                 raise ArgumentError(

@@ -23,6 +23,8 @@ from threading import get_ident
 from typing import Any, Final, NoReturn, TypeAlias, final, overload
 from weakref import WeakKeyDictionary, ref
 
+import numpy as np
+
 from fxad.core.dataclasses import dataclass
 from fxad.core.single_flight import FLIGHTS
 from fxad.errors import ArgumentError, CacheError, CacheWarning, ParameterError, warn
@@ -395,6 +397,7 @@ class Cache:
 
 
 def _budget(name: str, value: object) -> int:
+    value = int(value) if isinstance(value, np.integer) else value
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise ParameterError(f"cache: {name} must be a number of bytes, got {value!r}", remedy="give an int >= 0")
     return value

@@ -17,6 +17,7 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad.errors import FxadError
+from fxad.sharding import PartitionSpec as Spec
 from tests.attack.public import ROOMS, Function, P, functions
 from tests.laws.budget import some
 
@@ -106,6 +107,57 @@ def others(value: object) -> list[object]:
 
 
 STATIC: Final = ("int", "bool", "Axes", "Shape", "Size", "Parts")
+
+
+def of_two(a: Any, b: Any) -> Any:
+    return (a * b).sum()
+
+
+def or_twice(flag: bool, x: Any) -> Any:
+    return x.sum() * 2 if flag else x.sum()
+
+
+# What a transformation takes as the number of an argument, or as a size: with an integer, and with several.
+NUMBERS: Final[dict[str, Any]] = {
+    "grad": lambda k, ks: (fx.grad(of_two, argnums=k)(X, X), fx.grad(of_two, argnums=ks)(X, X)),
+    "grad of a program": lambda k, ks: fx.grad(fx.trace(of_two, X, X), argnums=k)(X, X),
+    "holomorphic": lambda k, _: fx.grad(of_two, argnums=k, holomorphic=True)(X + 0j, X + 0j),
+    "jacfwd": lambda k, ks: (fx.jacfwd(of_two, argnums=k)(X, X), fx.jacfwd(of_two, argnums=ks)(X, X)),
+    "hessian": lambda k, _: fx.hessian(of_two, argnums=k)(X[0], X[0]),
+    "linearize": lambda _, ks: fx.linearize(of_two, X, X, argnums=ks)[1](X),
+    "transpose": lambda k, _: fx.transpose(fx.trace(lambda a: 2 * a, X), argnums=k)(X),
+    "inverse": lambda k, _: fx.inverse(fx.trace(lambda a, b: a + b, X, X), argnums=k)(X, X),
+    "jit": lambda k, ks: (fx.jit(or_twice, static_argnums=k)(True, X), fx.jit(or_twice, static_argnums=ks)(True, X)),
+    "remat": lambda k, _: fx.remat(or_twice, static_argnums=k)(True, X),
+    "vmap": lambda k, _: fx.vmap(or_twice, in_axes=(None, k), static_argnums=k)(True, X),
+    "pmap": lambda k, ks: (
+        fx.pmap(or_twice, in_axes=(None, 0), static_broadcasted_argnums=k)(True, X[:1]),
+        fx.soft_pmap(lambda v: v, devices=k + 1)(X),
+        fx.pmap(lambda v: v, donate_argnums=ks)(fx.asarray(X[:1])),
+    ),
+    "custom_jvp": lambda _, ks: fx.custom_jvp(or_twice, nondiff_argnums=ks).nondiff_argnums,
+    "axis_env": lambda k, _: fx.trace(lambda v: fx.lax.psum(v, "i"), X, axis_env={"i": k + 2}).jaxpr.digest,
+    "shard_map": lambda k, _: fx.shard_map(lambda v: v, {"i": k + 1}, Spec("i"), Spec("i"))(X),
+}
+
+
+@pytest.mark.parametrize("which", NUMBERS)
+def test_the_number_of_an_argument_is_whatever_has_an_index(which: str) -> None:
+    want = NUMBERS[which](0, (0,))
+    for k, ks in ((np.int64(0), [np.uint8(0)]), (np.array(0), np.array([0])), (fx.asarray(np.int32(0)), range(1))):
+        found = NUMBERS[which](k, ks)
+        assert fx.tree.structure(found) == fx.tree.structure(want)
+        for a, b in zip(fx.tree.leaves(found), fx.tree.leaves(want), strict=True):
+            np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
+
+
+def test_numbers_of_numpy_donate() -> None:
+    for k in (np.int64(0), np.array([0]), (np.uint8(0),)):
+        x, y = fx.asarray(X) + 0, fx.asarray(X) + 0
+        fx.jit(lambda a: a + 1, donate=k)(x)
+        fx.jit(lambda a: a + 1, donate_argnums=k)(y)
+        assert x.is_deleted()
+        assert y.is_deleted()
 
 
 @pytest.mark.parametrize("room", ROOMS, ids=lambda m: m.__name__)
