@@ -13,6 +13,7 @@ from fxad.dtypes import FLOATING
 from fxad.errors import ArgumentError, AxisNameError, ParameterError, described
 from fxad.execution.executable import lower
 from fxad.ir import source_location
+from fxad.operations.arguments import plain_ints
 from fxad.tracing.program import Program
 from fxad.transforms.ad.vjp import vjp_fused
 from fxad.transforms.inversion.second_order import without_derivative
@@ -34,6 +35,7 @@ _TEXT: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", re.ASCII)
 
 def parse_bytes(budget: object) -> int:
     """Return a number of bytes, given as an int or as a text such as "64 MiB". Raises: ArgumentError."""
+    budget = plain_ints(budget)
     if isinstance(budget, int) and not isinstance(budget, bool) and budget >= 0:
         return budget
     match = _TEXT.fullmatch(budget) if isinstance(budget, str) else None

@@ -19,6 +19,7 @@ from fxad.api.custom_rules import MisfitError, added_tangents, static_places
 from fxad.api.lift import check_function
 from fxad.core import tree
 from fxad.errors import ArgumentError, FxadError, ParameterError, described
+from fxad.operations.arguments import plain_ints
 from fxad.tracing.program import function_name
 from fxad.tracing.tracer import active_trace
 
@@ -187,6 +188,7 @@ class CustomFunction(Generic[P, R]):
         if len(args) == 1 and callable(args[0]):
             self._given = replace(self._given, vmap=(args[0], None))
             return args[0]
+        args = plain_ints(args)
         for size in args:
             if not isinstance(size, int) or isinstance(size, bool) or size < 0:
                 raise ParameterError(

@@ -21,6 +21,7 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.dce import dce, prune
 from fxad.errors import ArgumentError, NotInvertibleError, TreeError
 from fxad.ir import Jaxpr, Zero
+from fxad.operations.arguments import plain_ints
 from fxad.primitives.control.bodies import reorder_operands, select_by_mask, with_outs
 from fxad.primitives.custom_rules import Derivative, InverseRule, Rules
 from fxad.tracing.program import function_name, parameter_names
@@ -47,6 +48,7 @@ def places_of(what: str, fun: object, keep: int | str | Sequence[int | str]) -> 
     """Arguments to keep, as positions. Raises: ArgumentError."""
     names = parameter_names(fun)
     out: list[int] = []
+    keep = plain_ints(keep)
     for k in keep if isinstance(keep, list | tuple) else (keep,):
         if not (k in names if isinstance(k, str) else isinstance(k, int) and not isinstance(k, bool) and k >= 0):
             raise ArgumentError(

@@ -18,6 +18,7 @@ from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError, TreeError, described
 from fxad.ir import Aval
 from fxad.lax.control.checking import error_if
+from fxad.operations.arguments import plain_ints
 from fxad.tracing.array import Array, asarray, binder
 from fxad.tracing.program import (
     Program,
@@ -204,6 +205,7 @@ def _bounds(program: Program[Any, Any], found: Sequence[Aval]) -> Padding:
 
 def _checked_padding(program: Program[Any, Any], padding: Mapping[str, int]) -> Padding:
     known = {n.name for n in size_names(program.jaxpr)}
+    padding = {name: plain_ints(bound) for name, bound in padding.items()}
     for name, bound in padding.items():
         if name not in known:
             raise ArgumentError(

@@ -28,7 +28,7 @@ from fxad.numpy.shapes import (
     swapaxes,
 )
 from fxad.numpy.value_dependent import concrete_value
-from fxad.operations.arguments import by_numpy, function, text, to_int, to_tuple
+from fxad.operations.arguments import by_numpy, function, plain_ints, text, to_int, to_tuple
 from fxad.operations.axes import normalize_axis_index, normalize_axis_tuple
 from fxad.tracing.array import Array, ArrayLike, aval_of
 
@@ -66,7 +66,7 @@ def dsplit(ary: ArrayLike, indices_or_sections: Parts) -> list[Array]:
 
 
 def _split(name: str, x: ArrayLike, parts: Parts, axis: int, ndim: int) -> list[Array]:
-    array = as_array(name, x)
+    array, parts = as_array(name, x), plain_ints(parts)
     if array.ndim < ndim:
         raise ShapeError(f"{name}: takes an array with at least {ndim} axes, got {array.aval}")
     return split(array, parts, axis) if isinstance(parts, int) else array_split(array, parts, axis)

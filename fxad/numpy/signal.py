@@ -21,7 +21,7 @@ from fxad.numpy.special import i0
 from fxad.numpy.types import finfo, result_type
 from fxad.numpy.unary import abs, cos, sqrt
 from fxad.operations import promotion
-from fxad.operations.arguments import number, one_or_more, text, to_int
+from fxad.operations.arguments import number, one_or_more, plain_ints, text, to_int
 from fxad.operations.axes import normalize_axes, normalize_axis_index
 from fxad.operations.promotion import optional_dtype
 from fxad.tracing.array import Array, ArrayLike
@@ -238,6 +238,7 @@ def _trapezoid(y: Array, x: Array | None, dx: Array | None, axis: int) -> Array:
 def unwrap(p: ArrayLike, discont: float | None = None, axis: int = -1, period: float = 2 * math.pi) -> Array:
     """Return p with multiples of the period added, so that adjacent elements along an axis differ by at most half a
     period wherever they differ by at least `discont` (by default half a period)."""
+    period = plain_ints(period)
     if not isinstance(period, int):  # an integer period of integers gives integers
         period = number("unwrap", "period", period)
     discont = None if discont is None else number("unwrap", "discont", discont)

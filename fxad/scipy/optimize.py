@@ -12,7 +12,7 @@ from fxad.api.gradients import value_and_grad
 from fxad.core import tree
 from fxad.errors import ArgumentError, ParameterError, ShapeError
 from fxad.numpy.apply import as_inexact_array
-from fxad.operations.arguments import number
+from fxad.operations.arguments import number, plain_ints
 from fxad.optim.lbfgs import Lbfgs, LbfgsState, counted_line_search, lbfgs
 from fxad.tracing.array import Array, ArrayLike
 
@@ -85,7 +85,7 @@ def minimize(
         return number("minimize", option, given.get(option, default))
 
     def count(option: str, default: int) -> int:
-        value = given.get(option, default)
+        value = plain_ints(given.get(option, default))
         if not isinstance(value, int):
             raise ParameterError(f"minimize: {option} is {value!r:.40}, not an int", remedy="give a number of steps")
         return value

@@ -136,6 +136,15 @@ NUMBERS: Final[dict[str, Any]] = {
         fx.pmap(lambda v: v, donate_argnums=ks)(fx.asarray(X[:1])),
     ),
     "custom_jvp": lambda _, ks: fx.custom_jvp(or_twice, nondiff_argnums=ks).nondiff_argnums,
+    "def_vmap": lambda k, _: bool(fx.custom_vmap(lambda v: v).def_vmap(k + 3)),
+    "definverse": lambda k, _: bool(fx.custom_inverse(lambda a, b: a + b).definverse(lambda r, a: (a, r - a), keep=k)),
+    "remat of a budget": lambda k, _: fx.remat(fx.trace(lambda v: fnp.sin(v).sum(), X), budget=k + 10**6)(X),
+    "lbfgs": lambda k, _: bool(fx.optim.lbfgs(memory_size=k + 3)),
+    "hsplit": lambda k, _: fnp.hsplit(X, k + 2),
+    "unwrap": lambda k, _: fnp.unwrap(np.array([1, 7, 2]), period=k + 6).dtype.itemsize,
+    "minimize": lambda k, _: (
+        fx.scipy.optimize.minimize(of_two, X[0], (X[0],), method="BFGS", options={"maxiter": k + 1}).nit
+    ),
     "axis_env": lambda k, _: fx.trace(lambda v: fx.lax.psum(v, "i"), X, axis_env={"i": k + 2}).jaxpr.digest,
     "shard_map": lambda k, _: fx.shard_map(lambda v: v, {"i": k + 1}, Spec("i"), Spec("i"))(X),
 }
