@@ -23,7 +23,7 @@ from fxad.sharding import (
     sharding_in_program,
 )
 from fxad.tracing import placement
-from fxad.tracing.array import Array, asarray, binder, wrap_buffer
+from fxad.tracing.array import Array, asarray, aval_of, binder, wrap_buffer
 from fxad.tracing.context import resolve_sharding
 from fxad.tracing.tracer import Tracer
 
@@ -54,8 +54,9 @@ def device_put(x: T, device: Device | Sharding | Any = None) -> T:
             if isinstance(leaf, Array):
                 leaf.check_usable(f"device_put: {tree.paths(structure, 'x')[k]}")
             array = asarray(leaf)
-        except ArgumentError as e:
-            raise ArgumentError(f"device_put: {tree.paths(structure, 'x')[k]}: {e.message}", remedy=e.remedy) from e
+        except (ArgumentError, DTypeError):
+            aval_of(leaf, f"device_put: {tree.paths(structure, 'x')[k]}")  # the same error, with the path
+            raise
         target = targets[k]
         arrays.append(array if target is None else _placed(array, target, tree.paths(structure, "x")[k]))
     out: T = tree.unflatten(structure, arrays)

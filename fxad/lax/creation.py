@@ -34,7 +34,7 @@ def full(shape: int | Sequence[int], fill_value: ArrayLike, dtype: object = None
         return binder().apply(shapes.broadcast_to, (filled,), (sizes,))[0]
     if dtype is not None and is_scalar(fill_value):  # an int may fit `dtype` but not int32
         aval = Aval(sizes, dtypes.as_dtype(dtype))
-        promotion.scalar_dtype(fill_value, aval.dtype)
+        promotion.scalar_dtype(fill_value, aval.dtype, "full: fill_value")
         return splat(Lit.of(cast("np.generic", fill_value), aval))
     own = aval_of(fill_value, "full: fill_value")
     if own.shape:

@@ -115,7 +115,11 @@ def _static_initial_value(init: object, aval: Aval) -> Lit | None:
     """Return an initial value as a literal, if it is known and has the operand's dtype; else None."""
     if is_scalar(init):
         scalar = init
-        return Lit.of(scalar, aval) if promotion.scalar_dtype(scalar, aval.dtype) is aval.dtype else None
+        return (
+            Lit.of(scalar, aval)
+            if promotion.scalar_dtype(scalar, aval.dtype, "reduce: initial value") is aval.dtype
+            else None
+        )
     concrete = isinstance(init, np.generic | np.ndarray | Array) and not isinstance(init, Tracer)
     if not concrete or aval_of(init, "reduce: initial value") is not aval:
         return None

@@ -89,9 +89,9 @@ def as_array(name: str, x: ArrayLike, k: int = 0) -> Array:
         if type(x) is Tracer and x._trace is not _binder.get():
             x.check_usable(f"{name}: argument {k}")
         return x
+    aval_of(x, f"{name}: argument {k}")
     if isinstance(x, bool | int | float | complex):
         return full((), x)
-    aval_of(x, f"{name}: argument {k}")
     trace = active_trace()
     return put(x) if trace is None else Tracer(trace, trace.lift(name, k, x))
 

@@ -115,6 +115,9 @@ def promote_arguments(name: str, *args: object, first: int = 0, dtype: DType | N
             dtype = a.dtype if dtype is None else promotion.promote_dtypes(name, dtype, a.dtype)
     if dtype is None:
         dtype = promotion.dtype_of_scalars(args)
-    return tuple(
-        [a if isinstance(a, Array) else full((), cast("ArrayLike", a), promotion.scalar_dtype(a, dtype)) for a in kept]
-    )
+    return tuple([
+        a
+        if isinstance(a, Array)
+        else full((), cast("ArrayLike", a), promotion.scalar_dtype(a, dtype, f"{name}: argument {k}"))
+        for k, a in enumerate(kept, first)
+    ])  # fmt: skip

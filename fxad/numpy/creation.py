@@ -292,6 +292,7 @@ def asarray(
     if isinstance(a, list | tuple):
         out = _stack_nested(a, want)
     elif isinstance(a, bool | int | float | complex):
+        promotion.scalar_dtype(a, want, "asarray: argument 0")
         out = lax.full((), a, want)
     else:
         out = as_array("asarray", cast("ArrayLike", a))
@@ -373,7 +374,7 @@ def _dtype_of(found: list[object]) -> dtypes.DType:
     if alone is not None and (strong is None or promotion.dtype_kind(alone) > promotion.dtype_kind(strong)):
         strong = alone
     for leaf in weak:
-        promotion.scalar_dtype(leaf, strong)  # an int that does not fit is an error
+        promotion.scalar_dtype(leaf, strong, "asarray: an element")  # an int that does not fit is an error
     return strong or dtypes.float32
 
 

@@ -85,7 +85,7 @@ def result_type(*arrays_and_dtypes: object) -> DType:
     for d in strong[1:]:
         out = promotion.promote_dtypes("result_type", out or d, d)
     for v in scalars:
-        own = promotion.scalar_dtype(v, out)  # type: ignore[arg-type]  # `is_scalar` selected it
+        own = promotion.scalar_dtype(v, out, "result_type: a scalar")  # type: ignore[arg-type]  # `is_scalar` selected it
         out = own if out is None else promotion.promote_dtypes("result_type", out, own)
     return out or dtypes.float32
 

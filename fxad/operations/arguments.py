@@ -69,8 +69,8 @@ def plain_ints(value: T) -> T:
     if isinstance(value, range) or (isinstance(value, np.ndarray | Typed) and value.ndim == 1):
         return cast("T", tuple([plain_ints(v) for v in cast("Iterable[object]", value)]))
     if isinstance(value, tuple | list):
-        plain = all([type(v) in (int, str) for v in value])
-        return value if plain else cast("T", tuple([plain_ints(v) for v in value]))
+        plain = tuple([plain_ints(v) for v in value])
+        return value if all([a is b for a, b in zip(plain, value, strict=True)]) else cast("T", plain)
     if type(value) in (int, bool, np.bool_) or not isinstance(value, SupportsIndex):
         return value
     try:

@@ -226,7 +226,7 @@ def _is_mask(index: object) -> bool:
 def as_0d_scalar(value: ArrayLike, x: Aval) -> ArrayLike:
     """Return a Python scalar in the dtype that it takes with x, but 0-d: a trace broadcasts it to the shape of x."""
     if isinstance(value, bool | int | float | complex) and not isinstance(value, np.generic):
-        return cast("np.generic", np.asarray(value, scalar_dtype(value, x.dtype))[()])
+        return cast("np.generic", np.asarray(value, scalar_dtype(value, x.dtype, "at: the value"))[()])
     return value
 
 
@@ -241,7 +241,7 @@ def fill_literal(name: str, x: Aval, value: bool | complex | np.generic | None) 
         return Lit.of(float("nan"), scalar)
     if isinstance(value, np.ndarray | Typed) and not value.ndim:
         value = cast("np.generic", np.asarray(value)[()])
-    own = value.dtype if isinstance(value, np.generic) else scalar_dtype(value, x.dtype)
+    own = value.dtype if isinstance(value, np.generic) else scalar_dtype(value, x.dtype, f"{name}: fill_value")
     if dtype_kind(own) > dtype_kind(x.dtype):
         raise DTypeError(f"{name}: fill_value {value!r} does not go into {x} without loss", remedy="convert the array")
     return Lit.of(value, scalar)

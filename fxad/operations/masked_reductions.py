@@ -89,7 +89,7 @@ def plan_masked_reduction(
     """Return the operands of `reduction` after an x of this dtype, and its last static argument."""
     if type(initial) in (bool, int, float, complex):  # in the dtype of the result, not in that of x
         value = cast("Scalar", initial)
-        initial = np.asarray(value, scalar_dtype(value, _result_dtype(name, x, dtype)))[()]
+        initial = np.asarray(value, scalar_dtype(value, _result_dtype(name, x, dtype), f"{name}: initial"))[()]
     masks = where is not None and where is not True
     spec = MaskedReduction(name, flag(name, "keepdims", keepdims), dtype, correction, initial is not None, masks)
     mask = np.bool_(False) if where is False else where  # a Python bool would take the dtype of x

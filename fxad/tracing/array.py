@@ -299,8 +299,8 @@ def asarray(value: object, dtype: object = None) -> Array:
         size = apply_operation(_size_literal, (value,), ())
         return size if dtype is None else size.astype(dtype)
     if dtype is None:
-        return device_array(value, aval_of(value))
-    aval = aval_of(value).with_dtype(dtype)
+        return device_array(value, aval_of(value, "asarray: argument 0"))
+    aval = aval_of(value, "asarray: argument 0").with_dtype(dtype)
     return device_array(np.asarray(value).astype(aval.dtype), aval)
 
 

@@ -374,7 +374,6 @@ WRONG: dict[str, dict[str, Any]] = {
     r"jit of step: donate has 'weights', which is no argument of it": {"donate": "weights"},
     r"jit of step: donate has 2, it takes 2 positional arguments": {"donate": 2},
     r"jit of step: donate is 1.5, not a position or a name of an argument": {"donate": 1.5},
-    r"jit of step: donate is np.int64(0), not a position or a name of an argument": {"donate": np.int64(0)},
     r"jit of step: donate has '', which is no argument of it": {"donate": ""},
     r"jit of step: donate is 0.0, not a position or a name of an argument": {"donate": 0.0},
     r"jit of step: donate is [True], not a position or a name of an argument": {"donate": [True]},

@@ -190,7 +190,7 @@ def test_numbers_that_do_not_fit() -> None:
 
 def test_a_masked_array_would_lose_its_mask() -> None:
     masked = np.ma.masked_array([1.0, 2.0], [False, True])
-    message = "value: a masked array is not taken: its mask would be lost"
+    message = "asarray: argument 0: a masked array is not taken: its mask would be lost"
     refused(lambda: fx.asarray(masked), ArgumentError, message)
 
 

@@ -255,9 +255,7 @@ def test_device_put() -> None:
     assert fx.device_put(put) is put
     assert put._buffer.unsafe_buffer_pointer() == x._buffer.unsafe_buffer_pointer(), "committing copies nothing"
     assert fx.jit(lambda x: fx.device_put(x, here) + x.committed)(x).tolist() == X.tolist()
-    with pytest.raises(
-        ArgumentError, match=r"^device_put: x\['w'\]: value: a str is not an array: 'no'\n(.*\n)*  remedy"
-    ):
+    with pytest.raises(ArgumentError, match=r"^device_put: x\['w'\]: a str is not an array: 'no'\n(.*\n)*  remedy"):
         fx.device_put({"w": "no"})
     with pytest.raises(
         ArgumentError, match=r"^device_put: a str is not a device: 'cpu:0'\n(.*\n)*  remedy .* fxad.devices"

@@ -19,6 +19,7 @@ X = np.arange(12, dtype=np.float32).reshape(3, 4)
 STATIC: Final = "it is static: a Python value, which cannot come from a traced array"
 ARRAY: Final = "pass a NumPy array, an fxad Array, a Python or NumPy scalar, or an object with __dlpack__"
 WIDER: Final = "convert the array to a wider dtype, or make the scalar an array of the dtype you mean"
+WHOLE: Final = np.arange(3, dtype=np.int32)
 NUMBERS: Final = lax.ScatterDimensionNumbers((0,), (0,), (0,))
 loose_lax: Any = lax  # calls that mypy refuses too
 loose_numpy: Any = fnp
@@ -88,6 +89,20 @@ REFUSED: Final[tuple[tuple[Callable[[], object], type[FxadError], str, str], ...
         lambda: lax.sin(2**80),
         DTypeError, "sin: argument 0: 1208925819614629174706176 does not fit in int32", WIDER,
     ),
+    *[
+        (call, DTypeError, f"{what}: 1208925819614629174706176 does not fit in int32", WIDER)
+        for what, call in (
+            ("asarray: argument 0", lambda: fx.asarray(2**80)),
+            ("asarray: argument 0", lambda: fnp.asarray(2**80)),
+            ("asarray: an element", lambda: fnp.array([1, 2**80])),
+            ("device_put: x['w']", lambda: fx.device_put({"w": 2**80})),
+            ("isin: argument 1", lambda: fnp.isin(WHOLE, 2**80)),
+            ("gcd: argument 0", lambda: fnp.gcd(2**80, 4)),
+            ("sum: initial", lambda: fnp.sum(WHOLE, initial=2**80)),
+            ("at: the value", lambda: fx.asarray(WHOLE).at[0].set(2**80)),
+            ("reduce: initial value", lambda: lax.reduce(WHOLE, 2**80, lax.add, (0,))),
+        )
+    ],
     (
         lambda: loose_lax.scan(lambda c, _: (c, None), 1.0, None, int),
         ArgumentError, "scan: length is a type, not an int: <class 'int'>", "length is static: a Python int",

@@ -247,7 +247,7 @@ LOSS = "convert the value with astype({0}), or the array"
             "at.set: a value of int32 does not go into u8[3,4] without loss",
             LOSS.format("uint8"),
         ),
-        (DTypeError, lambda x: x.astype("int8").at[0].set(300), "scalar: 300 does not fit in int8", ""),
+        (DTypeError, lambda x: x.astype("int8").at[0].set(300), "at: the value: 300 does not fit in int8", ""),
         (
             DTypeError,
             lambda x: x.astype("int32").at[0].divide(2),

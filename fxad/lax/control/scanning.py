@@ -247,7 +247,7 @@ def _index_type(bounds: dict[str, ArrayLike]) -> Aval:
     static_bounds = [dimension(v) for k, v in bounds.items() if k not in arrays]
     if array_avals:
         for value in static_bounds:
-            promotion.scalar_dtype(value, array_avals[0].dtype)  # raises if it does not fit
+            promotion.scalar_dtype(value, array_avals[0].dtype, "fori_loop: a bound")  # raises if it does not fit
         return array_avals[0]
     return Aval((), int32 if all([type(v) is Size or -(1 << 31) <= v < 1 << 31 for v in static_bounds]) else int64)
 
