@@ -30,7 +30,7 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, DTypeError, described
 from fxad.ir import Atom, Aval, Jaxpr, Zero
-from fxad.operations.arguments import plain_ints
+from fxad.operations.arguments import flag, plain_ints
 from fxad.primitives.control.bodies import reorder_operands
 from fxad.tracing.program import Program, function_name, trace
 from fxad.tracing.static_args import Argnames, Argnums, StaticArguments, static_arguments
@@ -109,6 +109,7 @@ def jvp(
     Law:    `jvp f(x, x_dot)` is linear in `x_dot`; chain rule.
     Raises: NotDifferentiableError; TreeError, ShapeError, DTypeError when a tangent does not fit its primal.
     """
+    has_aux = flag("jvp", "has_aux", has_aux)
     if isinstance(f, Program):
         check_no_statics("jvp", f, static_argnums, static_argnames)
         if has_aux:
@@ -246,6 +247,7 @@ def linearize(
     Law:    `linear(x_dot, residuals)` is the tangent of `jvp`; each of its equations is linear in `x_dot`.
     Raises: NotDifferentiableError; ArgumentError for argnums that do not exist.
     """
+    has_aux = flag("linearize", "has_aux", has_aux)
     if isinstance(f, Program):
         check_no_statics("linearize", f, static_argnums, static_argnames)
         if primals or kwargs or has_aux:
@@ -376,6 +378,7 @@ def vjp(
     Rule:   complex cotangents are not conjugated.
     Raises: NotDifferentiableError; TreeError, ShapeError, DTypeError for a cotangent that does not fit the results.
     """
+    has_aux = flag("vjp", "has_aux", has_aux)
     if isinstance(f, Program):
         check_no_statics("vjp", f, static_argnums, static_argnames)
         if primals or has_aux or kwargs:

@@ -245,7 +245,7 @@ def grad(
     """
     check_no_reduce_axes("grad", reduce_axes)
     transform = partial(_holomorphic, "grad") if flag("grad", "holomorphic", holomorphic) else _grad
-    ints = flag("grad", "allow_int", allow_int)
+    ints, has_aux = flag("grad", "allow_int", allow_int), flag("grad", "has_aux", has_aux)
     return lift("grad", f, lambda p: transform(p, argnums, has_aux, ints), 1, argnums, static_argnums, static_argnames)
 
 
@@ -302,7 +302,7 @@ def value_and_grad(
     what = "value_and_grad"
     check_no_reduce_axes(what, reduce_axes)
     transform = partial(_holomorphic, what) if flag(what, "holomorphic", holomorphic) else _value_and_grad
-    ints = flag(what, "allow_int", allow_int)
+    ints, has_aux = flag(what, "allow_int", allow_int), flag(what, "has_aux", has_aux)
     return lift(what, f, lambda p: transform(p, argnums, has_aux, ints), 1, argnums, static_argnums, static_argnames)
 
 
@@ -374,7 +374,7 @@ def jacfwd(
     Raises: NotDifferentiableError for arguments or results that are not real floating, or not complex for a
             `holomorphic` function.
     """
-    holomorphic = flag("jacfwd", "holomorphic", holomorphic)
+    holomorphic, has_aux = flag("jacfwd", "holomorphic", holomorphic), flag("jacfwd", "has_aux", has_aux)
     transform = partial(_jacobian, "jacfwd", argnums=argnums, has_aux=has_aux, holomorphic=holomorphic)
     return lift("jacfwd", f, transform, 1, argnums, static_argnums, static_argnames)
 
@@ -403,6 +403,7 @@ def jacrev(
     Cost: applies the transposed linear program to one basis vector for each element of the results.
     """
     holomorphic, allow_int = flag("jacrev", "holomorphic", holomorphic), flag("jacrev", "allow_int", allow_int)
+    has_aux = flag("jacrev", "has_aux", has_aux)
     transform = partial(
         _jacobian, "jacrev", argnums=argnums, has_aux=has_aux, holomorphic=holomorphic, allow_int=allow_int
     )
@@ -430,7 +431,7 @@ def hessian(
     static_argnames: Argnames = (),
 ) -> Any:
     """The Hessian: `jacfwd` of `jacrev`. For a scalar function of one array, of shape (*x.shape, *x.shape)."""
-    holomorphic = flag("hessian", "holomorphic", holomorphic)
+    holomorphic, has_aux = flag("hessian", "holomorphic", holomorphic), flag("hessian", "has_aux", has_aux)
 
     def transform(p: Program[Any, Any]) -> Program[Any, Any]:
         gradient = _jacobian("jacrev", p, argnums, has_aux, holomorphic)

@@ -13,7 +13,7 @@ from fxad.api.lift import bind_static_arguments, check_function, lift, positiona
 from fxad.api.rewrite import Rewrite
 from fxad.core import tree
 from fxad.errors import ArgumentError
-from fxad.operations.arguments import plain_ints
+from fxad.operations.arguments import flag, plain_ints
 from fxad.primitives.control.bodies import reorder_operands
 from fxad.tracing.array import binder
 from fxad.tracing.program import Program, count_text, function_name, spec_of, trace
@@ -101,6 +101,7 @@ def inverse(f: Program[..., Any] | Callable[..., Any], argnums: Names = 0, *, lo
             - `log_det` where no rule defines it (factorisations, solutions of equations, a `custom_inverse`), or where
               the results and the wanted arguments differ in their number of elements: omit `log_det`.
     """
+    log_det = flag("inverse", "log_det", log_det)
     if isinstance(f, Program):
         return _inverse(f, argnums, log_det)
     check_function("inverse", f)

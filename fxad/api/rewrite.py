@@ -11,6 +11,7 @@ from fxad.api.budget import Within, parse_bytes, plan_memory
 from fxad.api.lift import lift
 from fxad.errors import ArgumentError, described
 from fxad.ir import Jaxpr
+from fxad.operations.arguments import flag
 from fxad.passes import Passes, check_passes, run_passes
 from fxad.tracing.program import Program
 from fxad.tracing.static_args import Argnames, Argnums
@@ -109,6 +110,7 @@ def remat(
         if budget is not None:
             raise ArgumentError("remat: both a plan and a budget are given", remedy="give one; a budget chooses a plan")
         return f.replace(_with_plan(f.jaxpr, plan))
+    reconstruct = flag("remat", "reconstruct", reconstruct)
     limit = None if budget is None else parse_bytes(budget)
     if limit is not None and policy != nothing:
         raise ArgumentError(

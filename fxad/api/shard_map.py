@@ -20,7 +20,7 @@ from fxad.core.interpreter import run
 from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, AxisNameError, ParameterError, ShapeError
 from fxad.ir import Aval, Jaxpr, source_location
-from fxad.operations.arguments import plain_ints
+from fxad.operations.arguments import flag, plain_ints
 from fxad.primitives.control.shard_map import ShardMap
 from fxad.primitives.meshes import Ids, Spec, names_in
 from fxad.primitives.meshes import Mesh as MeshAxes
@@ -153,6 +153,7 @@ class ManualAxes:
     @classmethod
     def of(cls, what: str, mesh: Mesh | Mapping[str, int] | None, names: Collection[str], checked: bool) -> ManualAxes:
         """The arguments of `shard_map`, checked. Raises: ParameterError without a mesh, AxisNameError, ArgumentError."""
+        checked = flag(what, "check_vma", checked)
         if mesh is None:
             depend_on_mesh()
             mesh = get_mesh()

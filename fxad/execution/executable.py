@@ -226,7 +226,7 @@ def units_choice(jaxpr: Jaxpr, units: Units) -> Choice:
 
 def check_choice(what: str, units: object) -> None:
     """Check that `units` is a valid choice of units. Raises: ParameterError."""
-    if units not in ("auto", "none") and not callable(units):
+    if not (isinstance(units, str) and units in ("auto", "none")) and not callable(units):
         raise ParameterError(
             f"{what}: units must be 'auto', 'none' or a predicate, got {units!r}",
             remedy="a predicate takes the body of a call, a Jaxpr, and says whether it is a unit",

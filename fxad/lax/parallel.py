@@ -17,7 +17,7 @@ import numpy as np
 from fxad.core import tree
 from fxad.errors import ArgumentError, AxisNameError, ParameterError, ShapeError, described
 from fxad.ir import Atom, Emit, Primitive
-from fxad.operations.arguments import to_ints, to_tuple
+from fxad.operations.arguments import flag, to_ints, to_tuple
 from fxad.operations.axes import normalize_axis_index
 from fxad.primitives.collectives import (
     AllGather,
@@ -111,7 +111,7 @@ def all_gather(
     """The values of all indices of named axes, of each leaf: stacked along a new `axis`, or concatenated along an
     existing one if `tiled`."""
     names, sizes = named_axes("all_gather", axis_name)
-    groups = _groups("all_gather", axis_index_groups)
+    groups, tiled = _groups("all_gather", axis_index_groups), flag("all_gather", "tiled", tiled)
 
     def one(leaf: ArrayLike) -> Array:
         ndim = aval_of(leaf, "all_gather: x").ndim
@@ -135,7 +135,7 @@ def psum_scatter(
     The dimension is as long as there are indices, and removed, unless `tiled`: then it is a multiple of that.
     """
     names, sizes = named_axes("psum_scatter", axis_name)
-    groups = _groups("psum_scatter", axis_index_groups)
+    groups, tiled = _groups("psum_scatter", axis_index_groups), flag("psum_scatter", "tiled", tiled)
 
     def one(leaf: ArrayLike) -> Array:
         aval = aval_of(leaf, "psum_scatter: x")
@@ -165,7 +165,7 @@ def all_to_all(
     of that, and the parts are concatenated along an existing axis.
     """
     names, sizes = named_axes("all_to_all", axis_name)
-    groups = _groups("all_to_all", axis_index_groups)
+    groups, tiled = _groups("all_to_all", axis_index_groups), flag("all_to_all", "tiled", tiled)
 
     def one(leaf: ArrayLike) -> Array:
         aval = aval_of(leaf, "all_to_all: x")

@@ -19,7 +19,7 @@ from fxad import dtypes
 from fxad.core import printing
 from fxad.core import scalar_text as scalars
 from fxad.core.sizes import Reader, read_size
-from fxad.errors import FxadError, ParameterError, ParseError
+from fxad.errors import ArgumentError, FxadError, ParameterError, ParseError, described
 from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Param, Primitive, Record, Var, distinct_jaxprs, source_location
 from fxad.primitives import ALL
 from fxad.text.lexer import token_kind, tokens
@@ -61,6 +61,8 @@ def parse(text: str, primitives: OwnPrimitives = ()) -> Jaxpr:
     Raises: ParseError, with line and column, and for the text nothing else; ParameterError for `primitives`.
     Cost:   linear in the text.
     """
+    if not isinstance(text, str):
+        raise ArgumentError(f"parse: {described(text)} is not a text: {text!r:.60}", remedy="give the text as a str")
     return _Parser(text, vocabulary("parse", primitives)).file()
 
 

@@ -254,7 +254,8 @@ def trace(
 ) -> Any:
     """Trace a function into a program, from example values or `Spec`s; pytrees of either.
 
-    Arrays that `f` closes over become bound operands; Python scalars in it are literals. The arguments named in
+    Arrays that `f` closes over become bound operands, held as they are: a write to such a NumPy array changes what the
+    program computes. Python scalars in it are literals. The arguments named in
     `static_argnames` are passed to `f` as they are, and must be hashable. The program is specialized to them, and takes
     the other arguments. Arguments that `f` itself declares static, such as `jit(g, static_argnums=0)`, are static too.
     `axis_env` gives the sizes of named axes, as in `{"i": 8}`: collectives in `f` may name them, and a later map of the
@@ -274,7 +275,7 @@ def trace(
     names = parameter_names(f)
     leaves, in_tree = tree.flatten((args, kwargs))
     avals = types_of(f"trace of {name}", f, leaves, in_tree)
-    if not axis_env:
+    if isinstance(axis_env, Mapping) and not axis_env:
         return trace_tree(f, in_tree, avals, name, names)
     with mapped_over(*_axes_of(f"trace of {name}", axis_env)):
         return trace_tree(f, in_tree, avals, name, names)

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import field
 from functools import partial
 from importlib.util import find_spec
-from operator import methodcaller
+from operator import index, methodcaller
 from typing import Final, TypeAlias, final
 from weakref import proxy
 
@@ -103,6 +103,15 @@ class _Clients:
         return self.default
 
     def set_cpu_devices(self, count: int) -> None:
+        try:
+            given = 0 if isinstance(count, bool) else index(count)
+        except TypeError:
+            given = 0
+        if given < 1:
+            raise ParameterError(
+                f"set_cpu_devices: the number of devices is {count!r:.60}", remedy="give an int of 1 or more"
+            )
+        count = given
         there = len(self._devices.get("cpu", ()))
         if there not in (0, count):
             raise ParameterError(

@@ -66,7 +66,7 @@ class CompileOptions:
                 f"CompileOptions: flags is {self.flags!r:.60}, not a sequence of pairs of a name and a value",
                 remedy='as in flags=(("xla_cpu_enable_fast_math", True),); a value is a str, a bool, an int or a float',
             )
-        if self.effort not in get_args(Effort):
+        if not isinstance(self.effort, str) or self.effort not in get_args(Effort):
             raise ParameterError(
                 f"CompileOptions: effort is {self.effort!r:.60}", remedy='the efforts are "auto" and "full"'
             )

@@ -16,7 +16,7 @@ import pytest
 
 import fxad as fx
 import fxad.numpy as fnp
-from fxad.errors import FxadError
+from fxad.errors import ArgumentError, FxadError
 from fxad.sharding import PartitionSpec as Spec
 from tests.attack.public import ROOMS, Function, P, functions
 from tests.laws.budget import some
@@ -107,6 +107,54 @@ def others(value: object) -> list[object]:
 
 
 STATIC: Final = ("int", "bool", "Axes", "Shape", "Size", "Parts")
+
+
+# Flags of transformations and of what is no module of NumPy's or of `lax`.
+FLAGS: Final[dict[str, Any]] = {
+    "grad: has_aux": lambda v: fx.grad(fnp.sum, has_aux=v),
+    "value_and_grad: has_aux": lambda v: fx.value_and_grad(fnp.sum, has_aux=v),
+    "jacfwd: has_aux": lambda v: fx.jacfwd(fnp.sin, has_aux=v),
+    "jacrev: has_aux": lambda v: fx.jacrev(fnp.sin, has_aux=v),
+    "hessian: has_aux": lambda v: fx.hessian(fnp.sum, has_aux=v),
+    "jvp: has_aux": lambda v: fx.jvp(fnp.sin, (X,), (X,), has_aux=v),
+    "vjp: has_aux": lambda v: fx.vjp(fnp.sin, X, has_aux=v),
+    "linearize: has_aux": lambda v: fx.linearize(fnp.sin, X, has_aux=v),
+    "inverse: log_det": lambda v: fx.inverse(fnp.sin, log_det=v),
+    "remat: reconstruct": lambda v: fx.remat(fnp.sin, reconstruct=v),
+    "shard_map of sin: check_vma": lambda v: fx.shard_map(fnp.sin, {"i": 1}, Spec("i"), Spec("i"), check_vma=v),
+    "io_callback: ordered": lambda v: fx.io_callback(lambda: None, None, ordered=v),
+    "debug_print: ordered": lambda v: fx.debug_print("", ordered=v),
+    "all_gather: tiled": lambda v: fx.vmap(lambda a: fx.lax.all_gather(a, "i", tiled=v), axis_name="i")(X),
+    "psum_scatter: tiled": lambda v: fx.vmap(lambda a: fx.lax.psum_scatter(a, "i", tiled=v), axis_name="i")(X),
+    "all_to_all: tiled": lambda v: fx.vmap(lambda a: fx.lax.all_to_all(a, "i", 0, 0, tiled=v), axis_name="i")(X),
+}
+# Other arguments of such functions, of which some values met an error of Python or NumPy.
+WORDS: Final[dict[str, Any]] = {
+    "lower": lambda v: fx.lower(fx.trace(fnp.sin, X), units=v),
+    "jit": lambda v: fx.jit(fnp.sin, units=v),
+    "trace": lambda v: fx.trace(fnp.sin, X, axis_env=v),
+    "pure_callback": lambda v: fx.pure_callback(np.sin, fx.Spec((3,), "float32"), X[0], vmap_method=v),
+    "CompileOptions": lambda v: fx.CompileOptions(effort=v),
+    "set_cpu_devices": lambda v: fx.set_cpu_devices(v),
+    "parse": lambda v: fx.text.parse(v),
+    "tree": lambda v: fx.tree.map(fnp.sin, {"a": X}, is_leaf=v),
+}
+
+
+@pytest.mark.parametrize("which", FLAGS)
+def test_a_flag_of_a_transformation_is_a_bool(which: str) -> None:
+    for value in ("no", 1, None, [], np.ones(2)):
+        with pytest.raises(ArgumentError) as e:
+            FLAGS[which](value)
+        assert e.value.message.startswith(f"{which} must be True or False, got ")
+
+
+@pytest.mark.parametrize("which", WORDS)
+def test_what_is_no_word_is_refused(which: str) -> None:
+    for value in (np.ones(2), [1], 2.5, b"ab"):
+        with pytest.raises(FxadError) as e:
+            WORDS[which](value)
+        assert e.value.message.startswith(which)
 
 
 def of_two(a: Any, b: Any) -> Any:

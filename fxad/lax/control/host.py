@@ -19,6 +19,7 @@ from fxad.core.host_functions import HOST
 from fxad.errors import ArgumentError, ParameterError, described
 from fxad.ir import Aval
 from fxad.lax.placement import place_like_operands
+from fxad.operations.arguments import flag
 from fxad.primitives.host_call import IO, ORDERED, PURE, HostCall
 from fxad.tracing.array import Array, asarray, aval_of, binder
 from fxad.tracing.context import reuse_in_replay
@@ -61,7 +62,7 @@ def pure_callback(
     Raises: ExecutionError for exceptions of `f`, and for results of other types; ParameterError for an unknown
             `vmap_method`.
     """
-    whole = _METHODS(vmap_method)
+    whole = _METHODS(vmap_method) if isinstance(vmap_method, str) else None
     if whole is None:
         raise ParameterError(
             f"pure_callback: vmap_method must be 'sequential' or 'broadcast_all', got {vmap_method!r}",
@@ -98,7 +99,7 @@ def io_callback(
             once, in the forward pass: `remat` stores its results and does not call it again.
     Raises: ExecutionError for exceptions of `f`.
     """
-    return _bind_host_call("io_callback", f, result_types, args, kwargs, ORDERED if ordered else IO, False)
+    return _bind_host_call("io_callback", f, result_types, args, kwargs, _effect("io_callback", ordered), False)
 
 
 def debug_callback(f: Callable[..., object], /, *args: object, ordered: bool = False, **kwargs: object) -> None:
@@ -111,7 +112,7 @@ def debug_callback(f: Callable[..., object], /, *args: object, ordered: bool = F
         f(*args, **kwargs)
 
     told.__name__ = function_name(f)
-    _bind_host_call("debug_callback", told, None, args, kwargs, ORDERED if ordered else IO, False)
+    _bind_host_call("debug_callback", told, None, args, kwargs, _effect("debug_callback", ordered), False)
 
 
 def debug_print(fmt: str, /, *args: object, ordered: bool = False, **kwargs: object) -> None:
@@ -126,7 +127,11 @@ def debug_print(fmt: str, /, *args: object, ordered: bool = False, **kwargs: obj
         sys.stdout.write(format_values(fmt, args, kwargs) + "\n")
         sys.stdout.flush()
 
-    _bind_host_call("debug_print", show, None, args, kwargs, ORDERED if ordered else IO, False)
+    _bind_host_call("debug_print", show, None, args, kwargs, _effect("debug_print", ordered), False)
+
+
+def _effect(op: str, ordered: bool) -> str:
+    return ORDERED if flag(op, "ordered", ordered) else IO
 
 
 @final
