@@ -50,7 +50,7 @@ def log_softmax(x: ArrayLike, axis: Axes = -1, where: ArrayLike | None = None) -
 
 def _log_softmax(x: Array, axes: tuple[int, ...]) -> Array:
     shifted = x - _stop_gradient_max(x, axes)
-    return shifted - fnp.log(fnp.exp(shifted).sum(axes, keepdims=True))
+    return shifted - fnp.log(_wide(fnp.exp(shifted)).sum(axes, keepdims=True)).astype(x.dtype)
 
 
 def _log_softmax_where(x: Array, where: Array, axes: tuple[int, ...]) -> Array:
@@ -128,10 +128,15 @@ def _where_argument(x: Array, where: Array) -> Array:
 
 def _logsumexp(x: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
     top = _stop_gradient_max(x, axes)
-    total = fnp.exp(x - _finite_shift(top)).sum(axes, keepdims=True)
+    total = _wide(fnp.exp(x - _finite_shift(top))).sum(axes, keepdims=True)
     # the greatest element adds 1, so less than that is nothing at all: then log 1 + -inf, and nothing flows back
     out = fnp.log(fnp.where(total < 1, 1, total)) + fnp.where(top == fnp.inf, 0, top)
-    return out if keepdims else out.squeeze(axes)
+    return (out if keepdims else out.squeeze(axes)).astype(x.dtype)
+
+
+def _wide(x: Array) -> Array:
+    """Return terms of a sum in the dtype in which they are added: the sum of 70,000 ones is no float16."""
+    return x.astype(dtypes.accumulated(x.dtype))
 
 
 def _finite_shift(top: Array) -> Array:

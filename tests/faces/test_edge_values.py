@@ -207,6 +207,16 @@ def test_polygamma_below_zero(n: int, dtype: Any) -> None:
         np.testing.assert_allclose(np.asarray(fx.vmap(fx.grad(lax.digamma))(x)), want, rtol=1e-4)
 
 
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+def test_the_logarithm_of_a_sum_that_the_dtype_cannot_hold(dtype: Any) -> None:
+    x = np.ones(70_000, dtype)
+    for y in both(nn.logsumexp, x):
+        assert float(y) == pytest.approx(1 + math.log(70_000), rel=5e-3)
+    for y in both(nn.log_softmax, x):
+        np.testing.assert_allclose(y.astype(float), -math.log(70_000), rtol=5e-3)
+    assert nn.logsumexp(fnp.asarray(x)).dtype == dtype
+
+
 @pytest.mark.parametrize("x", [1e-30, 0.5, 1.0, 3.0, 1e5, 1e10, -1e5, -1e10, -0.25])
 def test_the_slope_of_soft_sign(x: float) -> None:
     assert float(nn.soft_sign(np.float32(x))) == pytest.approx(x / (1 + abs(x)))
