@@ -31,13 +31,18 @@ _PERSISTENT: Final = (PRecord, PMap, PVector)
 IsLeaf: TypeAlias = Callable[[Any], bool] | None
 
 
-def flatten(tree: object, is_leaf: IsLeaf = None) -> tuple[list[Any], Structure]:
-    """Leaves in order, and the structure that `unflatten` takes. A container that `is_leaf` selects is a leaf."""
-    if is_leaf is not None and not callable(is_leaf):
+def _check_is_leaf(is_leaf: object) -> None:
+    if not callable(is_leaf):
         raise ArgumentError(
             f"tree: is_leaf is {described(is_leaf)}, not a function: {is_leaf!r:.60}",
             remedy="give a predicate of a node",
         )
+
+
+def flatten(tree: object, is_leaf: IsLeaf = None) -> tuple[list[Any], Structure]:
+    """Leaves in order, and the structure that `unflatten` takes. A container that `is_leaf` selects is a leaf."""
+    if is_leaf is not None:
+        _check_is_leaf(is_leaf)
     leaves, structure = optree.tree_flatten(tree, is_leaf, namespace=_NAMESPACE)  # type: ignore[arg-type]  # any object
     if _register_records(leaves):
         return flatten(tree, is_leaf)

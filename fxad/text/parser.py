@@ -61,9 +61,13 @@ def parse(text: str, primitives: OwnPrimitives = ()) -> Jaxpr:
     Raises: ParseError, with line and column, and for the text nothing else; ParameterError for `primitives`.
     Cost:   linear in the text.
     """
+    _check_text(text)
+    return _Parser(text, vocabulary("parse", primitives)).file()
+
+
+def _check_text(text: object) -> None:
     if not isinstance(text, str):
         raise ArgumentError(f"parse: {described(text)} is not a text: {text!r:.60}", remedy="give the text as a str")
-    return _Parser(text, vocabulary("parse", primitives)).file()
 
 
 def vocabulary(what: str, own: OwnPrimitives) -> Vocabulary:
