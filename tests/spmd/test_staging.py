@@ -147,10 +147,15 @@ def test_equal_layers_are_lowered_once_as_a_loop() -> None:
         return x
 
     def lines(count: int, gradient: bool) -> int:
-        mapped = fx.shard_map(
-            lambda x, ws: fx.reroll(lambda v: layers(v, ws, count))(x), {"i": 8}, (P("i"), P()), P("i")
-        )
-        f: Any = fx.grad(lambda x, ws: fnp.sum(mapped(x, ws))) if gradient else mapped
+        def rerolled(x: Any, ws: Any) -> Any:
+            return fx.reroll(lambda v: layers(v, ws, count))(x)
+
+        mapped: Any = fx.shard_map(rerolled, {"i": 8}, (P("i"), P()), P("i"))
+
+        def total(x: Any, ws: Any) -> Any:
+            return fnp.sum(mapped(x, ws))
+
+        f: Any = fx.grad(total) if gradient else mapped
         text = fx.lower(fx.trace(f, fx.Spec((16, 4)), fx.Spec((count, 4, 4)))).text()
         return text.count("stablehlo.tanh") + text.count("stablehlo.all_reduce")
 
