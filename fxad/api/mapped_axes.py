@@ -13,7 +13,7 @@ from fxad.core import tree
 from fxad.core.dataclasses import dataclass
 from fxad.core.sizes import Size, at_least
 from fxad.core.tree import Structure
-from fxad.errors import ArgumentError, AxisError, ParameterError, ShapeError, described
+from fxad.errors import ArgumentError, AxisError, AxisNameError, ParameterError, ShapeError, described
 from fxad.ir import Aval
 from fxad.tracing.context import MappedAxis, mapped_over
 from fxad.tracing.program import (
@@ -163,27 +163,34 @@ def mapped_arguments(
     return MappedArguments(function_name(f), names, g, args, kwargs, in_tree, dims, example, size)
 
 
-def mapped_axes_of_program(
-    name: str, program: Program[Any, Any], in_axes: Axes, axis_size: int | None
-) -> tuple[list[int | None], int]:
-    """The mapped axes of the arguments of a Program, and the number of examples. `name` is the name of the map.
+def size_of_map(name: str, program: Program[Any, Any], axis_size: int | None, axis_name: str | None) -> int | None:
+    """The number of examples of a map of a Program: `axis_size`, or the size of the axis that the program was traced
+    with. None if neither is given. `name` is the name of the map.
 
-    Raises: as `vmap`.
+    Raises: AxisNameError if the program was traced with another size; ParameterError.
     """
     what = f"{name} of {program.name}"
+    traced = next((size for axis, size in program.jaxpr.free_axes if axis == axis_name), None)
     if axis_size is None:
-        raise ArgumentError(
-            f"{name}: {program.name} is a Program over one example, so the number of examples must be given",
-            remedy=f"{name}(program, axis_size=n)",
-        )
-    axes = _flatten_axes(in_axes, program.in_tree, f"{what}: in_axes")
+        return traced
     size = _number_of_examples(what, axis_size)
+    if traced not in (None, size):
+        raise AxisNameError(
+            f"{what}: axis_size is {size}, the program was traced with axis {axis_name!r} of size {traced}",
+            remedy=f"trace it with axis_env={{{axis_name!r}: {size}}}, or map over {traced} examples",
+        )
+    return size
+
+
+def mapped_axes_of_program(name: str, program: Program[Any, Any], in_axes: Axes) -> list[int | None]:
+    """The mapped axes of the arguments of a Program. `name` is the name of the map. Raises: as `vmap`."""
+    what = f"{name} of {program.name}"
+    axes = _flatten_axes(in_axes, program.in_tree, f"{what}: in_axes")
     # in_axes are axes of the stacked argument, which has the mapped axis too
-    dims = [
+    return [
         _normalize_axis(d, a.ndim + 1, f"{what}: argument {p}")
         for d, a, p in zip(axes, program.in_avals, program.paths, strict=True)
     ]
-    return dims, size
 
 
 def mapped_axes_of_results(what: str, program: Program[Any, Any], out_axes: Axes) -> tuple[list[int | None], list[str]]:

@@ -11,7 +11,13 @@ import numpy as np
 from fxad.api.device_put import device_put
 from fxad.api.jit import jit
 from fxad.api.lift import check_function, check_no_statics
-from fxad.api.mapped_axes import Axes, mapped_arguments, mapped_axes_of_program, mapped_axes_of_results
+from fxad.api.mapped_axes import (
+    Axes,
+    mapped_arguments,
+    mapped_axes_of_program,
+    mapped_axes_of_results,
+    size_of_map,
+)
 from fxad.core import tree
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
@@ -305,6 +311,8 @@ def pmap(
 
     The arguments are those of `vmap`. `axis_name` names the axis for collectives in `f`. `devices` are those of the
     indices, in order: the first ones if it is left out. `soft_pmap` maps an axis larger than the number of devices.
+    A program with `axis_size`, or one that was traced with the axis `axis_name`, becomes a program; another one becomes a
+    function.
 
     `static_broadcasted_argnums` is JAX's name for `static_argnums`. With `donate_argnums`, the map is compiled, as by
     `jit(pmap(f), donate_argnums=...)`.
@@ -325,8 +333,10 @@ def pmap(
                 f"{what}: donate_argnums is for functions",
                 remedy="donate when it is compiled: jit(pmap(p), donate=...)",
             )
-        dims, size = mapped_axes_of_program("pmap", f, in_axes, axis_size)
-        return _pmapped(what, f, _axis_of_pmap(what, name_of_axis(axis_name), size, devices), dims, out_axes)
+        size = size_of_map("pmap", f, axis_size, axis_name)
+        if size is not None:
+            dims = mapped_axes_of_program("pmap", f, in_axes)
+            return _pmapped(what, f, _axis_of_pmap(what, name_of_axis(axis_name), size, devices), dims, out_axes)
     check_function("pmap", f)
     name = function_name(f)
     what = f"pmap of {name}"

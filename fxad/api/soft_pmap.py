@@ -8,7 +8,13 @@ from math import prod
 from typing import Any, Final, ParamSpec, TypeVar, overload
 
 from fxad.api.lift import check_function, check_no_statics
-from fxad.api.mapped_axes import Axes, mapped_arguments, mapped_axes_of_program, mapped_axes_of_results
+from fxad.api.mapped_axes import (
+    Axes,
+    mapped_arguments,
+    mapped_axes_of_program,
+    mapped_axes_of_results,
+    size_of_map,
+)
 from fxad.api.shard_map import (
     FOR_OUT_AXES,
     ManualAxes,
@@ -79,8 +85,10 @@ def soft_pmap(
     if isinstance(f, Program):
         check_no_statics("soft_pmap", f, static_argnums, static_argnames)
         what = f"soft_pmap of {f.name}"
-        dims, size = mapped_axes_of_program("soft_pmap", f, in_axes, axis_size)
-        return _split(what, f, name_of_axis(axis_name), size, devices, dims, out_axes)
+        size = size_of_map("soft_pmap", f, axis_size, axis_name)
+        if size is not None:
+            dims = mapped_axes_of_program("soft_pmap", f, in_axes)
+            return _split(what, f, name_of_axis(axis_name), size, devices, dims, out_axes)
     check_function("soft_pmap", f)
     name = function_name(f)
     what = f"soft_pmap of {name}"

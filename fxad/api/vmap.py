@@ -7,8 +7,14 @@ from functools import wraps
 from typing import Any, ParamSpec, TypeAlias, TypeVar, overload
 
 from fxad.api.lift import check_function, check_no_statics
-from fxad.api.mapped_axes import Axes, mapped_arguments, mapped_axes_of_program, mapped_axes_of_results
-from fxad.errors import ArgumentError, AxisNameError, ShapeError, described
+from fxad.api.mapped_axes import (
+    Axes,
+    mapped_arguments,
+    mapped_axes_of_program,
+    mapped_axes_of_results,
+    size_of_map,
+)
+from fxad.errors import ArgumentError, ShapeError, described
 from fxad.tracing.context import MappedAxis, new_axis
 from fxad.tracing.program import Program, function_name
 from fxad.tracing.static_args import Argnames, Argnums, attach_declaration, static_arguments
@@ -58,7 +64,8 @@ def vmap(
     `in_axes` is a tree prefix of the tuple of positional arguments: an int is the mapped axis of a leaf (negative:
     counted from the end), None means that the leaf is not mapped. Keyword arguments are mapped over axis 0. `out_axes`
     is a prefix of the results; None requires a result that does not vary. `axis_size` is the number of examples; without
-    it, it is read from the arguments. A program with `axis_size` becomes a program, without it a function.
+    it, it is read from the arguments. A program with `axis_size`, or one that was traced with the axis `axis_name`,
+    becomes a program; another one becomes a function.
 
     `axis_name` names the axis for collectives in `f`, such as `lax.psum(x, "i")`. They become operations on the stack.
 
@@ -76,9 +83,10 @@ def vmap(
     spmd = _spmd_names(spmd_axis_name)
     if isinstance(f, Program):
         check_no_statics("vmap", f, static_argnums, static_argnames)
-        if axis_size is not None:
-            dims, size = mapped_axes_of_program("vmap", f, in_axes, axis_size)
-            return _vmap(f, dims, out_axes, _axis_of_program(f, axis_name, size), spmd)
+        size = size_of_map("vmap", f, axis_size, axis_name)
+        if size is not None:
+            dims = mapped_axes_of_program("vmap", f, in_axes)
+            return _vmap(f, dims, out_axes, new_axis(f"vmap of {f.name}", axis_name, size), spmd)
     check_function("vmap", f)
     name = function_name(f)
     statics = static_arguments(f"vmap of {name}", f, static_argnums, static_argnames)
@@ -109,19 +117,6 @@ def _spmd_names(given: SpmdNames) -> tuple[str, ...]:
             f"vmap: spmd_axis_name is {described(given)}: {given!r:.60}", remedy="give a name or a tuple of names"
         )
     return names
-
-
-def _axis_of_program(program: Program[Any, Any], name: str | None, size: int) -> MappedAxis:
-    """The axis of a map of a program. Raises: AxisNameError if the program was traced with another size of it."""
-    what = f"vmap of {program.name}"
-    axis = new_axis(what, name, size)
-    traced = dict(program.jaxpr.free_axes).get(name or "", size)
-    if traced != size:
-        raise AxisNameError(
-            f"{what}: axis_size is {size}, the program was traced with axis {name!r} of size {traced}",
-            remedy=f"trace it with axis_env={{{name!r}: {size}}}, or map over {traced} examples",
-        )
-    return axis
 
 
 def _vmap(

@@ -17,6 +17,7 @@ import numpy as np
 from fxad.core import tree
 from fxad.errors import ArgumentError, AxisNameError, ParameterError, ShapeError, described
 from fxad.ir import Atom, Emit, Primitive
+from fxad.lax.elementwise import convert_element_type
 from fxad.operations.arguments import flag, to_ints, to_tuple
 from fxad.operations.axes import normalize_axis_index
 from fxad.primitives.collectives import (
@@ -65,7 +66,8 @@ def _each(prim: Primitive, x: T) -> T:
 
 
 def psum(x: T, axis_name: AxisName, *, axis_index_groups: AxisGroups = None) -> T:
-    """The sum over the indices of named axes, of each leaf of a pytree. The psum of a Python number is one."""
+    """The sum over the indices of named axes, of each leaf of a pytree. The psum of a Python number is one. Bools are
+    counted, in int32."""
     names, sizes = named_axes("psum", axis_name)
     groups = _groups("psum", axis_index_groups)
     if not names:
@@ -76,13 +78,15 @@ def psum(x: T, axis_name: AxisName, *, axis_index_groups: AxisGroups = None) -> 
     def one(leaf: object) -> object:
         if isinstance(leaf, int | float | complex) and not isinstance(leaf, np.generic):
             return leaf * width
+        if isinstance(leaf, np.bool_ | np.ndarray | Array) and leaf.dtype == np.bool_:
+            leaf = convert_element_type(leaf, np.int32)
         return binder().bind(prim, (leaf,))[0]
 
     return tree.map(one, x)
 
 
 def pmean(x: T, axis_name: AxisName, *, axis_index_groups: AxisGroups = None) -> T:
-    """The mean over the indices of named axes, of each leaf of a pytree."""
+    """The mean over the indices of named axes, of each leaf of a pytree. That of bools is the part that is True."""
     names, sizes = named_axes("pmean", axis_name)
     width = Psum(names, sizes, _groups("pmean", axis_index_groups)).width if names else 1
     total = psum(x, axis_name, axis_index_groups=axis_index_groups)

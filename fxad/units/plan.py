@@ -16,6 +16,7 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.tables import Table, headed
 from fxad.ir import Atom, Aval, Jaxpr, Lit, Source, source_location
 from fxad.lower import aliases
+from fxad.primitives.control.shard_map import runs_on_devices
 from fxad.transforms.costs import weight_of_nested
 from fxad.units.blocks import check_steps
 from fxad.units.kernels import effort
@@ -121,7 +122,10 @@ class Plan:
     def _head(self) -> str:
         runs = sum([u.uses * u.equations for u in self.units])
         sizes = f"{len(self.units)} units, {len(self.steps)} steps"
-        return f"{self.name}: {sizes}; {self.equations} equations to compile, {runs} to run"
+        head = f"{self.name}: {sizes}; {self.equations} equations to compile, {runs} to run"
+        if runs_on_devices(self.units[0].body):
+            head += "\none unit: it has a mesh of devices, and XLA divides the whole program among them"
+        return head
 
     def _tables(self, places: bool) -> tuple[Table, Table]:
         """The units, and the steps."""

@@ -533,6 +533,16 @@ def test_units_and_passes(kind: str) -> None:
 
 
 @every_kind
+def test_a_plan_says_why_it_has_one_unit(kind: str) -> None:
+    program = fx.trace(KINDS[kind](with_steps), X)
+    reason = "one unit: it has a mesh of devices, and XLA divides the whole program among them"
+    for units in ("auto", lambda body: True):
+        plan = fx.lower(program, units=units).units
+        assert (reason in str(plan).splitlines()) == (kind != "vmap")
+        assert kind == "vmap" or len(plan.units) == 1
+
+
+@every_kind
 def test_the_disk_has_it(kind: str, tmp_path: Path) -> None:
     """A second cache compiles nothing, and its results are divided in the same way."""
     found = []

@@ -380,6 +380,24 @@ def test_soft_pmap_of_a_program() -> None:
     mapped = fx.soft_pmap(program, "d", axis_size=16, devices=4)
     assert fx.soft_pmap(program, "d", axis_size=16, devices=4).jaxpr is mapped.jaxpr
     np.testing.assert_array_equal(np.asarray(mapped(x)), x - x.mean())
+    assert fx.soft_pmap(program, "d", devices=4).jaxpr is mapped.jaxpr
+
+
+@pytest.mark.parametrize("over", [fx.vmap, fx.pmap, fx.soft_pmap])
+def test_a_program_is_mapped_over_the_size_it_was_traced_with(over: Any) -> None:
+    program = fx.trace(lambda v: v - lax.pmean(v, "d"), np.float64(1), axis_env={"d": 8})
+    x: Any = np.arange(8.0)
+    mapped = over(program, axis_name="d")
+    assert mapped.jaxpr is over(program, axis_name="d", axis_size=8).jaxpr
+    np.testing.assert_array_equal(np.asarray(mapped(x)), x - x.mean())
+
+
+@pytest.mark.parametrize("over", [fx.vmap, fx.pmap, fx.soft_pmap])
+def test_arguments_tell_the_size_of_a_map_of_a_program(over: Any) -> None:
+    x: Any = np.arange(8.0)
+    mapped = over(fx.trace(lambda v: 2 * v, np.float64(1)))
+    for n in (8, 4):
+        np.testing.assert_array_equal(np.asarray(mapped(x[:n])), 2 * x[:n])
 
 
 # ----------------------------------------------------------------------------------------------------------- bad input
@@ -425,9 +443,6 @@ REFUSED = [
      "pad the axis, or give another number of devices"),
     (lambda m: fx.soft_pmap(lambda v: v, devices=0)(X), ParameterError, "soft_pmap of <lambda>: devices is 0",
      "give one device or more, or their number"),
-    (lambda m: WRONG.soft_pmap(fx.trace(lambda v: v + 1, X[0])), ArgumentError,
-     "soft_pmap: <lambda> is a Program over one example, so the number of examples must be given",
-     "soft_pmap(program, axis_size=n)"),
     (lambda m: fx.soft_pmap(lambda v: v, "d", out_axes=None)(X), ShapeError,
      "soft_pmap of <lambda>: result differs along axis 'd', but its out_axes is None",
      "combine it, with psum or all_gather over 'd', or give the place of the axis in out_axes"),

@@ -54,6 +54,8 @@ def mapped(f: Callable[..., Any], *args: Any, **how: Any) -> Any:
         (lambda v: v * lax.psum(1, "i"), 4 * X),
         (lambda v: lax.psum({"a": v, "b": (v[0],)}, "i")["b"][0], np.broadcast_to(X[:, 0].sum(), (4,))),
         (lambda v: lax.psum(v, ()), X),
+        (lambda v: lax.psum(v > 2, "i"), np.broadcast_to((X > 2).sum(0, dtype=np.int32), X.shape)),
+        (lambda v: lax.pmean(v > 2, "i"), np.broadcast_to((X > 2).mean(0, dtype=np.float32), X.shape)),
     ],
 )  # fmt: skip
 def test_values(f: Callable[..., object], want: np.ndarray) -> None:

@@ -47,6 +47,15 @@ def summed(size: int) -> Any:
     return ShardMap(program.jaxpr, (("i", 2),), 0, ((("i",),),), ((),)).abstract_eval(Aval((4, 2), "float32"))
 
 
+def summing() -> Any:
+    """A program traced with axis i of size 2."""
+
+    def total(x: Any) -> Any:
+        return lax.psum(x, "i")
+
+    return fx.trace(total, X[0], axis_env={"i": 2})
+
+
 def bound(mesh: Any, spec: Any) -> Any:
     return over(mesh, spec).abstract_eval(Aval((4, 2), "float32"))
 
@@ -82,8 +91,12 @@ ERRORS: list[tuple[Callable[[], Any], type[FxadError], str, str]] = [
      "shard_map of f: in_specs has 2 entries for 1 arguments", "give one PartitionSpec per argument, or one for all"),
     (lambda: fx.shard_map(fx.trace(lambda *, x: x, x=X), MESH, P(), P()), ArgumentError,
      "shard_map of <lambda>: in_specs: keyword arguments are not divided", "pass arguments by position"),
-    (lambda: WRONG.pmap(fx.trace(f, X)), ArgumentError,
-     "pmap: f is a Program over one example, so the number of examples must be given", "pmap(program, axis_size=n)"),
+    (lambda: fx.pmap(summing(), "i", axis_size=3), AxisNameError,
+     "pmap of total: axis_size is 3, the program was traced with axis 'i' of size 2",
+     "trace it with axis_env={'i': 3}, or map over 2 examples"),
+    (lambda: fx.soft_pmap(summing(), "i", axis_size=3), AxisNameError,
+     "soft_pmap of total: axis_size is 3, the program was traced with axis 'i' of size 2",
+     "trace it with axis_env={'i': 3}, or map over 2 examples"),
     (lambda: bound((("i", 2), ("i", 1)), (("i",),)), AxisNameError,
      "shard_map: mesh (('i', 2), ('i', 1)) names an axis twice", "name each axis once"),
     (lambda: bound((("i", 0),), (("i",),)), ShapeError,

@@ -136,3 +136,28 @@ def test_one_lowering() -> None:
         text = fx.lower(fx.trace(around, fx.Spec((4, 2)))).text()
         assert text.count("sdy.manual_computation") == 1
         assert without_digits(body.partition("sdy.mesh")[0]) in without_digits(text)
+
+
+def test_equal_layers_are_lowered_once_as_a_loop() -> None:
+    """A program on devices is one unit, so this is how its compile time follows distinct code."""
+
+    def layers(x: Any, ws: Any, count: int) -> Any:
+        for k in range(count):
+            x = lax.psum(fnp.tanh(x @ ws[k]), "i")
+        return x
+
+    def lines(count: int, gradient: bool) -> int:
+        def rerolled(x: Any, ws: Any) -> Any:
+            return fx.reroll(lambda v: layers(v, ws, count))(x)
+
+        mapped: Any = fx.shard_map(rerolled, {"i": 8}, (P("i"), P()), P("i"))
+
+        def total(x: Any, ws: Any) -> Any:
+            return fnp.sum(mapped(x, ws))
+
+        f: Any = fx.grad(total) if gradient else mapped
+        text = fx.lower(fx.trace(f, fx.Spec((16, 4)), fx.Spec((count, 4, 4)))).text()
+        return text.count("stablehlo.tanh") + text.count("stablehlo.all_reduce")
+
+    for gradient in (False, True):
+        assert lines(4, gradient) == lines(16, gradient)
