@@ -49,7 +49,7 @@ NOTES: Final = {
     "on a sequence of 32, and 1.33 to 1.42 on one of 8; before plans were made faster, up to 1.61, and 1.75 on a noisy "
     "machine.",
     "step: transformer block": "One program for XLA in both: 0.993 in three runs, 1.055 in one on a noisy machine.",
-    "step: 64 bodies": "One program for XLA in both: 0.92 in two runs, 0.66 and 1.055 once each on a noisy machine.",
+    "step: 64 bodies": "One program for XLA in both: 0.92 in two runs, 0.66, 1.04, 1.055 once each on a noisy machine.",
     "step: RNN, 200": "15 units in a chain, and one call for jax: 1.04 and 1.17 under loads of 5 to 7, where 24 units "
     "gave 1.03 and 1.12.",
     "call: x + y": "One frame of Python; executing, and making jaxlib's array, are 0.81 of jax's whole call.",
