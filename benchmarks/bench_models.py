@@ -22,7 +22,35 @@ from benchmarks.models.dynamics import bodies
 from benchmarks.models.face import OURS, THEIRS, Model
 from benchmarks.models.networks import mlp, residual, rnn, transformer
 
-MODELS: tuple[Callable[[], Model], ...] = (mlp, transformer, rnn, mixture, bundle, lstm, bodies, residual)
+
+def small_mixture() -> Model:
+    """A mixture whose step is short: 0.3 ms."""
+    return mixture(1000, 2, 5)
+
+
+def wide_mixture() -> Model:
+    """A mixture with more dimensions."""
+    return mixture(1000, 20, 25)
+
+
+def large_mixture() -> Model:
+    """A mixture with matrices of 128 by 128."""
+    return mixture(2500, 128, 5)
+
+
+MODELS: tuple[Callable[[], Model], ...] = (
+    mlp,
+    transformer,
+    rnn,
+    mixture,
+    small_mixture,
+    wide_mixture,
+    large_mixture,
+    bundle,
+    lstm,
+    bodies,
+    residual,
+)
 
 
 def best_of(ours: Callable[[], object], theirs: Callable[[], object], seconds: float) -> tuple[float, float]:

@@ -49,7 +49,7 @@ NOTES: Final = {
     "on a sequence of 32, and 1.33 to 1.42 on one of 8; before plans were made faster, up to 1.61, and 1.75 on a noisy "
     "machine.",
     "step: transformer block": "One program for XLA in both: 0.993 in three runs, 1.055 in one on a noisy machine.",
-    "step: 64 bodies": "One program for XLA in both: 0.92 in two runs, 0.66 and 1.055 once each on a noisy machine.",
+    "step: 64 bodies": "One program for XLA in both: 0.92 in two runs, 0.66, 1.04, 1.055 once each on a noisy machine.",
     "step: RNN, 200": "15 units in a chain, and one call for jax: 1.04 and 1.17 under loads of 5 to 7, where 24 units "
     "gave 1.03 and 1.12.",
     "call: x + y": "One frame of Python; executing, and making jaxlib's array, are 0.81 of jax's whole call.",
@@ -73,6 +73,13 @@ NOTES: Final = {
     "eager: x @ y": "XLA computes it in a thread of its own: under a load of 8, runs gave 0.44 to 2.5, most "
     "of them 0.88 to 1.04.",
     "trace: x[3]": "A static index is read once for each shape and remembered.",
+    "run: value_and_grad of transformer block": "Beside a job on one of the cores, as the whole section. 0.975 on a "
+    "quiet machine; 1.02 of jax's processor time.",
+    "run: value_and_grad of RNN": "0.839 on a quiet machine.",
+    "run: value_and_grad of ADBench GMM, 1000 x 2, 5": "Compiled with less effort, in 0.35 of jax's time; 1.0 with "
+    '`CompileOptions(effort="full")`.',
+    "run: value_and_grad of ADBench GMM, 2500": "XLA makes the same kernels of both. A second run gave 1.005.",
+    "run: value_and_grad of residual": "A second run gave 0.865.",
     "run: value_and_grad of ADBench BA": "Divisions stay divisions in fxad's program; of jax's, XLA makes products "
     "with reciprocals.",
     "run: cholesky": "Both call LAPACK, whose threads make times of any size on a machine with other work.",

@@ -38,7 +38,6 @@ from fxad.runtime import CompileOptions as CompileOptions
 from fxad.runtime import Device as Device
 from fxad.runtime import cache as cache
 from fxad.runtime import devices as devices
-from fxad.runtime import profile as profile
 from fxad.runtime import set_cpu_devices as set_cpu_devices
 from fxad.tracing.array import Array as Array
 from fxad.tracing.array import ArrayLike as ArrayLike
@@ -153,6 +152,7 @@ if TYPE_CHECKING:
     from fxad.storage.programs import save as save
     from fxad.transforms.memory import checkpoint_policies as checkpoint_policies
     from fxad.transforms.memory import policies as policies
+    from fxad.xla.profiler import profile as profile
 else:
     __getattr__, __dir__ = lazy_exports(
         __name__,
@@ -187,6 +187,7 @@ else:
             "fxad.lax.control.checking": "error_if",
             "fxad.lax.control.host": "debug_callback debug_print io_callback pure_callback",
             "fxad.transforms.memory": "checkpoint_policies policies",
+            "fxad.xla.profiler": "profile",
         },
         "ad_checkpoint custom_batching custom_derivatives debug distributed dtypes errors experimental "
         "extend flatten_util image lax nn numpy ops optim passes random scipy sharding stages text test_util "

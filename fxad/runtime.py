@@ -58,7 +58,6 @@ from fxad.xla.failures import (
 from fxad.xla.garbage import collect_garbage, collection_due
 from fxad.xla.host_calls import Results, Start
 from fxad.xla.linked import LinkedProgram, Runnable, cost, link, memory
-from fxad.xla.profiler import profile
 from fxad.xla.sharded import ManyDevices, assembled, from_local, is_sharded, shards
 
 __all__ = [
@@ -115,7 +114,6 @@ __all__ = [
     "missing_value_reason",
     "process_count",
     "process_index",
-    "profile",
     "resharded",
     "set_cpu_devices",
     "shards",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-import secrets
 import stat
 from collections.abc import Sequence
 from contextlib import suppress
@@ -41,7 +40,7 @@ def write_whole(path: str, parts: Sequence[bytes | memoryview], mode: int) -> No
 
     Raises: OSError; the temporary file is removed.
     """
-    beside = f"{path}.{os.getpid()}.{secrets.token_hex(4)}{UNFINISHED}"
+    beside = f"{path}.{os.getpid()}.{os.urandom(4).hex()}{UNFINISHED}"
     try:  # FileIO opens the file in C: an asynchronous exception leaks no descriptor and leaves no file
         with FileIO(beside, "xb", opener=partial(os.open, mode=mode)) as file:
             for part in parts:

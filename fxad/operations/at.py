@@ -16,6 +16,7 @@ from fxad.operations.aval_attributes import Typed
 from fxad.operations.index_plan import plan, promise_unique_indices
 from fxad.operations.operators import ArrayLike, Operation
 from fxad.operations.promotion import dtype_kind, scalar_dtype
+from fxad.primitives.gather import Gather
 
 
 class Updatable:
@@ -215,6 +216,8 @@ class IndexUpdateRef(Generic[T]):
         except FxadError as e:
             e.message = e.message.replace("getitem:", f"at.{name}:", 1)
             raise
+        if mode is None and isinstance(todo.take, Gather) and todo.vectors is None:  # static indices, checked by `plan`
+            how = updates.IndexMode("promise_in_bounds", sorted_, unique)
         return self._array._apply(updates.update, (value, *places), (promise_unique_indices(todo, places), name, how))
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import stat
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -78,7 +77,7 @@ def save(path: str | os.PathLike[str], values: object) -> None:
         "names": names,
         "dtypes": as_bytes,
     }
-    unfinished = f"{where}.{os.getpid()}.{secrets.token_hex(4)}{UNFINISHED}"
+    unfinished = f"{where}.{os.getpid()}.{os.urandom(4).hex()}{UNFINISHED}"
     try:
         save_file(stored, unfinished, {_METADATA: json.dumps(head)})
         _sync(unfinished)

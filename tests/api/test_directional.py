@@ -96,6 +96,23 @@ def test_complex_numbers_are_not_conjugated() -> None:
     close(fx.vjp(lambda x: x * x, z)[1](w), (2 * z * w,))
 
 
+@pytest.mark.parametrize("twice", [False, True])
+def test_a_cotangent_is_negated_after_the_sum_of_a_broadcast(twice: bool) -> None:
+    """Not if another operand has the negated cotangent too: it is then computed once."""
+
+    def loss(m: Any, x: Any, n: Any) -> Any:
+        return fnp.sum((x - ((m + n) if twice else m)) ** 2) + fnp.sum(m) + fnp.sum(n)
+
+    shapes = [fx.Spec(s, "float32") for s in ((3,), (4, 3), (4, 3) if twice else ())]
+    program = fx.grad(fx.trace(loss, *shapes), argnums=(0, 1, 2))
+    negated = [e.outs[0].aval.shape for e in program.jaxpr.eqns if e.prim.name == "neg"]
+    assert negated == [(4, 3) if twice else (3,)]
+    m, x, n = X, np.stack([X, D, X, D]), np.ones(shapes[2].shape, np.float32)
+    want = -2 * (x - m - n * twice)
+    np.testing.assert_allclose(program(m, x, n)[0], want.sum(0) + 1, rtol=1e-6)
+    np.testing.assert_allclose(program(m, x, n)[2], want + 1 if twice else 1, rtol=1e-6)
+
+
 def test_transpose_of_trees_and_argnums() -> None:
     m = np.arange(6, dtype=np.float32).reshape(2, 3)
 

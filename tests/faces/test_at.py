@@ -172,6 +172,17 @@ def test_equations() -> None:
     assert names(lambda a: a.at[a > 2].set(0), X) == ["gt", "select_n"]
 
 
+def test_static_indices_are_promised_in_bounds() -> None:
+    """They were checked while tracing, so reads of the cotangent are not compared with the bounds again."""
+    x, v = fnp.asarray(X), fnp.ones((2, 4))
+    run_time = fx.trace(lambda x, v, i: (x.at[i].set(v) ** 2).sum(), x, v, fnp.asarray([0, 2]))
+    known = fx.trace(lambda x, v: (x.at[np.array([0, 2])].set(v) ** 2).sum(), x, v)
+    asked = fx.trace(lambda x, v: (x.at[np.array([0, 2])].set(v, mode="drop") ** 2).sum(), x, v)
+    assert [p.text().count('mode="promise_in_bounds"') for p in (run_time, known, asked)] == [0, 1, 0]
+    compared = [fx.lower(fx.grad(p, argnums=1)).text().count("stablehlo.compare") for p in (known, asked)]
+    assert compared[0] == 0 < compared[1]
+
+
 def test_masks() -> None:
     """One value goes where a mask holds, whether or not the mask is known while tracing."""
     check(lambda x: x.at[x > 5].set(0), lambda x: np.where(x > 5, 0, x), X)

@@ -27,8 +27,9 @@ from fxad.ir import (
     Zero,
     source_location,
 )
-from fxad.primitives.elementwise import ADD
+from fxad.primitives.elementwise import ADD, NEG
 from fxad.primitives.linearity import is_linear, is_zero, linear_with_zeros
+from fxad.primitives.shape import BroadcastInDim
 from fxad.transforms.locate import describe
 from fxad.transforms.memory.partial_eval import partial_eval
 
@@ -91,9 +92,30 @@ def backward(
                 f"transpose: result {a!r} of {jaxpr.name} is constant, so the program is affine",
                 remedy="leave the constant out of the linear program, or choose the operands it depends on as linear",
             )
+    start = len(ctx.eqns)
     for eqn in reversed(tape):
-        backward_eqn(ctx, eqn, reached, env, bars)
+        if type(eqn.prim) is BroadcastInDim and len(ctx.eqns) > start and _take_negation(ctx, eqn, bars):
+            (a,) = eqn.ins
+            total = bars.pop(a, None)
+            backward_eqn(ctx, eqn, reached, env, bars)
+            ct = ctx.one(NEG, bars.pop(a))
+            bars[a] = ct if total is None else ctx.one(ADD, total, ct)
+        else:
+            backward_eqn(ctx, eqn, reached, env, bars)
     return [bars.get(v) or Zero(v.aval) for v, lin in zip(jaxpr.ins, linear, strict=True) if lin]
+
+
+def _take_negation(ctx: BackwardCtx, eqn: Eqn, bars: dict[Atom, Atom]) -> bool:
+    """Removes the last equation if it is the negation of the cotangent of a broadcast, and is not read elsewhere.
+    Returns True if it is removed; the caller then negates the cotangent of the operand, which has fewer elements. XLA
+    computes the sum of a product of matrices as one product, but not if there is a negation between them."""
+    last, ct = ctx.eqns[-1], bars.get(eqn.outs[0])
+    if last.prim is not NEG or last.outs[0] is not ct or list(bars.values()).count(ct) > 1:
+        return False
+    ctx.eqns.pop()
+    ctx.n -= 1
+    bars[eqn.outs[0]] = last.ins[0]
+    return True
 
 
 class FixedValues(Protocol):
