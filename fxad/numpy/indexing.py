@@ -241,7 +241,8 @@ def choose(a: ArrayLike, choices: Sequence[ArrayLike] | Array, out: None = None,
     """Select for each element one of `choices` by the number in `a`. Numbers out of range are clamped ("clip") or
     wrapped ("wrap")."""
     no_out("choose", out)
-    return apply_op("choose", index_arrays.chosen_by, (a, *to_tuple("choose", "choices", choices)), mode)
+    which = as_array("choose", a)  # a number of Python would take the dtype of the choices
+    return apply_op("choose", index_arrays.choose, (*to_tuple("choose", "choices", choices), which), mode)
 
 
 def select(condlist: Sequence[ArrayLike], choicelist: Sequence[ArrayLike], default: ArrayLike = 0) -> Array:

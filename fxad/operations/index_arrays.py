@@ -117,6 +117,13 @@ def choose(emit: Emit, *args: object) -> Atoms:
     range."""
     *operands, mode = args
     *choices, which = cast("list[Atom]", operands)
+    if mode not in ("clip", "wrap"):
+        raise ParameterError(
+            f"choose: mode {mode!r} is not one of clip, wrap",
+            remedy="a traced program cannot raise: choose 'clip' or 'wrap'",
+        )
+    if not choices:
+        raise ParameterError("choose: there is no choice", remedy="give at least one array")
     cases = promote_all("choose", emit, tuple(choices))
     if which.aval.dtype not in dtypes.INTEGER | {dtypes.bool_}:
         raise DTypeError(f"choose: the selector must be integers, got {which.aval}")
@@ -129,13 +136,6 @@ def choose(emit: Emit, *args: object) -> Atoms:
 def chosen_by(emit: Emit, which: Atom, *cases_and_mode: object) -> Atoms:
     """`choose`, with the selector first."""
     *cases, mode = cases_and_mode
-    if mode not in ("clip", "wrap"):
-        raise ParameterError(
-            f"choose: mode {mode!r} is not one of clip, wrap",
-            remedy="a traced program cannot raise: choose 'clip' or 'wrap'",
-        )
-    if not cases:
-        raise ParameterError("choose: there is no choice", remedy="give at least one array")
     return choose(emit, *cases, which, mode)
 
 

@@ -49,6 +49,11 @@ def test_methods_that_jit_needs_a_size_for() -> None:
         fx.jit(lambda x: x.nonzero())(x)
 
 
+def test_a_number_chooses() -> None:
+    assert fnp.choose(1, [N, 2 * N]).tolist() == (2 * N).tolist()
+    assert fnp.asarray([0, 1]).choose([2.5, 1]).tolist() == [2.5, 1]
+
+
 def test_ptp() -> None:
     np.testing.assert_allclose(np.asarray(fnp.asarray(N).ptp(0, None, True)), np.ptp(N, 0, keepdims=True))
 
