@@ -230,7 +230,8 @@ def test_take_fills_and_takes_keywords() -> None:
 
 def test_jacobians_between_real_and_complex_numbers() -> None:
     z = np.array([1 + 2j, 2 - 1j], np.complex64)
-    rows = [fx.grad(lambda z, k=k: (abs(z) ** 2 * np.array([1, 3], np.float32))[k])(z) for k in (0, 1)]
+    gradient: Any = fx.grad
+    rows = [gradient(lambda z, k=k: (abs(z) ** 2 * np.array([1, 3], np.float32))[k])(z) for k in (0, 1)]
     rowwise: Any = fx.jacrev(lambda z: abs(z) ** 2 * np.array([1, 3], np.float32))
     np.testing.assert_allclose(rowwise(z), rows)
     np.testing.assert_allclose(rows, [[2 - 4j, 0], [0, 12 + 6j]])
