@@ -175,7 +175,8 @@ float0: Final = np.dtype([("float0", np.void, 0)])  # JAX's dtype of tangents of
 
 
 class prng_key(np.generic):  # noqa: N801  # pragma: no cover
-    """The class of the dtypes of typed keys in JAX. No dtype of fxad is one: keys are u32[...,2]."""
+    """The class of the dtypes of typed keys in JAX. No dtype of fxad is one: a key is an array u32[2], and
+    `random.key_data` and `wrap_key_data` return it as it is."""
 
 
 # NumPy's classes of dtypes, and the dtypes of fxad in each: NumPy does not know that bfloat16 is floating.

@@ -12,9 +12,10 @@ import weakref
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import Field, FrozenInstanceError, dataclass, field, fields
-from typing import Any, ClassVar, Final, Protocol, TypeAlias, cast, final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, Protocol, TypeAlias, cast, final
 
 from fxad.core import printing
+from fxad.core.absent import absent_attribute
 from fxad.core.atoms import Atom as Atom
 from fxad.core.atoms import Aval as Aval
 from fxad.core.atoms import Cotangent as Cotangent
@@ -63,6 +64,11 @@ class Eqn:
     ins: tuple[Atom, ...]
     outs: tuple[Var, ...]
     source: Source = field(default=None, compare=False, repr=False)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise AttributeError(absent_attribute("Eqn", name), name=name, obj=self)
 
     def __reduce__(self) -> tuple[object, ...]:
         return Eqn, (self.prim, self.ins, self.outs, source_location(self.source))
@@ -132,6 +138,11 @@ class Jaxpr:
     _hash: int
     _memo: dict[Hashable, Any]  # results of memoised transforms; they have the lifetime of the program
     _bucket: _Bucket
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise AttributeError(absent_attribute("Jaxpr", name), name=name, obj=self)
 
     def __new__(cls, ins: tuple[Var, ...], eqns: tuple[Eqn, ...], outs: Atoms, name: str = "main") -> Jaxpr:
         h = hash((ins, outs, tuple([(e.prim, e.ins) for e in eqns])))

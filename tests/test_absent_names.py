@@ -31,6 +31,8 @@ MODULES = (
     "scipy.stats",
 )
 
+PROGRAM = fx.trace(lambda x: x + 1, 1.0)
+
 
 def of(root: str, module: str) -> Any:
     return importlib.import_module(f"{root}.{module}" if module else root)
@@ -71,7 +73,7 @@ def test_the_message() -> None:
         (
             fx,
             "enable_x64",
-            "64-bit types are always there, and nothing becomes 64 bits unless a 64-bit value takes part",
+            "64-bit types are always there: give dtype='float64' where arrays are made, or NumPy arrays of float64",
         ),
         (fx.lax, "add_p", "primitives are classes: fxad.primitives.ALL lists them"),
         (fx.lax, "approx_max_k", "lax.top_k is exact"),
@@ -84,6 +86,25 @@ def test_the_message() -> None:
     with pytest.raises(AttributeError) as e:
         getattr(fx.lax, "nothing")  # noqa: B009
     assert str(e.value) == "module 'fxad.lax' has no attribute 'nothing'"
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "instead"),
+    [
+        (PROGRAM, "eqns", "program.jaxpr.eqns"),
+        (PROGRAM, "invars", "program.jaxpr.ins: those of program.bound, then those of the arguments"),
+        (PROGRAM, "literals", "program.bound"),
+        (PROGRAM.jaxpr, "outvars", "jaxpr.outs"),
+        (PROGRAM.jaxpr.eqns[0], "primitive", "eqn.prim"),
+        (PROGRAM.jaxpr.eqns[0], "params", "the fields of eqn.prim"),
+        (PROGRAM.jaxpr.eqns[0], "nothing", ""),
+    ],
+)
+def test_attributes_of_a_jaxpr_of_jax(owner: Any, name: str, instead: str) -> None:
+    assert not hasattr(owner, "undefined")
+    with pytest.raises(AttributeError) as e:
+        getattr(owner, name)
+    assert str(e.value) == f"{type(owner).__name__!r} object has no attribute {name!r}" + (instead and f": {instead}")
 
 
 def test_dir_shows_what_a_user_looks_for() -> None:

@@ -58,8 +58,8 @@ class _Wrt:
         if holomorphic:
             _check_complex(what, program, self.leaves)
         else:
-            # of one real result the gradient in a complex argument is the vjp applied to 1
-            to_complex = COMPLEX if what in ("grad", "value_and_grad") else ()
+            # of real results the derivative in a complex argument is the vjp applied to a basis
+            to_complex = COMPLEX if what != "jacfwd" else ()
             check_real(what, program, [k for k in self.leaves if avals[k].dtype not in to_complex])
         self.mask = mask_of(program, set(self.leaves))
         self.tree: Structure = (
@@ -330,10 +330,13 @@ def _jacobian(
                 f"{what}: {path} of {program.name} has type {aval}, not complex",
                 remedy="leave out holomorphic=True, or return complex numbers",
             )
-        if not holomorphic and aval.dtype not in FLOATING:
+        # forward mode takes real arguments: a tangent of a complex result is its derivative
+        if not holomorphic and aval.dtype not in FLOATING and not (what == "jacfwd" and aval.dtype in COMPLEX):
             raise NotDifferentiableError(
                 f"{what}: {path} of {program.name} has type {aval}, not real floating",
-                remedy="return it as auxiliary (has_aux=True); for complex numbers use jvp or vjp",
+                remedy="give holomorphic=True for a holomorphic function, or use jacfwd, jvp or vjp"
+                if aval.inexact
+                else "return it as auxiliary: has_aux=True",
             )
     n_all, n_out, n_wrt = len(program.out_avals), out.num_leaves, len(wrt.leaves)
     make = transforms.jacfwd if what == "jacfwd" else transforms.jacrev
@@ -370,9 +373,11 @@ def jacfwd(
 
     The tree is that of the result with the tree of the argument(s) at each leaf.
 
+    Results may be complex; for complex arguments, `holomorphic` says that `f` is a holomorphic function.
+
     Cost:   applies the linear program to one basis vector for each element of the arguments.
-    Raises: NotDifferentiableError for arguments or results that are not real floating, or not complex for a
-            `holomorphic` function.
+    Raises: NotDifferentiableError for arguments that are not real floating, and for arguments or results of a
+            `holomorphic` function that are not complex.
     """
     holomorphic, has_aux = flag("jacfwd", "holomorphic", holomorphic), flag("jacfwd", "has_aux", has_aux)
     transform = partial(_jacobian, "jacfwd", argnums=argnums, has_aux=has_aux, holomorphic=holomorphic)
@@ -398,7 +403,7 @@ def jacrev(
     static_argnames: Argnames = (),
 ) -> Any:
     """The Jacobian by reverse mode; the same value as `jacfwd`. With `allow_int`, None stands for the Jacobian of an
-    integer argument.
+    integer argument. Arguments may be complex: each row is what `grad` gives for one result.
 
     Cost: applies the transposed linear program to one basis vector for each element of the results.
     """

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import wraps
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -19,6 +20,11 @@ from fxad.tracing import context
 from fxad.tracing.array import Array
 from fxad.tracing.program import Program, count_text, function_name, trace
 from fxad.tracing.static_args import Argnames, Argnums, StaticArguments, attach_declaration, static_arguments
+
+R = TypeVar("R")
+
+# Says which leaves of the arguments a function gets as they are.
+Holds: TypeAlias = Callable[[object], bool]
 
 
 def lift(
@@ -43,9 +49,12 @@ def lift(
     @wraps(f, updated=())
     def transformed(*args: Any, **kwargs: Any) -> Any:
         g, args, kwargs = bind_static_arguments(what, f, statics, args, kwargs, argnums)
-        if argnums is not None:
-            g, args, kwargs = hold_undifferentiated_settings(g, args, kwargs, argnums)
-        program = trace_for_transform(g, args, kwargs, orders) if orders else trace(g, *args, **kwargs)
+
+        def traced(holds: Holds) -> tuple[Program[Any, Any], tuple[Any, ...], dict[str, Any]]:
+            h, a, k = (g, args, kwargs) if argnums is None else hold_undifferentiated(g, args, kwargs, argnums, holds)
+            return trace_for_transform(h, a, k, orders) if orders else trace(h, *a, **k), a, k
+
+        program, args, kwargs = with_known_values(traced, () if argnums is None else (args, kwargs))
         return transform(program)(*args, **kwargs)
 
     transformed.__name__ = f"{what}_{function_name(f)}"
@@ -81,6 +90,27 @@ def is_setting(x: object) -> bool:
     return type(x) is bool or isinstance(x, str) or (callable(x) and not isinstance(x, Array | np.ndarray | np.generic))
 
 
+def is_known(x: object) -> bool:
+    """Returns True for a setting, and for a value that may be a shape, an axis or an index: a number, or an array of
+    NumPy with integers or bools."""
+    if isinstance(x, np.ndarray):
+        return x.dtype.kind in "iub"
+    return is_setting(x) or isinstance(x, int | float | complex | np.generic)
+
+
+def with_known_values(traced: Callable[[Holds], R], args: object) -> R:
+    """`traced(is_setting)`, or `traced(is_known)` if that fails and there are such values among the arguments.
+
+    A number is traced, so that one program serves all numbers. A function that needs its value, as a shape, an axis or
+    a condition, gets it as it is, and is traced for each value.
+    """
+    if any(map(is_known, tree.leaves(args))):
+        with suppress(Exception):
+            return traced(is_setting)
+        return traced(is_known)
+    return traced(is_setting)
+
+
 def hold_settings(
     f: Callable[..., Any], leaves: Sequence[object], structure: Structure, held: Sequence[bool]
 ) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
@@ -96,8 +126,8 @@ def hold_settings(
     return holding, args, kwargs
 
 
-def hold_undifferentiated_settings(
-    f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], argnums: Argnums
+def hold_undifferentiated(
+    f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], argnums: Argnums, holds: Holds
 ) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
     """`hold_settings` for the arguments by which a function is not differentiated."""
     n = len(args)
@@ -105,12 +135,12 @@ def hold_undifferentiated_settings(
     numbers = argnums if isinstance(argnums, Sequence) else (argnums,)
     differentiated = {k + n if isinstance(k, int) and k < 0 else k for k in numbers}
     others = [None if k in differentiated else a for k, a in enumerate(args)]
-    if not any(map(is_setting, tree.leaves((others, kwargs)))):
+    if not any(map(holds, tree.leaves((others, kwargs)))):
         return f, args, kwargs
     leaves, structure = tree.flatten((args, kwargs))
     argument_of_leaf = [k for k, a in enumerate(args) for _ in tree.leaves(a)]
     argument_of_leaf += [n] * (len(leaves) - len(argument_of_leaf))  # of keyword arguments
-    held = [k not in differentiated and is_setting(x) for k, x in zip(argument_of_leaf, leaves, strict=True)]
+    held = [k not in differentiated and holds(x) for k, x in zip(argument_of_leaf, leaves, strict=True)]
     return hold_settings(f, leaves, structure, held)
 
 
@@ -189,7 +219,7 @@ def check_real(what: str, program: Program[Any, Any], leaves: Sequence[int]) -> 
         aval = avals[k]
         if aval.dtype not in FLOATING:
             remedy = (
-                "for complex arguments use vjp or jvp, whose conventions are explicit"
+                "give holomorphic=True for a holomorphic function, or use jacrev, vjp or jvp"
                 if aval.inexact
                 else "choose other argnums, close over the argument, or convert it to a floating dtype"
             )

@@ -8,7 +8,7 @@ from typing import Any, Final, SupportsIndex, final
 
 import numpy as np
 
-from fxad.api.lift import bind_static_arguments, hold_settings, is_setting
+from fxad.api.lift import Holds, bind_static_arguments, hold_settings, is_setting
 from fxad.core import tree
 from fxad.core.dataclasses import dataclass
 from fxad.core.sizes import Size, at_least
@@ -142,14 +142,15 @@ def mapped_arguments(
     kwargs: dict[str, Any],
     in_axes: Axes,
     axis_size: int | None,
+    holds: Holds = is_setting,
 ) -> MappedArguments:
     """The arguments of a call, checked. `name` is the name of the map. Raises: as `vmap`."""
     what, names = f"{name} of {function_name(f)}", parameter_names(f)
     g, args, kwargs = bind_static_arguments(name, f, statics, args, kwargs)
     leaves, in_tree = tree.flatten((args, kwargs))
-    if any(map(is_setting, leaves)):
+    if any(map(holds, leaves)):
         axes = _flatten_axes(in_axes, in_tree, f"{what}: in_axes")
-        held = [d is None and is_setting(x) for d, x in zip(axes, leaves, strict=True)]
+        held = [d is None and holds(x) for d, x in zip(axes, leaves, strict=True)]
         g, args, kwargs = hold_settings(g, leaves, in_tree, held)
         leaves, in_tree = tree.flatten((args, kwargs))
     avals = types_of(what, f, leaves, in_tree)

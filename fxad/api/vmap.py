@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, ParamSpec, TypeAlias, TypeVar, overload
 
-from fxad.api.lift import check_function, check_no_statics
+from fxad.api.lift import Holds, check_function, check_no_statics, with_known_values
 from fxad.api.mapped_axes import (
-    Axes,
+    Axes, MappedArguments,
     mapped_arguments,
     mapped_axes_of_program,
     mapped_axes_of_results,
@@ -93,9 +93,13 @@ def vmap(
 
     @wraps(f, updated=())
     def mapped(*args: Any, **kwargs: Any) -> Any:
-        m = mapped_arguments("vmap", f, statics, args, kwargs, in_axes, axis_size)
-        axis = new_axis(f"vmap of {name}", axis_name, m.size)
-        return _vmap(m.trace(axis), m.dims, out_axes, axis, spmd)(*m.args, **m.kwargs)
+        def traced(holds: Holds) -> tuple[MappedArguments, MappedAxis, Program[Any, Any]]:
+            m = mapped_arguments("vmap", f, statics, args, kwargs, in_axes, axis_size, holds)
+            axis = new_axis(f"vmap of {name}", axis_name, m.size)
+            return m, axis, m.trace(axis)
+
+        m, axis, program = with_known_values(traced, (args, kwargs))
+        return _vmap(program, m.dims, out_axes, axis, spmd)(*m.args, **m.kwargs)
 
     mapped.__name__ = f"vmap_{name}"
 

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Final
 
 _FLAG: Final = "it is a flag of the process, and no flag changes what a program means"
-_X64: Final = "64-bit types are always there, and nothing becomes 64 bits unless a 64-bit value takes part"
+_X64: Final = "64-bit types are always there: give dtype='float64' where arrays are made, or NumPy arrays of float64"
 _INTERNAL: Final = "it belongs to JAX's own machinery"
 _HOSTS: Final = "process_index() and process_count(): fxad.distributed connects several processes"
 _SHARDING: Final = "shard_map(f, mesh, in_specs, out_specs) runs a function on the devices of a mesh"
@@ -32,8 +32,8 @@ _BY_MODULE: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "thread_guard threefry_partitionable transfer_guard transfer_guard_device_to_device "
             "transfer_guard_device_to_host transfer_guard_host_to_device jax2tf_associative_scan_reductions "
             "remove_size_one_mesh_axis_from_type": _FLAG,
-            "config": "no flag of the process changes what a program means; docs/coming-from-jax.md says what replaces "
-            "jax_debug_nans, jax_enable_x64 and others",
+            "config": "no flag changes what a program means: dtype='float64' where arrays are made replaces "
+            "jax_enable_x64, explain_nan(f, *args) jax_debug_nans",
             "enable_x64": _X64,
             "debug_nans": "explain_nan(f, *args) finds the operation that makes the first nan",
             "default_matmul_precision": "contractions take precision=: fnp.matmul(x, y, precision='highest')",
@@ -119,6 +119,7 @@ _BY_MODULE: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "DebugEffect OrderedDebugEffect": _INTERNAL,
         },
         "experimental": {
+            "ode": "from_jax brings in a solve of diffrax; lax.scan or while_loop writes the steps",
             "checkify": "error_if(x, x < 0, 'negative: {}', x) raises in the compiled program",
             "disable_x64 enable_x64": _X64,
             "pallas": "XLA alone compiles",
@@ -160,6 +161,42 @@ def absent(package: str, name: str) -> str:
     if instead is None and package in ("fxad.lax", "fxad.lax.linalg", "fxad.random") and name.endswith("_p"):
         instead = _PRIMITIVE
     return f"{said}: {instead}" if instead else said
+
+
+# Attributes of JAX's ClosedJaxpr, Jaxpr and JaxprEqn, by class of fxad.
+_ATTRIBUTES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
+    {
+        "Program": {
+            "eqns": "program.jaxpr.eqns",
+            "invars": "program.jaxpr.ins: those of program.bound, then those of the arguments",
+            "outvars": "program.jaxpr.outs",
+            "constvars": "program.jaxpr.ins[:len(program.bound)]",
+            "consts literals": "program.bound",
+            "pretty_print": "program.text()",
+        },
+        "Jaxpr": {
+            "invars": "jaxpr.ins",
+            "outvars": "jaxpr.outs",
+            "constvars consts literals": "the first of jaxpr.ins; program.bound has the arrays",
+            "jaxpr": "it is the jaxpr",
+            "pretty_print": "str(jaxpr)",
+        },
+        "Eqn": {
+            "primitive": "eqn.prim",
+            "invars": "eqn.ins",
+            "outvars": "eqn.outs",
+            "params": "the fields of eqn.prim",
+            "source_info": "eqn.source",
+        },
+    }
+)
+
+
+def absent_attribute(owner: str, name: str) -> str:
+    """The message of the AttributeError for an attribute that an object of class `owner` does not have."""
+    said = f"{owner!r} object has no attribute {name!r}"
+    texts = [text for names, text in _ATTRIBUTES[owner].items() if name in names.split()]
+    return f"{said}: {texts[0]}" if texts else said
 
 
 def explained() -> Mapping[str, str]:

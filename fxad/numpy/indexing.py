@@ -23,7 +23,7 @@ from fxad.numpy.apply import apply_op, apply_op_all, as_array
 from fxad.numpy.creation import full_like
 from fxad.numpy.shapes import broadcast_to, concat, moveaxis, take
 from fxad.operations import index_arrays
-from fxad.operations.arguments import by_numpy, flag, no_out, one_or_more, to_int, to_tuple
+from fxad.operations.arguments import by_numpy, flag, no_out, to_int, to_tuple
 from fxad.operations.at import as_0d_scalar
 from fxad.operations.axes import normalize_axis_index
 from fxad.tracing.array import Array, ArrayLike, asarray, aval_of
@@ -51,8 +51,7 @@ def nonzero(
     array = as_array("nonzero", a)
     if not array.ndim:
         raise ShapeError("nonzero: takes an array with at least one axis", remedy="use x != 0")
-    given = 0 if fill_value is None else one_or_more("nonzero", "fill_value", fill_value)
-    fills = tuple(by_numpy("nonzero: fill_value", np.broadcast_to, np.asarray(given), (array.ndim,)).tolist())
+    fills = index_arrays.fills("nonzero", fill_value, array.ndim)
     return apply_op_all("nonzero", index_arrays.nonzero, (array,), as_shape((size,))[0], fills)
 
 
@@ -242,11 +241,8 @@ def choose(a: ArrayLike, choices: Sequence[ArrayLike] | Array, out: None = None,
     """Select for each element one of `choices` by the number in `a`. Numbers out of range are clamped ("clip") or
     wrapped ("wrap")."""
     no_out("choose", out)
-    _check_mode("choose", mode)
-    cases = to_tuple("choose", "choices", choices)
-    if not cases:
-        raise ParameterError("choose: there is no choice", remedy="give at least one array")
-    return apply_op("choose", index_arrays.choose, (*cases, a), mode)
+    which = as_array("choose", a)  # a number of Python would take the dtype of the choices
+    return apply_op("choose", index_arrays.choose, (*to_tuple("choose", "choices", choices), which), mode)
 
 
 def select(condlist: Sequence[ArrayLike], choicelist: Sequence[ArrayLike], default: ArrayLike = 0) -> Array:

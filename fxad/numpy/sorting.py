@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fxad.errors import ArgumentError, AxisError, ParameterError
+from fxad.errors import ArgumentError, ParameterError
 from fxad.numpy.apply import apply_op, as_array
 from fxad.numpy.shapes import take, unstack
 from fxad.operations import sorting
-from fxad.operations.arguments import flag, text, to_ints
-from fxad.operations.axes import normalize_axis_index
+from fxad.operations.arguments import flag, text
 from fxad.tracing.array import Array, ArrayLike
 
 
@@ -80,22 +79,14 @@ def partition(a: ArrayLike, kth: int | Sequence[int], axis: int | None = -1) -> 
 
     Rule:   the result is fully sorted.
     """
-    _check_places("partition", a, kth, axis)
+    sorting.check_places("partition", as_array("partition", a).aval, kth, axis)
     return sort(a, axis)
 
 
 def argpartition(a: ArrayLike, kth: int | Sequence[int], axis: int | None = -1) -> Array:
     """Return the indices of the elements that `partition` returns."""
-    _check_places("argpartition", a, kth, axis)
+    sorting.check_places("argpartition", as_array("argpartition", a).aval, kth, axis)
     return argsort(a, axis)
-
-
-def _check_places(name: str, x: ArrayLike, kth: int | Sequence[int], axis: int | None) -> None:
-    array = as_array(name, x)
-    n = array.size if axis is None else array.shape[normalize_axis_index(name, axis, array.ndim)]
-    for k in to_ints(name, "kth", kth if isinstance(kth, Sequence) else (kth,)):
-        if not -n <= k < n:
-            raise AxisError(f"{name}: place {k} is out of range for an axis of {n} elements")
 
 
 def searchsorted(

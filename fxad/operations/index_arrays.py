@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import cast
 
 from fxad import dtypes
 from fxad.dtypes import DType
-from fxad.errors import DTypeError, ShapeError
+from fxad.errors import DTypeError, ParameterError, ShapeError
 from fxad.ir import Atom, Atoms, Aval, Emit, Lit, Shape
+from fxad.operations.arguments import one_or_more
 from fxad.operations.arithmetic import remainder
 from fxad.operations.axes import normalize_axis_index
 from fxad.operations.elementwise import is_nonzero, promote_all
@@ -35,6 +37,22 @@ def nonzero(emit: Emit, x: Atom, size: int, fills: tuple[int, ...]) -> Atoms:
             for axis, fill in zip(unravel_index(emit, flat, shape), fills, strict=True)
         ]
     )
+
+
+def nonzero_along(emit: Emit, x: Atom, axis: int, size: int, fills: tuple[int, ...]) -> Atoms:
+    """The result of `nonzero` for one axis."""
+    return (nonzero(emit, x, size, fills)[axis],)
+
+
+def fills(op: str, fill_value: int | Sequence[int] | None, ndim: int) -> tuple[int, ...]:
+    """The index that stands for a missing element, for each axis. Raises: ArgumentError, ShapeError."""
+    given = one_or_more(op, "fill_value", 0 if fill_value is None else fill_value)
+    out = (given,) * ndim if isinstance(given, int) else given * ndim if len(given) == 1 else given
+    if len(out) != ndim:
+        raise ShapeError(
+            f"{op}: fill_value has {len(out)} numbers for {ndim} axes", remedy="give one, or one for each axis"
+        )
+    return out
 
 
 def first_nonzero(emit: Emit, x: Atom, size: int) -> Atom:
@@ -99,6 +117,13 @@ def choose(emit: Emit, *args: object) -> Atoms:
     range."""
     *operands, mode = args
     *choices, which = cast("list[Atom]", operands)
+    if mode not in ("clip", "wrap"):
+        raise ParameterError(
+            f"choose: mode {mode!r} is not one of clip, wrap",
+            remedy="a traced program cannot raise: choose 'clip' or 'wrap'",
+        )
+    if not choices:
+        raise ParameterError("choose: there is no choice", remedy="give at least one array")
     cases = promote_all("choose", emit, tuple(choices))
     if which.aval.dtype not in dtypes.INTEGER | {dtypes.bool_}:
         raise DTypeError(f"choose: the selector must be integers, got {which.aval}")
@@ -106,6 +131,12 @@ def choose(emit: Emit, *args: object) -> Atoms:
     at = convert(emit, which, dtypes.int32) if which.aval.dtype == dtypes.bool_ else which
     at = _apply_index_mode(emit, at, len(cases), cast(str, mode), dtypes.int32)
     return emit(SELECT_N, broadcast(emit, at, shape), *[broadcast(emit, c, shape) for c in cases])
+
+
+def chosen_by(emit: Emit, which: Atom, *cases_and_mode: object) -> Atoms:
+    """`choose`, with the selector first."""
+    *cases, mode = cases_and_mode
+    return choose(emit, *cases, which, mode)
 
 
 def put_along_axis(emit: Emit, x: Atom, indices: Atom, values: Atom, axis: int) -> Atoms:

@@ -13,12 +13,21 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.core.sizes import dimension
-from fxad.errors import ArgumentError, remedy_of
+from fxad.errors import ArgumentError, ShapeError, remedy_of
 from fxad.ir import Aval, NDArray, Shape
-from fxad.operations import contractions, cumulative, elementwise, masked_reductions, reductions, shapes, sorting
+from fxad.operations import (
+    contractions,
+    cumulative,
+    elementwise,
+    index_arrays,
+    masked_reductions,
+    reductions,
+    shapes,
+    sorting,
+)
 from fxad.operations.arguments import column_major, flag, no_out, to_int
 from fxad.operations.aval_attributes import Typed
-from fxad.operations.axes import Axes, hashable_axis
+from fxad.operations.axes import Axes, hashable_axis, normalize_axis_index
 from fxad.operations.operators import Operators
 from fxad.operations.promotion import optional_dtype
 
@@ -319,6 +328,33 @@ class Methods(Operators):
     def __round__(self, ndigits: int | None = None) -> Self:
         return self.round(0 if ndigits is None else ndigits)
 
+    # ------------------------------------------------------------------------------------------ chosen by elements
+
+    def nonzero(self, *, size: int | None = None, fill_value: int | Sequence[int] | None = None) -> tuple[Self, ...]:
+        """The indices of the elements that are not 0: an int32 array for each axis. A traced array needs `size`."""
+        shape = self.aval.shape
+        if not shape:
+            raise ShapeError("nonzero: takes an array with at least one axis", remedy="use x != 0")
+        n = int((self != 0).sum()) if size is None else to_int("nonzero", "size", size)
+        fills = index_arrays.fills("nonzero", fill_value, len(shape))
+        return tuple([self._apply(index_arrays.nonzero_along, (), (k, n, fills)) for k in range(len(shape))])
+
+    def choose(self, choices: Sequence[Self | NDArray | Scalar], out: None = None, mode: str = "clip") -> Self:
+        """For each element, one of `choices`, by its number; numbers out of range are clamped ("clip") or wrapped
+        ("wrap")."""
+        no_out("choose", out)
+        return self._apply(index_arrays.chosen_by, tuple(choices), (mode,))
+
+    def compress(self, condition: Sequence[bool] | NDArray, axis: int | None = None, out: None = None) -> Self:
+        """The slices along an axis where a condition with known values holds; of the flattened array for None."""
+        no_out("compress", out)
+        x, k = (self.ravel(), 0) if axis is None else (self, normalize_axis_index("compress", axis, self.aval.ndim))
+        return x[(*[slice(None)] * k, np.flatnonzero(np.asarray(condition)))]
+
+    def view(self, dtype: object = None) -> Self:
+        """The same bits read as another dtype. The size of the last axis changes with the size of an element."""
+        return self if dtype is None else self._apply(shapes.view, (), (dtypes.as_dtype(dtype),))
+
     # --------------------------------------------------------------------------------- along an axis, and diagonals
 
     def sort(self, axis: int | None = -1, *, descending: bool = False, stable: bool = True) -> Self:
@@ -330,6 +366,23 @@ class Methods(Operators):
         """The indices that sort along an axis, as int32; always stable."""
         flag("argsort", "stable", stable)
         return self._apply(sorting.argsort, (), (axis, flag("argsort", "descending", descending)))
+
+    def argpartition(self, kth: int | Sequence[int], axis: int | None = -1) -> Self:
+        """`argsort`, which puts every place where it belongs."""
+        sorting.check_places("argpartition", self.aval, kth, axis)
+        return self.argsort(axis)
+
+    def searchsorted(
+        self,
+        v: Self | NDArray | Scalar,
+        side: str = "left",
+        sorter: Self | NDArray | None = None,
+        *,
+        method: str = "scan",
+    ) -> Self:
+        """For each v, the index at which it keeps this sorted vector sorted."""
+        ordered = self if sorter is None else self[sorter]
+        return ordered._apply(sorting.searchsorted, (v,), (side, method))
 
     def cumsum(self, axis: int | None = None, dtype: object = None) -> Self:
         """Cumulative sums along an axis; of the flattened array for None."""

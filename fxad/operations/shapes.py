@@ -19,6 +19,7 @@ from fxad.operations.arguments import to_int
 from fxad.operations.axes import Axes, normalize_axes, normalize_axis_index, normalize_axis_tuple
 from fxad.operations.promotion import broadcast, convert, promote_dtypes
 from fxad.primitives.elementwise import ADD, EQ, GE, SELECT_N
+from fxad.primitives.elementwise.convert import BitcastConvertType
 from fxad.primitives.shape import ExpandDims, Iota, Reshape, Rev, Squeeze, Transpose, emit_broadcast, emit_reshape
 from fxad.primitives.slicing import Concatenate, Pad, emit_slice
 
@@ -293,3 +294,18 @@ def diagonal_matrix(emit: Emit, x: Atom, k: int) -> Atoms:
     rows = emit.one(Pad((low,), (high,), (0,)), x, Lit(bytes(x.aval.dtype.itemsize), x.aval.with_shape(())))
     wide = emit_broadcast(emit, rows, (n, n), (0,))
     return emit(SELECT_N, diagonal_mask(emit, (n, n), 0, 1, k), Lit.of(0, wide.aval), wide)
+
+
+def view(emit: Emit, x: Atom, dtype: DType) -> Atoms:
+    """The bits of x read as another dtype; the size of the last axis changes with the size of an element."""
+    have, want, shape = x.aval.dtype.itemsize, dtype.itemsize, x.aval.shape
+    if have == want:
+        return emit(BitcastConvertType(dtype), x)
+    if not shape or shape[-1] * have % want:
+        raise ShapeError(
+            f"view: {x.aval} has no last axis of whole elements of {dtypes.short(dtype)}",
+            remedy="lax.bitcast_convert_type adds an axis",
+        )
+    n = shape[-1] * have // want
+    grouped = emit_reshape(emit, x, (*shape[:-1], n, want // have)) if have < want else x
+    return (emit_reshape(emit, emit.one(BitcastConvertType(dtype), grouped), (*shape[:-1], n)),)

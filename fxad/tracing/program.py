@@ -10,12 +10,26 @@ import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import field
 from types import MappingProxyType
-from typing import Any, Final, Generic, ParamSpec, Protocol, TypeAlias, TypeVar, cast, final, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Generic,
+    NoReturn,
+    ParamSpec,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+    cast,
+    final,
+    overload,
+)
 
 import numpy as np
 
 from fxad import dtypes
 from fxad.core import sizes, tree
+from fxad.core.absent import absent_attribute
 from fxad.core.dataclasses import dataclass
 from fxad.core.tables import Table, headed, preformatted
 from fxad.core.tree import Structure
@@ -137,6 +151,11 @@ class Program(Generic[P, R_co]):
     def paths(self) -> tuple[str, ...]:
         """Paths of the argument leaves, as in `params['w']`."""
         return tuple([argument_path(a, self.names) for a in self.in_tree.accessors()])
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise AttributeError(absent_attribute("Program", name), name=name, obj=self)
 
     def text(self) -> str:
         """The program as text; `fxad.text.parse` reads it back."""

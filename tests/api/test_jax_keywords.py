@@ -75,10 +75,10 @@ def test_a_size_that_is_traced_says_what_to_do() -> None:
     ]
     for use in uses:
         with pytest.raises(fx.errors.FxadError) as of_use:
-            fx.grad(use)(1.0, 2)
+            fx.jit(fx.grad(use))(1.0, 2)
         assert of_use.value.remedy == remedy
         with pytest.raises(fx.errors.FxadError) as of_use:
-            fx.vmap(use, (0, None))(np.ones(3), 2)
+            fx.jit(fx.vmap(use, (0, None)))(np.ones(3), 2)
         assert of_use.value.remedy == remedy
 
 
@@ -228,6 +228,21 @@ def test_take_fills_and_takes_keywords() -> None:
     assert float(fx.grad(lambda x: fnp.take(x, np.array([0, 9]), mode="fill", fill_value=0).sum())(X)[0, 0]) == 1
 
 
+def test_jacobians_between_real_and_complex_numbers() -> None:
+    z = np.array([1 + 2j, 2 - 1j], np.complex64)
+    gradient: Any = fx.grad
+    rows = [gradient(lambda z, k=k: (abs(z) ** 2 * np.array([1, 3], np.float32))[k])(z) for k in (0, 1)]
+    rowwise: Any = fx.jacrev(lambda z: abs(z) ** 2 * np.array([1, 3], np.float32))
+    np.testing.assert_allclose(rowwise(z), rows)
+    np.testing.assert_allclose(rows, [[2 - 4j, 0], [0, 12 + 6j]])
+    columns = fx.jacfwd(lambda x: x * x * z)(np.array([1, 3], np.float32))
+    np.testing.assert_allclose(columns, np.diag(z * [2, 6]))
+    both: Any = fx.jacrev(lambda tree: tree["a"] * tree["z"].real)
+    found = both({"a": np.float32(3), "z": z})
+    np.testing.assert_allclose(found["a"], z.real)
+    np.testing.assert_allclose(found["z"], np.diag([3, 3]))
+
+
 def test_dtypes_of_joined_arrays() -> None:
     assert fnp.stack([X, X], dtype="int8").dtype == np.int8
     assert fnp.concatenate([X, X], axis=None, dtype=fnp.float16).dtype == np.float16
@@ -260,8 +275,11 @@ REFUSED: list[tuple[Callable[[], object], type[Exception], str, str]] = [
      "jacrev: sin has an operand or result of type f32[2,2], not complex",
      "a holomorphic function maps complex numbers to complex numbers"),
     (lambda: fx.hessian(lambda z: z)(Z), NotDifferentiableError,
-     "jacrev: argument z of <lambda> has type c64[], not real floating",
-     "for complex arguments use vjp or jvp, whose conventions are explicit"),
+     "jacrev: result of <lambda> has type c64[], not real floating",
+     "give holomorphic=True for a holomorphic function, or use jacfwd, jvp or vjp"),
+    (lambda: fx.hessian(lambda z: abs(z))(Z), NotDifferentiableError,
+     "jacfwd: argument z of jacrev_<lambda> has type c64[], not real floating",
+     "give holomorphic=True for a holomorphic function, or use jacrev, vjp or jvp"),
     (lambda: fx.value_and_grad(abs, reduce_axes=("i",)), ParameterError,
      "value_and_grad: reduce_axes is ('i',)", "sum over the named axis in the function: lax.psum"),
     (lambda: loose.custom_jvp(lambda x: x, nondiff_argnames=("y",)), ArgumentError,

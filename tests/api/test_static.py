@@ -11,7 +11,7 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import tree
-from fxad.errors import ArgumentError, FxadError, ParameterError, ShapeError, TracerError
+from fxad.errors import ArgumentError, AxisError, FxadError, ParameterError, ShapeError, TracerError
 from tests.api.refusals import X
 
 TRACES: list[object] = []
@@ -406,3 +406,49 @@ def test_what_is_differentiated_by_or_mapped_is_no_setting() -> None:
         derivative(chosen, 2)(X, X, True)
     with pytest.raises(FxadError):
         fx.vmap(chosen, (0, None, 0))(X, X, "sum")
+
+
+# ------------------------------------------------- numbers that a function needs as values
+
+
+def windowed(x: Any, n: Any, table: Any) -> Any:
+    y = fnp.sum(x, axis=n) if n > -3 else x  # an axis and a condition
+    return fnp.sum(fnp.concatenate([y, fnp.ones(n + 3)]) ** 2) + fnp.sum(x[table])  # a shape and a mask
+
+
+@pytest.mark.parametrize("n", [-1, np.int64(-2), -3])
+def test_a_number_reaches_a_function_that_needs_its_value(n: Any) -> None:
+    x, table = np.arange(3, dtype=np.float32), np.array([False, True, True])
+    stack = np.stack([np.ones((3, 3), np.float32), np.arange(9, dtype=np.float32).reshape(3, 3)])
+    derivatives: list[Any] = [fx.grad, fx.jacfwd, fx.hessian]
+    for derivative in derivatives:
+        row = stack[1] if n != -3 else x
+        wanted = derivative(lambda x: windowed(x, n, table))(row)
+        np.testing.assert_array_equal(derivative(windowed)(row, n, table), wanted)
+        np.testing.assert_array_equal(derivative(windowed)(row, table=table, n=n), wanted)
+        np.testing.assert_array_equal(fx.jit(lambda x: derivative(windowed)(x, n, table))(row), wanted)
+    examples = stack if n != -3 else stack[0]
+    mapped = fx.vmap(windowed, (0, None, None))(examples, n, table)
+    np.testing.assert_array_equal(mapped, fx.vmap(lambda x: windowed(x, n, table))(examples))
+
+
+def test_one_program_serves_all_numbers_that_are_not_needed_as_values() -> None:
+    seen = []
+
+    def scaled(x: Any, n: Any) -> Any:
+        seen.append(type(n))
+        return fnp.sum(x * n)
+
+    X = np.ones(3, np.float32)
+    before = fx.cache.stats().misses
+    for n in (2, 3, 4):
+        assert fx.vmap(scaled, (0, None))(X, n).tolist() == [n] * 3
+    assert fx.cache.stats().misses <= before + 1
+    assert int not in seen
+
+
+def test_an_error_with_the_number_is_that_of_the_value() -> None:
+    with pytest.raises(AxisError, match="sum: axis 4 is out of range"):
+        fx.vmap(lambda x, n: fnp.sum(x, axis=n), (0, None))(np.ones((2, 3)), 4)
+    with pytest.raises(TracerError, match="has no value while the function is traced"):  # of an array of fxad
+        fx.vmap(lambda x, n: x if n > 2 else -x, (0, None))(np.ones((2, 3)), fnp.asarray(4))

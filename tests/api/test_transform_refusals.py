@@ -85,7 +85,7 @@ F3, F7, I3, C0 = Aval((3,), "float32"), Aval((7,), "float32"), Aval((3,), "int32
 PAIR = "return a pair (result, auxiliary results)"
 REDUCE = "reduce the result (sum, mean), or use jacrev, jacfwd or vjp"
 FLOATING = "convert the result to a floating dtype (take the real part of a complex one)"
-AUXILIARY = "return it as auxiliary (has_aux=True); for complex numbers use jvp or vjp"
+AUXILIARY = "return it as auxiliary: has_aux=True"
 LINEAR = "transpose takes programs linear in the chosen operands, such as the linear part of linearize"
 STATIC = "static_argnums takes ints, static_argnames takes strings"
 

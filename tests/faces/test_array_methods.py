@@ -23,6 +23,11 @@ METHODS: list[Callable[[Any], Any]] = [
     lambda x: x.any(0, keepdims=True), lambda x: x.all(1, keepdims=True), lambda x: x.argmax(0, None),
     lambda x: x.argmin(1, keepdims=True), lambda x: x.reshape(4, 1, order="F"), lambda x: x.reshape((-1,), order="F"),
     lambda x: x.ravel("F"), lambda x: x.flatten("F"), lambda x: x.astype("float64", copy=False),
+    lambda x: x.ravel().searchsorted(2.0),
+    lambda x: x.ravel().searchsorted(x, "right", np.array([1, 2, 0, 3])),
+    lambda x: x.compress([False, True], 1), lambda x: x.compress([True, False, True]),
+    lambda x: x.view("int32"), lambda x: x.view("int8"), lambda x: x.view("int8").view("float32"), lambda x: x.view(),
+    lambda x: (x > 3).choose([x, 9]), lambda x: x.astype("int32").choose((x, -x), mode="wrap"),
     lambda x: x.clip(min=2, max=3), lambda x: x.clip(max=2), lambda x: np.float32(1) * x.clip(3),
 ]  # fmt: skip
 
@@ -33,6 +38,21 @@ def test_methods(k: int) -> None:
     for out in (METHODS[k](fnp.asarray(N)), fx.jit(METHODS[k])(N)):
         np.testing.assert_allclose(np.asarray(out), want, rtol=1e-6)
         assert out.dtype == want.dtype or want.dtype == np.int64  # indices are int32
+
+
+def test_methods_that_jit_needs_a_size_for() -> None:
+    x = fnp.asarray(N)
+    assert [a.tolist() for a in (x > 3).nonzero()] == [a.tolist() for a in (N > 3).nonzero()]
+    rows, columns = fx.jit(lambda x: (x > 2).nonzero(size=4, fill_value=-1))(x)
+    assert (rows.tolist(), columns.tolist()) == ([0, 1, 1, -1], [0, 0, 1, -1])
+    assert sorted(x.argpartition(1, None).tolist()) == [0, 1, 2, 3]
+    with pytest.raises(TracerError, match="has no value while the function is traced"):
+        fx.jit(lambda x: x.nonzero())(x)
+
+
+def test_a_number_chooses() -> None:
+    assert fnp.choose(1, [N, 2 * N]).tolist() == (2 * N).tolist()
+    assert fnp.asarray([0, 1]).choose([2.5, 1]).tolist() == [2.5, 1]
 
 
 def test_ptp() -> None:
@@ -50,6 +70,14 @@ UNHONOURED: list[tuple[Callable[[Any], Any], str, str]] = [
     (lambda x: fx.jit(lambda y: y).lower(x).as_text(debug_info=True),
      "as_text of <lambda>: debug_info is True, and the text has no locations",
      "leave it out; errors and profiles name the lines"),
+    (lambda x: x[:, :1].astype("int8").view("int16"), "view: i8[2,1] has no last axis of whole elements of i16",
+     "lax.bitcast_convert_type adds an axis"),
+    (lambda x: x.nonzero(fill_value=(1, 2, 3)), "nonzero: fill_value has 3 numbers for 2 axes",
+     "give one, or one for each axis"),
+    (lambda x: x.choose([]), "choose: there is no choice", "give at least one array"),
+    (lambda x: x.choose([x], mode="raise"), "choose: mode 'raise' is not one of clip, wrap",
+     "a traced program cannot raise: choose 'clip' or 'wrap'"),
+    (lambda x: fnp.asarray(1).nonzero(), "nonzero: takes an array with at least one axis", "use x != 0"),
     (lambda x: fnp.unique(x[:0], axis=0, size=2), "unique: takes slices along axis 0 of f32[0,2]",
      "give slices that are not empty"),
 ]  # fmt: skip

@@ -53,8 +53,10 @@ def blocks(emit: Emit, x: Atom, avals: Sequence[Aval], *, last: bool) -> list[At
     return out
 
 
-def _check_kind(jaxpr: Jaxpr, what: str, avals: Sequence[Aval], holomorphic: bool) -> None:
-    for a in avals:
+def _check_kind(jaxpr: Jaxpr, what: str, seeded: Sequence[Aval], others: Sequence[Aval], holomorphic: bool) -> None:
+    """`seeded` are the operands in forward mode and the results in reverse mode: a basis of them must be real, unless
+    the program is holomorphic."""
+    for a in [*seeded, *[a for a in others if holomorphic or a.dtype not in dtypes.COMPLEX]]:
         if holomorphic and a.dtype not in dtypes.COMPLEX:
             raise NotDifferentiableError(
                 f"{what}: {jaxpr.name} has an operand or result of type {a}, not complex",
@@ -79,7 +81,7 @@ def jacfwd(jaxpr: Jaxpr, wrt: tuple[bool, ...], n_out: int, holomorphic: bool = 
           bound.
     """
     avals = [v.aval for v, m in zip(jaxpr.ins, wrt, strict=True) if m]
-    _check_kind(jaxpr, "jacfwd", [*avals, *jaxpr.out_avals[:n_out]], holomorphic)
+    _check_kind(jaxpr, "jacfwd", avals, jaxpr.out_avals[:n_out], holomorphic)
     forward, nonzero = jvp(jaxpr, wrt)
     b, n = Builder.like(jaxpr), len(jaxpr.outs)
     size = sum([a.size for a in avals])
@@ -107,7 +109,7 @@ def jacrev(jaxpr: Jaxpr, wrt: tuple[bool, ...], n_out: int, holomorphic: bool = 
     Cost: the transposed linear program, batched over as many basis vectors as the first `n_out` results have elements.
     """
     avals = [v.aval for v, m in zip(jaxpr.ins, wrt, strict=True) if m]
-    _check_kind(jaxpr, "jacrev", [*avals, *jaxpr.out_avals[:n_out]], holomorphic)
+    _check_kind(jaxpr, "jacrev", jaxpr.out_avals[:n_out], avals, holomorphic)
     both = vjp(jaxpr, wrt)
     b = Builder.like(jaxpr)
     primal = b.inline(both.forward, jaxpr.ins)
