@@ -42,7 +42,7 @@ from fxad.transforms.mask.knowledge import (
     keeps_finite,
     moderate_literal,
     moved_axes,
-    row_axes,
+    row_zero_axes,
     wide_range,
     zero_axes,
 )
@@ -69,7 +69,7 @@ class MaskCtx(Builder):
     """
 
     __slots__ = (
-        *("_body", "_call", "_clean", "_counts", "_filled", "_finite", "_lines", "_pending", "_plain", "_rows"),
+        *("_body", "_call", "_clean", "_counts", "_filled", "_finite", "_lines", "_pending", "_row_zeros", "_rows"),
         *("bounds", "padding", "sizes"),
     )
 
@@ -90,7 +90,7 @@ class MaskCtx(Builder):
         self._filled: dict[tuple[Atom, Atom, tuple[tuple[int, int], ...]], Atom] = {}
         self._rows: dict[tuple[int, Atom], Atom] = {}
         self._clean: dict[Atom, ZeroAxes] = {}
-        self._plain: dict[Atom, ZeroAxes] = {}
+        self._row_zeros: dict[Atom, ZeroAxes] = {}
         self._finite: set[Atom] = set()
         self._pending: dict[Atom, ZeroAxes] = {}
 
@@ -216,9 +216,9 @@ class MaskCtx(Builder):
             self.wait(known, self.pending(x) - frozenset(ragged))
         return known
 
-    def lowered(self, x: Atom, shape: Shape, axes: Sequence[int]) -> Atom:
-        """`x`, of `shape`, with -inf in the padding along `axes`, where it is zero: by sums with a row of -0.0 and -inf,
-        which XLA computes together with the products before and the exponentials after."""
+    def excluded(self, x: Atom, shape: Shape, axes: Sequence[int]) -> Atom:
+        """`x`, of `shape`, with -inf in the padding along `axes`, which is zero before, by sums with rows of -0.0 and
+        -inf. XLA computes them together with the products before and the exponentials after."""
         for a in self.ragged(shape):
             if a in axes:
                 n, kind = x.aval.shape[a], x.aval.with_shape((x.aval.shape[a],))
@@ -231,13 +231,13 @@ class MaskCtx(Builder):
         """The axes along which the padding of a value is known to be zero, with their sizes."""
         return self._clean.get(x, frozenset())
 
-    def plain(self, x: Atom) -> ZeroAxes:
+    def row_zeros(self, x: Atom) -> ZeroAxes:
         """The axes along which the padding of a value is zero, or no valid element of its row is finite."""
-        return self.zeros(x) | self._plain.get(x, frozenset())
+        return self.zeros(x) | self._row_zeros.get(x, frozenset())
 
-    def plainly(self, x: Atom, axes: Iterable[tuple[int, int]]) -> None:
+    def learn_row_zeros(self, x: Atom, axes: Iterable[tuple[int, int]]) -> None:
         """State along which axes the padding of a value is zero, or no valid element of its row is finite."""
-        self._plain[x] = self.plain(x) | frozenset(axes)
+        self._row_zeros[x] = self.row_zeros(x) | frozenset(axes)
 
     def finite(self, x: Atom) -> bool:
         """Returns True if all elements are finite, padding included, where the operands of the program are."""
@@ -260,17 +260,17 @@ class MaskCtx(Builder):
 
     def knowledge(self, x: Atom) -> Knowledge:
         """All that is known about a value."""
-        return self.finite(x), self.zeros(x), self.plain(x), self.pending(x)
+        return self.finite(x), self.zeros(x), self.row_zeros(x), self.pending(x)
 
     def learn(self, x: Var, known: Knowledge) -> None:
         """State what is known about a value."""
-        finite, zeros, plain, pending = known
+        finite, zeros, row_zeros, pending = known
         if finite:
             self.assume_finite(x)
         if zeros:
             self._clean[x] = zeros
-        if plain:
-            self._plain[x] = plain
+        if row_zeros:
+            self._row_zeros[x] = row_zeros
         self.wait(x, pending)
 
     def settled(self, x: Atom, value: object = 0) -> Atom:
@@ -292,8 +292,8 @@ class MaskCtx(Builder):
         if len(outs) == 1:
             if axes := zero_axes(prim, args, self.zeros):
                 self._clean[outs[0]] = axes
-            if plain := row_axes(prim, args, self.plain):
-                self._plain[outs[0]] = plain
+            if rows := row_zero_axes(prim, args, self.row_zeros):
+                self._row_zeros[outs[0]] = rows
             if keeps_finite(prim, args) and all([self.finite(a) for a in args]):
                 self._finite.add(outs[0])
 

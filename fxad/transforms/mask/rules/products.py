@@ -39,8 +39,10 @@ def _finite_dot(ctx: MaskCtx, prim: DotGeneral, args: Atoms, ins: Avals, outs: A
     lhs_free = free_axes(left.ndim, prim.lhs_batch, prim.lhs_contract)
     rhs_free = free_axes(right.ndim, prim.rhs_batch, prim.rhs_contract)
     # an element of the other operand that is infinite makes all products with it infinite or nan
-    ctx.plainly(out, [(n + lhs_free.index(a), size) for a, size in ctx.zeros(lhs) if a in lhs_free])
-    ctx.plainly(out, [(n + len(lhs_free) + rhs_free.index(a), size) for a, size in ctx.zeros(rhs) if a in rhs_free])
+    ctx.learn_row_zeros(out, [(n + lhs_free.index(a), size) for a, size in ctx.zeros(lhs) if a in lhs_free])
+    ctx.learn_row_zeros(
+        out, [(n + len(lhs_free) + rhs_free.index(a), size) for a, size in ctx.zeros(rhs) if a in rhs_free]
+    )
     for x, batch in ((lhs, prim.lhs_batch), (rhs, prim.rhs_batch)):
         ctx.wait(out, frozenset([(batch.index(a), size) for a, size in ctx.pending(x) if a in batch]))
     return ctx.cleared_later(out, outs[0].shape, range(n, outs[0].ndim))

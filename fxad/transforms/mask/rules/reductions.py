@@ -69,8 +69,8 @@ def _softmax(ctx: MaskCtx, prim: Softmax, args: Atoms, ins: Avals, outs: Avals) 
     finite = ctx.finite(args[0]) and _has_elements(ins[0], prim.axes)
     x = args[0] if finite else ctx.settled(args[0])
     padded = frozenset([(a, ins[0].shape[a]) for a in ctx.ragged(ins[0].shape) if a in prim.axes])
-    if finite and padded <= ctx.plain(x):
-        out = ctx.one(prim, ctx.lowered(x, ins[0].shape, prim.axes))
+    if finite and padded <= ctx.row_zeros(x):
+        out = ctx.one(prim, ctx.excluded(x, ins[0].shape, prim.axes))
     else:
         out = ctx.one(prim, ctx.filled(x, ins[0].shape, extreme_value(ins[0].dtype, -1), prim.axes))
     if finite:
