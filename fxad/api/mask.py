@@ -267,9 +267,10 @@ def _sizes(
             if number.dtype.kind not in "iu" or number.ndim:
                 raise ArgumentError(f"{what}: the size {word} is {value!r:.60}, not an integer", remedy=_MAPPED)
             if type(bound) is int and not least <= int(number) <= bound:
+                beyond = int(number) > bound
                 raise ShapeError(
                     f"{what}: the size {word} is {int(number)}, the padded arguments hold {least} to {bound}",
-                    remedy="pad the arguments to the largest size",
+                    remedy="pad the arguments to the largest size" if beyond else f"give a size of {least} or more",
                 )
             value = number.astype(np.int32)
         array = value if isinstance(value, Array) else asarray(value)

@@ -19,23 +19,25 @@ from hypothesis.vendor.pretty import RepresentationPrinter
 from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.core.interpreter import run
-from fxad.core.sizes import Name, named_size, substitute_sizes
+from fxad.core.sizes import Name, Size, at_least, named_size, substitute_sizes
 from fxad.core.typecheck import typecheck
 from fxad.errors import FxadError, NotDifferentiableError, NotInvertibleError, SizeError
-from fxad.ir import Aval, Jaxpr, Lit, NDArray
+from fxad.ir import Atom, Aval, Jaxpr, Lit, NDArray
 from fxad.primitives.collectives import Psum
 from fxad.primitives.control.bodies import instantiate_linear_outs, instantiate_outs
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.cond import Cond
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.control.while_ import While
-from fxad.primitives.elementwise import ADD, LT
-from fxad.primitives.reduce import extreme_value
+from fxad.primitives.elementwise import ADD, AND, EQ, EXP, LOG, LT, MUL, OR, SELECT_N, SUB
+from fxad.primitives.reduce import ReduceMax, extreme_value
+from fxad.primitives.shape import BroadcastInDim, Iota, ReduceSum
+from fxad.primitives.softmax import Softmax
 from fxad.testing.applications import Specs
 from fxad.testing.compare import Values, differ, fail, program_tolerance, xla
 from fxad.testing.derivative_laws import has_gradient, scalarized
 from fxad.testing.draw_custom import ruled
-from fxad.testing.growth import INPUT
+from fxad.testing.growth import INPUT, Fact, Growth
 from fxad.testing.programs import growth_steps, programs
 from fxad.testing.steps import Step
 from fxad.testing.transform_laws import as_one_call, check_transform
@@ -148,7 +150,8 @@ def ragged_cases(
     """Draw programs of symbolic shape: programs of `programs` with sizes as dimensions, or a stack of n examples of a
     program of fixed shape, so that every primitive is there. The sizes 0 and full are drawn often."""
     steps = growth_steps(steps, primitives)
-    of = programs(differentiable=differentiable, depth=depth, size=size, steps=steps, sizes=PADDING)
+    own = (*steps, *[left_out] * (1 + len(steps) // 12))
+    of = programs(differentiable=differentiable, depth=depth, size=size, steps=own, sizes=PADDING)
     examples = programs(differentiable=differentiable, depth=depth, size=size, steps=steps)
     kind = draw(st.sampled_from(["sizes", "sizes", "examples"]))
     program = draw(of) if kind == "sizes" else _examples(draw, draw(examples))
@@ -157,6 +160,41 @@ def ragged_cases(
     }
     padding = tuple(sorted([(n.name, most) for n, most in PADDING.items()]))
     return RaggedCase(program, padding, values, draw(SEEDS), differentiable)
+
+
+def left_out(g: Growth, x: Atom) -> None:
+    """A growth step: elements that a mask leaves out become -inf, and then a softmax, a maximum or the logarithm of a
+    sum of exponentials, in which they have no part."""
+    aval = x.aval
+    if aval.dtype not in dtypes.FLOATING - dtypes.FLOAT8 or not aval.shape:
+        return
+    x = g.within(x, 3)
+    # all elements, padding too, have a part in the cotangent of one number
+    scale = g.builder.one(BroadcastInDim(aval.shape, ()), g.input(aval.with_shape(())))
+    x = g.emit(Fact(-4.5, 4.5, False), MUL, x, scale)
+    axis = g.draw(st.integers(0, aval.ndim - 1))
+    b, fact, where = g.builder, g.facts[x], Aval(aval.shape, dtypes.int32)
+    first = b.one(EQ, b.one(Iota(aval.shape, dtypes.int32, axis)), Lit.of(0, where))
+    for a, n in enumerate(aval.shape):  # rows of the padding keep no element
+        if a != axis and type(n) is Size:
+            first = b.one(AND, first, b.one(LT, b.one(Iota(aval.shape, dtypes.int32, a)), Lit.sized(n, where)))
+    keep = b.one(OR, g.like(Aval(aval.shape, dtypes.bool_)), first)
+    least = Lit.of(-np.inf, aval)
+    if g.draw(st.booleans()):
+        scores = b.one(ADD, x, b.one(SELECT_N, keep, least, Lit.of(0, aval)))
+    else:
+        scores = b.one(SELECT_N, keep, least, x)
+    kind = g.draw(st.sampled_from(["softmax", "max", "logsumexp"]))
+    if kind == "softmax" or not at_least(aval.shape[axis], 1):
+        g.emit(Fact(0, 1, False), Softmax((axis,)), scores)
+        return
+    top = b.one(ReduceMax((axis,)), scores)
+    if kind == "max":
+        g.add(top, fact)
+        return
+    back = BroadcastInDim(aval.shape, tuple([a for a in range(aval.ndim) if a != axis]))
+    total = b.one(ReduceSum((axis,)), b.one(EXP, b.one(SUB, scores, b.one(back, top))))
+    g.emit(Fact(fact.low, fact.high + 2, False), ADD, b.one(LOG, total), top)
 
 
 def _examples(draw: st.DrawFn, program: Jaxpr) -> Jaxpr:

@@ -161,7 +161,7 @@ CASES: list[tuple[Callable[[], object], type[FxadError], str, str]] = [
         lambda: fx.mask(f, ("n>=2",))(V, sizes={"n": 1}),
         ShapeError,
         "mask of f: the size n is 1, the padded arguments hold 2 to 4",
-        "pad the arguments to the largest size",
+        "give a size of 2 or more",
     ),
     (
         lambda: fx.mask(f, ("n",))(V, sizes={"n": 2.5}),

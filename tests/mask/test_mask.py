@@ -293,6 +293,36 @@ def test_padding_that_overflows_reaches_no_gradient(name: str) -> None:
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
+def excluding(x: Any, w: Any) -> Any:
+    """The rows of the padding are -inf, so that their softmax is nan; `w` has cotangents from all rows."""
+    scores = x * w
+    rows, columns = [fnp.arange(n) for n in scores.shape]
+    keep = (columns == 0) & (rows < scores.shape[0])[:, None]
+    return nn.softmax(scores + fnp.where(keep, 0.0, -fnp.inf), axis=-1)
+
+
+@pytest.mark.parametrize("n", [0, 1, 4])
+def test_scores_of_minus_infinity_reach_no_gradient(n: int) -> None:
+    program = traced(excluding, ("(n, 3)", "")).jaxpr
+    check(program, {"n": 4}, {"n": n}, operand)
+    check_gradients(program, {"n": 4}, {"n": n}, operand)
+
+
+def test_a_row_that_is_nan_without_padding_is_the_only_one() -> None:
+    """The padding of a product with an infinity is nan, and -inf is added to it."""
+    program = traced(lambda q, k: nn.softmax(q @ k.T * 0.5, axis=-1), ("(m, 2)", "(n>0, 2)")).jaxpr
+    assert [e.prim.name for e in mask(program, (("m", 4), ("n", 4))).eqns].count("add") == 1
+
+    def infinite(k: int, shape: tuple[int, ...], dtype: Any) -> NDArray:
+        x = operand(k, shape, dtype)
+        x[0, 0] = np.inf if k == 0 else x[0, 0]
+        return x
+
+    check(program, {"m": 4, "n": 4}, {"m": 2, "n": 3}, infinite)
+    through = traced(lambda q, k: nn.softmax(fnp.tanh(q @ k.T), axis=-1), ("(m, 2)", "(n>0, 2)")).jaxpr
+    check(through, {"m": 4, "n": 4}, {"m": 2, "n": 3}, infinite)
+
+
 def test_the_smaller_operand_of_a_product_need_not_be_known() -> None:
     """Sizes that are not masked stay symbolic: their order is not decided."""
     program = traced(lambda x, y: fnp.cos(x).T @ fnp.cos(y), ("n, m", "n, k"))
@@ -315,6 +345,7 @@ SELECTS: dict[str, tuple[Function, tuple[str, ...], int, int | None]] = {
     "layers": (lambda x, w: fnp.tanh(fnp.tanh(x @ w) @ w).sum(), ("(n, 3)", "(3, 3)"), 2, 3),
     "an infinite slope": (lambda x, w: fnp.log(x @ w).sum(), ("(n, 3)", "(3, 3)"), 3, 5),
     "heads": (lambda x, w: fnp.sin((x @ w).reshape((-1, 2, 3))[:, 0]).sum(), ("(n, 3)", "(3, 6)"), 2, 3),
+    "attention": (lambda x, w: (nn.softmax((x @ w) @ x.T, axis=-1) @ x).sum(), ("(n>0, 3)", "(3, 3)"), 3, 4),
     "a broadcast": (lambda x: (x - x.sum(0)).sum(), ("(n, 3)",), 2, 2),
     "a table": (lambda x, w: fnp.tanh(w[(x * 2).astype("int32")]).max(0).sum(), ("n>0", "(3, 3)"), 3, None),
 }

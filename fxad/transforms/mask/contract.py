@@ -22,9 +22,11 @@ Decisions: docs/adr/0050, docs/adr/0079.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import Final, Protocol, TypeAlias, TypeVar, final
+
+import numpy as np
 
 from fxad import dtypes
 from fxad.core.builder import Builder
@@ -40,6 +42,7 @@ from fxad.transforms.mask.knowledge import (
     keeps_finite,
     moderate_literal,
     moved_axes,
+    row_zero_axes,
     wide_range,
     zero_axes,
 )
@@ -66,7 +69,7 @@ class MaskCtx(Builder):
     """
 
     __slots__ = (
-        *("_body", "_call", "_clean", "_counts", "_filled", "_finite", "_lines", "_pending", "_rows"),
+        *("_body", "_call", "_clean", "_counts", "_filled", "_finite", "_lines", "_pending", "_row_zeros", "_rows"),
         *("bounds", "padding", "sizes"),
     )
 
@@ -87,6 +90,7 @@ class MaskCtx(Builder):
         self._filled: dict[tuple[Atom, Atom, tuple[tuple[int, int], ...]], Atom] = {}
         self._rows: dict[tuple[int, Atom], Atom] = {}
         self._clean: dict[Atom, ZeroAxes] = {}
+        self._row_zeros: dict[Atom, ZeroAxes] = {}
         self._finite: set[Atom] = set()
         self._pending: dict[Atom, ZeroAxes] = {}
 
@@ -212,9 +216,28 @@ class MaskCtx(Builder):
             self.wait(known, self.pending(x) - frozenset(ragged))
         return known
 
+    def excluded(self, x: Atom, shape: Shape, axes: Sequence[int]) -> Atom:
+        """`x`, of `shape`, with -inf in the padding along `axes`, which is zero before, by sums with rows of -0.0 and
+        -inf. XLA computes them together with the products before and the exponentials after."""
+        for a in self.ragged(shape):
+            if a in axes:
+                n, kind = x.aval.shape[a], x.aval.with_shape((x.aval.shape[a],))
+                inside = self.below((n,), 0, self.count(shape[a]))
+                row = self.one(SELECT_N, inside, Lit.of(-np.inf, kind), Lit.of(-0.0, kind))
+                x = self.one(ADD, x, emit_broadcast(self, row, x.aval.shape, (a,)))
+        return x
+
     def zeros(self, x: Atom) -> ZeroAxes:
         """The axes along which the padding of a value is known to be zero, with their sizes."""
         return self._clean.get(x, frozenset())
+
+    def row_zeros(self, x: Atom) -> ZeroAxes:
+        """The axes along which the padding of a value is zero, or no valid element of its row is finite."""
+        return self.zeros(x) | self._row_zeros.get(x, frozenset())
+
+    def learn_row_zeros(self, x: Atom, axes: Iterable[tuple[int, int]]) -> None:
+        """State along which axes the padding of a value is zero, or no valid element of its row is finite."""
+        self._row_zeros[x] = self.row_zeros(x) | frozenset(axes)
 
     def finite(self, x: Atom) -> bool:
         """Returns True if all elements are finite, padding included, where the operands of the program are."""
@@ -237,15 +260,17 @@ class MaskCtx(Builder):
 
     def knowledge(self, x: Atom) -> Knowledge:
         """All that is known about a value."""
-        return self.finite(x), self.zeros(x), self.pending(x)
+        return self.finite(x), self.zeros(x), self.row_zeros(x), self.pending(x)
 
     def learn(self, x: Var, known: Knowledge) -> None:
         """State what is known about a value."""
-        finite, zeros, pending = known
+        finite, zeros, row_zeros, pending = known
         if finite:
             self.assume_finite(x)
         if zeros:
             self._clean[x] = zeros
+        if row_zeros:
+            self._row_zeros[x] = row_zeros
         self.wait(x, pending)
 
     def settled(self, x: Atom, value: object = 0) -> Atom:
@@ -267,6 +292,8 @@ class MaskCtx(Builder):
         if len(outs) == 1:
             if axes := zero_axes(prim, args, self.zeros):
                 self._clean[outs[0]] = axes
+            if rows := row_zero_axes(prim, args, self.row_zeros):
+                self._row_zeros[outs[0]] = rows
             if keeps_finite(prim, args) and all([self.finite(a) for a in args]):
                 self._finite.add(outs[0])
 

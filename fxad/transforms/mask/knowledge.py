@@ -21,8 +21,9 @@ from fxad.primitives.slicing import Concatenate, Pad, Slice
 
 # Axes, each with the size that is valid: elements at indices from this size on are zero.
 ZeroAxes: TypeAlias = frozenset[tuple[int, int]]
-# Of a value: is it finite, where is its padding zero, and along which axes is it to be cleared later.
-Knowledge: TypeAlias = tuple[bool, ZeroAxes, ZeroAxes]
+# Of a value: is it finite, where is its padding zero, where is it zero in rows that have a finite element, and along
+# which axes is it to be cleared later.
+Knowledge: TypeAlias = tuple[bool, ZeroAxes, ZeroAxes, ZeroAxes]
 
 # f(0) = 0, and not -0.0. The derivatives of all orders are finite at 0: sqrt and cbrt are not here, for 0 * inf is nan
 _KEEPS: Final[tuple[Unary, ...]] = (
@@ -73,6 +74,24 @@ def zero_axes(prim: Primitive, args: Atoms, known: Callable[[Atom], ZeroAxes]) -
     if isinstance(prim, Transpose | BroadcastInDim | ExpandDims | Squeeze | ReduceSum):
         return moved_axes(prim, args[0].aval, first)
     return frozenset()
+
+
+def row_zero_axes(prim: Primitive, args: Atoms, known: Callable[[Atom], ZeroAxes]) -> ZeroAxes:
+    """The axes along which the padding of the result is zero, or no valid element of its row is finite: as in scores,
+    0 * inf is nan, and so a row of scores has nan in the padding only beside infinities and nan. `known`: those of the
+    operands."""
+    if not args:
+        return frozenset()
+    first = known(args[0])
+    if isinstance(prim, ew.ConvertElementType):
+        return first if prim.dtype in dtypes.FLOATING else frozenset()
+    if prim in (ew.ADD, ew.SUB):
+        return _in_all(args, known)
+    if prim is ew.MUL:
+        return known(args[1]) if _is_positive(args[0]) else first if _is_positive(args[1]) else frozenset()
+    if prim is ew.DIV:
+        return first if _is_positive(args[1]) else frozenset()
+    return moved_axes(prim, args[0].aval, first) if isinstance(prim, Transpose | ExpandDims) else frozenset()
 
 
 def moved_axes(prim: Primitive, x: Aval, axes: ZeroAxes) -> ZeroAxes:
@@ -132,4 +151,13 @@ def _is_positive(x: Atom) -> bool:
     return bool(np.isfinite(value) and value > 0)
 
 
-__all__ = ["Knowledge", "ZeroAxes", "keeps_finite", "moderate_literal", "moved_axes", "wide_range", "zero_axes"]
+__all__ = [
+    "Knowledge",
+    "ZeroAxes",
+    "keeps_finite",
+    "moderate_literal",
+    "moved_axes",
+    "row_zero_axes",
+    "wide_range",
+    "zero_axes",
+]

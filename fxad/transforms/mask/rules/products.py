@@ -36,6 +36,13 @@ def _finite_dot(ctx: MaskCtx, prim: DotGeneral, args: Atoms, ins: Avals, outs: A
             rhs = ctx.neutral(rhs, right.shape, (b,))
     out = ctx.one(prim, lhs, rhs)
     n = len(prim.lhs_batch)
+    lhs_free = free_axes(left.ndim, prim.lhs_batch, prim.lhs_contract)
+    rhs_free = free_axes(right.ndim, prim.rhs_batch, prim.rhs_contract)
+    # an element of the other operand that is infinite makes all products with it infinite or nan
+    ctx.learn_row_zeros(out, [(n + lhs_free.index(a), size) for a, size in ctx.zeros(lhs) if a in lhs_free])
+    ctx.learn_row_zeros(
+        out, [(n + len(lhs_free) + rhs_free.index(a), size) for a, size in ctx.zeros(rhs) if a in rhs_free]
+    )
     for x, batch in ((lhs, prim.lhs_batch), (rhs, prim.rhs_batch)):
         ctx.wait(out, frozenset([(batch.index(a), size) for a, size in ctx.pending(x) if a in batch]))
     return ctx.cleared_later(out, outs[0].shape, range(n, outs[0].ndim))

@@ -68,8 +68,11 @@ def _recurrence(ctx: MaskCtx, prim: LinearRecurrence, args: Atoms, ins: Avals, o
 def _softmax(ctx: MaskCtx, prim: Softmax, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     finite = ctx.finite(args[0]) and _has_elements(ins[0], prim.axes)
     x = args[0] if finite else ctx.settled(args[0])
-    x = ctx.filled(x, ins[0].shape, extreme_value(ins[0].dtype, -1), prim.axes)
-    out = ctx.one(prim, x)
+    padded = frozenset([(a, ins[0].shape[a]) for a in ctx.ragged(ins[0].shape) if a in prim.axes])
+    if finite and padded <= ctx.row_zeros(x):
+        out = ctx.one(prim, ctx.excluded(x, ins[0].shape, prim.axes))
+    else:
+        out = ctx.one(prim, ctx.filled(x, ins[0].shape, extreme_value(ins[0].dtype, -1), prim.axes))
     if finite:
         ctx.assume_finite(out)
         ctx.wait(out, ctx.pending(x))
