@@ -30,17 +30,21 @@ import fxad.numpy as fnp
 import fxad.passes
 import fxad.units.plan
 from benchmarks.models.adbench import lstm, mixture
-from benchmarks.models.blocks import Network, Way, recurrent, reversible
-from benchmarks.models.blocks import mlp as mlp_blocks
-from benchmarks.models.blocks import transformer as transformer_blocks
+from benchmarks.models.blocks import (
+    Network,
+    Way,
+    mlp as mlp_blocks,
+    recurrent,
+    reversible,
+    transformer as transformer_blocks,
+)
 from benchmarks.models.deep import transformer as deep
 from benchmarks.models.dynamics import bodies
 from benchmarks.models.face import OURS, Model
 from benchmarks.models.networks import mlp, residual, rnn
 from fxad.api import lift
 from fxad.primitives.control import loop_steps
-from fxad.transforms.inversion import invertible as inversion
-from fxad.transforms.inversion import solver
+from fxad.transforms.inversion import invertible as inversion, solver
 from fxad.transforms.inversion.rules import known_matrices, products
 from fxad.transforms.outlining import approximate_match, outline, regions
 

@@ -15,32 +15,33 @@ from dataclasses import Field, FrozenInstanceError, dataclass, field, fields
 from typing import Any, ClassVar, Final, Protocol, TypeAlias, cast, final
 
 from fxad.core import printing
-from fxad.core.atoms import Atom as Atom
-from fxad.core.atoms import Aval as Aval
-from fxad.core.atoms import Cotangent as Cotangent
-from fxad.core.atoms import Hole as Hole
-from fxad.core.atoms import Lin as Lin
-from fxad.core.atoms import Lit as Lit
-from fxad.core.atoms import NDArray as NDArray
-from fxad.core.atoms import Shape as Shape
-from fxad.core.atoms import Tangent as Tangent
-from fxad.core.atoms import Var as Var
-from fxad.core.atoms import Zero as Zero
-from fxad.core.atoms import as_lin as as_lin
-from fxad.core.atoms import as_shape as as_shape
-from fxad.core.atoms import result_vars as result_vars
-from fxad.core.declaration import Abstract, has_no_jaxpr
-from fxad.core.declaration import Record as Record
-from fxad.core.declaration import primitive as primitive
-from fxad.core.declaration import primitive_family as primitive_family
-from fxad.core.declaration import record as record
-from fxad.core.hlo import Hlo as Hlo
-from fxad.core.hlo import HloValue as HloValue
-from fxad.core.hlo import Region as Region
+from fxad.core.atoms import (
+    Atom as Atom,
+    Aval as Aval,
+    Cotangent as Cotangent,
+    Hole as Hole,
+    Lin as Lin,
+    Lit as Lit,
+    NDArray as NDArray,
+    Shape as Shape,
+    Tangent as Tangent,
+    Var as Var,
+    Zero as Zero,
+    as_lin as as_lin,
+    as_shape as as_shape,
+    result_vars as result_vars,
+)
+from fxad.core.declaration import (
+    Abstract,
+    Record as Record,
+    has_no_jaxpr,
+    primitive as primitive,
+    primitive_family as primitive_family,
+    record as record,
+)
+from fxad.core.hlo import Hlo as Hlo, HloValue as HloValue, Region as Region
 from fxad.core.layout import Layout as Layout
-from fxad.core.source_info import Source as Source
-from fxad.core.source_info import SourceLocation as SourceLocation
-from fxad.core.source_info import source_location as source_location
+from fxad.core.source_info import Source as Source, SourceLocation as SourceLocation, source_location as source_location
 from fxad.core.weak import WeakTable
 from fxad.dtypes import DType
 from fxad.errors import ArgumentError

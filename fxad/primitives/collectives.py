@@ -50,7 +50,9 @@ from fxad.ir import (
     primitive_family,
 )
 from fxad.primitives.dynamic_slicing import DynamicSlice
-from fxad.primitives.elementwise import ADD, DIV, EQ, MUL, ConvertElementType
+from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL
+from fxad.primitives.elementwise.convert import ConvertElementType
+from fxad.primitives.elementwise.logic import EQ
 from fxad.primitives.mlir_attributes import i64_attribute
 from fxad.primitives.operand_checks import check_axis, check_count
 from fxad.primitives.reduce import MAXIMUM, MINIMUM, ORDERED, SUM, Monoid, ReduceMax, ReduceMin

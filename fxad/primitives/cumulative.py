@@ -45,8 +45,12 @@ from fxad.ir import (
     primitive_family,
 )
 from fxad.primitives.cumulative_lowering import Join, Parts, cumulative_program
-from fxad.primitives.elementwise import ABS, ADD, AND, EQ, EXP, LOG1P, MAX, MUL, NE, NEG, OR, SELECT_N, SUB
+from fxad.primitives.elementwise.arithmetic import ADD, MAX, MUL, NEG, SUB
+from fxad.primitives.elementwise.exponential import EXP, LOG1P
 from fxad.primitives.elementwise.family import WIDER, as_accumulated
+from fxad.primitives.elementwise.logic import AND, EQ, NE, OR
+from fxad.primitives.elementwise.powers import ABS
+from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.gather import Gather
 from fxad.primitives.mlir_attributes import i64_array
 from fxad.primitives.operand_checks import check_axis, check_count

@@ -34,8 +34,11 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.primitives.elementwise import COMPLEX, CONJ, DIV, EQ, MUL, OR, SELECT_N
+from fxad.primitives.elementwise.arithmetic import DIV, MUL
+from fxad.primitives.elementwise.complex_parts import COMPLEX, CONJ
 from fxad.primitives.elementwise.family import WIDE
+from fxad.primitives.elementwise.logic import EQ, OR
+from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.mlir_attributes import i64_array
 from fxad.primitives.operand_checks import check_count
 from fxad.primitives.shape import Iota, emit_broadcast, move_axis

@@ -37,7 +37,7 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.primitives.elementwise import SELECT_N
+from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.linearity import is_zero
 from fxad.primitives.mlir_attributes import i64_array, i64_attribute
 from fxad.primitives.operand_checks import check_axis, check_count, check_ranks

@@ -29,7 +29,8 @@ from fxad.primitives.control.call import Call
 from fxad.primitives.control.cond import Cond
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.control.while_ import While
-from fxad.primitives.elementwise import ADD, LT
+from fxad.primitives.elementwise.arithmetic import ADD
+from fxad.primitives.elementwise.logic import LT
 from fxad.primitives.reduce import extreme_value
 from fxad.testing.applications import Specs
 from fxad.testing.compare import Values, differ, fail, program_tolerance, xla

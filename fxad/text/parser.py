@@ -16,14 +16,12 @@ from types import MappingProxyType
 from typing import Final, NoReturn, TypeAlias, TypeVar, final
 
 from fxad import dtypes
-from fxad.core import printing
-from fxad.core import scalar_text as scalars
+from fxad.core import printing, scalar_text as scalars
 from fxad.core.sizes import Reader, read_size
 from fxad.errors import FxadError, ParameterError, ParseError
 from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Param, Primitive, Record, Var, distinct_jaxprs, source_location
 from fxad.primitives import ALL
-from fxad.text.lexer import token_kind, tokens
-from fxad.text.lexer import token_offset as place_of
+from fxad.text.lexer import token_kind, token_offset as place_of, tokens
 from fxad.text.parameters import Field, Records, fields_of
 
 T = TypeVar("T")

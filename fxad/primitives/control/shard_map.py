@@ -44,7 +44,7 @@ from fxad.ir import (
 from fxad.primitives.collectives import INDEX, AllGather, Psum, flat_index
 from fxad.primitives.control.bodies import with_outs
 from fxad.primitives.dynamic_slicing import DynamicSlice
-from fxad.primitives.elementwise import MUL
+from fxad.primitives.elementwise.arithmetic import MUL
 from fxad.primitives.linearity import is_linear
 from fxad.primitives.meshes import (
     Ids,

@@ -31,7 +31,7 @@ from fxad.ir import (
     as_lin,
     source_location,
 )
-from fxad.primitives.elementwise import ADD
+from fxad.primitives.elementwise.arithmetic import ADD
 from fxad.transforms.locate import describe
 from fxad.transforms.vmap import Dim, over_stack
 

@@ -13,7 +13,7 @@ from fxad.core.builder import Builder
 from fxad.core.memo import by_value
 from fxad.errors import NotDifferentiableError
 from fxad.ir import Atom, Atoms, Eqn, Jaxpr, Lin, LinearizedBody, Lit, Mask, Primitive, Tangent, Var, Zero, as_lin
-from fxad.primitives.elementwise import ADD
+from fxad.primitives.elementwise.arithmetic import ADD
 from fxad.transforms.ad.jvp import apply_jvp_rules, check_differentiable, jvp, zero_results
 from fxad.transforms.vmap import Dim, over_stack
 

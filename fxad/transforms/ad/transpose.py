@@ -27,7 +27,7 @@ from fxad.ir import (
     Zero,
     source_location,
 )
-from fxad.primitives.elementwise import ADD
+from fxad.primitives.elementwise.arithmetic import ADD
 from fxad.primitives.linearity import is_linear, is_zero, linear_with_zeros
 from fxad.transforms.locate import describe
 from fxad.transforms.memory.partial_eval import partial_eval

@@ -13,7 +13,7 @@ from fxad.core.memo import by_value
 from fxad.ir import Atom, Aval, Emit, Eqn, Jaxpr, Lit, Var
 from fxad.primitives.control.call import callee
 from fxad.primitives.control.scan import Scan
-from fxad.primitives.elementwise import ADD, MUL
+from fxad.primitives.elementwise.arithmetic import ADD, MUL
 from fxad.primitives.index import Index
 from fxad.primitives.shape import ExpandDims, Iota, Rev
 from fxad.primitives.slicing import Concatenate, Slice

@@ -7,18 +7,10 @@ from typing import Final
 
 from fxad.ir import Atom, Hole
 from fxad.primitives.cumulative import predecessors, zero_scalar
-from fxad.primitives.elementwise import MUL
-from fxad.primitives.linalg import (
-    Cholesky,
-    Eigh,
-    Lu,
-    LuPivotsToPermutation,
-    Qr,
-    Solve,
-    Svd,
-    TriangularSolve,
-    TridiagonalSolve,
-)
+from fxad.primitives.elementwise.arithmetic import MUL
+from fxad.primitives.linalg.cholesky import Cholesky
+from fxad.primitives.linalg.eigh import Eigh
+from fxad.primitives.linalg.lu import Lu, LuPivotsToPermutation
 from fxad.primitives.linalg.matrices import (
     adjoint,
     as_complex,
@@ -40,6 +32,11 @@ from fxad.primitives.linalg.matrices import (
     unless,
     where,
 )
+from fxad.primitives.linalg.qr import Qr
+from fxad.primitives.linalg.solve import Solve
+from fxad.primitives.linalg.svd import Svd
+from fxad.primitives.linalg.triangular import TriangularSolve
+from fxad.primitives.linalg.tridiagonal import TridiagonalSolve
 from fxad.transforms.inversion.rules.contract import Args, InverseCtx, InverseRule, Outs, Refused, Solved, row
 from fxad.transforms.inversion.rules.totals import constant, log_sizes, total
 
