@@ -227,7 +227,7 @@ MECHANISMS: Final[Mapping[str, Mechanism]] = MappingProxyType(
         "scattered_repeats": Mechanism(lambda: _replace(outline, repeats=lambda *_: iter(())), UNITS),
         "inline_single_calls": Mechanism(lambda: _without_pass("inline_single_calls"), UNITS),
         "grouping": Mechanism(lambda: _replace(fxad.passes, GROUP_MICROSECONDS=0.0), ("rnn",)),
-        "phase": Mechanism(lambda: _replace(outline._Search, _phase=lambda *_: 0), UNITS),
+        "phase": Mechanism(lambda: _replace(outline._Search, _phase=lambda *_: 0), ("transformer, traced",)),
         "recompute": Mechanism(lambda: _replace(fxad.units.plan, _with_recompute=lambda _, plan: plan), UNITS),
         "kernel_model": Mechanism(_no_kernel_model, ("mlp", "mixture")),
         "units": Mechanism(lambda: _replace(fxad.passes, large_enough=lambda *_: False), UNITS),

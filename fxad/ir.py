@@ -559,6 +559,18 @@ class Linear(Primitive):
         A cotangent has exactly the type of its operand."""
 
 
+class LinearMap(Linear):
+    """A primitive that is linear in all of its operands together. It maps their tangents to those of its results."""
+
+    __slots__ = ()
+
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
+        return ctx(self, *primals), ctx.lin(self, *tangents)
+
+    def linear_in(self, mask: tuple[bool, ...]) -> bool:
+        return all(mask)
+
+
 class HigherOrder(Primitive):
     """A primitive that carries bodies. A body is a parameter of type `Jaxpr` (or a tuple of them)."""
 

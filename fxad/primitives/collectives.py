@@ -38,7 +38,7 @@ from fxad.ir import (
     HloValues,
     Hole,
     JvpCtx,
-    Linear,
+    LinearMap,
     Lit,
     NDArray,
     Operands,
@@ -213,7 +213,7 @@ class Grouped(Collective):
         return self.names[k + 1 :], self.sizes[k + 1 :]
 
 
-class Adjoint(Linear):
+class Adjoint(LinearMap):
     """A collective that is linear in its operand."""
 
     __slots__ = ()
@@ -221,14 +221,6 @@ class Adjoint(Linear):
     @abstractmethod
     def adjoint(self) -> Primitive:
         """The collective that is the transpose."""
-
-    @final
-    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
-        return ctx(self, *primals), ctx.lin(self, *tangents)
-
-    @final
-    def linear_in(self, mask: tuple[bool, ...]) -> bool:
-        return mask == (True,)
 
     @final
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:

@@ -34,6 +34,7 @@ from fxad.ir import (
     Jaxpr,
     JvpCtx,
     Linear,
+    LinearMap,
     Lit,
     NDArray,
     Operands,
@@ -261,7 +262,7 @@ def log_add_exp(emit: Emit, left: Parts, right: Parts) -> Parts:
 
 @final
 @primitive
-class CumSum(MonoidScan, Linear):
+class CumSum(MonoidScan, LinearMap):
     """The sum of the elements up to each along `axis`; from the end with `reverse`.
 
     Type: x numeric, not float8; floats below 32 bits are added in float32.
@@ -273,12 +274,6 @@ class CumSum(MonoidScan, Linear):
     name: ClassVar[str] = "cumsum"
     takes: ClassVar[frozenset[DType]] = SUMMED
     monoid: ClassVar[Monoid] = SUM
-
-    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
-        return ctx(self, *primals), ctx.lin(self, *tangents)
-
-    def linear_in(self, mask: tuple[bool, ...]) -> bool:
-        return mask == (True,)
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         (ct,) = cts

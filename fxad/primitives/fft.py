@@ -24,12 +24,10 @@ from fxad.ir import (
     Emit,
     Hlo,
     HloValues,
-    JvpCtx,
-    Linear,
+    LinearMap,
     Lit,
     NDArray,
     Operands,
-    Tangents,
     TransposeCtx,
     Zero,
     primitive,
@@ -52,7 +50,7 @@ _NUMPY: Final[Mapping[str, _Transform]] = MappingProxyType(
 
 @final
 @primitive
-class Fft(Linear):
+class Fft(LinearMap):
     """The discrete Fourier transform over the last axes, of the sizes `lengths`.
 
     `FFT` sums x[j] exp(-2 pi i j k / n); `IFFT` is its inverse, divided by the number of elements. `RFFT` is the half
@@ -113,12 +111,6 @@ class Fft(Linear):
         if dim is None or dim < x.aval.ndim - len(self.lengths):
             return ctx(self, x), (dim,)
         return ctx(self, move_axis(ctx, x, dim, 0)), (0,)
-
-    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
-        return ctx(self, *primals), ctx.lin(self, *tangents)
-
-    def linear_in(self, mask: tuple[bool, ...]) -> bool:
-        return mask == (True,)
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         (ct,), (x,) = cts, args
