@@ -234,7 +234,7 @@ MECHANISMS: Final[Mapping[str, Mechanism]] = MappingProxyType(
         "scan_residuals": Mechanism(
             lambda: _replace(loop_steps, drop_cheap_residuals=lambda split, *_: split), ("lstm", "bodies", "gru")
         ),
-        "masks": Mechanism(lambda: _replace(solver, with_choices=lambda *_: None), ("masks",)),
+        "masks": Mechanism(lambda: _replace(solver, sums_as_choices=lambda *_: None), ("masks",)),
         "known_matrices": Mechanism(_no_known_matrices, ("triangular",)),
         "merge_invertible": Mechanism(lambda: _without_pass("merge_invertible"), ("revnet, by block",)),
         "segments": Mechanism(
@@ -247,8 +247,13 @@ MECHANISMS: Final[Mapping[str, Mechanism]] = MappingProxyType(
 # Programs that are imported: a process with the mechanism, and one without it.
 STANDARD: Final = """
 import sys, types, dataclasses
+def standard(**options):
+    def declare(cls):
+        frozen = all([b.__dataclass_params__.frozen for b in cls.__mro__[1:] if "__dataclass_params__" in vars(b)])
+        return dataclasses.dataclass(**{**options, "frozen": options.get("frozen", False) and frozen})(cls)
+    return declare
 module = types.ModuleType("fxad.core.dataclasses")
-module.dataclass = module.record = dataclasses.dataclass
+module.dataclass = standard
 sys.modules["fxad.core.dataclasses"] = module
 import fxad
 """
