@@ -69,7 +69,7 @@ def inexact_binary(emit: Emit, x: Atom, y: Atom, prim: Primitive) -> Atoms:
 
 
 def same_type(emit: Emit, x: Atom, y: Atom, prim: Primitive) -> Atoms:
-    """`prim` of operands of one dtype, of which one may be a scalar: no promotion."""
+    """`prim` of operands of one dtype; one may be a scalar. No promotion."""
     shape = x.aval.shape or y.aval.shape
     return emit(prim, broadcast(emit, x, shape), broadcast(emit, y, shape))
 

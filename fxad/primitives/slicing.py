@@ -104,7 +104,7 @@ class Slice(Rearrange):
 
 
 def tight_slice(prim: Slice, single: Sequence[int]) -> Slice:
-    """The slice as `x[a:b:c]` gives it: with stride 1 along the axes `single`, of which one element is kept."""
+    """The slice as `x[a:b:c]` gives it. The axes `single` keep one element, and have stride 1."""
     if all([prim.strides[k] == 1 for k in single]):
         return prim
     axes = enumerate(zip(prim.starts, prim.limits, strict=True))

@@ -281,7 +281,7 @@ class _Parser:
         return aval
 
     def symbolic(self, text: str) -> tuple[int, ...]:
-        """`n,2*m+1`: sizes of a type, of which some are named."""
+        """`n,2*m+1`: sizes of a type; some are named."""
         shape = self.checked(self.at - 1, Reader(text).shape)
         if None in shape:
             self.fail(f"{_short(text)} has a size '_' that is not given", self.at - 1)
@@ -388,7 +388,7 @@ class _Parser:
         return self.complete(at, name, fields, values)
 
     def complete(self, at: int, name: str, fields: Mapping[str, Field], values: dict[str, Param]) -> dict[str, Param]:
-        """The parameters, of which none is missing."""
+        """The parameters; none is missing."""
         missing = [f.name for f in fields.values() if f.required and f.name not in values]
         if missing:
             self.fail(f"{name}: parameter {missing[0]} is missing", at)

@@ -139,7 +139,7 @@ class _Rewriting:
         return None
 
     def _support(self, eqn: Eqn) -> dict[tuple[Key, bool], Atom]:
-        """Returns the masks outside of which the result of an equation is 0."""
+        """Returns masks such that the result of an equation is 0 outside of each."""
         found = self._factor(eqn)
         if found:
             key, flipped, mask, other = found

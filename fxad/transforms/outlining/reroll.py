@@ -236,7 +236,7 @@ def _pieces(made: dict[Var, Eqn], column: Column) -> list[_Rows | Atom]:
 
 
 def _row_of(made: dict[Var, Eqn], a: Atom) -> tuple[Atom, int] | None:
-    """Returns the array of which a value is a row, and the number of the row; None for other values."""
+    """Returns the array and the row number of a value that is a row of an array; None for other values."""
     eqn = made.get(a) if isinstance(a, Var) else None
     if eqn is None or not isinstance(eqn.prim, Index) or eqn.prim.dynamic or eqn.prim.dropped != (0,):
         return None

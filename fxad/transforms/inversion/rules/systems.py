@@ -117,7 +117,7 @@ def _tridiagonal_solve(ctx: InverseCtx, prim: TridiagonalSolve, args: Args, outs
 
 
 def _cholesky(ctx: InverseCtx, prim: Cholesky, args: Args, outs: Outs) -> Solved:
-    """Returns L L^H: the Hermitian matrix of which the decomposition read the lower triangle."""
+    """Returns L L^H: the Hermitian matrix. The decomposition read its lower triangle."""
     return (dot(ctx.one, outs[0], adjoint(ctx.one, outs[0])),)
 
 
@@ -141,7 +141,7 @@ def _qr(ctx: InverseCtx, prim: Qr, args: Args, outs: Outs) -> Solved:
 
 
 def _eigh(ctx: InverseCtx, prim: Eigh, args: Args, outs: Outs) -> Solved | Refused:
-    """Returns V diag(w) V^H: the Hermitian matrix of which the decomposition read one triangle."""
+    """Returns V diag(w) V^H: the Hermitian matrix. The decomposition read one of its triangles."""
     if not prim.vectors:
         return Refused(VALUES)
     w, v = outs
