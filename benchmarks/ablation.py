@@ -30,17 +30,21 @@ import fxad.numpy as fnp
 import fxad.passes
 import fxad.units.plan
 from benchmarks.models.adbench import lstm, mixture
-from benchmarks.models.blocks import Network, Way, recurrent, reversible
-from benchmarks.models.blocks import mlp as mlp_blocks
-from benchmarks.models.blocks import transformer as transformer_blocks
+from benchmarks.models.blocks import (
+    Network,
+    Way,
+    mlp as mlp_blocks,
+    recurrent,
+    reversible,
+    transformer as transformer_blocks,
+)
 from benchmarks.models.deep import transformer as deep
 from benchmarks.models.dynamics import bodies
 from benchmarks.models.face import OURS, Model
 from benchmarks.models.networks import mlp, residual, rnn
 from fxad.api import lift
 from fxad.primitives.control import loop_steps
-from fxad.transforms.inversion import invertible as inversion
-from fxad.transforms.inversion import solver
+from fxad.transforms.inversion import invertible as inversion, solver
 from fxad.transforms.inversion.rules import known_matrices, products
 from fxad.transforms.outlining import approximate_match, outline, regions
 
@@ -223,14 +227,14 @@ MECHANISMS: Final[Mapping[str, Mechanism]] = MappingProxyType(
         "scattered_repeats": Mechanism(lambda: _replace(outline, repeats=lambda *_: iter(())), UNITS),
         "inline_single_calls": Mechanism(lambda: _without_pass("inline_single_calls"), UNITS),
         "grouping": Mechanism(lambda: _replace(fxad.passes, GROUP_MICROSECONDS=0.0), ("rnn",)),
-        "phase": Mechanism(lambda: _replace(outline._Search, _phase=lambda *_: 0), UNITS),
+        "phase": Mechanism(lambda: _replace(outline._Search, _phase=lambda *_: 0), ("transformer, traced",)),
         "recompute": Mechanism(lambda: _replace(fxad.units.plan, _with_recompute=lambda _, plan: plan), UNITS),
         "kernel_model": Mechanism(_no_kernel_model, ("mlp", "mixture")),
         "units": Mechanism(lambda: _replace(fxad.passes, large_enough=lambda *_: False), UNITS),
         "scan_residuals": Mechanism(
             lambda: _replace(loop_steps, drop_cheap_residuals=lambda split, *_: split), ("lstm", "bodies", "gru")
         ),
-        "masks": Mechanism(lambda: _replace(solver, with_choices=lambda *_: None), ("masks",)),
+        "masks": Mechanism(lambda: _replace(solver, sums_as_choices=lambda *_: None), ("masks",)),
         "known_matrices": Mechanism(_no_known_matrices, ("triangular",)),
         "merge_invertible": Mechanism(lambda: _without_pass("merge_invertible"), ("revnet, by block",)),
         "segments": Mechanism(
@@ -243,8 +247,13 @@ MECHANISMS: Final[Mapping[str, Mechanism]] = MappingProxyType(
 # Programs that are imported: a process with the mechanism, and one without it.
 STANDARD: Final = """
 import sys, types, dataclasses
+def standard(**options):
+    def declare(cls):
+        frozen = all([b.__dataclass_params__.frozen for b in cls.__mro__[1:] if "__dataclass_params__" in vars(b)])
+        return dataclasses.dataclass(**{**options, "frozen": options.get("frozen", False) and frozen})(cls)
+    return declare
 module = types.ModuleType("fxad.core.dataclasses")
-module.dataclass = module.record = dataclasses.dataclass
+module.dataclass = standard
 sys.modules["fxad.core.dataclasses"] = module
 import fxad
 """

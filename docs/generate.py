@@ -15,8 +15,7 @@ from itertools import combinations, groupby
 from pathlib import Path
 from typing import final
 
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
 from fxad.core.builder import Builder
 from fxad.errors import NotDifferentiableError

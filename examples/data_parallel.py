@@ -17,8 +17,7 @@ from side_by_side import compare
 
 import fxad as fx
 from fxad import lax, random
-from fxad.sharding import NamedSharding, make_mesh
-from fxad.sharding import PartitionSpec as P
+from fxad.sharding import NamedSharding, PartitionSpec as P, make_mesh
 
 
 def main(argv: Sequence[str] | None = None) -> dict[str, float]:

@@ -13,8 +13,7 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from fxad import lax
-from fxad import numpy as fnp
+from fxad import lax, numpy as fnp
 from fxad.errors import ParameterError, ShapeError, described
 from fxad.lax import Precision
 from fxad.operations.arguments import to_ints

@@ -16,32 +16,33 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, Protocol, Type
 
 from fxad.core import printing
 from fxad.core.absent import absent_attribute
-from fxad.core.atoms import Atom as Atom
-from fxad.core.atoms import Aval as Aval
-from fxad.core.atoms import Cotangent as Cotangent
-from fxad.core.atoms import Hole as Hole
-from fxad.core.atoms import Lin as Lin
-from fxad.core.atoms import Lit as Lit
-from fxad.core.atoms import NDArray as NDArray
-from fxad.core.atoms import Shape as Shape
-from fxad.core.atoms import Tangent as Tangent
-from fxad.core.atoms import Var as Var
-from fxad.core.atoms import Zero as Zero
-from fxad.core.atoms import as_lin as as_lin
-from fxad.core.atoms import as_shape as as_shape
-from fxad.core.atoms import result_vars as result_vars
-from fxad.core.declaration import Abstract, has_no_jaxpr
-from fxad.core.declaration import Record as Record
-from fxad.core.declaration import primitive as primitive
-from fxad.core.declaration import primitive_family as primitive_family
-from fxad.core.declaration import record as record
-from fxad.core.hlo import Hlo as Hlo
-from fxad.core.hlo import HloValue as HloValue
-from fxad.core.hlo import Region as Region
+from fxad.core.atoms import (
+    Atom as Atom,
+    Aval as Aval,
+    Cotangent as Cotangent,
+    Hole as Hole,
+    Lin as Lin,
+    Lit as Lit,
+    NDArray as NDArray,
+    Shape as Shape,
+    Tangent as Tangent,
+    Var as Var,
+    Zero as Zero,
+    as_lin as as_lin,
+    as_shape as as_shape,
+    result_vars as result_vars,
+)
+from fxad.core.declaration import (
+    Abstract,
+    Record as Record,
+    has_no_jaxpr,
+    primitive as primitive,
+    primitive_family as primitive_family,
+    record as record,
+)
+from fxad.core.hlo import Hlo as Hlo, HloValue as HloValue, Region as Region
 from fxad.core.layout import Layout as Layout
-from fxad.core.source_info import Source as Source
-from fxad.core.source_info import SourceLocation as SourceLocation
-from fxad.core.source_info import source_location as source_location
+from fxad.core.source_info import Source as Source, SourceLocation as SourceLocation, source_location as source_location
 from fxad.core.weak import WeakTable
 from fxad.dtypes import DType
 from fxad.errors import ArgumentError
@@ -571,6 +572,18 @@ class Linear(Primitive):
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         """Cotangents of the operands that are a `Hole`; None for the others. At least one of `cts` is not `Zero`.
         A cotangent has exactly the type of its operand."""
+
+
+class LinearMap(Linear):
+    """A primitive that is linear in all of its operands together. It maps their tangents to those of its results."""
+
+    __slots__ = ()
+
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
+        return ctx(self, *primals), ctx.lin(self, *tangents)
+
+    def linear_in(self, mask: tuple[bool, ...]) -> bool:
+        return all(mask)
 
 
 class HigherOrder(Primitive):

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from fxad.core import tree
-from fxad.core.tree import IsLeaf
-from fxad.core.tree import Structure as PyTreeDef
-from fxad.core.tree import all as tree_all
-from fxad.core.tree import broadcast as tree_broadcast
-from fxad.core.tree import flatten as tree_flatten
-from fxad.core.tree import leaves as tree_leaves
-from fxad.core.tree import map as tree_map
-from fxad.core.tree import reduce as tree_reduce
-from fxad.core.tree import structure as tree_structure
-from fxad.core.tree import transpose as tree_transpose
-from fxad.core.tree import unflatten as tree_unflatten
+from fxad.core.tree import (
+    IsLeaf,
+    Structure as PyTreeDef,
+    all as tree_all,
+    broadcast as tree_broadcast,
+    flatten as tree_flatten,
+    leaves as tree_leaves,
+    map as tree_map,
+    reduce as tree_reduce,
+    structure as tree_structure,
+    transpose as tree_transpose,
+    unflatten as tree_unflatten,
+)
 from fxad.core.tree_paths import (
     DictKey,
     FlattenedIndexKey,
@@ -24,7 +26,10 @@ from fxad.core.tree_paths import (
     KeyPath,
     Partial,
     SequenceKey,
+    flatten_with_path as tree_flatten_with_path,
     keystr,
+    leaves_with_path as tree_leaves_with_path,
+    map_with_path as tree_map_with_path,
     register_dataclass,
     register_pytree_node,
     register_pytree_node_class,
@@ -32,9 +37,6 @@ from fxad.core.tree_paths import (
     register_pytree_with_keys_class,
     register_static,
 )
-from fxad.core.tree_paths import flatten_with_path as tree_flatten_with_path
-from fxad.core.tree_paths import leaves_with_path as tree_leaves_with_path
-from fxad.core.tree_paths import map_with_path as tree_map_with_path
 
 
 def all_leaves(iterable: Iterable[object], is_leaf: IsLeaf = None) -> bool:

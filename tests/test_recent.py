@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from threading import Thread
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from fxad.core.lru import LRUCache
 

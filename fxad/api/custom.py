@@ -28,7 +28,7 @@ Q = ParamSpec("Q")
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., object])
 
-# For each decorator: the rules of which it needs one, and the call that gives one. A rule for derivatives serves forward
+# For each decorator: rules, one of which it needs, and the call that gives one. A rule for derivatives serves forward
 # and reverse mode.
 _DERIVATIVES: Final = frozenset({"jvp", "vjp", "ivjp"})
 _INVERSES: Final = frozenset({"inverse", "ivjp"})

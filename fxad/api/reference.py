@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fxad.core import tree
-from fxad.core.diff import Difference
-from fxad.core.diff import diff as first_difference
+from fxad.core.diff import Difference, diff as first_difference
 from fxad.core.interpreter import Observe, run
 from fxad.errors import ArgumentError
 from fxad.ir import Jaxpr

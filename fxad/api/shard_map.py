@@ -28,11 +28,9 @@ from fxad.errors import ArgumentError, AxisNameError, ParameterError, ShapeError
 from fxad.ir import Aval, Jaxpr, source_location
 from fxad.operations.arguments import flag, plain_ints
 from fxad.primitives.control.shard_map import ShardMap
-from fxad.primitives.meshes import Ids, Spec, names_in
-from fxad.primitives.meshes import Mesh as MeshAxes
+from fxad.primitives.meshes import Ids, Mesh as MeshAxes, Spec, names_in
 from fxad.primitives.shape import ExpandDims, Squeeze
-from fxad.runtime import Device, default_device
-from fxad.runtime import devices as default_devices
+from fxad.runtime import Device, default_device, devices as default_devices
 from fxad.sharding import Mesh, NamedSharding, PartitionSpec, axes_of, get_mesh, ids_of, part_type
 from fxad.tracing.array import binder
 from fxad.tracing.context import depend_on_mesh, mapped_over, n_axes_in_scope, new_axis

@@ -8,7 +8,8 @@ from typing import Any, ParamSpec, TypeAlias, TypeVar, overload
 
 from fxad.api.lift import Holds, check_function, check_no_statics, with_known_values
 from fxad.api.mapped_axes import (
-    Axes, MappedArguments,
+    Axes,
+    MappedArguments,
     mapped_arguments,
     mapped_axes_of_program,
     mapped_axes_of_results,

@@ -19,8 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fxad import dtypes
-from fxad.core import scalar_text as scalars
-from fxad.core import sizes
+from fxad.core import scalar_text as scalars, sizes
 from fxad.core.sizes import Size
 from fxad.core.weak import WeakTable
 from fxad.dtypes import DType

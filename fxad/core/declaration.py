@@ -11,8 +11,7 @@ import types
 import typing
 from abc import ABCMeta
 from collections.abc import Callable, Iterable
-from dataclasses import Field, field, fields
-from dataclasses import dataclass as standard_dataclass
+from dataclasses import Field, dataclass as standard_dataclass, field, fields
 from operator import index
 from typing import ClassVar, Final, Protocol, TypeAlias, TypeVar, cast, dataclass_transform
 

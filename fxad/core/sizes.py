@@ -110,7 +110,7 @@ else:
         __slots__ = ("__weakref__", "terms", "text")
 
         def __new__(cls, terms):
-            """The size of ordered terms, of which one at least is not constant."""
+            """The size of ordered terms. At least one of them is not constant."""
             text = _terms_text(terms, "text", "*", "+")
             interned = _sizes.get(text)
             if interned is not None:

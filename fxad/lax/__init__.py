@@ -45,11 +45,11 @@ if TYPE_CHECKING:
         checkpointed_scan,
         cond,
         fori_loop,
+        map_ as map,
         scan,
         switch,
         while_loop,
     )
-    from fxad.lax.control import map_ as map
     from fxad.lax.convolution import (
         ConvDimensionNumbers,
         conv,

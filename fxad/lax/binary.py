@@ -6,33 +6,26 @@ from typing import Final
 
 from fxad.ir import Primitive
 from fxad.operations import elementwise
-from fxad.primitives.elementwise import (
-    ADD,
+from fxad.primitives.elementwise.arithmetic import ADD, DIV, MAX, MIN, MUL, REM, SUB
+from fxad.primitives.elementwise.complex_parts import COMPLEX
+from fxad.primitives.elementwise.logic import (
     AND,
-    ATAN2,
-    COMPLEX,
-    DIV,
     EQ,
     GE,
     GT,
     LE,
     LT,
-    MAX,
-    MIN,
-    MUL,
     NE,
-    NEXTAFTER,
     OR,
-    POLYGAMMA,
-    POW,
-    REM,
-    SELECT_N,
     SHIFT_LEFT,
     SHIFT_RIGHT_ARITHMETIC,
     SHIFT_RIGHT_LOGICAL,
-    SUB,
     XOR,
 )
+from fxad.primitives.elementwise.powers import POW
+from fxad.primitives.elementwise.select import NEXTAFTER, SELECT_N
+from fxad.primitives.elementwise.special import POLYGAMMA
+from fxad.primitives.elementwise.trigonometric import ATAN2
 from fxad.tracing.array import Array, ArrayLike, binder
 
 _SCALARS: Final = frozenset({bool, int, float, complex})

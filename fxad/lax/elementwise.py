@@ -7,54 +7,27 @@ from operator import index
 from fxad import dtypes
 from fxad.errors import ArgumentError, described
 from fxad.ir import Atom, Emit, Lit, Primitive
-from fxad.primitives.elementwise import (
-    ABS,
+from fxad.primitives.elementwise.arithmetic import DIV, NEG
+from fxad.primitives.elementwise.complex_parts import CONJ, IMAG, REAL
+from fxad.primitives.elementwise.convert import STOP_GRADIENT, BitcastConvertType, ConvertElementType, ReducePrecision
+from fxad.primitives.elementwise.exponential import EXP, EXP2, EXPM1, LOG, LOG1P, LOGISTIC
+from fxad.primitives.elementwise.logic import CLZ, IS_FINITE, NOT, POPULATION_COUNT
+from fxad.primitives.elementwise.powers import ABS, CBRT, RSQRT, SIGN, SQRT, SQUARE, IntegerPow
+from fxad.primitives.elementwise.select import AWAY_FROM_ZERO, CEIL, FLOOR, Round
+from fxad.primitives.elementwise.special import DIGAMMA, ERF, ERF_INV, ERFC, LGAMMA
+from fxad.primitives.elementwise.trigonometric import (
     ACOS,
     ACOSH,
     ASIN,
     ASINH,
     ATAN,
     ATANH,
-    AWAY_FROM_ZERO,
-    CBRT,
-    CEIL,
-    CLZ,
-    CONJ,
     COS,
     COSH,
-    DIGAMMA,
-    DIV,
-    ERF,
-    ERF_INV,
-    ERFC,
-    EXP,
-    EXP2,
-    EXPM1,
-    FLOOR,
-    IMAG,
-    IS_FINITE,
-    LGAMMA,
-    LOG,
-    LOG1P,
-    LOGISTIC,
-    NEG,
-    NOT,
-    POPULATION_COUNT,
-    REAL,
-    RSQRT,
-    SIGN,
     SIN,
     SINH,
-    SQRT,
-    SQUARE,
-    STOP_GRADIENT,
     TAN,
     TANH,
-    BitcastConvertType,
-    ConvertElementType,
-    IntegerPow,
-    ReducePrecision,
-    Round,
 )
 from fxad.tracing.array import Array, ArrayLike, binder
 

@@ -9,16 +9,11 @@ from __future__ import annotations
 from typing import Literal, overload
 
 from fxad.operations import linalg, linear_systems
-from fxad.primitives.linalg import (
-    GEQRF,
-    HOUSEHOLDER_PRODUCT,
-    TRIDIAGONAL_SOLVE,
-    Eig,
-    LuPivotsToPermutation,
-    Ormqr,
-    Qr,
-    Svd,
-)
+from fxad.primitives.linalg.eig import Eig
+from fxad.primitives.linalg.lu import LuPivotsToPermutation
+from fxad.primitives.linalg.qr import GEQRF, HOUSEHOLDER_PRODUCT, Ormqr, Qr
+from fxad.primitives.linalg.svd import Svd
+from fxad.primitives.linalg.tridiagonal import TRIDIAGONAL_SOLVE
 from fxad.tracing.array import Array, ArrayLike, binder
 
 

@@ -22,7 +22,7 @@ from fxad.primitives.collectives import Pmax, exchanged_axes, has_ppermute
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.shard_map import ShardMap
 from fxad.primitives.control.while_ import While
-from fxad.primitives.elementwise import AND, NOT, OR
+from fxad.primitives.elementwise.logic import AND, NOT, OR
 from fxad.primitives.meshes import Mesh
 from fxad.primitives.reduce import ReduceOr
 

@@ -21,7 +21,8 @@ from fxad.primitives.collectives import INDEX, AxisIndex, Pmax, Psum
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.cond import Cond
 from fxad.primitives.control.shard_map import ShardMap
-from fxad.primitives.elementwise import EQ, ConvertElementType
+from fxad.primitives.elementwise.convert import ConvertElementType
+from fxad.primitives.elementwise.logic import EQ
 from fxad.primitives.host_call import HostCall
 from fxad.primitives.meshes import Mesh
 

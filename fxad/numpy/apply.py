@@ -22,8 +22,7 @@ from fxad.runtime import (
     commitments,
     execution_error,
 )
-from fxad.tracing.array import EAGER, Array, ArrayLike, _binder, apply_operation, aval_of, binder
-from fxad.tracing.array import asarray as put
+from fxad.tracing.array import EAGER, Array, ArrayLike, _binder, apply_operation, asarray as put, aval_of, binder
 from fxad.tracing.placement import check_device
 from fxad.tracing.tracer import Tracer, active_trace
 

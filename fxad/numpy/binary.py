@@ -8,24 +8,10 @@ from fxad.lax import full
 from fxad.numpy.apply import apply_op, as_array
 from fxad.operations import arithmetic, elementwise
 from fxad.operations.arguments import flag, number
-from fxad.primitives.elementwise import (
-    AND,
-    ATAN2,
-    EQ,
-    GE,
-    GT,
-    LE,
-    LT,
-    MAX,
-    MIN,
-    NE,
-    NEXTAFTER,
-    OR,
-    REM,
-    SHIFT_LEFT,
-    SUB,
-    XOR,
-)
+from fxad.primitives.elementwise.arithmetic import MAX, MIN, REM, SUB
+from fxad.primitives.elementwise.logic import AND, EQ, GE, GT, LE, LT, NE, OR, SHIFT_LEFT, XOR
+from fxad.primitives.elementwise.select import NEXTAFTER
+from fxad.primitives.elementwise.trigonometric import ATAN2
 from fxad.tracing.array import Array, ArrayLike
 
 _KINDS: Final = (bool, int, float, complex)

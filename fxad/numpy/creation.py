@@ -17,7 +17,7 @@ from fxad.numpy.apply import apply_op, as_array, to_device
 from fxad.operations import elementwise, promotion, shapes
 from fxad.operations.arguments import flag, text, to_int
 from fxad.operations.promotion import optional_dtype
-from fxad.primitives.elementwise import FLOOR
+from fxad.primitives.elementwise.select import FLOOR
 from fxad.runtime import Device, SupportsDLPack
 from fxad.tracing.array import Array, ArrayLike, aval_of, binder
 

@@ -19,7 +19,7 @@ from fxad.operations import arithmetic, contractions, elementwise, indexing, sha
 from fxad.operations.arguments import by_numpy, column_major, flag, no_out, one_or_more, to_int
 from fxad.operations.axes import Axes, hashable_axis, normalize_axis_index
 from fxad.operations.methods import sizes_argument
-from fxad.primitives.elementwise import GE, LT
+from fxad.primitives.elementwise.logic import GE, LT
 from fxad.tracing.array import Array, ArrayLike, aval_of
 
 Arrays = Sequence[ArrayLike]

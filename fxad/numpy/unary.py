@@ -8,28 +8,20 @@ from fxad import dtypes
 from fxad.numpy.apply import apply_op, to_device
 from fxad.operations import arithmetic, elementwise
 from fxad.operations.arguments import flag, no_out, number, to_int
-from fxad.primitives.elementwise import (
+from fxad.primitives.elementwise.exponential import EXP, EXP2, EXPM1, LOG, LOG1P
+from fxad.primitives.elementwise.powers import CBRT, SIGN, SQRT, SQUARE
+from fxad.primitives.elementwise.select import CEIL, FLOOR
+from fxad.primitives.elementwise.trigonometric import (
     ACOS,
     ACOSH,
     ASIN,
     ASINH,
     ATAN,
     ATANH,
-    CBRT,
-    CEIL,
     COS,
     COSH,
-    EXP,
-    EXP2,
-    EXPM1,
-    FLOOR,
-    LOG,
-    LOG1P,
-    SIGN,
     SIN,
     SINH,
-    SQRT,
-    SQUARE,
     TAN,
     TANH,
 )

@@ -6,28 +6,10 @@ from fxad import dtypes
 from fxad.errors import DTypeError
 from fxad.ir import Atom, Atoms, Emit, Lit, Primitive
 from fxad.operations.promotion import convert, promote_and_broadcast, to_inexact_dtype
-from fxad.primitives.elementwise import (
-    ABS,
-    ADD,
-    AND,
-    DIV,
-    EQ,
-    LT,
-    MUL,
-    NE,
-    NEG,
-    NOT,
-    OR,
-    POW,
-    REM,
-    SELECT_N,
-    SHIFT_RIGHT_ARITHMETIC,
-    SHIFT_RIGHT_LOGICAL,
-    SUB,
-    TO_NEAREST_EVEN,
-    IntegerPow,
-    Round,
-)
+from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL, NEG, REM, SUB
+from fxad.primitives.elementwise.logic import AND, EQ, LT, NE, NOT, OR, SHIFT_RIGHT_ARITHMETIC, SHIFT_RIGHT_LOGICAL
+from fxad.primitives.elementwise.powers import ABS, POW, IntegerPow
+from fxad.primitives.elementwise.select import SELECT_N, TO_NEAREST_EVEN, Round
 
 
 def binary(emit: Emit, x: Atom, y: Atom, prim: Primitive) -> Atoms:

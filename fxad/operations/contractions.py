@@ -23,8 +23,9 @@ from fxad.operations.elementwise import conj
 from fxad.operations.promotion import convert, promote_dtypes
 from fxad.operations.shapes import diagonal_mask, emit_transpose, slice_axis
 from fxad.primitives.dot import DotGeneral
-from fxad.primitives.elementwise import MUL, SELECT_N
+from fxad.primitives.elementwise.arithmetic import MUL
 from fxad.primitives.elementwise.family import literal_like
+from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.shape import ReduceSum, Squeeze
 
 Label: TypeAlias = int | str

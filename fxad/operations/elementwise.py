@@ -21,43 +21,15 @@ from fxad.operations.promotion import (
     promote_dtypes,
     to_inexact_dtype,
 )
-from fxad.primitives.elementwise import (
-    ABS,
-    ADD,
-    AND,
-    ATAN2,
-    CEIL,
-    CLAMP,
-    COMPLEX,
-    CONJ,
-    DIV,
-    EQ,
-    EXP,
-    FLOOR,
-    GT,
-    IMAG,
-    IS_FINITE,
-    LE,
-    LOG,
-    LOG1P,
-    LT,
-    MAX,
-    MIN,
-    MUL,
-    NE,
-    NEG,
-    NOT,
-    OR,
-    POPULATION_COUNT,
-    REAL,
-    SELECT_N,
-    SQRT,
-    SUB,
-    TO_NEAREST_EVEN,
-    BitcastConvertType,
-    Round,
-)
+from fxad.primitives.elementwise.arithmetic import ADD, DIV, MAX, MIN, MUL, NEG, SUB
+from fxad.primitives.elementwise.complex_parts import COMPLEX, CONJ, IMAG, REAL
+from fxad.primitives.elementwise.convert import BitcastConvertType
+from fxad.primitives.elementwise.exponential import EXP, LOG, LOG1P
 from fxad.primitives.elementwise.family import literal_like
+from fxad.primitives.elementwise.logic import AND, EQ, GT, IS_FINITE, LE, LT, NE, NOT, OR, POPULATION_COUNT
+from fxad.primitives.elementwise.powers import ABS, SQRT
+from fxad.primitives.elementwise.select import CEIL, CLAMP, FLOOR, SELECT_N, TO_NEAREST_EVEN, Round
+from fxad.primitives.elementwise.trigonometric import ATAN2
 
 # Signed integers by their size in bytes.
 _BITS: Final = MappingProxyType({1: dtypes.int8, 2: dtypes.int16, 4: dtypes.int32, 8: dtypes.int64})
@@ -97,7 +69,7 @@ def inexact_binary(emit: Emit, x: Atom, y: Atom, prim: Primitive) -> Atoms:
 
 
 def same_type(emit: Emit, x: Atom, y: Atom, prim: Primitive) -> Atoms:
-    """`prim` of operands of one dtype, of which one may be a scalar: no promotion."""
+    """`prim` of operands of one dtype; one may be a scalar. No promotion."""
     shape = x.aval.shape or y.aval.shape
     return emit(prim, broadcast(emit, x, shape), broadcast(emit, y, shape))
 

@@ -10,7 +10,8 @@ from fxad.ir import Atom, Atoms, Emit, Lit
 from fxad.operations.axes import normalize_axis_tuple
 from fxad.operations.promotion import convert, to_inexact_dtype
 from fxad.operations.shapes import moveaxis, slice_axis
-from fxad.primitives.elementwise import CONJ, MUL
+from fxad.primitives.elementwise.arithmetic import MUL
+from fxad.primitives.elementwise.complex_parts import CONJ
 from fxad.primitives.fft import Fft
 from fxad.primitives.slicing import Pad
 

@@ -16,7 +16,9 @@ from fxad.operations.elementwise import is_nonzero, promote_all
 from fxad.operations.promotion import broadcast, common_shape, convert
 from fxad.operations.updates import fit_update
 from fxad.primitives.cumulative import CumSum
-from fxad.primitives.elementwise import ADD, DIV, EQ, MAX, MIN, MUL, REM, SELECT_N, SUB
+from fxad.primitives.elementwise.arithmetic import ADD, DIV, MAX, MIN, MUL, REM, SUB
+from fxad.primitives.elementwise.logic import EQ
+from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.index import IndexVectors, index_dtype, normalize_index
 from fxad.primitives.scatter import Scatter
 from fxad.primitives.shape import Iota, emit_reshape

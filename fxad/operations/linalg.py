@@ -20,28 +20,20 @@ from fxad.operations.linear_systems import (
     square_shape,
 )
 from fxad.operations.promotion import broadcast, convert, promote_and_broadcast, promote_dtypes
-from fxad.primitives.elementwise import (
-    ABS,
-    DIV,
-    GT,
-    MUL,
-    REAL,
-    SELECT_N,
-    SIGN,
-    STOP_GRADIENT,
-    SUB,
-    ConvertElementType,
-)
-from fxad.primitives.linalg import (
-    EXPM,
-    LU,
-    Eig,
-    Eigh,
-    Pinv,
-    Qr,
-    Svd,
-)
+from fxad.primitives.elementwise.arithmetic import DIV, MUL, SUB
+from fxad.primitives.elementwise.complex_parts import REAL
+from fxad.primitives.elementwise.convert import STOP_GRADIENT, ConvertElementType
+from fxad.primitives.elementwise.logic import GT
+from fxad.primitives.elementwise.powers import ABS, SIGN
+from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.linalg import matrices as mx
+from fxad.primitives.linalg.eig import Eig
+from fxad.primitives.linalg.eigh import Eigh
+from fxad.primitives.linalg.expm import EXPM
+from fxad.primitives.linalg.lu import LU
+from fxad.primitives.linalg.qr import Qr
+from fxad.primitives.linalg.solve import Pinv
+from fxad.primitives.linalg.svd import Svd
 from fxad.primitives.reduce import ReduceMax
 from fxad.primitives.shape import BroadcastInDim, ReduceSum
 from fxad.primitives.slicing import Concatenate, Pad, emit_slice

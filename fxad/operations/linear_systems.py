@@ -13,23 +13,13 @@ from fxad.core.sizes import maximum
 from fxad.errors import ShapeError
 from fxad.ir import Atom, Atoms, Aval, Emit, Shape
 from fxad.operations.promotion import broadcast, common_shape, convert, promote_dtypes, to_inexact_dtype
-from fxad.primitives.elementwise import (
-    ADD,
-    MUL,
-    SUB,
-)
-from fxad.primitives.linalg import (
-    CHOLESKY,
-    LU,
-    Det,
-    LuPivotsToPermutation,
-    Slogdet,
-    Solve,
-    TriangularSolve,
-    lu_factors,
-)
+from fxad.primitives.elementwise.arithmetic import ADD, MUL, SUB
 from fxad.primitives.linalg import matrices as mx
+from fxad.primitives.linalg.cholesky import CHOLESKY
 from fxad.primitives.linalg.family import check_lapack_dtype
+from fxad.primitives.linalg.lu import LU, LuPivotsToPermutation
+from fxad.primitives.linalg.solve import Det, Slogdet, Solve, lu_factors
+from fxad.primitives.linalg.triangular import TriangularSolve
 from fxad.primitives.shape import Reshape, Transpose
 
 # ---------------------------------------------------------------------------------------------------------- operands

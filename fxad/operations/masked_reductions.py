@@ -21,22 +21,11 @@ from fxad.operations.arguments import flag, number
 from fxad.operations.axes import Axes, normalize_axes
 from fxad.operations.promotion import Scalar, broadcast, common_shape, convert, dtype_kind, scalar_dtype
 from fxad.operations.reductions import accumulation_dtype, reduce_axes, restore_axes, to_moment_dtype
-from fxad.primitives.elementwise import (
-    ADD,
-    AND,
-    CONJ,
-    DIV,
-    EQ,
-    GT,
-    MAX,
-    MIN,
-    MUL,
-    REAL,
-    SELECT_N,
-    SQRT,
-    SQUARE,
-    SUB,
-)
+from fxad.primitives.elementwise.arithmetic import ADD, DIV, MAX, MIN, MUL, SUB
+from fxad.primitives.elementwise.complex_parts import CONJ, REAL
+from fxad.primitives.elementwise.logic import AND, EQ, GT
+from fxad.primitives.elementwise.powers import SQRT, SQUARE
+from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr, extreme_value
 from fxad.primitives.reduce_prod import ReduceProd
 from fxad.primitives.shape import ReduceSum, emit_broadcast

@@ -10,7 +10,8 @@ import numpy as np
 
 from fxad.ir import Atom, NDArray
 from fxad.operations import arithmetic, contractions
-from fxad.primitives.elementwise import AND, EQ, GE, GT, LE, LT, NE, OR, SHIFT_LEFT, SUB, XOR
+from fxad.primitives.elementwise.arithmetic import SUB
+from fxad.primitives.elementwise.logic import AND, EQ, GE, GT, LE, LT, NE, OR, SHIFT_LEFT, XOR
 
 # The operands of operators and functions other than arrays.
 ArrayLike: TypeAlias = "Operators | NDArray | np.generic | bool | int | float | complex"

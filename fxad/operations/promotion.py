@@ -20,7 +20,7 @@ from fxad.core.sizes import Size
 from fxad.dtypes import DType
 from fxad.errors import DTypeError, ShapeError
 from fxad.ir import Atom, Aval, Emit, Lit, Shape
-from fxad.primitives.elementwise import ConvertElementType
+from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.primitives.shape import BroadcastInDim
 
 # bool < integer < floating < complex

@@ -8,8 +8,7 @@ Moments of floats below 32 bits are computed in float32: a sum or a count may ov
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import nan
-from math import prod as product
+from math import nan, prod as product
 from typing import Final
 
 from fxad import dtypes
@@ -21,7 +20,9 @@ from fxad.operations.arguments import flag
 from fxad.operations.axes import Axes, normalize_axes, normalize_axis_index
 from fxad.operations.promotion import convert, to_inexact_dtype
 from fxad.primitives.argmax import ArgMax, ArgMin
-from fxad.primitives.elementwise import CONJ, DIV, MUL, REAL, SQRT, SQUARE, SUB
+from fxad.primitives.elementwise.arithmetic import DIV, MUL, SUB
+from fxad.primitives.elementwise.complex_parts import CONJ, REAL
+from fxad.primitives.elementwise.powers import SQRT, SQUARE
 from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr
 from fxad.primitives.reduce_prod import ReduceProd
 from fxad.primitives.shape import ReduceSum, emit_broadcast, emit_reshape

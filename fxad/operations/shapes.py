@@ -18,8 +18,10 @@ from fxad.ir import Atom, Atoms, Aval, Emit, Lit, Primitive, Shape
 from fxad.operations.arguments import to_int
 from fxad.operations.axes import Axes, normalize_axes, normalize_axis_index, normalize_axis_tuple
 from fxad.operations.promotion import broadcast, convert, promote_dtypes
-from fxad.primitives.elementwise import ADD, EQ, GE, SELECT_N
+from fxad.primitives.elementwise.arithmetic import ADD
 from fxad.primitives.elementwise.convert import BitcastConvertType
+from fxad.primitives.elementwise.logic import EQ, GE
+from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.shape import ExpandDims, Iota, Reshape, Rev, Squeeze, Transpose, emit_broadcast, emit_reshape
 from fxad.primitives.slicing import Concatenate, Pad, emit_slice
 

@@ -16,15 +16,10 @@ from fxad.operations.axes import normalize_axis_index
 from fxad.operations.promotion import promote_dtypes
 from fxad.operations.shapes import moveaxis, slice_axis
 from fxad.primitives.control.scan import Scan
-from fxad.primitives.elementwise import (
-    ADD,
-    LE,
-    LT,
-    SELECT_N,
-    SHIFT_RIGHT_LOGICAL,
-    SUB,
-)
+from fxad.primitives.elementwise.arithmetic import ADD, SUB
 from fxad.primitives.elementwise.convert import emit_convert
+from fxad.primitives.elementwise.logic import LE, LT, SHIFT_RIGHT_LOGICAL
+from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.gather import Gather
 from fxad.primitives.index import index_dtype
 from fxad.primitives.shape import ExpandDims, Iota, ReduceSum, Rev, emit_broadcast, emit_reshape

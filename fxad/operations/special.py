@@ -8,9 +8,12 @@ from typing import Final
 from fxad.ir import Atom, Atoms, Emit, Primitive
 from fxad.operations.elementwise import promote_all
 from fxad.operations.promotion import broadcast, convert, to_inexact_dtype
-from fxad.primitives.elementwise import EQ, ERF_INV, ERFC, LOGISTIC, LOGIT, NE, SIN
 from fxad.primitives.elementwise.bessel import BESSEL_I0E, BESSEL_I1E
+from fxad.primitives.elementwise.exponential import LOGISTIC, LOGIT
 from fxad.primitives.elementwise.formula import Formula, polynomial
+from fxad.primitives.elementwise.logic import EQ, NE
+from fxad.primitives.elementwise.special import ERF_INV, ERFC
+from fxad.primitives.elementwise.trigonometric import SIN
 from fxad.primitives.shape import BroadcastInDim, Iota, ReduceSum
 
 

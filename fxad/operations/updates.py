@@ -22,7 +22,8 @@ from fxad.operations.promotion import broadcast, common_shape, convert, dtype_ki
 from fxad.operations.shapes import emit_rearrange
 from fxad.primitives.dimension_numbers import DimensionNumbers
 from fxad.primitives.dynamic_slicing import DYNAMIC_UPDATE_SLICE
-from fxad.primitives.elementwise import DIV, MAX, MIN, NEG, SELECT_N, SUB
+from fxad.primitives.elementwise.arithmetic import DIV, MAX, MIN, NEG, SUB
+from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.gather import Gather, ScatterAdd
 from fxad.primitives.index import IndexVectors, index_dtype
 from fxad.primitives.scatter import Scatter, ScatterMax, ScatterMin, ScatterMul

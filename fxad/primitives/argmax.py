@@ -30,16 +30,9 @@ from fxad.ir import (
     primitive,
     primitive_family,
 )
-from fxad.primitives.elementwise import (
-    AND,
-    EQ,
-    GT,
-    LT,
-    NE,
-    OR,
-    SELECT_N,
-)
 from fxad.primitives.elementwise.family import as_accumulated
+from fxad.primitives.elementwise.logic import AND, EQ, GT, LT, NE, OR
+from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.mlir_attributes import i64_array, i64_attribute
 from fxad.primitives.operand_checks import check_axis, check_count
 from fxad.primitives.reduce import ORDERED, extreme_value, zero_tangent_jvp

@@ -41,7 +41,7 @@ from fxad.ir import (
     Hole,
     Jaxpr,
     JvpCtx,
-    Linear,
+    LinearMap,
     Lit,
     NDArray,
     Operands,
@@ -54,7 +54,9 @@ from fxad.ir import (
     primitive_family,
 )
 from fxad.primitives.dynamic_slicing import DynamicSlice
-from fxad.primitives.elementwise import ADD, DIV, EQ, MUL, ConvertElementType
+from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL
+from fxad.primitives.elementwise.convert import ConvertElementType
+from fxad.primitives.elementwise.logic import EQ
 from fxad.primitives.mlir_attributes import i64_attribute
 from fxad.primitives.operand_checks import check_axis, check_count
 from fxad.primitives.reduce import MAXIMUM, MINIMUM, ORDERED, SUM, Monoid, ReduceMax, ReduceMin
@@ -215,7 +217,7 @@ class Grouped(Collective):
         return self.names[k + 1 :], self.sizes[k + 1 :]
 
 
-class Adjoint(Linear):
+class Adjoint(LinearMap):
     """A collective that is linear in its operand."""
 
     __slots__ = ()
@@ -223,14 +225,6 @@ class Adjoint(Linear):
     @abstractmethod
     def adjoint(self) -> Primitive:
         """The collective that is the transpose."""
-
-    @final
-    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
-        return ctx(self, *primals), ctx.lin(self, *tangents)
-
-    @final
-    def linear_in(self, mask: tuple[bool, ...]) -> bool:
-        return mask == (True,)
 
     @final
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:

@@ -34,6 +34,7 @@ from fxad.ir import (
     Jaxpr,
     JvpCtx,
     Linear,
+    LinearMap,
     Lit,
     NDArray,
     Operands,
@@ -45,8 +46,12 @@ from fxad.ir import (
     primitive_family,
 )
 from fxad.primitives.cumulative_lowering import Join, Parts, cumulative_program
-from fxad.primitives.elementwise import ABS, ADD, AND, EQ, EXP, LOG1P, MAX, MUL, NE, NEG, OR, SELECT_N, SUB
+from fxad.primitives.elementwise.arithmetic import ADD, MAX, MUL, NEG, SUB
+from fxad.primitives.elementwise.exponential import EXP, LOG1P
 from fxad.primitives.elementwise.family import WIDER, as_accumulated
+from fxad.primitives.elementwise.logic import AND, EQ, NE, OR
+from fxad.primitives.elementwise.powers import ABS
+from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.gather import Gather
 from fxad.primitives.mlir_attributes import i64_array
 from fxad.primitives.operand_checks import check_axis, check_count
@@ -257,7 +262,7 @@ def log_add_exp(emit: Emit, left: Parts, right: Parts) -> Parts:
 
 @final
 @primitive
-class CumSum(MonoidScan, Linear):
+class CumSum(MonoidScan, LinearMap):
     """The sum of the elements up to each along `axis`; from the end with `reverse`.
 
     Type: x numeric, not float8; floats below 32 bits are added in float32.
@@ -269,12 +274,6 @@ class CumSum(MonoidScan, Linear):
     name: ClassVar[str] = "cumsum"
     takes: ClassVar[frozenset[DType]] = SUMMED
     monoid: ClassVar[Monoid] = SUM
-
-    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
-        return ctx(self, *primals), ctx.lin(self, *tangents)
-
-    def linear_in(self, mask: tuple[bool, ...]) -> bool:
-        return mask == (True,)
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         (ct,) = cts

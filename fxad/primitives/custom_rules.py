@@ -185,7 +185,7 @@ class InverseRule(Record):
             check_body_type(name, "ivjp", self.ivjp, (*outs, *kept, *cts), (*free, *moving))
 
     def batched(self, ctx: BatchCtx, dims: Dims, out_dims: Dims, function: Function) -> InverseRule:
-        """The rule of the batched function, of which all operands that are not kept are batched."""
+        """The rule of the batched function. All its operands that are not kept are batched."""
         known, free = (*out_dims, *select_by_mask(dims, self.kept)), select_by_mask(dims, [not k for k in self.kept])
         inverse, _ = ctx.recur(self.inverse, known, free)
         if self.ivjp is None:

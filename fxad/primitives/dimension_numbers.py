@@ -16,7 +16,10 @@ from fxad import dtypes
 from fxad.core.dataclasses import dataclass
 from fxad.errors import AxisError, DTypeError, ParameterError, ShapeError
 from fxad.ir import Atom, Aval, Emit, Lit, NDArray, Shape
-from fxad.primitives.elementwise import AND, EQ, GE, LE, MAX, MIN, SELECT_N, ConvertElementType
+from fxad.primitives.elementwise.arithmetic import MAX, MIN
+from fxad.primitives.elementwise.convert import ConvertElementType
+from fxad.primitives.elementwise.logic import AND, EQ, GE, LE
+from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.mlir_attributes import int_list
 from fxad.primitives.operand_checks import check_axes, check_axis
 from fxad.primitives.shape import Iota, ReduceSum, axes_after_insert, insert_entry

@@ -24,18 +24,19 @@ from fxad.ir import (
     Emit,
     Hlo,
     HloValues,
-    JvpCtx,
-    Linear,
+    LinearMap,
     Lit,
     NDArray,
     Operands,
-    Tangents,
     TransposeCtx,
     Zero,
     primitive,
 )
-from fxad.primitives.elementwise import COMPLEX, CONJ, DIV, EQ, MUL, OR, SELECT_N
+from fxad.primitives.elementwise.arithmetic import DIV, MUL
+from fxad.primitives.elementwise.complex_parts import COMPLEX, CONJ
 from fxad.primitives.elementwise.family import WIDE
+from fxad.primitives.elementwise.logic import EQ, OR
+from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.mlir_attributes import i64_array
 from fxad.primitives.operand_checks import check_count
 from fxad.primitives.shape import Iota, emit_broadcast, move_axis
@@ -49,7 +50,7 @@ _NUMPY: Final[Mapping[str, _Transform]] = MappingProxyType(
 
 @final
 @primitive
-class Fft(Linear):
+class Fft(LinearMap):
     """The discrete Fourier transform over the last axes, of the sizes `lengths`.
 
     `FFT` sums x[j] exp(-2 pi i j k / n); `IFFT` is its inverse, divided by the number of elements. `RFFT` is the half
@@ -110,12 +111,6 @@ class Fft(Linear):
         if dim is None or dim < x.aval.ndim - len(self.lengths):
             return ctx(self, x), (dim,)
         return ctx(self, move_axis(ctx, x, dim, 0)), (0,)
-
-    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
-        return ctx(self, *primals), ctx.lin(self, *tangents)
-
-    def linear_in(self, mask: tuple[bool, ...]) -> bool:
-        return mask == (True,)
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         (ct,), (x,) = cts, args

@@ -38,7 +38,8 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.primitives.elementwise import OR, SELECT_N
+from fxad.primitives.elementwise.logic import OR
+from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.mlir_attributes import i64_array
 from fxad.primitives.operand_checks import check_axes
 from fxad.primitives.shape import (

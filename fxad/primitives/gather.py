@@ -39,8 +39,8 @@ from fxad.ir import (
     primitive_family,
 )
 from fxad.primitives.dimension_numbers import DimensionNumbers, clamp_starts, widen_indices, windows_in_range
-from fxad.primitives.elementwise import SELECT_N
 from fxad.primitives.elementwise.family import as_accumulated
+from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.mlir_attributes import bool_attribute, i64_array
 from fxad.primitives.operand_checks import check_count, check_ranks
 from fxad.primitives.reduce import SUM, Monoid

@@ -41,7 +41,10 @@ from fxad.ir import (
     primitive,
 )
 from fxad.primitives.dynamic_slicing import DYNAMIC_UPDATE_SLICE, DynamicSlice
-from fxad.primitives.elementwise import ADD, LT, MAX, MIN, SELECT_N, ConvertElementType
+from fxad.primitives.elementwise.arithmetic import ADD, MAX, MIN
+from fxad.primitives.elementwise.convert import ConvertElementType
+from fxad.primitives.elementwise.logic import LT
+from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.gather import Gather
 from fxad.primitives.operand_checks import check_axes, check_ranks
 from fxad.primitives.reduce import zero_tangent_jvp

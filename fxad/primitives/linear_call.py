@@ -34,7 +34,7 @@ from fxad.ir import (
 from fxad.primitives.control.bodies import select_by_mask, with_operands
 from fxad.primitives.control.call import Applied, Call, check_operands, layout_with_rules
 from fxad.primitives.control.effects import without_checks, without_effects
-from fxad.primitives.elementwise import ADD, DIV
+from fxad.primitives.elementwise.arithmetic import ADD, DIV
 from fxad.primitives.linearity import is_zero, with_zero_operands
 from fxad.primitives.operand_checks import TRACE_AGAIN
 from fxad.primitives.shape import ReduceSum, broadcast_to_axis

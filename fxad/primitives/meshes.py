@@ -51,7 +51,7 @@ def local_shape(mesh: Mesh, spec: Spec, shape: Shape) -> Shape:
 
 
 def global_shape(mesh: Mesh, spec: Spec, shape: Shape) -> Shape:
-    """The shape of the array of which `shape` is the shape of a part."""
+    """The shape of the whole array whose parts have shape `shape`."""
     parts = (*parts_of(mesh, spec), *[1] * (len(shape) - len(spec)))
     return tuple([n * k for n, k in zip(shape, parts, strict=True)])
 

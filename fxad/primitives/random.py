@@ -36,25 +36,13 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.primitives.elementwise import (
-    ADD,
-    AND,
-    DIGAMMA,
-    DIV,
-    EXP,
-    LT,
-    MAX,
-    NE,
-    OR,
-    SELECT_N,
-    SHIFT_LEFT,
-    SHIFT_RIGHT_LOGICAL,
-    SUB,
-    XOR,
-)
-from fxad.primitives.elementwise.arithmetic import scale_tangent
+from fxad.primitives.elementwise.arithmetic import ADD, DIV, MAX, SUB, scale_tangent
+from fxad.primitives.elementwise.exponential import EXP
 from fxad.primitives.elementwise.family import WIDER, Binary, batch_elementwise, literal_like
 from fxad.primitives.elementwise.gamma import RANDOM_GAMMA_GRAD
+from fxad.primitives.elementwise.logic import AND, LT, NE, OR, SHIFT_LEFT, SHIFT_RIGHT_LOGICAL, XOR
+from fxad.primitives.elementwise.select import SELECT_N
+from fxad.primitives.elementwise.special import DIGAMMA
 from fxad.primitives.operand_checks import check_count
 from fxad.primitives.shape import BroadcastInDim
 

@@ -32,8 +32,10 @@ from fxad.ir import (
     primitive,
     primitive_family,
 )
-from fxad.primitives.elementwise import ADD, AND, DIV, EQ, MAX, MIN, MUL, OR, XOR, ConvertElementType
+from fxad.primitives.elementwise.arithmetic import ADD, DIV, MAX, MIN, MUL
+from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.primitives.elementwise.family import Binary, as_accumulated
+from fxad.primitives.elementwise.logic import AND, EQ, OR, XOR
 from fxad.primitives.operand_checks import check_axes, check_count
 from fxad.primitives.shape import (
     ReduceSum,

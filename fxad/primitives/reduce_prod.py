@@ -10,7 +10,7 @@ from fxad.core.sizes import Size
 from fxad.dtypes import DType
 from fxad.ir import Atom, Atoms, Aval, JvpCtx, Tangent, Tangents, Zero, primitive
 from fxad.primitives.cumulative import CumProd, predecessors
-from fxad.primitives.elementwise import MUL
+from fxad.primitives.elementwise.arithmetic import MUL
 from fxad.primitives.reduce import PRODUCT, Monoid, Reduction
 from fxad.primitives.shape import ReduceSum, Reshape, Transpose
 from fxad.primitives.slicing import Concatenate, Slice

@@ -25,7 +25,7 @@ from fxad.ir import (
     HloValues,
     Hole,
     JvpCtx,
-    Linear,
+    LinearMap,
     NDArray,
     Operands,
     Primitive,
@@ -99,7 +99,7 @@ class WindowReduction(Primitive):
 
 @final
 @primitive
-class ReduceWindowSum(WindowReduction, Linear):
+class ReduceWindowSum(WindowReduction, LinearMap):
     """The sum of each window.
 
     Type: x of any dtype but bool; one entry of each parameter per axis; the dtype is kept (integers wrap).
@@ -111,12 +111,6 @@ class ReduceWindowSum(WindowReduction, Linear):
     name: ClassVar[str] = "reduce_window_sum"
     takes: ClassVar[frozenset[DType]] = dtypes.NUMERIC
     monoid: ClassVar[Monoid] = SUM
-
-    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
-        return ctx(self, *primals), ctx.lin(self, *tangents)
-
-    def linear_in(self, mask: tuple[bool, ...]) -> bool:
-        return mask == (True,)
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         (ct,), (x,) = cts, args

@@ -26,7 +26,10 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.primitives.elementwise import ADD, DIV, EQ, MAX, MUL, SELECT_N, ConvertElementType
+from fxad.primitives.elementwise.arithmetic import ADD, DIV, MAX, MUL
+from fxad.primitives.elementwise.convert import ConvertElementType
+from fxad.primitives.elementwise.logic import EQ
+from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.gather import ScatterAdd, ScatterFamily
 from fxad.primitives.reduce import MAXIMUM, MINIMUM, ORDERED, PRODUCT, Monoid
 from fxad.primitives.shape import Iota, Reshape

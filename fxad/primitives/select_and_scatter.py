@@ -50,8 +50,10 @@ from fxad.ir import (
     primitive_family,
 )
 from fxad.primitives.argmax import better
-from fxad.primitives.elementwise import ADD, AND, EQ, GE, GT, LE, LT, MUL, NE, OR, REM, SELECT_N, SUB
+from fxad.primitives.elementwise.arithmetic import ADD, MUL, REM, SUB
 from fxad.primitives.elementwise.family import as_accumulated
+from fxad.primitives.elementwise.logic import AND, EQ, GE, GT, LE, LT, NE, OR
+from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.operand_checks import check_count
 from fxad.primitives.reduce import extreme_value
 from fxad.primitives.shape import Iota, align_batch_axes

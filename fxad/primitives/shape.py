@@ -30,7 +30,7 @@ from fxad.ir import (
     HloValues,
     Hole,
     JvpCtx,
-    Linear,
+    LinearMap,
     Lit,
     NDArray,
     Operands,
@@ -98,7 +98,7 @@ def insert_entry(values: Sequence[int], at: int, value: int) -> tuple[int, ...]:
 # ------------------------------------------------------------------------------------------------------ primitives
 
 
-class Rearrange(Linear):
+class Rearrange(LinearMap):
     """A linear primitive of one operand of any dtype: every result element is an operand element or a sum of some."""
 
     __slots__ = ()
@@ -126,14 +126,6 @@ class Rearrange(Linear):
             return ctx(self, *args), (None,)
         out, dim = self.batch_at(ctx, args[0], dims[0])
         return (out,), (dim,)
-
-    @final
-    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
-        return ctx(self, *primals), ctx.lin(self, *tangents)
-
-    @final
-    def linear_in(self, mask: tuple[bool, ...]) -> bool:
-        return mask == (True,)
 
     @final
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:

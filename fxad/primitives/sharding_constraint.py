@@ -15,11 +15,9 @@ from fxad.ir import (
     Hlo,
     HloValues,
     Hole,
-    JvpCtx,
-    Linear,
+    LinearMap,
     NDArray,
     Operands,
-    Tangents,
     TransposeCtx,
     Zero,
     primitive,
@@ -40,7 +38,7 @@ from fxad.primitives.operand_checks import check_count
 
 @final
 @primitive
-class ShardingConstraint(Linear, OnMesh):
+class ShardingConstraint(LinearMap, OnMesh):
     """Return the operand, divided among the devices of a mesh. `"?"` in a spec leaves an axis to the partitioner.
     Inside a map over devices, which have their parts already, it has no effect.
 
@@ -83,12 +81,6 @@ class ShardingConstraint(Linear, OnMesh):
         before = (*self.spec[:d], *[()] * (d - len(self.spec)))
         spec = (*before, ctx.spmd or (OPEN,), *self.spec[d:])
         return ctx(ShardingConstraint(self.mesh, spec, self.devices), *args), dims
-
-    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
-        return ctx(self, *primals), ctx.lin(self, *tangents)
-
-    def linear_in(self, mask: tuple[bool, ...]) -> bool:
-        return mask == (True,)
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         (ct,), (x,) = cts, args

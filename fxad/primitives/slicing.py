@@ -26,18 +26,16 @@ from fxad.ir import (
     Hlo,
     HloValues,
     Hole,
-    JvpCtx,
-    Linear,
+    LinearMap,
     Lit,
     NDArray,
     Operands,
     Shape,
-    Tangents,
     TransposeCtx,
     Zero,
     primitive,
 )
-from fxad.primitives.elementwise import SELECT_N
+from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.linearity import is_zero
 from fxad.primitives.mlir_attributes import i64_array, i64_attribute
 from fxad.primitives.operand_checks import check_axis, check_count, check_ranks
@@ -106,7 +104,7 @@ class Slice(Rearrange):
 
 
 def tight_slice(prim: Slice, single: Sequence[int]) -> Slice:
-    """The slice as `x[a:b:c]` gives it: with stride 1 along the axes `single`, of which one element is kept."""
+    """The slice as `x[a:b:c]` gives it. The axes `single` keep one element, and have stride 1."""
     if all([prim.strides[k] == 1 for k in single]):
         return prim
     axes = enumerate(zip(prim.starts, prim.limits, strict=True))
@@ -126,7 +124,7 @@ def emit_slice(emit: Emit, x: Atom, axis: int, start: int, limit: int) -> Atom:
 
 @final
 @primitive
-class Pad(Linear):
+class Pad(LinearMap):
     """Insert a value before (`low`), after (`high`) and between (`interior`) the elements of each axis.
 
     Negative `low` and `high` drop elements, after the interior values are inserted.
@@ -209,12 +207,6 @@ class Pad(Linear):
         true = Lit.of(True, x.with_dtype(dtypes.bool_))
         return emit.one(self, true, Lit.of(False, Aval((), dtypes.bool_)))
 
-    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
-        return ctx(self, *primals), ctx.lin(self, *tangents)
-
-    def linear_in(self, mask: tuple[bool, ...]) -> bool:
-        return all(mask)
-
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         (ct,), (x, value) = cts, args
         if isinstance(ct, Zero):
@@ -249,7 +241,7 @@ def _without_axis(shape: Shape, dim: int) -> Shape:
 
 @final
 @primitive
-class Concatenate(Linear):
+class Concatenate(LinearMap):
     """Join operands along `axis`.
 
     Type: one or more operands of one dtype, their shapes equal but for `axis`.
@@ -284,12 +276,6 @@ class Concatenate(Linear):
         at = next(d for d in dims if d is not None)
         args = align_batch_axes(ctx, args, dims, at)
         return ctx(Concatenate(self.axis + (self.axis >= at)), *args), (at,)
-
-    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
-        return ctx(self, *primals), ctx.lin(self, *tangents)
-
-    def linear_in(self, mask: tuple[bool, ...]) -> bool:
-        return all(mask)
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         (ct,), start = cts, 0

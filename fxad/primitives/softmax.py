@@ -24,7 +24,8 @@ from fxad.ir import (
     Tangents,
     primitive,
 )
-from fxad.primitives.elementwise import DIV, EXP, MUL, SUB
+from fxad.primitives.elementwise.arithmetic import DIV, MUL, SUB
+from fxad.primitives.elementwise.exponential import EXP
 from fxad.primitives.elementwise.family import as_accumulated
 from fxad.primitives.operand_checks import check_axes, check_count
 from fxad.primitives.reduce import ReduceMax

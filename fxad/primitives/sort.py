@@ -37,24 +37,11 @@ from fxad.ir import (
     Tangents,
     primitive,
 )
-from fxad.primitives.elementwise import (
-    AND,
-    COMPLEX,
-    EQ,
-    GE,
-    IMAG,
-    LT,
-    NE,
-    OR,
-    REAL,
-    SELECT_N,
-    SHIFT_LEFT,
-    SHIFT_RIGHT_LOGICAL,
-    XOR,
-    BitcastConvertType,
-)
-from fxad.primitives.elementwise.convert import emit_convert
+from fxad.primitives.elementwise.complex_parts import COMPLEX, IMAG, REAL
+from fxad.primitives.elementwise.convert import BitcastConvertType, emit_convert
 from fxad.primitives.elementwise.family import as_accumulated
+from fxad.primitives.elementwise.logic import AND, EQ, GE, LT, NE, OR, SHIFT_LEFT, SHIFT_RIGHT_LOGICAL, XOR
+from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.gather import Gather
 from fxad.primitives.mlir_attributes import bool_attribute, i64_attribute
 from fxad.primitives.operand_checks import check_axis

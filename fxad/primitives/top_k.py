@@ -29,8 +29,11 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.primitives.elementwise import EQ, NE, SELECT_N, SUB, ConvertElementType
+from fxad.primitives.elementwise.arithmetic import SUB
+from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.primitives.elementwise.family import as_accumulated
+from fxad.primitives.elementwise.logic import EQ, NE
+from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.mlir_attributes import i64_attribute
 from fxad.primitives.operand_checks import check_count
 from fxad.primitives.reduce import ORDERED

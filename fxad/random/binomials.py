@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from typing import Final, TypeAlias
 
-from fxad import dtypes, lax
-from fxad import numpy as fnp
+from fxad import dtypes, lax, numpy as fnp
 from fxad.dtypes import DType
 from fxad.errors import ShapeError
 from fxad.ir import Shape

@@ -11,8 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from fxad import dtypes, lax
-from fxad import numpy as fnp
+from fxad import dtypes, lax, numpy as fnp
 from fxad.dtypes import DType
 from fxad.ir import Aval, Lit, Shape
 from fxad.lax.creation import splat

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from fxad import lax
-from fxad import numpy as fnp
+from fxad import lax, numpy as fnp
 from fxad.dtypes import DType
 from fxad.ir import Shape
 from fxad.operations.arguments import text

@@ -6,8 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from fxad import dtypes, lax
-from fxad import numpy as fnp
+from fxad import dtypes, lax, numpy as fnp
 from fxad.dtypes import DType
 from fxad.errors import DTypeError, ParameterError, ShapeError
 from fxad.ir import Shape

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import TypeAlias, TypeVar, cast
 
-from fxad import lax
-from fxad import numpy as fnp
+from fxad import lax, numpy as fnp
 from fxad.dtypes import DType
 from fxad.errors import ParameterError, ShapeError
 from fxad.ir import Shape

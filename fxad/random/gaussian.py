@@ -6,8 +6,7 @@ import math
 
 import numpy as np
 
-from fxad import dtypes, lax
-from fxad import numpy as fnp
+from fxad import dtypes, lax, numpy as fnp
 from fxad.dtypes import DType
 from fxad.ir import Shape
 from fxad.random.arguments import (

@@ -11,8 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from fxad import dtypes, lax
-from fxad import numpy as fnp
+from fxad import dtypes, lax, numpy as fnp
 from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError
 from fxad.ir import Shape
 from fxad.numpy.apply import as_array

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from fxad import dtypes, lax
-from fxad import numpy as fnp
+from fxad import dtypes, lax, numpy as fnp
 from fxad.core.sizes import Size, dimension
 from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError, SizeError
 from fxad.ir import Shape

@@ -6,8 +6,7 @@ from typing import cast
 
 import numpy as np
 
-from fxad import dtypes, lax
-from fxad import numpy as fnp
+from fxad import dtypes, lax, numpy as fnp
 from fxad.core.sizes import Size
 from fxad.dtypes import DType
 from fxad.errors import DTypeError

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from fxad import dtypes
-from fxad import numpy as fnp
+from fxad import dtypes, numpy as fnp
 from fxad.errors import DTypeError
 from fxad.numpy.composites import promote_arguments
 from fxad.operations.promotion import to_inexact_dtype

@@ -6,8 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from fxad import dtypes
-from fxad import numpy as fnp
+from fxad import dtypes, numpy as fnp
 from fxad.errors import ParameterError, ShapeError
 from fxad.numpy.composites import jit_composite
 from fxad.operations.arguments import to_int, to_ints

@@ -8,8 +8,7 @@ from typing import final
 
 import numpy as np
 
-from fxad import dtypes
-from fxad import numpy as fnp
+from fxad import dtypes, numpy as fnp
 from fxad.errors import ParameterError, ShapeError
 from fxad.numpy.apply import as_array, as_inexact_array
 from fxad.scipy.arguments import floats

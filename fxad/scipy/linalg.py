@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal, NoReturn, overload
 
 import numpy as np
 
-from fxad import dtypes
-from fxad import numpy as fnp
+from fxad import dtypes, numpy as fnp
 from fxad.api.directional import jvp
 from fxad.core.absent import absent
 from fxad.errors import ParameterError, ShapeError

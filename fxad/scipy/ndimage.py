@@ -7,8 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from fxad import dtypes
-from fxad import numpy as fnp
+from fxad import dtypes, numpy as fnp
 from fxad.errors import ParameterError, ShapeError
 from fxad.ir import NDArray
 from fxad.numpy.apply import as_array

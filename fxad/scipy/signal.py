@@ -8,8 +8,7 @@ from typing import Final, Literal
 
 import numpy as np
 
-from fxad import dtypes, lax
-from fxad import numpy as fnp
+from fxad import dtypes, lax, numpy as fnp
 from fxad.errors import ParameterError, ShapeError
 from fxad.numpy.apply import as_array, as_inexact_array
 from fxad.numpy.composites import jit_composite, promote_arguments

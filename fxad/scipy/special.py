@@ -8,13 +8,10 @@ from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
-from fxad import lax
-from fxad import numpy as fnp
+from fxad import lax, numpy as fnp
 from fxad.core.absent import absent
 from fxad.errors import ParameterError
-from fxad.nn.normalisations import log_softmax as _log_softmax
-from fxad.nn.normalisations import logsumexp
-from fxad.nn.normalisations import softmax as _softmax
+from fxad.nn.normalisations import log_softmax as _log_softmax, logsumexp, softmax as _softmax
 from fxad.operations.arguments import to_int
 from fxad.operations.axes import Axes
 from fxad.scipy.arguments import floating, reals

@@ -37,8 +37,7 @@ programs: `check_rewrite(transform, case)`; any other: `check_transform(transfor
 from __future__ import annotations
 
 try:
-    from hypothesis import HealthCheck as _HealthCheck
-    from hypothesis import settings as _settings
+    from hypothesis import HealthCheck as _HealthCheck, settings as _settings
 except ImportError as e:  # pragma: no cover
     raise ImportError("fxad.testing draws programs with hypothesis: pip install 'fxad[test]'") from e
 

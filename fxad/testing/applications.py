@@ -14,7 +14,7 @@ from fxad.core.builder import Builder
 from fxad.dtypes import DType
 from fxad.ir import Aval, Jaxpr, NDArray, Primitive, Shape
 from fxad.primitives import elementwise as ew
-from fxad.primitives.linalg import Det, Pinv, Slogdet, Solve
+from fxad.primitives.linalg.solve import Det, Pinv, Slogdet, Solve
 from fxad.primitives.random import GammaSample
 from fxad.testing.values import SEEDS, Domain, sample
 

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from fxad import dtypes
 from fxad.ir import Atom, Aval, HigherOrder, Lit, Primitive
-from fxad.primitives import ALL
-from fxad.primitives import elementwise as ew
+from fxad.primitives import ALL, elementwise as ew
 from fxad.primitives.argmax import ArgMax, ArgMin
 from fxad.primitives.collectives import COLLECTIVES
 from fxad.primitives.conv import ConvGeneralDilated
@@ -23,17 +22,12 @@ from fxad.primitives.elementwise.gamma import Incomplete
 from fxad.primitives.elementwise.special import Polygamma
 from fxad.primitives.fft import Fft
 from fxad.primitives.host_call import HostCall
-from fxad.primitives.linalg import (
-    ExpmFrechet,
-    Geqrf,
-    HouseholderProduct,
-    Ormqr,
-    Pinv,
-    Solve,
-    TriangularSolve,
-    TridiagonalSolve,
-)
+from fxad.primitives.linalg.expm import ExpmFrechet
 from fxad.primitives.linalg.family import Matrixwise
+from fxad.primitives.linalg.qr import Geqrf, HouseholderProduct, Ormqr
+from fxad.primitives.linalg.solve import Pinv, Solve
+from fxad.primitives.linalg.triangular import TriangularSolve
+from fxad.primitives.linalg.tridiagonal import TridiagonalSolve
 from fxad.primitives.random import GammaSample, Threefry2x32
 from fxad.primitives.reduce_window import ReduceWindowMax, ReduceWindowMin, ReduceWindowSum
 from fxad.primitives.scatter import ScatterExtremum, ScatterMul

@@ -12,8 +12,7 @@ from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.errors import ArgumentError
 from fxad.ir import Aval, Jaxpr, Lit, Primitive, Var
-from fxad.primitives import ALL
-from fxad.primitives import elementwise as ew
+from fxad.primitives import ALL, elementwise as ew
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.remat import Remat
 from fxad.primitives.elementwise.family import Binary, Compare, Unary

@@ -11,7 +11,10 @@ from fxad.core.builder import Builder
 from fxad.core.interpreter import run
 from fxad.ir import Atom, Aval, HigherOrder, Jaxpr, NDArray, distinct_jaxprs
 from fxad.primitives.custom import CustomCall
-from fxad.primitives.elementwise import ADD, REAL, SIN, ConvertElementType
+from fxad.primitives.elementwise.arithmetic import ADD
+from fxad.primitives.elementwise.complex_parts import REAL
+from fxad.primitives.elementwise.convert import ConvertElementType
+from fxad.primitives.elementwise.trigonometric import SIN
 from fxad.primitives.linearity import is_linear
 from fxad.primitives.shape import ReduceSum
 from fxad.testing.compare import (

@@ -14,27 +14,17 @@ from hypothesis import strategies as st
 from fxad import dtypes
 from fxad.dtypes import DType
 from fxad.ir import Aval, Primitive, Shape
-from fxad.primitives.linalg import (
-    Cholesky,
-    Det,
-    Eig,
-    Eigh,
-    Expm,
-    ExpmFrechet,
-    Geqrf,
-    HouseholderProduct,
-    Lu,
-    LuPivotsToPermutation,
-    Ormqr,
-    Pinv,
-    Qr,
-    Slogdet,
-    Solve,
-    Svd,
-    TriangularSolve,
-    TridiagonalSolve,
-)
+from fxad.primitives.linalg.cholesky import Cholesky
+from fxad.primitives.linalg.eig import Eig
+from fxad.primitives.linalg.eigh import Eigh
+from fxad.primitives.linalg.expm import Expm, ExpmFrechet
 from fxad.primitives.linalg.family import TAKES
+from fxad.primitives.linalg.lu import Lu, LuPivotsToPermutation
+from fxad.primitives.linalg.qr import Geqrf, HouseholderProduct, Ormqr, Qr
+from fxad.primitives.linalg.solve import Det, Pinv, Slogdet, Solve
+from fxad.primitives.linalg.svd import Svd
+from fxad.primitives.linalg.triangular import TriangularSolve
+from fxad.primitives.linalg.tridiagonal import TridiagonalSolve
 from fxad.testing.applications import Spec, Specs, dtype_of
 from fxad.testing.values import ORDINARY, Domain, shapes
 

@@ -15,8 +15,7 @@ from fxad.ir import Atom, Aval, Primitive
 from fxad.primitives import elementwise as ew
 from fxad.primitives.collectives import Psum
 from fxad.primitives.control.shard_map import ShardMap
-from fxad.primitives.meshes import OPEN, Mesh
-from fxad.primitives.meshes import Spec as Division
+from fxad.primitives.meshes import OPEN, Mesh, Spec as Division
 from fxad.primitives.sharding_constraint import ShardingConstraint
 from fxad.runtime import devices
 from fxad.testing.applications import Spec, Specs

@@ -16,7 +16,7 @@ from fxad.core.interpreter import run
 from fxad.core.layout import PREDICATE, InParallel
 from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, NDArray, Primitive, Var
 from fxad.primitives.check import Check
-from fxad.primitives.elementwise import LT
+from fxad.primitives.elementwise.logic import LT
 from fxad.primitives.host_call import IO, NUMBER, ORDERED, HostCall
 from fxad.testing.batching_laws import mapped_dims
 from fxad.testing.compare import Values, fail, random_tangents, xla

@@ -13,8 +13,7 @@ from dataclasses import replace
 from itertools import combinations
 from typing import Final, TypeAlias
 
-from hypothesis import assume
-from hypothesis import strategies as st
+from hypothesis import assume, strategies as st
 
 from fxad.core.builder import Builder
 from fxad.core.sizes import named_size
@@ -26,7 +25,11 @@ from fxad.primitives.control.shard_map import ShardMap
 from fxad.primitives.cumulative import CumMax, CumMin
 from fxad.primitives.elementwise import ELEMENTWISE
 from fxad.primitives.fold import FOLD
-from fxad.primitives.linalg import Det, Eig, Eigh, LuPivotsToPermutation, Slogdet, Solve, Svd
+from fxad.primitives.linalg.eig import Eig
+from fxad.primitives.linalg.eigh import Eigh
+from fxad.primitives.linalg.lu import LuPivotsToPermutation
+from fxad.primitives.linalg.solve import Det, Slogdet, Solve
+from fxad.primitives.linalg.svd import Svd
 from fxad.testing.calls import SPECS
 from fxad.testing.mask_laws import RaggedCase
 from fxad.testing.values import SEEDS

@@ -15,7 +15,14 @@ from hypothesis import strategies as st
 from fxad import dtypes
 from fxad.ir import Atom, Aval, Lit, Primitive
 from fxad.primitives import elementwise as ew
-from fxad.primitives.linalg import Cholesky, Det, Eigh, Expm, Lu, Qr, Slogdet, Solve, Svd, TriangularSolve
+from fxad.primitives.linalg.cholesky import Cholesky
+from fxad.primitives.linalg.eigh import Eigh
+from fxad.primitives.linalg.expm import Expm
+from fxad.primitives.linalg.lu import Lu
+from fxad.primitives.linalg.qr import Qr
+from fxad.primitives.linalg.solve import Det, Slogdet, Solve
+from fxad.primitives.linalg.svd import Svd
+from fxad.primitives.linalg.triangular import TriangularSolve
 from fxad.primitives.shape import Iota, Transpose
 from fxad.testing.growth import Fact, Growth
 

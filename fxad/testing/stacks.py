@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 from fxad.core.interpreter import run
 from fxad.ir import Jaxpr, NDArray, distinct_jaxprs
 from fxad.primitives.custom import CustomCall
-from fxad.testing import batching_laws, derivative_laws
-from fxad.testing import transform_laws as laws
+from fxad.testing import batching_laws, derivative_laws, transform_laws as laws
 from fxad.testing.compare import differ, fail, program_tolerance, random_tangents
 from fxad.testing.programs import Case
 from fxad.transforms import (

@@ -1,8 +1,10 @@
 """Programs as text: `parse` reads what `str(jaxpr)` writes."""
 
-from fxad.text.parser import PRIMITIVES as PRIMITIVES
-from fxad.text.parser import OwnPrimitives as OwnPrimitives
-from fxad.text.parser import Vocabulary as Vocabulary
-from fxad.text.parser import parse as parse
-from fxad.text.parser import to_text as to_text
-from fxad.text.parser import vocabulary as vocabulary
+from fxad.text.parser import (
+    PRIMITIVES as PRIMITIVES,
+    OwnPrimitives as OwnPrimitives,
+    Vocabulary as Vocabulary,
+    parse as parse,
+    to_text as to_text,
+    vocabulary as vocabulary,
+)

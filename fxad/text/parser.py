@@ -16,14 +16,12 @@ from types import MappingProxyType
 from typing import Final, NoReturn, TypeAlias, TypeVar, final
 
 from fxad import dtypes
-from fxad.core import printing
-from fxad.core import scalar_text as scalars
+from fxad.core import printing, scalar_text as scalars
 from fxad.core.sizes import Reader, read_size
 from fxad.errors import ArgumentError, FxadError, ParameterError, ParseError, described
 from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Param, Primitive, Record, Var, distinct_jaxprs, source_location
 from fxad.primitives import ALL
-from fxad.text.lexer import token_kind, tokens
-from fxad.text.lexer import token_offset as place_of
+from fxad.text.lexer import token_kind, token_offset as place_of, tokens
 from fxad.text.parameters import Field, Records, fields_of
 
 T = TypeVar("T")
@@ -289,7 +287,7 @@ class _Parser:
         return aval
 
     def symbolic(self, text: str) -> tuple[int, ...]:
-        """`n,2*m+1`: sizes of a type, of which some are named."""
+        """`n,2*m+1`: sizes of a type; some are named."""
         shape = self.checked(self.at - 1, Reader(text).shape)
         if None in shape:
             self.fail(f"{_short(text)} has a size '_' that is not given", self.at - 1)
@@ -396,7 +394,7 @@ class _Parser:
         return self.complete(at, name, fields, values)
 
     def complete(self, at: int, name: str, fields: Mapping[str, Field], values: dict[str, Param]) -> dict[str, Param]:
-        """The parameters, of which none is missing."""
+        """The parameters; none is missing."""
         missing = [f.name for f in fields.values() if f.required and f.name not in values]
         if missing:
             self.fail(f"{name}: parameter {missing[0]} is missing", at)

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 from fxad.core.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from fxad.transforms.ad.jacobian import jacfwd as jacfwd
-    from fxad.transforms.ad.jacobian import jacrev as jacrev
+    from fxad.transforms.ad.jacobian import jacfwd as jacfwd, jacrev as jacrev
     from fxad.transforms.ad.jvp import jvp as jvp
     from fxad.transforms.ad.linearize import linearize as linearize
     from fxad.transforms.ad.transpose import transpose as transpose
-    from fxad.transforms.ad.vjp import Vjp as Vjp
-    from fxad.transforms.ad.vjp import grad as grad
-    from fxad.transforms.ad.vjp import value_and_grad as value_and_grad
-    from fxad.transforms.ad.vjp import vjp as vjp
-    from fxad.transforms.ad.vjp import vjp_fused as vjp_fused
+    from fxad.transforms.ad.vjp import (
+        Vjp as Vjp,
+        grad as grad,
+        value_and_grad as value_and_grad,
+        vjp as vjp,
+        vjp_fused as vjp_fused,
+    )
     from fxad.transforms.cleanup.cse import cse as cse
-    from fxad.transforms.cleanup.dce import dce as dce
-    from fxad.transforms.cleanup.dce import prune as prune
+    from fxad.transforms.cleanup.dce import dce as dce, prune as prune
     from fxad.transforms.cleanup.inline import inline as inline
     from fxad.transforms.cleanup.simplify import simplify as simplify
     from fxad.transforms.inversion.chains import merge_invertible as merge_invertible
@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from fxad.transforms.inversion.merge_invertible import merge_chains as merge_chains
     from fxad.transforms.memory.partial_eval import partial_eval as partial_eval
     from fxad.transforms.memory.remat import remat as remat
-    from fxad.transforms.memory.residuals import planned as planned
-    from fxad.transforms.memory.residuals import residuals as residuals
+    from fxad.transforms.memory.residuals import planned as planned, residuals as residuals
     from fxad.transforms.outlining.outline import outline as outline
     from fxad.transforms.outlining.outline_before_ad import outline_before_ad as outline_before_ad
     from fxad.transforms.outlining.reroll import reroll as reroll

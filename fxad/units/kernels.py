@@ -36,7 +36,8 @@ from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Primitive, Var
 from fxad.primitives.control.shard_map import runs_on_devices
 from fxad.primitives.cumulative import CumProd
 from fxad.primitives.dot import DotGeneral
-from fxad.primitives.elementwise import CBRT, TAN
+from fxad.primitives.elementwise.powers import CBRT
+from fxad.primitives.elementwise.trigonometric import TAN
 from fxad.primitives.fold import Reduce, ReduceWindow
 from fxad.primitives.reduce_prod import ReduceProd
 from fxad.primitives.reduce_window import ReduceWindowProd

@@ -25,10 +25,10 @@ from fxad.xla.executable import (
     CompileOptions,
     CostStats,
     LoadedProgram,
+    cost as cost_of_unit,
     launch,
+    memory as memory_of_unit,
 )
-from fxad.xla.executable import cost as cost_of_unit
-from fxad.xla.executable import memory as memory_of_unit
 from fxad.xla.failures import OPERAND_DELETED, MemoryStats, Origin, ResultHandler, StepRefused, XlaRuntimeError
 from fxad.xla.garbage import collect_garbage, collection_due
 from fxad.xla.host_calls import Start

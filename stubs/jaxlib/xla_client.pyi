@@ -1,9 +1,11 @@
 from collections.abc import Mapping, Sequence
 
-from jaxlib._jax import Client as Client
-from jaxlib._jax import CpuCollectives as CpuCollectives
-from jaxlib._jax import DeviceAssignment as DeviceAssignment
-from jaxlib._jax import DistributedRuntimeClient as DistributedRuntimeClient
+from jaxlib._jax import (
+    Client as Client,
+    CpuCollectives as CpuCollectives,
+    DeviceAssignment as DeviceAssignment,
+    DistributedRuntimeClient as DistributedRuntimeClient,
+)
 from typing_extensions import CapsuleType
 
 class OpSharding:

@@ -28,8 +28,7 @@ import fxad.numpy as fnp
 from fxad import lax
 from fxad.core.atomic_file import checksum
 from fxad.errors import ArgumentError, CacheWarning, FileFormatError, FxadError
-from fxad.storage import exported
-from fxad.storage import programs as files
+from fxad.storage import exported, programs as files
 from fxad.storage.file_format import Section, pack, unpack
 from fxad.storage.tree_structure import structure_from_json
 from fxad.text import parse, to_text

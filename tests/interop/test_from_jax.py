@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import fxad as fx
 from fxad.errors import ArgumentError, TranslationError

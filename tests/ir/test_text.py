@@ -11,8 +11,7 @@ from typing import ClassVar, final
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from fxad import dtypes
 from fxad.core import scalar_text as scalars

@@ -10,7 +10,8 @@ from hypothesis import Phase, given, settings
 from fxad.ir import Aval, Jaxpr, Linear, Primitive
 from fxad.primitives import ALL
 from fxad.primitives.collectives import COLLECTIVES
-from fxad.primitives.linalg import Eigh, Svd
+from fxad.primitives.linalg.eigh import Eigh
+from fxad.primitives.linalg.svd import Svd
 from fxad.runtime import cache
 from fxad.testing import SPECS, Application, calls, programs
 from fxad.testing.primitive_laws import LAWS

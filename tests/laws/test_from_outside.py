@@ -10,13 +10,11 @@ from typing import ClassVar, final
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import fxad as fx
 import fxad.numpy as fnp
-from fxad import dtypes, testing
-from fxad import extend as ex
+from fxad import dtypes, extend as ex, testing
 from fxad.dtypes import DType
 from fxad.errors import ArgumentError, FileFormatError, NotInvertibleError, ParameterError, ParseError
 from fxad.extend import elementwise as ew

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from fxad.core.constants import BODY_EQUATIONS, CALL_EQUATIONS, SCATTERED_EQUATIONS, VALUE_EQUATIONS
 from fxad.testing.transform_laws import eqns_to_compile

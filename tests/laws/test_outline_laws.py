@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from fxad.testing import Case, check_outline, check_outline_before_ad, check_reroll, check_stack, repeated_cases, stacks
 from tests.laws.budget import share

@@ -10,8 +10,7 @@ from typing import Any, ClassVar, NoReturn, final
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import fxad as fx
 from fxad import dtypes, testing

@@ -9,8 +9,7 @@ from itertools import takewhile
 from typing import Any, Final
 
 import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import fxad as fx
 import fxad.numpy as fnp

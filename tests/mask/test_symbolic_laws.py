@@ -8,8 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import fxad as fx
 import fxad.numpy as fnp
@@ -22,7 +21,9 @@ from fxad.ir import Jaxpr
 from fxad.primitives import ALL
 from fxad.primitives.collectives import COLLECTIVES
 from fxad.primitives.control.shard_map import ShardMap
-from fxad.primitives.linalg import HouseholderProduct, Lu, Qr, Svd
+from fxad.primitives.linalg.lu import Lu
+from fxad.primitives.linalg.qr import HouseholderProduct, Qr
+from fxad.primitives.linalg.svd import Svd
 from fxad.primitives.reduce_prod import ReduceProd
 from fxad.primitives.reduce_window import ReduceWindowProd
 from fxad.testing import MASK_STEPS, RaggedCase, ragged_applications, ragged_cases

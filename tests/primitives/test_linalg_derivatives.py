@@ -13,7 +13,7 @@ import fxad as fx
 import fxad.numpy as fnp
 from fxad.errors import NotDifferentiableError
 from fxad.numpy import linalg as L
-from fxad.primitives.linalg import Eig
+from fxad.primitives.linalg.eig import Eig
 from fxad.testing.applications import Application
 from fxad.testing.derivative_laws import check_grad, check_program_jvp, check_second_order
 from fxad.testing.primitive_laws import check_batch, check_jvp, check_text, check_transpose, check_types

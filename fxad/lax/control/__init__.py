@@ -6,14 +6,10 @@ from fxad.core.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from fxad.lax.control.associative import associative_scan as associative_scan
-    from fxad.lax.control.branching import cond as cond
-    from fxad.lax.control.branching import switch as switch
-    from fxad.lax.control.checkpoints import checkpoint_name as checkpoint_name
-    from fxad.lax.control.checkpoints import checkpointed_scan as checkpointed_scan
+    from fxad.lax.control.branching import cond as cond, switch as switch
+    from fxad.lax.control.checkpoints import checkpoint_name as checkpoint_name, checkpointed_scan as checkpointed_scan
     from fxad.lax.control.looping import while_loop as while_loop
-    from fxad.lax.control.scanning import fori_loop as fori_loop
-    from fxad.lax.control.scanning import map_ as map_
-    from fxad.lax.control.scanning import scan as scan
+    from fxad.lax.control.scanning import fori_loop as fori_loop, map_ as map_, scan as scan
 else:
     __getattr__, __dir__ = lazy_exports(
         __name__,

@@ -22,7 +22,8 @@ from fxad.operations import promotion
 from fxad.operations.arguments import flag
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.control.while_ import While
-from fxad.primitives.elementwise import ADD, LT
+from fxad.primitives.elementwise.arithmetic import ADD
+from fxad.primitives.elementwise.logic import LT
 from fxad.tracing.array import Array, ArrayLike, aval_of
 from fxad.tracing.program import function_name
 from fxad.tracing.tracer import bind

@@ -25,8 +25,7 @@ from fxad.lax.implicit.maps import (
     transposed_program,
     unknown_of,
 )
-from fxad.lax.implicit.methods import Method, conjugate_gradients, gmres_cycle
-from fxad.lax.implicit.methods import bicgstab as _bicgstab
+from fxad.lax.implicit.methods import Method, bicgstab as _bicgstab, conjugate_gradients, gmres_cycle
 from fxad.lax.implicit.problem import Problem
 from fxad.lax.implicit.restarts import solve_with_restarts
 from fxad.lax.implicit.systems import linear_solve

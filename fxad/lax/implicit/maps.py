@@ -17,7 +17,7 @@ from fxad.lax.creation import splat
 from fxad.operations import promotion
 from fxad.primitives.control.bodies import reorder_operands, select_by_mask, with_outs
 from fxad.primitives.control.call import Call
-from fxad.primitives.elementwise import CONJ
+from fxad.primitives.elementwise.complex_parts import CONJ
 from fxad.primitives.linearity import is_linear
 from fxad.tracing.array import aval_of, is_scalar
 from fxad.tracing.program import function_name

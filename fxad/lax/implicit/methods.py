@@ -14,8 +14,7 @@ from fxad import dtypes
 from fxad.core.sizes import maximum, minimum
 from fxad.lax.control import while_loop
 from fxad.lax.creation import convert, full, full_like, iota
-from fxad.lax.elementwise import abs as absolute
-from fxad.lax.elementwise import is_finite, sqrt
+from fxad.lax.elementwise import abs as absolute, is_finite, sqrt
 from fxad.lax.implicit.convergence import Breakdown
 from fxad.lax.implicit.vectors import (
     Map,

@@ -19,7 +19,9 @@ from fxad.lax.implicit.maps import trace_function, unknown_of
 from fxad.lax.implicit.problem import Problem
 from fxad.operations.arguments import function
 from fxad.primitives.control.bodies import select_by_mask, with_outs
-from fxad.primitives.elementwise import MUL, NE, SELECT_N, SUB
+from fxad.primitives.elementwise.arithmetic import MUL, SUB
+from fxad.primitives.elementwise.logic import NE
+from fxad.primitives.elementwise.select import SELECT_N
 from fxad.tracing.program import function_name
 from fxad.transforms import grad
 

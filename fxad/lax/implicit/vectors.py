@@ -11,13 +11,9 @@ from fxad.core import tree
 from fxad.core.dataclasses import dataclass
 from fxad.dtypes import DType
 from fxad.ir import Aval
-from fxad.lax.binary import complex as complex_of
-from fxad.lax.binary import max as maximum
-from fxad.lax.binary import min as minimum
-from fxad.lax.binary import select
+from fxad.lax.binary import complex as complex_of, max as maximum, min as minimum, select
 from fxad.lax.creation import convert, full, full_like
-from fxad.lax.elementwise import abs as absolute
-from fxad.lax.elementwise import is_finite, sqrt
+from fxad.lax.elementwise import abs as absolute, is_finite, sqrt
 from fxad.lax.implicit.maps import Unknown
 from fxad.lax.reductions import dot, reduce_max, reduce_sum
 from fxad.lax.shapes import broadcast_in_dim, concatenate

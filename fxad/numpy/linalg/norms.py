@@ -7,8 +7,7 @@ import math
 from fxad import dtypes
 from fxad.errors import ParameterError, ShapeError
 from fxad.numpy.apply import apply_op, as_array, to_inexact
-from fxad.numpy.shapes import diagonal as _diagonal
-from fxad.numpy.shapes import expand_dims
+from fxad.numpy.shapes import diagonal as _diagonal, expand_dims
 from fxad.numpy.unary import abs, sqrt, square
 from fxad.operations import linalg
 from fxad.operations.arguments import number, to_int

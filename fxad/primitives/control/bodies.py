@@ -45,11 +45,6 @@ def with_operands(
     return b.build(b.inline(jaxpr, [ins[k] for k, h in enumerate(has) if h]), jaxpr.name)
 
 
-def literal_operands(operands: Sequence[Atom], wanted: Sequence[bool]) -> dict[int, Lit]:
-    """Return the wanted operands that are literals, by their places. A body can contain these literals itself."""
-    return {k: a for k, (a, w) in enumerate(zip(operands, wanted, strict=True)) if w and isinstance(a, Lit)}
-
-
 def with_outs(jaxpr: Jaxpr, outs: Sequence[Atom]) -> Jaxpr:
     """Return the body with other results."""
     return Jaxpr(jaxpr.ins, jaxpr.eqns, tuple(outs), jaxpr.name)

@@ -55,7 +55,9 @@ from fxad.primitives.control.bodies import (
 from fxad.primitives.control.call import Call, adjoint_of
 from fxad.primitives.control.effects import guard_checks
 from fxad.primitives.control.scan import scan_over_examples
-from fxad.primitives.elementwise import CLAMP, EQ, SELECT_N, STOP_GRADIENT
+from fxad.primitives.elementwise.convert import STOP_GRADIENT
+from fxad.primitives.elementwise.logic import EQ
+from fxad.primitives.elementwise.select import CLAMP, SELECT_N
 from fxad.primitives.linearity import affine_operands, is_linear
 from fxad.primitives.operand_checks import MATCH_BODIES, TRACE_AGAIN
 from fxad.primitives.shape import broadcast_to_axis, emit_broadcast

@@ -12,7 +12,7 @@ from fxad.core.memo import by_value
 from fxad.dtypes import bool_
 from fxad.ir import Atom, Atoms, Aval, Eqn, HigherOrder, Jaxpr, Primitive
 from fxad.primitives.check import Check, has_check, prim_has_check
-from fxad.primitives.elementwise import AND
+from fxad.primitives.elementwise.logic import AND
 from fxad.primitives.shape import emit_broadcast
 
 LIVE: Final = Aval((), bool_)

@@ -6,8 +6,7 @@ finds those that are zero in all steps.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Mapping, Sequence, Set as AbstractSet
 from types import MappingProxyType
 from typing import Final, TypeVar, final
 
@@ -22,7 +21,9 @@ from fxad.primitives import elementwise as ew
 from fxad.primitives.check import prim_has_check
 from fxad.primitives.control.bodies import instantiate_linear_outs, instantiate_outs, select_by_mask, with_outs
 from fxad.primitives.control.remat import is_opaque, without_opaque
-from fxad.primitives.elementwise import ADD, LT, MUL, SELECT_N, SUB
+from fxad.primitives.elementwise.arithmetic import ADD, MUL, SUB
+from fxad.primitives.elementwise.logic import LT
+from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.fusion import ARITHMETIC, MOVES, VIEWS, Kinds
 from fxad.primitives.linearity import is_linear, is_zero
 from fxad.primitives.shape import BroadcastInDim, Iota, emit_broadcast

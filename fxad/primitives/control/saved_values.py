@@ -13,7 +13,7 @@ from fxad.ir import Atom, Aval, HigherOrder, Jaxpr, Lit, Primitive, Var
 from fxad.primitives.control.bodies import assign_slots, shared_slots, with_slot_operands, with_slot_results
 from fxad.primitives.control.call import Call
 from fxad.primitives.dynamic_slicing import DynamicSlice
-from fxad.primitives.elementwise import ADD
+from fxad.primitives.elementwise.arithmetic import ADD
 from fxad.primitives.marks import Keep, kept_values, unmarked_values
 from fxad.primitives.shape import Squeeze
 

@@ -61,7 +61,8 @@ from fxad.primitives.control.loop_steps import (
     transpose_steps,
 )
 from fxad.primitives.dynamic_slicing import DYNAMIC_UPDATE_SLICE, DynamicSlice
-from fxad.primitives.elementwise import ADD, LT, SUB
+from fxad.primitives.elementwise.arithmetic import ADD, SUB
+from fxad.primitives.elementwise.logic import LT
 from fxad.primitives.operand_checks import MATCH_BODIES, TRACE_AGAIN, type_mismatch
 from fxad.primitives.reduce import ReduceMax
 from fxad.primitives.shape import Iota, broadcast_to_axis, emit_reshape, move_axis

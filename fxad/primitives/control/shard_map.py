@@ -44,7 +44,7 @@ from fxad.ir import (
 from fxad.primitives.collectives import INDEX, AllGather, Psum, flat_index
 from fxad.primitives.control.bodies import with_outs
 from fxad.primitives.dynamic_slicing import DynamicSlice
-from fxad.primitives.elementwise import MUL
+from fxad.primitives.elementwise.arithmetic import MUL
 from fxad.primitives.linearity import is_linear
 from fxad.primitives.meshes import (
     Ids,
@@ -136,7 +136,7 @@ class ShardMap(HigherOrder, Linear, OnMesh):
         return ShardMap(bodies[0], self.mesh, operands[0], ins, outs, self.devices)
 
     def whole(self, spec: Spec | None, aval: Aval) -> Aval:
-        """The type of an array, of which each index has a part of type `aval`."""
+        """The type of the whole array. Each index has a part of type `aval`."""
         shape = (self.count, *aval.shape) if spec is None else global_shape(self.mesh, spec, aval.shape)
         return aval.with_shape(shape)
 

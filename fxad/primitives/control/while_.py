@@ -53,7 +53,10 @@ from fxad.primitives.control.loop_steps import (
 )
 from fxad.primitives.control.scan import Scan, scan_over_examples
 from fxad.primitives.dynamic_slicing import DynamicSlice, DynamicUpdateSlice
-from fxad.primitives.elementwise import ADD, AND, LT, SELECT_N, STOP_GRADIENT
+from fxad.primitives.elementwise.arithmetic import ADD
+from fxad.primitives.elementwise.convert import STOP_GRADIENT
+from fxad.primitives.elementwise.logic import AND, LT
+from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.linear_call import LinearCall
 from fxad.primitives.operand_checks import MATCH_BODIES, TRACE_AGAIN
 from fxad.primitives.reduce import ReduceOr

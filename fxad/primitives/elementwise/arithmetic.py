@@ -29,7 +29,15 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.primitives.elementwise.family import ORDERED, REAL, Binary, Compare, Unary, emit_compare, literal_like
+from fxad.primitives.elementwise.family import (
+    ORDERED,
+    REAL,
+    Binary,
+    Compare,
+    LinearUnary,
+    emit_compare,
+    literal_like,
+)
 from fxad.primitives.elementwise.logic import EQ, GT, LT
 from fxad.primitives.elementwise.select import SELECT_N
 
@@ -279,7 +287,7 @@ def _extremum(ctx: JvpCtx, beats: Compare, loses: Compare, x: Atom, y: Atom, tx:
 
 @final
 @primitive
-class Neg(Unary, Linear):
+class Neg(LinearUnary):
     """-x.
 
     Type:   a numeric operand; integers wrap.
@@ -293,12 +301,6 @@ class Neg(Unary, Linear):
 
     def compute(self, x: NDArray) -> object:
         return np.negative(x)
-
-    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
-        return ctx.lin_one(NEG, t)
-
-    def linear_in(self, mask: tuple[bool, ...]) -> bool:
-        return mask == (True,)
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         (ct,) = cts

@@ -9,7 +9,6 @@ import numpy as np
 from fxad import dtypes
 from fxad.dtypes import DType
 from fxad.ir import (
-    Atom,
     Atoms,
     Aval,
     Avals,
@@ -20,24 +19,21 @@ from fxad.ir import (
     Hlo,
     HloValues,
     Hole,
-    JvpCtx,
-    Linear,
+    LinearMap,
     NDArray,
     Operands,
-    Tangent,
-    Tangents,
     TransposeCtx,
     Zero,
     primitive,
 )
 from fxad.primitives.elementwise.arithmetic import NEG
-from fxad.primitives.elementwise.family import WIDE, Unary, batch_elementwise, operand_error
+from fxad.primitives.elementwise.family import WIDE, LinearUnary, batch_elementwise, operand_error
 from fxad.primitives.operand_checks import check_count
 
 
 @final
 @primitive
-class Real(Unary, Linear):
+class Real(LinearUnary):
     """The real part.
 
     Type:   complex operand; the result has the dtype of its parts.
@@ -57,12 +53,6 @@ class Real(Unary, Linear):
     def compute(self, x: NDArray) -> object:
         return np.real(x)
 
-    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
-        return ctx.lin_one(REAL, t)
-
-    def linear_in(self, mask: tuple[bool, ...]) -> bool:
-        return mask == (True,)
-
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         (ct,), (x,) = cts, args
         return (Zero(x.aval) if isinstance(ct, Zero) else ctx.one(COMPLEX, ct, Zero(ct.aval).instantiate()),)
@@ -70,7 +60,7 @@ class Real(Unary, Linear):
 
 @final
 @primitive
-class Imag(Unary, Linear):
+class Imag(LinearUnary):
     """The imaginary part.
 
     Type:   complex operand; the result has the dtype of its parts.
@@ -90,12 +80,6 @@ class Imag(Unary, Linear):
     def compute(self, x: NDArray) -> object:
         return np.imag(x)
 
-    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
-        return ctx.lin_one(IMAG, t)
-
-    def linear_in(self, mask: tuple[bool, ...]) -> bool:
-        return mask == (True,)
-
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         (ct,), (x,) = cts, args
         if isinstance(ct, Zero):
@@ -105,7 +89,7 @@ class Imag(Unary, Linear):
 
 @final
 @primitive
-class Conj(Unary, Linear):
+class Conj(LinearUnary):
     """The complex conjugate.
 
     Type:   complex operand and result.
@@ -124,12 +108,6 @@ class Conj(Unary, Linear):
         (re,), (im,) = hlo.op("stablehlo.real", args, part), hlo.op("stablehlo.imag", args, part)
         return hlo.op("stablehlo.complex", (re, *hlo.op("stablehlo.negate", (im,), part)), outs)
 
-    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
-        return ctx.lin_one(CONJ, t)
-
-    def linear_in(self, mask: tuple[bool, ...]) -> bool:
-        return mask == (True,)
-
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         (ct,) = cts
         return (ct if isinstance(ct, Zero) else ctx.one(CONJ, ct),)
@@ -137,7 +115,7 @@ class Conj(Unary, Linear):
 
 @final
 @primitive
-class Complex(Linear):
+class Complex(LinearMap):
     """x + i y.
 
     Type:   two float32 or float64 operands of one type; result complex64 or complex128.
@@ -164,12 +142,6 @@ class Complex(Linear):
 
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         return batch_elementwise(self, ctx, args, dims)
-
-    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
-        return ctx(self, *primals), ctx.lin(self, *tangents)
-
-    def linear_in(self, mask: tuple[bool, ...]) -> bool:
-        return mask == (True, True)
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         (ct,), (x, y) = cts, args

@@ -33,7 +33,15 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.primitives.elementwise.family import ANY, REAL, WIDE, Unary, nonzero_mask, operand_error
+from fxad.primitives.elementwise.family import (
+    ANY,
+    REAL,
+    WIDE,
+    PiecewiseConstantUnary,
+    Unary,
+    nonzero_mask,
+    operand_error,
+)
 from fxad.primitives.operand_checks import check_count
 from fxad.primitives.shape import move_axis
 
@@ -204,7 +212,7 @@ class ReducePrecision(Unary):
 
 @final
 @primitive
-class StopGradient(Unary):
+class StopGradient(PiecewiseConstantUnary):
     """x, held constant by differentiation.
 
     Type:   any operand.
@@ -219,9 +227,6 @@ class StopGradient(Unary):
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         return args
-
-    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
-        return Zero(y.aval)
 
 
 STOP_GRADIENT: Final = StopGradient()

@@ -27,6 +27,7 @@ from fxad.ir import (
     HloValue,
     HloValues,
     JvpCtx,
+    Linear,
     Lit,
     NDArray,
     Primitive,
@@ -142,6 +143,30 @@ class Unary(Primitive):
         return outs, (self.tangent(ctx, primals[0], outs[0], tangents[0]),)
 
 
+class LinearUnary(Unary, Linear):
+    """A linear function of one operand."""
+
+    __slots__ = ()
+
+    @final
+    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
+        return ctx.lin_one(self, t)
+
+    @final
+    def linear_in(self, mask: tuple[bool, ...]) -> bool:
+        return mask == (True,)
+
+
+class PiecewiseConstantUnary(Unary):
+    """A piecewise constant function of one operand: its tangent is `Zero`."""
+
+    __slots__ = ()
+
+    @final
+    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
+        return Zero(y.aval)
+
+
 class Binary(Primitive):
     """Two operands of one type; the result has that type."""
 
@@ -182,6 +207,16 @@ class Binary(Primitive):
         (x, y), (tx, ty) = primals, tangents
         outs = ctx(self, x, y)
         return outs, (self.tangent(ctx, x, y, outs[0], tx, ty),)
+
+
+class PiecewiseConstantBinary(Binary):
+    """A piecewise constant function of two operands: its tangent is `Zero`."""
+
+    __slots__ = ()
+
+    @final
+    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
+        return Zero(z.aval)
 
 
 class Compare(Primitive):

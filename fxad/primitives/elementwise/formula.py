@@ -13,32 +13,12 @@ from typing import TypeAlias, final
 from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.ir import Atom, Aval, Emit, Hlo, HloValue, HloValues, Jaxpr, Lit, Primitive
-from fxad.primitives.elementwise import (
-    ABS,
-    ADD,
-    AND,
-    DIGAMMA,
-    DIV,
-    EXP,
-    EXPM1,
-    GE,
-    GT,
-    LE,
-    LGAMMA,
-    LOG,
-    LOG1P,
-    LT,
-    MAX,
-    MIN,
-    MUL,
-    NEG,
-    NOT,
-    OR,
-    RSQRT,
-    SELECT_N,
-    SQRT,
-    SUB,
-)
+from fxad.primitives.elementwise.arithmetic import ADD, DIV, MAX, MIN, MUL, NEG, SUB
+from fxad.primitives.elementwise.exponential import EXP, EXPM1, LOG, LOG1P
+from fxad.primitives.elementwise.logic import AND, GE, GT, LE, LT, NOT, OR
+from fxad.primitives.elementwise.powers import ABS, RSQRT, SQRT
+from fxad.primitives.elementwise.select import SELECT_N
+from fxad.primitives.elementwise.special import DIGAMMA, LGAMMA
 from fxad.primitives.reduce import ReduceOr
 
 Operand: TypeAlias = "Formula | float"

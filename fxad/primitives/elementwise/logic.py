@@ -8,8 +8,16 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.dtypes import DType
-from fxad.ir import Atom, Aval, Avals, Hlo, HloValues, JvpCtx, NDArray, Tangent, Zero, primitive
-from fxad.primitives.elementwise.family import ANY, BITS, ORDERED, Binary, Compare, Unary, operand_error
+from fxad.ir import Aval, Avals, Hlo, HloValues, NDArray, primitive
+from fxad.primitives.elementwise.family import (
+    ANY,
+    BITS,
+    ORDERED,
+    Compare,
+    PiecewiseConstantBinary,
+    PiecewiseConstantUnary,
+    operand_error,
+)
 from fxad.primitives.operand_checks import check_count
 
 
@@ -117,7 +125,7 @@ class Ge(Compare):
 
 @final
 @primitive
-class And(Binary):
+class And(PiecewiseConstantBinary):
     """x and y, bit by bit.
 
     Type:   two integer or bool operands of one type.
@@ -131,13 +139,10 @@ class And(Binary):
     def compute(self, x: NDArray, y: NDArray) -> object:
         return np.bitwise_and(x, y)
 
-    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
-        return Zero(z.aval)
-
 
 @final
 @primitive
-class Or(Binary):
+class Or(PiecewiseConstantBinary):
     """x or y, bit by bit.
 
     Type:   two integer or bool operands of one type.
@@ -151,13 +156,10 @@ class Or(Binary):
     def compute(self, x: NDArray, y: NDArray) -> object:
         return np.bitwise_or(x, y)
 
-    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
-        return Zero(z.aval)
-
 
 @final
 @primitive
-class Xor(Binary):
+class Xor(PiecewiseConstantBinary):
     """Either x or y, bit by bit.
 
     Type:   two integer or bool operands of one type.
@@ -171,13 +173,10 @@ class Xor(Binary):
     def compute(self, x: NDArray, y: NDArray) -> object:
         return np.bitwise_xor(x, y)
 
-    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
-        return Zero(z.aval)
-
 
 @final
 @primitive
-class Not(Unary):
+class Not(PiecewiseConstantUnary):
     """Every bit of x inverted; for bool, the negation.
 
     Type:   an integer or bool operand.
@@ -191,13 +190,10 @@ class Not(Unary):
     def compute(self, x: NDArray) -> object:
         return np.invert(x)
 
-    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
-        return Zero(y.aval)
-
 
 @final
 @primitive
-class ShiftLeft(Binary):
+class ShiftLeft(PiecewiseConstantBinary):
     """x shifted left by y bits; 0 from the width of the dtype on.
 
     Type:   two integer operands of one type; amounts are read as unsigned.
@@ -212,13 +208,10 @@ class ShiftLeft(Binary):
         inside, amount = _amount(y)
         return np.where(inside, np.left_shift(x, amount), np.zeros_like(x))
 
-    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
-        return Zero(z.aval)
-
 
 @final
 @primitive
-class ShiftRightLogical(Binary):
+class ShiftRightLogical(PiecewiseConstantBinary):
     """x shifted right by y bits, zeros moving in; 0 from the width of the dtype on.
 
     Type:   two integer operands of one type; amounts are read as unsigned.
@@ -234,13 +227,10 @@ class ShiftRightLogical(Binary):
         shifted = np.right_shift(_unsigned(x), _unsigned(amount)).view(x.dtype)
         return np.where(inside, shifted, np.zeros_like(x))
 
-    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
-        return Zero(z.aval)
-
 
 @final
 @primitive
-class ShiftRightArithmetic(Binary):
+class ShiftRightArithmetic(PiecewiseConstantBinary):
     """x shifted right by y bits, the top bit repeated; nothing but top bits from the width of the dtype on.
 
     Type:   two integer operands of one type; amounts are read as unsigned.
@@ -257,13 +247,10 @@ class ShiftRightArithmetic(Binary):
         most = np.full_like(amount, 8 * x.dtype.itemsize - 1)
         return np.right_shift(signed, np.where(inside, amount, most).view(signed.dtype)).view(x.dtype)
 
-    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
-        return Zero(z.aval)
-
 
 @final
 @primitive
-class PopulationCount(Unary):
+class PopulationCount(PiecewiseConstantUnary):
     """The number of bits of x that are set.
 
     Type:   an integer operand; the dtype is kept.
@@ -277,13 +264,10 @@ class PopulationCount(Unary):
     def compute(self, x: NDArray) -> object:
         return np.bitwise_count(_unsigned(x))
 
-    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
-        return Zero(y.aval)
-
 
 @final
 @primitive
-class Clz(Unary):
+class Clz(PiecewiseConstantUnary):
     """The number of zeros before the first set bit of x; the width of the dtype for 0.
 
     Type:   an integer operand; the dtype is kept.
@@ -310,13 +294,10 @@ class Clz(Unary):
             rest = np.right_shift(rest, 1)
         return zeros
 
-    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
-        return Zero(y.aval)
-
 
 @final
 @primitive
-class IsFinite(Unary):
+class IsFinite(PiecewiseConstantUnary):
     """True where x is neither infinite nor nan.
 
     Type:   a float operand; result bool.
@@ -334,9 +315,6 @@ class IsFinite(Unary):
 
     def compute(self, x: NDArray) -> object:
         return np.isfinite(x)
-
-    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
-        return Zero(y.aval)
 
 
 def _unsigned(x: NDArray) -> NDArray:

@@ -37,7 +37,7 @@ from fxad.primitives.elementwise.family import (
     REAL,
     WIDE,
     Binary,
-    Unary,
+    PiecewiseConstantUnary,
     as_accumulated,
     batch_elementwise,
     emit_compare,
@@ -170,7 +170,7 @@ class Clamp(Primitive):
 
 @final
 @primitive
-class Floor(Unary):
+class Floor(PiecewiseConstantUnary):
     """The largest integral value not above x.
 
     Type:   a float operand.
@@ -185,13 +185,10 @@ class Floor(Unary):
     def compute(self, x: NDArray) -> object:
         return np.floor(x)
 
-    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
-        return Zero(y.aval)
-
 
 @final
 @primitive
-class Ceil(Unary):
+class Ceil(PiecewiseConstantUnary):
     """The smallest integral value not below x.
 
     Type:   a float operand.
@@ -206,9 +203,6 @@ class Ceil(Unary):
     def compute(self, x: NDArray) -> object:
         return np.ceil(x)
 
-    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
-        return Zero(y.aval)
-
 
 AWAY_FROM_ZERO: Final = "away_from_zero"
 TO_NEAREST_EVEN: Final = "to_nearest_even"
@@ -216,7 +210,7 @@ TO_NEAREST_EVEN: Final = "to_nearest_even"
 
 @final
 @primitive
-class Round(Unary):
+class Round(PiecewiseConstantUnary):
     """The nearest integral value; halves away from zero or to the even one, as `method` says.
 
     Type:   a float operand; `method` is "away_from_zero" or "to_nearest_even".
@@ -247,9 +241,6 @@ class Round(Unary):
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         return hlo.op(f"stablehlo.round_nearest_{'afz' if self.method == AWAY_FROM_ZERO else 'even'}", args, outs)
-
-    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
-        return Zero(y.aval)
 
 
 @final

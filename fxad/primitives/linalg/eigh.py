@@ -21,7 +21,9 @@ from fxad.ir import (
     Tangents,
     primitive,
 )
-from fxad.primitives.elementwise import DIV, REAL, SELECT_N
+from fxad.primitives.elementwise.arithmetic import DIV
+from fxad.primitives.elementwise.complex_parts import REAL
+from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.linalg.calls import char_option, has_empty, lapack_call, or_nan, zeros_constant
 from fxad.primitives.linalg.cholesky import hermitian
 from fxad.primitives.linalg.family import (

@@ -36,20 +36,11 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.primitives.elementwise import (
-    ABS,
-    ADD,
-    CLAMP,
-    IS_FINITE,
-    LT,
-    MUL,
-    SELECT_N,
-    SHIFT_LEFT,
-    SHIFT_RIGHT_LOGICAL,
-    SUB,
-    BitcastConvertType,
-    ConvertElementType,
-)
+from fxad.primitives.elementwise.arithmetic import ADD, MUL, SUB
+from fxad.primitives.elementwise.convert import BitcastConvertType, ConvertElementType
+from fxad.primitives.elementwise.logic import IS_FINITE, LT, SHIFT_LEFT, SHIFT_RIGHT_LOGICAL
+from fxad.primitives.elementwise.powers import ABS
+from fxad.primitives.elementwise.select import CLAMP, SELECT_N
 from fxad.primitives.linalg.calls import has_empty, zeros_constant
 from fxad.primitives.linalg.family import (
     Matrixwise,

@@ -13,7 +13,11 @@ from fxad import dtypes
 from fxad.core.sizes import minimum
 from fxad.ir import Atom, Aval, Emit, Lin, Lit, Shape, Var, Zero
 from fxad.primitives.dot import DotGeneral
-from fxad.primitives.elementwise import ADD, CONJ, EQ, GE, MUL, SELECT_N, SUB, ConvertElementType
+from fxad.primitives.elementwise.arithmetic import ADD, MUL, SUB
+from fxad.primitives.elementwise.complex_parts import CONJ
+from fxad.primitives.elementwise.convert import ConvertElementType
+from fxad.primitives.elementwise.logic import EQ, GE
+from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.gather import Gather
 from fxad.primitives.shape import BroadcastInDim, Iota, ReduceSum, Reshape, Transpose
 from fxad.primitives.slicing import Pad, Slice

@@ -31,9 +31,16 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.primitives.elementwise import COMPLEX, IMAG, NEG
-from fxad.primitives.linalg.calls import corner, has_empty, lapack_call, lower_triangle, zeros_constant
-from fxad.primitives.linalg.calls import lower_identity as unit
+from fxad.primitives.elementwise.arithmetic import NEG
+from fxad.primitives.elementwise.complex_parts import COMPLEX, IMAG
+from fxad.primitives.linalg.calls import (
+    corner,
+    has_empty,
+    lapack_call,
+    lower_identity as unit,
+    lower_triangle,
+    zeros_constant,
+)
 from fxad.primitives.linalg.family import (
     Entries,
     Matrixwise,

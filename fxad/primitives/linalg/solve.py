@@ -41,7 +41,13 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.primitives.elementwise import ABS, COMPLEX, IMAG, LOG, MUL, NE, NEG, REAL, SELECT_N, SIGN, STOP_GRADIENT
+from fxad.primitives.elementwise.arithmetic import MUL, NEG
+from fxad.primitives.elementwise.complex_parts import COMPLEX, IMAG, REAL
+from fxad.primitives.elementwise.convert import STOP_GRADIENT
+from fxad.primitives.elementwise.exponential import LOG
+from fxad.primitives.elementwise.logic import NE
+from fxad.primitives.elementwise.powers import ABS, SIGN
+from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.linalg.calls import has_empty, zeros_constant
 from fxad.primitives.linalg.family import (
     Matrixwise,

@@ -24,7 +24,9 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.primitives.elementwise import ADD, DIV, MUL, REAL, SELECT_N, SUB
+from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL, SUB
+from fxad.primitives.elementwise.complex_parts import REAL
+from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.linalg.calls import char_option, has_empty, lapack_call, lower_identity, or_nan, zeros_constant
 from fxad.primitives.linalg.family import (
     Entries,

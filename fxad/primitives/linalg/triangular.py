@@ -30,7 +30,7 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.primitives.elementwise import CONJ
+from fxad.primitives.elementwise.complex_parts import CONJ
 from fxad.primitives.linalg.calls import char_option, has_empty, lapack_call, zeros_constant
 from fxad.primitives.linalg.family import (
     Entries,

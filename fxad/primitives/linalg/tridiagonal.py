@@ -29,7 +29,7 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.primitives.elementwise import MUL
+from fxad.primitives.elementwise.arithmetic import MUL
 from fxad.primitives.linalg.calls import has_empty, lapack_call, or_nan, zeros_constant
 from fxad.primitives.linalg.family import Entries, apply_to_each, check_lapack_dtype, matrix_shape
 from fxad.primitives.linalg.matrices import One, X, minus, on_rows

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from fxad import dtypes
-from fxad import numpy as fnp
+from fxad import dtypes, numpy as fnp
 from fxad.errors import ShapeError
 from fxad.scipy.arguments import floats
 from fxad.tracing.array import Array, ArrayLike

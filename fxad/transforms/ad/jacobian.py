@@ -9,7 +9,9 @@ from fxad.core.builder import Builder
 from fxad.core.memo import by_value
 from fxad.errors import NotDifferentiableError
 from fxad.ir import Atom, Aval, Emit, Jaxpr, Lit
-from fxad.primitives.elementwise import ADD, EQ, ConvertElementType
+from fxad.primitives.elementwise.arithmetic import ADD
+from fxad.primitives.elementwise.convert import ConvertElementType
+from fxad.primitives.elementwise.logic import EQ
 from fxad.primitives.shape import Iota, Reshape, move_axis
 from fxad.primitives.slicing import Slice
 from fxad.transforms.ad.jvp import jvp

@@ -6,6 +6,7 @@ context is one builder, so tangents are ordinary variables of the same program.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
@@ -31,12 +32,38 @@ from fxad.ir import (
     as_lin,
     source_location,
 )
-from fxad.primitives.elementwise import ADD
+from fxad.primitives.elementwise.arithmetic import ADD
 from fxad.transforms.locate import describe
 from fxad.transforms.vmap import Dim, over_stack
 
 
-class FusedCtx(Builder):
+class TangentBuilder(Builder):
+    """The part of a `JvpCtx` that forward mode and `linearize` share."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def lin_one(self, prim: Primitive, *operands: Lin | Zero | Var | Lit) -> Tangent:
+        """The single tangent of a linear equation."""
+
+    def add(self, a: Tangent, b: Tangent) -> Tangent:
+        if type(a) is Zero:
+            return b
+        if type(b) is Zero:
+            return a
+        return self.lin_one(ADD, a, b)
+
+    def recur_fused(self, body: Jaxpr, nonzero: tuple[bool, ...]) -> tuple[Jaxpr, tuple[bool, ...]]:
+        return jvp(body, nonzero)
+
+    @staticmethod  # so that results can be memoised by it
+    def batched(
+        body: Jaxpr, size: int, in_dims: tuple[Dim, ...], out_dims: tuple[Dim, ...], axis: str | None = None
+    ) -> Jaxpr:
+        return over_stack(body, size, in_dims, out_dims, axis)
+
+
+class FusedCtx(TangentBuilder):
     """The `JvpCtx` of forward mode: one builder receives primal and tangent equations, in dependency order."""
 
     __slots__ = ()
@@ -62,24 +89,8 @@ class FusedCtx(Builder):
     ) -> tuple[Tangent, ...]:
         raise AssertionError("forward mode recomputes nothing")
 
-    def add(self, a: Tangent, b: Tangent) -> Tangent:
-        if type(a) is Zero:
-            return b
-        if type(b) is Zero:
-            return a
-        return self.lin_one(ADD, a, b)
-
     def recur(self, body: Jaxpr, nonzero: tuple[bool, ...]) -> LinearizedBody:
         raise AssertionError("forward mode uses recur_fused")
-
-    def recur_fused(self, body: Jaxpr, nonzero: tuple[bool, ...]) -> tuple[Jaxpr, tuple[bool, ...]]:
-        return jvp(body, nonzero)
-
-    @staticmethod  # so that results can be memoised by it
-    def batched(
-        body: Jaxpr, size: int, in_dims: tuple[Dim, ...], out_dims: tuple[Dim, ...], axis: str | None = None
-    ) -> Jaxpr:
-        return over_stack(body, size, in_dims, out_dims, axis)
 
 
 def as_operand(a: Lin | Zero | Var | Lit) -> Atom:

@@ -13,15 +13,13 @@ from fxad.core.builder import Builder
 from fxad.core.memo import by_value
 from fxad.errors import NotDifferentiableError
 from fxad.ir import Atom, Atoms, Eqn, Jaxpr, Lin, LinearizedBody, Lit, Mask, Primitive, Tangent, Var, Zero, as_lin
-from fxad.primitives.elementwise import ADD
-from fxad.transforms.ad.jvp import apply_jvp_rules, check_differentiable, jvp, zero_results
-from fxad.transforms.vmap import Dim, over_stack
+from fxad.transforms.ad.jvp import TangentBuilder, apply_jvp_rules, check_differentiable, zero_results
 
 # The largest number of residuals. Nested calls can multiply their number.
 MAX_RESIDUALS: Final = 1 << 19
 
 
-class SplitCtx(Builder):
+class SplitCtx(TangentBuilder):
     """The `JvpCtx` with two builders: the context itself builds the primal program, `linear` the linear program.
 
     Residuals are operands of the linear program after its tangents, in order of first use.
@@ -87,13 +85,6 @@ class SplitCtx(Builder):
                 ins.append(a.instantiate() if isinstance(a, Zero) else a)
         return ins
 
-    def add(self, a: Tangent, b: Tangent) -> Tangent:
-        if type(a) is Zero:
-            return b
-        if type(b) is Zero:
-            return a
-        return self.lin_one(ADD, a, b)
-
     def recur(self, body: Jaxpr, nonzero: tuple[bool, ...]) -> LinearizedBody:
         linearized = linearize(body, nonzero)
         n_residuals = len(self.residuals) + linearized.n_res
@@ -104,15 +95,6 @@ class SplitCtx(Builder):
                 remedy="put remat around what is called, loop over it with scan, or use forward mode (jvp, jacfwd)",
             )
         return linearized
-
-    def recur_fused(self, body: Jaxpr, nonzero: tuple[bool, ...]) -> tuple[Jaxpr, tuple[bool, ...]]:
-        return jvp(body, nonzero)
-
-    @staticmethod  # so that results can be memoised by it
-    def batched(
-        body: Jaxpr, size: int, in_dims: tuple[Dim, ...], out_dims: tuple[Dim, ...], axis: str | None = None
-    ) -> Jaxpr:
-        return over_stack(body, size, in_dims, out_dims, axis)
 
 
 @by_value

@@ -27,7 +27,7 @@ from fxad.ir import (
     Zero,
     source_location,
 )
-from fxad.primitives.elementwise import ADD, NEG
+from fxad.primitives.elementwise.arithmetic import ADD, NEG
 from fxad.primitives.linearity import is_linear, is_zero, linear_with_zeros
 from fxad.primitives.shape import BroadcastInDim
 from fxad.transforms.locate import describe

@@ -15,7 +15,9 @@ from fxad.dtypes import DType
 from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Var, Zero
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.effects import eqn_without_effects
-from fxad.primitives.elementwise import ADD, COMPLEX, MUL, NEG, REAL, ConvertElementType
+from fxad.primitives.elementwise.arithmetic import ADD, MUL, NEG
+from fxad.primitives.elementwise.complex_parts import COMPLEX, REAL
+from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.primitives.host_call import HostCall
 from fxad.primitives.linear_call import LinearCall
 from fxad.primitives.linearity import is_zero

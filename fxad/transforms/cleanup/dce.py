@@ -2,5 +2,4 @@
 
 from __future__ import annotations
 
-from fxad.core.dce import dce as dce
-from fxad.core.dce import prune as prune
+from fxad.core.dce import dce as dce, prune as prune

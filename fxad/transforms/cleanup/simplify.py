@@ -19,26 +19,12 @@ from fxad.core.memo import by_value
 from fxad.core.sizes import at_least
 from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, Primitive, Var
 from fxad.primitives.control.call import Call
-from fxad.primitives.elementwise import (
-    ABS,
-    ADD,
-    AND,
-    DIV,
-    MAX,
-    MIN,
-    MUL,
-    NEG,
-    NOT,
-    OR,
-    SELECT_N,
-    SUB,
-    XOR,
-    BitcastConvertType,
-    ConvertElementType,
-    IntegerPow,
-    SelectN,
-)
+from fxad.primitives.elementwise.arithmetic import ADD, DIV, MAX, MIN, MUL, NEG, SUB
+from fxad.primitives.elementwise.convert import BitcastConvertType, ConvertElementType
 from fxad.primitives.elementwise.family import Binary, Compare, Unary
+from fxad.primitives.elementwise.logic import AND, NOT, OR, XOR
+from fxad.primitives.elementwise.powers import ABS, IntegerPow
+from fxad.primitives.elementwise.select import SELECT_N, SelectN
 from fxad.primitives.index import Index
 from fxad.primitives.shape import BroadcastInDim, ExpandDims, ReduceSum, Reshape, Rev, Squeeze, Transpose
 from fxad.primitives.slicing import Concatenate, Pad, Slice

@@ -10,8 +10,7 @@ this order (`fxad.transforms.memory.segments`).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Mapping, Sequence, Set as AbstractSet
 from dataclasses import replace
 from functools import partial
 from typing import Final, TypeVar, final

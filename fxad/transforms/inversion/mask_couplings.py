@@ -20,7 +20,10 @@ from fxad.core.dataclasses import dataclass
 from fxad.ir import Atom, Aval, Eqn, Lit, Primitive, Var, Zero
 from fxad.primitives.custom import CustomCall
 from fxad.primitives.custom_rules import Derivative, Function, Rules
-from fxad.primitives.elementwise import EQ, MUL, SELECT_N, Add, ConvertElementType, Mul, Neg, Not, Sub
+from fxad.primitives.elementwise.arithmetic import MUL, Add, Mul, Neg, Sub
+from fxad.primitives.elementwise.convert import ConvertElementType
+from fxad.primitives.elementwise.logic import EQ, Not
+from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.shape import BroadcastInDim, ExpandDims, Reshape, Squeeze
 from fxad.transforms.inversion.plans import Graph
 
@@ -136,7 +139,7 @@ class _Rewriting:
         return None
 
     def _support(self, eqn: Eqn) -> dict[tuple[Key, bool], Atom]:
-        """Returns the masks outside of which the result of an equation is 0."""
+        """Returns masks such that the result of an equation is 0 outside of each."""
         found = self._factor(eqn)
         if found:
             key, flipped, mask, other = found

@@ -13,8 +13,9 @@ from fxad.primitives.barrier import OPTIMIZATION_BARRIER
 from fxad.primitives.check import Check, has_check
 from fxad.primitives.control.call import callee
 from fxad.primitives.control.effects import eqn_without_effects_and_checks
-from fxad.primitives.elementwise import SelectN, StopGradient
+from fxad.primitives.elementwise.convert import StopGradient
 from fxad.primitives.elementwise.family import Binary, Compare, Unary
+from fxad.primitives.elementwise.select import SelectN
 from fxad.transforms.cleanup.cse import cse
 from fxad.transforms.locate import body_label, describe
 

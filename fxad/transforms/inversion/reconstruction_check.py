@@ -23,24 +23,12 @@ from fxad.ir import Atom, Aval, Jaxpr, Lit
 from fxad.primitives.barrier import OPTIMIZATION_BARRIER
 from fxad.primitives.check import Check
 from fxad.primitives.dynamic_slicing import DYNAMIC_UPDATE_SLICE
-from fxad.primitives.elementwise import (
-    ABS,
-    GE,
-    IMAG,
-    IS_FINITE,
-    LE,
-    MAX,
-    MUL,
-    NEG,
-    REAL,
-    RSQRT,
-    SELECT_N,
-    SHIFT_RIGHT_LOGICAL,
-    STOP_GRADIENT,
-    SUB,
-    XOR,
-    ConvertElementType,
-)
+from fxad.primitives.elementwise.arithmetic import MAX, MUL, NEG, SUB
+from fxad.primitives.elementwise.complex_parts import IMAG, REAL
+from fxad.primitives.elementwise.convert import STOP_GRADIENT, ConvertElementType
+from fxad.primitives.elementwise.logic import GE, IS_FINITE, LE, SHIFT_RIGHT_LOGICAL, XOR
+from fxad.primitives.elementwise.powers import ABS, RSQRT
+from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.reduce import ReduceMax
 from fxad.primitives.shape import Iota, ReduceSum, emit_broadcast, emit_reshape
 from fxad.primitives.slicing import Concatenate, Pad, Slice

@@ -16,7 +16,7 @@ from fxad.primitives.control.remat import Remat
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.custom import CustomCall
 from fxad.primitives.custom_rules import InverseRule
-from fxad.primitives.elementwise import ADD
+from fxad.primitives.elementwise.arithmetic import ADD
 from fxad.primitives.linearity import is_zero
 from fxad.transforms.inversion.plans import Plan, Step
 from fxad.transforms.inversion.rules.contract import Args, Determined, InverseRules, Refused, known_atoms

@@ -260,7 +260,7 @@ class _Search:
         return parts
 
     def _through(self, scratch: Scratch, eqn: Eqn, part: PartialValue) -> PartialValue | Atom | Refused:
-        """Inverts an elementwise equation of which a mask selected some elements of the result."""
+        """Inverts an elementwise equation if a mask selected some elements of its result."""
         scratch.at(eqn)
         if (there := through_places(scratch, eqn, part, self._unknown, self.graph.producer.get)) is not None:
             return there

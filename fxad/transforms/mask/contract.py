@@ -34,7 +34,10 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.sizes import Name, Size, names_of, size_of, upper_bound
 from fxad.errors import SizeError
 from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Primitive, Shape, Var
-from fxad.primitives.elementwise import ADD, AND, CLZ, DIV, GE, LT, MAX, MIN, MUL, SELECT_N, SUB, ConvertElementType
+from fxad.primitives.elementwise.arithmetic import ADD, DIV, MAX, MIN, MUL, SUB
+from fxad.primitives.elementwise.convert import ConvertElementType
+from fxad.primitives.elementwise.logic import AND, CLZ, GE, LT
+from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.shape import Iota, emit_broadcast
 from fxad.transforms.mask.knowledge import (
     Knowledge,

@@ -9,8 +9,7 @@ from fxad.core.memo import by_value
 from fxad.core.sizes import Size
 from fxad.errors import SizeError, name_equation
 from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, Param, Record, jaxprs_in_params, params, source_location
-from fxad.primitives.custom import CustomCall, NamedCall
-from fxad.primitives.custom import named as named_calls
+from fxad.primitives.custom import CustomCall, NamedCall, named as named_calls
 from fxad.transforms.locate import describe
 from fxad.transforms.mask.contract import MaskCtx, MaskRules, Padding, not_masked
 from fxad.transforms.mask.knowledge import Knowledge

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from fxad.core.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from fxad.transforms.memory import checkpoint_policies as checkpoint_policies
-    from fxad.transforms.memory import policies as policies
+    from fxad.transforms.memory import checkpoint_policies as checkpoint_policies, policies as policies
 else:
     __getattr__, __dir__ = lazy_exports(__name__, {}, "checkpoint_policies policies")

@@ -1,8 +1,14 @@
 """Policies of `remat` under the names of `jax.checkpoint_policies`."""
 
-from fxad.transforms.memory.policies import Policy, everything, names, names_except, nothing
-from fxad.transforms.memory.policies import dots as dots_saveable
-from fxad.transforms.memory.policies import dots_without_batch_dims as dots_with_no_batch_dims_saveable
+from fxad.transforms.memory.policies import (
+    Policy,
+    dots as dots_saveable,
+    dots_without_batch_dims as dots_with_no_batch_dims_saveable,
+    everything,
+    names,
+    names_except,
+    nothing,
+)
 
 everything_saveable: Policy = everything
 nothing_saveable: Policy = nothing

@@ -412,7 +412,7 @@ def _inner_ladder(flat: Jaxpr) -> list[tuple[Inner, ...]]:
 
 
 def _stored_bodies(jaxpr: Jaxpr) -> Iterator[Jaxpr]:
-    """Returns the bodies in which segments may save memory: large ones, of which reverse mode stores values."""
+    """Returns the bodies in which segments may save memory: large ones whose values reverse mode stores."""
     for eqn in jaxpr.eqns:
         if isinstance(eqn.prim, HigherOrder) and not reversible(eqn):
             for body in eqn.prim.layout.bodies:

@@ -13,7 +13,7 @@ from fxad.ir import Atom, HigherOrder, Jaxpr, Lit, Mask, Primitive, Var
 from fxad.primitives.control.bodies import assign_slots, shared_slots, with_outs, with_slot_operands, with_slot_results
 from fxad.primitives.control.loop_steps import COUNT, rearrange_operands
 from fxad.primitives.control.scan import Scan
-from fxad.primitives.elementwise import ADD
+from fxad.primitives.elementwise.arithmetic import ADD
 
 
 @final

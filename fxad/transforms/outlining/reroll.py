@@ -13,7 +13,7 @@ from fxad.core.memo import by_value
 from fxad.ir import Atom, Aval, Emit, Eqn, Jaxpr, Lit, Var
 from fxad.primitives.control.call import callee
 from fxad.primitives.control.scan import Scan
-from fxad.primitives.elementwise import ADD, MUL
+from fxad.primitives.elementwise.arithmetic import ADD, MUL
 from fxad.primitives.index import Index
 from fxad.primitives.shape import ExpandDims, Iota, Rev
 from fxad.primitives.slicing import Concatenate, Slice
@@ -236,7 +236,7 @@ def _pieces(made: dict[Var, Eqn], column: Column) -> list[_Rows | Atom]:
 
 
 def _row_of(made: dict[Var, Eqn], a: Atom) -> tuple[Atom, int] | None:
-    """Returns the array of which a value is a row, and the number of the row; None for other values."""
+    """Returns the array and the row number of a value that is a row of an array; None for other values."""
     eqn = made.get(a) if isinstance(a, Var) else None
     if eqn is None or not isinstance(eqn.prim, Index) or eqn.prim.dynamic or eqn.prim.dropped != (0,):
         return None

@@ -13,31 +13,12 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.ir import Atom, Emit, Hole, Lit, Var
-from fxad.primitives.elementwise import (
-    ADD,
-    DIV,
-    LOG,
-    MUL,
-    NEG,
-    NOT,
-    POW,
-    SIGN,
-    SUB,
-    XOR,
-    Add,
-    Div,
-    Eq,
-    IntegerPow,
-    Mul,
-    Ne,
-    Neg,
-    Not,
-    Pow,
-    SelectN,
-    Sub,
-    Xor,
-)
+from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL, NEG, SUB, Add, Div, Mul, Neg, Sub
+from fxad.primitives.elementwise.exponential import LOG
 from fxad.primitives.elementwise.formula import Formula
+from fxad.primitives.elementwise.logic import NOT, XOR, Eq, Ne, Not, Xor
+from fxad.primitives.elementwise.powers import POW, SIGN, IntegerPow, Pow
+from fxad.primitives.elementwise.select import SelectN
 from fxad.transforms.inversion.rules.assembling import chosen_part, where_chosen
 from fxad.transforms.inversion.rules.contract import (
     VOLUME,

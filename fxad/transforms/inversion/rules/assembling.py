@@ -9,7 +9,7 @@ import numpy as np
 from fxad import dtypes
 from fxad.core.sizes import at_least
 from fxad.ir import Atom, Aval, Emit, Eqn, Lit, NDArray
-from fxad.primitives.elementwise import SELECT_N
+from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.shape import BroadcastInDim
 from fxad.primitives.slicing import Concatenate, Pad, Slice
 from fxad.transforms.inversion.rules.contract import PartialValue

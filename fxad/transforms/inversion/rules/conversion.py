@@ -10,19 +10,8 @@ from fxad.dtypes import DType
 from fxad.ir import Atom, Hole, Primitive
 from fxad.primitives.barrier import OptimizationBarrier
 from fxad.primitives.check import Check
-from fxad.primitives.elementwise import (
-    COMPLEX,
-    CONJ,
-    IMAG,
-    REAL,
-    BitcastConvertType,
-    Complex,
-    Conj,
-    ConvertElementType,
-    Imag,
-    Real,
-    StopGradient,
-)
+from fxad.primitives.elementwise.complex_parts import COMPLEX, CONJ, IMAG, REAL, Complex, Conj, Imag, Real
+from fxad.primitives.elementwise.convert import BitcastConvertType, ConvertElementType, StopGradient
 from fxad.primitives.marks import Keep, Name
 from fxad.primitives.sharding_constraint import ShardingConstraint
 from fxad.transforms.inversion.rules.contract import (

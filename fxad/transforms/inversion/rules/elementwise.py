@@ -17,19 +17,18 @@ from typing import Final, final
 from fxad import dtypes
 from fxad.core.dataclasses import dataclass
 from fxad.ir import Atom, Aval, Lit, Primitive
-from fxad.primitives.elementwise import (
+from fxad.primitives.elementwise.exponential import LOGISTIC, Exp, Exp2, Expm1, Log, Log1p, Logistic, Logit
+from fxad.primitives.elementwise.formula import Formula
+from fxad.primitives.elementwise.logic import IS_FINITE
+from fxad.primitives.elementwise.powers import SQUARE, Cbrt, IntegerPow, Rsqrt, Sqrt
+from fxad.primitives.elementwise.special import ERF, ERF_INV, ERFC, Erf, Erfc, ErfInv
+from fxad.primitives.elementwise.trigonometric import (
     ASINH,
     ATANH,
     COS,
     COSH,
-    ERF,
-    ERF_INV,
-    ERFC,
-    IS_FINITE,
-    LOGISTIC,
     SIN,
     SINH,
-    SQUARE,
     TAN,
     TANH,
     Acos,
@@ -38,24 +37,9 @@ from fxad.primitives.elementwise import (
     Asinh,
     Atan,
     Atanh,
-    Cbrt,
-    Erf,
-    Erfc,
-    ErfInv,
-    Exp,
-    Exp2,
-    Expm1,
-    IntegerPow,
-    Log,
-    Log1p,
-    Logistic,
-    Logit,
-    Rsqrt,
     Sinh,
-    Sqrt,
     Tanh,
 )
-from fxad.primitives.elementwise.formula import Formula
 from fxad.transforms.inversion.rules.contract import Args, InverseCtx, InverseRule, Outs, Refused, Solved, row
 
 LOG_2: Final = math.log(2)

@@ -11,7 +11,7 @@ from typing import Final
 
 from fxad import dtypes
 from fxad.ir import Atom, Emit, Hole, Lit
-from fxad.primitives.elementwise import DIV, NEG
+from fxad.primitives.elementwise.arithmetic import DIV, NEG
 from fxad.primitives.elementwise.formula import Formula
 from fxad.primitives.gather import Gather, ScatterAdd
 from fxad.primitives.scatter import Scatter, ScatterMul

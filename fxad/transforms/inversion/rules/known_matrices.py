@@ -13,19 +13,16 @@ import numpy as np
 from fxad.core.dataclasses import dataclass
 from fxad.ir import Atom, Eqn, Lit, NDArray, Primitive, Var
 from fxad.primitives.barrier import OptimizationBarrier
-from fxad.primitives.elementwise import (
-    Add,
-    Conj,
-    ConvertElementType,
-    Div,
-    Mul,
-    Neg,
-    SelectN,
-    StopGradient,
-    Sub,
-)
+from fxad.primitives.elementwise.arithmetic import Add, Div, Mul, Neg, Sub
+from fxad.primitives.elementwise.complex_parts import Conj
+from fxad.primitives.elementwise.convert import ConvertElementType, StopGradient
 from fxad.primitives.elementwise.family import Compare
-from fxad.primitives.linalg import Cholesky, Eigh, Expm, Qr, Svd
+from fxad.primitives.elementwise.select import SelectN
+from fxad.primitives.linalg.cholesky import Cholesky
+from fxad.primitives.linalg.eigh import Eigh
+from fxad.primitives.linalg.expm import Expm
+from fxad.primitives.linalg.qr import Qr
+from fxad.primitives.linalg.svd import Svd
 from fxad.primitives.marks import Keep, Name
 from fxad.primitives.shape import BroadcastInDim, Iota, Transpose
 from fxad.primitives.sharding_constraint import ShardingConstraint

@@ -17,7 +17,7 @@ from fxad.ir import Atom, Aval, Eqn, Hole, Jaxpr, Mask, Var, Zero
 from fxad.primitives.control.bodies import mask_or, select_by_mask
 from fxad.primitives.control.loop_steps import Steps, unchanged_carries
 from fxad.primitives.control.scan import Scan
-from fxad.primitives.elementwise import ADD
+from fxad.primitives.elementwise.arithmetic import ADD
 from fxad.transforms.inversion.rules.contract import Args, BodyCtx, Determined, Refused, known_atoms, known_mask
 
 

@@ -13,12 +13,12 @@ from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.dtypes import DType
 from fxad.ir import Atom, Aval, Eqn, Lit, Var, Zero
-from fxad.primitives.elementwise import ADD, ConvertElementType
+from fxad.primitives.elementwise.arithmetic import ADD
+from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.primitives.elementwise.family import Binary, Unary
 from fxad.transforms.inversion.rules.assembling import chosen_part, where_chosen, with_part
 from fxad.transforms.inversion.rules.contract import VOLUME, Constant, InverseCtx, InverseRule, PartialValue, Refused
-from fxad.transforms.inversion.rules.totals import not_square, numbers
-from fxad.transforms.inversion.rules.totals import total as sum_of
+from fxad.transforms.inversion.rules.totals import not_square, numbers, total as sum_of
 
 UNMEASURED = Refused("its log-determinant is not known")
 

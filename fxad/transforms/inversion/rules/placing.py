@@ -12,7 +12,7 @@ import numpy as np
 
 from fxad.ir import Atom, Emit, Eqn, Lit, NDArray, Shape
 from fxad.primitives.dynamic_slicing import DynamicUpdateSlice
-from fxad.primitives.elementwise import SelectN
+from fxad.primitives.elementwise.select import SelectN
 from fxad.primitives.slicing import Concatenate, Pad, Slice
 from fxad.transforms.inversion.rules.assembling import chosen_part, constant_mask, has_box
 from fxad.transforms.inversion.rules.contract import PartialValue

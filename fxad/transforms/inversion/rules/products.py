@@ -16,10 +16,15 @@ from fxad.core.dataclasses import dataclass
 from fxad.dtypes import DType
 from fxad.ir import Atom, Aval, Hole, Lit
 from fxad.primitives.dot import DotGeneral, free_axes
-from fxad.primitives.elementwise import ABS, IS_FINITE, LE, MUL, NEG, SELECT_N, ConvertElementType
-from fxad.primitives.linalg import Expm, Solve, TriangularSolve
+from fxad.primitives.elementwise.arithmetic import MUL, NEG
+from fxad.primitives.elementwise.convert import ConvertElementType
+from fxad.primitives.elementwise.logic import IS_FINITE, LE
+from fxad.primitives.elementwise.powers import ABS
+from fxad.primitives.elementwise.select import SELECT_N
+from fxad.primitives.linalg.expm import Expm
 from fxad.primitives.linalg.matrices import adjoint, conj, diagonal, dot, identity, transposed
-from fxad.primitives.linalg.solve import lu_factors
+from fxad.primitives.linalg.solve import Solve, lu_factors
+from fxad.primitives.linalg.triangular import TriangularSolve
 from fxad.primitives.reduce import ReduceMax
 from fxad.primitives.shape import BroadcastInDim, ReduceSum, Transpose, emit_reshape
 from fxad.transforms.inversion.rules.assembling import unknown_elements

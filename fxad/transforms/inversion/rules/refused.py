@@ -11,58 +11,37 @@ from fxad.primitives.argmax import ArgMax, ArgMin
 from fxad.primitives.collectives import AllGather, AllToAll, AxisIndex, Pmax, Pmin, Ppermute, Psum, PsumScatter
 from fxad.primitives.conv import ConvGeneralDilated
 from fxad.primitives.cumulative import CumMax, CumMin
-from fxad.primitives.elementwise import (
-    Abs,
+from fxad.primitives.elementwise.arithmetic import Max, Min, Rem
+from fxad.primitives.elementwise.bessel import BesselI0e, BesselI1e, Zeta
+from fxad.primitives.elementwise.beta import RegularizedIncompleteBeta
+from fxad.primitives.elementwise.convert import ReducePrecision
+from fxad.primitives.elementwise.gamma import Igamma, Igammac, IgammaGradA, RandomGammaGrad
+from fxad.primitives.elementwise.logic import (
     And,
-    Atan2,
-    Ceil,
-    Clamp,
     Clz,
-    Cos,
-    Cosh,
-    Digamma,
-    Floor,
     Ge,
     Gt,
     IsFinite,
     Le,
-    Lgamma,
     Lt,
-    Max,
-    Min,
-    Nextafter,
     Or,
-    Polygamma,
     PopulationCount,
-    ReducePrecision,
-    Rem,
-    Round,
     ShiftLeft,
     ShiftRightArithmetic,
     ShiftRightLogical,
-    Sign,
-    Sin,
-    Square,
-    Tan,
 )
-from fxad.primitives.elementwise.bessel import BesselI0e, BesselI1e, Zeta
-from fxad.primitives.elementwise.beta import RegularizedIncompleteBeta
-from fxad.primitives.elementwise.gamma import Igamma, Igammac, IgammaGradA, RandomGammaGrad
+from fxad.primitives.elementwise.powers import Abs, Sign, Square
+from fxad.primitives.elementwise.select import Ceil, Clamp, Floor, Nextafter, Round
+from fxad.primitives.elementwise.special import Digamma, Lgamma, Polygamma
+from fxad.primitives.elementwise.trigonometric import Atan2, Cos, Cosh, Sin, Tan
 from fxad.primitives.fold import Reduce, ReduceWindow
 from fxad.primitives.host_call import HostCall
 from fxad.primitives.index import IndexVectors
-from fxad.primitives.linalg import (
-    Det,
-    Eig,
-    Expm,
-    ExpmFrechet,
-    Geqrf,
-    HouseholderProduct,
-    LuPivotsToPermutation,
-    Ormqr,
-    Pinv,
-    Slogdet,
-)
+from fxad.primitives.linalg.eig import Eig
+from fxad.primitives.linalg.expm import Expm, ExpmFrechet
+from fxad.primitives.linalg.lu import LuPivotsToPermutation
+from fxad.primitives.linalg.qr import Geqrf, HouseholderProduct, Ormqr
+from fxad.primitives.linalg.solve import Det, Pinv, Slogdet
 from fxad.primitives.random import GammaSample, Threefry2x32
 from fxad.primitives.reduce_window import ReduceWindowMax, ReduceWindowMin, ReduceWindowProd, ReduceWindowSum
 from fxad.primitives.scatter import ScatterMax, ScatterMin

@@ -19,7 +19,7 @@ from fxad.primitives.cumulative import (
     subtract_or_zero,
     zero_scalar,
 )
-from fxad.primitives.elementwise import DIV, MUL, SUB
+from fxad.primitives.elementwise.arithmetic import DIV, MUL, SUB
 from fxad.primitives.elementwise.formula import Formula
 from fxad.primitives.fft import Fft
 from fxad.transforms.inversion.rules.arithmetic import finite_part, inexact

@@ -223,7 +223,7 @@ def _dynamic_update_slice(ctx: InverseCtx, prim: DynamicUpdateSlice, args: Args,
 
 
 def box_mask(box: tuple[range, ...], shape: Shape) -> NDArray:
-    """Returns a mask of the elements in a box. An axis of which the box has all elements has size 1 in the mask."""
+    """Returns a mask of the elements in a box. If the box covers an axis, the mask has size 1 there."""
     full = [len(r) == n for r, n in zip(box, shape, strict=True)]
     mask = np.zeros([1 if f else n for f, n in zip(full, shape, strict=True)], np.bool_)
     mask[np.ix_(*[np.arange(1) if f else np.asarray(r, int) for f, r in zip(full, box, strict=True)])] = True

@@ -7,18 +7,10 @@ from typing import Final
 
 from fxad.ir import Atom, Hole
 from fxad.primitives.cumulative import predecessors, zero_scalar
-from fxad.primitives.elementwise import MUL
-from fxad.primitives.linalg import (
-    Cholesky,
-    Eigh,
-    Lu,
-    LuPivotsToPermutation,
-    Qr,
-    Solve,
-    Svd,
-    TriangularSolve,
-    TridiagonalSolve,
-)
+from fxad.primitives.elementwise.arithmetic import MUL
+from fxad.primitives.linalg.cholesky import Cholesky
+from fxad.primitives.linalg.eigh import Eigh
+from fxad.primitives.linalg.lu import Lu, LuPivotsToPermutation
 from fxad.primitives.linalg.matrices import (
     adjoint,
     as_complex,
@@ -40,6 +32,11 @@ from fxad.primitives.linalg.matrices import (
     unless,
     where,
 )
+from fxad.primitives.linalg.qr import Qr
+from fxad.primitives.linalg.solve import Solve
+from fxad.primitives.linalg.svd import Svd
+from fxad.primitives.linalg.triangular import TriangularSolve
+from fxad.primitives.linalg.tridiagonal import TridiagonalSolve
 from fxad.transforms.inversion.rules.contract import Args, InverseCtx, InverseRule, Outs, Refused, Solved, row
 from fxad.transforms.inversion.rules.totals import constant, log_sizes, total
 
@@ -120,7 +117,7 @@ def _tridiagonal_solve(ctx: InverseCtx, prim: TridiagonalSolve, args: Args, outs
 
 
 def _cholesky(ctx: InverseCtx, prim: Cholesky, args: Args, outs: Outs) -> Solved:
-    """Returns L L^H: the Hermitian matrix of which the decomposition read the lower triangle."""
+    """Returns L L^H: the Hermitian matrix. The decomposition read its lower triangle."""
     return (dot(ctx.one, outs[0], adjoint(ctx.one, outs[0])),)
 
 
@@ -144,7 +141,7 @@ def _qr(ctx: InverseCtx, prim: Qr, args: Args, outs: Outs) -> Solved:
 
 
 def _eigh(ctx: InverseCtx, prim: Eigh, args: Args, outs: Outs) -> Solved | Refused:
-    """Returns V diag(w) V^H: the Hermitian matrix of which the decomposition read one triangle."""
+    """Returns V diag(w) V^H: the Hermitian matrix. The decomposition read one of its triangles."""
     if not prim.vectors:
         return Refused(VALUES)
     w, v = outs

@@ -9,7 +9,10 @@ from collections.abc import Iterable
 
 from fxad import dtypes
 from fxad.ir import Atom, Aval, Emit, Lit
-from fxad.primitives.elementwise import ABS, ADD, LOG, REAL
+from fxad.primitives.elementwise.arithmetic import ADD
+from fxad.primitives.elementwise.complex_parts import REAL
+from fxad.primitives.elementwise.exponential import LOG
+from fxad.primitives.elementwise.powers import ABS
 from fxad.primitives.shape import ReduceSum
 
 

@@ -20,7 +20,7 @@ from fxad.primitives.control.scan import Scan
 from fxad.primitives.control.while_ import While
 from fxad.primitives.custom import Batched, CustomCall, NamedCall, Pruned
 from fxad.primitives.custom_rules import BatchRule, Derivative, Function, Refusal, Rules
-from fxad.primitives.elementwise import MIN
+from fxad.primitives.elementwise.arithmetic import MIN
 from fxad.primitives.implicit import LinearSolve, Root
 from fxad.primitives.linear_call import LinearCall
 from fxad.transforms.mask.contract import Atoms, Avals, MaskCtx, MaskRule, not_masked, row

@@ -12,21 +12,12 @@ from typing import Final
 
 from fxad import dtypes
 from fxad.ir import Atom, Aval, Lit
-from fxad.primitives.elementwise import (
-    COMPLEX,
-    CONJ,
-    COS,
-    DIV,
-    EQ,
-    MAX,
-    MUL,
-    OR,
-    REAL,
-    REM,
-    SELECT_N,
-    SIN,
-    ConvertElementType,
-)
+from fxad.primitives.elementwise.arithmetic import DIV, MAX, MUL, REM
+from fxad.primitives.elementwise.complex_parts import COMPLEX, CONJ, REAL
+from fxad.primitives.elementwise.convert import ConvertElementType
+from fxad.primitives.elementwise.logic import EQ, OR
+from fxad.primitives.elementwise.select import SELECT_N
+from fxad.primitives.elementwise.trigonometric import COS, SIN
 from fxad.primitives.fft import Fft
 from fxad.primitives.shape import Rev, Transpose, emit_broadcast
 from fxad.primitives.slicing import Concatenate, Slice, emit_slice

@@ -10,7 +10,10 @@ from fxad.core.sizes import maximum
 from fxad.ir import Atom, Aval, Lit
 from fxad.primitives.dimension_numbers import DimensionNumbers
 from fxad.primitives.dynamic_slicing import DYNAMIC_UPDATE_SLICE, DynamicSlice, DynamicUpdateSlice
-from fxad.primitives.elementwise import ADD, AND, GE, LE, LT, MAX, MIN, SELECT_N, SUB, ConvertElementType
+from fxad.primitives.elementwise.arithmetic import ADD, MAX, MIN, SUB
+from fxad.primitives.elementwise.convert import ConvertElementType
+from fxad.primitives.elementwise.logic import AND, GE, LE, LT
+from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.gather import Gather, ScatterAdd, ScatterFamily
 from fxad.primitives.index import Index, IndexVectors
 from fxad.primitives.scatter import Scatter, ScatterMax, ScatterMin, ScatterMul

@@ -18,22 +18,12 @@ from typing import Final
 from fxad import dtypes
 from fxad.core.sizes import at_least, maximum, minimum
 from fxad.ir import Atom, Aval, Lit, Primitive
-from fxad.primitives.elementwise import (
-    ABS,
-    ADD,
-    AND,
-    GE,
-    GT,
-    LT,
-    MUL,
-    NOT,
-    OR,
-    REAL,
-    SELECT_N,
-    STOP_GRADIENT,
-    SUB,
-    ConvertElementType,
-)
+from fxad.primitives.elementwise.arithmetic import ADD, MUL, SUB
+from fxad.primitives.elementwise.complex_parts import REAL
+from fxad.primitives.elementwise.convert import STOP_GRADIENT, ConvertElementType
+from fxad.primitives.elementwise.logic import AND, GE, GT, LT, NOT, OR
+from fxad.primitives.elementwise.powers import ABS
+from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.linalg.cholesky import Cholesky
 from fxad.primitives.linalg.eig import Eig
 from fxad.primitives.linalg.eigh import Eigh

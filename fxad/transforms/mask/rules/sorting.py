@@ -7,7 +7,8 @@ from typing import Final
 
 from fxad import dtypes
 from fxad.ir import Atom
-from fxad.primitives.elementwise import NOT, ConvertElementType
+from fxad.primitives.elementwise.convert import ConvertElementType
+from fxad.primitives.elementwise.logic import NOT
 from fxad.primitives.reduce import extreme_value
 from fxad.primitives.sort import Sort
 from fxad.primitives.top_k import TopK

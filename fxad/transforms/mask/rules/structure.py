@@ -9,7 +9,9 @@ from typing import Final
 from fxad.core.sizes import Size, lower_bound, maximum
 from fxad.ir import Atom, Aval, Lit, Shape
 from fxad.primitives.dynamic_slicing import DYNAMIC_UPDATE_SLICE, DynamicSlice
-from fxad.primitives.elementwise import ADD, AND, DIV, EQ, GE, LT, MAX, MIN, MUL, REM, SELECT_N, SUB
+from fxad.primitives.elementwise.arithmetic import ADD, DIV, MAX, MIN, MUL, REM, SUB
+from fxad.primitives.elementwise.logic import AND, EQ, GE, LT
+from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.gather import Gather
 from fxad.primitives.shape import BroadcastInDim, ExpandDims, Iota, Reshape, Rev, emit_broadcast, emit_reshape
 from fxad.primitives.slicing import Concatenate, Pad, Slice

@@ -15,7 +15,9 @@ from typing import Final
 from fxad.core.sizes import maximum
 from fxad.ir import Atom, Aval, Lit, Primitive, Shape
 from fxad.primitives.conv import ConvGeneralDilated
-from fxad.primitives.elementwise import ADD, AND, DIV, EQ, GE, LT, MUL, REM, SELECT_N, SUB
+from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL, REM, SUB
+from fxad.primitives.elementwise.logic import AND, EQ, GE, LT
+from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.fold import Reduce, ReduceWindow
 from fxad.primitives.reduce import ReduceMax, ReduceMin, extreme_value
 from fxad.primitives.reduce_prod import ReduceProd
