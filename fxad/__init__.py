@@ -34,7 +34,6 @@ from fxad.runtime import (
     Device as Device,
     cache as cache,
     devices as devices,
-    profile as profile,
     set_cpu_devices as set_cpu_devices,
 )
 from fxad.tracing.array import Array as Array, ArrayLike as ArrayLike, asarray as asarray

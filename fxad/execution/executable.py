@@ -197,8 +197,8 @@ def lower(program: Program[P, R], units: Units = "auto", passes: Passes | None =
 
     `units` selects the calls that are compiled separately, each distinct body once. "auto": the cost rule of
     `fxad.units.blocks` selects repeated calls and repeated sequences of equations. A predicate of a body (a `Jaxpr`)
-    selects among the existing calls. "none": the program is compiled as a whole. So is a program with meshes of devices,
-    which XLA divides among them: `lowered.units` says so.
+    selects among the existing calls. "none": the program is compiled as a whole. A program with meshes of devices is
+    always compiled as a whole, because XLA divides it among them: `lowered.units` says so.
 
     `passes` run first. The default is `fxad.passes.BEFORE_COMPILATION`, if the cost rule says that units pay. A given
     tuple replaces the default and is always run; `()` runs no pass.

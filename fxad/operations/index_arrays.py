@@ -131,7 +131,7 @@ def choose(emit: Emit, *args: object) -> Atoms:
         raise DTypeError(f"choose: the selector must be integers, got {which.aval}")
     shape = common_shape("choose", which.aval.shape, cases[0].aval.shape)
     at = convert(emit, which, dtypes.int32) if which.aval.dtype == dtypes.bool_ else which
-    at = _apply_index_mode(emit, at, len(cases), cast(str, mode), dtypes.int32)
+    at = _apply_index_mode(emit, at, len(cases), mode, dtypes.int32)
     return emit(SELECT_N, broadcast(emit, at, shape), *[broadcast(emit, c, shape) for c in cases])
 
 

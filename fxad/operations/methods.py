@@ -335,7 +335,7 @@ class Methods(Operators):
         shape = self.aval.shape
         if not shape:
             raise ShapeError("nonzero: takes an array with at least one axis", remedy="use x != 0")
-        n = int((self != 0).sum()) if size is None else to_int("nonzero", "size", size)
+        n = int(np.asarray(self.__ne__(0).sum())) if size is None else to_int("nonzero", "size", size)
         fills = index_arrays.fills("nonzero", fill_value, len(shape))
         return tuple([self._apply(index_arrays.nonzero_along, (), (k, n, fills)) for k in range(len(shape))])
 

@@ -29,8 +29,10 @@ from fxad.primitives.control.call import Call
 from fxad.primitives.control.cond import Cond
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.control.while_ import While
-from fxad.primitives.elementwise.arithmetic import ADD
-from fxad.primitives.elementwise.logic import AND, EQ, EXP, LOG, LT, MUL, OR, SELECT_N, SUB
+from fxad.primitives.elementwise.arithmetic import ADD, MUL, SUB
+from fxad.primitives.elementwise.exponential import EXP, LOG
+from fxad.primitives.elementwise.logic import AND, EQ, LT, OR
+from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.reduce import ReduceMax, extreme_value
 from fxad.primitives.shape import BroadcastInDim, Iota, ReduceSum
 from fxad.primitives.softmax import Softmax

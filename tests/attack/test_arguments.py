@@ -143,7 +143,8 @@ WORDS: Final[dict[str, Any]] = {
 
 @pytest.mark.parametrize("which", FLAGS)
 def test_a_flag_of_a_transformation_is_a_bool(which: str) -> None:
-    for value in ("no", 1, None, [], np.ones(2)):
+    values: tuple[Any, ...] = ("no", 1, None, [], np.ones(2))
+    for value in values:
         with pytest.raises(ArgumentError) as e:
             FLAGS[which](value)
         assert e.value.message.startswith(f"{which} must be True or False, got ")
@@ -151,7 +152,8 @@ def test_a_flag_of_a_transformation_is_a_bool(which: str) -> None:
 
 @pytest.mark.parametrize("which", WORDS)
 def test_what_is_no_word_is_refused(which: str) -> None:
-    for value in (np.ones(2), [1], 2.5, b"ab"):
+    values: tuple[Any, ...] = (np.ones(2), [1], 2.5, b"ab")
+    for value in values:
         with pytest.raises(FxadError) as e:
             WORDS[which](value)
         assert e.value.message.startswith(which)
@@ -165,10 +167,12 @@ def or_twice(flag: bool, x: Any) -> Any:
     return x.sum() * 2 if flag else x.sum()
 
 
+PRODUCT: Final[Any] = fx.trace(of_two, X, X)
+
 # What a transformation takes as the number of an argument, or as a size: with an integer, and with several.
 NUMBERS: Final[dict[str, Any]] = {
     "grad": lambda k, ks: (fx.grad(of_two, argnums=k)(X, X), fx.grad(of_two, argnums=ks)(X, X)),
-    "grad of a program": lambda k, ks: fx.grad(fx.trace(of_two, X, X), argnums=k)(X, X),
+    "grad of a program": lambda k, _: fx.grad(PRODUCT, argnums=k)(X, X),
     "holomorphic": lambda k, _: fx.grad(of_two, argnums=k, holomorphic=True)(X + 0j, X + 0j),
     "jacfwd": lambda k, ks: (fx.jacfwd(of_two, argnums=k)(X, X), fx.jacfwd(of_two, argnums=ks)(X, X)),
     "hessian": lambda k, _: fx.hessian(of_two, argnums=k)(X[0], X[0]),
@@ -209,7 +213,8 @@ def test_the_number_of_an_argument_is_whatever_has_an_index(which: str) -> None:
 
 
 def test_numbers_of_numpy_donate() -> None:
-    for k in (np.int64(0), np.array([0]), (np.uint8(0),)):
+    numbers: tuple[Any, ...] = (np.int64(0), np.array([0]), (np.uint8(0),))
+    for k in numbers:
         x, y = fx.asarray(X) + 0, fx.asarray(X) + 0
         fx.jit(lambda a: a + 1, donate=k)(x)
         fx.jit(lambda a: a + 1, donate_argnums=k)(y)

@@ -377,10 +377,11 @@ def test_groups_may_cross_devices() -> None:
 def test_soft_pmap_of_a_program() -> None:
     program = fx.trace(lambda v: v - lax.pmean(v, "d"), np.float64(1), axis_env={"d": 16})
     x: Any = np.arange(16.0)
-    mapped = fx.soft_pmap(program, "d", axis_size=16, devices=4)
+    mapped: Any = fx.soft_pmap(program, "d", axis_size=16, devices=4)
     assert fx.soft_pmap(program, "d", axis_size=16, devices=4).jaxpr is mapped.jaxpr
     np.testing.assert_array_equal(np.asarray(mapped(x)), x - x.mean())
-    assert fx.soft_pmap(program, "d", devices=4).jaxpr is mapped.jaxpr
+    of_its_size: Any = fx.soft_pmap(program, "d", devices=4)
+    assert of_its_size.jaxpr is mapped.jaxpr
 
 
 @pytest.mark.parametrize("over", [fx.vmap, fx.pmap, fx.soft_pmap])
