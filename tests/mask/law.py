@@ -29,6 +29,11 @@ def part(x: NDArray, shape: Sequence[int]) -> NDArray:
     return x[tuple([slice(n) for n in shape])]
 
 
+def as_program(jaxpr: Jaxpr) -> fx.Program[..., object]:
+    ins = fx.tree.structure((tuple(range(len(jaxpr.ins))), {}))
+    return fx.Program(jaxpr, ins, fx.tree.structure(tuple(range(len(jaxpr.outs)))))
+
+
 def padded(x: NDArray, shape: Sequence[int], bad: float) -> NDArray:
     """`x` in the corner of an array whose other elements are the worst of its dtype."""
     kind = x.dtype.kind
@@ -104,7 +109,8 @@ def check_gradients(
     make: Callable[[int, tuple[int, ...], Any], NDArray],
     bad: float = np.nan,
 ) -> None:
-    """mask(grad(f)) and grad(mask(f)) against the gradient at that size; the cotangent of padding is zero."""
+    """mask(grad(f)) and grad(mask(f)) against the gradient at that size; the cotangent of padding is zero. grad(mask(f))
+    is compared where the gradient at that size computes no nan on its way."""
     summed = loss(program)
     wrt = tuple([a.dtype.kind == "f" for a in program.in_avals])
     if summed is None or not any(wrt):
@@ -117,7 +123,10 @@ def check_gradients(
     backward = grad_jaxpr(masked, (*wrt, *[False] * len(own)))
     args = [make(k, shape_at(a, at), a.dtype) for k, a in enumerate(summed.in_avals)]
     given = [padded(x, v.shape, bad) for x, v in zip(args, masked.in_avals, strict=False)]
-    want = run(specialize(gradient, tuple(at.items())), args)
+    unpadded = specialize(gradient, tuple(at.items()))
+    if fx.explain_nan(as_program(unpadded), *args):
+        return  # an infinite slope at a valid element: decision 79
+    want = run(unpadded, args)
     have = run(backward, [*given, *[np.asarray(at[n], np.int32) for n in own]])
     for k, (w, h) in enumerate(zip(want, have, strict=True)):
         close(part(h, w.shape), w, 1e-3, f"gradient {k} at {at}")
@@ -126,4 +135,4 @@ def check_gradients(
         assert not rest.any(), f"the cotangent of the padding of operand {k} at {at} is not zero: {rest}"
 
 
-__all__ = ["BAD", "check", "check_gradients", "loss", "padded", "part"]
+__all__ = ["BAD", "as_program", "check", "check_gradients", "loss", "padded", "part"]

@@ -17,7 +17,6 @@ from fxad.core.interpreter import run
 from fxad.core.sizes import named_size
 from fxad.core.typecheck import typecheck
 from fxad.errors import NotDifferentiableError, SizeError
-from fxad.ir import Jaxpr
 from fxad.primitives import ALL
 from fxad.primitives.collectives import COLLECTIVES
 from fxad.primitives.control.shard_map import ShardMap
@@ -30,11 +29,7 @@ from fxad.testing import MASK_STEPS, RaggedCase, ragged_applications, ragged_cas
 from fxad.testing.compare import differ, program_tolerance
 from fxad.transforms import specialize
 from fxad.transforms.specialize import size_names
-
-
-def as_program(jaxpr: Jaxpr) -> fx.Program[..., object]:
-    ins = fx.tree.structure((tuple(range(len(jaxpr.ins))), {}))
-    return fx.Program(jaxpr, ins, fx.tree.structure(tuple(range(len(jaxpr.outs)))))
+from tests.mask.law import as_program
 
 
 @given(ragged_cases())
