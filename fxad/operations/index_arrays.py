@@ -119,7 +119,7 @@ def choose(emit: Emit, *args: object) -> Atoms:
     range."""
     *operands, mode = args
     *choices, which = cast("list[Atom]", operands)
-    if mode not in ("clip", "wrap"):
+    if not isinstance(mode, str) or mode not in ("clip", "wrap"):
         raise ParameterError(
             f"choose: mode {mode!r} is not one of clip, wrap",
             remedy="a traced program cannot raise: choose 'clip' or 'wrap'",

@@ -190,6 +190,8 @@ RUNNING: list[Case] = [
     (lambda: runtime.set_cpu_devices(64), ParameterError,
      f"set_cpu_devices: 64 asked for, the CPU is in use with {len(runtime.devices('cpu'))}",
      "call it before the first program runs, or set FXAD_CPU_DEVICES"),
+    (lambda: runtime.set_cpu_devices(0), ParameterError, "set_cpu_devices: the number of devices is 0",
+     "give an int of 1 or more"),
     (lambda: fxa.numpy.asarray(X).to_device(CPU, stream=3), ParameterError,
      "to_device: stream 3: fxad orders its own work", "leave `stream` out"),
     (lambda: Cache(max_bytes=-1), ParameterError, "cache: max_bytes must be a number of bytes, got -1",

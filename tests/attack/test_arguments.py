@@ -167,15 +167,12 @@ def or_twice(flag: bool, x: Any) -> Any:
     return x.sum() * 2 if flag else x.sum()
 
 
-def gradient_of_a_program(k: Any) -> Any:
-    gradient: Any = fx.grad(fx.trace(of_two, X, X), argnums=k)
-    return gradient(X, X)
-
+gradient: Any = fx.grad  # its overloads do not take an argnums of any type
 
 # What a transformation takes as the number of an argument, or as a size: with an integer, and with several.
 NUMBERS: Final[dict[str, Any]] = {
-    "grad": lambda k, ks: (fx.grad(of_two, argnums=k)(X, X), fx.grad(of_two, argnums=ks)(X, X)),
-    "grad of a program": lambda k, _: gradient_of_a_program(k),
+    "grad": lambda k, ks: (gradient(of_two, argnums=k)(X, X), gradient(of_two, argnums=ks)(X, X)),
+    "grad of a program": lambda k, _: gradient(fx.trace(of_two, X, X), argnums=k)(X, X),
     "holomorphic": lambda k, _: fx.grad(of_two, argnums=k, holomorphic=True)(X + 0j, X + 0j),
     "jacfwd": lambda k, ks: (fx.jacfwd(of_two, argnums=k)(X, X), fx.jacfwd(of_two, argnums=ks)(X, X)),
     "hessian": lambda k, _: fx.hessian(of_two, argnums=k)(X[0], X[0]),

@@ -109,8 +109,10 @@ def check_gradients(
     make: Callable[[int, tuple[int, ...], Any], NDArray],
     bad: float = np.nan,
 ) -> None:
-    """mask(grad(f)) and grad(mask(f)) against the gradient at that size; the cotangent of padding is zero. grad(mask(f))
-    is compared where the gradient at that size computes no nan on its way."""
+    """mask(grad(f)) and grad(mask(f)) against the gradient at that size; the cotangent of padding is zero.
+
+    grad(mask(f)) is compared where the gradient at that size computes no nan on its way.
+    """
     summed = loss(program)
     wrt = tuple([a.dtype.kind == "f" for a in program.in_avals])
     if summed is None or not any(wrt):
