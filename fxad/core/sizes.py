@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import reduce
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NoReturn, Self, TypeAlias, final
 
@@ -668,32 +669,46 @@ def upper_bound(size: int, bounds: Mapping[str, int]) -> int:
     """
     if not isinstance(size, Size):
         return size
-    return maximum(_interval_bound(size, bounds, 1), 0)
+    return maximum(_interval(size, bounds)[1], 0)
 
 
-def _interval_bound(size: int, bounds: Mapping[str, int], sign: int) -> int:
-    """An upper (sign 1) or a lower (sign -1) bound, by intervals of terms."""
+def _interval(size: int, bounds: Mapping[str, int]) -> tuple[int, int]:
+    """A lower and an upper bound, by intervals of terms."""
     if not isinstance(size, Size):
-        return size
-    total: int = 0
+        return size, size
+    total: tuple[int, int] = (0, 0)
     for mono, c in size.terms:
-        upper = (c > 0) == (sign > 0)
-        term: int = c
+        term: tuple[int, int] = (1, 1)
         for base, power in mono:
-            if isinstance(base, Name):
-                if base.name not in bounds:
-                    factor = _size_of_factor(base)
-                else:
-                    factor = bounds[base.name] if upper else base.at_least
-            else:
-                a, b = (
-                    _interval_bound(base.a, bounds, 1 if upper else -1),
-                    _interval_bound(base.b, bounds, (1 if upper else -1) * (-1 if base.function == "//" else 1)),
-                )
-                factor = _FUNCTIONS[base.function](a, maximum(b, 1) if base.function == "//" else b)
-            term = term * (factor**power if power > 1 else factor)
-        total = total + term
+            factor = _interval_of_factor(base, bounds)
+            for _ in range(power):
+                term = _interval_product(term, factor)
+        low, high = term if c > 0 else (term[1], term[0])
+        total = total[0] + c * low, total[1] + c * high
     return total
+
+
+def _interval_of_factor(base: Factor, bounds: Mapping[str, int]) -> tuple[int, int]:
+    if isinstance(base, Name):
+        n = _size_of_factor(base)
+        return (base.at_least, bounds[base.name]) if base.name in bounds else (n, n)
+    (a, b), (c, d) = _interval(base.a, bounds), _interval(base.b, bounds)
+    if base.function != "//":
+        apply = _FUNCTIONS[base.function]
+        return apply(a, c), apply(b, d)
+    c, d = maximum(c, 1), maximum(d, 1)
+    # a negative quotient grows with the divisor
+    low = a // d if at_least(a, 0) else minimum(a // c, a // d)
+    high = b // c if at_least(b, 0) else maximum(b // c, b // d)
+    return low, high
+
+
+def _interval_product(x: tuple[int, int], y: tuple[int, int]) -> tuple[int, int]:
+    (a, b), (c, d) = x, y
+    if at_least(a, 0) and at_least(c, 0):
+        return a * c, b * d
+    ends = a * c, a * d, b * c, b * d
+    return reduce(minimum, ends), reduce(maximum, ends)
 
 
 Constraint: TypeAlias = tuple[int, int, str]  # a dimension, its actual value, and where it is, for messages

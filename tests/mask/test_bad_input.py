@@ -10,7 +10,6 @@ import pytest
 
 import fxad as fx
 import fxad.numpy as fnp
-from fxad import lax
 from fxad.errors import (
     ArgumentError,
     CheckError,
@@ -49,10 +48,6 @@ def program() -> fx.Program[..., Any]:
 
 def keyed(x: Any, *, zoom: Any) -> Any:
     return x * zoom
-
-
-def pooled(x: Any, y: Any) -> Any:
-    return lax.reduce_window(x, -np.inf, lax.max, (y.shape[0],), (1,), "SAME").sum()
 
 
 def masked(f: Callable[..., Any], *shapes: str) -> object:
@@ -234,12 +229,6 @@ CASES: list[tuple[Callable[[], object], type[FxadError], str, str]] = [
         SizeError,
         "len: axis 0 of f32[n] has no number of elements here",
         "x.shape[0] is a size, with which you can calculate",
-    ),
-    (
-        lambda: masked(fx.grad(pooled), "k", "n>=1"),
-        SizeError,
-        "mask: select_and_scatter_add is not masked: the elements of its windows along axis 0 depend on a size",
-        "differentiate the masked program, or specialize the program first",
     ),
     (
         lambda: lower_jaxpr(program().jaxpr),

@@ -31,6 +31,7 @@ def _grown(inner: st.SearchStrategy[int]) -> st.SearchStrategy[int]:
         pairs.map(lambda p: maximum(*p)),
         pairs.map(lambda p: minimum(*p)),
         st.tuples(inner, st.integers(1, 4)).map(lambda p: p[0] // p[1]),
+        pairs.map(lambda p: p[0] // maximum(p[1], 1)),
         st.tuples(inner, st.integers(1, 4)).map(lambda p: p[0] % p[1]),
         inner.map(lambda a: maximum(a, 0).bit_length()),
     )
@@ -85,6 +86,13 @@ def test_the_padding_holds_every_size_up_to_it(a: int, padded: dict[str, int], d
         name: data.draw(st.integers(named_least, padded[name])) for name, named_least in (("n", 0), ("m", 1), ("k", 0))
     }
     assert sizes.upper_bound(a, padded) >= substitute_sizes(a, values)
+
+
+def test_the_padding_of_a_quotient_that_is_rounded_up() -> None:
+    places = -(-(N + 2) // M)
+    assert sizes.upper_bound(places, {"n": 3, "m": 4}) == 5
+    assert sizes.upper_bound(N * places, {"n": 3, "m": 4}) == 15
+    assert sizes.upper_bound(places, {"m": 4}) == N + 2
 
 
 def test_normal_form() -> None:

@@ -167,6 +167,75 @@ def test_greatest_of_a_window_is_a_valid_element_even_if_it_is_the_least_value()
         check(program, {"n": 5}, {"n": n}, lambda _, shape, dtype: np.full(shape, -np.inf, dtype), np.inf)
 
 
+GREATEST: dict[str, tuple[Function, tuple[str, ...]]] = {
+    "a window that is a size": (
+        lambda x, y: lax.reduce_window(x, -fnp.inf, lax.max, (y.shape[0],), (2,), "SAME"),
+        ("m", "n>0"),
+    ),
+    "the least of a window of all": (
+        lambda x: lax.reduce_window(x, fnp.inf, lax.min, (x.shape[0], 2), (1, 2), "SAME"),
+        ("(n>0, m)",),
+    ),
+    "window and stride": (
+        lambda x, y: lax.reduce_window(x, -fnp.inf, lax.max, (y.shape[0], 2), (y.shape[0], 1), "SAME"),
+        ("(m+2, 3)", "n>0"),
+    ),
+    "a dilation": (
+        lambda x, y: lax.reduce_window(x, -fnp.inf, lax.max, (2,), (1,), [(1, 6)], window_dilation=(y.shape[0],)),
+        ("m", "n>0"),
+    ),
+    "a base dilation, and windows without elements": (
+        lambda x, y: lax.reduce_window(
+            x, -fnp.inf, lax.max, (2, 1), (2, 1), [(y.shape[0], 5), (0, 0)], base_dilation=(y.shape[0], 1)
+        ),
+        ("(m, 2)", "n>0"),
+    ),
+}
+
+
+@pytest.mark.parametrize("made", ["normal", "ties", "nan"])
+@pytest.mark.parametrize("name", GREATEST)
+def test_the_gradient_of_greatest_elements_of_windows_that_are_sizes(name: str, made: str) -> None:
+    """mask of each derivative, and grad(mask(f)), against the program of the size."""
+    f, shapes = GREATEST[name]
+    program = traced(f, shapes).jaxpr
+    tangent = traced(lambda *xs: fx.jvp(f, xs, tuple([fnp.cos(x) for x in xs]))[1], shapes).jaxpr
+    assert "select_and_gather_add" in str(tangent)
+
+    def make(k: int, shape: tuple[int, ...], dtype: Any) -> NDArray:
+        x = operand(k, shape, dtype)
+        x = np.round(x) if made == "ties" else x
+        return np.where(np.arange(x.size).reshape(shape) % 3 == 1, np.nan, x).astype(dtype) if made == "nan" else x
+
+    least = {n.name: n.at_least for n in size_names(program)}
+    for k, values in enumerate((*SIZES, {"n": 3, "m": 0}, {"n": 4, "m": 1})):
+        at = {n: max(v, least.get(n, 0)) for n, v in values.items()}
+        check(tangent, PADDING, at, make, BAD[k % len(BAD)])
+        check_gradients(program, PADDING, at, make, BAD[k % len(BAD)])
+
+
+@pytest.mark.parametrize("select", ["ge", "le"])
+def test_selection_by_integers_in_windows_that_are_sizes(select: str) -> None:
+    """Elements that equal what lies beside the array are selected before it."""
+
+    def f(values: Any, x: Any, y: Any) -> Any:
+        windows = ((y.shape[0], 2), (1, 2), ((1, 1), (1, 0)))
+        gathered = lax.select_and_gather_add(values, x, select, *windows)
+        return gathered, lax.select_and_scatter_add(gathered, x, select, *windows)
+
+    xs, y = traced(lambda x, y: (x, y), ("(m+2, 3)", "n>0")).in_avals
+    whole = fx.Spec(xs.shape, "int8")
+    program = fx.trace(f, whole, whole, fx.Spec(y.shape)).jaxpr
+
+    def make(k: int, shape: tuple[int, ...], dtype: Any) -> NDArray:
+        if k == 1:
+            return np.random.default_rng(sum(shape)).choice(np.array([-128, 127], dtype), shape)
+        return np.arange(100, 100 + np.prod(shape)).astype(dtype).reshape(shape)
+
+    for k, at in enumerate(({"n": 4, "m": 3}, {"n": 1, "m": 0}, {"n": 3, "m": 1})):
+        check(program, PADDING, at, make, BAD[k])
+
+
 def test_the_derivative_of_products_of_windows_of_any_size() -> None:
     program = traced(lambda x: lax.reduce_window(x, 1.0, lax.mul, (x.shape[0],), (1,), "VALID").sum(), ("n>0",))
     with pytest.raises(SizeError) as caught:

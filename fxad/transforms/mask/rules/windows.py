@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from math import prod
 from types import MappingProxyType
 from typing import Final
 
@@ -16,9 +17,10 @@ from fxad.core.sizes import maximum
 from fxad.ir import Atom, Aval, Lit, Primitive, Shape
 from fxad.primitives.conv import ConvGeneralDilated
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL, REM, SUB
-from fxad.primitives.elementwise.logic import AND, EQ, GE, LT
+from fxad.primitives.elementwise.logic import AND, EQ, GE, LT, NE, OR
 from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.fold import Reduce, ReduceWindow
+from fxad.primitives.gather import Gather, ScatterAdd
 from fxad.primitives.reduce import ReduceMax, ReduceMin, extreme_value
 from fxad.primitives.reduce_prod import ReduceProd
 from fxad.primitives.reduce_window import (
@@ -29,7 +31,7 @@ from fxad.primitives.reduce_window import (
     WindowReduction,
 )
 from fxad.primitives.select_and_scatter import SelectAndGatherAdd, SelectAndScatterAdd, Selection
-from fxad.primitives.shape import ReduceSum, emit_broadcast, emit_reshape
+from fxad.primitives.shape import ExpandDims, ReduceSum, emit_broadcast, emit_reshape
 from fxad.primitives.slicing import Pad, Slice
 from fxad.primitives.sliding import SlidingWindow, dilated_size, window_count
 from fxad.transforms.mask.contract import INT, Atoms, Avals, MaskCtx, MaskRule, not_masked, row
@@ -37,6 +39,7 @@ from fxad.transforms.mask.rules.structure import (
     groups_apart,
     groups_together,
     pad_rule,
+    padded_to,
     slice_rule,
     taken_at,
     zero_of,
@@ -216,6 +219,8 @@ def _reduce_window(ctx: MaskCtx, prim: WindowReduction, args: Atoms, ins: Avals,
     if 0 in ctx.padded(y.shape):
         return (zero_of(y).with_aval(ctx.padded(y.shape)),)
     identity = prim.monoid.identity(x.dtype)
+    if isinstance(prim, ReduceWindowMax | ReduceWindowMin) and x.inexact and _by_sizes(ctx, prim.sliding):
+        return (ctx.cleared(_extremes(ctx, prim, args[0], x, y.shape), y.shape),)
     kind = _KINDS[type(prim)]
 
     def reduce(axes: tuple[int, ...], values: Sequence[Atom]) -> Sequence[Atom]:
@@ -226,6 +231,15 @@ def _reduce_window(ctx: MaskCtx, prim: WindowReduction, args: Atoms, ins: Avals,
 
     (found,) = _windows(ctx, prim.sliding, args, (identity,), x, y.shape, reduce, slide)
     return (ctx.cleared(found, y.shape),)
+
+
+def _extremes(ctx: MaskCtx, prim: WindowReduction, x: Atom, of_x: Aval, places: Shape) -> Atom:
+    """The first extreme elements of windows: the tangent of a reduction along an axis is that of all of them."""
+    select = SelectAndGatherAdd("ge" if isinstance(prim, ReduceWindowMax) else "le", *prim.sliding.values)
+    at = _selected_elements(ctx, select, x, of_x, places)
+    y = _at_elements(ctx, True, ctx.neutral(x, of_x.shape), x.aval, at)
+    empty = ctx.one(EQ, at, Lit.of(prod(x.aval.shape), at.aval))
+    return ctx.one(SELECT_N, empty, y, prim.monoid.identity(of_x.dtype).with_aval(y.aval.shape))
 
 
 def _fold(ctx: MaskCtx, prim: Reduce, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
@@ -262,54 +276,70 @@ def _check_body(ctx: MaskCtx, prim: Reduce | ReduceWindow) -> None:
 
 def _selection(ctx: MaskCtx, prim: Selection, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     """The first element of a window is valid if any is, so the worst values behind the array are never chosen before
-    it. Nothing may be put before the array: places whose windows begin at a size are selected from all places."""
+    it. Nothing may be put before the array: windows that begin at a size are gathered."""
     (values, x), (of_values, of_x), (out,) = args, ins, outs
     gathers = isinstance(prim, SelectAndGatherAdd)
     places = out.shape if gathers else of_values.shape
     if 0 in ctx.padded(places) or 0 in ctx.padded(out.shape):
         return (zero_of(out).with_aval(ctx.padded(out.shape)),)
-    strides, padding = list(prim.strides), []
-    moved: list[tuple[int, int, int]] = []  # an axis, its first place and its stride
-    dense = list(places)
-    for a, (low, high) in enumerate(prim.padding):
-        n, window, dilation, base = of_x.shape[a], prim.window[a], prim.window_dilation[a], prim.base_dilation[a]
-        if any([ctx.masked(v) for v in (window, dilation, base)]):
-            raise not_masked(
-                prim,
-                f"the elements of its windows along axis {a} depend on a size",
-                "differentiate the masked program, or specialize the program first",
-            )
-        if ctx.masked(low) or ctx.masked(strides[a]):
-            most = ctx.room(low)
-            moved.append((a, most - low, strides[a]))
-            dense[a] = most - low + (places[a] - 1) * strides[a] + 1
-            low, strides[a] = most, 1
-        m = dense[a]
-        pads = (low, high)
-        if ctx.ragged((n, m)) or ctx.masked(high):
-            pads = _fitting(ctx, low, n, m, window, strides[a], base, dilation)
-        padding.append(pads)
-    made = replace(prim, strides=tuple(strides), padding=tuple(padding))
-    x = ctx.filled(x, of_x.shape, extreme_value(of_x.dtype, -prim.sign))
     values = ctx.neutral(values, of_values.shape)
+    if _by_sizes(ctx, prim.sliding) or any([ctx.masked(low) for low, _ in prim.padding]):
+        at = _selected_elements(ctx, prim, x, of_x, places)
+        return (ctx.cleared(_at_elements(ctx, gathers, values, x.aval, at), out.shape),)
+    padding: list[tuple[int, int]] = []
+    for a, (low, high) in enumerate(prim.padding):
+        n, m, pads = of_x.shape[a], places[a], (low, high)
+        if ctx.ragged((n, m)) or ctx.masked(high):
+            pads = _fitting(
+                ctx, low, n, m, prim.window[a], prim.strides[a], prim.base_dilation[a], prim.window_dilation[a]
+            )
+        padding.append(pads)
+    x = ctx.filled(x, of_x.shape, extreme_value(of_x.dtype, -prim.sign))
+    return (ctx.cleared(ctx.one(replace(prim, padding=tuple(padding)), values, x), out.shape),)
+
+
+def _by_sizes(ctx: MaskCtx, sliding: SlidingWindow) -> bool:
+    """Returns True if the elements of windows, relative to those of the first one, depend on a size."""
+    sizes = (*sliding.window, *sliding.strides, *sliding.base_dilation, *sliding.window_dilation)
+    return any([ctx.masked(n) for n in sizes])
+
+
+def _selected_elements(ctx: MaskCtx, prim: Selection, x: Atom, of_x: Aval, places: Shape) -> Atom:
+    """For each place, the number of the selected element in the flat padded `x`, or the number of all elements.
+
+    One axis after the other: of equal elements, the first one of the window has the least number.
+    """
+    total, worst = _int(prod(x.aval.shape)), extreme_value(of_x.dtype, -prim.sign)
+    number = emit_reshape(ctx, ctx.line((prod(x.aval.shape),), 0), x.aval.shape)
+    extreme = ReduceMax if prim.sign > 0 else ReduceMin
+    for a, (low, _) in enumerate(prim.padding):
+        n, m, window, stride = of_x.shape[a], places[a], prim.window[a], prim.strides[a]
+        base, dilation = prim.base_dilation[a], prim.window_dilation[a]
+        if (m, window, stride, low, base) == (n, 1, 1, 0, 1):
+            continue
+        reads, here = _elements(ctx, n, m, window, stride, low, base, dilation)
+        numbers = _gathered(ctx, number, total, a, reads, here)
+        found = _gathered(ctx, x, worst, a, reads, here)
+        x = ctx.one(extreme((a + 1,)), found)
+        kept = tuple([d for d in range(found.aval.ndim) if d != a + 1])
+        best = ctx.one(EQ, found, emit_broadcast(ctx, x, found.aval.shape, kept))
+        if of_x.inexact:
+            best = ctx.one(OR, best, ctx.one(NE, found, found))
+        best = ctx.one(AND, best, ctx.one(LT, numbers, total.with_aval(numbers.aval.shape)))
+        number = ctx.one(ReduceMin((a + 1,)), ctx.one(SELECT_N, best, total.with_aval(numbers.aval.shape), numbers))
+    return number
+
+
+def _at_elements(ctx: MaskCtx, gathers: bool, values: Atom, x: Aval, at: Atom) -> Atom:
+    """The values at the elements of these numbers, or arrays of the type of `x` to which they are added there. Numbers
+    of no element are dropped."""
+    total, at = prod(x.shape), ctx.one(ExpandDims((at.aval.ndim,)), at)
     if gathers:
-        y: Atom = ctx.one(made, values, x)
-        if moved:
-            y = _selected_places(ctx, y, out.with_shape(dense), moved, out)
-        return (ctx.cleared(y, out.shape),)
-    spread = of_values
-    for a, first, stride in moved:
-        values, spread = _padded_axis(ctx, values, spread, zero_of(spread), a, (first, 0), stride)
-    return (ctx.cleared(ctx.one(made, values, x), out.shape),)
-
-
-def _selected_places(ctx: MaskCtx, y: Atom, dense: Aval, moved: Sequence[tuple[int, int, int]], out: Aval) -> Atom:
-    starts, strides = [0] * out.ndim, [1] * out.ndim
-    for a, first, stride in moved:
-        starts[a], strides[a] = first, stride
-    made = Slice(tuple(starts), dense.shape, tuple(strides))
-    (y,) = slice_rule(ctx, made, (y,), (dense,), (out,))
-    return y
+        flat = padded_to(ctx, emit_reshape(ctx, values, (total,)), 0, 1)
+        return ctx.one(Gather((), (0,), (), (), (0,), (1,), "drop", False, False), flat, at)
+    zeros = zero_of(x).with_aval((total,))
+    scatter = ScatterAdd((), (0,), (), (), (0,), "drop", False, False)
+    return emit_reshape(ctx, ctx.one(scatter, zeros, at, values), x.shape)
 
 
 _REDUCTIONS: Final[tuple[type[WindowReduction], ...]] = (
