@@ -184,6 +184,10 @@ GREATEST: dict[str, tuple[Function, tuple[str, ...]]] = {
         lambda x, y: lax.reduce_window(x, -fnp.inf, lax.max, (2,), (1,), [(1, 6)], window_dilation=(y.shape[0],)),
         ("m", "n>0"),
     ),
+    "a stride beside fixed padding": (
+        lambda x, y: lax.reduce_window(x, -fnp.inf, lax.max, (2, 2), (1, y.shape[0]), [(0, 0), (0, 2)]),
+        ("(m+2, 1)", "n>1"),
+    ),
     "a base dilation, and windows without elements": (
         lambda x, y: lax.reduce_window(
             x, -fnp.inf, lax.max, (2, 1), (2, 1), [(y.shape[0], 5), (0, 0)], base_dilation=(y.shape[0], 1)
