@@ -303,7 +303,7 @@ def put(a: ArrayLike, ind: ArrayLike, v: ArrayLike, *, inplace: bool = False) ->
 
 
 def put_along_axis(
-    arr: ArrayLike, indices: ArrayLike, values: ArrayLike, axis: int | None = -1, *, inplace: bool = False
+    arr: ArrayLike, indices: ArrayLike, values: ArrayLike, axis: int | None = -1, inplace: bool = False
 ) -> Array:
     """Return x with `values` at `indices` along an axis; the other axes are batch axes. None flattens x. `inplace` is
     False."""
