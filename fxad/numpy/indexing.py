@@ -23,7 +23,7 @@ from fxad.numpy.apply import apply_op, apply_op_all, as_array
 from fxad.numpy.creation import full_like
 from fxad.numpy.shapes import broadcast_to, concat, moveaxis, take
 from fxad.operations import index_arrays
-from fxad.operations.arguments import by_numpy, flag, no_out, to_int, to_tuple
+from fxad.operations.arguments import by_numpy, flag, no_out, not_in_place, to_int, to_tuple
 from fxad.operations.at import as_0d_scalar
 from fxad.operations.axes import normalize_axis_index
 from fxad.tracing.array import Array, ArrayLike, asarray, aval_of
@@ -292,8 +292,9 @@ def _piece(x: Array, fn: Callable[..., ArrayLike] | Scalar, args: tuple[object, 
 # ---------------------------------------------------------------------------------------------------------- writing
 
 
-def put(a: ArrayLike, ind: ArrayLike, v: ArrayLike) -> Array:
-    """Return x with `values`, repeated as needed, at `indices` of the flattened array."""
+def put(a: ArrayLike, ind: ArrayLike, v: ArrayLike, *, inplace: bool = False) -> Array:
+    """Return x with `values`, repeated as needed, at `indices` of the flattened array. `inplace` is False."""
+    not_in_place("put", inplace)
     array, at = as_array("put", a), as_array("put", ind, 1).ravel()
     flat_values = as_array("put", v, 2).ravel()
     if flat_values.size != at.size and flat_values.size:
@@ -301,8 +302,12 @@ def put(a: ArrayLike, ind: ArrayLike, v: ArrayLike) -> Array:
     return array.ravel().at[at].set(flat_values).reshape(array.shape)
 
 
-def put_along_axis(arr: ArrayLike, indices: ArrayLike, values: ArrayLike, axis: int | None = -1) -> Array:
-    """Return x with `values` at `indices` along an axis; the other axes are batch axes. None flattens x."""
+def put_along_axis(
+    arr: ArrayLike, indices: ArrayLike, values: ArrayLike, axis: int | None = -1, inplace: bool = False
+) -> Array:
+    """Return x with `values` at `indices` along an axis; the other axes are batch axes. None flattens x. `inplace` is
+    False."""
+    not_in_place("put_along_axis", inplace)
     if axis is None:
         array = as_array("put_along_axis", arr)
         return put_along_axis(array.ravel(), indices, values, 0).reshape(array.shape)
@@ -310,12 +315,14 @@ def put_along_axis(arr: ArrayLike, indices: ArrayLike, values: ArrayLike, axis: 
     return apply_op("put_along_axis", index_arrays.put_along_axis, (arr, indices, scalar), axis)
 
 
-def fill_diagonal(a: ArrayLike, val: ArrayLike, wrap: bool = False) -> Array:
+def fill_diagonal(a: ArrayLike, val: ArrayLike, wrap: bool = False, *, inplace: bool = False) -> Array:
     """Return x with its diagonal replaced by a value, or by the elements of an array, repeated as needed. With `wrap`
     the diagonal of a tall matrix starts again below its end.
 
     `wrap`: the diagonal of a tall matrix starts again below its end.
+    `inplace`: False; the result is a new array.
     """
+    not_in_place("fill_diagonal", inplace)
     wrap = flag("fill_diagonal", "wrap", wrap)
     array = as_array("fill_diagonal", a)
     shape = array.shape

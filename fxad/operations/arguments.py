@@ -159,6 +159,12 @@ def no_out(op: str, out: object, overwrite_input: bool = False) -> None:
         raise ParameterError(f"{op}: overwrite_input is True, and arrays are immutable", remedy="leave it out")
 
 
+def not_in_place(op: str, inplace: bool) -> None:
+    """Raises: ParameterError for a true `inplace`: arrays are immutable; ArgumentError for one that is not a flag."""
+    if flag(op, "inplace", inplace):
+        raise ParameterError(f"{op}: inplace is True, and arrays are immutable", remedy="use the result")
+
+
 def column_major(op: str, order: str) -> bool:
     """Returns True for the order "F". Raises: ParameterError for an order that depends on the memory."""
     if not (isinstance(order, str) and order in ("C", "F")):

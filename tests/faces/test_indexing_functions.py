@@ -243,6 +243,20 @@ def test_refusals(error: type[FxadError], fn: Any, message: str) -> None:
     assert e.value.message == message
 
 
+@pytest.mark.parametrize(
+    ("name", "arguments"), [("put", (0, 7)), ("put_along_axis", (np.zeros((3, 1), int), 7)), ("fill_diagonal", (7,))]
+)
+def test_a_program_of_jax_says_that_it_does_not_write_in_place(name: str, arguments: tuple[Any, ...]) -> None:
+    f: Any = getattr(fnp, name)
+    np.testing.assert_array_equal(f(X, *arguments, inplace=False), f(X, *arguments))
+    with pytest.raises(ParameterError) as e:
+        f(X, *arguments, inplace=True)
+    assert (e.value.message, e.value.remedy) == (
+        f"{name}: inplace is True, and arrays are immutable",
+        "use the result",
+    )
+
+
 def test_refusals_while_tracing() -> None:
     for fn in (fnp.nonzero, fnp.argwhere, fnp.flatnonzero, fnp.where, lambda x: fnp.extract(x, x)):
         with pytest.raises(TracerError, match="size"):

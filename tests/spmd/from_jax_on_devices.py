@@ -105,6 +105,29 @@ def test_gradients(name: str) -> None:
     np.testing.assert_allclose(np.asarray(have), np.asarray(want), rtol=1e-4, atol=1e-4)
 
 
+def each(v: Any) -> Any:
+    """A nonlinear function of each collective that JAX differentiates."""
+    k = lax.axis_index("i")
+    scattered = lax.psum_scatter(jnp.cos(v), "i", scatter_dimension=1, tiled=True)
+    gathered = jnp.sin(lax.all_gather(v, "i")).sum(0)
+    exchanged = lax.all_to_all(v, "i", 1, 1, tiled=True)
+    least = lax.pmin(lax.stop_gradient(v), "i") + lax.pmax(lax.stop_gradient(v), "i")
+    return (k * v - lax.pmean(v, "i")) * gathered + scattered * exchanged + least * lax.ppermute(v, "i", RING)
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_the_gradient_of_each_collective(check: bool) -> None:
+    f = over(each, check_vma=check)
+
+    def loss(x: Any) -> Any:
+        return jnp.sum(f(x) ** 2)
+
+    value, gradient = jax.jit(jax.value_and_grad(loss))(X)
+    value_here, gradient_here = fx.value_and_grad(interop.from_jax(loss, X))(X)
+    np.testing.assert_allclose(np.asarray(value_here), np.asarray(value), rtol=1e-4)
+    np.testing.assert_allclose(np.asarray(gradient_here), np.asarray(gradient), rtol=1e-4, atol=1e-3)
+
+
 def test_axes_that_the_compiler_divides_are_refused() -> None:
     f = over(summed, GRID, axis_names={"i"})
     with pytest.raises(TranslationError) as e:
