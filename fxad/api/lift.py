@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import wraps
 from typing import Any, TypeAlias, TypeVar
 
@@ -12,7 +11,7 @@ import numpy as np
 from fxad.core import tree
 from fxad.core.tree import Structure
 from fxad.dtypes import FLOATING
-from fxad.errors import ArgumentError, NotDifferentiableError, ParameterError, described
+from fxad.errors import ArgumentError, NotDifferentiableError, ParameterError, TracerError, described
 from fxad.ir import Aval, Jaxpr
 from fxad.operations.arguments import plain_ints
 from fxad.passes import BEFORE_DIFFERENTIATION, run_passes
@@ -103,12 +102,30 @@ def with_known_values(traced: Callable[[Holds], R], args: object) -> R:
 
     A number is traced, so that one program serves all numbers. A function that needs its value, as a shape, an axis or
     a condition, gets it as it is, and is traced for each value.
+
+    Raises: if both fail, the first error, or the second if it is of the same class or the first is that a tracer has no
+            value.
     """
-    if any(map(is_known, tree.leaves(args))):
-        with suppress(Exception):
-            return traced(is_setting)
-        return traced(is_known)
-    return traced(is_setting)
+    if not any(map(is_known, tree.leaves(args))):
+        return traced(is_setting)
+    try:
+        return traced(is_setting)
+    except Exception as e:  # noqa: BLE001  # it is raised below, or the second one
+        first = e
+    try:
+        try:
+            return traced(is_known)
+        except Exception as second:
+            if _needs_value(first) or type(first) is type(second):
+                raise
+        raise first
+    finally:
+        del first  # its traceback refers to this frame
+
+
+def _needs_value(e: BaseException | None) -> bool:
+    """Returns True if an error is that a tracer has no value, or follows from one."""
+    return e is not None and (isinstance(e, TracerError) or _needs_value(e.__cause__ or e.__context__))
 
 
 def hold_settings(

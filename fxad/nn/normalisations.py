@@ -118,8 +118,8 @@ def logmeanexp(x: ArrayLike, axis: Axes = None, where: ArrayLike | None = None, 
     """Return log(mean(exp(x))) over axes, without overflow, of the elements where `where` is true."""
     array = as_inexact_array("logmeanexp", x)
     chosen = fnp.broadcast_to(True if where is None else as_array("logmeanexp", where, 2), array.shape)
-    count = fnp.sum(chosen, axis=axis, keepdims=keepdims).astype(array.dtype)
-    return logsumexp(array, axis, keepdims=keepdims, where=where) - fnp.log(count)
+    count = fnp.sum(chosen, axis=axis, keepdims=keepdims).astype(dtypes.accumulated(array.dtype))
+    return logsumexp(array, axis, keepdims=keepdims, where=where) - fnp.log(count).astype(array.dtype)
 
 
 def _where_argument(x: Array, where: Array) -> Array:
@@ -152,18 +152,18 @@ def _weighted_sum_exp(x: Array, b: Array, axes: tuple[int, ...]) -> tuple[Array,
     """Return the sum of b * exp(x - top), and top."""
     x = fnp.where(b == 0, -fnp.inf, x)  # 0 times infinity has no part either
     top = _finite_shift(_stop_gradient_max(x, axes))
-    return (b * fnp.exp(x - top)).sum(axes, keepdims=True), top
+    return (_wide(b) * _wide(fnp.exp(x - top))).sum(axes, keepdims=True), top
 
 
 def _weighted_logsumexp(x: Array, b: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
     total, top = _weighted_sum_exp(x, b, axes)
     size = fnp.abs(fnp.where(total == 0, 1, total))
-    out = fnp.where(total == 0, -fnp.inf, fnp.log(size) + top)
+    out = fnp.where(total == 0, -fnp.inf, fnp.log(size) + top).astype(fnp.promote_types(x.dtype, b.dtype))
     return out if keepdims else out.squeeze(axes)
 
 
 def _sign_of_weighted(x: Array, b: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
-    sign = fnp.sign(_weighted_sum_exp(x, b, axes)[0])
+    sign = fnp.sign(_weighted_sum_exp(x, b, axes)[0]).astype(fnp.promote_types(x.dtype, b.dtype))
     return sign if keepdims else sign.squeeze(axes)
 
 

@@ -467,7 +467,9 @@ def _static_normalize_index(e: _IndexArray, value: NDArray, axis: int, n: int) -
         )
     dtype = index_dtype((n,))
     places = value.astype(np.int64)
-    places[places < 0] += n
+    if type(n) is Size and (places < 0).any():  # the plan counts them from the end, when the size has a value
+        return replace(e, dtype=dtype, value=places.astype(dtype))
+    places[places < 0] += 0 if type(n) is Size else n
     return replace(e, dtype=dtype, value=places.astype(dtype), nonnegative=True)
 
 

@@ -25,7 +25,7 @@ from fxad.operations import (
     shapes,
     sorting,
 )
-from fxad.operations.arguments import column_major, flag, no_out, to_int
+from fxad.operations.arguments import column_major, flag, no_out, to_int, to_tuple
 from fxad.operations.aval_attributes import Typed
 from fxad.operations.axes import Axes, hashable_axis, normalize_axis_index
 from fxad.operations.operators import Operators
@@ -343,13 +343,16 @@ class Methods(Operators):
         """For each element, one of `choices`, by its number; numbers out of range are clamped ("clip") or wrapped
         ("wrap")."""
         no_out("choose", out)
-        return self._apply(index_arrays.chosen_by, tuple(choices), (mode,))
+        return self._apply(index_arrays.chosen_by, to_tuple("choose", "choices", choices), (mode,))
 
     def compress(self, condition: Sequence[bool] | NDArray, axis: int | None = None, out: None = None) -> Self:
         """The slices along an axis where a condition with known values holds; of the flattened array for None."""
         no_out("compress", out)
         x, k = (self.ravel(), 0) if axis is None else (self, normalize_axis_index("compress", axis, self.aval.ndim))
-        return x[(*[slice(None)] * k, np.flatnonzero(np.asarray(condition)))]
+        holds = np.asarray(condition)
+        if holds.ndim != 1 or holds.dtype.kind not in "biufc":
+            raise ShapeError(f"compress: {condition!r:.60} is not a condition with one axis", remedy="use extract")
+        return x[(*[slice(None)] * k, np.flatnonzero(holds))]
 
     def view(self, dtype: object = None) -> Self:
         """The same bits read as another dtype. The size of the last axis changes with the size of an element."""

@@ -11,7 +11,7 @@ from fxad.core.sizes import minimum
 from fxad.dtypes import DType
 from fxad.errors import AxisError, DTypeError, ParameterError, ShapeError
 from fxad.ir import Atom, Atoms, Aval, Emit, Jaxpr, Lit
-from fxad.operations.arguments import to_ints
+from fxad.operations.arguments import one_or_more
 from fxad.operations.axes import normalize_axis_index
 from fxad.operations.promotion import promote_dtypes
 from fxad.operations.shapes import moveaxis, slice_axis
@@ -80,7 +80,8 @@ def top_k(emit: Emit, x: Atom, k: int, axis: int) -> Atoms:
 def check_places(op: str, x: Aval, kth: int | Sequence[int], axis: int | None) -> None:
     """Check the places of a partition along an axis. Raises: AxisError, ArgumentError."""
     n = x.size if axis is None else x.shape[normalize_axis_index(op, axis, x.ndim)]
-    for k in to_ints(op, "kth", kth if isinstance(kth, Sequence) else (kth,)):
+    places = one_or_more(op, "kth", kth)
+    for k in (places,) if isinstance(places, int) else places:
         if not -n <= k < n:
             raise AxisError(f"{op}: place {k} is out of range for an axis of {n} elements")
 

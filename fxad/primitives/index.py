@@ -124,7 +124,7 @@ class IndexVectors(Primitive):
         for k, a in enumerate(avals):
             if a.dtype not in dtypes.INTEGER:
                 raise DTypeError(f"index_vectors: operand {k} must be an integer array, got {a}")
-        if min(self.sizes) < 0:
+        if any([n < 0 for n in self.sizes]):
             raise ParameterError(f"index_vectors: sizes {self.sizes} of axes are not negative")
         if len(avals) == 1:
             return (Aval((*avals[0].shape, 1), index_dtype(self.sizes)),)

@@ -25,6 +25,7 @@ from fxad.ir import (
     primitive,
 )
 from fxad.primitives.elementwise.arithmetic import DIV, MUL, SUB
+from fxad.primitives.elementwise.convert import emit_convert
 from fxad.primitives.elementwise.exponential import EXP
 from fxad.primitives.elementwise.family import as_accumulated
 from fxad.primitives.operand_checks import check_axes, check_count
@@ -41,7 +42,7 @@ class Softmax(Primitive):
 
     Type: x float (not float8); `axes` increasing; type of x.
     Rule: y_dot = y * (x_dot - sum(y * x_dot)).
-    Source: the maximum is subtracted first, in stablehlo as in `impl`; `impl` computes below 32 bits in float32.
+    Source: the maximum is subtracted first, in stablehlo as in `impl`; both compute below 32 bits in float32.
     """
 
     name: ClassVar[str] = "softmax"
@@ -81,9 +82,10 @@ def _broadcast_along(x: Aval, axes: Axes) -> BroadcastInDim:
 
 def _softmax_program(aval: Aval, axes: Axes) -> Jaxpr:
     b, back = Builder(), _broadcast_along(aval, axes)
-    x = b.input(aval)
+    x = emit_convert(b, b.input(aval), dtypes.accumulated(aval.dtype))
     weights = b.one(EXP, b.one(SUB, x, b.one(back, b.one(ReduceMax(axes), x))))
-    return b.build([b.one(DIV, weights, b.one(back, b.one(ReduceSum(axes), weights)))], "softmax")
+    out = b.one(DIV, weights, b.one(back, b.one(ReduceSum(axes), weights)))
+    return b.build([emit_convert(b, out, aval.dtype)], "softmax")
 
 
 SOFTMAX: Final = (Softmax,)

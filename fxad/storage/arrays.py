@@ -26,7 +26,7 @@ from fxad.core.atomic_file import FOLLOWING, UNFINISHED, open_file, sync_directo
 from fxad.core.tree import Structure
 from fxad.core.tree_paths import NamedKey, key_value
 from fxad.errors import ArgumentError, DTypeError, FileFormatError, FxadError, ShapeError, described
-from fxad.storage.programs import absolute_path
+from fxad.storage.programs import absolute_path, path_to_write
 from fxad.storage.tree_structure import Json, structure_from_json, structure_to_json
 from fxad.tracing.array import Array, asarray
 from fxad.tracing.tracer import Tracer
@@ -56,10 +56,10 @@ def save(path: str | os.PathLike[str], values: object) -> None:
 
     Law:    `load(path)` is the tree, with arrays of the same shapes, dtypes and bits.
     Raises: ArgumentError for a leaf that is not an array, for tracers, for a tree that no file can describe and
-            for what is no path; OSError.
+            for what is no path; FileFormatError for a folder; OSError.
     Cost:   a copy in host memory of the leaves that are on another device.
     """
-    where = absolute_path("tree.save", path)
+    where = path_to_write("tree.save", path)
     flat, shape = tree.flatten(values)
     arrays = [_on_host(x, name) for x, name in zip(flat, tree.paths(shape, "tree"), strict=True)]
     names = _names(shape)

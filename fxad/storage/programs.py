@@ -45,7 +45,7 @@ def save(program: Program[P, R] | Compiled[P, R], path: str | os.PathLike[str]) 
 
     Law:    `load(path) == program`, except that the arrays it closes over are copies with the same bits.
     Raises: ArgumentError if `program` is not a program or `path` not a path, for a program that closes over tracers or
-            calls Python functions, and for trees that a file cannot hold; OSError.
+            calls Python functions, and for trees that a file cannot hold; FileFormatError for a folder; OSError.
     """
     traced: object = program.program if isinstance(program, Compiled) else program
     if isinstance(traced, Array | np.ndarray) or tree.structure(traced).num_nodes > 1:
@@ -58,7 +58,7 @@ def save(program: Program[P, R] | Compiled[P, R], path: str | os.PathLike[str]) 
             f"save: {described(program)} is not a program: {program!r:.60}",
             remedy="trace the function first: save(trace(f, *examples), path); for arrays, fxad.tree.save(path, tree)",
         )
-    where = absolute_path("save", path)
+    where = path_to_write("save", path)
     write_whole(where, pack(KIND, VERSION, encode("save", traced, {})), 0o666)
 
 
@@ -90,6 +90,15 @@ def absolute_path(operation: str, path: object) -> str:
     if not name or "\0" in name:
         raise ArgumentError(f"{operation}: {path!r:.60} is not the path of a file", remedy="name a file")
     return os.path.abspath(name)
+
+
+def path_to_write(operation: str, path: object) -> str:
+    """The absolute path of a file to write. Raises: ArgumentError if `path` is not a path; FileFormatError for a
+    folder."""
+    where = absolute_path(operation, path)
+    if os.path.isdir(where):
+        raise FileFormatError(f"{operation}: {where} is a folder", remedy="name a file in it")
+    return where
 
 
 def _read(what: str, path: str) -> bytes:

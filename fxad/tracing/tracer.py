@@ -34,7 +34,7 @@ from fxad.errors import (
     is_rule,
 )
 from fxad.ir import Atom, Aval, Jaxpr, Lit, NDArray, Primitive, Source, Var, new_eqn, result_vars, source_location
-from fxad.operations import promotion
+from fxad.operations import contractions, indexing, linalg, linear_systems, promotion, sorting
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.remat import whole_segment
 from fxad.runtime import Device, default_device
@@ -323,6 +323,8 @@ class Trace:
             if like is None:
                 alone = promotion.dtype_of_scalars([a for a in args if is_scalar(a)])
                 like = None if alone is None else Aval((), alone)
+            elif like.shape and not _NOT_ELEMENTWISE.isdisjoint((op, *static)):
+                like = like.with_shape(())
             operands = list(atoms)
             for k, x in enumerate(args):
                 if atoms[k] is None and is_scalar(x):
@@ -427,6 +429,21 @@ def _encloses(outer: Trace, trace: Trace | None) -> bool:
 
 
 _SCALARS: Final = frozenset({bool, int, float, complex})
+# operations in which a Python scalar has no axes; in others it is a literal of the shape of the array that it meets
+_NOT_ELEMENTWISE: Final[frozenset[object]] = frozenset(
+    {
+        contractions.dot,
+        contractions.einsum,
+        contractions.matmul,
+        contractions.vecdot,
+        indexing.dynamic_update_slice,
+        linalg.cross,
+        linear_systems.cho_solve,
+        linear_systems.solve,
+        linear_systems.solve_triangular,
+        sorting.searchsorted,
+    }
+)
 
 
 current_binder: Final = _binder.get  # the innermost trace or None, without a Python frame

@@ -452,3 +452,24 @@ def test_an_error_with_the_number_is_that_of_the_value() -> None:
         fx.vmap(lambda x, n: fnp.sum(x, axis=n), (0, None))(np.ones((2, 3)), 4)
     with pytest.raises(TracerError, match="has no value while the function is traced"):  # of an array of fxad
         fx.vmap(lambda x, n: x if n > 2 else -x, (0, None))(np.ones((2, 3)), fnp.asarray(4))
+
+
+def test_of_two_errors_the_one_that_no_missing_value_caused() -> None:
+    """A function that fails runs again with the numbers themselves. The second run may fail for another reason."""
+    runs = []
+
+    def sized(x: Any, n: Any) -> Any:
+        runs.append(type(n))
+        raise ValueError(f"bug {n.shape}")
+
+    for transformed in (fx.vmap(sized, (0, None)), fx.grad(sized)):
+        with pytest.raises(ValueError, match="bug") as e:
+            transformed(np.ones(2, np.float32), 3)
+        assert e.traceback[-1].name == "sized"
+    assert len(runs) == 4
+
+    def wide(x: Any, n: Any) -> Any:
+        return fnp.ones(n) + len(x.shape[5])
+
+    with pytest.raises(IndexError):  # the first error is that n has no value
+        fx.vmap(wide, (0, None))(np.ones(2, np.float32), 3)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 import fxad as fx
 import fxad.numpy as fnp
-from fxad.errors import ParameterError, ShapeError, TracerError
+from fxad import lax
+from fxad.errors import FxadError, ParameterError, ShapeError, TracerError
 
 N = np.array([[3.26, 1.5], [2.5, 4.0]], np.float32)
 METHODS: list[Callable[[Any], Any]] = [
@@ -166,3 +167,48 @@ def test_a_tracer_has_no_value(name: str) -> None:
     assert e.value.message == f"{name}: Tracer<f32[2]> of f has no value while the function is traced"
     remedy = "look at the sharding of the arguments, before the function is traced"
     assert e.value.remedy == REFUSED.get(name, remedy)
+
+
+def test_a_number_has_no_axes_where_axes_have_a_meaning() -> None:
+    """In a traced program too, where a number is a literal of the shape of the array that it meets."""
+    x, m = np.arange(1, 4, dtype=np.float32), np.eye(3, dtype=np.float32)
+    functions: list[Any] = [
+        lambda x: fnp.dot(x, 2),
+        lambda x: fnp.dot(2.5, x, precision="highest"),
+        lambda x: x.dot(2),
+        lambda x: fnp.einsum("i,->i", x, 2),
+        lambda x: x.searchsorted(2.5),
+        lambda x: fnp.searchsorted(x, 2),
+    ]
+    for f in functions:
+        wanted = f(fnp.asarray(x))
+        for y in (fx.jit(f)(x), fx.vmap(f)(x[None])[0]):
+            assert (y.shape, y.tolist()) == (wanted.shape, wanted.tolist())
+    refused: list[Any] = [
+        lambda m: m @ 2,
+        lambda m: fnp.vecdot(2, m),
+        lambda m: fnp.linalg.solve(m, 2),
+        lambda m: lax.dynamic_update_slice(m, 2.0, (0, 0)),
+    ]
+    for f in refused:
+        with pytest.raises(FxadError):
+            f(fnp.asarray(m))
+        with pytest.raises(FxadError):
+            fx.trace(f, m)
+
+
+def test_choices_conditions_and_places_that_are_none() -> None:
+    x = fnp.arange(3)
+    cases: list[tuple[Any, str]] = [
+        (lambda: x.choose(cast("Any", 5)), "choose: choices must be a sequence, got an int: 5"),
+        (lambda: x.compress(cast("Any", "ab")), "compress: 'ab' is not a condition with one axis"),
+        (
+            lambda: x.compress(np.ones((1, 2), bool)),
+            "compress: array([[ True,  True]]) is not a condition with one axis",
+        ),
+    ]
+    for case, message in cases:
+        with pytest.raises(FxadError) as e:
+            case()
+        assert e.value.message == message
+    assert x.argpartition(cast("Any", np.array([0, 2]))).tolist() == [0, 1, 2]

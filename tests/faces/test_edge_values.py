@@ -339,3 +339,19 @@ def test_pad_refuses_arguments_of_other_modes(mode: str, argument: dict[str, Any
 def test_a_python_type_and_its_name_are_one_dtype(kind: type) -> None:
     assert fnp.zeros(2, kind).dtype == fnp.zeros(2, kind.__name__).dtype == fx.Spec((), kind.__name__).dtype
     assert fnp.ones(2).astype(kind).dtype == fnp.ones(2).astype(kind.__name__).dtype
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+def test_sums_that_half_precision_cannot_hold(dtype: Any) -> None:
+    x = np.ones(70_000, dtype)
+    for f, wanted in (
+        (nn.softmax, 1 / 70_000),
+        (fnp.linalg.norm, math.sqrt(70_000)),
+        (lambda x: fnp.linalg.matrix_norm(x.reshape(700, 100)), math.sqrt(70_000)),
+        (lambda x: fnp.linalg.vector_norm(x, ord=3), 70_000 ** (1 / 3)),
+        (lambda x: nn.logsumexp(x, b=x), 1 + math.log(70_000)),
+        (nn.logmeanexp, 1.0),
+    ):
+        for y in both(f, x):
+            assert y.dtype == dtype
+            np.testing.assert_allclose(y.astype(float), wanted, rtol=1e-2)

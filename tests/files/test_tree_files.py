@@ -279,3 +279,15 @@ def test_refusals_in_full(tmp_path: Path) -> None:
     folder = failure(lambda: load(tmp_path))
     assert folder.message == f"tree.load: {os.path.abspath(tmp_path)} is not a regular file"
     assert folder.remedy == wrote
+
+
+def test_a_folder_is_not_written(tmp_path: Path) -> None:
+    program = fx.trace(lambda x: x + 1, np.float32(1))
+    for case, name in ((lambda: fx.save(program, tmp_path), "save"), (lambda: save(tmp_path, {}), "tree.save")):
+        e = failure(case)
+        assert (type(e), e.message, e.remedy) == (
+            FileFormatError,
+            f"{name}: {tmp_path} is a folder",
+            "name a file in it",
+        )
+    assert list(tmp_path.iterdir()) == []

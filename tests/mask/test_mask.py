@@ -415,3 +415,15 @@ def test_models_have_no_more_selects_than_by_hand(f: Function, by_hand: Function
 
 def _selects(program: Jaxpr) -> int:
     return sum([e.prim is SELECT_N for body in distinct_jaxprs(program) for e in body.eqns])
+
+
+def test_numpy_indices_of_an_axis_of_symbolic_size() -> None:
+    def f(x: Any) -> Any:
+        return x.at[np.array([-1, 0, -1])].add(x[np.array([1, -2, -1])])
+
+    x = np.arange(8, dtype=np.float32)
+    for n in (0, 2, 4):
+        out: Any = fx.mask(f, in_shapes="n+2", out_shapes="n+2")(np.append(x[: n + 2], [9.0] * (6 - n)), sizes={"n": n})
+        np.testing.assert_array_equal(out[: n + 2], f(fnp.asarray(x[: n + 2])))
+    two: Any = fx.mask(lambda x: x[np.array([-1]), np.array([-2])], in_shapes="n+2, m+2")
+    assert two(x[:6].reshape(2, 3), sizes={"n": 0, "m": 0}).tolist() == [3.0]

@@ -24,7 +24,7 @@ def vector_norm(x: ArrayLike, /, *, axis: Axes = None, keepdims: bool = False, o
     ord = number("vector_norm", "ord", ord)
     array = to_inexact(as_array("vector_norm", x))
     if ord == 2:
-        return sqrt(_squares(array).sum(axis, keepdims=keepdims))
+        return _root_of_squares(array, axis, keepdims)
     size = abs(array)
     if ord == math.inf:
         return _max_or_zero(size, axis, keepdims)
@@ -34,7 +34,8 @@ def vector_norm(x: ArrayLike, /, *, axis: Axes = None, keepdims: bool = False, o
         return size.sum(axis, keepdims=keepdims)
     if ord == 0:
         return (size != 0).astype(size.dtype).sum(axis, keepdims=keepdims)
-    return (size**ord).sum(axis, keepdims=keepdims) ** (1 / ord)
+    wide = size.astype(dtypes.accumulated(size.dtype))
+    return ((wide**ord).sum(axis, keepdims=keepdims) ** (1 / ord)).astype(size.dtype)
 
 
 def matrix_norm(x: ArrayLike, /, *, keepdims: bool = False, ord: str | float | None = "fro") -> Array:
@@ -50,7 +51,7 @@ def matrix_norm(x: ArrayLike, /, *, keepdims: bool = False, ord: str | float | N
     if array.ndim < 2:
         raise ShapeError(f"matrix_norm: takes an array with at least two axes, got {array.aval}")
     if ord is None or ord == "fro":
-        return sqrt(_squares(array).sum((-2, -1), keepdims=keepdims))
+        return _root_of_squares(array, (-2, -1), keepdims)
     if ord in (2, -2, "nuc"):
         s = apply_op("matrix_norm", linalg.svdvals, (array,))
         out = s.sum(-1) if ord == "nuc" else _max_or_zero(s, -1, False) if ord == 2 else s.min(-1)
@@ -88,8 +89,12 @@ def cross(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1) -> Array:
     return apply_op("cross", linalg.cross, (x1, x2), axis)
 
 
-def _squares(x: Array) -> Array:
-    return square(x.real) + square(x.imag) if x.dtype in dtypes.COMPLEX else square(x)
+def _root_of_squares(x: Array, axis: Axes, keepdims: bool) -> Array:
+    """Return the root of the sum of squares. The squares of 16-bit floats are added in float32."""
+    if x.dtype in dtypes.COMPLEX:
+        return sqrt((square(x.real) + square(x.imag)).sum(axis, keepdims=keepdims))
+    wide = x.astype(dtypes.accumulated(x.dtype))
+    return sqrt(square(wide).sum(axis, keepdims=keepdims)).astype(x.dtype)
 
 
 def diagonal(x: ArrayLike, /, *, offset: int = 0) -> Array:
