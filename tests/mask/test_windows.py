@@ -207,7 +207,7 @@ def test_the_gradient_of_greatest_elements_of_windows_that_are_sizes(name: str, 
     assert "select_and_gather_add" in str(tangent)
 
     def make(k: int, shape: tuple[int, ...], dtype: Any) -> NDArray:
-        x = operand(k, shape, dtype)
+        x: Any = operand(k, shape, dtype)
         x = np.round(x) if made == "ties" else x
         return np.where(np.arange(x.size).reshape(shape) % 3 == 1, np.nan, x).astype(dtype) if made == "nan" else x
 
