@@ -30,6 +30,7 @@ HINTS: Final[Mapping[tuple[str, str], str]] = MappingProxyType(
     {
         ("add", BOTH): MASKS,
         ("scatter", LEFT_OUT): SLICES,
+        ("scatter", PARTLY_DETERMINED.reason): SLICES,
         ("scatter_add", ADDED): SLICES,
         ("scatter_mul", MULTIPLIED): SLICES,
         ("", PARTLY_DETERMINED.reason): "return the other elements too, as they are or changed by what stays",
