@@ -34,7 +34,7 @@ from fxad.errors import (
     is_rule,
 )
 from fxad.ir import Atom, Aval, Jaxpr, Lit, NDArray, Primitive, Source, Var, new_eqn, result_vars, source_location
-from fxad.operations import contractions, indexing, linalg, linear_systems, promotion, sorting
+from fxad.operations import contractions, indexing, promotion, sorting
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.remat import whole_segment
 from fxad.runtime import Device, default_device
@@ -437,10 +437,6 @@ _NOT_ELEMENTWISE: Final[frozenset[object]] = frozenset(
         contractions.matmul,
         contractions.vecdot,
         indexing.dynamic_update_slice,
-        linalg.cross,
-        linear_systems.cho_solve,
-        linear_systems.solve,
-        linear_systems.solve_triangular,
         sorting.searchsorted,
     }
 )

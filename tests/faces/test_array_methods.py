@@ -188,6 +188,10 @@ def test_a_number_has_no_axes_where_axes_have_a_meaning() -> None:
         lambda m: m @ 2,
         lambda m: fnp.vecdot(2, m),
         lambda m: fnp.linalg.solve(m, 2),
+        lambda m: fnp.linalg.solve(2, m),
+        lambda m: fnp.cross(m, 2),
+        lambda m: fx.scipy.linalg.solve_triangular(m, 2),
+        lambda m: fx.scipy.linalg.cho_solve((m, True), 2),
         lambda m: lax.dynamic_update_slice(m, 2.0, (0, 0)),
     ]
     for f in refused:

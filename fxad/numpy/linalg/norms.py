@@ -86,7 +86,7 @@ def norm(x: ArrayLike, ord: str | float | None = None, axis: Axes = None, keepdi
 
 def cross(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1) -> Array:
     """Return the cross product along an axis of size 3; the other axes broadcast."""
-    return apply_op("cross", linalg.cross, (x1, x2), axis)
+    return apply_op("cross", linalg.cross, (as_array("cross", x1), as_array("cross", x2, 1)), axis)
 
 
 def _root_of_squares(x: Array, axis: Axes, keepdims: bool) -> Array:

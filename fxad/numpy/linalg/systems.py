@@ -40,7 +40,7 @@ def solve(a: ArrayLike, b: ArrayLike) -> Array:
 
     Rule:   one LU decomposition, which derivatives reuse. The result has infinities and nan if x1 is singular.
     """
-    return apply_op("solve", linear_systems.solve, (a, b))
+    return apply_op("solve", linear_systems.solve, (as_array("solve", a), as_array("solve", b, 1)))
 
 
 def inv(a: ArrayLike) -> Array:
@@ -170,7 +170,8 @@ def cho_factor(a: ArrayLike, lower: bool = False) -> tuple[Array, bool]:
 def cho_solve(c_and_lower: tuple[ArrayLike, bool], b: ArrayLike) -> Array:
     """Return the x with a @ x = b, from `cho_factor(a)`."""
     c, lower = _check_pair("cho_solve", "c_and_lower", c_and_lower)
-    return apply_op("cho_solve", linear_systems.cho_solve, (c, b), bool(lower))
+    arrays = as_array("cho_solve", c), as_array("cho_solve", b, 1)
+    return apply_op("cho_solve", linear_systems.cho_solve, arrays, bool(lower))
 
 
 def _check_pair(name: str, what: str, given: tuple[A, B]) -> tuple[A, B]:
@@ -200,7 +201,8 @@ def solve_triangular(
     trans = to_int("solve_triangular", "trans", trans)
     if trans not in (0, 1, 2):
         raise ParameterError(f"solve_triangular: trans must be 0, 1 or 2, got {trans!r}")
-    return apply_op("solve_triangular", linear_systems.solve_triangular, (a, b), trans, lower, unit_diagonal)
+    arrays = as_array("solve_triangular", a), as_array("solve_triangular", b, 1)
+    return apply_op("solve_triangular", linear_systems.solve_triangular, arrays, trans, lower, unit_diagonal)
 
 
 def block_diag(*arrays: ArrayLike) -> Array:
