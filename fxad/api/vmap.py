@@ -15,7 +15,8 @@ from fxad.api.mapped_axes import (
     mapped_axes_of_results,
     size_of_map,
 )
-from fxad.errors import ArgumentError, ShapeError, described
+from fxad.errors import ArgumentError, ParameterError, ShapeError, described
+from fxad.primitives.control.shard_map import runs_on_devices
 from fxad.tracing.context import MappedAxis, new_axis
 from fxad.tracing.program import Program, function_name
 from fxad.tracing.static_args import Argnames, Argnums, attach_declaration, static_arguments
@@ -71,7 +72,7 @@ def vmap(
     `axis_name` names the axis for collectives in `f`, such as `lax.psum(x, "i")`. They become operations on the stack.
 
     `spmd_axis_name` names axes of the mesh that divide the new axis where `f` has sharding constraints. A function
-    without them has no value to divide.
+    without them has no value to divide, and is refused.
 
     Static arguments, by number or by name, are hashable values that are passed to `f` unchanged; so are those that `f`
     declares static. They have entries in `in_axes`, None or an int, which mean nothing.
@@ -132,6 +133,11 @@ def _vmap(
     spmd: tuple[str, ...],
 ) -> Program[Any, Any]:
     what = f"vmap of {program.name}"
+    if spmd and not runs_on_devices(program.jaxpr):
+        raise ParameterError(
+            f"{what}: spmd_axis_name {', '.join(spmd)} divides nothing: the function has no mesh",
+            remedy="leave it out, or use with_sharding_constraint in the function",
+        )
     out_dims, paths = mapped_axes_of_results(what, program, out_axes)
     in_dims = (*[None] * len(program.bound), *dims)
     if None in out_dims:

@@ -153,6 +153,9 @@ MAPS: list[Case] = [
     (lambda: transforms.vmap(body(F3), 2, (0,), (None,)), ShapeError,
      "vmap: result 0 depends on a mapped operand, but its out_axes is None",
      "give the axis at which the results are to be stacked"),
+    (lambda: fx.vmap(double, spmd_axis_name=("i", "j"))(X), ParameterError,
+     "vmap of double: spmd_axis_name i, j divides nothing: the function has no mesh",
+     "leave it out, or use with_sharding_constraint in the function"),
 ]  # fmt: skip
 
 LOOPS: list[Case] = [
