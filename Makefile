@@ -60,7 +60,7 @@ FXAD_SOAK_SECONDS ?= 600
 FXAD_SOAK_CALLS ?= 1000000
 FXAD_SOAK_PROGRAMS ?= 20000
 soak:
-	python -m pytest -m soak tests/soak
+	python -m pytest -m soak tests/soak tests/api/test_threads.py tests/laws/test_depth.py
 
 # Side by side with jax: pip install -e '.[bench]'. Of some modules: make bench MODULES="models units"
 bench:

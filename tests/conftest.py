@@ -1,13 +1,16 @@
-"""Profiles of the property tests: `ci` for every run, `deep` for `make deep`."""
+"""Profiles of the property tests: `ci` for every run, `deep` for `make deep`. How tests compile."""
 
 from __future__ import annotations
 
 import gc
 import os
 import tempfile
+from dataclasses import replace
+from typing import Any, Final, final
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import WorkStealingScheduling
 
 import fxad as fx
 import fxad.numpy.composites
@@ -17,6 +20,11 @@ from fxad.ir import Jaxpr
 from fxad.testing import compare
 from fxad.testing.unit_laws import arbitrary_units
 from fxad.units.plan import Choice
+from fxad.xla import executable
+from fxad.xla.client import Device
+from fxad.xla.compat import FLAGS
+from fxad.xla.executable import CompileOptions
+from tests.laws.budget import quick
 
 COMMON = settings(
     deadline=None,  # the first example of a law compiles, the others do not
@@ -27,6 +35,8 @@ settings.register_profile("ci", COMMON, max_examples=20, derandomize=True)
 settings.register_profile("dev", COMMON, max_examples=20)
 settings.register_profile("deep", COMMON, max_examples=int(os.environ.get("FXAD_EXAMPLES", "2000")))
 settings.load_profile(os.environ.get("FXAD_PROFILE", "ci" if os.environ.get("CI") else "dev"))
+if quick():
+    os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")  # what jax computes is compared, and its speed is not
 
 
 _COMPILED = "PYTHONPYCACHEPREFIX"
@@ -68,12 +78,57 @@ if (how := os.environ.get("FXAD_UNITS", "none")) != "none":
     compare.units.set({"auto": _auto, "random": _any_units}[how])
 
 
-@pytest.fixture(scope="module")
-def nothing_remembered() -> None:
-    """Forget the programs of other tests. Of equal programs that are alive the first has the name and the lines that
-    messages and texts show, so a test of these must be alone with its programs."""
+# Tests compile with LLVM's level 0 where users get level 1 (the effort "less"): it takes half of the time. XLA's passes
+# are the same, and so are the memory and the kernels. Tests marked `smoke` or `as_users_compile`, and `make deep`,
+# compile as users do.
+_QUICK: Final = tuple({**dict(FLAGS["less"]), "xla_backend_optimization_level": 0}.items())
+
+
+@final
+class _Efforts:
+    """The options for an effort, with level 0 for level 1 if `quick`."""
+
+    def __init__(self) -> None:
+        self.quick = False
+        self._of_users = executable.with_effort
+
+    def __call__(self, source: Jaxpr, options: CompileOptions, device: Device) -> CompileOptions:
+        chosen = self._of_users(source, options, device)
+        quick = self.quick and chosen is not options and chosen.flags == FLAGS["less"]
+        return replace(chosen, flags=_QUICK) if quick else chosen
+
+
+_EFFORTS: Final = _Efforts()
+if FLAGS["less"]:  # jaxlib has none from 0.11 on
+    pytest.MonkeyPatch().setattr(executable, "with_effort", _EFFORTS)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    """Each process gets the tests of whole files, which have programs and fixtures in common; one that has no more
+    takes from another."""
+    return WorkStealingScheduling(config, log) if config.getoption("dist") == "load" else None
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    markers = ("smoke", "as_users_compile")
+    apart = not quick() or any(map(item.get_closest_marker, markers))
+    if apart is _EFFORTS.quick:
+        _EFFORTS.quick = not apart
+        forget()  # the same programs compiled in the other way
+
+
+def forget() -> None:
+    """Forget the programs of other tests."""
     fx.cache.clear()
     fxad.numpy.composites._programs.clear()
     fxad.random.jit_sampler._programs.clear()
     fxad.tracing.array.EAGER._programs.clear()  # what ran eagerly is remembered by its primitive, bodies included
     gc.collect()
+
+
+@pytest.fixture(scope="module")
+def nothing_remembered() -> None:
+    """Forget the programs of other tests. Of equal programs that are alive the first has the name and the lines that
+    messages and texts show, so a test of these must be alone with its programs."""
+    forget()

@@ -16,6 +16,8 @@ import fxad as fx
 import fxad.numpy as fnp
 from fxad import random
 
+pytestmark = pytest.mark.as_users_compile  # they compute more than they compile
+
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 
 
@@ -137,7 +139,7 @@ def test_a_simulator_is_fitted_under_a_limit() -> None:
 
 
 def test_a_transformer_is_trained_under_a_limit() -> None:
-    figures = load("limited_transformer").main(["--steps", "40"])
+    figures = load("limited_transformer").main(["--steps", "12"])
     assert figures["KiB"] <= 8192 < figures["plain KiB"]
     assert figures["last"] < figures["first"]
 

@@ -202,7 +202,8 @@ sys.setswitchinterval(1e-6)
     return done.stdout
 
 
-def test_one_thread_reads_what_another_donates() -> None:
+@pytest.mark.parametrize("times", [60, pytest.param(300, marks=pytest.mark.soak)])
+def test_one_thread_reads_what_another_donates(times: int) -> None:
     """A read gets the value, or is told that the array was donated. It ended the process (aborted, or segmentation
     fault), or NumPy made an array of one object."""
     text = """
@@ -214,7 +215,7 @@ reads = {
 expected = {"call": 2, "eager": 2}
 for kind, read in reads.items():
     for give_up in (donate, of_no_use):
-        seen, given = race(made(300), read, give_up)
+        seen, given = race(made(TIMES), read, give_up)
         for x, y in zip(seen, given):
             assert y is not None and (np.asarray(y) == (2 if give_up is donate else 1)).all(), (kind, y)
             if kind == "block":
@@ -223,19 +224,20 @@ for kind, read in reads.items():
             assert same, (kind, x)
 print("done")
 """
-    assert in_turn(text) == "done\n"
+    assert in_turn(text.replace("TIMES", str(times))) == "done\n"
 
 
-def test_two_threads_donate_one_array() -> None:
+@pytest.mark.parametrize("times", [400, pytest.param(2000, marks=pytest.mark.soak)])
+def test_two_threads_donate_one_array(times: int) -> None:
     """One of them gets it. The process died, or both did where no result could use the memory."""
     text = """
 for give_up in (donate, of_no_use):
-    for a, b in zip(*race(made(2000), give_up, give_up)):
+    for a, b in zip(*race(made(TIMES), give_up, give_up)):
         assert (a is None) != (b is None), (a, b)
         assert (np.asarray(b if a is None else a) == (2 if give_up is donate else 1)).all()
 print("done")
 """
-    assert in_turn(text) == "done\n"
+    assert in_turn(text.replace("TIMES", str(times))) == "done\n"
 
 
 def test_a_donation_that_fails_gives_the_arrays_back() -> None:
@@ -303,11 +305,11 @@ def work(x, ws):
     for w in ws:
         x = fnp.tanh(x @ w) * 1.01
     return fnp.sum(x)
-work(x, [x] * 24)
-held = work(x, [x] * 24)
+work(x, [x] * 12)
+held = work(x, [x] * 12)
 print("asked for")
 """
-    for _ in range(3):
+    for _ in range(2):
         assert in_a_process(text) == "asked for\n"
 
 

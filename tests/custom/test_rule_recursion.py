@@ -121,7 +121,7 @@ def test_stacks(shape: Callable[[Fun], Fun], kind: str, stack: tuple[str, ...], 
     check_stack(stack, Case(program.jaxpr, (*[np.asarray(b) for b in program.bound], X, Y), seed, True))
 
 
-@share(1)
+@share(2)
 @given(st.sampled_from(SHAPES), st.sampled_from(["jvp", "vjp"]), st.lists(st.sampled_from(LAYERS), max_size=4))
 def test_the_rule_is_what_would_be_derived(
     shape: Callable[[Fun], Fun], kind: str, layers: list[Callable[[Fun], Fun]]

@@ -6,14 +6,27 @@ import os
 import warnings
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pytest
 
 import fxad as fx
+from tests.laws.budget import quick
 
 jax = pytest.importorskip("jax")
+
+# What JAX computes is compared, and its speed is not: XLA compiles it in half of the time.
+QUICK: Final = {
+    "xla_backend_optimization_level": 0,
+    "xla_cpu_use_fusion_emitters": False,
+    "xla_llvm_disable_expensive_passes": True,
+}
+
+
+def jit_of_jax(f: Callable[..., Any]) -> Callable[..., Any]:
+    """`jax.jit`, compiled quickly in ordinary runs."""
+    return jax.jit(f, compiler_options=QUICK if quick() else None)  # type: ignore[no-any-return]
 
 
 def package(name: str) -> Any:
@@ -59,15 +72,14 @@ def agree(
 
     `by` transforms `ours`: fxad, or JAX."""
     theirs = jax.jit(theirs)  # eager operations round values of 16 bits more often
-    value = theirs(*args)
     both: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {}
     moving = [k for k, a in enumerate(args) if wrt is None and all(map(floating, jax.tree.leaves(a)))]
     moving = [k for k in moving if jax.tree.leaves(args[k])] if wrt is None else list(wrt)
-    outs = [np.asarray(y) for y in jax.tree.leaves(value)]
+    outs = jax.tree.leaves(jax.eval_shape(theirs, *args))
     at = tuple([args[k] for k in moving])
-    if moving and orders and any(map(floating, outs)):
+    if moving and orders and any(y.dtype.kind in "fV" for y in outs):
         draw = np.random.default_rng(1)
-        weights = [draw.normal(size=y.shape).astype(y.dtype) if floating(y) else None for y in outs]
+        weights = [draw.normal(size=y.shape).astype(y.dtype) if y.dtype.kind in "fV" else None for y in outs]
 
         def scalar(leaves: Callable[[Any], list[Any]], f: Callable[..., Any]) -> Callable[..., Any]:
             def loss(*xs: Any) -> Any:
@@ -103,14 +115,13 @@ def agree(
     def results(side: int) -> Callable[..., Any]:
         """All that is compared, as one program: most of the time of these laws is XLA's."""
 
-        def run(at: Any, stacked: Any) -> dict[str, Any]:
-            found = {what: pair[side](*at) for what, pair in both.items()}
+        def run(args: Any, at: Any, stacked: Any) -> dict[str, Any]:
+            found = {"value": (ours, theirs)[side](*args), **{what: pair[side](*at) for what, pair in both.items()}}
             return found if stacked is None else {**found, "batch": batches[side](*stacked)}
 
         return run
 
-    close(ours(*args), value, "value")
-    if both or stack:
-        have, want = by.jit(results(0))(at, stacked), jax.jit(results(1))(at, stacked)
-        for what in want:
-            close(have[what], want[what], what)
+    jit = fx.jit if by is fx else jit_of_jax
+    have, want = jit(results(0))(args, at, stacked), jit_of_jax(results(1))(args, at, stacked)
+    for what in want:
+        close(have[what], want[what], what)

@@ -29,3 +29,17 @@ def some(cases: Sequence[T], of: int, key: str) -> list[T]:
     profile = settings()
     draw = random.Random(key) if profile.derandomize else random.Random()
     return draw.sample(cases, max(2, len(cases) // of)) if profile.max_examples < 200 else list(cases)
+
+
+def quick() -> bool:
+    """Returns True in ordinary runs, and False in `make deep`."""
+    return settings().max_examples < 200
+
+
+def part(cases: Sequence[T], of: int) -> list[T]:
+    """1/`of` of the parameters of a test, the same in every process; all of them in `make deep`. The choice is random:
+    each value of each parameter is in it."""
+    if not quick():
+        return list(cases)
+    chosen = random.Random(len(cases)).sample(range(len(cases)), -(-len(cases) // of))
+    return [cases[k] for k in sorted(chosen)]

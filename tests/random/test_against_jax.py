@@ -1,4 +1,7 @@
-"""The same key data gives the same bits as `jax.random`, where the docstring says so."""
+"""The same key data gives the same bits as `jax.random`, where the docstring says so.
+
+The last bits of logarithms depend on how much effort XLA takes: they are compared in `make deep`, which compiles as
+users do."""
 
 from __future__ import annotations
 
@@ -7,7 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+import fxad.numpy as fnp
 from fxad import random
+from tests.interop.jax_laws import jit_of_jax
+from tests.laws.budget import quick
 
 jax = pytest.importorskip("jax")
 
@@ -19,13 +25,18 @@ WEIGHTS = np.array([0.1, 0.2, 0, 0.3, 0.4], np.float32)
 
 def check(name: str, *args: Any, wide: bool = False, rounding: float = 0.0, **kwargs: Any) -> None:
     with jax.enable_x64(wide):
-        want = np.asarray(getattr(jax.random, name)(jax.random.wrap_key_data(WORDS), *args, **kwargs))
+        draw = jit_of_jax(lambda words: getattr(jax.random, name)(jax.random.wrap_key_data(words), *args, **kwargs))
+        want = np.asarray(draw(WORDS))
     have = np.asarray(getattr(random, name)(WORDS, *args, **kwargs))
     assert (have.dtype, have.shape) == (want.dtype, want.shape)
+    if quick() and want.dtype.kind not in "biu" and name != "uniform":
+        rounding = max(rounding, 8 * float(fnp.finfo(have.dtype).eps))
     if rounding:
-        np.testing.assert_allclose(have, want, rtol=rounding, atol=rounding)
+        wider = np.complex128 if have.dtype.kind == "c" else np.float64
+        np.testing.assert_allclose(have.astype(wider), want.astype(wider), rtol=rounding, atol=rounding)
     else:
-        assert have.tobytes() == want.tobytes(), f"{have.ravel()[:5]} {want.ravel()[:5]}"
+        same = have.tobytes() == want.tobytes()
+        assert same, f"{have.ravel()[:5]} {want.ravel()[:5]}"
 
 
 @pytest.mark.parametrize("seed", [0, 1, 42, -1, -(2**31), 2**31, 2**32 - 1])

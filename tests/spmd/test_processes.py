@@ -126,7 +126,7 @@ def test_training_in_processes(processes: int) -> None:
         assert f"process {k} of {processes}, {2 * processes} devices: [ 1.  -2.   0.5]" in done.stdout
 
 
-@pytest.mark.parametrize("processes", [pytest.param(2, marks=pytest.mark.deep), 4])
+@pytest.mark.parametrize("processes", [2, pytest.param(4, marks=pytest.mark.deep)])
 def test_a_process_that_dies_is_an_error_in_the_others(processes: int) -> None:
     """A collective fails as soon as the connections close, a barrier after its timeout. The others go on."""
     *others, dead = _run(LOST, processes)

@@ -399,7 +399,7 @@ def test_an_equal_program_is_planned_once(budget: int, monkeypatch: pytest.Monke
 
     monkeypatch.setattr("fxad.passes.outline", looking)
     rng = np.random.default_rng(0)
-    layers = [rng.standard_normal((160, 160), np.float32) for _ in range(40)]
+    layers = [rng.standard_normal((160, 160), np.float32) for _ in range(24)]
     x = rng.standard_normal((64, 160), np.float32)
 
     def made() -> Any:
