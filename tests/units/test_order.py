@@ -11,6 +11,8 @@ import fxad as fx
 import fxad.numpy as fnp
 from fxad import runtime
 
+pytestmark = pytest.mark.as_users_compile  # units choose efforts, and their rounding is compared
+
 D = 512
 LAYERS = (8, 16, 24)
 

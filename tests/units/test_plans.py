@@ -30,6 +30,8 @@ from fxad.units.blocks import left_to_compile, selected_bodies, uses
 from fxad.units.pieces import inline_single_calls, partition
 from tests.laws.budget import share
 
+pytestmark = pytest.mark.as_users_compile  # units choose efforts, and their rounding is compared
+
 Tree = Any
 F4 = Aval((4,), "float32")
 BIG = Aval((256, 256), "float32")
