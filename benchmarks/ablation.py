@@ -225,7 +225,6 @@ MECHANISMS: Final[Mapping[str, Mechanism]] = MappingProxyType(
         "outline_before_ad": Mechanism(lambda: _without_pass("outline_before_ad"), UNITS),
         "parametrise": Mechanism(_no_parametrise, ("rnn",)),
         "scattered_repeats": Mechanism(lambda: _replace(outline, repeats=lambda *_: iter(())), UNITS),
-        "inline_single_calls": Mechanism(lambda: _without_pass("inline_single_calls"), UNITS),
         "grouping": Mechanism(lambda: _replace(fxad.passes, GROUP_MICROSECONDS=0.0), ("rnn",)),
         "phase": Mechanism(lambda: _replace(outline._Search, _phase=lambda *_: 0), ("transformer, traced",)),
         "recompute": Mechanism(lambda: _replace(fxad.units.plan, _with_recompute=lambda _, plan: plan), UNITS),
