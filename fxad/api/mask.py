@@ -71,7 +71,7 @@ def mask(
                 f"mask: {f.name} is a Program, whose shapes are known",
                 remedy="leave out in_shapes, or pass the function",
             )
-        _check_results(f, out_shapes)
+        _check_result_shapes(f, out_shapes)
         if padding is not None:
             return _masked_program(f, _checked_padding(f, padding))
         return _masked_function(f, lambda _args, _kwargs: (f, {}), check)
@@ -84,7 +84,7 @@ def mask(
 
     def program_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Program[Any, Any], Mapping[str, str]]:
         program, user_names = trace_symbolic("mask", f, in_shapes, args, kwargs)
-        _check_results(program, out_shapes)
+        _check_result_shapes(program, out_shapes)
         return program, user_names
 
     return _masked_function(f, program_of, check)
@@ -118,7 +118,7 @@ def shapecheck(f: Callable[..., object], in_shapes: Shapes, out_shapes: Shapes =
         else:
             avals.append(spec_of(x, "shapecheck: in_shapes"))
     program = trace_tree(f, in_tree, unify_assumptions(avals), function_name(f), parameter_names(f))
-    _check_results(program, out_shapes)
+    _check_result_shapes(program, out_shapes)
     return program.out_tree.unflatten([_text(a.shape) for a in program.out_avals])
 
 
@@ -126,7 +126,7 @@ def _text(shape: Sequence[int]) -> str:
     return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
 
 
-def _check_results(program: Program[Any, Any], out_shapes: Shapes) -> None:
+def _check_result_shapes(program: Program[Any, Any], out_shapes: Shapes) -> None:
     """Raises: ShapeError for a result of another shape than `out_shapes` says, with its path."""
     if out_shapes is None:
         return
@@ -167,7 +167,7 @@ def _masked_function(
             )
         arrays = [x if isinstance(x, Array) else asarray(x) for x in leaves]
         padding = _bounds(program, [x.aval for x in arrays])
-        given = _sizes(f"mask of {name}", program, padding, user_names, sizes)
+        given = _size_operands(f"mask of {name}", program, padding, user_names, sizes)
         if check:
             own = {n.name: n.at_least for n in size_names(program.jaxpr)}
             given = [
@@ -238,7 +238,7 @@ def _masked_program(program: Program[Any, Any], padding: Padding) -> Program[Any
     return program.replace(jaxpr, in_tree=together, name=f"mask_{program.name}")
 
 
-def _sizes(
+def _size_operands(
     what: str, program: Program[Any, Any], padding: Padding, user_names: Mapping[str, str], given: object
 ) -> list[Array]:
     """The operands for the sizes. Raises: ArgumentError, ShapeError, DTypeError."""
@@ -340,7 +340,7 @@ def bucketed(
         known = programs.get((in_tree, types))
         if known is None:
             program = trace_tree(f, in_tree, types, name, parameters)
-            _check_results(program, out_shapes)
+            _check_result_shapes(program, out_shapes)
             known = programs[in_tree, types] = program, jit(mask(program))
         program, run = known
         sizes = solve_sizes(f"bucketed {name}", size_equations(avals, types, program.paths))

@@ -104,7 +104,7 @@ def nanmax(
     if not is_unmasked(initial, where):
         return reduce_masked("nanmax", a, axis, keepdims, initial=initial, where=where)
     array = as_array("nanmax", a)
-    return jit_composite(_extremum, array, normalize_axes("nanmax", axis, array.ndim), bool(keepdims), True)
+    return jit_composite(_nan_extremum, array, normalize_axes("nanmax", axis, array.ndim), bool(keepdims), True)
 
 
 def nanmin(
@@ -121,10 +121,10 @@ def nanmin(
     if not is_unmasked(initial, where):
         return reduce_masked("nanmin", a, axis, keepdims, initial=initial, where=where)
     array = as_array("nanmin", a)
-    return jit_composite(_extremum, array, normalize_axes("nanmin", axis, array.ndim), bool(keepdims), False)
+    return jit_composite(_nan_extremum, array, normalize_axes("nanmin", axis, array.ndim), bool(keepdims), False)
 
 
-def _extremum(x: Array, axis: Axes, keepdims: bool, greatest: bool) -> Array:
+def _nan_extremum(x: Array, axis: Axes, keepdims: bool, greatest: bool) -> Array:
     name, op = ("nanmax", reductions.max) if greatest else ("nanmin", reductions.min)
     if x.dtype not in dtypes.INEXACT:
         return apply_op(name, op, (x,), axis, keepdims)

@@ -81,7 +81,7 @@ def packbits(a: ArrayLike, axis: int | None = None, bitorder: str = "big") -> Ar
         raise DTypeError(f"packbits: takes bools or integers, got {array.aval}", remedy="use x != 0")
     array = array.reshape(-1) if axis is None else array
     return jit_composite(
-        _pack_bits, array, normalize_axis_index("packbits", axis or 0, array.ndim), _bits(bitorder, "packbits")
+        _pack_bits, array, normalize_axis_index("packbits", axis or 0, array.ndim), _bit_positions(bitorder, "packbits")
     )
 
 
@@ -100,11 +100,11 @@ def unpackbits(a: ArrayLike, axis: int | None = None, count: int | None = None, 
         array,
         normalize_axis_index("unpackbits", axis or 0, array.ndim),
         count,
-        _bits(bitorder, "unpackbits"),
+        _bit_positions(bitorder, "unpackbits"),
     )
 
 
-def _bits(bitorder: str, name: str) -> tuple[int, ...]:
+def _bit_positions(bitorder: str, name: str) -> tuple[int, ...]:
     if bitorder not in ("big", "little"):
         raise ParameterError(f"{name}: bitorder must be 'big' or 'little', got {bitorder!r}")
     return tuple(range(7, -1, -1)) if bitorder == "big" else tuple(range(8))

@@ -361,7 +361,7 @@ def trace_leaves(
                 _check_signature(f, f"{role} {name}", args, kwargs)
             raise
         leaves, out_tree = tree.flatten(results)
-        _check_results(f"{role} {name}", leaves, out_tree)
+        _check_result_leaves(f"{role} {name}", leaves, out_tree)
         return leaves
 
     jaxpr, bound = trace_flat(flat, avals, name)
@@ -384,7 +384,7 @@ def _check_signature(f: Callable[..., Any], what: str, args: Sequence[object], k
 _RESULTS: Final = (Array, np.ndarray, np.generic, bool, int, float, complex)
 
 
-def _check_results(what: str, leaves: Sequence[object], out_tree: Structure) -> None:
+def _check_result_leaves(what: str, leaves: Sequence[object], out_tree: Structure) -> None:
     for k, leaf in enumerate(leaves):
         if not isinstance(leaf, _RESULTS):
             path = out_tree.accessors()[k].codify("result")

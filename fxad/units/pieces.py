@@ -212,7 +212,7 @@ class _Partition:
                 self.pending[k] = eqn
                 continue
             self._emit_before(eqn)
-            self._emit(Piece(_body(eqn), eqn.ins, eqn.outs, False, eqn.source), (k,))
+            self._emit(Piece(_called_body(eqn), eqn.ins, eqn.outs, False, eqn.source), (k,))
         return self._finish()
 
     def _emit_before(self, unit: Eqn) -> None:
@@ -281,7 +281,7 @@ class _Partition:
         return Pieces(self.program.ins, self.constants, tuple(self.out), tuple(outs))
 
 
-def _body(eqn: Eqn) -> Jaxpr:
+def _called_body(eqn: Eqn) -> Jaxpr:
     body = called(eqn)
     assert body is not None
     return body

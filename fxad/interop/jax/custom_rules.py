@@ -48,7 +48,7 @@ def _made_once(eqn: Equation, rule: Any, make: Callable[[], CustomFunction[..., 
     return found
 
 
-def _body(eqn: Equation) -> Callable[..., tuple[Value, ...]]:
+def _call_function(eqn: Equation) -> Callable[..., tuple[Value, ...]]:
     closed = eqn.params["call_jaxpr"]
 
     def function(*args: Value) -> tuple[Value, ...]:
@@ -63,7 +63,7 @@ def _custom_jvp(eqn: Equation, *args: Value) -> Any:
     p, n = eqn.params, eqn.params["num_consts"]
 
     def make() -> CustomFunction[..., Any]:
-        function = custom_jvp(_body(eqn))
+        function = custom_jvp(_call_function(eqn))
 
         def rule(primals: Sequence[Value], tangents: Sequence[Value]) -> tuple[Any, Any]:
             live = tangents[n:]
@@ -98,7 +98,7 @@ def _custom_vjp(eqn: Equation, *args: Value) -> Any:
     avals = eqn.ins[n:]
 
     def make() -> CustomFunction[..., Any]:
-        function = custom_vjp(_body(eqn))
+        function = custom_vjp(_call_function(eqn))
 
         def fwd(*primals: Value) -> tuple[Any, Any]:
             moving = [plain_aval(a).inexact for a in avals]

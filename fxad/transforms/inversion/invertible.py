@@ -393,7 +393,7 @@ def retraced(
             if a in ctx.tangents:
                 accumulate(b, bars, ctx.tangents[a].var, ct)
     inner: list[bool] = []
-    _walk_back(b, ctx, asked, bars, partial(_body, rules, inner), rules)
+    _walk_back(b, ctx, asked, bars, partial(_retraced_body, rules, inner), rules)
     others = [asked.value(v) for v, known in zip(primal.ins, ins, strict=True) if free and not known]
     moved = [ctx.tangents[v].var for v in select_by_mask(slim.ins, wrt)]
     found = instantiate([bars.get(t) or Zero(t.aval) for t in moved])
@@ -411,7 +411,7 @@ def _bends(asked: _PrimalValues) -> bool:
     return any([may_move_differently(eqn) for step in asked.demand.steps for eqn in step.of])
 
 
-def _body(rules: InverseRules, inner: list[bool], body: Jaxpr, ins: Mask, outs: Mask, wrt: Mask) -> Jaxpr:
+def _retraced_body(rules: InverseRules, inner: list[bool], body: Jaxpr, ins: Mask, outs: Mask, wrt: Mask) -> Jaxpr:
     """Returns a body run backwards together with its gradient. Appends its `bends` to `inner`."""
     made = retraced(body, ins, outs, wrt, True, (), math.inf, rules)
     inner.append(made.bends)

@@ -32,6 +32,7 @@ from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.reduce import ReduceMax
 from fxad.primitives.shape import Iota, ReduceSum, emit_broadcast, emit_reshape
 from fxad.primitives.slicing import Concatenate, Pad, Slice
+from fxad.transforms.inversion.rules.totals import real_numbers
 
 SUMS: Final = 64
 DIGITS: Final = (  # of the significand, in bits
@@ -58,7 +59,7 @@ def compared(x: Aval) -> bool:
 def sketched(x: Aval) -> Aval:
     """Returns the type of the sketch of an array."""
     dtype = dtypes.real_part(x.dtype)
-    n = _numbers(x)
+    n = real_numbers([x])
     return Aval((SUMS if type(n) is Size else min(n, SUMS),), dtype if dtype == dtypes.float64 else dtypes.float32)
 
 
@@ -112,7 +113,7 @@ def agree(
     errors: list[Atom] = []
     for was, x in zip(sketches, found, strict=True):
         apart = _peak(b, b.one(SUB, sketch(b, x), was), wide)
-        allowed, n = tolerance or tolerated(x.aval.dtype), _numbers(x.aval)
+        allowed, n = tolerance or tolerated(x.aval.dtype), real_numbers([x.aval])
         if type(n) is Size:
             ratio = b.one(MUL, Lit.of(n, apart.aval), Lit.of(1.0 / SUMS, apart.aval))
             apart = b.one(MUL, apart, b.one(RSQRT, b.one(MAX, ratio, Lit.of(1.0, apart.aval))))
@@ -125,10 +126,6 @@ def agree(
     instead = _largest(b, [size, *beside])
     size = _chosen(b, b.one(LE, there, Lit.of(0.0, there.aval)), instead, size)
     return b.one(LE, _largest(b, errors), size)
-
-
-def _numbers(x: Aval) -> int:
-    return x.size * (1 + (x.dtype in dtypes.COMPLEX))
 
 
 def _finite_line(b: Builder, x: Atom) -> Atom:

@@ -30,7 +30,7 @@ from fxad.transforms.inversion.normal_form import (
     without_effects_and_checks,
 )
 from fxad.transforms.inversion.plans import UNUSED, Graph, Plan, Step
-from fxad.transforms.inversion.rules.assembling import assembled, chosen_part, complete, where_chosen, within
+from fxad.transforms.inversion.rules.assembling import assembled, chosen_part, complete, slice_of_box, where_chosen
 from fxad.transforms.inversion.rules.contract import Determined, InverseRule, InverseRules, PartialValue, Refused
 from fxad.transforms.inversion.rules.measuring import log_det_of, total_log_det
 from fxad.transforms.inversion.rules.placing import reads_part, through_places, windows_of, with_places
@@ -322,17 +322,17 @@ class _Search:
         for j in self.graph.readers[v]:
             reader = self.graph.eqns[j]
             box = box_of(reader.prim, v.aval)
-            if box is None or reader.outs[0] in self.computed_by or within(part, box) is None:
+            if box is None or reader.outs[0] in self.computed_by or slice_of_box(part, box) is None:
                 continue
             scratch = Scratch(self.graph, self.rules, False)
             (again,) = self._again(scratch, v, (k,))
-            window = within(again, box)
+            window = slice_of_box(again, box)
             assert window is not None
             (out,) = reader.outs
             seen = emit_reshape(scratch, scratch.one(window, again.value), out.aval.shape)
             self._settle((self.graph.eqns[k],), scratch, {out: seen})
         for a, box in windows_of(self.graph.producer.get(v)):
-            if isinstance(a, Var) and self._unknown(a) and (window := within(part, box)) is not None:
+            if isinstance(a, Var) and self._unknown(a) and (window := slice_of_box(part, box)) is not None:
                 scratch = Scratch(self.graph, self.rules, False)
                 parts = self._again(scratch, v, (k,))
                 if parts:

@@ -312,13 +312,13 @@ def _in_bodies(b: Builder, eqn: Eqn, ins: tuple[Atom, ...], choice: _Choice) -> 
     prim = eqn.prim
     if not isinstance(prim, HigherOrder) or reversible(eqn) or not (choice.loops or choice.inner):
         return None
-    made = tuple([_body(x.jaxpr, choice) if x.stores else x.jaxpr for x in prim.layout.bodies])
+    made = tuple([_segmented_body(x.jaxpr, choice) if x.stores else x.jaxpr for x in prim.layout.bodies])
     if isinstance(prim, Scan) and (loop := choice.loops.get(prim)) is not None:
         return b.inline(nested_scan(replace(prim, body=made[0]), loop.sizes, loop.keep), ins)
     return None if made == prim.bodies else b.copy(eqn, ins, prim.with_bodies(made))
 
 
-def _body(body: Jaxpr, choice: _Choice) -> Jaxpr:
+def _segmented_body(body: Jaxpr, choice: _Choice) -> Jaxpr:
     segments = choice.inner.get(body, ())
     if not segments and not any([isinstance(e.prim, HigherOrder) for e in body.eqns]):
         return body

@@ -50,12 +50,12 @@ def in_segments(jaxpr: Jaxpr, carried: Mask, least: int = SEGMENT_BYTES) -> Jaxp
             inside = {v for e in eqns for v in e.outs}
             read = tuple(dict.fromkeys([a for e in eqns for a in e.ins if isinstance(a, Var) and a not in inside]))
             given = tuple([v for e in eqns for v in e.outs if last.get(v, -1) >= end])
-            prim = Remat(_body(eqns, read, given), True)
+            prim = Remat(_segment_body(eqns, read, given), True)
         env.update(zip(given, b(prim, *[env.get(a, a) for a in read]), strict=True))
     return b.build([env.get(a, a) for a in flat.outs], jaxpr.name)
 
 
-def _body(eqns: Sequence[Eqn], read: Sequence[Atom], given: Sequence[Atom]) -> Jaxpr:
+def _segment_body(eqns: Sequence[Eqn], read: Sequence[Atom], given: Sequence[Atom]) -> Jaxpr:
     b = Builder()
     env: dict[Atom, Atom] = dict(zip(read, b.inputs([a.aval for a in read]), strict=True))
     for eqn in eqns:
