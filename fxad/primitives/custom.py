@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import ClassVar, Final, TypeAlias, final
+from typing import ClassVar, Final, TypeAlias, TypeGuard, final
 
 from fxad.core.builder import Builder, rewrite
 from fxad.core.dce import prune, remove_dead_eqns
@@ -546,5 +546,17 @@ def _map_of_operands(half: LinearizedBody, captured: int, reached: Sequence[bool
     outs = b.inline(instantiate_linear_outs(half, reached), (*dots, *known[len(known) - half.n_res :]))
     return remove_dead_eqns(b.build(outs, half.linear.name))
 
+
+def rules_of(prim: Primitive) -> Rules:
+    """The rules of a function with rules; none for other primitives."""
+    return prim.rules if isinstance(prim, CustomCall) else _NO_RULES
+
+
+def made_by_invertible(prim: Primitive) -> TypeGuard[CustomCall]:
+    """Returns True for a call of `invertible`, whose rules are those of its body."""
+    return isinstance(prim, CustomCall) and prim.tolerance is not None
+
+
+_NO_RULES: Final = Rules()
 
 CUSTOM: Final[tuple[type[Primitive], ...]] = (CustomCall, NamedCall, LinearCall)

@@ -278,6 +278,7 @@ def _without_custom_rules(jaxpr: Jaxpr, mask: tuple[bool, ...]) -> Jaxpr:
 
     def body_to_inline(eqn: Eqn, ins: tuple[Atom, ...], mark: bool) -> tuple[Jaxpr, bool] | None:
         prim, here, vanish = eqn.prim, tuple([a in reached for a in ins]), _zero_mask(ins, zeros, False)
+        # linearity is a property of the function, not of its rules
         if any(here) and isinstance(prim, CustomCall | NamedCall):
             return prim.body, mark
         if not any([*here, *vanish]) or not isinstance(prim, Call):

@@ -285,7 +285,7 @@ def _without_inner_checks(jaxpr: Jaxpr) -> Jaxpr:
     eqns = []
     for eqn in jaxpr.eqns:
         prim = eqn.prim
-        if isinstance(prim, CustomCall):
+        if isinstance(prim, CustomCall):  # other functions with rules keep them
             if prim.tolerance is not None:
                 prim = replace(
                     prim,
@@ -346,7 +346,7 @@ class _Split(SplitCtx):
             except Exception as e:
                 name_equation(e, describe(eqn), str(source_location(eqn.source) or ""))
                 raise
-            # a custom derivative may use another program than the function; the function itself is run backwards
+            # a custom derivative may use another program than the function, and the function itself is run backwards
             itself = isinstance(eqn.prim, CustomCall) or eqn.outs[0] in self.apart
             return (self.copy(eqn, ins) if itself else outs), moved
         outs = self.copy(eqn, ins)

@@ -19,7 +19,7 @@ from fxad.ir import Atom, Atoms, Eqn, HigherOrder, Jaxpr, Mask, Var
 from fxad.primitives.control.bodies import select_by_mask
 from fxad.primitives.control.call import Applied, Call
 from fxad.primitives.control.remat import Remat
-from fxad.primitives.custom import CustomCall
+from fxad.primitives.custom import made_by_invertible
 
 
 @by_value
@@ -79,7 +79,7 @@ def _with_bodies(eqn: Eqn, least: int) -> Eqn:
     """Splits the bodies of an equation into segments. Of the functions with custom rules, only those that `invertible`
     made are split."""
     prim = eqn.prim
-    if isinstance(prim, CustomCall) and prim.tolerance is not None:  # a call of `invertible`
+    if made_by_invertible(prim):
         prim = replace(prim, function=replace(prim.function, body=_whole(prim.function.body, least)))
     # the programs of rules have the operands of the function: they are not split
     elif isinstance(prim, HigherOrder) and not isinstance(prim, Applied):
