@@ -58,7 +58,7 @@ def _custom(draw: st.DrawFn, smooth: bool) -> Spec:
     return CustomCall(Function(body, 1, rules)), [(aval, ORDINARY)] * 3 + [(_COUNT, Domain(whole=(-1, 3)))]
 
 
-def _named_call(draw: st.DrawFn, smooth: bool) -> Spec:
+def _draw_named_call(draw: st.DrawFn, smooth: bool) -> Spec:
     """(c; x, y, n), as in `_custom`: alone, a named call is the plain function."""
     dtype = dtypes.float64 if smooth else draw(st.sampled_from([dtypes.float64, dtypes.float32]))
     aval = Aval(draw(shapes(2)), dtype)
@@ -116,5 +116,5 @@ def _of_inexact(body: Jaxpr, dots: Sequence[Atom], nonzero: Sequence[bool]) -> l
 
 
 OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType(
-    {CustomCall: _custom, NamedCall: _named_call, LinearCall: _linear}
+    {CustomCall: _custom, NamedCall: _draw_named_call, LinearCall: _linear}
 )

@@ -14,8 +14,9 @@ from fxad.lax.creation import full
 from fxad.lax.elementwise import is_finite
 from fxad.lax.implicit.convergence import Breakdown, Convergence
 from fxad.lax.implicit.krylov import attainable_tolerance, tolerance
-from fxad.lax.implicit.maps import LinearMap, Unknown, rotate_operands, trace_function, unknown_of
+from fxad.lax.implicit.maps import LinearMap, Unknown, trace_function, unknown_of
 from fxad.lax.implicit.vectors import norm, select_value, vector_space_of
+from fxad.primitives.control.bodies import rotate_operands
 from fxad.tracing.array import Array, ArrayLike
 from fxad.tracing.program import function_name
 

@@ -13,6 +13,7 @@ import math
 from collections.abc import Mapping, Sequence, Set as AbstractSet
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 from typing import Final, TypeVar, final
 
 from fxad import dtypes
@@ -97,7 +98,7 @@ def _with_rules(
     n_known = n + sum(held)
     n_given = len(back.program.ins) - len(back.watched)
     order = (*range(n_known, n_given), *range(n_known), *range(n_given, len(back.program.ins)))
-    watched = tuple(sorted({*back.watched, *ahead.watched}, key=_index))
+    watched = tuple(sorted({*back.watched, *ahead.watched}, key=attrgetter("index")))
     push, pull = [
         _with_sketches_of(program, found.watched, watched)
         for program, found in ((ahead.program, ahead), (reorder_operands(back.program, order), back))
@@ -134,10 +135,6 @@ class CheckedProgram:
     program: Jaxpr
     watched: tuple[Var, ...] = ()
     moves_differently: bool = False
-
-
-def _index(v: Var) -> int:
-    return v.index
 
 
 def _forward(jaxpr: Jaxpr, held: Mask, watched: tuple[Atom, ...]) -> Jaxpr:
@@ -235,7 +232,7 @@ def _compared_values(ctx: _Split, values: _PrimalValues, tolerance: float) -> li
         return []
     forward = {a: v for v, a in ctx.env.items() if isinstance(v, Var) and compared(a.aval)}
     last = [(forward[a], a) for a in values.lazy.last_reconstructed() if a in forward]
-    return sorted(last, key=lambda pair: _index(pair[0]))
+    return sorted(last, key=lambda pair: pair[0].index)
 
 
 def _with_check(made: Jaxpr, n: int, given: slice, pairs: Sequence[tuple[Var, Atom]], tolerance: float) -> Jaxpr:

@@ -38,6 +38,7 @@ from fxad.transforms.inversion.rules.contract import (
     PartialValue,
     Refused,
     Solved,
+    all_known,
     row,
 )
 
@@ -171,7 +172,7 @@ def box_of(prim: Primitive, x: Aval) -> tuple[range, ...] | None:
 
 def _index(ctx: InverseCtx, prim: Index, args: Args, outs: Outs) -> Solved | Refused:
     x, *places = args
-    known = _known(places)
+    known = all_known(places)
     if not isinstance(x, Hole) or known is None:
         return Refused(PLACES)
     value = emit_reshape(ctx, outs[0], prim.sizes)
@@ -190,19 +191,13 @@ def _index(ctx: InverseCtx, prim: Index, args: Args, outs: Outs) -> Solved | Ref
 PLACES: Final = "where it reads is not known"
 
 
-def _known(atoms: Sequence[Atom | Hole]) -> list[Atom] | None:
-    """Returns the operands if all of them are known."""
-    known = [a for a in atoms if not isinstance(a, Hole)]
-    return known if len(known) == len(atoms) else None
-
-
 def _in_window(value: Atom, starts: Sequence[Atom]) -> PartialValue:
     return PartialValue(value, write=lambda emit, base: emit.one(DYNAMIC_UPDATE_SLICE, base, value, *starts))
 
 
 def _dynamic_slice(ctx: InverseCtx, prim: DynamicSlice, args: Args, outs: Outs) -> Solved | Refused:
     x, *places = args
-    starts = _known(places)
+    starts = all_known(places)
     if not isinstance(x, Hole) or starts is None:
         return Refused(PLACES)
     return (_in_window(outs[0], starts), *[None for _ in places])
@@ -211,7 +206,7 @@ def _dynamic_slice(ctx: InverseCtx, prim: DynamicSlice, args: Args, outs: Outs) 
 def _dynamic_update_slice(ctx: InverseCtx, prim: DynamicUpdateSlice, args: Args, outs: Outs) -> Solved | Refused:
     """Reads the update from the window of the result. The operand keeps its elements outside of the window."""
     (y,), (x, update, *places) = outs, args
-    starts = _known(places)
+    starts = all_known(places)
     if starts is None:
         return Refused("where it writes is not known")
     window = DynamicSlice(update.aval.shape)

@@ -84,7 +84,7 @@ def _scan(ctx: MaskCtx, prim: Scan, args: Atoms, ins: Avals, outs: Avals) -> Seq
 
 
 def _custom(ctx: MaskCtx, prim: CustomCall, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    """The function and its rules are masked alike: they are programs. The sizes are captured operands."""
+    """Masks the function and its rules, which are programs. The sizes become captured operands."""
     module = tuple([_masked_function(ctx, function) for function in prim.module])
     function = _masked_function(ctx, prim.function)
     operands = (*ctx.size_operands, *args)
@@ -103,13 +103,13 @@ def _masked_function(ctx: MaskCtx, function: Function) -> Function:
 
 
 def _for_stacks(ctx: MaskCtx, rule: BatchRule) -> list[BatchRule]:
-    """The rule for stacks over padded arrays, if it can have one: else the batched function is derived."""
+    """Returns the batching rule over padded arrays. Without one, the batched function is derived from its body."""
     if ctx.masked(rule.size):
         return []
     try:
         return [replace(rule, body=_sizes_first(ctx, rule.body))]
     except SizeError:
-        if rule.any_size:  # it was traced for maps that may never come
+        if rule.any_size:  # it was traced in advance: no map may need it
             return []
         raise
 
@@ -154,13 +154,13 @@ def _linear(ctx: MaskCtx, prim: LinearCall, args: Atoms, ins: Avals, outs: Avals
 
 
 def _linear_solve(ctx: MaskCtx, prim: LinearSolve, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    """The solver is a program: masked, its iterations are those of the true size."""
+    """The masked solver iterates as for the true size, because it is a program too."""
     made = prim.with_bodies(tuple([ctx.recur(body) for body in prim.bodies]))
     return ctx(made, *args, *ctx.size_operands)
 
 
 def _root(ctx: MaskCtx, prim: Root, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    """The sizes are captured, which come first in the equation, and last in the linear system."""
+    """Captured operands come first in the equation and last in the linear system. The sizes are captured."""
     sizes = ctx.size_operands
     first = [_sizes_first(ctx, body) for body in (prim.equation, prim.solve, prim.at)]
     before = len(prim.equation.outs) + len(prim.at.outs)
