@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import wraps
 from math import ceil
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -262,12 +262,12 @@ def _size_operands(
         value, bound, least = given[word], dict(padding)[name], own.get(name, 0)
         if isinstance(value, bool) or (not isinstance(value, int | Array | np.ndarray | np.generic)):
             raise ArgumentError(
-                f"{what}: the size {word} is {described(value)}, not an integer: {value!r:.60}", remedy=_MAPPED
+                f"{what}: the size {word} is {described(value)}, not an integer: {value!r:.60}", remedy=_remedy(value)
             )
         if not isinstance(value, Array) and type(value) is not Size:
             number = np.asarray(value)
             if number.dtype.kind not in "iu" or number.ndim:
-                raise ArgumentError(f"{what}: the size {word} is {value!r:.60}, not an integer", remedy=_MAPPED)
+                raise ArgumentError(f"{what}: the size {word} is {value!r:.60}, not an integer", remedy=_remedy(value))
             if type(bound) is int and not least <= int(number) <= bound:
                 beyond = int(number) > bound
                 raise ShapeError(
@@ -277,12 +277,16 @@ def _size_operands(
             value = number.astype(np.int32)
         array = value if isinstance(value, Array) else asarray(value)
         if array.aval.shape or array.aval.dtype.kind not in "iu":
-            raise ShapeError(f"{what}: the size {word} is {array.aval}, not a single integer", remedy=_MAPPED)
+            raise ShapeError(f"{what}: the size {word} is {array.aval}, not a single integer", remedy=_remedy(array))
         out.append(array if array.aval.dtype == np.int32 else array.astype("int32"))
     return out
 
 
-_MAPPED: Final = "sizes of a batch are mapped: vmap(lambda x, n: masked(x, sizes={'n': n}))(xs, lengths)"
+def _remedy(value: object) -> str:
+    """What to write in place of a value that is not a size."""
+    if isinstance(value, list | tuple) or (isinstance(value, Array | np.ndarray) and value.ndim):
+        return "sizes of a batch are mapped: vmap(lambda x, n: masked(x, sizes={'n': n}))(xs, lengths)"
+    return "give an int, or an array of one integer"
 
 
 def _with_size_check(name: str, size: str, least: int, bound: int, value: Array) -> Array:
