@@ -303,7 +303,7 @@ class _Scope:
         if prim is None:
             traced.referred = True
             self._refer(traced.lowest)
-            prim = NamedCall(body.jaxpr, len(body.captured), traced.number)
+            prim = NamedCall(body.jaxpr, traced.number)
         return prim, body.captured, traced.signature.out_tree
 
     def _refer(self, number: int) -> None:
