@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import field
 from functools import partial
 from types import MappingProxyType
@@ -170,8 +170,9 @@ def _calls_loop(body: Jaxpr) -> bool:
     return any([isinstance(r, Times | UpTo | Unknown) for r in runs])
 
 
-def aliases(ins: Sequence[Aval], outs: Sequence[Aval], donate: Sequence[int]) -> dict[int, int]:
+def aliases(ins: Sequence[Hashable], outs: Sequence[Hashable], donate: Sequence[int]) -> dict[int, int]:
     """A map from donated operands to the results that reuse their memory: the first unassigned one of the same type.
+    The types may include the division among devices.
 
     No result can reuse an operand that is not in the map. Raises: ParameterError if an operand does not exist.
     """
@@ -181,7 +182,7 @@ def aliases(ins: Sequence[Aval], outs: Sequence[Aval], donate: Sequence[int]) ->
                 f"compile: donate: operand {k} does not exist, the program has {len(ins)}",
                 remedy="number the operands from 0, or name arguments: compile(donate=...)",
             )
-    left: dict[Aval, list[int]] = {}
+    left: dict[Hashable, list[int]] = {}
     for j, aval in enumerate(outs):
         left.setdefault(aval, []).append(j)
     return {k: left[ins[k]].pop(0) for k in sorted(set(donate)) if left.get(ins[k])}

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import field
+from dataclasses import field, replace
 from math import inf
 from typing import Final, TypeAlias, final
 
-from fxad.core.constants import GROUP_MICROSECONDS, SAVED_MS, WASTE
+from fxad.core.constants import DEVICES_MICROSECONDS, GROUP_MICROSECONDS, SAVED_MS, UNIT_MICROSECONDS, WASTE
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
 from fxad.core.tables import Table
@@ -33,8 +33,10 @@ from fxad.transforms.outlining.merge_bodies import merge_bodies
 from fxad.transforms.outlining.outline import outline
 from fxad.transforms.outlining.outline_before_ad import outline_before_ad
 from fxad.units.blocks import called, large_enough, left_to_compile, repeated, saves_compile_time, uses
+from fxad.units.maps import one_map
 from fxad.units.pieces import inline_single_calls, recomputes
 from fxad.units.plan import Choice, Plan, linked_plan, single_unit
+from fxad.units.plans_over_devices import plan_over_devices
 
 
 @final
@@ -151,8 +153,6 @@ def plan_of(jaxpr: Jaxpr, choice: Choice, donate: tuple[int, ...] = (), passes: 
     """
     default = BEFORE_COMPILATION if passes is None and choice == "auto" else ()
     jaxpr = run_passes(jaxpr, passes or ())
-    if runs_on_devices(jaxpr):  # XLA divides the whole program among the devices
-        choice = "none"
     # A plan of a single unit refers to the program, so it is not memoised: it would keep the program alive.
     return (None if choice == "none" else _linked(jaxpr, choice, donate, default)) or single_unit(jaxpr, donate)
 
@@ -160,15 +160,33 @@ def plan_of(jaxpr: Jaxpr, choice: Choice, donate: tuple[int, ...] = (), passes: 
 @by_value
 def _linked(jaxpr: Jaxpr, choice: Choice, donate: tuple[int, ...], passes: Passes) -> Plan | None:
     """The plan with several steps, of the program after the passes. None if there is one step only, or if units do not
-    pay."""
+    pay. The plan of a map over devices is that of its body, mapped."""
+    devices = runs_on_devices(jaxpr)
+    least = DEVICES_MICROSECONDS if devices else UNIT_MICROSECONDS
+    if isinstance(choice, str):
+        runs = drop_derivative_rules(jaxpr)
+        saves = -inf if donate or recomputes(runs) else SAVED_MS
+        if not large_enough(runs, saves, least):
+            return None
+    of = one_map(jaxpr) if devices else None
+    if of is None:
+        return _linked_units(jaxpr, choice, donate, passes, least)
+    if isinstance(of, str):
+        return None
+    plan = _linked_units(of.body, choice, donate, passes, least)
+    return plan and replace(plan_over_devices(plan, of), name=jaxpr.name)
+
+
+def _linked_units(jaxpr: Jaxpr, choice: Choice, donate: tuple[int, ...], passes: Passes, least: float) -> Plan | None:
+    """The linked plan of a program, or of the body of a map; see `_linked`."""
     if not isinstance(choice, str):
         return linked_plan(jaxpr, choice, donate, jaxpr.name)
     runs = drop_derivative_rules(jaxpr)
     saves = -inf if donate or recomputes(runs) else SAVED_MS
-    if not large_enough(runs, saves):
+    if not large_enough(runs, saves, least):
         return None
     outlined = run_passes(jaxpr, passes)
-    plan = linked_plan(outlined, repeated(outlined), donate, jaxpr.name)
+    plan = linked_plan(outlined, repeated(outlined, least), donate, jaxpr.name)
     # The estimate is of the units of the plan: they recompute cheap values, so they store less and have fewer kernels.
     return plan if plan and saves_compile_time([u.body for u in plan.units], runs, saves) else None
 
@@ -248,9 +266,14 @@ class Stages:
 
 def stages_of(jaxpr: Jaxpr, choice: Choice, donate: tuple[int, ...] = (), passes: Passes | None = None) -> Stages:
     """The program, and the result of each pass that `plan_of` runs on it."""
+    default = passes is None
     if passes is None:
         passes = BEFORE_COMPILATION if choice == "auto" and len(plan_of(jaxpr, choice, donate).steps) > 1 else ()
     stages = [Stage("program", jaxpr)]
+    of = one_map(jaxpr) if default and runs_on_devices(jaxpr) else ""
+    if not isinstance(of, str):  # the default passes run on the body of the map
+        jaxpr = of.body
+        stages.append(Stage("map", jaxpr))
     for p in passes:
         outcome = _run_pass(jaxpr, p)
         jaxpr = outcome.result or jaxpr

@@ -44,7 +44,7 @@ from fxad.testing import (
 )
 from fxad.testing.collective_steps import collective_steps
 from fxad.testing.draw_collectives import MESHES
-from fxad.testing.spmd_laws import check_devices
+from fxad.testing.spmd_laws import check_devices, check_units_on_devices
 from fxad.xla.sharded import in_terms_of
 from tests.laws.budget import share
 
@@ -86,6 +86,103 @@ def test_devices_equal_vmap(over: Any, smooth: bool) -> None:
         check_devices(case, over, compiled=True)
 
     law()
+
+
+@pytest.mark.law
+@on_meshes
+@pytest.mark.parametrize("smooth", [False, True], ids=["values", "gradients"])
+def test_units_equal_the_whole(over: Any, smooth: bool) -> None:
+    @share(25)
+    @given(cases(differentiable=smooth, steps=collective_steps(over), size=6, depth=1))
+    def law(case: Case) -> None:
+        check_units_on_devices(case, over)
+
+    law()
+
+
+@fx.jit
+def layer(x: Any, w: Any) -> Any:
+    return fnp.tanh(x @ w) + x
+
+
+def mean_error(ws: Any, x: Any, y: Any) -> Any:
+    for w in ws:
+        x = layer(x, w)
+    return fnp.mean((x - y) ** 2)
+
+
+def training_step(ws: Any, x: Any, y: Any) -> Any:
+    value, grads = fx.value_and_grad(mean_error)(ws, x, y)
+    return [w - 0.1 * g for w, g in zip(ws, lax.pmean(grads, "i"), strict=True)], lax.pmean(value, "i")
+
+
+def step_outside(mesh: Mesh) -> Any:
+    """The gradient of a map, and an update of whole arrays outside of it: two maps and equations between them."""
+    rows = P("i")
+    total = fx.shard_map(lambda *of: lax.pmean(mean_error(*of), "i"), mesh, (P(), rows, rows), P())
+
+    def step(ws: Any, x: Any, y: Any) -> Any:
+        value, grads = fx.value_and_grad(total)(ws, x, y)
+        return [w - 0.1 * g for w, g in zip(ws, grads, strict=True)], value
+
+    return step
+
+
+LAYERS = 12
+STEPS: dict[str, Callable[[Mesh], Any]] = {
+    "shard_map": lambda mesh: fx.shard_map(training_step, mesh, (P(), P("i"), P("i")), P()),
+    "pmap": lambda mesh: fx.pmap(training_step, "i"),
+    "pmap of whole parameters": lambda mesh: fx.pmap(training_step, "i", in_axes=(None, 0, 0)),
+    "gradient of a map": step_outside,
+}
+
+
+def layers_of(kind: str, n: int, width: int = 4) -> tuple[Any, Any, Any]:
+    rng = np.random.default_rng(0)
+    ws = [rng.normal(size=(width, width)).astype(np.float32) / 4 for _ in range(LAYERS)]
+    x, y = rng.normal(size=(2, 2 * n, width)).astype(np.float32)
+    if not kind.startswith("pmap"):
+        return ws, x, y
+    return [np.stack([w] * n) for w in ws] if kind == "pmap" else ws, x.reshape(n, 2, -1), y.reshape(n, 2, -1)
+
+
+@pytest.mark.parametrize("kind", STEPS)
+@pytest.mark.parametrize("n", [1, 4, 8])
+def test_equal_layers_are_compiled_once(kind: str, n: int) -> None:
+    """Once forward, once backward; the first layer needs no cotangent of its operand; and the ends. Donated parameters
+    are reused. Results are equal to those of one unit, and divided in the same way."""
+    program = fx.trace(STEPS[kind](make_mesh((n,), ("i",))), *layers_of(kind, n))
+    lowered = fx.lower(program, units=lambda body: not body.name.startswith("value_and_grad"))
+    assert sorted([u.uses for u in lowered.units.units]) == [1, 1, 1, LAYERS - 1, LAYERS]
+    with fx.cache.private() as mine:
+        run = lowered.compile(donate=(0,))
+        assert mine.stats().compilations == 5
+        want = fx.lower(program, units="none").compile()(*layers_of(kind, n))
+        for _ in range(2):
+            ws, x, y = layers_of(kind, n)
+            ws = [fx.asarray(w) for w in ws]
+            have = run(ws, x, y)
+            for a, b in zip(fx.tree.leaves(have), fx.tree.leaves(want), strict=True):
+                np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-5, atol=1e-6)
+                assert a.sharding == b.sharding
+            assert all([w.is_deleted() for w in ws])
+    memory = run.memory()
+    part = 2 * 4 * 4  # what a layer stores, for each device
+    gradients = LAYERS * 4 * 4 * 4
+    assert memory.argument_bytes == gradients + 2 * part
+    assert memory.temp_bytes <= (LAYERS + 4) * part + 2 * gradients + 1024
+
+
+def test_the_cost_rule_counts_launches_on_devices() -> None:
+    """Layers of 600 microseconds are units on one device, not on 8. Those of 3000 are."""
+
+    def units(n: int, width: int) -> int:
+        step = fx.shard_map(training_step, {"i": n}, (P(), P("i"), P("i")), P())
+        ws = [fx.Spec((width, width))] * 48
+        x = fx.Spec((256 * n, width))
+        return len(fx.lower(fx.trace(step, ws, x, x)).units.units)
+
+    assert [units(8, 256), units(8, 640)] == [1, 5]
 
 
 # ------------------------------------------------------------------------------------------------------------ shard_map
