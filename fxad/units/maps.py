@@ -170,7 +170,7 @@ def _with_stacks(merged: tuple[Jaxpr, list[Spec], list[Spec]], mesh: Mesh, ids: 
     others = {a for e in body.eqns if e.prim != _FIRST for a in e.ins} | {*body.outs}
     read = {a for e in body.eqns for a in e.ins}
     sliced = [s == over and v.aval.shape[0] == 1 and v in read - others for v, s in zip(body.ins, ins, strict=True)]
-    made = {e.outs[0]: e.ins[0] for e in body.eqns if e.prim == _STACKED}
+    made: dict[Atom, Atom] = {e.outs[0]: e.ins[0] for e in body.eqns if e.prim == _STACKED}
     stacked = [s == over and a in made and a not in read for a, s in zip(body.outs, outs, strict=True)]
     b = Builder()
     env: dict[Atom, Atom] = {}

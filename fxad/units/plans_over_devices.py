@@ -18,7 +18,6 @@ from fxad.core.dce import rebind_operands
 from fxad.core.memo import by_value
 from fxad.errors import AxisNameError
 from fxad.ir import Aval, Jaxpr
-from fxad.lower import aliases
 from fxad.primitives.control.bodies import with_outs
 from fxad.primitives.control.shard_map import ShardMap
 from fxad.primitives.meshes import Ids, Mesh, Spec, names_in
@@ -94,10 +93,7 @@ class _Mapped:
 
     def _unit(self, unit: Unit, ins: tuple[_Division, ...], outs: tuple[_Division, ...], uses: int) -> Unit:
         of = self.of
-        body = map_of(unit.body, of.mesh, of.devices, ins, outs)
-        keys_in = list(zip(unit.body.in_avals, ins, strict=True))
-        keys_out = list(zip(unit.body.out_avals, outs, strict=True))
-        return Unit(body, tuple(aliases(keys_in, keys_out, unit.donate)), uses, unit.glue)
+        return replace(unit, body=map_of(unit.body, of.mesh, of.devices, ins, outs), uses=uses)
 
 
 def whole(mesh: Mesh, division: Spec | None, part: Aval) -> Aval:

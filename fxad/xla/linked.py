@@ -262,20 +262,20 @@ def memory(program: Runnable) -> MemoryStats:
     plan = program.plan
     stats = [memory_of_unit(p) for p in program.programs]
     ins, outs = _parts(program, "ins"), _parts(program, "outs")
-    argument, output = [sum([a.nbytes for a, _ in side]) for side in (ins, outs)]
-    alias = sum([ins[k][0].nbytes for k in aliases(ins, outs, plan.donate)])
+    argument, output = [sum([a.nbytes for a in side]) for side in (ins, outs)]
+    alias = sum([ins[k].nbytes for k in aliases(ins, outs, plan.donate)])
     peak = max([s.live_bytes + stats[s.unit].temp_bytes - stats[s.unit].alias_bytes for s in plan.steps])
     code = sum([m.generated_code_bytes for m in stats])
     return MemoryStats(argument, output, alias, max(0, peak - argument - output + alias), peak, code)
 
 
-def _parts(program: LinkedProgram, side: Literal["ins", "outs"]) -> list[tuple[Aval, ManyDevices | None]]:
-    """The types of the parts of operands or results that a device has, and how the whole is divided."""
+def _parts(program: LinkedProgram, side: Literal["ins", "outs"]) -> Sequence[Aval]:
+    """The types of the parts of operands or results that a device has."""
     avals = program.in_avals if side == "ins" else program.out_avals
     if program.placed is None:
-        return [(a, None) for a in avals]
+        return avals
     on = program.placed.ins if side == "ins" else program.placed.outs
-    return [(a.with_shape(local_shape(w.mesh, w.spec, a.shape)), w) for a, w in zip(avals, on, strict=True)]
+    return [a.with_shape(local_shape(w.mesh, w.spec, a.shape)) for a, w in zip(avals, on, strict=True)]
 
 
 def cost(program: Runnable) -> CostStats:

@@ -128,6 +128,20 @@ def step_outside(mesh: Mesh) -> Any:
     return step
 
 
+def test_a_donated_operand_is_reused_by_a_result_that_is_divided_in_the_same_way() -> None:
+    """XLA refused the program: the first result of the type of the operand is whole on each device."""
+
+    def gathered(x: Any) -> Any:
+        return lax.all_gather(x, "i", tiled=True), x * 2
+
+    program = fx.trace(fx.shard_map(gathered, {"i": 8}, P("i"), (P(), P("i"))), X)
+    run = fx.lower(program).compile(donate=(0,))
+    assert run.memory().alias_bytes == X.nbytes // 8
+    first, second = run(X)
+    np.testing.assert_array_equal(np.asarray(first), X)
+    np.testing.assert_array_equal(np.asarray(second), 2 * X)
+
+
 LAYERS = 12
 STEPS: dict[str, Callable[[Mesh], Any]] = {
     "shard_map": lambda mesh: fx.shard_map(training_step, mesh, (P(), P("i"), P("i")), P()),
@@ -154,8 +168,9 @@ def test_equal_layers_are_compiled_once(kind: str, n: int) -> None:
     program = fx.trace(STEPS[kind](make_mesh((n,), ("i",))), *layers_of(kind, n))
     lowered = fx.lower(program, units=lambda body: not body.name.startswith("value_and_grad"))
     assert sorted([u.uses for u in lowered.units.units]) == [1, 1, 1, LAYERS - 1, LAYERS]
+    donates = kind != "pmap of whole parameters"  # its results are stacks of them
     with fx.cache.private() as mine:
-        run = lowered.compile(donate=(0,))
+        run = lowered.compile(donate=(0,) if donates else ())
         assert mine.stats().compilations == 5
         want = fx.lower(program, units="none").compile()(*layers_of(kind, n))
         for _ in range(2):
@@ -165,7 +180,7 @@ def test_equal_layers_are_compiled_once(kind: str, n: int) -> None:
             for a, b in zip(fx.tree.leaves(have), fx.tree.leaves(want), strict=True):
                 np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-5, atol=1e-6)
                 assert a.sharding == b.sharding
-            assert all([w.is_deleted() for w in ws])
+            assert [w.is_deleted() for w in ws] == [donates] * LAYERS
     memory = run.memory()
     part = 2 * 4 * 4  # what a layer stores, for each device
     gradients = LAYERS * 4 * 4 * 4
@@ -174,15 +189,52 @@ def test_equal_layers_are_compiled_once(kind: str, n: int) -> None:
 
 
 def test_the_cost_rule_counts_launches_on_devices() -> None:
-    """Layers of 600 microseconds are units on one device, not on 8. Those of 3000 are."""
+    """Layers of 1,000 microseconds are units on one device, but not in a map. Those of 5,000 are."""
 
-    def units(n: int, width: int) -> int:
-        step = fx.shard_map(training_step, {"i": n}, (P(), P("i"), P("i")), P())
-        ws = [fx.Spec((width, width))] * 48
-        x = fx.Spec((256 * n, width))
-        return len(fx.lower(fx.trace(step, ws, x, x)).units.units)
+    def units(width: int, mapped: bool) -> int:
+        x, ws = fx.Spec((256 * (8 if mapped else 1), width)), [fx.Spec((width, width))] * 48
+        step = fx.shard_map(training_step, {"i": 8}, (P(), P("i"), P("i")), P())
+        f: Any = step if mapped else fx.value_and_grad(mean_error)
+        return len(fx.lower(fx.trace(f, ws, x, x)).units.units)
 
-    assert [units(8, 256), units(8, 640)] == [1, 5]
+    assert units(256, False) > 1
+    assert units(256, True) == 1
+    assert units(640, True) > 1
+
+
+def constrained(x: Any) -> Any:
+    return lax.with_sharding_constraint(x, NamedSharding(make_mesh((8,), ("i",)), P("i")))
+
+
+def in_a_map(x: Any) -> Any:
+    return fx.pmap(fx.pmap(fnp.sin, "j"), "i")(x.reshape(2, 4, 4))
+
+
+def over_two_meshes(x: Any) -> Any:
+    return fx.pmap(fnp.cos, "i")(fx.shard_map(fnp.sin, {"j": 8}, P("j"), P("j"))(x))
+
+
+def divided_outside(x: Any) -> Any:
+    return fx.shard_map(fnp.sin, {"i": 8}, P("i"), P("i"))(fx.pmap(fnp.cos, "i")(x) + 1)
+
+
+BY_XLA = "XLA decides how its arrays are divided among devices"
+
+
+@pytest.mark.parametrize(
+    ("f", "reason"),
+    [
+        (constrained, BY_XLA),
+        (divided_outside, BY_XLA),
+        (in_a_map, "it has a map over devices in the body of a map"),
+        (over_two_meshes, "its maps over devices have different meshes, or divide one value in different ways"),
+    ],
+)
+def test_a_program_that_is_not_one_map_is_one_unit(f: Any, reason: str) -> None:
+    program = fx.trace(f, X)
+    plan = fx.lower(program, units=lambda body: True).units
+    assert len(plan.units) == 1
+    assert str(plan).splitlines()[1] == f"one unit: {reason}"
 
 
 # ------------------------------------------------------------------------------------------------------------ shard_map
