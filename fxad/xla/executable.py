@@ -288,7 +288,8 @@ class LoadedProgram:
         self.out_avals: tuple[Aval, ...] = program.out_avals
         self.device = device
         self.start: Start = raw.execute_sharded
-        self.origin = Origin(program.name, program.where, memory(self))
+        alive = ref(self)
+        self.origin = Origin(program.name, program.where, lambda: None if (found := alive()) is None else memory(found))
         self.devices: tuple[Device, ...] = (device,) if placed is None else placed.devices
         self.placed = placed
         if failures is not None:

@@ -9,6 +9,7 @@ from contextvars import copy_context
 from dataclasses import replace
 from operator import itemgetter
 from typing import Final, Literal, TypeAlias, cast, final
+from weakref import ref
 
 import numpy as np
 
@@ -94,7 +95,11 @@ class LinkedProgram:
             self._constants = [resharded(c, everywhere) for c in self._constants]
         self._outs = _pick(plan.outs)
         lines = {s.unit: line for s in reversed(plan.steps) if (line := _where(s))}  # the first step of each unit
-        whole = memory(self)
+        alive = ref(self)
+
+        def whole() -> MemoryStats | None:
+            return None if (found := alive()) is None else memory(found)
+
         # for messages: the name of the program, the user's line, the memory of a whole run
         self.origin = Origin(plan.name, next((w for s in plan.steps if (w := _where(s))), ""), whole)
         # results of units have the same description: a unit may fail long after the call, or exhaust memory of the run
