@@ -102,21 +102,6 @@ EXPANDED: Final[dict[str, Callable[[Any], Any]]] = {
 }
 
 
-def launch_microseconds(n: int) -> float:
-    """Processor time of a launch of a small map on `n` devices, for each of them."""
-    mesh = fx.make_mesh((n,), ("i",))
-    f = fx.jit(fx.shard_map(lambda x: fnp.sin(x) @ x, mesh, fx.P("i"), fx.P("i")))
-    x = fx.device_put(np.ones((16 * n, 16), np.float32), fx.NamedSharding(mesh, fx.P("i")))
-    best = float("inf")
-    for _ in range(6):
-        y, start = x, time.process_time()
-        for _ in range(200):
-            y = f(y)
-        fx.block_until_ready(y)
-        best = min(best, time.process_time() - start)
-    return 1e6 * best / 200 / n
-
-
 def rows() -> list[tuple[str, float, float]]:
     """Name, measured value, value in the file."""
     a = np.ones((512, 512), np.float32)
@@ -127,7 +112,6 @@ def rows() -> list[tuple[str, float, float]]:
     found = {
         "FLOPS_PER_MICROSECOND": 2 * 512**3 / run_microseconds(lambda a: a @ a, a),
         "BYTES_PER_MICROSECOND": x.nbytes / run_microseconds(lambda x: x + 1.0, x),
-        "DEVICES_MICROSECONDS": 50 * launch_microseconds(8),
         "PROGRAM_MS": max(empty, 0.0),
         "EQUATION_MS": slope(layers(lambda _: N, fnp.tanh), 10, 60) / 2,
         "KERNEL_MS": kernel,
@@ -143,7 +127,6 @@ def rows() -> list[tuple[str, float, float]]:
 
 
 if __name__ == "__main__":
-    fx.set_cpu_devices(8)
     for name, measured, there in rows():
         sys.stdout.write(f"{name:<42} {measured:>12,.2f} {there:>12,.2f}\n")
         sys.stdout.flush()

@@ -57,7 +57,6 @@ LONG_PROGRAM: Final = 160  # equations; a shorter program is differentiated fast
 # ------------------------------------------------------------------------------------------------- thresholds of units
 
 UNIT_MICROSECONDS: Final = 400.0  # a call of a unit costs 8 at most, and estimates are up to 3 times too high
-DEVICES_MICROSECONDS: Final = 2000.0  # the same in a map over devices: a call takes 40 on each
 GROUP_MICROSECONDS: Final = 700.0  # a group of steps: a chain of short units costs more than its calls
 BORDER_TIMES: Final = 8.0  # the least run time, relative to the time to read operands and write results
 SAVED_EQUATIONS: Final = 24

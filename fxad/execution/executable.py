@@ -198,9 +198,9 @@ def lower(program: Program[P, R], units: Units = "auto", passes: Passes | None =
 
     `units` selects the calls that are compiled separately, each distinct body once. "auto": the cost rule of
     `fxad.units.blocks` selects repeated calls and repeated sequences of equations. A predicate of a body (a `Jaxpr`)
-    selects among the existing calls. "none": the program is compiled as a whole. A program that is a map over devices
-    is compiled in units of its body. A program of whole arrays on devices is always compiled as a whole, because XLA
-    divides it among them: `lowered.units` says so.
+    selects among the existing calls. "none": the program is compiled as a whole. A predicate also selects calls in the
+    body of a map over devices, if the program is one map; "auto" compiles such a program as a whole, which runs faster.
+    A program of whole arrays on devices is always compiled as a whole, because XLA divides it: `lowered.units` says so.
 
     `passes` run first. The default is `fxad.passes.BEFORE_COMPILATION`, if the cost rule says that units pay. A given
     tuple replaces the default and is always run; `()` runs no pass.

@@ -2,8 +2,7 @@
 
 The cost rule (`repeated`) makes a body a unit if it is called more than once, counting nested calls, and:
 
-1. Its estimated run time is at least `UNIT_MICROSECONDS` (`DEVICES_MICROSECONDS` on each device of a map), so that the
-   call costs a few percent at most. If XLA would
+1. Its estimated run time is at least `UNIT_MICROSECONDS`, so that the call costs a few percent at most. If XLA would
    fuse it with the equations around it, its run time must also be at least `BORDER_TIMES` the time to read its operands
    and write its results (60 steps `x = a * x + b` of a million numbers: 9 ms as one unit, 63 ms as 60 units). If steps
    are grouped to form a body, a group takes at least `GROUP_MICROSECONDS`: a chain of short units costs more than its
@@ -84,19 +83,19 @@ def selected_bodies(jaxpr: Jaxpr, predicate: Predicate) -> tuple[Jaxpr, ...]:
 
 
 @by_value
-def repeated(jaxpr: Jaxpr, least: float = UNIT_MICROSECONDS) -> tuple[Jaxpr, ...]:
+def repeated(jaxpr: Jaxpr) -> tuple[Jaxpr, ...]:
     """The bodies that the cost rule selects as units; see the module. Cost: linear in the distinct equations."""
     weight_of_nested(jaxpr)
     units: dict[Jaxpr, None] = {}
     for body, n in uses(jaxpr).items():  # innermost first
-        if n > 1 and worth(weight(body), n, least) and 2 * left_to_compile(body, units) > weight(body).equations:
+        if n > 1 and worth(weight(body), n) and 2 * left_to_compile(body, units) > weight(body).equations:
             units[body] = None
     return tuple(units)
 
 
-def worth(w: Weight, n: int, least: float = UNIT_MICROSECONDS) -> bool:
+def worth(w: Weight, n: int) -> bool:
     """Returns True if a body of this weight with `n` calls satisfies conditions 1 and 2 of the cost rule."""
-    long = w.microseconds >= max(least, BORDER_TIMES * w.border)
+    long = w.microseconds >= max(UNIT_MICROSECONDS, BORDER_TIMES * w.border)
     return long and (n - 1) * w.equations >= SAVED_EQUATIONS
 
 
@@ -127,8 +126,8 @@ def check_steps(jaxpr: Jaxpr, units: Container[Jaxpr]) -> None:
         )
 
 
-def large_enough(jaxpr: Jaxpr, saves: float = SAVED_MS, least: float = UNIT_MICROSECONDS) -> bool:
+def large_enough(jaxpr: Jaxpr, saves: float = SAVED_MS) -> bool:
     """Returns True if a program is large enough for units to pay. If not, the search for units is skipped."""
     w = weight_of_nested(jaxpr)
     size = SAVED_EQUATIONS < w.equations <= MAX_EQUATIONS
-    return w.microseconds >= 2 * least and size and (saves == -inf or takes(jaxpr, saves))
+    return w.microseconds >= 2 * UNIT_MICROSECONDS and size and (saves == -inf or takes(jaxpr, saves))

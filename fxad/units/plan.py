@@ -20,7 +20,7 @@ from fxad.primitives.control.shard_map import runs_on_devices
 from fxad.transforms.costs import weight_of_nested
 from fxad.units.blocks import check_steps
 from fxad.units.kernels import effort
-from fxad.units.maps import one_map
+from fxad.units.maps import BY_CHOICE, one_map
 from fxad.units.pieces import Piece, Pieces, partition
 from fxad.units.recompute import recompute
 

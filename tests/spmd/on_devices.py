@@ -188,18 +188,17 @@ def test_equal_layers_are_compiled_once(kind: str, n: int) -> None:
     assert memory.temp_bytes <= (LAYERS + 4) * part + 2 * gradients + 1024
 
 
-def test_the_cost_rule_counts_launches_on_devices() -> None:
-    """Layers of 1,000 microseconds are units on one device, but not in a map. Those of 5,000 are."""
-
-    def units(width: int, mapped: bool) -> int:
-        x, ws = fx.Spec((256 * (8 if mapped else 1), width)), [fx.Spec((width, width))] * 48
-        step = fx.shard_map(training_step, {"i": 8}, (P(), P("i"), P("i")), P())
-        f: Any = step if mapped else fx.value_and_grad(mean_error)
-        return len(fx.lower(fx.trace(f, ws, x, x)).units.units)
-
-    assert units(256, False) > 1
-    assert units(256, True) == 1
-    assert units(640, True) > 1
+def test_auto_leaves_a_map_whole() -> None:
+    """In units its steps take longer: it has units only if the user chooses them. On one device the layers are units."""
+    x, ws = fx.Spec((256 * 8, 256)), [fx.Spec((256, 256))] * 48
+    step = fx.shard_map(training_step, {"i": 8}, (P(), P("i"), P("i")), P())
+    lowered = fx.lower(fx.trace(step, ws, x, x))
+    assert len(lowered.units.units) == 1
+    assert str(lowered.units).splitlines()[1] == (
+        "one unit: a map over devices runs faster as one, so units=predicate chooses the calls to compile apart"
+    )
+    one = fx.Spec((256, 256))
+    assert len(fx.lower(fx.trace(fx.value_and_grad(mean_error), ws, one, one)).units.units) > 1
 
 
 def constrained(x: Any) -> Any:
