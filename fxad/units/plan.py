@@ -124,12 +124,10 @@ class Plan:
         runs = sum([u.uses * u.equations for u in self.units])
         sizes = f"{len(self.units)} units, {len(self.steps)} steps"
         head = f"{self.name}: {sizes}; {self.equations} equations to compile, {runs} to run"
-        if (
-            len(self.units) == 1
-            and runs_on_devices(body := self.units[0].body)
-            and isinstance(why := one_map(body), str)
-        ):
-            head += f"\none unit: {why}"
+        body = self.units[0].body
+        if len(self.units) == 1 and runs_on_devices(body):
+            why = one_map(body)
+            head += f"\none unit: {why if isinstance(why, str) else BY_CHOICE}"
         return head
 
     def _tables(self, places: bool) -> tuple[Table, Table]:

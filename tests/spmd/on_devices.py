@@ -189,7 +189,7 @@ def test_equal_layers_are_compiled_once(kind: str, n: int) -> None:
 
 
 def test_auto_leaves_a_map_whole() -> None:
-    """In units its steps take longer: it has units only if the user chooses them. On one device the layers are units."""
+    """Its steps take longer in units, so the user chooses them. On one device the layers are units."""
     x, ws = fx.Spec((256 * 8, 256)), [fx.Spec((256, 256))] * 48
     step = fx.shard_map(training_step, {"i": 8}, (P(), P("i"), P("i")), P())
     lowered = fx.lower(fx.trace(step, ws, x, x))
