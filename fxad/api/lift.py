@@ -98,25 +98,37 @@ def is_known(x: object) -> bool:
 
 
 def with_known_values(traced: Callable[[Holds], R], args: object) -> R:
-    """`traced(is_setting)`, or `traced(is_known)` if that fails and there are such values among the arguments.
+    """`traced(is_setting)`, or `traced(is_known)` if the function fails because a value that it could get is traced.
 
     A number is traced, so that one program serves all numbers. A function that needs its value, as a shape, an axis or
-    a condition, gets it as it is, and is traced for each value.
+    a condition, gets it as it is, and is traced for each value. Every other failure is the user's own, and the function
+    is not run again.
 
     Raises: if both fail, the first error, or the second if it is of the same class or the first is that a tracer has no
             value.
     """
     if not any(map(is_known, tree.leaves(args))):
         return traced(is_setting)
+    left_out = False
+
+    def holds(x: object) -> bool:
+        nonlocal left_out
+        held = is_setting(x)
+        left_out = left_out or (not held and is_known(x))
+        return held
+
     try:
-        return traced(is_setting)
+        return traced(holds)
     except Exception as e:  # noqa: BLE001  # it is raised below, or the second one
+        needs_value = _needs_value(e)
+        if not left_out or not (needs_value or isinstance(e, TypeError | AttributeError)):
+            raise
         first = e
     try:
         try:
             return traced(is_known)
         except Exception as second:
-            if _needs_value(first) or type(first) is type(second):
+            if needs_value or type(first) is type(second):
                 raise
         raise first
     finally:
@@ -152,7 +164,7 @@ def hold_undifferentiated(
     numbers = argnums if isinstance(argnums, Sequence) else (argnums,)
     differentiated = {k + n if isinstance(k, int) and k < 0 else k for k in numbers}
     others = [None if k in differentiated else a for k, a in enumerate(args)]
-    if not any(map(holds, tree.leaves((others, kwargs)))):
+    if not any([holds(x) for x in tree.leaves((others, kwargs))]):
         return f, args, kwargs
     leaves, structure = tree.flatten((args, kwargs))
     argument_of_leaf = [k for k, a in enumerate(args) for _ in tree.leaves(a)]
