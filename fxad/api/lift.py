@@ -17,7 +17,7 @@ from fxad.operations.arguments import plain_ints
 from fxad.passes import BEFORE_DIFFERENTIATION, run_passes
 from fxad.tracing import context
 from fxad.tracing.array import Array
-from fxad.tracing.program import Program, count_text, function_name, trace
+from fxad.tracing.program import Program, count_text, function_name, trace_for_call
 from fxad.tracing.static_args import Argnames, Argnums, StaticArguments, attach_declaration, static_arguments
 
 R = TypeVar("R")
@@ -51,7 +51,7 @@ def lift(
 
         def traced(holds: Holds) -> tuple[Program[Any, Any], tuple[Any, ...], dict[str, Any]]:
             h, a, k = (g, args, kwargs) if argnums is None else hold_undifferentiated(g, args, kwargs, argnums, holds)
-            return trace_for_transform(h, a, k, orders) if orders else trace(h, *a, **k), a, k
+            return trace_for_transform(h, a, k, orders) if orders else trace_for_call(h, a, k), a, k
 
         program, args, kwargs = with_known_values(traced, () if argnums is None else (args, kwargs))
         return transform(program)(*args, **kwargs)
@@ -119,7 +119,7 @@ def with_known_values(traced: Callable[[Holds], R], args: object) -> R:
 
     try:
         return traced(holds)
-    except Exception as e:  # noqa: BLE001  # it is raised below, or the second one
+    except Exception as e:
         needs_value = _needs_value(e)
         if not left_out or not (needs_value or isinstance(e, TypeError | AttributeError)):
             raise
@@ -186,7 +186,7 @@ def trace_for_transform(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any], o
     """Return the program of a function that is differentiated `orders` times, after the passes before
     differentiation."""
     with context.differentiated(orders):
-        program: Program[Any, Any] = trace(f, *args, **kwargs)
+        program = trace_for_call(f, args, kwargs)
     return program.replace(run_passes(program.jaxpr, BEFORE_DIFFERENTIATION))
 
 
