@@ -39,15 +39,15 @@ def is_shape(x: object) -> bool:
     )
 
 
-def read_prefix(shapes: Sequence[Any]) -> list[_Shape]:
+def read_prefix(shapes: Sequence[Shapes]) -> list[_Shape]:
     """Shapes as tuples; the texts share their assumptions."""
     texts = iter(read_shapes([s for s in shapes if isinstance(s, str)]))
     return [next(texts) if isinstance(s, str) else s for s in shapes]
 
 
 def trace_symbolic(
-    what: str, f: Callable[..., Any], in_shapes: Shapes, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[Program[Any, Any], Mapping[str, str]]:
+    what: str, f: Callable[..., object], in_shapes: Shapes, args: tuple[object, ...], kwargs: dict[str, object]
+) -> tuple[Program[..., object], Mapping[str, str]]:
     """The program of symbolic shape for arguments, and the user's names of sizes that it has by other names.
 
     Raises: ShapeError, TreeError, ArgumentError for shapes that do not fit the arguments.
@@ -59,7 +59,7 @@ def trace_symbolic(
 
 def symbolic_types(
     what: str,
-    f: Callable[..., Any],
+    f: Callable[..., object],
     in_shapes: Shapes,
     exact: Sequence[Aval],
     in_tree: Structure,
