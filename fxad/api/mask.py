@@ -331,7 +331,7 @@ def bucketed(
             f"bucketed: least is {least} and growth {growth}", remedy="least is at least 1, growth more than 1"
         )
     name, parameters = function_name(f), parameter_names(f)
-    programs: dict[object, tuple[Program[..., object], Callable[..., object]]] = {}
+    programs: dict[object, tuple[Program[..., T], Callable[..., object]]] = {}
 
     @wraps(f, updated=())
     def call(*args: object, **kwargs: object) -> T:
