@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from operator import index
-from typing import Any, Final, SupportsIndex, final
+from typing import Final, SupportsIndex, TypeAlias, final
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from fxad.tracing.program import (
 )
 from fxad.tracing.static_args import StaticArguments
 
-Axes = Any  # an int, None, or a tree prefix of them
+Axes: TypeAlias = object  # an int, None, or a tree prefix of them
 
 _IN_AXES: Final = "in_axes says where an argument carries the axis; None there is for what is the same for all"
 _OUT_AXES: Final = "out_axes says where a result shall carry the axis, which it has besides its own"

@@ -21,7 +21,7 @@ from fxad.tracing.program import (
     unify_assumptions,
 )
 
-Shapes: TypeAlias = Any  # a tree prefix of shapes: texts as "(n, _)", tuples of ints, sizes and None, or None
+Shapes: TypeAlias = object  # a tree prefix of shapes: texts as "(n, _)", tuples of ints, sizes and None, or None
 _Shape: TypeAlias = tuple[int | None, ...] | None  # None: the whole shape, or a dimension, is that of the array
 FITTING: Final = "one size for each axis; _ is the size that the array has"
 
@@ -39,7 +39,7 @@ def is_shape(x: object) -> bool:
     )
 
 
-def read_prefix(shapes: Sequence[Shapes]) -> list[_Shape]:
+def read_prefix(shapes: Sequence[Any]) -> list[_Shape]:
     """Shapes as tuples; the texts share their assumptions."""
     texts = iter(read_shapes([s for s in shapes if isinstance(s, str)]))
     return [next(texts) if isinstance(s, str) else s for s in shapes]

@@ -42,7 +42,7 @@ from fxad.transforms.vmap import vmap_named
 P = ParamSpec("P")
 R = TypeVar("R")
 
-Specs = Any  # a PartitionSpec, or a tree prefix of them
+Specs: TypeAlias = object  # a PartitionSpec, or a tree prefix of them
 _MISSING: Final = object()
 Wording: TypeAlias = tuple[str, str]
 # The wording of the error for a result that is not the same for all indices, and of its remedy.
