@@ -323,8 +323,8 @@ def _unpickled_if_jaxpr(value: object) -> object:
     return value.jaxpr if isinstance(value, _PickledJaxpr) else value
 
 
-def jaxprs_in_params(prim: Primitive) -> tuple[Jaxpr, ...]:
-    """The programs among the parameters of a primitive, in the order of its fields."""
+def jaxprs_in_params(prim: Primitive | Record) -> tuple[Jaxpr, ...]:
+    """The programs among the parameters of a primitive or a record, in the order of its fields."""
     out: list[Jaxpr] = []
     stack: list[Param] = [value for _, value in reversed(params(prim))]
     while stack:

@@ -78,7 +78,7 @@ class NanExplanation:
         return f"explain_nan: {self.nan}{before}"
 
 
-def explain_nan(f: Callable[..., Any], *args: Any, **kwargs: Any) -> NanExplanation | None:
+def explain_nan(f: Callable[..., object], *args: object, **kwargs: Any) -> NanExplanation | None:
     """Return the equation that makes the first nan when a program runs on these arguments; None if there is none.
 
     A function is traced for the arguments. The program is interpreted in NumPy, equation by equation, including calls, the steps of loops, the branch that is
@@ -293,7 +293,7 @@ def _comparable(x: NDArray) -> NDArray:
     return x if x.dtype.kind in "fc" else x.astype(np.float32)
 
 
-def _contains(has: Any, x: NDArray) -> bool:
+def _contains(has: Callable[[NDArray], NDArray], x: NDArray) -> bool:
     return bool(x.dtype.kind not in "biu" and has(_comparable(x)).any())
 
 

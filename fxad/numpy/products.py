@@ -9,6 +9,7 @@ from typing import cast
 
 import opt_einsum
 
+from fxad.core.sizes import typical_size
 from fxad.errors import ArgumentError, ParameterError, ShapeError, described
 from fxad.ir import Shape
 from fxad.numpy.apply import apply_op, as_array
@@ -111,8 +112,8 @@ def einsum(
 
     Rule:   a repeated label in one operand takes the diagonal. Labels that the result lacks are summed over. Without
             `->` the result has the labels that occur once, in alphabetical order. Axes of size 1 broadcast.
-    Cost:   three or more operands are contracted in the order that `opt_einsum` finds cheapest; `optimize` is accepted
-            as in JAX, and changes no value.
+    Cost:   three or more operands are contracted in the order that `opt_einsum` finds cheapest, where named sizes count
+            as 64; `optimize` is accepted as in JAX, and changes no value.
     Raises: ParameterError for subscripts that do not parse; ShapeError for sizes that differ.
     """
     if not isinstance(subscripts, str):
@@ -174,5 +175,6 @@ def _path(
         return (tuple(range(len(shapes))),)
     names = {label: opt_einsum.get_symbol(k) for k, label in enumerate(dict.fromkeys(chain(*labels)))}
     terms = ["".join([names[label] for label in term]) for term in (*labels, out)]
-    path, _ = opt_einsum.contract_path(f"{','.join(terms[:-1])}->{terms[-1]}", *shapes, shapes=True)
+    numbers = [tuple([typical_size(n) for n in shape]) for shape in shapes]
+    path, _ = opt_einsum.contract_path(f"{','.join(terms[:-1])}->{terms[-1]}", *numbers, shapes=True)
     return tuple([tuple(step) for step in path])

@@ -62,7 +62,7 @@ def _draw_named_call(draw: st.DrawFn, smooth: bool) -> Spec:
     """(c; x, y, n), as in `_custom`: alone, a named call is the plain function."""
     dtype = dtypes.float64 if smooth else draw(st.sampled_from([dtypes.float64, dtypes.float32]))
     aval = Aval(draw(shapes(2)), dtype)
-    return NamedCall(_function_body(aval), 1, 0), [(aval, ORDINARY)] * 3 + [(_COUNT, Domain(whole=(-1, 3)))]
+    return NamedCall(_function_body(aval), 0), [(aval, ORDINARY)] * 3 + [(_COUNT, Domain(whole=(-1, 3)))]
 
 
 _RAISED: Final = Refusal((False, True, True, False), "the rule of f raised an error", "use another")

@@ -100,7 +100,7 @@ def to_buffer(value: object, aval: Aval, device: Device | None = None) -> Buffer
             )
     array = cast(NDArray, value)
     _check_type(array.shape, array.dtype, aval)
-    if not _immutable(array) or array.ctypes.data % _ALIGNED:
+    if not is_immutable(array) or array.ctypes.data % _ALIGNED:
         return _host_put(array, aval, device.sharding, _COPY, stays)
     buffer = _host_put(array, aval, device.sharding, _SHARE, stays)
     buffer.__dict__[_SHARED] = CollectsGarbage()
@@ -152,7 +152,7 @@ def _check_type(shape: tuple[int, ...], dtype: np.dtype[np.generic], aval: Aval)
         )
 
 
-def _immutable(array: NDArray) -> bool:
+def is_immutable(array: NDArray) -> bool:
     """Returns True if no code can write to the memory of an array. The read-only flag does not suffice: an array that
     owns its memory can be made writable again, and other views may be writable."""
     base: object = array

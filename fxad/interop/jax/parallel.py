@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -19,7 +20,7 @@ def _axis_names(eqn: Equation, which: Any) -> Any:
     return names[0] if len(names) == 1 else names
 
 
-def _all_reduce(fn: Any, along: Any) -> Row:
+def _all_reduce(fn: Callable[..., Array], along: Any) -> Row:
     """The row of a reduction over named axes, and over axes of the operands by number."""
 
     def row(eqn: Equation, *xs: Value) -> list[Array]:
@@ -61,7 +62,7 @@ def _all_to_all(eqn: Equation, x: Value) -> Array:
     )
 
 
-def _shard_map(eqn: Equation, *args: Value) -> Any:
+def _shard_map(eqn: Equation, *args: Value) -> object:
     p = eqn.params
     mesh = dict(p["mesh"].shape)
     if set(p["newly_manual_axes"]) != set(mesh):

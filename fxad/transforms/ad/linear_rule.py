@@ -238,7 +238,7 @@ def _zero_results(prim: Primitive, zeros: Mask, n: int) -> Mask:
     if any(zeros) and isinstance(prim, Linear) and prim.linear_in(zeros):
         return (True,) * n
     layout = prim.layout if isinstance(prim, HigherOrder) else None
-    if layout is None or not any(zeros) or any([type(g.role) is Elements for g in layout.operands]):
+    if layout is None or any([type(g.role) is Elements for g in layout.operands]):
         return (False,) * n
     operands, carries = list(zeros), layout.carries
     while True:  # a carry is zero if it is at first, and each run leaves it so

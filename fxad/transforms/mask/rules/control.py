@@ -144,7 +144,7 @@ def _named_call(ctx: MaskCtx, prim: NamedCall, args: Atoms, ins: Avals, outs: Av
     ]
     reads = tuple([(*(True,) * len(sizes), *row) for row in prim.reads])
     body = _sizes_first(ctx, prim.body)
-    return ctx(NamedCall(body, len(sizes) + prim.captured, prim.function, tuple(changes), reads), *sizes, *args)
+    return ctx(NamedCall(body, prim.function, tuple(changes), reads), *sizes, *args)
 
 
 def _linear(ctx: MaskCtx, prim: LinearCall, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
