@@ -19,7 +19,6 @@ from fxad.lax.implicit.convergence import Convergence
 from fxad.lax.implicit.maps import (
     LinearMap,
     Unknown,
-    rotate_operands,
     trace_function,
     trace_linear_map,
     transposed_program,
@@ -30,6 +29,7 @@ from fxad.lax.implicit.problem import Problem
 from fxad.lax.implicit.restarts import solve_with_restarts
 from fxad.lax.implicit.systems import linear_solve
 from fxad.lax.implicit.vectors import Map, Space, epsilon, norm, select_value, vector_space_of
+from fxad.primitives.control.bodies import rotate_operands
 from fxad.tracing.array import Array, ArrayLike, asarray, aval_of, is_scalar
 from fxad.tracing.program import function_name
 

@@ -17,12 +17,17 @@ from fxad.lax.implicit.maps import (
     Unknown,
     check_result_type,
     check_same_tree,
-    rotate_operands,
     trace_solver,
     transposed_program,
 )
 from fxad.operations.arguments import flag
-from fxad.primitives.control.bodies import instantiate_linear_outs, instantiate_outs, with_operands, with_outs
+from fxad.primitives.control.bodies import (
+    instantiate_linear_outs,
+    instantiate_outs,
+    rotate_operands,
+    with_operands,
+    with_outs,
+)
 from fxad.primitives.implicit import Root
 from fxad.tracing.program import function_name
 from fxad.tracing.tracer import bind

@@ -11,13 +11,13 @@ from fxad.lax.control.bodies import Body, common_operands
 from fxad.lax.implicit.maps import (
     LinearMap,
     Unknown,
-    rotate_operands,
     trace_linear_map,
     trace_solver,
     transposed_program,
     unknown_of,
 )
 from fxad.operations.arguments import flag
+from fxad.primitives.control.bodies import rotate_operands
 from fxad.primitives.implicit import LinearSolve
 from fxad.tracing.program import function_name
 from fxad.tracing.tracer import bind
