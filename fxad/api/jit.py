@@ -46,6 +46,7 @@ from fxad.tracing.program import (
     specialize_to_types,
     trace_tree,
     types_of,
+    with_own_arrays,
 )
 from fxad.tracing.static_args import (
     Argnames,
@@ -264,12 +265,12 @@ class Jitted(Generic[P, R]):
 
     def trace(self, *args: P.args, **kwargs: P.kwargs) -> TracedProgram[P, R]:
         """Return the program for these arguments, traced once per types (unless it closes over tracers)."""
-        p = self._by_types.trace(args, kwargs)
+        p = with_own_arrays(self._by_types.trace(args, kwargs))
         return TracedProgram(p.jaxpr, p.in_tree, p.out_tree, p.bound, p.names, p.name, self._by_types.options)
 
     def lower(self, *args: P.args, **kwargs: P.kwargs) -> Lowered[P, R]:
         """Return the lowered program for these arguments (values or `Spec`s)."""
-        return self._by_types.options.lower(self._by_types.trace(args, kwargs))
+        return self._by_types.options.lower(with_own_arrays(self._by_types.trace(args, kwargs)))
 
     def eval_shape(self, *args: P.args, **kwargs: P.kwargs) -> Any:
         """Return the types of the results for these arguments."""

@@ -17,7 +17,7 @@ from fxad.operations.arguments import plain_ints
 from fxad.passes import BEFORE_DIFFERENTIATION, run_passes
 from fxad.tracing import context
 from fxad.tracing.array import Array
-from fxad.tracing.program import Program, count_text, function_name, trace
+from fxad.tracing.program import Program, count_text, function_name, trace_for_call
 from fxad.tracing.static_args import Argnames, Argnums, StaticArguments, attach_declaration, static_arguments
 
 R = TypeVar("R")
@@ -51,7 +51,7 @@ def lift(
 
         def traced(holds: Holds) -> tuple[Program[..., object], tuple[object, ...], dict[str, object]]:
             h, a, k = (g, args, kwargs) if argnums is None else hold_undifferentiated(g, args, kwargs, argnums, holds)
-            return trace_for_transform(h, a, k, orders) if orders else trace(h, *a, **k), a, k
+            return trace_for_transform(h, a, k, orders) if orders else trace_for_call(h, a, k), a, k
 
         program, args, kwargs = with_known_values(traced, () if argnums is None else (args, kwargs))
         return transform(program)(*args, **kwargs)
@@ -98,25 +98,37 @@ def is_known(x: object) -> bool:
 
 
 def with_known_values(traced: Callable[[Holds], R], args: object) -> R:
-    """`traced(is_setting)`, or `traced(is_known)` if that fails and there are such values among the arguments.
+    """`traced(is_setting)`, or `traced(is_known)` if the function fails because a value that it could get is traced.
 
     A number is traced, so that one program serves all numbers. A function that needs its value, as a shape, an axis or
-    a condition, gets it as it is, and is traced for each value.
+    a condition, gets it as it is, and is traced for each value. Every other failure is the user's own, and the function
+    is not run again.
 
     Raises: if both fail, the first error, or the second if it is of the same class or the first is that a tracer has no
             value.
     """
     if not any(map(is_known, tree.leaves(args))):
         return traced(is_setting)
+    left_out = False
+
+    def holds(x: object) -> bool:
+        nonlocal left_out
+        held = is_setting(x)
+        left_out = left_out or (not held and is_known(x))
+        return held
+
     try:
-        return traced(is_setting)
-    except Exception as e:  # noqa: BLE001  # it is raised below, or the second one
+        return traced(holds)
+    except Exception as e:
+        needs_value = _needs_value(e)
+        if not left_out or not (needs_value or isinstance(e, TypeError | AttributeError)):
+            raise
         first = e
     try:
         try:
             return traced(is_known)
         except Exception as second:
-            if _needs_value(first) or type(first) is type(second):
+            if needs_value or type(first) is type(second):
                 raise
         raise first
     finally:
@@ -152,7 +164,7 @@ def hold_undifferentiated(
     numbers = argnums if isinstance(argnums, Sequence) else (argnums,)
     differentiated = {k + n if isinstance(k, int) and k < 0 else k for k in numbers}
     others = [None if k in differentiated else a for k, a in enumerate(args)]
-    if not any(map(holds, tree.leaves((others, kwargs)))):
+    if not any([holds(x) for x in tree.leaves((others, kwargs))]):
         return f, args, kwargs
     leaves, structure = tree.flatten((args, kwargs))
     argument_of_leaf = [k for k, a in enumerate(args) for _ in tree.leaves(a)]
@@ -176,7 +188,7 @@ def trace_for_transform(
     """Return the program of a function that is differentiated `orders` times, after the passes before
     differentiation."""
     with context.differentiated(orders):
-        program = trace(f, *args, **kwargs)
+        program = trace_for_call(f, args, kwargs)
     return program.replace(run_passes(program.jaxpr, BEFORE_DIFFERENTIATION))
 
 

@@ -8,7 +8,7 @@ from typing import Final, SupportsIndex, TypeAlias, final
 
 import numpy as np
 
-from fxad.api.lift import Holds, bind_static_arguments, hold_settings, is_setting
+from fxad.api.lift import Holds, bind_static_arguments, hold_settings, is_known, is_setting
 from fxad.core import tree
 from fxad.core.dataclasses import dataclass
 from fxad.core.sizes import Size, at_least
@@ -148,11 +148,12 @@ def mapped_arguments(
     what, names = f"{name} of {function_name(f)}", parameter_names(f)
     g, args, kwargs = bind_static_arguments(name, f, statics, args, kwargs)
     leaves, in_tree = tree.flatten((args, kwargs))
-    if any(map(holds, leaves)):
+    if any(map(is_known, leaves)):
         axes = _flatten_axes(in_axes, in_tree, f"{what}: in_axes")
         held = [d is None and holds(x) for d, x in zip(axes, leaves, strict=True)]
-        g, args, kwargs = hold_settings(g, leaves, in_tree, held)
-        leaves, in_tree = tree.flatten((args, kwargs))
+        if any(held):
+            g, args, kwargs = hold_settings(g, leaves, in_tree, held)
+            leaves, in_tree = tree.flatten((args, kwargs))
     avals = types_of(what, f, leaves, in_tree)
     paths = [argument_path(a, names) for a in in_tree.accessors()]
     axes = _flatten_axes(in_axes, in_tree, f"{what}: in_axes")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import wraps
 from math import ceil
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -72,7 +72,7 @@ def mask(
                 f"mask: {f.name} is a Program, whose shapes are known",
                 remedy="leave out in_shapes, or pass the function",
             )
-        _check_results(f, out_shapes)
+        _check_result_shapes(f, out_shapes)
         if padding is not None:
             return _masked_program(f, _checked_padding(f, padding))
         return _masked_function(f, lambda _args, _kwargs: (f, {}), check)
@@ -87,7 +87,7 @@ def mask(
         args: tuple[object, ...], kwargs: dict[str, object]
     ) -> tuple[Program[..., object], Mapping[str, str]]:
         program, user_names = trace_symbolic("mask", f, in_shapes, args, kwargs)
-        _check_results(program, out_shapes)
+        _check_result_shapes(program, out_shapes)
         return program, user_names
 
     return _masked_function(f, program_of, check)
@@ -121,7 +121,7 @@ def shapecheck(f: Callable[..., object], in_shapes: Shapes, out_shapes: Shapes =
         else:
             avals.append(spec_of(x, "shapecheck: in_shapes"))
     program = trace_tree(f, in_tree, unify_assumptions(avals), function_name(f), parameter_names(f))
-    _check_results(program, out_shapes)
+    _check_result_shapes(program, out_shapes)
     return program.out_tree.unflatten([_text(a.shape) for a in program.out_avals])
 
 
@@ -129,7 +129,7 @@ def _text(shape: Sequence[int]) -> str:
     return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
 
 
-def _check_results(program: Program[..., object], out_shapes: Shapes) -> None:
+def _check_result_shapes(program: Program[..., object], out_shapes: Shapes) -> None:
     """Raises: ShapeError for a result of another shape than `out_shapes` says, with its path."""
     if out_shapes is None:
         return
@@ -170,7 +170,7 @@ def _masked_function(
             )
         arrays = [x if isinstance(x, Array) else asarray(x) for x in leaves]
         padding = _bounds(program, [x.aval for x in arrays])
-        given = _sizes(f"mask of {name}", program, padding, user_names, sizes)
+        given = _size_operands(f"mask of {name}", program, padding, user_names, sizes)
         if check:
             own = {n.name: n.at_least for n in size_names(program.jaxpr)}
             given = [
@@ -241,7 +241,7 @@ def _masked_program(program: Program[..., object], padding: Padding) -> Program[
     return program.replace(jaxpr, in_tree=together, name=f"mask_{program.name}")
 
 
-def _sizes(
+def _size_operands(
     what: str, program: Program[..., object], padding: Padding, user_names: Mapping[str, str], given: object
 ) -> list[Array]:
     """The operands for the sizes. Raises: ArgumentError, ShapeError, DTypeError."""
@@ -265,12 +265,12 @@ def _sizes(
         value, bound, least = given[word], dict(padding)[name], own.get(name, 0)
         if isinstance(value, bool) or (not isinstance(value, int | Array | np.ndarray | np.generic)):
             raise ArgumentError(
-                f"{what}: the size {word} is {described(value)}, not an integer: {value!r:.60}", remedy=_MAPPED
+                f"{what}: the size {word} is {described(value)}, not an integer: {value!r:.60}", remedy=_remedy(value)
             )
         if not isinstance(value, Array) and type(value) is not Size:
             number = np.asarray(value)
             if number.dtype.kind not in "iu" or number.ndim:
-                raise ArgumentError(f"{what}: the size {word} is {value!r:.60}, not an integer", remedy=_MAPPED)
+                raise ArgumentError(f"{what}: the size {word} is {value!r:.60}, not an integer", remedy=_remedy(value))
             if type(bound) is int and not least <= int(number) <= bound:
                 beyond = int(number) > bound
                 raise ShapeError(
@@ -280,12 +280,16 @@ def _sizes(
             value = number.astype(np.int32)
         array = value if isinstance(value, Array) else asarray(value)
         if array.aval.shape or array.aval.dtype.kind not in "iu":
-            raise ShapeError(f"{what}: the size {word} is {array.aval}, not a single integer", remedy=_MAPPED)
+            raise ShapeError(f"{what}: the size {word} is {array.aval}, not a single integer", remedy=_remedy(array))
         out.append(array if array.aval.dtype == np.int32 else array.astype("int32"))
     return out
 
 
-_MAPPED: Final = "sizes of a batch are mapped: vmap(lambda x, n: masked(x, sizes={'n': n}))(xs, lengths)"
+def _remedy(value: object) -> str:
+    """What to write in place of a value that is not a size."""
+    if isinstance(value, list | tuple) or (isinstance(value, Array | np.ndarray) and value.ndim):
+        return "sizes of a batch are mapped: vmap(lambda x, n: masked(x, sizes={'n': n}))(xs, lengths)"
+    return "give an int, or an array of one integer"
 
 
 def _with_size_check(name: str, size: str, least: int, bound: int, value: Array) -> Array:
@@ -343,7 +347,7 @@ def bucketed(
         known = programs.get((in_tree, types))
         if known is None:
             program = trace_tree(f, in_tree, types, name, parameters)
-            _check_results(program, out_shapes)
+            _check_result_shapes(program, out_shapes)
             known = programs[in_tree, types] = program, jit(mask(program))
         program, run = known
         sizes = solve_sizes(f"bucketed {name}", size_equations(avals, types, program.paths))

@@ -118,7 +118,7 @@ def shard_map(
     what = f"shard_map of {name}"
     if isinstance(f, Program):
         manual = ManualAxes.of(what, mesh, axis_names, check_vma)
-        specs = _specs(in_specs, f.in_tree, f"{what}: in_specs")
+        specs = _argument_specs(in_specs, f.in_tree, f"{what}: in_specs")
         return _shard_mapped(what, f, manual, specs, out_specs)
     check_function("shard_map", f)
     names = parameter_names(f)
@@ -130,7 +130,7 @@ def shard_map(
         manual = ManualAxes.of(what, mesh, axis_names, check_vma)
         leaves, in_tree = tree.flatten((args, kwargs))
         avals = types_of(what, f, leaves, in_tree)
-        specs = _specs(in_specs, in_tree, f"{what}: in_specs")
+        specs = _argument_specs(in_specs, in_tree, f"{what}: in_specs")
         paths = [argument_path(a, names) for a in in_tree.accessors()]
         parts = [
             part_type(what, manual.named, s, a, f"argument {p}") for s, a, p in zip(specs, avals, paths, strict=True)
@@ -178,7 +178,7 @@ def _is_spec(x: object) -> bool:
     return isinstance(x, PartitionSpec)
 
 
-def _specs(prefix: Specs, in_tree: Structure, what: str) -> list[PartitionSpec]:
+def _argument_specs(prefix: Specs, in_tree: Structure, what: str) -> list[PartitionSpec]:
     args, kwargs = in_tree.children()
     if kwargs.num_leaves:
         raise ArgumentError(f"{what}: keyword arguments are not divided", remedy="pass arguments by position")

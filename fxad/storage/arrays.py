@@ -62,7 +62,7 @@ def save(path: str | os.PathLike[str], values: object) -> None:
     where = path_to_write("tree.save", path)
     flat, shape = tree.flatten(values)
     arrays = [_on_host(x, name) for x, name in zip(flat, tree.paths(shape, "tree"), strict=True)]
-    names = _names(shape)
+    names = _leaf_names(shape)
     stored: dict[str, NDArray] = {}
     as_bytes: dict[str, str] = {}
     for name, array in zip(names, arrays, strict=True):
@@ -163,7 +163,7 @@ class _File:
 def _tree(what: str, file: _File, like: object, trusted: bool) -> Any:
     if like is not None:
         flat, shape = tree.flatten(like)
-        return tree.unflatten(shape, _leaves(file, _names(shape), flat))
+        return tree.unflatten(shape, _read_leaves(file, _leaf_names(shape), flat))
     if file.head is None:
         return {name: file.read(name) for name in sorted(file.names)}
     structure, names = structure_from_json(file.head["tree"], what, trusted), file.head["names"]
@@ -171,10 +171,10 @@ def _tree(what: str, file: _File, like: object, trusted: bool) -> Any:
         raise FileFormatError(
             f"{what}: the tree has {structure.num_leaves} leaves and {len(names)} names", remedy=_REMEDY
         )
-    return tree.unflatten(structure, _leaves(file, names, [None] * len(names)))
+    return tree.unflatten(structure, _read_leaves(file, names, [None] * len(names)))
 
 
-def _leaves(file: _File, names: Sequence[str], like: Sequence[object]) -> list[Array]:
+def _read_leaves(file: _File, names: Sequence[str], like: Sequence[object]) -> list[Array]:
     """The arrays of these names. All are checked before one is read."""
     absent = [name for name in names if name not in file.names]
     if absent:
@@ -212,7 +212,7 @@ def _on_host(leaf: object, path: str) -> NDArray:
         ) from e
 
 
-def _names(structure: Structure) -> list[str]:
+def _leaf_names(structure: Structure) -> list[str]:
     """The names of the leaves: their paths, with dots. Two leaves of one name get a number behind it."""
     names: dict[str, None] = {}
     for accessor in structure.accessors():

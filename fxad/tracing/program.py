@@ -27,7 +27,7 @@ from typing import (
 
 import numpy as np
 
-from fxad import dtypes
+from fxad import dtypes, runtime
 from fxad.core import sizes, tree
 from fxad.core.absent import absent_attribute
 from fxad.core.dataclasses import dataclass
@@ -37,10 +37,10 @@ from fxad.errors import ArgumentError, DTypeError, FxadError, ParameterError, Sh
 from fxad.ir import Aval, Jaxpr, NDArray
 from fxad.operations import promotion
 from fxad.operations.arguments import plain_ints
-from fxad.tracing.array import Array, aval_of, binder
+from fxad.tracing.array import Array, aval_of, binder, wrap_buffer
 from fxad.tracing.context import MappedAxis, mapped_over, new_axis
 from fxad.tracing.static_args import Argnames, static_arguments
-from fxad.tracing.tracer import line_of_traceback, trace_flat
+from fxad.tracing.tracer import active_trace, line_of_traceback, trace_flat
 from fxad.transforms.specialize import specialize
 
 P = ParamSpec("P")
@@ -117,8 +117,8 @@ class Program(Generic[P, R_co]):
     """A traced function as a value: `jaxpr`, the trees of its arguments and results, and the arrays it closed over.
 
     `bound` are the values of the leading operands of `jaxpr`: arrays, or tracers of an enclosing trace. They are
-    neither copied nor hashed by content: two programs are equal when jaxpr and trees are equal and they bind the same
-    objects (docs/adr/0003). Calling a program runs it; inside a trace it adds one `call` equation.
+    not hashed by content: two programs are equal when jaxpr and trees are equal and they bind the same objects
+    (docs/adr/0003). Calling a program runs it; inside a trace it adds one `call` equation.
     """
 
     jaxpr: Jaxpr
@@ -278,17 +278,27 @@ def trace(
 ) -> object:
     """Trace a function into a program, from example values or `Spec`s; pytrees of either.
 
-    Arrays that `f` closes over become bound operands, held as they are: a write to such a NumPy array changes what the
-    program computes. Python scalars in it are literals. The arguments named in
-    `static_argnames` are passed to `f` as they are, and must be hashable. The program is specialized to them, and takes
-    the other arguments. Arguments that `f` itself declares static, such as `jit(g, static_argnums=0)`, are static too.
-    `axis_env` gives the sizes of named axes, as in `{"i": 8}`: collectives in `f` may name them, and a later map of the
-    program binds them.
+    Arrays that `f` closes over become bound operands. Of a NumPy array, the program holds a copy: a later write to the
+    array changes nothing. Python scalars in `f` are literals. The arguments named in `static_argnames` are passed to
+    `f` as they are, and must be hashable. The program is specialized to them, and takes the other arguments. Arguments
+    that `f` itself declares static, such as `jit(g, static_argnums=0)`, are static too. `axis_env` gives the sizes of
+    named axes, as in `{"i": 8}`: collectives in `f` may name them, and a later map of the program binds them.
 
     Law:    equal functions on equal types give equal jaxprs: `trace(f, x).jaxpr is trace(f, y).jaxpr`.
-    Cost:   one run of `f` on tracers.
+    Cost:   one run of `f` on tracers, and a copy of each NumPy array that it closes over.
     Raises: ArgumentError for an argument or result that is not an array (with its path); what `f` raises.
     """
+    return with_own_arrays(trace_for_call(f, args, kwargs, static_argnames, axis_env))
+
+
+def trace_for_call(
+    f: Callable[..., Any],
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
+    static_argnames: Argnames = (),
+    axis_env: AxisEnv = _NO_AXES,
+) -> Program[..., Any]:
+    """`trace` for a program that runs at once: it holds the NumPy arrays that `f` closes over as they are."""
     if not callable(f):
         raise ArgumentError(f"trace: {described(f)} is not a function: {f!r:.60}", remedy="trace(f, *examples)")
     name = function_name(f)
@@ -303,6 +313,27 @@ def trace(
         return trace_tree(f, in_tree, avals, name, names)
     with mapped_over(*_axes_of(f"trace of {name}", axis_env)):
         return trace_tree(f, in_tree, avals, name, names)
+
+
+def with_own_arrays(program: Program[P, R]) -> Program[P, R]:
+    """The program with copies of the arrays that it binds and that others can write to. Inside a trace, it is the
+    program itself: the enclosing program gets the copies."""
+    if not program.bound or active_trace() is not None:
+        return program
+    p, bound = program, tuple(map(_own, program.bound))
+    return Program(p.jaxpr, p.in_tree, p.out_tree, bound, p.names, p.name)
+
+
+def _own(value: object) -> object:
+    """An array that nobody can write to: the value itself, if it is one."""
+    if isinstance(value, np.ndarray):
+        if not value.size or runtime.is_immutable(value):
+            return value
+        return np.frombuffer(value.tobytes(), value.dtype).reshape(value.shape)
+    if isinstance(value, Array | runtime.Buffer) or not isinstance(value, runtime.SupportsDLPack):
+        return value
+    aval = aval_of(value)
+    return wrap_buffer(aval, runtime.to_buffer(value, aval))
 
 
 def _axes_of(what: str, axis_env: object) -> list[MappedAxis]:
@@ -366,7 +397,7 @@ def trace_leaves(
                 _check_signature(f, f"{role} {name}", args, kwargs)
             raise
         leaves, out_tree = tree.flatten(results)
-        _check_results(f"{role} {name}", leaves, out_tree)
+        _check_result_leaves(f"{role} {name}", leaves, out_tree)
         return leaves
 
     jaxpr, bound = trace_flat(flat, avals, name)
@@ -389,7 +420,7 @@ def _check_signature(f: Callable[..., object], what: str, args: Sequence[object]
 _RESULTS: Final = (Array, np.ndarray, np.generic, bool, int, float, complex)
 
 
-def _check_results(what: str, leaves: Sequence[object], out_tree: Structure) -> None:
+def _check_result_leaves(what: str, leaves: Sequence[object], out_tree: Structure) -> None:
     for k, leaf in enumerate(leaves):
         if not isinstance(leaf, _RESULTS):
             path = out_tree.accessors()[k].codify("result")

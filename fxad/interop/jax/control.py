@@ -28,7 +28,7 @@ def _closed(eqn: Equation, jaxpr: Any) -> Callable[..., tuple[Value, ...]]:
     return lambda *args: tuple(eqn.translation.run(jaxpr, (), args))
 
 
-def _groups(args: Sequence[Value], *sizes: int) -> list[Sequence[Value]]:
+def _split_operands(args: Sequence[Value], *sizes: int) -> list[Sequence[Value]]:
     """The operands in groups of these sizes, and the rest."""
     places = [0, *accumulate(sizes), len(args)]
     return [args[a:b] for a, b in pairwise(places)]
@@ -56,7 +56,7 @@ def _inlined(eqn: Equation, *args: Value) -> list[Value]:
 def _scan(eqn: Equation, *args: Value) -> tuple[Value, ...]:
     p, body = eqn.params, _closed(eqn, eqn.params["jaxpr"])
     n = p["num_carry"]
-    consts, init, xs = _groups(args, p["num_consts"], n)
+    consts, init, xs = _split_operands(args, p["num_consts"], n)
 
     def step(carry: tuple[Value, ...], x: tuple[Value, ...]) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
         outs = body(*consts, *carry, *x)
@@ -71,7 +71,7 @@ def _scan(eqn: Equation, *args: Value) -> tuple[Value, ...]:
 def _while(eqn: Equation, *args: Value) -> tuple[Value, ...]:
     p = eqn.params
     test, body = _closed(eqn, p["cond_jaxpr"]), _closed(eqn, p["body_jaxpr"])
-    of_test, of_body, init = _groups(args, p["cond_nconsts"], p["body_nconsts"])
+    of_test, of_body, init = _split_operands(args, p["cond_nconsts"], p["body_nconsts"])
     stack = tuple(p["cond_jaxpr"].out_avals[0].shape)
 
     def more(carry: tuple[Value, ...]) -> Value:
@@ -158,7 +158,7 @@ def _remat(eqn: Equation, *args: Value) -> object:
 
 def _linear_solve(eqn: Equation, *args: Value) -> object:
     sizes, jaxprs = eqn.params["const_lengths"], eqn.params["jaxprs"]
-    *consts, b = _groups(args, *sizes)
+    *consts, b = _split_operands(args, *sizes)
     maps: list[Any] = [
         None if j is None else lambda xs, j=j, c=c: tuple(map(array, _closed(eqn, j)(*c, *xs)))
         for j, c in zip(jaxprs, consts, strict=True)
@@ -185,7 +185,7 @@ def _linear_solve(eqn: Equation, *args: Value) -> object:
 
 def _linear_call(eqn: Equation, *args: Value) -> object:
     p = eqn.params
-    consts, residuals, linear = _groups(args, p["num_callee_consts"], p["num_res"])
+    consts, residuals, linear = _split_operands(args, p["num_callee_consts"], p["num_res"])
     callee = _closed(eqn, p["callee"])
 
     def adjoint(res: tuple[Value, ...], cts: tuple[Value, ...]) -> tuple[Value, ...]:
@@ -204,7 +204,7 @@ def _linear_call(eqn: Equation, *args: Value) -> object:
 # ----------------------------------------------------------------------------------------------------------- host
 
 
-def _specs(avals: Sequence[JaxType]) -> tuple[Spec, ...]:
+def _specs_of(avals: Sequence[JaxType]) -> tuple[Spec, ...]:
     return tuple([Spec(a.shape, a.dtype) for a in map(plain_aval, avals)])
 
 
@@ -219,12 +219,12 @@ def _on_host(callback: Callable[..., Iterable[npt.ArrayLike]]) -> Callable[..., 
 def _pure_callback(eqn: Equation, *args: Value) -> object:
     p = eqn.params
     method = "broadcast_all" if p["vmap_method"] == "broadcast_all" else "sequential"
-    return host.pure_callback(_on_host(p["callback"]), _specs(p["result_avals"]), *args, vmap_method=method)
+    return host.pure_callback(_on_host(p["callback"]), _specs_of(p["result_avals"]), *args, vmap_method=method)
 
 
 def _io_callback(eqn: Equation, *args: Value) -> object:
     p = eqn.params
-    return host.io_callback(_on_host(p["callback"]), _specs(p["result_avals"]), *args, ordered=p["ordered"])
+    return host.io_callback(_on_host(p["callback"]), _specs_of(p["result_avals"]), *args, ordered=p["ordered"])
 
 
 def _debug_callback(eqn: Equation, *args: Value) -> tuple[Value, ...]:

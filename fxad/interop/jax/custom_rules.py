@@ -51,7 +51,7 @@ def _made_once(
     return found
 
 
-def _body(eqn: Equation) -> Callable[..., tuple[Value, ...]]:
+def _call_function(eqn: Equation) -> Callable[..., tuple[Value, ...]]:
     closed = eqn.params["call_jaxpr"]
 
     def function(*args: Value) -> tuple[Value, ...]:
@@ -66,7 +66,7 @@ def _custom_jvp(eqn: Equation, *args: Value) -> object:
     p, n = eqn.params, eqn.params["num_consts"]
 
     def make() -> CustomFunction[..., tuple[Value, ...]]:
-        function = custom_jvp(_body(eqn))
+        function = custom_jvp(_call_function(eqn))
 
         def rule(primals: Sequence[Value], tangents: Sequence[Value]) -> tuple[object, object]:
             live = tangents[n:]
@@ -101,7 +101,7 @@ def _custom_vjp(eqn: Equation, *args: Value) -> object:
     avals = eqn.ins[n:]
 
     def make() -> CustomFunction[..., tuple[Value, ...]]:
-        function = custom_vjp(_body(eqn))
+        function = custom_vjp(_call_function(eqn))
 
         def fwd(*primals: Value) -> tuple[tuple[Value, ...], tuple[object, ...]]:
             moving = [plain_aval(a).inexact for a in avals]

@@ -19,11 +19,11 @@ def foreign(eqn: Equation, *args: Value) -> object:
     key = ("foreign", eqn.primitive, str(eqn.params), tuple(map(str, eqn.ins)))
     function = eqn.translation.functions.get(key)
     if function is None:
-        function = eqn.translation.functions[key] = _function(eqn)
+        function = eqn.translation.functions[key] = _function_of_primitive(eqn)
     return function(*map(array, args))
 
 
-def _function(eqn: Equation) -> CustomFunction[..., tuple[Value, ...]]:
+def _function_of_primitive(eqn: Equation) -> CustomFunction[..., tuple[Value, ...]]:
     specs = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in eqn.ins]
     try:
         closed = jax.make_jaxpr(lambda *xs: eqn.primitive.impl(*xs, **eqn.params))(*specs)

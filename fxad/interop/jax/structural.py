@@ -137,11 +137,11 @@ _SCATTER: Final = _scatter(lax.scatter)
 # ----------------------------------------------------------------------------------------------------- reductions
 
 
-def _reduction(fn: Callable[..., object]) -> Row:
+def _reduce_axes(fn: Callable[..., object]) -> Row:
     return lambda eqn, x: fn(x, eqn.params["axes"])
 
 
-def _extremum(fn: Callable[..., object]) -> Row:
+def _arg_extremum(fn: Callable[..., object]) -> Row:
     return lambda eqn, x: fn(x, eqn.params["axes"][0], eqn.params["index_dtype"])
 
 
@@ -299,15 +299,15 @@ STRUCTURAL: Final[Rows] = MappingProxyType({
     "scatter-mul": _scatter(lax.scatter_mul),
     "scatter-min": _scatter(lax.scatter_min),
     "scatter-max": _scatter(lax.scatter_max),
-    "reduce_sum": _reduction(lax.reduce_sum),
-    "reduce_prod": _reduction(lax.reduce_prod),
-    "reduce_max": _reduction(lax.reduce_max),
-    "reduce_min": _reduction(lax.reduce_min),
-    "reduce_and": _reduction(lax.reduce_and),
-    "reduce_or": _reduction(lax.reduce_or),
-    "reduce_xor": _reduction(lax.reduce_xor),
-    "argmax": _extremum(lax.argmax),
-    "argmin": _extremum(lax.argmin),
+    "reduce_sum": _reduce_axes(lax.reduce_sum),
+    "reduce_prod": _reduce_axes(lax.reduce_prod),
+    "reduce_max": _reduce_axes(lax.reduce_max),
+    "reduce_min": _reduce_axes(lax.reduce_min),
+    "reduce_and": _reduce_axes(lax.reduce_and),
+    "reduce_or": _reduce_axes(lax.reduce_or),
+    "reduce_xor": _reduce_axes(lax.reduce_xor),
+    "argmax": _arg_extremum(lax.argmax),
+    "argmin": _arg_extremum(lax.argmin),
     "cumsum": _cumulative(lax.cumsum),
     "cumprod": _cumulative(lax.cumprod),
     "cummax": _cumulative(lax.cummax),

@@ -118,7 +118,7 @@ def _linear_jvp(
     return results, dots
 
 
-def _transposed(cotangents: Sequence[object], *args: object, jaxpr: Jaxpr, n_linear: int) -> list[object]:
+def _transpose_rule(cotangents: Sequence[object], *args: object, jaxpr: Jaxpr, n_linear: int) -> list[object]:
     asked = [ad.is_undefined_primal(a) for a in args]
     if any(asked[n_linear:]):
         raise TranslationError(
@@ -133,7 +133,7 @@ def _transposed(cotangents: Sequence[object], *args: object, jaxpr: Jaxpr, n_lin
 
 ad.primitive_jvps[CALL] = _jvp
 ad.primitive_jvps[LINEAR_CALL] = _linear_jvp
-ad.primitive_transposes[LINEAR_CALL] = _transposed
+ad.primitive_transposes[LINEAR_CALL] = _transpose_rule
 
 # --------------------------------------------------------------------------------------------------- functions
 
@@ -149,7 +149,7 @@ def to_jax(f: Callable[..., object], /) -> Callable[..., Any]:
             TreeError, ShapeError, DTypeError for arguments of other types.
     """
     if isinstance(f, Program):
-        return _function(f)
+        return _callable_of(f)
     if not callable(f):
         raise ArgumentError(
             f"to_jax: {described(f)} is neither a Program nor a function: {f!r:.60}", remedy="to_jax(trace(f, ...))"
@@ -158,7 +158,7 @@ def to_jax(f: Callable[..., object], /) -> Callable[..., Any]:
     @wraps(f, updated=())
     def traced(*args: object, **kwargs: object) -> object:
         examples, named = jax.tree.map(_spec, (args, kwargs), is_leaf=lambda x: isinstance(x, Array))
-        return _function(trace(f, *examples, **named))(*args, **kwargs)
+        return _callable_of(trace(f, *examples, **named))(*args, **kwargs)
 
     return traced
 
@@ -171,9 +171,9 @@ def _spec(x: Any) -> object:
     return Spec(words.shape, words.dtype)
 
 
-def _function(program: Program[..., object]) -> Callable[..., object]:
+def _callable_of(program: Program[..., object]) -> Callable[..., object]:
     jaxpr = program.jaxpr
-    _check(program.name, jaxpr)
+    _check_translatable(program.name, jaxpr)
     held = [as_jax(x) for x in program.bound]
 
     def called(*args: object, **kwargs: object) -> object:
@@ -187,7 +187,7 @@ def _function(program: Program[..., object]) -> Callable[..., object]:
     return called
 
 
-def _check(name: str, jaxpr: Jaxpr) -> None:
+def _check_translatable(name: str, jaxpr: Jaxpr) -> None:
     """Raises: TranslationError, ArgumentError, DTypeError."""
     if jaxpr.symbolic:
         raise ArgumentError(f"to_jax of {name}: it has sizes that are not numbers", remedy="specialize the program")
