@@ -445,7 +445,7 @@ class JvpCtx(Batching, Protocol):
         prim: Primitive,
         operands: Sequence[Lin | Atom],
         results: Atoms,
-        resumed: Callable[[Mask], Primitive | None],
+        resumed: Resume,
     ) -> Tangents:
         """`lin` for a recomputation of primal `results`. If other equations store some of these, `resumed` returns the
         primitive that takes the stored ones as further operands, or None. For `split` contexts."""
@@ -643,6 +643,8 @@ class HigherOrder(Primitive):
         return None
 
 
+# From the results that are stored to the primitive that takes them as further operands, or None.
+Resume: TypeAlias = Callable[[Mask], Primitive | None]
 # Prunes a body: returns it with only the results marked, without unread operands, and a mask of the operands left.
 Prune: TypeAlias = Callable[[Jaxpr, tuple[bool, ...]], tuple[Jaxpr, tuple[bool, ...]]]
 

@@ -190,6 +190,7 @@ def _zip_prefix(
 
 def _children(tree: object) -> tuple[list[object], Structure]:
     """The children of the outermost container of a tree, and its structure with leaves for children."""
+    # any object is a tree, to optree
     return optree.tree_flatten(tree, is_leaf=lambda x: x is not tree, namespace=_NAMESPACE)  # type: ignore[arg-type]
 
 

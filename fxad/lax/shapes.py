@@ -205,7 +205,7 @@ def _along(op: str, operand: ArrayLike, start: ArrayLike, size: int, axis: int, 
     out = _window_along(op, operand, start, size, axis, drop)
     b, shape = Builder(), operand.shape
     k = axis % len(shape)
-    fixed = tuple(_at(None if isinstance(place, Aval) else place, k, len(shape)))
+    fixed = tuple(_at(place if isinstance(place, int) else None, k, len(shape)))
     sizes = (*shape[:k], size, *shape[k + 1 :])
     window = indexing.dynamic_slice(b, *b.inputs([a.aval for a in operands]), fixed, sizes, (k,) if drop else ())
     _windows.put(key, b.build(window, op))
