@@ -223,7 +223,7 @@ class Jaxpr:
         if "digest" not in self._memo:
             for jaxpr in jaxprs_without_memo(self, "digest"):
                 digests: dict[object, str] = {body: f"@{body._memo['digest']}" for body in subjaxprs(jaxpr)}
-                text = printing.function(jaxpr, "fxad 1 ", digests)
+                text = printing.function_text(jaxpr, "fxad 1 ", digests)
                 jaxpr._memo["digest"] = hashlib.sha256(text.encode()).hexdigest()
         return cast(str, self._memo["digest"])
 
@@ -323,8 +323,8 @@ def _unpickled_if_jaxpr(value: object) -> object:
     return value.jaxpr if isinstance(value, _PickledJaxpr) else value
 
 
-def jaxprs_in_params(prim: Primitive) -> tuple[Jaxpr, ...]:
-    """The programs among the parameters of a primitive, in the order of its fields."""
+def jaxprs_in_params(prim: Primitive | Record) -> tuple[Jaxpr, ...]:
+    """The programs among the parameters of a primitive or a record, in the order of its fields."""
     out: list[Jaxpr] = []
     stack: list[Param] = [value for _, value in reversed(params(prim))]
     while stack:
@@ -445,7 +445,7 @@ class JvpCtx(Batching, Protocol):
         prim: Primitive,
         operands: Sequence[Lin | Atom],
         results: Atoms,
-        resumed: Callable[[Mask], Primitive | None],
+        resumed: Resume,
     ) -> Tangents:
         """`lin` for a recomputation of primal `results`. If other equations store some of these, `resumed` returns the
         primitive that takes the stored ones as further operands, or None. For `split` contexts."""
@@ -643,6 +643,8 @@ class HigherOrder(Primitive):
         return None
 
 
+# From the results that are stored to the primitive that takes them as further operands, or None.
+Resume: TypeAlias = Callable[[Mask], Primitive | None]
 # Prunes a body: returns it with only the results marked, without unread operands, and a mask of the operands left.
 Prune: TypeAlias = Callable[[Jaxpr, tuple[bool, ...]], tuple[Jaxpr, tuple[bool, ...]]]
 

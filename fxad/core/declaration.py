@@ -79,7 +79,7 @@ def record(cls: type[T]) -> type[T]:
 def _singleton(cls: type[T]) -> type[T]:
     """Make a dataclass without fields. `dataclass` takes 0.25 ms to generate code for one, and there are 70."""
     instance = object.__new__(cls)
-    # the attributes that `dataclass` sets, and its types do not have
+    # what `dataclass` sets, and types do not have; the methods of this one class are replaced
     cls.__dataclass_fields__ = {}  # type: ignore[attr-defined]
     cls.__new__ = lambda _: instance  # type: ignore[method-assign,assignment,return-value]
     cls.__reduce__ = lambda _: (cls, ())  # type: ignore[method-assign,assignment]

@@ -11,7 +11,7 @@ from fxad.errors import DTypeError, FxadError, ShapeError, TreeError
 from fxad.ir import Aval, Jaxpr
 from fxad.lax.control.bodies import Body, common_operands, traced_body
 from fxad.operations.arguments import flag
-from fxad.primitives.control.bodies import reorder_operands
+from fxad.primitives.control.bodies import rotate_operands
 from fxad.primitives.control.effects import without_checks, without_effects
 from fxad.primitives.linear_call import LinearCall
 from fxad.tracing.array import aval_of
@@ -70,9 +70,9 @@ def linear_call(
         raise TreeError("linear_call: linear_args has no leaf", remedy="call the function itself")
     if fun_transpose is None:
         (jaxpr,), captured = common_operands((body,))
-        forward = _linear_first(jaxpr, len(captured) + len(residuals))
+        forward = rotate_operands(jaxpr, len(captured) + len(residuals))
         prim = LinearCall(
-            forward, _transposed(forward, len(linear), f"{what}: fun {function_name(fun)}", as_whole), len(linear)
+            forward, _transpose_linear(forward, len(linear), f"{what}: fun {function_name(fun)}", as_whole), len(linear)
         )
         return cast("R", tree.unflatten(body.out_tree, bind(prim, *linear, *captured, *residuals)))
     back = traced_body(
@@ -101,22 +101,18 @@ def _bind_operands(
 ) -> Sequence[object]:
     jaxprs, captured = common_operands((body, back))
     n = len(captured) + len(residuals)
-    forward, adjoint = [_linear_first(jaxpr, n) for jaxpr in jaxprs]
+    forward, adjoint = [rotate_operands(jaxpr, n) for jaxpr in jaxprs]
     remedy = "for a map that is linear only as a whole give as_whole=True"
     for role, jaxpr, k in zip(checked, (forward, adjoint), (len(linear), len(body.jaxpr.outs)), strict=False):
         check_equations(jaxpr, k, f"linear_call: {role}", "its linear arguments", remedy)
     return bind(LinearCall(forward, adjoint, len(linear)), *linear, *captured, *residuals)
 
 
-def _transposed(forward: Jaxpr, n: int, what: str, as_whole: bool) -> Jaxpr:
+def _transpose_linear(forward: Jaxpr, n: int, what: str, as_whole: bool) -> Jaxpr:
     """Return the transpose of a program that is linear in its first `n` operands. Raises: NotLinearError."""
     if as_whole:
         return transpose_by_unit_vectors(dce(without_checks(without_effects(forward))), n)
     return cotangent_maps(forward, n, what, "its linear arguments")[0]
-
-
-def _linear_first(jaxpr: Jaxpr, n: int) -> Jaxpr:
-    return reorder_operands(jaxpr, (*range(n, len(jaxpr.ins)), *range(n)))
 
 
 def _pair_structure(first: Structure, second: Structure) -> Structure:

@@ -9,7 +9,7 @@ import numpy as np
 
 from fxad.core.builder import Builder
 from fxad.core.lru import LRUCache
-from fxad.core.sizes import dimension
+from fxad.core.sizes import dimension, maximum
 from fxad.errors import ArgumentError, ParameterError
 from fxad.ir import Aval, Jaxpr, as_shape
 from fxad.operations import indexing, promotion, shapes
@@ -126,7 +126,7 @@ def slice_in_dim(
         d if i is None else _slice_bound(to_int("slice_in_dim", name, i), shape[k]) for name, i, d in named_limits
     ]
     starts, limits, strides = [0] * len(shape), list(shape), [1] * len(shape)
-    starts[k], limits[k], strides[k] = start, max(start, limit), stride
+    starts[k], limits[k], strides[k] = start, maximum(start, limit), stride
     out = slice(operand, starts, limits, strides)
     if plain:
         _slices.put(key, Slice(tuple(starts), tuple(limits), tuple(strides)))
@@ -205,7 +205,7 @@ def _along(op: str, operand: ArrayLike, start: ArrayLike, size: int, axis: int, 
     out = _window_along(op, operand, start, size, axis, drop)
     b, shape = Builder(), operand.shape
     k = axis % len(shape)
-    fixed = tuple(_at(None if isinstance(place, Aval) else place, k, len(shape)))
+    fixed = tuple(_at(place if isinstance(place, int) else None, k, len(shape)))
     sizes = (*shape[:k], size, *shape[k + 1 :])
     window = indexing.dynamic_slice(b, *b.inputs([a.aval for a in operands]), fixed, sizes, (k,) if drop else ())
     _windows.put(key, b.build(window, op))

@@ -19,7 +19,7 @@ from fxad.operations.arguments import flag, text, to_int
 from fxad.operations.promotion import optional_dtype
 from fxad.primitives.elementwise.select import FLOOR
 from fxad.runtime import Device, SupportsDLPack
-from fxad.tracing.array import Array, ArrayLike, aval_of, binder
+from fxad.tracing.array import Array, ArrayLike, aval_of, binder, is_scalar
 
 Number: TypeAlias = "int | float | np.generic"
 Nested: TypeAlias = "ArrayLike | Sequence[Nested]"
@@ -341,7 +341,7 @@ def from_dlpack(x: object, /, *, device: Device | None = None, copy: bool | None
 
 
 def _stack_nested(x: Sequence[object], want: dtypes.DType | None) -> Array:
-    leaves = list(_leaves(x))
+    leaves = list(_nested_items(x))
     dtype = want or _dtype_of(leaves)
     if any([isinstance(leaf, Array) or type(leaf) is Size for leaf in leaves]):
         return _stack_scalars(x, dtype)
@@ -354,10 +354,10 @@ def _stack_nested(x: Sequence[object], want: dtypes.DType | None) -> Array:
     return as_array("asarray", value.astype(dtype))
 
 
-def _leaves(x: object) -> Iterator[object]:
+def _nested_items(x: object) -> Iterator[object]:
     if isinstance(x, list | tuple):
         for part in x:
-            yield from _leaves(part)
+            yield from _nested_items(part)
     else:
         yield x
 
@@ -366,20 +366,16 @@ def _dtype_of(found: list[object]) -> dtypes.DType:
     """Return the common dtype of scalars and arrays. Scalars take the dtype of the arrays if their kind fits."""
     strong: dtypes.DType | None = None
     for leaf in found:
-        if not _is_scalar(leaf):
+        if not is_scalar(leaf):
             d = aval_of(leaf, "asarray: an element").dtype
             strong = d if strong is None else promotion.promote_dtypes("asarray", strong, d)
-    weak = [cast("promotion.Scalar", leaf) for leaf in found if _is_scalar(leaf)]
+    weak = [leaf for leaf in found if is_scalar(leaf)]
     alone = promotion.dtype_of_scalars(weak)
     if alone is not None and (strong is None or promotion.dtype_kind(alone) > promotion.dtype_kind(strong)):
         strong = alone
     for leaf in weak:
         promotion.scalar_dtype(leaf, strong, "asarray: an element")  # an int that does not fit is an error
     return strong or dtypes.float32
-
-
-def _is_scalar(x: object) -> bool:
-    return isinstance(x, bool | int | float | complex) and not isinstance(x, np.generic)  # np.float64 is a float
 
 
 def _stack_scalars(x: object, dtype: dtypes.DType) -> Array:

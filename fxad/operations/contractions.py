@@ -269,10 +269,13 @@ def diagonal(emit: Emit, x: Atom, offset: int, axis1: int, axis2: int) -> Atoms:
     return (_take_diagonal(emit, x, last - 1, last),)
 
 
-def einsum(emit: Emit, *args: object) -> Atoms:
+def einsum(
+    emit: Emit,
+    *args: *tuple[
+        *tuple[Atom, ...], tuple[tuple[Label, ...], ...], tuple[Label, ...], tuple[tuple[int, ...], ...], DType | None
+    ],
+) -> Atoms:
     """The sum of products over labelled axes: operands, then their labels, the result's, the path, the dtype."""
     *arrays, labels, out, path, preferred = args
-    named = cast("tuple[tuple[Label, ...], ...]", labels)
-    operands = _with_labels(*zip(cast("list[Atom]", arrays), named, strict=True))
-    steps = cast("tuple[tuple[int, ...], ...]", path)
-    return (contract(emit, "einsum", operands, cast("tuple[Label, ...]", out), steps, cast("DType | None", preferred)),)
+    operands = _with_labels(*zip(arrays, labels, strict=True))
+    return (contract(emit, "einsum", operands, out, path, preferred),)

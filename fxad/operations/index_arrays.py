@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
 
 from fxad import dtypes
 from fxad.dtypes import DType
@@ -90,17 +89,16 @@ def unravel_index(emit: Emit, x: Atom, shape: Shape) -> Atoms:
     return tuple(reversed(out))
 
 
-def ravel_multi_index(emit: Emit, *args: object) -> Atoms:
+def ravel_multi_index(emit: Emit, *args: *tuple[*tuple[Atom, ...], Shape, str]) -> Atoms:
     """The flat index for indices along each axis; the last two arguments are the shape and the mode."""
-    *arrays, dims, mode = args
-    places, shape = cast("list[Atom]", arrays), cast(Shape, dims)
+    *places, shape, mode = args
     for k, p in enumerate(places):
         if p.aval.dtype not in dtypes.INTEGER:
             raise DTypeError(f"ravel_multi_index: array {k} must be integers, got {p.aval}")
     dtype, out = index_dtype((_element_count(shape),)), None
     together = promote_all("ravel_multi_index", emit, tuple(places)) if places else ()
     for p, n in zip(together, shape, strict=True):
-        inside = _apply_index_mode(emit, p, n, cast(str, mode), dtype)
+        inside = _apply_index_mode(emit, p, n, mode, dtype)
         out = inside if out is None else emit.one(ADD, emit.one(MUL, out, Lit.of(n, out.aval)), inside)
     return (out,) if out is not None else (Lit.of(0, Aval((), dtype)),)
 
@@ -114,11 +112,11 @@ def _apply_index_mode(emit: Emit, at: Atom, n: int, mode: str, dtype: DType) -> 
     return convert(emit, emit.one(MIN, at, Lit.of(max(n - 1, 0), at.aval)), dtype)
 
 
-def choose(emit: Emit, *args: object) -> Atoms:
+def choose(emit: Emit, *args: *tuple[*tuple[Atom, ...], object]) -> Atoms:
     """Select, element by element, one of several cases. Arguments: the cases, the selector, the mode for numbers out of
     range."""
     *operands, mode = args
-    *choices, which = cast("list[Atom]", operands)
+    *choices, which = operands
     if not isinstance(mode, str) or mode not in ("clip", "wrap"):
         raise ParameterError(
             f"choose: mode {mode!r} is not one of clip, wrap",
@@ -135,7 +133,7 @@ def choose(emit: Emit, *args: object) -> Atoms:
     return emit(SELECT_N, broadcast(emit, at, shape), *[broadcast(emit, c, shape) for c in cases])
 
 
-def chosen_by(emit: Emit, which: Atom, *cases_and_mode: object) -> Atoms:
+def chosen_by(emit: Emit, which: Atom, *cases_and_mode: *tuple[*tuple[Atom, ...], object]) -> Atoms:
     """`choose`, with the selector first."""
     *cases, mode = cases_and_mode
     return choose(emit, *cases, which, mode)

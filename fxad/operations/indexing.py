@@ -6,7 +6,6 @@ Run-time indices count from the end if negative, and are clamped if out of range
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
 
 from fxad import dtypes
 from fxad.core.builder import Builder
@@ -25,10 +24,9 @@ from fxad.primitives.index import IndexVectors, index_dtype, normalize_index
 from fxad.primitives.shape import Squeeze, emit_broadcast
 
 
-def getitem(emit: Emit, x: Atom, *rest: object) -> tuple[Atom, ...]:
+def getitem(emit: Emit, x: Atom, *rest: *tuple[*tuple[Atom, ...], Plan]) -> tuple[Atom, ...]:
     """`x[index]`: the operands that `plan` found, then the plan."""
-    *operands, todo = rest
-    indices, p = cast("list[Atom]", operands), cast(Plan, todo)
+    *indices, p = rest
     if p.empty or isinstance(x, Lit):
         zero = x if isinstance(x, Lit) else Zero(x.aval).instantiate()
         return (zero.with_aval(p.shape),)
@@ -52,20 +50,24 @@ def gather(emit: Emit, x: Atom, vectors: Atom, prim: Gather, fill: Lit) -> tuple
     return emit(SELECT_N, holds, fill.with_aval(out.aval.shape), out)
 
 
-def dynamic_slice(emit: Emit, x: Atom, *rest: object) -> tuple[Atom, ...]:
+def dynamic_slice(
+    emit: Emit, x: Atom, *rest: *tuple[*tuple[Atom, ...], tuple[int | None, ...], Shape, Shape]
+) -> tuple[Atom, ...]:
     """A window of x. Arguments: the start indices that are atoms, then all of them (None: the next atom), then the
     sizes, and the axes of size 1 that are dropped."""
-    *starts_in, fixed, sizes, dropped = rest
-    atoms, window = cast("list[Atom]", starts_in), DynamicSlice(cast(Shape, sizes))
-    starts = start_indices(emit, x.aval.shape, atoms, cast("tuple[int | None, ...]", fixed))
+    *atoms, fixed, sizes, dropped = rest
+    window = DynamicSlice(sizes)
+    starts = start_indices(emit, x.aval.shape, atoms, fixed)
     window_values = emit(window, x, *starts)
-    return emit(Squeeze(cast(Shape, dropped)), *window_values) if dropped else window_values
+    return emit(Squeeze(dropped), *window_values) if dropped else window_values
 
 
-def dynamic_update_slice(emit: Emit, x: Atom, update: Atom, *rest: object) -> tuple[Atom, ...]:
+def dynamic_update_slice(
+    emit: Emit, x: Atom, update: Atom, *rest: *tuple[*tuple[Atom, ...], tuple[int | None, ...]]
+) -> tuple[Atom, ...]:
     """x with a window replaced: the start indices as in `dynamic_slice`."""
-    *starts_in, fixed = rest
-    starts = start_indices(emit, x.aval.shape, cast("list[Atom]", starts_in), cast("tuple[int | None, ...]", fixed))
+    *atoms, fixed = rest
+    starts = start_indices(emit, x.aval.shape, atoms, fixed)
     return emit(DYNAMIC_UPDATE_SLICE, x, update, *starts)
 
 
@@ -97,10 +99,10 @@ def take_along_axis(emit: Emit, x: Atom, indices: Atom, axis: int) -> tuple[Atom
     return emit(gather, x, emit.one(IndexVectors((ours[k],)), at))
 
 
-def inline_program(emit: Builder, *args: object) -> tuple[Atom, ...]:
+def inline_program(emit: Builder, *args: *tuple[*tuple[Atom, ...], Jaxpr]) -> tuple[Atom, ...]:
     """Copy the equations of a program, applied to the operands before it, at the user's line."""
     *atoms, program = args
-    return emit.paste(cast(Jaxpr, program), cast("list[Atom]", atoms))
+    return emit.paste(program, atoms)
 
 
 def start_indices(emit: Emit, shape: Shape, atoms: Sequence[Atom], fixed: tuple[int | None, ...]) -> list[Atom]:

@@ -6,7 +6,7 @@ nan, reaches the result. The nan reductions use the mask of elements that are no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import MappingProxyType
 from typing import Final, cast, final
 
@@ -89,14 +89,13 @@ def _result_dtype(name: str, x: DType, dtype: DType | None) -> DType:
     return dtype or (accumulation_dtype(x) if name.removeprefix("nan") in ("sum", "prod") else x)
 
 
-def masked_reduction(emit: Emit, x: Atom, *rest: object) -> Atoms:
+def masked_reduction(emit: Emit, x: Atom, *rest: *tuple[*tuple[Atom, ...], Axes, MaskedReduction]) -> Atoms:
     """A reduction of x: `rest` holds the initial value and the mask, if any, the axis and a `MaskedReduction`."""
-    *atoms, axis, last = rest
-    spec = cast("MaskedReduction", last)
-    operands = cast("Iterator[Atom]", iter(atoms))
+    *atoms, axis, spec = rest
+    operands = iter(atoms)
     initial = next(operands) if spec.starts else None
     mask = _fit_mask(emit, x, next(operands), spec.name) if spec.masks else None
-    axes = normalize_axes(spec.name, cast("Axes", axis), x.aval.ndim)
+    axes = normalize_axes(spec.name, axis, x.aval.ndim)
     if spec.name != spec.kind and x.aval.dtype in dtypes.INEXACT:
         there = emit.one(EQ, x, x)
         mask = there if mask is None else emit.one(AND, mask, there)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 from math import prod
-from typing import cast
 
 from fxad import dtypes
 from fxad.core.sizes import maximum, minimum
@@ -187,27 +186,27 @@ def _promote_arrays(op: str, emit: Emit, xs: Sequence[Atom]) -> list[Atom]:
     return [convert(emit, x, dtype) for x in xs]
 
 
-def concatenate(emit: Emit, *args: object) -> Atoms:
+def concatenate(emit: Emit, *args: *tuple[*tuple[Atom, ...], int | None]) -> Atoms:
     """Join arrays along an axis, the last argument; flattened first for None."""
     *arrays, axis = args
-    xs = _promote_arrays("concatenate", emit, cast("list[Atom]", arrays))
+    xs = _promote_arrays("concatenate", emit, arrays)
     if axis is None:
         xs, axis = [emit_reshape(emit, x, (x.aval.size,)) for x in xs], 0
     for k, x in enumerate(xs):
         if x.aval.ndim != xs[0].aval.ndim or not x.aval.ndim:
             raise ShapeError(f"concatenate: ranks must be equal and not 0: array 0 {xs[0].aval}, array {k} {x.aval}")
-    at = normalize_axis_index("concatenate", cast(int, axis), xs[0].aval.ndim)
+    at = normalize_axis_index("concatenate", axis, xs[0].aval.ndim)
     return (xs[0],) if len(xs) == 1 else emit(Concatenate(at), *xs)
 
 
-def stack(emit: Emit, *args: object) -> Atoms:
+def stack(emit: Emit, *args: *tuple[*tuple[Atom, ...], int]) -> Atoms:
     """Arrays of one shape along a new axis, which is the last argument."""
     *arrays, axis = args
-    xs = _promote_arrays("stack", emit, cast("list[Atom]", arrays))
+    xs = _promote_arrays("stack", emit, arrays)
     for k, x in enumerate(xs):
         if x.aval.shape != xs[0].aval.shape:
             raise ShapeError(f"stack: shapes differ: array 0 {xs[0].aval}, array {k} {x.aval}")
-    at = normalize_axis_index("stack", cast(int, axis), xs[0].aval.ndim + 1)
+    at = normalize_axis_index("stack", axis, xs[0].aval.ndim + 1)
     rows = [emit_rearrange(emit, ExpandDims((at,)), x) for x in xs]
     return (rows[0],) if len(rows) == 1 else emit(Concatenate(at), *rows)
 

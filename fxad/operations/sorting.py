@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, cast
+from typing import Final
 
 from fxad import dtypes
 from fxad.core.builder import Builder
@@ -54,15 +54,14 @@ def argsort(emit: Emit, x: Atom, axis: int | None, descending: bool) -> Atoms:
     return emit(back, emit(Sort(k, 1), emit.one(back, x), emit.one(back, places))[1])
 
 
-def lexsort(emit: Emit, *args: object) -> Atoms:
+def lexsort(emit: Emit, *args: *tuple[*tuple[Atom, ...], int]) -> Atoms:
     """The indices that sort by the last key, ties by the one before, and so on; the last argument is the axis."""
-    *arrays, axis = args
-    keys = cast("list[Atom]", arrays)
+    *keys, axis = args
     for j, key in enumerate(keys):
         if key.aval.shape != keys[0].aval.shape or not key.aval.ndim:
             raise ShapeError(f"lexsort: keys must have one shape, with axes: key 0 {keys[0].aval}, key {j} {key.aval}")
     shape = keys[0].aval.shape
-    k = normalize_axis_index("lexsort", cast(int, axis), len(shape))
+    k = normalize_axis_index("lexsort", axis, len(shape))
     places = emit.one(Iota(shape, index_dtype(shape), k))
     return emit(Sort(k, len(keys)), *keys[::-1], places)[-1:]
 

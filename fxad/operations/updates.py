@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Final, TypeAlias, cast
+from typing import Final, TypeAlias
 
 from fxad import dtypes
 from fxad.core.dataclasses import dataclass
@@ -126,11 +126,10 @@ class _ScatterTargets:
     once: bool  # the indices are unique and sorted
 
 
-def update(emit: Emit, x: Atom, value: Atom, *rest: object) -> Atoms:
+def update(emit: Emit, x: Atom, value: Atom, *rest: *tuple[*tuple[Atom, ...], Plan, str, IndexMode]) -> Atoms:
     """x with `value` combined into the indexed elements. Arguments: the operands of `plan`, the plan, the operation, an
     `IndexMode`."""
-    *operands, todo, what, manner = rest
-    indices, p, name, how = cast("list[Atom]", operands), cast(Plan, todo), cast(str, what), cast(IndexMode, manner)
+    *indices, p, name, how = rest
     if name == "subtract" and x.aval.dtype == dtypes.bool_:
         raise DTypeError(f"at.subtract: bools have no difference, got {x.aval}", remedy="convert the array with astype")
     value = fit_update(f"at.{name}", emit, value, x.aval, p.shape)
@@ -155,15 +154,9 @@ def update(emit: Emit, x: Atom, value: Atom, *rest: object) -> Atoms:
     return (new,)
 
 
-def get(emit: Emit, x: Atom, *rest: object) -> Atoms:
+def get(emit: Emit, x: Atom, *rest: *tuple[*tuple[Atom, ...], Plan, IndexMode, Lit | None]) -> Atoms:
     """The indexed elements, with `fill` for those out of range; None: by the `IndexMode`."""
-    *operands, todo, manner, literal = rest
-    indices, p, how, fill = (
-        cast("list[Atom]", operands),
-        cast(Plan, todo),
-        cast(IndexMode, manner),
-        cast("Lit | None", literal),
-    )
+    *indices, p, how, fill = rest
     before, places, after = _split_plan(p, x.aval.shape)
     if p.empty or places is None:
         return getitem(emit, x, *indices, p)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from itertools import product
 from types import MappingProxyType
-from typing import Final, cast
+from typing import Final
 
 from fxad.ir import Atom, Atoms, Aval, Emit, Jaxpr, Lit, Primitive, Zero
 from fxad.primitives import elementwise as ew
@@ -67,19 +67,16 @@ def _combine_initial(emit: Emit, prim: Primitive, y: Atom, init: Atom) -> Atom:
     return emit.one(prim, emit_broadcast(emit, init, y.aval.shape, ()), y)
 
 
-def _initial_values(given: list[object], known: object) -> tuple[list[Atom], list[Atom]]:
+def _initial_values(atoms: list[Atom], lits: tuple[Lit | None, ...]) -> tuple[list[Atom], list[Atom]]:
     """Return the operands and their initial values: static ones, or the operands that follow."""
-    atoms, lits = cast("list[Atom]", given), cast("tuple[Lit | None, ...]", known)
     n = len(lits)
     rest = iter(atoms[n:])
     return atoms[:n], [next(rest) if k is None else k for k in lits]
 
 
-def reduce(emit: Emit, *args: object) -> Atoms:
+def reduce(emit: Emit, *args: *tuple[*tuple[Atom, ...], Jaxpr, tuple[int, ...], tuple[Lit | None, ...]]) -> Atoms:
     """Reduce by a body. Arguments: operands, dynamic initial values, body, axes, static initial values (or None)."""
     *operands, body, axes, known = args
-    assert isinstance(body, Jaxpr)
-    axes = cast("tuple[int, ...]", axes)
     xs, inits = _initial_values(operands, known)
     prim = _single_primitive(body)
     if prim is None or prim not in _AXES:
@@ -88,11 +85,9 @@ def reduce(emit: Emit, *args: object) -> Atoms:
     return (_combine_initial(emit, prim, y, inits[0]),)
 
 
-def reduce_window(emit: Emit, *args: object) -> Atoms:
+def reduce_window(emit: Emit, *args: *tuple[*tuple[Atom, ...], Jaxpr, SlidingWindow, tuple[Lit | None, ...]]) -> Atoms:
     """Reduce windows. Arguments: operands, dynamic initial values, body, windows, static initial values (or None)."""
     *operands, body, sliding, known = args
-    assert isinstance(body, Jaxpr)
-    assert isinstance(sliding, SlidingWindow)
     xs, inits = _initial_values(operands, known)
     prim = _single_primitive(body)
     # a hole that holds the initial value counts in a sum, and not in a maximum

@@ -15,7 +15,7 @@ from fxad.ir import Aval, HigherOrder, Jaxpr, Lit
 from fxad.lax.control.bodies import Body, traced_body
 from fxad.lax.creation import splat
 from fxad.operations import promotion
-from fxad.primitives.control.bodies import reorder_operands, select_by_mask, with_outs
+from fxad.primitives.control.bodies import rotate_operands, select_by_mask, with_outs
 from fxad.primitives.control.call import Call
 from fxad.primitives.elementwise.complex_parts import CONJ
 from fxad.primitives.linearity import is_linear
@@ -227,12 +227,6 @@ def trace_linear_map(what: str, role: str, fn: Callable[..., object], like: Unkn
         rotate_operands(body.jaxpr, n), len(like.avals), f"{what}: {role} {function_name(fn)}", "its argument"
     )
     return replace(body, jaxpr=rotate_operands(form, len(like.avals)))
-
-
-def rotate_operands(jaxpr: Jaxpr, n: int) -> Jaxpr:
-    """Return the program with its first `n` operands moved to the end: traced functions take captured operands first,
-    solvers take linear ones first."""
-    return reorder_operands(jaxpr, (*range(n, len(jaxpr.ins)), *range(n)))
 
 
 @by_value

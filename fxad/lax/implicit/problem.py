@@ -17,12 +17,17 @@ from fxad.lax.implicit.maps import (
     Unknown,
     check_result_type,
     check_same_tree,
-    rotate_operands,
     trace_solver,
     transposed_program,
 )
 from fxad.operations.arguments import flag
-from fxad.primitives.control.bodies import instantiate_linear_outs, instantiate_outs, with_operands, with_outs
+from fxad.primitives.control.bodies import (
+    instantiate_linear_outs,
+    instantiate_outs,
+    rotate_operands,
+    with_operands,
+    with_outs,
+)
 from fxad.primitives.implicit import Root
 from fxad.tracing.program import function_name
 from fxad.tracing.tracer import bind
@@ -42,9 +47,9 @@ class Problem:
 
     def solved(
         self,
-        fn: Callable[..., Any],
+        fn: Callable[..., object],
         solve: Callable[[Any], object],
-        tangent_solve: Callable[..., Any],
+        tangent_solve: Callable[..., object],
         has_aux: bool,
     ) -> Any:
         """Bind the equation. `solve` runs the user's solver `fn`.
@@ -88,7 +93,7 @@ class Problem:
             at = with_outs(at, at.outs[m:])
         return replace(self.equation, jaxpr=dce(at), numbers=(None,) * len(at.outs)), matvec
 
-    def _system(self, at: Body, matvec: Jaxpr, tangent_solve: Callable[..., Any]) -> list[tuple[Jaxpr, Body]]:
+    def _system(self, at: Body, matvec: Jaxpr, tangent_solve: Callable[..., object]) -> list[tuple[Jaxpr, Body]]:
         """Return the linear map of the tangents and its solver; and, if they exist, their transposes."""
         like, avals = self.like.direction, at.jaxpr.out_avals
         m = len(like.avals)

@@ -11,23 +11,23 @@ from fxad.lax.control.bodies import Body, common_operands
 from fxad.lax.implicit.maps import (
     LinearMap,
     Unknown,
-    rotate_operands,
     trace_linear_map,
     trace_solver,
     transposed_program,
     unknown_of,
 )
 from fxad.operations.arguments import flag
+from fxad.primitives.control.bodies import rotate_operands
 from fxad.primitives.implicit import LinearSolve
 from fxad.tracing.program import function_name
 from fxad.tracing.tracer import bind
 
 
 def custom_linear_solve(
-    matvec: Callable[[Any], Any],
-    b: Any,
-    solve: Callable[..., Any],
-    transpose_solve: Callable[..., Any] | None = None,
+    matvec: Callable[[Any], object],
+    b: object,
+    solve: Callable[..., object],
+    transpose_solve: Callable[..., object] | None = None,
     symmetric: bool = False,
     has_aux: bool = False,
 ) -> Any:
@@ -55,10 +55,10 @@ def custom_linear_solve(
 def linear_solve(
     what: str,
     role: str,
-    matvec: Callable[[Any], Any],
-    b: Any,
-    solve: Callable[..., Any],
-    transpose_solve: Callable[..., Any] | None,
+    matvec: Callable[[Any], object],
+    b: object,
+    solve: Callable[..., object],
+    transpose_solve: Callable[..., object] | None,
     symmetric: bool,
     has_aux: bool,
 ) -> Any:
@@ -84,7 +84,7 @@ def _adjoint(
     apply: LinearMap,
     matrix: Body,
     forward: Body,
-    transpose_solve: Callable[..., Any] | None,
+    transpose_solve: Callable[..., object] | None,
     symmetric: bool,
     has_aux: bool,
     like: Unknown,

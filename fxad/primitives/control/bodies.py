@@ -60,6 +60,12 @@ def reorder_operands(jaxpr: Jaxpr, order: tuple[int, ...]) -> Jaxpr:
     return b.build(b.inline(jaxpr, [env[k] for k in range(len(jaxpr.ins))]), jaxpr.name)
 
 
+def rotate_operands(jaxpr: Jaxpr, n: int) -> Jaxpr:
+    """Return the program with its first `n` operands moved to the end: traced functions take captured operands first,
+    solvers and linear functions take linear ones first."""
+    return reorder_operands(jaxpr, (*range(n, len(jaxpr.ins)), *range(n)))
+
+
 def instantiate_outs(
     outs: Sequence[Atom], has: Sequence[bool], avals: Sequence[Aval], wants: Sequence[bool]
 ) -> list[Atom]:

@@ -7,7 +7,7 @@ context is one builder, so tangents are ordinary variables of the same program.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from fxad.core.builder import Builder
@@ -23,8 +23,8 @@ from fxad.ir import (
     Lin,
     LinearizedBody,
     Lit,
-    Mask,
     Primitive,
+    Resume,
     Source,
     Tangent,
     Var,
@@ -85,7 +85,7 @@ class FusedCtx(TangentBuilder):
         prim: Primitive,
         operands: Sequence[Lin | Atom],
         results: Atoms,
-        resumed: Callable[[Mask], Primitive | None],
+        resumed: Resume,
     ) -> tuple[Tangent, ...]:
         raise AssertionError("forward mode recomputes nothing")
 

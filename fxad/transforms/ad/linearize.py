@@ -6,13 +6,27 @@ program, all others to the primal program. A residual is a primal value that the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from fxad.core.builder import Builder
 from fxad.core.memo import by_value
 from fxad.errors import NotDifferentiableError
-from fxad.ir import Atom, Atoms, Eqn, Jaxpr, Lin, LinearizedBody, Lit, Mask, Primitive, Tangent, Var, Zero, as_lin
+from fxad.ir import (
+    Atom,
+    Atoms,
+    Eqn,
+    Jaxpr,
+    Lin,
+    LinearizedBody,
+    Lit,
+    Primitive,
+    Resume,
+    Tangent,
+    Var,
+    Zero,
+    as_lin,
+)
 from fxad.transforms.ad.jvp import TangentBuilder, apply_jvp_rules, check_differentiable, zero_results
 
 # The largest number of residuals. Nested calls can multiply their number.
@@ -32,7 +46,7 @@ class SplitCtx(TangentBuilder):
         self.linear = Builder()
         self.residuals: dict[Atom, Var] = {}
         # recomputations: their places in the linear program, the results they compute, and the shorter primitives
-        self._again: list[tuple[int, Atoms, Callable[[Mask], Primitive | None]]] = []
+        self._again: list[tuple[int, Atoms, Resume]] = []
 
     @property
     def split(self) -> bool:
@@ -53,7 +67,7 @@ class SplitCtx(TangentBuilder):
         prim: Primitive,
         operands: Sequence[Lin | Atom],
         results: Atoms,
-        resumed: Callable[[Mask], Primitive | None],
+        resumed: Resume,
     ) -> tuple[Tangent, ...]:
         if not any([isinstance(a, Lin) for a in operands]):
             return zero_results(prim, tuple(operands))

@@ -14,7 +14,7 @@ from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, SourceLocation, source_location
 from fxad.primitives.control.call import Call
 from fxad.primitives.marks import Name
 from fxad.transforms.cleanup.inline import MAX_EQUATIONS
-from fxad.transforms.memory.split_bodies import Body, apart
+from fxad.transforms.memory.split_bodies import Body, split_eqn
 
 
 @final
@@ -102,7 +102,7 @@ def _opened(jaxpr: Jaxpr, known: Sequence[bool]) -> tuple[Jaxpr, list[bool]]:
                 " have known arguments and others",
                 remedy="give what is called so often only known arguments, or only others",
             )
-        if parts := apart(eqn.prim, tuple(here), _halve):
+        if parts := split_eqn(eqn.prim, tuple(here), _halve):
             b.source = eqn.source
             first = b(parts.known, *[k if isinstance(k, Lit) else ins[k] for k in parts.takes])
             made.update(first)

@@ -59,7 +59,7 @@ Halve: TypeAlias = Callable[[Jaxpr, Mask], Body]
 
 @final
 @dataclass(frozen=True, slots=True)
-class Apart:
+class SplitEqn:
     """An equation in two parts. `known` takes the operands with the numbers `takes`, or literals. Its results `gives`
     are the results of the equation that `out_known` marks. `unknown` takes the values in `reads` and returns the other
     results. A number k >= 0 in `reads` is an operand of the equation; ~k is result k of `known`."""
@@ -72,7 +72,7 @@ class Apart:
     gives: tuple[int, ...]
 
 
-def apart(prim: Primitive, have: Mask, halve: Halve) -> Apart | None:
+def split_eqn(prim: Primitive, have: Mask, halve: Halve) -> SplitEqn | None:
     """Splits an equation whose marked operands are known. Returns None if it is known or unknown as a whole.
 
     Not split are a loop without a bound or with an unknown predicate, a branch on an unknown index, a function with
@@ -101,7 +101,7 @@ def _places(marks: Sequence[bool], wanted: bool) -> list[int]:
     return [k for k, m in enumerate(marks) if m is wanted]
 
 
-def _once(prim: HigherOrder, layout: Layout, have: Mask, halve: Halve) -> Apart | None:
+def _once(prim: HigherOrder, layout: Layout, have: Mask, halve: Halve) -> SplitEqn | None:
     """Splits an equation whose body runs once. Its residuals are the first operands of the unknown part."""
     if len(layout.operands) != 1 or len(layout.results) != 1:
         return None
@@ -110,7 +110,7 @@ def _once(prim: HigherOrder, layout: Layout, have: Mask, halve: Halve) -> Apart 
         return None
     n = sum(body.out_known)
     further = [~k for k in range(n, len(body.known.outs))]
-    return Apart(
+    return SplitEqn(
         prim.rebuild((body.known,), (len(body.known.ins),), (len(body.known.outs),)),
         prim.rebuild((body.unknown,), (len(body.unknown.ins),), (len(body.unknown.outs),)),
         tuple(_places(have, True)),
@@ -120,7 +120,7 @@ def _once(prim: HigherOrder, layout: Layout, have: Mask, halve: Halve) -> Apart 
     )
 
 
-def _branches(prim: HigherOrder, layout: Layout, have: Mask, halve: Halve) -> Apart | None:
+def _branches(prim: HigherOrder, layout: Layout, have: Mask, halve: Halve) -> SplitEqn | None:
     """Splits each branch. Branches share the places of their residuals, as in derivatives."""
     if [type(g.role) for g in layout.operands] != [BranchIndex, Constant] or len(layout.results) != 1:
         return None
@@ -135,7 +135,7 @@ def _branches(prim: HigherOrder, layout: Layout, have: Mask, halve: Halve) -> Ap
     takes, others = _places(have, True), _places(have, False)
     unknown = [with_slot_operands(_residuals_last(body), len(others), places) for body in bodies]
     further = [~(n + k) for k in range(len(places))]
-    return Apart(
+    return SplitEqn(
         prim.rebuild(tuple(known), (1, len(takes) - 1), (n + len(places),)),
         prim.rebuild(tuple(unknown), (1, len(others) + len(places)), (len(out_known) - n,)),
         tuple(takes),
@@ -150,7 +150,7 @@ def _residuals_last(body: Body) -> Jaxpr:
     return rearrange_operands(body.unknown, (*range(n, len(body.unknown.ins)), *range(n)), body.unknown.outs)
 
 
-def _loop(prim: HigherOrder, layout: Layout, have: Mask, halve: Halve) -> Apart | None:
+def _loop(prim: HigherOrder, layout: Layout, have: Mask, halve: Halve) -> SplitEqn | None:
     """Splits a loop. A carry is known if every run computes a known value for it. A residual that is a constant or a
     slice is read from the operand. The other residuals are stacked along the first axis, in the last groups of operands
     and results."""
@@ -199,7 +199,7 @@ def _loop(prim: HigherOrder, layout: Layout, have: Mask, halve: Halve) -> Apart 
     n_known, n_unknown = [m.count(True) for m in sizes], [m.count(False) for m in sizes]
     n = sum(n_known)
     n_known[-1] += len(stacked)
-    return Apart(
+    return SplitEqn(
         prim.rebuild((first,), tuple(map(len, of_known)), tuple(n_known)),
         prim.rebuild((second,), tuple(map(len, of_unknown)), tuple(n_unknown)),
         tuple([p for group in of_known for p in group]),
@@ -209,7 +209,7 @@ def _loop(prim: HigherOrder, layout: Layout, have: Mask, halve: Halve) -> Apart 
     )
 
 
-def _bounded_loop(prim: HigherOrder, layout: Layout, have: Mask, halve: Halve) -> Apart | None:
+def _bounded_loop(prim: HigherOrder, layout: Layout, have: Mask, halve: Halve) -> SplitEqn | None:
     """Splits a loop with a bound that ends by a known predicate. The known part is a loop that also counts its runs;
     the unknown part is a scan of so many steps. A predicate that the stepping body returns is its last row while the
     body is split, so that what it shares with the step is computed once."""
@@ -255,7 +255,7 @@ def _bounded_loop(prim: HigherOrder, layout: Layout, have: Mask, halve: Halve) -
         more = rebind_operands(test, needs, condition.operands, groups, types=types)
         bodies = {decides: more, at: _counting(first, n)}
     n_rows = len(first.outs) - n - in_step
-    return Apart(
+    return SplitEqn(
         prim.rebuild(tuple([bodies[k] for k in layout.running]), tuple(map(len, groups)), (n + 1, n_rows)),
         found.unknown,
         tuple([Lit.of(0, COUNT) if p == count else p for group in groups for p in group]),

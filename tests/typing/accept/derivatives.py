@@ -54,3 +54,21 @@ slope: fx.Program[..., fx.Array] = fx.grad(fx.trace(energy, data.y))
 unknown: fx.Program[..., fx.Array] = fx.trace(energy, data.y)
 slope = fx.grad(unknown)
 both: fx.Program[..., tuple[fx.Array, fx.Array]] = fx.value_and_grad(unknown)
+
+
+# The auxiliary result of `vjp` and `linearize` has its type.
+value, pullback = fx.vjp(loss, params, data)
+reveal_type(value)  # R: Array
+value, pullback, aux = fx.vjp(with_aux, params, data, has_aux=True)
+reveal_type(value)  # R: Array
+reveal_type(aux)  # R: Data
+out, tangent_map = fx.linearize(loss, params, data)
+reveal_type(tangent_map(params, data))  # R: Array
+reveal_type(fx.linearize(with_aux, params, data, has_aux=True)[2])  # R: Data
+reveal_type(fx.linearize(program).linear((params, data), ()))  # R: Array
+vector, unravel = fx.tree.ravel(params)
+reveal_type(vector)  # R: Array
+reveal_type(unravel(2 * vector))  # R: Params
+reveal_type(fx.make_jaxpr(loss)(params, data))  # R: Program[..., Array]
+# A result that Python cannot describe is Any, not an alias of it: overloads then give Any too, and not their first type.
+reveal_type(fx.vmap(fx.inverse(program), axis_size=4))  # R: Any

@@ -137,9 +137,15 @@ def known_mask(args: Args) -> tuple[bool, ...]:
     return tuple([not isinstance(a, Hole) for a in args])
 
 
-def known_atoms(args: Args) -> list[Atom]:
+def known_atoms(args: Sequence[Atom | Hole]) -> list[Atom]:
     """Returns the known values."""
     return [a for a in args if not isinstance(a, Hole)]
+
+
+def all_known(args: Sequence[Atom | Hole]) -> list[Atom] | None:
+    """Returns the operands if all of them are known."""
+    known = known_atoms(args)
+    return known if len(known) == len(args) else None
 
 
 def at_positions(found: Sequence[Atom], solved: tuple[bool, ...]) -> tuple[Atom | None, ...]:

@@ -7,11 +7,11 @@ from typing import Final
 
 from fxad import dtypes
 from fxad.dtypes import DType
-from fxad.ir import Atom, Hole, Primitive
+from fxad.ir import Hole, Primitive
 from fxad.primitives.barrier import OptimizationBarrier
 from fxad.primitives.check import Check
 from fxad.primitives.elementwise.complex_parts import COMPLEX, CONJ, IMAG, REAL, Complex, Conj, Imag, Real
-from fxad.primitives.elementwise.convert import BitcastConvertType, ConvertElementType, StopGradient
+from fxad.primitives.elementwise.convert import BitcastConvertType, ConvertElementType, StopGradient, emit_convert
 from fxad.primitives.marks import Keep, Name
 from fxad.primitives.sharding_constraint import ShardingConstraint
 from fxad.transforms.inversion.rules.contract import (
@@ -67,11 +67,7 @@ def _convert(ctx: InverseCtx, prim: ConvertElementType, args: Args, outs: Outs) 
         return Refused(f"{y.aval.dtype} does not hold every value of {to}: different ones become the same")
     if y.aval.inexact and to not in dtypes.INEXACT:
         return Refused(LOST)
-    return (_converted(ctx, y, to),)
-
-
-def _converted(ctx: InverseCtx, y: Atom, to: DType) -> Atom:
-    return y if y.aval.dtype == to else ctx.one(ConvertElementType(to), y)
+    return (emit_convert(ctx, y, to),)
 
 
 def _bitcast(ctx: InverseCtx, prim: BitcastConvertType, args: Args, outs: Outs) -> Solved:

@@ -17,7 +17,7 @@ from fxad.dtypes import DType
 from fxad.ir import Atom, Aval, Hole, Lit
 from fxad.primitives.dot import DotGeneral, free_axes
 from fxad.primitives.elementwise.arithmetic import MUL, NEG
-from fxad.primitives.elementwise.convert import ConvertElementType
+from fxad.primitives.elementwise.convert import emit_convert
 from fxad.primitives.elementwise.logic import IS_FINITE, LE
 from fxad.primitives.elementwise.powers import ABS
 from fxad.primitives.elementwise.select import SELECT_N
@@ -58,7 +58,7 @@ class Product:
         return y.size // max(y.shape[self.at], 1)
 
 
-def _product(prim: DotGeneral, args: Args, y: Aval) -> Product | str:
+def _as_matrix_product(prim: DotGeneral, args: Args, y: Aval) -> Product | str:
     """Returns the matrix product, or the reason why the equation is not one."""
     (left, right), lead = args, len(prim.lhs_batch)
     sides = (left, prim.lhs_contract, prim.lhs_batch), (right, prim.rhs_contract, prim.rhs_batch)
@@ -82,7 +82,7 @@ def _dot_general(ctx: InverseCtx, prim: DotGeneral, args: Args, outs: Outs) -> S
     (y,), unknown = outs, int(isinstance(args[1], Hole))
     if y.aval.dtype not in dtypes.INEXACT - dtypes.FLOAT8:
         return Refused(f"products of {y.aval.dtype} are not taken apart")
-    product = _product(prim, args, y.aval)
+    product = _as_matrix_product(prim, args, y.aval)
     if isinstance(product, str):
         return Refused(product)
     known = facts(ctx, product.matrix)
@@ -121,11 +121,11 @@ def _solved(ctx: InverseCtx, known: Facts, product: Product, y: Atom) -> Atom:
         return dot(ctx.one, conj(ctx.one, a) if flip else adjoint(ctx.one, a), y)
     wide = a.aval.dtype if a.aval.dtype in _LAPACK else dtypes.float32
     if not known.kinds:
-        x = _by_factors(ctx, _converted(ctx, a, wide), flip, _converted(ctx, y, wide))
-        return _converted(ctx, x, y.aval.dtype)
+        x = _by_factors(ctx, emit_convert(ctx, a, wide), flip, emit_convert(ctx, y, wide))
+        return emit_convert(ctx, x, y.aval.dtype)
     solve = TriangularSolve(True, LOWER in known.kinds, flip, False, False)
-    x = ctx.one(solve, _converted(ctx, a, wide), _converted(ctx, y, wide))
-    return _converted(ctx, finite_solution(ctx, x), y.aval.dtype)
+    x = ctx.one(solve, emit_convert(ctx, a, wide), emit_convert(ctx, y, wide))
+    return emit_convert(ctx, finite_solution(ctx, x), y.aval.dtype)
 
 
 def _by_factors(ctx: InverseCtx, a: Atom, flip: bool, y: Atom) -> Atom:
@@ -163,21 +163,17 @@ def finite_solution(ctx: InverseCtx, x: Atom) -> Atom:
     return ctx.one(SELECT_N, ctx.one(IS_FINITE, x), Lit.of(float("nan"), x.aval), x)
 
 
-def _converted(ctx: InverseCtx, x: Atom, dtype: DType) -> Atom:
-    return x if x.aval.dtype == dtype else ctx.one(ConvertElementType(dtype), x)
-
-
 def _dot_general_log_det(ctx: InverseCtx, prim: DotGeneral, args: Outs, unknown: tuple[bool, ...], outs: Outs) -> Atom:
     """Returns log|det A| once for each column, summed."""
     (y,) = outs
     holes: Args = tuple([Hole(a.aval) if u else a for a, u in zip(args, unknown, strict=True)])
-    product = _product(prim, holes, y.aval)
+    product = _as_matrix_product(prim, holes, y.aval)
     assert isinstance(product, Product), "it was solved"
     known, a = facts(ctx, product.matrix), product.matrix
     if UNITARY in known.kinds:
         return constant(0.0, y)
     if not known.kinds and known.exponent is None:
-        a, _ = lu_factors(ctx, _converted(ctx, a, a.aval.dtype if a.aval.dtype in _LAPACK else dtypes.float32))
+        a, _ = lu_factors(ctx, emit_convert(ctx, a, a.aval.dtype if a.aval.dtype in _LAPACK else dtypes.float32))
     line = diagonal(ctx, ctx.one, a if known.exponent is None else known.exponent)
     each = total(ctx, log_sizes(ctx, line) if known.exponent is None else line)
     batches = prod(a.aval.shape[:-2])

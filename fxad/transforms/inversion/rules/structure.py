@@ -38,6 +38,7 @@ from fxad.transforms.inversion.rules.contract import (
     PartialValue,
     Refused,
     Solved,
+    all_known,
     row,
 )
 
@@ -79,10 +80,10 @@ def _broadcast(ctx: InverseCtx, prim: BroadcastInDim, args: Args, outs: Outs) ->
         return Refused(EMPTY)
     kept = dict(zip(prim.dims, x.shape, strict=True))
     limits = tuple([kept.get(a, min(1, n)) for a, n in enumerate(y.aval.shape)])
-    return (emit_reshape(ctx, _window(ctx, y, (0,) * len(limits), limits), x.shape),)
+    return (emit_reshape(ctx, _slice_unless_whole(ctx, y, (0,) * len(limits), limits), x.shape),)
 
 
-def _window(emit: Emit, y: Atom, starts: Shape, limits: Shape) -> Atom:
+def _slice_unless_whole(emit: Emit, y: Atom, starts: Shape, limits: Shape) -> Atom:
     sizes = tuple([b - a for a, b in zip(starts, limits, strict=True)])
     if isinstance(y, Lit):
         return y.with_aval(sizes)
@@ -117,7 +118,7 @@ def _pad(ctx: InverseCtx, prim: Pad, args: Args, outs: Outs) -> Solved | Refused
         at = _outside([places for places, _ in kept], y.aval.shape)
         if at is None:
             return Refused(f"operand 1: {EMPTY}")
-        found = emit_reshape(ctx, _window(ctx, y, at, tuple([a + 1 for a in at])), ())
+        found = emit_reshape(ctx, _slice_unless_whole(ctx, y, at, tuple([a + 1 for a in at])), ())
     return (_taken(ctx, y, kept, x.aval.shape) if isinstance(x, Hole) else None), found
 
 
@@ -171,7 +172,7 @@ def box_of(prim: Primitive, x: Aval) -> tuple[range, ...] | None:
 
 def _index(ctx: InverseCtx, prim: Index, args: Args, outs: Outs) -> Solved | Refused:
     x, *places = args
-    known = _known(places)
+    known = all_known(places)
     if not isinstance(x, Hole) or known is None:
         return Refused(PLACES)
     value = emit_reshape(ctx, outs[0], prim.sizes)
@@ -190,19 +191,13 @@ def _index(ctx: InverseCtx, prim: Index, args: Args, outs: Outs) -> Solved | Ref
 PLACES: Final = "where it reads is not known"
 
 
-def _known(atoms: Sequence[Atom | Hole]) -> list[Atom] | None:
-    """Returns the operands if all of them are known."""
-    known = [a for a in atoms if not isinstance(a, Hole)]
-    return known if len(known) == len(atoms) else None
-
-
 def _in_window(value: Atom, starts: Sequence[Atom]) -> PartialValue:
     return PartialValue(value, write=lambda emit, base: emit.one(DYNAMIC_UPDATE_SLICE, base, value, *starts))
 
 
 def _dynamic_slice(ctx: InverseCtx, prim: DynamicSlice, args: Args, outs: Outs) -> Solved | Refused:
     x, *places = args
-    starts = _known(places)
+    starts = all_known(places)
     if not isinstance(x, Hole) or starts is None:
         return Refused(PLACES)
     return (_in_window(outs[0], starts), *[None for _ in places])
@@ -211,7 +206,7 @@ def _dynamic_slice(ctx: InverseCtx, prim: DynamicSlice, args: Args, outs: Outs) 
 def _dynamic_update_slice(ctx: InverseCtx, prim: DynamicUpdateSlice, args: Args, outs: Outs) -> Solved | Refused:
     """Reads the update from the window of the result. The operand keeps its elements outside of the window."""
     (y,), (x, update, *places) = outs, args
-    starts = _known(places)
+    starts = all_known(places)
     if starts is None:
         return Refused("where it writes is not known")
     window = DynamicSlice(update.aval.shape)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 from fxad.ir import Atom, Hole
@@ -37,17 +36,20 @@ from fxad.primitives.linalg.solve import Solve
 from fxad.primitives.linalg.svd import Svd
 from fxad.primitives.linalg.triangular import TriangularSolve
 from fxad.primitives.linalg.tridiagonal import TridiagonalSolve
-from fxad.transforms.inversion.rules.contract import Args, InverseCtx, InverseRule, Outs, Refused, Solved, row
+from fxad.transforms.inversion.rules.contract import (
+    Args,
+    InverseCtx,
+    InverseRule,
+    Outs,
+    Refused,
+    Solved,
+    all_known,
+    row,
+)
 from fxad.transforms.inversion.rules.totals import constant, log_sizes, total
 
 MATRIX: Final = "its matrix is unknown"
 VALUES: Final = "it gives the values alone, not the vectors"
-
-
-def _known(args: Sequence[Atom | Hole]) -> list[Atom] | None:
-    """Returns the operands if all of them are known."""
-    known = [a for a in args if not isinstance(a, Hole)]
-    return known if len(known) == len(args) else None
 
 
 # ----------------------------------------------------------------------------------------------------------- systems
@@ -84,7 +86,7 @@ def _less(ctx: InverseCtx, line: Atom, x: Atom, count: int) -> Atom:
 
 def _solve(ctx: InverseCtx, prim: Solve, args: Args, outs: Outs) -> Solved | Refused:
     """Returns op(A) X, computed with the factors of A that gave X."""
-    known = _known(args[:3])
+    known = all_known(args[:3])
     if known is None:
         return Refused(MATRIX)
     (x,), (_, lu, pivots), one = outs, known, ctx.one
@@ -104,7 +106,7 @@ def _solve_log_det(ctx: InverseCtx, prim: Solve, args: Outs, unknown: tuple[bool
 
 def _tridiagonal_solve(ctx: InverseCtx, prim: TridiagonalSolve, args: Args, outs: Outs) -> Solved | Refused:
     """Returns dl[i] x[i - 1] + d[i] x[i] + du[i] x[i + 1]."""
-    (x,), known = outs, _known(args[:3])
+    (x,), known = outs, all_known(args[:3])
     if known is None:
         return Refused(MATRIX)
     axis, zero = x.aval.ndim - 2, zero_scalar(x.aval)
