@@ -175,7 +175,7 @@ class _ByTypes(Generic[P, R]):
                 program = self.programs.setdefault(key, program)
         return program
 
-    def trace(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Program[P, R]:
+    def trace(self, args: tuple[object, ...], kwargs: dict[str, object]) -> Program[P, R]:
         """Return the program for these arguments."""
         leaves, in_tree = tree.flatten((args, kwargs))
         return self.program(in_tree, self.types(leaves, in_tree))
@@ -339,7 +339,9 @@ class StaticJitted(Generic[P, R]):
         ]
         return replace(donation, entries=tuple(entries))
 
-    def _split(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Jitted[..., R], Any, Any]:
+    def _split(
+        self, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> tuple[Jitted[..., R], tuple[object, ...], dict[str, object]]:
         key, fixed, args, kwargs = self._statics.split(args, kwargs)
         jitted = self._jitted.get(key)
         if jitted is None:
@@ -512,7 +514,7 @@ def jit(
     static_argnames = () if static_argnames is None else static_argnames
     donate = _with_jax_names(donate, donate_argnums, donate_argnames)
     if f is _LEAF:  # jit called without a function: a decorator
-        arguments: dict[str, object] = {
+        arguments: dict[str, Any] = {
             "static_argnums": static_argnums,
             "static_argnames": static_argnames,
             "donate": donate,
@@ -567,7 +569,7 @@ def _check_jax_options(**options: object) -> None:
 
 def _with_jax_names(donate: Donate, argnums: object, argnames: object) -> Donate:
     """The donation of `donate`, or of JAX's names. Raises: ArgumentError for both."""
-    named: list[Any] = []
+    named: list[int | str] = []
     for more in (plain_ints(argnums), argnames):
         named += [more] if isinstance(more, int | str) else list(more) if isinstance(more, Sequence) else []
     if named and donates_any(donate):

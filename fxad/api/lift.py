@@ -28,8 +28,8 @@ Holds: TypeAlias = Callable[[object], bool]
 
 def lift(
     what: str,
-    f: Any,
-    transform: Callable[[Program[Any, Any]], Program[Any, Any]],
+    f: Callable[..., object],
+    transform: Callable[[Program[..., object]], Program[..., object]],
     orders: int = 0,
     argnums: Argnums | None = None,
     static_argnums: Argnums = (),
@@ -46,10 +46,10 @@ def lift(
     statics = static_arguments(f"{what} of {function_name(f)}", f, static_argnums, static_argnames)
 
     @wraps(f, updated=())
-    def transformed(*args: Any, **kwargs: Any) -> Any:
+    def transformed(*args: object, **kwargs: Any) -> object:
         g, args, kwargs = bind_static_arguments(what, f, statics, args, kwargs, argnums)
 
-        def traced(holds: Holds) -> tuple[Program[Any, Any], tuple[Any, ...], dict[str, Any]]:
+        def traced(holds: Holds) -> tuple[Program[..., object], tuple[object, ...], dict[str, object]]:
             h, a, k = (g, args, kwargs) if argnums is None else hold_undifferentiated(g, args, kwargs, argnums, holds)
             return trace_for_transform(h, a, k, orders) if orders else trace_for_call(h, a, k), a, k
 
@@ -67,12 +67,12 @@ def lift(
 
 def bind_static_arguments(
     what: str,
-    f: Any,
+    f: Callable[..., object],
     statics: StaticArguments | None,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
     argnums: Argnums | None = None,
-) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+) -> tuple[Callable[..., Any], tuple[object, ...], dict[str, Any]]:
     """A function with the static values of a call, and the arguments, with None for those.
 
     Raises: ArgumentError for a static value that is not hashable, and for argnums that choose one.
@@ -141,12 +141,12 @@ def _needs_value(e: BaseException | None) -> bool:
 
 
 def hold_settings(
-    f: Callable[..., Any], leaves: Sequence[object], structure: Structure, held: Sequence[bool]
-) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
+    f: Callable[..., object], leaves: Sequence[object], structure: Structure, held: Sequence[bool]
+) -> tuple[Callable[..., object], tuple[object, ...], dict[str, object]]:
     """A function that always gets the leaves marked in `held`, and its arguments, with None in place of these."""
 
     @wraps(f, updated=())
-    def holding(*args: Any, **kwargs: Any) -> Any:
+    def holding(*args: object, **kwargs: object) -> object:
         others = tree.flatten_up_to(structure, (args, kwargs)) or ()
         args, kwargs = tree.unflatten(structure, [x if h else y for h, x, y in zip(held, leaves, others, strict=True)])
         return f(*args, **kwargs)
@@ -156,8 +156,8 @@ def hold_settings(
 
 
 def hold_undifferentiated(
-    f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], argnums: Argnums, holds: Holds
-) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
+    f: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object], argnums: Argnums, holds: Holds
+) -> tuple[Callable[..., object], tuple[object, ...], dict[str, object]]:
     """`hold_settings` for the arguments by which a function is not differentiated."""
     n = len(args)
     argnums = plain_ints(argnums)
@@ -173,7 +173,7 @@ def hold_undifferentiated(
     return hold_settings(f, leaves, structure, held)
 
 
-def check_no_statics(what: str, program: Program[Any, Any], argnums: Argnums, argnames: Argnames) -> None:
+def check_no_statics(what: str, program: Program[..., object], argnums: Argnums, argnames: Argnames) -> None:
     """Raises: ArgumentError for static arguments of a program."""
     if plain_ints(argnums) not in ((), []) or argnames not in ((), []):
         raise ArgumentError(
@@ -182,7 +182,9 @@ def check_no_statics(what: str, program: Program[Any, Any], argnums: Argnums, ar
         )
 
 
-def trace_for_transform(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any], orders: int = 1) -> Program[Any, Any]:
+def trace_for_transform(
+    f: Callable[..., R], args: tuple[object, ...], kwargs: dict[str, Any], orders: int = 1
+) -> Program[..., R]:
     """Return the program of a function that is differentiated `orders` times, after the passes before
     differentiation."""
     with context.differentiated(orders):
@@ -199,12 +201,12 @@ def check_function(what: str, f: object) -> None:
         )
 
 
-def positional(program: Program[Any, Any]) -> list[Structure]:
+def positional(program: Program[..., object]) -> list[Structure]:
     """Structures of the positional arguments."""
     return list(program.in_tree.children()[0].children())
 
 
-def argument_numbers(what: str, program: Program[Any, Any], argnums: Argnums) -> tuple[int, ...]:
+def argument_numbers(what: str, program: Program[..., object], argnums: Argnums) -> tuple[int, ...]:
     """Return argument numbers as a tuple of ints >= 0. Raises: ArgumentError if one does not exist or is repeated."""
     n = len(positional(program))
     argnums = plain_ints(argnums)
@@ -227,7 +229,7 @@ def argument_numbers(what: str, program: Program[Any, Any], argnums: Argnums) ->
     return out
 
 
-def leaf_ranges(program: Program[Any, Any]) -> list[range]:
+def leaf_ranges(program: Program[..., object]) -> list[range]:
     """Return, for each positional argument, the indices of its leaves among all argument leaves."""
     ranges, start = [], 0
     for s in positional(program):
@@ -236,12 +238,12 @@ def leaf_ranges(program: Program[Any, Any]) -> list[range]:
     return ranges
 
 
-def mask_of(program: Program[Any, Any], chosen: set[int]) -> tuple[bool, ...]:
+def mask_of(program: Program[..., object], chosen: set[int]) -> tuple[bool, ...]:
     """Return a mask over the operands of the jaxpr (bound ones first): those whose argument leaf is in `chosen`."""
     return (False,) * len(program.bound) + tuple([k in chosen for k in range(len(program.in_avals))])
 
 
-def check_real(what: str, program: Program[Any, Any], leaves: Sequence[int]) -> None:
+def check_real(what: str, program: Program[..., object], leaves: Sequence[int]) -> None:
     """Raises: NotDifferentiableError naming the first of the argument leaves that is not real floating."""
     avals = program.in_avals
     for k in leaves:

@@ -493,7 +493,7 @@ def test_dce_slims_functions_with_rules() -> None:
     typecheck(slim)
     assert prim.body.in_avals == (program.ins[0].aval,)
     assert len(prim.body.outs) == 1
-    assert [e.prim.name for b, *_ in prim.function.parts for e in b.eqns if e.prim.name == "exp"] == []
+    assert [e.prim.name for p in prim.function.programs for e in p.jaxpr.eqns if e.prim.name == "exp"] == []
     assert transforms.dce(slim) is slim
     assert fx.text.parse(str(slim)) is slim
     second = transforms.dce(fx.trace(lambda x, y, k: f(x, y, k)[1], X[0], X[1], 2).jaxpr)
