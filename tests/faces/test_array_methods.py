@@ -72,7 +72,8 @@ def test_methods_that_jit_needs_a_size_for() -> None:
 def test_a_number_chooses() -> None:
     assert fnp.choose(1, [N, 2 * N]).tolist() == (2 * N).tolist()
     assert fnp.asarray([0, 1]).choose([2.5, 1]).tolist() == [2.5, 1]
-    for choose in (fnp.choose, fx.Array.choose):
+    chooses: tuple[Any, ...] = (fnp.choose, fx.Array.choose)
+    for choose in chooses:
         with pytest.raises(ArgumentError) as e:
             choose(fnp.asarray([0, 1]), [1, [2]])
         assert e.value.message == "choose: argument 2: a list is not an array: [2]"
