@@ -196,7 +196,7 @@ else:
             theirs = _terms(other)
             for mono, c in self.terms:
                 for m, d in theirs.items():
-                    product = _product(mono, m)
+                    product = _multiply_monomials(mono, m)
                     terms[product] = terms.get(product, 0) + c * d
             return _size_of_terms(terms)
 
@@ -235,7 +235,7 @@ else:
 
         def bit_length(self):
             """The number of bits, which is a size too: `bits(n)`."""
-            return _bits(self)
+            return _bit_length(self)
 
         def __abs__(self):
             return self if self >= 0 else -self
@@ -320,7 +320,7 @@ def _term_order(term: tuple[Monomial, int]) -> tuple[int, tuple[tuple[tuple[bool
     return -sum([power for _, power in mono]), tuple([(_factor_order(factor), power) for factor, power in mono])
 
 
-def _product(a: Monomial, b: Monomial) -> Monomial:
+def _multiply_monomials(a: Monomial, b: Monomial) -> Monomial:
     powers = dict(a)
     for factor, power in b:
         powers[factor] = powers.get(factor, 0) + power
@@ -430,7 +430,7 @@ def minimum(a: int, b: int) -> int:
     return _size_of_factor(SizeFunction("min", *sorted((a, b), key=exact_text)))
 
 
-def _bits(a: int, _: int = 0) -> int:
+def _bit_length(a: int, _: int = 0) -> int:
     """The number of binary digits of a size; 0 of a negative one."""
     return max(a, 0).bit_length() if type(a) is int else _size_of_factor(SizeFunction("bits", a, 0))
 
@@ -647,7 +647,7 @@ def typical_size(size: int) -> int:
 
 
 _FUNCTIONS: Final[Mapping[str, Callable[[int, int], int]]] = MappingProxyType(
-    {"//": lambda a, b: a // b, "max": maximum, "min": minimum, "bits": _bits}
+    {"//": lambda a, b: a // b, "max": maximum, "min": minimum, "bits": _bit_length}
 )
 
 

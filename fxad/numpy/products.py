@@ -23,7 +23,7 @@ from fxad.operations.promotion import optional_dtype
 from fxad.tracing.array import Array, ArrayLike, aval_of
 
 
-def _product(
+def _with_precision(
     name: str, op: Operation, operands: tuple[ArrayLike, ...], precision: PrecisionLike, *static: Hashable
 ) -> Array:
     """An operation whose products have a precision."""
@@ -36,17 +36,17 @@ def matmul(
 ) -> Array:
     """Return the matrix product over the last two axes; the other axes broadcast. A vector is a row (x1) or a column
     (x2). `precision` is that of products on an accelerator, see `lax.Precision`."""
-    return _product("matmul", contractions.matmul, (a, b), precision, optional_dtype(preferred_element_type))
+    return _with_precision("matmul", contractions.matmul, (a, b), precision, optional_dtype(preferred_element_type))
 
 
 def dot(a: ArrayLike, b: ArrayLike, *, precision: PrecisionLike = None, preferred_element_type: object = None) -> Array:
     """Return the product summed over the last axis of x1 and the second-to-last of x2; a scalar multiplies."""
-    return _product("dot", contractions.dot, (a, b), precision, optional_dtype(preferred_element_type))
+    return _with_precision("dot", contractions.dot, (a, b), precision, optional_dtype(preferred_element_type))
 
 
 def vecdot(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1, precision: PrecisionLike = None) -> Array:
     """Return the sum of products along one axis, with x1 conjugated; the other axes broadcast."""
-    return _product("vecdot", contractions.vecdot, (x1, x2), precision, axis)
+    return _with_precision("vecdot", contractions.vecdot, (x1, x2), precision, axis)
 
 
 def vdot(a: ArrayLike, b: ArrayLike, *, precision: PrecisionLike = None) -> Array:
@@ -95,7 +95,7 @@ def tensordot(
     if len(left) != len(right):
         raise ShapeError(f"tensordot: {len(left)} axes of x1 against {len(right)} of x2")
     preferred = optional_dtype(preferred_element_type)
-    return _product("tensordot", contractions.tensordot, (a, b), precision, left, right, preferred)
+    return _with_precision("tensordot", contractions.tensordot, (a, b), precision, left, right, preferred)
 
 
 # ----------------------------------------------------------------------------------------------------------- einsum
@@ -127,7 +127,7 @@ def einsum(
     if not isinstance(optimize, bool | str):
         raise ArgumentError(f"einsum: optimize is {described(optimize)}, not a bool or a str", remedy="leave it out")
     preferred = optional_dtype(preferred_element_type)
-    return _product("einsum", contractions.einsum, operands, precision, labels, out, path, preferred)
+    return _with_precision("einsum", contractions.einsum, operands, precision, labels, out, path, preferred)
 
 
 def _parse_subscripts(
