@@ -223,7 +223,7 @@ class Jaxpr:
         if "digest" not in self._memo:
             for jaxpr in jaxprs_without_memo(self, "digest"):
                 digests: dict[object, str] = {body: f"@{body._memo['digest']}" for body in subjaxprs(jaxpr)}
-                text = printing.function(jaxpr, "fxad 1 ", digests)
+                text = printing.function_text(jaxpr, "fxad 1 ", digests)
                 jaxpr._memo["digest"] = hashlib.sha256(text.encode()).hexdigest()
         return cast(str, self._memo["digest"])
 

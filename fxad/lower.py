@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import field
 from functools import partial
 from types import MappingProxyType
@@ -48,7 +48,7 @@ from fxad.lowering.ordered_effects import DONE, calls_host, with_host_calls_orde
 from fxad.primitives.check import Called
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.shard_map import ShardMap, device_ids, devices_needed, runs_on_devices
-from fxad.primitives.meshes import OPEN, Ids, Mesh, Spec
+from fxad.primitives.meshes import OPEN, Ids, Mesh, Spec, local_shape
 from fxad.primitives.sharding_constraint import ShardingConstraint
 
 _Division: TypeAlias = "tuple[Mesh, Spec] | None"
@@ -75,6 +75,13 @@ class Placement:
     def attribute(self, where: tuple[int, Spec], aval: Aval) -> str:
         """The attribute of an operand or a result."""
         return _sharding_attribute(*where, aval)
+
+    def parts(self, where: Sequence[tuple[int, Spec] | None], avals: Sequence[Aval]) -> list[Aval | None]:
+        """The types of the parts of operands or results; None where XLA decides."""
+        return [
+            None if w is None else a.with_shape(local_shape(self.meshes[w[0]], w[1], a.shape))
+            for w, a in zip(where, avals, strict=True)
+        ]
 
 
 @final
@@ -106,9 +113,20 @@ class LoweredModule:
         Raises: ParameterError if an operand in `donate` does not exist.
         """
         outs = (*self.out_avals, DONE) if self.waits else self.out_avals
-        alias = aliases(self.in_avals, self.out_avals, donate)
-        header = _header("public @main", self.in_avals, outs, alias, self.placement)
+        header = _header("public @main", self.in_avals, outs, self._aliases(donate), self.placement)
         return f"{header}{self.body}{self.locations}"
+
+    def _aliases(self, donate: tuple[int, ...]) -> dict[int, int]:
+        """Donated operands and the results that reuse their memory. On several devices their parts have one type. A
+        result that XLA divides is expected to be divided as an operand of its type is."""
+        placed = self.placement
+        if placed is None:
+            return aliases(self.in_avals, self.out_avals, donate)
+        ins, outs = placed.parts(placed.ins, self.in_avals), placed.parts(placed.outs, self.out_avals)
+        found = aliases(ins, outs, donate)
+        left = [k for k in donate if k not in found]
+        open_outs = [a if where is None else None for where, a in zip(placed.outs, self.out_avals, strict=True)]
+        return found | aliases(self.in_avals, open_outs, left)
 
     def plain(self) -> str:
         """StableHLO in MLIR's generic form, as XLA reads it, without locations."""
@@ -170,7 +188,7 @@ def _calls_loop(body: Jaxpr) -> bool:
     return any([isinstance(r, Times | UpTo | Unknown) for r in runs])
 
 
-def aliases(ins: Sequence[Aval], outs: Sequence[Aval], donate: Sequence[int]) -> dict[int, int]:
+def aliases(ins: Sequence[Hashable], outs: Sequence[Hashable], donate: Sequence[int]) -> dict[int, int]:
     """A map from donated operands to the results that reuse their memory: the first unassigned one of the same type.
 
     No result can reuse an operand that is not in the map. Raises: ParameterError if an operand does not exist.
@@ -181,7 +199,7 @@ def aliases(ins: Sequence[Aval], outs: Sequence[Aval], donate: Sequence[int]) ->
                 f"compile: donate: operand {k} does not exist, the program has {len(ins)}",
                 remedy="number the operands from 0, or name arguments: compile(donate=...)",
             )
-    left: dict[Aval, list[int]] = {}
+    left: dict[Hashable, list[int]] = {}
     for j, aval in enumerate(outs):
         left.setdefault(aval, []).append(j)
     return {k: left[ins[k]].pop(0) for k in sorted(set(donate)) if left.get(ins[k])}

@@ -26,6 +26,7 @@ from fxad.tracing.array import DEFAULT_OPTIONS
 from fxad.tracing.placement import Division, Target, check_device
 from fxad.tracing.program import Program, Spec
 from fxad.units.blocks import Predicate, selected_bodies
+from fxad.units.maps import with_units
 from fxad.units.plan import Choice, Plan
 
 P = ParamSpec("P")
@@ -40,7 +41,7 @@ class _Staged:
     """The types and trees of a program, for its forms before and after compilation."""
 
     __slots__ = ()
-    program: Program[Any, Any]
+    program: Program[..., object]
 
     @property
     def args_info(self) -> Any:
@@ -197,8 +198,9 @@ def lower(program: Program[P, R], units: Units = "auto", passes: Passes | None =
 
     `units` selects the calls that are compiled separately, each distinct body once. "auto": the cost rule of
     `fxad.units.blocks` selects repeated calls and repeated sequences of equations. A predicate of a body (a `Jaxpr`)
-    selects among the existing calls. "none": the program is compiled as a whole. A program with meshes of devices is
-    always compiled as a whole, because XLA divides it among them: `lowered.units` says so.
+    selects among the existing calls. "none": the program is compiled as a whole. A predicate also selects calls in the
+    body of a map over devices, if the program is one map; "auto" compiles such a program as a whole, which runs faster.
+    A program of whole arrays on devices is always compiled as a whole, because XLA divides it: `lowered.units` says so.
 
     `passes` run first. The default is `fxad.passes.BEFORE_COMPILATION`, if the cost rule says that units pay. A given
     tuple replaces the default and is always run; `()` runs no pass.
@@ -222,7 +224,7 @@ def lower(program: Program[P, R], units: Units = "auto", passes: Passes | None =
 def units_choice(jaxpr: Jaxpr, units: Units) -> Choice:
     """The choice of units as a value. Raises: ParameterError for an unknown word."""
     check_choice("lower", units)
-    return selected_bodies(jaxpr, units) if callable(units) else units
+    return selected_bodies(with_units(jaxpr), units) if callable(units) else units
 
 
 def check_choice(what: str, units: object) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import ClassVar, Final, TypeAlias, final
+from typing import ClassVar, Final, TypeAlias, TypeGuard, final
 
 from fxad.core.builder import Builder, rewrite
 from fxad.core.dce import prune, remove_dead_eqns
@@ -156,10 +156,12 @@ class NamedCall(Applied):
         return Call(self.body).jvp(ctx, primals, tangents)
 
     def without_results(self, eqn: Eqn, used: Mask, prune: Prune) -> Eqn:
-        if all(used) or not self.reads:
+        if not self.reads:
             return eqn
         rows = select_by_mask(self.reads, used)
         left = tuple([any(column) for column in zip(*rows, strict=True)])
+        if all(used) and all(left):
+            return eqn
         body, read = prune(self.body, used)
         made = NamedCall(
             with_operands(body, read, self.body.in_avals, left),
@@ -309,9 +311,9 @@ def _informed(module: tuple[Function, ...]) -> tuple[Function, ...]:
 
 
 def _reads_of(function: Function, left: Callable[[Function, Mask], Mask]) -> tuple[Mask, ...]:
-    """For each result, the operands that are left when no other result is used; empty for one result, or many."""
+    """For each result, the operands that are left when no other result is used; empty for many results."""
     n = len(function.body.outs)
-    return tuple([left(function, tuple([k == j for k in range(n)])) for j in range(n)]) if 1 < n <= _MANY else ()
+    return tuple([left(function, tuple([k == j for k in range(n)])) for j in range(n)]) if n <= _MANY else ()
 
 
 def _unbound(axes: Axes, changes: Sequence[Batched | Pruned]) -> Axes:
@@ -538,5 +540,17 @@ def _map_of_operands(half: LinearizedBody, captured: int, reached: Sequence[bool
     outs = b.inline(instantiate_linear_outs(half, reached), (*dots, *known[len(known) - half.n_res :]))
     return remove_dead_eqns(b.build(outs, half.linear.name))
 
+
+def rules_of(prim: Primitive) -> Rules:
+    """The rules of a function with rules; none for other primitives."""
+    return prim.rules if isinstance(prim, CustomCall) else _NO_RULES
+
+
+def made_by_invertible(prim: Primitive) -> TypeGuard[CustomCall]:
+    """Returns True for a call of `invertible`, whose rules are those of its body."""
+    return isinstance(prim, CustomCall) and prim.tolerance is not None
+
+
+_NO_RULES: Final = Rules()
 
 CUSTOM: Final[tuple[type[Primitive], ...]] = (CustomCall, NamedCall, LinearCall)

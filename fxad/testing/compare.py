@@ -16,7 +16,7 @@ from fxad.dtypes import DType
 from fxad.ir import Aval, Jaxpr, NDArray, distinct_jaxprs
 from fxad.passes import plan_of
 from fxad.runtime import devices, link, to_buffer, to_numpy
-from fxad.units.plan import Choice
+from fxad.units.plan import Choice, Plan
 
 Values: TypeAlias = Sequence[NDArray]
 Wide: TypeAlias = npt.NDArray[np.complex128]
@@ -44,10 +44,10 @@ def tolerance(dtype: DType) -> float:
 units: Final[ContextVar[Callable[[Jaxpr], Choice]]] = ContextVar("fxad_testing_units", default=lambda _: "none")
 
 
-def xla(jaxpr: Jaxpr, args: Values) -> tuple[NDArray, ...]:
-    """Compile and run on the CPU, with the units in force."""
+def xla(jaxpr: Jaxpr, args: Values, plan: Plan | None = None) -> tuple[NDArray, ...]:
+    """Compile and run on the CPU, with the units of a plan, or with those in force."""
     (device, *_) = devices("cpu")
-    loaded = link(plan_of(jaxpr, units.get()(jaxpr)), device)
+    loaded = link(plan or plan_of(jaxpr, units.get()(jaxpr)), device)
     buffers = [to_buffer(np.asarray(a, order="C"), v, device) for a, v in zip(args, jaxpr.in_avals, strict=True)]
     return tuple([to_numpy(b) for b in loaded.execute(buffers)])
 

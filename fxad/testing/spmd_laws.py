@@ -12,15 +12,18 @@ from fxad.core.lockstep import run_mapped
 from fxad.core.typecheck import typecheck
 from fxad.errors import AxisNameError
 from fxad.ir import Jaxpr, NDArray
+from fxad.passes import plan_of
 from fxad.primitives.control.shard_map import ShardMap
-from fxad.primitives.meshes import Mesh
+from fxad.primitives.meshes import Mesh, Spec
 from fxad.testing.compare import differ, fail, random_tangents, to_widest_dtype, tolerance, xla
 from fxad.testing.derivative_laws import differentiable_mask
 from fxad.testing.draw_collectives import AXES
-from fxad.testing.programs import Case
+from fxad.testing.programs import Case, operands
+from fxad.testing.unit_laws import arbitrary_units, check_linkage, split_into_calls
 from fxad.transforms import vjp_fused
 from fxad.transforms.spmd.split import split_axis
 from fxad.transforms.vmap import vmap_named
+from fxad.units.plans_over_devices import map_of
 
 Values = Sequence[NDArray]
 
@@ -130,6 +133,42 @@ def check_devices(case: Case, mesh: Mesh | None = None, *, compiled: bool = Fals
         if problem := differ(have, flat(bars, mesh), slack=_room(program, bars)):
             fail(f"gradients on devices differ from those of vmap: {problem}", program, (), divided_back)
     return True
+
+
+def divided(program: Jaxpr, mesh: Mesh, seed: int) -> Jaxpr:
+    """A program that devices run, with operands and results that are divided at random: whole, along some axis by some
+    axes of the mesh, or stacks. Results vary over all axes."""
+    rng = np.random.default_rng(seed)
+    names = tuple([name for name, _ in mesh])
+
+    def spec(ndim: int, among: tuple[str, ...]) -> Spec:
+        return (*[()] * int(rng.integers(ndim)), among) if ndim else ()
+
+    ins: list[Spec | None] = []
+    for a in program.in_avals:
+        some = tuple([n for n in names if rng.random() < 0.7])
+        ins.append(None if rng.random() < 0.3 else spec(a.ndim, some) if some else ())
+    outs = [spec(a.ndim, names) if a.ndim and rng.random() < 0.5 else None for a in program.out_avals]
+    return map_of(program, mesh, (), tuple(ins), tuple(outs))
+
+
+def check_units_on_devices(case: Case, mesh: Mesh) -> int:
+    """A map over devices as units, arbitrary calls of its body, equals the map as a whole; gradients too. Returns the
+    number of steps."""
+    program, steps = divided(split_into_calls(case.program, case.seed), mesh, case.seed), 0
+    mask = differentiable_mask(Case(program, operands(program, case.seed), case.seed, case.smooth))
+    programs = [program, vjp_fused(program, mask)] if case.smooth and any(mask) else [program]
+    for whole in programs:
+        plan = plan_of(whole, arbitrary_units(whole, case.seed))
+        check_linkage(plan, whole)
+        for unit in plan.units:
+            typecheck(unit.body)
+        args = operands(whole, case.seed)
+        want = xla(whole, args)
+        if problem := differ(xla(whole, args, plan), want, slack=_room(whole, want)):
+            fail(f"units on devices differ from the whole: {problem}\n{plan}", whole, args)
+        steps += len(plan.steps)
+    return steps
 
 
 def check_split_axis(case: Case, *, compiled: bool = False) -> bool:

@@ -20,6 +20,7 @@ from fxad.primitives.control.shard_map import runs_on_devices
 from fxad.transforms.costs import weight_of_nested
 from fxad.units.blocks import check_steps
 from fxad.units.kernels import effort
+from fxad.units.maps import BY_CHOICE, one_map
 from fxad.units.pieces import Piece, Pieces, partition
 from fxad.units.recompute import recompute
 
@@ -123,8 +124,10 @@ class Plan:
         runs = sum([u.uses * u.equations for u in self.units])
         sizes = f"{len(self.units)} units, {len(self.steps)} steps"
         head = f"{self.name}: {sizes}; {self.equations} equations to compile, {runs} to run"
-        if runs_on_devices(self.units[0].body):
-            head += "\none unit: it has a mesh of devices, and XLA divides the whole program among them"
+        body = self.units[0].body
+        if len(self.units) == 1 and runs_on_devices(body):
+            why = one_map(body)
+            head += f"\none unit: {why if isinstance(why, str) else BY_CHOICE}"
         return head
 
     def _tables(self, places: bool) -> tuple[Table, Table]:

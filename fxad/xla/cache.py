@@ -30,8 +30,8 @@ from fxad.core.single_flight import FLIGHTS
 from fxad.errors import ArgumentError, CacheError, CacheWarning, ParameterError, warn
 from fxad.ir import Jaxpr
 from fxad.xla.client import Device, default_device
-from fxad.xla.disk_tier import CachedExecutable, DiskTier, footprint, serialized
-from fxad.xla.executable import DEFAULT, CompileOptions, LoadedProgram, compile_uncached
+from fxad.xla.disk_tier import CachedExecutable, DiskTier, footprint
+from fxad.xla.executable import DEFAULT, CompileOptions, LoadedProgram, compile_uncached, memory
 from fxad.xla.explanation import Explanation, HasJaxpr, Key, explain_miss, explain_miss_of_units, to_jaxpr
 from fxad.xla.in_flight import begin_compilation
 
@@ -306,23 +306,21 @@ class Cache:
         start = time.perf_counter()
         compilation = compile_uncached(source, options, device)
         seconds = time.perf_counter() - start
-        _log.info(
-            "compiled %s for %s in %.1f ms: %s, %s temporary bytes%s%s",
-            *(
-                source.name,
-                device,
-                1e3 * seconds,
-                f"{len(source.eqns)} equations",
-                f"{compilation.program.origin.memory.temp_bytes:,}",
-            ),
-            "" if options == DEFAULT else f", with {options}",
-            self._unlike(slot) if _log.isEnabledFor(logging.INFO) else "",
-        )
-        payload = serialized(compilation.program)
-        written = tier is not None and tier.keep(source, device, options, compilation, payload, seconds)
-        return CachedExecutable(
-            compilation.program, seconds, footprint(compilation.program, compilation.text, payload)
-        ), written
+        if _log.isEnabledFor(logging.INFO):
+            _log.info(
+                "compiled %s for %s in %.1f ms: %s, %s temporary bytes%s%s",
+                *(
+                    source.name,
+                    device,
+                    1e3 * seconds,
+                    f"{len(source.eqns)} equations",
+                    f"{memory(compilation.program).temp_bytes:,}",
+                ),
+                "" if options == DEFAULT else f", with {options}",
+                self._unlike(slot),
+            )
+        written = tier is not None and tier.keep(source, device, options, compilation, seconds)
+        return CachedExecutable(compilation.program, seconds, footprint(compilation.program, compilation.text)), written
 
     def _unlike(self, slot: _Slot) -> str:
         """The difference of a program from the most similar held one of the same name, for the log."""

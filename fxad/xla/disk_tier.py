@@ -33,9 +33,10 @@ from fxad.xla.executable import Compilation, CompileOptions, LoadedProgram, Stor
 from fxad.xla.sharded import devices_for
 
 # Memory of an executable on the CPU, as measured (jaxlib 0.10.2, resident bytes over 200 small
-# and 20 large programs): 80 to 170 kB however small, and 2 to 3 times its serialized bytes.
-_LEAST: Final = 64 * 2**10
-_FACTOR: Final = 3
+# and 20 large programs): 80 to 170 kB however small, and 2 to 3 times its serialized bytes. These are 16 kB and 4 for
+# each character of its module, within a factor of two.
+_LEAST: Final = 112 * 2**10
+_CHARACTER: Final = 12
 
 
 def serialized(program: LoadedProgram) -> bytes:
@@ -49,14 +50,14 @@ def serialized(program: LoadedProgram) -> bytes:
         return b""
 
 
-def footprint(program: LoadedProgram, text: int, payload: bytes) -> int:
+def footprint(program: LoadedProgram, text: int) -> int:
     """An estimate of the bytes of an executable and its program, whose module has `text` characters.
 
-    XLA reports the size of the generated code, except on the CPU, where it reports 0 or less. There, the estimate is
-    the size of the serialized executable times a measured factor.
+    XLA reports the size of the generated code, except on the CPU, where it reports 0 or less. There, the estimate is a
+    measured multiple of the size of the module: the size of the serialized executable takes time to find.
     """
     code = program.raw.size_of_generated_code_in_bytes()
-    return _LEAST + text + (code if code > 0 else _FACTOR * len(payload))
+    return _LEAST + text + (code if code > 0 else _CHARACTER * text)
 
 
 # ------------------------------------------------------------------------------------------------------------- keys
@@ -239,7 +240,7 @@ class DiskTier:
                 raise ValueError(f"text is {text!r:.60}")
             placement = placement_of(facts.get("placement"), source)
             program = from_disk_entry(entry.payload, targets, source, device, placement)
-            return CachedExecutable(program, float(seconds), footprint(program, text, entry.payload))
+            return CachedExecutable(program, float(seconds), footprint(program, text))
         except (UnreadableError, CompileError, LookupError, TypeError, ValueError, OverflowError, AxisNameError) as e:
             path = self.directory.file(key or "")
             self.directory.warn_once("refused", f"cache: {path} is refused: {e}; it is compiled again")
@@ -251,12 +252,11 @@ class DiskTier:
         device: Device,
         options: CompileOptions,
         compilation: Compilation,
-        payload: bytes,
         took: float,
     ) -> bool:
         """Store an executable that took `took` seconds to compile. Returns True if it was stored."""
         key = self._key(source, device, options)
-        entry = to_disk_entry(compilation, payload, took)
+        entry = None if key is None else to_disk_entry(compilation, serialized(compilation.program), took)
         return key is not None and entry is not None and self.directory.write(key, entry)
 
     def _key(self, source: Jaxpr, device: Device, options: CompileOptions) -> str | None:

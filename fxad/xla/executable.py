@@ -175,33 +175,29 @@ class Placed:
 
 
 @final
-class Spread:
-    """The execution of a program on several devices: each device gets its parts of the operands.
+class OperandDivision:
+    """Divides the operands of a call among the devices of a program.
 
     Cost: an operand that is divided as the program wants it is not copied. Another one goes through the host, once: its
-          parts are kept while it lives, for the next call with the same array. On CPUs of several processes, a call
-          waits for its results: with two calls in progress, the threads of XLA's pool may all wait in collectives of
-          calls that other processes have not reached.
+          parts are kept while it lives, for the next call with the same array.
     """
 
-    __slots__ = ("_fits", "_ins", "_parts", "_start", "_waits")
+    __slots__ = ("_fits", "_ins", "_parts")
 
-    def __init__(self, start: Start, ins: list[ManyDevices], platform: str) -> None:
-        self._start, self._ins = start, ins
+    def __init__(self, ins: list[ManyDevices]) -> None:
+        self._ins = ins
         self._fits: Sequence[object] = ins  # shardings that are equal to those of the program
         self._parts: dict[int, tuple[ref[Buffer], Buffer]] = {}  # of the operands of the last call that were divided
-        self._waits = platform == "cpu" and process_count() > 1
 
-    def __call__(self, buffers: Sequence[Buffer]) -> Results:
+    def __call__(self, buffers: Sequence[Buffer]) -> Sequence[Buffer]:
         where = list(map(sharding_of_buffer, buffers))
         if any(map(is_not, where, self._fits)):  # usually they are the same objects as in the last call
             if where == self._ins:
                 self._fits = where
             else:
                 pairs = zip(buffers, self._ins, strict=True)
-                buffers = [b if b._sharding == w else self._divided(k, b, w) for k, (b, w) in enumerate(pairs)]
-        results = self._start(buffers)
-        return _Awaited(results) if self._waits else results
+                return [b if b._sharding == w else self._divided(k, b, w) for k, (b, w) in enumerate(pairs)]
+        return buffers
 
     def _divided(self, k: int, buffer: Buffer, where: ManyDevices) -> Buffer:
         """Operand `k`, divided; as in the last call if it is the same array."""
@@ -218,7 +214,34 @@ class Spread:
         return made
 
 
+@final
+class Spread:
+    """The execution of a program on several devices: each device gets its parts of the operands."""
+
+    __slots__ = ("_divided", "_start")
+
+    def __init__(self, start: Start, ins: list[ManyDevices]) -> None:
+        self._start, self._divided = start, OperandDivision(ins)
+
+    def __call__(self, buffers: Sequence[Buffer]) -> Results:
+        return self._start(self._divided(buffers))
+
+
 sharding_of_buffer: Final = attrgetter("_sharding")
+
+
+@final
+class _Waiting:
+    """An execution whose results are waited for. On CPUs of several processes, each call is one: with two calls in
+    progress, the threads of XLA's pool may all wait in collectives of calls that other processes have not reached."""
+
+    __slots__ = ("_start",)
+
+    def __init__(self, start: Start) -> None:
+        self._start = start
+
+    def __call__(self, buffers: Sequence[Buffer]) -> Results:
+        return _Awaited(self._start(buffers))
 
 
 @final
@@ -243,12 +266,13 @@ class LoadedProgram:
     """A compiled program on one device. It refers to machine code, not to a `Jaxpr`, and to no constant. Thread-safe.
 
     `start` and `handlers` are the parts of `execute`, for callers that inline it. `handlers` make uncommitted arrays,
-    `committed` makes arrays that stay on the device (see `fxad.tracing.placement`).
+    `committed` makes arrays that stay on the device (see `fxad.tracing.placement`). `start_divided` is `start` for
+    operands that are divided as the program wants them.
     """
 
     __slots__ = (
         "__weakref__", "committed", "device", "devices", "handlers", "in_avals", "origin", "out_avals", "placed", "raw",
-        "start",
+        "start", "start_divided",
     )  # fmt: skip
 
     def __init__(
@@ -264,7 +288,8 @@ class LoadedProgram:
         self.out_avals: tuple[Aval, ...] = program.out_avals
         self.device = device
         self.start: Start = raw.execute_sharded
-        self.origin = Origin(program.name, program.where, memory(self))
+        alive = ref(self)
+        self.origin = Origin(program.name, program.where, lambda: None if (found := alive()) is None else memory(found))
         self.devices: tuple[Device, ...] = (device,) if placed is None else placed.devices
         self.placed = placed
         if failures is not None:
@@ -272,8 +297,11 @@ class LoadedProgram:
             self.start = SynchronousStart(self.start, failures, where)
         if program.unbounded:
             self.start = interruptible(self.start)
+        if placed is not None and device.platform == "cpu" and process_count() > 1:
+            self.start = _Waiting(self.start)
+        self.start_divided = self.start
         if placed is not None:  # the thread that donates operands divides them, not that of `interruptible`
-            self.start = Spread(self.start, placed.ins, device.platform)
+            self.start = Spread(self.start, placed.ins)
             commitments.any = True  # its results are
             self.handlers = self.committed = [
                 result_handler(a, where, True, self.origin)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import field
 from threading import get_ident
 from time import sleep
 from typing import Final, TypeAlias, TypeVar, final
@@ -45,11 +46,15 @@ class MemoryStats:
 @final
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The program that computes a buffer: the user's function, its first line, and its memory."""
+    """The program that computes a buffer: the user's function, its first line, and a function that returns its memory.
+
+    XLA takes 1 ms to count the memory of a program on 8 devices, so it is asked when an error needs it. The function
+    refers to the executable weakly, as every buffer refers to its origin: None if it is gone.
+    """
 
     name: str
     where: str
-    memory: MemoryStats
+    stats: Callable[[], MemoryStats | None] = field(compare=False, repr=False)
 
 
 @final
@@ -206,10 +211,13 @@ def _explained(what: str, e: Exception, origin: Origin | None) -> ExecutionError
     asked = _ASKED.search(problem)
     if asked is None:
         return ExecutionError(f"{head}: {problem}", where=origin.where, remedy=_CHECK)
-    m = origin.memory
+    m = origin.stats()
+    needs = "" if m is None else (
+        f"; at its peak the program needs {m.peak_bytes:,}: arguments {m.argument_bytes:,}, results"
+        f" {m.output_bytes:,}, temporaries {m.temp_bytes:,}"
+    )  # fmt: skip
     return ExecutionError(
-        f"{head}: out of memory: {int(asked[1]):,} bytes were asked for; at its peak the program needs"
-        f" {m.peak_bytes:,}: arguments {m.argument_bytes:,}, results {m.output_bytes:,}, temporaries {m.temp_bytes:,}",
+        f"{head}: out of memory: {int(asked[1]):,} bytes were asked for{needs}",
         where=origin.where,
         remedy="donate arguments that are not needed again, recompute with remat, or give it smaller arrays",
     )

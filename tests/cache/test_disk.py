@@ -592,7 +592,7 @@ def test_what_calls_back_into_this_process_is_not_stored(home: Path, monkeypatch
 
 
 def test_what_xla_cannot_write_is_not_stored(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fxad.xla.cache.serialized", lambda program: b"")
+    monkeypatch.setattr("fxad.xla.disk_tier.serialized", lambda program: b"")
     assert counts(ran(home)) == (1, 0, 0)
 
 

@@ -44,7 +44,7 @@ from fxad.testing import (
 )
 from fxad.testing.collective_steps import collective_steps
 from fxad.testing.draw_collectives import MESHES
-from fxad.testing.spmd_laws import check_devices
+from fxad.testing.spmd_laws import check_devices, check_units_on_devices
 from fxad.xla.sharded import in_terms_of
 from tests.laws.budget import share
 
@@ -86,6 +86,154 @@ def test_devices_equal_vmap(over: Any, smooth: bool) -> None:
         check_devices(case, over, compiled=True)
 
     law()
+
+
+@pytest.mark.law
+@on_meshes
+@pytest.mark.parametrize("smooth", [False, True], ids=["values", "gradients"])
+def test_units_equal_the_whole(over: Any, smooth: bool) -> None:
+    @share(25)
+    @given(cases(differentiable=smooth, steps=collective_steps(over), size=6, depth=1))
+    def law(case: Case) -> None:
+        check_units_on_devices(case, over)
+
+    law()
+
+
+@fx.jit
+def layer(x: Any, w: Any) -> Any:
+    return fnp.tanh(x @ w) + x
+
+
+def mean_error(ws: Any, x: Any, y: Any) -> Any:
+    for w in ws:
+        x = layer(x, w)
+    return fnp.mean((x - y) ** 2)
+
+
+def training_step(ws: Any, x: Any, y: Any) -> Any:
+    value, grads = fx.value_and_grad(mean_error)(ws, x, y)
+    return [w - 0.1 * g for w, g in zip(ws, lax.pmean(grads, "i"), strict=True)], lax.pmean(value, "i")
+
+
+def step_outside(mesh: Mesh) -> Any:
+    """The gradient of a map, and an update of whole arrays outside of it: two maps and equations between them."""
+    rows = P("i")
+    total = fx.shard_map(lambda *of: lax.pmean(mean_error(*of), "i"), mesh, (P(), rows, rows), P())
+
+    def step(ws: Any, x: Any, y: Any) -> Any:
+        value, grads = fx.value_and_grad(total)(ws, x, y)
+        return [w - 0.1 * g for w, g in zip(ws, grads, strict=True)], value
+
+    return step
+
+
+def test_a_donated_operand_is_reused_by_a_result_that_is_divided_in_the_same_way() -> None:
+    """XLA refused the program: the first result of the type of the operand is whole on each device."""
+
+    def gathered(x: Any) -> Any:
+        return lax.all_gather(x, "i", tiled=True), x * 2
+
+    program = fx.trace(fx.shard_map(gathered, {"i": 8}, P("i"), (P(), P("i"))), X)
+    run = fx.lower(program).compile(donate=(0,))
+    assert run.memory().alias_bytes == X.nbytes // 8
+    first, second = run(X)
+    np.testing.assert_array_equal(np.asarray(first), X)
+    np.testing.assert_array_equal(np.asarray(second), 2 * X)
+
+
+LAYERS = 12
+STEPS: dict[str, Callable[[Mesh], Any]] = {
+    "shard_map": lambda mesh: fx.shard_map(training_step, mesh, (P(), P("i"), P("i")), P()),
+    "pmap": lambda mesh: fx.pmap(training_step, "i"),
+    "pmap of whole parameters": lambda mesh: fx.pmap(training_step, "i", in_axes=(None, 0, 0)),
+    "gradient of a map": step_outside,
+}
+
+
+def layers_of(kind: str, n: int, width: int = 4) -> tuple[Any, Any, Any]:
+    rng = np.random.default_rng(0)
+    ws = [rng.normal(size=(width, width)).astype(np.float32) / 4 for _ in range(LAYERS)]
+    x, y = rng.normal(size=(2, 2 * n, width)).astype(np.float32)
+    if not kind.startswith("pmap"):
+        return ws, x, y
+    return [np.stack([w] * n) for w in ws] if kind == "pmap" else ws, x.reshape(n, 2, -1), y.reshape(n, 2, -1)
+
+
+@pytest.mark.parametrize("kind", STEPS)
+@pytest.mark.parametrize("n", [1, 4, 8])
+def test_equal_layers_are_compiled_once(kind: str, n: int) -> None:
+    """Once forward, once backward; the first layer needs no cotangent of its operand; and the ends. Donated parameters
+    are reused. Results are equal to those of one unit, and divided in the same way."""
+    program = fx.trace(STEPS[kind](make_mesh((n,), ("i",))), *layers_of(kind, n))
+    lowered = fx.lower(program, units=lambda body: not body.name.startswith("value_and_grad"))
+    assert sorted([u.uses for u in lowered.units.units]) == [1, 1, 1, LAYERS - 1, LAYERS]
+    donates = kind != "pmap of whole parameters"  # its results are stacks of them
+    with fx.cache.private() as mine:
+        run = lowered.compile(donate=(0,) if donates else ())
+        assert mine.stats().compilations == 5
+        want = fx.lower(program, units="none").compile()(*layers_of(kind, n))
+        for _ in range(2):
+            ws, x, y = layers_of(kind, n)
+            ws = [fx.asarray(w) for w in ws]
+            have = run(ws, x, y)
+            for a, b in zip(fx.tree.leaves(have), fx.tree.leaves(want), strict=True):
+                np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-5, atol=1e-6)
+                assert a.sharding == b.sharding
+            assert [w.is_deleted() for w in ws] == [donates] * LAYERS
+    memory = run.memory()
+    part = 2 * 4 * 4  # what a layer stores, for each device
+    gradients = LAYERS * 4 * 4 * 4
+    assert memory.argument_bytes == gradients + 2 * part
+    assert memory.temp_bytes <= (LAYERS + 4) * part + 2 * gradients + 1024
+
+
+def test_auto_leaves_a_map_whole() -> None:
+    """Its steps take longer in units, so the user chooses them. On one device the layers are units."""
+    x, ws = fx.Spec((256 * 8, 256)), [fx.Spec((256, 256))] * 48
+    step = fx.shard_map(training_step, {"i": 8}, (P(), P("i"), P("i")), P())
+    lowered = fx.lower(fx.trace(step, ws, x, x))
+    assert len(lowered.units.units) == 1
+    assert str(lowered.units).splitlines()[1] == (
+        "one unit: a map over devices runs faster as one, so units=predicate chooses the calls to compile apart"
+    )
+    one = fx.Spec((256, 256))
+    assert len(fx.lower(fx.trace(fx.value_and_grad(mean_error), ws, one, one)).units.units) > 1
+
+
+def constrained(x: Any) -> Any:
+    return lax.with_sharding_constraint(x, NamedSharding(make_mesh((8,), ("i",)), P("i")))
+
+
+def in_a_map(x: Any) -> Any:
+    return fx.pmap(fx.pmap(fnp.sin, "j"), "i")(x.reshape(2, 4, 4))
+
+
+def over_two_meshes(x: Any) -> Any:
+    return fx.pmap(fnp.cos, "i")(fx.shard_map(fnp.sin, {"j": 8}, P("j"), P("j"))(x))
+
+
+def divided_outside(x: Any) -> Any:
+    return fx.shard_map(fnp.sin, {"i": 8}, P("i"), P("i"))(fx.pmap(fnp.cos, "i")(x) + 1)
+
+
+BY_XLA = "XLA decides how its arrays are divided among devices"
+
+
+@pytest.mark.parametrize(
+    ("f", "reason"),
+    [
+        (constrained, BY_XLA),
+        (divided_outside, BY_XLA),
+        (in_a_map, "it has a map over devices in the body of a map"),
+        (over_two_meshes, "its maps over devices have different meshes, or divide one value in different ways"),
+    ],
+)
+def test_a_program_that_is_not_one_map_is_one_unit(f: Any, reason: str) -> None:
+    program = fx.trace(f, X)
+    plan = fx.lower(program, units=lambda body: True).units
+    assert len(plan.units) == 1
+    assert str(plan).splitlines()[1] == f"one unit: {reason}"
 
 
 # ------------------------------------------------------------------------------------------------------------ shard_map

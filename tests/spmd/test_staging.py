@@ -139,7 +139,7 @@ def test_one_lowering() -> None:
 
 
 def test_equal_layers_are_lowered_once_as_a_loop() -> None:
-    """A program on devices is one unit, so this is how its compile time follows distinct code."""
+    """The text of a program of equal layers does not grow with their number."""
 
     def layers(x: Any, ws: Any, count: int) -> Any:
         for k in range(count):

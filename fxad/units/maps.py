@@ -1,0 +1,200 @@
+"""Programs that are one map over devices. The calls of such a program are in the body of its map, so units are too.
+
+Several maps in sequence are one map if each value goes from one to the next with one spec. Equations between maps on
+values that are whole on each device run in the map, where each device computes the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, final
+
+from fxad.core.builder import Builder
+from fxad.core.dataclasses import dataclass
+from fxad.core.dce import remove_dead_eqns
+from fxad.core.memo import by_value
+from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, Var, distinct_jaxprs
+from fxad.lowering.ordered_effects import calls_host
+from fxad.primitives.check import Called
+from fxad.primitives.control.shard_map import ShardMap, runs_on_devices
+from fxad.primitives.meshes import OPEN, Ids, Mesh, OnMesh, Spec, local_shape
+from fxad.primitives.shape import ExpandDims, Squeeze
+from fxad.primitives.sharding_constraint import ShardingConstraint
+from fxad.units.pieces import inline_calls
+
+# The reasons for which a program on devices is one unit.
+NO_MAP: Final = "XLA decides how its arrays are divided among devices"
+NESTED: Final = "it has a map over devices in the body of a map"
+BY_CHOICE: Final = "a map over devices runs faster as one, so units=predicate chooses the calls to compile apart"
+SEVERAL: Final = "its maps over devices have different meshes, or divide one value in different ways"
+
+_FIRST: Final = Squeeze((0,))
+_STACKED: Final = ExpandDims((0,))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class OneMap:
+    """A program that is a map of `body` over the axes of `mesh`. `ins` and `outs` say how operands and results are
+    divided; None for a stack of slices."""
+
+    body: Jaxpr
+    mesh: Mesh
+    devices: Ids
+    ins: tuple[Spec | None, ...]
+    outs: tuple[Spec | None, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The axes."""
+        return tuple([name for name, _ in self.mesh])
+
+
+@by_value
+def one_map(jaxpr: Jaxpr) -> OneMap | str:
+    """The map that a program on devices is, or the reason why it is none.
+
+    Law: the map of the body has the results of the program.
+    """
+    bodies = distinct_jaxprs(jaxpr)
+    maps = [e.prim for body in bodies for e in body.eqns if isinstance(e.prim, ShardMap)]
+    if not maps:
+        return NO_MAP
+    if any([runs_on_devices(prim.body) for prim in maps]):
+        return NESTED
+    if any([prim.mesh != maps[0].mesh for prim in maps]):
+        return SEVERAL
+    program, _ = inline_calls(jaxpr, {b for b in bodies if runs_on_devices(b)}, recomputations=False)
+    ids = {e.prim.devices for e in program.eqns if isinstance(e.prim, OnMesh) and e.prim.devices}
+    specs = _specs(program, maps[0].mesh)
+    if isinstance(specs, str) or len(ids) > 1:
+        return specs if isinstance(specs, str) else SEVERAL
+    return _with_stacks(_merged(program, maps[0], specs), maps[0].mesh, ids.pop() if ids else ())
+
+
+def _closed(spec: Spec) -> Spec:
+    """A spec without empty entries at its end."""
+    while spec and not spec[-1]:
+        spec = spec[:-1]
+    return spec
+
+
+def _specs(program: Jaxpr, mesh: Mesh) -> dict[Atom, Spec] | str:
+    """How each value of a program outside of its maps is divided; or the reason why it is not known."""
+    stacked: Spec = (tuple([name for name, _ in mesh]),)
+    specs: dict[Atom, Spec] = {}
+    reads: dict[int, list[tuple[Atom, Spec]]] = {}
+    operands = set(program.ins)
+    for k, eqn in enumerate(program.eqns):  # the first map or constraint that reads an operand divides it
+        prim = eqn.prim
+        if isinstance(prim, ShardMap):
+            divisions = [_closed(stacked if s is None else s) for s in prim.in_specs]
+        elif isinstance(prim, ShardingConstraint):
+            if prim.mesh != mesh or (OPEN,) in prim.spec:
+                return NO_MAP
+            divisions = [_closed(prim.spec)]
+        else:
+            continue
+        reads[k] = [(a, s) for a, s in zip(eqn.ins, divisions, strict=True) if isinstance(a, Var)]
+        for a, s in reads[k]:
+            if a in operands:
+                specs.setdefault(a, s)
+    specs.update({v: () for v in program.ins if v not in specs})
+    for k, eqn in enumerate(program.eqns):
+        prim = eqn.prim
+        if k in reads:
+            if any([specs[a] != s for a, s in reads[k]]):
+                return SEVERAL
+            if isinstance(prim, ShardMap):
+                outs = [_closed(stacked if s is None else s) for s in prim.out_specs]
+            else:
+                outs = [s for _, s in reads[k]] or [()]
+            specs.update(zip(eqn.outs, outs, strict=True))
+        elif any([specs.get(a) for a in eqn.ins]) or not _same_on_all(eqn):
+            return NO_MAP
+        else:
+            specs.update(dict.fromkeys(eqn.outs, ()))
+    return specs
+
+
+def _same_on_all(eqn: Eqn) -> bool:
+    """Returns True if an equation outside of maps may run on each device: it neither calls the host nor has a map."""
+    bodies = eqn.prim.bodies if isinstance(eqn.prim, HigherOrder) else ()
+    inside = any([runs_on_devices(body) or calls_host(body) for body in bodies])
+    return not (eqn.prim.effects or inside or isinstance(eqn.prim, Called))
+
+
+def _merged(program: Jaxpr, prim: ShardMap, specs: Mapping[Atom, Spec]) -> tuple[Jaxpr, list[Spec], list[Spec]]:
+    """The body of the one map, over parts, and the specs of its operands and results."""
+    b = Builder()
+
+    def part(a: Atom) -> Aval:
+        return a.aval.with_shape(local_shape(prim.mesh, specs.get(a, ()), a.aval.shape))
+
+    env: dict[Atom, Atom] = {v: b.input(part(v)) for v in program.ins}
+    slices: dict[Atom, Atom] = {}  # of stacks
+    for eqn in program.eqns:
+        of = eqn.prim
+        b.source = eqn.source
+        if isinstance(of, ShardMap):
+            args: list[Atom] = []
+            for a, spec, v in zip(eqn.ins, of.in_specs, of.body.ins, strict=True):
+                if isinstance(a, Lit):
+                    args.append(Lit(a.bits, v.aval))
+                elif spec is not None:
+                    args.append(env[a])
+                else:
+                    if env[a] not in slices:
+                        slices[env[a]] = b.one(_FIRST, env[a])
+                    args.append(slices[env[a]])
+            results = list(b.inline(of.body, args))
+            for k, spec in enumerate(of.out_specs):
+                if spec is None:
+                    b.source = eqn.source
+                    stack = b.one(_STACKED, results[k])
+                    slices[stack] = results[k]
+                    results[k] = stack
+            env.update(zip(eqn.outs, results, strict=True))
+        elif isinstance(of, ShardingConstraint):
+            env[eqn.outs[0]] = env.get(eqn.ins[0], eqn.ins[0])
+        else:
+            env.update(zip(eqn.outs, b.copy(eqn, tuple([env.get(a, a) for a in eqn.ins])), strict=True))
+    outs = [env.get(a, a) for a in program.outs]
+    body = remove_dead_eqns(b.build(outs, program.name))
+    return body, [specs[v] for v in program.ins], [specs.get(a, ()) for a in program.outs]
+
+
+def _with_stacks(merged: tuple[Jaxpr, list[Spec], list[Spec]], mesh: Mesh, ids: Ids) -> OneMap:
+    """The map in which operands and results with a slice for each index are stacks, if nothing else reads them."""
+    body, ins, outs = merged
+    over: Spec = (tuple([name for name, _ in mesh]),)
+    others = {a for e in body.eqns if e.prim != _FIRST for a in e.ins} | {*body.outs}
+    read = {a for e in body.eqns for a in e.ins}
+    sliced = [s == over and v.aval.shape[0] == 1 and v in read - others for v, s in zip(body.ins, ins, strict=True)]
+    made: dict[Atom, Atom] = {e.outs[0]: e.ins[0] for e in body.eqns if e.prim == _STACKED}
+    stacked = [s == over and a in made and a not in read for a, s in zip(body.outs, outs, strict=True)]
+    b = Builder()
+    env: dict[Atom, Atom] = {}
+    slices: dict[Atom, Atom] = {}
+    for v, is_slice in zip(body.ins, sliced, strict=True):
+        env[v] = b.input(v.aval.with_shape(v.aval.shape[1:]) if is_slice else v.aval)
+        if is_slice:
+            slices[v] = env[v]
+    for eqn in body.eqns:
+        if eqn.prim == _STACKED:
+            slices[eqn.outs[0]] = env.get(eqn.ins[0], eqn.ins[0])
+        if eqn.prim == _FIRST and eqn.ins[0] in slices:
+            env[eqn.outs[0]] = slices[eqn.ins[0]]
+        else:
+            b.extend((eqn,), env)
+    found = [made[a] if s else a for a, s in zip(body.outs, stacked, strict=True)]
+    parts = remove_dead_eqns(b.build([env.get(a, a) for a in found], body.name))
+    of_ins = [None if s else spec for s, spec in zip(sliced, ins, strict=True)]
+    of_outs = [None if s else spec for s, spec in zip(stacked, outs, strict=True)]
+    return OneMap(parts, mesh, ids, tuple(of_ins), tuple(of_outs))
+
+
+def with_units(jaxpr: Jaxpr) -> Jaxpr:
+    """The program whose calls may be units: the body of a map over devices, or else the program itself."""
+    of = one_map(jaxpr) if runs_on_devices(jaxpr) else ""
+    return jaxpr if isinstance(of, str) else of.body

@@ -1,0 +1,121 @@
+"""Plans of programs that are one map over devices (`fxad.units.maps`): each unit is a map of its own, over the same
+devices. The body of the map is planned as any program, and then each unit of that plan is mapped again.
+
+- An operand or a result of the program keeps its spec.
+- A value between units that is equal on all devices is whole on each of them.
+- A value that varies over some axes is divided by them along its first axis. So the values between layers are divided
+  as a batch is, and equal layers are one unit. A value without axes is a stack of the values of all devices.
+- If operands and results are mostly stacks, as in `pmap`, values that vary are stacks too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final, TypeAlias, final
+
+from fxad.core.builder import Builder
+from fxad.core.dce import rebind_operands
+from fxad.core.memo import by_value
+from fxad.errors import AxisNameError
+from fxad.ir import Aval, Jaxpr
+from fxad.primitives.control.bodies import with_outs
+from fxad.primitives.control.shard_map import ShardMap
+from fxad.primitives.meshes import Ids, Mesh, Spec, names_in
+from fxad.transforms.vmap import vmap_named
+from fxad.units.maps import OneMap
+from fxad.units.plan import Plan, Step, Unit
+
+# How each index has a value: a part of the whole, or with None a slice of a stack.
+_Division: TypeAlias = "Spec | None"
+
+
+def plan_over_devices(plan: Plan, of: OneMap) -> Plan:
+    """The plan of a map, from the plan of its body. Bytes are those of one device."""
+    return _Mapped(plan, of).plan()
+
+
+@final
+class _Mapped:
+    """Maps the units of a plan of a body. `divisions` has the division of each slot, and `varies` its axes."""
+
+    __slots__ = ("divisions", "of", "stacks", "the_plan", "varies")
+
+    def __init__(self, plan: Plan, of: OneMap) -> None:
+        self.the_plan, self.of = plan, of
+        ends = (*of.ins, *of.outs)
+        self.stacks = sum([s is None for s in ends]) > sum([bool(s) for s in ends])
+        constants: list[_Division] = [()] * len(plan.constants)
+        self.divisions: list[_Division] = [*of.ins, *constants]
+        self.varies = [frozenset(of.names if s is None else names_in(s)) for s in self.divisions]
+
+    def plan(self) -> Plan:
+        """The plan of the map."""
+        plan, results = self.the_plan, dict(zip(self.the_plan.outs, self.of.outs, strict=True))
+        signatures: dict[tuple[int, tuple[_Division, ...], tuple[_Division, ...]], int] = {}
+        uses: list[int] = []
+        steps: list[Step] = []
+        for step in plan.steps:
+            body = plan.units[step.unit].body
+            for varies, v in zip(self._vary(body, step), body.outs, strict=True):
+                slot = len(self.divisions)
+                self.divisions.append(results[slot] if slot in results else self._between(varies, v.aval))
+                self.varies.append(varies)
+            outs = tuple(self.divisions[len(self.divisions) - len(body.outs) :])
+            key = step.unit, tuple([self.divisions[k] for k in step.ins]), outs
+            unit = signatures.setdefault(key, len(signatures))
+            uses += [0] * (unit == len(uses))
+            uses[unit] += 1
+            steps.append(replace(step, unit=unit))
+        units = [self._unit(plan.units[k], ins, outs, uses[n]) for (k, ins, outs), n in signatures.items()]
+        slots = tuple([whole(self.of.mesh, s, a) for s, a in zip(self.divisions, plan.slots, strict=True)])
+        return replace(plan, units=tuple(units), steps=tuple(steps), slots=slots)
+
+    def _vary(self, body: Jaxpr, step: Step) -> list[frozenset[str]]:
+        """The axes over which each result of a step varies."""
+        found: list[set[str]] = [set() for _ in body.outs]
+        for name, size in self.of.mesh:
+            dims = tuple([0 if name in self.varies[k] else None for k in step.ins])
+            try:
+                out_dims = vmap_named(body, size, name, dims, devices=True)[1]
+            except AxisNameError:  # results that are not checked may be equal without a proof
+                out_dims = (0,) * len(body.outs)
+            for axes, d in zip(found, out_dims, strict=True):
+                axes.update([name] if d is not None else [])
+        return [frozenset(axes) for axes in found]
+
+    def _between(self, varies: frozenset[str], part: Aval) -> _Division:
+        """The division of a value between units."""
+        if not varies:
+            return ()
+        if self.stacks or not part.ndim:
+            return None
+        return (tuple([name for name in self.of.names if name in varies]),)
+
+    def _unit(self, unit: Unit, ins: tuple[_Division, ...], outs: tuple[_Division, ...], uses: int) -> Unit:
+        of = self.of
+        return replace(unit, body=map_of(unit.body, of.mesh, of.devices, ins, outs), uses=uses)
+
+
+def whole(mesh: Mesh, division: Spec | None, part: Aval) -> Aval:
+    """The type of the whole of a value, from that of a part."""
+    return ShardMap(_EMPTY, mesh, 0, (), ()).whole(division, part)
+
+
+_EMPTY: Final = Builder().build(())
+
+
+@by_value
+def map_of(body: Jaxpr, mesh: Mesh, ids: Ids, ins: tuple[_Division, ...], outs: tuple[_Division, ...]) -> Jaxpr:
+    """The program that maps a body, with its operands and results in their order."""
+    consts = [k for k, s in enumerate(ins) if s == ()]
+    parts = [k for k, s in enumerate(ins) if s]
+    stacks = [k for k, s in enumerate(ins) if s is None]
+    order = [*[k for k, s in enumerate(outs) if s is not None], *[k for k, s in enumerate(outs) if s is None]]
+    inside = rebind_operands(body, range(len(ins)), (0, 1, 2), (consts, parts, stacks))
+    inside = with_outs(inside, [inside.outs[k] for k in order])
+    specs = [[s for s in side if s is not None] for side in ([ins[k] for k in parts], outs)]
+    prim = ShardMap(inside, mesh, len(consts), tuple(specs[0]), tuple(specs[1]), ids)
+    b = Builder()
+    operands = [b.input(prim.whole(s, a)) for s, a in zip(ins, body.in_avals, strict=True)]
+    found = dict(zip(order, b(prim, *[operands[k] for k in (*consts, *parts, *stacks)]), strict=True))
+    return b.build([found[k] for k in range(len(outs))], body.name)
