@@ -5,7 +5,8 @@ devices. The body of the map is planned as any program, and then each unit of th
 - A value between units that is equal on all devices is whole on each of them.
 - A value that varies over some axes is divided by them along its first axis. So the values between layers are divided
   as a batch is, and equal layers are one unit. A value without axes is a stack of the values of all devices.
-- If operands and results are mostly stacks, as in `pmap`, values that vary are stacks too.
+- If an operand or a result of the same type varies over the same axes, the value is divided as it is. If operands and
+  results are mostly stacks, as in `pmap`, all values that vary are stacks.
 """
 
 from __future__ import annotations
@@ -36,17 +37,25 @@ def plan_over_devices(plan: Plan, of: OneMap) -> Plan:
 
 @final
 class _Mapped:
-    """Maps the units of a plan of a body. `divisions` has the division of each slot, and `varies` its axes."""
+    """Maps the units of a plan of a body. `divisions` has the division of each slot, and `varies` its axes. `usual` are
+    the divisions of operands and results by the axes that divide them and by the types of their parts."""
 
-    __slots__ = ("divisions", "of", "stacks", "the_plan", "varies")
+    __slots__ = ("divisions", "of", "stacks", "the_plan", "usual", "varies")
 
     def __init__(self, plan: Plan, of: OneMap) -> None:
         self.the_plan, self.of = plan, of
         ends = (*of.ins, *of.outs)
         self.stacks = sum([s is None for s in ends]) > sum([bool(s) for s in ends])
+        self.usual: dict[tuple[frozenset[str], Aval], _Division] = {}
+        for s, a in zip(ends, (*of.body.in_avals, *of.body.out_avals), strict=True):
+            self.usual.setdefault((self._axes(s), a), s)
         constants: list[_Division] = [()] * len(plan.constants)
         self.divisions: list[_Division] = [*of.ins, *constants]
-        self.varies = [frozenset(of.names if s is None else names_in(s)) for s in self.divisions]
+        self.varies = [self._axes(s) for s in self.divisions]
+
+    def _axes(self, division: _Division) -> frozenset[str]:
+        """The axes over which a value varies."""
+        return frozenset(self.of.names if division is None else names_in(division))
 
     def plan(self) -> Plan:
         """The plan of the map."""
@@ -87,6 +96,8 @@ class _Mapped:
         """The division of a value between units."""
         if not varies:
             return ()
+        if (varies, part) in self.usual:
+            return self.usual[varies, part]
         if self.stacks or not part.ndim:
             return None
         return (tuple([name for name in self.of.names if name in varies]),)

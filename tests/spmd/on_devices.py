@@ -188,6 +188,27 @@ def test_equal_layers_are_compiled_once(kind: str, n: int) -> None:
     assert memory.temp_bytes <= (LAYERS + 4) * part + 2 * gradients + 1024
 
 
+@pytest.mark.parametrize("spec", [P("i", "j"), P(None, "i"), P("j"), P(None, ("j", "i")), P()])
+def test_layers_take_what_layers_give(mesh: Mesh, spec: PartitionSpec) -> None:
+    """Values between units are divided as the operand is, so equal layers are one unit."""
+
+    @fx.jit
+    def turn(x: Any) -> Any:
+        return fnp.tanh(x) + 0.1 * lax.psum(x, ("i", "j"))
+
+    def turns(x: Any) -> Any:
+        for _ in range(3):
+            x = turn(x)
+        return x
+
+    x: Any = np.linspace(-1, 1, 64, dtype=np.float32).reshape(8, 8)
+    program = fx.trace(fx.shard_map(turns, mesh, spec, spec), x)
+    lowered = fx.lower(program, units=lambda body: True)
+    assert (len(lowered.units.units), len(lowered.units.steps)) == (1, 3)
+    want = fx.lower(program, units="none").compile()(x)
+    np.testing.assert_allclose(np.asarray(lowered.compile()(x)), np.asarray(want), rtol=1e-6, atol=1e-6)
+
+
 def test_auto_leaves_a_map_whole() -> None:
     """Its steps take longer in units, so the user chooses them. On one device the layers are units."""
     x, ws = fx.Spec((256 * 8, 256)), [fx.Spec((256, 256))] * 48
