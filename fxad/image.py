@@ -140,7 +140,7 @@ def _resampled(
     if kind is ResizeMethod.NEAREST:
         raise ParameterError(f"{what}: the method is nearest", remedy="use resize, or the method linear")
     (array,) = floats(what, image)
-    sizes = _sizes(what, array, shape)
+    sizes = _target_shape(what, array, shape)
     dims = normalize_axis_tuple(what, to_ints(what, "spatial_dims", spatial_dims), array.ndim)
     fixed = [k for k in range(array.ndim) if k not in dims and sizes[k] != array.shape[k]]
     if fixed:
@@ -175,7 +175,7 @@ def resize(
     With `antialias`, an axis that becomes shorter is smoothed. Integers become float32, but for "nearest".
     """
     array = fnp.asarray(image)
-    sizes = _sizes("resize", array, shape)
+    sizes = _target_shape("resize", array, shape)
     kind = _method("resize", method)
     dims = [k for k, (n, m) in enumerate(zip(array.shape, sizes, strict=True)) if n != m]
     empty = [k for k in dims if not array.shape[k]]
@@ -205,7 +205,7 @@ def _method(what: str, method: object) -> ResizeMethod:
     return method
 
 
-def _sizes(what: str, image: Array, shape: Sequence[int]) -> tuple[int, ...]:
+def _target_shape(what: str, image: Array, shape: Sequence[int]) -> tuple[int, ...]:
     sizes = to_ints(what, "shape", shape)
     if min(sizes, default=0) < 0:
         raise ShapeError(f"{what}: shape {sizes} has a negative size", remedy="give sizes >= 0")

@@ -223,7 +223,7 @@ class Jaxpr:
         if "digest" not in self._memo:
             for jaxpr in jaxprs_without_memo(self, "digest"):
                 digests: dict[object, str] = {body: f"@{body._memo['digest']}" for body in subjaxprs(jaxpr)}
-                text = printing.function(jaxpr, "fxad 1 ", digests)
+                text = printing.function_text(jaxpr, "fxad 1 ", digests)
                 jaxpr._memo["digest"] = hashlib.sha256(text.encode()).hexdigest()
         return cast(str, self._memo["digest"])
 
@@ -323,8 +323,8 @@ def _unpickled_if_jaxpr(value: object) -> object:
     return value.jaxpr if isinstance(value, _PickledJaxpr) else value
 
 
-def jaxprs_in_params(prim: Primitive) -> tuple[Jaxpr, ...]:
-    """The programs among the parameters of a primitive, in the order of its fields."""
+def jaxprs_in_params(prim: Primitive | Record) -> tuple[Jaxpr, ...]:
+    """The programs among the parameters of a primitive or a record, in the order of its fields."""
     out: list[Jaxpr] = []
     stack: list[Param] = [value for _, value in reversed(params(prim))]
     while stack:

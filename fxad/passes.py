@@ -34,7 +34,7 @@ from fxad.transforms.outlining.outline import outline
 from fxad.transforms.outlining.outline_before_ad import outline_before_ad
 from fxad.units.blocks import called, large_enough, left_to_compile, repeated, saves_compile_time, uses
 from fxad.units.maps import one_map
-from fxad.units.pieces import inline_single_calls, recomputes
+from fxad.units.pieces import recomputes
 from fxad.units.plan import Choice, Plan, linked_plan, single_unit
 from fxad.units.plans_over_devices import plan_over_devices
 
@@ -99,9 +99,7 @@ BEFORE_DIFFERENTIATION: Final[Passes] = (
 )
 BEFORE_COMPILATION: Final[Passes] = (
     Pass("drop_derivative_rules", drop_derivative_rules),
-    # Runs before single calls are inlined: the body of the first layer may be nearly equal to those of the others.
     Pass("merge_bodies", _merge_bodies),
-    Pass("inline_single_calls", inline_single_calls),
     Pass("outline", _outline),
 )
 PIPELINE: Final[tuple[Passes, Passes]] = (BEFORE_DIFFERENTIATION, BEFORE_COMPILATION)

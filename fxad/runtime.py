@@ -15,6 +15,7 @@ from fxad.xla.buffers import (
     dlpack_device as dlpack_device,
     donated_placeholder as donated_placeholder,
     is_deleted as is_deleted,
+    is_immutable as is_immutable,
     is_ready as is_ready,
     lend as lend,
     resharded as resharded,

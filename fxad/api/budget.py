@@ -21,7 +21,7 @@ from fxad.transforms.memory.peak import peak
 from fxad.transforms.memory.plans import MemoryPlan, apply_plan, frontier
 
 # From the program that `remat` returns to the program whose executable must fit.
-Within: TypeAlias = Callable[[Any], Program[..., Any]]
+Within: TypeAlias = Callable[[Program[..., Any]], Program[..., object]]
 
 MIN_SHARE: Final = 0.3  # XLA needs at least this share of the estimate, which is scaled by that of the plain program
 
@@ -48,7 +48,7 @@ def parse_bytes(budget: object) -> int:
 
 
 def plan_memory(
-    program: Program[..., Any], *, budget: int | str, within: Within | None = None, reconstruct: bool = False
+    program: Program[..., object], *, budget: int | str, within: Within | None = None, reconstruct: bool = False
 ) -> MemoryPlan:
     """Return the plan of `remat(program, budget=budget)`, as a value to print and to edit.
 
@@ -100,7 +100,7 @@ def plan_memory(
     )
 
 
-def gradient_of(program: Program[..., Any], wrt: tuple[bool, ...]) -> Program[..., Any]:
+def gradient_of(program: Program[..., object], wrt: tuple[bool, ...]) -> Program[..., object]:
     """Return the gradient of all floating arguments: of a scalar, or the cotangents of other results."""
     outs = program.out_avals
     scalar = len(outs) == 1 and not outs[0].shape and outs[0].dtype in FLOATING
@@ -110,7 +110,7 @@ def gradient_of(program: Program[..., Any], wrt: tuple[bool, ...]) -> Program[..
     return Program(jaxpr, tree.structure((ins, {})), tree.structure(results), name=f"gradient_{program.name}")
 
 
-def _temporaries(program: Program[..., Any]) -> int:
+def _temporaries(program: Program[..., object]) -> int:
     return lower(program).compile().memory().temp_bytes
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fxad.errors import ArgumentError, described
 from fxad.tracing.program import Program
 from fxad.transforms.spmd.communication import Communication, communication
 
 
-def comm(program: Program[..., Any]) -> Communication:
+def comm(program: Program[..., object]) -> Communication:
     """Return the collectives of a program: for each kind and its axes, the runs and the bytes of its operands on one
     device. Loops multiply; figures that depend on values are marked as not known. Its `str` is a table.
 

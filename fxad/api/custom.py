@@ -13,9 +13,16 @@ from functools import partial, update_wrapper
 from types import MappingProxyType, MethodType
 from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar, cast, final, overload
 
-from fxad.api.custom_calls import GivenRules, TracedCall, UserRule
-from fxad.api.custom_inverses import GivenInverse, places_of
-from fxad.api.custom_rules import MisfitError, added_tangents, static_places
+from fxad.api.custom_calls import TracedCall
+from fxad.api.custom_rules import (
+    GivenInverse,
+    GivenRules,
+    MisfitError,
+    UserRule,
+    added_tangents,
+    places_of,
+    static_places,
+)
 from fxad.api.lift import check_function
 from fxad.core import tree
 from fxad.errors import ArgumentError, FxadError, ParameterError, described

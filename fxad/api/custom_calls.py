@@ -9,32 +9,17 @@ Decisions: docs/adr/0047, docs/adr/0048, docs/adr/0080.
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import combinations, count
-from typing import Any, Final, TypeAlias, final
+from typing import Final, final
 
 import numpy as np
 
-from fxad.api.custom_inverses import GivenInverse, inverse_rule
-from fxad.api.custom_rules import (
-    Signature,
-    TracedRule,
-    check_takes,
-    cotangent_rule,
-    or_refused,
-    stacked_rule,
-    static_arguments,
-    tangent_rule,
-    traced,
-)
+from fxad.api.custom_rules import GivenRules, Signature, TracedRule, static_arguments, traced
 from fxad.core import tree
-from fxad.core.dataclasses import dataclass
 from fxad.core.frames import Scoped
-from fxad.core.sizes import bound_size
 from fxad.core.tree import Structure
 from fxad.errors import ArgumentError
 from fxad.ir import Aval, Jaxpr
@@ -52,36 +37,15 @@ from fxad.tracing.context import (
     recording_dependencies,
     replay_position,
     skip_in_replay,
-    stacked_axis_sizes,
     tracing_repeatedly,
 )
-from fxad.tracing.program import argument_path, function_name
+from fxad.tracing.program import argument_path, function_name, parameter_names
 from fxad.tracing.tracer import Tracer, active_trace, bind
 from fxad.transforms.ad.jvp import add_dependent_values
 from fxad.transforms.vmap import over_stack
 
-UserRule: TypeAlias = Callable[..., Any]  # the types of its arguments are those of the user's function
 DEPTH: Final = 3
 _RETRACED: Final = 8  # times that a rule is traced to find the values that it closes over
-
-
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class GivenRules:
-    """The rules that a user gave for a function, by transformation."""
-
-    jvp: UserRule | None = None
-    vjp: tuple[UserRule, UserRule] | None = None
-    vmap: tuple[UserRule, tuple[int, ...] | None] | None = None  # with the axis sizes that it is for; None: any
-    inverse: GivenInverse | None = None
-    symbolic_zeros: frozenset[str] = frozenset()  # of "jvp" and "vjp": rules that are told which tangents vanish
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Of "jvp", "vjp", "vmap", and "inverse" or "ivjp"."""
-        back = "ivjp" if self.inverse and self.inverse.fused else "inverse"
-        rules = (("jvp", self.jvp), ("vjp", self.vjp), ("vmap", self.vmap), (back, self.inverse))
-        return tuple([name for name, rule in rules if rule])
 
 
 @final
@@ -108,6 +72,7 @@ class TracedCall:
         self.static = static_arguments(self.name, places, len(args))
         dynamic = tuple([a for k, a in enumerate(args) if k not in self.static])
         self.leaves, self.in_tree = tree.flatten(dynamic)
+        self.names = self._names()
         self.paths = self._paths()
         self.avals = tuple([_type(x, f"{self.name}: {p}") for x, p in zip(self.leaves, self.paths, strict=True)])
         self.number = self.lowest = 0  # of the function in its scope, and of the active functions that it refers to
@@ -120,16 +85,13 @@ class TracedCall:
         self.on_transforms = False
         self.start = self.end = replay_position()
 
-    def _names(self) -> list[str]:
+    def _names(self) -> tuple[str, ...]:
         """The names of the arguments."""
-        try:
-            names = list(inspect.signature(self.fun).parameters)
-        except (TypeError, ValueError):
-            names = []
-        return [names[k] if k < len(names) else f"args[{k}]" for k in range(len(self.args))]
+        names = parameter_names(self.fun)
+        return tuple([names[k] if k < len(names) else f"args[{k}]" for k in range(len(self.args))])
 
     def _paths(self) -> tuple[str, ...]:
-        names = tuple([name for k, name in enumerate(self._names()) if k not in self.static])
+        names = tuple([name for k, name in enumerate(self.names) if k not in self.static])
         whole = tree.structure((self.in_tree.unflatten(range(self.in_tree.num_leaves)), {}))
         return tuple([argument_path(a, names) for a in whole.accessors()])
 
@@ -179,78 +141,21 @@ class TracedCall:
 
         body = traced(self.name, self.fun, flat, self.avals)
         assert out_tree is not None
-        self.signature = Signature(self.name, self.in_tree, self.avals, self.paths, out_tree, body.jaxpr.out_avals)
+        self.signature = Signature(
+            self.name,
+            self.names,
+            tuple([k for k in range(len(self.args)) if k not in self.static]),
+            tuple([self.args[k] for k in self.static]),
+            self.arguments,
+            self.in_tree,
+            self.avals,
+            self.paths,
+            out_tree,
+            body.jaxpr.out_avals,
+        )
         return body
 
-    # --------------------------------------------------------------------------------------------------------- rules
-
-    def traced_rules(self) -> Iterator[TracedRule]:
-        """Trace the rules. A rule that raises an error is a refusal, because the program may not need the rule."""
-        given, sig = self.rules, self.signature
-        static = [self.args[k] for k in self.static]
-        self._check_rules()
-        every = tuple([a.inexact for a in self.avals])
-        # no derivative rule is traced if no argument has a tangent
-        sets = {
-            k: dict.fromkeys([every, *(self._fewer() if k in given.symbolic_zeros else ())]) for k in ("jvp", "vjp")
-        }
-        if given.jvp and any(every):
-            jvp = partial(given.jvp, *static)
-            for live in sets["jvp"]:
-                yield or_refused(sig, live, lambda rule: Rules(jvp=(rule,)), tangent_rule, given.jvp, jvp, live)
-        if given.vjp and any(every):
-            fwd, bwd = given.vjp
-            maps = (lambda *dynamic: fwd(*self.arguments(dynamic))), partial(bwd, *static)
-            for live in sets["vjp"]:
-                wrapped = "vjp" in given.symbolic_zeros
-                yield or_refused(
-                    sig, live, lambda rule: Rules(vjp=(rule,)), cotangent_rule, given.vjp, maps, live, wrapped
-                )
-        if given.vmap:
-            rule, sizes = given.vmap
-
-            def stacked(size: int, mapped: Sequence[bool], args: Sequence[object]) -> object:
-                marks = iter(mapped)
-                which = [False if k in self.static else next(marks) for k in range(len(self.args))]
-                return rule(size, which, *self.arguments(args))
-
-            yield from self._stacked_rules(rule, sizes, stacked)
-        if given.inverse:
-            places = [k for k in range(len(self.args)) if k not in self.static]
-            inverse = partial(given.inverse.rule, *static)
-            none = (False,) * len(every)
-            yield or_refused(sig, none, lambda rule: Rules(inverse=rule), inverse_rule, places, given.inverse, inverse)
-
-    def _stacked_rules(
-        self, fn: UserRule, sizes: Sequence[int] | None, rule: Callable[[int, Sequence[bool], Sequence[object]], object]
-    ) -> list[TracedRule]:
-        """Trace the rule for stacks of `sizes`. None: of the maps around, and of any size if it needs no number."""
-        traced: list[TracedRule] = []
-        depth = _bound_sizes.get()
-        for at_least in (0, 1) if sizes is None else ():
-            with suppress(Exception), _bound_sizes(depth + 1):
-                traced.append(stacked_rule(self.signature, fn, bound_size(depth, at_least), rule, any_size=True))
-                break
-        sizes = stacked_axis_sizes() if sizes is None else sizes
-        return [*traced, *[stacked_rule(self.signature, fn, size, rule) for size in dict.fromkeys(sizes)]]
-
-    def _check_rules(self) -> None:
-        """Raises: ArgumentError for a rule that cannot be called with its arguments."""
-        given, names = self.rules, self._names()
-        static = [names[k] for k in self.static]
-        if given.jvp:
-            check_takes("defjvp", self.name, given.jvp, [*static, "primals", "tangents"])
-        if given.vjp:
-            check_takes("defvjp", self.name, given.vjp[0], names)
-            check_takes("defvjp", self.name, given.vjp[1], [*static, "residuals", "cotangents"])
-        if given.vmap:
-            check_takes("def_vmap", self.name, given.vmap[0], ["axis_size", "in_batched", *names])
-        if given.inverse:
-            cts = ["cotangents"] if given.inverse.fused else []
-            kept = [names[k] for k in given.inverse.keep if k < len(names)]
-            check_takes(given.inverse.role, self.name, given.inverse.rule, [*static, "results", *cts, *kept])
-
-    def _fewer(self) -> list[tuple[bool, ...]]:
+    def fewer(self) -> list[tuple[bool, ...]]:
         """The sets of arguments for which a rule with `symbolic_zeros` is traced, as marks of leaves: those that depend
         on what may be differentiated, and each proper subset of up to three such arguments; of more arguments, each
         alone. For other sets the rule for all arguments is used."""
@@ -303,7 +208,7 @@ class _Scope:
         if prim is None:
             traced.referred = True
             self._refer(traced.lowest)
-            prim = NamedCall(body.jaxpr, len(body.captured), traced.number)
+            prim = NamedCall(body.jaxpr, traced.number)
         return prim, body.captured, traced.signature.out_tree
 
     def _refer(self, number: int) -> None:
@@ -350,7 +255,7 @@ class _Scope:
             rewind()
             self.functions = [f for k, f in enumerate(self.functions) if k <= at or f.prim is not None]
             call.referred = False
-            rules = list(call.traced_rules())
+            rules = list(call.rules.traced(call.signature, call.fewer))
             return rules, *common_operands(_same_constants([body, *[b for rule in rules for b in rule.bodies]]))
 
         known, times = body.captured, 0
@@ -364,9 +269,6 @@ class _Scope:
         call.body, call.referable = replace(body, jaxpr=jaxprs[0], captured=captured), True
         return _function(rules, jaxprs, len(captured))
 
-
-# The number of rules for any size that are traced around.
-_bound_sizes: Final[Scoped[int]] = Scoped("fxad_bound_sizes", 0)
 
 # Set while a function with rules is traced.
 _scope: Final[Scoped[_Scope | None]] = Scoped("fxad_functions_with_rules", None)

@@ -1,42 +1,60 @@
-"""Traces the rules that users give, checks them against their function, and makes the records of `custom_call`."""
+"""The rules that users give: traced, checked against their function, and made the records of `custom_call`.
+
+First what all rules share, then one section for each kind of rule: tangents, cotangents, stacks, inverses.
+"""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from itertools import islice
-from typing import Any, Concatenate, Final, ParamSpec, cast, final
+from typing import Any, Concatenate, Final, ParamSpec, TypeAlias, cast, final
 
 import numpy as np
 
 from fxad.api.lift import tangent_tree
 from fxad.api.symbolic import CustomVJPPrimal, SymbolicZero
 from fxad.core import tree
+from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
+from fxad.core.dce import dce, prune
+from fxad.core.frames import Scoped
+from fxad.core.sizes import bound_size
 from fxad.core.tree import Structure
-from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError, TreeError, described
-from fxad.ir import Aval, Jaxpr, Zero
+from fxad.errors import ArgumentError, DTypeError, FxadError, NotInvertibleError, ShapeError, TreeError, described
+from fxad.ir import Aval, Jaxpr, Mask, Zero
 from fxad.lax.control.bodies import Body, traced_body
 from fxad.lax.creation import splat
 from fxad.numpy.binary import add
 from fxad.numpy.shapes import broadcast_to
 from fxad.operations.arguments import plain_ints
 from fxad.primitives.control.bodies import reorder_operands, select_by_mask, with_outs
-from fxad.primitives.custom_rules import BatchRule, Derivative, Refusal, Rules
+from fxad.primitives.custom_rules import BatchRule, Derivative, InverseRule, Refusal, Rules
 from fxad.runtime import SupportsDLPack
 from fxad.tracing.array import Array, ArrayLike, aval_of, is_scalar
-from fxad.tracing.program import count_text, function_name
+from fxad.tracing.context import stacked_axis_sizes
+from fxad.tracing.program import count_text, function_name, parameter_names
 from fxad.transforms.ad.linear_rule import cotangent_maps, split_tangents
 
 Q = ParamSpec("Q")
+UserRule: TypeAlias = Callable[..., Any]  # the types of its arguments are those of the user's function
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Signature:
-    """The trees and types of the arguments and results of a call, and the paths of their leaves for messages."""
+    """The arguments and results of a call: trees and types, and the paths of the leaves for messages.
+
+    `names` are those of all arguments. Rules are about the arguments at `places`, of which `in_tree` is the tuple.
+    `static` are the values of the others. `arguments(values)` are all arguments, given those at `places`.
+    """
 
     name: str
+    names: tuple[str, ...]
+    places: tuple[int, ...]
+    static: tuple[object, ...]
+    arguments: Callable[[Sequence[object]], list[object]]
     in_tree: Structure
     in_avals: tuple[Aval, ...]
     in_paths: tuple[str, ...]
@@ -63,7 +81,82 @@ class TracedRule:
     finish: Callable[[Jaxpr, Sequence[Jaxpr]], Rules]
 
 
-def or_refused(
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class GivenInverse:
+    """A user's rule, and the positions of the arguments that it takes beside the results. `fused`: it also gives the
+    cotangents."""
+
+    rule: UserRule
+    keep: tuple[int, ...]
+    fused: bool
+
+    @property
+    def role(self) -> str:
+        """The name of the method that the user called."""
+        return "defivjp" if self.fused else "definverse"
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class GivenRules:
+    """The rules that a user gave for a function, by transformation."""
+
+    jvp: UserRule | None = None
+    vjp: tuple[UserRule, UserRule] | None = None
+    vmap: tuple[UserRule, tuple[int, ...] | None] | None = None  # with the axis sizes that it is for; None: any
+    inverse: GivenInverse | None = None
+    symbolic_zeros: frozenset[str] = frozenset()  # of "jvp" and "vjp": rules that are told which tangents vanish
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of "jvp", "vjp", "vmap", and "inverse" or "ivjp"."""
+        back = "ivjp" if self.inverse and self.inverse.fused else "inverse"
+        rules = (("jvp", self.jvp), ("vjp", self.vjp), ("vmap", self.vmap), (back, self.inverse))
+        return tuple([name for name, rule in rules if rule])
+
+    def check(self, sig: Signature) -> None:
+        """Raises: ArgumentError for a rule that cannot be called with its arguments."""
+        static = [name for k, name in enumerate(sig.names) if k not in sig.places]
+        if self.jvp:
+            _check_takes("defjvp", sig, self.jvp, [*static, "primals", "tangents"])
+        if self.vjp:
+            _check_takes("defvjp", sig, self.vjp[0], sig.names)
+            _check_takes("defvjp", sig, self.vjp[1], [*static, "residuals", "cotangents"])
+        if self.vmap:
+            _check_takes("def_vmap", sig, self.vmap[0], ["axis_size", "in_batched", *sig.names])
+        if self.inverse:
+            cts = ["cotangents"] if self.inverse.fused else []
+            kept = [sig.names[k] for k in self.inverse.keep if k < len(sig.names)]
+            _check_takes(self.inverse.role, sig, self.inverse.rule, [*static, "results", *cts, *kept])
+
+    def traced(self, sig: Signature, fewer: Callable[[], Sequence[Mask]]) -> Iterator[TracedRule]:
+        """Trace the rules. A rule that raises an error is a refusal, because the program may not need the rule.
+
+        Each derivative is traced for all arguments, and a rule with `symbolic_zeros` for the sets `fewer()` of them.
+        """
+        self.check(sig)
+        every = tuple([a.inexact for a in sig.in_avals])
+
+        def sets(kind: str) -> Sequence[Mask]:
+            # no derivative rule is traced if no argument has a tangent
+            return list(dict.fromkeys([every, *(fewer() if kind in self.symbolic_zeros else ())])) if any(every) else ()
+
+        if self.jvp:
+            for live in sets("jvp"):
+                yield _or_refused(sig, live, lambda rule: Rules(jvp=(rule,)), tangent_rule, self.jvp, live)
+        if self.vjp:
+            wrapped = "vjp" in self.symbolic_zeros
+            for live in sets("vjp"):
+                yield _or_refused(sig, live, lambda rule: Rules(vjp=(rule,)), cotangent_rule, self.vjp, live, wrapped)
+        if self.vmap:
+            yield from stacked_rules(sig, *self.vmap)
+        if self.inverse:
+            none = (False,) * len(every)
+            yield _or_refused(sig, none, lambda rule: Rules(inverse=rule), inverse_rule, self.inverse)
+
+
+def _or_refused(
     sig: Signature,
     live: Sequence[bool],
     rules: Callable[[Refusal], Rules],
@@ -121,8 +214,8 @@ def traced_rule(
     return body
 
 
-def check_takes(role: str, name: str, fn: Callable[..., object], given: Sequence[str]) -> None:
-    """Raises: ArgumentError for a rule of the function `name` that cannot be called with the arguments `given`."""
+def _check_takes(role: str, sig: Signature, fn: UserRule, given: Sequence[str]) -> None:
+    """Raises: ArgumentError for a rule that cannot be called with the arguments `given`."""
     try:
         signature = inspect.signature(fn)
     except (TypeError, ValueError):
@@ -131,7 +224,7 @@ def check_takes(role: str, name: str, fn: Callable[..., object], given: Sequence
         signature.bind(*given)
     except TypeError as e:
         raise ArgumentError(
-            f"{role} of {name}: {function_name(fn)}: {e}",
+            f"{role} of {sig.name}: {function_name(fn)}: {e}",
             remedy=f"it is called with ({', '.join(given)}), its signature is {function_name(fn)}{signature}",
         ) from None
 
@@ -173,20 +266,18 @@ def call_rule(what: str, rule: Callable[..., object], *args: object) -> object:
 # ------------------------------------------------------------------------------------------------------------ tangents
 
 
-def tangent_rule(
-    sig: Signature, fn: Callable[..., object], rule: Callable[[Any, Any], object], live: Sequence[bool]
-) -> TracedRule:
-    """Trace a rule (primals, tangents) -> (results, tangents of results); `fn` is the user's function, for names.
-    `live` marks the leaves whose tangents do not vanish.
+def tangent_rule(sig: Signature, rule: UserRule, live: Mask) -> TracedRule:
+    """Trace a rule (primals, tangents) -> (results, tangents of results). `live` marks the leaves whose tangents do not
+    vanish.
 
     Raises: TreeError, ShapeError, DTypeError for a result that does not fit the function, naming the path and both
             types; NotLinearError from `finish`.
     """
-    what, n = f"defjvp of {sig.name}: {function_name(fn)}", len(sig.in_avals)
+    what, n = f"defjvp of {sig.name}: {function_name(rule)}", len(sig.in_avals)
 
     def flat(*leaves: object) -> object:
-        primals = tree.unflatten(sig.in_tree, leaves[:n])
-        found = call_rule(what, rule, primals, with_none(sig.in_tree, sig.in_avals, leaves[n:], live))
+        primals, dots = leaves[:n], with_none(sig.in_tree, sig.in_avals, leaves[n:], live)
+        found = call_rule(what, rule, *sig.static, tree.unflatten(sig.in_tree, primals), dots)
         out, dot = pair(what, "(results, tangents)", found)
         return _results(what, sig, out) + directions(
             what, "tangent", sig.out_tree, sig.out_avals, sig.out_paths, dot, "the results"
@@ -194,7 +285,7 @@ def tangent_rule(
 
     moving = [p for p, a in zip(sig.out_paths, sig.out_avals, strict=True) if a.inexact]
     results = ("for", sig.out_paths, sig.out_avals), ("as tangent of", moving, inexact(sig.out_avals))
-    body = traced_rule(what, fn, flat, (*sig.in_avals, *select_by_mask(sig.in_avals, live)), *results)
+    body = traced_rule(what, rule, flat, (*sig.in_avals, *select_by_mask(sig.in_avals, live)), *results)
 
     def finish(whole: Jaxpr, programs: Sequence[Jaxpr]) -> Rules:
         forward, push = split_tangents(programs[0], len(sig.out_avals), sum(live), what)
@@ -226,21 +317,14 @@ def added_tangents(fun: object, out: object, parts: Sequence[tuple[object, objec
 # ---------------------------------------------------------------------------------------------------------- cotangents
 
 
-def cotangent_rule(
-    sig: Signature,
-    given: tuple[Callable[..., object], Callable[..., object]],
-    maps: tuple[Callable[..., object], Callable[[Any, Any], object]],
-    live: Sequence[bool],
-    wrapped: bool,
-) -> TracedRule:
-    """Trace `maps`: (*args) -> (results, residuals), and (residuals, cotangents) -> cotangents of args.
+def cotangent_rule(sig: Signature, rule: tuple[UserRule, UserRule], live: Mask, wrapped: bool) -> TracedRule:
+    """Trace a rule of `fwd(*args) -> (results, residuals)`, and `bwd(residuals, cotangents) -> cotangents of args`.
 
-    `given` are the user's functions, for names. `live` marks the leaves whose cotangents are needed. If
-    `wrapped`, the first function takes its leaves as `CustomVJPPrimal`.
+    `live` marks the leaves whose cotangents are needed. If `wrapped`, `fwd` takes its leaves as `CustomVJPPrimal`.
     Raises: TreeError, ShapeError, DTypeError for a result that does not fit the function, naming the path and both
             types.
     """
-    (fwd, bwd), (forward, backward) = given, maps
+    fwd, bwd = rule
     what, back = f"defvjp of {sig.name}: {function_name(fwd)}", f"defvjp of {sig.name}: {function_name(bwd)}"
     res_tree: Structure | None = None
     constants: list[object] = []
@@ -248,7 +332,7 @@ def cotangent_rule(
     def flat_forward(*leaves: object) -> object:
         nonlocal res_tree
         args = [CustomVJPPrimal(x, m) for x, m in zip(leaves, live, strict=True)] if wrapped else leaves
-        given = call_rule(what, forward, *tree.unflatten(sig.in_tree, args))
+        given = call_rule(what, fwd, *sig.arguments(tree.unflatten(sig.in_tree, args)))
         out, residuals = pair(what, "(results, residuals)", given)
         stored, res_tree = tree.flatten(residuals)
         constants.extend(_residual_constants(what, stored, res_tree))
@@ -262,7 +346,8 @@ def cotangent_rule(
         assert res_tree is not None
         arrays = iter(leaves[:n_res])
         residuals = tree.unflatten(res_tree, [next(arrays) if h is _ARRAY else h for h in constants])
-        bars = call_rule(back, backward, residuals, with_none(sig.out_tree, sig.out_avals, leaves[n_res:]))
+        cts = with_none(sig.out_tree, sig.out_avals, leaves[n_res:])
+        bars = call_rule(back, bwd, *sig.static, residuals, cts)
         wanted = [m for a, m in zip(sig.in_avals, live, strict=True) if a.inexact]
         return list(select_by_mask(cotangents(back, sig, bars), wanted))
 
@@ -326,24 +411,36 @@ def cotangents(what: str, sig: Signature, bars: object) -> list[object]:
 # ------------------------------------------------------------------------------------------------------------ batching
 
 
-def stacked_rule(
-    sig: Signature,
-    fn: Callable[..., object],
-    size: int,
-    rule: Callable[[int, Any, Any], object],
-    *,
-    any_size: bool = False,
-) -> TracedRule:
+# The number of rules for any size that are traced around.
+_bound_sizes: Final[Scoped[int]] = Scoped("fxad_bound_sizes", 0)
+
+
+def stacked_rules(sig: Signature, rule: UserRule, sizes: Sequence[int] | None) -> list[TracedRule]:
+    """Trace the rule for stacks of `sizes`. None: of the maps around, and of any size if it needs no number."""
+    traced: list[TracedRule] = []
+    depth = _bound_sizes.get()
+    for at_least in (0, 1) if sizes is None else ():
+        with suppress(Exception), _bound_sizes(depth + 1):
+            traced.append(stacked_rule(sig, rule, bound_size(depth, at_least), any_size=True))
+            break
+    sizes = stacked_axis_sizes() if sizes is None else sizes
+    return [*traced, *[stacked_rule(sig, rule, size) for size in dict.fromkeys(sizes)]]
+
+
+def stacked_rule(sig: Signature, rule: UserRule, size: int, *, any_size: bool = False) -> TracedRule:
     """Trace a rule (size, which leaves are mapped, stacked arguments) -> (results, which of them are mapped).
 
     Raises: TreeError, ShapeError, DTypeError for a result that does not fit the function, naming the path and both
             types.
     """
-    what = f"def_vmap of {sig.name}: {function_name(fn)}"
+    what = f"def_vmap of {sig.name}: {function_name(rule)}"
 
     def flat(*leaves: object) -> object:
-        mapped = tree.unflatten(sig.in_tree, [True] * len(leaves))
-        out, where = pair(what, "(results, out_batched)", rule(size, mapped, tree.unflatten(sig.in_tree, leaves)))
+        mapped: list[object] = [False] * len(sig.names)
+        for k, part in zip(sig.places, tree.unflatten(sig.in_tree, [True] * len(leaves)), strict=True):
+            mapped[k] = part
+        found = rule(size, mapped, *sig.arguments(tree.unflatten(sig.in_tree, leaves)))
+        out, where = pair(what, "(results, out_batched)", found)
         marks = tree.broadcast_prefix(where, sig.out_tree, f"{what}: out_batched", lambda x: isinstance(x, bool))
         results = _results(what, sig, out)
         for k, (x, is_stack) in enumerate(zip(results, marks, strict=True)):
@@ -358,8 +455,113 @@ def stacked_rule(
         return results
 
     takes, gives = [[a.with_shape((size, *a.shape)) for a in avals] for avals in (sig.in_avals, sig.out_avals)]
-    body = traced_rule(what, fn, flat, takes, ("as stack of", sig.out_paths, gives))
+    body = traced_rule(what, rule, flat, takes, ("as stack of", sig.out_paths, gives))
     return TracedRule((body,), lambda _, programs: Rules(batch=(BatchRule(size, programs[0], any_size),)))
+
+
+# ------------------------------------------------------------------------------------------------------------ inverses
+
+
+def places_of(what: str, fun: object, keep: int | str | Sequence[int | str]) -> tuple[int, ...]:
+    """Arguments to keep, as positions. Raises: ArgumentError."""
+    names = parameter_names(fun)
+    out: list[int] = []
+    keep = plain_ints(keep)
+    for k in keep if isinstance(keep, list | tuple) else (keep,):
+        if not (k in names if isinstance(k, str) else isinstance(k, int) and not isinstance(k, bool) and k >= 0):
+            raise ArgumentError(
+                f"{what} of {function_name(fun)}: keep has {k!r}, which is no argument of it",
+                remedy="name arguments, or number them from 0",
+            )
+        out.append(names.index(k) if isinstance(k, str) else k)
+    return tuple(out)
+
+
+def inverse_rule(sig: Signature, given: GivenInverse) -> TracedRule:
+    """Trace `rule(results, [cotangents,] *kept) -> others`, or with cotangents `(others, cotangents of arguments)`.
+
+    Raises: TreeError, ShapeError, DTypeError for a result that does not fit the function, naming the path and both
+            types; ArgumentError for a position to keep that the call does not have; from `finish`, NotLinearError for an
+            ivjp that is not linear in the cotangents, NotInvertibleError if what it reconstructs depends on them.
+    """
+    what, n = f"{given.role} of {sig.name}: {function_name(given.rule)}", len(sig.out_avals)
+    parts = sig.in_tree.children()
+    for k in given.keep:
+        if k not in sig.places:
+            raise ArgumentError(
+                f"{given.role} of {sig.name}: keep has {k}, and its rules are about arguments {', '.join(map(str, sig.places))}",
+                remedy="number positional arguments from 0; those in nondiff_argnums are given to the rule anyway",
+            )
+    held = tuple([k in given.keep for k in sig.places])
+    marks = tuple([h for h, part in zip(held, parts, strict=True) for _ in range(part.num_leaves)])
+    free = tuple([not m for m in marks])
+    m = n + sum(marks)
+    shape = tree.structure(
+        _single([p.unflatten(range(p.num_leaves)) for p, h in zip(parts, held, strict=True) if not h])
+    )
+
+    def flat(*leaves: object) -> object:
+        rest = iter(leaves[n:m])
+        kept = [tree.unflatten(p, [next(rest) for _ in range(p.num_leaves)]) for p in select_by_mask(parts, held)]
+        results = tree.unflatten(sig.out_tree, leaves[:n])
+        if not given.fused:
+            return _others(call_rule(what, given.rule, *sig.static, results, *kept))
+        cts = with_none(sig.out_tree, sig.out_avals, leaves[m:])
+        others, bars = pair(
+            what, "(arguments, cotangents)", call_rule(what, given.rule, *sig.static, results, cts, *kept)
+        )
+        return _others(others) + cotangents(what, sig, bars)
+
+    def _others(value: object) -> list[object]:
+        leaves, found = tree.flatten(value)
+        if found != shape:
+            raise TreeError(
+                f"{what} returns {tree.shape_text(found)}, {sig.name} takes {tree.shape_text(shape)}",
+                remedy="return the argument that is not kept, or a tuple of them in order",
+            )
+        return leaves
+
+    takes = (*sig.out_avals, *select_by_mask(sig.in_avals, marks), *(inexact(sig.out_avals) if given.fused else ()))
+    gives = "for", select_by_mask(sig.in_paths, free), select_by_mask(sig.in_avals, free)
+    moving = [p for p, a in zip(sig.in_paths, sig.in_avals, strict=True) if a.inexact]
+    bars = [("as cotangent of", moving, inexact(sig.in_avals))] if given.fused else []
+    body = traced_rule(what, given.rule, flat, takes, gives, *bars)
+
+    def finish(whole: Jaxpr, programs: Sequence[Jaxpr]) -> Rules:
+        n_captured = len(whole.ins) - len(marks)
+        order = (*range(n_captured, n_captured + n), *range(n_captured), *range(n_captured + n, len(programs[0].ins)))
+        ordered = reorder_operands(programs[0], order)  # results, captured, kept, cotangents
+        kept = (True,) * n_captured + marks
+        moving = sig.marks(whole, [a.inexact for a in sig.in_avals])
+        return _fused(what, whole, ordered, kept, moving) if given.fused else Rules(inverse=InverseRule(kept, ordered))
+
+    return TracedRule((body,), finish)
+
+
+def _single(parts: list[Any]) -> Any:
+    """A single argument as it is, several as a tuple."""
+    return parts[0] if len(parts) == 1 else tuple(parts)
+
+
+def _fused(what: str, body: Jaxpr, rule: Jaxpr, kept: tuple[bool, ...], moving: tuple[bool, ...]) -> Rules:
+    """The inverse and the derivative that an ivjp gives: (results, kept operands, cotangents) -> (other operands,
+    cotangents of the moving ones)."""
+    n_out, n_free = len(body.outs), len(kept) - sum(kept)
+    n_known = n_out + sum(kept)
+    read = prune(rule, tuple([k < n_free for k in range(len(rule.outs))]))[1]
+    if any(read[n_known:]):
+        raise NotInvertibleError(
+            f"{what}: what it reconstructs depends on the cotangents",
+            remedy="return (arguments, cotangents of all arguments), in this order",
+        )
+    b = Builder()
+    known = b.inputs(rule.in_avals[:n_known])
+    zeros = [Zero(a).instantiate() for a in rule.in_avals[n_known:]]
+    inverse = dce(b.build(b.inline(rule, [*known, *zeros])[:n_free], f"inverse_{body.name}"))
+    forward = with_outs(body, (*body.outs, *body.outs, *select_by_mask(body.ins, kept)))
+    backward = reorder_operands(rule, (*range(n_known, len(rule.ins)), *range(n_known)))
+    maps = cotangent_maps(with_outs(backward, backward.outs[n_free:]), len(rule.ins) - n_known, what)
+    return Rules(vjp=(Derivative(moving, forward, *maps),), inverse=InverseRule(kept, inverse, rule))
 
 
 # -------------------------------------------------------------------------------------------------------------- checks

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from fxad.core import tree
 from fxad.errors import ArgumentError, DTypeError, PlacementError, ShapeError, described
@@ -30,7 +31,7 @@ from fxad.tracing.tracer import Tracer
 T = TypeVar("T")
 
 
-def device_put(x: T, device: Device | Sharding | Any = None) -> T:
+def device_put(x: T, device: Device | Sharding | object = None) -> T:
     """Return a tree with its arrays on a device, committed to it: computations on them run there.
 
     `device` may be a sharding, a `PartitionSpec` of the mesh of `with mesh:`, or a tree prefix of them: the arrays are
@@ -97,7 +98,7 @@ def _same_devices(have: Sharding, want: NamedSharding) -> bool:
 
 
 def make_array_from_process_local_data(
-    sharding: NamedSharding, local_data: Any, global_shape: tuple[int, ...] | None = None
+    sharding: NamedSharding, local_data: object, global_shape: tuple[int, ...] | None = None
 ) -> Array:
     """Return a sharded array of the data of all processes. `local_data` are the parts of the devices of this process,
     put together. Raises: ShapeError if they do not fit the sharding or `global_shape`."""
@@ -108,7 +109,11 @@ def make_array_from_process_local_data(
 
 
 def make_array_from_callback(
-    shape: tuple[int, ...], sharding: Sharding, data_callback: Callable[[tuple[slice, ...]], Any], *, dtype: Any = None
+    shape: tuple[int, ...],
+    sharding: Sharding,
+    data_callback: Callable[[tuple[slice, ...]], npt.ArrayLike],
+    *,
+    dtype: npt.DTypeLike | None = None,
 ) -> Array:
     """Return a sharded array whose parts a function computes: it takes the slices of a part and returns its values.
     It is called once for each distinct part on the devices of this process.
@@ -125,7 +130,7 @@ def make_array_from_callback(
 
 
 def make_array_from_single_device_arrays(
-    shape: tuple[int, ...], sharding: Sharding, arrays: Sequence[Array], *, dtype: Any = None
+    shape: tuple[int, ...], sharding: Sharding, arrays: Sequence[Array], *, dtype: npt.DTypeLike | None = None
 ) -> Array:
     """Return a sharded array of its parts, each on its device. Nothing is copied. In several processes, `arrays` are the
     parts of this one.

@@ -7,7 +7,7 @@ the tangents of results.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Generic, Literal, ParamSpec, TypeVar, final, overload
+from typing import Any, Generic, Literal, ParamSpec, TypeAlias, TypeVar, final, overload
 
 from fxad import transforms
 from fxad.api.lift import (
@@ -32,6 +32,7 @@ from fxad.errors import ArgumentError, DTypeError, described
 from fxad.ir import Atom, Aval, Jaxpr, Zero
 from fxad.operations.arguments import flag, plain_ints
 from fxad.primitives.control.bodies import reorder_operands
+from fxad.tracing.array import Array
 from fxad.tracing.program import Program, function_name, trace
 from fxad.tracing.static_args import Argnames, Argnums, StaticArguments, static_arguments
 
@@ -44,12 +45,12 @@ Aux = TypeVar("Aux")
 Primals = tuple[Any, ...]
 
 
-def _args(program: Program[Any, Any]) -> tuple[Structure, Structure]:
+def _args(program: Program[..., object]) -> tuple[Structure, Structure]:
     args, kwargs = program.in_tree.children()
     return args, kwargs
 
 
-def _inexact_positional(program: Program[Any, Any], argnums: Argnums | None, what: str) -> list[int]:
+def _inexact_positional(program: Program[..., object], argnums: Argnums | None, what: str) -> list[int]:
     """Return the indices of the leaves of the chosen arguments that have tangents. Raises: ArgumentError."""
     n = len(positional(program))
     numbers = tuple(range(n)) if argnums is None else argument_numbers(what, program, argnums)
@@ -75,7 +76,7 @@ def jvp(
     *,
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
-    **kwargs: Any,
+    **kwargs: object,
 ) -> tuple[R, R]: ...
 @overload
 def jvp(
@@ -86,18 +87,18 @@ def jvp(
     *,
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
-    **kwargs: Any,
+    **kwargs: object,
 ) -> tuple[X, X, Aux]: ...
 def jvp(
-    f: Any,
+    f: Callable[..., object],
     primals: Primals | None = None,
     tangents: Primals | None = None,
     has_aux: bool = False,
     *,
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
-    **kwargs: Any,
-) -> Any:
+    **kwargs: object,
+) -> object:
     """Forward mode: a function of (primals, tangents) that gives (results, tangents of results).
 
     `jvp(f, primals, tangents)` calls it at once, as in JAX. Tangents have the tree of the arguments, None where a leaf
@@ -126,8 +127,8 @@ def jvp(
     return transformed(_as_tuple("primals", primals), _as_tuple("tangents", tangents), **kwargs)
 
 
-def _jvp_of_function(f: Callable[..., Any], statics: StaticArguments | None, has_aux: bool) -> Callable[..., Any]:
-    def transformed(primals: Primals, tangents: Primals, **kwargs: Any) -> Any:
+def _jvp_of_function(f: Callable[..., object], statics: StaticArguments | None, has_aux: bool) -> Callable[..., object]:
+    def transformed(primals: Primals, tangents: Primals, **kwargs: Any) -> object:
         primals, tangents = _as_tuple("primals", primals), _as_tuple("tangents", tangents)
         g, primals, kwargs = bind_static_arguments("jvp", f, statics, primals, kwargs)
         program = trace_for_transform(g, primals, kwargs)
@@ -148,7 +149,7 @@ def _as_tuple(name: str, value: object) -> Primals:
     return tuple(value)
 
 
-def _jvp(program: Program[Any, Any]) -> Program[Any, Any]:
+def _jvp(program: Program[..., object]) -> Program[..., Any]:
     args, kwargs = _args(program)
     n_args = args.num_leaves
     moved = _inexact_positional(program, None, "jvp")
@@ -170,7 +171,7 @@ def _jvp(program: Program[Any, Any]) -> Program[Any, Any]:
     )
 
 
-def _with_zero_tangents(program: Program[Any, Any], nonzero: Sequence[bool], tangents: Sequence[Atom]) -> list[Atom]:
+def _with_zero_tangents(program: Program[..., object], nonzero: Sequence[bool], tangents: Sequence[Atom]) -> list[Atom]:
     """The tangents of all floating and complex results. `tangents` are those that are marked in `nonzero`."""
     remaining = iter(tangents)
     return [
@@ -192,8 +193,8 @@ class Linearized(Generic[P, R]):
     `tangents` is a tuple with one entry per chosen argument. `transpose(linear, argnums=0)` is the backward program.
     """
 
-    primal: Program[P, tuple[R, tuple[Any, ...]]]
-    linear: Program[[Primals, tuple[Any, ...]], Any]
+    primal: Program[P, tuple[R, tuple[Array, ...]]]
+    linear: Program[[Primals, tuple[Array, ...]], R]
 
     @property
     def residuals(self) -> tuple[Aval, ...]:
@@ -211,31 +212,32 @@ def linearize(f: Program[P, R], *, argnums: Argnums | None = None) -> Linearized
 @overload
 def linearize(
     f: Callable[..., R],
-    *primals: Any,
+    *primals: object,
+    has_aux: Literal[False] = False,
     argnums: Argnums | None = None,
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
-    **kwargs: Any,
-) -> tuple[R, Callable[..., Any]]: ...
+    **kwargs: object,
+) -> tuple[R, Callable[..., R]]: ...
 @overload
 def linearize(
-    f: Callable[..., Any],
-    *primals: Any,
-    has_aux: bool,
+    f: Callable[..., tuple[X, Aux]],
+    *primals: object,
+    has_aux: Literal[True],
     argnums: Argnums | None = None,
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
-    **kwargs: Any,
-) -> Any: ...
+    **kwargs: object,
+) -> tuple[X, Callable[..., X], Aux]: ...
 def linearize(
-    f: Any,
-    *primals: Any,
+    f: Callable[..., object],
+    *primals: object,
     has_aux: bool = False,
     argnums: Argnums | None = None,
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
     **kwargs: Any,
-) -> Any:
+) -> object:
     """Split a program into a primal program with residuals and a linear program of the tangents.
 
     For a callable, `linearize(f, *primals)` gives (results, function of tangents), as in JAX. The function is a pytree
@@ -275,7 +277,7 @@ def linearize(
     return (out[0], f_jvp, out[1]) if has_aux else (out, f_jvp)
 
 
-def _linearize(program: Program[Any, Any], argnums: Argnums | None) -> Linearized[Any, Any]:
+def _linearize(program: Program[..., Any], argnums: Argnums | None) -> Linearized[..., Any]:
     moved = _inexact_positional(program, argnums, "linearize")
     split = transforms.linearize(program.jaxpr, mask_of(program, set(moved)))
     residuals = tree.structure((0,) * split.n_res)
@@ -312,11 +314,15 @@ class ResidualProgram(Program[P, R]):
         return cls(program.jaxpr, program.in_tree, program.out_tree, program.bound, program.names, program.name)
 
 
-def _flatten_program(p: ResidualProgram[Any, Any]) -> tuple[Sequence[object], Any, Sequence[Any]]:
+# the fields of a program other than the values that it binds
+_Static: TypeAlias = tuple[Jaxpr, Structure, Structure, tuple[str, ...], str]
+
+
+def _flatten_program(p: ResidualProgram[..., object]) -> tuple[Sequence[object], _Static, Sequence[object]]:
     return p.bound, (p.jaxpr, p.in_tree, p.out_tree, p.names, p.name), range(len(p.bound))
 
 
-def _unflatten_program(static: Any, bound: Iterable[object]) -> ResidualProgram[Any, Any]:
+def _unflatten_program(static: _Static, bound: Iterable[object]) -> ResidualProgram[..., object]:
     jaxpr, in_tree, out_tree, names, name = static
     return ResidualProgram(jaxpr, in_tree, out_tree, tuple(bound), names, name)
 
@@ -324,7 +330,7 @@ def _unflatten_program(static: Any, bound: Iterable[object]) -> ResidualProgram[
 tree.register(ResidualProgram, _flatten_program, _unflatten_program)
 
 
-def bind_trailing(program: Program[Any, Any], values: Sequence[object]) -> ResidualProgram[Any, Any]:
+def bind_trailing(program: Program[..., object], values: Sequence[object]) -> ResidualProgram[..., object]:
     """Return the program with its last positional argument, a tuple, bound to values."""
     args, kwargs = _args(program)
     *kept, last = args.children()
@@ -347,25 +353,39 @@ def bind_trailing(program: Program[Any, Any], values: Sequence[object]) -> Resid
 def vjp(f: Program[P, R]) -> Program[[Primals, R], tuple[R, Primals]]: ...  # type: ignore[overload-overlap]  # a Program is callable
 @overload
 def vjp(
-    f: Callable[..., R], *primals: Any, static_argnums: Argnums = (), static_argnames: Argnames = (), **kwargs: Any
+    f: Callable[..., R],
+    *primals: object,
+    has_aux: Literal[False] = False,
+    static_argnums: Argnums = (),
+    static_argnames: Argnames = (),
+    **kwargs: object,
 ) -> tuple[R, Callable[[R], Primals]]: ...
 @overload
 def vjp(
-    f: Callable[..., Any],
-    *primals: Any,
+    f: Callable[..., tuple[X, Aux]],
+    *primals: object,
+    has_aux: Literal[True],
+    static_argnums: Argnums = (),
+    static_argnames: Argnames = (),
+    **kwargs: object,
+) -> tuple[X, Callable[[X], Primals], Aux]: ...
+@overload
+def vjp(
+    f: Callable[..., object],
+    *primals: object,
     has_aux: bool,
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
-    **kwargs: Any,
-) -> Any: ...
+    **kwargs: object,
+) -> tuple[Any, ...]: ...
 def vjp(
-    f: Any,
-    *primals: Any,
+    f: Callable[..., object],
+    *primals: object,
     has_aux: bool = False,
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
     **kwargs: Any,
-) -> Any:
+) -> object:
     """Reverse mode.
 
     For a program: a program of (primals, cotangent) that gives (results, cotangents of the primals).
@@ -395,7 +415,7 @@ def vjp(
     return _vjp_call(program, primals, kwargs, aux_leaves, has_aux)
 
 
-def _aux_leaves(what: str, program: Program[Any, Any]) -> int:
+def _aux_leaves(what: str, program: Program[..., object]) -> int:
     """The number of leaves of the auxiliary results. Raises: ArgumentError."""
     if program.out_tree.type is not tuple or program.out_tree.num_children != 2:
         raise ArgumentError(
@@ -405,12 +425,12 @@ def _aux_leaves(what: str, program: Program[Any, Any]) -> int:
     return program.out_tree.children()[1].num_leaves
 
 
-def _grads_tree(program: Program[Any, Any]) -> Structure:
+def _grads_tree(program: Program[..., object]) -> Structure:
     args, _ = _args(program)
     return tangent_tree(args, program.in_avals[: args.num_leaves])
 
 
-def _vjp_program(program: Program[Any, Any]) -> Program[Any, Any]:
+def _vjp_program(program: Program[..., object]) -> Program[..., object]:
     args, kwargs = _args(program)
     moved = _inexact_positional(program, None, "vjp")
     jaxpr = transforms.vjp_fused(program.jaxpr, mask_of(program, set(moved)))
@@ -427,7 +447,9 @@ def _vjp_program(program: Program[Any, Any]) -> Program[Any, Any]:
     )
 
 
-def _vjp_call(program: Program[Any, Any], primals: Primals, kwargs: dict[str, Any], n_aux: int, has_aux: bool) -> Any:
+def _vjp_call(
+    program: Program[..., Any], primals: Primals, kwargs: dict[str, object], n_aux: int, has_aux: bool
+) -> object:
     moved = _inexact_positional(program, None, "vjp")
     halves = transforms.vjp(program.jaxpr, mask_of(program, set(moved)))
     n_out = len(program.out_avals)
@@ -464,11 +486,7 @@ def _vjp_call(program: Program[Any, Any], primals: Primals, kwargs: dict[str, An
 # ------------------------------------------------------------------------------------------------------- transpose
 
 
-@overload
-def transpose(f: Program[P, R], *, argnums: Argnums | None = None) -> Program[..., Any]: ...
-@overload
-def transpose(f: Callable[..., R], *examples: Any, argnums: Argnums | None = None) -> Program[..., Any]: ...
-def transpose(f: Any, *examples: Any, argnums: Argnums | None = None) -> Any:
+def transpose(f: Callable[..., object], *examples: object, argnums: Argnums | None = None) -> Program[..., Any]:
     """The adjoint of a program that is linear in the chosen arguments (all of them by default).
 
     A program of (cotangent of the results, the other arguments) that gives the cotangents: the tree of the argument for
@@ -498,7 +516,7 @@ def transpose(f: Any, *examples: Any, argnums: Argnums | None = None) -> Any:
     return _transpose(trace(g, *examples), argnums)
 
 
-def _transpose(program: Program[Any, Any], argnums: Argnums | None) -> Program[Any, Any]:
+def _transpose(program: Program[..., object], argnums: Argnums | None) -> Program[..., Any]:
     trees, ranges = positional(program), leaf_ranges(program)
     argnums = plain_ints(argnums)
     numbers = tuple(range(len(trees))) if argnums is None else argument_numbers("transpose", program, argnums)

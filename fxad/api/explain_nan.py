@@ -78,7 +78,7 @@ class NanExplanation:
         return f"explain_nan: {self.nan}{before}"
 
 
-def explain_nan(f: Callable[..., Any], *args: Any, **kwargs: Any) -> NanExplanation | None:
+def explain_nan(f: Callable[..., object], *args: object, **kwargs: Any) -> NanExplanation | None:
     """Return the equation that makes the first nan when a program runs on these arguments; None if there is none.
 
     A function is traced for the arguments. The program is interpreted in NumPy, equation by equation, including calls, the steps of loops, the branch that is
@@ -153,12 +153,12 @@ class _Walker:
             return None
         if layout.once is not None:
             body = layout.bodies[layout.once].jaxpr
-            return self.run(body, ins, _within(inside, body_label(eqn, body), eqn))
+            return self.run(body, ins, _enter_body(inside, body_label(eqn, body), eqn))
         branches = [layout.bodies[k].jaxpr for k in layout.running if isinstance(layout.bodies[k].runs, OneOf)]
         if branches:
             which, *operands = ins
             body = branches[int(np.clip(which, 0, len(branches) - 1))]
-            return self.run(body, operands, _within(inside, body_label(eqn, body), eqn))
+            return self.run(body, operands, _enter_body(inside, body_label(eqn, body), eqn))
         return self._run_loop(eqn, layout, ins, inside)
 
     def _run_map(self, prim: ShardMap, eqn: Eqn, ins: list[NDArray], inside: _Inside) -> list[NDArray]:
@@ -169,7 +169,7 @@ class _Walker:
         def part(index: tuple[int, ...], parts: Sequence[NDArray]) -> list[NDArray]:
             walkers[index] = _Walker(to_the_end=True)
             at = ", ".join([f"{name} = {k}" for name, k in zip(prim.names, index, strict=True)])
-            return walkers[index].run(prim.body, parts, _within(inside, f"index {at} of {prim.name}", eqn))
+            return walkers[index].run(prim.body, parts, _enter_body(inside, f"index {at} of {prim.name}", eqn))
 
         outs = list(prim.run_parts(ins, part))
         if self.nan is None:
@@ -194,7 +194,7 @@ class _Walker:
                 args = [_slice_of_step(state[p], roles[p], k) for p in takes]
                 what = "predicate" if all([q is None for q in gives]) else "step"
                 step_outs = self.run(
-                    layout.bodies[body].jaxpr, args, _within(inside, f"{what} {k} of {eqn.prim.name}", eqn)
+                    layout.bodies[body].jaxpr, args, _enter_body(inside, f"{what} {k} of {eqn.prim.name}", eqn)
                 )
                 if self._done():
                     return []
@@ -253,7 +253,7 @@ class _Walker:
                     break
 
 
-def _within(inside: _Inside, label: str, eqn: Eqn) -> _Inside:
+def _enter_body(inside: _Inside, label: str, eqn: Eqn) -> _Inside:
     return (*inside[0], label), (*inside[1], eqn)
 
 
@@ -293,7 +293,7 @@ def _comparable(x: NDArray) -> NDArray:
     return x if x.dtype.kind in "fc" else x.astype(np.float32)
 
 
-def _contains(has: Any, x: NDArray) -> bool:
+def _contains(has: Callable[[NDArray], NDArray], x: NDArray) -> bool:
     return bool(x.dtype.kind not in "biu" and has(_comparable(x)).any())
 
 

@@ -24,12 +24,12 @@ class Exported:
 
     __slots__ = ("_run", "digest", "name", "platforms")
 
-    def __init__(self, run: Executable[..., Any], platforms: tuple[str, ...]) -> None:
+    def __init__(self, run: Executable[..., object], platforms: tuple[str, ...]) -> None:
         self._run = run
         self.name, self.digest = run.program.name, run.program.jaxpr.digest
         self.platforms = platforms
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         return self._run(*args, **kwargs)
 
     @property

@@ -43,7 +43,7 @@ class _Wrt:
     def __init__(
         self,
         what: str,
-        program: Program[Any, Any],
+        program: Program[..., object],
         argnums: Argnums,
         allow_int: bool = False,
         holomorphic: bool = False,
@@ -70,7 +70,7 @@ class _Wrt:
         self.order = [rank[leaf] for leaf in self.leaves]
 
 
-def _check_complex(what: str, program: Program[Any, Any], leaves: Sequence[int]) -> None:
+def _check_complex(what: str, program: Program[..., object], leaves: Sequence[int]) -> None:
     """Raises: NotDifferentiableError naming the first of the argument leaves that is not complex."""
     for k in leaves:
         if program.in_avals[k].dtype not in COMPLEX:
@@ -80,7 +80,7 @@ def _check_complex(what: str, program: Program[Any, Any], leaves: Sequence[int])
             )
 
 
-def _value_tree(what: str, program: Program[Any, Any], has_aux: bool) -> Structure | None:
+def _value_tree(what: str, program: Program[..., object], has_aux: bool) -> Structure | None:
     """The tree of the auxiliary results, if any. Raises: ArgumentError, ShapeError."""
     out = program.out_tree
     if not has_aux:
@@ -101,7 +101,7 @@ def _value_tree(what: str, program: Program[Any, Any], has_aux: bool) -> Structu
     return parts[1]
 
 
-def _check_scalar(what: str, program: Program[Any, Any]) -> None:
+def _check_scalar(what: str, program: Program[..., object]) -> None:
     # check here too: equal programs share one jaxpr, and its name may be that of another program
     aval = program.out_avals[0]
     if aval.shape:
@@ -117,8 +117,8 @@ def _check_scalar(what: str, program: Program[Any, Any]) -> None:
 
 
 def _value_and_grad(
-    program: Program[Any, Any], argnums: Argnums, has_aux: bool, allow_int: bool = False
-) -> Program[Any, Any]:
+    program: Program[..., object], argnums: Argnums, has_aux: bool, allow_int: bool = False
+) -> Program[..., object]:
     wrt = _Wrt("value_and_grad", program, argnums, allow_int)
     _value_tree("value_and_grad", program, has_aux)
     jaxpr = transforms.value_and_grad(program.jaxpr, wrt.mask)
@@ -129,7 +129,9 @@ def _value_and_grad(
     )
 
 
-def _grad(program: Program[Any, Any], argnums: Argnums, has_aux: bool, allow_int: bool = False) -> Program[Any, Any]:
+def _grad(
+    program: Program[..., object], argnums: Argnums, has_aux: bool, allow_int: bool = False
+) -> Program[..., object]:
     wrt = _Wrt("grad", program, argnums, allow_int)
     aux = _value_tree("grad", program, has_aux)
     jaxpr = transforms.grad(program.jaxpr, wrt.mask)
@@ -141,8 +143,8 @@ def _grad(program: Program[Any, Any], argnums: Argnums, has_aux: bool, allow_int
 
 
 def _holomorphic(
-    what: str, program: Program[Any, Any], argnums: Argnums, has_aux: bool, allow_int: bool
-) -> Program[Any, Any]:
+    what: str, program: Program[..., object], argnums: Argnums, has_aux: bool, allow_int: bool
+) -> Program[..., object]:
     """The derivative of a holomorphic function: its vjp, applied to 1. Raises: NotDifferentiableError."""
     argnums = plain_ints(argnums)
     numbers = argument_numbers(what, program, argnums)
@@ -156,11 +158,11 @@ def _holomorphic(
         )
 
     def derivative(*args: Any, **kwargs: Any) -> Any:
-        def of_chosen(*chosen: Any) -> Any:
+        def of_chosen(*chosen: object) -> object:
             replaced = dict(zip(numbers, chosen, strict=True))
             return program(*[replaced.get(k, x) for k, x in enumerate(args)], **kwargs)
 
-        results: tuple[Any, ...] = vjp(of_chosen, *[args[n] for n in numbers], has_aux=has_aux)
+        results = vjp(of_chosen, *[args[n] for n in numbers], has_aux=has_aux)
         out, pullback, *aux = results
         grads = pullback(asarray(1, out.dtype))
         gradient = grads[0] if isinstance(argnums, int) else grads
@@ -169,7 +171,7 @@ def _holomorphic(
         return ((out, aux[0]) if has_aux else out), gradient
 
     args, kwargs = specs(program.in_tree, avals)
-    traced: Program[..., Any] = trace(derivative, *args, **kwargs)
+    traced: Program[..., object] = trace(derivative, *args, **kwargs)
     return traced
 
 
@@ -189,7 +191,7 @@ def grad(f: Traced[Concatenate[A, P], tuple[Array, X]], argnums: Literal[0] = 0,
 @overload
 def grad(f: Program[P, Array], argnums: Literal[0] = 0, has_aux: Literal[False] = False) -> Program[P, Any]: ...
 @overload
-def grad(f: Program[P, Any], argnums: Argnums, has_aux: bool = False) -> Program[P, Any]: ...
+def grad(f: Program[P, object], argnums: Argnums, has_aux: bool = False) -> Program[P, Any]: ...
 @overload
 def grad(f: Callable[Concatenate[A, P], Array], argnums: Literal[0] = 0, has_aux: Literal[False] = False) -> Callable[Concatenate[A, P], A]: ...
 @overload
@@ -203,18 +205,18 @@ def grad(f: Callable[Concatenate[A, P], tuple[Array, X]], argnums: Literal[0] = 
 @overload
 def grad(f: Callable[P, Any], argnums: Argnums, has_aux: bool = False) -> Callable[P, Any]: ...
 @overload
-def grad(f: Callable[P, Any], argnums: Argnums = 0, has_aux: bool = False, *, static_argnums: Argnums, static_argnames: Argnames = ...) -> Callable[P, Any]: ...
+def grad(f: Callable[P, object], argnums: Argnums = 0, has_aux: bool = False, *, static_argnums: Argnums, static_argnames: Argnames = ...) -> Callable[P, Any]: ...
 @overload
-def grad(f: Callable[P, Any], argnums: Argnums = 0, has_aux: bool = False, *, holomorphic: bool, allow_int: bool = ..., reduce_axes: Sequence[str] = ..., static_argnums: Argnums = ..., static_argnames: Argnames = ...) -> Callable[P, Any]: ...
+def grad(f: Callable[P, object], argnums: Argnums = 0, has_aux: bool = False, *, holomorphic: bool, allow_int: bool = ..., reduce_axes: Sequence[str] = ..., static_argnums: Argnums = ..., static_argnames: Argnames = ...) -> Callable[P, Any]: ...
 @overload
-def grad(f: Callable[P, Any], argnums: Argnums = 0, has_aux: bool = False, *, allow_int: bool, reduce_axes: Sequence[str] = ..., static_argnums: Argnums = ..., static_argnames: Argnames = ...) -> Callable[P, Any]: ...
+def grad(f: Callable[P, object], argnums: Argnums = 0, has_aux: bool = False, *, allow_int: bool, reduce_axes: Sequence[str] = ..., static_argnums: Argnums = ..., static_argnames: Argnames = ...) -> Callable[P, Any]: ...
 @overload
-def grad(f: Callable[P, Any], argnums: Argnums = 0, has_aux: bool = False, *, reduce_axes: Sequence[str], static_argnums: Argnums = ..., static_argnames: Argnames = ...) -> Callable[P, Any]: ...
+def grad(f: Callable[P, object], argnums: Argnums = 0, has_aux: bool = False, *, reduce_axes: Sequence[str], static_argnums: Argnums = ..., static_argnames: Argnames = ...) -> Callable[P, Any]: ...
 @overload
-def grad(f: Callable[P, Any], argnums: Argnums = 0, has_aux: bool = False, *, static_argnames: Argnames) -> Callable[P, Any]: ...
+def grad(f: Callable[P, object], argnums: Argnums = 0, has_aux: bool = False, *, static_argnames: Argnames) -> Callable[P, Any]: ...
 # fmt: on
 def grad(
-    f: Any,
+    f: Callable[..., object],
     argnums: Argnums = 0,
     has_aux: bool = False,
     holomorphic: bool = False,
@@ -223,7 +225,7 @@ def grad(
     *,
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
-) -> Any:
+) -> object:
     """The gradient of a scalar function with respect to positional arguments.
 
     The gradient has the tree of the argument; a sequence of `argnums` gives a tuple of gradients. With `has_aux`, `f`
@@ -263,7 +265,7 @@ def value_and_grad(f: Traced[Concatenate[A, P], tuple[Array, X]], argnums: Liter
 @overload
 def value_and_grad(f: Program[P, Array], argnums: Literal[0] = 0, has_aux: Literal[False] = False) -> Program[P, tuple[Array, Any]]: ...
 @overload
-def value_and_grad(f: Program[P, Any], argnums: Argnums, has_aux: bool = False) -> Program[P, Any]: ...
+def value_and_grad(f: Program[P, object], argnums: Argnums, has_aux: bool = False) -> Program[P, Any]: ...
 @overload
 def value_and_grad(f: Callable[Concatenate[A, P], Array], argnums: Literal[0] = 0, has_aux: Literal[False] = False) -> Callable[Concatenate[A, P], tuple[Array, A]]: ...
 @overload
@@ -277,18 +279,18 @@ def value_and_grad(f: Callable[Concatenate[A, P], tuple[Array, X]], argnums: Lit
 @overload
 def value_and_grad(f: Callable[P, Any], argnums: Argnums, has_aux: bool = False) -> Callable[P, Any]: ...
 @overload
-def value_and_grad(f: Callable[P, Any], argnums: Argnums = 0, has_aux: bool = False, *, static_argnums: Argnums, static_argnames: Argnames = ...) -> Callable[P, Any]: ...
+def value_and_grad(f: Callable[P, object], argnums: Argnums = 0, has_aux: bool = False, *, static_argnums: Argnums, static_argnames: Argnames = ...) -> Callable[P, Any]: ...
 @overload
-def value_and_grad(f: Callable[P, Any], argnums: Argnums = 0, has_aux: bool = False, *, holomorphic: bool, allow_int: bool = ..., reduce_axes: Sequence[str] = ..., static_argnums: Argnums = ..., static_argnames: Argnames = ...) -> Callable[P, Any]: ...
+def value_and_grad(f: Callable[P, object], argnums: Argnums = 0, has_aux: bool = False, *, holomorphic: bool, allow_int: bool = ..., reduce_axes: Sequence[str] = ..., static_argnums: Argnums = ..., static_argnames: Argnames = ...) -> Callable[P, Any]: ...
 @overload
-def value_and_grad(f: Callable[P, Any], argnums: Argnums = 0, has_aux: bool = False, *, allow_int: bool, reduce_axes: Sequence[str] = ..., static_argnums: Argnums = ..., static_argnames: Argnames = ...) -> Callable[P, Any]: ...
+def value_and_grad(f: Callable[P, object], argnums: Argnums = 0, has_aux: bool = False, *, allow_int: bool, reduce_axes: Sequence[str] = ..., static_argnums: Argnums = ..., static_argnames: Argnames = ...) -> Callable[P, Any]: ...
 @overload
-def value_and_grad(f: Callable[P, Any], argnums: Argnums = 0, has_aux: bool = False, *, reduce_axes: Sequence[str], static_argnums: Argnums = ..., static_argnames: Argnames = ...) -> Callable[P, Any]: ...
+def value_and_grad(f: Callable[P, object], argnums: Argnums = 0, has_aux: bool = False, *, reduce_axes: Sequence[str], static_argnums: Argnums = ..., static_argnames: Argnames = ...) -> Callable[P, Any]: ...
 @overload
-def value_and_grad(f: Callable[P, Any], argnums: Argnums = 0, has_aux: bool = False, *, static_argnames: Argnames) -> Callable[P, Any]: ...
+def value_and_grad(f: Callable[P, object], argnums: Argnums = 0, has_aux: bool = False, *, static_argnames: Argnames) -> Callable[P, Any]: ...
 # fmt: on
 def value_and_grad(
-    f: Any,
+    f: Callable[..., object],
     argnums: Argnums = 0,
     has_aux: bool = False,
     holomorphic: bool = False,
@@ -297,7 +299,7 @@ def value_and_grad(
     *,
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
-) -> Any:
+) -> object:
     """(value, gradient) of a scalar function; with `has_aux`, ((value, auxiliary), gradient). See `grad`."""
     what = "value_and_grad"
     check_no_reduce_axes(what, reduce_axes)
@@ -308,12 +310,12 @@ def value_and_grad(
 
 def _jacobian(
     what: str,
-    program: Program[Any, Any],
+    program: Program[..., object],
     argnums: Argnums,
     has_aux: bool,
     holomorphic: bool,
     allow_int: bool = False,
-) -> Program[Any, Any]:
+) -> Program[..., object]:
     wrt = _Wrt(what, program, argnums, allow_int, holomorphic)
     out, aux = program.out_tree, None
     if has_aux:
@@ -354,21 +356,19 @@ def _jacobian(
 
 # fmt: off
 @overload
-def jacfwd(f: Program[P, Any], argnums: Argnums = 0, has_aux: bool = False) -> Program[P, Any]: ...
+def jacfwd(f: Program[P, object], argnums: Argnums = 0, has_aux: bool = False) -> Program[P, Any]: ...
 @overload
-def jacfwd(f: Callable[P, Any], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = ...) -> Callable[P, Any]: ...
-@overload
-def jacfwd(f: Callable[P, Any], argnums: Argnums = 0, has_aux: bool = False, *, static_argnums: Argnums = ..., static_argnames: Argnames = ...) -> Callable[P, Any]: ...
+def jacfwd(f: Callable[P, object], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = ..., *, static_argnums: Argnums = ..., static_argnames: Argnames = ...) -> Callable[P, Any]: ...
 # fmt: on
 def jacfwd(
-    f: Any,
+    f: Callable[..., object],
     argnums: Argnums = 0,
     has_aux: bool = False,
     holomorphic: bool = False,
     *,
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
-) -> Any:
+) -> object:
     """The Jacobian by forward mode: for each result leaf, for each argument leaf, (*result shape, *argument shape).
 
     The tree is that of the result with the tree of the argument(s) at each leaf.
@@ -386,14 +386,12 @@ def jacfwd(
 
 # fmt: off
 @overload
-def jacrev(f: Program[P, Any], argnums: Argnums = 0, has_aux: bool = False) -> Program[P, Any]: ...
+def jacrev(f: Program[P, object], argnums: Argnums = 0, has_aux: bool = False) -> Program[P, Any]: ...
 @overload
-def jacrev(f: Callable[P, Any], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = ..., allow_int: bool = ...) -> Callable[P, Any]: ...
-@overload
-def jacrev(f: Callable[P, Any], argnums: Argnums = 0, has_aux: bool = False, *, static_argnums: Argnums = ..., static_argnames: Argnames = ...) -> Callable[P, Any]: ...
+def jacrev(f: Callable[P, object], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = ..., allow_int: bool = ..., *, static_argnums: Argnums = ..., static_argnames: Argnames = ...) -> Callable[P, Any]: ...
 # fmt: on
 def jacrev(
-    f: Any,
+    f: Callable[..., object],
     argnums: Argnums = 0,
     has_aux: bool = False,
     holomorphic: bool = False,
@@ -401,7 +399,7 @@ def jacrev(
     *,
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
-) -> Any:
+) -> object:
     """The Jacobian by reverse mode; the same value as `jacfwd`. With `allow_int`, None stands for the Jacobian of an
     integer argument. Arguments may be complex: each row is what `grad` gives for one result.
 
@@ -420,25 +418,23 @@ jacobian = jacrev  # JAX's other name
 
 # fmt: off
 @overload
-def hessian(f: Program[P, Any], argnums: Argnums = 0, has_aux: bool = False) -> Program[P, Any]: ...
+def hessian(f: Program[P, object], argnums: Argnums = 0, has_aux: bool = False) -> Program[P, Any]: ...
 @overload
-def hessian(f: Callable[P, Any], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = ...) -> Callable[P, Any]: ...
-@overload
-def hessian(f: Callable[P, Any], argnums: Argnums = 0, has_aux: bool = False, *, static_argnums: Argnums = ..., static_argnames: Argnames = ...) -> Callable[P, Any]: ...
+def hessian(f: Callable[P, object], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = ..., *, static_argnums: Argnums = ..., static_argnames: Argnames = ...) -> Callable[P, Any]: ...
 # fmt: on
 def hessian(
-    f: Any,
+    f: Callable[..., object],
     argnums: Argnums = 0,
     has_aux: bool = False,
     holomorphic: bool = False,
     *,
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
-) -> Any:
+) -> object:
     """The Hessian: `jacfwd` of `jacrev`. For a scalar function of one array, of shape (*x.shape, *x.shape)."""
     holomorphic, has_aux = flag("hessian", "holomorphic", holomorphic), flag("hessian", "has_aux", has_aux)
 
-    def transform(p: Program[Any, Any]) -> Program[Any, Any]:
+    def transform(p: Program[..., object]) -> Program[..., object]:
         gradient = _jacobian("jacrev", p, argnums, has_aux, holomorphic)
         return _jacobian("jacfwd", gradient, argnums, has_aux, holomorphic)
 

@@ -28,7 +28,7 @@ R = TypeVar("R")
 Names: TypeAlias = int | str | Sequence[int | str]
 
 
-def chosen_arguments(what: str, role: str, program: Program[Any, Any], given: Names) -> tuple[int | str, ...]:
+def chosen_arguments(what: str, role: str, program: Program[..., object], given: Names) -> tuple[int | str, ...]:
     """Return chosen arguments as numbers of positional ones and names of keyword ones.
 
     Raises: ArgumentError for an argument that does not exist or is given twice.
@@ -62,7 +62,7 @@ def chosen_arguments(what: str, role: str, program: Program[Any, Any], given: Na
     return tuple(out)
 
 
-def leaf_mask(program: Program[Any, Any], chosen: Sequence[int | str]) -> tuple[bool, ...]:
+def leaf_mask(program: Program[..., object], chosen: Sequence[int | str]) -> tuple[bool, ...]:
     """Return a mask of the leaves of the chosen arguments."""
     arguments = [(a.entry if kind.entry == 0 else str(a.entry)) for kind, a, *_ in program.in_tree.accessors()]
     return tuple([a in chosen for a in arguments])
@@ -71,7 +71,7 @@ def leaf_mask(program: Program[Any, Any], chosen: Sequence[int | str]) -> tuple[
 # ------------------------------------------------------------------------------------------------------------ inverse
 
 
-def inverse(f: Program[..., Any] | Callable[..., Any], argnums: Names = 0, *, log_det: bool = False) -> Any:
+def inverse(f: Program[..., object] | Callable[..., object], argnums: Names = 0, *, log_det: bool = False) -> Any:
     """The function from results to the chosen arguments: `inverse(f)(f(x, w), w)` is x.
 
     It takes the results of `f` as one argument, then the other arguments of `f`. `argnums` are numbers or names; one
@@ -107,7 +107,7 @@ def inverse(f: Program[..., Any] | Callable[..., Any], argnums: Names = 0, *, lo
     check_function("inverse", f)
 
     @wraps(f, updated=())
-    def inverted(results: Any, *held: Any, **kwargs: Any) -> Any:
+    def inverted(results: object, *held: object, **kwargs: Any) -> object:
         program, held, kwargs = _trace_from_results(f, argnums, results, held, kwargs)
         return _inverse(program, argnums, log_det)(results, *held, **kwargs)
 
@@ -116,8 +116,8 @@ def inverse(f: Program[..., Any] | Callable[..., Any], argnums: Names = 0, *, lo
 
 
 def _trace_from_results(
-    f: Callable[..., Any], argnums: Names, results: Any, held: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[Program[..., Any], tuple[Any, ...], dict[str, Any]]:
+    f: Callable[..., object], argnums: Names, results: object, held: tuple[object, ...], kwargs: dict[str, Any]
+) -> tuple[Program[..., object], tuple[object, ...], dict[str, Any]]:
     """Trace a function, with chosen arguments of the types of `results`. Returns the program, and its other arguments,
     with None for static ones.
 
@@ -125,7 +125,7 @@ def _trace_from_results(
     """
     argnums = plain_ints(argnums)
     several = isinstance(argnums, Sequence) and not isinstance(argnums, str)
-    requested: list[Any] = [argnums] if isinstance(argnums, int | str) else list(argnums)
+    requested: list[object] = [argnums] if isinstance(argnums, int | str) else list(argnums)
     parts = list(results) if several and isinstance(results, tuple | list) else [results]
     remedy = f"trace it on examples first: inverse(trace({function_name(f)}, *examples), ...)"
     if len(parts) != len(requested) or not all(
@@ -151,7 +151,7 @@ def _trace_from_results(
     return program, tuple([a for k, a in enumerate(args) if k not in examples]), kwargs
 
 
-def _inverse(program: Program[..., Any], argnums: Names, log_det: bool) -> Program[..., Any]:
+def _inverse(program: Program[..., object], argnums: Names, log_det: bool) -> Program[..., object]:
     argnums = plain_ints(argnums)
     chosen = chosen_arguments("inverse", "argnums", program, argnums)
     wanted = leaf_mask(program, chosen)
@@ -176,7 +176,7 @@ def _inverse(program: Program[..., Any], argnums: Names, log_det: bool) -> Progr
     return Program(jaxpr, in_tree, out_tree, program.bound, names, f"inverse_{program.name}")
 
 
-def operand_labels(program: Program[..., Any]) -> tuple[str, ...]:
+def operand_labels(program: Program[..., object]) -> tuple[str, ...]:
     """Return the names of a program's operands in messages."""
     return (*["a value closed over"] * len(program.bound), *[f"argument {p}" for p in program.paths])
 
@@ -200,13 +200,13 @@ def invertible(
     *, keep: Names = (), tolerance: float | None = None, static_argnums: Argnums = (), static_argnames: Argnames = ()
 ) -> Rewrite: ...
 def invertible(
-    f: Any = None,
+    f: Callable[..., object] | None = None,
     *,
     keep: Names = (),
     tolerance: float | None = None,
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
-) -> Any:
+) -> object:
     """The same function; reverse mode stores its results, and reconstructs from them what the gradient needs.
 
     Arguments are reconstructed. Arguments named in `keep` (by number or by name) and values that the function closes
@@ -240,7 +240,7 @@ def invertible(
             g, keep=keep, tolerance=tolerance, static_argnums=static_argnums, static_argnames=static_argnames
         )
 
-    def transform(program: Program[Any, Any]) -> Program[Any, Any]:
+    def transform(program: Program[..., object]) -> Program[..., object]:
         kept = leaf_mask(program, chosen_arguments("invertible", "keep", program, keep))
         marks = (True,) * len(program.bound) + kept
         jaxpr = invertible_of(program.jaxpr, marks, operand_labels(program), float(tolerance or 0))
@@ -250,7 +250,7 @@ def invertible(
 
 
 def reconstruction_error(
-    f: Program[..., Any] | Callable[..., Any], *args: Any, keep: Names = (), **kwargs: Any
+    f: Program[..., object] | Callable[..., object], *args: object, keep: Names = (), **kwargs: Any
 ) -> float:
     """Measure the error of the values that `invertible` reconstructs: the largest difference in an argument, relative
     to its largest magnitude; nan if a value is lost.
@@ -276,7 +276,7 @@ def reconstruction_error(
 
 
 def custom_inverse(
-    fun: Callable[P, R], inverse: Callable[..., Any] | None = None, *, keep: int | str | Sequence[int | str] = ()
+    fun: Callable[P, R], inverse: Callable[..., object] | None = None, *, keep: int | str | Sequence[int | str] = ()
 ) -> CustomFunction[P, R]:
     """A function with a custom inverse: `inverse` and `invertible` use `inverse(results, *kept)`; see `definverse`.
 
@@ -290,7 +290,7 @@ def custom_inverse(
 
 
 def custom_ivjp(
-    fun: Callable[P, R], ivjp: Callable[..., Any] | None = None, *, keep: int | str | Sequence[int | str] = ()
+    fun: Callable[P, R], ivjp: Callable[..., object] | None = None, *, keep: int | str | Sequence[int | str] = ()
 ) -> CustomFunction[P, R]:
     """A function whose arguments and cotangents are computed together by `ivjp(results, cotangents, *kept)`; see
     `defivjp`.

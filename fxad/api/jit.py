@@ -46,6 +46,7 @@ from fxad.tracing.program import (
     specialize_to_types,
     trace_tree,
     types_of,
+    with_own_arrays,
 )
 from fxad.tracing.static_args import (
     Argnames,
@@ -174,7 +175,7 @@ class _ByTypes(Generic[P, R]):
                 program = self.programs.setdefault(key, program)
         return program
 
-    def trace(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Program[P, R]:
+    def trace(self, args: tuple[object, ...], kwargs: dict[str, object]) -> Program[P, R]:
         """Return the program for these arguments."""
         leaves, in_tree = tree.flatten((args, kwargs))
         return self.program(in_tree, self.types(leaves, in_tree))
@@ -264,12 +265,12 @@ class Jitted(Generic[P, R]):
 
     def trace(self, *args: P.args, **kwargs: P.kwargs) -> TracedProgram[P, R]:
         """Return the program for these arguments, traced once per types (unless it closes over tracers)."""
-        p = self._by_types.trace(args, kwargs)
+        p = with_own_arrays(self._by_types.trace(args, kwargs))
         return TracedProgram(p.jaxpr, p.in_tree, p.out_tree, p.bound, p.names, p.name, self._by_types.options)
 
     def lower(self, *args: P.args, **kwargs: P.kwargs) -> Lowered[P, R]:
         """Return the lowered program for these arguments (values or `Spec`s)."""
-        return self._by_types.options.lower(self._by_types.trace(args, kwargs))
+        return self._by_types.options.lower(with_own_arrays(self._by_types.trace(args, kwargs)))
 
     def eval_shape(self, *args: P.args, **kwargs: P.kwargs) -> Any:
         """Return the types of the results for these arguments."""
@@ -338,7 +339,9 @@ class StaticJitted(Generic[P, R]):
         ]
         return replace(donation, entries=tuple(entries))
 
-    def _split(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Jitted[..., R], Any, Any]:
+    def _split(
+        self, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> tuple[Jitted[..., R], tuple[object, ...], dict[str, object]]:
         key, fixed, args, kwargs = self._statics.split(args, kwargs)
         jitted = self._jitted.get(key)
         if jitted is None:
@@ -511,7 +514,7 @@ def jit(
     static_argnames = () if static_argnames is None else static_argnames
     donate = _with_jax_names(donate, donate_argnums, donate_argnames)
     if f is _LEAF:  # jit called without a function: a decorator
-        arguments: dict[str, object] = {
+        arguments: dict[str, Any] = {
             "static_argnums": static_argnums,
             "static_argnames": static_argnames,
             "donate": donate,
@@ -566,7 +569,7 @@ def _check_jax_options(**options: object) -> None:
 
 def _with_jax_names(donate: Donate, argnums: object, argnames: object) -> Donate:
     """The donation of `donate`, or of JAX's names. Raises: ArgumentError for both."""
-    named: list[Any] = []
+    named: list[int | str] = []
     for more in (plain_ints(argnums), argnames):
         named += [more] if isinstance(more, int | str) else list(more) if isinstance(more, Sequence) else []
     if named and donates_any(donate):

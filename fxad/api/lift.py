@@ -17,7 +17,7 @@ from fxad.operations.arguments import plain_ints
 from fxad.passes import BEFORE_DIFFERENTIATION, run_passes
 from fxad.tracing import context
 from fxad.tracing.array import Array
-from fxad.tracing.program import Program, count_text, function_name, trace
+from fxad.tracing.program import Program, count_text, function_name, trace_for_call
 from fxad.tracing.static_args import Argnames, Argnums, StaticArguments, attach_declaration, static_arguments
 
 R = TypeVar("R")
@@ -28,8 +28,8 @@ Holds: TypeAlias = Callable[[object], bool]
 
 def lift(
     what: str,
-    f: Any,
-    transform: Callable[[Program[Any, Any]], Program[Any, Any]],
+    f: Callable[..., object],
+    transform: Callable[[Program[..., object]], Program[..., object]],
     orders: int = 0,
     argnums: Argnums | None = None,
     static_argnums: Argnums = (),
@@ -46,12 +46,12 @@ def lift(
     statics = static_arguments(f"{what} of {function_name(f)}", f, static_argnums, static_argnames)
 
     @wraps(f, updated=())
-    def transformed(*args: Any, **kwargs: Any) -> Any:
+    def transformed(*args: object, **kwargs: Any) -> object:
         g, args, kwargs = bind_static_arguments(what, f, statics, args, kwargs, argnums)
 
-        def traced(holds: Holds) -> tuple[Program[Any, Any], tuple[Any, ...], dict[str, Any]]:
+        def traced(holds: Holds) -> tuple[Program[..., object], tuple[object, ...], dict[str, object]]:
             h, a, k = (g, args, kwargs) if argnums is None else hold_undifferentiated(g, args, kwargs, argnums, holds)
-            return trace_for_transform(h, a, k, orders) if orders else trace(h, *a, **k), a, k
+            return trace_for_transform(h, a, k, orders) if orders else trace_for_call(h, a, k), a, k
 
         program, args, kwargs = with_known_values(traced, () if argnums is None else (args, kwargs))
         return transform(program)(*args, **kwargs)
@@ -67,12 +67,12 @@ def lift(
 
 def bind_static_arguments(
     what: str,
-    f: Any,
+    f: Callable[..., object],
     statics: StaticArguments | None,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
     argnums: Argnums | None = None,
-) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+) -> tuple[Callable[..., Any], tuple[object, ...], dict[str, Any]]:
     """A function with the static values of a call, and the arguments, with None for those.
 
     Raises: ArgumentError for a static value that is not hashable, and for argnums that choose one.
@@ -98,25 +98,37 @@ def is_known(x: object) -> bool:
 
 
 def with_known_values(traced: Callable[[Holds], R], args: object) -> R:
-    """`traced(is_setting)`, or `traced(is_known)` if that fails and there are such values among the arguments.
+    """`traced(is_setting)`, or `traced(is_known)` if the function fails because a value that it could get is traced.
 
     A number is traced, so that one program serves all numbers. A function that needs its value, as a shape, an axis or
-    a condition, gets it as it is, and is traced for each value.
+    a condition, gets it as it is, and is traced for each value. Every other failure is the user's own, and the function
+    is not run again.
 
     Raises: if both fail, the first error, or the second if it is of the same class or the first is that a tracer has no
             value.
     """
     if not any(map(is_known, tree.leaves(args))):
         return traced(is_setting)
+    left_out = False
+
+    def holds(x: object) -> bool:
+        nonlocal left_out
+        held = is_setting(x)
+        left_out = left_out or (not held and is_known(x))
+        return held
+
     try:
-        return traced(is_setting)
-    except Exception as e:  # noqa: BLE001  # it is raised below, or the second one
+        return traced(holds)
+    except Exception as e:
+        needs_value = _needs_value(e)
+        if not left_out or not (needs_value or isinstance(e, TypeError | AttributeError)):
+            raise
         first = e
     try:
         try:
             return traced(is_known)
         except Exception as second:
-            if _needs_value(first) or type(first) is type(second):
+            if needs_value or type(first) is type(second):
                 raise
         raise first
     finally:
@@ -129,12 +141,12 @@ def _needs_value(e: BaseException | None) -> bool:
 
 
 def hold_settings(
-    f: Callable[..., Any], leaves: Sequence[object], structure: Structure, held: Sequence[bool]
-) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
+    f: Callable[..., object], leaves: Sequence[object], structure: Structure, held: Sequence[bool]
+) -> tuple[Callable[..., object], tuple[object, ...], dict[str, object]]:
     """A function that always gets the leaves marked in `held`, and its arguments, with None in place of these."""
 
     @wraps(f, updated=())
-    def holding(*args: Any, **kwargs: Any) -> Any:
+    def holding(*args: object, **kwargs: object) -> object:
         others = tree.flatten_up_to(structure, (args, kwargs)) or ()
         args, kwargs = tree.unflatten(structure, [x if h else y for h, x, y in zip(held, leaves, others, strict=True)])
         return f(*args, **kwargs)
@@ -144,15 +156,15 @@ def hold_settings(
 
 
 def hold_undifferentiated(
-    f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], argnums: Argnums, holds: Holds
-) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
+    f: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object], argnums: Argnums, holds: Holds
+) -> tuple[Callable[..., object], tuple[object, ...], dict[str, object]]:
     """`hold_settings` for the arguments by which a function is not differentiated."""
     n = len(args)
     argnums = plain_ints(argnums)
     numbers = argnums if isinstance(argnums, Sequence) else (argnums,)
     differentiated = {k + n if isinstance(k, int) and k < 0 else k for k in numbers}
     others = [None if k in differentiated else a for k, a in enumerate(args)]
-    if not any(map(holds, tree.leaves((others, kwargs)))):
+    if not any([holds(x) for x in tree.leaves((others, kwargs))]):
         return f, args, kwargs
     leaves, structure = tree.flatten((args, kwargs))
     argument_of_leaf = [k for k, a in enumerate(args) for _ in tree.leaves(a)]
@@ -161,7 +173,7 @@ def hold_undifferentiated(
     return hold_settings(f, leaves, structure, held)
 
 
-def check_no_statics(what: str, program: Program[Any, Any], argnums: Argnums, argnames: Argnames) -> None:
+def check_no_statics(what: str, program: Program[..., object], argnums: Argnums, argnames: Argnames) -> None:
     """Raises: ArgumentError for static arguments of a program."""
     if plain_ints(argnums) not in ((), []) or argnames not in ((), []):
         raise ArgumentError(
@@ -170,11 +182,13 @@ def check_no_statics(what: str, program: Program[Any, Any], argnums: Argnums, ar
         )
 
 
-def trace_for_transform(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any], orders: int = 1) -> Program[Any, Any]:
+def trace_for_transform(
+    f: Callable[..., R], args: tuple[object, ...], kwargs: dict[str, Any], orders: int = 1
+) -> Program[..., R]:
     """Return the program of a function that is differentiated `orders` times, after the passes before
     differentiation."""
     with context.differentiated(orders):
-        program: Program[Any, Any] = trace(f, *args, **kwargs)
+        program = trace_for_call(f, args, kwargs)
     return program.replace(run_passes(program.jaxpr, BEFORE_DIFFERENTIATION))
 
 
@@ -187,12 +201,12 @@ def check_function(what: str, f: object) -> None:
         )
 
 
-def positional(program: Program[Any, Any]) -> list[Structure]:
+def positional(program: Program[..., object]) -> list[Structure]:
     """Structures of the positional arguments."""
     return list(program.in_tree.children()[0].children())
 
 
-def argument_numbers(what: str, program: Program[Any, Any], argnums: Argnums) -> tuple[int, ...]:
+def argument_numbers(what: str, program: Program[..., object], argnums: Argnums) -> tuple[int, ...]:
     """Return argument numbers as a tuple of ints >= 0. Raises: ArgumentError if one does not exist or is repeated."""
     n = len(positional(program))
     argnums = plain_ints(argnums)
@@ -215,7 +229,7 @@ def argument_numbers(what: str, program: Program[Any, Any], argnums: Argnums) ->
     return out
 
 
-def leaf_ranges(program: Program[Any, Any]) -> list[range]:
+def leaf_ranges(program: Program[..., object]) -> list[range]:
     """Return, for each positional argument, the indices of its leaves among all argument leaves."""
     ranges, start = [], 0
     for s in positional(program):
@@ -224,12 +238,12 @@ def leaf_ranges(program: Program[Any, Any]) -> list[range]:
     return ranges
 
 
-def mask_of(program: Program[Any, Any], chosen: set[int]) -> tuple[bool, ...]:
+def mask_of(program: Program[..., object], chosen: set[int]) -> tuple[bool, ...]:
     """Return a mask over the operands of the jaxpr (bound ones first): those whose argument leaf is in `chosen`."""
     return (False,) * len(program.bound) + tuple([k in chosen for k in range(len(program.in_avals))])
 
 
-def check_real(what: str, program: Program[Any, Any], leaves: Sequence[int]) -> None:
+def check_real(what: str, program: Program[..., object], leaves: Sequence[int]) -> None:
     """Raises: NotDifferentiableError naming the first of the argument leaves that is not real floating."""
     avals = program.in_avals
     for k in leaves:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from operator import index
-from typing import Any, Final, SupportsIndex, final
+from typing import Final, SupportsIndex, TypeAlias, final
 
 import numpy as np
 
-from fxad.api.lift import Holds, bind_static_arguments, hold_settings, is_setting
+from fxad.api.lift import Holds, bind_static_arguments, hold_settings, is_known, is_setting
 from fxad.core import tree
 from fxad.core.dataclasses import dataclass
 from fxad.core.sizes import Size, at_least
@@ -27,7 +27,7 @@ from fxad.tracing.program import (
 )
 from fxad.tracing.static_args import StaticArguments
 
-Axes = Any  # an int, None, or a tree prefix of them
+Axes: TypeAlias = object  # an int, None, or a tree prefix of them
 
 _IN_AXES: Final = "in_axes says where an argument carries the axis; None there is for what is the same for all"
 _OUT_AXES: Final = "out_axes says where a result shall carry the axis, which it has besides its own"
@@ -120,15 +120,15 @@ class MappedArguments:
 
     name: str
     names: tuple[str, ...]
-    f: Callable[..., Any]
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
+    f: Callable[..., object]
+    args: tuple[object, ...]
+    kwargs: dict[str, object]
     in_tree: Structure
     dims: list[int | None]
     example: list[Aval]
     size: int
 
-    def trace(self, axis: MappedAxis) -> Program[Any, Any]:
+    def trace(self, axis: MappedAxis) -> Program[..., object]:
         """The program of one example, traced inside the map."""
         with mapped_over(axis):
             return trace_tree(self.f, self.in_tree, self.example, self.name, self.names)
@@ -136,10 +136,10 @@ class MappedArguments:
 
 def mapped_arguments(
     name: str,
-    f: Callable[..., Any],
+    f: Callable[..., object],
     statics: StaticArguments | None,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
     in_axes: Axes,
     axis_size: int | None,
     holds: Holds = is_setting,
@@ -148,11 +148,12 @@ def mapped_arguments(
     what, names = f"{name} of {function_name(f)}", parameter_names(f)
     g, args, kwargs = bind_static_arguments(name, f, statics, args, kwargs)
     leaves, in_tree = tree.flatten((args, kwargs))
-    if any(map(holds, leaves)):
+    if any(map(is_known, leaves)):
         axes = _flatten_axes(in_axes, in_tree, f"{what}: in_axes")
         held = [d is None and holds(x) for d, x in zip(axes, leaves, strict=True)]
-        g, args, kwargs = hold_settings(g, leaves, in_tree, held)
-        leaves, in_tree = tree.flatten((args, kwargs))
+        if any(held):
+            g, args, kwargs = hold_settings(g, leaves, in_tree, held)
+            leaves, in_tree = tree.flatten((args, kwargs))
     avals = types_of(what, f, leaves, in_tree)
     paths = [argument_path(a, names) for a in in_tree.accessors()]
     axes = _flatten_axes(in_axes, in_tree, f"{what}: in_axes")
@@ -164,7 +165,7 @@ def mapped_arguments(
     return MappedArguments(function_name(f), names, g, args, kwargs, in_tree, dims, example, size)
 
 
-def size_of_map(name: str, program: Program[Any, Any], axis_size: int | None, axis_name: str | None) -> int | None:
+def size_of_map(name: str, program: Program[..., object], axis_size: int | None, axis_name: str | None) -> int | None:
     """The number of examples of a map of a Program: `axis_size`, or the size of the axis that the program was traced
     with. None if neither is given. `name` is the name of the map.
 
@@ -183,7 +184,7 @@ def size_of_map(name: str, program: Program[Any, Any], axis_size: int | None, ax
     return size
 
 
-def mapped_axes_of_program(name: str, program: Program[Any, Any], in_axes: Axes) -> list[int | None]:
+def mapped_axes_of_program(name: str, program: Program[..., object], in_axes: Axes) -> list[int | None]:
     """The mapped axes of the arguments of a Program. `name` is the name of the map. Raises: as `vmap`."""
     what = f"{name} of {program.name}"
     axes = _flatten_axes(in_axes, program.in_tree, f"{what}: in_axes")
@@ -194,7 +195,9 @@ def mapped_axes_of_program(name: str, program: Program[Any, Any], in_axes: Axes)
     ]
 
 
-def mapped_axes_of_results(what: str, program: Program[Any, Any], out_axes: Axes) -> tuple[list[int | None], list[str]]:
+def mapped_axes_of_results(
+    what: str, program: Program[..., object], out_axes: Axes
+) -> tuple[list[int | None], list[str]]:
     """The mapped axes of the results, and the paths of the results. Raises: ArgumentError, TreeError, AxisError."""
     _check_axes(f"{what}: out_axes", out_axes)
     axes = tree.broadcast_prefix(out_axes, program.out_tree, f"{what}: out_axes", _is_axis)

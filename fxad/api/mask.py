@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import wraps
 from math import ceil
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from fxad.api.jit import jit
 from fxad.api.lift import args_tree, check_function
@@ -16,7 +17,7 @@ from fxad.core import tree
 from fxad.core.sizes import Size, named_size, read_shapes, solve_sizes, substitute_sizes
 from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError, TreeError, described
-from fxad.ir import Aval
+from fxad.ir import Aval, NDArray
 from fxad.lax.control.checking import error_if
 from fxad.operations.arguments import plain_ints
 from fxad.tracing.array import Array, asarray, binder
@@ -39,7 +40,7 @@ T = TypeVar("T")
 
 
 def mask(
-    f: Any,
+    f: Callable[..., object],
     in_shapes: Shapes = None,
     out_shapes: Shapes = None,
     *,
@@ -71,7 +72,7 @@ def mask(
                 f"mask: {f.name} is a Program, whose shapes are known",
                 remedy="leave out in_shapes, or pass the function",
             )
-        _check_results(f, out_shapes)
+        _check_result_shapes(f, out_shapes)
         if padding is not None:
             return _masked_program(f, _checked_padding(f, padding))
         return _masked_function(f, lambda _args, _kwargs: (f, {}), check)
@@ -82,9 +83,11 @@ def mask(
             remedy="mask(f, in_shapes=...) for a function; padding=... is for a Program",
         )
 
-    def program_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Program[Any, Any], Mapping[str, str]]:
+    def program_of(
+        args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> tuple[Program[..., object], Mapping[str, str]]:
         program, user_names = trace_symbolic("mask", f, in_shapes, args, kwargs)
-        _check_results(program, out_shapes)
+        _check_result_shapes(program, out_shapes)
         return program, user_names
 
     return _masked_function(f, program_of, check)
@@ -118,7 +121,7 @@ def shapecheck(f: Callable[..., object], in_shapes: Shapes, out_shapes: Shapes =
         else:
             avals.append(spec_of(x, "shapecheck: in_shapes"))
     program = trace_tree(f, in_tree, unify_assumptions(avals), function_name(f), parameter_names(f))
-    _check_results(program, out_shapes)
+    _check_result_shapes(program, out_shapes)
     return program.out_tree.unflatten([_text(a.shape) for a in program.out_avals])
 
 
@@ -126,7 +129,7 @@ def _text(shape: Sequence[int]) -> str:
     return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
 
 
-def _check_results(program: Program[Any, Any], out_shapes: Shapes) -> None:
+def _check_result_shapes(program: Program[..., object], out_shapes: Shapes) -> None:
     """Raises: ShapeError for a result of another shape than `out_shapes` says, with its path."""
     if out_shapes is None:
         return
@@ -150,13 +153,13 @@ def _check_results(program: Program[Any, Any], out_shapes: Shapes) -> None:
 
 
 def _masked_function(
-    f: Any,
-    program_of: Callable[[tuple[Any, ...], dict[str, Any]], tuple[Program[Any, Any], Mapping[str, str]]],
+    f: Callable[..., object],
+    program_of: Callable[[tuple[object, ...], dict[str, object]], tuple[Program[..., object], Mapping[str, str]]],
     check: bool,
-) -> Callable[..., Any]:
+) -> Callable[..., object]:
     name = f.name if isinstance(f, Program) else function_name(f)
 
-    def masked(*args: Any, sizes: Mapping[str, object], **kwargs: Any) -> Any:
+    def masked(*args: object, sizes: Mapping[str, object], **kwargs: object) -> object:
         program, user_names = program_of(args, kwargs)
         leaves, in_tree = tree.flatten((args, kwargs))
         if in_tree != program.in_tree:
@@ -167,7 +170,7 @@ def _masked_function(
             )
         arrays = [x if isinstance(x, Array) else asarray(x) for x in leaves]
         padding = _bounds(program, [x.aval for x in arrays])
-        given = _sizes(f"mask of {name}", program, padding, user_names, sizes)
+        given = _size_operands(f"mask of {name}", program, padding, user_names, sizes)
         if check:
             own = {n.name: n.at_least for n in size_names(program.jaxpr)}
             given = [
@@ -182,7 +185,7 @@ def _masked_function(
     return masked
 
 
-def _bounds(program: Program[Any, Any], found: Sequence[Aval]) -> Padding:
+def _bounds(program: Program[..., object], found: Sequence[Aval]) -> Padding:
     """The largest values of the sizes, which the padded arguments have. Raises: ShapeError, DTypeError."""
     what = f"mask of {program.name}"
     for aval, want, path in zip(found, program.in_avals, program.paths, strict=True):
@@ -205,7 +208,7 @@ def _bounds(program: Program[Any, Any], found: Sequence[Aval]) -> Padding:
     return tuple(sorted(solve_sizes(what, equations).items()))
 
 
-def _checked_padding(program: Program[Any, Any], padding: Mapping[str, int]) -> Padding:
+def _checked_padding(program: Program[..., object], padding: Mapping[str, int]) -> Padding:
     known = {n.name for n in size_names(program.jaxpr)}
     padding = {name: plain_ints(bound) for name, bound in padding.items()}
     for name, bound in padding.items():
@@ -221,7 +224,7 @@ def _checked_padding(program: Program[Any, Any], padding: Mapping[str, int]) -> 
     return tuple(sorted(padding.items()))
 
 
-def _masked_program(program: Program[Any, Any], padding: Padding) -> Program[Any, Any]:
+def _masked_program(program: Program[..., object], padding: Padding) -> Program[..., object]:
     """The program on padded arrays, with the sizes as a further keyword argument."""
     jaxpr = mask_jaxpr(program.jaxpr, padding)
     args, kwargs = program.in_tree.children()
@@ -238,8 +241,8 @@ def _masked_program(program: Program[Any, Any], padding: Padding) -> Program[Any
     return program.replace(jaxpr, in_tree=together, name=f"mask_{program.name}")
 
 
-def _sizes(
-    what: str, program: Program[Any, Any], padding: Padding, user_names: Mapping[str, str], given: object
+def _size_operands(
+    what: str, program: Program[..., object], padding: Padding, user_names: Mapping[str, str], given: object
 ) -> list[Array]:
     """The operands for the sizes. Raises: ArgumentError, ShapeError, DTypeError."""
     if not isinstance(given, Mapping):
@@ -262,12 +265,12 @@ def _sizes(
         value, bound, least = given[word], dict(padding)[name], own.get(name, 0)
         if isinstance(value, bool) or (not isinstance(value, int | Array | np.ndarray | np.generic)):
             raise ArgumentError(
-                f"{what}: the size {word} is {described(value)}, not an integer: {value!r:.60}", remedy=_MAPPED
+                f"{what}: the size {word} is {described(value)}, not an integer: {value!r:.60}", remedy=_remedy(value)
             )
         if not isinstance(value, Array) and type(value) is not Size:
             number = np.asarray(value)
             if number.dtype.kind not in "iu" or number.ndim:
-                raise ArgumentError(f"{what}: the size {word} is {value!r:.60}, not an integer", remedy=_MAPPED)
+                raise ArgumentError(f"{what}: the size {word} is {value!r:.60}, not an integer", remedy=_remedy(value))
             if type(bound) is int and not least <= int(number) <= bound:
                 beyond = int(number) > bound
                 raise ShapeError(
@@ -277,12 +280,16 @@ def _sizes(
             value = number.astype(np.int32)
         array = value if isinstance(value, Array) else asarray(value)
         if array.aval.shape or array.aval.dtype.kind not in "iu":
-            raise ShapeError(f"{what}: the size {word} is {array.aval}, not a single integer", remedy=_MAPPED)
+            raise ShapeError(f"{what}: the size {word} is {array.aval}, not a single integer", remedy=_remedy(array))
         out.append(array if array.aval.dtype == np.int32 else array.astype("int32"))
     return out
 
 
-_MAPPED: Final = "sizes of a batch are mapped: vmap(lambda x, n: masked(x, sizes={'n': n}))(xs, lengths)"
+def _remedy(value: object) -> str:
+    """What to write in place of a value that is not a size."""
+    if isinstance(value, list | tuple) or (isinstance(value, Array | np.ndarray) and value.ndim):
+        return "sizes of a batch are mapped: vmap(lambda x, n: masked(x, sizes={'n': n}))(xs, lengths)"
+    return "give an int, or an array of one integer"
 
 
 def _with_size_check(name: str, size: str, least: int, bound: int, value: Array) -> Array:
@@ -328,10 +335,10 @@ def bucketed(
             f"bucketed: least is {least} and growth {growth}", remedy="least is at least 1, growth more than 1"
         )
     name, parameters = function_name(f), parameter_names(f)
-    programs: dict[object, tuple[Program[Any, Any], Callable[..., Any]]] = {}
+    programs: dict[object, tuple[Program[..., T], Callable[..., object]]] = {}
 
     @wraps(f, updated=())
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> T:
         if active_trace() is not None:
             return f(*args, **kwargs)
         leaves, in_tree = tree.flatten((args, kwargs))
@@ -340,7 +347,7 @@ def bucketed(
         known = programs.get((in_tree, types))
         if known is None:
             program = trace_tree(f, in_tree, types, name, parameters)
-            _check_results(program, out_shapes)
+            _check_result_shapes(program, out_shapes)
             known = programs[in_tree, types] = program, jit(mask(program))
         program, run = known
         sizes = solve_sizes(f"bucketed {name}", size_equations(avals, types, program.paths))
@@ -359,12 +366,13 @@ def bucketed(
             else y
             for y, want in zip(outs, program.out_avals, strict=True)
         ]
-        return tree.unflatten(out_tree, cut)
+        result: T = tree.unflatten(out_tree, cut)
+        return result
 
     return call
 
 
-def _padded(x: np.ndarray[Any, Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+def _padded(x: NDArray, shape: tuple[int, ...]) -> NDArray:
     if x.shape == shape:
         return x
     out = np.zeros(shape, x.dtype)
@@ -380,7 +388,7 @@ def ragged_batches(
     least: int = 8,
     growth: float = 2.0,
     drop_last: bool = False,
-) -> Iterator[tuple[T, np.ndarray[Any, Any]]]:
+) -> Iterator[tuple[T, npt.NDArray[np.int32]]]:
     """Batches of examples of similar length: trees of arrays stacked and padded with zeros, and the lengths, i32.
 
     The first axis of each array with the example's length is padded, to one of the sizes of `padded_size`; other arrays
@@ -391,7 +399,7 @@ def ragged_batches(
     """
     if batch_size < 1:
         raise ParameterError(f"ragged_batches: batch_size is {batch_size}", remedy="give a number from 1 on")
-    waiting: dict[tuple[int, Structure], list[tuple[int, list[np.ndarray[Any, Any]]]]] = {}
+    waiting: dict[tuple[int, Structure], list[tuple[int, list[NDArray]]]] = {}
     for example in examples:
         leaves, structure = tree.flatten(example)
         arrays = [np.asarray(x) for x in leaves]
@@ -406,7 +414,7 @@ def ragged_batches(
             yield _batch(group, *key)
 
 
-def _length(arrays: Sequence[np.ndarray[Any, Any]], example: T, length: Callable[[T], int] | None) -> int:
+def _length(arrays: Sequence[NDArray], example: T, length: Callable[[T], int] | None) -> int:
     if length is not None:
         return int(length(example))
     first = next((x for x in arrays if x.ndim), None)
@@ -416,8 +424,8 @@ def _length(arrays: Sequence[np.ndarray[Any, Any]], example: T, length: Callable
 
 
 def _batch(
-    group: Sequence[tuple[int, list[np.ndarray[Any, Any]]]], room: int, structure: Structure
-) -> tuple[Any, np.ndarray[Any, Any]]:
+    group: Sequence[tuple[int, list[NDArray]]], room: int, structure: Structure
+) -> tuple[Any, npt.NDArray[np.int32]]:
     columns = zip(*[arrays for _, arrays in group], strict=True)
     lengths = [n for n, _ in group]
     stacked = []

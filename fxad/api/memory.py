@@ -11,6 +11,7 @@ from fxad.core import tree
 from fxad.core.dataclasses import dataclass
 from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, NotDifferentiableError
+from fxad.tracing.array import Array
 from fxad.tracing.program import Program, count_text
 from fxad.tracing.static_args import Argnums
 from fxad.transforms.inversion.second_order import without_derivative
@@ -18,7 +19,7 @@ from fxad.transforms.memory.partial_eval import Halves, Passed
 from fxad.transforms.memory.residuals import Residuals
 
 
-def residuals(program: Program[..., Any], argnums: Argnums | None = None) -> Residuals:
+def residuals(program: Program[..., object], argnums: Argnums | None = None) -> Residuals:
     """Return the residuals of reverse mode: a table to print and to edit.
 
     Each row has the type and bytes of a value, the operation and user's line that compute it, the operation of the
@@ -56,12 +57,12 @@ class Partial:
     unknown results. `unknown` takes (residuals, *the other arguments) and returns the other results, with None for
     known ones. `residuals` describes the values passed from `known` to `unknown`."""
 
-    known: Program[..., Any]
+    known: Program[..., tuple[Any, tuple[Array, ...]]]
     unknown: Program[..., Any]
     residuals: tuple[Passed, ...]
 
 
-def partial_eval(program: Program[..., Any], known: Sequence[bool]) -> Partial:
+def partial_eval(program: Program[..., object], known: Sequence[bool]) -> Partial:
     """Split a program into what the known positional arguments determine, and the rest.
 
     >>> import fxad as fx
@@ -128,7 +129,7 @@ def partial_eval(program: Program[..., Any], known: Sequence[bool]) -> Partial:
 
 
 def _trees(
-    program: Program[..., Any], halves: Halves, known: Sequence[bool]
+    program: Program[..., object], halves: Halves, known: Sequence[bool]
 ) -> tuple[tuple[Structure, Structure], tuple[Structure, Structure]]:
     """Return the trees of arguments and results of both halves."""
     args = positional(program)
@@ -144,7 +145,7 @@ def _trees(
     )
 
 
-def _names_of_marked(program: Program[..., Any], marked: Sequence[bool]) -> tuple[str, ...]:
+def _names_of_marked(program: Program[..., object], marked: Sequence[bool]) -> tuple[str, ...]:
     """Return the names of the marked positional arguments."""
     names = (*program.names, *[f"args[{k}]" for k in range(len(program.names), len(marked))])
     return tuple([name for name, m in zip(names, marked, strict=False) if m])

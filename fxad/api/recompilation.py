@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from fxad.tracing.program import Program, tree_error
 
 
-def recompilation_reason(program: Program[..., Any], known: Sequence[Program[..., Any]]) -> str:
+def recompilation_reason(program: Program[..., object], known: Sequence[Program[..., object]]) -> str:
     """Describe the difference between a program and the nearest known one: leaves of other types, or another tree."""
     if not known:
         arguments = ", ".join([f"{path} {a}" for path, a in zip(program.paths, program.in_avals, strict=True)][:_SHOWN])
@@ -31,6 +30,6 @@ def _more(n: int) -> str:
     return f" and {n - _SHOWN} more" if n > _SHOWN else ""
 
 
-def _changes(program: Program[..., Any], other: Program[..., Any]) -> list[str]:
+def _changes(program: Program[..., object], other: Program[..., object]) -> list[str]:
     leaves = zip(program.paths, program.in_avals, other.in_avals, strict=True)
     return [f"{path} is {now}, it was {before}" for path, now, before in leaves if now != before]

@@ -12,7 +12,7 @@ from fxad.ir import Jaxpr
 from fxad.tracing.program import Program, numpy_operands
 
 
-def interpret(program: Program[..., Any], *args: Any, observe: Observe | None = None, **kwargs: Any) -> Any:
+def interpret(program: Program[..., object], *args: object, observe: Observe | None = None, **kwargs: object) -> Any:
     """Run a program equation by equation in NumPy: the reference semantics, without XLA.
 
     Results have the program's tree, with NumPy arrays for leaves. `observe(number, equation, results)` is called after
@@ -26,7 +26,7 @@ def interpret(program: Program[..., Any], *args: Any, observe: Observe | None = 
     return program.out_tree.unflatten(run(jaxpr, operands, observe))
 
 
-def diff(a: Program[..., Any] | Jaxpr, b: Program[..., Any] | Jaxpr) -> Difference | None:
+def diff(a: Program[..., object] | Jaxpr, b: Program[..., object] | Jaxpr) -> Difference | None:
     """Return the first difference of two programs, by path; None if they are equal.
 
     Programs are compared by their jaxprs, then by the trees of arguments and results. Values of bound constants are not
@@ -41,7 +41,7 @@ def diff(a: Program[..., Any] | Jaxpr, b: Program[..., Any] | Jaxpr) -> Differen
     return None
 
 
-def _jaxpr(program: Program[..., Any] | Jaxpr) -> Jaxpr:
+def _jaxpr(program: Program[..., object] | Jaxpr) -> Jaxpr:
     if isinstance(program, Program):
         return program.jaxpr
     if isinstance(program, Jaxpr):

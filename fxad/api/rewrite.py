@@ -77,7 +77,7 @@ def remat(
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
     prevent_cse: bool = True,
-) -> Any:
+) -> object:
     """The same function. Reverse mode stores its arguments and the values that `policy` selects, and recomputes others.
 
     `remat` of a function that another function calls makes the call a segment; segments may be nested. `remat(policy=...)`
@@ -127,7 +127,7 @@ def remat(
             static_argnames=static_argnames,
         )
 
-    def transform(p: Program[Any, Any]) -> Program[Any, Any]:
+    def transform(p: Program[..., object]) -> Program[..., object]:
         if limit is None:
             jaxpr = transforms.remat(p.jaxpr, policy)
         else:
@@ -175,7 +175,7 @@ def _check_plan(f: object, policy: Policy, plan: object) -> None:
 def dce(f: Program[P, R]) -> Program[P, R]: ...
 @overload
 def dce(f: Callable[P, R]) -> Callable[P, R]: ...
-def dce(f: Any) -> Any:
+def dce(f: Callable[..., object]) -> object:
     """The same function without unused equations, including those in bodies of calls."""
     return lift("dce", f, lambda p: p.replace(transforms.dce(p.jaxpr)))
 
@@ -184,7 +184,7 @@ def dce(f: Any) -> Any:
 def cse(f: Program[P, R]) -> Program[P, R]: ...
 @overload
 def cse(f: Callable[P, R]) -> Callable[P, R]: ...
-def cse(f: Any) -> Any:
+def cse(f: Callable[..., object]) -> object:
     """The same function with equal equations computed once."""
     return lift("cse", f, lambda p: p.replace(transforms.cse(p.jaxpr)))
 
@@ -193,7 +193,7 @@ def cse(f: Any) -> Any:
 def simplify(f: Program[P, R]) -> Program[P, R]: ...
 @overload
 def simplify(f: Callable[P, R]) -> Callable[P, R]: ...
-def simplify(f: Any) -> Any:
+def simplify(f: Callable[..., object]) -> object:
     """The same function with constants folded and identities removed; never changes a floating result."""
     return lift("simplify", f, lambda p: p.replace(transforms.simplify(p.jaxpr)))
 
@@ -216,7 +216,7 @@ def specialize(program: Program[P, R], **sizes: int) -> Program[P, R]:
 def inline(f: Program[P, R]) -> Program[P, R]: ...
 @overload
 def inline(f: Callable[P, R]) -> Callable[P, R]: ...
-def inline(f: Any) -> Any:
+def inline(f: Callable[..., object]) -> object:
     """The same function without `call` equations, at any depth."""
     return lift("inline", f, lambda p: p.replace(transforms.inline(p.jaxpr)))
 
@@ -225,7 +225,7 @@ def inline(f: Any) -> Any:
 def outline(f: Program[P, R], *, min_cost: float = 0.0, waste: float = 0.02) -> Program[P, R]: ...
 @overload
 def outline(f: Callable[P, R], *, min_cost: float = 0.0, waste: float = 0.02) -> Callable[P, R]: ...
-def outline(f: Any, *, min_cost: float = 0.0, waste: float = 0.02) -> Any:
+def outline(f: Callable[..., object], *, min_cost: float = 0.0, waste: float = 0.02) -> object:
     """The same function with repeated stretches of equations, such as the layers of a Python loop, as calls.
 
     Stretches share a body if they differ only in their operands: also in parameters, literals or places in an array,
@@ -250,7 +250,7 @@ def _check_not_negative(name: str, value: object, remedy: str) -> None:
 def reroll(f: Program[P, R]) -> Program[P, R]: ...
 @overload
 def reroll(f: Callable[P, R]) -> Callable[P, R]: ...
-def reroll(f: Any) -> Any:
+def reroll(f: Callable[..., object]) -> object:
     """The same function with a chain of equal calls, or of repeated stretches, as one `scan`.
 
     Values passed from one call to the next become the carry. Operands that differ, such as the parameters of layers,
@@ -268,7 +268,7 @@ def reroll(f: Any) -> Any:
 def apply_passes(f: Program[P, R], passes: Passes) -> Program[P, R]: ...
 @overload
 def apply_passes(f: Callable[P, R], passes: Passes) -> Callable[P, R]: ...
-def apply_passes(f: Any, passes: Passes) -> Any:
+def apply_passes(f: Callable[..., object], passes: Passes) -> object:
     """The same function after all passes of a tuple, in order: those of the default pipeline, or others.
 
     A program is differentiated unchanged; a function is first rewritten by `fxad.passes.BEFORE_DIFFERENTIATION`.

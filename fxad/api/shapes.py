@@ -21,7 +21,7 @@ from fxad.tracing.program import (
     unify_assumptions,
 )
 
-Shapes: TypeAlias = Any  # a tree prefix of shapes: texts as "(n, _)", tuples of ints, sizes and None, or None
+Shapes: TypeAlias = object  # a tree prefix of shapes: texts as "(n, _)", tuples of ints, sizes and None, or None
 _Shape: TypeAlias = tuple[int | None, ...] | None  # None: the whole shape, or a dimension, is that of the array
 FITTING: Final = "one size for each axis; _ is the size that the array has"
 
@@ -46,8 +46,8 @@ def read_prefix(shapes: Sequence[Any]) -> list[_Shape]:
 
 
 def trace_symbolic(
-    what: str, f: Callable[..., Any], in_shapes: Shapes, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[Program[Any, Any], Mapping[str, str]]:
+    what: str, f: Callable[..., object], in_shapes: Shapes, args: tuple[object, ...], kwargs: dict[str, object]
+) -> tuple[Program[..., object], Mapping[str, str]]:
     """The program of symbolic shape for arguments, and the user's names of sizes that it has by other names.
 
     Raises: ShapeError, TreeError, ArgumentError for shapes that do not fit the arguments.
@@ -59,7 +59,7 @@ def trace_symbolic(
 
 def symbolic_types(
     what: str,
-    f: Callable[..., Any],
+    f: Callable[..., object],
     in_shapes: Shapes,
     exact: Sequence[Aval],
     in_tree: Structure,

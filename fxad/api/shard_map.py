@@ -42,7 +42,7 @@ from fxad.transforms.vmap import vmap_named
 P = ParamSpec("P")
 R = TypeVar("R")
 
-Specs = Any  # a PartitionSpec, or a tree prefix of them
+Specs: TypeAlias = object  # a PartitionSpec, or a tree prefix of them
 _MISSING: Final = object()
 Wording: TypeAlias = tuple[str, str]
 # The wording of the error for a result that is not the same for all indices, and of its remedy.
@@ -118,7 +118,7 @@ def shard_map(
     what = f"shard_map of {name}"
     if isinstance(f, Program):
         manual = ManualAxes.of(what, mesh, axis_names, check_vma)
-        specs = _specs(in_specs, f.in_tree, f"{what}: in_specs")
+        specs = _argument_specs(in_specs, f.in_tree, f"{what}: in_specs")
         return _shard_mapped(what, f, manual, specs, out_specs)
     check_function("shard_map", f)
     names = parameter_names(f)
@@ -126,11 +126,11 @@ def shard_map(
         ManualAxes.of(what, mesh, axis_names, check_vma)
 
     @wraps(f, updated=())
-    def mapped(*args: Any, **kwargs: Any) -> Any:
+    def mapped(*args: object, **kwargs: object) -> object:
         manual = ManualAxes.of(what, mesh, axis_names, check_vma)
         leaves, in_tree = tree.flatten((args, kwargs))
         avals = types_of(what, f, leaves, in_tree)
-        specs = _specs(in_specs, in_tree, f"{what}: in_specs")
+        specs = _argument_specs(in_specs, in_tree, f"{what}: in_specs")
         paths = [argument_path(a, names) for a in in_tree.accessors()]
         parts = [
             part_type(what, manual.named, s, a, f"argument {p}") for s, a, p in zip(specs, avals, paths, strict=True)
@@ -178,7 +178,7 @@ def _is_spec(x: object) -> bool:
     return isinstance(x, PartitionSpec)
 
 
-def _specs(prefix: Specs, in_tree: Structure, what: str) -> list[PartitionSpec]:
+def _argument_specs(prefix: Specs, in_tree: Structure, what: str) -> list[PartitionSpec]:
     args, kwargs = in_tree.children()
     if kwargs.num_leaves:
         raise ArgumentError(f"{what}: keyword arguments are not divided", remedy="pass arguments by position")
@@ -193,8 +193,8 @@ def _specs(prefix: Specs, in_tree: Structure, what: str) -> list[PartitionSpec]:
 
 
 def _shard_mapped(
-    what: str, program: Program[Any, Any], manual: ManualAxes, specs: Sequence[PartitionSpec], out_specs: Specs
-) -> Program[Any, Any]:
+    what: str, program: Program[..., object], manual: ManualAxes, specs: Sequence[PartitionSpec], out_specs: Specs
+) -> Program[..., object]:
     outs = tree.broadcast_prefix(out_specs, program.out_tree, f"{what}: out_specs", _is_spec)
     paths = tree.paths(program.out_tree, "result")
     for s, a, p in zip(outs, program.out_avals, paths, strict=True):
@@ -205,13 +205,13 @@ def _shard_mapped(
 
 def map_over_devices(
     what: str,
-    program: Program[Any, Any],
+    program: Program[..., object],
     manual: ManualAxes,
     ins: Sequence[Spec],
     outs: Sequence[Spec],
     paths: Sequence[str],
     wording: Wording = FOR_OUT_SPECS,
-) -> Program[Any, Any]:
+) -> Program[..., object]:
     """The program over whole arrays, with one equation, of a program over parts. `wording` is that of the error for a
     result that is not the same for all indices."""
     body, mesh = remove_dead_eqns(program.jaxpr), manual.mesh
@@ -291,7 +291,7 @@ def pmap(
     global_arg_shapes: None = None,
 ) -> Callable[P, R]: ...
 def pmap(
-    f: Any,
+    f: Callable[..., object],
     axis_name: str | None = None,
     *,
     in_axes: Axes = 0,
@@ -304,7 +304,7 @@ def pmap(
     donate_argnums: int | Sequence[int] = (),
     backend: str | None = None,
     global_arg_shapes: None = None,
-) -> Any:
+) -> object:
     """Map over an axis of the arguments, each index on a device of its own.
 
     The arguments are those of `vmap`. `axis_name` names the axis for collectives in `f`. `devices` are those of the
@@ -342,7 +342,7 @@ def pmap(
     statics = static_arguments(what, f, fixed, static_argnames)
 
     @wraps(f, updated=())
-    def mapped(*args: Any, **kwargs: Any) -> Any:
+    def mapped(*args: object, **kwargs: object) -> object:
         m = mapped_arguments("pmap", f, statics, args, kwargs, in_axes, axis_size)
         axis = new_axis(what, name_of_axis(axis_name), m.size, stacked=False)
         program = m.trace(axis)
@@ -368,7 +368,9 @@ def _check_jax_options(backend: str | None, global_arg_shapes: object) -> None:
         )
 
 
-def _constant_results(what: str, program: Program[Any, Any], manual: ManualAxes, out_axes: Axes) -> tuple[Any] | None:
+def _constant_results(
+    what: str, program: Program[..., object], manual: ManualAxes, out_axes: Axes
+) -> tuple[object] | None:
     """The results of a pmap of a program without equations whose results are no arguments: nothing is compiled. None for
     any other program, and if there are more indices than devices."""
     body, bound = program.jaxpr, len(program.bound)
@@ -407,8 +409,8 @@ _UNNAMED: Final = "pmap"
 
 
 def _pmapped(
-    what: str, program: Program[Any, Any], manual: ManualAxes, dims: Sequence[int | None], out_axes: Axes
-) -> Program[Any, Any]:
+    what: str, program: Program[..., object], manual: ManualAxes, dims: Sequence[int | None], out_axes: Axes
+) -> Program[..., object]:
     ((name, _),) = manual.mesh
     out_dims, paths = mapped_axes_of_results(what, program, out_axes)
     body, n = program.jaxpr, len(program.bound)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import wraps
 from math import prod
-from typing import Any, Final, ParamSpec, TypeVar, overload
+from typing import Final, ParamSpec, TypeVar, overload
 
 from fxad.api.lift import check_function, check_no_statics
 from fxad.api.mapped_axes import (
@@ -61,7 +61,7 @@ def soft_pmap(
     static_argnames: Argnames = (),
 ) -> Callable[P, R]: ...
 def soft_pmap(
-    f: Any,
+    f: Callable[..., object],
     axis_name: str | None = None,
     *,
     in_axes: Axes = 0,
@@ -70,7 +70,7 @@ def soft_pmap(
     devices: int | Sequence[Device] | None = None,
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
-) -> Any:
+) -> object:
     """Map over an axis of the arguments, on fewer devices than it has indices: each device has several, one after the
     other in the order of the axis, and computes them together, as `vmap` does.
 
@@ -95,7 +95,7 @@ def soft_pmap(
     statics = static_arguments(what, f, static_argnums, static_argnames)
 
     @wraps(f, updated=())
-    def mapped(*args: Any, **kwargs: Any) -> Any:
+    def mapped(*args: object, **kwargs: object) -> object:
         m = mapped_arguments("soft_pmap", f, statics, args, kwargs, in_axes, axis_size)
         axis = new_axis(what, name_of_axis(axis_name), m.size, stacked=False)
         return _split(what, m.trace(axis), str(axis.name), m.size, devices, m.dims, out_axes)(*m.args, **m.kwargs)
@@ -109,13 +109,13 @@ _LANE: Final = ".lane"  # the axis of the indices of a device; vmap removes it a
 
 def _split(
     what: str,
-    program: Program[Any, Any],
+    program: Program[..., object],
     name: str,
     size: int,
     devices: int | Sequence[Device] | None,
     dims: Sequence[int | None],
     out_axes: Axes,
-) -> Program[Any, Any]:
+) -> Program[..., object]:
     count, listed = _number_of_devices(what, size, devices)
     out_dims, paths = mapped_axes_of_results(what, program, out_axes)
     body = split_axis(program.jaxpr, name, (count, size // count), name + _LANE)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Literal, ParamSpec, TypeVar, overload
 
 import numpy as np
 
@@ -35,7 +35,7 @@ T = TypeVar("T")
 # -------------------------------------------------------------------------------------------------- types of results
 
 
-def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def eval_shape(fun: Callable[..., object], *args: object, **kwargs: Any) -> Any:
     """Return the types of the results of a function, as a tree of `Spec`s, without computing them.
 
     Arguments are values or `Spec`s. Cost: one trace.
@@ -45,12 +45,20 @@ def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     return specs(program.out_tree, program.out_avals)
 
 
+@overload
 def make_jaxpr(
-    fun: Callable[..., Any],
+    fun: Callable[P, R], static_argnums: Argnums = (), axis_env: None = None, return_shape: Literal[False] = False
+) -> Callable[P, Program[..., R]]: ...
+@overload
+def make_jaxpr(
+    fun: Callable[P, R], static_argnums: Argnums = (), axis_env: None = None, *, return_shape: bool
+) -> Callable[P, Any]: ...
+def make_jaxpr(
+    fun: Callable[..., object],
     static_argnums: Argnums = (),
     axis_env: None = None,
     return_shape: bool = False,
-) -> Callable[..., Any]:
+) -> Callable[..., object]:
     """Return a function that traces `fun` on its arguments and returns the `Program`: `make_jaxpr(f)(x).jaxpr`.
 
     With `return_shape`, also the types of the results, as a tree of `Spec`s. Raises: ParameterError for `axis_env`.
@@ -64,7 +72,7 @@ def make_jaxpr(
     statics = static_arguments(f"make_jaxpr of {function_name(fun)}", fun, static_argnums, ())
 
     @wraps(fun, updated=())
-    def traced(*args: Any, **kwargs: Any) -> Any:
+    def traced(*args: object, **kwargs: Any) -> object:
         g, args, kwargs = (fun, args, kwargs) if statics is None else statics.with_placeholders(args, kwargs)
         program = trace(g, *args, **kwargs)
         return (program, specs(program.out_tree, program.out_avals)) if return_shape else program
@@ -139,17 +147,17 @@ def named_scope(name: str) -> Iterator[None]:
 # ------------------------------------------------------------------------------------------------------- functions
 
 
-def closure_convert(fun: Callable[..., Any], *example_args: Any) -> tuple[Callable[..., Any], list[Any]]:
+def closure_convert(fun: Callable[..., R], *example_args: object) -> tuple[Callable[..., R], list[Any]]:
     """Return a function that closes over no arrays, and the arrays that `fun` closes over.
 
     `converted(*args, *arrays)` is `fun(*args)`. Custom rules and host functions can then take them as arguments.
     """
     check_function("closure_convert", fun)
-    program: Program[..., Any] = trace(fun, *example_args)
+    program: Program[..., R] = trace(fun, *example_args)
     n = len(example_args)
 
     @wraps(fun, updated=())
-    def converted(*args: Any) -> Any:
+    def converted(*args: object) -> R:
         if len(args) != n + len(program.bound):
             raise ArgumentError(
                 f"closure_convert: {program.name} takes {n} arguments and {len(program.bound)} arrays, got {len(args)}",
@@ -160,7 +168,9 @@ def closure_convert(fun: Callable[..., Any], *example_args: Any) -> tuple[Callab
     return converted, list(program.bound)
 
 
-def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Sequence[str] = ()) -> Callable[..., Any]:
+def linear_transpose(
+    fun: Callable[..., object], *primals: object, reduce_axes: Sequence[str] = ()
+) -> Callable[..., Any]:
     """Return the transpose of a linear function: from a cotangent of its results to a tuple of cotangents.
 
     `primals` are examples of the arguments: values or `Spec`s. See `transpose`. Raises: ParameterError for `reduce_axes`.

@@ -9,13 +9,14 @@ from typing import Any, TypeVar
 import fxad.numpy as fnp
 from fxad.core import tree
 from fxad.core.tree import Structure
+from fxad.dtypes import DType
 from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError, described
 from fxad.tracing.array import Array, ArrayLike
 
 T = TypeVar("T")
 
 
-def ravel(values: T) -> tuple[Any, Callable[[Any], T]]:
+def ravel(values: T) -> tuple[Array, Callable[[object], T]]:
     """The leaves of a tree of arrays in one vector, and the function from such a vector to such a tree.
 
     Rule:   the vector has the common dtype of the leaves, by promotion; `unravel` gives each leaf its own dtype back.
@@ -37,12 +38,15 @@ def ravel(values: T) -> tuple[Any, Callable[[Any], T]]:
     # of the original leaves: Python numbers among them take the dtype of the arrays
     dtype = fnp.result_type(*flat) if flat else fnp.float32
     vector = fnp.concat([x.astype(dtype).reshape(-1) for x in arrays]) if arrays else fnp.zeros(0, dtype)
-    return vector, _unravel(shape, [(x.shape, x.dtype) for x in arrays], vector.shape[0], vector.dtype)
+    unravel: Callable[[object], T] = _unravel(
+        shape, [(x.shape, x.dtype) for x in arrays], vector.shape[0], vector.dtype
+    )
+    return vector, unravel
 
 
 def _unravel(
-    shape: Structure, parts: Sequence[tuple[tuple[int, ...], Any]], size: int, dtype: Any
-) -> Callable[[Any], Any]:
+    shape: Structure, parts: Sequence[tuple[tuple[int, ...], DType]], size: int, dtype: DType
+) -> Callable[[object], Any]:
     def unravel(vector: Any) -> Any:
         if not hasattr(vector, "dtype"):
             raise ArgumentError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any, ParamSpec, TypeAlias, TypeVar, overload
+from typing import ParamSpec, TypeAlias, TypeVar, overload
 
 from fxad.api.lift import Holds, check_function, check_no_statics, with_known_values
 from fxad.api.mapped_axes import (
@@ -51,7 +51,7 @@ def vmap(
     static_argnames: Argnames = (),
 ) -> Callable[P, R]: ...
 def vmap(
-    f: Any,
+    f: Callable[..., object],
     in_axes: Axes = 0,
     out_axes: Axes = 0,
     axis_name: str | None = None,
@@ -60,7 +60,7 @@ def vmap(
     *,
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
-) -> Any:
+) -> object:
     """Map over a new axis of the arguments.
 
     `in_axes` is a tree prefix of the tuple of positional arguments: an int is the mapped axis of a leaf (negative:
@@ -94,8 +94,8 @@ def vmap(
     statics = static_arguments(f"vmap of {name}", f, static_argnums, static_argnames)
 
     @wraps(f, updated=())
-    def mapped(*args: Any, **kwargs: Any) -> Any:
-        def traced(holds: Holds) -> tuple[MappedArguments, MappedAxis, Program[Any, Any]]:
+    def mapped(*args: object, **kwargs: object) -> object:
+        def traced(holds: Holds) -> tuple[MappedArguments, MappedAxis, Program[..., object]]:
             m = mapped_arguments("vmap", f, statics, args, kwargs, in_axes, axis_size, holds)
             axis = new_axis(f"vmap of {name}", axis_name, m.size)
             return m, axis, m.trace(axis)
@@ -105,8 +105,8 @@ def vmap(
 
     mapped.__name__ = f"vmap_{name}"
 
-    def declare(numbers: Sequence[int], names: Sequence[str]) -> Callable[..., Any]:
-        transform: Callable[..., Callable[..., Any]] = vmap
+    def declare(numbers: Sequence[int], names: Sequence[str]) -> Callable[..., object]:
+        transform: Callable[..., Callable[..., object]] = vmap
         return transform(
             f, in_axes, out_axes, axis_name, axis_size, spmd, static_argnums=numbers, static_argnames=names
         )
@@ -126,12 +126,12 @@ def _spmd_names(given: SpmdNames) -> tuple[str, ...]:
 
 
 def _vmap(
-    program: Program[Any, Any],
+    program: Program[..., object],
     dims: Sequence[int | None],
     out_axes: Axes,
     axis: MappedAxis,
     spmd: tuple[str, ...],
-) -> Program[Any, Any]:
+) -> Program[..., object]:
     what = f"vmap of {program.name}"
     if spmd and not runs_on_devices(program.jaxpr):
         raise ParameterError(

@@ -47,7 +47,7 @@ def program(functions: Sequence[Jaxpr], note: Callable[[Eqn], str] | None = None
     texts = []
     for jaxpr in functions:
         keyword = "main" if jaxpr is functions[-1] else "fn"
-        texts.append(function(jaxpr, f"{keyword} {names[jaxpr]}", names, note))
+        texts.append(function_text(jaxpr, f"{keyword} {names[jaxpr]}", names, note))
     return "\n".join(texts)
 
 
@@ -62,7 +62,7 @@ def labels(functions: Sequence[Jaxpr]) -> dict[object, str]:
     return out
 
 
-def function(jaxpr: Jaxpr, head: str, names: Labels, note: Callable[[Eqn], str] | None = None) -> str:
+def function_text(jaxpr: Jaxpr, head: str, names: Labels, note: Callable[[Eqn], str] | None = None) -> str:
     """One function; its bodies by their labels."""
     lines = [f"{head}({_bindings(jaxpr.ins)}) -> ({', '.join([str(a.aval) for a in jaxpr.outs])}) {{"]
     operations: dict[Primitive, str] = {}  # programs repeat operations: each is printed once

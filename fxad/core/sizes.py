@@ -69,7 +69,8 @@ class SizeFunction:
     def readable(self) -> str:
         """The function for messages: `(n + 1)//2`."""
         if self.function == "//":
-            return f"{_parenthesized(self.a)}//{_parenthesized(self.b)}"
+            divisor = _parenthesized(self.b)
+            return f"{_parenthesized(self.a)}//{f'({divisor})' if '*' in divisor and divisor[0] != '(' else divisor}"
         return f"bits({self.a})" if self.function == "bits" else f"{self.function}({self.a}, {self.b})"
 
 
@@ -195,7 +196,7 @@ else:
             theirs = _terms(other)
             for mono, c in self.terms:
                 for m, d in theirs.items():
-                    product = _product(mono, m)
+                    product = _multiply_monomials(mono, m)
                     terms[product] = terms.get(product, 0) + c * d
             return _size_of_terms(terms)
 
@@ -234,7 +235,7 @@ else:
 
         def bit_length(self):
             """The number of bits, which is a size too: `bits(n)`."""
-            return _bits(self)
+            return _bit_length(self)
 
         def __abs__(self):
             return self if self >= 0 else -self
@@ -319,7 +320,7 @@ def _term_order(term: tuple[Monomial, int]) -> tuple[int, tuple[tuple[tuple[bool
     return -sum([power for _, power in mono]), tuple([(_factor_order(factor), power) for factor, power in mono])
 
 
-def _product(a: Monomial, b: Monomial) -> Monomial:
+def _multiply_monomials(a: Monomial, b: Monomial) -> Monomial:
     powers = dict(a)
     for factor, power in b:
         powers[factor] = powers.get(factor, 0) + power
@@ -429,7 +430,7 @@ def minimum(a: int, b: int) -> int:
     return _size_of_factor(SizeFunction("min", *sorted((a, b), key=exact_text)))
 
 
-def _bits(a: int, _: int = 0) -> int:
+def _bit_length(a: int, _: int = 0) -> int:
     """The number of binary digits of a size; 0 of a negative one."""
     return max(a, 0).bit_length() if type(a) is int else _size_of_factor(SizeFunction("bits", a, 0))
 
@@ -459,16 +460,17 @@ def _lower_bound_of_terms(terms: Terms, depth: int) -> int | None:
     if depth == 0:
         return None
     direct = _constant_after_shift(terms)
-    if direct is not None:
-        return direct
     # replace the atom of a term: by something at least as large if its coefficient is negative, else at most as large
     for mono, c in terms.items():
-        if len(mono) == 2 and (rounded := _rounded_to_multiple(mono)) is not None:
+        if (rounded := _rounded_to_multiple(mono)) is not None:
             a, b = rounded
             rest = _size_of_terms({m: d for m, d in terms.items() if m != mono})
             low = _lower_bound_of_terms(_terms(rest + (a if c < 0 else a - b + 1) * c), depth - 1)
             if low is not None:
-                return low
+                return low if direct is None else max(low, direct)
+    if direct is not None:
+        return direct
+    for mono, c in terms.items():
         if len(mono) == 1 and mono[0][1] == 1 and isinstance(mono[0][0], SizeFunction):
             function = mono[0][0]
             remaining = {m: d for m, d in terms.items() if m != mono}
@@ -498,11 +500,13 @@ def _lower_bound_of_terms(terms: Terms, depth: int) -> int | None:
 
 
 def _rounded_to_multiple(mono: Monomial) -> tuple[int, int] | None:
-    """a and b of b * (a // b), for a named size b >= 1: between a - b + 1 and a."""
-    for (name, p), (whole, q) in (mono, mono[::-1]):
-        divides = isinstance(name, Name) and name.at_least >= 1 and p == q == 1
-        if divides and isinstance(whole, SizeFunction) and whole.function == "//" and whole.b == _size_of_factor(name):
-            return whole.a, whole.b
+    """a and b of b * (a // b), for a product b >= 1 of named sizes: between a - b + 1 and a."""
+    for k, (whole, power) in enumerate(mono):
+        if power == 1 and isinstance(whole, SizeFunction) and whole.function == "//" and len(mono) > 1:
+            others = mono[:k] + mono[k + 1 :]
+            named = all([isinstance(n, Name) and n.at_least >= 1 for n, _ in others])
+            if named and whole.b == _size_of_terms({others: 1}):
+                return whole.a, whole.b
     return None
 
 
@@ -637,8 +641,13 @@ def substitute_sizes(size: int, values: Mapping[str, int]) -> int:
     return evaluate(size, lambda n: values[n.name] if n.name in values else _size_of_factor(n), _FUNCTIONS)
 
 
+def typical_size(size: int) -> int:
+    """A number for a dimension, to compare costs: each named size is 64, or the least that it may be if more."""
+    return substitute_sizes(size, {n.name: maximum(n.at_least, 64) for n in names_of(size)})
+
+
 _FUNCTIONS: Final[Mapping[str, Callable[[int, int], int]]] = MappingProxyType(
-    {"//": lambda a, b: a // b, "max": maximum, "min": minimum, "bits": _bits}
+    {"//": lambda a, b: a // b, "max": maximum, "min": minimum, "bits": _bit_length}
 )
 
 
@@ -673,11 +682,29 @@ def upper_bound(size: int, bounds: Mapping[str, int]) -> int:
 
 
 def _interval(size: int, bounds: Mapping[str, int]) -> tuple[int, int]:
-    """A lower and an upper bound, by intervals of terms."""
+    """A lower and an upper bound, by intervals of terms, and with one rounded term replaced by what it is rounded from:
+    n - n // 2 * 2 is at most 1."""
     if not isinstance(size, Size):
         return size, size
-    total: tuple[int, int] = (0, 0)
+    low, high = _interval_of_terms(size.terms, bounds)
     for mono, c in size.terms:
+        rounded, scale = _rounded_to_multiple(mono), 1
+        if rounded is None and len(mono) == 1 and mono[0][1] == 1 and isinstance(mono[0][0], SizeFunction):
+            whole = mono[0][0]
+            if whole.function == "//" and type(whole.b) is int and whole.b > 0:
+                rounded, scale = (whole.a, whole.b), whole.b
+        if rounded is not None:  # the bounds of `scale` times the size
+            a, b = rounded
+            rest = (size - _size_of_terms({mono: c})) * scale
+            least, most = (rest + (a - b + 1) * c, rest + a * c)[:: 1 if c > 0 else -1]
+            below, above = -(-_interval(least, bounds)[0] // scale), _interval(most, bounds)[1] // scale
+            return below if at_least(below - low, 0) else low, above if at_least(high - above, 0) else high
+    return low, high
+
+
+def _interval_of_terms(terms: Iterable[tuple[Monomial, int]], bounds: Mapping[str, int]) -> tuple[int, int]:
+    total: tuple[int, int] = (0, 0)
+    for mono, c in terms:
         term: tuple[int, int] = (1, 1)
         for base, power in mono:
             factor = _interval_of_factor(base, bounds)

@@ -21,6 +21,7 @@ from pyrsistent._pvector import PythonPVector
 from fxad.errors import ArgumentError, ParameterError, TreeError, described
 
 Structure: TypeAlias = optree.PyTreeSpec
+Accessor: TypeAlias = optree.PyTreeAccessor
 T = TypeVar("T")
 
 _NAMESPACE: Final = "fxad"
@@ -88,7 +89,7 @@ def map(f: Callable[..., object], tree: T, *rest: object, is_leaf: IsLeaf = None
     return out
 
 
-def _fitting(what: str, shape: Structure, other: object, number: int) -> list[Any]:
+def _fitting(what: str, shape: Structure, other: object, number: int) -> list[object]:
     """The subtrees of another tree at the leaves of the first. Raises: TreeError."""
     xs = flatten_up_to(shape, other)
     if xs is None:
@@ -187,7 +188,7 @@ def _zip_prefix(
         _zip_prefix(e, p, fn, is_leaf)
 
 
-def _children(tree: object) -> tuple[list[Any], Structure]:
+def _children(tree: object) -> tuple[list[object], Structure]:
     """The children of the outermost container of a tree, and its structure with leaves for children."""
     return optree.tree_flatten(tree, is_leaf=lambda x: x is not tree, namespace=_NAMESPACE)  # type: ignore[arg-type]
 
@@ -208,7 +209,7 @@ class Node(NamedTuple):
     """A container of a structure: its data other than children, and one key for each child."""
 
     data: Any
-    keys: Sequence[Any]
+    keys: Sequence[object]
 
 
 def outermost_node(structure: Structure) -> Node:
@@ -219,7 +220,7 @@ def outermost_node(structure: Structure) -> Node:
     return Node(node.metadata, node.entries)
 
 
-def unflattener(cls: type[Any]) -> Callable[[Any, Sequence[object]], Any] | None:
+def unflattener(cls: type) -> Callable[[Any, Sequence[object]], Any] | None:
     """The function that makes an instance of a registered class from its data and children; None for other classes."""
     if issubclass(cls, PRecord) and not _registered(cls):
         register(cls, _flatten_map, _make_record(cls))
@@ -229,12 +230,12 @@ def unflattener(cls: type[Any]) -> Callable[[Any, Sequence[object]], Any] | None
     )
 
 
-def is_container(cls: type[Any]) -> bool:
+def is_container(cls: type) -> bool:
     """Returns True if instances of a class are containers, and not leaves."""
     return _registered(cls) is not None or optree.is_namedtuple_class(cls)
 
 
-def _registered(cls: type[Any]) -> Any:
+def _registered(cls: type) -> Any:
     return optree.register_pytree_node.get(cls, namespace=_NAMESPACE)
 
 
@@ -288,10 +289,10 @@ def dataclass(cls: type[T]) -> type[T]:
     children = tuple(f.name for f in fields if not f.metadata.get("static"))
     fixed = tuple(f.name for f in fields if f.metadata.get("static"))
 
-    def flat(x: Any) -> tuple[Sequence[object], tuple[object, ...], tuple[str, ...]]:
+    def flat(x: object) -> tuple[Sequence[object], tuple[object, ...], tuple[str, ...]]:
         return [getattr(x, n) for n in children], tuple([getattr(x, n) for n in fixed]), children
 
-    def unflat(aux: tuple[object, ...], parts: Iterable[object]) -> Any:
+    def unflat(aux: tuple[object, ...], parts: Iterable[object]) -> T:
         # the leaves may be anything while a transform runs, so __post_init__ must not see them
         x = object.__new__(frozen)
         for n, v in zip((*fixed, *children), (*aux, *parts), strict=True):
@@ -304,7 +305,7 @@ def dataclass(cls: type[T]) -> type[T]:
 
 def register(
     cls: type[Any],
-    flatten_node: Callable[[Any], tuple[Sequence[object], Any, Sequence[Any]]],
+    flatten_node: Callable[[Any], tuple[Sequence[object], Any, Sequence[object]]],
     unflatten_node: Callable[[Any, Iterable[object]], Any],
     entry: type[optree.PyTreeEntry] = optree.GetItemEntry,
 ) -> None:
@@ -328,7 +329,7 @@ def _sorted_keys(keys: Iterable[Any]) -> tuple[Any, ...]:
         return tuple(sorted(keys, key=lambda k: (type(k).__qualname__, str(k))))
 
 
-def _flatten_map(x: Any) -> tuple[Sequence[object], Any, Sequence[Any]]:
+def _flatten_map(x: Mapping[Any, object]) -> tuple[Sequence[object], tuple[Any, ...], tuple[Any, ...]]:
     keys = _sorted_keys(x.keys())
     return [x[k] for k in keys], keys, keys
 
@@ -341,7 +342,7 @@ def _register_map() -> None:
 
 def _register_vectors() -> None:
     # pyrsistent has two vector classes, one in C
-    def flat(x: Any) -> tuple[Sequence[object], Any, Sequence[Any]]:
+    def flat(x: Sequence[object]) -> tuple[Sequence[object], int, Sequence[int]]:
         return list(x), len(x), range(len(x))
 
     classes = {type(pyrsistent.pvector([])), PythonPVector}
@@ -364,10 +365,10 @@ def _register_records(values: Sequence[object]) -> bool:
     return bool(new)
 
 
-def _make_record(cls: type[Any]) -> Callable[[Any, Iterable[object]], Any]:
+def _make_record(cls: type[Any]) -> Callable[[tuple[object, ...], Iterable[object]], object]:
     # Type checks and invariants of fields must not run on tracers and None. So the record is built from the buckets of
     # a map, as pyrsistent itself does to evolve one.
-    def make(keys: tuple[Any, ...], xs: Iterable[object]) -> Any:
+    def make(keys: tuple[object, ...], xs: Iterable[object]) -> object:
         m = pyrsistent.pmap(dict(zip(keys, xs, strict=True)))
         return cls(_precord_size=len(m), _precord_buckets=m._buckets)
 

@@ -15,6 +15,7 @@ from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, described
 
 T = TypeVar("T")
+D = TypeVar("D")
 C = TypeVar("C", bound=type)
 
 
@@ -26,7 +27,7 @@ C = TypeVar("C", bound=type)
 class DictKey:
     """The place of a child in a mapping."""
 
-    key: Any
+    key: object
 
     def __str__(self) -> str:
         return f"[{self.key!r}]"
@@ -72,7 +73,7 @@ KeyPath: TypeAlias = tuple[KeyEntry, ...]
 class NamedKey(optree.PyTreeEntry):
     """An entry of a path in optree whose name is a key."""
 
-    def __call__(self, obj: Any) -> Any:
+    def __call__(self, obj: object) -> Any:
         """The child of an object at this key."""
         children, structure = tree.flatten(obj, lambda x: x is not obj)
         return children[structure.entries().index(self.entry)]
@@ -199,10 +200,10 @@ def _by_path(values: object, is_leaf: Callable[..., bool]) -> Callable[[Any], bo
 
 
 def register_pytree_node(
-    nodetype: type[Any],
-    flatten_func: Callable[[Any], tuple[Iterable[object], Any]],
-    unflatten_func: Callable[[Any, Any], Any],
-    flatten_with_keys_func: Callable[[Any], tuple[Iterable[tuple[KeyEntry, object]], Any]] | None = None,
+    nodetype: type[T],
+    flatten_func: Callable[[T], tuple[Iterable[object], D]],
+    unflatten_func: Callable[[D, Any], object],
+    flatten_with_keys_func: Callable[[T], tuple[Iterable[tuple[KeyEntry, object]], D]] | None = None,
 ) -> None:
     """Register a class as a container, by functions as in JAX: `flatten_func(x)` gives (children, static data),
     `unflatten_func(data, children)` the instance. Raises: ParameterError for a class that is a container already."""
@@ -210,7 +211,7 @@ def register_pytree_node(
         register_pytree_with_keys(nodetype, flatten_with_keys_func, unflatten_func)
         return
 
-    def flat(x: Any) -> tuple[Sequence[object], Any, Sequence[Any]]:
+    def flat(x: T) -> tuple[Sequence[object], D, Sequence[int]]:
         children, data = flatten_func(x)
         children = list(children)
         return children, data, range(len(children))
@@ -219,15 +220,15 @@ def register_pytree_node(
 
 
 def register_pytree_with_keys(
-    nodetype: type[Any],
-    flatten_with_keys: Callable[[Any], tuple[Iterable[tuple[KeyEntry, object]], Any]],
-    unflatten_func: Callable[[Any, Any], Any],
-    flatten_func: Callable[[Any], tuple[Iterable[object], Any]] | None = None,  # noqa: ARG001  as in JAX
+    nodetype: type[T],
+    flatten_with_keys: Callable[[T], tuple[Iterable[tuple[KeyEntry, object]], D]],
+    unflatten_func: Callable[[D, Any], object],
+    flatten_func: Callable[[T], tuple[Iterable[object], D]] | None = None,  # noqa: ARG001  as in JAX
 ) -> None:
     """Register a class as a container whose children have keys: `flatten_with_keys(x)` gives pairs (key, child), and
     static data. `flatten_func` is not needed, and accepted as JAX does."""
 
-    def flat(x: Any) -> tuple[Sequence[object], Any, Sequence[Any]]:
+    def flat(x: T) -> tuple[Sequence[object], D, Sequence[KeyEntry]]:
         pairs, data = flatten_with_keys(x)
         pairs = list(pairs)
         return [child for _, child in pairs], data, [key for key, _ in pairs]
@@ -238,14 +239,14 @@ def register_pytree_with_keys(
 def register_pytree_node_class(cls: C) -> C:
     """Register a class with the methods `tree_flatten(self)` and `tree_unflatten(cls, data, children)`; a decorator."""
     node: Any = cls  # the methods are JAX's protocol
-    register_pytree_node(cls, lambda x: x.tree_flatten(), node.tree_unflatten)
+    register_pytree_node(node, lambda x: x.tree_flatten(), node.tree_unflatten)
     return cls
 
 
 def register_pytree_with_keys_class(cls: C) -> C:
     """Register a class with the methods `tree_flatten_with_keys` and `tree_unflatten`; a decorator."""
     node: Any = cls
-    register_pytree_with_keys(cls, lambda x: x.tree_flatten_with_keys(), node.tree_unflatten)
+    register_pytree_with_keys(node, lambda x: x.tree_flatten_with_keys(), node.tree_unflatten)
     return cls
 
 
@@ -274,7 +275,7 @@ def register_dataclass(
     data_fields: Sequence[str] | None = None,
     meta_fields: Sequence[str] | None = None,
     drop_fields: Sequence[str] = (),
-) -> Any:
+) -> object:
     """Register a dataclass as a container: `data_fields` are children, `meta_fields` are part of the structure.
 
     Without names, a field is part of the structure if its metadata say `static=True`. Fields in `drop_fields` are not
@@ -303,10 +304,10 @@ def register_dataclass(
             )
     data, meta = tuple(data_fields), tuple(meta_fields)
 
-    def flat(x: Any) -> tuple[Sequence[object], Any, Sequence[Any]]:
+    def flat(x: object) -> tuple[Sequence[object], tuple[object, ...], tuple[str, ...]]:
         return [getattr(x, n) for n in data], tuple([getattr(x, n) for n in meta]), data
 
-    def unflat(static: tuple[object, ...], children: Iterable[object]) -> Any:
+    def unflat(static: tuple[object, ...], children: Iterable[object]) -> object:
         return nodetype(**dict(zip((*meta, *data), (*static, *children), strict=True)))
 
     tree.register(nodetype, flat, unflat, optree.GetAttrEntry)
@@ -317,7 +318,7 @@ class Partial(functools.partial[Any]):
     """`functools.partial` as a container: its arguments are children, the function is part of the structure."""
 
 
-def _partial(func: Callable[..., Any], args: object, keywords: object) -> Partial:
+def _partial(func: Callable[..., object], args: object, keywords: object) -> Partial:
     # leaves may stand for whole children while structures are taken apart
     named = keywords if isinstance(keywords, dict) else {"keywords": keywords}
     return Partial(func, *(args if isinstance(args, tuple) else (args,)), **named)

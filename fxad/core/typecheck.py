@@ -21,11 +21,11 @@ def typecheck(jaxpr: Jaxpr) -> None:
     """
     if "well typed" not in jaxpr._memo:
         for function in jaxprs_without_memo(jaxpr, "well typed"):
-            _check(function)
+            _check_jaxpr(function)
             function._memo["well typed"] = True
 
 
-def _check(jaxpr: Jaxpr) -> None:
+def _check_jaxpr(jaxpr: Jaxpr) -> None:
     for k, v in enumerate(jaxpr.ins):
         if v.index != ~k:
             raise TypecheckError(f"typecheck: {jaxpr.name}: operand {k} is numbered {v.index}, not {~k}")

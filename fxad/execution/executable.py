@@ -41,7 +41,7 @@ class _Staged:
     """The types and trees of a program, for its forms before and after compilation."""
 
     __slots__ = ()
-    program: Program[Any, Any]
+    program: Program[..., object]
 
     @property
     def args_info(self) -> Any:

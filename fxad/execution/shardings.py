@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ParamSpec, TypeVar
+from typing import ParamSpec, TypeAlias, TypeVar
 
 from fxad.core import tree
 from fxad.core.tree import Structure
@@ -16,7 +16,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 # A NamedSharding, a PartitionSpec of the mesh of `with mesh:`, None where XLA decides, or a tree prefix of them.
-Shardings = Any
+Shardings: TypeAlias = object
 
 
 def with_program_shardings(what: str, program: Program[P, R], ins: Shardings, outs: Shardings) -> Program[P, R]:

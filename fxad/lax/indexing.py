@@ -106,7 +106,6 @@ def scatter(
     mode: str = "drop",
 ) -> Array:
     """The operand with the windows at the index vectors replaced; of several updates of one element, one is stored."""
-    mode = text("scatter", "mode", mode)
     return _scattered(
         Scatter, operand, scatter_indices, updates, dimension_numbers, indices_are_sorted, unique_indices, mode
     )
@@ -123,7 +122,6 @@ def scatter_add(
     mode: str = "drop",
 ) -> Array:
     """The operand with updates added to the windows at the index vectors; updates of one element are summed."""
-    mode = text("scatter_add", "mode", mode)
     return _scattered(
         ScatterAdd, operand, scatter_indices, updates, dimension_numbers, indices_are_sorted, unique_indices, mode
     )
@@ -157,7 +155,6 @@ def scatter_mul(
 ) -> Array:
     """The operand with the windows at the index vectors multiplied by updates; updates of one element are
     multiplied."""
-    mode = text("scatter_mul", "mode", mode)
     return _scattered(
         ScatterMul, operand, scatter_indices, updates, dimension_numbers, indices_are_sorted, unique_indices, mode
     )
@@ -174,7 +171,6 @@ def scatter_min(
     mode: str = "drop",
 ) -> Array:
     """The minimum of the operand's windows at the index vectors and all updates."""
-    mode = text("scatter_min", "mode", mode)
     return _scattered(
         ScatterMin, operand, scatter_indices, updates, dimension_numbers, indices_are_sorted, unique_indices, mode
     )
@@ -191,7 +187,6 @@ def scatter_max(
     mode: str = "drop",
 ) -> Array:
     """The maximum of the operand's windows at the index vectors and all updates."""
-    mode = text("scatter_max", "mode", mode)
     return _scattered(
         ScatterMax, operand, scatter_indices, updates, dimension_numbers, indices_are_sorted, unique_indices, mode
     )
@@ -243,6 +238,7 @@ def _scattered(
     unique_indices: bool,
     mode: str,
 ) -> Array:
+    mode = text(kind.name, "mode", mode)
     _check_numbers(kind.name, d, ScatterDimensionNumbers)
     prim: ScatterFamily = kind(
         d.update_window_dims,

@@ -72,7 +72,7 @@ def linear_call(
         (jaxpr,), captured = common_operands((body,))
         forward = _linear_first(jaxpr, len(captured) + len(residuals))
         prim = LinearCall(
-            forward, _transposed(forward, len(linear), f"{what}: fun {function_name(fun)}", as_whole), len(linear)
+            forward, _transpose_linear(forward, len(linear), f"{what}: fun {function_name(fun)}", as_whole), len(linear)
         )
         return cast("R", tree.unflatten(body.out_tree, bind(prim, *linear, *captured, *residuals)))
     back = traced_body(
@@ -108,7 +108,7 @@ def _bind_operands(
     return bind(LinearCall(forward, adjoint, len(linear)), *linear, *captured, *residuals)
 
 
-def _transposed(forward: Jaxpr, n: int, what: str, as_whole: bool) -> Jaxpr:
+def _transpose_linear(forward: Jaxpr, n: int, what: str, as_whole: bool) -> Jaxpr:
     """Return the transpose of a program that is linear in its first `n` operands. Raises: NotLinearError."""
     if as_whole:
         return transpose_by_unit_vectors(dce(without_checks(without_effects(forward))), n)

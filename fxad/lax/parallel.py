@@ -54,7 +54,7 @@ def named_axes(op: str, axis_name: AxisName) -> tuple[Names, Sizes]:
     return names, sizes
 
 
-def _groups(op: str, groups: AxisGroups) -> Groups:
+def _to_groups(op: str, groups: AxisGroups) -> Groups:
     if groups is None:
         return ()
     return tuple([to_ints(op, "axis_index_groups", g) for g in to_tuple(op, "axis_index_groups", groups)])
@@ -69,7 +69,7 @@ def psum(x: T, axis_name: AxisName, *, axis_index_groups: AxisGroups = None) -> 
     """The sum over the indices of named axes, of each leaf of a pytree. The psum of a Python number is one. Bools are
     counted, in int32."""
     names, sizes = named_axes("psum", axis_name)
-    groups = _groups("psum", axis_index_groups)
+    groups = _to_groups("psum", axis_index_groups)
     if not names:
         return x
     prim = Psum(names, sizes, groups)
@@ -88,7 +88,7 @@ def psum(x: T, axis_name: AxisName, *, axis_index_groups: AxisGroups = None) -> 
 def pmean(x: T, axis_name: AxisName, *, axis_index_groups: AxisGroups = None) -> T:
     """The mean over the indices of named axes, of each leaf of a pytree. That of bools is the part that is True."""
     names, sizes = named_axes("pmean", axis_name)
-    width = Psum(names, sizes, _groups("pmean", axis_index_groups)).width if names else 1
+    width = Psum(names, sizes, _to_groups("pmean", axis_index_groups)).width if names else 1
     total = psum(x, axis_name, axis_index_groups=axis_index_groups)
     return tree.map(lambda leaf: leaf / width, total)
 
@@ -96,13 +96,13 @@ def pmean(x: T, axis_name: AxisName, *, axis_index_groups: AxisGroups = None) ->
 def pmax(x: T, axis_name: AxisName, *, axis_index_groups: AxisGroups = None) -> T:
     """The greatest value over the indices of named axes, of each leaf of a pytree."""
     names, sizes = named_axes("pmax", axis_name)
-    return _each(Pmax(names, sizes, _groups("pmax", axis_index_groups)), x) if names else x
+    return _each(Pmax(names, sizes, _to_groups("pmax", axis_index_groups)), x) if names else x
 
 
 def pmin(x: T, axis_name: AxisName, *, axis_index_groups: AxisGroups = None) -> T:
     """The least value over the indices of named axes, of each leaf of a pytree."""
     names, sizes = named_axes("pmin", axis_name)
-    return _each(Pmin(names, sizes, _groups("pmin", axis_index_groups)), x) if names else x
+    return _each(Pmin(names, sizes, _to_groups("pmin", axis_index_groups)), x) if names else x
 
 
 def _leafwise(x: T, fn: Callable[[ArrayLike], Array]) -> T:
@@ -115,7 +115,7 @@ def all_gather(
     """The values of all indices of named axes, of each leaf: stacked along a new `axis`, or concatenated along an
     existing one if `tiled`."""
     names, sizes = named_axes("all_gather", axis_name)
-    groups, tiled = _groups("all_gather", axis_index_groups), flag("all_gather", "tiled", tiled)
+    groups, tiled = _to_groups("all_gather", axis_index_groups), flag("all_gather", "tiled", tiled)
 
     def one(leaf: ArrayLike) -> Array:
         ndim = aval_of(leaf, "all_gather: x").ndim
@@ -139,7 +139,7 @@ def psum_scatter(
     The dimension is as long as there are indices, and removed, unless `tiled`: then it is a multiple of that.
     """
     names, sizes = named_axes("psum_scatter", axis_name)
-    groups, tiled = _groups("psum_scatter", axis_index_groups), flag("psum_scatter", "tiled", tiled)
+    groups, tiled = _to_groups("psum_scatter", axis_index_groups), flag("psum_scatter", "tiled", tiled)
 
     def one(leaf: ArrayLike) -> Array:
         aval = aval_of(leaf, "psum_scatter: x")
@@ -169,7 +169,7 @@ def all_to_all(
     of that, and the parts are concatenated along an existing axis.
     """
     names, sizes = named_axes("all_to_all", axis_name)
-    groups, tiled = _groups("all_to_all", axis_index_groups), flag("all_to_all", "tiled", tiled)
+    groups, tiled = _to_groups("all_to_all", axis_index_groups), flag("all_to_all", "tiled", tiled)
 
     def one(leaf: ArrayLike) -> Array:
         aval = aval_of(leaf, "all_to_all: x")

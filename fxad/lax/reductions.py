@@ -101,12 +101,10 @@ def dot(
     lhs: ArrayLike, rhs: ArrayLike, *, precision: PrecisionLike = None, preferred_element_type: object = None
 ) -> Array:
     """Vectors and matrices: the sum over the last axis of lhs and the first of rhs."""
-    return _product("dot", lhs, rhs, precision, optional_dtype(preferred_element_type))
+    return _matmul("dot", lhs, rhs, precision, optional_dtype(preferred_element_type))
 
 
-def _product(
-    op: str, lhs: ArrayLike, rhs: ArrayLike, precision: PrecisionLike, preferred: dtypes.DType | None
-) -> Array:
+def _matmul(op: str, lhs: ArrayLike, rhs: ArrayLike, precision: PrecisionLike, preferred: dtypes.DType | None) -> Array:
     how = to_precision(op, precision)
     if not how:
         return binder().apply(contractions.matmul, (lhs, rhs), (preferred,))[0]
@@ -115,4 +113,4 @@ def _product(
 
 def batch_matmul(lhs: ArrayLike, rhs: ArrayLike, precision: PrecisionLike = None) -> Array:
     """The matrix product over the last two axes; all axes before them are batch axes."""
-    return _product("batch_matmul", lhs, rhs, precision, None)
+    return _matmul("batch_matmul", lhs, rhs, precision, None)

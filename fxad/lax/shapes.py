@@ -9,7 +9,7 @@ import numpy as np
 
 from fxad.core.builder import Builder
 from fxad.core.lru import LRUCache
-from fxad.core.sizes import dimension
+from fxad.core.sizes import dimension, maximum
 from fxad.errors import ArgumentError, ParameterError
 from fxad.ir import Aval, Jaxpr, as_shape
 from fxad.operations import indexing, promotion, shapes
@@ -126,7 +126,7 @@ def slice_in_dim(
         d if i is None else _slice_bound(to_int("slice_in_dim", name, i), shape[k]) for name, i, d in named_limits
     ]
     starts, limits, strides = [0] * len(shape), list(shape), [1] * len(shape)
-    starts[k], limits[k], strides[k] = start, max(start, limit), stride
+    starts[k], limits[k], strides[k] = start, maximum(start, limit), stride
     out = slice(operand, starts, limits, strides)
     if plain:
         _slices.put(key, Slice(tuple(starts), tuple(limits), tuple(strides)))

@@ -31,6 +31,7 @@ FAILED: Final = Aval((), dtypes.bool_)
 
 def ending_loops(jaxpr: Jaxpr) -> Jaxpr:
     """The program, whose loops end after a failed check; the same operands and results."""
+    # only a `while` may run on after a failed check: the steps of other loops are bounded
     if not has_check(jaxpr) or not any([isinstance(e.prim, While) for p in distinct_jaxprs(jaxpr) for e in p.eqns]):
         return jaxpr
     b = Builder.like(jaxpr)

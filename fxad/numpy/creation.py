@@ -341,7 +341,7 @@ def from_dlpack(x: object, /, *, device: Device | None = None, copy: bool | None
 
 
 def _stack_nested(x: Sequence[object], want: dtypes.DType | None) -> Array:
-    leaves = list(_leaves(x))
+    leaves = list(_nested_items(x))
     dtype = want or _dtype_of(leaves)
     if any([isinstance(leaf, Array) or type(leaf) is Size for leaf in leaves]):
         return _stack_scalars(x, dtype)
@@ -354,10 +354,10 @@ def _stack_nested(x: Sequence[object], want: dtypes.DType | None) -> Array:
     return as_array("asarray", value.astype(dtype))
 
 
-def _leaves(x: object) -> Iterator[object]:
+def _nested_items(x: object) -> Iterator[object]:
     if isinstance(x, list | tuple):
         for part in x:
-            yield from _leaves(part)
+            yield from _nested_items(part)
     else:
         yield x
 

@@ -112,7 +112,8 @@ def _frequencies(name: str, n: int, d: float, k: Array, dtype: object, device: D
     d = number(name, "d", d)
     if n < 1:
         raise ParameterError(f"{name}: the number of samples must be positive, got {n}")
-    values = k.astype(dtypes.float32 if dtype is None else dtype) / (n * d)
+    values = k.astype(dtypes.float32 if dtype is None else dtype)
+    values = values / n if d == 1 else values / (n * d) if type(n) is int else values / n / d
     return to_device(name, values, device)
 
 

@@ -60,9 +60,9 @@ def vectorize(
         ins = [()] * len(free) if cores is None else cores[0]
         if len(ins) != len(free):
             raise ArgumentError(f"vectorize: {name} takes {len(ins)} arrays by {signature!r}, got {len(free)}")
-        sizes = _sizes(name, signature, ins, arrays)
+        sizes = _core_sizes(name, signature, ins, arrays)
         results, single = _vmap_leading(f"vectorize({name})", example, arrays, [len(core) for core in ins])
-        _check_results(name, signature, cores, sizes, arrays, results)
+        _check_core_results(name, signature, cores, sizes, arrays, results)
         return results[0] if single else tuple(results)
 
     return mapped
@@ -84,7 +84,7 @@ def _parse_signature(signature: str) -> tuple[list[Core], list[Core]]:
     return before, after
 
 
-def _sizes(name: str, signature: str | None, ins: Sequence[Core], arrays: list[Array]) -> dict[str, int]:
+def _core_sizes(name: str, signature: str | None, ins: Sequence[Core], arrays: list[Array]) -> dict[str, int]:
     """Return the size of each named axis. Raises: ShapeError if two sizes differ."""
     sizes: dict[str, int] = {}
     for k, (core, x) in enumerate(zip(ins, arrays, strict=True)):
@@ -99,7 +99,7 @@ def _sizes(name: str, signature: str | None, ins: Sequence[Core], arrays: list[A
     return sizes
 
 
-def _check_results(
+def _check_core_results(
     name: str,
     signature: str | None,
     cores: tuple[list[Core], list[Core]] | None,

@@ -202,17 +202,17 @@ def _cube(name: str, x: ArrayLike) -> tuple[int, ...]:
 
 def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array]:
     """Return the indices of the elements on and below diagonal k of an n by m matrix."""
-    rows, columns = np.tril_indices(*_sizes("tril_indices", n, k, m))
+    rows, columns = np.tril_indices(*_matrix_sizes("tril_indices", n, k, m))
     return asarray(rows.astype(np.int32)), asarray(columns.astype(np.int32))
 
 
 def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array]:
     """Return the indices of the elements on and above diagonal k of an n by m matrix."""
-    rows, columns = np.triu_indices(*_sizes("triu_indices", n, k, m))
+    rows, columns = np.triu_indices(*_matrix_sizes("triu_indices", n, k, m))
     return asarray(rows.astype(np.int32)), asarray(columns.astype(np.int32))
 
 
-def _sizes(name: str, n: int, k: int, m: int | None) -> tuple[int, int, int]:
+def _matrix_sizes(name: str, n: int, k: int, m: int | None) -> tuple[int, int, int]:
     rows = operator.index(to_int(name, "n", n))
     return rows, to_int(name, "k", k), rows if m is None else operator.index(to_int(name, "m", m))
 

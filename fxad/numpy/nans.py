@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from fxad import dtypes
 from fxad.dtypes import DType
 from fxad.numpy.apply import apply_op, as_array
@@ -24,6 +26,11 @@ def _replace_nan(x: Array, value: float) -> Array:
     return where(isnan(x), value, x) if x.dtype in dtypes.INEXACT else x
 
 
+def _fill_nan(x: Array, greatest: bool) -> Array:
+    """Return x with the infinity that is never the greatest, or the least, in place of nans."""
+    return _replace_nan(x, -float("inf") if greatest else float("inf"))
+
+
 def nansum(
     a: ArrayLike,
     axis: Axes = None,
@@ -34,12 +41,27 @@ def nansum(
     where: ArrayLike | None = None,
 ) -> Array:
     """Return the sum over axes, without nans."""
-    no_out("nansum", out)
-    keepdims = flag("nansum", "keepdims", keepdims)
+    return _reduced("nansum", _sum, a, axis, dtype, out, keepdims, initial, where)
+
+
+def _reduced(
+    name: str,
+    function: Callable[[Array, tuple[int, ...], DType | None, bool], Array],
+    a: ArrayLike,
+    axis: Axes,
+    dtype: object,
+    out: None,
+    keepdims: bool,
+    initial: ArrayLike | None,
+    where: ArrayLike | None,
+) -> Array:
+    """Return `function` of the array, or the reduction of the elements where `where` holds."""
+    no_out(name, out)
+    keepdims = flag(name, "keepdims", keepdims)
     if not is_unmasked(initial, where):
-        return reduce_masked("nansum", a, axis, keepdims, initial=initial, where=where, dtype=dtype)
-    array = as_array("nansum", a)
-    return jit_composite(_sum, array, normalize_axes("nansum", axis, array.ndim), optional_dtype(dtype), bool(keepdims))
+        return reduce_masked(name, a, axis, keepdims, initial=initial, where=where, dtype=dtype)
+    array = as_array(name, a)
+    return jit_composite(function, array, normalize_axes(name, axis, array.ndim), optional_dtype(dtype), bool(keepdims))
 
 
 def _sum(x: Array, axis: Axes, dtype: DType | None, keepdims: bool) -> Array:
@@ -56,14 +78,7 @@ def nanprod(
     where: ArrayLike | None = None,
 ) -> Array:
     """Return the product over axes, without nans."""
-    no_out("nanprod", out)
-    keepdims = flag("nanprod", "keepdims", keepdims)
-    if not is_unmasked(initial, where):
-        return reduce_masked("nanprod", a, axis, keepdims, initial=initial, where=where, dtype=dtype)
-    array = as_array("nanprod", a)
-    return jit_composite(
-        _prod, array, normalize_axes("nanprod", axis, array.ndim), optional_dtype(dtype), bool(keepdims)
-    )
+    return _reduced("nanprod", _prod, a, axis, dtype, out, keepdims, initial, where)
 
 
 def _prod(x: Array, axis: Axes, dtype: DType | None, keepdims: bool) -> Array:
@@ -99,12 +114,7 @@ def nanmax(
     where: ArrayLike | None = None,
 ) -> Array:
     """Return the greatest element over axes, without nans; nan if all are nan."""
-    no_out("nanmax", out)
-    keepdims = flag("nanmax", "keepdims", keepdims)
-    if not is_unmasked(initial, where):
-        return reduce_masked("nanmax", a, axis, keepdims, initial=initial, where=where)
-    array = as_array("nanmax", a)
-    return jit_composite(_extremum, array, normalize_axes("nanmax", axis, array.ndim), bool(keepdims), True)
+    return _reduced("nanmax", _greatest, a, axis, None, out, keepdims, initial, where)
 
 
 def nanmin(
@@ -116,19 +126,22 @@ def nanmin(
     where: ArrayLike | None = None,
 ) -> Array:
     """Return the least element over axes, without nans; nan if all are nan."""
-    no_out("nanmin", out)
-    keepdims = flag("nanmin", "keepdims", keepdims)
-    if not is_unmasked(initial, where):
-        return reduce_masked("nanmin", a, axis, keepdims, initial=initial, where=where)
-    array = as_array("nanmin", a)
-    return jit_composite(_extremum, array, normalize_axes("nanmin", axis, array.ndim), bool(keepdims), False)
+    return _reduced("nanmin", _least, a, axis, None, out, keepdims, initial, where)
 
 
-def _extremum(x: Array, axis: Axes, keepdims: bool, greatest: bool) -> Array:
+def _greatest(x: Array, axis: Axes, _: DType | None, keepdims: bool) -> Array:
+    return _nan_extremum(x, axis, keepdims, True)
+
+
+def _least(x: Array, axis: Axes, _: DType | None, keepdims: bool) -> Array:
+    return _nan_extremum(x, axis, keepdims, False)
+
+
+def _nan_extremum(x: Array, axis: Axes, keepdims: bool, greatest: bool) -> Array:
     name, op = ("nanmax", reductions.max) if greatest else ("nanmin", reductions.min)
     if x.dtype not in dtypes.INEXACT:
         return apply_op(name, op, (x,), axis, keepdims)
-    extremum = apply_op(name, op, (_replace_nan(x, -float("inf") if greatest else float("inf")),), axis, keepdims)
+    extremum = apply_op(name, op, (_fill_nan(x, greatest),), axis, keepdims)
     return where(isnan(x).all(axis, keepdims=keepdims), float("nan"), extremum)
 
 
@@ -148,7 +161,7 @@ def nanargmin(a: ArrayLike, axis: int | None = None, out: None = None, keepdims:
 
 def _arg_extremum(x: Array, axis: int | None, keepdims: bool, greatest: bool) -> Array:
     name, op = ("nanargmax", reductions.argmax) if greatest else ("nanargmin", reductions.argmin)
-    index = apply_op(name, op, (_replace_nan(x, -float("inf") if greatest else float("inf")),), axis, keepdims)
+    index = apply_op(name, op, (_fill_nan(x, greatest),), axis, keepdims)
     if x.dtype not in dtypes.INEXACT:
         return index
     missing = isnan(x)
@@ -157,10 +170,6 @@ def _arg_extremum(x: Array, axis: int | None, keepdims: bool, greatest: bool) ->
     best = apply_op(name, reductions.max if greatest else reductions.min, (_fill_nan(x, greatest),), axis, keepdims)
     bound = -float("inf") if greatest else float("inf")
     return where(missing.all(axis, keepdims=keepdims), -1, where(best == bound, first, index))
-
-
-def _fill_nan(x: Array, greatest: bool) -> Array:
-    return _replace_nan(x, -float("inf") if greatest else float("inf"))
 
 
 def nanmean(
@@ -172,14 +181,7 @@ def nanmean(
     where: ArrayLike | None = None,
 ) -> Array:
     """Return the mean over axes, without nans; nan if all are nan."""
-    no_out("nanmean", out)
-    keepdims = flag("nanmean", "keepdims", keepdims)
-    if not is_unmasked(None, where):
-        return reduce_masked("nanmean", a, axis, keepdims, where=where, dtype=dtype)
-    array = as_array("nanmean", a)
-    return jit_composite(
-        _mean, array, normalize_axes("nanmean", axis, array.ndim), optional_dtype(dtype), bool(keepdims)
-    )
+    return _reduced("nanmean", _mean, a, axis, dtype, out, keepdims, None, where)
 
 
 def _mean(x: Array, axes: tuple[int, ...], dtype: DType | None, keepdims: bool) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from types import MappingProxyType
 from typing import Final
 
@@ -81,7 +82,7 @@ def packbits(a: ArrayLike, axis: int | None = None, bitorder: str = "big") -> Ar
         raise DTypeError(f"packbits: takes bools or integers, got {array.aval}", remedy="use x != 0")
     array = array.reshape(-1) if axis is None else array
     return jit_composite(
-        _pack_bits, array, normalize_axis_index("packbits", axis or 0, array.ndim), _bits(bitorder, "packbits")
+        _pack_bits, array, normalize_axis_index("packbits", axis or 0, array.ndim), _bit_positions(bitorder, "packbits")
     )
 
 
@@ -100,11 +101,11 @@ def unpackbits(a: ArrayLike, axis: int | None = None, count: int | None = None, 
         array,
         normalize_axis_index("unpackbits", axis or 0, array.ndim),
         count,
-        _bits(bitorder, "unpackbits"),
+        _bit_positions(bitorder, "unpackbits"),
     )
 
 
-def _bits(bitorder: str, name: str) -> tuple[int, ...]:
+def _bit_positions(bitorder: str, name: str) -> tuple[int, ...]:
     if bitorder not in ("big", "little"):
         raise ParameterError(f"{name}: bitorder must be 'big' or 'little', got {bitorder!r}")
     return tuple(range(7, -1, -1)) if bitorder == "big" else tuple(range(8))
@@ -348,34 +349,29 @@ def array_repr(
     arr: ArrayLike, max_line_width: int | None = None, precision: int | None = None, suppress_small: bool | None = None
 ) -> str:
     """Return the array as text in NumPy's form, with its dtype; `numpy.set_printoptions` applies."""
-    precision = None if precision is None else to_int("array_repr", "precision", precision)
-    max_line_width = None if max_line_width is None else to_int("array_repr", "max_line_width", max_line_width)
-    suppress_small = None if suppress_small is None else flag("array_repr", "suppress_small", suppress_small)
-    return by_numpy(
-        "array_repr",
-        np.array_repr,
-        concrete_value("array_repr", arr, "return the array and write it outside"),
-        max_line_width,
-        precision,
-        suppress_small,
-    )
+    return _as_text("array_repr", np.array_repr, arr, max_line_width, precision, suppress_small)
 
 
 def array_str(
     a: ArrayLike, max_line_width: int | None = None, precision: int | None = None, suppress_small: bool | None = None
 ) -> str:
     """Return the elements as text in NumPy's form; `numpy.set_printoptions` applies."""
-    precision = None if precision is None else to_int("array_str", "precision", precision)
-    max_line_width = None if max_line_width is None else to_int("array_str", "max_line_width", max_line_width)
-    suppress_small = None if suppress_small is None else flag("array_str", "suppress_small", suppress_small)
-    return by_numpy(
-        "array_str",
-        np.array_str,
-        concrete_value("array_str", a, "return the array and write it outside"),
-        max_line_width,
-        precision,
-        suppress_small,
-    )
+    return _as_text("array_str", np.array_str, a, max_line_width, precision, suppress_small)
+
+
+def _as_text(
+    name: str,
+    function: Callable[..., str],
+    x: ArrayLike,
+    width: int | None,
+    precision: int | None,
+    suppress_small: bool | None,
+) -> str:
+    precision = None if precision is None else to_int(name, "precision", precision)
+    width = None if width is None else to_int(name, "max_line_width", width)
+    suppress_small = None if suppress_small is None else flag(name, "suppress_small", suppress_small)
+    value = concrete_value(name, x, "return the array and write it outside")
+    return by_numpy(name, function, value, width, precision, suppress_small)
 
 
 def sort_complex(a: ArrayLike) -> Array:

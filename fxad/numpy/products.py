@@ -9,6 +9,7 @@ from typing import cast
 
 import opt_einsum
 
+from fxad.core.sizes import typical_size
 from fxad.errors import ArgumentError, ParameterError, ShapeError, described
 from fxad.ir import Shape
 from fxad.numpy.apply import apply_op, as_array
@@ -22,7 +23,7 @@ from fxad.operations.promotion import optional_dtype
 from fxad.tracing.array import Array, ArrayLike, aval_of
 
 
-def _product(
+def _with_precision(
     name: str, op: Operation, operands: tuple[ArrayLike, ...], precision: PrecisionLike, *static: Hashable
 ) -> Array:
     """An operation whose products have a precision."""
@@ -35,17 +36,17 @@ def matmul(
 ) -> Array:
     """Return the matrix product over the last two axes; the other axes broadcast. A vector is a row (x1) or a column
     (x2). `precision` is that of products on an accelerator, see `lax.Precision`."""
-    return _product("matmul", contractions.matmul, (a, b), precision, optional_dtype(preferred_element_type))
+    return _with_precision("matmul", contractions.matmul, (a, b), precision, optional_dtype(preferred_element_type))
 
 
 def dot(a: ArrayLike, b: ArrayLike, *, precision: PrecisionLike = None, preferred_element_type: object = None) -> Array:
     """Return the product summed over the last axis of x1 and the second-to-last of x2; a scalar multiplies."""
-    return _product("dot", contractions.dot, (a, b), precision, optional_dtype(preferred_element_type))
+    return _with_precision("dot", contractions.dot, (a, b), precision, optional_dtype(preferred_element_type))
 
 
 def vecdot(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1, precision: PrecisionLike = None) -> Array:
     """Return the sum of products along one axis, with x1 conjugated; the other axes broadcast."""
-    return _product("vecdot", contractions.vecdot, (x1, x2), precision, axis)
+    return _with_precision("vecdot", contractions.vecdot, (x1, x2), precision, axis)
 
 
 def vdot(a: ArrayLike, b: ArrayLike, *, precision: PrecisionLike = None) -> Array:
@@ -94,7 +95,7 @@ def tensordot(
     if len(left) != len(right):
         raise ShapeError(f"tensordot: {len(left)} axes of x1 against {len(right)} of x2")
     preferred = optional_dtype(preferred_element_type)
-    return _product("tensordot", contractions.tensordot, (a, b), precision, left, right, preferred)
+    return _with_precision("tensordot", contractions.tensordot, (a, b), precision, left, right, preferred)
 
 
 # ----------------------------------------------------------------------------------------------------------- einsum
@@ -111,8 +112,8 @@ def einsum(
 
     Rule:   a repeated label in one operand takes the diagonal. Labels that the result lacks are summed over. Without
             `->` the result has the labels that occur once, in alphabetical order. Axes of size 1 broadcast.
-    Cost:   three or more operands are contracted in the order that `opt_einsum` finds cheapest; `optimize` is accepted
-            as in JAX, and changes no value.
+    Cost:   three or more operands are contracted in the order that `opt_einsum` finds cheapest, where named sizes count
+            as 64; `optimize` is accepted as in JAX, and changes no value.
     Raises: ParameterError for subscripts that do not parse; ShapeError for sizes that differ.
     """
     if not isinstance(subscripts, str):
@@ -126,7 +127,7 @@ def einsum(
     if not isinstance(optimize, bool | str):
         raise ArgumentError(f"einsum: optimize is {described(optimize)}, not a bool or a str", remedy="leave it out")
     preferred = optional_dtype(preferred_element_type)
-    return _product("einsum", contractions.einsum, operands, precision, labels, out, path, preferred)
+    return _with_precision("einsum", contractions.einsum, operands, precision, labels, out, path, preferred)
 
 
 def _parse_subscripts(
@@ -174,5 +175,6 @@ def _path(
         return (tuple(range(len(shapes))),)
     names = {label: opt_einsum.get_symbol(k) for k, label in enumerate(dict.fromkeys(chain(*labels)))}
     terms = ["".join([names[label] for label in term]) for term in (*labels, out)]
-    path, _ = opt_einsum.contract_path(f"{','.join(terms[:-1])}->{terms[-1]}", *shapes, shapes=True)
+    numbers = [tuple([typical_size(n) for n in shape]) for shape in shapes]
+    path, _ = opt_einsum.contract_path(f"{','.join(terms[:-1])}->{terms[-1]}", *numbers, shapes=True)
     return tuple([tuple(step) for step in path])

@@ -252,8 +252,6 @@ def quantile(
     Raises: ParameterError, DTypeError for complex x.
     """
     no_out("quantile", out, overwrite_input)
-    method = text("quantile", "method", method)
-    keepdims = flag("quantile", "keepdims", keepdims)
     return _quantile("quantile", a, q, 1, axis, method, keepdims, False, weights)
 
 
@@ -270,8 +268,6 @@ def percentile(
 ) -> Array:
     """`quantile` of q / 100."""
     no_out("percentile", out, overwrite_input)
-    method = text("percentile", "method", method)
-    keepdims = flag("percentile", "keepdims", keepdims)
     return _quantile("percentile", a, q, 100, axis, method, keepdims, False, weights)
 
 
@@ -288,8 +284,6 @@ def nanquantile(
 ) -> Array:
     """`quantile` without nans; nan if all are nan."""
     no_out("nanquantile", out, overwrite_input)
-    method = text("nanquantile", "method", method)
-    keepdims = flag("nanquantile", "keepdims", keepdims)
     return _quantile("nanquantile", a, q, 1, axis, method, keepdims, True, weights)
 
 
@@ -306,8 +300,6 @@ def nanpercentile(
 ) -> Array:
     """`nanquantile` of q / 100."""
     no_out("nanpercentile", out, overwrite_input)
-    method = text("nanpercentile", "method", method)
-    keepdims = flag("nanpercentile", "keepdims", keepdims)
     return _quantile("nanpercentile", a, q, 100, axis, method, keepdims, True, weights)
 
 
@@ -316,7 +308,6 @@ def median(
 ) -> Array:
     """Return the middle element over axes, or the mean of the two middle ones; nan if any is nan."""
     no_out("median", out, overwrite_input)
-    keepdims = flag("median", "keepdims", keepdims)
     return _quantile("median", a, 0.5, 1, axis, "midpoint", keepdims, False, None)
 
 
@@ -325,7 +316,6 @@ def nanmedian(
 ) -> Array:
     """`median` without nans; nan if all are nan."""
     no_out("nanmedian", out, overwrite_input)
-    keepdims = flag("nanmedian", "keepdims", keepdims)
     return _quantile("nanmedian", a, 0.5, 1, axis, "midpoint", keepdims, True, None)
 
 
@@ -340,6 +330,7 @@ def _quantile(
     skip: bool,
     weights: ArrayLike | None,
 ) -> Array:
+    method, keepdims = text(name, "method", method), flag(name, "keepdims", keepdims)
     array = as_array(name, x)
     axes = normalize_axes(name, axis, array.ndim)
     if method not in METHODS:

@@ -151,19 +151,23 @@ class Conversions:
         """Return the error if a NumPy function cannot have the value; None if it can."""
         return None
 
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *args: Any, **kwargs: Any) -> Any:
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *args: object, **kwargs: object) -> Any:
         # `ndarray + Array` arrives here, because `ndarray.__add__` is a ufunc
         reflected = _REFLECTED.get(ufunc.__name__)
         if reflected and method == "__call__" and not kwargs and not isinstance(args[0], Conversions):
             return getattr(self, reflected)(args[0])
         return self._in_numpy(getattr(ufunc, method), ufunc.__name__, args, kwargs)
 
-    def __array_function__(self, func: Any, types: object, args: Any, kwargs: Any) -> Any:
+    def __array_function__(
+        self, func: Callable[..., object], types: object, args: tuple[Any, ...], kwargs: dict[str, object]
+    ) -> Any:
         if func in _OF_TYPES and len(args) == 1 and not kwargs:
             return _OF_TYPES[func](args[0].aval)
         return self._in_numpy(func, func.__name__, args, kwargs)
 
-    def _in_numpy(self, func: Callable[..., Any], name: str, args: Any, kwargs: Any) -> Any:
+    def _in_numpy(
+        self, func: Callable[..., object], name: str, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> object:
         def plain(x: object) -> object:
             if not isinstance(x, Conversions):
                 return x

@@ -34,7 +34,7 @@ def fft_transform(
     y = convert(emit, x, _dtype(name, x, kind))
     for a, n in zip(at, lengths, strict=True):
         y = _resize(emit, y, a, n // 2 + 1 if half and a == at[-1] else n)
-    for group in _groups(kind, len(at)):
+    for group in _partial_transforms(kind, len(at)):
         y = _transform_axes(emit, y, group[0], tuple([at[k] for k in group[1]]), tuple([lengths[k] for k in group[1]]))
     factor = _scale_factor(name, kind, norm, prod(lengths))
     return (y,) if factor == 1 else emit(MUL, y, Lit.of(factor, y.aval))
@@ -83,7 +83,7 @@ def _resize(emit: Emit, x: Atom, axis: int, n: int) -> Atom:
     return emit.one(pad, x, Lit(bytes(x.aval.dtype.itemsize), x.aval.with_shape(())))
 
 
-def _groups(kind: str, count: int) -> list[tuple[str, tuple[int, ...]]]:
+def _partial_transforms(kind: str, count: int) -> list[tuple[str, tuple[int, ...]]]:
     """Return the transforms and their axes, in order: the real transform includes the last axis."""
     places = tuple(range(count))
     groups = [places[max(k - _MOST, 0) : k] for k in range(count, 0, -_MOST)]

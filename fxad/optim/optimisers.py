@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import fxad.numpy as fnp
 from fxad.core import tree
@@ -273,7 +273,7 @@ def _unbiased(moments: P, decay: Setting, count: Array) -> P:
     return tree.map(lambda m: fnp.asarray(m) / correction.astype(fnp.asarray(m).dtype), moments)
 
 
-def _decayed(operation: str, direction: P, params: P | None, weight_decay: Setting, mask: Any) -> P:
+def _decayed(operation: str, direction: P, params: P | None, weight_decay: Setting, mask: object) -> P:
     """The direction with `weight_decay * p` added where the mask says so."""
     params = needs_params(operation, params)
     if mask is None:

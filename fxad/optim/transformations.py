@@ -46,11 +46,11 @@ class Chain:
 
     parts: tuple[Transformation, ...]
 
-    def init(self, params: P) -> tuple[Any, ...]:
+    def init(self, params: P) -> tuple[object, ...]:
         """The states before the first step."""
         return tuple([part.init(params) for part in self.parts])
 
-    def update(self, updates: P, state: tuple[Any, ...], params: P | None = None) -> tuple[P, tuple[Any, ...]]:
+    def update(self, updates: P, state: tuple[object, ...], params: P | None = None) -> tuple[P, tuple[object, ...]]:
         """The updates after the last part, and the next states. Raises: ArgumentError for a state of another chain."""
         if not isinstance(state, tuple) or len(state) != len(self.parts):
             raise ArgumentError(

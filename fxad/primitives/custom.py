@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import ClassVar, Final, TypeAlias, final
+from typing import ClassVar, Final, TypeAlias, TypeGuard, final
 
 from fxad.core.builder import Builder, rewrite
 from fxad.core.dce import prune, remove_dead_eqns
@@ -45,8 +45,6 @@ from fxad.ir import (
     TransposeCtx,
     Zero,
     jaxprs_in_params,
-    map_parameter,
-    params,
     primitive,
     record,
 )
@@ -61,7 +59,7 @@ from fxad.primitives.control.bodies import (
 )
 from fxad.primitives.control.call import Applied, Call, check_operands, layout_with_rules
 from fxad.primitives.control.effects import without_checks, without_effects
-from fxad.primitives.custom_rules import Function, InverseRule, Refusal, Rules
+from fxad.primitives.custom_rules import Function, InverseRule, Refusal, Rules, with_programs
 from fxad.primitives.linear_call import LinearCall
 from fxad.primitives.linearity import is_linear, is_zero
 from fxad.primitives.shape import broadcast_to_axis, emit_reshape
@@ -114,7 +112,6 @@ class NamedCall(Applied):
 
     name: ClassVar[str] = "named_call"
     body: Jaxpr
-    captured: int
     function: int
     changes: tuple[Batched | Pruned, ...] = ()
     reads: tuple[Mask, ...] = ()
@@ -137,7 +134,7 @@ class NamedCall(Applied):
         return layout_with_rules(self.bodies, 0, stores=(True,), label="call")
 
     def with_bodies(self, bodies: tuple[Jaxpr, ...]) -> NamedCall:
-        return NamedCall(bodies[0], self.captured, self.function, self.changes, self.reads, self.axes)
+        return replace(self, body=bodies[0])
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         check_operands(self.name, self.body, avals)
@@ -153,20 +150,21 @@ class NamedCall(Applied):
         body, out_dims = ctx.recur(self.body, dims, wants)
         changes = (*self.changes, Batched(ctx.size, dims, out_dims, ctx.axis))
         left = _unbound(self.axes, changes)
-        return ctx(NamedCall(body, self.captured, self.function, changes, self.reads, left), *args), out_dims
+        return ctx(NamedCall(body, self.function, changes, self.reads, left), *args), out_dims
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         return Call(self.body).jvp(ctx, primals, tangents)
 
     def without_results(self, eqn: Eqn, used: Mask, prune: Prune) -> Eqn:
-        if all(used) or not self.reads:
+        if not self.reads:
             return eqn
         rows = select_by_mask(self.reads, used)
         left = tuple([any(column) for column in zip(*rows, strict=True)])
+        if all(used) and all(left):
+            return eqn
         body, read = prune(self.body, used)
         made = NamedCall(
             with_operands(body, read, self.body.in_avals, left),
-            sum(left[: self.captured]),
             self.function,
             (*self.changes, Pruned(left, used)),
             tuple([select_by_mask(row, left) for row in rows]),
@@ -266,7 +264,7 @@ def _batched(program: Jaxpr, change: Batched, batch: Batch) -> Jaxpr:
 
 
 def _names(function: Function) -> tuple[int, ...]:
-    return tuple(dict.fromkeys([k for jaxpr, _, _ in function.parts for k in named(jaxpr)]))
+    return tuple(dict.fromkeys([k for jaxpr in jaxprs_in_params(function) for k in named(jaxpr)]))
 
 
 def _reachable(start: Sequence[int], functions: Mapping[int, Function]) -> list[int]:
@@ -313,9 +311,9 @@ def _informed(module: tuple[Function, ...]) -> tuple[Function, ...]:
 
 
 def _reads_of(function: Function, left: Callable[[Function, Mask], Mask]) -> tuple[Mask, ...]:
-    """For each result, the operands that are left when no other result is used; empty for one result, or many."""
+    """For each result, the operands that are left when no other result is used; empty for many results."""
     n = len(function.body.outs)
-    return tuple([left(function, tuple([k == j for k in range(n)])) for j in range(n)]) if 1 < n <= _MANY else ()
+    return tuple([left(function, tuple([k == j for k in range(n)])) for j in range(n)]) if n <= _MANY else ()
 
 
 def _unbound(axes: Axes, changes: Sequence[Batched | Pruned]) -> Axes:
@@ -326,14 +324,12 @@ def _unbound(axes: Axes, changes: Sequence[Batched | Pruned]) -> Axes:
 
 def _axes_of(function: Function) -> Axes:
     """The named axes of collectives in a function or its rules, in order."""
-    return tuple(sorted(frozenset().union(*[jaxpr.free_axes for jaxpr, _, _ in function.parts])))
+    return tuple(sorted(frozenset().union(*[jaxpr.free_axes for jaxpr in jaxprs_in_params(function)])))
 
 
 def _in_calls(function: Function, by: Callable[[NamedCall], NamedCall]) -> Function:
     """The function with each named call in its programs replaced."""
-    made = map_parameter(function, lambda value: replaced(value, by) if isinstance(value, Jaxpr) else value)
-    assert isinstance(made, Function)
-    return made
+    return with_programs(function, [replaced(jaxpr, by) for jaxpr in jaxprs_in_params(function)])
 
 
 # -------------------------------------------------------------------------------------------------------- custom calls
@@ -387,16 +383,14 @@ class CustomCall(Applied, Linear):
 
     @property
     def layout(self) -> Layout:
-        parts = [part for function in (self.function, *self.module) for part in function.parts]
-        jaxprs, stores, linear = zip(*parts, strict=True)
-        return layout_with_rules(jaxprs, 0, stores=stores, linear=linear, label="call")
+        programs = [program for function in (self.function, *self.module) for program in function.programs]
+        stores, linear = [p.stores for p in programs], [p.linear for p in programs]
+        return layout_with_rules([p.jaxpr for p in programs], 0, stores=stores, linear=linear, label="call")
 
     def with_bodies(self, bodies: tuple[Jaxpr, ...]) -> CustomCall:
         given = iter(bodies)
-        values = tuple([value for _, value in params(self)])
-        made = map_parameter(values, lambda value: next(given) if isinstance(value, Jaxpr) else value)
-        assert isinstance(made, tuple)
-        return CustomCall(*made)
+        function = with_programs(self.function, given)
+        return CustomCall(function, tuple([with_programs(f, given) for f in self.module]), self.tolerance)
 
     def without_results(self, eqn: Eqn, used: Mask, prune: Prune) -> Eqn:
         if isinstance(self.rules.inverse, InverseRule) and all(used):
@@ -455,7 +449,7 @@ class CustomCall(Applied, Linear):
             raise NotDifferentiableError(f"{self.name}: {rule.message}", remedy=rule.remedy)
         avals = self.body.out_avals
         found = rule.jvp(ctx, primals, tangents, avals, lambda jaxpr: self.complete(jaxpr, ctx.batched))
-        return (ctx(self, *primals), tuple([Zero(a) for a in avals])) if found is None else found
+        return found or (ctx(self, *primals), tuple([Zero(a) for a in avals]))
 
     def _check_captured(self, tangents: Tangents) -> None:
         """Raises: NotDifferentiableError for a tangent of a captured value."""
@@ -546,5 +540,17 @@ def _map_of_operands(half: LinearizedBody, captured: int, reached: Sequence[bool
     outs = b.inline(instantiate_linear_outs(half, reached), (*dots, *known[len(known) - half.n_res :]))
     return remove_dead_eqns(b.build(outs, half.linear.name))
 
+
+def rules_of(prim: Primitive) -> Rules:
+    """The rules of a function with rules; none for other primitives."""
+    return prim.rules if isinstance(prim, CustomCall) else _NO_RULES
+
+
+def made_by_invertible(prim: Primitive) -> TypeGuard[CustomCall]:
+    """Returns True for a call of `invertible`, whose rules are those of its body."""
+    return isinstance(prim, CustomCall) and prim.tolerance is not None
+
+
+_NO_RULES: Final = Rules()
 
 CUSTOM: Final[tuple[type[Primitive], ...]] = (CustomCall, NamedCall, LinearCall)

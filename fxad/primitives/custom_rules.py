@@ -1,25 +1,99 @@
 """A function with custom rules, as a value: the records that `custom_call` carries.
 
-All programs of a rule are over the operands of the function: first the `captured` ones, which are the values that the
-function or its rules close over, then the arguments. Rules say nothing about derivatives in captured operands.
+A rule is a record of programs. A `RuleProgram` declares which values of a call such a program takes and returns.
+Checks, batching, removal of unused values and the layout of the equation are written once, over these declarations.
+Decision: docs/adr/0083.
+
+Operands are first the `captured` ones, which are the values that the function or its rules close over, then the
+arguments. Rules say nothing about derivatives in captured operands.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import ClassVar, TypeAlias, final
+from typing import ClassVar, TypeVar, final
 
+from fxad.core.dataclasses import dataclass
 from fxad.core.dce import dce, drop_unread_operands, remove_dead_eqns
 from fxad.errors import ParameterError
-from fxad.ir import Atoms, Aval, Avals, BatchCtx, Dims, Jaxpr, JvpCtx, Lin, Mask, Primitive, Record, Tangents, record
-from fxad.primitives.control.bodies import insert_zeros, mask_or, select_by_mask, with_operands, with_outs
+from fxad.ir import (
+    Atoms,
+    Aval,
+    Avals,
+    BatchCtx,
+    Dims,
+    Jaxpr,
+    JvpCtx,
+    Lin,
+    Mask,
+    Primitive,
+    Record,
+    Tangents,
+    map_parameter,
+    record,
+)
+from fxad.primitives.control.bodies import insert_zeros, select_by_mask, with_operands, with_outs
 from fxad.primitives.control.call import Call, call_primal
-from fxad.primitives.linear_call import LinearCall, batch_adjoint, check_body_type, drop_unused_residuals
+from fxad.primitives.linear_call import LinearCall, batch_adjoint, check_body_type
 from fxad.primitives.linearity import with_zero_operands
 
-# A program of a function, whether reverse mode may store its values, and in how many first operands it is linear.
-Part: TypeAlias = tuple[Jaxpr, bool, int]
+R = TypeVar("R", bound=Record)
+
+# ------------------------------------------------------------------------------------- what a program takes and returns
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class RuleProgram:
+    """A program of a function with rules, and the values of the call that it takes and returns, in order.
+
+    Values are numbered: first the operands of the call, then its results, then the residuals of its derivatives. A
+    program that is `linear` takes tangents (or cotangents) in its first `linear` operands, and returns tangents. One
+    with a `size` takes and returns stacks, except of captured operands. `stores`: reverse mode may store values of it.
+    `adjoint`: it returns cotangents of operands.
+    """
+
+    role: str
+    jaxpr: Jaxpr
+    takes: tuple[int, ...]
+    gives: tuple[int, ...]
+    stores: bool = False
+    linear: int = 0
+    adjoint: bool = False
+    size: int | None = None
+
+
+def restricted(
+    programs: Sequence[RuleProgram], values: Mask, tangents: Mask, clean: Callable[[Jaxpr], Jaxpr]
+) -> tuple[list[Jaxpr], set[int]]:
+    """The programs for the operands and results marked in `values`, and the tangents marked in `tangents`: they return
+    no others, and other tangents are zero.
+
+    Residuals stay if a program reads them. The program that returns them comes before those that take them. `clean`
+    removes dead equations. Also returns the values that the programs read.
+    """
+    read: set[int] = set()
+
+    def stays(part: RuleProgram, k: int) -> bool:
+        return k in read if k >= len(values) else (tangents if part.linear else values)[k]
+
+    slim: list[tuple[Jaxpr, tuple[int, ...], Mask]] = []
+    for part in reversed(programs):
+        live = tuple([tangents[k] for k in part.takes[: part.linear]])
+        takes = (*select_by_mask(part.takes[: part.linear], live), *part.takes[part.linear :])
+        jaxpr = with_outs(part.jaxpr, [a for a, k in zip(part.jaxpr.outs, part.gives, strict=True) if stays(part, k)])
+        jaxpr, marks = drop_unread_operands(clean(with_zero_operands(jaxpr, live)[0] if live else jaxpr))
+        read.update(select_by_mask(takes, marks))
+        slim.append((jaxpr, takes, marks))
+    made: list[Jaxpr] = []
+    for part, (jaxpr, takes, marks) in zip(programs, reversed(slim), strict=True):
+        types = dict(zip(part.takes, part.jaxpr.in_avals, strict=True))
+        made.append(with_operands(jaxpr, marks, [types[k] for k in takes], [stays(part, k) for k in takes]))
+    return made, read
+
+
+# ---------------------------------------------------------------------------------------------------------- the records
 
 
 @final
@@ -38,97 +112,39 @@ class Derivative(Record):
     push: Jaxpr
     pull: Jaxpr | None = None
 
-    @property
-    def maps(self) -> tuple[Jaxpr, ...]:
-        """The linear programs: `push`, and `pull` if there is one."""
-        return (self.push,) if self.pull is None else (self.push, self.pull)
-
-    @property
-    def counts(self) -> tuple[int, ...]:
-        """The number of linear operands of each linear program."""
-        return sum(self.moving), len(self.push.outs)
-
-    @property
-    def parts(self) -> list[Part]:
-        """The programs, in the order of the fields."""
-        return [(self.forward, True, 0), *[(j, False, n) for j, n in zip(self.maps, self.counts, strict=False)]]
-
-    def check(self, name: str, ins: Avals, outs: Avals) -> None:
-        """Raises: ParameterError for a program that does not fit a function of these types."""
-        moving, inexact = select_by_mask(ins, self.moving), tuple([a for a in outs if a.inexact])
-        residuals = self.forward.out_avals[len(outs) :]
-        check_body_type(name, "forward", self.forward, tuple(ins), (*outs, *residuals))
-        check_body_type(name, "push", self.push, (*moving, *residuals), inexact)
-        if self.pull is not None:
-            check_body_type(name, "pull", self.pull, (*inexact, *residuals), moving)
-
-    def restricted(self, live: Mask, wanted: Mask, used: Mask) -> Derivative:
-        """The rule for tangents of the moving operands marked in `live`, if the others vanish. It computes the results
-        marked in `used`, and the tangents of inexact results marked in `wanted`."""
-        push, pull, n = with_zero_operands(self.push, live)[0], self.pull, len(used)
-        maps = [with_outs(push, select_by_mask(push.outs, wanted))]
-        if pull is not None:
-            maps.append(with_zero_operands(with_outs(pull, select_by_mask(pull.outs, live)), wanted)[0])
-        maps, read = drop_unused_residuals([remove_dead_eqns(j) for j in maps], (sum(live), sum(wanted))[: len(maps)])
-        outs = self.forward.outs
-        forward = with_outs(self.forward, (*select_by_mask(outs[:n], used), *select_by_mask(outs[n:], read)))
-        marks = iter(live)
-        return Derivative(tuple([m and next(marks) for m in self.moving]), remove_dead_eqns(forward), *maps)
-
-    @property
-    def reads(self) -> Mask:
-        """The operands that the programs read, or whose tangents they read."""
-        tangents = iter(drop_unread_operands(self.push)[1])
-        return mask_or(drop_unread_operands(self.forward)[1], [m and next(tangents) for m in self.moving])
-
-    def over(self, left: Mask, n_results: int) -> Derivative:
-        """The rule without the operands that are not marked, which it does not read."""
-        live = select_by_mask(left, self.moving)
-        made = self.restricted(live, (True,) * len(self.push.outs), (True,) * n_results)
-        return Derivative(select_by_mask(made.moving, left), _over(made.forward, left), *made.maps)
-
-    def result_dims(self, ctx: BatchCtx, dims: Dims, outs: Avals) -> list[Dims]:
-        """The batch axes that the rules choose for the results of `forward`, and for their tangents."""
-        forward = ctx.recur(self.forward, dims)[1]
-        push = iter(ctx.recur(self.push, (*select_by_mask(dims, self.moving), *forward[len(outs) :]))[1])
-        return [
-            forward[: len(outs)],
-            tuple([next(push) if a.inexact else d for a, d in zip(outs, forward, strict=False)]),
-        ]
-
-    def batched(self, ctx: BatchCtx, dims: Dims, out_dims: Dims, inexact: Mask) -> Derivative:
-        """The rule of the batched function. Cotangents of operands that are not batched are summed."""
-        residuals = ctx.recur(self.forward, dims)[1][len(out_dims) :]
-        moving, given = select_by_mask(dims, self.moving), select_by_mask(out_dims, inexact)
-        forward, _ = ctx.recur(self.forward, dims, (*out_dims, *residuals))
-        push, _ = ctx.recur(self.push, (*moving, *residuals), given)
-        pull = None if self.pull is None else batch_adjoint(ctx, self.pull, given, residuals, moving)
-        return Derivative(self.moving, forward, push, pull)
+    def programs(self, inexact: Mask, first: int) -> list[RuleProgram]:
+        """The programs, in the order of the fields. `inexact` marks results. `first` is the number of the first
+        residual."""
+        operands = tuple(range(len(self.moving)))
+        results = tuple(range(len(operands), len(operands) + len(inexact)))
+        residuals = tuple(range(first, first + len(self.forward.outs) - len(results)))
+        moving, dots = select_by_mask(operands, self.moving), select_by_mask(results, inexact)
+        forward = RuleProgram("forward", self.forward, operands, (*results, *residuals), stores=True)
+        push = RuleProgram("push", self.push, (*moving, *residuals), dots, linear=len(moving))
+        if self.pull is None:
+            return [forward, push]
+        pull = RuleProgram("pull", self.pull, (*dots, *residuals), moving, linear=len(dots), adjoint=True)
+        return [forward, push, pull]
 
     def jvp(
-        self,
-        ctx: JvpCtx,
-        primals: Atoms,
-        tangents: Tangents,
-        outs: Avals,
-        complete: Callable[[Jaxpr], Jaxpr],
+        self, ctx: JvpCtx, primals: Atoms, tangents: Tangents, outs: Avals, complete: Callable[[Jaxpr], Jaxpr]
     ) -> tuple[Atoms, Tangents] | None:
         """Results and tangents, computed for the tangents that do not vanish. None if all tangents of results vanish.
 
         `complete` replaces the named calls in a program of the rule.
         """
-        lins = [t for t in tangents if isinstance(t, Lin)]
-        live = select_by_mask([isinstance(t, Lin) for t in tangents], self.moving)
-        reached = with_zero_operands(self.push, live)[1]
+        moves, lins = [isinstance(t, Lin) for t in tangents], [t for t in tangents if isinstance(t, Lin)]
+        marks = iter(with_zero_operands(self.push, select_by_mask(moves, self.moving))[1])
+        reached = [a.inexact and next(marks) for a in outs]
         if not any(reached):
             return None
-        rule = self.restricted(live, reached, (True,) * len(outs))
-        results, residuals = call_primal(ctx, complete(rule.forward), len(outs), primals)
-        maps = [complete(j) for j in rule.maps]
+        n = len(moves) + len(outs)
+        programs = self.programs(tuple([a.inexact for a in outs]), n)
+        made, _ = restricted(programs, (True,) * n, (*moves, *reached), remove_dead_eqns)
+        forward, *maps = map(complete, made)
+        results, residuals = call_primal(ctx, forward, len(outs), primals)
         linear: Primitive = Call(maps[0]) if len(maps) == 1 else LinearCall(maps[0], maps[1], len(lins))
-        marks = iter(reached)
-        nonzero = [a.inexact and next(marks) for a in outs]
-        return results, insert_zeros(ctx.lin(linear, *lins, *residuals), nonzero, outs)
+        return results, insert_zeros(ctx.lin(linear, *lins, *residuals), reached, outs)
 
 
 @final
@@ -140,10 +156,6 @@ class Refusal(Record):
     moving: Mask
     message: str
     remedy: str
-
-    def over(self, left: Mask) -> Refusal:
-        """The refusal for fewer operands."""
-        return Refusal(select_by_mask(self.moving, left), self.message, self.remedy)
 
 
 @final
@@ -168,31 +180,6 @@ class InverseRule(Record):
     kept: Mask
     inverse: Jaxpr
     ivjp: Jaxpr | None = None
-
-    def check(self, name: str, function: Function) -> None:
-        """Raises: ParameterError for a program that does not fit the function."""
-        ins, outs = function.body.in_avals, function.body.out_avals
-        if len(self.kept) != len(ins):
-            raise ParameterError(
-                f"{name}: an inverse rule has a mark in kept for each operand, got {len(self.kept)} marks for "
-                f"{len(ins)} operands",
-                remedy="mark the operands that the inverse is given",
-            )
-        kept, free = select_by_mask(ins, self.kept), select_by_mask(ins, [not k for k in self.kept])
-        check_body_type(name, "inverse", self.inverse, (*outs, *kept), free)
-        if self.ivjp is not None:
-            cts, moving = [a for a in outs if a.inexact], select_by_mask(ins, function.moving)
-            check_body_type(name, "ivjp", self.ivjp, (*outs, *kept, *cts), (*free, *moving))
-
-    def batched(self, ctx: BatchCtx, dims: Dims, out_dims: Dims, function: Function) -> InverseRule:
-        """The rule of the batched function. All its operands that are not kept are batched."""
-        known, free = (*out_dims, *select_by_mask(dims, self.kept)), select_by_mask(dims, [not k for k in self.kept])
-        inverse, _ = ctx.recur(self.inverse, known, free)
-        if self.ivjp is None:
-            return InverseRule(self.kept, inverse)
-        cts = select_by_mask(out_dims, function.inexact)
-        wants = (*free, *select_by_mask(dims, function.moving))
-        return InverseRule(self.kept, inverse, batch_adjoint(ctx, self.ivjp, (), (*known, *cts), wants))
 
 
 @final
@@ -227,26 +214,6 @@ class Rules(Record):
         """The derivatives that were traced without an error, of forward and of reverse mode."""
         return [rule for rule in (*self.jvp, *self.vjp) if isinstance(rule, Derivative)]
 
-    @property
-    def programs(self) -> list[Jaxpr]:
-        """The programs that compute all results: those of batch rules, and `derivative_of`."""
-        return [rule.body for rule in self.batch] + ([] if self.derivative_of is None else [self.derivative_of])
-
-    def each(
-        self,
-        derivative: Callable[[Derivative], Derivative],
-        program: Callable[[Jaxpr], Jaxpr],
-        refusal: Callable[[Refusal], Refusal] = lambda rule: rule,
-    ) -> Rules:
-        """The rules with each part changed, without an inverse."""
-        jvp, vjp = [
-            tuple([refusal(rule) if isinstance(rule, Refusal) else derivative(rule) for rule in kind])
-            for kind in (self.jvp, self.vjp)
-        ]
-        batch = tuple([replace(rule, body=program(rule.body)) for rule in self.batch])
-        back = refusal(self.inverse) if isinstance(self.inverse, Refusal) else None
-        return Rules(jvp, vjp, batch, back, None if self.derivative_of is None else program(self.derivative_of))
-
     def derivative(self, moves: Sequence[bool], reverse: bool) -> Derivative | Refusal:
         """The derivative for the operands marked in `moves`, which are not captured."""
         rules = (self.vjp or self.jvp) if reverse else (self.jvp or self.vjp)
@@ -256,6 +223,16 @@ class Rules(Record):
             return not covers, sum(rule.moving), isinstance(rule, Refusal)
 
         return min(rules, key=rank)
+
+    def over(self, left: Mask) -> Rules:
+        """The rules with marks for the operands in `left` alone. Inverses are of all operands."""
+        jvp, vjp = [
+            tuple([replace(rule, moving=select_by_mask(rule.moving, left)) for rule in kind])
+            for kind in (self.jvp, self.vjp)
+        ]
+        back = self.inverse
+        refused = replace(back, moving=select_by_mask(back.moving, left)) if isinstance(back, Refusal) else None
+        return Rules(jvp, vjp, self.batch, refused, self.derivative_of)
 
 
 @final
@@ -279,33 +256,41 @@ class Function(Record):
         return tuple([a.inexact for a in self.body.out_avals])
 
     @property
-    def parts(self) -> list[Part]:
-        """The programs, in the order of the fields."""
-        rules, back = self.rules, self.rules.inverse
-        others = [rule.body for rule in rules.batch]
-        others += [j for j in (back.inverse, back.ivjp) if j] if isinstance(back, InverseRule) else []
-        return [
-            (self.body, True, 0),
-            *[part for rule in rules.derivatives for part in rule.parts],
-            *[(j, False, 0) for j in others],
-            *([] if rules.derivative_of is None else [(rules.derivative_of, True, 0)]),
-        ]
+    def programs(self) -> list[RuleProgram]:
+        """The body and the programs of the rules, in the order of the fields."""
+        rules, back, n = self.rules, self.rules.inverse, len(self.body.ins) + len(self.body.outs)
+        operands, results = tuple(range(len(self.body.ins))), tuple(range(len(self.body.ins), n))
+        made = [RuleProgram("body", self.body, operands, results, stores=True)]
+        for derivative in rules.derivatives:
+            made += derivative.programs(self.inexact, n)
+            n += len(derivative.forward.outs)
+        for rule in rules.batch:
+            made.append(RuleProgram(f"vmap rule of size {rule.size}", rule.body, operands, results, size=rule.size))
+        if isinstance(back, InverseRule):
+            free = select_by_mask(operands, [not k for k in back.kept])
+            known = (*results, *select_by_mask(operands, back.kept))
+            made.append(RuleProgram("inverse", back.inverse, known, free))
+            if back.ivjp is not None:
+                known = (*known, *select_by_mask(results, self.inexact))
+                gives = (*free, *select_by_mask(operands, self.moving))
+                made.append(RuleProgram("ivjp", back.ivjp, known, gives, adjoint=True))
+        if rules.derivative_of is not None:
+            made.append(RuleProgram("program of derivatives", rules.derivative_of, operands, results, stores=True))
+        return made
 
     def check(self, name: str) -> None:
         """Raises: ParameterError for rules that do not fit the body."""
         body, rules, n = self.body, self.rules, self.captured
-        ins, outs = body.in_avals, body.out_avals
-        if not 0 <= n <= len(ins):
+        n_in = len(body.ins)
+        if not 0 <= n <= n_in:
             raise ParameterError(
-                f"{name}: captured is {n}, {body.name} has {len(ins)} operands",
+                f"{name}: captured is {n}, {body.name} has {n_in} operands",
                 remedy="captured operands come first in the body",
             )
-        if rules.derivative_of is not None:
-            check_body_type(name, "program of derivatives", rules.derivative_of, ins, outs)
         for rule in (*rules.jvp, *rules.vjp):
-            if len(rule.moving) != len(ins):
+            if len(rule.moving) != n_in:
                 raise ParameterError(
-                    f"{name}: a rule has {len(rule.moving)} marks for {len(ins)} operands",
+                    f"{name}: a rule has {len(rule.moving)} marks for {n_in} operands",
                     remedy="mark the operands whose tangents do not vanish",
                 )
             if any([of and not m for of, m in zip(rule.moving, self.moving, strict=True)]):
@@ -313,70 +298,87 @@ class Function(Record):
                     f"{name}: a rule is about tangents of operands that have none",
                     remedy="mark inexact operands behind the captured ones",
                 )
-            if isinstance(rule, Derivative):
-                rule.check(name, ins, outs)
-        for batch in rules.batch:
-            stacks = (*ins[:n], *[stacked(a, batch.size) for a in ins[n:]])
-            role, wants = f"vmap rule of size {batch.size}", tuple([stacked(a, batch.size) for a in outs])
-            check_body_type(name, role, batch.body, stacks, wants)
-        if isinstance(rules.inverse, InverseRule):
-            rules.inverse.check(name, self)
+        if isinstance(rules.inverse, InverseRule) and len(rules.inverse.kept) != n_in:
+            raise ParameterError(
+                f"{name}: an inverse rule has a mark in kept for each operand, got {len(rules.inverse.kept)} marks for "
+                f"{n_in} operands",
+                remedy="mark the operands that the inverse is given",
+            )
+        types = dict(enumerate((*body.in_avals, *body.out_avals)))
+        for part in self.programs:
+            if part.role == "forward":  # it says how many residuals there are, and their types
+                types.update(list(zip(part.gives, part.jaxpr.out_avals, strict=False))[len(body.outs) :])
+            takes, gives = [
+                tuple([types[k] if part.size is None or k < n else stacked(types[k], part.size) for k in values])
+                for values in (part.takes, part.gives)
+            ]
+            check_body_type(name, part.role, part.jaxpr, takes, gives)
 
     def pruned(self, used: Mask) -> tuple[Function, Mask]:
         """The function with the results marked, and the operands that are left: the body or a rule reads them.
 
-        An inverse reads all results. If one is not used, there is no inverse.
+        There is no inverse: it would read all results, and return all operands.
         """
+        refused = self.rules.inverse if all(used) and isinstance(self.rules.inverse, Refusal) else None
+        function = replace(self, rules=replace(self.rules, inverse=refused))
+        programs, left = function.programs, (True,) * len(self.body.ins)
+        while True:  # the cotangent of an operand that is dropped may be the last to read another operand
+            made, read = restricted(programs, (*left, *used), (*left, *used), dce)
+            remaining = tuple([k in read for k in range(len(left))])
+            if remaining == left:
+                function = with_programs(function, made)
+                return Function(function.body, sum(left[: self.captured]), function.rules.over(left)), left
+            left = remaining
 
-        def kept(jaxpr: Jaxpr) -> Jaxpr:
-            return dce(with_outs(jaxpr, select_by_mask(jaxpr.outs, used)))
+    def batched(self, ctx: BatchCtx, dims: Dims, rule: Jaxpr | None = None) -> tuple[Function, Dims]:
+        """The function of a stack, and the batch axes of its results. `rule`: the batch rule that becomes its body."""
+        function = replace(self, rules=replace(self.rules, batch=tuple([_apart(ctx, r) for r in self.rules.batch])))
+        (body, *others), n = function.programs, self.captured
+        at: dict[int, int | None] = dict(enumerate(dims))  # the batch axis of each value
 
-        def pruned(rule: Derivative) -> Derivative:
-            made = rule.restricted((True,) * sum(rule.moving), select_by_mask(used, self.inexact), used)
-            return replace(made, forward=dce(made.forward))
+        def axes(part: RuleProgram, values: Sequence[int]) -> Dims:
+            found = [(k, at[k]) for k in values]
+            return tuple([d if part.size is None or k < n or d is None else d + 1 for k, d in found])
 
-        body, rules = kept(self.body), self.rules.each(pruned, kept)
-        reads = [drop_unread_operands(j)[1] for j in (body, *rules.programs)] + [
-            rule.reads for rule in rules.derivatives
-        ]
-        left = tuple([any(marks) for marks in zip(*reads, strict=True)])
-        made = rules.each(
-            lambda rule: rule.over(left, sum(used)), lambda j: _over(j, left), lambda rule: rule.over(left)
-        )
-        made = made if all(used) else replace(made, inverse=None)
-        return Function(_over(body, left), sum(left[: self.captured]), made), left
-
-    def batched(self, ctx: BatchCtx, dims: Dims, body: Jaxpr | None = None) -> tuple[Function, Dims]:
-        """The function of a stack, and the batch axes of its results. `body`: the program of a batch rule."""
-        rules, n = self.rules, self.captured
-        found = [ctx.recur(self.body, dims)[1] if body is None else (0,) * len(self.body.outs)]
-        found += [ctx.recur(j, dims)[1] for j in (rules.derivative_of,) if j is not None]
-        found += [at for rule in rules.derivatives for at in rule.result_dims(ctx, dims, self.body.out_avals)]
-        # all programs of the function have the axis at one place of a result
-        out_dims = tuple([ds[0] if all([d == ds[0] for d in ds]) else 0 for ds in zip(*found, strict=True)])
-        back = rules.inverse
-        if isinstance(back, InverseRule) and back.ivjp is not None:
+        # all programs that compute results have the axis at one place of a result
+        chosen: dict[int, list[int | None]] = {k: [] if rule is None else [0] for k in body.gives}
+        for part in others if rule is not None else (body, *others):
+            if part.size is None and all([k >= len(dims) for k in part.gives]):
+                for k, d in zip(part.gives, ctx.recur(part.jaxpr, axes(part, part.takes))[1], strict=True):
+                    chosen.setdefault(k, []).append(d)
+                    at[k] = d
+        at.update({k: ds[0] if all([d == ds[0] for d in ds]) else 0 for k, ds in chosen.items()})
+        if self.rules.ivjp is not None:
             # a cotangent that all examples share would be counted once for each example
-            out_dims = tuple([0 if d is None else d for d in out_dims])
-        after = tuple([None if d is None else d + 1 for d in out_dims])
-        past = (*dims[:n], *[None if d is None else d + 1 for d in dims[n:]])
-        made = replace(rules, batch=()).each(
-            lambda rule: rule.batched(ctx, dims, out_dims, self.inexact), lambda j: ctx.recur(j, dims, out_dims)[0]
-        )
-        apart = [ctx.rule_apart(r.body, r.size) if r.any_size else (r.size, r.body) for r in rules.batch]
-        batch = tuple([
-            replace(rule, size=size, body=ctx.recur(body, past, after)[0])
-            for rule, (size, body) in zip(rules.batch, apart, strict=True)
-        ])  # fmt: skip
-        inverse = back.batched(ctx, dims, out_dims, self) if isinstance(back, InverseRule) else back
-        made = replace(made, batch=batch, inverse=inverse)
-        return Function(ctx.recur(self.body, dims, out_dims)[0] if body is None else body, n, made), out_dims
+            at.update({k: 0 for k in body.gives if at[k] is None})
+        made = [_batched(ctx, part, axes(part, part.takes), axes(part, part.gives)) for part in others]
+        out_dims = axes(body, body.gives)
+        return with_programs(
+            function, [ctx.recur(body.jaxpr, dims, out_dims)[0] if rule is None else rule, *made]
+        ), out_dims
 
 
-def _over(jaxpr: Jaxpr, left: Mask) -> Jaxpr:
-    """The program without the operands that are not marked, which it does not read."""
-    slim, read = drop_unread_operands(jaxpr)
-    return with_operands(slim, read, jaxpr.in_avals, left)
+def _apart(ctx: BatchCtx, rule: BatchRule) -> BatchRule:
+    """The rule, whose own size is not one of those of the mapped axis."""
+    if not rule.any_size:
+        return rule
+    size, body = ctx.rule_apart(rule.body, rule.size)
+    return replace(rule, size=size, body=body)
+
+
+def _batched(ctx: BatchCtx, part: RuleProgram, takes: Dims, gives: Dims) -> Jaxpr:
+    """A program of the batched function. Cotangents of operands that are not batched are summed."""
+    if part.adjoint:
+        return batch_adjoint(ctx, part.jaxpr, takes[: part.linear], takes[part.linear :], gives)
+    return ctx.recur(part.jaxpr, takes, gives)[0]
+
+
+def with_programs(record: R, programs: Iterable[Jaxpr]) -> R:
+    """The record with other programs, in the order of its fields."""
+    given = iter(programs)
+    made = map_parameter(record, lambda value: next(given) if isinstance(value, Jaxpr) else value)
+    assert isinstance(made, type(record))
+    return made
 
 
 def stacked(aval: Aval, size: int) -> Aval:

@@ -56,7 +56,7 @@ def global_shape(mesh: Mesh, spec: Spec, shape: Shape) -> Shape:
     return tuple([n * k for n, k in zip(shape, parts, strict=True)])
 
 
-def window(mesh: Mesh, spec: Spec, shape: Shape, index: tuple[int, ...]) -> tuple[slice, ...]:
+def shard_slices(mesh: Mesh, spec: Spec, shape: Shape, index: tuple[int, ...]) -> tuple[slice, ...]:
     """The part of an array for an index of the mesh."""
     at, sizes = dict(zip([name for name, _ in mesh], index, strict=True)), dict(mesh)
     out = []

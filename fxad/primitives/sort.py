@@ -69,11 +69,11 @@ def order_preserving_bits(emit: Emit, x: Atom, ties: bool) -> Atom:
         return emit.one(XOR, emit.one(BitcastConvertType(unsigned), wide), top)
     x = emit_convert(emit, x, dtypes.float64 if unsigned == _U64 else dtypes.float32)
     if ties:
-        x = _select(emit, emit.one(EQ, x, Lit.of(0.0, x.aval)), Lit.of(0.0, x.aval), x)
-    x = _select(emit, emit.one(NE, x, x), Lit.of(np.nan, x.aval), x)
+        x = _where(emit, emit.one(EQ, x, Lit.of(0.0, x.aval)), Lit.of(0.0, x.aval), x)
+    x = _where(emit, emit.one(NE, x, x), Lit.of(np.nan, x.aval), x)
     bits = emit.one(BitcastConvertType(unsigned), x)
     # the bits of negative floats are in reverse order
-    flip = _select(emit, emit.one(GE, bits, top), Lit.of(-1, bits.aval), top)
+    flip = _where(emit, emit.one(GE, bits, top), Lit.of(-1, bits.aval), top)
     return emit.one(XOR, bits, flip)
 
 
@@ -86,12 +86,12 @@ def _from_order_preserving_bits(emit: Emit, key: Atom, dtype: DType) -> Atom:
     if dtype in dtypes.SIGNED:
         signed = BitcastConvertType(dtypes.int64 if double else dtypes.int32)
         return emit_convert(emit, emit.one(signed, emit.one(XOR, key, top)), dtype)
-    flip = _select(emit, emit.one(GE, key, top), top, Lit.of(-1, key.aval))
+    flip = _where(emit, emit.one(GE, key, top), top, Lit.of(-1, key.aval))
     bits = emit.one(XOR, key, flip)
     return emit_convert(emit, emit.one(BitcastConvertType(dtypes.float64 if double else dtypes.float32), bits), dtype)
 
 
-def _select(emit: Emit, which: Atom, yes: Atom, no: Atom) -> Atom:
+def _where(emit: Emit, which: Atom, yes: Atom, no: Atom) -> Atom:
     return emit.one(SELECT_N, which, no, yes)
 
 

@@ -79,7 +79,7 @@ def fftconvolve(in1: ArrayLike, in2: ArrayLike, mode: str = "full", axes: int | 
     Raises: ParameterError, ShapeError.
     """
     x, y = floats("fftconvolve", in1, in2)
-    _check("fftconvolve", x, y, mode)
+    _check_signals("fftconvolve", x, y, mode)
     chosen = normalize_axes("fftconvolve", axes, x.ndim)
     if mode == "valid" and all([x.shape[k] <= y.shape[k] for k in chosen]):
         x, y = y, x
@@ -112,13 +112,13 @@ def _convolved(
     if method not in ("auto", "direct", "fft"):
         raise ParameterError(f"{name}: method {method!r:.40}", remedy='use "auto", "direct" or "fft"')
     x, y = promote_arguments(name, in1, in2)
-    _check(name, x, y, mode)
+    _check_signals(name, x, y, mode)
     if method == "fft":
         return fftconvolve(x, fnp.conj(fnp.flip(y)) if correlated else y, mode)
     return _direct(name, x, y, mode, precision, correlated)
 
 
-def _check(name: str, x: Array, y: Array, mode: str) -> None:
+def _check_signals(name: str, x: Array, y: Array, mode: str) -> None:
     if mode not in _OVERLAPS:
         raise ParameterError(f"{name}: mode {mode!r:.40}", remedy='use "full", "same" or "valid"')
     if x.ndim != y.ndim or not x.size or not y.size:
@@ -172,7 +172,7 @@ def _planar(
     if continued is None:
         raise ParameterError(f"{name}: boundary {boundary!r:.40}", remedy='use "fill", "wrap" or "symm"')
     x, y = promote_arguments(name, in1, in2)
-    _check(name, x, y, mode)
+    _check_signals(name, x, y, mode)
     if x.ndim != 2:
         raise ShapeError(f"{name}: takes matrices, got {x.aval} and {y.aval}", remedy="use convolve or correlate")
     zero = boundary == "fill" and isinstance(fillvalue, int | float | complex) and fillvalue == 0
@@ -351,7 +351,7 @@ def istft(
     overlap = size // 2 if noverlap is None else to_int("istft", "noverlap", noverlap)
     _check_segments("istft", size, overlap, length)
     real = spectrum.real.dtype if spectrum.dtype in dtypes.COMPLEX else dtypes.float32
-    values = _window("istft", window, size).astype(real)
+    values = _window_values("istft", window, size).astype(real)
     input_onesided = flag("istft", "input_onesided", input_onesided)
     signal = jit_composite(_overlap_add, spectrum, values, size, overlap, length, input_onesided, bool(boundary))
     time = fnp.arange(signal.shape[-1]).astype(values.dtype) / as_array("istft", fs).astype(values.dtype)
@@ -450,7 +450,7 @@ def _spectra(
     length = size if nfft is None else to_int(name, "nfft", nfft)
     overlap = size // 2 if noverlap is None else to_int(name, "noverlap", noverlap)
     _check_segments(name, size, overlap, length)
-    values = (_window(name, window, size) if given is None else given).astype(arrays[0].real.dtype)
+    values = (_window_values(name, window, size) if given is None else given).astype(arrays[0].real.dtype)
     real = arrays[0].dtype not in dtypes.COMPLEX
     onesided = onesided and real
     step = size - overlap
@@ -520,7 +520,7 @@ def _check_segments(name: str, size: int, overlap: int, length: int) -> None:
         )
 
 
-def _window(name: str, window: str | ArrayLike, size: int) -> Array:
+def _window_values(name: str, window: str | ArrayLike, size: int) -> Array:
     if not isinstance(window, str):
         values = as_array(name, window)
         if values.shape != (size,):

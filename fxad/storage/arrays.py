@@ -16,7 +16,6 @@ from types import MappingProxyType
 from typing import Any, Final, TypeVar, overload
 
 import numpy as np
-import numpy.typing as npt
 import safetensors
 from safetensors.numpy import save_file
 
@@ -26,6 +25,7 @@ from fxad.core.atomic_file import FOLLOWING, UNFINISHED, open_file, sync_directo
 from fxad.core.tree import Structure
 from fxad.core.tree_paths import NamedKey, key_value
 from fxad.errors import ArgumentError, DTypeError, FileFormatError, FxadError, ShapeError, described
+from fxad.ir import NDArray
 from fxad.storage.programs import absolute_path, path_to_write
 from fxad.storage.tree_structure import Json, structure_from_json, structure_to_json
 from fxad.tracing.array import Array, asarray
@@ -62,8 +62,8 @@ def save(path: str | os.PathLike[str], values: object) -> None:
     where = path_to_write("tree.save", path)
     flat, shape = tree.flatten(values)
     arrays = [_on_host(x, name) for x, name in zip(flat, tree.paths(shape, "tree"), strict=True)]
-    names = _names(shape)
-    stored: dict[str, npt.NDArray[Any]] = {}
+    names = _leaf_names(shape)
+    stored: dict[str, NDArray] = {}
     as_bytes: dict[str, str] = {}
     for name, array in zip(names, arrays, strict=True):
         if array.dtype in _AS_BYTES:
@@ -93,7 +93,7 @@ def save(path: str | os.PathLike[str], values: object) -> None:
 def load(path: str | os.PathLike[str], like: None = None, *, trusted: bool = False) -> Any: ...
 @overload
 def load(path: str | os.PathLike[str], like: T, *, trusted: bool = False) -> T: ...
-def load(path: str | os.PathLike[str], like: object = None, *, trusted: bool = False) -> Any:
+def load(path: str | os.PathLike[str], like: object = None, *, trusted: bool = False) -> object:
     """The tree of arrays of a file of the safetensors format.
 
     `like`: a tree of arrays, of `fxad.Spec`s, or of anything with `shape` and `dtype`. Only its leaves are read. They
@@ -125,7 +125,7 @@ class _File:
         self.names = frozenset(file.keys())
         metadata = file.metadata() or {}
         self.head: dict[str, Any] | None = _head(what, metadata[_METADATA]) if _METADATA in metadata else None
-        self._all: dict[str, npt.NDArray[Any]] | None = None
+        self._all: dict[str, NDArray] | None = None
 
     def type(self, name: str) -> tuple[tuple[int, ...], dtypes.DType]:
         """The shape and the dtype of an array, which is not read."""
@@ -151,7 +151,7 @@ class _File:
                 value = value.reshape(-1).view(dtype).reshape(shape)
         return asarray(value)
 
-    def _bytes_of_all(self) -> dict[str, npt.NDArray[Any]]:
+    def _bytes_of_all(self) -> dict[str, NDArray]:
         """The bytes of all arrays."""
         if self._all is None:
             with open(self.path, "rb") as file:
@@ -163,7 +163,7 @@ class _File:
 def _tree(what: str, file: _File, like: object, trusted: bool) -> Any:
     if like is not None:
         flat, shape = tree.flatten(like)
-        return tree.unflatten(shape, _leaves(file, _names(shape), flat))
+        return tree.unflatten(shape, _read_leaves(file, _leaf_names(shape), flat))
     if file.head is None:
         return {name: file.read(name) for name in sorted(file.names)}
     structure, names = structure_from_json(file.head["tree"], what, trusted), file.head["names"]
@@ -171,10 +171,10 @@ def _tree(what: str, file: _File, like: object, trusted: bool) -> Any:
         raise FileFormatError(
             f"{what}: the tree has {structure.num_leaves} leaves and {len(names)} names", remedy=_REMEDY
         )
-    return tree.unflatten(structure, _leaves(file, names, [None] * len(names)))
+    return tree.unflatten(structure, _read_leaves(file, names, [None] * len(names)))
 
 
-def _leaves(file: _File, names: Sequence[str], like: Sequence[Any]) -> list[Array]:
+def _read_leaves(file: _File, names: Sequence[str], like: Sequence[object]) -> list[Array]:
     """The arrays of these names. All are checked before one is read."""
     absent = [name for name in names if name not in file.names]
     if absent:
@@ -200,7 +200,7 @@ def _leaves(file: _File, names: Sequence[str], like: Sequence[Any]) -> list[Arra
     return [file.read(name) for name in names]
 
 
-def _on_host(leaf: object, path: str) -> npt.NDArray[Any]:
+def _on_host(leaf: object, path: str) -> NDArray:
     if isinstance(leaf, Tracer):
         raise ArgumentError(f"tree.save: {path} is {leaf!r} of a trace", remedy="save values: call tree.save eagerly")
     try:
@@ -212,7 +212,7 @@ def _on_host(leaf: object, path: str) -> npt.NDArray[Any]:
         ) from e
 
 
-def _names(structure: Structure) -> list[str]:
+def _leaf_names(structure: Structure) -> list[str]:
     """The names of the leaves: their paths, with dots. Two leaves of one name get a number behind it."""
     names: dict[str, None] = {}
     for accessor in structure.accessors():

@@ -83,7 +83,7 @@ def _read_description(what: str, section: Section) -> dict[str, Any]:
     return description
 
 
-def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
     items = dict(pairs)
     if len(items) != len(pairs):
         raise ValueError("a key stands in it twice")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from fxad.tracing.tracer import Tracer
 ARRAY: Final = "array"
 
 
-def encode(what: str, program: Program[..., Any], more: Mapping[str, Json]) -> list[Section]:
+def encode(what: str, program: Program[..., object], more: Mapping[str, Json]) -> list[Section]:
     """The sections of a program. `more` are additional entries of the description.
 
     Raises: ArgumentError for a program that closes over tracers or calls Python functions, and for trees that a file
@@ -69,7 +69,7 @@ def host_function_label(body: Jaxpr, k: int) -> str:
     return prim.label if isinstance(prim, HostCall) else prim.name
 
 
-def _bound_value(what: str, program: Program[..., Any], bound: Any) -> NDArray:
+def _bound_value(what: str, program: Program[..., object], bound: object) -> NDArray:
     if isinstance(bound, Tracer):
         raise ArgumentError(
             f"{what}: {program.name} closes over {bound!r} of an enclosing trace",

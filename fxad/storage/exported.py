@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
 from fxad import runtime
 from fxad.errors import ArgumentError, ParameterError, described
@@ -26,7 +26,7 @@ ALIASES: Final = MappingProxyType({"gpu": "cuda"})
 
 
 def export(
-    program: Program[..., Any],
+    program: Program[..., object],
     *,
     donate: tuple[int, ...] = (),
     platforms: str | Sequence[str] | None = None,

@@ -10,7 +10,7 @@ from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.core.interpreter import run
 from fxad.ir import Atom, Aval, HigherOrder, Jaxpr, NDArray, distinct_jaxprs
-from fxad.primitives.custom import CustomCall
+from fxad.primitives.custom import rules_of
 from fxad.primitives.elementwise.arithmetic import ADD
 from fxad.primitives.elementwise.complex_parts import REAL
 from fxad.primitives.elementwise.convert import ConvertElementType
@@ -98,8 +98,8 @@ def check_linearize(case: Case) -> None:
 def _has_both_rules(program: Jaxpr) -> bool:
     """Return True if a function has rules for tangents and for cotangents: only one of them may use that a value is
     zero."""
-    every = [eqn.prim for body in distinct_jaxprs(program) for eqn in body.eqns]
-    return any([isinstance(prim, CustomCall) and bool(prim.rules.jvp and prim.rules.vjp) for prim in every])
+    every = [rules_of(eqn.prim) for body in distinct_jaxprs(program) for eqn in body.eqns]
+    return any([rules.jvp and rules.vjp for rules in every])
 
 
 def _trailing_mask(n: int, rest: int) -> tuple[bool, ...]:

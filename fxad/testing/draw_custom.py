@@ -40,7 +40,7 @@ def _custom(draw: st.DrawFn, smooth: bool) -> Spec:
     """Draw (c; x, y, n) -> (sin(x) * y, x, n). c is captured, and no rule of derivatives reads it."""
     dtype = dtypes.float64 if smooth else draw(st.sampled_from([dtypes.float64, dtypes.float32]))
     aval = Aval(draw(shapes(2)), dtype)
-    body = _function(aval)
+    body = _function_body(aval)
     forward, push = _derivative(aval)
     n = len(push.ins) - 2
     pull = transpose(push, (True, True, *[False] * n))
@@ -58,17 +58,17 @@ def _custom(draw: st.DrawFn, smooth: bool) -> Spec:
     return CustomCall(Function(body, 1, rules)), [(aval, ORDINARY)] * 3 + [(_COUNT, Domain(whole=(-1, 3)))]
 
 
-def _named(draw: st.DrawFn, smooth: bool) -> Spec:
+def _named_call(draw: st.DrawFn, smooth: bool) -> Spec:
     """(c; x, y, n), as in `_custom`: alone, a named call is the plain function."""
     dtype = dtypes.float64 if smooth else draw(st.sampled_from([dtypes.float64, dtypes.float32]))
     aval = Aval(draw(shapes(2)), dtype)
-    return NamedCall(_function(aval), 1, 0), [(aval, ORDINARY)] * 3 + [(_COUNT, Domain(whole=(-1, 3)))]
+    return NamedCall(_function_body(aval), 0), [(aval, ORDINARY)] * 3 + [(_COUNT, Domain(whole=(-1, 3)))]
 
 
 _RAISED: Final = Refusal((False, True, True, False), "the rule of f raised an error", "use another")
 
 
-def _function(aval: Aval) -> Jaxpr:
+def _function_body(aval: Aval) -> Jaxpr:
     b = Builder()
     c, x, y, n = b.inputs((aval, aval, aval, _COUNT))
     same = b.one(ew.SUB, b.one(ew.ADD, x, b.one(ew.COS, c)), b.one(ew.COS, c))
@@ -116,5 +116,5 @@ def _of_inexact(body: Jaxpr, dots: Sequence[Atom], nonzero: Sequence[bool]) -> l
 
 
 OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType(
-    {CustomCall: _custom, NamedCall: _named, LinearCall: _linear}
+    {CustomCall: _custom, NamedCall: _named_call, LinearCall: _linear}
 )

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from fxad.api.directional import jvp, vjp
 from fxad.api.jit import jit
 from fxad.core import tree
 from fxad.errors import ParameterError
-from fxad.tracing.array import asarray
+from fxad.ir import NDArray
+from fxad.tracing.array import Array, asarray
+
+T = TypeVar("T")
 
 
 def check_grads(
-    f: Callable[..., Any],
-    args: tuple[Any, ...],
+    f: Callable[..., object],
+    args: tuple[object, ...],
     order: int,
     modes: Sequence[str] = ("fwd", "rev"),
     atol: float | None = None,
@@ -45,8 +49,8 @@ def check_grads(
 
 
 def check_jvp(
-    f: Callable[..., Any],
-    args: tuple[Any, ...],
+    f: Callable[..., object],
+    args: tuple[object, ...],
     atol: float | None = None,
     rtol: float | None = None,
     eps: float | None = None,
@@ -57,8 +61,8 @@ def check_jvp(
 
 
 def check_vjp(
-    f: Callable[..., Any],
-    args: tuple[Any, ...],
+    f: Callable[..., object],
+    args: tuple[object, ...],
     atol: float | None = None,
     rtol: float | None = None,
     eps: float | None = None,
@@ -71,23 +75,26 @@ def check_vjp(
     _close("vjp", right, left, atol, rtol, _wide(tree.leaves(args)))
 
 
-def _random_like(values: Any, seed: int) -> Any:
+def _random_like(values: T, seed: int) -> T:
     """A direction: standard normal numbers for floating leaves, None for the others, which have no tangent."""
     rng = np.random.default_rng(seed)
     leaves, structure = tree.flatten(values)
-    return tree.unflatten(structure, [_direction(asarray(x), rng) for x in leaves])
+    direction: T = tree.unflatten(structure, [_direction(asarray(x), rng) for x in leaves])
+    return direction
 
 
-def _direction(x: Any, rng: np.random.Generator) -> Any:
+def _direction(x: Array, rng: np.random.Generator) -> NDArray | None:
     if not x.aval.inexact:
         return None
-    value = rng.standard_normal(x.shape)
+    value: npt.NDArray[np.inexact] = rng.standard_normal(x.shape)
     if x.dtype.kind == "c":
         value = value + 1j * rng.standard_normal(x.shape)
     return value.astype(x.dtype)
 
 
-def _difference(f: Callable[..., Any], args: tuple[Any, ...], dots: tuple[Any, ...], eps: float | None) -> list[Any]:
+def _difference(
+    f: Callable[..., object], args: tuple[object, ...], dots: tuple[object, ...], eps: float | None
+) -> list[Any]:
     leaves, structure = tree.flatten(args)
     step = eps or (1e-5 if _wide(leaves) else 1e-2)
     flat = tree.flatten_up_to(structure, dots)
@@ -104,19 +111,19 @@ def _difference(f: Callable[..., Any], args: tuple[Any, ...], dots: tuple[Any, .
     return [(a - b) / (2 * step) for a, b in zip(at(step), at(-step), strict=True)]
 
 
-def _wide(leaves: Sequence[Any]) -> bool:
+def _wide(leaves: Sequence[object]) -> bool:
     """Returns True if all floating leaves have 64-bit parts."""
     kinds = [np.asarray(x).dtype for x in leaves]
     return all([d in (np.float64, np.complex128) for d in kinds if d.kind not in "iub"])
 
 
-def _dot(x: Any, y: Any) -> Any:
+def _dot(x: object, y: object) -> object:
     pairs = zip(tree.leaves(x), tree.leaves(y), strict=True)
     return sum([np.sum(np.asarray(a, complex) * np.asarray(b)) for a, b in pairs])
 
 
 def _close(
-    what: str, ours: Any, differences: Any, atol: float | None, rtol: float | None, wide: bool | None = None
+    what: str, ours: object, differences: object, atol: float | None, rtol: float | None, wide: bool | None = None
 ) -> None:
     for a, b in zip(tree.leaves(ours), tree.leaves(differences), strict=True):
         default = 1e-5 if (_wide([a]) if wide is None else wide) else 1e-2

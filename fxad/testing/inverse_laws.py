@@ -67,13 +67,13 @@ def dense_log_det(case: Inversion) -> NDArray:
                 dots = [np.zeros(a.shape, a.dtype) for a in moving]
                 dots[k].reshape(-1)[i] = unit
                 tangent_columns = instantiate_tangents(run(forward, [*args, *dots])[len(outs) :], nonzero, outs)
-                columns.append(_numbers([y for y, a in zip(tangent_columns, outs, strict=True) if a.inexact]))
+                columns.append(_as_real_vector([y for y, a in zip(tangent_columns, outs, strict=True) if a.inexact]))
     n = len(columns)
     matrix = np.array(columns, np.float64).reshape(n, n)
     return np.asarray(np.linalg.slogdet(matrix)[1], widest([a.dtype for a in moving]))
 
 
-def _numbers(values: Sequence[NDArray]) -> npt.NDArray[np.float64]:
+def _as_real_vector(values: Sequence[NDArray]) -> npt.NDArray[np.float64]:
     """Return all elements as a vector, with both parts of complex ones."""
     wide = np.concatenate([y.reshape(-1).astype(np.complex128) for y in values])
     real = np.concatenate([np.full(y.size, y.dtype not in dtypes.COMPLEX) for y in values])

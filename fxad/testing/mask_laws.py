@@ -398,7 +398,7 @@ def _while(program: Jaxpr, sizes: int) -> Jaxpr:
     return b.build(b(loop, *args[sizes:], Lit.of(0, count), *args[:sizes], *start)[1 + sizes :], program.name)
 
 
-def _transposed(program: Jaxpr, _: int) -> Jaxpr:
+def _value_and_adjoint(program: Jaxpr, _: int) -> Jaxpr:
     """The results, and the adjoint of the linear half at one cotangent for each inexact result."""
     marks, n = _real(program), len(program.outs)
     split = linearize(program, marks)
@@ -466,7 +466,7 @@ MASK_STEPS: Final[Mapping[str, Transformation]] = MappingProxyType(
         "switch": _switch,
         "loop": _loop,
         "while": _while,
-        "transpose": _transposed,
+        "transpose": _value_and_adjoint,
         "named axis": _named_axis,
         "rule for tangents": _ruled("jvp"),
         "rule for cotangents": _ruled("vjp"),

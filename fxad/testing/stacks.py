@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from fxad.core.interpreter import run
 from fxad.ir import Jaxpr, NDArray, distinct_jaxprs
-from fxad.primitives.custom import CustomCall
+from fxad.primitives.custom import rules_of
 from fxad.testing import batching_laws, derivative_laws, transform_laws as laws
 from fxad.testing.compare import differ, fail, program_tolerance, random_tangents
 from fxad.testing.programs import Case
@@ -78,8 +78,8 @@ def _linear(case: Case) -> Case | None:
 
 
 def _states(program: Jaxpr) -> bool:
-    every = [eqn.prim for body in distinct_jaxprs(program) for eqn in body.eqns]
-    return any([isinstance(prim, CustomCall) and prim.rules.derivative_of is not None for prim in every])
+    every = [rules_of(eqn.prim) for body in distinct_jaxprs(program) for eqn in body.eqns]
+    return any([rules.derivative_of is not None for rules in every])
 
 
 def _adjoint(case: Case) -> Case | None:

@@ -27,20 +27,20 @@ from typing import (
 
 import numpy as np
 
-from fxad import dtypes
+from fxad import dtypes, runtime
 from fxad.core import sizes, tree
 from fxad.core.absent import absent_attribute
 from fxad.core.dataclasses import dataclass
 from fxad.core.tables import Table, headed, preformatted
-from fxad.core.tree import Structure
+from fxad.core.tree import Accessor, Structure
 from fxad.errors import ArgumentError, DTypeError, FxadError, ParameterError, ShapeError, TreeError, described
 from fxad.ir import Aval, Jaxpr, NDArray
 from fxad.operations import promotion
 from fxad.operations.arguments import plain_ints
-from fxad.tracing.array import Array, aval_of, binder
+from fxad.tracing.array import Array, aval_of, binder, wrap_buffer
 from fxad.tracing.context import MappedAxis, mapped_over, new_axis
 from fxad.tracing.static_args import Argnames, static_arguments
-from fxad.tracing.tracer import line_of_traceback, trace_flat
+from fxad.tracing.tracer import active_trace, line_of_traceback, trace_flat
 from fxad.transforms.specialize import specialize
 
 P = ParamSpec("P")
@@ -117,8 +117,8 @@ class Program(Generic[P, R_co]):
     """A traced function as a value: `jaxpr`, the trees of its arguments and results, and the arrays it closed over.
 
     `bound` are the values of the leading operands of `jaxpr`: arrays, or tracers of an enclosing trace. They are
-    neither copied nor hashed by content: two programs are equal when jaxpr and trees are equal and they bind the same
-    objects (docs/adr/0003). Calling a program runs it; inside a trace it adds one `call` equation.
+    not hashed by content: two programs are equal when jaxpr and trees are equal and they bind the same objects
+    (docs/adr/0003). Calling a program runs it; inside a trace it adds one `call` equation.
     """
 
     jaxpr: Jaxpr
@@ -182,7 +182,7 @@ class Program(Generic[P, R_co]):
     ) -> Program[..., Any]: ...
     def replace(
         self, jaxpr: Jaxpr, *, in_tree: Structure | None = None, out_tree: Structure | None = None, name: str = ""
-    ) -> Program[..., Any]:
+    ) -> Program[..., object]:
         """The program with another jaxpr over the same bound operands; the trees are the same unless they are given."""
         ins = self.in_tree if in_tree is None else in_tree  # an empty tree is falsy
         outs = self.out_tree if out_tree is None else out_tree
@@ -203,14 +203,14 @@ class Program(Generic[P, R_co]):
         return cast(R_co, self.out_tree.unflatten(outs))
 
 
-def specialize_to_arguments(program: Program[Any, Any], leaves: Sequence[object]) -> Jaxpr:
+def specialize_to_arguments(program: Program[..., object], leaves: Sequence[object]) -> Jaxpr:
     """The program of symbolic shape, for the sizes of its arguments. Raises: ShapeError."""
     if all([aval_of(x) is aval for x, aval in zip(leaves, program.in_avals, strict=True)]):
         return program.jaxpr  # the call is inside a program of the same sizes
     return specialize_to_types(program, [aval_of(x) for x in leaves])
 
 
-def specialize_to_types(program: Program[Any, Any], avals: Sequence[Aval]) -> Jaxpr:
+def specialize_to_types(program: Program[..., object], avals: Sequence[Aval]) -> Jaxpr:
     """The program of symbolic shape, for the sizes of types. Raises: ShapeError."""
     values = sizes.solve_sizes(program.name, size_equations(avals, program.in_avals, program.paths))
     return specialize(program.jaxpr, tuple(sorted(values.items())))
@@ -225,7 +225,7 @@ def size_equations(avals: Sequence[Aval], symbolic: Sequence[Aval], paths: Seque
     ]
 
 
-def argument_path(accessor: Any, names: tuple[str, ...]) -> str:
+def argument_path(accessor: Accessor, names: tuple[str, ...]) -> str:
     """`args[0]['w']` as `params['w']`, `kwargs['scale']` as `scale`."""
     kind, where, *rest = accessor
     if kind.entry == 0:
@@ -269,21 +269,36 @@ def trace(
 @overload
 def trace(f: Callable[P, R], /, *args: object, axis_env: AxisEnv = ..., **kwargs: object) -> Program[P, R]: ...
 def trace(
-    f: Callable[..., Any], /, *args: object, static_argnames: Any = (), axis_env: AxisEnv = _NO_AXES, **kwargs: object
-) -> Any:
+    f: Callable[..., object],
+    /,
+    *args: object,
+    static_argnames: Any = (),
+    axis_env: AxisEnv = _NO_AXES,
+    **kwargs: object,
+) -> object:
     """Trace a function into a program, from example values or `Spec`s; pytrees of either.
 
-    Arrays that `f` closes over become bound operands, held as they are: a write to such a NumPy array changes what the
-    program computes. Python scalars in it are literals. The arguments named in
-    `static_argnames` are passed to `f` as they are, and must be hashable. The program is specialized to them, and takes
+    Arrays that `f` closes over become bound operands. Of a NumPy array, the program holds a copy: a later write to the
+    array changes nothing. Python scalars in `f` are literals. The arguments named in `static_argnames` are passed to `f` as they are, and must be hashable. The program is specialized to them, and takes
     the other arguments. Arguments that `f` itself declares static, such as `jit(g, static_argnums=0)`, are static too.
     `axis_env` gives the sizes of named axes, as in `{"i": 8}`: collectives in `f` may name them, and a later map of the
     program binds them.
 
     Law:    equal functions on equal types give equal jaxprs: `trace(f, x).jaxpr is trace(f, y).jaxpr`.
-    Cost:   one run of `f` on tracers.
+    Cost:   one run of `f` on tracers, and a copy of each NumPy array that it closes over.
     Raises: ArgumentError for an argument or result that is not an array (with its path); what `f` raises.
     """
+    return with_own_arrays(trace_for_call(f, args, kwargs, static_argnames, axis_env))
+
+
+def trace_for_call(
+    f: Callable[..., Any],
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
+    static_argnames: Argnames = (),
+    axis_env: AxisEnv = _NO_AXES,
+) -> Program[..., Any]:
+    """`trace` for a program that runs at once: it holds the NumPy arrays that `f` closes over as they are."""
     if not callable(f):
         raise ArgumentError(f"trace: {described(f)} is not a function: {f!r:.60}", remedy="trace(f, *examples)")
     name = function_name(f)
@@ -298,6 +313,27 @@ def trace(
         return trace_tree(f, in_tree, avals, name, names)
     with mapped_over(*_axes_of(f"trace of {name}", axis_env)):
         return trace_tree(f, in_tree, avals, name, names)
+
+
+def with_own_arrays(program: Program[P, R]) -> Program[P, R]:
+    """The program with copies of the arrays that it binds and that others can write to. Inside a trace, it is the
+    program itself: the enclosing program gets the copies."""
+    if not program.bound or active_trace() is not None:
+        return program
+    p, bound = program, tuple(map(_own, program.bound))
+    return Program(p.jaxpr, p.in_tree, p.out_tree, bound, p.names, p.name)
+
+
+def _own(value: object) -> object:
+    """An array that nobody can write to: the value itself, if it is one."""
+    if isinstance(value, np.ndarray):
+        if not value.size or runtime.is_immutable(value):
+            return value
+        return np.frombuffer(value.tobytes(), value.dtype).reshape(value.shape)
+    if isinstance(value, Array | runtime.Buffer) or not isinstance(value, runtime.SupportsDLPack):
+        return value
+    aval = aval_of(value)
+    return wrap_buffer(aval, runtime.to_buffer(value, aval))
 
 
 def _axes_of(what: str, axis_env: object) -> list[MappedAxis]:
@@ -336,15 +372,15 @@ def unify_assumptions(avals: Sequence[Aval]) -> tuple[Aval, ...]:
 
 
 def trace_tree(
-    f: Callable[..., Any], in_tree: Structure, avals: Sequence[Aval], name: str, names: tuple[str, ...]
-) -> Program[Any, Any]:
+    f: Callable[..., R], in_tree: Structure, avals: Sequence[Aval], name: str, names: tuple[str, ...]
+) -> Program[Any, R]:
     """Trace a function whose flattened argument types are known."""
     jaxpr, bound, out_tree, _ = trace_leaves(f, in_tree, avals, name)
     return Program(jaxpr, in_tree, out_tree, bound, names, name)
 
 
 def trace_leaves(
-    f: Callable[..., Any], in_tree: Structure, avals: Sequence[Aval], name: str, role: str = "trace of"
+    f: Callable[..., object], in_tree: Structure, avals: Sequence[Aval], name: str, role: str = "trace of"
 ) -> tuple[Jaxpr, tuple[object, ...], Structure, Sequence[object]]:
     """`trace_tree` in parts: the jaxpr, the values of its leading operands, the tree of the results, and the results of
     `f` themselves, which distinguish a bare Python number from an array. `role` describes `f` in messages."""
@@ -361,7 +397,7 @@ def trace_leaves(
                 _check_signature(f, f"{role} {name}", args, kwargs)
             raise
         leaves, out_tree = tree.flatten(results)
-        _check_results(f"{role} {name}", leaves, out_tree)
+        _check_result_leaves(f"{role} {name}", leaves, out_tree)
         return leaves
 
     jaxpr, bound = trace_flat(flat, avals, name)
@@ -369,7 +405,7 @@ def trace_leaves(
     return jaxpr, bound, out_tree, leaves
 
 
-def _check_signature(f: Callable[..., Any], what: str, args: Sequence[object], kwargs: dict[str, object]) -> None:
+def _check_signature(f: Callable[..., object], what: str, args: Sequence[object], kwargs: dict[str, object]) -> None:
     """Raises: ArgumentError when a function does not take these arguments."""
     try:
         signature = inspect.signature(f)
@@ -384,7 +420,7 @@ def _check_signature(f: Callable[..., Any], what: str, args: Sequence[object], k
 _RESULTS: Final = (Array, np.ndarray, np.generic, bool, int, float, complex)
 
 
-def _check_results(what: str, leaves: Sequence[object], out_tree: Structure) -> None:
+def _check_result_leaves(what: str, leaves: Sequence[object], out_tree: Structure) -> None:
     for k, leaf in enumerate(leaves):
         if not isinstance(leaf, _RESULTS):
             path = out_tree.accessors()[k].codify("result")
@@ -397,7 +433,7 @@ def _check_results(what: str, leaves: Sequence[object], out_tree: Structure) -> 
 # ------------------------------------------------------------------------------------------------------- arguments
 
 
-def flatten_arguments(program: Program[Any, Any], args: tuple[object, ...], kwargs: dict[str, object]) -> list[Any]:
+def flatten_arguments(program: Program[..., object], args: tuple[object, ...], kwargs: dict[str, object]) -> list[Any]:
     """The argument leaves of a call, checked against the program's types; Python scalars converted to them.
 
     Raises: TreeError, ShapeError, DTypeError, ArgumentError naming the argument's path.
@@ -409,7 +445,7 @@ def flatten_arguments(program: Program[Any, Any], args: tuple[object, ...], kwar
 
 
 def numpy_operands(
-    program: Program[Any, Any], args: tuple[object, ...], kwargs: dict[str, object]
+    program: Program[..., object], args: tuple[object, ...], kwargs: dict[str, object]
 ) -> tuple[Jaxpr, list[NDArray]]:
     """The jaxpr for the arguments of a call, of their sizes if it is symbolic, and its operands as NumPy arrays.
 
@@ -420,7 +456,7 @@ def numpy_operands(
     return jaxpr, [np.asarray(x) for x in (*program.bound, *leaves)]
 
 
-def fit_leaves(program: Program[Any, Any], leaves: Sequence[object]) -> list[Any]:
+def fit_leaves(program: Program[..., object], leaves: Sequence[object]) -> list[Any]:
     """Argument leaves, checked against the program's types; Python scalars converted to them."""
     return [
         x if isinstance(x, Array) and x.aval is a else fit_leaf(program, k, x, a)
@@ -428,7 +464,7 @@ def fit_leaves(program: Program[Any, Any], leaves: Sequence[object]) -> list[Any
     ]
 
 
-def fit_leaf(program: Program[Any, Any], k: int, value: object, aval: Aval) -> object:
+def fit_leaf(program: Program[..., object], k: int, value: object, aval: Aval) -> object:
     """A leaf that is not an Array of exactly the type: a scalar is converted, anything else must have the type.
 
     Cost: paths are computed for messages only: it takes time linear in the number of leaves.
@@ -469,11 +505,11 @@ def _may_match(actual: Aval, aval: Aval) -> bool:
     )
 
 
-def _argument_label(program: Program[Any, Any], k: int) -> str:
+def _argument_label(program: Program[..., object], k: int) -> str:
     return f"{program.name}: argument {program.paths[k]}"
 
 
-def tree_error(program: Program[Any, Any], in_tree: Structure, n_args: int, kwargs: dict[str, object]) -> FxadError:
+def tree_error(program: Program[..., object], in_tree: Structure, n_args: int, kwargs: dict[str, object]) -> FxadError:
     """The error for arguments whose structure `in_tree` differs from that of the program."""
     positional, keywords = program.in_tree.children()
     given_positional, given_keywords = in_tree.children()

@@ -11,7 +11,7 @@ import inspect
 import weakref
 from collections.abc import Callable, Hashable, Sequence
 from types import MethodType
-from typing import Any, Final, final
+from typing import Any, Final, TypeVar, final
 
 from fxad.core.dataclasses import dataclass
 from fxad.errors import ArgumentError, ParameterError, described
@@ -22,6 +22,7 @@ Argnums = int | Sequence[int]
 Argnames = str | Sequence[str]
 _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _ATTRIBUTE: Final = "__fxad_static__"
+T = TypeVar("T")
 
 
 @final
@@ -34,14 +35,14 @@ class StaticDeclaration:
 
     numbers: frozenset[int]
     names: frozenset[str]
-    declare: Callable[[Sequence[int], Sequence[str]], Callable[..., Any]]
+    declare: Callable[[Sequence[int], Sequence[str]], Callable[..., object]]
     of: Callable[[], object]
 
 
 def attach_declaration(
-    transformed: Callable[..., Any],
+    transformed: Callable[..., object],
     statics: StaticArguments | None,
-    declare: Callable[[Sequence[int], Sequence[str]], Callable[..., Any]],
+    declare: Callable[[Sequence[int], Sequence[str]], Callable[..., object]],
 ) -> None:
     """Store the static arguments of a transformed function on it."""
     none: frozenset[Any] = frozenset()
@@ -49,7 +50,7 @@ def attach_declaration(
     transformed.__dict__[_ATTRIBUTE] = StaticDeclaration(numbers, names, declare, weakref.ref(transformed))
 
 
-def _declaration(fn: Callable[..., Any]) -> StaticDeclaration | None:
+def _declaration(fn: Callable[..., object]) -> StaticDeclaration | None:
     """The declaration of a function; of a method or a `functools.partial`, without the bound arguments."""
     if isinstance(fn, functools.partial):
         return _declaration_of_bound(fn.func, fn.args, fn.keywords)
@@ -61,14 +62,14 @@ def _declaration(fn: Callable[..., Any]) -> StaticDeclaration | None:
 
 
 def _declaration_of_bound(
-    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    fn: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]
 ) -> StaticDeclaration | None:
     inner, n = _declaration(fn), len(args)
     if inner is None:
         return None
     numbers, names = inner.numbers, inner.names
 
-    def declare(more_numbers: Sequence[int], more_names: Sequence[str]) -> Callable[..., Any]:
+    def declare(more_numbers: Sequence[int], more_names: Sequence[str]) -> Callable[..., object]:
         redeclared = inner.declare(sorted(numbers | {k + n for k in more_numbers}), sorted(names | {*more_names}))
         return functools.partial(redeclared, *args, **kwargs)
 
@@ -77,7 +78,7 @@ def _declaration_of_bound(
 
 
 def static_arguments(
-    what: str, fn: Callable[..., Any], argnums: Argnums = (), argnames: Argnames = ()
+    what: str, fn: Callable[..., object], argnums: Argnums = (), argnames: Argnames = ()
 ) -> StaticArguments | None:
     """The static arguments of a function, including those that it declares itself; None if there are none."""
     argnums = plain_ints(argnums)
@@ -97,7 +98,7 @@ class StaticArguments:
 
     __slots__ = ("fn", "names", "numbers", "positional", "what")
 
-    def __init__(self, what: str, fn: Callable[..., Any], argnums: Argnums, argnames: Argnames) -> None:
+    def __init__(self, what: str, fn: Callable[..., object], argnums: Argnums, argnames: Argnames) -> None:
         self.what = what
         self.positional, all_names = parameters(fn)
         numbers = set(self._checked(plain_ints(argnums), int, "static_argnums", "an int"))
@@ -133,7 +134,7 @@ class StaticArguments:
             fn = declared.declare(sorted(numbers), sorted(names))
         self.fn = fn
 
-    def _checked(self, value: Any, kind: type[Any], role: str, one: str) -> Sequence[Any]:
+    def _checked(self, value: T | Sequence[T], kind: type[T], role: str, one: str) -> Sequence[T]:
         values = (value,) if isinstance(value, kind) else value
         if not isinstance(values, tuple | list) or not all(
             isinstance(k, kind) and not isinstance(k, bool) for k in values
@@ -145,21 +146,21 @@ class StaticArguments:
         return values
 
     def split(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[Hashable, dict[int | str, Any], tuple[Any, ...], dict[str, Any]]:
+        self, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> tuple[Hashable, dict[int | str, object], tuple[object, ...], dict[str, object]]:
         """A key for the static values of a call, the values, and the remaining arguments.
 
         Raises: ArgumentError for a static value that is not hashable.
         """
-        fixed: dict[int | str, Any] = {k: args[k] for k in sorted(self.numbers) if k < len(args)}
+        fixed: dict[int | str, object] = {k: args[k] for k in sorted(self.numbers) if k < len(args)}
         fixed.update({k: kwargs[k] for k in sorted(self.names) if k in kwargs})
         key = tuple([(k, self._key(k, v)) for k, v in fixed.items()])
         rest = tuple([a for k, a in enumerate(args) if k not in fixed])
         return key, fixed, rest, {k: v for k, v in kwargs.items() if k not in fixed}
 
     def with_placeholders(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
+        self, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> tuple[Callable[..., Any], tuple[object, ...], dict[str, object]]:
         """The function with its static values bound, and the arguments with None in place of static ones, so that the
         positions of the others do not change.
 
@@ -169,7 +170,7 @@ class StaticArguments:
         fn, keywords = self.fn, {k: v for k, v in fixed.items() if isinstance(k, str)}
 
         @functools.wraps(fn, updated=())
-        def with_static_values(*args: Any, **kwargs: Any) -> Any:
+        def with_static_values(*args: object, **kwargs: object) -> object:
             return fn(*[fixed.get(k, a) for k, a in enumerate(args)], **keywords, **kwargs)
 
         return with_static_values, tuple([None if k in fixed else a for k, a in enumerate(args)]), named
@@ -184,7 +185,7 @@ class StaticArguments:
                     remedy="choose others: argnums=...; a static argument is a value that the program is made for",
                 )
 
-    def described(self, fixed: dict[int | str, Any]) -> str:
+    def described(self, fixed: dict[int | str, object]) -> str:
         """Static values for a message: `n=3, mode='full'`."""
         return ", ".join([f"{self._name(k)}={v!r:.40}" for k, v in fixed.items()])
 
@@ -202,13 +203,13 @@ class StaticArguments:
             ) from None
         return exact_key(value)  # 1, 1.0 and True are three values, as are 0.0 and -0.0
 
-    def bound(self, fixed: dict[int | str, Any]) -> Callable[..., Any]:
+    def bound(self, fixed: dict[int | str, object]) -> Callable[..., Any]:
         """The function of the remaining arguments, with the static values bound. It keeps the name."""
         fn, named = self.fn, {k: v for k, v in fixed.items() if isinstance(k, str)}
         positions = [k for k in fixed if isinstance(k, int)]
 
         @functools.wraps(fn, updated=())
-        def with_static_values(*args: Any, **kwargs: Any) -> Any:
+        def with_static_values(*args: object, **kwargs: object) -> object:
             all_args = list(args)
             for k in positions:  # in increasing order, so that each insertion position is final
                 all_args.insert(k, fixed[k])
@@ -222,14 +223,14 @@ class StaticArguments:
         return with_static_values
 
 
-def _signature(fn: Callable[..., Any]) -> inspect.Signature | None:
+def _signature(fn: Callable[..., object]) -> inspect.Signature | None:
     try:
         return inspect.signature(fn)
     except (TypeError, ValueError):
         return None
 
 
-def parameters(fn: Callable[..., Any]) -> tuple[tuple[str, ...], frozenset[str] | None]:
+def parameters(fn: Callable[..., object]) -> tuple[tuple[str, ...], frozenset[str] | None]:
     """The names of positional parameters, and of all parameters (None if the function takes others, or has no
     signature)."""
     signature = _signature(fn)

@@ -203,7 +203,7 @@ class Tracer(Array):
     def delete(self) -> None:
         self._refuse("delete", "delete the argument after the call, or donate it")
 
-    def __dlpack__(self, **kwargs: Any) -> Any:
+    def __dlpack__(self, **kwargs: object) -> Any:
         self._refuse("__dlpack__", "return the array and export the result")
 
     def __dlpack_device__(self) -> tuple[int, int]:

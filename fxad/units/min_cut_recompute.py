@@ -28,11 +28,12 @@ from typing import Final, TypeAlias, final
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
-from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Var, distinct_jaxprs
+from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Var
 from fxad.primitives.marks import Name
 from fxad.transforms.costs import RECOMPUTED
 from fxad.transforms.outlining.approximate_match import may_fail
-from fxad.units.pieces import Piece, Pieces, inline_calls
+from fxad.units.blocks import called
+from fxad.units.pieces import Piece, Pieces, is_recomputation
 from fxad.units.separator import separator
 
 MAX_FORMULA: Final = 24
@@ -237,13 +238,16 @@ def _later(a: Sequence[int], b: Sequence[int] | None) -> Sequence[int]:
 def plain(jaxpr: Jaxpr) -> Jaxpr:
     """The program with calls inlined, except recomputations, and without `name` equations, which are not used after
     differentiation."""
-    inlined = inline_calls(jaxpr, frozenset(distinct_jaxprs(jaxpr)), recomputations=False)[0]
-    b = Builder.like(inlined)
-    env: dict[Atom, Atom] = {}
-    for eqn in inlined.eqns:
-        ins = tuple([env.get(a, a) for a in eqn.ins])
-        env.update(zip(eqn.outs, ins if isinstance(eqn.prim, Name) else b.copy(eqn, ins), strict=True))
-    return b.build([env.get(a, a) for a in inlined.outs], jaxpr.name)
+    b = Builder.like(jaxpr)
+
+    def body_to_inline(eqn: Eqn, _ins: tuple[Atom, ...], mark: bool) -> tuple[Jaxpr, bool] | None:
+        body = None if is_recomputation(eqn) else called(eqn)
+        return None if body is None else (body, mark)
+
+    def add(eqn: Eqn, ins: tuple[Atom, ...], _mark: bool) -> tuple[Atom, ...]:
+        return ins if isinstance(eqn.prim, Name) else b.copy(eqn, ins)
+
+    return b.build(b.inline_calls(jaxpr, jaxpr.ins, body_to_inline, add), jaxpr.name)
 
 
 def _formula(v: Var, producers: Mapping[Atom, Eqn], leaves: set[Var]) -> Formula | None:

@@ -27,7 +27,7 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Eqn, Jaxpr, Lit, Source, Var, distinct_jaxprs
 from fxad.primitives.control.remat import Remat
-from fxad.units.blocks import called, uses
+from fxad.units.blocks import called
 
 MAX_CONSTANT_BYTES: Final = 1 << 12
 
@@ -81,34 +81,17 @@ def inline_callers(jaxpr: Jaxpr, units: frozenset[Jaxpr]) -> tuple[Jaxpr, frozen
     return inline_calls(jaxpr, holding)
 
 
-@by_value
-def inline_single_calls(jaxpr: Jaxpr) -> Jaxpr:
-    """Inline the bodies that are called exactly once, except those of recomputations."""
-    while (only := _only(jaxpr)) is not None:
-        jaxpr = only
-    return inline_calls(jaxpr, {body for body, n in uses(jaxpr).items() if n == 1}, recomputations=False)[0]
-
-
-def _only(jaxpr: Jaxpr) -> Jaxpr | None:
-    """The body of a program that consists of a single call, such as a jitted gradient; else None. Returning the body
-    avoids a copy of its equations."""
-    if len(jaxpr.eqns) != 1 or is_recomputation(eqn := jaxpr.eqns[0]):
-        return None
-    return called(eqn) if (eqn.ins, eqn.outs) == (jaxpr.ins, jaxpr.outs) else None
-
-
-def inline_calls(jaxpr: Jaxpr, which: Container[Jaxpr], *, recomputations: bool = True) -> tuple[Jaxpr, frozenset[int]]:
+def inline_calls(jaxpr: Jaxpr, which: Container[Jaxpr]) -> tuple[Jaxpr, frozenset[int]]:
     """Inline calls of the bodies `which`, at any depth. Also returns the equations of inlined recomputations, which
-    must not move to the place of the first computation. If `recomputations` is False, recomputations are not inlined.
-    """
-    if not any([_inlined_body(eqn, which, recomputations) for eqn in jaxpr.eqns]):
+    must not move to the place of the first computation."""
+    if not any([called(eqn) in which for eqn in jaxpr.eqns]):
         return jaxpr, _NONE
     b = Builder.like(jaxpr)
     pinned: list[int] = []
 
     def body_to_inline(eqn: Eqn, _ins: tuple[Atom, ...], mark: bool) -> tuple[Jaxpr, bool] | None:
-        body = _inlined_body(eqn, which, recomputations)
-        return None if body is None else (body, mark or is_recomputation(eqn))
+        body = called(eqn)
+        return (body, mark or is_recomputation(eqn)) if body is not None and body in which else None
 
     def add(eqn: Eqn, ins: tuple[Atom, ...], mark: bool) -> tuple[Var, ...]:
         if mark:
@@ -116,11 +99,6 @@ def inline_calls(jaxpr: Jaxpr, which: Container[Jaxpr], *, recomputations: bool 
         return b.copy(eqn, ins)
 
     return b.build(b.inline_calls(jaxpr, jaxpr.ins, body_to_inline, add), jaxpr.name), frozenset(pinned)
-
-
-def _inlined_body(eqn: Eqn, which: Container[Jaxpr], recomputations: bool) -> Jaxpr | None:
-    body = called(eqn)
-    return body if body is not None and body in which and (recomputations or not is_recomputation(eqn)) else None
 
 
 def is_recomputation(eqn: Eqn) -> bool:
@@ -234,7 +212,7 @@ class _Partition:
                 self.pending[k] = eqn
                 continue
             self._emit_before(eqn)
-            self._emit(Piece(_body(eqn), eqn.ins, eqn.outs, False, eqn.source), (k,))
+            self._emit(Piece(_called_body(eqn), eqn.ins, eqn.outs, False, eqn.source), (k,))
         return self._finish()
 
     def _emit_before(self, unit: Eqn) -> None:
@@ -303,7 +281,7 @@ class _Partition:
         return Pieces(self.program.ins, self.constants, tuple(self.out), tuple(outs))
 
 
-def _body(eqn: Eqn) -> Jaxpr:
+def _called_body(eqn: Eqn) -> Jaxpr:
     body = called(eqn)
     assert body is not None
     return body

@@ -99,8 +99,8 @@ def to_buffer(value: object, aval: Aval, device: Device | None = None) -> Buffer
                 remedy="give a NumPy array, a scalar, or an object with __dlpack__",
             )
     array = cast(NDArray, value)
-    _check(array.shape, array.dtype, aval)
-    if not _immutable(array) or array.ctypes.data % _ALIGNED:
+    _check_type(array.shape, array.dtype, aval)
+    if not is_immutable(array) or array.ctypes.data % _ALIGNED:
         return _host_put(array, aval, device.sharding, _COPY, stays)
     buffer = _host_put(array, aval, device.sharding, _SHARE, stays)
     buffer.__dict__[_SHARED] = CollectsGarbage()
@@ -139,7 +139,7 @@ def _scalar(value: Scalar | np.generic, aval: Aval) -> NDArray:
         ) from e
 
 
-def _check(shape: tuple[int, ...], dtype: np.dtype[np.generic], aval: Aval) -> None:
+def _check_type(shape: tuple[int, ...], dtype: np.dtype[np.generic], aval: Aval) -> None:
     if shape != aval.shape:
         raise ShapeError(
             f"to_buffer: shapes differ: the array has {shape}, the program takes {aval.shape}",
@@ -152,7 +152,7 @@ def _check(shape: tuple[int, ...], dtype: np.dtype[np.generic], aval: Aval) -> N
         )
 
 
-def _immutable(array: NDArray) -> bool:
+def is_immutable(array: NDArray) -> bool:
     """Returns True if no code can write to the memory of an array. The read-only flag does not suffice: an array that
     owns its memory can be made writable again, and other views may be writable."""
     base: object = array
@@ -164,7 +164,7 @@ def _immutable(array: NDArray) -> bool:
 def _import(capsule: CapsuleType, aval: Aval, device: Device) -> Buffer:
     """A copy, by jaxlib, of an array on an accelerator. jaxlib 0.10 imports jax here if it is installed."""
     h = header(capsule)
-    _check(h.shape, h.dtype, aval)
+    _check_type(h.shape, h.dtype, aval)
     commitments.any = True
     try:
         buffer = _jax.dlpack_managed_tensor_to_buffer(capsule, device.raw, None, True)

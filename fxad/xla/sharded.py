@@ -13,7 +13,7 @@ from fxad.errors import CompileError, ExecutionError, ParameterError, ShapeError
 from fxad.ir import Aval, NDArray, Shape
 from fxad.lower import Placement
 from fxad.lowering.jaxlib import _jax, xla_client
-from fxad.primitives.meshes import Ids, Mesh, Spec, local_shape, parts_of, window
+from fxad.primitives.meshes import Ids, Mesh, Spec, local_shape, parts_of, shard_slices
 from fxad.xla.client import Device, devices
 from fxad.xla.compat import make_array, on_device, put_part, tiled
 
@@ -39,7 +39,7 @@ class ManyDevices(_jax.Sharding):
 
     def windows(self, shape: Shape) -> list[tuple[slice, ...]]:
         """The part of each device."""
-        return [window(self.mesh, self.spec, shape, at) for at in product(*[range(n) for _, n in self.mesh])]
+        return [shard_slices(self.mesh, self.spec, shape, at) for at in product(*[range(n) for _, n in self.mesh])]
 
     # what jaxlib reads of a sharding
 

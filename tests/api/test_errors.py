@@ -353,7 +353,7 @@ def test_what_is_no_program() -> None:
     refused(lambda: fx.trace(3), ArgumentError, "trace: an int is not a function: 3")  # type: ignore[call-overload]
     refused(lambda: fx.lower(3), ArgumentError, "lower: takes a Program, got 3")  # type: ignore[arg-type]
     message = "transpose: an int is neither a Program nor a function: 3"
-    refused(lambda: fx.transpose(3), ArgumentError, message)  # type: ignore[call-overload]
+    refused(lambda: fx.transpose(3), ArgumentError, message)  # type: ignore[arg-type]
     refused(lambda: fx.interpret(3), ArgumentError, "interpret: takes a Program, got 3")  # type: ignore[arg-type]
 
 

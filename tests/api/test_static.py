@@ -454,19 +454,37 @@ def test_an_error_with_the_number_is_that_of_the_value() -> None:
         fx.vmap(lambda x, n: x if n > 2 else -x, (0, None))(np.ones((2, 3)), fnp.asarray(4))
 
 
-def test_of_two_errors_the_one_that_no_missing_value_caused() -> None:
-    """A function that fails runs again with the numbers themselves. The second run may fail for another reason."""
+@pytest.mark.parametrize("depth", [1, 3])
+def test_a_function_that_fails_runs_once(depth: int) -> None:
+    """Only a failure that a traced number may have caused makes a transformation run the function again."""
     runs = []
 
     def sized(x: Any, n: Any) -> Any:
         runs.append(type(n))
         raise ValueError(f"bug {n.shape}")
 
-    for transformed in (fx.vmap(sized, (0, None)), fx.grad(sized)):
+    def twice_refused(x: Any) -> Any:
+        runs.append(type(x))
+        raise TypeError("bug")
+
+    for transform in (lambda f: fx.vmap(f, (0, None)), fx.grad):
+        runs.clear()
+        f: Any = sized
+        for _ in range(depth):
+            f = transform(f)
         with pytest.raises(ValueError, match="bug") as e:
-            transformed(np.ones(2, np.float32), 3)
+            f(np.ones((2,) * depth, np.float32), 3)
         assert e.traceback[-1].name == "sized"
-    assert len(runs) == 4
+        assert len(runs) == 1
+    for transform in (fx.vmap, fx.grad, fx.hessian):  # there is no number that it could get
+        runs.clear()
+        with pytest.raises(TypeError, match="bug"):
+            transform(twice_refused)(np.ones(2, np.int32) if transform is fx.vmap else 2.0)
+        assert len(runs) == 1
+
+
+def test_of_two_errors_the_one_that_no_missing_value_caused() -> None:
+    """A function that needs a number runs again with it. The second run may fail for another reason."""
 
     def wide(x: Any, n: Any) -> Any:
         return fnp.ones(n) + len(x.shape[5])

@@ -73,8 +73,8 @@ def a_module(order: tuple[int, int]) -> CustomCall:
     push = b.build(b.inputs([aval])[:1], "push")
     sin, cos = [program(prim) for prim in (SIN, COS)]
     functions = {
-        order[0]: Function(sin, 0, Rules(jvp=(Derivative((True,), program(NamedCall(cos, 0, order[1])), push),))),
-        order[1]: Function(cos, 0, Rules(jvp=(Derivative((True,), program(NamedCall(sin, 0, order[0])), push),))),
+        order[0]: Function(sin, 0, Rules(jvp=(Derivative((True,), program(NamedCall(cos, order[1])), push),))),
+        order[1]: Function(cos, 0, Rules(jvp=(Derivative((True,), program(NamedCall(sin, order[0])), push),))),
         99: Function(sin),
     }
     return module_call(functions, order[0], over_stack)

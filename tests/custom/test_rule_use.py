@@ -493,7 +493,7 @@ def test_dce_slims_functions_with_rules() -> None:
     typecheck(slim)
     assert prim.body.in_avals == (program.ins[0].aval,)
     assert len(prim.body.outs) == 1
-    assert [e.prim.name for b, *_ in prim.function.parts for e in b.eqns if e.prim.name == "exp"] == []
+    assert [e.prim.name for p in prim.function.programs for e in p.jaxpr.eqns if e.prim.name == "exp"] == []
     assert transforms.dce(slim) is slim
     assert fx.text.parse(str(slim)) is slim
     second = transforms.dce(fx.trace(lambda x, y, k: f(x, y, k)[1], X[0], X[1], 2).jaxpr)
@@ -560,3 +560,18 @@ def test_a_call_of_invertible_keeps_its_tolerance_without_an_unused_result() -> 
     assert len(call.body.outs) == 1
     assert call.tolerance is not None
     assert call.tolerance.value == 0.25
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_a_result_that_does_not_vary_is_not_mapped(n: int) -> None:
+    """The residual that the rule keeps for another operand does not count."""
+    f: Any = fx.custom_vjp(lambda x, y: (2 * y, x)[:n] if n > 1 else 2 * y)
+    f.defvjp(lambda x, y: (f(x, y), x), lambda x, ct: (fnp.zeros_like(x), 2 * (ct[0] if n > 1 else ct)))
+    out_axes = (None, 0) if n > 1 else None
+    mapped = fx.vmap(f, (0, None), out_axes)
+
+    def first(y: Any) -> Any:
+        return mapped(X, y)[0] if n > 1 else mapped(X, y)
+
+    np.testing.assert_array_equal(first(Y), 2 * Y)
+    np.testing.assert_array_equal(fx.grad(lambda y: fnp.sum(first(y)))(Y), [2.0] * 3)

@@ -329,11 +329,14 @@ ZEROS: dict[str, Callable[[Any], Any]] = {
     "a bool": lambda x: lax.convert_element_type(False, "float64"),
     "an array": lambda x: lax.convert_element_type(fnp.zeros_like(x, dtype="int32"), "float64"),
     "a product": lambda x: lax.convert_element_type(2 * fnp.zeros_like(x, dtype="int32"), "float64"),
+    "a cotangent": lambda x: 2 * fx.vjp(fnp.sign, x)[1](x)[0],
+    "a result of a function": lambda x: 2 * fx.jit(fnp.zeros_like)(x),
+    "a result of a branch": lambda x: -lax.cond(x[0] > 0, fnp.zeros_like, lambda x: fnp.zeros_like(x) + 0, x),
 }
 
 
 @pytest.mark.parametrize("name", ZEROS)
-def test_a_zero_that_is_converted_is_linear(name: str) -> None:
+def test_a_zero_that_is_computed_is_linear(name: str) -> None:
     f: Any = fx.custom_jvp(lambda x: fnp.where(x > 0, x, 0))
     f.defjvp(lambda p, t: (f(*p), fnp.where(p[0] > 0, t[0], ZEROS[name](p[0]))))
     program = fx.trace(fx.grad(lambda x: fnp.sum(f(x))), X)

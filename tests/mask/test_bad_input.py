@@ -26,6 +26,7 @@ X = np.ones((4, 3), "float32")
 V = np.ones(4, "float32")
 FITTING = "one size for each axis; _ is the size that the array has"
 AGREEING = "a name stands for one number: give arrays, or padding, whose sizes agree"
+INTEGER = "give an int, or an array of one integer"
 MAPPED = "sizes of a batch are mapped: vmap(lambda x, n: masked(x, sizes={'n': n}))(xs, lengths)"
 NAMED = "give each size that in_shapes names, and no other"
 
@@ -162,12 +163,24 @@ CASES: list[tuple[Callable[[], object], type[FxadError], str, str]] = [
         lambda: fx.mask(f, ("n",))(V, sizes={"n": 2.5}),
         ArgumentError,
         "mask of f: the size n is a float, not an integer: 2.5",
-        MAPPED,
+        INTEGER,
     ),
     (
         lambda: fx.mask(f, ("n",))(V, sizes={"n": np.float32(2)}),
         ArgumentError,
         "mask of f: the size n is np.float32(2.0), not an integer",
+        INTEGER,
+    ),
+    (
+        lambda: fx.mask(f, ("n",))(V, sizes={"n": fnp.asarray(2.0)}),
+        ShapeError,
+        "mask of f: the size n is f32[], not a single integer",
+        INTEGER,
+    ),
+    (
+        lambda: fx.mask(f, ("n",))(V, sizes={"n": [1, 2]}),
+        ArgumentError,
+        "mask of f: the size n is a list, not an integer: [1, 2]",
         MAPPED,
     ),
     (

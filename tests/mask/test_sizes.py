@@ -95,6 +95,16 @@ def test_the_padding_of_a_quotient_that_is_rounded_up() -> None:
     assert sizes.upper_bound(places, {"m": 4}) == N + 2
 
 
+def test_the_padding_of_a_remainder() -> None:
+    """Bounds of its terms alone are wider."""
+    assert sizes.upper_bound((-1) % M, {"m": 4}) == 3
+    assert sizes.upper_bound(N % M, {"n": 9, "m": 4}) == 3
+    assert sizes.upper_bound(N - N // 2 * 2, {"n": 9}) == 1
+    assert sizes.upper_bound(N // 2 * 2, {"n": 9}) == 8
+    same = ((N + 1) // 2 - 1) * 2 + 3 - N  # the padding of "SAME", a window of 3, a stride of 2
+    assert sizes.upper_bound(same // 2, {"n": 128}) == 1
+
+
 def test_normal_form() -> None:
     assert (N + M) * 2 - M is 2 * N + M
     assert (2 * N + 4) // 2 is N + 2
@@ -108,6 +118,7 @@ def test_normal_form() -> None:
     assert N != 3
     assert hash(N) == hash(named_size("n"))
     assert str(-(-N // 8)) == "-((-n)//8)"
+    assert str((-2) // (N * M)) == "(-2)//(m*n)"
     assert str(2 * N * M - (N // 2) * 3 + 1) == "2*m*n - 3*(n//2) + 1"
     assert str(Aval((N, 3), "float32")) == "f32[n,3]"
     assert str(Aval((M - 1,), "int8")) == "i8[(m>0)-1]"

@@ -92,6 +92,9 @@ CASES: dict[str, tuple[Function, tuple[str, ...]]] = {
     "thirds": (lambda x: fnp.array_split(x, 3), (X1,)),
     "shift": (lambda x: fnp.fft.ifftshift(x, axes=0), (X1,)),
     "window at a number": (lambda x: lax.dynamic_slice_in_dim(x, -1, 1, 0), (X1,)),
+    "three operands": (lambda x, y: fnp.einsum("ij,kj,kl->il", x, x, y), (X, X)),
+    "trapezoid": (lambda x: fnp.trapezoid(x, axis=0), (X1,)),
+    "frequencies": (lambda x: fnp.fft.fftfreq(x.shape[0]), (X1,)),
     "repeat": (lambda x: fnp.repeat(x, 2, axis=0), (X,)),
 }
 

@@ -11,11 +11,13 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax
+from fxad.core.interpreter import run
 from fxad.errors import SizeError
 from fxad.ir import NDArray
 from fxad.scipy.sparse import linalg as sparse
+from fxad.transforms import specialize
 from fxad.transforms.specialize import size_names
-from tests.mask.law import BAD, check, check_gradients
+from tests.mask.law import BAD, check, check_gradients, padded, part, shape_at
 from tests.mask.test_mask import traced
 
 Function = Callable[..., Any]
@@ -165,6 +167,43 @@ def test_greatest_of_a_window_is_a_valid_element_even_if_it_is_the_least_value()
     program = traced(f, ("n>0",)).jaxpr
     for n in (1, 2, 3, 4):
         check(program, {"n": 5}, {"n": n}, lambda _, shape, dtype: np.full(shape, -np.inf, dtype), np.inf)
+
+
+BEFORE: dict[str, tuple[Function, tuple[str, ...]]] = {
+    "same": (lambda x: lax.reduce_window(x, -fnp.inf, lax.max, (3, 2), (2, 2), "SAME"), ("(n>0, m>0)",)),
+    "few": (lambda x, y: lax.reduce_window(x, -fnp.inf, lax.max, (3,), (2,), [(y.shape[0], 1)]), ("n+1", "m")),
+    "many": (
+        lambda x, y: lax.reduce_window(x, -fnp.inf, lax.max, (2, 3), (1, 2), [(2 * y.shape[0], 1), (1, 1)]),
+        ("(n+1, 3)", "m"),
+    ),
+}
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("name", BEFORE)
+def test_what_lies_before_the_array_is_not_selected_before_an_element(name: str, share: float) -> None:
+    """Some elements are the least value, as what lies beside the array is."""
+    f, shapes = BEFORE[name]
+    program = traced(f, shapes)
+    own = [n.name for n in size_names(program.jaxpr)]
+    masked: Any = fx.mask(program, padding={n: PADDING[n] for n in own})
+
+    def tangent(f: Function, xs: tuple[Any, ...]) -> Any:
+        return fx.jvp(f, xs, tuple([fnp.cos(fnp.maximum(x, -9)) for x in xs]))[1]
+
+    def make(k: int, shape: tuple[int, ...], dtype: Any) -> NDArray:
+        x = np.round(operand(k, shape, dtype))
+        return np.where(np.random.default_rng(k).random(shape) < share, -np.inf, x).astype(dtype)
+
+    before = traced(lambda *xs: tangent(f, xs), shapes).jaxpr
+    for k, values in enumerate(({"n": 4, "m": 3}, {"n": 1, "m": 1}, {"n": 3, "m": 2})):
+        at = {n: values[n] for n in own}
+        check(before, PADDING, values, make, BAD[k])
+        args = [make(j, shape_at(a, at), a.dtype) for j, a in enumerate(program.in_avals)]
+        given = [padded(x, v.shape, np.nan) for x, v in zip(args, masked.in_avals, strict=False)]
+        after = fx.trace(lambda *xs, at=at: tangent(lambda *v: masked(*v, sizes=at), xs), *given)
+        (want,) = run(specialize(before, tuple(sorted(at.items()))), args)
+        np.testing.assert_array_equal(part(fx.interpret(after, *given), want.shape), want)
 
 
 GREATEST: dict[str, tuple[Function, tuple[str, ...]]] = {

@@ -62,7 +62,7 @@ def test_a_pass_is_a_pure_function_that_keeps_values(p: passes.Pass, data: st.Da
 def test_the_pipeline_is_a_printable_value() -> None:
     assert str(passes.PIPELINE) == (
         "((Pass(name='outline_before_ad'), Pass(name='merge_invertible')), (Pass(name='drop_derivative_rules'),"
-        " Pass(name='merge_bodies'), Pass(name='inline_single_calls'), Pass(name='outline')))"
+        " Pass(name='merge_bodies'), Pass(name='outline')))"
     )
     assert hash(passes.PIPELINE) == hash((passes.BEFORE_DIFFERENTIATION, passes.BEFORE_COMPILATION))
     assert passes.Pass("cse", transforms.cse) == CSE != passes.Pass("cse", transforms.dce)

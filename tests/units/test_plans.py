@@ -27,7 +27,7 @@ from fxad.testing import Case, cases, repeated_cases
 from fxad.testing.unit_laws import check_linkage, check_units
 from fxad.transforms import outline
 from fxad.units.blocks import left_to_compile, selected_bodies, uses
-from fxad.units.pieces import inline_single_calls, partition
+from fxad.units.pieces import partition
 from tests.laws.budget import share
 
 Tree = Any
@@ -93,9 +93,7 @@ def test_units_of_gradients(case: Case, seed: int) -> None:
 @share(4)
 @given(repeated_cases(size=5), st.integers(0, 1000))
 def test_units_of_what_is_outlined(case: Case, seed: int) -> None:
-    check_units(
-        Case(outline(inline_single_calls(case.program)), case.args, case.seed, case.smooth), seed, stretches=False
-    )
+    check_units(Case(outline(case.program), case.args, case.seed, case.smooth), seed, stretches=False)
 
 
 def test_the_plan_is_a_value() -> None:

@@ -27,11 +27,11 @@ def as_jax(x: object) -> Any:
     return x.__jax_array__() if isinstance(x, Array) else jnp.asarray(x)
 
 
-def _flattened(x: Array) -> tuple[tuple[Any], None]:
+def _flattened(x: Array) -> tuple[tuple[object], None]:
     return (as_jax(x),), None
 
 
-def _itself(_: None, children: tuple[Any]) -> Any:
+def _itself(_: None, children: tuple[object]) -> object:
     return children[0]
 
 

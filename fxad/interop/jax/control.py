@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate, pairwise
 from types import MappingProxyType
 from typing import Any, Final
 
 import jax
 import numpy as np
+import numpy.typing as npt
 
 from fxad import lax, runtime
 from fxad.api.rewrite import remat
-from fxad.interop.jax.equations import Equation, Rows, Value, array, plain_aval
+from fxad.interop.jax.equations import Equation, JaxType, Rows, Value, array, plain_aval
+from fxad.ir import NDArray
 from fxad.lax.control import host
 from fxad.tracing.array import binder
 from fxad.tracing.program import Spec
 from fxad.transforms.memory import policies
 
 
-def _closed(eqn: Equation, jaxpr: Any) -> Any:
+def _closed(eqn: Equation, jaxpr: Any) -> Callable[..., tuple[Value, ...]]:
     """A function of the operands of a jaxpr in a parameter, which is closed or has no constants."""
     if hasattr(jaxpr, "jaxpr"):
         return lambda *args: tuple(eqn.run(jaxpr, args))
     return lambda *args: tuple(eqn.translation.run(jaxpr, (), args))
 
 
-def _groups(args: Sequence[Value], *sizes: int) -> list[Sequence[Value]]:
+def _split_operands(args: Sequence[Value], *sizes: int) -> list[Sequence[Value]]:
     """The operands in groups of these sizes, and the rest."""
     places = [0, *accumulate(sizes), len(args)]
     return [args[a:b] for a, b in pairwise(places)]
@@ -42,7 +44,7 @@ def _call(eqn: Equation, *args: Value) -> list[Value]:
     return eqn.translation.call(closed, args, str(p.get("name", eqn.name)))
 
 
-def _ours(eqn: Equation, *args: Value) -> Any:
+def _ours(eqn: Equation, *args: Value) -> object:
     """A program that `to_jax` gave to JAX: itself."""
     return binder().call(eqn.params["jaxpr"], args)
 
@@ -54,9 +56,9 @@ def _inlined(eqn: Equation, *args: Value) -> list[Value]:
 def _scan(eqn: Equation, *args: Value) -> tuple[Value, ...]:
     p, body = eqn.params, _closed(eqn, eqn.params["jaxpr"])
     n = p["num_carry"]
-    consts, init, xs = _groups(args, p["num_consts"], n)
+    consts, init, xs = _split_operands(args, p["num_consts"], n)
 
-    def step(carry: Any, x: Any) -> tuple[Any, Any]:
+    def step(carry: tuple[Value, ...], x: tuple[Value, ...]) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
         outs = body(*consts, *carry, *x)
         return outs[:n], outs[n:]
 
@@ -69,14 +71,14 @@ def _scan(eqn: Equation, *args: Value) -> tuple[Value, ...]:
 def _while(eqn: Equation, *args: Value) -> tuple[Value, ...]:
     p = eqn.params
     test, body = _closed(eqn, p["cond_jaxpr"]), _closed(eqn, p["body_jaxpr"])
-    of_test, of_body, init = _groups(args, p["cond_nconsts"], p["body_nconsts"])
+    of_test, of_body, init = _split_operands(args, p["cond_nconsts"], p["body_nconsts"])
     stack = tuple(p["cond_jaxpr"].out_avals[0].shape)
 
-    def more(carry: Any) -> Value:
+    def more(carry: tuple[Value, ...]) -> Value:
         running = array(test(*of_test, *carry)[0])
         return lax.reduce_or(running, range(len(stack)))
 
-    def step(carry: Any) -> tuple[Value, ...]:
+    def step(carry: tuple[Value, ...]) -> tuple[Value, ...]:
         after = tuple(map(array, body(*of_body, *carry)))
         if not stack:
             return after
@@ -90,7 +92,7 @@ def _kept(running: Value, new: Value, old: Value) -> Value:
     return lax.select(lax.broadcast_in_dim(running, new.shape, range(running.ndim)), new, old)
 
 
-def _cond(eqn: Equation, index: Value, *args: Value) -> Any:
+def _cond(eqn: Equation, index: Value, *args: Value) -> object:
     branches = [_closed(eqn, b) for b in eqn.params["branches"]]
     if isinstance(index, np.generic):  # of `platform_dependent`
         return branches[min(max(int(index), 0), len(branches) - 1)](*args)
@@ -139,7 +141,7 @@ def _policy(eqn: Equation, policy: Any) -> policies.Policy:
     )
 
 
-def _remat(eqn: Equation, *args: Value) -> Any:
+def _remat(eqn: Equation, *args: Value) -> object:
     p = eqn.params
     body = _closed(eqn, p["jaxpr"])
     if p["differentiated"]:  # the backward pass, as JAX has split it already
@@ -154,9 +156,9 @@ def _remat(eqn: Equation, *args: Value) -> Any:
 # ---------------------------------------------------------------------------------------------------- linear maps
 
 
-def _linear_solve(eqn: Equation, *args: Value) -> Any:
+def _linear_solve(eqn: Equation, *args: Value) -> object:
     sizes, jaxprs = eqn.params["const_lengths"], eqn.params["jaxprs"]
-    *consts, b = _groups(args, *sizes)
+    *consts, b = _split_operands(args, *sizes)
     maps: list[Any] = [
         None if j is None else lambda xs, j=j, c=c: tuple(map(array, _closed(eqn, j)(*c, *xs)))
         for j, c in zip(jaxprs, consts, strict=True)
@@ -165,7 +167,7 @@ def _linear_solve(eqn: Equation, *args: Value) -> Any:
     n = len(b)
     has_aux = len(eqn.outs) > n
 
-    def applied(fn: Any) -> Any:
+    def applied(fn: Callable[..., tuple[Value, ...]]) -> Callable[..., object]:
         if not has_aux:
             return lambda _, rhs: fn(rhs)
         return lambda _, rhs: (fn(rhs)[:n], fn(rhs)[n:])
@@ -181,12 +183,12 @@ def _linear_solve(eqn: Equation, *args: Value) -> Any:
     return (*result[0], *result[1]) if has_aux else result
 
 
-def _linear_call(eqn: Equation, *args: Value) -> Any:
+def _linear_call(eqn: Equation, *args: Value) -> object:
     p = eqn.params
-    consts, residuals, linear = _groups(args, p["num_callee_consts"], p["num_res"])
+    consts, residuals, linear = _split_operands(args, p["num_callee_consts"], p["num_res"])
     callee = _closed(eqn, p["callee"])
 
-    def adjoint(res: Any, cts: Any) -> Any:
+    def adjoint(res: tuple[Value, ...], cts: tuple[Value, ...]) -> tuple[Value, ...]:
         transposed, held = p["transpose_thunk"]()
         values = [eqn.translation.constant(c) for c in held]
         return tuple(map(array, _closed(eqn, transposed)(*values, *res[len(consts) :], *cts)))
@@ -202,27 +204,27 @@ def _linear_call(eqn: Equation, *args: Value) -> Any:
 # ----------------------------------------------------------------------------------------------------------- host
 
 
-def _specs(avals: Sequence[Any]) -> tuple[Spec, ...]:
+def _specs_of(avals: Sequence[JaxType]) -> tuple[Spec, ...]:
     return tuple([Spec(a.shape, a.dtype) for a in map(plain_aval, avals)])
 
 
-def _on_host(callback: Any) -> Any:
-    def called(*xs: Any) -> tuple[Any, ...]:
+def _on_host(callback: Callable[..., Iterable[npt.ArrayLike]]) -> Callable[..., tuple[NDArray, ...]]:
+    def called(*xs: object) -> tuple[NDArray, ...]:
         return tuple([np.asarray(r) for r in callback(*xs)])
 
     called.__name__ = getattr(getattr(callback, "callback_func", callback), "__name__", "callback")
     return called
 
 
-def _pure_callback(eqn: Equation, *args: Value) -> Any:
+def _pure_callback(eqn: Equation, *args: Value) -> object:
     p = eqn.params
     method = "broadcast_all" if p["vmap_method"] == "broadcast_all" else "sequential"
-    return host.pure_callback(_on_host(p["callback"]), _specs(p["result_avals"]), *args, vmap_method=method)
+    return host.pure_callback(_on_host(p["callback"]), _specs_of(p["result_avals"]), *args, vmap_method=method)
 
 
-def _io_callback(eqn: Equation, *args: Value) -> Any:
+def _io_callback(eqn: Equation, *args: Value) -> object:
     p = eqn.params
-    return host.io_callback(_on_host(p["callback"]), _specs(p["result_avals"]), *args, ordered=p["ordered"])
+    return host.io_callback(_on_host(p["callback"]), _specs_of(p["result_avals"]), *args, ordered=p["ordered"])
 
 
 def _debug_callback(eqn: Equation, *args: Value) -> tuple[Value, ...]:

@@ -18,6 +18,7 @@ from fxad.api.custom import CustomFunction, custom_jvp, custom_vjp
 from fxad.api.symbolic import SymbolicZero
 from fxad.core.dataclasses import dataclass
 from fxad.interop.jax.equations import Equation, Rows, Value, array, plain_aval
+from fxad.tracing.program import Spec
 
 
 def _written_by(rule: Any) -> object:
@@ -34,11 +35,13 @@ def _written_by(rule: Any) -> object:
 _WRAPPED: Final = ("fn", "jvp", "jvp_jaxpr_fun", "fwd", "fwd_jaxpr_thunk")
 
 
-def _is_wrapper(fn: Any) -> bool:
+def _is_wrapper(fn: object) -> bool:
     return getattr(fn, "__module__", "").endswith((".partial_eval", ".custom_derivatives")) and hasattr(fn, "__code__")
 
 
-def _made_once(eqn: Equation, rule: Any, make: Callable[[], CustomFunction[..., Any]]) -> CustomFunction[..., Any]:
+def _made_once(
+    eqn: Equation, rule: object, make: Callable[[], CustomFunction[..., tuple[Value, ...]]]
+) -> CustomFunction[..., tuple[Value, ...]]:
     """The function of a rule: the one that was made for it before, or a new one."""
     types = tuple([str(a) for a in eqn.ins])
     key = (eqn.name, _written_by(rule), types, eqn.params["num_consts"], str(eqn.params["call_jaxpr"]))
@@ -48,7 +51,7 @@ def _made_once(eqn: Equation, rule: Any, make: Callable[[], CustomFunction[..., 
     return found
 
 
-def _body(eqn: Equation) -> Callable[..., tuple[Value, ...]]:
+def _call_function(eqn: Equation) -> Callable[..., tuple[Value, ...]]:
     closed = eqn.params["call_jaxpr"]
 
     def function(*args: Value) -> tuple[Value, ...]:
@@ -59,13 +62,13 @@ def _body(eqn: Equation) -> Callable[..., tuple[Value, ...]]:
     return function
 
 
-def _custom_jvp(eqn: Equation, *args: Value) -> Any:
+def _custom_jvp(eqn: Equation, *args: Value) -> object:
     p, n = eqn.params, eqn.params["num_consts"]
 
-    def make() -> CustomFunction[..., Any]:
-        function = custom_jvp(_body(eqn))
+    def make() -> CustomFunction[..., tuple[Value, ...]]:
+        function = custom_jvp(_call_function(eqn))
 
-        def rule(primals: Sequence[Value], tangents: Sequence[Value]) -> tuple[Any, Any]:
+        def rule(primals: Sequence[Value], tangents: Sequence[Value]) -> tuple[object, object]:
             live = tangents[n:]
             told = p["symbolic_zeros"]
             known = [isinstance(t, SymbolicZero) or (told and t is None) for t in live]
@@ -93,14 +96,14 @@ def _tangent(y: Value, tangent: Value) -> Value:
     return lax.full(y.shape, 0, y.dtype) if tangent is None else array(tangent)
 
 
-def _custom_vjp(eqn: Equation, *args: Value) -> Any:
+def _custom_vjp(eqn: Equation, *args: Value) -> object:
     p, n = eqn.params, eqn.params["num_consts"]
     avals = eqn.ins[n:]
 
-    def make() -> CustomFunction[..., Any]:
-        function = custom_vjp(_body(eqn))
+    def make() -> CustomFunction[..., tuple[Value, ...]]:
+        function = custom_vjp(_call_function(eqn))
 
-        def fwd(*primals: Value) -> tuple[Any, Any]:
+        def fwd(*primals: Value) -> tuple[tuple[Value, ...], tuple[object, ...]]:
             moving = [plain_aval(a).inexact for a in avals]
             if p["symbolic_zeros"]:
                 moving = [m and x.perturbed for m, x in zip(moving, primals[n:], strict=True)]
@@ -121,7 +124,7 @@ def _custom_vjp(eqn: Equation, *args: Value) -> Any:
             like = (*residuals, *eqn.outs)  # shapes of cotangents that are not there
             zeros: list[bool] = []
 
-            def flat(*xs: Any) -> list[Any]:
+            def flat(*xs: object) -> list[object]:
                 given = iter(xs)
                 values = [
                     f if f is not None else next(given) if s is not None else np.zeros(o.shape, jax.dtypes.float0)
@@ -155,12 +158,12 @@ def _flag(x: Value) -> Value:
     return _Flag(bool(x)) if isinstance(x, np.bool_) else x
 
 
-def _spec(x: Value) -> Any:
+def _spec(x: Value) -> Spec | None:
     """JAX's type of a value; None for a flag, and for a value that is not there."""
     return None if x is None or isinstance(x, _Flag) else jax.ShapeDtypeStruct(x.shape, x.dtype)
 
 
-def _custom_vmap(eqn: Equation, *args: Value) -> Any:
+def _custom_vmap(eqn: Equation, *args: Value) -> object:
     """The function, batched by its program: a rule that gives the same values needs no other."""
     return eqn.run(eqn.params["call"], args)
 

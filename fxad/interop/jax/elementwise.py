@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
 from fxad import dtypes, lax
 from fxad.interop.jax.equations import Equation, Row, Rows, Value, array, fitted
 from fxad.tracing.array import Array
 
 
-def _elementwise(fn: Any) -> Row:
+def _elementwise(fn: Callable[..., object]) -> Row:
     """The row of a function that takes arrays of one shape, and nothing else."""
 
-    def row(eqn: Equation, *xs: Value) -> Any:
+    def row(eqn: Equation, *xs: Value) -> object:
         return fn(*[fitted(x, eqn.shape) for x in xs])
 
     return row
@@ -41,7 +42,7 @@ def _mulhi(eqn: Equation, x: Value, y: Value) -> Array:
     a, b = [lax.convert_element_type(fitted(v, eqn.shape), wide) for v in (x, y)]
     product = lax.mul(a, b)
     high = lax.full(eqn.shape, bits, wide)
-    shifted: Any = lax.shift_right_arithmetic if wide is dtypes.int64 else lax.shift_right_logical
+    shifted = lax.shift_right_arithmetic if wide is dtypes.int64 else lax.shift_right_logical
     return lax.convert_element_type(shifted(product, high), eqn.dtype)
 
 
@@ -59,8 +60,8 @@ def _ordered(eqn: Equation, x: Value) -> Array:
     return lax.select(lax.lt(bits, lax.full(x.shape, 0, signed)), flipped, bits)
 
 
-def _total(compare: Any) -> Row:
-    def row(eqn: Equation, x: Value, y: Value) -> Any:
+def _total(compare: Callable[..., object]) -> Row:
+    def row(eqn: Equation, x: Value, y: Value) -> object:
         return compare(*[fitted(_ordered(eqn, v), eqn.shape) for v in (x, y)])
 
     return row

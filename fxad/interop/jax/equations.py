@@ -19,15 +19,59 @@ from fxad.tracing.array import Array
 Value: TypeAlias = Any
 
 
+class JaxType(Protocol):
+    """What is read of a type of JAX, and of an array of JAX. A token has neither."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The sizes."""
+
+    @property
+    def dtype(self) -> Any:
+        """The dtype; of keys, JAX's own."""
+
+
+class JaxVar(Protocol):
+    """What is read of a variable of JAX; a literal also has `val`."""
+
+    aval: JaxType
+
+
+class JaxEqn(Protocol):
+    """What is read of an equation of JAX."""
+
+    primitive: Any
+    params: Mapping[str, Any]
+    invars: Sequence[JaxVar]
+    outvars: Sequence[JaxVar]
+    source_info: Any
+
+
+class OpenJaxpr(Protocol):
+    """What is read of a jaxpr of JAX."""
+
+    constvars: Sequence[JaxVar]
+    invars: Sequence[JaxVar]
+    outvars: Sequence[JaxVar]
+    eqns: Sequence[JaxEqn]
+
+
+class ClosedJaxpr(Protocol):
+    """What is read of a jaxpr of JAX with the values of its constants."""
+
+    jaxpr: OpenJaxpr
+    consts: Sequence[object]
+
+
 class Translates(Protocol):
     """The translation that is under way. `functions` are those with rules of their own, by what tells them apart."""
 
     functions: dict[object, Any]
 
-    def run(self, jaxpr: Any, consts: Sequence[Value], args: Sequence[Value]) -> list[Value]:
+    def run(self, jaxpr: OpenJaxpr, consts: Sequence[Value], args: Sequence[Value]) -> list[Value]:
         """Adds the equations of a jaxpr of JAX to the active trace. Returns the values of its results."""
 
-    def call(self, closed: Any, args: Sequence[Value], name: str) -> list[Value]:
+    def call(self, closed: ClosedJaxpr, args: Sequence[Value], name: str) -> list[Value]:
         """Binds a closed jaxpr of JAX as one call. Each jaxpr is translated once."""
 
     def constant(self, value: object) -> Value:
@@ -41,8 +85,8 @@ class Equation:
 
     name: str
     params: Mapping[str, Any]
-    ins: tuple[Any, ...]
-    outs: tuple[Any, ...]
+    ins: tuple[JaxType, ...]
+    outs: tuple[JaxType, ...]
     primitive: Any
     translation: Translates
 
@@ -56,7 +100,7 @@ class Equation:
         """The dtype of the first result."""
         return plain_aval(self.outs[0]).dtype
 
-    def run(self, closed: Any, args: Sequence[Value]) -> list[Value]:
+    def run(self, closed: ClosedJaxpr, args: Sequence[Value]) -> list[Value]:
         """The results of a closed jaxpr in a parameter, in the active trace."""
         consts = [self.translation.constant(c) for c in closed.consts]
         return self.translation.run(closed.jaxpr, consts, args)
@@ -70,21 +114,21 @@ class Equation:
 
 
 # Translates an equation, given its operands. Returns its result, or the sequence of its results.
-Row: TypeAlias = Callable[..., Any]
+Row: TypeAlias = Callable[..., object]
 Rows: TypeAlias = Mapping[str, Row]  # by the name of the primitive in JAX
 
 
-def is_key(aval: Any) -> bool:
+def is_key(aval: JaxType) -> bool:
     """Returns True for JAX's types of keys."""
     return hasattr(aval, "dtype") and jax.dtypes.issubdtype(aval.dtype, jax.dtypes.prng_key)
 
 
-def has_value(aval: Any) -> bool:
+def has_value(aval: JaxType) -> bool:
     """Returns True for types of JAX that have values in fxad: not for tokens and tangents of integers."""
     return hasattr(aval, "dtype") and aval.dtype != jax.dtypes.float0
 
 
-def plain_aval(aval: Any) -> Aval:
+def plain_aval(aval: JaxType) -> Aval:
     """The type in fxad of a type of JAX. A key is its words."""
     if is_key(aval):
         return Aval((*aval.shape, *aval.dtype._impl.key_shape), dtypes.uint32)

@@ -8,10 +8,10 @@ from typing import Any
 import jax
 
 from fxad.api.custom import CustomFunction, custom_jvp
-from fxad.interop.jax.equations import Equation, Value, array, plain_aval
+from fxad.interop.jax.equations import Equation, OpenJaxpr, Value, array, plain_aval
 
 
-def foreign(eqn: Equation, *args: Value) -> Any:
+def foreign(eqn: Equation, *args: Value) -> object:
     """The results of a primitive that is in no table.
 
     Raises: TranslationError if its implementation cannot be traced.
@@ -19,11 +19,11 @@ def foreign(eqn: Equation, *args: Value) -> Any:
     key = ("foreign", eqn.primitive, str(eqn.params), tuple(map(str, eqn.ins)))
     function = eqn.translation.functions.get(key)
     if function is None:
-        function = eqn.translation.functions[key] = _function(eqn)
+        function = eqn.translation.functions[key] = _function_of_primitive(eqn)
     return function(*map(array, args))
 
 
-def _function(eqn: Equation) -> CustomFunction[..., Any]:
+def _function_of_primitive(eqn: Equation) -> CustomFunction[..., tuple[Value, ...]]:
     specs = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in eqn.ins]
     try:
         closed = jax.make_jaxpr(lambda *xs: eqn.primitive.impl(*xs, **eqn.params))(*specs)
@@ -38,11 +38,11 @@ def _function(eqn: Equation) -> CustomFunction[..., Any]:
     value.__name__ = eqn.name if eqn.name.isidentifier() else "foreign"
     function = custom_jvp(value)
 
-    def rule(primals: Sequence[Value], tangents: Sequence[Value]) -> tuple[Any, Any]:
+    def rule(primals: Sequence[Value], tangents: Sequence[Value]) -> tuple[object, object]:
         moving = [t is not None for t in tangents]
 
-        def forward(xs: list[Any], dots: list[Any]) -> Any:
-            def applied(*live: Any) -> Any:
+        def forward(xs: list[object], dots: list[object]) -> object:
+            def applied(*live: object) -> object:
                 given, fixed = iter(live), iter(xs)
                 outs = eqn.primitive.bind(
                     *[next(given) if m else x for x, m in zip(fixed, moving, strict=True)], **eqn.params
@@ -63,7 +63,7 @@ def _function(eqn: Equation) -> CustomFunction[..., Any]:
     return function
 
 
-def _mentions(jaxpr: Any, primitive: Any) -> bool:
+def _mentions(jaxpr: OpenJaxpr, primitive: Any) -> bool:
     """Returns True if a jaxpr of JAX applies a primitive, at any depth."""
     inner = [
         p.jaxpr if hasattr(p, "jaxpr") else p

@@ -11,17 +11,19 @@ import jax
 import numpy as np
 
 from fxad import dtypes, lax
+from fxad.api.mapped_axes import Axes
 from fxad.api.vmap import vmap
-from fxad.interop.jax.equations import Equation, Rows, Value, array, fitted
+from fxad.interop.jax.equations import Equation, Row, Rows, Value, array, fitted
 from fxad.primitives.random import THREEFRY2X32, THREEFRY2X32_LOOP, GammaSample
 from fxad.tracing.array import Array
+from fxad.tracing.program import Spec
 from fxad.tracing.tracer import bind
 
 # A cipher of so few words makes keys. It is a loop, so that its consumers do not duplicate it.
 _FEW: Final = 64
 
 
-def _translated(eqn: Equation, fn: Callable[..., Any], *specs: Any) -> Callable[..., Any]:
+def _translated(eqn: Equation, fn: Callable[..., Any], *specs: Spec) -> Callable[..., Value]:
     """The translation of a function of JAX, of these types, with one result."""
     closed = jax.make_jaxpr(fn)(*specs)
     return lambda *xs: array(eqn.translation.call(closed, xs, eqn.name)[0])
@@ -31,29 +33,29 @@ def _words(impl: Any) -> Any:
     return jax.ShapeDtypeStruct(impl.key_shape, np.uint32)
 
 
-def _mapped(fn: Callable[..., Any], ndim: int, in_axes: Any = 0) -> Callable[..., Any]:
+def _mapped(fn: Callable[..., Value], ndim: int, in_axes: Axes = 0) -> Callable[..., Value]:
     for _ in range(ndim):
         fn = vmap(fn, in_axes=in_axes)
     return fn
 
 
-def _seed(eqn: Equation, seeds: Value) -> Any:
+def _seed(eqn: Equation, seeds: Value) -> object:
     impl, seeds = eqn.params["impl"], array(seeds)
     one = _translated(eqn, impl.seed, jax.ShapeDtypeStruct((), seeds.dtype))
     return _mapped(one, seeds.ndim)(seeds)
 
 
-def _of_keys(call: Callable[[Equation, Any], Callable[..., Any]]) -> Callable[..., Any]:
+def _of_keys(call: Callable[[Equation, Any], Callable[..., Value]]) -> Row:
     """The row of a function of one key, for arrays of keys."""
 
-    def row(eqn: Equation, keys: Value) -> Any:
+    def row(eqn: Equation, keys: Value) -> object:
         impl = eqn.ins[0].dtype._impl
         return _mapped(_translated(eqn, call(eqn, impl), _words(impl)), len(eqn.ins[0].shape))(keys)
 
     return row
 
 
-def _fold_in(eqn: Equation, keys: Value, data: Value) -> Any:
+def _fold_in(eqn: Equation, keys: Value, data: Value) -> object:
     aval, data = eqn.ins[0], array(data)
     impl, kinds = aval.dtype._impl, (len(aval.shape), data.ndim)
     if kinds[0] and kinds[1] and aval.shape != data.shape:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
 from fxad import lax
 from fxad.interop.jax.equations import Equation, Rows, Value
@@ -27,7 +27,7 @@ def _eigh(eqn: Equation, x: Value) -> tuple[Array, Array]:
     return linalg.eigh(x, lower=eqn.params["lower"], symmetrize_input=False)
 
 
-def _svd(eqn: Equation, x: Value) -> Any:
+def _svd(eqn: Equation, x: Value) -> object:
     part, p = eqn.params["subset_by_index"], eqn.params
     if part is not None and tuple(part) != (0, min(x.shape[-2:])):
         raise eqn.refuse(f"subset_by_index is {part}", "take the part of the whole result")

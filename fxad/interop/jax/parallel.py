@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -12,28 +13,28 @@ from fxad.sharding import PartitionSpec
 from fxad.tracing.array import Array
 
 
-def _names(eqn: Equation, which: Any) -> Any:
+def _axis_names(eqn: Equation, which: Any) -> Any:
     names = tuple(which) if isinstance(which, tuple | list) else (which,)
     if not all([isinstance(n, str) for n in names]):
         raise eqn.refuse(f"its axes are {names}", "name the axes by strings")
     return names[0] if len(names) == 1 else names
 
 
-def _all_reduce(fn: Any, along: Any) -> Row:
+def _all_reduce(fn: Callable[..., Array], along: Any) -> Row:
     """The row of a reduction over named axes, and over axes of the operands by number."""
 
     def row(eqn: Equation, *xs: Value) -> list[Array]:
         axes, groups = eqn.params["axes"], eqn.params.get("axis_index_groups")
         numbers, names = [a for a in axes if isinstance(a, int)], [a for a in axes if not isinstance(a, int)]
         outs = [along(x, numbers) if numbers else array(x) for x in xs]
-        return [fn(y, _names(eqn, names), axis_index_groups=groups) for y in outs] if names else outs
+        return [fn(y, _axis_names(eqn, names), axis_index_groups=groups) for y in outs] if names else outs
 
     return row
 
 
 def _all_gather(eqn: Equation, *xs: Value) -> list[Array]:
     p = eqn.params
-    names, groups = _names(eqn, p["axis_name"]), p.get("axis_index_groups")
+    names, groups = _axis_names(eqn, p["axis_name"]), p.get("axis_index_groups")
     dim, tiled = p["all_gather_dimension"], p["tiled"]
     return [lax.all_gather(array(x), names, axis_index_groups=groups, axis=dim, tiled=tiled) for x in xs]
 
@@ -42,7 +43,7 @@ def _reduce_scatter(eqn: Equation, x: Value) -> Array:
     p = eqn.params
     return lax.psum_scatter(
         array(x),
-        _names(eqn, p["axis_name"]),
+        _axis_names(eqn, p["axis_name"]),
         scatter_dimension=p["scatter_dimension"],
         axis_index_groups=p["axis_index_groups"],
         tiled=p["tiled"],
@@ -53,7 +54,7 @@ def _all_to_all(eqn: Equation, x: Value) -> Array:
     p = eqn.params
     return lax.all_to_all(
         array(x),
-        _names(eqn, p["axis_name"]),
+        _axis_names(eqn, p["axis_name"]),
         p["split_axis"],
         p["concat_axis"],
         axis_index_groups=p["axis_index_groups"],
@@ -61,7 +62,7 @@ def _all_to_all(eqn: Equation, x: Value) -> Array:
     )
 
 
-def _shard_map(eqn: Equation, *args: Value) -> Any:
+def _shard_map(eqn: Equation, *args: Value) -> object:
     p = eqn.params
     mesh = dict(p["mesh"].shape)
     if set(p["newly_manual_axes"]) != set(mesh):
@@ -86,8 +87,8 @@ PARALLEL: Final[Rows] = MappingProxyType({
     "all_gather_invariant": _all_gather,
     "reduce_scatter": _reduce_scatter,
     "all_to_all": _all_to_all,
-    "ppermute": lambda eqn, x: lax.ppermute(array(x), _names(eqn, eqn.params["axis_name"]), eqn.params["perm"]),
-    "axis_index": lambda eqn: lax.axis_index(_names(eqn, eqn.params["axis_name"])),
+    "ppermute": lambda eqn, x: lax.ppermute(array(x), _axis_names(eqn, eqn.params["axis_name"]), eqn.params["perm"]),
+    "axis_index": lambda eqn: lax.axis_index(_axis_names(eqn, eqn.params["axis_name"])),
     "pvary": lambda eqn, *xs: list(map(array, xs)),
     "shard_map": _shard_map,
 })  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, Final
@@ -9,7 +10,8 @@ from typing import Any, Final
 import numpy as np
 
 from fxad import lax
-from fxad.interop.jax.equations import Equation, Row, Rows, Value, array
+from fxad.interop.jax.equations import Equation, OpenJaxpr, Row, Rows, Value, array
+from fxad.ir import Primitive
 from fxad.lax.convolution import ConvDimensionNumbers
 from fxad.lax.indexing import GatherDimensionNumbers, ScatterDimensionNumbers
 from fxad.primitives.reduce_window import ReduceWindowMax, ReduceWindowMin, ReduceWindowSum
@@ -100,7 +102,7 @@ def _gather(eqn: Equation, x: Value, indices: Value) -> Array:
     )
 
 
-def _scatter(fn: Any) -> Row:
+def _scatter(fn: Callable[..., Array]) -> Callable[..., Array]:
     def row(eqn: Equation, x: Value, indices: Value, updates: Value) -> Array:
         d, p = eqn.params["dimension_numbers"], eqn.params
         numbers = ScatterDimensionNumbers(
@@ -110,7 +112,7 @@ def _scatter(fn: Any) -> Row:
             d.operand_batching_dims,
             d.scatter_indices_batching_dims,
         )
-        result: Array = fn(
+        return fn(
             array(x),
             indices,
             updates,
@@ -119,7 +121,6 @@ def _scatter(fn: Any) -> Row:
             unique_indices=p["unique_indices"],
             mode=_mode(eqn),
         )
-        return result
 
     return row
 
@@ -127,8 +128,7 @@ def _scatter(fn: Any) -> Row:
 def _scatter_apply(eqn: Equation, x: Value, indices: Value, updates: Value) -> Array:
     body = eqn.params["update_jaxpr"]
     if eqn.name == "scatter" and (body is None or not body.eqns):
-        replaced: Array = _SCATTER(eqn, x, indices, updates)
-        return replaced
+        return _SCATTER(eqn, x, indices, updates)
     raise eqn.refuse("it applies a function of its own", "use scatter_add, scatter_mul, scatter_min or scatter_max")
 
 
@@ -137,19 +137,19 @@ _SCATTER: Final = _scatter(lax.scatter)
 # ----------------------------------------------------------------------------------------------------- reductions
 
 
-def _reduction(fn: Any) -> Row:
+def _reduce_axes(fn: Callable[..., object]) -> Row:
     return lambda eqn, x: fn(x, eqn.params["axes"])
 
 
-def _extremum(fn: Any) -> Row:
+def _arg_extremum(fn: Callable[..., object]) -> Row:
     return lambda eqn, x: fn(x, eqn.params["axes"][0], eqn.params["index_dtype"])
 
 
-def _cumulative(fn: Any) -> Row:
+def _cumulative(fn: Callable[..., object]) -> Row:
     return lambda eqn, x: fn(x, eqn.params["axis"], eqn.params["reverse"])
 
 
-def _combination(eqn: Equation, jaxpr: Any, consts: tuple[Any, ...]) -> Any:
+def _combination(eqn: Equation, jaxpr: OpenJaxpr, consts: Sequence[object]) -> Callable[..., tuple[Value, ...]]:
     """The function of two tuples of scalars that a reduction applies."""
     held = [eqn.translation.constant(c) for c in consts]
     return lambda a, b: tuple(eqn.translation.run(jaxpr, held, (*a, *b)))
@@ -178,7 +178,7 @@ def _reduce_window(eqn: Equation, *args: Value) -> tuple[Array, ...]:
     return lax.reduce_window(tuple(map(array, args[:n])), args[n:], combine, *_windows(eqn))
 
 
-def _window_reduction(prim: Any) -> Row:
+def _window_reduction(prim: Callable[..., Primitive]) -> Row:
     def row(eqn: Equation, x: Value) -> Array:
         window, strides, padding, base, dilation = _windows(eqn)
         ones = (1,) * len(window)
@@ -191,10 +191,9 @@ def _window_reduction(prim: Any) -> Row:
 _SELECTS: Final = MappingProxyType({"ge": "ge", "le": "le"})
 
 
-def _selecting(fn: Any) -> Row:
+def _selecting(fn: Callable[..., Array]) -> Row:
     def row(eqn: Equation, x: Value, y: Value) -> Array:
-        result: Array = fn(x, y, _SELECTS[eqn.params["select_prim"].name], *_windows(eqn))
-        return result
+        return fn(x, y, _SELECTS[eqn.params["select_prim"].name], *_windows(eqn))
 
     return row
 
@@ -300,15 +299,15 @@ STRUCTURAL: Final[Rows] = MappingProxyType({
     "scatter-mul": _scatter(lax.scatter_mul),
     "scatter-min": _scatter(lax.scatter_min),
     "scatter-max": _scatter(lax.scatter_max),
-    "reduce_sum": _reduction(lax.reduce_sum),
-    "reduce_prod": _reduction(lax.reduce_prod),
-    "reduce_max": _reduction(lax.reduce_max),
-    "reduce_min": _reduction(lax.reduce_min),
-    "reduce_and": _reduction(lax.reduce_and),
-    "reduce_or": _reduction(lax.reduce_or),
-    "reduce_xor": _reduction(lax.reduce_xor),
-    "argmax": _extremum(lax.argmax),
-    "argmin": _extremum(lax.argmin),
+    "reduce_sum": _reduce_axes(lax.reduce_sum),
+    "reduce_prod": _reduce_axes(lax.reduce_prod),
+    "reduce_max": _reduce_axes(lax.reduce_max),
+    "reduce_min": _reduce_axes(lax.reduce_min),
+    "reduce_and": _reduce_axes(lax.reduce_and),
+    "reduce_or": _reduce_axes(lax.reduce_or),
+    "reduce_xor": _reduce_axes(lax.reduce_xor),
+    "argmax": _arg_extremum(lax.argmax),
+    "argmin": _arg_extremum(lax.argmin),
     "cumsum": _cumulative(lax.cumsum),
     "cumprod": _cumulative(lax.cumprod),
     "cummax": _cumulative(lax.cummax),

@@ -36,11 +36,11 @@ LINEAR_CALL: Final = core.Primitive("fxad_linear_call")
 # ------------------------------------------------------------------------------------------- the rules of both
 
 
-def _types(*_: Any, jaxpr: Jaxpr, **__: Any) -> list[Any]:
+def _types(*_: object, jaxpr: Jaxpr, **__: object) -> list[object]:
     return [jax.core.ShapedArray(a.shape, a.dtype) for a in jaxpr.out_avals]
 
 
-def _lowered(ctx: Any, *args: Any, jaxpr: Jaxpr, **_: Any) -> Any:
+def _lowered(ctx: Any, *args: object, jaxpr: Jaxpr, **_: object) -> Any:
     """A call of the program's StableHLO, which becomes a function of JAX's module."""
     module = lower_jaxpr(jaxpr)
     for platform in ctx.module_context.platforms:
@@ -52,13 +52,13 @@ def _lowered(ctx: Any, *args: Any, jaxpr: Jaxpr, **_: Any) -> Any:
     return mlir.ir.Operation.create("func.call", results=results, operands=args, attributes=callee).results
 
 
-def _bound(prim: Any) -> Any:
+def _bound(prim: Any) -> object:
     """The primitive, compiled by JAX: what it does outside a trace."""
     return jax.jit(prim.bind, static_argnames=("jaxpr", "n_linear"))
 
 
-def _mapped(prim: Any) -> Callable[..., Any]:
-    def batch(args: Sequence[Any], dims: Sequence[Any], *, jaxpr: Jaxpr, **params: Any) -> Any:
+def _mapped(prim: Any) -> Callable[..., object]:
+    def batch(args: Sequence[Any], dims: Sequence[int | None], *, jaxpr: Jaxpr, **params: object) -> object:
         size = next(x.shape[d] for x, d in zip(args, dims, strict=True) if d is not None)
         body, out_dims = vmap(jaxpr, size, tuple(dims))
         return prim.bind(*args, jaxpr=body, **params), out_dims
@@ -78,8 +78,8 @@ for _prim in (CALL, LINEAR_CALL):
 
 
 def _tangents(
-    jaxpr: Jaxpr, primals: Sequence[Any], tangents: Sequence[Any], moving: Sequence[bool]
-) -> tuple[list[Any], list[Any]]:
+    jaxpr: Jaxpr, primals: Sequence[object], tangents: Sequence[object], moving: Sequence[bool]
+) -> tuple[list[object], list[object]]:
     """Results and tangents with respect to the operands that are marked."""
     split = linearize(jaxpr, tuple(moving))
     n = len(jaxpr.outs)
@@ -93,17 +93,17 @@ def _tangents(
     return results, [next(found) if nonzero else _zero(y) for y, nonzero in pairs]
 
 
-def _zero(y: Any) -> Any:
+def _zero(y: object) -> object:
     return ad.Zero(jax.typeof(y).to_tangent_aval())
 
 
-def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, jaxpr: Jaxpr) -> tuple[list[Any], list[Any]]:
+def _jvp(primals: Sequence[object], tangents: Sequence[object], *, jaxpr: Jaxpr) -> tuple[list[object], list[object]]:
     return _tangents(jaxpr, primals, tangents, [type(t) is not ad.Zero for t in tangents])
 
 
 def _linear_jvp(
-    primals: Sequence[Any], tangents: Sequence[Any], *, jaxpr: Jaxpr, n_linear: int
-) -> tuple[list[Any], list[Any]]:
+    primals: Sequence[object], tangents: Sequence[object], *, jaxpr: Jaxpr, n_linear: int
+) -> tuple[list[object], list[object]]:
     """The tangent in the linear operands is the map itself, so that it can be transposed; in the others, its
     derivative."""
     moving = [type(t) is not ad.Zero for t in tangents]
@@ -118,7 +118,7 @@ def _linear_jvp(
     return results, dots
 
 
-def _transposed(cotangents: Sequence[Any], *args: Any, jaxpr: Jaxpr, n_linear: int) -> list[Any]:
+def _transpose_rule(cotangents: Sequence[object], *args: object, jaxpr: Jaxpr, n_linear: int) -> list[object]:
     asked = [ad.is_undefined_primal(a) for a in args]
     if any(asked[n_linear:]):
         raise TranslationError(
@@ -133,12 +133,12 @@ def _transposed(cotangents: Sequence[Any], *args: Any, jaxpr: Jaxpr, n_linear: i
 
 ad.primitive_jvps[CALL] = _jvp
 ad.primitive_jvps[LINEAR_CALL] = _linear_jvp
-ad.primitive_transposes[LINEAR_CALL] = _transposed
+ad.primitive_transposes[LINEAR_CALL] = _transpose_rule
 
 # --------------------------------------------------------------------------------------------------- functions
 
 
-def to_jax(f: Any, /) -> Callable[..., Any]:
+def to_jax(f: Callable[..., object], /) -> Callable[..., Any]:
     """A program, or a function of fxad, as a function of JAX: it takes and returns arrays of JAX.
 
     JAX can call it, and jit, differentiate and map it. Derivatives and batches are fxad's own: JAX calls the programs
@@ -149,21 +149,21 @@ def to_jax(f: Any, /) -> Callable[..., Any]:
             TreeError, ShapeError, DTypeError for arguments of other types.
     """
     if isinstance(f, Program):
-        return _function(f)
+        return _callable_of(f)
     if not callable(f):
         raise ArgumentError(
             f"to_jax: {described(f)} is neither a Program nor a function: {f!r:.60}", remedy="to_jax(trace(f, ...))"
         )
 
     @wraps(f, updated=())
-    def traced(*args: Any, **kwargs: Any) -> Any:
+    def traced(*args: object, **kwargs: object) -> object:
         examples, named = jax.tree.map(_spec, (args, kwargs), is_leaf=lambda x: isinstance(x, Array))
-        return _function(trace(f, *examples, **named))(*args, **kwargs)
+        return _callable_of(trace(f, *examples, **named))(*args, **kwargs)
 
     return traced
 
 
-def _spec(x: Any) -> Any:
+def _spec(x: Any) -> object:
     """An argument of JAX as an example for fxad."""
     if isinstance(x, bool | int | float | complex | np.ndarray | np.generic | Array):
         return x
@@ -171,12 +171,12 @@ def _spec(x: Any) -> Any:
     return Spec(words.shape, words.dtype)
 
 
-def _function(program: Program[..., Any]) -> Callable[..., Any]:
+def _callable_of(program: Program[..., object]) -> Callable[..., object]:
     jaxpr = program.jaxpr
-    _check(program.name, jaxpr)
+    _check_translatable(program.name, jaxpr)
     held = [as_jax(x) for x in program.bound]
 
-    def called(*args: Any, **kwargs: Any) -> Any:
+    def called(*args: object, **kwargs: object) -> object:
         leaves, in_tree = tree.flatten((args, kwargs))
         if in_tree != program.in_tree:
             raise tree_error(program, in_tree, len(args), kwargs)
@@ -187,7 +187,7 @@ def _function(program: Program[..., Any]) -> Callable[..., Any]:
     return called
 
 
-def _check(name: str, jaxpr: Jaxpr) -> None:
+def _check_translatable(name: str, jaxpr: Jaxpr) -> None:
     """Raises: TranslationError, ArgumentError, DTypeError."""
     if jaxpr.symbolic:
         raise ArgumentError(f"to_jax of {name}: it has sizes that are not numbers", remedy="specialize the program")
@@ -214,7 +214,7 @@ def _check(name: str, jaxpr: Jaxpr) -> None:
             )
 
 
-def _operand(program: Program[..., Any], k: int, x: Any) -> Any:
+def _operand(program: Program[..., object], k: int, x: Any) -> object:
     """An argument of JAX, of the type that the program takes."""
     aval = program.in_avals[k]
     if isinstance(x, Array):  # a tracer of fxad is refused there

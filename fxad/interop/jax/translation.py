@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, final
@@ -20,7 +20,20 @@ from fxad.errors import PACKAGE, ArgumentError, FxadError, TranslationError, des
 from fxad.interop.jax.control import CONTROL
 from fxad.interop.jax.custom_rules import CUSTOM_RULES
 from fxad.interop.jax.elementwise import ELEMENTWISE
-from fxad.interop.jax.equations import Equation, Row, Rows, Value, array, has_value, is_key, plain_aval
+from fxad.interop.jax.equations import (
+    ClosedJaxpr,
+    Equation,
+    JaxEqn,
+    JaxVar,
+    OpenJaxpr,
+    Row,
+    Rows,
+    Value,
+    array,
+    has_value,
+    is_key,
+    plain_aval,
+)
 from fxad.interop.jax.foreign import foreign
 from fxad.interop.jax.keys import KEYS
 from fxad.interop.jax.linalg import LINALG
@@ -50,7 +63,7 @@ class Translation:
     """The translation of one program: what it has translated, each once."""
 
     def __init__(self) -> None:
-        self.functions: dict[object, CustomFunction[..., Any] | None] = {}
+        self.functions: dict[object, CustomFunction[..., object] | None] = {}
         # by identity; the reference to the object keeps the id unique
         self._programs: dict[int, tuple[object, Jaxpr, tuple[object, ...]]] = {}
         self._constants: dict[int, tuple[object, Array]] = {}
@@ -63,7 +76,7 @@ class Translation:
             found = self._constants[id(value)] = value, concrete(value)
         return found[1]
 
-    def call(self, closed: Any, args: Sequence[Value], name: str) -> list[Value]:
+    def call(self, closed: ClosedJaxpr, args: Sequence[Value], name: str) -> list[Value]:
         """Binds a closed jaxpr of JAX as one call. Each jaxpr is translated once."""
         places = [k for k, v in enumerate(closed.jaxpr.invars) if has_value(v.aval)]
         results = [k for k, v in enumerate(closed.jaxpr.outvars) if has_value(v.aval)]
@@ -85,9 +98,9 @@ class Translation:
             outs[k] = y
         return outs
 
-    def run(self, jaxpr: Any, consts: Sequence[Value], args: Sequence[Value]) -> list[Value]:
+    def run(self, jaxpr: OpenJaxpr, consts: Sequence[Value], args: Sequence[Value]) -> list[Value]:
         """Adds the equations of a jaxpr of JAX to the active trace. Returns the values of its results."""
-        values: dict[Any, Value] = dict(zip(jaxpr.constvars, consts, strict=True))
+        values: dict[JaxVar, Value] = dict(zip(jaxpr.constvars, consts, strict=True))
         values.update(zip(jaxpr.invars, args, strict=True))
 
         def read(atom: Any) -> Value:
@@ -104,7 +117,7 @@ class Translation:
             return self.constant(atom.val)
         return np.asarray(atom.val, atom.aval.dtype)[()]
 
-    def _equation(self, eqn: Any, args: list[Value]) -> Sequence[Value]:
+    def _equation(self, eqn: JaxEqn, args: list[Value]) -> Sequence[Value]:
         where = _source_of_equation(eqn)
         outs = [v.aval for v in eqn.outvars]
         if outs and not any(map(has_value, outs)):
@@ -125,7 +138,7 @@ class Translation:
         return results
 
 
-def _asks(parameter: Any) -> bool:
+def _asks(parameter: object) -> bool:
     """Returns False for a sharding that divides nothing, as JAX writes it in `shard_map`."""
     return not hasattr(parameter, "spec") or any([entry is not None for entry in parameter.spec])
 
@@ -154,7 +167,7 @@ def _listed(row: Row, eqn: Equation, *args: Value) -> list[Value]:
     return list(found) if isinstance(found, tuple | list) else [found]
 
 
-def _source_of_equation(eqn: Any) -> Source:
+def _source_of_equation(eqn: JaxEqn) -> Source:
     """The user's line of an equation of JAX: the innermost that is neither JAX's nor fxad's."""
     traceback = eqn.source_info.traceback
     if traceback is None:
@@ -185,7 +198,7 @@ def concrete(value: object) -> Array:
 # ------------------------------------------------------------------------------------------------------- programs
 
 
-def from_jax(f: Callable[..., Any], /, *examples: Any, **kwargs: Any) -> Program[..., Any]:
+def from_jax(f: Callable[..., object], /, *examples: object, **kwargs: object) -> Program[..., Any]:
     """Translate a function of JAX into a program of fxad, from example values or `Spec`s.
 
     The program can be transformed, stored and run without JAX. A key of JAX is its words, u32[2]. A function with rules
@@ -203,7 +216,7 @@ def from_jax(f: Callable[..., Any], /, *examples: Any, **kwargs: Any) -> Program
     register_nodes(out_tree)
     translation = Translation()
 
-    def translated(*args: Any, **kwargs: Any) -> Any:
+    def translated(*args: object, **kwargs: object) -> Any:
         consts = [translation.constant(c) for c in closed.consts]
         outs = translation.run(closed.jaxpr, consts, jax.tree.leaves((args, kwargs)))
         return jax.tree.unflatten(out_tree, list(map(array, outs)))
@@ -217,7 +230,7 @@ def from_jax(f: Callable[..., Any], /, *examples: Any, **kwargs: Any) -> Program
     )
 
 
-def _example(x: Any) -> Any:
+def _example(x: object) -> object:
     """An example as JAX takes it."""
     if not isinstance(x, Spec | Array):
         return x
@@ -238,10 +251,10 @@ def register_nodes(structure: Any) -> None:
         register_nodes(child)
 
 
-def _flattened(x: Any) -> tuple[Sequence[object], Any, Sequence[Any]]:
+def _flattened(x: object) -> tuple[Sequence[object], object, Sequence[int]]:
     children, structure = jax.tree.flatten(x, is_leaf=lambda y: y is not x)
     return children, structure, range(len(children))
 
 
-def _unflattened(structure: Any, children: Any) -> Any:
+def _unflattened(structure: object, children: Iterable[object]) -> object:
     return jax.tree.unflatten(structure, list(children))

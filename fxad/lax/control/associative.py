@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, TypeAlias, TypeVar, cast
+from typing import Final, TypeAlias, TypeVar, cast
 
 from fxad.core import tree
 from fxad.core.sizes import Size
@@ -81,7 +81,7 @@ def associative_scan(fn: Callable[[T, T], T], elems: object, reverse: bool = Fal
     return cast("T", structure.unflatten([rev(x, (k,)) if reverse else x for x, k in zip(partial, axes, strict=True)]))
 
 
-def _check_combined(what: str, have: Any, want: Array) -> None:
+def _check_combined(what: str, have: object, want: Array) -> None:
     """Raises: ShapeError, DTypeError when a result is not of the type of its operand."""
     result_type = aval_of(have, what)
     if result_type.shape != want.shape:

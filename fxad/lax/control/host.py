@@ -17,7 +17,7 @@ import numpy as np
 from fxad.core import tree
 from fxad.core.host_functions import HOST
 from fxad.errors import ArgumentError, ParameterError, described
-from fxad.ir import Aval
+from fxad.ir import Aval, NDArray
 from fxad.lax.placement import place_like_operands
 from fxad.operations.arguments import flag
 from fxad.primitives.host_call import IO, ORDERED, PURE, HostCall
@@ -49,8 +49,8 @@ def pure_callback(f: Callable[..., object], result_types: dict[K, Spec], /, *arg
 def pure_callback(f: Callable[..., object], result_types: R, /, *args: object, vmap_method: str = "sequential", **kwargs: object) -> R: ...
 # fmt: on
 def pure_callback(
-    f: Callable[..., object], result_types: Any, /, *args: object, vmap_method: str = "sequential", **kwargs: object
-) -> Any:
+    f: Callable[..., object], result_types: object, /, *args: object, vmap_method: str = "sequential", **kwargs: object
+) -> object:
     """The results of a Python function of NumPy arrays, inside a program. For computations that only the host can do.
 
     `result_types` is a tree of `Spec`s (or anything with `shape` and `dtype`): the types of the results of `f`. Under
@@ -87,8 +87,8 @@ def io_callback(f: Callable[..., object], result_types: dict[K, Spec], /, *args:
 def io_callback(f: Callable[..., object], result_types: R, /, *args: object, ordered: bool = False, **kwargs: object) -> R: ...
 # fmt: on
 def io_callback(
-    f: Callable[..., object], result_types: Any, /, *args: object, ordered: bool = False, **kwargs: object
-) -> Any:
+    f: Callable[..., object], result_types: object, /, *args: object, ordered: bool = False, **kwargs: object
+) -> object:
     """The results of a Python function with side effects: it is called each time that this equation runs.
 
     `result_types` is as in `pure_callback`, or None for no results. Calls with `ordered` happen in program order, also
@@ -147,7 +147,7 @@ class _Formatter(string.Formatter):
             numbered = field is not None and field[:1] in ("", ".", "[")
             yield literal, f"{next(self._numbers)}{field}" if numbered else field, spec, conversion
 
-    def format_field(self, value: Any, format_spec: str) -> str:
+    def format_field(self, value: object, format_spec: str) -> str:
         if not format_spec and isinstance(value, np.ndarray | np.generic) and value.ndim == 0:
             return str(np.asarray(value)[()])
         text: str = super().format_field(value, format_spec)
@@ -162,7 +162,7 @@ def format_values(fmt: str, args: Sequence[object], kwargs: Mapping[str, object]
 def try_format(what: str, fmt: str, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
     """Raises: ArgumentError where a format does not take values of these types, as the host is given them."""
 
-    def blank(x: object) -> np.ndarray[Any, Any]:
+    def blank(x: object) -> NDArray:
         aval = aval_of(x, what)
         return np.broadcast_to(np.zeros((), aval.dtype), aval.shape)  # takes no memory for any shape
 
@@ -206,7 +206,7 @@ def _bind_host_call(
     specs, out_tree = tree.flatten(types)
     results = tuple([_result_aval(what, x, k, out_tree) for k, x in enumerate(specs)])
 
-    def on_leaves(*leaves: np.ndarray[Any, Any]) -> Sequence[object]:
+    def on_leaves(*leaves: NDArray) -> Sequence[object]:
         args, kwargs = tree.unflatten(in_tree, leaves)
         given, shape = tree.flatten(f(*args, **kwargs))
         if shape != out_tree:

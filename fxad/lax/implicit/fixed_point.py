@@ -21,8 +21,8 @@ from fxad.tracing.program import function_name
 
 
 def fixed_point_iteration(
-    f: Callable[[Any], Any],
-    x0: Any,
+    f: Callable[[Any], object],
+    x0: object,
     *,
     tol: ArrayLike = 1e-5,
     atol: ArrayLike = 0.0,
@@ -44,11 +44,11 @@ def fixed_point_iteration(
     rel, least = tolerance(what, "tol", tol, real), tolerance(what, "atol", atol, real)
     step = LinearMap(function_name(f), rotate_operands(body.jaxpr, len(body.captured)), body.captured, like)
 
-    def moving(x: Any) -> Array:
+    def moving(x: object) -> Array:
         parts = [leaf for leaf, moves in zip(tree.leaves(x), like.moving, strict=True) if moves]
         return space.vector(parts)
 
-    def left(x: Any, fx: Any) -> tuple[Array, Array]:
+    def left(x: object, fx: object) -> tuple[Array, Array]:
         after = moving(fx)
         return norm(after - moving(x)), maximum(rel * norm(after), least)
 
@@ -71,7 +71,7 @@ def fixed_point_iteration(
     return _nan_unless(like, x, finite), Convergence(k, residual, residual <= target, broken)
 
 
-def solve_by_iteration(f: Callable[[Any], Any], x0: Any, has_aux: bool) -> Any:
+def solve_by_iteration(f: Callable[[Any], object], x0: object, has_aux: bool) -> Any:
     """Return the x with f(x) = x by iteration, at the precision of the dtype. If it does not converge, x is nan; with
     `has_aux` x is the last iterate, and the result is (x, `Convergence`)."""
     like, _ = unknown_of("fixed_point_iteration", "x0", x0)
@@ -79,7 +79,7 @@ def solve_by_iteration(f: Callable[[Any], Any], x0: Any, has_aux: bool) -> Any:
     return (x, report) if has_aux else _nan_unless(like, x, report.converged)
 
 
-def _nan_unless(like: Unknown, x: Any, good: Array) -> Any:
+def _nan_unless(like: Unknown, x: object, good: Array) -> object:
     leaves = [
         select_value(good, leaf, float("nan")) if moves else leaf
         for leaf, moves in zip(tree.leaves(x), like.moving, strict=True)

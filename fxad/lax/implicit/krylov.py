@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeAlias, cast, final
+from typing import Any, TypeAlias, final
 
 from fxad import dtypes
 from fxad.core import tree
@@ -33,13 +33,13 @@ from fxad.lax.implicit.vectors import Map, Space, epsilon, norm, select_value, v
 from fxad.tracing.array import Array, ArrayLike, asarray, aval_of, is_scalar
 from fxad.tracing.program import function_name
 
-Operator: TypeAlias = "Callable[[Any], Any] | ArrayLike"
+Operator: TypeAlias = "Callable[[Any], object] | ArrayLike"
 
 
 def cg(
     A: Operator,
-    b: Any,
-    x0: Any = None,
+    b: object,
+    x0: object = None,
     *,
     tol: ArrayLike = 1e-5,
     atol: ArrayLike = 0.0,
@@ -72,8 +72,8 @@ def cg(
 
 def bicgstab(
     A: Operator,
-    b: Any,
-    x0: Any = None,
+    b: object,
+    x0: object = None,
     *,
     tol: ArrayLike = 1e-5,
     atol: ArrayLike = 0.0,
@@ -96,8 +96,8 @@ def bicgstab(
 
 def gmres(
     A: Operator,
-    b: Any,
-    x0: Any = None,
+    b: object,
+    x0: object = None,
     *,
     tol: ArrayLike = 1e-5,
     atol: ArrayLike = 0.0,
@@ -128,18 +128,18 @@ def attainable_tolerance(avals: Sequence[Aval]) -> float:
 # ------------------------------------------------------------------------------------- derivatives of what is implicit
 
 
-def solve_by_cg(g: Callable[[Any], Any], y: Any) -> Any:
+def solve_by_cg(g: Callable[[Any], object], y: object) -> Any:
     """Return the x with g(x) = y for a positive definite g, at the precision of the dtype. It is nan if the residual
     exceeds eps^(1/4) of y: no derivative rather than a wrong one."""
     return _cg(_tangents("cg", g, y), None)[0]
 
 
-def solve_by_gmres(g: Callable[[Any], Any], y: Any) -> Any:
+def solve_by_gmres(g: Callable[[Any], object], y: object) -> Any:
     """Return the x with g(x) = y for any g, with the precision and failures of `solve_by_cg`."""
     return _gmres(_tangents("gmres", g, y), 20, None)[0]
 
 
-def _tangents(what: str, g: Callable[[Any], Any], y: Any) -> _Setup:
+def _tangents(what: str, g: Callable[[Any], object], y: object) -> _Setup:
     tol = attainable_tolerance(unknown_of(what, "b", y)[0].avals)
     return replace(_setup(what, g, y, None, tol, 0.0, None), least=tol ** (1 / 3))
 
@@ -172,9 +172,9 @@ class _Setup:
     """A linear system of the user, checked."""
 
     what: str
-    matvec: Callable[[Any], Any]
-    b: Any
-    x0: Any
+    matvec: Callable[[Any], object]
+    b: object
+    x0: object
     like: Unknown
     space: Space
     tol: Array
@@ -185,7 +185,7 @@ class _Setup:
     def solved(self, method: Method, limits: _Limits, hermitian: bool) -> tuple[Any, Convergence]:
         """Solve the system by a method."""
 
-        def run(m: LinearMap | None, x0: Any, matvec: LinearMap, b: Any) -> tuple[Any, Convergence]:
+        def run(m: LinearMap | None, x0: object, matvec: LinearMap, b: object) -> tuple[Any, Convergence]:
             whole = all([f.over_complex for f in (matvec, m) if f is not None])
             space = self.space if whole else self.space.over_reals
             start = None if x0 is None else space.vector(x0)
@@ -212,9 +212,10 @@ class _Setup:
         back = m if m is None or symmetric else _transpose_map(m)
         run.__name__ = self.what
         solve, transposed = partial(run, m, None), partial(run, back, None)
+        solution: tuple[Any, Convergence]
         if self.x0 is None:
             solution = linear_solve(self.what, "A", self.matvec, self.b, solve, transposed, symmetric, True)
-            return cast("tuple[Any, Convergence]", solution)
+            return solution
         # the guess is for this right-hand side; the systems of derivatives start from 0
         matrix = trace_linear_map(self.what, "A", self.matvec, self.like, "b")
         n = len(matrix.captured)
@@ -222,17 +223,17 @@ class _Setup:
             f"A {function_name(self.matvec)}", rotate_operands(matrix.jaxpr, n), matrix.captured, self.like
         )
 
-        def residual(x: Any) -> Any:
+        def residual(x: object) -> object:
             return tree.map(sub, apply(x), self.b)
 
-        def tangent_solve(g: Callable[[Any], Any], y: Any) -> Any:
+        def tangent_solve(g: Callable[[Any], object], y: object) -> object:
             return linear_solve(self.what, "A", g, y, solve, transposed, symmetric, True)[0]
 
         residual.__name__ = function_name(self.matvec)
         guess, equation = tree.leaves(self.x0), trace_function(self.what, "A", residual, self.like, "b")
         problem = Problem(self.what, self.like, guess, equation, function_name(self.matvec))
         solution = problem.solved(run, lambda x0: run(m, x0, apply, self.b), tangent_solve, True)
-        return cast("tuple[Any, Convergence]", solution)
+        return solution
 
 
 def _transpose_map(m: LinearMap) -> LinearMap | None:
@@ -240,7 +241,9 @@ def _transpose_map(m: LinearMap) -> LinearMap | None:
     return None if jaxpr is None else m.transposed(jaxpr)
 
 
-def _setup(what: str, A: Operator, b: Any, x0: Any, tol: ArrayLike, atol: ArrayLike, M: Operator | None) -> _Setup:
+def _setup(
+    what: str, A: Operator, b: object, x0: object, tol: ArrayLike, atol: ArrayLike, M: Operator | None
+) -> _Setup:
     like, leaves = unknown_of(what, "b", b)
     for path, aval in zip(like.paths, like.avals, strict=True):
         if not aval.inexact:
@@ -260,10 +263,10 @@ def _setup(what: str, A: Operator, b: Any, x0: Any, tol: ArrayLike, atol: ArrayL
     return _Setup(what, matvec, whole, x0, like, space, rel, least, precondition)
 
 
-def _matvec_function(what: str, name: str, given: Any, like: Unknown) -> Callable[[Any], Any]:
+def _matvec_function(what: str, name: str, given: Operator, like: Unknown) -> Callable[[Any], object]:
     """Return a linear map given as a function or as a matrix. Raises: ArgumentError, ShapeError."""
     if callable(given):
-        return cast("Callable[[Any], Any]", given)
+        return given
     aval_of(given, f"{what}: {name}")
     matrix = asarray(given)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
@@ -284,7 +287,7 @@ def _matvec_function(what: str, name: str, given: Any, like: Unknown) -> Callabl
     return product
 
 
-def _initial_guess(what: str, like: Unknown, x0: Any) -> Any:
+def _initial_guess(what: str, like: Unknown, x0: object) -> object:
     guess_type, leaves = unknown_of(what, "x0", x0)
     if guess_type.structure != like.structure:
         raise TreeError(
@@ -298,7 +301,7 @@ def _initial_guess(what: str, like: Unknown, x0: Any) -> Any:
     return tree.unflatten(like.structure, leaves)
 
 
-def tolerance(what: str, name: str, value: Any, dtype: dtypes.DType) -> Array:
+def tolerance(what: str, name: str, value: object, dtype: dtypes.DType) -> Array:
     """Return a tolerance as a number of the dtype. Raises: ArgumentError for a value that is not a real number."""
     aval = aval_of(value, f"{what}: {name}")
     if aval.shape or aval.dtype.kind == "c" or not (aval.inexact or isinstance(value, int)):

@@ -42,9 +42,9 @@ class Problem:
 
     def solved(
         self,
-        fn: Callable[..., Any],
+        fn: Callable[..., object],
         solve: Callable[[Any], object],
-        tangent_solve: Callable[..., Any],
+        tangent_solve: Callable[..., object],
         has_aux: bool,
     ) -> Any:
         """Bind the equation. `solve` runs the user's solver `fn`.
@@ -88,7 +88,7 @@ class Problem:
             at = with_outs(at, at.outs[m:])
         return replace(self.equation, jaxpr=dce(at), numbers=(None,) * len(at.outs)), matvec
 
-    def _system(self, at: Body, matvec: Jaxpr, tangent_solve: Callable[..., Any]) -> list[tuple[Jaxpr, Body]]:
+    def _system(self, at: Body, matvec: Jaxpr, tangent_solve: Callable[..., object]) -> list[tuple[Jaxpr, Body]]:
         """Return the linear map of the tangents and its solver; and, if they exist, their transposes."""
         like, avals = self.like.direction, at.jaxpr.out_avals
         m = len(like.avals)

@@ -27,10 +27,10 @@ from fxad.transforms import grad
 
 
 def custom_root(
-    f: Callable[[Any], Any],
-    initial_guess: Any,
-    solve: Callable[..., Any],
-    tangent_solve: Callable[..., Any],
+    f: Callable[[Any], object],
+    initial_guess: object,
+    solve: Callable[..., object],
+    tangent_solve: Callable[..., object],
     has_aux: bool = False,
 ) -> Any:
     """The x for which `f(x) = 0`, computed by `solve(f, initial_guess)`; x is any pytree of arrays.
@@ -62,10 +62,10 @@ def custom_root(
 
 
 def custom_fixed_point(
-    f: Callable[[Any], Any],
-    initial_guess: Any,
-    solve: Callable[..., Any] | None = None,
-    tangent_solve: Callable[..., Any] | None = None,
+    f: Callable[[Any], object],
+    initial_guess: object,
+    solve: Callable[..., object] | None = None,
+    tangent_solve: Callable[..., object] | None = None,
     has_aux: bool = False,
 ) -> Any:
     """The x for which `f(x) = x`, computed by `solve(f, initial_guess)`; x is any pytree of arrays.
@@ -103,10 +103,10 @@ def _nan_at_nan(b: Builder, x: Atom, y: Atom) -> Atom:
 
 
 def custom_minimize(
-    f: Callable[[Any], Any],
-    initial_guess: Any,
-    solve: Callable[..., Any],
-    tangent_solve: Callable[..., Any] | None = None,
+    f: Callable[[Any], object],
+    initial_guess: object,
+    solve: Callable[..., object],
+    tangent_solve: Callable[..., object] | None = None,
     has_aux: bool = False,
 ) -> Any:
     """A point at which the gradient of `f` is zero, computed by `solve(f, initial_guess)`; `f` returns a real scalar.

@@ -24,10 +24,10 @@ from fxad.tracing.tracer import bind
 
 
 def custom_linear_solve(
-    matvec: Callable[[Any], Any],
-    b: Any,
-    solve: Callable[..., Any],
-    transpose_solve: Callable[..., Any] | None = None,
+    matvec: Callable[[Any], object],
+    b: object,
+    solve: Callable[..., object],
+    transpose_solve: Callable[..., object] | None = None,
     symmetric: bool = False,
     has_aux: bool = False,
 ) -> Any:
@@ -55,10 +55,10 @@ def custom_linear_solve(
 def linear_solve(
     what: str,
     role: str,
-    matvec: Callable[[Any], Any],
-    b: Any,
-    solve: Callable[..., Any],
-    transpose_solve: Callable[..., Any] | None,
+    matvec: Callable[[Any], object],
+    b: object,
+    solve: Callable[..., object],
+    transpose_solve: Callable[..., object] | None,
     symmetric: bool,
     has_aux: bool,
 ) -> Any:
@@ -84,7 +84,7 @@ def _adjoint(
     apply: LinearMap,
     matrix: Body,
     forward: Body,
-    transpose_solve: Callable[..., Any] | None,
+    transpose_solve: Callable[..., object] | None,
     symmetric: bool,
     has_aux: bool,
     like: Unknown,

@@ -71,7 +71,7 @@ class Space:
                 out.append(taken(aval, aval.dtype))
         return tree.unflatten(self.like.structure, out)
 
-    def lifted(self, fn: Callable[[Any], Any]) -> Map:
+    def lifted(self, fn: Callable[[Any], object]) -> Map:
         """Return a function of trees as a function of vectors."""
         return lambda vector: self.vector(fn(self.tree(vector)))
 

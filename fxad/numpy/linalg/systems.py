@@ -7,6 +7,7 @@ from functools import reduce
 from math import prod
 from typing import NamedTuple, TypeVar
 
+from fxad.core.sizes import typical_size
 from fxad.errors import ArgumentError, ParameterError, ShapeError, described
 from fxad.numpy.apply import apply_op, apply_op_all, as_array
 from fxad.numpy.products import matmul
@@ -101,7 +102,8 @@ def expm(x: ArrayLike, /) -> Array:
 
 
 def multi_dot(arrays: Sequence[ArrayLike]) -> Array:
-    """Return the matrix product of two or more arrays, in the order of fewest multiplications."""
+    """Return the matrix product of two or more arrays, in the order of fewest multiplications; named sizes count as
+    64."""
     matrices = [as_array("multi_dot", a, k) for k, a in enumerate(to_tuple("multi_dot", "arrays", arrays))]
     if len(matrices) < 2:
         raise ArgumentError(f"multi_dot: takes at least two arrays, got {len(matrices)}")
@@ -110,7 +112,7 @@ def multi_dot(arrays: Sequence[ArrayLike]) -> Array:
             raise ShapeError(f"multi_dot: array {k} must be a matrix, and may be a vector first and last; got {a.aval}")
     first = [1, *matrices[0].shape] if matrices[0].ndim == 1 else [*matrices[0].shape]
     sizes = [*first, *[a.shape[1] if a.ndim == 2 else 1 for a in matrices[1:]]]
-    return _multiply_chain(matrices, _optimal_splits(sizes), 0, len(matrices) - 1)
+    return _multiply_chain(matrices, _optimal_splits([typical_size(n) for n in sizes]), 0, len(matrices) - 1)
 
 
 def _optimal_splits(sizes: Sequence[int]) -> list[list[int]]:

@@ -56,7 +56,7 @@ from fxad.primitives.meshes import (
     check_spec,
     global_shape,
     names_in,
-    window,
+    shard_slices,
 )
 from fxad.primitives.operand_checks import MATCH_BODIES, type_mismatch
 from fxad.primitives.shape import emit_reshape, move_axis
@@ -180,11 +180,11 @@ class ShardMap(HigherOrder, Linear, OnMesh):
         def one(index: tuple[int, ...]) -> None:
             flat = int(np.ravel_multi_index(index, sizes)) if sizes else 0
             mine = [
-                a[flat] if s is None else a[window(self.mesh, s, a.shape, index)]
+                a[flat] if s is None else a[shard_slices(self.mesh, s, a.shape, index)]
                 for a, s in zip(args, self.in_specs, strict=True)
             ]
             for out, s, x in zip(outs, self.out_specs, part(index, mine), strict=True):
-                out[flat if s is None else window(self.mesh, s, out.shape, index)] = x
+                out[flat if s is None else shard_slices(self.mesh, s, out.shape, index)] = x
 
         run_mapped(self.names, sizes, one)
         return tuple(outs)
@@ -198,7 +198,7 @@ class ShardMap(HigherOrder, Linear, OnMesh):
         if not hlo.mesh:
             return hlo.on_devices(_squeezed(self), self.mesh, in_specs, out_specs, args, outs)
         # devices run this program already: each takes its parts, and the results are gathered
-        return hlo.call(_within(self), args, self.mesh)
+        return hlo.call(_with_whole_operands(self), args, self.mesh)
 
     # ----------------------------------------------------------------------------------------------------- batching
 
@@ -353,7 +353,7 @@ def _squeezed(prim: ShardMap) -> Jaxpr:
     )
 
 
-def _within(prim: ShardMap) -> Jaxpr:
+def _with_whole_operands(prim: ShardMap) -> Jaxpr:
     """The map for devices that have whole operands: they take their parts, and gather the results."""
     return _taking_parts(prim.body, prim.mesh, prim.in_specs, prim.out_specs)
 

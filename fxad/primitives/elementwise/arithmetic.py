@@ -146,12 +146,12 @@ class Mul(Binary, Linear):
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         (ct,), (x, y) = cts, args
         if not isinstance(y, Hole):
-            return _scaled(ctx, ct, y), None
+            return _scale_cotangent(ctx, ct, y), None
         assert not isinstance(x, Hole), "mul is not linear in both"
-        return None, _scaled(ctx, ct, x)
+        return None, _scale_cotangent(ctx, ct, x)
 
 
-def _scaled(ctx: TransposeCtx, ct: Cotangent, by: Atom) -> Cotangent:
+def _scale_cotangent(ctx: TransposeCtx, ct: Cotangent, by: Atom) -> Cotangent:
     if isinstance(ct, Zero):
         return ct
     # the cotangent of a sum is all ones: 1 * x is x, bit for bit, but for the signs of complex zeros
@@ -248,7 +248,7 @@ class Max(Binary):
         return np.maximum(x, y)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
-        return _extremum(ctx, GT, LT, x, y, tx, ty)
+        return _extremum_tangent(ctx, GT, LT, x, y, tx, ty)
 
 
 @final
@@ -269,10 +269,12 @@ class Min(Binary):
         return np.minimum(x, y)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
-        return _extremum(ctx, LT, GT, x, y, tx, ty)
+        return _extremum_tangent(ctx, LT, GT, x, y, tx, ty)
 
 
-def _extremum(ctx: JvpCtx, beats: Compare, loses: Compare, x: Atom, y: Atom, tx: Tangent, ty: Tangent) -> Tangent:
+def _extremum_tangent(
+    ctx: JvpCtx, beats: Compare, loses: Compare, x: Atom, y: Atom, tx: Tangent, ty: Tangent
+) -> Tangent:
     """Each tangent times 1 where its operand is the result, 1/2 at a tie, else 0 (nan included)."""
     tied = ctx.one(EQ, x, y)
 

@@ -172,7 +172,7 @@ def _block_of(one: One[X], a: Operand, row: int, column: int) -> X:
 # ------------------------------------------------------------------------------------------------------- algorithm
 
 
-def _product(b: Builder, x: _Value, y: _Value) -> _Value:
+def _times(b: Builder, x: _Value, y: _Value) -> _Value:
     product = dot(b.one, x[0], y[0])
     if len(x) == 1:
         return (product,)
@@ -199,9 +199,9 @@ def _approximated(ins: Sequence[Aval]) -> Jaxpr:
     count, factor = _scaling(b, parts[0], bound)
     x: _Value = tuple([b.one(MUL, a, _per_matrix(b, factor, a.aval)) for a in parts])
     unit = identity(b, ins[0])
-    powers: list[_Value] = [(unit, *[Zero(a).instantiate() for a in ins[1:]]), _product(b, x, x)]
+    powers: list[_Value] = [(unit, *[Zero(a).instantiate() for a in ins[1:]]), _times(b, x, x)]
     for _ in range(2 if double else degree // 2 - 1):
-        powers.append(_product(b, powers[-1], powers[1]))
+        powers.append(_times(b, powers[-1], powers[1]))
     c = _coefficients(degree)
     # odd powers are x times u, even ones v
     if double:
@@ -209,11 +209,11 @@ def _approximated(ins: Sequence[Aval]) -> Jaxpr:
         high_v = _combined(b, [(c[12], powers[3]), (c[10], powers[2]), (c[8], powers[1])])
         low_u = _combined(b, [(c[2 * k + 1], powers[k]) for k in range(4)])
         low_v = _combined(b, [(c[2 * k], powers[k]) for k in range(4)])
-        u, v = _plus(b, _product(b, powers[3], high_u), low_u), _plus(b, _product(b, powers[3], high_v), low_v)
+        u, v = _plus(b, _times(b, powers[3], high_u), low_u), _plus(b, _times(b, powers[3], high_v), low_v)
     else:
         u = _combined(b, [(c[2 * k + 1], p) for k, p in enumerate(powers)])
         v = _combined(b, [(c[2 * k], p) for k, p in enumerate(powers)])
-    u = _product(b, x, u)
+    u = _times(b, x, u)
     above = _plus(b, v, u)
     under = tuple([b.one(SUB, p, q) for p, q in zip(v, u, strict=True)])
     factors = (under[0], *lu_factors(b, under[0]))
@@ -272,7 +272,7 @@ def _squared(carry: Sequence[Aval]) -> Jaxpr:
     b = Builder()
     done, counts, *parts = b.inputs(carry)
     x: _Value = tuple(parts)
-    y = _product(b, x, x)
+    y = _times(b, x, x)
     if counts.aval.shape:  # in a batch, each matrix has its own count
         here = b.one(LT, b.one(BroadcastInDim(counts.aval.shape, ()), done), counts)
         shape = x[0].aval.shape

@@ -337,7 +337,7 @@ class Qr(Matrixwise):
         if not x.size:
             eye = np.eye(*q.shape[-2:], dtype=x.dtype)
             return np.broadcast_to(eye, q.shape), np.zeros(r.shape, r.dtype)
-        return apply_to_each(_full if self.full_matrices else _reduced, (q, r), x)
+        return apply_to_each(_complete_qr if self.full_matrices else _reduced, (q, r), x)
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         (x,), (q, r) = ins, outs
@@ -373,7 +373,7 @@ class Qr(Matrixwise):
         return (q, r), (q_dot, r_dot)
 
 
-def _full(a: Entries) -> tuple[NDArray, NDArray]:
+def _complete_qr(a: Entries) -> tuple[NDArray, NDArray]:
     return np.linalg.qr(a, mode="complete")
 
 

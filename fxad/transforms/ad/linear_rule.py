@@ -89,7 +89,7 @@ def cotangent_maps(rule: Jaxpr, n: int, what: str, operands: str = "the cotangen
     except (NotLinearError, NotDifferentiableError):
         if not reaches_opaque_eqn(pure, mask):
             raise
-        _check_results(pure, mask, what, operands)
+        _check_linear_results(pure, mask, what, operands)
         push = transpose_by_unit_vectors(pure, n)
     else:
         if pure is form:
@@ -97,7 +97,7 @@ def cotangent_maps(rule: Jaxpr, n: int, what: str, operands: str = "the cotangen
     return push, as_linear_call(form, push, n)
 
 
-def _check_results(rule: Jaxpr, mask: tuple[bool, ...], what: str, operands: str) -> None:
+def _check_linear_results(rule: Jaxpr, mask: tuple[bool, ...], what: str, operands: str) -> None:
     """Rejects results whose equations show that they are not linear. Skips results that depend on a loop without a
     bound or a host function. Raises: NotLinearError."""
     for k in range(len(rule.outs)):
@@ -238,7 +238,7 @@ def _zero_results(prim: Primitive, zeros: Mask, n: int) -> Mask:
     if any(zeros) and isinstance(prim, Linear) and prim.linear_in(zeros):
         return (True,) * n
     layout = prim.layout if isinstance(prim, HigherOrder) else None
-    if layout is None or not any(zeros) or any([type(g.role) is Elements for g in layout.operands]):
+    if layout is None or any([type(g.role) is Elements for g in layout.operands]):
         return (False,) * n
     operands, carries = list(zeros), layout.carries
     while True:  # a carry is zero if it is at first, and each run leaves it so
@@ -278,6 +278,7 @@ def _without_custom_rules(jaxpr: Jaxpr, mask: tuple[bool, ...]) -> Jaxpr:
 
     def body_to_inline(eqn: Eqn, ins: tuple[Atom, ...], mark: bool) -> tuple[Jaxpr, bool] | None:
         prim, here, vanish = eqn.prim, tuple([a in reached for a in ins]), _zero_mask(ins, zeros, False)
+        # linearity is a property of the function, not of its rules
         if any(here) and isinstance(prim, CustomCall | NamedCall):
             return prim.body, mark
         if not any([*here, *vanish]) or not isinstance(prim, Call):

@@ -60,7 +60,7 @@ def _emit(b: Builder, defs: _Defs, eqn: Eqn, ins: tuple[Atom, ...]) -> Atom:
     prim = eqn.prim
     for _ in range(8):  # a rewritten equation may be simplified again; chains are short
         current = Eqn(prim, ins, eqn.outs, eqn.source)
-        replacement = _fold(current) or _identity(defs, current)
+        replacement = _fold(current) or _by_identity(defs, current)
         if replacement is None:
             break
         if isinstance(replacement, Var | Lit):
@@ -190,7 +190,7 @@ def _is(a: Atom, value: int) -> bool:
     return isinstance(a, Lit) and a is Lit.of(value, a.aval)
 
 
-def _identity(defs: _Defs, eqn: Eqn) -> Atom | tuple[Primitive, tuple[Atom, ...]] | None:
+def _by_identity(defs: _Defs, eqn: Eqn) -> Atom | tuple[Primitive, tuple[Atom, ...]] | None:
     rule = _RULES.get(type(eqn.prim))
     return rule(defs, eqn, eqn.ins) if rule is not None else None
 
@@ -239,7 +239,7 @@ def _neg(defs: _Defs, eqn: Eqn, ins: tuple[Atom, ...]) -> Atom | None:
     return inner.ins[0] if inner else None
 
 
-def _bits(defs: _Defs, eqn: Eqn, ins: tuple[Atom, ...]) -> Atom | None:
+def _bitwise(defs: _Defs, eqn: Eqn, ins: tuple[Atom, ...]) -> Atom | None:
     x, y = ins
     ones = Lit.of(True if x.aval.dtype is dtypes.bool_ else -1, x.aval)
     zero = Lit.of(0, x.aval)
@@ -338,9 +338,9 @@ _RULES: Final = MappingProxyType[type[Primitive], _Rule](
         type(DIV): _div,
         type(NEG): _neg,
         type(NOT): _neg,
-        type(AND): _bits,
-        type(OR): _bits,
-        type(XOR): _bits,
+        type(AND): _bitwise,
+        type(OR): _bitwise,
+        type(XOR): _bitwise,
         type(MAX): _max_or_min_of_same,
         type(MIN): _max_or_min_of_same,
         type(SELECT_N): _select,

@@ -8,13 +8,12 @@ from __future__ import annotations
 from fxad import transforms
 from fxad.core.memo import by_value
 from fxad.ir import Eqn, HigherOrder, Jaxpr
-from fxad.primitives.custom import CustomCall
+from fxad.primitives.custom import CustomCall, rules_of
 
 
 def reversible(eqn: Eqn) -> bool:
     """Returns True if reverse mode stores results of the equation and reconstructs its operands from them."""
-    # only functions with rules reconstruct: `invertible` makes such a rule
-    return isinstance(eqn.prim, CustomCall) and eqn.prim.rules.ivjp is not None
+    return rules_of(eqn.prim).ivjp is not None
 
 
 @by_value
@@ -27,7 +26,7 @@ def has_chains(jaxpr: Jaxpr) -> bool:
 
 def has_chains_in_bodies(prim: HigherOrder) -> bool:
     """Returns True if bodies of an equation contain reversible equations. Bodies of functions with custom rules are not
-    searched."""
+    searched: their programs have the operands of the function."""
     return not isinstance(prim, CustomCall) and any(map(has_chains, prim.bodies))
 
 

@@ -17,7 +17,7 @@ from fxad.transforms.inversion.rules.contract import InverseRules, Refused
 from fxad.transforms.inversion.rules.control import STEPS, TAKEN
 from fxad.transforms.inversion.rules.conversion import LOST
 from fxad.transforms.inversion.rules.indexing import ADDED, LEFT_OUT, MULTIPLIED
-from fxad.transforms.inversion.rules.totals import not_square, numbers
+from fxad.transforms.inversion.rules.totals import not_square, real_numbers
 from fxad.transforms.inversion.solver import PARTLY_DETERMINED, determine, solve
 from fxad.transforms.locate import describe, primitive_name_in
 
@@ -78,7 +78,7 @@ def inverse(
 
 def check_square(jaxpr: Jaxpr, wanted: Mask) -> None:
     """Checks that the Jacobian is square. Raises: NotInvertibleError if it is not."""
-    n, m = numbers(select_by_mask(jaxpr.in_avals, wanted)), numbers(jaxpr.out_avals)
+    n, m = real_numbers(select_by_mask(jaxpr.in_avals, wanted)), real_numbers(jaxpr.out_avals)
     if n != m:
         raise NotInvertibleError(
             f"inverse: log_det of {jaxpr.name}: {not_square(m, n)}",

@@ -93,11 +93,11 @@ def _with_rules(
     moving = tuple([a.inexact and k >= n_fixed for k, a in enumerate(jaxpr.in_avals)])
     through = linearize(jaxpr, moving)  # first, so that errors name equations of the original program
     back = retraced(jaxpr, held, every, moving, False, names, tolerance, rules)
-    ahead = pushed(jaxpr, held, moving, names, tolerance, rules)
+    ahead = push_from_results(jaxpr, held, moving, names, tolerance, rules)
     n_known = n + sum(held)
     n_given = len(back.program.ins) - len(back.watched)
     order = (*range(n_known, n_given), *range(n_known), *range(n_given, len(back.program.ins)))
-    watched = tuple(sorted({*back.watched, *ahead.watched}, key=_place))
+    watched = tuple(sorted({*back.watched, *ahead.watched}, key=_index))
     push, pull = [
         _with_sketches_of(program, found.watched, watched)
         for program, found in ((ahead.program, ahead), (reorder_operands(back.program, order), back))
@@ -110,7 +110,7 @@ def _with_rules(
     rule = after_checks(rule, n) if has_check(jaxpr) else rule
     reverse = (
         with_derivatives_of(jaxpr, through, rule)
-        if has_custom_derivatives(jaxpr) or ahead.bends or back.bends
+        if has_custom_derivatives(jaxpr) or ahead.moves_differently or back.moves_differently
         else rule
     )
     made = Rules(
@@ -126,22 +126,25 @@ def _with_rules(
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class CheckedProgram:
-    """A program whose last operands are sketches of the values `watched` in the forward program. `bends` is True if the
-    derivatives of reconstructed values may differ from those of the original values."""
+    """A program whose last operands are sketches of the values `watched` in the forward program.
+
+    `moves_differently` is True if the derivatives of reconstructed values may differ from those of the original values.
+    """
 
     program: Jaxpr
     watched: tuple[Var, ...] = ()
-    bends: bool = False
+    moves_differently: bool = False
 
 
-def _place(v: Var) -> int:
+def _index(v: Var) -> int:
     return v.index
 
 
 def _forward(jaxpr: Jaxpr, held: Mask, watched: tuple[Atom, ...]) -> Jaxpr:
     """Returns the forward program with the stored values: results, held operands and sketches."""
-    n, slim = len(jaxpr.outs), normal_form(jaxpr) if watched else jaxpr
-    made = in_segments(Jaxpr(slim.ins, slim.eqns, (*slim.outs, *watched), jaxpr.name), tuple([not h for h in held]))
+    n, normal = len(jaxpr.outs), normal_form(jaxpr) if watched else jaxpr
+    all_results = Jaxpr(normal.ins, normal.eqns, (*normal.outs, *watched), jaxpr.name)
+    made = in_segments(all_results, tuple([not h for h in held]))
     b = Builder.resume(made)
     sketches = [sketch(b, a) for a in made.outs[n:]]
     return b.build([*made.outs[:n], *made.outs[:n], *select_by_mask(made.ins, held), *sketches], jaxpr.name)
@@ -185,22 +188,22 @@ class _PrimalValues:
     A residual of the linear program is looked up as its primal value.
     """
 
-    __slots__ = ("_of", "_plan", "_residuals", "demand")
+    __slots__ = ("_of", "_plan", "_residuals", "lazy")
 
     def __init__(self, b: Builder, of: Task, plan: Plan, residuals: Mapping[Atom, Atom]) -> None:
-        self.demand = LazyValues(b, plan, {})
+        self.lazy = LazyValues(b, plan, {})
         self._of, self._plan, self._residuals = of, plan, residuals
 
     def give(self, atoms: Sequence[Atom], values: Sequence[Atom]) -> None:
         """Adds values that are known from the start."""
         for a, value in zip(atoms, values, strict=True):
-            self.demand.env.setdefault(a, value)
+            self.lazy.env.setdefault(a, value)
 
     def retraced(self, eqn: Eqn, known: Mask, found: Mapping[Atom, Atom]) -> None:
         """Adds the values of an equation that was inverted together with its gradient, from its results and the
         operands marked in `known`."""
         self.give(list(found), list(found.values()))
-        self.demand.taken.append((tuple(found), (*eqn.outs, *select_by_mask(eqn.ins, known))))
+        self.lazy.inverted.append((tuple(found), (*eqn.outs, *select_by_mask(eqn.ins, known))))
 
     def get(self, a: Atom, default: Atom, /) -> Atom:
         return self.value(self._residuals[a]) if a in self._residuals else default
@@ -209,7 +212,7 @@ class _PrimalValues:
         """Returns a value of the primal program. Raises: NotInvertibleError if the results do not determine it."""
         if isinstance(a, Var) and a not in self._plan.computed_by:
             raise self._undetermined(a)
-        return self.demand.get(a)
+        return self.lazy.get(a)
 
     def _undetermined(self, v: Var) -> NotInvertibleError:
         operand, of = self._plan.needed(v), self._of
@@ -226,12 +229,13 @@ def _known_ways(primal: Jaxpr, ins: Mask, n_out: int, outs: Mask, rules: Inverse
     return solve(primal, (*select_by_mask(primal.ins, ins), *select_by_mask(primal.outs[:n_out], outs)), rules)
 
 
-def _compared_values(ctx: _Split, asked: _PrimalValues, tolerance: float) -> list[tuple[Var, Atom]]:
+def _compared_values(ctx: _Split, values: _PrimalValues, tolerance: float) -> list[tuple[Var, Atom]]:
     """Returns the values of the function that are reconstructed last, each with its atom in the primal program."""
     if math.isinf(tolerance):
         return []
     forward = {a: v for v, a in ctx.env.items() if isinstance(v, Var) and compared(a.aval)}
-    return sorted([(forward[a], a) for a in asked.demand.ends() if a in forward], key=lambda pair: _place(pair[0]))
+    last = [(forward[a], a) for a in values.lazy.last_reconstructed() if a in forward]
+    return sorted(last, key=lambda pair: _index(pair[0]))
 
 
 def _with_check(made: Jaxpr, n: int, given: slice, pairs: Sequence[tuple[Var, Atom]], tolerance: float) -> Jaxpr:
@@ -246,32 +250,32 @@ def _with_check(made: Jaxpr, n: int, given: slice, pairs: Sequence[tuple[Var, At
 
 
 @by_value
-def pushed(
+def push_from_results(
     jaxpr: Jaxpr, kept: Mask, moving: Mask, labels: tuple[str, ...], tolerance: float, rules: InverseRules
 ) -> CheckedProgram:
     """Returns forward mode from the results: (tangents of the marked operands, results, kept operands, sketches) ->
     tangents of the inexact results."""
     n, every = len(jaxpr.outs), (True,) * len(jaxpr.outs)
-    ctx, slim = _Split.like(jaxpr), _without_inner_checks(without_effects_and_checks(normal_form(jaxpr)))
+    ctx, normal = _Split.like(jaxpr), _without_inner_checks(without_effects_and_checks(normal_form(jaxpr)))
     # a split body may determine less than the whole one (a mask is computed outside the loop): these run forward
-    apart = frozenset(retraceable_eqns(slim, _known_ways(slim, kept, n, every, rules), rules))
-    results = ctx.run(slim, moving, {}, apart)
+    copied = frozenset(retraceable_eqns(normal, _known_ways(normal, kept, n, every, rules), rules))
+    results = ctx.run(normal, moving, {}, copied)
     primal = ctx.build(results, jaxpr.name)
-    inexact = [a for a in slim.outs if a.aval.inexact]
+    inexact = [a for a in normal.outs if a.aval.inexact]
     dots = [ctx.tangents[a].var if a in ctx.tangents else Zero(a.aval).instantiate() for a in inexact]
     linear = ctx.linear.build(dots, f"linear_{jaxpr.name}")
     b = Builder()
     given = b.inputs(linear.in_avals[: sum(moving)])
-    asked = _PrimalValues(b, Task(jaxpr, kept, every, labels, rules), _known_ways(primal, kept, n, every, rules), {})
+    values = _PrimalValues(b, Task(jaxpr, kept, every, labels, rules), _known_ways(primal, kept, n, every, rules), {})
     found, held = b.inputs(jaxpr.out_avals), b.inputs([v.aval for v in select_by_mask(jaxpr.ins, kept)])
-    asked.give(select_by_mask(primal.ins, kept), held)
-    asked.give(results, found)
-    residuals = [asked.value(a) for a in ctx.residuals]
+    values.give(select_by_mask(primal.ins, kept), held)
+    values.give(results, found)
+    residuals = [values.value(a) for a in ctx.residuals]
     moved = b.inline(linear, [*given, *residuals])
-    pairs = _compared_values(ctx, asked, tolerance) if moved else []
-    made = b.build([*moved, *[asked.value(a) for _, a in pairs]], f"push_{jaxpr.name}")
+    pairs = _compared_values(ctx, values, tolerance) if moved else []
+    made = b.build([*moved, *[values.value(a) for _, a in pairs]], f"push_{jaxpr.name}")
     program = _with_check(made, len(moved), slice(len(given), len(given) + n), pairs, tolerance)
-    return CheckedProgram(dce(program), tuple([v for v, _ in pairs]), _bends(asked))
+    return CheckedProgram(dce(program), tuple([v for v, _ in pairs]), _reconstruction_moves_differently(values))
 
 
 @by_value
@@ -285,7 +289,7 @@ def _without_inner_checks(jaxpr: Jaxpr) -> Jaxpr:
     eqns = []
     for eqn in jaxpr.eqns:
         prim = eqn.prim
-        if isinstance(prim, CustomCall):
+        if isinstance(prim, CustomCall):  # other functions with rules keep them
             if prim.tolerance is not None:
                 prim = replace(
                     prim,
@@ -307,14 +311,14 @@ class _Split(SplitCtx):
     """Linearizes a program equation by equation. The tangents of the results of retraced equations become operands of
     the linear program. `steps` records these equations with their place in it."""
 
-    __slots__ = ("apart", "env", "steps", "tangents")
+    __slots__ = ("copied", "env", "steps", "tangents")
 
     def run(
-        self, jaxpr: Jaxpr, wrt: Mask, fused: Mapping[Var, RetracedEqn], apart: AbstractSet[Var] = frozenset()
+        self, jaxpr: Jaxpr, wrt: Mask, fused: Mapping[Var, RetracedEqn], copied: AbstractSet[Var] = frozenset()
     ) -> tuple[Atom, ...]:
-        """Walks the program and returns the atoms of its results. For an equation in `apart`, given by its first
+        """Walks the program and returns the atoms of its results. For an equation in `copied`, given by its first
         result, the results are those of a copy of the equation, which can be run backwards."""
-        self.apart = apart
+        self.copied = copied
         self.tangents: dict[Atom, Lin] = {
             v: as_lin(self.linear.input(v.aval)) for v, m in zip(jaxpr.ins, wrt, strict=True) if m
         }
@@ -346,8 +350,8 @@ class _Split(SplitCtx):
             except Exception as e:
                 name_equation(e, describe(eqn), str(source_location(eqn.source) or ""))
                 raise
-            # a custom derivative may use another program than the function; the function itself is run backwards
-            itself = isinstance(eqn.prim, CustomCall) or eqn.outs[0] in self.apart
+            # a custom derivative may use another program than the function, and the function itself is run backwards
+            itself = isinstance(eqn.prim, CustomCall) or eqn.outs[0] in self.copied
             return (self.copy(eqn, ins) if itself else outs), moved
         outs = self.copy(eqn, ins)
         dots: tuple[Tangent, ...] = tuple(
@@ -375,51 +379,52 @@ def retraced(
 
     Raises: NotInvertibleError that names the equation.
     """
-    slim, n = without_effects_and_checks(normal_form(jaxpr)), len(jaxpr.outs)
-    fused = retraceable_eqns(slim, _known_ways(slim, ins, n, outs, rules), rules)
-    ctx = _Split.like(slim)
-    results = ctx.run(slim, wrt, fused)
+    normal, n = without_effects_and_checks(normal_form(jaxpr)), len(jaxpr.outs)
+    fused = retraceable_eqns(normal, _known_ways(normal, ins, n, outs, rules), rules)
+    ctx = _Split.like(normal)
+    results = ctx.run(normal, wrt, fused)
     primal = ctx.build(results, jaxpr.name)
     b = BackwardCtx()
     plan = _known_ways(primal, ins, n, outs, rules)
-    asked = _PrimalValues(b, Task(jaxpr, ins, outs, labels, rules), plan, {v: a for a, v in ctx.residuals.items()})
+    values = _PrimalValues(b, Task(jaxpr, ins, outs, labels, rules), plan, {v: a for a, v in ctx.residuals.items()})
     given = b.inputs([a.aval for a in select_by_mask(results, outs)])
-    asked.give(select_by_mask(results, outs), given)
-    asked.give(select_by_mask(primal.ins, ins), b.inputs([v.aval for v in select_by_mask(primal.ins, ins)]))
+    values.give(select_by_mask(results, outs), given)
+    values.give(select_by_mask(primal.ins, ins), b.inputs([v.aval for v in select_by_mask(primal.ins, ins)]))
     bars: dict[Atom, Atom] = {}
-    for a in slim.outs:
+    for a in normal.outs:
         if a.aval.inexact:
             ct = b.input(a.aval)
             if a in ctx.tangents:
                 accumulate(b, bars, ctx.tangents[a].var, ct)
     inner: list[bool] = []
-    _walk_back(b, ctx, asked, bars, partial(_body, rules, inner), rules)
-    others = [asked.value(v) for v, known in zip(primal.ins, ins, strict=True) if free and not known]
-    moved = [ctx.tangents[v].var for v in select_by_mask(slim.ins, wrt)]
+    _walk_back(b, ctx, values, bars, partial(_retraced_body, rules, inner), rules)
+    others = [values.value(v) for v, known in zip(primal.ins, ins, strict=True) if free and not known]
+    moved = [ctx.tangents[v].var for v in select_by_mask(normal.ins, wrt)]
     found = instantiate([bars.get(t) or Zero(t.aval) for t in moved])
-    pairs = _compared_values(ctx, asked, tolerance) if any([t in bars for t in moved]) else []
-    made = dce(b.build([*others, *found, *[asked.value(a) for _, a in pairs]], f"retrace_{jaxpr.name}"))
+    pairs = _compared_values(ctx, values, tolerance) if any([t in bars for t in moved]) else []
+    made = dce(b.build([*others, *found, *[values.value(a) for _, a in pairs]], f"retrace_{jaxpr.name}"))
     if not free:
         n_known = len(given) + sum(ins)
         made = in_segments(made, tuple([not len(given) <= k < n_known for k in range(len(made.ins))]))
     program = _with_check(made, len(others) + len(found), slice(len(given)), pairs, tolerance)
-    apart = any(inner) or any([may_move_differently(e) for *_, e, _, _ in ctx.steps if isinstance(e.prim, CustomCall)])
-    return CheckedProgram(program, tuple([v for v, _ in pairs]), apart or _bends(asked))
+    with_rules = [e for *_, e, _, _ in ctx.steps if isinstance(e.prim, CustomCall)]
+    differs = any(inner) or any(map(may_move_differently, with_rules)) or _reconstruction_moves_differently(values)
+    return CheckedProgram(program, tuple([v for v, _ in pairs]), differs)
 
 
-def _bends(asked: _PrimalValues) -> bool:
-    return any([may_move_differently(eqn) for step in asked.demand.steps for eqn in step.of])
+def _reconstruction_moves_differently(values: _PrimalValues) -> bool:
+    return any([may_move_differently(eqn) for step in values.lazy.steps for eqn in step.of])
 
 
-def _body(rules: InverseRules, inner: list[bool], body: Jaxpr, ins: Mask, outs: Mask, wrt: Mask) -> Jaxpr:
-    """Returns a body run backwards together with its gradient. Appends its `bends` to `inner`."""
+def _retraced_body(rules: InverseRules, inner: list[bool], body: Jaxpr, ins: Mask, outs: Mask, wrt: Mask) -> Jaxpr:
+    """Returns a body run backwards together with its gradient. Appends its `moves_differently` to `inner`."""
     made = retraced(body, ins, outs, wrt, True, (), math.inf, rules)
-    inner.append(made.bends)
+    inner.append(made.moves_differently)
     return made.program
 
 
 def _walk_back(
-    b: BackwardCtx, ctx: _Split, asked: _PrimalValues, bars: dict[Atom, Atom], recur: Retrace, rules: InverseRules
+    b: BackwardCtx, ctx: _Split, values: _PrimalValues, bars: dict[Atom, Atom], recur: Retrace, rules: InverseRules
 ) -> None:
     """Emits the adjoint of the linear program, and the retraced equations at their places in it."""
     linear = ctx.linear.eqns
@@ -437,9 +442,9 @@ def _walk_back(
                     ct or Zero(v.aval).instantiate() for ct, v in zip(cts, eqn.outs, strict=True) if v.aval.inexact
                 ]
                 wrt = tuple([isinstance(t, Lin) for t in tangents])
-                found, back = step.emit(b, eqn, asked.value, given, wrt, recur, rules)
-                asked.retraced(eqn, step.known, found)
+                found, back = step.emit(b, eqn, values.value, given, wrt, recur, rules)
+                values.retraced(eqn, step.known, found)
                 for t, bar in zip([t for t in tangents if isinstance(t, Lin)], back, strict=True):
                     accumulate(b, bars, t.var, bar)
         if k:
-            backward_eqn(b, linear[k - 1], reached, asked, bars)
+            backward_eqn(b, linear[k - 1], reached, values, bars)

@@ -19,7 +19,7 @@ from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Var
 from fxad.primitives.control.bodies import select_by_mask
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.scan import Scan
-from fxad.primitives.custom import CustomCall
+from fxad.primitives.custom import CustomCall, made_by_invertible, rules_of
 from fxad.primitives.custom_rules import InverseRule
 from fxad.transforms.inversion.chains import has_chains_in_bodies, merge_invertible, reversible
 from fxad.transforms.inversion.invertible import invertible
@@ -31,14 +31,14 @@ INFINITE: Final = float("inf")
 
 def _tolerance(eqn: Eqn) -> float:
     """Returns the tolerance of an `invertible` call; infinity for a `custom_ivjp`, which is not checked."""
-    assert isinstance(eqn.prim, CustomCall)
-    return INFINITE if eqn.prim.tolerance is None else float(eqn.prim.tolerance.array)
+    tolerance = eqn.prim.tolerance if made_by_invertible(eqn.prim) else None
+    return INFINITE if tolerance is None else float(tolerance.array)
 
 
 def _kept_operands(eqn: Eqn) -> set[Atom]:
-    assert isinstance(eqn.prim, CustomCall)
-    assert isinstance(eqn.prim.rules.inverse, InverseRule)
-    return {a for a, k in zip(eqn.ins, eqn.prim.rules.inverse.kept, strict=True) if k or not a.aval.inexact}
+    inverse = rules_of(eqn.prim).inverse
+    assert isinstance(inverse, InverseRule)
+    return {a for a, k in zip(eqn.ins, inverse.kept, strict=True) if k or not a.aval.inexact}
 
 
 @by_value
@@ -193,6 +193,6 @@ def _group_as_one(jaxpr: Jaxpr, members: Sequence[int]) -> tuple[list[Atom], lis
     env: dict[Atom, Atom] = dict(zip(operands, b.inputs([a.aval for a in operands]), strict=True))
     b.extend(eqns, env)
     prim = eqns[0].prim
-    assert isinstance(prim, CustomCall)
+    assert isinstance(prim, CustomCall)  # `reversible`: only a function with rules is
     body = b.build([env[v] for v in results], prim.body.name)
     return operands, results, invertible(body, tuple([a in held for a in operands]), (), _tolerance(eqns[0]))

@@ -32,6 +32,7 @@ from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.reduce import ReduceMax
 from fxad.primitives.shape import Iota, ReduceSum, emit_broadcast, emit_reshape
 from fxad.primitives.slicing import Concatenate, Pad, Slice
+from fxad.transforms.inversion.rules.totals import real_numbers
 
 SUMS: Final = 64
 DIGITS: Final = (  # of the significand, in bits
@@ -58,7 +59,7 @@ def compared(x: Aval) -> bool:
 def sketched(x: Aval) -> Aval:
     """Returns the type of the sketch of an array."""
     dtype = dtypes.real_part(x.dtype)
-    n = _numbers(x)
+    n = real_numbers([x])
     return Aval((SUMS if type(n) is Size else min(n, SUMS),), dtype if dtype == dtypes.float64 else dtypes.float32)
 
 
@@ -99,7 +100,7 @@ def _chosen(b: Builder, where: Atom, yes: Atom, no: Atom) -> Atom:
 
 
 def agree(
-    b: Builder, sketches: Sequence[Atom], found: Sequence[Atom], others: Sequence[Atom], tolerance: float
+    b: Builder, sketches: Sequence[Atom], reconstructed: Sequence[Atom], others: Sequence[Atom], tolerance: float
 ) -> Atom:
     """Returns a bool atom: True if the reconstructed values agree with the original values, which are given by their
     sketches.
@@ -110,28 +111,24 @@ def agree(
     """
     wide = dtypes.float64 if any([s.aval.dtype == dtypes.float64 for s in sketches]) else dtypes.float32
     errors: list[Atom] = []
-    for was, x in zip(sketches, found, strict=True):
-        apart = _peak(b, b.one(SUB, sketch(b, x), was), wide)
-        allowed, n = tolerance or tolerated(x.aval.dtype), _numbers(x.aval)
+    for original, x in zip(sketches, reconstructed, strict=True):
+        error = _peak(b, b.one(SUB, sketch(b, x), original), wide)
+        allowed, n = tolerance or tolerated(x.aval.dtype), real_numbers([x.aval])
         if type(n) is Size:
-            ratio = b.one(MUL, Lit.of(n, apart.aval), Lit.of(1.0 / SUMS, apart.aval))
-            apart = b.one(MUL, apart, b.one(RSQRT, b.one(MAX, ratio, Lit.of(1.0, apart.aval))))
+            ratio = b.one(MUL, Lit.of(n, error.aval), Lit.of(1.0 / SUMS, error.aval))
+            error = b.one(MUL, error, b.one(RSQRT, b.one(MAX, ratio, Lit.of(1.0, error.aval))))
         else:
             allowed *= math.sqrt(max(n / SUMS, 1.0))
-        errors.append(b.one(MUL, apart, Lit.of(1.0 / allowed, apart.aval)))
-    there = _largest(b, [_peak(b, s, wide) for s in sketches])
-    size = _largest(b, [_peak(b, _finite_line(b, x), wide) for x in found])
-    beside = [_peak(b, _finite_line(b, x), wide) for x in others if compared(x.aval)]
-    instead = _largest(b, [size, *beside])
-    size = _chosen(b, b.one(LE, there, Lit.of(0.0, there.aval)), instead, size)
+        errors.append(b.one(MUL, error, Lit.of(1.0 / allowed, error.aval)))
+    original_size = _largest(b, [_peak(b, s, wide) for s in sketches])
+    size = _largest(b, [_peak(b, _finite_magnitudes(b, x), wide) for x in reconstructed])
+    other_sizes = [_peak(b, _finite_magnitudes(b, x), wide) for x in others if compared(x.aval)]
+    size_with_others = _largest(b, [size, *other_sizes])
+    size = _chosen(b, b.one(LE, original_size, Lit.of(0.0, original_size.aval)), size_with_others, size)
     return b.one(LE, _largest(b, errors), size)
 
 
-def _numbers(x: Aval) -> int:
-    return x.size * (1 + (x.dtype in dtypes.COMPLEX))
-
-
-def _finite_line(b: Builder, x: Atom) -> Atom:
+def _finite_magnitudes(b: Builder, x: Atom) -> Atom:
     line = _flattened(b, b.one(ABS, b.one(STOP_GRADIENT, x)))
     return _chosen(b, b.one(IS_FINITE, line), line, Lit.of(0, line.aval))
 

@@ -19,7 +19,7 @@ from fxad.errors import NotDifferentiableError
 from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, LinearizedBody, Primitive, Zero, distinct_jaxprs
 from fxad.primitives.control.bodies import instantiate_linear_outs, select_by_mask, with_operands
 from fxad.primitives.control.effects import without_effects
-from fxad.primitives.custom import CustomCall
+from fxad.primitives.custom import CustomCall, made_by_invertible, rules_of
 from fxad.primitives.custom_rules import Function, InverseRule, Rules
 from fxad.primitives.elementwise.convert import StopGradient
 from fxad.primitives.linear_call import LinearCall, drop_unused_residuals
@@ -47,7 +47,7 @@ def may_move_differently(eqn: Eqn) -> bool:
 
 def _satisfies(eqn: Eqn, condition: Callable[[Primitive], bool]) -> bool:
     prim = eqn.prim
-    if isinstance(prim, CustomCall) and prim.tolerance is not None:  # of `invertible`: its rules are those of its body
+    if made_by_invertible(prim):
         return _contains(prim.body, condition)
     return condition(prim) or (
         isinstance(prim, HigherOrder) and any([_contains(body, condition) for body in prim.bodies])
@@ -60,13 +60,12 @@ def _contains(jaxpr: Jaxpr, condition: Callable[[Primitive], bool]) -> bool:
 
 
 def _has_custom_derivative(prim: Primitive) -> bool:
-    # only functions with rules have custom derivatives
-    return isinstance(prim, CustomCall) and prim.rules.has_derivative
+    return rules_of(prim).has_derivative
 
 
 def _has_custom_inverse(prim: Primitive) -> bool:
     # the derivative of a linear call or of `stop_gradient` is stated, too: it need not be that of a function
-    has_inverse = isinstance(prim, CustomCall) and isinstance(prim.rules.inverse, InverseRule)
+    has_inverse = isinstance(rules_of(prim).inverse, InverseRule)
     return has_inverse or _has_custom_derivative(prim) or isinstance(prim, LinearCall | StopGradient)
 
 
@@ -116,7 +115,7 @@ def forward_rule(jaxpr: Jaxpr, moving: tuple[bool, ...], through: LinearizedBody
 
 
 def _has_both_rules(prim: Primitive) -> bool:
-    return isinstance(prim, CustomCall) and bool(prim.rules.jvp and prim.rules.vjp)
+    return bool(rules_of(prim).jvp and rules_of(prim).vjp)
 
 
 def with_derivatives_of(jaxpr: Jaxpr, through: LinearizedBody, rule: Rule) -> Rule:

@@ -30,7 +30,7 @@ from fxad.transforms.inversion.normal_form import (
     without_effects_and_checks,
 )
 from fxad.transforms.inversion.plans import UNUSED, Graph, Plan, Step
-from fxad.transforms.inversion.rules.assembling import assembled, chosen_part, complete, where_chosen, within
+from fxad.transforms.inversion.rules.assembling import assembled, chosen_part, complete, slice_of_box, where_chosen
 from fxad.transforms.inversion.rules.contract import Determined, InverseRule, InverseRules, PartialValue, Refused
 from fxad.transforms.inversion.rules.measuring import log_det_of, total_log_det
 from fxad.transforms.inversion.rules.placing import reads_part, through_places, windows_of, with_places
@@ -49,7 +49,7 @@ SOME_RESULTS_UNKNOWN: Final = Refused("not all of its results are known")
 NO_ORIGINS: Final[Mapping[Atom, Origin]] = MappingProxyType({})
 
 
-class Scratch(Builder):
+class RuleBuilder(Builder):
     """The `BodyCtx` of the rules: a builder of equations over the atoms of the program. Its variables are numbered
     after those of the program."""
 
@@ -98,7 +98,8 @@ class _Search:
         self.backward: list[int] = []  # a heap, of negative numbers: the last equation first
         self.waiting: set[int] = set()
 
-    def know(self, v: Atom, computed_by: Eqn | Step | None) -> None:
+    def mark_known(self, v: Atom, computed_by: Eqn | Step | None) -> None:
+        """Records how a value is computed (None: it is given), and queues the equations that it may determine."""
         if isinstance(v, Lit) or v in self.computed_by:
             return
         self.computed_by[v] = computed_by
@@ -107,7 +108,7 @@ class _Search:
             if self.missing[k] == 0:
                 self.forward.append(k)
             else:
-                self._consider(k)
+                self._queue_inverse(k)
                 producer_result = self.graph.eqns[k].outs[0]
                 self.masked.extend(
                     [
@@ -118,9 +119,10 @@ class _Search:
                 )
         k = self.graph.number.get(v, -1)
         if k >= 0 and self.missing[k]:
-            self._consider(k)
+            self._queue_inverse(k)
 
-    def _consider(self, k: int) -> None:
+    def _queue_inverse(self, k: int) -> None:
+        """Queues an equation to be run backwards, if enough of its results are known."""
         eqn = self.graph.eqns[k]
         known = [v in self.computed_by for v in eqn.outs]
         rule = self.rules.of(eqn.prim)
@@ -130,28 +132,28 @@ class _Search:
 
     def run(self, given: Iterable[Atom]) -> Plan:
         for a in given:
-            self.know(a, None)
+            self.mark_known(a, None)
         for v in self.graph.ins:
             if not v.aval.size and v not in self.computed_by:  # all arrays without elements are equal
                 # by an equation: a linear call would take a literal zero among its fixed operands for a linear operand
-                scratch = Scratch(self.graph, self.rules, False)
+                scratch = RuleBuilder(self.graph, self.rules, False)
                 zero = Lit.of(0, v.aval.with_shape(()))
-                self._settle((), scratch, {v: scratch.one(BroadcastInDim(v.aval.shape, ()), zero)})
+                self._add_step((), scratch, {v: scratch.one(BroadcastInDim(v.aval.shape, ()), zero)})
         while self.forward or self.masked or self.backward:
             if self.forward:
                 eqn = self.graph.eqns[self.forward.popleft()]
                 for v in eqn.outs:
-                    self.know(v, eqn)
+                    self.mark_known(v, eqn)
             elif self.masked:
-                self._follow(*self.masked.popleft())
+                self._follow_mask(*self.masked.popleft())
             else:
                 k = -heapq.heappop(self.backward)
                 self.waiting.discard(k)
                 if self.missing[k]:
-                    self._attempt(k)
+                    self._invert(k)
         for k, eqn in enumerate(self.graph.eqns):
             if self.missing[k] and k not in self.refusals and any([v in self.computed_by for v in eqn.outs]):
-                solved = self._solved(Scratch(self.graph, self.rules, False), eqn, eqn.outs)
+                solved = self._apply_rule(RuleBuilder(self.graph, self.rules, False), eqn, eqn.outs)
                 self.refusals[k] = self.graph.located(
                     solved if isinstance(solved, Refused) else SOME_RESULTS_UNKNOWN, eqn
                 )
@@ -159,10 +161,11 @@ class _Search:
 
     # --------------------------------------------------------------------------------------------- running backwards
 
-    def _attempt(self, k: int) -> None:
+    def _invert(self, k: int) -> None:
+        """Runs an equation backwards, and records its unknown operands or the reason for the refusal."""
         eqn = self.graph.eqns[k]
-        scratch = Scratch(self.graph, self.rules, self.measured)
-        solved = self._solved(scratch, eqn)
+        scratch = RuleBuilder(self.graph, self.rules, self.measured)
+        solved = self._apply_rule(scratch, eqn)
         if isinstance(solved, Refused):
             self.refusals[k] = self.graph.located(solved, eqn)
             return
@@ -171,16 +174,16 @@ class _Search:
             if isinstance(a, Lit) or value is None or a in self.computed_by:
                 continue
             if isinstance(value, PartialValue):
-                self._part(a, (k,), value)
+                self._add_part(a, (k,), value)
             else:
                 determined.setdefault(a, value)
         if determined:
-            self._settle((eqn,), scratch, determined)
+            self._add_step((eqn,), scratch, determined)
         elif not any([isinstance(v, PartialValue) for v in solved]):
             self.refusals[k] = self.graph.located(UNUSED, eqn)
 
-    def _solved(
-        self, scratch: Scratch, eqn: Eqn, outs: tuple[Var, ...] = ()
+    def _apply_rule(
+        self, scratch: RuleBuilder, eqn: Eqn, outs: tuple[Var, ...] = ()
     ) -> Sequence[Atom | PartialValue | None] | Refused:
         """Applies the inverse rule of an equation to its unknown operands; `outs` are also taken to be known."""
         rule = self.rules.of(eqn.prim)
@@ -208,7 +211,7 @@ class _Search:
 
     def _measure(
         self,
-        scratch: Scratch,
+        scratch: RuleBuilder,
         eqn: Eqn,
         rule: InverseRule,
         found: Sequence[Atom | PartialValue | None],
@@ -225,41 +228,41 @@ class _Search:
     def _unknown(self, a: Atom) -> bool:
         return isinstance(a, Var) and a not in self.computed_by
 
-    def _part(self, v: Var, path: Path, part: PartialValue) -> None:
+    def _add_part(self, v: Var, path: Path, part: PartialValue) -> None:
         """Records a part of an operand. If the parts are complete, joins them to the operand. Otherwise looks for
         values that the part determines."""
         part = with_places(part, self.graph.producer.get)
         parts = self.parts.setdefault(v, {})
         parts[path] = part
         if complete(v.aval, list(parts.values())):
-            self._join(v, tuple(parts))
+            self._join_parts(v, tuple(parts))
             return
         self.refusals[path[-1]] = self.graph.located(PARTLY_DETERMINED, self.graph.eqns[path[-1]])
         if part.followed:
             self.masked.append((v, path))
         else:
-            self._peek(v, path[-1], part)
+            self._read_part(v, path[-1], part)
 
-    def _join(self, v: Var, paths: tuple[Path, ...]) -> None:
+    def _join_parts(self, v: Var, paths: tuple[Path, ...]) -> None:
         """Assembles an operand from the parts that several equations give."""
-        scratch = Scratch(self.graph, self.rules, self.measured)
-        parts = [part for path in paths for part in self._again(scratch, v, path)]
+        scratch = RuleBuilder(self.graph, self.rules, self.measured)
+        parts = [part for path in paths for part in self._emit_part(scratch, v, path)]
         eqns = tuple([self.graph.eqns[path[-1]] for path in paths])
-        self._settle(eqns, scratch, {v: assembled(scratch, v.aval, parts)})
+        self._add_step(eqns, scratch, {v: assembled(scratch, v.aval, parts)})
 
-    def _again(self, scratch: Scratch, v: Var, path: Path) -> list[PartialValue]:
+    def _emit_part(self, scratch: RuleBuilder, v: Var, path: Path) -> list[PartialValue]:
         """Emits parts that were found before into another scratch builder."""
         first, *rest = [self.graph.eqns[k] for k in path]
-        found = self._solved(scratch, first)
+        found = self._apply_rule(scratch, first)
         assert not isinstance(found, Refused), "an equation gave this part before"
         target = rest[0].outs[0] if rest else v
         parts = [x for a, x in zip(first.ins, found, strict=True) if a is target and isinstance(x, PartialValue)]
         for eqn in rest:
-            through = [self._through(scratch, eqn, with_places(part, self.graph.producer.get)) for part in parts]
+            through = [self._invert_on_mask(scratch, eqn, with_places(part, self.graph.producer.get)) for part in parts]
             parts = [x for x in through if isinstance(x, PartialValue)]
         return parts
 
-    def _through(self, scratch: Scratch, eqn: Eqn, part: PartialValue) -> PartialValue | Atom | Refused:
+    def _invert_on_mask(self, scratch: RuleBuilder, eqn: Eqn, part: PartialValue) -> PartialValue | Atom | Refused:
         """Inverts an elementwise equation if a mask selected some elements of its result."""
         scratch.at(eqn)
         if (there := through_places(scratch, eqn, part, self._unknown, self.graph.producer.get)) is not None:
@@ -284,7 +287,7 @@ class _Search:
             self._measure(scratch, eqn, rule, found, part)
         return chosen_part(value, part.chosen)
 
-    def _follow(self, v: Var, path: Path) -> None:
+    def _follow_mask(self, v: Var, path: Path) -> None:
         """Follows a part that a mask selected: computes the equations that read no other elements, and inverts the
         equation that computed the operand."""
         part = self.parts[v][path]
@@ -293,52 +296,53 @@ class _Search:
         for j in self.graph.readers.get(v, ()):
             reader = self.graph.eqns[j]
             if reader.outs[0] not in self.computed_by and reads_part(reader, v, part, self._unknown):
-                scratch = Scratch(self.graph, self.rules, False)
-                for again in self._again(scratch, v, path):  # none if the value it came from is known by now
+                scratch = RuleBuilder(self.graph, self.rules, False)
+                for again in self._emit_part(scratch, v, path):  # none if the value it came from is known by now
                     seen = scratch.one(reader.prim, *[again.value if a is v else a for a in reader.ins])
-                    self._settle((reader,), scratch, {reader.outs[0]: seen})
+                    self._add_step((reader,), scratch, {reader.outs[0]: seen})
         k = self.graph.number.get(v, -1)
         if k < 0 or k in path:
             return
         eqn = self.graph.eqns[k]
-        scratch = Scratch(self.graph, self.rules, False)
-        parts = self._again(scratch, v, path) if v not in self.computed_by else []
+        scratch = RuleBuilder(self.graph, self.rules, False)
+        parts = self._emit_part(scratch, v, path) if v not in self.computed_by else []
         if not parts:
             return
-        found = self._through(scratch, eqn, with_places(parts[0], self.graph.producer.get))
+        found = self._invert_on_mask(scratch, eqn, with_places(parts[0], self.graph.producer.get))
         if isinstance(found, Refused):
             if found is not REPEATED_OPERAND:
                 self.refusals[k] = self.graph.located(found, eqn)
             return
         (unknown,) = [a for a in eqn.ins if isinstance(a, Var) and self._unknown(a)]
         if not isinstance(found, PartialValue):
-            self._settle((eqn,), scratch, {unknown: found})
+            self._add_step((eqn,), scratch, {unknown: found})
         elif (*path, k) not in self.parts.get(unknown, {}):
-            self._part(unknown, (*path, k), found)
+            self._add_part(unknown, (*path, k), found)
 
-    def _peek(self, v: Var, k: int, part: PartialValue) -> None:
+    def _read_part(self, v: Var, k: int, part: PartialValue) -> None:
         """Computes the equations that read only elements of a given part, and the operands of the defining equation
         that lie in the part."""
         for j in self.graph.readers[v]:
             reader = self.graph.eqns[j]
             box = box_of(reader.prim, v.aval)
-            if box is None or reader.outs[0] in self.computed_by or within(part, box) is None:
+            if box is None or reader.outs[0] in self.computed_by or slice_of_box(part, box) is None:
                 continue
-            scratch = Scratch(self.graph, self.rules, False)
-            (again,) = self._again(scratch, v, (k,))
-            window = within(again, box)
+            scratch = RuleBuilder(self.graph, self.rules, False)
+            (again,) = self._emit_part(scratch, v, (k,))
+            window = slice_of_box(again, box)
             assert window is not None
             (out,) = reader.outs
             seen = emit_reshape(scratch, scratch.one(window, again.value), out.aval.shape)
-            self._settle((self.graph.eqns[k],), scratch, {out: seen})
+            self._add_step((self.graph.eqns[k],), scratch, {out: seen})
         for a, box in windows_of(self.graph.producer.get(v)):
-            if isinstance(a, Var) and self._unknown(a) and (window := within(part, box)) is not None:
-                scratch = Scratch(self.graph, self.rules, False)
-                parts = self._again(scratch, v, (k,))
+            if isinstance(a, Var) and self._unknown(a) and (window := slice_of_box(part, box)) is not None:
+                scratch = RuleBuilder(self.graph, self.rules, False)
+                parts = self._emit_part(scratch, v, (k,))
                 if parts:
-                    self._settle((self.graph.producer[v],), scratch, {a: scratch.one(window, parts[0].value)})
+                    self._add_step((self.graph.producer[v],), scratch, {a: scratch.one(window, parts[0].value)})
 
-    def _settle(self, eqns: tuple[Eqn, ...], scratch: Scratch, gives: dict[Var, Atom]) -> None:
+    def _add_step(self, eqns: tuple[Eqn, ...], scratch: RuleBuilder, gives: dict[Var, Atom]) -> None:
+        """Adds a backward step that gives values, and marks them as known."""
         for v, a in gives.items():
             assert v.aval is a.aval, (
                 f"{[e.prim.name for e in eqns]}: the inverse gives {a.aval} for an operand {v.aval}"
@@ -348,7 +352,7 @@ class _Search:
         reads = tuple([a for a in used if isinstance(a, Var) and a not in fresh and a not in gives])
         step = Step(eqns, tuple(scratch.eqns), gives, reads, tuple(scratch.measures), scratch.unmeasured)
         for v in gives:
-            self.know(v, step)
+            self.mark_known(v, step)
 
 
 def solve(
@@ -370,10 +374,10 @@ def solve(
         return plan
     again = sums_as_choices(graph, plan.computed_by)
     other = again and _Search(again, rules, measured).run(given)
-    return other if other and _solved(jaxpr, other) > _solved(jaxpr, plan) else plan
+    return other if other and _count_determined(jaxpr, other) > _count_determined(jaxpr, plan) else plan
 
 
-def _solved(jaxpr: Jaxpr, plan: Plan) -> int:
+def _count_determined(jaxpr: Jaxpr, plan: Plan) -> int:
     return sum([v in plan.computed_by for v in jaxpr.ins])
 
 
@@ -390,7 +394,7 @@ class LazyValues:
     env: dict[Atom, Atom]
     steps: dict[Step, dict[Atom, Atom]] = field(default_factory=dict)  # the emitted steps, with their new atoms
     # for each inverted equation: the values that it gave, and the values that it read
-    taken: list[tuple[tuple[Atom, ...], tuple[Atom, ...]]] = field(default_factory=list)
+    inverted: list[tuple[tuple[Atom, ...], tuple[Atom, ...]]] = field(default_factory=list)
 
     def get(self, a: Atom) -> Atom:
         """Returns the value of an atom that the plan determines."""
@@ -424,13 +428,13 @@ class LazyValues:
             local[v] = local.get(a) or env.get(a, a)
             env.setdefault(v, local[v])
         self.steps[way] = local
-        self.taken.append((tuple(way.gives), way.reads))
+        self.inverted.append((tuple(way.gives), way.reads))
 
-    def ends(self) -> list[Atom]:
+    def last_reconstructed(self) -> list[Atom]:
         """Returns the reconstructed values from which no other value was reconstructed. Errors of the reconstruction
         accumulate in them."""
-        made = dict.fromkeys([v for gives, _ in self.taken for v in gives])
-        stack, seen = [a for _, reads in self.taken for a in reads], set[Atom]()
+        made = dict.fromkeys([v for gives, _ in self.inverted for v in gives])
+        stack, seen = [a for _, reads in self.inverted for a in reads], set[Atom]()
         while stack:
             a = stack.pop()
             if a not in seen:
@@ -456,21 +460,21 @@ def determine(
     Cost: one search; linear in the equations if each is inverted once.
     """
     program = Jaxpr(jaxpr.ins, jaxpr.eqns, select_by_mask(jaxpr.outs, outs), jaxpr.name)
-    slim, origins = normal_form_with_origins(program) if traced else (normal_form(program), NO_ORIGINS)
-    slim, known_ins = without_effects_and_checks(slim), select_by_mask(jaxpr.ins, ins)
-    plan = solve(slim, (*known_ins, *slim.outs), rules, measured, origins)
+    normal, origins = normal_form_with_origins(program) if traced else (normal_form(program), NO_ORIGINS)
+    normal, known_ins = without_effects_and_checks(normal), select_by_mask(jaxpr.ins, ins)
+    plan = solve(normal, (*known_ins, *normal.outs), rules, measured, origins)
     b = Builder()
     env: dict[Atom, Atom] = {}
-    for a, made in zip(slim.outs, b.inputs(slim.out_avals), strict=True):
+    for a, made in zip(normal.outs, b.inputs(normal.out_avals), strict=True):
         env.setdefault(a, made)
     env.update(zip(known_ins, b.inputs([v.aval for v in known_ins]), strict=True))
     solved = tuple([v in plan.computed_by and not known for v, known in zip(jaxpr.ins, ins, strict=True)])
-    demand = LazyValues(b, plan, env)
-    values = [demand.get(v) for v in select_by_mask(jaxpr.ins, solved)]
+    lazy = LazyValues(b, plan, env)
+    values = [lazy.get(v) for v in select_by_mask(jaxpr.ins, solved)]
     missing = [v for v in jaxpr.ins if v not in plan.computed_by]
     refused = plan.why_not(missing[0]) if missing else None
     unmeasured: Refused | None = None
     if measured:
-        values.append(total_log_det(b, demand.measures(), [v.aval for v in select_by_mask(jaxpr.ins, solved)]))
-        unmeasured = next((s.unmeasured for s in demand.steps if s.unmeasured), None)
+        values.append(total_log_det(b, lazy.measures(), [v.aval for v in select_by_mask(jaxpr.ins, solved)]))
+        unmeasured = next((s.unmeasured for s in lazy.steps if s.unmeasured), None)
     return Determined(b.build(values, f"inverse_{jaxpr.name}"), solved, refused, unmeasured)

@@ -44,7 +44,7 @@ _INT = Aval((), dtypes.int32)
 @by_value
 def masked_body(jaxpr: Jaxpr, padding: Padding, rules: MaskRules) -> Jaxpr:
     """`mask` for a body: the padding of its operands and results holds anything."""
-    b, outs = _body(jaxpr, padding, rules, ())
+    b, outs = _body_in_context(jaxpr, padding, rules, ())
     return b.build([b.settled(x) for x in outs], jaxpr.name)
 
 
@@ -53,11 +53,11 @@ def masked_call(
     jaxpr: Jaxpr, padding: Padding, rules: MaskRules, known: tuple[Knowledge, ...]
 ) -> tuple[Jaxpr, tuple[Knowledge, ...]]:
     """`mask` for a body that runs once, and what is known about its results, given what is known about its operands."""
-    b, outs = _body(jaxpr, padding, rules, known)
+    b, outs = _body_in_context(jaxpr, padding, rules, known)
     return b.build(outs, jaxpr.name), tuple([b.knowledge(x) for x in outs])
 
 
-def _body(
+def _body_in_context(
     jaxpr: Jaxpr, padding: Padding, rules: MaskRules, known: tuple[Knowledge, ...]
 ) -> tuple[MaskCtx, Sequence[Atom]]:
     b = _context(padding, rules)
@@ -121,11 +121,13 @@ def _ragged(b: MaskCtx, eqn: Eqn) -> bool:
     if isinstance(prim, HigherOrder):
         if not (isinstance(prim, CustomCall) and prim.module) and any([named_calls(body) for body in prim.bodies]):
             return True
-        return any([n.name in b.bounds for body in jaxprs_in_params(prim) for n in size_names(body)]) or _named(b, eqn)
-    return _named(b, eqn)
+        return any([n.name in b.bounds for body in jaxprs_in_params(prim) for n in size_names(body)]) or _sized(b, eqn)
+    return _sized(b, eqn)
 
 
-def _named(b: MaskCtx, eqn: Eqn) -> bool:
+def _sized(b: MaskCtx, eqn: Eqn) -> bool:
+    """Returns True if a parameter of an equation contains a masked size."""
+
     def named(value: Param) -> bool:
         if type(value) is Size:
             return b.masked(value)

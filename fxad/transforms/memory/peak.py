@@ -69,6 +69,7 @@ def _flat(jaxpr: Jaxpr) -> Jaxpr:
 
     def opens(eqn: Eqn, _ins: tuple[Atom, ...], mark: bool) -> tuple[Jaxpr, bool] | None:
         prim = eqn.prim
+        # after differentiation, a `remat` that is not opaque is a plain call
         body = prim.body if isinstance(prim, Remat) and not prim.opaque else callee(eqn)
         return None if body is None else (body, mark)
 

@@ -23,7 +23,7 @@ from fxad.core.tables import Table, escaped, headed
 from fxad.errors import ArgumentError, NotDifferentiableError, NotInvertibleError
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Var, source_location
 from fxad.primitives.control.scan import Scan
-from fxad.primitives.custom import CustomCall
+from fxad.primitives.custom import made_by_invertible
 from fxad.transforms.ad.linearize import linearize
 from fxad.transforms.ad.vjp import vjp_fused
 from fxad.transforms.cleanup.inline import inline
@@ -204,7 +204,7 @@ def _places(segments: Sequence[Segment]) -> dict[int, tuple[int, Segment]]:
 
 
 def _treatment(eqn: Eqn, segment: Segment | None, last: Sequence[int]) -> str:
-    if isinstance(eqn.prim, CustomCall) and eqn.prim.tolerance is not None:  # a call of `invertible`
+    if made_by_invertible(eqn.prim):
         return "reconstructed"
     if segment is not None and segment.reconstruct:
         return "reconstructed"
@@ -312,13 +312,14 @@ def _in_bodies(b: Builder, eqn: Eqn, ins: tuple[Atom, ...], choice: _Choice) -> 
     prim = eqn.prim
     if not isinstance(prim, HigherOrder) or reversible(eqn) or not (choice.loops or choice.inner):
         return None
-    made = tuple([_body(x.jaxpr, choice) if x.stores else x.jaxpr for x in prim.layout.bodies])
+    made = tuple([_segmented_body(x.jaxpr, choice) if x.stores else x.jaxpr for x in prim.layout.bodies])
+    # a loop over a loop of steps is a `scan`: of other loops the number of steps is not known
     if isinstance(prim, Scan) and (loop := choice.loops.get(prim)) is not None:
         return b.inline(nested_scan(replace(prim, body=made[0]), loop.sizes, loop.keep), ins)
     return None if made == prim.bodies else b.copy(eqn, ins, prim.with_bodies(made))
 
 
-def _body(body: Jaxpr, choice: _Choice) -> Jaxpr:
+def _segmented_body(body: Jaxpr, choice: _Choice) -> Jaxpr:
     segments = choice.inner.get(body, ())
     if not segments and not any([isinstance(e.prim, HigherOrder) for e in body.eqns]):
         return body
@@ -388,6 +389,7 @@ def _scans(jaxpr: Jaxpr) -> Iterator[Scan]:
     """Returns the loops of a program and of its bodies that can be divided."""
     for eqn in jaxpr.eqns:
         prim = eqn.prim
+        # the steps of other loops are not known, so they cannot be divided
         if isinstance(prim, Scan) and not prim.upto and at_least(prim.length, 2) and not prim.effects:
             yield prim
         if isinstance(prim, HigherOrder) and not reversible(eqn):
@@ -427,6 +429,7 @@ def _reconstructed(flat: Jaxpr) -> Iterator[tuple[Segment, ...]]:
     last: dict[Atom, int] = {a: k for k, e in enumerate(flat.eqns) for a in e.ins}
     last.update(dict.fromkeys(flat.outs, len(flat.eqns)))
     given = frozenset(flat.ins)
+    # of the loops, only a `scan` runs backwards
     cuts = {*_cuts(flat)} | {k + d for k, e in enumerate(flat.eqns) if isinstance(e.prim, Scan) for d in (0, 1)}
     known: dict[tuple[Jaxpr, tuple[bool, ...]], bool] = {}
 

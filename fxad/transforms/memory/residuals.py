@@ -188,14 +188,14 @@ def residuals(jaxpr: Jaxpr, wrt: tuple[bool, ...]) -> Residuals:
                 eqns, by = _makers(made[root], root)
                 origin = _values(root, home, made)
                 lines = lines_of((*_calls_around(eqns[0], position[root], origin, around), *eqns))
-                rows[root] = Residual(a.aval, _named(eqns[-1].prim), lines, reader, by or "no policy", origin)
+                rows[root] = Residual(a.aval, _equation_label(eqns[-1].prim), lines, reader, by or "no policy", origin)
             else:
                 what = f"argument {primal.ins.index(root)}"
                 rows[root] = Residual(a.aval, what, (), reader, "argument", (), is_argument=True)
     return Residuals(jaxpr, wrt, tuple([rows[a] for a in (*primal.ins, *made) if a in rows]))
 
 
-def _named(prim: Primitive) -> str:
+def _equation_label(prim: Primitive) -> str:
     return f"name {prim.label!r}" if isinstance(prim, Name) else prim.name
 
 
@@ -204,7 +204,7 @@ def _reader(jaxpr: Jaxpr, v: Var) -> str:
     while (eqn := next((e for e in jaxpr.eqns if v in e.ins), None)) is not None:
         layout = eqn.prim.layout if isinstance(eqn.prim, HigherOrder) else None
         if layout is None or not layout.transparent or layout.once is None:
-            return _named(eqn.prim)
+            return _equation_label(eqn.prim)
         jaxpr = layout.bodies[layout.once].jaxpr
         v = jaxpr.ins[layout.operand_indices(layout.once).index(eqn.ins.index(v))]
     return "result"

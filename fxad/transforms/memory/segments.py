@@ -19,7 +19,7 @@ from fxad.ir import Atom, Atoms, Eqn, HigherOrder, Jaxpr, Mask, Var
 from fxad.primitives.control.bodies import select_by_mask
 from fxad.primitives.control.call import Applied, Call
 from fxad.primitives.control.remat import Remat
-from fxad.primitives.custom import CustomCall
+from fxad.primitives.custom import made_by_invertible
 
 
 @by_value
@@ -50,12 +50,12 @@ def in_segments(jaxpr: Jaxpr, carried: Mask, least: int = SEGMENT_BYTES) -> Jaxp
             inside = {v for e in eqns for v in e.outs}
             read = tuple(dict.fromkeys([a for e in eqns for a in e.ins if isinstance(a, Var) and a not in inside]))
             given = tuple([v for e in eqns for v in e.outs if last.get(v, -1) >= end])
-            prim = Remat(_body(eqns, read, given), True)
+            prim = Remat(_segment_body(eqns, read, given), True)
         env.update(zip(given, b(prim, *[env.get(a, a) for a in read]), strict=True))
     return b.build([env.get(a, a) for a in flat.outs], jaxpr.name)
 
 
-def _body(eqns: Sequence[Eqn], read: Sequence[Atom], given: Sequence[Atom]) -> Jaxpr:
+def _segment_body(eqns: Sequence[Eqn], read: Sequence[Atom], given: Sequence[Atom]) -> Jaxpr:
     b = Builder()
     env: dict[Atom, Atom] = dict(zip(read, b.inputs([a.aval for a in read]), strict=True))
     for eqn in eqns:
@@ -79,7 +79,7 @@ def _with_bodies(eqn: Eqn, least: int) -> Eqn:
     """Splits the bodies of an equation into segments. Of the functions with custom rules, only those that `invertible`
     made are split."""
     prim = eqn.prim
-    if isinstance(prim, CustomCall) and prim.tolerance is not None:  # a call of `invertible`
+    if made_by_invertible(prim):
         prim = replace(prim, function=replace(prim.function, body=_whole(prim.function.body, least)))
     # the programs of rules have the operands of the function: they are not split
     elif isinstance(prim, HigherOrder) and not isinstance(prim, Applied):

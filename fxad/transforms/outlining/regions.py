@@ -161,12 +161,12 @@ def _results(flow: Flow, starts: Sequence[int], length: int) -> tuple[int, ...]:
 
 def _name(eqns: Sequence[Eqn]) -> str:
     """Returns the name of the user's function that contains most of the equations."""
-    names = Counter([_function(e.source) for e in eqns])
+    names = Counter([_function_name(e.source) for e in eqns])
     del names[""]
     return names.most_common(1)[0][0] if names else "stretch"
 
 
-def _function(source: Source) -> str:
+def _function_name(source: Source) -> str:
     if source is None:
         return ""
     return (source.function if isinstance(source, SourceLocation) else source[0].co_qualname).rpartition(".")[2]

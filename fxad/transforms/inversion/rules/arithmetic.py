@@ -30,7 +30,7 @@ from fxad.transforms.inversion.rules.contract import (
     Solved,
     row,
 )
-from fxad.transforms.inversion.rules.elementwise import coarse, finite, within
+from fxad.transforms.inversion.rules.elementwise import coarse, finite, nan_outside
 from fxad.transforms.inversion.rules.totals import log_sizes
 
 BOTH: Final = "both operands are unknown"
@@ -163,7 +163,7 @@ def _pow(ctx: InverseCtx, prim: Pow, args: Args, outs: Outs) -> Solved | Refused
         return Refused("the exponent is known only when the program runs, and x and -x have the same even powers")
     power = float(other.array.ravel()[0]) if other.array.size else 1.0
     if power != int(power):
-        return placed(k, finite(within(0.0, math.inf, y, y.apply(POW, 1.0 / power))).atom)
+        return placed(k, finite(nan_outside(0.0, math.inf, y, y.apply(POW, 1.0 / power))).atom)
     if why := _no_root(outs[0], int(power)):
         return Refused(why)
     return placed(k, root(y if power > 0 else 1.0 / y, abs(int(power))).atom)

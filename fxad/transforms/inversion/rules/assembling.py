@@ -31,9 +31,9 @@ def complete(aval: Aval, parts: Sequence[PartialValue]) -> bool:
     if sure:
         boxes = [box_mask(p.box, aval.shape) for p in parts]
         return bool(np.logical_or.reduce(np.broadcast_arrays(*sure, *boxes)).all())
-    covered = np.zeros(tuple([1 if _full(parts, k, n) else n for k, n in enumerate(aval.shape)]), bool)
+    covered = np.zeros(tuple([1 if _spans(parts, k, n) else n for k, n in enumerate(aval.shape)]), bool)
     for p in parts:
-        places = [np.arange(1) if _full(parts, k, n) else np.asarray(p.box[k], int) for k, n in enumerate(aval.shape)]
+        places = [np.arange(1) if _spans(parts, k, n) else np.asarray(p.box[k], int) for k, n in enumerate(aval.shape)]
         covered[np.ix_(*places)] = True
     return bool(covered.all())
 
@@ -97,7 +97,7 @@ def where_chosen(emit: Emit, a: Atom, share: tuple[Atom, int, int]) -> Atom:
     return emit.one(SELECT_N, selector, *[a if j == k else Lit.of(0.5, a.aval) for j in range(n)])
 
 
-def _full(parts: Sequence[PartialValue], axis: int, size: int) -> bool:
+def _spans(parts: Sequence[PartialValue], axis: int, size: int) -> bool:
     """Returns True if every part has all elements along an axis."""
     return size > 0 and all([len(p.box[axis]) == size for p in parts])
 
@@ -105,7 +105,7 @@ def _full(parts: Sequence[PartialValue], axis: int, size: int) -> bool:
 def assembled(emit: Emit, aval: Aval, parts: Sequence[PartialValue]) -> Atom:
     """Returns the operand that the parts complete."""
     if not any([p.write for p in parts]):
-        partial = [k for k, n in enumerate(aval.shape) if not _full(parts, k, n)]
+        partial = [k for k, n in enumerate(aval.shape) if not _spans(parts, k, n)]
         ordered = sorted(parts, key=lambda p: [r.start for r in p.box])
         if len(partial) == 1 and _tiles(ordered, partial[0], aval.shape[partial[0]]):
             return emit.one(Concatenate(partial[0]), *[p.value for p in ordered])
@@ -153,7 +153,7 @@ def _placed(emit: Emit, base: Atom, part: PartialValue) -> Atom:
     return emit.one(SELECT_N, inside, base, emit.one(pad, value, Lit.of(0, Aval((), value.aval.dtype))))
 
 
-def within(part: PartialValue, box: tuple[range, ...]) -> Slice | None:
+def slice_of_box(part: PartialValue, box: tuple[range, ...]) -> Slice | None:
     """Returns the slice of a part that a box selects; None if the part lacks some elements of the box."""
     if part.write:
         return None

@@ -68,7 +68,7 @@ def finite(x: Formula) -> Formula:
     return x.apply(IS_FINITE).where(x, x.like(math.nan))
 
 
-def within(low: float, high: float, y: Formula, x: Formula) -> Formula:
+def nan_outside(low: float, high: float, y: Formula, x: Formula) -> Formula:
     """Returns x where the real number y lies in the range of the function, else nan. Complex ranges are not checked."""
     if y.atom.aval.dtype in dtypes.COMPLEX:
         return x
@@ -156,22 +156,22 @@ SCALAR_INVERSES: Final[Mapping[type[Primitive], ScalarInverse]] = MappingProxyTy
         Atanh: ScalarInverse(lambda y: y.apply(TANH), lambda _, y: log_cosh(y) * 2.0),
         Sinh: ScalarInverse(lambda y: finite(y.apply(ASINH)), lambda x, _: log_cosh(x), PERIODIC),
         Asinh: ScalarInverse(lambda y: y.apply(SINH), lambda _, y: -log_cosh(y)),
-        Acosh: ScalarInverse(lambda y: within(0.0, math.inf, y, y.apply(COSH)), lambda _, y: -log_sinh(y)),
+        Acosh: ScalarInverse(lambda y: nan_outside(0.0, math.inf, y, y.apply(COSH)), lambda _, y: -log_sinh(y)),
         Asin: ScalarInverse(
-            lambda y: within(-rounded(math.pi / 2, y), rounded(math.pi / 2, y), y, y.apply(SIN)),
+            lambda y: nan_outside(-rounded(math.pi / 2, y), rounded(math.pi / 2, y), y, y.apply(SIN)),
             lambda x, _: ((-x).log1p() + x.log1p()) * -0.5,
         ),
         Acos: ScalarInverse(
-            lambda y: within(0.0, rounded(math.pi, y), y, y.apply(COS)),
+            lambda y: nan_outside(0.0, rounded(math.pi, y), y, y.apply(COS)),
             lambda x, _: ((-x).log1p() + x.log1p()) * -0.5,
         ),
         Atan: ScalarInverse(arc, lambda x, _: -x.apply(SQUARE).log1p()),
         Erf: ScalarInverse(lambda y: finite(y.apply(ERF_INV)), lambda x, _: log_of_gaussian(x)),
         Erfc: ScalarInverse(erfc_inv, lambda x, _: log_of_gaussian(x)),
         ErfInv: ScalarInverse(lambda y: y.apply(ERF), lambda _, y: -log_of_gaussian(y)),
-        Sqrt: ScalarInverse(lambda y: within(0.0, math.inf, y, y.apply(SQUARE)), lambda _, y: -(y.log() + LOG_2)),
+        Sqrt: ScalarInverse(lambda y: nan_outside(0.0, math.inf, y, y.apply(SQUARE)), lambda _, y: -(y.log() + LOG_2)),
         Rsqrt: ScalarInverse(
-            lambda y: within(0.0, math.inf, y, (1.0 / y).apply(SQUARE)), lambda _, y: y.log() * 3.0 - LOG_2
+            lambda y: nan_outside(0.0, math.inf, y, (1.0 / y).apply(SQUARE)), lambda _, y: y.log() * 3.0 - LOG_2
         ),
         Cbrt: ScalarInverse(lambda y: y.apply(IntegerPow(3)), lambda _, y: abs(y).log() * -2.0 - math.log(3)),
     }

@@ -177,8 +177,8 @@ def _without_constants(way: BackwardLoop, found: Determined) -> tuple[BackwardLo
     value."""
     consts, carry, xs = way.prim.steps.split(found.solved)
     n, program = sum(consts), found.program
-    slim = Jaxpr(program.ins, program.eqns, program.outs[n:], program.name)
-    return replace(way, solved=(*[False] * len(consts), *carry, *xs)), slim
+    reduced = Jaxpr(program.ins, program.eqns, program.outs[n:], program.name)
+    return replace(way, solved=(*[False] * len(consts), *carry, *xs)), reduced
 
 
 def forward_carries(prim: Scan, operands: Args) -> Mask:

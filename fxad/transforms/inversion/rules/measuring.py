@@ -18,7 +18,7 @@ from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.primitives.elementwise.family import Binary, Unary
 from fxad.transforms.inversion.rules.assembling import chosen_part, where_chosen, with_part
 from fxad.transforms.inversion.rules.contract import VOLUME, Constant, InverseCtx, InverseRule, PartialValue, Refused
-from fxad.transforms.inversion.rules.totals import not_square, numbers, total as sum_of
+from fxad.transforms.inversion.rules.totals import not_square, real_numbers, total as sum_of
 
 UNMEASURED = Refused("its log-determinant is not known")
 
@@ -33,7 +33,7 @@ def log_det_of(
     """Returns the log-determinant of an equation whose rule returned `found` for its operands; of the elements in
     `part` only, if given. Returns None if it is 0."""
     for x in found if len(found) == 1 else ():
-        sizes = numbers([v.aval for v in eqn.outs]), numbers([x.aval] if isinstance(x, Var | Lit) else ())
+        sizes = real_numbers([v.aval for v in eqn.outs]), real_numbers([x.aval] if isinstance(x, Var | Lit) else ())
         if isinstance(x, Var | Lit) and sizes[0] != sizes[1] and part is None:
             return Refused(not_square(*sizes))
     if rule.log_det == VOLUME:

@@ -41,7 +41,7 @@ def through_places(
         kept = kept_by(eqn.prim, eqn.ins[0].aval.shape, part.value.aval.shape)
         places = tuple([p for p, _ in kept])
         if [len(of) for _, of in kept] == list(eqn.ins[0].aval.shape) and has_box(part.covers, places):
-            return emit.one(_window(places), part.value)
+            return emit.one(_slice_of_ranges(places), part.value)
     if isinstance(eqn.prim, SelectN):
         holes = [k for k, a in enumerate(eqn.ins[1:]) if unknown(a)]
         mask = constant_mask(eqn.ins[0], maker)
@@ -80,7 +80,7 @@ def windows_of(eqn: Eqn | None) -> list[tuple[Atom, tuple[range, ...]]]:
     return []
 
 
-def _window(places: tuple[range, ...]) -> Slice:
+def _slice_of_ranges(places: tuple[range, ...]) -> Slice:
     def each(of: Callable[[range], int]) -> Shape:
         return tuple([of(p) for p in places])
 

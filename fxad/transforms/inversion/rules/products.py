@@ -58,7 +58,7 @@ class Product:
         return y.size // max(y.shape[self.at], 1)
 
 
-def _product(prim: DotGeneral, args: Args, y: Aval) -> Product | str:
+def _as_matrix_product(prim: DotGeneral, args: Args, y: Aval) -> Product | str:
     """Returns the matrix product, or the reason why the equation is not one."""
     (left, right), lead = args, len(prim.lhs_batch)
     sides = (left, prim.lhs_contract, prim.lhs_batch), (right, prim.rhs_contract, prim.rhs_batch)
@@ -82,7 +82,7 @@ def _dot_general(ctx: InverseCtx, prim: DotGeneral, args: Args, outs: Outs) -> S
     (y,), unknown = outs, int(isinstance(args[1], Hole))
     if y.aval.dtype not in dtypes.INEXACT - dtypes.FLOAT8:
         return Refused(f"products of {y.aval.dtype} are not taken apart")
-    product = _product(prim, args, y.aval)
+    product = _as_matrix_product(prim, args, y.aval)
     if isinstance(product, str):
         return Refused(product)
     known = facts(ctx, product.matrix)
@@ -171,7 +171,7 @@ def _dot_general_log_det(ctx: InverseCtx, prim: DotGeneral, args: Outs, unknown:
     """Returns log|det A| once for each column, summed."""
     (y,) = outs
     holes: Args = tuple([Hole(a.aval) if u else a for a, u in zip(args, unknown, strict=True)])
-    product = _product(prim, holes, y.aval)
+    product = _as_matrix_product(prim, holes, y.aval)
     assert isinstance(product, Product), "it was solved"
     known, a = facts(ctx, product.matrix), product.matrix
     if UNITARY in known.kinds:

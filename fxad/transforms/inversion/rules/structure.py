@@ -79,10 +79,10 @@ def _broadcast(ctx: InverseCtx, prim: BroadcastInDim, args: Args, outs: Outs) ->
         return Refused(EMPTY)
     kept = dict(zip(prim.dims, x.shape, strict=True))
     limits = tuple([kept.get(a, min(1, n)) for a, n in enumerate(y.aval.shape)])
-    return (emit_reshape(ctx, _window(ctx, y, (0,) * len(limits), limits), x.shape),)
+    return (emit_reshape(ctx, _slice_unless_whole(ctx, y, (0,) * len(limits), limits), x.shape),)
 
 
-def _window(emit: Emit, y: Atom, starts: Shape, limits: Shape) -> Atom:
+def _slice_unless_whole(emit: Emit, y: Atom, starts: Shape, limits: Shape) -> Atom:
     sizes = tuple([b - a for a, b in zip(starts, limits, strict=True)])
     if isinstance(y, Lit):
         return y.with_aval(sizes)
@@ -117,7 +117,7 @@ def _pad(ctx: InverseCtx, prim: Pad, args: Args, outs: Outs) -> Solved | Refused
         at = _outside([places for places, _ in kept], y.aval.shape)
         if at is None:
             return Refused(f"operand 1: {EMPTY}")
-        found = emit_reshape(ctx, _window(ctx, y, at, tuple([a + 1 for a in at])), ())
+        found = emit_reshape(ctx, _slice_unless_whole(ctx, y, at, tuple([a + 1 for a in at])), ())
     return (_taken(ctx, y, kept, x.aval.shape) if isinstance(x, Hole) else None), found
 
 

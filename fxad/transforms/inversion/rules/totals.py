@@ -38,7 +38,7 @@ def constant(value: float, like: Atom) -> Atom:
     return Lit.of(value, like.aval.with_shape(()).with_dtype(dtypes.real_part(like.aval.dtype)))
 
 
-def numbers(avals: Iterable[Aval]) -> int:
+def real_numbers(avals: Iterable[Aval]) -> int:
     """Returns how many real numbers the values of these types contain: the rows or columns of a Jacobian."""
     return sum([a.size * (1 + (a.dtype in dtypes.COMPLEX)) for a in avals if a.inexact])
 

@@ -85,14 +85,14 @@ def _scan(ctx: MaskCtx, prim: Scan, args: Atoms, ins: Avals, outs: Avals) -> Seq
 
 def _custom(ctx: MaskCtx, prim: CustomCall, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     """The function and its rules are masked alike: they are programs. The sizes are captured operands."""
-    module = tuple([_function(ctx, function) for function in prim.module])
-    function = _function(ctx, prim.function)
+    module = tuple([_masked_function(ctx, function) for function in prim.module])
+    function = _masked_function(ctx, prim.function)
     operands = (*ctx.size_operands, *args)
     plain = not function.rules.has_derivative and not function.rules.batch
     return ctx(Call(function.body) if plain else CustomCall(function, module), *operands)
 
 
-def _function(ctx: MaskCtx, function: Function) -> Function:
+def _masked_function(ctx: MaskCtx, function: Function) -> Function:
     """A function with rules over padded arrays. It has no inverse: the padding cannot be reconstructed."""
     rules = function.rules
     jvp, vjp = [tuple([_derivative(ctx, rule) for rule in kind]) for kind in (rules.jvp, rules.vjp)]
@@ -133,7 +133,7 @@ def _derivative(ctx: MaskCtx, rule: Derivative | Refusal) -> Derivative | Refusa
     return Derivative(moving, forward, push, pull)
 
 
-def _named(ctx: MaskCtx, prim: NamedCall, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+def _named_call(ctx: MaskCtx, prim: NamedCall, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     """The same call, of the masked function."""
     sizes = ctx.size_operands
     changes = [
@@ -144,7 +144,7 @@ def _named(ctx: MaskCtx, prim: NamedCall, args: Atoms, ins: Avals, outs: Avals) 
     ]
     reads = tuple([(*(True,) * len(sizes), *row) for row in prim.reads])
     body = _sizes_first(ctx, prim.body)
-    return ctx(NamedCall(body, len(sizes) + prim.captured, prim.function, tuple(changes), reads), *sizes, *args)
+    return ctx(NamedCall(body, prim.function, tuple(changes), reads), *sizes, *args)
 
 
 def _linear(ctx: MaskCtx, prim: LinearCall, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
@@ -183,7 +183,7 @@ CONTROL: Final[tuple[MaskRule, ...]] = (
     *[row(kind, through_bodies, _THROUGH) for kind in (Cond, While)],
     row(Scan, _scan, "through its body; up to the true length"),
     row(CustomCall, _custom, "through its body and its rules; there is no inverse"),
-    row(NamedCall, _named, _THROUGH),
+    row(NamedCall, _named_call, _THROUGH),
     row(LinearCall, _linear, _THROUGH),
     row(LinearSolve, _linear_solve, _THROUGH),
     row(Root, _root, _THROUGH),

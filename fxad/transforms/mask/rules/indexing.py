@@ -179,12 +179,20 @@ def _joined(ctx: MaskCtx, columns: Sequence[Atom]) -> Atom:
     return columns[0] if len(columns) == 1 else ctx.one(Concatenate(columns[0].aval.ndim - 1), *columns)
 
 
-def _within(ctx: MaskCtx, columns: Sequence[Atom], lasts: Sequence[Atom]) -> Atom:
-    """True for index vectors that lie inside, with a last axis of size 1."""
+def _all_clamped(ctx: MaskCtx, columns: Sequence[Atom], ends: Sequence[int]) -> list[Atom]:
+    """Index vectors between 0 and the last places `ends`."""
+    return [_clamped(ctx, i, _last(ctx, end, 0)) for i, end in zip(columns, ends, strict=True)]
+
+
+def _within(ctx: MaskCtx, columns: Sequence[Atom], ends: Sequence[int]) -> Atom:
+    """True for index vectors that lie inside, with a last axis of size 1. A last place of -1 means that no place is:
+    the axis is empty."""
     found: Atom | None = None
-    for i, last in zip(columns, lasts, strict=True):
-        inside: Atom = ctx.one(LE, i, _number(ctx, last, i.aval))
-        if i.aval.dtype not in dtypes.UNSIGNED:
+    for i, end in zip(columns, ends, strict=True):
+        signed = i.aval.dtype not in dtypes.UNSIGNED
+        past = ctx.count(end if signed else end + 1)
+        inside: Atom = ctx.one(LE if signed else LT, i, _number(ctx, past, i.aval))
+        if signed:
             inside = ctx.one(AND, inside, ctx.one(GE, i, Lit.of(0, i.aval)))
         found = inside if found is None else ctx.one(AND, found, inside)
     assert found is not None
@@ -204,12 +212,11 @@ def _gather(ctx: MaskCtx, prim: Gather, args: Atoms, ins: Avals, outs: Avals) ->
     sizes = [1 if a in prim.collapsed_slice_dims else m for a, m in enumerate(prim.slice_sizes)]
     if prim.start_index_map:
         columns = _columns(ctx, _wide(ctx, indices))
-        lasts = [_last(ctx, full[a], sizes[a]) for a in prim.start_index_map]
+        ends = [full[a] - sizes[a] for a in prim.start_index_map]
         if prim.mode == "drop":
-            within = _within(ctx, columns, lasts)
-            columns = _left_out(ctx, columns, within)
+            columns = _left_out(ctx, columns, _within(ctx, columns, ends))
         else:
-            columns = [_clamped(ctx, i, last) for i, last in zip(columns, lasts, strict=True)]
+            columns = _all_clamped(ctx, columns, ends)
         indices = _joined(ctx, columns)
         for a in prim.start_index_map:
             if ctx.masked(sizes[a]):
@@ -238,12 +245,12 @@ def _scatter(ctx: MaskCtx, prim: ScatterFamily, args: Atoms, ins: Avals, outs: A
     sizes = prim.sizes(full, ins[2].shape)
     partial = [a for a in windows.axes(len(full)) if ctx.masked(sizes[a]) and sizes[a] is not full[a]]
     columns = _columns(ctx, _wide(ctx, indices)) if windows.index_map else []
-    lasts = [_last(ctx, full[a], sizes[a]) for a in windows.index_map]
+    ends = [full[a] - sizes[a] for a in windows.index_map]
     keep: Atom | None = None
     if columns and prim.mode == "clip":
-        columns = [_clamped(ctx, i, last) for i, last in zip(columns, lasts, strict=True)]
+        columns = _all_clamped(ctx, columns, ends)
     elif columns:
-        keep = _within(ctx, columns, lasts)
+        keep = _within(ctx, columns, ends)
     ragged = ctx.inside(ins[1].shape[:-1])
     if ragged is not None:
         given = ctx.one(ExpandDims((ragged.aval.ndim,)), ragged)

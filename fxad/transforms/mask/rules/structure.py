@@ -180,13 +180,20 @@ def _concatenate(ctx: MaskCtx, prim: Concatenate, args: Atoms, ins: Avals, outs:
     if not any([ctx.masked(x.shape[axis]) for x in ins]):
         return lanewise(ctx, prim, args, ins, outs)
     args = tuple([ctx.settled(x) for x in args])
-    shape = ctx.padded(y.shape)
-    out: Atom = zero_of(y).with_aval(shape)
-    start: int = 0
-    for x, aval in zip(args, ins, strict=True):  # each operand overwrites the padding of the one before
+    shape, start = ctx.padded(y.shape), 0
+    starts: list[int] = []
+    room = shape[axis]
+    for x, aval in zip(args, ins, strict=True):
+        starts.append(start)
+        # the room of an operand may be larger than its part of the result: a bound need not be attained
+        room = maximum(room, ctx.room(start) + x.aval.shape[axis])
+        start = start + aval.shape[axis]
+    out: Atom = zero_of(y).with_aval((*shape[:axis], room, *shape[axis + 1 :]))
+    for x, start in zip(args, starts, strict=True):  # each operand overwrites the padding of the one before
         at = ctx.count(start)
         out = ctx.one(DYNAMIC_UPDATE_SLICE, out, x, *[at if a == axis else _int(0) for a in range(y.ndim)])
-        start = start + aval.shape[axis]
+    if room != shape[axis]:
+        out = ctx.one(Slice((0,) * y.ndim, shape, (1,) * y.ndim), out)
     return (out,)
 
 

@@ -13,7 +13,7 @@ from math import prod
 from types import MappingProxyType
 from typing import Final
 
-from fxad.core.sizes import maximum
+from fxad.core.sizes import lower_bound, maximum
 from fxad.ir import Atom, Aval, Lit, Primitive, Shape
 from fxad.primitives.conv import ConvGeneralDilated
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL, REM, SUB
@@ -218,9 +218,16 @@ def _reduce_window(ctx: MaskCtx, prim: WindowReduction, args: Atoms, ins: Avals,
     (x,), (y,) = ins, outs
     if 0 in ctx.padded(y.shape):
         return (zero_of(y).with_aval(ctx.padded(y.shape)),)
-    identity = prim.monoid.identity(x.dtype)
-    if isinstance(prim, ReduceWindowMax | ReduceWindowMin) and x.inexact and _by_sizes(ctx, prim.sliding):
-        return (ctx.cleared(_extremes(ctx, prim, args[0], x, y.shape), y.shape),)
+    if isinstance(prim, ReduceWindowMax | ReduceWindowMin) and x.inexact:
+        if _by_sizes(ctx, prim.sliding):
+            return (ctx.cleared(_extremes(ctx, prim, args[0], x, y.shape), y.shape),)
+        if any([ctx.masked(low) for low, _ in prim.padding]):
+            return (ctx.cleared(_axis_by_axis(ctx, prim, args[0], x, y.shape), y.shape),)
+    return (ctx.cleared(_combined(ctx, prim, args[0], x, y.shape), y.shape),)
+
+
+def _combined(ctx: MaskCtx, prim: WindowReduction, x: Atom, of_x: Aval, places: Shape) -> Atom:
+    """The windows of one array."""
     kind = _KINDS[type(prim)]
 
     def reduce(axes: tuple[int, ...], values: Sequence[Atom]) -> Sequence[Atom]:
@@ -229,8 +236,51 @@ def _reduce_window(ctx: MaskCtx, prim: WindowReduction, args: Atoms, ins: Avals,
     def slide(sliding: SlidingWindow, values: Sequence[Atom]) -> Sequence[Atom]:
         return ctx(replace(prim, **sliding.parameters), *values)
 
-    (found,) = _windows(ctx, prim.sliding, args, (identity,), x, y.shape, reduce, slide)
-    return (ctx.cleared(found, y.shape),)
+    (found,) = _windows(ctx, prim.sliding, (x,), (prim.monoid.identity(of_x.dtype),), of_x, places, reduce, slide)
+    return found
+
+
+_FEW: Final = 4  # numbers of elements before an axis that are tried one by one
+
+
+def _axis_by_axis(ctx: MaskCtx, prim: WindowReduction, x: Atom, of_x: Aval, places: Shape) -> Atom:
+    """Extreme elements of windows that begin at sizes. An element put before the array would be selected before an
+    equal one of the array. So a reduction for each number of elements before an axis is made, if they are few. The last
+    axis comes first: then the first of equal elements is that of the whole window."""
+    for a in reversed(range(of_x.ndim)):
+        low, high = prim.padding[a]
+        out = _with_size(of_x, a, places[a])
+        least, most = lower_bound(low), ctx.room(low)
+        if not ctx.masked(low):
+            x = _combined(ctx, _along(prim, a, (low, high)), x, of_x, out.shape)
+        elif type(most) is int and least is not None and most - least < _FEW:
+            tried = [
+                (k, _combined(ctx, _along(prim, a, (k, high)), x, of_x, out.shape)) for k in range(least, most + 1)
+            ]
+            x = tried[0][1]
+            for k, y in tried[1:]:
+                here = emit_broadcast(ctx, ctx.one(EQ, ctx.count(low), _int(k)), y.aval.shape, ())
+                x = ctx.one(SELECT_N, here, x, y)
+        else:
+            x = _extremes(ctx, _along(prim, a, (low, high)), x, of_x, out.shape)
+        of_x = out
+    return x
+
+
+def _along(prim: WindowReduction, axis: int, pads: tuple[int, int]) -> WindowReduction:
+    """The reduction of the windows along one axis alone."""
+
+    def only(values: Sequence[int]) -> tuple[int, ...]:
+        return tuple([n if a == axis else 1 for a, n in enumerate(values)])
+
+    return replace(
+        prim,
+        window=only(prim.window),
+        strides=only(prim.strides),
+        padding=tuple([pads if a == axis else (0, 0) for a in range(len(prim.padding))]),
+        base_dilation=only(prim.base_dilation),
+        window_dilation=only(prim.window_dilation),
+    )
 
 
 def _extremes(ctx: MaskCtx, prim: WindowReduction, x: Atom, of_x: Aval, places: Shape) -> Atom:
