@@ -24,6 +24,7 @@ from fxad.units.pieces import inline_calls
 
 # The reasons for which a program on devices is one unit.
 NO_MAP: Final = "XLA decides how its arrays are divided among devices"
+RECOMPUTED: Final = "it recomputes a map over devices, of which the first computation is another part of it"
 NESTED: Final = "it has a map over devices in the body of a map"
 BY_CHOICE: Final = "a map over devices runs faster as one, so units=predicate chooses the calls to compile apart"
 SEVERAL: Final = "its maps over devices have different meshes, or divide one value in different ways"
@@ -64,7 +65,9 @@ def one_map(jaxpr: Jaxpr) -> OneMap | str:
         return NESTED
     if any([prim.mesh != maps[0].mesh for prim in maps]):
         return SEVERAL
-    program, _ = inline_calls(jaxpr, {b for b in bodies if runs_on_devices(b)}, recomputations=False)
+    program, recomputed = inline_calls(jaxpr, {b for b in bodies if runs_on_devices(b)})
+    if recomputed:  # in one program with the first computation, XLA would merge the two
+        return RECOMPUTED
     ids = {e.prim.devices for e in program.eqns if isinstance(e.prim, OnMesh) and e.prim.devices}
     specs = _specs(program, maps[0].mesh)
     if isinstance(specs, str) or len(ids) > 1:

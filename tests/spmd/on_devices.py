@@ -230,6 +230,11 @@ def in_a_map(x: Any) -> Any:
     return fx.pmap(fx.pmap(fnp.sin, "j"), "i")(x.reshape(2, 4, 4))
 
 
+def recomputed(x: Any) -> Any:
+    mapped = fx.remat(fx.shard_map(lambda v: fnp.sin(fnp.sin(v)), {"i": 8}, P("i"), P("i")))
+    return fx.grad(lambda x: fnp.sum(fx.shard_map(fnp.sum, {"i": 8}, P(), P())(mapped(x))))(x)
+
+
 def over_two_meshes(x: Any) -> Any:
     return fx.pmap(fnp.cos, "i")(fx.shard_map(fnp.sin, {"j": 8}, P("j"), P("j"))(x))
 
@@ -247,6 +252,7 @@ BY_XLA = "XLA decides how its arrays are divided among devices"
         (constrained, BY_XLA),
         (divided_outside, BY_XLA),
         (in_a_map, "it has a map over devices in the body of a map"),
+        (recomputed, "it recomputes a map over devices, of which the first computation is another part of it"),
         (over_two_meshes, "its maps over devices have different meshes, or divide one value in different ways"),
     ],
 )
