@@ -24,7 +24,7 @@ from fxad.units.pieces import inline_calls
 
 # The reasons for which a program on devices is one unit.
 NO_MAP: Final = "XLA decides how its arrays are divided among devices"
-RECOMPUTED: Final = "it recomputes a map over devices, of which the first computation is another part of it"
+RECOMPUTED: Final = "it recomputes a map over devices"
 NESTED: Final = "it has a map over devices in the body of a map"
 BY_CHOICE: Final = "a map over devices runs faster as one, so units=predicate chooses the calls to compile apart"
 SEVERAL: Final = "its maps over devices have different meshes, or divide one value in different ways"

@@ -252,7 +252,7 @@ BY_XLA = "XLA decides how its arrays are divided among devices"
         (constrained, BY_XLA),
         (divided_outside, BY_XLA),
         (in_a_map, "it has a map over devices in the body of a map"),
-        (recomputed, "it recomputes a map over devices, of which the first computation is another part of it"),
+        (recomputed, "it recomputes a map over devices"),
         (over_two_meshes, "its maps over devices have different meshes, or divide one value in different ways"),
     ],
 )
