@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
@@ -267,7 +268,7 @@ def check_remat(case: Case, *, compiled: bool = False) -> None:
     """
     program, args, mask = case.program, case.args, differentiable_mask(case)
     again = check_transform(remat, program)
-    runners = [run, xla] if compiled else [run]
+    runners: list[Callable[[Jaxpr, Sequence[NDArray]], tuple[NDArray, ...]]] = [run, xla] if compiled else [run]
     for runner in runners:
         free = 0.0 if runner is run else program_tolerance(program, args)
         if problem := differ(runner(again, args), runner(program, args), slack=free, exact=runner is run):

@@ -279,10 +279,10 @@ def trace(
     """Trace a function into a program, from example values or `Spec`s; pytrees of either.
 
     Arrays that `f` closes over become bound operands. Of a NumPy array, the program holds a copy: a later write to the
-    array changes nothing. Python scalars in `f` are literals. The arguments named in `static_argnames` are passed to `f` as they are, and must be hashable. The program is specialized to them, and takes
-    the other arguments. Arguments that `f` itself declares static, such as `jit(g, static_argnums=0)`, are static too.
-    `axis_env` gives the sizes of named axes, as in `{"i": 8}`: collectives in `f` may name them, and a later map of the
-    program binds them.
+    array changes nothing. Python scalars in `f` are literals. The arguments named in `static_argnames` are passed to
+    `f` as they are, and must be hashable. The program is specialized to them, and takes the other arguments. Arguments
+    that `f` itself declares static, such as `jit(g, static_argnums=0)`, are static too. `axis_env` gives the sizes of
+    named axes, as in `{"i": 8}`: collectives in `f` may name them, and a later map of the program binds them.
 
     Law:    equal functions on equal types give equal jaxprs: `trace(f, x).jaxpr is trace(f, y).jaxpr`.
     Cost:   one run of `f` on tracers, and a copy of each NumPy array that it closes over.

@@ -51,7 +51,7 @@ class _Mapped:
             self.usual.setdefault((self._axes(s), a), s)
         constants: list[_Division] = [()] * len(plan.constants)
         self.divisions: list[_Division] = [*of.ins, *constants]
-        self.varies = [self._axes(s) for s in self.divisions]
+        self.varies = self._all_varies([self._axes(s) for s in self.divisions])
 
     def _axes(self, division: _Division) -> frozenset[str]:
         """The axes over which a value varies."""
@@ -65,10 +65,9 @@ class _Mapped:
         steps: list[Step] = []
         for step in plan.steps:
             body = plan.units[step.unit].body
-            for varies, v in zip(self._vary(body, step), body.outs, strict=True):
+            for v in body.outs:
                 slot = len(self.divisions)
-                self.divisions.append(results[slot] if slot in results else self._between(varies, v.aval))
-                self.varies.append(varies)
+                self.divisions.append(results[slot] if slot in results else self._between(self.varies[slot], v.aval))
             outs = tuple(self.divisions[len(self.divisions) - len(body.outs) :])
             key = step.unit, tuple([self.divisions[k] for k in step.ins]), outs
             unit = signatures.setdefault(key, len(signatures))
@@ -79,11 +78,39 @@ class _Mapped:
         slots = tuple([whole(self.of.mesh, s, a) for s, a in zip(self.divisions, plan.slots, strict=True)])
         return replace(plan, units=tuple(units), steps=tuple(steps), slots=slots)
 
-    def _vary(self, body: Jaxpr, step: Step) -> list[frozenset[str]]:
-        """The axes over which each result of a step varies."""
+    def _all_varies(self, varies: list[frozenset[str]]) -> list[frozenset[str]]:
+        """The axes over which each slot varies; `varies` are those of operands and constants. A value between units
+        counts as varying over the axes of other values at the same place of its units, so that equal calls stay one
+        unit: a cotangent may begin as a constant."""
+        units, steps, given = self.the_plan.units, self.the_plan.steps, len(varies)
+        found = varies + [frozenset[str]()] * (len(self.the_plan.slots) - given)
+        while True:
+            places: dict[tuple[int, int], frozenset[str]] = {}
+            rows: list[tuple[int, list[int]]] = []
+            n = given
+            new = list(found)
+            for step in steps:
+                body = units[step.unit].body
+                outs = range(n, n + len(body.outs))
+                for slot, axes in zip(outs, self._vary(body, [new[k] for k in step.ins]), strict=True):
+                    new[slot] |= axes
+                n += len(outs)
+                rows.append((step.unit, [*step.ins, *outs]))
+            for unit, slots in rows:
+                for place, slot in enumerate(slots):
+                    places[unit, place] = places.get((unit, place), frozenset()) | new[slot]
+            for unit, slots in rows:
+                for place, slot in enumerate(slots):
+                    new[slot] |= places[unit, place] if slot >= given else frozenset()
+            if new == found:
+                return found
+            found = new
+
+    def _vary(self, body: Jaxpr, varies: list[frozenset[str]]) -> list[frozenset[str]]:
+        """The axes over which each result of a body varies."""
         found: list[set[str]] = [set() for _ in body.outs]
         for name, size in self.of.mesh:
-            dims = tuple([0 if name in self.varies[k] else None for k in step.ins])
+            dims = tuple([0 if name in axes else None for axes in varies])
             try:
                 out_dims = vmap_named(body, size, name, dims, devices=True)[1]
             except AxisNameError:  # results that are not checked may be equal without a proof

@@ -250,7 +250,7 @@ def test_backward_programs_in_segments(case: Inversion) -> None:
     rng = np.random.default_rng(case.seed)
     (rule,) = call.rules.vjp
     assert isinstance(rule, Derivative)
-    for program in (rule.forward, *rule.maps):
+    for program in (rule.forward, rule.push, *([] if rule.pull is None else [rule.pull])):
         check_in_segments(program, [np.asarray(rng.uniform(0.2, 0.8, a.shape), a.dtype) for a in program.in_avals])
 
 

@@ -209,6 +209,27 @@ def test_layers_take_what_layers_give(mesh: Mesh, spec: PartitionSpec) -> None:
     np.testing.assert_allclose(np.asarray(lowered.compile()(x)), np.asarray(want), rtol=1e-6, atol=1e-6)
 
 
+def test_a_cotangent_that_begins_as_a_constant_makes_no_further_unit() -> None:
+    def last(ws: Any, x: Any) -> Any:
+        for w in ws:
+            x = layer(x, w)
+        return lax.pmean(fnp.mean(x), "i")
+
+    f = fx.value_and_grad(fx.shard_map(last, {"i": 8}, (P(), P("i")), P()))
+    lowered = fx.lower(fx.trace(f, [fx.Spec((4, 4))] * 6, fx.Spec((16, 4))), units=lambda body: "layer" in body.name)
+    assert [u.uses for u in lowered.units.units if not u.glue] == [6, 5, 1]
+
+
+def test_too_few_devices_for_units_names_the_program() -> None:
+    x, ws = fx.Spec((64, 4)), [fx.Spec((4, 4))] * 3
+    step = fx.shard_map(training_step, {"i": 16}, (P(), P("i"), P("i")), P())
+    lowered = fx.lower(fx.trace(step, ws, x, x), units=lambda body: "layer" in body.name)
+    assert len(lowered.units.units) > 1
+    with pytest.raises(ParameterError) as e:
+        lowered.compile()
+    assert e.value.message == "compile of shard_map_training_step: it runs on 16 devices, there are 8 of platform cpu"
+
+
 def test_auto_leaves_a_map_whole() -> None:
     """Its steps take longer in units, so the user chooses them. On one device the layers are units."""
     x, ws = fx.Spec((256 * 8, 256)), [fx.Spec((256, 256))] * 48
