@@ -318,7 +318,7 @@ def view(emit: Emit, x: Atom, dtype: DType) -> Atoms:
         x = emit_reshape(emit, x, (*shape[:-1], 2 * shape[-1])) if shape else x
     if dtype == dtypes.bool_:
         read = _bitcast(emit, x, dtypes.uint8)
-        out = emit.one(NE, read, Lit.of(0, read.aval))
+        out: Atom = emit.one(NE, read, Lit.of(0, read.aval))
     elif dtype in dtypes.COMPLEX:
         read = _bitcast(emit, x, dtypes.real_part(dtype))
         pairs = emit_reshape(emit, read, (*shape[:-1], n, 2))
