@@ -202,7 +202,8 @@ def specialize(program: Program[P, R], **sizes: int) -> Program[P, R]:
     """The program of symbolic shape with named sizes replaced by ints: `specialize(program, n=32)`.
 
     Law:    the same object as the program that is traced at those sizes, where the function uses its sizes in shapes
-            and as values; no Python code of the function runs.
+            and as values; no Python code of the function runs. At sizes 0 and 1 some functions trace less, as a slice
+            without elements: then the results are equal.
     Cost:   one pass over the program, once.
     Raises: ArgumentError for a name that the program does not have; ShapeError for a size below its assumption.
     """

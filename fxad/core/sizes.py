@@ -678,16 +678,17 @@ def upper_bound(size: int, bounds: Mapping[str, int]) -> int:
     """
     if not isinstance(size, Size):
         return size
-    return maximum(_interval(size, bounds)[1], 0)
+    return maximum(_interval(size, bounds, 4)[1], 0)
 
 
-def _interval(size: int, bounds: Mapping[str, int]) -> tuple[int, int]:
+def _interval(size: int, bounds: Mapping[str, int], depth: int) -> tuple[int, int]:
     """A lower and an upper bound, by intervals of terms, and with one rounded term replaced by what it is rounded from:
-    n - n // 2 * 2 is at most 1."""
+    n - n // 2 * 2 is at most 1. This is done `depth` times."""
     if not isinstance(size, Size):
         return size, size
-    low, high = _interval_of_terms(size.terms, bounds)
-    for mono, c in size.terms:
+    depth -= depth > 0
+    low, high = _interval_of_terms(size.terms, bounds, depth)
+    for mono, c in sorted(size.terms, key=_longest_factor, reverse=True) if depth else ():  # outer quotients first
         rounded, scale = _rounded_to_multiple(mono), 1
         if rounded is None and len(mono) == 1 and mono[0][1] == 1 and isinstance(mono[0][0], SizeFunction):
             whole = mono[0][0]
@@ -697,17 +698,22 @@ def _interval(size: int, bounds: Mapping[str, int]) -> tuple[int, int]:
             a, b = rounded
             rest = (size - _size_of_terms({mono: c})) * scale
             least, most = (rest + (a - b + 1) * c, rest + a * c)[:: 1 if c > 0 else -1]
-            below, above = -(-_interval(least, bounds)[0] // scale), _interval(most, bounds)[1] // scale
+            below = -(-_interval(least, bounds, depth)[0] // scale)
+            above = _interval(most, bounds, depth)[1] // scale
             return below if at_least(below - low, 0) else low, above if at_least(high - above, 0) else high
     return low, high
 
 
-def _interval_of_terms(terms: Iterable[tuple[Monomial, int]], bounds: Mapping[str, int]) -> tuple[int, int]:
+def _longest_factor(term: tuple[Monomial, int]) -> int:
+    return max([len(factor.text) for factor, _ in term[0]], default=0)
+
+
+def _interval_of_terms(terms: Iterable[tuple[Monomial, int]], bounds: Mapping[str, int], depth: int) -> tuple[int, int]:
     total: tuple[int, int] = (0, 0)
     for mono, c in terms:
         term: tuple[int, int] = (1, 1)
         for base, power in mono:
-            factor = _interval_of_factor(base, bounds)
+            factor = _interval_of_factor(base, bounds, depth)
             for _ in range(power):
                 term = _interval_product(term, factor)
         low, high = term if c > 0 else (term[1], term[0])
@@ -715,11 +721,11 @@ def _interval_of_terms(terms: Iterable[tuple[Monomial, int]], bounds: Mapping[st
     return total
 
 
-def _interval_of_factor(base: Factor, bounds: Mapping[str, int]) -> tuple[int, int]:
+def _interval_of_factor(base: Factor, bounds: Mapping[str, int], depth: int) -> tuple[int, int]:
     if isinstance(base, Name):
         n = _size_of_factor(base)
         return (base.at_least, bounds[base.name]) if base.name in bounds else (n, n)
-    (a, b), (c, d) = _interval(base.a, bounds), _interval(base.b, bounds)
+    (a, b), (c, d) = _interval(base.a, bounds, depth), _interval(base.b, bounds, depth)
     if base.function != "//":
         apply = _FUNCTIONS[base.function]
         return apply(a, c), apply(b, d)

@@ -242,7 +242,7 @@ def choose(a: ArrayLike, choices: Sequence[ArrayLike] | Array, out: None = None,
     wrapped ("wrap")."""
     no_out("choose", out)
     which = as_array("choose", a)  # a number of Python would take the dtype of the choices
-    return apply_op("choose", index_arrays.choose, (*to_tuple("choose", "choices", choices), which), mode)
+    return apply_op("choose", index_arrays.choose, (which, *to_tuple("choose", "choices", choices)), mode)
 
 
 def select(condlist: Sequence[ArrayLike], choicelist: Sequence[ArrayLike], default: ArrayLike = 0) -> Array:

@@ -112,11 +112,10 @@ def _apply_index_mode(emit: Emit, at: Atom, n: int, mode: str, dtype: DType) -> 
     return convert(emit, emit.one(MIN, at, Lit.of(max(n - 1, 0), at.aval)), dtype)
 
 
-def choose(emit: Emit, *args: *tuple[*tuple[Atom, ...], object]) -> Atoms:
-    """Select, element by element, one of several cases. Arguments: the cases, the selector, the mode for numbers out of
-    range."""
-    *operands, mode = args
-    *choices, which = operands
+def choose(emit: Emit, which: Atom, *cases_and_mode: *tuple[*tuple[Atom, ...], object]) -> Atoms:
+    """Select, element by element, one of several cases. The last argument is the mode for numbers out of range."""
+    *given, mode = cases_and_mode
+    choices = given
     if not isinstance(mode, str) or mode not in ("clip", "wrap"):
         raise ParameterError(
             f"choose: mode {mode!r} is not one of clip, wrap",
@@ -131,12 +130,6 @@ def choose(emit: Emit, *args: *tuple[*tuple[Atom, ...], object]) -> Atoms:
     at = convert(emit, which, dtypes.int32) if which.aval.dtype == dtypes.bool_ else which
     at = _apply_index_mode(emit, at, len(cases), mode, dtypes.int32)
     return emit(SELECT_N, broadcast(emit, at, shape), *[broadcast(emit, c, shape) for c in cases])
-
-
-def chosen_by(emit: Emit, which: Atom, *cases_and_mode: *tuple[*tuple[Atom, ...], object]) -> Atoms:
-    """`choose`, with the selector first."""
-    *cases, mode = cases_and_mode
-    return choose(emit, *cases, which, mode)
 
 
 def put_along_axis(emit: Emit, x: Atom, indices: Atom, values: Atom, axis: int) -> Atoms:

@@ -343,7 +343,7 @@ class Methods(Operators):
         """For each element, one of `choices`, by its number; numbers out of range are clamped ("clip") or wrapped
         ("wrap")."""
         no_out("choose", out)
-        return self._apply(index_arrays.chosen_by, to_tuple("choose", "choices", choices), (mode,))
+        return self._apply(index_arrays.choose, to_tuple("choose", "choices", choices), (mode,))
 
     def compress(self, condition: Sequence[bool] | NDArray, axis: int | None = None, out: None = None) -> Self:
         """The slices along an axis where a condition with known values holds; of the flattened array for None."""

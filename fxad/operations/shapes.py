@@ -18,8 +18,9 @@ from fxad.operations.arguments import to_int
 from fxad.operations.axes import Axes, normalize_axes, normalize_axis_index, normalize_axis_tuple
 from fxad.operations.promotion import broadcast, convert, promote_dtypes
 from fxad.primitives.elementwise.arithmetic import ADD
+from fxad.primitives.elementwise.complex_parts import COMPLEX, IMAG, REAL
 from fxad.primitives.elementwise.convert import BitcastConvertType
-from fxad.primitives.elementwise.logic import EQ, GE
+from fxad.primitives.elementwise.logic import EQ, GE, NE
 from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.shape import ExpandDims, Iota, Reshape, Rev, Squeeze, Transpose, emit_broadcast, emit_reshape
 from fxad.primitives.slicing import Concatenate, Pad, emit_slice
@@ -298,15 +299,47 @@ def diagonal_matrix(emit: Emit, x: Atom, k: int) -> Atoms:
 
 
 def view(emit: Emit, x: Atom, dtype: DType) -> Atoms:
-    """The bits of x read as another dtype; the size of the last axis changes with the size of an element."""
+    """The bits of x read as another dtype; the size of the last axis changes with the size of an element. A complex
+    number is two real ones, and a bool a byte: what is not 0 is True."""
     have, want, shape = x.aval.dtype.itemsize, dtype.itemsize, x.aval.shape
-    if have == want:
-        return emit(BitcastConvertType(dtype), x)
-    if not shape or shape[-1] * have % want:
+    if x.aval.dtype == dtype:
+        return (x,)
+    if have != want and (not shape or shape[-1] * have % want):
         raise ShapeError(
             f"view: {x.aval} has no last axis of whole elements of {dtypes.short(dtype)}",
             remedy="lax.bitcast_convert_type adds an axis",
         )
-    n = shape[-1] * have // want
+    n = shape[-1] * have // want if shape else 1
+    if x.aval.dtype == dtypes.bool_:
+        x = convert(emit, x, dtypes.uint8)
+    elif x.aval.dtype in dtypes.COMPLEX:
+        parts = [emit_reshape(emit, emit.one(part, x), (*shape, 1)) for part in (REAL, IMAG)]
+        x = emit.one(Concatenate(len(shape)), *parts)
+        x = emit_reshape(emit, x, (*shape[:-1], 2 * shape[-1])) if shape else x
+    if dtype == dtypes.bool_:
+        read = _bitcast(emit, x, dtypes.uint8)
+        out: Atom = emit.one(NE, read, Lit.of(0, read.aval))
+    elif dtype in dtypes.COMPLEX:
+        read = _bitcast(emit, x, dtypes.real_part(dtype))
+        pairs = emit_reshape(emit, read, (*shape[:-1], n, 2))
+        out = emit.one(COMPLEX, *[_element(emit, pairs, k) for k in range(2)])
+    else:
+        out = _bitcast(emit, x, dtype)
+    return (emit_reshape(emit, out, (*shape[:-1], n) if shape else ()),)
+
+
+def _element(emit: Emit, x: Atom, k: int) -> Atom:
+    """Return x[..., k]."""
+    return emit_reshape(emit, emit_slice(emit, x, x.aval.ndim - 1, k, k + 1), x.aval.shape[:-1])
+
+
+def _bitcast(emit: Emit, x: Atom, dtype: DType) -> Atom:
+    """The bits of real numbers as other real ones, which fill the last axis."""
+    have, want, shape = x.aval.dtype.itemsize, dtype.itemsize, x.aval.shape
+    if x.aval.dtype == dtype:
+        return x
+    if have == want:
+        return emit.one(BitcastConvertType(dtype), x)
+    n = shape[-1] * have // want if shape else have // want
     grouped = emit_reshape(emit, x, (*shape[:-1], n, want // have)) if have < want else x
-    return (emit_reshape(emit, emit.one(BitcastConvertType(dtype), grouped), (*shape[:-1], n)),)
+    return emit_reshape(emit, emit.one(BitcastConvertType(dtype), grouped), (*shape[:-1], n))

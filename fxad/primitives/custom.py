@@ -281,7 +281,7 @@ def _renumbered(functions: Mapping[int, Function], order: Sequence[int]) -> tupl
 
 def _renamed(function: Function, order: Sequence[int]) -> Function:
     """The function with the places in `order` for the names in its programs."""
-    if all([order[k : k + 1] == [k] for k in _names(function)]):
+    if order == list(range(len(order))):
         return function
     return _in_calls(function, lambda call: replace(call, function=order.index(call.function)))
 
@@ -304,7 +304,7 @@ def _informed(module: tuple[Function, ...]) -> tuple[Function, ...]:
 
     while True:
         made = tuple([_in_calls(f, informed) for f in module])
-        found = [_reads_of(f, lambda f, used: f.pruned(used)[1]) for f in made], [_axes_of(f) for f in made]
+        found = [_reads_of(f, lambda f, used: f.needed(used)[1]) for f in made], [_axes_of(f) for f in made]
         if found == (reads, axes):
             return made
         reads, axes = found

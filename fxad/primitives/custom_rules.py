@@ -12,9 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import ClassVar, TypeVar, final
+from typing import ClassVar, NamedTuple, TypeVar, final
 
-from fxad.core.dataclasses import dataclass
 from fxad.core.dce import dce, drop_unread_operands, remove_dead_eqns
 from fxad.errors import ParameterError
 from fxad.ir import (
@@ -43,9 +42,7 @@ R = TypeVar("R", bound=Record)
 # ------------------------------------------------------------------------------------- what a program takes and returns
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class RuleProgram:
+class RuleProgram(NamedTuple):
     """A program of a function with rules, and the values of the call that it takes and returns, in order.
 
     Values are numbered: first the operands of the call, then its results, then the residuals of its derivatives. A
@@ -66,7 +63,7 @@ class RuleProgram:
 
 def restricted(
     programs: Sequence[RuleProgram], values: Mask, tangents: Mask, clean: Callable[[Jaxpr], Jaxpr]
-) -> tuple[list[Jaxpr], set[int]]:
+) -> tuple[list[RuleProgram], set[int]]:
     """The programs for the operands and results marked in `values`, and the tangents marked in `tangents`: they return
     no others, and other tangents are zero.
 
@@ -80,16 +77,21 @@ def restricted(
 
     slim: list[tuple[Jaxpr, tuple[int, ...], Mask]] = []
     for part in reversed(programs):
-        live = tuple([tangents[k] for k in part.takes[: part.linear]])
-        takes = (*select_by_mask(part.takes[: part.linear], live), *part.takes[part.linear :])
+        n = part.linear
+        live = tuple([tangents[k] for k in part.takes[:n]])
+        takes = (*select_by_mask(part.takes[:n], live), *part.takes[n:]) if n else part.takes
         jaxpr = with_outs(part.jaxpr, [a for a, k in zip(part.jaxpr.outs, part.gives, strict=True) if stays(part, k)])
-        jaxpr, marks = drop_unread_operands(clean(with_zero_operands(jaxpr, live)[0] if live else jaxpr))
+        jaxpr, marks = drop_unread_operands(clean(with_zero_operands(jaxpr, live)[0] if n else jaxpr))
         read.update(select_by_mask(takes, marks))
         slim.append((jaxpr, takes, marks))
-    made: list[Jaxpr] = []
+    made: list[RuleProgram] = []
     for part, (jaxpr, takes, marks) in zip(programs, reversed(slim), strict=True):
         types = dict(zip(part.takes, part.jaxpr.in_avals, strict=True))
-        made.append(with_operands(jaxpr, marks, [types[k] for k in takes], [stays(part, k) for k in takes]))
+        wants = [stays(part, k) for k in takes]
+        jaxpr = with_operands(jaxpr, marks, [types[k] for k in takes], wants)
+        linear = part.linear + len(takes) - len(part.takes)
+        gives = tuple([k for k in part.gives if stays(part, k)])
+        made.append(part._replace(jaxpr=jaxpr, takes=select_by_mask(takes, wants), gives=gives, linear=linear))
     return made, read
 
 
@@ -141,7 +143,7 @@ class Derivative(Record):
         n = len(moves) + len(outs)
         programs = self.programs(tuple([a.inexact for a in outs]), n)
         made, _ = restricted(programs, (True,) * n, (*moves, *reached), remove_dead_eqns)
-        forward, *maps = map(complete, made)
+        forward, *maps = [complete(part.jaxpr) for part in made]
         results, residuals = call_primal(ctx, forward, len(outs), primals)
         linear: Primitive = Call(maps[0]) if len(maps) == 1 else LinearCall(maps[0], maps[1], len(lins))
         return results, insert_zeros(ctx.lin(linear, *lins, *residuals), reached, outs)
@@ -224,14 +226,17 @@ class Rules(Record):
 
         return min(rules, key=rank)
 
-    def over(self, left: Mask) -> Rules:
-        """The rules with marks for the operands in `left` alone. Inverses are of all operands."""
+    def over(self, left: Mask, whole: bool) -> Rules:
+        """The rules with marks for the operands in `left` alone, without an inverse. A refusal to invert stays if
+        `whole`."""
         jvp, vjp = [
             tuple([replace(rule, moving=select_by_mask(rule.moving, left)) for rule in kind])
             for kind in (self.jvp, self.vjp)
         ]
         back = self.inverse
-        refused = replace(back, moving=select_by_mask(back.moving, left)) if isinstance(back, Refusal) else None
+        refused = (
+            replace(back, moving=select_by_mask(back.moving, left)) if isinstance(back, Refusal) and whole else None
+        )
         return Rules(jvp, vjp, self.batch, refused, self.derivative_of)
 
 
@@ -308,27 +313,33 @@ class Function(Record):
         for part in self.programs:
             if part.role == "forward":  # it says how many residuals there are, and their types
                 types.update(list(zip(part.gives, part.jaxpr.out_avals, strict=False))[len(body.outs) :])
-            takes, gives = [
-                tuple([types[k] if part.size is None or k < n else stacked(types[k], part.size) for k in values])
-                for values in (part.takes, part.gives)
-            ]
-            check_body_type(name, part.role, part.jaxpr, takes, gives)
+            takes, gives = [[types[k] for k in values] for values in (part.takes, part.gives)]
+            if part.size is not None:
+                takes = [a if k < n else stacked(a, part.size) for k, a in enumerate(takes)]
+                gives = [stacked(a, part.size) for a in gives]
+            check_body_type(name, part.role, part.jaxpr, tuple(takes), tuple(gives))
+
+    def needed(self, used: Mask) -> tuple[list[RuleProgram], Mask]:
+        """The programs that the results marked in `used` need, without an inverse, and the operands that they read."""
+        programs = [part for part in self.programs if part.role not in ("inverse", "ivjp")]
+        left = (True,) * len(self.body.ins)
+        while True:  # the cotangent of an operand that is dropped may be the last to read another operand
+            marks = (*left, *used)
+            programs, read = restricted(programs, marks, marks, dce)
+            remaining = tuple([k in read for k in range(len(left))])
+            if remaining == left:
+                return programs, left
+            left = remaining
 
     def pruned(self, used: Mask) -> tuple[Function, Mask]:
         """The function with the results marked, and the operands that are left: the body or a rule reads them.
 
         There is no inverse: it would read all results, and return all operands.
         """
-        refused = self.rules.inverse if all(used) and isinstance(self.rules.inverse, Refusal) else None
-        function = replace(self, rules=replace(self.rules, inverse=refused))
-        programs, left = function.programs, (True,) * len(self.body.ins)
-        while True:  # the cotangent of an operand that is dropped may be the last to read another operand
-            made, read = restricted(programs, (*left, *used), (*left, *used), dce)
-            remaining = tuple([k in read for k in range(len(left))])
-            if remaining == left:
-                function = with_programs(function, made)
-                return Function(function.body, sum(left[: self.captured]), function.rules.over(left)), left
-            left = remaining
+        programs, left = self.needed(used)
+        rules = self.rules.over(left, all(used))
+        function = with_programs(replace(self, rules=rules), [part.jaxpr for part in programs])
+        return replace(function, captured=sum(left[: self.captured])), left
 
     def batched(self, ctx: BatchCtx, dims: Dims, rule: Jaxpr | None = None) -> tuple[Function, Dims]:
         """The function of a stack, and the batch axes of its results. `rule`: the batch rule that becomes its body."""
@@ -351,11 +362,10 @@ class Function(Record):
         if self.rules.ivjp is not None:
             # a cotangent that all examples share would be counted once for each example
             at.update({k: 0 for k in body.gives if at[k] is None})
-        made = [_batched(ctx, part, axes(part, part.takes), axes(part, part.gives)) for part in others]
         out_dims = axes(body, body.gives)
-        return with_programs(
-            function, [ctx.recur(body.jaxpr, dims, out_dims)[0] if rule is None else rule, *made]
-        ), out_dims
+        first = ctx.recur(body.jaxpr, dims, out_dims)[0] if rule is None else rule
+        made = [_batched(ctx, part, axes(part, part.takes), axes(part, part.gives)) for part in others]
+        return with_programs(function, [first, *made]), out_dims
 
 
 def _apart(ctx: BatchCtx, rule: BatchRule) -> BatchRule:

@@ -155,7 +155,14 @@ def vmap(
 def _check_bound(eqns: Sequence[Eqn], axis: str, eqn: Eqn, devices: bool) -> None:
     """Checks that a batching rule left no collective over the axis. Where devices run the indices, an `axis_index` may
     stay. Raises: AxisNameError."""
-    if any([axis in exchanged_axes(e.prim) if devices else has_axis(e.prim.free_axes, axis) for e in eqns]):
+    exchanged = any([axis in exchanged_axes(e.prim) for e in eqns])
+    if not (exchanged or devices) and any([has_axis(e.prim.free_axes, axis) for e in eqns]):
+        raise AxisNameError(
+            f"vmap: {eqn.prim.name} applies its bodies to one example after the other, and they read"
+            f" axis_index({axis!r})",
+            remedy="call lax.axis_index outside of the body, and use its value there",
+        )
+    if exchanged:
         raise AxisNameError(
             f"vmap: {eqn.prim.name} applies its bodies to one example after the other, and they have collectives over"
             f" axis {axis!r}, which need all examples at once",

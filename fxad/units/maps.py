@@ -20,11 +20,11 @@ from fxad.primitives.control.shard_map import ShardMap, runs_on_devices
 from fxad.primitives.meshes import OPEN, Ids, Mesh, OnMesh, Spec, local_shape
 from fxad.primitives.shape import ExpandDims, Squeeze
 from fxad.primitives.sharding_constraint import ShardingConstraint
-from fxad.units.blocks import called
-from fxad.units.pieces import inline_calls, is_recomputation
+from fxad.units.pieces import inline_calls
 
 # The reasons for which a program on devices is one unit.
 NO_MAP: Final = "XLA decides how its arrays are divided among devices"
+RECOMPUTED: Final = "it recomputes a map over devices"
 NESTED: Final = "it has a map over devices in the body of a map"
 BY_CHOICE: Final = "a map over devices runs faster as one, so units=predicate chooses the calls to compile apart"
 SEVERAL: Final = "its maps over devices have different meshes, or divide one value in different ways"
@@ -65,8 +65,9 @@ def one_map(jaxpr: Jaxpr) -> OneMap | str:
         return NESTED
     if any([prim.mesh != maps[0].mesh for prim in maps]):
         return SEVERAL
-    recomputed = {called(e) for body in bodies for e in body.eqns if is_recomputation(e)}
-    program, _ = inline_calls(jaxpr, {b for b in bodies if runs_on_devices(b)} - recomputed)
+    program, recomputed = inline_calls(jaxpr, {b for b in bodies if runs_on_devices(b)})
+    if recomputed:  # in one program with the first computation, XLA would merge the two
+        return RECOMPUTED
     ids = {e.prim.devices for e in program.eqns if isinstance(e.prim, OnMesh) and e.prim.devices}
     specs = _specs(program, maps[0].mesh)
     if isinstance(specs, str) or len(ids) > 1:

@@ -5,7 +5,8 @@ devices. The body of the map is planned as any program, and then each unit of th
 - A value between units that is equal on all devices is whole on each of them.
 - A value that varies over some axes is divided by them along its first axis. So the values between layers are divided
   as a batch is, and equal layers are one unit. A value without axes is a stack of the values of all devices.
-- If operands and results are mostly stacks, as in `pmap`, values that vary are stacks too.
+- If an operand or a result of the same type varies over the same axes, the value is divided as it is. If operands and
+  results are mostly stacks, as in `pmap`, all values that vary are stacks.
 """
 
 from __future__ import annotations
@@ -36,17 +37,25 @@ def plan_over_devices(plan: Plan, of: OneMap) -> Plan:
 
 @final
 class _Mapped:
-    """Maps the units of a plan of a body. `divisions` has the division of each slot, and `varies` its axes."""
+    """Maps the units of a plan of a body. `divisions` has the division of each slot, and `varies` its axes. `usual` are
+    the divisions of operands and results by the axes that divide them and by the types of their parts."""
 
-    __slots__ = ("divisions", "of", "stacks", "the_plan", "varies")
+    __slots__ = ("divisions", "of", "stacks", "the_plan", "usual", "varies")
 
     def __init__(self, plan: Plan, of: OneMap) -> None:
         self.the_plan, self.of = plan, of
         ends = (*of.ins, *of.outs)
         self.stacks = sum([s is None for s in ends]) > sum([bool(s) for s in ends])
+        self.usual: dict[tuple[frozenset[str], Aval], _Division] = {}
+        for s, a in zip(ends, (*of.body.in_avals, *of.body.out_avals), strict=True):
+            self.usual.setdefault((self._axes(s), a), s)
         constants: list[_Division] = [()] * len(plan.constants)
         self.divisions: list[_Division] = [*of.ins, *constants]
-        self.varies = [frozenset(of.names if s is None else names_in(s)) for s in self.divisions]
+        self.varies = self._all_varies([self._axes(s) for s in self.divisions])
+
+    def _axes(self, division: _Division) -> frozenset[str]:
+        """The axes over which a value varies."""
+        return frozenset(self.of.names if division is None else names_in(division))
 
     def plan(self) -> Plan:
         """The plan of the map."""
@@ -56,10 +65,9 @@ class _Mapped:
         steps: list[Step] = []
         for step in plan.steps:
             body = plan.units[step.unit].body
-            for varies, v in zip(self._vary(body, step), body.outs, strict=True):
+            for v in body.outs:
                 slot = len(self.divisions)
-                self.divisions.append(results[slot] if slot in results else self._between(varies, v.aval))
-                self.varies.append(varies)
+                self.divisions.append(results[slot] if slot in results else self._between(self.varies[slot], v.aval))
             outs = tuple(self.divisions[len(self.divisions) - len(body.outs) :])
             key = step.unit, tuple([self.divisions[k] for k in step.ins]), outs
             unit = signatures.setdefault(key, len(signatures))
@@ -70,11 +78,39 @@ class _Mapped:
         slots = tuple([whole(self.of.mesh, s, a) for s, a in zip(self.divisions, plan.slots, strict=True)])
         return replace(plan, units=tuple(units), steps=tuple(steps), slots=slots)
 
-    def _vary(self, body: Jaxpr, step: Step) -> list[frozenset[str]]:
-        """The axes over which each result of a step varies."""
+    def _all_varies(self, varies: list[frozenset[str]]) -> list[frozenset[str]]:
+        """The axes over which each slot varies; `varies` are those of operands and constants. A value between units
+        counts as varying over the axes of other values at the same place of its units, so that equal calls stay one
+        unit: a cotangent may begin as a constant."""
+        units, steps, given = self.the_plan.units, self.the_plan.steps, len(varies)
+        found = varies + [frozenset[str]()] * (len(self.the_plan.slots) - given)
+        while True:
+            places: dict[tuple[int, int], frozenset[str]] = {}
+            rows: list[tuple[int, list[int]]] = []
+            n = given
+            new = list(found)
+            for step in steps:
+                body = units[step.unit].body
+                outs = range(n, n + len(body.outs))
+                for slot, axes in zip(outs, self._vary(body, [new[k] for k in step.ins]), strict=True):
+                    new[slot] |= axes
+                n += len(outs)
+                rows.append((step.unit, [*step.ins, *outs]))
+            for unit, slots in rows:
+                for place, slot in enumerate(slots):
+                    places[unit, place] = places.get((unit, place), frozenset()) | new[slot]
+            for unit, slots in rows:
+                for place, slot in enumerate(slots):
+                    new[slot] |= places[unit, place] if slot >= given else frozenset()
+            if new == found:
+                return found
+            found = new
+
+    def _vary(self, body: Jaxpr, varies: list[frozenset[str]]) -> list[frozenset[str]]:
+        """The axes over which each result of a body varies."""
         found: list[set[str]] = [set() for _ in body.outs]
         for name, size in self.of.mesh:
-            dims = tuple([0 if name in self.varies[k] else None for k in step.ins])
+            dims = tuple([0 if name in axes else None for axes in varies])
             try:
                 out_dims = vmap_named(body, size, name, dims, devices=True)[1]
             except AxisNameError:  # results that are not checked may be equal without a proof
@@ -87,6 +123,8 @@ class _Mapped:
         """The division of a value between units."""
         if not varies:
             return ()
+        if (varies, part) in self.usual:
+            return self.usual[varies, part]
         if self.stacks or not part.ndim:
             return None
         return (tuple([name for name in self.of.names if name in varies]),)

@@ -16,6 +16,7 @@ import numpy as np
 from fxad.errors import CompileError
 from fxad.ir import Aval, source_location
 from fxad.lower import aliases
+from fxad.primitives.control.shard_map import device_ids, devices_needed, runs_on_devices
 from fxad.primitives.meshes import local_shape
 from fxad.units.plan import Plan, Step
 from fxad.xla.buffers import Buffer, commitments, constant_buffer, delete, resharded
@@ -37,7 +38,7 @@ from fxad.xla.failures import OPERAND_DELETED, MemoryStats, Origin, ResultHandle
 from fxad.xla.garbage import collect_garbage, collection_due
 from fxad.xla.host_calls import Start
 from fxad.xla.progress import progress
-from fxad.xla.sharded import ManyDevices
+from fxad.xla.sharded import ManyDevices, devices_for
 
 _Env: TypeAlias = list[Buffer | None]
 _Pick: TypeAlias = Callable[[_Env], Sequence[Buffer]]
@@ -224,6 +225,8 @@ def link(plan: Plan, device: Device, options: CompileOptions = DEFAULT) -> Runna
     """
     if len(plan.steps) == 1:
         return active_cache()(plan.units[0].body, device, replace(options, donate=plan.units[0].donate))
+    if runs_on_devices(first := plan.units[0].body):  # an error names the program, not a unit
+        devices_for(devices_needed(first), device.platform, plan.name, *device_ids(first))
     programs: list[LoadedProgram | None] = [None] * len(plan.units)
     for k, program in progress(_compiled(plan, device, options), len(plan.units), f"compiling {plan.name}"):
         programs[k] = program

@@ -11,7 +11,7 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax
-from fxad.errors import FxadError, ParameterError, ShapeError, TracerError
+from fxad.errors import ArgumentError, FxadError, ParameterError, ShapeError, TracerError
 
 N = np.array([[3.26, 1.5], [2.5, 4.0]], np.float32)
 METHODS: list[Callable[[Any], Any]] = [
@@ -31,6 +31,24 @@ METHODS: list[Callable[[Any], Any]] = [
     lambda x: (x > 3).choose([x, 9]), lambda x: x.astype("int32").choose((x, -x), mode="wrap"),
     lambda x: x.clip(min=2, max=3), lambda x: x.clip(max=2), lambda x: np.float32(1) * x.clip(3),
 ]  # fmt: skip
+
+
+@pytest.mark.parametrize("to", ["bool", "int8", "float32", "int64", "complex64", "complex128"])
+@pytest.mark.parametrize("have", ["bool", "uint8", "float16", "int32", "complex64", "complex128"])
+def test_views_are_those_of_numpy(have: str, to: str) -> None:
+    x = np.array([[0, 1, 0, 1, 1, 1, 0, 1] * 4, [1, 0] * 16]).astype(have)
+    want = x.view(to)
+    for out in (fnp.asarray(x).view(to), fx.jit(lambda v: v.view(to))(x)):
+        assert np.asarray(out).dtype == to
+        found, wanted = (a.view("uint8") if to != "bool" else a != 0 for a in (np.array(out), want))
+        np.testing.assert_array_equal(found, wanted)
+    assert fnp.asarray(x)[0, 0].view(have).shape == ()
+
+
+def test_a_view_of_the_parts_of_complex_numbers_is_differentiated() -> None:
+    z = np.array([1 + 2j, 3 - 1j], np.complex64)
+    gradient = fx.grad(lambda z: fnp.sum(z.view("float32") ** 2))(z)
+    np.testing.assert_array_equal(gradient, 2 * z.conj())
 
 
 @pytest.mark.parametrize("k", range(len(METHODS)))
@@ -54,6 +72,11 @@ def test_methods_that_jit_needs_a_size_for() -> None:
 def test_a_number_chooses() -> None:
     assert fnp.choose(1, [N, 2 * N]).tolist() == (2 * N).tolist()
     assert fnp.asarray([0, 1]).choose([2.5, 1]).tolist() == [2.5, 1]
+    chooses: tuple[Any, ...] = (fnp.choose, fx.Array.choose)
+    for choose in chooses:
+        with pytest.raises(ArgumentError) as e:
+            choose(fnp.asarray([0, 1]), [1, [2]])
+        assert e.value.message == "choose: argument 2: a list is not an array: [2]"
 
 
 def test_ptp() -> None:

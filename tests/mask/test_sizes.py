@@ -103,6 +103,10 @@ def test_the_padding_of_a_remainder() -> None:
     assert sizes.upper_bound(N // 2 * 2, {"n": 9}) == 8
     same = ((N + 1) // 2 - 1) * 2 + 3 - N  # the padding of "SAME", a window of 3, a stride of 2
     assert sizes.upper_bound(same // 2, {"n": 128}) == 1
+    halved = M
+    for _ in range(12):  # of that many layers
+        assert sizes.upper_bound((((halved + 1) // 2 - 1) * 2 + 3 - halved) // 2, {"m": 4096}) == 1
+        halved = (halved + 1) // 2
 
 
 def test_normal_form() -> None:

@@ -188,6 +188,48 @@ def test_equal_layers_are_compiled_once(kind: str, n: int) -> None:
     assert memory.temp_bytes <= (LAYERS + 4) * part + 2 * gradients + 1024
 
 
+@pytest.mark.parametrize("spec", [P("i", "j"), P(None, "i"), P("j"), P(None, ("j", "i")), P()])
+def test_layers_take_what_layers_give(mesh: Mesh, spec: PartitionSpec) -> None:
+    """Values between units are divided as the operand is, so equal layers are one unit."""
+
+    @fx.jit
+    def turn(x: Any) -> Any:
+        return fnp.tanh(x) + 0.1 * lax.psum(x, ("i", "j"))
+
+    def turns(x: Any) -> Any:
+        for _ in range(3):
+            x = turn(x)
+        return x
+
+    x: Any = np.linspace(-1, 1, 64, dtype=np.float32).reshape(8, 8)
+    program = fx.trace(fx.shard_map(turns, mesh, spec, spec), x)
+    lowered = fx.lower(program, units=lambda body: True)
+    assert (len(lowered.units.units), len(lowered.units.steps)) == (1, 3)
+    want = fx.lower(program, units="none").compile()(x)
+    np.testing.assert_allclose(np.asarray(lowered.compile()(x)), np.asarray(want), rtol=1e-6, atol=1e-6)
+
+
+def test_a_cotangent_that_begins_as_a_constant_makes_no_further_unit() -> None:
+    def last(ws: Any, x: Any) -> Any:
+        for w in ws:
+            x = layer(x, w)
+        return lax.pmean(fnp.mean(x), "i")
+
+    f = fx.value_and_grad(fx.shard_map(last, {"i": 8}, (P(), P("i")), P()))
+    lowered = fx.lower(fx.trace(f, [fx.Spec((4, 4))] * 6, fx.Spec((16, 4))), units=lambda body: "layer" in body.name)
+    assert [u.uses for u in lowered.units.units if not u.glue] == [6, 5, 1]
+
+
+def test_too_few_devices_for_units_names_the_program() -> None:
+    x, ws = fx.Spec((64, 4)), [fx.Spec((4, 4))] * 3
+    step = fx.shard_map(training_step, {"i": 16}, (P(), P("i"), P("i")), P())
+    lowered = fx.lower(fx.trace(step, ws, x, x), units=lambda body: "layer" in body.name)
+    assert len(lowered.units.units) > 1
+    with pytest.raises(ParameterError) as e:
+        lowered.compile()
+    assert e.value.message == "compile of shard_map_training_step: it runs on 16 devices, there are 8 of platform cpu"
+
+
 def test_auto_leaves_a_map_whole() -> None:
     """Its steps take longer in units, so the user chooses them. On one device the layers are units."""
     x, ws = fx.Spec((256 * 8, 256)), [fx.Spec((256, 256))] * 48
@@ -209,6 +251,11 @@ def in_a_map(x: Any) -> Any:
     return fx.pmap(fx.pmap(fnp.sin, "j"), "i")(x.reshape(2, 4, 4))
 
 
+def recomputed(x: Any) -> Any:
+    mapped = fx.remat(fx.shard_map(lambda v: fnp.sin(fnp.sin(v)), {"i": 8}, P("i"), P("i")))
+    return fx.grad(lambda x: fnp.sum(fx.shard_map(fnp.sum, {"i": 8}, P(), P())(mapped(x))))(x)
+
+
 def over_two_meshes(x: Any) -> Any:
     return fx.pmap(fnp.cos, "i")(fx.shard_map(fnp.sin, {"j": 8}, P("j"), P("j"))(x))
 
@@ -226,6 +273,7 @@ BY_XLA = "XLA decides how its arrays are divided among devices"
         (constrained, BY_XLA),
         (divided_outside, BY_XLA),
         (in_a_map, "it has a map over devices in the body of a map"),
+        (recomputed, "it recomputes a map over devices"),
         (over_two_meshes, "its maps over devices have different meshes, or divide one value in different ways"),
     ],
 )

@@ -293,3 +293,27 @@ def test_runs_that_do_not_agree_are_an_error() -> None:
     with pytest.raises(ExecutionError) as e:
         lockstep(("i",), (N,), lambda index: run(program.jaxpr, [X[index]]))
     assert e.value.message == "interpret: the runs of a map wait for different collectives"
+
+
+def test_a_body_that_runs_for_each_example_reads_its_index_from_outside() -> None:
+    """A branch with an ordered call of the host runs for one example after the other."""
+
+    def called(x: Any) -> Any:
+        fx.io_callback(lambda v: None, None, x, ordered=True)
+        return x
+
+    def inside(x: Any) -> Any:
+        return lax.cond(x > 0, lambda x: called(x) * lax.axis_index("i"), lambda x: x, x)
+
+    def outside(x: Any) -> Any:
+        i = lax.axis_index("i")
+        return lax.cond(x > 0, lambda x: called(x) * i, lambda x: x, x)
+
+    with pytest.raises(AxisNameError) as e:
+        fx.vmap(inside, axis_name="i")(X[:, 0])
+    assert (
+        e.value.message == "vmap: cond applies its bodies to one example after the other, and they read axis_index('i')"
+    )
+    assert e.value.remedy == "call lax.axis_index outside of the body, and use its value there"
+    x = np.abs(X[:, 0]) + 1
+    np.testing.assert_array_equal(fx.vmap(outside, axis_name="i")(x), x * np.arange(len(x)))
