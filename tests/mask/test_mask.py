@@ -55,7 +55,6 @@ MORE: dict[str, tuple[Function, tuple[str, ...]]] = {
     "roll to the front": (lambda x: fnp.roll(x, (-1, 2), (0, 1)), ("(n>0, m>0)",)),
     "roll of all": (lambda x: fnp.roll(x, -2), ("(n>0, m>0)",)),
     "roll by half": (lambda x: fnp.fft.fftshift(x), ("(n>0, 3)",)),
-    "updates of places out of range": (lambda x, y: x.at[(y * 9).astype("int32")].add(y[:, None]), ("(n, 3)", "m")),
     "window": (lambda x, y: x[y.shape[0] : y.shape[0] + x.shape[0] // 2], ("2*n", "n")),
     "negative steps": (lambda x: x[::-2], ("n>0",)),
     "interior": (lambda x: lax.pad(x, fnp.asarray(2.0, "float32"), [(1, 2, 1)]), ("n",)),
@@ -121,6 +120,18 @@ def test_valid_results_and_gradients(name: str) -> None:
         check(program.jaxpr, PADDING, at, operand, BAD[k % len(BAD)])
         if name != "while":
             check_gradients(program.jaxpr, PADDING, at, operand, BAD[(k + 1) % len(BAD)])
+
+
+@pytest.mark.parametrize("how", ["add", "set"])
+@pytest.mark.parametrize("mode", ["drop", "clip"])
+def test_updates_of_an_empty_axis_have_no_gradient(how: str, mode: str) -> None:
+    def f(x: Any, y: Any) -> Any:
+        return getattr(x.at[2 * fnp.arange(y.shape[0])], how)(fnp.sin(y)[:, None], mode=mode)
+
+    program = traced(f, ("(n, 3)", "m")).jaxpr
+    for k, n in enumerate((0, 1, 4)):
+        check(program, PADDING, {"n": n, "m": 3}, operand, BAD[k])
+        check_gradients(program, PADDING, {"n": n, "m": 3}, operand, BAD[k + 1])
 
 
 def test_exact_where_the_operations_are() -> None:

@@ -210,13 +210,17 @@ def _gather(ctx: MaskCtx, prim: Gather, args: Atoms, ins: Avals, outs: Avals) ->
     full = ins[0].shape
     # a collapsed axis has windows of one element, or no element and no windows
     sizes = [1 if a in prim.collapsed_slice_dims else m for a, m in enumerate(prim.slice_sizes)]
+    mode = prim.mode
     if prim.start_index_map:
         columns = _columns(ctx, _wide(ctx, indices))
         ends = [full[a] - sizes[a] for a in prim.start_index_map]
-        if prim.mode == "drop":
-            columns = _left_out(ctx, columns, _within(ctx, columns, ends))
-        else:
+        if mode != "drop":
             columns = _all_clamped(ctx, columns, ends)
+            # an axis whose windows have one element or none may be empty: then there is nothing to clamp to
+            if any([ctx.masked(prim.slice_sizes[a]) for a in prim.collapsed_slice_dims]):
+                mode = "drop"
+        if mode == "drop":
+            columns = _left_out(ctx, columns, _within(ctx, columns, ends))
         indices = _joined(ctx, columns)
         for a in prim.start_index_map:
             if ctx.masked(sizes[a]):
@@ -231,7 +235,7 @@ def _gather(ctx: MaskCtx, prim: Gather, args: Atoms, ins: Avals, outs: Avals) ->
         prim.start_indices_batching_dims,
         prim.start_index_map,
         ctx.padded(prim.slice_sizes),
-        "drop" if prim.mode == "drop" else "clip",
+        "drop" if mode == "drop" else "clip",
         False,
         False,
     )
