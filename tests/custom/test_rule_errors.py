@@ -411,7 +411,10 @@ def _program(n_in: int, n_out: int, aval: Aval) -> Jaxpr:
 
 
 def test_primitives_check_what_they_carry() -> None:
-    aval, index = Aval((3,), "float32"), Aval((3,), "int32")
+    aval, index = (
+        Aval((3, 29), "float32"),
+        Aval((3, 29), "int32"),
+    )  # no other test has these programs, or lends its names
     one, two = _program(1, 1, aval), _program(2, 1, aval)
     together = "the bodies of one equation belong together: trace the function again"
 
@@ -420,13 +423,13 @@ def test_primitives_check_what_they_carry() -> None:
             prim.abstract_eval(*prim.body.in_avals)
         assert (e.value.message, e.value.remedy) == (f"{prim.name}: {message}", remedy)
 
-    takes = "body takes (f32[3], f32[3]), expected (f32[3])"
+    takes = "body takes (f32[3,29], f32[3,29]), expected (f32[3,29])"
     first = "at least one operand is linear, and linear ones come first"
     fails(LinearCall(one, one, 2), "n_linear is 2, body has 1 operands", first)
     fails(LinearCall(one, two, 1), f"adjoint {takes}")
     inexact = "linear operands and results are floating or complex"
     whole = _program(1, 1, index)
-    fails(LinearCall(whole, whole, 1), "linear operand 0 of body is i32[3], which has no tangent", inexact)
+    fails(LinearCall(whole, whole, 1), "linear operand 0 of body is i32[3,29], which has no tangent", inexact)
 
     def ruled(captured: int = 0, **rules: Any) -> CustomCall:
         return CustomCall(Function(one, captured, Rules(**rules)))
@@ -446,7 +449,7 @@ def test_primitives_check_what_they_carry() -> None:
         "a rule is about tangents of operands that have none",
         "mark inexact operands behind the captured ones",
     )
-    fails(ruled(batch=(BatchRule(2, one),)), "vmap rule of size 2 body takes (f32[3]), expected (f32[2,3])")
+    fails(ruled(batch=(BatchRule(2, one),)), "vmap rule of size 2 body takes (f32[3,29]), expected (f32[2,3,29])")
     with pytest.raises(ArgumentError, match="derivative: pull must be"):
         Derivative((True,), one, one, (one,))  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="rules: jvp must be"):
