@@ -11,6 +11,8 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax, nn
+from fxad.testing.mask_laws import RaggedCase, check_mask
+from fxad.text import parse
 
 RNG = np.random.default_rng(0)
 W = RNG.normal(size=(3, 3)).astype("float32") * 0.5
@@ -301,3 +303,12 @@ def test_one_exported_artifact_runs_at_every_size() -> None:
     for n in (1, 2, 3):
         want = np.log(x[:n] ** 2 + 1).sum() / n
         np.testing.assert_allclose(exported(x, sizes={"n": np.int32(n)}), want, rtol=1e-5)
+
+
+def test_a_window_that_fits_by_the_sizes_in_nested_masks() -> None:
+    """Nothing that is stated of n says that n rows fit in two; the padding says it."""
+    program = parse("""main @window(%arg0: bool[2,3]) -> (bool[n,0]) {
+      %0: bool[n,0] = index[starts=(0, {m}), sizes=({n}, 0), strides=(1, 1), dropped=(), dynamic=()] %arg0
+      return %0
+    }""")
+    assert check_mask(RaggedCase(program, (("n", 2), ("m", 3)), {"n": 1, "m": 2}))
