@@ -33,7 +33,7 @@ from fxad.ir import Atom, Aval, Jaxpr, Zero
 from fxad.operations.arguments import flag, plain_ints
 from fxad.primitives.control.bodies import reorder_operands
 from fxad.tracing.array import Array
-from fxad.tracing.program import Program, function_name, trace
+from fxad.tracing.program import Program, function_name, spec_of, trace
 from fxad.tracing.static_args import Argnames, Argnums, StaticArguments, static_arguments
 
 P = ParamSpec("P")
@@ -491,17 +491,17 @@ def transpose(f: Callable[..., object], *examples: object, argnums: Argnums | No
 
     A program of (cotangent of the results, the other arguments) that gives the cotangents: the tree of the argument for
     an int `argnums`, a tuple of trees otherwise. A callable is traced on examples of its arguments (values or `Spec`s):
-    `transpose(f, x)(ct)`, as `jax.linear_transpose`. For arguments that the callable declares static stands None.
+    `transpose(f, x)(ct)`, as `jax.linear_transpose`. A program needs none. For arguments that the callable declares static stands None.
 
     Law:    `<y_bar, A x_dot> = <transpose(A)(y_bar), x_dot>`; complex numbers are not conjugated.
     Raises: NotLinearError that names the equation; DTypeError for an argument that has no tangent; ArgumentError for a
             callable without examples.
     """
     if isinstance(f, Program):
-        if examples:
+        if examples and not _has_types(f, examples):
             raise ArgumentError(
-                "transpose: a Program takes no examples, its types are known",
-                remedy="name the linear arguments by keyword: transpose(program, argnums=0)",
+                "transpose: the examples do not have the types of the Program's arguments",
+                remedy="leave them out; linear arguments are named by keyword: transpose(program, argnums=0)",
             )
         return _transpose(f, argnums)
     check_function("transpose", f)
@@ -514,6 +514,11 @@ def transpose(f: Callable[..., object], *examples: object, argnums: Argnums | No
         "transpose", f, static_arguments(f"transpose of {function_name(f)}", f), examples, {}, argnums
     )
     return _transpose(trace(g, *examples), argnums)
+
+
+def _has_types(program: Program[..., object], examples: tuple[object, ...]) -> bool:
+    leaves, in_tree = tree.flatten((examples, {}))
+    return in_tree == program.in_tree and program.in_avals == tuple([spec_of(x, "transpose: example") for x in leaves])
 
 
 def _transpose(program: Program[..., object], argnums: Argnums | None) -> Program[..., Any]:

@@ -256,8 +256,10 @@ def test_what_is_affine_is_not_linear() -> None:
 def test_a_function_is_not_transposed_without_examples() -> None:
     with pytest.raises(ArgumentError, match=r"^transpose: double is a function whose argument types are not known"):
         fx.transpose(double)
-    with pytest.raises(ArgumentError, match=r"^transpose: a Program takes no examples"):
-        fx.transpose(fx.trace(double, X), X)
+    with pytest.raises(
+        ArgumentError, match=r"^transpose: the examples do not have the types of the Program's arguments"
+    ):
+        fx.transpose(fx.trace(double, X), 0)
 
 
 def test_a_function_is_transposed_on_examples() -> None:
@@ -328,6 +330,24 @@ def beside(t: Any) -> Any:
 )
 def test_linear_programs_with_other_values(linear: Callable[[Any], Any], want: float) -> None:
     close(fx.transpose(linear, Y)(np.float32(1)), (np.float32(want),))
+
+
+def test_a_linear_program_is_transposed_with_examples_too() -> None:
+    """As `jax.linear_transpose(jax.linearize(f, x)[1], x)`."""
+    _, linear = fx.linearize(fnp.sin, X)
+    for examples in ((), (X,), (fx.Spec(X.shape, X.dtype),)):
+        close(fx.linear_transpose(linear, *examples)(X), (X * np.cos(X),))
+
+
+def test_a_zero_that_a_function_returns_is_linear() -> None:
+    def constant(x: Any) -> Any:
+        return lax.while_loop(lambda c: c < 3, lambda c: c + 1, 0.0) * x
+
+    for derivative in (fx.grad(constant), fx.jacfwd(constant), lambda x: fx.jvp(constant, (x,), (1.0,))[1]):
+        pushed: Any = lambda t, d=derivative: fx.jvp(d, (Y,), (t,))[1]  # noqa: E731
+        close(fx.linear_transpose(pushed, Y)(np.float32(1)), (np.float32(0),))
+    called: Any = lambda t: fx.jit(lambda t: (t * 2, fnp.zeros(()) * 3))(t)  # noqa: E731
+    close(fx.linear_transpose(called, Y)((np.float32(1), np.float32(5))), (np.float32(2),))
 
 
 def test_a_constant_beside_a_linear_result_is_affine() -> None:

@@ -262,7 +262,7 @@ def _zero_results(prim: HigherOrder, mask: tuple[bool, ...]) -> list[bool]:
     does, and each step keeps it zero."""
     layout = prim.layout
     n_out = sum([g.size for g in layout.results])
-    if not any(mask) or any([isinstance(g.role, Elements) for g in layout.operands]):
+    if any([isinstance(g.role, Elements) for g in layout.operands]):
         return [False] * n_out
     marked = {k for k, m in enumerate(mask) if m}
     while True:
