@@ -491,7 +491,8 @@ def transpose(f: Callable[..., object], *examples: object, argnums: Argnums | No
 
     A program of (cotangent of the results, the other arguments) that gives the cotangents: the tree of the argument for
     an int `argnums`, a tuple of trees otherwise. A callable is traced on examples of its arguments (values or `Spec`s):
-    `transpose(f, x)(ct)`, as `jax.linear_transpose`. A program needs none. For arguments that the callable declares static stands None.
+    `transpose(f, x)(ct)`, as `jax.linear_transpose`. A program needs none. For arguments that the callable declares
+    static stands None.
 
     Law:    `<y_bar, A x_dot> = <transpose(A)(y_bar), x_dot>`; complex numbers are not conjugated.
     Raises: NotLinearError that names the equation; DTypeError for an argument that has no tangent; ArgumentError for a
