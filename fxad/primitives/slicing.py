@@ -11,7 +11,7 @@ from typing import ClassVar, Final, final
 import numpy as np
 
 from fxad import dtypes
-from fxad.core.sizes import at_least, maximum, may_fit
+from fxad.core.sizes import at_least, maximum
 from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError
 from fxad.ir import (
     Atom,
@@ -54,8 +54,7 @@ from fxad.primitives.shape import (
 class Slice(Rearrange):
     """Elements `starts`, `starts + strides`, ... below `limits` along each axis.
 
-    Type: x of any dtype; 0 <= start <= limit <= size and stride >= 1, one of each per axis; named sizes
-          are refused if it is known that they do not fit.
+    Type: x of any dtype; 0 <= start <= limit <= size and stride >= 1, one of each per axis.
     Rule: transpose is pad with zeros.
     Source: stablehlo.slice
     """
@@ -73,7 +72,7 @@ class Slice(Rearrange):
         for a, (start, limit, stride, n) in enumerate(
             zip(self.starts, self.limits, self.strides, x.shape, strict=True)
         ):
-            if not (may_fit(0, start) and may_fit(start, limit) and may_fit(limit, n)):
+            if not 0 <= start <= limit <= n:
                 raise ShapeError(f"slice: {start}:{limit} does not lie in axis {a} of {x}, of size {n}")
             if stride < 1:
                 raise ParameterError(f"slice: stride {stride} of axis {a} is not positive", remedy="use rev as well")

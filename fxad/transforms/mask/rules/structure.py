@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from math import prod
 from typing import Final
 
-from fxad.core.sizes import Size, lower_bound, maximum
+from fxad.core.sizes import Size, at_least, lower_bound, maximum
 from fxad.ir import Atom, Aval, Lit, Shape
 from fxad.primitives.dynamic_slicing import DYNAMIC_UPDATE_SLICE, DynamicSlice
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MAX, MIN, MUL, REM, SUB
 from fxad.primitives.elementwise.logic import AND, EQ, GE, LT
 from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.gather import Gather
+from fxad.primitives.index import Index
 from fxad.primitives.shape import BroadcastInDim, ExpandDims, Iota, Reshape, Rev, emit_broadcast, emit_reshape
 from fxad.primitives.slicing import Concatenate, Pad, Slice
 from fxad.transforms.mask.contract import INT, Atoms, Avals, MaskCtx, MaskRule, lanewise, row
@@ -104,7 +105,13 @@ def slice_rule(ctx: MaskCtx, prim: Slice, args: Atoms, ins: Avals, outs: Avals) 
         starts[a], limits[a], strides[a] = start, start + window, stride
     shape = x.aval.shape
     whole = (starts, limits, strides) == ([0] * y.ndim, list(shape), [1] * y.ndim)
-    out = x if whole else ctx.one(Slice(tuple(starts), tuple(limits), tuple(strides)), x)
+    # the window of an `index` may be known to fit only by the padding; `slice` would refuse it
+    fits = all([at_least(n - limit, 0) for n, limit in zip(shape, limits, strict=True)])
+    taken = [
+        (limit - start + stride - 1) // stride for start, limit, stride in zip(starts, limits, strides, strict=True)
+    ]
+    cut_out = Slice(tuple(starts), tuple(limits), tuple(strides))
+    out = x if whole else ctx.one(cut_out if fits else Index(tuple(starts), tuple(taken), tuple(strides), (), ()), x)
     # an axis that is taken as a whole keeps its lanes
     cut = [a for a, (n, m) in enumerate(zip(ins[0].shape, y.shape, strict=True)) if n != m or prim.starts[a]]
     return (ctx.cleared(out, y.shape, cut),)
