@@ -69,6 +69,6 @@ reveal_type(fx.linearize(program).linear((params, data), ()))  # R: Array
 vector, unravel = fx.tree.ravel(params)
 reveal_type(vector)  # R: Array
 reveal_type(unravel(2 * vector))  # R: Params
-reveal_type(fx.make_jaxpr(loss)(params, data))  # R: Program[..., Array]
+made: fx.Program[..., fx.Array] = fx.make_jaxpr(loss)(params, data)
 # A result that Python cannot describe is Any, not an alias of it: overloads then give Any too, and not their first type.
 reveal_type(fx.vmap(fx.inverse(program), axis_size=4))  # R: Any
