@@ -77,9 +77,8 @@ def test_policies_are_values() -> None:
     )
     assert str(~policies.names_except("b", "a")) == "~names_except('a', 'b')"
     assert str(policies.where(everywhere)) == "where(everywhere)"
-    assert fx.remat(fx.trace(layers(block), X), policy=policies.dots) == fx.remat(
-        fx.trace(layers(block), X), policy=policies.Dots()
-    )
+    program = fx.trace(layers(block), X)
+    assert fx.remat(program, policy=policies.dots) == fx.remat(program, policy=policies.Dots())
 
 
 def test_what_is_no_policy_is_refused() -> None:
