@@ -288,8 +288,7 @@ class LoadedProgram:
         self.out_avals: tuple[Aval, ...] = program.out_avals
         self.device = device
         self.start: Start = raw.execute_sharded
-        alive = ref(self)
-        self.origin = Origin(program.name, program.where, lambda: None if (found := alive()) is None else memory(found))
+        self.origin = Origin(program.name, program.where, ref(self))
         self.devices: tuple[Device, ...] = (device,) if placed is None else placed.devices
         self.placed = placed
         if failures is not None:
@@ -318,6 +317,10 @@ class LoadedProgram:
         Cost: 3.9 us and the computation.
         """
         return launch(self, buffers, self.handlers)
+
+    def memory(self) -> MemoryStats:
+        """Bytes of operands, results, aliases, temporaries and code, as planned by XLA."""
+        return memory(self)
 
     def hlo(self) -> str:
         """The optimised HLO text."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import field
 from threading import get_ident
 from time import sleep
-from typing import Final, TypeAlias, TypeVar, final
+from typing import Final, Protocol, TypeAlias, TypeVar, final
 from weakref import ref
 
 from fxad.core.dataclasses import dataclass
@@ -43,18 +43,26 @@ class MemoryStats:
     generated_code_bytes: int
 
 
+class CountsMemory(Protocol):
+    """An executable."""
+
+    def memory(self) -> MemoryStats:
+        """Its memory, as planned by XLA."""
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The program that computes a buffer: the user's function, its first line, and a function that returns its memory.
+    """The program that computes a buffer: the user's function, its first line, and a weak reference to the executable.
 
-    XLA takes 1 ms to count the memory of a program on 8 devices, so it is asked when an error needs it. The function
-    refers to the executable weakly, as every buffer refers to its origin: None if it is gone.
+    XLA takes 1 ms to count the memory of a program on 8 devices, so it is asked when an error needs it. Every buffer
+    refers to its origin, through objects of jaxlib that hide references from the collector. So nothing here refers to
+    the globals of a module of the runtime, as a function does: clients would live beyond interpreter exit.
     """
 
     name: str
     where: str
-    stats: Callable[[], MemoryStats | None] = field(compare=False, repr=False)
+    executable: Callable[[], CountsMemory | None] = field(compare=False, repr=False)
 
 
 @final
@@ -211,7 +219,8 @@ def _explained(what: str, e: Exception, origin: Origin | None) -> ExecutionError
     asked = _ASKED.search(problem)
     if asked is None:
         return ExecutionError(f"{head}: {problem}", where=origin.where, remedy=_CHECK)
-    m = origin.stats()
+    executable = origin.executable()
+    m = None if executable is None else executable.memory()
     needs = "" if m is None else (
         f"; at its peak the program needs {m.peak_bytes:,}: arguments {m.argument_bytes:,}, results"
         f" {m.output_bytes:,}, temporaries {m.temp_bytes:,}"

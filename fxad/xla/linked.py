@@ -96,11 +96,7 @@ class LinkedProgram:
             self._constants = [resharded(c, everywhere) for c in self._constants]
         self._outs = _pick(plan.outs)
         lines = {s.unit: line for s in reversed(plan.steps) if (line := _where(s))}  # the first step of each unit
-        alive = ref(self)
-
-        def whole() -> MemoryStats | None:
-            return None if (found := alive()) is None else memory(found)
-
+        whole = ref(self)
         # for messages: the name of the program, the user's line, the memory of a whole run
         self.origin = Origin(plan.name, next((w for s in plan.steps if (w := _where(s))), ""), whole)
         # results of units have the same description: a unit may fail long after the call, or exhaust memory of the run
@@ -142,6 +138,10 @@ class LinkedProgram:
         except XlaRuntimeError as e:
             raise self._refused(e, self._running(len(buffers), len(slots)), len(buffers)) from e
         return _Done(list(self._outs(slots)), self.committed if self.placed is None else None)
+
+    def memory(self) -> MemoryStats:
+        """The memory of a whole run."""
+        return memory(self)
 
     def execute(self, buffers: Sequence[Buffer]) -> list[Buffer]:
         """Run on buffers of exactly the types `in_avals`, on `device`. Asynchronous: it does not wait for the values.
