@@ -225,7 +225,7 @@ def _no_merge_bodies() -> None:
 
 def _no_kernel_model() -> None:
     _replace(fxad.passes, saves_compile_time=lambda *_: True)
-    _replace(fxad.units.blocks, takes=lambda *_: True)
+    _replace(fxad.units.cost_rule, takes_at_least=lambda *_: True)
 
 
 def _no_parametrise() -> None:

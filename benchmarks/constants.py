@@ -3,14 +3,15 @@
     python -m benchmarks.constants
 
 Run time is wall-clock time, the best of some turns. Compile time is processor time; slopes between two sizes of a
-program leave out what does not grow. Thresholds are not measured directly: `benchmarks.ablation` and `make bench` show
-what a program gains or loses with another value.
+program leave out what does not grow. Bytes repeat exactly. Thresholds are not measured directly: `benchmarks.ablation`
+and `make bench` show what a program gains or loses with another value.
 """
 
 from __future__ import annotations
 
 import sys
 import time
+import tracemalloc
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, Final
@@ -19,8 +20,13 @@ import numpy as np
 
 import fxad as fx
 import fxad.numpy as fnp
+from benchmarks.models.deep import transformer
+from benchmarks.models.face import OURS, Model
+from benchmarks.models.networks import mlp, residual
 from fxad import lax, nn, random
 from fxad.core import constants
+from fxad.runtime import compile_jaxpr
+from fxad.xla.disk_tier import serialized
 
 TURNS: Final = 5
 N: Final = 64
@@ -82,6 +88,43 @@ def layers(widths: Callable[[int], int], g: Callable[[Any], Any]) -> Callable[[i
     return ms
 
 
+def executable_bytes() -> tuple[float, float]:
+    """Bytes of an executable, and for each character of its StableHLO. Resident memory is 64 KiB and about three times
+    the serialized bytes, which repeat exactly."""
+
+    def sizes(f: Callable[..., Any], *args: Any) -> tuple[int, int]:
+        program = fx.trace(f, *args)
+        module = fx.lower(program).module
+        return 3 * len(serialized(compile_jaxpr(program.jaxpr))), len(module.body) + len(module.locations)
+
+    def gradient(model: Model) -> tuple[int, int]:
+        def loss(params: Any, x: Any, y: Any) -> Any:
+            return model.loss(OURS, params, x, y)
+
+        return sizes(fx.value_and_grad(loss), *[fx.tree.map(fx.asarray, a) for a in (model.params, model.x, model.y)])
+
+    totals = [gradient(model) for model in (mlp(), residual())]
+    per_character = sum([size for size, _ in totals]) / sum([text for _, text in totals])
+    size, text = sizes(lambda x: x + 1.0, fx.Spec((4,)))
+    return 64 * 2**10 + size - per_character * text, per_character
+
+
+def planned_equation_bytes() -> float:
+    """Bytes of Python objects for each equation of a gradient, with its memo: the outlined program and the plan."""
+    model = transformer()
+    args = [fx.tree.map(fx.asarray, a) for a in (model.params, model.x, model.y)]
+
+    def loss(params: Any, x: Any, y: Any) -> Any:
+        return model.loss(OURS, params, x, y)
+
+    tracemalloc.start()
+    program = fx.value_and_grad(fx.trace(loss, *args))
+    fx.lower(program).units.table()
+    held = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    return held / len(program.jaxpr.eqns)
+
+
 EXPANDED: Final[dict[str, Callable[[Any], Any]]] = {
     "Lgamma": lax.lgamma,
     "Digamma": lax.digamma,
@@ -109,7 +152,7 @@ def rows() -> list[tuple[str, float, float]]:
     empty = compile_ms(lambda x: x + 1.0, fx.Spec((4,))) - constants.KERNEL_MS
     library = slope(layers(lambda k: 16 * (k + 1), lambda x: x), 2, 12)
     kernel = slope(layers(lambda k: 16 * (k + 1), fnp.tanh), 2, 12) - library
-    found = {
+    measured = {
         "FLOPS_PER_MICROSECOND": 2 * 512**3 / run_microseconds(lambda a: a @ a, a),
         "BYTES_PER_MICROSECOND": x.nbytes / run_microseconds(lambda x: x + 1.0, x),
         "PROGRAM_MS": max(empty, 0.0),
@@ -119,14 +162,16 @@ def rows() -> list[tuple[str, float, float]]:
         "OPERATION_MS": slope(chain(lambda x: x * 1.5 + 2.0), 10, 60) / 2,
         "FUNCTION_MS": slope(chain(fnp.tanh), 4, 24),
     }
-    out = [(name, value, float(getattr(constants, name))) for name, value in found.items()]
+    measured["EXECUTABLE_BYTES"], measured["CHARACTER_BYTES"] = executable_bytes()
+    measured["PLANNED_EQUATION_BYTES"] = planned_equation_bytes()
+    out = [(name, value, float(getattr(constants, name))) for name, value in measured.items()]
     for name, g in EXPANDED.items():
-        ms = compile_ms(g, fx.Spec((4096,))) - found["PROGRAM_MS"] - kernel
+        ms = compile_ms(g, fx.Spec((4096,))) - measured["PROGRAM_MS"] - kernel
         out.append((f"EXPANDED_MS[{name}]", max(ms, 0.0), constants.EXPANDED_MS[name]))
     return out
 
 
 if __name__ == "__main__":
-    for name, measured, there in rows():
-        sys.stdout.write(f"{name:<42} {measured:>12,.2f} {there:>12,.2f}\n")
+    for name, value, in_file in rows():
+        sys.stdout.write(f"{name:<42} {value:>12,.2f} {in_file:>12,.2f}\n")
         sys.stdout.flush()

@@ -39,10 +39,10 @@ OUT = Path(__file__).parent / "rule-matrix.md"
 QUESTIONS = {
     "type": ("out_dtype", "abstract_eval"),
     "meaning": ("compute", "impl"),
-    "lowering": ("hlo_name", "direction", "exchange", "lower"),
+    "lowering": ("hlo_name", "exchange", "lower"),
     "batching": ("batch_at", "batch"),
     "derivative": ("tangent", "jvp"),
-    "transpose": ("transpose_to", "transpose"),
+    "transpose": ("cotangent", "transpose"),
 }
 
 HEAD = """# The rule matrix
@@ -305,7 +305,7 @@ def row(cls: type[Primitive]) -> str:
 def masked(cls: type[Primitive]) -> str:
     """The cell of mask."""
     known = MASK_RULES.rows.get(cls)
-    return "none: it has no rule" if known is None else known.says
+    return "none: it has no rule" if known is None else known.summary
 
 
 def stated(cls: type[Primitive]) -> str:

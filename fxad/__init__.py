@@ -11,7 +11,7 @@ their first use.
 
 from typing import TYPE_CHECKING
 
-from fxad import dtypes as dtypes, errors as errors, passes as passes, tree as tree
+from fxad import dtypes as dtypes, errors as errors, passes as passes
 from fxad.api.gradients import (
     grad as grad,
     hessian as hessian,
@@ -21,10 +21,7 @@ from fxad.api.gradients import (
     value_and_grad as value_and_grad,
 )
 from fxad.api.jit import jit as jit
-from fxad.api.reference import diff as diff, interpret as interpret
-from fxad.api.vmap import vmap as vmap
 from fxad.core.lazy_exports import lazy_exports
-from fxad.core.typecheck import typecheck as typecheck
 from fxad.dtypes import float0 as float0
 from fxad.execution.executable import Executable as Executable, Lowered as Lowered, lower as lower
 from fxad.ir import Aval as Aval, Jaxpr as Jaxpr
@@ -61,6 +58,7 @@ if TYPE_CHECKING:
         stages as stages,
         test_util as test_util,
         text as text,
+        tree as tree,
         tree_util as tree_util,
         typing as typing,
     )
@@ -103,6 +101,7 @@ if TYPE_CHECKING:
         shapecheck as shapecheck,
     )
     from fxad.api.memory import Partial as Partial, partial_eval as partial_eval, residuals as residuals
+    from fxad.api.reference import diff as diff, interpret as interpret
     from fxad.api.rewrite import (
         apply_passes as apply_passes,
         cse as cse,
@@ -137,7 +136,9 @@ if TYPE_CHECKING:
         process_index as process_index,
         typeof as typeof,
     )
-    from fxad.api.symbolic import CustomVJPPrimal as CustomVJPPrimal, SymbolicZero as SymbolicZero
+    from fxad.api.symbolic_zeros import CustomVJPPrimal as CustomVJPPrimal, SymbolicZero as SymbolicZero
+    from fxad.api.vmap import vmap as vmap
+    from fxad.core.typecheck import typecheck as typecheck
     from fxad.lax import checkpoint_name as checkpoint_name, stop_gradient as stop_gradient
     from fxad.lax.control.checking import error_if as error_if
     from fxad.lax.control.host import (
@@ -171,6 +172,7 @@ else:
                 "device_put make_array_from_callback make_array_from_process_local_data "
                 "make_array_from_single_device_arrays"
             ),
+            "fxad.api.reference": "diff interpret",
             "fxad.api.rewrite": "apply_passes cse dce inline outline remat reroll simplify specialize",
             "fxad.api.custom_functions": "custom_gradient",
             "fxad.api.staging": (
@@ -178,7 +180,9 @@ else:
                 "device_count ensure_compile_time_eval eval_shape local_device_count local_devices "
                 "process_count process_index linear_transpose make_jaxpr named_call named_scope typeof"
             ),
-            "fxad.api.symbolic": "CustomVJPPrimal SymbolicZero",
+            "fxad.api.symbolic_zeros": "CustomVJPPrimal SymbolicZero",
+            "fxad.api.vmap": "vmap",
+            "fxad.core.typecheck": "typecheck",
             "fxad.storage.programs": "load save",
             "fxad.lax": "checkpoint_name stop_gradient",
             "fxad.lax.parallel": "with_sharding_constraint",

@@ -3,6 +3,6 @@
 from fxad.api.custom import custom_jvp, custom_vjp
 from fxad.api.custom_functions import custom_gradient
 from fxad.api.staging import closure_convert
-from fxad.api.symbolic import CustomVJPPrimal, SymbolicZero
+from fxad.api.symbolic_zeros import CustomVJPPrimal, SymbolicZero
 
 __all__ = ["CustomVJPPrimal", "SymbolicZero", "closure_convert", "custom_gradient", "custom_jvp", "custom_vjp"]

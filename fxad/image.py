@@ -26,7 +26,7 @@ Kernel: TypeAlias = Callable[[Array], Array]
 
 
 class ResizeMethod(Enum):
-    """How `resize` reads between elements."""
+    """A method of interpolation of `resize`."""
 
     NEAREST = "nearest"
     LINEAR = "linear"

@@ -12,7 +12,7 @@ import weakref
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import Field, FrozenInstanceError, dataclass, field, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, Protocol, TypeAlias, cast, final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, Protocol, TypeAlias, TypeVar, final
 
 from fxad.core import printing
 from fxad.core.absent import absent_attribute
@@ -47,6 +47,7 @@ from fxad.core.weak import WeakTable
 from fxad.dtypes import DType
 from fxad.errors import ArgumentError
 
+T = TypeVar("T")
 _set: Final = object.__setattr__
 
 # ------------------------------------------------------------------------------------------------------- equations
@@ -184,25 +185,20 @@ class Jaxpr:
         """Returns True if the type of an operand has a dimension that is not a number."""
         if "symbolic" not in self._memo:
             self._memo["symbolic"] = any([v.aval.symbolic for v in self.ins])
-        return cast(bool, self._memo["symbolic"])
+        symbolic: bool = self._memo["symbolic"]
+        return symbolic
 
     @property
     def effects(self) -> frozenset[str]:
         """Effects of all equations; empty for a pure program."""
-        if "effects" not in self._memo:
-            has_bodies = any([issubclass(kind, HigherOrder) for kind in {type(e.prim) for e in self.eqns}])
-            # bodies first: the effects of an equation are those of its bodies, and deep nesting must not recur
-            for jaxpr in jaxprs_without_memo(self, "effects") if has_bodies else (self,):
-                jaxpr._memo["effects"] = frozenset().union(*[e.prim.effects for e in jaxpr.eqns])
-        return cast(frozenset[str], self._memo["effects"])
+        if "effects" not in self._memo and not any([issubclass(type(e.prim), HigherOrder) for e in self.eqns]):
+            self._memo["effects"] = frozenset().union(*[e.prim.effects for e in self.eqns])  # most programs
+        return _memoised(self, "effects", lambda jaxpr: frozenset().union(*[e.prim.effects for e in jaxpr.eqns]))
 
     @property
     def free_axes(self) -> FreeAxes:
         """The named axes, with their sizes, that collectives of the program use and no map in the program binds."""
-        if "free axes" not in self._memo:
-            for jaxpr in jaxprs_without_memo(self, "free axes"):
-                jaxpr._memo["free axes"] = frozenset().union(*[e.prim.free_axes for e in jaxpr.eqns])
-        return cast(FreeAxes, self._memo["free axes"])
+        return _memoised(self, "free axes", lambda jaxpr: frozenset().union(*[e.prim.free_axes for e in jaxpr.eqns]))
 
     def __reduce__(self) -> tuple[object, ...]:
         # bodies first, in one list: pickle recurses, and must not recur into nested bodies
@@ -220,12 +216,7 @@ class Jaxpr:
 
         Law: equal for equal programs in every process, Python version and machine; computed once per program.
         """
-        if "digest" not in self._memo:
-            for jaxpr in jaxprs_without_memo(self, "digest"):
-                digests: dict[object, str] = {body: f"@{body._memo['digest']}" for body in subjaxprs(jaxpr)}
-                text = printing.function_text(jaxpr, "fxad 1 ", digests)
-                jaxpr._memo["digest"] = hashlib.sha256(text.encode()).hexdigest()
-        return cast(str, self._memo["digest"])
+        return _memoised(self, "digest", _digest)
 
     def __str__(self) -> str:
         """The program as text, exact; `fxad.text.parse` reads it back."""
@@ -234,6 +225,20 @@ class Jaxpr:
     def __repr__(self) -> str:
         signature = f"({', '.join(map(str, self.in_avals))}) -> ({', '.join(map(str, self.out_avals))})"
         return f"<Jaxpr {self.name}{signature}, {len(self.eqns)} equations>"
+
+
+def _memoised(jaxpr: Jaxpr, key: str, compute: Callable[[Jaxpr], T]) -> T:
+    """Returns `compute(jaxpr)`, computed once. It is computed for bodies first, because deep nesting must not recur."""
+    if key not in jaxpr._memo:
+        for inner in jaxprs_without_memo(jaxpr, key):
+            inner._memo[key] = compute(inner)
+    result: T = jaxpr._memo[key]
+    return result
+
+
+def _digest(jaxpr: Jaxpr) -> str:
+    digests: dict[object, str] = {body: f"@{body._memo['digest']}" for body in subjaxprs(jaxpr)}
+    return hashlib.sha256(printing.function_text(jaxpr, "fxad 1 ", digests).encode()).hexdigest()
 
 
 @final
@@ -262,7 +267,7 @@ _PickledEqn: TypeAlias = Eqn | _PickledHigherOrder
 
 def _pickled(jaxpr: Jaxpr) -> _PickledJaxpr:
     """Returns the pickled form of a program whose bodies have been converted already."""
-    pickled = jaxpr._memo.get("pickled")
+    pickled: _PickledJaxpr | None = jaxpr._memo.get("pickled")
     if pickled is None:
         eqns = (
             tuple([_pickled_eqn(e) if jaxprs_in_params(e.prim) else e for e in jaxpr.eqns])
@@ -270,7 +275,7 @@ def _pickled(jaxpr: Jaxpr) -> _PickledJaxpr:
             else jaxpr.eqns
         )
         pickled = jaxpr._memo.setdefault("pickled", _PickledJaxpr(jaxpr.ins, eqns, jaxpr.outs, jaxpr.name, None))
-    return cast(_PickledJaxpr, pickled)
+    return pickled
 
 
 def _pickled_eqn(eqn: Eqn) -> _PickledHigherOrder:
@@ -284,7 +289,9 @@ def _unpickled(records: tuple[_PickledJaxpr, ...]) -> Jaxpr:
         if pickled.jaxpr is None:
             eqns = [e if isinstance(e, Eqn) else _unpickled_eqn(*e) for e in pickled.eqns]
             pickled.jaxpr = Jaxpr(pickled.ins, tuple(eqns), pickled.outs, pickled.name)
-    return cast(Jaxpr, records[-1].jaxpr)
+    whole = records[-1].jaxpr
+    assert whole is not None
+    return whole
 
 
 def _unpickled_eqn(
@@ -307,8 +314,8 @@ def map_parameter(
         return tuple([map_parameter(v, fn, of_record) for v in value])
     if not isinstance(value, Record):
         return fn(value)
-    if (made := of_record(value)) is not None:
-        return made
+    if (replacement := of_record(value)) is not None:
+        return replacement
     copy = object.__new__(type(value))
     for name, v in params(value):
         _set(copy, name, map_parameter(v, fn, of_record))
@@ -369,7 +376,8 @@ def subjaxprs(jaxpr: Jaxpr) -> tuple[Jaxpr, ...]:
         with_bodies = [e.prim for e in jaxpr.eqns if not has_no_jaxpr(e.prim, names[type(e.prim)])]
         bodies = [body for prim in with_bodies for body in jaxprs_in_params(prim)]
         jaxpr._memo["subjaxprs"] = tuple(dict.fromkeys(bodies))
-    return cast(tuple[Jaxpr, ...], jaxpr._memo["subjaxprs"])
+    distinct: tuple[Jaxpr, ...] = jaxpr._memo["subjaxprs"]
+    return distinct
 
 
 # ------------------------------------------------------------------------------------------------------ primitives
@@ -421,7 +429,7 @@ class BatchCtx(Batching, Protocol):
     def rule_of_size(self, rule: Jaxpr, declared: int) -> Jaxpr | None:
         """A program that binds the size `declared`, at the size of the mapped axis; None if it has no meaning there."""
 
-    def rule_apart(self, rule: Jaxpr, declared: int) -> tuple[int, Jaxpr]:
+    def with_fresh_size(self, rule: Jaxpr, declared: int) -> tuple[int, Jaxpr]:
         """The size that a program binds, and the program: renamed if the size of the mapped axis depends on it."""
 
 
@@ -624,18 +632,18 @@ class HigherOrder(Primitive):
 
         Raises: ArgumentError if `with_bodies` gives other sizes.
         """
-        made = self.with_bodies(bodies)
-        layout = made.layout if isinstance(made, HigherOrder) else None
+        prim = self.with_bodies(bodies)
+        layout = prim.layout if isinstance(prim, HigherOrder) else None
         if layout is not None:
             for what, sizes, groups in (("operands", operands, layout.operands), ("results", results, layout.results)):
-                if (given := tuple([g.size for g in groups])) != sizes:
+                if (actual := tuple([g.size for g in groups])) != sizes:
                     raise ArgumentError(
                         f"{self.name}: `rebuild` is missing: groups of {what} must get the sizes {sizes},"
-                        f" and `with_bodies` gives {given}",
+                        f" and `with_bodies` gives {actual}",
                         remedy=f"define {type(self).__name__}.rebuild(self, bodies, operands, results), and compute the"
                         " parameters that count members of a group from these sizes",
                     )
-        return made
+        return prim
 
     def without_results(self, eqn: Eqn, used: tuple[bool, ...], prune: Prune) -> Eqn | None:
         """`eqn`, an equation of this primitive, without unused results and the operands that only these need. A

@@ -40,7 +40,7 @@ from fxad.ir import (
     distinct_jaxprs,
     source_location,
 )
-from fxad.lowering.failed_checks import ending_loops
+from fxad.lowering.failed_checks import with_loops_ended
 from fxad.lowering.host_calls_on_devices import COPIES, covering, with_host_calls_on_devices
 from fxad.lowering.locations import Locations
 from fxad.lowering.mlir_text import dense_attribute, tensor_type
@@ -117,16 +117,16 @@ class LoweredModule:
         return f"{header}{self.body}{self.locations}"
 
     def _aliases(self, donate: tuple[int, ...]) -> dict[int, int]:
-        """Donated operands and the results that reuse their memory. On several devices their parts have one type. A
-        result that XLA divides is expected to be divided as an operand of its type is."""
+        """A map from donated operands to the results that reuse their memory. On several devices, the parts of both
+        must have one type. If XLA chooses the division of a result, it is expected to be that of the operand."""
         placed = self.placement
         if placed is None:
             return aliases(self.in_avals, self.out_avals, donate)
         ins, outs = placed.parts(placed.ins, self.in_avals), placed.parts(placed.outs, self.out_avals)
-        found = aliases(ins, outs, donate)
-        left = [k for k in donate if k not in found]
+        reused = aliases(ins, outs, donate)
+        rest = [k for k in donate if k not in reused]
         open_outs = [a if where is None else None for where, a in zip(placed.outs, self.out_avals, strict=True)]
-        return found | aliases(self.in_avals, open_outs, left)
+        return reused | aliases(self.in_avals, open_outs, rest)
 
     def plain(self) -> str:
         """StableHLO in MLIR's generic form, as XLA reads it, without locations."""
@@ -153,8 +153,11 @@ def lower_jaxpr(jaxpr: Jaxpr) -> LoweredModule:
     """
     devices = devices_needed(jaxpr)
     module = _Module(devices)
-    called = with_host_calls_ordered(ending_loops(jaxpr) if runs_on_devices(jaxpr) else jaxpr)
-    parts = [module.function(with_host_calls_on_devices(called, devices) if runs_on_devices(jaxpr) else called, ())]
+    if runs_on_devices(jaxpr):
+        main = with_host_calls_on_devices(with_host_calls_ordered(with_loops_ended(jaxpr)), devices)
+    else:
+        main = with_host_calls_ordered(jaxpr)
+    parts = [module.function(main, ())]
     for sub, mesh in module.queue:  # grows while it is walked: a call appends the function it needs
         name = f"private {module.names[sub, mesh]}"
         parts.append(_header(name, sub.in_avals, sub.out_avals, {}))
@@ -199,10 +202,10 @@ def aliases(ins: Sequence[Hashable], outs: Sequence[Hashable], donate: Sequence[
                 f"compile: donate: operand {k} does not exist, the program has {len(ins)}",
                 remedy="number the operands from 0, or name arguments: compile(donate=...)",
             )
-    left: dict[Hashable, list[int]] = {}
+    unassigned: dict[Hashable, list[int]] = {}  # results, by type
     for j, aval in enumerate(outs):
-        left.setdefault(aval, []).append(j)
-    return {k: left[ins[k]].pop(0) for k in sorted(set(donate)) if left.get(ins[k])}
+        unassigned.setdefault(aval, []).append(j)
+    return {k: unassigned[ins[k]].pop(0) for k in sorted(set(donate)) if unassigned.get(ins[k])}
 
 
 def _header(
@@ -230,10 +233,10 @@ def _header(
 
 def _sharding_attribute(mesh: int, spec: Spec, aval: Aval) -> str:
     """The attribute of a value that the axes of a mesh divide. Meshes are numbered."""
-    return f"#sdy.sharding<@mesh{mesh}, {_divided(spec, aval)}>"
+    return f"#sdy.sharding<@mesh{mesh}, {_dimension_shardings(spec, aval)}>"
 
 
-def _divided(spec: Spec, aval: Aval) -> str:
+def _dimension_shardings(spec: Spec, aval: Aval) -> str:
     """The axes that divide each axis of an array, as MLIR text."""
     groups = [*spec, *[()] * (aval.ndim - len(spec))]
     return f"[{', '.join(['{?}' if group == (OPEN,) else _axis_names_text(group) for group in groups])}]"
@@ -300,8 +303,8 @@ class _Module:
 
     def name(self, sub: Jaxpr, mesh: Mesh) -> str:
         """The symbol of a sub-program's function, numbered by first use."""
-        differs = mesh and (sub.free_axes or runs_on_devices(sub) or calls_host(sub))
-        key = (sub, mesh if differs else ())
+        depends_on_mesh = mesh and (sub.free_axes or runs_on_devices(sub) or calls_host(sub))
+        key = (sub, mesh if depends_on_mesh else ())
         symbol = self.names.get(key)
         if symbol is None:
             symbol = self.names[key] = f"@f{len(self.queue)}"
@@ -450,7 +453,7 @@ class _Function:
         local = [body.in_avals[k] for k in nonempty_ins] or [zero.aval]
         specs = [in_specs[k] for k in nonempty_ins] or [()]
         divided = [
-            ", ".join([f"<@mesh{at}, {_divided(s, a)}>" for s, a in zip(of, types, strict=True)])
+            ", ".join([f"<@mesh{at}, {_dimension_shardings(s, a)}>" for s, a in zip(of, types, strict=True)])
             for of, types in (
                 (specs, local),
                 ([out_specs[k] for k in nonempty_outs], [outs[k] for k in nonempty_outs]),
@@ -511,18 +514,18 @@ class _Function:
         values = [(v, a) for v, a in zip(operands, body.in_avals, strict=True) if a.size and id(v) not in constants]
         if not values or not body.outs:
             return self.call(body, operands)
-        (guard,) = cast(Sequence[_Value], self._true(*values[-1]))
-        branches = self._regions([partial(self._barred, body, operands), partial(self._zeros, body)])
+        (guard,) = cast(Sequence[_Value], self._opaque_true(*values[-1]))
+        branches = self._regions([partial(self._barrier_branch, body, operands), partial(self._zeros_branch, body)])
         return self._append(f'"stablehlo.if"({guard[0]}){branches}', guard[1], body.out_avals)
 
-    def _barred(self, body: Jaxpr, operands: Sequence[HloValue]) -> None:
+    def _barrier_branch(self, body: Jaxpr, operands: Sequence[HloValue]) -> None:
         results = self.op("stablehlo.optimization_barrier", self.call(body, operands), body.out_avals)
         self.op("stablehlo.return", results, ())
 
-    def _zeros(self, body: Jaxpr) -> None:
+    def _zeros_branch(self, body: Jaxpr) -> None:
         self.op("stablehlo.return", [self._zeros_of(a) for a in body.out_avals], ())
 
-    def _true(self, value: HloValue, aval: Aval) -> tuple[HloValue, ...]:
+    def _opaque_true(self, value: HloValue, aval: Aval) -> tuple[HloValue, ...]:
         """An i1 that is true for every value, computed from its first element."""
         one = Aval((1,) * aval.ndim, aval.dtype)
         ones = f"array<i64: {', '.join(['1'] * aval.ndim)}>"

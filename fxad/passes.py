@@ -4,7 +4,7 @@
 
 - `grad`, `vjp` and the like trace a *function* and run BEFORE_DIFFERENTIATION on the trace. They differentiate a
   *program* unchanged; `fx.apply_passes(program, fx.passes.BEFORE_DIFFERENTIATION)` runs the passes on it.
-- Compilation runs BEFORE_COMPILATION if the cost model of `fxad.units.blocks` says that compiling the result as units
+- Compilation runs BEFORE_COMPILATION if the cost rule of `fxad.units.cost_rule` says that compiling the result as units
   pays. Otherwise it compiles the program unchanged. `lower(program, passes=...)` and `jit(f, passes=...)` take another
   tuple, which is always run.
 
@@ -19,6 +19,7 @@ from dataclasses import field
 from math import inf
 from typing import Final, TypeAlias, final
 
+from fxad import units
 from fxad.core.constants import GROUP_MICROSECONDS, SAVED_MS, WASTE
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
@@ -26,17 +27,16 @@ from fxad.core.tables import Table
 from fxad.errors import ArgumentError, ParameterError, described
 from fxad.ir import Aval, Jaxpr, distinct_jaxprs
 from fxad.primitives.control.shard_map import runs_on_devices
+from fxad.transforms.cleanup.derivative_rules import drop_derivative_rules
 from fxad.transforms.costs import weight_of_nested
 from fxad.transforms.inversion.chains import merge_invertible
-from fxad.transforms.inversion.second_order import drop_derivative_rules
 from fxad.transforms.outlining.merge_bodies import merge_bodies
 from fxad.transforms.outlining.outline import outline
 from fxad.transforms.outlining.outline_before_ad import outline_before_ad
-from fxad.units.blocks import called, large_enough, left_to_compile, repeated, saves_compile_time, uses
+from fxad.units.cost_rule import called_body, large_enough, left_to_compile, repeated, saves_compile_time, uses
 from fxad.units.maps import one_map
 from fxad.units.pieces import recomputes
 from fxad.units.plan import Choice, Plan, linked_plan, single_unit
-from fxad.units.plans_over_devices import plan_over_devices
 
 
 @final
@@ -165,7 +165,7 @@ def _linked(jaxpr: Jaxpr, choice: Choice, donate: tuple[int, ...], passes: Passe
         if of is None:
             return linked_plan(jaxpr, choice, donate, jaxpr.name)
         plan = None if isinstance(of, str) else linked_plan(of.body, choice, donate, jaxpr.name)
-        return plan_over_devices(plan, of) if plan and not isinstance(of, str) else None
+        return units.plans_over_devices.plan_over_devices(plan, of) if plan and not isinstance(of, str) else None
     if runs_on_devices(jaxpr):
         return None
     runs = drop_derivative_rules(jaxpr)
@@ -206,7 +206,7 @@ class Stage:
 
 
 def _written(jaxpr: Jaxpr) -> list[Aval]:
-    return [v.aval for e in jaxpr.eqns if called(e) is None for v in e.outs]
+    return [v.aval for e in jaxpr.eqns if called_body(e) is None for v in e.outs]
 
 
 @final

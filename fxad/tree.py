@@ -2,7 +2,7 @@
 
 Containers: dict, OrderedDict, defaultdict, tuple, list, deque, namedtuple, None (no leaves), registered classes, and
 pyrsistent maps, vectors and records. Everything else is a leaf. `save` and `load` are files of trees of arrays.
- `fxad.tree_util` has the names of `jax.tree_util`.
+`fxad.tree_util` has the names of `jax.tree_util`.
 """
 
 from typing import TYPE_CHECKING

@@ -281,7 +281,7 @@ def test_stored_executables_depend_on_all_sources_of_the_lowering() -> None:
                     files = [ROOT / f"{n.replace('.', '/')}{end}" for n in names for end in (".py", "/__init__.py")]
                     waiting += [file for file in files if file in trees() and file != ROOT / "fxad/__init__.py"]
     assert ROOT / "fxad/core/builder.py" in reached
-    assert reached <= set(lowering_sources())
+    assert reached <= {Path(path) for path in lowering_sources()}
 
 
 def test_interpreter_exit_knows_the_files_that_call_xla() -> None:

@@ -9,6 +9,7 @@ from typing import Any, Final, TypeAlias
 
 from fxad import transforms
 from fxad.core import tree
+from fxad.core.constants import LEAST_SHARE
 from fxad.dtypes import FLOATING
 from fxad.errors import ArgumentError, AxisNameError, ParameterError, described
 from fxad.execution.executable import lower
@@ -23,7 +24,6 @@ from fxad.transforms.memory.plans import MemoryPlan, apply_plan, frontier
 # From the program that `remat` returns to the program whose executable must fit.
 Within: TypeAlias = Callable[[Program[..., Any]], Program[..., object]]
 
-MIN_SHARE: Final = 0.3  # XLA needs at least this share of the estimate, which is scaled by that of the plain program
 
 _UNITS: Final[Mapping[str, int]] = MappingProxyType(
     {"": 1}
@@ -84,7 +84,7 @@ def plan_memory(
     if measured[0][0] <= limit:
         return plain
     plans = frontier(program.jaxpr, wrt, reconstruct)[1:]
-    share = MIN_SHARE * min(1.0, measured[0][0] / max(1, plain.bytes))
+    share = LEAST_SHARE * min(1.0, measured[0][0] / max(1, plain.bytes))
     likely = [plan for plan in plans if share * plan.bytes <= limit]
     # the others last: the error names the least bytes of all plans
     for plan in (*likely, *reversed([plan for plan in plans if plan not in likely])):

@@ -19,6 +19,3 @@ def comm(program: Program[..., object]) -> Communication:
             remedy="trace the function first: comm(trace(f, *examples))",
         )
     return communication(program.jaxpr)
-
-
-__all__ = ["comm"]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial, update_wrapper
 from types import MappingProxyType, MethodType
-from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar, cast, final, overload
+from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar, final, overload
 
 from fxad.api.custom_calls import TracedCall
 from fxad.api.custom_rules import (
@@ -234,8 +234,8 @@ class CustomFunction(Generic[P, R]):
     def _inverse(self, rule: F, keep: int | str | Sequence[int | str], fused: bool) -> F:
         role = "defivjp" if fused else "definverse"
         check_function(role, rule)
-        given = GivenInverse(rule, places_of(role, self.fun, keep), fused)
-        self._given = replace(self._given, inverse=given)
+        inverse = GivenInverse(rule, places_of(role, self.fun, keep), fused)
+        self._given = replace(self._given, inverse=inverse)
         return rule
 
     def add_decorator(self, decorator: str) -> None:
@@ -244,12 +244,13 @@ class CustomFunction(Generic[P, R]):
 
     # ------------------------------------------------------------------------------------------------------- calls
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         self._check_given()
         if active_trace() is None or not self.rules:
             return self.fun(*args, **kwargs)
         call = TracedCall(self, self.fun, self.nondiff_argnums, self._given, self._positional(args, kwargs))
-        return cast("R", call.run())
+        result: R = call.run()
+        return result
 
     def _check_given(self) -> None:
         """Check that each decorator has its rule. Raises: ArgumentError, because otherwise the rule would be derived."""
@@ -300,10 +301,10 @@ class CustomFunction(Generic[P, R]):
         return bound.args
 
 
-def made(what: str, fun: Any, nondiff_argnums: Sequence[int], nondiff_argnames: Sequence[str] = ()) -> Any:
-    """The function with rules that a decorator makes; another decorator of the same function adds to it."""
-    if fun is None:
-        return partial(made, what, nondiff_argnums=nondiff_argnums, nondiff_argnames=nondiff_argnames)
+def decorate(
+    what: str, fun: Callable[P, R], nondiff_argnums: Sequence[int] = (), nondiff_argnames: Sequence[str] = ()
+) -> CustomFunction[P, R]:
+    """The function with rules that the decorator `what` makes; another decorator of the same function adds to it."""
     if nondiff_argnames:
         nondiff_argnums = (*nondiff_argnums, *_numbers(what, fun, nondiff_argnames))
     if isinstance(fun, CustomFunction):  # another decorator on the same function
@@ -319,20 +320,20 @@ def made(what: str, fun: Any, nondiff_argnums: Sequence[int], nondiff_argnames: 
     return CustomFunction(fun, nondiff_argnums, (what,))
 
 
-def _numbers(what: str, fun: Any, names: Sequence[str]) -> list[int]:
+def _numbers(what: str, fun: Callable[..., object], names: Sequence[str]) -> list[int]:
     """The positions of parameters. Raises: ArgumentError for a name that is not one."""
     check_function(what, fun)
     whole = fun.fun if isinstance(fun, CustomFunction) else fun
     parameters = list(inspect.signature(whole).parameters)
-    asked = [names] if isinstance(names, str) else list(names)
-    for name in asked:
+    chosen = [names] if isinstance(names, str) else list(names)
+    for name in chosen:
         if name not in parameters:
             raise ArgumentError(
                 f"{what} of {function_name(whole)}: nondiff_argnames has {name!r}, its parameters are "
                 f"{', '.join(parameters)}",
                 remedy="name parameters of the function",
             )
-    return [parameters.index(name) for name in asked]
+    return [parameters.index(name) for name in chosen]
 
 
 @overload
@@ -343,7 +344,9 @@ def custom_jvp(
 def custom_jvp(
     fun: None = None, nondiff_argnums: Sequence[int] = (), nondiff_argnames: Sequence[str] = ()
 ) -> Callable[[Callable[P, R]], CustomFunction[P, R]]: ...
-def custom_jvp(fun: Any = None, nondiff_argnums: Sequence[int] = (), nondiff_argnames: Sequence[str] = ()) -> Any:
+def custom_jvp(
+    fun: Callable[..., object] | None = None, nondiff_argnums: Sequence[int] = (), nondiff_argnames: Sequence[str] = ()
+) -> object:
     """A function whose derivative `defjvp` defines, for forward mode and, transposed, for reverse mode.
 
     >>> import fxad as fx, fxad.numpy as fnp
@@ -357,11 +360,12 @@ def custom_jvp(fun: Any = None, nondiff_argnums: Sequence[int] = (), nondiff_arg
     >>> float(fx.grad(log1pexp)(100.0))
     1.0
 
-    Law:    with right rules, every transformation gives what it gives without them, within rounding.
+    Law:    with correct rules, every transformation has the results that it has without them, within rounding.
     Raises: where it is called: TreeError, ShapeError, DTypeError naming rule, path and both types; NotLinearError
-            naming the equation; where it is differentiated: NotDifferentiableError for what is closed over.
+            naming the equation; where it is differentiated: NotDifferentiableError for captured values.
     """
-    return made("custom_jvp", fun, nondiff_argnums, nondiff_argnames)
+    decorator = partial(decorate, "custom_jvp", nondiff_argnums=nondiff_argnums, nondiff_argnames=nondiff_argnames)
+    return decorator if fun is None else decorator(fun)
 
 
 @overload
@@ -372,13 +376,16 @@ def custom_vjp(
 def custom_vjp(
     fun: None = None, nondiff_argnums: Sequence[int] = (), nondiff_argnames: Sequence[str] = ()
 ) -> Callable[[Callable[P, R]], CustomFunction[P, R]]: ...
-def custom_vjp(fun: Any = None, nondiff_argnums: Sequence[int] = (), nondiff_argnames: Sequence[str] = ()) -> Any:
+def custom_vjp(
+    fun: Callable[..., object] | None = None, nondiff_argnums: Sequence[int] = (), nondiff_argnames: Sequence[str] = ()
+) -> object:
     """A function whose derivative `defvjp` defines, for reverse mode and, transposed, for forward mode.
 
-    Law:    with right rules, every transformation gives what it gives without them, within rounding.
+    Law:    with correct rules, every transformation has the results that it has without them, within rounding.
     Raises: as `custom_jvp`.
     """
-    return made("custom_vjp", fun, nondiff_argnums, nondiff_argnames)
+    decorator = partial(decorate, "custom_vjp", nondiff_argnums=nondiff_argnums, nondiff_argnames=nondiff_argnames)
+    return decorator if fun is None else decorator(fun)
 
 
 def custom_vmap(fun: Callable[P, R]) -> CustomFunction[P, R]:
@@ -394,8 +401,7 @@ def custom_vmap(fun: Callable[P, R]) -> CustomFunction[P, R]:
     >>> fx.vmap(solve)(fnp.ones((3, 1, 1)), fnp.ones((3, 1))).shape
     (3, 1)
 
-    Law:    with right rules, `vmap` gives what it gives without them, within rounding.
+    Law:    with a correct rule, `vmap` has the results that it has without it, within rounding.
     Raises: as `custom_jvp`.
     """
-    function: CustomFunction[P, R] = made("custom_vmap", fun, ())
-    return function
+    return decorate("custom_vmap", fun)

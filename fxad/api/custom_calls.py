@@ -13,20 +13,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import combinations, count
-from typing import Final, final
+from typing import Any, Final, final
 
 import numpy as np
 
-from fxad.api.custom_rules import GivenRules, Signature, TracedRule, static_arguments, traced
+from fxad.api.custom_rules import GivenRules, Signature, TracedRule, traced
 from fxad.core import tree
 from fxad.core.frames import Scoped
 from fxad.core.tree import Structure
-from fxad.errors import ArgumentError
-from fxad.ir import Aval, Jaxpr
+from fxad.ir import Jaxpr
 from fxad.lax.control.bodies import Body, common_operands
 from fxad.primitives.custom import CustomCall, NamedCall, module_call
 from fxad.primitives.custom_rules import Function, Refusal, Rules
-from fxad.tracing.array import Array, aval_of
+from fxad.tracing.array import Array
 from fxad.tracing.context import (
     TraceDependencies,
     depend_on_outer_trace,
@@ -39,7 +38,6 @@ from fxad.tracing.context import (
     skip_in_replay,
     tracing_repeatedly,
 )
-from fxad.tracing.program import argument_path, function_name, parameter_names
 from fxad.tracing.tracer import Tracer, active_trace, bind
 from fxad.transforms.ad.jvp import add_dependent_values
 from fxad.transforms.vmap import over_stack
@@ -60,21 +58,14 @@ class TracedCall:
         self,
         owner: object,
         fun: Callable[..., object],
-        places: Sequence[int],
+        nondiff_argnums: Sequence[int],
         rules: GivenRules,
         args: tuple[object, ...],
     ) -> None:
         self.owner = owner
         self.fun = fun
         self.rules = rules
-        self.args = args
-        self.name = function_name(fun)
-        self.static = static_arguments(self.name, places, len(args))
-        dynamic = tuple([a for k, a in enumerate(args) if k not in self.static])
-        self.leaves, self.in_tree = tree.flatten(dynamic)
-        self.names = self._names()
-        self.paths = self._paths()
-        self.avals = tuple([_type(x, f"{self.name}: {p}") for x, p in zip(self.leaves, self.paths, strict=True)])
+        self.signature, self.leaves = Signature.of(fun, nondiff_argnums, args)
         self.number = self.lowest = 0  # of the function in its scope, and of the active functions that it refers to
         self.body: Body | None = None  # over the operands that a named call of it takes
         self.referable = True  # False: a call of it is traced again, as its operands change with each trace
@@ -85,22 +76,7 @@ class TracedCall:
         self.on_transforms = False
         self.start = self.end = replay_position()
 
-    def _names(self) -> tuple[str, ...]:
-        """The names of the arguments."""
-        names = parameter_names(self.fun)
-        return tuple([names[k] if k < len(names) else f"args[{k}]" for k in range(len(self.args))])
-
-    def _paths(self) -> tuple[str, ...]:
-        names = tuple([name for k, name in enumerate(self.names) if k not in self.static])
-        whole = tree.structure((self.in_tree.unflatten(range(self.in_tree.num_leaves)), {}))
-        return tuple([argument_path(a, names) for a in whole.accessors()])
-
-    def arguments(self, dynamic: Sequence[object]) -> list[object]:
-        """All arguments, given those that are not in `nondiff_argnums`."""
-        given = iter(dynamic)
-        return [a if k in self.static else next(given) for k, a in enumerate(self.args)]
-
-    def run(self) -> object:
+    def run(self) -> Any:
         """Bind the equation. Returns the results in the tree of the function."""
         scope = _scope.get()
         if scope is None:
@@ -111,9 +87,10 @@ class TracedCall:
 
     def same(self, other: TracedCall) -> bool:
         """Returns True if another call is of the same function, with the same types and static arguments."""
-        if self.owner is not other.owner or self.avals != other.avals or self.in_tree != other.in_tree:
+        a, b = self.signature, other.signature
+        if self.owner is not other.owner or a.in_avals != b.in_avals or a.in_tree != b.in_tree:
             return False
-        return self.static == other.static and all([_alike(self.args[k], other.args[k]) for k in self.static])
+        return a.nondiff.keys() == b.nondiff.keys() and all(map(_alike, a.static, b.static))
 
     @property
     def traces_rules(self) -> bool:
@@ -136,30 +113,19 @@ class TracedCall:
 
         def flat(*leaves: object) -> object:
             nonlocal out_tree
-            values, out_tree = tree.flatten(self.fun(*self.arguments(tree.unflatten(self.in_tree, leaves))))
+            values, out_tree = tree.flatten(self.fun(*self.signature.arguments(leaves)))
             return values
 
-        body = traced(self.name, self.fun, flat, self.avals)
+        body = traced(self.signature.name, self.fun, flat, self.signature.in_avals)
         assert out_tree is not None
-        self.signature = Signature(
-            self.name,
-            self.names,
-            tuple([k for k in range(len(self.args)) if k not in self.static]),
-            tuple([self.args[k] for k in self.static]),
-            self.arguments,
-            self.in_tree,
-            self.avals,
-            self.paths,
-            out_tree,
-            body.jaxpr.out_avals,
-        )
+        self.signature = replace(self.signature, out_tree=out_tree, out_avals=body.jaxpr.out_avals)
         return body
 
     def fewer(self) -> list[tuple[bool, ...]]:
         """The sets of arguments for which a rule with `symbolic_zeros` is traced, as marks of leaves: those that depend
         on what may be differentiated, and each proper subset of up to three such arguments; of more arguments, each
         alone. For other sets the rule for all arguments is used."""
-        parts = self.in_tree.children()
+        parts = self.signature.in_tree.children()
         leaves = [k for k, part in enumerate(parts) for _ in range(part.num_leaves)]
         moving = list(dict.fromkeys([k for k, m in zip(leaves, self.dependent, strict=True) if m]))
         sizes = range(1, len(moving) + 1) if len(moving) <= 3 else (1, len(moving))
@@ -169,15 +135,15 @@ class TracedCall:
     @cached_property
     def dependent(self) -> tuple[bool, ...]:
         """Marks the leaves that depend on operands of the trace by equations with a derivative. Empty if no rule asks."""
-        trace = active_trace()
-        if trace is None or not self.rules.symbolic_zeros:
+        active = active_trace()
+        if active is None or not self.rules.symbolic_zeros:
             return ()
-        eqns, (n, reached) = trace.builder.eqns, trace.dependent
-        add_dependent_values(reached, eqns[n:], trace.operands)
-        trace.dependent = len(eqns), reached
+        eqns, (n, reached) = active.builder.eqns, active.dependent
+        add_dependent_values(reached, eqns[n:], active.operands)
+        active.dependent = len(eqns), reached
         return tuple([
-            a.inexact and isinstance(x, Tracer) and (trace.variable_of(x) is None or trace.variable_of(x) in reached)
-            for x, a in zip(self.leaves, self.avals, strict=True)
+            a.inexact and isinstance(x, Tracer) and (active.variable_of(x) is None or active.variable_of(x) in reached)
+            for x, a in zip(self.leaves, self.signature.in_avals, strict=True)
         ])  # fmt: skip
 
 
@@ -258,13 +224,13 @@ class _Scope:
             rules = list(call.rules.traced(call.signature, call.fewer))
             return rules, *common_operands(_same_constants([body, *[b for rule in rules for b in rule.bodies]]))
 
-        known, times = body.captured, 0
+        assumed, times = body.captured, 0
         with block:
             rules, jaxprs, captured = trace()
-            while call.referred and [id(v) for v in captured] != [id(v) for v in known]:
+            while call.referred and [id(v) for v in captured] != [id(v) for v in assumed]:
                 times += 1
-                call.referable = len(captured) > len(known) and times <= _RETRACED
-                call.body, known = replace(body, jaxpr=jaxprs[0], captured=captured), captured
+                call.referable = len(captured) > len(assumed) and times <= _RETRACED
+                call.body, assumed = replace(body, jaxpr=jaxprs[0], captured=captured), captured
                 rules, jaxprs, captured = trace()
         call.body, call.referable = replace(body, jaxpr=jaxprs[0], captured=captured), True
         return _function(rules, jaxprs, len(captured))
@@ -294,9 +260,9 @@ def _without_rules(call: TracedCall, body: Body) -> Function:
         "this order were not traced"
     )
     remedy = "differentiate the function, not a program of it: it is traced as deep as derivatives are taken"
-    refusal = Refusal((*[False] * n, *[a.inexact for a in call.avals]), message, remedy)
-    given = not {"jvp", "vjp", "ivjp"}.isdisjoint(call.rules.names)
-    return Function(body.jaxpr, n, Rules(jvp=(refusal,) if given else ()))
+    refusal = Refusal((*[False] * n, *[a.inexact for a in call.signature.in_avals]), message, remedy)
+    has_derivative = not {"jvp", "vjp", "ivjp"}.isdisjoint(call.rules.names)
+    return Function(body.jaxpr, n, Rules(jvp=(refusal,) if has_derivative else ()))
 
 
 def _code(fun: object) -> object:
@@ -321,14 +287,7 @@ def _same_constants(bodies: Sequence[Body]) -> list[Body]:
     def one(value: object) -> object:
         if isinstance(value, Tracer) or not isinstance(value, np.ndarray | Array):
             return value
-        held = np.asarray(value)
-        return first.setdefault((held.shape, held.dtype, held.tobytes()), value)
+        array = np.asarray(value)
+        return first.setdefault((array.shape, array.dtype, array.tobytes()), value)
 
     return [replace(body, captured=tuple([one(v) for v in body.captured])) for body in bodies]
-
-
-def _type(x: object, what: str) -> Aval:
-    try:
-        return aval_of(x, what)
-    except ArgumentError as e:
-        raise ArgumentError(e.message, remedy=f"{e.remedy}; what is none goes into nondiff_argnums") from None

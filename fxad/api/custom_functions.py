@@ -51,9 +51,9 @@ def custom_gradient(fun: Callable[..., Any]) -> Callable[..., Any]:
         out = residuals(cotangent)
         return out if isinstance(out, tuple) else (out,)
 
-    made = custom_vjp(value)
-    made.defvjp(forward, backward)
-    return made
+    function = custom_vjp(value)
+    function.defvjp(forward, backward)
+    return function
 
 
 def _pair(fun: Callable[..., Any], result: Any) -> tuple[Any, Callable[..., Any]]:
@@ -68,20 +68,20 @@ def _pair(fun: Callable[..., Any], result: Any) -> tuple[Any, Callable[..., Any]
 def sequential_vmap(f: Callable[P, R]) -> Callable[P, R]:
     """A function that `vmap` runs in a loop, an example after the other. Arguments are positional."""
     check_function("sequential_vmap", f)
-    made = custom_vmap(f)
+    function = custom_vmap(f)
 
-    @made.def_vmap
+    @function.def_vmap
     def rule(_: int, in_batched: list[Any], *args: Any) -> tuple[Any, Any]:
         leaves, structure = tree.flatten(args)
         batched = tree.leaves(tuple(in_batched))
 
         def one(examples: list[Any]) -> Any:
-            given = iter(examples)
-            whole = [next(given) if b else x for x, b in zip(leaves, batched, strict=True)]
+            rest = iter(examples)
+            whole = [next(rest) if b else x for x, b in zip(leaves, batched, strict=True)]
             g: Callable[..., Any] = f
             return g(*tree.unflatten(structure, whole))
 
         out = map_(one, [x for x, b in zip(leaves, batched, strict=True) if b])
         return out, tree.map(lambda _: True, out)
 
-    return made
+    return function

@@ -5,16 +5,15 @@ First what all rules share, then one section for each kind of rule: tangents, co
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
-from typing import Any, Concatenate, Final, ParamSpec, TypeAlias, cast, final
+from typing import Any, Concatenate, Final, ParamSpec, TypeAlias, final
 
 import numpy as np
 
 from fxad.api.lift import tangent_tree
-from fxad.api.symbolic import CustomVJPPrimal, SymbolicZero
+from fxad.api.symbolic_zeros import CustomVJPPrimal, SymbolicZero
 from fxad.core import tree
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
@@ -34,32 +33,64 @@ from fxad.primitives.custom_rules import BatchRule, Derivative, InverseRule, Ref
 from fxad.runtime import SupportsDLPack
 from fxad.tracing.array import Array, ArrayLike, aval_of, is_scalar
 from fxad.tracing.context import stacked_axis_sizes
-from fxad.tracing.program import count_text, function_name, parameter_names
+from fxad.tracing.program import argument_path, check_signature, count_text, function_name, parameter_names
 from fxad.transforms.ad.linear_rule import cotangent_maps, split_tangents
 
 Q = ParamSpec("Q")
 UserRule: TypeAlias = Callable[..., Any]  # the types of its arguments are those of the user's function
+_NO_RESULTS: Final = tree.structure(())
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Signature:
-    """The arguments and results of a call: trees and types, and the paths of the leaves for messages.
+    """The arguments of a call, and its results after the function is traced: trees and types, and the paths of the
+    leaves for messages.
 
-    `names` are those of all arguments. Rules are about the arguments at `places`, of which `in_tree` is the tuple.
-    `static` are the values of the others. `arguments(values)` are all arguments, given those at `places`.
+    `names` are those of all arguments. `nondiff` are the values of those in `nondiff_argnums`, by position. Rules are
+    about the others: `in_tree` is the tree of their tuple.
     """
 
     name: str
     names: tuple[str, ...]
-    places: tuple[int, ...]
-    static: tuple[object, ...]
-    arguments: Callable[[Sequence[object]], list[object]]
+    nondiff: Mapping[int, object]
     in_tree: Structure
     in_avals: tuple[Aval, ...]
     in_paths: tuple[str, ...]
-    out_tree: Structure
-    out_avals: tuple[Aval, ...]
+    out_tree: Structure = _NO_RESULTS
+    out_avals: tuple[Aval, ...] = ()
+
+    @staticmethod
+    def of(fun: object, nondiff_argnums: Sequence[int], args: Sequence[object]) -> tuple[Signature, list[object]]:
+        """The signature of a call, and the leaves of the arguments that rules are about. Raises: ArgumentError."""
+        name, names, n = function_name(fun), parameter_names(fun), len(args)
+        if nondiff_argnums and nondiff_argnums[-1] >= n:
+            raise ArgumentError(
+                f"{name}: nondiff_argnums has {nondiff_argnums[-1]}, and it is called with {count_text(n, 'argument')}",
+                remedy="number the arguments from 0",
+            )
+        names = tuple([names[k] if k < len(names) else f"args[{k}]" for k in range(n)])
+        places = [k for k in range(n) if k not in nondiff_argnums]
+        leaves, in_tree = tree.flatten(tuple([args[k] for k in places]))
+        whole = tree.structure((in_tree.unflatten(range(in_tree.num_leaves)), {}))
+        paths = tuple([argument_path(a, tuple([names[k] for k in places])) for a in whole.accessors()])
+        avals = tuple([_type_of(x, f"{name}: {p}") for x, p in zip(leaves, paths, strict=True)])
+        return Signature(name, names, {k: args[k] for k in nondiff_argnums}, in_tree, avals, paths), leaves
+
+    @property
+    def static(self) -> tuple[object, ...]:
+        """The values of the arguments in `nondiff_argnums`, in order."""
+        return tuple(self.nondiff.values())
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """The positions of the arguments that rules are about."""
+        return tuple([k for k in range(len(self.names)) if k not in self.nondiff])
+
+    def arguments(self, leaves: Sequence[object]) -> list[object]:
+        """All arguments, from the leaves of those that rules are about."""
+        rest = iter(tree.unflatten(self.in_tree, leaves))
+        return [self.nondiff[k] if k in self.nondiff else next(rest) for k in range(len(self.names))]
 
     @property
     def out_paths(self) -> tuple[str, ...]:
@@ -106,7 +137,7 @@ class GivenRules:
     vjp: tuple[UserRule, UserRule] | None = None
     vmap: tuple[UserRule, tuple[int, ...] | None] | None = None  # with the axis sizes that it is for; None: any
     inverse: GivenInverse | None = None
-    symbolic_zeros: frozenset[str] = frozenset()  # of "jvp" and "vjp": rules that are told which tangents vanish
+    symbolic_zeros: frozenset[str] = frozenset()  # of "jvp" and "vjp": the rules that get symbolic zeros
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -117,7 +148,7 @@ class GivenRules:
 
     def check(self, sig: Signature) -> None:
         """Raises: ArgumentError for a rule that cannot be called with its arguments."""
-        static = [name for k, name in enumerate(sig.names) if k not in sig.places]
+        static = [sig.names[k] for k in sig.nondiff]
         if self.jvp:
             _check_takes("defjvp", sig, self.jvp, [*static, "primals", "tangents"])
         if self.vjp:
@@ -182,10 +213,12 @@ def with_none(
 ) -> Any:
     """The tree of tangents: None for a leaf that has none. `values` are those of the leaves marked in `live`; the others
     are symbolic zeros."""
-    given = iter(values)
+    remaining = iter(values)
     marks = [a.inexact for a in avals] if live is None else live
     pairs = zip(avals, marks, strict=True)
-    return tree.unflatten(structure, [next(given) if m else SymbolicZero(a) if a.inexact else None for a, m in pairs])
+    return tree.unflatten(
+        structure, [next(remaining) if m else SymbolicZero(a) if a.inexact else None for a, m in pairs]
+    )
 
 
 def traced(what: str, fn: Callable[..., object], flat: Callable[..., object], avals: Sequence[Aval]) -> Body:
@@ -214,19 +247,10 @@ def traced_rule(
     return body
 
 
-def _check_takes(role: str, sig: Signature, fn: UserRule, given: Sequence[str]) -> None:
-    """Raises: ArgumentError for a rule that cannot be called with the arguments `given`."""
-    try:
-        signature = inspect.signature(fn)
-    except (TypeError, ValueError):
-        return
-    try:
-        signature.bind(*given)
-    except TypeError as e:
-        raise ArgumentError(
-            f"{role} of {sig.name}: {function_name(fn)}: {e}",
-            remedy=f"it is called with ({', '.join(given)}), its signature is {function_name(fn)}{signature}",
-        ) from None
+def _check_takes(role: str, sig: Signature, fn: UserRule, arguments: Sequence[str]) -> None:
+    """Raises: ArgumentError for a rule that cannot be called with these arguments."""
+    called = f"it is called with ({', '.join(arguments)}), "
+    check_signature(fn, f"{role} of {sig.name}: {function_name(fn)}", arguments, {}, called)
 
 
 # -------------------------------------------------------------------------------------------------- rules that raise
@@ -277,11 +301,10 @@ def tangent_rule(sig: Signature, rule: UserRule, live: Mask) -> TracedRule:
 
     def flat(*leaves: object) -> object:
         primals, dots = leaves[:n], with_none(sig.in_tree, sig.in_avals, leaves[n:], live)
-        found = call_rule(what, rule, *sig.static, tree.unflatten(sig.in_tree, primals), dots)
-        out, dot = pair(what, "(results, tangents)", found)
-        return _results(what, sig, out) + directions(
-            what, "tangent", sig.out_tree, sig.out_avals, sig.out_paths, dot, "the results"
-        )
+        returned = call_rule(what, rule, *sig.static, tree.unflatten(sig.in_tree, primals), dots)
+        out, dot = pair(what, "(results, tangents)", returned)
+        results = _results(what, sig, out)
+        return results + directions(what, "tangent", sig.out_tree, sig.out_avals, sig.out_paths, dot, "the results")
 
     moving = [p for p, a in zip(sig.out_paths, sig.out_avals, strict=True) if a.inexact]
     results = ("for", sig.out_paths, sig.out_avals), ("as tangent of", moving, inexact(sig.out_avals))
@@ -302,15 +325,16 @@ def added_tangents(fun: object, out: object, parts: Sequence[tuple[object, objec
     leaves, structure = tree.flatten(out)
     avals, paths = [aval_of(x) for x in leaves], tree.paths(structure, "result")
     moving = [a.inexact for a in avals]
-    total: list[object] = [None] * len(avals)
+    total: list[ArrayLike | None] = [None] * len(avals)
     for rule, value in parts:
         what = f"defjvps of {function_name(fun)}: {function_name(rule)}"
-        found = directions(what, "tangent", structure, avals, paths, value, "the results")
-        types = [a if is_scalar(x) else aval_of(x) for x, a in zip(found, inexact(avals), strict=True)]
+        dots = directions(what, "tangent", structure, avals, paths, value, "the results")
+        types = [a if is_scalar(x) else aval_of(x) for x, a in zip(dots, inexact(avals), strict=True)]
         check_types(what, "as tangent of", select_by_mask(paths, moving), inexact(avals), types)
         for k, x in enumerate(tree.flatten_up_to(structure, value) or ()):
             if moving[k] and x is not None and not isinstance(x, SymbolicZero):
-                total[k] = x if total[k] is None else add(cast("ArrayLike", total[k]), x)
+                so_far = total[k]
+                total[k] = x if so_far is None else add(so_far, x)
     return tree.unflatten(structure, total)
 
 
@@ -332,8 +356,8 @@ def cotangent_rule(sig: Signature, rule: tuple[UserRule, UserRule], live: Mask, 
     def flat_forward(*leaves: object) -> object:
         nonlocal res_tree
         args = [CustomVJPPrimal(x, m) for x, m in zip(leaves, live, strict=True)] if wrapped else leaves
-        given = call_rule(what, fwd, *sig.arguments(tree.unflatten(sig.in_tree, args)))
-        out, residuals = pair(what, "(results, residuals)", given)
+        returned = call_rule(what, fwd, *sig.arguments(args))
+        out, residuals = pair(what, "(results, residuals)", returned)
         stored, res_tree = tree.flatten(residuals)
         constants.extend(_residual_constants(what, stored, res_tree))
         return _results(what, sig, out) + [x for x, h in zip(stored, constants, strict=True) if h is _ARRAY]
@@ -366,11 +390,11 @@ def cotangent_rule(sig: Signature, rule: tuple[UserRule, UserRule], live: Mask, 
     return TracedRule((first, second), finish)
 
 
-_ARRAY: Final = object()  # stands for a residual that is an array, and so an operand of the backward program
+_ARRAY: Final = object()  # in place of a residual that is an array, and so an operand of the backward program
 
 
 def _residual_constants(what: str, stored: Sequence[object], res_tree: Structure) -> list[object]:
-    """The residuals that `bwd` gets as they are (numbers, strings, sizes, functions), and `_ARRAY` for arrays.
+    """The residuals that `bwd` gets unchanged (numbers, strings, sizes, functions), and `_ARRAY` for arrays.
 
     Raises: ArgumentError for a residual that is neither an array nor hashable.
     """
@@ -411,12 +435,12 @@ def cotangents(what: str, sig: Signature, bars: object) -> list[object]:
 # ------------------------------------------------------------------------------------------------------------ batching
 
 
-# The number of rules for any size that are traced around.
+# The number of enclosing rules for any size that are being traced.
 _bound_sizes: Final[Scoped[int]] = Scoped("fxad_bound_sizes", 0)
 
 
 def stacked_rules(sig: Signature, rule: UserRule, sizes: Sequence[int] | None) -> list[TracedRule]:
-    """Trace the rule for stacks of `sizes`. None: of the maps around, and of any size if it needs no number."""
+    """Trace the rule for stacks of `sizes`. None: the sizes of the enclosing maps, and any size if it needs no number."""
     traced: list[TracedRule] = []
     depth = _bound_sizes.get()
     for at_least in (0, 1) if sizes is None else ():
@@ -439,8 +463,8 @@ def stacked_rule(sig: Signature, rule: UserRule, size: int, *, any_size: bool = 
         mapped: list[object] = [False] * len(sig.names)
         for k, part in zip(sig.places, tree.unflatten(sig.in_tree, [True] * len(leaves)), strict=True):
             mapped[k] = part
-        found = rule(size, mapped, *sig.arguments(tree.unflatten(sig.in_tree, leaves)))
-        out, where = pair(what, "(results, out_batched)", found)
+        returned = rule(size, mapped, *sig.arguments(leaves))
+        out, where = pair(what, "(results, out_batched)", returned)
         marks = tree.broadcast_prefix(where, sig.out_tree, f"{what}: out_batched", lambda x: isinstance(x, bool))
         results = _results(what, sig, out)
         for k, (x, is_stack) in enumerate(zip(results, marks, strict=True)):
@@ -451,7 +475,7 @@ def stacked_rule(sig: Signature, rule: UserRule, size: int, *, any_size: bool = 
                         f"{what} returns {have} for {sig.out_paths[k]}, which is {want}, and is no stack by out_batched",
                         remedy=f"return {want} there, or say True for it in out_batched if it is a stack",
                     )
-                results[k] = broadcast_to(cast("ArrayLike", x), (size, *want.shape))
+                results[k] = broadcast_to(x, (size, *want.shape))
         return results
 
     takes, gives = [[a.with_shape((size, *a.shape)) for a in avals] for avals in (sig.in_avals, sig.out_avals)]
@@ -477,55 +501,55 @@ def places_of(what: str, fun: object, keep: int | str | Sequence[int | str]) -> 
     return tuple(out)
 
 
-def inverse_rule(sig: Signature, given: GivenInverse) -> TracedRule:
+def inverse_rule(sig: Signature, inverse: GivenInverse) -> TracedRule:
     """Trace `rule(results, [cotangents,] *kept) -> others`, or with cotangents `(others, cotangents of arguments)`.
 
     Raises: TreeError, ShapeError, DTypeError for a result that does not fit the function, naming the path and both
             types; ArgumentError for a position to keep that the call does not have; from `finish`, NotLinearError for an
-            ivjp that is not linear in the cotangents, NotInvertibleError if what it reconstructs depends on them.
+            ivjp that is not linear in the cotangents, NotInvertibleError if the reconstructed arguments depend on them.
     """
-    what, n = f"{given.role} of {sig.name}: {function_name(given.rule)}", len(sig.out_avals)
+    what, n = f"{inverse.role} of {sig.name}: {function_name(inverse.rule)}", len(sig.out_avals)
     parts = sig.in_tree.children()
-    for k in given.keep:
+    for k in inverse.keep:
         if k not in sig.places:
             raise ArgumentError(
-                f"{given.role} of {sig.name}: keep has {k}, and its rules are about arguments {', '.join(map(str, sig.places))}",
+                f"{inverse.role} of {sig.name}: keep has {k}, and its rules are about arguments {', '.join(map(str, sig.places))}",
                 remedy="number positional arguments from 0; those in nondiff_argnums are given to the rule anyway",
             )
-    held = tuple([k in given.keep for k in sig.places])
-    marks = tuple([h for h, part in zip(held, parts, strict=True) for _ in range(part.num_leaves)])
+    keeps = tuple([k in inverse.keep for k in sig.places])
+    marks = tuple([h for h, part in zip(keeps, parts, strict=True) for _ in range(part.num_leaves)])
     free = tuple([not m for m in marks])
     m = n + sum(marks)
     shape = tree.structure(
-        _single([p.unflatten(range(p.num_leaves)) for p, h in zip(parts, held, strict=True) if not h])
+        _single([p.unflatten(range(p.num_leaves)) for p, h in zip(parts, keeps, strict=True) if not h])
     )
 
     def flat(*leaves: object) -> object:
         rest = iter(leaves[n:m])
-        kept = [tree.unflatten(p, [next(rest) for _ in range(p.num_leaves)]) for p in select_by_mask(parts, held)]
+        kept = [tree.unflatten(p, [next(rest) for _ in range(p.num_leaves)]) for p in select_by_mask(parts, keeps)]
         results = tree.unflatten(sig.out_tree, leaves[:n])
-        if not given.fused:
-            return _others(call_rule(what, given.rule, *sig.static, results, *kept))
+        if not inverse.fused:
+            return _others(call_rule(what, inverse.rule, *sig.static, results, *kept))
         cts = with_none(sig.out_tree, sig.out_avals, leaves[m:])
         others, bars = pair(
-            what, "(arguments, cotangents)", call_rule(what, given.rule, *sig.static, results, cts, *kept)
+            what, "(arguments, cotangents)", call_rule(what, inverse.rule, *sig.static, results, cts, *kept)
         )
         return _others(others) + cotangents(what, sig, bars)
 
     def _others(value: object) -> list[object]:
-        leaves, found = tree.flatten(value)
-        if found != shape:
+        leaves, actual = tree.flatten(value)
+        if actual != shape:
             raise TreeError(
-                f"{what} returns {tree.shape_text(found)}, {sig.name} takes {tree.shape_text(shape)}",
+                f"{what} returns {tree.shape_text(actual)}, {sig.name} takes {tree.shape_text(shape)}",
                 remedy="return the argument that is not kept, or a tuple of them in order",
             )
         return leaves
 
-    takes = (*sig.out_avals, *select_by_mask(sig.in_avals, marks), *(inexact(sig.out_avals) if given.fused else ()))
+    takes = (*sig.out_avals, *select_by_mask(sig.in_avals, marks), *(inexact(sig.out_avals) if inverse.fused else ()))
     gives = "for", select_by_mask(sig.in_paths, free), select_by_mask(sig.in_avals, free)
     moving = [p for p, a in zip(sig.in_paths, sig.in_avals, strict=True) if a.inexact]
-    bars = [("as cotangent of", moving, inexact(sig.in_avals))] if given.fused else []
-    body = traced_rule(what, given.rule, flat, takes, gives, *bars)
+    bars = [("as cotangent of", moving, inexact(sig.in_avals))] if inverse.fused else []
+    body = traced_rule(what, inverse.rule, flat, takes, gives, *bars)
 
     def finish(whole: Jaxpr, programs: Sequence[Jaxpr]) -> Rules:
         n_captured = len(whole.ins) - len(marks)
@@ -533,13 +557,15 @@ def inverse_rule(sig: Signature, given: GivenInverse) -> TracedRule:
         ordered = reorder_operands(programs[0], order)  # results, captured, kept, cotangents
         kept = (True,) * n_captured + marks
         moving = sig.marks(whole, [a.inexact for a in sig.in_avals])
-        return _fused(what, whole, ordered, kept, moving) if given.fused else Rules(inverse=InverseRule(kept, ordered))
+        return (
+            _fused(what, whole, ordered, kept, moving) if inverse.fused else Rules(inverse=InverseRule(kept, ordered))
+        )
 
     return TracedRule((body,), finish)
 
 
 def _single(parts: list[Any]) -> Any:
-    """A single argument as it is, several as a tuple."""
+    """The only argument, or a tuple of several."""
     return parts[0] if len(parts) == 1 else tuple(parts)
 
 
@@ -555,9 +581,9 @@ def _fused(what: str, body: Jaxpr, rule: Jaxpr, kept: tuple[bool, ...], moving: 
             remedy="return (arguments, cotangents of all arguments), in this order",
         )
     b = Builder()
-    known = b.inputs(rule.in_avals[:n_known])
+    first_operands = b.inputs(rule.in_avals[:n_known])
     zeros = [Zero(a).instantiate() for a in rule.in_avals[n_known:]]
-    inverse = dce(b.build(b.inline(rule, [*known, *zeros])[:n_free], f"inverse_{body.name}"))
+    inverse = dce(b.build(b.inline(rule, [*first_operands, *zeros])[:n_free], f"inverse_{body.name}"))
     forward = with_outs(body, (*body.outs, *body.outs, *select_by_mask(body.ins, kept)))
     backward = reorder_operands(rule, (*range(n_known, len(rule.ins)), *range(n_known)))
     maps = cotangent_maps(with_outs(backward, backward.outs[n_free:]), len(rule.ins) - n_known, what)
@@ -577,11 +603,11 @@ def pair(what: str, wanted: str, value: object) -> tuple[Any, Any]:
     return value[0], value[1]
 
 
-def _results(what: str, sig: Signature, out: object) -> list[object]:
-    leaves, found = tree.flatten(out)
-    if found != sig.out_tree:
+def _results(what: str, sig: Signature, out: object) -> list[Any]:
+    leaves, actual = tree.flatten(out)
+    if actual != sig.out_tree:
         raise TreeError(
-            f"{what} returns results {tree.shape_text(found)}, {sig.name} returns {tree.shape_text(sig.out_tree)}",
+            f"{what} returns results {tree.shape_text(actual)}, {sig.name} returns {tree.shape_text(sig.out_tree)}",
             remedy="a rule gives the results of its function, in the same tree",
         )
     for x, path in zip(leaves, sig.out_paths, strict=True):
@@ -600,9 +626,9 @@ def directions(
         return [splat(Zero(a).instantiate()) for a in avals if a.inexact]
     leaves = tree.flatten_up_to(structure, value)
     if leaves is None or any([x is not None and tree.structure(x).num_nodes != 1 for x in leaves]):
-        found, want = tree.structure(value), tangent_tree(structure, avals)
+        actual, want = tree.structure(value), tangent_tree(structure, avals)
         raise TreeError(
-            f"{what} returns the {role} {tree.shape_text(found)}, it must be {tree.shape_text(want)} as {of}",
+            f"{what} returns the {role} {tree.shape_text(actual)}, it must be {tree.shape_text(want)} as {of}",
             remedy=f"a {role} has the structure of {of}, with None for integers and bools, or where it vanishes",
         )
     out: list[object] = []
@@ -619,9 +645,9 @@ def directions(
     return out
 
 
-def check_types(what: str, verb: str, paths: Sequence[str], wants: Sequence[Aval], found: Sequence[Aval]) -> None:
+def check_types(what: str, verb: str, paths: Sequence[str], wants: Sequence[Aval], actual: Sequence[Aval]) -> None:
     """Raises: ShapeError, DTypeError for the first type that is not as wanted."""
-    for path, want, have in zip(paths, wants, found, strict=True):
+    for path, want, have in zip(paths, wants, actual, strict=True):
         if have is not want:
             kind: type[FxadError] = ShapeError if have.shape != want.shape else DTypeError
             raise kind(
@@ -650,14 +676,8 @@ def static_places(name: str, nondiff_argnums: Sequence[int]) -> tuple[int, ...]:
     return tuple(sorted(set(nondiff_argnums)))
 
 
-def static_arguments(name: str, places: Sequence[int], n: int) -> list[int]:
-    """The indices of the arguments that are not differentiated, of a call with n arguments.
-
-    Raises: ArgumentError for an index that the call does not have.
-    """
-    if places and places[-1] >= n:
-        raise ArgumentError(
-            f"{name}: nondiff_argnums has {places[-1]}, and it is called with {count_text(n, 'argument')}",
-            remedy="number the arguments from 0",
-        )
-    return list(places)
+def _type_of(x: object, what: str) -> Aval:
+    try:
+        return aval_of(x, what)
+    except ArgumentError as e:
+        raise ArgumentError(e.message, remedy=f"{e.remedy}; what is none goes into nondiff_argnums") from None

@@ -29,9 +29,9 @@ from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
 from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, DTypeError, described
-from fxad.ir import Atom, Aval, Jaxpr, Zero
+from fxad.ir import Aval, Jaxpr, Zero
 from fxad.operations.arguments import flag, plain_ints
-from fxad.primitives.control.bodies import reorder_operands
+from fxad.primitives.control.bodies import instantiate_outs, reorder_operands
 from fxad.tracing.array import Array
 from fxad.tracing.program import Program, function_name, spec_of, trace
 from fxad.tracing.static_args import Argnames, Argnums, StaticArguments, static_arguments
@@ -62,14 +62,15 @@ def _inexact_positional(program: Program[..., object], argnums: Argnums | None, 
 
 
 @overload
-def jvp(f: Program[P, R]) -> Program[[Primals, Primals], tuple[R, R]]: ...
+def jvp(f: Program[P, R], /) -> Program[[Primals, Primals], tuple[R, R]]: ...
 @overload
 def jvp(
-    f: Callable[P, R], *, static_argnums: Argnums = (), static_argnames: Argnames = ()
+    f: Callable[P, R], /, *, static_argnums: Argnums = (), static_argnames: Argnames = ()
 ) -> Callable[..., tuple[R, R]]: ...
 @overload
 def jvp(
     f: Callable[P, R],
+    /,
     primals: Primals,
     tangents: Primals,
     has_aux: Literal[False] = False,
@@ -81,6 +82,7 @@ def jvp(
 @overload
 def jvp(
     f: Callable[..., tuple[X, Aux]],
+    /,
     primals: Primals,
     tangents: Primals,
     has_aux: Literal[True],
@@ -91,6 +93,7 @@ def jvp(
 ) -> tuple[X, X, Aux]: ...
 def jvp(
     f: Callable[..., object],
+    /,
     primals: Primals | None = None,
     tangents: Primals | None = None,
     has_aux: bool = False,
@@ -128,12 +131,12 @@ def jvp(
 
 
 def _jvp_of_function(f: Callable[..., object], statics: StaticArguments | None, has_aux: bool) -> Callable[..., object]:
-    def transformed(primals: Primals, tangents: Primals, **kwargs: Any) -> object:
+    def transformed(primals: Primals, tangents: Primals, /, **kwargs: Any) -> object:
         primals, tangents = _as_tuple("primals", primals), _as_tuple("tangents", tangents)
         g, primals, kwargs = bind_static_arguments("jvp", f, statics, primals, kwargs)
         program = trace_for_transform(g, primals, kwargs)
         if has_aux:
-            _aux_leaves("jvp", program)
+            result_and_aux("jvp", program)
         out, dots = _jvp(program)(primals, tangents, **kwargs)
         return (out[0], dots[0], out[1]) if has_aux else (out, dots)
 
@@ -152,14 +155,14 @@ def _as_tuple(name: str, value: object) -> Primals:
 def _jvp(program: Program[..., object]) -> Program[..., Any]:
     args, kwargs = _args(program)
     n_args = args.num_leaves
-    moved = _inexact_positional(program, None, "jvp")
-    fused, out_nonzero = transforms.jvp(program.jaxpr, mask_of(program, set(moved)))
+    leaves = _inexact_positional(program, None, "jvp")
+    fused, out_nonzero = transforms.jvp(program.jaxpr, mask_of(program, set(leaves)))
     # operands: bound, args, kwargs, tangents -> bound, args, tangents, kwargs
     n_bound, n_in = len(program.bound), len(program.jaxpr.ins)
     first, last = range(n_bound + n_args), range(n_bound + n_args, n_in)
     fused = reorder_operands(fused, (*first, *range(n_in, len(fused.ins)), *last))
     n_out = len(program.out_avals)
-    dots = _with_zero_tangents(program, out_nonzero, fused.outs[n_out:])
+    dots = instantiate_outs(fused.outs[n_out:], out_nonzero, program.out_avals, [a.inexact for a in program.out_avals])
     jaxpr = Jaxpr(fused.ins, fused.eqns, (*fused.outs[:n_out], *dots), fused.name)
     return Program(
         jaxpr,
@@ -169,16 +172,6 @@ def _jvp(program: Program[..., object]) -> Program[..., Any]:
         ("primals", "tangents"),
         f"jvp_{program.name}",
     )
-
-
-def _with_zero_tangents(program: Program[..., object], nonzero: Sequence[bool], tangents: Sequence[Atom]) -> list[Atom]:
-    """The tangents of all floating and complex results. `tangents` are those that are marked in `nonzero`."""
-    remaining = iter(tangents)
-    return [
-        next(remaining) if nz else Zero(a).instantiate()
-        for a, nz in zip(program.out_avals, nonzero, strict=True)
-        if a.inexact
-    ]
 
 
 # ------------------------------------------------------------------------------------------------------- linearize
@@ -208,10 +201,11 @@ class Linearized(Generic[P, R]):
 
 
 @overload
-def linearize(f: Program[P, R], *, argnums: Argnums | None = None) -> Linearized[P, R]: ...  # type: ignore[overload-overlap]  # a Program is callable
+def linearize(f: Program[P, R], /, *, argnums: Argnums | None = None) -> Linearized[P, R]: ...  # type: ignore[overload-overlap]  # a Program is callable
 @overload
 def linearize(
     f: Callable[..., R],
+    /,
     *primals: object,
     has_aux: Literal[False] = False,
     argnums: Argnums | None = None,
@@ -222,6 +216,7 @@ def linearize(
 @overload
 def linearize(
     f: Callable[..., tuple[X, Aux]],
+    /,
     *primals: object,
     has_aux: Literal[True],
     argnums: Argnums | None = None,
@@ -231,6 +226,7 @@ def linearize(
 ) -> tuple[X, Callable[..., X], Aux]: ...
 def linearize(
     f: Callable[..., object],
+    /,
     *primals: object,
     has_aux: bool = False,
     argnums: Argnums | None = None,
@@ -262,7 +258,7 @@ def linearize(
     g, primals, kwargs = bind_static_arguments("linearize", f, statics, primals, kwargs, argnums)
     program = trace_for_transform(g, primals, kwargs)
     if has_aux:
-        _aux_leaves("linearize", program)
+        result_and_aux("linearize", program)
     split = _linearize(program, argnums)
     out, residuals = split.primal(*primals, **kwargs)
     linear = split.linear
@@ -278,14 +274,16 @@ def linearize(
 
 
 def _linearize(program: Program[..., Any], argnums: Argnums | None) -> Linearized[..., Any]:
-    moved = _inexact_positional(program, argnums, "linearize")
-    split = transforms.linearize(program.jaxpr, mask_of(program, set(moved)))
+    leaves = _inexact_positional(program, argnums, "linearize")
+    split = transforms.linearize(program.jaxpr, mask_of(program, set(leaves)))
     residuals = tree.structure((0,) * split.n_res)
     primal = program.replace(split.primal, out_tree=tuple_structure(program.out_tree, residuals))
     trees, ranges, avals = positional(program), leaf_ranges(program), program.in_avals
     numbers = range(len(trees)) if argnums is None else sorted(argument_numbers("linearize", program, argnums))
     tangents = tuple_structure(*[tangent_tree(trees[i], [avals[k] for k in ranges[i]]) for i in numbers])
-    dots = _with_zero_tangents(program, split.out_nonzero, split.linear.outs)
+    dots = instantiate_outs(
+        split.linear.outs, split.out_nonzero, program.out_avals, [a.inexact for a in program.out_avals]
+    )
     linear = Jaxpr(split.linear.ins, split.linear.eqns, tuple(dots), split.linear.name)
     return Linearized(
         primal,
@@ -350,10 +348,11 @@ def bind_trailing(program: Program[..., object], values: Sequence[object]) -> Re
 
 
 @overload
-def vjp(f: Program[P, R]) -> Program[[Primals, R], tuple[R, Primals]]: ...  # type: ignore[overload-overlap]  # a Program is callable
+def vjp(f: Program[P, R], /) -> Program[[Primals, R], tuple[R, Primals]]: ...  # type: ignore[overload-overlap]  # a Program is callable
 @overload
 def vjp(
     f: Callable[..., R],
+    /,
     *primals: object,
     has_aux: Literal[False] = False,
     static_argnums: Argnums = (),
@@ -363,6 +362,7 @@ def vjp(
 @overload
 def vjp(
     f: Callable[..., tuple[X, Aux]],
+    /,
     *primals: object,
     has_aux: Literal[True],
     static_argnums: Argnums = (),
@@ -372,6 +372,7 @@ def vjp(
 @overload
 def vjp(
     f: Callable[..., object],
+    /,
     *primals: object,
     has_aux: bool,
     static_argnums: Argnums = (),
@@ -380,6 +381,7 @@ def vjp(
 ) -> tuple[Any, ...]: ...
 def vjp(
     f: Callable[..., object],
+    /,
     *primals: object,
     has_aux: bool = False,
     static_argnums: Argnums = (),
@@ -411,18 +413,19 @@ def vjp(
     statics = static_arguments(f"vjp of {function_name(f)}", f, static_argnums, static_argnames)
     g, primals, kwargs = bind_static_arguments("vjp", f, statics, primals, kwargs)
     program = trace_for_transform(g, primals, kwargs)
-    aux_leaves = _aux_leaves("vjp", program) if has_aux else 0
-    return _vjp_call(program, primals, kwargs, aux_leaves, has_aux)
+    n_aux = result_and_aux("vjp", program)[1].num_leaves if has_aux else 0
+    return _vjp_call(program, primals, kwargs, n_aux, has_aux)
 
 
-def _aux_leaves(what: str, program: Program[..., object]) -> int:
-    """The number of leaves of the auxiliary results. Raises: ArgumentError."""
+def result_and_aux(what: str, program: Program[..., object]) -> tuple[Structure, Structure]:
+    """The trees of the result and of the auxiliary results. Raises: ArgumentError."""
     if program.out_tree.type is not tuple or program.out_tree.num_children != 2:
         raise ArgumentError(
             f"{what}: has_aux=True, but {program.name} returns {tree.shape_text(program.out_tree)}",
             remedy="return a pair (result, auxiliary results)",
         )
-    return program.out_tree.children()[1].num_leaves
+    result, aux = program.out_tree.children()
+    return result, aux
 
 
 def _grads_tree(program: Program[..., object]) -> Structure:
@@ -432,8 +435,8 @@ def _grads_tree(program: Program[..., object]) -> Structure:
 
 def _vjp_program(program: Program[..., object]) -> Program[..., object]:
     args, kwargs = _args(program)
-    moved = _inexact_positional(program, None, "vjp")
-    jaxpr = transforms.vjp_fused(program.jaxpr, mask_of(program, set(moved)))
+    leaves = _inexact_positional(program, None, "vjp")
+    jaxpr = transforms.vjp_fused(program.jaxpr, mask_of(program, set(leaves)))
     n_bound, n_args, n_in = len(program.bound), args.num_leaves, len(program.jaxpr.ins)
     cts = range(n_in, len(jaxpr.ins))
     jaxpr = reorder_operands(jaxpr, (*range(n_bound + n_args), *cts, *range(n_bound + n_args, n_in)))
@@ -450,8 +453,8 @@ def _vjp_program(program: Program[..., object]) -> Program[..., object]:
 def _vjp_call(
     program: Program[..., Any], primals: Primals, kwargs: dict[str, object], n_aux: int, has_aux: bool
 ) -> object:
-    moved = _inexact_positional(program, None, "vjp")
-    halves = transforms.vjp(program.jaxpr, mask_of(program, set(moved)))
+    leaves = _inexact_positional(program, None, "vjp")
+    halves = transforms.vjp(program.jaxpr, mask_of(program, set(leaves)))
     n_out = len(program.out_avals)
     forward = program.replace(
         halves.forward, out_tree=tuple_structure(program.out_tree, tree.structure((0,) * halves.n_res))

@@ -16,7 +16,7 @@ from fxad.errors import name_equation
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Lit, NDArray, SourceLocation, source_location
 from fxad.primitives.collectives import Collective
 from fxad.primitives.control.shard_map import ShardMap
-from fxad.tracing.program import Program, numpy_operands, trace
+from fxad.tracing.program import Program, numpy_operands, trace_for_call
 from fxad.transforms.locate import body_label, describe, lines_of
 
 _SHOWN: Final = 4  # operands whose values are shown
@@ -78,12 +78,13 @@ class NanExplanation:
         return f"explain_nan: {self.nan}{before}"
 
 
-def explain_nan(f: Callable[..., object], *args: object, **kwargs: Any) -> NanExplanation | None:
+def explain_nan(f: Callable[..., object], /, *args: object, **kwargs: Any) -> NanExplanation | None:
     """Return the equation that makes the first nan when a program runs on these arguments; None if there is none.
 
-    A function is traced for the arguments. The program is interpreted in NumPy, equation by equation, including calls, the steps of loops, the branch that is
-    taken, and all indices of a map over devices. A nan in an argument is not reported. A nan literal is reported at its
-    first reader. The nan need not reach a result: a nan that `where` excludes from the value can return in the gradient.
+    A function is traced for the arguments. The program is interpreted in NumPy, equation by equation, including calls,
+    the steps of loops, the branch that is taken, and all indices of a map over devices. A nan in an argument is not
+    reported. A nan literal is reported at its first reader. The nan need not reach a result: a nan that `where` excludes
+    from the value can return in the gradient.
 
     >>> import fxad as fx
     >>> import fxad.numpy as fnp
@@ -95,7 +96,7 @@ def explain_nan(f: Callable[..., object], *args: object, **kwargs: Any) -> NanEx
     """
     if not isinstance(f, Program):
         check_function("explain_nan", f)
-    program = f if isinstance(f, Program) else trace(f, *args, **kwargs)
+    program = f if isinstance(f, Program) else trace_for_call(f, args, kwargs)
     jaxpr, operands = numpy_operands(program, args, kwargs)
     walker = _Walker()
     with np.errstate(all="ignore"):

@@ -29,7 +29,7 @@ class Exported:
         self.name, self.digest = run.program.name, run.program.jaxpr.digest
         self.platforms = platforms
 
-    def __call__(self, *args: object, **kwargs: object) -> Any:
+    def __call__(self, /, *args: object, **kwargs: object) -> Any:
         return self._run(*args, **kwargs)
 
     @property

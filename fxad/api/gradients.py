@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
 from fxad import transforms
-from fxad.api.directional import vjp
+from fxad.api.directional import result_and_aux, vjp
 from fxad.api.lift import (
     argument_numbers,
     check_no_reduce_axes,
@@ -27,7 +27,7 @@ from fxad.errors import ArgumentError, NotDifferentiableError, ShapeError
 from fxad.execution.executable import specs
 from fxad.operations.arguments import flag, plain_ints
 from fxad.tracing.array import Array, asarray
-from fxad.tracing.program import Program, Traced, trace
+from fxad.tracing.program import Program, Traced, trace_for_call
 from fxad.tracing.static_args import Argnames, Argnums
 
 P = ParamSpec("P")
@@ -171,8 +171,7 @@ def _holomorphic(
         return ((out, aux[0]) if has_aux else out), gradient
 
     args, kwargs = specs(program.in_tree, avals)
-    traced: Program[..., object] = trace(derivative, *args, **kwargs)
-    return traced
+    return trace_for_call(derivative, args, kwargs)
 
 
 # `argnums` of a literal int, or a pair of them, is resolved by overloads; anything else gives Any. The overload of
@@ -317,15 +316,7 @@ def _jacobian(
     allow_int: bool = False,
 ) -> Program[..., object]:
     wrt = _Wrt(what, program, argnums, allow_int, holomorphic)
-    out, aux = program.out_tree, None
-    if has_aux:
-        parts = out.children()
-        if out.type is not tuple or len(parts) != 2:
-            raise ArgumentError(
-                f"{what}: has_aux=True, but {program.name} returns {tree.shape_text(out)}",
-                remedy="return a pair (result, auxiliary results)",
-            )
-        out, aux = parts
+    out, aux = result_and_aux(what, program) if has_aux else (program.out_tree, None)
     for aval, path in zip(program.out_avals, tree.paths(out, "result"), strict=False):
         if holomorphic and aval.dtype not in COMPLEX:
             raise NotDifferentiableError(

@@ -8,7 +8,7 @@ from typing import Any, ParamSpec, TypeAlias, TypeVar, overload
 
 import numpy as np
 
-from fxad.api.custom import CustomFunction, made
+from fxad.api.custom import CustomFunction, decorate
 from fxad.api.lift import bind_static_arguments, check_function, lift, positional, select_outs
 from fxad.api.rewrite import Rewrite
 from fxad.core import tree
@@ -16,7 +16,7 @@ from fxad.errors import ArgumentError
 from fxad.operations.arguments import flag, plain_ints
 from fxad.primitives.control.bodies import reorder_operands
 from fxad.tracing.array import binder
-from fxad.tracing.program import Program, count_text, function_name, spec_of, trace
+from fxad.tracing.program import Program, count_text, function_name, spec_of, trace_for_call
 from fxad.tracing.static_args import Argnames, Argnums, static_arguments
 from fxad.transforms.inversion.inverse import inverse as inverse_of
 from fxad.transforms.inversion.invertible import invertible as invertible_of
@@ -107,7 +107,7 @@ def inverse(f: Program[..., object] | Callable[..., object], argnums: Names = 0,
     check_function("inverse", f)
 
     @wraps(f, updated=())
-    def inverted(results: object, *held: object, **kwargs: Any) -> object:
+    def inverted(results: object, /, *held: object, **kwargs: Any) -> object:
         program, held, kwargs = _trace_from_results(f, argnums, results, held, kwargs)
         return _inverse(program, argnums, log_det)(results, *held, **kwargs)
 
@@ -141,7 +141,7 @@ def _trace_from_results(
     statics = static_arguments(f"inverse of {function_name(f)}", f)
     numbers = [k for k in requested if isinstance(k, int)]
     g, args, kwargs = bind_static_arguments("inverse", f, statics, args, kwargs, numbers)
-    program = trace(g, *args, **kwargs)
+    program = trace_for_call(g, args, kwargs)
     leaves, structure = tree.flatten(results)
     if structure != program.out_tree or [spec_of(x, "inverse") for x in leaves] != list(program.out_avals):
         raise ArgumentError(
@@ -250,7 +250,7 @@ def invertible(
 
 
 def reconstruction_error(
-    f: Program[..., object] | Callable[..., object], *args: object, keep: Names = (), **kwargs: Any
+    f: Program[..., object] | Callable[..., object], /, *args: object, keep: Names = (), **kwargs: Any
 ) -> float:
     """Measure the error of the values that `invertible` reconstructs: the largest difference in an argument, relative
     to its largest magnitude; nan if a value is lost.
@@ -260,7 +260,7 @@ def reconstruction_error(
     if not isinstance(f, Program):
         statics = static_arguments(f"reconstruction_error of {function_name(f)}", f)
         f, args, kwargs = bind_static_arguments("reconstruction_error", f, statics, args, kwargs)
-    program = f if isinstance(f, Program) else trace(f, *args, **kwargs)
+    program = f if isinstance(f, Program) else trace_for_call(f, args, kwargs)
     kept = leaf_mask(program, chosen_arguments("reconstruction_error", "keep", program, keep))
     wanted = tuple([a.inexact and not k for a, k in zip(program.in_avals, kept, strict=True)])
     marks = (False,) * len(program.bound) + wanted
@@ -283,7 +283,7 @@ def custom_inverse(
     Law:    inverse(fun(x, w), w) = x, within rounding; `fxad.testing.check_inverse` tests this.
     Raises: when it is called: TreeError, ShapeError, DTypeError naming rule, path and both types.
     """
-    function: CustomFunction[P, R] = made("custom_inverse", fun, ())
+    function = decorate("custom_inverse", fun)
     if inverse is not None:
         function.definverse(inverse, keep)
     return function
@@ -298,7 +298,7 @@ def custom_ivjp(
     Raises: as `custom_inverse`; NotLinearError, NotInvertibleError if the reconstructed arguments depend on cotangents
             or the cotangents are not linear in them.
     """
-    function: CustomFunction[P, R] = made("custom_ivjp", fun, ())
+    function = decorate("custom_ivjp", fun)
     if ivjp is not None:
         function.defivjp(ivjp, keep)
     return function

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, Protocol, Type
 
 from fxad.api.lift import check_function, check_no_statics
 from fxad.api.recompilation import recompilation_reason
-from fxad.api.shapes import Shapes, symbolic_types
+from fxad.api.symbolic_shapes import Shapes, symbolic_types
 from fxad.core import tree
 from fxad.core.dataclasses import dataclass
 from fxad.core.lru import LRUCache
@@ -180,37 +180,37 @@ class _ByTypes(Generic[P, R]):
         leaves, in_tree = tree.flatten((args, kwargs))
         return self.program(in_tree, self.types(leaves, in_tree))
 
-    def general(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def slow_path(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The slow path of a call: inside a trace, for new types, or for other types than those of the last call."""
         if (here := current_binder()) is OPERATION_BY_OPERATION:
             return self.fn(*args, **kwargs)
         if here is not None and active_trace() is not None:
             leaves, in_tree = tree.flatten((args, kwargs))
             return self.program(in_tree, self.types(leaves, in_tree)).call_flat(leaves)
-        calls = self._by_array_types.get(avals_of_arrays(args)) if not kwargs else None
-        if calls is not None:
-            self._count_miss(calls)
-            return calls.launch(args)
+        dispatcher = self._by_array_types.get(avals_of_arrays(args)) if not kwargs else None
+        if dispatcher is not None:
+            self._count_miss(dispatcher)
+            return dispatcher.launch(args)
         leaves, in_tree = tree.flatten((args, kwargs))
         array_types = avals_of_arrays(leaves)
         types = self.types(leaves, in_tree) if array_types is None else array_types
         executable = self.executables.get((in_tree, types, get_mesh() if self.on_mesh else None))
         if executable is None:
             executable = self._compile(in_tree, types, leaves)
-            self._redirect_to(executable._calls)
+            self._redirect_to(executable._dispatcher)
         elif array_types is not None:
-            self._count_miss(executable._calls)
-        calls = executable._calls
-        if calls.takes_arrays and array_types is not None and not self.on_mesh:
-            self._by_array_types[array_types] = calls
-        return calls.run(leaves, array_types)
+            self._count_miss(executable._dispatcher)
+        dispatcher = executable._dispatcher
+        if dispatcher.takes_arrays and array_types is not None and not self.on_mesh:
+            self._by_array_types[array_types] = dispatcher
+        return dispatcher.run(leaves, array_types)
 
-    def _count_miss(self, calls: Dispatcher) -> None:
+    def _count_miss(self, dispatcher: Dispatcher) -> None:
         """Count a call that the fast path did not handle, and redirect the fast path to its program if the count is a power
         of two. So alternating types do not redirect it at each call."""
         self._misses += 1
         if self._misses & (self._misses - 1) == 0:
-            self._redirect_to(calls)
+            self._redirect_to(dispatcher)
 
     def _compile(self, in_tree: Structure, types: tuple[Aval, ...], leaves: Sequence[object]) -> Executable[P, R]:
         program = self.program(in_tree, types)
@@ -226,14 +226,14 @@ class _ByTypes(Generic[P, R]):
         executable = self.executables[in_tree, types, mesh] = self.options.lower(program).compile_first_for(where)
         return executable
 
-    def _redirect_to(self, calls: Dispatcher) -> None:
+    def _redirect_to(self, dispatcher: Dispatcher) -> None:
         """Redirect the fast path of the function to one of its programs."""
         owner = self._owner()
         if owner is not None and self.on_mesh:
             self._by_array_types.clear()
-            owner._call_with(lambda *args, **kwargs: self.general(args, kwargs))
+            owner._call_with(lambda *args, **kwargs: self.slow_path(args, kwargs))
         elif owner is not None:
-            owner._call_with(fast_path(calls, self.general))
+            owner._call_with(fast_path(dispatcher, self.slow_path))
 
 
 @final
@@ -250,29 +250,29 @@ class Jitted(Generic[P, R]):
 
     if TYPE_CHECKING:
 
-        def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
+        def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R: ...
 
     def __init__(self, fn: Callable[P, R], options: _JitOptions) -> None:
         self.fn = fn
         self._by_types = _ByTypes(self, fn, options)
-        general = self._by_types.general
-        self._call_with(lambda *args, **kwargs: general(args, kwargs))
+        slow_path = self._by_types.slow_path
+        self._call_with(lambda *args, **kwargs: slow_path(args, kwargs))
         functools.update_wrapper(self, fn)
         attach_declaration(self, None, lambda numbers, names: StaticJitted(fn, numbers, names, options))
 
     def _call_with(self, call: Callable[..., R]) -> None:
         object.__setattr__(self, "__call__", call)
 
-    def trace(self, *args: P.args, **kwargs: P.kwargs) -> TracedProgram[P, R]:
+    def trace(self, /, *args: P.args, **kwargs: P.kwargs) -> TracedProgram[P, R]:
         """Return the program for these arguments, traced once per types (unless it closes over tracers)."""
         p = with_own_arrays(self._by_types.trace(args, kwargs))
         return TracedProgram(p.jaxpr, p.in_tree, p.out_tree, p.bound, p.names, p.name, self._by_types.options)
 
-    def lower(self, *args: P.args, **kwargs: P.kwargs) -> Lowered[P, R]:
+    def lower(self, /, *args: P.args, **kwargs: P.kwargs) -> Lowered[P, R]:
         """Return the lowered program for these arguments (values or `Spec`s)."""
         return self._by_types.options.lower(with_own_arrays(self._by_types.trace(args, kwargs)))
 
-    def eval_shape(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+    def eval_shape(self, /, *args: P.args, **kwargs: P.kwargs) -> Any:
         """Return the types of the results for these arguments."""
         return self.trace(*args, **kwargs).out_info
 
@@ -352,16 +352,16 @@ class StaticJitted(Generic[P, R]):
             self._jitted.put(key, jitted)
         return jitted, args, kwargs
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         jitted, others, named = self._split(args, kwargs)
         return jitted(*others, **named)
 
-    def trace(self, *args: P.args, **kwargs: P.kwargs) -> TracedProgram[..., R]:
+    def trace(self, /, *args: P.args, **kwargs: P.kwargs) -> TracedProgram[..., R]:
         """Return the program for these arguments, as a function of those that are not static."""
         jitted, others, named = self._split(args, kwargs)
         return jitted.trace(*others, **named)
 
-    def eval_shape(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+    def eval_shape(self, /, *args: P.args, **kwargs: P.kwargs) -> Any:
         """Return the types of the results for these arguments."""
         return self.trace(*args, **kwargs).out_info
 
@@ -369,7 +369,7 @@ class StaticJitted(Generic[P, R]):
         """Drop the programs and executables of this function. Equal ones stay in `fx.cache`."""
         self._jitted = LRUCache(512)
 
-    def lower(self, *args: P.args, **kwargs: P.kwargs) -> Lowered[..., R]:
+    def lower(self, /, *args: P.args, **kwargs: P.kwargs) -> Lowered[..., R]:
         """Return the lowered program for these arguments (values or `Spec`s)."""
         jitted, others, named = self._split(args, kwargs)
         return jitted.lower(*others, **named)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from fxad.api.jit import jit
 from fxad.api.lift import args_tree, check_function
-from fxad.api.shapes import FITTING, Shapes, is_shape, read_prefix, shown_shape, symbolic_types, trace_symbolic
+from fxad.api.symbolic_shapes import FITTING, Shapes, is_shape, read_prefix, shown_shape, symbolic_types, trace_symbolic
 from fxad.core import tree
 from fxad.core.sizes import Size, named_size, read_shapes, solve_sizes, substitute_sizes
 from fxad.core.tree import Structure
@@ -159,7 +159,7 @@ def _masked_function(
 ) -> Callable[..., object]:
     name = f.name if isinstance(f, Program) else function_name(f)
 
-    def masked(*args: object, sizes: Mapping[str, object], **kwargs: object) -> object:
+    def masked(*args: object, sizes: Mapping[str, object] | None = None, **kwargs: object) -> object:
         program, user_names = program_of(args, kwargs)
         leaves, in_tree = tree.flatten((args, kwargs))
         if in_tree != program.in_tree:
@@ -209,7 +209,7 @@ def _bounds(program: Program[..., object], found: Sequence[Aval]) -> Padding:
 
 
 def _checked_padding(program: Program[..., object], padding: Mapping[str, int]) -> Padding:
-    known = {n.name for n in size_names(program.jaxpr)}
+    known = {n.name: n.at_least for n in size_names(program.jaxpr)}
     padding = {name: plain_ints(bound) for name, bound in padding.items()}
     for name, bound in padding.items():
         if name not in known:
@@ -220,6 +220,11 @@ def _checked_padding(program: Program[..., object], padding: Mapping[str, int]) 
         if not isinstance(bound, int) or isinstance(bound, bool):
             raise ArgumentError(
                 f"mask: the padding of {name} is {bound!r:.60}, not an int", remedy="give the largest size, as an int"
+            )
+        if type(bound) is int and bound < known[name]:
+            raise ShapeError(
+                f"mask: the padding of {name} is {bound}, and {program.name} assumes {name} >= {known[name]}",
+                remedy="give the largest size that is to be padded",
             )
     return tuple(sorted(padding.items()))
 
@@ -245,6 +250,9 @@ def _size_operands(
     what: str, program: Program[..., object], padding: Padding, user_names: Mapping[str, str], given: object
 ) -> list[Array]:
     """The operands for the sizes. Raises: ArgumentError, ShapeError, DTypeError."""
+    if given is None:
+        names = ", ".join([user_names.get(name, name) for name, _ in padding])
+        raise ArgumentError(f"{what}: the sizes are missing: {names}", remedy='sizes={"n": n}')
     if not isinstance(given, Mapping):
         raise ArgumentError(
             f"{what}: sizes is {described(given)}, not a mapping of names to sizes: {given!r:.60}",
@@ -286,7 +294,7 @@ def _size_operands(
 
 
 def _remedy(value: object) -> str:
-    """What to write in place of a value that is not a size."""
+    """Returns the remedy for a value that is not a size."""
     if isinstance(value, list | tuple) or (isinstance(value, Array | np.ndarray) and value.ndim):
         return "sizes of a batch are mapped: vmap(lambda x, n: masked(x, sizes={'n': n}))(xs, lengths)"
     return "give an int, or an array of one integer"

@@ -15,7 +15,7 @@ from fxad.tracing.array import Array
 from fxad.tracing.program import Program, count_text
 from fxad.tracing.static_args import Argnums
 from fxad.transforms.inversion.second_order import without_derivative
-from fxad.transforms.memory.partial_eval import Halves, Passed
+from fxad.transforms.memory.partial_eval import Halves, PassedValue
 from fxad.transforms.memory.residuals import Residuals
 
 
@@ -59,7 +59,7 @@ class Partial:
 
     known: Program[..., tuple[Any, tuple[Array, ...]]]
     unknown: Program[..., Any]
-    residuals: tuple[Passed, ...]
+    residuals: tuple[PassedValue, ...]
 
 
 def partial_eval(program: Program[..., object], known: Sequence[bool]) -> Partial:

@@ -12,7 +12,7 @@ from fxad.ir import Jaxpr
 from fxad.tracing.program import Program, numpy_operands
 
 
-def interpret(program: Program[..., object], *args: object, observe: Observe | None = None, **kwargs: object) -> Any:
+def interpret(program: Program[..., object], /, *args: object, observe: Observe | None = None, **kwargs: object) -> Any:
     """Run a program equation by equation in NumPy: the reference semantics, without XLA.
 
     Results have the program's tree, with NumPy arrays for leaves. `observe(number, equation, results)` is called after

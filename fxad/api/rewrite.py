@@ -198,7 +198,7 @@ def simplify(f: Callable[..., object]) -> object:
     return lift("simplify", f, lambda p: p.replace(transforms.simplify(p.jaxpr)))
 
 
-def specialize(program: Program[P, R], **sizes: int) -> Program[P, R]:
+def specialize(program: Program[P, R], /, **sizes: int) -> Program[P, R]:
     """The program of symbolic shape with named sizes replaced by ints: `specialize(program, n=32)`.
 
     Law:    the same object as the program that is traced at those sizes, where the function uses its sizes in shapes

@@ -23,7 +23,7 @@ from fxad.lax.control.host import debug_callback
 from fxad.runtime import Device, default_device
 from fxad.sharding import Sharding, picture
 from fxad.tracing.array import Array, aval_of, evaluating, running_each_operation
-from fxad.tracing.program import Program, function_name, trace
+from fxad.tracing.program import Program, function_name, trace, trace_for_call, with_own_arrays
 from fxad.tracing.static_args import Argnums, static_arguments
 from fxad.transforms.memory.policies import Policy
 
@@ -35,13 +35,13 @@ T = TypeVar("T")
 # -------------------------------------------------------------------------------------------------- types of results
 
 
-def eval_shape(fun: Callable[..., object], *args: object, **kwargs: Any) -> Any:
+def eval_shape(fun: Callable[..., object], /, *args: object, **kwargs: Any) -> Any:
     """Return the types of the results of a function, as a tree of `Spec`s, without computing them.
 
     Arguments are values or `Spec`s. Cost: one trace.
     """
     check_function("eval_shape", fun)
-    program = fun if isinstance(fun, Program) else trace(fun, *args, **kwargs)
+    program = fun if isinstance(fun, Program) else trace_for_call(fun, args, kwargs)
     return specs(program.out_tree, program.out_avals)
 
 
@@ -74,7 +74,7 @@ def make_jaxpr(
     @wraps(fun, updated=())
     def traced(*args: object, **kwargs: Any) -> object:
         g, args, kwargs = (fun, args, kwargs) if statics is None else statics.with_placeholders(args, kwargs)
-        program = trace(g, *args, **kwargs)
+        program = with_own_arrays(trace_for_call(g, args, kwargs))
         return (program, specs(program.out_tree, program.out_avals)) if return_shape else program
 
     return traced

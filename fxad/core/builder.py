@@ -187,8 +187,8 @@ class Builder:
             form = jaxpr._memo["positions"] = _by_position(jaxpr)
         values: list[Atom] = [*args, *form.literals]
         n, source, add = self.n, self.source, self.eqns.append
-        for prim, pick, known, avals in form.eqns:  # a hot loop: tracing inlines the functions of `fxad.numpy` here
-            outs = known.get(n) or result_vars(n, avals)
+        for prim, pick, variables, avals in form.eqns:  # a hot loop: tracing inlines the functions of `fxad.numpy` here
+            outs = variables.get(n) or result_vars(n, avals)
             add(new_eqn(prim, pick(values), outs, source))
             values += outs
             n += len(outs)
@@ -198,6 +198,12 @@ class Builder:
     def build(self, outs: Iterable[Atom], name: str = "main") -> Jaxpr:
         """The frozen, interned program."""
         return Jaxpr(tuple(self.ins), tuple(self.eqns), tuple(outs), name)
+
+
+def single_equation(prim: Primitive, avals: Iterable[Aval], name: str = "") -> Jaxpr:
+    """The program of one equation, over operands of these types. By default, it is named like the primitive."""
+    b = Builder()
+    return b.build(b(prim, *b.inputs(avals)), name or prim.name)
 
 
 # Rewrites an equation with new operands: returns the atoms of its results, or None to copy the equation.

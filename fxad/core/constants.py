@@ -71,6 +71,10 @@ COMPILED_PART: Final = 0.6  # of the equations of a program, at most, in its uni
 SEGMENT_TIMES: Final = 4
 SEGMENT_BYTES: Final = 1 << 16
 WAITING_BYTES: Final = 1 << 16  # equations between units run at once if that frees so many bytes
+LEAST_SHARE: Final = 0.3  # the least part of an estimate of temporaries that XLA needs, relative to the plain program
+EXECUTABLE_BYTES: Final = 112 * 2**10  # resident memory of an executable on the CPU, however small
+CHARACTER_BYTES: Final = 12  # resident memory of an executable on the CPU, for each character of its StableHLO
+PLANNED_EQUATION_BYTES: Final = 4 * 2**10  # an equation with its memo: the outlined program and the plan
 
 # ------------------------------------------------------------------------------------------------- forms of primitives
 

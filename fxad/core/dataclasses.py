@@ -1,8 +1,9 @@
 """`dataclass` for the frozen, slotted classes of fxad. It behaves as the standard one; a declaration costs a tenth.
 
-The standard decorator generates and compiles the text of five methods per class, which took a third of `import fxad`.
-Here, comparison, hash and the other methods are closures over the names of the fields. `__init__` is still compiled
-from text, because it runs for each instance, but only at its first use. Most programs use few of the classes.
+The standard decorator inspects each annotation, and generates and compiles the text of five methods per class. That
+took a third of `import fxad`. Here, comparison, hash and the other methods are closures over the names of the fields.
+`__init__` is still compiled from text, because it runs for each instance, but only at its first use. The standard
+`Field` objects are made at their first use too. Most programs use few of the classes.
 
 A type checker sees `dataclasses.dataclass`.
 """
@@ -10,11 +11,11 @@ A type checker sees `dataclasses.dataclass`.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from operator import attrgetter
 from reprlib import recursive_repr
-from types import FunctionType, MethodType
-from typing import TYPE_CHECKING, ClassVar, Final, NoReturn, Protocol, TypeVar, cast
+from types import FunctionType, MappingProxyType, MemberDescriptorType, MethodType
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, NoReturn, Protocol, TypeVar, cast
 
 T = TypeVar("T")
 
@@ -23,6 +24,23 @@ class _DataclassLike(Protocol):
     """The attribute of a dataclass that this module reads."""
 
     __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[object]]]
+
+
+class _Declared(NamedTuple):
+    """The declaration of a field: its annotation, and its default, a `Field`, or MISSING."""
+
+    annotation: object
+    default: object
+
+    def compares(self) -> bool:
+        """Returns True if equality reads the field."""
+        return not isinstance(self.default, dataclasses.Field) or self.default.compare
+
+    def is_parameter(self) -> bool:
+        """Returns True if `__init__` takes the field, in its place."""
+        return not isinstance(self.default, dataclasses.Field) or (
+            self.default.init and self.default.kw_only in (False, dataclasses.MISSING)
+        )
 
 
 def frozen_dataclass(
@@ -41,30 +59,83 @@ def frozen_dataclass(
         raise TypeError("a dataclass of fxad.core.dataclasses is frozen and slotted: use the standard one")
 
     def decorate(declared: type[T]) -> type[T]:
-        defined = set(vars(declared))
-        docstring = declared.__doc__
-        declared.__doc__ = docstring or declared.__name__  # without a docstring, the standard one prints the signature
-        cls = dataclasses.dataclass(init=False, repr=False, eq=False, slots=True)(declared)
-        typed = cast("type[_DataclassLike]", cls)
-        fields = dataclasses.fields(typed)
-        if any([f.kw_only or not f.init for f in fields]):
-            raise TypeError(f"{cls.__qualname__}: a field that __init__ does not take in order needs the standard one")
-        methods: dict[str, object] = dict(_SHARED)
-        if not docstring:
-            cls.__doc__ = f"{cls.__name__}({', '.join([f.name for f in fields])})"
+        fields = _declared_fields(declared)
+        if not all([f.is_parameter() for f in fields.values()]):
+            raise TypeError(
+                f"{declared.__qualname__}: a field that __init__ does not take in order needs the standard one"
+            )
+        body = dict(vars(declared))
+        if body.get("__hash__") is None:  # Python writes None beside an __eq__
+            body.pop("__hash__", None)
+        methods: dict[str, object] = {**_SHARED, "__init__": _Initializer(fields), "__match_args__": tuple(fields)}
         if repr:
             methods["__repr__"] = _repr
         if eq:
-            methods |= _comparison(tuple([f.name for f in fields if f.compare]))
-            if vars(declared).get("__hash__") is None:  # Python writes None beside an __eq__
-                defined.discard("__hash__")
-        methods["__init__"] = _Initializer(typed)
-        for name, method in methods.items():
-            if name not in defined:
-                type.__setattr__(cls, name, method)
-        return cls
+            methods |= _comparison(tuple([name for name, f in fields.items() if f.compares()]))
+        for name in (*fields, "__dict__", "__weakref__"):
+            body.pop(name, None)
+        body = methods | body
+        inherited = {name for base in declared.__mro__[1:-1] for name in _slots(base)}
+        body["__slots__"] = tuple([name for name in fields if name not in inherited])
+        body["__dataclass_fields__"] = _Fields(fields)
+        body["__doc__"] = declared.__doc__ or f"{declared.__name__}({', '.join(fields)})"
+        metaclass: type[type] = type(declared)
+        cls = metaclass(declared.__name__, declared.__bases__, body)
+        cls.__qualname__ = declared.__qualname__
+        return cast("type[T]", cls)
 
     return decorate
+
+
+def _declared_fields(cls: type) -> dict[str, _Declared]:
+    """The fields of a class in order, those of its bases first."""
+    fields: dict[str, _Declared] = {}
+    for base in cls.__mro__[-1:0:-1]:
+        inherited = vars(base).get("__dataclass_fields__")
+        if isinstance(inherited, _Fields):
+            fields |= inherited.declared
+        elif inherited:
+            fields |= {f.name: _Declared(f.type, f) for f in dataclasses.fields(base)}
+    for name, annotation in vars(cls).get("__annotations__", {}).items():
+        if "ClassVar" not in str(annotation):
+            default = getattr(cls, name, dataclasses.MISSING)
+            if isinstance(default, MemberDescriptorType):  # the slot of a base
+                default = dataclasses.MISSING
+            fields[name] = _Declared(annotation, default)
+    return fields
+
+
+def _slots(cls: type) -> tuple[str, ...]:
+    slots: str | tuple[str, ...] = vars(cls).get("__slots__", ())
+    return (slots,) if isinstance(slots, str) else tuple(slots)
+
+
+class _Fields:
+    """A descriptor in place of the `__dataclass_fields__` of a class. At its first use it makes the standard `Field`
+    objects and stores them."""
+
+    __slots__ = ("cls", "declared")
+
+    def __init__(self, declared: Mapping[str, _Declared]) -> None:
+        self.declared = declared
+        self.cls: type = object
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.cls = owner
+
+    def __get__(self, instance: object, owner: type[object]) -> dict[str, dataclasses.Field[object]]:
+        defaults = {n: f.default for n, f in self.declared.items() if f.default is not dataclasses.MISSING}
+        annotations = {n: f.annotation for n, f in self.declared.items()}
+        body = {
+            **defaults,
+            "__annotations__": annotations,
+            "__doc__": "without one, the standard decorator prints a signature",
+        }
+        template = type(self.cls.__name__, (), body)
+        made = cast("type[_DataclassLike]", dataclasses.dataclass(init=False, repr=False, eq=False)(template))
+        fields = made.__dataclass_fields__
+        type.__setattr__(self.cls, "__dataclass_fields__", fields)  # as in `_Initializer`
+        return fields
 
 
 def _no_assignment(_self: object, name: str, _value: object) -> NoReturn:
@@ -90,11 +161,20 @@ def _repr(self: _DataclassLike) -> str:
     return f"{type(self).__qualname__}({', '.join(values)})"
 
 
-_SHARED: Final[tuple[tuple[str, object], ...]] = (
-    ("__setattr__", _no_assignment),
-    ("__delattr__", _no_deletion),
-    ("__getstate__", _state),
-    ("__setstate__", _restore),
+@dataclasses.dataclass(init=False, repr=False, eq=False, slots=True)
+class _Standard:
+    """A class that the standard decorator made, with its attributes that all such classes share."""
+
+
+_SHARED: Final[Mapping[str, object]] = MappingProxyType(
+    {
+        "__setattr__": _no_assignment,
+        "__delattr__": _no_deletion,
+        "__getstate__": _state,
+        "__setstate__": _restore,
+        # `__replace__`: from Python 3.13 on
+        **{name: value for name, value in vars(_Standard).items() if name in ("__dataclass_params__", "__replace__")},
+    }
 )
 
 
@@ -121,38 +201,43 @@ def _comparison_of_one(get: Callable[[object], object]) -> dict[str, object]:
 class _Initializer:
     """A descriptor in place of the `__init__` of a class. At its first use it generates the function and stores it."""
 
-    __slots__ = ("cls",)
+    __slots__ = ("cls", "declared")
 
-    def __init__(self, cls: type[_DataclassLike]) -> None:
-        self.cls = cls
+    def __init__(self, declared: Mapping[str, _Declared]) -> None:
+        self.declared = declared
+        self.cls: type = object
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.cls = owner
 
     def __get__(self, instance: object, owner: type[object]) -> FunctionType | MethodType:
-        init = _generate_init(self.cls)
+        init = _generate_init(self.cls, self.declared)
         type.__setattr__(self.cls, "__init__", init)  # two threads may both store it: the functions are equivalent
         return init if instance is None else MethodType(init, instance)
 
 
-def _generate_init(cls: type[_DataclassLike]) -> FunctionType:
+def _generate_init(cls: type, fields: Mapping[str, _Declared]) -> FunctionType:
     """The `__init__` of a class, compiled from generated text."""
-    fields = dataclasses.fields(cls)
     scope: dict[str, object] = {"_set": object.__setattr__}
     params, body = ["self"], []
-    for f in fields:
-        value = f.name
-        if f.default_factory is not dataclasses.MISSING:
-            scope[f"_make_{f.name}"], scope[f"_default_{f.name}"] = f.default_factory, _ABSENT
-            value = f"_make_{f.name}() if {f.name} is _default_{f.name} else {f.name}"
-        elif f.default is not dataclasses.MISSING:
-            scope[f"_default_{f.name}"] = f.default
-        params.append(f"{f.name}=_default_{f.name}" if f"_default_{f.name}" in scope else f.name)
-        body.append(f"_set(self, {f.name!r}, {value})")
+    for name, (_, declared) in fields.items():
+        value, default, factory = name, declared, cast(object, dataclasses.MISSING)
+        if isinstance(declared, dataclasses.Field):
+            default, factory = declared.default, declared.default_factory
+        if factory is not dataclasses.MISSING:
+            scope[f"_make_{name}"], scope[f"_default_{name}"] = factory, _ABSENT
+            value = f"_make_{name}() if {name} is _default_{name} else {name}"
+        elif default is not dataclasses.MISSING:
+            scope[f"_default_{name}"] = default
+        params.append(f"{name}=_default_{name}" if f"_default_{name}" in scope else name)
+        body.append(f"_set(self, {name!r}, {value})")
     if hasattr(cls, "__post_init__"):
         body.append("self.__post_init__()")
     text = f"def __init__({', '.join(params)}):\n " + "\n ".join(body or ["pass"])
     exec(compile(text, _FILE, "exec"), scope)
     init = cast("FunctionType", scope["__init__"])
     init.__qualname__, init.__module__ = f"{cls.__qualname__}.__init__", cls.__module__
-    init.__annotations__ = {f.name: f.type for f in fields} | {"return": None}
+    init.__annotations__ = {name: f.annotation for name, f in fields.items()} | {"return": None}
     return init
 
 

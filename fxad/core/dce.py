@@ -12,7 +12,7 @@ from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit
 
 
 def keep_all_results(eqn: Eqn, _used: tuple[bool, ...]) -> Eqn:
-    """Keep an equation as it is, whichever of its results are used."""
+    """Returns the equation unchanged, whichever of its results are used."""
     return eqn
 
 

@@ -26,7 +26,7 @@ class Difference:
         return f"{' / '.join(self.path)}: {self.left} vs {self.right}"
 
 
-# A path, and what is there on each side: two programs, which are compared next, or two texts.
+# A path, and its two sides: programs, which are compared next, or texts.
 _Step: TypeAlias = tuple[tuple[str, ...], Jaxpr | str, Jaxpr | str]
 
 

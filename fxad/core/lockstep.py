@@ -59,7 +59,7 @@ class _Exchanges:
 
 @final
 class _Position:
-    """One run: its index along each named axis, and what it has exchanged and mapped so far."""
+    """One run: its index along each named axis, and the numbers of its exchanges and of its inner maps so far."""
 
     def __init__(self, exchanges: _Exchanges, index: Mapping[str, tuple[int, int]], path: tuple[int, ...]) -> None:
         self.exchanges = exchanges

@@ -16,6 +16,8 @@ from functools import reduce
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NoReturn, Self, TypeAlias, final
 
+import numpy as np
+
 from fxad.core.dataclasses import dataclass
 from fxad.core.weak import WeakTable
 from fxad.errors import ArgumentError, ShapeError, SizeError, described
@@ -231,7 +233,23 @@ else:
         def __truediv__(self, other):
             return _refuse_operand(self, "/", other)
 
-        __rtruediv__ = __rpow__ = __truediv__
+        def __rtruediv__(self, other):
+            return _refuse_operand(other, "/", self)
+
+        def __rpow__(self, other):
+            return _refuse_operand(other, "**", self)
+
+        def __array_ufunc__(self, ufunc, method, *operands, **options):
+            held = [np.array(x, dtype=object) if type(x) is Size else x for x in operands]
+            try:
+                return getattr(ufunc, method)(*held, **options)
+            except SizeError:
+                raise
+            except TypeError:
+                raise SizeError(
+                    f"numpy.{ufunc.__name__}: the size {self} has no value while the program is of symbolic shape",
+                    remedy="use the function of fxad.numpy, on fxad.numpy.asarray of the size",
+                ) from None
 
         def bit_length(self):
             """The number of bits, which is a size too: `bits(n)`."""
@@ -272,7 +290,6 @@ else:
 
 _LARGEST_SIZE: Final = 2**31 - 1  # no dimension is larger
 _sizes: Final[WeakTable[str, Size]] = WeakTable()
-Dim: TypeAlias = int | Size
 
 
 def _terms_text(terms: Iterable[tuple[Monomial, int]], attribute: str, times: str, plus: str) -> str:
@@ -682,8 +699,8 @@ def upper_bound(size: int, bounds: Mapping[str, int]) -> int:
 
 
 def _interval(size: int, bounds: Mapping[str, int], depth: int) -> tuple[int, int]:
-    """A lower and an upper bound, by intervals of terms, and with one rounded term replaced by what it is rounded from:
-    n - n // 2 * 2 is at most 1. This is done `depth` times."""
+    """A lower and an upper bound, by intervals of terms. If a term is a rounded number, as in n // 2 * 2, bounds of
+    that number replace it: n - n // 2 * 2 is at most 1. At most `depth` terms are replaced."""
     if not isinstance(size, Size):
         return size, size
     depth -= depth > 0
@@ -820,7 +837,7 @@ _TOKENS: Final = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*|[0-9]+|>=|//|\*\*|[-+*^
 class Reader:
     """Reads the language of shapes: `(n, 2*m+1, _)`.
 
-    A scope holds the assumptions of one set of shapes: a name that is stated once as `n>=1` is so in all of them.
+    A scope holds the assumptions of one set of shapes: if one of them states `n>=1`, this holds for n in all of them.
     Without a scope each mention of a name states its own assumption, as in exact text.
     """
 

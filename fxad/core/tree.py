@@ -77,9 +77,9 @@ def structure(tree: object, is_leaf: IsLeaf = None) -> Structure:
 
 
 def map(f: Callable[..., object], tree: T, *rest: object, is_leaf: IsLeaf = None) -> T:
-    """Apply `f` to the leaves of a tree, and to what stands at their places in the other trees.
+    """Apply `f` to the leaves of a tree, and to the subtrees at the same places in the other trees.
 
-    The other trees have the structure of the first, or more: `f` gets a whole subtree where the first has a leaf.
+    Where the first tree has a leaf, another tree may have a subtree, which `f` gets as a whole.
 
     Raises: TreeError with the first path at which the structures differ.
     """

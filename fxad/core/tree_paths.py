@@ -47,7 +47,7 @@ class SequenceKey:
 @final
 @dataclass(frozen=True, slots=True)
 class GetAttrKey:
-    """The attribute that a child is."""
+    """The name of the attribute that holds a child."""
 
     name: str
 
@@ -125,8 +125,8 @@ def flatten_with_path(
     tree: object, is_leaf: Callable[..., bool] | None = None, is_leaf_takes_path: bool = False
 ) -> tuple[list[tuple[KeyPath, Any]], Structure]:
     """The leaves with their paths, in order, and the structure. With `is_leaf_takes_path`, `is_leaf(path, value)`."""
-    found, structure = _flatten(tree, is_leaf, is_leaf_takes_path)
-    return found, structure
+    pairs, structure = _flatten(tree, is_leaf, is_leaf_takes_path)
+    return pairs, structure
 
 
 def leaves_with_path(
@@ -144,9 +144,9 @@ def map_with_path(
     is_leaf_takes_path: bool = False,
 ) -> T:
     """Apply `f(path, leaf, ...)` to the leaves of trees of one structure."""
-    found, structure = _flatten(tree, is_leaf, is_leaf_takes_path)
-    paths: Any = structure.unflatten([_Path(path) for path, _ in found])
-    values = structure.unflatten([value for _, value in found])
+    pairs, structure = _flatten(tree, is_leaf, is_leaf_takes_path)
+    paths: Any = structure.unflatten([_Path(path) for path, _ in pairs])
+    values = structure.unflatten([value for _, value in pairs])
 
     def with_path(path: _Path, *leaves: object) -> object:
         return f(path.keys, *leaves)
@@ -179,7 +179,7 @@ def _flatten(
 
 
 def _by_path(values: object, is_leaf: Callable[..., bool]) -> Callable[[Any], bool]:
-    """A predicate of values, from one of paths and values. A value that stands in two places is a leaf in both."""
+    """A predicate of values, from a predicate of paths and values. A value at two places is a leaf at both."""
     chosen: set[int] = set()
 
     def walk(path: KeyPath, value: object) -> None:
@@ -319,7 +319,7 @@ class Partial(functools.partial[Any]):
 
 
 def _partial(func: Callable[..., object], args: object, keywords: object) -> Partial:
-    # leaves may stand for whole children while structures are taken apart
+    # optree may pass a leaf in place of a child when it takes a structure apart
     named = keywords if isinstance(keywords, dict) else {"keywords": keywords}
     return Partial(func, *(args if isinstance(args, tuple) else (args,)), **named)
 

@@ -24,7 +24,7 @@ from fxad.tracing.placement import CommittedRun, Division, Forwarding, Target, f
 from fxad.tracing.program import Program, fit_leaf, tree_error
 from fxad.tracing.tracer import Tracer, active_trace, current_binder
 
-SlowPath: TypeAlias = Callable[[tuple[Any, ...], dict[str, Any]], Any]
+SlowPath: TypeAlias = Callable[[tuple[object, ...], dict[str, object]], Any]
 
 _LEAF: Final = tree.structure(0)
 _first: Final = itemgetter(0)
@@ -83,8 +83,8 @@ class Dispatcher:
         self.takes_arrays = program.in_tree == tree.structure((tuple([0] * len(self.avals)), {}))
         self.build_results = _result_builder(program.out_tree)
 
-    def general(self, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
-        """Handle any call. Flattens the arguments once."""
+    def slow_path(self, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+        """The result of any call. Flattens the arguments once."""
         leaves, in_tree = tree.flatten((args, kwargs))
         if in_tree != self.program.in_tree:
             raise tree_error(self.program, in_tree, len(args), kwargs)
@@ -93,13 +93,13 @@ class Dispatcher:
     def match(self, args: tuple[object, ...], kwargs: dict[str, object]) -> Sequence[Any] | None:
         """The leaves of a call, if its tree is that of the program and the leaves are Arrays of its types; else None.
 
-        Flattening up to a known structure is 7 times as fast as computing the structure (100 leaves in a dict: 3 us).
+        Flattening up to a structure is 7 times as fast as computing the structure (100 leaves in a dict: 3 us).
         """
         leaves = tree.flatten_up_to(self.program.in_tree, (args, kwargs))
         return leaves if leaves is not None and avals_of_arrays(leaves) == self.avals else None
 
     def run(self, leaves: Sequence[Any], avals: tuple[Aval, ...] | None) -> Any:
-        """Call with the argument leaves; `avals` are their types, known when all are Arrays (`avals_of_arrays`)."""
+        """Call with the argument leaves. `avals` are their types if all are Arrays (`avals_of_arrays`), else None."""
         if avals != self.avals:
             leaves = [self._convert(k, x, a) for k, (x, a) in enumerate(zip(leaves, self.avals, strict=True))]
         return self.launch(leaves)
@@ -176,7 +176,7 @@ class Dispatcher:
         if placed is None or placed.devices != where.devices:
             return False
         pairs = zip(where.ins, placed.ins, strict=True)
-        return all([w is None or w == (have.mesh, have.spec) for w, have in pairs])
+        return all([w is None or w == (of_program.mesh, of_program.spec) for w, of_program in pairs])
 
     def _convert(self, k: int, value: object, aval: Aval) -> Array:
         if isinstance(value, Tracer):
@@ -237,42 +237,41 @@ def _bound_values(program: Program[..., object]) -> tuple[object, ...]:
 # -------------------------------------------------------------------------------------------------- the usual call
 
 
-def fast_path(calls: Dispatcher, otherwise: SlowPath) -> Callable[..., Any]:
+def fast_path(dispatcher: Dispatcher, slow_path: SlowPath) -> Callable[..., Any]:
     """A function for the usual call: outside traces, with arrays of exactly the types of the program.
 
-    `otherwise` handles every other call. Types are compared by identity: equal avals are one object.
+    `slow_path` handles every other call. Types are compared by identity: equal avals are one object.
     """
-    if not calls.default_is_loaded:
-        return _call_on_any_device(calls, otherwise)
-    if calls.takes_arrays and not calls.bound and calls.build_results is _first and not calls.donate:
-        if len(calls.avals) == 1:
-            return _call_of_one_array(calls, otherwise)
-        if len(calls.avals) == 2:
-            return _call_of_two_arrays(calls, otherwise)
-    return _call_of_any_trees(calls, otherwise)
+    if not dispatcher.default_is_loaded:
+        return _call_on_any_device(dispatcher, slow_path)
+    if (
+        dispatcher.takes_arrays
+        and not dispatcher.bound
+        and dispatcher.build_results is _first
+        and not dispatcher.donate
+    ):
+        if len(dispatcher.avals) == 1:
+            return _call_of_one_array(dispatcher, slow_path)
+        if len(dispatcher.avals) == 2:
+            return _call_of_two_arrays(dispatcher, slow_path)
+    return _call_of_any_trees(dispatcher, slow_path)
 
 
-def _call_on_any_device(calls: Dispatcher, otherwise: SlowPath) -> Callable[..., Any]:
+def _call_on_any_device(dispatcher: Dispatcher, slow_path: SlowPath) -> Callable[..., Any]:
     """Any argument and result trees, for a program that does not run on the default device."""
-    match, launch = calls.match, calls.launch
+    match, launch = dispatcher.match, dispatcher.launch
 
-    def call(*args: Any, **kwargs: Any) -> object:
+    def call(*args: object, **kwargs: object) -> object:
         leaves = match(args, kwargs) if current_binder() is None else None
-        return otherwise(args, kwargs) if leaves is None else launch(leaves)
+        return slow_path(args, kwargs) if leaves is None else launch(leaves)
 
     return call
 
 
-def _call_of_one_array(calls: Dispatcher, otherwise: SlowPath) -> Callable[..., Any]:
+def _call_of_one_array(dispatcher: Dispatcher, slow_path: SlowPath) -> Callable[..., Any]:
     """One array in, one out: one Python frame, and no attribute lookup on the program."""
-    (a,), (out_aval,), start, handlers, execution_error = (
-        calls.avals,
-        calls.out_avals,
-        calls.start,
-        calls.handlers,
-        calls.execution_error,
-    )
-    launch_buffers = calls.launch_buffers
+    (a,), (out_aval,), start, handlers = dispatcher.avals, dispatcher.out_avals, dispatcher.start, dispatcher.handlers
+    launch_buffers, execution_error = dispatcher.launch_buffers, dispatcher.execution_error
 
     def call(*args: Any, **kwargs: Any) -> object:
         buffers = None
@@ -283,7 +282,7 @@ def _call_of_one_array(calls: Dispatcher, otherwise: SlowPath) -> Callable[..., 
         except (AttributeError, ValueError):
             pass
         if buffers is None:
-            return otherwise(args, kwargs)
+            return slow_path(args, kwargs)
         if commitments.any:
             return launch_buffers(buffers)
         if next(collection_due):
@@ -299,10 +298,11 @@ def _call_of_one_array(calls: Dispatcher, otherwise: SlowPath) -> Callable[..., 
     return call
 
 
-def _call_of_two_arrays(calls: Dispatcher, otherwise: SlowPath) -> Callable[..., Any]:
+def _call_of_two_arrays(dispatcher: Dispatcher, slow_path: SlowPath) -> Callable[..., Any]:
     """Two arrays in, one out."""
-    (a, b), (out_aval,), start, handlers = calls.avals, calls.out_avals, calls.start, calls.handlers
-    launch_buffers, execution_error = calls.launch_buffers, calls.execution_error
+    (a, b), (out_aval,) = dispatcher.avals, dispatcher.out_avals
+    start, handlers = dispatcher.start, dispatcher.handlers
+    launch_buffers, execution_error = dispatcher.launch_buffers, dispatcher.execution_error
 
     def call(*args: Any, **kwargs: Any) -> object:
         buffers = None
@@ -313,7 +313,7 @@ def _call_of_two_arrays(calls: Dispatcher, otherwise: SlowPath) -> Callable[...,
         except (AttributeError, ValueError):
             pass
         if buffers is None:
-            return otherwise(args, kwargs)
+            return slow_path(args, kwargs)
         if commitments.any:
             return launch_buffers(buffers)
         if next(collection_due):
@@ -329,11 +329,13 @@ def _call_of_two_arrays(calls: Dispatcher, otherwise: SlowPath) -> Callable[...,
     return call
 
 
-def _call_of_any_trees(calls: Dispatcher, otherwise: SlowPath) -> Callable[..., Any]:
+def _call_of_any_trees(dispatcher: Dispatcher, slow_path: SlowPath) -> Callable[..., Any]:
     """Any argument and result trees. Loops are written out, because a comprehension costs a frame."""
-    avals, bound, start, handlers, out_avals = calls.avals, calls.bound, calls.start, calls.handlers, calls.out_avals
-    flatten_up_to, takes_arrays = calls.program.in_tree.flatten_up_to, calls.takes_arrays
-    build_results, execution_error, donated_leaves = calls.build_results, calls.execution_error, calls.donated_leaves
+    avals, out_avals, bound = dispatcher.avals, dispatcher.out_avals, dispatcher.bound
+    start, handlers, launch = dispatcher.start, dispatcher.handlers, dispatcher.launch
+    flatten_up_to, takes_arrays = dispatcher.program.in_tree.flatten_up_to, dispatcher.takes_arrays
+    build_results, execution_error = dispatcher.build_results, dispatcher.execution_error
+    donated_leaves = dispatcher.donated_leaves
     n, n_operands = len(avals), len(bound) + len(avals)
 
     def call(*args: Any, **kwargs: Any) -> object:
@@ -350,9 +352,9 @@ def _call_of_any_trees(calls: Dispatcher, otherwise: SlowPath) -> Callable[..., 
         except (AttributeError, TypeError, ValueError):
             pass
         if not fits:
-            return otherwise(args, kwargs)
+            return slow_path(args, kwargs)
         if commitments.any:
-            return calls.launch(leaves)
+            return launch(leaves)
         if next(collection_due):
             collect_garbage()
         try:

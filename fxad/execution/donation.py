@@ -155,19 +155,19 @@ class DonatingStart:
     Raises: ArgumentError, before anything runs, for an array that is donated and given a second time.
     """
 
-    __slots__ = ("_name", "_operands", "_path", "_start", "_to")
+    __slots__ = ("_name", "_operands", "_path", "_record", "_start")
 
     def __init__(self, start: Start, operands: tuple[int, ...], name: str, path: Callable[[int], str]) -> None:
         self._start, self._operands, self._name, self._path = start, operands, name, path
-        self._to = runtime.DonationRecord(name, None)
+        self._record = runtime.DonationRecord(name, None)
 
     def __call__(self, buffers: Sequence[runtime.Buffer]) -> Results:
         if len(set(map(id, buffers))) != len(buffers):
             self._check(buffers)
-        to, where = self._to, user_source(2)
-        if to.source != where:  # a training loop calls from one line, so the object is reused
-            to = self._to = runtime.DonationRecord(self._name, where)
-        call = to, get_ident()
+        record, where = self._record, user_source(2)
+        if record.source != where:  # a training loop calls from one line, so the object is reused
+            record = self._record = runtime.DonationRecord(self._name, where)
+        call = record, get_ident()
         try:
             for k in self._operands:
                 if not runtime.take_for_donation(buffers[k], call) and not buffers[k].is_deleted():
@@ -202,11 +202,11 @@ def check_operands(program: Program[..., object], operands: tuple[int, ...]) -> 
             remedy=f"number the argument leaves from {bound}, or name them: compile(donate=...)",
         )
     ins: tuple[Aval, ...] = program.jaxpr.in_avals
-    used = aliases(ins, program.out_avals, operands)
-    idle = [f"{program.paths[k - bound]} ({ins[k]})" for k in operands if k not in used]
-    if idle:
+    reused = aliases(ins, program.out_avals, operands)
+    not_reused = [f"{program.paths[k - bound]} ({ins[k]})" for k in operands if k not in reused]
+    if not_reused:
         warn(
             f"{program.name}: donated memory is of no use to its results: no result of its type is left for"
-            f" {', '.join(idle)}; leave it out of `donate`",
+            f" {', '.join(not_reused)}; leave it out of `donate`",
             DonationWarning,
         )

@@ -33,8 +33,8 @@ def with_program_shardings(what: str, program: Program[P, R], ins: Shardings, ou
             f"{what}: in_shardings has {len(prefix)} entries for {args.num_children} arguments",
             remedy="give one NamedSharding per argument, or one for all",
         )
-    leaves = [*_leaves(prefix, args, f"{what}: in_shardings"), *[None] * kwargs.num_leaves]
-    results = _leaves(outs, program.out_tree, f"{what}: out_shardings")
+    leaves = [*_resolved(prefix, args, f"{what}: in_shardings"), *[None] * kwargs.num_leaves]
+    results = _resolved(outs, program.out_tree, f"{what}: out_shardings")
     paths = tree.paths(program.out_tree, "result")
     where_in = [
         None if s is None else sharding_in_program(what, s, a, f"argument {p}")
@@ -58,11 +58,16 @@ def check_shardings(what: str, shardings: Shardings) -> None:
             )
 
 
+def flatten_shardings(prefix: Shardings, structure: Structure, what: str) -> list[NamedSharding | PartitionSpec | None]:
+    """The sharding of each leaf of a structure, given a tree prefix. Raises: ArgumentError, TreeError."""
+    check_shardings(what, prefix)
+    return tree.broadcast_prefix(prefix, structure, what, _is_sharding)
+
+
 def _is_sharding(x: object) -> bool:
     return x is None or isinstance(x, NamedSharding | PartitionSpec)
 
 
-def _leaves(prefix: Shardings, structure: Structure, what: str) -> list[NamedSharding | None]:
-    check_shardings(what, prefix)
-    leaves = tree.broadcast_prefix(prefix, structure, what, _is_sharding)
+def _resolved(prefix: Shardings, structure: Structure, what: str) -> list[NamedSharding | None]:
+    leaves = flatten_shardings(prefix, structure, what)
     return [None if s is None else resolve_sharding(what, s) for s in leaves]

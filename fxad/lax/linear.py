@@ -55,10 +55,10 @@ def linear_call(
     residuals, residual_tree = tree.flatten(residual_args)
     paths = tree.paths(linear_tree, "linear_args")
     avals = _inexact_avals(what, linear, paths)
-    known = [
+    residual_avals = [
         aval_of(x, f"{what}: {p}") for x, p in zip(residuals, tree.paths(residual_tree, "residual_args"), strict=True)
     ]
-    body = traced_body(f"{what}: fun", fun, _pair_structure(residual_tree, linear_tree), [*known, *avals])
+    body = traced_body(f"{what}: fun", fun, _pair_structure(residual_tree, linear_tree), [*residual_avals, *avals])
     outs = body.jaxpr.out_avals
     for path, aval in zip(tree.paths(body.out_tree, "result"), outs, strict=True):
         if not aval.inexact:
@@ -76,7 +76,7 @@ def linear_call(
         )
         return cast("R", tree.unflatten(body.out_tree, bind(prim, *linear, *captured, *residuals)))
     back = traced_body(
-        f"{what}: fun_transpose", fun_transpose, _pair_structure(residual_tree, body.out_tree), [*known, *outs]
+        f"{what}: fun_transpose", fun_transpose, _pair_structure(residual_tree, body.out_tree), [*residual_avals, *outs]
     )
     if back.out_tree != linear_tree:
         raise TreeError(

@@ -15,7 +15,8 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 
 from fxad.core import tree
-from fxad.errors import ArgumentError, AxisNameError, ParameterError, ShapeError, described
+from fxad.errors import AxisNameError, ParameterError, ShapeError
+from fxad.execution.shardings import flatten_shardings
 from fxad.ir import Atom, Emit, Primitive
 from fxad.lax.elementwise import convert_element_type
 from fxad.operations.arguments import flag, to_ints, to_tuple
@@ -36,7 +37,7 @@ from fxad.primitives.collectives import (
 )
 from fxad.primitives.shape import ExpandDims, Squeeze, Transpose
 from fxad.primitives.sharding_constraint import ShardingConstraint
-from fxad.sharding import NamedSharding, PartitionSpec, sharding_in_program
+from fxad.sharding import sharding_in_program
 from fxad.tracing.array import Array, ArrayLike, aval_of, binder
 from fxad.tracing.context import resolve_sharding, size_of_axis
 
@@ -162,8 +163,8 @@ def all_to_all(
     axis_index_groups: AxisGroups = None,
     tiled: bool = False,
 ) -> T:
-    """Part k along `split_axis` of the values of all indices goes to index k, which has them in order along
-    `concat_axis`, for each leaf.
+    """For each leaf, index k receives part k along `split_axis` of the value of every index. It concatenates the parts
+    in order along `concat_axis`.
 
     `split_axis` is as long as there are indices; it is removed, and `concat_axis` is new. If `tiled`, it is a multiple
     of that, and the parts are concatenated along an existing axis.
@@ -272,24 +273,14 @@ def with_sharding_constraint(x: T, shardings: object) -> T:
     """
     what = "with_sharding_constraint"
     leaves, structure = tree.flatten(x)
-    for entry in tree.leaves(shardings):
-        if entry is not None and not isinstance(entry, NamedSharding | PartitionSpec):
-            raise ArgumentError(
-                f"{what}: shardings has an entry that is {described(entry)}: {entry!r:.60}",
-                remedy="give a NamedSharding, or None for what XLA decides",
-            )
-    wants = tree.broadcast_prefix(shardings, structure, f"{what}: shardings", _is_sharding)
-    made = []
-    for leaf, want, path in zip(leaves, wants, tree.paths(structure, "x"), strict=True):
-        if want is None:
-            made.append(leaf)
+    entries = flatten_shardings(shardings, structure, f"{what}: shardings")
+    constrained = []
+    for leaf, entry, path in zip(leaves, entries, tree.paths(structure, "x"), strict=True):
+        if entry is None:
+            constrained.append(leaf)
             continue
-        sharding = resolve_sharding(what, want)
+        sharding = resolve_sharding(what, entry)
         prim = ShardingConstraint(*sharding_in_program(what, sharding, aval_of(leaf, f"{what}: {path}"), path))
-        made += binder().bind(prim, (leaf,))
-    out: T = tree.unflatten(structure, made)
+        constrained += binder().bind(prim, (leaf,))
+    out: T = tree.unflatten(structure, constrained)
     return out
-
-
-def _is_sharding(x: object) -> bool:
-    return x is None or isinstance(x, NamedSharding | PartitionSpec)

@@ -29,10 +29,10 @@ def place_like_operands(what: str, given: Iterable[object], made: T) -> T:
     """
     if not commitments.any:  # most processes commit no array
         return made
-    held = [(k, x._buffer) for k, x in enumerate(given) if isinstance(x, Array) and not isinstance(x, Tracer)]
-    if True not in [b._committed for _, b in held]:
+    buffers = [(k, x._buffer) for k, x in enumerate(given) if isinstance(x, Array) and not isinstance(x, Tracer)]
+    if True not in [b._committed for _, b in buffers]:
         return made
-    device = target(what, [b for _, b in held], lambda j: operand_label(held[j][0]))
+    device = target(what, [b for _, b in buffers], lambda j: operand_label(buffers[j][0]))
     if isinstance(device, Division):
         return made
     leaves, structure = tree.flatten(made)

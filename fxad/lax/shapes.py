@@ -117,9 +117,9 @@ def slice_in_dim(
     shape = aval_of(operand, "slice_in_dim: operand").shape
     key = shape, start_index, limit_index, stride, axis
     plain = type(stride) is int is type(axis) and {type(start_index), type(limit_index)} <= _PLACES
-    known = _slices.get(key) if plain else None
-    if known is not None:
-        return binder().bind(known, (operand,))[0]
+    cached = _slices.get(key) if plain else None
+    if cached is not None:
+        return binder().bind(cached, (operand,))[0]
     k = normalize_axis_index("slice_in_dim", axis, len(shape))
     named_limits = (("start_index", start_index, 0), ("limit_index", limit_index, shape[k]))
     start, limit = [

@@ -100,7 +100,7 @@ def _reduction_operands(
     if not xs:
         raise ArgumentError(f"{op}: takes at least one operand")
     scalars = [aval_of(x, f"{op}: operand {k}").with_shape(()) for k, x in enumerate(xs)]
-    known = tuple([_static_initial_value(init, aval) for init, aval in zip(inits, scalars, strict=True)])
+    static = tuple([_static_initial_value(init, aval) for init, aval in zip(inits, scalars, strict=True)])
     both = tree.structure((structure.unflatten(range(len(xs))), structure.unflatten(range(len(xs)))))
     body = traced_body(f"{op}: computation", computation, both, [*scalars, *scalars]).typed(scalars)
     if body.captured:
@@ -108,7 +108,7 @@ def _reduction_operands(
             f"{op}: computation {body.name} closes over {len(body.captured)} arrays",
             remedy="a reduction combines elements alone: apply what else there is before or after it",
         )
-    return list(xs), structure, body.jaxpr, [i for i, k in zip(inits, known, strict=True) if k is None], known
+    return list(xs), structure, body.jaxpr, [i for i, k in zip(inits, static, strict=True) if k is None], static
 
 
 def _static_initial_value(init: object, aval: Aval) -> Lit | None:

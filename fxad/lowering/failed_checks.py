@@ -1,10 +1,10 @@
-"""Loops of a program on several devices end after a failed check.
+"""Ends the loops of a program on several devices after a failed check.
 
-On one device XLA ends the run where a check fails. On several, others may wait for that device in a collective, so it
-goes on to the end of the program. A loop without a bound might never get there. So a flag, a bool, is threaded through
-the program: True after a failed check. A `while` ends when the flag of its device is True, or, if it has collectives,
-that of any device that takes part in them: in a ppermute, XLA waits for all devices of the mesh. A `scan` runs all its
-steps.
+On one device, XLA ends the run where a check fails. On several devices, the device of the check goes on to the end of
+the program, because others may wait for it in a collective. A loop without a bound might never end. So a flag, a bool,
+is threaded through the program: it is True after a failed check. A `while` ends if the flag of its device is True. A
+`while` with collectives ends if the flag of any device that takes part in them is True; in a ppermute, XLA waits for
+all devices of the mesh. A `scan` runs all its steps.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Atoms, Aval, Eqn, FreeAxes, HigherOrder, Jaxpr, Lit, distinct_jaxprs
-from fxad.lowering.ordered_effects import Threaded, deciding, with_threaded
+from fxad.lowering.ordered_effects import Threaded, with_predicate_in_body, with_threaded
 from fxad.primitives.check import Check, has_check
 from fxad.primitives.collectives import Pmax, exchanged_axes, has_ppermute
 from fxad.primitives.control.call import Call
@@ -26,21 +26,21 @@ from fxad.primitives.elementwise.logic import AND, NOT, OR
 from fxad.primitives.meshes import Mesh
 from fxad.primitives.reduce import ReduceOr
 
-FAILED: Final = Aval((), dtypes.bool_)
+FLAG: Final = Aval((), dtypes.bool_)
 
 
-def ending_loops(jaxpr: Jaxpr) -> Jaxpr:
-    """The program, whose loops end after a failed check; the same operands and results."""
+def with_loops_ended(jaxpr: Jaxpr) -> Jaxpr:
+    """The program with loops that end after a failed check; the same operands and results."""
     # only a `while` may run on after a failed check: the steps of other loops are bounded
     if not has_check(jaxpr) or not any([isinstance(e.prim, While) for p in distinct_jaxprs(jaxpr) for e in p.eqns]):
         return jaxpr
     b = Builder.like(jaxpr)
-    _, *outs = b.inline(_flagged(jaxpr, ()), [Lit.of(False, FAILED), *jaxpr.ins])
+    _, *outs = b.inline(_flagged(jaxpr, ()), [Lit.of(False, FLAG), *jaxpr.ins])
     return b.build(outs, jaxpr.name)
 
 
 @by_value
-def _holds(jaxpr: Jaxpr) -> bool:
+def _uses_flag(jaxpr: Jaxpr) -> bool:
     """Returns True if a program changes the flag or reads it."""
     return any([isinstance(e.prim, Check | While) for body in distinct_jaxprs(jaxpr) for e in body.eqns])
 
@@ -49,7 +49,7 @@ def _holds(jaxpr: Jaxpr) -> bool:
 def _flagged(jaxpr: Jaxpr, mesh: Mesh) -> Jaxpr:
     """(failed, operands) -> (failed, results), of a program that each device of a mesh runs."""
     b = Builder()
-    failed: Atom = b.input(FAILED)
+    failed: Atom = b.input(FLAG)
 
     def rule(b: Builder, eqn: Eqn, ins: Atoms) -> Sequence[Atom] | None:
         nonlocal failed
@@ -58,17 +58,17 @@ def _flagged(jaxpr: Jaxpr, mesh: Mesh) -> Jaxpr:
             wrong = b.one(ReduceOr(tuple(range(len(prim.sizes)))), ins[0]) if prim.sizes else ins[0]
             failed = b.one(OR, failed, wrong)
             return None
-        found: Threaded | None = None
+        threaded: Threaded | None = None
         if isinstance(prim, While):
-            failed = _of_any(b, failed, _axes(prim, mesh))
-            found = _ending(prim, mesh)
-        elif isinstance(prim, ShardMap) and _holds(prim.body):
-            found = _flagged_map(prim, mesh)
-        elif isinstance(prim, HigherOrder) and any(map(_holds, prim.bodies)):
-            found = with_threaded(prim, FAILED, lambda body: _flagged(body, mesh), _holds)
-        if found is None:
+            failed = _any_failed(b, failed, _flag_axes(prim, mesh))
+            threaded = _flagged_loop(prim, mesh)
+        elif isinstance(prim, ShardMap) and _uses_flag(prim.body):
+            threaded = _flagged_map(prim, mesh)
+        elif isinstance(prim, HigherOrder) and any(map(_uses_flag, prim.bodies)):
+            threaded = with_threaded(prim, FLAG, lambda body: _flagged(body, mesh), _uses_flag)
+        if threaded is None:
             return None
-        new, at, after = found
+        new, at, after = threaded
         outs = b(new, *ins[:at], failed, *ins[at:])
         failed = outs[after]
         return (*outs[:after], *outs[after + 1 :])
@@ -77,13 +77,13 @@ def _flagged(jaxpr: Jaxpr, mesh: Mesh) -> Jaxpr:
     return b.build((failed, *outs), jaxpr.name)
 
 
-def _of_any(b: Builder, failed: Atom, axes: FreeAxes) -> Atom:
+def _any_failed(b: Builder, failed: Atom, axes: FreeAxes) -> Atom:
     """The flag of all devices along axes. They run a loop with collectives for as many steps."""
     names, sizes = tuple([n for n, _ in sorted(axes)]), tuple([n for _, n in sorted(axes)])
     return b.one(Pmax(names, sizes), failed) if axes else failed
 
 
-def _axes(loop: While, mesh: Mesh) -> FreeAxes:
+def _flag_axes(loop: While, mesh: Mesh) -> FreeAxes:
     """The axes along which all devices must run as many steps of a loop."""
     if any(map(has_ppermute, loop.bodies)):
         return frozenset(mesh)
@@ -91,25 +91,25 @@ def _axes(loop: While, mesh: Mesh) -> FreeAxes:
     return frozenset([(name, size) for name, size in loop.free_axes if name in names])
 
 
-def _ending(loop: While, mesh: Mesh) -> Threaded:
+def _flagged_loop(loop: While, mesh: Mesh) -> Threaded:
     """The loop with the flag as its first carry, which ends when it is True."""
     if has_check(loop.cond) and loop.max_steps is None:
-        return Call(_flagged(deciding(loop), mesh)), 0, 0
+        return Call(_flagged(with_predicate_in_body(loop), mesh)), 0, 0
     b = Builder()
     consts = b.inputs(loop.cond.in_avals[: loop.n_cond])
-    failed = b.input(FAILED)
+    failed = b.input(FLAG)
     goes = b.inline(loop.cond, (*consts, *b.inputs(loop.carry)))
     cond = b.build([b.one(AND, b.one(NOT, failed), goes[0])], loop.cond.name)
     b = Builder()
     consts = b.inputs(loop.body.in_avals[: loop.n_body])
-    after, *outs = b.inline(_flagged(loop.body, mesh), (b.input(FAILED), *consts, *b.inputs(loop.carry)))
-    body = b.build((_of_any(b, after, _axes(loop, mesh)), *outs), loop.body.name)
+    after, *outs = b.inline(_flagged(loop.body, mesh), (b.input(FLAG), *consts, *b.inputs(loop.carry)))
+    body = b.build((_any_failed(b, after, _flag_axes(loop, mesh)), *outs), loop.body.name)
     return While(cond, body, loop.n_cond, loop.n_body, loop.max_steps), loop.n_cond + loop.n_body, 0
 
 
 def _flagged_map(prim: ShardMap, around: Mesh) -> Threaded:
     """The map with the flag as its first operand and result: that of all its devices."""
     b = Builder()
-    failed, *outs = b.inline(_flagged(prim.body, (*around, *prim.mesh)), b.inputs((FAILED, *prim.body.in_avals)))
-    body = b.build((_of_any(b, failed, frozenset(prim.mesh)), *outs), prim.body.name)
+    failed, *outs = b.inline(_flagged(prim.body, (*around, *prim.mesh)), b.inputs((FLAG, *prim.body.in_avals)))
+    body = b.build((_any_failed(b, failed, frozenset(prim.mesh)), *outs), prim.body.name)
     return ShardMap(body, prim.mesh, 1 + prim.n_consts, prim.ins, ((), *prim.outs), prim.devices), 0, 0

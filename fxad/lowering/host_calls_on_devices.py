@@ -1,8 +1,8 @@
 """Host calls of a program on several devices.
 
-In a map over devices each index calls the host, as each example does under `vmap`. Elsewhere all devices compute the
-same: there a map over all of them surrounds the call, in which the first device calls the host and sends the results to
-the others. So a call happens once, with the whole operands, as on one device.
+In a map over devices, each index calls the host, as each example does under `vmap`. Outside of maps, all devices
+compute the same. There the call is wrapped in a map over all devices: the first device calls the host, and sends the
+results to the others. So a call happens once, with the whole operands, as on one device.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ def with_host_calls_on_devices(jaxpr: Jaxpr, devices: int, mesh: Mesh = ()) -> J
         prim = eqn.prim
         if isinstance(prim, Check) and not mesh and devices > 1:
             n = 1 + prim.n_fields
-            b(_everywhere(_failing(prim, tuple([a.aval for a in ins[:n]]), eqn.source), devices), *ins[:n])
+            b(_on_all_devices(_check_body(prim, tuple([a.aval for a in ins[:n]]), eqn.source), devices), *ins[:n])
             return ins[n:]
         if isinstance(prim, HostCall) and devices > prod([size for _, size in mesh]):
-            body = _calling(prim, tuple([a.aval for a in ins]), eqn.source, *covering(mesh, devices)[-1])
-            return b(Call(body) if mesh else _everywhere(body, devices), *ins)
+            body = _call_on_first(prim, tuple([a.aval for a in ins]), eqn.source, *covering(mesh, devices)[-1])
+            return b(Call(body) if mesh else _on_all_devices(body, devices), *ins)
         if isinstance(prim, HigherOrder) and any(map(calls_host, prim.bodies)):
             inside = (*mesh, *prim.mesh) if isinstance(prim, ShardMap) else mesh
             return b(
@@ -69,30 +69,29 @@ def with_host_calls_on_devices(jaxpr: Jaxpr, devices: int, mesh: Mesh = ()) -> J
     return rewrite(jaxpr, rule)
 
 
-def _everywhere(body: Jaxpr, devices: int) -> ShardMap:
+def _on_all_devices(body: Jaxpr, devices: int) -> ShardMap:
     """A map over all devices, each of which has whole operands and the same results."""
     return ShardMap(body, covering((), devices), len(body.ins), (), ((),) * len(body.outs))
 
 
-def _failing(check: Check, avals: tuple[Aval, ...], source: Source) -> Jaxpr:
+def _check_body(check: Check, avals: tuple[Aval, ...], source: Source) -> Jaxpr:
     b = Builder()
     b.source = source
     b(check, *b.inputs(avals))
     return b.build((), check.name)
 
 
-def _calling(call: HostCall, avals: tuple[Aval, ...], source: Source, axis: str, size: int) -> Jaxpr:
+def _call_on_first(call: HostCall, avals: tuple[Aval, ...], source: Source, axis: str, size: int) -> Jaxpr:
     """A call on the first device along an axis. The others add -0, so the sum is the result of the first one."""
     b = Builder()
     b.source = source
-    called = b.build(b(call, *b.inputs(avals)), call.name)
+    host_call = b.build(b(call, *b.inputs(avals)), call.name)
     b = Builder()
     b.inputs(avals)
-    fills = [Lit.of(-0.0 if a.inexact else 0, a) for a in called.out_avals]
-    waits = b.build(fills, "wait")
+    zeros = b.build([Lit.of(-0.0 if a.inexact else 0, a) for a in host_call.out_avals], "wait")
     b = Builder()
     args = b.inputs(avals)
     first = b.one(ConvertElementType(INDEX.dtype), b.one(EQ, b.one(AxisIndex(axis, size)), Lit.of(0, INDEX)))
-    found = b(Cond((waits, called)), first, *args)
-    outs = [b.one((Pmax if v.aval.dtype == dtypes.bool_ else Psum)((axis,), (size,)), v) for v in found]
+    values = b(Cond((zeros, host_call)), first, *args)
+    outs = [b.one((Pmax if v.aval.dtype == dtypes.bool_ else Psum)((axis,), (size,)), v) for v in values]
     return b.build(outs, call.name)

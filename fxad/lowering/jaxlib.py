@@ -16,8 +16,7 @@ _user_has_level: Final = _VARIABLE in os.environ
 if not _user_has_level:
     os.environ[_VARIABLE] = "1"
 try:
-    from jaxlib import _jax, _profiler, xla_client
-    from jaxlib.cpu import _lapack
+    from jaxlib import _jax, xla_client
     from jaxlib.version import __version__ as jaxlib_version
 finally:
     if not _user_has_level:
@@ -25,8 +24,6 @@ finally:
 
 __all__ = [
     "_jax",
-    "_lapack",
-    "_profiler",
     "jaxlib_version",
     "xla_client",
 ]

@@ -24,9 +24,9 @@ from fxad.primitives.host_call import ORDERED, TOKEN, HostCall
 
 # An equation with a threaded value, and the places of that value among its operands and among its results.
 Threaded: TypeAlias = tuple[Primitive, int, int]
-_NEW: Final = -1  # the threaded value, among the places of operands
+_THREADED: Final = -1  # the threaded value, among the places of operands
 
-GOES: Final = Aval((), dtypes.bool_)
+PREDICATE_AVAL: Final = Aval((), dtypes.bool_)
 # The additional last result of every program with calls of the host: it is available when the program has run.
 DONE: Final = Aval((), dtypes.uint8)
 
@@ -63,14 +63,14 @@ def _threaded(jaxpr: Jaxpr) -> Jaxpr:
         nonlocal token
         if ORDERED not in eqn.prim.effects:
             return None
-        token, outs = _through(b, eqn, ins, token)
+        token, outs = _thread_equation(b, eqn, ins, token)
         return outs
 
     outs = b.inline(jaxpr, b.inputs(jaxpr.in_avals), rule)
     return b.build((token, *outs), jaxpr.name)
 
 
-def _through(b: Builder, eqn: Eqn, ins: tuple[Atom, ...], token: Atom) -> tuple[Atom, tuple[Var, ...]]:
+def _thread_equation(b: Builder, eqn: Eqn, ins: tuple[Atom, ...], token: Atom) -> tuple[Atom, tuple[Var, ...]]:
     """An equation with ordered calls: the token after it, and its results."""
     prim = eqn.prim
     ordered: Threaded | None = None
@@ -94,65 +94,67 @@ def _is_ordered(jaxpr: Jaxpr) -> bool:
 
 
 def with_threaded(
-    prim: HigherOrder, aval: Aval, thread: Callable[[Jaxpr], Jaxpr], holds: Callable[[Jaxpr], bool]
+    prim: HigherOrder, aval: Aval, thread: Callable[[Jaxpr], Jaxpr], changes: Callable[[Jaxpr], bool]
 ) -> Threaded | None:
-    """Thread a value of a type through an equation some of whose bodies hold what changes it: as a carry of a loop, or
-    as an operand and a result of a body that runs once. `thread` gives a body (value, operands) -> (value, results).
-    None if there is no order: parallel runs, or a predicate that changes the value."""
+    """Thread a value through an equation with bodies that change it: as a carry of a loop, or as an operand and a
+    result of a body that runs once. `thread` turns a body into (value, operands) -> (value, results). `changes` is True
+    for bodies that change the value. None if there is no order: parallel runs, or a predicate that changes the value.
+    """
     layout = prim.layout
-    holding = [k for k in layout.running if holds(layout.bodies[k].jaxpr)]
+    changing = [k for k in layout.running if changes(layout.bodies[k].jaxpr)]
     once = layout.once
     if layout.has_rules and once is not None:  # rules are not needed any more
         return Call(thread(layout.bodies[once].jaxpr)), 0, 0
-    if isinstance(prim, While) and holds(prim.cond) and prim.max_steps is None:
-        return Call(thread(deciding(prim))), 0, 0  # a program of another loop, which only `while` is known to have
+    if isinstance(prim, While) and changes(prim.cond) and prim.max_steps is None:
+        return Call(thread(with_predicate_in_body(prim))), 0, 0
     branches = all([isinstance(layout.bodies[k].runs, Once | OneOf) for k in layout.running])
     kind: type[Role] = Constant if branches else Carry
-    threaded = layout.running if branches else holding
+    threaded = layout.running if branches else changing
     groups = {layout.group_of(k, kind) for k in threaded}
-    gives = {next((g for g in layout.bodies[k].results if _takes_value(layout, g, branches)), None) for k in threaded}
-    if len(groups) != 1 or len(gives) != 1 or any([isinstance(layout.bodies[k].runs, InParallel) for k in holding]):
+    outs = {next((g for g in layout.bodies[k].results if _holds_value(layout, g, branches)), None) for k in threaded}
+    if len(groups) != 1 or len(outs) != 1 or any([isinstance(layout.bodies[k].runs, InParallel) for k in changing]):
         return None
-    (group,), (result,) = groups, gives
-    if group is None or result is None or (not branches and len(holding) > 1):
+    (group,), (result,) = groups, outs
+    if group is None or result is None or (not branches and len(changing) > 1):
         return None
     operands = [list(layout.operands_of(g)) for g in range(len(layout.operands))]
-    operands[group].insert(0, _NEW)
+    operands[group].insert(0, _THREADED)
     bodies = []
     for k, body in enumerate(layout.bodies):
         takes, jaxpr = layout.operand_indices(k), body.jaxpr
         if k in threaded:
-            first = body.results[: body.results.index(result)]
-            jaxpr = _moved(thread(jaxpr), sum([1 if g == PREDICATE else layout.results[g].size for g in first]))
-            takes = (_NEW, *takes)
-        bodies.append(rebind_operands(jaxpr, takes, body.operands, operands, types={_NEW: aval}))
+            before = body.results[: body.results.index(result)]
+            place = sum([1 if g == PREDICATE else layout.results[g].size for g in before])
+            jaxpr = _move_first_result(thread(jaxpr), place)
+            takes = (_THREADED, *takes)
+        bodies.append(rebind_operands(jaxpr, takes, body.operands, operands, types={_THREADED: aval}))
     sizes = tuple([g.size + (k == result) for k, g in enumerate(layout.results)])
     new = prim.rebuild(tuple(bodies), tuple(map(len, operands)), sizes)
     return new, layout.operands_of(group).start, layout.results_of(result).start
 
 
-def _takes_value(layout: Layout, group: int, branches: bool) -> bool:
+def _holds_value(layout: Layout, group: int, branches: bool) -> bool:
     return group != PREDICATE and isinstance(layout.results[group].role, Value if branches else Carry)
 
 
-def _moved(body: Jaxpr, to: int) -> Jaxpr:
+def _move_first_result(body: Jaxpr, to: int) -> Jaxpr:
     """A body with its first result at another place."""
     first, *outs = body.outs
     return Jaxpr(body.ins, body.eqns, (*outs[:to], first, *outs[to:]), body.name)
 
 
-def deciding(loop: While) -> Jaxpr:
+def with_predicate_in_body(loop: While) -> Jaxpr:
     """Rewrite a loop whose predicate calls the host: the predicate moves to the end of the body, and its value becomes
     a carry."""
     n, m = loop.n_cond, loop.n_cond + loop.n_body
     avals = (*loop.cond.in_avals[:n], *loop.body.in_avals)
     b = Builder()
     consts = b.inputs(avals[:m])
-    b.input(GOES)
+    b.input(PREDICATE_AVAL)
     after = b.inline(loop.body, (*consts[n:], *b.inputs(avals[m:])))
     step = b.build((*b.inline(loop.cond, (*consts[:n], *after)), *after), loop.body.name)
     b = Builder()
-    goes, *_ = b.inputs((GOES, *avals[m:]))
+    goes, *_ = b.inputs((PREDICATE_AVAL, *avals[m:]))
     more = b.build((goes,), loop.cond.name)
     b = Builder()
     ins = b.inputs(avals)

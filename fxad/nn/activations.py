@@ -58,7 +58,7 @@ def elu(x: ArrayLike, alpha: ArrayLike = 1.0) -> Array:
 
 
 def _elu(x: Array, alpha: ArrayLike) -> Array:
-    # exp only sees what it is used for, so no overflow reaches the derivative
+    # exp takes only operands for which its result is used, so no overflow reaches the derivative
     return fnp.where(x > 0, x, alpha * fnp.expm1(fnp.where(x > 0, 0, x)))
 
 
@@ -257,6 +257,6 @@ def log1mexp(x: ArrayLike) -> Array:
 
 def _log1mexp(x: Array) -> Array:
     small = x < math.log(2)
-    # each branch sees only what it is used for, so that no infinity reaches the derivative of the other
+    # each branch takes only operands for which it is used, so no infinity reaches the derivative of the other
     near, far = fnp.where(small, x, 1), fnp.where(small, 1, x)
     return fnp.where(small, fnp.log(-fnp.expm1(-near)), fnp.log1p(-fnp.exp(-far)))

@@ -135,7 +135,7 @@ def _logsumexp(x: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
 
 
 def _wide(x: Array) -> Array:
-    """Return terms of a sum in the dtype in which they are added: the sum of 70,000 ones is no float16."""
+    """Return terms of a sum in the dtype in which they are added: float16 cannot hold the sum of 70,000 ones."""
     return x.astype(dtypes.accumulated(x.dtype))
 
 

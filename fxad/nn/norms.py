@@ -210,7 +210,7 @@ def batch_norm(
 def _batch_moments(
     x: Array, axes: tuple[int, ...], where: Array | None, names: Names, sizes: Sizes
 ) -> tuple[Array, Array]:
-    del sizes  # the program depends on them: they are a part of what it is cached by
+    del sizes  # the program depends on them, so they are part of its cache key
     return _moments(x, axes, where, names)
 
 

@@ -36,8 +36,8 @@ _alone: Final[LRUCache[Hashable, tuple[ref[LoadedProgram], Hashable]]] = LRUCach
 def apply_op(name: str, op: Callable[..., tuple[Atom, ...]], args: tuple[object, ...], *static: Hashable) -> Array:
     """Return the single result of an operation. Raises: ArgumentError naming function, position and type."""
     if len(args) == 1 and type(x := args[0]) is Array and _binder.get() is None:  # the shortest way, spelled out
-        known = _alone.peek((op, x._aval, id(static[0]))) if static else None
-        loaded = None if known is None or commitments.any else known[0]()
+        cached = _alone.peek((op, x._aval, id(static[0]))) if static else None
+        loaded = None if cached is None or commitments.any else cached[0]()
         if loaded is None:
             return _run_and_remember(op, x, static)
         buffers = [x._buffer]
@@ -47,9 +47,9 @@ def apply_op(name: str, op: Callable[..., tuple[Atom, ...]], args: tuple[object,
             (out,) = loaded.start(buffers).consume_with_handlers(loaded.handlers)
         except XlaRuntimeError as e:
             raise execution_error(e, buffers, loaded.origin) from e
-        made = Array()
-        made._aval, made._buffer = loaded.out_avals[0], out
-        return made
+        result = Array()
+        result._aval, result._buffer = loaded.out_avals[0], out
+        return result
     for a in args:
         if type(a) is not Array and not isinstance(a, _OPERANDS):
             _raise_argument_error(name, args)

@@ -131,12 +131,12 @@ def _static_number(name: str, k: int, value: object) -> int | float:
         raise ArgumentError(f"{name}: argument {k} must be a number, got {type(value).__qualname__}", remedy=remedy)
     if type(value) is Size:
         return value
-    found = int(value) if isinstance(value, int | np.integer) else float(value)
-    if isinstance(found, int) and found.bit_length() > 63:
-        raise ParameterError(f"{name}: argument {k} is an int of {found.bit_length()} bits", remedy="give a float")
-    if not math.isfinite(found):
-        raise ParameterError(f"{name}: argument {k} is {found}", remedy="the number of elements must be finite")
-    return found
+    plain = int(value) if isinstance(value, int | np.integer) else float(value)
+    if isinstance(plain, int) and plain.bit_length() > 63:
+        raise ParameterError(f"{name}: argument {k} is an int of {plain.bit_length()} bits", remedy="give a float")
+    if not math.isfinite(plain):
+        raise ParameterError(f"{name}: argument {k} is {plain}", remedy="the number of elements must be finite")
+    return plain
 
 
 @overload
@@ -315,9 +315,9 @@ def array(
     """
     copy = None if copy is None else flag("array", "copy", copy)
     _check_order("array", order)
-    made = asarray(object, dtype, device=device, copy=copy)
-    missing = to_int("array", "ndmin", ndmin) - made.ndim
-    return made.reshape((1,) * missing + made.shape) if missing > 0 else made
+    array = asarray(object, dtype, device=device, copy=copy)
+    missing = to_int("array", "ndmin", ndmin) - array.ndim
+    return array.reshape((1,) * missing + array.shape) if missing > 0 else array
 
 
 def _check_order(name: str, order: str | None) -> None:

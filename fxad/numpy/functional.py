@@ -115,8 +115,8 @@ def _check_core_results(
     lead = max([x.ndim - len(core) for core, x in zip(ins, arrays, strict=True)], default=0)
     for k, (core, y) in enumerate(zip(outs, results, strict=True)):
         own = y.shape[lead:]
-        known = tuple([sizes.setdefault(c, n) for c, n in zip(core, own, strict=False)])
-        if len(own) != len(core) or known != own:
+        expected = tuple([sizes.setdefault(c, n) for c, n in zip(core, own, strict=False)])
+        if len(own) != len(core) or expected != own:
             raise ShapeError(f"vectorize: result {k} of {name} has shape {own}, {signature!r} says ({','.join(core)})")
 
 

@@ -46,7 +46,7 @@ def nansum(
 
 def _reduced(
     name: str,
-    function: Callable[[Array, tuple[int, ...], DType | None, bool], Array],
+    function: Callable[..., Array],
     a: ArrayLike,
     axis: Axes,
     dtype: object,
@@ -54,14 +54,19 @@ def _reduced(
     keepdims: bool,
     initial: ArrayLike | None,
     where: ArrayLike | None,
+    correction: float | None = None,
 ) -> Array:
-    """Return `function` of the array, or the reduction of the elements where `where` holds."""
+    """Return `function` of the array, axes, dtype, `keepdims` and `correction`; or the reduction of the elements where
+    `where` holds."""
     no_out(name, out)
     keepdims = flag(name, "keepdims", keepdims)
     if not is_unmasked(initial, where):
-        return reduce_masked(name, a, axis, keepdims, initial=initial, where=where, dtype=dtype)
+        return reduce_masked(
+            name, a, axis, keepdims, initial=initial, where=where, dtype=dtype, correction=correction or 0.0
+        )
     array = as_array(name, a)
-    return jit_composite(function, array, normalize_axes(name, axis, array.ndim), optional_dtype(dtype), bool(keepdims))
+    static = (normalize_axes(name, axis, array.ndim), optional_dtype(dtype), bool(keepdims))
+    return jit_composite(function, array, *static, *(() if correction is None else (correction,)))
 
 
 def _sum(x: Array, axis: Axes, dtype: DType | None, keepdims: bool) -> Array:
@@ -204,15 +209,8 @@ def nanvar(
 ) -> Array:
     """Return the variance over axes, without nans: the mean squared distance from the mean, with the count less
     `correction` (or `ddof`); nan if that is not positive."""
-    no_out("nanvar", out)
-    keepdims = flag("nanvar", "keepdims", keepdims)
-    less = degrees_of_freedom("nanvar", correction, ddof)
-    if not is_unmasked(None, where):
-        return reduce_masked("nanvar", a, axis, keepdims, where=where, dtype=dtype, correction=less)
-    array = as_array("nanvar", a)
-    return jit_composite(
-        _var, array, normalize_axes("nanvar", axis, array.ndim), optional_dtype(dtype), bool(keepdims), less
-    )
+    subtracted = degrees_of_freedom("nanvar", correction, ddof)
+    return _reduced("nanvar", _var, a, axis, dtype, out, keepdims, None, where, subtracted)
 
 
 def nanstd(
@@ -227,31 +225,24 @@ def nanstd(
     correction: float = 0.0,
 ) -> Array:
     """Return the standard deviation over axes, without nans: the square root of `nanvar`."""
-    no_out("nanstd", out)
-    keepdims = flag("nanstd", "keepdims", keepdims)
-    less = degrees_of_freedom("nanstd", correction, ddof)
-    if not is_unmasked(None, where):
-        return reduce_masked("nanstd", a, axis, keepdims, where=where, dtype=dtype, correction=less)
-    array = as_array("nanstd", a)
-    return jit_composite(
-        _std, array, normalize_axes("nanstd", axis, array.ndim), optional_dtype(dtype), bool(keepdims), less
-    )
+    subtracted = degrees_of_freedom("nanstd", correction, ddof)
+    return _reduced("nanstd", _std, a, axis, dtype, out, keepdims, None, where, subtracted)
 
 
-def _var(x: Array, axes: tuple[int, ...], dtype: DType | None, keepdims: bool, less: float) -> Array:
+def _var(x: Array, axes: tuple[int, ...], dtype: DType | None, keepdims: bool, correction: float) -> Array:
     dtype = None if dtype is None else promotion.to_inexact_dtype(dtype)
     y = to_statistics_dtype(x if dtype is None else x.astype(dtype))
     missing = isnan(y)
     count = (~missing).sum(axes, keepdims=True).astype(dtypes.real_part(y.dtype))
     y = where(missing, 0, y)
-    # held at 1 so that nothing is divided by 0: where there are no elements the result is nan anyway
+    # at least 1, to avoid a division by 0: the result of an empty count is nan anyway
     off = where(missing, 0, y - y.sum(axes, keepdims=True) / where(count == 0, 1, count))
     square = real(off * conj(off)).sum(axes, keepdims=True)
-    left = count - less
+    left = count - correction
     out = square / where(left > 0, left, float("nan"))
     out = out if keepdims else out.squeeze(axes)
     return out.astype(dtypes.real_part(dtype or statistics_dtype(x)))
 
 
-def _std(x: Array, axes: tuple[int, ...], dtype: DType | None, keepdims: bool, less: float) -> Array:
-    return sqrt(_var(x, axes, dtype, keepdims, less))
+def _std(x: Array, axes: tuple[int, ...], dtype: DType | None, keepdims: bool, correction: float) -> Array:
+    return sqrt(_var(x, axes, dtype, keepdims, correction))

@@ -150,9 +150,9 @@ def _parse_subscripts(
     else:
         once = sorted([c for c, n in Counter(left.replace("...", "").replace(",", "")).items() if n == 1])
         out = (*range(-broad, 0), *once)
-    known = {label for term in labels for label in term}
+    operand_labels = {label for term in labels for label in term}
     for label, n in Counter(out).items():
-        if label not in known or n > 1:
+        if label not in operand_labels or n > 1:
             problem = "twice" if n > 1 else "and no operand has it"
             raise ParameterError(f"einsum: {subscripts!r}: the result has label {label!r} {problem}")
     return tuple(labels), out

@@ -144,10 +144,10 @@ def var(
     """Return the variance over axes: the mean squared distance from the mean, with the count less `correction` (or
     `ddof`)."""
     no_out("var", out)
-    less = masked_reductions.degrees_of_freedom("var", correction, ddof)
+    subtracted = masked_reductions.degrees_of_freedom("var", correction, ddof)
     if not is_unmasked(None, where):
-        return reduce_masked("var", a, axis, keepdims, where=where, dtype=dtype, correction=less)
-    return apply_op("var", reductions.var, (a,), hashable_axis(axis), keepdims, optional_dtype(dtype), less)
+        return reduce_masked("var", a, axis, keepdims, where=where, dtype=dtype, correction=subtracted)
+    return apply_op("var", reductions.var, (a,), hashable_axis(axis), keepdims, optional_dtype(dtype), subtracted)
 
 
 def std(
@@ -163,10 +163,10 @@ def std(
 ) -> Array:
     """Return the standard deviation over axes: the square root of `var`."""
     no_out("std", out)
-    less = masked_reductions.degrees_of_freedom("std", correction, ddof)
+    subtracted = masked_reductions.degrees_of_freedom("std", correction, ddof)
     if not is_unmasked(None, where):
-        return reduce_masked("std", a, axis, keepdims, where=where, dtype=dtype, correction=less)
-    return apply_op("std", reductions.std, (a,), hashable_axis(axis), keepdims, optional_dtype(dtype), less)
+        return reduce_masked("std", a, axis, keepdims, where=where, dtype=dtype, correction=subtracted)
+    return apply_op("std", reductions.std, (a,), hashable_axis(axis), keepdims, optional_dtype(dtype), subtracted)
 
 
 def any(

@@ -99,13 +99,13 @@ def _segments(
             f"{name}: segment_ids are {ids.aval}, data is {rows.aval}", remedy="give a number for each row of data"
         )
     if num_segments is None:
-        known = np.asarray(concrete_value(name, ids, "num_segments"))
-        num_segments = max(int(known.max()) + 1, 0) if known.size else 0
+        static_ids = np.asarray(concrete_value(name, ids, "num_segments"))
+        num_segments = max(int(static_ids.max()) + 1, 0) if static_ids.size else 0
     n = to_int(name, "num_segments", num_segments)
     if n < 0:
         raise ParameterError(f"{name}: num_segments is {n}", remedy="give an int from 0 on")
     inside = (ids >= 0) & (ids < n)
-    # one row more takes what is dropped
+    # an extra row receives the dropped rows
     start = full((n + 1, *rows.shape[ids.ndim :]), _neutral(name, how, rows.dtype), rows.dtype)
     updates = start.at[where(inside, ids, n)]
     done = {"add": updates.add, "multiply": updates.multiply, "max": updates.max, "min": updates.min}[how](rows)

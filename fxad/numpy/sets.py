@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from fxad import dtypes
+from fxad.core.sizes import at_least
 from fxad.errors import ShapeError
 from fxad.ir import NDArray
 from fxad.lax.placement import place_like_operands
@@ -197,5 +198,9 @@ def isin(element: ArrayLike, test_elements: ArrayLike, assume_unique: bool = Fal
     else:
         dtype = result_type(array, among)
         ordered, array = sort(among.astype(dtype)), array.astype(dtype)
-        member = ordered[minimum(searchsorted(ordered, array), among.size - 1)] == array
+        at = searchsorted(ordered, array)
+        if at_least(among.size, 1):
+            member = ordered[minimum(at, among.size - 1)] == array
+        else:  # it may be 0
+            member = (concat([ordered, full((1,), 0, dtype)])[at] == array) & (at < among.size)
     return ~member if invert else member

@@ -150,14 +150,14 @@ def gradient(
     """
     edge_order = to_int("gradient", "edge_order", edge_order)
     array = as_array("gradient", f)
-    found = None if axis is None else one_or_more("gradient", "axis", axis)
-    axis_tuple = (found,) if isinstance(found, int) else found
+    axis_or_axes = None if axis is None else one_or_more("gradient", "axis", axis)
+    axis_tuple = (axis_or_axes,) if isinstance(axis_or_axes, int) else axis_or_axes
     axes = (
         tuple(range(array.ndim))
         if axis_tuple is None
         else tuple([normalize_axis_index("gradient", a, array.ndim) for a in axis_tuple])
     )
-    normalize_axes("gradient", axes, array.ndim)  # none is there twice
+    normalize_axes("gradient", axes, array.ndim)  # Raises: for an axis that is named twice
     if edge_order not in (1, 2):
         raise ParameterError(f"gradient: edge_order must be 1 or 2, got {edge_order}")
     if len(varargs) not in (0, 1, len(axes)):

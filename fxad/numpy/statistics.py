@@ -127,12 +127,12 @@ def cov(
     n = rows[0].shape[1]
     if rows[-1].shape[1] != n:
         raise ShapeError(f"cov: {n} observations in m and {rows[-1].shape[1]} in y")
-    less = ddof if ddof is not None else 0 if bias else 1
+    subtracted = ddof if ddof is not None else 0 if bias else 1
     weights = [_observed(name, w, n) for name, w in (("fweights", fweights), ("aweights", aweights))]
     if weights[0] is not None and weights[0].dtype not in dtypes.INTEGER:
         raise DTypeError(f"cov: fweights must be integers, got {weights[0].aval}", remedy="use aweights")
     return jit_composite(
-        _cov, rows[0], rows[1] if len(rows) > 1 else None, *weights, less, _requested_dtype("cov", dtype)
+        _cov, rows[0], rows[1] if len(rows) > 1 else None, *weights, subtracted, _requested_dtype("cov", dtype)
     )
 
 
@@ -165,41 +165,43 @@ def _observed(name: str, weights: ArrayLike | None, n: int) -> Array | None:
     return array
 
 
-def _cov(m: Array, y: Array | None, often: Array | None, much: Array | None, less: int, want: DType | None) -> Array:
+def _cov(
+    m: Array, y: Array | None, fweights: Array | None, aweights: Array | None, ddof: int, requested: DType | None
+) -> Array:
     both = [m] if y is None else [m, y]
-    dtype = want or result_type(*[statistics_dtype(x) for x in both])
+    dtype = requested or result_type(*[statistics_dtype(x) for x in both])
     x = concat([to_statistics_dtype(x) for x in both])
-    x = x.astype(dtypes.accumulated(dtype)) if want is not None else x
+    x = x.astype(dtypes.accumulated(dtype)) if requested is not None else x
     w = None
-    for weights in (often, much):
+    for weights in (fweights, aweights):
         if weights is not None:
             w = weights.astype(dtypes.real_part(x.dtype)) * (1 if w is None else w)
     if w is None:
         count: Array | int = x.shape[1]
-        center, norm = x.sum(1, keepdims=True) / (x.shape[1] or np.nan), full((), count - less, x.dtype)
+        center, norm = x.sum(1, keepdims=True) / (x.shape[1] or np.nan), full((), count - ddof, x.dtype)
     else:
         count = w.sum()
         center = (x * w).sum(1, keepdims=True) / count
-        norm = count - less * (count if much is None else (w * much).sum()) / count
+        norm = count - ddof * (count if aweights is None else (w * aweights).sum()) / count
     off = x - center
     weighted = off if w is None else off * w
     product = matmul(weighted, matrix_transpose(off.conj()))
-    # as many as are taken off, or fewer: nothing is known
+    # nan if there are no more than `ddof` observations
     return (product / where(norm.real > 0, norm, np.nan)).astype(dtype).squeeze()
 
 
 def corrcoef(x: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True, dtype: object = None) -> Array:
     """Return the correlations of the rows of x (and of y): covariances divided by standard deviations, from -1 to 1."""
     rowvar = flag("corrcoef", "rowvar", rowvar)
-    want = _requested_dtype("corrcoef", dtype)
-    result_dtype = want or result_type(
+    requested = _requested_dtype("corrcoef", dtype)
+    result_dtype = requested or result_type(
         *[statistics_dtype(as_array("corrcoef", v, k)) for k, v in ((0, x), (1, y)) if v is not None]
     )
     # a covariance may be out of the range of a narrow dtype, a correlation is not
     inner = dtypes.accumulated(result_dtype)
-    return jit_composite(_correlations, cov(x, y, rowvar, dtype=inner if inner is not result_dtype else want)).astype(
-        result_dtype
-    )
+    return jit_composite(
+        _correlations, cov(x, y, rowvar, dtype=inner if inner is not result_dtype else requested)
+    ).astype(result_dtype)
 
 
 def _correlations(c: Array) -> Array:

@@ -146,8 +146,8 @@ def number(op: str, what: str, value: object) -> float:
 
 def shape(op: str, what: str, value: int | Iterable[int]) -> Shape:
     """Return the sizes of an array: one integer is a vector of that size. Raises: ArgumentError, ParameterError."""
-    given = one_or_more(op, what, value)
-    return (given,) if isinstance(given, int) else given
+    sizes = one_or_more(op, what, value)
+    return (sizes,) if isinstance(sizes, int) else sizes
 
 
 def no_out(op: str, out: object, overwrite_input: bool = False) -> None:

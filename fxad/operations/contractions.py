@@ -123,14 +123,14 @@ def _drop_broadcast_axes(emit: Emit, op: str, operands: list[Labelled]) -> list[
     sizes: dict[Label, int] = {}
     for k, o in enumerate(operands):
         for label, n in zip(o.labels, o.x.aval.shape, strict=True):
-            known = sizes.setdefault(label, n)
-            if n != known and n != 1 and known != 1:
+            size = sizes.setdefault(label, n)
+            if n != size and n != 1 and size != 1:
                 raise ShapeError(
-                    f"{op}: sizes differ: {_label_text(label)} has {n} in operand {k}, {o.x.aval}, and {known} in one "
+                    f"{op}: sizes differ: {_label_text(label)} has {n} in operand {k}, {o.x.aval}, and {size} in one "
                     "before",
                     remedy="what is contracted or batched together must have equal sizes, or 1",
                 )
-            sizes[label] = n if known == 1 else known
+            sizes[label] = n if size == 1 else size
     out = []
     for o in operands:
         ones = tuple([a for a, label in enumerate(o.labels) if o.x.aval.shape[a] == 1 and sizes[label] != 1])

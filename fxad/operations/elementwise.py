@@ -52,7 +52,7 @@ def identity(_: Emit, x: Atom) -> Atoms:
 
 
 def unary(emit: Emit, x: Atom, prim: Primitive) -> Atoms:
-    """`prim` of x as it is."""
+    """`prim` of x, without conversion."""
     return emit(prim, x)
 
 

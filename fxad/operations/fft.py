@@ -5,13 +5,15 @@ from __future__ import annotations
 from math import prod, sqrt
 
 from fxad import dtypes
+from fxad.core.sizes import Size
 from fxad.errors import DTypeError, ParameterError, ShapeError
-from fxad.ir import Atom, Atoms, Emit, Lit
+from fxad.ir import Atom, Atoms, Aval, Emit, Lit
 from fxad.operations.axes import normalize_axis_tuple
-from fxad.operations.promotion import convert, to_inexact_dtype
+from fxad.operations.promotion import broadcast, convert, to_inexact_dtype
 from fxad.operations.shapes import moveaxis, slice_axis
-from fxad.primitives.elementwise.arithmetic import MUL
+from fxad.primitives.elementwise.arithmetic import DIV, MUL
 from fxad.primitives.elementwise.complex_parts import CONJ
+from fxad.primitives.elementwise.powers import SQRT
 from fxad.primitives.fft import Fft
 from fxad.primitives.slicing import Pad
 
@@ -36,8 +38,7 @@ def fft_transform(
         y = _resize(emit, y, a, n // 2 + 1 if half and a == at[-1] else n)
     for group in _partial_transforms(kind, len(at)):
         y = _transform_axes(emit, y, group[0], tuple([at[k] for k in group[1]]), tuple([lengths[k] for k in group[1]]))
-    factor = _scale_factor(name, kind, norm, prod(lengths))
-    return (y,) if factor == 1 else emit(MUL, y, Lit.of(factor, y.aval))
+    return (_scaled(emit, y, name, kind, norm, prod(lengths)),)
 
 
 def hermitian(emit: Emit, x: Atom, name: str, n: int | None, axis: int, norm: str | None) -> Atoms:
@@ -99,15 +100,25 @@ def _transform_axes(emit: Emit, x: Atom, kind: str, axes: Sizes, lengths: Sizes)
     return moveaxis(emit, emit.one(Fft(kind, lengths), moved), last, axes)[0]
 
 
-def _scale_factor(name: str, kind: str, norm: str | None, count: int) -> float:
-    """Return the scale factor: the inverse kinds already divide by the number of elements."""
+def _scaled(emit: Emit, y: Atom, name: str, kind: str, norm: str | None, count: int) -> Atom:
+    """Return a transform of `count` elements, scaled. The inverse kinds already divide by the number of elements."""
     norm = _norm(name, norm)
     if norm == "backward":
-        return 1.0
+        return y
     inverse = kind.startswith("I")
-    if norm == "ortho":
-        return sqrt(count) if inverse else 1 / sqrt(count)
-    return float(count) if inverse else 1 / count
+    factor: Atom
+    if inverse and norm == "forward":
+        factor = Lit.of(count, y.aval)
+    elif type(count) is Size:
+        real = Aval((), dtypes.real_part(y.aval.dtype))
+        factor = Lit.of(count, real)
+        factor = emit.one(SQRT, factor) if norm == "ortho" else factor
+        factor = factor if inverse else emit.one(DIV, Lit.of(1, real), factor)
+        factor = broadcast(emit, convert(emit, factor, y.aval.dtype), y.aval.shape)
+    else:
+        scale = sqrt(count) if norm == "ortho" else float(count)
+        factor = Lit.of(scale if inverse else 1 / scale, y.aval)
+    return y if count == 1 else emit.one(MUL, y, factor)
 
 
 def _norm(name: str, norm: str | None) -> str:

@@ -47,8 +47,8 @@ def nonzero_along(emit: Emit, x: Atom, axis: int, size: int, fills: tuple[int, .
 
 def fills(op: str, fill_value: int | Sequence[int] | None, ndim: int) -> tuple[int, ...]:
     """The index that stands for a missing element, for each axis. Raises: ArgumentError, ShapeError."""
-    given = one_or_more(op, "fill_value", 0 if fill_value is None else fill_value)
-    out = (given,) * ndim if isinstance(given, int) else given * ndim if len(given) == 1 else given
+    values = one_or_more(op, "fill_value", 0 if fill_value is None else fill_value)
+    out = (values,) * ndim if isinstance(values, int) else values * ndim if len(values) == 1 else values
     if len(out) != ndim:
         raise ShapeError(
             f"{op}: fill_value has {len(out)} numbers for {ndim} axes", remedy="give one, or one for each axis"

@@ -86,11 +86,11 @@ def plan(shape: Shape, index: object, *, checked: bool = True) -> tuple[Plan, tu
     if name is None:
         return _build_plan(shape, index, checked)
     key = shape, name, checked
-    known = _plans.get(key)
-    if known is None:
-        known = _build_plan(shape, index, checked)
-        _plans.put(key, known)
-    return known
+    plan = _plans.get(key)
+    if plan is None:
+        plan = _build_plan(shape, index, checked)
+        _plans.put(key, plan)
+    return plan
 
 
 def _build_plan(shape: Shape, index: object, checked: bool) -> tuple[Plan, tuple[object, ...]]:
@@ -100,7 +100,7 @@ def _build_plan(shape: Shape, index: object, checked: bool) -> tuple[Plan, tuple
             return Plan(tuple(rest), after=(_DROP_FIRST_AXIS,)), ()
         take = Index((index % n, *(0,) * len(rest)), (1, *rest), (1,) * len(shape), (0,), ())
         return Plan(tuple(rest), take=take), ()
-    entries = [e for given in (index if type(index) is tuple else (index,)) for e in _to_entries(given)]
+    entries = [e for item in (index if type(index) is tuple else (index,)) for e in _to_entries(item)]
     builder = _PlanBuilder(shape, checked)
     for e in _expand_ellipsis(shape, entries):
         builder.add(e)
@@ -386,9 +386,9 @@ class _PlanBuilder:
         if not any([a.shape for _, a in self.arrays]):
             return self._basic([*before, *[_NEW_AXIS for _ in batch], *behind]), values
         p = self._gather(batch, len([n for n in before if n != _NEW_AXIS]), result)
-        known = [a.value for _, a in self.arrays if a.nonnegative and isinstance(a.value, np.ndarray)]
-        if len(known) == len(values):
-            return replace(p, vectors=None), (np.stack(np.broadcast_arrays(*known, np.empty(batch))[:-1], -1),)
+        static = [a.value for _, a in self.arrays if a.nonnegative and isinstance(a.value, np.ndarray)]
+        if len(static) == len(values):
+            return replace(p, vectors=None), (np.stack(np.broadcast_arrays(*static, np.empty(batch))[:-1], -1),)
         return p, values
 
     def _place_of_arrays(self) -> int:

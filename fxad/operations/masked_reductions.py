@@ -183,8 +183,8 @@ def _reduce_moments(emit: Emit, x: Atom, mask: Atom | None, axes: tuple[int, ...
     if spec.kind == "mean":
         return convert(emit, emit.one(DIV, total, convert(emit, count, x.aval.dtype)), dtype)
     # at least 1, to avoid a division by 0: the result of an empty count is nan anyway
-    held = convert(emit, emit.one(MAX, count, Lit.of(1, count.aval)), x.aval.dtype)
-    center: Atom = emit.one(DIV, total, held)
+    divisor = convert(emit, emit.one(MAX, count, Lit.of(1, count.aval)), x.aval.dtype)
+    center: Atom = emit.one(DIV, total, divisor)
     if axes:
         stay = tuple([a for a in range(x.aval.ndim) if a not in axes])
         center = emit_broadcast(emit, center, x.aval.shape, stay)

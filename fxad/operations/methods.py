@@ -108,10 +108,10 @@ class Methods(Operators):
     ) -> Self:
         """Variance over axes: mean squared distance from the mean, divided by the count less `correction` or `ddof`."""
         no_out("var", out)
-        less = masked_reductions.degrees_of_freedom("var", correction, ddof)
+        subtracted = masked_reductions.degrees_of_freedom("var", correction, ddof)
         if not masked_reductions.is_unmasked(None, where):
-            return self._masked("var", axis, keepdims, where=where, dtype=optional_dtype(dtype), correction=less)
-        return self._apply(reductions.var, (), (hashable_axis(axis), keepdims, optional_dtype(dtype), less))
+            return self._masked("var", axis, keepdims, where=where, dtype=optional_dtype(dtype), correction=subtracted)
+        return self._apply(reductions.var, (), (hashable_axis(axis), keepdims, optional_dtype(dtype), subtracted))
 
     def std(
         self,
@@ -126,10 +126,10 @@ class Methods(Operators):
     ) -> Self:
         """Standard deviation over axes: the root of `var`."""
         no_out("std", out)
-        less = masked_reductions.degrees_of_freedom("std", correction, ddof)
+        subtracted = masked_reductions.degrees_of_freedom("std", correction, ddof)
         if not masked_reductions.is_unmasked(None, where):
-            return self._masked("std", axis, keepdims, where=where, dtype=optional_dtype(dtype), correction=less)
-        return self._apply(reductions.std, (), (hashable_axis(axis), keepdims, optional_dtype(dtype), less))
+            return self._masked("std", axis, keepdims, where=where, dtype=optional_dtype(dtype), correction=subtracted)
+        return self._apply(reductions.std, (), (hashable_axis(axis), keepdims, optional_dtype(dtype), subtracted))
 
     def max(
         self,

@@ -142,7 +142,7 @@ def optional_dtype(dtype: object) -> DType | None:
 
 
 def convert(emit: Emit, x: Atom, dtype: DType) -> Atom:
-    """`x` in another dtype; no equation when it has it, or when it is a literal."""
+    """`x` in a dtype. No equation is added if it has the dtype, or is a literal."""
     if x.aval.dtype is dtype:
         return x
     if isinstance(x, Lit):
@@ -156,7 +156,7 @@ def convert(emit: Emit, x: Atom, dtype: DType) -> Atom:
 
 
 def broadcast(emit: Emit, x: Atom, shape: Shape) -> Atom:
-    """`x` broadcast by NumPy's rules to a shape it fits; no equation when it has it, or when it is a literal."""
+    """`x` broadcast to a shape by NumPy's rules. No equation is added if it has the shape, or is a literal."""
     own = x.aval.shape
     if own == shape:
         return x

@@ -46,16 +46,16 @@ def reshape(emit: Emit, x: Atom, shape: Shape) -> Atoms:
 
 def infer_shape(op: str, shape: Shape, x: Aval) -> Shape:
     """`shape` with -1 filled in, for the elements of x. Raises: ShapeError when they do not fit."""
-    known = prod([n for n in shape if n != -1])
+    product_of_known = prod([n for n in shape if n != -1])
     open_ = shape.count(-1)
     if open_ > 1 or any([n < -1 for n in shape]):
         raise ShapeError(
             f"{op}: shape {shape} must have sizes >= 0 and at most one -1",
             remedy="-1 stands for the size that is left; it can be found for one axis only",
         )
-    if open_ and known and x.size % known == 0:
-        return tuple([x.size // known if n == -1 else n for n in shape])
-    if open_ or known != x.size:
+    if open_ and product_of_known and x.size % product_of_known == 0:
+        return tuple([x.size // product_of_known if n == -1 else n for n in shape])
+    if open_ or product_of_known != x.size:
         raise ShapeError(
             f"{op}: {x} has {x.size} elements, which do not fill shape {shape}",
             remedy="name the size as a multiple, as in '2*n'"
@@ -300,7 +300,7 @@ def diagonal_matrix(emit: Emit, x: Atom, k: int) -> Atoms:
 
 def view(emit: Emit, x: Atom, dtype: DType) -> Atoms:
     """The bits of x read as another dtype; the size of the last axis changes with the size of an element. A complex
-    number is two real ones, and a bool a byte: what is not 0 is True."""
+    number is two real ones, and a bool a byte: every value but 0 is True."""
     have, want, shape = x.aval.dtype.itemsize, dtype.itemsize, x.aval.shape
     if x.aval.dtype == dtype:
         return (x,)

@@ -45,8 +45,8 @@ def multigammaln(emit: Emit, a: Atom, d: int) -> Atoms:
         last = len(shape) - 1
         terms = emit.one(BroadcastInDim(shape, tuple(range(last))), f.atom)
         steps = Formula(emit, emit.one(Iota(shape, terms.aval.dtype, last)))
-        found = (Formula(emit, terms) - steps / 2).lgamma()
-        return ((total + Formula(emit, emit.one(ReduceSum((last,)), found.atom))).atom,)
+        log_gammas = (Formula(emit, terms) - steps / 2).lgamma()
+        return ((total + Formula(emit, emit.one(ReduceSum((last,)), log_gammas.atom))).atom,)
     for j in range(d):
         total = total + (f - j / 2).lgamma()
     return (total.atom,)

@@ -54,7 +54,7 @@ def checked_mode(name: str, mode: str | None, default: str) -> str:
     return "drop" if mode == "fill" else mode
 
 
-# ------------------------------------------------------------------------------------------------- what is combined
+# ----------------------------------------------------------------------------------------------------- combinations
 
 
 def _second(_: Emit, x: Atom, value: Atom) -> Atoms:  # noqa: ARG001  `set` ignores x
@@ -189,13 +189,13 @@ def _split_plan(p: Plan, shape: Shape) -> tuple[tuple[Primitive, ...], _ScatterT
         return p.before, None, p.after
     if isinstance(take, Gather):
         return p.before, _ScatterTargets(take.windows, p.vectors, take.slice_sizes, take.unique_indices), p.after
-    held = take.held(shape)
-    before = (take.part(shape),) if held != shape else ()
+    part_shape = take.reachable_shape(shape)
+    before = (take.reachable_slice(shape),) if part_shape != shape else ()
     if not take.dynamic:
         return before, None, (*((Squeeze(take.dropped),) if take.dropped else ()), *p.after)
-    stay = tuple(range(len(held) - len(take.dropped)))
+    stay = tuple(range(len(part_shape) - len(take.dropped)))
     windows = DimensionNumbers(stay, take.dropped, (), (), take.dynamic)
-    vectors = IndexVectors(tuple([held[a] for a in take.dynamic]))
+    vectors = IndexVectors(tuple([part_shape[a] for a in take.dynamic]))
     return before, _ScatterTargets(windows, vectors, take.sizes, once=True), p.after
 
 

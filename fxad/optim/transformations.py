@@ -123,14 +123,14 @@ def check_rate(operation: str, rate: object) -> None:
 
 
 def check_decay(operation: str, **decays: object) -> None:
-    """Raises: ArgumentError for a decay that is a Python number outside of [0, 1). Arrays are not looked at."""
+    """Raises: ArgumentError for a decay that is a Python number outside of [0, 1). Arrays are not checked."""
     for name, decay in decays.items():
         if isinstance(decay, (int, float)) and not 0 <= decay < 1:
             raise ArgumentError(f"{operation}: {name} is {decay}", remedy="give a number x with 0 <= x < 1")
 
 
 def check_not_negative(operation: str, **numbers: object) -> None:
-    """Raises: ArgumentError for a Python number that is negative or nan. Arrays are not looked at."""
+    """Raises: ArgumentError for a Python number that is negative or nan. Arrays are not checked."""
     for name, number in numbers.items():
         if isinstance(number, (int, float)) and not number >= 0:
             raise ArgumentError(f"{operation}: {name} is {number}", remedy="give a number x with 0 <= x")

@@ -22,11 +22,8 @@ from fxad.ir import (
     Hlo,
     HloValues,
     Jaxpr,
-    JvpCtx,
     Lit,
     NDArray,
-    Primitive,
-    Tangents,
     primitive,
     primitive_family,
 )
@@ -35,12 +32,13 @@ from fxad.primitives.elementwise.logic import AND, EQ, GT, LT, NE, OR
 from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.mlir_attributes import i64_array, i64_attribute
 from fxad.primitives.operand_checks import check_axis, check_count
-from fxad.primitives.reduce import ORDERED, extreme_value, zero_tangent_jvp
+from fxad.primitives.reduce import ORDERED, extreme_value
 from fxad.primitives.shape import axes_after_insert, remove_axes
+from fxad.primitives.without_tangent import WithoutTangent
 
 
 @primitive_family
-class ArgExtremum(Primitive):
+class ArgExtremum(WithoutTangent):
     """The index of an extremum along one axis, which is removed: that of the first extremum, or of the first nan if
     there is one."""
 
@@ -89,10 +87,6 @@ class ArgExtremum(Primitive):
             return ctx(self, *args), (None,)
         (axis,) = axes_after_insert((self.axis,), dim)
         return ctx(replace(self, axis=axis), *args), (dim - (axis < dim),)
-
-    @final
-    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
-        return zero_tangent_jvp(ctx, self, primals)
 
 
 def better(value: Aval, index: Aval, sign: int, *carried: Aval) -> Jaxpr:

@@ -25,22 +25,17 @@ from fxad.ir import (
     Avals,
     BatchCtx,
     Cotangent,
-    Cotangents,
     Dims,
     Emit,
     Hlo,
     HloValues,
-    Hole,
     Jaxpr,
     JvpCtx,
-    Linear,
     LinearMap,
     Lit,
     NDArray,
-    Operands,
     Primitive,
     Tangents,
-    TransposeCtx,
     Zero,
     primitive,
     primitive_family,
@@ -48,11 +43,12 @@ from fxad.ir import (
 from fxad.primitives.cumulative_lowering import Join, Parts, cumulative_program
 from fxad.primitives.elementwise.arithmetic import ADD, MAX, MUL, NEG, SUB
 from fxad.primitives.elementwise.exponential import EXP, LOG1P
-from fxad.primitives.elementwise.family import WIDER, as_accumulated
+from fxad.primitives.elementwise.family import WIDER, as_accumulated, lower_in_float32
 from fxad.primitives.elementwise.logic import AND, EQ, NE, OR
 from fxad.primitives.elementwise.powers import ABS
 from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.gather import Gather
+from fxad.primitives.linear_in_one import LinearInOne
 from fxad.primitives.mlir_attributes import i64_array
 from fxad.primitives.operand_checks import check_axis, check_count
 from fxad.primitives.reduce import MAXIMUM, MINIMUM, ORDERED, PRODUCT, SUM, Monoid
@@ -96,7 +92,7 @@ def check_same_type(prim: Primitive, axis: int, takes: frozenset[DType], *avals:
 
 @final
 @primitive
-class LinearRecurrence(Linear):
+class LinearRecurrence(LinearInOne):
     """y[i] = a[i] y[i - 1] + b[i] along `axis`, with y = 0 before the first; from the end with `reverse`.
 
     Type: a, b of one type, float or complex, not float8; those below 32 bits are computed in float32.
@@ -107,6 +103,7 @@ class LinearRecurrence(Linear):
     """
 
     name: ClassVar[str] = "linear_recurrence"
+    linear_operand: ClassVar[int] = 1
     takes: ClassVar[frozenset[DType]] = SUMMED & dtypes.INEXACT
     axis: int
     reverse: bool
@@ -126,11 +123,11 @@ class LinearRecurrence(Linear):
         x = ins[0]
         if x.size == 0 or x.shape[self.axis] == 1:
             return args[1:]
-        wide = x.with_dtype(dtypes.float32) if x.dtype.itemsize < 4 else x
-        wide_args = args if wide is x else [hlo.op("stablehlo.convert", (v,), (wide,))[0] for v in args]
-        program = cumulative_program(self.name, (wide, wide), compose_affine, (1.0, 0.0), self.axis, self.reverse)
-        done = hlo.call(Jaxpr(program.ins, program.eqns, program.outs[1:], program.name), wide_args)
-        return done if wide is x else hlo.op("stablehlo.convert", done, (x,))
+        return lower_in_float32(hlo, args, x, lambda wide, t: hlo.call(self._program(t), wide)[0])
+
+    def _program(self, x: Aval) -> Jaxpr:
+        program = cumulative_program(self.name, (x, x), compose_affine, (1.0, 0.0), self.axis, self.reverse)
+        return Jaxpr(program.ins, program.eqns, program.outs[1:], program.name)
 
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         at = next(d for d in dims if d is not None)
@@ -145,17 +142,10 @@ class LinearRecurrence(Linear):
             tb = ctx.add(tb, ctx.lin_one(MUL, ta, previous))
         return (y,), ctx.lin(self, a, tb)
 
-    def linear_in(self, mask: tuple[bool, ...]) -> bool:
-        return mask == (False, True)
-
-    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
-        (ct,), (a, b) = cts, args
-        if isinstance(a, Hole) or not isinstance(b, Hole):
-            raise AssertionError("transpose: a recurrence is linear in b only")
-        if isinstance(ct, Zero):
-            return None, Zero(b.aval)
-        following = predecessors(ctx, a, self.axis, not self.reverse, zero_scalar(a.aval))
-        return None, ctx.one(LinearRecurrence(self.axis, not self.reverse), following, ct)
+    def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:
+        (a,) = others
+        following = predecessors(emit, a, self.axis, not self.reverse, zero_scalar(x))
+        return emit.one(LinearRecurrence(self.axis, not self.reverse), following, ct)
 
 
 @primitive_family
@@ -198,11 +188,7 @@ class Cumulative(Primitive):
         (x,) = ins
         if x.size == 0 or x.shape[self.axis] == 1:
             return args
-        wide = x.with_dtype(dtypes.accumulated(x.dtype))
-        if wide is x:
-            return self.lower_wide(hlo, args, x)
-        done = self.lower_wide(hlo, hlo.op("stablehlo.convert", args, (wide,)), wide)
-        return hlo.op("stablehlo.convert", done, (x,))
+        return lower_in_float32(hlo, args, x, lambda wide, t: self.lower_wide(hlo, wide, t)[0])
 
     def lower_wide(self, hlo: Hlo, args: HloValues, x: Aval) -> HloValues:
         """Add StableHLO operations for an operand of at least 32 bits and of more than one element along the axis."""
@@ -262,7 +248,7 @@ def log_add_exp(emit: Emit, left: Parts, right: Parts) -> Parts:
 
 @final
 @primitive
-class CumSum(MonoidScan, LinearMap):
+class CumSum(MonoidScan, LinearMap, LinearInOne):
     """The sum of the elements up to each along `axis`; from the end with `reverse`.
 
     Type: x numeric, not float8; floats below 32 bits are added in float32.
@@ -275,9 +261,8 @@ class CumSum(MonoidScan, LinearMap):
     takes: ClassVar[frozenset[DType]] = SUMMED
     monoid: ClassVar[Monoid] = SUM
 
-    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
-        (ct,) = cts
-        return (ct if isinstance(ct, Zero) else ctx.one(CumSum(self.axis, not self.reverse), ct),)
+    def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:
+        return emit.one(CumSum(self.axis, not self.reverse), ct)
 
 
 @final

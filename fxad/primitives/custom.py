@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar, Final, TypeAlias, TypeGuard, final
 
-from fxad.core.builder import Builder, rewrite
+from fxad.core.builder import Builder, rewrite, single_equation
 from fxad.core.dce import prune, remove_dead_eqns
 from fxad.core.layout import Layout
 from fxad.core.memo import by_value
@@ -57,7 +57,7 @@ from fxad.primitives.control.bodies import (
     with_operands,
     with_outs,
 )
-from fxad.primitives.control.call import Applied, Call, check_operands, layout_with_rules
+from fxad.primitives.control.call import Applied, Call, adjoint_of, check_operands, layout_with_rules
 from fxad.primitives.control.effects import without_checks, without_effects
 from fxad.primitives.custom_rules import Function, InverseRule, Refusal, Rules, with_programs
 from fxad.primitives.linear_call import LinearCall
@@ -70,7 +70,7 @@ Batch: TypeAlias = Callable[[Jaxpr, int, Dims, Dims, str | None], Jaxpr]
 
 Axes: TypeAlias = tuple[tuple[str, int], ...]
 
-_MANY: Final = 32  # results of a function for which the operands of each result are computed
+_MAX_RESULTS: Final = 32  # results of a function for which the operands of each result are computed
 
 
 # --------------------------------------------------------------------------------------------------------- named calls
@@ -163,44 +163,44 @@ class NamedCall(Applied):
         if all(used) and all(left):
             return eqn
         body, read = prune(self.body, used)
-        made = NamedCall(
+        prim = NamedCall(
             with_operands(body, read, self.body.in_avals, left),
             self.function,
             (*self.changes, Pruned(left, used)),
             tuple([select_by_mask(row, left) for row in rows]),
             self.axes,
         )
-        return Eqn(made, select_by_mask(eqn.ins, left), select_by_mask(eqn.outs, used), eqn.source)
+        return Eqn(prim, select_by_mask(eqn.ins, left), select_by_mask(eqn.outs, used), eqn.source)
 
 
 @by_value
-def named(jaxpr: Jaxpr) -> tuple[int, ...]:
+def called_functions(jaxpr: Jaxpr) -> tuple[int, ...]:
     """The functions that named calls in a program refer to, in order of first reference. A `custom_call` with a module
     binds the names in its programs."""
-    found: dict[int, None] = {}
+    numbers: dict[int, None] = {}
     for eqn in jaxpr.eqns:
         prim = eqn.prim
         if isinstance(prim, NamedCall):
-            found[prim.function] = None
+            numbers[prim.function] = None
         if isinstance(prim, HigherOrder) and not (isinstance(prim, CustomCall) and prim.module):
-            found.update(dict.fromkeys([k for body in prim.bodies for k in named(body)]))
-    return tuple(found)
+            numbers.update(dict.fromkeys([k for body in prim.bodies for k in called_functions(body)]))
+    return tuple(numbers)
 
 
 @with_enough_stack
-def replaced(jaxpr: Jaxpr, by: Callable[[NamedCall], Jaxpr | Primitive]) -> Jaxpr:
-    """The program with its named calls replaced."""
-    if not named(jaxpr):
+def replace_named_calls(jaxpr: Jaxpr, by: Callable[[NamedCall], Jaxpr | Primitive]) -> Jaxpr:
+    """The program with `by(call)` in place of each named call: a program, or another primitive."""
+    if not called_functions(jaxpr):
         return jaxpr
 
     def rule(b: Builder, eqn: Eqn, ins: Atoms) -> Sequence[Atom] | None:
         prim = eqn.prim
         if isinstance(prim, NamedCall):
-            made = by(replace(prim, body=replaced(prim.body, by)))
-            return b.inline(made, ins) if isinstance(made, Jaxpr) else b.copy(eqn, ins, made)
+            replacement = by(replace(prim, body=replace_named_calls(prim.body, by)))
+            return b.inline(replacement, ins) if isinstance(replacement, Jaxpr) else b.copy(eqn, ins, replacement)
         if not isinstance(prim, HigherOrder) or (isinstance(prim, CustomCall) and prim.module):
             return None
-        return b.copy(eqn, ins, prim.with_bodies(tuple([replaced(body, by) for body in prim.bodies])))
+        return b.copy(eqn, ins, prim.with_bodies(tuple([replace_named_calls(body, by) for body in prim.bodies])))
 
     return rewrite(jaxpr, rule)
 
@@ -210,7 +210,7 @@ def replaced(jaxpr: Jaxpr, by: Callable[[NamedCall], Jaxpr | Primitive]) -> Jaxp
 
 def module_call(functions: Mapping[int, Function], entry: int, batch: Batch) -> CustomCall:
     """The call of a function of a module, whose named calls have the keys of `functions` for numbers."""
-    return _call_of(_informed(_renumbered(functions, _reachable([entry], functions))), 0, batch)
+    return _call_of(_with_reads_and_axes(_renumbered(functions, _reachable([entry], functions))), 0, batch)
 
 
 def _call_of(module: tuple[Function, ...], k: int, batch: Batch) -> CustomCall:
@@ -225,7 +225,7 @@ def in_module(function: Function, module: tuple[Function, ...], tolerance: Lit |
     if not module:
         return CustomCall(function, (), tolerance)
     functions = dict(enumerate(module))
-    order = _reachable(_names(function), functions)
+    order = _reachable(_functions_called_by(function), functions)
     return CustomCall(_renamed(function, order), _renumbered(functions, order), tolerance)
 
 
@@ -234,9 +234,8 @@ def _complete(jaxpr: Jaxpr, module: tuple[Function, ...], batch: Batch) -> Jaxpr
     """The program with its named calls replaced by calls of the functions, changed as the named calls were."""
 
     def by(call: NamedCall) -> Jaxpr:
-        made = _call_of(module, call.function, batch)
-        b = Builder()
-        program = b.build(b(made, *b.inputs(made.body.in_avals)), made.body.name)
+        function_call = _call_of(module, call.function, batch)
+        program = single_equation(function_call, function_call.body.in_avals, function_call.body.name)
         for change in call.changes:
             if isinstance(change, Batched):
                 program = _batched(program, change, batch)
@@ -245,12 +244,12 @@ def _complete(jaxpr: Jaxpr, module: tuple[Function, ...], batch: Batch) -> Jaxpr
                 program = with_operands(slim, read, program.in_avals, change.operands)
         return program
 
-    return replaced(jaxpr, by) if module else jaxpr
+    return replace_named_calls(jaxpr, by) if module else jaxpr
 
 
 def _batched(program: Jaxpr, change: Batched, batch: Batch) -> Jaxpr:
-    """The program over a stack. A result that is the same for all examples is that of the first one: a rule may stack
-    it."""
+    """The program over a stack. A result that must not be mapped is taken from the first example, because a batch rule
+    may stack results that are the same for all examples."""
     stacked = batch(program, change.size, change.in_dims, (0,) * len(change.out_dims), change.axis)
     if None not in change.out_dims:
         return stacked
@@ -263,15 +262,15 @@ def _batched(program: Jaxpr, change: Batched, batch: Batch) -> Jaxpr:
     return b.build(alike, stacked.name)
 
 
-def _names(function: Function) -> tuple[int, ...]:
-    return tuple(dict.fromkeys([k for jaxpr in jaxprs_in_params(function) for k in named(jaxpr)]))
+def _functions_called_by(function: Function) -> tuple[int, ...]:
+    return tuple(dict.fromkeys([k for jaxpr in jaxprs_in_params(function) for k in called_functions(jaxpr)]))
 
 
 def _reachable(start: Sequence[int], functions: Mapping[int, Function]) -> list[int]:
     """The functions that named calls lead to, in order of first reference."""
     order = list(start)
-    for k in order:  # which grows
-        order += [n for n in _names(functions[k]) if n not in order]
+    for k in order:  # the loop also visits the functions that it appends
+        order += [n for n in _functions_called_by(functions[k]) if n not in order]
     return order
 
 
@@ -283,37 +282,36 @@ def _renamed(function: Function, order: Sequence[int]) -> Function:
     """The function with the places in `order` for the names in its programs."""
     if order == list(range(len(order))):
         return function
-    return _in_calls(function, lambda call: replace(call, function=order.index(call.function)))
+    return _map_named_calls(function, lambda call: replace(call, function=order.index(call.function)))
 
 
-def _informed(module: tuple[Function, ...]) -> tuple[Function, ...]:
-    """The functions, in which each named call knows what its function or one of its rules needs and does: the operands
-    for each result, and the named axes over which it communicates.
+def _with_reads_and_axes(module: tuple[Function, ...]) -> tuple[Function, ...]:
+    """The functions, with `reads` and `axes` in each named call.
 
-    Both depend on those of other functions. So they are computed from what the bodies alone read, up to the least fixed
-    point.
+    Both depend on those of other functions. So this is a least fixed point, which starts from the operands that the
+    bodies read.
     """
-    if not any(map(_names, module)):
+    if not any(map(_functions_called_by, module)):
         return module
     reads = [_reads_of(f, lambda f, used: prune(f.body, used)[1]) for f in module]
     axes: list[Axes] = [()] * len(module)
 
-    def informed(call: NamedCall) -> NamedCall:
+    def with_reads_and_axes(call: NamedCall) -> NamedCall:
         k, left = call.function, _unbound(axes[call.function], call.changes)
         return replace(call, reads=call.reads if call.changes else reads[k], axes=left)
 
     while True:
-        made = tuple([_in_calls(f, informed) for f in module])
-        found = [_reads_of(f, lambda f, used: f.needed(used)[1]) for f in made], [_axes_of(f) for f in made]
-        if found == (reads, axes):
-            return made
-        reads, axes = found
+        result = tuple([_map_named_calls(f, with_reads_and_axes) for f in module])
+        now = [_reads_of(f, lambda f, used: f.needed(used)[1]) for f in result], [_axes_of(f) for f in result]
+        if now == (reads, axes):
+            return result
+        reads, axes = now
 
 
 def _reads_of(function: Function, left: Callable[[Function, Mask], Mask]) -> tuple[Mask, ...]:
     """For each result, the operands that are left when no other result is used; empty for many results."""
     n = len(function.body.outs)
-    return tuple([left(function, tuple([k == j for k in range(n)])) for j in range(n)]) if n <= _MANY else ()
+    return tuple([left(function, tuple([k == j for k in range(n)])) for j in range(n)]) if n <= _MAX_RESULTS else ()
 
 
 def _unbound(axes: Axes, changes: Sequence[Batched | Pruned]) -> Axes:
@@ -327,9 +325,9 @@ def _axes_of(function: Function) -> Axes:
     return tuple(sorted(frozenset().union(*[jaxpr.free_axes for jaxpr in jaxprs_in_params(function)])))
 
 
-def _in_calls(function: Function, by: Callable[[NamedCall], NamedCall]) -> Function:
+def _map_named_calls(function: Function, by: Callable[[NamedCall], NamedCall]) -> Function:
     """The function with each named call in its programs replaced."""
-    return with_programs(function, [replaced(jaxpr, by) for jaxpr in jaxprs_in_params(function)])
+    return with_programs(function, [replace_named_calls(jaxpr, by) for jaxpr in jaxprs_in_params(function)])
 
 
 # -------------------------------------------------------------------------------------------------------- custom calls
@@ -388,9 +386,9 @@ class CustomCall(Applied, Linear):
         return layout_with_rules([p.jaxpr for p in programs], 0, stores=stores, linear=linear, label="call")
 
     def with_bodies(self, bodies: tuple[Jaxpr, ...]) -> CustomCall:
-        given = iter(bodies)
-        function = with_programs(self.function, given)
-        return CustomCall(function, tuple([with_programs(f, given) for f in self.module]), self.tolerance)
+        remaining = iter(bodies)
+        function = with_programs(self.function, remaining)
+        return CustomCall(function, tuple([with_programs(f, remaining) for f in self.module]), self.tolerance)
 
     def without_results(self, eqn: Eqn, used: Mask, prune: Prune) -> Eqn:
         if isinstance(self.rules.inverse, InverseRule) and all(used):
@@ -398,8 +396,8 @@ class CustomCall(Applied, Linear):
         function, left = self.function.pruned(used)
         if function == self.function:
             return eqn
-        made = in_module(function, self.module, self.tolerance)
-        return Eqn(made, select_by_mask(eqn.ins, left), select_by_mask(eqn.outs, used), eqn.source)
+        prim = in_module(function, self.module, self.tolerance)
+        return Eqn(prim, select_by_mask(eqn.ins, left), select_by_mask(eqn.outs, used), eqn.source)
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         for function in (self.function, *self.module):
@@ -413,8 +411,8 @@ class CustomCall(Applied, Linear):
         first = [rule is not None and k >= n for k in range(len(args))]
         if isinstance(back, InverseRule):  # operands that are computed from results with the mapped axis have it too
             first = [f or (d is None and not k) for f, d, k in zip(first, dims, back.kept, strict=True)]
-        moved = zip(args, dims, first, strict=True)
-        args = tuple([broadcast_to_axis(ctx, a, d, ctx.size, 0) if f else a for a, d, f in moved])
+        rows = zip(args, dims, first, strict=True)
+        args = tuple([broadcast_to_axis(ctx, a, d, ctx.size, 0) if f else a for a, d, f in rows])
         dims = tuple([0 if f else d for d, f in zip(dims, first, strict=True)])
         body = None if rule is None else self.complete(rule, ctx.batched)
         function, out_dims = self.function.batched(ctx, dims, body)
@@ -448,8 +446,8 @@ class CustomCall(Applied, Linear):
         if isinstance(rule, Refusal):
             raise NotDifferentiableError(f"{self.name}: {rule.message}", remedy=rule.remedy)
         avals = self.body.out_avals
-        found = rule.jvp(ctx, primals, tangents, avals, lambda jaxpr: self.complete(jaxpr, ctx.batched))
-        return found or (ctx(self, *primals), tuple([Zero(a) for a in avals]))
+        outs_and_tangents = rule.jvp(ctx, primals, tangents, avals, lambda jaxpr: self.complete(jaxpr, ctx.batched))
+        return outs_and_tangents or (ctx(self, *primals), tuple([Zero(a) for a in avals]))
 
     def _check_captured(self, tangents: Tangents) -> None:
         """Raises: NotDifferentiableError for a tangent of a captured value."""
@@ -473,15 +471,15 @@ class CustomCall(Applied, Linear):
         if ctx.split:
             halves = [ctx.recur(without_checks(without_effects(j)), moves) for j in programs]
             reached = [any(marks) for marks in zip(*[half.out_nonzero for half in halves], strict=True)]
-            made = self._over_stacks([_map_of_operands(half, n, reached) for half in halves])
+            linear = self._over_stacks([_map_of_operands(half, n, reached) for half in halves])
             outs = ctx(self, *primals)
-            dots = ctx.lin(made, *primals[:n], *lins, *primals[n:]) if any(reached) else ()
+            dots = ctx.lin(linear, *primals[:n], *lins, *primals[n:]) if any(reached) else ()
         else:
-            found = [ctx.recur_fused(j, moves) for j in programs]
-            reached = [any(marks) for marks in zip(*[nonzero for _, nonzero in found], strict=True)]
+            forward = [ctx.recur_fused(j, moves) for j in programs]
+            reached = [any(marks) for marks in zip(*[nonzero for _, nonzero in forward], strict=True)]
             fused = [
                 with_outs(both, (*both.outs[:m], *instantiate_outs(both.outs[m:], nonzero, j.out_avals, reached)))
-                for (both, nonzero), j in zip(found, programs, strict=True)
+                for (both, nonzero), j in zip(forward, programs, strict=True)
             ]
             both = ctx(self._over_stacks(fused), *primals, *[t.var for t in lins])
             outs, dots = both[:m], tuple([Lin(v) for v in both[m:]])
@@ -492,10 +490,11 @@ class CustomCall(Applied, Linear):
         functions, because otherwise the derivative of this rule would contain itself."""
 
         def by(call: NamedCall) -> Jaxpr | Primitive:
-            plain = not self.module[call.function].rules.has_derivative
-            return Call(call.body) if plain else self.complete(_alone(call), batch)
+            if not self.module[call.function].rules.has_derivative:
+                return Call(call.body)
+            return self.complete(single_equation(call, call.body.in_avals, call.body.name), batch)
 
-        return replaced(rule, by) if self.module else rule
+        return replace_named_calls(rule, by) if self.module else rule
 
     def _over_stacks(self, programs: Sequence[Jaxpr]) -> CustomCall:
         """Another function with batch rules of the same sizes: its body, then the bodies of the rules."""
@@ -509,25 +508,16 @@ class CustomCall(Applied, Linear):
         return all([is_linear(j, mask) for j in (self.body, *[rule.body for rule in batch])])
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
-        n = self.captured
-        holes = tuple([isinstance(a, Hole) for a in args])
-        given = [ct for ct in cts if not isinstance(ct, Zero)]
-        known = [a for a in args if not isinstance(a, Hole)]
-        live = [not isinstance(ct, Zero) for ct in cts]
         programs = [self.body, *[rule.body for rule in self.rules.batch]]
-        adjoints = [ctx.recur(with_outs(j, select_by_mask(j.outs, live)), holes) for j in programs]
-        k = len(given)
-        ordered = [reorder_operands(j, (*range(k, k + n), *range(k), *range(k + n, len(j.ins)))) for j in adjoints]
-        found = ctx(self._over_stacks(ordered), *known[:n], *given, *known[n:])
-        vanish = [all(map(is_zero, outs)) for outs in zip(*[j.outs for j in adjoints], strict=True)]
-        bars = iter([Zero(v.aval) if z else v for v, z in zip(found, vanish, strict=True)])
-        return tuple([next(bars) if hole else None for hole in holes])
-
-
-def _alone(prim: NamedCall) -> Jaxpr:
-    """The program of one equation."""
-    b = Builder()
-    return b.build(b(prim, *b.inputs(prim.body.in_avals)), prim.body.name)
+        adjoints = [adjoint_of(ctx, j, cts, args) for j in programs]
+        operands = adjoints[0][1]  # cotangents, captured operands, other operands
+        n, k = self.captured, sum([not isinstance(ct, Zero) for ct in cts])
+        order = (*range(k, k + n), *range(k), *range(k + n, len(operands)))
+        adjoint = self._over_stacks([reorder_operands(j, order) for j, _ in adjoints])
+        results = ctx(adjoint, *[operands[p] for p in order])
+        vanish = [all(map(is_zero, outs)) for outs in zip(*[j.outs for j, _ in adjoints], strict=True)]
+        bars = iter([Zero(v.aval) if z else v for v, z in zip(results, vanish, strict=True)])
+        return tuple([next(bars) if isinstance(a, Hole) else None for a in args])
 
 
 def _map_of_operands(half: LinearizedBody, captured: int, reached: Sequence[bool]) -> Jaxpr:
@@ -536,8 +526,8 @@ def _map_of_operands(half: LinearizedBody, captured: int, reached: Sequence[bool
     primal, n_dots = half.primal, len(half.linear.ins) - half.n_res
     first = b.inputs(primal.in_avals[:captured])
     dots = b.inputs(half.linear.in_avals[:n_dots])
-    known = b.inline(primal, (*first, *b.inputs(primal.in_avals[captured:])))
-    outs = b.inline(instantiate_linear_outs(half, reached), (*dots, *known[len(known) - half.n_res :]))
+    values = b.inline(primal, (*first, *b.inputs(primal.in_avals[captured:])))
+    outs = b.inline(instantiate_linear_outs(half, reached), (*dots, *values[len(values) - half.n_res :]))
     return remove_dead_eqns(b.build(outs, half.linear.name))
 
 

@@ -75,7 +75,7 @@ def restricted(
     def stays(part: RuleProgram, k: int) -> bool:
         return k in read if k >= len(values) else (tangents if part.linear else values)[k]
 
-    slim: list[tuple[Jaxpr, tuple[int, ...], Mask]] = []
+    pruned: list[tuple[Jaxpr, tuple[int, ...], Mask]] = []
     for part in reversed(programs):
         n = part.linear
         live = tuple([tangents[k] for k in part.takes[:n]])
@@ -83,16 +83,16 @@ def restricted(
         jaxpr = with_outs(part.jaxpr, [a for a, k in zip(part.jaxpr.outs, part.gives, strict=True) if stays(part, k)])
         jaxpr, marks = drop_unread_operands(clean(with_zero_operands(jaxpr, live)[0] if n else jaxpr))
         read.update(select_by_mask(takes, marks))
-        slim.append((jaxpr, takes, marks))
-    made: list[RuleProgram] = []
-    for part, (jaxpr, takes, marks) in zip(programs, reversed(slim), strict=True):
+        pruned.append((jaxpr, takes, marks))
+    result: list[RuleProgram] = []
+    for part, (jaxpr, takes, marks) in zip(programs, reversed(pruned), strict=True):
         types = dict(zip(part.takes, part.jaxpr.in_avals, strict=True))
         wants = [stays(part, k) for k in takes]
         jaxpr = with_operands(jaxpr, marks, [types[k] for k in takes], wants)
         linear = part.linear + len(takes) - len(part.takes)
         gives = tuple([k for k in part.gives if stays(part, k)])
-        made.append(part._replace(jaxpr=jaxpr, takes=select_by_mask(takes, wants), gives=gives, linear=linear))
-    return made, read
+        result.append(part._replace(jaxpr=jaxpr, takes=select_by_mask(takes, wants), gives=gives, linear=linear))
+    return result, read
 
 
 # ---------------------------------------------------------------------------------------------------------- the records
@@ -142,8 +142,8 @@ class Derivative(Record):
             return None
         n = len(moves) + len(outs)
         programs = self.programs(tuple([a.inexact for a in outs]), n)
-        made, _ = restricted(programs, (True,) * n, (*moves, *reached), remove_dead_eqns)
-        forward, *maps = [complete(part.jaxpr) for part in made]
+        live_parts, _ = restricted(programs, (True,) * n, (*moves, *reached), remove_dead_eqns)
+        forward, *maps = [complete(part.jaxpr) for part in live_parts]
         results, residuals = call_primal(ctx, forward, len(outs), primals)
         linear: Primitive = Call(maps[0]) if len(maps) == 1 else LinearCall(maps[0], maps[1], len(lins))
         return results, insert_zeros(ctx.lin(linear, *lins, *residuals), reached, outs)
@@ -265,23 +265,23 @@ class Function(Record):
         """The body and the programs of the rules, in the order of the fields."""
         rules, back, n = self.rules, self.rules.inverse, len(self.body.ins) + len(self.body.outs)
         operands, results = tuple(range(len(self.body.ins))), tuple(range(len(self.body.ins), n))
-        made = [RuleProgram("body", self.body, operands, results, stores=True)]
+        parts = [RuleProgram("body", self.body, operands, results, stores=True)]
         for derivative in rules.derivatives:
-            made += derivative.programs(self.inexact, n)
+            parts += derivative.programs(self.inexact, n)
             n += len(derivative.forward.outs)
         for rule in rules.batch:
-            made.append(RuleProgram(f"vmap rule of size {rule.size}", rule.body, operands, results, size=rule.size))
+            parts.append(RuleProgram(f"vmap rule of size {rule.size}", rule.body, operands, results, size=rule.size))
         if isinstance(back, InverseRule):
             free = select_by_mask(operands, [not k for k in back.kept])
-            known = (*results, *select_by_mask(operands, back.kept))
-            made.append(RuleProgram("inverse", back.inverse, known, free))
+            takes = (*results, *select_by_mask(operands, back.kept))
+            parts.append(RuleProgram("inverse", back.inverse, takes, free))
             if back.ivjp is not None:
-                known = (*known, *select_by_mask(results, self.inexact))
+                takes = (*takes, *select_by_mask(results, self.inexact))
                 gives = (*free, *select_by_mask(operands, self.moving))
-                made.append(RuleProgram("ivjp", back.ivjp, known, gives, adjoint=True))
+                parts.append(RuleProgram("ivjp", back.ivjp, takes, gives, adjoint=True))
         if rules.derivative_of is not None:
-            made.append(RuleProgram("program of derivatives", rules.derivative_of, operands, results, stores=True))
-        return made
+            parts.append(RuleProgram("program of derivatives", rules.derivative_of, operands, results, stores=True))
+        return parts
 
     def check(self, name: str) -> None:
         """Raises: ParameterError for rules that do not fit the body."""
@@ -343,36 +343,38 @@ class Function(Record):
 
     def batched(self, ctx: BatchCtx, dims: Dims, rule: Jaxpr | None = None) -> tuple[Function, Dims]:
         """The function of a stack, and the batch axes of its results. `rule`: the batch rule that becomes its body."""
-        function = replace(self, rules=replace(self.rules, batch=tuple([_apart(ctx, r) for r in self.rules.batch])))
+        function = replace(
+            self, rules=replace(self.rules, batch=tuple([_with_fresh_size(ctx, r) for r in self.rules.batch]))
+        )
         (body, *others), n = function.programs, self.captured
         at: dict[int, int | None] = dict(enumerate(dims))  # the batch axis of each value
 
         def axes(part: RuleProgram, values: Sequence[int]) -> Dims:
-            found = [(k, at[k]) for k in values]
-            return tuple([d if part.size is None or k < n or d is None else d + 1 for k, d in found])
+            pairs = [(k, at[k]) for k in values]
+            return tuple([d if part.size is None or k < n or d is None else d + 1 for k, d in pairs])
 
         # all programs that compute results have the axis at one place of a result
-        chosen: dict[int, list[int | None]] = {k: [] if rule is None else [0] for k in body.gives}
+        axes_of_results: dict[int, list[int | None]] = {k: [] if rule is None else [0] for k in body.gives}
         for part in others if rule is not None else (body, *others):
             if part.size is None and all([k >= len(dims) for k in part.gives]):
                 for k, d in zip(part.gives, ctx.recur(part.jaxpr, axes(part, part.takes))[1], strict=True):
-                    chosen.setdefault(k, []).append(d)
+                    axes_of_results.setdefault(k, []).append(d)
                     at[k] = d
-        at.update({k: ds[0] if all([d == ds[0] for d in ds]) else 0 for k, ds in chosen.items()})
+        at.update({k: ds[0] if all([d == ds[0] for d in ds]) else 0 for k, ds in axes_of_results.items()})
         if self.rules.ivjp is not None:
             # a cotangent that all examples share would be counted once for each example
             at.update({k: 0 for k in body.gives if at[k] is None})
         out_dims = axes(body, body.gives)
         first = ctx.recur(body.jaxpr, dims, out_dims)[0] if rule is None else rule
-        made = [_batched(ctx, part, axes(part, part.takes), axes(part, part.gives)) for part in others]
-        return with_programs(function, [first, *made]), out_dims
+        batched_parts = [_batched(ctx, part, axes(part, part.takes), axes(part, part.gives)) for part in others]
+        return with_programs(function, [first, *batched_parts]), out_dims
 
 
-def _apart(ctx: BatchCtx, rule: BatchRule) -> BatchRule:
-    """The rule, whose own size is not one of those of the mapped axis."""
+def _with_fresh_size(ctx: BatchCtx, rule: BatchRule) -> BatchRule:
+    """The rule with a symbolic size that is not in the size of the mapped axis."""
     if not rule.any_size:
         return rule
-    size, body = ctx.rule_apart(rule.body, rule.size)
+    size, body = ctx.with_fresh_size(rule.body, rule.size)
     return replace(rule, size=size, body=body)
 
 
@@ -385,10 +387,10 @@ def _batched(ctx: BatchCtx, part: RuleProgram, takes: Dims, gives: Dims) -> Jaxp
 
 def with_programs(record: R, programs: Iterable[Jaxpr]) -> R:
     """The record with other programs, in the order of its fields."""
-    given = iter(programs)
-    made = map_parameter(record, lambda value: next(given) if isinstance(value, Jaxpr) else value)
-    assert isinstance(made, type(record))
-    return made
+    remaining = iter(programs)
+    copy = map_parameter(record, lambda value: next(remaining) if isinstance(value, Jaxpr) else value)
+    assert isinstance(copy, type(record))
+    return copy
 
 
 def stacked(aval: Aval, size: int) -> Aval:

@@ -18,6 +18,7 @@ from fxad.ir import (
     Cotangent,
     Cotangents,
     Dims,
+    Emit,
     Hlo,
     HloValues,
     Hole,
@@ -32,6 +33,7 @@ from fxad.ir import (
     primitive,
 )
 from fxad.primitives.gather import Gather
+from fxad.primitives.linear_in_one import LinearInOne
 from fxad.primitives.mlir_attributes import i64_array
 from fxad.primitives.operand_checks import check_ranks
 from fxad.primitives.scatter import Scatter
@@ -91,7 +93,7 @@ def _with_zero(starts: Atoms, at: int) -> Atoms:
 
 @final
 @primitive
-class DynamicSlice(Linear):
+class DynamicSlice(LinearInOne):
     """The window of `sizes` at start indices known at run time. Start indices are clamped so that the window lies
     inside x.
 
@@ -143,16 +145,8 @@ class DynamicSlice(Linear):
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         return ctx(self, *primals), ctx.lin(self, tangents[0], *primals[1:])
 
-    def linear_in(self, mask: tuple[bool, ...]) -> bool:
-        return mask[0] and not any(mask[1:])
-
-    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
-        (ct,), (x, *starts) = cts, args
-        rest = (None,) * len(starts)
-        if isinstance(ct, Zero) or not isinstance(x, Hole):
-            return (Zero(x.aval) if isinstance(x, Hole) else None, *rest)
-        known = [s for s in starts if not isinstance(s, Hole)]
-        return (ctx.one(DYNAMIC_UPDATE_SLICE, Zero(x.aval).instantiate(), ct, *known), *rest)
+    def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:
+        return emit.one(DYNAMIC_UPDATE_SLICE, Zero(x).instantiate(), ct, *others)
 
 
 @final

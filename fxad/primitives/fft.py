@@ -19,7 +19,6 @@ from fxad.ir import (
     Avals,
     BatchCtx,
     Cotangent,
-    Cotangents,
     Dims,
     Emit,
     Hlo,
@@ -27,8 +26,6 @@ from fxad.ir import (
     LinearMap,
     Lit,
     NDArray,
-    Operands,
-    TransposeCtx,
     Zero,
     primitive,
 )
@@ -37,6 +34,7 @@ from fxad.primitives.elementwise.complex_parts import COMPLEX, CONJ
 from fxad.primitives.elementwise.family import WIDE
 from fxad.primitives.elementwise.logic import EQ, OR
 from fxad.primitives.elementwise.select import SELECT_N
+from fxad.primitives.linear_in_one import LinearInOne
 from fxad.primitives.mlir_attributes import i64_array
 from fxad.primitives.operand_checks import check_count
 from fxad.primitives.shape import Iota, emit_broadcast, move_axis
@@ -50,7 +48,7 @@ _NUMPY: Final[Mapping[str, _Transform]] = MappingProxyType(
 
 @final
 @primitive
-class Fft(LinearMap):
+class Fft(LinearMap, LinearInOne):
     """The discrete Fourier transform over the last axes, of the sizes `lengths`.
 
     `FFT` sums x[j] exp(-2 pi i j k / n); `IFFT` is its inverse, divided by the number of elements. `RFFT` is the half
@@ -112,22 +110,19 @@ class Fft(LinearMap):
             return ctx(self, x), (dim,)
         return ctx(self, move_axis(ctx, x, dim, 0)), (0,)
 
-    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
-        (ct,), (x,) = cts, args
-        if isinstance(ct, Zero):
-            return (Zero(x.aval),)
+    def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:
         if self.kind in ("FFT", "IFFT"):
-            return (ctx.one(self, ct),)
+            return emit.one(self, ct)
         count = prod(self.lengths)
         if self.kind == "RFFT":
-            halved = ctx.one(MUL, ctx.one(CONJ, ct), self._weights(ctx, ct.aval, 1, 0.5))
-            back = ctx.one(Fft("IRFFT", self.lengths), halved)
-            return (ctx.one(MUL, back, Lit.of(count, back.aval)),)
-        there = ctx.one(CONJ, ctx.one(Fft("RFFT", self.lengths), ct))
+            halved = emit.one(MUL, emit.one(CONJ, ct), self._weights(emit, ct.aval, 1, 0.5))
+            back = emit.one(Fft("IRFFT", self.lengths), halved)
+            return emit.one(MUL, back, Lit.of(count, back.aval))
+        there = emit.one(CONJ, emit.one(Fft("RFFT", self.lengths), ct))
         if type(count) is Size:
-            weighted = ctx.one(MUL, there, self._weights(ctx, there.aval, 1, 2))
-            return (ctx.one(DIV, weighted, Lit.of(count, weighted.aval)),)
-        return (ctx.one(MUL, there, self._weights(ctx, there.aval, 1 / count, 2 / count)),)
+            weighted = emit.one(MUL, there, self._weights(emit, there.aval, 1, 2))
+            return emit.one(DIV, weighted, Lit.of(count, weighted.aval))
+        return emit.one(MUL, there, self._weights(emit, there.aval, 1 / count, 2 / count))
 
     def _weights(self, emit: Emit, half: Aval, once: float, twice: float) -> Atom:
         """Return `once` for the elements on the last axis that represent only themselves, and `twice` for the

@@ -119,10 +119,10 @@ class Fold(HigherOrder):
         lead = values[0].shape[:-1]
         outs = [np.empty(lead, v.dtype) for v in values]
         for at in np.ndindex(*lead):
-            held: tuple[NDArray, ...] = tuple(inits)
+            totals: tuple[NDArray, ...] = tuple(inits)
             for k in range(values[0].shape[-1]):
-                held = run(self.body, [*held, *[np.asarray(v[(*at, k)]) for v in values]])
-            for out, value in zip(outs, held, strict=True):
+                totals = run(self.body, [*totals, *[np.asarray(v[(*at, k)]) for v in values]])
+            for out, value in zip(outs, totals, strict=True):
                 out[at] = value
         return tuple(outs)
 

@@ -41,6 +41,7 @@ from fxad.ir import (
 from fxad.primitives.dimension_numbers import DimensionNumbers, clamp_starts, widen_indices, windows_in_range
 from fxad.primitives.elementwise.family import as_accumulated
 from fxad.primitives.elementwise.select import SELECT_N
+from fxad.primitives.linear_in_one import LinearInOne
 from fxad.primitives.mlir_attributes import bool_attribute, i64_array
 from fxad.primitives.operand_checks import check_count, check_ranks
 from fxad.primitives.reduce import SUM, Monoid
@@ -64,7 +65,7 @@ _SCATTER: Final = (
 
 @final
 @primitive
-class Gather(Linear):
+class Gather(LinearInOne):
     """Windows of `slice_sizes` at the places in an index array.
 
     `mode` defines windows out of range: they are clamped (`clip`), zero (`drop`), or promised not to occur.
@@ -169,17 +170,9 @@ class Gather(Linear):
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         return ctx(self, *primals), ctx.lin(self, tangents[0], primals[1])
 
-    def linear_in(self, mask: tuple[bool, ...]) -> bool:
-        return mask == (True, False)
-
-    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
-        (ct,), (x, indices) = cts, args
-        if not isinstance(x, Hole):
-            return None, None
-        if isinstance(ct, Zero) or isinstance(indices, Hole):
-            return Zero(x.aval), None
+    def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:
         scatter = ScatterAdd(*self.windows.numbers, self.mode, self.indices_sorted, self.unique_indices)
-        return ctx.one(scatter, Zero(x.aval).instantiate(), indices, ct), None
+        return emit.one(scatter, Zero(x).instantiate(), *others, ct)
 
 
 @primitive_family

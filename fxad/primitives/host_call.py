@@ -78,13 +78,13 @@ class HostCall(Primitive):
 
     @property
     def effects(self) -> frozenset[str]:
-        found = _EFFECTS(self.effect)
-        if found is None:
+        effects = _EFFECTS(self.effect)
+        if effects is None:
             raise ParameterError(
                 f"host_call: effect must be pure, io or ordered, got {self.effect!r}",
                 remedy="pure: it may be left out; io: it may not; ordered: nor change places with another",
             )
-        return found
+        return effects
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         if not avals or avals[0].dtype != NUMBER.dtype or avals[0].ndim != sum([marks[0] for marks in self.mapped]):
@@ -114,10 +114,10 @@ class HostCall(Primitive):
         operands = [np.array(x) for x in (args[0], *args[1 + self.token :])]
         for x in operands:
             x.flags.writeable = False
-        outs = self._whole(operands) if self.whole else self._each(operands)
+        outs = self._call_once(operands) if self.whole else self._call_each(operands)
         return (args[1], *outs) if self.token else tuple(outs)
 
-    def _whole(self, operands: list[NDArray]) -> list[NDArray]:
+    def _call_once(self, operands: list[NDArray]) -> list[NDArray]:
         number, *full = [
             np.broadcast_to(_spread(x, [marks[k] for marks in self.mapped]), self.sizes + self._own(k, x))
             for k, x in enumerate(operands)
@@ -127,7 +127,7 @@ class HostCall(Primitive):
     def _own(self, k: int, x: NDArray) -> tuple[int, ...]:
         return tuple(x.shape[sum([marks[k] for marks in self.mapped]) :])
 
-    def _each(self, operands: list[NDArray]) -> list[NDArray]:
+    def _call_each(self, operands: list[NDArray]) -> list[NDArray]:
         if not self.sizes:
             return self._checked(HOST.call(operands[0], self.label, operands[1:]), ())
         outs = [np.zeros(self.sizes + a.shape, a.dtype) for a in self.results]

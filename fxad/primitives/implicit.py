@@ -72,7 +72,7 @@ class LinearSolve(Applied, Linear):
         return len(self.matvec.outs)
 
     @property
-    def alone(self) -> LinearSolve:
+    def without_aux(self) -> LinearSolve:
         """Return the same solve without auxiliary results."""
         return self.with_bodies((self.matvec, with_outs(self.solve, self.solve.outs[: self.size]), *self.adjoint))
 
@@ -119,12 +119,13 @@ class LinearSolve(Applied, Linear):
             fixed = tuple([Zero(v.aval) for v in outs[:n]])
             _, moved = Call(self.matvec).jvp(ctx, (*outs[:n], *primals[n:]), (*fixed, *tangents[n:]))
             rhs = tuple([ctx.add(a, _negative(ctx, b)) for a, b in zip(rhs, moved, strict=True)])
-        dots = ctx.lin(self.alone, *rhs, *primals[n:])
+        dots = ctx.lin(self.without_aux, *rhs, *primals[n:])
         return outs, (*dots, *[Zero(v.aval) for v in outs[n:]])
 
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
-        alone = len(self.solve.outs) == self.size  # not linear with auxiliary results; unused ones are removed before
-        return alone and all(mask[: self.size]) and not any(mask[self.size :])
+        # not linear with auxiliary results; unused ones are removed before
+        no_aux = len(self.solve.outs) == self.size
+        return no_aux and all(mask[: self.size]) and not any(mask[self.size :])
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         if not self.adjoint:

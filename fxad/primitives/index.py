@@ -22,22 +22,15 @@ from fxad.ir import (
     Avals,
     BatchCtx,
     Cotangent,
-    Cotangents,
     Dims,
     Emit,
     Hlo,
     HloValues,
-    Hole,
     JvpCtx,
-    Linear,
     Lit,
     NDArray,
-    Operands,
-    Primitive,
     Shape,
     Tangents,
-    TransposeCtx,
-    Zero,
     primitive,
 )
 from fxad.primitives.dynamic_slicing import DYNAMIC_UPDATE_SLICE, DynamicSlice
@@ -46,8 +39,8 @@ from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.primitives.elementwise.logic import LT
 from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.gather import Gather
+from fxad.primitives.linear_in_one import LinearInOne
 from fxad.primitives.operand_checks import check_axes, check_ranks
-from fxad.primitives.reduce import zero_tangent_jvp
 from fxad.primitives.shape import (
     ExpandDims,
     Squeeze,
@@ -60,6 +53,7 @@ from fxad.primitives.shape import (
     remove_axes,
 )
 from fxad.primitives.slicing import Concatenate, Pad, Slice
+from fxad.primitives.without_tangent import WithoutTangent
 
 INT32_MAX: Final = 2**31 - 1
 
@@ -101,13 +95,13 @@ def normalize_index_numpy(i: NDArray, size: int, dtype: DType) -> NDArray:
     if _may_not_fit(i.dtype, dtype):
         i = np.minimum(i, np.asarray(size, i.dtype))
         i = np.maximum(i, np.asarray(-size - 1, i.dtype)) if i.dtype not in dtypes.UNSIGNED else i
-    held = i.astype(np.int64)
-    return np.where(held < 0, held + size, held).astype(dtype)
+    signed = i.astype(np.int64)
+    return np.where(signed < 0, signed + size, signed).astype(dtype)
 
 
 @final
 @primitive
-class IndexVectors(Primitive):
+class IndexVectors(WithoutTangent):
     """Integer arrays, one for each of the axes they index, as the index vectors of a gather or scatter.
 
     Type: integer arrays of any dtypes whose shapes broadcast together, one for each of `sizes`, those of the axes;
@@ -163,16 +157,13 @@ class IndexVectors(Primitive):
             aligned.append(i)
         return ctx(self, *aligned), (0,)
 
-    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
-        return zero_tangent_jvp(ctx, self, primals)
-
 
 # ------------------------------------------------------------------------------------------------------------ index
 
 
 @final
 @primitive
-class Index(Linear):
+class Index(LinearInOne):
     """`x[3, i, 1:9:2]`: the elements of a window of x, without the axes `dropped`.
 
     Along each axis the window has `sizes` elements from `starts` on, every `strides`-th. Along an axis of `dynamic` an
@@ -237,9 +228,9 @@ class Index(Linear):
         if self.dynamic:
             b = Builder()
             x, *places = b.inputs(ins)
-            x = b.one(DynamicSlice(self.sizes), self._part(b, x), *self._starts(b, ins[0].shape, places))
-            return hlo.call(b.build((self._without(b, x),), "index"), args)
-        attrs = self.part(ins[0].shape).attributes()
+            x = b.one(DynamicSlice(self.sizes), self._reachable(b, x), *self._starts(b, ins[0].shape, places))
+            return hlo.call(b.build((self._drop_axes(b, x),), "index"), args)
+        attrs = self.reachable_slice(ins[0].shape).attributes()
         window = hlo.op("stablehlo.slice", args, (Aval(self.sizes, ins[0].dtype),), attrs)
         return hlo.op("stablehlo.reshape", window, outs) if self.dropped else window
 
@@ -248,7 +239,7 @@ class Index(Linear):
         prim = self if dim is None else self._mapped(x.aval.shape[dim], dim)
         if place_dims.count(None) == len(places):
             return ctx(prim, *args), (None if dim is None else dim - len([a for a in prim.dropped if a < dim]),)
-        x = prim._part(ctx, x)
+        x = prim._reachable(ctx, x)
         columns = [
             broadcast_to_axis(ctx, i, d, ctx.size, 0) if d is not None else i
             for i, d in zip(places, place_dims, strict=True)
@@ -281,46 +272,39 @@ class Index(Linear):
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         return ctx(self, *primals), ctx.lin(self, tangents[0], *primals[1:])
 
-    def linear_in(self, mask: tuple[bool, ...]) -> bool:
-        return mask[0] and not any(mask[1:])
-
-    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
-        (ct,), (x, *places) = cts, args
-        rest = (None,) * len(places)
-        if isinstance(ct, Zero) or not isinstance(x, Hole):
-            return (Zero(x.aval) if isinstance(x, Hole) else None, *rest)
-        zero = Lit(bytes(x.aval.dtype.itemsize), x.aval.with_shape(()))
+    def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:
+        zero = Lit(bytes(x.dtype.itemsize), x.with_shape(()))
         if self.dropped:
-            ct = emit_reshape(ctx, ct, self.sizes) if isinstance(ct, Lit) else ctx.one(ExpandDims(self.dropped), ct)
+            ct = emit_reshape(emit, ct, self.sizes) if isinstance(ct, Lit) else emit.one(ExpandDims(self.dropped), ct)
         if self.dynamic:
-            known = [i for i in places if not isinstance(i, Hole)]
-            held = self.held(x.aval.shape)
-            starts = self._starts(ctx, x.aval.shape, known)
-            ct = ctx.one(DYNAMIC_UPDATE_SLICE, zero.with_aval(held), ct, *starts)
-            if held == x.aval.shape:
-                return (ct, *rest)
+            part_shape = self.reachable_shape(x.shape)
+            starts = self._starts(emit, x.shape, others)
+            ct = emit.one(DYNAMIC_UPDATE_SLICE, zero.with_aval(part_shape), ct, *starts)
+            if part_shape == x.shape:
+                return ct
         # along the axes that are not dynamic the window ends at its last element, the operand possibly later
         low = self.starts
-        spans = [n if a in self.dynamic else (m - 1) * t + 1 if m else 0 for a, n, m, t in self._axes(x.aval.shape)]
-        high = tuple([n - s - span for n, s, span in zip(x.aval.shape, low, spans, strict=True)])
-        return (ctx.one(Pad(low, high, tuple([t - 1 for t in self.strides])), ct, zero), *rest)
+        spans = [n if a in self.dynamic else (m - 1) * t + 1 if m else 0 for a, n, m, t in self._axes(x.shape)]
+        high = tuple([n - s - span for n, s, span in zip(x.shape, low, spans, strict=True)])
+        return emit.one(Pad(low, high, tuple([t - 1 for t in self.strides])), ct, zero)
 
-    # ------------------------------------------------------------------------------------------ what it consists of
+    # ---------------------------------------------------------------------------------------------------- its parts
 
-    def held(self, shape: Shape) -> Shape:
+    def reachable_shape(self, shape: Shape) -> Shape:
         """Return the shape of the part of x that contains the window for every start index."""
         return tuple([n if a in self.dynamic else m for a, n, m, _ in self._axes(shape)])
 
-    def part(self, shape: Shape) -> Slice:
+    def reachable_slice(self, shape: Shape) -> Slice:
         """Return the slice of that part."""
-        windows = zip(self.starts, self.held(shape), self.strides, strict=True)
+        windows = zip(self.starts, self.reachable_shape(shape), self.strides, strict=True)
         return Slice(self.starts, tuple([s + (m - 1) * t + 1 if m else s for s, m, t in windows]), self.strides)
 
     def _axes(self, shape: Shape) -> list[tuple[int, int, int, int]]:
         return list(zip(range(len(shape)), shape, self.sizes, self.strides, strict=True))
 
-    def _part(self, emit: Emit, x: Atom) -> Atom:
-        return x if self.held(x.aval.shape) == x.aval.shape else emit.one(self.part(x.aval.shape), x)
+    def _reachable(self, emit: Emit, x: Atom) -> Atom:
+        shape = x.aval.shape
+        return x if self.reachable_shape(shape) == shape else emit.one(self.reachable_slice(shape), x)
 
     def _starts(self, emit: Emit, shape: Shape, places: Sequence[Atom]) -> list[Atom]:
         """Return one start for each axis of that part, counted from the front."""
@@ -330,7 +314,7 @@ class Index(Linear):
             starts[a] = normalize_index(emit, i, shape[a], dtype)
         return starts
 
-    def _without(self, emit: Emit, x: Atom) -> Atom:
+    def _drop_axes(self, emit: Emit, x: Atom) -> Atom:
         return emit.one(Squeeze(self.dropped), x) if self.dropped else x
 
 

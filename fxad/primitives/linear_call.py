@@ -170,12 +170,12 @@ def batch_adjoint(ctx: BatchCtx, pull: Jaxpr, cts: Dims, known: Dims, wants: Dim
         shared = batch_adjoint(ctx, pull, tuple([0 if d is None else d for d in cts]), known, wants)
         b = Builder()
         dims = (*cts, *[0] * len(known))
-        given = [
+        operands = [
             b.input(own if d is None else a) for d, own, a in zip(dims, pull.in_avals, shared.in_avals, strict=True)
         ]
         shares = [
             broadcast_to_axis(b, b.one(DIV, x, Lit.of(ctx.size, x.aval)), None, ctx.size, 0) if d is None else x
-            for d, x in zip(dims, given, strict=True)
+            for d, x in zip(dims, operands, strict=True)
         ]
         return b.build(b.inline(shared, shares), shared.name)
     out_dims = ctx.recur(pull, (*cts, *known))[1]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from itertools import chain, combinations
 from typing import Final
 
@@ -10,7 +10,7 @@ from fxad.core.builder import Builder
 from fxad.core.dce import remove_dead_eqns
 from fxad.core.layout import BranchIndex, Count
 from fxad.core.memo import by_value
-from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Linear, Lit, Zero
+from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Linear, Lit, Mask, Zero
 
 _FEW: Final = 6
 
@@ -24,18 +24,16 @@ def is_linear(jaxpr: Jaxpr, mask: tuple[bool, ...]) -> bool:
     linear: set[Atom] = {v for v, marked in zip(jaxpr.ins, mask, strict=True) if marked}
     for eqn in jaxpr.eqns:
         if any([a in linear for a in eqn.ins]):
-            if not _is_linear(eqn, linear):
+            if not is_linear_eqn(eqn, tuple([a in linear for a in eqn.ins])):
                 return False
             linear.update(eqn.outs)
     return all([a in linear or is_zero(a) for a in jaxpr.outs])
 
 
-def _is_linear(eqn: Eqn, linear: Container[Atom]) -> bool:
+def is_linear_eqn(eqn: Eqn, mask: Mask) -> bool:
+    """Return True if an equation is linear in the marked operands, or in these and operands that are literal zeros."""
     prim = eqn.prim
-    if not isinstance(prim, Linear):
-        return False
-    mask = tuple([a in linear for a in eqn.ins])
-    return prim.linear_in(mask) or linear_with_zeros(prim, eqn, mask) is not None
+    return isinstance(prim, Linear) and (prim.linear_in(mask) or linear_with_zeros(prim, eqn, mask) is not None)
 
 
 @by_value
@@ -87,10 +85,10 @@ def _affine_in_bodies(prim: HigherOrder, eqn: Eqn, mask: tuple[bool, ...]) -> tu
     while True:
         outs: set[int] = set()
         for k in layout.running:
-            found = _affine_outs(prim.bodies[k], tuple([p in marked for p in layout.operand_indices(k)]))
-            if found is None:
+            affine_outs = _affine_outs(prim.bodies[k], tuple([p in marked for p in layout.operand_indices(k)]))
+            if affine_outs is None:
                 return None
-            for place, out in zip(layout.result_indices(k), found, strict=True):
+            for place, out in zip(layout.result_indices(k), affine_outs, strict=True):
                 if out and place is None:
                     return None
                 if out and place is not None:
@@ -146,7 +144,8 @@ def with_zero_operands(jaxpr: Jaxpr, live: tuple[bool, ...]) -> tuple[Jaxpr, tup
         (reached if moves else zeros).add(v)
     env.update(zip(known, b.inputs([v.aval for v in known]), strict=True))
     for eqn in jaxpr.eqns:
-        if reached.isdisjoint(eqn.ins) and not zeros.isdisjoint(eqn.ins) and _is_linear(eqn, zeros):
+        none = tuple([a in zeros for a in eqn.ins])
+        if any(none) and reached.isdisjoint(eqn.ins) and is_linear_eqn(eqn, none):
             zeros.update(eqn.outs)
             env.update({v: Zero(v.aval).instantiate() for v in eqn.outs})
             continue

@@ -32,7 +32,6 @@ from fxad.ir import (
     NDArray,
     Primitive,
     Tangent,
-    Tangents,
     Zero,
     primitive,
 )
@@ -45,6 +44,7 @@ from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.elementwise.special import DIGAMMA
 from fxad.primitives.operand_checks import check_count
 from fxad.primitives.shape import BroadcastInDim
+from fxad.primitives.without_tangent import WithoutTangent
 
 # Salmon et al., table 2 (Threefry-2x32) and the key schedule's parity word of section 4.2
 _ROTATIONS: Final = ((13, 15, 26, 6), (17, 29, 16, 24))
@@ -54,7 +54,7 @@ _OPERANDS: Final = ("key word 0", "key word 1", "counter word 0", "counter word 
 
 @final
 @primitive
-class Threefry2x32(Primitive):
+class Threefry2x32(WithoutTangent):
     """The Threefry-2x32 cipher, element by element: two words of a counter, encrypted under two words of a key.
 
     Type:   four u32 arrays of one shape (key, key, counter, counter) -> two of that shape.
@@ -107,10 +107,6 @@ class Threefry2x32(Primitive):
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         outs, (at,) = batch_elementwise(self, ctx, args, dims)
         return outs, (at, at)
-
-    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
-        outs = ctx(self, *primals)
-        return outs, tuple([Zero(v.aval) for v in outs])
 
 
 def _cipher(aval: Aval) -> Jaxpr:

@@ -28,7 +28,6 @@ from fxad.ir import (
     Primitive,
     Tangent,
     Tangents,
-    Zero,
     primitive,
     primitive_family,
 )
@@ -44,9 +43,9 @@ from fxad.primitives.shape import (
     lower_reduce,
     remove_axes,
 )
+from fxad.primitives.without_tangent import WithoutTangent
 
 ORDERED: Final = dtypes.INTEGER | dtypes.FLOATING | {dtypes.bool_}
-_BITS: Final = dtypes.INTEGER | {dtypes.bool_}
 
 
 def extreme_value(dtype: DType, sign: int) -> Lit:
@@ -137,9 +136,22 @@ def extremum_jvp(ctx: JvpCtx, prim: Primitive, axes: tuple[int, ...], x: Atom, t
     return y, ctx.lin_one(ReduceSum(axes), ctx.lin_one(MUL, t, share))
 
 
+class ExtremumReduction(Reduction):
+    """The greatest or least element along `axes`."""
+
+    __slots__ = ()
+
+    takes: ClassVar[frozenset[DType]] = ORDERED
+
+    @final
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
+        y, t = extremum_jvp(ctx, self, self.axes, primals[0], tangents[0])
+        return (y,), (t,)
+
+
 @final
 @primitive
-class ReduceMax(Reduction):
+class ReduceMax(ExtremumReduction):
     """The greatest element along `axes`; nan if any element is nan; the least value of the dtype over no elements.
 
     Type: x integer, float or bool; the dtype is kept.
@@ -148,17 +160,12 @@ class ReduceMax(Reduction):
     """
 
     name: ClassVar[str] = "reduce_max"
-    takes: ClassVar[frozenset[DType]] = ORDERED
     monoid: ClassVar[Monoid] = MAXIMUM
-
-    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
-        y, t = extremum_jvp(ctx, self, self.axes, primals[0], tangents[0])
-        return (y,), (t,)
 
 
 @final
 @primitive
-class ReduceMin(Reduction):
+class ReduceMin(ExtremumReduction):
     """The least element along `axes`; nan if any element is nan; the greatest value of the dtype over no elements.
 
     Type: x integer, float or bool; the dtype is kept.
@@ -167,23 +174,20 @@ class ReduceMin(Reduction):
     """
 
     name: ClassVar[str] = "reduce_min"
-    takes: ClassVar[frozenset[DType]] = ORDERED
     monoid: ClassVar[Monoid] = MINIMUM
 
-    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
-        y, t = extremum_jvp(ctx, self, self.axes, primals[0], tangents[0])
-        return (y,), (t,)
 
+class LogicalReduction(Reduction, WithoutTangent):
+    """A logical operation along `axes`; bitwise for integers."""
 
-def zero_tangent_jvp(ctx: JvpCtx, prim: Primitive, primals: Atoms) -> tuple[Atoms, Tangents]:
-    """The jvp of a primitive whose results have no tangent."""
-    outs = ctx(prim, *primals)
-    return outs, tuple([Zero(v.aval) for v in outs])
+    __slots__ = ()
+
+    takes: ClassVar[frozenset[DType]] = dtypes.INTEGER | {dtypes.bool_}
 
 
 @final
 @primitive
-class ReduceAnd(Reduction):
+class ReduceAnd(LogicalReduction):
     """True if all elements along `axes` are True; bitwise for integers.
 
     Type: x bool or integer; the dtype is kept.
@@ -191,16 +195,12 @@ class ReduceAnd(Reduction):
     """
 
     name: ClassVar[str] = "reduce_and"
-    takes: ClassVar[frozenset[DType]] = _BITS
     monoid: ClassVar[Monoid] = ALL_BITS
-
-    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
-        return zero_tangent_jvp(ctx, self, primals)
 
 
 @final
 @primitive
-class ReduceOr(Reduction):
+class ReduceOr(LogicalReduction):
     """True if any element along `axes` is True; bitwise for integers.
 
     Type: x bool or integer; the dtype is kept.
@@ -208,16 +208,12 @@ class ReduceOr(Reduction):
     """
 
     name: ClassVar[str] = "reduce_or"
-    takes: ClassVar[frozenset[DType]] = _BITS
     monoid: ClassVar[Monoid] = ANY_BITS
-
-    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
-        return zero_tangent_jvp(ctx, self, primals)
 
 
 @final
 @primitive
-class ReduceXor(Reduction):
+class ReduceXor(LogicalReduction):
     """True if an odd number of elements along `axes` is True; bitwise for integers.
 
     Type: x bool or integer; the dtype is kept.
@@ -225,11 +221,7 @@ class ReduceXor(Reduction):
     """
 
     name: ClassVar[str] = "reduce_xor"
-    takes: ClassVar[frozenset[DType]] = _BITS
     monoid: ClassVar[Monoid] = PARITY
-
-    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
-        return zero_tangent_jvp(ctx, self, primals)
 
 
 REDUCE: Final = (ReduceMax, ReduceMin, ReduceAnd, ReduceOr, ReduceXor)

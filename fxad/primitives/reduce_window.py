@@ -14,29 +14,28 @@ from fxad.core.sizes import is_symbolic
 from fxad.dtypes import DType
 from fxad.errors import DTypeError, SizeError
 from fxad.ir import (
+    Atom,
     Atoms,
     Aval,
     Avals,
     BatchCtx,
     Cotangent,
-    Cotangents,
     Dims,
+    Emit,
     Hlo,
     HloValues,
-    Hole,
     JvpCtx,
     LinearMap,
     NDArray,
-    Operands,
     Primitive,
     Shape,
     Tangents,
-    TransposeCtx,
     Zero,
     primitive,
     primitive_family,
 )
 from fxad.primitives.elementwise.family import as_accumulated
+from fxad.primitives.linear_in_one import LinearInOne
 from fxad.primitives.operand_checks import check_count
 from fxad.primitives.reduce import MAXIMUM, MINIMUM, ORDERED, PRODUCT, SUM, Monoid
 from fxad.primitives.reduce_prod import product_tangent
@@ -99,7 +98,7 @@ class WindowReduction(Primitive):
 
 @final
 @primitive
-class ReduceWindowSum(WindowReduction, LinearMap):
+class ReduceWindowSum(WindowReduction, LinearMap, LinearInOne):
     """The sum of each window.
 
     Type: x of any dtype but bool; one entry of each parameter per axis; the dtype is kept (integers wrap).
@@ -112,18 +111,29 @@ class ReduceWindowSum(WindowReduction, LinearMap):
     takes: ClassVar[frozenset[DType]] = dtypes.NUMERIC
     monoid: ClassVar[Monoid] = SUM
 
-    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
-        (ct,), (x,) = cts, args
-        if not isinstance(x, Hole):
-            return (None,)
-        if isinstance(ct, Zero) or not ct.aval.size or not x.aval.size:
-            return (Zero(x.aval),)
-        return ctx(ReduceWindowSum(*self.sliding.adjoint(x.aval.shape, ct.aval.shape).values), ct)
+    def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:
+        if not ct.aval.size or not x.size:
+            return Zero(x)
+        return emit.one(ReduceWindowSum(*self.sliding.adjoint(x.shape, ct.aval.shape).values), ct)
+
+
+class WindowExtremum(WindowReduction):
+    """The greatest (`select` "ge") or least ("le") element of each window."""
+
+    __slots__ = ()
+
+    takes: ClassVar[frozenset[DType]] = ORDERED
+    select: ClassVar[str]
+
+    @final
+    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
+        select = SelectAndGatherAdd(self.select, *self.sliding.values)
+        return ctx(self, *primals), ctx.lin(select, *tangents, *primals)
 
 
 @final
 @primitive
-class ReduceWindowMax(WindowReduction):
+class ReduceWindowMax(WindowExtremum):
     """The greatest element of each window; nan where there is one, the least value of the dtype in an empty window.
 
     Type: x integer, float or bool; one entry of each parameter per axis; the dtype is kept.
@@ -132,17 +142,13 @@ class ReduceWindowMax(WindowReduction):
     """
 
     name: ClassVar[str] = "reduce_window_max"
-    takes: ClassVar[frozenset[DType]] = ORDERED
+    select: ClassVar[str] = "ge"
     monoid: ClassVar[Monoid] = MAXIMUM
-
-    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
-        select = SelectAndGatherAdd("ge", *self.sliding.values)
-        return ctx(self, *primals), ctx.lin(select, *tangents, *primals)
 
 
 @final
 @primitive
-class ReduceWindowMin(WindowReduction):
+class ReduceWindowMin(WindowExtremum):
     """The least element of each window; nan where there is one, the greatest value of the dtype in an empty window.
 
     Type: x integer, float or bool; one entry of each parameter per axis; the dtype is kept.
@@ -151,12 +157,8 @@ class ReduceWindowMin(WindowReduction):
     """
 
     name: ClassVar[str] = "reduce_window_min"
-    takes: ClassVar[frozenset[DType]] = ORDERED
+    select: ClassVar[str] = "le"
     monoid: ClassVar[Monoid] = MINIMUM
-
-    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
-        select = SelectAndGatherAdd("le", *self.sliding.values)
-        return ctx(self, *primals), ctx.lin(select, *tangents, *primals)
 
 
 @final

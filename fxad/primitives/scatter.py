@@ -16,6 +16,7 @@ from fxad.ir import (
     Aval,
     Cotangent,
     Cotangents,
+    Emit,
     Hole,
     JvpCtx,
     Linear,
@@ -31,6 +32,7 @@ from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.primitives.elementwise.logic import EQ
 from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.gather import ScatterAdd, ScatterFamily
+from fxad.primitives.linear_in_one import LinearInOne
 from fxad.primitives.reduce import MAXIMUM, MINIMUM, ORDERED, PRODUCT, Monoid
 from fxad.primitives.shape import Iota, Reshape
 
@@ -83,7 +85,7 @@ _REMEDY: Final = "say unique_indices=True if no two updates meet"
 
 @final
 @primitive
-class ScatterMul(ScatterFamily, Linear):
+class ScatterMul(ScatterFamily, LinearInOne):
     """Multiply windows of x, at the places in an index array, by updates. Updates of the same element are multiplied.
 
     Type: x of any dtype but bool, indices of any integer dtype, updates of x's dtype.
@@ -110,14 +112,8 @@ class ScatterMul(ScatterFamily, Linear):
         t_add = ctx.lin_one(add, Zero(x.aval), indices, scaled)
         return ctx(self, *primals), (ctx.add(t_out, t_add),)
 
-    def linear_in(self, mask: tuple[bool, ...]) -> bool:
-        return mask == (True, False, False)
-
-    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
-        (ct,), (x, indices, updates) = cts, args
-        if isinstance(ct, Zero) or isinstance(indices, Hole) or isinstance(updates, Hole):
-            return (Zero(x.aval) if isinstance(x, Hole) else None), None, None
-        return ctx.one(self, ct, indices, updates) if isinstance(x, Hole) else None, None, None
+    def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:
+        return emit.one(self, ct, *others)
 
 
 class ScatterExtremum(ScatterFamily):

@@ -28,23 +28,18 @@ from fxad.ir import (
     Avals,
     BatchCtx,
     Cotangent,
-    Cotangents,
     Dims,
     Emit,
     Hlo,
     HloValue,
     HloValues,
-    Hole,
     Jaxpr,
     JvpCtx,
-    Linear,
     Lit,
     NDArray,
-    Operands,
     Primitive,
     Shape,
     Tangents,
-    TransposeCtx,
     Zero,
     primitive,
     primitive_family,
@@ -54,6 +49,7 @@ from fxad.primitives.elementwise.arithmetic import ADD, MUL, REM, SUB
 from fxad.primitives.elementwise.family import as_accumulated
 from fxad.primitives.elementwise.logic import AND, EQ, GE, GT, LE, LT, NE, OR
 from fxad.primitives.elementwise.select import SELECT_N
+from fxad.primitives.linear_in_one import LinearInOne
 from fxad.primitives.operand_checks import check_count
 from fxad.primitives.reduce import extreme_value
 from fxad.primitives.shape import Iota, align_batch_axes
@@ -67,7 +63,7 @@ _SIGNS: Final = MappingProxyType({"ge": 1, "le": -1})
 
 
 @primitive_family
-class Selection(Linear):
+class Selection(LinearInOne):
     """A selection of values: the first operand holds the values; the extreme element of each window of the second gives
     the place.
 
@@ -120,15 +116,8 @@ class Selection(Linear):
         return ctx(self, *primals), ctx.lin(self, tangents[0], primals[1])
 
     @final
-    def linear_in(self, mask: tuple[bool, ...]) -> bool:
-        return mask == (True, False)
-
-    @final
-    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
-        (ct,), (value, x) = cts, args
-        if not isinstance(value, Hole) or isinstance(x, Hole):
-            return None, None
-        return (Zero(value.aval) if isinstance(ct, Zero) else ctx.one(self.adjoint(), ct, x)), None
+    def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:
+        return emit.one(self.adjoint(), ct, *others)
 
     @final
     def _selected_places(self, x: NDArray) -> npt.NDArray[np.int64]:

@@ -23,26 +23,21 @@ from fxad.ir import (
     Avals,
     BatchCtx,
     Cotangent,
-    Cotangents,
     Dims,
     Emit,
     Hlo,
     HloValues,
-    Hole,
-    JvpCtx,
     LinearMap,
     Lit,
     NDArray,
-    Operands,
-    Primitive,
     Shape,
-    Tangents,
-    TransposeCtx,
     Zero,
     primitive,
 )
+from fxad.primitives.linear_in_one import LinearInOne
 from fxad.primitives.mlir_attributes import i64_array, i64_attribute
 from fxad.primitives.operand_checks import check_axes, check_axis, check_count
+from fxad.primitives.without_tangent import WithoutTangent
 
 # ------------------------------------------------------------------------------------------- placing a mapped axis
 
@@ -98,7 +93,7 @@ def insert_entry(values: Sequence[int], at: int, value: int) -> tuple[int, ...]:
 # ------------------------------------------------------------------------------------------------------ primitives
 
 
-class Rearrange(LinearMap):
+class Rearrange(LinearMap, LinearInOne):
     """A linear primitive of one operand of any dtype: every result element is an operand element or a sum of some."""
 
     __slots__ = ()
@@ -108,10 +103,6 @@ class Rearrange(LinearMap):
     @abstractmethod
     def batch_at(self, emit: Emit, x: Atom, dim: int) -> tuple[Atom, int]:
         """Return the result for `x` mapped at `dim`, and the mapped axis of the result."""
-
-    @abstractmethod
-    def transpose_to(self, emit: Emit, ct: Atom, x: Aval) -> Cotangent:
-        """The cotangent of the operand, whose type is `x`."""
 
     def attributes(self) -> dict[str, str]:
         """The attributes of the operation in StableHLO."""
@@ -126,13 +117,6 @@ class Rearrange(LinearMap):
             return ctx(self, *args), (None,)
         out, dim = self.batch_at(ctx, args[0], dims[0])
         return (out,), (dim,)
-
-    @final
-    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
-        (ct,), (x,) = cts, args
-        if not isinstance(x, Hole):
-            return (None,)
-        return (Zero(x.aval) if isinstance(ct, Zero) else self.transpose_to(ctx, ct, x.aval),)
 
 
 @final
@@ -182,7 +166,7 @@ class BroadcastInDim(Rearrange):
             insert_entry(axes_after_insert(self.dims, at), dim, at),
         ), at
 
-    def transpose_to(self, emit: Emit, ct: Atom, x: Aval) -> Cotangent:
+    def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:
         kept = [d for n, d in zip(x.shape, self.dims, strict=True) if n == self.shape[d]]
         axes = tuple([a for a in range(len(self.shape)) if a not in kept])
         return emit_reshape(emit, emit.one(ReduceSum(axes), ct) if axes else ct, x.shape)
@@ -221,7 +205,7 @@ class ReduceSum(Rearrange):
         axes = axes_after_insert(self.axes, dim)
         return emit.one(ReduceSum(axes), x), dim - sum([a < dim for a in axes])
 
-    def transpose_to(self, emit: Emit, ct: Atom, x: Aval) -> Cotangent:
+    def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:
         return emit_broadcast(emit, ct, x.shape, tuple([a for a in range(x.ndim) if a not in self.axes]))
 
 
@@ -274,7 +258,7 @@ class Reshape(Rearrange):
                 return emit_reshape(emit, x, insert_entry(new, at, old[dim])), at
         return emit_reshape(emit, move_axis(emit, x, dim, 0), (old[dim], *new)), 0
 
-    def transpose_to(self, emit: Emit, ct: Atom, x: Aval) -> Cotangent:
+    def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:
         return emit_reshape(emit, ct, x.shape)
 
 
@@ -308,7 +292,7 @@ class Transpose(Rearrange):
         # the mapped axis keeps its place, so one permutation suffices for every `dim`
         return emit.one(Transpose(insert_entry(axes_after_insert(self.perm, dim), dim, dim)), x), dim
 
-    def transpose_to(self, emit: Emit, ct: Atom, x: Aval) -> Cotangent:
+    def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:
         return emit.one(Transpose(tuple(sorted(range(x.ndim), key=self.perm.__getitem__))), ct)
 
 
@@ -341,7 +325,7 @@ class Squeeze(Rearrange):
         axes = axes_after_insert(self.axes, dim)
         return emit.one(Squeeze(axes), x), dim - sum([a < dim for a in axes])
 
-    def transpose_to(self, emit: Emit, ct: Atom, x: Aval) -> Cotangent:
+    def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:
         return ct.with_aval(x.shape) if isinstance(ct, Lit) else emit.one(ExpandDims(self.axes), ct)
 
 
@@ -377,7 +361,7 @@ class ExpandDims(Rearrange):
         at = old[dim] if dim < len(old) else ndim
         return emit.one(ExpandDims(axes_after_insert(self.axes, at)), x), at
 
-    def transpose_to(self, emit: Emit, ct: Atom, x: Aval) -> Cotangent:
+    def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:
         return ct.with_aval(x.shape) if isinstance(ct, Lit) else emit.one(Squeeze(self.axes), ct)
 
 
@@ -409,13 +393,13 @@ class Rev(Rearrange):
     def batch_at(self, emit: Emit, x: Atom, dim: int) -> tuple[Atom, int]:
         return emit.one(Rev(axes_after_insert(self.axes, dim)), x), dim
 
-    def transpose_to(self, emit: Emit, ct: Atom, x: Aval) -> Cotangent:
+    def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:
         return emit.one(self, ct)
 
 
 @final
 @primitive
-class Iota(Primitive):
+class Iota(WithoutTangent):
     """0, 1, 2, ... along `axis`, repeated along the others. No operands.
 
     Type: result of `shape` and `dtype`, any but bool.
@@ -444,10 +428,6 @@ class Iota(Primitive):
 
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         return ctx(self), (None,)
-
-    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
-        (out,) = ctx(self)
-        return (out,), (Zero(out.aval),)
 
 
 SHAPE: Final = (BroadcastInDim, ReduceSum, Reshape, Transpose, Squeeze, ExpandDims, Rev, Iota)

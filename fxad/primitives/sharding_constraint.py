@@ -5,23 +5,21 @@ from __future__ import annotations
 from typing import ClassVar, Final, final
 
 from fxad.ir import (
+    Atom,
     Atoms,
     Aval,
     Avals,
     BatchCtx,
     Cotangent,
-    Cotangents,
     Dims,
+    Emit,
     Hlo,
     HloValues,
-    Hole,
     LinearMap,
     NDArray,
-    Operands,
-    TransposeCtx,
-    Zero,
     primitive,
 )
+from fxad.primitives.linear_in_one import LinearInOne
 from fxad.primitives.meshes import (
     OPEN,
     Ids,
@@ -38,7 +36,7 @@ from fxad.primitives.operand_checks import check_count
 
 @final
 @primitive
-class ShardingConstraint(LinearMap, OnMesh):
+class ShardingConstraint(LinearMap, LinearInOne, OnMesh):
     """Return the operand, divided among the devices of a mesh. `"?"` in a spec leaves an axis to the partitioner.
     Inside a map over devices, which have their parts already, it has no effect.
 
@@ -69,9 +67,11 @@ class ShardingConstraint(LinearMap, OnMesh):
         return args
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
-        if hlo.mesh or not outs[0].size:  # XLA does not divide an array without elements
+        if hlo.mesh:
             return args
-        attrs = {"sharding": hlo.sharding(self.mesh, self.spec, outs[0])}
+        attrs = {"sharding": hlo.sharding(self.mesh, self.spec, outs[0])}  # the module runs on the devices of the mesh
+        if not outs[0].size:  # XLA does not divide an array without elements
+            return args
         return hlo.op("sdy.sharding_constraint", args, outs, attrs)
 
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
@@ -82,11 +82,8 @@ class ShardingConstraint(LinearMap, OnMesh):
         spec = (*before, ctx.spmd or (OPEN,), *self.spec[d:])
         return ctx(ShardingConstraint(self.mesh, spec, self.devices), *args), dims
 
-    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
-        (ct,), (x,) = cts, args
-        if not isinstance(x, Hole):
-            return (None,)
-        return (Zero(x.aval) if isinstance(ct, Zero) else ctx.one(self, ct),)
+    def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:
+        return emit.one(self, ct)
 
 
 SHARDING_CONSTRAINT: Final = (ShardingConstraint,)

@@ -95,7 +95,7 @@ class Slice(Rearrange):
             x,
         ), dim
 
-    def transpose_to(self, emit: Emit, ct: Atom, x: Aval) -> Cotangent:
+    def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:
         # the result ends at its last element; the operand may be longer
         places = zip(x.shape, self.starts, self.strides, ct.aval.shape, strict=True)
         high = tuple([n - start - m - maximum(m - 1, 0) * (stride - 1) for n, start, stride, m in places])

@@ -41,10 +41,10 @@ def check_key(name: str, key: ArrayLike) -> ArrayLike:
 # ----------------------------------------------------------------------------------------------------------- shapes
 
 
-def result_shape(name: str, shape: ShapeLike) -> Shape:
+def result_shape(name: str, shape: ShapeLike | None) -> Shape:
     """Return the shape of the result. Raises: ShapeError."""
     try:
-        return as_shape((shape,) if isinstance(shape, int) else shape)
+        return as_shape((shape,) if isinstance(shape, int) else shape)  # type: ignore[arg-type]  # it refuses None
     except ShapeError as e:
         remedy = e.remedy or "a shape is a tuple of ints that are not negative"
         raise ShapeError(f"{name}: {e.message}", remedy=remedy) from None

@@ -13,7 +13,6 @@ from fxad.lax.cumulative import cumsum
 from fxad.operations.arguments import to_int
 from fxad.random.arguments import (
     ShapeLike,
-    broadcast_shape,
     check_fits,
     check_key,
     float_dtype,
@@ -21,7 +20,7 @@ from fxad.random.arguments import (
     result_shape,
 )
 from fxad.random.cipher import literal_of, uniform_01
-from fxad.random.jit_sampler import jit_sampler
+from fxad.random.jit_sampler import draw, jit_sampler
 from fxad.random.keys import split_keys, split_to_shape
 from fxad.tracing.array import Array, ArrayLike, aval_of
 
@@ -38,15 +37,7 @@ def binomial(key: ArrayLike, n: ArrayLike, p: ArrayLike, shape: ShapeLike | None
             The generation of binomial random variates, 1993 (BTRS); up to rounding `jax.random.binomial`.
     Raises: DTypeError, ShapeError for n and p; ArgumentError, DTypeError, ShapeError for a key or a shape.
     """
-    name = "random.binomial"
-    chosen = float_dtype(name, dtype, n=n, p=p)
-    sizes = broadcast_shape(name, shape, n=n, p=p)
-    return jit_sampler(
-        sample_binomial,
-        (check_key(name, key), parameter_operand(n, chosen), parameter_operand(p, chosen)),
-        sizes,
-        chosen,
-    )
+    return draw("random.binomial", sample_binomial, key, shape, dtype, n=n, p=p)
 
 
 def sample_binomial(key: Array, n: Array, p: Array, shape: Shape, dtype: DType) -> Array:

@@ -12,14 +12,12 @@ from fxad.operations.arguments import text
 from fxad.random.arguments import (
     ShapeLike,
     argument_error,
-    broadcast_shape,
     check_key,
     float_dtype,
-    parameter_operand,
     result_shape,
 )
 from fxad.random.cipher import mantissa_bits, uniform_01, uniform_between_scalars
-from fxad.random.jit_sampler import jit_sampler
+from fxad.random.jit_sampler import draw, jit_sampler
 from fxad.tracing.array import Array, ArrayLike
 
 _MODES: Final = ("low", "high")
@@ -32,8 +30,7 @@ def exponential(key: ArrayLike, shape: ShapeLike = (), dtype: object = None) -> 
     Source: -log1p(-u); bit for bit `jax.random.exponential`.
     Raises: DTypeError for another dtype; ArgumentError, DTypeError, ShapeError for a key or a shape.
     """
-    name = "random.exponential"
-    return jit_sampler(sample_exponential, (check_key(name, key),), result_shape(name, shape), float_dtype(name, dtype))
+    return draw("random.exponential", sample_exponential, key, shape, dtype)
 
 
 def sample_exponential(key: Array, shape: Shape, dtype: DType) -> Array:
@@ -82,8 +79,7 @@ def laplace(key: ArrayLike, shape: ShapeLike = (), dtype: object = None) -> Arra
     Source: sign(u) log1p(-|u|), which is bit for bit `jax.random.laplace`.
     Raises: DTypeError for another dtype; ArgumentError, DTypeError, ShapeError for a key or a shape.
     """
-    name = "random.laplace"
-    return jit_sampler(_laplace, (check_key(name, key),), result_shape(name, shape), float_dtype(name, dtype))
+    return draw("random.laplace", _laplace, key, shape, dtype)
 
 
 def _laplace(key: Array, shape: Shape, dtype: DType) -> Array:
@@ -98,8 +94,7 @@ def logistic(key: ArrayLike, shape: ShapeLike = (), dtype: object = None) -> Arr
     Source: log(u / (1 - u)); bit for bit `jax.random.logistic`.
     Raises: DTypeError for another dtype; ArgumentError, DTypeError, ShapeError for a key or a shape.
     """
-    name = "random.logistic"
-    return jit_sampler(_logistic, (check_key(name, key),), result_shape(name, shape), float_dtype(name, dtype))
+    return draw("random.logistic", _logistic, key, shape, dtype)
 
 
 def _logistic(key: Array, shape: Shape, dtype: DType) -> Array:
@@ -114,8 +109,7 @@ def cauchy(key: ArrayLike, shape: ShapeLike = (), dtype: object = None) -> Array
     Source: tan(pi (u - 1/2)); bit for bit `jax.random.cauchy`.
     Raises: DTypeError for another dtype; ArgumentError, DTypeError, ShapeError for a key or a shape.
     """
-    name = "random.cauchy"
-    return jit_sampler(_cauchy, (check_key(name, key),), result_shape(name, shape), float_dtype(name, dtype))
+    return draw("random.cauchy", _cauchy, key, shape, dtype)
 
 
 def _cauchy(key: Array, shape: Shape, dtype: DType) -> Array:
@@ -131,11 +125,7 @@ def pareto(key: ArrayLike, b: ArrayLike, shape: ShapeLike | None = None, dtype: 
     Source: exp(e / b) for `exponential` e; bit for bit `jax.random.pareto`.
     Raises: DTypeError, ShapeError for b; ArgumentError, DTypeError, ShapeError for a key or a shape.
     """
-    name = "random.pareto"
-    chosen = float_dtype(name, dtype, b=b)
-    return jit_sampler(
-        _pareto, (check_key(name, key), parameter_operand(b, chosen)), broadcast_shape(name, shape, b=b), chosen
-    )
+    return draw("random.pareto", _pareto, key, shape, dtype, b=b)
 
 
 def _pareto(key: Array, b: Array, shape: Shape, dtype: DType) -> Array:
@@ -150,10 +140,7 @@ def rayleigh(key: ArrayLike, scale: ArrayLike, shape: ShapeLike | None = None, d
     Source: scale sqrt(-2 log u); bit for bit `jax.random.rayleigh`.
     Raises: DTypeError, ShapeError for the scale; ArgumentError, DTypeError, ShapeError for a key or a shape.
     """
-    name = "random.rayleigh"
-    chosen = float_dtype(name, dtype, scale=scale)
-    operands = check_key(name, key), parameter_operand(scale, chosen)
-    return jit_sampler(_rayleigh, operands, broadcast_shape(name, shape, scale=scale), chosen)
+    return draw("random.rayleigh", _rayleigh, key, shape, dtype, scale=scale)
 
 
 def _rayleigh(key: Array, scale: Array, shape: Shape, dtype: DType) -> Array:
@@ -171,11 +158,7 @@ def weibull_min(
     Source: scale (-log1p(-u))^(1 / concentration); bit for bit `jax.random.weibull_min`.
     Raises: DTypeError, ShapeError for the parameters; ArgumentError, DTypeError, ShapeError for a key or a shape.
     """
-    name = "random.weibull_min"
-    chosen = float_dtype(name, dtype, scale=scale, concentration=concentration)
-    sizes = broadcast_shape(name, shape, scale=scale, concentration=concentration)
-    operands = check_key(name, key), parameter_operand(scale, chosen), parameter_operand(concentration, chosen)
-    return jit_sampler(_weibull_min, operands, sizes, chosen)
+    return draw("random.weibull_min", _weibull_min, key, shape, dtype, scale=scale, concentration=concentration)
 
 
 def _weibull_min(key: Array, scale: Array, concentration: Array, shape: Shape, dtype: DType) -> Array:
@@ -197,11 +180,7 @@ def triangular(
     Source: bit for bit `jax.random.triangular`.
     Raises: DTypeError, ShapeError for the parameters; ArgumentError, DTypeError, ShapeError for a key or a shape.
     """
-    name = "random.triangular"
-    chosen = float_dtype(name, dtype, left=left, mode=mode, right=right)
-    sizes = broadcast_shape(name, shape, left=left, mode=mode, right=right)
-    operands = check_key(name, key), *[parameter_operand(p, chosen) for p in (left, mode, right)]
-    return jit_sampler(_triangular, operands, sizes, chosen)
+    return draw("random.triangular", _triangular, key, shape, dtype, left=left, mode=mode, right=right)
 
 
 def _triangular(key: Array, left: Array, mode: Array, right: Array, shape: Shape, dtype: DType) -> Array:

@@ -16,7 +16,6 @@ from fxad.operations.arguments import to_int
 from fxad.primitives.random import GammaSample
 from fxad.random.arguments import (
     ShapeLike,
-    broadcast_shape,
     check_fits,
     check_key,
     float_dtype,
@@ -26,7 +25,7 @@ from fxad.random.arguments import (
 from fxad.random.cipher import literal_of, uniform_01
 from fxad.random.continuous import sample_exponential
 from fxad.random.gaussian import sample_normal
-from fxad.random.jit_sampler import Sampler, jit_sampler
+from fxad.random.jit_sampler import draw, jit_sampler
 from fxad.random.keys import split_keys, split_to_shape
 from fxad.random.uniforms import sample_signs
 from fxad.tracing.array import Array, ArrayLike, aval_of
@@ -47,7 +46,7 @@ def gamma(key: ArrayLike, a: ArrayLike, shape: ShapeLike | None = None, dtype: o
     Source: Marsaglia and Tsang, A simple method for generating gamma variables, 2000; bit for bit `jax.random.gamma`.
     Raises: DTypeError, ShapeError for a; ArgumentError, DTypeError, ShapeError for a key or a shape.
     """
-    return _jit_gamma("random.gamma", sample_gamma, key, a, shape, dtype)
+    return draw("random.gamma", sample_gamma, key, shape, dtype, a=a)
 
 
 def loggamma(key: ArrayLike, a: ArrayLike, shape: ShapeLike | None = None, dtype: object = None) -> Array:
@@ -57,15 +56,7 @@ def loggamma(key: ArrayLike, a: ArrayLike, shape: ShapeLike | None = None, dtype
     Rule, Cost, Raises: as `gamma`.
     Source: bit for bit `jax.random.loggamma`.
     """
-    return _jit_gamma("random.loggamma", sample_loggamma, key, a, shape, dtype)
-
-
-def _jit_gamma(
-    name: str, sampler: Sampler, key: ArrayLike, a: ArrayLike, shape: ShapeLike | None, dtype: object
-) -> Array:
-    chosen = float_dtype(name, dtype, a=a)
-    sizes = broadcast_shape(name, shape, a=a)
-    return jit_sampler(sampler, (check_key(name, key), parameter_operand(a, chosen)), sizes, chosen)
+    return draw("random.loggamma", sample_loggamma, key, shape, dtype, a=a)
 
 
 def sample_gamma(key: Array, a: Array, shape: Shape, dtype: DType) -> Array:
@@ -80,8 +71,8 @@ def sample_loggamma(key: Array, a: Array, shape: Shape, dtype: DType) -> Array:
 
 def _gamma_per_element(key: Array, a: Array, log: bool) -> Array:
     """Draw for each a with its own key, as a differentiable function of a."""
-    held = lax.stop_gradient(a).ravel()
-    drawn = _marsaglia_tsang(split_to_shape(key, held.shape), held, log)
+    concentration = lax.stop_gradient(a).ravel()
+    drawn = _marsaglia_tsang(split_to_shape(key, concentration.shape), concentration, log)
     return bind(GammaSample(log), a, drawn.reshape(a.shape))[0]
 
 
@@ -149,12 +140,7 @@ def beta(key: ArrayLike, a: ArrayLike, b: ArrayLike, shape: ShapeLike | None = N
     Source: x / (x + y) for `loggamma` x of a and y of b, both less the greater; bit for bit `jax.random.beta`.
     Raises: DTypeError, ShapeError for a and b; ArgumentError, DTypeError, ShapeError for a key or a shape.
     """
-    name = "random.beta"
-    chosen = float_dtype(name, dtype, a=a, b=b)
-    sizes = broadcast_shape(name, shape, a=a, b=b)
-    return jit_sampler(
-        _beta, (check_key(name, key), parameter_operand(a, chosen), parameter_operand(b, chosen)), sizes, chosen
-    )
+    return draw("random.beta", _beta, key, shape, dtype, a=a, b=b)
 
 
 def _beta(key: Array, a: Array, b: Array, shape: Shape, dtype: DType) -> Array:
@@ -199,7 +185,7 @@ def chisquare(key: ArrayLike, df: ArrayLike, shape: ShapeLike | None = None, dty
     Source: 2 exp(`loggamma` of df / 2); bit for bit `jax.random.chisquare`.
     Raises: DTypeError, ShapeError for df; ArgumentError, DTypeError, ShapeError for a key or a shape.
     """
-    return _jit_gamma("random.chisquare", _chisquare, key, df, shape, dtype)
+    return draw("random.chisquare", _chisquare, key, shape, dtype, a=df)
 
 
 def _chisquare(key: Array, df: Array, shape: Shape, dtype: DType) -> Array:
@@ -216,12 +202,7 @@ def f(
     Source: bit for bit `jax.random.f`.
     Raises: DTypeError, ShapeError for dfnum, dfden; ArgumentError, DTypeError, ShapeError for a key or a shape.
     """
-    name = "random.f"
-    chosen = float_dtype(name, dtype, dfnum=dfnum, dfden=dfden)
-    sizes = broadcast_shape(name, shape, dfnum=dfnum, dfden=dfden)
-    return jit_sampler(
-        _f, (check_key(name, key), parameter_operand(dfnum, chosen), parameter_operand(dfden, chosen)), sizes, chosen
-    )
+    return draw("random.f", _f, key, shape, dtype, dfnum=dfnum, dfden=dfden)
 
 
 def _f(key: Array, dfnum: Array, dfden: Array, shape: Shape, dtype: DType) -> Array:
@@ -238,7 +219,7 @@ def t(key: ArrayLike, df: ArrayLike, shape: ShapeLike | None = None, dtype: obje
     Source: z sqrt(df / 2 / g) for normal z and `gamma` g of df / 2; bit for bit `jax.random.t`.
     Raises: DTypeError, ShapeError for df; ArgumentError, DTypeError, ShapeError for a key or a shape.
     """
-    return _jit_gamma("random.t", _t, key, df, shape, dtype)
+    return draw("random.t", _t, key, shape, dtype, a=df)
 
 
 student_t = t
@@ -258,7 +239,7 @@ def generalized_normal(key: ArrayLike, p: ArrayLike, shape: ShapeLike = (), dtyp
     Source: a random sign times `gamma` of 1 / p to the power 1 / p; bit for bit `jax.random.generalized_normal`.
     Raises: DTypeError, ShapeError for p; ArgumentError, DTypeError, ShapeError for a key or a shape.
     """
-    return _jit_gamma("random.generalized_normal", _generalized_normal, key, p, shape, dtype)
+    return draw("random.generalized_normal", _generalized_normal, key, shape, dtype, a=p)
 
 
 def _generalized_normal(key: Array, p: Array, shape: Shape, dtype: DType) -> Array:

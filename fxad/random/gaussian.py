@@ -19,7 +19,7 @@ from fxad.random.arguments import (
     result_shape,
 )
 from fxad.random.cipher import UNSIGNED, literal_of, uniform_01, uniform_between, uniform_between_scalars
-from fxad.random.jit_sampler import jit_sampler
+from fxad.random.jit_sampler import draw, jit_sampler
 from fxad.random.keys import split_keys
 from fxad.random.uniforms import sample_signs
 from fxad.tracing.array import Array, ArrayLike
@@ -33,8 +33,7 @@ def normal(key: ArrayLike, shape: ShapeLike = (), dtype: object = None) -> Array
     Source: sqrt(2) erf_inv(u) for uniform u in (-1, 1); bit for bit `jax.random.normal`.
     Raises: DTypeError for another dtype; ArgumentError, DTypeError, ShapeError for a key or a shape.
     """
-    name = "random.normal"
-    return jit_sampler(sample_normal, (check_key(name, key),), result_shape(name, shape), inexact_dtype(name, dtype))
+    return draw("random.normal", sample_normal, key, shape, dtype, dtype_rule=inexact_dtype)
 
 
 def sample_normal(key: Array, shape: Shape, dtype: DType) -> Array:
@@ -58,11 +57,7 @@ def truncated_normal(
             `jax.random.truncated_normal`. Bounds far out in one tail have few floats between them.
     Raises: DTypeError, ShapeError for bounds; ArgumentError, DTypeError, ShapeError for a key or a shape.
     """
-    name = "random.truncated_normal"
-    chosen = float_dtype(name, dtype, lower=lower, upper=upper)
-    sizes = broadcast_shape(name, shape, lower=lower, upper=upper)
-    operands = check_key(name, key), parameter_operand(lower, chosen), parameter_operand(upper, chosen)
-    return jit_sampler(_truncated_normal, operands, sizes, chosen)
+    return draw("random.truncated_normal", _truncated_normal, key, shape, dtype, lower=lower, upper=upper)
 
 
 def _truncated_normal(key: Array, lower: Array, upper: Array, shape: Shape, dtype: DType) -> Array:
@@ -95,14 +90,7 @@ def lognormal(key: ArrayLike, sigma: ArrayLike = 1.0, shape: ShapeLike | None = 
     Source: bit for bit `jax.random.lognormal`.
     Raises: DTypeError, ShapeError for sigma; ArgumentError, DTypeError, ShapeError for a key or a shape.
     """
-    name = "random.lognormal"
-    chosen = inexact_dtype(name, dtype, sigma=sigma)
-    return jit_sampler(
-        _lognormal,
-        (check_key(name, key), parameter_operand(sigma, chosen)),
-        broadcast_shape(name, shape, sigma=sigma),
-        chosen,
-    )
+    return draw("random.lognormal", _lognormal, key, shape, dtype, dtype_rule=inexact_dtype, sigma=sigma)
 
 
 def _lognormal(key: Array, sigma: Array, shape: Shape, dtype: DType) -> Array:
@@ -116,8 +104,7 @@ def maxwell(key: ArrayLike, shape: ShapeLike = (), dtype: object = None) -> Arra
     Source: up to rounding `jax.random.maxwell`.
     Raises: DTypeError for another dtype; ArgumentError, DTypeError, ShapeError for a key or a shape.
     """
-    name = "random.maxwell"
-    return jit_sampler(_maxwell, (check_key(name, key),), result_shape(name, shape), float_dtype(name, dtype))
+    return draw("random.maxwell", _maxwell, key, shape, dtype)
 
 
 def _maxwell(key: Array, shape: Shape, dtype: DType) -> Array:
@@ -159,11 +146,7 @@ def wald(key: ArrayLike, mean: ArrayLike, shape: ShapeLike | None = None, dtype:
             for bit `jax.random.wald`.
     Raises: DTypeError, ShapeError for the mean; ArgumentError, DTypeError, ShapeError for a key or a shape.
     """
-    name = "random.wald"
-    chosen = float_dtype(name, dtype, mean=mean)
-    return jit_sampler(
-        _wald, (check_key(name, key), parameter_operand(mean, chosen)), broadcast_shape(name, shape, mean=mean), chosen
-    )
+    return draw("random.wald", _wald, key, shape, dtype, mean=mean)
 
 
 def _wald(key: Array, mean: Array, shape: Shape, dtype: DType) -> Array:

@@ -11,8 +11,10 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Final
 
 from fxad.core.lru import LRUCache
+from fxad.dtypes import DType
 from fxad.ir import Jaxpr
-from fxad.tracing.array import Array, aval_of, binder
+from fxad.random.arguments import ShapeLike, broadcast_shape, check_key, float_dtype, parameter_operand, result_shape
+from fxad.tracing.array import Array, ArrayLike, aval_of, binder
 from fxad.tracing.tracer import trace_flat
 
 Sampler = Callable[..., Array]
@@ -34,3 +36,23 @@ def jit_sampler(sampler: Sampler, operands: Sequence[object], *static: Hashable)
         assert not captured, f"{name} closes over an array"
         _programs.put(key, program)
     return binder().call(program, operands)[0]
+
+
+def draw(
+    name: str,
+    sampler: Sampler,
+    key: ArrayLike,
+    shape: ShapeLike | None,
+    dtype: object,
+    /,
+    dtype_rule: Callable[..., DType] = float_dtype,
+    **parameters: ArrayLike,
+) -> Array:
+    """Check the arguments of a sampler with floating results, and call `sampler(key, *parameters, shape, dtype)`.
+
+    Raises: ArgumentError, DTypeError, ShapeError.
+    """
+    chosen = dtype_rule(name, dtype, **parameters)
+    sizes = broadcast_shape(name, shape, **parameters) if parameters else result_shape(name, shape)
+    operands = (check_key(name, key), *[parameter_operand(p, chosen) for p in parameters.values()])
+    return jit_sampler(sampler, operands, sizes, chosen)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Final
 
 from fxad import dtypes, lax, numpy as fnp
-from fxad.core.sizes import Size, dimension
-from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError, SizeError
+from fxad.core.sizes import Size, dimension, minimum
+from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError
 from fxad.ir import Shape
 from fxad.lax.cumulative import cumsum
 from fxad.lax.sorting import sort_key_val, top_k
@@ -67,19 +68,26 @@ def _permuted(key: Array, x: Array, axis: int, independent: bool) -> Array:
     return fnp.take(x, _permute_range(key, x.shape[axis]), axis=axis)
 
 
+# the numbers of elements up to which 0, 1 and 2 rounds are enough
+_SORTED_BY: Final = tuple([int((2**32 - 1) ** (rounds / 3)) for rounds in range(3)])
+
+
 def _shuffled(key: Array, x: Array, axis: int) -> Array:
     """Return x sorted by random keys. With r rounds two permutations collide with a probability of about size^(2 - 3r)
-    or less."""
-    if type(x.size) is Size:
-        raise SizeError(
-            f"random.permutation: the number of elements {x.size} determines how often they are sorted",
-            remedy="sort by draws of random.uniform, or specialize the program first",
-        )
-    rounds = math.ceil(3 * math.log(max(1, x.size)) / math.log(2**32 - 1))
-    for _ in range(rounds):
+    or less. For a symbolic size the rounds are the steps of a loop."""
+
+    def sort_once(state: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], None]:
+        key, x = state
         key, drawn = split_keys(key, 2)
-        _, x = sort_key_val(random_bits(drawn, x.shape, dtypes.uint32), x, axis)
-    return x
+        return (key, sort_key_val(random_bits(drawn, x.shape, dtypes.uint32), x, axis)[1]), None
+
+    state = key, x
+    if type(x.size) is Size:
+        rounds = sum([minimum(x.size // (most + 1), 1) for most in _SORTED_BY])
+        return lax.scan(sort_once, state, None, length=rounds)[0][1]
+    for _ in range(math.ceil(3 * math.log(max(1, x.size)) / math.log(2**32 - 1))):
+        state, _ = sort_once(state, None)
+    return state[1]
 
 
 def choice(
@@ -148,12 +156,12 @@ def _choose_weighted(key: Array, p: Array, shape: Shape, replace: bool, mode: st
 def _count_below(totals: Array, x: Array) -> Array:
     """Return the number of ascending totals below each x, by bisection."""
     (count,) = totals.shape
-    found = fnp.zeros(x.shape, dtypes.int32)
+    position = fnp.zeros(x.shape, dtypes.int32)
     for bit in reversed(range(count.bit_length())):
-        further = found + (1 << bit)
+        further = position + (1 << bit)
         below = fnp.take(totals, fnp.clip(further - 1, 0, count - 1), axis=0) < x
-        found = fnp.where((further <= count) & below, further, found)
-    return fnp.clip(found, 0, max(count - 1, 0))
+        position = fnp.where((further <= count) & below, further, position)
+    return fnp.clip(position, 0, max(count - 1, 0))
 
 
 __all__ = ["choice", "permutation"]

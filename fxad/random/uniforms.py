@@ -107,8 +107,8 @@ def _bound_operand(value: ArrayLike, dtype: DType) -> ArrayLike:
     if type(value) is Size:
         return fnp.asarray(value, dtypes.int64)
     info = fnp.iinfo(dtype)
-    held = min(max(int(cast(int, value)), info.min), info.max + 1)
-    return np.int64(held) if held < 1 << 63 else np.uint64(held)
+    clamped = min(max(int(cast(int, value)), info.min), info.max + 1)
+    return np.int64(clamped) if clamped < 1 << 63 else np.uint64(clamped)
 
 
 def sample_randint(key: Array, minval: Array, maxval: Array, shape: Shape, dtype: DType) -> Array:
@@ -136,8 +136,8 @@ def _clamp_bound(value: Array, dtype: DType, low: int, high: int) -> tuple[Array
     own = fnp.iinfo(value.dtype)
     # a limit that the bound's own dtype does not have, the bound cannot pass
     top = literal_of(min(high, own.max), value.dtype)
-    held = fnp.clip(value, literal_of(max(low, own.min), value.dtype), top)
-    return held.astype(dtype), value > top
+    clamped = fnp.clip(value, literal_of(max(low, own.min), value.dtype), top)
+    return clamped.astype(dtype), value > top
 
 
 # ------------------------------------------------------------------------------------------------------- thresholds

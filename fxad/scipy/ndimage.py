@@ -43,13 +43,13 @@ def map_coordinates(
     order = to_int("map_coordinates", "order", order)
     if order not in (0, 1):
         raise ParameterError(f"map_coordinates: order {order}", remedy="orders 0 and 1 are there")
-    given = to_tuple("map_coordinates", "coordinates", coordinates)
-    if len(given) != array.ndim:
+    per_axis = to_tuple("map_coordinates", "coordinates", coordinates)
+    if len(per_axis) != array.ndim:
         raise ShapeError(
-            f"map_coordinates: coordinates of {len(given)} axes for {array.aval}",
+            f"map_coordinates: coordinates of {len(per_axis)} axes for {array.aval}",
             remedy="give one array of coordinates for each axis",
         )
-    places = promote_arguments("map_coordinates", *given)
+    places = promote_arguments("map_coordinates", *per_axis)
     if not array.size:
         raise ShapeError(f"map_coordinates: the array is empty: {array.aval}", remedy="give at least one element")
     fill = as_array("map_coordinates", cval, 4)
@@ -70,12 +70,12 @@ def _interpolated(array: Array, cval: Array, order: int, mode: str, *places: Arr
                 fits = (at >= 0) & (at < size)
                 inside = fits if inside is None else inside & fits
             index.append(_continued(at, size, mode))
-        found = values[tuple(index)]
-        found = found if inside is None else fnp.where(inside, found, fill)
+        corner_values = values[tuple(index)]
+        corner_values = corner_values if inside is None else fnp.where(inside, corner_values, fill)
         weight = math.prod(
             [w for _, w in corner if w is not None], start=fnp.ones((), places[0].real.dtype) if places else 1
         )
-        total = total + found * weight
+        total = total + corner_values * weight
     return _to_dtype(total, array.dtype)
 
 

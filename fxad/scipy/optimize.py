@@ -73,18 +73,18 @@ def minimize(
             f"minimize: x0 is {x.aval}, not a vector of real numbers",
             remedy="make a vector of a tree with fxad.tree.ravel",
         )
-    known = dict(_OPTIONS)[name]
-    given = dict(options or {})
-    if unknown := [o for o in given if o not in known]:
+    defaults = dict(_OPTIONS)[name]
+    chosen = dict(options or {})
+    if unknown := [o for o in chosen if o not in defaults]:
         raise ParameterError(
-            f"minimize: {name} has no option {unknown[0]!r:.40}", remedy=f"its options are {', '.join(known)}"
+            f"minimize: {name} has no option {unknown[0]!r:.40}", remedy=f"its options are {', '.join(defaults)}"
         )
 
     def setting(option: str, default: float) -> float:
-        return number("minimize", option, given.get(option, default))
+        return number("minimize", option, chosen.get(option, default))
 
     def count(option: str, default: int) -> int:
-        value = plain_ints(given.get(option, default))
+        value = plain_ints(chosen.get(option, default))
         if not isinstance(value, int):
             raise ParameterError(f"minimize: {option} is {value!r:.40}, not an int", remedy="give a number of steps")
         return value

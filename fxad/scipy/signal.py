@@ -439,18 +439,20 @@ def _spectra(
     arrays = [fnp.moveaxis(a, normalize_axis_index(name, axis, a.ndim), -1) for a in arrays]
     n = max([a.shape[-1] for a in arrays])
     arrays = [a if a.shape[-1] == n else _extended(a, 0, n - a.shape[-1]) for a in arrays]
-    given = None if isinstance(window, str) else as_array(name, window)
+    window_array = None if isinstance(window, str) else as_array(name, window)
     if nperseg is None:
-        size = min(256, n) if given is None else given.shape[0]
+        size = min(256, n) if window_array is None else window_array.shape[0]
     else:
         size = to_int(name, "nperseg", nperseg)
-        size = min(size, n) if given is None else size
-    if given is not None and given.shape != (size,):
-        raise ShapeError(f"{name}: window is {given.aval} for segments of {size}", remedy="give them the same length")
+        size = min(size, n) if window_array is None else size
+    if window_array is not None and window_array.shape != (size,):
+        raise ShapeError(
+            f"{name}: window is {window_array.aval} for segments of {size}", remedy="give them the same length"
+        )
     length = size if nfft is None else to_int(name, "nfft", nfft)
     overlap = size // 2 if noverlap is None else to_int(name, "noverlap", noverlap)
     _check_segments(name, size, overlap, length)
-    values = (_window_values(name, window, size) if given is None else given).astype(arrays[0].real.dtype)
+    values = (_window_values(name, window, size) if window_array is None else window_array).astype(arrays[0].real.dtype)
     real = arrays[0].dtype not in dtypes.COMPLEX
     onesided = onesided and real
     step = size - overlap

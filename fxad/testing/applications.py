@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.vendor.pretty import RepresentationPrinter
 
 from fxad import dtypes
-from fxad.core.builder import Builder
+from fxad.core.builder import single_equation
 from fxad.dtypes import DType
 from fxad.ir import Aval, Jaxpr, NDArray, Primitive, Shape
 from fxad.primitives import elementwise as ew
@@ -37,8 +37,7 @@ class Application:
     @property
     def program(self) -> Jaxpr:
         """The program of this one equation."""
-        b = Builder()
-        return b.build(b(self.prim, *b.inputs(self.avals)), self.prim.name)
+        return single_equation(self.prim, self.avals)
 
     def _repr_pretty_(self, printer: RepresentationPrinter, cycle: bool) -> None:
         """Print the application for hypothesis."""
@@ -51,7 +50,7 @@ class Application:
 
 # A drawn application: the primitive with its parameters, and a type and a domain for each operand.
 Spec: TypeAlias = tuple[Primitive, Sequence[tuple[Aval, Domain]]]
-# `smooth` asks for float64 (or complex128) operands where the derivative exists and finite differences find it.
+# `smooth`: float64 (or complex128) operands where the derivative exists and finite differences approximate it.
 Specs: TypeAlias = Callable[[st.DrawFn, bool], Spec]
 
 
@@ -64,13 +63,13 @@ def applications(draw: st.DrawFn, specs: Specs, *, smooth: bool = False) -> Appl
     return Application(prim, args, smooth and type(prim) not in _BY_CONVENTION)
 
 
-# Their derivatives are what they are for, not the limit of differences.
+# Their derivatives are defined, and are not the limits of differences.
 _BY_CONVENTION: Final = frozenset(
     {ew.BitcastConvertType, ew.StopGradient, ew.ReducePrecision, GammaSample, Solve, Slogdet, Det, Pinv}
 )
 
 
-# ------------------------------------------------------------------------------------ what strategies have in common
+# -------------------------------------------------------------------------------------------- helpers of strategies
 
 ANY: Final = frozenset(dtypes.ALL)
 

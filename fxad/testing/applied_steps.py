@@ -41,7 +41,7 @@ from fxad.testing.calls import SPECS
 from fxad.testing.growth import Fact, Growth
 from fxad.testing.values import SEEDS, Domain, sample
 
-# matrices are made to suit: `matrix_steps`
+# `matrix_steps` applies these to well-conditioned matrices
 _MATRICES: Final = (
     Matrixwise,
     Solve,
@@ -53,12 +53,12 @@ _MATRICES: Final = (
     Ormqr,
     Geqrf,
 )
-# derivatives that are not known, in an operand, of second order or where updates meet: laws differentiate all programs
+# some derivatives are not known: in one operand, of second order, or where updates overlap. Laws differentiate all
 _PARTLY: Final = (Incomplete, RegularizedIncompleteBeta, Zeta, Polygamma, ScatterMul)
 _APPLIED: Final = tuple(
     [k for k in ALL if not issubclass(k, (HigherOrder, HostCall, ew.Nextafter, *_MATRICES, *_PARTLY, *COLLECTIVES))]
 )
-# derivatives by convention, and answers that jump
+# derivatives by convention, and functions with jumps
 _ROUGH: Final = (
     *(ew.StopGradient, ew.ReducePrecision, ew.BitcastConvertType, Compare, ArgMax, ArgMin, GammaSample),
     *(Sort, CumMax, CumMin, ReduceWindowMax, ReduceWindowMin, ScatterExtremum, Selection),
@@ -113,9 +113,9 @@ def _draw_operand(g: Growth, aval: Aval, domain: Domain, fixed: bool) -> Atom:
         return _map_into_domain(g, g.like(aval), domain)
     if not aval.inexact and domain.whole is None:
         return g.like(aval)
-    there = [a for a in g.pool if a.aval is aval and g.facts[a].exact and _in_domain(g.facts[a], domain)]
-    if there and aval.inexact:
-        return g.one_of(there)
+    candidates = [a for a in g.pool if a.aval is aval and g.facts[a].exact and _in_domain(g.facts[a], domain)]
+    if candidates and aval.inexact:
+        return g.one_of(candidates)
     # one element of the domain, for all elements alike
     value = sample(aval.with_shape(()), replace(domain, special=False), g.draw(SEEDS), 0)
     return Lit(value.tobytes(), aval)

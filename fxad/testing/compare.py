@@ -218,10 +218,10 @@ def _lies_between_slopes(t: NDArray, one: Wide, other: Wide, tol: float) -> bool
 def _part_lies_between(
     x: npt.NDArray[np.float64], one: npt.NDArray[np.float64], other: npt.NDArray[np.float64], tol: float
 ) -> bool:
-    known = np.isfinite(one) & np.isfinite(other)
-    low, high = np.minimum(one, other)[known], np.maximum(one, other)[known]
+    finite = np.isfinite(one) & np.isfinite(other)
+    low, high = np.minimum(one, other)[finite], np.maximum(one, other)[finite]
     room = tol * max(1.0, float(np.max(np.abs([low, high]), initial=0.0)))
-    return bool(np.all((low - room <= x[known]) & (x[known] <= high + room)))
+    return bool(np.all((low - room <= x[finite]) & (x[finite] <= high + room)))
 
 
 def real_inner_product(xs: Values, ys: Values) -> float:
@@ -230,7 +230,8 @@ def real_inner_product(xs: Values, ys: Values) -> float:
 
 
 def inner_product_error(xs: Values, ys: Values, us: Values, vs: Values, tol: float = 1e-8) -> str:
-    """Return True if <xs, ys> and <us, vs> differ, relative to the sum of the magnitudes of the products."""
+    """Describe the difference of <xs, ys> and <us, vs>; "" if it is small relative to the sum of the magnitudes of the
+    products."""
     left, right = real_inner_product(xs, ys), real_inner_product(us, vs)
     pairs = [*zip(xs, ys, strict=True), *zip(us, vs, strict=True)]
     size = max(

@@ -41,8 +41,8 @@ def check_rule(function: CustomFunction[P, R], *args: object, seed: int = 0, rto
     dynamic = [a for k, a in enumerate(args) if k not in static]
 
     def over(f: Callable[..., object]) -> Callable[..., object]:
-        def whole(*given: object) -> object:
-            rest = iter(given)
+        def whole(*dynamic_args: object) -> object:
+            rest = iter(dynamic_args)
             return f(*[static[k] if k in static else next(rest) for k in range(len(args))])
 
         return whole
@@ -50,13 +50,13 @@ def check_rule(function: CustomFunction[P, R], *args: object, seed: int = 0, rto
     sizes = (_SIZE,) if function.axis_sizes is None else function.axis_sizes
     with mapped_over(MappedAxis(_SIZE)):
         programs = [trace(over(f), *dynamic) for f in (function, function.fun)]
-    ruled, plain = [_found(program, dynamic, function.rules, sizes, seed) for program in programs]
+    ruled, plain = [_values_by_name(program, dynamic, function.rules, sizes, seed) for program in programs]
     for what, want in plain.items():
         if problem := differ([ruled[what]], [want], slack=rtol):
             raise AssertionError(f"{function_name(function.fun)}: {what} differs from what is derived: {problem}")
 
 
-def _found(
+def _values_by_name(
     program: Program[..., object], args: Sequence[object], rules: Sequence[str], sizes: Sequence[int], seed: int
 ) -> dict[str, NDArray]:
     """Return results, tangents, cotangents and batches of a program."""
@@ -64,7 +64,7 @@ def _found(
     values = (*program.bound, *tree.leaves(args))
     operands = [np.asarray(x, a.dtype) for x, a in zip(values, jaxpr.in_avals, strict=True)]
     paths = tree.paths(program.out_tree, "result")
-    found: dict[str, NDArray] = dict(zip(paths, run(jaxpr, operands), strict=True))
+    named_values: dict[str, NDArray] = dict(zip(paths, run(jaxpr, operands), strict=True))
     moving = tuple([a.inexact for a in program.in_avals])
     if "jvp" in rules or "vjp" in rules:
         mask = (False,) * len(program.bound) + moving
@@ -73,11 +73,11 @@ def _found(
         fused, nonzero = transforms.jvp(jaxpr, mask)
         pushed = iter(run(fused, [*operands, *dots])[n:])
         for path, aval, moves in zip(paths, program.out_avals, nonzero, strict=True):
-            found[f"tangent of {path}"] = next(pushed) if moves else np.zeros(aval.shape, aval.dtype)
+            named_values[f"tangent of {path}"] = next(pushed) if moves else np.zeros(aval.shape, aval.dtype)
         both = run(transforms.vjp_fused(jaxpr, mask), [*operands, *cts])
-        found |= {f"{p}, with residuals": x for p, x in zip(paths, both, strict=False)}
+        named_values |= {f"{p}, with residuals": x for p, x in zip(paths, both, strict=False)}
         named = [p for p, m in zip(program.paths, moving, strict=True) if m]
-        found |= {f"cotangent of {p}": x for p, x in zip(named, both[n:], strict=True)}
+        named_values |= {f"cotangent of {p}": x for p, x in zip(named, both[n:], strict=True)}
     for size in sizes:
         dims = (None,) * len(program.bound) + (0,) * len(program.in_avals)
         stacks = [
@@ -85,8 +85,8 @@ def _found(
             for a, d in zip(operands, dims, strict=True)
         ]
         batched, _ = transforms.vmap(jaxpr, size, dims, (0,) * n)
-        found |= {f"{p} of a stack of {size}": x for p, x in zip(paths, run(batched, stacks), strict=True)}
-    return found
+        named_values |= {f"{p} of a stack of {size}": x for p, x in zip(paths, run(batched, stacks), strict=True)}
+    return named_values
 
 
 def check_adjoint(

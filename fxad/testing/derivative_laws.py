@@ -62,11 +62,11 @@ def check_program_jvp(case: Case) -> None:
     tangents = instantiate_tangents(forward_outs[n:], nonzero, program.out_avals)
     seen = [k for k, a in enumerate(program.out_avals) if a.dtype in _TANGENT_DTYPES]
 
-    def moved(t: float) -> list[NDArray]:
+    def results_at(t: float) -> list[NDArray]:
         outs = run(program, step_along(args, dots, mask, t))
         return [outs[k] for k in seen]
 
-    if case.smooth and (problem := tangent_error(moved, [tangents[k] for k in seen], 1e4 * room)):
+    if case.smooth and (problem := tangent_error(results_at, [tangents[k] for k in seen], 1e4 * room)):
         fail(f"jvp: {problem}", program, args, forward)
     twice = run(forward, [*args, *[2 * d for d in dots]])[n:]
     if problem := differ(twice, [2 * t for t in forward_outs[n:]], slack=room):
@@ -264,7 +264,7 @@ def check_remat(case: Case, *, compiled: bool = False) -> None:
     for the backward program.
 
     `compiled` compares in XLA too, within rounding. XLA contracts a product and a sum of one fusion into one operation,
-    and where fusions end depends on what is recomputed.
+    and recomputation changes where fusions end.
     """
     program, args, mask = case.program, case.args, differentiable_mask(case)
     again = check_transform(remat, program)

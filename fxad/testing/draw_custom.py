@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from fxad import dtypes
 from fxad.core.builder import Builder
-from fxad.ir import Atom, Aval, Jaxpr, Lit, Primitive, Zero
+from fxad.ir import Atom, Aval, Jaxpr, Lit, Primitive
 from fxad.primitives import elementwise as ew
-from fxad.primitives.control.bodies import with_outs
+from fxad.primitives.control.bodies import instantiate_outs, with_outs
 from fxad.primitives.custom import CustomCall, NamedCall
 from fxad.primitives.custom_rules import BatchRule, Derivative, Function, Refusal, Rules
 from fxad.primitives.linear_call import LinearCall, has_adjoint
@@ -86,12 +86,12 @@ def _derivative(aval: Aval) -> tuple[Jaxpr, Jaxpr]:
     return forward, b.build((b.one(ew.ADD, b.one(ew.MUL, dx, of_x), b.one(ew.MUL, dy, of_y)), dx), "push")
 
 
-def ruled(body: Jaxpr, kind: str, *, again: bool = False) -> CustomCall:
-    """Any program as a function with a rule: the derivative that it has, for tangents ("jvp") or cotangents ("vjp").
-    Tangents of a loop without a bound have no transpose, so a body with such a loop gets the rule for tangents.
+def call_with_rule(body: Jaxpr, kind: str, *, again: bool = False) -> CustomCall:
+    """Return a call of a program with a rule: its own derivative, for tangents ("jvp") or cotangents ("vjp"). Tangents
+    of a loop without a bound have no transpose, so a body with such a loop gets the rule for tangents.
 
-    `again`: the maps of the rule compute what they need of the program again, its operands are the residuals."""
-    moving = tuple([a.inexact for a in body.in_avals])
+    `again`: the residuals are the operands, and the maps of the rule recompute the values that they read."""
+    moving, inexact = [tuple([a.inexact for a in avals]) for avals in (body.in_avals, body.out_avals)]
     split = linearize(body, moving)
     forward, n = split.primal, len(body.outs)
     b = Builder()
@@ -101,18 +101,13 @@ def ruled(body: Jaxpr, kind: str, *, again: bool = False) -> CustomCall:
         forward = Jaxpr(body.ins, body.eqns, (*body.outs, *body.ins), "forward")
     else:
         known = b.inputs(forward.out_avals[n:])
-    push = b.build(_of_inexact(body, b.inline(split.linear, [*dots, *known]), split.out_nonzero), "push")
+    push = b.build(
+        instantiate_outs(b.inline(split.linear, [*dots, *known]), split.out_nonzero, body.out_avals, inexact), "push"
+    )
     if kind == "jvp" or not has_adjoint(push):
         return CustomCall(Function(body, rules=Rules(jvp=(Derivative(moving, forward, push),))))
     pull = transpose(push, (True,) * len(dots) + (False,) * (len(push.ins) - len(dots)))
     return CustomCall(Function(body, rules=Rules(vjp=(Derivative(moving, forward, push, pull),))))
-
-
-def _of_inexact(body: Jaxpr, dots: Sequence[Atom], nonzero: Sequence[bool]) -> list[Atom]:
-    """Return the tangents of the inexact results, with zeros for those that have none."""
-    remaining = iter(dots)
-    every = [next(remaining) if nz else Zero(a).instantiate() for nz, a in zip(nonzero, body.out_avals, strict=True)]
-    return [t for t, a in zip(every, body.out_avals, strict=True) if a.inexact]
 
 
 OWN: Final[Mapping[type[Primitive], Specs]] = MappingProxyType(

@@ -33,8 +33,8 @@ _SIZE: Final = 2  # of each axis of a part
 
 def mesh(draw: st.DrawFn) -> Mesh:
     """A mesh of devices that are there."""
-    there = len(devices("cpu"))
-    return draw(st.sampled_from([m for m in _MESHES if all([n == 1 for _, n in m]) or (there >= 8)]))
+    n_devices = len(devices("cpu"))
+    return draw(st.sampled_from([m for m in _MESHES if all([n == 1 for _, n in m]) or (n_devices >= 8)]))
 
 
 def _division(draw: st.DrawFn, over: Mesh) -> Division:

@@ -102,11 +102,11 @@ def _difference(
     run = jit(f)  # one program, and not one for each operation
 
     def at(distance: float) -> list[Any]:
-        moved = [
+        shifted = [
             x if d is None else (np.asarray(x) + distance * d).astype(np.asarray(x).dtype)
             for x, d in zip(leaves, flat, strict=True)
         ]
-        return [np.asarray(y) for y in tree.leaves(run(*tree.unflatten(structure, moved)))]
+        return [np.asarray(y) for y in tree.leaves(run(*tree.unflatten(structure, shifted)))]
 
     return [(a - b) / (2 * step) for a, b in zip(at(step), at(-step), strict=True)]
 

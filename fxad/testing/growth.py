@@ -111,10 +111,10 @@ class Growth:
 
     def like(self, aval: Aval, ok: Callable[[Fact], bool] = lambda _: True) -> Atom:
         """Return a value of this type: an existing one, a literal, or a new operand."""
-        there = [a for a in self.pool if a.aval is aval and ok(self.facts[a])]
+        candidates = [a for a in self.pool if a.aval is aval and ok(self.facts[a])]
         often: int = self.draw(st.integers(0, 5))
-        if there and often:
-            return self.one_of(there)
+        if candidates and often:
+            return self.one_of(candidates)
         if self.draw(st.booleans()):
             lit = self.constant(aval)
             if ok(self.facts[lit]):

@@ -46,11 +46,11 @@ def ruled(state: State, held: HeldArrays, _: Move) -> State:
     """Apply one function with a custom inverse to all arrays of the state, including integers."""
     turns = tuple([has_tangent(x) for x in state])
 
-    def ahead(given: State, w: Array) -> State:
+    def ahead(before: State, w: Array) -> State:
         return tuple(
             [
                 on_complex_parts(_cubic_root)(x) * factor_from(cast_like(w, x)) if m else x
-                for m, x in zip(turns, given, strict=True)
+                for m, x in zip(turns, before, strict=True)
             ]
         )
 

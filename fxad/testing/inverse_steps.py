@@ -67,10 +67,10 @@ def _on_one_array(function: Callable[[Array, HeldArrays, Move], Array | State], 
     """Return a step that changes one suitable array of the state, or nothing if no array suits."""
 
     def apply(state: State, held: HeldArrays, move: Move) -> State:
-        there = [k for k, x in enumerate(state) if suits(x)]
-        if not there:
+        suitable = [k for k, x in enumerate(state) if suits(x)]
+        if not suitable:
             return state
-        k = there[move.i % len(there)]
+        k = suitable[move.i % len(suitable)]
         changed = function(state[k], held, move)
         return _replace_array(state, k, *(changed if isinstance(changed, tuple) else (changed,)))
 
@@ -82,8 +82,8 @@ def _couple_arrays(function: Callable[[Array, Array], Array]) -> Apply:
     the held array alone."""
 
     def apply(state: State, held: HeldArrays, move: Move) -> State:
-        there = [k for k, x in enumerate(state) if has_tangent(x)]
-        k, by = there[move.i % len(there)], move.j % len(state)
+        moving = [k for k, x in enumerate(state) if has_tangent(x)]
+        k, by = moving[move.i % len(moving)], move.j % len(state)
         x = state[k]
         other = held.w if k == by else squashed(cast_like(state[by], x)) * cast_like(held.w, x)
         return _replace_array(state, k, function(x, cast_like(other, x)))
@@ -122,8 +122,8 @@ def _update_in_place(x: Array, _: HeldArrays, move: Move) -> Array:
     n = x.shape[-1]
     if n < 2:
         return x * 2.0
-    here, there = ((0, 1), (n - 1, n - 2))[move.i % 2]
-    return x.at[..., here].set(x[..., here] - sine(x[..., there]))
+    target, neighbour = ((0, 1), (n - 1, n - 2))[move.i % 2]
+    return x.at[..., target].set(x[..., target] - sine(x[..., neighbour]))
 
 
 def _triangular_product(x: Array, held: HeldArrays, move: Move) -> Array:
@@ -158,8 +158,8 @@ def _swap_where(state: State, held: HeldArrays, move: Move) -> State:
     if not pairs:
         return state
     k, m = pairs[move.i % len(pairs)]
-    there = [x for x in state if _is_bool(x)]
-    where = there[move.j % len(there)] if there and move.j % 2 else fnp.broadcast_to(held.flag, state[k].shape)
+    bools = [x for x in state if _is_bool(x)]
+    where = bools[move.j % len(bools)] if bools and move.j % 2 else fnp.broadcast_to(held.flag, state[k].shape)
     x, y = state[k], state[m]
     return _replace_array(_replace_array(state, k, fnp.where(where, x, y)), m, fnp.where(where, y, x))
 
@@ -204,10 +204,10 @@ def _move_elements(x: Array, _: HeldArrays, move: Move) -> Array:
 
 def _add_discrete(state: State, _: HeldArrays, move: Move) -> State:
     """Change a number by a function of an integer or a bool."""
-    whole, there = [x for x in state if not has_tangent(x)], [k for k, x in enumerate(state) if has_tangent(x)]
+    whole, moving = [x for x in state if not has_tangent(x)], [k for k, x in enumerate(state) if has_tangent(x)]
     if not whole:
         return state
-    k, by = there[move.i % len(there)], whole[move.j % len(whole)]
+    k, by = moving[move.i % len(moving)], whole[move.j % len(whole)]
     x = state[k]
     gate = by if _is_bool(by) else by > 0
     value = (x * fnp.where(gate, 2.0, 0.75).astype(x.dtype), fnp.where(gate, x + 1.0, 0.25 - x * 1.5))

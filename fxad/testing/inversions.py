@@ -1,6 +1,6 @@
 """Strategies for invertible programs: chains and couplings of well-conditioned steps with inverses.
 
-Each is well conditioned, so that what comes back is what was there within a small tolerance.
+The steps are well conditioned, so the inverse returns the operands within a small tolerance.
 """
 
 from __future__ import annotations

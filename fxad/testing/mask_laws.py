@@ -39,7 +39,7 @@ from fxad.primitives.softmax import Softmax
 from fxad.testing.applications import Specs
 from fxad.testing.compare import Values, differ, fail, program_tolerance, xla
 from fxad.testing.derivative_laws import has_gradient, scalarized
-from fxad.testing.draw_custom import ruled
+from fxad.testing.draw_custom import call_with_rule
 from fxad.testing.growth import INPUT, Fact, Growth
 from fxad.testing.programs import growth_steps, programs
 from fxad.testing.steps import Step
@@ -424,7 +424,7 @@ def _named_axis(program: Jaxpr, sizes: int) -> Jaxpr:
 def _ruled(kind: str) -> Callable[[Jaxpr, int], Jaxpr]:
     def apply(program: Jaxpr, _: int) -> Jaxpr:
         b = Builder()
-        return b.build(b(ruled(program, kind), *b.inputs(program.in_avals)), program.name)
+        return b.build(b(call_with_rule(program, kind), *b.inputs(program.in_avals)), program.name)
 
     return apply
 

@@ -62,9 +62,7 @@ def some_policies(draw: st.DrawFn) -> Policy:
 
 def check_policy(case: Case, policy: Policy, inner: Policy | None = None) -> None:
     """Under any policy, results and gradients are equal bit for bit, and only chosen values are stored. With `inner`,
-    the policy is that of a `remat` inside.
-
-    With `inner`, around a `remat` with that policy.
+    the program is a `remat` with that policy.
     """
     lean = remat(case.program if inner is None else remat(case.program, inner), policy)
     typecheck(lean)
@@ -78,9 +76,9 @@ def check_policy(case: Case, policy: Policy, inner: Policy | None = None) -> Non
         (eqn,) = [e for e in split.primal.eqns if isinstance(e.prim, Remat)]
         stored = split.primal.outs[n:]
         if any([a not in split.primal.ins and a not in eqn.outs for a in stored]):
-            fail(f"{policy}: stored is what is no operand and no further result", lean, (), split.primal)
+            fail(f"{policy}: a stored value is no operand and no additional result", lean, (), split.primal)
         if policy == policies.nothing and len(eqn.outs) > n:
-            fail(f"{policy} chooses nothing, and something is stored", lean, (), split.primal)
+            fail(f"{policy} selects nothing, and a value is stored", lean, (), split.primal)
 
 
 def check_segments(case: Case, seed: int) -> None:
@@ -121,7 +119,7 @@ def _check_work(case: Case, lean: Jaxpr, policy: Policy) -> None:
     """Recomputation runs no costly operation more than once more than the program; with the policy `everything`, none
     again."""
     mask = differentiable_mask(case)
-    # linearize moves what is the same in all steps out of a loop; a policy may leave the loop as the user wrote it
+    # linearize moves loop-invariant equations out of a loop; with a policy they may stay in the loop
     plain = work(vjp_fused(case.program, mask)) | work(case.program)
     counted = work(vjp_fused(lean, mask))
     once = Counter[str]() if policy == policies.everything else work(linearize(case.program, mask).primal)
@@ -133,7 +131,7 @@ def _check_work(case: Case, lean: Jaxpr, policy: Policy) -> None:
 
 def check_plan(case: Case, choose: Sequence[bool]) -> None:
     """If any residuals of a plan are recomputed, the results are equal, and the gradients equal those of the inlined
-    program bit for bit. Only what the plan states is stored."""
+    program bit for bit. Only the values of the plan are stored."""
     mask = differentiable_mask(case)
     table = residuals(case.program, mask)
     dropped = [k for k, (row, c) in enumerate(zip(table, [*choose, *[False] * len(table)], strict=False)) if c]
@@ -175,33 +173,33 @@ def check_budgets(case: Case, shares: Sequence[float] = (0.9, 0.6, 0.3)) -> None
     """Compiled gradients keep to a budget, or the error names the least that is found. A smaller budget never needs
     more memory. Gradients are those without a budget. A budget of the plain bytes returns the same program."""
     ins, outs = tuple(range(len(case.program.ins))), tuple(range(len(case.program.outs)))
-    made: Program[..., object] = Program(case.program, tree.structure((ins, {})), tree.structure(outs))
-    wrt = plan_memory(made, budget="1 TB").wrt
+    program: Program[..., object] = Program(case.program, tree.structure((ins, {})), tree.structure(outs))
+    wrt = plan_memory(program, budget="1 TB").wrt
     if not any(wrt):
         return
 
-    def held_by(jaxpr: Jaxpr) -> int:
-        return lower(gradient_of(made.replace(jaxpr), wrt)).compile().memory().temp_bytes
+    def temp_bytes(jaxpr: Jaxpr) -> int:
+        return lower(gradient_of(program.replace(jaxpr), wrt)).compile().memory().temp_bytes
 
-    plain = held_by(case.program)
-    if apply_plan(plan_memory(made, budget=plain)) is not case.program:
+    plain = temp_bytes(case.program)
+    if apply_plan(plan_memory(program, budget=plain)) is not case.program:
         fail("a budget of the plain bytes changes the program", case.program, case.args)
     before = plain
     for share in shares:
         budget = int(share * plain)
         try:
-            plan = plan_memory(made, budget=budget)
+            plan = plan_memory(program, budget=budget)
         except ParameterError as e:
             least = int(str(e).partition("fits is ")[2].partition(" bytes")[0].replace(",", ""))
             if least <= budget or least > before:
                 fail(f"the least budget is said to be {least}, {before} bytes were reached", case.program, case.args)
-            if held_by(apply_plan(plan_memory(made, budget=least))) > least:
+            if temp_bytes(apply_plan(plan_memory(program, budget=least))) > least:
                 fail(f"the least budget is said to be {least} and is not reached", case.program, case.args)
             return
-        held = held_by(apply_plan(plan))
-        if held > min(budget, before):
-            fail(f"{held} bytes with a budget of {budget}, {before} before", case.program, case.args, apply_plan(plan))
-        before = held
+        used = temp_bytes(apply_plan(plan))
+        if used > min(budget, before):
+            fail(f"{used} bytes with a budget of {budget}, {before} before", case.program, case.args, apply_plan(plan))
+        before = used
         _check_gradient_within_rounding(case, apply_plan(plan))
 
 
@@ -249,10 +247,10 @@ def check_partial_eval(case: Case, known: Sequence[bool]) -> None:
     if problem := differ(together, run(program, args), exact=True):
         fail(f"two halves are not the whole: {problem}", program, args, halves.unknown)
     if len(halves.residuals) != len(halves.known.outs) - n or len(set(halves.known.outs[n:])) != len(halves.residuals):
-        fail("a residual is handed over twice, or without a name", program, (), halves.known)
+        fail("a residual is returned twice, or has no name", program, (), halves.known)
     done, most = work(halves.known) + work(halves.unknown), work(program)
     for name in _COSTLY:
         if done[name] > most[name]:
             fail(f"{name} is in both halves", program, (), halves.unknown)
     if all(mask) and (halves.unknown.outs or halves.unknown.eqns):
-        fail("everything is known, and something is left", program, (), halves.unknown)
+        fail("all operands are known, and the unknown half is not empty", program, (), halves.unknown)

@@ -14,7 +14,6 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator, Sequence
 from itertools import product
-from typing import TypeAlias
 
 import numpy as np
 
@@ -23,7 +22,7 @@ from fxad.core.builder import Builder
 from fxad.core.interpreter import run
 from fxad.core.typecheck import typecheck
 from fxad.errors import NotDifferentiableError
-from fxad.ir import Jaxpr, Linear, NDArray, Zero
+from fxad.ir import Dims, Jaxpr, Linear, NDArray, Zero
 from fxad.primitives.linearity import is_linear
 from fxad.testing.applications import Application
 from fxad.testing.compare import (
@@ -39,8 +38,6 @@ from fxad.testing.compare import (
 )
 from fxad.text import parse, to_text
 from fxad.transforms import jvp, linearize, transpose, vmap
-
-Dims: TypeAlias = tuple[int | None, ...]
 
 _TANGENT_DTYPES = frozenset({dtypes.float64, dtypes.complex128})
 
@@ -108,11 +105,11 @@ def _difference_error(
     seen = [k for k, a in enumerate(program.out_avals) if a.dtype in _TANGENT_DTYPES]
     every = instantiate_tangents(tangents, nonzero, program.out_avals)
 
-    def moved(t: float) -> list[NDArray]:
+    def results_at(t: float) -> list[NDArray]:
         outs = run(program, step_along(args, dots, mask, t))
         return [outs[k] for k in seen]
 
-    return tangent_error(moved, [every[k] for k in seen])
+    return tangent_error(results_at, [every[k] for k in seen])
 
 
 def _check_split(

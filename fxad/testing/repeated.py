@@ -23,14 +23,11 @@ def repeated(draw: st.DrawFn, *, differentiable: bool = False, depth: int = 1, s
     """Draw programs that apply a body 2 to 6 times, inlined. In each repetition an operand of the body is the same, a
     new one, a new literal, or a result of the previous repetition. Other equations may stand between repetitions, and
     the first one may lack the equations of one result.
-
-    An operand of the body is the same each time, another one each time, another literal, or what the time before gave.
-    Other equations may stand in between, and the first time some may be missing: those that only one result needs.
     """
     body = draw(programs(differentiable=differentiable, depth=depth, size=size))
     b = Builder()
     ways = [draw(st.sampled_from(("carried", "own", "carried", "shared", "literal"))) for _ in body.ins]
-    # signs of vectors jump where one of their entries passes 0: applied again and again, a difference crosses that
+    # a sign of a vector changes where an entry passes 0, and repetition makes a rounding error large enough for that
     signs = differentiable and any([e.prim.name in SIGNS for f in distinct_jaxprs(body) for e in f.eqns])
     shared = {k: b.input(v.aval) for k, v in enumerate(body.ins) if ways[k] == "shared"}
     stray, lacking = draw(st.booleans()), draw(st.booleans())

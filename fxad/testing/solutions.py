@@ -60,7 +60,7 @@ class Solution:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Means:
+class Choices:
     """The choices of a problem: a function with slope at most 1, the solver of tangents, and pytrees for arrays."""
 
     bend: str
@@ -123,50 +123,52 @@ def _refined(left: Callable[[Array], Array], x: Array) -> Array:
 # ----------------------------------------------------------------------------------------------- a solver, a reference
 
 
-def _system(how: Means, m: Array, c: Array) -> Array:
+def _system(choices: Choices, m: Array, c: Array) -> Array:
     a = _weights(m) + fnp.eye(m.shape[-1], dtype="float64")
-    solve = how.solve_linear
-    adjoint = None if how.tangents == "dense" else solve
-    return how.flat(lax.custom_linear_solve(how.over(lambda x: a @ x), how.wrap(c), solve, adjoint))
+    solve = choices.solve_linear
+    adjoint = None if choices.tangents == "dense" else solve
+    return choices.flat(lax.custom_linear_solve(choices.over(lambda x: a @ x), choices.wrap(c), solve, adjoint))
 
 
-def _system_reference(_: Means, m: Array, c: Array) -> Array:
+def _system_reference(_: Choices, m: Array, c: Array) -> Array:
     return fnp.linalg.solve(_weights(m) + fnp.eye(m.shape[-1], dtype="float64"), c)
 
 
-def _symmetric(how: Means, m: Array, c: Array) -> Array:
+def _symmetric(choices: Choices, m: Array, c: Array) -> Array:
     a = _weights(m) @ _weights(m).T + fnp.eye(m.shape[-1], dtype="float64")
-    return how.flat(lax.custom_linear_solve(how.over(lambda x: a @ x), how.wrap(c), how.solve_linear, symmetric=True))
+    return choices.flat(
+        lax.custom_linear_solve(choices.over(lambda x: a @ x), choices.wrap(c), choices.solve_linear, symmetric=True)
+    )
 
 
-def _symmetric_reference(_: Means, m: Array, c: Array) -> Array:
+def _symmetric_reference(_: Choices, m: Array, c: Array) -> Array:
     return fnp.linalg.solve(_weights(m) @ _weights(m).T + fnp.eye(m.shape[-1], dtype="float64"), c)
 
 
-def _step(how: Means, m: Array, c: Array) -> Callable[[Array], Array]:
-    return lambda x: c - _weights(m) @ BENDS[how.bend](x)
+def _step(choices: Choices, m: Array, c: Array) -> Callable[[Array], Array]:
+    return lambda x: c - _weights(m) @ BENDS[choices.bend](x)
 
 
-def _root_problem(how: Means, m: Array, c: Array) -> Array:
-    step = _step(how, m, c)
+def _root_problem(choices: Choices, m: Array, c: Array) -> Array:
+    step = _step(choices, m, c)
 
     def solve(f: Map, x: Unknown) -> Unknown:
-        return how.wrap(_at_rest(lambda v: v - how.flat(f(how.wrap(v))), how.flat(x)))
+        return choices.wrap(_at_rest(lambda v: v - choices.flat(f(choices.wrap(v))), choices.flat(x)))
 
-    start = how.wrap(fnp.zeros_like(c))
-    return how.flat(lax.custom_root(how.over(lambda x: x - step(x)), start, solve, how.solve_linear))
+    start = choices.wrap(fnp.zeros_like(c))
+    return choices.flat(lax.custom_root(choices.over(lambda x: x - step(x)), start, solve, choices.solve_linear))
 
 
-def _fixed_point(how: Means, m: Array, c: Array) -> Array:
+def _fixed_point(choices: Choices, m: Array, c: Array) -> Array:
     def solve(f: Map, x: Unknown) -> Unknown:
-        return how.wrap(_at_rest(lambda v: how.flat(f(how.wrap(v))), how.flat(x)))
+        return choices.wrap(_at_rest(lambda v: choices.flat(f(choices.wrap(v))), choices.flat(x)))
 
-    start = how.wrap(fnp.zeros_like(c))
-    return how.flat(lax.custom_fixed_point(how.over(_step(how, m, c)), start, solve, how.solve_linear))
+    start = choices.wrap(fnp.zeros_like(c))
+    return choices.flat(lax.custom_fixed_point(choices.over(_step(choices, m, c)), start, solve, choices.solve_linear))
 
 
-def _step_reference(how: Means, m: Array, c: Array) -> Array:
-    step = _step(how, m, c)
+def _step_reference(choices: Choices, m: Array, c: Array) -> Array:
+    step = _step(choices, m, c)
     return _refined(lambda x: x - step(x), _at_rest(step, fnp.zeros_like(c)))
 
 
@@ -179,21 +181,21 @@ def _descent(f: Callable[[Array], Array], x: Array) -> Array:
     return _at_rest(lambda x: x - grad(f)(x), x)
 
 
-def _minimum(how: Means, m: Array, c: Array) -> Array:
-    energy, start = _energy(m, c), how.wrap(fnp.zeros_like(c))
+def _minimum(choices: Choices, m: Array, c: Array) -> Array:
+    energy, start = _energy(m, c), choices.wrap(fnp.zeros_like(c))
 
     def solve(f: Callable[[Unknown], Array], x: Unknown) -> Unknown:
-        return how.wrap(_descent(lambda v: f(how.wrap(v)), how.flat(x)))
+        return choices.wrap(_descent(lambda v: f(choices.wrap(v)), choices.flat(x)))
 
-    return how.flat(lax.custom_minimize(lambda x: energy(how.flat(x)), start, solve, how.solve_linear))
+    return choices.flat(lax.custom_minimize(lambda x: energy(choices.flat(x)), start, solve, choices.solve_linear))
 
 
-def _minimum_reference(_: Means, m: Array, c: Array) -> Array:
+def _minimum_reference(_: Choices, m: Array, c: Array) -> Array:
     energy = _energy(m, c)
     return _refined(grad(energy), _descent(energy, fnp.zeros_like(c)))
 
 
-Problem: TypeAlias = Callable[[Means, Array, Array], Array]
+Problem: TypeAlias = Callable[[Choices, Array, Array], Array]
 PROBLEMS: Final[Mapping[str, tuple[Problem, Problem]]] = MappingProxyType(
     {
         "system": (_system, _system_reference),
@@ -223,14 +225,14 @@ def solutions(draw: st.DrawFn) -> Solution:
     pytrees, calls, branches, loops and batches, and in the equation of another solution.
     """
     kind, around = draw(st.sampled_from(sorted(PROBLEMS))), draw(st.sampled_from(sorted(AROUND)))
-    how = Means(draw(st.sampled_from(sorted(BENDS))), draw(st.sampled_from(TANGENTS)), draw(st.booleans()))
+    choices = Choices(draw(st.sampled_from(sorted(BENDS))), draw(st.sampled_from(TANGENTS)), draw(st.booleans()))
     n, seed = draw(st.integers(1, 3)), draw(SEEDS)
     domain = Domain(-1.5, 1.5)
     args = tuple([sample(Aval(s, "float64"), domain, seed, k) for k, s in enumerate([(n, n), (n,)])])
     cases: list[tuple[Jaxpr, tuple[NDArray, ...]]] = []
     for f in PROBLEMS[kind]:
-        program = trace(AROUND[around](partial(f, how)), *args)
+        program = trace(AROUND[around](partial(f, choices)), *args)
         cases.append((program.jaxpr, tuple([np.asarray(x) for x in program.bound])))
     (one, bound), (other, also) = cases
     assert len(bound) == len(also)
-    return Solution(one, other, (*bound, *args), seed, (kind, around, how))
+    return Solution(one, other, (*bound, *args), seed, (kind, around, choices))

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
-from fxad.core.builder import Builder
+from fxad.core.builder import single_equation
 from fxad.core.interpreter import run
 from fxad.core.lockstep import run_mapped
 from fxad.core.typecheck import typecheck
@@ -15,7 +13,7 @@ from fxad.ir import Jaxpr, NDArray
 from fxad.passes import plan_of
 from fxad.primitives.control.shard_map import ShardMap
 from fxad.primitives.meshes import Mesh, Spec
-from fxad.testing.compare import differ, fail, random_tangents, to_widest_dtype, tolerance, xla
+from fxad.testing.compare import Values, differ, fail, random_tangents, to_widest_dtype, tolerance, xla
 from fxad.testing.derivative_laws import differentiable_mask
 from fxad.testing.draw_collectives import AXES
 from fxad.testing.programs import Case, operands
@@ -24,8 +22,6 @@ from fxad.transforms import vjp_fused
 from fxad.transforms.spmd.split import split_axis
 from fxad.transforms.vmap import vmap_named
 from fxad.units.plans_over_devices import map_of
-
-Values = Sequence[NDArray]
 
 
 def mesh_of(program: Jaxpr) -> Mesh:
@@ -93,11 +89,20 @@ def check_collective_gradients(case: Case, mesh: Mesh | None = None) -> bool:
     return True
 
 
+def reached_by_all(program: Jaxpr, mesh: Mesh) -> bool:
+    """Returns False if some devices may not reach a collective in which others wait. `shard_map` refuses it."""
+    try:
+        for name, size in mesh:
+            vmap_named(program, size, name, (0,) * len(program.ins), devices=True)
+    except AxisNameError:
+        return False
+    return True
+
+
 def on_devices(program: Jaxpr, mesh: Mesh) -> Jaxpr:
     """A program over stacks of operands of all indices, along one axis, which devices run."""
     prim = ShardMap(program, mesh, 0, (), ())
-    b = Builder()
-    return b.build(b(prim, *[b.input(prim.whole(None, a)) for a in program.in_avals]), program.name)
+    return single_equation(prim, [prim.whole(None, a) for a in program.in_avals], program.name)
 
 
 def flat(values: Values, mesh: Mesh) -> list[NDArray]:
@@ -107,7 +112,7 @@ def flat(values: Values, mesh: Mesh) -> list[NDArray]:
 
 
 def check_devices(case: Case, mesh: Mesh | None = None, *, compiled: bool = False) -> bool:
-    """Devices = vmap, for values and gradients. Returns False for a program that vmap refuses.
+    """Devices = vmap, for values and gradients. Returns False for a program that vmap or `shard_map` refuses.
 
     `compiled` needs as many devices as the axes have indices.
     """
@@ -116,6 +121,8 @@ def check_devices(case: Case, mesh: Mesh | None = None, *, compiled: bool = Fals
     try:
         batched = over_axes(program, mesh)
     except AxisNameError:
+        return False
+    if not reached_by_all(program, mesh):
         return False
     execute = xla if compiled else run
     divided = on_devices(program, mesh)
@@ -154,7 +161,9 @@ def divided(program: Jaxpr, mesh: Mesh, seed: int) -> Jaxpr:
 
 def check_units_on_devices(case: Case, mesh: Mesh) -> int:
     """A map over devices as units, arbitrary calls of its body, equals the map as a whole; gradients too. Returns the
-    number of steps."""
+    number of steps; 0 for a program that `shard_map` refuses."""
+    if not reached_by_all(case.program, mesh):
+        return 0
     program, steps = divided(split_into_calls(case.program, case.seed), mesh, case.seed), 0
     mask = differentiable_mask(Case(program, operands(program, case.seed), case.seed, case.smooth))
     programs = [program, vjp_fused(program, mask)] if case.smooth and any(mask) else [program]
@@ -187,16 +196,14 @@ def check_split_axis(case: Case, *, compiled: bool = False) -> bool:
     # (first, lane, second, ...) -> (first, second, lane, ...)
     ordered = [np.moveaxis(a.reshape((2, size // 2, *a.shape[1:])), 1, 2) for a in args]
     if compiled:
-        prim = ShardMap(lanes, ((first, 2), (second, n)), 0, (), ())
-        b = Builder()
-        divided = b.build(b(prim, *[b.input(prim.whole(None, a)) for a in lanes.in_avals]), program.name)
-        found = xla(divided, [a.reshape((2 * n, *a.shape[2:])) for a in ordered])
+        divided = on_devices(lanes, ((first, 2), (second, n)))
+        results = xla(divided, [a.reshape((2 * n, *a.shape[2:])) for a in ordered])
     else:
         divided = lanes
         for name, count in ((second, n), (first, 2)):
             divided, _ = vmap_named(divided, count, name, *one)
-        found = run(divided, ordered)
-    have = [np.moveaxis(x.reshape((2, n, size // 2, *w.shape[2:])), 2, 1) for x, w in zip(found, want, strict=True)]
+        results = run(divided, ordered)
+    have = [np.moveaxis(x.reshape((2, n, size // 2, *w.shape[2:])), 2, 1) for x, w in zip(results, want, strict=True)]
     rows = [x.reshape(w.shape) for x, w in zip(have, want, strict=True)]
     if problem := differ(rows, want, slack=_room(program, want)):
         fail(f"an axis split in two differs from the axis: {problem}", program, (), divided)

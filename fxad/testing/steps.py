@@ -36,11 +36,11 @@ from fxad.primitives.shape import (
 from fxad.primitives.slicing import Concatenate, Pad, Slice
 from fxad.testing.applied_steps import kernel_step, primitive_step, random_numbers
 from fxad.testing.control_steps import RESULT, branch_step, draw_fitting_operand, scan_step, while_step
-from fxad.testing.draw_custom import ruled
+from fxad.testing.draw_custom import call_with_rule
 from fxad.testing.growth import BOUND, UNKNOWN, Fact, Growth
 from fxad.testing.matrix_steps import decomposition
 
-# Adds an equation or a few that start from a value; gives up silently where the value does not suit.
+# Adds one or a few equations that start from a value; adds none if the value does not suit.
 Step: TypeAlias = Callable[[Growth, Atom], None]
 
 _BOUNDED: Final = MappingProxyType[Unary, tuple[float, float]](
@@ -339,7 +339,7 @@ def _call_step(g: Growth, _: Atom) -> None:
     kind = g.draw(st.sampled_from(["call", "remat", "opaque", "jvp", "vjp"]))
     prim: Primitive = Call(body) if kind == "call" else Remat(body, kind == "opaque")
     if kind in ("jvp", "vjp"):
-        prim = ruled(body, kind)
+        prim = call_with_rule(body, kind)
     for v in g.builder(prim, *args):
         g.add(v, RESULT)
 

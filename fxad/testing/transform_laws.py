@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from typing import TypeAlias
 
-from fxad.core.builder import Builder
+from fxad.core.builder import single_equation
 from fxad.core.dce import remove_dead_eqns
 from fxad.core.interpreter import run
 from fxad.core.typecheck import typecheck
@@ -74,11 +74,11 @@ def total_eqns(jaxpr: Jaxpr) -> int:
     """Return the number of equations; those of bodies count once per run."""
     counts: dict[Jaxpr, int] = {}
     for body in distinct_jaxprs(jaxpr):
-        counts[body] = sum([1 + sum([counts[b] for b in _bodies_with_runs(e.prim)]) for e in body.eqns])
+        counts[body] = sum([1 + sum([counts[b] for b in _bodies(e.prim)]) for e in body.eqns])
     return counts[jaxpr]
 
 
-def _bodies_with_runs(prim: object) -> Sequence[Jaxpr]:
+def _bodies(prim: object) -> Sequence[Jaxpr]:
     return getattr(prim, "bodies", ())
 
 
@@ -105,8 +105,7 @@ def check_lower(case: Case) -> None:
 
 def as_one_call(program: Jaxpr) -> Jaxpr:
     """Return the program as one `call`."""
-    b = Builder.like(program)
-    return b.build(b(Call(program), *program.ins), program.name)
+    return single_equation(Call(program), program.in_avals, program.name)
 
 
 def check_dce(case: Case) -> None:
@@ -164,8 +163,8 @@ def check_reroll(case: Case) -> None:
 
 
 def dataflow_key(jaxpr: Jaxpr) -> tuple[object, ...]:
-    """Return a key of what a program computes, independent of the order of equations, also in bodies. Programs with the
-    same equations over the same operands have equal keys, with both forms of `x[3]`. The key is the multiset of
+    """Return a key of the dataflow of a program, independent of the order of equations, also in bodies. Programs with
+    the same equations over the same operands have equal keys, with both forms of `x[3]`. The key is the multiset of
     equations, those with effects in order, and the results."""
     names: dict[Atom, Hashable] = {}  # of results: by what computes them
 

@@ -17,12 +17,11 @@ from fxad.primitives.control.shard_map import runs_on_devices
 from fxad.testing.compare import differ, fail, program_tolerance
 from fxad.testing.programs import Case
 from fxad.transforms.costs import RECOMPUTED
-from fxad.units.blocks import selected_bodies
+from fxad.units.cost_rule import selected_bodies
 from fxad.units.maps import with_units
-from fxad.units.min_cut_recompute import plain
+from fxad.units.min_cut_recompute import plain, recompute
 from fxad.units.pieces import Pieces, partition
 from fxad.units.plan import Choice, Plan
-from fxad.units.recompute import recompute
 
 
 def split_into_calls(program: Jaxpr, seed: int, segments: float = 0.2) -> Jaxpr:
@@ -131,19 +130,19 @@ def check_linkage(plan: Plan, program: Jaxpr) -> None:
     for k, step in enumerate(plan.steps):
         unit = plan.units[step.unit]
         if tuple([plan.slots[s] for s in step.ins]) != unit.body.in_avals or not live.issuperset(step.ins):
-            fail(f"step {k} reads what is not there\n{plan}", program)
+            fail(f"step {k} reads a slot that is not live\n{plan}", program)
         donated = [step.ins[p] for p in unit.donate]
         if not set(donated) <= set(step.frees) or any([step.ins.count(s) > 1 or s < n_in for s in donated]):
-            fail(f"step {k} gives away what is not its own\n{plan}", program)
+            fail(f"step {k} donates a slot that it may not donate\n{plan}", program)
         outs = range(n_slots, n_slots + len(unit.body.outs))
         n_slots += len(outs)
         live.update(outs)
         if not runs_on_devices(program) and sum([plan.slots[s].nbytes for s in live]) != step.live_bytes:
             fail(f"step {k} has other bytes\n{plan}", program)
         if not live.issuperset(step.frees) or any([s < n_in or s in plan.outs for s in step.frees]):
-            fail(f"step {k} frees what is not its own\n{plan}", program)
+            fail(f"step {k} frees a slot that is not live, or is an operand or a result\n{plan}", program)
         live.difference_update(step.frees)
     if live != {*range(n_in), *plan.outs} or len(set(plan.outs)) < len(plan.outs) or any([s < n_in for s in plan.outs]):
-        fail(f"what lives at the end are not operands and results\n{plan}", program)
+        fail(f"the live slots at the end are not the operands and results\n{plan}", program)
     if len(plan.units) < len(set(plan.units)) or {s.unit for s in plan.steps} != set(range(len(plan.units))):
-        fail(f"a unit is there twice, or not used\n{plan}", program)
+        fail(f"a unit occurs twice, or is not used\n{plan}", program)

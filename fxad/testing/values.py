@@ -56,6 +56,13 @@ def shapes(max_rank: int = 5, sizes: Sequence[int] = _SIZES, min_rank: int = 0) 
     return st.lists(st.sampled_from(sizes), min_size=min_rank, max_size=max_rank).map(tuple)
 
 
+def with_long_axis(shape: Shape, axis: int, size: int) -> st.SearchStrategy[Shape]:
+    """Draw the shape, and now and then the one with this size along the axis. No other axis is long: five axes of 40
+    are 800 MB."""
+    longer = (*shape[:axis], size, *shape[axis:][1:])
+    return st.sampled_from([shape, shape, shape, longer])
+
+
 def avals(of: Iterable[DType] | None = None, max_rank: int = 5) -> st.SearchStrategy[Aval]:
     """Draw types with one of the dtypes `of` (default: all), including scalars and empty arrays."""
     chosen = frozenset(dtypes.ALL if of is None else of)

@@ -21,7 +21,7 @@ from fxad.core.sizes import Reader, read_size
 from fxad.errors import ArgumentError, FxadError, ParameterError, ParseError, described
 from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Param, Primitive, Record, Var, distinct_jaxprs, source_location
 from fxad.primitives import ALL
-from fxad.text.lexer import token_kind, token_offset as place_of, tokens
+from fxad.text.lexer import token_kind, token_offset, tokens
 from fxad.text.parameters import Field, Records, fields_of
 
 T = TypeVar("T")
@@ -71,20 +71,20 @@ def _check_text(text: object) -> None:
 def vocabulary(what: str, own: OwnPrimitives) -> Vocabulary:
     """The primitives of fxad and those given, by name. Raises: ParameterError for what is no class of a primitive, and
     for a class with the name of another."""
-    known = dict(PRIMITIVES)
+    by_name = dict(PRIMITIVES)
     for name, kind in own.items() if isinstance(own, Mapping) else [(getattr(k, "name", None), k) for k in own]:
-        given: object = kind
-        if not (isinstance(name, str) and isinstance(given, type) and issubclass(given, Primitive)):
+        value: object = kind
+        if not (isinstance(name, str) and isinstance(value, type) and issubclass(value, Primitive)):
             raise ParameterError(
-                f"{what}: primitives has {given!r:.60}, not the class of a primitive",
+                f"{what}: primitives has {value!r:.60}, not the class of a primitive",
                 remedy="give classes: primitives=[MyPrimitive]",
             )
-        if known.setdefault(name, kind) is not kind:
+        if by_name.setdefault(name, kind) is not kind:
             raise ParameterError(
-                f"{what}: two primitives have the name {name!r}: {_class(known[name])} and {_class(kind)}",
+                f"{what}: two primitives have the name {name!r}: {_class(by_name[name])} and {_class(kind)}",
                 remedy="rename one of them: a text names primitives",
             )
-    return known
+    return by_name
 
 
 def _class(kind: type[Primitive]) -> str:
@@ -95,11 +95,11 @@ def _class(kind: type[Primitive]) -> str:
 class _Operation:
     """An operation with its parameters, which many equations may share, and its result types by operand types."""
 
-    __slots__ = ("made", "prim")
+    __slots__ = ("prim", "result_types")
 
     def __init__(self, prim: Primitive) -> None:
         self.prim = prim
-        self.made: dict[tuple[Aval, ...], tuple[Aval, ...]] = {}
+        self.result_types: dict[tuple[Aval, ...], tuple[Aval, ...]] = {}
 
 
 @final
@@ -120,7 +120,7 @@ class _Parser:
 
     def fail(self, problem: str, at: int | None = None, *, remedy: str = "") -> NoReturn:
         """Raise the ParseError for the token `at` (default: the current one)."""
-        start = place_of(self.text, self.at if at is None else at)
+        start = token_offset(self.text, self.at if at is None else at)
         begin, end = self.text.rfind("\n", 0, start) + 1, self.text.find("\n", start)
         line = self.text[begin : None if end < 0 else end].strip()
         raise ParseError(
@@ -143,9 +143,9 @@ class _Parser:
 
     def accept(self, token: str) -> bool:
         """Step over `token` if it is the current one. Returns True if it was."""
-        there = self.tokens[self.at] == token
-        self.at += there
-        return there
+        accepted = self.tokens[self.at] == token
+        self.at += accepted
+        return accepted
 
     def one(self, wanted: str, what: str) -> str:
         """Step over a token of a kind; returns it."""
@@ -211,8 +211,8 @@ class _Parser:
         self.blank()
         self.take("}")
         if [a.aval for a in outs] != signature:
-            returned, said = (", ".join(map(str, avals)) for avals in ([a.aval for a in outs], signature))
-            self.fail(f"returns ({returned}), the signature says ({said})", at)
+            returned, declared = (", ".join(map(str, avals)) for avals in ([a.aval for a in outs], signature))
+            self.fail(f"returns ({returned}), the signature says ({declared})", at)
         return Jaxpr(ins, tuple(eqns), outs, name)
 
     def name(self) -> str:
@@ -250,9 +250,9 @@ class _Parser:
         operation = self.operation()
         ins = tuple(self.atoms(env))
         types = tuple([a.aval for a in ins])
-        avals = operation.made.get(types)
+        avals = operation.result_types.get(types)
         if avals is None:
-            avals = operation.made[types] = tuple(self.checked(at, operation.prim.abstract_eval, *types))
+            avals = operation.result_types[types] = tuple(self.checked(at, operation.prim.abstract_eval, *types))
         if tuple([b[2] for b in bindings]) != avals:
             bound, inferred = (", ".join(map(str, types)) or "nothing" for types in ([b[2] for b in bindings], avals))
             self.fail(f"{operation.prim.name} gives {inferred}, the equation says {bound}", start)
@@ -373,8 +373,8 @@ class _Parser:
         if cls is None:
             self.fail(f"there is no operation {_short(name)!r}", at, remedy=_OWN.format(name=repr(_short(name))))
         fields = fields_of(cls)
-        given = self.fields(at, name, fields, "]") if self.accept("[") else self.complete(at, name, fields, {})
-        return self.checked(at, cls, **given)
+        parameters = self.fields(at, name, fields, "]") if self.accept("[") else self.complete(at, name, fields, {})
+        return self.checked(at, cls, **parameters)
 
     def record(self, cls: type[Record], depth: int) -> Record:
         """`batch_rule(size=2, body=@f)`."""

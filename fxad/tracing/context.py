@@ -85,15 +85,15 @@ def size_of_axis(what: str, name: object) -> int:
             remedy="give a name, or a tuple of names",
         )
     depend_on_transforms()
-    known = {axis.name: axis.size for axis in _axes.get() if axis.name is not None}
-    if name not in known:
-        bound = ", ".join(map(repr, known)) or "none"
+    in_scope = {axis.name: axis.size for axis in _axes.get() if axis.name is not None}
+    if name not in in_scope:
+        bound = ", ".join(map(repr, in_scope)) or "none"
         raise AxisNameError(
             f"{what}: no map around binds axis {name!r}; axes in scope: {bound}",
             remedy=f"name the axis of a map: vmap(f, axis_name={name!r}), or give its size to trace: "
             f"trace(f, x, axis_env={{{name!r}: 8}})",
         )
-    return known[name]
+    return in_scope[name]
 
 
 def differentiated(times: int = 1) -> AbstractContextManager[None]:
@@ -157,7 +157,7 @@ def depend_on_outer_trace() -> None:
 
 
 def recording_dependencies(dependencies: TraceDependencies) -> AbstractContextManager[None]:
-    """A block whose traces record what they depend on in `dependencies`. `record_in_outer` also records it outside."""
+    """A block whose traces record their dependencies in `dependencies`. `record_in_outer` records them outside, too."""
     return _dependencies(dependencies)
 
 

@@ -18,7 +18,7 @@ from fxad.primitives.meshes import Mesh, Spec
 from fxad.runtime import Results, Start
 from fxad.sharding import ids_of
 from fxad.transforms.spmd.shardings import with_shardings
-from fxad.units.blocks import called
+from fxad.units.cost_rule import called_body
 
 # Every call evaluates `True in map(is_committed, buffers)`, which takes 0.05 us an operand.
 is_committed: Final = attrgetter("_committed")
@@ -229,7 +229,7 @@ def _operand(jaxpr: Jaxpr, a: Atom) -> int:
             a = eqn.ins[k]
             continue
         producer = next((e for e in reversed(jaxpr.eqns) if a in e.outs), None)
-        body = None if producer is None else called(producer)
+        body = None if producer is None else called_body(producer)
         if producer is None or body is None:
             return -1
         callers.append((jaxpr, producer))

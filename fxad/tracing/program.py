@@ -108,7 +108,7 @@ class Traced(Protocol[P, R_co]):
     def jaxpr(self) -> Jaxpr:
         """The program as a value."""
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Run it."""
 
 
@@ -188,7 +188,7 @@ class Program(Generic[P, R_co]):
         outs = self.out_tree if out_tree is None else out_tree
         return Program(jaxpr, ins, outs, self.bound, self.names, name or self.name)
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R_co:
         return self._run(flatten_arguments(self, args, kwargs))
 
     def call_flat(self, leaves: Sequence[object]) -> R_co:
@@ -298,7 +298,7 @@ def trace_for_call(
     static_argnames: Argnames = (),
     axis_env: AxisEnv = _NO_AXES,
 ) -> Program[..., Any]:
-    """`trace` for a program that runs at once: it holds the NumPy arrays that `f` closes over as they are."""
+    """`trace` for a program that runs at once: it holds the NumPy arrays that `f` closes over, and no copies."""
     if not callable(f):
         raise ArgumentError(f"trace: {described(f)} is not a function: {f!r:.60}", remedy="trace(f, *examples)")
     name = function_name(f)
@@ -394,7 +394,7 @@ def trace_leaves(
             results = f(*args, **kwargs)
         except TypeError as e:
             if not (isinstance(e, FxadError) or line_of_traceback(e.__traceback__)):  # not from inside `f`
-                _check_signature(f, f"{role} {name}", args, kwargs)
+                check_signature(f, f"{role} {name}", args, kwargs)
             raise
         leaves, out_tree = tree.flatten(results)
         _check_result_leaves(f"{role} {name}", leaves, out_tree)
@@ -405,8 +405,11 @@ def trace_leaves(
     return jaxpr, bound, out_tree, leaves
 
 
-def _check_signature(f: Callable[..., object], what: str, args: Sequence[object], kwargs: dict[str, object]) -> None:
-    """Raises: ArgumentError when a function does not take these arguments."""
+def check_signature(
+    f: Callable[..., object], what: str, args: Sequence[object], kwargs: Mapping[str, object], called: str = ""
+) -> None:
+    """Raises: ArgumentError when a function does not take these arguments. `called` says in the remedy how it is
+    called."""
     try:
         signature = inspect.signature(f)
     except (TypeError, ValueError):
@@ -414,7 +417,7 @@ def _check_signature(f: Callable[..., object], what: str, args: Sequence[object]
     try:
         signature.bind(*args, **kwargs)
     except TypeError as e:
-        raise ArgumentError(f"{what}: {e}", remedy=f"its signature is {function_name(f)}{signature}") from None
+        raise ArgumentError(f"{what}: {e}", remedy=f"{called}its signature is {function_name(f)}{signature}") from None
 
 
 _RESULTS: Final = (Array, np.ndarray, np.generic, bool, int, float, complex)

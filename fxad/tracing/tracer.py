@@ -417,8 +417,8 @@ class Trace:
         ins = jaxpr.ins
         captured = b.inputs([v.aval for v in ins[n_args:]])
         args = b.inputs([v.aval for v in ins[:n_args]])
-        moved = b.build(b.inline(jaxpr, [*args, *captured]), self.name)
-        return moved, tuple([value for value, _ in self.captured.values()])
+        captured_first = b.build(b.inline(jaxpr, [*args, *captured]), self.name)
+        return captured_first, tuple([value for value, _ in self.captured.values()])
 
 
 def _encloses(outer: Trace, trace: Trace | None) -> bool:

@@ -12,7 +12,11 @@ from fxad.core.memo import by_value
 from fxad.core.sizes import Name, Size, at_least, bound_size, dimension, maximum, names_of, substitute_sizes
 from fxad.errors import ArgumentError, ShapeError
 from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Param, Primitive, Record, map_parameter, params, subjaxprs
+from fxad.primitives.conv import ConvGeneralDilated
 from fxad.primitives.custom_rules import BatchRule
+from fxad.primitives.dynamic_slicing import DynamicUpdateSlice
+from fxad.primitives.gather import Gather
+from fxad.primitives.index import Index
 from fxad.primitives.shape import BroadcastInDim, Reshape, Rev
 from fxad.primitives.slicing import Slice, tight_slice
 
@@ -65,7 +69,7 @@ def specialize(jaxpr: Jaxpr, values: Values) -> Jaxpr:
             return record
         if name.name not in [n.name for n in free]:
             return None
-        size, body = rule_apart(record.body, record.size, free)
+        size, body = with_fresh_size(record.body, record.size, free)
         return replace(record, size=size, body=specialize(body, values))
 
     b = Builder()
@@ -80,10 +84,13 @@ def specialize(jaxpr: Jaxpr, values: Values) -> Jaxpr:
         ):
             env[eqn.outs[0]] = ins[0]
             continue
+        if isinstance(eqn.prim, _LITERAL_IF_EMPTY) and 0 in outs[0].shape and 0 not in eqn.outs[0].aval.shape:
+            env[eqn.outs[0]] = Lit(bytes(outs[0].dtype.itemsize), outs[0])
+            continue
         prim = operations.get(eqn.prim)
         if prim is None:
-            given = [map_parameter(value, specialize_param, specialize_rule) for _, value in params(eqn.prim)]
-            prim = operations[eqn.prim] = type(eqn.prim)(*given)
+            values_at_sizes = [map_parameter(value, specialize_param, specialize_rule) for _, value in params(eqn.prim)]
+            prim = operations[eqn.prim] = type(eqn.prim)(*values_at_sizes)
         # axes that have one element at these sizes
         shape = eqn.outs[0].aval.shape if isinstance(prim, Slice | Rev) else ()
         single = [k for k, n in enumerate(shape) if type(n) is Size and outs[0].shape[k] == 1]
@@ -111,6 +118,8 @@ def _up_to_last(prim: Slice, axes: Sequence[int], shape: Sequence[int]) -> Slice
 
 # Tracing adds no equation of these where they change nothing.
 _REMOVED_IF_TRIVIAL: Final = (BroadcastInDim, Reshape, Slice)
+# A literal where the result of these is empty: the axis that they index, or that their padding cuts, may be empty too.
+_LITERAL_IF_EMPTY: Final = (ConvGeneralDilated, DynamicUpdateSlice, Gather, Index)
 
 
 def _add_checked(
@@ -133,7 +142,7 @@ def rule_of_size(rule: Jaxpr, declared: int, size: int) -> Jaxpr | None:
     return specialize(rule, ((name.name, size),)) if at_least(size, name.at_least) else None
 
 
-def rule_apart(rule: Jaxpr, declared: int, names: Sequence[Name]) -> tuple[int, Jaxpr]:
+def with_fresh_size(rule: Jaxpr, declared: int, names: Sequence[Name]) -> tuple[int, Jaxpr]:
     """The size that a rule for any size binds, and the rule: renamed if it is among `names`."""
     (name,) = names_of(declared)
     if name.name not in [n.name for n in names]:

@@ -8,14 +8,12 @@ from fxad.core.builder import Builder
 from fxad.core.memo import by_value
 from fxad.core.sizes import names_of
 from fxad.errors import AxisNameError, ShapeError, name_equation
-from fxad.ir import Atom, Aval, Eqn, FreeAxes, Jaxpr, source_location
+from fxad.ir import Atom, Aval, Dims, Eqn, FreeAxes, Jaxpr, source_location
 from fxad.primitives.collectives import exchanged_axes, has_ppermute
 from fxad.primitives.control.shard_map import runs_on_devices
 from fxad.primitives.shape import broadcast_to_axis
 from fxad.transforms.locate import describe
-from fxad.transforms.specialize import rule_apart, rule_of_size
-
-Dim = int | None
+from fxad.transforms.specialize import rule_of_size, with_fresh_size
 
 
 class BatchedCtx(Builder):
@@ -46,33 +44,29 @@ class BatchedCtx(Builder):
     def devices(self) -> bool:
         return self._devices
 
-    def recur(
-        self, body: Jaxpr, in_dims: tuple[Dim, ...], out_dims: tuple[Dim, ...] | None = None
-    ) -> tuple[Jaxpr, tuple[Dim, ...]]:
+    def recur(self, body: Jaxpr, in_dims: Dims, out_dims: Dims | None = None) -> tuple[Jaxpr, Dims]:
         return vmap_named(body, self._size, self._axis, in_dims, out_dims, self._spmd, self._devices)
 
     @staticmethod  # so that results can be memoised by it
-    def batched(
-        body: Jaxpr, size: int, in_dims: tuple[Dim, ...], out_dims: tuple[Dim, ...], axis: str | None = None
-    ) -> Jaxpr:
+    def batched(body: Jaxpr, size: int, in_dims: Dims, out_dims: Dims, axis: str | None = None) -> Jaxpr:
         return over_stack(body, size, in_dims, out_dims, axis)
 
     def rule_of_size(self, rule: Jaxpr, declared: int) -> Jaxpr | None:
         return rule_of_size(rule, declared, self._size)
 
-    def rule_apart(self, rule: Jaxpr, declared: int) -> tuple[int, Jaxpr]:
-        return rule_apart(rule, declared, names_of(self._size))
+    def with_fresh_size(self, rule: Jaxpr, declared: int) -> tuple[int, Jaxpr]:
+        return with_fresh_size(rule, declared, names_of(self._size))
 
 
 def vmap_named(
     jaxpr: Jaxpr,
     size: int,
     axis: str | None,
-    in_dims: tuple[Dim, ...],
-    out_dims: tuple[Dim, ...] | None = None,
+    in_dims: Dims,
+    out_dims: Dims | None = None,
     spmd: tuple[str, ...] = (),
     devices: bool = False,
-) -> tuple[Jaxpr, tuple[Dim, ...]]:
+) -> tuple[Jaxpr, Dims]:
     """`vmap` over an axis that may have a name: collectives over it become operations on the stack. `spmd` are the axes
     of a mesh that divide it. With `devices`, the indices are devices, which wait for one another.
 
@@ -98,12 +92,12 @@ def has_axis(axes: FreeAxes, name: str) -> bool:
 def vmap(
     jaxpr: Jaxpr,
     size: int,
-    in_dims: tuple[Dim, ...],
-    out_dims: tuple[Dim, ...] | None = None,
+    in_dims: Dims,
+    out_dims: Dims | None = None,
     axis: str | None = None,
     spmd: tuple[str, ...] = (),
     devices: bool = False,
-) -> tuple[Jaxpr, tuple[Dim, ...]]:
+) -> tuple[Jaxpr, Dims]:
     """Maps a program over a new axis of length `size`. Returns the program and the batch axis of each result.
 
     `in_dims[i]` is the batch axis of operand i; None means that the operand is not mapped. `out_dims` gives the batch
@@ -176,7 +170,7 @@ def _stacked(aval: Aval, size: int, dim: int) -> Aval:
     return aval.with_shape(shape)
 
 
-def _move(b: Builder, k: int, a: Atom, dim: Dim, to: Dim, size: int) -> Atom:
+def _move(b: Builder, k: int, a: Atom, dim: int | None, to: int | None, size: int) -> Atom:
     if to is None:
         if dim is not None:
             raise ShapeError(
@@ -187,8 +181,6 @@ def _move(b: Builder, k: int, a: Atom, dim: Dim, to: Dim, size: int) -> Atom:
     return broadcast_to_axis(b, a, dim, size, to)
 
 
-def over_stack(
-    jaxpr: Jaxpr, size: int, in_dims: tuple[Dim, ...], out_dims: tuple[Dim, ...], axis: str | None = None
-) -> Jaxpr:
+def over_stack(jaxpr: Jaxpr, size: int, in_dims: Dims, out_dims: Dims, axis: str | None = None) -> Jaxpr:
     """Returns the program of `vmap` with all batch axes given. `axis` names the mapped axis."""
     return vmap_named(jaxpr, size, axis, in_dims, out_dims)[0]

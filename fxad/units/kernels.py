@@ -46,7 +46,7 @@ from fxad.transforms.costs import Cost, Kind, compile_cost
 
 Effort: TypeAlias = Literal["less", "level 1", "full"]
 MAX_READ: Final = 4096  # equations that the estimate reads
-FIRST_READ: Final = 1024  # equations that `takes` reads first
+FIRST_READ: Final = 1024  # equations that `takes_at_least` reads first
 MAX_FUSED: Final = 512
 REDUCED_WITH: Final = 4  # equations that are fused into a reduction of their result
 
@@ -76,7 +76,7 @@ def milliseconds(jaxpr: Jaxpr) -> float:
     return _of_first(jaxpr, MAX_READ).milliseconds
 
 
-def takes(jaxpr: Jaxpr, least: float) -> bool:
+def takes_at_least(jaxpr: Jaxpr, least: float) -> bool:
     """Returns True if the estimate is at least `least` milliseconds. The first layers of a deep network often suffice
     to decide."""
     first = _of_first(jaxpr, FIRST_READ)
@@ -120,9 +120,11 @@ def _of_first(jaxpr: Jaxpr, at_most: int) -> _Estimate:
     program = Inlined(jaxpr, at_most)
     kernels = Kernels(program)
     own = [
-        (KERNEL_MS + k.milliseconds, kernels.uses[n]) for n, k in kernels.found.items() if k.kind is not Kind.REDUCTION
+        (KERNEL_MS + k.milliseconds, kernels.uses[n])
+        for n, k in kernels.distinct.items()
+        if k.kind is not Kind.REDUCTION
     ]
-    library = sum([LIBRARY_MS + k.milliseconds for k in kernels.found.values() if k.kind is Kind.REDUCTION])
+    library = sum([LIBRARY_MS + k.milliseconds for k in kernels.distinct.values() if k.kind is Kind.REDUCTION])
     distinct = sum([ms for ms, _ in own])
     whole = PROGRAM_MS + EQUATION_MS * program.seen + library + distinct
     less_exact = not LESS_EXACT.isdisjoint([type(prim) for prim, _, _ in program.ops])
@@ -220,15 +222,15 @@ class Inlined:
         return tuple([values[a] if a in values else self._literal(a) for a in atoms])
 
     def _literal(self, a: Atom) -> _Value:
-        known = self.literals.get(a)
-        if known is None:
-            known = self.literals[a] = self._value(a.aval)
-        return known
+        value = self.literals.get(a)
+        if value is None:
+            value = self.literals[a] = self._value(a.aval)
+        return value
 
 
 @final
 class Kernels:
-    """The distinct kernels of a program: `found`, by the numbers of their expressions, and how often each is used.
+    """The distinct kernels of a program: `distinct`, by the numbers of their expressions, and how often each is used.
 
     Cost: linear in the operands of its equations.
     """
@@ -245,12 +247,12 @@ class Kernels:
         "_size",
         "_broadcast",
         "_transposed_products",
-        "found",
+        "distinct",
         "uses",
     )
 
     def __init__(self, program: Inlined) -> None:
-        self.found: dict[_Number, Kernel] = {}
+        self.distinct: dict[_Number, Kernel] = {}
         self.uses: Counter[_Number] = Counter()
         self._program = program
         count = len(program.avals)
@@ -340,7 +342,7 @@ class Kernels:
         self._add(self._numbered((prim, *numbers)), Kernel(kind, milliseconds))
 
     def _add(self, number: _Number, kernel: Kernel) -> None:
-        self.found[number] = kernel
+        self.distinct[number] = kernel
         self.uses[number] += 1
 
     def _in_memory(self, a: _Value) -> bool:

@@ -1,4 +1,4 @@
-"""Recomputes cheap values in the unit that reads them, if that stores fewer bytes between units.
+"""Recomputes cheap values in the unit that reads them, if that stores fewer bytes between units: `recompute`.
 
 In a whole program, XLA fuses a cheap operation into each of its readers, and stores the operands of the operation
 instead. Between units, every value that a later unit reads is stored. This module chooses the values to store:
@@ -12,8 +12,8 @@ instead. Between units, every value that a later unit reads is stored. This modu
   most `MAX_READERS` pieces. Equal pieces stay equal: a value is recomputed only if every use of the body recomputes it
   in the same way.
 
-It applies to pieces only: XLA decides for a program that is compiled as a whole. Values that the user marked to be
-saved are stored.
+`DefUse` chooses the values, and `_Rewriter` rewrites the pieces. This applies to pieces only: XLA decides for a program
+that is compiled as a whole. Values that the user marked to be saved are stored.
 
 Source: the recomputation of the min-cut partitioner of PyTorch (AOTAutograd, `torch/_functorch/partitioners.py`; He and
         Zdevito, "Min-cut optimal(*) recomputation", 2022); what is cheap: XLA's `InstructionFusion::IsExpensive`.
@@ -27,22 +27,39 @@ from typing import Final, TypeAlias, final
 
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
+from fxad.core.dce import dce
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Var
 from fxad.primitives.marks import Name
+from fxad.transforms.cleanup.cse import cse
 from fxad.transforms.costs import RECOMPUTED
 from fxad.transforms.outlining.approximate_match import may_fail
-from fxad.units.blocks import called
+from fxad.units.cost_rule import called_body
+from fxad.units.min_cut import min_vertex_cut
 from fxad.units.pieces import Piece, Pieces, is_recomputation
-from fxad.units.separator import separator
 
 MAX_FORMULA: Final = 24
 MAX_READERS: Final = 2
 
-_FOREVER: Final = 1 << 60
-
 # A body and the index of an operand or of a result, for all the pieces with that body.
 Port: TypeAlias = tuple[Jaxpr, int]
+# The values of one operand at all uses of its body.
+_Column: TypeAlias = tuple[Atom, ...]
+
+
+def recompute(pieces: Pieces, donate: Sequence[int] = ()) -> Pieces:
+    """Pieces that store fewer bytes between each other. Operands in `donate` may be freed.
+
+    Law:  running them in order gives the same results; one new piece for each old one; equal new pieces for equal old
+          ones; a piece computes no more equations of its own than before.
+    Cost: linear in the pieces and their operands, and a minimum cut for each distinct body.
+    """
+    def_use = DefUse(pieces, donate)
+    recomputed, formulas = def_use.formulas()
+    return _Rewriter(def_use, recomputed, formulas).pieces(pieces) if recomputed else pieces
+
+
+# ------------------------------------------------------------------------------------------------- the choice of values
 
 
 @final
@@ -56,7 +73,7 @@ class Formula:
 
 @final
 @dataclass(frozen=True, slots=True)
-class _Row:
+class _Position:
     """The position of a variable of a body: its index among the operands or among the results."""
 
     operand: bool
@@ -81,14 +98,14 @@ class _LastReads:
 class DefUse:
     """Definitions, readers and lifetimes of the values between pieces. The bodies of the pieces are `plain`."""
 
-    __slots__ = ("_always_live", "_idle", "_never_freed", "_rows_of", "pieces", "readers", "source", "uses")
+    __slots__ = ("_always_live", "_idle", "_never_freed", "_positions_of", "pieces", "readers", "source", "uses")
 
     def __init__(self, pieces: Pieces, donate: Sequence[int]) -> None:
         self.pieces = tuple([replace(p, body=plain(p.body)) for p in pieces.pieces])
         self.source: dict[Atom, tuple[int, int]] = {}  # the piece that computes a value, and the index of the result
         self.readers: dict[Atom, list[tuple[int, int]]] = {}
         self.uses: dict[Jaxpr, list[int]] = {}
-        self._rows_of: dict[Jaxpr, dict[Atom, _Row]] = {}
+        self._positions_of: dict[Jaxpr, dict[Atom, _Position]] = {}
         self._never_freed: tuple[Atom, ...] = tuple([v for k, v in enumerate(pieces.ins) if k not in donate])
         self._always_live: set[Atom] = {*self._never_freed, *pieces.constants, *pieces.outs}
         for k, p in enumerate(self.pieces):
@@ -109,28 +126,28 @@ class DefUse:
         while ports:
             formulas: dict[Port, Formula] = {}
             last_reads = self._last_reads(ports)
-            for maker in dict.fromkeys([self.maker(k, n)[0] for port in ports for k, n in self.at(port)]):
-                formulas.update(self._of_results(maker, last_reads))
-            same = {port for port in ports if self._same(port, formulas)}
+            for producer in dict.fromkeys([self.producer(k, n)[0] for port in ports for k, n in self.uses_of(port)]):
+                formulas.update(self._of_results(producer, last_reads))
+            same = {port for port in ports if self._has_one_formula(port, formulas)}
             if same == ports:
                 return ports, formulas
             ports = same
         return set(), {}
 
-    def maker(self, k: int, n: int) -> Port:
+    def producer(self, k: int, n: int) -> Port:
         """The body of the piece that computes operand `n` of piece `k`, and the index of the result."""
         i, result = self.source[self.pieces[k].ins[n]]
         return self.pieces[i].body, result
 
-    def at(self, port: Port) -> list[tuple[int, int]]:
+    def uses_of(self, port: Port) -> list[tuple[int, int]]:
         """The uses of an operand: pieces and its index. Idle operands are left out."""
         body, n = port
         return [(k, n) for k in self.uses[body] if (k, n) not in self._idle]
 
-    def _same(self, port: Port, formulas: Mapping[Port, Formula]) -> bool:
+    def _has_one_formula(self, port: Port, formulas: Mapping[Port, Formula]) -> bool:
         """Returns True if an operand has the same formula at all uses, and values of the right types exist where it is
         idle."""
-        at_uses = [formulas.get(self.maker(k, n)) for k, n in self.at(port)]
+        at_uses = [formulas.get(self.producer(k, n)) for k, n in self.uses_of(port)]
         programs = {f.program if f else None for f in at_uses}
         program = programs.pop()
         if programs or program is None:
@@ -159,13 +176,13 @@ class DefUse:
         """Returns True if an operand is a candidate: at some use, an earlier piece than the previous one computes it,
         and few such pieces read it."""
         far = False
-        for k, n in self.at(port):
+        for k, n in self.uses_of(port):
             a = self.pieces[k].ins[n]
             if a not in self.source or a in self._always_live:
                 return False
-            maker = self.source[a][0]
-            far = far or k - maker > 1
-            if len({j for j, _ in self.readers[a] if j - maker > 1}) > MAX_READERS:
+            producer = self.source[a][0]
+            far = far or k - producer > 1
+            if len({j for j, _ in self.readers[a] if j - producer > 1}) > MAX_READERS:
                 return False
         return far
 
@@ -187,19 +204,21 @@ class DefUse:
         number: dict[Atom, int] = {v: k for k, v in enumerate(values)}
         weights = [v.aval.nbytes * self._added_life(body, v, until[v], last_reads) for v in values]
         edges = [(number[a], number[v]) for v in values if v in cheap for a in cheap[v].ins if isinstance(a, Var)]
-        chosen = separator(weights, edges, [number[v] for v in values if v not in cheap], [number[v] for v in needed])
+        chosen = min_vertex_cut(
+            weights, edges, [number[v] for v in values if v not in cheap], [number[v] for v in needed]
+        )
         leaves = {values[k] for k in chosen}
         formulas = {v: f for v in needed if v not in leaves and (f := _formula(v, cheap, leaves))}
         return {(body, n): formulas[v] for n, v in enumerate(body.outs) if v in formulas}
 
     def _added_life(self, body: Jaxpr, v: Var, until: Sequence[int], last_reads: _LastReads) -> int:
         """The number of pieces by which the life of a value grows if it is live until `until`, summed over all uses."""
-        row = self._rows(body).get(v)
-        if row is None:  # not a result so far: it is live only while its piece runs
+        position = self._positions(body).get(v)
+        if position is None:  # not a result so far: it is live only while its piece runs
             return sum([last - k for k, last in zip(self.uses[body], until, strict=True) if last > k])
         added = 0
         for k, last in zip(self.uses[body], until, strict=True):
-            a = row.of(self.pieces[k])
+            a = position.of(self.pieces[k])
             if a not in self._always_live and last > (anyway := last_reads.stored.get(a, -1)):
                 added += max(0, last - max(anyway, self.source.get(a, (0, 0))[0]))
         return added
@@ -217,16 +236,17 @@ class DefUse:
     def outside(self, k: int, v: Var) -> Atom | None:
         """The operand or result of piece `k` for a variable of its body; None if the variable is neither."""
         p = self.pieces[k]
-        row = self._rows(p.body).get(v)
-        return None if row is None else row.of(p)
+        position = self._positions(p.body).get(v)
+        return None if position is None else position.of(p)
 
-    def _rows(self, body: Jaxpr) -> Mapping[Atom, _Row]:
+    def _positions(self, body: Jaxpr) -> Mapping[Atom, _Position]:
         """The positions of the operands and the results of a body. A variable that is both counts as an operand."""
-        rows = self._rows_of.get(body)
-        if rows is None:
-            rows = self._rows_of[body] = {a: _Row(False, n) for n, a in reversed([*enumerate(body.outs)])}
-            rows.update({a: _Row(True, n) for n, a in reversed([*enumerate(body.ins)])})
-        return rows
+        positions = self._positions_of.get(body)
+        if positions is None:
+            results, operands = [[*enumerate(side)] for side in (body.outs, body.ins)]
+            positions = self._positions_of[body] = {a: _Position(False, n) for n, a in reversed(results)}
+            positions.update({a: _Position(True, n) for n, a in reversed(operands)})
+        return positions
 
 
 def _later(a: Sequence[int], b: Sequence[int] | None) -> Sequence[int]:
@@ -241,7 +261,7 @@ def plain(jaxpr: Jaxpr) -> Jaxpr:
     b = Builder.like(jaxpr)
 
     def body_to_inline(eqn: Eqn, _ins: tuple[Atom, ...], mark: bool) -> tuple[Jaxpr, bool] | None:
-        body = None if is_recomputation(eqn) else called(eqn)
+        body = None if is_recomputation(eqn) else called_body(eqn)
         return None if body is None else (body, mark)
 
     def add(eqn: Eqn, ins: tuple[Atom, ...], _mark: bool) -> tuple[Atom, ...]:
@@ -269,3 +289,116 @@ def _formula(v: Var, producers: Mapping[Atom, Eqn], leaves: set[Var]) -> Formula
     for eqn in eqns:
         env.update(zip(eqn.outs, b.copy(eqn, tuple([env.get(a, a) for a in eqn.ins])), strict=True))
     return Formula(b.build([env[v]], "again"), read)
+
+
+# ------------------------------------------------------------------------------------------------------------ rewriting
+
+
+@final
+class _Reader:
+    """A body with new operands. `columns` are their values at each use. `sources` has, for each old operand, the index
+    of a new one, or a program and the new operands to compute it from."""
+
+    __slots__ = ("columns", "sources")
+
+    def __init__(self, columns: list[_Column]) -> None:
+        self.columns = columns
+        self.sources: list[int | tuple[Jaxpr, tuple[int, ...]]] = []
+
+    def body(self, old: Jaxpr) -> Jaxpr:
+        """`old` over the new operands. The recomputation comes first, with each distinct equation once."""
+        first = Builder()
+        args: list[Atom] = list(first.inputs([column[0].aval for column in self.columns]))
+        for t in self.sources:
+            args.append(args[t] if isinstance(t, int) else first.inline(t[0], [args[k] for k in t[1]])[0])
+        prelude = cse(first.build(args[len(self.columns) :]))
+        b = Builder.resume(prelude)
+        return b.build(b.inline(old, prelude.outs), old.name)
+
+
+@final
+class _Rewriter:
+    """Rewrites the pieces: bodies with new operands for the readers, and new results for the pieces they read."""
+
+    __slots__ = ("added", "def_use", "formulas", "fresh", "recomputed")
+
+    def __init__(self, def_use: DefUse, recomputed: set[Port], formulas: Mapping[Port, Formula]) -> None:
+        self.def_use = def_use
+        self.recomputed = recomputed
+        self.formulas = formulas
+        self.added: dict[tuple[int, Var], Var] = {}  # new results of pieces
+        self.fresh = 1 + max([a.index for a in def_use.source if isinstance(a, Var)], default=0)
+
+    def pieces(self, old: Pieces) -> Pieces:
+        """All pieces, rewritten."""
+        uses = self.def_use.uses
+        readers = {body: self._reader(body) for body in dict.fromkeys([body for body, _ in self.recomputed])}
+        ins = [p.ins for p in old.pieces]
+        for body, reader in readers.items():
+            for n, k in enumerate(uses[body]):
+                ins[k] = tuple([column[n] for column in reader.columns])
+        read = {*old.outs, *[a for row in ins for a in row]}
+        added: dict[Jaxpr, list[Var]] = {body: [] for body in uses}
+        for i, v in sorted(self.added, key=lambda result: result[1].index):
+            if v not in (results := added[self.def_use.pieces[i].body]):
+                results.append(v)
+        kept = {
+            body: [
+                n
+                for n in range(len(body.outs))
+                if (body, n) not in self.formulas or not read.isdisjoint([old.pieces[k].outs[n] for k in at])
+            ]
+            for body, at in uses.items()
+        }
+        bodies: dict[Jaxpr, Jaxpr] = {}
+        for body in uses:
+            outs = (*[body.outs[n] for n in kept[body]], *added[body])
+            new = body if outs == body.outs else Jaxpr(body.ins, body.eqns, outs, body.name)
+            new = readers[body].body(new) if body in readers else new
+            bodies[body] = new if new is body else dce(new)
+        pieces = []
+        for k, (p, q) in enumerate(zip(old.pieces, self.def_use.pieces, strict=True)):
+            outs = (*[p.outs[n] for n in kept[q.body]], *[self._outside(k, v) for v in added[q.body]])
+            same = bodies[q.body] is q.body
+            pieces.append(p if same else replace(p, body=bodies[q.body], ins=ins[k], outs=outs))
+        return replace(old, pieces=tuple(pieces))
+
+    def _reader(self, body: Jaxpr) -> _Reader:
+        at = self.def_use.uses[body]
+        old: list[_Column] = list(zip(*[self.def_use.pieces[k].ins for k in at], strict=True))
+        computed_again = [(body, n) in self.recomputed for n in range(len(old))]
+        new = _Reader([column for column, computed in zip(old, computed_again, strict=True) if not computed])
+        kept = iter(range(len(new.columns)))
+        for n, computed in enumerate(computed_again):
+            if computed:
+                program = self.formulas[self.def_use.producer(*self.def_use.uses_of((body, n))[0])].program
+                leaves = zip(*[self._leaves(k, n) or [None] * len(program.ins) for k in at], strict=True)
+                new.sources.append((program, tuple([self._column(new, at, leaf) for leaf in leaves])))
+            else:
+                new.sources.append(next(kept))
+        return new
+
+    def _leaves(self, k: int, n: int) -> list[Atom | None]:
+        """The values from which operand `n` of piece `k` is recomputed; empty if the operand is idle there."""
+        a = self.def_use.pieces[k].ins[n]
+        if a not in self.def_use.source:
+            return []
+        i, _ = self.def_use.source[a]
+        return [self._outside(i, v) for v in self.formulas[self.def_use.producer(k, n)].leaves]
+
+    def _column(self, new: _Reader, at: Sequence[int], leaf: Sequence[Atom | None]) -> int:
+        """The index of an operand with the values `leaf` at each use, existing or new. None stands for any value."""
+        for k, column in enumerate(new.columns):
+            if all(a is None or a is b for a, b in zip(leaf, column, strict=True)):  # the first usually decides
+                return k
+        aval = next(a.aval for a in leaf if a is not None)
+        row = [self.def_use.any_live_value(k, aval) if a is None else a for k, a in zip(at, leaf, strict=True)]
+        new.columns.append(tuple([a for a in row if a is not None]))
+        return len(new.columns) - 1
+
+    def _outside(self, i: int, v: Var) -> Atom:
+        value = self.def_use.outside(i, v) or self.added.get((i, v))
+        if value is None:
+            value = self.added[i, v] = Var(self.fresh, v.aval)
+            self.fresh += 1
+        return value

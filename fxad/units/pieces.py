@@ -1,7 +1,7 @@
 """Partitions a program into a sequence of pieces: the calls that are units, and the other equations between them.
 
-The other equations form pieces too (`Piece.glue`). Fewer and more similar pieces of this kind take less time to
-compile. So such an equation moves to the place where its result is first needed.
+The other equations, the remainder, form pieces too. Fewer and more similar pieces of the remainder take less time to
+compile. So an equation of the remainder moves to the place where its result is first needed.
 
 - If a unit needs an equation, a piece just before the unit computes it, together with all other ready equations that
   some unit needs (`x[0]`, `x[1]`, ... of an unrolled loop are one piece).
@@ -27,7 +27,7 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Eqn, Jaxpr, Lit, Source, Var, distinct_jaxprs
 from fxad.primitives.control.remat import Remat
-from fxad.units.blocks import called
+from fxad.units.cost_rule import called_body
 
 MAX_CONSTANT_BYTES: Final = 1 << 12
 
@@ -44,7 +44,7 @@ class Piece:
     body: Jaxpr
     ins: tuple[Atom, ...]
     outs: tuple[Atom, ...]  # a literal is materialized here for a later call that takes it as an operand
-    glue: bool
+    remainder: bool  # False for the call of a unit
     source: Source = field(default=None, compare=False, repr=False)
 
 
@@ -76,7 +76,7 @@ def inline_callers(jaxpr: Jaxpr, units: frozenset[Jaxpr]) -> tuple[Jaxpr, frozen
     """Inline every call that contains a unit and is not one itself; see `inline_calls`."""
     holding: set[Jaxpr] = set()
     for body in distinct_jaxprs(jaxpr):
-        if body not in units and any([b in units or b in holding for b in map(called, body.eqns)]):
+        if body not in units and any([b in units or b in holding for b in map(called_body, body.eqns)]):
             holding.add(body)
     return inline_calls(jaxpr, holding)
 
@@ -84,13 +84,13 @@ def inline_callers(jaxpr: Jaxpr, units: frozenset[Jaxpr]) -> tuple[Jaxpr, frozen
 def inline_calls(jaxpr: Jaxpr, which: Container[Jaxpr]) -> tuple[Jaxpr, frozenset[int]]:
     """Inline calls of the bodies `which`, at any depth. Also returns the equations of inlined recomputations, which
     must not move to the place of the first computation."""
-    if not any([called(eqn) in which for eqn in jaxpr.eqns]):
+    if not any([called_body(eqn) in which for eqn in jaxpr.eqns]):
         return jaxpr, _NONE
     b = Builder.like(jaxpr)
     pinned: list[int] = []
 
     def body_to_inline(eqn: Eqn, _ins: tuple[Atom, ...], mark: bool) -> tuple[Jaxpr, bool] | None:
-        body = called(eqn)
+        body = called_body(eqn)
         return (body, mark or is_recomputation(eqn)) if body is not None and body in which else None
 
     def add(eqn: Eqn, ins: tuple[Atom, ...], mark: bool) -> tuple[Var, ...]:
@@ -130,7 +130,7 @@ class _Partition:
         "program",
         "results",
         "units",
-        "wanted",
+        "needed_by_units",
     )
 
     def __init__(self, program: Jaxpr, pinned: frozenset[int], units: frozenset[Jaxpr], donate: frozenset[int]) -> None:
@@ -139,7 +139,7 @@ class _Partition:
         self.units = units
         self.kept = {v for k, v in enumerate(program.ins) if k not in donate}
         self.results = set(program.outs)
-        self.live, self.wanted = self._needed()
+        self.live, self.needed_by_units = self._needed()
         self.consumers: dict[Atom, set[int]] = {}  # for each value, the equations that read it and are not emitted yet
         for k in self.live:
             for a in program.eqns[k].ins:
@@ -150,7 +150,7 @@ class _Partition:
         self.pending: dict[int, Eqn] = {}
 
     def _is_unit(self, eqn: Eqn) -> bool:
-        return called(eqn) in self.units
+        return called_body(eqn) in self.units
 
     def _constants(self) -> tuple[Lit, ...]:
         operands = [a for k in self.live if self._is_unit(self.program.eqns[k]) for a in self.program.eqns[k].ins]
@@ -160,7 +160,7 @@ class _Partition:
         """The live equations, in order; and the equations outside units that a unit needs or that have effects."""
         for_results: set[Atom] = set(self.program.outs)
         for_units: set[Atom] = set()
-        live, wanted = [], set()
+        live, needed_by_units = [], set()
         for k in range(len(self.program.eqns) - 1, -1, -1):
             eqn = self.program.eqns[k]
             by_unit = bool(eqn.prim.effects) or not for_units.isdisjoint(eqn.outs)
@@ -170,10 +170,10 @@ class _Partition:
             if self._is_unit(eqn):
                 for_units.update(eqn.ins)
             elif by_unit:
-                wanted.add(k)
+                needed_by_units.add(k)
                 for_units.update(eqn.ins)
             for_results.update(eqn.ins)
-        return live[::-1], wanted
+        return live[::-1], needed_by_units
 
     def _order(self) -> list[int]:
         """The live equations in their new order: each after the unit that it waits for. See the module."""
@@ -194,7 +194,7 @@ class _Partition:
                 if ready < unit and k not in self.pinned and not eqn.prim.effects:
                     size = sum([v.aval.nbytes for v in eqn.outs])
                     size -= sum([a.aval.nbytes for a in {*eqn.ins} & ahead if self.consumers[a] == {k}])
-                    if k not in self.wanted:
+                    if k not in self.needed_by_units:
                         at = ready  # pending from here on; it runs when `_emit_before` or `_finish` emits it
                     elif size <= allowed:
                         ahead.update(eqn.outs)
@@ -212,16 +212,16 @@ class _Partition:
                 self.pending[k] = eqn
                 continue
             self._emit_before(eqn)
-            self._emit(Piece(_called_body(eqn), eqn.ins, eqn.outs, False, eqn.source), (k,))
+            self._emit(Piece(_body_of_unit(eqn), eqn.ins, eqn.outs, False, eqn.source), (k,))
         return self._finish()
 
     def _emit_before(self, unit: Eqn) -> None:
         """Emit the pending equations that a unit needs."""
         literals = [a for a in dict.fromkeys(unit.ins) if isinstance(a, Lit) and a not in self.available]
         if self._bytes_freed() >= WAITING_BYTES:
-            self._emit_glue(list(self.pending), literals)
+            self._emit_remainder(list(self.pending), literals)
         elif literals or any([a not in self.available for a in unit.ins]) or self._has_pending_effects():
-            self._emit_glue([k for k in self.pending if k in self.wanted], literals)
+            self._emit_remainder([k for k in self.pending if k in self.needed_by_units], literals)
 
     def _has_pending_effects(self) -> bool:
         return any([e.prim.effects for e in self.pending.values()])
@@ -237,7 +237,7 @@ class _Partition:
     def _readers(self, a: Atom) -> set[int]:
         return self.consumers.get(a, _NO_READERS)
 
-    def _emit_glue(
+    def _emit_remainder(
         self, which: Sequence[int], literals: Iterable[Atom] = (), copies: Mapping[Var, Atom] = _NO_COPIES
     ) -> None:
         """Emit a piece of the pending equations `which`, literals, and copies of values."""
@@ -252,7 +252,7 @@ class _Partition:
         for eqn in eqns:
             env.update(zip(eqn.outs, b.copy(eqn, tuple([env.get(a, a) for a in eqn.ins])), strict=True))
         values = [*outs, *literals, *copies.values()]
-        body = b.build([env.get(a, a) for a in values], "glue")
+        body = b.build([env.get(a, a) for a in values], "remainder")
         source = next((e.source for e in eqns if e.source is not None), None)
         self._emit(Piece(body, ins, (*outs, *literals, *copies), True, source), which)
 
@@ -277,11 +277,11 @@ class _Partition:
             seen.add(a)
             outs.append(a)
         if self.pending or copies:
-            self._emit_glue(list(self.pending), (), copies)
+            self._emit_remainder(list(self.pending), (), copies)
         return Pieces(self.program.ins, self.constants, tuple(self.out), tuple(outs))
 
 
-def _called_body(eqn: Eqn) -> Jaxpr:
-    body = called(eqn)
+def _body_of_unit(eqn: Eqn) -> Jaxpr:
+    body = called_body(eqn)
     assert body is not None
     return body

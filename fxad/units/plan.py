@@ -18,11 +18,11 @@ from fxad.ir import Atom, Aval, Jaxpr, Lit, Source, source_location
 from fxad.lower import aliases
 from fxad.primitives.control.shard_map import runs_on_devices
 from fxad.transforms.costs import weight_of_nested
-from fxad.units.blocks import check_steps
+from fxad.units.cost_rule import check_steps
 from fxad.units.kernels import effort
 from fxad.units.maps import BY_CHOICE, one_map
+from fxad.units.min_cut_recompute import recompute
 from fxad.units.pieces import Piece, Pieces, partition
-from fxad.units.recompute import recompute
 
 # "auto": the cost rule selects; "none": the program is one unit; a tuple: calls of these bodies are units.
 Choice: TypeAlias = Literal["auto", "none"] | tuple[Jaxpr, ...]
@@ -36,7 +36,7 @@ class Unit:
     body: Jaxpr
     donate: tuple[int, ...]
     uses: int
-    glue: bool
+    remainder: bool  # equations between the calls that are units
 
     @property
     def equations(self) -> int:
@@ -85,8 +85,8 @@ class Plan:
     @property
     def in_avals(self) -> tuple[Aval, ...]:
         """Types of the operands."""
-        made = sum([len(self.units[s.unit].body.outs) for s in self.steps])
-        return self.slots[: len(self.slots) - made - len(self.constants)]
+        computed = sum([len(self.units[s.unit].body.outs) for s in self.steps])
+        return self.slots[: len(self.slots) - computed - len(self.constants)]
 
     @property
     def out_avals(self) -> tuple[Aval, ...]:
@@ -211,13 +211,13 @@ def _plan_of_pieces(pieces: Pieces, donate: tuple[int, ...], name: str) -> Plan:
 
 
 def _last_reads(
-    reads: Sequence[tuple[int, ...]], made: Sequence[int], n_in: int, kept: set[int]
+    reads: Sequence[tuple[int, ...]], results: Sequence[int], n_in: int, kept: set[int]
 ) -> tuple[tuple[int, ...], ...]:
     """Liveness: the slots that die at each step. A slot dies after its last read, or where it is defined if no step
-    reads it."""
+    reads it. `reads` are the slots that each step reads, `results` the numbers of its results."""
     last: dict[int, int] = {}
     n = n_in
-    for k, (ins, count) in enumerate(zip(reads, made, strict=True)):
+    for k, (ins, count) in enumerate(zip(reads, results, strict=True)):
         last.update(dict.fromkeys(ins, k))
         last.update(dict.fromkeys(range(n, n + count), k))
         n += count
@@ -233,15 +233,15 @@ def _units(
     pieces: Sequence[Piece], reads: Sequence[tuple[int, ...]], frees: Sequence[tuple[int, ...]]
 ) -> tuple[Unit, ...]:
     uses: dict[Jaxpr, int] = {}
-    glue: dict[Jaxpr, bool] = {}
+    remainder: dict[Jaxpr, bool] = {}
     dying: dict[Jaxpr, set[int]] = {}
     for p, ins, dead in zip(pieces, reads, frees, strict=True):
         uses[p.body] = uses.get(p.body, 0) + 1
-        glue[p.body] = glue.get(p.body, True) and p.glue
+        remainder[p.body] = remainder.get(p.body, True) and p.remainder
         freed = {*dead}
         here = {k for k, slot in enumerate(ins) if slot in freed and ins.count(slot) == 1}
         dying[p.body] = dying.get(p.body, here) & here
-    return tuple([Unit(b, _reused_operands(b, dying[b]), n, glue[b]) for b, n in uses.items()])
+    return tuple([Unit(b, _reused_operands(b, dying[b]), n, remainder[b]) for b, n in uses.items()])
 
 
 def _reused_operands(body: Jaxpr, dying: Iterable[int]) -> tuple[int, ...]:

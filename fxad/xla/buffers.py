@@ -82,7 +82,7 @@ def to_buffer(value: object, aval: Aval, device: Device | None = None) -> Buffer
     Cost: 4 us and the copy; no copy for a view of a buffer, or of `bytes` (see the module).
     """
     commitments.enter()
-    stays, device = device is not None, device or default_device()
+    committed, device = device is not None, device or default_device()
     if not isinstance(value, np.ndarray):
         if isinstance(value, bool | int | float | complex | np.generic):
             value = _scalar(value, aval)
@@ -101,8 +101,8 @@ def to_buffer(value: object, aval: Aval, device: Device | None = None) -> Buffer
     array = cast(NDArray, value)
     _check_type(array.shape, array.dtype, aval)
     if not is_immutable(array) or array.ctypes.data % _ALIGNED:
-        return _host_put(array, aval, device.sharding, _COPY, stays)
-    buffer = _host_put(array, aval, device.sharding, _SHARE, stays)
+        return _host_put(array, aval, device.sharding, _COPY, committed)
+    buffer = _host_put(array, aval, device.sharding, _SHARE, committed)
     buffer.__dict__[_SHARED] = CollectsGarbage()
     return buffer
 
@@ -116,13 +116,13 @@ def _host_put(
         # the last argument keeps 64-bit dtypes, whatever jax has set for the process
         buffer = _put(ArrayType(aval), where, [array], [where._device], committed, False, semantics, True)
     except _jax.JaxRuntimeError as e:
-        raise ExecutionError(f"to_buffer: {aval} to {where._device}: {reason(e)}", remedy=_ROOM) from e
+        raise ExecutionError(f"to_buffer: {aval} to {where._device}: {reason(e)}", remedy=_IF_FULL) from e
     collect_garbage()  # the array, where it was copied
     return buffer
 
 
 _SHARED: Final = "fxad_shared"  # in the dictionary of a buffer
-_ROOM: Final = "free memory of the device, or choose another device"
+_IF_FULL: Final = "free memory of the device, or choose another device"
 
 
 def constant_buffer(array: NDArray, aval: Aval, device: Device) -> Buffer:
@@ -169,7 +169,7 @@ def _import(capsule: CapsuleType, aval: Aval, device: Device) -> Buffer:
     try:
         buffer = _jax.dlpack_managed_tensor_to_buffer(capsule, device.raw, None, True)
     except _jax.JaxRuntimeError as e:
-        raise ExecutionError(f"to_buffer: DLPack to {device}: {reason(e)}", remedy=_ROOM) from e
+        raise ExecutionError(f"to_buffer: DLPack to {device}: {reason(e)}", remedy=_IF_FULL) from e
     return buffer._rewrap_with_aval_and_sharding(ArrayType(aval), device.sharding)
 
 
@@ -278,21 +278,21 @@ def dlpack_device(buffer: Buffer) -> tuple[int, int]:
     """The device of the value in DLPack's terms: device type and number."""
     if _platform(buffer) == "cpu":
         return 1, 0
-    return _CUDA, _place(buffer).local_hardware_id
+    return _CUDA, _raw_device(buffer).local_hardware_id
 
 
 def device_of(buffer: Buffer) -> Device:
     """The device of the value, also after its deletion."""
-    return device_of_raw(_place(buffer))
+    return device_of_raw(_raw_device(buffer))
 
 
-def _place(buffer: Buffer) -> _jax.Device:
+def _raw_device(buffer: Buffer) -> _jax.Device:
     """The jaxlib device, also of a deleted buffer: `buffer.platform()` crashes on one."""
     return cast(OneDevice, buffer._sharding)._device
 
 
 def _platform(buffer: Buffer) -> str:
-    return _place(buffer).platform
+    return _raw_device(buffer).platform
 
 
 def dlpack_aval(value: SupportsDLPack) -> Aval:
@@ -310,15 +310,15 @@ def transfer(buffer: Buffer, device: Device) -> Buffer:
     if buffer.is_deleted():
         block(buffer, "transfer")
     try:
-        there = _moved(buffer, device.sharding, _jax.ArrayCopySemantics.REUSE_INPUT)
+        copy = _moved(buffer, device.sharding, _jax.ArrayCopySemantics.REUSE_INPUT)
     except _jax.JaxRuntimeError as e:
         raise value_error("transfer", e, buffer) from e
     # committed, because the user chose the device
-    return there._rewrap_with_aval_and_sharding(there.aval, there._sharding)
+    return copy._rewrap_with_aval_and_sharding(copy.aval, copy._sharding)
 
 
 def resharded(buffer: Buffer, where: ManyDevices) -> Buffer:
-    """The value with a part on each of several devices; goes through the host unless it is divided so already."""
+    """The value with a part on each of several devices. It is copied through the host unless it has that sharding."""
     if buffer._sharding == where:
         return buffer
     array = to_numpy(buffer)

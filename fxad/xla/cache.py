@@ -25,6 +25,7 @@ from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 
+from fxad.core.constants import PLANNED_EQUATION_BYTES
 from fxad.core.dataclasses import dataclass
 from fxad.core.single_flight import FLIGHTS
 from fxad.errors import ArgumentError, CacheError, CacheWarning, ParameterError, warn
@@ -41,8 +42,6 @@ Path: TypeAlias = str | PathLike[str]
 MEMORY: Final = 256 * 2**20
 DISK: Final = 2**30
 _VARIABLE: Final = "FXAD_CACHE_DIR"
-# Bytes per equation of a program with its memo: its plan, and the outlined program.
-_EQUATION: Final = 4 * 2**10
 
 # Logs each compilation and its time at INFO; users configure it by `logging.getLogger("fxad")`.
 _log: Final = logging.getLogger("fxad")
@@ -88,7 +87,7 @@ class _Entry:
         self.seconds = 0.0  # of lowering and compiling
         self.bytes = 0
 
-    def found(self) -> LoadedProgram | None:
+    def executable(self) -> LoadedProgram | None:
         """The executable, if it is alive."""
         return None if self.program is None else self.program()
 
@@ -147,8 +146,8 @@ class _Contents:
 
     def hold(self, slot: _Slot, entry: _Entry, program: LoadedProgram, max_bytes: int) -> None:
         """Hold an executable as the most recently used one."""
-        there = self.held.get(entry)
-        if there is None or there[1] is not program:
+        slot_and_program = self.held.get(entry)
+        if slot_and_program is None or slot_and_program[1] is not program:
             self.held[entry] = slot, program
             self.evict(max_bytes)
         with suppress(KeyError):  # evicted
@@ -156,13 +155,13 @@ class _Contents:
 
     def evict(self, max_bytes: int) -> None:
         """Drop the least recently used executables until the rest fits into `max_bytes`."""
-        left = self.bytes()
-        while left > max_bytes:
+        total = self.bytes()
+        while total > max_bytes:
             try:
                 entry, _ = self.held.popitem(last=False)
             except KeyError:
                 return
-            left -= entry.bytes
+            total -= entry.bytes
             self.counts().evictions += 1
 
 
@@ -191,10 +190,10 @@ class _Settings:
         if None not in self._opened:
             named, problem = os.environ.get(_VARIABLE) or None, ""
             try:
-                mine = named, None if named is None else DiskTier(named, self.disk_bytes)
+                opened = named, None if named is None else DiskTier(named, self.disk_bytes)
             except CacheError as e:
-                mine, problem = (named, None), f"{e.message} ({_VARIABLE}); nothing is stored. {e.remedy}"
-            if self._opened.setdefault(None, mine) is mine and problem:
+                opened, problem = (named, None), f"{e.message} ({_VARIABLE}); nothing is stored. {e.remedy}"
+            if self._opened.setdefault(None, opened) is opened and problem:
                 warn(problem, CacheWarning)
         return self._opened[None][1]
 
@@ -255,7 +254,7 @@ class Cache:
         )
         self._contents.evict(self._settings.max_bytes)
 
-    # ------------------------------------------------------------------------------------------------- asking
+    # ------------------------------------------------------------------------------------------------- finding
 
     def __call__(self, source: Jaxpr, device: Device, options: CompileOptions = DEFAULT) -> LoadedProgram:
         """The executable of a program, traced or exported. Raises: CompileError; errors are not cached."""
@@ -264,13 +263,13 @@ class Cache:
         return FLIGHTS.do(entry, partial(self._hit, slot, entry), partial(self._make, slot, entry))
 
     def _hit(self, slot: _Slot, entry: _Entry) -> LoadedProgram | None:
-        program = entry.found()
+        program = entry.executable()
         if program is not None:
             contents = self._contents
             entry.hits += 1
-            mine = contents.counts()
-            mine.hits += 1
-            mine.seconds_saved += entry.seconds
+            counts = contents.counts()
+            counts.hits += 1
+            counts.seconds_saved += entry.seconds
             contents.hold(slot, entry, program, self._settings.max_bytes)
         return program
 
@@ -287,15 +286,15 @@ class Cache:
             _log.info("%s for %s: from the directory, which saved %.1f ms", source.name, device, 1e3 * cached.seconds)
         entry.seconds, entry.bytes, entry.program = cached.seconds, cached.bytes, ref(cached.program)
         contents = self._contents
-        mine = contents.counts()
-        mine.misses += 1
-        mine.disk_writes += written
+        counts = contents.counts()
+        counts.misses += 1
+        counts.disk_writes += written
         if stored is None:
-            mine.compilations += 1
-            mine.seconds += cached.seconds
+            counts.compilations += 1
+            counts.seconds += cached.seconds
         else:
-            mine.disk_hits += 1
-            mine.seconds_saved += cached.seconds
+            counts.disk_hits += 1
+            counts.seconds_saved += cached.seconds
         contents.entries.setdefault(source, {})[slot[1]] = entry  # another thread may have cleared it
         contents.hold(slot, entry, cached.program, self._settings.max_bytes)
         return cached.program
@@ -317,12 +316,12 @@ class Cache:
                     f"{memory(compilation.program).temp_bytes:,}",
                 ),
                 "" if options == DEFAULT else f", with {options}",
-                self._unlike(slot),
+                self._nearest_difference(slot),
             )
         written = tier is not None and tier.keep(source, device, options, compilation, seconds)
         return CachedExecutable(compilation.program, seconds, footprint(compilation.program, compilation.text)), written
 
-    def _unlike(self, slot: _Slot) -> str:
+    def _nearest_difference(self, slot: _Slot) -> str:
         """The difference of a program from the most similar held one of the same name, for the log."""
         source, key = slot
         slots = reversed(self._contents.slots())
@@ -333,14 +332,14 @@ class Cache:
     def hold_planned(self, jaxpr: Jaxpr) -> None:
         """Hold a program that runs as several executables, as the most recently used one. While it is held, a new trace
         of an equal program finds its memo, which contains the plan."""
-        planned, room = self._contents.planned, self._settings.max_bytes // 4
+        planned, max_bytes = self._contents.planned, self._settings.max_bytes // 4
         planned[jaxpr] = None
         with suppress(KeyError):  # dropped by another thread
             planned.move_to_end(jaxpr)
-            while planned and sum([_EQUATION * len(p.eqns) for p in planned.copy()]) > room:
+            while planned and sum([PLANNED_EQUATION_BYTES * len(p.eqns) for p in planned.copy()]) > max_bytes:
                 planned.popitem(last=False)
 
-    # ----------------------------------------------------------------------------------------------- in force
+    # ----------------------------------------------------------------------------------------------- the active cache
 
     @contextmanager
     def use(self) -> Iterator[Cache]:
@@ -349,11 +348,11 @@ class Cache:
         A new thread begins with the process's cache, unless it runs in a copy of the context
         (`contextvars.copy_context().run`, `asyncio.to_thread`).
         """
-        token = _in_force.set(self)
+        token = _active.set(self)
         try:
             yield self
         finally:
-            _in_force.reset(token)
+            _active.reset(token)
 
     def private(
         self, max_bytes: int = MEMORY, dir: Path | None = None, disk_bytes: int = DISK
@@ -361,7 +360,7 @@ class Cache:
         """A new cache, active in a `with` block: `with fx.cache.private() as mine:`."""
         return Cache(max_bytes, dir, disk_bytes).use()
 
-    # ------------------------------------------------------------------------------------------------- seeing
+    # ------------------------------------------------------------------------------------------------- inspecting
 
     def stats(self) -> CacheStats:
         """Counters and contents."""
@@ -388,7 +387,9 @@ class Cache:
         """
         held = self._contents.slots()
         if program is None:
-            return "\n".join([_line(slot, entry) for slot, entry in sorted(held, key=lambda row: -row[1].seconds)])
+            return "\n".join(
+                [_entry_text(slot, entry) for slot, entry in sorted(held, key=lambda row: -row[1].seconds)]
+            )
         key = options, device or default_device()
         programs = [(source, k) for (source, k), _ in reversed(held)]
         return explain_miss_of_units(to_jaxpr(program), key, programs)
@@ -401,19 +402,19 @@ def _budget(name: str, value: object) -> int:
     return value
 
 
-def _line(slot: _Slot, entry: _Entry) -> str:
+def _entry_text(slot: _Slot, entry: _Entry) -> str:
     source, (options, device) = slot
     how = "" if options == DEFAULT else f" with {options}"
     return f"{1e3 * entry.seconds:9.1f} ms {entry.hits:6d} hits {entry.bytes:10d} bytes  {device}  {source!r}{how}"
 
 
 cache: Final = Cache(dir=SpecialDirectory.ENVIRONMENT)
-_in_force: Final[ContextVar[Cache]] = ContextVar("fxad_cache", default=cache)
+_active: Final[ContextVar[Cache]] = ContextVar("fxad_cache", default=cache)
 
 
 def active_cache() -> Cache:
     """The active cache: that of the enclosing `with` block, else the process's own."""
-    return _in_force.get()
+    return _active.get()
 
 
 def compile_jaxpr(jaxpr: Jaxpr, options: CompileOptions = DEFAULT, device: Device | None = None) -> LoadedProgram:
@@ -421,4 +422,4 @@ def compile_jaxpr(jaxpr: Jaxpr, options: CompileOptions = DEFAULT, device: Devic
 
     Code that compiles in other threads must call this in a copy of the caller's context.
     """
-    return _in_force.get()(jaxpr, device or default_device(), options)
+    return _active.get()(jaxpr, device or default_device(), options)

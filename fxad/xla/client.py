@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import socket
 from contextlib import suppress
 from dataclasses import field
 from functools import partial
@@ -66,7 +65,7 @@ class Device:
         return f"{self.platform}:{self.id}"
 
 
-# The service, the number of this process, the number of processes, and the host of process 0.
+# The service, the number of this process, the number of processes, and the address of this one for the others.
 Connection: TypeAlias = tuple[_jax.DistributedRuntimeClient, int, int, str]
 
 
@@ -104,21 +103,20 @@ class _Clients:
 
     def set_cpu_devices(self, count: int) -> None:
         try:
-            given = 0 if isinstance(count, bool) else index(count)
+            number = 0 if isinstance(count, bool) else index(count)
         except TypeError:
-            given = 0
-        if given < 1:
+            number = 0
+        if number < 1:
             raise ParameterError(
                 f"set_cpu_devices: the number of devices is {count!r:.60}", remedy="give an int of 1 or more"
             )
-        count = given
-        there = len(self._devices.get("cpu", ()))
-        if there not in (0, count):
+        in_use = len(self._devices.get("cpu", ()))
+        if in_use not in (0, number):
             raise ParameterError(
-                f"set_cpu_devices: {count} asked for, the CPU is in use with {there}",
+                f"set_cpu_devices: {number} asked for, the CPU is in use with {in_use}",
                 remedy="call it before the first program runs, or set FXAD_CPU_DEVICES",
             )
-        self._cpu_devices = count
+        self._cpu_devices = number
 
     def devices(self, platform: str) -> tuple[Device, ...]:
         self.check_process("devices")
@@ -131,34 +129,34 @@ class _Clients:
         client = self._make(platform)
         return self._devices.setdefault(platform, tuple([_device(platform, client, d) for d in _all_devices(client)]))
 
-    def settle(self) -> None:
+    def wait_for_live_arrays(self) -> None:
         """Wait for every live array. A failed computation is reported when its value is used. Signals interrupt it."""
         for devices in [] if self._forked else list(self._devices.values()):
             for array in devices[0].client.live_arrays():
                 with suppress(_jax.JaxRuntimeError):
                     array.block_until_ready()
 
-    def computes(self) -> bool:
+    def is_computing(self) -> bool:
         """Returns True if some live array is not computed yet."""
         arrays = [a for devices in self._devices.values() for a in devices[0].client.live_arrays()]
         with suppress(_jax.JaxRuntimeError):  # one was deleted meanwhile
             return not all([a.is_ready() for a in arrays if not a.is_deleted()])
         return True
 
-    def known(self, raw: _jax.Device) -> Device:
-        return next(d for found in self._devices.values() for d in found if d.raw == raw)
+    def device_of_raw(self, raw: _jax.Device) -> Device:
+        return next(d for of_platform in self._devices.values() for d in of_platform if d.raw == raw)
 
     def _make(self, platform: str) -> _jax.Client:
         try:
             if platform == "cpu" and self.processes is not None:
-                client, k, n, host = self.processes
-                collectives = _jax.make_gloo_tcp_collectives(distributed_client=client, hostname=_own_address(host))
+                client, k, n, hostname = self.processes
+                collectives = _jax.make_gloo_tcp_collectives(distributed_client=client, hostname=hostname)
                 return xla_client.make_cpu_client(
-                    num_devices=self._cpu_devices or _cpu_devices_asked(),
+                    num_devices=self._cpu_devices or _cpu_devices_from_environment(),
                     distributed_client=client, node_id=k, num_nodes=n, collectives=collectives,
                 )  # fmt: skip
             if platform == "cpu":
-                return xla_client.make_cpu_client(num_devices=self._cpu_devices or _cpu_devices_asked())
+                return xla_client.make_cpu_client(num_devices=self._cpu_devices or _cpu_devices_from_environment())
             if platform in ("cuda", "gpu"):
                 return _cuda_client(self.processes, self.local_device_ids)
         except _jax.JaxRuntimeError as e:
@@ -173,7 +171,7 @@ def _device(platform: str, client: _jax.Client, raw: _jax.Device) -> Device:
     return Device(platform, raw.id, raw.device_kind, client, raw, OneDevice(raw), [raw])
 
 
-def _cpu_devices_asked() -> int:
+def _cpu_devices_from_environment() -> int:
     text = os.environ.get("FXAD_CPU_DEVICES", "1")
     if not text.isdecimal() or not int(text):
         raise ParameterError(
@@ -250,13 +248,13 @@ def devices(platform: str | None = None) -> tuple[Device, ...]:
 
 def _device_named(platform: str, number: int) -> Device:
     """The device of this process with the name of a pickled one."""
-    found = next((d for d in devices(platform) if d.id == number), None)
-    if found is None:
+    device = next((d for d in devices(platform) if d.id == number), None)
+    if device is None:
         raise ExecutionError(
             f"unpickle: this process has no device {platform}:{number}, only {', '.join(map(str, devices(platform)))}",
             remedy="give it as many devices: set_cpu_devices, or FXAD_CPU_DEVICES",
         )
-    return found
+    return device
 
 
 def local_devices(platform: str | None = None) -> tuple[Device, ...]:
@@ -301,13 +299,6 @@ def _all_devices(client: _jax.Client) -> list[_jax.Device]:
     return client.local_devices() if process_count() == 1 else sorted(client.devices(), key=lambda d: d.id)
 
 
-def _own_address(coordinator: str) -> str:
-    """The address at which the other processes reach this one: that of the interface to the coordinator."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect((coordinator, 9))  # sends nothing
-        return str(probe.getsockname()[0])
-
-
 def check_not_forked(what: str) -> None:
     """Check that this process was not forked from one with clients, where `what` would hang. Raises: ExecutionError."""
     _clients.check_process(what)
@@ -320,7 +311,7 @@ def in_forked_child() -> bool:
 
 def device_of_raw(raw: _jax.Device) -> Device:
     """The device of a jaxlib device."""
-    return _clients.known(raw)
+    return _clients.device_of_raw(raw)
 
 
 def default_device() -> Device:
@@ -333,9 +324,9 @@ def set_cpu_devices(count: int) -> None:
     _clients.set_cpu_devices(count)
 
 
-def computes() -> bool:
+def is_computing() -> bool:
     """Returns True if some live array is not computed yet."""
-    return _clients.computes()
+    return _clients.is_computing()
 
 
 def keep_clients() -> None:
@@ -346,4 +337,4 @@ def keep_clients() -> None:
 
 def wait_for_live_arrays() -> None:
     """Wait for the computations whose results are live."""
-    _clients.settle()
+    _clients.wait_for_live_arrays()

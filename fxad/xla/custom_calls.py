@@ -13,8 +13,9 @@ from collections.abc import Iterable
 from types import MappingProxyType
 from typing import Final, final
 
+from fxad import lowering
 from fxad.errors import CompileError
-from fxad.lowering.jaxlib import _lapack, xla_client
+from fxad.lowering.jaxlib import xla_client
 
 _TARGET: Final = re.compile(r'call_target_name = "([^"]*)"')
 _TYPED: Final = 1  # XLA's typed FFI
@@ -43,13 +44,13 @@ _LAPACK: Final = MappingProxyType(
 class _Targets:
     """The functions registered with XLA in this process. Registering one again is not an error."""
 
-    __slots__ = ("_known",)
+    __slots__ = ("_registered",)
 
     def __init__(self) -> None:
-        self._known: set[tuple[str, str]] = set()
+        self._registered: set[tuple[str, str]] = set()
 
     def provide(self, targets: set[str], platform: str) -> None:
-        missing = {t for t in targets if (t, platform) not in self._known}
+        missing = {t for t in targets if (t, platform) not in self._registered}
         if not missing:
             return
         if platform != "cpu":
@@ -60,16 +61,16 @@ class _Targets:
         self._provide_lapack(missing)
 
     def _provide_lapack(self, targets: set[str]) -> None:
-        _lapack.initialize()
-        there = _lapack.registrations()
+        lowering.lapack.initialize()
+        handlers = lowering.lapack.registrations()
         for target in sorted(targets):
-            handler = there.get(_lapack_name(target))
+            handler = handlers.get(_lapack_name(target))
             if handler is None:
                 raise CompileError(
                     f"compile: {target} has no implementation in this jaxlib", remedy="install a newer jaxlib"
                 )
             xla_client.register_custom_call_target(target, handler, platform="cpu", api_version=_TYPED)
-            self._known.add((target, "cpu"))
+            self._registered.add((target, "cpu"))
 
 
 def _lapack_name(target: str) -> str:

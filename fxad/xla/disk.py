@@ -109,7 +109,7 @@ class Directory:
             if problem:
                 self.warn_once("unsafe", f"cache: {self.path} {problem}; nothing is stored. {_REMEDY}")
                 return False
-            self._make_room(size)
+            self._evict_for(size)
             with suppress(FileNotFoundError):  # another process has cleared the directory, with the temporary file
                 write_whole(self.file(key), [MAGIC, checksum(body), *body], 0o600)
                 return True
@@ -119,13 +119,13 @@ class Directory:
 
     def warn_once(self, kind: str, message: str) -> None:
         """Warn, once for each kind of failure."""
-        mine = object()
-        if self._warned.setdefault(kind, mine) is mine:  # atomic, so one thread warns
+        marker = object()
+        if self._warned.setdefault(kind, marker) is marker:  # atomic, so one thread warns
             warn(message, CacheWarning)
 
     # ---------------------------------------------------------------------------------------------------- bound
 
-    def _make_room(self, size: int) -> None:
+    def _evict_for(self, size: int) -> None:
         """Remove the least recently used entries, if a sixteenth of the bound was written since the last scan."""
         since = self._since
         if since is not None and sum(since) + size <= self.max_bytes // 16:
@@ -133,12 +133,12 @@ class Directory:
             return
         self._since = []
         entries = sorted(self._files())
-        room = self.max_bytes - size - self.max_bytes // 16
-        held = sum([n for _, n, _ in entries])
+        allowed = self.max_bytes - size - self.max_bytes // 16
+        total = sum([n for _, n, _ in entries])
         for used, n, path in entries:
             unfinished = path.endswith(UNFINISHED)
-            if held > room if not unfinished else time.time() - used > _STALE:
-                held -= n
+            if (time.time() - used > _STALE) if unfinished else total > allowed:
+                total -= n
                 _remove(path)
 
     def _files(self) -> Iterator[tuple[float, int, str]]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from fxad.core.atomic_file import checksum
+from fxad.core.constants import CHARACTER_BYTES, EXECUTABLE_BYTES
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
 from fxad.errors import AxisNameError, CompileError
@@ -32,12 +33,6 @@ from fxad.xla.disk import Directory, Stored
 from fxad.xla.executable import Compilation, CompileOptions, LoadedProgram, StoredProgram, load, options_for
 from fxad.xla.sharded import devices_for
 
-# Memory of an executable on the CPU, as measured (jaxlib 0.10.2, resident bytes over 200 small
-# and 20 large programs): 80 to 170 kB however small, and 2 to 3 times its serialized bytes. These are 16 kB and 4 for
-# each character of its module, within a factor of two.
-_LEAST: Final = 112 * 2**10
-_CHARACTER: Final = 12
-
 
 def serialized(program: LoadedProgram) -> bytes:
     """The executable as bytes; empty if XLA cannot serialize it.
@@ -54,10 +49,10 @@ def footprint(program: LoadedProgram, text: int) -> int:
     """An estimate of the bytes of an executable and its program, whose module has `text` characters.
 
     XLA reports the size of the generated code, except on the CPU, where it reports 0 or less. There, the estimate is a
-    measured multiple of the size of the module: the size of the serialized executable takes time to find.
+    measured multiple of the size of the module, because serializing the executable to count its bytes takes time.
     """
     code = program.raw.size_of_generated_code_in_bytes()
-    return _LEAST + text + (code if code > 0 else _CHARACTER * text)
+    return EXECUTABLE_BYTES + text + (code if code > 0 else CHARACTER_BYTES * text)
 
 
 # ------------------------------------------------------------------------------------------------------------- keys
@@ -80,19 +75,19 @@ def is_storable(jaxpr: Jaxpr) -> bool:
 class CompilerConfiguration:
     """The compiler configuration as text: versions, device and flags. Read from the system once."""
 
-    __slots__ = ("_known",)
+    __slots__ = ("_texts",)
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, str], str] = {}
+        self._texts: dict[tuple[str, str], str] = {}
 
     def of(self, device: Device) -> str:
         """The versions, the kind of device, and XLA's flags in the environment."""
         kind = device.platform, device.kind
-        text = self._known.get(kind)
+        text = self._texts.get(kind)
         if text is None:
             text = "\n".join(
                 [
-                    f"lowering {_lowering()}",
+                    f"lowering {_digest_of_sources()}",
                     f"jaxlib {jaxlib_version}",
                     f"platform {device.platform}, {device.client.platform_version}",
                     f"device {device.kind}",
@@ -100,23 +95,36 @@ class CompilerConfiguration:
                     f"XLA_FLAGS {os.environ.get('XLA_FLAGS', '')}",  # XLA reads it once, like this
                 ]
             )
-            self._known[kind] = text
+            self._texts[kind] = text
         return text
 
 
-def lowering_sources() -> list[Path]:
-    """The source files of fxad that determine how a program is lowered and compiled."""
-    root = Path(__file__).parent.parent
-    folders = [root / name for name in ("core", "primitives", "lowering", "xla")]
-    return sorted([*root.glob("*.py"), *[path for folder in folders for path in folder.rglob("*.py")]])
+def lowering_sources() -> list[str]:
+    """The source files of fxad that determine how a program is lowered and compiled: `units/kernels` and
+    `transforms/costs` choose XLA's effort."""
+    root = os.path.dirname(os.path.dirname(__file__))
+    paths = [os.path.join(root, name) for name in os.listdir(root)]
+    paths.append(os.path.join(root, "transforms", "costs.py"))
+    for folder in ("core", "primitives", "lowering", "units", "xla"):  # pathlib takes 3 ms more
+        for directory, _, names in os.walk(os.path.join(root, folder)):
+            paths += [os.path.join(directory, name) for name in names]
+    return sorted([path for path in paths if path.endswith(".py")])
 
 
-def _lowering() -> str:
-    """The digest of the sources that determine the lowering. Takes 2 ms.
+def _digest_of_sources() -> str:
+    """The digest of the sources that determine the lowering. Takes 5 ms.
 
     A version number that is increased by hand could be forgotten, and then a stale executable would run.
     """
-    return checksum([part for path in lowering_sources() for part in (path.name.encode(), path.read_bytes())]).hex()
+    return checksum(
+        [part for path in lowering_sources() for part in (os.path.basename(path).encode(), read(path))]
+    ).hex()
+
+
+def read(path: str) -> bytes:
+    """The content of a file."""
+    with open(path, "rb", buffering=0) as file:
+        return file.read()
 
 
 def processor() -> str:
@@ -129,9 +137,9 @@ def processor() -> str:
     return checksum([f"{platform.machine()} {' '.join(lines)}".encode()]).hex()
 
 
-def key_of(source: Jaxpr, options: CompileOptions, surroundings: str) -> str:
+def key_of(source: Jaxpr, options: CompileOptions, configuration: str) -> str:
     """The key of an executable on disk: the digest of the program, the options and the compiler configuration."""
-    return f"program {source.digest}\noptions {options}\n{surroundings}"
+    return f"program {source.digest}\noptions {options}\n{configuration}"
 
 
 # -------------------------------------------------------------------------------------------------- disk entries
@@ -186,8 +194,8 @@ def placement_of(facts: Any, source: Jaxpr) -> Placement | None:
             raise ValueError(f"mesh {mesh} has not {devices} devices")
         check_ids("cache", mesh, ids)
 
-    def where(given: Any, aval: Aval) -> tuple[int, Spec]:
-        k, spec = int(given[0]), tuple([tuple([str(name) for name in group]) for group in given[1]])
+    def where(entry: Any, aval: Aval) -> tuple[int, Spec]:
+        k, spec = int(entry[0]), tuple([tuple([str(name) for name in group]) for group in entry[1]])
         check_spec("cache", meshes[k], spec, aval)
         check_divides("cache", meshes[k], spec, aval)
         return k, spec
@@ -210,8 +218,8 @@ class CachedExecutable:
     bytes: int
 
 
-_LARGEST: Final = 2**40  # of seconds, and of characters
-_surroundings: Final = CompilerConfiguration()
+_MOST: Final = 2**40  # of seconds, and of characters
+_configuration: Final = CompilerConfiguration()
 
 
 @final
@@ -234,9 +242,9 @@ class DiskTier:
             targets, seconds, text = facts["targets"], facts["seconds"], facts["text"]
             if not isinstance(targets, list) or not all([isinstance(t, str) for t in targets]):
                 raise ValueError(f"targets is {targets!r:.60}")
-            if type(seconds) not in (int, float) or not 0 <= seconds < _LARGEST:
+            if type(seconds) not in (int, float) or not 0 <= seconds < _MOST:
                 raise ValueError(f"seconds is {seconds!r:.60}")
-            if type(text) is not int or not 0 <= text < _LARGEST:
+            if type(text) is not int or not 0 <= text < _MOST:
                 raise ValueError(f"text is {text!r:.60}")
             placement = placement_of(facts.get("placement"), source)
             program = from_disk_entry(entry.payload, targets, source, device, placement)
@@ -252,18 +260,18 @@ class DiskTier:
         device: Device,
         options: CompileOptions,
         compilation: Compilation,
-        took: float,
+        seconds: float,
     ) -> bool:
-        """Store an executable that took `took` seconds to compile. Returns True if it was stored."""
+        """Store an executable that took `seconds` to compile. Returns True if it was stored."""
         key = self._key(source, device, options)
-        entry = None if key is None else to_disk_entry(compilation, serialized(compilation.program), took)
+        entry = None if key is None else to_disk_entry(compilation, serialized(compilation.program), seconds)
         return key is not None and entry is not None and self.directory.write(key, entry)
 
     def _key(self, source: Jaxpr, device: Device, options: CompileOptions) -> str | None:
         if not is_storable(source):
             return None
-        surroundings = _surroundings.of(device)
+        configuration = _configuration.of(device)
         if runs_on_devices(source):
-            there = len(devices(device.platform))
-            surroundings += f"\ndevices {there}, process {process_index()} of {process_count()}"
-        return key_of(source, options, surroundings)
+            count = len(devices(device.platform))
+            configuration += f"\ndevices {count}, process {process_index()} of {process_count()}"
+        return key_of(source, options, configuration)

@@ -40,8 +40,8 @@ class CompileOptions:
     `effort` is that of XLA. With "auto", a program for a CPU in which few kernels are equal is compiled without fusion
     emitters and at optimisation level 1, in half of the time; it runs as fast. "full" leaves XLA's defaults.
 
-    Rule:   lists become tuples. Flags of 1, 1.0 and True differ, as for XLA. An optimisation level or flags that are
-            given leave nothing to `effort`. Results may differ in the last bits between efforts.
+    Rule:   lists become tuples. Flags of 1, 1.0 and True differ, as for XLA. `effort` has no effect if
+            `optimization_level` or `flags` are given. Results may differ in the last bits between efforts.
     Raises: ParameterError for a value of another type.
     """
 
@@ -201,21 +201,24 @@ class OperandDivision:
 
     def _divided(self, k: int, buffer: Buffer, where: ManyDevices) -> Buffer:
         """Operand `k`, divided; as in the last call if it is the same array."""
-        held = self._parts.get(k)
-        if held is not None and held[0]() is buffer and not (buffer.is_deleted() or held[1].is_deleted()):
-            return held[1]
-        made, kept = resharded(buffer, where), self._parts
+        if buffer.is_deleted():
+            return buffer  # XLA refuses the call, and the error names the argument
+        parts = self._parts
+        last = parts.get(k)
+        if last is not None and last[0]() is buffer and not last[1].is_deleted():
+            return last[1]
+        divided = resharded(buffer, where)
 
         def drop(dead: ref[Buffer]) -> None:
-            if (now := kept.get(k)) is not None and now[0] is dead:
-                del kept[k]
+            if (present := parts.get(k)) is not None and present[0] is dead:
+                del parts[k]
 
-        kept[k] = ref(buffer, drop), made
-        return made
+        parts[k] = ref(buffer, drop), divided
+        return divided
 
 
 @final
-class Spread:
+class DividingStart:
     """The execution of a program on several devices: each device gets its parts of the operands."""
 
     __slots__ = ("_divided", "_start")
@@ -231,9 +234,9 @@ sharding_of_buffer: Final = attrgetter("_sharding")
 
 
 @final
-class _Waiting:
-    """An execution whose results are waited for. On CPUs of several processes, each call is one: with two calls in
-    progress, the threads of XLA's pool may all wait in collectives of calls that other processes have not reached."""
+class _BlockingStart:
+    """An execution that waits for its results. Used on CPUs of several processes: with two calls in progress, the
+    threads of XLA's pool may all wait in collectives of calls that other processes have not reached."""
 
     __slots__ = ("_start",)
 
@@ -241,12 +244,12 @@ class _Waiting:
         self._start = start
 
     def __call__(self, buffers: Sequence[Buffer]) -> Results:
-        return _Awaited(self._start(buffers))
+        return _BlockingResults(self._start(buffers))
 
 
 @final
-class _Awaited:
-    """Results that are waited for."""
+class _BlockingResults:
+    """The results of a `_BlockingStart`."""
 
     __slots__ = ("_results",)
 
@@ -255,10 +258,10 @@ class _Awaited:
 
     def consume_with_handlers(self, handlers: Sequence[ResultHandler], /) -> list[Buffer]:
         """The results."""
-        made = self._results.consume_with_handlers(handlers)
-        for buffer in made:
+        buffers = self._results.consume_with_handlers(handlers)
+        for buffer in buffers:
             buffer.block_until_ready()
-        return made
+        return buffers
 
 
 @final
@@ -297,10 +300,10 @@ class LoadedProgram:
         if program.unbounded:
             self.start = interruptible(self.start)
         if placed is not None and device.platform == "cpu" and process_count() > 1:
-            self.start = _Waiting(self.start)
+            self.start = _BlockingStart(self.start)
         self.start_divided = self.start
         if placed is not None:  # the thread that donates operands divides them, not that of `interruptible`
-            self.start = Spread(self.start, placed.ins)
+            self.start = DividingStart(self.start, placed.ins)
             commitments.any = True  # its results are
             self.handlers = self.committed = [
                 result_handler(a, where, True, self.origin)
@@ -335,7 +338,7 @@ def compile_module(lowered: LoweredModule, options: CompileOptions, device: Devi
     on: tuple[Device, ...] = (device,)
     if placed is not None:
         on = devices_for(placed.devices, device.platform, lowered.name, placed.ids)
-    xla_options = _given(options, on, placed, lowered.waits)
+    xla_options = _xla_options(options, on, placed, lowered.waits)
     try:
         failures = None
         if lowered.waits:
@@ -343,7 +346,7 @@ def compile_module(lowered: LoweredModule, options: CompileOptions, device: Devi
         else:
             raw = device.client.compile_and_load(source, [d.raw for d in on], xla_options)
     except _jax.JaxRuntimeError as e:
-        raise CompileError(_explained(reason(e), source), remedy=_WITHOUT) from e
+        raise CompileError(_with_module_line(reason(e), source), remedy=_IF_REFUSED) from e
     return load(raw, lowered, on, failures)
 
 
@@ -407,7 +410,7 @@ def options_for(on: tuple[Device, ...], placed: Placement | None, waits: bool = 
     return partitioned_options([d.id for d in on], [*[where is None for where in placed.outs], *[False] * waits])
 
 
-def _given(
+def _xla_options(
     options: CompileOptions, on: tuple[Device, ...], placed: Placement | None, waits: bool
 ) -> _jax.CompileOptions:
     """The options in XLA's form. The module itself contains the donation."""
@@ -419,10 +422,12 @@ def _given(
     return xla_options
 
 
-_WITHOUT: Final = "leave out flags of CompileOptions; if it stays, report it with the program: fx.lower(program).text()"
+_IF_REFUSED: Final = (
+    "leave out flags of CompileOptions; if it stays, report it with the program: fx.lower(program).text()"
+)
 
 
-def _explained(problem: str, source: str) -> str:
+def _with_module_line(problem: str, source: str) -> str:
     """XLA's message, with the line of the module that it refers to."""
     match = re.search(r"-:(\d+):\d+: error", problem)
     lines = source.splitlines()

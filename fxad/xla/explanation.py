@@ -88,8 +88,8 @@ def explain_miss(jaxpr: Jaxpr, key: Key, held: Sequence[tuple[Jaxpr, Key]]) -> E
         return Explanation(jaxpr, is_held, jaxpr, _key_difference(key, same))
     if not others:
         return Explanation(jaxpr, is_held, None, None)
-    mine = _features(jaxpr)
-    nearest = max(dict.fromkeys([program for program, _ in others]), key=lambda other: _likeness(mine, other))
+    features = _features(jaxpr)
+    nearest = max(dict.fromkeys([program for program, _ in others]), key=lambda other: _similarity(features, other))
     return Explanation(jaxpr, is_held, nearest, diff(jaxpr, nearest))
 
 
@@ -101,11 +101,11 @@ def _key_difference(a: Key, b: Key) -> Difference:
     return Difference(("device",), str(a[1]), str(b[1]))
 
 
-def _likeness(mine: Mapping[Hashable, int], other: Jaxpr) -> float:
+def _similarity(features: Mapping[Hashable, int], other: Jaxpr) -> float:
     """The similarity of two programs: 1 if equal, 0 if they share nothing."""
-    theirs = _features(other)
-    shared = sum([min(n, theirs.get(what, 0)) for what, n in mine.items()])
-    return 2 * shared / (sum(mine.values()) + sum(theirs.values()))
+    others = _features(other)
+    shared = sum([min(n, others.get(what, 0)) for what, n in features.items()])
+    return 2 * shared / (sum(features.values()) + sum(others.values()))
 
 
 @by_value

@@ -27,7 +27,7 @@ ResultHandler: TypeAlias = _jax.ResultHandler
 
 _DONATED: Final = "fxad_donated"  # in the dictionary of a buffer
 _PINS: Final = "fxad_pins"
-_ASKED: Final = re.compile(r"allocating (\d+) bytes")
+_ALLOCATION: Final = re.compile(r"allocating (\d+) bytes")
 
 
 @final
@@ -47,7 +47,7 @@ class CountsMemory(Protocol):
     """An executable."""
 
     def memory(self) -> MemoryStats:
-        """Its memory, as planned by XLA."""
+        """The memory that XLA planned for it."""
 
 
 @final
@@ -55,9 +55,9 @@ class CountsMemory(Protocol):
 class Origin:
     """The program that computes a buffer: the user's function, its first line, and a weak reference to the executable.
 
-    XLA takes 1 ms to count the memory of a program on 8 devices, so it is asked when an error needs it. Every buffer
-    refers to its origin, through objects of jaxlib that hide references from the collector. So nothing here refers to
-    the globals of a module of the runtime, as a function does: clients would live beyond interpreter exit.
+    An error that needs the memory of the program reads it from the executable: this takes 1 ms for 8 devices. Every
+    buffer refers to its origin through objects of jaxlib, which hide references from the garbage collector. So an
+    origin must not refer to the globals of a module, as a function does: clients would live beyond interpreter exit.
     """
 
     name: str
@@ -67,14 +67,14 @@ class Origin:
 
 @final
 class DonationRecord:
-    """The program that a buffer was donated to, and the user's line of the call. `left` are placeholders for such
-    buffers."""
+    """The program that a buffer was donated to, and the user's line of the call. `placeholders` replace such buffers,
+    one for each sharding and commitment."""
 
-    __slots__ = ("left", "program", "source")
+    __slots__ = ("placeholders", "program", "source")
 
     def __init__(self, program: str, source: Source) -> None:
         self.program, self.source = program, source
-        self.left: dict[tuple[_jax.Sharding, bool], _jax.ArrayImpl] = {}
+        self.placeholders: dict[tuple[_jax.Sharding, bool], _jax.ArrayImpl] = {}
 
     def __str__(self) -> str:
         at = source_location(self.source)
@@ -101,30 +101,30 @@ def take_for_donation(buffer: _jax.ArrayImpl, call: DonatingCall) -> bool:
 
 @final
 class _Pin:
-    """Mask a read of the memory of a buffer. Only the reading thread refers to it."""
+    """Marks a read of the memory of a buffer. Only the reading thread refers to it."""
 
     __slots__ = ("__weakref__",)
 
 
-def pinned(buffer: _jax.ArrayImpl, look: Callable[[_jax.ArrayImpl], T]) -> T:
-    """The result of `look`, a function of jaxlib that refers to the memory of a buffer. No other thread donates the
+def pinned(buffer: _jax.ArrayImpl, read: Callable[[_jax.ArrayImpl], T]) -> T:
+    """The result of `read`, a function of jaxlib that refers to the memory of a buffer. No other thread donates the
     buffer meanwhile.
 
-    XLA does not ensure this: if it makes a reference while another thread donates, the process crashes. `look` must not
-    wait. Raises: Refused if the buffer was taken before.
+    XLA does not ensure this: if it makes a reference while another thread donates, the process crashes. `read` must not
+    wait. Raises: XlaRuntimeError if another call has taken the buffer for donation.
     """
     pin = _Pin()
-    at = ref(pin)
+    key = ref(pin)
     pins: dict[ref[_Pin], int] = buffer.__dict__.setdefault(_PINS, {})
-    pins[at] = get_ident()
+    pins[key] = get_ident()
     try:
         # read after pinning, since `take_for_donation` records the call first
         call: DonatingCall | None = buffer.__dict__.get(_DONATED)
         if call is not None and call[1] != get_ident():  # the donating call itself may copy it to another device
             raise XlaRuntimeError(OPERAND_DELETED)
-        return look(buffer)
+        return read(buffer)
     finally:
-        del pins[at]
+        del pins[key]
 
 
 def undo_donation(buffer: _jax.ArrayImpl, call: DonatingCall) -> None:
@@ -137,9 +137,10 @@ def placeholder(buffer: _jax.ArrayImpl, make: Callable[[], _jax.ArrayImpl]) -> _
     """The placeholder of a donated buffer, made once for each line, device and commitment."""
     call: DonatingCall = buffer.__dict__[_DONATED]
     key = buffer._sharding, buffer._committed
-    deleted = call[0].left.get(key)
+    placeholders = call[0].placeholders
+    deleted = placeholders.get(key)
     if deleted is None:
-        deleted = call[0].left[key] = make()
+        deleted = placeholders[key] = make()
         deleted.__dict__[_DONATED] = call
     return deleted
 
@@ -152,40 +153,40 @@ def donation_record(buffer: _jax.ArrayImpl) -> DonationRecord | None:
 
 def missing_value_reason(buffer: _jax.ArrayImpl) -> str | None:
     """The reason, as text, why a buffer has no value; None if it has one."""
-    to = donation_record(buffer)
-    if to is not None:
-        return str(to)
+    donation = donation_record(buffer)
+    if donation is not None:
+        return str(donation)
     return "deleted" if buffer.is_deleted() else None
 
 
 def value_error(what: str, e: Exception, buffer: _jax.ArrayImpl) -> ExecutionError:
     """The error for a buffer without a value: donated, deleted, or its computation failed."""
-    to = donation_record(buffer)
-    if to is not None:
-        return ExecutionError(f"{what}: the array was {to}; its memory is used again", remedy=_INSTEAD)
+    donation = donation_record(buffer)
+    if donation is not None:
+        return ExecutionError(f"{what}: the array was {donation}; its memory is used again", remedy=_IF_DONATED)
     if buffer.is_deleted():
-        return ExecutionError(f"{what}: the array is deleted", remedy=_KEEP)
+        return ExecutionError(f"{what}: the array is deleted", remedy=_IF_DELETED)
     origin = buffer.aval.origin if isinstance(buffer.aval, ArrayType) else None
-    return _explained(what, e, origin if isinstance(origin, Origin) else None)
+    return _failure(what, e, origin if isinstance(origin, Origin) else None)
 
 
-_INSTEAD: Final = "use the result in its place, or leave the argument out of `donate`"
-_KEEP: Final = "compute it again, or delete it when nobody uses it any more"
-_CHECK: Final = "the words are XLA's: check what the program is given, and what memory the device has left"
+_IF_DONATED: Final = "use the result in its place, or leave the argument out of `donate`"
+_IF_DELETED: Final = "compute it again, or delete it when nobody uses it any more"
+_IF_FAILED: Final = "the words are XLA's: check what the program is given, and what memory the device has left"
 
 
 @final
 class StepRefused(_jax.JaxRuntimeError):
     """XLA refused a step of a linked run: the operands of the program that it reads, its unit, and the user's line."""
 
-    def __init__(self, said: str, reads: Sequence[int], unit: str, where: str) -> None:
-        super().__init__(said)
+    def __init__(self, message: str, reads: Sequence[int], unit: str, where: str) -> None:
+        super().__init__(message)
         self.reads, self.unit, self.where = reads, unit, where
 
 
 # XLA's messages for a deleted operand. A call refused for another reason may have consumed donated operands.
 OPERAND_DELETED: Final = "an operand is deleted"
-_GONE: Final = re.compile(rf"{OPERAND_DELETED}|to have 1 shards, got: \[|has been deleted|deleted or donated")
+_DELETED: Final = re.compile(rf"{OPERAND_DELETED}|to have \d+ shards, got: \[|has been deleted|deleted or donated")
 
 
 def execution_error(
@@ -194,31 +195,33 @@ def execution_error(
     """The error for a call that XLA refused. `path` gives the name of an operand in messages."""
     step = e if isinstance(e, StepRefused) else None
     error = None
-    if _GONE.search(str(e)):
-        read = range(len(buffers)) if step is None else step.reads
-        error = next((_is_gone(k, buffers[k], origin, path) for k in read if missing_value_reason(buffers[k])), None)
-    error = error or _explained(origin.name if path else "execute", e, origin)
+    if _DELETED.search(str(e)):
+        reads = range(len(buffers)) if step is None else step.reads
+        deleted = next((k for k in reads if missing_value_reason(buffers[k])), None)
+        error = None if deleted is None else _deleted_operand(deleted, buffers[deleted], origin, path)
+    error = error or _failure(origin.name if path else "execute", e, origin)
     if step is not None:
         error.where = step.where
         error.located(equation=step.unit)
     return error
 
 
-def _is_gone(k: int, b: _jax.ArrayImpl, origin: Origin, path: Callable[[int], str] | None) -> ExecutionError:
-    what, to = f"{origin.name}: {path(k)}" if path else f"execute: operand {k}", donation_record(b)
-    if to is not None:
-        return ExecutionError(f"{what} was {to}", remedy=_INSTEAD)
-    return ExecutionError(f"{what} is deleted", remedy=_KEEP)
+def _deleted_operand(k: int, b: _jax.ArrayImpl, origin: Origin, path: Callable[[int], str] | None) -> ExecutionError:
+    what, donation = f"{origin.name}: {path(k)}" if path else f"execute: operand {k}", donation_record(b)
+    if donation is not None:
+        return ExecutionError(f"{what} was {donation}", remedy=_IF_DONATED)
+    return ExecutionError(f"{what} is deleted", remedy=_IF_DELETED)
 
 
-def _explained(what: str, e: Exception, origin: Origin | None) -> ExecutionError:
+def _failure(what: str, e: Exception, origin: Origin | None) -> ExecutionError:
+    """The error for a failed computation. If an allocation failed, it lists the memory of the program."""
     problem = reason(e)
     if origin is None:
-        return ExecutionError(f"{what}: {problem}", remedy=_CHECK)
+        return ExecutionError(f"{what}: {problem}", remedy=_IF_FAILED)
     head = what if what == origin.name else f"{what}: {origin.name}"
-    asked = _ASKED.search(problem)
-    if asked is None:
-        return ExecutionError(f"{head}: {problem}", where=origin.where, remedy=_CHECK)
+    allocation = _ALLOCATION.search(problem)
+    if allocation is None:
+        return ExecutionError(f"{head}: {problem}", where=origin.where, remedy=_IF_FAILED)
     executable = origin.executable()
     m = None if executable is None else executable.memory()
     needs = "" if m is None else (
@@ -226,7 +229,7 @@ def _explained(what: str, e: Exception, origin: Origin | None) -> ExecutionError
         f" {m.output_bytes:,}, temporaries {m.temp_bytes:,}"
     )  # fmt: skip
     return ExecutionError(
-        f"{head}: out of memory: {int(asked[1]):,} bytes were asked for{needs}",
+        f"{head}: out of memory: {int(allocation[1]):,} bytes were asked for{needs}",
         where=origin.where,
         remedy="donate arguments that are not needed again, recompute with remat, or give it smaller arrays",
     )

@@ -37,22 +37,23 @@ class Results(Protocol):
 Start: TypeAlias = Callable[[Sequence[_jax.ArrayImpl]], Results]
 
 
-class _Raised(Exception):  # noqa: N818  not an error of its own: a number that XLA's message has in it
-    """Replaces an exception of a host function while XLA propagates it."""
+class _Raised(Exception):  # noqa: N818  not an error of its own
+    """Replaces an exception of a host function while XLA propagates it. XLA's message contains its number."""
 
 
 @final
 class HostErrors:
     """The exceptions of the host functions of an executable, by numbers that XLA's messages contain. Thread-safe.
 
-    On several devices a host function that fails lets its device go on: the others may wait for it in a collective, and
-    XLA ends a process whose devices wait too long. Each call that is in progress then raises the exception at its end.
+    With several devices, exceptions are `deferred`: a device whose host function fails goes on, because others may wait
+    for it in a collective, and XLA ends a process whose devices wait too long. Each call that is in progress then
+    raises the exception at its end.
     """
 
-    __slots__ = ("_count", "_raised", "_running", "later")
+    __slots__ = ("_count", "_raised", "_running", "deferred")
 
-    def __init__(self, later: bool) -> None:
-        self.later = later
+    def __init__(self, deferred: bool) -> None:
+        self.deferred = deferred
         self._count = count()
         self._raised: OrderedDict[int, BaseException] = OrderedDict()
         self._running: dict[int, list[tuple[int, BaseException]]] = {}
@@ -61,8 +62,8 @@ class HostErrors:
         """Store an exception, and return the one to raise in its place."""
         number = next(self._count)
         self._raised[number] = error
-        if len(self._raised) > _KEPT:  # left over from executions whose error was never explained
-            self._raised.pop(number - _KEPT, None)
+        if len(self._raised) > _MAX_KEPT:  # left over from executions whose error was never explained
+            self._raised.pop(number - _MAX_KEPT, None)
         return _Raised(f"<host call {number}>")
 
     def begin(self) -> int:
@@ -71,23 +72,23 @@ class HostErrors:
         self._running[number] = []
         return number
 
-    def note(self, device: int, error: BaseException) -> None:
+    def add_for_all(self, device: int, error: BaseException) -> None:
         """Store an exception of a device for all calls in progress."""
         for raised in self._running.copy().values():
             raised.append((device, error))
 
     def end(self, number: int, error: BaseException | None = None) -> None:
-        """Raise the exception of a host function, if it is the reason of an error of XLA, or if one was noted since a
-        call began: the first one of the first device."""
-        noted = self._running.pop(number)
+        """End a call. Raises the exception of a host function that is the reason of an error of XLA, or the first
+        deferred one of the first device."""
+        for_this_call = self._running.pop(number)
         numbers = re.findall(r"<host call (\d+)>", str(error)) if isinstance(error, _jax.JaxRuntimeError) else []
-        _, first = min(noted, key=itemgetter(0), default=(0, None))
+        _, first = min(for_this_call, key=itemgetter(0), default=(0, None))
         raised = first or (self._raised.pop(int(numbers[-1]), None) if numbers else None)
         if raised is not None:
             raise raised from raised.__cause__
 
 
-_KEPT: Final = 64
+_MAX_KEPT: Final = 64
 
 
 @final
@@ -101,15 +102,15 @@ class _Callback:
 
     def __call__(self, *operands: NDArray) -> tuple[NDArray, ...]:
         args, device = operands, 0
-        if self._failures.later:
+        if self._failures.deferred:
             args, device = operands[:-1], int(operands[-1])
         try:
             return call_host_function(self._call.impl, *args)
         except BaseException as e:  # also KeyboardInterrupt and the like, which are no failures of the function
             error = e.located(where=self._where) if isinstance(e, FxadError) else e
-            if not self._failures.later:
+            if not self._failures.deferred:
                 raise self._failures.add(error) from e
-            self._failures.note(device, error)
+            self._failures.add_for_all(device, error)
         outs = self._call.out_avals if isinstance(self._call, HostCall) else ()
         return tuple([np.zeros(a.shape, a.dtype) for a in outs])
 
@@ -163,7 +164,7 @@ def compile_with_callbacks(
     if calls and platform != "cpu":
         what, remedy = calls[0][0].refusal
         raise CompileError(f"compile: a program on {platform} cannot call {what}", remedy=remedy)
-    failures = HostErrors(later=len(devices) > 1)
+    failures = HostErrors(deferred=len(devices) > 1)
     callbacks = [_Callback(call, where, failures) for call, where in calls]
     on = _jax.DeviceList(tuple([d.raw for d in devices]))
     raw = lowering.mlir.with_module(source, lambda module: client.compile_and_load(module, on, options, callbacks))

@@ -32,17 +32,24 @@ from fxad.core.single_flight import FLIGHTS, SingleFlight
 from fxad.ir import Aval
 from fxad.lowering.jaxlib import _jax
 from fxad.xla.buffers import Commitments, commitments
-from fxad.xla.client import Device, check_not_forked, computes, keep_clients, register_after_fork, wait_for_live_arrays
+from fxad.xla.client import (
+    Device,
+    check_not_forked,
+    is_computing,
+    keep_clients,
+    register_after_fork,
+    wait_for_live_arrays,
+)
 from fxad.xla.compat import compile_options, result_handler
 from fxad.xla.interruptible import waits
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_LOOK: Final = 0.05  # seconds
-_PATIENCE: Final = 1.0  # seconds that exit waits for host functions, before and after interrupting them
-_LEAVE: Final = 10.0  # seconds that exit waits for threads in XLA
-_LONG: Final = 3600.0
+_POLL_SECONDS: Final = 0.05
+_PATIENCE_SECONDS: Final = 1.0  # exit waits so long for host functions, before and after interrupting them
+_CALL_SECONDS: Final = 10.0  # exit waits so long for threads in XLA
+_SLEEP_SECONDS: Final = 3600.0
 # Files whose functions call XLA for the user's computations.
 _ROOT: Final = os.path.dirname(os.path.dirname(__file__))
 _CALLERS: Final = tuple(
@@ -57,10 +64,10 @@ _CALLERS: Final = tuple(
 class _Work:
     """The running work for which interpreter exit waits, and a flag that stops new work."""
 
-    __slots__ = ("__weakref__", "_calling", "_devices", "_on_host", "_over", "_staying")
+    __slots__ = ("__weakref__", "_calling", "_devices", "_on_host", "_exiting", "_blocked")
 
     def __init__(self) -> None:
-        self._over = False
+        self._exiting = False
         self.after_fork()
 
     def after_fork(self) -> None:
@@ -68,41 +75,41 @@ class _Work:
         self._devices: set[Device] = set()  # that were compiled for
         self._calling = SingleFlight()  # executions that call the host
         self._on_host = SingleFlight()  # functions of the host, which may run in other threads
-        self._staying: set[int] = set()
+        self._blocked: set[int] = set()
 
     def begin(self, what: str, device: Device) -> None:
         """Called before a compilation in a call of `FLIGHTS`. Raises: ExecutionError in a forked child."""
         check_not_forked(what)
         self._devices.add(device)
-        self.stay()
+        self.block_at_exit()
 
     def executing(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Execute a program that calls the host."""
-        self.stay()
+        self.block_at_exit()
         try:
             return self._calling.run(fn, *args, **kwargs)
         finally:
-            self.stay()
+            self.block_at_exit()
 
     def on_host(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call a function of the host, from XLA."""
         return self._on_host.run(fn, *args, **kwargs)
 
-    def stay(self) -> None:
+    def block_at_exit(self) -> None:
         """At interpreter exit, block every thread except the main thread."""
-        if self._over and threading.get_ident() != threading.main_thread().ident:
-            self._staying.add(threading.get_ident())
+        if self._exiting and threading.get_ident() != threading.main_thread().ident:
+            self._blocked.add(threading.get_ident())
             while True:
-                time.sleep(_LONG)
+                time.sleep(_SLEEP_SECONDS)
 
     def end(self) -> None:
         """Stop new work, and wait for running compilations and computations."""
-        self._over = True
+        self._exiting = True
         try:
             while others := self._others(FLIGHTS):
                 FLIGHTS.wait_for_one(others)
             self._end_host_functions()
-            commitments.__class__ = _Closed
+            commitments.__class__ = _ExitCommitments
             if not self._interrupted():
                 self._wait()
                 return
@@ -115,18 +122,18 @@ class _Work:
         interrupted = waits.interrupted or getattr(sys, "last_type", None) is KeyboardInterrupt
         if not interrupted or waits.unbounded:
             return interrupted
-        give_up = time.monotonic() + _PATIENCE / 2
-        while running := computes():
-            if time.monotonic() > give_up:
+        deadline = time.monotonic() + _PATIENCE_SECONDS / 2
+        while running := is_computing():
+            if time.monotonic() > deadline:
                 break
-            time.sleep(_LOOK)
+            time.sleep(_POLL_SECONDS)
         return running
 
     def _wait(self) -> None:
         """Wait for running computations."""
-        self._leave()
+        self._wait_for_calls()
         wait_for_live_arrays()
-        self._leave()
+        self._wait_for_calls()
         for device in self._devices.copy():
             if device.platform == "cpu":  # an accelerator does not run code of this process
                 _wait_for(device)
@@ -135,25 +142,25 @@ class _Work:
         """Wait for executions that call the host, and interrupt their functions after a while. A function that is
         blocked forever runs no more Python, so it is harmless."""
         begin = time.monotonic()
-        while self._others(self._calling) and (waited := time.monotonic() - begin) < 2 * _PATIENCE:
-            if waited > _PATIENCE or waits.interrupted:
+        while self._others(self._calling) and (waited := time.monotonic() - begin) < 2 * _PATIENCE_SECONDS:
+            if waited > _PATIENCE_SECONDS or waits.interrupted:
                 for thread in self._others(self._on_host):
                     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(SystemExit))
-            time.sleep(_LOOK)
+            time.sleep(_POLL_SECONDS)
 
-    def _leave(self) -> None:
-        """Wait, for at most `_LEAVE` seconds, until threads in calls of programs return from XLA."""
-        give_up = time.monotonic() + _LEAVE
-        while time.monotonic() < give_up:
-            there = sys._current_frames().items()
-            inside = {thread for thread, frame in there if frame.f_code.co_filename.startswith(_CALLERS)}
-            if not inside - self._staying - {threading.get_ident()}:
+    def _wait_for_calls(self) -> None:
+        """Wait, for at most `_CALL_SECONDS` seconds, until threads in calls of programs return from XLA."""
+        deadline = time.monotonic() + _CALL_SECONDS
+        while time.monotonic() < deadline:
+            frames = sys._current_frames().items()
+            inside = {thread for thread, frame in frames if frame.f_code.co_filename.startswith(_CALLERS)}
+            if not inside - self._blocked - {threading.get_ident()}:
                 return
-            time.sleep(_LOOK)
+            time.sleep(_POLL_SECONDS)
 
     def _others(self, calls: SingleFlight) -> set[int]:
-        """Threads with running calls, without this one and those blocked by `stay`."""
-        return (calls.threads() & sys._current_frames().keys()) - self._staying - {threading.get_ident()}
+        """Threads with running calls, without this one and those blocked by `block_at_exit`."""
+        return (calls.threads() & sys._current_frames().keys()) - self._blocked - {threading.get_ident()}
 
 
 def _end_while_xla_computes() -> None:
@@ -190,23 +197,23 @@ _work: Final = _Work()
 
 
 @final
-class _Closed(Commitments):
+class _ExitCommitments(Commitments):
     """The class of `commitments` at interpreter exit. Every call reads it before it calls XLA, and blocks there."""
 
     __slots__ = ()
 
-    def _ask(self) -> bool:
+    def _block(self) -> bool:
         """Block every thread except the main thread, for which True is the safe answer."""
-        _work.stay()
+        _work.block_at_exit()
         return True
 
-    def _set(self, value: bool) -> None:
+    def _ignore(self, value: bool) -> None:
         pass
 
-    any = property(_ask, _set)
+    any = property(_block, _ignore)
 
     def enter(self) -> None:
-        _work.stay()
+        _work.block_at_exit()
 
 
 atexit.register(_work.end)

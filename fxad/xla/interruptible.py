@@ -1,9 +1,10 @@
 """Programs with a loop that may never end: the main thread can be interrupted while it waits for them.
 
-Python runs signal handlers in the main thread, between two bytecodes. A thread inside XLA runs none, and small programs
-run on the calling thread. So the main thread starts a program with an unbounded loop in another thread, and waits for a
-lock, which a signal interrupts. Programs that returned quickly a few times are started directly: one that then does not
-return cannot be interrupted. Larger programs run in threads of XLA. The waits of jaxlib for these look for signals.
+Python runs signal handlers in the main thread, between two bytecodes. A thread inside XLA runs none, and XLA runs small
+programs on the calling thread. So the main thread starts a program with an unbounded loop in another thread, and waits
+for a lock, which a signal interrupts. A program that returned quickly a few times is started directly. If it then does
+not return, it cannot be interrupted. XLA runs larger programs in its own threads, and jaxlib handles signals while it
+waits for them.
 
 Cost: 50 us for a start in another thread; 0.2 us for a direct one, of the 8 us that a small loop takes. So a small loop
 is not always started in another thread.
@@ -71,22 +72,22 @@ def in_main_thread() -> bool:
 def interruptible(start: Callable[[Sequence[_jax.ArrayImpl]], T]) -> Callable[[Sequence[_jax.ArrayImpl]], T]:
     """The start of a program with an unbounded loop, such that a signal interrupts it."""
     waits.unbounded = True
-    left = [None] * _TRIES  # one for each quick start that is still to be seen
+    quick_starts_left = [None] * _TRIES  # a list: threads remove elements without a lock
 
     def begin(buffers: Sequence[_jax.ArrayImpl]) -> T:
-        if not left:
+        if not quick_starts_left:
             return start(buffers)
-        return beside_main(buffers)
+        return start_in_thread(buffers)
 
-    def beside_main(buffers: Sequence[_jax.ArrayImpl]) -> T:
+    def start_in_thread(buffers: Sequence[_jax.ArrayImpl]) -> T:
         if not in_main_thread():
             return start(buffers)
         begun = perf_counter()
         results = waits.call(lambda: start(buffers))
         if perf_counter() - begun > _QUICK:
-            left[:] = [None] * _TRIES
+            quick_starts_left[:] = [None] * _TRIES
         else:
-            del left[-1:]
+            del quick_starts_left[-1:]
         return results
 
     return begin

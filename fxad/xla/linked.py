@@ -47,7 +47,7 @@ _Call: TypeAlias = tuple[Start, list[ResultHandler], _Pick, tuple[int, ...]]
 
 
 @final
-class _Done:
+class _Results:
     """The results of a linked run, with the interface of XLA's results of one executable."""
 
     __slots__ = ("_committed", "buffers")
@@ -95,10 +95,10 @@ class LinkedProgram:
             everywhere = ManyDevices(self.devices, self.placed.mesh, ())
             self._constants = [resharded(c, everywhere) for c in self._constants]
         self._outs = _pick(plan.outs)
-        lines = {s.unit: line for s in reversed(plan.steps) if (line := _where(s))}  # the first step of each unit
+        lines = {s.unit: line for s in reversed(plan.steps) if (line := _source_line(s))}  # the first step of each unit
         whole = ref(self)
         # for messages: the name of the program, the user's line, the memory of a whole run
-        self.origin = Origin(plan.name, next((w for s in plan.steps if (w := _where(s))), ""), whole)
+        self.origin = Origin(plan.name, next((w for s in plan.steps if (w := _source_line(s))), ""), whole)
         # results of units have the same description: a unit may fail long after the call, or exhaust memory of the run
         handlers: list[list[ResultHandler]] = []
         for k, p in enumerate(programs):
@@ -116,7 +116,7 @@ class LinkedProgram:
                 calls = []
         self._parts.append((calls, ()))
 
-    def start(self, buffers: Sequence[Buffer]) -> _Done:
+    def start(self, buffers: Sequence[Buffer]) -> _Results:
         """Call every step in order; see `LoadedProgram.execute`. A slot is an index into one list, which only grows. A
         value is dropped after its last read; pending XLA executions keep their operands alive."""
         if self.plan.donate:  # before the first step: steps before a failing one would consume their operands
@@ -137,7 +137,7 @@ class LinkedProgram:
                     delete(buffers[k])
         except XlaRuntimeError as e:
             raise self._refused(e, self._running(len(buffers), len(slots)), len(buffers)) from e
-        return _Done(list(self._outs(slots)), self.committed if self.placed is None else None)
+        return _Results(list(self._outs(slots)), self.committed if self.placed is None else None)
 
     def memory(self) -> MemoryStats:
         """The memory of a whole run."""
@@ -155,8 +155,8 @@ class LinkedProgram:
         return "".join([f"// {_unit_text(self.plan, k)}\n{p.hlo().rstrip()}\n" for k, p in enumerate(self.programs)])
 
     def _check(self, buffers: Sequence[Buffer]) -> None:
-        gone = {k for k, b in enumerate(buffers) if b.is_deleted()}
-        step = next((s for s in self.plan.steps if not gone.isdisjoint(s.ins)), None) if gone else None
+        deleted = {k for k, b in enumerate(buffers) if b.is_deleted()}
+        step = next((s for s in self.plan.steps if not deleted.isdisjoint(s.ins)), None) if deleted else None
         if step is not None:
             raise self._refused(XlaRuntimeError(OPERAND_DELETED), step, len(buffers))
 
@@ -173,7 +173,7 @@ class LinkedProgram:
     def _refused(self, e: Exception, step: Step, operands: int) -> StepRefused:
         """The error for a step that XLA refused."""
         reads = [k for k in step.ins if k < operands]
-        return StepRefused(str(e), reads, _unit_text(self.plan, step.unit), _where(step))
+        return StepRefused(str(e), reads, _unit_text(self.plan, step.unit), _source_line(step))
 
 
 Runnable: TypeAlias = LoadedProgram | LinkedProgram
@@ -210,7 +210,7 @@ def _unit_text(plan: Plan, k: int) -> str:
     return f"unit {k} of {plan.name}: {unit.body.name}, {unit.equations} equations, used {unit.uses} times"
 
 
-def _where(step: Step) -> str:
+def _source_line(step: Step) -> str:
     return str(source_location(step.source) or "")
 
 
@@ -242,7 +242,7 @@ def _compiled(plan: Plan, device: Device, options: CompileOptions) -> Iterator[t
             return k, active_cache()(unit.body, device, replace(options, donate=unit.donate))
         except CompileError as e:
             step = next(s for s in plan.steps if s.unit == k)
-            raise e.located(equation=_unit_text(plan, k), where=_where(step))
+            raise e.located(equation=_unit_text(plan, k), where=_source_line(step))
 
     order = sorted(range(len(plan.units)), key=lambda k: -plan.units[k].equations)
     if _AT_ONCE == 1:
@@ -269,7 +269,7 @@ def memory(program: Runnable) -> MemoryStats:
         return memory_of_unit(program)
     plan = program.plan
     stats = [memory_of_unit(p) for p in program.programs]
-    ins, outs = _parts(program, "ins"), _parts(program, "outs")
+    ins, outs = _part_types(program, "ins"), _part_types(program, "outs")
     argument, output = [sum([a.nbytes for a in side]) for side in (ins, outs)]
     alias = sum([ins[k].nbytes for k in aliases(ins, outs, plan.donate)])
     peak = max([s.live_bytes + stats[s.unit].temp_bytes - stats[s.unit].alias_bytes for s in plan.steps])
@@ -277,7 +277,7 @@ def memory(program: Runnable) -> MemoryStats:
     return MemoryStats(argument, output, alias, max(0, peak - argument - output + alias), peak, code)
 
 
-def _parts(program: LinkedProgram, side: Literal["ins", "outs"]) -> Sequence[Aval]:
+def _part_types(program: LinkedProgram, side: Literal["ins", "outs"]) -> Sequence[Aval]:
     """The types of the parts of operands or results that a device has."""
     avals = program.in_avals if side == "ins" else program.out_avals
     if program.placed is None:

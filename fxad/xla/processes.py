@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from itertools import count
 from typing import Final, final
 
@@ -58,7 +59,7 @@ class Processes:
                 f"distributed.initialize: process {k} of {n} at {address}: {_reason(e, timeout)}",
                 remedy="start all processes with one address and distinct process_id, within the timeout",
             ) from e
-        join_processes((client, k, n, host), visible)
+        join_processes((client, k, n, _own_address(host)), visible)
         self.client, self.service = client, service
 
     def barrier(self, timeout: float) -> None:
@@ -93,6 +94,13 @@ def _lost(*_status: object) -> None:
 
     jaxlib ends the process instead of calling it: it cannot pass the status to Python.
     """
+
+
+def _own_address(coordinator: str) -> str:
+    """The address at which the other processes reach this one: that of the interface to the coordinator."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((coordinator, 9))  # sends nothing
+        return str(probe.getsockname()[0])
 
 
 PROCESSES: Final = Processes()

@@ -11,9 +11,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, final
 
+from jaxlib import _profiler
+
 from fxad.core.weak import WeakTable
 from fxad.errors import ArgumentError, ExecutionError, ParameterError, described
-from fxad.lowering.jaxlib import _jax, _profiler
+from fxad.lowering.jaxlib import _jax
 from fxad.xla.compat import reason
 
 
@@ -43,8 +45,8 @@ def profile(path: str | bytes | PathLike[str] | PathLike[bytes]) -> Iterator[Non
         raise ArgumentError(
             f"profile: {described(path)} is not a path: {path!r:.60}", remedy="name a directory to write the trace to"
         ) from None
-    mine = _Running()
-    if _running.put("profile", mine) is not mine:
+    marker = _Running()
+    if _running.put("profile", marker) is not marker:
         raise ParameterError("profile: another profile is running in this process", remedy="end that one first")
     try:
         _check_place(folder)
@@ -60,16 +62,16 @@ def profile(path: str | bytes | PathLike[str] | PathLike[bytes]) -> Iterator[Non
         except OSError as e:
             raise _not_written(folder, e.strerror or str(e)) from e
     finally:
-        del mine  # the traceback of an error would keep it alive
+        del marker  # the traceback of an error would keep it alive
 
 
 def _write(session: _profiler.ProfilerSession, data: bytes, folder: Path) -> None:
     """Write a trace under a unique name. XLA names it by the second, and overwrites a trace with that name."""
     runs = folder / "plugins" / "profile"
     runs.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(dir=folder, prefix=".profile-") as apart:
-        session.export(data, apart)
-        for written in (Path(apart) / "plugins" / "profile").iterdir():
+    with TemporaryDirectory(dir=folder, prefix=".profile-") as temporary:
+        session.export(data, temporary)
+        for written in (Path(temporary) / "plugins" / "profile").iterdir():
             _move(written, runs)
 
 
@@ -87,11 +89,11 @@ def _move(written: Path, runs: Path) -> None:
 def _check_place(folder: str) -> None:
     """Check that the directory can be made and written to, without making it. Raises: ExecutionError."""
     whole = Path(folder).absolute()
-    there = next(p for p in (whole, *whole.parents) if p.exists() or p == p.parent)
-    if not there.is_dir():
-        raise _not_written(folder, f"{there} is not a directory")
-    if not access(there, W_OK | X_OK):
-        raise _not_written(folder, f"{there} is not writable")
+    existing = next(p for p in (whole, *whole.parents) if p.exists() or p == p.parent)
+    if not existing.is_dir():
+        raise _not_written(folder, f"{existing} is not a directory")
+    if not access(existing, W_OK | X_OK):
+        raise _not_written(folder, f"{existing} is not writable")
 
 
 def _not_written(folder: str, why: str) -> ExecutionError:

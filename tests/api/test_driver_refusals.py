@@ -239,7 +239,7 @@ def test_a_profile_that_cannot_be_written(tmp_path: Path) -> None:
 
 def test_a_function_that_this_jaxlib_does_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(custom_calls, "_targets", custom_calls._Targets())
-    monkeypatch.setattr("fxad.xla.custom_calls._lapack.registrations", dict)
+    monkeypatch.setattr("fxad.lowering.lapack.registrations", dict)
     found = refused(
         lambda: FACTORED.compile(fx.CompileOptions(optimization_level=0)),
         CompileError,

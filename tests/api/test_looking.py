@@ -199,7 +199,7 @@ def test_the_text_of_linked_units_has_a_section_for_each() -> None:
     assert sections[0] == ""
     assert sections[1::2] == [
         "unit 0 of thrice: halved, 2 equations, used 3 times",
-        "unit 1 of thrice: glue, 1 equations, used 1 times",
+        "unit 1 of thrice: remainder, 1 equations, used 1 times",
     ]
     assert all(section.startswith("HloModule") for section in sections[2::2])
     assert "multiply" in sections[2]

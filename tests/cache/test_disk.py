@@ -189,12 +189,14 @@ def test_what_others_compiled_is_not_found(home: Path, what: str, monkeypatch: p
     assert len(entries(home)) == 2
 
 
-def test_the_sources_that_lower_are_in_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = disk_tier._lowering()
-    assert before == disk_tier._lowering()
-    read = Path.read_bytes
-    monkeypatch.setattr(Path, "read_bytes", lambda p: read(p) + (b"#" if p.name == "dot.py" else b""))
-    assert disk_tier._lowering() != before
+@pytest.mark.parametrize("source", ["primitives/dot.py", "units/kernels.py", "transforms/costs.py", "dtypes.py"])
+def test_the_sources_that_lower_are_in_the_key(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = source.replace("/", os.sep)
+    before = disk_tier._digest_of_sources()
+    assert before == disk_tier._digest_of_sources()
+    read = disk_tier.read
+    monkeypatch.setattr(disk_tier, "read", lambda path: read(path) + (b"#" if path.endswith(source) else b""))
+    assert disk_tier._digest_of_sources() != before
 
 
 def test_the_processor_is_in_the_key(monkeypatch: pytest.MonkeyPatch) -> None:

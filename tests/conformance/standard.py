@@ -1,4 +1,4 @@
-"""What the Python array API standard 2025.12 asks for, as data: names, parameters, dtypes.
+"""The requirements of the Python array API standard 2025.12, as data: names, parameters, dtypes.
 
 Source: https://data-apis.org/array-api/2025.12/API_specification. The parameters are Python's own notation; a test
 parses them. `kind` says which dtypes a function must take: the first argument's, and for two arrays both.

@@ -1,4 +1,4 @@
-"""What dtypes functions take and give: every function of the standard, every pair of dtypes, scalars on either side.
+"""Dtypes of operands and results: every function of the standard, every pair of dtypes, scalars on either side.
 
 Types follow from types, so this traces and computes nothing.
 """

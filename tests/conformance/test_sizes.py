@@ -43,7 +43,7 @@ def test_values_known_in_a_trace_will_do() -> None:
 
 
 def plain(x: np.ndarray[Any, Any], size: int, **how: Any) -> list[np.ndarray[Any, Any]]:
-    """What `unique` with a size gives, by NumPy."""
+    """Return the result of `unique` with a size, computed with NumPy."""
     values, first, inverse, counts = np.unique(x, True, True, True, **how)
     more = max(size - len(values), 0)
     return [

@@ -31,7 +31,7 @@ from fxad.ir import (
     record,
 )
 from fxad.primitives.control.call import Applied, Call, layout_with_rules
-from fxad.primitives.custom import CustomCall, NamedCall, module_call, named
+from fxad.primitives.custom import CustomCall, NamedCall, called_functions, module_call
 from fxad.primitives.custom_rules import Derivative, Function, Rules
 from fxad.primitives.elementwise import COS, SIN
 from fxad.text.parser import PRIMITIVES
@@ -55,7 +55,7 @@ def test_names_do_not_count() -> None:
     assert of_sine in calls(slope.jaxpr)
     for prim in (of_sine, of_cosine):
         (rule,) = prim.module[0].rules.derivatives
-        assert named(rule.forward)[0] == 0
+        assert called_functions(rule.forward)[0] == 0
     other, _ = circular()
     assert fx.trace(other, X).jaxpr is sine.jaxpr
 
@@ -100,7 +100,7 @@ def test_a_module_is_a_value(make: Callable[[], Fun]) -> None:
         assert fx.text.parse(str(jaxpr)).digest == jaxpr.digest
         assert pickle.loads(pickle.dumps(jaxpr)) is jaxpr
         assert copy.deepcopy(jaxpr) is jaxpr
-        assert named(jaxpr) == (), "names are bound in their module"
+        assert called_functions(jaxpr) == (), "names are bound in their module"
         assert fx.diff(fx.trace(fnp.sin, X).jaxpr, jaxpr) is not None
     assert {len(prim.module) for prim in calls(program)} == {len(prim.module) for prim in calls(batched)}
 

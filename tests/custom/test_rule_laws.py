@@ -21,7 +21,7 @@ from fxad.primitives.custom import CustomCall
 from fxad.primitives.custom_rules import Derivative, Function, Rules
 from fxad.testing import Case, cases, check_stack, differ, repeated_cases, stacks, xla
 from fxad.testing.compare import instantiate_tangents, program_tolerance, random_tangents
-from fxad.testing.draw_custom import ruled as ruled_program
+from fxad.testing.draw_custom import call_with_rule
 from fxad.transforms import inline, jvp, outline, reroll, vjp_fused
 from tests.laws.budget import share
 
@@ -113,7 +113,7 @@ def test_stacks(shape: Callable[[Fun], Fun], kinds: tuple[str, ...], stack: tupl
 @given(cases(differentiable=True), st.sampled_from(["jvp", "vjp"]), stacks(3))
 def test_any_program_with_its_own_derivative_for_a_rule(case: Case, kind: str, stack: tuple[str, ...]) -> None:
     b = Builder.like(case.program)
-    program = b.build(b(ruled_program(case.program, kind), *b.ins), "ruled")
+    program = b.build(b(call_with_rule(case.program, kind), *b.ins), "ruled")
     check_stack(stack, Case(program, case.args, case.seed, case.smooth))
 
 
@@ -126,7 +126,7 @@ def test_any_program_with_its_own_derivative_for_a_rule(case: Case, kind: str, s
 def test_rewriting_a_rule_keeps_its_derivatives(case: Case, kind: str, fixed: list[bool]) -> None:
     """Those along any of the operands: a rule that computes known values beside is linear in its tangents alone."""
     b = Builder.like(case.program)
-    program = b.build(b(ruled_program(case.program, kind, again=True), *b.ins), "ruled")
+    program = b.build(b(call_with_rule(case.program, kind, again=True), *b.ins), "ruled")
     fixed += [False] * (len(case.args) - len(fixed))
     mask = tuple([a.inexact and not f for a, f in zip(program.in_avals, fixed, strict=False)])
     dots = random_tangents([a for a, m in zip(program.in_avals, mask, strict=True) if m], case.seed)

@@ -20,7 +20,7 @@ from fxad.core.interpreter import run
 from fxad.core.typecheck import typecheck
 from fxad.errors import NotDifferentiableError
 from fxad.ir import distinct_jaxprs
-from fxad.primitives.custom import CustomCall, named
+from fxad.primitives.custom import CustomCall, called_functions
 from fxad.testing import Case, check_stack, differ, stacks
 from tests.custom.test_rule_laws import LAYERS, SHAPES
 from tests.laws.budget import share
@@ -131,7 +131,7 @@ def test_the_rule_is_what_would_be_derived(
         f, g = layer(f), layer(g)
     have, want = fx.trace(f, X, Y), fx.trace(g, X, Y)
     assert have.out_tree == want.out_tree
-    assert named(have.jaxpr) == ()
+    assert called_functions(have.jaxpr) == ()
     typecheck(have.jaxpr)
     found = run(have.jaxpr, [*[np.asarray(b) for b in have.bound], X, Y])
     wanted = run(want.jaxpr, [*[np.asarray(b) for b in want.bound], X, Y])

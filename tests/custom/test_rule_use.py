@@ -22,7 +22,7 @@ from fxad.primitives.custom import CustomCall
 from fxad.testing import Case, cases, check_rule, differ
 from fxad.testing.compare import random_tangents
 from fxad.testing.derivative_laws import differentiable_mask
-from fxad.testing.draw_custom import ruled as ruled_program
+from fxad.testing.draw_custom import call_with_rule
 from tests.laws.budget import share
 
 Fun = Callable[..., Any]
@@ -507,7 +507,7 @@ def test_dce_slims_functions_with_rules() -> None:
 @given(cases(differentiable=True), st.sampled_from(["jvp", "vjp"]), st.lists(st.booleans(), max_size=6))
 def test_dce_of_rules_changes_no_result_and_no_derivative(case: Case, kind: str, choose: list[bool]) -> None:
     b = Builder.like(case.program)
-    outs = b(ruled_program(case.program, kind), *b.ins)
+    outs = b(call_with_rule(case.program, kind), *b.ins)
     used = [v for v, c in zip(outs, [*choose, *[True] * len(outs)], strict=False) if c]
     whole = b.build(used, "ruled")
     slim = transforms.dce(whole)

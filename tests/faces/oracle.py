@@ -49,7 +49,7 @@ def close(ours: object, theirs: object, *, dtype: bool = True) -> None:
 
 
 def by_kind(value: object, args: Sequence[object]) -> Value:
-    """What NumPy computed, in the dtype of fxad's promotion: float64 only if an argument is (decision 64)."""
+    """Return the result of NumPy in the dtype of fxad's promotion: float64 only if an argument is (decision 64)."""
     out = np.asarray(value)
     kinds = [np.asarray(a).dtype for a in args]
     if out.dtype.kind not in "fc" or any(d in (np.float64, np.complex128) for d in kinds):

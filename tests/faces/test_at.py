@@ -39,7 +39,7 @@ UFUNCS = {
 
 
 def updated(x: Value, index: Any, name: str, value: Any) -> Value:
-    """What NumPy makes of it."""
+    """Return the result of the same update in NumPy."""
     out = x.copy()
     if name == "set":
         out[index] = value

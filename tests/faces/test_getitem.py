@@ -151,7 +151,7 @@ def test_take() -> None:
 
 
 def test_gradient() -> None:
-    """What is read gets its cotangent, once for each time it is read."""
+    """An element that is read several times gets the sum of the cotangents."""
     x = X.astype(np.float64)
 
     def gradient(index: Any) -> npt.NDArray[np.float64]:

@@ -19,7 +19,7 @@ HALF = (X % 2).astype(bool)
 
 
 def done(fn: Any, *args: Any) -> Value:
-    """What a NumPy function makes of its first argument in place."""
+    """Return the first argument after a NumPy function has changed it in place."""
     x: Value = args[0].copy()
     fn(x, *args[1:])
     return x

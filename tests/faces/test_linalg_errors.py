@@ -1,4 +1,4 @@
-"""What linear algebra refuses, word for word; and where its functions are looked for."""
+"""The error messages of linear algebra, word for word, and the modules that have its functions."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def test_values_for_each_side() -> None:
 
 @pytest.mark.parametrize("mode", [m for m in MODES if m not in ("maximum", "minimum", "median")])
 def test_derivative_is_the_adjoint(mode: str) -> None:
-    """What is linear has a matrix, and the gradient is its transpose."""
+    """For linear padding, the gradient is the transpose of its matrix."""
     x = X.astype(np.float64)
     w = np.random.default_rng(2).normal(size=np.pad(x, (2, 5)).shape)
     got = fx.grad(lambda a: (fnp.pad(a, (2, 5), mode) * w).sum())(fnp.asarray(x))

@@ -21,7 +21,7 @@ METHODS = ("sum", "prod", "max", "min", "mean", "var", "std", "any", "all")
 
 
 def begun(name: str) -> dict[str, Any]:
-    """What the reduction needs beside a mask."""
+    """Return the arguments that a reduction requires beside a mask."""
     return {"initial": 0.25} if name.removeprefix("nan") in ("max", "min") else {}
 
 

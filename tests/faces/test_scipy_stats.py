@@ -54,7 +54,7 @@ def functions(name: str) -> list[str]:
 
 
 def compared(found: Any, name: str, method: str, x: Any, args: tuple[float, ...]) -> None:
-    """What a function of a distribution gave, against SciPy."""
+    """Compare the result of a function of a distribution with SciPy."""
     with np.errstate(all="ignore"):
         want = getattr(getattr(scipy.stats, name), method)(x, *args)
     inside = np.full(x.shape, True)

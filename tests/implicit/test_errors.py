@@ -1,4 +1,4 @@
-"""What is refused, where, and with which words."""
+"""The error messages of implicit functions, and the lines that they name."""
 
 from __future__ import annotations
 

@@ -36,7 +36,8 @@ def test_stacks(solution: Solution, stack: tuple[str, ...]) -> None:
 
 
 def well_conditioned(case: Case) -> bool:
-    """Whether results move little where operands do, at the operands and at those that the laws of batching make."""
+    """Return True if small changes of the operands change the results little, at the drawn operands and at those of the
+    laws of batching."""
     mask = [v.inexact for v in case.program.in_avals]
     with np.errstate(all="ignore"):
         for args in (case.args, [np.roll(a, 1) for a in case.args]):

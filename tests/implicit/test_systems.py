@@ -78,8 +78,8 @@ def close(have: Any, want: Any, tolerance: float = 1e-9) -> None:
 
 
 def interpreted(f: Callable[..., Any], *args: Any) -> Any:
-    """What a function gives, without a compilation: those of solvers under derivatives take most of the time here, and
-    that programs mean what is interpreted is a law of its own."""
+    """Return the result of a function, interpreted. Compilations of solvers under derivatives would take most of the
+    time of these tests, and another law compares compiled with interpreted programs."""
     return fx.interpret(fx.trace(f, *args), *args)
 
 

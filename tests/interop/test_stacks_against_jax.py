@@ -209,7 +209,7 @@ THEIRS: Final = Library(jax, jax.numpy)
 
 
 def difference(seed: int, k: int) -> str:
-    """What differs under a stack, or nothing."""
+    """Return the difference from JAX under a stack of transformations; empty if there is none."""
     stack = stack_of(seed, k)
     name, f = drawn(OURS, seed)
     _, g = drawn(THEIRS, seed)

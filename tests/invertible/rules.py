@@ -20,7 +20,7 @@ from fxad.primitives.elementwise.family import Binary, Unary
 from fxad.transforms import jvp
 from fxad.transforms.inversion.rules import INVERSE_RULES
 from fxad.transforms.inversion.rules.assembling import unknown_elements
-from fxad.transforms.inversion.rules.contract import VOLUME, Constant, Determined, PartialValue, Refused
+from fxad.transforms.inversion.rules.contract import VOLUME, Determined, PartialValue, Refused, VolumePreserving
 from fxad.transforms.inversion.rules.totals import total
 
 
@@ -112,7 +112,7 @@ def log_det(prim: Primitive, avals: Sequence[Aval], unknown: Mask) -> Jaxpr | No
     args, outs = b.inputs(avals), b.inputs(prim.abstract_eval(*avals))
     if rule.log_det is None or rule.log_det == VOLUME:
         return None if rule.log_det is None else b.build([Lit.of(0.0, Aval((), "f64"))], "volume")
-    assert not isinstance(rule.log_det, Constant)
+    assert not isinstance(rule.log_det, VolumePreserving)
     measured = rule.log_det(b, prim, args, unknown, outs)
     assert measured is not None
     if isinstance(prim, Unary | Binary):

@@ -14,8 +14,8 @@ from fxad import lax
 from fxad.core.interpreter import run
 from fxad.errors import ArgumentError, NotDifferentiableError, NotInvertibleError
 from fxad.testing.compare import differ
+from fxad.transforms.cleanup.derivative_rules import drop_derivative_rules
 from fxad.transforms.costs import weight_of_nested
-from fxad.transforms.inversion.second_order import drop_derivative_rules
 
 X = np.array([0.5, -1.25, 2.0])
 W = np.array([0.25, -0.5, 1.5])

@@ -10,8 +10,10 @@ from hypothesis import Phase, given, settings
 from fxad.ir import Aval, Jaxpr, Linear, Primitive
 from fxad.primitives import ALL
 from fxad.primitives.collectives import COLLECTIVES
+from fxad.primitives.cumulative import CumSum
 from fxad.primitives.linalg.eigh import Eigh
 from fxad.primitives.linalg.svd import Svd
+from fxad.primitives.top_k import TopK
 from fxad.runtime import cache
 from fxad.testing import SPECS, Application, calls, programs
 from fxad.testing.primitive_laws import LAWS
@@ -58,6 +60,18 @@ def test_every_rule_is_exercised(kind: type[Primitive], monkeypatch: pytest.Monk
     unreachable = set() if any([a.inexact for a in taken]) else {"jvp", "transpose"}
     unreachable |= set() if taken else {"batch"}
     assert called >= {*rules} - unreachable, f"{kind.__name__}: never exercised: {sorted({*rules} - called)}"
+
+
+@pytest.mark.parametrize("kind", [TopK, CumSum])
+def test_drawn_operands_are_small(kind: type[Primitive]) -> None:
+    """Kinds of which some operands have a long axis."""
+
+    @settings(max_examples=200, derandomize=True, database=None, phases=[Phase.generate])
+    @given(calls(kind))
+    def law(application: Application) -> None:
+        assert max([a.size for a in application.avals]) <= 20_000
+
+    law()
 
 
 @given(programs())

@@ -82,7 +82,7 @@ FAULTS: list[tuple[type, str, object, Callable[[Application], None], Application
     (Softplus, "tangent", lambda self, ctx, x, y, t: t, testing.check_jvp, AT, "central difference"),
     (Unary, "batch", _batch, testing.check_batch, AT, "batch differs from the loop"),
     (Add, "batch", _unknown_zeros, testing.check_batched_linear, PAIR, "not linear any more in operands"),
-    (ReduceSum, "transpose_to", lambda self, emit, ct, x: emit.one(NEG, ct), testing.check_transpose,
+    (ReduceSum, "cotangent", lambda self, emit, ct, x, others: emit.one(NEG, ct), testing.check_transpose,
      SUM, "not the adjoint|operands could not be broadcast"),
     (Add, "transpose", lambda self, ctx, cts, args: (cts[0], ctx.one(NEG, cts[0])), testing.check_transpose,
      Application(Add(), AT.args * 2, smooth=True), "transpose is not the adjoint"),

@@ -137,4 +137,4 @@ def check_gradients(
         assert not rest.any(), f"the cotangent of the padding of operand {k} at {at} is not zero: {rest}"
 
 
-__all__ = ["BAD", "as_program", "check", "check_gradients", "loss", "padded", "part"]
+__all__ = ["BAD", "as_program", "check", "check_gradients", "close", "loss", "padded", "part"]

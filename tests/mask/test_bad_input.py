@@ -81,6 +81,18 @@ CASES: list[tuple[Callable[[], object], type[FxadError], str, str]] = [
         "give the largest size, as an int",
     ),
     (
+        lambda: fx.mask(fx.trace(f, fx.Spec("n>=4")), padding={"n": 2}),
+        ShapeError,
+        "mask: the padding of n is 2, and f assumes n >= 4",
+        "give the largest size that is to be padded",
+    ),
+    (
+        lambda: fx.mask(program(), padding={"n": -1}),
+        ShapeError,
+        "mask: the padding of n is -1, and f assumes n >= 0",
+        "give the largest size that is to be padded",
+    ),
+    (
         lambda: fx.mask(fx.trace(keyed, fx.Spec("n"), zoom=2.0), padding={"n": 3}),
         ArgumentError,
         "mask: keyed takes keyword arguments beside which there is no room for sizes",
@@ -138,6 +150,12 @@ CASES: list[tuple[Callable[[], object], type[FxadError], str, str]] = [
         lambda: fx.mask(f, ("n",))(V, sizes=cast("Any", 3)),
         ArgumentError,
         "mask of f: sizes is an int, not a mapping of names to sizes: 3",
+        'sizes={"n": n}',
+    ),
+    (
+        lambda: fx.mask(lambda x, y: (x, y), ("n", "m"))(V, V),
+        ArgumentError,
+        "mask of <lambda>: the sizes are missing: m, n",
         'sizes={"n": n}',
     ),
     (lambda: fx.mask(f, ("n",))(V, sizes={}), ArgumentError, "mask of f: the size n is missing", 'sizes={"n": ...}'),

@@ -22,7 +22,7 @@ from fxad.transforms import grad, specialize
 from fxad.transforms.mask.mask import mask
 from fxad.transforms.mask.rules import MASK_RULES
 from fxad.transforms.specialize import size_names
-from tests.mask.law import BAD, check, check_gradients
+from tests.mask.law import BAD, check, check_gradients, close, padded, part
 from tests.mask.test_symbolic import CASES
 
 Function = Callable[..., Any]
@@ -92,6 +92,17 @@ MORE: dict[str, tuple[Function, tuple[str, ...]]] = {
         ("(n>0, 3)",),
     ),
     "draws": (lambda x: x * random.normal(random.key(3), x.shape), ("(n, 3)",)),
+    "permutation": (lambda x: random.permutation(random.key(3), x), ("(n, 3)",)),
+    "permutations of columns": (lambda x: random.permutation(random.key(3), x, 1, independent=True), ("(3, n)",)),
+    "choice without replacement": (
+        lambda x: random.choice(random.key(3), x, (x.shape[0] - 2,), replace=False),
+        ("n+2",),
+    ),
+    "spectrum of unit norm": (lambda x: fnp.fft.rfft(x, norm="ortho").real, ("(2, n>0)",)),
+    "mean spectrum": (lambda x: fnp.fft.rfft(x, norm="forward").imag, ("(2, n>0)",)),
+    "spectrum of many": (lambda x: fnp.fft.ifftn(x, norm="ortho").real, ("(n>0, m>0)",)),
+    "Hermitian signal": (lambda x: fnp.fft.hfft(x), ("(2, n+2)",)),
+    "half of a Hermitian signal": (lambda x: fnp.fft.ihfft(x).real, ("(2, n>0)",)),
     "draws of columns": (lambda x: x * random.uniform(random.key(3), x.shape), ("(3, n)",)),
 }
 
@@ -134,6 +145,48 @@ def test_updates_of_an_empty_axis_have_no_gradient(how: str, mode: str) -> None:
         check_gradients(program, PADDING, {"n": n, "m": 3}, operand, BAD[k + 1])
 
 
+# axes whose sizes depend on both names: when n is masked, m still is a name
+NESTED: dict[str, Callable[[Any], Any]] = {
+    "transform": lambda x: fnp.fft.fft(x[0]).real,
+    "transform of real numbers": lambda x: abs(fnp.fft.rfft(x[0])),
+    "transform to real numbers": lambda x: fnp.fft.irfft(fnp.pad(x[0], 1)),
+    "singular values": lambda x: fnp.linalg.svd(x, compute_uv=False),
+    "singular vectors": lambda x: abs(fnp.linalg.svd(x, full_matrices=False)[2]),
+    "eigenvalues": lambda x: fnp.linalg.eigvalsh(x + x.T),
+    "inverse": lambda x: fnp.linalg.inv(x @ x.T + fnp.eye(x.shape[0])),
+    "permutation": lambda x: random.permutation(random.key(1), x[0]),
+    "order": lambda x: fnp.sort(x[0])[::-1],
+}
+
+
+@pytest.mark.parametrize("name", NESTED)
+def test_sizes_masked_one_after_the_other(name: str) -> None:
+    def f(x: Any, y: Any) -> Any:
+        z = fnp.concatenate([x, y])
+        return NESTED[name](fnp.sin(z[:, None] * 3 + z + fnp.arange(z.shape[0])))
+
+    program = traced(f, ("n>0", "m>0")).jaxpr
+    for first, then in (("n", "m"), ("m", "n")):
+        nested = mask(mask(program, ((first, 4),)), ((then, 3),))
+        room = {first: 4, then: 3}
+        for at in ({"n": 1, "m": 1}, {"n": 3, "m": 2}):
+            args = [operand(k, (at[s],), np.float32) for k, s in enumerate("nm")]
+            given = [padded(x, (room[s],), np.nan) for x, s in zip(args, "nm", strict=True)]
+            want = run(specialize(program, tuple(at.items())), args)[0]
+            have = run(nested, [*given, np.asarray(at[first], np.int32), np.asarray(at[then], np.int32)])[0]
+            close(part(have, want.shape), want, 2e-3, f"{first}, then {then}, at {at}")
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 1625, 1626])
+def test_a_permutation_is_that_of_its_size(n: int) -> None:
+    program = fx.trace(lambda x: random.permutation(random.key(5), x), fx.Spec("n", "int32"))
+    masked = fx.mask(program, padding={"n": 2000})
+    x = np.arange(2000, dtype=np.int32)
+    want = random.permutation(random.key(5), x[:n])
+    np.testing.assert_array_equal(fx.specialize(program, n=n)(x[:n]), want)
+    np.testing.assert_array_equal(masked(x, sizes={"n": n})[:n], want)
+
+
 def test_exact_where_the_operations_are() -> None:
     program = traced(lambda x, y: (fnp.exp(x)[1:] - y, x.T, x.max(0)), ("(n>0, 3)", "3"))
     for bad in BAD:
@@ -171,6 +224,13 @@ PLACES: dict[str, tuple[Function, tuple[tuple[str, str], ...]]] = {
     "one": (lambda x, i: x[i], (("(n>0, 3)", "float32"), ("", "int32"))),
     "two": (lambda x, i: x[i, i], (("(n>0, m>0)", "float32"), ("", "int32"))),
     "many": (lambda x, i: x[i], (("(n>0, 3)", "float32"), ("m", "int32"))),
+    "many, of which there may be none": (lambda x, i: x[i], (("(n, 3)", "float32"), ("n", "int32"))),
+    "pairs, of which there may be none": (lambda x, i: x[i, i], (("(n, m)", "float32"), ("(n, m)", "int32"))),
+    "row of a matrix that may be empty": (lambda x, i: x[i], (("(n, n)", "float32"), ("", "int32"))),
+    "members": (
+        lambda x, i: fnp.where(fnp.isin(i, fnp.floor(abs(3 * x)).astype("int32")), i * 2.0, 0.0),
+        (("(n, 3)", "float32"), ("m", "int32")),
+    ),
     "bytes": (lambda x, i: x[i], (("(n>0, 3)", "float32"), ("m", "int8"))),
     "unsigned": (lambda x, i: x[i], (("(n>0, 3)", "float32"), ("m", "uint32"))),
     "rows and columns": (lambda x, i: x[i, -1] + x[0, i], (("(n>0, n)", "float32"), ("m", "int32"))),

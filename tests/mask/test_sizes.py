@@ -8,6 +8,7 @@ import pickle
 from collections.abc import Callable
 
 import hypothesis.strategies as st
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis.vendor.pretty import pretty
@@ -145,6 +146,12 @@ def test_assumptions_decide() -> None:
     assert not at_least(N * M, 1)
 
 
+def test_numpy_calculates_with_sizes() -> None:
+    assert np.prod((N, 3)) == 3 * N
+    assert np.int64(2) * N == 2 * N
+    assert np.int64(3) != N
+
+
 @pytest.mark.parametrize(
     ("use", "message"),
     [
@@ -163,6 +170,18 @@ def test_assumptions_decide() -> None:
         (
             lambda: N / 2,
             "size: n / 2 is not a size",
+        ),
+        (
+            lambda: 1 / N,
+            "size: 1 / n is not a size",
+        ),
+        (
+            lambda: 2**N,
+            "size: 2 ** n is not a size",
+        ),
+        (
+            lambda: np.sqrt(N),
+            "numpy.sqrt: the size n has no value while the program is of symbolic shape",
         ),
     ],
 )

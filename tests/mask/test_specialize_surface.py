@@ -36,9 +36,6 @@ NUMBER: Final = MappingProxyType(
         "numpy.tril_indices_from": "the number of indices is not a polynomial of n",
         "numpy.triu_indices_from": "the number of indices is not a polynomial of n",
         "numpy.unstack": "one result for each slice",
-        "numpy.fft.hfft": "the scale is a number",
-        "numpy.fft.ihfft": "the scale is a number",
-        "random.permutation": "the number of rounds of sorting",
     }
 )
 # Functions whose algorithm depends on the number of elements.
@@ -50,7 +47,9 @@ CHOICE: Final = MappingProxyType(
         "numpy.setdiff1d": "isin",
         "numpy.setxor1d": "isin",
         "numpy.vander": "up to 256 powers have an equation each",
+        "numpy.fft.ihfft": "the scale is a literal; without a number it is divided by",
         "numpy.linalg.det": "up to 3 rows by the formula",
+        "random.permutation": "the rounds of sorting are equations; without a number they are a loop",
     }
 )
 

@@ -291,3 +291,14 @@ def test_the_derivative_of_products_of_windows_of_any_size() -> None:
     x = np.array([2, 3, 4, np.nan], "float32")
     gradient = fx.grad(lambda x: fx.mask(program)(x, sizes={"n": 3}))(x)
     np.testing.assert_allclose(gradient, [12, 8, 6, 0])
+
+
+def test_the_gradient_of_a_convolution_by_an_empty_kernel() -> None:
+    def total(x: Any, w: Any) -> Any:
+        y = lax.conv_general_dilated(x, w, (2,), [(2, 0)], lhs_dilation=(2,), rhs_dilation=(3,))
+        return fnp.sin(y).sum()
+
+    specs = [fx.Spec("(3, 2, n)"), fx.Spec("(2, 2, n)")]
+    gradient: fx.Program[..., Any] = fx.trace(lambda x, w: fx.grad(total, argnums=(0, 1))(x, w), *specs)
+    x, w = np.ones((3, 2, 0), "float32"), np.ones((2, 2, 0), "float32")
+    assert [g.shape for g in fx.specialize(gradient, n=0)(x, w)] == [(3, 2, 0), (2, 2, 0)]

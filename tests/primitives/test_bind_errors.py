@@ -29,7 +29,7 @@ with_parameters = pytest.mark.parametrize("kind", [k for k in ALL if parameters(
 
 
 def judged(prim: Primitive, avals: tuple[Aval, ...]) -> FxadError | None:
-    """What the type rule says about operands; None when it takes them."""
+    """Return the error of the type rule for operands; None if it takes them."""
     error = raised(lambda: prim.abstract_eval(*avals))
     assert error is None or error.message.startswith(f"{prim.name}: "), error
     return error

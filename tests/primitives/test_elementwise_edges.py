@@ -1,4 +1,4 @@
-"""What elementwise primitives mean at the edges: the reference in NumPy, and XLA beside it."""
+"""Elementwise primitives at the edges of their domains: the reference in NumPy against XLA."""
 
 from __future__ import annotations
 

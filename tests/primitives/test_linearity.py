@@ -1,4 +1,4 @@
-"""Which results of a linear program vanish with some of its operands."""
+"""The results of a linear program that are zero if some of its operands are."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def linear(make: Made) -> Jaxpr:
 
 
 def check(jaxpr: Jaxpr, live: tuple[bool, bool], nonzero: tuple[bool, ...]) -> Jaxpr:
-    """What is left of it has the same results."""
+    """The program without the zero operands has the same results."""
     slim, moves = with_zero_operands(jaxpr, live)
     assert moves == nonzero
     dots = [x if m else np.zeros(2) for x, m in zip((DX, DY), live, strict=True)]

@@ -59,7 +59,8 @@ def test_laws(kind: Kind, sliding: SlidingWindow, shape: tuple[int, ...]) -> Non
 
 
 def _full(sliding: SlidingWindow, shape: tuple[int, ...]) -> bool:
-    """Whether no window is without elements: its extremum is infinite, and a difference of infinities says nothing."""
+    """Return True if every window has elements. The extremum of an empty one is infinite, and a difference of
+    infinities is nan."""
     out = sliding.places("", Aval(shape, "float64"))
     ones = sliding.windows(np.ones(shape), np.zeros(()))
     return bool(np.all(ones.sum(tuple(range(len(out), 2 * len(out)))) > 0)) if all(out) else True

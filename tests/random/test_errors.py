@@ -1,4 +1,4 @@
-"""What samplers refuse, and what they say."""
+"""The error messages of samplers."""
 
 from __future__ import annotations
 

@@ -520,6 +520,18 @@ def test_donation(kind: str) -> None:
         np.asarray(x)
 
 
+@pytest.mark.parametrize("units", ["auto", "all"])
+def test_a_donated_array_that_is_passed_again_is_named(units: str) -> None:
+    """Also one that was on one device, and would be divided."""
+    chosen: Any = units if units == "auto" else lambda body: True
+    twice: Any = fx.jit(fx.pmap(lambda v: fnp.sin(fnp.sin(v))), donate=0, units=chosen)
+    x = fx.asarray(X)
+    twice(x)
+    with pytest.raises(ExecutionError) as e:
+        twice(x)
+    assert e.value.message.partition(" at ")[0] == "pmap_<lambda>: argument v was donated to pmap_<lambda>"
+
+
 @every_kind
 def test_units_and_passes(kind: str) -> None:
     """A map over devices runs as units of its body, or as one unit; passes run on it all the same."""

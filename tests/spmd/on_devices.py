@@ -217,7 +217,7 @@ def test_a_cotangent_that_begins_as_a_constant_makes_no_further_unit() -> None:
 
     f = fx.value_and_grad(fx.shard_map(last, {"i": 8}, (P(), P("i")), P()))
     lowered = fx.lower(fx.trace(f, [fx.Spec((4, 4))] * 6, fx.Spec((16, 4))), units=lambda body: "layer" in body.name)
-    assert [u.uses for u in lowered.units.units if not u.glue] == [6, 5, 1]
+    assert [u.uses for u in lowered.units.units if not u.remainder] == [6, 5, 1]
 
 
 def test_too_few_devices_for_units_names_the_program() -> None:
@@ -472,6 +472,15 @@ def test_a_program_called_with_sharded_arrays_is_partitioned(mesh: Mesh) -> None
     grad = fx.jit(fx.grad(lambda x: fnp.sum(fnp.sin(x))))(x)
     assert _spec(grad) == P(("i", "j"))
     np.testing.assert_allclose(np.asarray(grad), np.cos(X), rtol=1e-5, atol=1e-6)
+
+
+def test_results_of_divided_arrays_without_elements_are_on_their_devices(mesh: Mesh) -> None:
+    """They were on the first device, and refused beside others."""
+    empty: Any = fx.device_put(np.zeros((8, 0), np.float32), NamedSharding(mesh, P("i")))
+    x: Any = fx.device_put(X, NamedSharding(mesh, P("i")))
+    for y in (fnp.ravel(empty), fx.jit(lambda z: fnp.sum(z))(empty), empty + 1, x[:0]):
+        assert y.sharding.device_set == x.sharding.device_set
+    np.testing.assert_array_equal(np.asarray(fnp.concatenate([empty + 1, 2 * x], 1)), 2 * X)
 
 
 def test_shardings_of_arguments_and_results(mesh: Mesh) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import Phase, given, settings, strategies as st
 
+import fxad as fx
+from fxad import lax
 from fxad.core.interpreter import run
 from fxad.core.typecheck import typecheck
 from fxad.ir import HigherOrder, Jaxpr, Linear, Primitive
@@ -20,6 +24,8 @@ from fxad.testing.draw_collectives import MESHES
 from fxad.testing.spmd_laws import (
     check_collective_gradients,
     check_collectives,
+    check_devices,
+    check_units_on_devices,
     in_lockstep,
     mesh_of,
     over_axes,
@@ -146,6 +152,26 @@ def test_few_generated_programs_are_refused() -> None:
     look()
     assert sum([done for done, _ in seen]) > 0.7 * len(seen)
     assert sum([done and free for done, free in seen]) > 0.4 * len(seen)
+
+
+def _branch(x: Any) -> Any:
+    return lax.cond(x > 0, lambda u: lax.psum(u, "i"), lambda u: u, x)
+
+
+def _ring(x: Any) -> Any:
+    """The number of steps is the same along axis i. In a ppermute, XLA waits for the devices along j, too."""
+    steps = lax.axis_index("j")
+    return lax.while_loop(lambda c: c[0] < steps, lambda c: (c[0] + 1, lax.ppermute(c[1], "i", [(0, 1)])), (0, x))[1]
+
+
+@pytest.mark.parametrize("f", [_branch, _ring])
+def test_programs_whose_devices_would_wait_are_not_run(f: Any) -> None:
+    """XLA ends the process when devices have waited for 40 s."""
+    x: Any = np.array(1.0, np.float32)
+    mesh: Mesh = (("i", 2), ("j", 2))
+    case = Case(fx.trace(f, x, axis_env=dict(mesh)).jaxpr, (x,), 0, smooth=False)
+    assert not check_devices(case, mesh, compiled=True)
+    assert not check_units_on_devices(case, mesh)
 
 
 def _roles(jaxpr: Jaxpr, inside: frozenset[str] = frozenset()) -> set[tuple[str, str]]:

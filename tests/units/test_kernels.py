@@ -29,7 +29,7 @@ from fxad.units.kernels import (
     Kernel,
     Kernels,
     milliseconds,
-    takes,
+    takes_at_least,
     wants_full_effort,
 )
 from tests.laws.words import program
@@ -39,7 +39,7 @@ SQUARE = fx.Spec((64, 64))
 
 def kernels(f: Callable[..., Any], *specs: Any) -> list[Kernel]:
     jaxpr = fx.simplify(fx.trace(f, *specs)).jaxpr
-    return list(Kernels(Inlined(jaxpr, MAX_READ)).found.values())
+    return list(Kernels(Inlined(jaxpr, MAX_READ)).distinct.values())
 
 
 def of(f: Callable[..., Any], *specs: Any) -> float:
@@ -130,7 +130,7 @@ def test_what_is_dear_is_computed_once() -> None:
 
 def test_an_expression_ends_where_it_is_large() -> None:
     for n, count in ((MAX_FUSED, 1), (MAX_FUSED + 1, 1), (MAX_FUSED + 2, 2)):
-        assert len(Kernels(Inlined(chain(fnp.negative, n), MAX_READ)).found) == count
+        assert len(Kernels(Inlined(chain(fnp.negative, n), MAX_READ)).distinct) == count
     doubled = chain(lambda x: x * x + x, 60)  # computed where it is read, it would be 2 ** 60 operations
     assert milliseconds(doubled) < 120 * KERNEL_MS
 
@@ -220,13 +220,13 @@ def test_the_first_layers_may_tell(monkeypatch: pytest.MonkeyPatch) -> None:
     short, long = chain(fnp.sin, FIRST_READ - 1), chain(fnp.sin, 2 * FIRST_READ)
     first, both = milliseconds(short), milliseconds(long)
     assert first < both
-    assert takes(short, first)
-    assert not takes(short, first + 0.1)
-    assert takes(long, both)
-    assert not takes(long, both + 0.1)
+    assert takes_at_least(short, first)
+    assert not takes_at_least(short, first + 0.1)
+    assert takes_at_least(long, both)
+    assert not takes_at_least(long, both + 0.1)
     monkeypatch.setattr("fxad.units.kernels.milliseconds", None)  # which looks at all of it
-    assert takes(long, first)
-    assert not takes(short, both)
+    assert takes_at_least(long, first)
+    assert not takes_at_least(short, both)
 
 
 # --------------------------------------------------------------------------------------------------------- monotone

@@ -26,7 +26,7 @@ from fxad.primitives.slicing import Slice
 from fxad.testing import Case, cases, repeated_cases
 from fxad.testing.unit_laws import check_linkage, check_units
 from fxad.transforms import outline
-from fxad.units.blocks import left_to_compile, selected_bodies, uses
+from fxad.units.cost_rule import left_to_compile, selected_bodies, uses
 from fxad.units.pieces import partition
 from tests.laws.budget import share
 
@@ -175,10 +175,10 @@ def test_without_units_the_executable_is_xlas_own() -> None:
         assert loaded is fx.lower(program).compile()._loaded
 
 
-# --------------------------------------------------------------------------------------------------------------- glue
+# ------------------------------------------------------------------------------------------------------------ remainder
 
 
-def test_slices_for_later_calls_are_one_piece_of_glue() -> None:
+def test_slices_for_later_calls_are_one_piece() -> None:
     inner = body()
     b = Builder()
     (xs, y) = b.inputs([Aval((6, 4), "float32"), F4])
@@ -187,7 +187,7 @@ def test_slices_for_later_calls_are_one_piece_of_glue() -> None:
         (y,) = b(Call(inner), row, y)
     plan = plan_of(b.build([y]), (inner,))
     assert [s.unit for s in plan.steps] == [0, 1, 1, 1, 1, 1, 1]
-    assert [(u.glue, u.uses) for u in plan.units] == [(True, 1), (False, 6)]
+    assert [(u.remainder, u.uses) for u in plan.units] == [(True, 1), (False, 6)]
 
 
 def test_moving_ahead_takes_no_more_bytes_than_the_operands() -> None:
@@ -199,8 +199,10 @@ def test_moving_ahead_takes_no_more_bytes_than_the_operands() -> None:
         mask = b.one(MUL, x, Lit.of(float(k), BIG))
         (y,) = b(Call(inner), mask, y)
     plan = plan_of(b.build([y]), (inner,))
-    glue = [plan.units[s.unit].glue for s in plan.steps]
-    assert glue.count(True) == 4  # two operands' worth is moved ahead, and is in the first piece with the one needed
+    remainder = [plan.units[s.unit].remainder for s in plan.steps]
+    assert (
+        remainder.count(True) == 4
+    )  # two operands' worth is moved ahead, and is in the first piece with the one needed
     assert max(s.live_bytes for s in plan.steps) <= 6 * BIG.nbytes
 
 
@@ -214,7 +216,7 @@ def test_what_only_results_need_waits_unless_it_frees_memory() -> None:
             (y,) = b(Call(inner), x, y)
             total = b.one(ADD, total, y)
         plan = plan_of(b.build([total]), (inner,))
-        return [plan.units[s.unit].glue for s in plan.steps]
+        return [plan.units[s.unit].remainder for s in plan.steps]
 
     assert sums(F4) == [False] * 4 + [True]
     assert sums(BIG).count(True) == 2  # nothing is freed by the first ones: a call reads each sum's operand too
@@ -229,7 +231,7 @@ def test_a_literal_operand_is_a_constant_or_made_once(aval: Aval) -> None:
         (x,) = b(Call(inner), x, Lit.of(2.0, aval))
     plan = plan_of(b.build([x]), (inner,))
     small = aval is F4
-    assert [plan.units[s.unit].glue for s in plan.steps] == [False] * 3 if small else [True, False, False, False]
+    assert [plan.units[s.unit].remainder for s in plan.steps] == [False] * 3 if small else [True, False, False, False]
     assert plan.constants == ((Lit.of(2.0, aval),) if small else ())
 
 
@@ -263,7 +265,7 @@ def test_a_value_that_dies_is_given_to_the_unit_where_every_use_allows() -> None
     for _ in range(3):
         (x,) = b(Call(body()), x, y)
     plan = plan_of(b.build([x]), (body(),))
-    assert [(u.glue, u.donate) for u in plan.units] == [(True, ()), (False, (0,))]
+    assert [(u.remainder, u.donate) for u in plan.units] == [(True, ()), (False, (0,))]
 
 
 def test_memory_of_a_chain_does_not_grow_with_it() -> None:

@@ -30,7 +30,7 @@ from fxad.primitives.elementwise import ADD, IntegerPow
 from fxad.primitives.index import Index
 from fxad.testing.unit_laws import check_linkage
 from fxad.transforms.costs import Weight, weight, weight_of_nested
-from fxad.units.blocks import large_enough, repeated, saves_compile_time, worth
+from fxad.units.cost_rule import large_enough, pays, repeated, saves_compile_time
 from fxad.units.plan import Plan
 
 WIDE = Aval((256, 1024), "float32")  # 262 us for an equation that writes it
@@ -54,18 +54,18 @@ def calls(n: int, inner: Jaxpr) -> Jaxpr:
 
 def estimated(monkeypatch: pytest.MonkeyPatch, times: Mapping[Jaxpr, float]) -> None:
     """Let programs take so many milliseconds to compile, by the estimate."""
-    monkeypatch.setattr("fxad.units.blocks.milliseconds", times.__getitem__)
-    monkeypatch.setattr("fxad.units.blocks.takes", lambda program, least: times[program] >= least)
+    monkeypatch.setattr("fxad.units.cost_rule.milliseconds", times.__getitem__)
+    monkeypatch.setattr("fxad.units.cost_rule.takes_at_least", lambda program, least: times[program] >= least)
 
 
 def test_what_a_unit_must_be_worth() -> None:
-    assert worth(Weight(SAVED_EQUATIONS, UNIT_MICROSECONDS, 0.0), 2)
-    assert not worth(Weight(SAVED_EQUATIONS, UNIT_MICROSECONDS - 0.1, 0.0), 2)
-    assert not worth(Weight(SAVED_EQUATIONS - 1, UNIT_MICROSECONDS, 0.0), 2)
-    assert worth(Weight(SAVED_EQUATIONS // 2, UNIT_MICROSECONDS, 0.0), 3)
-    assert not worth(Weight(1000, 1e6, 0.0), 1)
-    assert worth(Weight(SAVED_EQUATIONS, 2 * UNIT_MICROSECONDS, 2 * UNIT_MICROSECONDS / BORDER_TIMES), 2)
-    assert not worth(Weight(SAVED_EQUATIONS, 2 * UNIT_MICROSECONDS, 2 * UNIT_MICROSECONDS / BORDER_TIMES + 0.1), 2)
+    assert pays(Weight(SAVED_EQUATIONS, UNIT_MICROSECONDS, 0.0), 2)
+    assert not pays(Weight(SAVED_EQUATIONS, UNIT_MICROSECONDS - 0.1, 0.0), 2)
+    assert not pays(Weight(SAVED_EQUATIONS - 1, UNIT_MICROSECONDS, 0.0), 2)
+    assert pays(Weight(SAVED_EQUATIONS // 2, UNIT_MICROSECONDS, 0.0), 3)
+    assert not pays(Weight(1000, 1e6, 0.0), 1)
+    assert pays(Weight(SAVED_EQUATIONS, 2 * UNIT_MICROSECONDS, 2 * UNIT_MICROSECONDS / BORDER_TIMES), 2)
+    assert not pays(Weight(SAVED_EQUATIONS, 2 * UNIT_MICROSECONDS, 2 * UNIT_MICROSECONDS / BORDER_TIMES + 0.1), 2)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_which_programs_are_looked_at(
 ) -> None:
     program = body(1)
     monkeypatch.setattr(
-        "fxad.units.blocks.weight_of_nested", {program: Weight(equations, microseconds, 0.0)}.__getitem__
+        "fxad.units.cost_rule.weight_of_nested", {program: Weight(equations, microseconds, 0.0)}.__getitem__
     )
     estimated(monkeypatch, {program: milliseconds})
     assert large_enough(program) == looked_at
@@ -178,7 +178,7 @@ def test_steps_of_a_recurrent_network_are_grouped() -> None:
 
     program = fx.trace(run, fx.Spec((128, 128)), fx.Spec((128, 128)), fx.Spec((100, 32, 128)))
     found = fx.lower(fx.value_and_grad(program)).units
-    blocks = [u for u in found.units if not u.glue]
+    blocks = [u for u in found.units if not u.remainder]
     assert blocks
     assert all(weight_of_nested(u.body).microseconds >= GROUP_MICROSECONDS for u in blocks)
     assert found.equations < weight_of_nested(fx.value_and_grad(program).jaxpr).equations / 4

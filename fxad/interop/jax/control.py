@@ -103,10 +103,10 @@ def _platform_index(eqn: Equation) -> np.generic:
     """The index of the platform on which fxad runs by default."""
     here = runtime.default_device().platform
     names = {"gpu": ("gpu", "cuda", "rocm")}.get(here, (here,))
-    found = [k for k, of in enumerate(eqn.params["platforms"]) if of is None or any(n in of for n in names)]
-    if not found:
+    branches = [k for k, of in enumerate(eqn.params["platforms"]) if of is None or any(n in of for n in names)]
+    if not branches:
         raise eqn.refuse(f"it has no branch for {here}", "give platform_dependent a default")
-    return np.int32(found[0])
+    return np.int32(branches[0])
 
 
 # -------------------------------------------------------------------------------------------------------- segments
@@ -189,8 +189,8 @@ def _linear_call(eqn: Equation, *args: Value) -> object:
     callee = _closed(eqn, p["callee"])
 
     def adjoint(res: tuple[Value, ...], cts: tuple[Value, ...]) -> tuple[Value, ...]:
-        transposed, held = p["transpose_thunk"]()
-        values = [eqn.translation.constant(c) for c in held]
+        transposed, consts_of_transpose = p["transpose_thunk"]()
+        values = [eqn.translation.constant(c) for c in consts_of_transpose]
         return tuple(map(array, _closed(eqn, transposed)(*values, *res[len(consts) :], *cts)))
 
     return lax.linear_call(

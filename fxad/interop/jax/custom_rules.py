@@ -15,7 +15,7 @@ import numpy as np
 
 from fxad import lax
 from fxad.api.custom import CustomFunction, custom_jvp, custom_vjp
-from fxad.api.symbolic import SymbolicZero
+from fxad.api.symbolic_zeros import SymbolicZero
 from fxad.core.dataclasses import dataclass
 from fxad.interop.jax.equations import Equation, Rows, Value, array, plain_aval
 from fxad.tracing.program import Spec
@@ -42,13 +42,13 @@ def _is_wrapper(fn: object) -> bool:
 def _made_once(
     eqn: Equation, rule: object, make: Callable[[], CustomFunction[..., tuple[Value, ...]]]
 ) -> CustomFunction[..., tuple[Value, ...]]:
-    """The function of a rule: the one that was made for it before, or a new one."""
+    """The function of a rule. Equal equations share one."""
     types = tuple([str(a) for a in eqn.ins])
     key = (eqn.name, _written_by(rule), types, eqn.params["num_consts"], str(eqn.params["call_jaxpr"]))
-    found = eqn.translation.functions.get(key)
-    if found is None:
-        found = eqn.translation.functions[key] = make()
-    return found
+    function = eqn.translation.functions.get(key)
+    if function is None:
+        function = eqn.translation.functions[key] = make()
+    return function
 
 
 def _call_function(eqn: Equation) -> Callable[..., tuple[Value, ...]]:
@@ -70,12 +70,11 @@ def _custom_jvp(eqn: Equation, *args: Value) -> object:
 
         def rule(primals: Sequence[Value], tangents: Sequence[Value]) -> tuple[object, object]:
             live = tangents[n:]
-            told = p["symbolic_zeros"]
-            known = [isinstance(t, SymbolicZero) or (told and t is None) for t in live]
-            jaxpr, consts, zeros = p["jvp_jaxpr_fun"].call_wrapped(*known)
-            held = [eqn.translation.constant(c) for c in consts]
-            given = [t for t, zero in zip(live, known, strict=True) if not zero]
-            outs = eqn.translation.run(jaxpr, held, (*primals[n:], *given))
+            symbolic = p["symbolic_zeros"]
+            is_zero = [isinstance(t, SymbolicZero) or (symbolic and t is None) for t in live]
+            jaxpr, consts, zeros = p["jvp_jaxpr_fun"].call_wrapped(*is_zero)
+            nonzero = [t for t, zero in zip(live, is_zero, strict=True) if not zero]
+            outs = eqn.run_open(jaxpr, consts, (*primals[n:], *nonzero))
             moved = iter(outs[len(zeros) :])
             results = tuple(map(array, outs[: len(zeros)]))
             return results, tuple(
@@ -109,8 +108,7 @@ def _custom_vjp(eqn: Equation, *args: Value) -> object:
                 moving = [m and x.perturbed for m, x in zip(moving, primals[n:], strict=True)]
                 primals = tuple([x.value for x in primals])
             jaxpr, consts = p["fwd_jaxpr_thunk"].call_wrapped(*moving)
-            held = [eqn.translation.constant(c) for c in consts]
-            outs = eqn.translation.run(jaxpr, held, primals[n:])
+            outs = eqn.run_open(jaxpr, consts, primals[n:])
             _, res_tree, forwards = p["out_trees"]()
             rest = iter(outs)
             residuals = [primals[k] if k is not None else next(rest) for k in forwards]
@@ -121,13 +119,13 @@ def _custom_vjp(eqn: Equation, *args: Value) -> object:
         def bwd(residuals: Sequence[Value], cotangents: Sequence[Value]) -> tuple[Value, ...]:
             fixed = [r.value if isinstance(r, _Flag) else None for r in residuals] + [None] * len(cotangents)
             specs = [_spec(r) for r in (*residuals, *cotangents)]
-            like = (*residuals, *eqn.outs)  # shapes of cotangents that are not there
+            like = (*residuals, *eqn.outs)  # the shapes of cotangents that are zero
             zeros: list[bool] = []
 
             def flat(*xs: object) -> list[object]:
-                given = iter(xs)
+                dynamic = iter(xs)
                 values = [
-                    f if f is not None else next(given) if s is not None else np.zeros(o.shape, jax.dtypes.float0)
+                    f if f is not None else next(dynamic) if s is not None else np.zeros(o.shape, jax.dtypes.float0)
                     for f, s, o in zip(fixed, specs, like, strict=True)
                 ]
                 outs = p["bwd"].call_wrapped(*values)
@@ -136,8 +134,8 @@ def _custom_vjp(eqn: Equation, *args: Value) -> object:
 
             closed = jax.make_jaxpr(flat)(*[s for s in specs if s is not None])
             values = [x for x, s in zip((*residuals, *cotangents), specs, strict=True) if s is not None]
-            given = iter(eqn.run(closed, values))
-            return (*[None] * n, *[None if zero else next(given) for zero in zeros])
+            nonzero = iter(eqn.run(closed, values))
+            return (*[None] * n, *[None if zero else next(nonzero) for zero in zeros])
 
         fwd.__name__, bwd.__name__ = f"{function.fun.__name__}_fwd", f"{function.fun.__name__}_bwd"
         function.defvjp(fwd, bwd, symbolic_zeros=p["symbolic_zeros"])
@@ -159,7 +157,7 @@ def _flag(x: Value) -> Value:
 
 
 def _spec(x: Value) -> Spec | None:
-    """JAX's type of a value; None for a flag, and for a value that is not there."""
+    """JAX's type of a value; None for a flag, and for a symbolic zero."""
     return None if x is None or isinstance(x, _Flag) else jax.ShapeDtypeStruct(x.shape, x.dtype)
 
 

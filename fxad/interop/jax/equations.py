@@ -18,9 +18,11 @@ from fxad.tracing.array import Array
 # A value of a jaxpr while it is translated. A scalar of NumPy is a literal; None has no value: tokens, float0.
 Value: TypeAlias = Any
 
+# The classes of JAX are private, so these protocols declare the attributes that the translation reads.
+
 
 class JaxType(Protocol):
-    """What is read of a type of JAX, and of an array of JAX. A token has neither."""
+    """A type, or an array, of JAX. A token has neither attribute."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -32,13 +34,13 @@ class JaxType(Protocol):
 
 
 class JaxVar(Protocol):
-    """What is read of a variable of JAX; a literal also has `val`."""
+    """A variable of JAX. A literal also has `val`."""
 
     aval: JaxType
 
 
 class JaxEqn(Protocol):
-    """What is read of an equation of JAX."""
+    """An equation of JAX."""
 
     primitive: Any
     params: Mapping[str, Any]
@@ -48,7 +50,7 @@ class JaxEqn(Protocol):
 
 
 class OpenJaxpr(Protocol):
-    """What is read of a jaxpr of JAX."""
+    """A jaxpr of JAX."""
 
     constvars: Sequence[JaxVar]
     invars: Sequence[JaxVar]
@@ -57,14 +59,14 @@ class OpenJaxpr(Protocol):
 
 
 class ClosedJaxpr(Protocol):
-    """What is read of a jaxpr of JAX with the values of its constants."""
+    """A jaxpr of JAX with the values of its constants."""
 
     jaxpr: OpenJaxpr
     consts: Sequence[object]
 
 
 class Translates(Protocol):
-    """The translation that is under way. `functions` are those with rules of their own, by what tells them apart."""
+    """The running translation. `functions` are the functions with custom rules; a key identifies each."""
 
     functions: dict[object, Any]
 
@@ -102,8 +104,11 @@ class Equation:
 
     def run(self, closed: ClosedJaxpr, args: Sequence[Value]) -> list[Value]:
         """The results of a closed jaxpr in a parameter, in the active trace."""
-        consts = [self.translation.constant(c) for c in closed.consts]
-        return self.translation.run(closed.jaxpr, consts, args)
+        return self.run_open(closed.jaxpr, closed.consts, args)
+
+    def run_open(self, jaxpr: OpenJaxpr, consts: Sequence[object], args: Sequence[Value]) -> list[Value]:
+        """The results of a jaxpr whose constants are arrays of JAX, in the active trace."""
+        return self.translation.run(jaxpr, [self.translation.constant(c) for c in consts], args)
 
     def refuse(self, why: str, remedy: str = "") -> TranslationError:
         """The error for an equation that has no translation."""

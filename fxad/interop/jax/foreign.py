@@ -43,9 +43,9 @@ def _function_of_primitive(eqn: Equation) -> CustomFunction[..., tuple[Value, ..
 
         def forward(xs: list[object], dots: list[object]) -> object:
             def applied(*live: object) -> object:
-                given, fixed = iter(live), iter(xs)
+                moved, fixed = iter(live), iter(xs)
                 outs = eqn.primitive.bind(
-                    *[next(given) if m else x for x, m in zip(fixed, moving, strict=True)], **eqn.params
+                    *[next(moved) if m else x for x, m in zip(fixed, moving, strict=True)], **eqn.params
                 )
                 return list(outs) if isinstance(outs, tuple | list) else [outs]
 

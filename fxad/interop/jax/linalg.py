@@ -14,7 +14,7 @@ from fxad.tracing.array import Array
 
 
 def _whole(eqn: Equation, *names: str) -> None:
-    """Refuses parameters that ask for a part of the result, or for another algorithm."""
+    """Refuses parameters that select a part of the result, or another algorithm."""
     for name in names:
         if eqn.params.get(name):
             raise eqn.refuse(f"{name} is {eqn.params[name]}", f"leave {name} out")

@@ -151,8 +151,7 @@ def _cumulative(fn: Callable[..., object]) -> Row:
 
 def _combination(eqn: Equation, jaxpr: OpenJaxpr, consts: Sequence[object]) -> Callable[..., tuple[Value, ...]]:
     """The function of two tuples of scalars that a reduction applies."""
-    held = [eqn.translation.constant(c) for c in consts]
-    return lambda a, b: tuple(eqn.translation.run(jaxpr, held, (*a, *b)))
+    return lambda a, b: tuple(eqn.run_open(jaxpr, consts, (*a, *b)))
 
 
 def _reduce(eqn: Equation, *args: Value) -> tuple[Array, ...]:

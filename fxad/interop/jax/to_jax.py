@@ -24,7 +24,7 @@ from fxad.interop.jax.equations import is_key
 from fxad.ir import Aval, Jaxpr
 from fxad.lower import lower_jaxpr
 from fxad.tracing.array import Array
-from fxad.tracing.program import Program, Spec, function_name, trace, tree_error
+from fxad.tracing.program import Program, Spec, function_name, trace_for_call, tree_error
 from fxad.transforms.ad.linearize import linearize
 from fxad.transforms.ad.transpose import transpose
 from fxad.transforms.vmap import vmap
@@ -53,7 +53,7 @@ def _lowered(ctx: Any, *args: object, jaxpr: Jaxpr, **_: object) -> Any:
 
 
 def _bound(prim: Any) -> object:
-    """The primitive, compiled by JAX: what it does outside a trace."""
+    """The implementation of a primitive outside a trace: JAX compiles and runs it."""
     return jax.jit(prim.bind, static_argnames=("jaxpr", "n_linear"))
 
 
@@ -85,12 +85,12 @@ def _tangents(
     n = len(jaxpr.outs)
     outs = CALL.bind(*primals, jaxpr=split.primal)
     dots = [t for t, m in zip(tangents, moving, strict=True) if m]
-    found = iter(())
+    linear_outs = iter(())
     if any(split.out_nonzero):
-        found = iter(LINEAR_CALL.bind(*dots, *outs[n:], jaxpr=split.linear, n_linear=len(dots)))
+        linear_outs = iter(LINEAR_CALL.bind(*dots, *outs[n:], jaxpr=split.linear, n_linear=len(dots)))
     results = outs[:n]
     pairs = zip(results, split.out_nonzero, strict=True)
-    return results, [next(found) if nonzero else _zero(y) for y, nonzero in pairs]
+    return results, [next(linear_outs) if nonzero else _zero(y) for y, nonzero in pairs]
 
 
 def _zero(y: object) -> object:
@@ -110,8 +110,8 @@ def _linear_jvp(
     results = LINEAR_CALL.bind(*primals, jaxpr=jaxpr, n_linear=n_linear)
     dots = [_zero(y) for y in results]
     if any(moving[:n_linear]):
-        given = [ad.instantiate_zeros(t) for t in tangents[:n_linear]]
-        dots = LINEAR_CALL.bind(*given, *primals[n_linear:], jaxpr=jaxpr, n_linear=n_linear)
+        dense = [ad.instantiate_zeros(t) for t in tangents[:n_linear]]
+        dots = LINEAR_CALL.bind(*dense, *primals[n_linear:], jaxpr=jaxpr, n_linear=n_linear)
     if any(moving[n_linear:]):
         others = [False] * n_linear + moving[n_linear:]
         dots = list(map(ad.add_tangents, dots, _tangents(jaxpr, primals, tangents, others)[1]))
@@ -119,16 +119,16 @@ def _linear_jvp(
 
 
 def _transpose_rule(cotangents: Sequence[object], *args: object, jaxpr: Jaxpr, n_linear: int) -> list[object]:
-    asked = [ad.is_undefined_primal(a) for a in args]
-    if any(asked[n_linear:]):
+    linear = [ad.is_undefined_primal(a) for a in args]
+    if any(linear[n_linear:]):
         raise TranslationError(
             "to_jax: a linear program is transposed in an operand in which it is not linear",
             remedy="differentiate the function itself, in reverse mode",
         )
     adjoint = transpose(jaxpr, tuple([k < n_linear for k in range(len(args))]))
-    given = map(ad.instantiate_zeros, cotangents)
-    bars = LINEAR_CALL.bind(*given, *args[n_linear:], jaxpr=adjoint, n_linear=len(cotangents))
-    return [bar if a else None for bar, a in zip(bars, asked[:n_linear], strict=True)] + [None] * len(args[n_linear:])
+    dense = map(ad.instantiate_zeros, cotangents)
+    bars = LINEAR_CALL.bind(*dense, *args[n_linear:], jaxpr=adjoint, n_linear=len(cotangents))
+    return [bar if a else None for bar, a in zip(bars, linear[:n_linear], strict=True)] + [None] * len(args[n_linear:])
 
 
 ad.primitive_jvps[CALL] = _jvp
@@ -158,7 +158,7 @@ def to_jax(f: Callable[..., object], /) -> Callable[..., Any]:
     @wraps(f, updated=())
     def traced(*args: object, **kwargs: object) -> object:
         examples, named = jax.tree.map(_spec, (args, kwargs), is_leaf=lambda x: isinstance(x, Array))
-        return _callable_of(trace(f, *examples, **named))(*args, **kwargs)
+        return _callable_of(trace_for_call(f, examples, named))(*args, **kwargs)
 
     return traced
 
@@ -174,14 +174,14 @@ def _spec(x: Any) -> object:
 def _callable_of(program: Program[..., object]) -> Callable[..., object]:
     jaxpr = program.jaxpr
     _check_translatable(program.name, jaxpr)
-    held = [as_jax(x) for x in program.bound]
+    bound = [as_jax(x) for x in program.bound]
 
     def called(*args: object, **kwargs: object) -> object:
         leaves, in_tree = tree.flatten((args, kwargs))
         if in_tree != program.in_tree:
             raise tree_error(program, in_tree, len(args), kwargs)
         operands = [_operand(program, k, x) for k, x in enumerate(leaves)]
-        return program.out_tree.unflatten(CALL.bind(*held, *operands, jaxpr=jaxpr))
+        return program.out_tree.unflatten(CALL.bind(*bound, *operands, jaxpr=jaxpr))
 
     called.__name__ = function_name(program) if program.name == "main" else program.name
     return called

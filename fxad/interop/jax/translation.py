@@ -42,7 +42,7 @@ from fxad.interop.jax.refusals import REFUSED
 from fxad.interop.jax.structural import STRUCTURAL
 from fxad.ir import Aval, Jaxpr, Source, new_eqn, source_location
 from fxad.tracing.array import Array, asarray, binder
-from fxad.tracing.program import Program, Spec, function_name, parameter_names, trace
+from fxad.tracing.program import Program, Spec, function_name, parameter_names, trace_for_call, with_own_arrays
 from fxad.tracing.tracer import active_trace, trace_flat
 
 # The translation of each primitive, by its name in JAX.
@@ -50,17 +50,17 @@ ROWS: Final[Rows] = MappingProxyType({
     **ELEMENTWISE, **STRUCTURAL, **LINALG, **CONTROL, **CUSTOM_RULES, **KEYS, **PARALLEL,
 })  # fmt: skip
 
-# Rows that know that an array of keys has an axis more. Others are mapped over it.
-_KNOW_KEYS: Final = frozenset({*CONTROL, *CUSTOM_RULES, *KEYS, "shard_map"})
+# Rows that handle the trailing axis of the words of keys. Others are mapped over it.
+_KEY_ROWS: Final = frozenset({*CONTROL, *CUSTOM_RULES, *KEYS, "shard_map"})
 # Frames of these are not the user's.
 _INTERNAL: Final = (PACKAGE, *[os.path.dirname(str(m.__file__)) + os.sep for m in (jax, np, contextlib)])
-# Parameters that ask for an accuracy or a place.
+# Parameters that select an accuracy or a sharding. fxad has neither.
 _REFUSED_PARAMETERS: Final = ("accuracy", "out_sharding")
 
 
 @final
 class Translation:
-    """The translation of one program: what it has translated, each once."""
+    """The translation of one program. Each constant, jaxpr and function with custom rules is translated once."""
 
     def __init__(self) -> None:
         self.functions: dict[object, CustomFunction[..., object] | None] = {}
@@ -71,28 +71,28 @@ class Translation:
 
     def constant(self, value: object) -> Value:
         """An array of JAX as a value: each becomes one operand."""
-        found = self._constants.get(id(value))
-        if found is None:
-            found = self._constants[id(value)] = value, concrete(value)
-        return found[1]
+        entry = self._constants.get(id(value))
+        if entry is None:
+            entry = self._constants[id(value)] = value, concrete(value)
+        return entry[1]
 
     def call(self, closed: ClosedJaxpr, args: Sequence[Value], name: str) -> list[Value]:
         """Binds a closed jaxpr of JAX as one call. Each jaxpr is translated once."""
         places = [k for k, v in enumerate(closed.jaxpr.invars) if has_value(v.aval)]
         results = [k for k, v in enumerate(closed.jaxpr.outvars) if has_value(v.aval)]
-        found = self._programs.get(id(closed))
-        if found is None:
+        entry = self._programs.get(id(closed))
+        if entry is None:
 
             def flat(xs: Sequence[Array]) -> Sequence[object]:
-                given: list[Value] = [None] * len(closed.jaxpr.invars)
+                operands: list[Value] = [None] * len(closed.jaxpr.invars)
                 for k, x in zip(places, xs, strict=True):
-                    given[k] = x
-                outs = self.run(closed.jaxpr, [self.constant(c) for c in closed.consts], given)
+                    operands[k] = x
+                outs = self.run(closed.jaxpr, [self.constant(c) for c in closed.consts], operands)
                 return [outs[k] for k in results]
 
             avals = [plain_aval(closed.jaxpr.invars[k].aval) for k in places]
-            found = self._programs[id(closed)] = closed, *trace_flat(flat, avals, name)
-        _, jaxpr, bound = found
+            entry = self._programs[id(closed)] = closed, *trace_flat(flat, avals, name)
+        _, jaxpr, bound = entry
         outs: list[Value] = [None] * len(closed.jaxpr.outvars)
         for k, y in zip(results, binder().call(jaxpr, [*bound, *[args[k] for k in places]]), strict=True):
             outs[k] = y
@@ -133,12 +133,12 @@ class Translation:
                 self._failed, e.where = e, str(source_location(where))
             raise
         if trace is not None and where is not None:
-            made = trace.builder.eqns
-            made[start:] = [new_eqn(e.prim, e.ins, e.outs, where) for e in made[start:]]
+            eqns = trace.builder.eqns
+            eqns[start:] = [new_eqn(e.prim, e.ins, e.outs, where) for e in eqns[start:]]
         return results
 
 
-def _asks(parameter: object) -> bool:
+def _is_requested(parameter: object) -> bool:
     """Returns False for a sharding that divides nothing, as JAX writes it in `shard_map`."""
     return not hasattr(parameter, "spec") or any([entry is not None for entry in parameter.spec])
 
@@ -149,10 +149,10 @@ def _translated(eqn: Equation, args: list[Value]) -> list[Value]:
         raise eqn.refuse(REFUSED[eqn.name])
     row = ROWS.get(eqn.name, foreign)
     for name in _REFUSED_PARAMETERS:
-        if eqn.params.get(name) is not None and _asks(eqn.params[name]):
+        if eqn.params.get(name) is not None and _is_requested(eqn.params[name]):
             raise eqn.refuse(f"{name} is {eqn.params[name]}", f"leave {name} out")
     keys = [is_key(a) for a in eqn.ins]
-    if eqn.name not in _KNOW_KEYS and any(keys):
+    if eqn.name not in _KEY_ROWS and any(keys):
         results = vmap(partial(_listed, row, eqn), in_axes=[-1 if k else None for k in keys], out_axes=-1)(*args)
     else:
         results = _listed(row, eqn, *args)
@@ -163,8 +163,8 @@ def _translated(eqn: Equation, args: list[Value]) -> list[Value]:
 
 
 def _listed(row: Row, eqn: Equation, *args: Value) -> list[Value]:
-    found = row(eqn, *args)
-    return list(found) if isinstance(found, tuple | list) else [found]
+    results = row(eqn, *args)
+    return list(results) if isinstance(results, tuple | list) else [results]
 
 
 def _source_of_equation(eqn: JaxEqn) -> Source:
@@ -179,7 +179,7 @@ def _source_of_equation(eqn: JaxEqn) -> Source:
 
 
 def concrete(value: object) -> Array:
-    """An array of JAX with a value, as an array of fxad; of keys, their words. No copy on one device."""
+    """An array of JAX with a value, as an array of fxad: no copy on one device. Keys become their words."""
     if isinstance(value, jax.core.Tracer):
         raise TranslationError(
             f"from_jax: the function closes over {value}, which a transformation of JAX is tracing",
@@ -224,7 +224,7 @@ def from_jax(f: Callable[..., object], /, *examples: object, **kwargs: object) -
     translated.__name__ = function_name(f)
     specs = [Spec(a.shape, a.dtype) for a in map(plain_aval, closed.in_avals)]
     args, keywords = jax.tree.unflatten(in_tree, specs)
-    program = trace(translated, *args, **keywords)
+    program = with_own_arrays(trace_for_call(translated, args, keywords))
     return Program(
         program.jaxpr, program.in_tree, program.out_tree, program.bound, parameter_names(f), function_name(f)
     )

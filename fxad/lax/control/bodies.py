@@ -264,20 +264,24 @@ def _widening_equation(body: Jaxpr, place: int, out: Atom) -> Eqn | None:
     An equation that converts for an operation of the same line, which promotes, stands for that operation.
     """
     reached: set[Atom] = {body.ins[place]}
-    made: dict[Atom, Eqn] = {}
+    producers: dict[Atom, Eqn] = {}
     for eqn in body.eqns:
         if any([x in reached for x in eqn.ins]):
             reached.update(eqn.outs)
-            made.update(dict.fromkeys(eqn.outs, eqn))
-    found, reader, value = None, None, out
-    while value in made:
-        found, reader = made[value], found
-        earlier = [x for x in found.ins if x in made and x.aval.dtype is out.aval.dtype]
+            producers.update(dict.fromkeys(eqn.outs, eqn))
+    producer, reader, value = None, None, out
+    while value in producers:
+        producer, reader = producers[value], producer
+        earlier = [x for x in producer.ins if x in producers and x.aval.dtype is out.aval.dtype]
         if not earlier:
             break
         value = earlier[0]
-    promotes = found is not None and found.prim.name == "convert_element_type" and reader is not None
-    return reader if promotes and reader is not None and found is not None and reader.source == found.source else found
+    promotes = producer is not None and producer.prim.name == "convert_element_type" and reader is not None
+    return (
+        reader
+        if promotes and reader is not None and producer is not None and reader.source == producer.source
+        else producer
+    )
 
 
 def _carry_error(what: str, role: str, path: str, want: Aval, have: Aval) -> FxadError:

@@ -66,8 +66,8 @@ def error_if(x: R, pred: object, message: str, /, *args: object, **kwargs: objec
     types = ", ".join(map(str, [aval_of(v, "error_if: x") for v in leaves]))
     prim = Check(text, f"error_if({types}; {aval})", str(source_location(user_source(2)) or ""), len(avals))
     if not isinstance(pred, Tracer):
-        known = np.asarray(pred)
-        if not known.any():
+        value = np.asarray(pred)
+        if not value.any():
             return x
         if not any([isinstance(v, Tracer) for v in fields]):
             raise prim.failure(np.asarray(True), [np.asarray(asarray(v)) for v in fields])

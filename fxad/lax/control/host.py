@@ -208,14 +208,14 @@ def _bind_host_call(
 
     def on_leaves(*leaves: NDArray) -> Sequence[object]:
         args, kwargs = tree.unflatten(in_tree, leaves)
-        given, shape = tree.flatten(f(*args, **kwargs))
+        leaves_out, shape = tree.flatten(f(*args, **kwargs))
         if shape != out_tree:
             difference = tree.difference(out_tree, shape)
             raise ArgumentError(
                 f"{what}: {function_name(f)} gave another tree than it was declared to give: {difference}",
                 remedy="correct the result types, or what the function returns",
             )
-        return given
+        return leaves_out
 
     def held() -> Array:
         number = HOST.number()

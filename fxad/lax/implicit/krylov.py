@@ -125,7 +125,7 @@ def attainable_tolerance(avals: Sequence[Aval]) -> float:
     return float(max([epsilon(a.dtype) for a in avals if a.inexact]) ** 0.75)
 
 
-# ------------------------------------------------------------------------------------- derivatives of what is implicit
+# ----------------------------------------------------------------------------------- derivatives of implicit functions
 
 
 def solve_by_cg(g: Callable[[Any], object], y: object) -> Any:

@@ -161,8 +161,8 @@ def gmres_cycle(length: int) -> Method:
         start: tuple[Array, ...] = (zero, basis, _identity_matrix(m, dtype), _identity_matrix(m + 1, dtype), beta, zero)
         j, basis, triangle, turn, _, why = while_loop(going, step, start)
         used = j - convert(why == int(Breakdown.SINGULAR), dtypes.int32)
-        known = convert(beta, dtype) * turn[:m, 0] * convert(iota(dtypes.int32, m) < used, dtype)
-        weights = triangular_solve(triangle, known, left_side=True, lower=False)
+        rhs = convert(beta, dtype) * turn[:m, 0] * convert(iota(dtypes.int32, m) < used, dtype)
+        weights = triangular_solve(triangle, rhs, left_side=True, lower=False)
         return precondition(dot(weights, basis[:m])), j, why
 
     return method

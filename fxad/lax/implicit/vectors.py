@@ -42,7 +42,7 @@ class Space:
         """Return the space of the same trees as real vectors."""
         return Space(self.like, dtypes.real_part(self.dtype)) if self.dtype.kind == "c" else self
 
-    def _apart(self, dtype: DType) -> bool:
+    def _splits_complex(self, dtype: DType) -> bool:
         return dtype.kind == "c" and self.dtype.kind != "c"
 
     def vector(self, value: object) -> Array:
@@ -50,7 +50,7 @@ class Space:
         parts: list[Array] = []
         for leaf in tree.leaves(value):
             x = asarray(leaf)
-            parts += [x.real, x.imag] if self._apart(x.dtype) else [x]
+            parts += [x.real, x.imag] if self._splits_complex(x.dtype) else [x]
         parts = [convert(x, self.dtype).reshape(-1) for x in parts]
         return parts[0] if len(parts) == 1 else concatenate(parts, 0)
 
@@ -64,7 +64,7 @@ class Space:
             return convert(vector[start:at].reshape(aval.shape), dtype)
 
         for aval in self.like.avals:
-            if self._apart(aval.dtype):
+            if self._splits_complex(aval.dtype):
                 part = dtypes.real_part(aval.dtype)
                 out.append(complex_of(taken(aval, part), taken(aval, part)))
             else:

@@ -171,17 +171,17 @@ def drop_cheap_residuals(split: LinearizedBody, n_out: int, free: AbstractSet[At
     primal = split.primal
     residuals = primal.outs[n_out:]
     producers: dict[Atom, Eqn] = {e.outs[0]: e for e in primal.eqns if len(e.outs) == 1 and _is_cheap(e.prim)}
-    held = {*free, *residuals}
+    available = {*free, *residuals}
     again = False
     for r in sorted([r for r in residuals if r not in free], key=_binding_order, reverse=True):
-        held.discard(r)
-        sources = _recompute_sources(r, producers, held, _DEPTH)
+        available.discard(r)
+        sources = _recompute_sources(r, producers, available, _DEPTH)
         if sources is None or sum([a.aval.nbytes for a in sources]) >= r.aval.nbytes:
-            held.add(r)
+            available.add(r)
         else:
-            held.update(sources)
+            available.update(sources)
             again = True
-    return _recompute_others(split, n_out, held) if again else split
+    return _recompute_others(split, n_out, available) if again else split
 
 
 def _binding_order(a: Atom) -> int:

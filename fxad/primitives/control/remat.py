@@ -236,18 +236,18 @@ def _not_opaque(b: Builder, eqn: Eqn, ins: Atoms) -> Sequence[Atom] | None:
 def recompute(split: LinearizedBody, own: Atoms, n_out: int) -> tuple[Jaxpr, tuple[bool, ...]]:
     """Return (tangents, then operands and kept values of a body) -> the results `own` of its linear half, without
     unused operands; and a mask of the operands that are used."""
-    return drop_unread_operands(_again(split, own, n_out))
+    return drop_unread_operands(_recomputing_linear(split, own, n_out))
 
 
 def resume(split: LinearizedBody, own: Atoms, n_out: int, needed: tuple[bool, ...], stored: tuple[bool, ...]) -> Jaxpr:
     """Return the program of `recompute`, with the operands `needed`, that takes the marked results of the body as
     further operands instead of computing them."""
-    whole, read = drop_unread_operands(_again(split, own, n_out, stored))
+    whole, read = drop_unread_operands(_recomputing_linear(split, own, n_out, stored))
     b = Builder()
     avals = [v.aval for v in (*split.linear.ins[: len(split.linear.ins) - split.n_res], *_resuming(split).ins)]
-    given = [b.input(a) if n else None for a, n in zip(avals, needed, strict=True)]
-    given += [b.input(v.aval) for v, s in zip(split.primal.outs[:n_out], stored, strict=True) if s]
-    taken = [v for v, r in zip(given, read, strict=True) if r]
+    operands = [b.input(a) if n else None for a, n in zip(avals, needed, strict=True)]
+    operands += [b.input(v.aval) for v, s in zip(split.primal.outs[:n_out], stored, strict=True) if s]
+    taken = [v for v, r in zip(operands, read, strict=True) if r]
     return b.build(b.inline(whole, [v for v in taken if v is not None]), whole.name)
 
 
@@ -255,7 +255,7 @@ def _resuming(split: LinearizedBody) -> Jaxpr:
     return split_at_saved(split.primal)[1]
 
 
-def _again(split: LinearizedBody, own: Atoms, n_out: int, stored: tuple[bool, ...] = ()) -> Jaxpr:
+def _recomputing_linear(split: LinearizedBody, own: Atoms, n_out: int, stored: tuple[bool, ...] = ()) -> Jaxpr:
     """Return (tangents, operands and kept values, stored results) -> the results `own` of the linear half."""
     n_dots = len(split.linear.ins) - split.n_res
     # do not simplify the linear half: if a carry became a constant, its cotangents would be summed in another order
@@ -276,13 +276,13 @@ def _with_given_results(jaxpr: Jaxpr, n_out: int, stored: tuple[bool, ...]) -> J
     if not any(stored):
         return jaxpr
     b = Builder.like(jaxpr)
-    given: dict[Atom, Var] = {}
+    stored_operands: dict[Atom, Var] = {}
     for v, s in zip(jaxpr.outs[:n_out], stored, strict=True):
         if s:
             operand = b.input(v.aval)
-            given.setdefault(v, operand)
+            stored_operands.setdefault(v, operand)
     env: dict[Atom, Atom] = {}
     for eqn in jaxpr.eqns:
         b.extend([eqn], env)
-        env.update({v: given[v] for v in eqn.outs if v in given})
+        env.update({v: stored_operands[v] for v in eqn.outs if v in stored_operands})
     return b.build(substitute(jaxpr.outs, env), jaxpr.name)

@@ -101,14 +101,14 @@ class Scan(HigherOrder, Linear):
         return (self.body,)
 
     def with_bodies(self, bodies: tuple[Jaxpr, ...]) -> Scan:
-        return self.over(Steps(bodies[0], self.n_consts, self.n_carry))
+        return self.with_steps(Steps(bodies[0], self.n_consts, self.n_carry))
 
     @property
     def steps(self) -> Steps:
         """The body with its operands in three groups."""
         return Steps(self.body, self.n_consts, self.n_carry)
 
-    def over(self, steps: Steps, *, backward: bool = False) -> Scan:
+    def with_steps(self, steps: Steps, *, backward: bool = False) -> Scan:
         """Return a scan of the same length over other steps, in the opposite direction if `backward`."""
         reverse = self.reverse != backward
         return Scan(steps.body, self.length, reverse, self.unroll, steps.n_consts, steps.n_carry, self.upto)
@@ -221,7 +221,7 @@ class Scan(HigherOrder, Linear):
 
     def rebuild(self, bodies: tuple[Jaxpr, ...], operands: tuple[int, ...], results: tuple[int, ...]) -> Scan:
         _, (n_consts, n_carry, _) = self.split_count(operands)
-        return self.over(Steps(bodies[0], n_consts, n_carry))
+        return self.with_steps(Steps(bodies[0], n_consts, n_carry))
 
     # ---------------------------------------------------------------------------------------------------- batching
 
@@ -260,7 +260,7 @@ class Scan(HigherOrder, Linear):
         of_consts, of_carry, of_xs = self.steps.split(where)
         index = ctx.one(Iota((self.length,), COUNT.dtype, 0))
         every = (ctx.one(ReduceMax((0,)), counts), *consts, counts, *carry, *xs, index)
-        return self.over(steps).batch(ctx, every, (None, *of_consts, dims[0], *of_carry, *of_xs, None))
+        return self.with_steps(steps).batch(ctx, every, (None, *of_consts, dims[0], *of_carry, *of_xs, None))
 
     # ---------------------------------------------------------------------------------------------- differentiation
 
@@ -274,7 +274,7 @@ class Scan(HigherOrder, Linear):
         dots = [t.var if isinstance(t, Lin) else t.instantiate() for t in tangents]
         groups = zip(self.steps.split(primals), self.steps.split(dots), self.steps.split(both.ins), strict=True)
         operands = [a for values, ts, marks in groups for a in (*values, *select_by_mask(ts, marks))]
-        outs = ctx(self.over(both.steps), *count, *operands)
+        outs = ctx(self.with_steps(both.steps), *count, *operands)
         n, at = self.n_carry, both.steps.n_carry
         n_ys = len(self.body.outs) - n
         results = (*outs[:n], *outs[at : at + n_ys])
@@ -293,14 +293,14 @@ class Scan(HigherOrder, Linear):
         outside = LoopContext(ctx, primals, self.length, self.reverse, is_loop, self.upto)
         both = linearize_steps(outside, self.steps, ctx.recur, nonzero)
         consts, carry, xs = self.steps.split(primals)
-        outs = ctx(self.over(both.primal), *count, *consts, *both.hoisted, *carry, *xs)
+        outs = ctx(self.with_steps(both.primal), *count, *consts, *both.hoisted, *carry, *xs)
         results = outs[: len(self.body.outs)]
         stacks = (*xs, *both.counts, *outs[self.n_carry :])
         of_consts, of_carry, of_xs = [
             select_by_mask(ts, marks)
             for ts, marks in zip(self.steps.split(tangents), self.steps.split(both.ins), strict=True)
         ]
-        linear = self.over(both.linear)
+        linear = self.with_steps(both.linear)
         operands = (*of_consts, *both.invariant, *of_carry, *of_xs, *[stacks[k] for k in both.stacked])
         dots = ctx.lin(linear, *count, *operands) if linear.body.outs else ()
         return results, insert_zeros(dots, both.outs, [v.aval for v in results])
@@ -317,7 +317,7 @@ class Scan(HigherOrder, Linear):
         operands: dict[int, Atom] = {k: a for k, a in enumerate(args) if not isinstance(a, Hole)}
         if not all(steps.split(mask)[1]):
             counters = split_counters(steps, mask)
-            stacks = ctx(self.over(counters.known), *count, *[operands[k] for k in counters.ins])[
+            stacks = ctx(self.with_steps(counters.known), *count, *[operands[k] for k in counters.ins])[
                 counters.known.n_carry :
             ]
             operands.update(enumerate(stacks, len(args)))
@@ -329,7 +329,7 @@ class Scan(HigherOrder, Linear):
         back = transpose_steps(steps, ctx.recur, tuple([k not in operands for k in places]), has_ct[:n], has_ct[n:])
         consts, _, xs = steps.split(places)
         outs = ctx(
-            self.over(back.steps, backward=True),
+            self.with_steps(back.steps, backward=True),
             *count,
             *[operands[k] for k in consts if k in operands],
             *[

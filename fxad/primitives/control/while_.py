@@ -113,7 +113,7 @@ class While(HigherOrder):
         """The body as the steps of a scan."""
         return Steps(self.body, self.n_body, len(self.carry))
 
-    def parts(self, xs: Sequence[T]) -> tuple[tuple[T, ...], tuple[T, ...], tuple[T, ...]]:
+    def split_operands(self, xs: Sequence[T]) -> tuple[tuple[T, ...], tuple[T, ...], tuple[T, ...]]:
         """Split values for the operands into those for the constants of `cond`, the constants of `body` and the
         carry."""
         n = self.n_cond + self.n_body
@@ -130,7 +130,7 @@ class While(HigherOrder):
         if len(avals) != len(wants):
             return ArgumentError(f"while: takes {len(wants)} operands, got {len(avals)}", remedy=MATCH_BODIES)
         k, have, want = next((k, a, w) for k, (a, w) in enumerate(zip(avals, wants, strict=True)) if a is not w)
-        groups = self.parts(range(len(wants)))
+        groups = self.split_operands(range(len(wants)))
         roles = ("constant {} of cond", "constant {} of body", "carry {}")
         role = next(r.format(k - g[0]) for r, g in zip(roles, groups, strict=True) if k in g)
         error = ShapeError if have.shape != want.shape else DTypeError
@@ -168,7 +168,7 @@ class While(HigherOrder):
             )
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
-        of_cond, of_body, carry = self.parts(args)
+        of_cond, of_body, carry = self.split_operands(args)
         stacks = [np.zeros((self.max_steps or 0, *a.shape), a.dtype) for a in self.rows]
         n, step = len(carry), 0
         while step != self.max_steps and np.all(run(self.cond, (*of_cond, *carry))[0]):
@@ -180,7 +180,7 @@ class While(HigherOrder):
         return *carry, *stacks
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
-        of_cond, of_body, carry = self.parts(args)
+        of_cond, of_body, carry = self.split_operands(args)
         if self.max_steps is None:
             regions = (Region(self.cond, of_cond), Region(self.body, of_body))
             return hlo.op("stablehlo.while", carry, outs, regions=regions)
@@ -230,7 +230,7 @@ class While(HigherOrder):
         args = tuple(
             [a if d is None else broadcast_to_axis(ctx, a, d, ctx.size, 0) for a, d in zip(args, dims, strict=True)]
         )
-        of_cond, of_body, first = self.parts([d is not None for d in dims])
+        of_cond, of_body, first = self.split_operands([d is not None for d in dims])
         carry, rows, varies = self._varying(ctx, of_cond, of_body, first)
         body, _ = ctx.recur(self.body, _dims((*of_body, *carry)), _dims((*carry, *rows)))
         cond, _ = ctx.recur(self.cond, _dims((*of_cond, *carry)), _dims((varies,)))
@@ -283,7 +283,7 @@ class While(HigherOrder):
         still = unchanged_carries(self.steps)
         if any(still):
             return self._jvp_of_moving(ctx, primals, tangents, still)
-        _, *groups = self.parts([isinstance(t, Lin) for t in tangents])
+        _, *groups = self.split_operands([isinstance(t, Lin) for t in tangents])
         outs = self.abstract_eval(*[a.aval for a in primals])
         reached = self._nonzero_results(ctx, *groups)
         if not any(reached):
@@ -318,8 +318,10 @@ class While(HigherOrder):
 
     def _jvp_fused(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents, nonzero: Mask) -> tuple[Atoms, Tangents]:
         both = fuse_tangents(self.steps, ctx.recur_fused, nonzero)
-        of_cond, of_body, carry = self.parts(primals)
-        _, const_dots, carry_dots = self.parts([t.var if isinstance(t, Lin) else t.instantiate() for t in tangents])
+        of_cond, of_body, carry = self.split_operands(primals)
+        _, const_dots, carry_dots = self.split_operands(
+            [t.var if isinstance(t, Lin) else t.instantiate() for t in tangents]
+        )
         n, n_dots = len(carry), both.steps.n_carry - len(carry)
         loop = While(
             self._predicate_over(both.steps), both.steps.body, self.n_cond, both.steps.n_consts, self.max_steps
@@ -343,9 +345,9 @@ class While(HigherOrder):
         the loop of forward mode. The number of steps is not known, so the values of the steps are not stored."""
         b = Builder()
         alone = without_checks(without_effects(b.build(b(self, *b.inputs([a.aval for a in primals])), self.body.name)))
-        of_cond, *moved = self.parts([isinstance(t, Lin) for t in tangents])
+        of_cond, *moved = self.split_operands([isinstance(t, Lin) for t in tangents])
         forward, reached = ctx.recur_fused(alone, (*[False] * len(of_cond), *moved[0], *moved[1]))
-        n, dots = len(primals), self.parts(tangents)
+        n, dots = len(primals), self.split_operands(tangents)
         lins = [t for t in (*dots[1], *dots[2]) if isinstance(t, Lin)]
         order = (*range(n, len(forward.ins)), *range(n))
         again = rearrange_operands(forward, order, forward.outs[len(alone.outs) :])
@@ -359,8 +361,8 @@ class While(HigherOrder):
 
     def _linearize(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents, nonzero: Mask) -> tuple[Atoms, Tangents]:
         assert self.max_steps is not None, "the values of the steps are stacked"
-        of_cond, of_body, carry = self.parts(primals)
-        _, const_dots, carry_dots = self.parts(tangents)
+        of_cond, of_body, carry = self.split_operands(primals)
+        _, const_dots, carry_dots = self.split_operands(tangents)
         around = LoopContext(ctx, (*of_body, *carry), self.max_steps, False, self.max_steps > 0)
         both = linearize_steps(around, self.steps, ctx.recur, nonzero)
         cond, body = (

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from math import inf, nan, pi
 from types import MappingProxyType
-from typing import Final, TypeAlias, final
+from typing import ClassVar, Final, TypeAlias, final
 
 from fxad import dtypes
+from fxad.dtypes import DType
 from fxad.ir import Aval, Avals, Hlo, HloValue, HloValues, Lit
 from fxad.primitives.elementwise.family import Unary, emit_compare
 
@@ -233,11 +234,18 @@ def _everywhere(name: str, a: Real, b: Real) -> Complex:
     return re, _signed(im, b.negative)
 
 
-def lower(prim: Unary, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
-    """The `lower` of the functions above: XLA's own for real operands."""
-    if ins[0].dtype not in dtypes.COMPLEX:
-        return hlo.op(prim.hlo_name, args, outs)
-    return (_joined(*_everywhere(prim.name, *_parts(hlo, args[0], ins[0]))),)
+class ComplexUnary(Unary):
+    """A function of a float or complex operand: XLA's own for floats, the one of this file for complex numbers."""
+
+    __slots__ = ()
+
+    takes: ClassVar[frozenset[DType]] = dtypes.INEXACT
+
+    @final
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
+        if ins[0].dtype not in dtypes.COMPLEX:
+            return hlo.op(self.hlo_name, args, outs)
+        return (_joined(*_everywhere(self.name, *_parts(hlo, args[0], ins[0]))),)
 
 
 def lower_abs(prim: Unary, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:

@@ -11,10 +11,12 @@ from fxad import dtypes
 from fxad.dtypes import DType
 from fxad.ir import (
     Atom,
+    Atoms,
     Aval,
     Avals,
     Cotangent,
     Cotangents,
+    Emit,
     Hlo,
     HloValue,
     HloValues,
@@ -36,10 +38,12 @@ from fxad.primitives.elementwise.family import (
     Compare,
     LinearUnary,
     emit_compare,
+    from_ufunc,
     literal_like,
 )
 from fxad.primitives.elementwise.logic import EQ, GT, LT
 from fxad.primitives.elementwise.select import SELECT_N
+from fxad.primitives.linear_in_one import LinearInOne
 
 
 def scale_tangent(ctx: JvpCtx, t: Tangent, slope: Atom) -> Tangent:
@@ -74,9 +78,7 @@ class Add(Binary, Linear):
     name: ClassVar[str] = "add"
     hlo_name: ClassVar[str] = "stablehlo.add"
     takes: ClassVar[frozenset[DType]] = dtypes.NUMERIC
-
-    def compute(self, x: NDArray, y: NDArray) -> object:
-        return np.add(x, y)
+    compute = from_ufunc(np.add)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
         return ctx.add(tx, ty)
@@ -101,9 +103,7 @@ class Sub(Binary, Linear):
     name: ClassVar[str] = "sub"
     hlo_name: ClassVar[str] = "stablehlo.subtract"
     takes: ClassVar[frozenset[DType]] = dtypes.NUMERIC
-
-    def compute(self, x: NDArray, y: NDArray) -> object:
-        return np.subtract(x, y)
+    compute = from_ufunc(np.subtract)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
         if isinstance(ty, Zero):
@@ -131,9 +131,7 @@ class Mul(Binary, Linear):
     name: ClassVar[str] = "mul"
     hlo_name: ClassVar[str] = "stablehlo.multiply"
     takes: ClassVar[frozenset[DType]] = dtypes.NUMERIC
-
-    def compute(self, x: NDArray, y: NDArray) -> object:
-        return np.multiply(x, y)
+    compute = from_ufunc(np.multiply)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
         if x is y:
@@ -162,7 +160,7 @@ def _scale_cotangent(ctx: TransposeCtx, ct: Cotangent, by: Atom) -> Cotangent:
 
 @final
 @primitive
-class Div(Binary, Linear):
+class Div(Binary, LinearInOne):
     """x / y; for integers the quotient rounded towards zero.
 
     Type:   two numeric operands of one type; an integer divided by 0 is -1 (all bits set), the smallest signed integer
@@ -192,13 +190,8 @@ class Div(Binary, Linear):
             return scale_tangent(ctx, ty, ctx.one(NEG, ctx.one(DIV, z, y)))
         return ctx.lin_one(DIV, ctx.lin_one(SUB, tx, scale_tangent(ctx, ty, z)), y)
 
-    def linear_in(self, mask: tuple[bool, ...]) -> bool:
-        return mask == (True, False)
-
-    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
-        (ct,), (_, y) = cts, args
-        assert not isinstance(y, Hole), "div is not linear in its denominator"
-        return ct if isinstance(ct, Zero) else ctx.one(DIV, ct, y), None
+    def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:
+        return emit.one(DIV, ct, *others)
 
 
 @final
@@ -243,9 +236,7 @@ class Max(Binary):
     name: ClassVar[str] = "max"
     hlo_name: ClassVar[str] = "stablehlo.maximum"
     takes: ClassVar[frozenset[DType]] = ORDERED
-
-    def compute(self, x: NDArray, y: NDArray) -> object:
-        return np.maximum(x, y)
+    compute = from_ufunc(np.maximum)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
         return _extremum_tangent(ctx, GT, LT, x, y, tx, ty)
@@ -264,9 +255,7 @@ class Min(Binary):
     name: ClassVar[str] = "min"
     hlo_name: ClassVar[str] = "stablehlo.minimum"
     takes: ClassVar[frozenset[DType]] = ORDERED
-
-    def compute(self, x: NDArray, y: NDArray) -> object:
-        return np.minimum(x, y)
+    compute = from_ufunc(np.minimum)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
         return _extremum_tangent(ctx, LT, GT, x, y, tx, ty)
@@ -300,13 +289,10 @@ class Neg(LinearUnary):
     name: ClassVar[str] = "neg"
     hlo_name: ClassVar[str] = "stablehlo.negate"
     takes: ClassVar[frozenset[DType]] = dtypes.NUMERIC
+    compute = from_ufunc(np.negative)
 
-    def compute(self, x: NDArray) -> object:
-        return np.negative(x)
-
-    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
-        (ct,) = cts
-        return (ct if isinstance(ct, Zero) else ctx.one(NEG, ct),)
+    def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:
+        return emit.one(NEG, ct)
 
 
 ADD: Final = Add()

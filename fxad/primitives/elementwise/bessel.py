@@ -8,8 +8,8 @@ from fxad.dtypes import DType
 from fxad.errors import NotDifferentiableError
 from fxad.ir import Atom, Avals, Hlo, HloValues, JvpCtx, NDArray, Tangent, Zero, primitive
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL, NEG, SUB, scale_tangent
-from fxad.primitives.elementwise.family import WIDER, Binary, Unary, literal_like
-from fxad.primitives.elementwise.formula import Formulas, chebyshev, formula_program, lower_in_float32
+from fxad.primitives.elementwise.family import WIDER, Binary, Unary, literal_like, lower_in_float32
+from fxad.primitives.elementwise.formula import Formulas, chebyshev, formula_program
 from fxad.primitives.elementwise.logic import EQ
 from fxad.primitives.elementwise.powers import SIGN
 from fxad.primitives.elementwise.references import scipy_special

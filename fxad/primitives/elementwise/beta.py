@@ -32,14 +32,15 @@ from fxad.ir import (
 )
 from fxad.primitives.elementwise.arithmetic import ADD, MUL, NEG, SUB, scale_tangent
 from fxad.primitives.elementwise.exponential import EXP, LOG, LOG1P
-from fxad.primitives.elementwise.family import WIDER, as_accumulated, batch_elementwise, literal_like, operand_error
-from fxad.primitives.elementwise.formula import (
-    Formula,
-    Formulas,
-    formula_program,
-    iterate_until_converged,
+from fxad.primitives.elementwise.family import (
+    WIDER,
+    as_accumulated,
+    batch_elementwise,
+    literal_like,
     lower_in_float32,
+    operand_error,
 )
+from fxad.primitives.elementwise.formula import Formula, Formulas, formula_program, iterate_until_converged
 from fxad.primitives.elementwise.gamma import excess, log_gamma_1p, stirling
 from fxad.primitives.elementwise.references import scipy_special
 from fxad.primitives.elementwise.special import LGAMMA
@@ -73,7 +74,7 @@ class RegularizedIncompleteBeta(Primitive):
             return (scipy_special("betainc", a, b, x).astype(args[0].dtype),)
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
-        return lower_in_float32(hlo, args, ins[0], lambda wide, t: _meaning(hlo, wide, t))
+        return lower_in_float32(hlo, args, ins[0], lambda wide, t: _lower_wide(hlo, wide, t))
 
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         return batch_elementwise(self, ctx, args, dims)
@@ -89,15 +90,15 @@ class RegularizedIncompleteBeta(Primitive):
         one = literal_like(1, a)
         left = ctx.one(MUL, ctx.one(SUB, a, one), ctx.one(LOG, x))
         right = ctx.one(MUL, ctx.one(SUB, b, one), ctx.one(LOG1P, ctx.one(NEG, x)))
-        apart = ctx.one(ADD, ctx.one(LGAMMA, a), ctx.one(LGAMMA, b))
-        scale = ctx.one(SUB, ctx.one(LGAMMA, ctx.one(ADD, a, b)), apart)
+        sum_of_logs = ctx.one(ADD, ctx.one(LGAMMA, a), ctx.one(LGAMMA, b))
+        scale = ctx.one(SUB, ctx.one(LGAMMA, ctx.one(ADD, a, b)), sum_of_logs)
         slope = ctx.one(EXP, ctx.one(ADD, ctx.one(ADD, left, right), scale))
         return ctx(self, *primals), (scale_tangent(ctx, tangents[2], slope),)
 
 
-def _meaning(hlo: Hlo, args: HloValues, t: Aval) -> HloValue:
+def _lower_wide(hlo: Hlo, args: HloValues, t: Aval) -> HloValue:
     mask = t.with_dtype(dtypes.bool_)
-    inside, swapped, *clear = hlo.call(formula_program("beta_start", (t,) * 3, _start), args)
+    inside, swapped, *clear = hlo.call(formula_program("beta_start", (t,) * 3, _swap_for_convergence), args)
     (ratio,) = _fraction(hlo, tuple(clear), inside, t)
 
     def end(f: Formulas) -> Formulas:
@@ -114,7 +115,7 @@ def _meaning(hlo: Hlo, args: HloValues, t: Aval) -> HloValue:
     return hlo.call(formula_program("beta_end", types, end), (inside, swapped, *clear, ratio, *args))[0]
 
 
-def _start(f: Formulas) -> Formulas:
+def _swap_for_convergence(f: Formulas) -> Formulas:
     """Return a mask where the fraction holds; whether the operands were swapped so that it converges; its a, b, x and 1
     - x."""
     a, b, x = f
@@ -132,7 +133,7 @@ def _fraction(hlo: Hlo, args: tuple[HloValue, ...], here: HloValue, t: Aval) -> 
 
     def start(f: Formulas) -> Formulas:
         a, b, x, y = f
-        first = _away(a * (a * y - b * x + 1) / (a + 1))
+        first = _away_from_zero(a * (a * y - b * x + 1) / (a + 1))
         return x.like(0), first, x.like(0), first
 
     def step(f: Formulas) -> tuple[Formula, Formulas]:
@@ -142,14 +143,14 @@ def _fraction(hlo: Hlo, args: tuple[HloValue, ...], here: HloValue, t: Aval) -> 
         rest = (b - m) * x
         above = (m * (a + m - 1) / over) * ((a + b + m - 1) / over) * rest * x
         below = m + m * rest / over + (a + m) * (a * y - b * x + 1 + m * (1 + y)) / (over + 2)
-        d, c = 1 / _away(below + above * d), _away(below + above / c)
+        d, c = 1 / _away_from_zero(below + above * d), _away_from_zero(below + above / c)
         change = c * d
         return abs(change - 1) > 4 * x.eps, (m, c, d, h * change)
 
     return iterate_until_converged(hlo, "beta_fraction", here, args, t, start, step, keep=(3,))
 
 
-def _away(x: Formula) -> Formula:
+def _away_from_zero(x: Formula) -> Formula:
     """x, kept away from 0."""
     tiny = 1e-290 if x.double else 1e-30
     return (abs(x) < tiny).where(tiny, x)
@@ -157,9 +158,11 @@ def _away(x: Formula) -> Formula:
 
 def density(a: Formula, b: Formula, x: Formula, y: Formula) -> Formula:
     """x^a y^b / B(a, b) for y = 1 - x."""
-    apart = x * b - y * a  # 0 at the mode
+    distance_from_mode = x * b - y * a
     total = a + b
-    fall = a * excess(apart / a, apart / (a + a + apart)) + b * excess(-apart / b, -apart / (b + b - apart))
+    fall = a * excess(distance_from_mode / a, distance_from_mode / (a + a + distance_from_mode)) + b * excess(
+        -distance_from_mode / b, -distance_from_mode / (b + b - distance_from_mode)
+    )
     large = (a * b / (total * (2 * math.pi))).sqrt() * (stirling(total) - stirling(a) - stirling(b) - fall).exp()
     log_x, log_y = (y > 0.1).where(x.log(), (-y).log1p()), (x > 0.1).where(y.log(), (-x).log1p())
     small, big = a.least(b), a.greatest(b)

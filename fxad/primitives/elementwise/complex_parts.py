@@ -9,6 +9,7 @@ import numpy as np
 from fxad import dtypes
 from fxad.dtypes import DType
 from fxad.ir import (
+    Atom,
     Atoms,
     Aval,
     Avals,
@@ -16,6 +17,7 @@ from fxad.ir import (
     Cotangent,
     Cotangents,
     Dims,
+    Emit,
     Hlo,
     HloValues,
     Hole,
@@ -27,7 +29,7 @@ from fxad.ir import (
     primitive,
 )
 from fxad.primitives.elementwise.arithmetic import NEG
-from fxad.primitives.elementwise.family import WIDE, LinearUnary, batch_elementwise, operand_error
+from fxad.primitives.elementwise.family import WIDE, LinearUnary, Unary, batch_elementwise, from_ufunc, operand_error
 from fxad.primitives.operand_checks import check_count
 
 
@@ -46,16 +48,14 @@ class Real(LinearUnary):
     takes: ClassVar[frozenset[DType]] = dtypes.COMPLEX
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
-        if len(avals) != 1 or avals[0].dtype not in self.takes:
-            raise operand_error(self, self.takes, *check_count(self, avals, 1))
-        return (avals[0].with_dtype(dtypes.real_part(avals[0].dtype)),)
+        (x,) = Unary.abstract_eval(self, *avals)
+        return (x.with_dtype(dtypes.real_part(x.dtype)),)
 
     def compute(self, x: NDArray) -> object:
         return np.real(x)
 
-    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
-        (ct,), (x,) = cts, args
-        return (Zero(x.aval) if isinstance(ct, Zero) else ctx.one(COMPLEX, ct, Zero(ct.aval).instantiate()),)
+    def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:
+        return emit.one(COMPLEX, ct, Zero(ct.aval).instantiate())
 
 
 @final
@@ -73,18 +73,14 @@ class Imag(LinearUnary):
     takes: ClassVar[frozenset[DType]] = dtypes.COMPLEX
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
-        if len(avals) != 1 or avals[0].dtype not in self.takes:
-            raise operand_error(self, self.takes, *check_count(self, avals, 1))
-        return (avals[0].with_dtype(dtypes.real_part(avals[0].dtype)),)
+        (x,) = Unary.abstract_eval(self, *avals)
+        return (x.with_dtype(dtypes.real_part(x.dtype)),)
 
     def compute(self, x: NDArray) -> object:
         return np.imag(x)
 
-    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
-        (ct,), (x,) = cts, args
-        if isinstance(ct, Zero):
-            return (Zero(x.aval),)
-        return (ctx.one(COMPLEX, Zero(ct.aval).instantiate(), ctx.one(NEG, ct)),)
+    def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:
+        return emit.one(COMPLEX, Zero(ct.aval).instantiate(), emit.one(NEG, ct))
 
 
 @final
@@ -99,18 +95,15 @@ class Conj(LinearUnary):
 
     name: ClassVar[str] = "conj"
     takes: ClassVar[frozenset[DType]] = dtypes.COMPLEX
-
-    def compute(self, x: NDArray) -> object:
-        return np.conjugate(x)
+    compute = from_ufunc(np.conjugate)
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         part = (ins[0].with_dtype(dtypes.real_part(ins[0].dtype)),)
         (re,), (im,) = hlo.op("stablehlo.real", args, part), hlo.op("stablehlo.imag", args, part)
         return hlo.op("stablehlo.complex", (re, *hlo.op("stablehlo.negate", (im,), part)), outs)
 
-    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
-        (ct,) = cts
-        return (ct if isinstance(ct, Zero) else ctx.one(CONJ, ct),)
+    def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:
+        return emit.one(CONJ, ct)
 
 
 @final

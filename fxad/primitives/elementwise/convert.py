@@ -17,19 +17,13 @@ from fxad.ir import (
     Avals,
     BatchCtx,
     Cotangent,
-    Cotangents,
     Dims,
     Emit,
     Hlo,
     HloValues,
     JvpCtx,
-    Linear,
     NDArray,
-    Operands,
-    Primitive,
     Tangent,
-    Tangents,
-    TransposeCtx,
     Zero,
     primitive,
 )
@@ -40,15 +34,16 @@ from fxad.primitives.elementwise.family import (
     PiecewiseConstantUnary,
     Unary,
     nonzero_mask,
-    operand_error,
 )
+from fxad.primitives.linear_in_one import LinearInOne
 from fxad.primitives.operand_checks import check_count
 from fxad.primitives.shape import move_axis
+from fxad.primitives.without_tangent import WithoutTangent
 
 
 @final
 @primitive
-class ConvertElementType(Unary, Linear):
+class ConvertElementType(Unary, LinearInOne):
     """The same values in another dtype, rounded to nearest.
 
     Type: x of any dtype; result of `dtype`. Float to integer drops the fraction and saturates, nan becomes 0; anything
@@ -89,11 +84,8 @@ class ConvertElementType(Unary, Linear):
     def linear_in(self, mask: tuple[bool, ...]) -> bool:
         return mask == (True,) and self.dtype in dtypes.INEXACT
 
-    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
-        (ct,), (x,) = cts, args
-        if isinstance(ct, Zero) or not x.aval.inexact:  # an integer has no cotangent
-            return (Zero(x.aval),)
-        return (ctx.one(ConvertElementType(x.aval.dtype), ct),)
+    def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:
+        return emit.one(ConvertElementType(x.dtype), ct) if x.inexact else Zero(x)  # an integer has no cotangent
 
 
 def emit_convert(emit: Emit, x: Atom, dtype: DType) -> Atom:
@@ -114,7 +106,7 @@ def _saturated(x: NDArray, to: DType) -> NDArray:
 
 @final
 @primitive
-class BitcastConvertType(Primitive):
+class BitcastConvertType(WithoutTangent):
     """The same bits read as another dtype.
 
     Type:   x of any dtype but bool and complex; result of `dtype`, which is neither. A narrower dtype adds a last axis
@@ -156,10 +148,6 @@ class BitcastConvertType(Primitive):
             x, dim = move_axis(ctx, x, dim, 0), 0  # the conversion removes the last axis
         return ctx(self, x), (dim,)
 
-    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
-        outs = ctx(self, *primals)
-        return outs, (Zero(outs[0].aval),)
-
 
 @final
 @primitive
@@ -177,14 +165,13 @@ class ReducePrecision(Unary):
     mantissa_bits: int
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
-        if len(avals) != 1 or avals[0].dtype not in self.takes:
-            raise operand_error(self, self.takes, *check_count(self, avals, 1))
+        (x,) = Unary.abstract_eval(self, *avals)
         if self.exponent_bits < 1 or self.mantissa_bits < 0:
             raise ParameterError(
                 f"reduce_precision: needs exponent_bits >= 1 and mantissa_bits >= 0, "
                 f"got {self.exponent_bits} and {self.mantissa_bits}"
             )
-        return avals
+        return (x,)
 
     def compute(self, x: NDArray) -> object:
         bits = 8 * x.dtype.itemsize

@@ -10,15 +10,15 @@ import numpy as np
 from fxad import dtypes
 from fxad.dtypes import DType
 from fxad.ir import Atom, Avals, Hlo, HloValues, JvpCtx, Lit, NDArray, Tangent, primitive
-from fxad.primitives.elementwise import annex_g
+from fxad.primitives.elementwise.annex_g import ComplexUnary
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL, SUB, scale_tangent
-from fxad.primitives.elementwise.family import Unary, literal_like
+from fxad.primitives.elementwise.family import Unary, from_ufunc, literal_like
 from fxad.primitives.elementwise.references import log1p_complex
 
 
 @final
 @primitive
-class Exp(Unary):
+class Exp(ComplexUnary):
     """e to the power x.
 
     Type:   a float or complex operand.
@@ -28,11 +28,7 @@ class Exp(Unary):
 
     name: ClassVar[str] = "exp"
     hlo_name: ClassVar[str] = "stablehlo.exponential"
-    takes: ClassVar[frozenset[DType]] = dtypes.INEXACT
-    lower = annex_g.lower
-
-    def compute(self, x: NDArray) -> object:
-        return np.exp(x)
+    compute = from_ufunc(np.exp)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
         return scale_tangent(ctx, t, y)
@@ -50,9 +46,7 @@ class Exp2(Unary):
 
     name: ClassVar[str] = "exp2"
     takes: ClassVar[frozenset[DType]] = dtypes.INEXACT
-
-    def compute(self, x: NDArray) -> object:
-        return np.exp2(x)
+    compute = from_ufunc(np.exp2)
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         return hlo.op("stablehlo.power", (hlo.constant(Lit.of(2, ins[0])), *args), outs)
@@ -63,7 +57,7 @@ class Exp2(Unary):
 
 @final
 @primitive
-class Expm1(Unary):
+class Expm1(ComplexUnary):
     """exp(x) - 1, accurate for small x.
 
     Type:   a float or complex operand.
@@ -73,11 +67,7 @@ class Expm1(Unary):
 
     name: ClassVar[str] = "expm1"
     hlo_name: ClassVar[str] = "stablehlo.exponential_minus_one"
-    takes: ClassVar[frozenset[DType]] = dtypes.INEXACT
-    lower = annex_g.lower
-
-    def compute(self, x: NDArray) -> object:
-        return np.expm1(x)
+    compute = from_ufunc(np.expm1)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
         # not 1 + y, which has lost exp(x) where y is close to -1
@@ -86,7 +76,7 @@ class Expm1(Unary):
 
 @final
 @primitive
-class Log(Unary):
+class Log(ComplexUnary):
     """The natural logarithm; -inf at 0, nan below.
 
     Type:   a float or complex operand.
@@ -96,11 +86,7 @@ class Log(Unary):
 
     name: ClassVar[str] = "log"
     hlo_name: ClassVar[str] = "stablehlo.log"
-    takes: ClassVar[frozenset[DType]] = dtypes.INEXACT
-    lower = annex_g.lower
-
-    def compute(self, x: NDArray) -> object:
-        return np.log(x)
+    compute = from_ufunc(np.log)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
         return ctx.lin_one(DIV, t, x)
@@ -108,7 +94,7 @@ class Log(Unary):
 
 @final
 @primitive
-class Log1p(Unary):
+class Log1p(ComplexUnary):
     """log(1 + x), accurate for small x.
 
     Type:   a float or complex operand.
@@ -118,8 +104,6 @@ class Log1p(Unary):
 
     name: ClassVar[str] = "log1p"
     hlo_name: ClassVar[str] = "stablehlo.log_plus_one"
-    takes: ClassVar[frozenset[DType]] = dtypes.INEXACT
-    lower = annex_g.lower
 
     def compute(self, x: NDArray) -> object:
         return log1p_complex(x) if x.dtype in dtypes.COMPLEX else np.log1p(x)

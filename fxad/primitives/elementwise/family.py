@@ -8,6 +8,7 @@ promotes.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from types import MappingProxyType
 from typing import ClassVar, Final, final
 
@@ -27,7 +28,6 @@ from fxad.ir import (
     HloValue,
     HloValues,
     JvpCtx,
-    Linear,
     Lit,
     NDArray,
     Primitive,
@@ -35,8 +35,10 @@ from fxad.ir import (
     Tangents,
     Zero,
 )
+from fxad.primitives.linear_in_one import LinearInOne
 from fxad.primitives.operand_checks import check_count
 from fxad.primitives.shape import align_batch_axes
+from fxad.primitives.without_tangent import WithoutTangent
 
 # -------------------------------------------------------------------------------------------------- dtypes by kind
 
@@ -102,6 +104,11 @@ def as_accumulated(x: NDArray) -> NDArray:
     return x.astype(dtypes.accumulated(x.dtype), copy=False)
 
 
+def from_ufunc(f: np.ufunc) -> Callable[..., object]:
+    """The `compute` of a primitive whose meaning is a universal function of NumPy."""
+    return lambda _, *args: f(*args)
+
+
 class Unary(Primitive):
     """One operand; the result has its shape and, by default, its dtype."""
 
@@ -143,7 +150,7 @@ class Unary(Primitive):
         return outs, (self.tangent(ctx, primals[0], outs[0], tangents[0]),)
 
 
-class LinearUnary(Unary, Linear):
+class LinearUnary(Unary, LinearInOne):
     """A linear function of one operand."""
 
     __slots__ = ()
@@ -151,10 +158,6 @@ class LinearUnary(Unary, Linear):
     @final
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
         return ctx.lin_one(self, t)
-
-    @final
-    def linear_in(self, mask: tuple[bool, ...]) -> bool:
-        return mask == (True,)
 
 
 class PiecewiseConstantUnary(Unary):
@@ -219,13 +222,12 @@ class PiecewiseConstantBinary(Binary):
         return Zero(z.aval)
 
 
-class Compare(Primitive):
+class Compare(WithoutTangent):
     """Two operands of one type; the result is bool, so its tangent is `Zero`."""
 
     __slots__ = ()
 
     takes: ClassVar[frozenset[DType]]
-    direction: ClassVar[str]
 
     @abstractmethod
     def compute(self, x: NDArray, y: NDArray) -> object:
@@ -244,16 +246,11 @@ class Compare(Primitive):
 
     @final
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
-        return emit_compare(hlo, self.direction, args, ins[0])
+        return emit_compare(hlo, self.name.upper(), args, ins[0])
 
     @final
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         return batch_elementwise(self, ctx, args, dims)
-
-    @final
-    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
-        outs = ctx(self, *primals)
-        return outs, (Zero(outs[0].aval),)
 
 
 def bitcast_to_int(hlo: Hlo, x: HloValue, aval: Aval) -> tuple[HloValue, Aval]:
@@ -287,3 +284,14 @@ def emit_compare(hlo: Hlo, direction: str, args: HloValues, x: Aval) -> tuple[Hl
         "compare_type": f"#stablehlo<comparison_type {kind}>",
     }
     return hlo.op("stablehlo.compare", args, (x.with_dtype(dtypes.bool_),), attrs)
+
+
+def lower_in_float32(
+    hlo: Hlo, args: HloValues, x: Aval, meaning: Callable[[HloValues, Aval], HloValue]
+) -> tuple[HloValue, ...]:
+    """Lower `meaning` over operands of type `x`. Floats below 32 bits are computed in float32."""
+    wide = x.with_dtype(dtypes.accumulated(x.dtype))
+    if wide is x:
+        return (meaning(args, x),)
+    wide_args = [hlo.op("stablehlo.convert", (a,), (wide,))[0] for a in args]
+    return hlo.op("stablehlo.convert", (meaning(wide_args, wide),), (x,))

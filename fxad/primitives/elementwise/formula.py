@@ -12,7 +12,7 @@ from typing import TypeAlias, final
 
 from fxad import dtypes
 from fxad.core.builder import Builder
-from fxad.ir import Atom, Aval, Emit, Hlo, HloValue, HloValues, Jaxpr, Lit, Primitive
+from fxad.ir import Atom, Aval, Emit, Hlo, HloValue, Jaxpr, Lit, Primitive
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MAX, MIN, MUL, NEG, SUB
 from fxad.primitives.elementwise.exponential import EXP, EXPM1, LOG, LOG1P
 from fxad.primitives.elementwise.logic import AND, GE, GT, LE, LT, NOT, OR
@@ -219,14 +219,3 @@ def iterate_until_converged(
     zero = hlo.constant(Lit.of(0, count))
     outs = hlo.op("stablehlo.while", (zero, here, *args, *hlo.call(first, args)), types, {}, regions)
     return tuple([outs[2 + n_args + k] for k in keep])
-
-
-def lower_in_float32(
-    hlo: Hlo, args: HloValues, x: Aval, meaning: Callable[[HloValues, Aval], HloValue]
-) -> tuple[HloValue, ...]:
-    """Lower `meaning` over operands of type `x`; those below 32 bits are computed in float32."""
-    if x.dtype.itemsize >= 4:
-        return (meaning(args, x),)
-    wide = x.with_dtype(dtypes.float32)
-    wide_args = [hlo.op("stablehlo.convert", (a,), (wide,))[0] for a in args]
-    return hlo.op("stablehlo.convert", (meaning(wide_args, wide),), (x,))

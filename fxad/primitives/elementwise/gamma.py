@@ -17,15 +17,8 @@ from fxad.errors import NotDifferentiableError
 from fxad.ir import Atom, Aval, Avals, Hlo, HloValue, HloValues, JvpCtx, NDArray, Primitive, Tangent, Zero, primitive
 from fxad.primitives.elementwise.arithmetic import DIV, MUL, NEG, SUB, scale_tangent
 from fxad.primitives.elementwise.exponential import EXP, LOG
-from fxad.primitives.elementwise.family import WIDER, Binary, literal_like
-from fxad.primitives.elementwise.formula import (
-    Formula,
-    Formulas,
-    formula_program,
-    iterate_until_converged,
-    lower_in_float32,
-    polynomial,
-)
+from fxad.primitives.elementwise.family import WIDER, Binary, literal_like, lower_in_float32
+from fxad.primitives.elementwise.formula import Formula, Formulas, formula_program, iterate_until_converged, polynomial
 from fxad.primitives.elementwise.references import gamma_slopes, scipy_special
 from fxad.primitives.elementwise.special import DIGAMMA, LGAMMA
 
@@ -156,7 +149,7 @@ def _upper_small(a: Formula, x: Formula) -> Formula:
 # ------------------------------------------------------------------------------------------------------- primitives
 
 
-def _clear(a: Formula, x: Formula) -> tuple[Formula, Formula, Formula]:
+def _replace_outside(a: Formula, x: Formula) -> tuple[Formula, Formula, Formula]:
     """Return the operands where the expansions hold, others replaced by 1; and a mask of these elements."""
     large = 1e150 if x.double else 1e15  # beyond this the result is 0 or 1, and the expansions would overflow
     inside = (a > 0) & (x > 0) & (a < large) & (x < large)
@@ -172,18 +165,18 @@ class Incomplete(Binary):
     hlo_name: ClassVar[str] = ""  # XLA has none
 
     @abstractmethod
-    def meaning(self, hlo: Hlo, a: HloValue, x: HloValue, t: Aval) -> HloValue:
+    def lower_wide(self, hlo: Hlo, a: HloValue, x: HloValue, t: Aval) -> HloValue:
         """The function in StableHLO, for floats of at least 32 bits."""
 
     @final
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
-        return lower_in_float32(hlo, args, ins[0], lambda wide, t: self.meaning(hlo, wide[0], wide[1], t))
+        return lower_in_float32(hlo, args, ins[0], lambda wide, t: self.lower_wide(hlo, wide[0], wide[1], t))
 
 
-def _edges(a: Formula, x: Formula, value: Formula, at_zero: float) -> Formula:
+def _apply_limits(a: Formula, x: Formula, value: Formula, at_zero: float) -> Formula:
     """Return `value` with the limits outside of the expansions: `at_zero` where x is 0, 1 - `at_zero` at infinity."""
     beyond = (x > a).where(1 - at_zero, x.like(at_zero))
-    inside, _, _ = _clear(a, x)
+    inside, _, _ = _replace_outside(a, x)
     outside = ((a >= 0) & (x > 0)).where(beyond, x.like(math.nan))
     outside = ((a > 0) & (x >= 0) & (x <= 0)).where(at_zero, outside)
     both = (a >= math.inf) & (x >= math.inf)
@@ -206,7 +199,7 @@ class Igamma(Incomplete):
     def compute(self, x: NDArray, y: NDArray) -> object:
         return scipy_special("gammainc", x, y)
 
-    def meaning(self, hlo: Hlo, a: HloValue, x: HloValue, t: Aval) -> HloValue:
+    def lower_wide(self, hlo: Hlo, a: HloValue, x: HloValue, t: Aval) -> HloValue:
         start = formula_program("igamma_start", (t, t), lambda f: _split_by_expansion(*f, upper=False))
         clear_a, clear_x, low, high, _ = hlo.call(start, (a, x))
         (total,) = series(hlo, clear_a, clear_x, low, t, False)
@@ -214,15 +207,15 @@ class Igamma(Incomplete):
 
         def end(f: Formulas) -> Formulas:
             a, x, total, ratio = f
-            _, ca, cx = _clear(a, x)
+            _, ca, cx = _replace_outside(a, x)
             weight = density(ca, cx)
             value = ((cx > 1) & (cx > ca)).where(1 - ratio * weight * ca, total * weight)
-            return (_edges(a, x, value, 0),)
+            return (_apply_limits(a, x, value, 0),)
 
         return hlo.call(formula_program("igamma_end", (t, t, t, t), end), (a, x, total, ratio))[0]
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
-        return _slopes(ctx, x, y, tx, ty)
+        return _igamma_tangent(ctx, x, y, tx, ty)
 
 
 @final
@@ -241,7 +234,7 @@ class Igammac(Incomplete):
     def compute(self, x: NDArray, y: NDArray) -> object:
         return scipy_special("gammaincc", x, y)
 
-    def meaning(self, hlo: Hlo, a: HloValue, x: HloValue, t: Aval) -> HloValue:
+    def lower_wide(self, hlo: Hlo, a: HloValue, x: HloValue, t: Aval) -> HloValue:
         start = formula_program("igammac_start", (t, t), lambda f: _split_by_expansion(*f, upper=True))
         clear_a, clear_x, low, high, small = hlo.call(start, (a, x))
         (total,) = series(hlo, clear_a, clear_x, low, t, False)
@@ -249,11 +242,11 @@ class Igammac(Incomplete):
 
         def end(f: Formulas) -> Formulas:
             a, x, total, ratio, high, small = f
-            _, ca, cx = _clear(a, x)
+            _, ca, cx = _replace_outside(a, x)
             weight = density(ca, cx)
             value = high.where(ratio * weight * ca, 1 - total * weight)
             value = small.where(_upper_small(ca, cx), value)
-            return (_edges(a, x, value, 1),)
+            return (_apply_limits(a, x, value, 1),)
 
         mask = t.with_dtype("bool")
         return hlo.call(
@@ -261,13 +254,13 @@ class Igammac(Incomplete):
         )[0]
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
-        slope = _slopes(ctx, x, y, tx, ty)
+        slope = _igamma_tangent(ctx, x, y, tx, ty)
         return slope if isinstance(slope, Zero) else ctx.lin_one(NEG, slope)
 
 
 def _split_by_expansion(a: Formula, x: Formula, *, upper: bool) -> Formulas:
     """Return clear operands, and masks of the three expansions: series, fraction, small series."""
-    inside, a, x = _clear(a, x)
+    inside, a, x = _replace_outside(a, x)
     if not upper:
         high = (x > 1) & (x > a)
         return a, x, inside & ~high, inside & high, inside & ~inside
@@ -283,15 +276,15 @@ def _log_density(ctx: JvpCtx, a: Atom, x: Atom) -> Atom:
     return ctx.one(SUB, ctx.one(SUB, power, x), ctx.one(LGAMMA, a))
 
 
-def _slopes(ctx: JvpCtx, a: Atom, x: Atom, ta: Tangent, tx: Tangent) -> Tangent:
+def _igamma_tangent(ctx: JvpCtx, a: Atom, x: Atom, ta: Tangent, tx: Tangent) -> Tangent:
     """The tangent of igamma."""
     in_a = Zero(a.aval) if isinstance(ta, Zero) else scale_tangent(ctx, ta, ctx.one(IGAMMA_GRAD_A, a, x))
     in_x = Zero(x.aval) if isinstance(tx, Zero) else scale_tangent(ctx, tx, ctx.one(EXP, _log_density(ctx, a, x)))
     return ctx.add(in_a, in_x)
 
 
-def _slope_split(a: Formula, x: Formula) -> Formulas:
-    inside, a, x = _clear(a, x)
+def _split_for_slope(a: Formula, x: Formula) -> Formulas:
+    inside, a, x = _replace_outside(a, x)
     high = (x > 1) & (x > a)
     return a, x, inside & ~high, inside & high
 
@@ -307,13 +300,15 @@ def _score(a: Formula, x: Formula) -> Formula:
 
 def _slope(hlo: Hlo, name: str, a: HloValue, x: HloValue, t: Aval, sample: bool) -> HloValue:
     """d igamma / da; or, for `sample`, minus that over d igamma / dx."""
-    clear_a, clear_x, low, high = hlo.call(formula_program(f"{name}_start", (t, t), lambda f: _slope_split(*f)), (a, x))
+    clear_a, clear_x, low, high = hlo.call(
+        formula_program(f"{name}_start", (t, t), lambda f: _split_for_slope(*f)), (a, x)
+    )
     total, dtotal = series(hlo, clear_a, clear_x, low, t, True)
     ratio, dratio = fraction(hlo, clear_a, clear_x, high, t, True)
 
     def end(f: Formulas) -> Formulas:
         a, x, total, dtotal, ratio, dratio = f
-        inside, ca, cx = _clear(a, x)
+        inside, ca, cx = _replace_outside(a, x)
         high = (cx > 1) & (cx > ca)
         rise = _score(ca, cx)
         lower, upper = dtotal + total * (rise - 1 / ca), dratio + ratio * rise
@@ -329,7 +324,7 @@ def _slope(hlo: Hlo, name: str, a: HloValue, x: HloValue, t: Aval, sample: bool)
     return hlo.call(formula_program(f"{name}_end", (t,) * 6, end), (a, x, total, dtotal, ratio, dratio))[0]
 
 
-def _twice(prim: Primitive) -> NotDifferentiableError:
+def _second_derivative_error(prim: Primitive) -> NotDifferentiableError:
     return NotDifferentiableError(
         f"{prim.name}: the second derivative in the shape parameter a is not known",
         remedy="apply stop_gradient to the first operand",
@@ -352,12 +347,12 @@ class IgammaGradA(Incomplete):
     def compute(self, x: NDArray, y: NDArray) -> object:
         return gamma_slopes(x, y)[0]
 
-    def meaning(self, hlo: Hlo, a: HloValue, x: HloValue, t: Aval) -> HloValue:
+    def lower_wide(self, hlo: Hlo, a: HloValue, x: HloValue, t: Aval) -> HloValue:
         return _slope(hlo, self.name, a, x, t, False)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
         if not isinstance(tx, Zero):
-            raise _twice(self)
+            raise _second_derivative_error(self)
         score = ctx.one(SUB, ctx.one(LOG, y), ctx.one(DIGAMMA, x))
         return scale_tangent(ctx, ty, ctx.one(MUL, ctx.one(EXP, _log_density(ctx, x, y)), score))
 
@@ -379,12 +374,12 @@ class RandomGammaGrad(Incomplete):
     def compute(self, x: NDArray, y: NDArray) -> object:
         return gamma_slopes(x, y)[1]
 
-    def meaning(self, hlo: Hlo, a: HloValue, x: HloValue, t: Aval) -> HloValue:
+    def lower_wide(self, hlo: Hlo, a: HloValue, x: HloValue, t: Aval) -> HloValue:
         return _slope(hlo, self.name, a, x, t, True)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
         if not isinstance(tx, Zero):
-            raise _twice(self)
+            raise _second_derivative_error(self)
         bend = ctx.one(SUB, ctx.one(DIV, ctx.one(SUB, x, literal_like(1, x)), y), literal_like(1, x))
         score = ctx.one(SUB, ctx.one(DIGAMMA, x), ctx.one(LOG, y))
         return scale_tangent(ctx, ty, ctx.one(SUB, score, ctx.one(MUL, z, bend)))

@@ -16,9 +16,9 @@ from fxad.primitives.elementwise.family import (
     Compare,
     PiecewiseConstantBinary,
     PiecewiseConstantUnary,
-    operand_error,
+    Unary,
+    from_ufunc,
 )
-from fxad.primitives.operand_checks import check_count
 
 
 @final
@@ -32,10 +32,7 @@ class Eq(Compare):
 
     name: ClassVar[str] = "eq"
     takes: ClassVar[frozenset[DType]] = ANY
-    direction: ClassVar[str] = "EQ"
-
-    def compute(self, x: NDArray, y: NDArray) -> object:
-        return np.equal(x, y)
+    compute = from_ufunc(np.equal)
 
 
 @final
@@ -49,10 +46,7 @@ class Ne(Compare):
 
     name: ClassVar[str] = "ne"
     takes: ClassVar[frozenset[DType]] = ANY
-    direction: ClassVar[str] = "NE"
-
-    def compute(self, x: NDArray, y: NDArray) -> object:
-        return np.not_equal(x, y)
+    compute = from_ufunc(np.not_equal)
 
 
 @final
@@ -66,10 +60,7 @@ class Lt(Compare):
 
     name: ClassVar[str] = "lt"
     takes: ClassVar[frozenset[DType]] = ORDERED
-    direction: ClassVar[str] = "LT"
-
-    def compute(self, x: NDArray, y: NDArray) -> object:
-        return np.less(x, y)
+    compute = from_ufunc(np.less)
 
 
 @final
@@ -83,10 +74,7 @@ class Le(Compare):
 
     name: ClassVar[str] = "le"
     takes: ClassVar[frozenset[DType]] = ORDERED
-    direction: ClassVar[str] = "LE"
-
-    def compute(self, x: NDArray, y: NDArray) -> object:
-        return np.less_equal(x, y)
+    compute = from_ufunc(np.less_equal)
 
 
 @final
@@ -100,10 +88,7 @@ class Gt(Compare):
 
     name: ClassVar[str] = "gt"
     takes: ClassVar[frozenset[DType]] = ORDERED
-    direction: ClassVar[str] = "GT"
-
-    def compute(self, x: NDArray, y: NDArray) -> object:
-        return np.greater(x, y)
+    compute = from_ufunc(np.greater)
 
 
 @final
@@ -117,10 +102,7 @@ class Ge(Compare):
 
     name: ClassVar[str] = "ge"
     takes: ClassVar[frozenset[DType]] = ORDERED
-    direction: ClassVar[str] = "GE"
-
-    def compute(self, x: NDArray, y: NDArray) -> object:
-        return np.greater_equal(x, y)
+    compute = from_ufunc(np.greater_equal)
 
 
 @final
@@ -135,9 +117,7 @@ class And(PiecewiseConstantBinary):
     name: ClassVar[str] = "and"
     hlo_name: ClassVar[str] = "stablehlo.and"
     takes: ClassVar[frozenset[DType]] = BITS
-
-    def compute(self, x: NDArray, y: NDArray) -> object:
-        return np.bitwise_and(x, y)
+    compute = from_ufunc(np.bitwise_and)
 
 
 @final
@@ -152,9 +132,7 @@ class Or(PiecewiseConstantBinary):
     name: ClassVar[str] = "or"
     hlo_name: ClassVar[str] = "stablehlo.or"
     takes: ClassVar[frozenset[DType]] = BITS
-
-    def compute(self, x: NDArray, y: NDArray) -> object:
-        return np.bitwise_or(x, y)
+    compute = from_ufunc(np.bitwise_or)
 
 
 @final
@@ -169,9 +147,7 @@ class Xor(PiecewiseConstantBinary):
     name: ClassVar[str] = "xor"
     hlo_name: ClassVar[str] = "stablehlo.xor"
     takes: ClassVar[frozenset[DType]] = BITS
-
-    def compute(self, x: NDArray, y: NDArray) -> object:
-        return np.bitwise_xor(x, y)
+    compute = from_ufunc(np.bitwise_xor)
 
 
 @final
@@ -186,9 +162,7 @@ class Not(PiecewiseConstantUnary):
     name: ClassVar[str] = "not"
     hlo_name: ClassVar[str] = "stablehlo.not"
     takes: ClassVar[frozenset[DType]] = BITS
-
-    def compute(self, x: NDArray) -> object:
-        return np.invert(x)
+    compute = from_ufunc(np.invert)
 
 
 @final
@@ -307,14 +281,11 @@ class IsFinite(PiecewiseConstantUnary):
     name: ClassVar[str] = "is_finite"
     hlo_name: ClassVar[str] = "stablehlo.is_finite"
     takes: ClassVar[frozenset[DType]] = dtypes.FLOATING
+    compute = from_ufunc(np.isfinite)
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
-        if len(avals) != 1 or avals[0].dtype not in self.takes:
-            raise operand_error(self, self.takes, *check_count(self, avals, 1))
-        return (avals[0].with_dtype(dtypes.bool_),)
-
-    def compute(self, x: NDArray) -> object:
-        return np.isfinite(x)
+        (x,) = Unary.abstract_eval(self, *avals)
+        return (x.with_dtype(dtypes.bool_),)
 
 
 def _unsigned(x: NDArray) -> NDArray:

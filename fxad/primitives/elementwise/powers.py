@@ -12,6 +12,7 @@ from fxad.dtypes import DType
 from fxad.errors import DTypeError
 from fxad.ir import Atom, Aval, Avals, Hlo, HloValue, HloValues, JvpCtx, Lit, NDArray, Tangent, Zero, primitive
 from fxad.primitives.elementwise import annex_g
+from fxad.primitives.elementwise.annex_g import ComplexUnary
 from fxad.primitives.elementwise.arithmetic import DIV, MUL, SUB, scale_tangent
 from fxad.primitives.elementwise.complex_parts import COMPLEX, CONJ, IMAG, REAL
 from fxad.primitives.elementwise.exponential import LOG
@@ -21,12 +22,11 @@ from fxad.primitives.elementwise.family import (
     Unary,
     bitcast_to_int,
     emit_compare,
+    from_ufunc,
     literal_like,
-    operand_error,
 )
 from fxad.primitives.elementwise.logic import AND, EQ
 from fxad.primitives.elementwise.select import SELECT_N
-from fxad.primitives.operand_checks import check_count
 
 
 @final
@@ -41,9 +41,7 @@ class Sign(Unary):
 
     name: ClassVar[str] = "sign"
     takes: ClassVar[frozenset[DType]] = dtypes.NUMERIC
-
-    def compute(self, x: NDArray) -> object:
-        return np.sign(x)
+    compute = from_ufunc(np.sign)
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         (x,) = ins
@@ -92,15 +90,11 @@ class Abs(Unary):
     hlo_name: ClassVar[str] = "stablehlo.abs"
     takes: ClassVar[frozenset[DType]] = SIGNED
     lower = annex_g.lower_abs
+    compute = from_ufunc(np.abs)
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
-        if len(avals) != 1 or avals[0].dtype not in self.takes:
-            raise operand_error(self, self.takes, *check_count(self, avals, 1))
-        (x,) = avals
-        return (x.with_dtype(dtypes.real_part(x.dtype)),) if x.dtype in dtypes.COMPLEX else avals
-
-    def compute(self, x: NDArray) -> object:
-        return np.abs(x)
+        (x,) = Unary.abstract_eval(self, *avals)
+        return (x.with_dtype(dtypes.real_part(x.dtype)),) if x.dtype in dtypes.COMPLEX else (x,)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
         direction = ctx.one(SIGN, x)
@@ -147,13 +141,12 @@ class IntegerPow(Unary):
     n: int
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
-        if len(avals) != 1 or avals[0].dtype not in self.takes:
-            raise operand_error(self, self.takes, *check_count(self, avals, 1))
-        if self.n < 0 and avals[0].dtype in dtypes.INTEGER:
+        (x,) = Unary.abstract_eval(self, *avals)
+        if self.n < 0 and x.dtype in dtypes.INTEGER:
             raise DTypeError(
-                f"integer_pow: an integer has no power {self.n}, got {avals[0]}", remedy="convert it to float first"
+                f"integer_pow: an integer has no power {self.n}, got {x}", remedy="convert it to float first"
             )
-        return avals
+        return (x,)
 
     def compute(self, x: NDArray) -> object:
         out, factor, n = np.ones_like(x), x, abs(self.n)
@@ -278,7 +271,7 @@ class Pow(Binary):
 
 @final
 @primitive
-class Sqrt(Unary):
+class Sqrt(ComplexUnary):
     """The square root; nan below 0.
 
     Type:   a float or complex operand.
@@ -288,11 +281,7 @@ class Sqrt(Unary):
 
     name: ClassVar[str] = "sqrt"
     hlo_name: ClassVar[str] = "stablehlo.sqrt"
-    takes: ClassVar[frozenset[DType]] = dtypes.INEXACT
-    lower = annex_g.lower
-
-    def compute(self, x: NDArray) -> object:
-        return np.sqrt(x)
+    compute = from_ufunc(np.sqrt)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
         return scale_tangent(ctx, t, ctx.one(DIV, literal_like(0.5, y), y))
@@ -332,9 +321,7 @@ class Cbrt(Unary):
     name: ClassVar[str] = "cbrt"
     hlo_name: ClassVar[str] = "stablehlo.cbrt"
     takes: ClassVar[frozenset[DType]] = dtypes.FLOATING
-
-    def compute(self, x: NDArray) -> object:
-        return np.cbrt(x)
+    compute = from_ufunc(np.cbrt)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
         return scale_tangent(ctx, t, ctx.one(DIV, literal_like(1 / 3, y), ctx.one(SQUARE, y)))

@@ -38,9 +38,11 @@ from fxad.primitives.elementwise.family import (
     WIDE,
     Binary,
     PiecewiseConstantUnary,
+    Unary,
     as_accumulated,
     batch_elementwise,
     emit_compare,
+    from_ufunc,
     operand_error,
 )
 from fxad.primitives.elementwise.logic import AND, LT
@@ -181,9 +183,7 @@ class Floor(PiecewiseConstantUnary):
     name: ClassVar[str] = "floor"
     hlo_name: ClassVar[str] = "stablehlo.floor"
     takes: ClassVar[frozenset[DType]] = dtypes.FLOATING
-
-    def compute(self, x: NDArray) -> object:
-        return np.floor(x)
+    compute = from_ufunc(np.floor)
 
 
 @final
@@ -199,9 +199,7 @@ class Ceil(PiecewiseConstantUnary):
     name: ClassVar[str] = "ceil"
     hlo_name: ClassVar[str] = "stablehlo.ceil"
     takes: ClassVar[frozenset[DType]] = dtypes.FLOATING
-
-    def compute(self, x: NDArray) -> object:
-        return np.ceil(x)
+    compute = from_ufunc(np.ceil)
 
 
 AWAY_FROM_ZERO: Final = "away_from_zero"
@@ -223,13 +221,12 @@ class Round(PiecewiseConstantUnary):
     method: str
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
-        if len(avals) != 1 or avals[0].dtype not in self.takes:
-            raise operand_error(self, self.takes, *check_count(self, avals, 1))
+        (x,) = Unary.abstract_eval(self, *avals)
         if self.method not in (AWAY_FROM_ZERO, TO_NEAREST_EVEN):
             raise ParameterError(
                 f"round: unknown method {self.method!r}", remedy=f"use {AWAY_FROM_ZERO!r} or {TO_NEAREST_EVEN!r}"
             )
-        return avals
+        return (x,)
 
     def compute(self, x: NDArray) -> object:
         if self.method == TO_NEAREST_EVEN:
@@ -256,9 +253,7 @@ class Nextafter(Binary):
     name: ClassVar[str] = "nextafter"
     hlo_name: ClassVar[str] = "chlo.next_after"
     takes: ClassVar[frozenset[DType]] = WIDE
-
-    def compute(self, x: NDArray, y: NDArray) -> object:
-        return np.nextafter(x, y)
+    compute = from_ufunc(np.nextafter)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
         raise NotDifferentiableError(

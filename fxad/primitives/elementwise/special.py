@@ -18,7 +18,7 @@ from fxad.errors import NotDifferentiableError
 from fxad.ir import Atom, Aval, Avals, Hlo, HloValue, HloValues, JvpCtx, Lit, NDArray, Tangent, Zero, primitive
 from fxad.primitives.elementwise.arithmetic import ADD, MUL, NEG, scale_tangent
 from fxad.primitives.elementwise.exponential import EXP
-from fxad.primitives.elementwise.family import WIDER, Binary, Unary, emit_compare, literal_like
+from fxad.primitives.elementwise.family import WIDER, Binary, Unary, emit_compare, literal_like, lower_in_float32
 from fxad.primitives.elementwise.powers import SQUARE
 
 
@@ -156,13 +156,9 @@ class Polygamma(Binary):
         return _apply_float64(_polygamma, x, y)
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
-        (out,) = outs
-        wide = out.with_dtype(dtypes.accumulated(out.dtype))
-        wide_args = args if wide is out else [hlo.op("stablehlo.convert", (v,), (wide,))[0] for v in args]
-        done = (self._meaning(hlo, wide_args[0], wide_args[1], wide),)
-        return done if wide is out else hlo.op("stablehlo.convert", done, (out,))
+        return lower_in_float32(hlo, args, ins[0], lambda wide, t: self._lower_wide(hlo, wide[0], wide[1], t))
 
-    def _meaning(self, hlo: Hlo, n: HloValue, x: HloValue, t: Aval) -> HloValue:
+    def _lower_wide(self, hlo: Hlo, n: HloValue, x: HloValue, t: Aval) -> HloValue:
         def op(name: str, *operands: HloValue) -> HloValue:
             return hlo.op(name, operands, (t,))[0]
 

@@ -8,16 +8,16 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.dtypes import DType
-from fxad.ir import Atom, JvpCtx, NDArray, Tangent, Zero, primitive
-from fxad.primitives.elementwise import annex_g
+from fxad.ir import Atom, JvpCtx, Tangent, Zero, primitive
+from fxad.primitives.elementwise.annex_g import ComplexUnary
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL, NEG, SUB, scale_tangent
-from fxad.primitives.elementwise.family import Binary, Unary, literal_like
+from fxad.primitives.elementwise.family import Binary, from_ufunc, literal_like
 from fxad.primitives.elementwise.powers import RSQRT, SQUARE
 
 
 @final
 @primitive
-class Sin(Unary):
+class Sin(ComplexUnary):
     """Sine.
 
     Type:   a float or complex operand.
@@ -27,11 +27,7 @@ class Sin(Unary):
 
     name: ClassVar[str] = "sin"
     hlo_name: ClassVar[str] = "stablehlo.sine"
-    takes: ClassVar[frozenset[DType]] = dtypes.INEXACT
-    lower = annex_g.lower
-
-    def compute(self, x: NDArray) -> object:
-        return np.sin(x)
+    compute = from_ufunc(np.sin)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
         return scale_tangent(ctx, t, ctx.one(COS, x))
@@ -39,7 +35,7 @@ class Sin(Unary):
 
 @final
 @primitive
-class Cos(Unary):
+class Cos(ComplexUnary):
     """Cosine.
 
     Type:   a float or complex operand.
@@ -49,11 +45,7 @@ class Cos(Unary):
 
     name: ClassVar[str] = "cos"
     hlo_name: ClassVar[str] = "stablehlo.cosine"
-    takes: ClassVar[frozenset[DType]] = dtypes.INEXACT
-    lower = annex_g.lower
-
-    def compute(self, x: NDArray) -> object:
-        return np.cos(x)
+    compute = from_ufunc(np.cos)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
         return scale_tangent(ctx, t, ctx.one(NEG, ctx.one(SIN, x)))
@@ -61,7 +53,7 @@ class Cos(Unary):
 
 @final
 @primitive
-class Tan(Unary):
+class Tan(ComplexUnary):
     """Tangent.
 
     Type:   a float or complex operand.
@@ -71,11 +63,7 @@ class Tan(Unary):
 
     name: ClassVar[str] = "tan"
     hlo_name: ClassVar[str] = "stablehlo.tan"
-    takes: ClassVar[frozenset[DType]] = dtypes.INEXACT
-    lower = annex_g.lower
-
-    def compute(self, x: NDArray) -> object:
-        return np.tan(x)
+    compute = from_ufunc(np.tan)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
         return scale_tangent(ctx, t, ctx.one(ADD, ctx.one(SQUARE, y), literal_like(1.0, y)))
@@ -89,7 +77,7 @@ def _unit_circle(ctx: JvpCtx, x: Atom) -> Atom:
 
 @final
 @primitive
-class Asin(Unary):
+class Asin(ComplexUnary):
     """Inverse sine, in [-pi/2, pi/2]; nan outside [-1, 1].
 
     Type:   a float or complex operand.
@@ -99,11 +87,7 @@ class Asin(Unary):
 
     name: ClassVar[str] = "asin"
     hlo_name: ClassVar[str] = "chlo.asin"
-    takes: ClassVar[frozenset[DType]] = dtypes.INEXACT
-    lower = annex_g.lower
-
-    def compute(self, x: NDArray) -> object:
-        return np.arcsin(x)
+    compute = from_ufunc(np.arcsin)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
         return scale_tangent(ctx, t, ctx.one(RSQRT, _unit_circle(ctx, x)))
@@ -111,7 +95,7 @@ class Asin(Unary):
 
 @final
 @primitive
-class Acos(Unary):
+class Acos(ComplexUnary):
     """Inverse cosine, in [0, pi]; nan outside [-1, 1].
 
     Type:   a float or complex operand.
@@ -121,11 +105,7 @@ class Acos(Unary):
 
     name: ClassVar[str] = "acos"
     hlo_name: ClassVar[str] = "chlo.acos"
-    takes: ClassVar[frozenset[DType]] = dtypes.INEXACT
-    lower = annex_g.lower
-
-    def compute(self, x: NDArray) -> object:
-        return np.arccos(x)
+    compute = from_ufunc(np.arccos)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
         return scale_tangent(ctx, t, ctx.one(NEG, ctx.one(RSQRT, _unit_circle(ctx, x))))
@@ -133,7 +113,7 @@ class Acos(Unary):
 
 @final
 @primitive
-class Atan(Unary):
+class Atan(ComplexUnary):
     """Inverse tangent, in [-pi/2, pi/2].
 
     Type:   a float or complex operand.
@@ -143,11 +123,7 @@ class Atan(Unary):
 
     name: ClassVar[str] = "atan"
     hlo_name: ClassVar[str] = "chlo.atan"
-    takes: ClassVar[frozenset[DType]] = dtypes.INEXACT
-    lower = annex_g.lower
-
-    def compute(self, x: NDArray) -> object:
-        return np.arctan(x)
+    compute = from_ufunc(np.arctan)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
         return ctx.lin_one(DIV, t, ctx.one(ADD, ctx.one(SQUARE, x), literal_like(1.0, x)))
@@ -166,9 +142,7 @@ class Atan2(Binary):
     name: ClassVar[str] = "atan2"
     hlo_name: ClassVar[str] = "stablehlo.atan2"
     takes: ClassVar[frozenset[DType]] = dtypes.FLOATING
-
-    def compute(self, x: NDArray, y: NDArray) -> object:
-        return np.arctan2(x, y)
+    compute = from_ufunc(np.arctan2)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
         radius2 = ctx.one(ADD, ctx.one(SQUARE, x), ctx.one(SQUARE, y))
@@ -181,7 +155,7 @@ class Atan2(Binary):
 
 @final
 @primitive
-class Sinh(Unary):
+class Sinh(ComplexUnary):
     """Hyperbolic sine.
 
     Type:   a float or complex operand.
@@ -191,11 +165,7 @@ class Sinh(Unary):
 
     name: ClassVar[str] = "sinh"
     hlo_name: ClassVar[str] = "chlo.sinh"
-    takes: ClassVar[frozenset[DType]] = dtypes.INEXACT
-    lower = annex_g.lower
-
-    def compute(self, x: NDArray) -> object:
-        return np.sinh(x)
+    compute = from_ufunc(np.sinh)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
         return scale_tangent(ctx, t, ctx.one(COSH, x))
@@ -203,7 +173,7 @@ class Sinh(Unary):
 
 @final
 @primitive
-class Cosh(Unary):
+class Cosh(ComplexUnary):
     """Hyperbolic cosine.
 
     Type:   a float or complex operand.
@@ -213,11 +183,7 @@ class Cosh(Unary):
 
     name: ClassVar[str] = "cosh"
     hlo_name: ClassVar[str] = "chlo.cosh"
-    takes: ClassVar[frozenset[DType]] = dtypes.INEXACT
-    lower = annex_g.lower
-
-    def compute(self, x: NDArray) -> object:
-        return np.cosh(x)
+    compute = from_ufunc(np.cosh)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
         return scale_tangent(ctx, t, ctx.one(SINH, x))
@@ -225,7 +191,7 @@ class Cosh(Unary):
 
 @final
 @primitive
-class Tanh(Unary):
+class Tanh(ComplexUnary):
     """Hyperbolic tangent.
 
     Type:   a float or complex operand.
@@ -235,11 +201,7 @@ class Tanh(Unary):
 
     name: ClassVar[str] = "tanh"
     hlo_name: ClassVar[str] = "stablehlo.tanh"
-    takes: ClassVar[frozenset[DType]] = dtypes.INEXACT
-    lower = annex_g.lower
-
-    def compute(self, x: NDArray) -> object:
-        return np.tanh(x)
+    compute = from_ufunc(np.tanh)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
         return scale_tangent(ctx, t, ctx.one(SUB, literal_like(1.0, y), ctx.one(SQUARE, y)))
@@ -247,7 +209,7 @@ class Tanh(Unary):
 
 @final
 @primitive
-class Asinh(Unary):
+class Asinh(ComplexUnary):
     """Inverse hyperbolic sine.
 
     Type:   a float or complex operand.
@@ -257,11 +219,7 @@ class Asinh(Unary):
 
     name: ClassVar[str] = "asinh"
     hlo_name: ClassVar[str] = "chlo.asinh"
-    takes: ClassVar[frozenset[DType]] = dtypes.INEXACT
-    lower = annex_g.lower
-
-    def compute(self, x: NDArray) -> object:
-        return np.arcsinh(x)
+    compute = from_ufunc(np.arcsinh)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
         return scale_tangent(ctx, t, ctx.one(RSQRT, ctx.one(ADD, ctx.one(SQUARE, x), literal_like(1.0, x))))
@@ -269,7 +227,7 @@ class Asinh(Unary):
 
 @final
 @primitive
-class Acosh(Unary):
+class Acosh(ComplexUnary):
     """Inverse hyperbolic cosine; nan below 1.
 
     Type:   a float or complex operand.
@@ -279,11 +237,7 @@ class Acosh(Unary):
 
     name: ClassVar[str] = "acosh"
     hlo_name: ClassVar[str] = "chlo.acosh"
-    takes: ClassVar[frozenset[DType]] = dtypes.INEXACT
-    lower = annex_g.lower
-
-    def compute(self, x: NDArray) -> object:
-        return np.arccosh(x)
+    compute = from_ufunc(np.arccosh)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
         one = literal_like(1.0, x)
@@ -296,7 +250,7 @@ class Acosh(Unary):
 
 @final
 @primitive
-class Atanh(Unary):
+class Atanh(ComplexUnary):
     """Inverse hyperbolic tangent; nan outside [-1, 1].
 
     Type:   a float or complex operand.
@@ -306,11 +260,7 @@ class Atanh(Unary):
 
     name: ClassVar[str] = "atanh"
     hlo_name: ClassVar[str] = "chlo.atanh"
-    takes: ClassVar[frozenset[DType]] = dtypes.INEXACT
-    lower = annex_g.lower
-
-    def compute(self, x: NDArray) -> object:
-        return np.arctanh(x)
+    compute = from_ufunc(np.arctanh)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
         return ctx.lin_one(DIV, t, _unit_circle(ctx, x))

@@ -102,8 +102,6 @@ def _dual(v: Entries) -> NDArray:
     """Return left eigenvectors in LAPACK's scaling, from the right ones: norm 1, the largest component real."""
     if not v.size:
         return v
-    if not v.size:
-        return v
     left = np.linalg.inv(v).conj().T
     left = left / np.linalg.norm(left, axis=0)
     largest = left[np.argmax(np.abs(left), axis=0), np.arange(len(left))]

@@ -18,21 +18,15 @@ from fxad.ir import (
     Atoms,
     Aval,
     Avals,
-    BatchCtx,
     Cotangent,
-    Cotangents,
-    Dims,
+    Emit,
     Hlo,
     HloValues,
-    Hole,
     Jaxpr,
     JvpCtx,
-    Linear,
     Lit,
     NDArray,
-    Operands,
     Tangents,
-    TransposeCtx,
     Zero,
     primitive,
 )
@@ -62,9 +56,10 @@ from fxad.primitives.linalg.matrices import (
     transposed,
 )
 from fxad.primitives.linalg.solve import Solve, lu_factors
+from fxad.primitives.linear_in_one import LinearInOne
 from fxad.primitives.operand_checks import check_count
 from fxad.primitives.reduce import ReduceMax
-from fxad.primitives.shape import BroadcastInDim, ReduceSum, align_batch_axes
+from fxad.primitives.shape import BroadcastInDim, ReduceSum
 from fxad.primitives.slicing import Pad
 
 # A matrix, or a matrix and its directional derivative (a dual number): the algorithm is the same for both.
@@ -108,7 +103,7 @@ class Expm(Matrixwise):
 
 @final
 @primitive
-class ExpmFrechet(Linear):
+class ExpmFrechet(Matrixwise, LinearInOne):
     """The derivative of the exponential at A in the direction E: the term of expm(A + E) that is linear in E.
 
     Type:   A and E of one type (..., n, n) -> the same.
@@ -120,6 +115,7 @@ class ExpmFrechet(Linear):
     """
 
     name: ClassVar[str] = "expm_frechet"
+    linear_operand: ClassVar[int] = 1
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         a, e = check_count(self, avals, 2)
@@ -135,9 +131,6 @@ class ExpmFrechet(Linear):
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         return _lowered(hlo, args, ins)[1:]
 
-    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
-        return ctx(self, *align_batch_axes(ctx, args, dims)), (0,)
-
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         (a, e), (a_dot, e_dot) = primals, tangents
         outs, n = ctx(self, a, e), a.aval.shape[-1]
@@ -151,14 +144,9 @@ class ExpmFrechet(Linear):
         corner = lin(self, both, moved)
         return outs, (columns(lin, rows(lin, corner, 0, n), n, 2 * n),)
 
-    def linear_in(self, mask: tuple[bool, ...]) -> bool:
-        return mask == (False, True)
-
-    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
-        (ct,), (a, e) = cts, args
-        if isinstance(ct, Zero) or isinstance(a, Hole):
-            return None, Zero(e.aval)
-        return None, ctx.one(self, transposed(ctx.one, a), ct)
+    def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:
+        (a,) = others
+        return emit.one(self, transposed(emit.one, a), ct)
 
 
 def _block_of(one: One[X], a: Operand, row: int, column: int) -> X:

@@ -47,6 +47,7 @@ from fxad.primitives.linalg.matrices import (
 from fxad.primitives.linalg.triangular import TriangularSolve
 from fxad.primitives.operand_checks import check_count
 from fxad.primitives.shape import BroadcastInDim, Iota, ReduceSum
+from fxad.primitives.without_tangent import WithoutTangent
 
 
 @final
@@ -149,7 +150,7 @@ def _upper(ctx: JvpCtx, upper: Atom) -> Atom:
 
 @final
 @primitive
-class LuPivotsToPermutation(Matrixwise):
+class LuPivotsToPermutation(Matrixwise, WithoutTangent):
     """The permutation that row exchanges give: row i of P A is row permutation[i] of A; or its inverse.
 
     Type:   int32 (..., k) with values 0 <= p < size -> int32 (..., size), k <= size.
@@ -188,16 +189,12 @@ class LuPivotsToPermutation(Matrixwise):
             return (start,)
         carry = (Aval((), dtypes.int32), order, pivots)
         first = hlo.constant(Lit.of(pivots.shape[-1] - 1 if self.inverse else 0, carry[0]))
-        bodies = _more(carry, self.inverse), _exchange(carry, self.inverse)
+        bodies = _has_next(carry, self.inverse), _exchange(carry, self.inverse)
         _, out, _ = hlo.op("stablehlo.while", (first, start, *args), carry, regions=bodies)
         return (out,)
 
-    def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
-        (order,) = ctx(self, *primals)
-        return (order,), (Zero(order.aval),)
 
-
-def _more(carry: tuple[Aval, ...], backward: bool) -> Jaxpr:
+def _has_next(carry: tuple[Aval, ...], backward: bool) -> Jaxpr:
     b = Builder()
     i, _, pivots = b.inputs(carry)
     within = b.one(GE, i, Lit.of(0, i.aval)) if backward else b.one(LT, i, Lit.of(pivots.aval.shape[-1], i.aval))

@@ -16,18 +16,14 @@ from fxad.ir import (
     Avals,
     BatchCtx,
     Cotangent,
-    Cotangents,
     Dims,
+    Emit,
     Hlo,
     HloValues,
-    Hole,
     JvpCtx,
-    Linear,
     NDArray,
-    Operands,
     Tangent,
     Tangents,
-    TransposeCtx,
     Zero,
     primitive,
 )
@@ -67,6 +63,7 @@ from fxad.primitives.linalg.matrices import (
     where,
 )
 from fxad.primitives.linalg.triangular import TriangularSolve, more_columns
+from fxad.primitives.linear_in_one import LinearInOne
 from fxad.primitives.operand_checks import check_count
 from fxad.primitives.shape import align_batch_axes
 from fxad.primitives.slicing import Concatenate
@@ -204,7 +201,7 @@ def _wy_form(
 
 @final
 @primitive
-class Ormqr(Linear):
+class Ormqr(LinearInOne):
     """op(Q) C, or C op(Q) if not `left_side`: Q is the product of the reflections of `HouseholderProduct`, all its
     columns. op(Q) is Q, or Q^H for `adjoint`. Q is not formed.
 
@@ -215,6 +212,7 @@ class Ormqr(Linear):
     """
 
     name: ClassVar[str] = "ormqr"
+    linear_operand: ClassVar[int] = 2
     left_side: bool
     adjoint: bool
 
@@ -292,16 +290,10 @@ class Ormqr(Linear):
             product = ctx.add(product, dot(lin, dot(lin, c, v_dot), dot(one, t, vh)))
         return outs, (minus(lin, moved, product),)
 
-    def linear_in(self, mask: tuple[bool, ...]) -> bool:
-        return mask == (False, False, True)
-
-    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
-        (ct,), (a, taus, c) = cts, args
-        if isinstance(ct, Zero) or isinstance(a, Hole) or isinstance(taus, Hole):
-            return None, None, Zero(c.aval)
+    def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:
         # op(Q)^T is the conjugate of op(Q)^H
         other = Ormqr(self.left_side, not self.adjoint)
-        return None, None, conj(ctx.one, ctx.one(other, a, taus, conj(ctx.one, ct)))
+        return conj(emit.one, emit.one(other, *others, conj(emit.one, ct)))
 
 
 # -------------------------------------------------------------------------------------------------------------- QR

@@ -23,21 +23,16 @@ from fxad.ir import (
     Avals,
     BatchCtx,
     Cotangent,
-    Cotangents,
     Dims,
     Emit,
     Hlo,
     HloValues,
-    Hole,
     Jaxpr,
     JvpCtx,
-    Linear,
     Lit,
     NDArray,
-    Operands,
     Tangent,
     Tangents,
-    TransposeCtx,
     Zero,
     primitive,
 )
@@ -60,6 +55,7 @@ from fxad.primitives.linalg.family import (
 from fxad.primitives.linalg.lu import LU, LuPivotsToPermutation
 from fxad.primitives.linalg.matrices import adjoint, column, diagonal, dot, minus, permuted, plus, transposed
 from fxad.primitives.linalg.triangular import TriangularSolve, more_columns
+from fxad.primitives.linear_in_one import LinearInOne
 from fxad.primitives.operand_checks import check_count
 from fxad.primitives.reduce import ReduceXor
 from fxad.primitives.reduce_prod import ReduceProd
@@ -86,7 +82,7 @@ def _check_constant_factor(name: str, tangents: Sequence[Tangent]) -> None:
 
 @final
 @primitive
-class Solve(Linear):
+class Solve(LinearInOne):
     """The X with op(A) X = B, by the LU decomposition of A; op(A) is A, or its transpose for `transpose_a`.
 
     Type:   A (..., n, n), its factors LU (..., n, n) and pivots int32 (..., n), B (..., n, m) -> the type of B.
@@ -96,6 +92,7 @@ class Solve(Linear):
     """
 
     name: ClassVar[str] = "solve"
+    linear_operand: ClassVar[int] = 3
     transpose_a: bool
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
@@ -144,13 +141,8 @@ class Solve(Linear):
             t = ctx.add(t, lin(NEG, dot(lin, moved, x)))
         return (x,), (lin(self, *primals[:-1], t),)
 
-    def linear_in(self, mask: tuple[bool, ...]) -> bool:
-        return mask == (False, False, False, True)
-
-    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
-        (ct,), known, b = cts, [a for a in args[:-1] if not isinstance(a, Hole)], args[-1]
-        bar = Zero(b.aval) if isinstance(ct, Zero) else ctx.one(Solve(not self.transpose_a), *known, ct)
-        return None, None, None, bar
+    def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:
+        return emit.one(Solve(not self.transpose_a), *others, ct)
 
 
 def _factors(name: str, a: Aval, lu: Aval, pivots: Aval) -> tuple[tuple[int, ...], int]:

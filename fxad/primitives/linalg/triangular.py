@@ -15,18 +15,15 @@ from fxad.ir import (
     Avals,
     BatchCtx,
     Cotangent,
-    Cotangents,
     Dims,
+    Emit,
     Hlo,
     HloValues,
-    Hole,
     JvpCtx,
     Linear,
     NDArray,
-    Operands,
     Tangent,
     Tangents,
-    TransposeCtx,
     Zero,
     primitive,
 )
@@ -41,13 +38,14 @@ from fxad.primitives.linalg.family import (
     square_shape,
 )
 from fxad.primitives.linalg.matrices import below, conj, dot, minus, transposed, unless, where
+from fxad.primitives.linear_in_one import LinearInOne
 from fxad.primitives.operand_checks import check_count
 from fxad.primitives.shape import align_batch_axes, emit_reshape, move_axis
 
 
 @final
 @primitive
-class TriangularSolve(Linear):
+class TriangularSolve(LinearInOne):
     """The X with op(A) X = B, or X op(A) = B if not `left_side`; A is triangular.
 
     op(A) is A, transposed if `transpose_a`, conjugated if `conjugate_a`. Only the triangle selected by `lower` is read.
@@ -60,6 +58,7 @@ class TriangularSolve(Linear):
     """
 
     name: ClassVar[str] = "triangular_solve"
+    linear_operand: ClassVar[int] = 1
     left_side: bool
     lower_a: bool
     transpose_a: bool
@@ -133,17 +132,11 @@ class TriangularSolve(Linear):
         t = conj(one, t) if self.conjugate_a else t
         return transposed(one, t) if self.transpose_a else t
 
-    def linear_in(self, mask: tuple[bool, ...]) -> bool:
-        return mask == (False, True)
-
-    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
-        (ct,), (a, b) = cts, args
-        if isinstance(ct, Zero) or isinstance(a, Hole):
-            return None, Zero(b.aval)
+    def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:
         other = TriangularSolve(
             self.left_side, self.lower_a, not self.transpose_a, self.conjugate_a, self.unit_diagonal
         )
-        return None, ctx.one(other, a, ct)
+        return emit.one(other, *others, ct)
 
 
 def more_columns(ctx: BatchCtx, prim: Linear, known: Atoms, b: Atom, dim: int, *, left_side: bool) -> Atom:

@@ -9,38 +9,33 @@ import numpy as np
 from fxad import dtypes
 from fxad.errors import ShapeError
 from fxad.ir import (
+    Atom,
     Atoms,
     Aval,
     Avals,
-    BatchCtx,
     Cotangent,
-    Cotangents,
-    Dims,
+    Emit,
     Hlo,
     HloValues,
-    Hole,
     JvpCtx,
-    Linear,
     Lit,
     NDArray,
-    Operands,
     Tangents,
-    TransposeCtx,
     Zero,
     primitive,
 )
 from fxad.primitives.elementwise.arithmetic import MUL
 from fxad.primitives.linalg.calls import has_empty, lapack_call, or_nan, zeros_constant
-from fxad.primitives.linalg.family import Entries, apply_to_each, check_lapack_dtype, matrix_shape
+from fxad.primitives.linalg.family import Entries, Matrixwise, apply_to_each, check_lapack_dtype, matrix_shape
 from fxad.primitives.linalg.matrices import One, X, minus, on_rows
+from fxad.primitives.linear_in_one import LinearInOne
 from fxad.primitives.operand_checks import check_count
-from fxad.primitives.shape import align_batch_axes
 from fxad.primitives.slicing import Pad
 
 
 @final
 @primitive
-class TridiagonalSolve(Linear):
+class TridiagonalSolve(Matrixwise, LinearInOne):
     """The X with A X = B, where A has three diagonals: `dl` below, `d`, and `du` above the main one.
 
     dl[i] is left of d[i] and du[i] right of it; dl[0] and du[n - 1] are ignored. X is nan if the elimination (with
@@ -52,6 +47,7 @@ class TridiagonalSolve(Linear):
     """
 
     name: ClassVar[str] = "tridiagonal_solve"
+    linear_operand: ClassVar[int] = 3
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         dl, d, du, b = check_count(self, avals, 4)
@@ -85,9 +81,6 @@ class TridiagonalSolve(Linear):
         *_, x, info = lapack_call(hlo, "gtsv", args, ins, results, overwrite=overwrite)
         return (or_nan(hlo, info, x, b, batch),)
 
-    def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
-        return ctx(self, *align_batch_axes(ctx, args, dims)), (0,)
-
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         dl, d, du, _ = primals
         *lines, t = tangents
@@ -99,16 +92,11 @@ class TridiagonalSolve(Linear):
                 t = minus(ctx.lin_one, t, ctx.lin_one(MUL, on_rows(ctx.lin_one, line, x.aval.shape), values))
         return (x,), (ctx.lin_one(self, dl, d, du, t),)
 
-    def linear_in(self, mask: tuple[bool, ...]) -> bool:
-        return mask == (False, False, False, True)
-
-    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
-        (ct,), (dl, d, du, b) = cts, args
-        if isinstance(ct, Zero) or isinstance(dl, Hole) or isinstance(d, Hole) or isinstance(du, Hole):
-            return None, None, None, Zero(b.aval)
+    def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:
+        dl, d, du = others
         last = d.aval.ndim - 1
-        below, above = _shifted(ctx.one, du, last, 1), _shifted(ctx.one, dl, last, -1)
-        return None, None, None, ctx.one(self, below, d, above, ct)
+        below, above = _shifted(emit.one, du, last, 1), _shifted(emit.one, dl, last, -1)
+        return emit.one(self, below, d, above, ct)
 
 
 def _solved(a: Entries, b: Entries) -> tuple[NDArray]:

@@ -36,17 +36,17 @@ class Distribution(ABC):
         remedy = f"the parameters are {' '.join(names)}"
         if len(args) > len(names):
             raise ArgumentError(f"{name}: got {len(args)} parameters", remedy=remedy)
-        given = dict(zip(names, args, strict=False))
+        parameters = dict(zip(names, args, strict=False))
         for key, value in named.items():
             if key not in names:
                 raise ArgumentError(f"{name}: no parameter {key}", remedy=remedy)
-            if key in given:
+            if key in parameters:
                 raise ArgumentError(f"{name}: parameter {key} is given twice", remedy="give it by place or by name")
-            given[key] = value
+            parameters[key] = value
         for key in names:
-            if key not in given and key not in self.defaults:
+            if key not in parameters and key not in self.defaults:
                 raise ArgumentError(f"{name}: parameter {key} is missing", remedy=remedy)
-        return [given[key] if key in given else self.defaults[key] for key in names]
+        return [parameters[key] if key in parameters else self.defaults[key] for key in names]
 
     def _apply(self, method: str, x: ArrayLike, args: Sequence[ArrayLike], named: Mapping[str, ArrayLike]) -> Array:
         return jit_composite(Method(self, method), *reals(f"{self.name}.{method}", x, *self._bind(method, args, named)))

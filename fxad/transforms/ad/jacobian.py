@@ -94,14 +94,14 @@ def jacfwd(jaxpr: Jaxpr, wrt: tuple[bool, ...], n_out: int, holomorphic: bool = 
     # an equation that computes values and tangents together may have added the batch axis to the values
     outs = both[:n] if where[:n].count(None) == n else b.inline(jaxpr, jaxpr.ins)
     dots = iter(both[n:])
-    found: list[Atom] = []
+    jacobians: list[Atom] = []
     stacks = [next(dots) if nz else None for nz in nonzero]
     for aval, stack in zip(jaxpr.out_avals[:n_out], stacks, strict=False):
         if stack is None:
-            found.extend([Lit.of(0, Aval((*aval.shape, *a.shape), aval.dtype)) for a in avals])
+            jacobians.extend([Lit.of(0, Aval((*aval.shape, *a.shape), aval.dtype)) for a in avals])
         else:
-            found.extend(blocks(b, stack, avals, last=True))
-    return b.build([*outs, *found], f"jacfwd_{jaxpr.name}")
+            jacobians.extend(blocks(b, stack, avals, last=True))
+    return b.build([*outs, *jacobians], f"jacfwd_{jaxpr.name}")
 
 
 @by_value
@@ -128,5 +128,5 @@ def jacrev(jaxpr: Jaxpr, wrt: tuple[bool, ...], n_out: int, holomorphic: bool = 
     dims = (0,) * len(cts) + (None,) * both.n_res
     pulled, _ = vmap(both.backward, size, dims, (0,) * len(avals))
     by_operand = [blocks(b, x, seeds_of, last=False) for x in b.inline(pulled, [*cts, *residuals])]
-    found = [by_operand[j][i] for i in range(n_out) for j in range(len(avals))]
-    return b.build([*outs, *found], f"jacrev_{jaxpr.name}")
+    jacobians = [by_operand[j][i] for i in range(n_out) for j in range(len(avals))]
+    return b.build([*outs, *jacobians], f"jacrev_{jaxpr.name}")

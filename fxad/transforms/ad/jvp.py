@@ -10,12 +10,13 @@ from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from fxad.core.builder import Builder
+from fxad.core.builder import Builder, single_equation
 from fxad.core.memo import by_value
 from fxad.errors import NotDifferentiableError, name_equation
 from fxad.ir import (
     Atom,
     Atoms,
+    Dims,
     Eqn,
     HigherOrder,
     Jaxpr,
@@ -34,7 +35,7 @@ from fxad.ir import (
 )
 from fxad.primitives.elementwise.arithmetic import ADD
 from fxad.transforms.locate import describe
-from fxad.transforms.vmap import Dim, over_stack
+from fxad.transforms.vmap import over_stack
 
 
 class TangentBuilder(Builder):
@@ -57,9 +58,7 @@ class TangentBuilder(Builder):
         return jvp(body, nonzero)
 
     @staticmethod  # so that results can be memoised by it
-    def batched(
-        body: Jaxpr, size: int, in_dims: tuple[Dim, ...], out_dims: tuple[Dim, ...], axis: str | None = None
-    ) -> Jaxpr:
+    def batched(body: Jaxpr, size: int, in_dims: Dims, out_dims: Dims, axis: str | None = None) -> Jaxpr:
         return over_stack(body, size, in_dims, out_dims, axis)
 
 
@@ -156,8 +155,7 @@ def add_dependent_values(reached: set[Atom], eqns: Iterable[Eqn], operands: Iter
         mask = tuple([a in reached for a in eqn.ins])
         if not any(mask):
             continue
-        b = Builder()
-        alone = b.build(b(eqn.prim, *b.inputs([a.aval for a in eqn.ins])), eqn.prim.name)
+        alone = single_equation(eqn.prim, [a.aval for a in eqn.ins])
         try:
             moves = jvp(alone, mask)[1]
         except NotDifferentiableError:

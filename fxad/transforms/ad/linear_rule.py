@@ -3,22 +3,21 @@ programs."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from typing import Final
 
-from fxad.core.builder import Builder
+from fxad.core.builder import Builder, single_equation
 from fxad.core.dce import drop_unread_operands, remove_dead_eqns
-from fxad.core.layout import Elements
 from fxad.core.memo import by_value
 from fxad.errors import NotDifferentiableError, NotLinearError
-from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Linear, LinearizedBody, Lit, Mask, Primitive, Zero, source_location
-from fxad.primitives.control.bodies import mask_or, select_by_mask, with_outs
+from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, LinearizedBody, Zero, source_location
+from fxad.primitives.control.bodies import instantiate_outs, mask_or, select_by_mask, with_outs
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.effects import without_checks, without_effects
 from fxad.primitives.custom import CustomCall, NamedCall
 from fxad.primitives.host_call import HostCall
 from fxad.primitives.linear_call import has_adjoint
-from fxad.primitives.linearity import is_linear, is_zero
+from fxad.primitives.linearity import is_linear, is_linear_eqn, is_zero
 from fxad.transforms.ad.jvp import jvp
 from fxad.transforms.ad.linearize import linearize
 from fxad.transforms.ad.transpose import transpose
@@ -28,6 +27,7 @@ from fxad.transforms.ad.transpose_by_basis import (
     split_results_and_tangents,
     transpose_by_unit_vectors,
 )
+from fxad.transforms.ad.zeros import zero_mask, zero_results
 from fxad.transforms.cleanup.dce import dce
 from fxad.transforms.locate import describe
 
@@ -62,7 +62,7 @@ def split_tangents(rule: Jaxpr, n_out: int, n_dots: int, what: str) -> tuple[Jax
         return forward, cotangent_maps(part, n_dots, what, "the tangents")[1]
     push = Builder()
     ins = push.inputs(split.linear.in_avals)
-    dots = _with_zeros(split, push.inline(split.linear, ins), rule)[n_out:]
+    dots = _instantiated(split, push.inline(split.linear, ins), rule)[n_out:]
     return split.primal, push.build(dots, f"push_{rule.name}")
 
 
@@ -120,7 +120,7 @@ def linear_form(rule: Jaxpr, n: int, what: str, operands: str) -> Jaxpr:
     b = Builder()
     linear, others = b.inputs(rule.in_avals[:n]), b.inputs(rule.in_avals[n:])
     known = b.inline(split.primal, others)
-    return dce(b.build(_with_zeros(split, b.inline(split.linear, [*linear, *known]), rule), rule.name))
+    return dce(b.build(_instantiated(split, b.inline(split.linear, [*linear, *known]), rule), rule.name))
 
 
 @by_value
@@ -141,7 +141,7 @@ def check_equations(rule: Jaxpr, n: int, what: str, operands: str, remedy: str) 
         if not any(here):
             continue
         reached.update(eqn.outs)
-        if not _is_linear(eqn, here):
+        if not is_linear_eqn(eqn, here):
             if isinstance(eqn.prim, HigherOrder | HostCall):
                 return
             first_nonlinear = eqn if first_nonlinear is None else first_nonlinear
@@ -151,11 +151,9 @@ def check_equations(rule: Jaxpr, n: int, what: str, operands: str, remedy: str) 
         raise _not_linear(f"{what} is not linear in {operands}", first_nonlinear, remedy)
 
 
-def _with_zeros(split: LinearizedBody, dots: tuple[Atom, ...], rule: Jaxpr) -> list[Atom]:
-    tangents = iter(dots)
-    return [
-        next(tangents) if nz else Zero(a).instantiate() for nz, a in zip(split.out_nonzero, rule.out_avals, strict=True)
-    ]
+def _instantiated(split: LinearizedBody, dots: tuple[Atom, ...], rule: Jaxpr) -> list[Atom]:
+    """Returns the tangents of all results of a rule, from those that are not zero."""
+    return instantiate_outs(dots, split.out_nonzero, rule.out_avals, (True,) * len(rule.outs))
 
 
 def _linearize_rule(rule: Jaxpr, mask: tuple[bool, ...], n_out: int, problem: str) -> LinearizedBody:
@@ -208,60 +206,16 @@ def _nonlinear(jaxpr: Jaxpr, mask: tuple[bool, ...], n_out: int) -> Eqn | int | 
     for eqn in jaxpr.eqns:
         here = tuple([a in linear for a in eqn.ins])
         if not any(here):
-            zeros.update(select_by_mask(eqn.outs, _vanishing(eqn, eqn.ins, zeros)))
+            zeros.update(select_by_mask(eqn.outs, zero_results(eqn, eqn.ins, zeros)))
             continue
-        also = tuple([h or a in zeros or is_zero(a) for h, a in zip(here, eqn.ins, strict=True)])
-        if not (_is_linear(eqn, here) or _is_linear(eqn, also) or isinstance(eqn.prim, HigherOrder)):
+        also = mask_or(here, zero_mask(eqn.ins, zeros))
+        if not (is_linear_eqn(eqn, here) or is_linear_eqn(eqn, also) or isinstance(eqn.prim, HigherOrder)):
             return eqn
         linear.update(_dependent_results(eqn, here, eqn.outs))
     for k, a in enumerate(jaxpr.outs[n_out:]):
         if a not in linear and a not in zeros and not is_zero(a):
             return k
     return None
-
-
-def _vanishing(eqn: Eqn, operands: Sequence[Atom], zeros: Container[Atom]) -> Mask:
-    """Marks the results of an equation that are zero because operands are. A zero may also be an integer literal: the
-    operand of a conversion, or the index of a branch."""
-    masks = [_zero_mask(operands, zeros, whole) for whole in (False, True)]
-    return mask_or(*[_zero_results(eqn.prim, mask, len(eqn.outs)) for mask in masks])
-
-
-def _zero_mask(operands: Sequence[Atom], zeros: Container[Atom], whole: bool) -> Mask:
-    """Marks the operands that are zero. With `whole`, integer and bool literals count too."""
-    return tuple([a in zeros or is_zero(a) or (whole and isinstance(a, Lit) and not any(a.bits)) for a in operands])
-
-
-def _zero_results(prim: Primitive, zeros: Mask, n: int) -> Mask:
-    """Marks the results, of `n`, that are zero when the marked operands are. Of bodies, only those that run count: a
-    function with custom rules computes the values of its plain body."""
-    if any(zeros) and isinstance(prim, Linear) and prim.linear_in(zeros):
-        return (True,) * n
-    layout = prim.layout if isinstance(prim, HigherOrder) else None
-    if layout is None or any([type(g.role) is Elements for g in layout.operands]):
-        return (False,) * n
-    operands, carries = list(zeros), layout.carries
-    while True:  # a carry is zero if it is at first, and each run leaves it so
-        results = [True] * n
-        for k in layout.running:
-            vanish = _zeros_of(layout.bodies[k].jaxpr, tuple([operands[p] for p in layout.operand_indices(k)]))
-            for place, vanishes in zip(layout.result_indices(k), vanish, strict=True):
-                if place is not None and not vanishes:
-                    results[place] = False
-        kept = [z and (p not in carries or results[carries[p]]) for p, z in enumerate(operands)]
-        if kept == operands:
-            lost = {result for p, result in carries.items() if not operands[p]}
-            return tuple([z and k not in lost for k, z in enumerate(results)])
-        operands = kept
-
-
-@by_value
-def _zeros_of(jaxpr: Jaxpr, mask: Mask) -> Mask:
-    """Marks the results of a program that are zero when the marked operands are."""
-    zeros: set[Atom] = {v for v, m in zip(jaxpr.ins, mask, strict=True) if m}
-    for eqn in jaxpr.eqns:
-        zeros.update(select_by_mask(eqn.outs, _vanishing(eqn, eqn.ins, zeros)))
-    return tuple([a in zeros or is_zero(a) for a in jaxpr.outs])
 
 
 @by_value
@@ -277,14 +231,14 @@ def _without_custom_rules(jaxpr: Jaxpr, mask: tuple[bool, ...]) -> Jaxpr:
     zeros: set[Atom] = set()
 
     def body_to_inline(eqn: Eqn, ins: tuple[Atom, ...], mark: bool) -> tuple[Jaxpr, bool] | None:
-        prim, here, vanish = eqn.prim, tuple([a in reached for a in ins]), _zero_mask(ins, zeros, False)
+        prim, here, vanish = eqn.prim, tuple([a in reached for a in ins]), zero_mask(ins, zeros)
         # linearity is a property of the function, not of its rules
         if any(here) and isinstance(prim, CustomCall | NamedCall):
             return prim.body, mark
         if not any([*here, *vanish]) or not isinstance(prim, Call):
             return None
-        keeps = not any(here) and all(_vanishing(eqn, ins, zeros))
-        return None if keeps or _is_linear(eqn, here) else (prim.body, mark)
+        keeps = not any(here) and all(zero_results(eqn, ins, zeros))
+        return None if keeps or is_linear_eqn(eqn, here) else (prim.body, mark)
 
     def add(eqn: Eqn, ins: tuple[Atom, ...], _mark: bool) -> tuple[Atom, ...]:
         here = tuple([a in reached for a in ins])
@@ -292,21 +246,15 @@ def _without_custom_rules(jaxpr: Jaxpr, mask: tuple[bool, ...]) -> Jaxpr:
         if any(here):
             reached.update(_dependent_results(eqn, here, outs))
         else:
-            zeros.update(select_by_mask(outs, _vanishing(eqn, ins, zeros)))
+            zeros.update(select_by_mask(outs, zero_results(eqn, ins, zeros)))
         return outs
 
     return b.build(b.inline_calls(jaxpr, jaxpr.ins, body_to_inline, add), jaxpr.name)
 
 
-def _is_linear(eqn: Eqn, mask: tuple[bool, ...]) -> bool:
-    zeros = tuple([m or is_zero(a) for m, a in zip(mask, eqn.ins, strict=True)])
-    return isinstance(eqn.prim, Linear) and (eqn.prim.linear_in(mask) or eqn.prim.linear_in(zeros))
-
-
 def _dependent_results(eqn: Eqn, mask: tuple[bool, ...], outs: Sequence[Atom]) -> list[Atom]:
     """Returns the results of an equation that depend on the marked operands. A body may have other results too."""
-    if not isinstance(eqn.prim, HigherOrder) or _is_linear(eqn, mask):
+    if not isinstance(eqn.prim, HigherOrder) or is_linear_eqn(eqn, mask):
         return list(outs)
-    b = Builder()
-    alone = b.build(b(eqn.prim, *b.inputs([a.aval for a in eqn.ins])), eqn.prim.name)
+    alone = single_equation(eqn.prim, [a.aval for a in eqn.ins])
     return [a for a, moves in zip(outs, jvp(alone, mask)[1], strict=True) if moves]

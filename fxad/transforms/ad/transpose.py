@@ -6,11 +6,10 @@ it first.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Sequence
 from typing import Protocol, cast
 
 from fxad.core.builder import Builder, substitute
-from fxad.core.layout import Elements
 from fxad.core.memo import by_value
 from fxad.errors import NotLinearError, name_equation
 from fxad.ir import (
@@ -21,7 +20,6 @@ from fxad.ir import (
     Hole,
     Jaxpr,
     Linear,
-    Lit,
     Primitive,
     Var,
     Zero,
@@ -30,6 +28,7 @@ from fxad.ir import (
 from fxad.primitives.elementwise.arithmetic import ADD, NEG
 from fxad.primitives.linearity import is_linear, is_zero, linear_with_zeros
 from fxad.primitives.shape import BroadcastInDim
+from fxad.transforms.ad.zeros import zero_values
 from fxad.transforms.locate import describe
 from fxad.transforms.memory.partial_eval import partial_eval
 
@@ -220,7 +219,7 @@ def split_linear(jaxpr: Jaxpr, linear: tuple[bool, ...]) -> Jaxpr:
     parts = partial_eval(jaxpr, tuple([not lin for lin in linear]))
     b = Builder.like(jaxpr)
     values = b.inline(parts.known, [v for v, lin in zip(jaxpr.ins, linear, strict=True) if not lin])
-    zeros = _vanishing_values(b.eqns)
+    zeros = zero_values(b.eqns, ())
     linear_ins = [v for v, lin in zip(jaxpr.ins, linear, strict=True) if lin]
     reached: set[Atom] = set(linear_ins)
 
@@ -241,54 +240,8 @@ def split_linear(jaxpr: Jaxpr, linear: tuple[bool, ...]) -> Jaxpr:
     return b.build([next(known) if k else next(rest) for k in parts.out_known], jaxpr.name)
 
 
-def _vanishing_values(eqns: Sequence[Eqn], given: Iterable[Atom] = ()) -> set[Atom]:
-    """Returns the values that are zero because the `given` values are: results of equations that are linear in operands
-    that are zero. An equation with bodies may compute values and tangents together."""
-    zeros: set[Atom] = set(given)
-    for eqn in eqns:
-        none = tuple([a in zeros or is_zero(a) for a in eqn.ins])
-        prim = eqn.prim
-        if isinstance(prim, HigherOrder):
-            zeros.update([v for v, zero in zip(eqn.outs, _zero_results(prim, none), strict=True) if zero])
-        elif isinstance(prim, Linear):
-            whole = tuple([z or (isinstance(a, Lit) and not any(a.bits)) for z, a in zip(none, eqn.ins, strict=True)])
-            if any([any(mask) and prim.linear_in(mask) for mask in (none, whole)]):
-                zeros.update([v for v in eqn.outs if v.aval.inexact])
-    return zeros
-
-
-def _zero_results(prim: HigherOrder, mask: tuple[bool, ...]) -> list[bool]:
-    """Returns a mask of the results that vanish where the marked operands are zero. A carry vanishes if its first value
-    does, and each step keeps it zero."""
-    layout = prim.layout
-    n_out = sum([g.size for g in layout.results])
-    if any([isinstance(g.role, Elements) for g in layout.operands]):
-        return [False] * n_out
-    marked = {k for k, m in enumerate(mask) if m}
-    while True:
-        kept = dict.fromkeys(range(n_out), True)
-        given: set[int] = set()
-        for k in layout.running:
-            found = _vanishing_results(prim.bodies[k], tuple([p in marked for p in layout.operand_indices(k)]))
-            for place, zero in zip(layout.result_indices(k), found, strict=True):
-                if place is not None:
-                    kept[place] &= zero
-                    given.add(place)
-        starts = {p for p, result in layout.carries.items() if p in marked and not kept[result]}
-        if not starts:
-            first = {result: p in marked for p, result in layout.carries.items()}
-            return [kept[k] and k in given and first.get(k, True) for k in range(n_out)]
-        marked -= starts
-
-
-@by_value
-def _vanishing_results(jaxpr: Jaxpr, mask: tuple[bool, ...]) -> tuple[bool, ...]:
-    zeros = _vanishing_values(jaxpr.eqns, [v for v, m in zip(jaxpr.ins, mask, strict=True) if m])
-    return tuple([a in zeros or is_zero(a) for a in jaxpr.outs])
-
-
 def _literal(a: Atom, zeros: Container[Atom]) -> Atom:
-    return Zero(a.aval).instantiate() if a in zeros else a
+    return Zero(a.aval).instantiate() if a in zeros and a.aval.inexact else a
 
 
 def _split_linear_bodies(prim: Primitive, ins: tuple[Atom, ...], here: tuple[bool, ...]) -> Primitive:

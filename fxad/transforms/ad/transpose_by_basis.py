@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fxad import dtypes
-from fxad.core.builder import Builder, rewrite, substitute
+from fxad.core.builder import Builder, rewrite, single_equation, substitute
 from fxad.core.memo import by_value
 from fxad.dtypes import DType
 from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Var, Zero
@@ -57,8 +57,7 @@ def as_linear_call(body: Jaxpr, adjoint: Jaxpr, n: int) -> Jaxpr:
     body itself if it has no such operands."""
     if not n:
         return body
-    b = Builder.like(body)
-    return b.build(b(LinearCall(body, adjoint, n), *body.ins), body.name)
+    return single_equation(LinearCall(body, adjoint, n), body.in_avals, body.name)
 
 
 # --------------------------------------------------------------------------------------------------------- unit vectors
@@ -100,8 +99,8 @@ def _real_parts(aval: Aval) -> tuple[Aval, ...]:
 
 def _widest(body: Jaxpr) -> DType:
     """Returns the real dtype for summing contributions: f64 if an operand or result has that precision, else f32."""
-    found = [a.dtype for a in (*body.in_avals, *body.out_avals) if a.inexact]
-    real = [dtypes.real_part(d) if d.kind == "c" else d for d in found]
+    types = [a.dtype for a in (*body.in_avals, *body.out_avals) if a.inexact]
+    real = [dtypes.real_part(d) if d.kind == "c" else d for d in types]
     return dtypes.float64 if dtypes.float64 in real else dtypes.float32
 
 
@@ -122,13 +121,13 @@ def _products(b: Builder, stack: Atom, ct: Atom, size: int, dtype: DType) -> Ato
 
 def _cotangents_of(b: Builder, products: Atom, avals: Sequence[Aval], parts: Sequence[Aval]) -> list[Atom]:
     """Returns the cotangents of the operands. `products` holds their elements one operand after the other."""
-    found = iter(
+    reals = iter(
         [
             x if x.aval.dtype is p.dtype else b.one(ConvertElementType(p.dtype), x)
             for x, p in zip(blocks(b, products, parts, last=False), parts, strict=True)
         ]
     )
-    return [b.one(COMPLEX, next(found), b.one(NEG, next(found))) if a.dtype.kind == "c" else next(found) for a in avals]
+    return [b.one(COMPLEX, next(reals), b.one(NEG, next(reals))) if a.dtype.kind == "c" else next(reals) for a in avals]
 
 
 # ------------------------------------------------------------------------------------- splitting results and tangents

@@ -87,7 +87,7 @@ def check_square(jaxpr: Jaxpr, wanted: Mask) -> None:
 
 
 def reason_in_program(
-    jaxpr: Jaxpr, held: Mask, outs: Mask, rules: InverseRules, k: int, why: Refused | None
+    jaxpr: Jaxpr, known: Mask, outs: Mask, rules: InverseRules, k: int, why: Refused | None
 ) -> Refused:
     """Returns the reason why operand k is not determined, with an equation of the original program.
 
@@ -99,7 +99,7 @@ def reason_in_program(
         Jaxpr(jaxpr.ins, jaxpr.eqns, select_by_mask(jaxpr.outs, outs), jaxpr.name)
     )
     plan = solve(
-        without_effects_and_checks(traced), (*select_by_mask(jaxpr.ins, held), *traced.outs), rules, False, origins
+        without_effects_and_checks(traced), (*select_by_mask(jaxpr.ins, known), *traced.outs), rules, False, origins
     )
     reasons = list(plan.reasons(traced.ins[k]))
     equal = [r for r in reasons if (r.name, r.reason) == (why.name, why.reason)]
@@ -117,8 +117,8 @@ def _locate_reason(jaxpr: Jaxpr, why: Refused) -> Refused:
 
 def locate_error(jaxpr: Jaxpr, e: NotDifferentiableError) -> NotDifferentiableError:
     """Adds to the error of a derivative rule the equation of the original program and the bodies that contain it."""
-    if not e.inside and (found := origin_of(jaxpr, primitive_name_in(e.equation), e.equation, e.where)):
-        e.equation, e.inside = describe(found.eqn), found.inside
+    if not e.inside and (origin := origin_of(jaxpr, primitive_name_in(e.equation), e.equation, e.where)):
+        e.equation, e.inside = describe(origin.eqn), origin.inside
     return e
 
 

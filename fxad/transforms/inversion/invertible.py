@@ -17,7 +17,7 @@ from operator import attrgetter
 from typing import Final, TypeVar, final
 
 from fxad import dtypes
-from fxad.core.builder import Builder, substitute
+from fxad.core.builder import Builder, single_equation, substitute
 from fxad.core.dataclasses import dataclass
 from fxad.core.dce import dce
 from fxad.core.memo import by_value
@@ -31,9 +31,9 @@ from fxad.transforms.ad.linearize import SplitCtx, linearize
 from fxad.transforms.ad.transpose import BackwardCtx, accumulate, backward_eqn, instantiate
 from fxad.transforms.inversion.inverse import locate_error, not_invertible, reason_in_program
 from fxad.transforms.inversion.normal_form import normal_form, without_effects_and_checks
-from fxad.transforms.inversion.plans import Plan
+from fxad.transforms.inversion.plans import InversionPlan
 from fxad.transforms.inversion.reconstruction_check import after_checks, agree, compared, sketch, sketched, where_right
-from fxad.transforms.inversion.reversible_adjoint import Retrace, RetracedEqn, retraceable_eqns
+from fxad.transforms.inversion.reversible_adjoint import Ivjp, IvjpEqn, eqns_with_ivjp
 from fxad.transforms.inversion.rules import INVERSE_RULES
 from fxad.transforms.inversion.rules.contract import InverseRules
 from fxad.transforms.inversion.second_order import (
@@ -75,13 +75,13 @@ def invertible(
         fixed = without_derivative(jaxpr, kept)
         order = tuple(sorted(range(len(fixed)), key=lambda k: not fixed[k]))
         first = reorder_operands(jaxpr, order)  # operands without a derivative come first: rules capture them
-        found = _with_rules(first, sum(fixed), _at(kept, order), _at(names, order), tolerance, rules)
+        call = _with_rules(first, sum(fixed), _permuted(kept, order), _permuted(names, order), tolerance, rules)
     except NotDifferentiableError as e:
         raise locate_error(jaxpr, e)
-    return reorder_operands(found, tuple([order.index(k) for k in range(len(order))]))
+    return reorder_operands(call, tuple([order.index(k) for k in range(len(order))]))
 
 
-def _at(values: tuple[T, ...], order: tuple[int, ...]) -> tuple[T, ...]:
+def _permuted(values: tuple[T, ...], order: tuple[int, ...]) -> tuple[T, ...]:
     return tuple([values[k] for k in order])
 
 
@@ -90,38 +90,37 @@ def _with_rules(
 ) -> Jaxpr:
     """Applies `invertible` to a program that has no derivative with respect to the first `n_fixed` operands."""
     every, n = (True,) * len(jaxpr.outs), len(jaxpr.outs)
-    held = with_integers(jaxpr, kept, rules)
+    stored = with_integers(jaxpr, kept, rules)
     moving = tuple([a.inexact and k >= n_fixed for k, a in enumerate(jaxpr.in_avals)])
     through = linearize(jaxpr, moving)  # first, so that errors name equations of the original program
-    back = retraced(jaxpr, held, every, moving, False, names, tolerance, rules)
-    ahead = push_from_results(jaxpr, held, moving, names, tolerance, rules)
-    n_known = n + sum(held)
+    back = ivjp(jaxpr, stored, every, moving, False, names, tolerance, rules)
+    ahead = push_from_results(jaxpr, stored, moving, names, tolerance, rules)
+    n_known = n + sum(stored)
     n_given = len(back.program.ins) - len(back.watched)
     order = (*range(n_known, n_given), *range(n_known), *range(n_given, len(back.program.ins)))
     watched = tuple(sorted({*back.watched, *ahead.watched}, key=attrgetter("index")))
     push, pull = [
-        _with_sketches_of(program, found.watched, watched)
-        for program, found in ((ahead.program, ahead), (reorder_operands(back.program, order), back))
+        _with_sketches_of(program, of.watched, watched)
+        for program, of in ((ahead.program, ahead), (reorder_operands(back.program, order), back))
     ]
-    inverse = determine(jaxpr, held, every, rules)
+    inverse = determine(jaxpr, stored, every, rules)
     both: tuple[Jaxpr, ...] = ()
-    if all([h or s for h, s in zip(held, inverse.solved, strict=True)]):
-        both = inverse.program, retraced(jaxpr, held, every, moving, True, names, math.inf, rules).program
-    rule = _forward(jaxpr, held, watched), push, pull
+    if all([h or s for h, s in zip(stored, inverse.solved, strict=True)]):
+        both = inverse.program, ivjp(jaxpr, stored, every, moving, True, names, math.inf, rules).program
+    rule = _forward(jaxpr, stored, watched), push, pull
     rule = after_checks(rule, n) if has_check(jaxpr) else rule
     reverse = (
         with_derivatives_of(jaxpr, through, rule)
         if has_custom_derivatives(jaxpr) or ahead.moves_differently or back.moves_differently
         else rule
     )
-    made = Rules(
+    rules_of_call = Rules(
         jvp=(Derivative(moving, *forward_rule(jaxpr, moving, through)),),
         vjp=(Derivative(moving, *reverse),),
-        inverse=InverseRule(held, *both) if both else None,
+        inverse=InverseRule(stored, *both) if both else None,
     )
-    prim = CustomCall(Function(jaxpr, n_fixed, made), tolerance=Lit.of(tolerance, Aval((), dtypes.float64)))
-    b = Builder.like(jaxpr)
-    return b.build(b(prim, *jaxpr.ins), f"invertible_{jaxpr.name}")
+    prim = CustomCall(Function(jaxpr, n_fixed, rules_of_call), tolerance=Lit.of(tolerance, Aval((), dtypes.float64)))
+    return single_equation(prim, jaxpr.in_avals, f"invertible_{jaxpr.name}")
 
 
 @final
@@ -137,14 +136,16 @@ class CheckedProgram:
     moves_differently: bool = False
 
 
-def _forward(jaxpr: Jaxpr, held: Mask, watched: tuple[Atom, ...]) -> Jaxpr:
+def _forward(jaxpr: Jaxpr, stored: Mask, watched: tuple[Atom, ...]) -> Jaxpr:
     """Returns the forward program with the stored values: results, held operands and sketches."""
     n, normal = len(jaxpr.outs), normal_form(jaxpr) if watched else jaxpr
     all_results = Jaxpr(normal.ins, normal.eqns, (*normal.outs, *watched), jaxpr.name)
-    made = in_segments(all_results, tuple([not h for h in held]))
-    b = Builder.resume(made)
-    sketches = [sketch(b, a) for a in made.outs[n:]]
-    return b.build([*made.outs[:n], *made.outs[:n], *select_by_mask(made.ins, held), *sketches], jaxpr.name)
+    segments = in_segments(all_results, tuple([not h for h in stored]))
+    b = Builder.resume(segments)
+    sketches = [sketch(b, a) for a in segments.outs[n:]]
+    return b.build(
+        [*segments.outs[:n], *segments.outs[:n], *select_by_mask(segments.ins, stored), *sketches], jaxpr.name
+    )
 
 
 def _with_sketches_of(program: Jaxpr, has: Sequence[Atom], wants: Sequence[Atom]) -> Jaxpr:
@@ -158,7 +159,7 @@ def _with_sketches_of(program: Jaxpr, has: Sequence[Atom], wants: Sequence[Atom]
 
 
 def with_integers(jaxpr: Jaxpr, kept: Mask, rules: InverseRules) -> Mask:
-    """Mask the operands to store: those marked in `kept`, and integers and bools that the results do not determine."""
+    """Marks the operands to store: those marked in `kept`, and integers and bools that the results do not determine."""
     solved = determine(jaxpr, kept, (True,) * len(jaxpr.outs), rules).solved
     return tuple([k or not (s or a.inexact) for k, s, a in zip(kept, solved, jaxpr.in_avals, strict=True)])
 
@@ -187,7 +188,7 @@ class _PrimalValues:
 
     __slots__ = ("_of", "_plan", "_residuals", "lazy")
 
-    def __init__(self, b: Builder, of: Task, plan: Plan, residuals: Mapping[Atom, Atom]) -> None:
+    def __init__(self, b: Builder, of: Task, plan: InversionPlan, residuals: Mapping[Atom, Atom]) -> None:
         self.lazy = LazyValues(b, plan, {})
         self._of, self._plan, self._residuals = of, plan, residuals
 
@@ -196,11 +197,11 @@ class _PrimalValues:
         for a, value in zip(atoms, values, strict=True):
             self.lazy.env.setdefault(a, value)
 
-    def retraced(self, eqn: Eqn, known: Mask, found: Mapping[Atom, Atom]) -> None:
+    def add_inverted(self, eqn: Eqn, known: Mask, operands: Mapping[Atom, Atom]) -> None:
         """Adds the values of an equation that was inverted together with its gradient, from its results and the
         operands marked in `known`."""
-        self.give(list(found), list(found.values()))
-        self.lazy.inverted.append((tuple(found), (*eqn.outs, *select_by_mask(eqn.ins, known))))
+        self.give(list(operands), list(operands.values()))
+        self.lazy.inverted.append((tuple(operands), (*eqn.outs, *select_by_mask(eqn.ins, known))))
 
     def get(self, a: Atom, default: Atom, /) -> Atom:
         return self.value(self._residuals[a]) if a in self._residuals else default
@@ -222,11 +223,11 @@ class _PrimalValues:
         return not_invertible("invertible", which, why, REMEDY)
 
 
-def _known_ways(primal: Jaxpr, ins: Mask, n_out: int, outs: Mask, rules: InverseRules) -> Plan:
+def _plan_from(primal: Jaxpr, ins: Mask, n_out: int, outs: Mask, rules: InverseRules) -> InversionPlan:
     return solve(primal, (*select_by_mask(primal.ins, ins), *select_by_mask(primal.outs[:n_out], outs)), rules)
 
 
-def _compared_values(ctx: _Split, values: _PrimalValues, tolerance: float) -> list[tuple[Var, Atom]]:
+def _compared_values(ctx: _StepwiseSplit, values: _PrimalValues, tolerance: float) -> list[tuple[Var, Atom]]:
     """Returns the values of the function that are reconstructed last, each with its atom in the primal program."""
     if math.isinf(tolerance):
         return []
@@ -235,15 +236,15 @@ def _compared_values(ctx: _Split, values: _PrimalValues, tolerance: float) -> li
     return sorted(last, key=lambda pair: pair[0].index)
 
 
-def _with_check(made: Jaxpr, n: int, given: slice, pairs: Sequence[tuple[Var, Atom]], tolerance: float) -> Jaxpr:
+def _with_check(program: Jaxpr, n: int, start: slice, pairs: Sequence[tuple[Var, Atom]], tolerance: float) -> Jaxpr:
     """Returns the first `n` results of a program, and nan if its other results, which are reconstructions, are
-    inaccurate. The sketches to compare with are further operands. The operands `given` were known from the start."""
+    inaccurate. The sketches to compare with are further operands. The operands in `start` were known from the start."""
     if not n or not pairs:
-        return Jaxpr(made.ins, made.eqns, made.outs[:n], made.name)
-    b = Builder.resume(made)
+        return Jaxpr(program.ins, program.eqns, program.outs[:n], program.name)
+    b = Builder.resume(program)
     sketches = b.inputs([sketched(a.aval) for _, a in pairs])
-    right = agree(b, sketches, made.outs[n:], made.ins[given], tolerance)
-    return b.build(where_right(b, right, made.outs[:n]), made.name)
+    right = agree(b, sketches, program.outs[n:], program.ins[start], tolerance)
+    return b.build(where_right(b, right, program.outs[:n]), program.name)
 
 
 @by_value
@@ -253,25 +254,26 @@ def push_from_results(
     """Returns forward mode from the results: (tangents of the marked operands, results, kept operands, sketches) ->
     tangents of the inexact results."""
     n, every = len(jaxpr.outs), (True,) * len(jaxpr.outs)
-    ctx, normal = _Split.like(jaxpr), _without_inner_checks(without_effects_and_checks(normal_form(jaxpr)))
+    ctx, normal = _StepwiseSplit.like(jaxpr), _without_inner_checks(without_effects_and_checks(normal_form(jaxpr)))
     # a split body may determine less than the whole one (a mask is computed outside the loop): these run forward
-    copied = frozenset(retraceable_eqns(normal, _known_ways(normal, kept, n, every, rules), rules))
+    copied = frozenset(eqns_with_ivjp(normal, _plan_from(normal, kept, n, every, rules), rules))
     results = ctx.run(normal, moving, {}, copied)
     primal = ctx.build(results, jaxpr.name)
     inexact = [a for a in normal.outs if a.aval.inexact]
     dots = [ctx.tangents[a].var if a in ctx.tangents else Zero(a.aval).instantiate() for a in inexact]
     linear = ctx.linear.build(dots, f"linear_{jaxpr.name}")
     b = Builder()
-    given = b.inputs(linear.in_avals[: sum(moving)])
-    values = _PrimalValues(b, Task(jaxpr, kept, every, labels, rules), _known_ways(primal, kept, n, every, rules), {})
-    found, held = b.inputs(jaxpr.out_avals), b.inputs([v.aval for v in select_by_mask(jaxpr.ins, kept)])
-    values.give(select_by_mask(primal.ins, kept), held)
-    values.give(results, found)
+    dots_in = b.inputs(linear.in_avals[: sum(moving)])
+    values = _PrimalValues(b, Task(jaxpr, kept, every, labels, rules), _plan_from(primal, kept, n, every, rules), {})
+    known_results = b.inputs(jaxpr.out_avals)
+    known_operands = b.inputs([v.aval for v in select_by_mask(jaxpr.ins, kept)])
+    values.give(select_by_mask(primal.ins, kept), known_operands)
+    values.give(results, known_results)
     residuals = [values.value(a) for a in ctx.residuals]
-    moved = b.inline(linear, [*given, *residuals])
-    pairs = _compared_values(ctx, values, tolerance) if moved else []
-    made = b.build([*moved, *[values.value(a) for _, a in pairs]], f"push_{jaxpr.name}")
-    program = _with_check(made, len(moved), slice(len(given), len(given) + n), pairs, tolerance)
+    pushed = b.inline(linear, [*dots_in, *residuals])
+    pairs = _compared_values(ctx, values, tolerance) if pushed else []
+    all_results = b.build([*pushed, *[values.value(a) for _, a in pairs]], f"push_{jaxpr.name}")
+    program = _with_check(all_results, len(pushed), slice(len(dots_in), len(dots_in) + n), pairs, tolerance)
     return CheckedProgram(dce(program), tuple([v for v, _ in pairs]), _reconstruction_moves_differently(values))
 
 
@@ -304,14 +306,14 @@ def _without_inner_checks(jaxpr: Jaxpr) -> Jaxpr:
 
 
 @final
-class _Split(SplitCtx):
-    """Linearizes a program equation by equation. The tangents of the results of retraced equations become operands of
+class _StepwiseSplit(SplitCtx):
+    """Linearizes a program equation by equation. The tangents of the results of equations with an ivjp are operands of
     the linear program. `steps` records these equations with their place in it."""
 
     __slots__ = ("copied", "env", "steps", "tangents")
 
     def run(
-        self, jaxpr: Jaxpr, wrt: Mask, fused: Mapping[Var, RetracedEqn], copied: AbstractSet[Var] = frozenset()
+        self, jaxpr: Jaxpr, wrt: Mask, fused: Mapping[Var, IvjpEqn], copied: AbstractSet[Var] = frozenset()
     ) -> tuple[Atom, ...]:
         """Walks the program and returns the atoms of its results. For an equation in `copied`, given by its first
         result, the results are those of a copy of the equation, which can be run backwards."""
@@ -319,37 +321,37 @@ class _Split(SplitCtx):
         self.tangents: dict[Atom, Lin] = {
             v: as_lin(self.linear.input(v.aval)) for v, m in zip(jaxpr.ins, wrt, strict=True) if m
         }
-        self.steps: list[tuple[int, RetracedEqn, Eqn, tuple[Tangent, ...], tuple[Tangent, ...]]] = []
+        self.steps: list[tuple[int, IvjpEqn, Eqn, tuple[Tangent, ...], tuple[Tangent, ...]]] = []
         env: dict[Atom, Atom] = {v: v for v in jaxpr.ins}
         for eqn in jaxpr.eqns:
             ins = substitute(eqn.ins, env)
-            found = [self.tangents.get(a) for a in eqn.ins]
+            dots_in = [self.tangents.get(a) for a in eqn.ins]
             self.source = self.linear.source = eqn.source
             outs: tuple[Atom, ...]
-            if not any(found):
+            if not any(dots_in):
                 outs = self.copy(eqn, ins)
             else:
-                given: tuple[Tangent, ...] = tuple([t or Zero(a.aval) for t, a in zip(found, ins, strict=True)])
-                outs, dots = self._linearized(eqn, ins, given, fused.get(eqn.outs[0]))
+                tangents_in: tuple[Tangent, ...] = tuple([t or Zero(a.aval) for t, a in zip(dots_in, ins, strict=True)])
+                outs, dots = self._linearized(eqn, ins, tangents_in, fused.get(eqn.outs[0]))
                 self.tangents.update({v: t for v, t in zip(eqn.outs, dots, strict=True) if isinstance(t, Lin)})
             env.update(zip(eqn.outs, outs, strict=True))
         self.env = env
         return substitute(jaxpr.outs, env)
 
     def _linearized(
-        self, eqn: Eqn, ins: tuple[Atom, ...], tangents: tuple[Tangent, ...], step: RetracedEqn | None
+        self, eqn: Eqn, ins: tuple[Atom, ...], tangents: tuple[Tangent, ...], step: IvjpEqn | None
     ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
         # a tangent of a captured value: the rules of the function do not cover it, and its jvp rule raises the error
         moves = isinstance(eqn.prim, CustomCall) and any([isinstance(t, Lin) for t in tangents[: eqn.prim.captured]])
         if step is None or moves:
             try:
-                outs, moved = eqn.prim.jvp(self, ins, tangents)
+                outs, dots_out = eqn.prim.jvp(self, ins, tangents)
             except Exception as e:
                 name_equation(e, describe(eqn), str(source_location(eqn.source) or ""))
                 raise
             # a custom derivative may use another program than the function, and the function itself is run backwards
             itself = isinstance(eqn.prim, CustomCall) or eqn.outs[0] in self.copied
-            return (self.copy(eqn, ins) if itself else outs), moved
+            return (self.copy(eqn, ins) if itself else outs), dots_out
         outs = self.copy(eqn, ins)
         dots: tuple[Tangent, ...] = tuple(
             [as_lin(self.linear.input(v.aval)) if v.aval.inexact else Zero(v.aval) for v in outs]
@@ -359,7 +361,7 @@ class _Split(SplitCtx):
 
 
 @by_value
-def retraced(
+def ivjp(
     jaxpr: Jaxpr,
     ins: Mask,
     outs: Mask,
@@ -369,7 +371,7 @@ def retraced(
     tolerance: float,
     rules: InverseRules,
 ) -> CheckedProgram:
-    """Returns a program run backwards together with its gradient.
+    """Returns the program that inverts a program and propagates cotangents.
 
     (results marked in `outs`, operands marked in `ins`, cotangents of the inexact results, sketches) -> (if `free`, the
     other operands; cotangents of the operands marked in `wrt`).
@@ -377,15 +379,15 @@ def retraced(
     Raises: NotInvertibleError that names the equation.
     """
     normal, n = without_effects_and_checks(normal_form(jaxpr)), len(jaxpr.outs)
-    fused = retraceable_eqns(normal, _known_ways(normal, ins, n, outs, rules), rules)
-    ctx = _Split.like(normal)
+    fused = eqns_with_ivjp(normal, _plan_from(normal, ins, n, outs, rules), rules)
+    ctx = _StepwiseSplit.like(normal)
     results = ctx.run(normal, wrt, fused)
     primal = ctx.build(results, jaxpr.name)
     b = BackwardCtx()
-    plan = _known_ways(primal, ins, n, outs, rules)
+    plan = _plan_from(primal, ins, n, outs, rules)
     values = _PrimalValues(b, Task(jaxpr, ins, outs, labels, rules), plan, {v: a for a, v in ctx.residuals.items()})
-    given = b.inputs([a.aval for a in select_by_mask(results, outs)])
-    values.give(select_by_mask(results, outs), given)
+    known_results = b.inputs([a.aval for a in select_by_mask(results, outs)])
+    values.give(select_by_mask(results, outs), known_results)
     values.give(select_by_mask(primal.ins, ins), b.inputs([v.aval for v in select_by_mask(primal.ins, ins)]))
     bars: dict[Atom, Atom] = {}
     for a in normal.outs:
@@ -394,16 +396,18 @@ def retraced(
             if a in ctx.tangents:
                 accumulate(b, bars, ctx.tangents[a].var, ct)
     inner: list[bool] = []
-    _walk_back(b, ctx, values, bars, partial(_retraced_body, rules, inner), rules)
+    _walk_back(b, ctx, values, bars, partial(_ivjp_of_body, rules, inner), rules)
     others = [values.value(v) for v, known in zip(primal.ins, ins, strict=True) if free and not known]
-    moved = [ctx.tangents[v].var for v in select_by_mask(normal.ins, wrt)]
-    found = instantiate([bars.get(t) or Zero(t.aval) for t in moved])
-    pairs = _compared_values(ctx, values, tolerance) if any([t in bars for t in moved]) else []
-    made = dce(b.build([*others, *found, *[values.value(a) for _, a in pairs]], f"retrace_{jaxpr.name}"))
+    tangents = [ctx.tangents[v].var for v in select_by_mask(normal.ins, wrt)]
+    cotangents = instantiate([bars.get(t) or Zero(t.aval) for t in tangents])
+    pairs = _compared_values(ctx, values, tolerance) if any([t in bars for t in tangents]) else []
+    backward = dce(b.build([*others, *cotangents, *[values.value(a) for _, a in pairs]], f"ivjp_{jaxpr.name}"))
     if not free:
-        n_known = len(given) + sum(ins)
-        made = in_segments(made, tuple([not len(given) <= k < n_known for k in range(len(made.ins))]))
-    program = _with_check(made, len(others) + len(found), slice(len(given)), pairs, tolerance)
+        n_known = len(known_results) + sum(ins)
+        carried = tuple([not len(known_results) <= k < n_known for k in range(len(backward.ins))])
+        backward = in_segments(backward, carried)
+    n_results = len(others) + len(cotangents)
+    program = _with_check(backward, n_results, slice(len(known_results)), pairs, tolerance)
     with_rules = [e for *_, e, _, _ in ctx.steps if isinstance(e.prim, CustomCall)]
     differs = any(inner) or any(map(may_move_differently, with_rules)) or _reconstruction_moves_differently(values)
     return CheckedProgram(program, tuple([v for v, _ in pairs]), differs)
@@ -413,17 +417,17 @@ def _reconstruction_moves_differently(values: _PrimalValues) -> bool:
     return any([may_move_differently(eqn) for step in values.lazy.steps for eqn in step.of])
 
 
-def _retraced_body(rules: InverseRules, inner: list[bool], body: Jaxpr, ins: Mask, outs: Mask, wrt: Mask) -> Jaxpr:
-    """Returns a body run backwards together with its gradient. Appends its `moves_differently` to `inner`."""
-    made = retraced(body, ins, outs, wrt, True, (), math.inf, rules)
-    inner.append(made.moves_differently)
-    return made.program
+def _ivjp_of_body(rules: InverseRules, inner: list[bool], body: Jaxpr, ins: Mask, outs: Mask, wrt: Mask) -> Jaxpr:
+    """Returns the ivjp of a body. Appends its `moves_differently` to `inner`."""
+    backward = ivjp(body, ins, outs, wrt, True, (), math.inf, rules)
+    inner.append(backward.moves_differently)
+    return backward.program
 
 
 def _walk_back(
-    b: BackwardCtx, ctx: _Split, values: _PrimalValues, bars: dict[Atom, Atom], recur: Retrace, rules: InverseRules
+    b: BackwardCtx, ctx: _StepwiseSplit, values: _PrimalValues, bars: dict[Atom, Atom], recur: Ivjp, rules: InverseRules
 ) -> None:
-    """Emits the adjoint of the linear program, and the retraced equations at their places in it."""
+    """Emits the adjoint of the linear program, and the ivjp of equations at their places in it."""
     linear = ctx.linear.eqns
     residuals = set(ctx.residuals.values())
     reached: set[Atom] = {v for v in ctx.linear.ins if v not in residuals}
@@ -435,13 +439,13 @@ def _walk_back(
             cts = [bars.pop(t.var, None) if isinstance(t, Lin) else None for t in dots]
             if any(cts):
                 b.source = eqn.source
-                given = [
+                inexact_cts = [
                     ct or Zero(v.aval).instantiate() for ct, v in zip(cts, eqn.outs, strict=True) if v.aval.inexact
                 ]
                 wrt = tuple([isinstance(t, Lin) for t in tangents])
-                found, back = step.emit(b, eqn, values.value, given, wrt, recur, rules)
-                values.retraced(eqn, step.known, found)
-                for t, bar in zip([t for t in tangents if isinstance(t, Lin)], back, strict=True):
+                operands, operand_bars = step.emit(b, eqn, values.value, inexact_cts, wrt, recur, rules)
+                values.add_inverted(eqn, step.known, operands)
+                for t, bar in zip([t for t in tangents if isinstance(t, Lin)], operand_bars, strict=True):
                     accumulate(b, bars, t.var, bar)
         if k:
             backward_eqn(b, linear[k - 1], reached, values, bars)

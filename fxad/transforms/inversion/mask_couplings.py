@@ -28,7 +28,7 @@ from fxad.primitives.shape import BroadcastInDim, ExpandDims, Reshape, Squeeze
 from fxad.transforms.inversion.plans import Graph
 
 # The origin of a mask: the value it is computed from, and the operations. A mask and its complement have the same key.
-Key: TypeAlias = tuple[Atom, tuple[Primitive, ...]]
+MaskOrigin: TypeAlias = tuple[Atom, tuple[Primitive, ...]]
 
 MOVES: Final[tuple[type[Primitive], ...]] = (BroadcastInDim, Reshape, ExpandDims, Squeeze, ConvertElementType)
 
@@ -43,20 +43,20 @@ class _Mask:
     cotangent there is 0, and 0 * nan would be nan.
     """
 
-    one: Atom
-    nothing: Atom
-    sure: Atom
+    is_one: Atom
+    zeros: Atom
+    ones: Atom
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class _Sum:
-    """A sum of a value masked by a mask (`one`) and a value masked by its complement (`zero`)."""
+    """A sum of a value that is masked by a mask, and a value that is masked by its complement."""
 
-    key: Key
+    key: MaskOrigin
     mask: Atom
-    zero: Atom
-    one: Atom
+    by_complement: Atom
+    by_mask: Atom
     eqn: Eqn
 
 
@@ -76,40 +76,41 @@ class _Rewriting:
         self.graph, self.known = graph, known
         self.b = Builder()
         self.b.n = graph.n
-        self.masks: dict[Key, _Mask] = {}
+        self.masks: dict[MaskOrigin, _Mask] = {}
         # for each unknown value: the masks outside of which it is 0
-        self.support: dict[Atom, dict[tuple[Key, bool], Atom]] = {}
+        self.support: dict[Atom, dict[tuple[MaskOrigin, bool], Atom]] = {}
 
     def run(self) -> Graph | None:
         sums: dict[Atom, _Sum] = {}
         for eqn in self.graph.eqns:
             if isinstance(eqn.prim, Add | Sub | Mul | Neg):
-                if isinstance(eqn.prim, Add) and (found := self._sum(eqn)):
-                    sums[eqn.outs[0]] = found
+                if isinstance(eqn.prim, Add) and (pair := self._sum(eqn)):
+                    sums[eqn.outs[0]] = pair
                 self.support[eqn.outs[0]] = self._support(eqn)
         if not sums:
             return None
         origins = dict(self.graph.origins)
         eqns: list[Eqn] = []
         choices: dict[Atom, Eqn] = {}
-        for out, found in sums.items():
-            self.b.source = found.eqn.source
-            self._make(found.key, found.mask)
+        for out, pair in sums.items():
+            self.b.source = pair.eqn.source
+            self._add_mask(pair.key, pair.mask)
             start = len(eqns)
-            zero, one = self._bare(found.zero, (found.key, True)), self._bare(found.one, (found.key, False))
-            mask = self.masks[found.key]
-            guarded = self.b.one(MUL, zero, mask.sure)
+            where_zero = self._unmasked(pair.by_complement, (pair.key, True))
+            where_one = self._unmasked(pair.by_mask, (pair.key, False))
+            mask = self.masks[pair.key]
+            guarded = self.b.one(MUL, where_zero, mask.ones)
             eqns += self.b.eqns
             self.b.eqns.clear()
             if origins:
                 origins.update({v: origins[out] for e in eqns[start:] for v in e.outs})
-            choices[out] = Eqn(SELECT_N, (mask.one, guarded, one), found.eqn.outs, found.eqn.source)
-        eqns += [choices[e.outs[0]] if e.outs and e.outs[0] in choices else self._masked(e) for e in self.graph.eqns]
+            choices[out] = Eqn(SELECT_N, (mask.is_one, guarded, where_one), pair.eqn.outs, pair.eqn.source)
+        eqns += [choices[e.outs[0]] if e.outs and e.outs[0] in choices else self._as_choice(e) for e in self.graph.eqns]
         return Graph.over(self.graph.ins, tuple(eqns), self.b.n, origins)
 
     # ------------------------------------------------------------------------------ recognising sums of masked values
 
-    def _key(self, a: Atom) -> tuple[Key, bool] | None:
+    def _mask_origin(self, a: Atom) -> tuple[MaskOrigin, bool] | None:
         """Returns the origin of a known factor, and whether the factor is the complement of that mask."""
         if a not in self.known or a.aval.dtype not in dtypes.FLOATING:
             return None
@@ -119,7 +120,7 @@ class _Rewriting:
             if isinstance(eqn.prim, MOVES):
                 moves.append(eqn.prim)
                 a = eqn.ins[0]
-            elif isinstance(eqn.prim, Sub) and _ones(eqn.ins[0]):
+            elif isinstance(eqn.prim, Sub) and _is_ones(eqn.ins[0]):
                 flipped, a = not flipped, eqn.ins[1]
             elif isinstance(eqn.prim, Not) and a.aval.dtype == dtypes.bool_:
                 flipped, a = not flipped, eqn.ins[0]
@@ -127,26 +128,26 @@ class _Rewriting:
                 break
         return ((a, tuple(moves)), flipped) if isinstance(a, Var) else None
 
-    def _factor(self, eqn: Eqn) -> tuple[Key, bool, Atom, Atom] | None:
-        """Splits a product of a known mask and an unknown value: the key, whether it is the complement, the mask and
-        the value."""
+    def _masked_product(self, eqn: Eqn) -> tuple[MaskOrigin, bool, Atom, Atom] | None:
+        """Splits a product of a known mask and an unknown value: the origin of the mask, whether it is the
+        complement, the mask and the value."""
         if not isinstance(eqn.prim, Mul):
             return None
         for mask, other in (eqn.ins, eqn.ins[::-1]):
-            found = self._key(mask)
-            if found is not None and isinstance(other, Var) and other not in self.known:
-                return *found, mask, other
+            key_and_side = self._mask_origin(mask)
+            if key_and_side is not None and isinstance(other, Var) and other not in self.known:
+                return *key_and_side, mask, other
         return None
 
-    def _support(self, eqn: Eqn) -> dict[tuple[Key, bool], Atom]:
+    def _support(self, eqn: Eqn) -> dict[tuple[MaskOrigin, bool], Atom]:
         """Returns masks such that the result of an equation is 0 outside of each."""
-        found = self._factor(eqn)
-        if found:
-            key, flipped, mask, other = found
+        factor = self._masked_product(eqn)
+        if factor:
+            key, flipped, mask, other = factor
             return {**self.support.get(other, {}), (key, flipped): mask}
         each = [self.support.get(a, {}) for a in eqn.ins]
         if isinstance(eqn.prim, Mul | Neg):
-            return {of: mask for given in each for of, mask in given.items()}
+            return {of: mask for masks in each for of, mask in masks.items()}
         return {of: mask for of, mask in each[0].items() if of in each[1]}
 
     def _sum(self, eqn: Eqn) -> _Sum | None:
@@ -156,23 +157,23 @@ class _Rewriting:
         first, second = [self.support.get(a, {}) for a in eqn.ins]
         for (key, flipped), mask in first.items():
             if (key, not flipped) in second:
-                zero, one = eqn.ins if flipped else eqn.ins[::-1]
-                return _Sum(key, second[key, False] if flipped else mask, zero, one, eqn)
+                by_complement, by_mask = eqn.ins if flipped else eqn.ins[::-1]
+                return _Sum(key, second[key, False] if flipped else mask, by_complement, by_mask, eqn)
         return None
 
     # ------------------------------------------------------------------------------------------------- writing choices
 
-    def _masked(self, eqn: Eqn) -> Eqn:
+    def _as_choice(self, eqn: Eqn) -> Eqn:
         """Rewrites a masked value as a choice, which reads the value only where the mask is 1."""
-        found = self._factor(eqn)
-        if found is None or found[0] not in self.masks:
+        factor = self._masked_product(eqn)
+        if factor is None or factor[0] not in self.masks:
             return eqn
-        key, flipped, _, other = found
+        key, flipped, _, other = factor
         mask = self.masks[key]
-        cases = (other, mask.nothing) if flipped else (mask.nothing, other)
-        return Eqn(SELECT_N, (mask.one, *cases), eqn.outs, eqn.source)
+        cases = (other, mask.zeros) if flipped else (mask.zeros, other)
+        return Eqn(SELECT_N, (mask.is_one, *cases), eqn.outs, eqn.source)
 
-    def _make(self, key: Key, mask: Atom) -> None:
+    def _add_mask(self, key: MaskOrigin, mask: Atom) -> None:
         if key not in self.masks:
             aval, one = mask.aval, self.b.one
             mask = one(identity_without_derivative(aval), mask)
@@ -183,13 +184,13 @@ class _Rewriting:
             ]
             self.masks[key] = _Mask(ones, *each)
 
-    def _bare(self, a: Atom, of: tuple[Key, bool]) -> Atom:
+    def _unmasked(self, a: Atom, of: tuple[MaskOrigin, bool]) -> Atom:
         """Returns a value without its mask. It equals the value where the mask is 1."""
         eqn = self.graph.producer[a]
-        found = self._factor(eqn)
-        if found and found[:2] == of:
-            return found[3]
-        ins = [self._bare(x, of) if of in self.support.get(x, {}) else x for x in eqn.ins]
+        factor = self._masked_product(eqn)
+        if factor and factor[:2] == of:
+            return factor[3]
+        ins = [self._unmasked(x, of) if of in self.support.get(x, {}) else x for x in eqn.ins]
         return self.b.one(eqn.prim, *ins)
 
 
@@ -201,5 +202,5 @@ def identity_without_derivative(aval: Aval) -> CustomCall:
     return CustomCall(Function(same, 1, Rules(jvp=(Derivative((False,), same, nothing),))))
 
 
-def _ones(a: Atom) -> bool:
+def _is_ones(a: Atom) -> bool:
     return isinstance(a, Lit) and a.size is None and bool(a.with_aval(()).array == 1)

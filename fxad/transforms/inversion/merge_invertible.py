@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import field
 from typing import Final, final
 
-from fxad.core.builder import Builder, rewrite, substitute
+from fxad.core.builder import Builder, rewrite, single_equation, substitute
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Var
@@ -76,8 +76,7 @@ def _as_invertible_loop(eqn: Eqn, prim: Scan) -> Jaxpr | None:
         return None
     if any([a not in readers[0].outs for a in select_by_mask(prim.body.outs[: prim.n_carry], moves)]):
         return None
-    b = Builder()
-    body = b.build(b(prim, *b.inputs([a.aval for a in eqn.ins])), prim.body.name)
+    body = single_equation(prim, [a.aval for a in eqn.ins], prim.body.name)
     start = len(prim.split_count(eqn.ins)[0]) + prim.n_consts
     free = {start + k for k, m in enumerate(moves) if m}
     kept = tuple([k not in free for k in range(len(body.ins))])
@@ -103,7 +102,7 @@ class _Group:
 def _groups(jaxpr: Jaxpr) -> list[_Group]:
     """Groups reversible equations with those whose results they reconstruct, if no other equation lies between them."""
     groups: list[_Group] = []
-    made: dict[Atom, int] = {}  # the group that computes a value
+    group_of: dict[Atom, int] = {}  # the group that computes a value
     depends_on: dict[Atom, frozenset[int]] = {}  # the groups on which a value depends, through ungrouped equations
     nothing: frozenset[int] = frozenset()
     before_effects = nothing  # the groups on which earlier effects depend: effects stay in order
@@ -112,15 +111,15 @@ def _groups(jaxpr: Jaxpr) -> list[_Group]:
         through = frozenset(
             (before_effects if has_effects else nothing).union(*[depends_on.get(a, nothing) for a in eqn.ins])
         )
-        direct = {made[a] for a in eqn.ins if a in made}
+        direct = {group_of[a] for a in eqn.ins if a in group_of}
         if has_effects:
             before_effects = through | direct
         if not reversible(eqn):
             if through or direct:
                 depends_on.update(dict.fromkeys(eqn.outs, through | direct))
             continue
-        free = [a for a in eqn.ins if a in made and a not in _kept_operands(eqn)]
-        for g in dict.fromkeys([made[a] for a in reversed(free)]):
+        free = [a for a in eqn.ins if a in group_of and a not in _kept_operands(eqn)]
+        for g in dict.fromkeys([group_of[a] for a in reversed(free)]):
             if groups[g].tolerance == _tolerance(eqn) and not _reached(groups, g, through | (direct - {g})):
                 break
         else:
@@ -128,7 +127,7 @@ def _groups(jaxpr: Jaxpr) -> list[_Group]:
             groups.append(_Group([], _tolerance(eqn)))
         groups[g].members.append(k)
         groups[g].after.update(through, direct - {g})
-        made.update(dict.fromkeys(eqn.outs, g))
+        group_of.update(dict.fromkeys(eqn.outs, g))
     return groups
 
 
@@ -183,10 +182,10 @@ def _with_groups_merged(jaxpr: Jaxpr, groups: list[_Group]) -> Jaxpr:
 def _group_as_one(jaxpr: Jaxpr, members: Sequence[int]) -> tuple[list[Atom], list[Var], Jaxpr]:
     """Returns the equations of a group as one `invertible`: its operands, its results and the program."""
     eqns, inside = [jaxpr.eqns[k] for k in members], set(members)
-    made = {v for e in eqns for v in e.outs}
-    operands: list[Atom] = list(dict.fromkeys([a for e in eqns for a in e.ins if isinstance(a, Var) and a not in made]))
-    held = set[Atom]().union(*map(_kept_operands, eqns))
-    elsewhere = {a for k, e in enumerate(jaxpr.eqns) if k not in inside for a in e.ins}.union(jaxpr.outs, held)
+    own = {v for e in eqns for v in e.outs}
+    operands: list[Atom] = list(dict.fromkeys([a for e in eqns for a in e.ins if isinstance(a, Var) and a not in own]))
+    stored = set[Atom]().union(*map(_kept_operands, eqns))
+    elsewhere = {a for k, e in enumerate(jaxpr.eqns) if k not in inside for a in e.ins}.union(jaxpr.outs, stored)
     rebuilt = {a for e in eqns for a in e.ins} - elsewhere
     results = [v for e in eqns for v in e.outs if v not in rebuilt]
     b = Builder()
@@ -195,4 +194,4 @@ def _group_as_one(jaxpr: Jaxpr, members: Sequence[int]) -> tuple[list[Atom], lis
     prim = eqns[0].prim
     assert isinstance(prim, CustomCall)  # `reversible`: only a function with rules is
     body = b.build([env[v] for v in results], prim.body.name)
-    return operands, results, invertible(body, tuple([a in held for a in operands]), (), _tolerance(eqns[0]))
+    return operands, results, invertible(body, tuple([a in stored for a in operands]), (), _tolerance(eqns[0]))

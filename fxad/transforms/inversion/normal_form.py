@@ -90,14 +90,14 @@ def _inlined_body(eqn: Eqn, selected: set[Atom]) -> Jaxpr | None:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Origin:
+class EqnOrigin:
     """The equation of the original program for an equation of its normal form, and the bodies that contain it."""
 
     eqn: Eqn
     inside: tuple[str, ...] = ()
 
 
-def normal_form_with_origins(jaxpr: Jaxpr) -> tuple[Jaxpr, dict[Atom, Origin]]:
+def normal_form_with_origins(jaxpr: Jaxpr) -> tuple[Jaxpr, dict[Atom, EqnOrigin]]:
     """Returns a normal form of a program with unchanged bodies, and the original equation of each of its values."""
     live: set[Atom] = set(jaxpr.outs)
     kept: list[Eqn] = []
@@ -111,9 +111,9 @@ def normal_form_with_origins(jaxpr: Jaxpr) -> tuple[Jaxpr, dict[Atom, Origin]]:
     b = Builder.like(jaxpr)
     env: dict[Atom, Atom] = {}
     seen: dict[tuple[Primitive, tuple[Atom, ...]], tuple[Var, ...]] = {}
-    origins: dict[Atom, Origin] = {}
+    origins: dict[Atom, EqnOrigin] = {}
 
-    def add(eqn: Eqn, ins: tuple[Atom, ...], origin: Origin) -> tuple[Var, ...]:
+    def add(eqn: Eqn, ins: tuple[Atom, ...], origin: EqnOrigin) -> tuple[Var, ...]:
         outs = None if eqn.prim.effects else seen.get((eqn.prim, ins))
         if outs is None:
             outs = seen[eqn.prim, ins] = b.copy(eqn, ins)
@@ -125,15 +125,15 @@ def normal_form_with_origins(jaxpr: Jaxpr) -> tuple[Jaxpr, dict[Atom, Origin]]:
             return ins[2:]
         body = _inlined_body(eqn, selected)
         if body is None:
-            return add(eqn, ins, Origin(eqn))
-        way = body_label(eqn, body)
-        return b.inline(body, ins, lambda _, e, operands: add(e, operands, Origin(e, (way,))))
+            return add(eqn, ins, EqnOrigin(eqn))
+        label = body_label(eqn, body)
+        return b.inline(body, ins, lambda _, e, operands: add(e, operands, EqnOrigin(e, (label,))))
 
     b.extend(kept, env, rule)
     return b.build(substitute(jaxpr.outs, env), jaxpr.name), origins
 
 
-def origin_of(jaxpr: Jaxpr, name: str, equation: str, where: str) -> Origin | None:
+def origin_of(jaxpr: Jaxpr, name: str, equation: str, where: str) -> EqnOrigin | None:
     """Finds the equation of a program, and the bodies that contain it, for a message about another form of the program.
     Prefers the equation with the same description, then the first one with this primitive at this line. Returns None if
     there is none."""
@@ -143,15 +143,15 @@ def origin_of(jaxpr: Jaxpr, name: str, equation: str, where: str) -> Origin | No
     return next((o for o in met if describe(o.eqn) == equation), met[0] if met else None)
 
 
-def _all_origins(jaxpr: Jaxpr) -> Iterator[Origin]:
+def _all_origins(jaxpr: Jaxpr) -> Iterator[EqnOrigin]:
     """Yields the equations of a program and of its bodies, each body once, in program order."""
     seen: set[Jaxpr] = set()
-    todo: list[Origin | tuple[Jaxpr, tuple[str, ...]]] = [(jaxpr, ())]
+    todo: list[EqnOrigin | tuple[Jaxpr, tuple[str, ...]]] = [(jaxpr, ())]
     while todo:
         top = todo.pop()
-        if not isinstance(top, Origin):
+        if not isinstance(top, EqnOrigin):
             body, inside = top
-            todo += [Origin(eqn, inside) for eqn in reversed(body.eqns)] if body not in seen else []
+            todo += [EqnOrigin(eqn, inside) for eqn in reversed(body.eqns)] if body not in seen else []
             seen.add(body)
             continue
         yield top

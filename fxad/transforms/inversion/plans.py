@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final, final
 
 from fxad.ir import Atom, Eqn, Jaxpr, Var, source_location
-from fxad.transforms.inversion.normal_form import Origin
+from fxad.transforms.inversion.normal_form import EqnOrigin
 from fxad.transforms.inversion.rules.contract import Refused
 from fxad.transforms.locate import describe
 
@@ -17,7 +17,7 @@ UNUSED: Final = Refused("no result depends on it")
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Step:
+class BackwardStep:
     """Equations run backwards. `eqns` compute the operands in `gives`, over atoms of the program and new ones.
 
     `measures` are their log-determinants. `unmeasured` is the reason if some of these are missing.
@@ -43,16 +43,16 @@ class Graph:
     readers: Mapping[Atom, Sequence[int]]
     number: Mapping[Atom, int]
     n: int
-    origins: Mapping[Atom, Origin]
+    origins: Mapping[Atom, EqnOrigin]
 
     @staticmethod
-    def of(jaxpr: Jaxpr, origins: Mapping[Atom, Origin]) -> Graph:
+    def of(jaxpr: Jaxpr, origins: Mapping[Atom, EqnOrigin]) -> Graph:
         """Returns the graph of a program. Equations without results are left out."""
         eqns = tuple([e for e in jaxpr.eqns if e.outs])
         return Graph.over(jaxpr.ins, eqns, sum([len(e.outs) for e in eqns]), origins)
 
     @staticmethod
-    def over(ins: tuple[Var, ...], eqns: tuple[Eqn, ...], n: int, origins: Mapping[Atom, Origin]) -> Graph:
+    def over(ins: tuple[Var, ...], eqns: tuple[Eqn, ...], n: int, origins: Mapping[Atom, EqnOrigin]) -> Graph:
         """Returns the graph of equations in any order. New values are numbered from n."""
         maker: dict[Atom, Eqn] = {}
         number: dict[Atom, int] = {}
@@ -67,18 +67,18 @@ class Graph:
 
     def located(self, refused: Refused, eqn: Eqn) -> Refused:
         """Returns the reason with the location of its equation."""
-        origin = self.origins[eqn.outs[0]] if self.origins else Origin(eqn)
+        origin = self.origins[eqn.outs[0]] if self.origins else EqnOrigin(eqn)
         of = origin.eqn
         return refused.located(of.prim.name, describe(of), str(source_location(of.source) or "")).within(*origin.inside)
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Plan:
+class InversionPlan:
     """Maps each determined value to the equation or the backward step that computes it; None for a known value."""
 
     graph: Graph
-    computed_by: Mapping[Atom, Eqn | Step | None]
+    computed_by: Mapping[Atom, Eqn | BackwardStep | None]
     refusals: Mapping[int, Refused]
 
     def why_not(self, v: Atom) -> Refused:

@@ -186,13 +186,13 @@ def after_checks(rule: tuple[Jaxpr, Jaxpr, Jaxpr], n: int) -> tuple[Jaxpr, Jaxpr
     """
     forward, push, pull = rule
     b = Builder()
-    found = b.inline(forward, b.inputs(forward.in_avals))
-    *_, failed = b(OPTIMIZATION_BARRIER, *found[:n], Lit.of(False, Aval((), dtypes.bool_)))
-    return b.build([*found, failed], forward.name), _waiting(push), _waiting(pull)
+    results = b.inline(forward, b.inputs(forward.in_avals))
+    *_, failed = b(OPTIMIZATION_BARRIER, *results[:n], Lit.of(False, Aval((), dtypes.bool_)))
+    return b.build([*results, failed], forward.name), _waiting(push), _waiting(pull)
 
 
 def _waiting(jaxpr: Jaxpr) -> Jaxpr:
     b = Builder()
-    found = b.inline(jaxpr, b.inputs(jaxpr.in_avals))
+    results = b.inline(jaxpr, b.inputs(jaxpr.in_avals))
     check = Check(f"a check in {jaxpr.name}", "", "")
-    return b.build(b(check, b.input(Aval((), dtypes.bool_)), *found), jaxpr.name)
+    return b.build(b(check, b.input(Aval((), dtypes.bool_)), *results), jaxpr.name)

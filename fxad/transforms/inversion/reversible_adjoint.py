@@ -1,4 +1,4 @@
-"""Equations with bodies that are retraced: inverted and differentiated in one backward pass."""
+"""The ivjp of equations with bodies: one backward pass inverts an equation and propagates cotangents."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ from fxad.primitives.custom import CustomCall
 from fxad.primitives.custom_rules import InverseRule
 from fxad.primitives.elementwise.arithmetic import ADD
 from fxad.primitives.linearity import is_zero
-from fxad.transforms.inversion.plans import Plan, Step
+from fxad.transforms.inversion.plans import BackwardStep, InversionPlan
 from fxad.transforms.inversion.rules.contract import Args, Determined, InverseRules, Refused, known_atoms
 from fxad.transforms.inversion.rules.loops import plan_backward_loop
 from fxad.transforms.inversion.solver import determine
 from fxad.transforms.vmap import over_stack
 
 
-class Retrace(Protocol):
-    """Returns a body run backwards together with its gradient. It gives all operands that are not marked in `ins`.
+class Ivjp(Protocol):
+    """Returns the ivjp of a body, which gives all operands that are not marked in `ins`.
 
-    See `fxad.transforms.inversion.invertible.retraced`.
+    See `fxad.transforms.inversion.invertible.ivjp`.
     """
 
     def __call__(self, body: Jaxpr, ins: Mask, outs: Mask, wrt: Mask, /) -> Jaxpr: ...
 
 
-Value: TypeAlias = Callable[[Atom], Atom]
-Retraced: TypeAlias = "tuple[dict[Atom, Atom], list[Atom]]"
+ValueOf: TypeAlias = Callable[[Atom], Atom]
+IvjpResults: TypeAlias = "tuple[dict[Atom, Atom], list[Atom]]"
 
 
 @final
 class Bodies:
-    """The `BodyCtx` of loops that are retraced: emits equations into a builder."""
+    """The `BodyCtx` of loops that run backwards: emits equations into a builder."""
 
     __slots__ = ("_b", "_rules", "measured")
 
@@ -66,8 +66,8 @@ class Bodies:
 
 @final
 @dataclass(frozen=True, slots=True)
-class RetracedEqn:
-    """An equation to retrace. `known` marks the operands that are known already; the equation gives the others."""
+class IvjpEqn:
+    """An equation that has an ivjp. `known` marks the operands that are known already; the ivjp gives the others."""
 
     known: Mask
 
@@ -75,13 +75,13 @@ class RetracedEqn:
         self,
         b: Builder,
         eqn: Eqn,
-        value: Value,
+        value: ValueOf,
         cts: Sequence[Atom],
         wrt: Mask,
-        recur: Retrace,
+        recur: Ivjp,
         rules: InverseRules,
-    ) -> Retraced:
-        """Emits the retraced equation. Returns the operands that it gives, and the cotangents of the operands marked in
+    ) -> IvjpResults:
+        """Emits the ivjp. Returns the operands that it gives, and the cotangents of the operands marked in
         `wrt`. `cts` are the cotangents of the inexact results."""
         prim = eqn.prim
         outs = tuple([value(v) for v in eqn.outs])
@@ -92,27 +92,27 @@ class RetracedEqn:
         if isinstance(prim, CustomCall):
             return _custom(b, prim, eqn, outs, cts, wrt, value)
         every = (True,) * len(outs)
-        known = [value(a) for a in select_by_mask(eqn.ins, self.known)]
+        known_operands = [value(a) for a in select_by_mask(eqn.ins, self.known)]
         # the predicate is known, and each branch runs backwards on its own
         if isinstance(prim, Cond):
             branches = [recur(body, self.known[1:], every, wrt[1:]) for body in prim.branches]
-            results = b(prim.backward(tuple(branches)), known[0], *outs, *known[1:], *cts)
+            results = b(prim.backward(tuple(branches)), known_operands[0], *outs, *known_operands[1:], *cts)
         else:
             # a body that runs once is one program backwards
             assert isinstance(prim, Call | Remat)
-            results = b(Call(recur(prim.body, self.known, every, wrt)), *outs, *known, *cts)
+            results = b(Call(recur(prim.body, self.known, every, wrt)), *outs, *known_operands, *cts)
         free = [a for a, k in zip(eqn.ins, self.known, strict=True) if not k]
         return dict(zip(free, results, strict=False)), list(results[len(free) :])
 
-    def args(self, eqn: Eqn, value: Value) -> Args:
+    def args(self, eqn: Eqn, value: ValueOf) -> Args:
         """Returns the operands, with a hole for each operand that the equation gives."""
         return tuple([value(a) if k else Hole(a.aval) for a, k in zip(eqn.ins, self.known, strict=True)])
 
 
-def retraceable_eqns(jaxpr: Jaxpr, plan: Plan, rules: InverseRules) -> Mapping[Var, RetracedEqn]:
-    """Returns the equations of a program to retrace, by their first results."""
-    steps = {way.of[0].outs[0]: way for way in plan.computed_by.values() if isinstance(way, Step) and len(way.of) == 1}
-    found: dict[Var, RetracedEqn] = {}
+def eqns_with_ivjp(jaxpr: Jaxpr, plan: InversionPlan, rules: InverseRules) -> Mapping[Var, IvjpEqn]:
+    """Returns the equations of a program that have an ivjp, by their first results."""
+    steps = {s.of[0].outs[0]: s for s in plan.computed_by.values() if isinstance(s, BackwardStep) and len(s.of) == 1}
+    result: dict[Var, IvjpEqn] = {}
     for eqn in jaxpr.eqns:
         step = steps.get(eqn.outs[0]) if eqn.outs else None
         if step is None or not all(
@@ -120,14 +120,14 @@ def retraceable_eqns(jaxpr: Jaxpr, plan: Plan, rules: InverseRules) -> Mapping[V
         ):
             continue
         known = tuple(
-            [not isinstance(plan.computed_by.get(a), Step) or plan.computed_by[a] is not step for a in eqn.ins]
+            [not isinstance(plan.computed_by.get(a), BackwardStep) or plan.computed_by[a] is not step for a in eqn.ins]
         )
-        if _retraceable(eqn, known, rules):
-            found[eqn.outs[0]] = RetracedEqn(known)
-    return found
+        if _has_ivjp(eqn, known, rules):
+            result[eqn.outs[0]] = IvjpEqn(known)
+    return result
 
 
-def _retraceable(eqn: Eqn, known: Mask, rules: InverseRules) -> bool:
+def _has_ivjp(eqn: Eqn, known: Mask, rules: InverseRules) -> bool:
     prim = eqn.prim
     # the user's backward program takes the place of the body
     if isinstance(prim, CustomCall):
@@ -136,22 +136,22 @@ def _retraceable(eqn: Eqn, known: Mask, rules: InverseRules) -> bool:
     # a loop runs backwards step by step, from the last one
     if isinstance(prim, Scan):
         args = tuple([a if k else Hole(a.aval) for a, k in zip(eqn.ins, known, strict=True)])
-        way = plan_backward_loop(Bodies(Builder(), rules), prim, args, eqn.outs)
-        return not isinstance(way, Refused) and all([s or k for s, k in zip(way[0].solved, way[0].ins, strict=True)])
+        plan = plan_backward_loop(Bodies(Builder(), rules), prim, args, eqn.outs)
+        return not isinstance(plan, Refused) and all([s or k for s, k in zip(plan[0].solved, plan[0].ins, strict=True)])
     # of other bodies (a `while`, a solver) no backward program is known
     if not isinstance(prim, Call | Remat | Cond):
         return False
     free = [a for a, k in zip(eqn.ins, known, strict=True) if not k]
     if len(set(free)) == len(free):
         return True
-    # the plan may determine a repeated operand at one position; a retraced body must give it at all positions
-    given, every = known[len(known) - len(prim.bodies[0].ins) :], (True,) * len(eqn.outs)
-    return all([all(mask_or(determine(body, given, every, rules).solved, given)) for body in prim.bodies])
+    # the plan may determine a repeated operand at one position; the ivjp of a body must give it at all positions
+    in_body, every = known[len(known) - len(prim.bodies[0].ins) :], (True,) * len(eqn.outs)
+    return all([all(mask_or(determine(body, in_body, every, rules).solved, in_body)) for body in prim.bodies])
 
 
 def _custom(
-    b: Builder, prim: CustomCall, eqn: Eqn, outs: Sequence[Atom], cts: Sequence[Atom], wrt: Mask, value: Value
-) -> Retraced:
+    b: Builder, prim: CustomCall, eqn: Eqn, outs: Sequence[Atom], cts: Sequence[Atom], wrt: Mask, value: ValueOf
+) -> IvjpResults:
     back = prim.rules.inverse
     assert isinstance(back, InverseRule)
     assert back.ivjp is not None
@@ -170,44 +170,44 @@ def _loop(
     outs: tuple[Atom, ...],
     cts: Sequence[Atom],
     wrt: Mask,
-    recur: Retrace,
+    recur: Ivjp,
     rules: InverseRules,
-) -> Retraced:
+) -> IvjpResults:
     """Emits one loop from the last step to the first. Each step reconstructs its operands and propagates cotangents."""
     ctx = Bodies(b, rules)
-    found = plan_backward_loop(ctx, prim, args, outs)
-    assert not isinstance(found, Refused)
-    way, steps, n = found[0], prim.steps, prim.n_carry
+    plan = plan_backward_loop(ctx, prim, args, outs)
+    assert not isinstance(plan, Refused)
+    backward, steps, n = plan[0], prim.steps, prim.n_carry
     of_body = prim.split_count(wrt)[1]
     of_consts, _, of_xs = steps.split(of_body)
     avals = steps.split(prim.body.in_avals)
     carry_moves = tuple([a.inexact for a in avals[1]])
     moves = (*of_consts, *carry_moves, *of_xs)
     n_carry_cts = sum(carry_moves)
-    program = recur(prim.body, way.ins, (*way.last, *way.rows), moves)
+    program = recur(prim.body, backward.ins, (*backward.last, *backward.rows), moves)
 
     s = Builder()
     sums = [*select_by_mask(avals[1], carry_moves), *select_by_mask(avals[0], of_consts)]
-    step = way.inputs(s, (), sums)
+    step = backward.inputs(s, (), sums)
     rows = s.inputs([a for a in prim.body.out_avals[n:] if a.inexact])
     results = s.inline(program, (*step.operands, *step.extra[:n_carry_cts], *rows))
-    given = iter(results)
-    consts, carry, xs = steps.split([None if k else next(given) for k in way.ins])
-    d_consts, d_carry, d_xs = steps.split([next(given) if m else None for m in moves])
+    remaining = iter(results)
+    consts, carry, xs = steps.split([None if k else next(remaining) for k in backward.ins])
+    d_consts, d_carry, d_xs = steps.split([next(remaining) if m else None for m in moves])
     total = [_accumulate(s, a, d) for a, d in zip(step.extra[n_carry_cts:], [d for d in d_consts if d], strict=True)]
     assert not any(consts), "an unknown constant is not given by a loop"
     ends = [*[a for a in carry if a], *[d for d in d_carry if d], *total]
-    made = s.build([*ends, *[a for a in xs if a], *[d for d in d_xs if d]], program.name)
-    loop = prim.over(Steps(made, step.n_consts, len(ends)), backward=True)
+    step_program = s.build([*ends, *[a for a in xs if a], *[d for d in d_xs if d]], program.name)
+    loop = prim.with_steps(Steps(step_program, step.n_consts, len(ends)), backward=True)
     back = iter(
         ctx(
             loop,
             *known_atoms(prim.split_count(args)[0]),
-            *way.constants(args),
-            *way.state(ctx, args, outs),
+            *backward.constants(args),
+            *backward.state(ctx, args, outs),
             *cts[:n_carry_cts],
             *[Zero(a).instantiate() for a in select_by_mask(avals[0], of_consts)],
-            *way.slices(ctx, args, outs),
+            *backward.slices(ctx, args, outs),
             *cts[n_carry_cts:],
         )
     )

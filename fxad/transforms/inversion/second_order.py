@@ -12,17 +12,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from fxad.core.builder import Builder, rewrite
-from fxad.core.dce import dce, prune
+from fxad.core.builder import Builder, single_equation
+from fxad.core.dce import dce
 from fxad.core.memo import by_value
 from fxad.errors import NotDifferentiableError
-from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, LinearizedBody, Primitive, Zero, distinct_jaxprs
-from fxad.primitives.control.bodies import instantiate_linear_outs, select_by_mask, with_operands
+from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, LinearizedBody, Primitive
+from fxad.primitives.control.bodies import instantiate_linear_outs, instantiate_outs, select_by_mask, with_operands
 from fxad.primitives.control.effects import without_effects
 from fxad.primitives.custom import CustomCall, made_by_invertible, rules_of
 from fxad.primitives.custom_rules import Function, InverseRule, Rules
 from fxad.primitives.elementwise.convert import StopGradient
-from fxad.primitives.linear_call import LinearCall, drop_unused_residuals
+from fxad.primitives.linear_call import LinearCall
 from fxad.transforms.ad.jvp import jvp
 from fxad.transforms.ad.linearize import linearize
 from fxad.transforms.ad.transpose import transpose
@@ -106,11 +106,8 @@ def forward_rule(jaxpr: Jaxpr, moving: tuple[bool, ...], through: LinearizedBody
     fused, nonzero = jvp(without_effects(jaxpr), moving)
     b = Builder()
     dots, primals = b.inputs(select_by_mask(ins, moving)), b.inputs(ins)
-    tangents = iter(b.inline(fused, [*primals, *dots])[n:])
-    out_tangents = [
-        next(tangents) if nz else Zero(a).instantiate() for nz, a in zip(nonzero, jaxpr.out_avals, strict=True)
-    ]
-    push = dce(b.build(select_by_mask(out_tangents, inexact), f"push_{jaxpr.name}"))
+    tangents = b.inline(fused, [*primals, *dots])[n:]
+    push = dce(b.build(instantiate_outs(tangents, nonzero, jaxpr.out_avals, inexact), f"push_{jaxpr.name}"))
     return Jaxpr(jaxpr.ins, jaxpr.eqns, (*jaxpr.outs, *jaxpr.ins), jaxpr.name), push
 
 
@@ -128,10 +125,10 @@ def with_derivatives_of(jaxpr: Jaxpr, through: LinearizedBody, rule: Rule) -> Ru
     inexact = tuple([a.inexact for a in jaxpr.out_avals])
     stored = forward.out_avals[n:]  # the stored values: first the results, again
     b = Builder()
-    given = b.inputs(ins)
-    found = b.inline(forward, given)
-    outs = b(_differentiable_results(through, found[:n], ins), *found[:n], *given)
-    ahead = b.build([*outs, *outs, *found[2 * n :], *given], forward.name)
+    operands = b.inputs(ins)
+    values = b.inline(forward, operands)
+    outs = b(_differentiable_results(through, values[:n], ins), *values[:n], *operands)
+    ahead = b.build([*outs, *outs, *values[2 * n :], *operands], forward.name)
     linear = instantiate_linear_outs(through, inexact)
     n_dots = len(linear.ins) - through.n_res
     adjoint = transpose(linear, (True,) * n_dots + (False,) * through.n_res)
@@ -168,9 +165,8 @@ def _with_plain_derivative(program: Jaxpr, plain: Jaxpr, ins: tuple[Aval, ...]) 
     derivatives of `plain`."""
     every = len(plain.ins)
     has = (True,) * (every - len(ins)) + (False,) * len(ins)
-    b = Builder()
     prim = _with_derivative_of(with_operands(program, has, plain.in_avals, (True,) * every), plain)
-    return b.build(b(prim, *b.inputs(plain.in_avals)), program.name)
+    return single_equation(prim, plain.in_avals, program.name)
 
 
 def _with_derivative_of(body: Jaxpr, plain: Jaxpr) -> CustomCall:
@@ -179,44 +175,3 @@ def _with_derivative_of(body: Jaxpr, plain: Jaxpr) -> CustomCall:
 
 
 # ------------------------------------------------------------------------------------- without rules for derivatives
-
-
-@by_value
-def drop_derivative_rules(jaxpr: Jaxpr, transposed: bool = False) -> Jaxpr:
-    """Removes the operands and rules that only derivatives need, from a program that is not differentiated any more.
-    `transposed`: the program is linear and may still be transposed.
-
-    Rule: an equation whose value needs fewer operands than its rules loses its rules.
-    """
-    if not any([_reads_fewer_operands(e) for body in distinct_jaxprs(jaxpr) for e in body.eqns]):
-        return jaxpr
-
-    def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom]:
-        prim = eqn.prim
-        # a linear function keeps its maps, which a transpose reads; without their derivative rules
-        if transposed and isinstance(prim, LinearCall):
-            maps, needed = drop_unused_residuals(
-                [drop_derivative_rules(body) for body in prim.bodies], prim.linear_bodies
-            )
-            prim, ins = (
-                prim.with_bodies(tuple(maps)),
-                (*ins[: prim.n_linear], *select_by_mask(ins[prim.n_linear :], needed)),
-            )
-        # functions with rules: only these have a value that needs fewer operands than the rules
-        elif isinstance(prim, CustomCall | LinearCall):
-            value, needed = prune(drop_derivative_rules(prim.value), (True,) * len(eqn.outs))
-            if not all(needed) or value != prim.value:
-                prim, ins = CustomCall(Function(value)), select_by_mask(ins, needed)
-        elif isinstance(prim, HigherOrder):
-            prim = prim.with_bodies(tuple([drop_derivative_rules(body, transposed) for body in prim.bodies]))
-        return b.copy(eqn, ins, prim)
-
-    return dce(rewrite(jaxpr, rule))
-
-
-def _reads_fewer_operands(eqn: Eqn) -> bool:
-    prim = eqn.prim
-    # not isinstance: this runs for every equation
-    if type(prim) is not CustomCall and type(prim) is not LinearCall:
-        return False
-    return not all(prune(prim.value, (True,) * len(eqn.outs))[1])

@@ -24,14 +24,14 @@ from fxad.primitives.elementwise.family import Binary, Unary
 from fxad.primitives.shape import BroadcastInDim, emit_reshape
 from fxad.transforms.inversion.mask_couplings import sums_as_choices
 from fxad.transforms.inversion.normal_form import (
-    Origin,
+    EqnOrigin,
     normal_form,
     normal_form_with_origins,
     without_effects_and_checks,
 )
-from fxad.transforms.inversion.plans import UNUSED, Graph, Plan, Step
+from fxad.transforms.inversion.plans import UNUSED, BackwardStep, Graph, InversionPlan
 from fxad.transforms.inversion.rules.assembling import assembled, chosen_part, complete, slice_of_box, where_chosen
-from fxad.transforms.inversion.rules.contract import Determined, InverseRule, InverseRules, PartialValue, Refused
+from fxad.transforms.inversion.rules.contract import Determined, InverseRow, InverseRules, PartialValue, Refused
 from fxad.transforms.inversion.rules.measuring import log_det_of, total_log_det
 from fxad.transforms.inversion.rules.placing import reads_part, through_places, windows_of, with_places
 from fxad.transforms.inversion.rules.structure import box_of
@@ -46,7 +46,7 @@ PARTLY_DETERMINED: Final = Refused(
 )
 MIXES_ELEMENTS: Final = Refused("its results are known only where a mask chose them, and it mixes elements")
 SOME_RESULTS_UNKNOWN: Final = Refused("not all of its results are known")
-NO_ORIGINS: Final[Mapping[Atom, Origin]] = MappingProxyType({})
+NO_ORIGINS: Final[Mapping[Atom, EqnOrigin]] = MappingProxyType({})
 
 
 class RuleBuilder(Builder):
@@ -73,11 +73,11 @@ class RuleBuilder(Builder):
         self._eqn, self.source = eqn, eqn.source
 
     def recur(self, body: Jaxpr, ins: Mask, outs: Mask) -> Determined:
-        found = determine(body, ins, outs, self._rules, self.measured, bool(self._graph.origins))
+        inverted = determine(body, ins, outs, self._rules, self.measured, bool(self._graph.origins))
         if self._graph.origins and self._eqn is not None:
-            found = found.within(body_label(self._eqn, body))
-        self.unmeasured = self.unmeasured or found.unmeasured
-        return found
+            inverted = inverted.within(body_label(self._eqn, body))
+        self.unmeasured = self.unmeasured or inverted.unmeasured
+        return inverted
 
     def measure(self, log_det: Atom) -> None:
         self.measures.append(log_det)
@@ -88,7 +88,7 @@ class _Search:
 
     def __init__(self, graph: Graph, rules: InverseRules, measured: bool) -> None:
         self.graph, self.rules, self.measured = graph, rules, measured
-        self.computed_by: dict[Atom, Eqn | Step | None] = {}
+        self.computed_by: dict[Atom, Eqn | BackwardStep | None] = {}
         self.refusals: dict[int, Refused] = {}
         # parts of operands; the key is the path of equations that gave the part, from the last to the first
         self.parts: dict[Var, dict[Path, PartialValue]] = {}
@@ -98,7 +98,7 @@ class _Search:
         self.backward: list[int] = []  # a heap, of negative numbers: the last equation first
         self.waiting: set[int] = set()
 
-    def mark_known(self, v: Atom, computed_by: Eqn | Step | None) -> None:
+    def mark_known(self, v: Atom, computed_by: Eqn | BackwardStep | None) -> None:
         """Records how a value is computed (None: it is given), and queues the equations that it may determine."""
         if isinstance(v, Lit) or v in self.computed_by:
             return
@@ -130,7 +130,7 @@ class _Search:
             self.waiting.add(k)
             heapq.heappush(self.backward, -k)
 
-    def run(self, given: Iterable[Atom]) -> Plan:
+    def run(self, given: Iterable[Atom]) -> InversionPlan:
         for a in given:
             self.mark_known(a, None)
         for v in self.graph.ins:
@@ -157,7 +157,7 @@ class _Search:
                 self.refusals[k] = self.graph.located(
                     solved if isinstance(solved, Refused) else SOME_RESULTS_UNKNOWN, eqn
                 )
-        return Plan(self.graph, self.computed_by, self.refusals)
+        return InversionPlan(self.graph, self.computed_by, self.refusals)
 
     # --------------------------------------------------------------------------------------------- running backwards
 
@@ -198,28 +198,28 @@ class _Search:
             scratch.unmeasured = self.graph.located(REPEATED_OPERAND, eqn) if scratch.measured else None
         scratch.at(eqn)
         try:
-            there = tuple([v if v in self.computed_by or v in outs else Hole(v.aval) for v in eqn.outs])
-            found = rule.solve(scratch, eqn.prim, args, there)
+            results = tuple([v if v in self.computed_by or v in outs else Hole(v.aval) for v in eqn.outs])
+            solved = rule.solve(scratch, eqn.prim, args, results)
         except SizeError as e:  # the places of elements are numbers
             return Refused(f"its inverse needs the sizes: {e.message}")
         except Exception as e:
             name_equation(e, describe(eqn), str(source_location(eqn.source) or ""))
             raise
-        if scratch.measured and not isinstance(found, Refused):
-            self._measure(scratch, eqn, rule, found)
-        return found
+        if scratch.measured and not isinstance(solved, Refused):
+            self._measure(scratch, eqn, rule, solved)
+        return solved
 
     def _measure(
         self,
         scratch: RuleBuilder,
         eqn: Eqn,
-        rule: InverseRule,
-        found: Sequence[Atom | PartialValue | None],
+        rule: InverseRow,
+        solved: Sequence[Atom | PartialValue | None],
         part: PartialValue | None = None,
     ) -> None:
         if rule.partial:
             return
-        measured = log_det_of(scratch, eqn, rule, found, part)
+        measured = log_det_of(scratch, eqn, rule, solved, part)
         if isinstance(measured, Refused):
             scratch.unmeasured = self.graph.located(measured, eqn)
         elif measured is not None:
@@ -253,10 +253,10 @@ class _Search:
     def _emit_part(self, scratch: RuleBuilder, v: Var, path: Path) -> list[PartialValue]:
         """Emits parts that were found before into another scratch builder."""
         first, *rest = [self.graph.eqns[k] for k in path]
-        found = self._apply_rule(scratch, first)
-        assert not isinstance(found, Refused), "an equation gave this part before"
+        solved = self._apply_rule(scratch, first)
+        assert not isinstance(solved, Refused), "an equation gave this part before"
         target = rest[0].outs[0] if rest else v
-        parts = [x for a, x in zip(first.ins, found, strict=True) if a is target and isinstance(x, PartialValue)]
+        parts = [x for a, x in zip(first.ins, solved, strict=True) if a is target and isinstance(x, PartialValue)]
         for eqn in rest:
             through = [self._invert_on_mask(scratch, eqn, with_places(part, self.graph.producer.get)) for part in parts]
             parts = [x for x in through if isinstance(x, PartialValue)]
@@ -265,8 +265,8 @@ class _Search:
     def _invert_on_mask(self, scratch: RuleBuilder, eqn: Eqn, part: PartialValue) -> PartialValue | Atom | Refused:
         """Inverts an elementwise equation if a mask selected some elements of its result."""
         scratch.at(eqn)
-        if (there := through_places(scratch, eqn, part, self._unknown, self.graph.producer.get)) is not None:
-            return there
+        if (placed := through_places(scratch, eqn, part, self._unknown, self.graph.producer.get)) is not None:
+            return placed
         rule = self.rules.of(eqn.prim)
         if rule is None or part.chosen is None or not isinstance(eqn.prim, Unary | Binary):
             return MIXES_ELEMENTS
@@ -275,16 +275,16 @@ class _Search:
             return REPEATED_OPERAND
         args = tuple([Hole(a.aval) if self._unknown(a) else where_chosen(scratch, a, part.chosen) for a in eqn.ins])
         try:
-            found = rule.solve(scratch, eqn.prim, args, (part.value,))
+            solved = rule.solve(scratch, eqn.prim, args, (part.value,))
         except SizeError as e:
             return Refused(f"its inverse needs the sizes: {e.message}")
-        if isinstance(found, Refused):
-            return found
-        (value,) = [x for x in found if x is not None]
+        if isinstance(solved, Refused):
+            return solved
+        (value,) = [x for x in solved if x is not None]
         if isinstance(value, PartialValue):  # the real or the imaginary part of the selected elements
             return MIXES_ELEMENTS
         if scratch.measured:
-            self._measure(scratch, eqn, rule, found, part)
+            self._measure(scratch, eqn, rule, solved, part)
         return chosen_part(value, part.chosen)
 
     def _follow_mask(self, v: Var, path: Path) -> None:
@@ -308,16 +308,16 @@ class _Search:
         parts = self._emit_part(scratch, v, path) if v not in self.computed_by else []
         if not parts:
             return
-        found = self._invert_on_mask(scratch, eqn, with_places(parts[0], self.graph.producer.get))
-        if isinstance(found, Refused):
-            if found is not REPEATED_OPERAND:
-                self.refusals[k] = self.graph.located(found, eqn)
+        operand = self._invert_on_mask(scratch, eqn, with_places(parts[0], self.graph.producer.get))
+        if isinstance(operand, Refused):
+            if operand is not REPEATED_OPERAND:
+                self.refusals[k] = self.graph.located(operand, eqn)
             return
         (unknown,) = [a for a in eqn.ins if isinstance(a, Var) and self._unknown(a)]
-        if not isinstance(found, PartialValue):
-            self._add_step((eqn,), scratch, {unknown: found})
+        if not isinstance(operand, PartialValue):
+            self._add_step((eqn,), scratch, {unknown: operand})
         elif (*path, k) not in self.parts.get(unknown, {}):
-            self._add_part(unknown, (*path, k), found)
+            self._add_part(unknown, (*path, k), operand)
 
     def _read_part(self, v: Var, k: int, part: PartialValue) -> None:
         """Computes the equations that read only elements of a given part, and the operands of the defining equation
@@ -350,7 +350,7 @@ class _Search:
         fresh = {v for e in scratch.eqns for v in e.outs}
         used = dict.fromkeys([*[a for e in scratch.eqns for a in e.ins], *gives.values(), *scratch.measures])
         reads = tuple([a for a in used if isinstance(a, Var) and a not in fresh and a not in gives])
-        step = Step(eqns, tuple(scratch.eqns), gives, reads, tuple(scratch.measures), scratch.unmeasured)
+        step = BackwardStep(eqns, tuple(scratch.eqns), gives, reads, tuple(scratch.measures), scratch.unmeasured)
         for v in gives:
             self.mark_known(v, step)
 
@@ -360,8 +360,8 @@ def solve(
     given: Iterable[Atom],
     rules: InverseRules,
     measured: bool = False,
-    origins: Mapping[Atom, Origin] = NO_ORIGINS,
-) -> Plan:
+    origins: Mapping[Atom, EqnOrigin] = NO_ORIGINS,
+) -> InversionPlan:
     """Returns how to compute the values of a program that the given atoms determine.
 
     `origins` maps values to equations of the original program, for messages.
@@ -377,7 +377,7 @@ def solve(
     return other if other and _count_determined(jaxpr, other) > _count_determined(jaxpr, plan) else plan
 
 
-def _count_determined(jaxpr: Jaxpr, plan: Plan) -> int:
+def _count_determined(jaxpr: Jaxpr, plan: InversionPlan) -> int:
     return sum([v in plan.computed_by for v in jaxpr.ins])
 
 
@@ -390,9 +390,9 @@ class LazyValues:
     """Emits values of a program into a builder on demand, each once. `env` holds the values that are available."""
 
     b: Builder
-    plan: Plan
+    plan: InversionPlan
     env: dict[Atom, Atom]
-    steps: dict[Step, dict[Atom, Atom]] = field(default_factory=dict)  # the emitted steps, with their new atoms
+    steps: dict[BackwardStep, dict[Atom, Atom]] = field(default_factory=dict)  # the emitted steps, with their new atoms
     # for each inverted equation: the values that it gave, and the values that it read
     inverted: list[tuple[tuple[Atom, ...], tuple[Atom, ...]]] = field(default_factory=list)
 
@@ -404,44 +404,44 @@ class LazyValues:
             if isinstance(top, Lit) or top in self.env:
                 stack.pop()
                 continue
-            way = self.plan.computed_by[top]
-            assert way is not None, f"{top!r} is not given"
-            reads = way.ins if isinstance(way, Eqn) else way.reads
+            source = self.plan.computed_by[top]
+            assert source is not None, f"{top!r} is not given"
+            reads = source.ins if isinstance(source, Eqn) else source.reads
             missing = [r for r in reads if isinstance(r, Var) and r not in self.env]
             if missing:
                 stack += missing
                 continue
-            self._emit(way)
+            self._emit(source)
         return a if isinstance(a, Lit) else self.env[a]
 
-    def _emit(self, way: Eqn | Step) -> None:
+    def _emit(self, source: Eqn | BackwardStep) -> None:
         env = self.env
-        if isinstance(way, Eqn):
-            for v, made in zip(way.outs, self.b.copy(way, substitute(way.ins, env)), strict=True):
-                env.setdefault(v, made)
+        if isinstance(source, Eqn):
+            for v, value in zip(source.outs, self.b.copy(source, substitute(source.ins, env)), strict=True):
+                env.setdefault(v, value)
             return
         local: dict[Atom, Atom] = {}
-        for eqn in way.eqns:
+        for eqn in source.eqns:
             ins = tuple([local[a] if a in local else env.get(a, a) for a in eqn.ins])
             local.update(zip(eqn.outs, self.b.copy(eqn, ins), strict=True))
-        for v, a in way.gives.items():
+        for v, a in source.gives.items():
             local[v] = local.get(a) or env.get(a, a)
             env.setdefault(v, local[v])
-        self.steps[way] = local
-        self.inverted.append((tuple(way.gives), way.reads))
+        self.steps[source] = local
+        self.inverted.append((tuple(source.gives), source.reads))
 
     def last_reconstructed(self) -> list[Atom]:
         """Returns the reconstructed values from which no other value was reconstructed. Errors of the reconstruction
         accumulate in them."""
-        made = dict.fromkeys([v for gives, _ in self.inverted for v in gives])
+        reconstructed = dict.fromkeys([v for gives, _ in self.inverted for v in gives])
         stack, seen = [a for _, reads in self.inverted for a in reads], set[Atom]()
         while stack:
             a = stack.pop()
             if a not in seen:
                 seen.add(a)
-                way = self.plan.computed_by.get(a)
-                stack += way.ins if isinstance(way, Eqn) and a not in made else ()
-        return [v for v in made if v not in seen]
+                source = self.plan.computed_by.get(a)
+                stack += source.ins if isinstance(source, Eqn) and a not in reconstructed else ()
+        return [v for v in reconstructed if v not in seen]
 
     def measures(self) -> list[Atom]:
         """Returns the log-determinants of the emitted steps."""
@@ -465,10 +465,10 @@ def determine(
     plan = solve(normal, (*known_ins, *normal.outs), rules, measured, origins)
     b = Builder()
     env: dict[Atom, Atom] = {}
-    for a, made in zip(normal.outs, b.inputs(normal.out_avals), strict=True):
-        env.setdefault(a, made)
+    for a, value in zip(normal.outs, b.inputs(normal.out_avals), strict=True):
+        env.setdefault(a, value)
     env.update(zip(known_ins, b.inputs([v.aval for v in known_ins]), strict=True))
-    solved = tuple([v in plan.computed_by and not known for v, known in zip(jaxpr.ins, ins, strict=True)])
+    solved = tuple([v in plan.computed_by and not k for v, k in zip(jaxpr.ins, ins, strict=True)])
     lazy = LazyValues(b, plan, env)
     values = [lazy.get(v) for v in select_by_mask(jaxpr.ins, solved)]
     missing = [v for v in jaxpr.ins if v not in plan.computed_by]

@@ -14,7 +14,7 @@ derivatives of every order too. Therefore:
 
 A result whose padding is finite need not be cleared at once: its padding does not reach valid elements, so the
 cotangents there are zero as long as no derivative multiplies them by an infinite slope. It is cleared before the first
-equation that might (`cleared_later`, `settled`). Most equations of a model never do.
+equation that might (`cleared_later`, `clear_pending`). Most equations of a model never do.
 
 Decisions: docs/adr/0050, docs/adr/0079.
 """
@@ -36,12 +36,13 @@ from fxad.errors import SizeError
 from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Primitive, Shape, Var
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MAX, MIN, MUL, SUB
 from fxad.primitives.elementwise.convert import ConvertElementType
-from fxad.primitives.elementwise.logic import AND, CLZ, GE, LT
+from fxad.primitives.elementwise.logic import AND, CLZ, LT
 from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.shape import Iota, emit_broadcast
 from fxad.transforms.mask.knowledge import (
     Knowledge,
     ZeroAxes,
+    is_zero_literal,
     keeps_finite,
     moderate_literal,
     moved_axes,
@@ -60,7 +61,8 @@ Atoms: TypeAlias = tuple[Atom, ...]
 INT: Final = Aval((), dtypes.int32)
 
 
-def _int(value: int) -> Lit:
+def int_literal(value: int) -> Lit:
+    """Returns a literal i32[]."""
     return Lit.of(value, INT)
 
 
@@ -103,13 +105,13 @@ class MaskCtx(Builder):
         """Returns True if a dimension depends on a size that is masked."""
         return any([n.name in self.bounds for n in names_of(size)])
 
-    def room(self, size: int) -> int:
+    def padded_size(self, size: int) -> int:
         """The padded dimension: at least as large as every value of `size`."""
         return upper_bound(size, self.bounds) if self.masked(size) else size
 
     def padded(self, shape: Shape) -> Shape:
         """The padded shape."""
-        return tuple([self.room(n) for n in shape])
+        return tuple([self.padded_size(n) for n in shape])
 
     def type(self, aval: Aval) -> Aval:
         """The padded type."""
@@ -130,13 +132,13 @@ class MaskCtx(Builder):
 
     def _counted(self, size: int) -> Atom:
         if not isinstance(size, Size) or not self.masked(size):
-            return _int(size)
+            return int_literal(size)
         total: Atom | None = None
         for mono, c in size.terms:
-            term: Atom | None = None if c == 1 and mono else _int(c)
+            term: Atom | None = None if c == 1 and mono else int_literal(c)
             for part, power in mono:
                 if isinstance(part, Name):
-                    factor = self.sizes[part.name] if part.name in self.bounds else _int(size_of(part))
+                    factor = self.sizes[part.name] if part.name in self.bounds else int_literal(size_of(part))
                 else:
                     factor = self._applied(part.function, self.count(part.a), self.count(part.b))
                 for _ in range(power):
@@ -152,9 +154,9 @@ class MaskCtx(Builder):
         if function == "min":
             return self.one(MIN, a, b)
         if function == "bits":
-            return self.one(SUB, _int(32), self.one(CLZ, self.one(MAX, a, _int(0))))
+            return self.one(SUB, int_literal(32), self.one(CLZ, self.one(MAX, a, int_literal(0))))
         quotient = self.one(DIV, a, b)  # towards zero; // rounds down
-        below = self.one(LT, self.one(SUB, a, self.one(MUL, quotient, b)), _int(0))
+        below = self.one(LT, self.one(SUB, a, self.one(MUL, quotient, b)), int_literal(0))
         return self.one(SUB, quotient, self.one(ConvertElementType(dtypes.int32), below))
 
     def literal(self, a: Lit) -> Atom:
@@ -202,7 +204,7 @@ class MaskCtx(Builder):
         if not ragged:
             return x
         fill = value if isinstance(value, Atom) else Lit.of(value, Aval((), x.aval.dtype))
-        if _is_zero(fill) and frozenset(ragged) <= self.zeros(x):
+        if is_zero_literal(fill) and frozenset(ragged) <= self.zeros(x):
             return x
         if isinstance(x, Lit) and isinstance(fill, Lit) and x.with_aval(()) is fill:
             return x
@@ -214,9 +216,9 @@ class MaskCtx(Builder):
             inside = self._inside(x.aval.shape, ragged)
             known = self.one(SELECT_N, inside, emit_broadcast(self, fill, x.aval.shape, ()), x)
             self._filled[x, fill, ragged] = known
-            if _is_zero(fill):
+            if is_zero_literal(fill):
                 self._clean[known] = frozenset(ragged) | self.zeros(x)
-            self.wait(known, self.pending(x) - frozenset(ragged))
+            self.mark_pending(known, self.pending(x) - frozenset(ragged))
         return known
 
     def excluded(self, x: Atom, shape: Shape, axes: Sequence[int]) -> Atom:
@@ -256,7 +258,7 @@ class MaskCtx(Builder):
         """The axes along which a value is to be cleared before an equation that may have an infinite slope there."""
         return self._pending.get(x, frozenset())
 
-    def wait(self, x: Atom, axes: ZeroAxes) -> None:
+    def mark_pending(self, x: Atom, axes: ZeroAxes) -> None:
         """State that a value is to be cleared later along these axes too."""
         if axes and not isinstance(x, Lit):
             self._pending[x] = self.pending(x) | axes
@@ -274,9 +276,9 @@ class MaskCtx(Builder):
             self._clean[x] = zeros
         if row_zeros:
             self._row_zeros[x] = row_zeros
-        self.wait(x, pending)
+        self.mark_pending(x, pending)
 
-    def settled(self, x: Atom, value: object = 0) -> Atom:
+    def clear_pending(self, x: Atom, value: object = 0) -> Atom:
         """`x`, with the padding replaced by `value` along the axes that are to be cleared."""
         axes = self.pending(x)
         return self._selected(x, Lit.of(value, x.aval.with_shape(())), tuple(sorted(axes))) if axes else x
@@ -311,10 +313,10 @@ class MaskCtx(Builder):
         if not self.finite(x):
             return self.cleared(x, shape, axes)
         if x.aval.inexact:
-            self.wait(x, frozenset([(a, shape[a]) for a in self.ragged(shape) if axes is None or a in axes]))
+            self.mark_pending(x, frozenset([(a, shape[a]) for a in self.ragged(shape) if axes is None or a in axes]))
         return x
 
-    def neutral(self, x: Atom, shape: Shape, axes: Sequence[int] | None = None) -> Atom:
+    def zero_filled(self, x: Atom, shape: Shape, axes: Sequence[int] | None = None) -> Atom:
         """`x` with zeros in the padding along `axes`, of any dtype."""
         return self.filled(x, shape, 0, axes)
 
@@ -348,13 +350,13 @@ class Write(Protocol[Q]):
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class MaskRule:
-    """A row of the table, made by `row` or `refused`. `says` describes the rule in the rule matrix. `settles`: operands
-    that are to be cleared are cleared before; a rule that does so itself, where it must, has False."""
+    """A row of the table, made by `row` or `refused`. `summary` describes the rule in the rule matrix.
+    `clears_operands`: pending operands are cleared before the rule runs; a rule that clears them itself has False."""
 
     kind: type[Primitive]
     write: Write[Primitive]
-    says: str
-    settles: bool = True
+    summary: str
+    clears_operands: bool = True
 
 
 class HasMask(Primitive):
@@ -384,14 +386,14 @@ def _own(ctx: MaskCtx, prim: HasMask, args: Atoms, ins: Avals, outs: Avals) -> S
     return prim.mask(ctx, args, ins, outs)
 
 
-def row(kind: type[P], write: Write[P], says: str, *, settles: bool = True) -> MaskRule:
+def row(kind: type[P], write: Write[P], summary: str, *, clears_operands: bool = True) -> MaskRule:
     """The rule of the primitives of one class."""
 
     def writing(ctx: MaskCtx, prim: Primitive, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
         assert isinstance(prim, kind)
         return write(ctx, prim, args, ins, outs)
 
-    return MaskRule(kind, writing, says, settles)
+    return MaskRule(kind, writing, summary, clears_operands)
 
 
 def refused(kind: type[Primitive], reason: str) -> MaskRule:
@@ -417,17 +419,12 @@ def lanewise(ctx: MaskCtx, prim: Primitive, args: Atoms, ins: Avals, outs: Avals
     if keeps_finite(prim, args) and all([ctx.finite(a) for a in args]):
         (out,) = ctx(prim, *args)
         for a in args:
-            ctx.wait(out, moved_axes(prim, a.aval, ctx.pending(a)))
+            ctx.mark_pending(out, moved_axes(prim, a.aval, ctx.pending(a)))
         return (out,)
-    return ctx(prim, *[ctx.settled(a) for a in args])
-
-
-def _is_zero(x: Atom) -> bool:
-    return isinstance(x, Lit) and x.size is None and not any(x.bits)
+    return ctx(prim, *[ctx.clear_pending(a) for a in args])
 
 
 __all__ = [
-    "GE",
     "Atoms",
     "Avals",
     "HasMask",
@@ -435,6 +432,7 @@ __all__ = [
     "MaskRule",
     "MaskRules",
     "Padding",
+    "int_literal",
     "lanewise",
     "not_masked",
     "refused",

@@ -135,11 +135,12 @@ def keeps_finite(prim: Primitive, args: Atoms) -> bool:
 
 def _in_all(args: Sequence[Atom], known: Callable[[Atom], ZeroAxes]) -> ZeroAxes:
     """The axes of all operands that are not zero everywhere."""
-    found = [known(a) for a in args if not _is_zero(a)]
+    found = [known(a) for a in args if not is_zero_literal(a)]
     return frozenset.intersection(*found) if found else frozenset()
 
 
-def _is_zero(x: Atom) -> bool:
+def is_zero_literal(x: Atom) -> bool:
+    """Returns True for a literal of zeros, of any dtype, and not -0.0."""
     return isinstance(x, Lit) and x.size is None and not any(x.bits)
 
 
@@ -154,6 +155,7 @@ def _is_positive(x: Atom) -> bool:
 __all__ = [
     "Knowledge",
     "ZeroAxes",
+    "is_zero_literal",
     "keeps_finite",
     "moderate_literal",
     "moved_axes",

@@ -9,7 +9,7 @@ from fxad.core.memo import by_value
 from fxad.core.sizes import Size
 from fxad.errors import SizeError, name_equation
 from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, Param, Record, jaxprs_in_params, params, source_location
-from fxad.primitives.custom import CustomCall, NamedCall, named as named_calls
+from fxad.primitives.custom import CustomCall, NamedCall, called_functions
 from fxad.transforms.locate import describe
 from fxad.transforms.mask.contract import MaskCtx, MaskRules, Padding, not_masked
 from fxad.transforms.mask.knowledge import Knowledge
@@ -34,7 +34,7 @@ def mask(jaxpr: Jaxpr, padding: Padding, rules: MaskRules = MASK_RULES) -> Jaxpr
     for x in clear:
         b.assume_finite(x)
     outs = _walk(b, jaxpr, clear, rules)
-    last = [b.settled(b.neutral(x, a.aval.shape)) for x, a in zip(outs, jaxpr.outs, strict=True)]
+    last = [b.clear_pending(b.zero_filled(x, a.aval.shape)) for x, a in zip(outs, jaxpr.outs, strict=True)]
     return b.build(last, f"mask_{jaxpr.name}")
 
 
@@ -45,7 +45,7 @@ _INT = Aval((), dtypes.int32)
 def masked_body(jaxpr: Jaxpr, padding: Padding, rules: MaskRules) -> Jaxpr:
     """`mask` for a body: the padding of its operands and results holds anything."""
     b, outs = _body_in_context(jaxpr, padding, rules, ())
-    return b.build([b.settled(x) for x in outs], jaxpr.name)
+    return b.build([b.clear_pending(x) for x in outs], jaxpr.name)
 
 
 @by_value
@@ -92,8 +92,8 @@ def _walk(b: MaskCtx, jaxpr: Jaxpr, args: Sequence[Atom], rules: MaskRules) -> l
         try:
             if row is None:
                 raise not_masked(eqn.prim, "it has no rule")
-            if row.settles:
-                ins = tuple([b.settled(a) for a in ins])
+            if row.clears_operands:
+                ins = tuple([b.clear_pending(a) for a in ins])
             types = tuple([a.aval for a in eqn.ins]), tuple([v.aval for v in eqn.outs])
             outs = tuple(row.write(b, eqn.prim, ins, *types))
         except Exception as e:
@@ -119,7 +119,7 @@ def _ragged(b: MaskCtx, eqn: Eqn) -> bool:
     if isinstance(prim, NamedCall):
         return True  # the functions of its module take the sizes
     if isinstance(prim, HigherOrder):
-        if not (isinstance(prim, CustomCall) and prim.module) and any([named_calls(body) for body in prim.bodies]):
+        if not (isinstance(prim, CustomCall) and prim.module) and any([called_functions(body) for body in prim.bodies]):
             return True
         return any([n.name in b.bounds for body in jaxprs_in_params(prim) for n in size_names(body)]) or _sized(b, eqn)
     return _sized(b, eqn)

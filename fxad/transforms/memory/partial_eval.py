@@ -14,12 +14,12 @@ from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, SourceLocation, source_location
 from fxad.primitives.control.call import Call
 from fxad.primitives.marks import Name
 from fxad.transforms.cleanup.inline import MAX_EQUATIONS
-from fxad.transforms.memory.split_bodies import Body, split_eqn
+from fxad.transforms.memory.split_bodies import SplitBody, split_eqn
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Passed:
+class PassedValue:
     """A residual, which the first program returns and the second reads: its name (the `checkpoint_name`, or the name of
     the operation that computes it with a number), its type and the user's line."""
 
@@ -36,7 +36,7 @@ class Halves:
 
     known: Jaxpr
     unknown: Jaxpr
-    residuals: tuple[Passed, ...]
+    residuals: tuple[PassedValue, ...]
     out_known: tuple[bool, ...]
 
 
@@ -58,12 +58,12 @@ def partial_eval(jaxpr: Jaxpr, known: tuple[bool, ...]) -> Halves:
     Cost: one pass; each value that the second program reads is one residual.
     """
     flat, sure = _opened(jaxpr, known)
-    made: set[Atom] = {v for v, k in zip(flat.ins, known, strict=True) if k}
-    made.update([v for e, s in zip(flat.eqns, sure, strict=True) if s for v in e.outs])
-    out_known = tuple([isinstance(a, Lit) or a in made for a in flat.outs])
+    known_values: set[Atom] = {v for v, k in zip(flat.ins, known, strict=True) if k}
+    known_values.update([v for e, s in zip(flat.eqns, sure, strict=True) if s for v in e.outs])
+    out_known = tuple([isinstance(a, Lit) or a in known_values for a in flat.outs])
     late = [a for a, k in zip(flat.outs, out_known, strict=True) if not k]
     rest = _live([e for e, s in zip(flat.eqns, sure, strict=True) if not s], late)
-    read = dict.fromkeys([a for e in rest for a in e.ins if a in made])
+    read = dict.fromkeys([a for e in rest for a in e.ins if a in known_values])
     first = _builder_with(flat, known, (), [e for e, s in zip(flat.eqns, sure, strict=True) if s])
     second = _builder_with(flat, [not k for k in known], tuple(read), rest)
     results = [a for a, k in zip(flat.outs, out_known, strict=True) if k]
@@ -79,18 +79,18 @@ def _opened(jaxpr: Jaxpr, known: Sequence[bool]) -> tuple[Jaxpr, list[bool]]:
     """Inlines the calls and splits the equations that have both known and unknown operands. Returns the program and a
     mask of its known equations."""
     b = Builder.like(jaxpr)
-    made: set[Atom] = {v for v, k in zip(jaxpr.ins, known, strict=True) if k}
+    known_values: set[Atom] = {v for v, k in zip(jaxpr.ins, known, strict=True) if k}
     sure: list[bool] = []
     waiting = False  # True after the first effect of the second program
 
     def have(ins: tuple[Atom, ...]) -> list[bool]:
-        return [isinstance(a, Lit) or a in made for a in ins]
+        return [isinstance(a, Lit) or a in known_values for a in ins]
 
     def body_to_inline(eqn: Eqn, ins: tuple[Atom, ...], mark: bool) -> tuple[Jaxpr, bool] | None:
         # only a plain call can be inlined
-        if not isinstance(eqn.prim, Call) or all(given := have(ins)):
+        if not isinstance(eqn.prim, Call) or all(marks := have(ins)):
             return None
-        opened = any(given) or any(partial_eval(eqn.prim.body, tuple(given)).out_known)
+        opened = any(marks) or any(partial_eval(eqn.prim.body, tuple(marks)).out_known)
         return (eqn.prim.body, mark) if opened else None
 
     def add(eqn: Eqn, ins: tuple[Atom, ...], _mark: bool) -> Sequence[Atom]:
@@ -105,25 +105,25 @@ def _opened(jaxpr: Jaxpr, known: Sequence[bool]) -> tuple[Jaxpr, list[bool]]:
         if parts := split_eqn(eqn.prim, tuple(here), _halve):
             b.source = eqn.source
             first = b(parts.known, *[k if isinstance(k, Lit) else ins[k] for k in parts.takes])
-            made.update(first)
+            known_values.update(first)
             sure.append(True)
             rest = b(parts.unknown, *[ins[k] if k >= 0 else first[~k] for k in parts.reads])
             sure.append(False)
-            given, late = iter([first[k] for k in parts.gives]), iter(rest)
-            return [next(given) if k else next(late) for k in parts.out_known]
+            known_results, late = iter([first[k] for k in parts.gives]), iter(rest)
+            return [next(known_results) if k else next(late) for k in parts.out_known]
         effects = bool(eqn.prim.effects)
         outs = b.copy(eqn, ins)
         sure.append(all(here) and not (effects and waiting))
         waiting = waiting or (effects and not sure[-1])
-        made.update(outs if sure[-1] else ())
+        known_values.update(outs if sure[-1] else ())
         return outs
 
     return b.build(b.inline_calls(jaxpr, jaxpr.ins, body_to_inline, add), jaxpr.name), sure
 
 
-def _halve(jaxpr: Jaxpr, known: tuple[bool, ...]) -> Body:
+def _halve(jaxpr: Jaxpr, known: tuple[bool, ...]) -> SplitBody:
     halves = partial_eval(jaxpr, known)
-    return Body(halves.known, halves.unknown, halves.out_known)
+    return SplitBody(halves.known, halves.unknown, halves.out_known)
 
 
 def _live(eqns: Sequence[Eqn], wanted: Sequence[Atom]) -> list[Eqn]:
@@ -148,17 +148,17 @@ def _builder_with(
     return b, env
 
 
-def _passed(jaxpr: Jaxpr, values: Sequence[Atom]) -> tuple[Passed, ...]:
+def _passed(jaxpr: Jaxpr, values: Sequence[Atom]) -> tuple[PassedValue, ...]:
     """Returns names, types and lines of the residuals."""
-    made: dict[Atom, Eqn] = {v: e for e in jaxpr.eqns for v in e.outs}
-    places = {a: k for k, a in enumerate(made)}
+    producer: dict[Atom, Eqn] = {v: e for e in jaxpr.eqns for v in e.outs}
+    places = {a: k for k, a in enumerate(producer)}
     operands: dict[Atom, int] = {v: k for k, v in enumerate(jaxpr.ins)}
     out = []
     for a in values:
         if a in operands:
-            out.append(Passed(f"operand {operands[a]}", a.aval, None))
+            out.append(PassedValue(f"operand {operands[a]}", a.aval, None))
         else:
-            eqn = made[a]
+            eqn = producer[a]
             label = eqn.prim.label if isinstance(eqn.prim, Name) else f"{eqn.prim.name} %{places[a]}"
-            out.append(Passed(label, a.aval, source_location(eqn.source)))
+            out.append(PassedValue(label, a.aval, source_location(eqn.source)))
     return tuple(out)

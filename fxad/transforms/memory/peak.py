@@ -57,8 +57,8 @@ def peak(jaxpr: Jaxpr) -> Peak:
         return Peak(0, ())
     at = max(range(len(live)), key=live.__getitem__)
     begin, end = _spans(flat)
-    made = {v: e for e in flat.eqns for v in e.outs}
-    values = [Live(v.aval.nbytes, made[v]) for v, k in begin.items() if isinstance(v, Var) and k <= at <= end[v]]
+    producer = {v: e for e in flat.eqns for v in e.outs}
+    values = [Live(v.aval.nbytes, producer[v]) for v, k in begin.items() if isinstance(v, Var) and k <= at <= end[v]]
     inner = max(_bodies(flat.eqns[at]), key=peak_bytes, default=None)
     values += peak(inner).values if inner is not None else ()
     return Peak(live[at], tuple(sorted(values, key=lambda value: -value.bytes)))
@@ -118,9 +118,9 @@ def _read_within(jaxpr: Jaxpr, which: Sequence[Atom]) -> int:
 
 def _made_within(jaxpr: Jaxpr, which: Sequence[Atom]) -> int:
     flat = _flat(jaxpr)
-    made = {v for e in flat.eqns if isinstance(e.prim, HigherOrder) for v in e.outs}
+    computed = {v for e in flat.eqns if isinstance(e.prim, HigherOrder) for v in e.outs}
     start = len(jaxpr.outs) - len(which)
-    return sum([a.aval.nbytes for a in flat.outs[start:] if a in made])
+    return sum([a.aval.nbytes for a in flat.outs[start:] if a in computed])
 
 
 def _spans(flat: Jaxpr) -> tuple[_Spans, _Spans]:
@@ -132,11 +132,11 @@ def _spans(flat: Jaxpr) -> tuple[_Spans, _Spans]:
         for a in dict.fromkeys(eqn.ins):
             readers.setdefault(a, []).append(k)
     results: set[Atom] = {a for a in flat.outs if not isinstance(a, Lit)}
-    given = {*flat.ins}
+    operands = {*flat.ins}
     # backwards: the last use of a value is known when its equation is reached
     begin: _Spans = {}
     end: _Spans = {}
-    last: dict[Atom, int] = {}  # the last equation that reads a value, or reads what is fused with it
+    last: dict[Atom, int] = {}  # the last equation that reads a value, or a value that is fused with it
     for k in reversed(range(len(flat.eqns))):
         eqn, kind = flat.eqns[k], kinds[k]
         ends = [last[v] for v in eqn.outs if v in last]
@@ -152,6 +152,6 @@ def _spans(flat: Jaxpr) -> tuple[_Spans, _Spans]:
                 begin[v], end[v] = k, last[v]
         until = max(ends, default=k) if fused else k
         for a in eqn.ins:
-            if isinstance(a, Var) and a not in given:
+            if isinstance(a, Var) and a not in operands:
                 last[a] = max(last.get(a, -1), until)
     return begin, end

@@ -1,4 +1,4 @@
-"""Memory plans: what reverse mode stores and what it computes again, as a value, and the plans worth trying.
+"""Memory plans: values that say what reverse mode stores and recomputes, and the plans that are worth trying.
 
 A plan divides the equations of a program (its calls inlined) into segments, and the steps of its loops into nested
 segments. Bodies of loops, branches and custom derivatives have segments too. Each segment is stored, recomputed under a
@@ -273,7 +273,7 @@ def _add(
     env: dict[Atom, Atom],
     last: dict[Atom, int],
     choice: _Choice,
-    given: frozenset[Atom],
+    operands: frozenset[Atom],
 ) -> None:
     """Adds segments to a builder. `given` are the operands of the program."""
 
@@ -289,14 +289,14 @@ def _add(
         body = Builder()
         within: dict[Atom, Atom] = dict(zip(read, body.inputs([a.aval for a in read]), strict=True))
         parts = () if segment.reconstruct else segment.parts
-        _add(body, eqns, parts or (Segment(segment.start, segment.stop),), within, last, choice, given)
-        made = body.build(substitute(returned, within), "segment")
+        _add(body, eqns, parts or (Segment(segment.start, segment.stop),), within, last, choice, operands)
+        segment_program = body.build(substitute(returned, within), "segment")
         keep = None if segment.reconstruct else segment.keep
         # operands of the program are stored anyway; the others are reconstructed
-        kept = tuple([a in given for a in read])
-        made = transforms.invertible(made, kept) if keep is None else remat(made, keep)
+        kept = tuple([a in operands for a in read])
+        segment_program = transforms.invertible(segment_program, kept) if keep is None else remat(segment_program, keep)
         b.source = own[-1].source
-        env.update(zip(returned, b.inline(made, substitute(read, env)), strict=True))
+        env.update(zip(returned, b.inline(segment_program, substitute(read, env)), strict=True))
 
 
 def _border(eqns: Sequence[Eqn], segment: Segment, last: Mapping[Atom, int]) -> tuple[tuple[Var, ...], tuple[Var, ...]]:
@@ -312,11 +312,11 @@ def _in_bodies(b: Builder, eqn: Eqn, ins: tuple[Atom, ...], choice: _Choice) -> 
     prim = eqn.prim
     if not isinstance(prim, HigherOrder) or reversible(eqn) or not (choice.loops or choice.inner):
         return None
-    made = tuple([_segmented_body(x.jaxpr, choice) if x.stores else x.jaxpr for x in prim.layout.bodies])
+    bodies = tuple([_segmented_body(x.jaxpr, choice) if x.stores else x.jaxpr for x in prim.layout.bodies])
     # a loop over a loop of steps is a `scan`: of other loops the number of steps is not known
     if isinstance(prim, Scan) and (loop := choice.loops.get(prim)) is not None:
-        return b.inline(nested_scan(replace(prim, body=made[0]), loop.sizes, loop.keep), ins)
-    return None if made == prim.bodies else b.copy(eqn, ins, prim.with_bodies(made))
+        return b.inline(nested_scan(replace(prim, body=bodies[0]), loop.sizes, loop.keep), ins)
+    return None if bodies == prim.bodies else b.copy(eqn, ins, prim.with_bodies(bodies))
 
 
 def _segmented_body(body: Jaxpr, choice: _Choice) -> Jaxpr:
@@ -342,8 +342,8 @@ def frontier(jaxpr: Jaxpr, wrt: tuple[bool, ...], reconstruct: bool = False) -> 
     Law:  the same plans for every budget, so a smaller budget never chooses a larger plan.
     Cost: a derivative for each plan that is examined, a few dozen.
     """
-    found = [(plan.microseconds, plan.bytes, plan) for plan in _candidates(jaxpr, wrt, reconstruct)]
-    plain, rest = found[0], sorted(found[1:], key=lambda row: row[:2])
+    rows = [(plan.microseconds, plan.bytes, plan) for plan in _candidates(jaxpr, wrt, reconstruct)]
+    plain, rest = rows[0], sorted(rows[1:], key=lambda row: row[:2])
     out = [plain]
     for row in rest:
         if row[1] <= LEAST_GAIN * out[-1][1]:
@@ -360,9 +360,9 @@ def _candidates(jaxpr: Jaxpr, wrt: tuple[bool, ...], reconstruct: bool) -> Itera
     yield plain
     scans = tuple(dict.fromkeys(_scans(flat)))
     whole = tuple(map(Loop, scans))
-    loops = [tuple([ladder[min(k, len(ladder) - 1)] for ladder in map(_loop_ladder, scans)]) for k in range(9)]
+    loops = [tuple([ways[min(k, len(ways) - 1)] for ways in map(_divisions_of_loop, scans)]) for k in range(9)]
     loops = list(dict.fromkeys(loops)) if scans else []
-    inner = _inner_ladder(flat)
+    inner = _divisions_of_bodies(flat)
     for chosen in loops:
         yield MemoryPlan(jaxpr, wrt, (), chosen)
     divided = []
@@ -398,18 +398,18 @@ def _scans(jaxpr: Jaxpr) -> Iterator[Scan]:
                     yield from _scans(body.jaxpr)
 
 
-def _inner_ladder(flat: Jaxpr) -> list[tuple[Inner, ...]]:
+def _divisions_of_bodies(flat: Jaxpr) -> list[tuple[Inner, ...]]:
     """Returns ways to divide the bodies of a program, those with fewer segments first."""
     bodies = tuple(dict.fromkeys(_stored_bodies(flat)))
     out = []
     for parts in BODY_PARTS:
-        made = []
+        division = []
         for body in bodies:
             inlined = inline(body)
             live = live_bytes(inlined, (False,) * len(inlined.ins))
             cuts = sorted({*_quantiles(live, 0, len(inlined.eqns), parts)})
-            made.append(Inner(body, tuple([Segment(i, j, nothing) for i, j in pairwise(cuts)])))
-        out.append(tuple(made))
+            division.append(Inner(body, tuple([Segment(i, j, nothing) for i, j in pairwise(cuts)])))
+        out.append(tuple(division))
     return list(dict.fromkeys(out)) if bodies else []
 
 
@@ -428,24 +428,24 @@ def _reconstructed(flat: Jaxpr) -> Iterator[tuple[Segment, ...]]:
     """Returns segments that are reconstructed: the longest stretches of layers that have an inverse, and loops."""
     last: dict[Atom, int] = {a: k for k, e in enumerate(flat.eqns) for a in e.ins}
     last.update(dict.fromkeys(flat.outs, len(flat.eqns)))
-    given = frozenset(flat.ins)
+    operands = frozenset(flat.ins)
     # of the loops, only a `scan` runs backwards
     cuts = {*_cuts(flat)} | {k + d for k, e in enumerate(flat.eqns) if isinstance(e.prim, Scan) for d in (0, 1)}
-    known: dict[tuple[Jaxpr, tuple[bool, ...]], bool] = {}
+    tried: dict[tuple[Jaxpr, tuple[bool, ...]], bool] = {}
 
     def invertible(start: int, stop: int) -> bool:
         segment = Segment(start, stop, reconstruct=True)
         read, returned = _border(flat.eqns, segment, last)
-        if not returned or all([a in given or not a.aval.inexact for a in read]):
+        if not returned or all([a in operands or not a.aval.inexact for a in read]):
             return False  # nothing is to be reconstructed
         body = Builder()
         within: dict[Atom, Atom] = dict(zip(read, body.inputs([a.aval for a in read]), strict=True))
         body.extend(flat.eqns[start:stop], within)
-        made = body.build(substitute(returned, within), "segment")
-        kept = tuple([a in given for a in read])
-        if (made, kept) not in known:
-            known[made, kept] = _has_inverse(made, kept)
-        return known[made, kept]
+        program = body.build(substitute(returned, within), "segment")
+        kept = tuple([a in operands for a in read])
+        if (program, kept) not in tried:
+            tried[program, kept] = _has_inverse(program, kept)
+        return tried[program, kept]
 
     runs: list[list[int]] = []  # the borders of adjacent layers that have an inverse
     for start, stop in pairwise(sorted(cuts)):
@@ -468,7 +468,7 @@ def _has_inverse(body: Jaxpr, kept: tuple[bool, ...]) -> bool:
     return True
 
 
-def _loop_ladder(scan: Scan) -> list[Loop]:
+def _divisions_of_loop(scan: Scan) -> list[Loop]:
     """Returns ways to run a loop, those that recompute less first."""
     n, body = scan.length, scan.body
     ratio = _least_ratio(body.eqns)
@@ -492,7 +492,7 @@ def _divisor(n: int, wanted: int) -> int:
 
 
 def _least_ratio(eqns: Sequence[Eqn]) -> float:
-    """Returns the least cost ratio of what is dearer than an elementwise operation; 0 if nothing is."""
+    """Returns the least cost ratio of equations that cost more than an elementwise operation; 0 if there is none."""
     return min([r for r in map(cost_ratio, eqns) if r > 1.01], default=0.0)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fxad.core.builder import Builder, rewrite
+from fxad.core.builder import Builder, rewrite, single_equation
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr
 from fxad.primitives.control.call import Call
@@ -25,8 +25,8 @@ def remat(jaxpr: Jaxpr, policy: Policy = nothing) -> Jaxpr:
           the selected values.
     Cost: none forward; one more forward computation in the backward program.
     """
-    b = Builder.like(jaxpr)
-    return b.build(b(Remat(keeping(jaxpr, policy)), *jaxpr.ins), f"remat_{jaxpr.name.removeprefix('remat_')}")
+    name = f"remat_{jaxpr.name.removeprefix('remat_')}"
+    return single_equation(Remat(keeping(jaxpr, policy)), jaxpr.in_avals, name)
 
 
 @by_value
@@ -44,7 +44,7 @@ def keeping(jaxpr: Jaxpr, policy: Policy) -> Jaxpr:
         outs: tuple[Atom, ...]
         if isinstance(eqn.prim, HigherOrder):
             layout = eqn.prim.layout
-            made = [
+            bodies = [
                 body.jaxpr
                 if not body.stores
                 else keeping_too(body.jaxpr, policy, 0)
@@ -52,7 +52,7 @@ def keeping(jaxpr: Jaxpr, policy: Policy) -> Jaxpr:
                 else keeping(body.jaxpr, policy)
                 for body in layout.bodies
             ]
-            outs = b(eqn.prim.with_bodies(tuple(made)), *ins)
+            outs = b(eqn.prim.with_bodies(tuple(bodies)), *ins)
         else:
             outs = b.copy(eqn, ins)
         # the results of a call are marked in its body
@@ -69,28 +69,28 @@ def keeping_too(jaxpr: Jaxpr, policy: Policy, level: int) -> Jaxpr:
 
     `level` is the number of `remat` equations between this body and the enclosing one; all of them must keep the value.
     """
-    made: dict[Atom, Eqn] = {}
+    producer: dict[Atom, Eqn] = {}
 
     def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom]:
         prim = eqn.prim
         if isinstance(prim, Keep):
-            if len(prim.outer) == level and _chosen(policy, eqn.ins[0], made):
+            if len(prim.outer) == level and _chosen(policy, eqn.ins[0], producer):
                 prim = Keep(prim.by, (*prim.outer, str(policy)))
         elif isinstance(prim, HigherOrder):
             layout = prim.layout
             inner = level + layout.segment
             made_of = [keeping_too(x.jaxpr, policy, inner) if x.stores else x.jaxpr for x in layout.bodies]
             prim = prim.with_bodies(tuple(made_of))
-        made.update(dict.fromkeys(eqn.outs, eqn))
+        producer.update(dict.fromkeys(eqn.outs, eqn))
         return b.copy(eqn, ins, prim)
 
     return rewrite(jaxpr, rule)
 
 
-def _chosen(policy: Policy, value: Atom, made: Mapping[Atom, Eqn]) -> bool:
+def _chosen(policy: Policy, value: Atom, producer: Mapping[Atom, Eqn]) -> bool:
     """Returns True if a policy selects the equation that computes a value, or one of the names of the value."""
-    while value in made:
-        eqn = made[value]
+    while value in producer:
+        eqn = producer[value]
         if not isinstance(eqn.prim, Keep) and decided(policy, eqn):
             return True
         if not isinstance(eqn.prim, Mark):

@@ -7,7 +7,7 @@ from dataclasses import replace
 from operator import itemgetter
 from typing import Final, SupportsIndex, final, overload
 
-from fxad.core.builder import Builder, rewrite
+from fxad.core.builder import Builder, rewrite, single_equation
 from fxad.core.dataclasses import dataclass
 from fxad.core.dce import dce, drop_unread_operands
 from fxad.core.layout import Layout
@@ -19,8 +19,8 @@ from fxad.primitives.control.call import callee
 from fxad.primitives.control.remat import Remat
 from fxad.primitives.marks import Keep, Mark, Name, unmarked_values
 from fxad.transforms.ad.linearize import linearize
+from fxad.transforms.cleanup.derivative_rules import drop_derivative_rules
 from fxad.transforms.cleanup.inline import inline
-from fxad.transforms.inversion.second_order import drop_derivative_rules
 from fxad.transforms.locate import lines_of
 
 _MAX_LINES: Final = 15  # of calls in each other that are named
@@ -172,8 +172,8 @@ def residuals(jaxpr: Jaxpr, wrt: tuple[bool, ...]) -> Residuals:
     home: dict[Atom, Var] = {}
     for a, v in zip(primal.outs[n:n_all], values, strict=True):
         home.setdefault(before.get(a, a), v)
-    made = {v: e for e in primal.eqns for v in e.outs}
-    position: dict[Atom, int] = {v: k for k, v in enumerate(made)}
+    producer = {v: e for e in primal.eqns for v in e.outs}
+    position: dict[Atom, int] = {v: k for k, v in enumerate(producer)}
     place = {v: position.get(before.get(a, a), 0) for a, v in zip(primal.outs[n:n_all], values, strict=True)}
     around: dict[Atom, list[tuple[Eqn, int, tuple[Eqn, ...]]]] = {}
     for e, calls in zip(body.eqns, _calls(jaxpr), strict=True):
@@ -184,15 +184,15 @@ def residuals(jaxpr: Jaxpr, wrt: tuple[bool, ...]) -> Residuals:
         root = before.get(a, a)
         if needs and isinstance(root, Var) and root not in rows:
             reader = _reader(linear, v)
-            if root in made:
-                eqns, by = _makers(made[root], root)
-                origin = _values(root, home, made)
+            if root in producer:
+                eqns, by = _makers(producer[root], root)
+                origin = _values(root, home, producer)
                 lines = lines_of((*_calls_around(eqns[0], position[root], origin, around), *eqns))
                 rows[root] = Residual(a.aval, _equation_label(eqns[-1].prim), lines, reader, by or "no policy", origin)
             else:
                 what = f"argument {primal.ins.index(root)}"
                 rows[root] = Residual(a.aval, what, (), reader, "argument", (), is_argument=True)
-    return Residuals(jaxpr, wrt, tuple([rows[a] for a in (*primal.ins, *made) if a in rows]))
+    return Residuals(jaxpr, wrt, tuple([rows[a] for a in (*primal.ins, *producer) if a in rows]))
 
 
 def _equation_label(prim: Primitive) -> str:
@@ -229,10 +229,10 @@ def _calls_around(
 ) -> tuple[Eqn, ...]:
     """Returns the calls around the equation of the program from whose rule an equation comes: it is on the same line,
     computes or reads one of the values of `origin`, and its results are nearest."""
-    found = [
+    candidates = [
         (abs(place - at), calls) for v in origin for e, place, calls in around.get(v, ()) if e.source == eqn.source
     ]
-    return min(found, key=itemgetter(0))[1] if found else ()
+    return min(candidates, key=itemgetter(0))[1] if candidates else ()
 
 
 def _makers(eqn: Eqn, v: Var) -> tuple[list[Eqn], str]:
@@ -243,19 +243,19 @@ def _makers(eqn: Eqn, v: Var) -> tuple[list[Eqn], str]:
         level += layout.segment
         at = eqn.outs.index(v)
         # branches share residuals: take the first branch that computes a variable for this result
-        given = [(layout.bodies[k].jaxpr, a) for k in layout.running for q, a in _given(layout, k) if q == at]
-        body, out = next(((body, a) for body, a in given if isinstance(a, Var)), given[0])
-        made = {w: e for e in body.eqns for w in e.outs}
-        while out in made and isinstance(made[out].prim, Mark):
-            mark = made[out]
+        pairs = [(layout.bodies[k].jaxpr, a) for k in layout.running for q, a in _given(layout, k) if q == at]
+        body, out = next(((body, a) for body, a in pairs if isinstance(a, Var)), pairs[0])
+        producer = {w: e for e in body.eqns for w in e.outs}
+        while out in producer and isinstance(producer[out].prim, Mark):
+            mark = producer[out]
             if isinstance(mark.prim, Keep):
                 by = by or "".join(mark.prim.deciders[max(level, 0) :][:1])
             elif isinstance(mark.prim, Name):
                 return [*makers, mark], by
             out = mark.ins[0]
-        if not isinstance(out, Var) or out not in made:
+        if not isinstance(out, Var) or out not in producer:
             break
-        eqn, v = made[out], out
+        eqn, v = producer[out], out
         makers.append(eqn)
     return makers, by
 
@@ -265,7 +265,7 @@ def _given(layout: Layout, body: int) -> Iterator[tuple[int | None, Atom]]:
     return zip(layout.result_indices(body), layout.bodies[body].jaxpr.outs, strict=True)
 
 
-def _values(value: Var, home: dict[Atom, Var], made: dict[Var, Eqn]) -> tuple[Var, ...]:
+def _values(value: Var, home: dict[Atom, Var], producer: dict[Var, Eqn]) -> tuple[Var, ...]:
     """Returns the values of the program from which a value of the primal program is computed."""
     out: dict[Var, None] = {}
     stack: list[Atom] = [value]
@@ -274,9 +274,9 @@ def _values(value: Var, home: dict[Atom, Var], made: dict[Var, Eqn]) -> tuple[Va
         a = stack.pop()
         if a in home:
             out[home[a]] = None
-        elif isinstance(a, Var) and a in made and a not in seen:
+        elif isinstance(a, Var) and a in producer and a not in seen:
             seen.add(a)
-            stack.extend(made[a].ins)
+            stack.extend(producer[a].ins)
     return tuple(out)
 
 
@@ -329,6 +329,4 @@ def _planned(jaxpr: Jaxpr, chosen: frozenset[Var]) -> Jaxpr:
         pairs = zip(eqn.outs, b.copy(eqn, ins), strict=True)
         return [b.one(Keep("plan"), w) if v in chosen else w for v, w in pairs]
 
-    marked = rewrite(body, rule)
-    b = Builder.like(jaxpr)
-    return b.build(b(Remat(marked), *jaxpr.ins), f"remat_{jaxpr.name.removeprefix('remat_')}")
+    return single_equation(Remat(rewrite(body, rule)), jaxpr.in_avals, f"remat_{jaxpr.name.removeprefix('remat_')}")

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from fxad.core.builder import Builder, rewrite
+from fxad.core.builder import Builder, rewrite, substitute
 from fxad.core.constants import SEGMENT_BYTES, SEGMENT_TIMES
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Atoms, Eqn, HigherOrder, Jaxpr, Mask, Var
@@ -45,22 +45,21 @@ def in_segments(jaxpr: Jaxpr, carried: Mask, least: int = SEGMENT_BYTES) -> Jaxp
         eqns = flat.eqns[start:end]
         b.source = eqns[-1].source
         if _stands_alone(eqns[0]):
-            given, prim, read = eqns[0].outs, eqns[0].prim, eqns[0].ins
+            results, prim, read = eqns[0].outs, eqns[0].prim, eqns[0].ins
         else:
             inside = {v for e in eqns for v in e.outs}
             read = tuple(dict.fromkeys([a for e in eqns for a in e.ins if isinstance(a, Var) and a not in inside]))
-            given = tuple([v for e in eqns for v in e.outs if last.get(v, -1) >= end])
-            prim = Remat(_segment_body(eqns, read, given), True)
-        env.update(zip(given, b(prim, *[env.get(a, a) for a in read]), strict=True))
-    return b.build([env.get(a, a) for a in flat.outs], jaxpr.name)
+            results = tuple([v for e in eqns for v in e.outs if last.get(v, -1) >= end])
+            prim = Remat(_segment_body(eqns, read, results), True)
+        env.update(zip(results, b(prim, *substitute(read, env)), strict=True))
+    return b.build(substitute(flat.outs, env), jaxpr.name)
 
 
-def _segment_body(eqns: Sequence[Eqn], read: Sequence[Atom], given: Sequence[Atom]) -> Jaxpr:
+def _segment_body(eqns: Sequence[Eqn], read: Sequence[Atom], results: Sequence[Atom]) -> Jaxpr:
     b = Builder()
     env: dict[Atom, Atom] = dict(zip(read, b.inputs([a.aval for a in read]), strict=True))
-    for eqn in eqns:
-        env.update(zip(eqn.outs, b.copy(eqn, tuple([env.get(a, a) for a in eqn.ins])), strict=True))
-    return b.build([env[v] for v in given], "segment")
+    b.extend(eqns, env)
+    return b.build(substitute(results, env), "segment")
 
 
 @by_value

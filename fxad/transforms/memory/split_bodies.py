@@ -18,7 +18,7 @@ from fxad.primitives.elementwise.arithmetic import ADD
 
 @final
 @dataclass(frozen=True, slots=True)
-class Body:
+class SplitBody:
     """A body in two parts. `known`: known operands -> the results marked in `out_known`, then residuals. `unknown`:
     residuals, then the other operands -> the other results."""
 
@@ -31,22 +31,22 @@ class Body:
         """The residuals, as values of `known`."""
         return self.known.outs[sum(self.out_known) :]
 
-    def without(self, out_known: Mask) -> Body:
+    def without(self, out_known: Mask) -> SplitBody:
         """Returns the two parts with fewer known results. `unknown` returns the removed ones: literals as they are, the
         others as further residuals."""
         if out_known == self.out_known:
             return self
-        given = dict(zip([k for k, known in enumerate(self.out_known) if known], self.known.outs, strict=False))
-        removed = {k: a for k, a in given.items() if not out_known[k]}
+        known_results = dict(zip([k for k, known in enumerate(self.out_known) if known], self.known.outs, strict=False))
+        removed = {k: a for k, a in known_results.items() if not out_known[k]}
         later = [k for k, a in removed.items() if isinstance(a, Var)]
-        outs = [given[k] for k, known in enumerate(out_known) if known]
-        first = with_outs(self.known, (*outs, *self.residuals, *[given[k] for k in later]))
+        outs = [known_results[k] for k, known in enumerate(out_known) if known]
+        first = with_outs(self.known, (*outs, *self.residuals, *[known_results[k] for k in later]))
         n, b = len(self.residuals), Builder()
-        held = b.inputs(self.unknown.in_avals[:n])
-        late = {**removed, **dict(zip(later, b.inputs([given[k].aval for k in later]), strict=True))}
-        rest = iter(b.inline(self.unknown, (*held, *b.inputs(self.unknown.in_avals[n:]))))
+        residuals = b.inputs(self.unknown.in_avals[:n])
+        late = {**removed, **dict(zip(later, b.inputs([known_results[k].aval for k in later]), strict=True))}
+        rest = iter(b.inline(self.unknown, (*residuals, *b.inputs(self.unknown.in_avals[n:]))))
         results = [late[k] if k in late else next(rest) for k, known in enumerate(out_known) if not known]
-        return Body(first, b.build(results, self.unknown.name), out_known)
+        return SplitBody(first, b.build(results, self.unknown.name), out_known)
 
     @property
     def idle(self) -> bool:
@@ -54,7 +54,7 @@ class Body:
         return not self.known.eqns and not any(self.out_known)
 
 
-Halve: TypeAlias = Callable[[Jaxpr, Mask], Body]
+Halve: TypeAlias = Callable[[Jaxpr, Mask], SplitBody]
 
 
 @final
@@ -86,15 +86,15 @@ def split_eqn(prim: Primitive, have: Mask, halve: Halve) -> SplitEqn | None:
         return None
     runs = [layout.bodies[k].runs for k in layout.running]
     if layout.has_predicate:
-        found = _bounded_loop(prim, layout, have, halve)
+        parts = _bounded_loop(prim, layout, have, halve)
     elif layout.once is not None:
-        found = _once(prim, layout, have, halve)
+        parts = _once(prim, layout, have, halve)
     elif all([isinstance(r, OneOf) for r in runs]):
-        found = _branches(prim, layout, have, halve)
+        parts = _branches(prim, layout, have, halve)
     else:
-        found = _loop(prim, layout, have, halve) if len(runs) == 1 else None
+        parts = _loop(prim, layout, have, halve) if len(runs) == 1 else None
     # without a known operand, only known results are worth an equation of their own
-    return found if found is None or any(have) or any(found.out_known) else None
+    return parts if parts is None or any(have) or any(parts.out_known) else None
 
 
 def _places(marks: Sequence[bool], wanted: bool) -> list[int]:
@@ -145,7 +145,7 @@ def _branches(prim: HigherOrder, layout: Layout, have: Mask, halve: Halve) -> Sp
     )
 
 
-def _residuals_last(body: Body) -> Jaxpr:
+def _residuals_last(body: SplitBody) -> Jaxpr:
     n = len(body.residuals)
     return rearrange_operands(body.unknown, (*range(n, len(body.unknown.ins)), *range(n)), body.unknown.outs)
 
@@ -212,7 +212,7 @@ def _loop(prim: HigherOrder, layout: Layout, have: Mask, halve: Halve) -> SplitE
 def _bounded_loop(prim: HigherOrder, layout: Layout, have: Mask, halve: Halve) -> SplitEqn | None:
     """Splits a loop with a bound that ends by a known predicate. The known part is a loop that also counts its runs;
     the unknown part is a scan of so many steps. A predicate that the stepping body returns is its last row while the
-    body is split, so that what it shares with the step is computed once."""
+    body is split, so that equations which it shares with the step are computed once."""
     decides = next(k for k in layout.running if PREDICATE in layout.bodies[k].results)
     at = next((k for k in layout.running if k != decides), decides)
     condition, parts = layout.bodies[decides], layout.bodies[at]
@@ -228,19 +228,19 @@ def _bounded_loop(prim: HigherOrder, layout: Layout, have: Mask, halve: Halve) -
     in_step = decides == at
     step = with_outs(parts.jaxpr, [*[a for a, q in outs if q is not None], *[predicate] * in_step])
     scan = Scan(step, parts.runs.most, False, 1, len(takes) - len(carries), len(carries), upto=True)
-    found = _loop(scan, scan.layout, (True, *[have[p] for p in takes]), halve)
-    if found is None or not isinstance(found.known, Scan) or (in_step and not found.out_known[-1]):
+    scan_parts = _loop(scan, scan.layout, (True, *[have[p] for p in takes]), halve)
+    if scan_parts is None or not isinstance(scan_parts.known, Scan) or (in_step and not scan_parts.out_known[-1]):
         return None
-    out_known = found.out_known[: len(found.out_known) - in_step]
-    if not found.known.body.eqns and not any(out_known):
+    out_known = scan_parts.out_known[: len(scan_parts.out_known) - in_step]
+    if not scan_parts.known.body.eqns and not any(out_known):
         return None
-    mine = [takes[k - 1] for k in found.takes if isinstance(k, int) and k]
+    mine = [takes[k - 1] for k in scan_parts.takes if isinstance(k, int) and k]
     test, read = drop_unread_operands(remove_dead_eqns(with_outs(condition.jaxpr, [predicate])))
     needs = [p for p, r in zip(layout.operand_indices(decides), read, strict=True) if r and not in_step]
     if not all([p in mine if p in carries else have[p] for p in needs]):
         return None
     # the count is one more carry, the last one
-    count, n = len(have), found.known.n_carry
+    count, n = len(have), scan_parts.known.n_carry
     wanted = {g: {*(mine if g in parts.operands else ()), *needs} for g in range(len(layout.operands))}
     groups = [[p for p in layout.operands_of(g) if p in wanted[g]] for g in range(len(layout.operands))]
     groups[parts.operands[1]].append(count)
@@ -248,7 +248,7 @@ def _bounded_loop(prim: HigherOrder, layout: Layout, have: Mask, halve: Halve) -
         p: v.aval for k in layout.running for p, v in zip(layout.operand_indices(k), prim.bodies[k].ins, strict=True)
     }
     types = {count: COUNT, **avals}
-    first = rebind_operands(found.known.body, mine, parts.operands, groups, types=types)
+    first = rebind_operands(scan_parts.known.body, mine, parts.operands, groups, types=types)
     if in_step:
         bodies = {at: _counting(first, n, sum(out_known))}
     else:
@@ -257,10 +257,10 @@ def _bounded_loop(prim: HigherOrder, layout: Layout, have: Mask, halve: Halve) -
     n_rows = len(first.outs) - n - in_step
     return SplitEqn(
         prim.rebuild(tuple([bodies[k] for k in layout.running]), tuple(map(len, groups)), (n + 1, n_rows)),
-        found.unknown,
+        scan_parts.unknown,
         tuple([Lit.of(0, COUNT) if p == count else p for group in groups for p in group]),
         # the count comes before the rows, and the predicate was the last known row
-        tuple([takes[p - 1] if p > 0 else ~n if p == 0 else p - 1 + in_step for p in found.reads]),
+        tuple([takes[p - 1] if p > 0 else ~n if p == 0 else p - 1 + in_step for p in scan_parts.reads]),
         out_known,
         tuple([k + (k >= n) for k in range(sum(out_known))]),
     )
@@ -275,7 +275,7 @@ def _counting(body: Jaxpr, n_carry: int, predicate: int | None = None) -> Jaxpr:
     return b.build((*go, *outs[:n_carry], b.one(ADD, b.ins[-1], Lit.of(1, COUNT)), *outs[n_carry:]), body.name)
 
 
-def _outs_of(first: Jaxpr, body: Body, values: Sequence[Atom]) -> list[Atom]:
+def _outs_of(first: Jaxpr, body: SplitBody, values: Sequence[Atom]) -> list[Atom]:
     """Returns the residuals of a body as results of the program `first`."""
     n = sum(body.out_known)
     return [first.outs[n + body.residuals.index(a)] for a in values]

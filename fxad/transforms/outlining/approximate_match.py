@@ -16,7 +16,7 @@ from fxad.core.dataclasses import dataclass
 from fxad.ir import Atom, Eqn, HigherOrder, Lit, Primitive, Var, distinct_jaxprs
 from fxad.primitives.check import Check
 from fxad.primitives.host_call import HostCall
-from fxad.transforms.outlining.parametrise import PARAMETRISED, Applied
+from fxad.transforms.outlining.parametrise import PARAMETRISED, PrimitiveAndOperands
 from fxad.transforms.outlining.regions import Flow, SharedBody
 
 MAX_ROUNDS: Final = 8  # the search stops if equations still mismatch after so many rounds
@@ -51,14 +51,14 @@ class Pattern:
 
     def comparisons(self, start: int, stop: int) -> int:
         """Returns an upper bound on the pairs of a body equation and an equation from `start` to `stop` to compare."""
-        there = self.flow.numbers[start:stop].tolist()
-        return len(self.numbers) + len(there) + sum([self.counts[n] for n in there])
+        numbers = self.flow.numbers[start:stop].tolist()
+        return len(self.numbers) + len(numbers) + sum([self.counts[n] for n in numbers])
 
     def match(self, start: int, stop: int) -> IncompleteMatch | None:
         """Returns the match of the body from `start` to `stop`. Returns None if no equation matches, if the match or
         the equations in between have effects, or if a missing equation may fail or may not terminate."""
-        there = self.flow.numbers[start:stop].tolist()
-        blocks = SequenceMatcher(None, self.numbers, there, autojunk=False).get_matching_blocks()
+        numbers = self.flow.numbers[start:stop].tolist()
+        blocks = SequenceMatcher(None, self.numbers, numbers, autojunk=False).get_matching_blocks()
         places = {b.a + k: start + b.b + k for b in blocks for k in range(b.size)}
         match = _Match(self.flow, self.shared, places)
         for _ in range(MAX_ROUNDS):
@@ -110,14 +110,14 @@ class _Match:
         prim, ins = _operation_in_body(self.flow.eqns[self.places[slot]], self.shared.marked[slot])
         if prim != want.prim or len(ins) != len(want.ins):
             return False
-        given: dict[int, Atom] = {}
+        operands: dict[int, Atom] = {}
         for a, w in zip(ins, want.ins, strict=True):
             if isinstance(w, Lit) or w.index >= 0:
                 if a is not (w if isinstance(w, Lit) else self._result(w)):
                     return False
-            elif a in inside or given.setdefault(w.index, a) is not a or self.operands.get(w.index, a) is not a:
+            elif a in inside or operands.setdefault(w.index, a) is not a or self.operands.get(w.index, a) is not a:
                 return False
-        self.operands.update(given)
+        self.operands.update(operands)
         return True
 
     def _result(self, v: Var) -> Atom | None:
@@ -146,7 +146,7 @@ class _Match:
         return Lit.of(1, v.aval)
 
 
-def _operation_in_body(eqn: Eqn, marked: tuple[bool, ...] | None) -> Applied:
+def _operation_in_body(eqn: Eqn, marked: tuple[bool, ...] | None) -> PrimitiveAndOperands:
     """Returns an equation in the form that it has in the body."""
     return (eqn.prim, eqn.ins) if marked is None else PARAMETRISED[type(eqn.prim)].general(eqn, marked)
 

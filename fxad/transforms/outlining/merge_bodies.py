@@ -61,9 +61,9 @@ def _merged(jaxpr: Jaxpr, waste: float) -> Jaxpr:
         longer = [b for b in ordered[at + 1 : at + MAX_LONGER] if OVERLAP * size[b] <= size[part]]
         for whole in [b for b in longer if all([n <= kinds[b][k] for k, n in kinds[part].items()])][:MAX_TRIES]:
             more = uses[part] * (time[whole] - time[part])
-            if more <= spare and (found := _part(flat[part], whole, flat[whole])) is not None:
+            if more <= spare and (match := _part(flat[part], whole, flat[whole])) is not None:
                 spare -= more
-                replacements[part] = found
+                replacements[part] = match
                 break
     return _called(jaxpr, replacements) if replacements else jaxpr
 

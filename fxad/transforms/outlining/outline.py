@@ -85,7 +85,7 @@ def saved(uses: int, size: float) -> float:
 @final
 @dataclass(frozen=True, slots=True)
 class _Use:
-    """A call that replaces equations between `start` and `stop`. `made` maps an equation of the body to the equation
+    """A call that replaces equations between `start` and `stop`. `places` maps an equation of the body to the equation
     of the program that it replaces. `late` are the equations in this range that are not replaced and come after the
     call."""
 
@@ -93,14 +93,14 @@ class _Use:
     start: int
     stop: int
     operands: tuple[Atom, ...]
-    made: Mapping[int, int]
+    places: Mapping[int, int]
     late: tuple[int, ...] = ()
 
 
 def _uses(shared: SharedBody, matches: Iterable[IncompleteMatch]) -> Iterator[_Use]:
     for start, operands in zip(shared.starts, shared.operands, strict=True):
-        made = {k: start + k for k in range(shared.length)}
-        yield _Use(shared, start, start + shared.length, operands, made)
+        places = {k: start + k for k in range(shared.length)}
+        yield _Use(shared, start, start + shared.length, operands, places)
     for n in matches:
         yield _Use(shared, n.start, n.stop, n.operands, n.places, n.late)
 
@@ -115,16 +115,16 @@ def _rewritten(jaxpr: Jaxpr, uses: Iterable[_Use]) -> Jaxpr:
 
     done = 0
     for use in sorted(uses, key=lambda use: use.start):
-        made = set(use.made.values())
+        replaced = set(use.places.values())
         copy(range(done, use.start))
-        copy([at for at in range(use.start, use.stop) if at not in made and at not in use.late])
-        b.source = jaxpr.eqns[min(made)].source
+        copy([at for at in range(use.start, use.stop) if at not in replaced and at not in use.late])
+        b.source = jaxpr.eqns[min(replaced)].source
         outs = b(Call(use.shared.body), *substitute(use.operands, env))
         owners = use.shared.owners
         for code, value in zip(use.shared.results, outs, strict=True):
             slot, k = owners[code]
-            if slot in use.made:
-                env[jaxpr.eqns[use.made[slot]].outs[k]] = value
+            if slot in use.places:
+                env[jaxpr.eqns[use.places[slot]].outs[k]] = value
         copy(use.late)
         done = use.stop
     copy(range(done, len(jaxpr.eqns)))
@@ -190,9 +190,9 @@ class _Search:
         """Returns the microseconds of unused computation in an incomplete use; None if the use does not pay."""
         whole = self.size(shared.starts[0], shared.length)
         missing = [shared.starts[0] + slot for slot in range(shared.length) if slot not in match.places]
-        there = whole - sum([self.size(at, 1) for at in missing])
+        present = whole - sum([self.size(at, 1) for at in missing])
         call = CALL_EQUATIONS + VALUE_EQUATIONS * (len(shared.body.ins) + len(shared.body.outs))
-        if there < OVERLAP * whole or there <= call or not self._returns_all(shared, match):
+        if present < OVERLAP * whole or present <= call or not self._returns_all(shared, match):
             return None
         return sum([float(self.times[at + 1] - self.times[at]) for at in missing])
 

@@ -7,10 +7,12 @@ be compiled as units.
 
 from __future__ import annotations
 
-from fxad.core.builder import Builder
+from collections.abc import Sequence
+
+from fxad.core.builder import Builder, rewrite
 from fxad.core.constants import LONG_PROGRAM, UNIT_MICROSECONDS
 from fxad.core.memo import by_value
-from fxad.ir import Atom, HigherOrder, Jaxpr, distinct_jaxprs
+from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, distinct_jaxprs
 from fxad.primitives.control.call import callee
 from fxad.transforms.costs import time_of
 from fxad.transforms.outlining.outline import outline
@@ -27,30 +29,26 @@ def outline_before_ad(jaxpr: Jaxpr, long: int = LONG_PROGRAM, lasts: float = UNI
     """
     if len(jaxpr.eqns) < long or time_of(jaxpr) < 2 * lasts:
         return jaxpr
-    found, before = outline(jaxpr), set(distinct_jaxprs(jaxpr))
-    new = [body for body in distinct_jaxprs(found) if body not in before and body is not found]
-    called = [body for body in map(callee, found.eqns) if body in new]
+    outlined, before = outline(jaxpr), set(distinct_jaxprs(jaxpr))
+    new = [body for body in distinct_jaxprs(outlined) if body not in before and body is not outlined]
+    called = [body for body in map(callee, outlined.eqns) if body in new]
     if not any([time_of(body) >= lasts for body in called if body is not None]):
         return jaxpr
-    return _opened(found, {body for body in new if time_of(body) < lasts}, before)
+    return _opened(outlined, {body for body in new if time_of(body) < lasts}, before)
 
 
 def _opened(jaxpr: Jaxpr, short: set[Jaxpr], before: set[Jaxpr]) -> Jaxpr:
     """Inlines the calls of the bodies in `short`, at any depth. Calls of bodies in `before` are kept."""
     done: dict[Jaxpr, Jaxpr] = {}
+
+    def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom] | None:
+        called = callee(eqn)
+        if called is not None and called in short and done[called] not in before:
+            return b.inline(done[called], ins)
+        if not isinstance(eqn.prim, HigherOrder):
+            return None
+        return b(eqn.prim.with_bodies(tuple([done[inner] for inner in eqn.prim.bodies])), *ins)
+
     for body in distinct_jaxprs(jaxpr) if short else ():  # innermost first
-        b = Builder.like(body)
-        env: dict[Atom, Atom] = {}
-        for eqn in body.eqns:
-            ins = tuple([env.get(a, a) for a in eqn.ins])
-            b.source, prim = eqn.source, eqn.prim
-            outs: tuple[Atom, ...]
-            if not isinstance(prim, HigherOrder):
-                outs = b.copy(eqn, ins)
-            elif (called_body := callee(eqn)) in short and called_body is not None and done[called_body] not in before:
-                outs = b.inline(done[called_body], ins)
-            else:
-                outs = b(prim.with_bodies(tuple([done[inner] for inner in prim.bodies])), *ins)
-            env.update(zip(eqn.outs, outs, strict=True))
-        done[body] = b.build([env.get(a, a) for a in body.outs], body.name)
+        done[body] = rewrite(body, rule)
     return done.get(jaxpr, jaxpr)

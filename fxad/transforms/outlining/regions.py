@@ -114,7 +114,7 @@ def shared_body(flow: Flow, starts: Sequence[int], length: int) -> SharedBody:
     b = Builder()
     env: list[Atom] = []  # results of the body's equations, by their code
     marked: list[tuple[bool, ...] | None] = []
-    given: dict[tuple[Atom, ...], Var] = {}  # operands of the body, by their values in each sequence
+    operands: dict[tuple[Atom, ...], Var] = {}  # operands of the body, by their values in each sequence
     bases = [flow.firsts[start] for start in starts]
     for slot in range(length):
         eqns = [flow.eqns[start + slot] for start in starts]
@@ -128,13 +128,13 @@ def shared_body(flow: Flow, starts: Sequence[int], length: int) -> SharedBody:
             elif isinstance(first, Lit) and column.count(first) == len(column):
                 ins.append(first)
             else:
-                if column not in given:
-                    given[column] = b.input(first.aval)
-                ins.append(given[column])
+                if column not in operands:
+                    operands[column] = b.input(first.aval)
+                ins.append(operands[column])
         env += b.copy(Eqn(prim, eqns[0].ins, eqns[0].outs, eqns[0].source), tuple(ins))
     results = _results(flow, starts, length)
     body = b.build([env[code] for code in results], _name(flow.eqns[starts[0] : starts[0] + length]))
-    rows = tuple(zip(*given, strict=True)) if given else ((),) * len(starts)
+    rows = tuple(zip(*operands, strict=True)) if operands else ((),) * len(starts)
     return SharedBody(body, tuple(starts), length, rows, tuple(marked))
 
 
@@ -146,8 +146,8 @@ def _merged(eqns: Sequence[Eqn]) -> tuple[Primitive, list[tuple[Atom, ...]], tup
         return prim, list(zip(*[e.ins for e in eqns], strict=True)), None
     varied = PARAMETRISED[type(prim)]
     marked = tuple([len(set(numbers)) > 1 for numbers in zip(*map(varied.numbers, eqns), strict=True)])
-    made = [varied.general(e, marked) for e in eqns]
-    return made[0][0], list(zip(*[ins for _, ins in made], strict=True)), marked
+    generalised = [varied.general(e, marked) for e in eqns]
+    return generalised[0][0], list(zip(*[ins for _, ins in generalised], strict=True)), marked
 
 
 def _results(flow: Flow, starts: Sequence[int], length: int) -> tuple[int, ...]:

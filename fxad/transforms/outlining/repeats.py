@@ -53,7 +53,7 @@ class FreePlaces:
         return self.taken.find(1, start, stop) < 0
 
     def take(self, start: int, stop: int) -> None:
-        """Mask the places from `start` to `stop` as taken."""
+        """Marks the places from `start` to `stop` as taken."""
         self.taken[start:stop] = b"\1" * (stop - start)
 
     def parts(self, start: int, stop: int) -> Iterator[tuple[int, int]]:

@@ -42,9 +42,9 @@ def reroll(jaxpr: Jaxpr) -> Jaxpr:
           that stack separate operands and unstack results.
     """
     while True:
-        found = outline(jaxpr)
-        better = _all_rolled(map_bodies(found, reroll))
-        if better is found:
+        outlined = outline(jaxpr)
+        better = _all_rolled(map_bodies(outlined, reroll))
+        if better is outlined:
             return jaxpr
         jaxpr = better
 
@@ -73,7 +73,7 @@ class _Chain:
 
 def _chains(jaxpr: Jaxpr) -> Iterator[_Chain]:
     """Yields the chains that can be rolled, each of maximal length."""
-    made = {v: at for at, eqn in enumerate(jaxpr.eqns) for v in eqn.outs}
+    producer = {v: at for at, eqn in enumerate(jaxpr.eqns) for v in eqn.outs}
     calls: dict[Jaxpr, list[int]] = {}
     for at, eqn in enumerate(jaxpr.eqns):
         body = callee(eqn)
@@ -83,7 +83,7 @@ def _chains(jaxpr: Jaxpr) -> Iterator[_Chain]:
         chain: list[int] = []
         carry: dict[int, int] = {}
         for at in places:
-            links = _links(jaxpr, made, chain[-1], at) if chain else {}
+            links = _links(jaxpr, producer, chain[-1], at) if chain else {}
             common = {p: r for p, r in links.items() if len(chain) < 2 or carry.get(p) == r}
             if not common:
                 yield from _permitted(jaxpr, body, chain, carry)
@@ -92,11 +92,11 @@ def _chains(jaxpr: Jaxpr) -> Iterator[_Chain]:
         yield from _permitted(jaxpr, body, chain, carry)
 
 
-def _links(jaxpr: Jaxpr, made: dict[Var, int], before: int, at: int) -> dict[int, int]:
+def _links(jaxpr: Jaxpr, producer: dict[Var, int], before: int, at: int) -> dict[int, int]:
     """Maps operands of the call at `at` to results of the call at `before`."""
     outs = jaxpr.eqns[before].outs
     ins = enumerate(jaxpr.eqns[at].ins)
-    return {p: outs.index(a) for p, a in ins if isinstance(a, Var) and made.get(a) == before}
+    return {p: outs.index(a) for p, a in ins if isinstance(a, Var) and producer.get(a) == before}
 
 
 def _permitted(jaxpr: Jaxpr, body: Jaxpr, calls: Sequence[int], carry: dict[int, int]) -> Iterator[_Chain]:
@@ -132,17 +132,17 @@ def _rolled(jaxpr: Jaxpr, chain: _Chain) -> Jaxpr:
     """Returns the program with a chain as a scan."""
     b = Builder.like(jaxpr)
     env: dict[Atom, Atom] = {}
-    map_bodies, later = set(chain.calls), set(chain.later)
+    calls, later = set(chain.calls), set(chain.later)
     first, last = chain.calls[0], chain.calls[-1]
 
     def copy(places: Sequence[int]) -> None:
         b.extend([jaxpr.eqns[at] for at in places], env)
 
-    copy([at for at in range(last) if at not in map_bodies and at not in later])
-    made = {v: eqn for eqn in b.eqns for v in eqn.outs}
+    copy([at for at in range(last) if at not in calls and at not in later])
+    producer = {v: eqn for eqn in b.eqns for v in eqn.outs}
     b.source = jaxpr.eqns[first].source
     columns = [substitute(column, env) for column in zip(*[jaxpr.eqns[at].ins for at in chain.calls], strict=True)]
-    results = _scanned(b, chain, columns, made, _used(jaxpr, chain))
+    results = _scanned(b, chain, columns, producer, _used(jaxpr, chain))
     for (k, r), value in results.items():
         env[jaxpr.eqns[chain.calls[k]].outs[r]] = value
     copy(chain.later)
@@ -154,17 +154,17 @@ def _used(jaxpr: Jaxpr, chain: _Chain) -> list[tuple[int, int]]:
     """Returns the results of a chain that are used outside of it, as pairs (number of the call, number of the
     result)."""
     places = {at: k for k, at in enumerate(chain.calls)}
-    made = {v: (k, r) for at, k in places.items() for r, v in enumerate(jaxpr.eqns[at].outs)}
+    result_of = {v: (k, r) for at, k in places.items() for r, v in enumerate(jaxpr.eqns[at].outs)}
     used: dict[tuple[int, int], None] = {}
     for at, eqn in enumerate(jaxpr.eqns[chain.calls[0] :], chain.calls[0]):
         if at not in places:
-            used.update({made[a]: None for a in eqn.ins if isinstance(a, Var) and a in made})
-    used.update({made[a]: None for a in jaxpr.outs if isinstance(a, Var) and a in made})
+            used.update({result_of[a]: None for a in eqn.ins if isinstance(a, Var) and a in result_of})
+    used.update({result_of[a]: None for a in jaxpr.outs if isinstance(a, Var) and a in result_of})
     return sorted(used)
 
 
 def _scanned(
-    b: Builder, chain: _Chain, columns: Sequence[Column], made: dict[Var, Eqn], used: Sequence[tuple[int, int]]
+    b: Builder, chain: _Chain, columns: Sequence[Column], producer: dict[Var, Eqn], used: Sequence[tuple[int, int]]
 ) -> dict[tuple[int, int], Atom]:
     """Emits the scan. Returns the results that are used."""
     length, body, carry = len(chain.calls), chain.body, chain.carry
@@ -172,19 +172,19 @@ def _scanned(
     stacked = [p for p in range(len(columns)) if p not in carry and p not in consts]
     from_last = [r for k, r in used if k == length - 1]
     ys = sorted({r for k, r in used if k < length - 1 or r not in carry.values()})
-    pieces = [_pieces(made, columns[p]) for p in stacked]
+    pieces = [_pieces(producer, columns[p]) for p in stacked]
     reverse = sum([row.step * (row.count - 1) for column in pieces for row in column if isinstance(row, _Rows)]) < 0
     xs = [_stack(b, columns[p], column, reverse) for p, column in zip(stacked, pieces, strict=True)]
     step = Builder()
     order = [*consts, *carry, *stacked]
-    held: dict[int, Atom] = {p: step.input(body.ins[p].aval) for p in order}
-    outs = step.inline(body, [held[p] for p in range(len(columns))])
+    operands: dict[int, Atom] = {p: step.input(body.ins[p].aval) for p in order}
+    outs = step.inline(body, [operands[p] for p in range(len(columns))])
     prim = Scan(
         step.build([outs[r] for r in (*carry.values(), *ys)], body.name), length, reverse, 1, len(consts), len(carry)
     )
-    found = b(prim, *[columns[p][0] for p in (*consts, *carry)], *xs)
-    last = dict(zip(carry.values(), found, strict=False))
-    whole = dict(zip(ys, found[len(carry) :], strict=True))
+    results = b(prim, *[columns[p][0] for p in (*consts, *carry)], *xs)
+    last = dict(zip(carry.values(), results, strict=False))
+    whole = dict(zip(ys, results[len(carry) :], strict=True))
     return {
         (k, r): last[r]
         if r in last and k == length - 1 and r in from_last
@@ -220,11 +220,11 @@ def _index_row(emit: Emit, x: Atom, k: int) -> Var:
     return emit.one(Index(starts, (1, *shape[1:]), (1,) * len(shape), (0,), ()), x)
 
 
-def _pieces(made: dict[Var, Eqn], column: Column) -> list[_Rows | Atom]:
+def _pieces(producer: dict[Var, Eqn], column: Column) -> list[_Rows | Atom]:
     """Groups a column into rows of arrays where possible."""
     out: list[_Rows | Atom] = []
     for a in column:
-        row = _row_of(made, a)
+        row = _row_of(producer, a)
         last = out[-1] if out else None
         if row is None:
             out.append(a)
@@ -235,9 +235,9 @@ def _pieces(made: dict[Var, Eqn], column: Column) -> list[_Rows | Atom]:
     return out
 
 
-def _row_of(made: dict[Var, Eqn], a: Atom) -> tuple[Atom, int] | None:
+def _row_of(producer: dict[Var, Eqn], a: Atom) -> tuple[Atom, int] | None:
     """Returns the array and the row number of a value that is a row of an array; None for other values."""
-    eqn = made.get(a) if isinstance(a, Var) else None
+    eqn = producer.get(a) if isinstance(a, Var) else None
     if eqn is None or not isinstance(eqn.prim, Index) or eqn.prim.dynamic or eqn.prim.dropped != (0,):
         return None
     whole = eqn.prim.sizes[1:] == eqn.ins[0].aval.shape[1:]

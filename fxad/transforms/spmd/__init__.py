@@ -1,1 +1,1 @@
-"""Programs on several devices: how their operands are divided, and what they communicate."""
+"""Programs on several devices: the division of their operands, and their communication."""

@@ -1,4 +1,4 @@
-"""Counts what the devices of a program communicate in its collectives, from the program alone."""
+"""Counts the bytes that the collectives of a program communicate, from the program alone."""
 
 from __future__ import annotations
 
@@ -78,27 +78,27 @@ def communication(jaxpr: Jaxpr) -> Communication:
 
 @by_value
 def _counted(jaxpr: Jaxpr) -> tuple[tuple[_Key, _Entry], ...]:
-    found: dict[_Key, _Entry] = {}
+    totals: dict[_Key, _Entry] = {}
     for eqn in jaxpr.eqns:
         prim = eqn.prim
         if isinstance(prim, Collective):
-            add(found, (prim.name, prim.names, prim.sizes), (1, eqn.ins[0].aval.nbytes, True))
+            add(totals, (prim.name, prim.names, prim.sizes), (1, eqn.ins[0].aval.nbytes, True))
         elif isinstance(prim, HigherOrder):
             for key, entry in _inside(prim).items():
-                add(found, key, entry)
-    return tuple(found.items())
+                add(totals, key, entry)
+    return tuple(totals.items())
 
 
-def add(found: dict[_Key, _Entry], key: _Key, entry: _Entry) -> None:
+def add(totals: dict[_Key, _Entry], key: _Key, entry: _Entry) -> None:
     """Add runs and bytes to those of an equal collective."""
-    runs, size, known = found.get(key, (0, 0, True))
-    found[key] = runs + entry[0], size + entry[1], known and entry[2]
+    runs, size, known = totals.get(key, (0, 0, True))
+    totals[key] = runs + entry[0], size + entry[1], known and entry[2]
 
 
 def _inside(prim: HigherOrder) -> dict[_Key, _Entry]:
     """The collectives of one run of an equation with bodies."""
     layout = prim.layout
-    found: dict[_Key, _Entry] = {}
+    totals: dict[_Key, _Entry] = {}
     branches: list[dict[_Key, _Entry]] = []
     for k in layout.running:
         body, rows = layout.bodies[k], dict(_counted(layout.bodies[k].jaxpr))
@@ -115,9 +115,9 @@ def _inside(prim: HigherOrder) -> dict[_Key, _Entry]:
             case _:
                 times, known = 1, True  # a map over devices: the figures are of one device
         for key, (runs, size, sure) in rows.items():
-            add(found, key, (times * runs, times * size, known and sure))
+            add(totals, key, (times * runs, times * size, known and sure))
     for key in dict.fromkeys([key for rows in branches for key in rows]):
         entries = [rows.get(key, (0, 0, True)) for rows in branches]
         runs, size = max([e[0] for e in entries]), max([e[1] for e in entries])
-        add(found, key, (runs, size, len(set(entries)) == 1 and entries[0][2]))
-    return found
+        add(totals, key, (runs, size, len(set(entries)) == 1 and entries[0][2]))
+    return totals

@@ -26,5 +26,5 @@ def with_shardings(jaxpr: Jaxpr, ins: tuple[Where, ...], outs: tuple[Where, ...]
         return a if where is None else b.one(ShardingConstraint(*where), a)
 
     args = [divided(b.input(a), where) for a, where in zip(jaxpr.in_avals, ins, strict=True)]
-    found = b.inline(jaxpr, args)
-    return b.build([divided(a, where) for a, where in zip(found, outs, strict=True)], jaxpr.name)
+    results = b.inline(jaxpr, args)
+    return b.build([divided(a, where) for a, where in zip(results, outs, strict=True)], jaxpr.name)

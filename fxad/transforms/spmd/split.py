@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from fxad.core.builder import Builder
+from fxad.core.builder import Builder, rewrite, single_equation
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Lit
 from fxad.primitives.collectives import INDEX, AllGather, AxisIndex, Collective, Grouped, flat_index
@@ -21,21 +22,15 @@ def split_axis(jaxpr: Jaxpr, name: str, sizes: tuple[int, int], inner: str) -> J
 
     Law:    the same values for each index.
     """
-    b = Builder()
-    env: dict[Atom, Atom] = {v: b.input(v.aval) for v in jaxpr.ins}
-    for eqn in jaxpr.eqns:
-        args = [env.get(a, a) for a in eqn.ins]
-        if has_axis(eqn.prim.free_axes, name):
-            b.source = eqn.source
-            outs = _over_two(b, eqn, args, name, sizes, inner)
-        else:
-            outs = b.copy(eqn, tuple(args))
-        env.update(zip(eqn.outs, outs, strict=True))
-    return b.build([env.get(a, a) for a in jaxpr.outs], jaxpr.name)
+
+    def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom] | None:
+        return _over_two(b, eqn, ins, name, sizes, inner) if has_axis(eqn.prim.free_axes, name) else None
+
+    return rewrite(jaxpr, rule)
 
 
 def _over_two(
-    b: Builder, eqn: Eqn, args: list[Atom], name: str, sizes: tuple[int, int], inner: str
+    b: Builder, eqn: Eqn, args: tuple[Atom, ...], name: str, sizes: tuple[int, int], inner: str
 ) -> tuple[Atom, ...]:
     prim, axes = eqn.prim, (name, inner)
     if isinstance(prim, HigherOrder):
@@ -48,14 +43,12 @@ def _over_two(
         k = prim.names.index(name)
         names = (*prim.names[:k], *axes, *prim.names[k + 1 :])
         return b(replace(prim, names=names, sizes=(*prim.sizes[:k], *sizes, *prim.sizes[k + 1 :])), *args)
-    return b.copy(eqn, tuple(args))  # a user's: it keeps the axis, whose size a map then refuses
+    return b.copy(eqn, args)  # a user's: it keeps the axis, whose size a map then refuses
 
 
 def _gathered(b: Builder, prim: Grouped, x: Atom, name: str, sizes: tuple[int, int], inner: str) -> Atom:
     """A collective of groups, which may cross devices: each index computes the results of all, and takes its own."""
-    one = Builder()
-    program = one.build(one(prim, one.input(x.aval)), prim.name)
-    stacked, _ = vmap_named(program, sizes[0] * sizes[1], name, (0,), (0,))
+    stacked, _ = vmap_named(single_equation(prim, [x.aval]), sizes[0] * sizes[1], name, (0,), (0,))
     every = b.one(AllGather((name, inner), sizes, 0), emit_reshape(b, x, (1, *x.aval.shape)))
     (rows,) = b.inline(stacked, [every])
     shape = rows.aval.shape[1:]

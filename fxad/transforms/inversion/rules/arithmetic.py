@@ -24,7 +24,7 @@ from fxad.transforms.inversion.rules.contract import (
     VOLUME,
     Args,
     InverseCtx,
-    InverseRule,
+    InverseRow,
     Outs,
     Refused,
     Solved,
@@ -61,26 +61,26 @@ def _neg(ctx: InverseCtx, prim: Neg, args: Args, outs: Outs) -> Solved:
 
 
 def _add(ctx: InverseCtx, prim: Add, args: Args, outs: Outs) -> Solved | Refused:
-    found = unknown_of(args)
-    if found is None or outs[0].aval.dtype in dtypes.FLOAT8:
-        return Refused(BOTH if found is None else coarse(outs[0].aval))
-    k, other = found
+    unknown = unknown_of(args)
+    if unknown is None or outs[0].aval.dtype in dtypes.FLOAT8:
+        return Refused(BOTH if unknown is None else coarse(outs[0].aval))
+    k, other = unknown
     return placed(k, ctx.one(SUB, outs[0], other))
 
 
 def _sub(ctx: InverseCtx, prim: Sub, args: Args, outs: Outs) -> Solved | Refused:
-    found = unknown_of(args)
-    if found is None or outs[0].aval.dtype in dtypes.FLOAT8:
-        return Refused(BOTH if found is None else coarse(outs[0].aval))
-    k, other = found
+    unknown = unknown_of(args)
+    if unknown is None or outs[0].aval.dtype in dtypes.FLOAT8:
+        return Refused(BOTH if unknown is None else coarse(outs[0].aval))
+    k, other = unknown
     return placed(k, ctx.one(SUB, other, outs[0]) if k else ctx.one(ADD, outs[0], other))
 
 
 def _mul(ctx: InverseCtx, prim: Mul, args: Args, outs: Outs) -> Solved | Refused:
-    found, y = unknown_of(args), outs[0]
-    if found is None or (why := inexact(y)):
-        return Refused(BOTH if found is None else why)
-    k, other = found
+    unknown, y = unknown_of(args), outs[0]
+    if unknown is None or (why := inexact(y)):
+        return Refused(BOTH if unknown is None else why)
+    k, other = unknown
     return placed(k, finite_part(ctx, ctx.one(DIV, y, other)))
 
 
@@ -89,10 +89,10 @@ def _mul_log_det(ctx: InverseCtx, prim: Mul, args: Outs, unknown: tuple[bool, ..
 
 
 def _div(ctx: InverseCtx, prim: Div, args: Args, outs: Outs) -> Solved | Refused:
-    found, y = unknown_of(args), outs[0]
-    if found is None or (why := inexact(y)):
-        return Refused(BOTH if found is None else why)
-    k, other = found
+    unknown, y = unknown_of(args), outs[0]
+    if unknown is None or (why := inexact(y)):
+        return Refused(BOTH if unknown is None else why)
+    k, other = unknown
     return placed(k, finite_part(ctx, ctx.one(DIV, other, y)) if k else ctx.one(MUL, y, other))
 
 
@@ -149,10 +149,10 @@ def root(y: Formula, n: int) -> Formula:
 
 
 def _pow(ctx: InverseCtx, prim: Pow, args: Args, outs: Outs) -> Solved | Refused:
-    found, y = unknown_of(args), Formula(ctx, outs[0])
-    if found is None:
+    unknown, y = unknown_of(args), Formula(ctx, outs[0])
+    if unknown is None:
         return Refused(BOTH)
-    k, other = found
+    k, other = unknown
     if why := inexact(outs[0]):
         return Refused(why)
     if other.aval.dtype in dtypes.COMPLEX:
@@ -187,19 +187,19 @@ def _not(ctx: InverseCtx, prim: Not, args: Args, outs: Outs) -> Solved:
 
 
 def _xor(ctx: InverseCtx, prim: Xor, args: Args, outs: Outs) -> Solved | Refused:
-    found = unknown_of(args)
-    if found is None:
+    unknown = unknown_of(args)
+    if unknown is None:
         return Refused(BOTH)
-    k, other = found
+    k, other = unknown
     return placed(k, ctx.one(XOR, outs[0], other))
 
 
 def _eq(ctx: InverseCtx, prim: Eq | Ne, args: Args, outs: Outs) -> Solved | Refused:
     """A comparison of bools is the other operand or its negation, so the same comparison inverts it."""
-    found = unknown_of(args)
-    if args[0].aval.dtype != dtypes.bool_ or found is None:
-        return Refused(BOTH if found is None else TRUTH)
-    k, other = found
+    unknown = unknown_of(args)
+    if args[0].aval.dtype != dtypes.bool_ or unknown is None:
+        return Refused(BOTH if unknown is None else TRUTH)
+    k, other = unknown
     return placed(k, ctx.one(prim, outs[0], other))
 
 
@@ -220,7 +220,7 @@ def _nan(a: Atom | Hole) -> bool:
     return isinstance(a, Lit) and a.aval.inexact and a.aval.size > 0 and bool(np.isnan(a.array).all())
 
 
-ARITHMETIC: Final[tuple[InverseRule, ...]] = (
+ARITHMETIC: Final[tuple[InverseRow, ...]] = (
     row(Neg, _neg, VOLUME),
     row(Add, _add, VOLUME),
     row(Sub, _sub, VOLUME),

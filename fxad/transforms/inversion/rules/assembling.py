@@ -69,12 +69,12 @@ def constant_mask(a: Atom, maker: Callable[[Atom], Eqn | None]) -> NDArray | Non
 
 def _shared(parts: Sequence[PartialValue]) -> bool:
     """Returns True if the parts contain all shares of an operand."""
-    found: dict[tuple[object, int], set[int]] = {}
+    shares: dict[tuple[object, int], set[int]] = {}
     for p in parts:
         if p.share:
             of, k, n = p.share
-            found.setdefault((of, n), set()).add(k)
-    return any([len(ks) == key[1] for key, ks in found.items()])
+            shares.setdefault((of, n), set()).add(k)
+    return any([len(ks) == key[1] for key, ks in shares.items()])
 
 
 def chosen_part(value: Atom, share: tuple[Atom, int, int]) -> PartialValue:

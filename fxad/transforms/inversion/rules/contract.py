@@ -148,13 +148,13 @@ def all_known(args: Sequence[Atom | Hole]) -> list[Atom] | None:
     return known if len(known) == len(args) else None
 
 
-def at_positions(found: Sequence[Atom], solved: tuple[bool, ...]) -> tuple[Atom | None, ...]:
+def at_positions(values: Sequence[Atom], solved: tuple[bool, ...]) -> tuple[Atom | None, ...]:
     """Returns the found values at the positions of their operands, and None at the others."""
-    given = iter(found)
-    return tuple([next(given) if s else None for s in solved])
+    remaining = iter(values)
+    return tuple([next(remaining) if s else None for s in solved])
 
 
-class Solve(Protocol[Q]):
+class SolveRule(Protocol[Q]):
     """Emits equations that compute the operands that are a `Hole` (at least one) from the results.
 
     Returns an entry for each operand. The entry is None for known operands, and for operands that do not affect the
@@ -167,7 +167,7 @@ class Solve(Protocol[Q]):
     def __call__(self, ctx: InverseCtx, prim: Q, args: Args, outs: Outs, /) -> Solved | Refused: ...
 
 
-class LogDet(Protocol[Q]):
+class LogDetRule(Protocol[Q]):
     """Emits log|det| of the Jacobian of the results in the operands marked `unknown`, summed over all elements: an
     atom of shape () and the real dtype of the operand; None if it is not known. All operands and results are known at
     this point. Elementwise primitives (`Unary`, `Binary`) return log|slope| for each element; complex ones return the
@@ -178,57 +178,54 @@ class LogDet(Protocol[Q]):
     ) -> Atom | None: ...
 
 
-class SolveBody(Protocol[Q]):
-    """Like `Solve`, for an equation with bodies. Results may be unknown too, and some of the unknown operands may
+class SolveBodyRule(Protocol[Q]):
+    """Like `SolveRule`, for an equation with bodies. Results may be unknown too, and some of the unknown operands may
     remain unknown (None). The solver calls it again whenever more values are known."""
 
     def __call__(self, ctx: BodyCtx, prim: Q, args: Args, outs: Args, /) -> Solved | Refused: ...
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class Constant:
-    """A log-determinant that is a constant: 0 (`VOLUME`: elements are moved or shifted)."""
-
-    name: str
+class VolumePreserving:
+    """The log-determinant 0: elements are moved or shifted."""
 
 
-VOLUME: Final = Constant("volume")
+VOLUME: Final = VolumePreserving()
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class InverseRule:
+class InverseRow:
     """A row of the table, made by `row` or `body_row`. Without `log_det` the primitive has an inverse but no
     log-determinant. An equation with bodies (`partial`) adds its own log-determinant."""
 
     kind: type[Primitive]
-    solve: SolveBody[Primitive]
-    log_det: LogDet[Primitive] | Constant | None
+    solve: SolveBodyRule[Primitive]
+    log_det: LogDetRule[Primitive] | VolumePreserving | None
     partial: bool
 
 
-def row(kind: type[P], solve: Solve[P], log_det: LogDet[P] | Constant | None = None) -> InverseRule:
+def row(kind: type[P], solve: SolveRule[P], log_det: LogDetRule[P] | VolumePreserving | None = None) -> InverseRow:
     """Returns the rule of the primitives of one class."""
 
     def solving(ctx: InverseCtx, prim: Primitive, args: Args, outs: Args) -> Solved | Refused:
         assert isinstance(prim, kind)
         return solve(ctx, prim, args, tuple([a for a in outs if not isinstance(a, Hole)]))
 
-    if log_det is None or isinstance(log_det, Constant):
-        return InverseRule(kind, solving, log_det, False)
-    given = log_det
+    if log_det is None or isinstance(log_det, VolumePreserving):
+        return InverseRow(kind, solving, log_det, False)
+    measure = log_det
 
     def measuring(
         ctx: InverseCtx, prim: Primitive, args: tuple[Atom, ...], unknown: tuple[bool, ...], outs: Outs
     ) -> Atom | None:
         assert isinstance(prim, kind)
-        return given(ctx, prim, args, unknown, outs)
+        return measure(ctx, prim, args, unknown, outs)
 
-    return InverseRule(kind, solving, measuring, False)
+    return InverseRow(kind, solving, measuring, False)
 
 
-def body_row(kind: type[P], solve: SolveBody[P], partial: bool = True) -> InverseRule:
+def body_row(kind: type[P], solve: SolveBodyRule[P], partial: bool = True) -> InverseRow:
     """Returns the rule of one class of primitives with bodies. A rule that is not `partial` is called only if all
     results are known, and has no log-determinant."""
 
@@ -236,7 +233,7 @@ def body_row(kind: type[P], solve: SolveBody[P], partial: bool = True) -> Invers
         assert isinstance(prim, kind)
         return solve(ctx, prim, args, outs)
 
-    return InverseRule(kind, solving, None, partial)
+    return InverseRow(kind, solving, None, partial)
 
 
 class HasInverse(Primitive):
@@ -246,15 +243,15 @@ class HasInverse(Primitive):
 
     @abstractmethod
     def solve(self, ctx: InverseCtx, args: Args, outs: Outs) -> Solved | Refused:
-        """As in `Solve`: emits equations that compute the operands that are a `Hole` from the results, which are all
-        known. Returns an entry for each operand, None for known ones; or `Refused` with the reason."""
+        """Emits equations that compute the operands that are a `Hole` from the results, which are all known, as in
+        `SolveRule`. Returns an entry for each operand, None for known ones; or `Refused` with the reason."""
 
     def log_det(self, ctx: InverseCtx, args: tuple[Atom, ...], unknown: tuple[bool, ...], outs: Outs) -> Atom | None:
-        """As in `LogDet`; None, as here, if it is not known."""
+        """As in `LogDetRule`; None, as here, if it is not known."""
         return None
 
 
-def own_row(kind: type[HasInverse]) -> InverseRule:
+def own_row(kind: type[HasInverse]) -> InverseRow:
     """Returns the rule of a class from outside fxad."""
 
     def solve(ctx: InverseCtx, prim: HasInverse, args: Args, outs: Outs) -> Solved | Refused:
@@ -273,9 +270,9 @@ def own_row(kind: type[HasInverse]) -> InverseRule:
 class InverseRules:
     """An immutable table of rules; two tables are different values."""
 
-    rows: Mapping[type[Primitive], InverseRule] = field(repr=False)
+    rows: Mapping[type[Primitive], InverseRow] = field(repr=False)
 
-    def of(self, prim: Primitive) -> InverseRule | None:
-        """Returns the rule of a primitive: its row, or what it states itself."""
+    def of(self, prim: Primitive) -> InverseRow | None:
+        """Returns the rule of a primitive: its row, or the rule that its class defines."""
         rule = self.rows.get(type(prim))
         return own_row(type(prim)) if rule is None and isinstance(prim, HasInverse) else rule

@@ -19,7 +19,7 @@ from fxad.transforms.inversion.rules.contract import (
     Args,
     BodyCtx,
     Determined,
-    InverseRule,
+    InverseRow,
     Refused,
     Solved,
     at_positions,
@@ -34,8 +34,8 @@ TAKEN: Final = "which branch was taken depends on what is to be reconstructed"
 STEPS: Final = "how many steps were taken is not known from its results"
 
 
-def _why(found: Determined) -> Refused:
-    return found.refused or Refused("its results are not known")
+def _why(body: Determined) -> Refused:
+    return body.refused or Refused("its results are not known")
 
 
 # -------------------------------------------------------------------------------------------------------------- calls
@@ -43,13 +43,13 @@ def _why(found: Determined) -> Refused:
 
 def _inverted(ctx: BodyCtx, body: Jaxpr, args: Args, outs: Args) -> Solved | Refused:
     """Emits a call of the inverted body."""
-    found = ctx.recur(body, known_mask(args), known_mask(outs))
-    if not any(found.solved):
-        return _why(found)
-    results = ctx(Call(found.program), *known_atoms(outs), *known_atoms(args))
+    backward = ctx.recur(body, known_mask(args), known_mask(outs))
+    if not any(backward.solved):
+        return _why(backward)
+    results = ctx(Call(backward.program), *known_atoms(outs), *known_atoms(args))
     if ctx.measured:
         ctx.measure(results[-1])
-    return at_positions(results, found.solved)
+    return at_positions(results, backward.solved)
 
 
 def _call(ctx: BodyCtx, prim: Call, args: Args, outs: Args) -> Solved | Refused:
@@ -72,13 +72,13 @@ def _custom_call(ctx: BodyCtx, prim: CustomCall, args: Args, outs: Args) -> Solv
         return _inverted(ctx, prim.body, args, outs)
     if isinstance(rule, Refusal):
         return Refused(rule.message)
-    given = select_by_mask(args, rule.kept)
-    if ctx.measured or not all([*known_mask(given), *known_mask(outs)]):
+    kept = select_by_mask(args, rule.kept)
+    if ctx.measured or not all([*known_mask(kept), *known_mask(outs)]):
         body = _inverted(ctx, prim.body, args, outs)
         return _unmeasured(body) if isinstance(body, Refused) and ctx.measured else body
-    found = ctx(Call(prim.complete(rule.inverse, over_stack)), *known_atoms(outs), *known_atoms(given))
-    there = at_positions(found, tuple([not k for k in rule.kept]))
-    return tuple([v if isinstance(a, Hole) else None for v, a in zip(there, args, strict=True)])
+    values = ctx(Call(prim.complete(rule.inverse, over_stack)), *known_atoms(outs), *known_atoms(kept))
+    operands = at_positions(values, tuple([not k for k in rule.kept]))
+    return tuple([v if isinstance(a, Hole) else None for v, a in zip(operands, args, strict=True)])
 
 
 def _named_call(ctx: BodyCtx, prim: NamedCall, args: Args, outs: Args) -> Solved | Refused:
@@ -98,23 +98,23 @@ def _cond(ctx: BodyCtx, prim: Cond, args: Args, outs: Args) -> Solved | Refused:
     index, operands = args[0], args[1:]
     if isinstance(index, Hole):
         return Refused(TAKEN)
-    found = [ctx.recur(branch, known_mask(operands), known_mask(outs)) for branch in prim.branches]
-    solved = tuple([all(marks) for marks in zip(*[d.solved for d in found], strict=True)])
+    inverted = [ctx.recur(branch, known_mask(operands), known_mask(outs)) for branch in prim.branches]
+    solved = tuple([all(marks) for marks in zip(*[d.solved for d in inverted], strict=True)])
     if not any(solved):
-        return next((d for d in [d.refused for d in found] if d), _why(found[0]))
+        return next((d for d in [d.refused for d in inverted] if d), _why(inverted[0]))
     wants = [*solved, ctx.measured]
-    branches = [_picked(d, wants) for d in found]
+    branches = [_picked(d, wants) for d in inverted]
     results = ctx(prim.backward(tuple(branches)), index, *known_atoms(outs), *known_atoms(operands))
     if ctx.measured:
         ctx.measure(results[-1])
     return None, *at_positions(results, solved)
 
 
-def _picked(found: Determined, wants: Sequence[bool]) -> Jaxpr:
+def _picked(branch: Determined, wants: Sequence[bool]) -> Jaxpr:
     """Returns the program of a body with only the results that all branches give."""
-    program = found.program
+    program = branch.program
     places = iter(range(len(program.outs)))
-    at = [next(places) if s else -1 for s in (*found.solved, len(program.outs) > sum(found.solved))]
+    at = [next(places) if s else -1 for s in (*branch.solved, len(program.outs) > sum(branch.solved))]
     outs = tuple([program.outs[k] for k, w in zip(at, wants, strict=True) if w])
     return Jaxpr(program.ins, program.eqns, outs, program.name)
 
@@ -124,20 +124,20 @@ def _picked(found: Determined, wants: Sequence[bool]) -> Jaxpr:
 
 def _scan(ctx: BodyCtx, prim: Scan, args: Args, outs: Args) -> Solved | Refused:
     """Emits the loop in reverse: from the last carry to the first, over the slices in reverse order."""
-    way = plan_backward_loop(ctx, prim, args, outs)
-    if isinstance(way, Refused):
-        return way
-    back, program = way
+    plan = plan_backward_loop(ctx, prim, args, outs)
+    if isinstance(plan, Refused):
+        return plan
+    back, program = plan
     results = back.emit(ctx, program, args, outs)
     consts, carry, xs = prim.steps.split(back.solved)
     n = sum(carry)
     if ctx.measured:
         ctx.measure(results[n])
-    found = (*at_positions(results[:n], carry), *at_positions(results[n + ctx.measured :], xs))
-    given = [*prim.split_count(args)[0], *consts]
+    values = (*at_positions(results[:n], carry), *at_positions(results[n + ctx.measured :], xs))
+    known = [*prim.split_count(args)[0], *consts]
     return (
-        *[None] * len(given),
-        *[v if isinstance(a, Hole) else None for v, a in zip(found, args[len(given) :], strict=True)],
+        *[None] * len(known),
+        *[v if isinstance(a, Hole) else None for v, a in zip(values, args[len(known) :], strict=True)],
     )
 
 
@@ -145,7 +145,7 @@ def _while(_ctx: BodyCtx, _prim: While, _args: Args, _outs: Args) -> Refused:
     return Refused(STEPS)
 
 
-CONTROL: Final[tuple[InverseRule, ...]] = (
+CONTROL: Final[tuple[InverseRow, ...]] = (
     body_row(Call, _call),
     body_row(Remat, _remat),
     body_row(LinearCall, _linear_call),

@@ -18,7 +18,7 @@ from fxad.transforms.inversion.rules.contract import (
     VOLUME,
     Args,
     InverseCtx,
-    InverseRule,
+    InverseRow,
     Outs,
     PartialValue,
     Refused,
@@ -113,7 +113,7 @@ def _behind(ctx: InverseCtx, prim: Check, args: Args, outs: Outs) -> Solved:
     return (*[None] * n, *_same(ctx, prim, args[n:], outs))
 
 
-CONVERSION: Final[tuple[InverseRule, ...]] = (
+CONVERSION: Final[tuple[InverseRow, ...]] = (
     row(ConvertElementType, _convert, VOLUME),
     row(BitcastConvertType, _bitcast),
     row(Conj, _conj, VOLUME),

@@ -40,7 +40,7 @@ from fxad.primitives.elementwise.trigonometric import (
     Sinh,
     Tanh,
 )
-from fxad.transforms.inversion.rules.contract import Args, InverseCtx, InverseRule, Outs, Refused, Solved, row
+from fxad.transforms.inversion.rules.contract import Args, InverseCtx, InverseRow, Outs, Refused, Solved, row
 
 LOG_2: Final = math.log(2)
 PERIODIC: Final = "complex numbers a period apart have the same value"
@@ -178,7 +178,7 @@ SCALAR_INVERSES: Final[Mapping[type[Primitive], ScalarInverse]] = MappingProxyTy
 )
 
 
-def _row(kind: type[Primitive], undone: ScalarInverse) -> InverseRule:
+def _row(kind: type[Primitive], undone: ScalarInverse) -> InverseRow:
     def solve(ctx: InverseCtx, prim: Primitive, args: Args, outs: Outs) -> Solved | Refused:
         (y,) = outs
         if y.aval.dtype in dtypes.COMPLEX and undone.many:
@@ -200,4 +200,4 @@ def coarse(x: Aval) -> str:
     return f"{x.dtype} has too few digits for values to come back"
 
 
-ELEMENTARY: Final[tuple[InverseRule, ...]] = tuple([_row(kind, undone) for kind, undone in SCALAR_INVERSES.items()])
+ELEMENTARY: Final[tuple[InverseRow, ...]] = tuple([_row(kind, undone) for kind, undone in SCALAR_INVERSES.items()])

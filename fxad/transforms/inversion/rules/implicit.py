@@ -13,7 +13,7 @@ from fxad.primitives.implicit import LinearSolve, Root
 from fxad.transforms.inversion.rules.contract import (
     Args,
     BodyCtx,
-    InverseRule,
+    InverseRow,
     Refused,
     Solved,
     at_positions,
@@ -40,16 +40,16 @@ def _root(ctx: BodyCtx, prim: Root, args: Args, outs: Args) -> Solved | Refused:
     guess."""
     captured, n = args[: prim.captured], prim.size
     ins = (*known_mask(captured), *[True] * n)
-    found = ctx.recur(prim.equation, ins, (True,) * len(prim.equation.outs))
-    solved = found.solved[: prim.captured]
+    backward = ctx.recur(prim.equation, ins, (True,) * len(prim.equation.outs))
+    solved = backward.solved[: prim.captured]
     if not any(solved) and not all(known_mask(captured)):
-        return found.refused or Refused("its equation says nothing of the operands that are not known")
+        return backward.refused or Refused("its equation says nothing of the operands that are not known")
     zeros = [Zero(a).instantiate() for a in prim.equation.out_avals]
-    values = ctx(Call(found.program), *zeros, *known_atoms(captured), *known_atoms(outs[:n])) if any(solved) else ()
+    values = ctx(Call(backward.program), *zeros, *known_atoms(captured), *known_atoms(outs[:n])) if any(solved) else ()
     return *at_positions(values[: sum(solved)], solved), *[None] * n
 
 
-IMPLICIT: Final[tuple[InverseRule, ...]] = (
+IMPLICIT: Final[tuple[InverseRow, ...]] = (
     body_row(LinearSolve, _linear_solve, partial=False),
     body_row(Root, _root, partial=False),
 )

@@ -20,7 +20,7 @@ from fxad.transforms.inversion.rules.contract import (
     VOLUME,
     Args,
     InverseCtx,
-    InverseRule,
+    InverseRow,
     Outs,
     PartialValue,
     Refused,
@@ -96,7 +96,7 @@ def _scatter_mul_log_det(ctx: InverseCtx, prim: ScatterMul, args: Outs, unknown:
     return total(ctx, log_sizes(ctx, _factor(ctx, prim, *args)))
 
 
-INDEXING: Final[tuple[InverseRule, ...]] = (
+INDEXING: Final[tuple[InverseRow, ...]] = (
     row(Gather, _gather, VOLUME),
     row(Scatter, _scatter, VOLUME),
     row(ScatterAdd, _scatter_add, VOLUME),

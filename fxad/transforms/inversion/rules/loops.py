@@ -45,13 +45,13 @@ class BackwardLoop:
 
     @property
     def ins(self) -> Mask:
-        """Mask the operands of the body that a step knows from the start."""
-        found = [s or (m and self.stored) for s, m in zip(self.still, self.moving, strict=True)]
-        return (*self.consts, *found, *self.xs)
+        """Marks the operands of the body that a step knows from the start."""
+        carries = [s or (m and self.stored) for s, m in zip(self.still, self.moving, strict=True)]
+        return (*self.consts, *carries, *self.xs)
 
     @property
     def carry(self) -> Mask:
-        """Mask the carries of the backward loop."""
+        """Marks the carries of the backward loop."""
         return self.prim.steps.split(self.solved)[1]
 
     # ---------------------------------------------------------------------------------------- operands of the loop
@@ -64,14 +64,16 @@ class BackwardLoop:
     def state(self, ctx: BodyCtx, args: Args, outs: Args) -> list[Atom]:
         """Returns the initial carries of the backward loop, which are final carries of the loop; zeros for carries that
         a step does not read."""
-        moved = forward_only(ctx, self.prim, args, self.moving, False) if any(self.moving) and not self.stored else []
-        given = iter(moved)
-        found: list[Atom] = []
+        last_values = (
+            forward_only(ctx, self.prim, args, self.moving, False) if any(self.moving) and not self.stored else []
+        )
+        remaining = iter(last_values)
+        carries: list[Atom] = []
         for a, here, moves, wanted in zip(outs, self.last, self.moving, self.carry, strict=False):
-            value = next(given) if moves and not self.stored else a
+            value = next(remaining) if moves and not self.stored else a
             if wanted:
-                found.append(value if here and not isinstance(value, Hole) else Zero(a.aval).instantiate())
-        return found
+                carries.append(value if here and not isinstance(value, Hole) else Zero(a.aval).instantiate())
+        return carries
 
     def slices(self, ctx: BodyCtx, args: Args, outs: Args) -> list[Atom]:
         """Returns the arrays over which the backward loop runs."""
@@ -91,14 +93,14 @@ class BackwardLoop:
         xs = b.inputs(select_by_mask(of_xs, self.xs))
         stored = iter(b.inputs(select_by_mask(of_carry, self.moving)) if self.stored else ())
         rows = b.inputs(select_by_mask(body.out_avals[self.prim.n_carry :], self.rows))
-        found = [
+        known_carries = [
             next(still) if s else next(stored)
             for s, m in zip(self.still, self.moving, strict=True)
             if s or (m and self.stored)
         ]
-        there = [next(left) if c else None for c in self.carry]
-        last = [v for v, m in zip(there, self.last, strict=True) if m and v]
-        return Inputs((*last, *rows, *consts, *found, *xs), further, extra, len(consts) + sum(self.still))
+        final_carries = [next(left) if c else None for c in self.carry]
+        last = [v for v, m in zip(final_carries, self.last, strict=True) if m and v]
+        return Inputs((*last, *rows, *consts, *known_carries, *xs), further, extra, len(consts) + sum(self.still))
 
     # ----------------------------------------------------------------------------------------------------- the loop
 
@@ -109,14 +111,14 @@ class BackwardLoop:
         b = Builder()
         step = self.inputs(b, (), (program.out_avals[-1],) if ctx.measured else ())
         results = b.inline(program, step.operands)
-        given = iter(results)
-        _, new, rest = self.prim.steps.split([next(given) if s else None for s in self.solved])
+        remaining = iter(results)
+        _, new, rest = self.prim.steps.split([next(remaining) if s else None for s in self.solved])
         total: list[Atom] = []
         if ctx.measured:
             total.append(b.one(ADD, step.extra[0], results[-1]))
             state.append(Zero(results[-1].aval).instantiate())
-        made = b.build([*[a for a in new if a], *total, *[a for a in rest if a]], program.name)
-        loop = self.prim.over(Steps(made, step.n_consts, len(state)), backward=True)
+        step_program = b.build([*[a for a in new if a], *total, *[a for a in rest if a]], program.name)
+        loop = self.prim.with_steps(Steps(step_program, step.n_consts, len(state)), backward=True)
         count, _ = self.prim.split_count(args)
         return ctx(loop, *known_atoms(count), *self.constants(args), *state, *self.slices(ctx, args, outs))
 
@@ -143,14 +145,14 @@ def plan_backward_loop(ctx: BodyCtx, prim: Scan, args: Args, outs: Args) -> tupl
     still = tuple([s and p for s, p in zip(sure, unchanged_carries(prim.steps), strict=True)])
     moving = tuple([s and not p for s, p in zip(sure, still, strict=True)])
     last = tuple([k and not s for k, s in zip(known_mask(outs), sure, strict=False)])
-    way = BackwardLoop(
+    loop = BackwardLoop(
         prim, known_mask(consts), known_mask(xs), known_mask(outs[prim.n_carry :]), last, still, moving, False, ()
     )
     why: Refused | None = None
     while True:
-        way, found = _stepping(ctx, way, last)
-        why = why or found.refused  # keep the first reason: later ones result from the removed carries
-        _, solved, slices = prim.steps.split(found.solved)
+        loop, body = _stepping(ctx, loop, last)
+        why = why or body.refused  # keep the first reason: later ones result from the removed carries
+        _, solved, slices = prim.steps.split(body.solved)
         fewer = tuple([k and s for k, s in zip(last, solved, strict=True)])
         if fewer == last:
             break
@@ -158,38 +160,38 @@ def plan_backward_loop(ctx: BodyCtx, prim: Scan, args: Args, outs: Args) -> tupl
     # counters have a known start: solving only them gives no unknown operand
     if not any([s and not k for s, k in zip((*solved, *slices), known_mask((*first, *xs)), strict=True)]):
         return why or Refused("its results are not known")
-    return _without_constants(way, found)
+    return _without_constants(loop, body)
 
 
-def _stepping(ctx: BodyCtx, way: BackwardLoop, last: Mask) -> tuple[BackwardLoop, Determined]:
+def _stepping(ctx: BodyCtx, loop: BackwardLoop, last: Mask) -> tuple[BackwardLoop, Determined]:
     """Inverts one step from the carries in `last`. Counters are run backwards if possible, and stored otherwise."""
-    if any(way.moving):
-        running = replace(way, last=mask_or(last, way.moving), stored=False)
-        found = ctx.recur(way.prim.body, running.ins, (*running.last, *way.rows))
-        if all(select_by_mask(way.prim.steps.split(found.solved)[1], way.moving)):
-            return running, found
-    way = replace(way, last=last, stored=any(way.moving))
-    return way, ctx.recur(way.prim.body, way.ins, (*last, *way.rows))
+    if any(loop.moving):
+        running = replace(loop, last=mask_or(last, loop.moving), stored=False)
+        body = ctx.recur(loop.prim.body, running.ins, (*running.last, *loop.rows))
+        if all(select_by_mask(loop.prim.steps.split(body.solved)[1], loop.moving)):
+            return running, body
+    loop = replace(loop, last=last, stored=any(loop.moving))
+    return loop, ctx.recur(loop.prim.body, loop.ins, (*last, *loop.rows))
 
 
-def _without_constants(way: BackwardLoop, found: Determined) -> tuple[BackwardLoop, Jaxpr]:
+def _without_constants(loop: BackwardLoop, body: Determined) -> tuple[BackwardLoop, Jaxpr]:
     """Removes the constants from the solved operands: every step gives a value for them, but the loop needs one
     value."""
-    consts, carry, xs = way.prim.steps.split(found.solved)
-    n, program = sum(consts), found.program
+    consts, carry, xs = loop.prim.steps.split(body.solved)
+    n, program = sum(consts), body.program
     reduced = Jaxpr(program.ins, program.eqns, program.outs[n:], program.name)
-    return replace(way, solved=(*[False] * len(consts), *carry, *xs)), reduced
+    return replace(loop, solved=(*[False] * len(consts), *carry, *xs)), reduced
 
 
 def forward_carries(prim: Scan, operands: Args) -> Mask:
-    """Mask the carries whose values in every step do not depend on reconstructed values: counters, keys, unchanged
+    """Marks the carries whose values in every step do not depend on reconstructed values: counters, keys, unchanged
     values."""
     body = prim.body
     consts, first, xs = prim.steps.split(operands)
     marks = known_mask(first)
     while True:
-        given = (*known_mask(consts), *marks, *known_mask(xs))
-        reached: set[Atom] = {v for v, k in zip(body.ins, given, strict=True) if not k}
+        known = (*known_mask(consts), *marks, *known_mask(xs))
+        reached: set[Atom] = {v for v, k in zip(body.ins, known, strict=True) if not k}
         for eqn in body.eqns:
             if not reached.isdisjoint(eqn.ins):
                 reached.update(eqn.outs)
@@ -204,9 +206,9 @@ def forward_only(ctx: BodyCtx, prim: Scan, args: Args, marks: Mask, stacked: boo
     each step."""
     steps, n = prim.steps, prim.n_carry
     body = steps.body
-    found = select_by_mask(steps.split(body.ins)[1], marks) if stacked else ()
-    loop = prim.over(Steps(Jaxpr(body.ins, body.eqns, (*body.outs[:n], *found), body.name), steps.n_consts, n))
-    used = (False,) * n + (True,) * len(found) if stacked else marks
+    initial = select_by_mask(steps.split(body.ins)[1], marks) if stacked else ()
+    loop = prim.with_steps(Steps(Jaxpr(body.ins, body.eqns, (*body.outs[:n], *initial), body.name), steps.n_consts, n))
+    used = (False,) * n + (True,) * len(initial) if stacked else marks
     # the smaller loop does not read unknown values, so they are not its operands
     operands = tuple([Zero(a.aval).instantiate() if isinstance(a, Hole) else a for a in args])
     results = tuple([Var(k, a) for k, a in enumerate(loop.abstract_eval(*[a.aval for a in operands]))])

@@ -17,7 +17,7 @@ from fxad.primitives.elementwise.arithmetic import ADD
 from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.primitives.elementwise.family import Binary, Unary
 from fxad.transforms.inversion.rules.assembling import chosen_part, where_chosen, with_part
-from fxad.transforms.inversion.rules.contract import VOLUME, Constant, InverseCtx, InverseRule, PartialValue, Refused
+from fxad.transforms.inversion.rules.contract import InverseCtx, InverseRow, PartialValue, Refused, VolumePreserving
 from fxad.transforms.inversion.rules.totals import not_square, real_numbers, total as sum_of
 
 UNMEASURED = Refused("its log-determinant is not known")
@@ -26,28 +26,27 @@ UNMEASURED = Refused("its log-determinant is not known")
 def log_det_of(
     ctx: InverseCtx,
     eqn: Eqn,
-    rule: InverseRule,
-    found: Sequence[Atom | PartialValue | None],
+    rule: InverseRow,
+    operands: Sequence[Atom | PartialValue | None],
     part: PartialValue | None = None,
 ) -> Atom | Refused | None:
     """Returns the log-determinant of an equation whose rule returned `found` for its operands; of the elements in
     `part` only, if given. Returns None if it is 0."""
-    for x in found if len(found) == 1 else ():
+    for x in operands if len(operands) == 1 else ():
         sizes = real_numbers([v.aval for v in eqn.outs]), real_numbers([x.aval] if isinstance(x, Var | Lit) else ())
         if isinstance(x, Var | Lit) and sizes[0] != sizes[1] and part is None:
             return Refused(not_square(*sizes))
-    if rule.log_det == VOLUME:
+    if isinstance(rule.log_det, VolumePreserving):
         return None
-    if rule.log_det is None or any([isinstance(x, PartialValue) for x in found]):
+    if rule.log_det is None or any([isinstance(x, PartialValue) for x in operands]):
         return UNMEASURED
-    unknown = tuple([x is not None for x in found])
+    unknown = tuple([x is not None for x in operands])
     chosen = part.chosen if part else None
     args = tuple([
         x or (where_chosen(ctx, a, chosen) if chosen else a)
-        for a, x in zip(eqn.ins, found, strict=True)
+        for a, x in zip(eqn.ins, operands, strict=True)
         if not isinstance(x, PartialValue)
     ])  # fmt: skip
-    assert not isinstance(rule.log_det, Constant), "VOLUME is the only one"
     measured = rule.log_det(ctx, eqn.prim, args, unknown, (part.value,) if part else eqn.outs)
     if measured is None or not isinstance(eqn.prim, Unary | Binary):
         return UNMEASURED if measured is None else measured
@@ -66,7 +65,7 @@ def total_log_det(b: Builder, measures: Sequence[Atom], avals: Sequence[Aval]) -
     return out
 
 
-def widest(found: Sequence[DType]) -> DType:
+def widest(types: Sequence[DType]) -> DType:
     """Returns the widest real floating dtype (of complex dtypes, that of their parts); float32 if there is none."""
-    floating = [dtypes.real_part(d) for d in found if d in dtypes.FLOATING or d in dtypes.COMPLEX]
+    floating = [dtypes.real_part(d) for d in types if d in dtypes.FLOATING or d in dtypes.COMPLEX]
     return max(floating, key=lambda d: d.itemsize) if floating else dtypes.float32

@@ -70,13 +70,13 @@ def windows_of(eqn: Eqn | None) -> list[tuple[Atom, tuple[range, ...]]]:
             first = [(min(max(a, 0), n - m), m) for a, n, m in sizes]
             return [(update, tuple([range(a, a + m) for a, m in first]))]
     if eqn is not None and isinstance(eqn.prim, Concatenate):
-        found: list[tuple[Atom, tuple[range, ...]]] = []
+        windows: list[tuple[Atom, tuple[range, ...]]] = []
         start, axis = 0, eqn.prim.axis
         for a in eqn.ins:
             along = range(start, start + a.aval.shape[axis])
-            found.append((a, tuple([along if k == axis else range(n) for k, n in enumerate(a.aval.shape)])))
+            windows.append((a, tuple([along if k == axis else range(n) for k, n in enumerate(a.aval.shape)])))
             start = along.stop
-        return found
+        return windows
     return []
 
 

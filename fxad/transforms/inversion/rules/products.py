@@ -28,7 +28,7 @@ from fxad.primitives.linalg.triangular import TriangularSolve
 from fxad.primitives.reduce import ReduceMax
 from fxad.primitives.shape import BroadcastInDim, ReduceSum, Transpose, emit_reshape
 from fxad.transforms.inversion.rules.assembling import unknown_elements
-from fxad.transforms.inversion.rules.contract import Args, InverseCtx, InverseRule, Outs, Refused, Solved, row
+from fxad.transforms.inversion.rules.contract import Args, InverseCtx, InverseRow, Outs, Refused, Solved, row
 from fxad.transforms.inversion.rules.known_matrices import LOWER, UNITARY, Facts, facts
 from fxad.transforms.inversion.rules.totals import constant, log_sizes, total
 
@@ -95,8 +95,8 @@ def _as_matrices(ctx: InverseCtx, product: Product, y: Atom) -> Atom:
     """Returns Y with its rows on the last axis but one and its columns on the last axis."""
     rest = [a for a in range(y.aval.ndim) if a >= product.lead and a != product.at]
     shape = y.aval.shape
-    moved = _transposed_axes(ctx, y, (*range(product.lead), product.at, *rest))
-    return emit_reshape(ctx, moved, (*shape[: product.lead], shape[product.at], prod([shape[a] for a in rest])))
+    rows_first = _transposed_axes(ctx, y, (*range(product.lead), product.at, *rest))
+    return emit_reshape(ctx, rows_first, (*shape[: product.lead], shape[product.at], prod([shape[a] for a in rest])))
 
 
 def _as_operand(ctx: InverseCtx, product: Product, x: Atom, like: Aval) -> Atom:
@@ -180,4 +180,4 @@ def _dot_general_log_det(ctx: InverseCtx, prim: DotGeneral, args: Outs, unknown:
     return ctx.one(MUL, each, constant(product.columns(y.aval) / max(batches, 1), each))
 
 
-PRODUCTS: Final[tuple[InverseRule, ...]] = (row(DotGeneral, _dot_general, _dot_general_log_det),)
+PRODUCTS: Final[tuple[InverseRow, ...]] = (row(DotGeneral, _dot_general, _dot_general_log_det),)

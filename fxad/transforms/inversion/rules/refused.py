@@ -51,7 +51,7 @@ from fxad.primitives.softmax import Softmax
 from fxad.primitives.sort import Sort
 from fxad.primitives.top_k import TopK
 from fxad.transforms.inversion.rules.arithmetic import TRUTH
-from fxad.transforms.inversion.rules.contract import Args, InverseCtx, InverseRule, Outs, Refused, row
+from fxad.transforms.inversion.rules.contract import Args, InverseCtx, InverseRow, Outs, Refused, row
 
 SIGNS: Final = "x and -x have the same result"
 WAVES: Final = "operands a period apart have the same result"
@@ -97,11 +97,11 @@ REASONS: Final[Mapping[type[Primitive], str]] = MappingProxyType(
 )
 
 
-def _refusing(kind: type[Primitive], reason: str) -> InverseRule:
+def _refusing(kind: type[Primitive], reason: str) -> InverseRow:
     def solve(ctx: InverseCtx, prim: Primitive, args: Args, outs: Outs) -> Refused:
         return Refused(reason)
 
     return row(kind, solve)
 
 
-REFUSED: Final[tuple[InverseRule, ...]] = tuple([_refusing(kind, reason) for kind, reason in REASONS.items()])
+REFUSED: Final[tuple[InverseRow, ...]] = tuple([_refusing(kind, reason) for kind, reason in REASONS.items()])

@@ -27,7 +27,7 @@ from fxad.transforms.inversion.rules.contract import (
     VOLUME,
     Args,
     InverseCtx,
-    InverseRule,
+    InverseRow,
     Outs,
     Refused,
     Solved,
@@ -94,7 +94,7 @@ def _fft_log_det(ctx: InverseCtx, prim: Fft, args: Outs, unknown: tuple[bool, ..
     return constant(size if prim.kind == "FFT" else -size, y)
 
 
-RUNNING: Final[tuple[InverseRule, ...]] = (
+RUNNING: Final[tuple[InverseRow, ...]] = (
     row(CumSum, _cumsum, VOLUME),
     row(CumProd, _cumprod, _cumprod_log_det),
     row(CumLogSumExp, _cumlogsumexp, _cumlogsumexp_log_det),

@@ -33,7 +33,7 @@ from fxad.transforms.inversion.rules.contract import (
     VOLUME,
     Args,
     InverseCtx,
-    InverseRule,
+    InverseRow,
     Outs,
     PartialValue,
     Refused,
@@ -113,13 +113,13 @@ def _concatenate(ctx: InverseCtx, prim: Concatenate, args: Args, outs: Outs) -> 
 def _pad(ctx: InverseCtx, prim: Pad, args: Args, outs: Outs) -> Solved | Refused:
     (y,), (x, value) = outs, args
     kept = kept_by(prim, x.aval.shape, y.aval.shape)
-    found: PartialValue | Atom | None = None
+    padding: PartialValue | Atom | None = None
     if isinstance(value, Hole):
         at = _outside([places for places, _ in kept], y.aval.shape)
         if at is None:
             return Refused(f"operand 1: {EMPTY}")
-        found = emit_reshape(ctx, _slice_unless_whole(ctx, y, at, tuple([a + 1 for a in at])), ())
-    return (_taken(ctx, y, kept, x.aval.shape) if isinstance(x, Hole) else None), found
+        padding = emit_reshape(ctx, _slice_unless_whole(ctx, y, at, tuple([a + 1 for a in at])), ())
+    return (_taken(ctx, y, kept, x.aval.shape) if isinstance(x, Hole) else None), padding
 
 
 def kept_by(prim: Pad, x: Shape, y: Shape) -> list[tuple[range, range]]:
@@ -179,7 +179,7 @@ def _index(ctx: InverseCtx, prim: Index, args: Args, outs: Outs) -> Solved | Ref
     if not prim.dynamic:
         return (PartialValue(value, box=_box(prim.starts, prim.sizes, prim.strides)),)
     shape = x.aval.shape
-    if prim.held(shape) != shape:
+    if prim.reachable_shape(shape) != shape:
         return Refused("its window is a part of a part of the operand")
     dtype = index_dtype(shape)
     starts: list[Atom] = [Lit.of(0, Aval((), dtype))] * len(shape)
@@ -249,7 +249,7 @@ def _beside(emit: Emit, y: Atom, window: DynamicSlice, starts: Sequence[Atom]) -
     )
 
 
-STRUCTURE: Final[tuple[InverseRule, ...]] = (
+STRUCTURE: Final[tuple[InverseRow, ...]] = (
     row(Reshape, _reshape, VOLUME),
     row(Squeeze, _squeeze, VOLUME),
     row(ExpandDims, _expand_dims, VOLUME),

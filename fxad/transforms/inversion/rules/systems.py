@@ -39,7 +39,7 @@ from fxad.primitives.linalg.tridiagonal import TridiagonalSolve
 from fxad.transforms.inversion.rules.contract import (
     Args,
     InverseCtx,
-    InverseRule,
+    InverseRow,
     Outs,
     Refused,
     Solved,
@@ -161,7 +161,7 @@ def _svd(ctx: InverseCtx, prim: Svd, args: Args, outs: Outs) -> Solved | Refused
     return (dot(one, times(one, u, as_complex(one, on_columns(one, s, u.aval.shape), u.aval)), vh),)
 
 
-SYSTEMS: Final[tuple[InverseRule, ...]] = (
+SYSTEMS: Final[tuple[InverseRow, ...]] = (
     row(TriangularSolve, _triangular_solve, _triangular_log_det),
     row(Solve, _solve, _solve_log_det),
     row(TridiagonalSolve, _tridiagonal_solve),

@@ -78,8 +78,8 @@ def _scan(ctx: MaskCtx, prim: Scan, args: Atoms, ins: Avals, outs: Avals) -> Seq
     consts, carry, xs = prim.steps.split(rest)
     body = moved_in(ctx.recur(prim.body), prim.n_consts, len(extra))
     steps = Steps(body, prim.n_consts + len(extra), prim.n_carry)
-    room = ctx.room(prim.length)
-    made = Scan(steps.body, room, prim.reverse, 1, steps.n_consts, steps.n_carry, upto=True)
+    padded = ctx.padded_size(prim.length)
+    made = Scan(steps.body, padded, prim.reverse, 1, steps.n_consts, steps.n_carry, upto=True)
     return ctx(made, count, *consts, *extra, *carry, *xs)
 
 
@@ -137,7 +137,7 @@ def _named_call(ctx: MaskCtx, prim: NamedCall, args: Atoms, ins: Avals, outs: Av
     """The same call, of the masked function."""
     sizes = ctx.size_operands
     changes = [
-        Batched(ctx.room(c.size), (*(None,) * len(sizes), *c.in_dims), c.out_dims)
+        Batched(ctx.padded_size(c.size), (*(None,) * len(sizes), *c.in_dims), c.out_dims)
         if isinstance(c, Batched)
         else Pruned((*(True,) * len(sizes), *c.operands), c.results)
         for c in prim.changes
@@ -178,8 +178,8 @@ def _check(ctx: MaskCtx, prim: Check, args: Atoms, ins: Avals, outs: Avals) -> S
 _THROUGH: Final = "through its bodies"
 
 CONTROL: Final[tuple[MaskRule, ...]] = (
-    row(Call, _once, _THROUGH, settles=False),
-    row(Remat, _once, _THROUGH, settles=False),
+    row(Call, _once, _THROUGH, clears_operands=False),
+    row(Remat, _once, _THROUGH, clears_operands=False),
     *[row(kind, through_bodies, _THROUGH) for kind in (Cond, While)],
     row(Scan, _scan, "through its body; up to the true length"),
     row(CustomCall, _custom, "through its body and its rules; there is no inverse"),

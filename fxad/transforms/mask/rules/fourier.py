@@ -11,6 +11,7 @@ from math import isqrt, pi
 from typing import Final
 
 from fxad import dtypes
+from fxad.core.sizes import Size, at_least
 from fxad.ir import Atom, Aval, Lit
 from fxad.primitives.elementwise.arithmetic import DIV, MAX, MUL, REM
 from fxad.primitives.elementwise.complex_parts import COMPLEX, CONJ, REAL
@@ -27,7 +28,7 @@ from fxad.transforms.mask.rules.structure import padded_to
 
 def _fft(ctx: MaskCtx, prim: Fft, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     (aval,), (out,) = ins, outs
-    x = ctx.neutral(args[0], aval.shape)
+    x = ctx.zero_filled(args[0], aval.shape)
     first = aval.ndim - len(prim.lengths)
     if not ctx.ragged((*aval.shape[first:], *out.shape[first:])):
         return ctx(prim, x)
@@ -38,10 +39,12 @@ def _fft(ctx: MaskCtx, prim: Fft, args: Atoms, ins: Avals, outs: Avals) -> Seque
     for axis in range(first, aval.ndim):
         n = prim.lengths[axis - first]
         if axis == last and prim.kind == "IRFFT":  # the other half are the conjugates, so this half counts twice
-            x = ctx.one(MUL, padded_to(ctx, x, axis, ctx.room(n)), _weights(ctx, ctx.padded(out.shape), x.aval, n))
+            x = ctx.one(
+                MUL, padded_to(ctx, x, axis, ctx.padded_size(n)), _weights(ctx, ctx.padded(out.shape), x.aval, n)
+            )
         x = _along(ctx, x, axis, n, inverse)
     if prim.kind == "RFFT":
-        x = emit_slice(ctx, x, last, 0, ctx.room(out.shape[last]))
+        x = emit_slice(ctx, x, last, 0, ctx.padded_size(out.shape[last]))
     elif prim.kind == "IRFFT":
         x = ctx.one(REAL, x)
     return (ctx.cleared(x, out.shape),)
@@ -78,28 +81,29 @@ _EXACT: Final = isqrt(2**31 - 1)  # the square of an index up to here is an i32
 def _bluestein(ctx: MaskCtx, x: Atom, count: Atom, inverse: bool) -> Atom:
     """2 j k = j^2 + k^2 - (k - j)^2, so the transform is a convolution with exp(+-i pi m^2 / n), between products with
     its conjugate."""
-    room = x.aval.shape[-1]
-    real = Aval((room,), dtypes.real_part(x.aval.dtype))
+    padded = x.aval.shape[-1]
+    real = Aval((padded,), dtypes.real_part(x.aval.dtype))
     count = ctx.one(MAX, count, Lit.of(1, INT))
-    index = ctx.line((room,), 0)
-    if room > _EXACT:
+    index = ctx.line((padded,), 0)
+    if not at_least(_EXACT - padded, 0):
         index = ctx.one(ConvertElementType(dtypes.int64), index)
     whole = count if index.aval.dtype is dtypes.int32 else ctx.one(ConvertElementType(index.aval.dtype), count)
-    turn = emit_broadcast(ctx, ctx.one(MUL, whole, Lit.of(2, whole.aval)), (room,), ())
+    turn = emit_broadcast(ctx, ctx.one(MUL, whole, Lit.of(2, whole.aval)), (padded,), ())
     part = ctx.one(ConvertElementType(real.dtype), ctx.one(REM, ctx.one(MUL, index, index), turn))
-    size = emit_broadcast(ctx, ctx.one(ConvertElementType(real.dtype), count), (room,), ())
+    size = emit_broadcast(ctx, ctx.one(ConvertElementType(real.dtype), count), (padded,), ())
     angle = ctx.one(MUL, ctx.one(DIV, part, size), Lit.of(pi if inverse else -pi, real))
     chirp = ctx.one(COMPLEX, ctx.one(COS, angle), ctx.one(SIN, angle))
     wide = emit_broadcast(ctx, chirp, x.aval.shape, (x.aval.ndim - 1,))
-    length = 1 << (2 * room - 1).bit_length()
+    # a power of two where it is known; a size that is masked later is not
+    length = 2 * padded if type(padded) is Size else 1 << (2 * padded - 1).bit_length()
     turned = ctx.one(CONJ, chirp)
-    zeros = Lit.of(0, turned.aval.with_shape((length - 2 * room + 1,)))
-    behind = ctx.one(Rev((0,)), ctx.one(Slice((1,), (room,), (1,)), turned))
+    zeros = Lit.of(0, turned.aval.with_shape((length - 2 * padded + 1,)))
+    behind = ctx.one(Rev((0,)), ctx.one(Slice((1,), (padded,), (1,)), turned))
     kernel = ctx.one(Fft("FFT", (length,)), ctx.one(Concatenate(0), turned, zeros, behind))
     spread = padded_to(ctx, ctx.one(MUL, x, wide), x.aval.ndim - 1, length)
     both = ctx.one(Fft("FFT", (length,)), spread)
     both = ctx.one(MUL, both, emit_broadcast(ctx, kernel, both.aval.shape, (x.aval.ndim - 1,)))
-    found = emit_slice(ctx, ctx.one(Fft("IFFT", (length,)), both), x.aval.ndim - 1, 0, room)
+    found = emit_slice(ctx, ctx.one(Fft("IFFT", (length,)), both), x.aval.ndim - 1, 0, padded)
     out = ctx.one(MUL, found, wide)
     if not inverse:
         return out

@@ -19,13 +19,9 @@ from fxad.primitives.index import Index, IndexVectors
 from fxad.primitives.scatter import Scatter, ScatterMax, ScatterMin, ScatterMul
 from fxad.primitives.shape import ExpandDims, Squeeze, Transpose, emit_broadcast
 from fxad.primitives.slicing import Concatenate, Slice
-from fxad.transforms.mask.contract import INT, Atoms, Avals, MaskCtx, MaskRule, row
+from fxad.transforms.mask.contract import INT, Atoms, Avals, MaskCtx, MaskRule, int_literal, row
 from fxad.transforms.mask.knowledge import moved_axes
 from fxad.transforms.mask.rules.structure import padded_to, slice_rule
-
-
-def _int(value: int) -> Lit:
-    return Lit.of(value, INT)
 
 
 def _wide(ctx: MaskCtx, i: Atom) -> Atom:
@@ -76,7 +72,7 @@ def _dynamic_slice(ctx: MaskCtx, prim: DynamicSlice, args: Atoms, ins: Avals, ou
         if ctx.masked(n) or ctx.masked(m):
             start = _clamped(ctx, _wide(ctx, start), _last(ctx, n, m))
             if ctx.masked(m):
-                x = padded_to(ctx, x, a, ctx.room(n) + ctx.room(m))
+                x = padded_to(ctx, x, a, ctx.padded_size(n) + ctx.padded_size(m))
         at.append(start)
     widest = max([i.aval.dtype for i in at], key=lambda d: d.itemsize)
     at = [i if i.aval.dtype is widest else ctx.one(ConvertElementType(widest), i) for i in at]
@@ -96,7 +92,7 @@ def _dynamic_update_slice(
         if ctx.masked(n) or ctx.masked(m):
             start = _clamped(ctx, _wide(ctx, start), _last(ctx, n, m))
             if ctx.masked(m):  # the padding of the update must not be written
-                out = padded_to(ctx, out, a, ctx.room(n) + ctx.room(m))
+                out = padded_to(ctx, out, a, ctx.padded_size(n) + ctx.padded_size(m))
                 first = start if start.aval is INT else ctx.one(ConvertElementType(dtypes.int32), start)
                 line = ctx.line(x.aval.shape, a)
                 low = ctx.one(GE, line, _number(ctx, first, line.aval))
@@ -120,7 +116,7 @@ def _index(ctx: MaskCtx, prim: Index, args: Atoms, ins: Avals, outs: Avals) -> S
     full = ins[0]
     kept = ctx.pending(x)
     if prim.dynamic or any([(a, prim.sizes[a]) not in kept for a, _ in kept]):
-        x, kept = ctx.settled(x), frozenset()
+        x, kept = ctx.clear_pending(x), frozenset()
     windows = zip(prim.starts, prim.sizes, prim.strides, strict=True)
     limits = [start + maximum((m - 1) * stride + 1, 0) for start, m, stride in windows]
     fixed = [n if a in prim.dynamic else m for a, (n, m) in enumerate(zip(full.shape, prim.sizes, strict=True))]
@@ -140,11 +136,11 @@ def _index(ctx: MaskCtx, prim: Index, args: Atoms, ins: Avals, outs: Avals) -> S
         dynamic = DynamicSlice(prim.sizes)
         (x,) = _dynamic_slice(ctx, dynamic, (x, *at), (middle, *[INT] * full.ndim), (whole,))
     if not prim.dropped:
-        ctx.wait(x, kept)
+        ctx.mark_pending(x, kept)
         return (x,)
     squeeze = Squeeze(prim.dropped)
     out = ctx.one(squeeze, x)
-    ctx.wait(out, moved_axes(squeeze, x.aval, kept))
+    ctx.mark_pending(out, moved_axes(squeeze, x.aval, kept))
     return (out,)
 
 
@@ -224,7 +220,7 @@ def _gather(ctx: MaskCtx, prim: Gather, args: Atoms, ins: Avals, outs: Avals) ->
         indices = _joined(ctx, columns)
         for a in prim.start_index_map:
             if ctx.masked(sizes[a]):
-                x = padded_to(ctx, x, a, ctx.room(full[a]) + ctx.room(sizes[a]))
+                x = padded_to(ctx, x, a, ctx.padded_size(full[a]) + ctx.padded_size(sizes[a]))
     for a, n in enumerate(x.aval.shape):
         # a batched axis has the size of that of the indices: the result is empty
         x = padded_to(ctx, x, a, 1) if n == 0 and a not in prim.operand_batching_dims else x
@@ -264,7 +260,7 @@ def _scatter(ctx: MaskCtx, prim: ScatterFamily, args: Atoms, ins: Avals, outs: A
     lead = not columns and not partial
     if lead:  # without indices nothing could be left out: one place of an axis of size 1
         x = ctx.one(ExpandDims((0,)), x)
-        columns = [_int(0).with_aval((*indices.aval.shape[:-1], 1))]
+        columns = [int_literal(0).with_aval((*indices.aval.shape[:-1], 1))]
         windows = DimensionNumbers(
             windows.offset,
             (0, *[a + 1 for a in windows.collapsed]),
@@ -299,8 +295,8 @@ def _each_place(
     rest = [k for k in range(rank) if k != mine]
     order = [*rest]
     order.insert(rest.index(batch[-1]) + 1 if batch else 0, mine)
-    room = updates.aval.shape[mine]
-    shape = (*[updates.aval.shape[k] for k in batch], room, 1)
+    padded = updates.aval.shape[mine]
+    shape = (*[updates.aval.shape[k] for k in batch], padded, 1)
     dims = (*range(len(batch)), len(batch) + 1)
     line = ctx.line(shape, len(batch))
     found = [emit_broadcast(ctx, i, shape, dims) for i in columns]
@@ -332,7 +328,7 @@ _SCATTERS: Final[tuple[type[ScatterFamily], ...]] = (Scatter, ScatterAdd, Scatte
 INDEXING: Final[tuple[MaskRule, ...]] = (
     row(DynamicSlice, _dynamic_slice, "starts are clamped at the true size"),
     row(DynamicUpdateSlice, _dynamic_update_slice, "starts are clamped at the true size; padding is not written"),
-    row(Index, _index, "places count from the true end", settles=False),
+    row(Index, _index, "places count from the true end", clears_operands=False),
     row(IndexVectors, _index_vectors, "places count from the true end"),
     row(Gather, _gather, "places are clamped or dropped at the true size"),
     *[row(kind, _scatter, "places are clamped or dropped at the true size; padding is dropped") for kind in _SCATTERS],

@@ -31,4 +31,6 @@ _KINDS: Final[tuple[type[Primitive], ...]] = (
     ExpandDims,
 )
 
-LANEWISE: Final[tuple[MaskRule, ...]] = tuple([row(kind, lanewise, "lane by lane", settles=False) for kind in _KINDS])
+LANEWISE: Final[tuple[MaskRule, ...]] = tuple(
+    [row(kind, lanewise, "lane by lane", clears_operands=False) for kind in _KINDS]
+)

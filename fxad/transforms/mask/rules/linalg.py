@@ -18,7 +18,7 @@ from typing import Final
 from fxad import dtypes
 from fxad.core.sizes import at_least, maximum, minimum
 from fxad.ir import Atom, Aval, Lit, Primitive
-from fxad.primitives.elementwise.arithmetic import ADD, MUL, SUB
+from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL, SUB
 from fxad.primitives.elementwise.complex_parts import REAL
 from fxad.primitives.elementwise.convert import STOP_GRADIENT, ConvertElementType
 from fxad.primitives.elementwise.logic import AND, GE, GT, LT, NOT, OR
@@ -54,7 +54,7 @@ def _with_block(ctx: MaskCtx, x: Atom, aval: Aval, values: Atom) -> Atom:
     if inside is None:
         return x
     outside = ctx.one(AND, on_diagonal(ctx, x.aval.shape), ctx.one(NOT, inside))
-    return ctx.one(SELECT_N, outside, ctx.neutral(x, aval.shape), values)
+    return ctx.one(SELECT_N, outside, ctx.zero_filled(x, aval.shape), values)
 
 
 # ---------------------------------------------------------------------------------------------- zeros and the identity
@@ -62,7 +62,7 @@ def _with_block(ctx: MaskCtx, x: Atom, aval: Aval, values: Atom) -> Atom:
 
 def _zeros(ctx: MaskCtx, prim: Primitive, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     """The padding is zero, and stays apart."""
-    given = [ctx.neutral(x, aval.shape) for x, aval in zip(args, ins, strict=True)]
+    given = [ctx.zero_filled(x, aval.shape) for x, aval in zip(args, ins, strict=True)]
     return [ctx.cleared(y, aval.shape) for y, aval in zip(ctx(prim, *given), outs, strict=True)]
 
 
@@ -71,7 +71,7 @@ def _cholesky(ctx: MaskCtx, prim: Cholesky, args: Atoms, ins: Avals, outs: Avals
 
 
 def _triangular(ctx: MaskCtx, prim: TriangularSolve, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    a, b = with_identity(ctx, args[0], ins[0]), ctx.neutral(args[1], ins[1].shape)
+    a, b = with_identity(ctx, args[0], ins[0]), ctx.zero_filled(args[1], ins[1].shape)
     return (ctx.cleared(ctx.one(prim, a, b), outs[0].shape),)
 
 
@@ -79,10 +79,10 @@ def _tridiagonal(ctx: MaskCtx, prim: TridiagonalSolve, args: Atoms, ins: Avals, 
     dl, d, du, b = args
     line = ins[1].shape
     last = ctx.count(line[-1] - 1)  # the element of du in the last row is ignored, but the padding has further rows
-    above = ctx.neutral(du, line)
+    above = ctx.zero_filled(du, line)
     if ctx.masked(line[-1]):
         above = where(ctx.one, ctx.below(du.aval.shape, len(line) - 1, last), above)
-    x = ctx.one(prim, ctx.neutral(dl, line), ctx.filled(d, line, 1), above, ctx.neutral(b, ins[3].shape))
+    x = ctx.one(prim, ctx.zero_filled(dl, line), ctx.filled(d, line, 1), above, ctx.zero_filled(b, ins[3].shape))
     return (ctx.cleared(x, outs[0].shape),)
 
 
@@ -93,63 +93,63 @@ def _pivots(ctx: MaskCtx, x: Atom, aval: Aval) -> Atom:
 
 
 def _permutation(ctx: MaskCtx, prim: LuPivotsToPermutation, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    room = ctx.room(prim.size)
+    padded = ctx.padded_size(prim.size)
     pivots = _pivots(ctx, args[0], ins[0])
-    pivots = _window(ctx, pivots, ins[0].ndim - 1, None, minimum(pivots.aval.shape[-1], room))
-    return ctx(LuPivotsToPermutation(room, prim.inverse), pivots)
+    pivots = _window(ctx, pivots, ins[0].ndim - 1, None, minimum(pivots.aval.shape[-1], padded))
+    return ctx(LuPivotsToPermutation(padded, prim.inverse), pivots)
 
 
 def _factored(ctx: MaskCtx, prim: Primitive, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     """A matrix, its factors and its row exchanges, and perhaps right-hand sides."""
     (a, factors, pivots, *others), (of_a, of_factors, of_pivots, *rest) = args, ins
     given = [with_identity(ctx, a, of_a), with_identity(ctx, factors, of_factors), _pivots(ctx, pivots, of_pivots)]
-    given += [ctx.neutral(x, aval.shape) for x, aval in zip(others, rest, strict=True)]
+    given += [ctx.zero_filled(x, aval.shape) for x, aval in zip(others, rest, strict=True)]
     return [ctx.cleared(y, aval.shape) for y, aval in zip(ctx(prim, *given), outs, strict=True)]
 
 
 # ------------------------------------------------------------------------------------------------------- eigenvalues
 
 
-def _bound(ctx: MaskCtx, size: Atom, rooms: int) -> Atom:
-    """A number that no eigenvalue or singular value exceeds, for each matrix: `rooms` times the greatest of the
+def _bound(ctx: MaskCtx, size: Atom, order: int) -> Atom:
+    """A number that no eigenvalue or singular value exceeds, for each matrix: `order` times the greatest of the
     magnitudes `size`, or 1 for a matrix of zeros. It is a constant of the derivative."""
     greatest = ctx.one(ReduceMax((size.aval.ndim - 2, size.aval.ndim - 1)), ctx.one(STOP_GRADIENT, size))
-    greatest = ctx.one(MUL, greatest, Lit.of(rooms, greatest.aval))
+    greatest = ctx.one(MUL, greatest, Lit.of(order, greatest.aval))
     return ctx.one(SELECT_N, ctx.one(GT, greatest, Lit.of(0, greatest.aval)), Lit.of(1, greatest.aval), greatest)
 
 
-def _apart(ctx: MaskCtx, bound: Atom, rooms: int, *, descending: bool = False) -> Atom:
-    """Numbers between two and three times the bound, all different: (..., rooms)."""
-    shape = (*bound.aval.shape, rooms)
+def _apart(ctx: MaskCtx, bound: Atom, order: int, *, descending: bool = False) -> Atom:
+    """Numbers between two and three times the bound, all different: (..., order)."""
+    shape = (*bound.aval.shape, order)
     steps = ctx.one(ConvertElementType(bound.aval.dtype), ctx.line(shape, len(shape) - 1))
-    steps = ctx.one(MUL, steps, Lit.of((-1 if descending else 1) / rooms, steps.aval))
-    factor = ctx.one(ADD, steps, Lit.of(3 if descending else 2, steps.aval))
+    steps = ctx.one(DIV, steps, Lit.of(order, steps.aval))  # the order may depend on sizes that are masked later
+    factor = ctx.one(SUB if descending else ADD, Lit.of(3 if descending else 2, steps.aval), steps)
     return ctx.one(MUL, factor, emit_broadcast(ctx, bound, shape, tuple(range(bound.aval.ndim))))
 
 
 def _eigh(ctx: MaskCtx, prim: Eigh, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     (x,), (aval,) = args, ins
-    shape, rooms = x.aval.shape, x.aval.shape[-1]
-    if ctx.ragged(aval.shape[-2:]) and rooms:
-        clear = ctx.neutral(x, aval.shape)
+    shape, order = x.aval.shape, x.aval.shape[-1]
+    if ctx.ragged(aval.shape[-2:]) and order:
+        clear = ctx.zero_filled(x, aval.shape)
         size = ctx.one(ABS, clear)
         if clear.aval.dtype in dtypes.COMPLEX:  # imaginary parts on the diagonal are ignored
             size = ctx.one(SELECT_N, on_diagonal(ctx, shape), size, ctx.one(ABS, ctx.one(REAL, clear)))
         triangle = below(ctx, shape) if prim.lower_a else ctx.one(NOT, below(ctx, shape, -1))
-        values = _apart(ctx, _bound(ctx, where(ctx.one, triangle, size), rooms), rooms)
+        values = _apart(ctx, _bound(ctx, where(ctx.one, triangle, size), order), order)
         x = _with_block(ctx, x, aval, as_complex(ctx.one, on_columns(ctx.one, values, shape), x.aval))
     else:
-        x = ctx.neutral(x, aval.shape)
+        x = ctx.zero_filled(x, aval.shape)
     return [ctx.cleared(y, out.shape) for y, out in zip(ctx(prim, x), outs, strict=True)]
 
 
 def _eig(ctx: MaskCtx, prim: Eig, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     (x,), (aval,) = args, ins
-    shape, rooms = x.aval.shape, x.aval.shape[-1]
-    if not ctx.ragged(aval.shape[-2:]) or not rooms:
+    shape, order = x.aval.shape, x.aval.shape[-1]
+    if not ctx.ragged(aval.shape[-2:]) or not order:
         return _zeros(ctx, prim, args, ins, outs)
-    bound = _bound(ctx, ctx.one(ABS, ctx.neutral(x, aval.shape)), rooms)
-    values = on_columns(ctx.one, _apart(ctx, bound, rooms), shape)
+    bound = _bound(ctx, ctx.one(ABS, ctx.zero_filled(x, aval.shape)), order)
+    values = on_columns(ctx.one, _apart(ctx, bound, order), shape)
     w, *vectors = ctx(prim, _with_block(ctx, x, aval, as_complex(ctx.one, values, x.aval)))
     # no order of eigenvalues is promised: those of the padding, which exceed the bound, are sorted to the end
     magnitude = ctx.one(ABS, w)
@@ -164,26 +164,26 @@ def _eig(ctx: MaskCtx, prim: Eig, args: Atoms, ins: Avals, outs: Avals) -> Seque
 # --------------------------------------------------------------------------------------------------- blocks in a frame
 
 
-def _moved(ctx: MaskCtx, x: Atom, axis: int, by: Atom | None, most: int, room: int) -> Atom:
-    """`x` behind `by` zeros, at most `most`, in an axis of size `room`."""
+def _moved(ctx: MaskCtx, x: Atom, axis: int, by: Atom | None, most: int, padded: int) -> Atom:
+    """`x` behind `by` zeros, at most `most`, in an axis of size `padded`."""
     n = x.aval.ndim
     if by is None:
-        return _window(ctx, x, axis, None, room)
+        return _window(ctx, x, axis, None, padded)
     low, high = [0] * n, [0] * n
-    low[axis], high[axis] = most, maximum(room - x.aval.shape[axis], 0)
+    low[axis], high[axis] = most, maximum(padded - x.aval.shape[axis], 0)
     wide = ctx.one(Pad(tuple(low), tuple(high), (0,) * n), x, zero_of(x.aval))
-    return taken_from(ctx, wide, axis, ctx.one(SUB, Lit.of(most, INT), by), room)
+    return taken_from(ctx, wide, axis, ctx.one(SUB, Lit.of(most, INT), by), padded)
 
 
-def _window(ctx: MaskCtx, x: Atom, axis: int, by: Atom | None, room: int) -> Atom:
-    """`room` elements along an axis, without the first `by`; zeros beyond the end."""
+def _window(ctx: MaskCtx, x: Atom, axis: int, by: Atom | None, padded: int) -> Atom:
+    """`padded` elements along an axis, without the first `by`; zeros beyond the end."""
     n = x.aval.ndim
     if by is not None:
-        return taken_from(ctx, padded_to(ctx, x, axis, x.aval.shape[axis] + room), axis, by, room)
-    x = padded_to(ctx, x, axis, room)
-    if x.aval.shape[axis] == room:
+        return taken_from(ctx, padded_to(ctx, x, axis, x.aval.shape[axis] + padded), axis, by, padded)
+    x = padded_to(ctx, x, axis, padded)
+    if x.aval.shape[axis] == padded:
         return x
-    limits = tuple([room if a == axis else k for a, k in enumerate(x.aval.shape)])
+    limits = tuple([padded if a == axis else k for a, k in enumerate(x.aval.shape)])
     return ctx.one(Slice((0,) * n, limits, (1,) * n), x)
 
 
@@ -193,7 +193,7 @@ def _framed(ctx: MaskCtx, x: Atom, aval: Aval) -> tuple[Atom, Atom | None]:
     n = aval.ndim
     m, k = aval.shape[-2:]
     rows, columns = x.aval.shape[-2:]
-    x = ctx.neutral(x, aval.shape)
+    x = ctx.zero_filled(x, aval.shape)
     if not ctx.ragged((m, k)):
         return x, None
     by: Atom | None = None
@@ -220,14 +220,14 @@ def _block(ctx: MaskCtx, x: Atom, aval: Aval, by: Atom | None) -> Atom:
     """The valid block of matrices, as padded matrices of the symbolic type `aval`."""
     n = aval.ndim
     for axis in (n - 2, n - 1):
-        x = _window(ctx, x, axis, by, ctx.room(aval.shape[axis]))
+        x = _window(ctx, x, axis, by, ctx.padded_size(aval.shape[axis]))
     return ctx.cleared(x, aval.shape)
 
 
 def _lu(ctx: MaskCtx, prim: Lu, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     framed, by = _framed(ctx, args[0], ins[0])
     factors, pivots = ctx(prim, framed)
-    exchanged = _window(ctx, pivots, pivots.aval.ndim - 1, by, ctx.room(outs[1].shape[-1]))
+    exchanged = _window(ctx, pivots, pivots.aval.ndim - 1, by, ctx.padded_size(outs[1].shape[-1]))
     if by is not None:
         exchanged = ctx.one(SUB, exchanged, emit_broadcast(ctx, by, exchanged.aval.shape, ()))
     return _block(ctx, factors, outs[0], by), exchanged
@@ -240,7 +240,7 @@ def _qr(ctx: MaskCtx, prim: Qr, args: Atoms, ins: Avals, outs: Avals) -> Sequenc
 
 def _reflections(ctx: MaskCtx, prim: Primitive, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     """Packed reflections; those of the padding are the identity, because their scales are zero."""
-    a, *others = [ctx.neutral(x, aval.shape) for x, aval in zip(args, ins, strict=True)]
+    a, *others = [ctx.zero_filled(x, aval.shape) for x, aval in zip(args, ins, strict=True)]
     n = a.aval.ndim
     rows, columns = a.aval.shape[-2:]
     if others:
@@ -251,7 +251,7 @@ def _reflections(ctx: MaskCtx, prim: Primitive, args: Atoms, ins: Avals, outs: A
     found: list[Atom] = [*ctx(prim, a, *others)]
     for k, aval in enumerate(outs):
         for axis in range(n - 2, aval.ndim):
-            found[k] = _window(ctx, found[k], axis, None, ctx.room(aval.shape[axis]))
+            found[k] = _window(ctx, found[k], axis, None, ctx.padded_size(aval.shape[axis]))
     return [ctx.cleared(y, aval.shape) for y, aval in zip(found, outs, strict=True)]
 
 
@@ -278,8 +278,8 @@ def _completed(ctx: MaskCtx, u: Atom, aval: Aval, out: Aval) -> Atom:
     (full, _) = _qr(
         ctx, Qr(True), (u,), (aval,), (out, aval.with_shape((*out.shape[:-2], out.shape[-1], aval.shape[-1])))
     )
-    axis, room = out.ndim - 1, out.shape[-1]
-    given = _window(ctx, u, axis, None, ctx.room(room))
+    axis, padded = out.ndim - 1, out.shape[-1]
+    given = _window(ctx, u, axis, None, ctx.padded_size(padded))
     own = ctx.below(full.aval.shape, axis, ctx.count(aval.shape[-1]))
     return ctx.one(SELECT_N, own, full, given)
 
@@ -294,14 +294,14 @@ def _reduced_svd(ctx: MaskCtx, vectors: bool, x: Atom, aval: Aval) -> Sequence[A
     u_aval, vh_aval = aval.with_shape((*batch, m, k)), aval.with_shape((*batch, k, n))
     if wide and not tall:
         turned = aval.with_shape((*batch, n, m))
-        s, *turned_vectors = _reduced_svd(ctx, vectors, adjoint(ctx.one, ctx.neutral(x, aval.shape)), turned)
+        s, *turned_vectors = _reduced_svd(ctx, vectors, adjoint(ctx.one, ctx.zero_filled(x, aval.shape)), turned)
         return s, *[adjoint(ctx.one, y) for y in reversed(turned_vectors)]
-    x = ctx.neutral(x, aval.shape)
+    x = ctx.zero_filled(x, aval.shape)
     rank = x.aval.ndim
     upright: Atom | None = None
     if tall:
-        columns = ctx.room(n)
-        rows = columns + ctx.room(m - n)
+        columns = ctx.padded_size(n)
+        rows = columns + ctx.padded_size(m - n)
     else:  # not decided: each is made upright when the sizes are known
         columns = maximum(*x.aval.shape[-2:])
         x = _window(ctx, _window(ctx, x, rank - 2, None, columns), rank - 1, None, columns)
@@ -318,7 +318,7 @@ def _reduced_svd(ctx: MaskCtx, vectors: bool, x: Atom, aval: Aval) -> Sequence[A
         first = ctx.one(AND, on_diagonal(ctx, shape), first)
         x = ctx.one(SELECT_N, first, x, as_complex(ctx.one, values, x.aval))
     s, *both = ctx(Svd(vectors, False), x)
-    s = ctx.cleared(_window(ctx, s, rank - 2, by, ctx.room(k)), s_aval.shape)
+    s = ctx.cleared(_window(ctx, s, rank - 2, by, ctx.padded_size(k)), s_aval.shape)
     if not vectors:
         return (s,)
     u, vh = both

@@ -15,11 +15,11 @@ def _dot(ctx: MaskCtx, prim: DotGeneral, args: Atoms, ins: Avals, outs: Avals) -
     if ctx.finite(args[0]) and ctx.finite(args[1]):
         return (_finite_dot(ctx, prim, args, ins, outs),)
     # a derivative contracts the free axes too, so their padding is cleared in operands and result
-    (lhs, rhs), (left, right) = [ctx.settled(a) for a in args], ins
+    (lhs, rhs), (left, right) = [ctx.clear_pending(a) for a in args], ins
     lhs_free = free_axes(left.ndim, prim.lhs_batch, prim.lhs_contract)
     rhs_free = free_axes(right.ndim, prim.rhs_batch, prim.rhs_contract)
-    lhs = ctx.neutral(lhs, left.shape, (*(lhs_free if left.inexact else ()), *prim.lhs_contract))
-    rhs = ctx.neutral(rhs, right.shape, (*(rhs_free if right.inexact else ()), *prim.rhs_contract))
+    lhs = ctx.zero_filled(lhs, left.shape, (*(lhs_free if left.inexact else ()), *prim.lhs_contract))
+    rhs = ctx.zero_filled(rhs, right.shape, (*(rhs_free if right.inexact else ()), *prim.rhs_contract))
     n = len(prim.lhs_batch)
     return (ctx.cleared(ctx.one(prim, lhs, rhs), outs[0].shape, range(n, outs[0].ndim)),)
 
@@ -31,9 +31,9 @@ def _finite_dot(ctx: MaskCtx, prim: DotGeneral, args: Atoms, ins: Avals, outs: A
         if (a, left.shape[a]) in ctx.zeros(lhs) or (b, right.shape[b]) in ctx.zeros(rhs):
             continue
         if at_least(rhs.aval.size - lhs.aval.size, 1):
-            lhs = ctx.neutral(lhs, left.shape, (a,))
+            lhs = ctx.zero_filled(lhs, left.shape, (a,))
         else:
-            rhs = ctx.neutral(rhs, right.shape, (b,))
+            rhs = ctx.zero_filled(rhs, right.shape, (b,))
     out = ctx.one(prim, lhs, rhs)
     n = len(prim.lhs_batch)
     lhs_free = free_axes(left.ndim, prim.lhs_batch, prim.lhs_contract)
@@ -44,8 +44,8 @@ def _finite_dot(ctx: MaskCtx, prim: DotGeneral, args: Atoms, ins: Avals, outs: A
         out, [(n + len(lhs_free) + rhs_free.index(a), size) for a, size in ctx.zeros(rhs) if a in rhs_free]
     )
     for x, batch in ((lhs, prim.lhs_batch), (rhs, prim.rhs_batch)):
-        ctx.wait(out, frozenset([(batch.index(a), size) for a, size in ctx.pending(x) if a in batch]))
+        ctx.mark_pending(out, frozenset([(batch.index(a), size) for a, size in ctx.pending(x) if a in batch]))
     return ctx.cleared_later(out, outs[0].shape, range(n, outs[0].ndim))
 
 
-PRODUCTS: Final[tuple[MaskRule, ...]] = (row(DotGeneral, _dot, "padding is 0", settles=False),)
+PRODUCTS: Final[tuple[MaskRule, ...]] = (row(DotGeneral, _dot, "padding is 0", clears_operands=False),)

@@ -18,22 +18,22 @@ from fxad.transforms.mask.knowledge import moved_axes
 
 
 def _sum(ctx: MaskCtx, prim: ReduceSum, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    x = ctx.neutral(args[0], ins[0].shape, prim.axes)
-    x = x if ctx.finite(x) else ctx.settled(x)
+    x = ctx.zero_filled(args[0], ins[0].shape, prim.axes)
+    x = x if ctx.finite(x) else ctx.clear_pending(x)
     out = ctx.one(prim, x)
-    ctx.wait(out, moved_axes(prim, x.aval, ctx.pending(x)))
+    ctx.mark_pending(out, moved_axes(prim, x.aval, ctx.pending(x)))
     return (out,)
 
 
 def _extremum(ctx: MaskCtx, prim: ReduceMax | ReduceMin, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     finite = ctx.finite(args[0]) and _has_elements(ins[0], prim.axes)
-    x = args[0] if finite else ctx.settled(args[0])
+    x = args[0] if finite else ctx.clear_pending(args[0])
     x = ctx.filled(x, ins[0].shape, prim.monoid.identity(ins[0].dtype), prim.axes)
     out = ctx.one(prim, x)
     if finite:
         ctx.assume_finite(out)
         kept = [a for a in range(x.aval.ndim) if a not in prim.axes]
-        ctx.wait(out, frozenset([(kept.index(a), n) for a, n in ctx.pending(x) if a in kept]))
+        ctx.mark_pending(out, frozenset([(kept.index(a), n) for a, n in ctx.pending(x) if a in kept]))
     return (out,)
 
 
@@ -61,13 +61,13 @@ def _cumulative(ctx: MaskCtx, prim: Cumulative, args: Atoms, ins: Avals, outs: A
 
 
 def _recurrence(ctx: MaskCtx, prim: LinearRecurrence, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    a, b = [ctx.neutral(x, t.shape, (prim.axis,)) for x, t in zip(args, ins, strict=True)]
+    a, b = [ctx.zero_filled(x, t.shape, (prim.axis,)) for x, t in zip(args, ins, strict=True)]
     return (ctx.cleared(ctx.one(prim, a, b), outs[0].shape, (prim.axis,)),)
 
 
 def _softmax(ctx: MaskCtx, prim: Softmax, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     finite = ctx.finite(args[0]) and _has_elements(ins[0], prim.axes)
-    x = args[0] if finite else ctx.settled(args[0])
+    x = args[0] if finite else ctx.clear_pending(args[0])
     padded = frozenset([(a, ins[0].shape[a]) for a in ctx.ragged(ins[0].shape) if a in prim.axes])
     if finite and padded <= ctx.row_zeros(x):
         out = ctx.one(prim, ctx.excluded(x, ins[0].shape, prim.axes))
@@ -75,15 +75,15 @@ def _softmax(ctx: MaskCtx, prim: Softmax, args: Atoms, ins: Avals, outs: Avals) 
         out = ctx.one(prim, ctx.filled(x, ins[0].shape, extreme_value(ins[0].dtype, -1), prim.axes))
     if finite:
         ctx.assume_finite(out)
-        ctx.wait(out, ctx.pending(x))
+        ctx.mark_pending(out, ctx.pending(x))
         return (ctx.cleared_later(out, outs[0].shape, prim.axes),)
     return (ctx.cleared(out, outs[0].shape),)
 
 
 REDUCTIONS: Final[tuple[MaskRule, ...]] = (
-    row(ReduceSum, _sum, "padding is 0", settles=False),
-    row(ReduceMax, _extremum, "padding is the neutral element", settles=False),
-    row(ReduceMin, _extremum, "padding is the neutral element", settles=False),
+    row(ReduceSum, _sum, "padding is 0", clears_operands=False),
+    row(ReduceMax, _extremum, "padding is the neutral element", clears_operands=False),
+    row(ReduceMin, _extremum, "padding is the neutral element", clears_operands=False),
     *[row(kind, _reduction, "padding is the neutral element") for kind in (ReduceProd, ReduceAnd, ReduceOr, ReduceXor)],
     row(ArgMax, _argmax, "padding is the least value"),
     row(ArgMin, _argmin, "padding is the greatest value"),
@@ -92,5 +92,5 @@ REDUCTIONS: Final[tuple[MaskRule, ...]] = (
         for kind in (CumSum, CumProd, CumMax, CumMin, CumLogSumExp)
     ],
     row(LinearRecurrence, _recurrence, "padding is 0"),
-    row(Softmax, _softmax, "padding is -inf", settles=False),
+    row(Softmax, _softmax, "padding is -inf", clears_operands=False),
 )

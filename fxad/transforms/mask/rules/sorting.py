@@ -25,7 +25,7 @@ def _sort(ctx: MaskCtx, prim: Sort, args: Atoms, ins: Avals, outs: Avals) -> Seq
 
 def _top_k(ctx: MaskCtx, prim: TopK, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     x = ctx.filled(args[0], ins[0].shape, extreme_value(ins[0].dtype, -1), (ins[0].ndim - 1,))
-    values, places = ctx(TopK(ctx.room(prim.k)), x)
+    values, places = ctx(TopK(ctx.padded_size(prim.k)), x)
     return ctx.cleared(values, outs[0].shape, (outs[0].ndim - 1,)), places
 
 

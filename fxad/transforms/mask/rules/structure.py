@@ -16,17 +16,13 @@ from fxad.primitives.gather import Gather
 from fxad.primitives.index import Index
 from fxad.primitives.shape import BroadcastInDim, ExpandDims, Iota, Reshape, Rev, emit_broadcast, emit_reshape
 from fxad.primitives.slicing import Concatenate, Pad, Slice
-from fxad.transforms.mask.contract import INT, Atoms, Avals, MaskCtx, MaskRule, lanewise, row
+from fxad.transforms.mask.contract import Atoms, Avals, MaskCtx, MaskRule, int_literal, lanewise, row
 from fxad.transforms.mask.knowledge import moved_axes
 
 
 def zero_of(x: Aval) -> Lit:
     """A 0-d zero of a type's dtype."""
     return Lit(bytes(x.dtype.itemsize), x.with_shape(()))
-
-
-def _int(value: int) -> Lit:
-    return Lit.of(value, INT)
 
 
 def padded_to(ctx: MaskCtx, x: Atom, axis: int, size: int) -> Atom:
@@ -42,7 +38,7 @@ def padded_to(ctx: MaskCtx, x: Atom, axis: int, size: int) -> Atom:
 def taken_from(ctx: MaskCtx, x: Atom, axis: int, start: Atom, size: int) -> Atom:
     """`size` elements of `x` from `start`, an i32[], on along an axis, which must hold them."""
     shape = x.aval.shape
-    starts = [start if a == axis else _int(0) for a in range(len(shape))]
+    starts = [start if a == axis else int_literal(0) for a in range(len(shape))]
     return ctx.one(DynamicSlice(tuple([size if a == axis else n for a, n in enumerate(shape)])), x, *starts)
 
 
@@ -69,9 +65,9 @@ def taken_at(ctx: MaskCtx, x: Atom, axis: int, places: Atom) -> Atom:
 
 def _broadcast(ctx: MaskCtx, prim: BroadcastInDim, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     (x,), shape = args, outs[0].shape
-    x = x if ctx.finite(x) else ctx.settled(x)
+    x = x if ctx.finite(x) else ctx.clear_pending(x)
     out = emit_broadcast(ctx, x, ctx.padded(shape), prim.dims)
-    ctx.wait(out, moved_axes(prim, x.aval, ctx.pending(x)))
+    ctx.mark_pending(out, moved_axes(prim, x.aval, ctx.pending(x)))
     kept = [d for d, n in zip(prim.dims, ins[0].shape, strict=True) if n == shape[d]]
     return (ctx.cleared_later(out, shape, [a for a in range(len(shape)) if a not in kept]),)
 
@@ -88,7 +84,7 @@ def slice_rule(ctx: MaskCtx, prim: Slice, args: Atoms, ins: Avals, outs: Avals) 
     (x,), (y,) = args, outs
     starts, limits, strides = [0] * y.ndim, list(x.aval.shape), [1] * y.ndim
     for a, (start, stride) in enumerate(zip(prim.starts, prim.strides, strict=True)):
-        m = ctx.room(y.shape[a])
+        m = ctx.padded_size(y.shape[a])
         if ctx.masked(stride):
             steps = ctx.one(MUL, ctx.line((m,), 0), emit_broadcast(ctx, ctx.count(stride), (m,), ()))
             first = emit_broadcast(ctx, ctx.count(start), (m,), ())
@@ -99,7 +95,7 @@ def slice_rule(ctx: MaskCtx, prim: Slice, args: Atoms, ins: Avals, outs: Avals) 
             starts[a], limits[a], strides[a] = start, prim.limits[a], stride
             continue
         window = maximum((m - 1) * stride + 1, 0) if type(m) is Size or m else 0
-        x = padded_to(ctx, x, a, ctx.room(start) + window)
+        x = padded_to(ctx, x, a, ctx.padded_size(start) + window)
         if ctx.masked(start):
             x, start = taken_from(ctx, x, a, ctx.count(start), window), 0
         starts[a], limits[a], strides[a] = start, start + window, stride
@@ -120,9 +116,9 @@ def slice_rule(ctx: MaskCtx, prim: Slice, args: Atoms, ins: Avals, outs: Avals) 
 def _slice(ctx: MaskCtx, prim: Slice, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     (x,), (old,), (new,) = args, ins, outs
     if any([old.shape[a] != new.shape[a] for a in {*ctx.ragged(old.shape), *ctx.ragged(new.shape)}]):
-        return slice_rule(ctx, prim, (ctx.settled(x),), ins, outs)
+        return slice_rule(ctx, prim, (ctx.clear_pending(x),), ins, outs)
     (out,) = slice_rule(ctx, prim, args, ins, outs)
-    ctx.wait(out, ctx.pending(x))
+    ctx.mark_pending(out, ctx.pending(x))
     return (out,)
 
 
@@ -135,7 +131,7 @@ def pad_rule(ctx: MaskCtx, prim: Pad, args: Atoms, ins: Avals, outs: Avals) -> S
     shift: list[Atom | None] = []
     between = list(prim.interior)
     for a, (lo, hi, interior) in enumerate(zip(prim.low, prim.high, prim.interior, strict=True)):
-        m = ctx.room(y.shape[a])
+        m = ctx.padded_size(y.shape[a])
         if ctx.masked(interior):
             x = _spread(ctx, x, value, a, ins[0].shape[a], m, lo, interior)
             lo, hi, interior, between[a] = 0, 0, 0, 0
@@ -146,11 +142,11 @@ def pad_rule(ctx: MaskCtx, prim: Pad, args: Atoms, ins: Avals, outs: Avals) -> S
             high.append(0)
             shift.append(None)
         elif ctx.masked(lo):
-            most, below = maximum(ctx.room(lo), 0), lower_bound(lo)
+            most, below = maximum(ctx.padded_size(lo), 0), lower_bound(lo)
             least = below if below is not None else -wide
             low.append(most)
             high.append(maximum(m - least - wide, 0))
-            shift.append(ctx.one(SUB, _int(most), ctx.count(lo)))
+            shift.append(ctx.one(SUB, int_literal(most), ctx.count(lo)))
         elif ctx.ragged((ins[0].shape[a], y.shape[a])):
             low.append(lo)
             high.append(m - lo - wide)
@@ -162,21 +158,21 @@ def pad_rule(ctx: MaskCtx, prim: Pad, args: Atoms, ins: Avals, outs: Avals) -> S
     out: Atom = ctx.one(Pad(tuple(low), tuple(high), tuple(between)), x, value)
     for a, start in enumerate(shift):
         if start is not None:
-            out = taken_from(ctx, out, a, start, ctx.room(y.shape[a]))
+            out = taken_from(ctx, out, a, start, ctx.padded_size(y.shape[a]))
     return (ctx.cleared(out, y.shape),)
 
 
-def _spread(ctx: MaskCtx, x: Atom, value: Atom, axis: int, n: int, room: int, low: int, interior: int) -> Atom:
-    """`x` with as many values between its elements as a size says: each of `room` places reads its element."""
-    line = ctx.line((room,), 0)
+def _spread(ctx: MaskCtx, x: Atom, value: Atom, axis: int, n: int, padded: int, low: int, interior: int) -> Atom:
+    """`x` with as many values between its elements as a size summary: each of `padded` places reads its element."""
+    line = ctx.line((padded,), 0)
 
     def row(size: int) -> Atom:
-        return emit_broadcast(ctx, ctx.count(size), (room,), ())
+        return emit_broadcast(ctx, ctx.count(size), (padded,), ())
 
     at, step = ctx.one(SUB, line, row(low)), row(interior + 1)
     place = ctx.one(DIV, at, step)
-    whole = ctx.one(EQ, ctx.one(REM, at, step), _int(0).with_aval((room,)))
-    inside = ctx.one(AND, ctx.one(GE, at, _int(0).with_aval((room,))), ctx.one(LT, place, row(n)))
+    whole = ctx.one(EQ, ctx.one(REM, at, step), int_literal(0).with_aval((padded,)))
+    inside = ctx.one(AND, ctx.one(GE, at, int_literal(0).with_aval((padded,))), ctx.one(LT, place, row(n)))
     found = taken_at(ctx, x, axis, place)
     here = emit_broadcast(ctx, ctx.one(AND, whole, inside), found.aval.shape, (axis,))
     return ctx.one(SELECT_N, here, emit_broadcast(ctx, value, found.aval.shape, ()), found)
@@ -186,20 +182,20 @@ def _concatenate(ctx: MaskCtx, prim: Concatenate, args: Atoms, ins: Avals, outs:
     axis, y = prim.axis, outs[0]
     if not any([ctx.masked(x.shape[axis]) for x in ins]):
         return lanewise(ctx, prim, args, ins, outs)
-    args = tuple([ctx.settled(x) for x in args])
+    args = tuple([ctx.clear_pending(x) for x in args])
     shape, start = ctx.padded(y.shape), 0
     starts: list[int] = []
-    room = shape[axis]
+    padded = shape[axis]
     for x, aval in zip(args, ins, strict=True):
         starts.append(start)
-        # the room of an operand may be larger than its part of the result: a bound need not be attained
-        room = maximum(room, ctx.room(start) + x.aval.shape[axis])
+        # the padded size of an operand may be larger than its part of the result: a bound need not be attained
+        padded = maximum(padded, ctx.padded_size(start) + x.aval.shape[axis])
         start = start + aval.shape[axis]
-    out: Atom = zero_of(y).with_aval((*shape[:axis], room, *shape[axis + 1 :]))
+    out: Atom = zero_of(y).with_aval((*shape[:axis], padded, *shape[axis + 1 :]))
     for x, start in zip(args, starts, strict=True):  # each operand overwrites the padding of the one before
         at = ctx.count(start)
-        out = ctx.one(DYNAMIC_UPDATE_SLICE, out, x, *[at if a == axis else _int(0) for a in range(y.ndim)])
-    if room != shape[axis]:
+        out = ctx.one(DYNAMIC_UPDATE_SLICE, out, x, *[at if a == axis else int_literal(0) for a in range(y.ndim)])
+    if padded != shape[axis]:
         out = ctx.one(Slice((0,) * y.ndim, shape, (1,) * y.ndim), out)
     return (out,)
 
@@ -209,9 +205,9 @@ def _rev(ctx: MaskCtx, prim: Rev, args: Atoms, ins: Avals, outs: Avals) -> Seque
     shape = ins[0].shape
     for a in ctx.ragged(shape):
         if a in prim.axes:  # the valid elements are the last ones
-            room = x.aval.shape[a]
-            away = ctx.one(SUB, _int(room), ctx.count(shape[a]))
-            x = taken_from(ctx, padded_to(ctx, x, a, 2 * room), a, away, room)
+            padded = x.aval.shape[a]
+            away = ctx.one(SUB, int_literal(padded), ctx.count(shape[a]))
+            x = taken_from(ctx, padded_to(ctx, x, a, 2 * padded), a, away, padded)
     return (x,)
 
 
@@ -223,11 +219,11 @@ def _reshape(ctx: MaskCtx, prim: Reshape, args: Atoms, ins: Avals, outs: Avals) 
         moved = [
             (a, n, b) for a, n in ctx.pending(x) for b, m in enumerate(new) if (n, prod(old[:a])) == (m, prod(new[:b]))
         ]
-        x = x if len(moved) == len(ctx.pending(x)) else ctx.settled(x)
+        x = x if len(moved) == len(ctx.pending(x)) else ctx.clear_pending(x)
         out = emit_reshape(ctx, x, ctx.padded(new))
-        ctx.wait(out, frozenset([(b, n) for _, n, b in moved]) if ctx.pending(x) else frozenset())
+        ctx.mark_pending(out, frozenset([(b, n) for _, n, b in moved]) if ctx.pending(x) else frozenset())
         return (out,)
-    x = ctx.settled(x)
+    x = ctx.clear_pending(x)
     return (_regrouped(ctx, x, old, new),)
 
 
@@ -257,21 +253,23 @@ def _group(old: Shape, new: Shape, i: int, j: int) -> tuple[int, int]:
 def _regrouped(ctx: MaskCtx, x: Atom, old: Shape, new: Shape) -> Atom:
     """A reshape in which the places of elements depend on the sizes: each result element reads its place."""
     shape = ctx.padded(new)
-    flat: Atom = _int(0).with_aval(shape)
+    flat: Atom = int_literal(0).with_aval(shape)
     for a in range(len(new)):  # the number of each element in row-major order, at the true sizes
         stride = emit_broadcast(ctx, ctx.count(prod(new[a + 1 :])), shape, ())
         flat = ctx.one(ADD, flat, ctx.one(MUL, ctx.line(shape, a), stride))
-    one = _int(1).with_aval(shape)
-    place: Atom = _int(0).with_aval(shape)
-    room = x.aval.shape
+    one = int_literal(1).with_aval(shape)
+    place: Atom = int_literal(0).with_aval(shape)
+    padded = x.aval.shape
     for a in range(len(old)):
         size = ctx.one(MAX, emit_broadcast(ctx, ctx.count(old[a]), shape, ()), one)
         stride = ctx.one(MAX, emit_broadcast(ctx, ctx.count(prod(old[a + 1 :])), shape, ()), one)
         at = ctx.one(REM, ctx.one(DIV, flat, stride), size)
-        place = ctx.one(ADD, place, ctx.one(MUL, at, _int(prod(room[a + 1 :])).with_aval(shape)))
-    total = prod(room)
+        place = ctx.one(ADD, place, ctx.one(MUL, at, int_literal(prod(padded[a + 1 :])).with_aval(shape)))
+    total = prod(padded)
     line = padded_to(ctx, emit_reshape(ctx, x, (total,)), 0, 1)
-    place = ctx.one(MAX, ctx.one(MIN, place, _int(maximum(total - 1, 0)).with_aval(shape)), _int(0).with_aval(shape))
+    place = ctx.one(
+        MAX, ctx.one(MIN, place, int_literal(maximum(total - 1, 0)).with_aval(shape)), int_literal(0).with_aval(shape)
+    )
     gather = Gather(
         offset_dims=(),
         collapsed_slice_dims=(0,),
@@ -309,17 +307,17 @@ def groups_together(ctx: MaskCtx, x: Atom, aval: Aval, axis: int, groups: int) -
 
 
 STRUCTURE: Final[tuple[MaskRule, ...]] = (
-    row(BroadcastInDim, _broadcast, "lane by lane; padding is cleared in the result", settles=False),
+    row(BroadcastInDim, _broadcast, "lane by lane; padding is cleared in the result", clears_operands=False),
     row(Iota, _iota, "of the padded shape"),
-    row(Slice, _slice, "the bounds are those of the true size", settles=False),
+    row(Slice, _slice, "the bounds are those of the true size", clears_operands=False),
     row(Pad, pad_rule, "padding is the value"),
-    row(Concatenate, _concatenate, "each operand overwrites the padding before it", settles=False),
+    row(Concatenate, _concatenate, "each operand overwrites the padding before it", clears_operands=False),
     row(Rev, _rev, "shifted by the padding"),
     row(
         Reshape,
         _reshape,
         "in place where only outermost axes have padding, else by the places of elements",
-        settles=False,
+        clears_operands=False,
     ),
 )
 

@@ -34,7 +34,7 @@ from fxad.primitives.select_and_scatter import SelectAndGatherAdd, SelectAndScat
 from fxad.primitives.shape import ExpandDims, ReduceSum, emit_broadcast, emit_reshape
 from fxad.primitives.slicing import Pad, Slice
 from fxad.primitives.sliding import SlidingWindow, dilated_size, window_count
-from fxad.transforms.mask.contract import INT, Atoms, Avals, MaskCtx, MaskRule, not_masked, row
+from fxad.transforms.mask.contract import Atoms, Avals, MaskCtx, MaskRule, int_literal, not_masked, row
 from fxad.transforms.mask.rules.structure import (
     groups_apart,
     groups_together,
@@ -48,10 +48,6 @@ from fxad.transforms.mask.rules.structure import (
 _Reduce = Callable[[tuple[int, ...], Sequence[Atom]], Sequence[Atom]]
 
 
-def _int(value: int) -> Lit:
-    return Lit.of(value, INT)
-
-
 def _with_size(aval: Aval, axis: int, size: int) -> Aval:
     return aval.with_shape((*aval.shape[:axis], size, *aval.shape[axis + 1 :]))
 
@@ -59,9 +55,9 @@ def _with_size(aval: Aval, axis: int, size: int) -> Aval:
 def _fitting(
     ctx: MaskCtx, low: int, n: int, m: int, window: int, stride: int, base: int, dilation: int
 ) -> tuple[int, int]:
-    """The padding with which windows over the room of `n` elements have the room of `m` places."""
-    reach = (ctx.room(m) - 1) * stride + dilated_size(ctx.room(window), dilation)
-    return low, reach - low - dilated_size(ctx.room(n), base)
+    """The padding with which windows over the padded size of `n` elements have the padded size of `m` places."""
+    reach = (ctx.padded_size(m) - 1) * stride + dilated_size(ctx.padded_size(window), dilation)
+    return low, reach - low - dilated_size(ctx.padded_size(n), base)
 
 
 def _padded_axis(
@@ -94,7 +90,7 @@ def _conv(ctx: MaskCtx, prim: ConvGeneralDilated, args: Atoms, ins: Avals, outs:
     (lhs, rhs), (left, right), (out,) = args, ins, outs
     if 0 in ctx.padded(out.shape):
         return (zero_of(out).with_aval(ctx.padded(out.shape)),)
-    lhs, rhs = ctx.neutral(lhs, left.shape), ctx.neutral(rhs, right.shape)
+    lhs, rhs = ctx.zero_filled(lhs, left.shape), ctx.zero_filled(rhs, right.shape)
     strides, bases, dilations = list(prim.strides), list(prim.lhs_dilation), list(prim.rhs_dilation)
     padding: list[tuple[int, int]] = []
     dense = out  # the result before places are selected
@@ -120,8 +116,8 @@ def _conv(ctx: MaskCtx, prim: ConvGeneralDilated, args: Atoms, ins: Avals, outs:
         padding=tuple(padding),
         lhs_dilation=tuple(bases),
         rhs_dilation=tuple(dilations),
-        feature_groups=ctx.room(prim.feature_groups),
-        batch_groups=ctx.room(prim.batch_groups),
+        feature_groups=ctx.padded_size(prim.feature_groups),
+        batch_groups=ctx.padded_size(prim.batch_groups),
     )
     lhs = groups_apart(ctx, lhs, left, prim.lhs_spec[1], prim.feature_groups)
     lhs = groups_apart(ctx, lhs, left, prim.lhs_spec[0], prim.batch_groups)
@@ -178,7 +174,7 @@ def _elements(
     ctx: MaskCtx, n: int, m: int, window: int, stride: int, low: int, base: int, dilation: int
 ) -> tuple[Atom, Atom]:
     """For each place and each element of its window, the index of the element, and True if there is one."""
-    shape = ctx.room(m), ctx.room(window)
+    shape = ctx.padded_size(m), ctx.padded_size(window)
 
     def full(size: int) -> Atom:
         return emit_broadcast(ctx, ctx.count(size), shape, ())
@@ -187,7 +183,7 @@ def _elements(
     at = ctx.one(ADD, ctx.one(MUL, ctx.line(shape, 0), full(stride)), ctx.one(MUL, offset, full(dilation)))
     at = ctx.one(SUB, at, full(low))
     index = ctx.one(DIV, at, full(base))
-    zero = _int(0).with_aval(shape)
+    zero = int_literal(0).with_aval(shape)
     here = ctx.one(AND, ctx.one(GE, at, zero), ctx.one(LT, index, full(n)))
     here = ctx.one(AND, here, ctx.one(LT, offset, full(window)))
     return index, ctx.one(AND, here, ctx.one(EQ, ctx.one(REM, at, full(base)), zero))
@@ -250,7 +246,7 @@ def _axis_by_axis(ctx: MaskCtx, prim: WindowReduction, x: Atom, of_x: Aval, plac
     for a in reversed(range(of_x.ndim)):
         low, high = prim.padding[a]
         out = _with_size(of_x, a, places[a])
-        least, most = lower_bound(low), ctx.room(low)
+        least, most = lower_bound(low), ctx.padded_size(low)
         if not ctx.masked(low):
             x = _combined(ctx, _along(prim, a, (low, high)), x, of_x, out.shape)
         elif type(most) is int and least is not None and most - least < _FEW:
@@ -259,7 +255,7 @@ def _axis_by_axis(ctx: MaskCtx, prim: WindowReduction, x: Atom, of_x: Aval, plac
             ]
             x = tried[0][1]
             for k, y in tried[1:]:
-                here = emit_broadcast(ctx, ctx.one(EQ, ctx.count(low), _int(k)), y.aval.shape, ())
+                here = emit_broadcast(ctx, ctx.one(EQ, ctx.count(low), int_literal(k)), y.aval.shape, ())
                 x = ctx.one(SELECT_N, here, x, y)
         else:
             x = _extremes(ctx, _along(prim, a, (low, high)), x, of_x, out.shape)
@@ -287,7 +283,7 @@ def _extremes(ctx: MaskCtx, prim: WindowReduction, x: Atom, of_x: Aval, places: 
     """The first extreme elements of windows: the tangent of a reduction along an axis is that of all of them."""
     select = SelectAndGatherAdd("ge" if isinstance(prim, ReduceWindowMax) else "le", *prim.sliding.values)
     at = _selected_elements(ctx, select, x, of_x, places)
-    y = _at_elements(ctx, True, ctx.neutral(x, of_x.shape), x.aval, at)
+    y = _at_elements(ctx, True, ctx.zero_filled(x, of_x.shape), x.aval, at)
     empty = ctx.one(EQ, at, Lit.of(prod(x.aval.shape), at.aval))
     return ctx.one(SELECT_N, empty, y, prim.monoid.identity(of_x.dtype).with_aval(y.aval.shape))
 
@@ -332,7 +328,7 @@ def _selection(ctx: MaskCtx, prim: Selection, args: Atoms, ins: Avals, outs: Ava
     places = out.shape if gathers else of_values.shape
     if 0 in ctx.padded(places) or 0 in ctx.padded(out.shape):
         return (zero_of(out).with_aval(ctx.padded(out.shape)),)
-    values = ctx.neutral(values, of_values.shape)
+    values = ctx.zero_filled(values, of_values.shape)
     if _by_sizes(ctx, prim.sliding) or any([ctx.masked(low) for low, _ in prim.padding]):
         at = _selected_elements(ctx, prim, x, of_x, places)
         return (ctx.cleared(_at_elements(ctx, gathers, values, x.aval, at), out.shape),)
@@ -359,7 +355,7 @@ def _selected_elements(ctx: MaskCtx, prim: Selection, x: Atom, of_x: Aval, place
 
     One axis after the other: of equal elements, the first one of the window has the least number.
     """
-    total, worst = _int(prod(x.aval.shape)), extreme_value(of_x.dtype, -prim.sign)
+    total, worst = int_literal(prod(x.aval.shape)), extreme_value(of_x.dtype, -prim.sign)
     number = emit_reshape(ctx, ctx.line((prod(x.aval.shape),), 0), x.aval.shape)
     extreme = ReduceMax if prim.sign > 0 else ReduceMin
     for a, (low, _) in enumerate(prim.padding):

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 _Residual = list[dict[int, int]]
 
 
-def separator(
+def min_vertex_cut(
     weights: Sequence[int], edges: Collection[tuple[int, int]], sources: Collection[int], sinks: Collection[int]
 ) -> frozenset[int]:
     """A set of vertices of least total weight that every path from a source to a sink meets.

@@ -1,4 +1,4 @@
-"""What crosses from a unit to a later one: less, where the rest is cheap to compute again."""
+"""Cheap values are computed again by the units that read them, if that stores fewer bytes between units."""
 
 from __future__ import annotations
 
@@ -24,11 +24,10 @@ from fxad.primitives.elementwise import ADD, GT, MUL, SIN, TANH
 from fxad.primitives.reduce import ReduceMax
 from fxad.testing import Case, cases, repeated_cases
 from fxad.testing.unit_laws import check_recompute, run_pieces
-from fxad.units.min_cut_recompute import MAX_FORMULA, MAX_READERS
+from fxad.units.min_cut import min_vertex_cut
+from fxad.units.min_cut_recompute import MAX_FORMULA, MAX_READERS, recompute
 from fxad.units.pieces import partition
 from fxad.units.plan import Plan
-from fxad.units.recompute import recompute
-from fxad.units.separator import separator
 
 BIG = Aval((64, 64), "float32")
 
@@ -67,23 +66,23 @@ def separates(cut: frozenset[int], edges: set[tuple[int, int]], sources: set[int
     st.sets(st.integers(0, 6), max_size=3),
     st.sets(st.integers(0, 6), max_size=3),
 )
-def test_a_separator_weighs_least(
+def test_a_minimum_cut_weighs_least(
     weights: list[int], edges: set[tuple[int, int]], sources: set[int], sinks: set[int]
 ) -> None:
     n = len(weights)
     edges = {(u, v) for u, v in edges if u < v < n}
     sources, sinks = {v for v in sources if v < n}, {v for v in sinks if v < n}
-    cut = separator(weights, edges, sources, sinks)
+    cut = min_vertex_cut(weights, edges, sources, sinks)
     assert separates(cut, edges, sources, sinks)
     every = [frozenset(c) for k in range(n + 1) for c in combinations(range(n), k)]
     least = min([sum([weights[v] for v in c]) for c in every if separates(c, edges, sources, sinks)])
     assert sum([weights[v] for v in cut]) == least
 
 
-def test_a_separator_is_the_one_nearest_to_the_sinks() -> None:
-    assert separator([3, 3, 3], [(0, 1), (1, 2)], [0], [2]) == {2}
-    assert separator([3, 2, 3], [(0, 1), (1, 2)], [0], [2]) == {1}
-    assert separator([1, 5], [(0, 1)], [], [1]) == set()
+def test_a_minimum_cut_is_the_one_nearest_to_the_sinks() -> None:
+    assert min_vertex_cut([3, 3, 3], [(0, 1), (1, 2)], [0], [2]) == {2}
+    assert min_vertex_cut([3, 2, 3], [(0, 1), (1, 2)], [0], [2]) == {1}
+    assert min_vertex_cut([1, 5], [(0, 1)], [], [1]) == set()
 
 
 # ------------------------------------------------------------------------------------------------------------ networks
@@ -199,7 +198,7 @@ def test_what_is_read_just_behind_is_handed_over() -> None:
     program, (make, between, read) = waiting(1, 1)
     pieces = partition(program, (make, read))
     near = partition(program, (make, between, read))
-    assert [p.glue for p in pieces.pieces] == [False, True, False]
+    assert [p.remainder for p in pieces.pieces] == [False, True, False]
     assert recompute(near) is not near
     b = Builder()
     (x,) = b.inputs([BIG])

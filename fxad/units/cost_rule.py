@@ -45,7 +45,7 @@ from fxad.ir import Eqn, Jaxpr, distinct_jaxprs
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.remat import Remat
 from fxad.transforms.costs import Weight, weight, weight_of_nested
-from fxad.units.kernels import milliseconds, takes
+from fxad.units.kernels import milliseconds, takes_at_least
 
 MAX_EQUATIONS: Final = 1 << 24  # equations, with nested calls inlined: the search would visit each
 MAX_STEPS: Final = 1 << 20
@@ -54,7 +54,7 @@ MAX_STEPS: Final = 1 << 20
 Predicate: TypeAlias = Callable[[Jaxpr], bool]
 
 
-def called(eqn: Eqn) -> Jaxpr | None:
+def called_body(eqn: Eqn) -> Jaxpr | None:
     """The body of a `call` or a `remat`, which is only a call after differentiation; None for other equations."""
     prim = eqn.prim
     # not isinstance: this is a hot path, run on every equation
@@ -68,7 +68,7 @@ def uses(jaxpr: Jaxpr, units: Container[Jaxpr] = ()) -> dict[Jaxpr, int]:
     count[jaxpr] = 1
     for caller in reversed(count):  # callers before callees
         for eqn in caller.eqns if count[caller] and (caller is jaxpr or caller not in units) else ():
-            body = called(eqn)
+            body = called_body(eqn)
             if body is not None:
                 count[body] += count[caller]
     return {body: n for body, n in count.items() if n and body is not jaxpr}
@@ -77,7 +77,7 @@ def uses(jaxpr: Jaxpr, units: Container[Jaxpr] = ()) -> dict[Jaxpr, int]:
 def selected_bodies(jaxpr: Jaxpr, predicate: Predicate) -> tuple[Jaxpr, ...]:
     """The bodies for which a predicate is true. It is evaluated once for each called body. If the program consists of a
     single call, as after some transformations, the predicate is not evaluated on that call."""
-    while len(jaxpr.eqns) == 1 and (only := called(jaxpr.eqns[0])) is not None:
+    while len(jaxpr.eqns) == 1 and (only := called_body(jaxpr.eqns[0])) is not None:
         jaxpr = only
     return tuple([body for body in uses(jaxpr) if predicate(body)])
 
@@ -88,12 +88,12 @@ def repeated(jaxpr: Jaxpr) -> tuple[Jaxpr, ...]:
     weight_of_nested(jaxpr)
     units: dict[Jaxpr, None] = {}
     for body, n in uses(jaxpr).items():  # innermost first
-        if n > 1 and worth(weight(body), n) and 2 * left_to_compile(body, units) > weight(body).equations:
+        if n > 1 and pays(weight(body), n) and 2 * left_to_compile(body, units) > weight(body).equations:
             units[body] = None
     return tuple(units)
 
 
-def worth(w: Weight, n: int) -> bool:
+def pays(w: Weight, n: int) -> bool:
     """Returns True if a body of this weight with `n` calls satisfies conditions 1 and 2 of the cost rule."""
     long = w.microseconds >= max(UNIT_MICROSECONDS, BORDER_TIMES * w.border)
     return long and (n - 1) * w.equations >= SAVED_EQUATIONS
@@ -112,7 +112,7 @@ def saves_compile_time(units: Iterable[Jaxpr], whole: Jaxpr, saves: float = SAVE
     compiled = sum([weight_of_nested(body).equations + PROGRAM_EQUATIONS for body in bodies])
     if compiled > COMPILED_PART * (weight_of_nested(whole).equations + PROGRAM_EQUATIONS):
         saves = max(saves, CERTAIN_MS)
-    return saves == -inf or takes(whole, saves + sum([milliseconds(body) for body in bodies]))
+    return saves == -inf or takes_at_least(whole, saves + sum([milliseconds(body) for body in bodies]))
 
 
 def check_steps(jaxpr: Jaxpr, units: Container[Jaxpr]) -> None:
@@ -130,4 +130,4 @@ def large_enough(jaxpr: Jaxpr, saves: float = SAVED_MS) -> bool:
     """Returns True if a program is large enough for units to pay. If not, the search for units is skipped."""
     w = weight_of_nested(jaxpr)
     size = SAVED_EQUATIONS < w.equations <= MAX_EQUATIONS
-    return w.microseconds >= 2 * UNIT_MICROSECONDS and size and (saves == -inf or takes(jaxpr, saves))
+    return w.microseconds >= 2 * UNIT_MICROSECONDS and size and (saves == -inf or takes_at_least(jaxpr, saves))

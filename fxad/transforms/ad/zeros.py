@@ -1,0 +1,65 @@
+"""Finds the values of a program that are zero because other values are, such as tangents that vanish.
+
+An equation that is linear in operands that are zero gives zeros. Zeros pass through bodies by their layouts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Sequence
+
+from fxad.core.layout import Elements
+from fxad.core.memo import by_value
+from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Linear, Lit, Mask, Primitive
+from fxad.primitives.control.bodies import mask_or, select_by_mask
+from fxad.primitives.linearity import is_zero
+
+
+def zero_values(eqns: Iterable[Eqn], zeros: Iterable[Atom]) -> set[Atom]:
+    """Returns `zeros`, and the results of equations that are zero because these are."""
+    values = set(zeros)
+    for eqn in eqns:
+        values.update(select_by_mask(eqn.outs, zero_results(eqn, eqn.ins, values)))
+    return values
+
+
+def zero_results(eqn: Eqn, operands: Sequence[Atom], zeros: Container[Atom]) -> Mask:
+    """Marks the results of an equation that are zero because operands are. A zero may also be an integer literal: the
+    operand of a conversion, or the index of a branch."""
+    masks = [zero_mask(operands, zeros, integers) for integers in (False, True)]
+    return mask_or(*[_zero_results(eqn.prim, mask, len(eqn.outs)) for mask in masks])
+
+
+def zero_mask(atoms: Sequence[Atom], zeros: Container[Atom], integers: bool = False) -> Mask:
+    """Marks the atoms that are zero: those in `zeros`, and literals. With `integers`, integer and bool literals
+    count too."""
+    return tuple([a in zeros or is_zero(a) or (integers and isinstance(a, Lit) and not any(a.bits)) for a in atoms])
+
+
+def _zero_results(prim: Primitive, zeros: Mask, n: int) -> Mask:
+    """Marks the results, of `n`, that are zero when the marked operands are. Of bodies, only those that run count: a
+    function with custom rules computes the values of its plain body."""
+    if any(zeros) and isinstance(prim, Linear) and prim.linear_in(zeros):
+        return (True,) * n
+    layout = prim.layout if isinstance(prim, HigherOrder) else None
+    if layout is None or any([type(g.role) is Elements for g in layout.operands]):
+        return (False,) * n
+    operands, carries = list(zeros), layout.carries
+    while True:  # a carry is zero if it is at first, and each run leaves it so
+        results: dict[int, bool] = {}
+        for k in layout.running:
+            marks = zero_outs(layout.bodies[k].jaxpr, tuple([operands[p] for p in layout.operand_indices(k)]))
+            for place, mark in zip(layout.result_indices(k), marks, strict=True):
+                if place is not None:
+                    results[place] = results.get(place, True) and mark
+        kept = [z and (p not in carries or results[carries[p]]) for p, z in enumerate(operands)]
+        if kept == operands:
+            lost = {result for p, result in carries.items() if not operands[p]}
+            return tuple([results.get(k, False) and k not in lost for k in range(n)])
+        operands = kept
+
+
+@by_value
+def zero_outs(jaxpr: Jaxpr, mask: Mask) -> Mask:
+    """Marks the results of a program that are zero when the marked operands are."""
+    zeros = zero_values(jaxpr.eqns, select_by_mask(jaxpr.ins, mask))
+    return zero_mask(jaxpr.outs, zeros)
