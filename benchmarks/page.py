@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.harness import Row
+from fxad.runtime import default_platform, devices
 
 HEAD: Final = """# Benchmarks
 
@@ -104,7 +105,8 @@ def save(path: Path, text: str) -> None:
 def taken() -> str:
     """When and where a measurement is made; its load is that of others when this is asked before the work begins."""
     versions = ", ".join([f"{name} {metadata.version(name)}" for name in ("jaxlib", "jax")])
-    where = f"{os.cpu_count()} CPU cores ({platform.machine()})"
+    cores = f"{os.cpu_count()} CPU cores ({platform.machine()})"
+    where = cores if default_platform() == "cpu" else f"one {devices()[0].kind}, {cores}"
     load = f"a load of {os.getloadavg()[0]:.1f}"
     return f"{datetime.now(UTC).date()}, {where}, {load}; Python {platform.python_version()}, {versions}"
 

@@ -40,6 +40,8 @@ MODULES: Final = (
     "devices",
 )
 
+ORDER: Final = (*MODULES, "gpu")  # the sections of the page; `benchmarks.gpu` writes the last one, on a GPU
+
 RUN: Final = (
     "import json, sys; from dataclasses import asdict; from benchmarks import bench_{0};"
     " json.dump([asdict(r) for r in bench_{0}.rows()], sys.stdout)"
@@ -78,7 +80,7 @@ def main(argv: Sequence[str] | None = None, measure: Callable[[str], list[Row]] 
         show(f"{name}: fxad beside jax", rows)
         if args.write:
             before = sections(args.write.read_text(encoding="utf-8")) if args.write.exists() else {}
-            save(args.write, page({**before, name: section(rows, when)}, MODULES))
+            save(args.write, page({**before, name: section(rows, when)}, ORDER))
     if failed:
         print(f"not measured: {', '.join(failed)}", file=sys.stderr)
     return bool(failed)

@@ -1,4 +1,4 @@
-"""Generate the list of `docs/gpu.md`: the lines of fxad that decide by the platform, or are for GPUs alone.
+"""Generate the list of `docs/gpu.md`: the lines that decide by the platform, or are for GPUs alone, and never ran.
 
 python docs/gpu.py            write it
 python docs/gpu.py --check    exit 1 when it is stale
@@ -16,6 +16,23 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "gpu.md"
 BEGIN, END = "<!-- list: python docs/gpu.py -->\n", "<!-- end of the list -->\n"
 PLATFORMS = {"cpu", "cuda", "gpu"}
+# Functions that ran on a GPU, by the commands of the page.
+RAN = {
+    "fxad/lower.py": {"lower_jaxpr"},
+    "fxad/primitives/host_call.py": {"custom_call"},
+    "fxad/primitives/linalg/lapack.py": {"lapack_call"},
+    "fxad/xla/buffers.py": {"dlpack_device", "to_buffer", "to_numpy", "_import"},
+    "fxad/xla/client.py": {"_Clients._make"},
+    "fxad/xla/compat.py": {"OneDevice.__init__"},
+    "fxad/xla/cuda.py": {"_Plugin.load", "cuda_library"},
+    "fxad/xla/custom_calls.py": {"_Targets.provide", "implements", "are_portable"},
+    "fxad/xla/disk_tier.py": {"CompilerConfiguration.of"},
+    "fxad/xla/executable.py": {"_xla_options", "memory", "with_effort"},
+    "fxad/xla/host_calls.py": {"compile_with_callbacks"},
+    "fxad/xla/in_flight.py": {"_Work._wait"},
+    "fxad/xla/sharded.py": {"ManyDevices.__init__"},
+    "fxad/storage/exported.py": {"_platforms", "_missing_on", "export"},
+}
 
 
 def _names_platform(node: ast.expr) -> bool:
@@ -60,6 +77,8 @@ def table() -> str:
     for path in sorted((ROOT / "fxad").rglob("*.py")):
         where = path.relative_to(ROOT).as_posix()
         for line, function, code in lines_of(path):
+            if function in RAN.get(where, ()):
+                continue
             shown = code.replace("|", "\\|")
             rows.append(f"| [{where}:{line}](../{where}#L{line}) | `{function or 'module'}` | `{shown}` |")
     return "\n".join(rows) + "\n"

@@ -144,15 +144,21 @@ class LoweredModule:
 _LOCATION: Final = re.compile(r" loc\(#L\d+\)$", re.MULTILINE)  # at the end of an operation
 
 
-@by_value
-def lower_jaxpr(jaxpr: Jaxpr) -> LoweredModule:
+def lower_jaxpr(jaxpr: Jaxpr, platform: str = "cpu") -> LoweredModule:
     """The StableHLO module of a program; `@main` takes its operands and returns its results, in order.
+
+    Only calls of libraries and of the host depend on the platform.
 
     Law: a pure function of the program's value, except for the locations, which contain names and source lines.
     Cost: 1 us an equation.
     """
+    return _lower(jaxpr, platform)
+
+
+@by_value
+def _lower(jaxpr: Jaxpr, platform: str) -> LoweredModule:
     devices = devices_needed(jaxpr)
-    module = _Module(devices)
+    module = _Module(devices, platform)
     if runs_on_devices(jaxpr):
         main = with_host_calls_on_devices(with_host_calls_ordered(with_loops_ended(jaxpr)), devices)
     else:
@@ -288,9 +294,10 @@ class _Types(dict[Aval, str]):
 class _Module:
     """The shared state of the functions of one module: names of sub-programs, types, locations."""
 
-    __slots__ = ("channels", "devices", "host", "locations", "meshes", "names", "queue", "types")
+    __slots__ = ("channels", "devices", "host", "locations", "meshes", "names", "platform", "queue", "types")
 
-    def __init__(self, devices: int) -> None:
+    def __init__(self, devices: int, platform: str) -> None:
+        self.platform = platform
         self.host: list[tuple[Called, str]] = []
         self.channels = 0
         self.devices = devices
@@ -481,6 +488,11 @@ class _Function:
 
     def _zeros_of(self, aval: Aval) -> HloValue:
         return self.constant(Zero(aval).instantiate())
+
+    @property
+    def platform(self) -> str:
+        """The platform that the module is for; see `fxad.ir.Hlo`."""
+        return self._module.platform
 
     @property
     def mesh(self) -> tuple[tuple[str, int], ...]:

@@ -34,6 +34,7 @@ from fxad.xla.cache import (
 from fxad.xla.client import (
     Device as Device,
     default_device as default_device,
+    default_platform as default_platform,
     device_count as device_count,
     devices as devices,
     local_devices as local_devices,
@@ -41,7 +42,7 @@ from fxad.xla.client import (
     process_index as process_index,
     set_cpu_devices as set_cpu_devices,
 )
-from fxad.xla.custom_calls import custom_call_targets as custom_call_targets
+from fxad.xla.custom_calls import custom_call_targets as custom_call_targets, implements as implements
 from fxad.xla.executable import (
     CompileOptions as CompileOptions,
     CostStats as CostStats,

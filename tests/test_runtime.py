@@ -32,8 +32,8 @@ from fxad.primitives.control.remat import Remat
 from fxad.primitives.dot import DotGeneral
 from fxad.primitives.elementwise import ADD, MUL, SIN, SUB, TANH
 from fxad.units.kernels import wants_full_effort
-from fxad.xla.client import cuda_library
 from fxad.xla.compat import FLAGS
+from fxad.xla.cuda import cuda_library
 from fxad.xla.dlpack import _pointer, _Tensor, copy_out
 from fxad.xla.executable import with_effort
 
@@ -542,6 +542,18 @@ def test_an_array_of_numpy_is_let_go_with_its_last_reference() -> None:
     assert gone() is None
 
 
+def test_programs_may_outlive_the_modules_of_fxad() -> None:
+    """At the exit of the interpreter, with something of C that keeps both, as the client of GPUs does."""
+    text = """
+import ctypes, numpy
+import fxad as fx, fxad.core.weak
+numpy.kept = fx.trace(lambda x: x + 1, fx.Spec((3,)))
+for module in (fxad.core.weak, numpy):
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(module))
+"""
+    assert not script(text)
+
+
 def test_calls_leave_nothing_behind() -> None:
     """jaxlib remembers the caller of each execution until it is told to forget. In a process without jax nobody did."""
     text = """
@@ -753,7 +765,9 @@ def test_no_cuda_here() -> None:
         assert e.value.message == (
             "devices: no CUDA plugin is installed (looked for jax_plugins.xla_cuda13, jax_plugins.xla_cuda12)"
         )
-        assert e.value.remedy == ("pip install jax-cuda13-pjrt of the version of jaxlib, and its NVIDIA libraries")
+        assert e.value.remedy == (
+            "pip install jax-cuda13-pjrt and jax-cuda13-plugin of the version of jaxlib, and NVIDIA's libraries"
+        )
 
 
 def script(text: str, **env: str) -> str:

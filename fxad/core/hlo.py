@@ -49,6 +49,10 @@ class Hlo(Protocol):
         """A splat constant; one operation per distinct literal in a function."""
 
     @property
+    def platform(self) -> str:
+        """The platform that the module is for: "cpu" or "cuda"."""
+
+    @property
     def mesh(self) -> tuple[tuple[str, int], ...]:
         """The axes of the devices that run this function, with their sizes, the first one slowest."""
 

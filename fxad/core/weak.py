@@ -35,8 +35,10 @@ class WeakTable(Generic[K, V]):
 
     def put(self, key: K, value: V) -> V:
         """Store `value` under `key`, unless the key has an object. Returns the stored object."""
-        refs = self._refs
-        ref: KeyedRef[K, V] = KeyedRef(value, lambda ref: _forget(refs, ref.key), key)
+        # Removes an entry if its object is dead: a live one may have replaced it. A closure holds the function, because
+        # objects may die at interpreter exit, after the globals of this module.
+        refs, remove_dead = self._refs, _remove_dead_weakref
+        ref: KeyedRef[K, V] = KeyedRef(value, lambda ref: remove_dead(refs, ref.key), key)
         while True:
             stored = refs.setdefault(key, ref)
             if stored is ref:
@@ -44,15 +46,10 @@ class WeakTable(Generic[K, V]):
             live = stored()
             if live is not None:
                 return live
-            _forget(refs, key)
+            remove_dead(refs, key)
 
     def __len__(self) -> int:
         return len(self._refs)
-
-
-def _forget(refs: dict[K, KeyedRef[K, V]], key: K) -> None:
-    """Remove the entry of a key if its object is dead. A live object may have replaced it in the meantime."""
-    _remove_dead_weakref(refs, key)
 
 
 __all__ = ["WeakTable"]

@@ -79,8 +79,8 @@ class Lowered(_Staged, Generic[P, R_co]):
 
     @property
     def module(self) -> LoweredModule:
-        """StableHLO of the whole program, as a value."""
-        return lower_jaxpr(run_passes(self.program.jaxpr, self.passes or ()))
+        """StableHLO of the whole program for the default platform, as a value."""
+        return lower_jaxpr(run_passes(self.program.jaxpr, self.passes or ()), runtime.default_platform())
 
     @property
     def stages(self) -> Stages:

@@ -59,7 +59,7 @@ class HostCall(Primitive):
             preceding ordered calls). Under vmap the function is called for one example after the other; with `whole`,
             once with the stack: `sizes` are the mapped axes from the outside in, and `mapped` says which operands carry
             them.
-    Source: XLA's `xla_ffi_python_cpu_callback`, which jaxlib registers.
+    Source: XLA's `xla_ffi_python_cpu_callback` and `xla_ffi_python_gpu_callback`, which jaxlib and its plugin have.
     """
 
     name: ClassVar[str] = "host_call"
@@ -213,7 +213,7 @@ def custom_call(call: Primitive, hlo: Hlo, args: HloValues, outs: Avals) -> HloV
     if prod([size for _, size in hlo.mesh]) > 1:
         args = (*args, *hlo.op("stablehlo.partition_id", (), (Aval((), dtypes.uint32),)))
     attrs = {
-        "call_target_name": '"xla_ffi_python_cpu_callback"',
+        "call_target_name": f'"xla_ffi_python_{"cpu" if hlo.platform == "cpu" else "gpu"}_callback"',
         "has_side_effect": "true" if call.effects else "false",
         "api_version": "4 : i32",
         "backend_config": f"{{index = {hlo.host(call)} : ui64}}",

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Final
 
 from fxad import runtime
-from fxad.errors import ArgumentError, ParameterError, described
+from fxad.errors import ArgumentError, CompileError, ParameterError, described
 from fxad.lower import lower_jaxpr
 from fxad.lowering.nesting import check_nesting
 from fxad.storage.encoding import encode
@@ -43,15 +43,15 @@ def export(
     if module.host:
         what, remedy = module.host[0][0].refusal
         raise ArgumentError(f"export: {program.name} calls {what}", remedy=remedy)
-    names = sorted(runtime.custom_call_targets(module.source(donate)))
-    chosen = _platforms(program.name, names, platforms)
+    chosen = _platforms(program, platforms)
     sections = encode("export", program, {"platforms": list(chosen), "donate": list(donate)})
     return b"".join(pack(KIND, VERSION, sections))
 
 
-def _platforms(name: str, calls: Sequence[str], asked: str | Sequence[str] | None) -> tuple[str, ...]:
+def _platforms(program: Program[..., object], asked: str | Sequence[str] | None) -> tuple[str, ...]:
     """The platforms that a program is exported for, each once."""
-    allowed = _PLATFORMS[:1] if calls else _PLATFORMS
+    missing = {p: _missing_on(program, p) for p in _PLATFORMS}
+    allowed = tuple([p for p in _PLATFORMS if not missing[p]])
     if asked is None:
         return allowed
     remedy = f"export for {', '.join(allowed)}"
@@ -60,8 +60,18 @@ def _platforms(name: str, calls: Sequence[str], asked: str | Sequence[str] | Non
     platforms = (asked,) if isinstance(asked, str) else tuple(asked)
     for p in platforms:
         if ALIASES.get(p, p) not in allowed:
-            why = f", which has no {calls[0]}" if calls and ALIASES.get(p, p) in _PLATFORMS else ""
-            raise ParameterError(f"export: {name} does not run on {p!r}{why}", remedy=remedy)
+            why = missing.get(ALIASES.get(p, p))
+            raise ParameterError(f"export: {program.name} does not run on {p!r}{why or ''}", remedy=remedy)
     if not platforms:
-        raise ParameterError(f"export: {name} is to run on no platform", remedy=remedy)
+        raise ParameterError(f"export: {program.name} is to run on no platform", remedy=remedy)
     return tuple(dict.fromkeys([ALIASES.get(p, p) for p in platforms]))
+
+
+def _missing_on(program: Program[..., object], platform: str) -> str:
+    """The reason why a program does not run on a platform; empty if it does."""
+    try:
+        module = lower_jaxpr(program.jaxpr, platform)
+    except CompileError as e:
+        return f": {e.message}"
+    targets = sorted(runtime.custom_call_targets(module.body))
+    return next((f", which has no {t}" for t in targets if not runtime.implements(platform, t)), "")

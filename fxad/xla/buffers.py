@@ -20,7 +20,7 @@ from fxad import dtypes
 from fxad.errors import ArgumentError, DTypeError, ExecutionError, ShapeError
 from fxad.ir import Aval, NDArray
 from fxad.lowering.jaxlib import _jax
-from fxad.xla.client import Device, default_device, device_of_raw, in_forked_child
+from fxad.xla.client import Device, default_device, device_of_raw, devices, in_forked_child
 from fxad.xla.compat import ArrayType, OneDevice, reason
 from fxad.xla.dlpack import copy_out, header
 from fxad.xla.failures import pinned, placeholder, value_error
@@ -76,7 +76,8 @@ class SupportsDLPack(Protocol):
 def to_buffer(value: object, aval: Aval, device: Device | None = None) -> Buffer:
     """A NumPy array, a Python scalar or anything with `__dlpack__`, as a buffer of type `aval` on a device.
 
-    The buffer is committed to `device` if that is given. Otherwise it is on the default device and uncommitted.
+    The buffer is committed to `device` if that is given. Otherwise it is on the default device and uncommitted, or, if
+    the value is on a GPU, committed to that.
 
     Raises: ShapeError, DTypeError if an array does not have that type; ArgumentError for anything else.
     Cost: 4 us and the copy; no copy for a view of a buffer, or of `bytes` (see the module).
@@ -88,7 +89,7 @@ def to_buffer(value: object, aval: Aval, device: Device | None = None) -> Buffer
             value = _scalar(value, aval)
         elif isinstance(value, SupportsDLPack):
             if value.__dlpack_device__()[0] not in _HOST:
-                return _import(value.__dlpack__(), aval, device)
+                return _import(value, aval, device, committed)
             if isinstance(value, Buffer) and aval.dtype not in _NO_PROTOCOL:  # an array of jax, which is immutable
                 value = np.asarray(_view(value))
             else:
@@ -161,16 +162,25 @@ def is_immutable(array: NDArray) -> bool:
     return isinstance(base, bytes) or (isinstance(base, memoryview) and isinstance(base.obj, Buffer))
 
 
-def _import(capsule: CapsuleType, aval: Aval, device: Device) -> Buffer:
-    """A copy, by jaxlib, of an array on an accelerator. jaxlib 0.10 imports jax here if it is installed."""
+def _import(value: SupportsDLPack, aval: Aval, device: Device, committed: bool) -> Buffer:
+    """A copy of an array on a GPU, because its producer may write to it. jaxlib 0.10 imports jax here if it can."""
+    capsule = value.__dlpack__()
     h = header(capsule)
     _check_type(h.shape, h.dtype, aval)
+    number = value.__dlpack_device__()[1]
+    source = next((d for d in devices("cuda") if d.raw.local_hardware_id == number), None)
+    if source is None:
+        raise ExecutionError(
+            f"to_buffer: the array is on GPU {number}, which this process does not use",
+            remedy="copy the array to the host, or to another GPU",
+        )
     commitments.any = True
     try:
-        buffer = _jax.dlpack_managed_tensor_to_buffer(capsule, device.raw, None, True)
+        view = _jax.dlpack_managed_tensor_to_buffer(capsule, source.raw, None)
     except _jax.JaxRuntimeError as e:
-        raise ExecutionError(f"to_buffer: DLPack to {device}: {reason(e)}", remedy=_IF_FULL) from e
-    return buffer._rewrap_with_aval_and_sharding(ArrayType(aval), device.sharding)
+        raise ExecutionError(f"to_buffer: DLPack to {source}: {reason(e)}", remedy=_IF_FULL) from e
+    copy = copy_buffer(view._rewrap_with_aval_and_sharding(ArrayType(aval), source.sharding))
+    return copy if device is source or not committed else transfer(copy, device)
 
 
 def to_numpy(buffer: Buffer) -> NDArray:

@@ -12,22 +12,19 @@ import os
 from contextlib import suppress
 from dataclasses import field
 from functools import partial
-from importlib.util import find_spec
 from operator import index, methodcaller
+from types import MappingProxyType
 from typing import Final, TypeAlias, final
 from weakref import proxy
 
+from fxad import xla
 from fxad.core.dataclasses import dataclass
 from fxad.core.single_flight import FLIGHTS
 from fxad.errors import ExecutionError, ParameterError
 from fxad.lowering.jaxlib import _jax, xla_client
 from fxad.xla.compat import OneDevice, reason
 
-# Packages that contain XLA for CUDA as a PJRT plugin, newest first.
-_CUDA_PACKAGES: Final = ("jax_plugins.xla_cuda13", "jax_plugins.xla_cuda12")
-_CUDA_LIBRARY: Final = "xla_cuda_plugin.so"
-# Not jax's name, so that jax can load the same library, before or after.
-_CUDA_NAME: Final = "fxad_cuda"
+_ALIASES: Final = MappingProxyType({"gpu": "cuda"})  # jax's name for the platform
 
 
 @final
@@ -120,6 +117,7 @@ class _Clients:
 
     def devices(self, platform: str) -> tuple[Device, ...]:
         self.check_process("devices")
+        platform = _ALIASES.get(platform, platform)
         existing = self._devices.get(platform)
         if existing is not None:
             return existing
@@ -157,8 +155,8 @@ class _Clients:
                 )  # fmt: skip
             if platform == "cpu":
                 return xla_client.make_cpu_client(num_devices=self._cpu_devices or _cpu_devices_from_environment())
-            if platform in ("cuda", "gpu"):
-                return _cuda_client(self.processes, self.local_device_ids)
+            if platform == "cuda":
+                return xla.cuda.cuda_client(self.processes, self.local_device_ids)
         except _jax.JaxRuntimeError as e:
             raise ExecutionError(
                 f"devices: no {platform} client: {reason(e)}",
@@ -178,43 +176,6 @@ def _cpu_devices_from_environment() -> int:
             f"devices: FXAD_CPU_DEVICES must be a number of devices, got {text!r}", remedy="set it to an int >= 1"
         )
     return int(text)
-
-
-def cuda_library() -> str:
-    """The path of the CUDA plugin. Raises: ExecutionError when none is installed."""
-    for package in _CUDA_PACKAGES:
-        try:
-            spec = find_spec(package)
-        except ModuleNotFoundError:  # not even the namespace `jax_plugins` is there
-            continue
-        for folder in (spec and spec.submodule_search_locations) or ():
-            if os.path.exists(library := os.path.join(folder, _CUDA_LIBRARY)):
-                return library
-    raise ExecutionError(
-        f"devices: no CUDA plugin is installed (looked for {', '.join(_CUDA_PACKAGES)})",
-        remedy="pip install jax-cuda13-pjrt of the version of jaxlib, and its NVIDIA libraries",
-    )
-
-
-def _cuda_client(processes: Connection | None, visible: tuple[int, ...] | None) -> _jax.Client:
-    """A client of the GPUs of this process. With several processes, NCCL connects them: the plugin exchanges its ids
-    through the service."""
-    library = cuda_library()
-    if not xla_client.pjrt_plugin_loaded(_CUDA_NAME):
-        xla_client.load_pjrt_plugin_dynamically(_CUDA_NAME, library)
-    if not xla_client.pjrt_plugin_initialized(_CUDA_NAME):
-        xla_client.initialize_pjrt_plugin(_CUDA_NAME)
-    # No preallocation by default, because another client may use the same device.
-    options: dict[str, str | int | list[int] | float | bool] = {
-        "preallocate": False,
-        **xla_client.generate_pjrt_gpu_plugin_options(),
-    }
-    if visible is not None:
-        options["visible_devices"] = list(visible)
-    if processes is None:
-        return xla_client.make_c_api_client(_CUDA_NAME, options)
-    client, k, n, _ = processes
-    return xla_client.make_c_api_client(_CUDA_NAME, {**options, "node_id": k, "num_nodes": n}, client)
 
 
 def register_after_fork(one: object) -> None:
@@ -292,7 +253,8 @@ def join_processes(connection: Connection, local_device_ids: tuple[int, ...] | N
 
 def default_platform() -> str:
     """The platform that is used without a choice."""
-    return os.environ.get("FXAD_PLATFORM") or "cpu"
+    platform = os.environ.get("FXAD_PLATFORM") or "cpu"
+    return _ALIASES.get(platform, platform)
 
 
 def _all_devices(client: _jax.Client) -> list[_jax.Device]:

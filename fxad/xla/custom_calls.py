@@ -1,7 +1,7 @@
 """Custom calls: the functions that programs call by name, and their implementation on each platform.
 
-A program calls `fxad_getrf_f64` on every platform. Only this module maps the name to an implementation: on the CPU, the
-LAPACK routine of jaxlib (`dgetrf`, from scipy). The names are fxad's own, and are registered per platform, so they
+Only this module maps `fxad_getrf_f64` to an implementation: on the CPU, the LAPACK routine of jaxlib (`dgetrf`, from
+scipy), on GPUs that of cuSOLVER. The names are fxad's own, and are registered per platform, so they
 never conflict with jax's registrations. LAPACK is loaded (0.2 s, most of it scipy) when the first program that calls it
 is compiled.
 """
@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from types import MappingProxyType
 from typing import Final, final
 
-from fxad import lowering
+from fxad import lowering, xla
 from fxad.errors import CompileError
 from fxad.lowering.jaxlib import xla_client
 
@@ -28,14 +28,11 @@ _LAPACK: Final = MappingProxyType(
         "gtsv": ("gtsv", "gtsv"),
         "getrf": ("getrf", "getrf"),
         "geqrf": ("geqrf", "geqrf"),
-        "geqp3": ("geqp3", "geqp3"),
         "orgqr": ("orgqr", "ungqr"),
         "ormqr": ("ormqr", "unmqr"),
         "syevd": ("syevd", "heevd"),
         "geev": ("geev", "geev"),
         "gesdd": ("gesdd", "gesdd"),
-        "gehrd": ("gehrd", "gehrd"),
-        "gees": ("gees", "gees"),
     }
 )
 
@@ -53,12 +50,17 @@ class _Targets:
         missing = {t for t in targets if (t, platform) not in self._registered}
         if not missing:
             return
-        if platform != "cpu":
-            raise CompileError(
-                f"compile: {min(missing)} has no implementation on {platform}",
-                remedy="run this part of the program on the CPU: fx.devices('cpu')",
-            )
-        self._provide_lapack(missing)
+        if platform == "cpu":
+            self._provide_lapack(missing)
+            return
+        for target in sorted(missing):
+            if not implements(platform, target):
+                raise CompileError(
+                    f"compile: {target} has no implementation on {platform}",
+                    remedy="run this part of the program on the CPU: fx.devices('cpu')",
+                )
+            xla.cuda.PLUGIN.register(target)
+            self._registered.add((target, platform))
 
     def _provide_lapack(self, targets: set[str]) -> None:
         lowering.lapack.initialize()
@@ -89,7 +91,13 @@ def custom_call_targets(source: str) -> frozenset[str]:
 
 def are_portable(targets: Iterable[str]) -> bool:
     """Returns True if these functions are the same in every process: library functions are, user callbacks are not."""
-    return all([t.startswith("fxad_") and t.split("_")[1] in _LAPACK for t in targets])
+    return all([t.startswith("fxad_") and any([implements(p, t) for p in ("cpu", "cuda")]) for t in targets])
+
+
+def implements(platform: str, target: str) -> bool:
+    """Returns True if a platform has a routine of a library."""
+    routine = target.split("_")[1]
+    return (platform == "cpu" and routine in _LAPACK) or (platform == "cuda" and routine in xla.cuda.ROUTINES)
 
 
 def register_targets(targets: Iterable[str], platform: str) -> None:

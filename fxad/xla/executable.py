@@ -9,6 +9,7 @@ from operator import attrgetter, is_not
 from typing import Final, Literal, Protocol, TypeAlias, final, get_args
 from weakref import ref
 
+from fxad import xla
 from fxad.core.dataclasses import dataclass
 from fxad.errors import CompileError, ParameterError
 from fxad.ir import Aval, Jaxpr
@@ -377,7 +378,7 @@ class Compilation:
 def compile_uncached(source: Jaxpr, options: CompileOptions, device: Device) -> Compilation:
     """Compile, without a cache. Raises: CompileError."""
     check_nesting(source)
-    lowered = lower_jaxpr(source)
+    lowered = lower_jaxpr(source, device.platform)
     program = compile_module(lowered, with_effort(source, options, device), device)
     text = len(lowered.body) + len(lowered.locations)
     return Compilation(program, tuple(sorted(custom_calls.custom_call_targets(lowered.body))), text, lowered.placement)
@@ -417,8 +418,9 @@ def _xla_options(
     xla_options = options_for(on, placed, waits)
     if options.optimization_level is not None:
         xla_options.executable_build_options.optimization_level = options.optimization_level
-    if options.flags:
-        xla_options.env_option_overrides = list(options.flags)
+    flags = (*(xla.cuda.compiler_flags() if on[0].platform == "cuda" else ()), *options.flags)
+    if flags:
+        xla_options.env_option_overrides = list(flags)
     return xla_options
 
 

@@ -15,7 +15,7 @@ from typing import Final, Protocol, TypeAlias, final
 
 import numpy as np
 
-from fxad import lowering
+from fxad import lowering, xla
 from fxad.errors import CompileError, FxadError
 from fxad.ir import NDArray
 from fxad.lowering.jaxlib import _jax
@@ -159,11 +159,17 @@ def compile_with_callbacks(
     devices: Sequence[Device],
     options: _jax.CompileOptions,
 ) -> tuple[_jax.LoadedExecutable, HostErrors]:
-    """Compile a module that calls the host. Raises: CompileError off the CPU; what XLA raises."""
+    """Compile a module that calls the host. Raises: CompileError without the plugin for it; what XLA raises."""
     client, platform = devices[0].client, devices[0].platform
     if calls and platform != "cpu":
         what, remedy = calls[0][0].refusal
-        raise CompileError(f"compile: a program on {platform} cannot call {what}", remedy=remedy)
+        if platform != "cuda":
+            raise CompileError(f"compile: a program on {platform} cannot call {what}", remedy=remedy)
+        if not xla.cuda.PLUGIN.calls_host:
+            raise CompileError(
+                f"compile: without jax-cuda13-plugin, a program on cuda cannot call {what}",
+                remedy="pip install jax-cuda13-plugin of the version of jaxlib",
+            )
     failures = HostErrors(deferred=len(devices) > 1)
     callbacks = [_Callback(call, where, failures) for call, where in calls]
     on = _jax.DeviceList(tuple([d.raw for d in devices]))

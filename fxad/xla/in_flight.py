@@ -135,7 +135,9 @@ class _Work:
         wait_for_live_arrays()
         self._wait_for_calls()
         for device in self._devices.copy():
-            if device.platform == "cpu":  # an accelerator does not run code of this process
+            if (
+                device.platform == "cpu"
+            ):  # a GPU runs no code of this process, and executions that call the host end above
                 _wait_for(device)
 
     def _end_host_functions(self) -> None:

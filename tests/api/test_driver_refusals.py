@@ -14,7 +14,7 @@ import pytest
 
 import fxad as fx
 import fxad.numpy as fnp
-from fxad import runtime
+from fxad import lax, runtime
 from fxad.core.host_functions import HOST
 from fxad.errors import (
     ArgumentError,
@@ -164,8 +164,8 @@ EXPORTING: list[Case] = [
      "export for cpu, cuda"),
     (lambda: LOWERED.export(platforms=()), ParameterError, "export: step is to run on no platform",
      "export for cpu, cuda"),
-    (lambda: FACTORED.export(platforms="cuda"), ParameterError,
-     "export: cholesky does not run on 'cuda', which has no fxad_potrf_f64", "export for cpu"),
+    (lambda: fx.lower(fx.trace(lax.linalg.eig, np.eye(2))).export(platforms="cuda"), ParameterError,
+     "export: eig does not run on 'cuda': eig: cuSOLVER has no left eigenvectors", "export for cpu"),
     (lambda: fx.trace(exporting_over, X), ArgumentError,
      "export: <lambda> closes over Tracer<f32[4]> of an enclosing trace",
      "a file holds values: export the program of the whole function"),
@@ -296,6 +296,27 @@ def test_what_xla_says_comes_with_what_to_do() -> None:
     assert refused_call.value.remedy == check
 
 
+class OnGpu:
+    """An array that says that it is on a GPU."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __dlpack__(self) -> Any:
+        return X.copy().__dlpack__()
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 2, self.number
+
+
+def test_an_array_on_a_gpu_of_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(buffers, "devices", lambda platform: [CPU])
+    with pytest.raises(ExecutionError) as e:
+        runtime.to_buffer(OnGpu(99), F4)
+    assert e.value.message == "to_buffer: the array is on GPU 99, which this process does not use"
+    assert e.value.remedy == "copy the array to the host, or to another GPU"
+
+
 def test_memory_that_a_device_does_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
     """Arrays of the size of the machine would be needed; XLA's answer is put in its place."""
 
@@ -307,8 +328,9 @@ def test_memory_that_a_device_does_not_have(monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(ExecutionError) as put:
         runtime.to_buffer(X, F4)
     assert put.value.message == f"to_buffer: f32[4] to {CPU.raw}: RESOURCE_EXHAUSTED: no memory"
+    monkeypatch.setattr(buffers, "devices", lambda platform: [CPU])
     with pytest.raises(ExecutionError) as imported:
-        buffers._import(X.copy().__dlpack__(), F4, CPU)
+        runtime.to_buffer(OnGpu(CPU.raw.local_hardware_id), F4)
     assert imported.value.message == f"to_buffer: DLPack to {CPU}: RESOURCE_EXHAUSTED: no memory"
     for e in (put, imported):
         assert e.value.remedy == "free memory of the device, or choose another device"

@@ -16,9 +16,9 @@ import fxad as fx
 from fxad import distributed
 from fxad.errors import FxadError, ParameterError, ShapeError
 from fxad.sharding import NamedSharding, PartitionSpec, make_mesh
-from fxad.xla import client
+from fxad.xla import cuda
 
-JAXLIB = "fxad.xla.client.xla_client"
+JAXLIB = "fxad.xla.cuda.xla_client"
 ROOT = Path(__file__).parent.parent.parent
 # Each script is called with: the number of the process, the number of processes, the address, and what it needs.
 LOST = """
@@ -175,18 +175,16 @@ def test_processes_share_arrays_and_the_directory_of_the_cache(tmp_path: Path) -
 def test_the_client_of_gpus_gets_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
     """No GPU is needed: the arguments that jaxlib gets for two processes."""
     made: list[tuple[Any, ...]] = []
-    monkeypatch.setattr(client, "cuda_library", lambda: "library")
-    monkeypatch.setattr(f"{JAXLIB}.pjrt_plugin_loaded", lambda name: True)
-    monkeypatch.setattr(f"{JAXLIB}.pjrt_plugin_initialized", lambda name: True)
+    monkeypatch.setattr(cuda._Plugin, "load", lambda plugin: None)
     monkeypatch.setattr(f"{JAXLIB}.generate_pjrt_gpu_plugin_options", lambda: {"platform_name": "cuda"})
     monkeypatch.setattr(f"{JAXLIB}.make_c_api_client", lambda *args: made.append(args))
     service: Any = object()
-    client._cuda_client(None, None)
-    client._cuda_client((service, 1, 2, "host"), (3,))
+    cuda.cuda_client(None, None)
+    cuda.cuda_client((service, 1, 2, "host"), (3,))
     options = {"preallocate": False, "platform_name": "cuda"}
     assert made == [
-        ("fxad_cuda", options),
-        ("fxad_cuda", {**options, "visible_devices": [3], "node_id": 1, "num_nodes": 2}, service),
+        ("gpu", options),
+        ("gpu", {**options, "visible_devices": [3], "node_id": 1, "num_nodes": 2}, service),
     ]
 
 

@@ -42,9 +42,14 @@ def _types(*_: object, jaxpr: Jaxpr, **__: object) -> list[object]:
 
 def _lowered(ctx: Any, *args: object, jaxpr: Jaxpr, **_: object) -> Any:
     """A call of the program's StableHLO, which becomes a function of JAX's module."""
-    module = lower_jaxpr(jaxpr)
-    for platform in ctx.module_context.platforms:
-        register_targets(custom_call_targets(module.body), platform)
+    platform, *others = ctx.module_context.platforms
+    module = lower_jaxpr(jaxpr, platform)
+    if any([lower_jaxpr(jaxpr, other).body != module.body for other in others]):
+        raise TranslationError(
+            f"to_jax of {jaxpr.name}: its StableHLO differs on {', '.join([platform, *others])}",
+            remedy="export it for one platform at a time",
+        )
+    register_targets(custom_call_targets(module.body), platform)
     source = mlir.ir.Module.parse(module.source(), ctx.module_context.context)
     results = list(mlir.ir.SymbolTable(source.operation)["main"].type.results)
     name = mlir.merge_mlir_modules(ctx.module_context.module, f"fxad_{jaxpr.name}", source)

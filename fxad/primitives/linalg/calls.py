@@ -1,4 +1,4 @@
-"""Emits calls of LAPACK, or of its replacement on another platform (see `fxad.xla.custom_calls`)."""
+"""StableHLO of matrices, and calls of routines of libraries by name (see `fxad.xla.custom_calls`)."""
 
 from __future__ import annotations
 
@@ -12,30 +12,26 @@ from fxad.ir import Aval, Avals, Hlo, HloValue, HloValues, Lit, Shape, Zero
 from fxad.primitives.elementwise.family import emit_compare
 from fxad.primitives.mlir_attributes import i64_array, i64_attribute
 
-_NONE: Final[Mapping[str, str]] = MappingProxyType({})
+NO_OPTIONS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
-def char_option(letter: str) -> str:
-    """An option of LAPACK: a letter, as `ui8`."""
-    return f"{ord(letter)} : ui8"
-
-
-def lapack_call(
+def library_call(
     hlo: Hlo,
     routine: str,
     args: HloValues,
     ins: Avals,
     outs: Avals,
-    options: Mapping[str, str] = _NONE,
+    options: Mapping[str, str] = NO_OPTIONS,
     *,
     overwrite: Sequence[tuple[int, int]] = (),
+    row_major: bool = False,
 ) -> tuple[HloValue, ...]:
     """Call `routine` for the dtype of the first operand, for a whole batch at once.
 
     Matrices, which are the operands and results of the highest rank, are passed in column-major order, as LAPACK
-    requires. `overwrite` pairs operands with the results that may reuse their memory.
+    requires, or in row-major order. `overwrite` pairs operands with the results that may reuse their memory.
     """
-    rank = max([a.ndim for a in (*ins, *outs)])
+    rank = None if row_major else max([a.ndim for a in (*ins, *outs)])
     aliases = [_alias(result, operand, len(outs)) for operand, result in overwrite]
     attrs = {
         "call_target_name": f'"fxad_{routine}_{dtypes.short(ins[0].dtype)}"',
@@ -48,10 +44,10 @@ def lapack_call(
     return hlo.op("stablehlo.custom_call", args, outs, attrs)
 
 
-def _layout(a: Aval, rank: int) -> str:
+def _layout(a: Aval, column_major_rank: int | None) -> str:
     order = list(range(a.ndim))[::-1]  # row-major: the last axis is the fastest
-    if a.ndim == rank:
-        order[:2] = [rank - 2, rank - 1]
+    if a.ndim == column_major_rank:
+        order[:2] = [a.ndim - 2, a.ndim - 1]
     return f"dense<{order or ''}> : tensor<{len(order)}xindex>"
 
 

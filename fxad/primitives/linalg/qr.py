@@ -29,14 +29,7 @@ from fxad.ir import (
 )
 from fxad.primitives.elementwise.arithmetic import NEG
 from fxad.primitives.elementwise.complex_parts import COMPLEX, IMAG
-from fxad.primitives.linalg.calls import (
-    corner,
-    has_empty,
-    lapack_call,
-    lower_identity as unit,
-    lower_triangle,
-    zeros_constant,
-)
+from fxad.primitives.linalg.calls import corner, has_empty, lower_identity as unit, lower_triangle, zeros_constant
 from fxad.primitives.linalg.family import (
     Entries,
     Matrixwise,
@@ -46,6 +39,7 @@ from fxad.primitives.linalg.family import (
     check_same_batch,
     matrix_shape,
 )
+from fxad.primitives.linalg.lapack import lapack_call
 from fxad.primitives.linalg.matrices import (
     adjoint,
     below,

@@ -28,7 +28,7 @@ from fxad.ir import (
     primitive,
 )
 from fxad.primitives.elementwise.complex_parts import CONJ
-from fxad.primitives.linalg.calls import char_option, has_empty, lapack_call, zeros_constant
+from fxad.primitives.linalg.calls import has_empty, zeros_constant
 from fxad.primitives.linalg.family import (
     Entries,
     as_entries,
@@ -37,6 +37,7 @@ from fxad.primitives.linalg.family import (
     matrix_shape,
     square_shape,
 )
+from fxad.primitives.linalg.lapack import char_option, lapack_call
 from fxad.primitives.linalg.matrices import below, conj, dot, minus, transposed, unless, where
 from fxad.primitives.linear_in_one import LinearInOne
 from fxad.primitives.operand_checks import check_count
