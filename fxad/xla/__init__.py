@@ -1,1 +1,16 @@
-"""The implementation of `fxad.runtime` on jaxlib's private interface: devices, buffers, executables and their cache."""
+"""The implementation of `fxad.runtime` on jaxlib's private interface: devices, buffers, executables and their cache.
+
+`in_threads` is imported at its first use: it needs Python's executors and `logging`, which take 4 ms to import, and
+only a program of several units on a machine of several cores needs them.
+"""
+
+from typing import TYPE_CHECKING
+
+from fxad.core.lazy_exports import lazy_exports
+
+if TYPE_CHECKING:
+    from fxad.xla import in_threads
+else:
+    __getattr__, __dir__ = lazy_exports(__name__, {}, modules="in_threads")
+
+__all__ = ["in_threads"]
