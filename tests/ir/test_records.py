@@ -8,7 +8,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import pytest
 
@@ -138,7 +138,7 @@ def test_a_class_that_makes_its_instances_itself(decorator: Any) -> None:
         a: int
         b: object = dataclasses.field(repr=False)
 
-        def __new__(cls, a: int) -> "Made":
+        def __new__(cls, a: int) -> Self:
             self = object.__new__(cls)
             object.__setattr__(self, "a", a)
             object.__setattr__(self, "b", ())
@@ -147,7 +147,8 @@ def test_a_class_that_makes_its_instances_itself(decorator: Any) -> None:
     cls = decorator(frozen=True, slots=True, eq=False, init=False, repr=False, weakref_slot=True)(Made)
     x = cls(3)
     assert (x.a, x.b, x == cls(3), weakref.ref(x)() is x) == (3, (), False, True)
-    assert cls.__init__ is object.__init__ and cls.__match_args__ == ("a", "b") and not hasattr(x, "__dict__")
+    assert (cls.__init__, cls.__match_args__) == (object.__init__, ("a", "b"))
+    assert not hasattr(x, "__dict__")
     assert [f.name for f in dataclasses.fields(cls)] == ["a", "b"]
     with pytest.raises(dataclasses.FrozenInstanceError):
         x.a = 4
