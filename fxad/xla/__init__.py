@@ -1,7 +1,7 @@
 """The implementation of `fxad.runtime` on jaxlib's private interface: devices, buffers, executables and their cache.
 
-`in_threads` is imported at its first use. Python's executors take 2 ms to import, and only a program of several units on
-a machine with four cores or more needs them.
+`in_threads` is imported at its first use. Python's executors take 2 ms to import, and only a program of several units
+on a machine with four cores or more needs them.
 """
 
 from typing import TYPE_CHECKING
