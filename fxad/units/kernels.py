@@ -45,8 +45,8 @@ MAX_FUSED: Final = 512
 REDUCED_WITH: Final = 4  # equations that are fused into a reduction of their result
 
 # Functions that are less exact with less effort: `tan` and `cbrt` in float32 (1.6 and 2.6 units in the last place, else
-# 0.8). A product along several axes takes constant factors out: prod(c * x) overflows where prod(x) does. The table names
-# classes: few programs use these primitives, and a name does not import their files.
+# 0.8). A product along several axes takes constant factors out: prod(c * x) overflows where prod(x) does. The table has
+# names of classes: few programs use these primitives, and a name does not import their files.
 LESS_EXACT: Final = frozenset({"Tan", "Cbrt", "ReduceProd", "ReduceWindowProd", "CumProd", "Reduce", "ReduceWindow"})
 
 # Values and expressions are numbered in the order of their definition.
