@@ -98,32 +98,6 @@ def _training() -> Runnable:
     return fx.jit(step, units="auto", donate="state"), [(params, fx.tree.map(fnp.zeros_like, params)), x, y]
 
 
-def _mixed() -> Runnable:
-    """The gradient of 16 blocks of three kinds, of which no two equal ones follow each other."""
-    width, order = 256, "AMGAGMAMGMGAMAGA"
-    rng = np.random.default_rng(0)
-
-    def draw(*shape: int) -> Any:
-        return fx.asarray((rng.normal(size=shape) / 16).astype(np.float32))
-
-    def block(kind: str, p: Any, x: Any) -> Any:
-        mean = fnp.mean(x, axis=-1, keepdims=True)
-        h = (x - mean) / fnp.sqrt(fnp.mean((x - mean) ** 2, axis=-1, keepdims=True) + 1e-5) * p["scale"]
-        if kind == "A":
-            return x + fx.nn.softmax((h @ p["a"]) @ fnp.swapaxes(h @ p["b"], 1, 2) / 16.0) @ (h @ p["c"]) @ p["d"]
-        if kind == "M":
-            return x + fx.nn.gelu(h @ p["a"]) @ p["b"]
-        return x + (fx.nn.silu(h @ p["a"]) * (h @ p["b"]) + fnp.tanh(h @ p["c"])) @ p["d"]
-
-    def loss(params: Any, x: Any) -> Any:
-        for kind, p in zip(order, params, strict=True):
-            x = block(kind, p, x)
-        return fnp.mean(x**2)
-
-    params = [{"scale": draw(width), **{name: draw(width, width) for name in "abcd"}} for _ in order]
-    return fx.jit(fx.value_and_grad(loss), units="auto"), [params, draw(4, 128, width)]
-
-
 def _masked() -> Runnable:
     """Couplings by masks, reconstructed."""
     mask = fx.asarray((np.arange(256) % 2).astype(np.float32))
@@ -188,7 +162,6 @@ PROGRAMS: Final[Mapping[str, Callable[[], Runnable]]] = MappingProxyType(
         "revnet": partial(_network, reversible, Way(chain=_chain)),
         "revnet, by block": partial(_network, reversible, Way(block=_block)),
         "training": _training,
-        "mixed": _mixed,
         "masks": _masked,
         "couplings": _coupled,
         "triangular": _triangular,
@@ -251,7 +224,6 @@ MECHANISMS: Final[Mapping[str, Mechanism]] = MappingProxyType(
         "merge_bodies": Mechanism(_no_merge_bodies, UNITS),
         "outline_before_ad": Mechanism(lambda: _without_pass("outline_before_ad"), UNITS),
         "parametrise": Mechanism(_no_parametrise, ("rnn",)),
-        "scattered_repeats": Mechanism(lambda: _replace(outline, repeats=lambda *_: iter(())), ("mixed",)),
         "grouping": Mechanism(lambda: _replace(fxad.passes, GROUP_MICROSECONDS=0.0), ("rnn",)),
         "phase": Mechanism(lambda: _replace(outline._Search, _phase=lambda *_: 0), ("transformer, traced",)),
         "recompute": Mechanism(lambda: _replace(fxad.units.plan, _with_recompute=lambda _, plan: plan), UNITS),

@@ -11,7 +11,7 @@ import hashlib
 import weakref
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import Field, FrozenInstanceError, dataclass, field, fields
+from dataclasses import Field, FrozenInstanceError, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, Protocol, TypeAlias, TypeVar, final
 
 from fxad.core import printing
@@ -32,6 +32,7 @@ from fxad.core.atoms import (
     as_shape as as_shape,
     result_vars as result_vars,
 )
+from fxad.core.dataclasses import dataclass
 from fxad.core.declaration import (
     Abstract,
     Record as Record,

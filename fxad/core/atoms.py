@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 from operator import index
 from types import MappingProxyType
@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from fxad import dtypes
 from fxad.core import scalar_text as scalars, sizes
+from fxad.core.dataclasses import dataclass
 from fxad.core.sizes import Size
 from fxad.core.weak import WeakTable
 from fxad.dtypes import DType

@@ -45,7 +45,6 @@ PROGRAM_EQUATIONS: Final = 10  # of a compilation
 BODY_EQUATIONS: Final = 5.0  # of a body
 CALL_EQUATIONS: Final = 1.0  # of a call
 VALUE_EQUATIONS: Final = 0.1  # of a value that a call takes or returns
-SCATTERED_EQUATIONS: Final = 7.0  # the least saving for a body whose uses are not consecutive
 VALUE_BYTES: Final = 4096.0  # bytes that take as long to move as one more operand or result of a call
 
 # ------------------------------------------------------------------------------------------- thresholds of outlining

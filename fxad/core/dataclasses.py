@@ -49,6 +49,8 @@ def frozen_dataclass(
     slots: bool = False,
     eq: bool = True,
     repr: bool = True,  # noqa: A002 -- the names of the standard one
+    init: bool = True,
+    weakref_slot: bool = False,
 ) -> Callable[[type[T]], type[T]]:
     """A class decorator with the result of `dataclasses.dataclass`, at a lower cost.
 
@@ -60,14 +62,16 @@ def frozen_dataclass(
 
     def decorate(declared: type[T]) -> type[T]:
         fields = _declared_fields(declared)
-        if not all([f.is_parameter() for f in fields.values()]):
+        if init and not all([f.is_parameter() for f in fields.values()]):
             raise TypeError(
                 f"{declared.__qualname__}: a field that __init__ does not take in order needs the standard one"
             )
         body = dict(vars(declared))
         if body.get("__hash__") is None:  # Python writes None beside an __eq__
             body.pop("__hash__", None)
-        methods: dict[str, object] = {**_SHARED, "__init__": _Initializer(fields), "__match_args__": tuple(fields)}
+        methods: dict[str, object] = {**_SHARED, "__match_args__": tuple(fields)}
+        if init:
+            methods["__init__"] = _Initializer(fields)
         if repr:
             methods["__repr__"] = _repr
         if eq:
@@ -76,7 +80,8 @@ def frozen_dataclass(
             body.pop(name, None)
         body = methods | body
         inherited = {name for base in declared.__mro__[1:-1] for name in _slots(base)}
-        body["__slots__"] = tuple([name for name in fields if name not in inherited])
+        own = tuple([name for name in fields if name not in inherited])
+        body["__slots__"] = (*own, "__weakref__") if weakref_slot else own
         body["__dataclass_fields__"] = _Fields(fields)
         body["__doc__"] = declared.__doc__ or f"{declared.__name__}({', '.join(fields)})"
         metaclass: type[type] = type(declared)

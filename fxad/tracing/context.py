@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Final, TypeAlias, TypeVar, cast, final
 
+from fxad.core.dataclasses import dataclass
 from fxad.core.frames import Scoped
 from fxad.errors import ArgumentError, AxisNameError, ParameterError, described
 from fxad.sharding import Mesh, NamedSharding, PartitionSpec, get_mesh
@@ -36,14 +36,16 @@ EnclosingTransforms: TypeAlias = tuple[tuple[MappedAxis, ...], int, Mesh | None]
 
 
 @final
-@dataclass(slots=True)
 class TraceDependencies:
     """`on_transforms`: the trace read the mapped axes, the order of differentiation or the mesh. `on_mesh`: it read the
     mesh. `on_outer_trace`: the trace is valid only inside the enclosing trace of a rule."""
 
-    on_transforms: bool = False
-    on_mesh: bool = False
-    on_outer_trace: bool = False
+    __slots__ = ("on_mesh", "on_outer_trace", "on_transforms")
+
+    def __init__(self) -> None:
+        self.on_transforms = False
+        self.on_mesh = False
+        self.on_outer_trace = False
 
 
 _axes: Final[Scoped[tuple[MappedAxis, ...]]] = Scoped("fxad_mapped_axes", ())
@@ -175,12 +177,14 @@ def record_in_outer(dependencies: TraceDependencies) -> None:
 
 
 @final
-@dataclass(slots=True)
 class Replay:
     """The objects that a trace made, in order. A repeated trace of the same function gets the same objects."""
 
-    values: list[tuple[object, object]]
-    at: int = 0
+    __slots__ = ("at", "values")
+
+    def __init__(self) -> None:
+        self.values: list[tuple[object, object]] = []
+        self.at = 0
 
     def get_or_make(self, key: object, make: Callable[[], T]) -> T:
         """The object made at this point of the previous trace, if its key is equal; else a new one."""
@@ -210,7 +214,7 @@ def skip_in_replay(start: int, end: int) -> None:
 def tracing_repeatedly() -> tuple[AbstractContextManager[None], Callable[[], None]]:
     """A block in which the same function is traced several times, and a function to call before each trace."""
     outer = _replay.get()
-    replay = Replay([]) if outer is None else outer
+    replay = Replay() if outer is None else outer
     start = replay.at
 
     def rewind() -> None:

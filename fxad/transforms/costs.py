@@ -29,28 +29,19 @@ from fxad.core.sizes import Size
 from fxad.ir import Aval, Eqn, HigherOrder, Jaxpr, Primitive, distinct_jaxprs
 from fxad.primitives.control.call import Call
 from fxad.primitives.conv import ConvGeneralDilated
-from fxad.primitives.cumulative import Cumulative
 from fxad.primitives.dot import DotGeneral
 from fxad.primitives.dynamic_slicing import DynamicSlice
 from fxad.primitives.elementwise.arithmetic import Div
-from fxad.primitives.elementwise.bessel import BesselI0e, BesselI1e, Zeta
-from fxad.primitives.elementwise.beta import RegularizedIncompleteBeta
 from fxad.primitives.elementwise.family import Binary, Compare, Unary
-from fxad.primitives.elementwise.gamma import Incomplete
 from fxad.primitives.elementwise.powers import Rsqrt, Sqrt
 from fxad.primitives.elementwise.select import Clamp, SelectN
-from fxad.primitives.elementwise.special import Digamma, Erfc, ErfInv, Lgamma, Polygamma
 from fxad.primitives.fusion import ARITHMETIC, MOVES, VIEWS, Kinds
-from fxad.primitives.gather import Gather, ScatterFamily
+from fxad.primitives.gather import Gather
 from fxad.primitives.index import Index
 from fxad.primitives.marks import Mark
-from fxad.primitives.random import Threefry2x32
 from fxad.primitives.reduce import ReduceMax, ReduceMin
 from fxad.primitives.shape import ReduceSum
 from fxad.primitives.slicing import Concatenate, Pad, Slice
-from fxad.primitives.softmax import Softmax
-from fxad.primitives.sort import Sort
-from fxad.primitives.top_k import TopK
 
 # ------------------------------------------------------------------------------------------------------------ run time
 
@@ -201,11 +192,9 @@ Cost: TypeAlias = tuple[Kind, float]
 _CHEAP: Final[Kinds] = (*ARITHMETIC, *MOVES, Slice, Pad, Concatenate, DynamicSlice, Index, Gather)
 _LIBRARY: Final[Kinds] = (DotGeneral, ConvGeneralDilated)
 _REDUCTIONS: Final[Kinds] = (ReduceSum, ReduceMax, ReduceMin)
-_SPECIAL: Final[Kinds] = (
-    Lgamma, Digamma, Erfc, ErfInv, BesselI0e, BesselI1e, Polygamma, Zeta, Threefry2x32, Incomplete,
-    RegularizedIncompleteBeta,
-)  # fmt: skip
-_OWN_KERNEL: Final[Kinds] = (Sort, TopK, Cumulative, ScatterFamily, Softmax)
+# Classes of `EXPANDED_MS` that have a kernel of their own. The other ones are functions. Both tables name classes: few
+# programs use these primitives, and a name does not import their files.
+_OWN_KERNEL: Final = frozenset({"Sort", "TopK", "Cumulative", "ScatterFamily", "Softmax"})
 
 
 def compile_cost(kind: type[Primitive]) -> Cost:
@@ -214,19 +203,16 @@ def compile_cost(kind: type[Primitive]) -> Cost:
         return Kind.VIEW, 0.0
     if issubclass(kind, _CHEAP):
         return Kind.CHEAP, OPERATION_MS
-    if issubclass(kind, _SPECIAL):
-        return Kind.EXPENSIVE, _expanded(kind, _SPECIAL)
+    expanded = next((base.__name__ for base in kind.__mro__ if base.__name__ in EXPANDED_MS), None)
+    if expanded is not None:
+        return Kind.KERNEL if expanded in _OWN_KERNEL else Kind.EXPENSIVE, EXPANDED_MS[expanded]
     if issubclass(kind, (Unary, Binary)):
         return Kind.EXPENSIVE, FUNCTION_MS
     if issubclass(kind, _LIBRARY):
         return Kind.KERNEL, LIBRARY_MS - KERNEL_MS
     if issubclass(kind, _REDUCTIONS):
         return Kind.REDUCTION, 0.0
-    return Kind.KERNEL, _expanded(kind, _OWN_KERNEL)
-
-
-def _expanded(kind: type[Primitive], families: Kinds) -> float:
-    return next((EXPANDED_MS[family.__name__] for family in families if issubclass(kind, family)), 0.0)
+    return Kind.KERNEL, 0.0
 
 
 # Values of these are computed again in a later unit rather than stored. Not `Mark`: the user marks values to be saved.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextvars import copy_context
 from dataclasses import replace
 from operator import itemgetter
 from typing import Final, Literal, TypeAlias, cast, final
@@ -13,6 +11,7 @@ from weakref import ref
 
 import numpy as np
 
+from fxad import xla
 from fxad.errors import CompileError
 from fxad.ir import Aval, source_location
 from fxad.lower import aliases
@@ -248,14 +247,7 @@ def _compiled(plan: Plan, device: Device, options: CompileOptions) -> Iterator[t
     if _AT_ONCE == 1:
         yield from map(compile_unit, order)
         return
-    with ThreadPoolExecutor(_AT_ONCE, "fxad-compile") as pool:
-        waiting = [pool.submit(copy_context().run, compile_unit, k) for k in order]
-        try:
-            for done in as_completed(waiting):
-                yield done.result()
-        finally:
-            for job in waiting:
-                job.cancel()
+    yield from xla.in_threads.completed(compile_unit, order, _AT_ONCE)
 
 
 def memory(program: Runnable) -> MemoryStats:

@@ -5,9 +5,10 @@ import dataclasses
 import inspect
 import pickle
 import threading
+import weakref
 from collections.abc import Callable
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import pytest
 
@@ -127,6 +128,30 @@ def test_is_as_the_standard_one(declared: Callable[[], type[Any]], calls: list[A
     ours = told(declared, calls, records.frozen_dataclass, **options)
     standard = told(declared, calls, dataclasses.dataclass, **options)
     assert [str(a) for a in ours] == [str(b) for b in standard]
+
+
+@pytest.mark.parametrize("decorator", [records.frozen_dataclass, dataclasses.dataclass])
+def test_a_class_that_makes_its_instances_itself(decorator: Any) -> None:
+    """As the classes of the IR: no `__init__`, identity, and a slot for weak references."""
+
+    class Made:
+        a: int
+        b: object = dataclasses.field(repr=False)
+
+        def __new__(cls, a: int) -> Self:
+            self = object.__new__(cls)
+            object.__setattr__(self, "a", a)
+            object.__setattr__(self, "b", ())
+            return self
+
+    cls = decorator(frozen=True, slots=True, eq=False, init=False, repr=False, weakref_slot=True)(Made)
+    x = cls(3)
+    assert (x.a, x.b, x == cls(3), weakref.ref(x)() is x) == (3, (), False, True)
+    assert (cls.__init__, cls.__match_args__) == (object.__init__, ("a", "b"))
+    assert not hasattr(x, "__dict__")
+    assert [f.name for f in dataclasses.fields(cls)] == ["a", "b"]
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        x.a = 4
 
 
 @records.dataclass(frozen=True, slots=True)

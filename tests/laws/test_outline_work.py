@@ -120,11 +120,12 @@ def specs(steps: int) -> tuple[Any, ...]:
         ("one letter", 20),
         ("everything twice", 2500),
         ("nested", 40),
-        ("growing", 350),
+        ("growing", 400),
         ("fibonacci", 200),
-        ("thue morse", 150),
+        ("thue morse", 650),
     ],
 )
 def test_what_is_left_to_compile_of_5000(word: str, left: int) -> None:
-    """Repetitions of repetitions are found: a body is searched like a program."""
+    """Repetitions of repetitions are found: a body is searched like a program. Those that do not follow each other are
+    not looked for: there are many in "growing" and in "thue morse"."""
     assert eqns_to_compile(outline(program(WORDS[word](5000)))) <= left

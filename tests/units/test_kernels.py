@@ -14,14 +14,16 @@ import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax, nn
 from fxad.core.builder import Builder
-from fxad.core.constants import EQUATION_MS, KERNEL_MS, LIBRARY_MS, PROGRAM_MS
+from fxad.core.constants import EQUATION_MS, EXPANDED_MS, KERNEL_MS, LIBRARY_MS, PROGRAM_MS
 from fxad.ir import Aval, Jaxpr
 from fxad.passes import plan_of
 from fxad.primitives import elementwise as ew
 from fxad.primitives.control.call import Call
-from fxad.transforms.costs import Kind
+from fxad.primitives.manifest import ALL
+from fxad.transforms.costs import _OWN_KERNEL, Kind, compile_cost
 from fxad.units.kernels import (
     FIRST_READ,
+    LESS_EXACT,
     MAX_FUSED,
     MAX_READ,
     REDUCED_WITH,
@@ -68,6 +70,16 @@ def chain(f: Callable[[Any], Any], n: int) -> Jaxpr:
 
 
 # ------------------------------------------------------------------------------------------------------------- kernels
+
+
+def test_tables_by_name_name_classes_of_primitives() -> None:
+    """A class that is renamed would lose its row without a word."""
+    assert {kind.__name__ for kind in ALL} >= LESS_EXACT
+    assert {base.__name__ for kind in ALL for base in kind.__mro__} >= set(EXPANDED_MS) >= _OWN_KERNEL
+    costs = {kind.__name__: compile_cost(kind) for kind in ALL}
+    assert costs["Lgamma"] == (Kind.EXPENSIVE, EXPANDED_MS["Lgamma"])
+    assert costs["CumSum"] == (Kind.KERNEL, EXPANDED_MS["Cumulative"])
+    assert (costs["ScatterAdd"], costs["Tanh"][0]) == ((Kind.KERNEL, 0.0), Kind.EXPENSIVE)
 
 
 def test_equal_kernels_count_once() -> None:

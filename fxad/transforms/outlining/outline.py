@@ -11,15 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fxad.core.builder import Builder, substitute
-from fxad.core.constants import (
-    BODY_EQUATIONS,
-    CALL_EQUATIONS,
-    OVERLAP,
-    SCATTERED_EQUATIONS,
-    VALUE_BYTES,
-    VALUE_EQUATIONS,
-    WASTE,
-)
+from fxad.core.constants import BODY_EQUATIONS, CALL_EQUATIONS, OVERLAP, VALUE_BYTES, VALUE_EQUATIONS, WASTE
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Jaxpr, Var
@@ -29,7 +21,7 @@ from fxad.transforms.map_bodies import map_bodies
 from fxad.transforms.outlining.approximate_match import IncompleteMatch, Pattern, ends
 from fxad.transforms.outlining.merge_bodies import merge_bodies
 from fxad.transforms.outlining.regions import Flow, SharedBody, group_by_dataflow, shared_body
-from fxad.transforms.outlining.repeats import FreePlaces, Run, Windows, non_overlapping, repeats, runs
+from fxad.transforms.outlining.repeats import FreePlaces, Run, Windows, non_overlapping, runs
 
 # the budget of comparisons in the search for incomplete uses: for each equation, and in any program
 COMPARISONS_PER_EQUATION: Final = 16
@@ -40,6 +32,9 @@ MAX_PERIODS: Final = 8  # the number of periods that are examined to choose the 
 @by_value
 def outline(jaxpr: Jaxpr, min_cost: float = 0.0, waste: float = WASTE) -> Jaxpr:
     """Returns the program in which repeated sequences of equations are calls of one body for each kind of sequence.
+
+    A sequence is found where it follows itself at least once; equal sequences elsewhere then share its body. Layers of
+    several kinds in an irregular order are found if they are calls: `fx.jit` of a layer's function makes it one.
 
     The search includes the bodies of loops and branches, and the new bodies, such as the layers of a repeated stage.
 
@@ -210,7 +205,7 @@ class _Search:
         return True
 
     def bodies(self) -> list[SharedBody]:
-        """Returns the bodies: first those of runs, by decreasing saving, then those of other repeated sequences."""
+        """Returns the bodies of runs, by decreasing saving."""
         out: list[SharedBody] = []
         heap: list[tuple[float, int, int, int]] = []
         for run in runs(self.windows):
@@ -224,9 +219,6 @@ class _Search:
             else:
                 for starts, length in self._choice(run):
                     out += self._shared(self._everywhere(starts, length), length)
-        for repeat in repeats(self.windows, self.free):
-            if self.min_cost <= self.times[repeat.starts[0] + repeat.length] - self.times[repeat.starts[0]]:
-                out += self._shared(repeat.starts, repeat.length, SCATTERED_EQUATIONS)
         return out
 
     def _everywhere(self, starts: list[int], length: int) -> list[int]:
@@ -238,15 +230,15 @@ class _Search:
         ]
         return sorted([*starts, *non_overlapping(outside, length)])
 
-    def _shared(self, starts: Sequence[int], length: int, least: float = 0.0) -> Iterator[SharedBody]:
+    def _shared(self, starts: Sequence[int], length: int) -> Iterator[SharedBody]:
         """Yields bodies for equal sequences if they pay, and takes the places of these sequences."""
         size = self.size(starts[0], length)
-        if saved(len(starts), size) <= least:
+        if saved(len(starts), size) <= 0:
             return
         for group in group_by_dataflow(self.flow, starts, length):
-            if saved(len(group), size) > least:
+            if saved(len(group), size) > 0:
                 shared = shared_body(self.flow, group, length)
-                if shared.body.outs and gain(shared, size) > least:
+                if shared.body.outs and gain(shared, size) > 0:
                     for start in group:
                         self.free.take(start, start + length)
                     yield shared

@@ -1,4 +1,4 @@
-"""Repeated subsequences of a sequence of numbers: runs with a period, and windows that occur several times.
+"""Repeated subsequences of a sequence of numbers: runs with a period, and the places of equal windows.
 
 This module does not depend on equations. At each scale k, a number identifies each window: `Windows.ids[k][i]` is equal
 for two places exactly if the 2**k numbers from there on are equal. So two subsequences of any length are compared by
@@ -7,9 +7,7 @@ two numbers. A run of period p shows at the scales below p: the next equal windo
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterator
-from itertools import pairwise
 from typing import Final, TypeAlias, final
 
 import numpy as np
@@ -20,8 +18,6 @@ from fxad.core.dataclasses import dataclass
 Ints: TypeAlias = npt.NDArray[np.int64]
 
 MIN_PLACES: Final = 2  # the least number of places of a repeated window
-MIN_SCALE: Final = 2  # scale of the shortest repeated windows that are searched: 4 numbers
-STALE_SCORE: Final = 0.8  # a window that still has this part of its score is used without another look at the heap
 
 
 @final
@@ -62,11 +58,6 @@ class FreePlaces:
             end = self.taken.find(1, first, stop)
             start = stop if end < 0 else end
             yield first, start
-
-    def before(self) -> Ints:
-        """Returns the number of taken places before each place, and before the end."""
-        before: Ints = np.concatenate([[0], np.cumsum(np.frombuffer(self.taken, np.uint8), dtype=np.int64)])
-        return before
 
 
 @final
@@ -124,46 +115,6 @@ class Windows:
         return out
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Repeat:
-    """The same `length` numbers occur at each of `starts`, without overlap."""
-
-    starts: tuple[int, ...]
-    length: int
-
-
-def repeats(windows: Windows, free: FreePlaces) -> Iterator[Repeat]:
-    """Yields subsequences that occur in several free places, of maximal common length; those that cover most come
-    first.
-
-    The caller must take the places of one before it requests the next.
-    """
-    classes = [c for scale in range(MIN_SCALE, len(windows.ids)) for c in _classes(windows, free, scale)]
-    heap = [(-(len(places) - 1) * size, k) for k, (places, size) in enumerate(classes)]
-    heapq.heapify(heap)
-    while heap:
-        score, k = heapq.heappop(heap)
-        places, size = classes[k]
-        starts = non_overlapping([at for at in places.tolist() if free.has(at, at + size)], size)
-        if len(starts) < MIN_PLACES:
-            continue
-        if (len(starts) - 1) * size < STALE_SCORE * -score:  # other repeats have taken some of its places
-            heapq.heappush(heap, ((1 - len(starts)) * size, k))
-        elif not _grows(windows, free, starts, size):
-            yield Repeat(tuple(starts), _extended(windows, free, np.asarray(starts), size))
-
-
-def _classes(windows: Windows, free: FreePlaces, scale: int) -> Iterator[tuple[Ints, int]]:
-    """Yields the places of each window of 2**scale numbers that occurs in several free places."""
-    order, size, before = windows.order[scale], 1 << scale, free.before()
-    places = order[before[order + size] == before[order]]
-    edges = np.flatnonzero(np.diff(windows.ids[scale][places], prepend=-1, append=-1))
-    for first, end in pairwise(edges.tolist()):
-        if end - first >= MIN_PLACES:
-            yield places[first:end], size
-
-
 def non_overlapping(places: list[int], size: int) -> list[int]:
     """Returns the ordered places that are at least `size` after the previous one."""
     out: list[int] = []
@@ -171,28 +122,6 @@ def non_overlapping(places: list[int], size: int) -> list[int]:
         if not out or place >= out[-1] + size:
             out.append(place)
     return out
-
-
-def _grows(windows: Windows, free: FreePlaces, starts: list[int], size: int) -> bool:
-    """Returns True if all subsequences can be extended to the left by a number that is free, equal and not in another
-    of them. Then the windows one place to the left find them."""
-    ids, first = windows.ids[0], starts[0] - 1
-    if first < 0 or any([b - a <= size for a, b in pairwise(starts)]):
-        return False
-    return all([ids[at - 1] == ids[first] and not free.taken[at - 1] for at in starts])
-
-
-def _extended(windows: Windows, free: FreePlaces, starts: Ints, size: int) -> int:
-    """Returns the length of equal subsequences after all of them are extended to the right as far as possible."""
-    limits = np.concatenate([starts[1:], [len(windows.ids[0])]])
-    for scale in reversed(range(len(windows.ids))):
-        ids, step = windows.ids[scale], 1 << scale
-        while (starts + size + step <= limits).all():
-            ends = starts + size
-            if not (ids[ends] == ids[ends[0]]).all() or not all([free.has(at, at + step) for at in ends.tolist()]):
-                break
-            size += step
-    return size
 
 
 def runs(windows: Windows) -> Iterator[Run]:
