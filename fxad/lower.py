@@ -17,6 +17,7 @@ import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import field
 from functools import partial
+from math import prod
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias, cast, final
 
@@ -48,7 +49,7 @@ from fxad.lowering.ordered_effects import DONE, calls_host, with_host_calls_orde
 from fxad.primitives.check import Called
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.shard_map import ShardMap, device_ids, devices_needed, runs_on_devices
-from fxad.primitives.meshes import OPEN, Ids, Mesh, Spec, local_shape
+from fxad.primitives.meshes import OPEN, Ids, Mesh, Spec, local_shape, mesh_within
 from fxad.primitives.sharding_constraint import ShardingConstraint
 
 _Division: TypeAlias = "tuple[Mesh, Spec] | None"
@@ -71,6 +72,12 @@ class Placement:
     ins: tuple[tuple[int, Spec], ...]
     outs: tuple[tuple[int, Spec] | None, ...]
     ids: Ids = ()
+
+    @property
+    def of_maps(self) -> tuple[int, ...]:
+        """The distinct numbers of devices of the maps of the program, without devices that compute the same."""
+        counts = [prod([n for name, n in mesh if not name.startswith(COPIES)]) for mesh in self.meshes]
+        return tuple(sorted({n for n in counts if n > 1}))
 
     def attribute(self, where: tuple[int, Spec], aval: Aval) -> str:
         """The attribute of an operand or a result."""
@@ -429,7 +436,7 @@ class _Function:
         inside = self._mesh
         if mesh:  # further axes take the place of the one along which devices compute the same
             named = tuple([axis for axis in inside if not axis[0].startswith(COPIES)])
-            inside = covering((*named, *mesh), self._module.devices)
+            inside = covering(mesh_within(named, mesh), self._module.devices)
         return self.op("func.call", operands, body.out_avals, {"callee": self._module.name(body, inside)})
 
     def on_devices(

@@ -33,6 +33,12 @@ class OnMesh(Primitive):
         return prod([n for _, n in self.mesh])
 
 
+def mesh_within(around: Mesh, mesh: Mesh) -> Mesh:
+    """The axes of the devices that run a map inside of other maps. Along an axis that a map around has, and does not
+    name, all devices have the same values: so a map inside may divide values along it."""
+    return (*around, *[axis for axis in mesh if axis not in around])
+
+
 def names_in(spec: Spec) -> tuple[str, ...]:
     """The named axes that divide an array."""
     return tuple([name for names in spec for name in names])

@@ -105,6 +105,13 @@ def on_devices(program: Jaxpr, mesh: Mesh) -> Jaxpr:
     return single_equation(prim, [prim.whole(None, a) for a in program.in_avals], program.name)
 
 
+def on_nested_devices(program: Jaxpr, mesh: Mesh) -> Jaxpr:
+    """A program over stacks along each of the axes, which devices run: a map for each axis, one in the other."""
+    for axis in reversed(mesh):
+        program = on_devices(program, (axis,))
+    return program
+
+
 def flat(values: Values, mesh: Mesh) -> list[NDArray]:
     """Stacks along one axis, of stacks along each of the axes."""
     count = int(np.prod([n for _, n in mesh]))
@@ -112,7 +119,8 @@ def flat(values: Values, mesh: Mesh) -> list[NDArray]:
 
 
 def check_devices(case: Case, mesh: Mesh | None = None, *, compiled: bool = False) -> bool:
-    """Devices = vmap, for values and gradients. Returns False for a program that vmap or `shard_map` refuses.
+    """Devices = vmap, for values and gradients: one map of all axes, or one for each of several axes. Returns False for
+    a program that vmap or `shard_map` refuses.
 
     `compiled` needs as many devices as the axes have indices.
     """
@@ -125,19 +133,24 @@ def check_devices(case: Case, mesh: Mesh | None = None, *, compiled: bool = Fals
     if not reached_by_all(program, mesh):
         return False
     execute = xla if compiled else run
-    divided = on_devices(program, mesh)
+    nested = len(mesh) > 1 and case.seed % 2 == 1
+    divided = on_nested_devices(program, mesh) if nested else on_devices(program, mesh)
+
+    def stacks(values: Values) -> Values:
+        return values if nested else flat(values, mesh)
+
     typecheck(divided)
     want = run(batched, args)
     room = _room(program, want)
-    if problem := differ(execute(divided, flat(args, mesh)), flat(want, mesh), slack=room):
+    if problem := differ(execute(divided, stacks(args)), stacks(want), slack=room):
         fail(f"devices differ from vmap: {problem}", program, (), divided)
     if case.smooth and any(mask):
         mapped_back, divided_back = vjp_fused(batched, mask), vjp_fused(divided, mask)
         typecheck(divided_back)
         cts = random_tangents([a for a in batched.out_avals if a.inexact], case.seed)
         bars = run(mapped_back, [*args, *cts])
-        have = execute(divided_back, flat([*args, *cts], mesh))
-        if problem := differ(have, flat(bars, mesh), slack=_room(program, bars)):
+        have = execute(divided_back, stacks([*args, *cts]))
+        if problem := differ(have, stacks(bars), slack=_room(program, bars)):
             fail(f"gradients on devices differ from those of vmap: {problem}", program, (), divided_back)
     return True
 

@@ -74,6 +74,12 @@ def n_axes_in_scope() -> int:
     return len(_axes.get())
 
 
+def axes_of_devices_around() -> tuple[tuple[str, int], ...]:
+    """The named axes of the maps over devices around, with their sizes. Records that the trace depends on them."""
+    depend_on_transforms()
+    return tuple([(axis.name, axis.size) for axis in _axes.get() if axis.name is not None and not axis.stacked])
+
+
 def size_of_axis(what: str, name: object) -> int:
     """The size of a named axis in scope. Records that the trace depends on it.
 

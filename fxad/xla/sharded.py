@@ -158,18 +158,23 @@ def assembled(aval: Aval, where: ManyDevices, parts: Sequence[_jax.ArrayImpl]) -
     return make_array(aval, where, parts)
 
 
-def devices_for(count: int, platform: str, name: str, ids: Ids = ()) -> tuple[Device, ...]:
-    """The devices with these ids, or the first ones of a platform. Raises: ParameterError if there are fewer."""
+def devices_for(count: int, platform: str, name: str, ids: Ids = (), maps: Sequence[int] = ()) -> tuple[Device, ...]:
+    """The devices with these ids, or the first ones of a platform. `maps` are the numbers of devices of the maps in the
+    program, whose common multiple is `count`. Raises: ParameterError if there are fewer."""
     there = devices(platform)
     known = {d.id: d for d in there}
     if ids and all([k in known for k in ids]):
         return tuple([known[k] for k in ids])
     if len(there) < count:
-        raise ParameterError(
-            f"compile of {name}: it runs on {count} devices, there {'is' if len(there) == 1 else 'are'} {len(there)} of"
-            f" platform {platform}",
-            remedy=f"call fx.set_cpu_devices({count}) or set FXAD_CPU_DEVICES={count} before the first program runs",
-        )
+        has = f"there {'is' if len(there) == 1 else 'are'} {len(there)} of platform {platform}"
+        more = f"call fx.set_cpu_devices({count}) or set FXAD_CPU_DEVICES={count} before the first program runs"
+        if max(maps, default=count) < count:
+            raise ParameterError(
+                f"compile of {name}: it has maps over {' and '.join(map(str, maps))} devices, and runs on {count},"
+                f" a multiple of all of them; {has}",
+                remedy=f"run the maps in programs of their own, or {more}",
+            )
+        raise ParameterError(f"compile of {name}: it runs on {count} devices, {has}", remedy=more)
     return there[:count]
 
 

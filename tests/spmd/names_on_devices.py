@@ -401,6 +401,65 @@ def test_arguments_tell_the_size_of_a_map_of_a_program(over: Any) -> None:
         np.testing.assert_array_equal(np.asarray(mapped(x[:n])), 2 * x[:n])
 
 
+# ------------------------------------------------------------------------------------- a map inside names other axes
+
+
+def over_one_axis_each(over_x: Callable[[Any], Any], over_y: Callable[[Any], Any], inside: Any, around: Any) -> Any:
+    """The inner map names y, the outer one x."""
+
+    def step(v: Any) -> Any:
+        return fnp.tanh(v) * lax.psum(v * v, "y") + lax.pmean(v, ("x", "y")) * lax.axis_index("x")
+
+    inner = over_y(inside(step))
+    return around(over_x(lambda v: inner(v * 2 + lax.pmax(v, "x"))))
+
+
+def called_on_host(f: Any) -> Any:
+    return lambda v: f(v) + fx.pure_callback(lambda u: u, fx.Spec(v.shape, v.dtype), lax.stop_gradient(v))
+
+
+WITHIN: dict[str, Any] = {
+    "plain": lambda f: f,
+    "jit": fx.jit,
+    "remat": fx.remat,
+    "scan": lambda f: lambda v: lax.scan(lambda c, _: (0.5 * f(c), None), v, None, length=2)[0],
+    "while": lambda f: lambda v: lax.while_loop(lambda c: c[0] < 2, lambda c: (c[0] + 1, 0.5 * f(c[1])), (0, v))[1],
+    "cond": lambda f: lambda v: lax.cond(fnp.asarray(True), f, lambda u: u, v),
+    "vmap": lambda f: lambda v: fx.vmap(f, in_axes=1, out_axes=1)(fnp.stack([v, 2 * v], 1)).sum(1),
+    "check": lambda f: lambda v: fx.error_if(f(v), fnp.any(v > 1e6), "too large"),
+    "host": called_on_host,
+}
+
+
+@pytest.mark.parametrize("inside", WITHIN)
+@pytest.mark.parametrize("around", ["plain", "scan", "vmap"])
+def test_a_map_inside_names_the_other_axes_of_the_mesh(mesh: Mesh, inside: str, around: str) -> None:
+    """All devices have the same values along an axis that the outer map does not name, and the inner map divides them.
+    It asked for further devices, or XLA refused its groups."""
+    x: Any = np.linspace(-1, 1, 16)
+    mapped, single = [
+        over_one_axis_each(over_x, over_y, WITHIN[inside], WITHIN[around])
+        for over_x, over_y in (
+            [lambda f, a=a: fx.shard_map(f, mesh, P(a), P(a), axis_names={a}) for a in ("x", "y")],
+            [
+                lambda f, a=a, n=n: lambda v: fx.vmap(f, axis_name=a)(v.reshape(n, -1)).reshape(v.shape)
+                for a, n in (("x", 4), ("y", 2))
+            ],
+        )
+    ]
+
+    def both(f: Any) -> Any:
+        differentiable = inside not in ("while", "host")
+        return lambda x: (f(x), fx.grad(lambda x: fnp.sum(f(x) ** 2))(x) if differentiable else 0)
+
+    program = fx.trace(both(mapped), x)
+    have, want = program(x), both(single)(x)
+    assert have[0].sharding.num_devices == 8
+    for found in (have, fx.interpret(program, x)):
+        for a, b in zip(found, want, strict=True):
+            np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-9, atol=1e-12)
+
+
 # ----------------------------------------------------------------------------------------------------------- bad input
 
 
