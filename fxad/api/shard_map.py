@@ -23,6 +23,7 @@ from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
 from fxad.core.dce import rebind_operands, remove_dead_eqns
 from fxad.core.interpreter import run
+from fxad.core.sizes import Size
 from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, AxisNameError, ParameterError, ShapeError, described
 from fxad.ir import Aval, Jaxpr, source_location
@@ -413,8 +414,13 @@ def _constant_results(
 
 
 def _axis_of_pmap(what: str, name: str, size: int, devices: Sequence[Device] | None) -> ManualAxes:
-    """The axis of a pmap. Raises: ShapeError for an axis of size 0; ParameterError if `devices` are not as many as the
-    indices, or the same."""
+    """The axis of a pmap. Raises: ShapeError for an axis of size 0 or a named size; ParameterError if `devices` are not
+    as many as the indices, or the same."""
+    if isinstance(size, Size):
+        raise ShapeError(
+            f"{what}: the mapped axis has size {size}, and the number of devices is a number",
+            remedy="use vmap, or map an axis of known size",
+        )
     if size == 0:
         raise ShapeError(
             f"{what}: the mapped axis has size 0, and each index needs a device",
