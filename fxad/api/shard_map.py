@@ -416,7 +416,7 @@ def _constant_results(
 def _axis_of_pmap(what: str, name: str, size: int, devices: Sequence[Device] | None) -> ManualAxes:
     """The axis of a pmap. Raises: ShapeError for an axis of size 0 or a named size; ParameterError if `devices` are not
     as many as the indices, or the same."""
-    if isinstance(size, Size):
+    if type(size) is Size:
         raise ShapeError(
             f"{what}: the mapped axis has size {size}, and the number of devices is a number",
             remedy="use vmap, or map an axis of known size",
