@@ -198,7 +198,9 @@ def make_mesh(
     shape = to_ints("make_mesh", "axis_shapes", axis_shapes)
     count = prod(shape)
     if min(shape, default=1) < 1:
-        raise ParameterError(f"make_mesh: axis_shapes {shape} has an axis without devices", remedy="give sizes from 1 on")
+        raise ParameterError(
+            f"make_mesh: axis_shapes {shape} has an axis without devices", remedy="give sizes from 1 on"
+        )
     if count > len(there):
         raise ParameterError(
             f"make_mesh: axis_shapes {shape} need {count} devices, there are {len(there)}",
