@@ -80,6 +80,12 @@ def axes_of_devices_around() -> tuple[tuple[str, int], ...]:
     return tuple([(axis.name, axis.size) for axis in _axes.get() if axis.name is not None and not axis.stacked])
 
 
+def named_axes_around() -> list[tuple[str, int]]:
+    """The named axes of all maps around, with their sizes. Records that the trace depends on them."""
+    depend_on_transforms()
+    return [(axis.name, axis.size) for axis in _axes.get() if axis.name is not None]
+
+
 def size_of_axis(what: str, name: object) -> int:
     """The size of a named axis in scope. Records that the trace depends on it.
 
