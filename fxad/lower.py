@@ -12,7 +12,6 @@ lines are in the locations, which XLA keeps as metadata.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import field
@@ -250,11 +249,17 @@ def _dimension_shardings(spec: Spec, aval: Aval) -> str:
 
 
 def _axis_names_text(names: Sequence[str]) -> str:
-    return f"{{{', '.join(map(json.dumps, names))}}}"
+    return f"{{{', '.join(map(_axis_name_text, names))}}}"
+
+
+def _axis_name_text(name: str) -> str:
+    """A name as a string of printable ASCII, with % and a number for each other character: XLA ends the process at an
+    escape in it. Names have no meaning outside of the text."""
+    return '"' + "".join([c if " " <= c <= "~" and c not in '"\\%' else f"%{ord(c):X}." for c in name]) + '"'
 
 
 def _mesh_text(mesh: Mesh) -> str:
-    return f"<[{', '.join([f'{json.dumps(name)}={size}' for name, size in mesh])}]>"
+    return f"<[{', '.join([f'{_axis_name_text(name)}={size}' for name, size in mesh])}]>"
 
 
 @by_value

@@ -18,7 +18,7 @@ from fxad.core.lazy_exports import lazy_exports
 from fxad.errors import ArgumentError, AxisNameError, ParameterError, ShapeError, described
 from fxad.ir import Aval, Shape
 from fxad.operations.arguments import plain_ints, to_ints
-from fxad.primitives.meshes import OPEN, Ids
+from fxad.primitives.meshes import OPEN, Ids, check_not_open
 
 Entry: TypeAlias = "str | tuple[str, ...] | None"
 Axes: TypeAlias = tuple[tuple[str, int], ...]
@@ -102,6 +102,7 @@ class Mesh:
             )
         if len(set(names)) != len(names) or not all([isinstance(n, str) and n for n in names]):
             raise AxisNameError(f"Mesh: axis_names {names} are not distinct strings", remedy="name each axis once")
+        check_not_open("Mesh", names)
         wrong = [d for d in array.flat if not isinstance(d, runtime.Device)]
         if wrong:
             raise ArgumentError(

@@ -3,6 +3,7 @@ the ids of devices."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import prod
 from typing import Final, TypeAlias
 
@@ -74,9 +75,18 @@ def shard_slices(mesh: Mesh, spec: Spec, shape: Shape, index: tuple[int, ...]) -
     return tuple(out)
 
 
+def check_not_open(op: str, names: Iterable[str]) -> None:
+    """Check that no axis of a mesh has the name that means something else in specs. Raises: AxisNameError."""
+    if OPEN in names:
+        raise AxisNameError(
+            f"{op}: an axis is named {OPEN!r}, which is PartitionSpec.UNCONSTRAINED", remedy="give it another name"
+        )
+
+
 def check_mesh(op: str, mesh: Mesh) -> None:
     """Check the axes of a mesh. Raises: AxisNameError, ShapeError."""
     names = [name for name, _ in mesh]
+    check_not_open(op, names)
     if len(set(names)) != len(names) or "" in names:
         raise AxisNameError(f"{op}: mesh {mesh} names an axis twice", remedy="name each axis once")
     if any([n < 1 for _, n in mesh]):

@@ -401,6 +401,15 @@ def test_arguments_tell_the_size_of_a_map_of_a_program(over: Any) -> None:
         np.testing.assert_array_equal(np.asarray(mapped(x[:n])), 2 * x[:n])
 
 
+@pytest.mark.parametrize("name", ["é", "\u00b5", "a b", 'a"b\n', "\x01", "*", "軸", "%41."])
+def test_an_axis_may_have_any_name(name: str) -> None:
+    """MLIR did not read names beyond ASCII, and XLA ends the process at their escapes."""
+    total = fx.shard_map(lambda v: lax.psum(v, name), {name: 8}, P(name), P())
+    np.testing.assert_array_equal(np.asarray(fx.jit(total)(X)), X.sum(0, keepdims=True))
+    y = fx.device_put(X, NamedSharding(make_mesh((8,), (name,)), P(name)))
+    assert (y + 1).sharding == y.sharding
+
+
 # ------------------------------------------------------------------------------------- a map inside names other axes
 
 

@@ -22,6 +22,7 @@ P: Any = PartitionSpec  # also for arguments of wrong types
 X: Any = np.zeros((4, 2), np.float32)
 MESH: Any = {"i": 2, "j": 1}
 WRONG: Any = fx
+WRONG_PAIRS: Any = [(0, 1, 2)]
 
 
 IN_AXES = "in_axes says where an argument carries the axis; None there is for what is the same for all"
@@ -76,6 +77,12 @@ ERRORS: list[tuple[Callable[[], Any], type[FxadError], str, str]] = [
      "Mesh: the devices have 1 axes, axis_names ('i', 'j') has 2", "name each axis of the array of devices"),
     (lambda: Mesh([fx.devices()[:1]], ("i", "i")), AxisNameError,
      "Mesh: axis_names ('i', 'i') are not distinct strings", "name each axis once"),
+    (lambda: Mesh(fx.devices()[:1], "?"), AxisNameError,
+     "Mesh: an axis is named '?', which is PartitionSpec.UNCONSTRAINED", "give it another name"),
+    (lambda: fx.pmap(f, "?")(X), AxisNameError,
+     "shard_map: an axis is named '?', which is PartitionSpec.UNCONSTRAINED", "give it another name"),
+    (lambda: fx.pmap(lambda v: lax.ppermute(v, "i", WRONG_PAIRS), "i")(X), ArgumentError,
+     "ppermute: perm[0] is (0, 1, 2), not a pair", "give pairs (source, target) of indices"),
     (lambda: Mesh([fx.devices()[0]] * 2, ("i",)), ParameterError,
      "Mesh: a device is there twice", "give each device once"),
     (lambda: WRONG.sharding.make_mesh(8, ("i",)), ArgumentError,
