@@ -146,6 +146,7 @@ class Array(Typed, Conversions, Methods, Updatable):
         placement.check_device("to_device", device, stream)
         if self.device is device and not runtime.is_sharded(self._buffer):
             return self
+        placement.check_local("to_device", device)
         return wrap_buffer(self._aval, runtime.transfer(self._buffer, device))
 
     # ---------------------------------------------------------------------------------------------------- values
@@ -162,11 +163,14 @@ class Array(Typed, Conversions, Methods, Updatable):
         return value.copy() if copy else value
 
     def __repr__(self) -> str:
-        missing = runtime.missing_value_reason(self._buffer)  # debuggers and messages also show deleted arrays
+        missing = runtime.unreadable_reason(self._buffer)  # debuggers and messages also show deleted arrays
         return f"<Array {self._aval}, {missing}>" if missing else super().__repr__()
 
+    def __str__(self) -> str:
+        return repr(self) if runtime.is_elsewhere(self._buffer) else super().__str__()
+
     def _repr_html_(self) -> str:
-        if runtime.missing_value_reason(self._buffer):
+        if runtime.unreadable_reason(self._buffer):
             return headed(repr(self))
         devices = sorted(map(str, self.devices()))
         where = devices[0] if len(devices) == 1 else f"{len(devices)} devices"

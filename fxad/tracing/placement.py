@@ -136,6 +136,15 @@ def check_device(op: str, device: object, stream: object = None) -> runtime.Devi
     return device
 
 
+def check_local(op: str, device: runtime.Device) -> None:
+    """Check that this process has the device. Raises: PlacementError."""
+    if not device.is_local:
+        raise PlacementError(
+            f"{op}: {device} is a device of process {device.process_index}, this is process {runtime.process_index()}",
+            remedy="divide the array among the devices of all processes: device_put(x, NamedSharding(mesh, spec))",
+        )
+
+
 # ----------------------------------------------------------------------------------------------------------- running
 
 

@@ -16,6 +16,7 @@ from fxad.lowering.jaxlib import _jax, xla_client
 from fxad.primitives.meshes import Ids, Mesh, Spec, local_shape, parts_of, shard_slices
 from fxad.xla.client import Device, devices
 from fxad.xla.compat import make_array, on_device, put_part, tiled
+from fxad.xla.failures import missing_value_reason
 
 
 @final
@@ -92,13 +93,24 @@ def is_sharded(buffer: _jax.ArrayImpl) -> bool:
     return type(buffer._sharding) is ManyDevices
 
 
+def is_elsewhere(buffer: _jax.ArrayImpl) -> bool:
+    """Returns True if other processes have parts of the value that this one does not have."""
+    where = buffer._sharding
+    return isinstance(where, ManyDevices) and not (where.is_fully_addressable or where.is_fully_replicated)
+
+
+def unreadable_reason(buffer: _jax.ArrayImpl) -> str | None:
+    """The reason, as text, why this process cannot read a buffer; None if it can."""
+    return missing_value_reason(buffer) or ("parts on devices of other processes" if is_elsewhere(buffer) else None)
+
+
 def gathered(buffer: _jax.ArrayImpl) -> NDArray:
     """The whole value of a sharded buffer, read-only."""
     where, shape = cast(ManyDevices, buffer._sharding), buffer.aval.shape
     out = np.empty(shape, buffer.aval.dtype)
     done = set[str]()
     # XLA does not divide an array without elements
-    if not (where.is_fully_addressable or where.is_fully_replicated):
+    if is_elsewhere(buffer):
         raise ExecutionError(
             "to_numpy: parts of the array are on devices of other processes",
             remedy="read addressable_shards, or gather it in a program: out_shardings with PartitionSpec()",
