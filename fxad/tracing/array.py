@@ -45,8 +45,10 @@ class Binder(Protocol):
     def apply(self, op: Operation, args: tuple[object, ...], static: tuple[Hashable, ...]) -> tuple[Array, ...]:
         """An operation over array arguments."""
 
-    def call(self, jaxpr: Jaxpr, args: Sequence[object]) -> tuple[Array, ...]:
-        """A whole program over its operands."""
+    def call(
+        self, jaxpr: Jaxpr, args: Sequence[object], path: placement.PathOf = placement.operand_label
+    ) -> tuple[Array, ...]:
+        """A whole program over its operands. `path` names an operand in messages."""
 
     def staging(self) -> bool:
         """Returns True if operations of the calling code become equations."""
@@ -393,12 +395,14 @@ class Eager:
                 return self.run(op, self.operands(op, args, static), static)
         return self.run(op, cast("tuple[Array, ...]", args), static)
 
-    def call(self, jaxpr: Jaxpr, args: Sequence[object]) -> tuple[Array, ...]:
+    def call(
+        self, jaxpr: Jaxpr, args: Sequence[object], path: placement.PathOf = placement.operand_label
+    ) -> tuple[Array, ...]:
         buffers = [self._operand(jaxpr.name, k, a)._buffer for k, a in enumerate(args)]
         if commitments.any and True in map(placement.is_committed, buffers):
-            where = placement.target(jaxpr.name, buffers, placement.operand_label)
+            where = placement.target(jaxpr.name, buffers, path)
             loaded = load_for(jaxpr, where)
-            return tuple(wrap_buffers(loaded.out_avals, placement.run_committed(loaded, buffers)))
+            return tuple(wrap_buffers(loaded.out_avals, placement.run_committed(loaded, buffers, path)))
         loaded = load_executable(jaxpr)
         return tuple(wrap_buffers(loaded.out_avals, loaded.execute(buffers)))
 

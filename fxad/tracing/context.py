@@ -15,7 +15,7 @@ from typing import Final, TypeAlias, TypeVar, cast, final
 
 from fxad.core.frames import Scoped
 from fxad.errors import ArgumentError, AxisNameError, ParameterError, described
-from fxad.sharding import Mesh, NamedSharding, PartitionSpec, get_mesh
+from fxad.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding, get_mesh
 
 T = TypeVar("T")
 
@@ -133,13 +133,16 @@ def depend_on_mesh() -> None:
         dependencies.on_mesh = True
 
 
-def resolve_sharding(what: str, sharding: NamedSharding | PartitionSpec) -> NamedSharding:
-    """The sharding; for a spec, the sharding with the mesh of `with mesh:`. Records that the trace depends on the mesh.
+def resolve_sharding(what: str, sharding: NamedSharding | PartitionSpec | SingleDeviceSharding) -> NamedSharding:
+    """The sharding; for a spec, the sharding with the mesh of `with mesh:`; for one device, that of a mesh of it.
+    Records that the trace depends on the mesh.
 
     Raises: ParameterError for a spec without a mesh.
     """
     if isinstance(sharding, NamedSharding):
         return sharding
+    if isinstance(sharding, SingleDeviceSharding):
+        return NamedSharding(Mesh([sharding.device], "device"), PartitionSpec())
     depend_on_mesh()
     mesh = get_mesh()
     if mesh is None:
