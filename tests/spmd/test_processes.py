@@ -89,7 +89,7 @@ print(repr(x), str(turned))
 try:
     fx.device_put({"a": x}, fx.devices()[1 - k])
 except fx.errors.PlacementError as e:
-    print(e.message)
+    print(e.message, "|", e.remedy)
 stats = fx.cache.stats()
 print(stats.compilations > 0, stats.disk_hits > 0)
 fx.distributed.shutdown()
@@ -177,7 +177,10 @@ def test_processes_share_arrays_and_the_directory_of_the_cache(tmp_path: Path) -
             assert lines == [
                 f"4.0 [0.0, 1.0, 1.0, 2.0] {[2.0 * k, 2.0 * k + 1]} False",
                 "<Array f64[4], parts on devices of other processes> [0. 1. 1. 2.]",
-                f"device_put: x['a']: cpu:{2048 * (1 - k)} is a device of process {1 - k}, this is process {k}",
+                (
+                    f"device_put: x['a']: cpu:{2048 * (1 - k)} is a device of process {1 - k}, this is process {k} |"
+                    " divide the array among the devices of all processes: device_put(x, NamedSharding(mesh, spec))"
+                ),
                 f"{not again} {again}",
             ]
 
