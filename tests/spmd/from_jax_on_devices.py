@@ -128,22 +128,16 @@ def test_the_gradient_of_each_collective(check: bool) -> None:
     np.testing.assert_allclose(np.asarray(gradient_here), np.asarray(gradient), rtol=1e-4, atol=1e-3)
 
 
-@jax.custom_vjp
-def ruled_back(v: Any) -> Any:
+def totalled(v: Any) -> Any:
     return v * lax.psum(v, "i")
 
 
+ruled_back = jax.custom_vjp(totalled)
 ruled_back.defvjp(lambda v: (ruled_back(v), v), lambda r, ct: (ct * lax.psum(jnp.sin(r), "i"),))
 
 
-@jax.custom_jvp
-def ruled(v: Any) -> Any:
-    return v * lax.psum(v, "i")
-
-
-@ruled.defjvp
-def _ruled_jvp(primals: Any, tangents: Any) -> Any:
-    return ruled(primals[0]), tangents[0] * lax.psum(jnp.cos(primals[0]), "i")
+ruled = jax.custom_jvp(totalled)
+ruled.defjvp(lambda primals, tangents: (ruled(primals[0]), tangents[0] * lax.psum(jnp.cos(primals[0]), "i")))
 
 
 RULED: dict[str, Any] = {
