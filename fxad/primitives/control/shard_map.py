@@ -205,7 +205,7 @@ class ShardMap(HigherOrder, Linear, OnMesh):
         if not hlo.mesh:
             return hlo.on_devices(_squeezed(self), self.mesh, in_specs, out_specs, args, outs)
         # devices run this program already: each takes its parts, and the results are gathered
-        return hlo.call(_with_whole_operands(self), args, self.mesh)
+        return hlo.call(with_whole_operands(self), args, self.mesh)
 
     # ----------------------------------------------------------------------------------------------------- batching
 
@@ -360,7 +360,7 @@ def _squeezed(prim: ShardMap) -> Jaxpr:
     )
 
 
-def _with_whole_operands(prim: ShardMap) -> Jaxpr:
+def with_whole_operands(prim: ShardMap) -> Jaxpr:
     """The map for devices that have whole operands: they take their parts, and gather the results."""
     return _taking_parts(prim.body, prim.mesh, prim.in_specs, prim.out_specs)
 
