@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial, wraps
+from math import prod
 from typing import Any, Final, ParamSpec, TypeAlias, TypeVar, final, overload
 
 import numpy as np
@@ -34,7 +35,14 @@ from fxad.primitives.shape import ExpandDims, Squeeze
 from fxad.runtime import Device, default_device, devices as default_devices
 from fxad.sharding import Mesh, NamedSharding, PartitionSpec, axes_of, get_mesh, ids_of, part_type
 from fxad.tracing.array import binder
-from fxad.tracing.context import axes_of_devices_around, depend_on_mesh, mapped_over, n_axes_in_scope, new_axis
+from fxad.tracing.context import (
+    MappedAxis,
+    axes_of_devices_around,
+    depend_on_mesh,
+    mapped_over,
+    n_axes_in_scope,
+    new_axis,
+)
 from fxad.tracing.placement import check_device
 from fxad.tracing.program import Program, argument_path, function_name, parameter_names, trace_tree, types_of
 from fxad.tracing.static_args import Argnames, Argnums, static_arguments
@@ -136,7 +144,9 @@ def shard_map(
         parts = [
             part_type(what, manual.named, s, a, f"argument {p}") for s, a, p in zip(specs, avals, paths, strict=True)
         ]
-        with mapped_over(*[new_axis(what, n, size, stacked=False) for n, size in manual.named]):
+        unnamed = prod([size for axis, size in manual.mesh if axis not in dict(manual.named)])
+        others = [MappedAxis(unnamed, stacked=False)] if unnamed > 1 else []  # devices that maps inside do not have
+        with mapped_over(*[new_axis(what, n, size, stacked=False) for n, size in manual.named], *others):
             program = trace_tree(f, in_tree, parts, name, names)
         return _shard_mapped(what, program, manual, specs, out_specs)(*args)
 

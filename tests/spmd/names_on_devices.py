@@ -401,6 +401,16 @@ def test_arguments_tell_the_size_of_a_map_of_a_program(over: Any) -> None:
         np.testing.assert_array_equal(np.asarray(mapped(x[:n])), 2 * x[:n])
 
 
+def test_a_soft_map_has_the_devices_that_are_left(mesh: Mesh) -> None:
+    """Those along axes that the map around does not name are taken, too."""
+
+    def centred(v: Any) -> Any:
+        return fx.soft_pmap(lambda u: u - lax.pmean(u, ("x", "i")), "i")(v)
+
+    over_x = fx.shard_map(centred, mesh, P("x"), P("x"), axis_names={"x"})
+    np.testing.assert_allclose(np.asarray(fx.jit(over_x)(X)), X - X.mean(0), atol=1e-5)
+
+
 @pytest.mark.parametrize("name", ["é", "\u00b5", "a b", 'a"b\n', "\x01", "*", "軸", "%41."])
 def test_an_axis_may_have_any_name(name: str) -> None:
     """MLIR did not read names beyond ASCII, and XLA ends the process at their escapes."""
