@@ -29,7 +29,7 @@ from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, AxisNameError, ParameterError, ShapeError, described
 from fxad.ir import Aval, Jaxpr, source_location
 from fxad.operations.arguments import flag, plain_ints
-from fxad.primitives.control.shard_map import ShardMap
+from fxad.primitives.control.shard_map import ShardMap, mesh_of_maps
 from fxad.primitives.meshes import Ids, Mesh as MeshAxes, Spec, names_in
 from fxad.primitives.shape import ExpandDims, Squeeze
 from fxad.runtime import Device, default_device, devices as default_devices
@@ -107,8 +107,8 @@ def shard_map(
     `with mesh:`. A `Program` takes and returns parts; trace it with `axis_env`.
 
     `axis_names` are the axes that specs and collectives may name (default: all). Devices along the other axes compute
-    the same values; a `shard_map` of the same mesh inside of `f` may name them. With `check_vma=False`, it is not checked that a result is the same along the axes that its spec
-    does not name.
+    the same values; a `shard_map` of the same mesh inside of `f` may name them. With `check_vma=False`, it is not
+    checked that a result is the same along the axes that its spec does not name.
 
     Law:    equals `vmap` over each axis of the mesh, with the parts stacked.
     Raises: ShapeError for sizes that do not divide, and for a result that differs along an axis that its spec does not
@@ -366,7 +366,9 @@ def pmap(
         size = size_of_map("pmap", f, axis_size, axis_name)
         if size is not None:
             dims = mapped_axes_of_program("pmap", f, in_axes)
-            return _pmapped(what, f, _axis_of_pmap(what, name_of_axis(axis_name), size, devices), dims, out_axes)
+            return _pmapped(
+                what, f, _axis_of_pmap(what, name_of_axis(axis_name, f.jaxpr), size, devices), dims, out_axes
+            )
     check_function("pmap", f)
     name = function_name(f)
     what = f"pmap of {name}"
@@ -378,7 +380,7 @@ def pmap(
         m = mapped_arguments("pmap", f, statics, args, kwargs, in_axes, axis_size)
         axis = new_axis(what, name_of_axis(axis_name), m.size, stacked=False)
         program = m.trace(axis)
-        manual = _axis_of_pmap(what, str(axis.name), m.size, devices)
+        manual = _axis_of_pmap(what, name_of_axis(axis_name, program.jaxpr), m.size, devices)
         if not (program.jaxpr.eqns or binder().staging()) and (
             results := _constant_results(what, program, manual, out_axes)
         ):
@@ -445,9 +447,15 @@ def _axis_of_pmap(what: str, name: str, size: int, devices: Sequence[Device] | N
     return ManualAxes(((name, size),), ((name, size),), ids_of(tuple(devices)) if devices else (), checked=True)
 
 
-def name_of_axis(axis_name: str | None) -> str:
-    """The name of an axis; one that no map around uses, if none is given."""
-    return f"{_UNNAMED}{n_axes_in_scope()}" if axis_name is None else axis_name
+def name_of_axis(axis_name: str | None, body: Jaxpr | None = None) -> str:
+    """The name of an axis; one that no map around uses, and none in the body of the map, if none is given."""
+    if axis_name is not None:
+        return axis_name
+    inside = dict(mesh_of_maps(body)) if body is not None else {}
+    k = n_axes_in_scope()
+    while f"{_UNNAMED}{k}" in inside:
+        k += 1
+    return f"{_UNNAMED}{k}"
 
 
 _UNNAMED: Final = "pmap"

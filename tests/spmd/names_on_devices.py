@@ -401,6 +401,36 @@ def test_arguments_tell_the_size_of_a_map_of_a_program(over: Any) -> None:
         np.testing.assert_array_equal(np.asarray(mapped(x[:n])), 2 * x[:n])
 
 
+def doubled(v: Any) -> Any:
+    return v * 2 + fnp.max(v)
+
+
+@pytest.mark.parametrize("outer", [fx.pmap, fx.soft_pmap])
+@pytest.mark.parametrize("inner", [fx.pmap, fx.soft_pmap])
+def test_maps_without_names_in_maps_without_names(inner: Any, outer: Any) -> None:
+    """A map that was traced before, outside, has the name that the outer one would choose. The devices of both were
+    taken for the same ones: the values were wrong."""
+    x: Any = np.arange(16.0).reshape(2, 4, 2)
+    want = np.asarray(fx.vmap(fx.vmap(doubled))(x))
+    jitted, program = fx.jit(inner(doubled)), fx.trace(inner(doubled), x[0])
+    jitted(x[0])
+    twice = fx.jit(outer(lambda row: jitted(row)))
+    for f in (twice, outer(lambda row: program(row)), outer(program), outer(program, axis_size=2)):
+        np.testing.assert_array_equal(np.asarray(f(x)), want)
+    np.testing.assert_array_equal(np.asarray(outer(lambda row: twice(row))(x[None])), want[None])
+    np.testing.assert_array_equal(np.asarray(fx.interpret(fx.trace(outer(program), x), x)), want)
+
+
+def test_a_name_that_a_map_inside_has() -> None:
+    """Also if it was traced outside."""
+    inside: Any = fx.jit(fx.pmap(doubled, "i"))
+    inside(X[:2])
+    for f in (fx.pmap(lambda v: inside(v), "i"), fx.shard_map(lambda v: inside(v[0])[None], {"i": 2}, P("i"), P("i"))):
+        with pytest.raises(AxisNameError) as e:
+            f(np.stack([X[:2], X[:2]]))
+        assert e.value.message == "vmap: axis name 'i' is also an axis of shard_map in the program"
+
+
 def test_a_soft_map_has_the_devices_that_are_left(mesh: Mesh) -> None:
     """Those along axes that the map around does not name are taken, too."""
 
