@@ -12,11 +12,11 @@ lines are in the locations, which XLA keeps as metadata.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import field
 from functools import partial
+from math import prod
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias, cast, final
 
@@ -48,7 +48,7 @@ from fxad.lowering.ordered_effects import DONE, calls_host, with_host_calls_orde
 from fxad.primitives.check import Called
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.shard_map import ShardMap, device_ids, devices_needed, runs_on_devices
-from fxad.primitives.meshes import OPEN, Ids, Mesh, Spec, local_shape
+from fxad.primitives.meshes import OPEN, Ids, Mesh, Spec, local_shape, mesh_within
 from fxad.primitives.sharding_constraint import ShardingConstraint
 
 _Division: TypeAlias = "tuple[Mesh, Spec] | None"
@@ -71,6 +71,12 @@ class Placement:
     ins: tuple[tuple[int, Spec], ...]
     outs: tuple[tuple[int, Spec] | None, ...]
     ids: Ids = ()
+
+    @property
+    def of_maps(self) -> tuple[int, ...]:
+        """The distinct numbers of devices of the maps of the program, without devices that compute the same."""
+        counts = [prod([n for name, n in mesh if not name.startswith(COPIES)]) for mesh in self.meshes]
+        return tuple(sorted({n for n in counts if n > 1}))
 
     def attribute(self, where: tuple[int, Spec], aval: Aval) -> str:
         """The attribute of an operand or a result."""
@@ -249,11 +255,17 @@ def _dimension_shardings(spec: Spec, aval: Aval) -> str:
 
 
 def _axis_names_text(names: Sequence[str]) -> str:
-    return f"{{{', '.join(map(json.dumps, names))}}}"
+    return f"{{{', '.join(map(_axis_name_text, names))}}}"
+
+
+def _axis_name_text(name: str) -> str:
+    """A name as a string of printable ASCII, with % and a number for each other character: XLA ends the process at an
+    escape in it. Names have no meaning outside of the text."""
+    return '"' + "".join([c if " " <= c <= "~" and c not in '"\\%' else f"%{ord(c):X}." for c in name]) + '"'
 
 
 def _mesh_text(mesh: Mesh) -> str:
-    return f"<[{', '.join([f'{json.dumps(name)}={size}' for name, size in mesh])}]>"
+    return f"<[{', '.join([f'{_axis_name_text(name)}={size}' for name, size in mesh])}]>"
 
 
 @by_value
@@ -436,7 +448,7 @@ class _Function:
         inside = self._mesh
         if mesh:  # further axes take the place of the one along which devices compute the same
             named = tuple([axis for axis in inside if not axis[0].startswith(COPIES)])
-            inside = covering((*named, *mesh), self._module.devices)
+            inside = covering(mesh_within(named, mesh), self._module.devices)
         return self.op("func.call", operands, body.out_avals, {"callee": self._module.name(body, inside)})
 
     def on_devices(

@@ -59,7 +59,6 @@ from fxad.xla.failures import (
     ResultHandler as ResultHandler,
     XlaRuntimeError as XlaRuntimeError,
     execution_error as execution_error,
-    missing_value_reason as missing_value_reason,
     take_for_donation as take_for_donation,
     undo_donation as undo_donation,
 )
@@ -76,6 +75,8 @@ from fxad.xla.sharded import (
     ManyDevices as ManyDevices,
     assembled as assembled,
     from_local as from_local,
+    is_elsewhere as is_elsewhere,
     is_sharded as is_sharded,
     shards as shards,
+    unreadable_reason as unreadable_reason,
 )

@@ -17,8 +17,8 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.lazy_exports import lazy_exports
 from fxad.errors import ArgumentError, AxisNameError, ParameterError, ShapeError, described
 from fxad.ir import Aval, Shape
-from fxad.operations.arguments import plain_ints
-from fxad.primitives.meshes import OPEN, Ids
+from fxad.operations.arguments import plain_ints, to_ints
+from fxad.primitives.meshes import OPEN, Ids, check_not_open
 
 Entry: TypeAlias = "str | tuple[str, ...] | None"
 Axes: TypeAlias = tuple[tuple[str, int], ...]
@@ -102,6 +102,7 @@ class Mesh:
             )
         if len(set(names)) != len(names) or not all([isinstance(n, str) and n for n in names]):
             raise AxisNameError(f"Mesh: axis_names {names} are not distinct strings", remedy="name each axis once")
+        check_not_open("Mesh", names)
         wrong = [d for d in array.flat if not isinstance(d, runtime.Device)]
         if wrong:
             raise ArgumentError(
@@ -189,17 +190,25 @@ def make_mesh(
     *,
     devices: Sequence[runtime.Device] | None = None,
 ) -> Mesh:
-    """Return a mesh of the first devices (or of those given). Raises: ParameterError if there are too few."""
+    """Return a mesh of the first devices (or of those given).
+
+    Raises: ParameterError if there are too few, and for sizes below 1; ArgumentError for sizes that are no ints.
+    """
     _check_axis_types("make_mesh", axis_types, len(axis_names))
     there = list(runtime.devices() if devices is None else devices)
-    count = prod(axis_shapes)
+    shape = to_ints("make_mesh", "axis_shapes", axis_shapes)
+    count = prod(shape)
+    if min(shape, default=1) < 1:
+        raise ParameterError(
+            f"make_mesh: axis_shapes {shape} has an axis without devices", remedy="give sizes from 1 on"
+        )
     if count > len(there):
         raise ParameterError(
-            f"make_mesh: axis_shapes {tuple(axis_shapes)} need {count} devices, there are {len(there)}",
+            f"make_mesh: axis_shapes {shape} need {count} devices, there are {len(there)}",
             remedy=f"call fx.set_cpu_devices({count}) before the first program runs, or map over sizes alone:"
             " shard_map(f, {'i': 8}, ...)",
         )
-    return Mesh(np.array(there[:count], dtype=object).reshape(tuple(axis_shapes)), axis_names)
+    return Mesh(np.array(there[:count], dtype=object).reshape(shape), axis_names)
 
 
 # For each device, the part of an array that it has.

@@ -649,7 +649,7 @@ def test_ready_and_deleted() -> None:
     with pytest.raises(ExecutionError, match=r"^to_dlpack: .*deleted"):
         runtime.to_dlpack(buffer)
     assert (runtime.dlpack_device(buffer), runtime.device_of(buffer)) == ((1, 0), CPU)
-    assert (runtime.missing_value_reason(buffer), runtime.missing_value_reason(put(np.ones(4, np.float32)))) == (
+    assert (runtime.unreadable_reason(buffer), runtime.unreadable_reason(put(np.ones(4, np.float32)))) == (
         "deleted",
         None,
     )

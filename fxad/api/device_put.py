@@ -81,10 +81,10 @@ def _checked_target(x: object) -> Device | Sharding:
 
 
 def _placed(array: Array, target: Device | Sharding, path: str) -> Array:
-    if isinstance(target, SingleDeviceSharding):
-        return committed_to(array, target.device)
     if not isinstance(target, NamedSharding):
-        return committed_to(array, target)
+        device = target.device if isinstance(target, SingleDeviceSharding) else target
+        placement.check_local(f"device_put: {path}", device)
+        return committed_to(array, device)
     part_type("device_put", tuple(target.mesh.shape.items()), target.spec, array.aval, path)
     if isinstance(array, Tracer) or _same_devices(array.sharding, target):  # devices exchange parts
         return binder().bind(

@@ -19,7 +19,7 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.lru import LRUCache
 from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, ParameterError
-from fxad.execution.dispatch import Dispatcher, avals_of_arrays, fast_path, operand_path
+from fxad.execution.dispatch import Dispatcher, avals_of_arrays, fast_path
 from fxad.execution.donation import Donate, Donation, donates_any, parse_donation
 from fxad.execution.executable import Executable, Lowered, Units, check_choice, lower, specs
 from fxad.execution.shardings import Shardings, check_shardings, with_program_shardings
@@ -221,7 +221,7 @@ class _ByTypes(Generic[P, R]):
                 recompilation_reason(program, [e.program for e in self.executables.values()]),
             )
         buffers = [x._buffer if type(x) is Array else None for x in (*program.bound, *leaves)]
-        where = placement.target_of(program.name, buffers, functools.partial(operand_path, program))
+        where = placement.target_of(program.name, buffers, program.operand_path)
         mesh = get_mesh() if self.on_mesh else None
         executable = self.executables[in_tree, types, mesh] = self.options.lower(program).compile_first_for(where)
         return executable

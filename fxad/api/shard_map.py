@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial, wraps
+from math import prod
 from typing import Any, Final, ParamSpec, TypeAlias, TypeVar, final, overload
 
 import numpy as np
@@ -23,17 +24,25 @@ from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
 from fxad.core.dce import rebind_operands, remove_dead_eqns
 from fxad.core.interpreter import run
+from fxad.core.sizes import Size
 from fxad.core.tree import Structure
-from fxad.errors import ArgumentError, AxisNameError, ParameterError, ShapeError
+from fxad.errors import ArgumentError, AxisNameError, ParameterError, ShapeError, described
 from fxad.ir import Aval, Jaxpr, source_location
 from fxad.operations.arguments import flag, plain_ints
-from fxad.primitives.control.shard_map import ShardMap
+from fxad.primitives.control.shard_map import ShardMap, mesh_of_maps
 from fxad.primitives.meshes import Ids, Mesh as MeshAxes, Spec, names_in
 from fxad.primitives.shape import ExpandDims, Squeeze
 from fxad.runtime import Device, default_device, devices as default_devices
 from fxad.sharding import Mesh, NamedSharding, PartitionSpec, axes_of, get_mesh, ids_of, part_type
 from fxad.tracing.array import binder
-from fxad.tracing.context import depend_on_mesh, mapped_over, n_axes_in_scope, new_axis
+from fxad.tracing.context import (
+    MappedAxis,
+    axes_of_devices_around,
+    depend_on_mesh,
+    mapped_over,
+    n_axes_in_scope,
+    new_axis,
+)
 from fxad.tracing.placement import check_device
 from fxad.tracing.program import Program, argument_path, function_name, parameter_names, trace_tree, types_of
 from fxad.tracing.static_args import Argnames, Argnums, static_arguments
@@ -98,8 +107,8 @@ def shard_map(
     `with mesh:`. A `Program` takes and returns parts; trace it with `axis_env`.
 
     `axis_names` are the axes that specs and collectives may name (default: all). Devices along the other axes compute
-    the same values. With `check_vma=False`, it is not checked that a result is the same along the axes that its spec
-    does not name.
+    the same values; a `shard_map` of the same mesh inside of `f` may name them. With `check_vma=False`, it is not
+    checked that a result is the same along the axes that its spec does not name.
 
     Law:    equals `vmap` over each axis of the mesh, with the parts stacked.
     Raises: ShapeError for sizes that do not divide, and for a result that differs along an axis that its spec does not
@@ -135,7 +144,9 @@ def shard_map(
         parts = [
             part_type(what, manual.named, s, a, f"argument {p}") for s, a, p in zip(specs, avals, paths, strict=True)
         ]
-        with mapped_over(*[new_axis(what, n, size, stacked=False) for n, size in manual.named]):
+        unnamed = prod([size for axis, size in manual.mesh if axis not in dict(manual.named)])
+        others = [MappedAxis(unnamed, stacked=False)] if unnamed > 1 else []  # devices that maps inside do not have
+        with mapped_over(*[new_axis(what, n, size, stacked=False) for n, size in manual.named], *others):
             program = trace_tree(f, in_tree, parts, name, names)
         return _shard_mapped(what, program, manual, specs, out_specs)(*args)
 
@@ -164,6 +175,11 @@ class ManualAxes:
         if mesh is None:
             raise ParameterError(f"{what}: it has no mesh", remedy="give mesh=, or call it in `with mesh:`")
         axes = axes_of(what, mesh)
+        names = (names,) if isinstance(names, str) else names
+        if not isinstance(names, Collection) or not all([isinstance(n, str) for n in names]):
+            raise ArgumentError(
+                f"{what}: axis_names is {described(names)}: {names!r:.60}", remedy="give a set of names"
+            )
         unknown = [n for n in names if n not in dict(axes)]
         if unknown:
             raise AxisNameError(
@@ -171,7 +187,11 @@ class ManualAxes:
                 remedy="name axes of the mesh",
             )
         ids = ids_of(tuple(mesh.devices.flat)) if isinstance(mesh, Mesh) else ()
-        return cls(axes, tuple([(n, size) for n, size in axes if n in names]) if names else axes, ids, checked)
+        if not names:
+            return cls(axes, axes, ids, checked)
+        around = axes_of_devices_around()
+        free = tuple([axis for axis in axes if axis[0] in names or axis not in around])
+        return cls(free, tuple([axis for axis in axes if axis[0] in names]), ids if free == axes else (), checked)
 
 
 def _is_spec(x: object) -> bool:
@@ -189,12 +209,24 @@ def _argument_specs(prefix: Specs, in_tree: Structure, what: str) -> list[Partit
             f"{what} has {len(prefix)} entries for {args.num_children} arguments",
             remedy="give one PartitionSpec per argument, or one for all",
         )
+    _check_specs(what, prefix)
     return list(tree.broadcast_prefix(prefix, args, what, _is_spec))
+
+
+def _check_specs(what: str, prefix: Specs) -> None:
+    """Check that the entries of a tree prefix are specs. Raises: ArgumentError."""
+    for entry in tree.leaves(prefix, is_leaf=_is_spec):
+        if not _is_spec(entry):
+            raise ArgumentError(
+                f"{what}{'' if entry is prefix else ' has an entry that'} is {described(entry)}: {entry!r:.60}",
+                remedy="an entry is a PartitionSpec: give one for all, or a tree of them; P() is the whole array",
+            )
 
 
 def _shard_mapped(
     what: str, program: Program[..., object], manual: ManualAxes, specs: Sequence[PartitionSpec], out_specs: Specs
 ) -> Program[..., object]:
+    _check_specs(f"{what}: out_specs", out_specs)
     outs = tree.broadcast_prefix(out_specs, program.out_tree, f"{what}: out_specs", _is_spec)
     paths = tree.paths(program.out_tree, "result")
     for s, a, p in zip(outs, program.out_avals, paths, strict=True):
@@ -334,7 +366,9 @@ def pmap(
         size = size_of_map("pmap", f, axis_size, axis_name)
         if size is not None:
             dims = mapped_axes_of_program("pmap", f, in_axes)
-            return _pmapped(what, f, _axis_of_pmap(what, name_of_axis(axis_name), size, devices), dims, out_axes)
+            return _pmapped(
+                what, f, _axis_of_pmap(what, name_of_axis(axis_name, f.jaxpr), size, devices), dims, out_axes
+            )
     check_function("pmap", f)
     name = function_name(f)
     what = f"pmap of {name}"
@@ -346,7 +380,7 @@ def pmap(
         m = mapped_arguments("pmap", f, statics, args, kwargs, in_axes, axis_size)
         axis = new_axis(what, name_of_axis(axis_name), m.size, stacked=False)
         program = m.trace(axis)
-        manual = _axis_of_pmap(what, str(axis.name), m.size, devices)
+        manual = _axis_of_pmap(what, name_of_axis(axis_name, program.jaxpr), m.size, devices)
         if not (program.jaxpr.eqns or binder().staging()) and (
             results := _constant_results(what, program, manual, out_axes)
         ):
@@ -392,17 +426,36 @@ def _constant_results(
 
 
 def _axis_of_pmap(what: str, name: str, size: int, devices: Sequence[Device] | None) -> ManualAxes:
-    """The axis of a pmap. Raises: ParameterError if `devices` are not as many as the indices."""
-    if devices is not None and len(devices) != size:
+    """The axis of a pmap. Raises: ShapeError for an axis of size 0 or a named size; ParameterError if `devices` are not
+    as many as the indices, or the same."""
+    if type(size) is Size:
+        raise ShapeError(
+            f"{what}: the mapped axis has size {size}, and the number of devices is a number",
+            remedy="use vmap, or map an axis of known size",
+        )
+    if size == 0:
+        raise ShapeError(
+            f"{what}: the mapped axis has size 0, and each index needs a device",
+            remedy="use vmap or soft_pmap, which map over an axis without indices",
+        )
+    if devices is not None and len(set(devices)) != size:
+        twice = "" if len(set(devices)) == len(devices) else " distinct ones"
         raise ParameterError(
-            f"{what}: the axis has size {size}, devices has {len(devices)}", remedy="give one device for each index"
+            f"{what}: the axis has size {size}, devices has {len(set(devices))}{twice}",
+            remedy="give one device for each index",
         )
     return ManualAxes(((name, size),), ((name, size),), ids_of(tuple(devices)) if devices else (), checked=True)
 
 
-def name_of_axis(axis_name: str | None) -> str:
-    """The name of an axis; one that no map around uses, if none is given."""
-    return f"{_UNNAMED}{n_axes_in_scope()}" if axis_name is None else axis_name
+def name_of_axis(axis_name: str | None, body: Jaxpr | None = None) -> str:
+    """The name of an axis; one that no map around uses, and none in the body of the map, if none is given."""
+    if axis_name is not None:
+        return axis_name
+    inside = dict(mesh_of_maps(body)) if body is not None else {}
+    k = n_axes_in_scope()
+    while f"{_UNNAMED}{k}" in inside:
+        k += 1
+    return f"{_UNNAMED}{k}"
 
 
 _UNNAMED: Final = "pmap"

@@ -88,7 +88,7 @@ def soft_pmap(
         size = size_of_map("soft_pmap", f, axis_size, axis_name)
         if size is not None:
             dims = mapped_axes_of_program("soft_pmap", f, in_axes)
-            return _split(what, f, name_of_axis(axis_name), size, devices, dims, out_axes)
+            return _split(what, f, name_of_axis(axis_name, f.jaxpr), size, devices, dims, out_axes)
     check_function("soft_pmap", f)
     name = function_name(f)
     what = f"soft_pmap of {name}"
@@ -98,7 +98,9 @@ def soft_pmap(
     def mapped(*args: object, **kwargs: object) -> object:
         m = mapped_arguments("soft_pmap", f, statics, args, kwargs, in_axes, axis_size)
         axis = new_axis(what, name_of_axis(axis_name), m.size, stacked=False)
-        return _split(what, m.trace(axis), str(axis.name), m.size, devices, m.dims, out_axes)(*m.args, **m.kwargs)
+        program = m.trace(axis)
+        own = name_of_axis(axis_name, program.jaxpr)
+        return _split(what, program, own, m.size, devices, m.dims, out_axes)(*m.args, **m.kwargs)
 
     mapped.__name__ = f"soft_pmap_{name}"
     return mapped

@@ -64,7 +64,8 @@ class _Position:
     def __init__(self, exchanges: _Exchanges, index: Mapping[str, tuple[int, int]], path: tuple[int, ...]) -> None:
         self.exchanges = exchanges
         self.index = index  # by name: the index and the size
-        self.path = path  # the number of this map in the enclosing run, after the path of that run
+        # the number of this map in the enclosing run, and the indices that it hides, after the path of that run
+        self.path = path
         self.counts: dict[tuple[str, ...], int] = {}  # the number of exchanges so far, by axes
         self.maps = 0  # the number of inner maps so far
 
@@ -106,14 +107,17 @@ def run_mapped(names: Sequence[str], sizes: Sequence[int], run: Callable[[tuple[
     """`run(index)` for every index of the axes, the first one slowest, all at the same time."""
     outer = _position.get()
     exchanges = _Exchanges() if outer is None else outer.exchanges
-    path: tuple[int, ...] = () if outer is None else (*outer.path, outer.maps)
+    path: tuple[int, ...] = ()
     if outer is not None:
+        path = (*outer.path, outer.maps, *[outer.index[name][0] for name in names if name in outer.index])
         outer.maps += 1
     indices = list(product(*map(range, sizes)))
     results: dict[tuple[int, ...], T] = {}
     errors: list[BaseException] = []
+    left = len(indices)
 
     def run_one(index: tuple[int, ...]) -> None:
+        nonlocal left
         outer_index = {} if outer is None else outer.index
         own_index = {name: (k, n) for name, k, n in zip(names, index, sizes, strict=True)}
         _position.set(_Position(exchanges, {**outer_index, **own_index}, path))
@@ -124,7 +128,9 @@ def run_mapped(names: Sequence[str], sizes: Sequence[int], run: Callable[[tuple[
             with exchanges.changed:
                 exchanges.fail()
         with exchanges.changed:
-            exchanges.running -= 1
+            left -= 1
+            if left or outer is None:  # after the last thread of an inner map, the outer one goes on
+                exchanges.running -= 1
             if exchanges.running == 0 and exchanges.exchanges:
                 exchanges.fail()
 
@@ -135,8 +141,6 @@ def run_mapped(names: Sequence[str], sizes: Sequence[int], run: Callable[[tuple[
         thread.start()
     for thread in threads:
         thread.join()
-    with exchanges.changed:
-        exchanges.running += outer is not None
     if errors:
         first_causes = [e for e in errors if not isinstance(e, ExecutionError)]
         raise (first_causes or errors)[0]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from operator import attrgetter, is_not, itemgetter
 from typing import Any, Final, TypeAlias, final
 
@@ -58,7 +57,7 @@ class Dispatcher:
         self.program = program
         self.loaded, self.load, self.donate = loaded, load, donate
         self.donated_leaves = tuple([k - len(program.bound) for k in donate])  # the same, as indices of argument leaves
-        self.path = partial(operand_path, program)
+        self.path = program.operand_path
         may_forward = not donate and device is None
         self.forwarded = forwarded_operands(program.jaxpr, len(program.bound)) if may_forward else None
         self.start: Start = self._load_and_start
@@ -208,12 +207,6 @@ def _result_builder(out_tree: tree.Structure) -> Callable[[list[Array]], Any]:
     if out_tree == _LEAF:
         return _first
     return tuple if out_tree == tree.structure(tuple([0] * out_tree.num_leaves)) else out_tree.unflatten
-
-
-def operand_path(program: Program[..., object], operand: int) -> str:
-    """The name of an operand of a program's jaxpr in messages."""
-    k = operand - len(program.bound)
-    return f"argument {program.paths[k]}" if k >= 0 else f"closed-over array {operand}"
 
 
 def avals_of_arrays(leaves: Sequence[Any]) -> tuple[Aval, ...] | None:

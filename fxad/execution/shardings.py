@@ -7,7 +7,7 @@ from typing import ParamSpec, TypeAlias, TypeVar
 from fxad.core import tree
 from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, described
-from fxad.sharding import NamedSharding, PartitionSpec, sharding_in_program
+from fxad.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding, sharding_in_program
 from fxad.tracing.context import resolve_sharding
 from fxad.tracing.program import Program
 from fxad.transforms.spmd.shardings import with_shardings
@@ -15,6 +15,7 @@ from fxad.transforms.spmd.shardings import with_shardings
 P = ParamSpec("P")
 R = TypeVar("R")
 
+Given: TypeAlias = NamedSharding | PartitionSpec | SingleDeviceSharding
 # A NamedSharding, a PartitionSpec of the mesh of `with mesh:`, None where XLA decides, or a tree prefix of them.
 Shardings: TypeAlias = object
 
@@ -58,14 +59,14 @@ def check_shardings(what: str, shardings: Shardings) -> None:
             )
 
 
-def flatten_shardings(prefix: Shardings, structure: Structure, what: str) -> list[NamedSharding | PartitionSpec | None]:
+def flatten_shardings(prefix: Shardings, structure: Structure, what: str) -> list[Given | None]:
     """The sharding of each leaf of a structure, given a tree prefix. Raises: ArgumentError, TreeError."""
     check_shardings(what, prefix)
     return tree.broadcast_prefix(prefix, structure, what, _is_sharding)
 
 
 def _is_sharding(x: object) -> bool:
-    return x is None or isinstance(x, NamedSharding | PartitionSpec)
+    return x is None or isinstance(x, NamedSharding | PartitionSpec | SingleDeviceSharding)
 
 
 def _resolved(prefix: Shardings, structure: Structure, what: str) -> list[NamedSharding | None]:

@@ -15,7 +15,7 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 
 from fxad.core import tree
-from fxad.errors import AxisNameError, ParameterError, ShapeError
+from fxad.errors import ArgumentError, AxisNameError, ParameterError, ShapeError
 from fxad.execution.shardings import flatten_shardings
 from fxad.ir import Atom, Emit, Primitive
 from fxad.lax.elementwise import convert_element_type
@@ -201,6 +201,11 @@ def ppermute(x: T, axis_name: AxisName, perm: Sequence[tuple[int, int]]) -> T:
     no target has zeros."""
     names, sizes = named_axes("ppermute", axis_name)
     pairs = [to_ints("ppermute", "perm", p) for p in to_tuple("ppermute", "perm", perm)]
+    for k, pair in enumerate(pairs):
+        if len(pair) != 2:
+            raise ArgumentError(
+                f"ppermute: perm[{k}] is {pair}, not a pair", remedy="give pairs (source, target) of indices"
+            )
     return _each(Ppermute(names, sizes, tuple([(s, d) for s, d in pairs])), x)
 
 

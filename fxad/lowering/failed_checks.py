@@ -23,7 +23,7 @@ from fxad.primitives.control.call import Call
 from fxad.primitives.control.shard_map import ShardMap
 from fxad.primitives.control.while_ import While
 from fxad.primitives.elementwise.logic import AND, NOT, OR
-from fxad.primitives.meshes import Mesh
+from fxad.primitives.meshes import Mesh, mesh_within
 from fxad.primitives.reduce import ReduceOr
 
 FLAG: Final = Aval((), dtypes.bool_)
@@ -110,6 +110,6 @@ def _flagged_loop(loop: While, mesh: Mesh) -> Threaded:
 def _flagged_map(prim: ShardMap, around: Mesh) -> Threaded:
     """The map with the flag as its first operand and result: that of all its devices."""
     b = Builder()
-    failed, *outs = b.inline(_flagged(prim.body, (*around, *prim.mesh)), b.inputs((FLAG, *prim.body.in_avals)))
+    failed, *outs = b.inline(_flagged(prim.body, mesh_within(around, prim.mesh)), b.inputs((FLAG, *prim.body.in_avals)))
     body = b.build((_any_failed(b, failed, frozenset(prim.mesh)), *outs), prim.body.name)
     return ShardMap(body, prim.mesh, 1 + prim.n_consts, prim.ins, ((), *prim.outs), prim.devices), 0, 0

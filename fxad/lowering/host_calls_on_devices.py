@@ -24,7 +24,7 @@ from fxad.primitives.control.shard_map import ShardMap
 from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.primitives.elementwise.logic import EQ
 from fxad.primitives.host_call import HostCall
-from fxad.primitives.meshes import Mesh
+from fxad.primitives.meshes import Mesh, mesh_within
 
 # Begins the name of the axis along which devices compute the same.
 COPIES: Final = "*"
@@ -60,7 +60,7 @@ def with_host_calls_on_devices(jaxpr: Jaxpr, devices: int, mesh: Mesh = ()) -> J
             body = _call_on_first(prim, tuple([a.aval for a in ins]), eqn.source, *covering(mesh, devices)[-1])
             return b(Call(body) if mesh else _on_all_devices(body, devices), *ins)
         if isinstance(prim, HigherOrder) and any(map(calls_host, prim.bodies)):
-            inside = (*mesh, *prim.mesh) if isinstance(prim, ShardMap) else mesh
+            inside = mesh_within(mesh, prim.mesh) if isinstance(prim, ShardMap) else mesh
             return b(
                 prim.with_bodies(tuple([with_host_calls_on_devices(p, devices, inside) for p in prim.bodies])), *ins
             )

@@ -3,6 +3,7 @@ the ids of devices."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import prod
 from typing import Final, TypeAlias
 
@@ -31,6 +32,12 @@ class OnMesh(Primitive):
     def count(self) -> int:
         """The number of devices."""
         return prod([n for _, n in self.mesh])
+
+
+def mesh_within(around: Mesh, mesh: Mesh) -> Mesh:
+    """The axes of the devices that run a map inside of other maps. Along an axis that a map around has, and does not
+    name, all devices have the same values: so a map inside may divide values along it."""
+    return (*around, *[axis for axis in mesh if axis not in around])
 
 
 def names_in(spec: Spec) -> tuple[str, ...]:
@@ -68,9 +75,18 @@ def shard_slices(mesh: Mesh, spec: Spec, shape: Shape, index: tuple[int, ...]) -
     return tuple(out)
 
 
+def check_not_open(op: str, names: Iterable[str]) -> None:
+    """Check that no axis of a mesh has the name that means something else in specs. Raises: AxisNameError."""
+    if OPEN in names:
+        raise AxisNameError(
+            f"{op}: an axis is named {OPEN!r}, which is PartitionSpec.UNCONSTRAINED", remedy="give it another name"
+        )
+
+
 def check_mesh(op: str, mesh: Mesh) -> None:
     """Check the axes of a mesh. Raises: AxisNameError, ShapeError."""
     names = [name for name, _ in mesh]
+    check_not_open(op, names)
     if len(set(names)) != len(names) or "" in names:
         raise AxisNameError(f"{op}: mesh {mesh} names an axis twice", remedy="name each axis once")
     if any([n < 1 for _, n in mesh]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fxad.core.builder import single_equation
+from fxad.core.builder import Builder, single_equation
 from fxad.core.interpreter import run
 from fxad.core.lockstep import run_mapped
 from fxad.core.typecheck import typecheck
@@ -13,6 +13,7 @@ from fxad.ir import Jaxpr, NDArray
 from fxad.passes import plan_of
 from fxad.primitives.control.shard_map import ShardMap
 from fxad.primitives.meshes import Mesh, Spec
+from fxad.primitives.shape import emit_reshape
 from fxad.testing.compare import Values, differ, fail, random_tangents, to_widest_dtype, tolerance, xla
 from fxad.testing.derivative_laws import differentiable_mask
 from fxad.testing.draw_collectives import AXES
@@ -105,6 +106,21 @@ def on_devices(program: Jaxpr, mesh: Mesh) -> Jaxpr:
     return single_equation(prim, [prim.whole(None, a) for a in program.in_avals], program.name)
 
 
+def on_nested_devices(program: Jaxpr, mesh: Mesh, *, of_whole_mesh: bool) -> Jaxpr:
+    """A program over stacks along each of the axes, which devices run: a map for each axis, one in the other. If
+    `of_whole_mesh`, the outer map is over all axes: its devices have equal values along those of the inner ones."""
+    outer, *inner = mesh
+    for axis in reversed(inner):
+        program = on_devices(program, (axis,))
+    if not of_whole_mesh:
+        return on_devices(program, (outer,))
+    b = Builder()
+    args = [emit_reshape(b, b.input(a.with_shape((1, *a.shape))), a.shape) for a in program.in_avals]
+    rows = [emit_reshape(b, y, (1, *y.aval.shape)) for y in b.inline(program, args)]
+    first: Spec = ((outer[0],),)
+    return map_of(b.build(rows, program.name), mesh, (), (first,) * len(args), (first,) * len(rows))
+
+
 def flat(values: Values, mesh: Mesh) -> list[NDArray]:
     """Stacks along one axis, of stacks along each of the axes."""
     count = int(np.prod([n for _, n in mesh]))
@@ -112,7 +128,8 @@ def flat(values: Values, mesh: Mesh) -> list[NDArray]:
 
 
 def check_devices(case: Case, mesh: Mesh | None = None, *, compiled: bool = False) -> bool:
-    """Devices = vmap, for values and gradients. Returns False for a program that vmap or `shard_map` refuses.
+    """Devices = vmap, for values and gradients: one map of all axes, or one for each of several axes, in
+    each other. Returns False for a program that vmap or `shard_map` refuses.
 
     `compiled` needs as many devices as the axes have indices.
     """
@@ -125,19 +142,25 @@ def check_devices(case: Case, mesh: Mesh | None = None, *, compiled: bool = Fals
     if not reached_by_all(program, mesh):
         return False
     execute = xla if compiled else run
-    divided = on_devices(program, mesh)
+    nested = len(mesh) > 1 and case.seed % 2 == 1
+    whole = case.seed % 4 == 3
+    divided = on_nested_devices(program, mesh, of_whole_mesh=whole) if nested else on_devices(program, mesh)
+
+    def stacks(values: Values) -> Values:
+        return values if nested else flat(values, mesh)
+
     typecheck(divided)
     want = run(batched, args)
     room = _room(program, want)
-    if problem := differ(execute(divided, flat(args, mesh)), flat(want, mesh), slack=room):
+    if problem := differ(execute(divided, stacks(args)), stacks(want), slack=room):
         fail(f"devices differ from vmap: {problem}", program, (), divided)
     if case.smooth and any(mask):
         mapped_back, divided_back = vjp_fused(batched, mask), vjp_fused(divided, mask)
         typecheck(divided_back)
         cts = random_tangents([a for a in batched.out_avals if a.inexact], case.seed)
         bars = run(mapped_back, [*args, *cts])
-        have = execute(divided_back, flat([*args, *cts], mesh))
-        if problem := differ(have, flat(bars, mesh), slack=_room(program, bars)):
+        have = execute(divided_back, stacks([*args, *cts]))
+        if problem := differ(have, stacks(bars), slack=_room(program, bars)):
             fail(f"gradients on devices differ from those of vmap: {problem}", program, (), divided_back)
     return True
 

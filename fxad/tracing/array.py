@@ -45,8 +45,10 @@ class Binder(Protocol):
     def apply(self, op: Operation, args: tuple[object, ...], static: tuple[Hashable, ...]) -> tuple[Array, ...]:
         """An operation over array arguments."""
 
-    def call(self, jaxpr: Jaxpr, args: Sequence[object]) -> tuple[Array, ...]:
-        """A whole program over its operands."""
+    def call(
+        self, jaxpr: Jaxpr, args: Sequence[object], path: placement.PathOf = placement.operand_label
+    ) -> tuple[Array, ...]:
+        """A whole program over its operands. `path` names an operand in messages."""
 
     def staging(self) -> bool:
         """Returns True if operations of the calling code become equations."""
@@ -146,6 +148,7 @@ class Array(Typed, Conversions, Methods, Updatable):
         placement.check_device("to_device", device, stream)
         if self.device is device and not runtime.is_sharded(self._buffer):
             return self
+        placement.check_local("to_device", device)
         return wrap_buffer(self._aval, runtime.transfer(self._buffer, device))
 
     # ---------------------------------------------------------------------------------------------------- values
@@ -162,11 +165,14 @@ class Array(Typed, Conversions, Methods, Updatable):
         return value.copy() if copy else value
 
     def __repr__(self) -> str:
-        missing = runtime.missing_value_reason(self._buffer)  # debuggers and messages also show deleted arrays
+        missing = runtime.unreadable_reason(self._buffer)  # debuggers and messages also show deleted arrays
         return f"<Array {self._aval}, {missing}>" if missing else super().__repr__()
 
+    def __str__(self) -> str:
+        return repr(self) if runtime.is_elsewhere(self._buffer) else super().__str__()
+
     def _repr_html_(self) -> str:
-        if runtime.missing_value_reason(self._buffer):
+        if runtime.unreadable_reason(self._buffer):
             return headed(repr(self))
         devices = sorted(map(str, self.devices()))
         where = devices[0] if len(devices) == 1 else f"{len(devices)} devices"
@@ -389,12 +395,14 @@ class Eager:
                 return self.run(op, self.operands(op, args, static), static)
         return self.run(op, cast("tuple[Array, ...]", args), static)
 
-    def call(self, jaxpr: Jaxpr, args: Sequence[object]) -> tuple[Array, ...]:
+    def call(
+        self, jaxpr: Jaxpr, args: Sequence[object], path: placement.PathOf = placement.operand_label
+    ) -> tuple[Array, ...]:
         buffers = [self._operand(jaxpr.name, k, a)._buffer for k, a in enumerate(args)]
         if commitments.any and True in map(placement.is_committed, buffers):
-            where = placement.target(jaxpr.name, buffers, placement.operand_label)
+            where = placement.target(jaxpr.name, buffers, path)
             loaded = load_for(jaxpr, where)
-            return tuple(wrap_buffers(loaded.out_avals, placement.run_committed(loaded, buffers)))
+            return tuple(wrap_buffers(loaded.out_avals, placement.run_committed(loaded, buffers, path)))
         loaded = load_executable(jaxpr)
         return tuple(wrap_buffers(loaded.out_avals, loaded.execute(buffers)))
 

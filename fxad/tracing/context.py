@@ -15,7 +15,7 @@ from typing import Final, TypeAlias, TypeVar, cast, final
 from fxad.core.dataclasses import dataclass
 from fxad.core.frames import Scoped
 from fxad.errors import ArgumentError, AxisNameError, ParameterError, described
-from fxad.sharding import Mesh, NamedSharding, PartitionSpec, get_mesh
+from fxad.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding, get_mesh
 
 T = TypeVar("T")
 
@@ -76,6 +76,18 @@ def n_axes_in_scope() -> int:
     return len(_axes.get())
 
 
+def axes_of_devices_around() -> tuple[tuple[str, int], ...]:
+    """The named axes of the maps over devices around, with their sizes. Records that the trace depends on them."""
+    depend_on_transforms()
+    return tuple([(axis.name, axis.size) for axis in _axes.get() if axis.name is not None and not axis.stacked])
+
+
+def named_axes_around() -> list[tuple[str, int]]:
+    """The named axes of all maps around, with their sizes. Records that the trace depends on them."""
+    depend_on_transforms()
+    return [(axis.name, axis.size) for axis in _axes.get() if axis.name is not None]
+
+
 def size_of_axis(what: str, name: object) -> int:
     """The size of a named axis in scope. Records that the trace depends on it.
 
@@ -123,13 +135,16 @@ def depend_on_mesh() -> None:
         dependencies.on_mesh = True
 
 
-def resolve_sharding(what: str, sharding: NamedSharding | PartitionSpec) -> NamedSharding:
-    """The sharding; for a spec, the sharding with the mesh of `with mesh:`. Records that the trace depends on the mesh.
+def resolve_sharding(what: str, sharding: NamedSharding | PartitionSpec | SingleDeviceSharding) -> NamedSharding:
+    """The sharding; for a spec, the sharding with the mesh of `with mesh:`; for one device, that of a mesh of it.
+    Records that the trace depends on the mesh.
 
     Raises: ParameterError for a spec without a mesh.
     """
     if isinstance(sharding, NamedSharding):
         return sharding
+    if isinstance(sharding, SingleDeviceSharding):
+        return NamedSharding(Mesh([sharding.device], "device"), PartitionSpec())
     depend_on_mesh()
     mesh = get_mesh()
     if mesh is None:

@@ -47,9 +47,10 @@ class Division:
 
 
 Target: TypeAlias = runtime.Device | Division
+PathOf: TypeAlias = Callable[[int], str]  # the name of an operand in messages
 
 
-def target_of(what: str, buffers: Sequence[runtime.Buffer | None], path: Callable[[int], str]) -> Target | None:
+def target_of(what: str, buffers: Sequence[runtime.Buffer | None], path: PathOf) -> Target | None:
     """The device of the committed operands, or the devices among which they are divided; None if there are none.
 
     `what` is the name of the program and `path(k)` that of operand k, for messages. None among the buffers is an
@@ -80,7 +81,7 @@ def target_of(what: str, buffers: Sequence[runtime.Buffer | None], path: Callabl
     return first[1][0] if all([w is None for w in ins]) else Division(first[1], tuple(ins))
 
 
-def target(what: str, buffers: Sequence[runtime.Buffer], path: Callable[[int], str]) -> Target:
+def target(what: str, buffers: Sequence[runtime.Buffer], path: PathOf) -> Target:
     """`target_of`, and the default device if no operand is committed."""
     return target_of(what, buffers, path) or runtime.default_device()
 
@@ -102,18 +103,20 @@ def moved_to(buffers: Sequence[runtime.Buffer], device: runtime.Device) -> list[
     ]
 
 
-def run_committed(loaded: runtime.LoadedProgram, buffers: Sequence[runtime.Buffer]) -> list[runtime.Buffer]:
+def run_committed(
+    loaded: runtime.LoadedProgram, buffers: Sequence[runtime.Buffer], path: PathOf = operand_label
+) -> list[runtime.Buffer]:
     """The results of a program, committed to its device. Raises: ExecutionError when XLA refuses the call."""
     operands = buffers
     if loaded.placed is None:
         operands = moved_to(buffers, loaded.device)
     else:
-        check_operands_on(loaded.devices, loaded.origin.name, buffers, operand_label)
+        check_operands_on(loaded.devices, loaded.origin.name, buffers, path)
     return runtime.launch(loaded, operands, loaded.committed)
 
 
 def check_operands_on(
-    devices: tuple[runtime.Device, ...], what: str, buffers: Sequence[runtime.Buffer], path: Callable[[int], str]
+    devices: tuple[runtime.Device, ...], what: str, buffers: Sequence[runtime.Buffer], path: PathOf
 ) -> None:
     """Check that committed operands are on these devices. Raises: PlacementError naming the first that is not."""
     for k, b in enumerate(buffers):
@@ -134,6 +137,15 @@ def check_device(op: str, device: object, stream: object = None) -> runtime.Devi
     if stream is not None:
         raise ParameterError(f"{op}: stream {stream!r}: fxad orders its own work", remedy="leave `stream` out")
     return device
+
+
+def check_local(op: str, device: runtime.Device) -> None:
+    """Check that this process has the device. Raises: PlacementError."""
+    if not device.is_local:
+        raise PlacementError(
+            f"{op}: {device} is a device of process {device.process_index}, this is process {runtime.process_index()}",
+            remedy="divide the array among the devices of all processes: device_put(x, NamedSharding(mesh, spec))",
+        )
 
 
 # ----------------------------------------------------------------------------------------------------------- running
@@ -161,7 +173,7 @@ class CommittedRun:
         else:
             self._bound = moved_to(bound, loaded.device)
 
-    def check(self, what: str, buffers: Sequence[runtime.Buffer], path: Callable[[int], str]) -> None:
+    def check(self, what: str, buffers: Sequence[runtime.Buffer], path: PathOf) -> None:
         """Check that committed operands are on the devices of a program with several. Raises: PlacementError."""
         if self._devices:
             check_operands_on(self._devices, what, buffers, path)

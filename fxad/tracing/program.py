@@ -152,6 +152,11 @@ class Program(Generic[P, R_co]):
         """Paths of the argument leaves, as in `params['w']`."""
         return tuple([argument_path(a, self.names) for a in self.in_tree.accessors()])
 
+    def operand_path(self, operand: int) -> str:
+        """The name of an operand of the jaxpr in messages."""
+        k = operand - len(self.bound)
+        return f"argument {self.paths[k]}" if k >= 0 else f"closed-over array {operand}"
+
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
@@ -199,7 +204,7 @@ class Program(Generic[P, R_co]):
         jaxpr = self.jaxpr
         if jaxpr.symbolic:
             jaxpr = specialize_to_arguments(self, leaves)
-        outs = binder().call(jaxpr, [*self.bound, *leaves])
+        outs = binder().call(jaxpr, [*self.bound, *leaves], self.operand_path)
         return cast(R_co, self.out_tree.unflatten(outs))
 
 

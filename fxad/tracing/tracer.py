@@ -40,7 +40,7 @@ from fxad.primitives.control.remat import whole_segment
 from fxad.runtime import Device, default_device
 from fxad.sharding import Sharding
 from fxad.tracing.array import EAGER, Array, Binder, Operation, _binder, aval_of, binder, is_scalar, operation_name
-from fxad.tracing.placement import check_device
+from fxad.tracing.placement import PathOf, check_device, operand_label
 
 # Frames in NumPy and optree are not the user's either.
 _INTERNAL_PATHS: Final = (PACKAGE, *[os.path.dirname(m) + os.sep for m in (np.__file__, optree.__file__)])
@@ -342,7 +342,7 @@ class Trace:
             raise self._located(e, operation_name(op, static), operands, source)
         return (Tracer(self, outs[0]),) if len(outs) == 1 else tuple([Tracer(self, v) for v in outs])
 
-    def call(self, jaxpr: Jaxpr, args: Sequence[object]) -> tuple[Array, ...]:
+    def call(self, jaxpr: Jaxpr, args: Sequence[object], path: PathOf = operand_label) -> tuple[Array, ...]:
         # a segment is a call already; a second call around it would sum its cotangent contributions separately
         segment = whole_segment(jaxpr)
         return self.bind(Call(jaxpr) if segment is None else segment, tuple(args))

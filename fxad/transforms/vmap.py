@@ -10,7 +10,7 @@ from fxad.core.sizes import names_of
 from fxad.errors import AxisNameError, ShapeError, name_equation
 from fxad.ir import Atom, Aval, Dims, Eqn, FreeAxes, Jaxpr, source_location
 from fxad.primitives.collectives import exchanged_axes, has_ppermute
-from fxad.primitives.control.shard_map import runs_on_devices
+from fxad.primitives.control.shard_map import mesh_of_maps, runs_on_devices
 from fxad.primitives.shape import broadcast_to_axis
 from fxad.transforms.locate import describe
 from fxad.transforms.specialize import rule_of_size, with_fresh_size
@@ -74,7 +74,7 @@ def vmap_named(
     Raises: AxisNameError for another size, and for bodies with collectives over the axis that run for some indices
             only.
     """
-    if devices and axis is not None and has_ppermute(jaxpr):
+    if devices and axis is not None and (has_ppermute(jaxpr) or axis in dict(mesh_of_maps(jaxpr))):
         return vmap(jaxpr, size, in_dims, out_dims, axis, devices=True)
     named = axis if axis is not None and has_axis(jaxpr.free_axes, axis) else None
     divided = spmd if spmd and runs_on_devices(jaxpr) else ()

@@ -166,7 +166,7 @@ def from_disk_entry(
     custom_calls.register_targets(targets, device.platform)
     on: tuple[Device, ...] = (device,)
     if placement is not None:
-        on = devices_for(placement.devices, device.platform, source.name, placement.ids)
+        on = devices_for(placement.devices, device.platform, source.name, placement.ids, placement.of_maps)
     try:
         raw = device.client.deserialize_executable(payload, [d.raw for d in on], options_for(on, placement))
     except _jax.JaxRuntimeError as e:

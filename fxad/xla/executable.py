@@ -338,7 +338,7 @@ def compile_module(lowered: LoweredModule, options: CompileOptions, device: Devi
     placed = lowered.placement
     on: tuple[Device, ...] = (device,)
     if placed is not None:
-        on = devices_for(placed.devices, device.platform, lowered.name, placed.ids)
+        on = devices_for(placed.devices, device.platform, lowered.name, placed.ids, placed.of_maps)
     xla_options = _xla_options(options, on, placed, lowered.waits)
     try:
         failures = None

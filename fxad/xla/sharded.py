@@ -16,6 +16,7 @@ from fxad.lowering.jaxlib import _jax, xla_client
 from fxad.primitives.meshes import Ids, Mesh, Spec, local_shape, parts_of, shard_slices
 from fxad.xla.client import Device, devices
 from fxad.xla.compat import make_array, on_device, put_part, tiled
+from fxad.xla.failures import missing_value_reason
 
 
 @final
@@ -92,13 +93,24 @@ def is_sharded(buffer: _jax.ArrayImpl) -> bool:
     return type(buffer._sharding) is ManyDevices
 
 
+def is_elsewhere(buffer: _jax.ArrayImpl) -> bool:
+    """Returns True if other processes have parts of the value that this one does not have."""
+    where = buffer._sharding
+    return isinstance(where, ManyDevices) and not (where.is_fully_addressable or where.is_fully_replicated)
+
+
+def unreadable_reason(buffer: _jax.ArrayImpl) -> str | None:
+    """The reason, as text, why this process cannot read a buffer; None if it can."""
+    return missing_value_reason(buffer) or ("parts on devices of other processes" if is_elsewhere(buffer) else None)
+
+
 def gathered(buffer: _jax.ArrayImpl) -> NDArray:
     """The whole value of a sharded buffer, read-only."""
     where, shape = cast(ManyDevices, buffer._sharding), buffer.aval.shape
     out = np.empty(shape, buffer.aval.dtype)
     done = set[str]()
     # XLA does not divide an array without elements
-    if not (where.is_fully_addressable or where.is_fully_replicated):
+    if is_elsewhere(buffer):
         raise ExecutionError(
             "to_numpy: parts of the array are on devices of other processes",
             remedy="read addressable_shards, or gather it in a program: out_shardings with PartitionSpec()",
@@ -158,18 +170,23 @@ def assembled(aval: Aval, where: ManyDevices, parts: Sequence[_jax.ArrayImpl]) -
     return make_array(aval, where, parts)
 
 
-def devices_for(count: int, platform: str, name: str, ids: Ids = ()) -> tuple[Device, ...]:
-    """The devices with these ids, or the first ones of a platform. Raises: ParameterError if there are fewer."""
+def devices_for(count: int, platform: str, name: str, ids: Ids = (), maps: Sequence[int] = ()) -> tuple[Device, ...]:
+    """The devices with these ids, or the first ones of a platform. `maps` are the numbers of devices of the maps in the
+    program, whose common multiple is `count`. Raises: ParameterError if there are fewer."""
     there = devices(platform)
     known = {d.id: d for d in there}
     if ids and all([k in known for k in ids]):
         return tuple([known[k] for k in ids])
     if len(there) < count:
-        raise ParameterError(
-            f"compile of {name}: it runs on {count} devices, there {'is' if len(there) == 1 else 'are'} {len(there)} of"
-            f" platform {platform}",
-            remedy=f"call fx.set_cpu_devices({count}) or set FXAD_CPU_DEVICES={count} before the first program runs",
-        )
+        has = f"there {'is' if len(there) == 1 else 'are'} {len(there)} of platform {platform}"
+        more = f"call fx.set_cpu_devices({count}) or set FXAD_CPU_DEVICES={count} before the first program runs"
+        if max(maps, default=count) < count:
+            raise ParameterError(
+                f"compile of {name}: it has maps over {' and '.join(map(str, maps))} devices, and runs on {count},"
+                f" a multiple of all of them; {has}",
+                remedy=f"run the maps in programs of their own, or {more}",
+            )
+        raise ParameterError(f"compile of {name}: it runs on {count} devices, {has}", remedy=more)
     return there[:count]
 
 

@@ -155,7 +155,7 @@ np.testing.assert_array_equal(fx.device_put(x, b) + y, 2 * X)
     assert script(START + text).splitlines() == [
         f"f: argument x is on cpu:0, argument y on cpu:1{remedy}cpu:0",
         f"add: operand 0 is on cpu:0, operand 1 on cpu:1{remedy}cpu:0",
-        f"f: operand 0 is on cpu:0, operand 1 on cpu:1{remedy}cpu:0",
+        f"f: argument x is on cpu:0, argument y on cpu:1{remedy}cpu:0",
         f"<lambda>: closed-over array 0 is on cpu:1, argument z on cpu:0{remedy}cpu:1",
         f"<lambda>: argument p['u'] is on cpu:0, argument p['v'] on cpu:1{remedy}cpu:0",
         f"concatenate: operand 1 is on cpu:0, operand 2 on cpu:1{remedy}cpu:0",

@@ -128,6 +128,40 @@ def test_the_gradient_of_each_collective(check: bool) -> None:
     np.testing.assert_allclose(np.asarray(gradient_here), np.asarray(gradient), rtol=1e-4, atol=1e-3)
 
 
+def totalled(v: Any) -> Any:
+    return v * lax.psum(v, "i")
+
+
+ruled_back = jax.custom_vjp(totalled)
+ruled_back.defvjp(lambda v: (ruled_back(v), v), lambda r, ct: (ct * lax.psum(jnp.sin(r), "i"),))
+
+
+ruled = jax.custom_jvp(totalled)
+ruled.defjvp(lambda primals, tangents: (ruled(primals[0]), tangents[0] * lax.psum(jnp.cos(primals[0]), "i")))
+
+
+RULED: dict[str, Any] = {
+    "shard_map": lambda f: over(f, GRID, BOTH, BOTH),
+    "shard_map, not checked": lambda f: over(f, GRID, BOTH, BOTH, check_vma=False),
+    "pmap": lambda f: jax.pmap(f, axis_name="i"),
+    "vmap": lambda f: jax.vmap(f, axis_name="i"),
+    "scan": lambda f: over(lambda v: lax.scan(lambda c, _: (0.1 * f(c), None), v, None, length=2)[0]),
+    "two meshes": lambda f: lambda x: over(f)(over(f, GRID, P("j", "i"), P("j", "i"))(x)),
+}
+
+
+@pytest.mark.parametrize("f", [ruled, ruled_back], ids=["jvp", "vjp"])
+@pytest.mark.parametrize("kind", RULED)
+def test_rules_with_collectives(kind: str, f: Any) -> None:
+    """JAX traces a rule when it is differentiated: in the map, whose axes it has to find."""
+    mapped = RULED[kind](f)
+    have, want = (
+        grad(lambda x: fx.numpy.sum(interop.from_jax(mapped, x)(x) ** 2))(X),
+        jax.grad(lambda x: jnp.sum(mapped(x) ** 2))(X),
+    )
+    np.testing.assert_allclose(np.asarray(have), np.asarray(want), rtol=1e-4, atol=1e-4)
+
+
 def test_axes_that_the_compiler_divides_are_refused() -> None:
     f = over(summed, GRID, axis_names={"i"})
     with pytest.raises(TranslationError) as e:

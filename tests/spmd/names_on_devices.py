@@ -401,6 +401,114 @@ def test_arguments_tell_the_size_of_a_map_of_a_program(over: Any) -> None:
         np.testing.assert_array_equal(np.asarray(mapped(x[:n])), 2 * x[:n])
 
 
+def doubled(v: Any) -> Any:
+    return v * 2 + fnp.max(v)
+
+
+@pytest.mark.parametrize("outer", [fx.pmap, fx.soft_pmap])
+@pytest.mark.parametrize("inner", [fx.pmap, fx.soft_pmap])
+def test_maps_without_names_in_maps_without_names(inner: Any, outer: Any) -> None:
+    """A map that was traced before, outside, has the name that the outer one would choose. The devices of both were
+    taken for the same ones: the values were wrong."""
+    x: Any = np.arange(16.0).reshape(2, 4, 2)
+    want = np.asarray(fx.vmap(fx.vmap(doubled))(x))
+    jitted, program = fx.jit(inner(doubled)), fx.trace(inner(doubled), x[0])
+    jitted(x[0])
+    twice = fx.jit(outer(lambda row: jitted(row)))
+    for f in (twice, outer(lambda row: program(row)), outer(program), outer(program, axis_size=2)):
+        np.testing.assert_array_equal(np.asarray(f(x)), want)
+    np.testing.assert_array_equal(np.asarray(outer(lambda row: twice(row))(x[None])), want[None])
+    np.testing.assert_array_equal(np.asarray(fx.interpret(fx.trace(outer(program), x), x)), want)
+
+
+def test_a_name_that_a_map_inside_has() -> None:
+    """Also if it was traced outside."""
+    inside: Any = fx.jit(fx.pmap(doubled, "i"))
+    inside(X[:2])
+    for f in (fx.pmap(lambda v: inside(v), "i"), fx.shard_map(lambda v: inside(v[0])[None], {"i": 2}, P("i"), P("i"))):
+        with pytest.raises(AxisNameError) as e:
+            f(np.stack([X[:2], X[:2]]))
+        assert e.value.message == "vmap: axis name 'i' is also an axis of shard_map in the program"
+
+
+def test_a_soft_map_has_the_devices_that_are_left(mesh: Mesh) -> None:
+    """Those along axes that the map around does not name are taken, too."""
+
+    def centred(v: Any) -> Any:
+        return fx.soft_pmap(lambda u: u - lax.pmean(u, ("x", "i")), "i")(v)
+
+    over_x = fx.shard_map(centred, mesh, P("x"), P("x"), axis_names={"x"})
+    np.testing.assert_allclose(np.asarray(fx.jit(over_x)(X)), X - X.mean(0), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["é", "\u00b5", "a b", 'a"b\n', "\x01", "*", "軸", "%41."])
+def test_an_axis_may_have_any_name(name: str) -> None:
+    """MLIR did not read names beyond ASCII, and XLA ends the process at their escapes."""
+    total = fx.shard_map(lambda v: lax.psum(v, name), {name: 8}, P(name), P())
+    np.testing.assert_array_equal(np.asarray(fx.jit(total)(X)), X.sum(0, keepdims=True))
+    y = fx.device_put(X, NamedSharding(make_mesh((8,), (name,)), P(name)))
+    assert (y + 1).sharding == y.sharding
+
+
+# ------------------------------------------------------------------------------------- a map inside names other axes
+
+
+def over_one_axis_each(over_x: Callable[[Any], Any], over_y: Callable[[Any], Any], inside: Any, around: Any) -> Any:
+    """The inner map names y, the outer one x."""
+
+    def step(v: Any) -> Any:
+        return fnp.tanh(v) * lax.psum(v * v, "y") + lax.pmean(v, ("x", "y")) * lax.axis_index("x")
+
+    inner = over_y(inside(step))
+    return around(over_x(lambda v: inner(v * 2 + lax.pmax(v, "x"))))
+
+
+def called_on_host(f: Any) -> Any:
+    return lambda v: f(v) + fx.pure_callback(lambda u: u, fx.Spec(v.shape, v.dtype), lax.stop_gradient(v))
+
+
+WITHIN: dict[str, Any] = {
+    "plain": lambda f: f,
+    "jit": fx.jit,
+    "remat": fx.remat,
+    "scan": lambda f: lambda v: lax.scan(lambda c, _: (0.5 * f(c), None), v, None, length=2)[0],
+    "while": lambda f: lambda v: lax.while_loop(lambda c: c[0] < 2, lambda c: (c[0] + 1, 0.5 * f(c[1])), (0, v))[1],
+    "cond": lambda f: lambda v: lax.cond(fnp.asarray(True), f, lambda u: u, v),
+    "vmap": lambda f: lambda v: fx.vmap(f, in_axes=1, out_axes=1)(fnp.stack([v, 2 * v], 1)).sum(1),
+    "check": lambda f: lambda v: fx.error_if(f(v), fnp.any(v > 1e6), "too large"),
+    "host": called_on_host,
+}
+
+
+@pytest.mark.parametrize("inside", WITHIN)
+@pytest.mark.parametrize("around", ["plain", "scan", "vmap"])
+def test_a_map_inside_names_the_other_axes_of_the_mesh(mesh: Mesh, inside: str, around: str) -> None:
+    """All devices have the same values along an axis that the outer map does not name, and the inner map divides them.
+    It asked for further devices, or XLA refused its groups."""
+    x: Any = np.linspace(-1, 1, 16)
+    mapped, single = [
+        over_one_axis_each(over_x, over_y, WITHIN[inside], WITHIN[around])
+        for over_x, over_y in (
+            [lambda f, a=a: fx.shard_map(f, mesh, P(a), P(a), axis_names={a}) for a in ("x", "y")],
+            [
+                lambda f, a=a, n=n: lambda v: fx.vmap(f, axis_name=a)(v.reshape(n, -1)).reshape(v.shape)
+                for a, n in (("x", 4), ("y", 2))
+            ],
+        )
+    ]
+
+    def both(f: Any) -> Any:
+        differentiable = inside not in ("while", "host")
+        return lambda x: (f(x), fx.grad(lambda x: fnp.sum(f(x) ** 2))(x) if differentiable else 0)
+
+    program = fx.trace(both(mapped), x)
+    have, want = program(x), both(single)(x)
+    assert have[0].sharding.num_devices == 8
+    for found in (have, fx.interpret(program, x)):
+        for a, b in zip(found, want, strict=True):
+            np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-9, atol=1e-12)
+
+
 # ----------------------------------------------------------------------------------------------------------- bad input
 
 

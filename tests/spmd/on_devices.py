@@ -501,6 +501,19 @@ def test_shardings_of_arguments_and_results(mesh: Mesh) -> None:
     assert _spec(inside) == P(None, "j")
 
 
+def test_one_device_as_a_sharding() -> None:
+    third = SingleDeviceSharding(fx.devices()[3])
+    for f in (
+        fx.jit(lambda x: x + 1, in_shardings=third),
+        fx.jit(lambda x: x + 1, out_shardings=third),
+        fx.jit(lambda x: lax.with_sharding_constraint(x + 1, third)),
+    ):
+        y = f(X)
+        assert y.devices() == {fx.devices()[3]}
+        assert y.sharding.is_equivalent_to(third, 2)
+        np.testing.assert_array_equal(np.asarray(y), X + 1)
+
+
 def test_with_sharding_constraint(mesh: Mesh) -> None:
     columns = NamedSharding(mesh, P(None, "j"))
 
@@ -618,7 +631,7 @@ REFUSED = [
     (lambda m: fx.jit(fx.pmap(lambda v: 2 * v))(_one(3)), PlacementError,
      f"pmap_<lambda>: argument v is on cpu:3, the program runs on {ALL}", MOVE_IT),
     (lambda m: fx.shard_map(lambda v: 2 * v, m, P("i"), P("i"))(_halves(m)[1]["k"]), PlacementError,
-     f"<lambda>: operand 0 is on {HALF}, the program runs on {ALL}", MOVE_IT),
+     f"<lambda>: argument v is on {HALF}, the program runs on {ALL}", MOVE_IT),
     (lambda m: fx.jit(lambda x: x, in_shardings=NamedSharding(m, P(None, ("i", "j"))))(X), ShapeError,
      "jit of <lambda>: argument x: axis 1 of f32[8,4] has size 4, which 8 devices along 'i', 'j' do not divide",
      "pad the axis, or choose another one or another mesh"),

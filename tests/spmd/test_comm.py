@@ -36,6 +36,19 @@ def test_loops_multiply_and_gradients_count() -> None:
     assert {r.collective: (r.runs, r.bytes) for r in back} == {"psum": (5, 160), "psum_scatter": (1, 128)}
 
 
+def test_a_map_inside_of_a_map_gathers_its_results() -> None:
+    """As the devices do: the collectives of the text are counted."""
+
+    def row(x: Any) -> Any:
+        return fx.pmap(lambda v: v * lax.psum(v, "b"), "b")(x) * lax.pmax(x, "a")
+
+    program = fx.trace(fx.pmap(row, "a"), fx.Spec((2, 4, 3)))
+    found = {r.collective: (r.runs, r.bytes) for r in fx.comm(program)}
+    assert found == {"psum": (1, 12), "pmax": (1, 48), "all_gather": (1, 12)}
+    text = fx.lower(program).text()
+    assert [text.count(f"stablehlo.{op}") for op in ("all_reduce", "all_gather")] == [2, 1]
+
+
 def test_what_is_not_known_is_said() -> None:
     def f(x: fx.Array) -> Any:
         x = lax.while_loop(lambda c: lax.pmax(c[0, 0], "i") > 1, lambda c: c - lax.psum(c, "i"), x)

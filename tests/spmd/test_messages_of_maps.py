@@ -22,6 +22,7 @@ P: Any = PartitionSpec  # also for arguments of wrong types
 X: Any = np.zeros((4, 2), np.float32)
 MESH: Any = {"i": 2, "j": 1}
 WRONG: Any = fx
+WRONG_PAIRS: Any = [(0, 1, 2)]
 
 
 IN_AXES = "in_axes says where an argument carries the axis; None there is for what is the same for all"
@@ -76,8 +77,18 @@ ERRORS: list[tuple[Callable[[], Any], type[FxadError], str, str]] = [
      "Mesh: the devices have 1 axes, axis_names ('i', 'j') has 2", "name each axis of the array of devices"),
     (lambda: Mesh([fx.devices()[:1]], ("i", "i")), AxisNameError,
      "Mesh: axis_names ('i', 'i') are not distinct strings", "name each axis once"),
+    (lambda: Mesh(fx.devices()[:1], "?"), AxisNameError,
+     "Mesh: an axis is named '?', which is PartitionSpec.UNCONSTRAINED", "give it another name"),
+    (lambda: fx.pmap(f, "?")(X), AxisNameError,
+     "shard_map: an axis is named '?', which is PartitionSpec.UNCONSTRAINED", "give it another name"),
+    (lambda: fx.pmap(lambda v: lax.ppermute(v, "i", WRONG_PAIRS), "i")(X), ArgumentError,
+     "ppermute: perm[0] is (0, 1, 2), not a pair", "give pairs (source, target) of indices"),
     (lambda: Mesh([fx.devices()[0]] * 2, ("i",)), ParameterError,
      "Mesh: a device is there twice", "give each device once"),
+    (lambda: WRONG.sharding.make_mesh(8, ("i",)), ArgumentError,
+     "make_mesh: axis_shapes must be a sequence, got an int: 8", "give a tuple or a list"),
+    (lambda: fx.make_mesh((-1,), ("i",)), ParameterError,
+     "make_mesh: axis_shapes (-1,) has an axis without devices", "give sizes from 1 on"),
     (lambda: WRONG.shard_map(f, 3, P(), P())(X), ArgumentError,
      "shard_map of f: mesh is an int: 3", 'give a Mesh, or names and sizes: {"i": 8}'),
     (lambda: fx.shard_map(f, MESH, P("k"), P())(X), AxisNameError,
@@ -152,6 +163,33 @@ ERRORS: list[tuple[Callable[[], Any], type[FxadError], str, str]] = [
      "give at most one entry for each axis"),
     (lambda: fx.shard_map(f, MESH, P("i"), P("k"))(X), AxisNameError,
      "shard_map of f: result: PartitionSpec('k') names axis 'k', the mesh has 'i', 'j'", "name axes of the mesh"),
+    (lambda: fx.shard_map(f, MESH, "i", P())(X), ArgumentError, "shard_map of f: in_specs is a str: 'i'",
+     "an entry is a PartitionSpec: give one for all, or a tree of them; P() is the whole array"),
+    (lambda: fx.shard_map(f, MESH, P("i"), {"a": 0})(X), ArgumentError,
+     "shard_map of f: out_specs has an entry that is an int: 0",
+     "an entry is a PartitionSpec: give one for all, or a tree of them; P() is the whole array"),
+    (lambda: WRONG.shard_map(f, MESH, P("i"), P("i"), axis_names=3)(X), ArgumentError,
+     "shard_map of f: axis_names is an int: 3", "give a set of names"),
+    (lambda: fx.shard_map(fx.shard_map(f, {"i": 4}, P("i"), P("i")), MESH, P("j"), P("j"), axis_names={"j"})(X),
+     AxisNameError, "shard_map: axis 'i' has size 2, and size 4 in a map inside",
+     "give nested maps one mesh, or axes of other names"),
+    (lambda: fx.pmap(f, "i")(X[:0]), ShapeError,
+     "pmap of f: the mapped axis has size 0, and each index needs a device",
+     "use vmap or soft_pmap, which map over an axis without indices"),
+    (lambda: fx.pmap(lambda: 1, "i", axis_size=0)(), ShapeError,
+     "pmap of <lambda>: the mapped axis has size 0, and each index needs a device",
+     "use vmap or soft_pmap, which map over an axis without indices"),
+    (lambda: fx.mask(fx.pmap(f, "i"), ("(n>=1, _)",))(X, sizes={"n": 3}), ShapeError,
+     "pmap of f: the mapped axis has size n, and the number of devices is a number",
+     "use vmap, or map an axis of known size"),
+    (lambda: fx.pmap(f, "i", devices=[fx.devices()[0]] * 4)(X), ParameterError,
+     "pmap of f: the axis has size 4, devices has 1 distinct ones", "give one device for each index"),
+    (lambda: fx.jit(lambda x: (fx.pmap(f, "i")(x[:3]), fx.pmap(f, "i")(x)))(np.ones((1000, 2), np.float32)),
+     ParameterError,
+     ("compile of <lambda>: it has maps over 3 and 1000 devices, and runs on 3000, a multiple of all of them; there"
+      f" {THERE} of platform cpu"),
+     ("run the maps in programs of their own, or call fx.set_cpu_devices(3000) or set FXAD_CPU_DEVICES=3000 before the"
+      " first program runs")),
     (lambda: fx.shard_map(f, {}, P(), P())(X), ArgumentError,
      "shard_map of f: mesh is a dict: {}", 'give a Mesh, or names and sizes: {"i": 8}'),
     (lambda: fx.jit(fx.pmap(f, "i"))(np.ones((1000, 2), np.float32)), ParameterError,

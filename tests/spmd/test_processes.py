@@ -85,6 +85,11 @@ y = fx.jit(fx.shard_map(lambda v: lax.psum(fnp.sum(v), "i"), mesh, fx.P("i"), fx
 turned = fx.device_put(x, fx.NamedSharding(mesh, fx.P()))  # devices of both processes exchange parts
 parts = fx.make_array_from_callback((4,), fx.NamedSharding(mesh, fx.P("i")), lambda at: np.arange(4.0)[at])
 print(float(np.asarray(y)), np.asarray(turned).tolist(), parts.addressable_data(0).tolist(), parts.is_fully_addressable)
+print(repr(x), str(turned))
+try:
+    fx.device_put({"a": x}, fx.devices()[1 - k])
+except fx.errors.PlacementError as e:
+    print(e.message, "|", e.remedy)
 stats = fx.cache.stats()
 print(stats.compilations > 0, stats.disk_hits > 0)
 fx.distributed.shutdown()
@@ -169,7 +174,15 @@ def test_processes_share_arrays_and_the_directory_of_the_cache(tmp_path: Path) -
     for again in (False, True):
         for k, (status, lines) in enumerate(_run(SHARED, 2, str(tmp_path))):
             assert status == 0
-            assert lines == [f"4.0 [0.0, 1.0, 1.0, 2.0] {[2.0 * k, 2.0 * k + 1]} False", f"{not again} {again}"]
+            assert lines == [
+                f"4.0 [0.0, 1.0, 1.0, 2.0] {[2.0 * k, 2.0 * k + 1]} False",
+                "<Array f64[4], parts on devices of other processes> [0. 1. 1. 2.]",
+                (
+                    f"device_put: x['a']: cpu:{2048 * (1 - k)} is a device of process {1 - k}, this is process {k} |"
+                    " divide the array among the devices of all processes: device_put(x, NamedSharding(mesh, spec))"
+                ),
+                f"{not again} {again}",
+            ]
 
 
 def test_the_client_of_gpus_gets_the_service(monkeypatch: pytest.MonkeyPatch) -> None:

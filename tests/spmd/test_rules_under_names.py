@@ -98,6 +98,16 @@ def test_recursive_rules(f: Any, around: str) -> None:
         np.testing.assert_allclose(np.asarray(outside(X)), np.asarray(want), rtol=2e-5)
 
 
+@pytest.mark.parametrize("around", AROUND)
+@pytest.mark.parametrize("f", RULED, ids=lambda f: f.__name__)
+def test_an_axis_that_is_split(f: Any, around: str) -> None:
+    """A call in a rule kept the size of the whole axis, which `soft_pmap` splits."""
+    program = fx.trace(fx.soft_pmap(AROUND[around](f), "i", devices=2), X)
+    assert parse(program.text()) is program.jaxpr
+    want = fx.vmap(AROUND[around](plain), axis_name="i")(X)
+    np.testing.assert_allclose(np.asarray(fx.interpret(program, X)), np.asarray(want), rtol=2e-5)
+
+
 @pytest.mark.parametrize("f", [forward, in_a_map], ids=lambda f: f.__name__)
 def test_tangents(f: Any) -> None:
     have, want = [

@@ -9,9 +9,12 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 
+import fxad as fx
+from fxad import lax
 from fxad.primitives.meshes import Mesh
 from fxad.testing import Case, cases
 from fxad.testing.collective_steps import collective_steps
@@ -35,6 +38,15 @@ def test_generated_programs(mesh: Mesh, smooth: bool) -> None:
         check_devices(case, mesh)
 
     law()
+
+
+def test_a_map_inside_of_a_map_that_waits() -> None:
+    """The interpreter took the end of the inner map for an end without partners in the exchange of the outer one."""
+    x = np.arange(8.0).reshape(2, 4)
+    f = fx.pmap(lambda row: lax.psum(fx.pmap(lambda v: 2 * v, "b")(row), "a"), "a")
+    program = fx.trace(f, x)
+    for _ in range(10):
+        np.testing.assert_array_equal(fx.interpret(program, x), np.stack([2 * x.sum(0)] * 2))
 
 
 def on_eight_devices(file: str) -> None:

@@ -7,8 +7,9 @@ the table of a translation has one for each rule, types and program.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import wraps
 from types import MappingProxyType
-from typing import Any, Final, final
+from typing import Any, Final, ParamSpec, TypeVar, final
 
 import jax
 import numpy as np
@@ -17,8 +18,11 @@ from fxad import lax
 from fxad.api.custom import CustomFunction, custom_jvp, custom_vjp
 from fxad.api.symbolic_zeros import SymbolicZero
 from fxad.core.dataclasses import dataclass
-from fxad.interop.jax.equations import Equation, Rows, Value, array, plain_aval
-from fxad.tracing.program import Spec
+from fxad.interop.jax.equations import Equation, JaxType, Rows, Value, array, is_key, plain_aval
+from fxad.tracing.context import named_axes_around
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def _written_by(rule: Any) -> object:
@@ -39,16 +43,60 @@ def _is_wrapper(fn: object) -> bool:
     return getattr(fn, "__module__", "").endswith((".partial_eval", ".custom_derivatives")) and hasattr(fn, "__code__")
 
 
+def _in_maps(eqn: Equation, rule: Callable[[], T]) -> T:
+    """The result of a rule of JAX, called in a map over the mesh of the `shard_map` around its equation, and over the
+    other named axes around this trace: there JAX finds the axes of collectives, and their types."""
+    mesh, checked = eqn.translation.manual or (None, False)
+    of_mesh = () if mesh is None else mesh.axis_names
+    axes = [(name, size) for name, size in named_axes_around() if name not in of_mesh]
+    found: list[T] = []
+
+    def call() -> tuple[()]:
+        found.append(rule())
+        return ()
+
+    inside: Callable[[], tuple[()]] = call
+    if mesh is not None:
+        inside = jax.shard_map(call, mesh=mesh, in_specs=(), out_specs=(), check_vma=checked)
+    if mesh is not None or axes:
+        jax.make_jaxpr(inside, axis_env=axes)()
+    else:
+        call()
+    return found[0]
+
+
 def _made_once(
     eqn: Equation, rule: object, make: Callable[[], CustomFunction[..., tuple[Value, ...]]]
 ) -> CustomFunction[..., tuple[Value, ...]]:
     """The function of a rule. Equal equations share one."""
     types = tuple([str(a) for a in eqn.ins])
-    key = (eqn.name, _written_by(rule), types, eqn.params["num_consts"], str(eqn.params["call_jaxpr"]))
+    key = (
+        eqn.name,
+        _written_by(rule),
+        types,
+        eqn.params["num_consts"],
+        str(eqn.params["call_jaxpr"]),
+        eqn.translation.manual,
+    )
     function = eqn.translation.functions.get(key)
     if function is None:
         function = eqn.translation.functions[key] = make()
     return function
+
+
+def _where_called(eqn: Equation) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """A decorator of a rule, which is translated later: in the body of the `shard_map` that its equation is in."""
+    manual = eqn.translation.manual
+
+    def decorate(rule: Callable[P, T]) -> Callable[P, T]:
+        @wraps(rule)
+        def called(*args: P.args, **kwargs: P.kwargs) -> T:
+            with eqn.translation.within(manual):
+                return rule(*args, **kwargs)
+
+        return called
+
+    return decorate
 
 
 def _call_function(eqn: Equation) -> Callable[..., tuple[Value, ...]]:
@@ -68,11 +116,12 @@ def _custom_jvp(eqn: Equation, *args: Value) -> object:
     def make() -> CustomFunction[..., tuple[Value, ...]]:
         function = custom_jvp(_call_function(eqn))
 
+        @_where_called(eqn)
         def rule(primals: Sequence[Value], tangents: Sequence[Value]) -> tuple[object, object]:
             live = tangents[n:]
             symbolic = p["symbolic_zeros"]
             is_zero = [isinstance(t, SymbolicZero) or (symbolic and t is None) for t in live]
-            jaxpr, consts, zeros = p["jvp_jaxpr_fun"].call_wrapped(*is_zero)
+            jaxpr, consts, zeros = _in_maps(eqn, lambda: p["jvp_jaxpr_fun"].call_wrapped(*is_zero))
             nonzero = [t for t, zero in zip(live, is_zero, strict=True) if not zero]
             outs = eqn.run_open(jaxpr, consts, (*primals[n:], *nonzero))
             moved = iter(outs[len(zeros) :])
@@ -98,28 +147,33 @@ def _tangent(y: Value, tangent: Value) -> Value:
 def _custom_vjp(eqn: Equation, *args: Value) -> object:
     p, n = eqn.params, eqn.params["num_consts"]
     avals = eqn.ins[n:]
+    residual_avals: list[JaxType] = []  # JAX's types of the residuals of `fwd`, which is traced before `bwd`
 
     def make() -> CustomFunction[..., tuple[Value, ...]]:
         function = custom_vjp(_call_function(eqn))
 
+        @_where_called(eqn)
         def fwd(*primals: Value) -> tuple[tuple[Value, ...], tuple[object, ...]]:
             moving = [plain_aval(a).inexact for a in avals]
             if p["symbolic_zeros"]:
                 moving = [m and x.perturbed for m, x in zip(moving, primals[n:], strict=True)]
                 primals = tuple([x.value for x in primals])
-            jaxpr, consts = p["fwd_jaxpr_thunk"].call_wrapped(*moving)
+            jaxpr, consts = _in_maps(eqn, lambda: p["fwd_jaxpr_thunk"].call_wrapped(*moving))
             outs = eqn.run_open(jaxpr, consts, primals[n:])
             _, res_tree, forwards = p["out_trees"]()
             rest = iter(outs)
             residuals = [primals[k] if k is not None else next(rest) for k in forwards]
             assert len(residuals) == res_tree.num_leaves
+            types = iter([v.aval for v in jaxpr.outvars])
+            residual_avals[:] = [eqn.ins[k] if k is not None else next(types) for k in forwards]
             # `bwd` may branch on a residual that is True or False in every call
             return tuple(map(array, rest)), tuple([_flag(r) for r in residuals])
 
+        @_where_called(eqn)
         def bwd(residuals: Sequence[Value], cotangents: Sequence[Value]) -> tuple[Value, ...]:
             fixed = [r.value if isinstance(r, _Flag) else None for r in residuals] + [None] * len(cotangents)
-            specs = [_spec(r) for r in (*residuals, *cotangents)]
-            like = (*residuals, *eqn.outs)  # the shapes of cotangents that are zero
+            like = (*residual_avals, *eqn.outs)  # the shapes of cotangents that are zero
+            specs = [_spec(x, a) for x, a in zip((*residuals, *cotangents), like, strict=True)]
             zeros: list[bool] = []
 
             def flat(*xs: object) -> list[object]:
@@ -132,7 +186,8 @@ def _custom_vjp(eqn: Equation, *args: Value) -> object:
                 zeros[:] = [type(ct).__name__ in ("Zero", "SymbolicZero") for ct in outs]
                 return [ct for ct, zero in zip(outs, zeros, strict=True) if not zero]
 
-            closed = jax.make_jaxpr(flat)(*[s for s in specs if s is not None])
+            types = [s for s in specs if s is not None]
+            closed = _in_maps(eqn, lambda: jax.make_jaxpr(flat)(*types))
             values = [x for x, s in zip((*residuals, *cotangents), specs, strict=True) if s is not None]
             nonzero = iter(eqn.run(closed, values))
             return (*[None] * n, *[None if zero else next(nonzero) for zero in zeros])
@@ -156,9 +211,13 @@ def _flag(x: Value) -> Value:
     return _Flag(bool(x)) if isinstance(x, np.bool_) else x
 
 
-def _spec(x: Value) -> Spec | None:
-    """JAX's type of a value; None for a flag, and for a symbolic zero."""
-    return None if x is None or isinstance(x, _Flag) else jax.ShapeDtypeStruct(x.shape, x.dtype)
+def _spec(x: Value, like: JaxType) -> JaxType | None:
+    """JAX's type of a value: `like`, with the axes over which it varies, but for keys, whose values are their words.
+    None for a flag, and for a symbolic zero."""
+    if x is None or isinstance(x, _Flag):
+        return None
+    spec: JaxType = jax.ShapeDtypeStruct(x.shape, x.dtype) if is_key(like) else like
+    return spec
 
 
 def _custom_vmap(eqn: Equation, *args: Value) -> object:

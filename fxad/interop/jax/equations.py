@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeAlias, final
 
 import jax
@@ -17,6 +18,9 @@ from fxad.tracing.array import Array
 
 # A value of a jaxpr while it is translated. A scalar of NumPy is a literal; None has no value: tokens, float0.
 Value: TypeAlias = Any
+
+# A `shard_map` of JAX: its mesh, and whether it checks over which axes values vary.
+Manual: TypeAlias = tuple[Any, bool]
 
 # The classes of JAX are private, so these protocols declare the attributes that the translation reads.
 
@@ -66,9 +70,14 @@ class ClosedJaxpr(Protocol):
 
 
 class Translates(Protocol):
-    """The running translation. `functions` are the functions with custom rules; a key identifies each."""
+    """The running translation. `functions` are the functions with custom rules; a key identifies each. `manual` is the
+    `shard_map` whose body is translated."""
 
     functions: dict[object, Any]
+    manual: Manual | None
+
+    def within(self, manual: Manual | None) -> AbstractContextManager[None]:
+        """A block that translates equations of the body of a `shard_map`, and of rules of its equations."""
 
     def run(self, jaxpr: OpenJaxpr, consts: Sequence[Value], args: Sequence[Value]) -> list[Value]:
         """Adds the equations of a jaxpr of JAX to the active trace. Returns the values of its results."""

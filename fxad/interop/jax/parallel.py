@@ -71,7 +71,8 @@ def _shard_map(eqn: Equation, *args: Value) -> object:
     body = p["jaxpr"]
 
     def part(*xs: Value) -> tuple[Array, ...]:
-        run = eqn.run(body, xs) if hasattr(body, "jaxpr") else eqn.translation.run(body, (), xs)
+        with eqn.translation.within((p["mesh"], bool(p["check_vma"]))):
+            run = eqn.run(body, xs) if hasattr(body, "jaxpr") else eqn.translation.run(body, (), xs)
         return tuple(map(array, run))
 
     ins, outs = [tuple([PartitionSpec(*s) for s in p[specs]]) for specs in ("in_specs", "out_specs")]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, final
@@ -25,6 +25,7 @@ from fxad.interop.jax.equations import (
     Equation,
     JaxEqn,
     JaxVar,
+    Manual,
     OpenJaxpr,
     Row,
     Rows,
@@ -64,10 +65,20 @@ class Translation:
 
     def __init__(self) -> None:
         self.functions: dict[object, CustomFunction[..., object] | None] = {}
+        self.manual: Manual | None = None
         # by identity; the reference to the object keeps the id unique
         self._programs: dict[int, tuple[object, Jaxpr, tuple[object, ...]]] = {}
         self._constants: dict[int, tuple[object, Array]] = {}
         self._failed: FxadError | None = None
+
+    @contextlib.contextmanager
+    def within(self, manual: Manual | None) -> Iterator[None]:
+        """A block that translates equations of the body of a `shard_map`, and of rules of its equations."""
+        around, self.manual = self.manual, manual
+        try:
+            yield
+        finally:
+            self.manual = around
 
     def constant(self, value: object) -> Value:
         """An array of JAX as a value: each becomes one operand."""

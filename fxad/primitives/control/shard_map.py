@@ -55,6 +55,7 @@ from fxad.primitives.meshes import (
     check_mesh,
     check_spec,
     global_shape,
+    mesh_within,
     names_in,
     shard_slices,
 )
@@ -155,6 +156,12 @@ class ShardMap(HigherOrder, Linear, OnMesh):
                     f"shard_map: axis {name!r} has size {sizes[name]}, {self.body.name} was traced with {size}",
                     remedy="trace the program again for this size",
                 )
+        for name, size in mesh_of_maps(self.body):
+            if sizes.get(name, size) != size:
+                raise AxisNameError(
+                    f"shard_map: axis {name!r} has size {sizes[name]}, and size {size} in a map inside",
+                    remedy="give nested maps one mesh, or axes of other names",
+                )
         specs = [*zip(self.in_specs, self.body.ins, strict=True), *zip(self.out_specs, self.body.outs, strict=True)]
         for spec, v in specs:
             if spec is not None:
@@ -198,7 +205,7 @@ class ShardMap(HigherOrder, Linear, OnMesh):
         if not hlo.mesh:
             return hlo.on_devices(_squeezed(self), self.mesh, in_specs, out_specs, args, outs)
         # devices run this program already: each takes its parts, and the results are gathered
-        return hlo.call(_with_whole_operands(self), args, self.mesh)
+        return hlo.call(with_whole_operands(self), args, self.mesh)
 
     # ----------------------------------------------------------------------------------------------------- batching
 
@@ -353,7 +360,7 @@ def _squeezed(prim: ShardMap) -> Jaxpr:
     )
 
 
-def _with_whole_operands(prim: ShardMap) -> Jaxpr:
+def with_whole_operands(prim: ShardMap) -> Jaxpr:
     """The map for devices that have whole operands: they take their parts, and gather the results."""
     return _taking_parts(prim.body, prim.mesh, prim.in_specs, prim.out_specs)
 
@@ -389,6 +396,18 @@ def _taking_parts(
 
 
 @by_value
+def mesh_of_maps(jaxpr: Jaxpr) -> Mesh:
+    """The axes of the maps over devices in a program and its bodies."""
+    found: dict[tuple[str, int], None] = {}
+    for eqn in jaxpr.eqns:
+        if isinstance(eqn.prim, ShardMap):
+            found.update(dict.fromkeys(eqn.prim.mesh))
+        if isinstance(eqn.prim, HigherOrder):
+            found.update(dict.fromkeys([axis for body in eqn.prim.bodies for axis in mesh_of_maps(body)]))
+    return tuple(found)
+
+
+@by_value
 def runs_on_devices(jaxpr: Jaxpr) -> bool:
     """Returns True if the program names a mesh of devices, in a body too."""
     return any([
@@ -398,17 +417,20 @@ def runs_on_devices(jaxpr: Jaxpr) -> bool:
 
 
 @by_value
-def devices_needed(jaxpr: Jaxpr, within: bool = False) -> int:
-    """The number of devices that run a program: 1 without a mesh. `within` a map, only maps need more."""
+def devices_needed(jaxpr: Jaxpr, around: Mesh = ()) -> int:
+    """The number of devices that run a program, for each index of the maps `around` it: 1 without a mesh. In a map,
+    only maps need more."""
     found = 1
     for eqn in jaxpr.eqns:
         prim = eqn.prim
         if isinstance(prim, ShardMap):
-            found = lcm(found, prim.count * devices_needed(prim.body, True))
+            inside = mesh_within(around, prim.mesh)
+            own = prod([size for _, size in inside[len(around) :]])
+            found = lcm(found, own * devices_needed(prim.body, inside))
         elif isinstance(prim, OnMesh):
-            found = found if within else lcm(found, prim.count)
+            found = found if around else lcm(found, prim.count)
         elif isinstance(prim, HigherOrder):
-            found = lcm(found, *[devices_needed(body, within) for body in prim.bodies])
+            found = lcm(found, *[devices_needed(body, around) for body in prim.bodies])
     return found
 
 

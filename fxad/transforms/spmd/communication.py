@@ -11,6 +11,7 @@ from fxad.core.memo import by_value
 from fxad.core.tables import Table
 from fxad.ir import HigherOrder, Jaxpr
 from fxad.primitives.collectives import Collective
+from fxad.primitives.control.shard_map import ShardMap, with_whole_operands
 
 # The collective and its axes; the runs and the bytes, and whether both are exact.
 _Key: TypeAlias = tuple[str, tuple[str, ...], tuple[int, ...]]
@@ -70,21 +71,23 @@ class Communication:
 
 
 def communication(jaxpr: Jaxpr) -> Communication:
-    """Returns the collectives of a program, with their bytes on one device. Collectives that the partitioner adds for
-    shardings of whole arrays are not in the program, and not counted."""
-    rows = [Traffic(*key, *entry) for key, entry in sorted(dict(_counted(jaxpr)).items())]
+    """Returns the collectives of a program, with their bytes on one device. A map over devices inside of another one
+    gathers its results. Collectives that the partitioner adds for shardings of whole arrays are not in the program, and
+    not counted."""
+    rows = [Traffic(*key, *entry) for key, entry in sorted(dict(_counted(jaxpr, False)).items())]
     return Communication(tuple(rows))
 
 
 @by_value
-def _counted(jaxpr: Jaxpr) -> tuple[tuple[_Key, _Entry], ...]:
+def _counted(jaxpr: Jaxpr, in_map: bool) -> tuple[tuple[_Key, _Entry], ...]:
+    """The collectives of a program, which the devices of a map run if `in_map`: there a map gathers its results."""
     totals: dict[_Key, _Entry] = {}
     for eqn in jaxpr.eqns:
         prim = eqn.prim
         if isinstance(prim, Collective):
             add(totals, (prim.name, prim.names, prim.sizes), (1, eqn.ins[0].aval.nbytes, True))
         elif isinstance(prim, HigherOrder):
-            for key, entry in _inside(prim).items():
+            for key, entry in _inside(prim, in_map).items():
                 add(totals, key, entry)
     return tuple(totals.items())
 
@@ -95,13 +98,15 @@ def add(totals: dict[_Key, _Entry], key: _Key, entry: _Entry) -> None:
     totals[key] = runs + entry[0], size + entry[1], known and entry[2]
 
 
-def _inside(prim: HigherOrder) -> dict[_Key, _Entry]:
+def _inside(prim: HigherOrder, in_map: bool) -> dict[_Key, _Entry]:
     """The collectives of one run of an equation with bodies."""
+    if isinstance(prim, ShardMap):
+        return dict(_counted(with_whole_operands(prim) if in_map else prim.body, True))
     layout = prim.layout
     totals: dict[_Key, _Entry] = {}
     branches: list[dict[_Key, _Entry]] = []
     for k in layout.running:
-        body, rows = layout.bodies[k], dict(_counted(layout.bodies[k].jaxpr))
+        body, rows = layout.bodies[k], dict(_counted(layout.bodies[k].jaxpr, in_map))
         match body.runs:
             case OneOf():
                 branches.append(rows)
@@ -113,7 +118,7 @@ def _inside(prim: HigherOrder) -> dict[_Key, _Entry]:
             case Unknown():
                 times, known = 1, False
             case _:
-                times, known = 1, True  # a map over devices: the figures are of one device
+                times, known = 1, True
         for key, (runs, size, sure) in rows.items():
             add(totals, key, (times * runs, times * size, known and sure))
     for key in dict.fromkeys([key for rows in branches for key in rows]):

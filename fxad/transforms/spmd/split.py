@@ -9,6 +9,7 @@ from fxad.core.builder import Builder, rewrite, single_equation
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Lit
 from fxad.primitives.collectives import INDEX, AllGather, AxisIndex, Collective, Grouped, flat_index
+from fxad.primitives.custom import NamedCall
 from fxad.primitives.dynamic_slicing import DynamicSlice
 from fxad.primitives.shape import emit_reshape
 from fxad.transforms.vmap import has_axis, vmap_named
@@ -34,7 +35,12 @@ def _over_two(
 ) -> tuple[Atom, ...]:
     prim, axes = eqn.prim, (name, inner)
     if isinstance(prim, HigherOrder):
-        return b(prim.with_bodies(tuple([split_axis(body, name, sizes, inner) for body in prim.bodies])), *args)
+        new = prim.with_bodies(tuple([split_axis(body, name, sizes, inner) for body in prim.bodies]))
+        if isinstance(new, NamedCall):  # it has the axes of a function that is not among its bodies
+            both = tuple(zip(axes, sizes, strict=True))
+            split = [a for axis in new.axes for a in (both if axis[0] == name else (axis,))]
+            new = replace(new, axes=tuple(sorted(split)))
+        return b(new, *args)
     if isinstance(prim, AxisIndex):
         return (flat_index(b, axes, sizes),)
     if isinstance(prim, Grouped) and prim.groups:
