@@ -351,10 +351,7 @@ class Trace:
         source = self.source()
         if source is ASYNCHRONOUS:
             return self._other_binder(op).inline(op, jaxpr, args)
-        atoms = [
-            a._var if type(a) is Tracer and a._trace is self else self.lift(op, k, a)
-            for k, a in enumerate(args)
-        ]
+        atoms = [a._var if type(a) is Tracer and a._trace is self else self.lift(op, k, a) for k, a in enumerate(args)]
         b = self.builder
         b.source = source
         outs = b.paste(jaxpr, atoms)
