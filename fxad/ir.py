@@ -97,8 +97,9 @@ class _Unfrozen:
 
 def new_eqn(prim: Primitive, ins: Atoms, outs: tuple[Var, ...], source: Source) -> Eqn:
     """`Eqn(prim, ins, outs, source)` in half of the time. Every pass calls it for every equation."""
-    eqn: Any = _Unfrozen(prim, ins, outs, source)
-    eqn.__class__ = Eqn
+    made: Any = _Unfrozen(prim, ins, outs, source)
+    made.__class__ = Eqn
+    eqn: Eqn = made
     return eqn
 
 

@@ -50,7 +50,12 @@ def test_an_index_that_ran_before_does_not_hide_a_leaked_tracer() -> None:
 def test_a_leaked_tracer_in_a_function_that_ran_before(function: str, use: Any) -> None:
     """The equations of the function are cached, and an error still names the function."""
     kept: list[Any] = []
-    fx.trace(lambda x: kept.append(x) or x, X)
+
+    def leaking(x: Any) -> Any:
+        kept.append(x)
+        return x
+
+    fx.trace(leaking, X)
     fx.trace(use, X)
     for leaks in (lambda: use(kept[0]), lambda: fx.trace(lambda: use(kept[0]))):
         with pytest.raises(LeakedTracerError) as e:
