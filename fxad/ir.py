@@ -87,20 +87,20 @@ class Eqn:
         return printing.equation(self, printing.labels(jaxprs_in_params(self.prim)))
 
 
-_new: Final = object.__new__
-_set_prim: Final = Eqn.__dict__["prim"].__set__
-_set_ins: Final = Eqn.__dict__["ins"].__set__
-_set_outs: Final = Eqn.__dict__["outs"].__set__
-_set_source: Final = Eqn.__dict__["source"].__set__
+class _Unfrozen:
+    """An equation while it is made: the fields of `Eqn`, without its `__setattr__`."""
+
+    __slots__ = ("prim", "ins", "outs", "source")
+
+    def __init__(self, prim: Primitive, ins: Atoms, outs: tuple[Var, ...], source: Source) -> None:
+        self.prim, self.ins, self.outs, self.source = prim, ins, outs, source
 
 
 def new_eqn(prim: Primitive, ins: Atoms, outs: tuple[Var, ...], source: Source) -> Eqn:
-    """`Eqn(prim, ins, outs, source)` in 0.25 us instead of 0.5. Every pass calls it for every equation."""
-    eqn = _new(Eqn)
-    _set_prim(eqn, prim)
-    _set_ins(eqn, ins)
-    _set_outs(eqn, outs)
-    _set_source(eqn, source)
+    """`Eqn(prim, ins, outs, source)` in half of the time. Every pass calls it for every equation."""
+    made: Any = _Unfrozen(prim, ins, outs, source)
+    made.__class__ = Eqn
+    eqn: Eqn = made
     return eqn
 
 

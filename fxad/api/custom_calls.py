@@ -193,9 +193,9 @@ class _Scope:
             with recording_dependencies(watch):
                 body = call.body = call.trace_body()
                 alike = [f for f in self.functions[:at] if f.traces_rules and _code(f.fun) is _code(call.fun)]
-                if alike:
-                    self._refer(alike[0].number)
                 deep = len(alike) >= DEPTH and len(alike) >= derivative_order()
+                if deep:
+                    self._refer(alike[0].number)
                 call.function = _without_rules(call, body) if deep else self._with_rules(call, body)
         except BaseException:
             del self.functions[at:]

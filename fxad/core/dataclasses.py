@@ -13,9 +13,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from operator import attrgetter
-from reprlib import recursive_repr
 from types import FunctionType, MappingProxyType, MemberDescriptorType, MethodType
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, NoReturn, Protocol, TypeVar, cast
+
+from fxad.core.frames import Scoped
 
 T = TypeVar("T")
 
@@ -160,9 +161,16 @@ def _restore(self: _DataclassLike, state: list[object]) -> None:
         object.__setattr__(self, field.name, value)
 
 
-@recursive_repr()
+# The objects whose repr is being made. `reprlib` keeps them in a set, in which an interruption leaves one for ever.
+_in_repr: Final[Scoped[tuple[object, ...]]] = Scoped("fxad_repr", ())
+
+
 def _repr(self: _DataclassLike) -> str:
-    values = [f"{f.name}={getattr(self, f.name)!r}" for f in dataclasses.fields(self) if f.repr]
+    outer = _in_repr.get()
+    if any([o is self for o in outer]):
+        return "..."
+    with _in_repr((*outer, self)):
+        values = [f"{f.name}={getattr(self, f.name)!r}" for f in dataclasses.fields(self) if f.repr]
     return f"{type(self).__qualname__}({', '.join(values)})"
 
 

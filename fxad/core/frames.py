@@ -17,7 +17,7 @@ from dis import opmap
 from functools import partial
 from inspect import CO_GENERATOR, CO_VARARGS
 from sys import _getframe
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Final, Generic, TypeVar, final
 
 T = TypeVar("T")
@@ -72,18 +72,15 @@ def is_asynchronous(frame: FrameType) -> bool:
         return True
     if caller is None:
         return False
-    if caller.f_lasti >= 0 and caller.f_code.co_code[caller.f_lasti] in _CALL_NOTHING:
+    last = caller.f_lasti
+    if last >= 0 and caller.f_code.co_code[last] in _CALL_NOTHING:
         return True
-    return _handles(frame, code, caller)
-
-
-def _handles(frame: FrameType, code: CodeType, caller: FrameType) -> bool:
-    """Returns True if a function is a signal handler: its last argument is the interrupted frame."""
-    n = code.co_argcount
+    # a signal handler has two arguments or more, the last of which is the interrupted frame
     if code.co_flags & CO_VARARGS:
-        varargs = frame.f_locals.get(code.co_varnames[n + code.co_kwonlyargcount])
+        varargs = frame.f_locals.get(code.co_varnames[code.co_argcount + code.co_kwonlyargcount])
         if isinstance(varargs, tuple) and varargs:
             return varargs[-1] is caller
+    n = code.co_argcount
     return n > 1 and frame.f_locals.get(code.co_varnames[n - 1]) is caller
 
 
@@ -112,25 +109,28 @@ class CalledFrames:
         """Returns True if the function called a frame of this thread, directly or indirectly."""
         if frame is self.last:
             return True
-        if self.base is None or self.thread != threading.get_ident() or running_collection() is not self._collection:
+        base, members = self.base, self._members
+        if base is None or self.thread != threading.get_ident() or running_collection() is not self._collection:
             return False
         unknown: list[FrameType] = []
-        current: FrameType | None = frame
-        while current is not None and current is not self.base and current not in self._members:
+        current = frame
+        while current is not base and current not in members:
             if is_asynchronous(current):
                 return False
+            unknown.append(current)
+            caller = current.f_back
+            if caller is None:  # the function has ended, and an asynchronous exception prevented its call of `end`
+                self.end()
+                return False
+            current = caller
+        while members and next(reversed(members)) is not current:
+            members.popitem()
+        self.last = None if current is base else current
+        while unknown:
+            current = unknown.pop()
             if not current.f_code.co_flags & CO_GENERATOR:  # another caller may resume a generator, so it is not cached
-                unknown.append(current)
-            current = current.f_back
-        if current is None:  # the function has ended, and an asynchronous exception prevented its call of `end`
-            self.end()
-            return False
-        if current is self.base:
-            self._members.clear()
-        while self._members and next(reversed(self._members)) is not current:
-            self._members.popitem()
-        self._members.update(dict.fromkeys(reversed(unknown)))
-        self.last = frame if frame in self._members else None
+                members[current] = None
+                self.last = current
         return True
 
 

@@ -20,7 +20,6 @@ from fxad.ir import Aval, Jaxpr, new_eqn
 from fxad.lax import full
 from fxad.numpy.apply import as_array
 from fxad.operations import promotion
-from fxad.operations.indexing import inline_program
 from fxad.tracing.array import Array, ArrayLike, aval_of, binder, is_scalar
 from fxad.tracing.tracer import trace_flat
 
@@ -57,7 +56,7 @@ def _call_composite(fn: Callable[..., object], args: tuple[object, ...]) -> tupl
         _programs.put(key, program)
     if len(program.eqns) > _SHORT:
         return binder().call(program, operands)
-    return binder().apply(inline_program, operands, (program,))
+    return binder().inline(fn.__name__.lstrip("_"), program, operands)
 
 
 def _parameters(fn: Callable[..., object], args: tuple[object, ...]) -> Iterator[tuple[str, str, object]]:

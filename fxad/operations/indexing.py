@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fxad import dtypes
-from fxad.core.builder import Builder
 from fxad.core.sizes import maximum, minimum
 from fxad.errors import AxisError, DTypeError, ShapeError
-from fxad.ir import Atom, Aval, Emit, Jaxpr, Lit, Shape, Zero
+from fxad.ir import Atom, Aval, Emit, Lit, Shape, Zero
 from fxad.operations.axes import normalize_axis_index
 from fxad.operations.index_plan import Plan
 from fxad.operations.promotion import broadcast, common_shape
@@ -97,12 +96,6 @@ def take_along_axis(emit: Emit, x: Atom, indices: Atom, axis: int) -> tuple[Atom
         unique_indices=False,
     )
     return emit(gather, x, emit.one(IndexVectors((ours[k],)), at))
-
-
-def inline_program(emit: Builder, *args: *tuple[*tuple[Atom, ...], Jaxpr]) -> tuple[Atom, ...]:
-    """Copy the equations of a program, applied to the operands before it, at the user's line."""
-    *atoms, program = args
-    return emit.paste(program, atoms)
 
 
 def start_indices(emit: Emit, shape: Shape, atoms: Sequence[Atom], fixed: tuple[int | None, ...]) -> list[Atom]:

@@ -48,7 +48,10 @@ class Binder(Protocol):
     def call(
         self, jaxpr: Jaxpr, args: Sequence[object], path: placement.PathOf = placement.operand_label
     ) -> tuple[Array, ...]:
-        """A whole program over its operands. `path` names an operand in messages."""
+        """A whole program over its operands, as one equation in a trace. `path` names an operand in messages."""
+
+    def inline(self, op: str, jaxpr: Jaxpr, args: tuple[object, ...]) -> tuple[Array, ...]:
+        """The short program of a function of the library over its operands, as its equations in a trace."""
 
     def staging(self) -> bool:
         """Returns True if operations of the calling code become equations."""
@@ -406,6 +409,9 @@ class Eager:
         loaded = load_executable(jaxpr)
         return tuple(wrap_buffers(loaded.out_avals, loaded.execute(buffers)))
 
+    def inline(self, op: str, jaxpr: Jaxpr, args: tuple[object, ...]) -> tuple[Array, ...]:
+        return self.run(_paste, [self._operand(op, k, a) for k, a in enumerate(args)], (jaxpr,))
+
     def staging(self) -> bool:
         return False
 
@@ -574,8 +580,13 @@ def is_scalar(value: object) -> TypeGuard[promotion.Scalar]:
 
 
 def operation_name(op: Operation, static: tuple[Hashable, ...]) -> str:
-    """The name of an operation in a message: that of its primitive, or its own."""
-    return next((s.name for s in static if isinstance(s, Primitive)), op.__name__)
+    """The name of an operation in a message: that of its primitive or program, or its own."""
+    return next((s.name for s in static if isinstance(s, Primitive | Jaxpr)), op.__name__)
+
+
+def _paste(b: Builder, *args: Any) -> tuple[Atom, ...]:
+    *atoms, program = args
+    return b.paste(program, atoms)
 
 
 def _emit_prim(b: Builder, *args: Any) -> tuple[Atom, ...]:

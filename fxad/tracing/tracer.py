@@ -347,6 +347,16 @@ class Trace:
         segment = whole_segment(jaxpr)
         return self.bind(Call(jaxpr) if segment is None else segment, tuple(args))
 
+    def inline(self, op: str, jaxpr: Jaxpr, args: tuple[object, ...]) -> tuple[Array, ...]:
+        source = self.source()
+        if source is ASYNCHRONOUS:
+            return self._other_binder(op).inline(op, jaxpr, args)
+        atoms = [a._var if type(a) is Tracer and a._trace is self else self.lift(op, k, a) for k, a in enumerate(args)]
+        b = self.builder
+        b.source = source
+        outs = b.paste(jaxpr, atoms)
+        return (Tracer(self, outs[0]),) if len(outs) == 1 else tuple([Tracer(self, v) for v in outs])
+
     def _other_binder(self, op: str) -> Binder:
         """The binder for code that the traced function has not called: a finaliser, a signal handler, or code in a copy
         of the context of this trace, in another thread or after the trace.

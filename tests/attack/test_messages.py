@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import fxad as fx
+import fxad.numpy as fnp
 from fxad import lax
 from fxad.errors import ArgumentError, FxadError, LeakedTracerError, ParameterError, ShapeError, TreeError
 from tests.api.refusals import refused
@@ -37,6 +38,29 @@ def test_an_index_that_ran_before_does_not_hide_a_leaked_tracer() -> None:
         "no function is being traced here",
     )
     assert "made at" in e.message
+
+
+@pytest.mark.parametrize(
+    ("function", "use"),
+    [
+        ("dynamic_index_in_dim", lambda x: lax.dynamic_index_in_dim(x, 1)),
+        ("hypot", lambda x: fnp.hypot(x, X)),
+    ],
+)
+def test_a_leaked_tracer_in_a_function_that_ran_before(function: str, use: Any) -> None:
+    """The equations of the function are cached, and an error still names the function."""
+    kept: list[Any] = []
+
+    def leaking(x: Any) -> Any:
+        kept.append(x)
+        return x
+
+    fx.trace(leaking, X)
+    fx.trace(use, X)
+    for leaks in (lambda: use(kept[0]), lambda: fx.trace(lambda: use(kept[0]))):
+        with pytest.raises(LeakedTracerError) as e:
+            leaks()
+        assert e.value.message.startswith(f"{function}: argument 0 is Tracer<f32[4]>")
 
 
 @pytest.mark.parametrize(

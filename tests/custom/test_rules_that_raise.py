@@ -177,6 +177,32 @@ def test_rules_in_rules_are_traced_once_for_each_set_of_arguments() -> None:
     np.testing.assert_allclose(fx.interpret(slope, X, Y), np.sin(X) * Y)
 
 
+def made_by_a_factory(depth: int, traced: list[int]) -> Fun:
+    """A function whose rule differentiates another one, whose rule differentiates another one, and so on. All have the
+    same code."""
+    if not depth:
+        return lambda x, y: fnp.sin(x) * y
+    inner = made_by_a_factory(depth - 1, traced)
+    f: Any = fx.custom_jvp(lambda x, y: 2.0 * inner(x, y))
+
+    def rule(primals: Any, tangents: Any) -> Any:
+        traced.append(depth)
+        out, dot = fx.jvp(inner, primals, tangents)
+        return 2.0 * out, 2.0 * dot
+
+    f.defjvp(rule)
+    return f  # type: ignore[no-any-return]
+
+
+@pytest.mark.usefixtures("nothing_remembered")
+def test_rules_that_differentiate_functions_of_a_factory_are_traced_once_for_each_order() -> None:
+    traced: list[int] = []
+    slope = fx.trace(fx.grad(total(made_by_a_factory(12, traced))), X, Y)
+    # level k is differentiated 1 to 13 - k times
+    assert sorted(traced) == [k for k in range(1, 13) for _ in range(13 - k)], "not 2^12 times"
+    np.testing.assert_allclose(fx.interpret(slope, X, Y), 2.0**12 * np.cos(X) * Y)
+
+
 @pytest.mark.usefixtures("nothing_remembered")
 def test_what_is_kept_does_not_belong_to_another_rule() -> None:
     """A function that closes over a value of the rule, and two that refer to each other."""
