@@ -32,6 +32,7 @@ from fxad.xla.cache import (
     compile_jaxpr as compile_jaxpr,
 )
 from fxad.xla.client import (
+    PLATFORM_ALIASES as PLATFORM_ALIASES,
     Device as Device,
     default_device as default_device,
     default_platform as default_platform,

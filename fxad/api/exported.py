@@ -10,7 +10,7 @@ from fxad.execution.executable import Executable, lower
 from fxad.ir import Aval
 from fxad.runtime import CompileOptions, MemoryStats
 from fxad.storage.decoding import decode
-from fxad.storage.exported import ALIASES, KIND, VERSION
+from fxad.storage.exported import KIND, VERSION
 from fxad.storage.file_format import raise_damaged, unpack
 from fxad.text import OwnPrimitives, vocabulary
 
@@ -70,7 +70,7 @@ def load_exported(data: bytes, *, trusted: bool = False, primitives: OwnPrimitiv
     if not isinstance(donate, list) or not all([type(k) is int and first <= k < n for k in donate]):
         raise_damaged(_WHAT, at, f"section program: donate is {donate!r:.60}, the operands are {first} to {n - 1}")
     device = runtime.default_device()
-    if ALIASES.get(device.platform, device.platform) not in platforms:
+    if device.platform not in platforms:
         raise ParameterError(
             f"load_exported: {program.name} was exported for {', '.join(platforms)[:120]}, the platform in force is"
             f" {device.platform}",

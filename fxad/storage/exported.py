@@ -8,13 +8,13 @@ contain anything. A loaded program is lowered again, so it runs on every jaxlib 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import MappingProxyType
 from typing import Final
 
 from fxad import runtime
 from fxad.errors import ArgumentError, CompileError, ParameterError, described
 from fxad.lower import lower_jaxpr
 from fxad.lowering.nesting import check_nesting
+from fxad.runtime import PLATFORM_ALIASES
 from fxad.storage.encoding import encode
 from fxad.storage.file_format import pack
 from fxad.tracing.program import Program
@@ -22,7 +22,6 @@ from fxad.tracing.program import Program
 KIND: Final = "fxad exported program"
 VERSION: Final = 1
 _PLATFORMS: Final = ("cpu", "cuda")
-ALIASES: Final = MappingProxyType({"gpu": "cuda"})
 
 
 def export(
@@ -59,12 +58,13 @@ def _platforms(program: Program[..., object], asked: str | Sequence[str] | None)
         raise ParameterError(f"export: platforms is {described(asked)}, not a name or several", remedy=remedy)
     platforms = (asked,) if isinstance(asked, str) else tuple(asked)
     for p in platforms:
-        if ALIASES.get(p, p) not in allowed:
-            why = missing.get(ALIASES.get(p, p))
-            raise ParameterError(f"export: {program.name} does not run on {p!r}{why or ''}", remedy=remedy)
+        chosen = PLATFORM_ALIASES.get(p, p)
+        if chosen not in allowed:
+            why = missing.get(chosen, "")
+            raise ParameterError(f"export: {program.name} does not run on {p!r}{why}", remedy=remedy)
     if not platforms:
         raise ParameterError(f"export: {program.name} is to run on no platform", remedy=remedy)
-    return tuple(dict.fromkeys([ALIASES.get(p, p) for p in platforms]))
+    return tuple(dict.fromkeys([PLATFORM_ALIASES.get(p, p) for p in platforms]))
 
 
 def _missing_on(program: Program[..., object], platform: str) -> str:

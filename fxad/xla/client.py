@@ -24,7 +24,7 @@ from fxad.errors import ExecutionError, ParameterError
 from fxad.lowering.jaxlib import _jax, xla_client
 from fxad.xla.compat import OneDevice, reason
 
-_ALIASES: Final = MappingProxyType({"gpu": "cuda"})  # jax's name for the platform
+PLATFORM_ALIASES: Final = MappingProxyType({"gpu": "cuda"})  # jax's name for the platform
 
 
 @final
@@ -117,7 +117,7 @@ class _Clients:
 
     def devices(self, platform: str) -> tuple[Device, ...]:
         self.check_process("devices")
-        platform = _ALIASES.get(platform, platform)
+        platform = PLATFORM_ALIASES.get(platform, platform)
         existing = self._devices.get(platform)
         if existing is not None:
             return existing
@@ -254,7 +254,7 @@ def join_processes(connection: Connection, local_device_ids: tuple[int, ...] | N
 def default_platform() -> str:
     """The platform that is used without a choice."""
     platform = os.environ.get("FXAD_PLATFORM") or "cpu"
-    return _ALIASES.get(platform, platform)
+    return PLATFORM_ALIASES.get(platform, platform)
 
 
 def _all_devices(client: _jax.Client) -> list[_jax.Device]:

@@ -135,9 +135,7 @@ class _Work:
         wait_for_live_arrays()
         self._wait_for_calls()
         for device in self._devices.copy():
-            if (
-                device.platform == "cpu"
-            ):  # a GPU runs no code of this process, and executions that call the host end above
+            if device.platform == "cpu":  # a GPU runs only host functions in this process, which have ended
                 _wait_for(device)
 
     def _end_host_functions(self) -> None:
