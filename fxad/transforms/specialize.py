@@ -14,7 +14,6 @@ from fxad.errors import ArgumentError, ShapeError
 from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Param, Primitive, Record, map_parameter, params, subjaxprs
 from fxad.primitives.conv import ConvGeneralDilated
 from fxad.primitives.custom_rules import BatchRule
-from fxad.primitives.dynamic_slicing import DynamicUpdateSlice
 from fxad.primitives.gather import Gather
 from fxad.primitives.index import Index
 from fxad.primitives.shape import BroadcastInDim, Reshape, Rev
@@ -119,7 +118,7 @@ def _up_to_last(prim: Slice, axes: Sequence[int], shape: Sequence[int]) -> Slice
 # Tracing adds no equation of these where they change nothing.
 _REMOVED_IF_TRIVIAL: Final = (BroadcastInDim, Reshape, Slice)
 # A literal where the result of these is empty: the axis that they index, or that their padding cuts, may be empty too.
-_LITERAL_IF_EMPTY: Final = (ConvGeneralDilated, DynamicUpdateSlice, Gather, Index)
+_LITERAL_IF_EMPTY: Final = (ConvGeneralDilated, Gather, Index)
 
 
 def _add_checked(
