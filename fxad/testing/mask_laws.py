@@ -135,8 +135,9 @@ def worst(aval: Aval, rng: np.random.Generator) -> NDArray:
 
 
 def _with_infinities(x: NDArray, rng: np.random.Generator) -> NDArray:
-    """Return the array with some infinities and nan in place of inexact numbers."""
-    if x.dtype not in dtypes.INEXACT:
+    """Return the array with some infinities and nan in place of real numbers. What a product of complex infinities is
+    depends on the order of its operations."""
+    if x.dtype not in dtypes.FLOATING:
         return x
     odd = rng.choice(np.array([np.inf, -np.inf, np.nan]), x.shape).astype(x.dtype)
     return np.where(rng.random(x.shape) < 0.15, odd, x)
