@@ -430,7 +430,7 @@ def test_infinities_among_the_valid_elements(name: str) -> None:
     program = traced(PRODUCTS[name], ("(3, 3)", "(n>0, 3)")).jaxpr
 
     def infinite(k: int, shape: tuple[int, ...], dtype: Any) -> NDArray:
-        x = abs(operand(k, shape, dtype)) + 1
+        x: NDArray = abs(operand(k, shape, dtype)) + 1
         x[0, 0] = np.inf if k == 0 else x[0, 0]
         return x
 
