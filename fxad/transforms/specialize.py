@@ -84,7 +84,7 @@ def specialize(jaxpr: Jaxpr, values: Values) -> Jaxpr:
         ):
             env[eqn.outs[0]] = ins[0]
             continue
-        if _reads_nothing(eqn, ins, outs[0]):
+        if _reads_nothing(eqn, ins, outs):
             env[eqn.outs[0]] = Lit(bytes(outs[0].dtype.itemsize), outs[0])
             continue
         prim = operations.get(eqn.prim)
@@ -122,17 +122,15 @@ _REMOVED_IF_TRIVIAL: Final = (BroadcastInDim, Reshape, Slice)
 _LITERAL_IF_EMPTY: Final = (ConvGeneralDilated, DynamicSlice, Gather, Index)
 
 
-def _reads_nothing(eqn: Eqn, ins: tuple[Atom, ...], out: Aval) -> bool:
+def _reads_nothing(eqn: Eqn, ins: tuple[Atom, ...], outs: tuple[Aval, ...]) -> bool:
     """Returns True if the sizes make a result empty, and the update of one."""
 
     def emptied(symbolic: Aval, aval: Aval) -> bool:
         return 0 in aval.shape and 0 not in symbolic.shape
 
-    if not emptied(eqn.outs[0].aval, out):
-        return False
     if isinstance(eqn.prim, DynamicUpdateSlice):  # the transpose of an index
-        return emptied(eqn.ins[1].aval, ins[1].aval)
-    return isinstance(eqn.prim, _LITERAL_IF_EMPTY)
+        return emptied(eqn.outs[0].aval, outs[0]) and emptied(eqn.ins[1].aval, ins[1].aval)
+    return isinstance(eqn.prim, _LITERAL_IF_EMPTY) and emptied(eqn.outs[0].aval, outs[0])
 
 
 def _add_checked(
