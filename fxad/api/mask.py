@@ -60,9 +60,9 @@ def mask(
 
     Type:   padded arrays, `sizes` -> padded results, whose padding is zero.
     Law:    the valid part of the results equals `f` on the arrays without padding, whatever the padding holds; so do
-            gradients, and the cotangent of padding is zero. Exact where the operations are. Where `f` itself has
-            an infinite derivative at a valid element, or an infinite argument, a gradient may be nan instead of
-            infinite or 0 (docs/adr/0079).
+            gradients, and the cotangent of padding is zero. Exact where the operations are. A gradient may be nan
+            instead of infinite or 0 where `f` itself has an infinite derivative at a valid element or an infinite
+            argument, or where differences of more than 1e10 cancel in the valid rows only (docs/adr/0079).
     Cost:   one program for all lengths; the work is that of the padded shapes.
     Raises: ShapeError for shapes that do not fit, with both places; SizeError for an operation without a rule;
             ArgumentError for missing or unknown sizes.

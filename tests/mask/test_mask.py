@@ -349,16 +349,6 @@ def two_masks(w: Any, x: Any, ok: Any) -> Any:
 OVERFLOW: dict[str, tuple[Function, Any, tuple[tuple[str | None, Any], ...]]] = {
     "scores masked twice": (two_masks, np.eye(2, dtype="f4"), (("(n>0, 2)", ONES[:, :2]), ("n", ONES[0]))),
     "a fifth power": (lambda p, x: ((x - p) ** 5).sum(), np.float32(1e12), (("n", np.full(2, 1e12, "float32")),)),
-    "a square": (
-        lambda p, x: ((x - p[0]) ** 2 * p[1]).sum(),
-        (np.float32(1e20), np.float32(2)),
-        (("n", np.full(2, 1e20, "float32")),),
-    ),
-    "six factors": (
-        lambda p, x: ((x - p[0]) * (x + 1 - p[0]) * (x - p[0]) * (x + 2 - p[0]) * (x - p[0]) * (x - p[0]) * p[1]).sum(),
-        (np.float32(1e10), np.float32(2)),
-        (("n", np.full(2, 1e10, "float32")),),
-    ),
     "float16": (
         lambda p, x: ((x - p[0]) ** 2 * p[1]).sum(),
         (np.float16(300), np.float16(1)),

@@ -69,8 +69,7 @@ def _broadcast(ctx: MaskCtx, prim: BroadcastInDim, args: Atoms, ins: Avals, outs
     out = emit_broadcast(ctx, x, ctx.padded(shape), prim.dims)
     ctx.mark_pending(out, moved_axes(prim, x.aval, ctx.pending(x)))
     kept = [d for d, n in zip(prim.dims, ins[0].shape, strict=True) if n == shape[d]]
-    # cleared at once: a sum of zeros and a large number is not zero, and its powers may overflow
-    return (ctx.cleared(out, shape, [a for a in range(len(shape)) if a not in kept]),)
+    return (ctx.cleared_later(out, shape, [a for a in range(len(shape)) if a not in kept]),)
 
 
 def _iota(ctx: MaskCtx, prim: Iota, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
