@@ -134,13 +134,21 @@ def worst(aval: Aval, rng: np.random.Generator) -> NDArray:
     return np.where(rng.random(aval.shape) < 0.5, np.asarray(ends[0], aval.dtype), np.asarray(ends[1], aval.dtype))
 
 
-def _with_infinities(x: NDArray, rng: np.random.Generator) -> NDArray:
-    """Return the array with some infinities and nan in place of real numbers. What a product of complex infinities is
-    depends on the order of its operations."""
-    if x.dtype not in dtypes.FLOATING:
-        return x
-    odd = rng.choice(np.array([np.inf, -np.inf, np.nan]), x.shape).astype(x.dtype)
-    return np.where(rng.random(x.shape) < 0.15, odd, x)
+def _with_infinities(case: RaggedCase, args: Values) -> list[NDArray]:
+    """Return the operands with an infinity in one of them, or with infinities and nan in place of some real numbers of
+    all. What a product of complex infinities is depends on the order of its operations."""
+    rng = np.random.default_rng((case.seed, 11))
+    real = [k for k, x in enumerate(args) if x.dtype in dtypes.FLOATING and x.size]
+    out = list(args)
+    if real and rng.random() < 0.5:
+        k = rng.choice(real)
+        out[k] = np.array(args[k])
+        out[k].flat[rng.integers(args[k].size)] = np.inf
+        return out
+    for k in real:
+        odd = rng.choice(np.array([np.inf, -np.inf, np.nan]), args[k].shape).astype(args[k].dtype)
+        out[k] = np.where(rng.random(args[k].shape) < 0.15, odd, args[k])
+    return out
 
 
 def padded(case: RaggedCase, args: Values, avals: Sequence[Aval]) -> list[NDArray]:
@@ -248,7 +256,7 @@ def check_mask(case: RaggedCase, *, compiled: bool = False) -> bool:
     given = [*padded(case, args, masked.in_avals[: len(args)]), *case.own_sizes]
     _compare("mask", case, masked, run(masked, given), want, room)
     if not _SPREADING & {type(e.prim) for body in distinct_jaxprs(program) for e in body.eqns}:
-        odd = [_with_infinities(x, np.random.default_rng((case.seed, k, 11))) for k, x in enumerate(args)]
+        odd = _with_infinities(case, args)
         hostile = [*padded(case, odd, masked.in_avals[: len(args)]), *case.own_sizes]
         room_of_odd = program_tolerance(fixed, odd)
         _compare("mask, with infinities", case, masked, run(masked, hostile), run(fixed, odd), room_of_odd)
