@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import wraps
 from math import ceil
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,10 +14,11 @@ from fxad.api.jit import jit
 from fxad.api.lift import args_tree, check_function
 from fxad.api.symbolic_shapes import FITTING, Shapes, is_shape, read_prefix, shown_shape, symbolic_types, trace_symbolic
 from fxad.core import tree
+from fxad.core.builder import Builder
 from fxad.core.sizes import Size, named_size, read_shapes, solve_sizes, substitute_sizes
 from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError, TreeError, described
-from fxad.ir import Aval, NDArray
+from fxad.ir import Aval, Jaxpr, NDArray
 from fxad.lax.control.checking import error_if
 from fxad.operations.arguments import plain_ints
 from fxad.tracing.array import Array, asarray, binder
@@ -59,9 +60,9 @@ def mask(
 
     Type:   padded arrays, `sizes` -> padded results, whose padding is zero.
     Law:    the valid part of the results equals `f` on the arrays without padding, whatever the padding holds; so do
-            gradients, and the cotangent of padding is zero. Exact where the operations are. Where `f` itself has
-            an infinite derivative at a valid element, or an infinite argument, a gradient may be nan instead of
-            infinite or 0 (docs/adr/0079).
+            gradients, and the cotangent of padding is zero. Exact where the operations are. A gradient may be nan
+            instead of infinite or 0 where `f` itself has an infinite derivative at a valid element or an infinite
+            argument, or where differences of more than 1e10 cancel in the valid rows only (docs/adr/0079).
     Cost:   one program for all lengths; the work is that of the padded shapes.
     Raises: ShapeError for shapes that do not fit, with both places; SizeError for an operation without a rule;
             ArgumentError for missing or unknown sizes.
@@ -230,20 +231,50 @@ def _checked_padding(program: Program[..., object], padding: Mapping[str, int]) 
 
 
 def _masked_program(program: Program[..., object], padding: Padding) -> Program[..., object]:
-    """The program on padded arrays, with the sizes as a further keyword argument."""
+    """The program on padded arrays, with the sizes as a further keyword argument. A program that is masked already has
+    some sizes there, and gets more."""
     jaxpr = mask_jaxpr(program.jaxpr, padding)
     args, kwargs = program.in_tree.children()
-    keys = [*kwargs.entries(), "sizes"]
-    if "sizes" in kwargs.entries() or max(keys) != "sizes":
+    keys, parts = [*kwargs.entries()], [*kwargs.children()]
+    before = _masked_before(program, padding)
+    if before:
+        keys, parts = keys[:-1], parts[:-1]
+    if "sizes" in keys or max([*keys, "sizes"]) != "sizes":
         raise ArgumentError(
             f"mask: {program.name} takes keyword arguments beside which there is no room for sizes",
             remedy="pass arguments by position",
         )
-    sizes = tree.structure({name: 0 for name, _ in padding})
-    parts = [*kwargs.children(), sizes]
-    unflat = [s.unflatten(range(s.num_leaves)) for s in parts]
-    together = args_tree(args, tree.structure(dict(zip(keys, unflat, strict=True))))
+    names = [*before, *[name for name, _ in padding]]
+    sizes = tree.structure({name: 0 for name in sorted(names)})
+    unflat = [s.unflatten(range(s.num_leaves)) for s in (*parts, sizes)]
+    together = args_tree(args, tree.structure(dict(zip([*keys, "sizes"], unflat, strict=True))))
+    if names != sorted(names):
+        jaxpr = _last_in_order(jaxpr, [names.index(name) for name in sorted(names)])
     return program.replace(jaxpr, in_tree=together, name=f"mask_{program.name}")
+
+
+def _masked_before(program: Program[..., object], padding: Padding) -> list[str]:
+    """The sizes that a program takes already, as the last of its keyword arguments."""
+    _, kwargs = program.in_tree.children()
+    if not kwargs.num_leaves or kwargs.entries()[-1] != "sizes":
+        return []
+    given = kwargs.children()[-1]
+    names = [name for name in given.entries() if isinstance(name, str)] if given.num_leaves else []
+    flat = given == tree.structure({name: 0 for name in names})
+    counts = all([aval is _COUNT for aval in program.in_avals[-len(names) :]])
+    return names if flat and counts and not {name for name, _ in padding} & {*names} else []
+
+
+_COUNT: Final = Aval((), "int32")
+
+
+def _last_in_order(jaxpr: Jaxpr, order: Sequence[int]) -> Jaxpr:
+    """The program with its last operands in this order."""
+    n = len(jaxpr.ins) - len(order)
+    b = Builder()
+    first = b.inputs(jaxpr.in_avals[:n])
+    last = dict(zip(order, b.inputs([jaxpr.in_avals[n + k] for k in order]), strict=True))
+    return b.build(b.inline(jaxpr, (*first, *[last[k] for k in range(len(order))])), jaxpr.name)
 
 
 def _size_operands(

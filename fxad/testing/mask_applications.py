@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 from hypothesis import assume, strategies as st
 
 from fxad.core.builder import Builder
-from fxad.core.sizes import named_size
+from fxad.core.sizes import at_least, named_size
 from fxad.core.typecheck import typecheck
 from fxad.errors import FxadError, SizeError
 from fxad.ir import Aval, HigherOrder, Jaxpr, Param, Primitive, params
@@ -25,6 +25,7 @@ from fxad.primitives.control.shard_map import ShardMap
 from fxad.primitives.cumulative import CumMax, CumMin
 from fxad.primitives.elementwise import ELEMENTWISE
 from fxad.primitives.fold import FOLD
+from fxad.primitives.gather import Gather, ScatterFamily
 from fxad.primitives.linalg.eig import Eig
 from fxad.primitives.linalg.eigh import Eigh
 from fxad.primitives.linalg.lu import LuPivotsToPermutation
@@ -96,7 +97,8 @@ def _symbolic(draw: st.DrawFn, prim: Primitive, avals: Sequence[Aval]) -> tuple[
     assume(sizes)
     padding: list[tuple[str, int, int]] = []
     program: Jaxpr | None = None
-    fixed = isinstance(prim, _PLACES) or getattr(prim, "mode", "") == "promise_in_bounds"
+    promised = _last_places(prim, avals)
+    fixed = isinstance(prim, _PLACES) or bool(promised)
     for name in ("n", "m")[: draw(st.sampled_from([1, 1, 2]))]:
         if not sizes:
             break
@@ -111,7 +113,17 @@ def _symbolic(draw: st.DrawFn, prim: Primitive, avals: Sequence[Aval]) -> tuple[
             padding.append((name, k + draw(st.integers(1, 2)), least))
     assume(program is not None)
     assert program is not None
+    assume(all([at_least(now - n, 0) for now, n in zip(_last_places(prim, avals), promised, strict=True)]))
     return program, padding
+
+
+def _last_places(prim: Primitive, avals: Sequence[Aval]) -> list[int]:
+    """The last place of a window along each axis that is indexed, where indices are promised to be in bounds."""
+    if not isinstance(prim, Gather | ScatterFamily) or prim.mode != "promise_in_bounds":
+        return []
+    full = avals[0].shape
+    windows = prim.slice_sizes if isinstance(prim, Gather) else prim.sizes(full, avals[2].shape)
+    return [full[a] - windows[a] for a in prim.windows.index_map]
 
 
 def _replaced(

@@ -22,7 +22,7 @@ from fxad.core.interpreter import run
 from fxad.core.sizes import Name, Size, at_least, named_size, substitute_sizes
 from fxad.core.typecheck import typecheck
 from fxad.errors import FxadError, NotDifferentiableError, NotInvertibleError, SizeError
-from fxad.ir import Atom, Aval, Jaxpr, Lit, NDArray
+from fxad.ir import Atom, Aval, Jaxpr, Lit, NDArray, Primitive, distinct_jaxprs
 from fxad.primitives.collectives import Psum
 from fxad.primitives.control.bodies import instantiate_linear_outs, instantiate_outs
 from fxad.primitives.control.call import Call
@@ -33,6 +33,8 @@ from fxad.primitives.elementwise.arithmetic import ADD, MUL, SUB
 from fxad.primitives.elementwise.exponential import EXP, LOG
 from fxad.primitives.elementwise.logic import AND, EQ, LT, OR
 from fxad.primitives.elementwise.select import SELECT_N
+from fxad.primitives.fft import Fft
+from fxad.primitives.linalg import LINALG
 from fxad.primitives.reduce import ReduceMax, extreme_value
 from fxad.primitives.shape import BroadcastInDim, Iota, ReduceSum
 from fxad.primitives.softmax import Softmax
@@ -69,6 +71,8 @@ from fxad.transforms.memory.policies import dots, everything
 from fxad.transforms.specialize import size_names
 from fxad.transforms.vmap import vmap_named
 
+# an infinity becomes nan in other elements of their results, in some algorithms and sizes and not in others
+_SPREADING: Final[frozenset[type[Primitive]]] = frozenset([Fft, *LINALG])
 PADDING: Final[Mapping[Name, int]] = MappingProxyType({Name("n"): 4, Name("m", 1): 3})
 
 
@@ -128,6 +132,23 @@ def worst(aval: Aval, rng: np.random.Generator) -> NDArray:
             return np.asarray(real).astype(aval.dtype)
     ends = [extreme_value(aval.dtype, sign).value for sign in (-1, 1)]
     return np.where(rng.random(aval.shape) < 0.5, np.asarray(ends[0], aval.dtype), np.asarray(ends[1], aval.dtype))
+
+
+def _with_infinities(case: RaggedCase, args: Values) -> list[NDArray]:
+    """Return the operands with an infinity in one of them, or with infinities and nan in place of some real numbers of
+    all. What a product of complex infinities is depends on the order of its operations."""
+    rng = np.random.default_rng((case.seed, 11))
+    real = [k for k, x in enumerate(args) if x.dtype in dtypes.FLOATING and x.size]
+    out = list(args)
+    if real and rng.random() < 0.5:
+        k = rng.choice(real)
+        out[k] = np.array(args[k])
+        out[k].flat[rng.integers(args[k].size)] = np.inf
+        return out
+    for k in real:
+        odd = rng.choice(np.array([np.inf, -np.inf, np.nan]), args[k].shape).astype(args[k].dtype)
+        out[k] = np.where(rng.random(args[k].shape) < 0.15, odd, args[k])
+    return out
 
 
 def padded(case: RaggedCase, args: Values, avals: Sequence[Aval]) -> list[NDArray]:
@@ -217,6 +238,7 @@ def check_mask(case: RaggedCase, *, compiled: bool = False) -> bool:
 
     - the valid part of the results is that of the program at the sizes, whatever the padding holds; the padding of
       results is zero;
+    - the same with infinities and nan among the valid elements, but for Fourier transforms and linear algebra;
     - sizes masked one after the other, and at once, give the same;
     - a batch over sizes gives the results of its examples.
 
@@ -233,6 +255,11 @@ def check_mask(case: RaggedCase, *, compiled: bool = False) -> bool:
     room = program_tolerance(fixed, args)
     given = [*padded(case, args, masked.in_avals[: len(args)]), *case.own_sizes]
     _compare("mask", case, masked, run(masked, given), want, room)
+    if not _SPREADING & {type(e.prim) for body in distinct_jaxprs(program) for e in body.eqns}:
+        odd = _with_infinities(case, args)
+        hostile = [*padded(case, odd, masked.in_avals[: len(args)]), *case.own_sizes]
+        room_of_odd = program_tolerance(fixed, odd)
+        _compare("mask, with infinities", case, masked, run(masked, hostile), run(fixed, odd), room_of_odd)
     if compiled:
         _compare("mask in XLA", case, masked, xla(masked, given), want, room)
     if len(case.own) > 1:

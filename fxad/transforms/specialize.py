@@ -14,7 +14,7 @@ from fxad.errors import ArgumentError, ShapeError
 from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Param, Primitive, Record, map_parameter, params, subjaxprs
 from fxad.primitives.conv import ConvGeneralDilated
 from fxad.primitives.custom_rules import BatchRule
-from fxad.primitives.dynamic_slicing import DynamicUpdateSlice
+from fxad.primitives.dynamic_slicing import DynamicSlice, DynamicUpdateSlice
 from fxad.primitives.gather import Gather
 from fxad.primitives.index import Index
 from fxad.primitives.shape import BroadcastInDim, Reshape, Rev
@@ -84,7 +84,7 @@ def specialize(jaxpr: Jaxpr, values: Values) -> Jaxpr:
         ):
             env[eqn.outs[0]] = ins[0]
             continue
-        if isinstance(eqn.prim, _LITERAL_IF_EMPTY) and 0 in outs[0].shape and 0 not in eqn.outs[0].aval.shape:
+        if _reads_nothing(eqn, ins, outs):
             env[eqn.outs[0]] = Lit(bytes(outs[0].dtype.itemsize), outs[0])
             continue
         prim = operations.get(eqn.prim)
@@ -119,7 +119,18 @@ def _up_to_last(prim: Slice, axes: Sequence[int], shape: Sequence[int]) -> Slice
 # Tracing adds no equation of these where they change nothing.
 _REMOVED_IF_TRIVIAL: Final = (BroadcastInDim, Reshape, Slice)
 # A literal where the result of these is empty: the axis that they index, or that their padding cuts, may be empty too.
-_LITERAL_IF_EMPTY: Final = (ConvGeneralDilated, DynamicUpdateSlice, Gather, Index)
+_LITERAL_IF_EMPTY: Final = (ConvGeneralDilated, DynamicSlice, Gather, Index)
+
+
+def _reads_nothing(eqn: Eqn, ins: tuple[Atom, ...], outs: tuple[Aval, ...]) -> bool:
+    """Returns True if the sizes make a result empty, and the update of one."""
+
+    def emptied(symbolic: Aval, aval: Aval) -> bool:
+        return 0 in aval.shape and 0 not in symbolic.shape
+
+    if isinstance(eqn.prim, DynamicUpdateSlice):  # the transpose of an index
+        return emptied(eqn.outs[0].aval, outs[0]) and emptied(eqn.ins[1].aval, ins[1].aval)
+    return isinstance(eqn.prim, _LITERAL_IF_EMPTY) and emptied(eqn.outs[0].aval, outs[0])
 
 
 def _add_checked(

@@ -1,25 +1,28 @@
-"""The laws one by one, each in a process of its own, with a line for each.
+"""The laws of some files, with a line for each when it ends.
 
     python -m tests.laws.deep                                  laws of derivatives and memory, 2,000 examples each
     python -m tests.laws.deep --examples 200 tests/custom      those of some files, with fewer
+    python -m tests.laws.deep --shares tests/mask              as many as in `make deep`, where laws of every primitive
+                                                               get fewer
     python -m tests.laws.deep --jobs 4                         as many at a time; without, one for each core
 
-A law is a test that hypothesis gives examples to, or one marked `law`, which makes such a test for each parameter.
-Exit status 1 when one fails; what it printed is in `deep-laws/NAME.txt` then.
+A law is a test that hypothesis gives examples to, or one marked `law`, which makes such a test for each parameter. The
+parameters of a test share a process: to start one and collect its file takes as long as hundreds of examples. Exit
+status 1 when a law fails; what its process printed is in `deep-laws/NAME.txt` then.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import re
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
 from pathlib import Path
-from typing import final
+from typing import Final
 
 import pytest
 
@@ -49,29 +52,42 @@ def laws(paths: Sequence[str]) -> list[str]:
     return list(collected.laws)
 
 
-@final
-@dataclass(frozen=True)
-class Outcome:
-    """How a law fared."""
-
-    law: str
-    holds: bool
-    seconds: float
-    printed: str
+def groups(laws: Sequence[str]) -> list[list[str]]:
+    """The laws by their tests: those of one test run in one process."""
+    found: dict[str, list[str]] = {}
+    for law in laws:
+        found.setdefault(law.partition("[")[0], []).append(law)
+    return list(found.values())
 
 
-def tried(law: str, examples: int) -> Outcome:
-    """Run a law in a process of its own."""
-    start = time.perf_counter()
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not soak", law],
-        check=False,
-        env={**os.environ, "FXAD_PROFILE": "deep", "FXAD_EXAMPLES": str(examples)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    return Outcome(law, done.returncode == 0, time.perf_counter() - start, done.stdout)
+_ENDED: Final = re.compile(r"(tests/\S+::.*) (PASSED|FAILED|ERROR)\b")
+
+
+def tried(laws: Sequence[str], examples: int | None) -> int:
+    """Run laws in a process of their own. Returns the number of those that fail.
+
+    `examples`: for each law; None for the shares of the deep profile.
+    """
+    env = {**os.environ, "FXAD_PROFILE": "deep", **({} if examples is None else {"FXAD_EXAMPLES": str(examples)})}
+    command = [sys.executable, "-u", "-m", "pytest", "-vv", "-p", "no:cacheprovider", "-m", "not soak", *laws]
+    failed, printed, start = 0, [], time.perf_counter()
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            printed.append(line)
+            if ended := _ENDED.match(line):
+                now = time.perf_counter()
+                word = "holds" if ended[2] == "PASSED" else "FAILS"
+                failed += word == "FAILS"
+                say(f"{word}  {examples or 'deep':>6} examples  {now - start:>6.0f} s  {ended[1]}")
+                start = now
+    if process.returncode:
+        name = laws[0].partition("[")[0]
+        say(f"ended with exit status {process.returncode}: {name}")
+        out = Path("deep-laws") / f"{name.replace('/', '.').replace('::', '.')}.txt"
+        out.parent.mkdir(exist_ok=True)
+        out.write_text("".join(printed), encoding="utf-8")
+    return max(failed, int(process.returncode != 0))
 
 
 def say(line: str) -> None:
@@ -86,18 +102,13 @@ def main() -> int:
     parser.add_argument("--examples", type=int, default=2000)
     parser.add_argument("paths", nargs="*", default=[p for p in (*ROOMS, *TRANSFORMS) if Path(p).exists()])
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--shares", action="store_true", help="as many examples as in `make deep`")
     args = parser.parse_args()
     failed = 0
     with ThreadPoolExecutor(args.jobs) as pool:
-        for future in as_completed([pool.submit(tried, law, args.examples) for law in laws(args.paths)]):
-            found = future.result()
-            verdict = "holds" if found.holds else "FAILS"
-            say(f"{verdict}  {args.examples:>6} examples  {found.seconds:>6.0f} s  {found.law}")
-            if not found.holds:
-                failed += 1
-                out = Path("deep-laws") / f"{found.law.replace('/', '.').replace('::', '.')}.txt"
-                out.parent.mkdir(exist_ok=True)
-                out.write_text(found.printed, encoding="utf-8")
+        examples = None if args.shares else args.examples
+        for found in as_completed([pool.submit(tried, group, examples) for group in groups(laws(args.paths))]):
+            failed += found.result()
     say(f"{failed} of the laws fail" if failed else "all laws hold")
     return int(bool(failed))
 

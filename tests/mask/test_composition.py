@@ -118,6 +118,32 @@ def test_nested() -> None:
     np.testing.assert_allclose(have, (3 + 1) / 2 + 9 + 9)
 
 
+@pytest.mark.parametrize("names", [("n", "m"), ("m", "n")])
+def test_programs_masked_one_size_after_the_other(names: tuple[str, str]) -> None:
+    program = fx.trace(lambda x, y: (x - x.mean(0)) @ y, fx.Spec("n>=1, m"), fx.Spec("m, 2"))
+    room, rng = {"n": 4, "m": 5}, np.random.default_rng(1)
+    first, second = names
+    both = fx.mask(fx.mask(program, padding={first: room[first]}), padding={second: room[second]})
+    assert both.in_tree == fx.mask(program, padding=room).in_tree
+    for n, m in ((1, 0), (3, 2), (4, 5)):
+        x, y = np.full((4, 5), np.nan, "float32"), np.full((5, 2), -np.inf, "float32")
+        x[:n, :m], y[:m] = rng.normal(size=(n, m)), rng.normal(size=(m, 2))
+        have: Any = both(x, y, sizes={"n": np.int32(n), "m": np.int32(m)})
+        np.testing.assert_allclose(have[:n], program(x[:n, :m], y[:m]), rtol=1e-4, atol=1e-6)
+        assert not np.asarray(have[n:]).any()
+
+
+def test_the_gradient_of_a_masked_program_is_masked() -> None:
+    program = fx.trace(lambda x, y: (fnp.sin(x) @ y).sum(), fx.Spec("n, m"), fx.Spec("m"))
+    gradient = fx.mask(fx.grad(fx.mask(program, padding={"n": 3})), padding={"m": 4})
+    x, y = np.full((3, 4), np.nan, "float32"), np.full(4, np.nan, "float32")
+    x[:2, :3], y[:3] = np.arange(6).reshape(2, 3), [1, 2, 3]
+    have: Any = gradient(x, y, sizes={"n": np.int32(2), "m": np.int32(3)})
+    np.testing.assert_allclose(have[:2, :3], np.cos(x[:2, :3]) * y[:3], rtol=1e-5)
+    assert not np.asarray(have[2:]).any()
+    assert not np.asarray(have[:, 3:]).any()
+
+
 def test_trees_keep_their_structure() -> None:
     def f(batch: Any, scale: Any) -> Any:
         return {"mean": batch["x"].mean(0) * scale, "rows": [batch["x"][1:], batch["y"].sum()]}

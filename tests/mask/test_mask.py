@@ -145,6 +145,19 @@ def test_updates_of_an_empty_axis_have_no_gradient(how: str, mode: str) -> None:
         check_gradients(program, PADDING, {"n": n, "m": 3}, operand, BAD[k + 1])
 
 
+@pytest.mark.parametrize("of", [lax.scatter_min, lax.scatter_max, lax.scatter_add, lax.scatter])
+def test_an_update_without_indices_of_an_empty_axis_has_no_gradient(of: Function) -> None:
+    where = lax.ScatterDimensionNumbers((), (0,), ())
+
+    def f(x: Any, y: Any) -> Any:
+        return of(x, fnp.zeros((0,), "int32"), y, where, mode="clip")
+
+    program = traced(f, ("n", "")).jaxpr
+    for k, n in enumerate((0, 1, 4)):
+        check(program, PADDING, {"n": n}, operand, BAD[k])
+        check_gradients(program, PADDING, {"n": n}, operand, BAD[k + 1])
+
+
 # axes whose sizes depend on both names: when n is masked, m still is a name
 NESTED: dict[str, Callable[[Any], Any]] = {
     "transform": lambda x: fnp.fft.fft(x[0]).real,
@@ -402,8 +415,31 @@ def test_a_row_that_is_nan_without_padding_is_the_only_one() -> None:
     check(through, {"m": 4, "n": 4}, {"m": 2, "n": 3}, infinite)
 
 
-def test_the_smaller_operand_of_a_product_need_not_be_known() -> None:
-    """Sizes that are not masked stay symbolic: their order is not decided."""
+PRODUCTS: dict[str, Function] = {
+    "projected": lambda w, x: x.T @ (x @ w),
+    "in the first operand": lambda w, x: (x @ w).T @ x,
+    "attention": lambda w, x: nn.softmax(x @ x.T, axis=-1) @ (x @ w),
+    "of a batch": lambda w, x: fnp.einsum("nij,nj->ij", (x @ w)[:, :, None] * x[:, None], x),
+    "sums": lambda w, x: fnp.cumsum(x @ w, axis=0).sum(0) + (x @ w).max(0),
+}
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_infinities_among_the_valid_elements(name: str) -> None:
+    """0 times an infinity is nan: zeros in the padding of one operand of a product do not suffice."""
+    program = traced(PRODUCTS[name], ("(3, 3)", "(n>0, 3)")).jaxpr
+
+    def infinite(k: int, shape: tuple[int, ...], dtype: Any) -> NDArray:
+        x: NDArray = abs(operand(k, shape, dtype)) + 1
+        x[0, 0] = np.inf if k == 0 else x[0, 0]
+        return x
+
+    for n in (1, 2, 5):
+        check(program, {"n": 5}, {"n": n}, infinite)
+
+
+def test_a_product_over_one_of_two_sizes() -> None:
+    """Sizes that are not masked stay symbolic."""
     program = traced(lambda x, y: fnp.cos(x).T @ fnp.cos(y), ("n, m", "n, k"))
     x, y = np.ones((4, 2), "float32"), np.ones((4, 3), "float32")
     part = mask(program.jaxpr, (("n", 4),))

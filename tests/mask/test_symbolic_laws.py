@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from fxad import dtypes, lax, text
 from fxad.core.interpreter import run
 from fxad.core.sizes import named_size
 from fxad.core.typecheck import typecheck
-from fxad.errors import NotDifferentiableError, SizeError
+from fxad.errors import NotDifferentiableError, ShapeError, SizeError
 from fxad.primitives import ALL
 from fxad.primitives.collectives import COLLECTIVES
 from fxad.primitives.control.shard_map import ShardMap
@@ -114,6 +115,26 @@ def test_a_program_of_every_size_runs_at_size_0(f: Callable[[fx.Array], fx.Array
         if have.dtype == dtypes.float32:
             (slope,) = run(specialize(MASK_STEPS["jvp"](program.jaxpr, 0), (("n", 0),)), [empty, empty])[1:]
             assert slope.shape == want.shape
+
+
+def test_windows_at_size_0() -> None:
+    """An update must fit, as in a trace at size 0. Where the result of an index is empty, so are its derivatives."""
+
+    def updated(x: Any, u: Any) -> Any:
+        return (lax.dynamic_update_slice(x, u, (0,)) ** 2).sum()
+
+    for f in (updated, fx.grad(updated, (0, 1))):
+        program = fx.trace(f, fx.Spec("n"), fx.Spec((1,)))
+        with pytest.raises(ShapeError, match="a window of size 1 does not lie in axis 0"):
+            fx.specialize(program, n=0)
+
+    def slope(x: Any, i: Any) -> Any:
+        return fx.grad(lambda x: (x[i] ** 3).sum())(x).sum()
+
+    second = fx.trace(fx.grad(slope), fx.Spec("n, n"), fx.Spec((), "int32"))
+    assert fx.specialize(second, n=0)(np.zeros((0, 0), "float32"), np.int32(0)).shape == (0, 0)
+    found = fx.specialize(second, n=2)(np.ones((2, 2), "float32"), np.int32(1))
+    np.testing.assert_array_equal(found, [[0, 0], [6, 6]])
 
 
 def test_a_fold_of_symbolic_length_from_initial_values_that_differ_by_example() -> None:

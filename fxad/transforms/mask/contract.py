@@ -75,7 +75,7 @@ class MaskCtx(Builder):
 
     __slots__ = (
         *("_body", "_call", "_clean", "_counts", "_filled", "_finite", "_lines", "_pending", "_row_zeros", "_rows"),
-        *("bounds", "padding", "sizes"),
+        *("_shares", "bounds", "padding", "sizes"),
     )
 
     def __init__(
@@ -98,6 +98,7 @@ class MaskCtx(Builder):
         self._row_zeros: dict[Atom, ZeroAxes] = {}
         self._finite: set[Atom] = set()
         self._pending: dict[Atom, ZeroAxes] = {}
+        self._shares: dict[Atom, ZeroAxes] = {}
 
     # ------------------------------------------------------------------------------------------------------- shapes
 
@@ -243,6 +244,15 @@ class MaskCtx(Builder):
     def learn_row_zeros(self, x: Atom, axes: Iterable[tuple[int, int]]) -> None:
         """State along which axes the padding of a value is zero, or no valid element of its row is finite."""
         self._row_zeros[x] = self.row_zeros(x) | frozenset(axes)
+
+    def learn_shares(self, x: Atom, axes: ZeroAxes) -> None:
+        """State that `x` is a softmax along these axes: its padding is zero, or its row is nan."""
+        self._shares[x] = axes
+
+    def zero_for_products(self, x: Atom, shape: Shape, axes: Sequence[int]) -> Atom:
+        """`x` with zeros in the padding along `axes`, or nan in a row that is nan, as is a product with this row."""
+        known = self._shares.get(x, frozenset())
+        return self.filled(x, shape, 0, [a for a in axes if (a, shape[a]) not in known])
 
     def finite(self, x: Atom) -> bool:
         """Returns True if all elements are finite, padding included, where the operands of the program are."""

@@ -21,7 +21,7 @@ from fxad.primitives.shape import ExpandDims, Squeeze, Transpose, emit_broadcast
 from fxad.primitives.slicing import Concatenate, Slice
 from fxad.transforms.mask.contract import INT, Atoms, Avals, MaskCtx, MaskRule, int_literal, row
 from fxad.transforms.mask.knowledge import moved_axes
-from fxad.transforms.mask.rules.structure import padded_to, slice_rule
+from fxad.transforms.mask.rules.structure import padded_to, slice_rule, zero_of
 
 
 def _wide(ctx: MaskCtx, i: Atom) -> Atom:
@@ -206,17 +206,13 @@ def _gather(ctx: MaskCtx, prim: Gather, args: Atoms, ins: Avals, outs: Avals) ->
     full = ins[0].shape
     # a collapsed axis has windows of one element, or no element and no windows
     sizes = [1 if a in prim.collapsed_slice_dims else m for a, m in enumerate(prim.slice_sizes)]
-    mode = prim.mode
     if prim.start_index_map:
         columns = _columns(ctx, _wide(ctx, indices))
         ends = [full[a] - sizes[a] for a in prim.start_index_map]
-        if mode != "drop":
-            columns = _all_clamped(ctx, columns, ends)
-            # an axis whose windows have one element or none may be empty: then there is nothing to clamp to
-            if any([ctx.masked(prim.slice_sizes[a]) for a in prim.collapsed_slice_dims]):
-                mode = "drop"
-        if mode == "drop":
+        if prim.mode == "drop":
             columns = _left_out(ctx, columns, _within(ctx, columns, ends))
+        else:
+            columns = _all_clamped(ctx, columns, ends)
         indices = _joined(ctx, columns)
         for a in prim.start_index_map:
             if ctx.masked(sizes[a]):
@@ -231,11 +227,17 @@ def _gather(ctx: MaskCtx, prim: Gather, args: Atoms, ins: Avals, outs: Avals) ->
         prim.start_indices_batching_dims,
         prim.start_index_map,
         ctx.padded(prim.slice_sizes),
-        "drop" if mode == "drop" else "clip",
+        "drop" if prim.mode == "drop" else "clip",
         False,
         False,
     )
-    return (ctx.cleared_later(ctx.one(made, x, indices), outs[0].shape),)
+    out: Atom = ctx.one(made, x, indices)
+    for a in prim.collapsed_slice_dims:
+        if ctx.masked(prim.slice_sizes[a]):  # the axis may be empty: then there is nothing to read
+            some = ctx.one(LT, int_literal(0), ctx.count(prim.slice_sizes[a]))
+            kept = emit_broadcast(ctx, some, out.aval.shape, ())
+            out = ctx.one(SELECT_N, kept, zero_of(out.aval).with_aval(out.aval.shape), out)
+    return (ctx.cleared_later(out, outs[0].shape),)
 
 
 def _scatter(ctx: MaskCtx, prim: ScatterFamily, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from fxad.core.sizes import at_least
 from fxad.ir import Atom
 from fxad.primitives.dot import DotGeneral, free_axes
 from fxad.transforms.mask.contract import Atoms, Avals, MaskCtx, MaskRule, row
@@ -25,15 +24,10 @@ def _dot(ctx: MaskCtx, prim: DotGeneral, args: Atoms, ins: Avals, outs: Avals) -
 
 
 def _finite_dot(ctx: MaskCtx, prim: DotGeneral, args: Atoms, ins: Avals, outs: Avals) -> Atom:
-    """Zeros in one operand suffice along a contracted axis: the smaller operand is filled."""
-    (lhs, rhs), (left, right) = args, ins
-    for a, b in zip(prim.lhs_contract, prim.rhs_contract, strict=True):
-        if (a, left.shape[a]) in ctx.zeros(lhs) or (b, right.shape[b]) in ctx.zeros(rhs):
-            continue
-        if at_least(rhs.aval.size - lhs.aval.size, 1):
-            lhs = ctx.zero_filled(lhs, left.shape, (a,))
-        else:
-            rhs = ctx.zero_filled(rhs, right.shape, (b,))
+    """The padding is 0 in both operands along a contracted axis: 0 times an infinity of the other operand is nan."""
+    left, right = ins
+    lhs = ctx.zero_for_products(args[0], left.shape, prim.lhs_contract)
+    rhs = ctx.zero_for_products(args[1], right.shape, prim.rhs_contract)
     out = ctx.one(prim, lhs, rhs)
     n = len(prim.lhs_batch)
     lhs_free = free_axes(left.ndim, prim.lhs_batch, prim.lhs_contract)

@@ -75,6 +75,7 @@ def _softmax(ctx: MaskCtx, prim: Softmax, args: Atoms, ins: Avals, outs: Avals) 
         out = ctx.one(prim, ctx.filled(x, ins[0].shape, extreme_value(ins[0].dtype, -1), prim.axes))
     if finite:
         ctx.assume_finite(out)
+        ctx.learn_shares(out, padded)
         ctx.mark_pending(out, ctx.pending(x))
         return (ctx.cleared_later(out, outs[0].shape, prim.axes),)
     return (ctx.cleared(out, outs[0].shape),)
