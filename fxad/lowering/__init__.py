@@ -1,7 +1,7 @@
 """Parts of `fxad.lower`: types, constants, locations and modules as MLIR text.
 
-`mlir`, which parses modules, `lapack` and `cuda_plugin` are imported at their first use: jaxlib's bindings take 7 ms to
-import, and the compilation of most programs does not need them.
+`mlir`, which parses modules, and `lapack` are imported at their first use: jaxlib's bindings take 7 ms to import, and
+the compilation of most programs does not need them.
 """
 
 from typing import TYPE_CHECKING
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from fxad.core.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from fxad.lowering import cuda_plugin, lapack, mlir
+    from fxad.lowering import lapack, mlir
 else:
-    __getattr__, __dir__ = lazy_exports(__name__, {}, modules="cuda_plugin lapack mlir")
+    __getattr__, __dir__ = lazy_exports(__name__, {}, modules="lapack mlir")
 
-__all__ = ["cuda_plugin", "lapack", "mlir"]
+__all__ = ["lapack", "mlir"]

@@ -17,12 +17,12 @@ from types import MappingProxyType
 from typing import Final, TypeAlias, final
 from weakref import proxy
 
-from fxad import xla
 from fxad.core.dataclasses import dataclass
 from fxad.core.single_flight import FLIGHTS
 from fxad.errors import ExecutionError, ParameterError
 from fxad.lowering.jaxlib import _jax, xla_client
 from fxad.xla.compat import OneDevice, reason
+from fxad.xla.cuda import cuda_client  # not a package: see `register_after_fork`
 
 PLATFORM_ALIASES: Final = MappingProxyType({"gpu": "cuda"})  # jax's name for the platform
 
@@ -156,7 +156,7 @@ class _Clients:
             if platform == "cpu":
                 return xla_client.make_cpu_client(num_devices=self._cpu_devices or _cpu_devices_from_environment())
             if platform == "cuda":
-                return xla.cuda.cuda_client(self.processes, self.local_device_ids)
+                return cuda_client(self.processes, self.local_device_ids)
         except _jax.JaxRuntimeError as e:
             raise ExecutionError(
                 f"devices: no {platform} client: {reason(e)}",

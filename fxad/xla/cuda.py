@@ -10,18 +10,19 @@ import ctypes
 import os
 from collections.abc import Mapping
 from contextlib import suppress
+from importlib import import_module
 from importlib.util import find_spec
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
 from typing import Final, Protocol, cast, final
 
 from typing_extensions import CapsuleType
 
-from fxad import lowering
 from fxad.errors import CompileError, ExecutionError
-from fxad.lowering.jaxlib import _jax, without_log_output, xla_client
+from fxad.lowering.jaxlib import _jax, jaxlib_version, without_log_output, xla_client
 
 # Packages that contain XLA for CUDA as a PJRT plugin, newest first, and NVIDIA's libraries.
 _PACKAGES: Final = ("jax_plugins.xla_cuda13", "jax_plugins.xla_cuda12")
+_ROUTINES_PACKAGES: Final = ("jax_cuda13_plugin", "jax_cuda12_plugin")
 _LIBRARY: Final = "xla_cuda_plugin.so"
 _NAME: Final = "gpu"  # jax's is "cuda"; XLA looks for these two when it reads a stored executable
 _XLA_PLATFORM: Final = "CUDA"
@@ -95,7 +96,7 @@ class _Plugin:
             plugin = xla_client.load_pjrt_plugin_dynamically(_NAME, library)
             if not xla_client.pjrt_plugin_initialized(_NAME):
                 xla_client.initialize_pjrt_plugin(_NAME)
-        extension = cast("_Extension | None", lowering.cuda_plugin.import_from_plugin("cuda", "cuda_plugin_extension"))
+        extension = cast("_Extension | None", _of_plugin("cuda_plugin_extension"))
         if extension is not None:
             for name, type_id in extension.ffi_types().items():
                 extension.register_custom_type(plugin, name, type_id)
@@ -113,7 +114,7 @@ class _Plugin:
         """Register a function of `ROUTINES`. Raises: CompileError if the plugin does not have it."""
         self.load()
         module, name = ROUTINES[target.split("_")[1]]
-        routines = cast("_Routines | None", lowering.cuda_plugin.import_from_plugin("cuda", module))
+        routines = cast("_Routines | None", _of_plugin(module))
         handler = None if routines is None else routines.registrations().get(name)
         if handler is None or self._extension is None or self._loaded is None:
             raise CompileError(
@@ -124,6 +125,14 @@ class _Plugin:
 
 
 PLUGIN: Final = _Plugin()
+
+
+def _of_plugin(module: str) -> ModuleType | None:
+    """A module of `jax-cuda13-plugin`; None if the package is not installed, or not in the version of jaxlib."""
+    for package in _ROUTINES_PACKAGES:
+        if _folders(package) and import_module(f"{package}.version").__version__ == jaxlib_version:
+            return import_module(f"{package}.{module}")
+    return None
 
 
 def _folders(package: str) -> list[str]:

@@ -13,9 +13,10 @@ from collections.abc import Iterable
 from types import MappingProxyType
 from typing import Final, final
 
-from fxad import lowering, xla
+from fxad import lowering
 from fxad.errors import CompileError
 from fxad.lowering.jaxlib import xla_client
+from fxad.xla.cuda import PLUGIN, ROUTINES
 
 _TARGET: Final = re.compile(r'call_target_name = "([^"]*)"')
 _TYPED: Final = 1  # XLA's typed FFI
@@ -59,7 +60,7 @@ class _Targets:
                     f"compile: {target} has no implementation on {platform}",
                     remedy="run this part of the program on the CPU: fx.devices('cpu')",
                 )
-            xla.cuda.PLUGIN.register(target)
+            PLUGIN.register(target)
             self._registered.add((target, platform))
 
     def _provide_lapack(self, targets: set[str]) -> None:
@@ -97,7 +98,7 @@ def are_portable(targets: Iterable[str]) -> bool:
 def implements(platform: str, target: str) -> bool:
     """Returns True if a platform has a routine of a library."""
     routine = target.split("_")[1]
-    return (platform == "cpu" and routine in _LAPACK) or (platform == "cuda" and routine in xla.cuda.ROUTINES)
+    return (platform == "cpu" and routine in _LAPACK) or (platform == "cuda" and routine in ROUTINES)
 
 
 def register_targets(targets: Iterable[str], platform: str) -> None:

@@ -9,7 +9,6 @@ from operator import attrgetter, is_not
 from typing import Final, Literal, Protocol, TypeAlias, final, get_args
 from weakref import ref
 
-from fxad import xla
 from fxad.core.dataclasses import dataclass
 from fxad.errors import CompileError, ParameterError
 from fxad.ir import Aval, Jaxpr
@@ -22,6 +21,7 @@ from fxad.xla import custom_calls, host_calls
 from fxad.xla.buffers import Buffer, commitments, resharded
 from fxad.xla.client import Device, process_count
 from fxad.xla.compat import FLAGS, compile_options, partitioned_options, reason, result_handler
+from fxad.xla.cuda import compiler_flags
 from fxad.xla.failures import MemoryStats, Origin, ResultHandler, XlaRuntimeError, execution_error
 from fxad.xla.garbage import collect_garbage, collection_due
 from fxad.xla.host_calls import HostErrors, Results, Start, SynchronousStart
@@ -418,7 +418,7 @@ def _xla_options(
     xla_options = options_for(on, placed, waits)
     if options.optimization_level is not None:
         xla_options.executable_build_options.optimization_level = options.optimization_level
-    flags = (*(xla.cuda.compiler_flags() if on[0].platform == "cuda" else ()), *options.flags)
+    flags = (*(compiler_flags() if on[0].platform == "cuda" else ()), *options.flags)
     if flags:
         xla_options.env_option_overrides = list(flags)
     return xla_options

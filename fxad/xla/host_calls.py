@@ -15,7 +15,7 @@ from typing import Final, Protocol, TypeAlias, final
 
 import numpy as np
 
-from fxad import lowering, xla
+from fxad import lowering
 from fxad.errors import CompileError, FxadError
 from fxad.ir import NDArray
 from fxad.lowering.jaxlib import _jax
@@ -24,6 +24,7 @@ from fxad.primitives.check import Called
 from fxad.primitives.host_call import HostCall
 from fxad.xla.client import Device
 from fxad.xla.compat import result_handler
+from fxad.xla.cuda import PLUGIN
 from fxad.xla.in_flight import call_host_function, execute_with_host_calls
 
 
@@ -165,7 +166,7 @@ def compile_with_callbacks(
         what, remedy = calls[0][0].refusal
         if platform != "cuda":
             raise CompileError(f"compile: a program on {platform} cannot call {what}", remedy=remedy)
-        if not xla.cuda.PLUGIN.calls_host:
+        if not PLUGIN.calls_host:
             raise CompileError(
                 f"compile: without jax-cuda13-plugin, a program on cuda cannot call {what}",
                 remedy="pip install jax-cuda13-plugin of the version of jaxlib",

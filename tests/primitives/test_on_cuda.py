@@ -91,7 +91,7 @@ def test_left_eigenvectors_are_refused() -> None:
 
 def test_routines_without_the_plugin_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda._Plugin, "load", lambda plugin: None)
-    monkeypatch.setattr("fxad.lowering.cuda_plugin.import_from_plugin", lambda *names: None)
+    monkeypatch.setattr(cuda, "_of_plugin", lambda module: None)
     with pytest.raises(CompileError) as e:
         cuda.PLUGIN.register("fxad_potrf_f32")
     assert (
@@ -130,7 +130,8 @@ def test_host_calls_without_the_plugin_are_refused() -> None:
 def test_a_program_for_two_platforms_of_jax_is_refused_where_they_differ() -> None:
     jax = pytest.importorskip("jax")
     f = to_jax(fx.trace(fnp.linalg.cholesky, fx.Spec((3, 3))))
-    with pytest.raises(TranslationError, match=r"^to_jax of cholesky: its StableHLO differs on cpu, cuda\n"):
+    with pytest.raises(TranslationError, match=r"^to_jax of cholesky: its StableHLO differs on cpu, cuda\n") as e:
         jax.export.export(jax.jit(f), platforms=("cpu", "cuda"))(jax.ShapeDtypeStruct((3, 3), "float32"))
+    assert e.value.remedy == "export it for one platform at a time"
     g = to_jax(fx.trace(fnp.sin, fx.Spec((3,))))
     assert jax.export.export(jax.jit(g), platforms=("cpu", "cuda"))(jax.ShapeDtypeStruct((3,), "float32"))

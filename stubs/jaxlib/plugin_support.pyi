@@ -1,3 +1,0 @@
-from types import ModuleType
-
-def import_from_plugin(plugin_name: str, submodule_name: str, *, check_version: bool = ...) -> ModuleType | None: ...
