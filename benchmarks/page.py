@@ -29,10 +29,10 @@ NOTES: Final = {
     "lower: a step for 512": "Both columns are fxad's: tracing, differentiating and lowering the step for 512 devices, "
     "and for 8. The text has the same operations; each collective has a list of its devices.",
     "first step": "XLA compiles nearly the same module in both: tracing and lowering are 5 to 9 ms here and 35 ms in "
-    "jax, the rest is XLA's. Four runs under a load of 3.5: shard_map 0.85 to 0.98 (median 0.87), pmap 0.76 to 0.92 "
-    "(0.90), global view 0.72 to 0.90 (0.86).",
-    "step: shard_map": "The same kernels and collectives, counted in XLA's text. Four runs under a load of 3.5 gave "
-    "1.01, 1.05, 1.05 and 1.07; pmap 0.96 to 1.03, global view 1.00 to 1.05.",
+    "jax, the rest is XLA's. Nine runs of one day, five on a quiet machine: shard_map 0.85 to 0.98 (median 0.89), pmap "
+    "0.76 to 1.04 (0.92), global view 0.72 to 0.99 (0.90).",
+    "step: shard_map": "The same kernels and collectives, counted in XLA's text. Six runs gave 1.01 to 1.07 (median "
+    "1.04); pmap 0.96 to 1.03, global view 1.00 to 1.06.",
     "second process: MLP": "Not to be had: of the CPU time of such a process (430 ms under load) NumPy and jaxlib take "
     "185 to import, and the first product of matrices 40, in jax's too; fxad takes 155 to import, with optree and "
     "pyrsistent, 24 to trace and differentiate, 6 for the key of its sources, 11 to find and load.",
