@@ -118,7 +118,7 @@ class _Plugin:
         handler = None if routines is None else routines.registrations().get(name)
         if handler is None or self._extension is None or self._loaded is None:
             raise CompileError(
-                f"compile: {target} is {name} of jax-cuda13-plugin, which is not installed",
+                f"compile: {target} is {name} of jax-cuda13-plugin, which this jaxlib does not have",
                 remedy="pip install jax-cuda13-plugin of the version of jaxlib",
             )
         self._extension.register_custom_call_target(self._loaded, target, handler, _XLA_PLATFORM, _TYPED)
