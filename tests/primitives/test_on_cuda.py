@@ -95,7 +95,8 @@ def test_routines_without_the_plugin_are_refused(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(CompileError) as e:
         cuda.PLUGIN.register("fxad_potrf_f32")
     assert (
-        e.value.message == "compile: fxad_potrf_f32 is cusolver_potrf_ffi of jax-cuda13-plugin, which this jaxlib does not have"
+        e.value.message
+        == "compile: fxad_potrf_f32 is cusolver_potrf_ffi of jax-cuda13-plugin, which this jaxlib does not have"
     )
     assert e.value.remedy == "pip install jax-cuda13-plugin of the version of jaxlib"
 
