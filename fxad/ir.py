@@ -190,16 +190,22 @@ class Jaxpr:
         return symbolic
 
     @property
+    def prims(self) -> tuple[Primitive, ...]:
+        """The primitives of the equations, each object once: few, where a program has many equations."""
+        if "prims" not in self._memo:
+            self._memo["prims"] = tuple({id(e.prim): e.prim for e in self.eqns}.values())
+        prims: tuple[Primitive, ...] = self._memo["prims"]
+        return prims
+
+    @property
     def effects(self) -> frozenset[str]:
         """Effects of all equations; empty for a pure program."""
-        if "effects" not in self._memo and not any([issubclass(type(e.prim), HigherOrder) for e in self.eqns]):
-            self._memo["effects"] = frozenset().union(*[e.prim.effects for e in self.eqns])  # most programs
-        return _memoised(self, "effects", lambda jaxpr: frozenset().union(*[e.prim.effects for e in jaxpr.eqns]))
+        return _memoised(self, "effects", lambda jaxpr: frozenset().union(*[p.effects for p in jaxpr.prims]))
 
     @property
     def free_axes(self) -> FreeAxes:
         """The named axes, with their sizes, that collectives of the program use and no map in the program binds."""
-        return _memoised(self, "free axes", lambda jaxpr: frozenset().union(*[e.prim.free_axes for e in jaxpr.eqns]))
+        return _memoised(self, "free axes", lambda jaxpr: frozenset().union(*[p.free_axes for p in jaxpr.prims]))
 
     def __reduce__(self) -> tuple[object, ...]:
         # bodies first, in one list: pickle recurses, and must not recur into nested bodies
@@ -373,8 +379,8 @@ def jaxprs_without_memo(jaxpr: Jaxpr, key: Hashable) -> tuple[Jaxpr, ...]:
 def subjaxprs(jaxpr: Jaxpr) -> tuple[Jaxpr, ...]:
     """The distinct bodies in the equations. The result is memoised, because every pass calls `distinct_jaxprs`."""
     if "subjaxprs" not in jaxpr._memo:
-        names = {kind: [n for n, _ in params(p)] for kind, p in {type(e.prim): e.prim for e in jaxpr.eqns}.items()}
-        with_bodies = [e.prim for e in jaxpr.eqns if not has_no_jaxpr(e.prim, names[type(e.prim)])]
+        names = {kind: [n for n, _ in params(p)] for kind, p in {type(p): p for p in jaxpr.prims}.items()}
+        with_bodies = [p for p in jaxpr.prims if not has_no_jaxpr(p, names[type(p)])]
         bodies = [body for prim in with_bodies for body in jaxprs_in_params(prim)]
         jaxpr._memo["subjaxprs"] = tuple(dict.fromkeys(bodies))
     distinct: tuple[Jaxpr, ...] = jaxpr._memo["subjaxprs"]

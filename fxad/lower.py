@@ -192,13 +192,13 @@ def first_line(jaxpr: Jaxpr) -> str:
 
 def may_not_end(jaxpr: Jaxpr) -> bool:
     """Returns True if a program has a loop whose number of runs has no bound."""
-    loops = [e.prim for body in distinct_jaxprs(jaxpr) for e in body.eqns if isinstance(e.prim, HigherOrder)]
+    loops = [prim for body in distinct_jaxprs(jaxpr) for prim in body.prims if isinstance(prim, HigherOrder)]
     return any([loop.layout.unbounded for loop in loops])
 
 
 def _calls_loop(body: Jaxpr) -> bool:
     """Returns True if the body calls a function that has a loop."""
-    prims = [e.prim for called in distinct_jaxprs(body) for e in called.eqns]
+    prims = [prim for called in distinct_jaxprs(body) for prim in called.prims]
     runs = [b.runs for p in prims if isinstance(p, HigherOrder) for b in p.layout.bodies]
     return any([isinstance(r, Times | UpTo | Unknown) for r in runs])
 

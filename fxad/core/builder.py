@@ -53,9 +53,10 @@ _NONE: Final[Mapping[int, tuple[Var]]] = MappingProxyType({})
 
 
 def _pick(places: Sequence[int]) -> _Pick:
-    if len(places) > 1:
-        return itemgetter(*places)
-    return lambda values: tuple([values[k] for k in places])
+    if len(places) == 1:
+        (place,) = places
+        return lambda values: (values[place],)
+    return itemgetter(*places) if places else lambda _: ()
 
 
 class Builder:

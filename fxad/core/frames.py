@@ -88,33 +88,43 @@ def is_asynchronous(frame: FrameType) -> bool:
 class CalledFrames:
     """The frames that a running function called, directly or indirectly, without asynchronous ones.
 
-    Cost: one comparison for the frame that was looked up last.
+    Cost: one comparison for the frame that was looked up last; about 0.5 us for another frame with the same caller.
     """
 
-    __slots__ = ("_collection", "_members", "base", "last", "thread")
+    __slots__ = ("_caller", "_collection", "_members", "base", "last", "thread")
 
     def __init__(self, base: FrameType) -> None:
         self.base: FrameType | None = base
         self.thread = threading.get_ident()
         self._collection = running_collection()
         self._members: dict[FrameType, None] = {}  # known members, each called by the one before, perhaps indirectly
-        self.last: FrameType | None = None  # the member that was found last
+        self._caller: FrameType | None = base  # the last of them
+        self.last: FrameType | None = None  # the member that was found last; often called by `_caller`
 
     def end(self) -> None:
         """Drop the references to frames, at the end of the function."""
-        self.base = self.last = None
+        self.base = self.last = self._caller = None
         self._members = {}
 
     def __contains__(self, frame: FrameType) -> bool:
         """Returns True if the function called a frame of this thread, directly or indirectly."""
         if frame is self.last:
             return True
-        base, members = self.base, self._members
-        if base is None or self.thread != threading.get_ident() or running_collection() is not self._collection:
+        if self.base is None or self.thread != threading.get_ident() or running_collection() is not self._collection:
             return False
+        if frame.f_back is not self._caller:
+            return self._find(frame)
+        if is_asynchronous(frame):
+            return False
+        self.last = None if frame.f_code.co_flags & CO_GENERATOR else frame  # another caller may resume a generator
+        return True
+
+    def _find(self, frame: FrameType) -> bool:
+        """`__contains__` by a walk from a frame to a known member."""
+        base, members, last = self.base, self._members, self.last
         unknown: list[FrameType] = []
         current = frame
-        while current is not base and current not in members:
+        while current is not base and current is not last and current not in members:
             if is_asynchronous(current):
                 return False
             unknown.append(current)
@@ -123,14 +133,17 @@ class CalledFrames:
                 self.end()
                 return False
             current = caller
+        if current is last and current is not base:
+            members[current] = None
         while members and next(reversed(members)) is not current:
             members.popitem()
-        self.last = None if current is base else current
-        while unknown:
-            current = unknown.pop()
-            if not current.f_code.co_flags & CO_GENERATOR:  # another caller may resume a generator, so it is not cached
-                members[current] = None
-                self.last = current
+        while len(unknown) > 1:
+            caller = unknown.pop()
+            if not caller.f_code.co_flags & CO_GENERATOR:
+                members[caller] = None
+                current = caller
+        self._caller = current
+        self.last = None if frame.f_code.co_flags & CO_GENERATOR else frame
         return True
 
 

@@ -32,7 +32,8 @@ FLAG: Final = Aval((), dtypes.bool_)
 def with_loops_ended(jaxpr: Jaxpr) -> Jaxpr:
     """The program with loops that end after a failed check; the same operands and results."""
     # only a `while` may run on after a failed check: the steps of other loops are bounded
-    if not has_check(jaxpr) or not any([isinstance(e.prim, While) for p in distinct_jaxprs(jaxpr) for e in p.eqns]):
+    loops = [prim for body in distinct_jaxprs(jaxpr) for prim in body.prims if isinstance(prim, While)]
+    if not loops or not has_check(jaxpr):
         return jaxpr
     b = Builder.like(jaxpr)
     _, *outs = b.inline(_flagged(jaxpr, ()), [Lit.of(False, FLAG), *jaxpr.ins])
@@ -42,7 +43,7 @@ def with_loops_ended(jaxpr: Jaxpr) -> Jaxpr:
 @by_value
 def _uses_flag(jaxpr: Jaxpr) -> bool:
     """Returns True if a program changes the flag or reads it."""
-    return any([isinstance(e.prim, Check | While) for body in distinct_jaxprs(jaxpr) for e in body.eqns])
+    return any([isinstance(prim, Check | While) for body in distinct_jaxprs(jaxpr) for prim in body.prims])
 
 
 @by_value

@@ -25,7 +25,7 @@ def check_nesting(jaxpr: Jaxpr, what: str = "compile") -> None:
     for body in distinct_jaxprs(jaxpr):
         inner = [b for eqn in body.eqns if isinstance(eqn.prim, HigherOrder) for b in _compiled_bodies(eqn.prim)]
         size[body] = len(body.eqns) + sum([size[b] for b in inner])
-        below = [_depth_of(eqn.prim, depth) for eqn in body.eqns if isinstance(eqn.prim, HigherOrder)]
+        below = [_depth_of(prim, depth) for prim in body.prims if isinstance(prim, HigherOrder)]
         depth[body] = max(below, default=(0, 0))
     stack, levels = depth[jaxpr]
     if stack <= _MAX_CALLS and size[jaxpr] > _MAX_EQUATIONS:

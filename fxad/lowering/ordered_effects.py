@@ -33,7 +33,7 @@ DONE: Final = Aval((), dtypes.uint8)
 
 def calls_host(jaxpr: Jaxpr) -> bool:
     """Returns True if the program may call the host: for values, for effects, or for a failed check."""
-    return any([isinstance(eqn.prim, Called) for body in distinct_jaxprs(jaxpr) for eqn in body.eqns])
+    return any([isinstance(prim, Called) for body in distinct_jaxprs(jaxpr) for prim in body.prims])
 
 
 def with_host_calls_ordered(jaxpr: Jaxpr) -> Jaxpr:

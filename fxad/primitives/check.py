@@ -148,7 +148,7 @@ NOTHING: Final = Builder().build((), "nothing")
 @by_value
 def has_check(jaxpr: Jaxpr) -> bool:
     """Return True if the program or one of its bodies contains a check."""
-    return any([prim_has_check(eqn.prim) for eqn in jaxpr.eqns])
+    return any(map(prim_has_check, jaxpr.prims))
 
 
 def prim_has_check(prim: Primitive) -> bool:

@@ -864,13 +864,13 @@ def exchanged_axes(prim: Primitive) -> frozenset[str]:
 
 @by_value
 def _exchanged_axes(jaxpr: Jaxpr) -> frozenset[str]:
-    return frozenset[str]().union(*[exchanged_axes(eqn.prim) for eqn in jaxpr.eqns])
+    return frozenset[str]().union(*map(exchanged_axes, jaxpr.prims))
 
 
 @by_value
 def has_ppermute(jaxpr: Jaxpr) -> bool:
     """Returns True if a program or a body has a `ppermute`. In one, XLA makes all devices wait."""
-    return any([type(e.prim) is Ppermute for body in distinct_jaxprs(jaxpr) for e in body.eqns])
+    return any([type(prim) is Ppermute for body in distinct_jaxprs(jaxpr) for prim in body.prims])
 
 
 COLLECTIVES: Final = (Psum, Pmax, Pmin, AllGather, PsumScatter, AllToAll, Ppermute, AxisIndex)

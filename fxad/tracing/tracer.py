@@ -260,9 +260,10 @@ class Trace:
                 break
             if frame is base:  # the traced function belongs to fxad
                 return _source(frame)
-            if frame.f_back is None:
+            caller = frame.f_back
+            if caller is None:
                 return ASYNCHRONOUS
-            frame = frame.f_back
+            frame = caller
         return (code, frame.f_lasti) if frame is self.frames.last or frame in self.frames else ASYNCHRONOUS
 
     def staging(self) -> bool:
@@ -351,7 +352,9 @@ class Trace:
         source = self.source()
         if source is ASYNCHRONOUS:
             return self._other_binder(op).inline(op, jaxpr, args)
-        atoms = [a._var if type(a) is Tracer and a._trace is self else self.lift(op, k, a) for k, a in enumerate(args)]
+        atoms: list[Atom] = []
+        for a in args:
+            atoms.append(a._var if type(a) is Tracer and a._trace is self else self.lift(op, len(atoms), a))
         b = self.builder
         b.source = source
         outs = b.paste(jaxpr, atoms)

@@ -198,7 +198,7 @@ def _all_names(jaxpr: Jaxpr) -> tuple[Name, ...]:
                 add(a)
         for v in eqn.outs:
             add(v.aval)
-    for prim in {e.prim: None for e in jaxpr.eqns}:
+    for prim in dict.fromkeys(jaxpr.prims):
         for _, value in params(prim):
             add(value)
     for a in jaxpr.outs:

@@ -58,7 +58,7 @@ def one_map(jaxpr: Jaxpr) -> OneMap | str:
     Law: the map of the body has the results of the program.
     """
     bodies = distinct_jaxprs(jaxpr)
-    maps = [e.prim for body in bodies for e in body.eqns if isinstance(e.prim, ShardMap)]
+    maps = [prim for body in bodies for prim in body.prims if isinstance(prim, ShardMap)]
     if not maps:
         return NO_MAP
     if any([runs_on_devices(prim.body) for prim in maps]):
@@ -68,7 +68,7 @@ def one_map(jaxpr: Jaxpr) -> OneMap | str:
     program, recomputed = inline_calls(jaxpr, {b for b in bodies if runs_on_devices(b)})
     if recomputed:  # in one program with the first computation, XLA would merge the two
         return RECOMPUTED
-    ids = {e.prim.devices for e in program.eqns if isinstance(e.prim, OnMesh) and e.prim.devices}
+    ids = {prim.devices for prim in program.prims if isinstance(prim, OnMesh) and prim.devices}
     specs = _specs(program, maps[0].mesh)
     if isinstance(specs, str) or len(ids) > 1:
         return specs if isinstance(specs, str) else SEVERAL

@@ -65,7 +65,7 @@ def is_storable(jaxpr: Jaxpr) -> bool:
     It does not for programs that call the host, because the functions belong to this process; nor for programs with
     primitives from outside fxad, because a change of their lowering cannot be detected.
     """
-    kinds = {type(eqn.prim) for body in distinct_jaxprs(jaxpr) for eqn in body.eqns}
+    kinds = {type(prim) for body in distinct_jaxprs(jaxpr) for prim in body.prims}
     ours = all([kind.__module__.startswith("fxad.") for kind in kinds])
     of_process = any([issubclass(kind, (HostCall, Check)) for kind in kinds])
     return ours and not jaxpr.effects and not of_process

@@ -354,3 +354,12 @@ def test_only_a_subclass_of_a_kind_of_primitive_is_one() -> None:
     assert not issubclass(int, Linear)
     with pytest.raises(TypeError, match="abstract"):
         Linear()  # type: ignore[abstract]
+
+
+def test_the_primitives_of_a_program_are_the_distinct_ones_of_its_equations() -> None:
+    b = Builder()
+    x = b.input(Aval((2,), dtypes.float32))
+    for _ in range(3):
+        x = b.one(MUL, b.one(SIN, x), x)
+    assert b.build((x,)).prims == (SIN, MUL)
+    assert Builder().build(()).prims == ()

@@ -399,11 +399,11 @@ def _taking_parts(
 def mesh_of_maps(jaxpr: Jaxpr) -> Mesh:
     """The axes of the maps over devices in a program and its bodies."""
     found: dict[tuple[str, int], None] = {}
-    for eqn in jaxpr.eqns:
-        if isinstance(eqn.prim, ShardMap):
-            found.update(dict.fromkeys(eqn.prim.mesh))
-        if isinstance(eqn.prim, HigherOrder):
-            found.update(dict.fromkeys([axis for body in eqn.prim.bodies for axis in mesh_of_maps(body)]))
+    for prim in jaxpr.prims:
+        if isinstance(prim, ShardMap):
+            found.update(dict.fromkeys(prim.mesh))
+        if isinstance(prim, HigherOrder):
+            found.update(dict.fromkeys([axis for body in prim.bodies for axis in mesh_of_maps(body)]))
     return tuple(found)
 
 
@@ -411,8 +411,8 @@ def mesh_of_maps(jaxpr: Jaxpr) -> Mesh:
 def runs_on_devices(jaxpr: Jaxpr) -> bool:
     """Returns True if the program names a mesh of devices, in a body too."""
     return any([
-        isinstance(e.prim, OnMesh) or (isinstance(e.prim, HigherOrder) and any(map(runs_on_devices, e.prim.bodies)))
-        for e in jaxpr.eqns
+        isinstance(prim, OnMesh) or (isinstance(prim, HigherOrder) and any(map(runs_on_devices, prim.bodies)))
+        for prim in jaxpr.prims
     ])  # fmt: skip
 
 
@@ -421,8 +421,7 @@ def devices_needed(jaxpr: Jaxpr, around: Mesh = ()) -> int:
     """The number of devices that run a program, for each index of the maps `around` it: 1 without a mesh. In a map,
     only maps need more."""
     found = 1
-    for eqn in jaxpr.eqns:
-        prim = eqn.prim
+    for prim in jaxpr.prims:
         if isinstance(prim, ShardMap):
             inside = mesh_within(around, prim.mesh)
             own = prod([size for _, size in inside[len(around) :]])
@@ -438,9 +437,9 @@ def devices_needed(jaxpr: Jaxpr, around: Mesh = ()) -> int:
 def device_ids(jaxpr: Jaxpr) -> tuple[Ids, ...]:
     """The distinct ids of devices that meshes of a program give, in order. A program that can run has one at most."""
     found: dict[Ids, None] = {}
-    for eqn in jaxpr.eqns:
-        if isinstance(eqn.prim, OnMesh) and eqn.prim.devices:
-            found[eqn.prim.devices] = None
-        if isinstance(eqn.prim, HigherOrder):
-            found.update(dict.fromkeys([ids for body in eqn.prim.bodies for ids in device_ids(body)]))
+    for prim in jaxpr.prims:
+        if isinstance(prim, OnMesh) and prim.devices:
+            found[prim.devices] = None
+        if isinstance(prim, HigherOrder):
+            found.update(dict.fromkeys([ids for body in prim.bodies for ids in device_ids(body)]))
     return tuple(found)

@@ -32,7 +32,7 @@ def inline(jaxpr: Jaxpr) -> Jaxpr:
     Raises: ParameterError for a program that would have more than `MAX_EQUATIONS` equations.
     Cost:   the number of equations counted with multiplicity.
     """
-    if not any([isinstance(e.prim, HigherOrder) for e in jaxpr.eqns]):
+    if not any([isinstance(prim, HigherOrder) for prim in jaxpr.prims]):
         return jaxpr
     if length(jaxpr) > MAX_EQUATIONS:
         raise ParameterError(

@@ -81,7 +81,7 @@ def _with_choices_inlined(jaxpr: Jaxpr) -> Jaxpr:
 def _inlined_body(eqn: Eqn, selected: set[Atom]) -> Jaxpr | None:
     """Returns the body of a call of an elementwise function whose result a choice reads; None for other equations."""
     body = None if selected.isdisjoint(eqn.outs) else callee(eqn)
-    elementwise = body is not None and all([isinstance(e.prim, POINTWISE) for e in body.eqns])
+    elementwise = body is not None and all([isinstance(prim, POINTWISE) for prim in body.prims])
     return body if elementwise else None
 
 

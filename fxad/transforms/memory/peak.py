@@ -73,7 +73,7 @@ def _flat(jaxpr: Jaxpr) -> Jaxpr:
         body = prim.body if isinstance(prim, Remat) and not prim.opaque else callee(eqn)
         return None if body is None else (body, mark)
 
-    if not any([isinstance(e.prim, HigherOrder) for e in jaxpr.eqns]):
+    if not any([isinstance(prim, HigherOrder) for prim in jaxpr.prims]):
         return jaxpr
     b = Builder.like(jaxpr)
     return b.build(b.inline_calls(jaxpr, jaxpr.ins, opens), jaxpr.name)

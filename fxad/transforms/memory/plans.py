@@ -321,7 +321,7 @@ def _in_bodies(b: Builder, eqn: Eqn, ins: tuple[Atom, ...], choice: _Choice) -> 
 
 def _segmented_body(body: Jaxpr, choice: _Choice) -> Jaxpr:
     segments = choice.inner.get(body, ())
-    if not segments and not any([isinstance(e.prim, HigherOrder) for e in body.eqns]):
+    if not segments and not any([isinstance(prim, HigherOrder) for prim in body.prims]):
         return body
     if segments:
         return _divided(body, segments, choice)

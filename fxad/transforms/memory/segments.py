@@ -71,7 +71,7 @@ def _inlined(jaxpr: Jaxpr, least: int) -> Jaxpr:
             return b.inline(_inlined(eqn.prim.body, least), ins)
         return b.copy(_with_bodies(eqn, least), ins)
 
-    return rewrite(jaxpr, rule) if any([isinstance(e.prim, HigherOrder) for e in jaxpr.eqns]) else jaxpr
+    return rewrite(jaxpr, rule) if any([isinstance(prim, HigherOrder) for prim in jaxpr.prims]) else jaxpr
 
 
 def _with_bodies(eqn: Eqn, least: int) -> Eqn:
@@ -154,5 +154,5 @@ def _stands_alone(eqn: Eqn) -> bool:
 def _segmented(jaxpr: Jaxpr) -> bool:
     """Returns True if a program or one of its bodies contains segments."""
     # a segment is an opaque `remat`
-    has_segments = any([isinstance(e.prim, Remat) and e.prim.opaque for e in jaxpr.eqns])
+    has_segments = any([isinstance(prim, Remat) and prim.opaque for prim in jaxpr.prims])
     return has_segments or any([_segmented(body) for e in jaxpr.eqns for body in _bodies(e)])

@@ -155,7 +155,7 @@ def may_fail(prim: Primitive) -> bool:
     """Returns True if an operation may fail or may not terminate on arbitrary operands."""
     if not isinstance(prim, HigherOrder):
         return isinstance(prim, Check | HostCall)
-    inner = {e.prim for body in prim.bodies for f in distinct_jaxprs(body) for e in f.eqns}
+    inner = {p for body in prim.bodies for f in distinct_jaxprs(body) for p in f.prims}
     carriers = [p for p in (prim, *inner) if isinstance(p, HigherOrder)]
     return any([isinstance(p, Check | HostCall) for p in inner]) or any([p.layout.has_predicate for p in carriers])
 
