@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial, update_wrapper
 from types import MappingProxyType, MethodType
-from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar, final, overload
+from typing import Any, Concatenate, Final, Generic, ParamSpec, SupportsIndex, TypeVar, final, overload
 
 from fxad.api.custom_calls import TracedCall
 from fxad.api.custom_rules import (
@@ -23,7 +23,7 @@ from fxad.api.custom_rules import (
     places_of,
     static_places,
 )
-from fxad.api.lift import check_function
+from fxad.api.lift import check_function, importable_name
 from fxad.core import tree
 from fxad.errors import ArgumentError, FxadError, ParameterError, described
 from fxad.operations.arguments import plain_ints
@@ -68,6 +68,9 @@ class CustomFunction(Generic[P, R]):
         self.nondiff_argnums: tuple[int, ...] = static_places(function_name(fun), nondiff_argnums)
         self._given = GivenRules()
         update_wrapper(self, fun, updated=())
+
+    def __reduce_ex__(self, protocol: SupportsIndex, /) -> str | tuple[Any, ...]:
+        return importable_name(self) or super().__reduce_ex__(protocol)
 
     def __repr__(self) -> str:
         return f"<{function_name(self.fun)} with rules for {', '.join(self.rules) or 'nothing'}>"

@@ -9,9 +9,22 @@ import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, final, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Generic,
+    ParamSpec,
+    Protocol,
+    Self,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    final,
+    overload,
+)
 
-from fxad.api.lift import check_function, check_no_statics
+from fxad.api.lift import check_function, check_no_statics, importable_name
 from fxad.api.recompilation import recompilation_reason
 from fxad.api.symbolic_shapes import Shapes, symbolic_types
 from fxad.core import tree
@@ -236,8 +249,34 @@ class _ByTypes(Generic[P, R]):
             owner._call_with(fast_path(dispatcher, self.slow_path))
 
 
+class _JittedFunction(Generic[P, R]):
+    """The parts of a jitted function that do not depend on static arguments. Copies are the function itself."""
+
+    __slots__ = ()
+    fn: Callable[P, R]
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+    def __reduce__(self) -> str:
+        name = importable_name(self)
+        if name is None:
+            raise ArgumentError(
+                f"pickle: {self!r} is compiled for the devices of this process, and no module has it under its name",
+                remedy="pickle the function and call jit on it there; or define it with @jit, and it is pickled by name."
+                " Or hand over the bytes of jitted.lower(*args).export()",
+            )
+        return name
+
+    def __repr__(self) -> str:
+        return f"<jit {function_name(self.fn)}>"
+
+
 @final
-class Jitted(Generic[P, R]):
+class Jitted(_JittedFunction[P, R]):
     """A function that is compiled once per types of arguments. Make it with `jit`.
 
     Inside a trace it is a call of a sub-program, traced once per types. As a method of a pytree (`fxad.tree.dataclass`)
@@ -295,12 +334,9 @@ class Jitted(Generic[P, R]):
         options = replace(options, donation=options.donation and options.donation.of_method())
         return Jitted(functools.partial(self.fn, instance), options)  # type: ignore[arg-type]  # as above
 
-    def __repr__(self) -> str:
-        return f"<jit {function_name(self.fn)}>"
-
 
 @final
-class StaticJitted(Generic[P, R]):
+class StaticJitted(_JittedFunction[P, R]):
     """A function with static arguments, compiled once per their values and the types of the other arguments.
 
     Make it with `jit`. It keeps the compiled functions of the most recently used static values.
@@ -383,9 +419,6 @@ class StaticJitted(Generic[P, R]):
         numbers = [k - 1 for k in sorted(self._statics.numbers)]
         options = replace(self._options, donation=self._options.donation and self._options.donation.of_method())
         return StaticJitted(partial(self.fn, instance), numbers, sorted(self._statics.names), options)
-
-    def __repr__(self) -> str:
-        return f"<jit {function_name(self.fn)}>"
 
 
 _LEAF: Final = tree.structure(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, TypeAlias, TypeVar
@@ -63,6 +64,18 @@ def lift(
         lambda numbers, names: lift(what, f, transform, orders, argnums, tuple(numbers), tuple(names)),
     )
     return transformed
+
+
+def importable_name(f: object) -> str | None:
+    """The name by which pickle finds a decorated function in its module, as for a function after `@jit`; None if the
+    module has another object under that name."""
+    name: object = getattr(f, "__qualname__", None)
+    found: object = sys.modules.get(str(getattr(f, "__module__", None)))
+    if not isinstance(name, str):
+        return None
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return name if found is f else None
 
 
 def bind_static_arguments(
