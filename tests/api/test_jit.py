@@ -267,4 +267,4 @@ def test_a_copy_of_a_jitted_function_is_the_function() -> None:
     assert copy.copy(statics) is copy.deepcopy([statics])[0] is statics
     # a transformation of a copy finds the static arguments
     mapped = fx.vmap(copy.deepcopy(statics), in_axes=(0, None))
-    np.testing.assert_allclose(np.asarray(mapped(x[None], 3)), 3 * X[None])
+    assert np.asarray(mapped(x[None], 3)).tolist() == [[0, 3, 6]]
