@@ -321,11 +321,11 @@ class Executable(_Staged, Generic[P, R_co]):
 
     def memory(self) -> MemoryStats:
         """Bytes of arguments, results, aliases, temporaries and the peak, as planned by XLA."""
-        return runtime.memory(self._loaded)
+        return self._loaded.memory()
 
     def cost(self) -> CostStats:
         """Flops, bytes accessed and transcendentals, as estimated by XLA."""
-        return runtime.cost(self._loaded)
+        return self._loaded.cost()
 
     # ------------------------------------------------------------------------------------------------- JAX's names
 

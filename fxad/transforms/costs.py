@@ -216,6 +216,6 @@ def compile_cost(kind: type[Primitive]) -> Cost:
 
 
 # Values of these are computed again in a later unit rather than stored. Not `Mark`: the user marks values to be saved.
-RECOMPUTED: Final[Kinds] = (
+CHEAP_TO_RECOMPUTE: Final[Kinds] = (
     *ARITHMETIC, Div, Sqrt, Rsqrt, *[kind for kind in VIEWS if kind is not Mark], *MOVES, Slice, Index,
 )  # fmt: skip

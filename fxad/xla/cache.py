@@ -32,7 +32,7 @@ from fxad.errors import ArgumentError, CacheError, CacheWarning, ParameterError,
 from fxad.ir import Jaxpr
 from fxad.xla.client import Device, default_device
 from fxad.xla.disk_tier import CachedExecutable, DiskTier, footprint
-from fxad.xla.executable import DEFAULT, CompileOptions, LoadedProgram, compile_uncached, memory
+from fxad.xla.executable import DEFAULT, CompileOptions, LoadedProgram, compile_uncached
 from fxad.xla.explanation import Explanation, HasJaxpr, Key, explain_miss, explain_miss_of_units, to_jaxpr
 from fxad.xla.in_flight import begin_compilation
 
@@ -313,7 +313,7 @@ class Cache:
                     device,
                     1e3 * seconds,
                     f"{len(source.eqns)} equations",
-                    f"{memory(compilation.program).temp_bytes:,}",
+                    f"{compilation.program.memory().temp_bytes:,}",
                 ),
                 "" if options == DEFAULT else f", with {options}",
                 self._nearest_difference(slot),

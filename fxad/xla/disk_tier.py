@@ -29,7 +29,7 @@ from fxad.primitives.meshes import Spec, check_divides, check_ids, check_mesh, c
 from fxad.xla import custom_calls
 from fxad.xla.client import Device, devices, process_count, process_index
 from fxad.xla.compat import reason
-from fxad.xla.disk import Directory, Stored
+from fxad.xla.disk import Directory, DiskEntry
 from fxad.xla.executable import Compilation, CompileOptions, LoadedProgram, StoredProgram, load, options_for
 from fxad.xla.sharded import devices_for
 
@@ -145,7 +145,7 @@ def key_of(source: Jaxpr, options: CompileOptions, configuration: str) -> str:
 # -------------------------------------------------------------------------------------------------- disk entries
 
 
-def to_disk_entry(compilation: Compilation, payload: bytes, seconds: float) -> Stored | None:
+def to_disk_entry(compilation: Compilation, payload: bytes, seconds: float) -> DiskEntry | None:
     """An executable as an entry; None if it calls functions of this process or cannot be serialized."""
     targets = list(compilation.targets)
     if not payload or not custom_calls.are_portable(targets):
@@ -153,7 +153,7 @@ def to_disk_entry(compilation: Compilation, payload: bytes, seconds: float) -> S
     facts = {"seconds": seconds, "targets": targets, "text": compilation.text}
     if compilation.placement is not None:
         facts["placement"] = asdict(compilation.placement)
-    return Stored(facts, payload)
+    return DiskEntry(facts, payload)
 
 
 def from_disk_entry(
