@@ -83,8 +83,8 @@ class _JitOptions:
     donation: Donation | None = None
     units: Units = "auto"
     passes: Passes | None = None
-    ins: Shardings = None
-    outs: Shardings = None
+    in_shardings: Shardings = None
+    out_shardings: Shardings = None
     symbolic: Shapes = None  # of the arguments that are not static
 
     def lower(self, program: Program[P, R]) -> Lowered[P, R]:
@@ -157,7 +157,8 @@ class _ByTypes(Generic[P, R]):
         else:
             program = self._cached(in_tree, symbolic_avals, self._trace)
             program = program.replace(specialize_to_types(program, avals))
-        return with_program_shardings(f"jit of {program.name}", program, self.options.ins, self.options.outs)
+        options = self.options
+        return with_program_shardings(f"jit of {program.name}", program, options.in_shardings, options.out_shardings)
 
     def _trace(self, in_tree: Structure, avals: tuple[Aval, ...]) -> Program[P, R]:
         return trace_tree(self.fn, in_tree, avals, function_name(self.fn), parameter_names(self.fn))
@@ -342,7 +343,7 @@ class StaticJitted(_JittedFunction[P, R]):
     Make it with `jit`. It keeps the compiled functions of the most recently used static values.
     """
 
-    __slots__ = ("__dict__", "__weakref__", "_options", "_jitted", "_options_of_others", "_statics", "fn")
+    __slots__ = ("__dict__", "__weakref__", "_options", "_jitted", "_options_without_statics", "_statics", "fn")
 
     def __init__(
         self,
@@ -355,7 +356,7 @@ class StaticJitted(_JittedFunction[P, R]):
         self._statics = StaticArguments(f"jit of {function_name(fn)}", fn, argnums, argnames)
         self._options = options
         donation = options.donation and self._without_statics(options.donation)
-        self._options_of_others = replace(options, donation=donation)
+        self._options_without_statics = replace(options, donation=donation)
         self._jitted: LRUCache[Hashable, Jitted[..., R]] = LRUCache(512)
         functools.update_wrapper(self, fn)
         attach_declaration(self, self._statics, lambda numbers, names: StaticJitted(fn, numbers, names, options))
@@ -381,7 +382,7 @@ class StaticJitted(_JittedFunction[P, R]):
         key, fixed, args, kwargs = self._statics.split(args, kwargs)
         jitted = self._jitted.get(key)
         if jitted is None:
-            jitted = Jitted(self._statics.bound(fixed), self._options_of_others)
+            jitted = Jitted(self._statics.bound(fixed), self._options_without_statics)
             if len(self._jitted) and _log.isEnabledFor(logging.INFO):
                 what = self._statics.described(fixed), len(self._jitted)
                 _log.info("jit of %s: %s is new to a function known for %d others", function_name(self.fn), *what)
@@ -403,7 +404,7 @@ class StaticJitted(_JittedFunction[P, R]):
 
     def clear_cache(self) -> None:
         """Drop the programs and executables of this function. Equal ones stay in `fx.cache`."""
-        self._jitted = LRUCache(512)
+        self._jitted.clear()
 
     def lower(self, /, *args: P.args, **kwargs: P.kwargs) -> Lowered[..., R]:
         """Return the lowered program for these arguments (values or `Spec`s)."""

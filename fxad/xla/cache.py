@@ -175,7 +175,7 @@ class _Settings:
         self.max_bytes, self.disk_bytes = _budget("max_bytes", max_bytes), _budget("disk_bytes", disk_bytes)
         self._dir = dir
         self._tier = None if dir is None or isinstance(dir, SpecialDirectory) else DiskTier(dir, self.disk_bytes)
-        # the directory of the environment variable, once it has been read
+        # the directory of the environment variable, once it has been read; in a dictionary, which the first thread sets
         self._opened: dict[None, tuple[Path | None, DiskTier | None]] = {}
 
     @property
