@@ -117,7 +117,7 @@ class CustomFunction(Generic[P, R]):
                 remedy=remedy,
             )
 
-    def defjvps(self, *jvps: Callable[..., Any] | None) -> None:
+    def defjvps(self, *jvps: Callable[..., object] | None) -> None:
         """Define the tangents for each argument: `jvps[k](tangent, results, *primals) -> tangents of results`.
 
         None means that the tangent of the argument has no effect.
@@ -128,9 +128,9 @@ class CustomFunction(Generic[P, R]):
             if jvp is not None:
                 check_function("defjvps", jvp)
 
-        whole: Callable[..., Any] = self
+        whole: Callable[..., object] = self
 
-        def defjvps(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Any, Any]:
+        def defjvps(primals: tuple[object, ...], tangents: tuple[object, ...]) -> tuple[object, object]:
             if len(jvps) != len(primals):
                 raise MisfitError(
                     ArgumentError(
@@ -150,7 +150,7 @@ class CustomFunction(Generic[P, R]):
 
     def defvjp(
         self,
-        fwd: Callable[..., tuple[R, Any]],
+        fwd: Callable[..., tuple[R, object]],
         bwd: UserRule,
         symbolic_zeros: bool = False,
         optimize_remat: bool = False,

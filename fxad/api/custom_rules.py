@@ -564,7 +564,7 @@ def inverse_rule(sig: Signature, inverse: GivenInverse) -> TracedRule:
     return TracedRule((body,), finish)
 
 
-def _single(parts: list[Any]) -> Any:
+def _single(parts: list[object]) -> object:
     """The only argument, or a tuple of several."""
     return parts[0] if len(parts) == 1 else tuple(parts)
 

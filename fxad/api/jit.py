@@ -194,7 +194,7 @@ class _ByTypes(Generic[P, R]):
         leaves, in_tree = tree.flatten((args, kwargs))
         return self.program(in_tree, self.types(leaves, in_tree))
 
-    def slow_path(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def slow_path(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
         """The slow path of a call: inside a trace, for new types, or for other types than those of the last call."""
         if (here := current_binder()) is OPERATION_BY_OPERATION:
             return self.fn(*args, **kwargs)
@@ -300,7 +300,7 @@ class Jitted(_JittedFunction[P, R]):
         functools.update_wrapper(self, fn)
         attach_declaration(self, None, lambda numbers, names: StaticJitted(fn, numbers, names, options))
 
-    def _call_with(self, call: Callable[..., R]) -> None:
+    def _call_with(self, call: Callable[..., object]) -> None:
         object.__setattr__(self, "__call__", call)
 
     def trace(self, /, *args: P.args, **kwargs: P.kwargs) -> TracedProgram[P, R]:
@@ -548,7 +548,7 @@ def jit(
     static_argnames = () if static_argnames is None else static_argnames
     donate = _with_jax_names(donate, donate_argnums, donate_argnames)
     if f is _LEAF:  # jit called without a function: a decorator
-        arguments: dict[str, Any] = {
+        arguments: dict[str, object] = {
             "static_argnums": static_argnums,
             "static_argnames": static_argnames,
             "donate": donate,

@@ -223,6 +223,7 @@ def _part_types(avals: Sequence[Aval], on: Sequence[ManyDevices]) -> tuple[Aval,
 
 def _pick(slots: tuple[int, ...]) -> _Pick:
     """A C function that selects these slots from the list of all."""
+    # the type of `itemgetter` does not say that it gives a list for a slice, and a tuple for several indices
     if len(slots) < 2:
         first = slots[0] if slots else 0
         return cast(_Pick, itemgetter(slice(first, first + len(slots))))
