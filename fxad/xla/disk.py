@@ -58,12 +58,12 @@ class Directory:
             the home of nobody; ParameterError for what is no path.
     """
 
-    __slots__ = ("_since", "_warned", "max_bytes", "path")
+    __slots__ = ("_warned", "_written", "max_bytes", "path")
 
     def __init__(self, path: str | os.PathLike[str], max_bytes: int) -> None:
         self.path = _absolute(_checked(path))
         self.max_bytes = max_bytes
-        self._since: list[int] | None = None  # bytes written since the last scan of the directory
+        self._written: list[int] | None = None  # bytes of each entry since the last scan of the directory
         self._warned: dict[str, object] = {}
         try:
             os.makedirs(self.path, mode=0o700, exist_ok=True)
@@ -127,11 +127,11 @@ class Directory:
 
     def _evict_for(self, size: int) -> None:
         """Remove the least recently used entries, if a sixteenth of the bound was written since the last scan."""
-        since = self._since
-        if since is not None and sum(since) + size <= self.max_bytes // 16:
-            since.append(size)
+        written = self._written
+        if written is not None and sum(written) + size <= self.max_bytes // 16:
+            written.append(size)
             return
-        self._since = []
+        self._written = []
         entries = sorted(self._files())
         allowed = self.max_bytes - size - self.max_bytes // 16
         total = sum([n for _, n, _ in entries])
