@@ -70,12 +70,12 @@ def importable_name(f: object) -> str | None:
     """The name by which pickle finds a decorated function in its module, as for a function after `@jit`; None if the
     module has another object under that name."""
     name: object = getattr(f, "__qualname__", None)
-    found: object = sys.modules.get(str(getattr(f, "__module__", None)))
+    value: object = sys.modules.get(str(getattr(f, "__module__", None)))
     if not isinstance(name, str):
         return None
     for part in name.split("."):
-        found = getattr(found, part, None)
-    return name if found is f else None
+        value = getattr(value, part, None)
+    return name if value is f else None
 
 
 def bind_static_arguments(

@@ -74,7 +74,7 @@ class Lowered(_Staged, Generic[P, R_co]):
 
     program: Program[P, R_co]
     donate: tuple[int, ...] = ()  # operands that `compile` donates by default
-    choice: Choice = "none"
+    choice: Choice = "none"  # of units
     passes: Passes | None = None  # None: the default pipeline
 
     @property

@@ -319,7 +319,8 @@ class Cache:
                 self._nearest_difference(slot),
             )
         written = tier is not None and tier.keep(source, device, options, compilation, seconds)
-        return CachedExecutable(compilation.program, seconds, footprint(compilation.program, compilation.text)), written
+        size = footprint(compilation.program, compilation.characters)
+        return CachedExecutable(compilation.program, seconds, size), written
 
     def _nearest_difference(self, slot: _Slot) -> str:
         """The difference of a program from the most similar held one of the same name, for the log."""

@@ -45,14 +45,14 @@ def serialized(program: LoadedProgram) -> bytes:
         return b""
 
 
-def footprint(program: LoadedProgram, text: int) -> int:
-    """An estimate of the bytes of an executable and its program, whose module has `text` characters.
+def footprint(program: LoadedProgram, characters: int) -> int:
+    """An estimate of the bytes of an executable and its program, whose module has so many characters.
 
     XLA reports the size of the generated code, except on the CPU, where it reports 0 or less. There, the estimate is a
     measured multiple of the size of the module, because serializing the executable to count its bytes takes time.
     """
     code = program.raw.size_of_generated_code_in_bytes()
-    return EXECUTABLE_BYTES + text + (code if code > 0 else CHARACTER_BYTES * text)
+    return EXECUTABLE_BYTES + characters + (code if code > 0 else CHARACTER_BYTES * characters)
 
 
 # ------------------------------------------------------------------------------------------------------------- keys
@@ -150,7 +150,7 @@ def to_disk_entry(compilation: Compilation, payload: bytes, seconds: float) -> D
     targets = list(compilation.targets)
     if not payload or not custom_calls.are_portable(targets):
         return None
-    facts = {"seconds": seconds, "targets": targets, "text": compilation.text}
+    facts = {"seconds": seconds, "targets": targets, "text": compilation.characters}
     if compilation.placement is not None:
         facts["placement"] = asdict(compilation.placement)
     return DiskEntry(facts, payload)

@@ -270,13 +270,13 @@ class LoadedProgram:
     """A compiled program on one device. It refers to machine code, not to a `Jaxpr`, and to no constant. Thread-safe.
 
     `start` and `handlers` are the parts of `execute`, for callers that inline it. `handlers` make uncommitted arrays,
-    `committed` makes arrays that stay on the device (see `fxad.tracing.placement`). `start_divided` is `start` for
+    `committing_handlers` arrays that stay on the device (see `fxad.tracing.placement`). `start_divided` is `start` for
     operands that are divided as the program wants them.
     """
 
     __slots__ = (
-        "__weakref__", "committed", "device", "devices", "handlers", "in_avals", "origin", "out_avals", "placed", "raw",
-        "start", "start_divided",
+        "__weakref__", "committing_handlers", "device", "devices", "handlers", "in_avals", "origin", "out_avals",
+        "placed", "raw", "start", "start_divided",
     )  # fmt: skip
 
     def __init__(
@@ -306,13 +306,13 @@ class LoadedProgram:
         if placed is not None:  # the thread that donates operands divides them, not that of `interruptible`
             self.start = DividingStart(self.start, placed.ins)
             commitments.any = True  # its results are
-            self.handlers = self.committed = [
+            self.handlers = self.committing_handlers = [
                 result_handler(a, where, True, self.origin)
                 for a, where in zip(program.out_avals, placed.outs, strict=True)
             ]
             return
         self.handlers = [result_handler(a, device.sharding, False, self.origin) for a in program.out_avals]
-        self.committed = [result_handler(a, device.sharding, True, self.origin) for a in program.out_avals]
+        self.committing_handlers = [result_handler(a, device.sharding, True, self.origin) for a in program.out_avals]
 
     def execute(self, buffers: Sequence[Buffer]) -> list[Buffer]:
         """Run on buffers of exactly the types `in_avals`, on `device`. Asynchronous: it does not wait for the values.
@@ -382,12 +382,12 @@ def load(
 @final
 @dataclass(frozen=True, slots=True)
 class Compilation:
-    """The result of a compilation: an executable, the functions it calls by name, the length of its text, and its
-    devices if there are several."""
+    """The result of a compilation: an executable, the functions it calls by name, the number of characters of its
+    module, and its devices if there are several."""
 
     program: LoadedProgram
     targets: tuple[str, ...]
-    text: int
+    characters: int
     placement: Placement | None = None
 
 
@@ -396,8 +396,8 @@ def compile_uncached(source: Jaxpr, options: CompileOptions, device: Device) -> 
     check_nesting(source)
     lowered = lower_jaxpr(source, device.platform)
     program = compile_module(lowered, with_effort(source, options, device), device)
-    text = len(lowered.body) + len(lowered.locations)
-    return Compilation(program, tuple(sorted(custom_calls.custom_call_targets(lowered.body))), text, lowered.placement)
+    targets = tuple(sorted(custom_calls.custom_call_targets(lowered.body)))
+    return Compilation(program, targets, len(lowered.body) + len(lowered.locations), lowered.placement)
 
 
 def with_effort(source: Jaxpr, options: CompileOptions, device: Device) -> CompileOptions:

@@ -69,8 +69,8 @@ class LinkedProgram:
     """
 
     __slots__ = (
-        "__weakref__", "_constants", "_divided", "_outs", "_parts", "committed", "device", "devices", "handlers",
-        "in_avals", "origin", "out_avals", "placed", "plan", "programs",
+        "__weakref__", "_constants", "_divided", "_outs", "_parts", "committing_handlers", "device", "devices",
+        "handlers", "in_avals", "origin", "out_avals", "placed", "plan", "programs",
     )  # fmt: skip
 
     def __init__(self, plan: Plan, programs: tuple[LoadedProgram, ...], device: Device) -> None:
@@ -81,7 +81,7 @@ class LinkedProgram:
         self.out_avals: tuple[Aval, ...] = plan.out_avals
         # each step has its own handlers; the identity of these lists tells if results are committed
         self.handlers: list[ResultHandler] = []
-        self.committed: list[ResultHandler] = []
+        self.committing_handlers: list[ResultHandler] = []
         self.placed = _placed(plan, programs)
         self.devices: tuple[Device, ...] = (device,) if self.placed is None else self.placed.devices
         self._constants = [constant_buffer(np.array(c.array), c.aval, device) for c in plan.constants]
@@ -134,7 +134,7 @@ class LinkedProgram:
                     delete(buffers[k])
         except XlaRuntimeError as e:
             raise self._refused(e, self._running(len(buffers), len(slots)), len(buffers)) from e
-        return _LinkedResults(list(self._outs(slots)), self.committed if self.placed is None else None)
+        return _LinkedResults(list(self._outs(slots)), self.committing_handlers if self.placed is None else None)
 
     def memory(self) -> MemoryStats:
         """Bytes of operands, results, aliases, temporaries and code of a whole run, as planned by XLA.

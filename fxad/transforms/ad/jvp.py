@@ -149,7 +149,8 @@ def apply_jvp_rules(jaxpr: Jaxpr, ctx: JvpBuilder, linear: Builder, tangents: di
 
 
 def add_dependent_values(reached: set[Atom], eqns: Iterable[Eqn], operands: Iterable[Atom]) -> None:
-    """Adds the values with a tangent if all inexact operands have one. A refused derivative has no tangents."""
+    """Adds to `reached` the values that have a tangent if all inexact operands have one. The results of an equation
+    whose derivative is refused have none, unless its bodies compute them: then all inexact ones count."""
     reached.update([v for v in operands if v.aval.inexact])
     for eqn in eqns:
         mask = tuple([a in reached for a in eqn.ins])
