@@ -213,11 +213,6 @@ def canonicalize_dtype(dtype: object, allow_extended_dtype: bool = False) -> DTy
     return as_dtype(dtype)
 
 
-def is_float(dtype: DType) -> bool:
-    """Returns True if the dtype is real floating point."""
-    return dtype in FLOATING
-
-
 def is_complex(dtype: DType) -> bool:
     """Returns True if the dtype is complex."""
     return dtype in COMPLEX

@@ -33,7 +33,7 @@ from fxad.transforms.inversion.chains import merge_invertible
 from fxad.transforms.outlining.merge_bodies import merge_bodies
 from fxad.transforms.outlining.outline import outline
 from fxad.transforms.outlining.outline_before_ad import outline_before_ad
-from fxad.units.cost_rule import called_body, large_enough, left_to_compile, repeated, saves_compile_time, uses
+from fxad.units.cost_rule import called_body, large_enough, left_to_compile, saves_compile_time, units_by_cost, uses
 from fxad.units.maps import one_map
 from fxad.units.pieces import recomputes
 from fxad.units.plan import Choice, Plan, linked_plan, single_unit
@@ -88,7 +88,7 @@ def _merge_bodies(jaxpr: Jaxpr) -> Jaxpr:
 def _outline(jaxpr: Jaxpr) -> Jaxpr:
     """Outlines a program, unless most of its equations are in repeated calls already. The gradient of a function that
     was outlined before differentiation is such a program, so a program is outlined once."""
-    if 2 * left_to_compile(jaxpr, repeated(jaxpr)) <= weight_of_nested(jaxpr).equations:
+    if 2 * left_to_compile(jaxpr, units_by_cost(jaxpr)) <= weight_of_nested(jaxpr).equations:
         return jaxpr
     return outline(jaxpr, GROUP_MICROSECONDS, WASTE)
 
@@ -161,11 +161,13 @@ def _linked(jaxpr: Jaxpr, choice: Choice, donate: tuple[int, ...], passes: Passe
     pay. The plan of a map over devices is that of its body, mapped. Its steps take 1.15 to 1.35 times as long as those
     of one unit, so only the user chooses it (docs/adr/0075)."""
     if not isinstance(choice, str):
-        of = one_map(jaxpr) if runs_on_devices(jaxpr) else None
-        if of is None:
+        if not runs_on_devices(jaxpr):
             return linked_plan(jaxpr, choice, donate, jaxpr.name)
-        plan = None if isinstance(of, str) else linked_plan(of.body, choice, donate, jaxpr.name)
-        return units.plans_over_devices.plan_over_devices(plan, of) if plan and not isinstance(of, str) else None
+        of = one_map(jaxpr)
+        if isinstance(of, str):  # the reason why it is no map
+            return None
+        plan = linked_plan(of.body, choice, donate, jaxpr.name)
+        return units.plans_over_devices.plan_over_devices(plan, of) if plan else None
     if runs_on_devices(jaxpr):
         return None
     runs = drop_derivative_rules(jaxpr)
@@ -173,7 +175,7 @@ def _linked(jaxpr: Jaxpr, choice: Choice, donate: tuple[int, ...], passes: Passe
     if not large_enough(runs, saves):
         return None
     outlined = run_passes(jaxpr, passes)
-    plan = linked_plan(outlined, repeated(outlined), donate, jaxpr.name)
+    plan = linked_plan(outlined, units_by_cost(outlined), donate, jaxpr.name)
     # The estimate is of the units of the plan: they recompute cheap values, so they store less and have fewer kernels.
     return plan if plan and saves_compile_time([u.body for u in plan.units], runs, saves) else None
 

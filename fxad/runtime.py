@@ -68,9 +68,7 @@ from fxad.xla.host_calls import Results as Results, Start as Start
 from fxad.xla.linked import (
     LinkedProgram as LinkedProgram,
     Runnable as Runnable,
-    cost as cost,
     link as link,
-    memory as memory,
 )
 from fxad.xla.sharded import (
     ManyDevices as ManyDevices,

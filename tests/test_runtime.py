@@ -138,7 +138,7 @@ def test_options_reach_xla() -> None:
 def test_donation() -> None:
     aval = Aval((4096,), "float32")
     program = runtime.cache(add_mul(1, aval), CPU, runtime.CompileOptions(donate=(0,)))
-    assert runtime.memory(program).alias_bytes == aval.nbytes
+    assert program.memory().alias_bytes == aval.nbytes
     x = np.arange(4096, dtype=np.float32)
     given_up, kept, shown = put(x), put(x), put(x)
     view = runtime.to_numpy(shown)
@@ -163,15 +163,15 @@ def test_donating_shared_memory_leaves_it_alone() -> None:
 def test_memory_and_cost() -> None:
     aval = Aval((256, 256), "float32")
     program = runtime.cache(add_mul(1, aval), CPU)
-    memory = runtime.memory(program)
+    memory = program.memory()
     n = aval.nbytes
     assert (memory.argument_bytes, memory.output_bytes, memory.alias_bytes) == (2 * n, n, 0)
     assert memory.peak_bytes == 3 * n + memory.temp_bytes
-    cost = runtime.cost(program)
+    cost = program.cost()
     assert (cost.flops, cost.transcendentals) == (2 * 256 * 256, 0.0)
     assert cost.bytes_accessed == 3 * n
     b = Builder()
-    assert runtime.cost(runtime.cache(b.build([b.one(TANH, b.input(aval))]), CPU)).transcendentals == 256 * 256
+    assert runtime.cache(b.build([b.one(TANH, b.input(aval))]), CPU).cost().transcendentals == 256 * 256
 
 
 def test_recomputation_is_real() -> None:
@@ -214,7 +214,7 @@ def test_recomputation_is_real() -> None:
     outs, arrays = [], []
     for opaque in (False, True):
         program = runtime.cache(whole(opaque), CPU)
-        arrays.append(runtime.memory(program).temp_bytes / aval.nbytes)
+        arrays.append(program.memory().temp_bytes / aval.nbytes)
         outs.append([runtime.to_numpy(out).tobytes() for out in program.execute([x, w])])
     assert arrays[0] > 60
     assert arrays[1] < 18

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial, update_wrapper
 from types import MappingProxyType, MethodType
-from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar, final, overload
+from typing import Any, Concatenate, Final, Generic, ParamSpec, SupportsIndex, TypeVar, final, overload
 
 from fxad.api.custom_calls import TracedCall
 from fxad.api.custom_rules import (
@@ -23,7 +23,7 @@ from fxad.api.custom_rules import (
     places_of,
     static_places,
 )
-from fxad.api.lift import check_function
+from fxad.api.lift import check_function, importable_name
 from fxad.core import tree
 from fxad.errors import ArgumentError, FxadError, ParameterError, described
 from fxad.operations.arguments import plain_ints
@@ -68,6 +68,9 @@ class CustomFunction(Generic[P, R]):
         self.nondiff_argnums: tuple[int, ...] = static_places(function_name(fun), nondiff_argnums)
         self._given = GivenRules()
         update_wrapper(self, fun, updated=())
+
+    def __reduce_ex__(self, protocol: SupportsIndex, /) -> str | tuple[Any, ...]:
+        return importable_name(self) or super().__reduce_ex__(protocol)
 
     def __repr__(self) -> str:
         return f"<{function_name(self.fun)} with rules for {', '.join(self.rules) or 'nothing'}>"
@@ -114,7 +117,7 @@ class CustomFunction(Generic[P, R]):
                 remedy=remedy,
             )
 
-    def defjvps(self, *jvps: Callable[..., Any] | None) -> None:
+    def defjvps(self, *jvps: Callable[..., object] | None) -> None:
         """Define the tangents for each argument: `jvps[k](tangent, results, *primals) -> tangents of results`.
 
         None means that the tangent of the argument has no effect.
@@ -125,9 +128,9 @@ class CustomFunction(Generic[P, R]):
             if jvp is not None:
                 check_function("defjvps", jvp)
 
-        whole: Callable[..., Any] = self
+        whole: Callable[..., object] = self
 
-        def defjvps(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Any, Any]:
+        def defjvps(primals: tuple[object, ...], tangents: tuple[object, ...]) -> tuple[object, object]:
             if len(jvps) != len(primals):
                 raise MisfitError(
                     ArgumentError(
@@ -147,7 +150,7 @@ class CustomFunction(Generic[P, R]):
 
     def defvjp(
         self,
-        fwd: Callable[..., tuple[R, Any]],
+        fwd: Callable[..., tuple[R, object]],
         bwd: UserRule,
         symbolic_zeros: bool = False,
         optimize_remat: bool = False,

@@ -21,7 +21,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def custom_gradient(fun: Callable[..., Any]) -> Callable[..., Any]:
+def custom_gradient(fun: Callable[..., object]) -> Callable[..., Any]:
     """A function whose gradient it gives itself: `fun(*args)` returns (results, function of the cotangent).
 
     That function returns the cotangent of the argument, or a tuple with one for each argument. What it closes over is
@@ -37,17 +37,17 @@ def custom_gradient(fun: Callable[..., Any]) -> Callable[..., Any]:
     check_function("custom_gradient", fun)
 
     @wraps(fun, updated=())
-    def value(*args: Any) -> Any:
+    def value(*args: object) -> object:
         return _pair(fun, fun(*args))[0]
 
-    def forward(*args: Any) -> tuple[Any, Any]:
+    def forward(*args: object) -> tuple[object, object]:
         out, pull = _pair(fun, fun(*args))
         leaves, structure = tree.flatten(out)
         avals = [aval_of(x) for x in leaves]
         program = trace(pull, specs(structure, [Aval(a.shape, a.dtype) for a in avals]))
         return out, ResidualProgram.of(program)
 
-    def backward(residuals: Callable[[Any], Any], cotangent: Any) -> Any:
+    def backward(residuals: Callable[[object], object], cotangent: object) -> object:
         out = residuals(cotangent)
         return out if isinstance(out, tuple) else (out,)
 
@@ -56,7 +56,7 @@ def custom_gradient(fun: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def _pair(fun: Callable[..., Any], result: Any) -> tuple[Any, Callable[..., Any]]:
+def _pair(fun: Callable[..., object], result: object) -> tuple[object, Callable[..., object]]:
     if not isinstance(result, tuple) or len(result) != 2 or not callable(result[1]):
         raise ArgumentError(
             f"custom_gradient of {function_name(fun)}: it returns {described(result)}, not a pair (results, function)",
@@ -71,14 +71,14 @@ def sequential_vmap(f: Callable[P, R]) -> Callable[P, R]:
     function = custom_vmap(f)
 
     @function.def_vmap
-    def rule(_: int, in_batched: list[Any], *args: Any) -> tuple[Any, Any]:
+    def rule(_: int, in_batched: list[object], *args: object) -> tuple[object, object]:
         leaves, structure = tree.flatten(args)
         batched = tree.leaves(tuple(in_batched))
 
-        def one(examples: list[Any]) -> Any:
+        def one(examples: list[object]) -> object:
             rest = iter(examples)
             whole = [next(rest) if b else x for x, b in zip(leaves, batched, strict=True)]
-            g: Callable[..., Any] = f
+            g: Callable[..., object] = f
             return g(*tree.unflatten(structure, whole))
 
         out = map_(one, [x for x, b in zip(leaves, batched, strict=True) if b])

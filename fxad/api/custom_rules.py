@@ -478,7 +478,7 @@ def stacked_rule(sig: Signature, rule: UserRule, size: int, *, any_size: bool = 
                 results[k] = broadcast_to(x, (size, *want.shape))
         return results
 
-    takes, gives = [[a.with_shape((size, *a.shape)) for a in avals] for avals in (sig.in_avals, sig.out_avals)]
+    takes, gives = [[a.stacked(size) for a in avals] for avals in (sig.in_avals, sig.out_avals)]
     body = traced_rule(what, rule, flat, takes, ("as stack of", sig.out_paths, gives))
     return TracedRule((body,), lambda _, programs: Rules(batch=(BatchRule(size, programs[0], any_size),)))
 
@@ -564,7 +564,7 @@ def inverse_rule(sig: Signature, inverse: GivenInverse) -> TracedRule:
     return TracedRule((body,), finish)
 
 
-def _single(parts: list[Any]) -> Any:
+def _single(parts: list[object]) -> object:
     """The only argument, or a tuple of several."""
     return parts[0] if len(parts) == 1 else tuple(parts)
 

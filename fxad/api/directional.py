@@ -120,7 +120,7 @@ def jvp(
             raise ArgumentError(
                 "jvp: a Program is transformed without has_aux", remedy="its result has the tangents of all results"
             )
-        transformed: Callable[..., Any] = _jvp(f)
+        transformed: Callable[..., object] = _jvp(f)
     else:
         check_function("jvp", f)
         statics = static_arguments(f"jvp of {function_name(f)}", f, static_argnums, static_argnames)
@@ -131,7 +131,7 @@ def jvp(
 
 
 def _jvp_of_function(f: Callable[..., object], statics: StaticArguments | None, has_aux: bool) -> Callable[..., object]:
-    def transformed(primals: Primals, tangents: Primals, /, **kwargs: Any) -> object:
+    def transformed(primals: Primals, tangents: Primals, /, **kwargs: object) -> object:
         primals, tangents = _as_tuple("primals", primals), _as_tuple("tangents", tangents)
         g, primals, kwargs = bind_static_arguments("jvp", f, statics, primals, kwargs)
         program = trace_for_transform(g, primals, kwargs)
@@ -232,7 +232,7 @@ def linearize(
     argnums: Argnums | None = None,
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
-    **kwargs: Any,
+    **kwargs: object,
 ) -> object:
     """Split a program into a primal program with residuals and a linear program of the tangents.
 
@@ -273,7 +273,7 @@ def linearize(
     return (out[0], f_jvp, out[1]) if has_aux else (out, f_jvp)
 
 
-def _linearize(program: Program[..., Any], argnums: Argnums | None) -> Linearized[..., Any]:
+def _linearize(program: Program[..., object], argnums: Argnums | None) -> Linearized[..., Any]:
     leaves = _inexact_positional(program, argnums, "linearize")
     split = transforms.linearize(program.jaxpr, mask_of(program, set(leaves)))
     residuals = tree.structure((0,) * split.n_res)
@@ -386,7 +386,7 @@ def vjp(
     has_aux: bool = False,
     static_argnums: Argnums = (),
     static_argnames: Argnames = (),
-    **kwargs: Any,
+    **kwargs: object,
 ) -> object:
     """Reverse mode.
 
@@ -451,7 +451,7 @@ def _vjp_program(program: Program[..., object]) -> Program[..., object]:
 
 
 def _vjp_call(
-    program: Program[..., Any], primals: Primals, kwargs: dict[str, object], n_aux: int, has_aux: bool
+    program: Program[..., object], primals: Primals, kwargs: dict[str, object], n_aux: int, has_aux: bool
 ) -> object:
     leaves = _inexact_positional(program, None, "vjp")
     halves = transforms.vjp(program.jaxpr, mask_of(program, set(leaves)))

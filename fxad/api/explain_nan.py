@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, TypeAlias, final
+from typing import Final, TypeAlias, final
 
 import numpy as np
 
@@ -78,7 +78,7 @@ class NanExplanation:
         return f"explain_nan: {self.nan}{before}"
 
 
-def explain_nan(f: Callable[..., object], /, *args: object, **kwargs: Any) -> NanExplanation | None:
+def explain_nan(f: Callable[..., object], /, *args: object, **kwargs: object) -> NanExplanation | None:
     """Return the equation that makes the first nan when a program runs on these arguments; None if there is none.
 
     A function is traced for the arguments. The program is interpreted in NumPy, equation by equation, including calls,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, final
+from typing import Any, Final, NoReturn, Self, final
 
 from fxad import runtime
 from fxad.errors import ArgumentError, ParameterError, described
@@ -40,6 +40,18 @@ class Exported:
     def memory(self) -> MemoryStats:
         """Bytes of arguments, results and temporaries, as XLA planned them."""
         return self._run.memory()
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        raise ArgumentError(
+            f"pickle: {self!r} is compiled for the devices of this process",
+            remedy="hand over the bytes that it was loaded from, and call load_exported on them there",
+        )
 
     def __repr__(self) -> str:
         return f"<Exported {self.name}>"

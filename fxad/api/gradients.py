@@ -157,7 +157,7 @@ def _holomorphic(
             remedy="leave out holomorphic=True, or return one complex number",
         )
 
-    def derivative(*args: Any, **kwargs: Any) -> Any:
+    def derivative(*args: object, **kwargs: object) -> object:
         def of_chosen(*chosen: object) -> object:
             replaced = dict(zip(numbers, chosen, strict=True))
             return program(*[replaced.get(k, x) for k, x in enumerate(args)], **kwargs)

@@ -107,7 +107,7 @@ def inverse(f: Program[..., object] | Callable[..., object], argnums: Names = 0,
     check_function("inverse", f)
 
     @wraps(f, updated=())
-    def inverted(results: object, /, *held: object, **kwargs: Any) -> object:
+    def inverted(results: object, /, *held: object, **kwargs: object) -> object:
         program, held, kwargs = _trace_from_results(f, argnums, results, held, kwargs)
         return _inverse(program, argnums, log_det)(results, *held, **kwargs)
 
@@ -116,7 +116,7 @@ def inverse(f: Program[..., object] | Callable[..., object], argnums: Names = 0,
 
 
 def _trace_from_results(
-    f: Callable[..., object], argnums: Names, results: object, held: tuple[object, ...], kwargs: dict[str, Any]
+    f: Callable[..., object], argnums: Names, results: object, held: tuple[object, ...], kwargs: dict[str, object]
 ) -> tuple[Program[..., object], tuple[object, ...], dict[str, Any]]:
     """Trace a function, with chosen arguments of the types of `results`. Returns the program, and its other arguments,
     with None for static ones.
@@ -250,7 +250,7 @@ def invertible(
 
 
 def reconstruction_error(
-    f: Program[..., object] | Callable[..., object], /, *args: object, keep: Names = (), **kwargs: Any
+    f: Program[..., object] | Callable[..., object], /, *args: object, keep: Names = (), **kwargs: object
 ) -> float:
     """Measure the error of the values that `invertible` reconstructs: the largest difference in an argument, relative
     to its largest magnitude; nan if a value is lost.

@@ -9,9 +9,22 @@ import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, final, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Generic,
+    ParamSpec,
+    Protocol,
+    Self,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    final,
+    overload,
+)
 
-from fxad.api.lift import check_function, check_no_statics
+from fxad.api.lift import check_function, check_no_statics, importable_name
 from fxad.api.recompilation import recompilation_reason
 from fxad.api.symbolic_shapes import Shapes, symbolic_types
 from fxad.core import tree
@@ -70,8 +83,8 @@ class _JitOptions:
     donation: Donation | None = None
     units: Units = "auto"
     passes: Passes | None = None
-    ins: Shardings = None
-    outs: Shardings = None
+    in_shardings: Shardings = None
+    out_shardings: Shardings = None
     symbolic: Shapes = None  # of the arguments that are not static
 
     def lower(self, program: Program[P, R]) -> Lowered[P, R]:
@@ -144,7 +157,8 @@ class _ByTypes(Generic[P, R]):
         else:
             program = self._cached(in_tree, symbolic_avals, self._trace)
             program = program.replace(specialize_to_types(program, avals))
-        return with_program_shardings(f"jit of {program.name}", program, self.options.ins, self.options.outs)
+        options = self.options
+        return with_program_shardings(f"jit of {program.name}", program, options.in_shardings, options.out_shardings)
 
     def _trace(self, in_tree: Structure, avals: tuple[Aval, ...]) -> Program[P, R]:
         return trace_tree(self.fn, in_tree, avals, function_name(self.fn), parameter_names(self.fn))
@@ -180,7 +194,7 @@ class _ByTypes(Generic[P, R]):
         leaves, in_tree = tree.flatten((args, kwargs))
         return self.program(in_tree, self.types(leaves, in_tree))
 
-    def slow_path(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def slow_path(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
         """The slow path of a call: inside a trace, for new types, or for other types than those of the last call."""
         if (here := current_binder()) is OPERATION_BY_OPERATION:
             return self.fn(*args, **kwargs)
@@ -236,8 +250,34 @@ class _ByTypes(Generic[P, R]):
             owner._call_with(fast_path(dispatcher, self.slow_path))
 
 
+class _JittedFunction(Generic[P, R]):
+    """The parts of a jitted function that do not depend on static arguments. Copies are the function itself."""
+
+    __slots__ = ()
+    fn: Callable[P, R]
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+    def __reduce__(self) -> str:
+        name = importable_name(self)
+        if name is None:
+            raise ArgumentError(
+                f"pickle: {self!r} is compiled for the devices of this process, and no module has it under its name",
+                remedy="pickle the function and call jit on it there; or define it with @jit, and it is pickled by name."
+                " Or hand over the bytes of jitted.lower(*args).export()",
+            )
+        return name
+
+    def __repr__(self) -> str:
+        return f"<jit {function_name(self.fn)}>"
+
+
 @final
-class Jitted(Generic[P, R]):
+class Jitted(_JittedFunction[P, R]):
     """A function that is compiled once per types of arguments. Make it with `jit`.
 
     Inside a trace it is a call of a sub-program, traced once per types. As a method of a pytree (`fxad.tree.dataclass`)
@@ -260,7 +300,7 @@ class Jitted(Generic[P, R]):
         functools.update_wrapper(self, fn)
         attach_declaration(self, None, lambda numbers, names: StaticJitted(fn, numbers, names, options))
 
-    def _call_with(self, call: Callable[..., R]) -> None:
+    def _call_with(self, call: Callable[..., object]) -> None:
         object.__setattr__(self, "__call__", call)
 
     def trace(self, /, *args: P.args, **kwargs: P.kwargs) -> TracedProgram[P, R]:
@@ -295,18 +335,15 @@ class Jitted(Generic[P, R]):
         options = replace(options, donation=options.donation and options.donation.of_method())
         return Jitted(functools.partial(self.fn, instance), options)  # type: ignore[arg-type]  # as above
 
-    def __repr__(self) -> str:
-        return f"<jit {function_name(self.fn)}>"
-
 
 @final
-class StaticJitted(Generic[P, R]):
+class StaticJitted(_JittedFunction[P, R]):
     """A function with static arguments, compiled once per their values and the types of the other arguments.
 
     Make it with `jit`. It keeps the compiled functions of the most recently used static values.
     """
 
-    __slots__ = ("__dict__", "__weakref__", "_options", "_jitted", "_options_of_others", "_statics", "fn")
+    __slots__ = ("__dict__", "__weakref__", "_options", "_jitted", "_options_without_statics", "_statics", "fn")
 
     def __init__(
         self,
@@ -319,7 +356,7 @@ class StaticJitted(Generic[P, R]):
         self._statics = StaticArguments(f"jit of {function_name(fn)}", fn, argnums, argnames)
         self._options = options
         donation = options.donation and self._without_statics(options.donation)
-        self._options_of_others = replace(options, donation=donation)
+        self._options_without_statics = replace(options, donation=donation)
         self._jitted: LRUCache[Hashable, Jitted[..., R]] = LRUCache(512)
         functools.update_wrapper(self, fn)
         attach_declaration(self, self._statics, lambda numbers, names: StaticJitted(fn, numbers, names, options))
@@ -345,7 +382,7 @@ class StaticJitted(Generic[P, R]):
         key, fixed, args, kwargs = self._statics.split(args, kwargs)
         jitted = self._jitted.get(key)
         if jitted is None:
-            jitted = Jitted(self._statics.bound(fixed), self._options_of_others)
+            jitted = Jitted(self._statics.bound(fixed), self._options_without_statics)
             if len(self._jitted) and _log.isEnabledFor(logging.INFO):
                 what = self._statics.described(fixed), len(self._jitted)
                 _log.info("jit of %s: %s is new to a function known for %d others", function_name(self.fn), *what)
@@ -367,7 +404,7 @@ class StaticJitted(Generic[P, R]):
 
     def clear_cache(self) -> None:
         """Drop the programs and executables of this function. Equal ones stay in `fx.cache`."""
-        self._jitted = LRUCache(512)
+        self._jitted.clear()
 
     def lower(self, /, *args: P.args, **kwargs: P.kwargs) -> Lowered[..., R]:
         """Return the lowered program for these arguments (values or `Spec`s)."""
@@ -383,9 +420,6 @@ class StaticJitted(Generic[P, R]):
         numbers = [k - 1 for k in sorted(self._statics.numbers)]
         options = replace(self._options, donation=self._options.donation and self._options.donation.of_method())
         return StaticJitted(partial(self.fn, instance), numbers, sorted(self._statics.names), options)
-
-    def __repr__(self) -> str:
-        return f"<jit {function_name(self.fn)}>"
 
 
 _LEAF: Final = tree.structure(0)
@@ -514,7 +548,7 @@ def jit(
     static_argnames = () if static_argnames is None else static_argnames
     donate = _with_jax_names(donate, donate_argnums, donate_argnames)
     if f is _LEAF:  # jit called without a function: a decorator
-        arguments: dict[str, Any] = {
+        arguments: dict[str, object] = {
             "static_argnums": static_argnums,
             "static_argnames": static_argnames,
             "donate": donate,

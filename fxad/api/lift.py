@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, TypeAlias, TypeVar
@@ -46,7 +47,7 @@ def lift(
     statics = static_arguments(f"{what} of {function_name(f)}", f, static_argnums, static_argnames)
 
     @wraps(f, updated=())
-    def transformed(*args: object, **kwargs: Any) -> object:
+    def transformed(*args: object, **kwargs: object) -> object:
         g, args, kwargs = bind_static_arguments(what, f, statics, args, kwargs, argnums)
 
         def traced(holds: Holds) -> tuple[Program[..., object], tuple[object, ...], dict[str, object]]:
@@ -65,6 +66,18 @@ def lift(
     return transformed
 
 
+def importable_name(f: object) -> str | None:
+    """The name by which pickle finds a decorated function in its module, as for a function after `@jit`; None if the
+    module has another object under that name."""
+    name: object = getattr(f, "__qualname__", None)
+    value: object = sys.modules.get(str(getattr(f, "__module__", None)))
+    if not isinstance(name, str):
+        return None
+    for part in name.split("."):
+        value = getattr(value, part, None)
+    return name if value is f else None
+
+
 def bind_static_arguments(
     what: str,
     f: Callable[..., object],
@@ -72,7 +85,7 @@ def bind_static_arguments(
     args: tuple[object, ...],
     kwargs: dict[str, object],
     argnums: Argnums | None = None,
-) -> tuple[Callable[..., Any], tuple[object, ...], dict[str, Any]]:
+) -> tuple[Callable[..., object], tuple[object, ...], dict[str, object]]:
     """A function with the static values of a call, and the arguments, with None for those.
 
     Raises: ArgumentError for a static value that is not hashable, and for argnums that choose one.
@@ -183,7 +196,7 @@ def check_no_statics(what: str, program: Program[..., object], argnums: Argnums,
 
 
 def trace_for_transform(
-    f: Callable[..., R], args: tuple[object, ...], kwargs: dict[str, Any], orders: int = 1
+    f: Callable[..., R], args: tuple[object, ...], kwargs: dict[str, object], orders: int = 1
 ) -> Program[..., R]:
     """Return the program of a function that is differentiated `orders` times, after the passes before
     differentiation."""

@@ -35,7 +35,7 @@ T = TypeVar("T")
 # -------------------------------------------------------------------------------------------------- types of results
 
 
-def eval_shape(fun: Callable[..., object], /, *args: object, **kwargs: Any) -> Any:
+def eval_shape(fun: Callable[..., object], /, *args: object, **kwargs: object) -> Any:
     """Return the types of the results of a function, as a tree of `Spec`s, without computing them.
 
     Arguments are values or `Spec`s. Cost: one trace.
@@ -72,7 +72,7 @@ def make_jaxpr(
     statics = static_arguments(f"make_jaxpr of {function_name(fun)}", fun, static_argnums, ())
 
     @wraps(fun, updated=())
-    def traced(*args: object, **kwargs: Any) -> object:
+    def traced(*args: object, **kwargs: object) -> object:
         g, args, kwargs = (fun, args, kwargs) if statics is None else statics.with_placeholders(args, kwargs)
         program = with_own_arrays(trace_for_call(g, args, kwargs))
         return (program, specs(program.out_tree, program.out_avals)) if return_shape else program

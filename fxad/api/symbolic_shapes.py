@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from fxad.core import tree
 from fxad.core.sizes import Name, named_size, names_of, read_shapes, substitute_sizes
@@ -39,7 +39,7 @@ def is_shape(x: object) -> bool:
     )
 
 
-def read_prefix(shapes: Sequence[Any]) -> list[_Shape]:
+def read_prefix(shapes: Sequence[str | _Shape]) -> list[_Shape]:
     """Shapes as tuples; the texts share their assumptions."""
     texts = iter(read_shapes([s for s in shapes if isinstance(s, str)]))
     return [next(texts) if isinstance(s, str) else s for s in shapes]

@@ -105,6 +105,10 @@ class Aval:
         """The same dtype with another shape."""
         return Aval(tuple(shape), self.dtype)
 
+    def stacked(self, size: int, axis: int = 0) -> Aval:
+        """The type of a stack of `size` arrays of this type along a new axis."""
+        return Aval((*self.shape[:axis], size, *self.shape[axis:]), self.dtype)
+
     def with_dtype(self, dtype: object) -> Aval:
         """The same shape with another dtype."""
         aval = self._by_dtype.get(dtype) if isinstance(dtype, np.dtype) else None
@@ -238,6 +242,11 @@ class Lit:
         return _lits.put((bits, aval), self)
 
     @staticmethod
+    def zero(aval: Aval) -> Lit:
+        """The zero of a type: 0, 0.0 or False."""
+        return Lit(bytes(aval.dtype.itemsize), aval)
+
+    @staticmethod
     def sized(size: Size, aval: Aval) -> Lit:
         """The literal whose value is a size, converted to `aval.dtype` as an int is. `specialize` makes it a number."""
         interned = _lits.get((size, aval))
@@ -325,7 +334,7 @@ class Zero:
 
     def instantiate(self) -> Lit:
         """The zero as a literal."""
-        return Lit(bytes(self.aval.dtype.itemsize), self.aval)
+        return Lit.zero(self.aval)
 
 
 @final

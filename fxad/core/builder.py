@@ -207,6 +207,14 @@ def single_equation(prim: Primitive, avals: Iterable[Aval], name: str = "") -> J
     return b.build(b(prim, *b.inputs(avals)), name or prim.name)
 
 
+def subprogram(eqns: Iterable[Eqn], ins: Sequence[Atom], outs: Iterable[Atom], name: str) -> Jaxpr:
+    """The program of equations of another one: from the values `ins` of that program to its values `outs`."""
+    b = Builder()
+    env: dict[Atom, Atom] = dict(zip(ins, b.inputs([a.aval for a in ins]), strict=True))
+    b.extend(eqns, env)
+    return b.build(substitute(outs, env), name)
+
+
 # Rewrites an equation with new operands: returns the atoms of its results, or None to copy the equation.
 Rule: TypeAlias = Callable[[Builder, Eqn, tuple[Atom, ...]], Sequence[Atom] | None]
 

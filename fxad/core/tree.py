@@ -157,7 +157,7 @@ def broadcast_prefix(prefix: object, structure: Structure, what: str, is_leaf: C
     if is_leaf(prefix):
         return [prefix] * structure.num_leaves
     whole = structure.unflatten(range(structure.num_leaves))
-    out: list[Any] = []
+    out: list[object] = []
 
     def spread(entry: object, part: object) -> None:
         out.extend([entry] * len(leaves(part)))
@@ -323,14 +323,14 @@ def register(
         ) from None
 
 
-def _sorted_keys(keys: Iterable[Any]) -> tuple[Any, ...]:
+def _sorted_keys(keys: Iterable[Any]) -> tuple[object, ...]:
     try:
         return tuple(sorted(keys))
     except TypeError:
         return tuple(sorted(keys, key=lambda k: (type(k).__qualname__, str(k))))
 
 
-def _flatten_map(x: Mapping[Any, object]) -> tuple[Sequence[object], tuple[Any, ...], tuple[Any, ...]]:
+def _flatten_map(x: Mapping[object, object]) -> tuple[Sequence[object], tuple[object, ...], tuple[object, ...]]:
     keys = _sorted_keys(x.keys())
     return [x[k] for k in keys], keys, keys
 

@@ -74,7 +74,7 @@ class Lowered(_Staged, Generic[P, R_co]):
 
     program: Program[P, R_co]
     donate: tuple[int, ...] = ()  # operands that `compile` donates by default
-    choice: Choice = "none"
+    choice: Choice = "none"  # of units
     passes: Passes | None = None  # None: the default pipeline
 
     @property
@@ -321,11 +321,11 @@ class Executable(_Staged, Generic[P, R_co]):
 
     def memory(self) -> MemoryStats:
         """Bytes of arguments, results, aliases, temporaries and the peak, as planned by XLA."""
-        return runtime.memory(self._loaded)
+        return self._loaded.memory()
 
     def cost(self) -> CostStats:
         """Flops, bytes accessed and transcendentals, as estimated by XLA."""
-        return runtime.cost(self._loaded)
+        return self._loaded.cost()
 
     # ------------------------------------------------------------------------------------------------- JAX's names
 

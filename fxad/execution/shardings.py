@@ -15,7 +15,7 @@ from fxad.transforms.spmd.shardings import with_shardings
 P = ParamSpec("P")
 R = TypeVar("R")
 
-Given: TypeAlias = NamedSharding | PartitionSpec | SingleDeviceSharding
+AnySharding: TypeAlias = NamedSharding | PartitionSpec | SingleDeviceSharding
 # A NamedSharding, a PartitionSpec of the mesh of `with mesh:`, None where XLA decides, or a tree prefix of them.
 Shardings: TypeAlias = object
 
@@ -59,7 +59,7 @@ def check_shardings(what: str, shardings: Shardings) -> None:
             )
 
 
-def flatten_shardings(prefix: Shardings, structure: Structure, what: str) -> list[Given | None]:
+def flatten_shardings(prefix: Shardings, structure: Structure, what: str) -> list[AnySharding | None]:
     """The sharding of each leaf of a structure, given a tree prefix. Raises: ArgumentError, TreeError."""
     check_shardings(what, prefix)
     return tree.broadcast_prefix(prefix, structure, what, _is_sharding)

@@ -262,7 +262,7 @@ def diagonal(emit: Emit, x: Atom, offset: int, axis1: int, axis2: int) -> Atoms:
     n, m = x.aval.shape[-2:]
     size = maximum(0, minimum(n + min(offset, 0), m - max(offset, 0)))
     if not size:
-        return (Lit(bytes(x.aval.dtype.itemsize), x.aval.with_shape((*x.aval.shape[:-2], 0))),)
+        return (Lit.zero(x.aval.with_shape((*x.aval.shape[:-2], 0))),)
     last = x.aval.ndim - 1
     x = slice_axis(emit, x, last - 1, max(-offset, 0), max(-offset, 0) + size)
     x = slice_axis(emit, x, last, max(offset, 0), max(offset, 0) + size)

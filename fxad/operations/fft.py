@@ -81,7 +81,7 @@ def _resize(emit: Emit, x: Atom, axis: int, n: int) -> Atom:
         return x if have == n else slice_axis(emit, x, axis, 0, n)
     none = (0,) * x.aval.ndim
     pad = Pad(none, (*none[:axis], n - have, *none[axis + 1 :]), none)
-    return emit.one(pad, x, Lit(bytes(x.aval.dtype.itemsize), x.aval.with_shape(())))
+    return emit.one(pad, x, Lit.zero(x.aval.with_shape(())))
 
 
 def _partial_transforms(kind: str, count: int) -> list[tuple[str, tuple[int, ...]]]:

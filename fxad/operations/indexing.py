@@ -80,7 +80,7 @@ def take_along_axis(emit: Emit, x: Atom, indices: Atom, axis: int) -> tuple[Atom
     x = broadcast(emit, x, (*shape[:k], ours[k], *shape[k + 1 :]))
     at = broadcast(emit, indices, (*shape[:k], theirs[k], *shape[k + 1 :]))
     if 0 in at.aval.shape:
-        return (Lit(bytes(x.aval.dtype.itemsize), x.aval.with_shape(at.aval.shape)),)
+        return (Lit.zero(x.aval.with_shape(at.aval.shape)),)
     if not ours[k]:
         raise AxisError(f"take_along_axis: axis {k} has size 0 and no elements")
     others = tuple([a for a in range(len(shape)) if a != k])

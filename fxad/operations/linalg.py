@@ -64,7 +64,7 @@ def pinv_above(emit: Emit, a: Atom, rtol: Atom, hermitian: bool) -> Atoms:
     batch, m, n = matrix_shape("pinv", a)
     one = emit.one
     if not a.aval.size:
-        return (Lit(bytes(a.aval.dtype.itemsize), a.aval.with_shape((*batch, n, m))),)
+        return (Lit.zero(a.aval.with_shape((*batch, n, m))),)
     s, u, vh = _singular(emit, one(STOP_GRADIENT, a), hermitian)
     kept = exceeds_tolerance(emit, s, rtol)
     unit = Lit.of(1, s.aval)
@@ -187,7 +187,7 @@ def block_diagonal(emit: Emit, x: Atom, y: Atom) -> Atoms:
     dtype = promote_dtypes("block_diag", x.aval.dtype, y.aval.dtype)
     x, y = convert(emit, x, dtype), convert(emit, y, dtype)
     n, p = x.aval.shape[1], y.aval.shape[1]
-    zero = Lit(bytes(dtype.itemsize), Aval((), dtype))
+    zero = Lit.zero(Aval((), dtype))
     above = emit.one(Pad((0, 0), (0, p), (0, 0)), x, zero)
     return emit(Concatenate(0), above, emit.one(Pad((0, n), (0, 0), (0, 0)), y, zero))
 

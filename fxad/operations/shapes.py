@@ -293,7 +293,7 @@ def diagonal_matrix(emit: Emit, x: Atom, k: int) -> Atoms:
     """A matrix with a vector on diagonal k, zeros elsewhere."""
     n = x.aval.size + abs(k)
     low, high = (max(-k, 0), max(k, 0))  # rows above and below the vector's
-    rows = emit.one(Pad((low,), (high,), (0,)), x, Lit(bytes(x.aval.dtype.itemsize), x.aval.with_shape(())))
+    rows = emit.one(Pad((low,), (high,), (0,)), x, Lit.zero(x.aval.with_shape(())))
     wide = emit_broadcast(emit, rows, (n, n), (0,))
     return emit(SELECT_N, diagonal_mask(emit, (n, n), 0, 1, k), Lit.of(0, wide.aval), wide)
 

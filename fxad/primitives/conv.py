@@ -226,7 +226,7 @@ class ConvGeneralDilated(Bilinear):
         """Return the result for an empty batch."""
         one = [a if d is None else a.with_shape(a.shape[:d] + a.shape[d + 1 :]) for a, d in ((lhs, left), (rhs, right))]
         (out,) = self.abstract_eval(*one)
-        return (Zero(out.with_shape((0, *out.shape))).instantiate(),), (0,)
+        return (Zero(out.stacked(0)).instantiate(),), (0,)
 
     def _with_groups(self, feature_groups: int, batch_groups: int) -> ConvGeneralDilated:
         return ConvGeneralDilated(

@@ -67,11 +67,6 @@ def predecessors(emit: Emit, x: Atom, axis: int, reverse: bool, first: Lit) -> A
     return emit.one(Pad(back, here, none) if reverse else Pad(here, back, none), x, first)
 
 
-def zero_scalar(x: Aval) -> Lit:
-    """Return a 0-d zero of a type's dtype."""
-    return Lit(bytes(x.dtype.itemsize), x.with_shape(()))
-
-
 def compose_affine(emit: Emit, left: Parts, right: Parts) -> Parts:
     """Return the map y -> right(left(y)) for maps y -> a y + b."""
     (a, b), (c, d) = left, right
@@ -138,13 +133,13 @@ class LinearRecurrence(LinearInOne):
         (a, b), (ta, tb) = primals, tangents
         y = ctx.one(self, a, b)
         if not isinstance(ta, Zero):
-            previous = predecessors(ctx, y, self.axis, self.reverse, zero_scalar(y.aval))
+            previous = predecessors(ctx, y, self.axis, self.reverse, Lit.zero(y.aval.with_shape(())))
             tb = ctx.add(tb, ctx.lin_one(MUL, ta, previous))
         return (y,), ctx.lin(self, a, tb)
 
     def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:
         (a,) = others
-        following = predecessors(emit, a, self.axis, not self.reverse, zero_scalar(x))
+        following = predecessors(emit, a, self.axis, not self.reverse, Lit.zero(x.with_shape(())))
         return emit.one(LinearRecurrence(self.axis, not self.reverse), following, ct)
 
 
@@ -309,7 +304,7 @@ class CumExtremum(MonoidScan):
     def _places(self, emit: Emit, y: Atom) -> Atom:
         """Return the index at which the current extremum first occurs."""
         n = y.aval.shape[self.axis]
-        previous = predecessors(emit, y, self.axis, self.reverse, zero_scalar(y.aval))
+        previous = predecessors(emit, y, self.axis, self.reverse, Lit.zero(y.aval.with_shape(())))
         # a new extremum differs from the previous one; nan differs from itself, and no extremum follows it
         nans = emit.one(AND, emit.one(NE, y, y), emit.one(NE, previous, previous))
         same = emit.one(OR, nans, emit.one(EQ, y, previous))

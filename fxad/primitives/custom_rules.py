@@ -18,7 +18,6 @@ from fxad.core.dce import dce, drop_unread_operands, remove_dead_eqns
 from fxad.errors import ParameterError
 from fxad.ir import (
     Atoms,
-    Aval,
     Avals,
     BatchCtx,
     Dims,
@@ -315,8 +314,8 @@ class Function(Record):
                 types.update(list(zip(part.gives, part.jaxpr.out_avals, strict=False))[len(body.outs) :])
             takes, gives = [[types[k] for k in values] for values in (part.takes, part.gives)]
             if part.size is not None:
-                takes = [a if k < n else stacked(a, part.size) for k, a in enumerate(takes)]
-                gives = [stacked(a, part.size) for a in gives]
+                takes = [a if k < n else a.stacked(part.size) for k, a in enumerate(takes)]
+                gives = [a.stacked(part.size) for a in gives]
             check_body_type(name, part.role, part.jaxpr, tuple(takes), tuple(gives))
 
     def needed(self, used: Mask) -> tuple[list[RuleProgram], Mask]:
@@ -391,8 +390,3 @@ def with_programs(record: R, programs: Iterable[Jaxpr]) -> R:
     copy = map_parameter(record, lambda value: next(remaining) if isinstance(value, Jaxpr) else value)
     assert isinstance(copy, type(record))
     return copy
-
-
-def stacked(aval: Aval, size: int) -> Aval:
-    """The type of a stack along the first axis."""
-    return aval.with_shape((size, *aval.shape))

@@ -273,7 +273,7 @@ class Index(LinearInOne):
         return ctx(self, *primals), ctx.lin(self, tangents[0], *primals[1:])
 
     def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:
-        zero = Lit(bytes(x.dtype.itemsize), x.with_shape(()))
+        zero = Lit.zero(x.with_shape(()))
         if self.dropped:
             ct = emit_reshape(emit, ct, self.sizes) if isinstance(ct, Lit) else emit.one(ExpandDims(self.dropped), ct)
         if self.dynamic:

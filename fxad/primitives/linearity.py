@@ -152,5 +152,5 @@ def with_zero_operands(jaxpr: Jaxpr, live: tuple[bool, ...]) -> tuple[Jaxpr, tup
         if not reached.isdisjoint(eqn.ins):
             reached.update(eqn.outs)
         env.update(zip(eqn.outs, b.copy(eqn, tuple([env.get(a, a) for a in eqn.ins])), strict=True))
-    slim = remove_dead_eqns(b.build([env.get(a, a) for a in jaxpr.outs], jaxpr.name))
-    return slim, tuple([not is_zero(a) for a in slim.outs])
+    specialized = remove_dead_eqns(b.build([env.get(a, a) for a in jaxpr.outs], jaxpr.name))
+    return specialized, tuple([not is_zero(a) for a in specialized.outs])

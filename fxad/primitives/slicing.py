@@ -100,7 +100,7 @@ class Slice(Rearrange):
         places = zip(x.shape, self.starts, self.strides, ct.aval.shape, strict=True)
         high = tuple([n - start - m - maximum(m - 1, 0) * (stride - 1) for n, start, stride, m in places])
         pad = Pad(self.starts, high, tuple([stride - 1 for stride in self.strides]))
-        return emit.one(pad, ct, Lit(bytes(x.dtype.itemsize), x.with_shape(())))
+        return emit.one(pad, ct, Lit.zero(x.with_shape(())))
 
 
 def tight_slice(prim: Slice, single: Sequence[int]) -> Slice:
@@ -224,7 +224,7 @@ class Pad(LinearMap):
         # an axis that may be empty has a further interior, so that the slice has its size
         more = [0 if at_least(n, 1) or type(n) is int else i for n, i in zip(x.shape, self.interior, strict=True)]
         if any(more) or any([not at_least(n, 0) for n in (*low, *high)]):
-            zero = Lit(bytes(x.dtype.itemsize), x.with_shape(()))
+            zero = Lit.zero(x.with_shape(()))
             ends = tuple([maximum(-n, 0) + i for n, i in zip(high, more, strict=True)])
             grow = Pad(tuple([maximum(-n, 0) for n in low]), ends, (0,) * len(low))
             ct, low = emit.one(grow, ct, zero), tuple([maximum(n, 0) for n in low])

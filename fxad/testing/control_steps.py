@@ -81,7 +81,7 @@ def scan_step(g: Growth, _: Atom) -> None:
     length: int = g.draw(st.sampled_from([2, *g.sizes, 1, 3, 0]))
     prim = Scan(step, length, g.draw(st.booleans()), g.draw(st.sampled_from([1, 2])), n_consts, n_carry)
     avals = [body.ins[k].aval for k in order]
-    avals[n_consts + n_carry :] = [a.with_shape((length, *a.shape)) for a in avals[n_consts + n_carry :]]
+    avals[n_consts + n_carry :] = [a.stacked(length) for a in avals[n_consts + n_carry :]]
     outs = g.builder(prim, *[draw_fitting_operand(g, a) for a in avals])
     for k, v in enumerate(outs):
         g.add(v, Fact(INPUT.low, INPUT.high, not g.smooth) if k < n_carry else RESULT)

@@ -46,7 +46,7 @@ def _scan(draw: st.DrawFn, smooth: bool) -> Spec:
     prim = Scan(body, length, draw(st.booleans()), unroll, 1, 1 + len(count), upto)
     bound = [(index, Domain(whole=(-1, 4)))] * upto
     start = [(index, Domain(whole=(-2, 2)))] * len(count)
-    xs = aval.with_shape((length, *aval.shape))
+    xs = aval.stacked(length)
     return prim, [*bound, (aval, ORDINARY), (aval, ORDINARY), *start, (xs, ORDINARY)]
 
 

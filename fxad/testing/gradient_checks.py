@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -94,14 +94,14 @@ def _direction(x: Array, rng: np.random.Generator) -> NDArray | None:
 
 def _difference(
     f: Callable[..., object], args: tuple[object, ...], dots: tuple[object, ...], eps: float | None
-) -> list[Any]:
+) -> list[npt.NDArray[np.inexact]]:
     leaves, structure = tree.flatten(args)
     step = eps or (1e-5 if _wide(leaves) else 1e-2)
     flat = tree.flatten_up_to(structure, dots)
     assert flat is not None
     run = jit(f)  # one program, and not one for each operation
 
-    def at(distance: float) -> list[Any]:
+    def at(distance: float) -> list[npt.NDArray[np.inexact]]:
         shifted = [
             x if d is None else (np.asarray(x) + distance * d).astype(np.asarray(x).dtype)
             for x, d in zip(leaves, flat, strict=True)

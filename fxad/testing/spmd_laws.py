@@ -115,7 +115,7 @@ def on_nested_devices(program: Jaxpr, mesh: Mesh, *, of_whole_mesh: bool) -> Jax
     if not of_whole_mesh:
         return on_devices(program, (outer,))
     b = Builder()
-    args = [emit_reshape(b, b.input(a.with_shape((1, *a.shape))), a.shape) for a in program.in_avals]
+    args = [emit_reshape(b, b.input(a.stacked(1)), a.shape) for a in program.in_avals]
     rows = [emit_reshape(b, y, (1, *y.aval.shape)) for y in b.inline(program, args)]
     first: Spec = ((outer[0],),)
     return map_of(b.build(rows, program.name), mesh, (), (first,) * len(args), (first,) * len(rows))

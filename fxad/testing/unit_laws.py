@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 
 from fxad import runtime
-from fxad.core.builder import Builder, substitute
+from fxad.core.builder import Builder, subprogram, substitute
 from fxad.core.interpreter import run
 from fxad.ir import Atom, Eqn, Jaxpr, Lit, NDArray, Var
 from fxad.passes import plan_of
@@ -16,7 +16,7 @@ from fxad.primitives.control.remat import Remat
 from fxad.primitives.control.shard_map import runs_on_devices
 from fxad.testing.compare import differ, fail, program_tolerance
 from fxad.testing.programs import Case
-from fxad.transforms.costs import RECOMPUTED
+from fxad.transforms.costs import CHEAP_TO_RECOMPUTE
 from fxad.units.cost_rule import selected_bodies
 from fxad.units.maps import with_units
 from fxad.units.min_cut_recompute import plain, recompute
@@ -49,11 +49,9 @@ def split_into_calls(program: Jaxpr, seed: int, segments: float = 0.2) -> Jaxpr:
 def _stretch_body(stretch: tuple[Eqn, ...], *, literals: bool) -> tuple[Jaxpr, list[Atom]]:
     """Return a stretch as a program, and the values it reads. With `literals` constants are operands too."""
     produced = {v for e in stretch for v in e.outs}
-    read = dict.fromkeys([a for e in stretch for a in e.ins if a not in produced and (literals or isinstance(a, Var))])
-    b = Builder()
-    env: dict[Atom, Atom] = dict(zip(read, b.inputs([a.aval for a in read]), strict=True))
-    b.extend(stretch, env)
-    return b.build([env[v] for e in stretch for v in e.outs], "stretch"), list(read)
+    read: list[Atom] = [a for e in stretch for a in e.ins if a not in produced and (literals or isinstance(a, Var))]
+    read = list(dict.fromkeys(read))
+    return subprogram(stretch, read, [v for e in stretch for v in e.outs], "stretch"), read
 
 
 def arbitrary_units(program: Jaxpr, seed: int) -> Choice:
@@ -80,7 +78,7 @@ def check_units(case: Case, seed: int, *, stretches: bool = True) -> None:
         fail(f"a second run differs: {problem}\n{plan}", program, case.args)
     if problem := differ(tuple(map(runtime.to_numpy, buffers)), before, exact=True):
         fail(f"a run changed its operands: {problem}\n{plan}", program, case.args)
-    stats = runtime.memory(linked)
+    stats = linked.memory()
     if stats.peak_bytes < stats.argument_bytes + stats.output_bytes - stats.alias_bytes or stats.temp_bytes < 0:
         fail(f"impossible memory figures {stats}\n{plan}", program)
 
@@ -106,7 +104,7 @@ def check_recompute(case: Case, seed: int) -> int:
 
 def _costly_eqns(body: Jaxpr) -> Counter[str]:
     """Return the number of costly equations of a body."""
-    return Counter([e.prim.name for e in plain(body).eqns if not isinstance(e.prim, RECOMPUTED)])
+    return Counter([e.prim.name for e in plain(body).eqns if not isinstance(e.prim, CHEAP_TO_RECOMPUTE)])
 
 
 def run_pieces(pieces: Pieces, args: tuple[NDArray, ...]) -> tuple[NDArray, ...]:

@@ -112,7 +112,7 @@ def run_committed(
         operands = moved_to(buffers, loaded.device)
     else:
         check_operands_on(loaded.devices, loaded.origin.name, buffers, path)
-    return runtime.launch(loaded, operands, loaded.committed)
+    return runtime.launch(loaded, operands, loaded.committing_handlers)
 
 
 def check_operands_on(
@@ -162,7 +162,7 @@ class CommittedRun:
 
     def __init__(self, loaded: runtime.Runnable, bound: Sequence[runtime.Buffer]) -> None:
         self._devices: tuple[runtime.Device, ...] = ()  # of a program that divides its operands itself; else ()
-        self.device, self.handlers = loaded.device, loaded.committed
+        self.device, self.handlers = loaded.device, loaded.committing_handlers
         self._start = loaded.start
         self.start: Start = self._start_here
         placed = loaded.placed

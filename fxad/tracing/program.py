@@ -299,7 +299,7 @@ def trace(
 
 
 def trace_for_call(
-    f: Callable[..., Any],
+    f: Callable[..., object],
     args: tuple[object, ...],
     kwargs: dict[str, object],
     static_argnames: Argnames = (),

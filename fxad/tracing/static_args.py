@@ -45,8 +45,8 @@ def attach_declaration(
     declare: Callable[[Sequence[int], Sequence[str]], Callable[..., object]],
 ) -> None:
     """Store the static arguments of a transformed function on it."""
-    none: frozenset[Any] = frozenset()
-    numbers, names = (none, none) if statics is None else (statics.numbers, statics.names)
+    numbers = frozenset[int]() if statics is None else statics.numbers
+    names = frozenset[str]() if statics is None else statics.names
     transformed.__dict__[_ATTRIBUTE] = StaticDeclaration(numbers, names, declare, weakref.ref(transformed))
 
 
@@ -160,7 +160,7 @@ class StaticArguments:
 
     def with_placeholders(
         self, args: tuple[object, ...], kwargs: dict[str, object]
-    ) -> tuple[Callable[..., Any], tuple[object, ...], dict[str, object]]:
+    ) -> tuple[Callable[..., object], tuple[object, ...], dict[str, object]]:
         """The function with its static values bound, and the arguments with None in place of static ones, so that the
         positions of the others do not change.
 

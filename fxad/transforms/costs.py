@@ -140,7 +140,8 @@ def _equations(jaxpr: Jaxpr) -> float:
 @dataclass(frozen=True, slots=True)
 class Weight:
     """`equations`: the number that XLA gets, with calls inlined and the body of a loop counted once. `microseconds`:
-    the time of a run. `border`: the part of it that reads and writes values which would be fused without a border."""
+    the time of a run. `border`: the time to read the operands and write the results, if XLA fuses every equation with
+    those around it, so that a call adds this time; else 0."""
 
     equations: int
     microseconds: float
@@ -216,6 +217,6 @@ def compile_cost(kind: type[Primitive]) -> Cost:
 
 
 # Values of these are computed again in a later unit rather than stored. Not `Mark`: the user marks values to be saved.
-RECOMPUTED: Final[Kinds] = (
+CHEAP_TO_RECOMPUTE: Final[Kinds] = (
     *ARITHMETIC, Div, Sqrt, Rsqrt, *[kind for kind in VIEWS if kind is not Mark], *MOVES, Slice, Index,
 )  # fmt: skip

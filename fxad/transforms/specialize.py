@@ -85,7 +85,7 @@ def specialize(jaxpr: Jaxpr, values: Values) -> Jaxpr:
             env[eqn.outs[0]] = ins[0]
             continue
         if _reads_nothing(eqn, ins, outs):
-            env[eqn.outs[0]] = Lit(bytes(outs[0].dtype.itemsize), outs[0])
+            env[eqn.outs[0]] = Lit.zero(outs[0])
             continue
         prim = operations.get(eqn.prim)
         if prim is None:

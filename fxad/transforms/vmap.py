@@ -8,7 +8,7 @@ from fxad.core.builder import Builder
 from fxad.core.memo import by_value
 from fxad.core.sizes import names_of
 from fxad.errors import AxisNameError, ShapeError, name_equation
-from fxad.ir import Atom, Aval, Dims, Eqn, FreeAxes, Jaxpr, source_location
+from fxad.ir import Atom, Dims, Eqn, FreeAxes, Jaxpr, source_location
 from fxad.primitives.collectives import exchanged_axes, has_ppermute
 from fxad.primitives.control.shard_map import mesh_of_maps, runs_on_devices
 from fxad.primitives.shape import broadcast_to_axis
@@ -113,7 +113,7 @@ def vmap(
     dims: dict[Atom, int] = {}
     env: dict[Atom, Atom] = {}
     for v, d in zip(jaxpr.ins, in_dims, strict=True):
-        env[v] = b.input(v.aval if d is None else _stacked(v.aval, size, d))
+        env[v] = b.input(v.aval if d is None else v.aval.stacked(size, d))
         if d is not None:
             dims[v] = d
     get, dim = env.get, dims.get
@@ -162,12 +162,6 @@ def _check_bound(eqns: Sequence[Eqn], axis: str, eqn: Eqn, devices: bool) -> Non
             f" axis {axis!r}, which need all examples at once",
             remedy="move the collective out of the body, or make what the body depends on the same for all examples",
         )
-
-
-def _stacked(aval: Aval, size: int, dim: int) -> Aval:
-    shape = list(aval.shape)
-    shape.insert(dim, size)
-    return aval.with_shape(shape)
 
 
 def _move(b: Builder, k: int, a: Atom, dim: int | None, to: int | None, size: int) -> Atom:

@@ -1,6 +1,6 @@
 """Selects the calls of a program that become units: the cost rule, or the user's choice.
 
-The cost rule (`repeated`) makes a body a unit if it is called more than once, counting nested calls, and:
+The cost rule (`units_by_cost`) makes a body a unit if it is called more than once, counting nested calls, and:
 
 1. Its estimated run time is at least `UNIT_MICROSECONDS`, so that the call costs a few percent at most. If XLA would
    fuse it with the equations around it, its run time must also be at least `BORDER_TIMES` the time to read its operands
@@ -47,7 +47,7 @@ from fxad.primitives.control.remat import Remat
 from fxad.transforms.costs import Weight, weight, weight_of_nested
 from fxad.units.kernels import milliseconds, takes_at_least
 
-MAX_EQUATIONS: Final = 1 << 24  # equations, with nested calls inlined: the search would visit each
+MAX_SEARCHED_EQUATIONS: Final = 1 << 24  # equations, with nested calls inlined: the search would visit each
 MAX_STEPS: Final = 1 << 20
 
 # Returns True if calls of a body are units.
@@ -83,7 +83,7 @@ def selected_bodies(jaxpr: Jaxpr, predicate: Predicate) -> tuple[Jaxpr, ...]:
 
 
 @by_value
-def repeated(jaxpr: Jaxpr) -> tuple[Jaxpr, ...]:
+def units_by_cost(jaxpr: Jaxpr) -> tuple[Jaxpr, ...]:
     """The bodies that the cost rule selects as units; see the module. Cost: linear in the distinct equations."""
     weight_of_nested(jaxpr)
     units: dict[Jaxpr, None] = {}
@@ -129,5 +129,5 @@ def check_steps(jaxpr: Jaxpr, units: Container[Jaxpr]) -> None:
 def large_enough(jaxpr: Jaxpr, saves: float = SAVED_MS) -> bool:
     """Returns True if a program is large enough for units to pay. If not, the search for units is skipped."""
     w = weight_of_nested(jaxpr)
-    size = SAVED_EQUATIONS < w.equations <= MAX_EQUATIONS
+    size = SAVED_EQUATIONS < w.equations <= MAX_SEARCHED_EQUATIONS
     return w.microseconds >= 2 * UNIT_MICROSECONDS and size and (saves == -inf or takes_at_least(jaxpr, saves))

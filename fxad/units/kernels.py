@@ -38,7 +38,7 @@ from fxad.primitives.dot import DotGeneral
 from fxad.primitives.shape import BroadcastInDim, Iota, Transpose
 from fxad.transforms.costs import Cost, Kind, compile_cost
 
-Effort: TypeAlias = Literal["less", "level 1", "full"]
+XlaEffort: TypeAlias = Literal["less", "level 1", "full"]
 MAX_READ: Final = 4096  # equations that the estimate reads
 FIRST_READ: Final = 1024  # equations that `takes_at_least` reads first
 MAX_FUSED: Final = 512
@@ -66,30 +66,30 @@ def milliseconds(jaxpr: Jaxpr) -> float:
     Law:  equal kernels count once; adding different ones never lowers the estimate.
     Cost: linear in its first `MAX_READ` equations, with calls inlined: 5 us each. The other equations are ignored.
     """
-    return _of_first(jaxpr, MAX_READ).milliseconds
+    return _estimate(jaxpr, MAX_READ).milliseconds
 
 
 def takes_at_least(jaxpr: Jaxpr, least: float) -> bool:
     """Returns True if the estimate is at least `least` milliseconds. The first layers of a deep network often suffice
     to decide."""
-    first = _of_first(jaxpr, FIRST_READ)
+    first = _estimate(jaxpr, FIRST_READ)
     return first.milliseconds >= least or (not first.complete and milliseconds(jaxpr) >= least)
 
 
 def wants_full_effort(jaxpr: Jaxpr) -> bool:
     """Returns True if the program has many equal kernels, or so many equations that this is not known, or functions
     that XLA computes less exactly with less effort."""
-    estimate = _of_first(jaxpr, MAX_READ)
+    estimate = _estimate(jaxpr, MAX_READ)
     repeats = estimate.all_kernels > REPEATED_KERNELS * estimate.kernels
     return repeats or not estimate.complete or estimate.less_exact
 
 
-def effort(jaxpr: Jaxpr) -> Effort:
+def effort(jaxpr: Jaxpr) -> XlaEffort:
     """XLA's effort to compile a program for a CPU, if the options leave it to fxad: "less" if few kernels are equal,
     "level 1" if many are and the program runs on several devices."""
     if not wants_full_effort(jaxpr):
         return "less"
-    estimate = _of_first(jaxpr, MAX_READ)
+    estimate = _estimate(jaxpr, MAX_READ)
     exact = estimate.complete and not estimate.less_exact
     return "level 1" if exact and runs_on_devices(jaxpr) else "full"
 
@@ -108,7 +108,7 @@ class _Estimate:
 
 
 @by_value
-def _of_first(jaxpr: Jaxpr, at_most: int) -> _Estimate:
+def _estimate(jaxpr: Jaxpr, at_most: int) -> _Estimate:
     """The estimate for the first `at_most` equations."""
     program = Inlined(jaxpr, at_most)
     kernels = Kernels(program)
@@ -171,25 +171,25 @@ class Inlined:
             top = stack[-1]
             for eqn in top.rest:
                 self.seen += 1
-                if more := self._take(eqn, top.values):
+                if more := self._add(eqn, top.values):
                     stack += more
                     break
                 if self.seen >= at_most:
                     return
             else:
-                self._end(stack.pop())
+                self._bind_results(stack.pop())
 
     def _body(self, jaxpr: Jaxpr) -> _Body:
         return _Body(iter(jaxpr.eqns), {v: self._value(v.aval) for v in jaxpr.ins}, jaxpr.outs)
 
-    def _end(self, body: _Body) -> None:
+    def _bind_results(self, body: _Body) -> None:
         results = self._read(body.results, body.values)
         if body.caller is None:
             self.stored.update(results)
         else:
             body.caller.update(zip(body.outs, results, strict=True))
 
-    def _take(self, eqn: Eqn, values: dict[Atom, _Value]) -> list[_Body]:
+    def _add(self, eqn: Eqn, values: dict[Atom, _Value]) -> list[_Body]:
         """Add an equation. Returns the bodies to walk next."""
         prim = eqn.prim
         ins = self._read(eqn.ins, values)
@@ -255,7 +255,7 @@ class Kernels:
         self._broadcast: set[_Value] = set(program.literals.values())
         self._needed_in_layout: set[_Value] = set(program.stored)  # in memory, in their own layout
         costs = {kind: compile_cost(kind) for kind in {type(prim) for prim, _, _ in program.ops}}
-        self._read(costs)
+        self._find_stored(costs)
         # for values that are fused into their readers: number of equations, milliseconds, and whether one is expensive;
         # zero for values in memory
         self._size = [0] * count
@@ -266,9 +266,9 @@ class Kernels:
         for lit, value in program.literals.items():
             self._number[value] = self._numbered(lit)
         for op in program.ops:
-            self._take(op, *costs[type(op[0])])
+            self._add_op(op, *costs[type(op[0])])
 
-    def _read(self, costs: Mapping[type[Primitive], Cost]) -> None:
+    def _find_stored(self, costs: Mapping[type[Primitive], Cost]) -> None:
         """Count the readers of each value, and find the values that readers need in memory."""
         transposed: dict[_Value, _Value] = {}
         products: set[_Value] = set()
@@ -293,7 +293,7 @@ class Kernels:
     def _numbered(self, what: object) -> _Number:
         return self._numbers.setdefault(what, len(self._numbers))
 
-    def _take(self, op: _Op, kind: Kind, milliseconds: float) -> None:
+    def _add_op(self, op: _Op, kind: Kind, milliseconds: float) -> None:
         prim, ins, outs = op
         if kind is Kind.KERNEL or kind is Kind.REDUCTION:
             self._add_own_kernel(op, kind, milliseconds)
@@ -312,7 +312,7 @@ class Kernels:
             self._size[out] = size
             own_kernel = size > MAX_FUSED or (expensive and self._readers[out] > 1)
             if size and (own_kernel or self._in_memory(out)):
-                self._add(number, Kernel(kind, milliseconds))
+                self._add_kernel(number, Kernel(kind, milliseconds))
                 own_kernel = own_kernel or (out in self._needed_in_layout and self._joins_large_values(ins, out))
             if own_kernel:
                 self._size[out] = 0
@@ -332,9 +332,9 @@ class Kernels:
         avals = self._program.avals
         numbers = [self._number[a] if a in inside else self._numbered(avals[a]) for a in ins]
         milliseconds += sum([self._milliseconds[a] for a in inside])
-        self._add(self._numbered((prim, *numbers)), Kernel(kind, milliseconds))
+        self._add_kernel(self._numbered((prim, *numbers)), Kernel(kind, milliseconds))
 
-    def _add(self, number: _Number, kernel: Kernel) -> None:
+    def _add_kernel(self, number: _Number, kernel: Kernel) -> None:
         self.distinct[number] = kernel
         self.uses[number] += 1
 

@@ -4,10 +4,10 @@ In a whole program, XLA fuses a cheap operation into each of its readers, and st
 instead. Between units, every value that a later unit reads is stored. This module chooses the values to store:
 
 - A candidate is a value that a piece reads and that a piece other than the one just before it computed.
-- For the candidates of a piece, a minimum cut chooses values of that piece from which cheap equations (`RECOMPUTED`)
-  compute them. The weight of a value is its bytes times the number of pieces by which the choice extends its life. So
-  an operand of the program weighs nothing, and a value that the next layer reads anyway weighs little (`y` beside
-  `1 - y * y`).
+- For the candidates of a piece, a minimum cut chooses values of that piece from which cheap equations
+  (`CHEAP_TO_RECOMPUTE`) compute them. The weight of a value is its bytes times the number of pieces by which the choice
+  extends its life. So an operand of the program weighs nothing, and a value that the next layer reads anyway weighs
+  little (`y` beside `1 - y * y`).
 - The reading piece gets an operand for each chosen value, and the equations: at most `MAX_FORMULA` for a value, for at
   most `MAX_READERS` pieces. Equal pieces stay equal: a value is recomputed only if every use of the body recomputes it
   in the same way.
@@ -25,14 +25,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final, TypeAlias, final
 
-from fxad.core.builder import Builder
+from fxad.core.builder import Builder, subprogram
 from fxad.core.dataclasses import dataclass
 from fxad.core.dce import dce
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Var
 from fxad.primitives.marks import Name
 from fxad.transforms.cleanup.cse import cse
-from fxad.transforms.costs import RECOMPUTED
+from fxad.transforms.costs import CHEAP_TO_RECOMPUTE
 from fxad.transforms.outlining.approximate_match import may_fail
 from fxad.units.cost_rule import called_body
 from fxad.units.min_cut import min_vertex_cut
@@ -188,7 +188,7 @@ class DefUse:
 
     def _of_results(self, body: Jaxpr, last_reads: _LastReads) -> dict[Port, Formula]:
         """The formulas of results of a body, from the values that the minimum cut chooses."""
-        cheap: dict[Atom, Eqn] = {e.outs[0]: e for e in body.eqns if isinstance(e.prim, RECOMPUTED)}
+        cheap: dict[Atom, Eqn] = {e.outs[0]: e for e in body.eqns if isinstance(e.prim, CHEAP_TO_RECOMPUTE)}
         until: dict[Var, Sequence[int]] = {}  # for each use, the last piece that recomputes something from a value
         for n, v in enumerate(body.outs):
             last = [last_reads.recomputed.get(self.pieces[k].outs[n], -1) for k in self.uses[body]]
@@ -284,11 +284,7 @@ def _formula(v: Var, producers: Mapping[Atom, Eqn], leaves: set[Var]) -> Formula
             return None
     eqns = [needed[u] for u in sorted(needed, key=lambda u: u.index)]
     read = tuple(dict.fromkeys([a for e in eqns for a in e.ins if isinstance(a, Var) and a in leaves]))
-    b = Builder()
-    env: dict[Atom, Atom] = dict(zip(read, b.inputs([a.aval for a in read]), strict=True))
-    for eqn in eqns:
-        env.update(zip(eqn.outs, b.copy(eqn, tuple([env.get(a, a) for a in eqn.ins])), strict=True))
-    return Formula(b.build([env[v]], "again"), read)
+    return Formula(subprogram(eqns, read, (v,), "again"), read)
 
 
 # ------------------------------------------------------------------------------------------------------------ rewriting

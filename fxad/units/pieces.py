@@ -21,7 +21,7 @@ from dataclasses import field
 from types import MappingProxyType
 from typing import Final, final
 
-from fxad.core.builder import Builder
+from fxad.core.builder import Builder, subprogram
 from fxad.core.constants import WAITING_BYTES
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
@@ -247,12 +247,7 @@ class _Partition:
         read = [a for e in eqns for a in e.ins] + list(copies.values())
         ins = tuple([a for a in dict.fromkeys(read) if isinstance(a, Var) and a not in inside])
         outs = [v for e in eqns for v in e.outs if v in self.results or not self._readers(v) <= emitted]
-        b = Builder()
-        env: dict[Atom, Atom] = dict(zip(ins, b.inputs([a.aval for a in ins]), strict=True))
-        for eqn in eqns:
-            env.update(zip(eqn.outs, b.copy(eqn, tuple([env.get(a, a) for a in eqn.ins])), strict=True))
-        values = [*outs, *literals, *copies.values()]
-        body = b.build([env.get(a, a) for a in values], "remainder")
+        body = subprogram(eqns, ins, (*outs, *literals, *copies.values()), "remainder")
         source = next((e.source for e in eqns if e.source is not None), None)
         self._emit(Piece(body, ins, (*outs, *literals, *copies), True, source), which)
 

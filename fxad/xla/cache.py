@@ -32,7 +32,7 @@ from fxad.errors import ArgumentError, CacheError, CacheWarning, ParameterError,
 from fxad.ir import Jaxpr
 from fxad.xla.client import Device, default_device
 from fxad.xla.disk_tier import CachedExecutable, DiskTier, footprint
-from fxad.xla.executable import DEFAULT, CompileOptions, LoadedProgram, compile_uncached, memory
+from fxad.xla.executable import DEFAULT, CompileOptions, LoadedProgram, compile_uncached
 from fxad.xla.explanation import Explanation, HasJaxpr, Key, explain_miss, explain_miss_of_units, to_jaxpr
 from fxad.xla.in_flight import begin_compilation
 
@@ -175,7 +175,7 @@ class _Settings:
         self.max_bytes, self.disk_bytes = _budget("max_bytes", max_bytes), _budget("disk_bytes", disk_bytes)
         self._dir = dir
         self._tier = None if dir is None or isinstance(dir, SpecialDirectory) else DiskTier(dir, self.disk_bytes)
-        # the directory of the environment variable, once it has been read
+        # the directory of the environment variable, once it has been read; in a dictionary, which the first thread sets
         self._opened: dict[None, tuple[Path | None, DiskTier | None]] = {}
 
     @property
@@ -313,13 +313,14 @@ class Cache:
                     device,
                     1e3 * seconds,
                     f"{len(source.eqns)} equations",
-                    f"{memory(compilation.program).temp_bytes:,}",
+                    f"{compilation.program.memory().temp_bytes:,}",
                 ),
                 "" if options == DEFAULT else f", with {options}",
                 self._nearest_difference(slot),
             )
         written = tier is not None and tier.keep(source, device, options, compilation, seconds)
-        return CachedExecutable(compilation.program, seconds, footprint(compilation.program, compilation.text)), written
+        size = footprint(compilation.program, compilation.characters)
+        return CachedExecutable(compilation.program, seconds, size), written
 
     def _nearest_difference(self, slot: _Slot) -> str:
         """The difference of a program from the most similar held one of the same name, for the log."""

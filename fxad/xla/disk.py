@@ -36,7 +36,7 @@ _STALE: Final = 3600.0  # seconds after which a temporary file counts as abandon
 
 @final
 @dataclass(frozen=True, slots=True)
-class Stored:
+class DiskEntry:
     """The contents of an entry: facts in JSON, and bytes."""
 
     facts: Mapping[str, Any]
@@ -58,12 +58,12 @@ class Directory:
             the home of nobody; ParameterError for what is no path.
     """
 
-    __slots__ = ("_since", "_warned", "max_bytes", "path")
+    __slots__ = ("_warned", "_written", "max_bytes", "path")
 
     def __init__(self, path: str | os.PathLike[str], max_bytes: int) -> None:
         self.path = _absolute(_checked(path))
         self.max_bytes = max_bytes
-        self._since: list[int] | None = None  # bytes written since the last scan of the directory
+        self._written: list[int] | None = None  # bytes of each entry since the last scan of the directory
         self._warned: dict[str, object] = {}
         try:
             os.makedirs(self.path, mode=0o700, exist_ok=True)
@@ -80,7 +80,7 @@ class Directory:
         """The path of the entry of a key."""
         return os.path.join(self.path, hashlib.sha256(key.encode()).hexdigest() + SUFFIX)
 
-    def read(self, key: str) -> Stored | None:
+    def read(self, key: str) -> DiskEntry | None:
         """The contents of the entry of a key; None if there is none or it is damaged."""
         path = self.file(key)
         try:
@@ -96,7 +96,7 @@ class Directory:
             self.warn_once(f"read {e.errno}", f"cache: {path} cannot be read: {e.strerror}; it is compiled again")
         return None
 
-    def write(self, key: str, stored: Stored) -> bool:
+    def write(self, key: str, stored: DiskEntry) -> bool:
         """Store or replace the entry of a key. Returns True on success."""
         head = json.dumps({"key": key, **stored.facts}, sort_keys=True).encode()
         body = [len(head).to_bytes(_LENGTH, "little"), head, stored.payload]
@@ -127,11 +127,11 @@ class Directory:
 
     def _evict_for(self, size: int) -> None:
         """Remove the least recently used entries, if a sixteenth of the bound was written since the last scan."""
-        since = self._since
-        if since is not None and sum(since) + size <= self.max_bytes // 16:
-            since.append(size)
+        written = self._written
+        if written is not None and sum(written) + size <= self.max_bytes // 16:
+            written.append(size)
             return
-        self._since = []
+        self._written = []
         entries = sorted(self._files())
         allowed = self.max_bytes - size - self.max_bytes // 16
         total = sum([n for _, n, _ in entries])
@@ -224,7 +224,7 @@ def _read(path: str) -> bytes | None:
         raise _DamagedError("is larger than the memory that is left") from None
 
 
-def _parse_entry(data: bytes, key: str) -> Stored:
+def _parse_entry(data: bytes, key: str) -> DiskEntry:
     """The parts of an entry. Raises: _DamagedError."""
     if not data.startswith(MAGIC):
         raise _DamagedError("is not an entry of the cache")
@@ -239,7 +239,7 @@ def _parse_entry(data: bytes, key: str) -> Stored:
         raise _DamagedError("is not an entry that this version of fxad reads")
     if facts.pop("key") != key:
         raise _DamagedError("is the entry of another program")
-    return Stored(facts, data[end:])
+    return DiskEntry(facts, data[end:])
 
 
 def _digest(data: bytes) -> bytes:

@@ -29,7 +29,7 @@ from fxad.primitives.meshes import Spec, check_divides, check_ids, check_mesh, c
 from fxad.xla import custom_calls
 from fxad.xla.client import Device, devices, process_count, process_index
 from fxad.xla.compat import reason
-from fxad.xla.disk import Directory, Stored
+from fxad.xla.disk import Directory, DiskEntry
 from fxad.xla.executable import Compilation, CompileOptions, LoadedProgram, StoredProgram, load, options_for
 from fxad.xla.sharded import devices_for
 
@@ -45,14 +45,14 @@ def serialized(program: LoadedProgram) -> bytes:
         return b""
 
 
-def footprint(program: LoadedProgram, text: int) -> int:
-    """An estimate of the bytes of an executable and its program, whose module has `text` characters.
+def footprint(program: LoadedProgram, characters: int) -> int:
+    """An estimate of the bytes of an executable and its program, whose module has so many characters.
 
     XLA reports the size of the generated code, except on the CPU, where it reports 0 or less. There, the estimate is a
     measured multiple of the size of the module, because serializing the executable to count its bytes takes time.
     """
     code = program.raw.size_of_generated_code_in_bytes()
-    return EXECUTABLE_BYTES + text + (code if code > 0 else CHARACTER_BYTES * text)
+    return EXECUTABLE_BYTES + characters + (code if code > 0 else CHARACTER_BYTES * characters)
 
 
 # ------------------------------------------------------------------------------------------------------------- keys
@@ -145,15 +145,15 @@ def key_of(source: Jaxpr, options: CompileOptions, configuration: str) -> str:
 # -------------------------------------------------------------------------------------------------- disk entries
 
 
-def to_disk_entry(compilation: Compilation, payload: bytes, seconds: float) -> Stored | None:
+def to_disk_entry(compilation: Compilation, payload: bytes, seconds: float) -> DiskEntry | None:
     """An executable as an entry; None if it calls functions of this process or cannot be serialized."""
     targets = list(compilation.targets)
     if not payload or not custom_calls.are_portable(targets):
         return None
-    facts = {"seconds": seconds, "targets": targets, "text": compilation.text}
+    facts = {"seconds": seconds, "targets": targets, "text": compilation.characters}
     if compilation.placement is not None:
         facts["placement"] = asdict(compilation.placement)
-    return Stored(facts, payload)
+    return DiskEntry(facts, payload)
 
 
 def from_disk_entry(

@@ -28,7 +28,7 @@ from fxad.xla.host_calls import HostErrors, Results, Start, SynchronousStart
 from fxad.xla.interruptible import interruptible
 from fxad.xla.sharded import ManyDevices, devices_for, shardings
 
-Effort: TypeAlias = Literal["auto", "full"]
+EffortOption: TypeAlias = Literal["auto", "full"]
 
 
 @final
@@ -49,7 +49,7 @@ class CompileOptions:
     donate: tuple[int, ...] = ()
     optimization_level: int | None = None
     flags: tuple[tuple[str, str | bool | int | float], ...] = ()
-    effort: Effort = "auto"
+    effort: EffortOption = "auto"
 
     def __post_init__(self) -> None:
         donate, level = self.donate, self.optimization_level
@@ -67,7 +67,7 @@ class CompileOptions:
                 f"CompileOptions: flags is {self.flags!r:.60}, not a sequence of pairs of a name and a value",
                 remedy='as in flags=(("xla_cpu_enable_fast_math", True),); a value is a str, a bool, an int or a float',
             )
-        if not isinstance(self.effort, str) or self.effort not in get_args(Effort):
+        if not isinstance(self.effort, str) or self.effort not in get_args(EffortOption):
             raise ParameterError(
                 f"CompileOptions: effort is {self.effort!r:.60}", remedy='the efforts are "auto" and "full"'
             )
@@ -270,13 +270,13 @@ class LoadedProgram:
     """A compiled program on one device. It refers to machine code, not to a `Jaxpr`, and to no constant. Thread-safe.
 
     `start` and `handlers` are the parts of `execute`, for callers that inline it. `handlers` make uncommitted arrays,
-    `committed` makes arrays that stay on the device (see `fxad.tracing.placement`). `start_divided` is `start` for
+    `committing_handlers` arrays that stay on the device (see `fxad.tracing.placement`). `start_divided` is `start` for
     operands that are divided as the program wants them.
     """
 
     __slots__ = (
-        "__weakref__", "committed", "device", "devices", "handlers", "in_avals", "origin", "out_avals", "placed", "raw",
-        "start", "start_divided",
+        "__weakref__", "committing_handlers", "device", "devices", "handlers", "in_avals", "origin", "out_avals",
+        "placed", "raw", "start", "start_divided",
     )  # fmt: skip
 
     def __init__(
@@ -284,7 +284,7 @@ class LoadedProgram:
         raw: _jax.LoadedExecutable,
         program: ProgramDescription,
         device: Device,
-        failures: HostErrors | None = None,
+        host_errors: HostErrors | None = None,
         placed: Placed | None = None,
     ) -> None:
         self.raw = raw
@@ -295,9 +295,9 @@ class LoadedProgram:
         self.origin = Origin(program.name, program.where, ref(self))
         self.devices: tuple[Device, ...] = (device,) if placed is None else placed.devices
         self.placed = placed
-        if failures is not None:
+        if host_errors is not None:
             where = device.sharding if placed is None else ManyDevices(placed.devices, placed.mesh, ())
-            self.start = SynchronousStart(self.start, failures, where)
+            self.start = SynchronousStart(self.start, host_errors, where)
         if program.unbounded:
             self.start = interruptible(self.start)
         if placed is not None and device.platform == "cpu" and process_count() > 1:
@@ -306,13 +306,13 @@ class LoadedProgram:
         if placed is not None:  # the thread that donates operands divides them, not that of `interruptible`
             self.start = DividingStart(self.start, placed.ins)
             commitments.any = True  # its results are
-            self.handlers = self.committed = [
+            self.handlers = self.committing_handlers = [
                 result_handler(a, where, True, self.origin)
                 for a, where in zip(program.out_avals, placed.outs, strict=True)
             ]
             return
         self.handlers = [result_handler(a, device.sharding, False, self.origin) for a in program.out_avals]
-        self.committed = [result_handler(a, device.sharding, True, self.origin) for a in program.out_avals]
+        self.committing_handlers = [result_handler(a, device.sharding, True, self.origin) for a in program.out_avals]
 
     def execute(self, buffers: Sequence[Buffer]) -> list[Buffer]:
         """Run on buffers of exactly the types `in_avals`, on `device`. Asynchronous: it does not wait for the values.
@@ -324,7 +324,22 @@ class LoadedProgram:
 
     def memory(self) -> MemoryStats:
         """Bytes of operands, results, aliases, temporaries and code, as planned by XLA."""
-        return memory(self)
+        s = self.raw.get_compiled_memory_stats()
+        argument, output = s.argument_size_in_bytes, s.output_size_in_bytes
+        alias, temp = s.alias_size_in_bytes, s.temp_size_in_bytes
+        # on the CPU, XLA's own figure has no temporaries; they are one block, live for the whole call
+        total = argument + output - alias + temp
+        peak = total if self.device.platform == "cpu" else s.peak_memory_in_bytes or total
+        return MemoryStats(argument, output, alias, temp, peak, s.generated_code_size_in_bytes)
+
+    def cost(self) -> CostStats:
+        """XLA's estimate of the work of one call; zero if there is none."""
+        analysis = self.raw.cost_analysis()
+        return CostStats(
+            float(analysis.get("flops", 0.0)),
+            float(analysis.get("bytes accessed", 0.0)),
+            float(analysis.get("transcendentals", 0.0)),
+        )
 
     def hlo(self) -> str:
         """The optimised HLO text."""
@@ -335,43 +350,44 @@ def compile_module(lowered: LoweredModule, options: CompileOptions, device: Devi
     """Compile for a device, without a cache. Raises: CompileError."""
     source = lowered.source(options.donate)
     custom_calls.register_targets(custom_calls.custom_call_targets(source), device.platform)
-    placed = lowered.placement
+    placement = lowered.placement
     on: tuple[Device, ...] = (device,)
-    if placed is not None:
-        on = devices_for(placed.devices, device.platform, lowered.name, placed.ids, placed.of_maps)
-    xla_options = _xla_options(options, on, placed, lowered.waits)
+    if placement is not None:
+        on = devices_for(placement.devices, device.platform, lowered.name, placement.ids, placement.of_maps)
+    xla_options = _xla_options(options, on, placement, lowered.waits)
     try:
-        failures = None
+        host_errors = None
         if lowered.waits:
-            raw, failures = host_calls.compile_with_callbacks(source, lowered.host, on, xla_options)
+            raw, host_errors = host_calls.compile_with_callbacks(source, lowered.host, on, xla_options)
         else:
             raw = device.client.compile_and_load(source, [d.raw for d in on], xla_options)
     except _jax.JaxRuntimeError as e:
         raise CompileError(_with_module_line(reason(e), source), remedy=_IF_REFUSED) from e
-    return load(raw, lowered, on, failures)
+    return load(raw, lowered, on, host_errors)
 
 
 def load(
     raw: _jax.LoadedExecutable,
     program: ProgramDescription,
     on: tuple[Device, ...],
-    failures: HostErrors | None = None,
+    host_errors: HostErrors | None = None,
 ) -> LoadedProgram:
     """An executable of XLA on its devices. Raises: CompileError for a division of a result that no mesh has."""
-    placed = program.placement
-    divided = None if placed is None else Placed(on, placed.meshes[0], *shardings(placed, on, raw, program.name))
-    return LoadedProgram(raw, program, on[0], failures, divided)
+    placement, placed = program.placement, None
+    if placement is not None:
+        placed = Placed(on, placement.meshes[0], *shardings(placement, on, raw, program.name))
+    return LoadedProgram(raw, program, on[0], host_errors, placed)
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Compilation:
-    """The result of a compilation: an executable, the functions it calls by name, the length of its text, and its
-    devices if there are several."""
+    """The result of a compilation: an executable, the functions it calls by name, the number of characters of its
+    module, and its devices if there are several."""
 
     program: LoadedProgram
     targets: tuple[str, ...]
-    text: int
+    characters: int
     placement: Placement | None = None
 
 
@@ -380,8 +396,8 @@ def compile_uncached(source: Jaxpr, options: CompileOptions, device: Device) -> 
     check_nesting(source)
     lowered = lower_jaxpr(source, device.platform)
     program = compile_module(lowered, with_effort(source, options, device), device)
-    text = len(lowered.body) + len(lowered.locations)
-    return Compilation(program, tuple(sorted(custom_calls.custom_call_targets(lowered.body))), text, lowered.placement)
+    targets = tuple(sorted(custom_calls.custom_call_targets(lowered.body)))
+    return Compilation(program, targets, len(lowered.body) + len(lowered.locations), lowered.placement)
 
 
 def with_effort(source: Jaxpr, options: CompileOptions, device: Device) -> CompileOptions:
@@ -404,18 +420,18 @@ class StoredProgram:
     placement: Placement | None
 
 
-def options_for(on: tuple[Device, ...], placed: Placement | None, waits: bool = False) -> _jax.CompileOptions:
+def options_for(on: tuple[Device, ...], placement: Placement | None, waits: bool = False) -> _jax.CompileOptions:
     """XLA's default options for the devices of a program."""
-    if placed is None:
+    if placement is None:
         return compile_options(on[0].id)
-    return partitioned_options([d.id for d in on], [*[where is None for where in placed.outs], *[False] * waits])
+    return partitioned_options([d.id for d in on], [*[where is None for where in placement.outs], *[False] * waits])
 
 
 def _xla_options(
-    options: CompileOptions, on: tuple[Device, ...], placed: Placement | None, waits: bool
+    options: CompileOptions, on: tuple[Device, ...], placement: Placement | None, waits: bool
 ) -> _jax.CompileOptions:
     """The options in XLA's form. The module itself contains the donation."""
-    xla_options = options_for(on, placed, waits)
+    xla_options = options_for(on, placement, waits)
     if options.optimization_level is not None:
         xla_options.executable_build_options.optimization_level = options.optimization_level
     flags = (*(compiler_flags() if on[0].platform == "cuda" else ()), *options.flags)
@@ -436,24 +452,3 @@ def _with_module_line(problem: str, source: str) -> str:
     if match is None or int(match[1]) > len(lines):
         return f"compile: {problem}"
     return f"compile: {problem}\n  in            {lines[int(match[1]) - 1]}"
-
-
-def memory(program: LoadedProgram) -> MemoryStats:
-    """Bytes of operands, results, aliases, temporaries and code, as planned by XLA."""
-    s = program.raw.get_compiled_memory_stats()
-    argument, output = s.argument_size_in_bytes, s.output_size_in_bytes
-    alias, temp = s.alias_size_in_bytes, s.temp_size_in_bytes
-    # on the CPU, XLA's own figure has no temporaries; they are one block, live for the whole call
-    total = argument + output - alias + temp
-    peak = total if program.device.platform == "cpu" else s.peak_memory_in_bytes or total
-    return MemoryStats(argument, output, alias, temp, peak, s.generated_code_size_in_bytes)
-
-
-def cost(program: LoadedProgram) -> CostStats:
-    """XLA's estimate of the work of one call; zero if there is none."""
-    analysis = program.raw.cost_analysis()
-    return CostStats(
-        float(analysis.get("flops", 0.0)),
-        float(analysis.get("bytes accessed", 0.0)),
-        float(analysis.get("transcendentals", 0.0)),
-    )

@@ -96,22 +96,22 @@ _MAX_KEPT: Final = 64
 class _Callback:
     """The function that XLA calls: it evaluates the equation, and stores its exceptions."""
 
-    __slots__ = ("_call", "_failures", "_where")
+    __slots__ = ("_call", "_errors", "_where")
 
-    def __init__(self, call: Called, where: str, failures: HostErrors) -> None:
-        self._call, self._where, self._failures = call, where, failures
+    def __init__(self, call: Called, where: str, errors: HostErrors) -> None:
+        self._call, self._where, self._errors = call, where, errors
 
     def __call__(self, *operands: NDArray) -> tuple[NDArray, ...]:
         args, device = operands, 0
-        if self._failures.deferred:
+        if self._errors.deferred:
             args, device = operands[:-1], int(operands[-1])
         try:
             return call_host_function(self._call.impl, *args)
         except BaseException as e:  # also KeyboardInterrupt and the like, which are no failures of the function
             error = e.located(where=self._where) if isinstance(e, FxadError) else e
-            if not self._failures.deferred:
-                raise self._failures.add(error) from e
-            self._failures.add_for_all(device, error)
+            if not self._errors.deferred:
+                raise self._errors.add(error) from e
+            self._errors.add_for_all(device, error)
         outs = self._call.out_avals if isinstance(self._call, HostCall) else ()
         return tuple([np.zeros(a.shape, a.dtype) for a in outs])
 
@@ -120,37 +120,37 @@ class _Callback:
 class SynchronousStart:
     """The execution of a program that calls the host. Raises: ExecutionError with what a host function raised."""
 
-    __slots__ = ("_done", "_failures", "_start")
+    __slots__ = ("_done", "_errors", "_start")
 
-    def __init__(self, start: Start, failures: HostErrors, where: _jax.Sharding) -> None:
-        self._start, self._failures = start, failures
+    def __init__(self, start: Start, errors: HostErrors, where: _jax.Sharding) -> None:
+        self._start, self._errors = start, errors
         self._done = result_handler(DONE, where, False, None)
 
     def __call__(self, buffers: Sequence[_jax.ArrayImpl]) -> Results:
-        number = self._failures.begin()
+        number = self._errors.begin()
         try:  # a small program runs here, in the call
             results = execute_with_host_calls(self._start, buffers)
         except BaseException as e:
-            self._failures.end(number, e)
+            self._errors.end(number, e)
             raise
-        return _Results(results, self._done, self._failures, number)
+        return _SynchronousResults(results, self._done, self._errors, number)
 
 
 @final
-class _Results:
-    __slots__ = ("_done", "_failures", "_number", "_results")
+class _SynchronousResults:
+    __slots__ = ("_done", "_errors", "_number", "_results")
 
-    def __init__(self, results: Results, done: _jax.ResultHandler, failures: HostErrors, number: int) -> None:
-        self._results, self._done, self._failures, self._number = results, done, failures, number
+    def __init__(self, results: Results, done: _jax.ResultHandler, errors: HostErrors, number: int) -> None:
+        self._results, self._done, self._errors, self._number = results, done, errors, number
 
     def consume_with_handlers(self, handlers: Sequence[_jax.ResultHandler], /) -> list[_jax.ArrayImpl]:
         try:
             *arrays, done = execute_with_host_calls(self._results.consume_with_handlers, [*handlers, self._done])
             execute_with_host_calls(done.block_until_ready)
         except BaseException as e:
-            self._failures.end(self._number, e)
+            self._errors.end(self._number, e)
             raise
-        self._failures.end(self._number)
+        self._errors.end(self._number)
         return arrays
 
 
@@ -171,8 +171,8 @@ def compile_with_callbacks(
                 f"compile: without jax-cuda13-plugin, a program on cuda cannot call {what}",
                 remedy="pip install jax-cuda13-plugin of the version of jaxlib",
             )
-    failures = HostErrors(deferred=len(devices) > 1)
-    callbacks = [_Callback(call, where, failures) for call, where in calls]
+    errors = HostErrors(deferred=len(devices) > 1)
+    callbacks = [_Callback(call, where, errors) for call, where in calls]
     on = _jax.DeviceList(tuple([d.raw for d in devices]))
     raw = lowering.mlir.with_module(source, lambda module: client.compile_and_load(module, on, options, callbacks))
-    return raw, failures
+    return raw, errors

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from operator import itemgetter
-from typing import Final, Literal, TypeAlias, cast, final
+from typing import Final, TypeAlias, cast, final
 from weakref import ref
 
 import numpy as np
@@ -29,9 +29,7 @@ from fxad.xla.executable import (
     LoadedProgram,
     OperandDivision,
     Placed,
-    cost as cost_of_unit,
     launch,
-    memory as memory_of_unit,
 )
 from fxad.xla.failures import OPERAND_DELETED, MemoryStats, Origin, ResultHandler, StepRefused, XlaRuntimeError
 from fxad.xla.garbage import collect_garbage, collection_due
@@ -46,7 +44,7 @@ _Call: TypeAlias = tuple[Start, list[ResultHandler], _Pick, tuple[int, ...]]
 
 
 @final
-class _Results:
+class _LinkedResults:
     """The results of a linked run, with the interface of XLA's results of one executable."""
 
     __slots__ = ("_committed", "buffers")
@@ -71,8 +69,8 @@ class LinkedProgram:
     """
 
     __slots__ = (
-        "__weakref__", "_constants", "_divided", "_outs", "_parts", "committed", "device", "devices", "handlers",
-        "in_avals", "origin", "out_avals", "placed", "plan", "programs",
+        "__weakref__", "_constants", "_divided", "_outs", "_parts", "committing_handlers", "device", "devices",
+        "handlers", "in_avals", "origin", "out_avals", "placed", "plan", "programs",
     )  # fmt: skip
 
     def __init__(self, plan: Plan, programs: tuple[LoadedProgram, ...], device: Device) -> None:
@@ -83,7 +81,7 @@ class LinkedProgram:
         self.out_avals: tuple[Aval, ...] = plan.out_avals
         # each step has its own handlers; the identity of these lists tells if results are committed
         self.handlers: list[ResultHandler] = []
-        self.committed: list[ResultHandler] = []
+        self.committing_handlers: list[ResultHandler] = []
         self.placed = _placed(plan, programs)
         self.devices: tuple[Device, ...] = (device,) if self.placed is None else self.placed.devices
         self._constants = [constant_buffer(np.array(c.array), c.aval, device) for c in plan.constants]
@@ -115,7 +113,7 @@ class LinkedProgram:
                 calls = []
         self._parts.append((calls, ()))
 
-    def start(self, buffers: Sequence[Buffer]) -> _Results:
+    def start(self, buffers: Sequence[Buffer]) -> _LinkedResults:
         """Call every step in order; see `LoadedProgram.execute`. A slot is an index into one list, which only grows. A
         value is dropped after its last read; pending XLA executions keep their operands alive."""
         if self.plan.donate:  # before the first step: steps before a failing one would consume their operands
@@ -136,11 +134,33 @@ class LinkedProgram:
                     delete(buffers[k])
         except XlaRuntimeError as e:
             raise self._refused(e, self._running(len(buffers), len(slots)), len(buffers)) from e
-        return _Results(list(self._outs(slots)), self.committed if self.placed is None else None)
+        return _LinkedResults(list(self._outs(slots)), self.committing_handlers if self.placed is None else None)
 
     def memory(self) -> MemoryStats:
-        """The memory of a whole run."""
-        return memory(self)
+        """Bytes of operands, results, aliases, temporaries and code of a whole run, as planned by XLA.
+
+        The peak is the maximum over the steps of live slots and temporaries. `temp_bytes` are the peak without operands
+        and results: values between units, and temporaries of the unit.
+        """
+        plan, stats = self.plan, [p.memory() for p in self.programs]
+        ins, outs = self.in_avals, self.out_avals
+        if self.placed is not None:
+            ins, outs = _part_types(ins, self.placed.ins), _part_types(outs, self.placed.outs)
+        argument, output = [sum([a.nbytes for a in side]) for side in (ins, outs)]
+        alias = sum([ins[k].nbytes for k in aliases(ins, outs, plan.donate)])
+        peak = max([s.live_bytes + stats[s.unit].temp_bytes - stats[s.unit].alias_bytes for s in plan.steps])
+        code = sum([m.generated_code_bytes for m in stats])
+        return MemoryStats(argument, output, alias, max(0, peak - argument - output + alias), peak, code)
+
+    def cost(self) -> CostStats:
+        """XLA's estimate of the work of one call, summed over its steps; zero if there is none."""
+        stats = [p.cost() for p in self.programs]
+        steps = [stats[s.unit] for s in self.plan.steps]
+        return CostStats(
+            sum([c.flops for c in steps]),
+            sum([c.bytes_accessed for c in steps]),
+            sum([c.transcendentals for c in steps]),
+        )
 
     def execute(self, buffers: Sequence[Buffer]) -> list[Buffer]:
         """Run on buffers of exactly the types `in_avals`, on `device`. Asynchronous: it does not wait for the values.
@@ -196,8 +216,14 @@ def _placed(plan: Plan, programs: Sequence[LoadedProgram]) -> Placed | None:
     return Placed(first.devices, first.mesh, ins, [where[k] for k in plan.outs])
 
 
+def _part_types(avals: Sequence[Aval], on: Sequence[ManyDevices]) -> tuple[Aval, ...]:
+    """The types of the parts of operands or results that a device has."""
+    return tuple([a.with_shape(local_shape(w.mesh, w.spec, a.shape)) for a, w in zip(avals, on, strict=True)])
+
+
 def _pick(slots: tuple[int, ...]) -> _Pick:
     """A C function that selects these slots from the list of all."""
+    # the type of `itemgetter` does not say that it gives a list for a slice, and a tuple for several indices
     if len(slots) < 2:
         first = slots[0] if slots else 0
         return cast(_Pick, itemgetter(slice(first, first + len(slots))))
@@ -248,44 +274,3 @@ def _compiled(plan: Plan, device: Device, options: CompileOptions) -> Iterator[t
         yield from map(compile_unit, order)
         return
     yield from xla.in_threads.completed(compile_unit, order, _AT_ONCE)
-
-
-def memory(program: Runnable) -> MemoryStats:
-    """Bytes of operands, results, aliases, temporaries and code, as planned by XLA. The figures of a linked program are
-    those of a whole run.
-
-    The peak of a linked run is the maximum over its steps of live slots and temporaries. Its `temp_bytes` are the peak
-    without operands and results: values between units, and temporaries of the unit.
-    """
-    if isinstance(program, LoadedProgram):
-        return memory_of_unit(program)
-    plan = program.plan
-    stats = [memory_of_unit(p) for p in program.programs]
-    ins, outs = _part_types(program, "ins"), _part_types(program, "outs")
-    argument, output = [sum([a.nbytes for a in side]) for side in (ins, outs)]
-    alias = sum([ins[k].nbytes for k in aliases(ins, outs, plan.donate)])
-    peak = max([s.live_bytes + stats[s.unit].temp_bytes - stats[s.unit].alias_bytes for s in plan.steps])
-    code = sum([m.generated_code_bytes for m in stats])
-    return MemoryStats(argument, output, alias, max(0, peak - argument - output + alias), peak, code)
-
-
-def _part_types(program: LinkedProgram, side: Literal["ins", "outs"]) -> Sequence[Aval]:
-    """The types of the parts of operands or results that a device has."""
-    avals = program.in_avals if side == "ins" else program.out_avals
-    if program.placed is None:
-        return avals
-    on = program.placed.ins if side == "ins" else program.placed.outs
-    return [a.with_shape(local_shape(w.mesh, w.spec, a.shape)) for a, w in zip(avals, on, strict=True)]
-
-
-def cost(program: Runnable) -> CostStats:
-    """XLA's estimate of the work of one call, summed over its steps; zero if there is none."""
-    if isinstance(program, LoadedProgram):
-        return cost_of_unit(program)
-    stats = [cost_of_unit(p) for p in program.programs]
-    steps = [stats[s.unit] for s in program.plan.steps]
-    return CostStats(
-        sum([c.flops for c in steps]),
-        sum([c.bytes_accessed for c in steps]),
-        sum([c.transcendentals for c in steps]),
-    )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import pickle
 import re
 import subprocess
 import sys
@@ -54,6 +56,15 @@ def test_it_runs_as_the_program_does() -> None:
         fx.errors.ShapeError, match=r"^loss: argument x has shape \(3, 3\), it was traced with \(2, 3\)"
     ):
         run(ARGS[0], np.ones((3, 3), np.float32), scale=np.float32(1))
+
+
+def test_pickling_it_says_what_to_do_instead() -> None:
+    run = fx.load_exported(exported(loss, *ARGS, scale=2.0))
+    with pytest.raises(ArgumentError) as e:
+        pickle.dumps(run)
+    assert e.value.message == "pickle: <Exported loss> is compiled for the devices of this process"
+    assert e.value.remedy == "hand over the bytes that it was loaded from, and call load_exported on them there"
+    assert copy.copy(run) is copy.deepcopy([run])[0] is run
 
 
 def test_derivatives_closures_and_library_calls() -> None:

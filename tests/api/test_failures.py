@@ -64,7 +64,7 @@ def test_out_of_memory_in_a_linked_run_tells_the_peak_of_the_run() -> None:
     assert isinstance(run._loaded, runtime.LinkedProgram)
     (unit,) = [p for p in run._loaded.programs if p.origin.name == "huge_temporary"]
     peak = run.memory().peak_bytes
-    assert peak >= runtime.memory(unit).peak_bytes + x.nbytes
+    assert peak >= unit.memory().peak_bytes + x.nbytes
     for y in run(x):
         message = (
             rf"^block: twice: out of memory: [\d,]{{17}} bytes were asked for; at its peak the program needs {peak:,}: "

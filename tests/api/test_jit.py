@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import functools
+import pickle
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +15,7 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import tree
-from fxad.errors import ShapeError
+from fxad.errors import ArgumentError, ShapeError
 from fxad.tracing import program as program_module
 from tests.api.refusals import X, refused
 
@@ -200,3 +202,69 @@ def test_paths_are_for_messages_only(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(fx.errors.ShapeError, match=r"argument xs\[19\] has shape \(2,\)"):
         run([*leaves[:19], np.ones(2, np.float32)], 3.0)
     assert asked
+
+
+# ------------------------------------------------------------------------------------------------- pickles and copies
+
+
+@fx.jit
+def decorated(x: fx.Array) -> fx.Array:
+    return 2 * x
+
+
+@fx.jit(static_argnums=1)
+def decorated_with_statics(x: fx.Array, n: int) -> fx.Array:
+    return n * x
+
+
+class Holder:
+    @fx.jit
+    def decorated_method(self, x: fx.Array) -> fx.Array:
+        return x
+
+
+@pytest.mark.parametrize("jitted", [decorated, decorated_with_statics, Holder.decorated_method], ids=repr)
+def test_a_decorated_function_is_pickled_by_name(jitted: Any) -> None:
+    for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
+        assert pickle.loads(pickle.dumps({"f": jitted}, protocol))["f"] is jitted
+
+
+def _plain(x: fx.Array) -> fx.Array:
+    return x
+
+
+def _plain_with_statics(x: fx.Array, n: int) -> fx.Array:
+    return n * x
+
+
+@pytest.mark.parametrize(
+    ("jitted", "name"),
+    [
+        (fx.jit(_plain), "_plain"),
+        (fx.jit(lambda x: x), "<lambda>"),
+        (fx.jit(functools.partial(_plain_with_statics, n=2)), "_plain_with_statics"),
+        (fx.jit(_plain_with_statics, static_argnums=1), "_plain_with_statics"),
+        (Holder().decorated_method, "decorated_method"),
+    ],
+)
+def test_pickling_another_jitted_function_says_what_to_do_instead(jitted: Any, name: str) -> None:
+    with pytest.raises(ArgumentError) as e:
+        pickle.dumps(jitted)
+    assert e.value.message == (
+        f"pickle: <jit {name}> is compiled for the devices of this process, and no module has it under its name"
+    )
+    assert e.value.remedy == (
+        "pickle the function and call jit on it there; or define it with @jit, and it is pickled by name."
+        " Or hand over the bytes of jitted.lower(*args).export()"
+    )
+
+
+def test_a_copy_of_a_jitted_function_is_the_function() -> None:
+    jitted, statics = fx.jit(_plain), fx.jit(_plain_with_statics, static_argnums=1)
+    x = fnp.asarray(X)
+    jitted(x), statics(x, 2)  # now they hold objects of jaxlib, which cannot be copied
+    assert copy.copy(jitted) is copy.deepcopy([jitted])[0] is jitted
+    assert copy.copy(statics) is copy.deepcopy([statics])[0] is statics
+    # a transformation of a copy finds the static arguments
+    mapped = fx.vmap(copy.deepcopy(statics), in_axes=(0, None))
+    assert np.asarray(mapped(x[None], 3)).tolist() == [[0, 3, 6]]

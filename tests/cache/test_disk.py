@@ -23,7 +23,7 @@ from fxad import runtime
 from fxad.core.atomic_file import checksum
 from fxad.errors import CacheError, CacheWarning, ParameterError
 from fxad.xla import custom_calls, disk_tier
-from fxad.xla.disk import MAGIC, SUFFIX, Directory, Stored
+from fxad.xla.disk import MAGIC, SUFFIX, Directory, DiskEntry
 from tests.cache.processes import process
 
 pytestmark = pytest.mark.smoke
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.smoke
 X = np.arange(4, dtype=np.float32)
 DEVICE = runtime.default_device()
 KEY = "program of a test"
-STORED = Stored({"seconds": 1.5}, b"payload" * 3)
+STORED = DiskEntry({"seconds": 1.5}, b"payload" * 3)
 
 
 @pytest.fixture
@@ -351,7 +351,7 @@ def test_configure_changes_what_it_names(home: Path) -> None:
 def test_it_is_bounded_by_bytes_used_last_stays(home: Path) -> None:
     d = Directory(home, 100_000)
     for k in range(40):
-        assert d.write(f"key {k}", Stored({}, bytes([k]) * 5_000))
+        assert d.write(f"key {k}", DiskEntry({}, bytes([k]) * 5_000))
         d.read("key 0")
         for age, path in enumerate([d.file(f"key {n}") for n in range(k)]):
             if age and os.path.exists(path):
@@ -366,8 +366,8 @@ def test_it_is_bounded_by_bytes_used_last_stays(home: Path) -> None:
 
 def test_what_is_larger_than_the_bound_is_not_stored(home: Path) -> None:
     d = Directory(home, 1000)
-    assert d.write("small", Stored({}, b"x"))
-    assert not d.write("large", Stored({}, bytes(1000)))
+    assert d.write("small", DiskEntry({}, b"x"))
+    assert not d.write("large", DiskEntry({}, bytes(1000)))
     assert d.read("small") is not None
 
 
@@ -496,7 +496,7 @@ def test_an_entry_of_other_facts_is_never_an_error(home: Path, fact: str, value:
     key = disk_tier.key_of(small().jaxpr, fx.CompileOptions(), disk_tier.CompilerConfiguration().of(DEVICE))
     entry = d.read(key)
     assert entry is not None
-    d.write(key, Stored({**entry.facts, fact: value}, entry.payload))
+    d.write(key, DiskEntry({**entry.facts, fact: value}, entry.payload))
     found: list[runtime.CacheStats] = []
     told(lambda: found.append(ran(home)))
     assert found[0].misses == 1
@@ -507,7 +507,7 @@ def test_an_entry_that_xla_refuses_is_compiled_again(home: Path) -> None:
     text = disk_tier.key_of(small().jaxpr, fx.CompileOptions(), disk_tier.CompilerConfiguration().of(DEVICE))
     d = Directory(home, 10**6)
     for facts in ({}, {"seconds": 1, "targets": [], "text": 3}, {"seconds": "x", "targets": 3, "text": []}):
-        d.write(text, Stored(facts, b"no executable"))
+        d.write(text, DiskEntry(facts, b"no executable"))
         found: list[runtime.CacheStats] = []
         (message,) = told(lambda: found.append(ran(home)))
         assert message.startswith(f"cache: {d.file(text)} is refused: ")
@@ -567,7 +567,7 @@ def test_threads_share_a_directory(home: Path) -> None:
     def work(k: int) -> None:
         for n in range(40):
             name = f"key {n % 5}"
-            d.write(name, Stored({"n": n % 5}, bytes([n % 5]) * 3000))
+            d.write(name, DiskEntry({"n": n % 5}, bytes([n % 5]) * 3000))
             found = d.read(name)
             if found is not None and found.payload != bytes([n % 5]) * 3000:
                 next(problems)

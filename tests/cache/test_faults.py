@@ -17,13 +17,13 @@ import pytest
 import fxad as fx
 from fxad.core.atomic_file import UNFINISHED, write_whole
 from fxad.errors import CacheWarning
-from fxad.xla.disk import SUFFIX, Directory, Stored
+from fxad.xla.disk import SUFFIX, Directory, DiskEntry
 from tests.cache.processes import process, started
 
 pytestmark = pytest.mark.smoke
 
 X = np.arange(4, dtype=np.float32)
-OLD, NEW = Stored({"n": 1}, b"old" * 100), Stored({"n": 2}, b"new" * 200)
+OLD, NEW = DiskEntry({"n": 1}, b"old" * 100), DiskEntry({"n": 2}, b"new" * 200)
 
 
 def told(work: Callable[[], object]) -> list[str]:
@@ -41,9 +41,9 @@ def told(work: Callable[[], object]) -> list[str]:
 _KILLED = """
 import os, signal, sys, warnings
 warnings.simplefilter("ignore", DeprecationWarning)
-from fxad.xla.disk import Directory, Stored
+from fxad.xla.disk import Directory, DiskEntry
 
-old, new = Stored({"n": 1}, b"old" * 100), Stored({"n": 2}, b"new" * 200)
+old, new = DiskEntry({"n": 1}, b"old" * 100), DiskEntry({"n": 2}, b"new" * 200)
 
 def die(name, n, when):
     real, calls = getattr(os, name), [0]
@@ -204,16 +204,16 @@ def test_processes_that_write_the_same_entries(tmp_path: Path) -> None:
     """Four processes write and read ten keys, with room for half of them: each finds nothing, or all of an entry."""
     code = """
 import os, random
-from fxad.xla.disk import Directory, Stored
+from fxad.xla.disk import Directory, DiskEntry
 d = Directory(os.environ["FXAD_CACHE_DIR"], 40_000)
 random.seed(os.getpid())
 for _ in range(200):
     n = random.randrange(10)
     if random.random() < 0.5:
-        assert d.write(f"key {n}", Stored({"n": n}, bytes([n]) * 7_000))
+        assert d.write(f"key {n}", DiskEntry({"n": n}, bytes([n]) * 7_000))
     else:
         found = d.read(f"key {n}")
-        assert found in (None, Stored({"n": n}, bytes([n]) * 7_000))
+        assert found in (None, DiskEntry({"n": n}, bytes([n]) * 7_000))
 """
     home = tmp_path / "cache"
     running = [started(home, code) for _ in range(4)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -575,3 +577,33 @@ def test_a_result_that_does_not_vary_is_not_mapped(n: int) -> None:
 
     np.testing.assert_array_equal(first(Y), 2 * Y)
     np.testing.assert_array_equal(fx.grad(lambda y: fnp.sum(first(y)))(Y), [2.0] * 3)
+
+
+# --------------------------------------------------------------------------------------------------- pickles and copies
+
+
+@fx.custom_jvp
+def decorated(x: Any) -> Any:
+    return 2 * x
+
+
+@decorated.defjvp
+def _decorated_jvp(primals: Any, tangents: Any) -> Any:
+    return decorated(*primals), 3 * tangents[0]
+
+
+def _plain(x: Any) -> Any:
+    return 2 * x
+
+
+def test_a_decorated_function_is_pickled_by_name() -> None:
+    again = pickle.loads(pickle.dumps(decorated))
+    assert again is copy.copy(decorated) is copy.deepcopy(decorated) is decorated
+
+
+def test_another_function_with_rules_is_pickled_with_its_rules() -> None:
+    custom = fx.custom_jvp(_plain)
+    custom.defjvp(_decorated_jvp)
+    for again in (pickle.loads(pickle.dumps(custom)), copy.copy(custom), copy.deepcopy(custom)):
+        assert again is not custom
+        assert fx.grad(again)(1.0) == 3.0

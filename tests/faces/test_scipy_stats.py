@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -234,3 +236,10 @@ def test_remedies() -> None:
         with pytest.raises(FxadError) as e:
             call()
         assert e.value.remedy == remedy
+
+
+@pytest.mark.parametrize("name", [*SHAPES, *MASSES])
+def test_a_distribution_is_pickled_by_name(name: str) -> None:
+    distribution = getattr(stats, name)
+    assert pickle.loads(pickle.dumps(distribution)) is distribution
+    assert copy.copy(distribution) is copy.deepcopy([distribution])[0] is distribution

@@ -32,7 +32,7 @@ from fxad.storage import exported, programs as files
 from fxad.storage.file_format import Section, pack, unpack
 from fxad.storage.tree_structure import structure_from_json
 from fxad.text import parse, to_text
-from fxad.xla.disk import MAGIC, Directory, Stored
+from fxad.xla.disk import MAGIC, Directory, DiskEntry
 from tests.files.classes import Layer, Pair
 
 pytestmark = pytest.mark.smoke
@@ -218,7 +218,7 @@ def caching() -> Law:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CacheWarning)
             found = d.read("key")
-        assert found is None or isinstance(found, Stored)
+        assert found is None or isinstance(found, DiskEntry)
 
     return law
 

@@ -208,7 +208,7 @@ def fori_loop(
     index = _index_type(bounds)
 
     @wraps(body_fun)
-    def step(val: C, i: Any) -> C:
+    def step(val: C, i: object) -> C:
         return body_fun(i, val)
 
     step.__name__ = function_name(body_fun)

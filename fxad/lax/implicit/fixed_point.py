@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 from fxad import dtypes
 from fxad.core import tree
@@ -19,6 +19,9 @@ from fxad.lax.implicit.vectors import norm, select_value, vector_space_of
 from fxad.primitives.control.bodies import rotate_operands
 from fxad.tracing.array import Array, ArrayLike
 from fxad.tracing.program import function_name
+
+# The number of steps, the last two points, the residual and its target.
+_State: TypeAlias = tuple[Array, object, object, Array, Array]
 
 
 def fixed_point_iteration(
@@ -53,12 +56,12 @@ def fixed_point_iteration(
         after = moving(fx)
         return norm(after - moving(x)), maximum(rel * norm(after), least)
 
-    def going(state: tuple[Any, ...]) -> Array:
+    def going(state: _State) -> Array:
         k, _, _, residual, target = state
         more: Array = (residual > target) & (k < limit)
         return more
 
-    def advance(state: tuple[Any, ...]) -> tuple[Any, ...]:
+    def advance(state: _State) -> _State:
         k, _, x, _, _ = state
         fx = step(x)
         return (k + 1, x, fx, *left(x, fx))

@@ -212,7 +212,7 @@ class _Setup:
         back = m if m is None or symmetric else _transpose_map(m)
         run.__name__ = self.what
         solve, transposed = partial(run, m, None), partial(run, back, None)
-        solution: tuple[Any, Convergence]
+        solution: tuple[object, Convergence]
         if self.x0 is None:
             solution = linear_solve(self.what, "A", self.matvec, self.b, solve, transposed, symmetric, True)
             return solution

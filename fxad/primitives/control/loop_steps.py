@@ -48,11 +48,6 @@ class Steps:
         return tuple(values[:a]), tuple(values[a:b]), tuple(values[b:])
 
 
-def stack_type(row: Aval, max_steps: int) -> Aval:
-    """Return the type of a stack with one row per step."""
-    return row.with_shape((max_steps, *row.shape))
-
-
 def marked_indices(marks: Sequence[bool]) -> list[int]:
     """Return the marked places."""
     return [k for k, m in enumerate(marks) if m]

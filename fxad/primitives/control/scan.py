@@ -56,7 +56,6 @@ from fxad.primitives.control.loop_steps import (
     is_linear_body,
     linearize_steps,
     split_counters,
-    stack_type,
     stop_at_count,
     transpose_steps,
 )
@@ -445,7 +444,7 @@ def unrolled_steps(body: Jaxpr, length: int, first: int, reverse: bool, n_consts
 
 
 def _stacked_types(avals: Sequence[Aval], length: int) -> tuple[Aval, ...]:
-    return tuple([stack_type(a, length) for a in avals])
+    return tuple([a.stacked(length) for a in avals])
 
 
 def _state_types(steps: Steps, length: int) -> tuple[Aval, ...]:

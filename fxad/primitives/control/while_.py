@@ -48,7 +48,6 @@ from fxad.primitives.control.loop_steps import (
     fuse_tangents,
     linearize_steps,
     rearrange_operands,
-    stack_type,
     unchanged_carries,
 )
 from fxad.primitives.control.scan import Scan, scan_over_examples
@@ -124,7 +123,7 @@ class While(HigherOrder):
         wants = (*self.cond.in_avals[: self.n_cond], *self.body.in_avals)
         if avals != wants:
             raise self._operand_error(avals, wants)
-        return self.carry + tuple([stack_type(a, self.max_steps or 0) for a in self.rows])
+        return self.carry + tuple([a.stacked(self.max_steps or 0) for a in self.rows])
 
     def _operand_error(self, avals: tuple[Aval, ...], wants: tuple[Aval, ...]) -> FxadError:
         if len(avals) != len(wants):
@@ -403,7 +402,7 @@ def bounded_predicate(cond: Jaxpr, n_cond: int, max_steps: int, rows: tuple[Aval
     consts = b.inputs(cond.in_avals[:n_cond])
     step = b.input(COUNT)
     (more,) = b.inline(cond, (*consts, *b.inputs(cond.in_avals[n_cond:])))
-    b.inputs([stack_type(a, max_steps) for a in rows])
+    b.inputs([a.stacked(max_steps) for a in rows])
     return b.build((b.one(AND, more, b.one(LT, step, Lit.of(max_steps, COUNT))),), cond.name)
 
 
@@ -416,7 +415,7 @@ def body_storing_rows(body: Jaxpr, n_consts: int, n_carry: int, max_steps: int) 
     step = b.input(COUNT)
     outs = b.inline(body, (*consts, *b.inputs(body.in_avals[n_consts:])))
     rows = outs[n_carry:]
-    stacks = b.inputs([stack_type(a.aval, max_steps) for a in rows])
+    stacks = b.inputs([a.aval.stacked(max_steps) for a in rows])
     stored = [
         b.one(DynamicUpdateSlice(), stack, _as_row(b, row), step, *[_FIRST] * row.aval.ndim)
         for stack, row in zip(stacks, rows, strict=True)

@@ -153,7 +153,7 @@ def _block_of(one: One[X], a: Operand, row: int, column: int) -> X:
     """Return a as a block of a matrix of twice the size."""
     rank, n = a.aval.ndim, a.aval.shape[-1]
     lead = (0,) * (rank - 2)
-    zero = Lit(bytes(a.aval.dtype.itemsize), Aval((), a.aval.dtype))
+    zero = Lit.zero(Aval((), a.aval.dtype))
     return one(Pad((*lead, row, column), (*lead, n - row, n - column), (0,) * rank), a, zero)
 
 

@@ -156,7 +156,7 @@ def padded(one: One[X], a: X, more_rows: int, more_columns: int) -> X:
         return a
     n = len(a.aval.shape)
     zeros = (0,) * n
-    zero = Lit(bytes(a.aval.dtype.itemsize), Aval((), a.aval.dtype))
+    zero = Lit.zero(Aval((), a.aval.dtype))
     return one(Pad(zeros, (*zeros[:-2], more_rows, more_columns), zeros), a, zero)
 
 

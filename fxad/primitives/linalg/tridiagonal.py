@@ -109,7 +109,7 @@ def _shifted(one: One[X], x: X, axis: int, by: int) -> X:
     n = x.aval.ndim
     low, high = [0] * n, [0] * n
     low[axis], high[axis] = by, -by
-    zero = Lit(bytes(x.aval.dtype.itemsize), Aval((), x.aval.dtype))
+    zero = Lit.zero(Aval((), x.aval.dtype))
     return one(Pad(tuple(low), tuple(high), (0,) * n), x, zero)
 
 

@@ -6,6 +6,7 @@ of a user, such as `norm.logpdf(x, loc, scale)`, are derived from these.
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,6 +30,9 @@ class Distribution(ABC):
     name: str
     shapes: Sequence[str]
     defaults: ClassVar[Mapping[str, ArrayLike]] = MappingProxyType({})
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _by_name, (self.name,)
 
     def _bind(self, method: str, args: Sequence[ArrayLike], named: Mapping[str, ArrayLike]) -> list[ArrayLike]:
         """The parameters in order. Raises: ArgumentError for one that is missing, unknown or given twice."""
@@ -54,6 +58,11 @@ class Distribution(ABC):
     @abstractmethod
     def compute(self, method: str, x: Array, *parameters: Array) -> Array:
         """A function of the distribution, of arrays."""
+
+
+def _by_name(name: str) -> object:
+    """The distribution of `fxad.scipy.stats` with the name of a pickled one."""
+    return getattr(sys.modules["fxad.scipy.stats"], name)
 
 
 @final

@@ -73,7 +73,7 @@ class FusedCtx(TangentBuilder):
 
     def lin(self, prim: Primitive, *operands: Lin | Zero | Var | Lit) -> tuple[Tangent, ...]:
         if Lin not in map(type, operands):
-            return zero_results(prim, operands)
+            return zero_tangents(prim, operands)
         return tuple([as_lin(v) for v in self(prim, *[as_operand(a) for a in operands])])
 
     def lin_one(self, prim: Primitive, *operands: Lin | Zero | Var | Lit) -> Tangent:
@@ -99,7 +99,7 @@ def as_operand(a: Lin | Zero | Var | Lit) -> Atom:
     return a.instantiate() if isinstance(a, Zero) else a
 
 
-def zero_results(prim: Primitive, operands: tuple[Lin | Zero | Var | Lit, ...]) -> tuple[Tangent, ...]:
+def zero_tangents(prim: Primitive, operands: tuple[Lin | Zero | Var | Lit, ...]) -> tuple[Tangent, ...]:
     """Returns symbolic zeros of the types of the equation's results."""
     return tuple([Zero(a) for a in prim.abstract_eval(*[o.aval for o in operands])])
 
@@ -149,7 +149,8 @@ def apply_jvp_rules(jaxpr: Jaxpr, ctx: JvpBuilder, linear: Builder, tangents: di
 
 
 def add_dependent_values(reached: set[Atom], eqns: Iterable[Eqn], operands: Iterable[Atom]) -> None:
-    """Adds the values with a tangent if all inexact operands have one. A refused derivative has no tangents."""
+    """Adds to `reached` the values that have a tangent if all inexact operands have one. The results of an equation
+    whose derivative is refused have none, unless its bodies compute them: then all inexact ones count."""
     reached.update([v for v in operands if v.aval.inexact])
     for eqn in eqns:
         mask = tuple([a in reached for a in eqn.ins])

@@ -27,7 +27,7 @@ from fxad.ir import (
     Zero,
     as_lin,
 )
-from fxad.transforms.ad.jvp import TangentBuilder, apply_jvp_rules, check_differentiable, zero_results
+from fxad.transforms.ad.jvp import TangentBuilder, apply_jvp_rules, check_differentiable, zero_tangents
 
 # The largest number of residuals. Nested calls can multiply their number.
 MAX_RESIDUALS: Final = 1 << 19
@@ -54,12 +54,12 @@ class SplitCtx(TangentBuilder):
 
     def lin(self, prim: Primitive, *operands: Lin | Zero | Var | Lit) -> tuple[Tangent, ...]:
         if Lin not in map(type, operands):
-            return zero_results(prim, operands)
+            return zero_tangents(prim, operands)
         return tuple([as_lin(v) for v in self.linear(prim, *self._operands(operands))])
 
     def lin_one(self, prim: Primitive, *operands: Lin | Zero | Var | Lit) -> Tangent:
         if Lin not in map(type, operands):
-            return zero_results(prim, operands)[0]
+            return zero_tangents(prim, operands)[0]
         return as_lin(self.linear(prim, *self._operands(operands))[0])
 
     def lin_again(
@@ -70,7 +70,7 @@ class SplitCtx(TangentBuilder):
         resumed: Resume,
     ) -> tuple[Tangent, ...]:
         if not any([isinstance(a, Lin) for a in operands]):
-            return zero_results(prim, tuple(operands))
+            return zero_tangents(prim, tuple(operands))
         self._again.append((len(self.linear.eqns), results, resumed))
         return self.lin(prim, *operands)
 

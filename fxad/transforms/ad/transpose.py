@@ -142,7 +142,7 @@ def backward_eqn(ctx: BackwardCtx, eqn: Eqn, reached: set[Atom], env: FixedValue
     mask = _linear_operands(eqn, reached)
     args = tuple([Hole(a.aval) if lin else env.get(a, a) for a, lin in zip(eqn.ins, mask, strict=True)])
     ctx.source = eqn.source
-    prim = cast(Linear, eqn.prim)
+    prim = cast(Linear, eqn.prim)  # `_linear_operands` has checked it
     if isinstance(prim, HigherOrder):
         prim, cts = _with_earlier_cotangents(prim, eqn, mask, cts, bars)
     try:
@@ -165,6 +165,7 @@ def _with_earlier_cotangents(
     first_positions = {a: k for k, (a, m) in reversed([*enumerate(zip(eqn.ins, mask, strict=True))]) if m and a in bars}
     operands = tuple(sorted(first_positions.values()))
     extended = _returning_operands(prim, operands) if operands else None
+    # the equation is linear, and it stays so with more results
     if extended is None:
         return cast(Linear, prim), cts
     return cast(Linear, extended), (*[bars.pop(eqn.ins[k]) for k in operands], *cts)

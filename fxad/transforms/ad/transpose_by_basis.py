@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fxad import dtypes
-from fxad.core.builder import Builder, rewrite, single_equation, substitute
+from fxad.core.builder import Builder, rewrite, single_equation, subprogram
 from fxad.core.memo import by_value
 from fxad.dtypes import DType
 from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Var, Zero
@@ -152,11 +152,7 @@ def split_results_and_tangents(rule: Jaxpr, n_out: int, n_dots: int) -> tuple[Ja
     outs = flat.outs[n_out:]
     read = dict.fromkeys([*[a for eqn in later for a in eqn.ins], *outs])
     residuals = [a for a in read if isinstance(a, Var) and a not in reached]
-    b = Builder()
-    ins = (*dots, *residuals)
-    env: dict[Atom, Atom] = dict(zip(ins, b.inputs([v.aval for v in ins]), strict=True))
-    b.extend(later, env)
-    push = b.build(substitute(outs, env), f"push_{rule.name}")
+    push = subprogram(later, (*dots, *residuals), outs, f"push_{rule.name}")
     return _forward(flat, later, (*flat.outs[:n_out], *residuals), n_dots), push
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import final
 
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
 from fxad.errors import NotDifferentiableError, ShapeError
-from fxad.ir import Cotangent, Jaxpr, Lit, Zero
+from fxad.ir import Atom, Cotangent, Jaxpr, LinearizedBody, Lit, Zero
 from fxad.transforms.ad.linearize import linearize
 from fxad.transforms.ad.transpose import BackwardCtx, backward, instantiate
 from fxad.transforms.cleanup.dce import dce
@@ -24,6 +25,14 @@ class Vjp:
     n_res: int
 
 
+def _pull_back(
+    b: BackwardCtx, lin: LinearizedBody, n: int, residuals: Sequence[Atom], cts: Sequence[Cotangent]
+) -> list[Atom]:
+    """Adds the transpose of a linear program of `n` tangents to a builder. Returns the cotangents of its tangents.
+    `cts` are the cotangents of its results."""
+    return instantiate(backward(b, lin.linear, [True] * n + [False] * lin.n_res, residuals, cts))
+
+
 @by_value
 def vjp(jaxpr: Jaxpr, wrt: tuple[bool, ...]) -> Vjp:
     """Returns reverse mode as two programs, with respect to the marked operands.
@@ -37,10 +46,9 @@ def vjp(jaxpr: Jaxpr, wrt: tuple[bool, ...]) -> Vjp:
     inexact = [a for a in jaxpr.out_avals if a.inexact]
     cts = dict(zip([k for k, a in enumerate(jaxpr.out_avals) if a.inexact], b.inputs(inexact), strict=True))
     residuals = b.inputs(lin.primal.out_avals[n_out:])
-    mask = [True] * sum(wrt) + [False] * lin.n_res
     seeds = [cts[k] for k, nz in enumerate(lin.out_nonzero) if nz]
-    bars = backward(b, lin.linear, mask, residuals, seeds)
-    return Vjp(lin.primal, b.build(instantiate(bars), f"backward_{jaxpr.name}"), lin.n_res)
+    bars = _pull_back(b, lin, sum(wrt), residuals, seeds)
+    return Vjp(lin.primal, b.build(bars, f"backward_{jaxpr.name}"), lin.n_res)
 
 
 @by_value
@@ -52,10 +60,9 @@ def vjp_fused(jaxpr: Jaxpr, wrt: tuple[bool, ...]) -> Jaxpr:
     # the cotangents are operands after those of the primal program; its equations are shared, not copied
     b = BackwardCtx.resume(lin.primal)
     cts = {k: b.input(a) for k, a in enumerate(jaxpr.out_avals) if a.inexact}
-    mask = [True] * sum(wrt) + [False] * lin.n_res
     seeds = [cts[k] for k, nz in enumerate(lin.out_nonzero) if nz]
-    bars = backward(b, lin.linear, mask, lin.primal.outs[n_out:], seeds)
-    return b.build([*lin.primal.outs[:n_out], *instantiate(bars)], f"vjp_{jaxpr.name}")
+    bars = _pull_back(b, lin, sum(wrt), lin.primal.outs[n_out:], seeds)
+    return b.build([*lin.primal.outs[:n_out], *bars], f"vjp_{jaxpr.name}")
 
 
 @by_value
@@ -84,14 +91,13 @@ def value_and_grad(jaxpr: Jaxpr, wrt: tuple[bool, ...]) -> Jaxpr:
     lin = linearize(jaxpr, wrt)
     n_out = len(jaxpr.outs)
     b = BackwardCtx.resume(lin.primal)
-    mask = [True] * sum(wrt) + [False] * lin.n_res
     seeds: list[Cotangent] = []
     for k, nz in enumerate(lin.out_nonzero):
         if nz:
             seeds.append(Lit.of(1, aval) if k == 0 else Zero(jaxpr.outs[k].aval))
-    bars = backward(b, lin.linear, mask, lin.primal.outs[n_out:], seeds)
+    bars = _pull_back(b, lin, sum(wrt), lin.primal.outs[n_out:], seeds)
     # dce removes unused results of segments, which would be computed twice: forward, and again for the derivative
-    return dce(b.build([*lin.primal.outs[:n_out], *instantiate(bars)], f"value_and_grad_{jaxpr.name}"))
+    return dce(b.build([*lin.primal.outs[:n_out], *bars], f"value_and_grad_{jaxpr.name}"))
 
 
 @by_value

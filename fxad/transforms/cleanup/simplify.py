@@ -31,7 +31,8 @@ from fxad.primitives.slicing import Concatenate, Pad, Slice
 
 # The equation that computes each variable of the program under construction.
 _Defs: TypeAlias = dict[Atom, Eqn]
-_Rule: TypeAlias = "Callable[[_Defs, Eqn, tuple[Atom, ...]], Atom | tuple[Primitive, tuple[Atom, ...]] | None]"
+_Replacement: TypeAlias = "Atom | tuple[Primitive, tuple[Atom, ...]] | None"
+_Rule: TypeAlias = Callable[[_Defs, Eqn], _Replacement]
 
 # Operations on floating constants whose result is exact, so that NumPy and XLA compute the same bits.
 _EXACT: Final = frozenset({NEG, ABS, SELECT_N})
@@ -190,9 +191,9 @@ def _is(a: Atom, value: int) -> bool:
     return isinstance(a, Lit) and a is Lit.of(value, a.aval)
 
 
-def _by_identity(defs: _Defs, eqn: Eqn) -> Atom | tuple[Primitive, tuple[Atom, ...]] | None:
+def _by_identity(defs: _Defs, eqn: Eqn) -> _Replacement:
     rule = _RULES.get(type(eqn.prim))
-    return rule(defs, eqn, eqn.ins) if rule is not None else None
+    return rule(defs, eqn) if rule is not None else None
 
 
 def _defined_by(defs: _Defs, a: Atom, kind: type[Primitive]) -> Eqn | None:
@@ -200,8 +201,8 @@ def _defined_by(defs: _Defs, a: Atom, kind: type[Primitive]) -> Eqn | None:
     return eqn if eqn is not None and isinstance(eqn.prim, kind) else None
 
 
-def _add(defs: _Defs, eqn: Eqn, ins: tuple[Atom, ...]) -> Atom | None:
-    x, y = ins
+def _add(defs: _Defs, eqn: Eqn) -> Atom | None:
+    x, y = eqn.ins
     for a, b in ((x, y), (y, x)):
         if isinstance(b, Lit) and b is _neutral(b.aval):
             return a
@@ -215,12 +216,12 @@ def _neutral(aval: Aval) -> Lit:
     return Lit.of(-0.0 if aval.dtype in dtypes.FLOATING else 0, aval)
 
 
-def _sub(defs: _Defs, eqn: Eqn, ins: tuple[Atom, ...]) -> Atom | None:
-    return ins[0] if _is(ins[1], 0) and ins[0].aval.dtype not in dtypes.COMPLEX else None
+def _sub(defs: _Defs, eqn: Eqn) -> Atom | None:
+    return eqn.ins[0] if _is(eqn.ins[1], 0) and eqn.ins[0].aval.dtype not in dtypes.COMPLEX else None
 
 
-def _mul(defs: _Defs, eqn: Eqn, ins: tuple[Atom, ...]) -> Atom | None:
-    x, y = ins
+def _mul(defs: _Defs, eqn: Eqn) -> Atom | None:
+    x, y = eqn.ins
     for a, b in ((x, y), (y, x)):
         # each part of (a + bi)(1 + 0i) is a sum, which turns -0.0 into 0.0
         if _is(b, 1) and b.aval.dtype not in dtypes.COMPLEX:
@@ -230,17 +231,17 @@ def _mul(defs: _Defs, eqn: Eqn, ins: tuple[Atom, ...]) -> Atom | None:
     return None
 
 
-def _div(defs: _Defs, eqn: Eqn, ins: tuple[Atom, ...]) -> Atom | None:
-    return ins[0] if _is(ins[1], 1) and ins[0].aval.dtype not in dtypes.COMPLEX else None
+def _div(defs: _Defs, eqn: Eqn) -> Atom | None:
+    return eqn.ins[0] if _is(eqn.ins[1], 1) and eqn.ins[0].aval.dtype not in dtypes.COMPLEX else None
 
 
-def _neg(defs: _Defs, eqn: Eqn, ins: tuple[Atom, ...]) -> Atom | None:
-    inner = _defined_by(defs, ins[0], type(eqn.prim))
+def _neg(defs: _Defs, eqn: Eqn) -> Atom | None:
+    inner = _defined_by(defs, eqn.ins[0], type(eqn.prim))
     return inner.ins[0] if inner else None
 
 
-def _bitwise(defs: _Defs, eqn: Eqn, ins: tuple[Atom, ...]) -> Atom | None:
-    x, y = ins
+def _bitwise(defs: _Defs, eqn: Eqn) -> Atom | None:
+    x, y = eqn.ins
     ones = Lit.of(True if x.aval.dtype is dtypes.bool_ else -1, x.aval)
     zero = Lit.of(0, x.aval)
     absorbing, neutral = (zero, ones) if eqn.prim is AND else (ones, zero)
@@ -252,13 +253,13 @@ def _bitwise(defs: _Defs, eqn: Eqn, ins: tuple[Atom, ...]) -> Atom | None:
     return x if x is y and eqn.prim is not XOR else None
 
 
-def _max_or_min_of_same(defs: _Defs, eqn: Eqn, ins: tuple[Atom, ...]) -> Atom | None:
+def _max_or_min_of_same(defs: _Defs, eqn: Eqn) -> Atom | None:
     """Simplifies max(x, x) and min(x, x)."""
-    return ins[0] if ins[0] is ins[1] else None
+    return eqn.ins[0] if eqn.ins[0] is eqn.ins[1] else None
 
 
-def _select(defs: _Defs, eqn: Eqn, ins: tuple[Atom, ...]) -> Atom | None:
-    which, *cases = ins
+def _select(defs: _Defs, eqn: Eqn) -> Atom | None:
+    which, *cases = eqn.ins
     if all([c is cases[0] for c in cases]):
         return cases[0]
     if isinstance(which, Lit):
@@ -267,67 +268,62 @@ def _select(defs: _Defs, eqn: Eqn, ins: tuple[Atom, ...]) -> Atom | None:
     return None
 
 
-def _power(defs: _Defs, eqn: Eqn, ins: tuple[Atom, ...]) -> Atom | None:
+def _power(defs: _Defs, eqn: Eqn) -> Atom | None:
     assert isinstance(eqn.prim, IntegerPow)
-    return ins[0] if eqn.prim.n == 1 else None
+    return eqn.ins[0] if eqn.prim.n == 1 else None
 
 
-def _noop(defs: _Defs, eqn: Eqn, ins: tuple[Atom, ...]) -> Atom | None:
+def _noop(defs: _Defs, eqn: Eqn) -> Atom | None:
     """Removes operations that do nothing if the result has the type of the operand."""
-    return ins[0] if ins[0].aval is eqn.outs[0].aval else None
+    return eqn.ins[0] if eqn.ins[0].aval is eqn.outs[0].aval else None
 
 
-def _reshape(defs: _Defs, eqn: Eqn, ins: tuple[Atom, ...]) -> Atom | tuple[Primitive, tuple[Atom, ...]] | None:
-    if ins[0].aval is eqn.outs[0].aval:
-        return ins[0]
-    inner = defs.get(ins[0])
+def _reshape(defs: _Defs, eqn: Eqn) -> _Replacement:
+    if eqn.ins[0].aval is eqn.outs[0].aval:
+        return eqn.ins[0]
+    inner = defs.get(eqn.ins[0])
     if inner is not None and isinstance(inner.prim, Reshape | Squeeze | ExpandDims):
         return Reshape(eqn.outs[0].aval.shape), inner.ins
     return None
 
 
-def _broadcast(defs: _Defs, eqn: Eqn, ins: tuple[Atom, ...]) -> Atom | None:
+def _broadcast(defs: _Defs, eqn: Eqn) -> Atom | None:
     assert isinstance(eqn.prim, BroadcastInDim)
     ordered = eqn.prim.dims == tuple(range(len(eqn.prim.dims)))
-    return ins[0] if ordered and ins[0].aval is eqn.outs[0].aval else None
+    return eqn.ins[0] if ordered and eqn.ins[0].aval is eqn.outs[0].aval else None
 
 
-def _transpose(defs: _Defs, eqn: Eqn, ins: tuple[Atom, ...]) -> Atom | tuple[Primitive, tuple[Atom, ...]] | None:
+def _transpose(defs: _Defs, eqn: Eqn) -> _Replacement:
     assert isinstance(eqn.prim, Transpose)
     perm = eqn.prim.perm
     if perm == tuple(range(len(perm))):
-        return ins[0]
-    inner = _defined_by(defs, ins[0], Transpose)
+        return eqn.ins[0]
+    inner = _defined_by(defs, eqn.ins[0], Transpose)
     if inner is None:
         return None
     assert isinstance(inner.prim, Transpose)
     return Transpose(tuple([inner.prim.perm[k] for k in perm])), inner.ins
 
 
-def _rev(defs: _Defs, eqn: Eqn, ins: tuple[Atom, ...]) -> Atom | None:
+def _rev(defs: _Defs, eqn: Eqn) -> Atom | None:
     assert isinstance(eqn.prim, Rev)
-    if all([at_least(1 - ins[0].aval.shape[k], 0) for k in eqn.prim.axes]):
-        return ins[0]
-    inner = defs.get(ins[0])
+    if all([at_least(1 - eqn.ins[0].aval.shape[k], 0) for k in eqn.prim.axes]):
+        return eqn.ins[0]
+    inner = defs.get(eqn.ins[0])
     return inner.ins[0] if inner is not None and inner.prim == eqn.prim else None
 
 
-def _slice(defs: _Defs, eqn: Eqn, ins: tuple[Atom, ...]) -> Atom | None:
-    # a slice of full size starts at 0 with stride 1
-    return ins[0] if ins[0].aval is eqn.outs[0].aval else None
-
-
-def _pad(defs: _Defs, eqn: Eqn, ins: tuple[Atom, ...]) -> Atom | None:
+def _pad(defs: _Defs, eqn: Eqn) -> Atom | None:
     assert isinstance(eqn.prim, Pad)
-    return ins[0] if not any((*eqn.prim.low, *eqn.prim.high, *eqn.prim.interior)) else None
+    return eqn.ins[0] if not any((*eqn.prim.low, *eqn.prim.high, *eqn.prim.interior)) else None
 
 
-def _concatenate(defs: _Defs, eqn: Eqn, ins: tuple[Atom, ...]) -> Atom | tuple[Primitive, tuple[Atom, ...]] | None:
+def _concatenate(defs: _Defs, eqn: Eqn) -> _Replacement:
     assert isinstance(eqn.prim, Concatenate)
-    full = tuple([a for a in ins if a.aval.shape[eqn.prim.axis]])
+    full = tuple([a for a in eqn.ins if a.aval.shape[eqn.prim.axis]])
     if len(full) == 1:
         return full[0]
-    return (eqn.prim, full) if 0 < len(full) < len(ins) else None
+    return (eqn.prim, full) if 0 < len(full) < len(eqn.ins) else None
 
 
 _RULES: Final = MappingProxyType[type[Primitive], _Rule](
@@ -353,8 +349,8 @@ _RULES: Final = MappingProxyType[type[Primitive], _Rule](
         BroadcastInDim: _broadcast,
         Transpose: _transpose,
         Rev: _rev,
-        Slice: _slice,
-        Index: _slice,
+        Slice: _noop,  # of full size: it starts at 0 with stride 1
+        Index: _noop,
         Pad: _pad,
         Concatenate: _concatenate,
     }

@@ -1,4 +1,4 @@
-"""Tests whether a program contains consecutive `invertible` calls, which are merged before it is linearized.
+"""Tests whether a program contains `invertible` calls, whose chains are merged before it is linearized.
 
 Merging needs the inverse rules of all primitives. A program without `invertible` does not import them.
 """
@@ -17,17 +17,17 @@ def reversible(eqn: Eqn) -> bool:
 
 
 @by_value
-def has_chains(jaxpr: Jaxpr) -> bool:
+def has_reversible(jaxpr: Jaxpr) -> bool:
     """Returns True if the program, or one of its bodies, contains reversible equations."""
     return any(
-        [reversible(e) or (isinstance(e.prim, HigherOrder) and has_chains_in_bodies(e.prim)) for e in jaxpr.eqns]
+        [reversible(e) or (isinstance(e.prim, HigherOrder) and has_reversible_in_bodies(e.prim)) for e in jaxpr.eqns]
     )
 
 
-def has_chains_in_bodies(prim: HigherOrder) -> bool:
+def has_reversible_in_bodies(prim: HigherOrder) -> bool:
     """Returns True if bodies of an equation contain reversible equations. Bodies of functions with custom rules are not
     searched: their programs have the operands of the function."""
-    return not isinstance(prim, CustomCall) and any(map(has_chains, prim.bodies))
+    return not isinstance(prim, CustomCall) and any(map(has_reversible, prim.bodies))
 
 
 def merge_invertible(jaxpr: Jaxpr) -> Jaxpr:
@@ -37,4 +37,4 @@ def merge_invertible(jaxpr: Jaxpr) -> Jaxpr:
     Law:  same value; the same derivatives, within the error of the reconstruction; no more is stored.
     Cost: one pass.
     """
-    return transforms.merge_chains(jaxpr) if has_chains(jaxpr) else jaxpr
+    return transforms.merge_chains(jaxpr) if has_reversible(jaxpr) else jaxpr

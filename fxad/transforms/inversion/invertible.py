@@ -169,8 +169,9 @@ def with_integers(jaxpr: Jaxpr, kept: Mask, rules: InverseRules) -> Mask:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Task:
-    """A program to be run backwards, from the results marked in `outs` and the operands marked in `ins`."""
+class _BackwardRun:
+    """A program that is run backwards from the results marked in `outs` and the operands marked in `ins`, for messages.
+    `labels` are the names of the operands."""
 
     jaxpr: Jaxpr
     ins: Mask
@@ -186,11 +187,11 @@ class _PrimalValues:
     A residual of the linear program is looked up as its primal value.
     """
 
-    __slots__ = ("_of", "_plan", "_residuals", "lazy")
+    __slots__ = ("_plan", "_residuals", "_run", "lazy")
 
-    def __init__(self, b: Builder, of: Task, plan: InversionPlan, residuals: Mapping[Atom, Atom]) -> None:
+    def __init__(self, b: Builder, run: _BackwardRun, plan: InversionPlan, residuals: Mapping[Atom, Atom]) -> None:
         self.lazy = LazyValues(b, plan, {})
-        self._of, self._plan, self._residuals = of, plan, residuals
+        self._run, self._plan, self._residuals = run, plan, residuals
 
     def give(self, atoms: Sequence[Atom], values: Sequence[Atom]) -> None:
         """Adds values that are known from the start."""
@@ -213,13 +214,13 @@ class _PrimalValues:
         return self.lazy.get(a)
 
     def _undetermined(self, v: Var) -> NotInvertibleError:
-        operand, of = self._plan.needed(v), self._of
+        operand, run = self._plan.needed(v), self._run
         k = self._plan.graph.ins.index(operand)
-        label = of.labels[k] if k < len(of.labels) else f"operand {k}"
-        which = f"{label} of {of.jaxpr.name} is not determined by its results"
+        label = run.labels[k] if k < len(run.labels) else f"operand {k}"
+        which = f"{label} of {run.jaxpr.name} is not determined by its results"
         # a value that only the gradient computes, such as the cosine for a sine, is read by no equation of the function
         read = v in self._plan.graph.readers
-        why = reason_in_program(of.jaxpr, of.ins, of.outs, of.rules, k, self._plan.why_not(v if read else operand))
+        why = reason_in_program(run.jaxpr, run.ins, run.outs, run.rules, k, self._plan.why_not(v if read else operand))
         return not_invertible("invertible", which, why, REMEDY)
 
 
@@ -264,7 +265,8 @@ def push_from_results(
     linear = ctx.linear.build(dots, f"linear_{jaxpr.name}")
     b = Builder()
     dots_in = b.inputs(linear.in_avals[: sum(moving)])
-    values = _PrimalValues(b, Task(jaxpr, kept, every, labels, rules), _plan_from(primal, kept, n, every, rules), {})
+    run = _BackwardRun(jaxpr, kept, every, labels, rules)
+    values = _PrimalValues(b, run, _plan_from(primal, kept, n, every, rules), {})
     known_results = b.inputs(jaxpr.out_avals)
     known_operands = b.inputs([v.aval for v in select_by_mask(jaxpr.ins, kept)])
     values.give(select_by_mask(primal.ins, kept), known_operands)
@@ -306,9 +308,21 @@ def _without_inner_checks(jaxpr: Jaxpr) -> Jaxpr:
 
 
 @final
+@dataclass(frozen=True, slots=True, eq=False)
+class _IvjpStep:
+    """An equation of the primal program that has an ivjp, and its place among the equations of the linear program."""
+
+    place: int
+    ivjp: IvjpEqn
+    eqn: Eqn
+    tangents_in: tuple[Tangent, ...]
+    tangents_out: tuple[Tangent, ...]
+
+
+@final
 class _StepwiseSplit(SplitCtx):
     """Linearizes a program equation by equation. The tangents of the results of equations with an ivjp are operands of
-    the linear program. `steps` records these equations with their place in it."""
+    the linear program. `steps` records these equations."""
 
     __slots__ = ("copied", "env", "steps", "tangents")
 
@@ -321,7 +335,7 @@ class _StepwiseSplit(SplitCtx):
         self.tangents: dict[Atom, Lin] = {
             v: as_lin(self.linear.input(v.aval)) for v, m in zip(jaxpr.ins, wrt, strict=True) if m
         }
-        self.steps: list[tuple[int, IvjpEqn, Eqn, tuple[Tangent, ...], tuple[Tangent, ...]]] = []
+        self.steps: list[_IvjpStep] = []
         env: dict[Atom, Atom] = {v: v for v in jaxpr.ins}
         for eqn in jaxpr.eqns:
             ins = substitute(eqn.ins, env)
@@ -339,11 +353,11 @@ class _StepwiseSplit(SplitCtx):
         return substitute(jaxpr.outs, env)
 
     def _linearized(
-        self, eqn: Eqn, ins: tuple[Atom, ...], tangents: tuple[Tangent, ...], step: IvjpEqn | None
+        self, eqn: Eqn, ins: tuple[Atom, ...], tangents: tuple[Tangent, ...], ivjp_eqn: IvjpEqn | None
     ) -> tuple[tuple[Atom, ...], tuple[Tangent, ...]]:
         # a tangent of a captured value: the rules of the function do not cover it, and its jvp rule raises the error
         moves = isinstance(eqn.prim, CustomCall) and any([isinstance(t, Lin) for t in tangents[: eqn.prim.captured]])
-        if step is None or moves:
+        if ivjp_eqn is None or moves:
             try:
                 outs, dots_out = eqn.prim.jvp(self, ins, tangents)
             except Exception as e:
@@ -356,7 +370,7 @@ class _StepwiseSplit(SplitCtx):
         dots: tuple[Tangent, ...] = tuple(
             [as_lin(self.linear.input(v.aval)) if v.aval.inexact else Zero(v.aval) for v in outs]
         )
-        self.steps.append((len(self.linear.eqns), step, self.eqns[-1], tangents, dots))
+        self.steps.append(_IvjpStep(len(self.linear.eqns), ivjp_eqn, self.eqns[-1], tangents, dots))
         return outs, dots
 
 
@@ -385,7 +399,8 @@ def ivjp(
     primal = ctx.build(results, jaxpr.name)
     b = BackwardCtx()
     plan = _plan_from(primal, ins, n, outs, rules)
-    values = _PrimalValues(b, Task(jaxpr, ins, outs, labels, rules), plan, {v: a for a, v in ctx.residuals.items()})
+    run = _BackwardRun(jaxpr, ins, outs, labels, rules)
+    values = _PrimalValues(b, run, plan, {v: a for a, v in ctx.residuals.items()})
     known_results = b.inputs([a.aval for a in select_by_mask(results, outs)])
     values.give(select_by_mask(results, outs), known_results)
     values.give(select_by_mask(primal.ins, ins), b.inputs([v.aval for v in select_by_mask(primal.ins, ins)]))
@@ -408,7 +423,7 @@ def ivjp(
         backward = in_segments(backward, carried)
     n_results = len(others) + len(cotangents)
     program = _with_check(backward, n_results, slice(len(known_results)), pairs, tolerance)
-    with_rules = [e for *_, e, _, _ in ctx.steps if isinstance(e.prim, CustomCall)]
+    with_rules = [step.eqn for step in ctx.steps if isinstance(step.eqn.prim, CustomCall)]
     differs = any(inner) or any(map(may_move_differently, with_rules)) or _reconstruction_moves_differently(values)
     return CheckedProgram(program, tuple([v for v, _ in pairs]), differs)
 
@@ -434,18 +449,19 @@ def _walk_back(
     reached.update([v for e in linear for v in e.outs])
     steps = list(ctx.steps)
     for k in range(len(linear), -1, -1):
-        while steps and steps[-1][0] == k:
-            _, step, eqn, tangents, dots = steps.pop()
-            cts = [bars.pop(t.var, None) if isinstance(t, Lin) else None for t in dots]
+        while steps and steps[-1].place == k:
+            step = steps.pop()
+            eqn = step.eqn
+            cts = [bars.pop(t.var, None) if isinstance(t, Lin) else None for t in step.tangents_out]
             if any(cts):
                 b.source = eqn.source
                 inexact_cts = [
                     ct or Zero(v.aval).instantiate() for ct, v in zip(cts, eqn.outs, strict=True) if v.aval.inexact
                 ]
-                wrt = tuple([isinstance(t, Lin) for t in tangents])
-                operands, operand_bars = step.emit(b, eqn, values.value, inexact_cts, wrt, recur, rules)
-                values.add_inverted(eqn, step.known, operands)
-                for t, bar in zip([t for t in tangents if isinstance(t, Lin)], operand_bars, strict=True):
+                wrt = tuple([isinstance(t, Lin) for t in step.tangents_in])
+                operands, operand_bars = step.ivjp.emit(b, eqn, values.value, inexact_cts, wrt, recur, rules)
+                values.add_inverted(eqn, step.ivjp.known, operands)
+                for t, bar in zip([t for t in step.tangents_in if isinstance(t, Lin)], operand_bars, strict=True):
                     accumulate(b, bars, t.var, bar)
         if k:
             backward_eqn(b, linear[k - 1], reached, values, bars)

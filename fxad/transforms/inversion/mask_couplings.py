@@ -35,7 +35,7 @@ MOVES: Final[tuple[type[Primitive], ...]] = (BroadcastInDim, Reshape, ExpandDims
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class _Mask:
+class _MaskArrays:
     """A bool array that is true where the mask is 1; an array of zeros; an array of ones. Both are nan where the mask
     is neither 0 nor 1.
 
@@ -76,7 +76,7 @@ class _Rewriting:
         self.graph, self.known = graph, known
         self.b = Builder()
         self.b.n = graph.n
-        self.masks: dict[MaskOrigin, _Mask] = {}
+        self.masks: dict[MaskOrigin, _MaskArrays] = {}
         # for each unknown value: the masks outside of which it is 0
         self.support: dict[Atom, dict[tuple[MaskOrigin, bool], Atom]] = {}
 
@@ -182,7 +182,7 @@ class _Rewriting:
             each = [
                 one(SELECT_N, ones, one(SELECT_N, zeros, nan, v), v) for v in (Lit.of(0.0, aval), Lit.of(1.0, aval))
             ]
-            self.masks[key] = _Mask(ones, *each)
+            self.masks[key] = _MaskArrays(ones, *each)
 
     def _unmasked(self, a: Atom, of: tuple[MaskOrigin, bool]) -> Atom:
         """Returns a value without its mask. It equals the value where the mask is 1."""

@@ -8,11 +8,12 @@ whose steps are such calls becomes one `invertible` loop.
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Sequence
 from dataclasses import field
-from typing import Final, final
+from typing import final
 
-from fxad.core.builder import Builder, rewrite, single_equation, substitute
+from fxad.core.builder import Builder, rewrite, single_equation, subprogram, substitute
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Var
@@ -21,18 +22,16 @@ from fxad.primitives.control.call import Call
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.custom import CustomCall, made_by_invertible, rules_of
 from fxad.primitives.custom_rules import InverseRule
-from fxad.transforms.inversion.chains import has_chains_in_bodies, merge_invertible, reversible
+from fxad.transforms.inversion.chains import has_reversible_in_bodies, merge_invertible, reversible
 from fxad.transforms.inversion.invertible import invertible
 from fxad.transforms.inversion.rules import INVERSE_RULES
 from fxad.transforms.inversion.solver import determine
-
-INFINITE: Final = float("inf")
 
 
 def _tolerance(eqn: Eqn) -> float:
     """Returns the tolerance of an `invertible` call; infinity for a `custom_ivjp`, which is not checked."""
     tolerance = eqn.prim.tolerance if made_by_invertible(eqn.prim) else None
-    return INFINITE if tolerance is None else float(tolerance.array)
+    return math.inf if tolerance is None else float(tolerance.array)
 
 
 def _kept_operands(eqn: Eqn) -> set[Atom]:
@@ -56,15 +55,15 @@ def _merged_in_bodies(jaxpr: Jaxpr) -> Jaxpr:
 
 def _merge_in_eqn(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom] | None:
     prim = eqn.prim
-    if not isinstance(prim, HigherOrder) or not has_chains_in_bodies(prim):
+    if not isinstance(prim, HigherOrder) or not has_reversible_in_bodies(prim):
         return None
     prim = prim.with_bodies(tuple(map(merge_invertible, prim.bodies)))
     # only a plain call can be inlined
     if isinstance(prim, Call) and len(prim.body.eqns) == 1 and reversible(prim.body.eqns[0]):
         return b.inline(prim.body, ins)
     # a chain of equal steps is a `scan`: other loops do not tell how often they ran
-    lean = _as_invertible_loop(eqn, prim) if isinstance(prim, Scan) else None
-    return b.inline(lean, ins) if lean else b(prim, *ins)
+    loop = _as_invertible_loop(eqn, prim) if isinstance(prim, Scan) else None
+    return b.inline(loop, ins) if loop else b(prim, *ins)
 
 
 def _as_invertible_loop(eqn: Eqn, prim: Scan) -> Jaxpr | None:
@@ -170,8 +169,8 @@ def _with_groups_merged(jaxpr: Jaxpr, groups: list[_Group]) -> Jaxpr:
         if len(eqns) == 1:
             b.extend(eqns, env)
         else:
-            operands, results, lean = _group_as_one(jaxpr, nodes[n])
-            env.update(zip(results, b.inline(lean, substitute(operands, env)), strict=True))
+            operands, results, merged = _group_as_one(jaxpr, nodes[n])
+            env.update(zip(results, b.inline(merged, substitute(operands, env)), strict=True))
         for m in after[n]:
             missing[m] -= 1
             if not missing[m]:
@@ -188,10 +187,7 @@ def _group_as_one(jaxpr: Jaxpr, members: Sequence[int]) -> tuple[list[Atom], lis
     elsewhere = {a for k, e in enumerate(jaxpr.eqns) if k not in inside for a in e.ins}.union(jaxpr.outs, stored)
     rebuilt = {a for e in eqns for a in e.ins} - elsewhere
     results = [v for e in eqns for v in e.outs if v not in rebuilt]
-    b = Builder()
-    env: dict[Atom, Atom] = dict(zip(operands, b.inputs([a.aval for a in operands]), strict=True))
-    b.extend(eqns, env)
     prim = eqns[0].prim
     assert isinstance(prim, CustomCall)  # `reversible`: only a function with rules is
-    body = b.build([env[v] for v in results], prim.body.name)
+    body = subprogram(eqns, operands, results, prim.body.name)
     return operands, results, invertible(body, tuple([a in stored for a in operands]), (), _tolerance(eqns[0]))

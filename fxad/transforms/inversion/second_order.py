@@ -172,6 +172,3 @@ def _with_plain_derivative(program: Jaxpr, plain: Jaxpr, ins: tuple[Aval, ...]) 
 def _with_derivative_of(body: Jaxpr, plain: Jaxpr) -> CustomCall:
     """Returns a call of `body` with the derivatives of `plain`. `body` itself need not have derivatives."""
     return CustomCall(Function(body, rules=Rules(derivative_of=plain)))
-
-
-# ------------------------------------------------------------------------------------- without rules for derivatives

@@ -174,14 +174,14 @@ class _Search:
                 for start, stop in [e for a, b in self.free.parts(first, last) for e in ends(a, b, bodies[k].length)]:
                     effort -= pattern.comparisons(start, stop)
                     if effort >= 0 and (match := pattern.match(start, stop)) is not None:
-                        waste = self._worth(bodies[k], match)
+                        waste = self._unused_microseconds(bodies[k], match)
                         if waste is not None and waste <= spare:
                             spare -= waste
                             self.free.take(match.start, match.stop)
                             out[k].append(match)
         return out
 
-    def _worth(self, shared: SharedBody, match: IncompleteMatch) -> float | None:
+    def _unused_microseconds(self, shared: SharedBody, match: IncompleteMatch) -> float | None:
         """Returns the microseconds of unused computation in an incomplete use; None if the use does not pay."""
         whole = self.size(shared.starts[0], shared.length)
         missing = [shared.starts[0] + slot for slot in range(shared.length) if slot not in match.places]
@@ -217,11 +217,11 @@ class _Search:
                 for part in self._free(run):
                     self._push(heap, part)
             else:
-                for starts, length in self._choice(run):
-                    out += self._shared(self._everywhere(starts, length), length)
+                for starts, length in self._division(run):
+                    out += self._shared(self._with_equal_places(starts, length), length)
         return out
 
-    def _everywhere(self, starts: list[int], length: int) -> list[int]:
+    def _with_equal_places(self, starts: list[int], length: int) -> list[int]:
         """Returns the starts of a sequence in a run, and of equal sequences elsewhere."""
         outside = [
             at
@@ -255,18 +255,20 @@ class _Search:
             if stop - start >= 2 * run.period:
                 yield Run(start, stop, run.period)
 
-    def _choice(self, run: Run) -> Iterator[tuple[list[int], int]]:
+    def _division(self, run: Run) -> Iterator[tuple[list[int], int]]:
         """Yields the division of a run: the starts of its parts, and their length."""
         count, period = run.count, run.period
         start = run.start + self._phase(run)
-        many = self._together(count, float(self.times[start + period] - self.times[start]), self.size(start, period))
+        many = self._repetitions_per_body(
+            count, float(self.times[start + period] - self.times[start]), self.size(start, period)
+        )
         whole = count - count % many
         if whole >= 2 * many:
             yield [start + k * period for k in range(0, whole, many)], many * period
         if count > whole >= 2 * many:
             yield [start + k * period for k in range(whole, count)], period
 
-    def _together(self, count: int, time: float, size: float) -> int:
+    def _repetitions_per_body(self, count: int, time: float, size: float) -> int:
         """Returns the number of repetitions in a body: enough of `time` for `min_cost`, with few repetitions left
         over."""
         least = max(1, int(np.ceil(self.min_cost / time))) if time else count
@@ -284,14 +286,14 @@ class _Search:
         choices = (run.stop - run.start) % run.period + 1
         if choices == 1:
             return 0
-        crossing = self._crossing(run)
+        cut_costs = self._cut_costs(run)
         edges = run.period * np.arange(1, min(run.count, MAX_PERIODS))
-        costs = [float(crossing[phase + edges].sum()) for phase in range(choices)]
+        costs = [float(cut_costs[phase + edges].sum()) for phase in range(choices)]
         least = min(costs) * (1 + 1e-9)
         ties = [phase for phase, cost in enumerate(costs) if cost <= least]
         return max(ties, key=lambda phase: max(phase, choices - 1 - phase))
 
-    def _crossing(self, run: Run) -> npt.NDArray[np.float64]:
+    def _cut_costs(self, run: Run) -> npt.NDArray[np.float64]:
         """Returns the cost of a cut before each equation of a run: the bytes that are written and read again."""
         stop = min(run.stop, run.start + MAX_PERIODS * run.period)
         flow, change = self.flow, np.zeros(stop - run.start + 2)

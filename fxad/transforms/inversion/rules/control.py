@@ -52,15 +52,7 @@ def _inverted(ctx: BodyCtx, body: Jaxpr, args: Args, outs: Args) -> Solved | Ref
     return at_positions(results, backward.solved)
 
 
-def _call(ctx: BodyCtx, prim: Call, args: Args, outs: Args) -> Solved | Refused:
-    return _inverted(ctx, prim.body, args, outs)
-
-
-def _remat(ctx: BodyCtx, prim: Remat, args: Args, outs: Args) -> Solved | Refused:
-    return _inverted(ctx, prim.body, args, outs)
-
-
-def _linear_call(ctx: BodyCtx, prim: LinearCall, args: Args, outs: Args) -> Solved | Refused:
+def _call(ctx: BodyCtx, prim: Call | Remat | LinearCall | NamedCall, args: Args, outs: Args) -> Solved | Refused:
     return _inverted(ctx, prim.body, args, outs)
 
 
@@ -79,10 +71,6 @@ def _custom_call(ctx: BodyCtx, prim: CustomCall, args: Args, outs: Args) -> Solv
     values = ctx(Call(prim.complete(rule.inverse, over_stack)), *known_atoms(outs), *known_atoms(kept))
     operands = at_positions(values, tuple([not k for k in rule.kept]))
     return tuple([v if isinstance(a, Hole) else None for v, a in zip(operands, args, strict=True)])
-
-
-def _named_call(ctx: BodyCtx, prim: NamedCall, args: Args, outs: Args) -> Solved | Refused:
-    return _inverted(ctx, prim.body, args, outs)
 
 
 def _unmeasured(body: Refused) -> Refused:
@@ -147,10 +135,10 @@ def _while(_ctx: BodyCtx, _prim: While, _args: Args, _outs: Args) -> Refused:
 
 CONTROL: Final[tuple[InverseRow, ...]] = (
     body_row(Call, _call),
-    body_row(Remat, _remat),
-    body_row(LinearCall, _linear_call),
+    body_row(Remat, _call),
+    body_row(LinearCall, _call),
+    body_row(NamedCall, _call),
     body_row(CustomCall, _custom_call),
-    body_row(NamedCall, _named_call),
     body_row(Cond, _cond),
     body_row(Scan, _scan),
     body_row(While, _while),

@@ -123,10 +123,10 @@ def _is_triangle(ctx: InverseCtx, a: Atom, kind: str, depth: int) -> bool:
     if kind in facts(ctx, a, depth).kinds:
         return True
     place = static(ctx, a)
-    return place is not None and not _beside(place, kind).any()
+    return place is not None and not _beyond_diagonal(place, kind).any()
 
 
-def _beside(x: NDArray, kind: str) -> NDArray:
+def _beyond_diagonal(x: NDArray, kind: str) -> NDArray:
     return np.triu(x, 1) if kind == LOWER else np.tril(x, -1)
 
 
@@ -150,7 +150,7 @@ def _cut(ctx: InverseCtx, eqn: Eqn, depth: int) -> frozenset[str]:
 def _seen(chosen: NDArray, kind: str) -> list[int]:
     """Returns the cases that are chosen on the other side of the diagonal."""
     n = chosen.shape[-1]
-    side = np.broadcast_to(_beside(np.ones((n, n), np.bool_), kind), chosen.shape)
+    side = np.broadcast_to(_beyond_diagonal(np.ones((n, n), np.bool_), kind), chosen.shape)
     return [int(k) for k in np.unique(chosen[side])]
 
 

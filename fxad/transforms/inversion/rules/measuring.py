@@ -30,8 +30,8 @@ def log_det_of(
     operands: Sequence[Atom | PartialValue | None],
     part: PartialValue | None = None,
 ) -> Atom | Refused | None:
-    """Returns the log-determinant of an equation whose rule returned `found` for its operands; of the elements in
-    `part` only, if given. Returns None if it is 0."""
+    """Returns the log-determinant of an equation; of the elements in `part` only, if given. Returns None if it is 0.
+    `operands` is what the rule of the equation returned."""
     for x in operands if len(operands) == 1 else ():
         sizes = real_numbers([v.aval for v in eqn.outs]), real_numbers([x.aval] if isinstance(x, Var | Lit) else ())
         if isinstance(x, Var | Lit) and sizes[0] != sizes[1] and part is None:

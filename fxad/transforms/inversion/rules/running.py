@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from fxad.ir import Atom, Hole
+from fxad.ir import Atom, Hole, Lit
 from fxad.primitives.cumulative import (
     CumLogSumExp,
     CumProd,
@@ -17,7 +17,6 @@ from fxad.primitives.cumulative import (
     LinearRecurrence,
     predecessors,
     subtract_or_zero,
-    zero_scalar,
 )
 from fxad.primitives.elementwise.arithmetic import DIV, MUL, SUB
 from fxad.primitives.elementwise.formula import Formula
@@ -73,7 +72,7 @@ def _recurrence(ctx: InverseCtx, prim: LinearRecurrence, args: Args, outs: Outs)
     (y,), (a, _) = outs, args
     if isinstance(a, Hole):
         return Refused("the first factor is multiplied by 0")
-    ahead = predecessors(ctx, y, prim.axis, prim.reverse, zero_scalar(y.aval))
+    ahead = predecessors(ctx, y, prim.axis, prim.reverse, Lit.zero(y.aval.with_shape(())))
     return None, ctx.one(SUB, y, ctx.one(MUL, a, ahead))
 
 

@@ -47,15 +47,7 @@ EMPTY: Final = "the result has no element to read it from"
 # ------------------------------------------------------------------------------------------------------------ moving
 
 
-def _reshape(ctx: InverseCtx, prim: Reshape, args: Args, outs: Outs) -> Solved:
-    return (emit_reshape(ctx, outs[0], args[0].aval.shape),)
-
-
-def _squeeze(ctx: InverseCtx, prim: Squeeze, args: Args, outs: Outs) -> Solved:
-    return (emit_reshape(ctx, outs[0], args[0].aval.shape),)
-
-
-def _expand_dims(ctx: InverseCtx, prim: ExpandDims, args: Args, outs: Outs) -> Solved:
+def _reshape(ctx: InverseCtx, prim: Primitive, args: Args, outs: Outs) -> Solved:
     return (emit_reshape(ctx, outs[0], args[0].aval.shape),)
 
 
@@ -211,7 +203,7 @@ def _dynamic_update_slice(ctx: InverseCtx, prim: DynamicUpdateSlice, args: Args,
         return Refused("where it writes is not known")
     window = DynamicSlice(update.aval.shape)
     return (
-        _beside(ctx, y, window, starts) if isinstance(x, Hole) else None,
+        _outside_window(ctx, y, window, starts) if isinstance(x, Hole) else None,
         ctx.one(window, y, *starts) if isinstance(update, Hole) else None,
         *[None for _ in starts],
     )
@@ -225,7 +217,7 @@ def box_mask(box: tuple[range, ...], shape: Shape) -> NDArray:
     return mask
 
 
-def _beside(emit: Emit, y: Atom, window: DynamicSlice, starts: Sequence[Atom]) -> PartialValue:
+def _outside_window(emit: Emit, y: Atom, window: DynamicSlice, starts: Sequence[Atom]) -> PartialValue:
     shape, sizes = y.aval.shape, window.sizes
     cut = [a for a, (n, m) in enumerate(zip(shape, sizes, strict=True)) if n != m]
     if len(cut) == 1 and isinstance(start := starts[cut[0]], Lit):
@@ -250,9 +242,7 @@ def _beside(emit: Emit, y: Atom, window: DynamicSlice, starts: Sequence[Atom]) -
 
 
 STRUCTURE: Final[tuple[InverseRow, ...]] = (
-    row(Reshape, _reshape, VOLUME),
-    row(Squeeze, _squeeze, VOLUME),
-    row(ExpandDims, _expand_dims, VOLUME),
+    *[row(kind, _reshape, VOLUME) for kind in (Reshape, Squeeze, ExpandDims)],
     row(Transpose, _transpose, VOLUME),
     row(Rev, _rev, VOLUME),
     row(BroadcastInDim, _broadcast, VOLUME),

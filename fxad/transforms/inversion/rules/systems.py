@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from fxad.ir import Atom, Hole
-from fxad.primitives.cumulative import predecessors, zero_scalar
+from fxad.ir import Atom, Hole, Lit
+from fxad.primitives.cumulative import predecessors
 from fxad.primitives.elementwise.arithmetic import MUL
 from fxad.primitives.linalg.cholesky import Cholesky
 from fxad.primitives.linalg.eigh import Eigh
@@ -109,7 +109,7 @@ def _tridiagonal_solve(ctx: InverseCtx, prim: TridiagonalSolve, args: Args, outs
     (x,), known = outs, all_known(args[:3])
     if known is None:
         return Refused(MATRIX)
-    axis, zero = x.aval.ndim - 2, zero_scalar(x.aval)
+    axis, zero = x.aval.ndim - 2, Lit.zero(x.aval.with_shape(()))
     around = predecessors(ctx, x, axis, False, zero), x, predecessors(ctx, x, axis, True, zero)
     parts = [times(ctx.one, on_rows(ctx.one, v, x.aval.shape), r) for v, r in zip(known, around, strict=True)]
     return None, None, None, plus(ctx.one, plus(ctx.one, parts[0], parts[1]), parts[2])
