@@ -31,7 +31,7 @@ import numpy as np
 from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
-from fxad.core.sizes import Name, Size, names_of, size_of, upper_bound
+from fxad.core.sizes import Name, Size, lower_bound, names_of, size_of, upper_bound
 from fxad.errors import SizeError
 from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Primitive, Shape, Var
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MAX, MIN, MUL, SUB
@@ -44,6 +44,8 @@ from fxad.transforms.mask.knowledge import (
     ZeroAxes,
     is_zero_literal,
     keeps_finite,
+    least_value,
+    literal_value,
     moderate_literal,
     moved_axes,
     row_zero_axes,
@@ -74,8 +76,8 @@ class MaskCtx(Builder):
     """
 
     __slots__ = (
-        *("_body", "_call", "_clean", "_counts", "_filled", "_finite", "_lines", "_pending", "_row_zeros", "_rows"),
-        *("_shares", "bounds", "padding", "sizes"),
+        *("_body", "_call", "_clean", "_counts", "_filled", "_finite", "_least", "_lines", "_pending", "_row_zeros"),
+        *("_rows", "_shares", "bounds", "padding", "sizes"),
     )
 
     def __init__(
@@ -99,6 +101,7 @@ class MaskCtx(Builder):
         self._finite: set[Atom] = set()
         self._pending: dict[Atom, ZeroAxes] = {}
         self._shares: dict[Atom, ZeroAxes] = {}
+        self._least: dict[Atom, float] = {}
 
     # ------------------------------------------------------------------------------------------------------- shapes
 
@@ -129,6 +132,7 @@ class MaskCtx(Builder):
         known = self._counts.get(size)
         if known is None:
             known = self._counts[size] = self._counted(size)
+            self.learn_least(known, lower_bound(size))
         return known
 
     def _counted(self, size: int) -> Atom:
@@ -264,6 +268,17 @@ class MaskCtx(Builder):
         """State that a value is finite."""
         self._finite.add(x)
 
+    def least(self, x: Atom) -> float | None:
+        """A number that no element of a value is less than, padding included; None if none is known."""
+        if not isinstance(x, Lit):
+            return self._least.get(x)
+        return literal_value(x) if x.size is None else lower_bound(x.size)
+
+    def learn_least(self, x: Atom, low: float | None) -> None:
+        """State a number that no element of a value is less than, if it is not None."""
+        if low is not None and not isinstance(x, Lit):
+            self._least[x] = low
+
     def pending(self, x: Atom) -> ZeroAxes:
         """The axes along which a value is to be cleared before an equation that may have an infinite slope there."""
         return self._pending.get(x, frozenset())
@@ -275,11 +290,11 @@ class MaskCtx(Builder):
 
     def knowledge(self, x: Atom) -> Knowledge:
         """All that is known about a value."""
-        return self.finite(x), self.zeros(x), self.row_zeros(x), self.pending(x)
+        return self.finite(x), self.zeros(x), self.row_zeros(x), self.pending(x), self.least(x)
 
     def learn(self, x: Var, known: Knowledge) -> None:
         """State what is known about a value."""
-        finite, zeros, row_zeros, pending = known
+        finite, zeros, row_zeros, pending, least = known
         if finite:
             self.assume_finite(x)
         if zeros:
@@ -287,6 +302,7 @@ class MaskCtx(Builder):
         if row_zeros:
             self._row_zeros[x] = row_zeros
         self.mark_pending(x, pending)
+        self.learn_least(x, least)
 
     def clear_pending(self, x: Atom, value: object = 0) -> Atom:
         """`x`, with the padding replaced by `value` along the axes that are to be cleared."""
@@ -309,7 +325,8 @@ class MaskCtx(Builder):
                 self._clean[outs[0]] = axes
             if rows := row_zero_axes(prim, args, self.row_zeros):
                 self._row_zeros[outs[0]] = rows
-            if keeps_finite(prim, args) and all([self.finite(a) for a in args]):
+            self.learn_least(outs[0], least_value(prim, args, self.least))
+            if keeps_finite(prim, args, self.least) and all([self.finite(a) for a in args]):
                 self._finite.add(outs[0])
 
     def cleared(self, x: Atom, shape: Shape, axes: Sequence[int] | None = None) -> Atom:
@@ -426,7 +443,7 @@ def lanewise(ctx: MaskCtx, prim: Primitive, args: Atoms, ins: Avals, outs: Avals
     """The same equation over padded arrays: each lane of the results depends on that lane of the operands only."""
     if not any([ctx.pending(a) for a in args]):
         return ctx(prim, *args)
-    if keeps_finite(prim, args) and all([ctx.finite(a) for a in args]):
+    if keeps_finite(prim, args, ctx.least) and all([ctx.finite(a) for a in args]):
         (out,) = ctx(prim, *args)
         for a in args:
             ctx.mark_pending(out, moved_axes(prim, a.aval, ctx.pending(a)))

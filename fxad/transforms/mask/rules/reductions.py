@@ -32,6 +32,7 @@ def _extremum(ctx: MaskCtx, prim: ReduceMax | ReduceMin, args: Atoms, ins: Avals
     out = ctx.one(prim, x)
     if finite:
         ctx.assume_finite(out)
+        ctx.learn_least(out, ctx.least(args[0]))
         kept = [a for a in range(x.aval.ndim) if a not in prim.axes]
         ctx.mark_pending(out, frozenset([(kept.index(a), n) for a, n in ctx.pending(x) if a in kept]))
     return (out,)
