@@ -42,6 +42,8 @@ from fxad.primitives.shape import Iota, emit_broadcast
 from fxad.transforms.mask.knowledge import (
     Knowledge,
     ZeroAxes,
+    filled_with_one,
+    finite_axes,
     is_zero_literal,
     keeps_finite,
     least_value,
@@ -76,8 +78,8 @@ class MaskCtx(Builder):
     """
 
     __slots__ = (
-        *("_body", "_call", "_clean", "_counts", "_filled", "_finite", "_least", "_lines", "_pending", "_row_zeros"),
-        *("_rows", "_shares", "bounds", "padding", "sizes"),
+        *("_body", "_call", "_clean", "_counts", "_filled", "_finite", "_finite_axes", "_least", "_lines", "_pending"),
+        *("_row_zeros", "_rows", "_shares", "bounds", "padding", "sizes"),
     )
 
     def __init__(
@@ -99,6 +101,7 @@ class MaskCtx(Builder):
         self._clean: dict[Atom, ZeroAxes] = {}
         self._row_zeros: dict[Atom, ZeroAxes] = {}
         self._finite: set[Atom] = set()
+        self._finite_axes: dict[Atom, ZeroAxes] = {}
         self._pending: dict[Atom, ZeroAxes] = {}
         self._shares: dict[Atom, ZeroAxes] = {}
         self._least: dict[Atom, float] = {}
@@ -223,6 +226,8 @@ class MaskCtx(Builder):
             self._filled[x, fill, ragged] = known
             if is_zero_literal(fill):
                 self._clean[known] = frozenset(ragged) | self.zeros(x)
+            if self.finite(fill):
+                self.learn_finite_axes(known, self.finite_axes(x) | frozenset(ragged))
             self.mark_pending(known, self.pending(x) - frozenset(ragged))
         return known
 
@@ -253,14 +258,16 @@ class MaskCtx(Builder):
         """State that `x` is a softmax along these axes: its padding is zero, or its row is nan."""
         self._shares[x] = axes
 
-    def zero_for_products(self, x: Atom, shape: Shape, axes: Sequence[int]) -> Atom:
-        """`x` with zeros in the padding along `axes`, or nan in a row that is nan, as is a product with this row."""
+    def not_zero_for_products(self, x: Atom, shape: Shape, axes: Sequence[int]) -> list[int]:
+        """Those of `axes` along which the padding of `x` is to be replaced by zeros before a product over them. A row
+        of a softmax that is nan may have nan there, as has a product with this row."""
         known = self._shares.get(x, frozenset())
-        return self.filled(x, shape, 0, [a for a in axes if (a, shape[a]) not in known])
+        return [a for a in axes if (a, shape[a]) not in known]
 
-    def finite(self, x: Atom) -> bool:
-        """Returns True if all elements are finite, padding included, where the operands of the program are."""
-        if not x.aval.inexact:
+    def finite(self, x: Atom, axes: ZeroAxes | None = None) -> bool:
+        """Returns True if all elements are finite, padding included, where the operands of the program are; if `axes`
+        are given, the padding along these."""
+        if not x.aval.inexact or (axes is not None and axes <= self._finite_axes.get(x, frozenset())):
             return True
         return wide_range(x.aval.dtype) and (moderate_literal(x) if isinstance(x, Lit) else x in self._finite)
 
@@ -279,6 +286,15 @@ class MaskCtx(Builder):
         if low is not None and not isinstance(x, Lit):
             self._least[x] = low
 
+    def finite_axes(self, x: Atom) -> ZeroAxes:
+        """Axes along which the padding of a value is finite. It may be finite everywhere: `finite`."""
+        return self._finite_axes.get(x, frozenset())
+
+    def learn_finite_axes(self, x: Atom, axes: ZeroAxes) -> None:
+        """State along which axes the padding of a value is finite, where the operands of the program are."""
+        if axes and wide_range(x.aval.dtype):
+            self._finite_axes[x] = self.finite_axes(x) | axes
+
     def pending(self, x: Atom) -> ZeroAxes:
         """The axes along which a value is to be cleared before an equation that may have an infinite slope there."""
         return self._pending.get(x, frozenset())
@@ -290,11 +306,11 @@ class MaskCtx(Builder):
 
     def knowledge(self, x: Atom) -> Knowledge:
         """All that is known about a value."""
-        return self.finite(x), self.zeros(x), self.row_zeros(x), self.pending(x), self.least(x)
+        return self.finite(x), self.zeros(x), self.row_zeros(x), self.pending(x), self.finite_axes(x), self.least(x)
 
     def learn(self, x: Var, known: Knowledge) -> None:
         """State what is known about a value."""
-        finite, zeros, row_zeros, pending, least = known
+        finite, zeros, row_zeros, pending, finite_beyond, least = known
         if finite:
             self.assume_finite(x)
         if zeros:
@@ -302,11 +318,15 @@ class MaskCtx(Builder):
         if row_zeros:
             self._row_zeros[x] = row_zeros
         self.mark_pending(x, pending)
+        self.learn_finite_axes(x, finite_beyond)
         self.learn_least(x, least)
 
     def clear_pending(self, x: Atom, value: object = 0) -> Atom:
         """`x`, with the padding replaced by `value` along the axes that are to be cleared."""
-        axes = self.pending(x)
+        return self.filled_along(x, value, self.pending(x))
+
+    def filled_along(self, x: Atom, value: object, axes: ZeroAxes) -> Atom:
+        """`x`, with the padding along `axes` replaced by `value`."""
         return self._selected(x, Lit.of(value, x.aval.with_shape(())), tuple(sorted(axes))) if axes else x
 
     def __call__(self, prim: Primitive, *args: Atom) -> tuple[Var, ...]:
@@ -326,8 +346,14 @@ class MaskCtx(Builder):
             if rows := row_zero_axes(prim, args, self.row_zeros):
                 self._row_zeros[outs[0]] = rows
             self.learn_least(outs[0], least_value(prim, args, self.least))
-            if keeps_finite(prim, args, self.least) and all([self.finite(a) for a in args]):
+            keeps = keeps_finite(prim, args, self.least)
+            if keeps and all([self.finite(a) for a in args]):
                 self._finite.add(outs[0])
+            else:
+                self.learn_finite_axes(outs[0], finite_axes(prim, args, keeps, self._finite_parts, self.zeros))
+
+    def _finite_parts(self, x: Atom) -> ZeroAxes | None:
+        return None if self.finite(x) else self.finite_axes(x)
 
     def cleared(self, x: Atom, shape: Shape, axes: Sequence[int] | None = None) -> Atom:
         """`x` with zeros in the padding along `axes`, if it can have a tangent: cotangents there are then zero."""
@@ -337,10 +363,11 @@ class MaskCtx(Builder):
         """`x`, a result of a rule, which is cleared now or before the first equation that needs it."""
         if isinstance(x, Lit):
             return x
-        if not self.finite(x):
+        later = frozenset([(a, shape[a]) for a in self.ragged(shape) if axes is None or a in axes])
+        if not self.finite(x, later):
             return self.cleared(x, shape, axes)
         if x.aval.inexact:
-            self.mark_pending(x, frozenset([(a, shape[a]) for a in self.ragged(shape) if axes is None or a in axes]))
+            self.mark_pending(x, later)
         return x
 
     def zero_filled(self, x: Atom, shape: Shape, axes: Sequence[int] | None = None) -> Atom:
@@ -441,14 +468,27 @@ def not_masked(
 
 def lanewise(ctx: MaskCtx, prim: Primitive, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     """The same equation over padded arrays: each lane of the results depends on that lane of the operands only."""
-    if not any([ctx.pending(a) for a in args]):
-        return ctx(prim, *args)
-    if keeps_finite(prim, args, ctx.least) and all([ctx.finite(a) for a in args]):
-        (out,) = ctx(prim, *args)
-        for a in args:
-            ctx.mark_pending(out, moved_axes(prim, a.aval, ctx.pending(a)))
-        return (out,)
+    axes = frozenset[tuple[int, int]]().union(*[ctx.pending(a) for a in args])
+    if not axes or not any([v.inexact for v in outs]):
+        return ctx(prim, *args)  # a result that has no tangent has no slope
+    finite = [ctx.finite(a, axes) for a in args]
+    if keeps_finite(prim, args, ctx.least) and all(finite):
+        return _passed_on(ctx, prim, args)
+    filled = filled_with_one(prim)
+    if filled is not None and all([k == filled or known for k, known in enumerate(finite)]):
+        args = tuple([ctx.filled_along(a, 1, axes) if k == filled else a for k, a in enumerate(args)])
+        out = _passed_on(ctx, prim, args)
+        ctx.learn_finite_axes(out[0], axes)
+        return out
     return ctx(prim, *[ctx.clear_pending(a) for a in args])
+
+
+def _passed_on(ctx: MaskCtx, prim: Primitive, args: Atoms) -> Sequence[Atom]:
+    """An equation whose result is cleared later where the operands are."""
+    (out,) = ctx(prim, *args)
+    for a in args:
+        ctx.mark_pending(out, moved_axes(prim, a.aval, ctx.pending(a)))
+    return (out,)
 
 
 __all__ = [

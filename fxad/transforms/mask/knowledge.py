@@ -19,11 +19,11 @@ from fxad.primitives.gather import Gather
 from fxad.primitives.shape import BroadcastInDim, ExpandDims, ReduceSum, Reshape, Rev, Squeeze, Transpose
 from fxad.primitives.slicing import Concatenate, Pad, Slice
 
-# Axes, each with the size that is valid: elements at indices from this size on are zero.
+# Axes, each with the size that is valid: elements at indices from this size on are zero, or finite, or to be cleared.
 ZeroAxes: TypeAlias = frozenset[tuple[int, int]]
 # Of a value: is it finite, where is its padding zero, where is it zero in rows that have a finite element, along which
-# axes is it to be cleared later, and a number that no element is less than.
-Knowledge: TypeAlias = tuple[bool, ZeroAxes, ZeroAxes, ZeroAxes, float | None]
+# axes is it to be cleared later, along which axes is its padding finite, and a number that no element is less than.
+Knowledge: TypeAlias = tuple[bool, ZeroAxes, ZeroAxes, ZeroAxes, ZeroAxes, float | None]
 
 # f(0) = 0, and not -0.0. The derivatives of all orders are finite at 0: sqrt and cbrt are not here, for 0 * inf is nan
 _KEEPS: Final[tuple[Unary, ...]] = (
@@ -46,6 +46,12 @@ _REAL: Final[frozenset[Primitive]] = frozenset(
         *(ew.TANH, ew.ATAN, ew.ASINH, ew.LOGISTIC, ew.ERF, ew.ERFC),
     ]
 )
+# Those that may overflow, or have an infinite slope elsewhere, but are finite at 0 with all derivatives.
+_FINITE_AT_ZERO: Final[frozenset[Primitive]] = frozenset(
+    [ew.EXP, ew.EXP2, ew.EXPM1, ew.LOG1P, ew.SINH, ew.COSH, ew.TAN, ew.ASIN, ew.ATANH, ew.ERF_INV]
+)
+# And those that are at 1.
+_FINITE_AT_ONE: Final[frozenset[Primitive]] = frozenset([ew.LOG, ew.SQRT, ew.RSQRT, ew.CBRT, ew.DIGAMMA, ew.LGAMMA])
 # Those that are not negative, of real operands.
 _NOT_NEGATIVE: Final[frozenset[Primitive]] = frozenset(
     [ew.SQUARE, ew.ABS, ew.EXP, ew.EXP2, ew.LOGISTIC, ew.ERFC, ew.RSQRT]
@@ -57,6 +63,10 @@ _MODERATE: Final = 2.0**64  # greatest literal
 # models add 1e-5 or 1e-12 to it.
 _LEAST: Final = 2.0**-40
 _MOVES: Final = (Transpose, ExpandDims, Squeeze, Reshape, BroadcastInDim, Slice, Pad, Rev, Concatenate)
+_BY_LANES: Final[tuple[type[Primitive], ...]] = (
+    *ew.ELEMENTWISE,
+    *(Transpose, ExpandDims, Squeeze, BroadcastInDim, ReduceSum, Concatenate),
+)
 _LINEAR: Final = (*_MOVES, ReduceSum, DotGeneral, Gather, DynamicSlice)
 
 
@@ -146,6 +156,34 @@ def keeps_finite(prim: Primitive, args: Atoms, least: Callable[[Atom], float | N
     return prim in _ARITHMETIC or (real and prim in _REAL) or isinstance(prim, _LINEAR)
 
 
+def finite_axes(
+    prim: Primitive,
+    args: Atoms,
+    keeps: bool,
+    finite: Callable[[Atom], ZeroAxes | None],
+    zeros: Callable[[Atom], ZeroAxes],
+) -> ZeroAxes:
+    """The axes along which the padding of the result is finite, given those of the operands: `finite`, None for a value
+    that is finite everywhere, and where it is zero. `keeps`: the equation keeps finite values."""
+    if not keeps:
+        at_zero = prim in _FINITE_AT_ZERO or (isinstance(prim, ew.IntegerPow) and prim.n >= 0)
+        return zeros(args[0]) if at_zero else frozenset()
+    known = [moved_axes(prim, a.aval, axes) for a in args if (axes := finite(a)) is not None]
+    found = frozenset.intersection(*known) if known else frozenset()
+    if isinstance(prim, Concatenate):
+        return frozenset([(a, n) for a, n in found if a != prim.axis])
+    return found if isinstance(prim, _BY_LANES) else frozenset()
+
+
+def filled_with_one(prim: Primitive) -> int | None:
+    """The operand of a function that may have an infinite slope where this operand is 0, and has finite derivatives of
+    all orders where it is 1, and the others are finite. None for other functions."""
+    if prim in (ew.DIV, ew.ATAN2):
+        return 1
+    one = prim in _FINITE_AT_ONE or prim is ew.POW or (isinstance(prim, ew.IntegerPow) and prim.n < 0)
+    return 0 if one else None
+
+
 def least_value(prim: Primitive, args: Atoms, known: Callable[[Atom], float | None]) -> float | None:
     """A number that no element of the result is less than, given those of the operands; None if none is known. Elements
     that are nan are not less."""
@@ -164,7 +202,7 @@ def _least_value(prim: Primitive, args: Atoms, known: Callable[[Atom], float | N
     if prim in _NOT_NEGATIVE or (isinstance(prim, ew.IntegerPow) and prim.n % 2 == 0):
         return 0.0
     if prim is ew.SQRT:
-        return max(first or 0.0, 0.0) ** 0.5
+        return float(max(first or 0.0, 0.0) ** 0.5)
     if isinstance(prim, Concatenate | Pad) or prim in (ew.ADD, ew.MUL, ew.DIV, ew.MAX, ew.MIN, ew.SELECT_N):
         lows = [known(a) for a in (args[1:] if prim is ew.SELECT_N else args)]
         if prim is ew.MUL and args[0] is args[1]:
@@ -222,6 +260,8 @@ def _is_positive(x: Atom) -> bool:
 __all__ = [
     "Knowledge",
     "ZeroAxes",
+    "filled_with_one",
+    "finite_axes",
     "is_zero_literal",
     "keeps_finite",
     "least_value",
