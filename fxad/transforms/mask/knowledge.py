@@ -16,6 +16,7 @@ from fxad.primitives.dot import DotGeneral
 from fxad.primitives.dynamic_slicing import DynamicSlice
 from fxad.primitives.elementwise.family import Unary
 from fxad.primitives.gather import Gather
+from fxad.primitives.index import Index
 from fxad.primitives.shape import BroadcastInDim, ExpandDims, ReduceSum, Reshape, Rev, Squeeze, Transpose
 from fxad.primitives.slicing import Concatenate, Pad, Slice
 
@@ -62,7 +63,7 @@ _MODERATE: Final = 2.0**64  # greatest literal
 # Reciprocals of numbers from this one on are finite, with several derivatives: the variance of a constant row is 0, and
 # models add 1e-5 or 1e-12 to it.
 _LEAST: Final = 2.0**-40
-_MOVES: Final = (Transpose, ExpandDims, Squeeze, Reshape, BroadcastInDim, Slice, Pad, Rev, Concatenate)
+_MOVES: Final = (Transpose, ExpandDims, Squeeze, Reshape, BroadcastInDim, Slice, Index, Pad, Rev, Concatenate)
 _BY_LANES: Final[tuple[type[Primitive], ...]] = (
     *ew.ELEMENTWISE,
     *(Transpose, ExpandDims, Squeeze, BroadcastInDim, ReduceSum, Concatenate),
@@ -195,8 +196,11 @@ def least_value(prim: Primitive, args: Atoms, known: Callable[[Atom], float | No
 
 def _least_value(prim: Primitive, args: Atoms, known: Callable[[Atom], float | None]) -> float | None:
     first = known(args[0])
-    if isinstance(prim, ew.ConvertElementType) or prim is ew.STOP_GRADIENT:
-        return first if args[0].aval.dtype in (*dtypes.FLOATING, dtypes.int32) else None
+    if isinstance(prim, ew.ConvertElementType):
+        rounds_little = prim.dtype in dtypes.FLOATING and wide_range(prim.dtype)
+        return first if rounds_little and args[0].aval.dtype in (*dtypes.FLOATING, dtypes.int32) else None
+    if prim is ew.STOP_GRADIENT:
+        return first
     if args[0].aval.dtype not in dtypes.FLOATING and prim is not ew.SELECT_N:
         return first if isinstance(prim, BroadcastInDim) else None
     if prim in _NOT_NEGATIVE or (isinstance(prim, ew.IntegerPow) and prim.n % 2 == 0):
