@@ -15,7 +15,17 @@ from fxad.api.lift import args_tree, check_function
 from fxad.api.symbolic_shapes import FITTING, Shapes, is_shape, read_prefix, shown_shape, symbolic_types, trace_symbolic
 from fxad.core import tree
 from fxad.core.builder import Builder
-from fxad.core.sizes import Size, named_size, read_shapes, solve_sizes, substitute_sizes
+from fxad.core.sizes import (
+    Name,
+    Size,
+    at_least,
+    named_size,
+    names_of,
+    read_shapes,
+    solve_sizes,
+    substitute_sizes,
+    upper_bound,
+)
 from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError, TreeError, described
 from fxad.ir import Aval, Jaxpr, NDArray
@@ -172,6 +182,7 @@ def _masked_function(
         arrays = [x if isinstance(x, Array) else asarray(x) for x in leaves]
         padding = _bounds(program, [x.aval for x in arrays])
         given = _size_operands(f"mask of {name}", program, padding, user_names, sizes)
+        _check_dimensions(f"mask of {name}", program, user_names, sizes)
         if check:
             own = {n.name: n.at_least for n in size_names(program.jaxpr)}
             given = [
@@ -206,7 +217,27 @@ def _bounds(program: Program[..., object], found: Sequence[Aval]) -> Padding:
         for n, m, where in size_equations(found, program.in_avals, program.paths)
         if type(n) is Size and n != m
     ]
-    return tuple(sorted(solve_sizes(what, equations).items()))
+    bounds = solve_sizes(what, [e for e in equations if _grows(e[0])])
+    for n, m, where in equations:
+        if any([name.name not in bounds for name in names_of(n)]):
+            raise ShapeError(
+                f"{what}: {where} is {m}, which does not determine the largest sizes in {n}",
+                remedy="give each named size alone in some shape, as in 'n'",
+            )
+        if (most := upper_bound(n, bounds)) != m:
+            up_to = ", ".join([f"{name.name} up to {bounds[name.name]}" for name in names_of(n)])
+            raise ShapeError(
+                f"{what}: {where} is {m}, but {n} is up to {most}: {up_to}",
+                remedy="pad each argument to its largest size",
+            )
+    return tuple(sorted(bounds.items()))
+
+
+def _grows(size: int) -> bool:
+    """Returns True for a sum of products of named sizes: it has its largest value where they have theirs."""
+    return isinstance(size, Size) and all(
+        [c > 0 and all([isinstance(part, Name) for part, _ in product]) for product, c in size.terms if product]
+    )
 
 
 def _checked_padding(program: Program[..., object], padding: Mapping[str, int]) -> Padding:
@@ -324,6 +355,32 @@ def _size_operands(
     return out
 
 
+def _check_dimensions(
+    what: str, program: Program[..., object], user_names: Mapping[str, str], sizes: Mapping[str, object] | None
+) -> None:
+    """Raises: ShapeError for sizes for which a dimension of an argument, as n - m, is negative."""
+    known = {
+        name: (sizes or {}).get(user_names.get(name, name)) for name in [n.name for n in size_names(program.jaxpr)]
+    }
+    values = {
+        name: int(x)
+        for name, x in known.items()
+        if isinstance(x, int | np.ndarray | np.generic) and type(x) is not Size
+    }
+    for aval, path in zip(program.in_avals, program.paths, strict=True):
+        for axis, n in enumerate(aval.shape):
+            names = names_of(n)
+            if at_least(n, 0) or any([name.name not in values for name in names]):
+                continue
+            at = substitute_sizes(n, values)
+            if at < 0:
+                where = ", ".join([f"{user_names.get(name.name, name.name)} = {values[name.name]}" for name in names])
+                raise ShapeError(
+                    f"{what}: size {axis} of argument {path} is {n}, which is {at} for {where}",
+                    remedy="give sizes for which each dimension is 0 or more",
+                )
+
+
 def _remedy(value: object) -> str:
     """Returns the remedy for a value that is not a size."""
     if isinstance(value, list | tuple) or (isinstance(value, Array | np.ndarray) and value.ndim):
@@ -392,7 +449,7 @@ def bucketed(
         sizes = solve_sizes(f"bucketed {name}", size_equations(avals, types, program.paths))
         room = {n: padded_size(m, least, growth) for n, m in sizes.items()}
         padded = [
-            _padded(np.asarray(x, want.dtype), tuple([substitute_sizes(n, room) for n in want.shape]))
+            _padded(np.asarray(x, want.dtype), tuple([upper_bound(n, room) for n in want.shape]))
             if want.symbolic
             else x
             for x, want in zip(leaves, types, strict=True)

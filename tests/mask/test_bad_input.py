@@ -39,6 +39,10 @@ def g(x: Any, y: Any) -> Any:
     return x + y
 
 
+def third(x: Any, y: Any, z: Any) -> Any:
+    return z * 2
+
+
 def on_the_host(x: Any) -> Any:
     return fx.pure_callback(np.cumsum, fx.Spec(x.shape, x.dtype), x)
 
@@ -79,6 +83,24 @@ CASES: list[tuple[Callable[[], object], type[FxadError], str, str]] = [
         ArgumentError,
         "mask: the padding of n is 2.5, not an int",
         "give the largest size, as an int",
+    ),
+    (
+        lambda: fx.mask(third, ("n", "m", "n-m"))(V, V[:3], V[:1], sizes={"n": 2, "m": 1}),
+        ShapeError,
+        "mask of third: size 0 of argument z is 1, but -m + n is up to 4: m up to 3, n up to 4",
+        "pad each argument to its largest size",
+    ),
+    (
+        lambda: fx.mask(third, ("_", "m", "n-m"))(V, V[:3], V[:1], sizes={"n": 2, "m": 1}),
+        ShapeError,
+        "mask of third: size 0 of argument z is 1, which does not determine the largest sizes in -m + n",
+        "give each named size alone in some shape, as in 'n'",
+    ),
+    (
+        lambda: fx.mask(third, ("n", "m", "n-m"))(V, V, V, sizes={"n": 2, "m": 3}),
+        ShapeError,
+        "mask of third: size 0 of argument z is -m + n, which is -1 for m = 3, n = 2",
+        "give sizes for which each dimension is 0 or more",
     ),
     (
         lambda: fx.mask(fx.trace(f, fx.Spec("n>=4")), padding={"n": 2}),
