@@ -55,6 +55,7 @@ MORE: dict[str, tuple[Function, tuple[str, ...]]] = {
     "roll to the front": (lambda x: fnp.roll(x, (-1, 2), (0, 1)), ("(n>0, m>0)",)),
     "roll of all": (lambda x: fnp.roll(x, -2), ("(n>0, m>0)",)),
     "roll by half": (lambda x: fnp.fft.fftshift(x), ("(n>0, 3)",)),
+    "mirrored": (lambda x: fnp.pad(x, (1, 2), mode="reflect"), ("n>=5",)),
     "window": (lambda x, y: x[y.shape[0] : y.shape[0] + x.shape[0] // 2], ("2*n", "n")),
     "negative steps": (lambda x: x[::-2], ("n>0",)),
     "interior": (lambda x: lax.pad(x, fnp.asarray(2.0, "float32"), [(1, 2, 1)]), ("n",)),
