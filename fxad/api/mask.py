@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import wraps
-from math import ceil
+from math import ceil, inf
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -30,7 +30,7 @@ from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError, TreeError, described
 from fxad.ir import Aval, Jaxpr, NDArray
 from fxad.lax.control.checking import error_if
-from fxad.operations.arguments import plain_ints
+from fxad.operations.arguments import number, plain_ints, to_int
 from fxad.tracing.array import Array, asarray, binder
 from fxad.tracing.program import (
     Program,
@@ -403,8 +403,24 @@ def _with_size_check(name: str, size: str, least: int, bound: int, value: Array)
 def padded_size(n: int, least: int = 8, growth: float = 2.0) -> int:
     """The smallest of the sizes `least`, `least * growth`, `least * growth**2`, ... (rounded up) that holds n.
 
-    Law: at most `max(least, growth * n)`, up to rounding; O(log n) different values.
+    Law:    at most `max(least, growth * n)`, up to rounding; O(log n) different values.
+    Raises: ArgumentError, ParameterError.
     """
+    least, growth = _steps("padded_size", least, growth)
+    return _padded_size(to_int("padded_size", "n", n), least, growth)
+
+
+def _steps(op: str, least: int, growth: float) -> tuple[int, float]:
+    """Raises: ArgumentError for what is not a number; ParameterError for steps that do not grow."""
+    least, growth = to_int(op, "least", least), number(op, "growth", growth)
+    if least < 1 or not 1 < growth < inf:
+        raise ParameterError(
+            f"{op}: least is {least} and growth {growth}", remedy="least is at least 1, growth more than 1, and finite"
+        )
+    return least, growth
+
+
+def _padded_size(n: int, least: int, growth: float) -> int:
     size = float(least)
     while ceil(size) < n:
         size *= growth
@@ -426,10 +442,7 @@ def bucketed(
     Raises: as `mask`.
     """
     check_function("bucketed", f)
-    if least < 1 or not growth > 1:
-        raise ParameterError(
-            f"bucketed: least is {least} and growth {growth}", remedy="least is at least 1, growth more than 1"
-        )
+    least, growth = _steps("bucketed", least, growth)
     name, parameters = function_name(f), parameter_names(f)
     programs: dict[object, tuple[Program[..., T], Callable[..., object]]] = {}
 
@@ -447,7 +460,7 @@ def bucketed(
             known = programs[in_tree, types] = program, jit(mask(program))
         program, run = known
         sizes = solve_sizes(f"bucketed {name}", size_equations(avals, types, program.paths))
-        room = {n: padded_size(m, least, growth) for n, m in sizes.items()}
+        room = {n: _padded_size(m, least, growth) for n, m in sizes.items()}
         padded = [
             _padded(np.asarray(x, want.dtype), tuple([upper_bound(n, room) for n in want.shape]))
             if want.symbolic
@@ -493,6 +506,8 @@ def ragged_batches(
 
     Cost: O(log n) different shapes.
     """
+    batch_size = to_int("ragged_batches", "batch_size", batch_size)
+    least, growth = _steps("ragged_batches", least, growth)
     if batch_size < 1:
         raise ParameterError(f"ragged_batches: batch_size is {batch_size}", remedy="give a number from 1 on")
     waiting: dict[tuple[int, Structure], list[tuple[int, list[NDArray]]]] = {}
@@ -500,7 +515,7 @@ def ragged_batches(
         leaves, structure = tree.flatten(example)
         arrays = [np.asarray(x) for x in leaves]
         n = _length(arrays, example, length)
-        key = padded_size(n, least, growth), structure
+        key = _padded_size(n, least, growth), structure
         group = waiting.setdefault(key, [])
         group.append((n, arrays))
         if len(group) == batch_size:

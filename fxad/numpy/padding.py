@@ -246,8 +246,8 @@ def _mirrored_blocks(x: Array, axis: int, mode: str, odd: bool, start: int, stop
 
 
 def _divided(start: int, period: int) -> tuple[int, int]:
-    """Return the quotient and the rest. Whole periods of a named size are subtracted first: n // (n - 1) is not decided,
-    and 1 // (n - 1) is 0 for n >= 3."""
+    """Return the quotient and the rest. Whole periods of a named size are subtracted first: n // (n - 1) is not
+    decided, and 1 // (n - 1) is 0 for n >= 3."""
     k = 0
     while type(period) is Size and at_least(start - period, 0):
         start, k = start - period, k + 1

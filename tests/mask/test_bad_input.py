@@ -299,7 +299,25 @@ CASES: list[tuple[Callable[[], object], type[FxadError], str, str]] = [
         lambda: fx.bucketed(f, ("n",), least=0),
         ParameterError,
         "bucketed: least is 0 and growth 2.0",
-        "least is at least 1, growth more than 1",
+        "least is at least 1, growth more than 1, and finite",
+    ),
+    (
+        lambda: fx.bucketed(f, ("n",), growth=float("inf")),
+        ParameterError,
+        "bucketed: least is 8 and growth inf",
+        "least is at least 1, growth more than 1, and finite",
+    ),
+    (
+        lambda: fx.padded_size(30, growth=1),
+        ParameterError,
+        "padded_size: least is 8 and growth 1.0",
+        "least is at least 1, growth more than 1, and finite",
+    ),
+    (
+        lambda: list(fx.ragged_batches([V], 2, least=0)),
+        ParameterError,
+        "ragged_batches: least is 0 and growth 2.0",
+        "least is at least 1, growth more than 1, and finite",
     ),
     (
         lambda: list(fx.ragged_batches([V], 0)),
