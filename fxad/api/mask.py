@@ -83,7 +83,7 @@ def mask(
                 f"mask: {f.name} is a Program, whose shapes are known",
                 remedy="leave out in_shapes, or pass the function",
             )
-        _check_result_shapes(f, out_shapes)
+        _check_result_shapes("mask of", f, out_shapes)
         if padding is not None:
             return _masked_program(f, _checked_padding(f, padding))
         return _masked_function(f, lambda _args, _kwargs: (f, {}), check)
@@ -98,7 +98,7 @@ def mask(
         args: tuple[object, ...], kwargs: dict[str, object]
     ) -> tuple[Program[..., object], Mapping[str, str]]:
         program, user_names = trace_symbolic("mask", f, in_shapes, args, kwargs)
-        _check_result_shapes(program, out_shapes)
+        _check_result_shapes("mask of", program, out_shapes)
         return program, user_names
 
     return _masked_function(f, program_of, check)
@@ -132,7 +132,7 @@ def shapecheck(f: Callable[..., object], in_shapes: Shapes, out_shapes: Shapes =
         else:
             avals.append(spec_of(x, "shapecheck: in_shapes"))
     program = trace_tree(f, in_tree, unify_assumptions(avals), function_name(f), parameter_names(f))
-    _check_result_shapes(program, out_shapes)
+    _check_result_shapes("shapecheck of", program, out_shapes)
     return program.out_tree.unflatten([_text(a.shape) for a in program.out_avals])
 
 
@@ -140,11 +140,11 @@ def _text(shape: Sequence[int]) -> str:
     return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
 
 
-def _check_result_shapes(program: Program[..., object], out_shapes: Shapes) -> None:
+def _check_result_shapes(op: str, program: Program[..., object], out_shapes: Shapes) -> None:
     """Raises: ShapeError for a result of another shape than `out_shapes` says, with its path."""
     if out_shapes is None:
         return
-    entries = tree.broadcast_prefix(out_shapes, program.out_tree, f"mask of {program.name}: out_shapes", is_shape)
+    entries = tree.broadcast_prefix(out_shapes, program.out_tree, f"{op} {program.name}: out_shapes", is_shape)
     known = {n.name: named_size(n.name, n.at_least) for n in size_names(program.jaxpr)}
     for k, (shape, aval) in enumerate(zip(read_prefix(entries), program.out_avals, strict=True)):
         if shape is None:
@@ -154,7 +154,7 @@ def _check_result_shapes(program: Program[..., object], out_shapes: Shapes) -> N
         if not same:
             path = program.out_tree.accessors()[k].codify("")
             raise ShapeError(
-                f"mask of {program.name}: Output shapes should be {shown_shape(want)} but are {_text(aval.shape)}"
+                f"{op} {program.name}: Output shapes should be {shown_shape(want)} but are {_text(aval.shape)}"
                 + (f", at result{path}" if path else ""),
                 remedy="correct out_shapes, or leave it out",
             )
@@ -456,7 +456,7 @@ def bucketed(
         known = programs.get((in_tree, types))
         if known is None:
             program = trace_tree(f, in_tree, types, name, parameters)
-            _check_result_shapes(program, out_shapes)
+            _check_result_shapes("bucketed", program, out_shapes)
             known = programs[in_tree, types] = program, jit(mask(program))
         program, run = known
         sizes = solve_sizes(f"bucketed {name}", size_equations(avals, types, program.paths))
@@ -539,11 +539,24 @@ def _batch(
 ) -> tuple[Any, npt.NDArray[np.int32]]:
     columns = zip(*[arrays for _, arrays in group], strict=True)
     lengths = [n for n, _ in group]
-    stacked = []
+    stacked: list[NDArray] = []
     for column in columns:
         ragged = all([x.ndim and x.shape[0] == n for x, n in zip(column, lengths, strict=True)])
-        stacked.append(np.stack([_padded(x, (room, *x.shape[1:])) if ragged else x for x in column]))
+        rows = [_padded(x, (room, *x.shape[1:])) if ragged else x for x in column]
+        for x, row in zip(column, rows, strict=True):
+            if (row.shape, row.dtype) != (rows[0].shape, rows[0].dtype):
+                path = structure.accessors()[len(stacked)].codify("")
+                raise ShapeError(
+                    f"ragged_batches: example{path} is {_array_text(column[0])} in one example and {_array_text(x)} in "
+                    "another",
+                    remedy="examples differ in their length only",
+                )
+        stacked.append(np.stack(rows))
     return structure.unflatten(stacked), np.asarray(lengths, np.int32)
+
+
+def _array_text(x: NDArray) -> str:
+    return f"{x.dtype.name}[{','.join(map(str, x.shape))}]"
 
 
 __all__ = ["bucketed", "mask", "padded_size", "ragged_batches", "shapecheck"]

@@ -238,7 +238,7 @@ CASES: list[tuple[Callable[[], object], type[FxadError], str, str]] = [
     (
         lambda: fx.shapecheck(lambda x: x, ("n",), "n - 1"),
         ShapeError,
-        "mask of <lambda>: Output shapes should be (n - 1,) but are (n,)",
+        "shapecheck of <lambda>: Output shapes should be (n - 1,) but are (n,)",
         "correct out_shapes, or leave it out",
     ),
     (
@@ -324,6 +324,18 @@ CASES: list[tuple[Callable[[], object], type[FxadError], str, str]] = [
         ParameterError,
         "ragged_batches: batch_size is 0",
         "give a number from 1 on",
+    ),
+    (
+        lambda: list(fx.ragged_batches([(V, 1.0, X), (V, 2.0, X[:, :2])], 2)),
+        ShapeError,
+        "ragged_batches: example[2] is float32[4,3] in one example and float32[4,2] in another",
+        "examples differ in their length only",
+    ),
+    (
+        lambda: list(fx.ragged_batches([V, V.astype("float64")], 2)),
+        ShapeError,
+        "ragged_batches: example is float32[4] in one example and float64[4] in another",
+        "examples differ in their length only",
     ),
     (
         lambda: list(fx.ragged_batches([1.0], 2)),
