@@ -43,7 +43,7 @@ from fxad.tracing.program import (
     unify_assumptions,
 )
 from fxad.tracing.tracer import active_trace
-from fxad.transforms.mask.contract import Padding
+from fxad.transforms.mask.contract import INT32_MAX, Padding
 from fxad.transforms.mask.mask import mask as mask_jaxpr
 from fxad.transforms.specialize import size_names
 
@@ -242,6 +242,11 @@ def _grows(size: int) -> bool:
 
 def _checked_padding(program: Program[..., object], padding: Mapping[str, int]) -> Padding:
     known = {n.name: n.at_least for n in size_names(program.jaxpr)}
+    if not isinstance(padding, Mapping):
+        raise ArgumentError(
+            f"mask: the padding is {described(padding)}, not a mapping of names to sizes: {padding!r:.60}",
+            remedy='padding={"n": 32}',
+        )
     padding = {name: plain_ints(bound) for name, bound in padding.items()}
     for name, bound in padding.items():
         if name not in known:
@@ -257,6 +262,10 @@ def _checked_padding(program: Program[..., object], padding: Mapping[str, int]) 
             raise ShapeError(
                 f"mask: the padding of {name} is {bound}, and {program.name} assumes {name} >= {known[name]}",
                 remedy="give the largest size that is to be padded",
+            )
+        if type(bound) is int and bound > INT32_MAX:
+            raise ShapeError(
+                f"mask: the padding of {name} is {bound}, and sizes are i32[]", remedy="give a number less than 2**31"
             )
     return tuple(sorted(padding.items()))
 

@@ -109,6 +109,18 @@ CASES: list[tuple[Callable[[], object], type[FxadError], str, str]] = [
         "give the largest size that is to be padded",
     ),
     (
+        lambda: fx.mask(program(), padding=cast("Any", ["n"])),
+        ArgumentError,
+        "mask: the padding is a list, not a mapping of names to sizes: ['n']",
+        'padding={"n": 32}',
+    ),
+    (
+        lambda: fx.mask(program(), padding={"n": 2**31}),
+        ShapeError,
+        "mask: the padding of n is 2147483648, and sizes are i32[]",
+        "give a number less than 2**31",
+    ),
+    (
         lambda: fx.mask(program(), padding={"n": -1}),
         ShapeError,
         "mask: the padding of n is -1, and f assumes n >= 0",

@@ -569,6 +569,19 @@ def _selects(program: Jaxpr) -> int:
     return sum([e.prim is SELECT_N for body in distinct_jaxprs(program) for e in body.eqns])
 
 
+def test_a_product_of_sizes_that_does_not_fit_in_32_bits() -> None:
+    """It was 0."""
+
+    def area(x: Any, y: Any) -> Any:
+        return fnp.asarray(x.shape[0] * y.shape[0], "float32") + 0, fnp.asarray(x.shape[0] ** 2 // 3, "int64") + 0
+
+    x = np.ones(2**16, "float32")
+    found: Any = fx.mask(area, ("n", "m"))(x, x, sizes={"n": 2**16, "m": 2**16})
+    assert [float(v) for v in found] == [2.0**32, 2**32 // 3]
+    found = fx.mask(area, ("n", "m"))(x, x, sizes={"n": 3, "m": 0})
+    assert [float(v) for v in found] == [0, 3]
+
+
 def test_numpy_indices_of_an_axis_of_symbolic_size() -> None:
     def f(x: Any) -> Any:
         return x.at[np.array([-1, 0, -1])].add(x[np.array([1, -2, -1])])

@@ -14,7 +14,8 @@ derivatives of every order too. Therefore:
 
 A result whose padding is finite need not be cleared at once: its padding does not reach valid elements, so the
 cotangents there are zero as long as no derivative multiplies them by an infinite slope. It is cleared before the first
-equation that might (`cleared_later`, `clear_pending`). Most equations of a model never do.
+equation that might (`cleared_later`, `clear_pending`). Most equations of a model never do. Of others the operand is
+filled with a number at which they are finite (`lanewise`), and what follows need not be cleared.
 
 Decisions: docs/adr/0050, docs/adr/0079.
 """
@@ -63,6 +64,8 @@ Avals: TypeAlias = tuple[Aval, ...]
 Atoms: TypeAlias = tuple[Atom, ...]
 
 INT: Final = Aval((), dtypes.int32)
+LONG: Final = Aval((), dtypes.int64)
+INT32_MAX: Final = 2**31 - 1
 
 
 def int_literal(value: int) -> Lit:
@@ -94,7 +97,7 @@ class MaskCtx(Builder):
         self.sizes: dict[str, Atom] = {}
         self._body = body
         self._call = call
-        self._counts: dict[int, Atom] = {}
+        self._counts: dict[tuple[int, Aval], Atom] = {}
         self._lines: dict[tuple[Shape, tuple[tuple[int, int], ...]], Atom] = {}
         self._filled: dict[tuple[Atom, Atom, tuple[tuple[int, int], ...]], Atom] = {}
         self._rows: dict[tuple[int, Atom], Atom] = {}
@@ -132,23 +135,38 @@ class MaskCtx(Builder):
 
     def count(self, size: int) -> Atom:
         """The value of a dimension: i32[]."""
-        known = self._counts.get(size)
+        value = self._count(size, self._kind(size))
+        return value if value.aval is INT else self.one(ConvertElementType(dtypes.int32), value)
+
+    def _kind(self, size: int) -> Aval:
+        """i64[] if the value of a dimension, or of what is divided in it, may not fit in 32 bits."""
+        most = self.padded_size(size)
+        wide = type(most) is int and most > INT32_MAX
+        parts = [part for mono, _ in size.terms for part, _ in mono] if type(size) is Size else []
+        inner = [n for part in parts if not isinstance(part, Name) for n in (part.a, part.b)]
+        return LONG if wide or any([self._kind(n) is LONG for n in inner]) else INT
+
+    def _count(self, size: int, kind: Aval) -> Atom:
+        known = self._counts.get((size, kind))
         if known is None:
-            known = self._counts[size] = self._counted(size)
+            known = self._counts[size, kind] = self._counted(size, kind)
             self.learn_least(known, lower_bound(size))
         return known
 
-    def _counted(self, size: int) -> Atom:
+    def _counted(self, size: int, kind: Aval) -> Atom:
         if not isinstance(size, Size) or not self.masked(size):
-            return int_literal(size)
+            return Lit.of(size, kind)
         total: Atom | None = None
         for mono, c in size.terms:
-            term: Atom | None = None if c == 1 and mono else int_literal(c)
+            term: Atom | None = None if c == 1 and mono else Lit.of(c, kind)
             for part, power in mono:
-                if isinstance(part, Name):
-                    factor = self.sizes[part.name] if part.name in self.bounds else int_literal(size_of(part))
+                if not isinstance(part, Name):
+                    factor = self._applied(part.function, self._count(part.a, kind), self._count(part.b, kind))
+                elif part.name not in self.bounds:
+                    factor = Lit.of(size_of(part), kind)
                 else:
-                    factor = self._applied(part.function, self.count(part.a), self.count(part.b))
+                    factor = self.sizes[part.name]
+                    factor = factor if kind is INT else self.one(ConvertElementType(kind.dtype), factor)
                 for _ in range(power):
                     term = factor if term is None else self.one(MUL, term, factor)
             assert term is not None
@@ -157,23 +175,25 @@ class MaskCtx(Builder):
         return total
 
     def _applied(self, function: str, a: Atom, b: Atom) -> Atom:
+        kind = a.aval
         if function == "max":
             return self.one(MAX, a, b)
         if function == "min":
             return self.one(MIN, a, b)
+        zero = Lit.of(0, kind)
         if function == "bits":
-            return self.one(SUB, int_literal(32), self.one(CLZ, self.one(MAX, a, int_literal(0))))
+            return self.one(SUB, Lit.of(8 * kind.dtype.itemsize, kind), self.one(CLZ, self.one(MAX, a, zero)))
         quotient = self.one(DIV, a, b)  # towards zero; // rounds down
-        below = self.one(LT, self.one(SUB, a, self.one(MUL, quotient, b)), int_literal(0))
-        return self.one(SUB, quotient, self.one(ConvertElementType(dtypes.int32), below))
+        below = self.one(LT, self.one(SUB, a, self.one(MUL, quotient, b)), zero)
+        return self.one(SUB, quotient, self.one(ConvertElementType(kind.dtype), below))
 
     def literal(self, a: Lit) -> Atom:
         """A literal over padded arrays."""
         shape = self.padded(a.aval.shape)
         if a.size is None or not self.masked(a.size):
             return a if shape == a.aval.shape else a.with_aval(shape)
-        value = self.count(a.size)
-        if a.aval.dtype is not dtypes.int32:
+        value = self._count(a.size, self._kind(a.size))
+        if a.aval.dtype is not value.aval.dtype:
             value = self.one(ConvertElementType(a.aval.dtype), value)
         return emit_broadcast(self, value, shape, ())
 

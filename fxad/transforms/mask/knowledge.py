@@ -198,7 +198,7 @@ def _least_value(prim: Primitive, args: Atoms, known: Callable[[Atom], float | N
     first = known(args[0])
     if isinstance(prim, ew.ConvertElementType):
         rounds_little = prim.dtype in dtypes.FLOATING and wide_range(prim.dtype)
-        return first if rounds_little and args[0].aval.dtype in (*dtypes.FLOATING, dtypes.int32) else None
+        return first if rounds_little and args[0].aval.dtype in (*dtypes.FLOATING, dtypes.int32, dtypes.int64) else None
     if prim is ew.STOP_GRADIENT:
         return first
     if args[0].aval.dtype not in dtypes.FLOATING and prim is not ew.SELECT_N:
