@@ -19,7 +19,7 @@ import fxad.numpy as fnp
 from benchmarks.harness import Row, race, show
 from fxad import nn
 
-BATCH, ROOM, WIDTH, LENGTHS, ROUNDS = 16, 128, 64, 24, 150
+BATCH, ROOM, WIDTH, LENGTHS, ROUNDS = 16, 128, 64, 24, 100
 DEPTH = 2
 # of the parameters of a layer: scale and shift of its norm, and two products with their biases
 SHAPES: Final = ((WIDTH,), (WIDTH,), (WIDTH, 2 * WIDTH), (2 * WIDTH,), (2 * WIDTH, WIDTH), (WIDTH,))
@@ -110,7 +110,7 @@ def _compared(what: str, w: Any, losses: tuple[Any, Any, Any]) -> list[Row]:
             for x, y in zip(fx.tree.leaves(mask(*ours)), jax.tree.leaves(want), strict=True):
                 np.testing.assert_allclose(x, y, rtol=1e-3, atol=1e-5)
         mask_us, hand_us, jax_us = race(
-            _waiting(mask, *ours), _waiting(hand, *ours), _waiting(peer, *theirs), rounds=ROUNDS, seconds=0.01
+            _waiting(mask, *ours), _waiting(hand, *ours), _waiting(peer, *theirs), rounds=ROUNDS, seconds=0.03
         )
         out.append(Row(f"mask beside masks by hand: {what}{name}", mask_us, hand_us, 1.05))
         out.append(Row(f"mask beside jax's masks by hand: {what}{name}", mask_us, jax_us))
