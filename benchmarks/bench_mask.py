@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +19,10 @@ import fxad.numpy as fnp
 from benchmarks.harness import Row, race, show
 from fxad import nn
 
-BATCH, ROOM, WIDTH, LENGTHS, ROUNDS = 16, 128, 64, 24, 150
+BATCH, ROOM, WIDTH, LENGTHS, ROUNDS = 16, 128, 64, 24, 100
+DEPTH = 2
+# of the parameters of a layer: scale and shift of its norm, and two products with their biases
+SHAPES: Final = ((WIDTH,), (WIDTH,), (WIDTH, 2 * WIDTH), (2 * WIDTH,), (2 * WIDTH, WIDTH), (WIDTH,))
 
 
 def attention(w: Any, x: Any) -> Any:
@@ -34,22 +38,43 @@ def by_hand(xp: Any, softmax: Any, w: Any, x: Any, n: Any) -> Any:
     return xp.where(inside[:, None], softmax(scores, axis=-1) @ x, 0.0).sum(0).mean()
 
 
-masked = fx.mask(attention, (None, "(n>=1, _)"))
+def layers(norm: Any, gelu: Any, params: Any, x: Any) -> Any:
+    """Residual layers of a layer norm, products with biases, and gelu."""
+    for scale, shift, w, b, back, c in params:
+        x = x + gelu(norm(x, scale, shift) @ w + b) @ back + c
+    return x
 
 
-def of_mask(w: Any, xs: Any, ns: Any) -> Any:
-    """The mean loss of a ragged batch, by `mask`."""
-    return fx.vmap(lambda x, n: masked(w, x, sizes={"n": n}))(xs, ns).mean()
+def network(params: Any, x: Any) -> Any:
+    """The loss of one example: the mean square of the results of its rows."""
+    return (layers(nn.layer_norm, nn.gelu, params, x) ** 2).mean()
 
 
-def of_hand(w: Any, xs: Any, ns: Any) -> Any:
-    """The same with masks by hand."""
-    return fx.vmap(lambda x, n: by_hand(fnp, nn.softmax, w, x, n))(xs, ns).mean()
+def network_by_hand(xp: Any, norm: Any, gelu: Any, params: Any, x: Any, n: Any) -> Any:
+    """The same for a padded example, with masks written by hand: of the operand, and of the result before the mean."""
+    inside = (xp.arange(ROOM) < n)[:, None]
+    x = xp.where(inside, x, 0.0)
+    return xp.where(inside, layers(norm, gelu, params, x) ** 2, 0.0).sum() / (n * WIDTH)
 
 
-def of_jax(w: Any, xs: Any, ns: Any) -> Any:
-    """The same in jax."""
-    return jax.vmap(lambda x, n: by_hand(jnp, jax.nn.softmax, w, x, n))(xs, ns).mean()
+def _norm_of_jax(x: Any, scale: Any, shift: Any) -> Any:
+    return jax.nn.standardize(x, epsilon=1e-5) * scale + shift
+
+
+def batches(model: Any, hand: Any, jaxs: Any) -> tuple[Any, Any, Any]:
+    """The mean loss of a ragged batch: by `mask`, with masks by hand, and with them in jax."""
+    masked = fx.mask(model, (None, "(n>=1, _)"))
+
+    def of_mask(w: Any, xs: Any, ns: Any) -> Any:
+        return fx.vmap(lambda x, n: masked(w, x, sizes={"n": n}))(xs, ns).mean()
+
+    def of_hand(w: Any, xs: Any, ns: Any) -> Any:
+        return fx.vmap(lambda x, n: hand(w, x, n))(xs, ns).mean()
+
+    def of_jax(w: Any, xs: Any, ns: Any) -> Any:
+        return jax.vmap(lambda x, n: jaxs(w, x, n))(xs, ns).mean()
+
+    return of_mask, of_hand, of_jax
 
 
 def _waiting(run: Callable[..., Any], *args: Any) -> Callable[[], object]:
@@ -64,18 +89,18 @@ def _first_calls(run: Callable[..., Any], w: Any, examples: Sequence[Any]) -> fl
     return 1e6 * (time.perf_counter() - start)
 
 
-def rows() -> list[Row]:
-    """The table. The results of the three are compared first."""
-    rng = np.random.default_rng(0)
-    w = rng.normal(size=(WIDTH, WIDTH)).astype("float32")
+def _compared(what: str, w: Any, losses: tuple[Any, Any, Any]) -> list[Row]:
+    """The rows of one model: the value, and the value and the gradient by its parameters `w`."""
+    rng = np.random.default_rng(1)
     xs = rng.normal(size=(BATCH, ROOM, WIDTH)).astype("float32")
     ns = rng.integers(1, ROOM + 1, BATCH).astype(np.int32)
-    ours, theirs = [fnp.asarray(v) for v in (w, xs, ns)], [jnp.asarray(v) for v in (w, xs, ns)]
+    ours, theirs = [fx.tree.map(f, (w, xs, ns)) for f in (fnp.asarray, jnp.asarray)]
+    masked, by_hands, of_jax = losses
     steps: dict[str, tuple[Any, Any, Any]] = {
-        "value": (fx.jit(of_mask), fx.jit(of_hand), jax.jit(of_jax)),
+        "value": (fx.jit(masked), fx.jit(by_hands), jax.jit(of_jax)),
         "value and gradient": (
-            fx.jit(fx.value_and_grad(of_mask)),
-            fx.jit(fx.value_and_grad(of_hand)),
+            fx.jit(fx.value_and_grad(masked)),
+            fx.jit(fx.value_and_grad(by_hands)),
             jax.jit(jax.value_and_grad(of_jax)),
         ),
     }
@@ -85,10 +110,23 @@ def rows() -> list[Row]:
             for x, y in zip(fx.tree.leaves(mask(*ours)), jax.tree.leaves(want), strict=True):
                 np.testing.assert_allclose(x, y, rtol=1e-3, atol=1e-5)
         mask_us, hand_us, jax_us = race(
-            _waiting(mask, *ours), _waiting(hand, *ours), _waiting(peer, *theirs), rounds=ROUNDS, seconds=0.01
+            _waiting(mask, *ours), _waiting(hand, *ours), _waiting(peer, *theirs), rounds=ROUNDS, seconds=0.03
         )
-        out.append(Row(f"mask beside masks by hand: {name}", mask_us, hand_us, 1.05))
-        out.append(Row(f"mask beside jax's masks by hand: {name}", mask_us, jax_us))
+        out.append(Row(f"mask beside masks by hand: {what}{name}", mask_us, hand_us, 1.05))
+        out.append(Row(f"mask beside jax's masks by hand: {what}{name}", mask_us, jax_us))
+    return out
+
+
+def rows() -> list[Row]:
+    """The table. The results of the three are compared first."""
+    rng = np.random.default_rng(0)
+    w = rng.normal(size=(WIDTH, WIDTH)).astype("float32")
+    params = [tuple([rng.normal(size=shape).astype("float32") * 0.1 for shape in SHAPES]) for _ in range(DEPTH)]
+    out = _compared("", w, batches(attention, partial(by_hand, fnp, nn.softmax), partial(by_hand, jnp, jax.nn.softmax)))
+    hand, jaxs = [
+        partial(network_by_hand, *own) for own in ((fnp, nn.layer_norm, nn.gelu), (jnp, _norm_of_jax, jax.nn.gelu))
+    ]
+    out += _compared("layers with norms and biases, ", params, batches(network, hand, jaxs))
     lengths = rng.permutation(np.arange(1, ROOM + 1))[:LENGTHS]
     examples = [rng.normal(size=(n, WIDTH)).astype("float32") for n in lengths]
     every, each = fx.bucketed(fx.value_and_grad(attention), (None, "(n>=1, _)")), fx.jit(fx.value_and_grad(attention))

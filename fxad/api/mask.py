@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import wraps
-from math import ceil
+from math import ceil, inf
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -15,12 +15,22 @@ from fxad.api.lift import args_tree, check_function
 from fxad.api.symbolic_shapes import FITTING, Shapes, is_shape, read_prefix, shown_shape, symbolic_types, trace_symbolic
 from fxad.core import tree
 from fxad.core.builder import Builder
-from fxad.core.sizes import Size, named_size, read_shapes, solve_sizes, substitute_sizes
+from fxad.core.sizes import (
+    Name,
+    Size,
+    at_least,
+    named_size,
+    names_of,
+    read_shapes,
+    solve_sizes,
+    substitute_sizes,
+    upper_bound,
+)
 from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError, TreeError, described
 from fxad.ir import Aval, Jaxpr, NDArray
 from fxad.lax.control.checking import error_if
-from fxad.operations.arguments import plain_ints
+from fxad.operations.arguments import number, plain_ints, to_int
 from fxad.tracing.array import Array, asarray, binder
 from fxad.tracing.program import (
     Program,
@@ -33,7 +43,7 @@ from fxad.tracing.program import (
     unify_assumptions,
 )
 from fxad.tracing.tracer import active_trace
-from fxad.transforms.mask.contract import Padding
+from fxad.transforms.mask.contract import INT32_MAX, Padding
 from fxad.transforms.mask.mask import mask as mask_jaxpr
 from fxad.transforms.specialize import size_names
 
@@ -73,7 +83,7 @@ def mask(
                 f"mask: {f.name} is a Program, whose shapes are known",
                 remedy="leave out in_shapes, or pass the function",
             )
-        _check_result_shapes(f, out_shapes)
+        _check_result_shapes("mask of", f, out_shapes)
         if padding is not None:
             return _masked_program(f, _checked_padding(f, padding))
         return _masked_function(f, lambda _args, _kwargs: (f, {}), check)
@@ -88,7 +98,7 @@ def mask(
         args: tuple[object, ...], kwargs: dict[str, object]
     ) -> tuple[Program[..., object], Mapping[str, str]]:
         program, user_names = trace_symbolic("mask", f, in_shapes, args, kwargs)
-        _check_result_shapes(program, out_shapes)
+        _check_result_shapes("mask of", program, out_shapes)
         return program, user_names
 
     return _masked_function(f, program_of, check)
@@ -122,7 +132,7 @@ def shapecheck(f: Callable[..., object], in_shapes: Shapes, out_shapes: Shapes =
         else:
             avals.append(spec_of(x, "shapecheck: in_shapes"))
     program = trace_tree(f, in_tree, unify_assumptions(avals), function_name(f), parameter_names(f))
-    _check_result_shapes(program, out_shapes)
+    _check_result_shapes("shapecheck of", program, out_shapes)
     return program.out_tree.unflatten([_text(a.shape) for a in program.out_avals])
 
 
@@ -130,11 +140,11 @@ def _text(shape: Sequence[int]) -> str:
     return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
 
 
-def _check_result_shapes(program: Program[..., object], out_shapes: Shapes) -> None:
+def _check_result_shapes(op: str, program: Program[..., object], out_shapes: Shapes) -> None:
     """Raises: ShapeError for a result of another shape than `out_shapes` says, with its path."""
     if out_shapes is None:
         return
-    entries = tree.broadcast_prefix(out_shapes, program.out_tree, f"mask of {program.name}: out_shapes", is_shape)
+    entries = tree.broadcast_prefix(out_shapes, program.out_tree, f"{op} {program.name}: out_shapes", is_shape)
     known = {n.name: named_size(n.name, n.at_least) for n in size_names(program.jaxpr)}
     for k, (shape, aval) in enumerate(zip(read_prefix(entries), program.out_avals, strict=True)):
         if shape is None:
@@ -144,7 +154,7 @@ def _check_result_shapes(program: Program[..., object], out_shapes: Shapes) -> N
         if not same:
             path = program.out_tree.accessors()[k].codify("")
             raise ShapeError(
-                f"mask of {program.name}: Output shapes should be {shown_shape(want)} but are {_text(aval.shape)}"
+                f"{op} {program.name}: Output shapes should be {shown_shape(want)} but are {_text(aval.shape)}"
                 + (f", at result{path}" if path else ""),
                 remedy="correct out_shapes, or leave it out",
             )
@@ -172,6 +182,7 @@ def _masked_function(
         arrays = [x if isinstance(x, Array) else asarray(x) for x in leaves]
         padding = _bounds(program, [x.aval for x in arrays])
         given = _size_operands(f"mask of {name}", program, padding, user_names, sizes)
+        _check_dimensions(f"mask of {name}", program, user_names, sizes)
         if check:
             own = {n.name: n.at_least for n in size_names(program.jaxpr)}
             given = [
@@ -206,11 +217,36 @@ def _bounds(program: Program[..., object], found: Sequence[Aval]) -> Padding:
         for n, m, where in size_equations(found, program.in_avals, program.paths)
         if type(n) is Size and n != m
     ]
-    return tuple(sorted(solve_sizes(what, equations).items()))
+    bounds = solve_sizes(what, [e for e in equations if _grows(e[0])])
+    for n, m, where in equations:
+        if any([name.name not in bounds for name in names_of(n)]):
+            raise ShapeError(
+                f"{what}: {where} is {m}, which does not determine the largest sizes in {n}",
+                remedy="give each named size alone in some shape, as in 'n'",
+            )
+        if (most := upper_bound(n, bounds)) != m:
+            up_to = ", ".join([f"{name.name} up to {bounds[name.name]}" for name in names_of(n)])
+            raise ShapeError(
+                f"{what}: {where} is {m}, but {n} is up to {most}: {up_to}",
+                remedy="pad each argument to its largest size",
+            )
+    return tuple(sorted(bounds.items()))
+
+
+def _grows(size: int) -> bool:
+    """Returns True for a sum of products of named sizes: it has its largest value where they have theirs."""
+    return isinstance(size, Size) and all(
+        [c > 0 and all([isinstance(part, Name) for part, _ in product]) for product, c in size.terms if product]
+    )
 
 
 def _checked_padding(program: Program[..., object], padding: Mapping[str, int]) -> Padding:
     known = {n.name: n.at_least for n in size_names(program.jaxpr)}
+    if not isinstance(padding, Mapping):
+        raise ArgumentError(
+            f"mask: the padding is {described(padding)}, not a mapping of names to sizes: {padding!r:.60}",
+            remedy='padding={"n": 32}',
+        )
     padding = {name: plain_ints(bound) for name, bound in padding.items()}
     for name, bound in padding.items():
         if name not in known:
@@ -226,6 +262,10 @@ def _checked_padding(program: Program[..., object], padding: Mapping[str, int]) 
             raise ShapeError(
                 f"mask: the padding of {name} is {bound}, and {program.name} assumes {name} >= {known[name]}",
                 remedy="give the largest size that is to be padded",
+            )
+        if type(bound) is int and bound > INT32_MAX:
+            raise ShapeError(
+                f"mask: the padding of {name} is {bound}, and sizes are i32[]", remedy="give a number less than 2**31"
             )
     return tuple(sorted(padding.items()))
 
@@ -324,6 +364,32 @@ def _size_operands(
     return out
 
 
+def _check_dimensions(
+    what: str, program: Program[..., object], user_names: Mapping[str, str], sizes: Mapping[str, object] | None
+) -> None:
+    """Raises: ShapeError for sizes for which a dimension of an argument, as n - m, is negative."""
+    known = {
+        name: (sizes or {}).get(user_names.get(name, name)) for name in [n.name for n in size_names(program.jaxpr)]
+    }
+    values = {
+        name: int(x)
+        for name, x in known.items()
+        if isinstance(x, int | np.ndarray | np.generic) and type(x) is not Size
+    }
+    for aval, path in zip(program.in_avals, program.paths, strict=True):
+        for axis, n in enumerate(aval.shape):
+            names = names_of(n)
+            if at_least(n, 0) or any([name.name not in values for name in names]):
+                continue
+            at = substitute_sizes(n, values)
+            if at < 0:
+                where = ", ".join([f"{user_names.get(name.name, name.name)} = {values[name.name]}" for name in names])
+                raise ShapeError(
+                    f"{what}: size {axis} of argument {path} is {n}, which is {at} for {where}",
+                    remedy="give sizes for which each dimension is 0 or more",
+                )
+
+
 def _remedy(value: object) -> str:
     """Returns the remedy for a value that is not a size."""
     if isinstance(value, list | tuple) or (isinstance(value, Array | np.ndarray) and value.ndim):
@@ -346,8 +412,24 @@ def _with_size_check(name: str, size: str, least: int, bound: int, value: Array)
 def padded_size(n: int, least: int = 8, growth: float = 2.0) -> int:
     """The smallest of the sizes `least`, `least * growth`, `least * growth**2`, ... (rounded up) that holds n.
 
-    Law: at most `max(least, growth * n)`, up to rounding; O(log n) different values.
+    Law:    at most `max(least, growth * n)`, up to rounding; O(log n) different values.
+    Raises: ArgumentError, ParameterError.
     """
+    least, growth = _steps("padded_size", least, growth)
+    return _padded_size(to_int("padded_size", "n", n), least, growth)
+
+
+def _steps(op: str, least: int, growth: float) -> tuple[int, float]:
+    """Raises: ArgumentError for what is not a number; ParameterError for steps that do not grow."""
+    least, growth = to_int(op, "least", least), number(op, "growth", growth)
+    if least < 1 or not 1 < growth < inf:
+        raise ParameterError(
+            f"{op}: least is {least} and growth {growth}", remedy="least is at least 1, growth more than 1, and finite"
+        )
+    return least, growth
+
+
+def _padded_size(n: int, least: int, growth: float) -> int:
     size = float(least)
     while ceil(size) < n:
         size *= growth
@@ -369,10 +451,7 @@ def bucketed(
     Raises: as `mask`.
     """
     check_function("bucketed", f)
-    if least < 1 or not growth > 1:
-        raise ParameterError(
-            f"bucketed: least is {least} and growth {growth}", remedy="least is at least 1, growth more than 1"
-        )
+    least, growth = _steps("bucketed", least, growth)
     name, parameters = function_name(f), parameter_names(f)
     programs: dict[object, tuple[Program[..., T], Callable[..., object]]] = {}
 
@@ -386,13 +465,13 @@ def bucketed(
         known = programs.get((in_tree, types))
         if known is None:
             program = trace_tree(f, in_tree, types, name, parameters)
-            _check_result_shapes(program, out_shapes)
+            _check_result_shapes("bucketed", program, out_shapes)
             known = programs[in_tree, types] = program, jit(mask(program))
         program, run = known
         sizes = solve_sizes(f"bucketed {name}", size_equations(avals, types, program.paths))
-        room = {n: padded_size(m, least, growth) for n, m in sizes.items()}
+        room = {n: _padded_size(m, least, growth) for n, m in sizes.items()}
         padded = [
-            _padded(np.asarray(x, want.dtype), tuple([substitute_sizes(n, room) for n in want.shape]))
+            _padded(np.asarray(x, want.dtype), tuple([upper_bound(n, room) for n in want.shape]))
             if want.symbolic
             else x
             for x, want in zip(leaves, types, strict=True)
@@ -436,6 +515,8 @@ def ragged_batches(
 
     Cost: O(log n) different shapes.
     """
+    batch_size = to_int("ragged_batches", "batch_size", batch_size)
+    least, growth = _steps("ragged_batches", least, growth)
     if batch_size < 1:
         raise ParameterError(f"ragged_batches: batch_size is {batch_size}", remedy="give a number from 1 on")
     waiting: dict[tuple[int, Structure], list[tuple[int, list[NDArray]]]] = {}
@@ -443,7 +524,7 @@ def ragged_batches(
         leaves, structure = tree.flatten(example)
         arrays = [np.asarray(x) for x in leaves]
         n = _length(arrays, example, length)
-        key = padded_size(n, least, growth), structure
+        key = _padded_size(n, least, growth), structure
         group = waiting.setdefault(key, [])
         group.append((n, arrays))
         if len(group) == batch_size:
@@ -467,11 +548,24 @@ def _batch(
 ) -> tuple[Any, npt.NDArray[np.int32]]:
     columns = zip(*[arrays for _, arrays in group], strict=True)
     lengths = [n for n, _ in group]
-    stacked = []
+    stacked: list[NDArray] = []
     for column in columns:
         ragged = all([x.ndim and x.shape[0] == n for x, n in zip(column, lengths, strict=True)])
-        stacked.append(np.stack([_padded(x, (room, *x.shape[1:])) if ragged else x for x in column]))
+        rows = [_padded(x, (room, *x.shape[1:])) if ragged else x for x in column]
+        for x, row in zip(column, rows, strict=True):
+            if (row.shape, row.dtype) != (rows[0].shape, rows[0].dtype):
+                path = structure.accessors()[len(stacked)].codify("")
+                raise ShapeError(
+                    f"ragged_batches: example{path} is {_array_text(column[0])} in one example and {_array_text(x)} in "
+                    "another",
+                    remedy="examples differ in their length only",
+                )
+        stacked.append(np.stack(rows))
     return structure.unflatten(stacked), np.asarray(lengths, np.int32)
+
+
+def _array_text(x: NDArray) -> str:
+    return f"{x.dtype.name}[{','.join(map(str, x.shape))}]"
 
 
 __all__ = ["bucketed", "mask", "padded_size", "ragged_batches", "shapecheck"]

@@ -232,7 +232,7 @@ def _mirrored_blocks(x: Array, axis: int, mode: str, odd: bool, start: int, stop
     period = n - 1 if mode == "reflect" else n
     out = []
     while start < stop:
-        k, first = divmod(start, period)
+        k, first = _divided(start, period)
         last = min(period, first + stop - start)
         if mode == "wrap" or k % 2 == 0:
             part = _slice_axis(x, axis, first, last)
@@ -243,6 +243,16 @@ def _mirrored_blocks(x: Array, axis: int, mode: str, odd: bool, start: int, stop
         out.append(part)
         start += last - first
     return out
+
+
+def _divided(start: int, period: int) -> tuple[int, int]:
+    """Return the quotient and the rest. Whole periods of a named size are subtracted first: n // (n - 1) is not
+    decided, and 1 // (n - 1) is 0 for n >= 3."""
+    k = 0
+    while type(period) is Size and at_least(start - period, 0):
+        start, k = start - period, k + 1
+    quotient, rest = divmod(start, period)
+    return k + quotient, rest
 
 
 def _odd_reflection(x: Array, part: Array, axis: int, k: int) -> Array:

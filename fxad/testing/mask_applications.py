@@ -114,6 +114,8 @@ def _symbolic(draw: st.DrawFn, prim: Primitive, avals: Sequence[Aval]) -> tuple[
     assume(program is not None)
     assert program is not None
     assume(all([at_least(now - n, 0) for now, n in zip(_last_places(prim, avals), promised, strict=True)]))
+    if isinstance(prim, Gather | ScatterFamily) and (prim.unique_indices or prim.indices_sorted):
+        assume(all([at_least(1 - n, 0) for n in avals[1].shape[:-1]]))  # promised of one window, and not of more
     return program, padding
 
 

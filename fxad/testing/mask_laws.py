@@ -29,8 +29,9 @@ from fxad.primitives.control.call import Call
 from fxad.primitives.control.cond import Cond
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.control.while_ import While
+from fxad.primitives.dot import DotGeneral
 from fxad.primitives.elementwise.arithmetic import ADD, MUL, SUB
-from fxad.primitives.elementwise.exponential import EXP, LOG
+from fxad.primitives.elementwise.exponential import EXP, LOG, LOGISTIC
 from fxad.primitives.elementwise.logic import AND, EQ, LT, OR
 from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.fft import Fft
@@ -42,7 +43,7 @@ from fxad.testing.applications import Specs
 from fxad.testing.compare import Values, differ, fail, program_tolerance, xla
 from fxad.testing.derivative_laws import has_gradient, scalarized
 from fxad.testing.draw_custom import call_with_rule
-from fxad.testing.growth import INPUT, Fact, Growth
+from fxad.testing.growth import BOUND, INPUT, Fact, Growth
 from fxad.testing.programs import growth_steps, programs
 from fxad.testing.steps import Step
 from fxad.testing.transform_laws import as_one_call, check_transform
@@ -135,13 +136,15 @@ def worst(aval: Aval, rng: np.random.Generator) -> NDArray:
 
 
 def _with_infinities(case: RaggedCase, args: Values) -> list[NDArray]:
-    """Return the operands with an infinity in one of them, or with infinities and nan in place of some real numbers of
-    all. What a product of complex infinities is depends on the order of its operations."""
+    """Return the operands with an infinity in one of them, preferably in one that all rows share, or with infinities
+    and nan in place of some real numbers of all. What a product of complex infinities is depends on the order of its
+    operations."""
     rng = np.random.default_rng((case.seed, 11))
     real = [k for k, x in enumerate(args) if x.dtype in dtypes.FLOATING and x.size]
     out = list(args)
-    if real and rng.random() < 0.5:
-        k = rng.choice(real)
+    if real and rng.random() < 0.7:
+        shared = [k for k in real if not case.program.in_avals[k].symbolic]
+        k = rng.choice(shared if shared and rng.random() < 0.7 else real)
         out[k] = np.array(args[k])
         out[k].flat[rng.integers(args[k].size)] = np.inf
         return out
@@ -174,7 +177,7 @@ def ragged_cases(
     """Draw programs of symbolic shape: programs of `programs` with sizes as dimensions, or a stack of n examples of a
     program of fixed shape, so that every primitive is there. The sizes 0 and full are drawn often."""
     steps = growth_steps(steps, primitives)
-    own = (*steps, *[left_out] * (1 + len(steps) // 12))
+    own = (*steps, *[left_out, contracted] * (1 + len(steps) // 12))
     of = programs(differentiable=differentiable, depth=depth, size=size, steps=own, sizes=PADDING)
     examples = programs(differentiable=differentiable, depth=depth, size=size, steps=steps)
     kind = draw(st.sampled_from(["sizes", "sizes", "examples"]))
@@ -219,6 +222,37 @@ def left_out(g: Growth, x: Atom) -> None:
     back = BroadcastInDim(aval.shape, tuple([a for a in range(aval.ndim) if a != axis]))
     total = b.one(ReduceSum((axis,)), b.one(EXP, b.one(SUB, scores, b.one(back, top))))
     g.emit(Fact(fact.low, fact.high + 2, False), ADD, b.one(LOG, total), top)
+
+
+def contracted(g: Growth, x: Atom) -> None:
+    """A growth step: a product of positive numbers over an axis, with values to which each row adds an operand that it
+    shares with the others, or in which it is multiplied by one. If an element of this is infinite, the padding of one
+    factor is infinite or nan, whatever the other's is."""
+    if x.aval.dtype not in (dtypes.float32, dtypes.float64) or not x.aval.symbolic:
+        x = g.input(Aval((g.draw(st.sampled_from(g.sizes)), 2), g.dtypes[0]))
+    aval = x.aval
+    axes = [a for a, n in enumerate(aval.shape) if type(n) is Size]
+    axis = g.draw(st.sampled_from(axes))
+    rest = tuple([a for a in range(aval.ndim) if a != axis])
+    shape = tuple([aval.shape[a] for a in rest])
+    weights = g.emit(Fact(0.002, 1, False), LOGISTIC, g.within(g.like(aval), BOUND))
+    x = g.within(x, 1.0)
+    fixed = [a for a in rest if type(aval.shape[a]) is int and aval.shape[a] > 0]
+    if fixed and bool(g.draw(st.booleans())):
+        a = g.draw(st.sampled_from(fixed))
+        matrix = g.input(aval.with_shape((aval.shape[a], 2)))
+        size = 1.5 * aval.shape[a]
+        shifted = g.emit(Fact(-size, size, False), DotGeneral((a,), (0,), (), (), None), x, matrix)
+        axis = axis - (axis > a)
+        batch = tuple([b for b in range(aval.ndim - 1) if b != axis])
+        weights = g.builder.one(ReduceMax((a,)), weights)
+    else:
+        shared = g.builder.one(BroadcastInDim(aval.shape, rest), g.input(aval.with_shape(shape)))
+        shifted = g.emit(Fact(-2.5, 2.5, False), ADD, x, shared)
+        batch = rest
+    most = g.facts[shifted].size * max(g.most(shifted.aval.shape[axis]), 1)
+    product = DotGeneral((axis,), (axis,), batch, batch, None)
+    g.within(g.emit(Fact(-most, most, False), product, weights, shifted), 1.5)
 
 
 def _examples(draw: st.DrawFn, program: Jaxpr) -> Jaxpr:

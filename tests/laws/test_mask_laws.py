@@ -15,6 +15,7 @@ from fxad.primitives import ALL
 from fxad.primitives.collectives import COLLECTIVES
 from fxad.primitives.control.shard_map import ShardMap
 from fxad.primitives.host_call import HostCall
+from fxad.primitives.scatter import Scatter
 from fxad.testing import (
     MASK_STEPS,
     RaggedCase,
@@ -115,3 +116,12 @@ def test_each_operand_and_result_has_a_masked_axis_in_some_case(kind: type[Primi
     reach()
     assert arrays <= masked
     assert results
+
+
+@share(5)
+@given(ragged_applications(Scatter, examples=False))
+def test_what_is_promised_of_one_window_is_not_promised_of_more(case: RaggedCase) -> None:
+    """A case with two windows at one place, which were promised to be apart, was drawn once in some thousand."""
+    for eqn in case.program.eqns:
+        if isinstance(eqn.prim, Scatter) and (eqn.prim.unique_indices or eqn.prim.indices_sorted):
+            assert all([n in (0, 1) for n in eqn.ins[1].aval.shape[:-1]])

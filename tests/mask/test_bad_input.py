@@ -39,6 +39,10 @@ def g(x: Any, y: Any) -> Any:
     return x + y
 
 
+def third(x: Any, y: Any, z: Any) -> Any:
+    return z * 2
+
+
 def on_the_host(x: Any) -> Any:
     return fx.pure_callback(np.cumsum, fx.Spec(x.shape, x.dtype), x)
 
@@ -81,10 +85,40 @@ CASES: list[tuple[Callable[[], object], type[FxadError], str, str]] = [
         "give the largest size, as an int",
     ),
     (
+        lambda: fx.mask(third, ("n", "m", "n-m"))(V, V[:3], V[:1], sizes={"n": 2, "m": 1}),
+        ShapeError,
+        "mask of third: size 0 of argument z is 1, but -m + n is up to 4: m up to 3, n up to 4",
+        "pad each argument to its largest size",
+    ),
+    (
+        lambda: fx.mask(third, ("_", "m", "n-m"))(V, V[:3], V[:1], sizes={"n": 2, "m": 1}),
+        ShapeError,
+        "mask of third: size 0 of argument z is 1, which does not determine the largest sizes in -m + n",
+        "give each named size alone in some shape, as in 'n'",
+    ),
+    (
+        lambda: fx.mask(third, ("n", "m", "n-m"))(V, V, V, sizes={"n": 2, "m": 3}),
+        ShapeError,
+        "mask of third: size 0 of argument z is -m + n, which is -1 for m = 3, n = 2",
+        "give sizes for which each dimension is 0 or more",
+    ),
+    (
         lambda: fx.mask(fx.trace(f, fx.Spec("n>=4")), padding={"n": 2}),
         ShapeError,
         "mask: the padding of n is 2, and f assumes n >= 4",
         "give the largest size that is to be padded",
+    ),
+    (
+        lambda: fx.mask(program(), padding=cast("Any", ["n"])),
+        ArgumentError,
+        "mask: the padding is a list, not a mapping of names to sizes: ['n']",
+        'padding={"n": 32}',
+    ),
+    (
+        lambda: fx.mask(program(), padding={"n": 2**31}),
+        ShapeError,
+        "mask: the padding of n is 2147483648, and sizes are i32[]",
+        "give a number less than 2**31",
     ),
     (
         lambda: fx.mask(program(), padding={"n": -1}),
@@ -216,7 +250,7 @@ CASES: list[tuple[Callable[[], object], type[FxadError], str, str]] = [
     (
         lambda: fx.shapecheck(lambda x: x, ("n",), "n - 1"),
         ShapeError,
-        "mask of <lambda>: Output shapes should be (n - 1,) but are (n,)",
+        "shapecheck of <lambda>: Output shapes should be (n - 1,) but are (n,)",
         "correct out_shapes, or leave it out",
     ),
     (
@@ -277,13 +311,43 @@ CASES: list[tuple[Callable[[], object], type[FxadError], str, str]] = [
         lambda: fx.bucketed(f, ("n",), least=0),
         ParameterError,
         "bucketed: least is 0 and growth 2.0",
-        "least is at least 1, growth more than 1",
+        "least is at least 1, growth more than 1, and finite",
+    ),
+    (
+        lambda: fx.bucketed(f, ("n",), growth=float("inf")),
+        ParameterError,
+        "bucketed: least is 8 and growth inf",
+        "least is at least 1, growth more than 1, and finite",
+    ),
+    (
+        lambda: fx.padded_size(30, growth=1),
+        ParameterError,
+        "padded_size: least is 8 and growth 1.0",
+        "least is at least 1, growth more than 1, and finite",
+    ),
+    (
+        lambda: list(fx.ragged_batches([V], 2, least=0)),
+        ParameterError,
+        "ragged_batches: least is 0 and growth 2.0",
+        "least is at least 1, growth more than 1, and finite",
     ),
     (
         lambda: list(fx.ragged_batches([V], 0)),
         ParameterError,
         "ragged_batches: batch_size is 0",
         "give a number from 1 on",
+    ),
+    (
+        lambda: list(fx.ragged_batches([(V, 1.0, X), (V, 2.0, X[:, :2])], 2)),
+        ShapeError,
+        "ragged_batches: example[2] is float32[4,3] in one example and float32[4,2] in another",
+        "examples differ in their length only",
+    ),
+    (
+        lambda: list(fx.ragged_batches([V, V.astype("float64")], 2)),
+        ShapeError,
+        "ragged_batches: example is float32[4] in one example and float64[4] in another",
+        "examples differ in their length only",
     ),
     (
         lambda: list(fx.ragged_batches([1.0], 2)),

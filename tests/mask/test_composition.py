@@ -192,6 +192,22 @@ def test_bucketed_takes_any_length(growth: float) -> None:
         np.testing.assert_allclose(total, x.sum(), rtol=1e-4, atol=1e-5)
 
 
+def test_an_argument_whose_size_is_a_difference() -> None:
+    """It is padded to its own largest value, at which the other sizes are not the largest."""
+
+    def rest(x: Any, y: Any, z: Any) -> Any:
+        return fnp.concatenate([y, z * 2]) + x[0] if y.shape[0] + z.shape[0] == x.shape[0] else None
+
+    shapes = ("n>=1", "m", "n-m")
+    run, masked = fx.bucketed(rest, shapes), fx.mask(rest, shapes)
+    for n, m in ((1, 0), (3, 3), (5, 2), (9, 1)):
+        x, y, z = np.arange(n, dtype="float32") + 1, np.ones(m, "float32"), np.arange(n - m, dtype="float32")
+        want = np.concatenate([y, z * 2]) + 1
+        np.testing.assert_array_equal(run(x, y, z), want)
+        args = [np.concatenate([a, np.full(9 - len(a), np.nan, "float32")]) for a in (x, y, z)]
+        np.testing.assert_array_equal(masked(*args, sizes={"n": n, "m": m})[:n], want)
+
+
 def test_ragged_batches_hold_every_example_once() -> None:
     examples: list[Any] = [{"x": np.full((n, 2), n, "float32"), "label": np.int32(n)} for n in (3, 9, 8, 2, 17, 5, 10)]
     seen = []

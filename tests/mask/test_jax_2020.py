@@ -388,7 +388,7 @@ def test_what_was_an_error_then() -> None:
         fx.shapecheck(lambda x: (x, x), ("n",), ("7*n", "n"))
     with pytest.raises(TreeError) as tree:
         fx.shapecheck(lambda x: [x, x], ("n",), ("n",))
-    assert tree.value.message == "mask of <lambda>: out_shapes: ('n',) is not a tree prefix of [*, *]"
+    assert tree.value.message == "shapecheck of <lambda>: out_shapes: ('n',) is not a tree prefix of [*, *]"
     with pytest.raises(ShapeError, match="contracting sizes differ"):
         fx.shapecheck(lambda a, b: lax.dot_general(a, b, (((0,), (0,)), ((), ()))), ("(m, n)", "n"), "m")
     with pytest.raises(SizeError, match="is not masked: "):

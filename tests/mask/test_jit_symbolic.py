@@ -270,7 +270,7 @@ def test_bucketed_takes_scalars_and_keywords_and_is_the_function_in_a_trace() ->
         (
             lambda: fx.bucketed(lambda x: x[1:], ("n>=1",), "n")(np.ones(3)),
             ShapeError,
-            "mask of <lambda>: Output shapes should be (n,) but are (n - 1,)",
+            "bucketed <lambda>: Output shapes should be (n,) but are (n - 1,)",
             "correct out_shapes, or leave it out",
         ),
         (

@@ -55,6 +55,7 @@ MORE: dict[str, tuple[Function, tuple[str, ...]]] = {
     "roll to the front": (lambda x: fnp.roll(x, (-1, 2), (0, 1)), ("(n>0, m>0)",)),
     "roll of all": (lambda x: fnp.roll(x, -2), ("(n>0, m>0)",)),
     "roll by half": (lambda x: fnp.fft.fftshift(x), ("(n>0, 3)",)),
+    "mirrored": (lambda x: fnp.pad(x, (1, 2), mode="reflect"), ("n>=5",)),
     "window": (lambda x, y: x[y.shape[0] : y.shape[0] + x.shape[0] // 2], ("2*n", "n")),
     "negative steps": (lambda x: x[::-2], ("n>0",)),
     "interior": (lambda x: lax.pad(x, fnp.asarray(2.0, "float32"), [(1, 2, 1)]), ("n",)),
@@ -316,6 +317,14 @@ STEPS: tuple[tuple[str, Function], ...] = (
     ("log of a product", lambda x, y: fnp.log(abs(x @ MATRIX)) * 0.1),
     ("root of a product", lambda x, y: fx.jit(lambda a: fnp.sqrt(abs(a)))(x @ MATRIX)),
     ("layer", lambda x, y: fnp.tanh(x @ MATRIX)),
+    # slopes that are infinite at 0 or may overflow, and are finite in the padding
+    ("norm", lambda x, y: nn.layer_norm(x, y.sum(0), MATRIX[0])),
+    ("norm of columns", lambda x, y: nn.standardize(x @ MATRIX, axis=0) if x.ndim == 2 else x),
+    ("exponential unit", lambda x, y: nn.elu(x @ MATRIX)),
+    ("log softmax", lambda x, y: nn.log_softmax(x @ MATRIX)),
+    ("quotient", lambda x, y: x @ MATRIX / (1.5 + fnp.tanh(x @ MATRIX.T)) * 0.3),
+    ("unit rows", lambda x, y: (z := x @ MATRIX) / (1e-3 + fnp.sqrt((z * z).sum(-1, keepdims=True)))),
+    ("power", lambda x, y: fnp.tanh(x @ MATRIX) ** -2 * 0.01),
 )
 PROGRAMS = st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=5)
 
@@ -461,6 +470,13 @@ SELECTS: dict[str, tuple[Function, tuple[str, ...], int, int | None]] = {
     "an infinite slope": (lambda x, w: fnp.log(x @ w).sum(), ("(n, 3)", "(3, 3)"), 3, 5),
     "heads": (lambda x, w: fnp.sin((x @ w).reshape((-1, 2, 3))[:, 0]).sum(), ("(n, 3)", "(3, 6)"), 2, 3),
     "attention": (lambda x, w: (nn.softmax((x @ w) @ x.T, axis=-1) @ x).sum(), ("(n>0, 3)", "(3, 3)"), 3, 4),
+    "norms": (lambda x, w: fnp.tanh(nn.layer_norm(x @ w) @ w + w[0]).sum(), ("(n, 3)", "(3, 3)"), 2, 3),
+    "norms of columns": (lambda x, w: fnp.tanh(nn.standardize(x @ w, axis=0) @ w).sum(), ("(n>0, 3)", "(3, 3)"), 4, 7),
+    "a quotient": (lambda x, w: fnp.tanh((w[0] + x @ w) / (x @ w) @ w).sum(), ("(n, 3)", "(3, 3)"), 3, 5),
+    "logarithms": (lambda x, w: fnp.tanh(fnp.log(fnp.log(x @ w) @ w) @ w).sum(), ("(n, 3)", "(3, 3)"), 4, 7),
+    "powers": (lambda x, w: fnp.tanh(((x @ w) ** w[0]) @ w).sum(), ("(n, 3)", "(3, 3)"), 3, 7),
+    "exponentials": (lambda x, w: fnp.tanh(fnp.exp(fnp.exp(x @ w) @ w) @ w).sum(), ("(n, 3)", "(3, 3)"), 4, 7),
+    "comparisons": (lambda x, w: fnp.where(x @ w > 0.5, x @ w, w[0]).sum(), ("(n, 3)", "(3, 3)"), 3, None),
     "a broadcast": (lambda x: (x - x.sum(0)).sum(), ("(n, 3)",), 2, 2),
     "a table": (lambda x, w: fnp.tanh(w[(x * 2).astype("int32")]).max(0).sum(), ("n>0", "(3, 3)"), 3, None),
 }
@@ -517,9 +533,30 @@ def _masked_rnn(x: Any, w: Any, n: Any) -> Any:
     return lax.scan(step, fnp.zeros(3), (_by_hand(inside[:, None], x), inside))[0].sum()
 
 
-@pytest.mark.parametrize(
-    ("f", "by_hand"), [(_attention, _masked_attention), (_cloud, _masked_cloud), (_rnn, _masked_rnn)]
-)
+def _layers(x: Any, w: Any) -> Any:
+    for _ in range(2):
+        x = x + nn.gelu(nn.layer_norm(x, w[0], w[1]) @ w + w[2]) @ w + w[0]
+    return x**2
+
+
+def _network(x: Any, w: Any) -> Any:
+    return _layers(x, w).mean()
+
+
+def _masked_network(x: Any, w: Any, n: Any) -> Any:
+    inside = (fnp.arange(6) < n)[:, None]
+    return _by_hand(inside, _layers(_by_hand(inside, x), w)).sum() / (3 * n)
+
+
+MODELS = [
+    (_attention, _masked_attention),
+    (_cloud, _masked_cloud),
+    (_rnn, _masked_rnn),
+    (_network, _masked_network),
+]
+
+
+@pytest.mark.parametrize(("f", "by_hand"), MODELS)
 def test_models_have_no_more_selects_than_by_hand(f: Function, by_hand: Function) -> None:
     masked = mask(traced(f, ("(n>0, 3)", "(3, 3)")).jaxpr, (("n", 6),))
     hand = fx.trace(by_hand, fx.Spec((6, 3)), fx.Spec((3, 3)), fx.Spec((), "int32")).jaxpr
@@ -530,6 +567,19 @@ def test_models_have_no_more_selects_than_by_hand(f: Function, by_hand: Function
 
 def _selects(program: Jaxpr) -> int:
     return sum([e.prim is SELECT_N for body in distinct_jaxprs(program) for e in body.eqns])
+
+
+def test_a_product_of_sizes_that_does_not_fit_in_32_bits() -> None:
+    """It was 0."""
+
+    def area(x: Any, y: Any) -> Any:
+        return fnp.asarray(x.shape[0] * y.shape[0], "float32") + 0, fnp.asarray(x.shape[0] ** 2 // 3, "int64") + 0
+
+    x = np.ones(2**16, "float32")
+    found: Any = fx.mask(area, ("n", "m"))(x, x, sizes={"n": 2**16, "m": 2**16})
+    assert [float(v) for v in found] == [2.0**32, 2**32 // 3]
+    found = fx.mask(area, ("n", "m"))(x, x, sizes={"n": 3, "m": 0})
+    assert [float(v) for v in found] == [0, 3]
 
 
 def test_numpy_indices_of_an_axis_of_symbolic_size() -> None:

@@ -14,7 +14,8 @@ derivatives of every order too. Therefore:
 
 A result whose padding is finite need not be cleared at once: its padding does not reach valid elements, so the
 cotangents there are zero as long as no derivative multiplies them by an infinite slope. It is cleared before the first
-equation that might (`cleared_later`, `clear_pending`). Most equations of a model never do.
+equation that might (`cleared_later`, `clear_pending`). Most equations of a model never do. Of others the operand is
+filled with a number at which they are finite (`lanewise`), and what follows need not be cleared.
 
 Decisions: docs/adr/0050, docs/adr/0079.
 """
@@ -31,7 +32,7 @@ import numpy as np
 from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
-from fxad.core.sizes import Name, Size, names_of, size_of, upper_bound
+from fxad.core.sizes import Name, Size, lower_bound, names_of, size_of, upper_bound
 from fxad.errors import SizeError
 from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Primitive, Shape, Var
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MAX, MIN, MUL, SUB
@@ -42,8 +43,12 @@ from fxad.primitives.shape import Iota, emit_broadcast
 from fxad.transforms.mask.knowledge import (
     Knowledge,
     ZeroAxes,
+    filled_with_one,
+    finite_axes,
     is_zero_literal,
     keeps_finite,
+    least_value,
+    literal_value,
     moderate_literal,
     moved_axes,
     row_zero_axes,
@@ -59,6 +64,8 @@ Avals: TypeAlias = tuple[Aval, ...]
 Atoms: TypeAlias = tuple[Atom, ...]
 
 INT: Final = Aval((), dtypes.int32)
+LONG: Final = Aval((), dtypes.int64)
+INT32_MAX: Final = 2**31 - 1
 
 
 def int_literal(value: int) -> Lit:
@@ -74,8 +81,8 @@ class MaskCtx(Builder):
     """
 
     __slots__ = (
-        *("_body", "_call", "_clean", "_counts", "_filled", "_finite", "_lines", "_pending", "_row_zeros", "_rows"),
-        *("_shares", "bounds", "padding", "sizes"),
+        *("_body", "_call", "_clean", "_counts", "_filled", "_finite", "_finite_axes", "_least", "_lines", "_pending"),
+        *("_row_zeros", "_rows", "_shares", "bounds", "padding", "sizes"),
     )
 
     def __init__(
@@ -90,15 +97,17 @@ class MaskCtx(Builder):
         self.sizes: dict[str, Atom] = {}
         self._body = body
         self._call = call
-        self._counts: dict[int, Atom] = {}
+        self._counts: dict[tuple[int, Aval], Atom] = {}
         self._lines: dict[tuple[Shape, tuple[tuple[int, int], ...]], Atom] = {}
         self._filled: dict[tuple[Atom, Atom, tuple[tuple[int, int], ...]], Atom] = {}
         self._rows: dict[tuple[int, Atom], Atom] = {}
         self._clean: dict[Atom, ZeroAxes] = {}
         self._row_zeros: dict[Atom, ZeroAxes] = {}
         self._finite: set[Atom] = set()
+        self._finite_axes: dict[Atom, ZeroAxes] = {}
         self._pending: dict[Atom, ZeroAxes] = {}
         self._shares: dict[Atom, ZeroAxes] = {}
+        self._least: dict[Atom, float] = {}
 
     # ------------------------------------------------------------------------------------------------------- shapes
 
@@ -126,22 +135,38 @@ class MaskCtx(Builder):
 
     def count(self, size: int) -> Atom:
         """The value of a dimension: i32[]."""
-        known = self._counts.get(size)
+        value = self._count(size, self._kind(size))
+        return value if value.aval is INT else self.one(ConvertElementType(dtypes.int32), value)
+
+    def _kind(self, size: int) -> Aval:
+        """i64[] if the value of a dimension, or of what is divided in it, may not fit in 32 bits."""
+        most = self.padded_size(size)
+        wide = type(most) is int and most > INT32_MAX
+        parts = [part for mono, _ in size.terms for part, _ in mono] if type(size) is Size else []
+        inner = [n for part in parts if not isinstance(part, Name) for n in (part.a, part.b)]
+        return LONG if wide or any([self._kind(n) is LONG for n in inner]) else INT
+
+    def _count(self, size: int, kind: Aval) -> Atom:
+        known = self._counts.get((size, kind))
         if known is None:
-            known = self._counts[size] = self._counted(size)
+            known = self._counts[size, kind] = self._counted(size, kind)
+            self.learn_least(known, lower_bound(size))
         return known
 
-    def _counted(self, size: int) -> Atom:
+    def _counted(self, size: int, kind: Aval) -> Atom:
         if not isinstance(size, Size) or not self.masked(size):
-            return int_literal(size)
+            return Lit.of(size, kind)
         total: Atom | None = None
         for mono, c in size.terms:
-            term: Atom | None = None if c == 1 and mono else int_literal(c)
+            term: Atom | None = None if c == 1 and mono else Lit.of(c, kind)
             for part, power in mono:
-                if isinstance(part, Name):
-                    factor = self.sizes[part.name] if part.name in self.bounds else int_literal(size_of(part))
+                if not isinstance(part, Name):
+                    factor = self._applied(part.function, self._count(part.a, kind), self._count(part.b, kind))
+                elif part.name not in self.bounds:
+                    factor = Lit.of(size_of(part), kind)
                 else:
-                    factor = self._applied(part.function, self.count(part.a), self.count(part.b))
+                    factor = self.sizes[part.name]
+                    factor = factor if kind is INT else self.one(ConvertElementType(kind.dtype), factor)
                 for _ in range(power):
                     term = factor if term is None else self.one(MUL, term, factor)
             assert term is not None
@@ -150,23 +175,25 @@ class MaskCtx(Builder):
         return total
 
     def _applied(self, function: str, a: Atom, b: Atom) -> Atom:
+        kind = a.aval
         if function == "max":
             return self.one(MAX, a, b)
         if function == "min":
             return self.one(MIN, a, b)
+        zero = Lit.of(0, kind)
         if function == "bits":
-            return self.one(SUB, int_literal(32), self.one(CLZ, self.one(MAX, a, int_literal(0))))
+            return self.one(SUB, Lit.of(8 * kind.dtype.itemsize, kind), self.one(CLZ, self.one(MAX, a, zero)))
         quotient = self.one(DIV, a, b)  # towards zero; // rounds down
-        below = self.one(LT, self.one(SUB, a, self.one(MUL, quotient, b)), int_literal(0))
-        return self.one(SUB, quotient, self.one(ConvertElementType(dtypes.int32), below))
+        below = self.one(LT, self.one(SUB, a, self.one(MUL, quotient, b)), zero)
+        return self.one(SUB, quotient, self.one(ConvertElementType(kind.dtype), below))
 
     def literal(self, a: Lit) -> Atom:
         """A literal over padded arrays."""
         shape = self.padded(a.aval.shape)
         if a.size is None or not self.masked(a.size):
             return a if shape == a.aval.shape else a.with_aval(shape)
-        value = self.count(a.size)
-        if a.aval.dtype is not dtypes.int32:
+        value = self._count(a.size, self._kind(a.size))
+        if a.aval.dtype is not value.aval.dtype:
             value = self.one(ConvertElementType(a.aval.dtype), value)
         return emit_broadcast(self, value, shape, ())
 
@@ -219,6 +246,8 @@ class MaskCtx(Builder):
             self._filled[x, fill, ragged] = known
             if is_zero_literal(fill):
                 self._clean[known] = frozenset(ragged) | self.zeros(x)
+            if self.finite(fill):
+                self.learn_finite_axes(known, self.finite_axes(x) | frozenset(ragged))
             self.mark_pending(known, self.pending(x) - frozenset(ragged))
         return known
 
@@ -249,20 +278,42 @@ class MaskCtx(Builder):
         """State that `x` is a softmax along these axes: its padding is zero, or its row is nan."""
         self._shares[x] = axes
 
-    def zero_for_products(self, x: Atom, shape: Shape, axes: Sequence[int]) -> Atom:
-        """`x` with zeros in the padding along `axes`, or nan in a row that is nan, as is a product with this row."""
+    def not_zero_for_products(self, x: Atom, shape: Shape, axes: Sequence[int]) -> list[int]:
+        """Those of `axes` along which the padding of `x` is to be replaced by zeros before a product over them. A row
+        of a softmax that is nan may have nan there, as has a product with this row."""
         known = self._shares.get(x, frozenset())
-        return self.filled(x, shape, 0, [a for a in axes if (a, shape[a]) not in known])
+        return [a for a in axes if (a, shape[a]) not in known]
 
-    def finite(self, x: Atom) -> bool:
-        """Returns True if all elements are finite, padding included, where the operands of the program are."""
-        if not x.aval.inexact:
+    def finite(self, x: Atom, axes: ZeroAxes | None = None) -> bool:
+        """Returns True if all elements are finite, padding included, where the operands of the program are; if `axes`
+        are given, the padding along these."""
+        if not x.aval.inexact or (axes is not None and axes <= self._finite_axes.get(x, frozenset())):
             return True
         return wide_range(x.aval.dtype) and (moderate_literal(x) if isinstance(x, Lit) else x in self._finite)
 
     def assume_finite(self, x: Atom) -> None:
         """State that a value is finite."""
         self._finite.add(x)
+
+    def least(self, x: Atom) -> float | None:
+        """A number that no element of a value is less than, padding included; None if none is known."""
+        if not isinstance(x, Lit):
+            return self._least.get(x)
+        return literal_value(x) if x.size is None else lower_bound(x.size)
+
+    def learn_least(self, x: Atom, low: float | None) -> None:
+        """State a number that no element of a value is less than, if it is not None."""
+        if low is not None and not isinstance(x, Lit):
+            self._least[x] = low
+
+    def finite_axes(self, x: Atom) -> ZeroAxes:
+        """Axes along which the padding of a value is finite. It may be finite everywhere: `finite`."""
+        return self._finite_axes.get(x, frozenset())
+
+    def learn_finite_axes(self, x: Atom, axes: ZeroAxes) -> None:
+        """State along which axes the padding of a value is finite, where the operands of the program are."""
+        if axes and wide_range(x.aval.dtype):
+            self._finite_axes[x] = self.finite_axes(x) | axes
 
     def pending(self, x: Atom) -> ZeroAxes:
         """The axes along which a value is to be cleared before an equation that may have an infinite slope there."""
@@ -275,11 +326,11 @@ class MaskCtx(Builder):
 
     def knowledge(self, x: Atom) -> Knowledge:
         """All that is known about a value."""
-        return self.finite(x), self.zeros(x), self.row_zeros(x), self.pending(x)
+        return self.finite(x), self.zeros(x), self.row_zeros(x), self.pending(x), self.finite_axes(x), self.least(x)
 
     def learn(self, x: Var, known: Knowledge) -> None:
         """State what is known about a value."""
-        finite, zeros, row_zeros, pending = known
+        finite, zeros, row_zeros, pending, finite_beyond, least = known
         if finite:
             self.assume_finite(x)
         if zeros:
@@ -287,10 +338,15 @@ class MaskCtx(Builder):
         if row_zeros:
             self._row_zeros[x] = row_zeros
         self.mark_pending(x, pending)
+        self.learn_finite_axes(x, finite_beyond)
+        self.learn_least(x, least)
 
     def clear_pending(self, x: Atom, value: object = 0) -> Atom:
         """`x`, with the padding replaced by `value` along the axes that are to be cleared."""
-        axes = self.pending(x)
+        return self.filled_along(x, value, self.pending(x))
+
+    def filled_along(self, x: Atom, value: object, axes: ZeroAxes) -> Atom:
+        """`x`, with the padding along `axes` replaced by `value`."""
         return self._selected(x, Lit.of(value, x.aval.with_shape(())), tuple(sorted(axes))) if axes else x
 
     def __call__(self, prim: Primitive, *args: Atom) -> tuple[Var, ...]:
@@ -309,8 +365,15 @@ class MaskCtx(Builder):
                 self._clean[outs[0]] = axes
             if rows := row_zero_axes(prim, args, self.row_zeros):
                 self._row_zeros[outs[0]] = rows
-            if keeps_finite(prim, args) and all([self.finite(a) for a in args]):
+            self.learn_least(outs[0], least_value(prim, args, self.least))
+            keeps = keeps_finite(prim, args, self.least)
+            if keeps and all([self.finite(a) for a in args]):
                 self._finite.add(outs[0])
+            else:
+                self.learn_finite_axes(outs[0], finite_axes(prim, args, keeps, self._finite_parts, self.zeros))
+
+    def _finite_parts(self, x: Atom) -> ZeroAxes | None:
+        return None if self.finite(x) else self.finite_axes(x)
 
     def cleared(self, x: Atom, shape: Shape, axes: Sequence[int] | None = None) -> Atom:
         """`x` with zeros in the padding along `axes`, if it can have a tangent: cotangents there are then zero."""
@@ -320,10 +383,11 @@ class MaskCtx(Builder):
         """`x`, a result of a rule, which is cleared now or before the first equation that needs it."""
         if isinstance(x, Lit):
             return x
-        if not self.finite(x):
+        later = frozenset([(a, shape[a]) for a in self.ragged(shape) if axes is None or a in axes])
+        if not self.finite(x, later):
             return self.cleared(x, shape, axes)
         if x.aval.inexact:
-            self.mark_pending(x, frozenset([(a, shape[a]) for a in self.ragged(shape) if axes is None or a in axes]))
+            self.mark_pending(x, later)
         return x
 
     def zero_filled(self, x: Atom, shape: Shape, axes: Sequence[int] | None = None) -> Atom:
@@ -424,14 +488,27 @@ def not_masked(
 
 def lanewise(ctx: MaskCtx, prim: Primitive, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     """The same equation over padded arrays: each lane of the results depends on that lane of the operands only."""
-    if not any([ctx.pending(a) for a in args]):
-        return ctx(prim, *args)
-    if keeps_finite(prim, args) and all([ctx.finite(a) for a in args]):
-        (out,) = ctx(prim, *args)
-        for a in args:
-            ctx.mark_pending(out, moved_axes(prim, a.aval, ctx.pending(a)))
-        return (out,)
+    axes = frozenset[tuple[int, int]]().union(*[ctx.pending(a) for a in args])
+    if not axes or not any([v.inexact for v in outs]):
+        return ctx(prim, *args)  # a result that has no tangent has no slope
+    finite = [ctx.finite(a, axes) for a in args]
+    if keeps_finite(prim, args, ctx.least) and all(finite):
+        return _passed_on(ctx, prim, args)
+    filled = filled_with_one(prim)
+    if filled is not None and all([k == filled or known for k, known in enumerate(finite)]):
+        args = tuple([ctx.filled_along(a, 1, axes) if k == filled else a for k, a in enumerate(args)])
+        out = _passed_on(ctx, prim, args)
+        ctx.learn_finite_axes(out[0], axes)
+        return out
     return ctx(prim, *[ctx.clear_pending(a) for a in args])
+
+
+def _passed_on(ctx: MaskCtx, prim: Primitive, args: Atoms) -> Sequence[Atom]:
+    """An equation whose result is cleared later where the operands are."""
+    (out,) = ctx(prim, *args)
+    for a in args:
+        ctx.mark_pending(out, moved_axes(prim, a.aval, ctx.pending(a)))
+    return (out,)
 
 
 __all__ = [

@@ -1,5 +1,5 @@
 """Knowledge about the padding of a value. Padding that is zero need not be filled with zeros again. Padding that is
-finite need not be cleared at once."""
+finite need not be cleared at once. A lower bound of a value tells that a reciprocal or a logarithm of it is finite."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from fxad.primitives.dot import DotGeneral
 from fxad.primitives.dynamic_slicing import DynamicSlice
 from fxad.primitives.elementwise.family import Unary
 from fxad.primitives.gather import Gather
+from fxad.primitives.index import Index
 from fxad.primitives.shape import BroadcastInDim, ExpandDims, ReduceSum, Reshape, Rev, Squeeze, Transpose
 from fxad.primitives.slicing import Concatenate, Pad, Slice
 
-# Axes, each with the size that is valid: elements at indices from this size on are zero.
+# Axes, each with the size that is valid: elements at indices from this size on are zero, or finite, or to be cleared.
 ZeroAxes: TypeAlias = frozenset[tuple[int, int]]
-# Of a value: is it finite, where is its padding zero, where is it zero in rows that have a finite element, and along
-# which axes is it to be cleared later.
-Knowledge: TypeAlias = tuple[bool, ZeroAxes, ZeroAxes, ZeroAxes]
+# Of a value: is it finite, where is its padding zero, where is it zero in rows that have a finite element, along which
+# axes is it to be cleared later, along which axes is its padding finite, and a number that no element is less than.
+Knowledge: TypeAlias = tuple[bool, ZeroAxes, ZeroAxes, ZeroAxes, ZeroAxes, float | None]
 
 # f(0) = 0, and not -0.0. The derivatives of all orders are finite at 0: sqrt and cbrt are not here, for 0 * inf is nan
 _KEEPS: Final[tuple[Unary, ...]] = (
@@ -46,10 +47,27 @@ _REAL: Final[frozenset[Primitive]] = frozenset(
         *(ew.TANH, ew.ATAN, ew.ASINH, ew.LOGISTIC, ew.ERF, ew.ERFC),
     ]
 )
+# Those that may overflow, or have an infinite slope elsewhere, but are finite at 0 with all derivatives.
+_FINITE_AT_ZERO: Final[frozenset[Primitive]] = frozenset(
+    [ew.EXP, ew.EXP2, ew.EXPM1, ew.LOG1P, ew.SINH, ew.COSH, ew.TAN, ew.ASIN, ew.ATANH, ew.ERF_INV]
+)
+# And those that are at 1.
+_FINITE_AT_ONE: Final[frozenset[Primitive]] = frozenset([ew.LOG, ew.SQRT, ew.RSQRT, ew.CBRT, ew.DIGAMMA, ew.LGAMMA])
+# Those that are not negative, of real operands.
+_NOT_NEGATIVE: Final[frozenset[Primitive]] = frozenset(
+    [ew.SQUARE, ew.ABS, ew.EXP, ew.EXP2, ew.LOGISTIC, ew.ERFC, ew.RSQRT]
+)
 # With more than these, products in the padding may overflow where those of valid elements do not: (x - 1e10) ** 5.
 _MOST_FACTORS: Final = 4
 _MODERATE: Final = 2.0**64  # greatest literal
-_MOVES: Final = (Transpose, ExpandDims, Squeeze, Reshape, BroadcastInDim, Slice, Pad, Rev, Concatenate)
+# Reciprocals of numbers from this one on are finite, with several derivatives: the variance of a constant row is 0, and
+# models add 1e-5 or 1e-12 to it.
+_LEAST: Final = 2.0**-40
+_MOVES: Final = (Transpose, ExpandDims, Squeeze, Reshape, BroadcastInDim, Slice, Index, Pad, Rev, Concatenate)
+_BY_LANES: Final[tuple[type[Primitive], ...]] = (
+    *ew.ELEMENTWISE,
+    *(Transpose, ExpandDims, Squeeze, BroadcastInDim, ReduceSum, Concatenate),
+)
 _LINEAR: Final = (*_MOVES, ReduceSum, DotGeneral, Gather, DynamicSlice)
 
 
@@ -119,18 +137,109 @@ def moderate_literal(x: Lit) -> bool:
     return x.size is not None or bool(abs(np.asarray(x.value).astype(np.complex128)) <= _MODERATE)
 
 
-def keeps_finite(prim: Primitive, args: Atoms) -> bool:
-    """Returns True if the result and its derivatives are finite where the operands are."""
+def keeps_finite(prim: Primitive, args: Atoms, least: Callable[[Atom], float | None]) -> bool:
+    """Returns True if the result and its derivatives are finite where the operands are. `least`: their lower bounds."""
     if isinstance(prim, ew.ConvertElementType):
         narrows = dtypes.real_part(args[0].aval.dtype) is dtypes.float64 and prim.dtype in dtypes.INEXACT
         return not narrows or dtypes.real_part(prim.dtype) is dtypes.float64
     if prim is ew.DIV:
         by = args[1]
-        return isinstance(by, Lit) and by.size is None and bool(abs(np.asarray(by.value)) >= 1 / _MODERATE)
+        if isinstance(by, Lit) and by.size is None:
+            return bool(abs(np.asarray(by.value)) >= 1 / _MODERATE)
+        return _at_least(least(by), _LEAST)
     if isinstance(prim, ew.IntegerPow):
-        return 0 <= prim.n <= _MOST_FACTORS
+        return abs(prim.n) <= _MOST_FACTORS and (prim.n >= 0 or _at_least(least(args[0]), _LEAST))
+    if prim in (ew.SQRT, ew.RSQRT, ew.LOG):
+        return _at_least(least(args[0]), _LEAST)
+    if prim is ew.LOG1P:
+        return _at_least(least(args[0]), -0.5)
     real = not any([a.aval.dtype in dtypes.COMPLEX for a in args])
     return prim in _ARITHMETIC or (real and prim in _REAL) or isinstance(prim, _LINEAR)
+
+
+def finite_axes(
+    prim: Primitive,
+    args: Atoms,
+    keeps: bool,
+    finite: Callable[[Atom], ZeroAxes | None],
+    zeros: Callable[[Atom], ZeroAxes],
+) -> ZeroAxes:
+    """The axes along which the padding of the result is finite, given those of the operands: `finite`, None for a value
+    that is finite everywhere, and where it is zero. `keeps`: the equation keeps finite values."""
+    if not keeps:
+        at_zero = prim in _FINITE_AT_ZERO or (isinstance(prim, ew.IntegerPow) and prim.n >= 0)
+        return zeros(args[0]) if at_zero else frozenset()
+    known = [moved_axes(prim, a.aval, axes) for a in args if (axes := finite(a)) is not None]
+    found = frozenset.intersection(*known) if known else frozenset()
+    if isinstance(prim, Concatenate):
+        return frozenset([(a, n) for a, n in found if a != prim.axis])
+    return found if isinstance(prim, _BY_LANES) else frozenset()
+
+
+def filled_with_one(prim: Primitive) -> int | None:
+    """The operand of a function that may have an infinite slope where this operand is 0, and has finite derivatives of
+    all orders where it is 1, and the others are finite. None for other functions."""
+    if prim in (ew.DIV, ew.ATAN2):
+        return 1
+    one = prim in _FINITE_AT_ONE or prim is ew.POW or (isinstance(prim, ew.IntegerPow) and prim.n < 0)
+    return 0 if one else None
+
+
+def least_value(prim: Primitive, args: Atoms, known: Callable[[Atom], float | None]) -> float | None:
+    """A number that no element of the result is less than, given those of the operands; None if none is known. Elements
+    that are nan are not less."""
+    if not args or args[0].aval.dtype in dtypes.COMPLEX:
+        return 0.0 if prim is ew.ABS else None
+    low = _least_value(prim, args, known)
+    return 0.0 if low is not None and 0 < low < _LEAST else low  # it may underflow
+
+
+def _least_value(prim: Primitive, args: Atoms, known: Callable[[Atom], float | None]) -> float | None:
+    first = known(args[0])
+    if isinstance(prim, ew.ConvertElementType):
+        rounds_little = prim.dtype in dtypes.FLOATING and wide_range(prim.dtype)
+        return first if rounds_little and args[0].aval.dtype in (*dtypes.FLOATING, dtypes.int32, dtypes.int64) else None
+    if prim is ew.STOP_GRADIENT:
+        return first
+    if args[0].aval.dtype not in dtypes.FLOATING and prim is not ew.SELECT_N:
+        return first if isinstance(prim, BroadcastInDim) else None
+    if prim in _NOT_NEGATIVE or (isinstance(prim, ew.IntegerPow) and prim.n % 2 == 0):
+        return 0.0
+    if prim is ew.SQRT:
+        return float(max(first or 0.0, 0.0) ** 0.5)
+    if isinstance(prim, Concatenate | Pad) or prim in (ew.ADD, ew.MUL, ew.DIV, ew.MAX, ew.MIN, ew.SELECT_N):
+        lows = [known(a) for a in (args[1:] if prim is ew.SELECT_N else args)]
+        if prim is ew.MUL and args[0] is args[1]:
+            return 0.0
+        if prim is ew.MAX:
+            return max([low for low in lows if low is not None], default=None)
+        found = [low for low in lows if low is not None]
+        if len(found) < len(lows):
+            return None
+        if prim is ew.ADD:
+            return sum(found)
+        if prim in (ew.MUL, ew.DIV):
+            x, y = found
+            literal = isinstance(args[1], Lit) and y > 0
+            return None if x < 0 or y < 0 else x * y if prim is ew.MUL else x / y if literal else 0.0
+        return min(found)
+    if isinstance(prim, ReduceSum):
+        return 0.0 if _at_least(first, 0) else None
+    if isinstance(prim, DotGeneral):
+        return 0.0 if _at_least(first, 0) and _at_least(known(args[1]), 0) else None
+    return first if isinstance(prim, _MOVES) else None
+
+
+def literal_value(x: Lit) -> float | None:
+    """The number of a literal of real numbers; None if it is nan, or a size."""
+    if x.size is not None or x.aval.dtype in dtypes.COMPLEX:
+        return None
+    value = float(np.asarray(x.value).astype(np.float64))
+    return None if np.isnan(value) else value
+
+
+def _at_least(low: float | None, bound: float) -> bool:
+    return low is not None and low >= bound
 
 
 def _in_all(args: Sequence[Atom], known: Callable[[Atom], ZeroAxes]) -> ZeroAxes:
@@ -155,8 +264,12 @@ def _is_positive(x: Atom) -> bool:
 __all__ = [
     "Knowledge",
     "ZeroAxes",
+    "filled_with_one",
+    "finite_axes",
     "is_zero_literal",
     "keeps_finite",
+    "least_value",
+    "literal_value",
     "moderate_literal",
     "moved_axes",
     "row_zero_axes",

@@ -5,41 +5,68 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from fxad.ir import Atom
+from fxad.ir import Atom, Shape
 from fxad.primitives.dot import DotGeneral, free_axes
 from fxad.transforms.mask.contract import Atoms, Avals, MaskCtx, MaskRule, row
+from fxad.transforms.mask.knowledge import ZeroAxes
 
 
 def _dot(ctx: MaskCtx, prim: DotGeneral, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    if ctx.finite(args[0]) and ctx.finite(args[1]):
-        return (_finite_dot(ctx, prim, args, ins, outs),)
-    # a derivative contracts the free axes too, so their padding is cleared in operands and result
-    (lhs, rhs), (left, right) = [ctx.clear_pending(a) for a in args], ins
+    """The padding is 0 in both operands along a contracted axis: 0 times an infinity of the other operand is nan. A
+    derivative contracts the free axes too: there an operand is finite or cleared, and so is the result, as a whole."""
+    (left, right), shape, n = ins, outs[0].shape, len(prim.lhs_batch)
     lhs_free = free_axes(left.ndim, prim.lhs_batch, prim.lhs_contract)
     rhs_free = free_axes(right.ndim, prim.rhs_batch, prim.rhs_contract)
-    lhs = ctx.zero_filled(lhs, left.shape, (*(lhs_free if left.inexact else ()), *prim.lhs_contract))
-    rhs = ctx.zero_filled(rhs, right.shape, (*(rhs_free if right.inexact else ()), *prim.rhs_contract))
-    n = len(prim.lhs_batch)
-    return (ctx.cleared(ctx.one(prim, lhs, rhs), outs[0].shape, range(n, outs[0].ndim)),)
-
-
-def _finite_dot(ctx: MaskCtx, prim: DotGeneral, args: Atoms, ins: Avals, outs: Avals) -> Atom:
-    """The padding is 0 in both operands along a contracted axis: 0 times an infinity of the other operand is nan."""
-    left, right = ins
-    lhs = ctx.zero_for_products(args[0], left.shape, prim.lhs_contract)
-    rhs = ctx.zero_for_products(args[1], right.shape, prim.rhs_contract)
-    out = ctx.one(prim, lhs, rhs)
-    n = len(prim.lhs_batch)
-    lhs_free = free_axes(left.ndim, prim.lhs_batch, prim.lhs_contract)
-    rhs_free = free_axes(right.ndim, prim.rhs_batch, prim.rhs_contract)
+    lhs_places, rhs_places = range(n, n + len(lhs_free)), range(n + len(lhs_free), len(shape))
+    finite_lhs, finite_rhs = [ctx.finite(a) for a in args]
+    lhs, rhs, finite_lanes = _same_lanes(ctx, prim, args, shape)
+    lhs = _operand(ctx, lhs, left.shape, prim.lhs_contract, lhs_free, finite_rhs)
+    rhs = _operand(ctx, rhs, right.shape, prim.rhs_contract, rhs_free, finite_lhs)
+    out: Atom = ctx.one(prim, lhs, rhs)
     # an element of the other operand that is infinite makes all products with it infinite or nan
-    ctx.learn_row_zeros(out, [(n + lhs_free.index(a), size) for a, size in ctx.zeros(lhs) if a in lhs_free])
-    ctx.learn_row_zeros(
-        out, [(n + len(lhs_free) + rhs_free.index(a), size) for a, size in ctx.zeros(rhs) if a in rhs_free]
-    )
-    for x, batch in ((lhs, prim.lhs_batch), (rhs, prim.rhs_batch)):
-        ctx.mark_pending(out, frozenset([(batch.index(a), size) for a, size in ctx.pending(x) if a in batch]))
-    return ctx.cleared_later(out, outs[0].shape, range(n, outs[0].ndim))
+    ctx.learn_row_zeros(out, _moved(ctx.zeros(lhs), lhs_free, lhs_places))
+    ctx.learn_row_zeros(out, _moved(ctx.zeros(rhs), rhs_free, rhs_places))
+    ctx.learn_finite_axes(out, finite_lanes)
+    later = [*(lhs_places if finite_rhs else ()), *(rhs_places if finite_lhs else ())]
+    ctx.learn_finite_axes(out, frozenset([(a, shape[a]) for a in ctx.ragged(shape) if a in later]))
+    out = ctx.cleared(out, shape, [a for a in (*lhs_places, *rhs_places) if a not in later])
+    ctx.mark_pending(out, _moved(ctx.pending(lhs), prim.lhs_batch, range(n)))
+    ctx.mark_pending(out, _moved(ctx.pending(rhs), prim.rhs_batch, range(n)))
+    return (ctx.cleared_later(out, shape, later),)
+
+
+def _same_lanes(ctx: MaskCtx, prim: DotGeneral, args: Atoms, shape: Shape) -> tuple[Atom, Atom, ZeroAxes]:
+    """The operands, cleared along batch axes that are to be cleared and are not finite; and the finite batch axes of
+    the result."""
+    lhs, rhs = args
+    finite: set[tuple[int, int]] = set()
+    for k, (a, b) in enumerate(zip(prim.lhs_batch, prim.rhs_batch, strict=True)):
+        left, right = frozenset([(a, shape[k])]), frozenset([(b, shape[k])])
+        if ctx.finite(lhs, left) and ctx.finite(rhs, right):
+            finite.update([(k, shape[k])] if ctx.ragged((shape[k],)) else ())
+        else:
+            lhs = ctx.filled_along(lhs, 0, left & ctx.pending(lhs))
+            rhs = ctx.filled_along(rhs, 0, right & ctx.pending(rhs))
+    return lhs, rhs, frozenset(finite)
+
+
+def _operand(
+    ctx: MaskCtx, x: Atom, shape: Shape, contracted: Sequence[int], free: Sequence[int], other_finite: bool
+) -> Atom:
+    """An operand with zeros in the padding along the contracted axes, and along free ones where it is not finite. Where
+    it is to be cleared, and the other operand is not finite, it is cleared: its cotangent may be nan there."""
+    ragged = frozenset([(a, shape[a]) for a in ctx.ragged(shape) if a in free]) if x.aval.inexact else frozenset()
+    infinite = [a for a, n in ragged if not ctx.finite(x, frozenset([(a, n)]))]
+    zero = [*ctx.not_zero_for_products(x, shape, contracted), *infinite]
+    if not other_finite and (late := ragged & ctx.pending(x)):
+        zeros = frozenset([(a, shape[a]) for a in ctx.ragged(shape) if a in zero])
+        return ctx.filled_along(x, 0, late | (zeros - ctx.zeros(x)))
+    return ctx.zero_filled(x, shape, zero)
+
+
+def _moved(axes: ZeroAxes, old: Sequence[int], new: Sequence[int]) -> ZeroAxes:
+    """The axes among `old` in their `new` places."""
+    return frozenset([(new[old.index(a)], n) for a, n in axes if a in old])
 
 
 PRODUCTS: Final[tuple[MaskRule, ...]] = (row(DotGeneral, _dot, "padding is 0", clears_operands=False),)

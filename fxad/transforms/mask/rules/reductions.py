@@ -14,26 +14,34 @@ from fxad.primitives.reduce_prod import ReduceProd
 from fxad.primitives.shape import ReduceSum
 from fxad.primitives.softmax import Softmax
 from fxad.transforms.mask.contract import Atoms, Avals, MaskCtx, MaskRule, row
-from fxad.transforms.mask.knowledge import moved_axes
+from fxad.transforms.mask.knowledge import ZeroAxes, moved_axes
 
 
 def _sum(ctx: MaskCtx, prim: ReduceSum, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     x = ctx.zero_filled(args[0], ins[0].shape, prim.axes)
-    x = x if ctx.finite(x) else ctx.clear_pending(x)
+    x = x if ctx.finite(x, ctx.pending(x)) else ctx.clear_pending(x)
     out = ctx.one(prim, x)
     ctx.mark_pending(out, moved_axes(prim, x.aval, ctx.pending(x)))
     return (out,)
 
 
 def _extremum(ctx: MaskCtx, prim: ReduceMax | ReduceMin, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    finite = ctx.finite(args[0]) and _has_elements(ins[0], prim.axes)
-    x = args[0] if finite else ctx.clear_pending(args[0])
+    some, finite = _has_elements(ins[0], prim.axes), ctx.finite(args[0])
+    x = args[0] if some and ctx.finite(args[0], ctx.pending(args[0])) else ctx.clear_pending(args[0])
+    kept = [a for a in range(x.aval.ndim) if a not in prim.axes]
+
+    def moved(axes: ZeroAxes) -> ZeroAxes:
+        return frozenset([(kept.index(a), n) for a, n in axes if a in kept])
+
+    later, beyond = moved(ctx.pending(x)), moved(ctx.finite_axes(x))
     x = ctx.filled(x, ins[0].shape, prim.monoid.identity(ins[0].dtype), prim.axes)
     out = ctx.one(prim, x)
-    if finite:
+    if some:
+        ctx.learn_finite_axes(out, beyond)
+        ctx.mark_pending(out, later)
+    if some and finite:
         ctx.assume_finite(out)
-        kept = [a for a in range(x.aval.ndim) if a not in prim.axes]
-        ctx.mark_pending(out, frozenset([(kept.index(a), n) for a, n in ctx.pending(x) if a in kept]))
+        ctx.learn_least(out, ctx.least(args[0]))
     return (out,)
 
 
@@ -66,19 +74,26 @@ def _recurrence(ctx: MaskCtx, prim: LinearRecurrence, args: Atoms, ins: Avals, o
 
 
 def _softmax(ctx: MaskCtx, prim: Softmax, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    finite = ctx.finite(args[0]) and _has_elements(ins[0], prim.axes)
-    x = args[0] if finite else ctx.clear_pending(args[0])
-    padded = frozenset([(a, ins[0].shape[a]) for a in ctx.ragged(ins[0].shape) if a in prim.axes])
+    shape, some = ins[0].shape, _has_elements(ins[0], prim.axes)
+    finite = some and ctx.finite(args[0])
+    kept = frozenset([(a, shape[a]) for a in ctx.ragged(shape) if a not in prim.axes])
+    lanes = some and ctx.finite(args[0], kept | ctx.pending(args[0]))
+    x = args[0] if lanes else ctx.clear_pending(args[0])
+    padded = frozenset([(a, shape[a]) for a in ctx.ragged(shape) if a in prim.axes])
     if finite and padded <= ctx.row_zeros(x):
-        out = ctx.one(prim, ctx.excluded(x, ins[0].shape, prim.axes))
+        out = ctx.one(prim, ctx.excluded(x, shape, prim.axes))
     else:
-        out = ctx.one(prim, ctx.filled(x, ins[0].shape, extreme_value(ins[0].dtype, -1), prim.axes))
+        out = ctx.one(prim, ctx.filled(x, shape, extreme_value(ins[0].dtype, -1), prim.axes))
+    if not lanes:
+        return (ctx.cleared(out, shape),)
     if finite:
         ctx.assume_finite(out)
         ctx.learn_shares(out, padded)
-        ctx.mark_pending(out, ctx.pending(x))
-        return (ctx.cleared_later(out, outs[0].shape, prim.axes),)
-    return (ctx.cleared(out, outs[0].shape),)
+    ctx.learn_finite_axes(out, kept)
+    ctx.learn_least(out, 0.0)
+    made = ctx.cleared_later(out, shape, prim.axes)
+    ctx.mark_pending(made, ctx.pending(x) - padded)
+    return (made,)
 
 
 REDUCTIONS: Final[tuple[MaskRule, ...]] = (

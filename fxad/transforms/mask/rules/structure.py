@@ -17,7 +17,7 @@ from fxad.primitives.index import Index
 from fxad.primitives.shape import BroadcastInDim, ExpandDims, Iota, Reshape, Rev, emit_broadcast, emit_reshape
 from fxad.primitives.slicing import Concatenate, Pad, Slice
 from fxad.transforms.mask.contract import Atoms, Avals, MaskCtx, MaskRule, int_literal, lanewise, row
-from fxad.transforms.mask.knowledge import moved_axes
+from fxad.transforms.mask.knowledge import ZeroAxes, moved_axes
 
 
 def zero_of(x: Aval) -> Lit:
@@ -65,7 +65,7 @@ def taken_at(ctx: MaskCtx, x: Atom, axis: int, places: Atom) -> Atom:
 
 def _broadcast(ctx: MaskCtx, prim: BroadcastInDim, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     (x,), shape = args, outs[0].shape
-    x = x if ctx.finite(x) else ctx.clear_pending(x)
+    x = x if ctx.finite(x, ctx.pending(x)) else ctx.clear_pending(x)
     out = emit_broadcast(ctx, x, ctx.padded(shape), prim.dims)
     ctx.mark_pending(out, moved_axes(prim, x.aval, ctx.pending(x)))
     kept = [d for d, n in zip(prim.dims, ins[0].shape, strict=True) if n == shape[d]]
@@ -216,12 +216,15 @@ def _reshape(ctx: MaskCtx, prim: Reshape, args: Atoms, ins: Avals, outs: Avals) 
     if isinstance(x, Lit):
         return (emit_reshape(ctx, x, ctx.padded(new)),)
     if _in_place(ctx, old, new):
-        moved = [
-            (a, n, b) for a, n in ctx.pending(x) for b, m in enumerate(new) if (n, prod(old[:a])) == (m, prod(new[:b]))
-        ]
-        x = x if len(moved) == len(ctx.pending(x)) else ctx.clear_pending(x)
+
+        def moved(axes: ZeroAxes) -> ZeroAxes:
+            places = [(n, b) for a, n in axes for b, m in enumerate(new) if (n, prod(old[:a])) == (m, prod(new[:b]))]
+            return frozenset([(b, n) for n, b in places])
+
+        x = x if len(moved(ctx.pending(x))) == len(ctx.pending(x)) else ctx.clear_pending(x)
         out = emit_reshape(ctx, x, ctx.padded(new))
-        ctx.mark_pending(out, frozenset([(b, n) for _, n, b in moved]) if ctx.pending(x) else frozenset())
+        ctx.learn_finite_axes(out, moved(ctx.finite_axes(x)))
+        ctx.mark_pending(out, moved(ctx.pending(x)))
         return (out,)
     x = ctx.clear_pending(x)
     return (_regrouped(ctx, x, old, new),)
