@@ -16,6 +16,7 @@ import fxad as fx
 import fxad.numpy.composites
 import fxad.random.jit_sampler
 import fxad.tracing.array
+from fxad import runtime
 from fxad.ir import Jaxpr
 from fxad.testing import compare
 from fxad.testing.unit_laws import arbitrary_units
@@ -111,6 +112,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("about_cpus") and (platform := runtime.default_device().platform) != "cpu":
+        pytest.skip(f"states what CPUs print or store, and the default device is a {platform}")
     markers = ("smoke", "as_users_compile")
     apart = not quick() or any(map(item.get_closest_marker, markers))
     if apart is _EFFORTS.quick:

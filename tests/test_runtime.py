@@ -439,7 +439,7 @@ def test_devices_are_pickled_by_name() -> None:
     there = pickle.dumps(device).replace(b"K\x00", b"K\x63")  # the device 99 of another process
     with pytest.raises(ExecutionError) as e:
         pickle.loads(there)
-    assert e.value.message.startswith("unpickle: this process has no device cpu:99, only cpu:0")
+    assert e.value.message.startswith(f"unpickle: this process has no device {device.platform}:99, only {device}")
     assert e.value.remedy == "give it as many devices: set_cpu_devices, or FXAD_CPU_DEVICES"
 
 
@@ -572,7 +572,7 @@ run = {
     "index": lambda y: y[2],
     "block": fx.Array.block_until_ready,
     "read": np.asarray,
-    "dlpack": np.from_dlpack,
+    "dlpack": np.from_dlpack if x.device.platform == "cpu" else fx.Array.__dlpack__,
     "copy": fx.Array.copy,
     "committed": lambda y, there=fx.device_put(x, x.device): there + y,
 }
@@ -746,6 +746,7 @@ def test_dlpack_of_an_unknown_type() -> None:
 # ---------------------------------------------------------------------------------------------------------- devices
 
 
+@pytest.mark.about_cpus
 def test_devices() -> None:
     assert runtime.devices() == runtime.devices("cpu")
     assert str(CPU) == "cpu:0"
@@ -793,6 +794,7 @@ for d in ds:
 """
 
 
+@pytest.mark.about_cpus
 def test_several_devices() -> None:
     want = "".join(f"cpu:{k} [0.0, 2.0, 4.0, 6.0]\n" for k in range(3))
     assert script(SEVERAL, FXAD_CPU_DEVICES="3", FXAD_PLATFORM="cpu") == want
@@ -821,6 +823,30 @@ def work():
 
 def test_jax_stays_out() -> None:
     assert script(EVERYTHING + "work(); print('jax' in sys.modules)") == "False\n"
+
+
+@pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="jax is not installed")
+def test_jax_stays_out_of_divided_arrays() -> None:
+    """jaxlib looks for classes of jax when it takes an array apart."""
+    text = """
+import sys
+import numpy as np, fxad as fx
+from fxad.sharding import NamedSharding, PartitionSpec as P, make_mesh
+from fxad.xla.compat import to_host
+mesh = make_mesh((4,), ("i",))
+def read():
+    for spec in (P("i"), P()):
+        x = fx.device_put(np.arange(8.0), NamedSharding(mesh, spec))
+        np.testing.assert_array_equal(fx.jit(lambda x: x + x)(x), 2 * np.arange(8.0))
+        np.testing.assert_array_equal(x.addressable_shards[1].data, np.arange(8.0)[2:4] if spec else np.arange(8.0))
+        np.testing.assert_array_equal(to_host(fx.asarray(np.arange(3))._buffer), np.arange(3))
+read()
+assert not [name for name in sys.modules if name.split(".")[0] == "jax"]
+import jax
+read()
+print(jax.numpy.arange(3))
+"""
+    assert script(text, FXAD_CPU_DEVICES="4", FXAD_PLATFORM="cpu") == "[0 1 2]\n"
 
 
 @pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="jax is not installed")

@@ -10,7 +10,6 @@ Threads: one may delete a buffer while others read it (see `delete`). Each of th
 from __future__ import annotations
 
 from collections.abc import Callable
-from operator import methodcaller
 from typing import Final, Protocol, TypeAlias, cast, runtime_checkable
 
 import numpy as np
@@ -21,7 +20,7 @@ from fxad.errors import ArgumentError, DTypeError, ExecutionError, ShapeError
 from fxad.ir import Aval, NDArray
 from fxad.lowering.jaxlib import _jax
 from fxad.xla.client import Device, default_device, device_of_raw, devices, in_forked_child
-from fxad.xla.compat import ArrayType, OneDevice, reason
+from fxad.xla.compat import ArrayType, OneDevice, reason, to_host
 from fxad.xla.dlpack import copy_out, header
 from fxad.xla.failures import pinned, placeholder, value_error
 from fxad.xla.garbage import CollectsGarbage, collect_garbage, collection_due
@@ -197,7 +196,7 @@ def to_numpy(buffer: Buffer) -> NDArray:
         if is_sharded(buffer):
             return gathered(buffer)
         if not cast(OneDevice, buffer._sharding).on_host:
-            return cast(NDArray, pinned(buffer, _to_host)[0])
+            return pinned(buffer, to_host)
         if buffer.aval.dtype not in _NO_PROTOCOL:
             return np.asarray(pinned(buffer, _view))  # of what has no view, `asarray` makes an array of objects
         return copy_out(pinned(buffer, _jax.buffer_to_dlpack_managed_tensor))
@@ -208,7 +207,6 @@ def to_numpy(buffer: Buffer) -> NDArray:
         raise
 
 
-_to_host: Final = methodcaller("_single_device_array_to_np_array_did_copy")
 _view: Final[Callable[[Buffer], memoryview]] = memoryview
 
 

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
+from threading import get_ident
 from types import MappingProxyType
 from typing import Final, TypeAlias, final
 
@@ -77,8 +80,7 @@ _make_handler: Final = (
 def result_handler(aval: Aval, sharding: _jax.Sharding, committed: bool, origin: object) -> _jax.ResultHandler:
     """The handler that makes an array of a result of an execution. `origin` is the program, for messages.
 
-    `disassemble_into_single_device_arrays` gets the type of the array from jax: it imports jax if that is installed,
-    and takes 60 us if not.
+    `disassemble_into_single_device_arrays` takes 60 us more, because it looks for the type of the array in jax.
     """
     return _make_handler(ArrayType(aval, origin), sharding, committed)
 
@@ -89,6 +91,61 @@ def tiled(parts: Sequence[int], copies: int, mesh: Sequence[int], order: Sequenc
     more = [] if copies == 1 else [xla_client.OpSharding.Type.REPLICATED]
     dims = [*parts, *([copies] if more else [])]
     return xla_client.HloSharding.iota_tile(dims, list(mesh), list(order), more)
+
+
+@final
+class _JaxHider:
+    """A finder of modules that finds no module of jax while a thread is in `hidden`.
+
+    jaxlib looks for classes of jax when it takes an array apart: it would import jax where that is installed, which
+    takes a second. It does without them where jax is not installed.
+    """
+
+    def __init__(self) -> None:
+        self._threads = set[int]()
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        """None, so that other finders are asked. Raises: ModuleNotFoundError for a module of jax in `hidden`."""
+        if self._threads and get_ident() in self._threads and name.partition(".")[0] == "jax":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+    @contextmanager
+    def hidden(self) -> Iterator[None]:
+        """A block in which this thread does not import jax. If jax is imported already, jaxlib uses it."""
+        if self not in sys.meta_path:
+            sys.meta_path.insert(0, self)
+        thread = get_ident()
+        self._threads.add(thread)
+        try:
+            yield
+        finally:
+            self._threads.discard(thread)
+
+
+_jax_hider: Final = _JaxHider()
+
+
+def parts_of_array(array: _jax.ArrayImpl) -> list[_jax.ArrayImpl]:
+    """The parts of an array on several devices."""
+    with _jax_hider.hidden():
+        return array._arrays
+
+
+def part_of_replicated(array: _jax.ArrayImpl) -> _jax.ArrayImpl:
+    """One part of an array of which each device has the whole."""
+    with _jax_hider.hidden():
+        return array._fully_replicated_shard()
+
+
+def to_host(array: _jax.ArrayImpl) -> NDArray:
+    """The value of an array on one device, on the host."""
+    if _READS_WITHOUT_JAX:
+        return array._to_np_array_did_copy()[0]
+    with _jax_hider.hidden():
+        return array._single_device_array_to_np_array_did_copy()[0]
+
+
+_READS_WITHOUT_JAX: Final = hasattr(_jax.ArrayImpl, "_to_np_array_did_copy")  # from 0.11 on
 
 
 def make_array(aval: Aval, sharding: _jax.Sharding, parts: Sequence[_jax.ArrayImpl]) -> _jax.ArrayImpl:

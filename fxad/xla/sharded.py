@@ -15,7 +15,7 @@ from fxad.lower import Placement
 from fxad.lowering.jaxlib import _jax, xla_client
 from fxad.primitives.meshes import Ids, Mesh, Spec, local_shape, parts_of, shard_slices
 from fxad.xla.client import Device, devices
-from fxad.xla.compat import make_array, on_device, put_part, tiled
+from fxad.xla.compat import make_array, on_device, part_of_replicated, parts_of_array, put_part, tiled, to_host
 from fxad.xla.failures import missing_value_reason
 
 
@@ -115,11 +115,14 @@ def gathered(buffer: _jax.ArrayImpl) -> NDArray:
             "to_numpy: parts of the array are on devices of other processes",
             remedy="read addressable_shards, or gather it in a program: out_shardings with PartitionSpec()",
         )
-    windows = where.windows(shape)
-    for at, part in zip([windows[k] for k in where.local], buffer._arrays, strict=True) if out.size else ():
-        if str(at) not in done:
-            done.add(str(at))
-            out[at] = part._single_device_array_to_np_array_did_copy()[0]
+    if where.is_fully_replicated and out.size:
+        out[...] = to_host(part_of_replicated(buffer))
+    elif out.size:
+        windows = where.windows(shape)
+        for at, part in zip([windows[k] for k in where.local], parts_of_array(buffer), strict=True):
+            if str(at) not in done:
+                done.add(str(at))
+                out[at] = to_host(part)
     out.flags.writeable = False
     return out
 
@@ -139,7 +142,7 @@ def shards(buffer: _jax.ArrayImpl) -> list[tuple[Device, tuple[slice, ...], _jax
     aval, windows = Aval(local_shape(where.mesh, where.spec, shape), buffer.aval.dtype), where.windows(shape)
     return [
         (where.devices[k], windows[k], on_device(part, aval, where.devices[k].sharding))
-        for k, part in zip(where.local, buffer._arrays, strict=True)
+        for k, part in zip(where.local, parts_of_array(buffer), strict=True)
     ]
 
 

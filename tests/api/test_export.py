@@ -86,6 +86,7 @@ def test_donation_is_exported() -> None:
         run(g, g)
 
 
+@pytest.mark.about_cpus
 def test_platforms_are_names() -> None:
     lowered = fx.lower(fx.trace(lambda x: x + 1, X))
     for given, kept in (("cpu", ("cpu",)), (("gpu", "cpu", "cuda", "cpu"), ("cuda", "cpu")), (None, ("cpu", "cuda"))):
@@ -179,6 +180,7 @@ def changed(data: bytes, **entries: Any) -> bytes:
 DAMAGED = "load_exported: the program is damaged: byte 102: "
 
 
+@pytest.mark.about_cpus
 def test_what_is_refused() -> None:
     data = exported(lambda x: x + 1, X)
     kind = "'fxad exported program' and a version"

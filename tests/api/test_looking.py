@@ -22,6 +22,7 @@ pytestmark = pytest.mark.smoke
 X = np.arange(3, dtype=np.float32)
 
 
+@pytest.mark.about_cpus
 @pytest.mark.usefixtures("nothing_remembered")
 def test_the_log_says_what_is_compiled_and_why(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="fxad")
@@ -56,6 +57,7 @@ def told(caplog: pytest.LogCaptureFixture, call: Any) -> list[str]:
 
 
 @pytest.mark.usefixtures("nothing_remembered")
+@pytest.mark.about_cpus
 def test_the_log_says_what_has_changed(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="fxad")
 

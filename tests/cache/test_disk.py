@@ -29,7 +29,7 @@ from tests.cache.processes import process
 pytestmark = pytest.mark.smoke
 
 X = np.arange(4, dtype=np.float32)
-CPU = runtime.devices("cpu")[0]
+DEVICE = runtime.default_device()
 KEY = "program of a test"
 STORED = Stored({"seconds": 1.5}, b"payload" * 3)
 
@@ -164,7 +164,7 @@ def key(**options: Any) -> str:
 
 
 def test_the_key_is_the_digest_and_what_compiles() -> None:
-    text = disk_tier.key_of(small().jaxpr, fx.CompileOptions(), disk_tier.CompilerConfiguration().of(CPU))
+    text = disk_tier.key_of(small().jaxpr, fx.CompileOptions(), disk_tier.CompilerConfiguration().of(DEVICE))
     lines = [line.split(" ")[0] for line in text.splitlines()]
     assert lines == ["program", "options", "lowering", "jaxlib", "platform", "device", "processor", "XLA_FLAGS"]
     assert small().jaxpr.digest in text
@@ -177,7 +177,7 @@ def test_the_key_is_the_digest_and_what_compiles() -> None:
 @pytest.mark.parametrize("what", ["lowering", "jaxlib", "platform", "device", "processor", "XLA_FLAGS"])
 def test_what_others_compiled_is_not_found(home: Path, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another jaxlib, processor, or fxad over the same directory: each has its own entries, both are kept."""
-    real = disk_tier.CompilerConfiguration().of(CPU)
+    real = disk_tier.CompilerConfiguration().of(DEVICE)
     assert counts(ran(home)) == (1, 0, 1)
     other = re.sub(rf"^{what} .*$", f"{what} another", real, flags=re.MULTILINE)
     assert other != real
@@ -493,7 +493,7 @@ def test_foreign_entries_are_misses(home: Path) -> None:
 def test_an_entry_of_other_facts_is_never_an_error(home: Path, fact: str, value: object) -> None:
     ran(home)
     d = Directory(home, 10**7)
-    key = disk_tier.key_of(small().jaxpr, fx.CompileOptions(), disk_tier.CompilerConfiguration().of(CPU))
+    key = disk_tier.key_of(small().jaxpr, fx.CompileOptions(), disk_tier.CompilerConfiguration().of(DEVICE))
     entry = d.read(key)
     assert entry is not None
     d.write(key, Stored({**entry.facts, fact: value}, entry.payload))
@@ -504,7 +504,7 @@ def test_an_entry_of_other_facts_is_never_an_error(home: Path, fact: str, value:
 
 def test_an_entry_that_xla_refuses_is_compiled_again(home: Path) -> None:
     ran(home)
-    text = disk_tier.key_of(small().jaxpr, fx.CompileOptions(), disk_tier.CompilerConfiguration().of(CPU))
+    text = disk_tier.key_of(small().jaxpr, fx.CompileOptions(), disk_tier.CompilerConfiguration().of(DEVICE))
     d = Directory(home, 10**6)
     for facts in ({}, {"seconds": 1, "targets": [], "text": 3}, {"seconds": "x", "targets": 3, "text": []}):
         d.write(text, Stored(facts, b"no executable"))
