@@ -407,7 +407,8 @@ class CustomCall(Applied, Linear):
 
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         n, back = self.captured, self.rules.inverse
-        rule = self._batch_rule(ctx) if dims[:n] == (None,) * n else None
+        # a device runs the function, and not the rule
+        rule = self._batch_rule(ctx) if dims[:n] == (None,) * n and not ctx.devices else None
         first = [rule is not None and k >= n for k in range(len(args))]
         if isinstance(back, InverseRule):  # operands that are computed from results with the mapped axis have it too
             first = [f or (d is None and not k) for f, d, k in zip(first, dims, back.kept, strict=True)]

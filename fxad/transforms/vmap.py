@@ -80,6 +80,8 @@ def vmap_named(
     divided = spmd if spmd and runs_on_devices(jaxpr) else ()
     if divided:
         return vmap(jaxpr, size, in_dims, out_dims, named, divided)
+    if devices:
+        return vmap(jaxpr, size, in_dims, out_dims, named, devices=True)
     return vmap(jaxpr, size, in_dims, out_dims) if named is None else vmap(jaxpr, size, in_dims, out_dims, named)
 
 

@@ -355,8 +355,9 @@ class _Rewriter:
         pieces = []
         for k, (p, q) in enumerate(zip(old.pieces, self.def_use.pieces, strict=True)):
             outs = (*[p.outs[n] for n in kept[q.body]], *[self._outside(k, v) for v in added[q.body]])
-            same = bodies[q.body] is q.body
-            pieces.append(p if same else replace(p, body=bodies[q.body], ins=ins[k], outs=outs))
+            # a body that does not read what it recomputes may be as before, with another operand
+            new = p.body if bodies[q.body] is q.body else bodies[q.body]
+            pieces.append(replace(p, body=new, ins=ins[k], outs=outs))
         return replace(old, pieces=tuple(pieces))
 
     def _reader(self, body: Jaxpr) -> _Reader:

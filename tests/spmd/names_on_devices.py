@@ -20,6 +20,7 @@ from hypothesis import given
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax
+from fxad.custom_batching import sequential_vmap
 from fxad.errors import (
     ArgumentError,
     AxisNameError,
@@ -428,7 +429,66 @@ def test_a_name_that_a_map_inside_has() -> None:
     for f in (fx.pmap(lambda v: inside(v), "i"), fx.shard_map(lambda v: inside(v[0])[None], {"i": 2}, P("i"), P("i"))):
         with pytest.raises(AxisNameError) as e:
             f(np.stack([X[:2], X[:2]]))
-        assert e.value.message == "vmap: axis name 'i' is also an axis of shard_map in the program"
+        assert e.value.message == "shard_map: axis name 'i' is in use by a map around it"
+
+
+def over_devices(f: Any) -> list[Any]:
+    """Maps of a function of a row over the devices of axis i."""
+    rows = P("i")
+    return [fx.pmap(f, "i"), fx.shard_map(lambda x: f(x[0])[None], {"i": 8}, rows, rows)]
+
+
+def test_devices_run_the_function_and_not_its_batching_rule() -> None:
+    """A rule was asked whether a result varies: a rule that loops over the examples was refused, one that raises an
+    error raised it, and one that says that its result is the same for all was believed."""
+
+    @sequential_vmap
+    def share(v: Any) -> Any:
+        return v * lax.axis_index("i") / lax.psum(v, "i")
+
+    @fx.custom_vmap
+    def refusing(v: Any) -> Any:
+        return 2 * v
+
+    @refusing.def_vmap
+    def _(n: int, batched: Any, v: Any) -> Any:
+        raise ValueError("no batches")
+
+    for f in over_devices(share):
+        want = X * np.arange(8)[:, None] / X.sum(0)
+        np.testing.assert_allclose(np.asarray(fx.jit(f)(X)), want, rtol=1e-6)
+    for f in over_devices(refusing):
+        np.testing.assert_array_equal(np.asarray(fx.jit(f)(X)), 2 * X)
+    with pytest.raises(ValueError, match="no batches"):
+        fx.vmap(refusing)(X)
+
+
+def test_a_batching_rule_does_not_say_what_is_the_same() -> None:
+    @fx.custom_vmap
+    def doubled(v: Any) -> Any:
+        return 2 * v
+
+    @doubled.def_vmap
+    def _(n: int, batched: Any, v: Any) -> Any:
+        return 2 * v[0], False
+
+    with pytest.raises(ShapeError) as e:
+        fx.pmap(doubled, "i", out_axes=None)(X)
+    assert e.value.message == "pmap of doubled: result differs along axis 'i', but its out_axes is None"
+
+
+def test_devices_that_run_a_branch_read_their_index() -> None:
+    """Examples that run one after the other do not know it, and the check of maps took devices for examples."""
+
+    def halved(v: Any) -> Any:
+        def back(u: Any) -> Any:
+            return fx.io_callback(lambda w: w, fx.Spec(u.shape, u.dtype), u)
+
+        return lax.cond(v[0] > 2, lambda u: u * lax.axis_index("i"), back, v)
+
+    want = np.where(X[:, :1] > 2, X * np.arange(8)[:, None], X)
+    for f in over_devices(halved):
+        np.testing.assert_array_equal(np.asarray(fx.jit(f)(X)), want)
 
 
 def test_a_soft_map_has_the_devices_that_are_left(mesh: Mesh) -> None:

@@ -196,7 +196,7 @@ ERRORS: list[tuple[Callable[[], Any], type[FxadError], str, str]] = [
      f"compile of pmap_f: it runs on 1000 devices, there {THERE} of platform cpu",
      "call fx.set_cpu_devices(1000) or set FXAD_CPU_DEVICES=1000 before the first program runs"),
     (batched, AxisNameError,
-     "vmap: axis name 'i' is also an axis of shard_map in the program", "give each of nested maps its own name"),
+     "shard_map: axis name 'i' is in use by a map around it", "give each of nested maps its own name"),
     (lambda: summed(4),
      AxisNameError, "shard_map: axis 'i' has size 2, <lambda> was traced with 4",
      "trace the program again for this size"),

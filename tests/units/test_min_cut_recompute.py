@@ -247,3 +247,23 @@ def test_what_nobody_needs_is_made_of_anything_where_that_cannot_fail(
     args = (np.full((64, 64), 0.5, np.float32),)
     for have, want in zip(run_pieces(new, args), run(program, args), strict=True):
         np.testing.assert_array_equal(have, want)
+
+
+def test_what_nobody_needs_is_not_read() -> None:
+    """The recomputed operand has no reader, and so the body is as before: its old operand was read, which is no
+    longer there."""
+    make = one(1, lambda b, x: (b.one(TANH, x), b.one(MUL, x, Lit.of(2.0, BIG))), "make")
+    between = one(1, lambda b, x: (b.one(ADD, x, Lit.of(9.0, BIG)),), "between")
+    ignores = one(2, lambda b, u, s: (b.one(SIN, u),), "ignores")
+    b = Builder()
+    (x,) = b.inputs([BIG])
+    t, s = b(Call(make), x)
+    (u,) = b(Call(between), t)
+    program = b.build(b(Call(ignores), u, s))
+    pieces = partition(program, (make, between, ignores))
+    new = recompute(pieces)
+    assert [len(p.outs) for p in pieces.pieces] == [2, 1, 1]
+    assert [len(p.outs) for p in new.pieces] == [1, 1, 1]
+    args = (np.full((64, 64), 0.5, np.float32),)
+    np.testing.assert_array_equal(run_pieces(new, args)[0], run(program, args)[0])
+    assert len(plan_of(program, (make, between, ignores)).steps) == 3

@@ -212,7 +212,7 @@ class ShardMap(HigherOrder, Linear, OnMesh):
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         if ctx.axis in self.names:
             raise AxisNameError(
-                f"vmap: axis name {ctx.axis!r} is also an axis of shard_map in the program",
+                f"shard_map: axis name {ctx.axis!r} is in use by a map around it",
                 remedy="give each of nested maps its own name",
             )
         if ctx.spmd:
