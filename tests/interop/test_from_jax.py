@@ -282,6 +282,19 @@ def test_the_precision_of_products_is_kept() -> None:
     assert caught.value.remedy == "use one of jax.lax.Precision"
 
 
+def test_one_minus_a_square_is_exact_where_the_square_is_near_1_or_0() -> None:
+    if not hasattr(lax, "one_minus_square"):
+        pytest.skip("from JAX 0.11 on")
+    x = np.array([0.0, 1e-30, -0.5, 1 - 2**-24, -1.0, 3.0], np.float32)
+    program = from_jax(lax.one_minus_square, x)
+    wide = x.astype(np.float64)
+    np.testing.assert_allclose(program(x), 1 - wide * wide, rtol=1e-6)
+    np.testing.assert_allclose(fx.vmap(fx.grad(from_jax(lax.one_minus_square, x[0])))(x), -2 * x, rtol=1e-6)
+    agree(program, lax.one_minus_square, (x,))
+    n = np.arange(-2, 3, dtype=np.int32)
+    np.testing.assert_array_equal(from_jax(lax.one_minus_square, n)(n), 1 - n * n)
+
+
 # ------------------------------------------------------------------------------------------------ generated programs
 
 # Functions of two arrays (3, 4) that return one; all smooth where their operands are.

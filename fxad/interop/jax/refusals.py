@@ -36,8 +36,9 @@ _REASONS: Final = MappingProxyType({
     ),
     "fxad has no scatter that a body selects for": "select_and_scatter",
     "fxad has no such collective": (
-        "all_gather_reduced pbroadcast preduced precv psend ragged_all_to_all reduced_vary_cast_p "
-        "unreduced_psum unreduced_reduce_scatter vary_unreduced_cast_p"
+        "all_gather_reduced pbroadcast pbroadcast_dynamic preduced precv psend ragged_all_to_all reduced_vary_cast "
+        "reduced_vary_cast_p unreduced_pmax unreduced_pmin unreduced_psum unreduced_reduce_scatter "
+        "vary_unreduced_cast vary_unreduced_cast_p"
     ),
     "fxad has no collectives that start and end apart": (
         "all_gather_done all_gather_reduced_start all_gather_start all_to_all_done all_to_all_start pbroadcast_done "

@@ -174,7 +174,8 @@ def _translated(eqn: Equation, args: list[Value]) -> list[Value]:
 
 
 def _listed(row: Row, eqn: Equation, *args: Value) -> list[Value]:
-    results = row(eqn, *args)
+    with eqn.reading():
+        results = row(eqn, *args)
     return list(results) if isinstance(results, tuple | list) else [results]
 
 
