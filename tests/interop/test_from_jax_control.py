@@ -100,6 +100,20 @@ def test_a_function_that_is_called_twice_is_translated_once() -> None:
 
 
 @pytest.mark.parametrize(
+    "inline", [True, *[how for how in getattr(jax, "Inline", ()) if how.name.startswith("JAX")]], ids=str
+)
+def test_what_jax_inlines_is_inlined(inline: Any) -> None:
+    """From 0.11 on, JAX has more ways than `True`."""
+
+    def f(x: Any) -> Any:
+        return lax.fori_loop(0, 2, lambda _, y: jax.jit(lambda z: jnp.sin(z) * z, inline=inline)(y), x)
+
+    program = from_jax(f, X)
+    assert "call" not in program.text()
+    agree(program, f, (X,))
+
+
+@pytest.mark.parametrize(
     "policy", [None, *("everything_saveable", "nothing_saveable", "dots_saveable", "dots_with_no_batch_dims_saveable")]
 )
 def test_checkpoint_becomes_remat(policy: str | None) -> None:
@@ -229,6 +243,20 @@ def test_linear_solves() -> None:
         return jax.scipy.sparse.linalg.cg(lambda x: a @ (a.T @ x), b, tol=1e-6)[0] * 10
 
     close(from_jax(cg, SQUARE, V)(SQUARE, V), jax.jit(cg)(SQUARE, V), "cg")
+
+
+def test_roots() -> None:
+    def f(a: Any, b: Any) -> Any:
+        def solve(g: Any, x: Any) -> Any:
+            return lax.fori_loop(0, 40, lambda _, y: y - 0.1 * g(y), x)
+
+        def root(scale: float) -> Any:  # of y + y^3 = scale * a; another function, with the same steps
+            return lax.custom_root(lambda y: y + y**3 - scale * a, b, solve, lambda g, y: y / g(jnp.ones_like(y)))
+
+        return root(1.0) + root(2.0) * a
+
+    close(from_jax(f, V / 4, 0 * V)(V / 4, 0 * V), jax.jit(f)(V / 4, 0 * V), "value")
+    agree(from_jax(f, V / 4, 0 * V), f, (V / 4, 0 * V), orders=1, wrt=(0,))
 
 
 def test_linear_calls() -> None:

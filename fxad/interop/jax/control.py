@@ -144,19 +144,24 @@ def _policy(eqn: Equation, policy: Any) -> policies.Policy:
     for theirs, ours in _POLICIES:
         if policy is theirs or policy == theirs:
             return ours
-    kind = type(policy).__name__
-    if kind == "SaveOnlyTheseNames":
-        return policies.names(*sorted(policy.saveable_names))
-    if kind == "SaveAnyNamesButThese":
-        return policies.names_except(*sorted(policy.names))
-    cells = [c.cell_contents for c in getattr(policy, "__closure__", None) or ()]
-    if getattr(policy, "__qualname__", "").startswith("save_from_both_policies"):
-        first, second = [_policy(eqn, c) for c in cells]
-        return first | second
+    match _made_by(policy):
+        case "SaveOnlyTheseNames" | "save_only_these_names", [saved]:
+            return policies.names(*sorted(saved))
+        case "SaveAnyNamesButThese" | "save_any_names_but_these", [left_out]:
+            return policies.names_except(*sorted(left_out))
+        case "save_from_both_policies", [first, second]:
+            return _policy(eqn, first) | _policy(eqn, second)
     raise eqn.refuse(
-        f"its policy is {getattr(policy, '__qualname__', kind)}",
+        f"its policy is {getattr(policy, '__qualname__', type(policy).__name__)}",
         "use one of jax.checkpoint_policies that stores values by name or by kind",
     )
+
+
+def _made_by(policy: Any) -> tuple[str, list[Any]]:
+    """The function or class of JAX that made a policy, and what the policy holds."""
+    if hasattr(policy, "__closure__"):
+        return policy.__qualname__.partition(".")[0], [c.cell_contents for c in policy.__closure__ or ()]
+    return type(policy).__name__, list(getattr(policy, "__dict__", {}).values())
 
 
 def _remat(eqn: Equation, *args: Value) -> object:

@@ -18,7 +18,7 @@ _REASONS: Final = MappingProxyType({
     ),
     "it calls foreign code by name": "ffi_call custom_partitioning call_exported",
     "it belongs to a type of the user that JAX has not lowered": (
-        "call_hi_primitive call_hi_primitive_linearized stage"
+        "call_hi_primitive_linearized stage"
     ),
     "it exists only while JAX differentiates": (
         "custom_jvp_call_jaxpr custom_lin remat_opt unreachable tie dce_sink"
