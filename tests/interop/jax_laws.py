@@ -12,14 +12,15 @@ import numpy as np
 import pytest
 
 import fxad as fx
+from fxad.xla.compat import FLAGS
 from tests.laws.budget import quick
 
 jax = pytest.importorskip("jax")
 
 # What JAX computes is compared, and its speed is not: XLA compiles it in half of the time.
 QUICK: Final = {
+    **dict(FLAGS["less"]),  # those that this XLA has
     "xla_backend_optimization_level": 0,
-    "xla_cpu_use_fusion_emitters": False,
     "xla_llvm_disable_expensive_passes": True,
 }
 

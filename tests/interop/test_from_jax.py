@@ -57,6 +57,8 @@ ELEMENTWISE = {
         jnp.add, jnp.subtract, jnp.multiply, jnp.divide, jnp.maximum, jnp.minimum, jnp.arctan2, jnp.hypot,
         jnp.logaddexp, jnp.copysign, jnp.fmod, jnp.remainder,
     )},
+    "ldexp": Case(jnp.ldexp, (A, I32)),
+    "frexp": unary(jnp.frexp),
     "nextafter": Case(jnp.nextafter, (A, B), 0),
     "arccosh": unary(jnp.arccosh, POSITIVE + 1),
     "power": Case(jnp.power, (POSITIVE, B)),
@@ -179,6 +181,7 @@ STRUCTURAL = {
     "iota": Case(lambda x: x * jnp.arange(4) + jnp.eye(3, 4) + jnp.linspace(0, 1, 4), (A,)),
     "interp": unary(lambda x: jnp.interp(x, np.arange(5.0), np.arange(5.0) ** 2)),
     "histogram": Case(lambda x: jnp.histogram(x, bins=4, range=(-2, 2))[0], (A,), 0),
+    "nonzero": Case(lambda x: x[jnp.nonzero(x > 0, size=4)], (A,)),
     "searchsorted": Case(lambda x: jnp.searchsorted(np.arange(-2.0, 2.0), x), (A,), 0),
     "segment_sum": Case(lambda x: jax.ops.segment_sum(x**2, np.array([0, 2, 0]), 3), (A,)),
     "one_hot": Case(lambda i: jax.nn.one_hot(i[0] % 4, 4), (I32,)),
@@ -280,6 +283,19 @@ def test_the_precision_of_products_is_kept() -> None:
         from_jax(lambda x, y: jnp.dot(x, y.T, precision=preset), A, B)
     assert caught.value.message == f"from_jax: dot_general: its precision is {preset}"
     assert caught.value.remedy == "use one of jax.lax.Precision"
+
+
+def test_one_minus_a_square_is_exact_where_the_square_is_near_1_or_0() -> None:
+    if not hasattr(lax, "one_minus_square"):
+        pytest.skip("from JAX 0.11 on")
+    x = np.array([0.0, 1e-30, -0.5, 1 - 2**-24, -1.0, 3.0], np.float32)
+    program = from_jax(lax.one_minus_square, x)
+    wide = x.astype(np.float64)
+    np.testing.assert_allclose(program(x), 1 - wide * wide, rtol=1e-6)
+    np.testing.assert_allclose(fx.vmap(fx.grad(from_jax(lax.one_minus_square, x[0])))(x), -2 * x, rtol=1e-6)
+    agree(program, lax.one_minus_square, (x,))
+    n = np.arange(-2, 3, dtype=np.int32)
+    np.testing.assert_array_equal(from_jax(lax.one_minus_square, n)(n), 1 - n * n)
 
 
 # ------------------------------------------------------------------------------------------------ generated programs

@@ -100,6 +100,20 @@ def test_a_function_that_is_called_twice_is_translated_once() -> None:
 
 
 @pytest.mark.parametrize(
+    "inline", [True, *[how for how in getattr(jax, "Inline", ()) if how.name.startswith("JAX")]], ids=str
+)
+def test_what_jax_inlines_is_inlined(inline: Any) -> None:
+    """From 0.11 on, JAX has more ways than `True`."""
+
+    def f(x: Any) -> Any:
+        return lax.fori_loop(0, 2, lambda _, y: jax.jit(lambda z: jnp.sin(z) * z, inline=inline)(y), x)
+
+    program = from_jax(f, X)
+    assert "call" not in program.text()
+    agree(program, f, (X,))
+
+
+@pytest.mark.parametrize(
     "policy", [None, *("everything_saveable", "nothing_saveable", "dots_saveable", "dots_with_no_batch_dims_saveable")]
 )
 def test_checkpoint_becomes_remat(policy: str | None) -> None:
@@ -198,6 +212,25 @@ def test_a_rule_that_gives_nothing() -> None:
     agree(from_jax(lambda x: frozen(x) + x, X), lambda x: frozen(x) + x, (X,))
 
 
+def test_logs_of_a_backward_pass_are_dropped() -> None:
+    """As in JAX, where only `with_logs` of a vjp gives them."""
+    logging = jax.custom_vjp(lambda x: jnp.sin(x))
+    if not hasattr(logging, "defvjp_with_logs"):
+        pytest.skip("this JAX has no logs of backward passes")
+    logging.defvjp_with_logs(lambda x: (logging(x), x), lambda x, ct: ((ct * jnp.cos(x) * 3,), {"norm": ct.sum()}))
+    agree(from_jax(logging, X), logging, (X,), orders=1)
+
+
+def test_an_order_of_equations_is_the_order_of_xla() -> None:
+    overlap = pytest.importorskip("jax.experimental.overlap", reason="from JAX 0.11 on")
+
+    def f(x: Any) -> Any:
+        ordered = overlap.program_order(lambda a: jnp.cos(jnp.sin(a) * a) + V, enforce=True)
+        return overlap.program_order(lambda a: ordered(a) * a, enforce=False)(x)
+
+    agree(from_jax(f, X), f, (X,))
+
+
 def test_linear_solves() -> None:
     def f(a: Any, b: Any) -> Any:
         return lax.custom_linear_solve(
@@ -210,6 +243,20 @@ def test_linear_solves() -> None:
         return jax.scipy.sparse.linalg.cg(lambda x: a @ (a.T @ x), b, tol=1e-6)[0] * 10
 
     close(from_jax(cg, SQUARE, V)(SQUARE, V), jax.jit(cg)(SQUARE, V), "cg")
+
+
+def test_roots() -> None:
+    def f(a: Any, b: Any) -> Any:
+        def solve(g: Any, x: Any) -> Any:
+            return lax.fori_loop(0, 40, lambda _, y: y - 0.1 * g(y), x)
+
+        def root(scale: float) -> Any:  # of y + y^3 = scale * a; another function, with the same steps
+            return lax.custom_root(lambda y: y + y**3 - scale * a, b, solve, lambda g, y: y / g(jnp.ones_like(y)))
+
+        return root(1.0) + root(2.0) * a
+
+    close(from_jax(f, V / 4, 0 * V)(V / 4, 0 * V), jax.jit(f)(V / 4, 0 * V), "value")
+    agree(from_jax(f, V / 4, 0 * V), f, (V / 4, 0 * V), orders=1, wrt=(0,))
 
 
 def test_linear_calls() -> None:
@@ -394,6 +441,47 @@ def test_primitives_of_other_packages_are_their_implementation_with_jaxs_derivat
     itself.def_impl(jax.jit(itself.bind))
     message = "from_jax: itself: fxad does not know this primitive | "
     assert failing(fx.errors.TranslationError, from_jax, itself.bind, V).startswith(message)
+
+
+REMEDY = "install a version of JAX with which fxad is tested: pip install 'fxad[jax]'"
+
+
+def test_an_equation_with_other_parameters_names_the_version_of_jax() -> None:
+    other = primitive_of_a_package("rev", lambda x: x)  # JAX's has `dimensions`
+    with pytest.raises(fx.errors.TranslationError) as caught:
+        from_jax(lambda x: jnp.sin(other.bind(x)), V)
+    assert caught.value.message == (
+        f"from_jax: rev: JAX {jax.__version__} writes it otherwise than fxad reads it: KeyError: 'dimensions'"
+    )
+    assert caught.value.remedy == REMEDY
+    assert f"{__file__}:" in caught.value.where
+    assert isinstance(caught.value.__cause__, KeyError)
+
+
+def test_a_rule_with_other_parameters_names_the_version_of_jax() -> None:
+    other = jax.extend.core.Primitive("custom_vjp_call")
+    other.def_abstract_eval(lambda x, **_: x)
+    params = {"call_jaxpr": jax.make_jaxpr(jnp.sin)(V), "num_consts": 0, "symbolic_zeros": False}
+    program = from_jax(lambda x: other.bind(x, bwd=jnp.sin, **params).sum(), V)  # JAX's has `fwd_jaxpr_thunk`
+    assert failing(fx.errors.NotDifferentiableError, lambda: grad(program)(V)) == (
+        "custom_call: defvjp of sin: sin_fwd raised TranslationError: from_jax: custom_vjp_call: "
+        f"JAX {jax.__version__} writes it otherwise than fxad reads it: KeyError: 'fwd_jaxpr_thunk' | {REMEDY}"
+    )
+
+
+def test_what_a_rule_of_the_user_raises_is_not_a_matter_of_the_version() -> None:
+    def bwd(_: Any, ct: Any) -> Any:
+        raise KeyError("of the user")
+
+    for rule, raised in (
+        (bwd, "KeyError: 'of the user'"),
+        (lambda _, ct: (ct, ct), "TypeError: Custom VJP bwd rule must produce an output with the same container"),
+    ):
+        twice = jax.custom_vjp(lambda x: x * 2)
+        twice.defvjp(lambda x: (x * 2, None), rule)
+        program = from_jax(lambda x, f=twice: f(x).sum(), V)
+        message = failing(fx.errors.NotDifferentiableError, lambda p=program: grad(p)(V))
+        assert f"bwd raised {raised}" in message
 
 
 def test_a_linear_program_is_transposed_in_its_linear_operands_only() -> None:

@@ -50,7 +50,13 @@ def test_generated_programs_compute_the_same() -> None:
         f: Any = fx.Program(case.program, fx.tree.structure(ins), fx.tree.structure(outs))
         run: Any = fx.lower(f).compile()
         with jax.enable_x64(True):
-            close(to_jax(f)(*case.args), run(*case.args), "value")
+            try:
+                theirs = to_jax(f)
+            except fx.errors.TranslationError as e:
+                if re.search("calls the host|it runs on 1 devices", e.message):
+                    return
+                raise
+            close(theirs(*case.args), run(*case.args), "value")
 
     law()
 

@@ -34,12 +34,21 @@ def _split_operands(args: Sequence[Value], *sizes: int) -> list[Sequence[Value]]
     return [args[a:b] for a, b in pairwise(places)]
 
 
+def _called(eqn: Equation) -> Any:
+    """The jaxpr that a call applies. Its parameter has two names."""
+    return eqn.params["jaxpr"] if "jaxpr" in eqn.params else eqn.params["call_jaxpr"]
+
+
+def _is_inlined(inline: Any) -> bool:
+    """Returns True if JAX inlines a call itself. From 0.11 on, `inline` names who does it: JAX or XLA."""
+    return inline is True or getattr(inline, "name", "").startswith("JAX_")
+
+
 def _call(eqn: Equation, *args: Value) -> list[Value]:
-    p = eqn.params
-    closed = p["jaxpr"] if "jaxpr" in p else p["call_jaxpr"]
+    p, closed = eqn.params, _called(eqn)
     if not hasattr(closed, "jaxpr"):
         return eqn.translation.run(closed, (), args)
-    if p.get("inline"):
+    if _is_inlined(p.get("inline")):
         return eqn.run(closed, args)
     return eqn.translation.call(closed, args, str(p.get("name", eqn.name)))
 
@@ -50,13 +59,22 @@ def _ours(eqn: Equation, *args: Value) -> object:
 
 
 def _inlined(eqn: Equation, *args: Value) -> list[Value]:
-    return eqn.run(eqn.params["jaxpr"], args)
+    return eqn.run(_called(eqn), args)
+
+
+def _scan_sizes(eqn: Equation) -> tuple[int, int]:
+    """The numbers of constants and of carried values. From 0.11 on, JAX states them as a tree of the operands."""
+    p = eqn.params
+    if "ft_in" not in p:
+        return p["num_consts"], p["num_carry"]
+    consts, carry, _ = p["ft_in"].unpack()
+    return len(consts), len(carry)
 
 
 def _scan(eqn: Equation, *args: Value) -> tuple[Value, ...]:
     p, body = eqn.params, _closed(eqn, eqn.params["jaxpr"])
-    n = p["num_carry"]
-    consts, init, xs = _split_operands(args, p["num_consts"], n)
+    m, n = _scan_sizes(eqn)
+    consts, init, xs = _split_operands(args, m, n)
 
     def step(carry: tuple[Value, ...], x: tuple[Value, ...]) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
         outs = body(*consts, *carry, *x)
@@ -126,19 +144,24 @@ def _policy(eqn: Equation, policy: Any) -> policies.Policy:
     for theirs, ours in _POLICIES:
         if policy is theirs or policy == theirs:
             return ours
-    kind = type(policy).__name__
-    if kind == "SaveOnlyTheseNames":
-        return policies.names(*sorted(policy.saveable_names))
-    if kind == "SaveAnyNamesButThese":
-        return policies.names_except(*sorted(policy.names))
-    cells = [c.cell_contents for c in getattr(policy, "__closure__", None) or ()]
-    if getattr(policy, "__qualname__", "").startswith("save_from_both_policies"):
-        first, second = [_policy(eqn, c) for c in cells]
-        return first | second
+    match _made_by(policy):
+        case "SaveOnlyTheseNames" | "save_only_these_names", [saved]:
+            return policies.names(*sorted(saved))
+        case "SaveAnyNamesButThese" | "save_any_names_but_these", [left_out]:
+            return policies.names_except(*sorted(left_out))
+        case "save_from_both_policies", [first, second]:
+            return _policy(eqn, first) | _policy(eqn, second)
     raise eqn.refuse(
-        f"its policy is {getattr(policy, '__qualname__', kind)}",
+        f"its policy is {getattr(policy, '__qualname__', type(policy).__name__)}",
         "use one of jax.checkpoint_policies that stores values by name or by kind",
     )
+
+
+def _made_by(policy: Any) -> tuple[str, list[Any]]:
+    """The function or class of JAX that made a policy, and what the policy holds."""
+    if hasattr(policy, "__closure__"):
+        return policy.__qualname__.partition(".")[0], [c.cell_contents for c in policy.__closure__ or ()]
+    return type(policy).__name__, list(getattr(policy, "__dict__", {}).values())
 
 
 def _remat(eqn: Equation, *args: Value) -> object:
@@ -189,9 +212,10 @@ def _linear_call(eqn: Equation, *args: Value) -> object:
     callee = _closed(eqn, p["callee"])
 
     def adjoint(res: tuple[Value, ...], cts: tuple[Value, ...]) -> tuple[Value, ...]:
-        transposed, consts_of_transpose = p["transpose_thunk"]()
-        values = [eqn.translation.constant(c) for c in consts_of_transpose]
-        return tuple(map(array, _closed(eqn, transposed)(*values, *res[len(consts) :], *cts)))
+        with eqn.reading():
+            transposed, consts_of_transpose = p["transpose_thunk"]()
+            values = [eqn.translation.constant(c) for c in consts_of_transpose]
+            return tuple(map(array, _closed(eqn, transposed)(*values, *res[len(consts) :], *cts)))
 
     return lax.linear_call(
         lambda res, xs: tuple(map(array, callee(*res, *xs))),
@@ -256,6 +280,7 @@ CONTROL: Final[Rows] = MappingProxyType({
     "fxad_linear_call": _ours,
     "eval_jaxpr": _inlined,
     "composite": _inlined,
+    "program_order": _inlined,  # it says in which order XLA schedules the equations
     "scan": _scan,
     "while": _while,
     "cond": _cond,
@@ -273,5 +298,6 @@ CONTROL: Final[Rows] = MappingProxyType({
     "device_put": lambda eqn, *xs: list(map(array, xs)),
     "sharding_constraint": lambda eqn, x: array(x),
     "layout_constraint": lambda eqn, x: array(x),
+    "relayout": lambda eqn, x: array(x),
     "reshard": lambda eqn, x: array(x),
 })  # fmt: skip

@@ -91,7 +91,7 @@ def _where_called(eqn: Equation) -> Callable[[Callable[P, T]], Callable[P, T]]:
     def decorate(rule: Callable[P, T]) -> Callable[P, T]:
         @wraps(rule)
         def called(*args: P.args, **kwargs: P.kwargs) -> T:
-            with eqn.translation.within(manual):
+            with eqn.translation.within(manual), eqn.reading():
                 return rule(*args, **kwargs)
 
         return called
@@ -182,7 +182,7 @@ def _custom_vjp(eqn: Equation, *args: Value) -> object:
                     f if f is not None else next(dynamic) if s is not None else np.zeros(o.shape, jax.dtypes.float0)
                     for f, s, o in zip(fixed, specs, like, strict=True)
                 ]
-                outs = p["bwd"].call_wrapped(*values)
+                outs = _cotangents(p["bwd"].call_wrapped(*values))
                 zeros[:] = [type(ct).__name__ in ("Zero", "SymbolicZero") for ct in outs]
                 return [ct for ct, zero in zip(outs, zeros, strict=True) if not zero]
 
@@ -197,6 +197,13 @@ def _custom_vjp(eqn: Equation, *args: Value) -> object:
         return function
 
     return _made_once(eqn, p["bwd"], make)(*map(array, args))
+
+
+def _cotangents(result: Any) -> list[Any]:
+    """The cotangents that `bwd` returns: a list. From 0.11 on, JAX returns a pair of it and the values that `bwd` logs,
+    which only callers of `with_logs` read."""
+    cotangents: list[Any] = result if isinstance(result, list) else result[0]
+    return cotangents
 
 
 @final

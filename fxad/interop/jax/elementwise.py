@@ -7,7 +7,9 @@ from types import MappingProxyType
 from typing import Final
 
 from fxad import dtypes, lax
+from fxad.api.custom import custom_jvp
 from fxad.interop.jax.equations import Equation, Row, Rows, Value, array, fitted
+from fxad.numpy.unary import log2
 from fxad.tracing.array import Array
 
 
@@ -31,6 +33,29 @@ def _conj(eqn: Equation, x: Value) -> Array:
     if array(x).dtype in dtypes.COMPLEX:
         return lax.conj(x)
     return lax.complex(x, lax.full(x.shape, 0, x.dtype))
+
+
+@custom_jvp
+def _one_minus_square(x: Array) -> Array:
+    """1 - x^2 without the rounding of the square, which is all of the result where x is near 1 or -1."""
+    one = lax.full(x.shape, 1, x.dtype)
+    return lax.mul(lax.add(one, x), lax.sub(one, x))
+
+
+@_one_minus_square.defjvp
+def _one_minus_square_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    """-2 x: the derivative of the product is 0 where 1 + x rounds to 1."""
+    (x,), (t,) = primals, tangents
+    return _one_minus_square(x), lax.mul(t, lax.mul(lax.full(x.shape, -2, x.dtype), x))
+
+
+def _polynomial(eqn: Equation, x: Value, *coefficients: Value) -> Value:
+    """Horner's rule. The coefficient of the lowest degree is the first."""
+    x, *lower, highest = [fitted(v, eqn.shape) for v in (x, *coefficients)]
+    total = highest
+    for c in reversed(lower):
+        total = lax.add(lax.mul(total, x), c)
+    return total
 
 
 def _mulhi(eqn: Equation, x: Value, y: Value) -> Array:
@@ -92,6 +117,9 @@ ELEMENTWISE: Final[Rows] = MappingProxyType({
     "pow": _pow,
     "conj": _conj,
     "mulhi": _mulhi,
+    "log2": _elementwise(log2),
+    "polynomial": _polynomial,
+    "one_minus_square": lambda eqn, x: _one_minus_square(array(x)),
     "eq_to": _total(lax.eq),
     "lt_to": _total(lax.lt),
     "le_to": _total(lax.le),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol, TypeAlias, final
 
 import jax
@@ -11,7 +11,7 @@ import numpy as np
 
 from fxad import dtypes, lax
 from fxad.core.dataclasses import dataclass
-from fxad.errors import TranslationError
+from fxad.errors import FxadError, TranslationError
 from fxad.ir import Aval, Lit, Shape
 from fxad.lax.creation import splat
 from fxad.tracing.array import Array
@@ -119,12 +119,41 @@ class Equation:
         """The results of a jaxpr whose constants are arrays of JAX, in the active trace."""
         return self.translation.run(jaxpr, [self.translation.constant(c) for c in consts], args)
 
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """A block that reads the parameters.
+
+        Raises: TranslationError if JAX writes them otherwise than the block reads them; what functions of users raise.
+        """
+        try:
+            yield
+        except FxadError:
+            raise
+        except Exception as e:
+            if not _raised_here(e):
+                raise
+            raise self.refuse(
+                f"JAX {jax.__version__} writes it otherwise than fxad reads it: {type(e).__name__}: {e}",
+                "install a version of JAX with which fxad is tested: pip install 'fxad[jax]'",
+            ) from e
+
     def refuse(self, why: str, remedy: str = "") -> TranslationError:
         """The error for an equation that has no translation."""
         return TranslationError(
             f"from_jax: {self.name}: {why}",
             remedy=remedy or "write this part with other functions, or give it to fxad as a primitive of your own",
         )
+
+
+def _raised_here(error: Exception) -> bool:
+    """Returns True if a module of this package raised an error: not the user, and not JAX, which removes its frames
+    from a traceback and leaves a note or a cause."""
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    if traceback is None or hasattr(error, "__notes__") or error.__cause__ is not None:
+        return False
+    return traceback.tb_frame.f_globals.get("__package__") == __package__
 
 
 # Translates an equation, given its operands. Returns its result, or the sequence of its results.

@@ -1,14 +1,17 @@
-"""Primitives that other packages give to JAX: their implementation is translated, with JAX's derivative as the rule."""
+"""Primitives that other packages, or classes of JAX, define: their implementation is translated, with JAX's derivative
+as the rule."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final
 
 import jax
 
 from fxad.api.custom import CustomFunction, custom_jvp
-from fxad.interop.jax.equations import Equation, OpenJaxpr, Value, array, plain_aval
+from fxad.interop.jax.equations import Equation, JaxEqn, OpenJaxpr, Rows, Value, array, has_value, plain_aval
+from fxad.numpy.numbers import frexp, ldexp
 
 
 def foreign(eqn: Equation, *args: Value) -> object:
@@ -16,7 +19,7 @@ def foreign(eqn: Equation, *args: Value) -> object:
 
     Raises: TranslationError if its implementation cannot be traced.
     """
-    key = ("foreign", eqn.primitive, str(eqn.params), tuple(map(str, eqn.ins)))
+    key = ("foreign", eqn.primitive, eqn.params.get(_DEFINITION, str(eqn.params)), tuple(map(str, eqn.ins)))
     function = eqn.translation.functions.get(key)
     if function is None:
         function = eqn.translation.functions[key] = _function_of_primitive(eqn)
@@ -26,10 +29,10 @@ def foreign(eqn: Equation, *args: Value) -> object:
 def _function_of_primitive(eqn: Equation) -> CustomFunction[..., tuple[Value, ...]]:
     specs = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in eqn.ins]
     try:
-        closed = jax.make_jaxpr(lambda *xs: eqn.primitive.impl(*xs, **eqn.params))(*specs)
+        closed = jax.make_jaxpr(lambda *xs: _implementation(eqn)(*xs, **eqn.params))(*specs)
     except Exception as e:
         raise eqn.refuse("fxad does not know this primitive, and its implementation cannot be traced") from e
-    if _mentions(closed.jaxpr, eqn.primitive):
+    if _mentions(closed.jaxpr, eqn):
         raise eqn.refuse("fxad does not know this primitive")
 
     def value(*xs: Value) -> tuple[Value, ...]:
@@ -63,8 +66,13 @@ def _function_of_primitive(eqn: Equation) -> CustomFunction[..., tuple[Value, ..
     return function
 
 
-def _mentions(jaxpr: OpenJaxpr, primitive: Any) -> bool:
-    """Returns True if a jaxpr of JAX applies a primitive, at any depth."""
+def _implementation(eqn: Equation) -> Any:
+    """The function of JAX that computes the results in terms of other primitives."""
+    return eqn.primitive.to_lojax if _DEFINITION in eqn.params else eqn.primitive.impl
+
+
+def _mentions(jaxpr: OpenJaxpr, eqn: Equation) -> bool:
+    """Returns True if a jaxpr of JAX applies the primitive of an equation, at any depth."""
     inner = [
         p.jaxpr if hasattr(p, "jaxpr") else p
         for e in jaxpr.eqns
@@ -72,4 +80,30 @@ def _mentions(jaxpr: OpenJaxpr, primitive: Any) -> bool:
         for p in (value if isinstance(value, tuple | list) else (value,))
         if hasattr(p, "jaxpr") or hasattr(p, "eqns")
     ]
-    return any([e.primitive is primitive for e in jaxpr.eqns]) or any([_mentions(j, primitive) for j in inner])
+    return any([_same_primitive(e, eqn) for e in jaxpr.eqns]) or any([_mentions(j, eqn) for j in inner])
+
+
+def _same_primitive(a: JaxEqn, b: Equation) -> bool:
+    return a.primitive is b.primitive and a.params.get(_DEFINITION) == b.params.get(_DEFINITION)
+
+
+# ------------------------------------------------------------------------------------------- primitives with a class
+
+# The parameter of `call_hi_primitive` that is a primitive itself: an object of a class
+_DEFINITION: Final = "_prim"
+# Classes of JAX that take bits apart, where nobody sees that the derivative is linear
+_CLASSES: Final[Rows] = MappingProxyType({
+    "Ldexp": lambda eqn, x, n: ldexp(x, n),
+    "Frexp": lambda eqn, x: frexp(x),
+})  # fmt: skip
+
+
+def _of_class(eqn: Equation, *args: Value) -> object:
+    if not all(map(has_value, (*eqn.ins, *eqn.outs))):
+        raise eqn.refuse("it has values of a type of the user")
+    definition = type(eqn.params[_DEFINITION])
+    own = definition.__module__.partition(".")[0] == "jax"
+    return (_CLASSES.get(definition.__name__, foreign) if own else foreign)(eqn, *args)
+
+
+FOREIGN: Final[Rows] = MappingProxyType({"call_hi_primitive": _of_class})

@@ -18,7 +18,7 @@ _REASONS: Final = MappingProxyType({
     ),
     "it calls foreign code by name": "ffi_call custom_partitioning call_exported",
     "it belongs to a type of the user that JAX has not lowered": (
-        "call_hi_primitive call_hi_primitive_linearized stage"
+        "call_hi_primitive_linearized stage"
     ),
     "it exists only while JAX differentiates": (
         "custom_jvp_call_jaxpr custom_lin remat_opt unreachable tie dce_sink"
@@ -36,8 +36,9 @@ _REASONS: Final = MappingProxyType({
     ),
     "fxad has no scatter that a body selects for": "select_and_scatter",
     "fxad has no such collective": (
-        "all_gather_reduced pbroadcast preduced precv psend ragged_all_to_all reduced_vary_cast_p "
-        "unreduced_psum unreduced_reduce_scatter vary_unreduced_cast_p"
+        "all_gather_reduced pbroadcast pbroadcast_dynamic preduced precv psend ragged_all_to_all reduced_vary_cast "
+        "reduced_vary_cast_p unreduced_pmax unreduced_pmin unreduced_psum unreduced_reduce_scatter "
+        "vary_unreduced_cast vary_unreduced_cast_p"
     ),
     "fxad has no collectives that start and end apart": (
         "all_gather_done all_gather_reduced_start all_gather_start all_to_all_done all_to_all_start pbroadcast_done "

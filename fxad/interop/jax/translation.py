@@ -35,7 +35,7 @@ from fxad.interop.jax.equations import (
     is_key,
     plain_aval,
 )
-from fxad.interop.jax.foreign import foreign
+from fxad.interop.jax.foreign import FOREIGN, foreign
 from fxad.interop.jax.keys import KEYS
 from fxad.interop.jax.linalg import LINALG
 from fxad.interop.jax.parallel import PARALLEL
@@ -48,7 +48,7 @@ from fxad.tracing.tracer import active_trace, trace_flat
 
 # The translation of each primitive, by its name in JAX.
 ROWS: Final[Rows] = MappingProxyType({
-    **ELEMENTWISE, **STRUCTURAL, **LINALG, **CONTROL, **CUSTOM_RULES, **KEYS, **PARALLEL,
+    **ELEMENTWISE, **STRUCTURAL, **LINALG, **CONTROL, **CUSTOM_RULES, **KEYS, **PARALLEL, **FOREIGN,
 })  # fmt: skip
 
 # Rows that handle the trailing axis of the words of keys. Others are mapped over it.
@@ -174,7 +174,8 @@ def _translated(eqn: Equation, args: list[Value]) -> list[Value]:
 
 
 def _listed(row: Row, eqn: Equation, *args: Value) -> list[Value]:
-    results = row(eqn, *args)
+    with eqn.reading():
+        results = row(eqn, *args)
     return list(results) if isinstance(results, tuple | list) else [results]
 
 
