@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import cast
+from dataclasses import replace
+from itertools import count
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+import fxad as fx
+import fxad.numpy as fnp
 from benchmarks.harness import Contest, Row, compare_once, show
 from fxad.core.builder import Builder
 from fxad.ir import Aval, Jaxpr, Var
@@ -92,6 +96,30 @@ def jax_layer() -> Callable[[jax.Array, jax.Array], jax.Array]:
     return cast(Callable[[jax.Array, jax.Array], jax.Array], jax.jit(layer))
 
 
+def text_of_gradient() -> Row:
+    """The text of a gradient of about 6,000 equations, as a user asks for it, beside jax's `lower()` without text."""
+    x = np.ones((8, 8), np.float32)
+    lengths, peer_lengths = count(1000), count(1000)  # each round has programs that are new to both
+
+    def chain(numpy: Any, n: int) -> Callable[[Any, Any], Any]:
+        def f(x: Any, y: Any) -> Any:
+            for k in range(n):
+                x = numpy.sin(x) * y + float(k)
+            return x.sum()
+
+        return f
+
+    def prepare() -> Contest:
+        program = fx.trace(fx.grad(chain(fnp, next(lengths))), x, x)
+        return lambda: fx.lower(program).text()
+
+    def prepare_peer() -> Contest:
+        return cast(Contest, jax.jit(jax.grad(chain(jnp, next(peer_lengths)))).trace(x, x).lower)
+
+    row = compare_once("lower(gradient).text(), beside jax's lower()", prepare, prepare_peer, budget=0.25)
+    return replace(row, ours=row.ours / 1e3, jax=row.jax / 1e3, unit="ms")
+
+
 def rows() -> list[Row]:
     """All measurements."""
     chain, pairs = peer(jax.lax.add, 1), peer(lambda x, y: jax.lax.mul(jax.lax.sin(x), y), 2)
@@ -100,6 +128,7 @@ def rows() -> list[Row]:
         compare_once("lower: sin(x)*y, per equation", lowering(sin_mul), pairs, per=N, budget=0.25),
         compare_once("lower, parse and verify: add, per equation", lowering(add, verify=True), chain, per=N),
         compare_once("lower: call of a 40-equation layer", lowering(call), peer(jax_layer(), 1), per=N),
+        text_of_gradient(),
     ]
 
 
