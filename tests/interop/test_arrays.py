@@ -78,6 +78,7 @@ def test_the_left_operand_decides_whose_the_result_is() -> None:
     assert isinstance(j + x, jax.Array)
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("name", DTYPES)
 def test_all_dtypes_go_both_ways(name: str) -> None:
     dtype = np.dtype(getattr(ml_dtypes, name, name))
@@ -88,6 +89,7 @@ def test_all_dtypes_go_both_ways(name: str) -> None:
     assert np.asarray(back).tobytes() == np.asarray(there).tobytes() == V.astype(dtype).tobytes()
 
 
+@pytest.mark.smoke
 def test_nothing_is_copied_on_one_device() -> None:
     x, j = fnp.sin(V), jnp.sin(jnp.asarray(V))
     assert place(x) == jnp.asarray(x).unsafe_buffer_pointer()

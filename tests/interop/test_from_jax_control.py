@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from fxad.primitives.control.call import Call
 from fxad.primitives.control.remat import Remat
 from tests.interop.jax_laws import agree, close, jax, jit_of_jax
 
+pytestmark = pytest.mark.smoke  # JAX writes these equations otherwise from version to version
 interop = pytest.importorskip("fxad.interop.jax")
 from_jax = interop.from_jax
 grad: Any = fx.grad  # of lambdas, whose types mypy does not know
@@ -441,6 +443,52 @@ def test_primitives_of_other_packages_are_their_implementation_with_jaxs_derivat
     itself.def_impl(jax.jit(itself.bind))
     message = "from_jax: itself: fxad does not know this primitive | "
     assert failing(fx.errors.TranslationError, from_jax, itself.bind, V).startswith(message)
+
+
+hijax = pytest.importorskip("jax.experimental.hijax")
+HiPrim: Any = getattr(hijax, "HiPrim", None) or hijax.VJPHiPrimitive  # as it is called before 0.11
+
+
+class OfClass(HiPrim):  # type: ignore[misc]
+    """A primitive that is an object of a class, of one operand."""
+
+    def __init__(self, into: Any, out_of: Any, expand: Any) -> None:
+        self.in_avals, self.out_aval, self.params = (into,), out_of, {"expand": expand}
+        super().__init__()
+
+    def jvp(self, primals: Any, tangents: Any) -> Any:
+        return self(*primals), jnp.cos(primals[0]) * tangents[0] * 5  # 5: this rule, and no other
+
+
+def test_primitives_of_classes_are_their_implementation_with_their_derivative() -> None:
+    def f(x: Any) -> Any:
+        return OfClass(jax.typeof(x), jax.typeof(x), jnp.tan)(OfClass(jax.typeof(x), jax.typeof(x), jnp.sin)(x)) * x
+
+    agree(from_jax(f, V), f, (V,), orders=0, stack=False)
+    wanted = jax.jvp(f, (V,), (np.ones_like(V),))[1]
+    close(fx.jvp(from_jax(f, V), (V,), (np.ones_like(V),))[1], wanted, "tangent")
+    close(grad(lambda x: fx.numpy.sum(from_jax(f, V)(x)))(V), wanted, "gradient")
+
+
+@dataclass(frozen=True)
+class PairType(hijax.HiType):  # type: ignore[misc]
+    """The type of a value that JAX knows only until it lowers a program."""
+
+    part: Any
+
+    def lo_ty(self) -> Any:
+        return [self.part, self.part]
+
+
+def test_values_of_types_of_the_user_are_refused() -> None:
+    def f(x: Any) -> Any:
+        pair, plain = PairType(jax.typeof(x)), jax.typeof(x)
+        return OfClass(pair, plain, None)(OfClass(plain, pair, None)(x))
+
+    assert failing(fx.errors.TranslationError, from_jax, f, V) == (
+        "from_jax: call_hi_primitive: it has values of a type of the user | "
+        "write this part with other functions, or give it to fxad as a primitive of your own"
+    )
 
 
 REMEDY = "install a version of JAX with which fxad is tested: pip install 'fxad[jax]'"

@@ -75,6 +75,7 @@ def loss_of_jax(w: Any, x: Any) -> Any:
     return jax.lax.cond(jnp.sum(c) > 0, jnp.sin, jnp.cos, c) @ w, jnp.linalg.solve(w, ys[0])
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("made", [lambda: to_jax(loss), lambda: to_jax(fx.trace(loss, W, X))])
 def test_a_function_and_a_program(made: Any) -> None:
     agree(made(), loss_of_jax, (W, X), by=jax)
