@@ -446,6 +446,7 @@ def test_primitives_of_other_packages_are_their_implementation_with_jaxs_derivat
 
 
 hijax = pytest.importorskip("jax.experimental.hijax")
+HiType: Any = hijax.HiType
 HiPrim: Any = getattr(hijax, "HiPrim", None) or hijax.VJPHiPrimitive  # as it is called before 0.11
 
 
@@ -471,7 +472,7 @@ def test_primitives_of_classes_are_their_implementation_with_their_derivative() 
 
 
 @dataclass(frozen=True)
-class PairType(hijax.HiType):  # type: ignore[misc]
+class PairType(HiType):  # type: ignore[misc]
     """The type of a value that JAX knows only until it lowers a program."""
 
     part: Any

@@ -151,10 +151,11 @@ def _policy(eqn: Equation, policy: Any) -> policies.Policy:
             return policies.names_except(*sorted(left_out))
         case "save_from_both_policies", [first, second]:
             return _policy(eqn, first) | _policy(eqn, second)
-    raise eqn.refuse(
-        f"its policy is {getattr(policy, '__qualname__', type(policy).__name__)}",
-        "use one of jax.checkpoint_policies that stores values by name or by kind",
-    )
+        case _:
+            raise eqn.refuse(
+                f"its policy is {getattr(policy, '__qualname__', type(policy).__name__)}",
+                "use one of jax.checkpoint_policies that stores values by name or by kind",
+            )
 
 
 def _made_by(policy: Any) -> tuple[str, list[Any]]:

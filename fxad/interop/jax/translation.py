@@ -217,7 +217,8 @@ def from_jax(f: Callable[..., object], /, *examples: object, **kwargs: object) -
     of its own keeps them, `checkpoint` becomes `remat`, and a call stays a call. Lines are those of `f`.
 
     Law:    value, gradient, batch and Hessian-vector product are those of `f`.
-    Raises: TranslationError for a primitive that fxad does not have, naming it and the user's line; what `f` raises.
+    Raises: TranslationError for a primitive that fxad does not have, or that this version of JAX writes otherwise,
+            naming it and the user's line; what `f` raises.
     """
     if not callable(f):
         raise ArgumentError(f"from_jax: {described(f)} is not a function: {f!r:.60}", remedy="from_jax(f, *examples)")
