@@ -11,14 +11,15 @@ from typing import Final
 import numpy as np
 
 from fxad import dtypes
+from fxad.dtypes import DType
 from fxad.ir import NDArray
 from fxad.lax.placement import place_like_operands
 from fxad.numpy.apply import as_array
-from fxad.numpy.binary import logical_xor, minimum, where
+from fxad.numpy.binary import minimum, where
 from fxad.numpy.composites import jit_composite, jit_composite_all
 from fxad.numpy.creation import full
 from fxad.numpy.indexing import nonzero
-from fxad.numpy.sets import isin
+from fxad.numpy.sets import distinct_values, isin
 from fxad.numpy.shapes import concat
 from fxad.numpy.sorting import argsort, searchsorted
 from fxad.numpy.types import result_type
@@ -32,7 +33,8 @@ _SIZED: Final = "say size=: the result then has so many elements"
 def union1d(ar1: ArrayLike, ar2: ArrayLike, *, size: int | None = None, fill_value: ArrayLike | None = None) -> Array:
     """Return the elements that are in x1 or in x2."""
     if size is None:
-        return place_like_operands("union1d", (ar1, ar2), asarray(np.union1d(*_concrete_pair("union1d", ar1, ar2))))
+        a, b, dtype = _concrete_pair("union1d", ar1, ar2)
+        return place_like_operands("union1d", (ar1, ar2), asarray(np.union1d(a, b).astype(dtype, copy=False)))
     a, b = _flatten_pair("union1d", ar1, ar2)
     return _padded_set(concat([a, b]), None, None, "all", size, fill_value)[0]
 
@@ -48,10 +50,13 @@ def setdiff1d(
     """Return the elements of x1 that are not in x2; in their original order with `assume_unique`."""
     assume_unique = flag("setdiff1d", "assume_unique", assume_unique)
     if size is None:
-        values = _concrete_pair("setdiff1d", ar1, ar2)
-        return place_like_operands("setdiff1d", (ar1, ar2), asarray(np.setdiff1d(*values, assume_unique=assume_unique)))
-    a, b = _flatten_pair("setdiff1d", ar1, ar2)
-    return _padded_set(a, None, b, "outside", size, fill_value)[0].astype(as_array("setdiff1d", ar1).dtype)
+        own = concrete_value("setdiff1d", ar1, _SIZED).reshape(-1)
+        if not assume_unique:
+            own = distinct_values(own)[0]
+        a, b, _ = _concrete_pair("setdiff1d", own, ar2)
+        return place_like_operands("setdiff1d", (ar1, ar2), asarray(own[np.isin(a, b, invert=True)]))
+    x, other = as_array("setdiff1d", ar1).reshape(-1), as_array("setdiff1d", ar2, 1).reshape(-1)
+    return _padded_set(x, None, other, "outside", size, fill_value)[0]
 
 
 def setxor1d(
@@ -65,8 +70,9 @@ def setxor1d(
     """Return the elements that are in exactly one of x1 and x2."""
     assume_unique = flag("setxor1d", "assume_unique", assume_unique)
     if size is None:
-        values = _concrete_pair("setxor1d", ar1, ar2)
-        return place_like_operands("setxor1d", (ar1, ar2), asarray(np.setxor1d(*values, assume_unique=assume_unique)))
+        *values, dtype = _concrete_pair("setxor1d", ar1, ar2)
+        either = np.setxor1d(*values, assume_unique=assume_unique)
+        return place_like_operands("setxor1d", (ar1, ar2), asarray(either.astype(dtype, copy=False)))
     a, b = _flatten_pair("setxor1d", ar1, ar2)
     return _padded_set(concat([a, b]), a, b, "one", size, fill_value)[0]
 
@@ -87,10 +93,11 @@ def intersect1d(
     return_indices = flag("intersect1d", "return_indices", return_indices)
     assume_unique = flag("intersect1d", "assume_unique", assume_unique)
     if size is None:
-        values = _concrete_pair("intersect1d", ar1, ar2)
+        *values, dtype = _concrete_pair("intersect1d", ar1, ar2)
         both, *at = np.intersect1d(*values, assume_unique=assume_unique, return_indices=True)
+        common = asarray(both.astype(dtype, copy=False))
         outs = place_like_operands(
-            "intersect1d", (ar1, ar2), (asarray(both), index_dtype_array(at[0]), index_dtype_array(at[1]))
+            "intersect1d", (ar1, ar2), (common, index_dtype_array(at[0]), index_dtype_array(at[1]))
         )
         return outs if return_indices else outs[0]
     a, b = _flatten_pair("intersect1d", ar1, ar2)
@@ -104,8 +111,13 @@ def _flatten_pair(name: str, x1: ArrayLike, x2: ArrayLike) -> tuple[Array, Array
     return a.astype(dtype), b.astype(dtype)
 
 
-def _concrete_pair(name: str, x1: ArrayLike, x2: ArrayLike) -> tuple[NDArray, NDArray]:
-    return concrete_value(name, x1, _SIZED).reshape(-1), concrete_value(name, x2, _SIZED, 1).reshape(-1)
+def _concrete_pair(name: str, x1: ArrayLike, x2: ArrayLike) -> tuple[NDArray, NDArray, DType]:
+    """Return the values of both arguments for NumPy, and the dtype that they have together by fxad's rules. Small
+    floats are given in float32, because NumPy does not sort the nans of all of them."""
+    a, b = concrete_value(name, x1, _SIZED).reshape(-1), concrete_value(name, x2, _SIZED, 1).reshape(-1)
+    dtype = result_type(a, b)
+    wide = dtypes.accumulated(dtype)
+    return a.astype(dtype).astype(wide, copy=False), b.astype(dtype).astype(wide, copy=False), dtype
 
 
 def _padded_set(
@@ -126,17 +138,21 @@ def _select_distinct(
     order = argsort(x)
     ordered = x[order]
     new = ordered[1:] != ordered[:-1]
-    if x.dtype in dtypes.INEXACT:  # nans are one element
-        new = new & ~((ordered[1:] != ordered[1:]) & (ordered[:-1] != ordered[:-1]))
+    if x.dtype in dtypes.INEXACT:  # nans are one element, of the symmetric difference one element of each operand
+        same = (ordered[1:] != ordered[1:]) & (ordered[:-1] != ordered[:-1])
+        if one is not None:
+            same = same & ((order[1:] < one.size) == (order[:-1] < one.size))
+        new = new & ~same
     keep = concat([full((1,), True), new])
     if which == "one" and one is not None and other is not None:
-        keep = keep & logical_xor(isin(ordered, one), isin(ordered, other))
+        keep = keep & ~(isin(ordered, one) & isin(ordered, other))  # a nan is in neither
     elif other is not None:
         keep = keep & isin(ordered, other, invert=which == "outside")
     (at,) = nonzero(keep, size=size, fill_value=x.size)
     there, at = at < x.size, minimum(at, x.size - 1)
     if fill is None:
-        fill = where(there[0], ordered[at[0]], 0) if size else full((), 0, x.dtype)
+        none = full((), 0, x.dtype)
+        fill = where(there[0], ordered[at[0]], none) if size else none
     return where(there, ordered[at], fill), there, where(there, order[at], x.size)
 
 

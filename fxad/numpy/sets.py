@@ -49,7 +49,9 @@ class UniqueInverse(NamedTuple):
     inverse_indices: Array
 
 
-def _unique(value: NDArray, equal_nan: bool, axis: int | None = None) -> tuple[NDArray, NDArray, NDArray, NDArray]:
+def distinct_values(
+    value: NDArray, equal_nan: bool = True, axis: int | None = None
+) -> tuple[NDArray, NDArray, NDArray, NDArray]:
     """`np.unique` with all its results. Small floats are computed in float32: NumPy does not sort the nans of all of
     them."""
     wide = value.astype(dtypes.accumulated(value.dtype), copy=False)
@@ -64,7 +66,7 @@ def unique_all(x: ArrayLike, /) -> UniqueAll:
     Rule:   nans are distinct from each other; -0.0 equals 0.0.
     """
     value = concrete_value("unique_all", x, _SIZED)
-    distinct, first, inverse, counts = _unique(value, False)
+    distinct, first, inverse, counts = distinct_values(value, False)
     outs = UniqueAll(
         asarray(distinct),
         index_dtype_array(first),
@@ -76,7 +78,7 @@ def unique_all(x: ArrayLike, /) -> UniqueAll:
 
 def unique_counts(x: ArrayLike, /) -> UniqueCounts:
     """Return the distinct elements in ascending order, and their counts; nans are distinct from each other."""
-    distinct, _, _, counts = _unique(concrete_value("unique_counts", x, _SIZED), False)
+    distinct, _, _, counts = distinct_values(concrete_value("unique_counts", x, _SIZED), False)
     return place_like_operands("unique_counts", (x,), UniqueCounts(asarray(distinct), index_dtype_array(counts)))
 
 
@@ -84,7 +86,7 @@ def unique_inverse(x: ArrayLike, /) -> UniqueInverse:
     """Return the distinct elements in ascending order, and the index of each element of x among them; nans are distinct
     from each other."""
     value = concrete_value("unique_inverse", x, _SIZED)
-    distinct, _, inverse, _ = _unique(value, False)
+    distinct, _, inverse, _ = distinct_values(value, False)
     return place_like_operands(
         "unique_inverse", (x,), UniqueInverse(asarray(distinct), index_dtype_array(inverse.reshape(value.shape)))
     )
@@ -93,7 +95,7 @@ def unique_inverse(x: ArrayLike, /) -> UniqueInverse:
 def unique_values(x: ArrayLike, /) -> Array:
     """Return the distinct elements in ascending order; nans are distinct from each other."""
     return place_like_operands(
-        "unique_values", (x,), asarray(_unique(concrete_value("unique_values", x, _SIZED), False)[0])
+        "unique_values", (x,), asarray(distinct_values(concrete_value("unique_values", x, _SIZED), False)[0])
     )
 
 
@@ -123,7 +125,7 @@ def unique(
     k = None if axis is None else normalize_axis_index("unique", axis, aval_of(ar, "unique: argument 0").ndim)
     if size is None:
         value = concrete_value("unique", ar, _SIZED)
-        distinct, *rest = _unique(value, equal_nan, k)
+        distinct, *rest = distinct_values(value, equal_nan, k)
         first, inverse, counts = [index_dtype_array(r) for r in rest]
         shape = value.shape if k is None else (-1,)
         outs = place_like_operands("unique", (ar,), (asarray(distinct), first, inverse.reshape(shape), counts))
