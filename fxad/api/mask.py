@@ -20,7 +20,7 @@ from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError, TreeError, described
 from fxad.ir import Aval, Jaxpr, NDArray
 from fxad.lax.control.checking import error_if
-from fxad.operations.arguments import plain_ints
+from fxad.operations.arguments import number, plain_ints, to_int
 from fxad.tracing.array import Array, asarray, binder
 from fxad.tracing.program import (
     Program,
@@ -348,10 +348,20 @@ def padded_size(n: int, least: int = 8, growth: float = 2.0) -> int:
 
     Law: at most `max(least, growth * n)`, up to rounding; O(log n) different values.
     """
-    size = float(least)
+    n = to_int("padded_size", "n", n)
+    size = _check_growth("padded_size", least, growth)
     while ceil(size) < n:
         size *= growth
     return ceil(size)
+
+
+def _check_growth(what: str, least: int, growth: float) -> float:
+    """Return the least size. Raises: ParameterError for sizes that do not grow."""
+    if to_int(what, "least", least) < 1 or not number(what, "growth", growth) > 1:
+        raise ParameterError(
+            f"{what}: least is {least} and growth {growth}", remedy="least is at least 1, growth more than 1"
+        )
+    return float(least)
 
 
 def bucketed(
@@ -369,10 +379,7 @@ def bucketed(
     Raises: as `mask`.
     """
     check_function("bucketed", f)
-    if least < 1 or not growth > 1:
-        raise ParameterError(
-            f"bucketed: least is {least} and growth {growth}", remedy="least is at least 1, growth more than 1"
-        )
+    _check_growth("bucketed", least, growth)
     name, parameters = function_name(f), parameter_names(f)
     programs: dict[object, tuple[Program[..., T], Callable[..., object]]] = {}
 
