@@ -16,7 +16,7 @@ import numpy as np
 from fxad import lax, numpy as fnp
 from fxad.errors import ParameterError, ShapeError, described
 from fxad.lax import Precision
-from fxad.operations.arguments import to_ints
+from fxad.operations.arguments import flag, to_ints
 from fxad.operations.axes import normalize_axis_tuple
 from fxad.operations.precision import PrecisionLike
 from fxad.scipy.arguments import floats
@@ -136,7 +136,7 @@ def _resampled(
     antialias: bool,
     precision: PrecisionLike,
 ) -> Array:
-    kind = _method(what, method)
+    kind, antialias = _method(what, method), flag(what, "antialias", antialias)
     if kind is ResizeMethod.NEAREST:
         raise ParameterError(f"{what}: the method is nearest", remedy="use resize, or the method linear")
     (array,) = floats(what, image)
@@ -176,7 +176,7 @@ def resize(
     """
     array = fnp.asarray(image)
     sizes = _target_shape("resize", array, shape)
-    kind = _method("resize", method)
+    kind, antialias = _method("resize", method), flag("resize", "antialias", antialias)
     dims = [k for k, (n, m) in enumerate(zip(array.shape, sizes, strict=True)) if n != m]
     empty = [k for k in dims if not array.shape[k]]
     if empty:

@@ -17,7 +17,7 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.lazy_exports import lazy_exports
 from fxad.errors import ArgumentError, AxisNameError, ParameterError, ShapeError, described
 from fxad.ir import Aval, Shape
-from fxad.operations.arguments import plain_ints, to_ints
+from fxad.operations.arguments import plain_ints, to_ints, to_tuple
 from fxad.primitives.meshes import OPEN, Ids, check_not_open
 
 Entry: TypeAlias = "str | tuple[str, ...] | None"
@@ -92,7 +92,7 @@ class Mesh:
     __slots__ = ("axis_names", "devices")
 
     def __init__(self, devices: object, axis_names: Iterable[str] | str, axis_types: object = None) -> None:
-        names = (axis_names,) if isinstance(axis_names, str) else tuple(axis_names)
+        names = (axis_names,) if isinstance(axis_names, str) else to_tuple("Mesh", "axis_names", axis_names)
         array = np.array(devices, dtype=object)
         _check_axis_types("Mesh", axis_types, len(names))
         if array.ndim != len(names):
@@ -194,8 +194,14 @@ def make_mesh(
 
     Raises: ParameterError if there are too few, and for sizes below 1; ArgumentError for sizes that are no ints.
     """
+    axis_names = (axis_names,) if isinstance(axis_names, str) else to_tuple("make_mesh", "axis_names", axis_names)
     _check_axis_types("make_mesh", axis_types, len(axis_names))
-    there = list(runtime.devices() if devices is None else devices)
+    there = list(runtime.devices() if devices is None else to_tuple("make_mesh", "devices", devices))
+    wrong = [d for d in there if not isinstance(d, runtime.Device)]
+    if wrong:
+        raise ArgumentError(
+            f"make_mesh: {described(wrong[0])} is not a device: {wrong[0]!r:.60}", remedy="use fxad.devices()"
+        )
     shape = to_ints("make_mesh", "axis_shapes", axis_shapes)
     count = prod(shape)
     if min(shape, default=1) < 1:
@@ -427,6 +433,11 @@ class Shard:
 
 def picture(sharding: Sharding, shape: Shape) -> str:
     """The layout of an array as text: the ids of the devices of each part. Arrays of one or two axes are drawn."""
+    if not isinstance(sharding, _ShardingBase):
+        raise ArgumentError(
+            f"picture: {described(sharding)} is not a sharding: {sharding!r:.60}", remedy="give x.sharding"
+        )
+    shape = to_ints("picture", "shape", shape)
     if isinstance(sharding, SingleDeviceSharding):
         return f"{shape} on {sharding.device}"
     places = sharding.devices_indices_map(shape)

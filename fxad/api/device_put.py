@@ -8,10 +8,12 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from fxad import dtypes
 from fxad.core import tree
 from fxad.errors import ArgumentError, DTypeError, PlacementError, ShapeError, described
 from fxad.ir import Aval, NDArray
 from fxad.lax.placement import committed_to
+from fxad.operations.arguments import function, to_ints, to_tuple
 from fxad.primitives.sharding_constraint import ShardingConstraint
 from fxad.runtime import Device, assembled, commitments, from_local, resharded
 from fxad.sharding import (
@@ -120,13 +122,17 @@ def make_array_from_callback(
 
     Raises: ShapeError, DTypeError naming the device of a part that does not fit.
     """
+    what = "make_array_from_callback"
+    shape, data_callback = to_ints(what, "shape", shape), function(what, "data_callback", data_callback)
+    _check_sharding(what, sharding)
+    dtype = None if dtype is None else dtypes.as_dtype(dtype)
     parts: list[Array] = []
     distinct: dict[str, NDArray] = {}
-    for device, index in sharding.addressable_devices_indices_map(tuple(shape)).items():
+    for device, index in sharding.addressable_devices_indices_map(shape).items():
         if str(index) not in distinct:
             distinct[str(index)] = np.asarray(data_callback(index), dtype)
         parts.append(committed_to(asarray(distinct[str(index)]), device))
-    return _assembled("make_array_from_callback", tuple(shape), sharding, parts)
+    return _assembled(what, shape, sharding, parts)
 
 
 def make_array_from_single_device_arrays(
@@ -139,15 +145,25 @@ def make_array_from_single_device_arrays(
             part; ArgumentError for values that are no arrays.
     """
     what = "make_array_from_single_device_arrays"
+    shape, arrays = to_ints(what, "shape", shape), to_tuple(what, "arrays", arrays)
+    _check_sharding(what, sharding)
+    dtype = None if dtype is None else dtypes.as_dtype(dtype)
     for k, part in enumerate(arrays):
         if not isinstance(part, Array) or isinstance(part, Tracer):
             raise ArgumentError(
                 f"{what}: arrays[{k}] is {described(part)}: {part!r:.60}",
                 remedy="put each part on its device: device_put",
             )
-        if dtype is not None and part.dtype != np.dtype(dtype):
-            raise DTypeError(f"{what}: arrays[{k}] is {part.aval}, dtype is {np.dtype(dtype)}", remedy="convert it")
-    return _assembled(what, tuple(shape), sharding, arrays)
+        if dtype is not None and part.dtype != dtype:
+            raise DTypeError(f"{what}: arrays[{k}] is {part.aval}, dtype is {dtype}", remedy="convert it")
+    return _assembled(what, shape, sharding, arrays)
+
+
+def _check_sharding(what: str, sharding: object) -> None:
+    if not isinstance(sharding, NamedSharding | SingleDeviceSharding):
+        raise ArgumentError(
+            f"{what}: sharding is {described(sharding)}: {sharding!r:.60}", remedy="give NamedSharding(mesh, spec)"
+        )
 
 
 def _assembled(what: str, shape: tuple[int, ...], sharding: Sharding, parts: Sequence[Array]) -> Array:

@@ -188,7 +188,8 @@ def hold_undifferentiated(
 
 def check_no_statics(what: str, program: Program[..., object], argnums: Argnums, argnames: Argnames) -> None:
     """Raises: ArgumentError for static arguments of a program."""
-    if plain_ints(argnums) not in ((), []) or argnames not in ((), []):
+    given = (plain_ints(argnums), argnames)
+    if not all([isinstance(g, tuple | list) and not g for g in given]):
         raise ArgumentError(
             f"{what}: {program.name} is a Program, which has no static arguments",
             remedy=f"{what} the function, or give them to trace as static_argnames",
@@ -296,7 +297,7 @@ def select_outs(jaxpr: Jaxpr, order: Sequence[int]) -> Jaxpr:
 
 def check_no_reduce_axes(what: str, reduce_axes: Sequence[str]) -> None:
     """Raises: ParameterError for axes over which JAX once summed cotangents."""
-    if tuple(reduce_axes):
+    if not isinstance(reduce_axes, tuple | list) or reduce_axes:
         raise ParameterError(
-            f"{what}: reduce_axes is {reduce_axes!r}", remedy="sum over the named axis in the function: lax.psum"
+            f"{what}: reduce_axes is {reduce_axes!r:.60}", remedy="sum over the named axis in the function: lax.psum"
         )

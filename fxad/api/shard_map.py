@@ -28,7 +28,7 @@ from fxad.core.sizes import Size
 from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, AxisNameError, ParameterError, ShapeError, described
 from fxad.ir import Aval, Jaxpr, source_location
-from fxad.operations.arguments import flag, plain_ints
+from fxad.operations.arguments import flag, is_word, plain_ints, to_tuple
 from fxad.primitives.control.shard_map import ShardMap, mesh_of_maps
 from fxad.primitives.meshes import Ids, Mesh as MeshAxes, Spec, names_in
 from fxad.primitives.shape import ExpandDims, Squeeze
@@ -353,12 +353,14 @@ def pmap(
     """
     _check_jax_options(backend, global_arg_shapes)
     donate_argnums, static_argnums = plain_ints(donate_argnums), plain_ints(static_argnums)
-    for device in devices or ():
-        check_device("pmap: devices", device)
+    if devices is not None:
+        devices = to_tuple("pmap", "devices", devices)
+        for device in devices:
+            check_device("pmap: devices", device)
     if isinstance(f, Program):
         check_no_statics("pmap", f, static_argnums or static_broadcasted_argnums, static_argnames)
         what = f"pmap of {f.name}"
-        if donate_argnums != ():
+        if not (isinstance(donate_argnums, tuple | list) and not donate_argnums):
             raise ArgumentError(
                 f"{what}: donate_argnums is for functions",
                 remedy="donate when it is compiled: jit(pmap(p), donate=...)",
@@ -372,7 +374,7 @@ def pmap(
     check_function("pmap", f)
     name = function_name(f)
     what = f"pmap of {name}"
-    fixed = static_broadcasted_argnums if static_argnums == () else static_argnums
+    fixed = static_broadcasted_argnums if isinstance(static_argnums, tuple) and not static_argnums else static_argnums
     statics = static_arguments(what, f, fixed, static_argnames)
 
     @wraps(f, updated=())
@@ -388,13 +390,16 @@ def pmap(
         return _pmapped(what, program, manual, m.dims, out_axes)(*m.args, **m.kwargs)
 
     mapped.__name__ = f"pmap_{name}"
-    return mapped if donate_argnums == () else jit(mapped, static_argnums=fixed, donate_argnums=donate_argnums)
+    nothing = isinstance(donate_argnums, tuple) and not donate_argnums
+    return mapped if nothing else jit(mapped, static_argnums=fixed, donate_argnums=donate_argnums)
 
 
 def _check_jax_options(backend: str | None, global_arg_shapes: object) -> None:
     """Check options of `jax.pmap`. Raises: ParameterError unless they have their defaults."""
-    if backend is not None and backend != default_device().platform:
-        raise ParameterError(f"pmap: backend={backend!r} is not supported", remedy="give devices=fxad.devices(backend)")
+    if not is_word(backend, (None, default_device().platform)):
+        raise ParameterError(
+            f"pmap: backend={backend!r:.40} is not supported", remedy="give devices=fxad.devices(backend)"
+        )
     if global_arg_shapes is not None:
         raise ParameterError(
             f"pmap: global_arg_shapes={global_arg_shapes!r:.60} is not supported",

@@ -20,6 +20,7 @@ from fxad.errors import ArgumentError, ParameterError, described
 from fxad.execution.executable import specs
 from fxad.ir import Aval
 from fxad.lax.control.host import debug_callback
+from fxad.operations.arguments import is_word, to_int
 from fxad.runtime import Device, default_device
 from fxad.sharding import Sharding, picture
 from fxad.tracing.array import Array, aval_of, evaluating, running_each_operation
@@ -216,7 +217,7 @@ def default_backend() -> str:
 
 def local_devices(process_index: int | None = None, backend: str | None = None) -> list[Device]:
     """Return the devices of this process. Raises: ParameterError for another process or platform."""
-    if process_index not in (None, runtime.process_index()):
+    if process_index is not None and to_int("local_devices", "process_index", process_index) != runtime.process_index():
         raise ParameterError(
             f"local_devices: process_index is {process_index!r:.60}, this process is {runtime.process_index()}",
             remedy="leave it out",
@@ -226,7 +227,7 @@ def local_devices(process_index: int | None = None, backend: str | None = None) 
 
 
 def _check_backend(name: str, backend: str | None) -> None:
-    if backend not in (None, default_backend()):
+    if not is_word(backend, (None, default_backend())):
         raise ParameterError(
             f"{name}: backend is {backend!r:.60}, the platform is {default_backend()!r}", remedy="leave it out"
         )

@@ -40,6 +40,21 @@ def _check_is_leaf(is_leaf: object) -> None:
         )
 
 
+def _check_function(what: str, f: object) -> None:
+    if not callable(f):
+        raise ArgumentError(
+            f"tree.{what} is {described(f)}, not a function: {f!r:.60}", remedy="give something that can be called"
+        )
+
+
+def _check_structure(what: str, structure: object) -> None:
+    if not isinstance(structure, Structure):
+        raise ArgumentError(
+            f"tree.{what} is {described(structure)}, not a structure: {structure!r:.60}",
+            remedy="give what tree.structure returns",
+        )
+
+
 def flatten(tree: object, is_leaf: IsLeaf = None) -> tuple[list[Any], Structure]:
     """Leaves in order, and the structure that `unflatten` takes. A container that `is_leaf` selects is a leaf."""
     if is_leaf is not None:
@@ -54,7 +69,8 @@ def flatten_up_to(structure: Structure, tree: object) -> list[Any] | None:
     """The subtrees of `tree` at the leaves of `structure`; None if the tree does not match."""
     try:
         return structure.flatten_up_to(tree)  # type: ignore[arg-type]  # any object is a tree
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, AttributeError):
+        _check_structure("flatten_up_to: structure", structure)
         return None
 
 
@@ -62,6 +78,13 @@ def unflatten(treedef: Structure, leaves: Iterable[object]) -> Any:
     """The tree of a structure over new leaves. Raises: TreeError when their number is wrong."""
     try:
         return treedef.unflatten(leaves)
+    except (AttributeError, TypeError):
+        _check_structure("unflatten: treedef", treedef)
+        if not isinstance(leaves, Iterable):
+            raise ArgumentError(
+                f"tree.unflatten: leaves is {described(leaves)}, not a sequence: {leaves!r:.60}", remedy="give a list"
+            ) from None
+        raise
     except ValueError as e:
         raise TreeError(f"unflatten: {e}", remedy="give as many leaves as the structure has") from None
 
@@ -83,6 +106,7 @@ def map(f: Callable[..., object], tree: T, *rest: object, is_leaf: IsLeaf = None
 
     Raises: TreeError with the first path at which the structures differ.
     """
+    _check_function("map: f", f)
     flat, shape = flatten(tree, is_leaf)
     others = [_fitting("map", shape, r, k + 1) for k, r in enumerate(rest)]
     out: T = unflatten(shape, [f(*xs) for xs in zip(flat, *others, strict=True)])
@@ -107,6 +131,7 @@ def reduce(
 
     Raises: ArgumentError for a tree without leaves and without `initializer`.
     """
+    _check_function("reduce: function", function)
     xs = leaves(tree, is_leaf)
     if initializer is not _NOTHING:
         return functools.reduce(function, xs, initializer)
@@ -125,6 +150,9 @@ def transpose(outer_treedef: Structure, inner_treedef: Structure | None, pytree_
 
     Without `inner_treedef`, it is the structure of the first of the inner trees. Raises: TreeError.
     """
+    _check_structure("transpose: outer_treedef", outer_treedef)
+    if inner_treedef is not None:
+        _check_structure("transpose: inner_treedef", inner_treedef)
     parts = _fitting("transpose", outer_treedef, pytree_to_transpose, 1)
     if inner_treedef is None:
         inner_treedef = structure(parts[0]) if parts else structure(())
@@ -145,6 +173,7 @@ def broadcast(prefix_tree: object, full_tree: object, is_leaf: IsLeaf = None) ->
 
 def paths(structure: Structure, root: str = "") -> list[str]:
     """The paths of all leaves, as Python would spell them behind the name `root`."""
+    _check_structure("paths: structure", structure)
     return [a.codify(root) for a in structure.accessors()]
 
 

@@ -115,6 +115,11 @@ def key_value(key: KeyEntry) -> object:
 
 def keystr(keys: KeyPath, *, simple: bool = False, separator: str = "") -> str:
     """A path as text: `['layers'][0].w`, or with `simple` and a separator `layers/0/w`."""
+    if not isinstance(separator, str) or not isinstance(keys, tuple | list):
+        raise ArgumentError(
+            f"tree.keystr: {described(keys)} is not a path, or {described(separator)} not a separator",
+            remedy="give a tuple of keys, and a str",
+        )
     return separator.join([str(key_value(k)) if simple else str(k) for k in keys])
 
 
@@ -144,6 +149,8 @@ def map_with_path(
     is_leaf_takes_path: bool = False,
 ) -> T:
     """Apply `f(path, leaf, ...)` to the leaves of trees of one structure."""
+    if not callable(f):
+        raise ArgumentError(f"tree.map_with_path: f is {described(f)}: {f!r:.60}", remedy="give a function")
     pairs, structure = _flatten(tree, is_leaf, is_leaf_takes_path)
     paths: Any = structure.unflatten([_Path(path) for path, _ in pairs])
     values = structure.unflatten([value for _, value in pairs])
@@ -172,6 +179,10 @@ _whole: Final = tree.flatten
 def _flatten(
     values: object, is_leaf: Callable[..., bool] | None, takes_path: bool
 ) -> tuple[list[tuple[KeyPath, Any]], Structure]:
+    if not isinstance(takes_path, bool):
+        raise ArgumentError(
+            f"tree: is_leaf_takes_path is {described(takes_path)}: {takes_path!r:.60}", remedy="give True or False"
+        )
     if takes_path and is_leaf is not None:
         is_leaf = _by_path(values, is_leaf)
     leaves, structure = _whole(values, is_leaf)

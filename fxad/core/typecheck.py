@@ -8,7 +8,7 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.core.sizes import Size
-from fxad.errors import TypecheckError
+from fxad.errors import ArgumentError, TypecheckError, described
 from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Record, Var, jaxprs_without_memo, params, source_location
 
 
@@ -19,6 +19,8 @@ def typecheck(jaxpr: Jaxpr) -> None:
     Raises: TypecheckError that names the function and the equation.
     Cost: each distinct body is checked once, ever.
     """
+    if not isinstance(jaxpr, Jaxpr):
+        raise ArgumentError(f"typecheck: {described(jaxpr)} is not a jaxpr: {jaxpr!r:.60}", remedy="give program.jaxpr")
     if "well typed" not in jaxpr._memo:
         for function in jaxprs_without_memo(jaxpr, "well typed"):
             _check_jaxpr(function)

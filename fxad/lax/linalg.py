@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Literal, overload
 
 from fxad.operations import linalg, linear_systems
+from fxad.operations.arguments import flag, to_int
 from fxad.primitives.linalg.eig import Eig
 from fxad.primitives.linalg.lu import LuPivotsToPermutation
 from fxad.primitives.linalg.qr import GEQRF, HOUSEHOLDER_PRODUCT, Ormqr, Qr
@@ -23,6 +24,7 @@ def cholesky(x: ArrayLike, *, symmetrize_input: bool = True) -> Array:
     Rule:   with `symmetrize_input` x is replaced by (x + x^H) / 2, so its gradient is Hermitian; otherwise the lower
             triangle is read.
     """
+    symmetrize_input = flag("cholesky", "symmetrize_input", symmetrize_input)
     return binder().apply(linear_systems.cholesky, (x,), (symmetrize_input, False))[0]
 
 
@@ -30,7 +32,9 @@ def eig(
     x: ArrayLike, *, compute_left_eigenvectors: bool = True, compute_right_eigenvectors: bool = True
 ) -> tuple[Array, ...]:
     """The eigenvalues, then the selected matrices of left and of right eigenvectors; all complex."""
-    return binder().bind(Eig(compute_left_eigenvectors, compute_right_eigenvectors), (x,))
+    left = flag("eig", "compute_left_eigenvectors", compute_left_eigenvectors)
+    right = flag("eig", "compute_right_eigenvectors", compute_right_eigenvectors)
+    return binder().bind(Eig(left, right), (x,))
 
 
 def eigh(x: ArrayLike, *, lower: bool = True, symmetrize_input: bool = True) -> tuple[Array, Array]:
@@ -38,7 +42,8 @@ def eigh(x: ArrayLike, *, lower: bool = True, symmetrize_input: bool = True) -> 
 
     Rule:   x is symmetrized as in `cholesky`; otherwise the triangle that `lower` names is read.
     """
-    w, v = binder().apply(linalg.eigh, (x,), (lower, symmetrize_input, True))
+    static = (flag("eigh", "lower", lower), flag("eigh", "symmetrize_input", symmetrize_input), True)
+    w, v = binder().apply(linalg.eigh, (x,), static)
     return v, w
 
 
@@ -56,7 +61,7 @@ def householder_product(a: ArrayLike, taus: ArrayLike) -> Array:
 def ormqr(a: ArrayLike, taus: ArrayLike, c: ArrayLike, *, left: bool = True, transpose: bool = False) -> Array:
     """Q c, or c Q without `left`; Q is the square product of the reflections below the diagonal of a, as `geqrf` gives
     them. `transpose` multiplies by Q^T, of complex matrices by Q^H. Q is not formed."""
-    return binder().bind(Ormqr(left, transpose), (a, taus, c))[0]
+    return binder().bind(Ormqr(flag("ormqr", "left", left), flag("ormqr", "transpose", transpose)), (a, taus, c))[0]
 
 
 def lu(x: ArrayLike) -> tuple[Array, Array, Array]:
@@ -67,12 +72,13 @@ def lu(x: ArrayLike) -> tuple[Array, Array, Array]:
 
 def lu_pivots_to_permutation(pivots: ArrayLike, permutation_size: int) -> Array:
     """The row permutation that row exchanges give."""
-    return binder().bind(LuPivotsToPermutation(permutation_size, False), (pivots,))[0]
+    size = to_int("lu_pivots_to_permutation", "permutation_size", permutation_size)
+    return binder().bind(LuPivotsToPermutation(size, False), (pivots,))[0]
 
 
 def qr(x: ArrayLike, *, full_matrices: bool = True) -> tuple[Array, Array]:
     """Q and R with x = Q R."""
-    q, r = binder().bind(Qr(full_matrices), (x,))
+    q, r = binder().bind(Qr(flag("qr", "full_matrices", full_matrices)), (x,))
     return q, r
 
 
@@ -86,7 +92,8 @@ def svd(x: ArrayLike, *, full_matrices: bool = True, compute_uv: Literal[False])
 
 def svd(x: ArrayLike, *, full_matrices: bool = True, compute_uv: bool = True) -> tuple[Array, Array, Array] | Array:
     """U, the descending singular values and V^H; without `compute_uv` the singular values alone."""
-    if not compute_uv:
+    full_matrices = flag("svd", "full_matrices", full_matrices)
+    if not flag("svd", "compute_uv", compute_uv):
         return binder().bind(Svd(False, False), (x,))[0]
     s, u, vh = binder().bind(Svd(True, full_matrices), (x,))
     return u, s, vh
@@ -104,7 +111,9 @@ def triangular_solve(
 ) -> Array:
     """The x with op(a) x = b (`left_side`) or x op(a) = b, where a is triangular; a b with one axis less is a batch of
     vectors."""
-    static = (left_side, lower, transpose_a, conjugate_a, unit_diagonal)
+    named = {"left_side": left_side, "lower": lower, "transpose_a": transpose_a, "conjugate_a": conjugate_a}
+    flags = {**named, "unit_diagonal": unit_diagonal}
+    static = tuple([flag("triangular_solve", name, value) for name, value in flags.items()])
     return binder().apply(linear_systems.triangular_solve, (a, b), static)[0]
 
 

@@ -19,7 +19,7 @@ from fxad.errors import ArgumentError, AxisNameError, ParameterError, ShapeError
 from fxad.execution.shardings import flatten_shardings
 from fxad.ir import Atom, Emit, Primitive
 from fxad.lax.elementwise import convert_element_type
-from fxad.operations.arguments import flag, to_ints, to_tuple
+from fxad.operations.arguments import flag, is_word, to_ints, to_tuple
 from fxad.operations.axes import normalize_axis_index
 from fxad.primitives.collectives import (
     AllGather,
@@ -246,8 +246,10 @@ def pvary(x: T, axis_name: AxisName) -> T:
 
 def pcast(x: T, axis_name: AxisName, *, to: str) -> T:
     """The value itself, for `to="varying"`, as `pvary`."""
-    if to != "varying":
-        raise ParameterError(f"pcast: to is {to!r}", remedy='give to="varying": psum, pmean or pmax make values equal')
+    if not is_word(to, ("varying",)):
+        raise ParameterError(
+            f"pcast: to is {to!r:.40}", remedy='give to="varying": psum, pmean or pmax make values equal'
+        )
     return pvary(x, axis_name)
 
 

@@ -102,7 +102,14 @@ def _reduction_operands(
     scalars = [aval_of(x, f"{op}: operand {k}").with_shape(()) for k, x in enumerate(xs)]
     static = tuple([_static_initial_value(init, aval) for init, aval in zip(inits, scalars, strict=True)])
     both = tree.structure((structure.unflatten(range(len(xs))), structure.unflatten(range(len(xs)))))
-    body = traced_body(f"{op}: computation", computation, both, [*scalars, *scalars]).typed(scalars)
+    body = traced_body(f"{op}: computation", computation, both, [*scalars, *scalars])
+    if body.out_tree.num_leaves != len(xs):
+        raise TreeError(
+            f"{op}: computation {body.name} returns {tree.shape_text(body.out_tree)}, and the operands are"
+            f" {tree.shape_text(structure)}",
+            remedy="return one scalar for each operand",
+        )
+    body = body.typed(scalars)
     if body.captured:
         raise ArgumentError(
             f"{op}: computation {body.name} closes over {len(body.captured)} arrays",

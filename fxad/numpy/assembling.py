@@ -19,6 +19,7 @@ from fxad.numpy.linalg.norms import cross as cross_of_three
 from fxad.numpy.products import matmul
 from fxad.numpy.shapes import (
     array_split,
+    broadcast_to,
     concat,
     diag,
     flip,
@@ -143,7 +144,7 @@ def resize(a: ArrayLike, new_shape: int | Sequence[int]) -> Array:
         return full(shape, 0, array.dtype)
     times = -(-n // size)
     flat = array.reshape(-1)
-    return (concat([flat] * times)[:n] if times else flat[:0]).reshape(shape)
+    return broadcast_to(flat, (times, size)).reshape(-1)[:n].reshape(shape)
 
 
 def trim_zeros(filt: ArrayLike, trim: str = "fb") -> Array:

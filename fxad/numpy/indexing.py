@@ -184,6 +184,8 @@ def ix_(*args: ArrayLike | Sequence[int] | Sequence[bool]) -> tuple[Array, ...]:
 def diag_indices(n: int, ndim: int = 2) -> tuple[Array, ...]:
     """Return the indices of the diagonal of an array with `ndim` axes of size n."""
     ndim = to_int("diag_indices", "ndim", ndim)
+    if not 0 <= ndim <= 64:
+        raise ParameterError(f"diag_indices: ndim is {ndim}", remedy="arrays have 0 to 64 axes")
     return (broadcasted_iota("int32", as_shape((n,)), 0),) * ndim
 
 

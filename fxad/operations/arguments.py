@@ -6,7 +6,7 @@ An integer is anything with `__index__`: an int, a NumPy integer, an integer arr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from operator import index
 from typing import Final, ParamSpec, SupportsFloat, SupportsIndex, TypeVar, cast
 
@@ -107,6 +107,12 @@ def text(op: str, what: str, value: str) -> str:
     raise ArgumentError(f"{op}: {what} must be a str, got {described(value)}: {value!r:.60}", remedy=STATIC)
 
 
+def is_word(value: object, words: Container[str | None]) -> bool:
+    """Return True if a value is one of some words, of which None can be one. Every other value is none of them: arrays
+    are not compared, and what cannot be hashed is not looked up."""
+    return (value is None or isinstance(value, str)) and value in words
+
+
 def function(op: str, what: str, value: F) -> F:
     """Return a function. Raises: ArgumentError for a value that cannot be called."""
     if callable(value):
@@ -123,7 +129,7 @@ def by_numpy(op: str, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -
         return call(*args, **kwargs)
     except FxadError:
         raise
-    except (TypeError, ValueError, OverflowError, IndexError, AttributeError, KeyError) as e:
+    except (TypeError, ValueError, OverflowError, IndexError, AttributeError, KeyError, MemoryError) as e:
         raise ArgumentError(
             f"{op}: the arguments are refused: {exception_text(e)}", remedy="give what NumPy takes"
         ) from None

@@ -206,7 +206,12 @@ def round_to(emit: Emit, x: Atom, decimals: int) -> Atoms:
         return (x,)
     if decimals == 0:
         return emit(Round(TO_NEAREST_EVEN), x)
-    scale = literal_like(10.0 ** abs(decimals), x)
+    power = 10.0 ** min(abs(decimals), 308)
+    with np.errstate(over="ignore"):
+        beyond = abs(decimals) > 308 or not np.isfinite(np.asarray(power).astype(dtype).astype(np.float64))
+    if beyond:  # of the range of the dtype
+        return (x,) if decimals > 0 else emit(MUL, x, literal_like(0.0, x))
+    scale = literal_like(power, x)
     up, down = (MUL, DIV) if decimals > 0 else (DIV, MUL)
     return emit(down, emit.one(Round(TO_NEAREST_EVEN), emit.one(up, x, scale)), scale)
 

@@ -5,11 +5,13 @@ A body that is a single addition, maximum, ... of its two operands has a primiti
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from itertools import product
 from types import MappingProxyType
 from typing import Final
 
+from fxad.errors import ParameterError
 from fxad.ir import Atom, Atoms, Aval, Emit, Jaxpr, Lit, Primitive, Zero
 from fxad.primitives import elementwise as ew
 from fxad.primitives.fold import Reduce, ReduceWindow
@@ -19,6 +21,8 @@ from fxad.primitives.reduce_window import ReduceWindowMax, ReduceWindowMin, Redu
 from fxad.primitives.shape import ExpandDims, ReduceSum, Transpose, emit_broadcast, emit_reshape
 from fxad.primitives.slicing import Concatenate, Pad, Slice
 from fxad.primitives.sliding import SlidingWindow, dilated_size
+
+MAX_PATCH: Final = 1 << 16  # places of a window: one slice for each
 
 _AXES: Final[Mapping[Primitive, Callable[[tuple[int, ...]], Primitive]]] = MappingProxyType(
     {
@@ -118,6 +122,11 @@ def patches(
     pad = Pad(low, high, tuple([b - 1 for b in sliding.base_dilation]))
     spread_out = emit.one(pad, x, Zero(x.aval.with_shape(())).instantiate())
     f = lhs_spec[1]
+    n = math.prod([sliding.window[a] for a in order])
+    if n > MAX_PATCH:
+        raise ParameterError(
+            f"conv_general_dilated_patches: a window has {n:,} places", remedy=f"give one of at most {MAX_PATCH:,}"
+        )
     rows = []
     for place in product(*[range(sliding.window[a]) for a in order]):
         at = dict(zip(order, place, strict=True))

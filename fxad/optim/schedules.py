@@ -10,7 +10,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 import fxad.numpy as fnp
-from fxad.errors import ArgumentError
+from fxad.errors import ArgumentError, described
+from fxad.operations.arguments import flag, number as to_number, to_int, to_ints, to_tuple
 from fxad.tracing.array import Array, ArrayLike
 
 
@@ -52,7 +53,8 @@ def exponential_decay(
     `end_value`: where the decay stops, a lower bound for rates below 1 and an upper bound above.
     """
     _check_steps("exponential_decay", transition_steps=transition_steps)
-    if not decay_rate > 0:
+    staircase = flag("exponential_decay", "staircase", staircase)
+    if not to_number("exponential_decay", "decay_rate", decay_rate) > 0:
         raise ArgumentError(f"exponential_decay: decay_rate is {decay_rate}", remedy="give a positive number")
 
     def schedule(count: ArrayLike) -> Array:
@@ -89,6 +91,12 @@ def piecewise_constant_schedule(
     init_value: float, boundaries_and_scales: Mapping[int, float] | None = None
 ) -> Callable[[ArrayLike], Array]:
     """`init_value`, multiplied by a scale from each boundary on: `{100: 0.1}` is a tenth after step 100."""
+    if boundaries_and_scales is not None and not isinstance(boundaries_and_scales, Mapping):
+        raise ArgumentError(
+            "piecewise_constant_schedule: boundaries_and_scales is"
+            f" {described(boundaries_and_scales)}: {boundaries_and_scales!r:.60}",
+            remedy="give a dict: {100: 0.1}",
+        )
     scales = dict(sorted((boundaries_and_scales or {}).items()))
 
     def schedule(count: ArrayLike) -> Array:
@@ -107,6 +115,8 @@ def join_schedules(
 
     Raises: ArgumentError unless there is one boundary fewer than there are schedules, in increasing order.
     """
+    schedules = to_tuple("join_schedules", "schedules", schedules)
+    boundaries = to_ints("join_schedules", "boundaries", boundaries)
     if len(boundaries) != len(schedules) - 1 or list(boundaries) != sorted(boundaries):
         raise ArgumentError(
             f"join_schedules: {len(schedules)} schedules and boundaries {list(boundaries)}",
@@ -137,12 +147,15 @@ def warmup_cosine_decay_schedule(
     exponent: float = 1.0,
 ) -> Callable[[ArrayLike], Array]:
     """A linear rise to `peak_value` in `warmup_steps`, then a cosine to `end_value` at step `decay_steps`."""
+    what = "warmup_cosine_decay_schedule"
+    warmup_steps, decay_steps = to_int(what, "warmup_steps", warmup_steps), to_int(what, "decay_steps", decay_steps)
     if not 0 < warmup_steps < decay_steps:
         raise ArgumentError(
             f"warmup_cosine_decay_schedule: warmup_steps is {warmup_steps}, decay_steps is {decay_steps}",
             remedy="give 0 < warmup_steps < decay_steps: the decay ends at step decay_steps, warmup included",
         )
-    alpha = 0.0 if peak_value == 0 else end_value / peak_value
+    peak_value = to_number(what, "peak_value", peak_value)
+    alpha = 0.0 if peak_value == 0 else to_number(what, "end_value", end_value) / peak_value
     return join_schedules(
         [
             linear_schedule(init_value, peak_value, warmup_steps),
@@ -159,5 +172,5 @@ def _steps(count: ArrayLike) -> Array:
 
 def _check_steps(operation: str, **numbers: int) -> None:
     for name, number in numbers.items():
-        if not number > 0:
+        if not to_number(operation, name, number) > 0:
             raise ArgumentError(f"{operation}: {name} is {number}", remedy="give a positive number of steps")

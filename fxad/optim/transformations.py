@@ -82,7 +82,7 @@ def apply_updates(params: P, updates: P) -> P:
 
 def _apply_update(p: ArrayLike, u: ArrayLike) -> Array:
     array = fnp.asarray(p)
-    return (array + u).astype(array.dtype)
+    return (array + fnp.asarray(u)).astype(array.dtype)
 
 
 def rate_at(rate: Rate, count: Array) -> Setting:

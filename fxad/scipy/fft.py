@@ -9,7 +9,7 @@ from typing import Final
 from fxad import dtypes, numpy as fnp
 from fxad.errors import ParameterError, ShapeError
 from fxad.numpy.composites import jit_composite
-from fxad.operations.arguments import to_int, to_ints
+from fxad.operations.arguments import is_word, to_int, to_ints
 from fxad.operations.axes import normalize_axes, normalize_axis_index, normalize_axis_tuple
 from fxad.scipy.arguments import reals
 from fxad.tracing.array import Array, ArrayLike
@@ -82,9 +82,9 @@ def _along_axes(
 def _transform(name: str, x: ArrayLike, kind: int, n: int | None, axis: int, norm: str | None, inverse: bool) -> Array:
     (array,) = reals(name, x)
     k = normalize_axis_index(name, axis, array.ndim)
-    if kind not in (2, 3):
+    if to_int(name, "type", kind) not in (2, 3):
         raise ParameterError(f"{name}: type {kind!r:.40}", remedy="types 2 and 3 are there")
-    if norm not in _NORMS:
+    if not is_word(norm, _NORMS):
         raise ParameterError(f"{name}: norm {norm!r:.40}", remedy='use "backward", "ortho" or "forward"')
     size = array.shape[k] if n is None else to_int(name, "n", n)
     if size < 1:

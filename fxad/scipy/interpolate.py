@@ -11,6 +11,7 @@ import numpy as np
 from fxad import dtypes, numpy as fnp
 from fxad.errors import ParameterError, ShapeError
 from fxad.numpy.apply import as_array, as_inexact_array
+from fxad.operations.arguments import flag, is_word, to_tuple
 from fxad.scipy.arguments import floats
 from fxad.tracing.array import Array, ArrayLike
 
@@ -33,12 +34,13 @@ class RegularGridInterpolator:
         bounds_error: bool = False,
         fill_value: ArrayLike | None = np.nan,
     ) -> None:
-        if bounds_error:
+        if flag("RegularGridInterpolator", "bounds_error", bounds_error):
             raise ParameterError(
                 "RegularGridInterpolator: bounds_error is True, and whether a point is outside depends on its value",
                 remedy="leave it out: fill_value marks points outside; lax.error_if checks them",
             )
-        self.grid = tuple([as_inexact_array("RegularGridInterpolator", p) for p in points])
+        vectors = to_tuple("RegularGridInterpolator", "points", points)
+        self.grid = tuple([as_inexact_array("RegularGridInterpolator", p) for p in vectors])
         self.values = as_inexact_array("RegularGridInterpolator", values, 1)
         self.method = _method(method)
         self.fill_value = fill_value
@@ -99,7 +101,7 @@ class RegularGridInterpolator:
 
 
 def _method(method: str) -> str:
-    if method not in ("linear", "nearest"):
+    if not is_word(method, ("linear", "nearest")):
         raise ParameterError(f"RegularGridInterpolator: method {method!r:.40}", remedy='use "linear" or "nearest"')
     return method
 

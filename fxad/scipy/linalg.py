@@ -19,7 +19,7 @@ from fxad.numpy import linalg
 from fxad.numpy.apply import as_array, as_inexact_array
 from fxad.numpy.composites import promote_arguments
 from fxad.numpy.linalg import block_diag
-from fxad.operations.arguments import to_int
+from fxad.operations.arguments import flag, is_word, to_int
 from fxad.scipy.arguments import floats
 from fxad.tracing.array import Array, ArrayLike
 
@@ -28,7 +28,7 @@ _TRANS: Final = {"N": 0, "T": 1, "C": 2}.items()
 
 def cholesky(a: ArrayLike, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> Array:
     """Return the Cholesky factor of a Hermitian matrix: by default the upper one, U with a = U^H U."""
-    return linalg.cholesky(a, upper=not lower)
+    return linalg.cholesky(a, upper=not flag("cholesky", "lower", lower))
 
 
 def cho_factor(
@@ -70,8 +70,8 @@ def eigh(
             "eigh: the generalised problem of two matrices is not there",
             remedy="reduce it: with L = cholesky(b, lower=True), take eigh of L^-1 a L^-H",
         )
-    uplo = "L" if lower else "U"
-    if eigvals_only:
+    uplo = "L" if flag("eigh", "lower", lower) else "U"
+    if flag("eigh", "eigvals_only", eigvals_only):
         return linalg.eigvalsh(a, uplo)
     w, v = linalg.eigh(a, uplo)
     return w, v
@@ -94,7 +94,7 @@ def lu(
     a: ArrayLike, permute_l: bool = False, overwrite_a: bool = False, check_finite: bool = True
 ) -> tuple[Array, ...]:
     """Return P, L and U with a = P @ L @ U; with `permute_l` P @ L and U."""
-    return linalg.lu(a, True) if permute_l else linalg.lu(a, False)
+    return linalg.lu(a, True) if flag("lu", "permute_l", permute_l) else linalg.lu(a, False)
 
 
 def lu_factor(a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True) -> tuple[Array, Array]:
@@ -125,12 +125,12 @@ def qr(
 
     Raises: ParameterError for another mode than "full", "economic" or "r", and for `pivoting`.
     """
-    if pivoting:
+    if flag("qr", "pivoting", pivoting):
         raise ParameterError("qr: pivoting is not there", remedy="use svd to find the rank")
+    if not is_word(mode, ("full", "economic", "r")):
+        raise ParameterError(f"qr: mode {mode!r:.40}", remedy='use "full", "economic" or "r"')
     if mode == "r":
         return (linalg.qr(a, mode="r"),)
-    if mode not in ("full", "economic"):
-        raise ParameterError(f"qr: mode {mode!r}", remedy='use "full", "economic" or "r"')
     q, r = linalg.qr(a, mode="complete" if mode == "full" else "reduced")
     return q, r
 
@@ -149,8 +149,9 @@ def solve(
 
     Raises: ParameterError for another `assume_a` than "gen", "sym", "her" or "pos".
     """
-    if assume_a not in ("gen", "sym", "her", "pos"):
-        raise ParameterError(f"solve: assume_a {assume_a!r}", remedy='use "gen", "sym", "her" or "pos"')
+    if not is_word(assume_a, ("gen", "sym", "her", "pos")):
+        raise ParameterError(f"solve: assume_a {assume_a!r:.40}", remedy='use "gen", "sym", "her" or "pos"')
+    lower = flag("solve", "lower", lower)
     if assume_a == "pos":
         return linalg.cho_solve(linalg.cho_factor(a, lower), b)
     return linalg.solve(a, b)
@@ -202,7 +203,7 @@ def svd(
     lapack_driver: str = "gesdd",
 ) -> Array | tuple[Array, Array, Array]:
     """Return U, the singular values and V^H; the singular values alone without `compute_uv`."""
-    if not compute_uv:
+    if not flag("svd", "compute_uv", compute_uv):
         return linalg.svdvals(a)
     u, s, vh = linalg.svd(a, full_matrices=full_matrices)
     return u, s, vh
@@ -251,7 +252,7 @@ def companion(a: ArrayLike) -> Array:
 def convolution_matrix(a: ArrayLike, n: int, mode: str = "full") -> Array:
     """Return the matrix that convolves a vector of n elements with a: `convolution_matrix(a, n) @ v`."""
     vector = _vector("convolution_matrix", a)
-    if mode not in ("full", "same", "valid"):
+    if not is_word(mode, ("full", "same", "valid")):
         raise ParameterError(f"convolution_matrix: mode {mode!r:.40}", remedy='use "full", "same" or "valid"')
     size = to_int("convolution_matrix", "n", n)
     m = vector.shape[0]
@@ -269,7 +270,7 @@ def convolution_matrix(a: ArrayLike, n: int, mode: str = "full") -> Array:
 def dft(n: int, scale: str | None = None, *, dtype: object = None) -> Array:
     """Return the matrix of the Fourier transform of n elements; `scale` is "sqrtn" or "n" to divide by these."""
     size = to_int("dft", "n", n)
-    if scale not in (None, "sqrtn", "n"):
+    if not is_word(scale, (None, "sqrtn", "n")):
         raise ParameterError(f"dft: scale {scale!r:.40}", remedy='use "sqrtn", "n" or None')
     kind = dtypes.complex64 if dtype is None else dtypes.as_dtype(dtype)
     matrix = fnp.fft.fft(fnp.eye(size, dtype=kind))
@@ -300,7 +301,7 @@ def helmert(n: int, full: bool = False) -> Array:
     rows = fnp.where(k[:, None] > k[None, :], 1.0, 0.0) - fnp.diag(k)
     rows = fnp.where(k[:, None] == 0, 1.0, rows)
     matrix = rows / fnp.sqrt(fnp.where(k == 0, float(size), k * (k + 1)))[:, None]
-    return matrix if full else matrix[1:]
+    return matrix if flag("helmert", "full", full) else matrix[1:]
 
 
 def leslie(f: ArrayLike, s: ArrayLike) -> Array:
@@ -316,18 +317,22 @@ def leslie(f: ArrayLike, s: ArrayLike) -> Array:
 
 def pascal(n: int, kind: str | None = None) -> Array:
     """Return the matrix of binomial coefficients: "symmetric" (None), "lower" or "upper"."""
-    size = to_int("pascal", "n", n)
-    if kind not in (None, "symmetric", "lower", "upper"):
+    size = _size_on_host("pascal", n, 4096)
+    if not is_word(kind, (None, "symmetric", "lower", "upper")):
         raise ParameterError(f"pascal: kind {kind!r:.40}", remedy='use "symmetric", "lower" or "upper"')
-    values = np.array([[math.comb(i, j) for j in range(size)] for i in range(size)], np.float32).reshape(size, size)
-    lower = fnp.asarray(values)
+    values = np.zeros((size, size))
+    values[:, :1] = 1
+    with np.errstate(over="ignore"):
+        for k in range(1, size):
+            values[k, 1:] = values[k - 1, 1:] + values[k - 1, :-1]
+        lower = fnp.asarray(values.astype(np.float32))
     return lower if kind == "lower" else lower.T if kind == "upper" else lower @ lower.T
 
 
 def invpascal(n: int, kind: str | None = None) -> Array:
     """Return the inverse of `pascal(n, kind)`, whose elements are whole numbers."""
-    size = to_int("invpascal", "n", n)
-    if kind not in (None, "symmetric", "lower", "upper"):
+    size = _size_on_host("invpascal", n, 4096)
+    if not is_word(kind, (None, "symmetric", "lower", "upper")):
         raise ParameterError(f"invpascal: kind {kind!r:.40}", remedy='use "symmetric", "lower" or "upper"')
     k = fnp.arange(size)
     lower = pascal(size, "lower") * fnp.where((k[:, None] + k[None, :]) % 2 == 0, 1.0, -1.0)
@@ -336,7 +341,7 @@ def invpascal(n: int, kind: str | None = None) -> Array:
 
 def invhilbert(n: int) -> Array:
     """Return the inverse of `hilbert(n)`, whose elements are whole numbers."""
-    size, c = to_int("invhilbert", "n", n), math.comb
+    size, c = _size_on_host("invhilbert", n, 128), math.comb
 
     def element(i: int, j: int) -> int:
         whole = (i + j + 1) * c(size + i, size - j - 1) * c(size + j, size - i - 1) * c(i + j, i) ** 2
@@ -359,12 +364,12 @@ def qr_multiply(
 
     Raises: ParameterError for another mode, and for `pivoting`.
     """
-    if pivoting:
+    if flag("qr_multiply", "pivoting", pivoting):
         raise ParameterError("qr_multiply: pivoting is not there", remedy="use svd to find the rank")
-    if mode not in ("right", "left"):
+    if not is_word(mode, ("right", "left")):
         raise ParameterError(f"qr_multiply: mode {mode!r:.40}", remedy='use "right" or "left"')
     q, r = linalg.qr(a)
-    q = fnp.conj(q) if conjugate else q
+    q = fnp.conj(q) if flag("qr_multiply", "conjugate", conjugate) else q
     return (fnp.matmul(q, c) if mode == "left" else fnp.matmul(c, q)), r
 
 
@@ -374,7 +379,7 @@ def polar(a: ArrayLike, side: str = "right") -> tuple[Array, Array]:
 
     Raises: ParameterError for another side.
     """
-    if side not in ("right", "left"):
+    if not is_word(side, ("right", "left")):
         raise ParameterError(f"polar: side {side!r:.40}", remedy='use "right" or "left"')
     u, s, vh = linalg.svd(a, full_matrices=False)
     inner = fnp.conj(fnp.matrix_transpose(vh)) * s[..., None, :] @ vh if side == "right" else None
@@ -399,7 +404,7 @@ def expm_frechet(
         raise ParameterError(f"expm_frechet: method {method!r:.40}", remedy="leave it out")
     x, e = floats("expm_frechet", A, E)
     value, slope = jvp(linalg.expm, (x,), (e,))
-    return (value, slope) if compute_expm else slope
+    return (value, slope) if flag("expm_frechet", "compute_expm", compute_expm) else slope
 
 
 @overload
@@ -416,7 +421,7 @@ def eigh_tridiagonal(
     Cost:   that of the dense matrix.
     Raises: ParameterError for a selection of eigenvalues; ShapeError.
     """
-    if select != "a":
+    if not is_word(select, ("a",)):
         raise ParameterError(f"eigh_tridiagonal: select {select!r:.40}", remedy="slice the results")
     middle, beside = floats("eigh_tridiagonal", _vector("eigh_tridiagonal", d), _vector("eigh_tridiagonal", e))
     if middle.shape[0] != beside.shape[0] + 1:
@@ -425,10 +430,20 @@ def eigh_tridiagonal(
             remedy="give one element less beside the diagonal",
         )
     matrix = fnp.diag(middle) + fnp.diag(beside, -1) + fnp.diag(fnp.conj(beside), 1)
-    if eigvals_only:
+    if flag("eigh_tridiagonal", "eigvals_only", eigvals_only):
         return linalg.eigvalsh(matrix)
     values, vectors = linalg.eigh(matrix)
     return values, vectors
+
+
+def _size_on_host(name: str, n: int, most: int) -> int:
+    """Return the size of a matrix whose elements Python or NumPy computes. Raises: ParameterError."""
+    size = to_int(name, "n", n)
+    if not 0 <= size <= most:
+        raise ParameterError(
+            f"{name}: n is {size}, and the matrix is computed on the host", remedy=f"give 0 to {most:,}"
+        )
+    return size
 
 
 def _vector(name: str, x: ArrayLike) -> Array:

@@ -12,7 +12,7 @@ from fxad.errors import ParameterError, ShapeError
 from fxad.ir import NDArray
 from fxad.numpy.apply import as_array
 from fxad.numpy.composites import jit_composite, promote_arguments
-from fxad.operations.arguments import to_int, to_tuple
+from fxad.operations.arguments import is_word, to_int, to_tuple
 from fxad.operations.promotion import to_inexact_dtype
 from fxad.tracing.array import Array, ArrayLike
 
@@ -37,8 +37,8 @@ def map_coordinates(
     Raises: ParameterError for another order or mode; ShapeError.
     """
     array = as_array("map_coordinates", input)
-    mode = dict(_SYNONYMS).get(mode, mode)
-    if mode not in _MODES:
+    mode = dict(_SYNONYMS).get(mode, mode) if isinstance(mode, str) else mode
+    if not is_word(mode, _MODES):
         raise ParameterError(f"map_coordinates: mode {mode!r:.40}", remedy=f"use one of {', '.join(_MODES)}")
     order = to_int("map_coordinates", "order", order)
     if order not in (0, 1):

@@ -11,7 +11,7 @@ from fxad.api.gradients import value_and_grad
 from fxad.core import tree
 from fxad.errors import ArgumentError, ParameterError, ShapeError
 from fxad.numpy.apply import as_inexact_array
-from fxad.operations.arguments import number, plain_ints
+from fxad.operations.arguments import function, is_word, number, plain_ints
 from fxad.optim.lbfgs import Lbfgs, LbfgsState, counted_line_search, lbfgs
 from fxad.tracing.array import Array, ArrayLike
 
@@ -62,7 +62,8 @@ def minimize(
     Raises: ParameterError for another method or option; ShapeError for an x0 that is not a vector.
     Source: Nocedal and Wright, Numerical Optimization (2006), algorithms 6.1 and 7.5
     """
-    if method not in ("BFGS", *_LBFGS):
+    fun = function("minimize", "fun", fun)
+    if not is_word(method, ("BFGS", *_LBFGS)):
         raise ParameterError(f"minimize: method {method!r:.60}", remedy='use "BFGS" or "L-BFGS-B"')
     name = "BFGS" if method == "BFGS" else "L-BFGS-B"
     if not isinstance(args, tuple):
@@ -74,6 +75,8 @@ def minimize(
             remedy="make a vector of a tree with fxad.tree.ravel",
         )
     defaults = dict(_OPTIONS)[name]
+    if options is not None and not isinstance(options, Mapping):
+        raise ArgumentError(f"minimize: options is a {type(options).__qualname__}, not a mapping", remedy="use a dict")
     chosen = dict(options or {})
     if unknown := [o for o in chosen if o not in defaults]:
         raise ParameterError(

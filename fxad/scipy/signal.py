@@ -12,7 +12,7 @@ from fxad import dtypes, lax, numpy as fnp
 from fxad.errors import ParameterError, ShapeError
 from fxad.numpy.apply import as_array, as_inexact_array
 from fxad.numpy.composites import jit_composite, promote_arguments
-from fxad.operations.arguments import flag, text, to_int, to_ints
+from fxad.operations.arguments import flag, is_word, text, to_int, to_ints
 from fxad.operations.axes import normalize_axes, normalize_axis_index, normalize_axis_tuple
 from fxad.operations.precision import PrecisionLike
 from fxad.scipy.arguments import floats
@@ -109,7 +109,7 @@ def _by_fft(x: Array, y: Array, mode: str, axes: tuple[int, ...]) -> Array:
 def _convolved(
     name: str, in1: ArrayLike, in2: ArrayLike, mode: str, method: str, precision: PrecisionLike, correlated: bool
 ) -> Array:
-    if method not in ("auto", "direct", "fft"):
+    if not is_word(method, ("auto", "direct", "fft")):
         raise ParameterError(f"{name}: method {method!r:.40}", remedy='use "auto", "direct" or "fft"')
     x, y = promote_arguments(name, in1, in2)
     _check_signals(name, x, y, mode)
@@ -119,7 +119,7 @@ def _convolved(
 
 
 def _check_signals(name: str, x: Array, y: Array, mode: str) -> None:
-    if mode not in _OVERLAPS:
+    if not is_word(mode, _OVERLAPS):
         raise ParameterError(f"{name}: mode {mode!r:.40}", remedy='use "full", "same" or "valid"')
     if x.ndim != y.ndim or not x.size or not y.size:
         raise ShapeError(
@@ -168,7 +168,7 @@ def _planar(
     precision: PrecisionLike,
     correlated: bool,
 ) -> Array:
-    continued = dict(_BOUNDARIES).get(boundary)
+    continued = dict(_BOUNDARIES).get(boundary) if is_word(boundary, dict(_BOUNDARIES)) else None
     if continued is None:
         raise ParameterError(f"{name}: boundary {boundary!r:.40}", remedy='use "fill", "wrap" or "symm"')
     x, y = promote_arguments(name, in1, in2)
@@ -211,7 +211,7 @@ def detrend(
     """
     array = as_inexact_array("detrend", data)
     k = normalize_axis_index("detrend", axis, array.ndim)
-    if type not in ("linear", "constant"):
+    if not is_word(type, ("linear", "constant")):
         raise ParameterError(f"detrend: type {type!r:.40}", remedy='use "linear" or "constant"')
     breaks = to_ints("detrend", "bp", (bp,) if isinstance(bp, int) else bp)
     n = array.shape[k]
@@ -343,6 +343,8 @@ def istft(
     at = normalize_axis_tuple("istft", (freq_axis, time_axis), spectrum.ndim)
     spectrum = fnp.moveaxis(spectrum, at, (-2, -1))
     rows = spectrum.shape[-2]
+    input_onesided = flag("istft", "input_onesided", input_onesided)
+    boundary = flag("istft", "boundary", boundary)
     default = 2 * (rows - 1) if input_onesided else rows
     size = default if nperseg is None else to_int("istft", "nperseg", nperseg)
     length = (
@@ -352,8 +354,7 @@ def istft(
     _check_segments("istft", size, overlap, length)
     real = spectrum.real.dtype if spectrum.dtype in dtypes.COMPLEX else dtypes.float32
     values = _window_values("istft", window, size).astype(real)
-    input_onesided = flag("istft", "input_onesided", input_onesided)
-    signal = jit_composite(_overlap_add, spectrum, values, size, overlap, length, input_onesided, bool(boundary))
+    signal = jit_composite(_overlap_add, spectrum, values, size, overlap, length, input_onesided, boundary)
     time = fnp.arange(signal.shape[-1]).astype(values.dtype) / as_array("istft", fs).astype(values.dtype)
     return time, fnp.moveaxis(signal, -1, at[1] - (at[0] < at[1]))
 
@@ -390,7 +391,7 @@ def _averaged(
     axis: int,
     average: str,
 ) -> tuple[Array, Array]:
-    if average not in ("mean", "median"):
+    if not is_word(average, ("mean", "median")):
         raise ParameterError(f"{name}: average {average!r:.40}", remedy='use "mean" or "median"')
     freqs, _, spectra = _spectra(
         name, x, y, fs, window, nperseg, noverlap, nfft, detrend, onesided, scaling, axis, None, False
@@ -427,19 +428,22 @@ def _spectra(
     """Frequencies, times, and the spectra of segments: times at the last axis, frequencies at `axis` for a transform
     (y is None), else at the axis before."""
     onesided = flag(name, "return_onesided", onesided)
-    if scaling not in ("density", "spectrum"):
+    padded = flag(name, "padded", padded)
+    if not is_word(scaling, ("density", "spectrum")):
         raise ParameterError(f"{name}: scaling {scaling!r:.40}", remedy='use "density" or "spectrum"')
-    if boundary not in (None, "zeros", "even", "odd", "constant"):
+    if not is_word(boundary, (None, "zeros", "even", "odd", "constant")):
         raise ParameterError(
             f"{name}: boundary {boundary!r:.40}", remedy='use "zeros", "even", "odd", "constant" or None'
         )
-    if detrend_by not in (False, "constant", "linear"):
+    if detrend_by is not False and not is_word(detrend_by, ("constant", "linear")):
         raise ParameterError(f"{name}: detrend {detrend_by!r:.40}", remedy='use "constant", "linear" or False')
     arrays = floats(name, x) if y is None else floats(name, x, y)
     arrays = [fnp.moveaxis(a, normalize_axis_index(name, axis, a.ndim), -1) for a in arrays]
     n = max([a.shape[-1] for a in arrays])
     arrays = [a if a.shape[-1] == n else _extended(a, 0, n - a.shape[-1]) for a in arrays]
     window_array = None if isinstance(window, str) else as_array(name, window)
+    if window_array is not None and window_array.ndim != 1:
+        raise ShapeError(f"{name}: window is {window_array.aval}, not a vector", remedy="give one value for each place")
     if nperseg is None:
         size = min(256, n) if window_array is None else window_array.shape[0]
     else:
@@ -465,8 +469,8 @@ def _spectra(
     rate = as_array(name, fs).astype(values.dtype)
     static = (size, step, length, detrend_by, onesided, scaling)
     spectra = jit_composite(_segment_spectra, arrays[0], second, values, rate, *static)
-    steps = np.fft.rfftfreq(length) if onesided else np.fft.fftfreq(length)
-    freqs = fnp.asarray(steps, values.dtype) * rate
+    frequencies = fnp.fft.rfftfreq if onesided else fnp.fft.fftfreq
+    freqs = frequencies(length, dtype=values.dtype) * rate
     count = spectra.shape[-1]
     times = (fnp.arange(count) * step + size / 2).astype(values.dtype) / rate
     if boundary is not None:

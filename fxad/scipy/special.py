@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from fxad import lax, numpy as fnp
 from fxad.core.absent import absent
 from fxad.errors import ParameterError
 from fxad.nn.normalisations import log_softmax as _log_softmax, logsumexp, softmax as _softmax
-from fxad.operations.arguments import to_int
+from fxad.operations.arguments import flag, to_int
 from fxad.operations.axes import Axes
 from fxad.scipy.arguments import floating, reals
 from fxad.scipy.exponential_integrals import exp1, expi, expn
@@ -161,7 +161,7 @@ def beta(a: ArrayLike, b: ArrayLike) -> Array:
 
 def factorial(n: ArrayLike, exact: bool = False) -> Array:
     """n! = gamma(n + 1); 0 below 0. Raises: ParameterError for `exact`, which takes Python's ints."""
-    if exact:
+    if flag("factorial", "exact", exact):
         raise ParameterError("factorial: exact=True has no result of a floating dtype", remedy="use math.factorial")
     (v,) = floating("factorial", n)
     return fnp.where(v < 0, 0.0, fnp.exp(lax.lgamma(v + 1)))
@@ -237,10 +237,10 @@ def comb(N: ArrayLike, k: ArrayLike, *, exact: bool = False, repetition: bool = 
 
     Raises: ParameterError for `exact`: results are floating.
     """
-    if exact:
+    if flag("comb", "exact", exact):
         raise ParameterError("comb: exact=True has no result of a floating dtype", remedy="use math.comb")
     n, m = floating("comb", N, k)
-    if repetition:
+    if flag("comb", "repetition", repetition):
         n = n + m - 1
     there = (m >= 0) & (n >= m) & (n >= 0)
     n, m = fnp.where(there, n, 1), fnp.where(there, m, 0)
@@ -255,10 +255,18 @@ def bernoulli(n: int) -> Array:
     count = to_int("bernoulli", "n", n)
     if count < 0:
         raise ParameterError(f"bernoulli: n is {count}", remedy="give 0 or more")
+    if count > 1 << 24:
+        raise ParameterError(f"bernoulli: n is {count}, and the numbers are computed on the host", remedy="give less")
     numbers = [Fraction(1)]
-    for m in range(1, count + 1):
+    for m in range(1, min(count, _BERNOULLIS) + 1):
         numbers.append(-sum([math.comb(m + 1, k) * b for k, b in enumerate(numbers)], Fraction(0)) / (m + 1))
-    return fnp.asarray(np.array([float(b) for b in numbers], np.float32))
+    values = np.zeros(count + 1, np.float32)
+    values[: len(numbers)] = numbers
+    values[_BERNOULLIS + 2 :: 4], values[_BERNOULLIS + 4 :: 4] = np.inf, -np.inf
+    return fnp.asarray(values)
+
+
+_BERNOULLIS: Final = 64  # all further ones are 0 or out of the range of float32
 
 
 if not TYPE_CHECKING:

@@ -72,6 +72,10 @@ def vocabulary(what: str, own: OwnPrimitives) -> Vocabulary:
     """The primitives of fxad and those given, by name. Raises: ParameterError for what is no class of a primitive, and
     for a class with the name of another."""
     by_name = dict(PRIMITIVES)
+    if not isinstance(own, Mapping | Iterable) or isinstance(own, str | bytes):
+        raise ParameterError(
+            f"{what}: primitives is {described(own)}: {own!r:.60}", remedy="give classes: primitives=[MyPrimitive]"
+        )
     for name, kind in own.items() if isinstance(own, Mapping) else [(getattr(k, "name", None), k) for k in own]:
         value: object = kind
         if not (isinstance(name, str) and isinstance(value, type) and issubclass(value, Primitive)):

@@ -21,7 +21,15 @@ from fxad.core.builder import Builder
 from fxad.core.lru import LRUCache
 from fxad.core.sizes import Size
 from fxad.core.tables import headed, preformatted
-from fxad.errors import ArgumentError, DTypeError, LeakedTracerError, ParameterError, described
+from fxad.errors import (
+    ArgumentError,
+    DTypeError,
+    FxadError,
+    LeakedTracerError,
+    ParameterError,
+    described,
+    exception_text,
+)
 from fxad.ir import Atom, Aval, Jaxpr, NDArray, Primitive
 from fxad.operations import index_plan, indexing, promotion
 from fxad.operations.at import Updatable
@@ -365,8 +373,14 @@ def aval_of(value: object, what: str = "value") -> Aval:
             raise DTypeError(f"{what}: {value.dtype!r} is not a dtype of fxad", remedy=e.remedy) from None
     if isinstance(value, bool | int | float | complex):
         return Aval((), promotion.scalar_dtype(value, None, what))
-    if isinstance(value, runtime.SupportsDLPack):
-        return runtime.dlpack_aval(value)
+    if isinstance(value, runtime.SupportsDLPack) and not isinstance(value, type):
+        try:
+            return runtime.dlpack_aval(value)
+        except FxadError:
+            raise
+        except Exception as e:
+            message = f"{what}: the __dlpack__ of {described(value)} raises {exception_text(e)}"
+            raise ArgumentError(message, remedy="give np.asarray of it") from e
     remedy = "pass a NumPy array, an fxad Array, a Python or NumPy scalar, or an object with __dlpack__"
     if type(value).__module__.startswith("jax."):  # a tracer: arrays of JAX have DLPack
         remedy = "give the function of fxad to fxad.interop.jax.to_jax, and call the result"

@@ -77,12 +77,16 @@ def _declaration_of_bound(
     return StaticDeclaration(frozenset([k - n for k in numbers if k >= n]), names - bound, declare, inner.of)
 
 
+def _is_empty(given: object) -> bool:
+    return isinstance(given, tuple | list) and not given
+
+
 def static_arguments(
     what: str, fn: Callable[..., object], argnums: Argnums = (), argnames: Argnames = ()
 ) -> StaticArguments | None:
     """The static arguments of a function, including those that it declares itself; None if there are none."""
     argnums = plain_ints(argnums)
-    if argnums in ((), []) and argnames in ((), []):
+    if _is_empty(argnums) and _is_empty(argnames):
         declared = _declaration(fn)
         if declared is None or not (declared.numbers or declared.names):
             return None

@@ -19,7 +19,7 @@ from weakref import proxy
 
 from fxad.core.dataclasses import dataclass
 from fxad.core.single_flight import FLIGHTS
-from fxad.errors import ExecutionError, ParameterError
+from fxad.errors import ArgumentError, ExecutionError, ParameterError, described
 from fxad.lowering.jaxlib import _jax, xla_client
 from fxad.xla.compat import OneDevice, reason
 from fxad.xla.cuda import cuda_client  # not a package: see `register_after_fork`
@@ -204,6 +204,10 @@ def devices(platform: str | None = None) -> tuple[Device, ...]:
 
     Raises: ParameterError for an unknown platform; ExecutionError when its client cannot be made.
     """
+    if platform is not None and not isinstance(platform, str):
+        raise ArgumentError(
+            f"devices: platform is {described(platform)}: {platform!r:.60}", remedy='give a name: "cpu", "cuda"'
+        )
     return _clients.devices(platform or default_platform())
 
 

@@ -173,7 +173,7 @@ def cho_solve(c_and_lower: tuple[ArrayLike, bool], b: ArrayLike) -> Array:
     """Return the x with a @ x = b, from `cho_factor(a)`."""
     c, lower = _check_pair("cho_solve", "c_and_lower", c_and_lower)
     arrays = as_array("cho_solve", c), as_array("cho_solve", b, 1)
-    return apply_op("cho_solve", linear_systems.cho_solve, arrays, bool(lower))
+    return apply_op("cho_solve", linear_systems.cho_solve, arrays, flag("cho_solve", "lower", lower))
 
 
 def _check_pair(name: str, what: str, given: tuple[A, B]) -> tuple[A, B]:
