@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import Phase, given, settings, strategies as st
 
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax
 from fxad.testing import Case, cases, check_budgets
 from tests.laws.budget import share
+from tests.laws.nested_blocks import KINDS, Tree, case_of, nested_kinds, trees
 
 W = (np.arange(48 * 48, dtype=np.float32).reshape(48, 48) % 7 - 3) / 64
 X = (np.arange(48 * 48, dtype=np.float32).reshape(48, 48) % 11 - 5) / 16
@@ -68,6 +70,7 @@ def nested(x: Any) -> Any:
     return fx.jit(product)(fx.jit(elementwise)(x))
 
 
+SHARES = (0.9, 0.75, 0.5, 0.25, 0.12, 0.06)
 BLOCKS = {f.__name__: f for f in (product, elementwise, loop, slices, branch)}
 BLOCKS |= {"with_jvp": with_jvp, "with_vjp": with_vjp, "nested": nested}
 
@@ -95,6 +98,37 @@ def test_chains_keep_to_budgets(name: str) -> None:
 @given(st.lists(st.sampled_from(sorted(BLOCKS)), min_size=1, max_size=3), st.integers(2, 5))
 def test_compiled_gradients_keep_to_budgets(names: list[str], times: int) -> None:
     check_budgets(chain(names, times))
+
+
+NESTED: list[Tree] = [
+    ("vjp", "kept", ("scan", 12, "product")),
+    ("scan", 13, ("jvp", ("repeat", 4, "chain"))),
+    ("cond", ("rows", 12, "product"), ("vjp", "operands", ("scan", 12, "chain"))),
+]
+
+
+@pytest.mark.parametrize("tree", NESTED, ids=lambda tree: f"{tree[0]}-{tree[-1][0]}")
+def test_loops_in_rules_and_rules_in_loops_keep_to_budgets(tree: Tree) -> None:
+    check_budgets(case_of(tree, 1), (0.5,))
+
+
+def test_generated_blocks_have_loops_in_rules_and_rules_in_loops() -> None:
+    found: Counter[str] = Counter()
+
+    @settings(max_examples=200, derandomize=True, database=None, phases=[Phase.generate])
+    @given(trees())
+    def draw(tree: Tree) -> None:
+        found.update([kind for kind, count in nested_kinds(tree).items() if count])
+
+    draw()
+    assert min([found[kind] for kind in KINDS]) >= 10, found
+
+
+@pytest.mark.deep
+@share(10)
+@given(trees(), st.integers(1, 3))
+def test_nested_loops_rules_and_branches_keep_to_budgets(tree: Tree, times: int) -> None:
+    check_budgets(case_of(tree, times), SHARES)
 
 
 @share(20)
