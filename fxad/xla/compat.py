@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from threading import get_ident
@@ -139,13 +139,16 @@ def part_of_replicated(array: _jax.ArrayImpl) -> _jax.ArrayImpl:
 
 def to_host(array: _jax.ArrayImpl) -> NDArray:
     """The value of an array on one device, on the host."""
-    if _READS_WITHOUT_JAX:
-        return array._to_np_array_did_copy()[0]
+    if _READ is not None:
+        return _READ(array)[0]
     with _jax_hider.hidden():
         return array._single_device_array_to_np_array_did_copy()[0]
 
 
-_READS_WITHOUT_JAX: Final = hasattr(_jax.ArrayImpl, "_to_np_array_did_copy")  # from 0.11 on
+# from 0.11 on: it does not look for jax
+_READ: Final[Callable[[_jax.ArrayImpl], tuple[NDArray, bool]] | None] = getattr(
+    _jax.ArrayImpl, "_to_np_array_did_copy", None
+)
 
 
 def make_array(aval: Aval, sharding: _jax.Sharding, parts: Sequence[_jax.ArrayImpl]) -> _jax.ArrayImpl:
