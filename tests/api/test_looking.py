@@ -100,9 +100,9 @@ def test_the_log_says_what_has_changed(caplog: pytest.LogCaptureFixture) -> None
             f"jit of power: {', '.join(turned[1:4])} and 1 more",
             "jit of power: takes 1 positional argument, 2 were given",
         ]
-        scaled(2.0)(X)
-        assert told(caplog, lambda: scaled(3.0)(X))[1].endswith("operand 1: 3.0:f32[3] vs 2.0:f32[3]")
-        assert told(caplog, lambda: scaled(2.0)(X)) == ["jit of scale: called for the first time, with x f32[3]"]
+        scaled(4097.25)(X)
+        assert told(caplog, lambda: scaled(4098.25)(X))[1].endswith("operand 1: 4098.25:f32[3] vs 4097.25:f32[3]")
+        assert told(caplog, lambda: scaled(4097.25)(X)) == ["jit of scale: called for the first time, with x f32[3]"]
 
 
 def test_a_profile_is_a_trace_that_viewers_open(tmp_path: Path) -> None:
