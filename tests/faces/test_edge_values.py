@@ -87,6 +87,7 @@ def test_unique_merges_nans_and_sorts_them_last(dtype: Any) -> None:
     np.testing.assert_array_equal(np.asarray(fnp.unique_values(x)).astype(float), [-1, 2, np.nan, np.nan])
     assert np.asarray(fnp.unique_counts(x).counts).tolist() == [1, 2, 1, 1]
 
+
 B16, E4 = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn
 PAIRS: list[tuple[Any, Any]] = [
     (np.int32, np.float32), (np.float32, np.int32), (B16, B16), (np.float16, B16), (B16, np.int32), (E4, B16), (E4, E4),
