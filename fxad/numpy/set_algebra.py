@@ -33,8 +33,8 @@ _SIZED: Final = "say size=: the result then has so many elements"
 def union1d(ar1: ArrayLike, ar2: ArrayLike, *, size: int | None = None, fill_value: ArrayLike | None = None) -> Array:
     """Return the elements that are in x1 or in x2."""
     if size is None:
-        a, b, dtype = _concrete_pair("union1d", ar1, ar2)
-        return place_like_operands("union1d", (ar1, ar2), asarray(np.union1d(a, b).astype(dtype, copy=False)))
+        one, other, dtype = _concrete_pair("union1d", ar1, ar2)
+        return place_like_operands("union1d", (ar1, ar2), asarray(np.union1d(one, other).astype(dtype, copy=False)))
     a, b = _flatten_pair("union1d", ar1, ar2)
     return _padded_set(concat([a, b]), None, None, "all", size, fill_value)[0]
 
@@ -53,8 +53,8 @@ def setdiff1d(
         own = concrete_value("setdiff1d", ar1, _SIZED).reshape(-1)
         if not assume_unique:
             own = distinct_values(own)[0]
-        a, b, _ = _concrete_pair("setdiff1d", own, ar2)
-        return place_like_operands("setdiff1d", (ar1, ar2), asarray(own[np.isin(a, b, invert=True)]))
+        values, others, _ = _concrete_pair("setdiff1d", own, ar2)
+        return place_like_operands("setdiff1d", (ar1, ar2), asarray(own[np.isin(values, others, invert=True)]))
     x, other = as_array("setdiff1d", ar1).reshape(-1), as_array("setdiff1d", ar2, 1).reshape(-1)
     return _padded_set(x, None, other, "outside", size, fill_value)[0]
 
@@ -70,8 +70,8 @@ def setxor1d(
     """Return the elements that are in exactly one of x1 and x2."""
     assume_unique = flag("setxor1d", "assume_unique", assume_unique)
     if size is None:
-        *values, dtype = _concrete_pair("setxor1d", ar1, ar2)
-        either = np.setxor1d(*values, assume_unique=assume_unique)
+        one, other, dtype = _concrete_pair("setxor1d", ar1, ar2)
+        either = np.setxor1d(one, other, assume_unique)
         return place_like_operands("setxor1d", (ar1, ar2), asarray(either.astype(dtype, copy=False)))
     a, b = _flatten_pair("setxor1d", ar1, ar2)
     return _padded_set(concat([a, b]), a, b, "one", size, fill_value)[0]
@@ -93,8 +93,8 @@ def intersect1d(
     return_indices = flag("intersect1d", "return_indices", return_indices)
     assume_unique = flag("intersect1d", "assume_unique", assume_unique)
     if size is None:
-        *values, dtype = _concrete_pair("intersect1d", ar1, ar2)
-        both, *at = np.intersect1d(*values, assume_unique=assume_unique, return_indices=True)
+        one, other, dtype = _concrete_pair("intersect1d", ar1, ar2)
+        both, *at = np.intersect1d(one, other, assume_unique, return_indices=True)
         common = asarray(both.astype(dtype, copy=False))
         outs = place_like_operands(
             "intersect1d", (ar1, ar2), (common, index_dtype_array(at[0]), index_dtype_array(at[1]))
