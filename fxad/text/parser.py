@@ -72,7 +72,8 @@ def vocabulary(what: str, own: OwnPrimitives) -> Vocabulary:
     """The primitives of fxad and those given, by name. Raises: ParameterError for what is no class of a primitive, and
     for a class with the name of another."""
     by_name = dict(PRIMITIVES)
-    if not isinstance(own, Mapping | Iterable) or isinstance(own, str | bytes):
+    given: object = own
+    if not isinstance(given, Iterable) or isinstance(given, str | bytes) or getattr(given, "ndim", 1) == 0:
         raise ParameterError(
             f"{what}: primitives is {described(own)}: {own!r:.60}", remedy="give classes: primitives=[MyPrimitive]"
         )

@@ -182,7 +182,8 @@ KINDS: Final[dict[str, Any]] = {
 
 @pytest.mark.parametrize("which", KINDS)
 def test_an_argument_of_another_kind_is_named(which: str) -> None:
-    for value in (object(), 1j, np.ones((3, 3)), np.datetime64("2020-01-01")):
+    values: tuple[Any, ...] = (object(), 1j, np.ones((3, 3)), np.datetime64("2020-01-01"))
+    for value in values:
         if which in ("make_mesh: ", "load: primitives", "join_schedules: schedules must be") and np.ndim(value):
             continue  # a sequence, of which an item is refused
         if which == "RegularGridInterpolator: points" and np.ndim(value):
@@ -245,9 +246,8 @@ def test_sizes_that_no_array_has_end_at_once() -> None:
             call()
     assert fx.trace(lambda x: fnp.resize(x, 2**30), X).out_avals[0].shape == (2**30,)
     numbers = np.asarray(fx.scipy.special.bernoulli(300))
-    np.testing.assert_array_equal(
-        numbers[[64, 65, 66, 68, 300]], np.float32([-2.0938006e38, 0, np.inf, -np.inf, -np.inf])
-    )
+    want = np.array([-2.0938006e38, 0, np.inf, -np.inf, -np.inf], np.float32)
+    np.testing.assert_array_equal(numbers[[64, 65, 66, 68, 300]], want)
     np.testing.assert_array_equal(np.asarray(fx.scipy.linalg.pascal(5, "lower"))[4], [1, 4, 6, 4, 1])
     np.testing.assert_array_equal(np.asarray(fnp.resize(X, (3, 7))), np.resize(X, (3, 7)))
 

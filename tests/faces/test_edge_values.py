@@ -110,7 +110,7 @@ def test_a_set_is_the_same_with_a_size_and_without(name: str, one: Any, other: A
     sized = np.asarray(f(x, y, size=have.size))
     assert have.dtype == sized.dtype == (one if name == "setdiff1d" else fnp.result_type(x, y))
     wide = [v.astype(np.complex128) for v in (have, sized)]
-    np.testing.assert_array_equal(*wide)
+    np.testing.assert_array_equal(wide[0], wide[1])
     narrow = [v.astype(np.complex64).astype(np.complex128) for v in (x, y)]
     np.testing.assert_array_equal(wide[0], getattr(np, name)(*narrow))
 
