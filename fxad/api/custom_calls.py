@@ -214,12 +214,12 @@ class _Scope:
         A named call takes the values that the function and all its rules close over. They are known when the rules are
         traced. Then the rules are traced again.
         """
-        at = self.functions.index(call)
+        met = {*self.functions}  # also in the body
         block, rewind = tracing_repeatedly()
 
         def trace() -> tuple[list[TracedRule], tuple[Jaxpr, ...], tuple[object, ...]]:
             rewind()
-            self.functions = [f for k, f in enumerate(self.functions) if k <= at or f.prim is not None]
+            self.functions = [f for f in self.functions if f in met or f.prim is not None]
             call.referred = False
             rules = list(call.rules.traced(call.signature, call.fewer))
             return rules, *common_operands(_same_constants([body, *[b for rule in rules for b in rule.bodies]]))

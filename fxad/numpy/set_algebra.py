@@ -52,9 +52,9 @@ def setdiff1d(
     if size is None:
         own = concrete_value("setdiff1d", ar1, _SIZED).reshape(-1)
         if not assume_unique:
-            own = np.asarray(distinct_values(own)[0])
-        a, b, _ = _concrete_pair("setdiff1d", own, ar2)
-        return place_like_operands("setdiff1d", (ar1, ar2), asarray(own[np.isin(a, b, invert=True)]))
+            own = distinct_values(own)[0]
+        values, others, _ = _concrete_pair("setdiff1d", own, ar2)
+        return place_like_operands("setdiff1d", (ar1, ar2), asarray(own[np.isin(values, others, invert=True)]))
     x, other = as_array("setdiff1d", ar1).reshape(-1), as_array("setdiff1d", ar2, 1).reshape(-1)
     return _padded_set(x, None, other, "outside", size, fill_value)[0]
 
@@ -71,7 +71,7 @@ def setxor1d(
     assume_unique = flag("setxor1d", "assume_unique", assume_unique)
     if size is None:
         one, other, dtype = _concrete_pair("setxor1d", ar1, ar2)
-        either = np.setxor1d(one, other, assume_unique=assume_unique)
+        either = np.setxor1d(one, other, assume_unique)
         return place_like_operands("setxor1d", (ar1, ar2), asarray(either.astype(dtype, copy=False)))
     a, b = _flatten_pair("setxor1d", ar1, ar2)
     return _padded_set(concat([a, b]), a, b, "one", size, fill_value)[0]
@@ -94,7 +94,7 @@ def intersect1d(
     assume_unique = flag("intersect1d", "assume_unique", assume_unique)
     if size is None:
         one, other, dtype = _concrete_pair("intersect1d", ar1, ar2)
-        both, *at = np.intersect1d(one, other, assume_unique=assume_unique, return_indices=True)
+        both, *at = np.intersect1d(one, other, assume_unique, return_indices=True)
         common = asarray(both.astype(dtype, copy=False))
         outs = place_like_operands(
             "intersect1d", (ar1, ar2), (common, index_dtype_array(at[0]), index_dtype_array(at[1]))

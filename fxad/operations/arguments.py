@@ -100,6 +100,12 @@ def flag(op: str, what: str, value: object) -> bool:
     raise _wrong(op, what, "True or False", value)
 
 
+def check_flags(op: str, **flags: object) -> None:
+    """Raises: ArgumentError for a value that is not a flag. These flags change no result."""
+    for what, value in flags.items():
+        flag(op, what, value)
+
+
 def text(op: str, what: str, value: str) -> str:
     """Return a name, such as a mode. Raises: ArgumentError for a value that is not a str."""
     if isinstance(value, str):

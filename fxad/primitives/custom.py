@@ -463,10 +463,14 @@ class CustomCall(Applied, Linear):
     def _jvp_over_stacks(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         """The derivative of a function with batch rules alone: it has batch rules, which are the derivatives of those.
 
-        Rule: in reverse mode the linear map has the operands as residuals. The values of a batch rule have no parts
+        Rule: a function that is linear in the operands with tangents is its own derivative. In reverse mode the linear
+              map of another one has the operands as residuals. The values of a batch rule have no parts
               that belong to one example, so there is nothing else to be stored for an example.
         """
         moves = tuple([isinstance(t, Lin) for t in tangents])
+        if self.linear_in(moves):
+            operands = [t if isinstance(t, Lin) else x for x, t in zip(primals, tangents, strict=True)]
+            return ctx(self, *primals), ctx.lin(self, *operands)
         n, m, lins = self.captured, len(self.body.outs), [t for t in tangents if isinstance(t, Lin)]
         programs = [self.body, *[self._differentiable(rule.body, ctx.batched) for rule in self.rules.batch]]
         if ctx.split:

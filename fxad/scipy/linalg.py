@@ -19,7 +19,7 @@ from fxad.numpy import linalg
 from fxad.numpy.apply import as_array, as_inexact_array
 from fxad.numpy.composites import promote_arguments
 from fxad.numpy.linalg import block_diag
-from fxad.operations.arguments import flag, is_word, to_int
+from fxad.operations.arguments import check_flags, flag, is_word, to_int
 from fxad.scipy.arguments import floats
 from fxad.tracing.array import Array, ArrayLike
 
@@ -28,6 +28,7 @@ _TRANS: Final = {"N": 0, "T": 1, "C": 2}.items()
 
 def cholesky(a: ArrayLike, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> Array:
     """Return the Cholesky factor of a Hermitian matrix: by default the upper one, U with a = U^H U."""
+    check_flags("cholesky", overwrite_a=overwrite_a, check_finite=check_finite)
     return linalg.cholesky(a, upper=not flag("cholesky", "lower", lower))
 
 
@@ -35,6 +36,7 @@ def cho_factor(
     a: ArrayLike, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True
 ) -> tuple[Array, bool]:
     """Return the Cholesky factor and a flag that it is the lower one, for `cho_solve`."""
+    check_flags("cho_factor", overwrite_a=overwrite_a, check_finite=check_finite)
     return linalg.cho_factor(a, lower)
 
 
@@ -42,16 +44,19 @@ def cho_solve(
     c_and_lower: tuple[ArrayLike, bool], b: ArrayLike, overwrite_b: bool = False, check_finite: bool = True
 ) -> Array:
     """Return the x with a @ x = b, from `cho_factor(a)`."""
+    check_flags("cho_solve", overwrite_b=overwrite_b, check_finite=check_finite)
     return linalg.cho_solve(c_and_lower, b)
 
 
 def det(a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True) -> Array:
     """Return the determinant."""
+    check_flags("det", overwrite_a=overwrite_a, check_finite=check_finite)
     return linalg.det(a)
 
 
 def inv(a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True) -> Array:
     """Return the inverse."""
+    check_flags("inv", overwrite_a=overwrite_a, check_finite=check_finite)
     return linalg.inv(a)
 
 
@@ -94,11 +99,13 @@ def lu(
     a: ArrayLike, permute_l: bool = False, overwrite_a: bool = False, check_finite: bool = True
 ) -> tuple[Array, ...]:
     """Return P, L and U with a = P @ L @ U; with `permute_l` P @ L and U."""
+    check_flags("lu", overwrite_a=overwrite_a, check_finite=check_finite)
     return linalg.lu(a, True) if flag("lu", "permute_l", permute_l) else linalg.lu(a, False)
 
 
 def lu_factor(a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True) -> tuple[Array, Array]:
     """Return the packed LU factors and the row exchanges, for `lu_solve`."""
+    check_flags("lu_factor", overwrite_a=overwrite_a, check_finite=check_finite)
     return linalg.lu_factor(a)
 
 
@@ -110,6 +117,7 @@ def lu_solve(
     check_finite: bool = True,
 ) -> Array:
     """Return the x with op(a) @ x = b, from `lu_factor(a)`; op: 0 nothing, 1 transpose, 2 conjugate transpose."""
+    check_flags("lu_solve", overwrite_b=overwrite_b, check_finite=check_finite)
     return linalg.lu_solve(lu_and_piv, b, trans)
 
 
@@ -125,6 +133,7 @@ def qr(
 
     Raises: ParameterError for another mode than "full", "economic" or "r", and for `pivoting`.
     """
+    check_flags("qr", overwrite_a=overwrite_a, check_finite=check_finite)
     if flag("qr", "pivoting", pivoting):
         raise ParameterError("qr: pivoting is not there", remedy="use svd to find the rank")
     if not is_word(mode, ("full", "economic", "r")):
@@ -149,6 +158,7 @@ def solve(
 
     Raises: ParameterError for another `assume_a` than "gen", "sym", "her" or "pos".
     """
+    check_flags("solve", overwrite_a=overwrite_a, overwrite_b=overwrite_b, debug=debug, check_finite=check_finite)
     if not is_word(assume_a, ("gen", "sym", "her", "pos")):
         raise ParameterError(f"solve: assume_a {assume_a!r:.40}", remedy='use "gen", "sym", "her" or "pos"')
     lower = flag("solve", "lower", lower)
@@ -169,6 +179,7 @@ def solve_triangular(
 ) -> Array:
     """Return the x with op(a) @ x = b for triangular a; op: 0 or "N" nothing, 1 or "T" transpose, 2 or "C" conjugate
     transpose."""
+    check_flags("solve_triangular", overwrite_b=overwrite_b, check_finite=check_finite)
     number = dict(_TRANS).get(trans, trans) if isinstance(trans, str) else trans
     if isinstance(number, str):
         raise ParameterError(f"solve_triangular: trans is {trans!r}", remedy='use "N", "T" or "C", or 0, 1 or 2')
@@ -203,6 +214,7 @@ def svd(
     lapack_driver: str = "gesdd",
 ) -> Array | tuple[Array, Array, Array]:
     """Return U, the singular values and V^H; the singular values alone without `compute_uv`."""
+    check_flags("svd", overwrite_a=overwrite_a, check_finite=check_finite)
     if not flag("svd", "compute_uv", compute_uv):
         return linalg.svdvals(a)
     u, s, vh = linalg.svd(a, full_matrices=full_matrices)
@@ -364,6 +376,7 @@ def qr_multiply(
 
     Raises: ParameterError for another mode, and for `pivoting`.
     """
+    check_flags("qr_multiply", overwrite_a=overwrite_a, overwrite_c=overwrite_c)
     if flag("qr_multiply", "pivoting", pivoting):
         raise ParameterError("qr_multiply: pivoting is not there", remedy="use svd to find the rank")
     if not is_word(mode, ("right", "left")):

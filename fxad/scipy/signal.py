@@ -12,7 +12,7 @@ from fxad import dtypes, lax, numpy as fnp
 from fxad.errors import ParameterError, ShapeError
 from fxad.numpy.apply import as_array, as_inexact_array
 from fxad.numpy.composites import jit_composite, promote_arguments
-from fxad.operations.arguments import flag, is_word, text, to_int, to_ints
+from fxad.operations.arguments import check_flags, flag, is_word, one_or_more, text, to_int
 from fxad.operations.axes import normalize_axes, normalize_axis_index, normalize_axis_tuple
 from fxad.operations.precision import PrecisionLike
 from fxad.scipy.arguments import floats
@@ -209,11 +209,13 @@ def detrend(
     Type:   `bp` are places where a new line begins. `overwrite_data` changes nothing.
     Raises: ParameterError, AxisError.
     """
+    check_flags("detrend", overwrite_data=overwrite_data)
     array = as_inexact_array("detrend", data)
     k = normalize_axis_index("detrend", axis, array.ndim)
     if not is_word(type, ("linear", "constant")):
         raise ParameterError(f"detrend: type {type!r:.40}", remedy='use "linear" or "constant"')
-    breaks = to_ints("detrend", "bp", (bp,) if isinstance(bp, int) else bp)
+    places = one_or_more("detrend", "bp", bp)
+    breaks = (places,) if isinstance(places, int) else places
     n = array.shape[k]
     if any([not 0 <= b <= n for b in breaks]):
         raise ParameterError(f"detrend: bp {breaks} is not within axis {k} of {array.aval}", remedy="give places in it")
@@ -391,6 +393,7 @@ def _averaged(
     axis: int,
     average: str,
 ) -> tuple[Array, Array]:
+    axis = to_int(name, "axis", axis)
     if not is_word(average, ("mean", "median")):
         raise ParameterError(f"{name}: average {average!r:.40}", remedy='use "mean" or "median"')
     freqs, _, spectra = _spectra(
@@ -427,7 +430,7 @@ def _spectra(
 ) -> tuple[Array, Array, Array]:
     """Frequencies, times, and the spectra of segments: times at the last axis, frequencies at `axis` for a transform
     (y is None), else at the axis before."""
-    onesided = flag(name, "return_onesided", onesided)
+    axis, onesided = to_int(name, "axis", axis), flag(name, "return_onesided", onesided)
     padded = flag(name, "padded", padded)
     if not is_word(scaling, ("density", "spectrum")):
         raise ParameterError(f"{name}: scaling {scaling!r:.40}", remedy='use "density" or "spectrum"')

@@ -73,7 +73,7 @@ def vocabulary(what: str, own: OwnPrimitives) -> Vocabulary:
     for a class with the name of another."""
     by_name = dict(PRIMITIVES)
     given: object = own
-    if not isinstance(given, Mapping | Iterable) or isinstance(given, str | bytes):
+    if not isinstance(given, Iterable) or isinstance(given, str | bytes) or getattr(given, "ndim", 1) == 0:
         raise ParameterError(
             f"{what}: primitives is {described(own)}: {own!r:.60}", remedy="give classes: primitives=[MyPrimitive]"
         )

@@ -17,10 +17,18 @@ import fxad.numpy as fnp
 import fxad.numpy.fft as fft
 import fxad.numpy.linalg as linalg
 import fxad.random as random
+import fxad.scipy.cluster.vq as vector_quantization
+import fxad.scipy.fft as cosine
+import fxad.scipy.linalg as scipy_linalg
+import fxad.scipy.ndimage as ndimage
+import fxad.scipy.optimize as optimize
+import fxad.scipy.signal as signal
+import fxad.scipy.special as special
 from fxad.errors import FxadError
 
 P = inspect.Parameter
-ROOMS: Final[tuple[ModuleType, ...]] = (lax, fnp, fft, linalg, nn, initializers, random)
+SCIPY: Final = (special, scipy_linalg, signal, cosine, ndimage, optimize, vector_quantization)
+ROOMS: Final[tuple[ModuleType, ...]] = (lax, lax.linalg, fnp, fft, linalg, nn, initializers, random, *SCIPY)
 
 X = np.arange(1, 10, dtype=np.float32).reshape(3, 3) + np.eye(3, dtype=np.float32)
 V = np.array([1, 2, 3], np.float32)
@@ -274,6 +282,18 @@ OWN: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
         "nn.glu": {"x": np.ones((4, 3), np.float32), "axis": 0},
         "nn.one_hot": {"x": I, "num_classes": 3},
         "nn.initializers.variance_scaling": {"mode": "fan_in", "distribution": "normal"},
+        "lax.linalg.householder_product": {"taus": V},
+        "lax.linalg.lu_pivots_to_permutation": {"pivots": I, "permutation_size": 3},
+        "lax.linalg.ormqr": {"taus": V},
+        "lax.linalg.tridiagonal_solve": {"dl": V, "d": V, "du": V, "b": V[:, None]},
+        "scipy.linalg.block_diag": {"arrays": (X, X)},
+        "scipy.linalg.cho_solve": {"c_and_lower": (X, True), "b": V},
+        "scipy.linalg.eigh_tridiagonal": {"d": V, "e": V[:2]},
+        "scipy.linalg.leslie": {"f": V, "s": V[:2]},
+        "scipy.linalg.lu_solve": {"lu_and_piv": (X, I), "b": V},
+        "scipy.signal.detrend": {"data": V, "type": "linear"},
+        "scipy.ndimage.map_coordinates": {"coordinates": [V, V], "order": 1},
+        "scipy.optimize.minimize": {"fun": lambda x: (x * x).sum(), "x0": V, "method": "BFGS"},
         "random.categorical": {"logits": X, "axis": -1},
         "random.bernoulli": {"mode": "low"},
         "random.choice": {"a": V, "p": None},

@@ -141,6 +141,124 @@ WORDS: Final[dict[str, Any]] = {
 }
 
 
+MESH: Final = fx.sharding.make_mesh((1,), ("i",))
+WHERE: Final = fx.NamedSharding(MESH, Spec())
+# A message for each argument that took anything or met an error of Python's, and the beginning of it.
+KINDS: Final[dict[str, Any]] = {
+    "grad of sum: static_argnums is": lambda v: fx.grad(fnp.sum, static_argnums=v)(X),
+    "jit of sum: static_argnums is": lambda v: fx.jit(fnp.sum, static_argnums=v)(X),
+    "remat of sum: static_argnames is": lambda v: fx.remat(fnp.sum, static_argnames=v)(X),
+    "grad: reduce_axes is": lambda v: fx.grad(fnp.sum, reduce_axes=v)(X),
+    "tree.map: f is": lambda v: fx.tree.map(v, X),
+    "tree.map_with_path: f is": lambda v: fx.tree.map_with_path(v, X),
+    "tree.reduce: function is": lambda v: fx.tree.reduce(v, X),
+    "tree.unflatten: treedef is": lambda v: fx.tree.unflatten(v, [X]),
+    "tree.flatten_up_to: structure is": lambda v: fx.tree.flatten_up_to(v, X),
+    "tree.transpose: outer_treedef is": lambda v: fx.tree.transpose(v, None, X),
+    "tree.paths: structure is": lambda v: fx.tree.paths(v),
+    "make_mesh: ": lambda v: fx.make_mesh((1,), ("i",), devices=v),
+    "make_array_from_callback: sharding is": lambda v: fx.make_array_from_callback((3,), v, lambda i: X[0][i]),
+    "make_array_from_callback: data_callback must be": lambda v: fx.make_array_from_callback((3,), WHERE, v),
+    "make_array_from_callback: shape": lambda v: fx.make_array_from_callback(v, WHERE, lambda i: X[0][i]),
+    "picture: ": lambda v: fx.sharding.picture(v, (3,)),
+    "devices: platform is": lambda v: fx.devices(v),
+    "local_devices: process_index": lambda v: fx.local_devices(v),
+    "device_count: backend is": lambda v: fx.device_count(v),
+    "pmap: ": lambda v: fx.pmap(fnp.sin, devices=v)(X),
+    "load: primitives": lambda v: fx.text.parse("", v),
+    "typecheck: ": lambda v: fx.typecheck(v),
+    "padded_size: n must be": lambda v: fx.padded_size(v),
+    "bucketed: growth must be": lambda v: fx.bucketed(fnp.sin, ["n"], growth=v),
+    "exponential_decay: decay_rate must be": lambda v: fx.optim.exponential_decay(0.1, 3, v),
+    "cosine_decay_schedule: decay_steps must be": lambda v: fx.optim.cosine_decay_schedule(0.1, v),
+    "warmup_cosine_decay_schedule: warmup_steps must be": lambda v: fx.optim.warmup_cosine_decay_schedule(0, 1, v, 9),
+    "piecewise_constant_schedule: boundaries_and_scales is": lambda v: fx.optim.piecewise_constant_schedule(0.1, v),
+    "join_schedules: schedules must be": lambda v: fx.optim.join_schedules(v, []),
+    "minimize: fun must be": lambda v: fx.scipy.optimize.minimize(v, X[0], method="BFGS"),
+    "RegularGridInterpolator: points": lambda v: fx.scipy.interpolate.RegularGridInterpolator(v, X[0]),
+    "resize: antialias must be": lambda v: fx.image.resize(X, (2, 2), "linear", v),
+}
+
+
+@pytest.mark.parametrize("which", KINDS)
+def test_an_argument_of_another_kind_is_named(which: str) -> None:
+    values: tuple[Any, ...] = (object(), 1j, np.ones((3, 3)), np.datetime64("2020-01-01"))
+    for value in values:
+        if which in ("make_mesh: ", "load: primitives", "join_schedules: schedules must be") and np.ndim(value):
+            continue  # a sequence, of which an item is refused
+        if which == "RegularGridInterpolator: points" and np.ndim(value):
+            continue
+        with pytest.raises(FxadError) as e:
+            KINDS[which](value)
+        assert e.value.message.startswith(which.replace("load", "parse"))
+
+
+def test_sizes_that_do_not_grow_are_refused() -> None:
+    for least, growth in ((0, 2.0), (8, 1.0), (8, float("nan"))):
+        with pytest.raises(FxadError, match=r"^padded_size: least is"):
+            fx.padded_size(100, least, growth)  # it did not end
+
+
+def test_a_reduction_returns_a_scalar_for_each_operand() -> None:
+    computations: list[Any] = [lambda a, b: None, lambda a, b: (a, b)]
+    for computation in computations:
+        calls: list[Any] = [
+            lambda f=computation: fx.lax.reduce(X, np.float32(0), f, (0,)),
+            lambda f=computation: fx.lax.reduce_window(X, np.float32(0), f, (2, 2), (1, 1), "VALID"),
+        ]
+        for call in calls:
+            with pytest.raises(FxadError, match=r"computation <lambda> returns .*, and the operands are "):
+                call()
+
+
+class Lending:
+    """An object that lends no array."""
+
+    def __dlpack__(self, **_: object) -> object:
+        raise BufferError("not now")
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0
+
+
+def test_an_object_that_lends_no_array() -> None:
+    lent: Any = Lending()
+    kind: Any = fx.Array
+    with pytest.raises(ArgumentError) as e:
+        fnp.add(lent, 1)
+    assert e.value.message == "add: argument 0: the __dlpack__ of a Lending raises BufferError: not now"
+    with pytest.raises(ArgumentError, match="is not an array"):
+        fnp.asarray(kind)
+
+
+def test_sizes_that_no_array_has_end_at_once() -> None:
+    calls: list[Any] = [
+        lambda: fnp.fromiter([1], "float32", 2**40),
+        lambda: fnp.diag_indices(3, 2**40),
+        lambda: fx.scipy.linalg.pascal(2**40),
+        lambda: fx.scipy.linalg.pascal(-1),
+        lambda: fx.scipy.linalg.invhilbert(2**20),
+        lambda: fx.scipy.special.bernoulli(2**40),
+        lambda: fx.lax.conv_general_dilated_patches(np.ones((1, 1, 4, 4)), (2**40, 2**40), (1, 1), "VALID"),
+    ]
+    for call in calls:
+        with limited(), pytest.raises(FxadError):
+            call()
+    assert fx.trace(lambda x: fnp.resize(x, 2**30), X).out_avals[0].shape == (2**30,)
+    numbers = np.asarray(fx.scipy.special.bernoulli(300))
+    want = np.array([-2.0938006e38, 0, np.inf, -np.inf, -np.inf], np.float32)
+    np.testing.assert_array_equal(numbers[[64, 65, 66, 68, 300]], want)
+    np.testing.assert_array_equal(np.asarray(fx.scipy.linalg.pascal(5, "lower"))[4], [1, 4, 6, 4, 1])
+    np.testing.assert_array_equal(np.asarray(fnp.resize(X, (3, 7))), np.resize(X, (3, 7)))
+
+
+def test_decimals_beyond_the_dtype() -> None:
+    x = np.array([1.25, -7.5, 0], np.float32)
+    for decimals in (39, 400, 2**31):
+        np.testing.assert_array_equal(np.asarray(fnp.round(x, decimals)), x)
+        np.testing.assert_array_equal(np.asarray(fnp.round(x, -decimals)), [0, 0, 0])
+
+
 @pytest.mark.parametrize("which", FLAGS)
 def test_a_flag_of_a_transformation_is_a_bool(which: str) -> None:
     values: tuple[Any, ...] = ("no", 1, None, [], np.ones(2))

@@ -6,8 +6,9 @@ import functools
 import gc
 import weakref
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ from fxad.ir import distinct_jaxprs
 from fxad.primitives.custom import CustomCall, called_functions
 from fxad.testing import Case, check_stack, differ, stacks
 from tests.custom.test_rule_laws import LAYERS, SHAPES
-from tests.laws.budget import share
+from tests.laws.budget import part, share
 
 Fun = Callable[..., Any]
 X = np.array([0.3, -1.2, 2.0])
@@ -346,3 +347,62 @@ def test_a_result_that_no_mapped_argument_reaches_is_not_mapped(kind: str) -> No
 
     assert float(fx.grad(lambda y: fx.vmap(second, (0, None), None)(x, y))(y)) == 3
     assert float(fx.vmap(fx.grad(second, argnums=1), (0, None), None)(x, y)) == 3
+
+
+# ------------------------------------------------------------------------------------- functions with rules, nested
+
+
+def _with_jvp(f: Any) -> Any:
+    g: Any = fx.custom_jvp(lambda x: f(x))
+    g.defjvp(lambda primals, tangents: (f(*primals), fx.jvp(f, primals, tangents)[1]))
+    return g
+
+
+def _with_vjp(f: Any) -> Any:
+    g: Any = fx.custom_vjp(lambda x: f(x))
+    g.defvjp(lambda x: (f(x), x), lambda x, ct: (fx.vjp(f, x)[1](ct)[0],))
+    return g
+
+
+def _with_vmap(f: Any) -> Any:
+    g: Any = fx.custom_vmap(lambda x: f(x))
+    g.def_vmap(lambda size, batched, x: (fx.vmap(f)(x), True))
+    return g
+
+
+KINDS: Final[dict[str, Any]] = {"j": _with_jvp, "v": _with_vjp, "m": _with_vmap}
+
+
+@pytest.mark.parametrize("kinds", part(["".join(k) for n in (1, 2, 3) for k in product("jvm", repeat=n)], 3))
+def test_rules_that_differentiate_functions_with_other_rules(kinds: str) -> None:
+    """A rule for tangents whose function has a rule for stacks was refused as not linear."""
+    f: Any = fnp.sin
+    for kind in kinds:
+        f = KINDS[kind](f)
+    x = np.linspace(0.1, 1, 6, dtype=np.float32).reshape(2, 3)
+    v = x[0]
+
+    def total(x: Any) -> Any:
+        return f(x).sum()
+
+    pairs: list[tuple[Any, Any]] = [
+        (fx.grad(total)(v), np.cos(v)),
+        (fx.vmap(fx.grad(total))(x), np.cos(x)),
+        (fx.jacfwd(fx.grad(total))(v), np.diag(-np.sin(v))),
+        (fx.vmap(f)(x), np.sin(x)),
+        (fx.jvp(f, (v,), (v,))[1], np.cos(v) * v),
+        (fx.grad(lambda x: fx.vmap(f)(x).sum())(x), np.cos(x)),
+    ]
+    for have, want in pairs:
+        np.testing.assert_allclose(have, want, atol=1e-5)
+
+
+@pytest.mark.parametrize("depth", [6, 9])
+def test_rules_for_stacks_nested(depth: int) -> None:
+    """From a depth of 5 on, a function that a body calls was lost when the rules were traced: KeyError."""
+    f: Any = fnp.sin
+    for _ in range(depth):
+        f = _with_vmap(f)
+    x = np.linspace(0.1, 1, 3, dtype=np.float32)
+    np.testing.assert_allclose(fx.vmap(f)(x), np.sin(x), atol=1e-6)
+    np.testing.assert_allclose(fx.grad(fx.trace(f, x[0]))(x[0]), np.cos(x[0]), atol=1e-6)

@@ -103,7 +103,7 @@ def _members(dtype: Any) -> Any:
 @pytest.mark.parametrize("name", ["union1d", "setdiff1d", "setxor1d", "intersect1d"])
 @np.errstate(all="ignore")
 def test_a_set_is_the_same_with_a_size_and_without(name: str, one: Any, other: Any) -> None:
-    """NumPy has float64 for int32 and float32, no dtype for bfloat16 and float16, and sorts no nans of bfloat16."""
+    """NumPy has float64 for int32 and float32, none for bfloat16 and float16, and leaves nans of bfloat16 unsorted."""
     x, y = _members(one), _members(other)[1:4]
     f = getattr(fnp_, name)
     have = np.asarray(f(x, y))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fxad import dtypes, numpy as fnp
 from fxad.errors import ShapeError
+from fxad.operations.arguments import check_flags
 from fxad.scipy.arguments import floats
 from fxad.tracing.array import Array, ArrayLike
 
@@ -14,6 +15,7 @@ def vq(obs: ArrayLike, code_book: ArrayLike, check_finite: bool = True) -> tuple
     Type:   obs [m,n] and code_book [k,n], or vectors of numbers, -> [m], [m]. `check_finite` changes nothing.
     Raises: ShapeError.
     """
+    check_flags("vq", check_finite=check_finite)
     x, codes = floats("vq", obs, code_book)
     if x.ndim != codes.ndim or x.ndim not in (1, 2) or x.shape[1:] != codes.shape[1:]:
         raise ShapeError(
