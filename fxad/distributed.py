@@ -28,7 +28,8 @@ def initialize(
     are those of `set_cpu_devices`.
 
     If a process dies on CPUs, its collectives raise an ExecutionError in the other processes as soon as its connections
-    close, and a barrier raises one after its timeout. A process that calls neither continues. On GPUs, NCCL would wait
+    close, or after 30 seconds if they were not made yet. A barrier raises one after its timeout. A process that calls
+    neither continues. On GPUs, NCCL would wait
     for ever, so jaxlib ends the other processes about `heartbeat_timeout` seconds after the death. If process 0 dies,
     jaxlib ends the others within that time.
 

@@ -345,7 +345,7 @@ def axes_of(what: str, mesh: Mesh | Mapping[str, int]) -> Axes:
     if isinstance(mesh, Mesh):
         return tuple(mesh.shape.items())
     sizes = {name: plain_ints(n) for name, n in mesh.items()} if isinstance(mesh, Mapping) else {}
-    if sizes and all([isinstance(n, int) and n > 0 for n in sizes.values()]):
+    if sizes and all([type(n) is int and n > 0 for n in sizes.values()]):
         return tuple(sizes.items())
     raise ArgumentError(
         f"{what}: mesh is {described(mesh)}: {mesh!r:.60}", remedy='give a Mesh, or names and sizes: {"i": 8}'

@@ -24,7 +24,7 @@ from fxad.core import tree
 from fxad.core.atomic_file import FOLLOWING, UNFINISHED, open_file, sync_directory
 from fxad.core.tree import Structure
 from fxad.core.tree_paths import NamedKey, key_value
-from fxad.errors import ArgumentError, DTypeError, FileFormatError, FxadError, ShapeError, described
+from fxad.errors import ArgumentError, DTypeError, ExecutionError, FileFormatError, FxadError, ShapeError, described
 from fxad.ir import NDArray
 from fxad.storage.programs import absolute_path, path_to_write
 from fxad.storage.tree_structure import Json, structure_from_json, structure_to_json
@@ -56,7 +56,8 @@ def save(path: str | os.PathLike[str], values: object) -> None:
 
     Law:    `load(path)` is the tree, with arrays of the same shapes, dtypes and bits.
     Raises: ArgumentError for a leaf that is not an array, for tracers, for a tree that no file can describe and
-            for what is no path; FileFormatError for a folder; OSError.
+            for what is no path; ExecutionError for an array that was deleted, or is on devices of other processes;
+            FileFormatError for a folder; OSError.
     Cost:   a copy in host memory of the leaves that are on another device.
     """
     where = path_to_write("tree.save", path)
@@ -203,8 +204,14 @@ def _read_leaves(file: _File, names: Sequence[str], like: Sequence[object]) -> l
 def _on_host(leaf: object, path: str) -> NDArray:
     if isinstance(leaf, Tracer):
         raise ArgumentError(f"tree.save: {path} is {leaf!r} of a trace", remedy="save values: call tree.save eagerly")
+    if isinstance(leaf, Array):
+        try:
+            return np.asarray(leaf)
+        except ExecutionError as e:  # it was deleted, or is on devices of other processes
+            problem = e.message.removeprefix("to_numpy: ")
+            raise ExecutionError(f"tree.save: {path}: {problem}", remedy=e.remedy) from e
     try:
-        return np.asarray(leaf if isinstance(leaf, Array) else asarray(leaf))
+        return np.asarray(asarray(leaf))
     except FxadError as e:
         raise ArgumentError(
             f"tree.save: {path} is {described(leaf)}, not an array: {leaf!r:.60}",

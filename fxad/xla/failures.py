@@ -172,6 +172,8 @@ def value_error(what: str, e: Exception, buffer: _jax.ArrayImpl) -> ExecutionErr
 
 _IF_DONATED: Final = "use the result in its place, or leave the argument out of `donate`"
 _IF_DELETED: Final = "compute it again, or delete it when nobody uses it any more"
+_EXCHANGE: Final = re.compile("gloo", re.IGNORECASE)  # XLA's collectives between processes
+_IF_NOT_REACHED: Final = "see why another process has ended, or does not run this program"
 _IF_FAILED: Final = "the words are XLA's: check what the program is given, and what memory the device has left"
 
 
@@ -221,7 +223,8 @@ def _failure(what: str, e: Exception, origin: Origin | None) -> ExecutionError:
     head = what if what == origin.name else f"{what}: {origin.name}"
     allocation = _ALLOCATION.search(problem)
     if allocation is None:
-        return ExecutionError(f"{head}: {problem}", where=origin.where, remedy=_IF_FAILED)
+        remedy = _IF_NOT_REACHED if _EXCHANGE.search(problem) else _IF_FAILED
+        return ExecutionError(f"{head}: {problem}", where=origin.where, remedy=remedy)
     executable = origin.executable()
     m = None if executable is None else executable.memory()
     needs = "" if m is None else (

@@ -22,7 +22,7 @@ from hypothesis import given, strategies as st
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import dtypes, optim
-from fxad.errors import ArgumentError, DTypeError, FileFormatError, FxadError, ShapeError
+from fxad.errors import ArgumentError, DTypeError, ExecutionError, FileFormatError, FxadError, ShapeError
 from fxad.storage import arrays as files
 from fxad.storage.arrays import load, save
 
@@ -171,6 +171,10 @@ def test_what_does_not_fit_is_named(tmp_path: Path) -> None:
     assert type(e) is ArgumentError
     assert e.message.startswith("tree.save: tree[0] is ")
     assert e.remedy == "save values: call tree.save eagerly"
+    deleted = fnp.ones(2) + 1
+    deleted.delete()
+    e = failure(lambda: save(path, {"w": deleted}))
+    assert (type(e), e.message) == (ExecutionError, "tree.save: tree['w']: the array is deleted")
     e = failure(lambda: save("", {}))
     assert e.message == "tree.save: '' is not the path of a file"
     e = failure(lambda: load(tmp_path))

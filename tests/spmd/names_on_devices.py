@@ -510,6 +510,48 @@ def test_an_axis_may_have_any_name(name: str) -> None:
     assert (y + 1).sharding == y.sharding
 
 
+# --------------------------------------------------------------------------------------------------------- nan is kept
+
+
+FLOATS = ["float32", "float64", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz"]
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("place", [None, 0, 5])
+def test_extrema_of_devices_are_nan_if_one_is(dtype: str, place: int | None) -> None:
+    """XLA's collectives on CPUs drop nan."""
+    values = np.array([-3.0, 2.0, 0.5, -0.25, np.inf if dtype[:6] != "float8" else 6.0, 1.0, -2.0, 0.0])
+    if place is not None:
+        values[place] = np.nan
+    x = fx.asarray(values).astype(dtype)
+    want = [np.full(8, f(values), np.float64) for f in (np.max, np.min)]
+    for f in (fx.pmap, fx.vmap):
+        mapped: Any = f(lambda v: (lax.pmax(v, "i"), lax.pmin(v, "i")), axis_name="i")
+        for have, wanted in zip(mapped(x), want, strict=True):
+            np.testing.assert_array_equal(np.asarray(have.astype("float64")), wanted)
+
+
+def test_extrema_of_divided_arrays_are_nan_if_one_element_is() -> None:
+    rows = NamedSharding(make_mesh((8,), ("i",)), P("i"))
+    places = np.array([0, 0, 1, 1, 0, 0, 1, 1])
+    x = np.array(X)
+    x[3, 1] = np.nan
+
+    def extrema(x: Any) -> list[Any]:
+        low = fnp.zeros((2, 4), "float32")
+        return [
+            fnp.max(x), fnp.min(x), fnp.max(x, 0), fnp.min(x, 1), lax.reduce_max(x[:, :0], axes=(1,)),
+            low.at[places].max(x), low.at[places].min(x),
+            lax.cond(x[0, 0] > 1, lambda x: fnp.min(x, 0), lambda x: fnp.max(x, 0), x),
+        ]  # fmt: skip
+
+    for have, want in zip(fx.jit(extrema)(fx.device_put(x, rows)), extrema(x), strict=True):
+        np.testing.assert_array_equal(np.asarray(have), np.asarray(want))
+    inside = fx.shard_map(lambda v: lax.pmax(fnp.max(v), "i"), {"i": 8}, P("i"), P())
+    assert np.isnan(np.asarray(fx.jit(inside)(x)))
+    assert fx.lower(fx.trace(inside, x)).text().count("stablehlo.maximum") == 2  # of floats, then of integers
+
+
 # ------------------------------------------------------------------------------------- a map inside names other axes
 
 

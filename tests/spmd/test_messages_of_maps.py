@@ -190,6 +190,8 @@ ERRORS: list[tuple[Callable[[], Any], type[FxadError], str, str]] = [
       f" {THERE} of platform cpu"),
      ("run the maps in programs of their own, or call fx.set_cpu_devices(3000) or set FXAD_CPU_DEVICES=3000 before the"
       " first program runs")),
+    (lambda: fx.shard_map(f, {"i": True}, P(), P())(X), ArgumentError,
+     "shard_map of f: mesh is a dict: {'i': True}", 'give a Mesh, or names and sizes: {"i": 8}'),
     (lambda: fx.shard_map(f, {}, P(), P())(X), ArgumentError,
      "shard_map of f: mesh is a dict: {}", 'give a Mesh, or names and sizes: {"i": 8}'),
     (lambda: fx.jit(fx.pmap(f, "i"))(np.ones((1000, 2), np.float32)), ParameterError,

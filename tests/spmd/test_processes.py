@@ -54,6 +54,18 @@ fx.distributed.shutdown()
 print("alive", fx.distributed.is_initialized(), flush=True)
 os._exit(0)
 """
+NEVER = (
+    LOST[: LOST.index("print(float")]
+    + """
+if k == n - 1:
+    os._exit(7)
+try:
+    print("no error", np.asarray(f(x)))
+except fx.errors.ExecutionError as e:
+    print(e.message.split(":")[0], "|", e.remedy, flush=True)
+os._exit(0)
+"""
+)
 FIRST = """
 import os, sys, time
 import fxad as fx
@@ -144,12 +156,20 @@ def test_a_process_that_dies_is_an_error_in_the_others(processes: int) -> None:
                 "to_numpy: parts of the array are on devices of other processes | "
                 "read addressable_shards, or gather it in a program: out_shardings with PartitionSpec()"
             ),
-            "pmap_<lambda> | the words are XLA's: check what the program is given, and what memory the device has left",
+            "pmap_<lambda> | see why another process has ended, or does not run this program",
             "distributed.barrier | see why another process did not come to the barrier",
             "soon",
             "alive False",
         ]
         assert status == 0
+
+
+@pytest.mark.deep
+def test_a_process_that_dies_before_the_first_collective() -> None:
+    """jaxlib waits 30 seconds for the address of a process."""
+    (status, lines), (dead, _) = _run(NEVER, 2)
+    assert (status, dead) == (0, 7)
+    assert lines == ["pmap_<lambda> | see why another process has ended, or does not run this program"]
 
 
 def test_if_process_0_dies_the_others_end() -> None:
