@@ -60,7 +60,7 @@ def _is_exchange(prim: Primitive, ins: Atoms, in_map: bool) -> bool:
     if not isinstance(prim, Extremum) and (in_map or not isinstance(prim, ExtremumReduction | ScatterExtremum)):
         return False
     x = ins[0].aval
-    return dtypes.is_float(x.dtype) and not (
+    return x.dtype in dtypes.FLOATING and not (
         isinstance(prim, ExtremumReduction) and 0 in [x.shape[k] for k in prim.axes]
     )
 

@@ -525,8 +525,11 @@ def test_extrema_of_devices_are_nan_if_one_is(dtype: str, place: int | None) -> 
         values[place] = np.nan
     x = fx.asarray(values).astype(dtype)
     want = [np.full(8, f(values), np.float64) for f in (np.max, np.min)]
-    for f in (fx.pmap, fx.vmap):
-        mapped: Any = f(lambda v: (lax.pmax(v, "i"), lax.pmin(v, "i")), axis_name="i")
+
+    def extrema(v: fx.Array) -> tuple[fx.Array, fx.Array]:
+        return lax.pmax(v, "i"), lax.pmin(v, "i")
+
+    for mapped in (fx.pmap(extrema, axis_name="i"), fx.vmap(extrema, axis_name="i")):
         for have, wanted in zip(mapped(x), want, strict=True):
             np.testing.assert_array_equal(np.asarray(have.astype("float64")), wanted)
 
