@@ -235,6 +235,7 @@ def test_sizes_that_no_array_has_end_at_once() -> None:
     calls: list[Any] = [
         lambda: fnp.fromiter([1], "float32", 2**40),
         lambda: fnp.diag_indices(3, 2**40),
+        lambda: fnp.polyint(X[0], 2**40),
         lambda: fx.scipy.linalg.pascal(2**40),
         lambda: fx.scipy.linalg.pascal(-1),
         lambda: fx.scipy.linalg.invhilbert(2**20),
