@@ -126,6 +126,8 @@ def polyint(p: ArrayLike, m: int = 1, k: ArrayLike | None = None) -> Array:
     array = to_inexact(_coefficient_vector("polyint", p))
     if m < 0:
         raise ParameterError(f"polyint: order {m} is below 0", remedy="use polyder")
+    if m > 1000:
+        raise ParameterError(f"polyint: order {m:,} is above 1,000", remedy="integrate fewer times")
     constants = (
         full((m,), 0, array.dtype)
         if k is None

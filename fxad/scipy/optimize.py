@@ -9,7 +9,7 @@ from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 from fxad import dtypes, lax, numpy as fnp
 from fxad.api.gradients import value_and_grad
 from fxad.core import tree
-from fxad.errors import ArgumentError, ParameterError, ShapeError
+from fxad.errors import ArgumentError, ParameterError, ShapeError, described
 from fxad.numpy.apply import as_inexact_array
 from fxad.operations.arguments import function, is_word, number, plain_ints
 from fxad.optim.lbfgs import Lbfgs, LbfgsState, counted_line_search, lbfgs
@@ -76,7 +76,7 @@ def minimize(
         )
     defaults = dict(_OPTIONS)[name]
     if options is not None and not isinstance(options, Mapping):
-        raise ArgumentError(f"minimize: options is a {type(options).__qualname__}, not a mapping", remedy="use a dict")
+        raise ArgumentError(f"minimize: options is {described(options)}, not a mapping", remedy="use a dict")
     chosen = dict(options or {})
     if unknown := [o for o in chosen if o not in defaults]:
         raise ParameterError(

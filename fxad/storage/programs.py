@@ -87,6 +87,10 @@ def load(
 def absolute_path(operation: str, path: object) -> str:
     """The absolute path. Raises: ArgumentError if `path` is not a path."""
     name = os.fsdecode(path) if isinstance(path, str | bytes | os.PathLike) else ""
+    try:
+        os.fsencode(name)
+    except UnicodeEncodeError:  # a lone surrogate is no character of a name
+        name = ""
     if not name or "\0" in name:
         raise ArgumentError(f"{operation}: {path!r:.60} is not the path of a file", remedy="name a file")
     return os.path.abspath(name)
@@ -94,10 +98,12 @@ def absolute_path(operation: str, path: object) -> str:
 
 def path_to_write(operation: str, path: object) -> str:
     """The absolute path of a file to write. Raises: ArgumentError if `path` is not a path; FileFormatError for a
-    folder."""
+    folder, a device or a pipe."""
     where = absolute_path(operation, path)
     if os.path.isdir(where):
         raise FileFormatError(f"{operation}: {where} is a folder", remedy="name a file in it")
+    if os.path.exists(where) and not os.path.isfile(where):  # a device or a pipe would be replaced by a file
+        raise FileFormatError(f"{operation}: {where} is not a regular file", remedy="name a file")
     return where
 
 

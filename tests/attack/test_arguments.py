@@ -235,6 +235,7 @@ def test_sizes_that_no_array_has_end_at_once() -> None:
     calls: list[Any] = [
         lambda: fnp.fromiter([1], "float32", 2**40),
         lambda: fnp.diag_indices(3, 2**40),
+        lambda: fnp.polyint(X[0], 2**40),
         lambda: fx.scipy.linalg.pascal(2**40),
         lambda: fx.scipy.linalg.pascal(-1),
         lambda: fx.scipy.linalg.invhilbert(2**20),
@@ -354,3 +355,83 @@ def test_an_integer_is_whatever_has_an_index(room: Any) -> None:
                 except FxadError as e:
                     refused.append(f"{f}({name}={other!r}): {e.message}")
     assert not refused
+
+
+def _own(value: Any) -> Any:
+    return value  # of any type
+
+
+# The whole message of errors that the laws above only begin.
+MESSAGES: Final[dict[str, tuple[Any, str]]] = {
+    "piecewise_constant_schedule: boundaries_and_scales is an int: 3": (
+        lambda: fx.optim.piecewise_constant_schedule(0.1, _own(3)),
+        "give a dict: {100: 0.1}",
+    ),
+    "pascal: n is -1, and the matrix is computed on the host": (
+        lambda: fx.scipy.linalg.pascal(-1),
+        "give 0 to 4,096",
+    ),
+    "minimize: options is an int, not a mapping": (
+        lambda: fx.scipy.optimize.minimize(fnp.sum, X[0], method="BFGS", options=_own(3)),
+        "use a dict",
+    ),
+    "welch: window is f64[], not a vector": (
+        lambda: fx.scipy.signal.welch(X, window=np.array(1.0)),
+        "give one value for each place",
+    ),
+    "bernoulli: n is 1099511627776, and the numbers are computed on the host": (
+        lambda: fx.scipy.special.bernoulli(2**40),
+        "give less",
+    ),
+    "picture: an int is not a sharding: 3": (lambda: fx.sharding.picture(_own(3), (3,)), "give x.sharding"),
+    "devices: platform is an int: 3": (lambda: fx.devices(_own(3)), 'give a name: "cpu", "cuda"'),
+    "add: argument 0: the __dlpack__ of a Lending raises BufferError: not now": (
+        lambda: fnp.add(_own(Lending()), 1),
+        "give np.asarray of it",
+    ),
+    "typecheck: an int is not a jaxpr: 3": (lambda: fx.typecheck(_own(3)), "give program.jaxpr"),
+    "diag_indices: ndim is 65": (lambda: fnp.diag_indices(3, 65), "arrays have 0 to 64 axes"),
+    "polyint: order 1,001 is above 1,000": (lambda: fnp.polyint(X[0], 1001), "integrate fewer times"),
+    "conv_general_dilated_patches: a window has 90,000 places": (
+        lambda: fx.lax.conv_general_dilated_patches(np.ones((1, 1, 4, 4)), (300, 300), (1, 1), [(300, 300)] * 2),
+        "give one of at most 65,536",
+    ),
+    "make_array_from_callback: sharding is an int: 3": (
+        lambda: fx.make_array_from_callback((3,), _own(3), lambda i: X[0][i]),
+        "give NamedSharding(mesh, spec)",
+    ),
+    "tree.map: f is an int, not a function: 3": (lambda: fx.tree.map(_own(3), X), "give something that can be called"),
+    "tree.paths: structure is an int, not a structure: 3": (
+        lambda: fx.tree.paths(_own(3)),
+        "give what tree.structure returns",
+    ),
+    "tree.unflatten: leaves is an int, not a sequence: 3": (
+        lambda: fx.tree.unflatten(fx.tree.structure([1]), _own(3)),
+        "give a list",
+    ),
+    "tree.map_with_path: f is an int: 3": (lambda: fx.tree.map_with_path(_own(3), X), "give a function"),
+    "tree: is_leaf_takes_path is an int: 3": (
+        lambda: fx.tree.leaves_with_path(X, is_leaf_takes_path=_own(3)),
+        "give True or False",
+    ),
+    "tree.keystr: an int is not a path, or a str not a separator": (
+        lambda: fx.tree.keystr(_own(3)),
+        "give a tuple of keys, and a str",
+    ),
+    "parse: primitives is an int: 3": (
+        lambda: fx.text.parse("", _own(3)),
+        "give classes: primitives=[MyPrimitive]",
+    ),
+    "reduce: computation <lambda> returns (), and the operands are *": (
+        lambda: fx.lax.reduce(X, np.float32(0), _own(lambda a, b: ()), (0,)),
+        "return one scalar for each operand",
+    ),
+}
+
+
+@pytest.mark.parametrize("message", MESSAGES)
+def test_the_message_and_the_remedy(message: str) -> None:
+    call, remedy = MESSAGES[message]
+    with pytest.raises(FxadError) as e:
+        call()
+    assert (e.value.message, e.value.remedy) == (message, remedy)

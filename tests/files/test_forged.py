@@ -280,8 +280,30 @@ def test_what_is_no_regular_file(tmp_path: Path) -> None:
         assert refused(path).message == f"load: {path} is not a regular file"
 
 
+def test_what_is_no_regular_file_is_not_replaced(tmp_path: Path) -> None:
+    """`fx.save(p, "/dev/null")` of an administrator made /dev/null a file."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    tree_save: Any = fx.tree.save
+    for name, save in (
+        ("save", lambda path: fx.save(program(), path)),
+        ("tree.save", lambda path: tree_save(path, {"a": 1})),
+    ):
+        with pytest.raises(FxadError) as e:
+            save(pipe)
+        assert e.value.message == f"{name}: {pipe} is not a regular file"
+        assert pipe.is_fifo()
+
+
 def test_what_is_no_path(tmp_path: Path) -> None:
-    cases = [("a\0b", "'a\\x00b'"), ("", "''"), (3, "3"), (None, "None"), (b"a\0", "b'a\\x00'")]
+    cases = [
+        ("a\0b", "'a\\x00b'"),
+        ("a\ud800", "'a\\ud800'"),
+        ("", "''"),
+        (3, "3"),
+        (None, "None"),
+        (b"a\0", "b'a\\x00'"),
+    ]
     for path, shown in cases:
         e = refused(path)
         assert (type(e), e.message) == (ArgumentError, f"load: {shown} is not the path of a file")
