@@ -116,6 +116,20 @@ def test_recomputation_within_recomputation() -> None:
     assert (np.asarray(fx.grad(fx.remat(fx.trace(deep, X), plan=small))(X)) == np.asarray(gradient)).all()
 
 
+@pytest.mark.parametrize(("depth", "share"), [(24, 0.12), (48, 0.06)])
+def test_deep_networks_keep_to_small_budgets(depth: int, share: float) -> None:
+    def blocks(ws: Any, x: Any) -> Any:
+        for w in ws:
+            x = fnp.tanh(x @ w) @ W.T
+        return fnp.sum(x**2)
+
+    program = fx.trace(blocks, [W * (k + 1) for k in range(depth)], np.full((512, 64), 0.1, np.float32))
+    plain, least = temporaries(program), plans_of(program)[-1]
+    held = temporaries(fx.remat(program, plan=least))
+    assert held <= share * plain
+    assert least.bytes < 1.5 * held  # a branch within a branch is counted once
+
+
 def test_a_plan_reconstructs_on_request() -> None:
     w, state = W[:16, :16], np.full((2, 256, 16), 0.1, np.float32)
 

@@ -2,6 +2,7 @@
 
 A cheap equation is computed in the kernel of each of its readers, so its result takes no memory, and its operands live
 until the last reader. A result is in memory if a kernel reads it there: a product, a loop, a branch, a recomputation.
+What a recomputation reads and returns is counted while it is live inside.
 Operands of the program are memory of the caller, and results have memory of their own. Neither is counted.
 """
 
@@ -13,7 +14,8 @@ from typing import Final, TypeAlias, final
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
-from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Lit, Var
+from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Lit, Mask, Var
+from fxad.primitives.control.bodies import select_by_mask
 from fxad.primitives.control.call import callee
 from fxad.primitives.control.remat import Remat
 from fxad.primitives.control.scan import Scan
@@ -43,24 +45,58 @@ class Peak:
 _Spans: TypeAlias = dict[Atom, int]
 
 
-@by_value
+@final
+@dataclass(frozen=True, slots=True)
+class _Body:
+    """A program that runs during an equation. `ins` marks the operands that no later equation reads, `outs` the
+    results that are temporaries. Both are counted in the body, while they are live there."""
+
+    jaxpr: Jaxpr
+    ins: Mask
+    outs: Mask
+
+    @property
+    def bytes(self) -> int:
+        return _most_bytes(self.jaxpr, self.ins, self.outs)
+
+
 def peak_bytes(jaxpr: Jaxpr) -> int:
     """Returns the estimated bytes of temporaries. Cost: linear in the distinct equations, with calls inlined."""
-    return max(_live_bytes(_flat(jaxpr)), default=0)
+    return _program(jaxpr).bytes
 
 
 def peak(jaxpr: Jaxpr) -> Peak:
     """Returns the estimate, and the values that are in memory at the peak, also those of the body that runs then."""
+    return _peak_of(_program(jaxpr))
+
+
+def _program(jaxpr: Jaxpr) -> _Body:
+    """Operands and results of a program are memory of the caller."""
+    return _Body(jaxpr, (False,) * len(jaxpr.ins), (False,) * len(jaxpr.outs))
+
+
+@by_value
+def _most_bytes(jaxpr: Jaxpr, ins: Mask, outs: Mask) -> int:
     flat = _flat(jaxpr)
-    live = _live_bytes(flat)
+    return max(_live_bytes(flat, *_spans(flat, ins, outs)), default=0)
+
+
+def _peak_of(body: _Body) -> Peak:
+    flat = _flat(body.jaxpr)
+    begin, end = _spans(flat, body.ins, body.outs)
+    live, eqns = _live_bytes(flat, begin, end), flat.eqns
     if not live:
         return Peak(0, ())
     at = max(range(len(live)), key=live.__getitem__)
-    begin, end = _spans(flat)
-    producer = {v: e for e in flat.eqns for v in e.outs}
-    values = [Live(v.aval.nbytes, producer[v]) for v, k in begin.items() if isinstance(v, Var) and k <= at <= end[v]]
-    inner = max(_bodies(flat.eqns[at]), key=peak_bytes, default=None)
-    values += peak(inner).values if inner is not None else ()
+    inner = max(_bodies(eqns[at], at, begin, end), key=lambda body: body.bytes, default=None)
+    within = _counted_within(eqns[at], inner)
+    producer = {v: e for e in eqns for v in e.outs}
+    values = [
+        Live(v.aval.nbytes, producer[v])
+        for v, k in begin.items()
+        if v in producer and k <= at <= end[v] and v not in within
+    ]
+    values += _peak_of(inner).values if inner is not None else ()
     return Peak(live[at], tuple(sorted(values, key=lambda value: -value.bytes)))
 
 
@@ -79,25 +115,41 @@ def _flat(jaxpr: Jaxpr) -> Jaxpr:
     return b.build(b.inline_calls(jaxpr, jaxpr.ins, opens), jaxpr.name)
 
 
-def _bodies(eqn: Eqn) -> Sequence[Jaxpr]:
+def _bodies(eqn: Eqn, k: int, begin: _Spans, end: _Spans) -> Sequence[_Body]:
+    """Returns the programs that run during equation k."""
     prim = eqn.prim
+    if isinstance(prim, Remat):
+        # XLA plans the branch that a recomputation is lowered to as a part of the program around it: an operand lives
+        # until its last use inside, and a result begins where it is computed inside
+        first = {a: i for i, a in reversed([*enumerate(eqn.ins)])}
+        ins = tuple([a in begin and end[a] == k and first[a] == i for i, a in enumerate(eqn.ins)])
+        return [_Body(prim.body, ins, tuple([v in begin for v in eqn.outs]))]
     if not isinstance(prim, HigherOrder):
         return ()
     layout = prim.layout
-    return [layout.bodies[k].jaxpr for k in layout.running]
+    return [_program(layout.bodies[i].jaxpr) for i in layout.running]
 
 
-def _live_bytes(flat: Jaxpr) -> list[int]:
+def _counted_within(eqn: Eqn, body: _Body | None) -> set[Atom]:
+    """Returns the operands and results of an equation that are counted in its body."""
+    if body is None or not isinstance(eqn.prim, Remat):
+        return set()
+    return {*select_by_mask(eqn.ins, body.ins), *select_by_mask(eqn.outs, body.outs)}
+
+
+def _live_bytes(flat: Jaxpr, begin: _Spans, end: _Spans) -> list[int]:
     """Returns the bytes in memory while each equation runs."""
-    begin, end = _spans(flat)
-    born, dead = [0] * len(flat.eqns), [0] * (len(flat.eqns) + 1)
+    eqns = flat.eqns
+    born, dead = [0] * len(eqns), [0] * (len(eqns) + 1)
     for v, k in begin.items():
         born[k] += v.aval.nbytes
         dead[end[v] + 1] += v.aval.nbytes
     out, live = [], 0
-    for k, eqn in enumerate(flat.eqns):
+    for k, eqn in enumerate(eqns):
         live += born[k] - dead[k]
-        out.append(live + max([peak_bytes(body) for body in _bodies(eqn)], default=0) + _sliced_bytes(eqn))
+        bodies = _bodies(eqn, k, begin, end)
+        within = [b.bytes - sum([a.aval.nbytes for a in _counted_within(eqn, b)]) for b in bodies]
+        out.append(live + max(within, default=0) + _sliced_bytes(eqn))
     return out
 
 
@@ -123,9 +175,9 @@ def _made_within(jaxpr: Jaxpr, which: Sequence[Atom]) -> int:
     return sum([a.aval.nbytes for a in flat.outs[start:] if a in computed])
 
 
-def _spans(flat: Jaxpr) -> tuple[_Spans, _Spans]:
+def _spans(flat: Jaxpr, ins: Mask, outs: Mask) -> tuple[_Spans, _Spans]:
     """Returns the first and the last equation during which each value is in memory. Other values are not in memory:
-    they are operands or results of the program, views, or fused into their readers."""
+    they are memory of the caller, views, or fused into their readers."""
     kinds = [Kind.KERNEL if isinstance(e.prim, HigherOrder) else compile_cost(type(e.prim))[0] for e in flat.eqns]
     readers: dict[Atom, list[int]] = {}
     for k, eqn in enumerate(flat.eqns):
@@ -133,6 +185,7 @@ def _spans(flat: Jaxpr) -> tuple[_Spans, _Spans]:
             readers.setdefault(a, []).append(k)
     results: set[Atom] = {a for a in flat.outs if not isinstance(a, Lit)}
     operands = {*flat.ins}
+    temporaries = {*select_by_mask(flat.outs, outs)} - operands
     # backwards: the last use of a value is known when its equation is reached
     begin: _Spans = {}
     end: _Spans = {}
@@ -147,11 +200,19 @@ def _spans(flat: Jaxpr) -> tuple[_Spans, _Spans]:
             fused = len(read) <= most and all([kinds[r] is not Kind.KERNEL for r in read])
         if kind is Kind.VIEW and eqn.outs[0] in results:
             results.update(eqn.ins)
+            if eqn.outs[0] in temporaries:
+                temporaries.discard(eqn.outs[0])
+                temporaries.update([a for a in eqn.ins if isinstance(a, Var) and a not in operands])
         for v in eqn.outs:
-            if v in last and not fused and v not in results:
+            if v in temporaries:
+                begin[v], end[v] = k, len(flat.eqns) - 1
+            elif v in last and not fused and v not in results:
                 begin[v], end[v] = k, last[v]
         until = max(ends, default=k) if fused else k
         for a in eqn.ins:
-            if isinstance(a, Var) and a not in operands:
+            if isinstance(a, Var):
                 last[a] = max(last.get(a, -1), until)
+    for a in select_by_mask(flat.ins, ins):
+        if a in last:
+            begin[a], end[a] = 0, last[a]
     return begin, end

@@ -39,7 +39,7 @@ LEAST_GAIN: Final = 0.9  # a plan on the frontier needs at most this part of the
 MAX_PARTS: Final = 16  # parts of a stretch in which nothing repeats
 MAX_PERIOD: Final = 1024  # equations of a repeated layer
 LAYER_PARTS: Final = (2, 4)  # parts of a layer
-FEW: Final = 8  # segments from which on a third level of recomputation is tried; a fourth from the square
+MAX_LEVELS: Final = 6  # levels of recomputation within recomputation
 BODY_PARTS: Final = (1, 2, 4, 8)  # parts of a body
 SMALLEST_BODY: Final = 4  # equations of a body that is divided
 
@@ -507,7 +507,7 @@ def _sequences(flat: Jaxpr) -> Iterator[list[tuple[Segment, ...]]]:
     policies: list[Policy] = [*([costly(ratio)] if ratio else []), nothing]
     for keep in policies:
         # nothing is gained by recomputing the last layer: its derivative comes first
-        shares = dict.fromkeys([max(1, n - 1), ceil(3 * n / 4), ceil(n / 2), ceil(n / 4)])
+        shares = dict.fromkeys([max(1, n - 1), ceil(n / 2), ceil(n / 4)])
         yield [tuple([replace(s, keep=keep) if k < m else s for k, s in enumerate(layers)]) for m in shares]
     yield [
         tuple([Segment(g[0].start, g[-1].stop, nothing) for g in [layers[k : k + m] for k in range(0, n, m)]])
@@ -515,7 +515,7 @@ def _sequences(flat: Jaxpr) -> Iterator[list[tuple[Segment, ...]]]:
         if m <= n // 2
     ]
     # recomputation within recomputation: a state for each level, and the values of one layer
-    yield [_nested(layers, balanced(n, depth)) for depth in range(_levels(n), 1, -1)]
+    yield [_nested(layers, sizes) for sizes in _depths(n) if sizes]
     live = live_bytes(flat, (False,) * len(flat.ins))
     states = 2 * isqrt(n) * max([live[k] for k in cuts])
     computed = [sum([v.aval.nbytes for e in flat.eqns[a:b] for v in e.outs]) for a, b in pairwise(cuts)]
@@ -523,13 +523,12 @@ def _sequences(flat: Jaxpr) -> Iterator[list[tuple[Segment, ...]]]:
         for parts in LAYER_PARTS:
             fine = {k for a, b in pairwise(cuts) for k in _quantiles(live, a, b, parts)}
             leaves = [Segment(a, b) for a, b in pairwise(sorted(fine))]
-            most = _levels(len(leaves))
-            yield [_nested(leaves, balanced(len(leaves), depth)) for depth in range(most, 0, -1)]
+            yield [_nested(leaves, sizes) for sizes in _depths(len(leaves)) if sizes]
 
 
-def _levels(n: int) -> int:
-    """Returns how many levels of recomputation are tried for n segments."""
-    return 1 + (n > 3) + (n > FEW) + (n > FEW**2)
+def _depths(n: int) -> list[tuple[int, ...]]:
+    """Returns the sizes of nested groups of n segments for each number of levels, the most levels first."""
+    return list(dict.fromkeys([balanced(n, depth) for depth in range(min(n.bit_length(), MAX_LEVELS), 0, -1)]))
 
 
 def _nested(leaves: Sequence[Segment], sizes: tuple[int, ...]) -> tuple[Segment, ...]:
