@@ -30,7 +30,8 @@ NOTES: Final = {
     "and for 8. The text has the same operations; each collective has a list of its devices.",
     "first step": "XLA compiles nearly the same module in both: tracing and lowering are 5 to 9 ms here and 35 ms in "
     "jax, the rest is XLA's. Nine runs of one day, five on a quiet machine: shard_map 0.85 to 0.98 (median 0.89), pmap "
-    "0.76 to 1.04 (0.92), global view 0.72 to 0.99 (0.90).",
+    "0.76 to 1.04 (0.92), global view 0.72 to 0.99 (0.90). A turn varies by a fifth, so the best of 25 is compared, "
+    "not that of 5: on a quiet machine 0.87, 0.90 and 0.87.",
     "step: shard_map": "The same kernels and collectives, counted in XLA's text. Six runs gave 1.01 to 1.07 (median "
     "1.04); pmap 0.96 to 1.03, global view 1.00 to 1.06.",
     "second process: MLP": "Not to be had: of the CPU time of such a process (430 ms under load) NumPy and jaxlib take "
