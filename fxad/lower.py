@@ -44,7 +44,6 @@ from fxad.lowering.failed_checks import with_loops_ended
 from fxad.lowering.host_calls_on_devices import COPIES, covering, with_host_calls_on_devices
 from fxad.lowering.locations import Locations
 from fxad.lowering.mlir_text import dense_attribute, tensor_type
-from fxad.lowering.nan_of_extrema import with_nan_kept
 from fxad.lowering.ordered_effects import DONE, calls_host, with_host_calls_ordered
 from fxad.primitives.check import Called
 from fxad.primitives.control.call import Call
@@ -167,7 +166,9 @@ def _lower(jaxpr: Jaxpr, platform: str) -> LoweredModule:
     devices = devices_needed(jaxpr)
     module = _Module(devices, platform)
     if runs_on_devices(jaxpr):
-        main = with_host_calls_on_devices(with_host_calls_ordered(with_loops_ended(with_nan_kept(jaxpr))), devices)
+        main = with_host_calls_on_devices(
+            with_host_calls_ordered(with_loops_ended(lowering.nan_of_extrema.with_nan_kept(jaxpr))), devices
+        )
     else:
         main = with_host_calls_ordered(jaxpr)
     parts = [module.function(main, ())]

@@ -1,7 +1,7 @@
 """Parts of `fxad.lower`: types, constants, locations and modules as MLIR text.
 
 `mlir`, which parses modules, and `lapack` are imported at their first use: jaxlib's bindings take 7 ms to import, and
-the compilation of most programs does not need them.
+the compilation of most programs does not need them. So is `nan_of_extrema`, for programs on several devices.
 """
 
 from typing import TYPE_CHECKING
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from fxad.core.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from fxad.lowering import lapack, mlir
+    from fxad.lowering import lapack, mlir, nan_of_extrema
 else:
-    __getattr__, __dir__ = lazy_exports(__name__, {}, modules="lapack mlir")
+    __getattr__, __dir__ = lazy_exports(__name__, {}, modules="lapack mlir nan_of_extrema")
 
-__all__ = ["lapack", "mlir"]
+__all__ = ["lapack", "mlir", "nan_of_extrema"]
