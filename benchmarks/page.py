@@ -29,9 +29,8 @@ NOTES: Final = {
     "lower: a step for 512": "Both columns are fxad's: tracing, differentiating and lowering the step for 512 devices, "
     "and for 8. The text has the same operations; each collective has a list of its devices.",
     "first step": "XLA compiles nearly the same module in both: tracing and lowering are 5 to 9 ms here and 35 ms in "
-    "jax, the rest is XLA's. Nine runs of one day, five on a quiet machine: shard_map 0.85 to 0.98 (median 0.89), pmap "
-    "0.76 to 1.04 (0.92), global view 0.72 to 0.99 (0.90). A turn varies by a fifth, so the best of 25 is compared, "
-    "not that of 5: on a quiet machine 0.87, 0.90 and 0.87.",
+    "jax, the rest is XLA's. A turn varies by a fifth, so the best of 60 is compared. Six runs of one day on a nearly quiet "
+    "machine: shard_map 0.84 to 0.97 (median 0.87), pmap 0.87 to 0.91 (0.89), global view 0.87 to 1.06 (0.90).",
     "step: shard_map": "The same kernels and collectives, counted in XLA's text. Six runs gave 1.01 to 1.07 (median "
     "1.04); pmap 0.96 to 1.03, global view 1.00 to 1.06.",
     "second process: MLP": "Not to be had: of the CPU time of such a process (430 ms under load) NumPy and jaxlib take "
@@ -39,8 +38,9 @@ NOTES: Final = {
     "pyrsistent, 24 to trace and differentiate, 6 for the key of its sources, 11 to find and load.",
     "second process": "Both load the same machine code: 0.1 s of importing jaxlib and numpy, and XLA's loading of the "
     "executable, are in both columns.",
-    "trace and value_and_grad": "Close to its budget: runs gave 0.105 to 0.142, the last ones 0.126 to 0.131. jax "
-    "cannot differentiate what is traced already; the row below is what fxad's transformation costs alone.",
+    "trace and value_and_grad": "Of 16.8 us an equation, 4 are its trace, 6 the rules of derivatives, 4.5 the transpose, and "
+    "2 are those of making each variable for the first time. Earlier runs that gave 0.105 to 0.142 had the variables "
+    "already. jax cannot differentiate what is traced already; the row below is what the transformation costs alone.",
     "trace: 100,000": "Both columns are fxad's: an equation of a program of 100,000, and of 1,000. "
     "A turn of 100,000 takes 0.3 s: 0.88 to 0.99 on a quiet machine, up to 1.97 under a load of 5.",
     "a unit of a linked run beside": "Both columns are one run's: the linked run, and jaxlib's calls of the executable "
@@ -57,10 +57,16 @@ NOTES: Final = {
     "call: x + y": "One frame of Python; executing, and making jaxlib's array, are 0.81 of jax's whole call.",
     "call: pytree": "Close to its budget: runs gave 0.94 to 1.09 under a load of 8, and 0.991 counted in machine "
     "instructions. Executing, and making jaxlib's arrays, are 0.84 of jax's whole call.",
-    "mask beside masks": "Both columns are fxad's: the loss of a ragged batch of 16 sentences of up to 128 words, by "
+    "mask beside masks by hand: value": "Both columns are fxad's: the loss of a ragged batch of 16 sentences of up to 128 words, by "
     "`mask` and with selects that are written by hand. Both have the same products of matrices. `mask` adds -inf to "
     "the padding of scores, which XLA computes with the products; a select by hand is a loop of its own. Measured on a "
     "quiet machine.",
+    "mask beside masks by hand: layers": "Both columns are fxad's: two residual layers of a layer norm, products with "
+    "biases and gelu, and the mean over the valid rows of a ragged batch. XLA makes the same program of both, instruction "
+    "by instruction, so the ratio is 1 but for the order of the turns.",
+    "mask beside jax's masks by hand: layers": "jax's layer norm computes the variance as the mean of squares minus the "
+    "square of the mean. With the same formula, and full effort, fxad takes 1.01 to 1.04 of jax's time; less effort "
+    "takes 1.13 of it (decision 76).",
     "mask: first": "Both columns are fxad's: a program for each padded size, and one for each length.",
     "mask: a call": "Both columns are fxad's: a call is padded in host memory, and so is its result cut.",
     "outline": "Both columns are fxad's: an equation of the gradient of 9,000 layers, and of 90; outlining, and the "
@@ -75,13 +81,12 @@ NOTES: Final = {
     "eager: x @ y": "XLA computes it in a thread of its own: under a load of 8, runs gave 0.44 to 2.5, most "
     "of them 0.88 to 1.04.",
     "trace: x[3]": "A static index is read once for each shape and remembered.",
-    "run: value_and_grad of transformer block": "Beside a job on one of the cores, as the whole section. 0.975 on a "
-    "quiet machine; 1.02 of jax's processor time.",
-    "run: value_and_grad of RNN": "0.839 on a quiet machine.",
+    "run: value_and_grad of transformer block": "Compiled with less effort, in half of the time: kernels that write in "
+    "the place of an operand take longer (decision 76). 19.0 ms with full effort, 19.1 in jax.",
     "run: value_and_grad of ADBench GMM, 1000 x 2, 5": "Compiled with less effort, in 0.35 of jax's time; 1.0 with "
     '`CompileOptions(effort="full")`.',
     "run: value_and_grad of ADBench GMM, 2500": "XLA makes the same kernels of both. A second run gave 1.005.",
-    "run: value_and_grad of residual": "A second run gave 0.865.",
+    "run: value_and_grad of residual": "Runs gave 0.86, 1.05 and 1.13.",
     "run: value_and_grad of ADBench BA": "Divisions stay divisions in fxad's program; of jax's, XLA makes products "
     "with reciprocals.",
     "run: cholesky": "Both call LAPACK, whose threads make times of any size on a machine with other work.",
