@@ -53,8 +53,7 @@ NOTES: Final = {
     "1.40 to 1.46 on a sequence of 32, and 1.33 to 1.42 on one of 8; before plans were made faster, up to 1.61, and "
     "1.75 on a noisy machine.",
     "step: transformer block": "One program for XLA in both: 0.993 in three runs, 1.055 in one on a noisy machine.",
-    "step: 64 bodies": "One program for XLA in both: 0.92 in two runs, 0.66, 1.04, 1.055 once each on a noisy "
-    "machine.",
+    "step: 64 bodies": "One program for XLA in both: 0.92 in two runs, 0.66, 1.04, 1.055 once each on a noisy machine.",
     "step: RNN, 200": "15 units in a chain, and one call for jax: 1.04 and 1.17 under loads of 5 to 7, where 24 "
     "units gave 1.03 and 1.12.",
     "call: x + y": "One frame of Python; executing, and making jaxlib's array, are 0.81 of jax's whole call.",
@@ -86,7 +85,7 @@ NOTES: Final = {
     "trace: x[3]": "A static index is read once for each shape and remembered.",
     "run: value_and_grad of transformer block": "Compiled with less effort, in half of the time: kernels that write "
     "in the place of an operand take longer (decision 76). 19.0 ms with full effort, 19.1 in jax.",
-    "run: value_and_grad of ADBench GMM, 1000 x 2, 5": 'Compiled with less effort, in 0.35 of jax's time; 1.0 with '
+    "run: value_and_grad of ADBench GMM, 1000 x 2, 5": "Compiled with less effort, in 0.35 of jax's time; 1.0 with "
     '`CompileOptions(effort="full")`.',
     "run: value_and_grad of ADBench GMM, 2500": "XLA makes the same kernels of both. A second run gave 1.005.",
     "run: value_and_grad of residual": "Runs gave 0.86, 1.05 and 1.13.",
