@@ -15,17 +15,15 @@ from typing import Any, Concatenate, Final, Generic, ParamSpec, SupportsIndex, T
 
 from fxad.api.custom_calls import TracedCall
 from fxad.api.custom_rules import (
+    ArgumentRules,
     GivenInverse,
     GivenRules,
-    MisfitError,
     UserRule,
-    added_tangents,
     places_of,
     static_places,
 )
 from fxad.api.lift import check_function, importable_name
-from fxad.core import tree
-from fxad.errors import ArgumentError, FxadError, ParameterError, described
+from fxad.errors import ArgumentError, ParameterError, described
 from fxad.operations.arguments import plain_ints
 from fxad.tracing.program import function_name
 from fxad.tracing.tracer import active_trace
@@ -65,8 +63,7 @@ class CustomFunction(Generic[P, R]):
     ) -> None:
         self.fun = fun
         self._decorators = decorators
-        self.nondiff_argnums: tuple[int, ...] = static_places(function_name(fun), nondiff_argnums)
-        self._given = GivenRules()
+        self._given = GivenRules(fun, static_places(function_name(fun), nondiff_argnums))
         update_wrapper(self, fun, updated=())
 
     def __reduce_ex__(self, protocol: SupportsIndex, /) -> str | tuple[Any, ...]:
@@ -79,6 +76,11 @@ class CustomFunction(Generic[P, R]):
     def rules(self) -> tuple[str, ...]:
         """The kinds of rules that the function has: "jvp", "vjp", "vmap", and "inverse" or "ivjp"."""
         return self._given.names
+
+    @property
+    def nondiff_argnums(self) -> tuple[int, ...]:
+        """The positions of the arguments that rules are not about, in order."""
+        return self._given.nondiff_argnums
 
     @property
     def axis_sizes(self) -> tuple[int, ...] | None:
@@ -128,25 +130,9 @@ class CustomFunction(Generic[P, R]):
             if jvp is not None:
                 check_function("defjvps", jvp)
 
-        whole: Callable[..., object] = self
-
-        def defjvps(primals: tuple[object, ...], tangents: tuple[object, ...]) -> tuple[object, object]:
-            if len(jvps) != len(primals):
-                raise MisfitError(
-                    ArgumentError(
-                        f"defjvps of {function_name(self.fun)}: has {len(jvps)} rules for {len(primals)} arguments",
-                        remedy="give one for each argument, None where its tangent has no effect",
-                    )
-                )
-            out = whole(*primals)
-            pairs = [(f, t) for f, t in zip(jvps, tangents, strict=True) if f is not None and tree.leaves(t)]
-            parts = [(f, f(t, out, *primals)) for f, t in pairs]
-            try:
-                return out, added_tangents(self.fun, out, parts)
-            except FxadError as e:
-                raise MisfitError(e) from None
-
-        self._given = replace(self._given, jvp=defjvps, symbolic_zeros=self._given.symbolic_zeros - {"jvp"})
+        self._given = replace(
+            self._given, jvp=ArgumentRules(self, jvps), symbolic_zeros=self._zeros("defjvps", "jvp", False)
+        )
 
     def defvjp(
         self,
@@ -251,8 +237,7 @@ class CustomFunction(Generic[P, R]):
         self._check_given()
         if active_trace() is None or not self.rules:
             return self.fun(*args, **kwargs)
-        call = TracedCall(self, self.fun, self.nondiff_argnums, self._given, self._positional(args, kwargs))
-        result: R = call.run()
+        result: R = TracedCall(self._given, self._positional(args, kwargs)).run()
         return result
 
     def _check_given(self) -> None:

@@ -9,7 +9,7 @@ Decisions: docs/adr/0047, docs/adr/0048, docs/adr/0080.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import combinations, count
@@ -48,24 +48,15 @@ _RETRACED: Final = 8  # times that a rule is traced to find the values that it c
 
 @final
 class TracedCall:
-    """One call of a function with rules, in a trace. `owner` is the object that the user calls, `fun` its function.
+    """One call of a function with rules, in a trace.
 
     The function is *active* while it is traced. Then it is *open* if a named call in it refers to an active function
     with a lower number, or *closed*: then `prim` is its equation, which depends on no trace around it.
     """
 
-    def __init__(
-        self,
-        owner: object,
-        fun: Callable[..., object],
-        nondiff_argnums: Sequence[int],
-        rules: GivenRules,
-        args: tuple[object, ...],
-    ) -> None:
-        self.owner = owner
-        self.fun = fun
+    def __init__(self, rules: GivenRules, args: tuple[object, ...]) -> None:
         self.rules = rules
-        self.signature, self.leaves = Signature.of(fun, nondiff_argnums, args)
+        self.signature, self.leaves = Signature.of(rules.fun, rules.nondiff_argnums, args)
         self.number = self.lowest = 0  # of the function in its scope, and of the active functions that it refers to
         self.body: Body | None = None  # over the operands that a named call of it takes
         self.referable = True  # False: a call of it is traced again, as its operands change with each trace
@@ -88,7 +79,7 @@ class TracedCall:
     def same(self, other: TracedCall) -> bool:
         """Returns True if another call is of the same function, with the same types and static arguments."""
         a, b = self.signature, other.signature
-        if self.owner is not other.owner or a.in_avals != b.in_avals or a.in_tree != b.in_tree:
+        if self.rules is not other.rules or a.in_avals != b.in_avals or a.in_tree != b.in_tree:
             return False
         return a.nondiff.keys() == b.nondiff.keys() and all(map(_alike, a.static, b.static))
 
@@ -113,10 +104,10 @@ class TracedCall:
 
         def flat(*leaves: object) -> object:
             nonlocal out_tree
-            values, out_tree = tree.flatten(self.fun(*self.signature.arguments(leaves)))
+            values, out_tree = tree.flatten(self.rules.fun(*self.signature.arguments(leaves)))
             return values
 
-        body = traced(self.signature.name, self.fun, flat, self.signature.in_avals)
+        body = traced(self.signature.name, self.rules.fun, flat, self.signature.in_avals)
         assert out_tree is not None
         self.signature = replace(self.signature, out_tree=out_tree, out_avals=body.jaxpr.out_avals)
         return body
@@ -192,7 +183,9 @@ class _Scope:
         try:
             with recording_dependencies(watch):
                 body = call.body = call.trace_body()
-                alike = [f for f in self.functions[:at] if f.traces_rules and _code(f.fun) is _code(call.fun)]
+                alike = [
+                    f for f in self.functions[:at] if f.traces_rules and _code(f.rules.fun) is _code(call.rules.fun)
+                ]
                 deep = len(alike) >= DEPTH and len(alike) >= derivative_order()
                 if deep:
                     self._refer(alike[0].number)

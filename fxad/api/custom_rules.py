@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
-from typing import Any, Concatenate, Final, ParamSpec, TypeAlias, final
+from typing import Any, ClassVar, Concatenate, Final, ParamSpec, TypeAlias, final
 
 import numpy as np
 
@@ -131,8 +131,10 @@ class GivenInverse:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class GivenRules:
-    """The rules that a user gave for a function, by transformation."""
+    """A function, and the rules that a user gave for it, by transformation."""
 
+    fun: Callable[..., object]
+    nondiff_argnums: tuple[int, ...] = ()
     jvp: UserRule | None = None
     vjp: tuple[UserRule, UserRule] | None = None
     vmap: tuple[UserRule, tuple[int, ...] | None] | None = None  # with the axis sizes that it is for; None: any
@@ -149,6 +151,11 @@ class GivenRules:
     def check(self, sig: Signature) -> None:
         """Raises: ArgumentError for a rule that cannot be called with its arguments."""
         static = [sig.names[k] for k in sig.nondiff]
+        if isinstance(self.jvp, ArgumentRules) and len(self.jvp.rules) != len(sig.names):
+            raise ArgumentError(
+                f"defjvps of {sig.name}: has {len(self.jvp.rules)} rules for {len(sig.names)} arguments",
+                remedy="give one for each argument, None where its tangent has no effect",
+            )
         if self.jvp:
             _check_takes("defjvp", sig, self.jvp, [*static, "primals", "tangents"])
         if self.vjp:
@@ -267,22 +274,10 @@ class RuleError(Exception):
         self.remedy = (error.remedy if isinstance(error, FxadError) else "") or "give a rule that covers this case"
 
 
-@final
-class MisfitError(Exception):
-    """A part of a rule returned a value that does not fit the function. `error` is the error to raise: unlike an error
-    of the user's own code, it is raised where the function is called."""
-
-    def __init__(self, error: FxadError) -> None:
-        super().__init__(error)
-        self.error = error
-
-
 def call_rule(what: str, rule: Callable[..., object], *args: object) -> object:
     """Calls a user's rule. `what` names the rule in messages. Raises: RuleError if the rule raises an error."""
     try:
         return rule(*args)
-    except MisfitError as e:
-        raise e.error from None
     except Exception as e:
         raise RuleError(what, e) from e
 
@@ -304,6 +299,8 @@ def tangent_rule(sig: Signature, rule: UserRule, live: Mask) -> TracedRule:
         returned = call_rule(what, rule, *sig.static, tree.unflatten(sig.in_tree, primals), dots)
         out, dot = pair(what, "(results, tangents)", returned)
         results = _results(what, sig, out)
+        if isinstance(rule, ArgumentRules):
+            dot = _added_tangents(sig, dot)
         return results + directions(what, "tangent", sig.out_tree, sig.out_avals, sig.out_paths, dot, "the results")
 
     moving = [p for p, a in zip(sig.out_paths, sig.out_avals, strict=True) if a.inexact]
@@ -317,25 +314,40 @@ def tangent_rule(sig: Signature, rule: UserRule, live: Mask) -> TracedRule:
     return TracedRule((body,), finish)
 
 
-def added_tangents(fun: object, out: object, parts: Sequence[tuple[object, object]]) -> Any:
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class ArgumentRules:
+    """The rules of `defjvps` for the arguments of `fun`, as a rule that returns the tangents of results by argument."""
+
+    __name__: ClassVar[str] = "defjvps"
+    fun: Callable[..., object]
+    rules: tuple[UserRule | None, ...]
+
+    def __call__(self, primals: Sequence[object], tangents: Sequence[object]) -> tuple[object, object]:
+        """The results, and (rule, tangents of results) for each argument whose tangent has an effect."""
+        out = self.fun(*primals)
+        pairs = [(f, t) for f, t in zip(self.rules, tangents, strict=True) if f is not None and tree.leaves(t)]
+        return out, [(f, f(t, out, *primals)) for f, t in pairs]
+
+
+def _added_tangents(sig: Signature, parts: Sequence[tuple[UserRule, object]]) -> Any:
     """The sum of the tangents of results that rules give, one for each argument; None where all of them vanish.
 
     Raises: TreeError, ShapeError, DTypeError for a tangent that does not fit the results, naming the rule.
     """
-    leaves, structure = tree.flatten(out)
-    avals, paths = [aval_of(x) for x in leaves], tree.paths(structure, "result")
-    moving = [a.inexact for a in avals]
-    total: list[ArrayLike | None] = [None] * len(avals)
+    moving = [a.inexact for a in sig.out_avals]
+    total: list[ArrayLike | None] = [None] * len(moving)
     for rule, value in parts:
-        what = f"defjvps of {function_name(fun)}: {function_name(rule)}"
-        dots = directions(what, "tangent", structure, avals, paths, value, "the results")
-        types = [a if is_scalar(x) else aval_of(x) for x, a in zip(dots, inexact(avals), strict=True)]
-        check_types(what, "as tangent of", select_by_mask(paths, moving), inexact(avals), types)
-        for k, x in enumerate(tree.flatten_up_to(structure, value) or ()):
+        what = f"defjvps of {sig.name}: {function_name(rule)}"
+        dots = directions(what, "tangent", sig.out_tree, sig.out_avals, sig.out_paths, value, "the results")
+        wants = inexact(sig.out_avals)
+        types = [a if is_scalar(x) else aval_of(x) for x, a in zip(dots, wants, strict=True)]
+        check_types(what, "as tangent of", select_by_mask(sig.out_paths, moving), wants, types)
+        for k, x in enumerate(tree.flatten_up_to(sig.out_tree, value) or ()):
             if moving[k] and x is not None and not isinstance(x, SymbolicZero):
                 so_far = total[k]
                 total[k] = x if so_far is None else add(so_far, x)
-    return tree.unflatten(structure, total)
+    return tree.unflatten(sig.out_tree, total)
 
 
 # ---------------------------------------------------------------------------------------------------------- cotangents

@@ -107,10 +107,6 @@ class NamedCall(Applied):
     axes: Axes = ()
 
     @property
-    def value(self) -> Jaxpr:
-        return self.body
-
-    @property
     def free_axes(self) -> FreeAxes:
         return self.body.free_axes | frozenset(self.axes)
 
@@ -329,7 +325,7 @@ class CustomCall(Applied, Linear):
 
     @property
     def value(self) -> Jaxpr:
-        return self.function.body
+        return self.body
 
     @property
     def body(self) -> Jaxpr:
