@@ -25,7 +25,7 @@ from fxad.api.custom_rules import (
 from fxad.api.lift import check_function, importable_name
 from fxad.errors import ArgumentError, ParameterError, described
 from fxad.operations.arguments import plain_ints
-from fxad.tracing.program import function_name
+from fxad.tracing.program import check_signature, function_name
 from fxad.tracing.tracer import active_trace
 
 P = ParamSpec("P")
@@ -267,19 +267,14 @@ class CustomFunction(Generic[P, R]):
     def _positional(self, args: tuple[object, ...], kwargs: dict[str, object]) -> tuple[object, ...]:
         """The arguments of a call in the order of the signature, defaults filled in."""
         name = function_name(self.fun)
-        try:
-            signature = inspect.signature(self.fun)
-        except (TypeError, ValueError):
+        bound = check_signature(self.fun, name, args, kwargs)
+        if bound is None:
             if not kwargs:
                 return args
             raise ArgumentError(
                 f"{name}: has no signature, so its arguments cannot be given by keyword: {', '.join(kwargs)}",
                 remedy="give them by position",
-            ) from None
-        try:
-            bound = signature.bind(*args, **kwargs)
-        except TypeError as e:
-            raise ArgumentError(f"{name}: {e}", remedy=f"its signature is {name}{signature}") from None
+            )
         bound.apply_defaults()
         if any(bound.kwargs):
             raise ArgumentError(

@@ -435,12 +435,11 @@ def cotangents(what: str, sig: Signature, bars: object) -> list[object]:
             f"{count_text(len(parts), 'argument')} that its rule is about",
             remedy="return a tuple with a cotangent for each argument, None where it has none",
         )
+    avals, paths = iter(sig.in_avals), iter(sig.in_paths)
     out: list[object] = []
-    at = 0
     for part, bar in zip(parts, bars, strict=True):
-        here = slice(at, at + part.num_leaves)
-        out += directions(what, "cotangent", part, sig.in_avals[here], sig.in_paths[here], bar, "the argument")
-        at += part.num_leaves
+        n = part.num_leaves
+        out += directions(what, "cotangent", part, list(islice(avals, n)), list(islice(paths, n)), bar, "the argument")
     return out
 
 
@@ -472,9 +471,7 @@ def stacked_rule(sig: Signature, rule: UserRule, size: int, *, any_size: bool = 
     what = f"def_vmap of {sig.name}: {function_name(rule)}"
 
     def flat(*leaves: object) -> object:
-        mapped: list[object] = [False] * len(sig.names)
-        for k, part in zip(sig.places, tree.unflatten(sig.in_tree, [True] * len(leaves)), strict=True):
-            mapped[k] = part
+        mapped = [k not in sig.nondiff and part for k, part in enumerate(sig.arguments([True] * len(leaves)))]
         returned = rule(size, mapped, *sig.arguments(leaves))
         out, where = pair(what, "(results, out_batched)", returned)
         marks = tree.broadcast_prefix(where, sig.out_tree, f"{what}: out_batched", lambda x: isinstance(x, bool))
@@ -521,41 +518,32 @@ def inverse_rule(sig: Signature, inverse: GivenInverse) -> TracedRule:
             ivjp that is not linear in the cotangents, NotInvertibleError if the reconstructed arguments depend on them.
     """
     what, n = f"{inverse.role} of {sig.name}: {function_name(inverse.rule)}", len(sig.out_avals)
-    parts = sig.in_tree.children()
     for k in inverse.keep:
         if k not in sig.places:
             raise ArgumentError(
                 f"{inverse.role} of {sig.name}: keep has {k}, and its rules are about arguments {', '.join(map(str, sig.places))}",
                 remedy="number positional arguments from 0; those in nondiff_argnums are given to the rule anyway",
             )
-    keeps = tuple([k in inverse.keep for k in sig.places])
-    marks = tuple([h for h, part in zip(keeps, parts, strict=True) for _ in range(part.num_leaves)])
+    by_argument = list(zip(sig.places, tree.unflatten(sig.in_tree, range(len(sig.in_avals))), strict=True))
+    kept_leaves, kept_tree = tree.flatten(tuple([part for k, part in by_argument if k in inverse.keep]))
+    others = [part for k, part in by_argument if k not in inverse.keep]
+    shape = tree.structure(others[0] if len(others) == 1 else tuple(others))
+    marks = tuple(map({*kept_leaves}.__contains__, range(len(sig.in_avals))))
     free = tuple([not m for m in marks])
     m = n + sum(marks)
-    shape = tree.structure(
-        _single([p.unflatten(range(p.num_leaves)) for p, h in zip(parts, keeps, strict=True) if not h])
-    )
 
     def flat(*leaves: object) -> object:
-        rest = iter(leaves[n:m])
-        kept = [tree.unflatten(p, [next(rest) for _ in range(p.num_leaves)]) for p in select_by_mask(parts, keeps)]
-        results = tree.unflatten(sig.out_tree, leaves[:n])
-        if not inverse.fused:
-            return _others(call_rule(what, inverse.rule, *sig.static, results, *kept))
-        cts = with_none(sig.out_tree, sig.out_avals, leaves[m:])
-        others, bars = pair(
-            what, "(arguments, cotangents)", call_rule(what, inverse.rule, *sig.static, results, cts, *kept)
-        )
-        return _others(others) + cotangents(what, sig, bars)
-
-    def _others(value: object) -> list[object]:
-        leaves, actual = tree.flatten(value)
+        results, kept = tree.unflatten(sig.out_tree, leaves[:n]), tree.unflatten(kept_tree, leaves[n:m])
+        cts = [with_none(sig.out_tree, sig.out_avals, leaves[m:])] if inverse.fused else []
+        value = call_rule(what, inverse.rule, *sig.static, results, *cts, *kept)
+        value, bars = pair(what, "(arguments, cotangents)", value) if inverse.fused else (value, None)
+        given, actual = tree.flatten(value)
         if actual != shape:
             raise TreeError(
                 f"{what} returns {tree.shape_text(actual)}, {sig.name} takes {tree.shape_text(shape)}",
                 remedy="return the argument that is not kept, or a tuple of them in order",
             )
-        return leaves
+        return given + (cotangents(what, sig, bars) if inverse.fused else [])
 
     takes = (*sig.out_avals, *select_by_mask(sig.in_avals, marks), *(inexact(sig.out_avals) if inverse.fused else ()))
     gives = "for", select_by_mask(sig.in_paths, free), select_by_mask(sig.in_avals, free)
@@ -574,11 +562,6 @@ def inverse_rule(sig: Signature, inverse: GivenInverse) -> TracedRule:
         )
 
     return TracedRule((body,), finish)
-
-
-def _single(parts: list[object]) -> object:
-    """The only argument, or a tuple of several."""
-    return parts[0] if len(parts) == 1 else tuple(parts)
 
 
 def _fused(what: str, body: Jaxpr, rule: Jaxpr, kept: tuple[bool, ...], moving: tuple[bool, ...]) -> Rules:
