@@ -73,8 +73,10 @@ class TracedCall:
         if scope is None:
             with _scope(_Scope()):
                 return self.run()
-        prim, operands, out_tree = scope.call(self)
-        return tree.unflatten(out_tree, bind(prim, *operands, *self.leaves))
+        traced = scope.traced(self)
+        assert traced.body is not None
+        prim = traced.prim or scope.named_call(traced, traced.body)
+        return tree.unflatten(traced.signature.out_tree, bind(prim, *traced.body.captured, *self.leaves))
 
     def same(self, other: TracedCall) -> bool:
         """Returns True if another call is of the same function, with the same types and static arguments."""
@@ -149,24 +151,23 @@ class _Scope:
         self.functions: list[TracedCall] = []
         self.numbers = count()
 
-    def call(self, call: TracedCall) -> tuple[CustomCall | NamedCall, tuple[object, ...], Structure]:
-        """The equation of a call, its leading operands, and the structure of its results."""
-        traced = next((f for f in reversed(self.functions) if f.serves(call)), None)
-        if traced is None:
-            traced = call
+    def traced(self, call: TracedCall) -> TracedCall:
+        """The function of a call: one that is traced already, or else this one, which is traced now."""
+        function = next((f for f in reversed(self.functions) if f.serves(call)), None)
+        if function is None:
             self._trace(call)
-        elif traced.function is not None:
-            skip_in_replay(traced.start, traced.end)
-            if traced.on_transforms:
+            return call
+        if function.function is not None:
+            skip_in_replay(function.start, function.end)
+            if function.on_transforms:
                 depend_on_transforms()
-        assert traced.body is not None
-        body = traced.body
-        prim: CustomCall | NamedCall | None = traced.prim
-        if prim is None:
-            traced.referred = True
-            self._refer(traced.lowest)
-            prim = NamedCall(body.jaxpr, traced.number)
-        return prim, body.captured, traced.signature.out_tree
+        return function
+
+    def named_call(self, function: TracedCall, body: Body) -> NamedCall:
+        """A call of a function that is active or open."""
+        function.referred = True
+        self._refer(function.lowest)
+        return NamedCall(body.jaxpr, function.number)
 
     def _refer(self, number: int) -> None:
         """Records that the active functions refer to a function around them."""

@@ -43,7 +43,7 @@ ONCE: Final = Once()
 
 
 class Applied(HigherOrder):
-    """An equation that applies a program, by default its first body, to its operands. Its other parameters are rules."""
+    """An equation that applies a program to its operands: its first body, by default. The others belong to rules."""
 
     __slots__ = ()
 
