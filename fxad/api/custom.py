@@ -46,6 +46,7 @@ _REQUIRED_RULES: Final[Mapping[str, tuple[frozenset[str], str]]] = MappingProxyT
         "custom_ivjp": (_INVERSES, "{}.defivjp(ivjp)"),
     }
 )
+_WHAT_VANISHES: Final = "symbolic_zeros=True tells the rule what vanishes, False gives it zeros"
 
 
 @final
@@ -101,16 +102,9 @@ class CustomFunction(Generic[P, R]):
         arguments: for each one, and for all), and the tangents of the others are `SymbolicZero`.
         """
         check_function("defjvp", jvp)
-        self._given = replace(self._given, jvp=jvp, symbolic_zeros=self._zeros("defjvp", "jvp", symbolic_zeros))
+        self._check_bool("defjvp", "symbolic_zeros", symbolic_zeros, _WHAT_VANISHES)
+        self._given = replace(self._given, jvp=jvp, jvp_zeros=symbolic_zeros)
         return jvp
-
-    def _zeros(self, what: str, kind: str, symbolic: bool) -> frozenset[str]:
-        """The kinds of rules that take symbolic zeros. Raises: ParameterError if `symbolic` is not a bool."""
-        self._check_bool(
-            what, "symbolic_zeros", symbolic, "symbolic_zeros=True tells the rule what vanishes, False gives it zeros"
-        )
-        zeros = self._given.symbolic_zeros
-        return zeros | {kind} if symbolic else zeros - {kind}
 
     def _check_bool(self, what: str, option: str, value: object, remedy: str) -> None:
         if not isinstance(value, bool):
@@ -130,9 +124,7 @@ class CustomFunction(Generic[P, R]):
             if jvp is not None:
                 check_function("defjvps", jvp)
 
-        self._given = replace(
-            self._given, jvp=ArgumentRules(self, jvps), symbolic_zeros=self._zeros("defjvps", "jvp", False)
-        )
+        self._given = replace(self._given, jvp=ArgumentRules(self, jvps), jvp_zeros=False)
 
     def defvjp(
         self,
@@ -160,8 +152,8 @@ class CustomFunction(Generic[P, R]):
         self._check_bool("defvjp", "optimize_remat", optimize_remat, remedy)
         check_function("defvjp", fwd)
         check_function("defvjp", bwd)
-        zeros = self._zeros("defvjp", "vjp", symbolic_zeros)
-        self._given = replace(self._given, vjp=(fwd, bwd), symbolic_zeros=zeros)
+        self._check_bool("defvjp", "symbolic_zeros", symbolic_zeros, _WHAT_VANISHES)
+        self._given = replace(self._given, vjp=(fwd, bwd), vjp_zeros=symbolic_zeros)
 
     @overload
     def def_vmap(self, rule: F, /) -> F: ...

@@ -129,7 +129,7 @@ class TracedCall:
     def dependent(self) -> tuple[bool, ...]:
         """Marks the leaves that depend on operands of the trace by equations with a derivative. Empty if no rule asks."""
         active = active_trace()
-        if active is None or not self.rules.symbolic_zeros:
+        if active is None or not (self.rules.jvp_zeros or self.rules.vjp_zeros):
             return ()
         eqns, (n, reached) = active.builder.eqns, active.dependent
         add_dependent_values(reached, eqns[n:], active.operands)

@@ -139,7 +139,8 @@ class GivenRules:
     vjp: tuple[UserRule, UserRule] | None = None
     vmap: tuple[UserRule, tuple[int, ...] | None] | None = None  # with the axis sizes that it is for; None: any
     inverse: GivenInverse | None = None
-    symbolic_zeros: frozenset[str] = frozenset()  # of "jvp" and "vjp": the rules that get symbolic zeros
+    jvp_zeros: bool = False  # the rule gets symbolic zeros
+    vjp_zeros: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -176,17 +177,18 @@ class GivenRules:
         self.check(sig)
         every = tuple([a.inexact for a in sig.in_avals])
 
-        def sets(kind: str) -> Sequence[Mask]:
+        def sets(symbolic_zeros: bool) -> Sequence[Mask]:
             # no derivative rule is traced if no argument has a tangent
-            return list(dict.fromkeys([every, *(fewer() if kind in self.symbolic_zeros else ())])) if any(every) else ()
+            return list(dict.fromkeys([every, *(fewer() if symbolic_zeros else ())])) if any(every) else ()
 
         if self.jvp:
-            for live in sets("jvp"):
+            for live in sets(self.jvp_zeros):
                 yield _or_refused(sig, live, lambda rule: Rules(jvp=(rule,)), tangent_rule, self.jvp, live)
         if self.vjp:
-            wrapped = "vjp" in self.symbolic_zeros
-            for live in sets("vjp"):
-                yield _or_refused(sig, live, lambda rule: Rules(vjp=(rule,)), cotangent_rule, self.vjp, live, wrapped)
+            for live in sets(self.vjp_zeros):
+                yield _or_refused(
+                    sig, live, lambda rule: Rules(vjp=(rule,)), cotangent_rule, self.vjp, live, self.vjp_zeros
+                )
         if self.vmap:
             yield from stacked_rules(sig, *self.vmap)
         if self.inverse:
