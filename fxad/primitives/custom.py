@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import ClassVar, Final, TypeAlias, TypeGuard, final
 
 from fxad.core.builder import Builder, rewrite, single_equation
-from fxad.core.dce import prune, remove_dead_eqns
+from fxad.core.dce import dce, prune, remove_dead_eqns
 from fxad.core.layout import Layout
 from fxad.core.memo import by_value
 from fxad.core.stack import with_enough_stack
@@ -215,7 +215,8 @@ def _complete(jaxpr: Jaxpr, module: tuple[Function, ...], batch: Batch) -> Jaxpr
             program = _batched(program, change, batch)
         return program
 
-    return replace_named_calls(jaxpr, by) if module else jaxpr
+    completed = replace_named_calls(jaxpr, by) if module else jaxpr
+    return completed if completed is jaxpr else dce(completed)  # calls lose the results that a named call keeps
 
 
 def _batched(program: Jaxpr, change: Batched, batch: Batch) -> Jaxpr:
