@@ -38,8 +38,9 @@ def same(f: Any) -> Any:
 
 
 def processor_time(*steps: Callable[[], object]) -> list[float]:
-    """Milliseconds of processor time of each step, of all threads: the best of blocks of four, taken in turns. The first
-    step of a block, after another library's, is not counted."""
+    """Milliseconds of processor time of each step, of all threads: the best of blocks of four, taken in turns.
+
+    The first step of a block, after another library's, is not counted."""
     best = [float("inf")] * len(steps)
     for _ in range(25):
         for k, step in enumerate(steps):

@@ -118,10 +118,10 @@ def test_compile_errors_have_a_reason() -> None:
     lowered = lower_jaxpr(add_mul())
     options = runtime.CompileOptions(flags=(("xla_no_such_flag", True),))
     with pytest.raises(CompileError, match=r"(?m)^compile: .*No such compile option: 'xla_no_such_flag'$"):
-        runtime.compile_module(lowered, options, CPU)
+        runtime.compile_module(lowered, options, CPU, add_mul())
     broken = type(lowered)(lowered.in_avals, lowered.out_avals, "%0 = nonsense\n}\n", "")
     with pytest.raises(CompileError, match=r"(?m)^compile: (.|\n)*  in            %0 = nonsense$"):
-        runtime.compile_module(broken, runtime.CompileOptions(), CPU)
+        runtime.compile_module(broken, runtime.CompileOptions(), CPU, add_mul())
 
 
 def test_options_reach_xla() -> None:

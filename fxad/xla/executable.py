@@ -9,6 +9,7 @@ from operator import attrgetter, is_not
 from typing import Final, Literal, Protocol, TypeAlias, final, get_args
 from weakref import ref
 
+from fxad import xla
 from fxad.core.dataclasses import dataclass
 from fxad.errors import CompileError, ParameterError
 from fxad.ir import Aval, Jaxpr
@@ -271,7 +272,7 @@ class LoadedProgram:
 
     `start` and `handlers` are the parts of `execute`, for callers that inline it. `handlers` make uncommitted arrays,
     `committing_handlers` arrays that stay on the device (see `fxad.tracing.placement`). `start_divided` is `start` for
-    operands that are divided as the program wants them.
+    operands that are divided as the program wants them. `digest` is that of a program on devices of several processes.
     """
 
     __slots__ = (
@@ -286,6 +287,7 @@ class LoadedProgram:
         device: Device,
         host_errors: HostErrors | None = None,
         placed: Placed | None = None,
+        digest: str | None = None,
     ) -> None:
         self.raw = raw
         self.in_avals: tuple[Aval, ...] = program.in_avals
@@ -302,6 +304,8 @@ class LoadedProgram:
             self.start = interruptible(self.start)
         if placed is not None and device.platform == "cpu" and process_count() > 1:
             self.start = _BlockingStart(self.start)
+        if digest is not None:
+            self.start = xla.processes.AgreedStart(self.start, program.name, digest, _processes(self.devices))
         self.start_divided = self.start
         if placed is not None:  # the thread that donates operands divides them, not that of `interruptible`
             self.start = DividingStart(self.start, placed.ins)
@@ -346,8 +350,8 @@ class LoadedProgram:
         return self.raw.get_hlo_text()
 
 
-def compile_module(lowered: LoweredModule, options: CompileOptions, device: Device) -> LoadedProgram:
-    """Compile for a device, without a cache. Raises: CompileError."""
+def compile_module(lowered: LoweredModule, options: CompileOptions, device: Device, program: Jaxpr) -> LoadedProgram:
+    """Compile a module, which is that of `program`, for a device, without a cache. Raises: CompileError."""
     source = lowered.source(options.donate)
     custom_calls.register_targets(custom_calls.custom_call_targets(source), device.platform)
     placement = lowered.placement
@@ -363,20 +367,28 @@ def compile_module(lowered: LoweredModule, options: CompileOptions, device: Devi
             raw = device.client.compile_and_load(source, [d.raw for d in on], xla_options)
     except _jax.JaxRuntimeError as e:
         raise CompileError(_with_module_line(reason(e), source), remedy=_IF_REFUSED) from e
-    return load(raw, lowered, on, host_errors)
+    return load(raw, lowered, on, program, host_errors)
 
 
 def load(
     raw: _jax.LoadedExecutable,
     program: ProgramDescription,
     on: tuple[Device, ...],
+    source: Jaxpr,
     host_errors: HostErrors | None = None,
 ) -> LoadedProgram:
-    """An executable of XLA on its devices. Raises: CompileError for a division of a result that no mesh has."""
+    """An executable of XLA, made of `source`, on its devices. Raises: CompileError for a division of a result that no
+    mesh has."""
     placement, placed = program.placement, None
     if placement is not None:
         placed = Placed(on, placement.meshes[0], *shardings(placement, on, raw, program.name))
-    return LoadedProgram(raw, program, on[0], host_errors, placed)
+    digest = source.digest if len(_processes(on)) > 1 else None
+    return LoadedProgram(raw, program, on[0], host_errors, placed, digest)
+
+
+def _processes(on: tuple[Device, ...]) -> tuple[int, ...]:
+    """The numbers of the processes that have some devices."""
+    return tuple(sorted({device.process_index for device in on}))
 
 
 @final
@@ -395,7 +407,7 @@ def compile_uncached(source: Jaxpr, options: CompileOptions, device: Device) -> 
     """Compile, without a cache. Raises: CompileError."""
     check_nesting(source)
     lowered = lower_jaxpr(source, device.platform)
-    program = compile_module(lowered, with_effort(source, options, device), device)
+    program = compile_module(lowered, with_effort(source, options, device), device, source)
     targets = tuple(sorted(custom_calls.custom_call_targets(lowered.body)))
     return Compilation(program, targets, len(lowered.body) + len(lowered.locations), lowered.placement)
 

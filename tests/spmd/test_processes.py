@@ -54,6 +54,32 @@ fx.distributed.shutdown()
 print("alive", fx.distributed.is_initialized(), flush=True)
 os._exit(0)
 """
+OTHER = """
+import os, sys, time
+import numpy as np
+import fxad as fx
+from fxad import lax
+k, n, late = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[4])
+fx.distributed.initialize(sys.argv[3], n, k, heartbeat_timeout=2)
+def doubled(v):
+    return lax.psum(2 * v, "i")
+def halved(v):
+    return lax.psum(v / 2, "i")
+def tripled(v):
+    return lax.psum(3 * v, "i")
+mesh = fx.make_mesh((n,), ("i",))
+x = fx.make_array_from_process_local_data(fx.NamedSharding(mesh, fx.P("i")), np.ones(1, "float32"))
+def run(f):
+    return float(np.asarray(fx.jit(fx.pmap(f, "i", out_axes=None))(x)))
+print(run(doubled), run(doubled))
+if k == late:
+    time.sleep(2)
+try:
+    print(run(halved if k == 0 else tripled))
+except fx.errors.ExecutionError as e:
+    print(e.message, "|", e.remedy, flush=True)
+os._exit(0)
+"""
 NEVER = (
     LOST[: LOST.index("print(float")]
     + """
@@ -162,6 +188,18 @@ def test_a_process_that_dies_is_an_error_in_the_others(processes: int) -> None:
             "alive False",
         ]
         assert status == 0
+
+
+@pytest.mark.parametrize("late", [0, 1])
+def test_another_program_is_an_error(late: int) -> None:
+    """The processes run `doubled`, then one `halved` and one `tripled`. The one that comes later sees it."""
+    lines = [lines for _, lines in _run(OTHER, 2, str(late))]
+    names = "pmap_halved", "pmap_tripled"
+    seen = (
+        f"process {late} runs it as program 1 on devices of processes 0, 1; process {1 - late} runs {names[1 - late]}"
+    )
+    remedy = "run the same programs in the same order in all processes"
+    assert lines[late] == ["4.0 4.0", f"{names[late]}: {seen} | {remedy}"]
 
 
 @pytest.mark.deep
