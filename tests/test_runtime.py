@@ -845,6 +845,11 @@ assert not [name for name in sys.modules if name.split(".")[0] == "jax"]
 import jax
 read()
 print(jax.numpy.arange(3))
+for ours in (np.arange(2.0), np.arange(8.0), np.float64(3), np.arange(3)):  # of the shapes that were read, too
+    theirs = jax.numpy.from_dlpack(fx.asarray(ours.astype(np.float32)))
+    assert isinstance(theirs.aval, jax.core.ShapedArray) and not theirs.aval.weak_type
+    np.testing.assert_array_equal(jax.jit(lambda x: x + 1)(theirs), ours.astype(np.float32) + 1)
+    np.testing.assert_array_equal(jax.numpy.asarray(2.0) + theirs, ours.astype(np.float32) + 2)
 """
     assert script(text, FXAD_CPU_DEVICES="4", FXAD_PLATFORM="cpu") == "[0 1 2]\n"
 
