@@ -145,12 +145,10 @@ class _TypesOfJax:
         jaxs = getattr(sys.modules.get("jax._src.core"), "ShapedArray", None)
         return None if jaxs is None or jaxs is self else jaxs(shape, dtype, weak_type)
 
-    def take_apart(self, array: _jax.ArrayImpl) -> list[_jax.ArrayImpl]:
-        """The arrays on one device that an array consists of."""
+    def prepare(self, array: _jax.ArrayImpl) -> None:
+        """Let jaxlib find this object, before it takes an array apart."""
         if not (self._found or _READ is not None or "jax" in sys.modules):
             FLIGHTS.do("types of jax", lambda: self._found or None, partial(self._begin, array))
-        with _jax_hider.hidden():
-            return array._arrays
 
     def _begin(self, array: _jax.ArrayImpl) -> bool:
         # in a thread of its own, because signals interrupt the main thread, and the modules must not stay
@@ -177,14 +175,16 @@ _types_of_jax: Final = _TypesOfJax()
 
 def parts_of_array(array: _jax.ArrayImpl) -> list[_jax.ArrayImpl]:
     """The parts of an array on several devices."""
-    return _types_of_jax.take_apart(array)
+    _types_of_jax.prepare(array)
+    with _jax_hider.hidden():
+        return array._arrays
 
 
 def to_host(array: _jax.ArrayImpl) -> NDArray:
     """The value of an array on one device, on the host."""
     if _READ is not None:
         return _READ(array)[0]
-    _types_of_jax.take_apart(array)
+    _types_of_jax.prepare(array)
     with _jax_hider.hidden():
         return array._single_device_array_to_np_array_did_copy()[0]
 
