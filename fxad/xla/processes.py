@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import count
 from typing import Final, final
 
@@ -23,7 +23,9 @@ class Processes:
         self.client: _jax.DistributedRuntimeClient | None = None
         self.service: _jax.DistributedRuntimeService | None = None
         self._barriers = count()
-        self._programs: dict[tuple[int, ...], Iterator[int]] = {}  # numbers of programs, by the processes that run them
+        # the digests of the programs that some processes run. An executable that was dropped and is made again has run:
+        # when that is depends on the garbage collector of each process
+        self._programs: dict[tuple[int, ...], set[bytes]] = {}
 
     def connect(
         self, address: str, n: int, k: int, timeout: int, heartbeat: int, visible: tuple[int, ...] | None
@@ -78,10 +80,13 @@ class Processes:
             ) from e
 
     def check_same_program(self, name: str, digest: str, processes: tuple[int, ...]) -> None:
-        """Compare the next program of some processes. Raises: ExecutionError if they run different programs."""
-        if self.client is None:
+        """Compare a program that some processes run for the first time. Raises: ExecutionError if they run different
+        ones."""
+        programs = self._programs.setdefault(processes, set())
+        if self.client is None or bytes.fromhex(digest) in programs:
             return
-        here, n = process_index(), next(self._programs.setdefault(processes, count()))
+        here, n = process_index(), len(programs)
+        programs.add(bytes.fromhex(digest))
         place = f"fxad/programs/{'-'.join(map(str, processes))}/{n}/"
         try:
             self.client.key_value_set(f"{place}{here}", f"{digest} {name}")
