@@ -128,7 +128,7 @@ _jax_hider: Final = _JaxHider()
 
 @final
 class _TypesOfJax:
-    """What jaxlib 0.10 finds in the place of `jax.core.ShapedArray`, jax's class of types, if jax is not imported.
+    """What jaxlib finds in the place of `jax.core.ShapedArray`, jax's class of types, if jax is not imported.
 
     jaxlib looks for this class once in a process, when it first takes an array apart. If the import fails, arrays that
     it makes for jax later have no type. This object makes types of jax's class once jax is imported, and None before.
@@ -147,7 +147,7 @@ class _TypesOfJax:
 
     def prepare(self, array: _jax.ArrayImpl) -> None:
         """Let jaxlib find this object, before it takes an array apart."""
-        if not (self._found or _READ is not None or "jax" in sys.modules):
+        if not (self._found or "jax" in sys.modules):
             FLIGHTS.do("types of jax", lambda: self._found or None, partial(self._begin, array))
 
     def _begin(self, array: _jax.ArrayImpl) -> bool:
