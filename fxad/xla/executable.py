@@ -19,7 +19,7 @@ from fxad.primitives.meshes import Mesh
 from fxad.units.kernels import effort
 from fxad.xla import custom_calls, host_calls
 from fxad.xla.buffers import Buffer, commitments, resharded
-from fxad.xla.client import Device, process_count
+from fxad.xla.client import Agree, Device, agreement, process_count
 from fxad.xla.compat import FLAGS, compile_options, partitioned_options, reason, result_handler
 from fxad.xla.cuda import compiler_flags
 from fxad.xla.failures import MemoryStats, Origin, ResultHandler, XlaRuntimeError, execution_error
@@ -235,6 +235,46 @@ sharding_of_buffer: Final = attrgetter("_sharding")
 
 
 @final
+class _FirstRun:
+    """The comparison of a program with those of the other processes, before its first run. A program without
+    collectives waits for nobody. `digest` is set when the program is known (`LoadedProgram.identify`)."""
+
+    __slots__ = ("_agree", "_origin", "_processes", "_raw", "digest")
+
+    def __init__(self, agree: Agree, raw: _jax.LoadedExecutable, origin: Origin, processes: tuple[int, ...]) -> None:
+        self._agree, self._raw, self._origin, self._processes = agree, raw, origin, processes
+        self.digest: str | None = None
+
+    def check(self) -> None:
+        """Compare. Raises: ExecutionError if another process runs another program."""
+        if self.digest is not None and _COLLECTIVE.search(self._raw.get_hlo_text()):
+            self._agree(self._origin.name, self._origin.where, self.digest, self._processes)
+
+
+_COLLECTIVE: Final = re.compile(
+    r" (?:all-reduce|all-gather|(?:ragged-)?all-to-all|reduce-scatter|collective-(?:permute|broadcast))(?:-start)?\("
+)
+
+
+@final
+class _AgreedStart:
+    """An execution that all processes of its devices begin. Cost: one comparison after the first run."""
+
+    __slots__ = ("_first", "_start")
+
+    def __init__(self, start: Start, first: _FirstRun) -> None:
+        self._start = start
+        self._first: _FirstRun | None = first
+
+    def __call__(self, buffers: Sequence[Buffer]) -> Results:
+        first = self._first
+        if first is not None:
+            first.check()
+            self._first = None
+        return self._start(buffers)
+
+
+@final
 class _BlockingStart:
     """An execution that waits for its results. Used on CPUs of several processes: with two calls in progress, the
     threads of XLA's pool may all wait in collectives of calls that other processes have not reached."""
@@ -275,8 +315,8 @@ class LoadedProgram:
     """
 
     __slots__ = (
-        "__weakref__", "committing_handlers", "device", "devices", "handlers", "in_avals", "origin", "out_avals",
-        "placed", "raw", "start", "start_divided",
+        "__weakref__", "_first_run", "committing_handlers", "device", "devices", "handlers", "in_avals", "origin",
+        "out_avals", "placed", "raw", "start", "start_divided",
     )  # fmt: skip
 
     def __init__(
@@ -302,6 +342,13 @@ class LoadedProgram:
             self.start = interruptible(self.start)
         if placed is not None and device.platform == "cpu" and process_count() > 1:
             self.start = _BlockingStart(self.start)
+        self._first_run: _FirstRun | None = None
+        agree = agreement()
+        if placed is not None and agree is not None:
+            group = tuple(sorted({d.process_index for d in placed.devices}))
+            if len(group) > 1:
+                self._first_run = _FirstRun(agree, raw, self.origin, group)
+                self.start = _AgreedStart(self.start, self._first_run)
         self.start_divided = self.start
         if placed is not None:  # the thread that donates operands divides them, not that of `interruptible`
             self.start = DividingStart(self.start, placed.ins)
@@ -313,6 +360,11 @@ class LoadedProgram:
             return
         self.handlers = [result_handler(a, device.sharding, False, self.origin) for a in program.out_avals]
         self.committing_handlers = [result_handler(a, device.sharding, True, self.origin) for a in program.out_avals]
+
+    def identify(self, source: Jaxpr) -> None:
+        """Say which program this is, for the comparison with other processes before the first run."""
+        if self._first_run is not None:
+            self._first_run.digest = source.digest
 
     def execute(self, buffers: Sequence[Buffer]) -> list[Buffer]:
         """Run on buffers of exactly the types `in_avals`, on `device`. Asynchronous: it does not wait for the values.

@@ -8,6 +8,7 @@ from typing import Final, final
 
 from fxad.errors import ExecutionError, ParameterError
 from fxad.lowering.jaxlib import _jax
+from fxad.xla.agreement import Agreement
 from fxad.xla.client import check_no_devices, default_platform, join_processes
 from fxad.xla.compat import reason
 
@@ -59,7 +60,7 @@ class Processes:
                 f"distributed.initialize: process {k} of {n} at {address}: {_reason(e, timeout)}",
                 remedy="start all processes with one address and distinct process_id, within the timeout",
             ) from e
-        join_processes((client, k, n, _own_address(host)), visible)
+        join_processes((client, k, n, _own_address(host)), visible, Agreement(client, k))
         self.client, self.service = client, service
 
     def barrier(self, timeout: float) -> None:
