@@ -159,7 +159,7 @@ def first_steps(kind: str) -> Row:
         f = theirs()
         return lambda: jax.block_until_ready(f(*peer_args))
 
-    row = compare_once(f"first step: {kind}", prepare, prepare_peer, budget=FIRST, rounds=25)
+    row = compare_once(f"first step: {kind}", prepare, prepare_peer, budget=FIRST, rounds=60)
     return replace(row, ours=row.ours / 1e3, jax=row.jax / 1e3, unit="ms")
 
 

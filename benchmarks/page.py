@@ -26,62 +26,69 @@ be of some modules only (`make bench MODULES="models units"`), and is saved afte
 
 # What a reader must know of a row, by the beginning of its name.
 NOTES: Final = {
-    "lower: a step for 512": "Both columns are fxad's: tracing, differentiating and lowering the step for 512 devices, "
-    "and for 8. The text has the same operations; each collective has a list of its devices.",
+    "lower: a step for 512": "Both columns are fxad's: tracing, differentiating and lowering the step for 512 "
+    "devices, and for 8. The text has the same operations; each collective has a list of its devices.",
     "first step": "XLA compiles nearly the same module in both: tracing and lowering are 5 to 9 ms here and 35 ms in "
-    "jax, the rest is XLA's. Nine runs of one day, five on a quiet machine: shard_map 0.85 to 0.98 (median 0.89), pmap "
-    "0.76 to 1.04 (0.92), global view 0.72 to 0.99 (0.90). A turn varies by a fifth, so the best of 25 is compared, "
-    "not that of 5: on a quiet machine 0.87, 0.90 and 0.87.",
+    "jax, the rest is XLA's. A turn varies by a fifth, so the best of 60 is compared. Six runs of one day on a "
+    "nearly quiet machine: shard_map 0.84 to 0.97 (median 0.87), pmap 0.87 to 0.91 (0.89), global view 0.87 to 1.06 "
+    "(0.90).",
     "step: shard_map": "The same kernels and collectives, counted in XLA's text. Six runs gave 1.01 to 1.07 (median "
     "1.04); pmap 0.96 to 1.03, global view 1.00 to 1.06.",
-    "second process: MLP": "Not to be had: of the CPU time of such a process (430 ms under load) NumPy and jaxlib take "
-    "185 to import, and the first product of matrices 40, in jax's too; fxad takes 155 to import, with optree and "
-    "pyrsistent, 24 to trace and differentiate, 6 for the key of its sources, 11 to find and load.",
-    "second process": "Both load the same machine code: 0.1 s of importing jaxlib and numpy, and XLA's loading of the "
-    "executable, are in both columns.",
-    "trace and value_and_grad": "Close to its budget: runs gave 0.105 to 0.142, the last ones 0.126 to 0.131. jax "
-    "cannot differentiate what is traced already; the row below is what fxad's transformation costs alone.",
-    "trace: 100,000": "Both columns are fxad's: an equation of a program of 100,000, and of 1,000. "
-    "A turn of 100,000 takes 0.3 s: 0.88 to 0.99 on a quiet machine, up to 1.97 under a load of 5.",
-    "a unit of a linked run beside": "Both columns are one run's: the linked run, and jaxlib's calls of the executable "
-    "in a bare loop, which no run of units can go below.",
-    "first gradient: transformer, 96": "Both columns are fxad's, in turn, the best of three. What is compiled takes as "
-    "long at any depth; tracing, transforming and planning take 1.4 ms a layer, and the run is linear in depth: 2.5 ms "
-    "a layer on a sequence of 32, and 300 MB of gradients are written for the first time. Three runs gave 1.40 to 1.46 "
-    "on a sequence of 32, and 1.33 to 1.42 on one of 8; before plans were made faster, up to 1.61, and 1.75 on a noisy "
-    "machine.",
+    "second process: MLP": "Not to be had: of the CPU time of such a process (430 ms under load) NumPy and jaxlib "
+    "take 185 to import, and the first product of matrices 40, in jax's too; fxad takes 155 to import, with optree "
+    "and pyrsistent, 24 to trace and differentiate, 6 for the key of its sources, 11 to find and load.",
+    "second process": "Both load the same machine code: 0.1 s of importing jaxlib and numpy, and XLA's loading of "
+    "the executable, are in both columns.",
+    "trace and value_and_grad": "Of 16.8 us an equation, 4 are its trace, 6 the rules of derivatives, 4.5 the "
+    "transpose, and 2 are those of making each variable for the first time. Earlier runs that gave 0.105 to 0.142 "
+    "had the variables already. jax cannot differentiate what is traced already; the row below is what the "
+    "transformation costs alone.",
+    "trace: 100,000": "Both columns are fxad's: an equation of a program of 100,000, and of 1,000. A turn of 100,000 "
+    "takes 0.3 s: 0.88 to 0.99 on a quiet machine, up to 1.97 under a load of 5.",
+    "a unit of a linked run beside": "Both columns are one run's: the linked run, and jaxlib's calls of the "
+    "executable in a bare loop, which no run of units can go below.",
+    "first gradient: transformer, 96": "Both columns are fxad's, in turn, the best of three. What is compiled takes "
+    "as long at any depth; tracing, transforming and planning take 1.4 ms a layer, and the run is linear in depth: "
+    "2.5 ms a layer on a sequence of 32, and 300 MB of gradients are written for the first time. Three runs gave "
+    "1.40 to 1.46 on a sequence of 32, and 1.33 to 1.42 on one of 8; before plans were made faster, up to 1.61, and "
+    "1.75 on a noisy machine.",
     "step: transformer block": "One program for XLA in both: 0.993 in three runs, 1.055 in one on a noisy machine.",
     "step: 64 bodies": "One program for XLA in both: 0.92 in two runs, 0.66, 1.04, 1.055 once each on a noisy machine.",
-    "step: RNN, 200": "15 units in a chain, and one call for jax: 1.04 and 1.17 under loads of 5 to 7, where 24 units "
-    "gave 1.03 and 1.12.",
+    "step: RNN, 200": "15 units in a chain, and one call for jax: 1.04 and 1.17 under loads of 5 to 7, where 24 "
+    "units gave 1.03 and 1.12.",
     "call: x + y": "One frame of Python; executing, and making jaxlib's array, are 0.81 of jax's whole call.",
     "call: pytree": "Close to its budget: runs gave 0.94 to 1.09 under a load of 8, and 0.991 counted in machine "
     "instructions. Executing, and making jaxlib's arrays, are 0.84 of jax's whole call.",
-    "mask beside masks": "Both columns are fxad's: the loss of a ragged batch of 16 sentences of up to 128 words, by "
-    "`mask` and with selects that are written by hand. Both have the same products of matrices. `mask` adds -inf to "
-    "the padding of scores, which XLA computes with the products; a select by hand is a loop of its own. Measured on a "
-    "quiet machine.",
+    "mask beside masks by hand: value": "Both columns are fxad's: the loss of a ragged batch of 16 sentences of up "
+    "to 128 words, by `mask` and with selects that are written by hand. Both have the same products of matrices. "
+    "`mask` adds -inf to the padding of scores, which XLA computes with the products; a select by hand is a loop of "
+    "its own. Measured on a quiet machine.",
+    "mask beside masks by hand: layers": "Both columns are fxad's: two residual layers of a layer norm, products "
+    "with biases and gelu, and the mean over the valid rows of a ragged batch. XLA makes the same program of both, "
+    "instruction by instruction, so the ratio is 1 but for the order of the turns.",
+    "mask beside jax's masks by hand: layers": "jax's layer norm computes the variance as the mean of squares minus "
+    "the square of the mean. With the same formula, and full effort, fxad takes 1.01 to 1.04 of jax's time; less "
+    "effort takes 1.13 of it (decision 76).",
     "mask: first": "Both columns are fxad's: a program for each padded size, and one for each length.",
     "mask: a call": "Both columns are fxad's: a call is padded in host memory, and so is its result cut.",
     "outline": "Both columns are fxad's: an equation of the gradient of 9,000 layers, and of 90; outlining, and the "
     "first gradient that it is a part of.",
     "distinct equations": "Both columns are fxad's: equations to compile when each body is compiled once, and all.",
-    "remat: step": "XLA merges what `jax.checkpoint` recomputes with the first computation, so jax pays in memory what "
-    "fxad pays in time. The gradients of both fxad programs are compared bit for bit.",
-    "temporaries: value_and_grad of RNN": "4,096 bytes, the size of one [16, 64] array. Both are compiled to the same "
-    "kernels in the same order; XLA's planner of buffers breaks a tie otherwise (seen in three steps, dumped).",
+    "remat: step": "XLA merges what `jax.checkpoint` recomputes with the first computation, so jax pays in memory "
+    "what fxad pays in time. The gradients of both fxad programs are compared bit for bit.",
+    "temporaries: value_and_grad of RNN": "4,096 bytes, the size of one [16, 64] array. Both are compiled to the "
+    "same kernels in the same order; XLA's planner of buffers breaks a tie otherwise (seen in three steps, dumped).",
     "eager: sin": "`jnp.sin` is a function of C++; `fxad.numpy.sin` is two frames of Python. Counted in machine "
     "instructions: 1.028.",
-    "eager: x @ y": "XLA computes it in a thread of its own: under a load of 8, runs gave 0.44 to 2.5, most "
-    "of them 0.88 to 1.04.",
+    "eager: x @ y": "XLA computes it in a thread of its own: under a load of 8, runs gave 0.44 to 2.5, most of them "
+    "0.88 to 1.04.",
     "trace: x[3]": "A static index is read once for each shape and remembered.",
-    "run: value_and_grad of transformer block": "Beside a job on one of the cores, as the whole section. 0.975 on a "
-    "quiet machine; 1.02 of jax's processor time.",
-    "run: value_and_grad of RNN": "0.839 on a quiet machine.",
+    "run: value_and_grad of transformer block": "Compiled with less effort, in half of the time: kernels that write "
+    "in the place of an operand take longer (decision 76). 19.0 ms with full effort, 19.1 in jax.",
     "run: value_and_grad of ADBench GMM, 1000 x 2, 5": "Compiled with less effort, in 0.35 of jax's time; 1.0 with "
     '`CompileOptions(effort="full")`.',
     "run: value_and_grad of ADBench GMM, 2500": "XLA makes the same kernels of both. A second run gave 1.005.",
-    "run: value_and_grad of residual": "A second run gave 0.865.",
+    "run: value_and_grad of residual": "Runs gave 0.86, 1.05 and 1.13.",
     "run: value_and_grad of ADBench BA": "Divisions stay divisions in fxad's program; of jax's, XLA makes products "
     "with reciprocals.",
     "run: cholesky": "Both call LAPACK, whose threads make times of any size on a machine with other work.",

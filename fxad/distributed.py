@@ -1,8 +1,9 @@
 """Several processes that run one program, each on its own devices.
 
-Every process calls `initialize` before it uses a device, then runs the same code. `fx.devices()` are the devices of all
-processes, and `fx.local_devices()` those of this one. `fx.make_array_from_process_local_data` makes a sharded array of
-the data that each process has.
+Every process calls `initialize` before it uses a device, then runs the same programs in the same order. At its first
+run, a program is compared with that of the other processes: a different one is an ExecutionError. `fx.devices()` are
+the devices of all processes, and `fx.local_devices()` those of this one. `fx.make_array_from_process_local_data` makes
+a sharded array of the data that each process has.
 """
 
 from __future__ import annotations
@@ -28,15 +29,10 @@ def initialize(
     are those of `set_cpu_devices`.
 
     If a process dies on CPUs, its collectives raise an ExecutionError in the other processes as soon as its connections
-    close, or after 30 seconds if they were not made yet; the first run of a program waits 10 seconds longer. A barrier
-    raises one after its timeout. A process that calls neither continues. On GPUs, NCCL would wait for ever, so jaxlib
-    ends the other processes about `heartbeat_timeout` seconds after the death. If process 0 dies, jaxlib ends the
-    others within that time.
-
-    All processes run the same programs in the same order. Before its first run, a program with collectives is compared
-    with that of the other processes. If they differ, each process raises an ExecutionError instead of the collective. A
-    process that comes more than 10 seconds later than another one raises it alone, and the collective of the other one
-    waits until this process ends. Later runs are not compared.
+    close, or after 30 seconds if they were not made yet. A barrier raises one after its timeout. A process that calls
+    neither continues. On GPUs, NCCL would wait
+    for ever, so jaxlib ends the other processes about `heartbeat_timeout` seconds after the death. If process 0 dies,
+    jaxlib ends the others within that time.
 
     Raises: ParameterError for an invalid address or number, and if devices are in use; ExecutionError if not all
             processes connect within `initialization_timeout` seconds.

@@ -118,10 +118,10 @@ def test_compile_errors_have_a_reason() -> None:
     lowered = lower_jaxpr(add_mul())
     options = runtime.CompileOptions(flags=(("xla_no_such_flag", True),))
     with pytest.raises(CompileError, match=r"(?m)^compile: .*No such compile option: 'xla_no_such_flag'$"):
-        runtime.compile_module(lowered, options, CPU)
+        runtime.compile_module(lowered, options, CPU, add_mul())
     broken = type(lowered)(lowered.in_avals, lowered.out_avals, "%0 = nonsense\n}\n", "")
     with pytest.raises(CompileError, match=r"(?m)^compile: (.|\n)*  in            %0 = nonsense$"):
-        runtime.compile_module(broken, runtime.CompileOptions(), CPU)
+        runtime.compile_module(broken, runtime.CompileOptions(), CPU, add_mul())
 
 
 def test_options_reach_xla() -> None:
@@ -845,6 +845,11 @@ assert not [name for name in sys.modules if name.split(".")[0] == "jax"]
 import jax
 read()
 print(jax.numpy.arange(3))
+for ours in (np.arange(2.0), np.arange(8.0), np.float64(3), np.arange(3)):  # of the shapes that were read, too
+    theirs = jax.numpy.from_dlpack(fx.asarray(ours.astype(np.float32)))
+    assert isinstance(theirs.aval, jax.core.ShapedArray) and not theirs.aval.weak_type
+    np.testing.assert_array_equal(jax.jit(lambda x: x + 1)(theirs), ours.astype(np.float32) + 1)
+    np.testing.assert_array_equal(jax.numpy.asarray(2.0) + theirs, ours.astype(np.float32) + 2)
 """
     assert script(text, FXAD_CPU_DEVICES="4", FXAD_PLATFORM="cpu") == "[0 1 2]\n"
 

@@ -15,19 +15,17 @@ from typing import Any, Concatenate, Final, Generic, ParamSpec, SupportsIndex, T
 
 from fxad.api.custom_calls import TracedCall
 from fxad.api.custom_rules import (
+    ArgumentRules,
     GivenInverse,
     GivenRules,
-    MisfitError,
     UserRule,
-    added_tangents,
     places_of,
     static_places,
 )
 from fxad.api.lift import check_function, importable_name
-from fxad.core import tree
-from fxad.errors import ArgumentError, FxadError, ParameterError, described
+from fxad.errors import ArgumentError, ParameterError, described
 from fxad.operations.arguments import plain_ints
-from fxad.tracing.program import function_name
+from fxad.tracing.program import check_signature, function_name
 from fxad.tracing.tracer import active_trace
 
 P = ParamSpec("P")
@@ -48,6 +46,7 @@ _REQUIRED_RULES: Final[Mapping[str, tuple[frozenset[str], str]]] = MappingProxyT
         "custom_ivjp": (_INVERSES, "{}.defivjp(ivjp)"),
     }
 )
+_WHAT_VANISHES: Final = "symbolic_zeros=True tells the rule what vanishes, False gives it zeros"
 
 
 @final
@@ -65,8 +64,7 @@ class CustomFunction(Generic[P, R]):
     ) -> None:
         self.fun = fun
         self._decorators = decorators
-        self.nondiff_argnums: tuple[int, ...] = static_places(function_name(fun), nondiff_argnums)
-        self._given = GivenRules()
+        self._given = GivenRules(fun, static_places(function_name(fun), nondiff_argnums))
         update_wrapper(self, fun, updated=())
 
     def __reduce_ex__(self, protocol: SupportsIndex, /) -> str | tuple[Any, ...]:
@@ -79,6 +77,11 @@ class CustomFunction(Generic[P, R]):
     def rules(self) -> tuple[str, ...]:
         """The kinds of rules that the function has: "jvp", "vjp", "vmap", and "inverse" or "ivjp"."""
         return self._given.names
+
+    @property
+    def nondiff_argnums(self) -> tuple[int, ...]:
+        """The positions of the arguments that rules are not about, in order."""
+        return self._given.nondiff_argnums
 
     @property
     def axis_sizes(self) -> tuple[int, ...] | None:
@@ -99,16 +102,9 @@ class CustomFunction(Generic[P, R]):
         arguments: for each one, and for all), and the tangents of the others are `SymbolicZero`.
         """
         check_function("defjvp", jvp)
-        self._given = replace(self._given, jvp=jvp, symbolic_zeros=self._zeros("defjvp", "jvp", symbolic_zeros))
+        self._check_bool("defjvp", "symbolic_zeros", symbolic_zeros, _WHAT_VANISHES)
+        self._given = replace(self._given, jvp=jvp, jvp_zeros=symbolic_zeros)
         return jvp
-
-    def _zeros(self, what: str, kind: str, symbolic: bool) -> frozenset[str]:
-        """The kinds of rules that take symbolic zeros. Raises: ParameterError if `symbolic` is not a bool."""
-        self._check_bool(
-            what, "symbolic_zeros", symbolic, "symbolic_zeros=True tells the rule what vanishes, False gives it zeros"
-        )
-        zeros = self._given.symbolic_zeros
-        return zeros | {kind} if symbolic else zeros - {kind}
 
     def _check_bool(self, what: str, option: str, value: object, remedy: str) -> None:
         if not isinstance(value, bool):
@@ -128,25 +124,7 @@ class CustomFunction(Generic[P, R]):
             if jvp is not None:
                 check_function("defjvps", jvp)
 
-        whole: Callable[..., object] = self
-
-        def defjvps(primals: tuple[object, ...], tangents: tuple[object, ...]) -> tuple[object, object]:
-            if len(jvps) != len(primals):
-                raise MisfitError(
-                    ArgumentError(
-                        f"defjvps of {function_name(self.fun)}: has {len(jvps)} rules for {len(primals)} arguments",
-                        remedy="give one for each argument, None where its tangent has no effect",
-                    )
-                )
-            out = whole(*primals)
-            pairs = [(f, t) for f, t in zip(jvps, tangents, strict=True) if f is not None and tree.leaves(t)]
-            parts = [(f, f(t, out, *primals)) for f, t in pairs]
-            try:
-                return out, added_tangents(self.fun, out, parts)
-            except FxadError as e:
-                raise MisfitError(e) from None
-
-        self._given = replace(self._given, jvp=defjvps, symbolic_zeros=self._given.symbolic_zeros - {"jvp"})
+        self._given = replace(self._given, jvp=ArgumentRules(self, jvps), jvp_zeros=False)
 
     def defvjp(
         self,
@@ -174,8 +152,8 @@ class CustomFunction(Generic[P, R]):
         self._check_bool("defvjp", "optimize_remat", optimize_remat, remedy)
         check_function("defvjp", fwd)
         check_function("defvjp", bwd)
-        zeros = self._zeros("defvjp", "vjp", symbolic_zeros)
-        self._given = replace(self._given, vjp=(fwd, bwd), symbolic_zeros=zeros)
+        self._check_bool("defvjp", "symbolic_zeros", symbolic_zeros, _WHAT_VANISHES)
+        self._given = replace(self._given, vjp=(fwd, bwd), vjp_zeros=symbolic_zeros)
 
     @overload
     def def_vmap(self, rule: F, /) -> F: ...
@@ -251,8 +229,7 @@ class CustomFunction(Generic[P, R]):
         self._check_given()
         if active_trace() is None or not self.rules:
             return self.fun(*args, **kwargs)
-        call = TracedCall(self, self.fun, self.nondiff_argnums, self._given, self._positional(args, kwargs))
-        result: R = call.run()
+        result: R = TracedCall(self._given, self._positional(args, kwargs)).run()
         return result
 
     def _check_given(self) -> None:
@@ -282,19 +259,14 @@ class CustomFunction(Generic[P, R]):
     def _positional(self, args: tuple[object, ...], kwargs: dict[str, object]) -> tuple[object, ...]:
         """The arguments of a call in the order of the signature, defaults filled in."""
         name = function_name(self.fun)
-        try:
-            signature = inspect.signature(self.fun)
-        except (TypeError, ValueError):
+        bound = check_signature(self.fun, name, args, kwargs)
+        if bound is None:
             if not kwargs:
                 return args
             raise ArgumentError(
                 f"{name}: has no signature, so its arguments cannot be given by keyword: {', '.join(kwargs)}",
                 remedy="give them by position",
-            ) from None
-        try:
-            bound = signature.bind(*args, **kwargs)
-        except TypeError as e:
-            raise ArgumentError(f"{name}: {e}", remedy=f"its signature is {name}{signature}") from None
+            )
         bound.apply_defaults()
         if any(bound.kwargs):
             raise ArgumentError(

@@ -9,7 +9,7 @@ Decisions: docs/adr/0047, docs/adr/0048, docs/adr/0080.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import combinations, count
@@ -48,24 +48,15 @@ _RETRACED: Final = 8  # times that a rule is traced to find the values that it c
 
 @final
 class TracedCall:
-    """One call of a function with rules, in a trace. `owner` is the object that the user calls, `fun` its function.
+    """One call of a function with rules, in a trace.
 
     The function is *active* while it is traced. Then it is *open* if a named call in it refers to an active function
     with a lower number, or *closed*: then `prim` is its equation, which depends on no trace around it.
     """
 
-    def __init__(
-        self,
-        owner: object,
-        fun: Callable[..., object],
-        nondiff_argnums: Sequence[int],
-        rules: GivenRules,
-        args: tuple[object, ...],
-    ) -> None:
-        self.owner = owner
-        self.fun = fun
+    def __init__(self, rules: GivenRules, args: tuple[object, ...]) -> None:
         self.rules = rules
-        self.signature, self.leaves = Signature.of(fun, nondiff_argnums, args)
+        self.signature, self.leaves = Signature.of(rules.fun, rules.nondiff_argnums, args)
         self.number = self.lowest = 0  # of the function in its scope, and of the active functions that it refers to
         self.body: Body | None = None  # over the operands that a named call of it takes
         self.referable = True  # False: a call of it is traced again, as its operands change with each trace
@@ -82,13 +73,15 @@ class TracedCall:
         if scope is None:
             with _scope(_Scope()):
                 return self.run()
-        prim, operands, out_tree = scope.call(self)
-        return tree.unflatten(out_tree, bind(prim, *operands, *self.leaves))
+        traced = scope.traced(self)
+        assert traced.body is not None
+        prim = traced.prim or scope.named_call(traced, traced.body)
+        return tree.unflatten(traced.signature.out_tree, bind(prim, *traced.body.captured, *self.leaves))
 
     def same(self, other: TracedCall) -> bool:
         """Returns True if another call is of the same function, with the same types and static arguments."""
         a, b = self.signature, other.signature
-        if self.owner is not other.owner or a.in_avals != b.in_avals or a.in_tree != b.in_tree:
+        if self.rules is not other.rules or a.in_avals != b.in_avals or a.in_tree != b.in_tree:
             return False
         return a.nondiff.keys() == b.nondiff.keys() and all(map(_alike, a.static, b.static))
 
@@ -113,10 +106,10 @@ class TracedCall:
 
         def flat(*leaves: object) -> object:
             nonlocal out_tree
-            values, out_tree = tree.flatten(self.fun(*self.signature.arguments(leaves)))
+            values, out_tree = tree.flatten(self.rules.fun(*self.signature.arguments(leaves)))
             return values
 
-        body = traced(self.signature.name, self.fun, flat, self.signature.in_avals)
+        body = traced(self.signature.name, self.rules.fun, flat, self.signature.in_avals)
         assert out_tree is not None
         self.signature = replace(self.signature, out_tree=out_tree, out_avals=body.jaxpr.out_avals)
         return body
@@ -136,7 +129,7 @@ class TracedCall:
     def dependent(self) -> tuple[bool, ...]:
         """Marks the leaves that depend on operands of the trace by equations with a derivative. Empty if no rule asks."""
         active = active_trace()
-        if active is None or not self.rules.symbolic_zeros:
+        if active is None or not (self.rules.jvp_zeros or self.rules.vjp_zeros):
             return ()
         eqns, (n, reached) = active.builder.eqns, active.dependent
         add_dependent_values(reached, eqns[n:], active.operands)
@@ -158,24 +151,23 @@ class _Scope:
         self.functions: list[TracedCall] = []
         self.numbers = count()
 
-    def call(self, call: TracedCall) -> tuple[CustomCall | NamedCall, tuple[object, ...], Structure]:
-        """The equation of a call, its leading operands, and the structure of its results."""
-        traced = next((f for f in reversed(self.functions) if f.serves(call)), None)
-        if traced is None:
-            traced = call
+    def traced(self, call: TracedCall) -> TracedCall:
+        """The function of a call: one that is traced already, or else this one, which is traced now."""
+        function = next((f for f in reversed(self.functions) if f.serves(call)), None)
+        if function is None:
             self._trace(call)
-        elif traced.function is not None:
-            skip_in_replay(traced.start, traced.end)
-            if traced.on_transforms:
+            return call
+        if function.function is not None:
+            skip_in_replay(function.start, function.end)
+            if function.on_transforms:
                 depend_on_transforms()
-        assert traced.body is not None
-        body = traced.body
-        prim: CustomCall | NamedCall | None = traced.prim
-        if prim is None:
-            traced.referred = True
-            self._refer(traced.lowest)
-            prim = NamedCall(body.jaxpr, traced.number)
-        return prim, body.captured, traced.signature.out_tree
+        return function
+
+    def named_call(self, function: TracedCall, body: Body) -> NamedCall:
+        """A call of a function that is active or open."""
+        function.referred = True
+        self._refer(function.lowest)
+        return NamedCall(body.jaxpr, function.number)
 
     def _refer(self, number: int) -> None:
         """Records that the active functions refer to a function around them."""
@@ -192,7 +184,9 @@ class _Scope:
         try:
             with recording_dependencies(watch):
                 body = call.body = call.trace_body()
-                alike = [f for f in self.functions[:at] if f.traces_rules and _code(f.fun) is _code(call.fun)]
+                alike = [
+                    f for f in self.functions[:at] if f.traces_rules and _code(f.rules.fun) is _code(call.rules.fun)
+                ]
                 deep = len(alike) >= DEPTH and len(alike) >= derivative_order()
                 if deep:
                     self._refer(alike[0].number)

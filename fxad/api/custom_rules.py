@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
-from typing import Any, Concatenate, Final, ParamSpec, TypeAlias, final
+from typing import Any, ClassVar, Concatenate, Final, ParamSpec, TypeAlias, final
 
 import numpy as np
 
@@ -131,13 +131,16 @@ class GivenInverse:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class GivenRules:
-    """The rules that a user gave for a function, by transformation."""
+    """A function, and the rules that a user gave for it, by transformation."""
 
+    fun: Callable[..., object]
+    nondiff_argnums: tuple[int, ...] = ()
     jvp: UserRule | None = None
     vjp: tuple[UserRule, UserRule] | None = None
     vmap: tuple[UserRule, tuple[int, ...] | None] | None = None  # with the axis sizes that it is for; None: any
     inverse: GivenInverse | None = None
-    symbolic_zeros: frozenset[str] = frozenset()  # of "jvp" and "vjp": the rules that get symbolic zeros
+    jvp_zeros: bool = False  # the rule gets symbolic zeros
+    vjp_zeros: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -149,6 +152,11 @@ class GivenRules:
     def check(self, sig: Signature) -> None:
         """Raises: ArgumentError for a rule that cannot be called with its arguments."""
         static = [sig.names[k] for k in sig.nondiff]
+        if isinstance(self.jvp, ArgumentRules) and len(self.jvp.rules) != len(sig.names):
+            raise ArgumentError(
+                f"defjvps of {sig.name}: has {len(self.jvp.rules)} rules for {len(sig.names)} arguments",
+                remedy="give one for each argument, None where its tangent has no effect",
+            )
         if self.jvp:
             _check_takes("defjvp", sig, self.jvp, [*static, "primals", "tangents"])
         if self.vjp:
@@ -169,17 +177,18 @@ class GivenRules:
         self.check(sig)
         every = tuple([a.inexact for a in sig.in_avals])
 
-        def sets(kind: str) -> Sequence[Mask]:
+        def sets(symbolic_zeros: bool) -> Sequence[Mask]:
             # no derivative rule is traced if no argument has a tangent
-            return list(dict.fromkeys([every, *(fewer() if kind in self.symbolic_zeros else ())])) if any(every) else ()
+            return list(dict.fromkeys([every, *(fewer() if symbolic_zeros else ())])) if any(every) else ()
 
         if self.jvp:
-            for live in sets("jvp"):
+            for live in sets(self.jvp_zeros):
                 yield _or_refused(sig, live, lambda rule: Rules(jvp=(rule,)), tangent_rule, self.jvp, live)
         if self.vjp:
-            wrapped = "vjp" in self.symbolic_zeros
-            for live in sets("vjp"):
-                yield _or_refused(sig, live, lambda rule: Rules(vjp=(rule,)), cotangent_rule, self.vjp, live, wrapped)
+            for live in sets(self.vjp_zeros):
+                yield _or_refused(
+                    sig, live, lambda rule: Rules(vjp=(rule,)), cotangent_rule, self.vjp, live, self.vjp_zeros
+                )
         if self.vmap:
             yield from stacked_rules(sig, *self.vmap)
         if self.inverse:
@@ -267,22 +276,10 @@ class RuleError(Exception):
         self.remedy = (error.remedy if isinstance(error, FxadError) else "") or "give a rule that covers this case"
 
 
-@final
-class MisfitError(Exception):
-    """A part of a rule returned a value that does not fit the function. `error` is the error to raise: unlike an error
-    of the user's own code, it is raised where the function is called."""
-
-    def __init__(self, error: FxadError) -> None:
-        super().__init__(error)
-        self.error = error
-
-
 def call_rule(what: str, rule: Callable[..., object], *args: object) -> object:
     """Calls a user's rule. `what` names the rule in messages. Raises: RuleError if the rule raises an error."""
     try:
         return rule(*args)
-    except MisfitError as e:
-        raise e.error from None
     except Exception as e:
         raise RuleError(what, e) from e
 
@@ -304,6 +301,8 @@ def tangent_rule(sig: Signature, rule: UserRule, live: Mask) -> TracedRule:
         returned = call_rule(what, rule, *sig.static, tree.unflatten(sig.in_tree, primals), dots)
         out, dot = pair(what, "(results, tangents)", returned)
         results = _results(what, sig, out)
+        if isinstance(rule, ArgumentRules):
+            dot = _added_tangents(sig, dot)
         return results + directions(what, "tangent", sig.out_tree, sig.out_avals, sig.out_paths, dot, "the results")
 
     moving = [p for p, a in zip(sig.out_paths, sig.out_avals, strict=True) if a.inexact]
@@ -317,25 +316,40 @@ def tangent_rule(sig: Signature, rule: UserRule, live: Mask) -> TracedRule:
     return TracedRule((body,), finish)
 
 
-def added_tangents(fun: object, out: object, parts: Sequence[tuple[object, object]]) -> Any:
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class ArgumentRules:
+    """The rules of `defjvps` for the arguments of `fun`, as a rule that returns the tangents of results by argument."""
+
+    __name__: ClassVar[str] = "defjvps"
+    fun: Callable[..., object]
+    rules: tuple[UserRule | None, ...]
+
+    def __call__(self, primals: Sequence[object], tangents: Sequence[object]) -> tuple[object, object]:
+        """The results, and (rule, tangents of results) for each argument whose tangent has an effect."""
+        out = self.fun(*primals)
+        pairs = [(f, t) for f, t in zip(self.rules, tangents, strict=True) if f is not None and tree.leaves(t)]
+        return out, [(f, f(t, out, *primals)) for f, t in pairs]
+
+
+def _added_tangents(sig: Signature, parts: Sequence[tuple[UserRule, object]]) -> Any:
     """The sum of the tangents of results that rules give, one for each argument; None where all of them vanish.
 
     Raises: TreeError, ShapeError, DTypeError for a tangent that does not fit the results, naming the rule.
     """
-    leaves, structure = tree.flatten(out)
-    avals, paths = [aval_of(x) for x in leaves], tree.paths(structure, "result")
-    moving = [a.inexact for a in avals]
-    total: list[ArrayLike | None] = [None] * len(avals)
+    moving = [a.inexact for a in sig.out_avals]
+    total: list[ArrayLike | None] = [None] * len(moving)
     for rule, value in parts:
-        what = f"defjvps of {function_name(fun)}: {function_name(rule)}"
-        dots = directions(what, "tangent", structure, avals, paths, value, "the results")
-        types = [a if is_scalar(x) else aval_of(x) for x, a in zip(dots, inexact(avals), strict=True)]
-        check_types(what, "as tangent of", select_by_mask(paths, moving), inexact(avals), types)
-        for k, x in enumerate(tree.flatten_up_to(structure, value) or ()):
+        what = f"defjvps of {sig.name}: {function_name(rule)}"
+        dots = directions(what, "tangent", sig.out_tree, sig.out_avals, sig.out_paths, value, "the results")
+        wants = inexact(sig.out_avals)
+        types = [a if is_scalar(x) else aval_of(x) for x, a in zip(dots, wants, strict=True)]
+        check_types(what, "as tangent of", select_by_mask(sig.out_paths, moving), wants, types)
+        for k, x in enumerate(tree.flatten_up_to(sig.out_tree, value) or ()):
             if moving[k] and x is not None and not isinstance(x, SymbolicZero):
                 so_far = total[k]
                 total[k] = x if so_far is None else add(so_far, x)
-    return tree.unflatten(structure, total)
+    return tree.unflatten(sig.out_tree, total)
 
 
 # ---------------------------------------------------------------------------------------------------------- cotangents
@@ -423,12 +437,11 @@ def cotangents(what: str, sig: Signature, bars: object) -> list[object]:
             f"{count_text(len(parts), 'argument')} that its rule is about",
             remedy="return a tuple with a cotangent for each argument, None where it has none",
         )
+    avals, paths = iter(sig.in_avals), iter(sig.in_paths)
     out: list[object] = []
-    at = 0
     for part, bar in zip(parts, bars, strict=True):
-        here = slice(at, at + part.num_leaves)
-        out += directions(what, "cotangent", part, sig.in_avals[here], sig.in_paths[here], bar, "the argument")
-        at += part.num_leaves
+        n = part.num_leaves
+        out += directions(what, "cotangent", part, list(islice(avals, n)), list(islice(paths, n)), bar, "the argument")
     return out
 
 
@@ -460,9 +473,7 @@ def stacked_rule(sig: Signature, rule: UserRule, size: int, *, any_size: bool = 
     what = f"def_vmap of {sig.name}: {function_name(rule)}"
 
     def flat(*leaves: object) -> object:
-        mapped: list[object] = [False] * len(sig.names)
-        for k, part in zip(sig.places, tree.unflatten(sig.in_tree, [True] * len(leaves)), strict=True):
-            mapped[k] = part
+        mapped = [k not in sig.nondiff and part for k, part in enumerate(sig.arguments([True] * len(leaves)))]
         returned = rule(size, mapped, *sig.arguments(leaves))
         out, where = pair(what, "(results, out_batched)", returned)
         marks = tree.broadcast_prefix(where, sig.out_tree, f"{what}: out_batched", lambda x: isinstance(x, bool))
@@ -509,41 +520,32 @@ def inverse_rule(sig: Signature, inverse: GivenInverse) -> TracedRule:
             ivjp that is not linear in the cotangents, NotInvertibleError if the reconstructed arguments depend on them.
     """
     what, n = f"{inverse.role} of {sig.name}: {function_name(inverse.rule)}", len(sig.out_avals)
-    parts = sig.in_tree.children()
     for k in inverse.keep:
         if k not in sig.places:
             raise ArgumentError(
                 f"{inverse.role} of {sig.name}: keep has {k}, and its rules are about arguments {', '.join(map(str, sig.places))}",
                 remedy="number positional arguments from 0; those in nondiff_argnums are given to the rule anyway",
             )
-    keeps = tuple([k in inverse.keep for k in sig.places])
-    marks = tuple([h for h, part in zip(keeps, parts, strict=True) for _ in range(part.num_leaves)])
+    by_argument = list(zip(sig.places, tree.unflatten(sig.in_tree, range(len(sig.in_avals))), strict=True))
+    kept_leaves, kept_tree = tree.flatten(tuple([part for k, part in by_argument if k in inverse.keep]))
+    others = [part for k, part in by_argument if k not in inverse.keep]
+    shape = tree.structure(others[0] if len(others) == 1 else tuple(others))
+    marks = tuple(map({*kept_leaves}.__contains__, range(len(sig.in_avals))))
     free = tuple([not m for m in marks])
     m = n + sum(marks)
-    shape = tree.structure(
-        _single([p.unflatten(range(p.num_leaves)) for p, h in zip(parts, keeps, strict=True) if not h])
-    )
 
     def flat(*leaves: object) -> object:
-        rest = iter(leaves[n:m])
-        kept = [tree.unflatten(p, [next(rest) for _ in range(p.num_leaves)]) for p in select_by_mask(parts, keeps)]
-        results = tree.unflatten(sig.out_tree, leaves[:n])
-        if not inverse.fused:
-            return _others(call_rule(what, inverse.rule, *sig.static, results, *kept))
-        cts = with_none(sig.out_tree, sig.out_avals, leaves[m:])
-        others, bars = pair(
-            what, "(arguments, cotangents)", call_rule(what, inverse.rule, *sig.static, results, cts, *kept)
-        )
-        return _others(others) + cotangents(what, sig, bars)
-
-    def _others(value: object) -> list[object]:
-        leaves, actual = tree.flatten(value)
+        results, kept = tree.unflatten(sig.out_tree, leaves[:n]), tree.unflatten(kept_tree, leaves[n:m])
+        cts = [with_none(sig.out_tree, sig.out_avals, leaves[m:])] if inverse.fused else []
+        value = call_rule(what, inverse.rule, *sig.static, results, *cts, *kept)
+        value, bars = pair(what, "(arguments, cotangents)", value) if inverse.fused else (value, None)
+        given, actual = tree.flatten(value)
         if actual != shape:
             raise TreeError(
                 f"{what} returns {tree.shape_text(actual)}, {sig.name} takes {tree.shape_text(shape)}",
                 remedy="return the argument that is not kept, or a tuple of them in order",
             )
-        return leaves
+        return given + (cotangents(what, sig, bars) if inverse.fused else [])
 
     takes = (*sig.out_avals, *select_by_mask(sig.in_avals, marks), *(inexact(sig.out_avals) if inverse.fused else ()))
     gives = "for", select_by_mask(sig.in_paths, free), select_by_mask(sig.in_avals, free)
@@ -562,11 +564,6 @@ def inverse_rule(sig: Signature, inverse: GivenInverse) -> TracedRule:
         )
 
     return TracedRule((body,), finish)
-
-
-def _single(parts: list[object]) -> object:
-    """The only argument, or a tuple of several."""
-    return parts[0] if len(parts) == 1 else tuple(parts)
 
 
 def _fused(what: str, body: Jaxpr, rule: Jaxpr, kept: tuple[bool, ...], moving: tuple[bool, ...]) -> Rules:

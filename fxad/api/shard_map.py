@@ -176,7 +176,8 @@ class ManualAxes:
             raise ParameterError(f"{what}: it has no mesh", remedy="give mesh=, or call it in `with mesh:`")
         axes = axes_of(what, mesh)
         names = (names,) if isinstance(names, str) else names
-        if not isinstance(names, Collection) or not all([isinstance(n, str) for n in names]):
+        iterable = isinstance(names, Collection) and getattr(names, "shape", None) != ()  # not an array without axes
+        if not iterable or not all([isinstance(n, str) for n in names]):
             raise ArgumentError(
                 f"{what}: axis_names is {described(names)}: {names!r:.60}", remedy="give a set of names"
             )

@@ -13,7 +13,7 @@ from dataclasses import field
 from math import prod
 from operator import index
 from types import MappingProxyType
-from typing import Final, TypeAlias, cast, final
+from typing import Any, Final, TypeAlias, cast, final
 
 import numpy as np
 import numpy.typing as npt
@@ -195,15 +195,26 @@ class Var:
         return self
 
 
+class _UnfrozenVar:
+    """A variable while it is made: the fields of `Var`, without its `__new__`, which looks for an interned one."""
+
+    __slots__ = ("index", "aval")
+
+    def __init__(self, index: int, aval: Aval) -> None:
+        self.index, self.aval = index, aval
+
+
 def result_vars(n: int, avals: tuple[Aval, ...]) -> tuple[Var, ...]:
     """The variables of an equation's results, numbered from `n`. One result: a cached tuple, so the hot path of every
     pass allocates nothing here."""
     if len(avals) == 1:
-        interned = avals[0]._vars.get(n)
+        (aval,) = avals
+        interned = aval._vars.get(n)
         if interned is not None:
             return interned
-        Var(n, avals[0])
-        return avals[0]._vars[n]
+        made: Any = _UnfrozenVar(n, aval)
+        made.__class__ = Var
+        return aval._vars.setdefault(n, (made,))
     return tuple([Var(n + k, a) for k, a in enumerate(avals)])
 
 

@@ -24,8 +24,8 @@ def remove_dead_eqns(jaxpr: Jaxpr, shrink: Callable[[Eqn, tuple[bool, ...]], Eqn
     live: set[Atom] = set(jaxpr.outs)
     kept: list[Eqn] = []
     for eqn in reversed(jaxpr.eqns):
-        used = tuple([v in live for v in eqn.outs])
-        if any(used) or eqn.prim.effects:
+        used = (eqn.outs[0] in live,) if len(eqn.outs) == 1 else tuple([v in live for v in eqn.outs])
+        if True in used or eqn.prim.effects:
             kept.append(shrink(eqn, used))
             live.update(kept[-1].ins)
     kept.reverse()

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import ClassVar, Final, TypeAlias, TypeGuard, final
 
 from fxad.core.builder import Builder, rewrite, single_equation
-from fxad.core.dce import prune, remove_dead_eqns
+from fxad.core.dce import dce, prune, remove_dead_eqns
 from fxad.core.layout import Layout
 from fxad.core.memo import by_value
 from fxad.core.stack import with_enough_stack
@@ -54,7 +54,6 @@ from fxad.primitives.control.bodies import (
     instantiate_outs,
     reorder_operands,
     select_by_mask,
-    with_operands,
     with_outs,
 )
 from fxad.primitives.control.call import Applied, Call, adjoint_of, check_operands, layout_with_rules
@@ -89,37 +88,23 @@ class Batched(Record):
 
 
 @final
-@record
-class Pruned(Record):
-    """A named call lost the operands and results that are not marked."""
-
-    name: ClassVar[str] = "pruned"
-    operands: Mask
-    results: Mask
-
-
-@final
 @primitive
 class NamedCall(Applied):
     """A call, in a rule, of function number `function` of the module that the rule belongs to.
 
     Type: (operands of `body`) -> (results of `body`).
-    Rule: `body` is that of the function, after the `changes` to this call: it was batched, or lost operands and
-          results. Differentiated with the rule that it is in, the call is the plain function. `reads` marks, for each
-          result, the operands that the function or one of its rules needs for it; it is empty if this is unknown.
-          `axes` are the named axes of collectives in the function or its rules which no change has bound.
+    Rule: `body` is that of the function, batched by each of `changes`. Differentiated with the rule that it is in, the
+          call is the plain function. `reads` marks, for each result, the operands that the function or one of its rules
+          needs for it; it is empty if this is unknown. An operand that no used result needs becomes zero. `axes` are
+          the named axes of collectives in the function or its rules which no change has bound.
     """
 
     name: ClassVar[str] = "named_call"
     body: Jaxpr
     function: int
-    changes: tuple[Batched | Pruned, ...] = ()
+    changes: tuple[Batched, ...] = ()
     reads: tuple[Mask, ...] = ()
     axes: Axes = ()
-
-    @property
-    def value(self) -> Jaxpr:
-        return self.body
 
     @property
     def free_axes(self) -> FreeAxes:
@@ -158,19 +143,9 @@ class NamedCall(Applied):
     def without_results(self, eqn: Eqn, used: Mask, prune: Prune) -> Eqn:
         if not self.reads:
             return eqn
-        rows = select_by_mask(self.reads, used)
-        left = tuple([any(column) for column in zip(*rows, strict=True)])
-        if all(used) and all(left):
-            return eqn
-        body, read = prune(self.body, used)
-        prim = NamedCall(
-            with_operands(body, read, self.body.in_avals, left),
-            self.function,
-            (*self.changes, Pruned(left, used)),
-            tuple([select_by_mask(row, left) for row in rows]),
-            self.axes,
-        )
-        return Eqn(prim, select_by_mask(eqn.ins, left), select_by_mask(eqn.outs, used), eqn.source)
+        needed = [any(column) for column in zip(*select_by_mask(self.reads, used), strict=True)]
+        ins = tuple([a if n else Zero(a.aval).instantiate() for a, n in zip(eqn.ins, needed, strict=True)])
+        return eqn if ins == eqn.ins else Eqn(self, ins, eqn.outs, eqn.source)
 
 
 @by_value
@@ -237,14 +212,11 @@ def _complete(jaxpr: Jaxpr, module: tuple[Function, ...], batch: Batch) -> Jaxpr
         function_call = _call_of(module, call.function, batch)
         program = single_equation(function_call, function_call.body.in_avals, function_call.body.name)
         for change in call.changes:
-            if isinstance(change, Batched):
-                program = _batched(program, change, batch)
-            else:
-                slim, read = prune(program, change.results)
-                program = with_operands(slim, read, program.in_avals, change.operands)
+            program = _batched(program, change, batch)
         return program
 
-    return replace_named_calls(jaxpr, by) if module else jaxpr
+    completed = replace_named_calls(jaxpr, by) if module else jaxpr
+    return completed if completed is jaxpr else dce(completed)  # calls lose the results that a named call keeps
 
 
 def _batched(program: Jaxpr, change: Batched, batch: Batch) -> Jaxpr:
@@ -298,7 +270,7 @@ def _with_reads_and_axes(module: tuple[Function, ...]) -> tuple[Function, ...]:
 
     def with_reads_and_axes(call: NamedCall) -> NamedCall:
         k, left = call.function, _unbound(axes[call.function], call.changes)
-        return replace(call, reads=call.reads if call.changes else reads[k], axes=left)
+        return replace(call, reads=reads[k], axes=left)
 
     while True:
         result = tuple([_map_named_calls(f, with_reads_and_axes) for f in module])
@@ -314,9 +286,9 @@ def _reads_of(function: Function, left: Callable[[Function, Mask], Mask]) -> tup
     return tuple([left(function, tuple([k == j for k in range(n)])) for j in range(n)]) if n <= _MAX_RESULTS else ()
 
 
-def _unbound(axes: Axes, changes: Sequence[Batched | Pruned]) -> Axes:
+def _unbound(axes: Axes, changes: Sequence[Batched]) -> Axes:
     """The axes that no change binds."""
-    bound = [change.axis for change in changes if isinstance(change, Batched)]
+    bound = [change.axis for change in changes]
     return tuple([axis for axis in axes if axis[0] not in bound])
 
 
@@ -354,7 +326,7 @@ class CustomCall(Applied, Linear):
 
     @property
     def value(self) -> Jaxpr:
-        return self.function.body
+        return self.body
 
     @property
     def body(self) -> Jaxpr:

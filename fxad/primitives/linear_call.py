@@ -59,10 +59,6 @@ class LinearCall(Applied, Linear):
     n_linear: int
 
     @property
-    def value(self) -> Jaxpr:
-        return self.body
-
-    @property
     def bodies(self) -> tuple[Jaxpr, ...]:
         return (self.body,) if self.adjoint is None else (self.body, self.adjoint)
 

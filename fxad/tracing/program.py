@@ -414,15 +414,15 @@ def trace_leaves(
 
 def check_signature(
     f: Callable[..., object], what: str, args: Sequence[object], kwargs: Mapping[str, object], called: str = ""
-) -> None:
-    """Raises: ArgumentError when a function does not take these arguments. `called` says in the remedy how it is
-    called."""
+) -> inspect.BoundArguments | None:
+    """The arguments of a call by their names; None if the signature of the function is not known. `called` says in the
+    remedy how it is called. Raises: ArgumentError when the function does not take the arguments."""
     try:
         signature = inspect.signature(f)
     except (TypeError, ValueError):
-        return
+        return None
     try:
-        signature.bind(*args, **kwargs)
+        return signature.bind(*args, **kwargs)
     except TypeError as e:
         raise ArgumentError(f"{what}: {e}", remedy=f"{called}its signature is {function_name(f)}{signature}") from None
 

@@ -78,10 +78,11 @@ def takes_at_least(jaxpr: Jaxpr, least: float) -> bool:
 
 def wants_full_effort(jaxpr: Jaxpr) -> bool:
     """Returns True if the program has many equal kernels, or so many equations that this is not known, or functions
-    that XLA computes less exactly with less effort."""
+    that XLA computes less exactly with less effort, or a loop that may run for long: each iteration of a loop with few
+    elements takes up to a seventh longer with less effort."""
     estimate = _estimate(jaxpr, MAX_READ)
     repeats = estimate.all_kernels > REPEATED_KERNELS * estimate.kernels
-    return repeats or not estimate.complete or estimate.less_exact
+    return repeats or not estimate.complete or estimate.less_exact or estimate.open_ended
 
 
 def effort(jaxpr: Jaxpr) -> XlaEffort:
@@ -98,13 +99,15 @@ def effort(jaxpr: Jaxpr) -> XlaEffort:
 @dataclass(frozen=True, slots=True)
 class _Estimate:
     """Milliseconds to compile the program; its distinct kernels; all kernels, if each were compiled. `complete`: the
-    program has no equations that were not read. `less_exact`: it has functions of `LESS_EXACT`."""
+    program has no equations that were not read. `less_exact`: it has functions of `LESS_EXACT`. `open_ended`: it has
+    a loop whose number of iterations a predicate determines."""
 
     milliseconds: float
     kernels: float
     all_kernels: float
     complete: bool
     less_exact: bool
+    open_ended: bool
 
 
 @by_value
@@ -121,7 +124,9 @@ def _estimate(jaxpr: Jaxpr, at_most: int) -> _Estimate:
     distinct = sum([ms for ms, _ in own])
     whole = PROGRAM_MS + EQUATION_MS * program.seen + library + distinct
     less_exact = not LESS_EXACT.isdisjoint([type(prim).__name__ for prim, _, _ in program.ops])
-    return _Estimate(whole, distinct, sum([ms * uses for ms, uses in own]), program.seen < at_most, less_exact)
+    open_ended = any([isinstance(prim, HigherOrder) and prim.layout.has_predicate for prim, _, _ in program.ops])
+    all_kernels = sum([ms * uses for ms, uses in own])
+    return _Estimate(whole, distinct, all_kernels, program.seen < at_most, less_exact, open_ended)
 
 
 # ------------------------------------------------------------------------------------------------------- the model

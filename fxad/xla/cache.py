@@ -284,7 +284,6 @@ class Cache:
         else:
             cached = stored
             _log.info("%s for %s: from the directory, which saved %.1f ms", source.name, device, 1e3 * cached.seconds)
-        cached.program.identify(source)
         entry.seconds, entry.bytes, entry.program = cached.seconds, cached.bytes, ref(cached.program)
         contents = self._contents
         counts = contents.counts()

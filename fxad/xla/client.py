@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import field
 from functools import partial
@@ -66,24 +65,12 @@ class Device:
 # The service, the number of this process, the number of processes, and the address of this one for the others.
 Connection: TypeAlias = tuple[_jax.DistributedRuntimeClient, int, int, str]
 
-# Compares the program of this process with those of others: its name, line and digest, and the processes.
-Agree: TypeAlias = Callable[[str, str, str, tuple[int, ...]], None]
-
 
 @final
 class _Clients:
     """The clients of this process, one per platform. Thread-safe."""
 
-    __slots__ = (
-        "__weakref__",
-        "_cpu_devices",
-        "_devices",
-        "_forked",
-        "agree",
-        "default",
-        "local_device_ids",
-        "processes",
-    )
+    __slots__ = ("__weakref__", "_cpu_devices", "_devices", "_forked", "default", "local_device_ids", "processes")
 
     def __init__(self) -> None:
         self._devices: dict[str, tuple[Device, ...]] = {}
@@ -91,7 +78,6 @@ class _Clients:
         self._forked = False
         self.default: Device | None = None
         self.processes: Connection | None = None
-        self.agree: Agree | None = None  # set with `processes`
         self.local_device_ids: tuple[int, ...] | None = None  # the GPUs of this process; None: all
 
     def after_fork(self) -> None:
@@ -264,14 +250,9 @@ def check_no_devices() -> None:
         )
 
 
-def join_processes(connection: Connection, local_device_ids: tuple[int, ...] | None, agree: Agree) -> None:
+def join_processes(connection: Connection, local_device_ids: tuple[int, ...] | None) -> None:
     """Share the devices of several processes from now on."""
-    _clients.processes, _clients.local_device_ids, _clients.agree = connection, local_device_ids, agree
-
-
-def agreement() -> Agree | None:
-    """The comparison of programs with those of other processes; None if there is one process."""
-    return _clients.agree
+    _clients.processes, _clients.local_device_ids = connection, local_device_ids
 
 
 def default_platform() -> str:

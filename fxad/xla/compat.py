@@ -11,12 +11,13 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from threading import get_ident
-from types import MappingProxyType
+from threading import Thread, get_ident
+from types import MappingProxyType, ModuleType
 from typing import Final, TypeAlias, final
 
 import numpy as np
 
+from fxad.core.single_flight import FLIGHTS
 from fxad.ir import Aval, NDArray, Shape
 from fxad.lowering.jaxlib import _jax, jaxlib_version, xla_client
 
@@ -34,7 +35,7 @@ class ArrayType:
         self.shape: Shape = aval.shape
         self.dtype: np.dtype[np.generic] = aval.dtype
         self.ndim = len(aval.shape)
-        self.weak_type = False
+        self.weak_type = True  # see `_TypesOfJax`
 
 
 @final
@@ -95,18 +96,18 @@ def tiled(parts: Sequence[int], copies: int, mesh: Sequence[int], order: Sequenc
 
 @final
 class _JaxHider:
-    """A finder of modules that finds no module of jax while a thread is in `hidden`.
+    """A finder of modules that finds no module of jax while a thread is in `hidden`, if jax is not imported.
 
-    jaxlib looks for classes of jax when it takes an array apart: it would import jax where that is installed, which
-    takes a second. It does without them where jax is not installed.
+    jaxlib looks for classes of shardings in jax each time it takes an array apart or copies one to the host. It would
+    import jax where that is installed, which takes a second. It does without them where jax is not installed.
     """
 
     def __init__(self) -> None:
         self._threads = set[int]()
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:
-        """None, so that other finders are asked. Raises: ModuleNotFoundError for a module of jax in `hidden`."""
-        if self._threads and get_ident() in self._threads and name.partition(".")[0] == "jax":
+        """None, so that other finders are asked. Raises: ModuleNotFoundError for jax in `hidden`."""
+        if self._threads and get_ident() in self._threads and name == "jax":
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
     @contextmanager
@@ -125,22 +126,65 @@ class _JaxHider:
 _jax_hider: Final = _JaxHider()
 
 
+@final
+class _TypesOfJax:
+    """What jaxlib 0.10 finds in the place of `jax.core.ShapedArray`, jax's class of types, if jax is not imported.
+
+    jaxlib looks for this class once in a process, when it first takes an array apart. If the import fails, arrays that
+    it makes for jax later have no type. This object makes types of jax's class once jax is imported, and None before.
+    jaxlib remembers them by shape, dtype and `weak_type`. Arrays of fxad are weakly typed for it, so that arrays of jax
+    do not get their None.
+    """
+
+    __slots__ = ("_found",)
+
+    def __init__(self) -> None:
+        self._found = False
+
+    def __call__(self, shape: Shape, dtype: object, weak_type: bool = False) -> object:
+        jaxs = getattr(sys.modules.get("jax._src.core"), "ShapedArray", None)
+        return None if jaxs is None or jaxs is self else jaxs(shape, dtype, weak_type)
+
+    def prepare(self, array: _jax.ArrayImpl) -> None:
+        """Let jaxlib find this object, before it takes an array apart."""
+        if not (self._found or _READ is not None or "jax" in sys.modules):
+            FLIGHTS.do("types of jax", lambda: self._found or None, partial(self._begin, array))
+
+    def _begin(self, array: _jax.ArrayImpl) -> bool:
+        # in a thread of its own, because signals interrupt the main thread, and the modules must not stay
+        thread = Thread(target=self._let_jaxlib_find, args=(array,))
+        thread.start()
+        thread.join()
+        return True
+
+    def _let_jaxlib_find(self, array: _jax.ArrayImpl) -> None:
+        modules = {name: ModuleType(name) for name in ("jax", "jax._src", "jax._src.core", "jax.core")}
+        for name in ("jax._src.core", "jax.core"):
+            vars(modules[name])["ShapedArray"] = self
+        sys.modules.update(modules)
+        try:
+            _ = array._arrays
+        finally:
+            for name in modules:
+                del sys.modules[name]
+        self._found = True
+
+
+_types_of_jax: Final = _TypesOfJax()
+
+
 def parts_of_array(array: _jax.ArrayImpl) -> list[_jax.ArrayImpl]:
     """The parts of an array on several devices."""
+    _types_of_jax.prepare(array)
     with _jax_hider.hidden():
         return array._arrays
-
-
-def part_of_replicated(array: _jax.ArrayImpl) -> _jax.ArrayImpl:
-    """One part of an array of which each device has the whole."""
-    with _jax_hider.hidden():
-        return array._fully_replicated_shard()
 
 
 def to_host(array: _jax.ArrayImpl) -> NDArray:
     """The value of an array on one device, on the host."""
     if _READ is not None:
         return _READ(array)[0]
+    _types_of_jax.prepare(array)
     with _jax_hider.hidden():
         return array._single_device_array_to_np_array_did_copy()[0]
 

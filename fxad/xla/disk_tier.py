@@ -174,7 +174,7 @@ def from_disk_entry(
     stored = StoredProgram(
         source.in_avals, source.out_avals, source.name, first_line(source), may_not_end(source), placement
     )
-    return load(raw, stored, on)
+    return load(raw, stored, on, source)
 
 
 class UnreadableError(Exception):

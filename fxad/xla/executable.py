@@ -9,6 +9,7 @@ from operator import attrgetter, is_not
 from typing import Final, Literal, Protocol, TypeAlias, final, get_args
 from weakref import ref
 
+from fxad import xla
 from fxad.core.dataclasses import dataclass
 from fxad.errors import CompileError, ParameterError
 from fxad.ir import Aval, Jaxpr
@@ -19,7 +20,7 @@ from fxad.primitives.meshes import Mesh
 from fxad.units.kernels import effort
 from fxad.xla import custom_calls, host_calls
 from fxad.xla.buffers import Buffer, commitments, resharded
-from fxad.xla.client import Agree, Device, agreement, process_count
+from fxad.xla.client import Device, process_count
 from fxad.xla.compat import FLAGS, compile_options, partitioned_options, reason, result_handler
 from fxad.xla.cuda import compiler_flags
 from fxad.xla.failures import MemoryStats, Origin, ResultHandler, XlaRuntimeError, execution_error
@@ -235,46 +236,6 @@ sharding_of_buffer: Final = attrgetter("_sharding")
 
 
 @final
-class _FirstRun:
-    """The comparison of a program with those of the other processes, before its first run. A program without
-    collectives waits for nobody. `digest` is set when the program is known (`LoadedProgram.identify`)."""
-
-    __slots__ = ("_agree", "_origin", "_processes", "_raw", "digest")
-
-    def __init__(self, agree: Agree, raw: _jax.LoadedExecutable, origin: Origin, processes: tuple[int, ...]) -> None:
-        self._agree, self._raw, self._origin, self._processes = agree, raw, origin, processes
-        self.digest: str | None = None
-
-    def check(self) -> None:
-        """Compare. Raises: ExecutionError if another process runs another program."""
-        if self.digest is not None and _COLLECTIVE.search(self._raw.get_hlo_text()):
-            self._agree(self._origin.name, self._origin.where, self.digest, self._processes)
-
-
-_COLLECTIVE: Final = re.compile(
-    r" (?:all-reduce|all-gather|(?:ragged-)?all-to-all|reduce-scatter|collective-(?:permute|broadcast))(?:-start)?\("
-)
-
-
-@final
-class _AgreedStart:
-    """An execution that all processes of its devices begin. Cost: one comparison after the first run."""
-
-    __slots__ = ("_first", "_start")
-
-    def __init__(self, start: Start, first: _FirstRun) -> None:
-        self._start = start
-        self._first: _FirstRun | None = first
-
-    def __call__(self, buffers: Sequence[Buffer]) -> Results:
-        first = self._first
-        if first is not None:
-            first.check()
-            self._first = None
-        return self._start(buffers)
-
-
-@final
 class _BlockingStart:
     """An execution that waits for its results. Used on CPUs of several processes: with two calls in progress, the
     threads of XLA's pool may all wait in collectives of calls that other processes have not reached."""
@@ -311,12 +272,12 @@ class LoadedProgram:
 
     `start` and `handlers` are the parts of `execute`, for callers that inline it. `handlers` make uncommitted arrays,
     `committing_handlers` arrays that stay on the device (see `fxad.tracing.placement`). `start_divided` is `start` for
-    operands that are divided as the program wants them.
+    operands that are divided as the program wants them. `digest` is that of a program on devices of several processes.
     """
 
     __slots__ = (
-        "__weakref__", "_first_run", "committing_handlers", "device", "devices", "handlers", "in_avals", "origin",
-        "out_avals", "placed", "raw", "start", "start_divided",
+        "__weakref__", "committing_handlers", "device", "devices", "handlers", "in_avals", "origin", "out_avals",
+        "placed", "raw", "start", "start_divided",
     )  # fmt: skip
 
     def __init__(
@@ -326,6 +287,7 @@ class LoadedProgram:
         device: Device,
         host_errors: HostErrors | None = None,
         placed: Placed | None = None,
+        digest: str | None = None,
     ) -> None:
         self.raw = raw
         self.in_avals: tuple[Aval, ...] = program.in_avals
@@ -342,13 +304,8 @@ class LoadedProgram:
             self.start = interruptible(self.start)
         if placed is not None and device.platform == "cpu" and process_count() > 1:
             self.start = _BlockingStart(self.start)
-        self._first_run: _FirstRun | None = None
-        agree = agreement()
-        if placed is not None and agree is not None:
-            group = tuple(sorted({d.process_index for d in placed.devices}))
-            if len(group) > 1:
-                self._first_run = _FirstRun(agree, raw, self.origin, group)
-                self.start = _AgreedStart(self.start, self._first_run)
+        if digest is not None:
+            self.start = xla.processes.AgreedStart(self.start, program.name, digest, _processes(self.devices))
         self.start_divided = self.start
         if placed is not None:  # the thread that donates operands divides them, not that of `interruptible`
             self.start = DividingStart(self.start, placed.ins)
@@ -360,11 +317,6 @@ class LoadedProgram:
             return
         self.handlers = [result_handler(a, device.sharding, False, self.origin) for a in program.out_avals]
         self.committing_handlers = [result_handler(a, device.sharding, True, self.origin) for a in program.out_avals]
-
-    def identify(self, source: Jaxpr) -> None:
-        """Say which program this is, for the comparison with other processes before the first run."""
-        if self._first_run is not None:
-            self._first_run.digest = source.digest
 
     def execute(self, buffers: Sequence[Buffer]) -> list[Buffer]:
         """Run on buffers of exactly the types `in_avals`, on `device`. Asynchronous: it does not wait for the values.
@@ -398,8 +350,8 @@ class LoadedProgram:
         return self.raw.get_hlo_text()
 
 
-def compile_module(lowered: LoweredModule, options: CompileOptions, device: Device) -> LoadedProgram:
-    """Compile for a device, without a cache. Raises: CompileError."""
+def compile_module(lowered: LoweredModule, options: CompileOptions, device: Device, program: Jaxpr) -> LoadedProgram:
+    """Compile a module, which is that of `program`, for a device, without a cache. Raises: CompileError."""
     source = lowered.source(options.donate)
     custom_calls.register_targets(custom_calls.custom_call_targets(source), device.platform)
     placement = lowered.placement
@@ -415,20 +367,28 @@ def compile_module(lowered: LoweredModule, options: CompileOptions, device: Devi
             raw = device.client.compile_and_load(source, [d.raw for d in on], xla_options)
     except _jax.JaxRuntimeError as e:
         raise CompileError(_with_module_line(reason(e), source), remedy=_IF_REFUSED) from e
-    return load(raw, lowered, on, host_errors)
+    return load(raw, lowered, on, program, host_errors)
 
 
 def load(
     raw: _jax.LoadedExecutable,
     program: ProgramDescription,
     on: tuple[Device, ...],
+    source: Jaxpr,
     host_errors: HostErrors | None = None,
 ) -> LoadedProgram:
-    """An executable of XLA on its devices. Raises: CompileError for a division of a result that no mesh has."""
+    """An executable of XLA, made of `source`, on its devices. Raises: CompileError for a division of a result that no
+    mesh has."""
     placement, placed = program.placement, None
     if placement is not None:
         placed = Placed(on, placement.meshes[0], *shardings(placement, on, raw, program.name))
-    return LoadedProgram(raw, program, on[0], host_errors, placed)
+    digest = source.digest if len(_processes(on)) > 1 else None
+    return LoadedProgram(raw, program, on[0], host_errors, placed, digest)
+
+
+def _processes(on: tuple[Device, ...]) -> tuple[int, ...]:
+    """The numbers of the processes that have some devices."""
+    return tuple(sorted({device.process_index for device in on}))
 
 
 @final
@@ -447,7 +407,7 @@ def compile_uncached(source: Jaxpr, options: CompileOptions, device: Device) -> 
     """Compile, without a cache. Raises: CompileError."""
     check_nesting(source)
     lowered = lower_jaxpr(source, device.platform)
-    program = compile_module(lowered, with_effort(source, options, device), device)
+    program = compile_module(lowered, with_effort(source, options, device), device, source)
     targets = tuple(sorted(custom_calls.custom_call_targets(lowered.body)))
     return Compilation(program, targets, len(lowered.body) + len(lowered.locations), lowered.placement)
 

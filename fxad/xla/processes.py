@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Sequence
 from itertools import count
 from typing import Final, final
 
 from fxad.errors import ExecutionError, ParameterError
 from fxad.lowering.jaxlib import _jax
-from fxad.xla.agreement import Agreement
-from fxad.xla.client import check_no_devices, default_platform, join_processes
+from fxad.xla.buffers import Buffer
+from fxad.xla.client import check_no_devices, default_platform, join_processes, process_index
 from fxad.xla.compat import reason
+from fxad.xla.host_calls import Results, Start
 
 
 @final
@@ -21,6 +23,9 @@ class Processes:
         self.client: _jax.DistributedRuntimeClient | None = None
         self.service: _jax.DistributedRuntimeService | None = None
         self._barriers = count()
+        # the digests of the programs that some processes run. An executable that was dropped and is made again has run:
+        # when that is depends on the garbage collector of each process
+        self._programs: dict[tuple[int, ...], set[bytes]] = {}
 
     def connect(
         self, address: str, n: int, k: int, timeout: int, heartbeat: int, visible: tuple[int, ...] | None
@@ -60,7 +65,7 @@ class Processes:
                 f"distributed.initialize: process {k} of {n} at {address}: {_reason(e, timeout)}",
                 remedy="start all processes with one address and distinct process_id, within the timeout",
             ) from e
-        join_processes((client, k, n, _own_address(host)), visible, Agreement(client, k))
+        join_processes((client, k, n, _own_address(host)), visible)
         self.client, self.service = client, service
 
     def barrier(self, timeout: float) -> None:
@@ -74,6 +79,30 @@ class Processes:
                 f"distributed.barrier: {reason(e)}", remedy="see why another process did not come to the barrier"
             ) from e
 
+    def check_same_program(self, name: str, digest: str, processes: tuple[int, ...]) -> None:
+        """Compare a program that some processes run for the first time. Raises: ExecutionError if they run different
+        ones."""
+        programs = self._programs.setdefault(processes, set())
+        if self.client is None or bytes.fromhex(digest) in programs:
+            return
+        here, n = process_index(), len(programs)
+        programs.add(bytes.fromhex(digest))
+        place = f"fxad/programs/{'-'.join(map(str, processes))}/{n}/"
+        try:
+            self.client.key_value_set(f"{place}{here}", f"{digest} {name}")
+            published = self.client.key_value_dir_get(place)
+        except _jax.JaxRuntimeError:  # process 0 has ended: the collectives raise an error that says more
+            return
+        for key, value in published:
+            theirs, _, their_name = value.partition(" ")
+            if theirs != digest:
+                what = "another program of this name" if their_name == name else their_name
+                raise ExecutionError(
+                    f"{name}: process {here} runs it as program {n} on devices of processes"
+                    f" {', '.join(map(str, processes))}; process {key.rpartition('/')[2]} runs {what}",
+                    remedy="run the same programs in the same order in all processes",
+                )
+
     def disconnect(self) -> None:
         """Wait for the other processes, and end the connection."""
         client, self.client = self.client, None
@@ -82,6 +111,29 @@ class Processes:
         service, self.service = self.service, None
         if service is not None:
             service.shutdown()
+
+
+@final
+class AgreedStart:
+    """An execution by several processes. At its first run, it compares the program with those of the other processes.
+
+    A collective waits until all processes come to it. If one of them runs another program, the others wait for ever, or
+    get values of another computation, where both programs happen to communicate alike. `digest` tells programs apart.
+    The first process that runs a program finds no other one to compare with, and waits in its collectives. A later one
+    that runs another program raises the error. The first one gets an error when the later one ends.
+    """
+
+    __slots__ = ("_agreed", "_digest", "_name", "_processes", "_start")
+
+    def __init__(self, start: Start, name: str, digest: str, processes: tuple[int, ...]) -> None:
+        self._start, self._name, self._digest, self._processes = start, name, digest, processes
+        self._agreed = False
+
+    def __call__(self, buffers: Sequence[Buffer]) -> Results:
+        if not self._agreed:
+            PROCESSES.check_same_program(self._name, self._digest, self._processes)
+            self._agreed = True
+        return self._start(buffers)
 
 
 def _reason(e: Exception, timeout: int) -> str:

@@ -15,7 +15,7 @@ from fxad.lower import Placement
 from fxad.lowering.jaxlib import _jax, xla_client
 from fxad.primitives.meshes import Ids, Mesh, Spec, local_shape, parts_of, shard_slices
 from fxad.xla.client import Device, devices
-from fxad.xla.compat import make_array, on_device, part_of_replicated, parts_of_array, put_part, tiled, to_host
+from fxad.xla.compat import make_array, on_device, parts_of_array, put_part, tiled, to_host
 from fxad.xla.failures import missing_value_reason
 
 
@@ -116,7 +116,7 @@ def gathered(buffer: _jax.ArrayImpl) -> NDArray:
             remedy="read addressable_shards, or gather it in a program: out_shardings with PartitionSpec()",
         )
     if where.is_fully_replicated and out.size:
-        out[...] = to_host(part_of_replicated(buffer))
+        out[...] = to_host(parts_of_array(buffer)[0])
     elif out.size:
         windows = where.windows(shape)
         for at, part in zip([windows[k] for k in where.local], parts_of_array(buffer), strict=True):

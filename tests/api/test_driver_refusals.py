@@ -287,7 +287,7 @@ def test_what_xla_says_comes_with_what_to_do() -> None:
     options = fx.CompileOptions(flags=(("xla_no_such_flag", True),))
     remedy = "leave out flags of CompileOptions; if it stays, report it with the program: fx.lower(program).text()"
     with pytest.raises(CompileError, match="No such compile option: 'xla_no_such_flag'") as e:
-        runtime.compile_module(lowered, options, CPU)
+        runtime.compile_module(lowered, options, CPU, LOWERED.program.jaxpr)
     assert e.value.remedy == remedy
     program, buffer = runtime.cache(LOWERED.program.jaxpr, CPU), runtime.to_buffer(X, F4)
     with pytest.raises(ExecutionError, match="supplied 1 arguments but compiled program expected 2") as refused_call:

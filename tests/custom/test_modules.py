@@ -229,3 +229,31 @@ def test_a_record_of_a_user() -> None:
     }.items():
         with pytest.raises(ParseError, match=why):
             fx.text.parse(text.replace(written, wrong), own)
+
+
+def test_a_named_call_takes_zeros_where_no_used_result_needs_an_operand() -> None:
+    """The call keeps its type. Outside of the module it is a call like others, which loses operands and results."""
+    f: Any = fx.custom_jvp(lambda x, n, y: (fnp.exp(x), n + 1, fnp.exp(y)))
+
+    def rule(primals: Any, tangents: Any) -> Any:
+        a, m, b = f(*primals)
+        return (a, m, b), (a * tangents[0], None, b * tangents[2])
+
+    f.defjvp(rule)
+
+    def total(x: Any) -> Any:
+        return fnp.sum(f(x, 2, Y)[0])
+
+    slim = transforms.dce(fx.trace(lambda x: f(x, 2, Y)[0], X).jaxpr)
+    (call,) = calls(slim)
+    (whole,) = [e for e in call.module[0].rules.derivatives[0].forward.eqns if isinstance(e.prim, NamedCall)]
+    (eqn,) = [e for e in call.rules.derivatives[0].forward.eqns if isinstance(e.prim, NamedCall)]
+    assert eqn.prim == whole.prim
+    assert [str(a) for a in eqn.ins[1:]] == ["0:i32[]", "0.0:f64[3]"]
+    assert transforms.dce(slim) is slim
+    typecheck(slim)
+    second = fx.trace(lambda x: fx.jvp(fx.grad(total), (x,), (fnp.ones_like(x),))[1], X)
+    assert not any(
+        [len(e.ins) > 1 for j in distinct_jaxprs(second.jaxpr) for e in j.eqns if e.prim.name == "custom_call"]
+    )
+    np.testing.assert_allclose(fx.interpret(second, X), np.exp(X))

@@ -170,6 +170,8 @@ ERRORS: list[tuple[Callable[[], Any], type[FxadError], str, str]] = [
      "an entry is a PartitionSpec: give one for all, or a tree of them; P() is the whole array"),
     (lambda: WRONG.shard_map(f, MESH, P("i"), P("i"), axis_names=3)(X), ArgumentError,
      "shard_map of f: axis_names is an int: 3", "give a set of names"),
+    (lambda: WRONG.shard_map(f, MESH, P("i"), P("i"), axis_names=np.array("i"))(X), ArgumentError,
+     "shard_map of f: axis_names is an ndarray: array('i', dtype='<U1')", "give a set of names"),
     (lambda: fx.shard_map(fx.shard_map(f, {"i": 4}, P("i"), P("i")), MESH, P("j"), P("j"), axis_names={"j"})(X),
      AxisNameError, "shard_map: axis 'i' has size 2, and size 4 in a map inside",
      "give nested maps one mesh, or axes of other names"),

@@ -106,6 +106,17 @@ def test_equal_kernels_are_counted() -> None:
     assert wants_full_effort(chain(fnp.sin, MAX_READ + 1))  # not known, as not all of it is read
 
 
+def test_a_loop_that_may_run_for_long_is_worth_full_effort() -> None:
+    """A number of iterations that is known is not: the compile time of such a program is compared with one run."""
+
+    def halved(x: Any) -> Any:
+        return lax.while_loop(lambda v: v.sum() > 1, lambda v: v / 2, x)
+
+    assert wants_full_effort(fx.trace(halved, SQUARE).jaxpr)
+    assert wants_full_effort(fx.trace(lambda x: lax.cond(x.sum() > 0, halved, fnp.sin, x), SQUARE).jaxpr)
+    assert not wants_full_effort(fx.trace(lambda x: lax.fori_loop(0, 9, lambda _, v: fnp.sin(v), x), SQUARE).jaxpr)
+
+
 def residual(ws: Any, x: Any) -> Any:
     for w in ws:
         x = x + x @ w

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import ClassVar, Final, final
 
@@ -44,14 +43,14 @@ ONCE: Final = Once()
 
 
 class Applied(HigherOrder):
-    """An equation that applies a program to its operands. Its other parameters are rules."""
+    """An equation that applies a program to its operands: its first body, by default. The others belong to rules."""
 
     __slots__ = ()
 
     @property
-    @abstractmethod
     def value(self) -> Jaxpr:
         """The applied program: operands -> results."""
+        return self.bodies[0]
 
     @property
     def effects(self) -> frozenset[str]:
@@ -78,10 +77,6 @@ class Call(Applied, Linear):
 
     name: ClassVar[str] = "call"
     body: Jaxpr
-
-    @property
-    def value(self) -> Jaxpr:
-        return self.body
 
     @property
     def bodies(self) -> tuple[Jaxpr, ...]:

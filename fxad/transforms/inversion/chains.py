@@ -20,7 +20,10 @@ def reversible(eqn: Eqn) -> bool:
 def has_reversible(jaxpr: Jaxpr) -> bool:
     """Returns True if the program, or one of its bodies, contains reversible equations."""
     return any(
-        [reversible(e) or (isinstance(e.prim, HigherOrder) and has_reversible_in_bodies(e.prim)) for e in jaxpr.eqns]
+        [
+            rules_of(prim).ivjp is not None or (isinstance(prim, HigherOrder) and has_reversible_in_bodies(prim))
+            for prim in jaxpr.prims
+        ]
     )
 
 
