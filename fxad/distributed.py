@@ -1,9 +1,9 @@
 """Several processes that run one program, each on its own devices.
 
 Every process calls `initialize` before it uses a device, then runs the same programs in the same order. At its first
-run, a program is compared with that of the other processes: a different one is an ExecutionError. `fx.devices()` are
-the devices of all processes, and `fx.local_devices()` those of this one. `fx.make_array_from_process_local_data` makes
-a sharded array of the data that each process has.
+run, a program with collectives is compared with that of the other processes: a different one is an ExecutionError.
+`fx.devices()` are the devices of all processes, and `fx.local_devices()` those of this one.
+`fx.make_array_from_process_local_data` makes a sharded array of the data that each process has.
 """
 
 from __future__ import annotations

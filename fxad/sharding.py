@@ -273,6 +273,17 @@ class NamedSharding(_ShardingBase):
     mesh: Mesh
     spec: PartitionSpec
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.mesh, Mesh):
+            raise ArgumentError(
+                f"NamedSharding: mesh is {described(self.mesh)}: {self.mesh!r:.60}", remedy="use make_mesh"
+            )
+        if not isinstance(self.spec, PartitionSpec):
+            raise ArgumentError(
+                f"NamedSharding: spec is {described(self.spec)}: {self.spec!r:.60}",
+                remedy="give a PartitionSpec; PartitionSpec() is the whole array on each device",
+            )
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, NamedSharding) and self._key() == other._key()
 
@@ -318,6 +329,13 @@ class SingleDeviceSharding(_ShardingBase):
 
     device: runtime.Device
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.device, runtime.Device):
+            raise ArgumentError(
+                f"SingleDeviceSharding: {described(self.device)} is not a device: {self.device!r:.60}",
+                remedy="use fxad.devices()",
+            )
+
     def shard_shape(self, shape: Shape) -> Shape:
         """The shape of the array."""
         return shape
@@ -352,8 +370,8 @@ def axes_of(what: str, mesh: Mesh | Mapping[str, int]) -> Axes:
     )
 
 
-def part_type(what: str, mesh: Axes, spec: PartitionSpec, aval: Aval, path: str) -> Aval:
-    """The type of a part of an array. Raises: AxisNameError, ShapeError naming the array, the axis and the sizes."""
+def check_axes(what: str, mesh: Axes, spec: PartitionSpec, aval: Aval, path: str) -> None:
+    """Check the axes that a spec names for an array. Raises: AxisNameError, ShapeError naming the array."""
     sizes, names = dict(mesh), spec.names
     flat = [name for group in names for name in group]
     for name in flat:
@@ -369,6 +387,12 @@ def part_type(what: str, mesh: Axes, spec: PartitionSpec, aval: Aval, path: str)
             f"{what}: {path}: {spec} has {len(names)} entries, {aval} has {aval.ndim} axes",
             remedy="give at most one entry for each axis",
         )
+
+
+def part_type(what: str, mesh: Axes, spec: PartitionSpec, aval: Aval, path: str) -> Aval:
+    """The type of a part of an array. Raises: AxisNameError, ShapeError naming the array, the axis and the sizes."""
+    check_axes(what, mesh, spec, aval, path)
+    sizes, names = dict(mesh), spec.names
     shape = list(aval.shape)
     for axis, group in enumerate(names):
         parts = prod([sizes[name] for name in group])

@@ -22,6 +22,7 @@ from fxad.sharding import (
     Sharding,
     SingleDeviceSharding,
     buffer_sharding,
+    check_axes,
     part_type,
     sharding_in_program,
 )
@@ -100,13 +101,26 @@ def _same_devices(have: Sharding, want: NamedSharding) -> bool:
 
 
 def make_array_from_process_local_data(
-    sharding: NamedSharding, local_data: object, global_shape: tuple[int, ...] | None = None
+    sharding: Sharding, local_data: object, global_shape: tuple[int, ...] | None = None
 ) -> Array:
     """Return a sharded array of the data of all processes. `local_data` are the parts of the devices of this process,
-    put together. Raises: ShapeError if they do not fit the sharding or `global_shape`."""
+    put together.
+
+    Raises: ShapeError if they do not fit the sharding or `global_shape`; AxisNameError if the mesh lacks an axis;
+            DTypeError for data that are no numbers.
+    """
+    what = "make_array_from_process_local_data"
+    _check_sharding(what, sharding)
     value = np.asarray(local_data)
+    aval = Aval(value.shape, value.dtype)
+    shape = None if global_shape is None else to_ints(what, "global_shape", global_shape)
+    if isinstance(sharding, SingleDeviceSharding):
+        return _assembled(
+            what, aval.shape if shape is None else shape, sharding, [committed_to(asarray(value), sharding.device)]
+        )
+    check_axes(what, tuple(sharding.mesh.shape.items()), sharding.spec, aval, "local_data")
     commitments.any = True
-    buffer = from_local(value, buffer_sharding(sharding), global_shape)
+    buffer = from_local(value, buffer_sharding(sharding), shape)
     return wrap_buffer(Aval(buffer.aval.shape, value.dtype), buffer)
 
 

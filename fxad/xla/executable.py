@@ -305,7 +305,7 @@ class LoadedProgram:
         if placed is not None and device.platform == "cpu" and process_count() > 1:
             self.start = _BlockingStart(self.start)
         if digest is not None:
-            self.start = xla.processes.AgreedStart(self.start, program.name, digest, _processes(self.devices))
+            self.start = xla.processes.AgreedStart(self.start, raw, program.name, digest, _processes(self.devices))
         self.start_divided = self.start
         if placed is not None:  # the thread that donates operands divides them, not that of `interruptible`
             self.start = DividingStart(self.start, placed.ins)

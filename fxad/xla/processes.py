@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Sequence
 from itertools import count
@@ -81,7 +82,8 @@ class Processes:
 
     def check_same_program(self, name: str, digest: str, processes: tuple[int, ...]) -> None:
         """Compare a program that some processes run for the first time. Raises: ExecutionError if they run different
-        ones."""
+        ones; then the next program has the same number, so another attempt is compared with what the others wait for.
+        """
         programs = self._programs.setdefault(processes, set())
         if self.client is None or bytes.fromhex(digest) in programs:
             return
@@ -89,13 +91,14 @@ class Processes:
         programs.add(bytes.fromhex(digest))
         place = f"fxad/programs/{'-'.join(map(str, processes))}/{n}/"
         try:
-            self.client.key_value_set(f"{place}{here}", f"{digest} {name}")
+            self.client.key_value_set(f"{place}{here}", f"{digest} {name}", allow_overwrite=True)
             published = self.client.key_value_dir_get(place)
         except _jax.JaxRuntimeError:  # process 0 has ended: the collectives raise an error that says more
             return
         for key, value in published:
             theirs, _, their_name = value.partition(" ")
             if theirs != digest:
+                programs.discard(bytes.fromhex(digest))
                 what = "another program of this name" if their_name == name else their_name
                 raise ExecutionError(
                     f"{name}: process {here} runs it as program {n} on devices of processes"
@@ -120,20 +123,29 @@ class AgreedStart:
     A collective waits until all processes come to it. If one of them runs another program, the others wait for ever, or
     get values of another computation, where both programs happen to communicate alike. `digest` tells programs apart.
     The first process that runs a program finds no other one to compare with, and waits in its collectives. A later one
-    that runs another program raises the error. The first one gets an error when the later one ends.
+    that runs another program raises the error. The first one gets an error when the later one ends. A program without
+    collectives waits for nobody: a process may run it alone.
     """
 
-    __slots__ = ("_agreed", "_digest", "_name", "_processes", "_start")
+    __slots__ = ("_agreed", "_digest", "_name", "_processes", "_raw", "_start")
 
-    def __init__(self, start: Start, name: str, digest: str, processes: tuple[int, ...]) -> None:
-        self._start, self._name, self._digest, self._processes = start, name, digest, processes
+    def __init__(
+        self, start: Start, raw: _jax.LoadedExecutable, name: str, digest: str, processes: tuple[int, ...]
+    ) -> None:
+        self._start, self._raw, self._name, self._digest, self._processes = start, raw, name, digest, processes
         self._agreed = False
 
     def __call__(self, buffers: Sequence[Buffer]) -> Results:
         if not self._agreed:
-            PROCESSES.check_same_program(self._name, self._digest, self._processes)
+            if _COLLECTIVE.search(self._raw.get_hlo_text()):  # XLA adds collectives that the program does not have
+                PROCESSES.check_same_program(self._name, self._digest, self._processes)
             self._agreed = True
         return self._start(buffers)
+
+
+_COLLECTIVE: Final = re.compile(
+    r" (?:all-reduce|all-gather|(?:ragged-)?all-to-all|reduce-scatter|collective-(?:permute|broadcast))(?:-start)?\("
+)
 
 
 def _reason(e: Exception, timeout: int) -> str:

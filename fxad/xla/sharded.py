@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
-from math import prod
+from math import lcm, prod
 from typing import cast, final
 
 import numpy as np
@@ -183,7 +183,7 @@ def devices_for(count: int, platform: str, name: str, ids: Ids = (), maps: Seque
     if len(there) < count:
         has = f"there {'is' if len(there) == 1 else 'are'} {len(there)} of platform {platform}"
         more = f"call fx.set_cpu_devices({count}) or set FXAD_CPU_DEVICES={count} before the first program runs"
-        if max(maps, default=count) < count:
+        if max(maps, default=count) < count == lcm(*maps):  # nested maps need the product of their sizes
             raise ParameterError(
                 f"compile of {name}: it has maps over {' and '.join(map(str, maps))} devices, and runs on {count},"
                 f" a multiple of all of them; {has}",

@@ -361,6 +361,10 @@ def _own(value: Any) -> Any:
     return value  # of any type
 
 
+def _rows(*entries: str) -> fx.NamedSharding:
+    return fx.NamedSharding(fx.make_mesh((1,), ("i",)), fx.P(*entries))
+
+
 # The whole message of errors that the laws above only begin.
 MESSAGES: Final[dict[str, tuple[Any, str]]] = {
     "piecewise_constant_schedule: boundaries_and_scales is an int: 3": (
@@ -384,6 +388,38 @@ MESSAGES: Final[dict[str, tuple[Any, str]]] = {
         "give less",
     ),
     "picture: an int is not a sharding: 3": (lambda: fx.sharding.picture(_own(3), (3,)), "give x.sharding"),
+    "NamedSharding: mesh is a dict: {'i': 1}": (
+        lambda: fx.NamedSharding(_own({"i": 1}), fx.P("i")),
+        "use make_mesh",
+    ),
+    "NamedSharding: spec is a tuple: ('i',)": (
+        lambda: fx.NamedSharding(fx.make_mesh((1,), ("i",)), _own(("i",))),
+        "give a PartitionSpec; PartitionSpec() is the whole array on each device",
+    ),
+    "SingleDeviceSharding: an int is not a device: 3": (
+        lambda: fx.sharding.SingleDeviceSharding(_own(3)),
+        "use fxad.devices()",
+    ),
+    "make_array_from_process_local_data: local_data: PartitionSpec('i') has 1 entries, f64[] has 0 axes": (
+        lambda: fx.make_array_from_process_local_data(_rows("i"), 1.0),
+        "give at most one entry for each axis",
+    ),
+    "make_array_from_process_local_data: local_data: PartitionSpec('j') names axis 'j', the mesh has 'i'": (
+        lambda: fx.make_array_from_process_local_data(_rows("j"), X),
+        "name axes of the mesh",
+    ),
+    "make_array_from_process_local_data: local_data: PartitionSpec('i', 'i') names axis 'i' twice": (
+        lambda: fx.make_array_from_process_local_data(_rows("i", "i"), X),
+        "divide one axis by it",
+    ),
+    "make_array_from_process_local_data: sharding is an int: 3": (
+        lambda: fx.make_array_from_process_local_data(_own(3), X),
+        "give NamedSharding(mesh, spec)",
+    ),
+    "make_array_from_process_local_data: global_shape must be a sequence, got an int: 3": (
+        lambda: fx.make_array_from_process_local_data(_rows("i"), X, _own(3)),
+        "give a tuple or a list",
+    ),
     "devices: platform is an int: 3": (lambda: fx.devices(_own(3)), 'give a name: "cpu", "cuda"'),
     "add: argument 0: the __dlpack__ of a Lending raises BufferError: not now": (
         lambda: fnp.add(_own(Lending()), 1),

@@ -192,6 +192,9 @@ ERRORS: list[tuple[Callable[[], Any], type[FxadError], str, str]] = [
       f" {THERE} of platform cpu"),
      ("run the maps in programs of their own, or call fx.set_cpu_devices(3000) or set FXAD_CPU_DEVICES=3000 before the"
       " first program runs")),
+    (lambda: fx.pmap(fx.pmap(f, "j"), "i")(np.ones((50, 50, 2), np.float32)), ParameterError,
+     f"compile of pmap_f: it runs on 2500 devices, there {THERE} of platform cpu",
+     "call fx.set_cpu_devices(2500) or set FXAD_CPU_DEVICES=2500 before the first program runs"),
     (lambda: fx.shard_map(f, {"i": True}, P(), P())(X), ArgumentError,
      "shard_map of f: mesh is a dict: {'i': True}", 'give a Mesh, or names and sizes: {"i": 8}'),
     (lambda: fx.shard_map(f, {}, P(), P())(X), ArgumentError,

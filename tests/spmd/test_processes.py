@@ -15,7 +15,7 @@ import pytest
 import fxad as fx
 from fxad import distributed
 from fxad.errors import FxadError, ParameterError, ShapeError
-from fxad.sharding import NamedSharding, PartitionSpec, make_mesh
+from fxad.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding, make_mesh
 from fxad.xla import cuda
 
 JAXLIB = "fxad.xla.cuda.xla_client"
@@ -136,6 +136,42 @@ print(stats.compilations > 0, stats.disk_hits > 0)
 fx.distributed.shutdown()
 """
 
+# Process 1 runs a program alone that waits for nobody, then both run one. Process 1 tries another one twice, and then
+# that for which process 0 waits.
+ALONE_FIRST = """
+import os, sys, time
+import numpy as np
+import fxad as fx
+from fxad import lax
+k, n = int(sys.argv[1]), int(sys.argv[2])
+fx.distributed.initialize(sys.argv[3], n, k, heartbeat_timeout=2)
+mesh = fx.make_mesh((n,), ("i",))
+x = fx.make_array_from_process_local_data(fx.NamedSharding(mesh, fx.P("i")), np.ones(1, "float32"))
+if k == 1:
+    print((3 * x).addressable_data(0), flush=True)
+def run(f):
+    try:
+        print(float(np.asarray(fx.jit(fx.pmap(f, "i", out_axes=None))(x))), flush=True)
+    except fx.errors.ExecutionError as e:
+        print(e.message.partition(":")[0], "|", e.remedy, flush=True)
+def doubled(v):
+    return lax.psum(2 * v, "i")
+def halved(v):
+    return lax.psum(v / 2, "i")
+def tripled(v):
+    return lax.psum(3 * v, "i")
+run(doubled)
+if k == 0:
+    run(halved)
+else:
+    time.sleep(1)
+    run(tripled)
+    run(tripled)
+    run(halved)
+run(tripled)
+fx.distributed.shutdown()
+"""
+
 
 def _run(text: str, processes: int, *more: str) -> list[tuple[int, list[str]]]:
     """Run a script in several processes: the exit status and the output of each."""
@@ -213,6 +249,15 @@ def test_a_process_that_dies_before_the_first_collective() -> None:
     assert lines == ["pmap_<lambda> | see why another process has ended, or does not run this program"]
 
 
+def test_a_program_without_collectives_is_not_compared() -> None:
+    """A process may run it alone, as to print a value. A program that was refused is refused again."""
+    refused = "pmap_tripled | run the same programs in the same order in all processes"
+    assert _run(ALONE_FIRST, 2) == [
+        (0, ["4.0", "1.0", "6.0"]),
+        (0, ["[3.]", "4.0", refused, refused, "1.0", "6.0"]),
+    ]
+
+
 def test_if_process_0_dies_the_others_end() -> None:
     (first, _), (other, lines) = _run(FIRST, 2)
     assert first == 7
@@ -272,6 +317,9 @@ def test_one_process() -> None:
     rows = NamedSharding(mesh, PartitionSpec("i"))
     x = fx.make_array_from_process_local_data(rows, np.arange(4.0), (4,))
     np.testing.assert_array_equal(np.asarray(x), np.arange(4.0))
+    alone = fx.make_array_from_process_local_data(SingleDeviceSharding(fx.devices()[0]), np.arange(4.0), (4,))
+    assert alone.sharding == SingleDeviceSharding(fx.devices()[0])
+    np.testing.assert_array_equal(np.asarray(alone), np.arange(4.0))
     with pytest.raises(ShapeError) as e:
         fx.make_array_from_process_local_data(rows, np.arange(4.0), (8,))
     assert e.value.message == (
