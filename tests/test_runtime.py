@@ -836,20 +836,22 @@ from fxad.xla.compat import to_host
 mesh = make_mesh((4,), ("i",))
 def read():
     for spec in (P("i"), P()):
-        x = fx.device_put(np.arange(8.0), NamedSharding(mesh, spec))
-        np.testing.assert_array_equal(fx.jit(lambda x: x + x)(x), 2 * np.arange(8.0))
-        np.testing.assert_array_equal(x.addressable_shards[1].data, np.arange(8.0)[2:4] if spec else np.arange(8.0))
-        np.testing.assert_array_equal(to_host(fx.asarray(np.arange(3))._buffer), np.arange(3))
+        whole = np.arange(8, dtype=np.float32)
+        x = fx.device_put(whole, NamedSharding(mesh, spec))
+        np.testing.assert_array_equal(fx.jit(lambda x: x + x)(x), 2 * whole)
+        np.testing.assert_array_equal(x.addressable_shards[1].data, whole[2:4] if spec else whole)
+        np.testing.assert_array_equal(to_host(fx.asarray(whole[:3])._buffer), whole[:3])
 read()
 assert not [name for name in sys.modules if name.split(".")[0] == "jax"]
 import jax
 read()
 print(jax.numpy.arange(3))
-for ours in (np.arange(2.0), np.arange(8.0), np.float64(3), np.arange(3)):  # of the shapes that were read, too
-    theirs = jax.numpy.from_dlpack(fx.asarray(ours.astype(np.float32)))
+for shape in ((2,), (8,), (3,), (), (5,)):  # those of the arrays that were read, and others
+    ours = np.ones(shape, np.float32)
+    theirs = jax.numpy.from_dlpack(fx.asarray(ours))
     assert isinstance(theirs.aval, jax.core.ShapedArray) and not theirs.aval.weak_type
-    np.testing.assert_array_equal(jax.jit(lambda x: x + 1)(theirs), ours.astype(np.float32) + 1)
-    np.testing.assert_array_equal(jax.numpy.asarray(2.0) + theirs, ours.astype(np.float32) + 2)
+    np.testing.assert_array_equal(jax.jit(lambda x: x + 1)(theirs), ours + 1)
+    np.testing.assert_array_equal(jax.numpy.asarray(2.0) + theirs, ours + 2)
 """
     assert script(text, FXAD_CPU_DEVICES="4", FXAD_PLATFORM="cpu") == "[0 1 2]\n"
 

@@ -173,14 +173,7 @@ class Var:
     aval: Aval
 
     def __new__(cls, index: int, aval: Aval) -> Var:
-        interned = aval._vars.get(index)
-        if interned is not None:
-            return interned[0]
-        index = index.__index__()  # NumPy's ints are accepted and converted to Python's
-        self = object.__new__(cls)
-        _set(self, "index", index)
-        _set(self, "aval", aval)
-        return aval._vars.setdefault(index, (self,))[0]
+        return result_vars(index.__index__(), (aval,))[0]  # NumPy's ints are accepted and converted to Python's
 
     def __str__(self) -> str:
         return f"%{self.index}" if self.index >= 0 else f"%arg{~self.index}"

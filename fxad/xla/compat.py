@@ -106,7 +106,7 @@ class _JaxHider:
         self._threads = set[int]()
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:
-        """None, so that other finders are asked. Raises: ModuleNotFoundError for jax in `hidden`."""
+        """Find nothing: Python then asks the other finders. Raises: ModuleNotFoundError for jax in `hidden`."""
         if self._threads and get_ident() in self._threads and name == "jax":
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
@@ -128,9 +128,9 @@ _jax_hider: Final = _JaxHider()
 
 @final
 class _TypesOfJax:
-    """What jaxlib finds in the place of `jax.core.ShapedArray`, jax's class of types, if jax is not imported.
+    """A stand-in for `jax.core.ShapedArray`, jax's class of types, that jaxlib finds while jax is not imported.
 
-    jaxlib looks for this class once in a process, when it first takes an array apart. If the import fails, arrays that
+    jaxlib looks for the class once in a process, when it first takes an array apart. If the import fails, arrays that
     it makes for jax later have no type. This object makes types of jax's class once jax is imported, and None before.
     jaxlib remembers them by shape, dtype and `weak_type`. Arrays of fxad are weakly typed for it, so that arrays of jax
     do not get their None.

@@ -84,11 +84,11 @@ class Processes:
         """Compare a program that some processes run for the first time. Raises: ExecutionError if they run different
         ones; then the next program has the same number, so another attempt is compared with what the others wait for.
         """
-        programs = self._programs.setdefault(processes, set())
-        if self.client is None or bytes.fromhex(digest) in programs:
+        programs, program = self._programs.setdefault(processes, set()), bytes.fromhex(digest)
+        if self.client is None or program in programs:
             return
         here, n = process_index(), len(programs)
-        programs.add(bytes.fromhex(digest))
+        programs.add(program)
         place = f"fxad/programs/{'-'.join(map(str, processes))}/{n}/"
         try:
             self.client.key_value_set(f"{place}{here}", f"{digest} {name}", allow_overwrite=True)
@@ -98,7 +98,7 @@ class Processes:
         for key, value in published:
             theirs, _, their_name = value.partition(" ")
             if theirs != digest:
-                programs.discard(bytes.fromhex(digest))
+                programs.discard(program)
                 what = "another program of this name" if their_name == name else their_name
                 raise ExecutionError(
                     f"{name}: process {here} runs it as program {n} on devices of processes"

@@ -54,23 +54,29 @@ fx.distributed.shutdown()
 print("alive", fx.distributed.is_initialized(), flush=True)
 os._exit(0)
 """
-OTHER = """
+# What two scripts begin with: arrays of all processes, and three programs with a collective.
+PROGRAMS = """
 import os, sys, time
 import numpy as np
 import fxad as fx
 from fxad import lax
-k, n, late = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[4])
+k, n = int(sys.argv[1]), int(sys.argv[2])
 fx.distributed.initialize(sys.argv[3], n, k, heartbeat_timeout=2)
+mesh = fx.make_mesh((n,), ("i",))
+x = fx.make_array_from_process_local_data(fx.NamedSharding(mesh, fx.P("i")), np.ones(1, "float32"))
 def doubled(v):
     return lax.psum(2 * v, "i")
 def halved(v):
     return lax.psum(v / 2, "i")
 def tripled(v):
     return lax.psum(3 * v, "i")
-mesh = fx.make_mesh((n,), ("i",))
-x = fx.make_array_from_process_local_data(fx.NamedSharding(mesh, fx.P("i")), np.ones(1, "float32"))
 def run(f):
     return float(np.asarray(fx.jit(fx.pmap(f, "i", out_axes=None))(x)))
+"""
+OTHER = (
+    PROGRAMS
+    + """
+late = int(sys.argv[4])
 print(run(doubled), run(doubled))
 if k == late:
     fx.cache.clear()  # what is compiled again in one process has run before
@@ -83,6 +89,7 @@ except fx.errors.ExecutionError as e:
     print(e.message, "|", e.remedy, flush=True)
 os._exit(0)
 """
+)
 NEVER = (
     LOST[: LOST.index("print(float")]
     + """
@@ -138,39 +145,28 @@ fx.distributed.shutdown()
 
 # Process 1 runs a program alone that waits for nobody, then both run one. Process 1 tries another one twice, and then
 # that for which process 0 waits.
-ALONE_FIRST = """
-import os, sys, time
-import numpy as np
-import fxad as fx
-from fxad import lax
-k, n = int(sys.argv[1]), int(sys.argv[2])
-fx.distributed.initialize(sys.argv[3], n, k, heartbeat_timeout=2)
-mesh = fx.make_mesh((n,), ("i",))
-x = fx.make_array_from_process_local_data(fx.NamedSharding(mesh, fx.P("i")), np.ones(1, "float32"))
-if k == 1:
-    print((3 * x).addressable_data(0), flush=True)
-def run(f):
+ALONE_FIRST = (
+    PROGRAMS
+    + """
+def tried(f):
     try:
-        print(float(np.asarray(fx.jit(fx.pmap(f, "i", out_axes=None))(x))), flush=True)
+        print(run(f), flush=True)
     except fx.errors.ExecutionError as e:
         print(e.message.partition(":")[0], "|", e.remedy, flush=True)
-def doubled(v):
-    return lax.psum(2 * v, "i")
-def halved(v):
-    return lax.psum(v / 2, "i")
-def tripled(v):
-    return lax.psum(3 * v, "i")
-run(doubled)
+if k == 1:
+    print((3 * x).addressable_data(0), flush=True)
+tried(doubled)
 if k == 0:
-    run(halved)
+    tried(halved)
 else:
     time.sleep(1)
-    run(tripled)
-    run(tripled)
-    run(halved)
-run(tripled)
+    tried(tripled)
+    tried(tripled)
+    tried(halved)
+tried(tripled)
 fx.distributed.shutdown()
 """
+)
 
 
 def _run(text: str, processes: int, *more: str) -> list[tuple[int, list[str]]]:

@@ -7,24 +7,19 @@ from __future__ import annotations
 
 from fxad import transforms
 from fxad.core.memo import by_value
-from fxad.ir import Eqn, HigherOrder, Jaxpr
+from fxad.ir import HigherOrder, Jaxpr, Primitive
 from fxad.primitives.custom import CustomCall, rules_of
 
 
-def reversible(eqn: Eqn) -> bool:
-    """Returns True if reverse mode stores results of the equation and reconstructs its operands from them."""
-    return rules_of(eqn.prim).ivjp is not None
+def reversible(prim: Primitive) -> bool:
+    """Returns True if reverse mode stores results of an equation and reconstructs its operands from them."""
+    return rules_of(prim).ivjp is not None
 
 
 @by_value
 def has_reversible(jaxpr: Jaxpr) -> bool:
     """Returns True if the program, or one of its bodies, contains reversible equations."""
-    return any(
-        [
-            rules_of(prim).ivjp is not None or (isinstance(prim, HigherOrder) and has_reversible_in_bodies(prim))
-            for prim in jaxpr.prims
-        ]
-    )
+    return any([reversible(p) or (isinstance(p, HigherOrder) and has_reversible_in_bodies(p)) for p in jaxpr.prims])
 
 
 def has_reversible_in_bodies(prim: HigherOrder) -> bool:

@@ -59,7 +59,7 @@ def _merge_in_eqn(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom]
         return None
     prim = prim.with_bodies(tuple(map(merge_invertible, prim.bodies)))
     # only a plain call can be inlined
-    if isinstance(prim, Call) and len(prim.body.eqns) == 1 and reversible(prim.body.eqns[0]):
+    if isinstance(prim, Call) and len(prim.body.eqns) == 1 and reversible(prim.body.eqns[0].prim):
         return b.inline(prim.body, ins)
     # a chain of equal steps is a `scan`: other loops do not tell how often they ran
     loop = _as_invertible_loop(eqn, prim) if isinstance(prim, Scan) else None
@@ -71,7 +71,7 @@ def _as_invertible_loop(eqn: Eqn, prim: Scan) -> Jaxpr | None:
     moves = tuple([a.inexact for a in prim.steps.split(prim.body.in_avals)[1]])
     carries = set(select_by_mask(prim.steps.split(prim.body.ins)[1], moves))
     readers = [e for e in prim.body.eqns if not carries.isdisjoint(e.ins)]
-    if len(readers) != 1 or not reversible(readers[0]) or not carries.isdisjoint(_kept_operands(readers[0])):
+    if len(readers) != 1 or not reversible(readers[0].prim) or not carries.isdisjoint(_kept_operands(readers[0])):
         return None
     if any([a not in readers[0].outs for a in select_by_mask(prim.body.outs[: prim.n_carry], moves)]):
         return None
@@ -113,7 +113,7 @@ def _groups(jaxpr: Jaxpr) -> list[_Group]:
         direct = {group_of[a] for a in eqn.ins if a in group_of}
         if has_effects:
             before_effects = through | direct
-        if not reversible(eqn):
+        if not reversible(eqn.prim):
             if through or direct:
                 depends_on.update(dict.fromkeys(eqn.outs, through | direct))
             continue

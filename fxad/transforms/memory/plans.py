@@ -310,7 +310,7 @@ def _border(eqns: Sequence[Eqn], segment: Segment, last: Mapping[Atom, int]) -> 
 def _in_bodies(b: Builder, eqn: Eqn, ins: tuple[Atom, ...], choice: _Choice) -> Sequence[Atom] | None:
     """Applies a plan to the bodies of an equation whose values reverse mode may store, and divides a loop."""
     prim = eqn.prim
-    if not isinstance(prim, HigherOrder) or reversible(eqn) or not (choice.loops or choice.inner):
+    if not isinstance(prim, HigherOrder) or reversible(eqn.prim) or not (choice.loops or choice.inner):
         return None
     bodies = tuple([_segmented_body(x.jaxpr, choice) if x.stores else x.jaxpr for x in prim.layout.bodies])
     # a loop over a loop of steps is a `scan`: of other loops the number of steps is not known
@@ -392,7 +392,7 @@ def _scans(jaxpr: Jaxpr) -> Iterator[Scan]:
         # the steps of other loops are not known, so they cannot be divided
         if isinstance(prim, Scan) and not prim.upto and at_least(prim.length, 2) and not prim.effects:
             yield prim
-        if isinstance(prim, HigherOrder) and not reversible(eqn):
+        if isinstance(prim, HigherOrder) and not reversible(eqn.prim):
             for body in prim.layout.bodies:
                 if body.stores:
                     yield from _scans(body.jaxpr)
@@ -416,7 +416,7 @@ def _divisions_of_bodies(flat: Jaxpr) -> list[tuple[Inner, ...]]:
 def _stored_bodies(jaxpr: Jaxpr) -> Iterator[Jaxpr]:
     """Returns the bodies in which segments may save memory: large ones whose values reverse mode stores."""
     for eqn in jaxpr.eqns:
-        if isinstance(eqn.prim, HigherOrder) and not reversible(eqn):
+        if isinstance(eqn.prim, HigherOrder) and not reversible(eqn.prim):
             for body in eqn.prim.layout.bodies:
                 if body.stores and len(inline(body.jaxpr).eqns) >= SMALLEST_BODY:
                     yield body.jaxpr
