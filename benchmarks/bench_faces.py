@@ -64,7 +64,7 @@ def tracing(name: str, use: Use, budget: float | None) -> Row:
     def peer() -> Contest:
         return lambda: jax.make_jaxpr(repeated(use, THEIRS))(*values)
 
-    return compare_once(f"trace: {name}", mine, peer, per=TIMES, budget=budget)
+    return compare_once(f"trace: {name}", mine, peer, per=TIMES, budget=budget, rounds=20)
 
 
 def rows() -> list[Row]:

@@ -193,9 +193,6 @@ class _UnfrozenVar:
 
     __slots__ = ("index", "aval")
 
-    def __init__(self, index: int, aval: Aval) -> None:
-        self.index, self.aval = index, aval
-
 
 def result_vars(n: int, avals: tuple[Aval, ...]) -> tuple[Var, ...]:
     """The variables of an equation's results, numbered from `n`. One result: a cached tuple, so the hot path of every
@@ -205,7 +202,9 @@ def result_vars(n: int, avals: tuple[Aval, ...]) -> tuple[Var, ...]:
         interned = aval._vars.get(n)
         if interned is not None:
             return interned
-        made: Any = _UnfrozenVar(n, aval)
+        made: Any = _UnfrozenVar()
+        made.index = n
+        made.aval = aval
         made.__class__ = Var
         return aval._vars.setdefault(n, (made,))
     return tuple([Var(n + k, a) for k, a in enumerate(avals)])
