@@ -32,6 +32,7 @@ from typing import Final, Literal, TypeAlias, final
 from fxad.core.constants import EQUATION_MS, KERNEL_MS, LIBRARY_MS, PROGRAM_MS, REPEATED_KERNELS
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
+from fxad.dtypes import FLOAT8
 from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Primitive, Var
 from fxad.primitives.control.shard_map import runs_on_devices
 from fxad.primitives.dot import DotGeneral
@@ -46,7 +47,8 @@ REDUCED_WITH: Final = 4  # equations that are fused into a reduction of their re
 
 # Functions that are less exact with less effort: `tan` and `cbrt` in float32 (1.6 and 2.6 units in the last place, else
 # 0.8). A product along several axes takes constant factors out: prod(c * x) overflows where prod(x) does. The table has
-# names of classes: few programs use these primitives, and a name does not import their files.
+# names of classes: few programs use these primitives, and a name does not import their files. Numbers of 8 bits are
+# wrong with less effort: 496 is -0.0 in float8_e4m3fn, and -1e-6 is nan in the dtypes without a negative zero.
 LESS_EXACT: Final = frozenset({"Tan", "Cbrt", "ReduceProd", "ReduceWindowProd", "CumProd", "Reduce", "ReduceWindow"})
 
 # Values and expressions are numbered in the order of their definition.
@@ -99,8 +101,8 @@ def effort(jaxpr: Jaxpr) -> XlaEffort:
 @dataclass(frozen=True, slots=True)
 class _Estimate:
     """Milliseconds to compile the program; its distinct kernels; all kernels, if each were compiled. `complete`: the
-    program has no equations that were not read. `less_exact`: it has functions of `LESS_EXACT`. `open_ended`: it has
-    a loop whose number of iterations a predicate determines."""
+    program has no equations that were not read. `less_exact`: it has functions of `LESS_EXACT`, or computes numbers of
+    8 bits. `open_ended`: it has a loop whose number of iterations a predicate determines."""
 
     milliseconds: float
     kernels: float
@@ -123,7 +125,10 @@ def _estimate(jaxpr: Jaxpr, at_most: int) -> _Estimate:
     library = sum([LIBRARY_MS + k.milliseconds for k in kernels.distinct.values() if k.kind is Kind.REDUCTION])
     distinct = sum([ms for ms, _ in own])
     whole = PROGRAM_MS + EQUATION_MS * program.seen + library + distinct
-    less_exact = not LESS_EXACT.isdisjoint([type(prim).__name__ for prim, _, _ in program.ops])
+    computed = {program.avals[v].dtype for _, _, outs in program.ops for v in outs}
+    less_exact = not (
+        LESS_EXACT.isdisjoint([type(prim).__name__ for prim, _, _ in program.ops]) and FLOAT8.isdisjoint(computed)
+    )
     open_ended = any([isinstance(prim, HigherOrder) and prim.layout.has_predicate for prim, _, _ in program.ops])
     all_kernels = sum([ms * uses for ms, uses in own])
     return _Estimate(whole, distinct, all_kernels, program.seen < at_most, less_exact, open_ended)
