@@ -133,6 +133,16 @@ def test_subnormals_are_not_zero(dtype: Any, size: int) -> None:
     assert bool(fnp.any(x))
 
 
+@pytest.mark.as_users_compile
+@pytest.mark.parametrize(("dtype", "tiny"), [(np.complex64, 1e-45), (np.complex128, 5e-324)])
+def test_a_number_with_a_subnormal_part_is_not_zero(dtype: Any, tiny: float) -> None:
+    parts = [0.0, -0.0, tiny, -tiny, 1.0]
+    x = np.array([complex(re, im) for re in parts for im in parts], dtype)
+    for f in (lambda x: x.astype(bool), fnp.logical_not, lambda x: fnp.nonzero(x, size=len(x))[0]):
+        compiled, meant = both(f, x)
+        np.testing.assert_array_equal(compiled, meant)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
 @np.errstate(all="ignore")
 def test_frexp_spacing_and_sign_of_all_kinds_of_numbers(dtype: Any) -> None:

@@ -265,15 +265,23 @@ _OF_SIZE: Final = MappingProxyType({1: dtypes.int8, 2: dtypes.int16, 4: dtypes.i
 def nonzero_mask(hlo: Hlo, x: HloValue, aval: Aval) -> HloValue:
     """Return a mask of the elements that are not 0. It compares bits, because XLA's comparison treats subnormals as
     0."""
-    if aval.dtype in dtypes.COMPLEX:
-        part = aval.with_dtype(dtypes.real_part(aval.dtype))
-        re, im = [nonzero_mask(hlo, hlo.op(f"stablehlo.{name}", (x,), (part,))[0], part) for name in ("real", "imag")]
-        return hlo.op("stablehlo.or", (re, im), (aval.with_dtype(dtypes.bool_),))[0]
-    if aval.dtype in dtypes.FLOATING - dtypes.FLOAT8:
-        x, aval = bitcast_to_int(hlo, x, aval)
+    if aval.dtype in dtypes.INEXACT - dtypes.FLOAT8:
+        x, aval = _joined_bits(hlo, x, aval)
         # without the sign bit
         (x,) = hlo.op("stablehlo.shift_left", (x, hlo.constant(Lit.of(1, aval))), (aval,))
     return emit_compare(hlo, "NE", (x, hlo.constant(Zero(aval).instantiate())), aval)[0]
+
+
+def _joined_bits(hlo: Hlo, x: HloValue, aval: Aval) -> tuple[HloValue, Aval]:
+    """The bits of a float; those that are set in a part of a complex number. One comparison of both parts: LLVM joins
+    two comparisons into one that treats subnormals as 0."""
+    if aval.dtype not in dtypes.COMPLEX:
+        return bitcast_to_int(hlo, x, aval)
+    part = aval.with_dtype(dtypes.real_part(aval.dtype))
+    (re, bits), (im, _) = [
+        bitcast_to_int(hlo, hlo.op(f"stablehlo.{name}", (x,), (part,))[0], part) for name in ("real", "imag")
+    ]
+    return hlo.op("stablehlo.or", (re, im), (bits,))[0], bits
 
 
 def emit_compare(hlo: Hlo, direction: str, args: HloValues, x: Aval) -> tuple[HloValue, ...]:
