@@ -22,6 +22,7 @@ def initialize(
     *,
     initialization_timeout: int = 300,
     heartbeat_timeout: int = 10,
+    shutdown_timeout: int = 300,
 ) -> None:
     """Connect this process with the others. Process 0 runs the service at `coordinator_address`, a host and a port.
 
@@ -30,16 +31,26 @@ def initialize(
 
     If a process dies on CPUs, its collectives raise an ExecutionError in the other processes as soon as its connections
     close, or after 30 seconds if they were not made yet. A barrier raises one after its timeout. A process that calls
-    neither continues. On GPUs, NCCL would wait
-    for ever, so jaxlib ends the other processes about `heartbeat_timeout` seconds after the death. If process 0 dies,
-    jaxlib ends the others within that time.
+    neither a collective nor a barrier continues. On GPUs, NCCL would wait for ever, so jaxlib ends the other processes
+    about `heartbeat_timeout` seconds after the death. If process 0 dies, jaxlib ends the others within that time.
+
+    A process that ends without an exception calls `shutdown`. After an exception it ends at once, and is a dead process
+    for the others. Ctrl-C interrupts the wait for other processes, in a collective too.
 
     Raises: ParameterError for an invalid address or number, and if devices are in use; ExecutionError if not all
             processes connect within `initialization_timeout` seconds.
     """
     visible = (local_device_ids,) if isinstance(local_device_ids, int) else local_device_ids
     ids = None if visible is None else tuple([index(k) for k in visible])
-    PROCESSES.connect(coordinator_address, num_processes, process_id, initialization_timeout, heartbeat_timeout, ids)
+    PROCESSES.connect(
+        coordinator_address,
+        num_processes,
+        process_id,
+        timeout=initialization_timeout,
+        heartbeat=heartbeat_timeout,
+        shutdown=shutdown_timeout,
+        visible=ids,
+    )
 
 
 def is_initialized() -> bool:
@@ -53,7 +64,10 @@ def barrier(timeout: float = 60.0) -> None:
 
 
 def shutdown() -> None:
-    """Wait for the other processes, at most for the heartbeat timeout, and end the connection."""
+    """Wait until the other living processes call this too, at most `shutdown_timeout` seconds; end the connection.
+
+    The end of process 0 ends the processes that are left.
+    """
     PROCESSES.disconnect()
 
 

@@ -298,7 +298,12 @@ def is_computing() -> bool:
 def keep_clients() -> None:
     """Keep the clients until the process ends: the destructor of a client waits for its computations."""
     for devices in _clients._devices.values():
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(devices[0].client))
+        never_destroy(devices[0].client)
+
+
+def never_destroy(one: object) -> None:
+    """Keep an object until the process ends."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(one))
 
 
 def wait_for_live_arrays() -> None:

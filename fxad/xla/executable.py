@@ -26,7 +26,7 @@ from fxad.xla.cuda import compiler_flags
 from fxad.xla.failures import MemoryStats, Origin, ResultHandler, XlaRuntimeError, execution_error
 from fxad.xla.garbage import collect_garbage, collection_due
 from fxad.xla.host_calls import HostErrors, Results, Start, SynchronousStart
-from fxad.xla.interruptible import interruptible
+from fxad.xla.interruptible import interruptible, started_in_thread, waits
 from fxad.xla.sharded import ManyDevices, devices_for, shardings
 
 EffortOption: TypeAlias = Literal["auto", "full"]
@@ -262,8 +262,14 @@ class _BlockingResults:
     def consume_with_handlers(self, handlers: Sequence[ResultHandler], /) -> list[Buffer]:
         """The results."""
         buffers = self._results.consume_with_handlers(handlers)
-        for buffer in buffers:
-            buffer.block_until_ready()
+        try:
+            for buffer in buffers:
+                buffer.block_until_ready()
+        except _jax.JaxRuntimeError:
+            raise
+        except BaseException:
+            waits.interrupted = True
+            raise
         return buffers
 
 
@@ -301,10 +307,10 @@ class LoadedProgram:
         if host_errors is not None:
             where = device.sharding if placed is None else ManyDevices(placed.devices, placed.mesh, ())
             self.start = SynchronousStart(self.start, host_errors, where)
-        if program.unbounded:
-            self.start = interruptible(self.start)
         if placed is not None and device.platform == "cpu" and process_count() > 1:
-            self.start = _BlockingStart(self.start)
+            self.start = _BlockingStart(started_in_thread(self.start))
+        elif program.unbounded:
+            self.start = interruptible(self.start)
         if digest is not None:
             self.start = xla.processes.AgreedStart(self.start, raw, program.name, digest, _processes(self.devices))
         self.start_divided = self.start

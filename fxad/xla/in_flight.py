@@ -115,7 +115,7 @@ class _Work:
                 return
         except KeyboardInterrupt:
             pass
-        _end_while_xla_computes()
+        end_while_xla_runs()
 
     def _interrupted(self) -> bool:
         """Returns True if a signal has ended the wait for a computation, or the main thread, and one may be running."""
@@ -163,7 +163,7 @@ class _Work:
         return (calls.threads() & sys._current_frames().keys()) - self._blocked - {threading.get_ident()}
 
 
-def _end_while_xla_computes() -> None:
+def end_while_xla_runs() -> None:
     """End the process after Python has ended, with its exit status, and without the exit handlers and destructors of
     libraries, since threads of XLA run. Without glibc, end it now, with status 1."""
     libc = ctypes.CDLL(None) if os.name == "posix" else None

@@ -1,10 +1,10 @@
-"""Programs with a loop that may never end: the main thread can be interrupted while it waits for them.
+"""Programs that may never end: the main thread can be interrupted while it waits for them.
 
 Python runs signal handlers in the main thread, between two bytecodes. A thread inside XLA runs none, and XLA runs small
 programs on the calling thread. So the main thread starts a program with an unbounded loop in another thread, and waits
 for a lock, which a signal interrupts. A program that returned quickly a few times is started directly. If it then does
 not return, it cannot be interrupted. XLA runs larger programs in its own threads, and jaxlib handles signals while it
-waits for them.
+waits for them. A program that waits for other processes is always started in another thread.
 
 Cost: 50 us for a start in another thread; 0.2 us for a direct one, of the 8 us that a small loop takes. So a small loop
 is not always started in another thread.
@@ -17,7 +17,7 @@ from _thread import allocate_lock, start_new_thread
 from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from time import perf_counter
-from typing import Final, TypeVar, final
+from typing import Final, TypeAlias, TypeVar, final
 
 from fxad.lowering.jaxlib import _jax
 
@@ -29,7 +29,7 @@ _TRIES: Final = 3  # quick starts, after which a program is started directly
 
 @final
 class Waits:
-    """State that exit reads: `unbounded` is True if there is a program with an unbounded loop, `interrupted` if the
+    """State that exit reads: `unbounded` is True if there is a program that may never end, `interrupted` if the
     exception of a signal handler has ended the wait for a computation."""
 
     __slots__ = ("interrupted", "unbounded")
@@ -37,8 +37,11 @@ class Waits:
     def __init__(self) -> None:
         self.unbounded = self.interrupted = False
 
-    def call(self, fn: Callable[[], T]) -> T:
-        """The result of a function, which another thread calls. A signal interrupts the wait for it."""
+    def call(self, fn: Callable[[], T], timeout: float = -1) -> T:
+        """The result of a function, which another thread calls. A signal interrupts the wait for it.
+
+        Raises: what `fn` raises; TimeoutError after `timeout` seconds.
+        """
         ended, values, errors = allocate_lock(), list[T](), list[BaseException]()
         ended.acquire()
 
@@ -50,12 +53,17 @@ class Waits:
             finally:
                 ended.release()
 
-        start_new_thread(copy_context().run, (run,))
         try:
-            ended.acquire()
+            start_new_thread(copy_context().run, (run,))
+        except RuntimeError:  # Python 3.12 starts no thread at exit; nothing limits the wait then
+            return fn()
+        try:
+            in_time = ended.acquire(timeout=timeout)
         except BaseException:
             self.interrupted = True
             raise
+        if not in_time:
+            raise TimeoutError
         if errors:
             raise errors.pop()
         return values.pop()
@@ -69,21 +77,29 @@ def in_main_thread() -> bool:
     return threading.get_ident() == threading.main_thread().ident
 
 
-def interruptible(start: Callable[[Sequence[_jax.ArrayImpl]], T]) -> Callable[[Sequence[_jax.ArrayImpl]], T]:
-    """The start of a program with an unbounded loop, such that a signal interrupts it."""
+Start: TypeAlias = Callable[[Sequence[_jax.ArrayImpl]], T]
+
+
+def started_in_thread(start: Start[T]) -> Start[T]:
+    """The start of a program that may never end, such that a signal interrupts it."""
     waits.unbounded = True
+
+    def begin(buffers: Sequence[_jax.ArrayImpl]) -> T:
+        return waits.call(lambda: start(buffers)) if in_main_thread() else start(buffers)
+
+    return begin
+
+
+def interruptible(start: Start[T]) -> Start[T]:
+    """`started_in_thread` until a few starts were quick."""
+    in_thread = started_in_thread(start)
     quick_starts_left = [None] * _TRIES  # a list: threads remove elements without a lock
 
     def begin(buffers: Sequence[_jax.ArrayImpl]) -> T:
-        if not quick_starts_left:
-            return start(buffers)
-        return start_in_thread(buffers)
-
-    def start_in_thread(buffers: Sequence[_jax.ArrayImpl]) -> T:
-        if not in_main_thread():
+        if not quick_starts_left or not in_main_thread():
             return start(buffers)
         begun = perf_counter()
-        results = waits.call(lambda: start(buffers))
+        results = in_thread(buffers)
         if perf_counter() - begun > _QUICK:
             quick_starts_left[:] = [None] * _TRIES
         else:

@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
+import atexit
 import re
 import socket
+import sys
+import time
 from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
 from itertools import count
 from typing import Final, final
 
 from fxad.errors import ExecutionError, ParameterError
 from fxad.lowering.jaxlib import _jax
 from fxad.xla.buffers import Buffer
-from fxad.xla.client import check_no_devices, default_platform, join_processes, process_index
+from fxad.xla.client import (
+    check_no_devices,
+    default_platform,
+    join_processes,
+    never_destroy,
+    process_count,
+    process_index,
+    register_after_fork,
+)
 from fxad.xla.compat import reason
 from fxad.xla.host_calls import Results, Start
+from fxad.xla.in_flight import end_while_xla_runs
+from fxad.xla.interruptible import waits
+
+_GRACE: Final = 0.5  # seconds in which the others end their connections: jaxlib ends them if the service ends first
 
 
 @final
@@ -23,13 +40,23 @@ class Processes:
     def __init__(self) -> None:
         self.client: _jax.DistributedRuntimeClient | None = None
         self.service: _jax.DistributedRuntimeService | None = None
+        self._shutdown_timeout = 0
+        self._recoverable = False
         self._barriers = count()
         # the digests of the programs that some processes run. An executable that was dropped and is made again has run:
         # when that is depends on the garbage collector of each process
         self._programs: dict[tuple[int, ...], set[bytes]] = {}
 
     def connect(
-        self, address: str, n: int, k: int, timeout: int, heartbeat: int, visible: tuple[int, ...] | None
+        self,
+        address: str,
+        n: int,
+        k: int,
+        *,
+        timeout: int,
+        heartbeat: int,
+        shutdown: int,
+        visible: tuple[int, ...] | None,
     ) -> None:
         """Connect; process 0 starts the service. Raises: ParameterError, ExecutionError after `timeout` seconds."""
         if self.client is not None:
@@ -45,20 +72,19 @@ class Processes:
                 remedy='as in "127.0.0.1:8476": an address of process 0 that all processes reach',
             )
         check_no_devices()
-        service = None
+        # A service that is not recoverable tells all processes to end when one is lost. On CPUs that is not needed:
+        # gloo sees that a connection is closed. NCCL would wait for ever.
+        recoverable, service = default_platform() == "cpu", None
         try:
             if k == 0:
-                # A service that is not recoverable tells all processes to end when one is lost. On CPUs that is not
-                # needed: gloo sees that a connection is closed. NCCL would wait for ever.
                 service = _jax.get_distributed_runtime_service(
-                    f"[::]:{port}", n, heartbeat_timeout=heartbeat, shutdown_timeout=heartbeat,
-                    recoverable=default_platform() == "cpu",
-                )  # fmt: skip
+                    f"[::]:{port}", n, heartbeat_timeout=heartbeat, shutdown_timeout=shutdown, recoverable=recoverable
+                )
             client = _jax.get_distributed_runtime_client(
-                address, k, init_timeout=timeout, heartbeat_timeout=heartbeat, shutdown_timeout=heartbeat,
+                address, k, init_timeout=timeout, heartbeat_timeout=heartbeat, shutdown_timeout=shutdown,
                 missed_heartbeat_callback=_lost, shutdown_on_destruction=False, use_compression=True,
             )  # fmt: skip
-            client.connect()
+            waits.call(client.connect)
         except (_jax.JaxRuntimeError, RuntimeError) as e:
             if service is not None:
                 service.shutdown()
@@ -67,14 +93,16 @@ class Processes:
                 remedy="start all processes with one address and distinct process_id, within the timeout",
             ) from e
         join_processes((client, k, n, _own_address(host)), visible)
-        self.client, self.service = client, service
+        self.client, self.service, self._shutdown_timeout, self._recoverable = client, service, shutdown, recoverable
+        atexit.register(self._at_exit)
+        register_after_fork(self)
 
     def barrier(self, timeout: float) -> None:
         """Wait for all processes. Raises: ExecutionError after `timeout` seconds."""
         if self.client is None:
             return
         try:
-            self.client.wait_at_barrier(f"fxad{next(self._barriers)}", int(1000 * timeout))
+            waits.call(partial(self.client.wait_at_barrier, f"fxad{next(self._barriers)}", int(1000 * timeout)))
         except _jax.JaxRuntimeError as e:
             raise ExecutionError(
                 f"distributed.barrier: {reason(e)}", remedy="see why another process did not come to the barrier"
@@ -107,13 +135,38 @@ class Processes:
                 )
 
     def disconnect(self) -> None:
-        """Wait for the other processes, and end the connection."""
+        """Wait until each process that lives is here, at most `shutdown_timeout` seconds; end the connection."""
         client, self.client = self.client, None
-        if client is not None:
-            client.shutdown()
         service, self.service = self.service, None
-        if service is not None:
-            service.shutdown()
+        try:
+            if client is not None and self._recoverable:  # otherwise jaxlib waits for all processes
+                # the service answers when all processes that live have asked
+                live_processes = partial(client.get_live_nodes, range(process_count()))
+                with suppress(_jax.JaxRuntimeError, TimeoutError):  # process 0 has ended, or others do not
+                    waits.call(live_processes, self._shutdown_timeout)
+        finally:
+            if client is not None:
+                client.shutdown()
+            if service is not None:
+                time.sleep(_GRACE)
+                service.shutdown()
+
+    def after_fork(self) -> None:
+        """Called in a forked child: the connection is that of the parent."""
+        never_destroy((self.client, self.service))
+        self.client = self.service = None
+
+    def _at_exit(self) -> None:
+        if self.client is None:
+            return
+        if not waits.interrupted and getattr(sys, "last_type", None) is None:
+            with suppress(KeyboardInterrupt):
+                self.disconnect()
+            return
+        # After an exception the others may wait in a collective that this process will not come to: end at once. The
+        # destructors of a connection would end the process with a signal.
+        never_destroy((self.client, self.service))
+        end_while_xla_runs()
 
 
 @final

@@ -168,6 +168,44 @@ fx.distributed.shutdown()
 """
 )
 
+# None of these calls `shutdown`. Process 1 ends later than the heartbeat, raises an exception, or keeps process 0
+# waiting.
+ENDS = (
+    PROGRAMS
+    + """
+print(run(doubled), flush=True)
+time.sleep(3 * k)
+"""
+)
+RAISES = (
+    PROGRAMS
+    + """
+print(run(doubled), flush=True)
+if k == 1:
+    raise ValueError
+try:
+    run(halved)
+except fx.errors.ExecutionError as e:
+    print(e.remedy, flush=True)
+"""
+)
+INTERRUPTED = (
+    PROGRAMS
+    + """
+import signal, threading
+print(run(doubled), flush=True)
+if k == 1:
+    time.sleep(120)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have told the tests to ignore it
+begin = time.monotonic()
+threading.Timer(1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+try:
+    {"collective": lambda: run(halved), "barrier": fx.distributed.barrier}[sys.argv[4]]()
+finally:
+    print(time.monotonic() - begin < 10, flush=True)
+"""
+)
+
 
 def _run(text: str, processes: int, *more: str) -> list[tuple[int, list[str]]]:
     """Run a script in several processes: the exit status and the output of each."""
@@ -252,6 +290,24 @@ def test_a_program_without_collectives_is_not_compared() -> None:
         (0, ["4.0", "1.0", "6.0"]),
         (0, ["[3.]", "4.0", refused, refused, "1.0", "6.0"]),
     ]
+
+
+def test_a_process_that_ends_waits_for_the_others() -> None:
+    assert _run(ENDS, 2) == [(0, ["4.0"]), (0, ["4.0"])]
+
+
+def test_a_process_that_ends_with_an_exception_does_not_wait() -> None:
+    failed = "see why another process has ended, or does not run this program"
+    assert _run(RAISES, 2) == [(0, ["4.0", failed]), (1, ["4.0"])]
+
+
+@pytest.mark.parametrize("what", ["collective", "barrier"])
+def test_ctrl_c_ends_the_wait_for_another_process(what: str) -> None:
+    """Python ends with the status 130, or by the signal itself. Process 1 ends because process 0 does."""
+    (status, lines), (other, _) = _run(INTERRUPTED, 2, what)
+    assert lines == ["4.0", "True"]
+    assert status in (130, -2)
+    assert other != 0
 
 
 def test_if_process_0_dies_the_others_end() -> None:
