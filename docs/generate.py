@@ -52,6 +52,9 @@ each question. *own* is the primitive itself, another name is the base that answ
 empty cell: what a primitive does not have stands there with the reason. What the cells about derivatives say was found
 by asking each primitive at parameters and types that are drawn, as for the laws.
 
+A heading is the module in `fxad.primitives` that has the classes, such as `fxad.primitives.dot.DotGeneral`. The name in
+a row is `eqn.prim.name`, and the parameters are fields of `eqn.prim`.
+
 - **derivative**: forward mode; there are no vjps, reverse mode follows from it and the transpose. *in* names the
   operands that it is taken in, counted from 0, where it is not all of those that can have a tangent. *Zero*: the
   derivative is 0, so nothing is computed; *refused*: it does not exist or is not known, and asking for it is an error

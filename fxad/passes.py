@@ -56,7 +56,7 @@ class Pass:
         if not isinstance(out, Jaxpr):
             raise ArgumentError(
                 f"pass {self.name}: its function gives {described(out)}, not a Jaxpr: {out!r:.60}",
-                remedy="return the program that was given where there is nothing to do",
+                remedy="return a Jaxpr, the given one where there is nothing to do; an analysis is no pass",
             )
         if (out.in_avals, out.out_avals) != (jaxpr.in_avals, jaxpr.out_avals):
             raise ArgumentError(

@@ -12,6 +12,7 @@ from functools import wraps
 from typing import Concatenate, Final, ParamSpec, TypeVar, cast
 
 from fxad.core.stack import nearly_full, run_on_new_stack
+from fxad.errors import ArgumentError, described
 from fxad.ir import Jaxpr
 
 P = ParamSpec("P")
@@ -23,14 +24,21 @@ _ITSELF: Final = object()  # the result is the argument
 def by_value(fn: Callable[Concatenate[Jaxpr, P], R]) -> Callable[Concatenate[Jaxpr, P], R]:
     """Compute `fn(jaxpr, *args)` once per distinct program and arguments; the arguments must be hashable.
 
-    Law:  equal inputs give the same object, also when threads race (the first to finish wins).
-    Cost: a pass may recur into bodies nested at any depth: see `fxad.core.stack`.
+    Law:    equal inputs give the same object, also when threads race (the first to finish wins).
+    Raises: ArgumentError, from the function that is returned, for what is not a Jaxpr.
+    Cost:   a pass may recur into bodies nested at any depth: see `fxad.core.stack`.
     """
 
     @wraps(fn)
     def memoised(jaxpr: Jaxpr, /, *args: P.args, **kwargs: P.kwargs) -> R:
         key = (fn, args, tuple(kwargs.items()) if kwargs else ())
-        memo = jaxpr._memo
+        try:
+            memo = jaxpr._memo
+        except AttributeError:
+            raise ArgumentError(
+                f"{fn.__name__}: takes a Jaxpr, got {described(jaxpr)}",
+                remedy="give the jaxpr of a program: program.jaxpr",
+            ) from None
         try:
             cached: R = memo[key]
         except KeyError:

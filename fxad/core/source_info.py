@@ -7,6 +7,7 @@ from types import CodeType
 from typing import TypeAlias, final
 
 from fxad.core.dataclasses import dataclass
+from fxad.errors import ArgumentError, described
 
 
 @final
@@ -32,9 +33,16 @@ Source: TypeAlias = tuple[CodeType, int] | SourceLocation | None
 
 
 def source_location(source: Source) -> SourceLocation | None:
-    """The line of the user's program at which an equation was traced, or an equal one of an equal program before it."""
+    """The line of the user's program at which an equation was traced, or an equal one of an equal program before it.
+
+    Raises: ArgumentError for what is not the source of an equation.
+    """
     if source is None or isinstance(source, SourceLocation):
         return source
+    if not isinstance(source, tuple):
+        raise ArgumentError(
+            f"source_location: takes the source of an equation, got {described(source)}", remedy="eqn.source"
+        )
     code, offset = source
     line = code.co_firstlineno
     for start, end, at in code.co_lines():

@@ -207,7 +207,7 @@ def test_a_pass_that_gives_no_program() -> None:
     with pytest.raises(ArgumentError) as e:
         fx.apply_passes(fx.trace(twice, ROWS), (broken,))
     assert e.value.message == "pass broken: its function gives a NoneType, not a Jaxpr: None"
-    assert e.value.remedy == "return the program that was given where there is nothing to do"
+    assert e.value.remedy == "return a Jaxpr, the given one where there is nothing to do; an analysis is no pass"
 
 
 def test_a_pass_that_changes_the_type() -> None:

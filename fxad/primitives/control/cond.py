@@ -74,13 +74,13 @@ class Cond(HigherOrder, Linear):
     """Apply the branch at the index to the other operands. An index out of range is clamped.
 
     Type: (index i32[], operands of every branch) -> results of every branch.
-    Rule: linear where every branch is. `batched` selects the rule for an index that varies: "select" (every branch runs
-          for all examples, and results are selected), "loop" (a loop over the examples runs one branch for each), or
-          "apart" (as "select", but a branch gets 0.5 as its operand in examples that do not choose it; this is not
-          linear). With "select", an example that does not choose a branch has no derivative there, so that no nan of it
-          reaches the operands. A result that all branches take from one operand is that operand. After linearization
-          the branches share slots for their residuals: for each type, storage is the maximum over the branches, not the
-          sum.
+    Rule: linear where every branch is. The equation runs one branch. `batched` says what `vmap` makes of it if the
+          index varies: "select" (every branch runs for all examples, and results are selected), "loop" (a loop over the
+          examples runs one branch for each), or "apart" (as "select", but a branch gets 0.5 as its operand in examples
+          that do not choose it; this is not linear). With "select", an example that does not choose a branch has no
+          derivative there, so that no nan of it reaches the operands. A result that all branches take from one operand
+          is that operand. After linearization the branches share slots for their residuals: for each type, storage is
+          the maximum over the branches, not the sum.
     Source: stablehlo.case
     """
 
