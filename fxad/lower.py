@@ -465,6 +465,8 @@ class _Function:
         """Call the function of a body on each device; see `fxad.ir.Hlo`."""
         module = self._module
         whole = covering(mesh, module.devices)
+        if module.devices == 1:  # XLA divides nothing, and does not compile a call of the host in a map
+            return self.op("func.call", operands, outs, {"callee": module.name(body, whole)})
         at, name = module.mesh(whole), module.name(body, whole)
         zero = Zero(Aval((), dtypes.int32)).instantiate()
         # XLA needs an operand that it divides, and divides none without elements
