@@ -138,7 +138,7 @@ def var(
     ddof: float | None = None,
     keepdims: bool = False,
     *,
-    correction: float | None = None,
+    correction: float = 0.0,
     where: ArrayLike | None = None,
 ) -> Array:
     """Return the variance over axes: the mean squared distance from the mean, with the count less `correction` (or
@@ -158,7 +158,7 @@ def std(
     ddof: float | None = None,
     keepdims: bool = False,
     *,
-    correction: float | None = None,
+    correction: float = 0.0,
     where: ArrayLike | None = None,
 ) -> Array:
     """Return the standard deviation over axes: the square root of `var`."""

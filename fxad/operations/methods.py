@@ -104,7 +104,7 @@ class Methods(Operators):
         keepdims: bool = False,
         *,
         where: Self | NDArray | bool | None = None,
-        correction: float | None = None,
+        correction: float = 0,
     ) -> Self:
         """Variance over axes: mean squared distance from the mean, divided by the count less `correction` or `ddof`."""
         no_out("var", out)
@@ -122,7 +122,7 @@ class Methods(Operators):
         keepdims: bool = False,
         *,
         where: Self | NDArray | bool | None = None,
-        correction: float | None = None,
+        correction: float = 0,
     ) -> Self:
         """Standard deviation over axes: the root of `var`."""
         no_out("std", out)

@@ -322,11 +322,10 @@ def test_correction_and_ddof_are_one_argument(name: str) -> None:
         calls.append(lambda x, **k: getattr(fnp.asarray(x), name)(**k))
     for call in calls:
         assert float(call(X, ddof=1)) == float(call(X, correction=1)) == pytest.approx(getattr(np, name)(X, ddof=1))
-        for ddof, correction in [(0, 1), (1, 0), (1, 1)]:
-            with pytest.raises(ParameterError) as e:
-                call(X, ddof=ddof, correction=correction)
-            assert e.value.message == f"{name}: correction {correction} and ddof {ddof} are two names of one argument"
-            assert e.value.remedy == "give one of them"
+        with pytest.raises(ParameterError) as e:
+            call(X, ddof=0, correction=1)
+        assert e.value.message == f"{name}: correction 1 and ddof 0 are two names of one argument"
+        assert e.value.remedy == "give one of them"
 
 
 @pytest.mark.parametrize("name", ["cov", "corrcoef"])
