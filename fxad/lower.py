@@ -465,9 +465,9 @@ class _Function:
         """Call the function of a body on each device; see `fxad.ir.Hlo`."""
         module = self._module
         whole = covering(mesh, module.devices)
-        if module.devices == 1:  # XLA divides nothing, and does not compile a call of the host in a map
-            return self.op("func.call", operands, outs, {"callee": module.name(body, whole)})
         at, name = module.mesh(whole), module.name(body, whole)
+        if module.devices == 1:  # XLA divides nothing, and does not compile a call of the host in a map
+            return self.op("func.call", operands, outs, {"callee": name})
         zero = Zero(Aval((), dtypes.int32)).instantiate()
         # XLA needs an operand that it divides, and divides none without elements
         nonempty_ins = [k for k, a in enumerate(body.in_avals) if a.size]

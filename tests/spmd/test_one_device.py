@@ -36,6 +36,7 @@ def test_calls_of_the_host(f: Callable[[fx.Array], Any]) -> None:
     for g in (mapped, sharded, fx.jit(mapped), fx.jit(sharded)):
         np.testing.assert_array_equal(g(X), 2 * X)
     np.testing.assert_array_equal(fx.pmap(fx.pmap(f, "j"), "i")(X[None]), 2 * X[None])
+    assert sharded(X).sharding == fx.NamedSharding(mesh, fx.P("i"))
 
 
 def test_checks() -> None:
