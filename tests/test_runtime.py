@@ -857,6 +857,21 @@ for shape in ((2,), (8,), (3,), (), (5,)):  # those of the arrays that were read
 
 
 @pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="jax is not installed")
+def test_a_result_that_is_read_before_jax_is_imported() -> None:
+    """The first array that is read is a result on one device: jaxlib does not ask for the type of its part."""
+    text = """
+import numpy as np
+import fxad as fx
+ones = np.ones(8, np.float32)
+divided = fx.device_put(ones, fx.NamedSharding(fx.make_mesh((1,), ("i",)), fx.P("i")))
+np.testing.assert_array_equal(fx.jit(lambda x: x + x)(divided), 2 * ones)
+import jax
+print(jax.numpy.from_dlpack(fx.asarray(ones)) + 1)
+"""
+    assert script(text, FXAD_PLATFORM="cpu") == "[2. 2. 2. 2. 2. 2. 2. 2.]\n"
+
+
+@pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="jax is not installed")
 @pytest.mark.parametrize("order", ["before", "after"])
 def test_beside_jax(order: str) -> None:
     """Imported in either order, neither changes what the other computes, nor its dtypes."""

@@ -21,7 +21,7 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.single_flight import FLIGHTS
 from fxad.errors import ArgumentError, ExecutionError, ParameterError, described
 from fxad.lowering.jaxlib import _jax, xla_client
-from fxad.xla.compat import OneDevice, reason
+from fxad.xla.compat import OneDevice, find_types_of_jax, reason
 from fxad.xla.cuda import cuda_client  # not a package: see `register_after_fork`
 
 PLATFORM_ALIASES: Final = MappingProxyType({"gpu": "cuda"})  # jax's name for the platform
@@ -125,6 +125,7 @@ class _Clients:
 
     def _begin(self, platform: str) -> tuple[Device, ...]:
         client = self._make(platform)
+        find_types_of_jax(client.local_devices()[0])
         return self._devices.setdefault(platform, tuple([_device(platform, client, d) for d in _all_devices(client)]))
 
     def wait_for_live_arrays(self) -> None:

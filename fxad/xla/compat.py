@@ -17,7 +17,6 @@ from typing import Final, TypeAlias, final
 
 import numpy as np
 
-from fxad.core.single_flight import FLIGHTS
 from fxad.ir import Aval, NDArray, Shape
 from fxad.lowering.jaxlib import _jax, jaxlib_version, xla_client
 
@@ -136,46 +135,37 @@ class _TypesOfJax:
     do not get their None.
     """
 
-    __slots__ = ("_found",)
-
-    def __init__(self) -> None:
-        self._found = False
-
     def __call__(self, shape: Shape, dtype: object, weak_type: bool = False) -> object:
         jaxs = getattr(sys.modules.get("jax._src.core"), "ShapedArray", None)
         return None if jaxs is None or jaxs is self else jaxs(shape, dtype, weak_type)
 
-    def prepare(self, array: _jax.ArrayImpl) -> None:
-        """Let jaxlib find this object, before it takes an array apart."""
-        if not (self._found or "jax" in sys.modules):
-            FLIGHTS.do("types of jax", lambda: self._found or None, partial(self._begin, array))
 
-    def _begin(self, array: _jax.ArrayImpl) -> bool:
-        # in a thread of its own, because signals interrupt the main thread, and the modules must not stay
-        thread = Thread(target=self._let_jaxlib_find, args=(array,))
+def find_types_of_jax(device: _jax.Device) -> None:
+    """Let jaxlib find the stand-in, before it takes the first array of a client apart.
+
+    It happens in a thread of its own: signals interrupt the main thread, and the modules must not stay.
+    """
+    if "jax" not in sys.modules:
+        thread = Thread(target=_find_types_of_jax, args=(OneDevice(device),))
         thread.start()
         thread.join()
-        return True
-
-    def _let_jaxlib_find(self, array: _jax.ArrayImpl) -> None:
-        modules = {name: ModuleType(name) for name in ("jax", "jax._src", "jax._src.core", "jax.core")}
-        for name in ("jax._src.core", "jax.core"):
-            vars(modules[name])["ShapedArray"] = self
-        sys.modules.update(modules)
-        try:
-            _ = array._arrays
-        finally:
-            for name in modules:
-                del sys.modules[name]
-        self._found = True
 
 
-_types_of_jax: Final = _TypesOfJax()
+def _find_types_of_jax(where: OneDevice) -> None:
+    modules = {name: ModuleType(name) for name in ("jax", "jax._src", "jax._src.core", "jax.core")}
+    for name in ("jax._src.core", "jax.core"):
+        vars(modules[name])["ShapedArray"] = _TypesOfJax()
+    array = make_array(Aval((), "bool"), where, [put_part(np.zeros((), bool), where)])
+    sys.modules.update(modules)
+    try:
+        _ = array._arrays
+    finally:
+        for name in modules:
+            del sys.modules[name]
 
 
 def parts_of_array(array: _jax.ArrayImpl) -> list[_jax.ArrayImpl]:
     """The parts of an array on several devices."""
-    _types_of_jax.prepare(array)
     with _jax_hider.hidden():
         return array._arrays
 
@@ -184,7 +174,6 @@ def to_host(array: _jax.ArrayImpl) -> NDArray:
     """The value of an array on one device, on the host."""
     if _READ is not None:
         return _READ(array)[0]
-    _types_of_jax.prepare(array)
     with _jax_hider.hidden():
         return array._single_device_array_to_np_array_did_copy()[0]
 
