@@ -41,7 +41,6 @@ class Processes:
         self.client: _jax.DistributedRuntimeClient | None = None
         self.service: _jax.DistributedRuntimeService | None = None
         self._shutdown_timeout = 0
-        self._recoverable = False
         self._barriers = count()
         # the digests of the programs that some processes run. An executable that was dropped and is made again has run:
         # when that is depends on the garbage collector of each process
@@ -93,7 +92,7 @@ class Processes:
                 remedy="start all processes with one address and distinct process_id, within the timeout",
             ) from e
         join_processes((client, k, n, _own_address(host)), visible)
-        self.client, self.service, self._shutdown_timeout, self._recoverable = client, service, shutdown, recoverable
+        self.client, self.service, self._shutdown_timeout = client, service, shutdown
         atexit.register(self._at_exit)
         register_after_fork(self)
 
@@ -139,8 +138,9 @@ class Processes:
         client, self.client = self.client, None
         service, self.service = self.service, None
         try:
-            if client is not None and self._recoverable:  # otherwise jaxlib waits for all processes
-                # the service answers when all processes that live have asked
+            # The service answers when all processes that live have asked. `shutdown` waits for all, too, but sends no
+            # heartbeats meanwhile: it would be an error in the others after the heartbeat timeout.
+            if client is not None:
                 live_processes = partial(client.get_live_nodes, range(process_count()))
                 with suppress(_jax.JaxRuntimeError, TimeoutError):  # process 0 has ended, or others do not
                     waits.call(live_processes, self._shutdown_timeout)

@@ -118,7 +118,8 @@ def test_host_calls_without_the_plugin_are_refused() -> None:
         client, platform, raw = None, "cuda", None
 
     device: Any = Elsewhere()
-    assert not cuda.PLUGIN.calls_host, "no plugin is installed here"
+    if cuda.PLUGIN.calls_host:
+        pytest.skip("a plugin is installed")
     with pytest.raises(CompileError) as e:
         host_calls.compile_with_callbacks("", module.host, (device,), runtime.CompileOptions())  # type: ignore[arg-type]
     assert e.value.message == (

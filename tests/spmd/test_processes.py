@@ -292,8 +292,11 @@ def test_a_program_without_collectives_is_not_compared() -> None:
     ]
 
 
-def test_a_process_that_ends_waits_for_the_others() -> None:
-    assert _run(ENDS, 2) == [(0, ["4.0"]), (0, ["4.0"])]
+@pytest.mark.parametrize("platform", ["cpu", "cuda"])
+def test_a_process_that_ends_waits_for_the_others(platform: str) -> None:
+    """With a service as for GPUs, a process without heartbeats is lost, and a lost process ends the others."""
+    begin = f"import fxad.xla.processes\nfxad.xla.processes.default_platform = lambda: {platform!r}\n"
+    assert _run(begin + ENDS, 2) == [(0, ["4.0"]), (0, ["4.0"])]
 
 
 def test_a_process_that_ends_with_an_exception_does_not_wait() -> None:
