@@ -36,7 +36,7 @@ def _caller() -> tuple[str, str]:
         if last.f_back is None or not is_rule(last):
             code = frame.f_code
             called = _public_name(inner) if inner else ""
-            if called == _BIND:
+            if called in _BIND:
                 called = f"{frame.f_globals.get('__name__', '')}.{code.co_qualname}"
             return f"{code.co_filename}:{frame.f_lineno} in {code.co_qualname}", called
         frame, inner = last.f_back, None
@@ -48,7 +48,8 @@ def _own(frame: FrameType) -> bool:
     return code.co_filename.startswith(_HERE) or code.co_qualname.startswith(_GENERATED)
 
 
-_BIND: Final = "fxad.tracing.tracer.bind"  # applies any primitive: the function that calls it says which
+# They apply any primitive: the function that calls them says which.
+_BIND: Final = frozenset({"fxad.tracing.tracer.bind", "fxad.extend.bind"})
 _GENERATED: Final = "__create_fn__."  # the __init__ of a dataclass
 
 

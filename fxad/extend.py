@@ -35,8 +35,8 @@ from fxad.core.layout import (
     Value,
 )
 from fxad.core.memo import by_value
-from fxad.core.typecheck import typecheck
-from fxad.errors import ArgumentError
+from fxad.core.typecheck import layout_problem, typecheck
+from fxad.errors import ArgumentError, FxadError
 from fxad.ir import (
     Atom,
     Atoms,
@@ -81,11 +81,36 @@ from fxad.primitives.control.scan import Scan
 from fxad.primitives.elementwise.family import Binary, Unary
 from fxad.primitives.linearity import is_linear
 from fxad.primitives.shape import broadcast_to_axis, emit_broadcast, emit_reshape, move_axis
-from fxad.tracing.array import Array
+from fxad.tracing.array import Array, aval_of, binder
 from fxad.tracing.program import Spec, trace
-from fxad.tracing.tracer import bind
 from fxad.transforms.inversion.rules.contract import HasInverse, InverseCtx, PartialValue, Refused
 from fxad.transforms.mask.contract import HasMask, MaskCtx, not_masked
+
+
+def bind(prim: Primitive, *args: object) -> tuple[Array, ...]:
+    """Apply a primitive to arrays: computed immediately, or recorded as an equation in the active trace.
+
+    Operands are not promoted or broadcast. A Python scalar is a literal without axes.
+    Raises: ArgumentError naming primitive, position and type for an operand that is not an array, or for a layout that
+    does not fit the operands and results.
+    """
+    if isinstance(prim, HigherOrder):
+        _check_layout(prim, args)
+    return binder().bind(prim, args)
+
+
+def _check_layout(prim: HigherOrder, args: tuple[object, ...]) -> None:
+    try:
+        ins = [aval_of(a) for a in args]
+        outs = prim.abstract_eval(*ins)
+    except FxadError:  # `bind` raises it, and names the operand or the equation
+        return
+    problem = layout_problem(prim, ins, outs)
+    if problem:
+        raise ArgumentError(
+            f"{prim.name}: its layout does not fit: {problem}",
+            remedy=f"correct {type(prim).__name__}.layout; testing.check_layout compares it with `impl`",
+        )
 
 
 def call(jaxpr: Jaxpr, *args: object) -> tuple[Array, ...]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias, final
 
 import numpy as np
 
 from fxad.api.lift import check_function
 from fxad.core.dataclasses import dataclass
-from fxad.core.layout import Count, Elements, InParallel, Layout, OneOf, Role, Slice, Times, Unknown, UpTo
+from fxad.core.interpreter import run_by_layout
+from fxad.core.layout import PREDICATE
 from fxad.core.lockstep import gather_from_runs
 from fxad.errors import name_equation
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Lit, NDArray, SourceLocation, source_location
@@ -149,18 +149,20 @@ class _Walker:
         prim = eqn.prim
         if isinstance(prim, ShardMap):
             return self._run_map(prim, eqn, ins, inside)
-        layout = prim.layout if isinstance(prim, HigherOrder) else None
-        if layout is None or any([isinstance(role, Elements) for role in layout.operand_roles]):
+        if not isinstance(prim, HigherOrder) or not prim.layout.states_results:
             return None
-        if layout.once is not None:
-            body = layout.bodies[layout.once].jaxpr
-            return self.run(body, ins, _enter_body(inside, body_label(eqn, body), eqn))
-        branches = [layout.bodies[k].jaxpr for k in layout.running if isinstance(layout.bodies[k].runs, OneOf)]
-        if branches:
-            which, *operands = ins
-            body = branches[int(np.clip(which, 0, len(branches) - 1))]
-            return self.run(body, operands, _enter_body(inside, body_label(eqn, body), eqn))
-        return self._run_loop(eqn, layout, ins, inside)
+        layout = prim.layout
+
+        def run_body(at: int, step: int | None, args: list[NDArray]) -> list[NDArray] | None:
+            body = layout.bodies[at]
+            if step is None:
+                label = body_label(eqn, body.jaxpr)
+            else:
+                label = f"{'predicate' if body.results == (PREDICATE,) else 'step'} {step} of {prim.name}"
+            outs = self.run(body.jaxpr, args, _enter_body(inside, label, eqn))
+            return None if self._done() else outs
+
+        return run_by_layout(layout, ins, [v.aval for v in eqn.outs], run_body)
 
     def _run_map(self, prim: ShardMap, eqn: Eqn, ins: list[NDArray], inside: _Inside) -> list[NDArray]:
         """Return the results of a map over devices, all indices at the same time. The first nan is the one that takes
@@ -183,39 +185,6 @@ class _Walker:
     def _count(self, equations: int) -> None:
         if self.nan is None:
             self.equations += equations
-
-    def _run_loop(self, eqn: Eqn, layout: Layout, ins: list[NDArray], inside: _Inside) -> list[NDArray]:
-        """Return the results of a loop, step by step."""
-        carries, roles, state = layout.carries, layout.operand_roles, list(ins)
-        outs = [np.zeros(v.aval.shape, v.aval.dtype) for v in eqn.outs]
-        outs_roles = layout.result_roles
-        for k in _steps(layout, ins):
-            for body in layout.running:
-                takes, gives = layout.operand_indices(body), layout.result_indices(body)
-                args = [_slice_of_step(state[p], roles[p], k) for p in takes]
-                what = "predicate" if all([q is None for q in gives]) else "step"
-                step_outs = self.run(
-                    layout.bodies[body].jaxpr, args, _enter_body(inside, f"{what} {k} of {eqn.prim.name}", eqn)
-                )
-                if self._done():
-                    return []
-                more = True
-                for q, x in zip(gives, step_outs, strict=True):
-                    if q is None:
-                        more = bool(x)
-                    elif isinstance(role := outs_roles[q], Slice):
-                        outs[q][(slice(None),) * role.axis + (k,)] = x
-                for p, q in carries.items():
-                    if q in gives:
-                        state[p] = step_outs[gives.index(q)]
-                if not more:
-                    break
-            else:
-                continue
-            break
-        for p, q in carries.items():
-            outs[q] = state[p]
-        return outs
 
     def _look_for_origins(self, eqn: Eqn, own: list[NDArray], outs: list[NDArray], inside: _Inside) -> None:
         ins, atoms = own, eqn.ins
@@ -264,29 +233,6 @@ def _run_equation(eqn: Eqn, ins: list[NDArray]) -> list[NDArray]:
     except Exception as e:  # from a check or a host function
         name_equation(e, describe(eqn), str(source_location(eqn.source) or ""))
         raise
-
-
-def _steps(layout: Layout, ins: Sequence[NDArray]) -> Iterable[int]:
-    """Return the step numbers of a loop in order, without the runs of predicates."""
-    runs = layout.bodies[layout.running[-1]].runs
-    match runs:
-        case Times(n, reverse):
-            return range(n - 1, -1, -1) if reverse else range(n)
-        case UpTo(most, reverse):
-            (count,) = [int(x) for x, role in zip(ins, layout.operand_roles, strict=True) if isinstance(role, Count)]
-            steps = range(min(count, most))
-            return reversed(steps) if reverse else steps
-        case InParallel(n):
-            return range(n)
-        case Unknown(most):
-            return itertools.count() if most is None else range(most)
-        case _:
-            return ()
-
-
-def _slice_of_step(x: NDArray, role: Role, k: int) -> NDArray:
-    """Return the part of an operand that step k reads."""
-    return x[(slice(None),) * role.axis + (k,)] if isinstance(role, Slice) else x
 
 
 def _comparable(x: NDArray) -> NDArray:

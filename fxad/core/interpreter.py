@@ -6,11 +6,13 @@ Equations get read-only operands. So if a program runs here, each of its equatio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 import numpy as np
 
+from fxad.core.layout import Count, InParallel, Layout, OneOf, Role, Slice, Times, Unknown, UpTo
 from fxad.core.memo import by_value
 from fxad.core.stack import with_enough_stack
 from fxad.errors import ArgumentError, DTypeError, ShapeError, TypecheckError, name_equation
@@ -94,3 +96,77 @@ def _last_uses(jaxpr: Jaxpr) -> tuple[tuple[Var, ...], ...]:
         read.update(dead)
         dying.append(dead)
     return tuple(reversed(dying))
+
+
+# ---------------------------------------------------------------------------------------------------- bodies by layout
+
+# Runs a body: its index in the layout, the number of the step (None if it does not run in steps), its operands. If it
+# returns None, no further body runs.
+RunBody: TypeAlias = Callable[[int, int | None, list[NDArray]], Sequence[NDArray] | None]
+
+
+def run_by_layout(
+    layout: Layout, args: Sequence[NDArray], outs: Sequence[Aval], run_body: RunBody
+) -> list[NDArray] | None:
+    """Results, of the types `outs`, of an equation whose layout states them (`Layout.states_results`). None if
+    `run_body` returned None."""
+    branches = [k for k in layout.running if type(layout.bodies[k].runs) is OneOf]
+    if branches:
+        which = int(np.clip(args[0], 0, len(branches) - 1))
+        results = run_body(branches[which], None, list(args[1:]))
+        return None if results is None else list(results)
+    if layout.once is not None:
+        results = run_body(layout.once, None, [args[p] for p in layout.operand_indices(layout.once)])
+        return None if results is None else list(results)
+    return _run_steps(layout, args, outs, run_body)
+
+
+def _run_steps(
+    layout: Layout, args: Sequence[NDArray], outs: Sequence[Aval], run_body: RunBody
+) -> list[NDArray] | None:
+    carries, roles, state = layout.carries, layout.operand_roles, list(args)
+    results = [np.zeros(a.shape, a.dtype) for a in outs]
+    more = True
+    for step in _steps(layout, args):
+        for k in layout.running:
+            indices = layout.result_indices(k)
+            values = run_body(k, step, [_slice_of_step(state[p], roles[p], step) for p in layout.operand_indices(k)])
+            if values is None:
+                return None
+            for q, x in zip(indices, values, strict=True):
+                if q is None:
+                    more = bool(x)
+                elif isinstance(role := layout.result_roles[q], Slice):
+                    results[q][(slice(None),) * role.axis + (step,)] = x
+            for p, q in carries.items():
+                if q in indices:
+                    state[p] = values[indices.index(q)]
+            if not more:
+                break
+        if not more:
+            break
+    for p, q in carries.items():
+        results[q] = state[p]
+    return results
+
+
+def _steps(layout: Layout, args: Sequence[NDArray]) -> Iterable[int]:
+    """The step numbers of a loop in order, without the runs of predicates."""
+    match layout.bodies[layout.running[-1]].runs:
+        case Times(n, reverse):
+            return range(n - 1, -1, -1) if reverse else range(n)
+        case UpTo(most, reverse):
+            (count,) = [int(x) for x, role in zip(args, layout.operand_roles, strict=True) if isinstance(role, Count)]
+            steps = range(min(count, most))
+            return reversed(steps) if reverse else steps
+        case InParallel(n):
+            return range(n)
+        case Unknown(most):
+            return itertools.count() if most is None else range(most)
+        case _:
+            return ()
+
+
+def _slice_of_step(x: NDArray, role: Role, step: int) -> NDArray:
+    """The part of an operand that a step reads."""
+    return x[(slice(None),) * role.axis + (step,)] if isinstance(role, Slice) else x

@@ -261,6 +261,13 @@ class Layout:
         return not self.has_rules and not any([type(g.role) is Elements for g in self.operands])
 
     @property
+    def states_results(self) -> bool:
+        """Returns True if the layout determines the results: a body runs, and no operand or result is `Elements` or a
+        `Part`."""
+        partial = any([isinstance(g.role, Elements | Part) for g in (*self.operands, *self.results)])
+        return bool(self.running) and not partial
+
+    @property
     def once(self) -> int | None:
         """The body that runs exactly once, if no other body runs; else None."""
         running = self.running

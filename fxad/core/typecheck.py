@@ -2,14 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
 
 from fxad import dtypes
+from fxad.core.layout import (
+    BranchIndex,
+    Carry,
+    Count,
+    Elements,
+    InParallel,
+    Layout,
+    Never,
+    Once,
+    OneOf,
+    Part,
+    Role,
+    Runs,
+    Slice,
+    Times,
+    Unknown,
+    UpTo,
+    Value,
+)
 from fxad.core.sizes import Size
 from fxad.errors import ArgumentError, TypecheckError, described
-from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Record, Var, jaxprs_without_memo, params, source_location
+from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, Record, Var, jaxprs_without_memo, params, source_location
 
 
 def typecheck(jaxpr: Jaxpr) -> None:
@@ -58,6 +78,10 @@ def _check_equation(jaxpr: Jaxpr, i: int, eqn: Eqn, bound: set[Atom]) -> tuple[A
         raise _error(jaxpr, i, eqn, f"{type(e).__name__}: {e}") from e
     if len(avals) != len(eqn.outs):
         raise _error(jaxpr, i, eqn, f"{len(eqn.outs)} results are bound, the primitive has {len(avals)}")
+    if isinstance(eqn.prim, HigherOrder):
+        problem = layout_problem(eqn.prim, [a.aval for a in eqn.ins], avals)
+        if problem:
+            raise _error(jaxpr, i, eqn, f"its layout does not fit: {problem}")
     return avals
 
 
@@ -80,3 +104,86 @@ def _error(jaxpr: Jaxpr, i: int, eqn: Eqn, problem: str) -> TypecheckError:
         equation=f"{', '.join(map(repr, eqn.outs))} = {eqn.prim.name} {' '.join(map(repr, eqn.ins))}",
         where=str(where) if where else "",
     )
+
+
+# --------------------------------------------------------------------------------------------------------- layouts
+
+
+def layout_problem(prim: HigherOrder, ins: Sequence[Aval], outs: Sequence[Aval]) -> str | None:
+    """The reason, as text, why the layout of a primitive does not fit operands and results of these types; None if it
+    fits."""
+    layout = prim.layout
+    if tuple([body.jaxpr for body in layout.bodies]) != prim.bodies:
+        return "the bodies of the layout are not `bodies`, in order"
+    for what, groups, avals in (("operands", layout.operands, ins), ("results", layout.results, outs)):
+        if (total := sum([g.size for g in groups])) != len(avals):
+            return f"the groups have {total} {what}, the equation has {len(avals)}"
+    return next(filter(None, (_problem_of_groups(layout, ins, outs), *_problems_of_bodies(layout, ins, outs))), None)
+
+
+def _problem_of_groups(layout: Layout, ins: Sequence[Aval], outs: Sequence[Aval]) -> str | None:
+    """Roles that stand alone or in pairs: carries, the index of a branch, the number of runs."""
+    before = [g.size for g in layout.operands if type(g.role) is Carry]
+    after = [g.size for g in layout.results if type(g.role) is Carry]
+    if before != after or len(before) > 1:
+        return f"groups of operands that are a Carry have the sizes {before}, those of results {after}"
+    for p, q in layout.carries.items():
+        if ins[p] is not outs[q]:
+            return f"operand {p} is a Carry of type {ins[p]}, and its result {q} is {outs[q]}"
+    runs = [type(layout.bodies[k].runs) for k in layout.running]
+    for role, needed in ((BranchIndex, OneOf), (Count, UpTo)):
+        scalars = [r for r in layout.operand_roles if type(r) is role]
+        if len(scalars) != (needed in runs):
+            how = ", ".join([kind.__name__ for kind in runs])
+            return f"there are {len(scalars)} operands that are a {role.__name__}, for bodies that run {how}"
+    return None
+
+
+def _problems_of_bodies(layout: Layout, ins: Sequence[Aval], outs: Sequence[Aval]) -> Iterator[str | None]:
+    for k, body in enumerate(layout.bodies):
+        known = (len(layout.operands), len(layout.results))
+        named = (max(body.operands, default=-1), max(body.results, default=-1))
+        if named[0] >= known[0] or named[1] >= known[1]:
+            yield f"body {k} names groups {body.operands} and {body.results}; there are {known[0]} and {known[1]}"
+            return
+        if type(body.runs) is Never:  # a rule, which may have operands and results of its own
+            continue
+        takes, gives = layout.operand_indices(k), layout.result_indices(k)
+        if (len(takes), len(gives)) != (len(body.jaxpr.ins), len(body.jaxpr.outs)):
+            yield (
+                f"body {k}, {body.jaxpr.name}, takes {len(body.jaxpr.ins)} and returns {len(body.jaxpr.outs)} values;"
+                f" its groups have {len(takes)} and {len(gives)}"
+            )
+            return
+        for p, aval in zip(takes, body.jaxpr.in_avals, strict=True):
+            if not _fits(layout.operand_roles[p], body.runs, ins[p], aval):
+                yield f"operand {p} is {ins[p]}, {layout.operand_roles[p]}; body {k} takes {aval}"
+        for q, aval in zip(gives, body.jaxpr.out_avals, strict=True):
+            if q is None:
+                yield None if str(aval) == "bool[]" else f"body {k} returns {aval} as the predicate: it must be bool[]"
+            elif not _fits(layout.result_roles[q], body.runs, outs[q], aval):
+                yield f"result {q} is {outs[q]}, {layout.result_roles[q]}; body {k} returns {aval}"
+        if type(body.runs) is Unknown and layout.carries and not layout.has_predicate:
+            yield "a loop of an unknown number of runs has no predicate: name PREDICATE among the results of a body"
+
+
+def _fits(role: Role, runs: Runs, whole: Aval, of_run: Aval) -> bool:
+    """Returns True if an operand or result of type `whole` has the type `of_run` in each run."""
+    match role:
+        case Slice(axis):
+            return axis <= of_run.ndim and whole is _stack(of_run, axis, runs)
+        case Elements() | Part():
+            return True
+        case Value() if not isinstance(runs, Once | OneOf):  # an element of it
+            return True
+        case _:
+            return whole is of_run
+
+
+def _stack(of_run: Aval, axis: int, runs: Runs) -> Aval | None:
+    """The type of the slices of all runs; None if their number has no bound."""
+    match runs:
+        case Times(count) | InParallel(count) | UpTo(count) | Unknown(int(count)):
+            return of_run.with_shape((*of_run.shape[:axis], count, *of_run.shape[axis:]))
+        case _:
+            return None

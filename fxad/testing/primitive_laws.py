@@ -19,10 +19,10 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.core.builder import Builder
-from fxad.core.interpreter import run
+from fxad.core.interpreter import run, run_by_layout
 from fxad.core.typecheck import typecheck
 from fxad.errors import NotDifferentiableError
-from fxad.ir import Dims, Jaxpr, Linear, NDArray, Zero
+from fxad.ir import Dims, HigherOrder, Jaxpr, Linear, NDArray, Zero
 from fxad.primitives.linearity import is_linear
 from fxad.testing.applications import Application
 from fxad.testing.compare import (
@@ -58,6 +58,22 @@ def check_types(application: Application) -> None:
         fail(f"impl changed its operands: {problem}", program, args)
     if problem := differ(run(program, args), outs, exact=True):
         fail(f"impl is not a function of its operands: {problem}", program, args)
+
+
+def check_layout(application: Application) -> None:
+    """The layout states what `impl` computes: its bodies, run as it says, give the same results."""
+    prim, program, args = application.prim, application.program, application.args
+    typecheck(program)  # the layout fits the types
+    if not isinstance(prim, HigherOrder) or not prim.layout.states_results:
+        return
+    layout = prim.layout
+
+    def run_body(at: int, _: int | None, operands: list[NDArray]) -> Values:
+        return run(layout.bodies[at].jaxpr, operands)
+
+    outs = run_by_layout(layout, args, program.out_avals, run_body)
+    if problem := differ(outs or (), run(program, args)):
+        fail(f"impl differs from the bodies, run as the layout says: {problem}", program, args)
 
 
 def check_text(application: Application) -> None:
@@ -229,4 +245,13 @@ def _masks(application: Application) -> Iterator[tuple[bool, ...]]:
     return (m for m in product(*choices) if any(m))
 
 
-LAWS = (check_types, check_text, check_lowering, check_jvp, check_transpose, check_batch, check_batched_linear)
+LAWS = (
+    check_types,
+    check_layout,
+    check_text,
+    check_lowering,
+    check_jvp,
+    check_transpose,
+    check_batch,
+    check_batched_linear,
+)

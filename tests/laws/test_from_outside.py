@@ -287,3 +287,117 @@ def test_an_error_of_ones_own_primitive_names_the_function_that_applies_it() -> 
     with pytest.raises(fx.errors.ShapeError) as e:
         twice(fx.numpy.ones(2))
     assert e.value.function == f"{__name__}.{twice.__qualname__}"
+
+
+# ------------------------------------------------------------------------------------------- layouts that do not fit
+
+_ROW = ex.Slice(0)
+
+
+@final
+@ex.primitive
+class Turns(ex.HigherOrder):
+    """`body`, applied to the carry `count` times. `wrong` says what is wrong with its layout."""
+
+    name: ClassVar[str] = "turns"
+    body: ex.Jaxpr
+    count: int
+    wrong: str
+
+    @property
+    def bodies(self) -> tuple[ex.Jaxpr, ...]:
+        return (self.body,)
+
+    @property
+    def layout(self) -> ex.Layout:
+        n, wrong = len(self.body.ins), self.wrong
+        carry = ex.Group(ex.Carry(), n)
+        body = ex.Body(self.body, (0,), (0,), ex.Times(self.count))
+        match wrong:
+            case "body":
+                return ex.Layout((carry,), (carry,), ())
+            case "sizes":
+                return ex.Layout((ex.Group(ex.Carry(), n + 1),), (carry,), (body,))
+            case "group":
+                return ex.Layout((carry,), (carry,), (ex.Body(self.body, (1,), (0,), ex.Times(self.count)),))
+            case "values":
+                return ex.Layout((carry, ex.Group(_ROW, 0)), (carry,), (ex.Body(self.body, (0,), (), ex.Times(2)),))
+            case "predicate":
+                return ex.Layout((carry,), (carry,), (ex.Body(self.body, (0,), (0,), ex.Unknown()),))
+            case "bool":
+                loop = ex.Body(self.body, (0,), (ex.PREDICATE,), ex.Unknown())
+                return ex.Layout((ex.Group(ex.Constant(), n),), (ex.Group(ex.Value(), n),), (loop,))
+            case "slice":
+                return ex.Layout((ex.Group(_ROW, n),), (ex.Group(_ROW, n),), (body,))
+            case "results":
+                rows = ex.Body(self.body, (0,), (0,), ex.InParallel(self.count))
+                return ex.Layout((ex.Group(ex.Constant(), n),), (ex.Group(_ROW, n),), (rows,))
+            case "carry":
+                return ex.Layout((carry,), (ex.Group(ex.Value(), n),), (body,))
+            case "index":
+                one = ex.Body(self.body, (0,), (0,), ex.OneOf())
+                return ex.Layout((ex.Group(ex.Constant(), n),), (ex.Group(ex.Value(), n),), (one,))
+            case "runs":
+                return ex.Layout((carry,), (carry,), (ex.Body(self.body, (0,), (0,), ex.Times(self.count + 1)),))
+            case _:
+                return ex.Layout((carry,), (carry,), (body,))
+
+    def with_bodies(self, bodies: tuple[ex.Jaxpr, ...]) -> ex.Primitive:
+        return Turns(bodies[0], self.count, self.wrong)
+
+    def abstract_eval(self, *avals: ex.Aval) -> tuple[ex.Aval, ...]:
+        return avals
+
+    def impl(self, *args: ex.NDArray) -> tuple[ex.NDArray, ...]:
+        for _ in range(self.count):
+            args = ex.run(self.body, args)
+        return args
+
+    def lower(self, hlo: ex.Hlo, args: ex.HloValues, ins: ex.Avals, outs: ex.Avals) -> ex.HloValues:
+        for _ in range(self.count):
+            args = hlo.call(self.body, args)
+        return args
+
+    def batch(self, ctx: ex.BatchCtx, args: ex.Atoms, dims: ex.Dims) -> tuple[ex.Atoms, ex.Dims]:
+        raise NotImplementedError
+
+    def jvp(self, ctx: ex.JvpCtx, primals: ex.Atoms, tangents: ex.Tangents) -> tuple[ex.Atoms, ex.Tangents]:
+        raise NotImplementedError
+
+
+def turns(wrong: str) -> Turns:
+    return Turns(fx.trace(lambda x: fx.numpy.sin(x), fx.Spec((2,))).jaxpr, 3, wrong)
+
+
+LAYOUTS = {
+    "body": "the bodies of the layout are not `bodies`, in order",
+    "sizes": "the groups have 2 operands, the equation has 1",
+    "group": "body 0 names groups (1,) and (0,); there are 1 and 1",
+    "values": "body 0, <lambda>, takes 1 and returns 1 values; its groups have 1 and 0",
+    "predicate": "a loop of an unknown number of runs has no predicate: name PREDICATE among the results of a body",
+    "bool": "body 0 returns f32[2] as the predicate: it must be bool[]",
+    "slice": "operand 0 is f32[2], Slice(axis=0); body 0 takes f32[2]",
+    "results": "result 0 is f32[2], Slice(axis=0); body 0 returns f32[2]",
+    "carry": "groups of operands that are a Carry have the sizes [1], those of results []",
+    "index": "there are 0 operands that are a BranchIndex, for bodies that run OneOf",
+}
+
+
+@pytest.mark.parametrize("wrong", LAYOUTS)
+def test_a_layout_that_does_not_fit(wrong: str) -> None:
+    """It is refused when the primitive is applied, and by `typecheck`."""
+    x = np.ones(2, np.float32)
+    for apply in (lambda f: f(x), lambda f: fx.trace(f, x)):
+        with pytest.raises(ArgumentError) as e:
+            apply(lambda x: ex.bind(turns(wrong), x))
+        assert e.value.message == f"turns: its layout does not fit: {LAYOUTS[wrong]}"
+        assert e.value.remedy == "correct Turns.layout; testing.check_layout compares it with `impl`"
+    with pytest.raises(fx.errors.TypecheckError, match="its layout does not fit"):
+        testing.check_layout(testing.Application(turns(wrong), (x,)))
+
+
+def test_a_layout_that_says_something_else() -> None:
+    application = testing.Application(turns("runs"), (np.ones(2, np.float32),))
+    with pytest.raises(AssertionError, match="impl differs from the bodies, run as the layout says"):
+        testing.check_layout(application)
+    testing.check_layout(testing.Application(turns(""), application.args))

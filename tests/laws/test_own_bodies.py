@@ -11,9 +11,20 @@ from hypothesis import given, strategies as st
 
 from fxad import dtypes
 from fxad.core.builder import Builder
-from fxad.ir import Aval
+from fxad.core.interpreter import run
+from fxad.ir import Atom, Aval, Lit, NDArray
 from fxad.primitives.elementwise import ADD, COS, LT, MUL, SIN
-from fxad.testing import Case, cases, check_partial_eval, check_plan, check_policy, check_segments, some_policies
+from fxad.testing import (
+    Application,
+    Case,
+    cases,
+    check_layout,
+    check_partial_eval,
+    check_plan,
+    check_policy,
+    check_segments,
+    some_policies,
+)
 from fxad.testing.effect_laws import check_effects
 from fxad.testing.memory_laws import work
 from fxad.testing.unit_laws import check_units
@@ -70,6 +81,17 @@ def test_plans(case: Case, choose: list[bool]) -> None:
 @given(cases(steps=OWN, size=5), MASKS)
 def test_partial_evaluation(case: Case, known: list[bool]) -> None:
     check_partial_eval(case, known)
+
+
+@given(cases(steps=OWN, size=5))
+def test_layouts(case: Case) -> None:
+    """The results of an equation are those of its bodies, run as its layout says."""
+    env: dict[Atom, NDArray] = dict(zip(case.program.ins, case.args, strict=True))
+    for eqn in case.program.eqns:
+        ins = tuple([a.array if isinstance(a, Lit) else env[a] for a in eqn.ins])
+        application = Application(eqn.prim, ins)
+        check_layout(application)
+        env.update(zip(eqn.outs, run(application.program, ins), strict=True))
 
 
 def _loop_whose_predicate_reads_the_step(limit: float) -> Case:
