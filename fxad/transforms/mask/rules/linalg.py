@@ -40,7 +40,7 @@ from fxad.primitives.shape import emit_broadcast
 from fxad.primitives.slicing import Pad, Slice
 from fxad.primitives.sort import Sort
 from fxad.transforms.mask.contract import INT, Atoms, Avals, MaskCtx, MaskRule, row
-from fxad.transforms.mask.rules.structure import padded_to, taken_from, zero_of
+from fxad.transforms.mask.rules.structure import padded_to, taken_from
 
 
 def with_identity(ctx: MaskCtx, x: Atom, aval: Aval) -> Atom:
@@ -89,7 +89,7 @@ def _tridiagonal(ctx: MaskCtx, prim: TridiagonalSolve, args: Atoms, ins: Avals, 
 def _pivots(ctx: MaskCtx, x: Atom, aval: Aval) -> Atom:
     """Row exchanges that leave the padding in place."""
     inside = ctx.inside(aval.shape)
-    return x if inside is None else ctx.one(SELECT_N, inside, ctx.line(x.aval.shape, aval.ndim - 1), x)
+    return x if inside is None else ctx.one(SELECT_N, inside, ctx.iota(x.aval.shape, aval.ndim - 1), x)
 
 
 def _permutation(ctx: MaskCtx, prim: LuPivotsToPermutation, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
@@ -121,7 +121,7 @@ def _bound(ctx: MaskCtx, size: Atom, order: int) -> Atom:
 def _apart(ctx: MaskCtx, bound: Atom, order: int, *, descending: bool = False) -> Atom:
     """Numbers between two and three times the bound, all different: (..., order)."""
     shape = (*bound.aval.shape, order)
-    steps = ctx.one(ConvertElementType(bound.aval.dtype), ctx.line(shape, len(shape) - 1))
+    steps = ctx.one(ConvertElementType(bound.aval.dtype), ctx.iota(shape, len(shape) - 1))
     steps = ctx.one(DIV, steps, Lit.of(order, steps.aval))  # the order may depend on sizes that are masked later
     factor = ctx.one(SUB if descending else ADD, Lit.of(3 if descending else 2, steps.aval), steps)
     return ctx.one(MUL, factor, emit_broadcast(ctx, bound, shape, tuple(range(bound.aval.ndim))))
@@ -171,7 +171,7 @@ def _moved(ctx: MaskCtx, x: Atom, axis: int, by: Atom | None, most: int, padded:
         return _window(ctx, x, axis, None, padded)
     low, high = [0] * n, [0] * n
     low[axis], high[axis] = most, maximum(padded - x.aval.shape[axis], 0)
-    wide = ctx.one(Pad(tuple(low), tuple(high), (0,) * n), x, zero_of(x.aval))
+    wide = ctx.one(Pad(tuple(low), tuple(high), (0,) * n), x, Lit.zero(x.aval.with_shape(())))
     return taken_from(ctx, wide, axis, ctx.one(SUB, Lit.of(most, INT), by), padded)
 
 
@@ -208,7 +208,7 @@ def _framed(ctx: MaskCtx, x: Atom, aval: Aval) -> tuple[Atom, Atom | None]:
     x = _moved(ctx, _moved(ctx, x, n - 2, by, most, rows), n - 1, by, most, columns)
     shape = x.aval.shape
     end = ctx.count(m) if by is None else ctx.one(ADD, by, ctx.count(m))
-    line = ctx.line(shape, n - 2)
+    line = ctx.iota(shape, n - 2)
     outside = ctx.one(GE, line, emit_broadcast(ctx, end, shape, ()))
     if by is not None:
         outside = ctx.one(OR, outside, ctx.one(LT, line, emit_broadcast(ctx, by, shape, ())))
@@ -314,7 +314,7 @@ def _reduced_svd(ctx: MaskCtx, vectors: bool, x: Atom, aval: Aval) -> Sequence[A
         x = _moved(ctx, _moved(ctx, x, rank - 2, by, columns, rows), rank - 1, by, columns, columns)
         shape = x.aval.shape
         values = on_columns(ctx.one, _apart(ctx, bound, columns, descending=True), shape)
-        first = ctx.one(LT, ctx.line(shape, rank - 1), emit_broadcast(ctx, by, shape, ()))
+        first = ctx.one(LT, ctx.iota(shape, rank - 1), emit_broadcast(ctx, by, shape, ()))
         first = ctx.one(AND, on_diagonal(ctx, shape), first)
         x = ctx.one(SELECT_N, first, x, as_complex(ctx.one, values, x.aval))
     s, *both = ctx(Svd(vectors, False), x)
