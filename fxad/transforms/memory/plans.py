@@ -28,7 +28,7 @@ from fxad.transforms.ad.linearize import linearize
 from fxad.transforms.ad.vjp import vjp_fused
 from fxad.transforms.cleanup.inline import inline
 from fxad.transforms.costs import microseconds, time_of
-from fxad.transforms.inversion.chains import reversible
+from fxad.transforms.inversion.reversible import reversible
 from fxad.transforms.memory.nested_scan import balanced, nested_scan
 from fxad.transforms.memory.peak import peak_bytes
 from fxad.transforms.memory.policies import Policy, cost_ratio, costly, decided, nothing
