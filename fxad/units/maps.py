@@ -197,7 +197,7 @@ def _with_stacks(merged: tuple[Jaxpr, list[Spec], list[Spec]], mesh: Mesh, ids: 
     return OneMap(parts, mesh, ids, tuple(of_ins), tuple(of_outs))
 
 
-def with_units(jaxpr: Jaxpr) -> Jaxpr:
+def program_with_calls(jaxpr: Jaxpr) -> Jaxpr:
     """The program whose calls may be units: the body of a map over devices, or else the program itself."""
     of = one_map(jaxpr) if runs_on_devices(jaxpr) else ""
     return jaxpr if isinstance(of, str) else of.body
