@@ -87,14 +87,14 @@ def _with_bodies(eqn: Eqn, least: int) -> Eqn:
     made are split."""
     prim = eqn.prim
     if made_by_invertible(prim):
-        prim = replace(prim, function=replace(prim.function, body=_whole(prim.function.body, least)))
+        prim = replace(prim, function=replace(prim.function, body=_body_in_segments(prim.function.body, least)))
     # the programs of rules have the operands of the function: they are not split
     elif isinstance(prim, HigherOrder) and not isinstance(prim, Applied):
-        prim = prim.with_bodies(tuple([_whole(body, least) for body in prim.bodies]))
+        prim = prim.with_bodies(tuple([_body_in_segments(body, least) for body in prim.bodies]))
     return Eqn(prim, eqn.ins, eqn.outs, eqn.source)
 
 
-def _whole(body: Jaxpr, least: int) -> Jaxpr:
+def _body_in_segments(body: Jaxpr, least: int) -> Jaxpr:
     return in_segments(body, (True,) * len(body.ins), least)
 
 

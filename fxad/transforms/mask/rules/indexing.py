@@ -65,6 +65,12 @@ def _from_front(ctx: MaskCtx, i: Atom, size: int) -> Atom:
 # ------------------------------------------------------------------------------------------------------------ windows
 
 
+def _in_one_dtype(ctx: MaskCtx, starts: Sequence[Atom]) -> list[Atom]:
+    """Starts in the widest of their dtypes."""
+    widest = max([i.aval.dtype for i in starts], key=lambda d: d.itemsize)
+    return [i if i.aval.dtype is widest else ctx.one(ConvertElementType(widest), i) for i in starts]
+
+
 def _dynamic_slice(ctx: MaskCtx, prim: DynamicSlice, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     x, *starts = args
     at: list[Atom] = []
@@ -74,9 +80,7 @@ def _dynamic_slice(ctx: MaskCtx, prim: DynamicSlice, args: Atoms, ins: Avals, ou
             if ctx.masked(m):
                 x = padded_to(ctx, x, a, ctx.padded_size(n) + ctx.padded_size(m))
         at.append(start)
-    widest = max([i.aval.dtype for i in at], key=lambda d: d.itemsize)
-    at = [i if i.aval.dtype is widest else ctx.one(ConvertElementType(widest), i) for i in at]
-    out = ctx.one(DynamicSlice(ctx.padded(prim.sizes)), x, *at)
+    out = ctx.one(DynamicSlice(ctx.padded(prim.sizes)), x, *_in_one_dtype(ctx, at))
     return (ctx.cleared(out, outs[0].shape),)
 
 
@@ -100,9 +104,7 @@ def _dynamic_update_slice(
                 inside = ctx.one(AND, low, ctx.one(LT, line, _number(ctx, end, line.aval)))
                 written = inside if written is None else ctx.one(AND, written, inside)
         at.append(start)
-    widest = max([i.aval.dtype for i in at], key=lambda d: d.itemsize)
-    at = [i if i.aval.dtype is widest else ctx.one(ConvertElementType(widest), i) for i in at]
-    out = ctx.one(DYNAMIC_UPDATE_SLICE, out, update, *at)
+    out = ctx.one(DYNAMIC_UPDATE_SLICE, out, update, *_in_one_dtype(ctx, at))
     if written is None:
         return (out,)
     zeros = (0,) * x.aval.ndim

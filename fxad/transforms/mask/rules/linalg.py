@@ -57,13 +57,22 @@ def _with_block(ctx: MaskCtx, x: Atom, aval: Aval, values: Atom) -> Atom:
     return ctx.one(SELECT_N, outside, ctx.zero_filled(x, aval.shape), values)
 
 
+def _zero_filled(ctx: MaskCtx, args: Sequence[Atom], ins: Avals) -> list[Atom]:
+    """The operands with zeros in the padding."""
+    return [ctx.zero_filled(x, aval.shape) for x, aval in zip(args, ins, strict=True)]
+
+
+def _cleared(ctx: MaskCtx, results: Sequence[Atom], outs: Avals) -> list[Atom]:
+    """The results, cleared."""
+    return [ctx.cleared(y, aval.shape) for y, aval in zip(results, outs, strict=True)]
+
+
 # ---------------------------------------------------------------------------------------------- zeros and the identity
 
 
 def _zeros(ctx: MaskCtx, prim: Primitive, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     """The padding is zero, and stays apart."""
-    given = [ctx.zero_filled(x, aval.shape) for x, aval in zip(args, ins, strict=True)]
-    return [ctx.cleared(y, aval.shape) for y, aval in zip(ctx(prim, *given), outs, strict=True)]
+    return _cleared(ctx, ctx(prim, *_zero_filled(ctx, args, ins)), outs)
 
 
 def _cholesky(ctx: MaskCtx, prim: Cholesky, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
@@ -103,8 +112,8 @@ def _factored(ctx: MaskCtx, prim: Primitive, args: Atoms, ins: Avals, outs: Aval
     """A matrix, its factors and its row exchanges, and perhaps right-hand sides."""
     (a, factors, pivots, *others), (of_a, of_factors, of_pivots, *rest) = args, ins
     given = [with_identity(ctx, a, of_a), with_identity(ctx, factors, of_factors), _pivots(ctx, pivots, of_pivots)]
-    given += [ctx.zero_filled(x, aval.shape) for x, aval in zip(others, rest, strict=True)]
-    return [ctx.cleared(y, aval.shape) for y, aval in zip(ctx(prim, *given), outs, strict=True)]
+    given += _zero_filled(ctx, others, tuple(rest))
+    return _cleared(ctx, ctx(prim, *given), outs)
 
 
 # ------------------------------------------------------------------------------------------------------- eigenvalues
@@ -140,7 +149,7 @@ def _eigh(ctx: MaskCtx, prim: Eigh, args: Atoms, ins: Avals, outs: Avals) -> Seq
         x = _with_block(ctx, x, aval, as_complex(ctx.one, on_columns(ctx.one, values, shape), x.aval))
     else:
         x = ctx.zero_filled(x, aval.shape)
-    return [ctx.cleared(y, out.shape) for y, out in zip(ctx(prim, x), outs, strict=True)]
+    return _cleared(ctx, ctx(prim, x), outs)
 
 
 def _eig(ctx: MaskCtx, prim: Eig, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
@@ -158,7 +167,7 @@ def _eig(ctx: MaskCtx, prim: Eig, args: Atoms, ins: Avals, outs: Avals) -> Seque
     last = len(shape) - 1
     found = [ctx(Sort(last - 1, 1), late, w)[1]]
     found += [ctx(Sort(last, 1), on_columns(ctx.one, late, shape), v)[1] for v in vectors]
-    return [ctx.cleared(y, out.shape) for y, out in zip(found, outs, strict=True)]
+    return _cleared(ctx, found, outs)
 
 
 # --------------------------------------------------------------------------------------------------- blocks in a frame
@@ -240,7 +249,7 @@ def _qr(ctx: MaskCtx, prim: Qr, args: Atoms, ins: Avals, outs: Avals) -> Sequenc
 
 def _reflections(ctx: MaskCtx, prim: Primitive, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     """Packed reflections; those of the padding are the identity, because their scales are zero."""
-    a, *others = [ctx.zero_filled(x, aval.shape) for x, aval in zip(args, ins, strict=True)]
+    a, *others = _zero_filled(ctx, args, ins)
     n = a.aval.ndim
     rows, columns = a.aval.shape[-2:]
     if others:
@@ -252,7 +261,7 @@ def _reflections(ctx: MaskCtx, prim: Primitive, args: Atoms, ins: Avals, outs: A
     for k, aval in enumerate(outs):
         for axis in range(n - 2, aval.ndim):
             found[k] = _window(ctx, found[k], axis, None, ctx.padded_size(aval.shape[axis]))
-    return [ctx.cleared(y, aval.shape) for y, aval in zip(found, outs, strict=True)]
+    return _cleared(ctx, found, outs)
 
 
 # --------------------------------------------------------------------------------------------------- singular values

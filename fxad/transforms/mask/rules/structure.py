@@ -38,11 +38,12 @@ def taken_from(ctx: MaskCtx, x: Atom, axis: int, start: Atom, size: int) -> Atom
 
 
 def taken_at(ctx: MaskCtx, x: Atom, axis: int, places: Atom) -> Atom:
-    """The elements of `x` at `places`, an i32 vector, along an axis. Places out of range are clamped."""
+    """The elements of `x` at `places` (i32) along an axis, which the axes of `places` replace. Places out of range are
+    clamped."""
     x = padded_to(ctx, x, axis, 1)
-    shape = x.aval.shape
+    shape, rank = x.aval.shape, places.aval.ndim
     gather = Gather(
-        offset_dims=tuple([a for a in range(len(shape)) if a != axis]),
+        offset_dims=tuple([a if a < axis else a + rank - 1 for a in range(len(shape)) if a != axis]),
         collapsed_slice_dims=(axis,),
         operand_batching_dims=(),
         start_indices_batching_dims=(),
@@ -52,7 +53,7 @@ def taken_at(ctx: MaskCtx, x: Atom, axis: int, places: Atom) -> Atom:
         indices_sorted=False,
         unique_indices=False,
     )
-    return ctx.one(gather, x, ctx.one(ExpandDims((1,)), places))
+    return ctx.one(gather, x, ctx.one(ExpandDims((rank,)), places))
 
 
 # ------------------------------------------------------------------------------------------------------------ copies
@@ -263,23 +264,11 @@ def _regrouped(ctx: MaskCtx, x: Atom, old: Shape, new: Shape) -> Atom:
         at = ctx.one(REM, ctx.one(DIV, flat, stride), size)
         place = ctx.one(ADD, place, ctx.one(MUL, at, int_literal(prod(padded[a + 1 :])).with_aval(shape)))
     total = prod(padded)
-    line = padded_to(ctx, emit_reshape(ctx, x, (total,)), 0, 1)
+    flat_x = emit_reshape(ctx, x, (total,))
     place = ctx.one(
         MAX, ctx.one(MIN, place, int_literal(maximum(total - 1, 0)).with_aval(shape)), int_literal(0).with_aval(shape)
     )
-    gather = Gather(
-        offset_dims=(),
-        collapsed_slice_dims=(0,),
-        operand_batching_dims=(),
-        start_indices_batching_dims=(),
-        start_index_map=(0,),
-        slice_sizes=(1,),
-        mode="clip",
-        indices_sorted=False,
-        unique_indices=False,
-    )
-    out = ctx.one(gather, line, ctx.one(ExpandDims((len(shape),)), place))
-    return ctx.cleared(out, new)
+    return ctx.cleared(taken_at(ctx, flat_x, 0, place), new)
 
 
 def groups_apart(ctx: MaskCtx, x: Atom, aval: Aval, axis: int, groups: int) -> Atom:

@@ -188,13 +188,9 @@ def _elements(
 
 def _gathered(ctx: MaskCtx, x: Atom, fill: Atom, axis: int, index: Atom, here: Atom) -> Atom:
     """The elements of windows: an axis of places, then one of elements, in place of `axis`."""
-    places, window = index.aval.shape
-    found = taken_at(ctx, x, axis, emit_reshape(ctx, index, (places * window,)))
-    shape = x.aval.shape
-    split = (*shape[:axis], places, window, *shape[axis + 1 :])
-    found = emit_reshape(ctx, found, split)
-    inside = emit_broadcast(ctx, here, split, (axis, axis + 1))
-    return ctx.one(SELECT_N, inside, emit_broadcast(ctx, fill, split, ()), found)
+    found = taken_at(ctx, x, axis, index)
+    inside = emit_broadcast(ctx, here, found.aval.shape, (axis, axis + 1))
+    return ctx.one(SELECT_N, inside, emit_broadcast(ctx, fill, found.aval.shape, ()), found)
 
 
 _KINDS: Final[Mapping[type[WindowReduction], Callable[[tuple[int, ...]], Primitive]]] = MappingProxyType(
